@@ -97,7 +97,7 @@ func (e *Event) record() (message string, level slog.Level) {
 }
 
 // newSeam returns what tells an observer and a log; either may be nil.
-func newSeam(o Observer, log *slog.Logger, secrets *redact.Known) *observe.Seam {
+func newSeam(o Observer, log *slog.Logger, host string, secrets *redact.Known) *observe.Seam {
 	var logs Observer
 	if log != nil {
 		logs = eventLog{log}
@@ -106,5 +106,5 @@ func newSeam(o Observer, log *slog.Logger, secrets *redact.Known) *observe.Seam 
 	if all == nil {
 		return nil
 	}
-	return observe.New(publicObserver{all}, secrets)
+	return observe.New(publicObserver{all}, host, secrets)
 }

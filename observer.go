@@ -92,8 +92,8 @@ type Event struct {
 	Cause    string
 	CauseErr error
 
-	// Method, Path and Host are those of an HTTP request. Path is a template,
-	// such as "/v2/sandboxes/{sandbox}".
+	// Method and Path are those of an HTTP request. Path is a template, such as
+	// "/v2/sandboxes/{sandbox}". Host is that of the API.
 	Method, Path, Host string
 
 	// Start is when it began. All below is known at the end, except Extended.

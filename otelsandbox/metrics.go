@@ -3,6 +3,8 @@ package otelsandbox
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 
 	"github.com/go-vercel/sandbox"
 	"go.opentelemetry.io/otel/attribute"
@@ -24,12 +26,13 @@ var measured = []string{
 
 type metrics struct {
 	series               cache[labels, *series]
+	commands             sync.Map // the *commands of each attribute.Distinct of the user's
+	plain                func() *commands
 	request              metric.Float64Histogram
 	sent, received       metric.Int64Histogram              // nil unless asked for
 	durations            map[string]metric.Float64Histogram // by kind
 	retries              metric.Int64Counter
-	active               metric.Int64UpDownCounter
-	output, io           metric.Int64Counter
+	io                   metric.Int64Counter
 	lived, cpu, extended metric.Float64Counter
 	remaining            metric.Int64Gauge
 }
@@ -60,12 +63,12 @@ func newMetrics(m metric.Meter, bodySizes bool) (*metrics, error) {
 		request:   seconds("http.client.request.duration", "Duration of HTTP requests until the header of the response", requestSeconds),
 		durations: map[string]metric.Float64Histogram{},
 		retries:   count("sandbox.retries", "{request}", "Requests that were sent since an earlier one has failed"),
-		output:    count("sandbox.command.output", "By", "Output of commands, as delivered"),
 		io:        count("sandbox.transfer.io", "By", "Bytes of uploads and downloads"),
 		lived:     total("sandbox.session.lived", "How long sessions have run that this program has stopped"),
 		cpu:       total("sandbox.session.cpu", "CPU time of sessions that this program has stopped"),
 		extended:  total("sandbox.session.extended", "By how much KeepAlive has extended sessions"),
 	}
+	x.plain = sync.OnceValue(func() *commands { return x.commandsOf([]attribute.KeyValue{}) })
 	if bodySizes {
 		x.sent = bytes("http.client.request.body.size", "Size of the bodies of HTTP requests")
 		x.received = bytes("http.client.response.body.size", "Size of the bodies of HTTP responses")
@@ -73,20 +76,50 @@ func newMetrics(m metric.Meter, bodySizes bool) (*metrics, error) {
 	for _, kind := range measured {
 		x.durations[kind] = seconds("sandbox."+kind+".duration", "Duration of the event "+kind, longSeconds)
 	}
-	var err error
-	x.active, err = m.Int64UpDownCounter("sandbox.commands.active", metric.WithUnit("{command}"), metric.WithDescription("Commands that are being started or followed"))
+	_, err := m.Int64ObservableUpDownCounter("sandbox.commands.active", metric.WithUnit("{command}"), metric.WithDescription("Commands that are being started or followed"),
+		x.reading(func(c *commands) int64 { return c.active.Load() }))
+	errs = append(errs, err)
+	_, err = m.Int64ObservableCounter("sandbox.command.output", metric.WithUnit("By"), metric.WithDescription("Output of commands, as delivered"),
+		x.reading(func(c *commands) int64 { return c.output.Load() }))
 	errs = append(errs, err)
 	x.remaining, err = m.Int64Gauge("sandbox.rate_limit.remaining", metric.WithUnit("{request}"), metric.WithDescription("What is left of the rate limit of an operation"))
 	return x, errors.Join(append(errs, err)...)
 }
 
+// commands counts those that have the same attributes of the user's. It costs an
+// addition, since the counters are read only when someone asks for them.
+type commands struct {
+	attributes     attribute.Set
+	active, output atomic.Int64
+}
+
+func (x *metrics) commandsOf(extra []attribute.KeyValue) *commands {
+	if extra == nil {
+		return x.plain()
+	}
+	set := attribute.NewSet(extra...)
+	c, _ := x.commands.LoadOrStore(set.Equivalent(), &commands{attributes: set})
+	return c.(*commands)
+}
+
+// reading makes an instrument of what it reads of all commands.
+func (x *metrics) reading(read func(*commands) int64) metric.Int64ObservableOption {
+	return metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+		x.commands.Range(func(_, c any) bool {
+			o.Observe(read(c.(*commands)), metric.WithAttributeSet(c.(*commands).attributes))
+			return true
+		})
+		return nil
+	})
+}
+
 func (x *metrics) begin(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
 	switch e.Kind {
 	case "command":
-		x.active.Add(ctx, 1, x.seriesOf(labels{}, extra).add...)
+		x.commandsOf(extra).active.Add(1)
 	case "request":
 		if e.Attempt > 1 {
-			x.retries.Add(ctx, 1, x.seriesOf(labels{operation: e.Operation, cause: e.Cause}, extra).add...)
+			x.retries.Add(ctx, 1, x.seriesOf(labels{operation: e.Operation, cause: e.Cause}, e, extra).add...)
 		}
 	}
 }
@@ -97,34 +130,34 @@ func (x *metrics) end(ctx context.Context, e *sandbox.Event, extra []attribute.K
 		return
 	}
 	if h := x.durations[e.Kind]; h != nil && e.Outcome != "started" {
-		h.Record(ctx, e.Duration.Seconds(), x.seriesOf(durationOf(e), extra).record...)
+		h.Record(ctx, e.Duration.Seconds(), x.seriesOf(durationOf(e), e, extra).record...)
 	}
 	switch e.Kind {
 	case "operation":
 		if e.RateLimit > 0 {
-			x.remaining.Record(ctx, int64(e.RateRemaining), x.seriesOf(labels{operation: e.Operation}, extra).record...)
+			x.remaining.Record(ctx, int64(e.RateRemaining), x.seriesOf(labels{operation: e.Operation}, e, extra).record...)
 		}
 	case "command":
-		plain := x.seriesOf(labels{}, extra)
-		x.active.Add(ctx, -1, plain.add...)
-		x.output.Add(ctx, e.Received, plain.add...)
+		c := x.commandsOf(extra)
+		c.active.Add(-1)
+		c.output.Add(e.Received)
 	case "upload":
-		x.io.Add(ctx, e.Sent, x.seriesOf(labels{direction: e.Kind}, extra).add...)
+		x.io.Add(ctx, e.Sent, x.seriesOf(labels{direction: e.Kind}, e, extra).add...)
 	case "download":
-		x.io.Add(ctx, e.Received, x.seriesOf(labels{direction: e.Kind}, extra).add...)
+		x.io.Add(ctx, e.Received, x.seriesOf(labels{direction: e.Kind}, e, extra).add...)
 	case "stop":
-		plain := x.seriesOf(labels{}, extra)
+		plain := x.seriesOf(labels{}, e, extra)
 		x.lived.Add(ctx, e.Lived.Seconds(), plain.add...)
 		x.cpu.Add(ctx, e.CPU.Seconds(), plain.add...)
 	case "extension":
 		if e.Outcome == "ok" {
-			x.extended.Add(ctx, e.Extended.Seconds(), x.seriesOf(labels{}, extra).add...)
+			x.extended.Add(ctx, e.Extended.Seconds(), x.seriesOf(labels{}, e, extra).add...)
 		}
 	}
 }
 
 func (x *metrics) endRequest(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
-	all := x.seriesOf(requestOf(e), extra).record
+	all := x.seriesOf(requestOf(e), e, extra).record
 	took := e.Latency
 	if took == 0 { // there was no response
 		took = e.Duration

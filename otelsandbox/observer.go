@@ -64,31 +64,31 @@ type observer struct {
 }
 
 // startKey is what the spans of many events have in common, each of few words.
-type startKey struct{ kind, operation, method, path, host string }
+type startKey struct{ kind, operation, path, host string }
 
 // start is how such spans start.
 type start struct {
-	name             string
-	kind, attributes trace.SpanStartOption
+	name    string
+	options []trace.SpanStartOption
 }
 
-func (k startKey) start() *start {
-	list := texts(nil, "sandbox.operation", k.operation)
-	s := &start{name: "sandbox " + k.kind, kind: trace.WithSpanKind(trace.SpanKindInternal)}
-	if k.kind == "request" {
-		s.name, s.kind = k.method+" "+k.path, trace.WithSpanKind(trace.SpanKindClient)
-		list = append(list, httpOf(k.method, k.path, k.host)...)
+func newStart(e *sandbox.Event) *start {
+	list := texts(nil, "sandbox.operation", e.Operation)
+	name, kind := "sandbox "+e.Kind, trace.SpanKindInternal
+	if e.Kind == "request" {
+		name, kind = e.Method+" "+e.Path, trace.SpanKindClient
+		list = append(list, httpOf(e.Method, e.Path, e.Host)...)
 	}
-	s.attributes = trace.WithAttributes(list...)
-	return s
+	return &start{name, []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(list...)}}
 }
 
-// begun is the context of an event that has a span.
+// begun is the context of an event that has a span, and of what is part of one
+// whose span is dropped.
 type begun struct {
 	context.Context
 	observer *observer
 	span     trace.Span
-	host     string // of a request; empty for other events
+	host     string // of the API
 }
 
 // begunKey finds the begun of an observer in a context, and that of any observer
@@ -116,11 +116,10 @@ func (o *observer) Begin(ctx context.Context, e sandbox.Event) context.Context {
 	// What is part of an event that is not sampled is not either, as samplers by
 	// parent decide too: to ask costs more than the rest of an event.
 	if p, ok := ctx.Value(begunKey{o}).(*begun); ok && !p.span.IsRecording() && trace.SpanContextFromContext(ctx).SpanID() == p.span.SpanContext().SpanID() {
-		return &begun{ctx, o, p.span, e.Host}
+		return ctx
 	}
-	key := startKey{e.Kind, e.Operation, e.Method, e.Path, e.Host}
-	s := o.starts.get(key, key.start)
-	ctx, span := o.tracer.Start(ctx, s.name, trace.WithTimestamp(e.Start), s.kind, s.attributes)
+	s := o.starts.get(startKey{e.Kind, e.Operation, e.Path, e.Host}, func() *start { return newStart(&e) })
+	ctx, span := o.tracer.Start(ctx, s.name, s.options...)
 	if span.IsRecording() { // what is of this event alone is made only then
 		span.SetAttributes(first(&e)...)
 	}
@@ -129,16 +128,13 @@ func (o *observer) Begin(ctx context.Context, e sandbox.Event) context.Context {
 
 // End implements [sandbox.Observer].
 func (o *observer) End(ctx context.Context, e sandbox.Event) {
-	o.metrics.end(ctx, &e, o.extra(&e))
-	if spanless(&e) {
-		return
-	}
 	b, ok := ctx.Value(begunKey{o}).(*begun)
-	if !ok {
-		return
+	recording := ok && b.span.IsRecording()
+	if ok && !recording { // b may be of what this is part of
+		ctx = b // where instruments find the span at once
 	}
-	if !b.span.IsRecording() {
-		b.span.End()
+	o.metrics.end(ctx, &e, o.extra(&e))
+	if !recording || spanless(&e) {
 		return
 	}
 	b.span.SetAttributes(last(&e)...)
@@ -151,7 +147,7 @@ func (o *observer) End(ctx context.Context, e sandbox.Event) {
 	if e.Err != nil {
 		b.span.RecordError(e.Err)
 	}
-	b.span.End(trace.WithTimestamp(e.Start.Add(e.Duration)))
+	b.span.End()
 }
 
 func (o *observer) extra(e *sandbox.Event) []attribute.KeyValue {

@@ -398,3 +398,38 @@ func (r redirecting) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp.Request = req
 	return resp, nil
 }
+
+// TestSeries: what differs in an attribute of a metric is counted apart, and what
+// the user adds tells commands apart as well.
+func TestSeries(t *testing.T) {
+	t.Parallel()
+	x := observed(t, func(o *otelsandbox.Options) {
+		o.MetricAttributes = func(e sandbox.Event) []attribute.KeyValue {
+			if e.Sandbox == "" {
+				return nil
+			}
+			return []attribute.KeyValue{attribute.String("tenant", e.Sandbox)}
+		}
+	})
+	request := sandbox.Event{Kind: "request", Operation: "create sandbox", Method: "POST", Path: "/v2/sandboxes", Host: "one.test", Status: 200, Outcome: "ok"}
+	for _, change := range []func(*sandbox.Event){
+		func(*sandbox.Event) {}, func(e *sandbox.Event) { e.Path = "/v3/sandboxes" }, func(e *sandbox.Event) { e.Host = "two.test:80" },
+		func(e *sandbox.Event) { e.Status = 503 }, func(e *sandbox.Event) { e.Outcome = "broken" },
+	} {
+		e := request
+		change(&e)
+		for range 2 {
+			x.End(x.Begin(t.Context(), e), e)
+		}
+	}
+	assert.Equal(t, map[string]float64{
+		"/v2/sandboxes one.test 200 ": 2, "/v3/sandboxes one.test 200 ": 2, "/v2/sandboxes two.test 200 ": 2, "/v2/sandboxes one.test 503 503": 2, "/v2/sandboxes one.test 200 broken": 2,
+	}, x.metric(t, "http.client.request.duration", "url.template", "server.address", "http.response.status_code", "error.type"))
+	for _, name := range []string{"", "a", "b", "b"} {
+		e := sandbox.Event{Kind: "command", Sandbox: name, Outcome: "ok", Received: 5}
+		x.Begin(t.Context(), e)
+		x.End(x.Begin(t.Context(), e), e)
+	}
+	assert.Equal(t, map[string]float64{"": 1, "a": 1, "b": 2}, x.metric(t, "sandbox.commands.active", "tenant"))
+	assert.Equal(t, map[string]float64{"": 5, "a": 5, "b": 10}, x.metric(t, "sandbox.command.output", "tenant"))
+}

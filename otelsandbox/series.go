@@ -2,7 +2,6 @@ package otelsandbox
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -12,10 +11,10 @@ import (
 )
 
 // labels are what tells the time series of a metric apart, each one of few words.
-// What has no meaning for a metric is empty.
+// What has no meaning for a metric is empty. A map with longer keys is slower.
 type labels struct {
 	operation, outcome, cause, direction string
-	method, path, host, failure          string
+	host, path                           string // of a request, whose method follows from its operation
 	status                               int
 }
 
@@ -62,24 +61,24 @@ func (c *cache[K, V]) get(key K, make func() V) V {
 	return v
 }
 
-// seriesOf returns the series of the labels and, if the user adds some, of those.
-func (x *metrics) seriesOf(l labels, extra []attribute.KeyValue) *series {
+// seriesOf returns the series of an event's labels and, if the user adds some, of
+// those.
+func (x *metrics) seriesOf(l labels, e *sandbox.Event, extra []attribute.KeyValue) *series {
 	if extra != nil {
-		return newSeries(append(extra, l.attributes()...)) // of equal keys the last one counts
+		return newSeries(append(extra, l.attributes(e)...)) // of equal keys the last one counts
 	}
-	return x.series.get(l, func() *series { return newSeries(l.attributes()) })
+	return x.series.get(l, func() *series { return newSeries(l.attributes(e)) })
 }
 
-func (l *labels) attributes() []attribute.KeyValue {
-	list := texts(make([]attribute.KeyValue, 0, 8), "sandbox.operation", l.operation, "sandbox.outcome", l.outcome, "sandbox.cause", l.cause,
-		"sandbox.direction", l.direction, "error.type", l.failure)
-	if l.method != "" {
-		list = append(list, httpOf(l.method, l.path, l.host)...)
+func (l *labels) attributes(e *sandbox.Event) []attribute.KeyValue {
+	if l.host == "" {
+		return texts(nil, "sandbox.operation", l.operation, "sandbox.outcome", l.outcome, "sandbox.cause", l.cause, "sandbox.direction", l.direction)
 	}
+	list := texts(httpOf(e.Method, e.Path, e.Host), "error.type", l.outcome)
 	if l.status != 0 {
 		list = append(list, attribute.Int("http.response.status_code", l.status))
 	}
-	return slices.Clip(list)
+	return list
 }
 
 // durationOf are the labels of the duration of an event.
@@ -93,5 +92,5 @@ func durationOf(e *sandbox.Event) labels {
 
 // requestOf are the labels of a request.
 func requestOf(e *sandbox.Event) labels {
-	return labels{method: e.Method, path: e.Path, host: e.Host, status: e.Status, failure: errorType(e)}
+	return labels{operation: e.Operation, outcome: errorType(e), host: e.Host, path: e.Path, status: e.Status}
 }

@@ -39,7 +39,7 @@ func (c *Client) Seam() *observe.Seam { return c.cfg.Seam }
 func (a *attempts) event(kind string) observe.Event {
 	op := a.req.Op
 	e := observe.Event{
-		Kind: kind, Operation: op.Name, Method: op.Method, Path: op.Path, Host: a.client.cfg.BaseURL.Host,
+		Kind: kind, Operation: op.Name, Method: op.Method, Path: op.Path,
 		Attempt: a.count, Cause: a.cause, CauseErr: a.causeErr, Status: a.status,
 	}
 	rest := op.Path

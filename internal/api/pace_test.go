@@ -480,7 +480,7 @@ func TestRateWaitIsReported(t *testing.T) {
 		api.create, api.delay = 2, 0
 		var told waits
 		c := testClient(api)
-		c.cfg.Seam = observe.New(&told, &redact.Known{})
+		c.cfg.Seam = observe.New(&told, "", &redact.Known{})
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() { assert.NoError(t, c.Do(t.Context(), creation(), nil)) })

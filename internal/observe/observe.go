@@ -93,6 +93,7 @@ type Observer interface {
 // nothing. It is safe for concurrent use.
 type Seam struct {
 	observer Observer
+	host     string
 	secrets  *redact.Known
 
 	mu sync.Mutex
@@ -105,12 +106,13 @@ type Seam struct {
 // maxNames is the maximum number of sessions in Seam.names.
 const maxNames = 8192
 
-// New returns a Seam, nil for a nil observer. No event has any of the secrets.
-func New(o Observer, secrets *redact.Known) *Seam {
+// New returns a Seam for the API of a host, nil for a nil observer. No event has
+// any of the secrets.
+func New(o Observer, host string, secrets *redact.Known) *Seam {
 	if o == nil {
 		return nil
 	}
-	return &Seam{observer: o, secrets: secrets, names: map[string]string{}}
+	return &Seam{observer: o, host: host, secrets: secrets, names: map[string]string{}}
 }
 
 // Begin tells that something begins. It returns the context of all that is part
@@ -150,6 +152,7 @@ func (s *Seam) complete(e *Event) {
 		e.CauseErr = s.secrets.Error(e.CauseErr)
 	}
 	e.RequestID = redact.Printable(s.secrets.Text(e.RequestID))
+	e.Host = s.host
 	s.name(e)
 }
 

@@ -20,7 +20,7 @@ func (l *last) End(_ context.Context, e Event)               { l.e = e }
 func TestNames(t *testing.T) {
 	t.Parallel()
 	var seen last
-	s := New(&seen, &redact.Known{})
+	s := New(&seen, "api.test", &redact.Known{})
 	tell := func(session, sandbox string) string {
 		ctx, e := s.Begin(t.Context(), Event{Session: session, Sandbox: sandbox})
 		assert.Equal(t, t.Context(), ctx, "nil means the same context")
@@ -45,7 +45,7 @@ func TestNames(t *testing.T) {
 // TestNil: a nil Seam reports nothing.
 func TestNil(t *testing.T) {
 	t.Parallel()
-	s := New(nil, nil)
+	s := New(nil, "", nil)
 	assert.Nil(t, s)
 	ctx, e := s.Begin(t.Context(), Event{Kind: Command})
 	s.End(ctx, e)
@@ -56,7 +56,7 @@ func TestNil(t *testing.T) {
 func TestRedacted(t *testing.T) {
 	t.Parallel()
 	var seen last
-	s := New(&seen, redact.Knowing("a-secret-token"))
+	s := New(&seen, "api.test", redact.Knowing("a-secret-token"))
 	s.End(t.Context(), Event{Err: errors.New("with a-secret-token"), CauseErr: errors.New("a-secret-token"), RequestID: "a-secret-token\n"})
 	assert.NotContains(t, fmt.Sprint(seen.e), "a-secret-token")
 	assert.NotContains(t, seen.e.RequestID, "\n")
