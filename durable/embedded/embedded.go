@@ -51,6 +51,9 @@ type Options struct {
 	// days. It is that of the start that made Dir. The room that they leave is used
 	// again, and given back by a later start where it is much.
 	Retention time.Duration
+	// Port is where the server is reached. Zero means one that is free: then workers
+	// in other processes have to ask for [Server.Address] after each start.
+	Port int
 	// Logger gets warnings and errors of the server. Nil is silent.
 	Logger *slog.Logger
 }
@@ -240,6 +243,9 @@ func (s *Server) start(db *config.SQL, o Options) error {
 	ports, err := freePorts(ip, len(services))
 	if err != nil {
 		return err
+	}
+	if o.Port != 0 {
+		ports[0] = o.Port // of the first, the frontend
 	}
 	conf := &config.Config{
 		Global: config.Global{Membership: config.Membership{MaxJoinDuration: 30 * time.Second, BroadcastAddress: ip}},

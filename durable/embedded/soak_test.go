@@ -467,8 +467,14 @@ func TestFolder(t *testing.T) {
 	c.Close()
 	require.NoError(t, srv.Close())
 
-	srv, err = embedded.Start(t.Context(), &embedded.Options{Dir: dir})
+	_, text, err := net.SplitHostPort(srv.Address())
 	require.NoError(t, err)
+	port, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	again, err := embedded.Start(t.Context(), &embedded.Options{Dir: dir, Port: port})
+	require.NoError(t, err)
+	assert.Equal(t, srv.Address(), again.Address(), "workers find it again")
+	srv = again
 	c, err = srv.Dial(t.Context(), client.Options{Logger: quiet})
 	require.NoError(t, err)
 	d, err := c.DescribeWorkflowExecution(t.Context(), "waits", "")

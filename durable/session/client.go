@@ -231,17 +231,6 @@ func (c *Client) missing(ctx context.Context, id string) error {
 	return ErrDestroyed
 }
 
-func (c *Client) signal(ctx context.Context, id, name string, arg any) error {
-	if err := checkID(id); err != nil {
-		return err
-	}
-	err := c.temporal.SignalWorkflow(ctx, id, "", name, arg)
-	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
-		return c.missing(ctx, id)
-	}
-	return err
-}
-
 // Interrupt sends a signal to a command, or to the one that runs when commandID
 // is empty; one that waits for its turn never begins. One that is over is no
 // error, and none that the session ever had matches sandbox.ErrInvalid. It needs
@@ -265,9 +254,13 @@ func (c *Client) interrupt(ctx context.Context, id, commandID string, sig sandbo
 }
 
 // Touch counts as a use: the machine does not hibernate before IdleAfter from
-// now. It does not wake one that has.
+// now. It does not wake one that has. It needs a worker to be up.
 func (c *Client) Touch(ctx context.Context, id string) error {
-	return c.signal(ctx, id, signalTouch, nil)
+	err := c.update(ctx, id, updateTouch, struct{}{}, nil)
+	if errors.Is(err, errNothing) {
+		return nil
+	}
+	return err
 }
 
 // Destroy ends a session: the command that runs is killed, those that wait never

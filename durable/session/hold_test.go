@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -192,5 +193,39 @@ func TestMaxAge(t *testing.T) {
 				assert.Error(t, err)
 			}
 		})
+	}
+}
+
+// TestTouch: a touch counts as a use of a machine that runs, wakes none, and leaves no
+// trace while it is not needed: no number of them keeps an owner from the session.
+func TestTouch(t *testing.T) {
+	t.Parallel()
+	p := newPlay(t, nil)
+	for _, at := range []time.Duration{8, 16} { // it would hibernate at 10
+		p.update(at*time.Minute, fmt.Sprintf("used %d", at), updateTouch, struct{}{})
+	}
+	p.At(24*time.Minute, func() { assert.Equal(t, sandbox.StatusRunning, p.machine().Status()) })
+	p.update(30*time.Minute, "asleep", updateTouch, struct{}{})
+	p.At(31*time.Minute, func() { assert.Equal(t, sandbox.StatusStopped, p.machine().Status()) })
+	p.send(40*time.Minute, "runs", "echo up; until [ -e go ]; do sleep 0.05; done")
+	p.on(p.whenRead("up"), func() {
+		for i := range 5 {
+			p.UpdateWorkflow(updateTouch, "", &testsuite.TestUpdateCallback{
+				OnAccept: func() { t.Error("taken") },
+				OnReject: func(err error) {
+					assert.ErrorContains(t, err, "in use")
+					if i == 4 {
+						assert.NoError(t, p.machine().FS().WriteFile(t.Context(), "go", nil, 0o600))
+					}
+				},
+				OnComplete: func(any, error) {},
+			}, struct{}{})
+		}
+	})
+	p.destroyAt(2 * time.Hour)
+	words := story(p.run(Policy{IdleAfter: 10 * time.Minute}))
+	assert.Contains(t, words, "cmd-1 exited 0")
+	for _, key := range []string{"used 8", "used 16", "asleep"} {
+		assert.Equal(t, "done", p.outcomes[key], key)
 	}
 }

@@ -42,7 +42,15 @@ func (s *run) listen(ctx workflow.Context) error {
 	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateRelease, s.release, workflow.UpdateHandlerOptions{Validator: s.acceptRelease}); err != nil {
 		return err
 	}
-	// The signals are those of clients that know no updates, and the touch.
+	touch := func(workflow.Context, struct{}) error {
+		s.calls++
+		s.touched, s.refused.hurry = true, true
+		return nil
+	}
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateTouch, touch, workflow.UpdateHandlerOptions{Validator: s.acceptTouch}); err != nil {
+		return err
+	}
+	// The signals are those of clients that know no updates.
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		sel := workflow.NewSelector(ctx)
 		sel.AddReceive(workflow.GetSignalChannel(ctx, signalDestroy), func(c workflow.ReceiveChannel, _ bool) {
@@ -133,6 +141,21 @@ func (s *run) target(id string) string {
 		return cmp.Or(id, s.begun)
 	}
 	return ""
+}
+
+// acceptTouch is the validator of a touch. While a command runs, none is needed: its
+// end is a use.
+func (s *run) acceptTouch(workflow.Context, struct{}) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	if s.refused.reason == "" && (s.begun != "" || s.touched) {
+		return temporal.NewApplicationError("it is in use", errNothingType)
+	}
+	if s.begun != "" && s.calls >= maxCommandCalls {
+		return temporal.NewApplicationError("too many calls until the command that runs has ended", errQueueFullType)
+	}
+	return nil
 }
 
 // accept is the validator of a command: what it refuses leaves no trace.

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/go-vercel/sandbox"
@@ -28,11 +29,11 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	id := b.RunID
 	if id != "" {
-		_, err := h.c.State(ctx, id)
+		s, err := h.c.State(ctx, id)
 		switch {
 		case err == nil:
 			w.Header().Set("X-Workflow-Reconnected", "true")
-			if at, err = h.from(ctx, b, at); err != nil {
+			if at, err = h.from(ctx, b, at, s); err != nil {
 				h.fail(w, r, err)
 				return
 			}
@@ -55,8 +56,12 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 }
 
 // from returns where a stream begins: at the cursor, which is at, or at the tail that
-// a request without a cursor asks for.
-func (h *handler) from(ctx context.Context, b body, at Cursor) (Cursor, error) {
+// a request without a cursor asks for. A cursor behind all that has happened is of
+// another session, or of what a database has lost: nothing would ever come.
+func (h *handler) from(ctx context.Context, b body, at Cursor, s *State) (Cursor, error) {
+	if at.next() > s.Events && s.State != StateTerminated {
+		return at, fmt.Errorf("%w of this session, which has %d events: %s", ErrCursor, s.Events, at)
+	}
 	if b.Cursor != "" || b.Tail == nil {
 		return at, nil
 	}
@@ -95,11 +100,12 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), within)
 	defer cancel()
 	at, err := ParseCursor(b.Cursor)
+	var s *State
 	if err == nil {
-		_, err = h.c.State(ctx, b.RunID)
+		s, err = h.c.State(ctx, b.RunID)
 	}
 	if err == nil {
-		at, err = h.from(ctx, b, at)
+		at, err = h.from(ctx, b, at, s)
 	}
 	if err != nil {
 		h.fail(w, r, err)

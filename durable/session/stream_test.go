@@ -38,6 +38,7 @@ type cluster struct {
 	failing error // of queries
 	status  enums.WorkflowExecutionStatus
 	queries int
+	gone    bool // the history
 }
 
 func newCluster() *cluster {
@@ -85,7 +86,7 @@ func (c *cluster) QueryWorkflowWithOptions(_ context.Context, req *client.QueryW
 	if req.QueryRejectCondition != enums.QUERY_REJECT_CONDITION_UNSPECIFIED && c.status != 0 {
 		return &client.QueryWorkflowWithOptionsResponse{QueryRejected: &query.QueryRejected{Status: c.status}}, nil
 	}
-	var v any = State{State: StateActive, Running: "cmd-1"}
+	var v any = State{State: StateActive, Running: "cmd-1", Events: len(c.events)}
 	if req.QueryType == queryEvents {
 		r := &run{run: "run", state: &state{Events: c.events}}
 		v = r.page(req.Args[0].(int))
@@ -114,6 +115,10 @@ func (i *iterator) Next() (*history.HistoryEvent, error) {
 	for {
 		i.c.mu.Lock()
 		grown := i.c.grown
+		if i.c.gone {
+			i.c.mu.Unlock()
+			return nil, i.c.failing
+		}
 		if i.at < len(i.c.history) {
 			i.at++
 			e := i.c.history[i.at-1]
@@ -296,6 +301,53 @@ func TestTerminated(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.LessOrEqual(t, temporal.queries-asked, 4)
 	})
+}
+
+// TestLostInRetention: the viewers of a session whose rows are gone learn so, and
+// cost nothing afterwards.
+func TestLostInRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newCluster()
+		v := watchFrom(New(temporal, nil), Cursor{})
+		temporal.knows(of(3, Event{Type: TypeCreated}))
+		temporal.commits(3)
+		assert.Equal(t, []string{"created"}, v.saw())
+		temporal.mu.Lock()
+		temporal.failing, temporal.gone = serviceerror.NewNotFound("no such workflow"), true
+		temporal.mu.Unlock()
+		temporal.happens(&history.HistoryEvent{EventType: enums.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED}) // ends the poll
+		time.Sleep(time.Minute)
+		over, err := v.ended()
+		assert.True(t, over)
+		assert.ErrorIs(t, err, ErrNoSession)
+		asked := temporal.queries
+		time.Sleep(time.Hour)
+		assert.Equal(t, asked, temporal.queries)
+	})
+}
+
+// TestFutureCursor: a cursor behind all that has happened is refused; nothing would
+// come.
+func TestFutureCursor(t *testing.T) {
+	temporal := newCluster()
+	temporal.knows(of(3, Event{Type: TypeCreated}), of(3, Event{Type: TypeStatus}))
+	temporal.commits(3)
+	h := New(temporal, nil).Handler(nil)
+	for cursor, want := range map[string]int{
+		"3.0": http.StatusBadRequest, "2.1": http.StatusBadRequest, "1.7.1": http.StatusBadRequest, "1000000.0": http.StatusBadRequest,
+		"0.0": http.StatusOK, "2.0": http.StatusOK, "1.1": http.StatusOK, "0.5.1": http.StatusOK,
+	} {
+		for _, req := range []*http.Request{
+			httptest.NewRequest("GET", "/events?runId=a&cursor="+cursor, nil),
+			httptest.NewRequest("POST", "/start", strings.NewReader(`{"runId":"a","cursor":"`+cursor+`"}`)),
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel() // a viewer that leaves at once
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, req.WithContext(ctx))
+			assert.Equal(t, want, w.Code, "%s %s", req.Method, cursor)
+		}
+	}
 }
 
 // TestFailingQueries: a query that fails for good ends the stream with its error.

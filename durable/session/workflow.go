@@ -20,6 +20,7 @@ const (
 	updateCommand    = "command"
 	updateInterrupt  = "interrupt"
 	updateDestroy    = "destroy"
+	updateTouch      = "touch"
 	updateHold       = "hold"
 	updateRelease    = "release"
 	signalInterrupt  = "interrupt"
