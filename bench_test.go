@@ -79,12 +79,12 @@ func BenchmarkLogs(b *testing.B) {
 }
 
 func BenchmarkList(b *testing.B) {
-	const items = 100
+	const items = 50
 	list := make([]string, items)
 	for i := range list {
 		list[i] = fmt.Sprintf(testkit.CannedSandbox, i)
 	}
-	page := `{"sandboxes":[` + strings.Join(list, ",") + `],"pagination":{"count":100,"next":null}}`
+	page := `{"sandboxes":[` + strings.Join(list, ",") + `],"pagination":{"count":50,"next":null}}`
 	c := testkit.CannedClient(b, func(*http.Request) (string, string) { return "application/json", page })
 	b.SetBytes(int64(len(page)))
 	b.ReportAllocs()

@@ -14,19 +14,17 @@ import (
 
 // The limits that the service sets.
 const (
-	maxName        = 128
-	maxPorts       = 15
-	maxTags        = 5
-	maxTagText     = 256
-	maxVCPUs       = 32
-	defaultVCPUs   = 2
-	defaultTimeout = 5 * time.Minute
-	maxTimeout     = 24 * time.Hour
-	maxKeep        = 10
-	minTimeout     = time.Second
-	maxEnv         = 4096 // bytes of a sandbox's environment as JSON
-	minPort        = 1024
-	day            = 24 * time.Hour
+	maxName    = 128
+	maxPorts   = 15
+	maxTags    = 5
+	maxTagText = 256
+	maxVCPUs   = 32
+	maxTimeout = 24 * time.Hour
+	maxKeep    = 10
+	minTimeout = time.Second
+	maxEnv     = 4096 // bytes of a sandbox's environment as JSON
+	minPort    = 1024
+	day        = 24 * time.Hour
 	// defaultExpiration is that of snapshots, counted from their last use.
 	defaultExpiration = 30 * day
 	// shortExpiration is that of the newest versions of the API.

@@ -44,7 +44,7 @@ func (c *settings) deniesAll() bool { return c.Policy != nil && c.Policy.Mode ==
 // defaultSettings are those of a sandbox whose creator has none to give.
 func defaultSettings() settings {
 	return settings{
-		Persistent: true, VCPUs: defaultVCPUs, Timeout: defaultTimeout, Region: defaultRegion,
+		Persistent: true, VCPUs: 2, Timeout: 5 * time.Minute, Region: defaultRegion,
 	}
 }
 

@@ -18,6 +18,68 @@ import (
 	"github.com/gofrs/flock"
 )
 
+// DataDir returns the data directory of the Vercel tools.
+func (h *Host) DataDir() (string, error) {
+	if dir := h.Getenv("XDG_DATA_HOME"); dir != "" {
+		return dir, nil
+	}
+	if h.goos() == "windows" {
+		if dir := h.Getenv("LOCALAPPDATA"); dir != "" {
+			return dir, nil
+		}
+	}
+	home, err := h.home()
+	if err != nil {
+		return "", err
+	}
+	switch h.goos() {
+	case "darwin":
+		return h.join(home, "Library", "Application Support"), nil
+	case "windows":
+		return h.join(home, "AppData", "Local"), nil
+	default:
+		return h.join(home, ".local", "share"), nil
+	}
+}
+
+// LoginFile returns the file with the CLI's login.
+func (h *Host) LoginFile() (string, error) {
+	if dir := h.Getenv("VERCEL_AUTH_CONFIG_DIR"); dir != "" {
+		return h.join(dir, "auth.json"), nil
+	}
+	data, err := h.DataDir()
+	if err != nil {
+		return "", err
+	}
+	file := h.join(data, "com.vercel.cli", "auth.json")
+	// On Windows the CLI and the package that refreshes tokens disagree about
+	// the directory: the one with a login is used.
+	if roaming := h.Getenv("APPDATA"); h.goos() == "windows" && roaming != "" && !exists(file) {
+		if other := h.join(roaming, "xdg.data", "com.vercel.cli", "auth.json"); exists(other) {
+			return other, nil
+		}
+	}
+	return file, nil
+}
+
+// TokenFile returns the file in which the tools store the OIDC token of a
+// project.
+func (h *Host) TokenFile(projectID string) (string, error) {
+	if err := checkID("project ID", projectID); err != nil {
+		return "", err
+	}
+	data, err := h.DataDir()
+	if err != nil {
+		return "", err
+	}
+	return h.join(data, "com.vercel.token", projectID+".json"), nil
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
 // object is a JSON object whose unknown keys are preserved when it is written
 // back.
 type object map[string]json.RawMessage
