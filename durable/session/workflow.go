@@ -115,59 +115,57 @@ func Workflow(ctx workflow.Context, in input) error {
 // live goes on until the session is destroyed, fails, or continues as new.
 func (s *run) live(ctx workflow.Context) error {
 	if s.Sandbox == nil {
-		sb, err := durable.Open(ctx, &s.in.Options)
-		if err != nil {
+		if err := s.create(ctx); err != nil {
 			return err
 		}
-		s.Sandbox = sb
-		sb.OnRefused = s.onRefused
-		s.emit(ctx, Event{
-			Type: TypeCreated, SandboxID: sb.Options.Name, Runtime: cmp.Or(sb.Options.Runtime, sb.Runtime), StartedAt: millis(s.StartedAt),
-			SandboxExpiresAt: millis(sb.ExpiresAt), HibernateAfterMs: s.in.Policy.IdleAfter.Milliseconds(),
-		})
-		s.status(ctx, StateActive)
 	}
 	for s.destroy == nil {
+		var err error
 		held := s.isHeld(ctx)
 		switch {
 		case !held && s.outlived(ctx):
 			s.destroy = &DestroyOptions{DeleteSandbox: true, RemoveOutput: true}
 		case !held && s.Lent:
-			if err := s.takeBack(ctx); err != nil {
-				return err
-			}
+			err = s.takeBack(ctx)
 		case held && s.waitsForHold():
-			if err := s.grant(ctx); err != nil {
-				return err
-			}
+			err = s.grant(ctx)
 		case held && s.full(ctx) && (len(s.Queue) == 0 || s.overdue(ctx)):
 			return s.roll(ctx)
 		case held:
-			if err := s.keepHeld(ctx); err != nil {
-				return err
-			}
+			err = s.keepHeld(ctx)
 		case len(s.Queue) > 0 && s.aging(ctx):
-			if err := s.refresh(ctx); err != nil {
-				return err
-			}
+			err = s.refresh(ctx)
 		case s.waitsForHold() && !s.overdue(ctx):
-			if err := s.grant(ctx); err != nil {
-				return err
-			}
+			err = s.grant(ctx)
 		case len(s.Queue) > 0 && !s.overdue(ctx):
 			next := s.Queue[0]
 			s.Queue = s.Queue[1:]
-			if err := s.command(ctx, next); err != nil {
-				return err
-			}
+			err = s.command(ctx, next)
 		case s.full(ctx):
 			return s.roll(ctx)
 		default:
-			if err := s.rest(ctx); err != nil {
-				return err
-			}
+			err = s.rest(ctx)
+		}
+		if err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// create makes the session's sandbox.
+func (s *run) create(ctx workflow.Context) error {
+	sb, err := durable.Open(ctx, &s.in.Options)
+	if err != nil {
+		return err
+	}
+	s.Sandbox = sb
+	sb.OnRefused = s.onRefused
+	s.emit(ctx, Event{
+		Type: TypeCreated, SandboxID: sb.Options.Name, Runtime: cmp.Or(sb.Options.Runtime, sb.Runtime), StartedAt: millis(s.StartedAt),
+		SandboxExpiresAt: millis(sb.ExpiresAt), HibernateAfterMs: s.in.Policy.IdleAfter.Milliseconds(),
+	})
+	s.status(ctx, StateActive)
 	return nil
 }
 
