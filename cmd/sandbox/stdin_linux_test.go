@@ -83,6 +83,9 @@ func TestRemoteShellEnds(t *testing.T) {
 	d.ok("create", "--name", "c")
 	for line, want := range map[string]outcome{
 		`echo text | "$0" rsh c 'head -c 2; exit 3'`:                     {code: 3, stdout: "te"},
+		`yes | "$0" rsh c 'head -c 4; exit 3'`:                           {code: 3, stdout: "y\ny\n"}, // input without an end
+		`yes | "$0" rsh c 'echo done'`:                                   {stdout: "done\n"},
+		`yes | "$0" rsh c 'kill -9 $$'; echo $?`:                         {stdout: "137\n"},
 		`mkfifo p; exec 3<>p; "$0" rsh c 'echo done' <&3`:                {stdout: "done\n"},
 		`echo text | "$0" rsh c 'cat >f'; "$0" rsh c 'cat f' </dev/null`: {stdout: "text\n"},
 	} {
