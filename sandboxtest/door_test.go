@@ -68,6 +68,27 @@ func TestOtherTeams(t *testing.T) {
 	assert.Equal(t, 200, c.send(c.request("GET", session+"?teamId=team_emulator", nil)).StatusCode)
 }
 
+// TestScope: with a token alone, the official command finds its team and project.
+func TestScope(t *testing.T) {
+	t.Parallel()
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	var user struct {
+		User struct{ DefaultTeamID string }
+	}
+	c.call("GET", "/v2/user", nil, 200, &user)
+	assert.Equal(t, "team_emulator", user.User.DefaultTeamID)
+	var found struct{ Slug, Name string }
+	c.call("GET", "/v2/teams/team_emulator", nil, 200, &found)
+	c.call("GET", "/v2/projects/my%20default?teamId=team_emulator", nil, 200, &found)
+	assert.Equal(t, []string{"emulator", "my default"}, []string{found.Slug, found.Name})
+	c.refused("GET", "/v2/projects/prj_emulator?teamId=team_other", nil, 403, "forbidden")
+	c.refused("GET", "/v2/teams/team_other", nil, 404, "not_found")
+	c.refused("POST", "/v2/user", obj{}, 404, "not_found")
+	req := c.request("GET", "/v2/user", nil)
+	req.Header.Del("Authorization")
+	assert.Equal(t, 403, c.send(req).StatusCode)
+}
+
 // TestTokenNamesItsProject: with an OIDC token no request has to say which
 // project it is for.
 func TestTokenNamesItsProject(t *testing.T) {

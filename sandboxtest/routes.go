@@ -99,6 +99,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 
+	if e == nil && s.serveScope(sw, r, path) {
+		return
+	}
 	if failure == nil {
 		failure = s.authorize(r)
 	}
