@@ -285,6 +285,7 @@ func TestFiles(t *testing.T) {
 	assert.Contains(t, d.refused("edit_file", args{"path": "a/-n.txt", "old_string": "one", "new_string": "1"}), "2 times, first in the lines 1, 3")
 	assert.Contains(t, d.refused("edit_file", args{"path": "a/-n.txt", "old_string": "three", "new_string": "1"}), "not in the file")
 	assert.Contains(t, d.refused("edit_file", args{"path": "a/-n.txt", "new_string": "1"}), "is empty")
+	assert.Contains(t, d.refused("edit_file", args{"path": "/dev/null", "old_string": "x"}), "not a regular file")
 	assert.Equal(t, "Replaced 2 places in a/-n.txt.", d.ok("edit_file", args{"path": "a/-n.txt", "old_string": "one", "new_string": "1", "replace_all": true}))
 	assert.Equal(t, "Replaced one place in a/-n.txt.", d.ok("edit_file", args{"path": "a/-n.txt", "old_string": "two\n"}))
 	assert.Equal(t, "Exit code 0."+data("1\n1\n755\n"), d.ok("bash", args{"command": "cat ./a/-n.txt; stat -c %a ./a/-n.txt"}), "an edited file keeps its mode")

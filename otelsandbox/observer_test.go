@@ -2,6 +2,7 @@ package otelsandbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -78,6 +79,10 @@ func (x *telemetry) metric(t *testing.T, name string, by ...attribute.Key) map[s
 			case metricdata.Histogram[int64]:
 				for _, p := range data.DataPoints {
 					add(p.Attributes, float64(p.Sum))
+				}
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					add(p.Attributes, float64(p.Value))
 				}
 			case metricdata.Sum[int64]:
 				for _, p := range data.DataPoints {
@@ -186,6 +191,25 @@ func attr(s tracetest.SpanStub, key attribute.Key) string {
 		}
 	}
 	return ""
+}
+
+// TestEnds: an end that has no beginning makes no span, an error is recorded if
+// there is one, and a rate limit if it was told.
+func TestEnds(t *testing.T) {
+	x := observed(t, nil)
+	x.End(t.Context(), sandbox.Event{Kind: "wait"})
+	assert.Empty(t, x.spans.GetSpans())
+	for n, err := range []error{nil, errors.New("no")} {
+		e := sandbox.Event{Kind: "wait"}
+		ctx := x.Begin(t.Context(), e)
+		e.Err = err
+		x.End(ctx, e)
+		assert.Len(t, x.spans.GetSpans()[n].Events, n)
+	}
+	for n, operation := range []string{"untold", "told"} {
+		x.End(t.Context(), sandbox.Event{Kind: "operation", Operation: operation, RateLimit: 9 * n, RateRemaining: 4})
+	}
+	assert.Equal(t, map[string]float64{"told": 4}, x.metric(t, "sandbox.rate_limit.remaining", "sandbox.operation"))
 }
 
 // TestTwoObservers: each of two observers of one client ends its own spans, and

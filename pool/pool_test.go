@@ -260,7 +260,7 @@ func TestKeptAlive(t *testing.T) {
 	const lease = 8 * time.Second
 	slow := make(chan struct{})
 	p := open(t, srv.Client(), pool.Options{
-		Name: "alive", Lease: lease,
+		Name: "alive", Lease: lease, Create: sandbox.CreateOptions{Tags: map[string]string{"mine": "stays"}},
 		Warm: func(ctx context.Context, _ *sandbox.Sandbox) error {
 			select {
 			case <-slow:
@@ -287,7 +287,7 @@ func TestKeptAlive(t *testing.T) {
 	require.NoError(t, box.Refresh(t.Context()))
 	assert.Equal(t, first, box.CurrentSession().ID(), "it has run all the time")
 	require.NoError(t, box.Keep(t.Context()))
-	assert.NotContains(t, box.Info().Tags, pool.Tag)
+	assert.Equal(t, map[string]string{"mine": "stays"}, box.Info().Tags)
 	assert.Zero(t, p.Stats().Taken)
 	require.NoError(t, box.Sandbox.Delete(t.Context(), nil))
 }

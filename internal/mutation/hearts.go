@@ -38,7 +38,7 @@ func (h heart) refusals(functions string) heart {
 }
 
 var lists = map[string]*list{
-	"guards": {name: "guards", hearts: []heart{
+	"guards": {name: "guards", seed: "2026-11-22", hearts: []heart{
 		code(".", "internal/api", "*.go", 30, [2]string{"./internal/api", "."}, everyCall, reliability),
 		code(".", "internal/logstream", "*.go", 24, [2]string{"./internal/logstream", "."}, reliability),
 		code(".", "internal/untar", "untar.go", 14, [2]string{"./internal/untar", "."}),
@@ -56,7 +56,7 @@ var lists = map[string]*list{
 		code("cmd/sandbox", "internal/cli", "*.go", 14, [2]string{"./internal/cli", "."}, [2]string{".", "Scripts|EveryOption|Login|Stranger|Refused|Sources|NoTerminal|ExecInTerminal|Mistakes"}).errors(),
 	}},
 	// The first 36 rows are those of a review of security, the others were chosen.
-	"security": {name: "security", hearts: []heart{
+	"security": {name: "security", seed: "2026-11-22", hearts: []heart{
 		code(".", "internal/untar", "untar.go", 7, [2]string{"./internal/untar", "."}).refusals(".*"),
 		code(".", "proxy", "*.go", 16, [2]string{"./proxy", "."}).refusals("check.*|public|permitted|allow.*|single|parse.*|lookAlike|admit|notPlain|find|isPublic|mayDial|doubtful|concerns|verify"),
 		code(".", "sandboxtest", "door.go control.go npmrc.go firewall*.go egress.go interactive.go policy.go", 9,
@@ -75,5 +75,14 @@ var lists = map[string]*list{
 		code("cmd/sandbox", "internal/table", "*.go", 1, [2]string{".", "NothingRaw"}).refusals("printable"),
 		code("durable", "session", "client.go handler.go", 3, [2]string{"./session", "SessionIDs|Token|Authorize|Refuse|Routes|Start|Metrics"}).refusals("checkID|read|allowed|Token|start"),
 		code("durable", ".", "start.go", 1, [2]string{".", "Key|Refus|Start|Guard|Invalid|Once"}).refusals("start"),
+	}},
+	"edges": {name: "edges", seed: "2026-11-23", hearts: []heart{
+		code(".", "agent", "*.go", 8, [2]string{"./agent", "."}),
+		code(".", "pool", "*.go", 6, [2]string{"./pool", "."}),
+		code(".", "tunnel", "*.go", 6, [2]string{"./tunnel", "."}),
+		code(".", "outputs", "*.go", 3, [2]string{"./outputs", "."}),
+		code("otelsandbox", ".", "*.go", 5, [2]string{".", "."}),
+		code("durable", ".", "*.go", 4, [2]string{".", "Key|Refus|Start|Guard|Invalid|Once|Expir|Output|Follow|Sweep|Command"}),
+		code("cmd/sandbox", "internal/cli", "*.go", 8, [2]string{"./internal/cli", "."}, [2]string{".", "Scripts|EveryOption|Mistakes"}),
 	}},
 }

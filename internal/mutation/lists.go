@@ -10,9 +10,6 @@ import (
 	"strings"
 )
 
-// seed chooses rows among all conditions and statements of the code.
-const seed = "2026-11-22"
-
 // heart is code that keeps a promise, and the tests that hold it, nearest first.
 type heart struct {
 	module string // the folder of the module that has it
@@ -27,12 +24,13 @@ type heart struct {
 // list is a file of rows, each of which names a site.
 type list struct {
 	name   string
+	seed   string // chooses rows among all conditions and statements of the code
 	hearts []heart
 }
 
 // header is the first line of a file of rows.
 func (l *list) header(rows []string) string {
-	return fmt.Sprintf("# %d rows, chosen by the seed %q; SHA-256 of the rows: %x", len(rows), seed, sha256.Sum256([]byte(strings.Join(rows, "\n")+"\n")))
+	return fmt.Sprintf("# %d rows, chosen by the seed %q; SHA-256 of the rows: %x", len(rows), l.seed, sha256.Sum256([]byte(strings.Join(rows, "\n")+"\n")))
 }
 
 // read returns the rows of a file, and whether they are those that its first
@@ -154,7 +152,7 @@ func (l *list) choose(number int, taken []string) ([]site, error) {
 		only := l.hearts[number].only
 		return only != nil && !only(s) || slices.Contains(taken, s.row)
 	})
-	rank := func(s site) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(seed+s.row))) }
+	rank := func(s site) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(l.seed+s.row))) }
 	slices.SortFunc(all, func(a, b site) int { return strings.Compare(rank(a), rank(b)) })
 	return all, nil
 }

@@ -5,6 +5,7 @@
 //	go run ./internal/mutation bugs            # bugs.txt, each against the test that it names
 //	go run ./internal/mutation guards          # guards.txt: conditions and statements of the heart
 //	go run ./internal/mutation security        # security.txt: conditions that keep attacks out
+//	go run ./internal/mutation edges           # edges.txt: the packages around the heart
 //	go run ./internal/mutation -sample 10 -near guards
 //	go run ./internal/mutation list guards     # chooses rows in place of those whose code is gone
 //	go run ./internal/mutation sites security  # all that there is to choose from
@@ -78,7 +79,7 @@ func run(args []string, sample int, only string, o options) error {
 	case what == "sites":
 		return l.print(only)
 	}
-	return fmt.Errorf("%q is not bugs, guards, security, or list or sites of the last two", strings.Join(args, " "))
+	return fmt.Errorf("%q is not bugs, guards, security, edges, or list or sites of the last three", strings.Join(args, " "))
 }
 
 // chosen returns the rows that contain a text, or some of them.

@@ -199,7 +199,7 @@ func TestLocations(t *testing.T) {
 
 func TestShellWords(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, `echo 'a b' '' 'it'\''s' x=1 '$HOME'`, shellWords([]string{"echo", "a b", "", "it's", "x=1", "$HOME"}))
+	assert.Equal(t, `echo 'a b' '' 'it'\''s' x=1 '$HOME' azAZ09 'a;b'`, shellWords([]string{"echo", "a b", "", "it's", "x=1", "$HOME", "azAZ09", "a;b"}))
 }
 
 func TestRemoteShellArgs(t *testing.T) {

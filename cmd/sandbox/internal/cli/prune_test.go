@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -79,4 +82,33 @@ func TestUnusedMeanwhile(t *testing.T) {
 	unused, err := p.unused(t.Context(), []sandbox.SnapshotInfo{*stopped.Snapshot}, []sandbox.Info{sb.Info()})
 	require.NoError(t, err)
 	assert.Empty(t, unused)
+}
+
+// TestPruneNeedsTheListing: where the snapshots can't be listed, nothing goes.
+func TestPruneNeedsTheListing(t *testing.T) {
+	const box = `{"sandboxes":[{"name":"box","status":"stopped","createdAt":1}],"pagination":{"count":1,"next":null}}`
+	asked := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, http.MethodGet, r.Method)
+		w.Header().Set("Content-Type", "application/json")
+		switch asked++; {
+		case strings.HasSuffix(r.URL.Path, "/v2/sandboxes"):
+			_, _ = io.WriteString(w, box)
+		case r.URL.Query().Get("name") != "":
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"error":{"code":"forbidden","message":"not yours"}}`)
+		default:
+			_, _ = io.WriteString(w, `{"snapshots":[],"pagination":{"count":0,"next":null}}`)
+		}
+	}))
+	defer srv.Close()
+	for name, value := range map[string]string{
+		"HOME": t.TempDir(), "VERCEL_SANDBOX_BASE_URL": srv.URL + "/api", "VERCEL_TOKEN": "t", "VERCEL_TEAM_ID": "team_a", "VERCEL_PROJECT_ID": "prj_a",
+	} {
+		t.Setenv(name, value)
+	}
+	t.Chdir(t.TempDir())
+	a := newApp([]string{"prune", "--snapshots", "--dry-run"})
+	err := a.execute(t.Context(), a.rootCommand())
+	require.ErrorContains(t, err, "not yours", "%d requests", asked)
 }

@@ -34,6 +34,7 @@ func TestRefusals(t *testing.T) {
 		{"api GET v2/sandboxes", "the path begins with a slash", "api GET /v2/sandboxes"},
 		{"sh ls", "takes no command", "sh"},
 		{"run --rm --stop true", "--stop", "run --rm true"},
+		{"create --connect", "an interactive shell needs a terminal", "create"},
 		{"create -p 1023", "invalid port", "create -p 1024"},
 		{"create -p 65536", "invalid port", "create -p 65535"},
 		{"cp - - x:/f", "one of several sources", "cp - x:/f"},
