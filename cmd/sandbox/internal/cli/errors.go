@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,20 +130,20 @@ func inOptions(message string) string {
 	return message
 }
 
+// take takes over what the API said.
+func (f *failure) take(api *sandbox.APIError) {
+	f.Status, f.RequestID, f.body = api.Status, api.RequestID, api.Body
+	f.Code, f.Message = cmp.Or(api.Code, f.Code), cmp.Or(api.Message, f.Message)
+}
+
 // explain finds out what to tell about an error and how to end.
 func (a *app) explain(err error) failure {
 	f := failure{Code: "failure", Message: err.Error(), exit: exitFailure}
 	var api *sandbox.APIError
 	if errors.As(err, &api) {
-		f.Status, f.RequestID, f.body = api.Status, api.RequestID, api.Body
-		if api.Message != "" {
-			f.Message = api.Message
-			if d, ok := errors.AsType[*during](err); ok {
-				f.Message = d.what + ": " + api.Message
-			}
-		}
-		if api.Code != "" {
-			f.Code = api.Code
+		f.take(api)
+		if d, ok := errors.AsType[*during](err); ok && api.Message != "" {
+			f.Message = d.what + ": " + api.Message
 		}
 		a.explainAPI(&f, api)
 	}
