@@ -43,6 +43,9 @@ func TestRefusals(t *testing.T) {
 		{"ls --limit x", "is not a number", "ls --limit 5"},
 		{"create --depth x", "is not a number", "create --depth 5"},
 		{"create -p x", "invalid port", "create -p 3000"},
+		{"--token= ls", "it is empty", "--token t ls"},
+		{"ls --profile=", "it is empty", "ls --profile p"},
+		{"--api-url= ls", "it is empty", "--api-url http://127.0.0.1:1/api ls"},
 	} {
 		assert.Contains(t, run(tc.refused), tc.why, tc.refused)
 		assert.NotContains(t, run(tc.taken), tc.why, tc.taken)

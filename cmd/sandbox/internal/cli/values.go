@@ -128,6 +128,15 @@ func options[T any](flags *pflag.FlagSet, target *[]T, name, short, kind, usage 
 
 func parseText(s string) (string, error) { return s, nil }
 
+// parseGiven is for what decides whose account is used: a variable that is not set
+// must not choose another one.
+func parseGiven(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("it is empty; leave it out for the default")
+	}
+	return s, nil
+}
+
 func parseNumber(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil {
