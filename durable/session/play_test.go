@@ -1,0 +1,158 @@
+package session
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/durabletest"
+)
+
+// play is a session in a test environment.
+type play struct {
+	t *testing.T
+	*durabletest.Env
+	outcomes map[string]string // by key: the command's ID, or the refusal
+}
+
+func newPlay(t *testing.T, opts *durabletest.Options) *play {
+	env := durabletest.New(t, opts)
+	RegisterOnly(env, env.Worker)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "ses-1", TaskQueue: "sandbox"})
+	return &play{t, env, map[string]string{}}
+}
+
+// send plans a command.
+func (p *play) send(at time.Duration, key, script string) {
+	p.At(at, func() {
+		p.UpdateWorkflow(updateCommand, "", &testsuite.TestUpdateCallback{
+			OnAccept: func() {},
+			OnReject: func(err error) { p.outcomes[key] = "refused: " + err.Error() },
+			OnComplete: func(v any, err error) {
+				if err == nil {
+					p.outcomes[key] = fmt.Sprint(v)
+				}
+			},
+		}, commandUpdate{key, script})
+	})
+}
+
+// run plays the session to its end and returns its events.
+func (p *play) run(policy Policy) []Event {
+	p.ExecuteWorkflow(Workflow, input{Policy: policy})
+	require.True(p.t, p.IsWorkflowCompleted())
+	return p.events()
+}
+
+func (p *play) events() []Event {
+	var all []Event
+	for from := 0; ; {
+		v, err := p.QueryWorkflow(queryEvents, from)
+		require.NoError(p.t, err)
+		var got page
+		require.NoError(p.t, v.Get(&got))
+		for _, e := range got.Events {
+			all = append(all, e.Event)
+			from = e.Event.Seq + 1
+		}
+		if len(got.Events) == 0 {
+			return all
+		}
+	}
+}
+
+// output is what is stored of a command.
+func (p *play) output(id string) string {
+	var b strings.Builder
+	for rec, err := range durable.ReadOutput(p.t.Context(), p.Worker.Output, "ses-1/"+id) {
+		require.NoError(p.t, err)
+		b.Write(rec.Data)
+	}
+	return b.String()
+}
+
+// whenRead returns a channel that is closed when the worker has read a text of a
+// command's output, and asks for more.
+func (p *play) whenRead(text string) <-chan struct{} {
+	w := &watchedLogs{text: text, read: make(chan struct{})}
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: p.Server.URL, Credentials: auth.Static(p.Server.Credentials()), HTTPClient: &http.Client{Transport: w},
+	})
+	require.NoError(p.t, err)
+	p.Worker.Client = c
+	return w.read
+}
+
+type watchedLogs struct {
+	text string
+	once sync.Once
+	read chan struct{}
+}
+
+func (w *watchedLogs) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err == nil && (strings.HasSuffix(req.URL.Path, "/logs") || strings.HasSuffix(req.URL.Path, "/cmd")) {
+		resp.Body = &watchedBody{ReadCloser: resp.Body, w: w}
+	}
+	return resp, err
+}
+
+type watchedBody struct {
+	io.ReadCloser
+	w    *watchedLogs
+	seen []byte
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	if strings.Contains(string(b.seen), b.w.text+`\n"`) { // a command line has it, too
+		b.w.once.Do(func() { close(b.w.read) })
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.seen = append(b.seen, p[:n]...)
+	return n, err
+}
+
+// on calls f once c is closed, unless the test ends before.
+func (p *play) on(c <-chan struct{}, f func()) {
+	done := make(chan struct{})
+	p.t.Cleanup(func() { <-done })
+	go func() {
+		defer close(done)
+		select {
+		case <-c:
+			f()
+		case <-p.t.Context().Done():
+		}
+	}()
+}
+
+// story is events as words.
+func story(events []Event) []string {
+	var words []string
+	for _, e := range events {
+		switch e.Type {
+		case TypeStatus:
+			words = append(words, e.State)
+		case TypeCommandEnd:
+			text := e.ID + " " + string(e.Outcome)
+			if e.ExitCode != nil {
+				text += fmt.Sprint(" ", *e.ExitCode)
+			}
+			words = append(words, text)
+		case TypeResult:
+			words = append(words, e.Status)
+		}
+	}
+	return words
+}
