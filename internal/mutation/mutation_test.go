@@ -42,7 +42,7 @@ func TestBugs(t *testing.T) {
 // code is gone hold nothing, and rows that the seed did not choose mean little.
 func TestLists(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
-	for name, least := range map[string]int{"guards": 150, "security": 60, "edges": 40} {
+	for name, least := range map[string]int{"guards": 150, "security": 60, "edges": 30} {
 		l := lists[name]
 		file := filepath.Join("internal", "mutation", name+".txt")
 		rows, same, err := l.read(file)
