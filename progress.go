@@ -68,15 +68,15 @@ func (c *Client) watch(ctx context.Context, e observe.Event, m *meter) *meter {
 	}
 	m.told = e.Start
 	m.tell = func(done int64) {
-		so := e
-		so.Kind, so.Operation = observe.Progress, e.Kind
+		e := e
 		if e.Kind == observe.Upload {
-			so.Sent = done
+			e.Sent = done
 		} else {
-			so.Received = done
+			e.Received = done
 		}
-		ctx, so := c.seam().Begin(ctx, so)
-		c.endEvent(ctx, so, nil)
+		e.Kind, e.Operation = observe.Progress, e.Kind
+		ctx, e := c.seam().Begin(ctx, e)
+		c.endEvent(ctx, e, nil)
 	}
 	return m
 }
