@@ -32,7 +32,7 @@ var officialLives = []struct {
 	runtime       string // what sandboxes are created with; "" for an image
 	departs       []string
 }{
-	{"2.9.2", "@vercel/sandbox", "steps.json", "node24", []string{"server's-words", "usage-of-zero"}},
+	{"2.9.2", "@vercel/sandbox", "steps.json", "node24", []string{"regions-told", "server's-words", "usage-of-zero"}},
 	{"3.5.0", "vercel-sandbox-3", "steps.json", "", []string{"usage-of-zero"}},
 	{"3.5.0", "vercel-sandbox-3", "version3.json", "", []string{"drives-are-no-sandbox", "response-rules-told", "usage-of-zero"}},
 }
@@ -107,6 +107,9 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 var ofVersions = Rules{{
 	Rule: "server's-words", Reason: "The messages of version 2.9.2 lack the server's words. Here they have them, as from 3.5.0 on.",
 	Differences: []difference{{Want: object{"kind": "APIError", "message": "!~:"}, Key: "message", Check: "words added"}},
+}, {
+	Rule: "regions-told", Reason: "Version 2.9.2 leaves out the regions of a stop's snapshot. Here they are told, as from 3.5.0 on.",
+	Differences: []difference{{Want: object{"regions": nil, "region": "*"}, Got: object{"regions": []any{"$region"}}, Key: "regions"}},
 }, {
 	Rule: "response-rules-told", Reason: "JavaScript reads a domain with response rules back as one that is allowed. Here the rules are told.",
 	Differences: []difference{{Key: "allow", Check: "responses unread"}},
