@@ -17,6 +17,9 @@ import (
 type RunOptions struct {
 	Cwd  string `json:"cwd,omitempty"`
 	Sudo bool   `json:"sudo,omitempty"`
+	// ArgFrom is the key of an object in the worker's output store that is one more
+	// argument, the last: for a text that is too large, or too private, for a history.
+	ArgFrom string `json:"argFrom,omitempty"`
 	// Timeout ends the command. Zero never does; the platform's cap on a
 	// machine's time does.
 	Timeout time.Duration `json:"timeout,omitempty"`
@@ -64,7 +67,7 @@ type Command struct {
 	// stored.
 	Key    string `json:"key"`
 	Output string `json:"output"`
-	// Handle is the SDK's handle, as JSON.
+	// Handle is the SDK's handle, as JSON, without the arguments.
 	Handle json.RawMessage `json:"handle,omitempty"`
 	// Signaled is set by Kill.
 	Signaled bool `json:"signaled,omitempty"`

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"regexp"
 	"slices"
 	"time"
@@ -108,6 +110,9 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 			return handle(cmd)
 		}
 	}
+	if in.Args, err = w.withText(ctx, in.Args, in.Options.ArgFrom); err != nil {
+		return started{}, classify(err)
+	}
 	opts := &sandbox.CommandOptions{Cwd: in.Options.Cwd, Sudo: in.Options.Sudo, Timeout: in.Options.Timeout}
 	if in.EnvFrom != "" {
 		if w.Env == nil {
@@ -161,9 +166,43 @@ func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, o
 	return cmd, err
 }
 
+// handle is what a command is found again by. It is in the history more than once, so
+// that it is without the arguments.
 func handle(cmd *sandbox.Command) (started, error) {
 	data, err := json.Marshal(cmd)
+	if err != nil {
+		return started{}, err
+	}
+	var h struct {
+		SandboxID string                     `json:"sandboxId"`
+		Cmd       map[string]json.RawMessage `json:"cmd"`
+	}
+	if err := json.Unmarshal(data, &h); err != nil {
+		return started{}, err
+	}
+	delete(h.Cmd, "args")
+	data, err = json.Marshal(h)
 	return started{ID: cmd.ID(), Handle: data}, err
+}
+
+// withText adds the argument that is in the store.
+func (w *Worker) withText(ctx context.Context, args []string, key string) ([]string, error) {
+	if key == "" {
+		return args, nil
+	}
+	if w.Output == nil {
+		return nil, fmt.Errorf("%w: ArgFrom is %q, but the Worker has no Output", sandbox.ErrInvalid, key)
+	}
+	r, err := w.Output.Open(ctx, key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: the text of the command is no longer stored: %w", sandbox.ErrInvalid, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	return append(slices.Clip(args), string(text)), err
 }
 
 // find looks for the command of a key in a session: by its ID, and among all

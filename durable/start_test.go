@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -255,4 +256,36 @@ func TestGuard(t *testing.T) {
 	slices.Sort(guarded)
 	assert.Len(t, slices.Compact(guarded), 6, "each start has an ID of its own")
 	assert.NotContains(t, guarded, "")
+}
+
+// TestArgFrom: an argument that is in the store is read when the command starts, and
+// is not in the handle either; one that is not there is an error of the command.
+func TestArgFrom(t *testing.T) {
+	t.Parallel()
+	env := durabletest.New(t, nil)
+	w, err := env.Worker.Output.Create(t.Context(), "texts/a")
+	require.NoError(t, err)
+	_, err = w.Write([]byte("echo from the store"))
+	require.NoError(t, errors.Join(err, w.Commit(), w.Close()))
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "texts"})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer sb.Delete(ctx)
+		cmd, err := sb.Start(ctx, "sh", []string{"-c"}, &durable.RunOptions{ArgFrom: "texts/a"})
+		require.NoError(t, err)
+		assert.NotContains(t, string(cmd.Handle), "from the store")
+		res, err := sb.Wait(ctx, cmd)
+		require.NoError(t, err)
+		assert.Equal(t, "from the store\n", res.Tail)
+		_, err = sb.Run(ctx, "sh", []string{"-c"}, &durable.RunOptions{ArgFrom: "texts/none"})
+		require.ErrorContains(t, err, "no longer stored")
+		env.Worker.Output = nil
+		_, err = sb.Run(ctx, "sh", []string{"-c"}, &durable.RunOptions{ArgFrom: "texts/a"})
+		require.ErrorContains(t, err, "no Output")
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
 }

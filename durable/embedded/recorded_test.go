@@ -1,6 +1,7 @@
 package embedded_test
 
 import (
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -14,11 +15,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable"
@@ -80,13 +83,19 @@ func (s *sitting) send(script string) string {
 // until reads to an event of one of these types, states, outcomes or outputs.
 func (s *sitting) until(words ...string) string {
 	s.t.Helper()
+	word, _ := s.read(words...)
+	return word
+}
+
+func (s *sitting) read(words ...string) (string, session.Event) {
+	s.t.Helper()
 	for {
 		e, err, ok := s.next()
 		require.True(s.t, ok, "it ended before %q", words)
 		require.NoError(s.t, err)
 		for _, word := range words {
 			if e.Type == word || e.State == word || string(e.Outcome) == word || word != "" && strings.TrimSpace(e.Data) == word {
-				return word
+				return word, e
 			}
 		}
 	}
@@ -165,6 +174,36 @@ var sittings = map[string]struct {
 		s.until("begun")
 		require.NoError(s.t, s.temporal.CancelWorkflow(s.t.Context(), s.id, ""))
 		s.until(session.TypeResult)
+	}},
+	"stored": {policy: session.Policy{HistoryLimit: 20}, play: func(s *sitting) {
+		s.until(session.StateActive)
+		short := "echo a short text"
+		long := "echo $((6*7)); : " + strings.Repeat("a long text ", 1<<10)
+		for _, script := range []string{short, long, long} {
+			s.send(script)
+			for _, kind := range []string{session.TypeCommandQueued, session.TypeCommandStart} {
+				_, e := s.read(kind)
+				require.Equal(s.t, script, e.Command)
+				require.False(s.t, e.Truncated)
+			}
+			s.until("42", "a short text")
+			s.until(session.TypeCommandEnd)
+		}
+		s.end(nil)
+		for text, want := range map[string]int{"a short text": 2, "a long text": 0} { // as it came, and to be started
+			got := 0
+			for _, h := range chain(s.t, s.temporal, s.id) {
+				for _, e := range h.Events {
+					data, err := proto.Marshal(e)
+					require.NoError(s.t, err)
+					continues := e.EventType == enums.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW || e.EventType == enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
+					if bytes.Contains(data, []byte(text)) && (want == 0 || !continues) {
+						got++
+					}
+				}
+			}
+			assert.Equal(s.t, want, got, "events of the history with %s", text)
+		}
 	}},
 	"fails": {sandbox: &durable.Options{Name: "no name/at all"}, play: func(s *sitting) { s.until(session.TypeResult) }},
 	"checkpoints": {policy: session.Policy{CheckpointCommands: 1}, play: func(s *sitting) {

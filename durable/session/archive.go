@@ -2,11 +2,14 @@ package session
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/workflow"
@@ -83,6 +86,54 @@ func (a archive) get(ctx context.Context, id string, base, seq int) ([]stored, e
 			events = append(events, e)
 		}
 	}
+}
+
+// maxInline is how many bytes of a command become part of the workflow's history. The
+// text of a longer one is kept in the store, where there is one.
+const maxInline = 4 << 10
+
+var validText = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func textKey(id, text string) string { return id + "/commands/" + text }
+
+// putText stores the text of a command, under what follows from it: a command that
+// is sent again is stored once.
+func (a archive) putText(ctx context.Context, id, command string) (text string, err error) {
+	sum := sha256.Sum256([]byte(command))
+	text = hex.EncodeToString(sum[:])
+	w, err := a.store.Create(ctx, textKey(id, text))
+	if err != nil {
+		return "", err
+	}
+	defer w.Close()
+	if _, err := io.WriteString(w, command); err != nil {
+		return "", err
+	}
+	return text, w.Commit()
+}
+
+// event returns an event as viewers see it: a command with its text, as long as that
+// is stored.
+func (a archive) event(ctx context.Context, id string, e stored) (Event, error) {
+	if e.Text == "" {
+		return e.Event, nil
+	}
+	err := fs.ErrNotExist
+	var r io.ReadCloser
+	if a.store != nil {
+		r, err = a.store.Open(ctx, textKey(id, e.Text))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		e.Event.Truncated = true
+		return e.Event, nil
+	}
+	if err != nil {
+		return Event{}, err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	e.Event.Command = string(text)
+	return e.Event, err
 }
 
 func (a archive) clear(ctx context.Context, id string) error {

@@ -42,8 +42,9 @@ type Options struct {
 	// Sandbox reads the output of commands that run. Nil means that none is
 	// shown before its command has ended.
 	Sandbox *sandbox.Client
-	// Output is the store of the workers. Nil means that of output of commands
-	// that have ended no more than its end is shown.
+	// Output is the store of the workers, where commands of more than 4 KiB go, too.
+	// Nil means that of output of commands that have ended no more than its end is
+	// shown.
 	Output durable.OutputStore
 	// Hold is for how long [Client.Hold] keeps a machine whose process has died; it
 	// renews that while it lives. Zero means 30 seconds, and 10 minutes are the most.
@@ -143,7 +144,8 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.Work
 }
 
 // MaxCommand is how many bytes a command may have. Larger scripts go to the
-// sandbox as files.
+// sandbox as files. The text of a command of more than 4 KiB goes into the store,
+// not into Temporal's history, if the client has one.
 const MaxCommand = 64 << 10
 
 // Command is what [Client.Command] sends.
@@ -167,8 +169,27 @@ func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID
 	if len(cmd.Key) > 200 {
 		return "", fmt.Errorf("%w: a key of %d bytes; at most 200 are taken", sandbox.ErrInvalid, len(cmd.Key))
 	}
-	err = c.update(ctx, id, updateCommand, commandUpdate{cmd.Key, cmd.Command}, &commandID)
+	up, name := commandUpdate{Key: cmd.Key, Command: cmd.Command}, updateCommand
+	if len(cmd.Command) > maxInline && c.opts.Output != nil {
+		name, up.Command = updateStored, ""
+		if up.Text, err = c.store(ctx, id, cmd.Command); err != nil {
+			return "", err
+		}
+	}
+	err = c.update(ctx, id, name, up, &commandID)
 	return commandID, err
+}
+
+// store stores the text of a command, of a session that may take it.
+func (c *Client) store(ctx context.Context, id, command string) (text string, err error) {
+	s, err := c.State(ctx, id)
+	switch {
+	case err != nil:
+		return "", err
+	case s.State == StateDestroyed, s.State == StateTerminated:
+		return "", ErrDestroyed
+	}
+	return c.archive.putText(ctx, id, command)
 }
 
 // update sends a message to a session and waits for its answer.
@@ -198,7 +219,7 @@ func (c *Client) update(ctx context.Context, id, name string, arg, answer any) e
 			return ErrQueueFull
 		case app.Type() == errNothingType:
 			return errNothing
-		case app.Type() == errNoCommandType:
+		case app.Type() == errNoCommandType, app.Type() == errInvalidType:
 			return fmt.Errorf("%w: %s", sandbox.ErrInvalid, app.Message())
 		case app.Type() != errRollingType:
 			return err

@@ -87,8 +87,10 @@ type Event struct {
 	DurationMs int64           `json:"durationMs,omitempty"`
 	Bytes      int64           `json:"bytes,omitempty"`
 	Archived   bool            `json:"archived,omitempty"`
-	Truncated  bool            `json:"truncated,omitempty"`
-	Tail       string          `json:"tail,omitempty"`
+	// Truncated says that output is missing or, where a command begins or is
+	// queued, its text.
+	Truncated bool   `json:"truncated,omitempty"`
+	Tail      string `json:"tail,omitempty"`
 
 	// Of truncated: the first event that is still there.
 	From int `json:"from,omitempty"`

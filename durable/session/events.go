@@ -67,6 +67,14 @@ func (v *viewer) give(e Event) error {
 	return nil
 }
 
+func (v *viewer) giveStored(s stored) error {
+	e, err := v.c.archive.event(v.ctx, v.id, s)
+	if err != nil {
+		return err
+	}
+	return v.give(e)
+}
+
 func (v *viewer) follow() error {
 	w, leave := v.c.watch(v.id)
 	defer leave()
@@ -161,7 +169,7 @@ func (v *viewer) events(events []stored) error {
 				return err
 			}
 			v.at, v.start = Cursor{Seq: seq, Byte: 1}, &events[i]
-			if err := v.give(e.Event); err != nil {
+			if err := v.giveStored(e); err != nil {
 				return err
 			}
 		default:
@@ -175,7 +183,7 @@ func (v *viewer) events(events []stored) error {
 			} else {
 				v.at = Cursor{Seq: seq + 1}
 			}
-			if err := v.give(e.Event); err != nil {
+			if err := v.giveStored(e); err != nil {
 				return err
 			}
 		}

@@ -14,7 +14,11 @@ type interrupt struct {
 	Signal int
 }
 
-type commandUpdate struct{ Key, Command string }
+// commandUpdate is a command, or the text in the store that is one.
+type commandUpdate struct {
+	Key, Command string
+	Text         string `json:",omitempty"`
+}
 
 // listen installs the handlers of messages.
 func (s *run) listen(ctx workflow.Context) error {
@@ -24,8 +28,10 @@ func (s *run) listen(ctx workflow.Context) error {
 	if err := workflow.SetQueryHandler(ctx, queryState, func() (State, error) { return s.describe(), nil }); err != nil {
 		return err
 	}
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateCommand, s.enqueue, workflow.UpdateHandlerOptions{Validator: s.accept}); err != nil {
-		return err
+	for _, name := range []string{updateCommand, updateStored} {
+		if err := workflow.SetUpdateHandlerWithOptions(ctx, name, s.enqueue, workflow.UpdateHandlerOptions{Validator: s.accept}); err != nil {
+			return err
+		}
 	}
 	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateInterrupt, s.interrupt, workflow.UpdateHandlerOptions{Validator: s.acceptInterrupt}); err != nil {
 		return err
@@ -164,6 +170,8 @@ func (s *run) accept(_ workflow.Context, c commandUpdate) error {
 		return err
 	}
 	switch {
+	case len(c.Command) > MaxCommand, c.Text != "" && !validText.MatchString(c.Text):
+		return temporal.NewApplicationError("it is not a command", errInvalidType)
 	case s.begun != "" && s.calls >= maxCommandCalls:
 		return temporal.NewApplicationError("too many commands and interrupts until the command that runs has ended", errQueueFullType)
 	case s.known(c.Key) != "":
@@ -192,8 +200,8 @@ func (s *run) enqueue(ctx workflow.Context, c commandUpdate) (string, error) {
 	if c.Key != "" {
 		s.Keys = append(s.Keys[max(len(s.Keys)+1-keepKeys, 0):], keyed{keyOf(c.Key), id})
 	}
-	s.Queue = append(s.Queue, queued{ID: id, Command: c.Command})
+	s.Queue = append(s.Queue, queued{ID: id, Command: c.Command, Text: c.Text})
 	s.refused.hurry = true
-	s.emit(ctx, Event{Type: TypeCommandQueued, ID: id, Command: c.Command})
+	s.keep(ctx, stored{Event: Event{Type: TypeCommandQueued, ID: id, Command: c.Command}, Text: c.Text})
 	return id, nil
 }

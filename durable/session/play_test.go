@@ -44,7 +44,7 @@ func (p *play) send(at time.Duration, key, script string) {
 					p.outcomes[key] = fmt.Sprint(v)
 				}
 			},
-		}, commandUpdate{key, script})
+		}, commandUpdate{Key: key, Command: script})
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -82,6 +83,7 @@ func TestOutlastsRefusals(t *testing.T) {
 // JSON makes six times as long, and events of them.
 func TestCarriedStateIsBounded(t *testing.T) {
 	const payload = 2 << 20
+	hash := strings.Repeat("0", 64)
 	for name, text := range map[string]string{"plain": "x", "escaped": "<", "control": "\x01", "wide": "\u2028", "broken": "\xff"} {
 		for _, size := range []int{1, 100, 60 << 10, MaxCommand} {
 			t.Run(fmt.Sprint(name, " ", size), func(t *testing.T) {
@@ -90,10 +92,14 @@ func TestCarriedStateIsBounded(t *testing.T) {
 				taken := 0
 				for taken < queueBytes/(queued{Command: script}.size())-3 || r.accept(nil, commandUpdate{Command: script}) == nil {
 					taken++
-					r.Queue = append(r.Queue, queued{fmt.Sprintf("cmd-%d", taken), script, 0})
+					r.Queue = append(r.Queue, queued{ID: fmt.Sprintf("cmd-%d", taken), Command: script})
 					r.interrupts = append(r.interrupts, interrupt{fmt.Sprintf("cmd-%d", taken), 9}, interrupt{fmt.Sprintf("cmd-%d", taken), 9}, interrupt{"cmd-none", 9})
 				}
 				require.Positive(t, taken)
+				for r.accept(nil, commandUpdate{Text: hash}) == nil { // of a text in the store
+					taken++
+					r.Queue = append(r.Queue, queued{ID: fmt.Sprintf("cmd-%d", taken), Text: hash})
+				}
 				for i := range 2 * keepKeys {
 					r.Keys = append(r.Keys[max(len(r.Keys)+1-keepKeys, 0):], keyed{keyOf(fmt.Sprint(i, strings.Repeat(text, 190))), fmt.Sprintf("cmd-%d", 1_000_000+i)})
 				}
@@ -115,6 +121,36 @@ func TestCarriedStateIsBounded(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestNoCommand: what no client sends is refused before it is in the history: a text
+// that is too long, and one that is not below the session's own.
+func TestNoCommand(t *testing.T) {
+	r := &run{state: &state{}, in: input{Policy: Policy{}.withDefaults()}}
+	for _, c := range []commandUpdate{
+		{Command: strings.Repeat("x", MaxCommand+1)}, {Text: "../../other/commands/" + strings.Repeat("0", 64)}, {Text: strings.Repeat("0", 63)}, {Text: strings.Repeat("0", 64) + "\n"},
+	} {
+		require.ErrorContains(t, r.accept(nil, c), "not a command")
+	}
+}
+
+// TestStoredText: a viewer gets the text of a command as it is stored. Where that is
+// missing, the event says so; another error breaks the stream.
+func TestStoredText(t *testing.T) {
+	a := archive{durable.Dir(t.TempDir())}
+	text, err := a.putText(t.Context(), "ses-1", "echo long")
+	require.NoError(t, err)
+	got, err := a.event(t.Context(), "ses-1", stored{Event: Event{Type: TypeCommandQueued}, Text: text})
+	require.NoError(t, err)
+	assert.Equal(t, Event{Type: TypeCommandQueued, Command: "echo long"}, got)
+	require.NoError(t, a.clear(t.Context(), "ses-1"))
+	for _, a := range []archive{a, {}} {
+		got, err = a.event(t.Context(), "ses-1", stored{Event: Event{Type: TypeCommandQueued}, Text: text})
+		require.NoError(t, err)
+		assert.Equal(t, Event{Type: TypeCommandQueued, Truncated: true}, got)
+	}
+	_, err = a.event(t.Context(), "not:a:key", stored{Text: text})
+	require.Error(t, err)
 }
 
 // TestKeysStayKnown: a key is known by what is kept of it, and as older versions

@@ -29,8 +29,12 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	s.current, s.ran = c.ID, true
 	defer func() { s.current = "" }()
 	vm, before := s.Sandbox.VM, s.losses()
-	cmd, err := s.Sandbox.Start(ctx, "bash", []string{"-c", c.Command}, &durable.RunOptions{
-		Key: workflow.GetInfo(ctx).FirstRunID + "." + c.ID, Output: s.id + "/" + c.ID, NoTail: true, MaxOutput: s.in.Policy.MaxOutput,
+	args, from := []string{"-c", c.Command}, ""
+	if c.Text != "" {
+		args, from = args[:1], textKey(s.id, c.Text)
+	}
+	cmd, err := s.Sandbox.Start(ctx, "bash", args, &durable.RunOptions{
+		Key: workflow.GetInfo(ctx).FirstRunID + "." + c.ID, Output: s.id + "/" + c.ID, NoTail: true, MaxOutput: s.in.Policy.MaxOutput, ArgFrom: from,
 	})
 	if errors.Is(err, errGivenUp) {
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost})
@@ -49,7 +53,7 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	s.Unsaved++
 	s.keep(ctx, stored{Event: Event{
 		Type: TypeCommandStart, ID: c.ID, Command: c.Command, SessionID: cmd.VM, CommandID: cmd.ID, Output: cmd.Output,
-	}, Handle: cmd.Handle})
+	}, Handle: cmd.Handle, Text: c.Text})
 	res, err := s.follow(ctx, cmd)
 	if errors.Is(err, errGivenUp) {
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost, Truncated: true})

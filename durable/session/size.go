@@ -38,7 +38,7 @@ func jsonSize(text string) int {
 
 // size is how many bytes of JSON a queued command and its interrupt have at most.
 func (q queued) size() int {
-	return len(`{"ID":,"Command":,"Hold":600000000000},{"ID":"cmd-1234567890","Signal":64},`) + jsonSize(q.ID) + jsonSize(q.Command)
+	return len(`{"ID":,"Command":,"Hold":600000000000,"Text":},{"ID":"cmd-1234567890","Signal":64},`) + jsonSize(q.ID) + jsonSize(q.Command) + jsonSize(q.Text)
 }
 
 // queueSize is how many bytes of JSON the queue has at most.

@@ -37,6 +37,8 @@ type state struct {
 type stored struct {
 	Event  Event  `json:"event"`
 	Handle []byte `json:"handle,omitempty"`
+	// Text is the command's text in the store, if that is not in the event.
+	Text string `json:"text,omitempty"`
 	// Decision is the number of the event of Temporal's history with which the
 	// decision began that made the event; 0 if it is of a run before.
 	Decision int `json:"decision,omitempty"`
@@ -47,6 +49,7 @@ type stored struct {
 type queued struct {
 	ID, Command string
 	Hold        time.Duration `json:",omitempty"`
+	Text        string        `json:",omitempty"` // in the store, instead of Command
 }
 
 type keyed struct{ Key, ID string }

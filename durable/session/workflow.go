@@ -18,6 +18,7 @@ const (
 	queryEvents      = "events"
 	queryState       = "state"
 	updateCommand    = "command"
+	updateStored     = "stored-command" // which workers of before refuse
 	updateInterrupt  = "interrupt"
 	updateDestroy    = "destroy"
 	updateTouch      = "touch"
@@ -33,6 +34,7 @@ const (
 	errRollingType   = "Rolling"
 	errNoCommandType = "NoCommand"
 	errNothingType   = "NothingToInterrupt"
+	errInvalidType   = "Invalid"
 )
 
 // Changes of what the workflow decides, for workflow.GetVersion.
