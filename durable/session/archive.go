@@ -58,12 +58,26 @@ func (a archive) put(ctx context.Context, id string, base int, events []stored) 
 	return true, w.Commit()
 }
 
-// get reads the page that begins at base, from the event with the number seq on.
-// It is empty when it is not there.
+// get reads a page from the event with the number seq on: the one that begins there,
+// as the next one of a viewer does, or that has it, from the page at base on. It is
+// empty when it is not there.
 func (a archive) get(ctx context.Context, id string, base, seq int) ([]stored, error) {
 	if a.store == nil || base < 0 {
 		return nil, nil
 	}
+	events, err := a.page(ctx, id, seq)
+	for err == nil && len(events) == 0 && base < seq {
+		if events, err = a.page(ctx, id, base); len(events) == 0 {
+			break
+		}
+		base += len(events)
+		events = events[min(max(len(events)-(base-seq), 0), len(events)):]
+	}
+	return events, err
+}
+
+// page reads the page that begins at base.
+func (a archive) page(ctx context.Context, id string, base int) ([]stored, error) {
 	r, err := a.store.Open(ctx, eventsKey(id, base))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -75,16 +89,13 @@ func (a archive) get(ctx context.Context, id string, base, seq int) ([]stored, e
 	var events []stored
 	for dec := json.NewDecoder(r); ; {
 		var e stored
-		err := dec.Decode(&e)
-		if errors.Is(err, io.EOF) {
+		switch err := dec.Decode(&e); {
+		case errors.Is(err, io.EOF):
 			return events, nil
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
 		}
-		if e.Event.Seq >= seq {
-			events = append(events, e)
-		}
+		events = append(events, e)
 	}
 }
 

@@ -129,7 +129,7 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.Work
 	if !validID.MatchString(id) {
 		return "", fmt.Errorf("%w: %.100q is not a session's ID: it may have letters, digits, - and _, at most 100", sandbox.ErrInvalid, id)
 	}
-	if err := in.Policy.check(); err != nil {
+	if err := in.check(); err != nil {
 		return "", err
 	}
 	_, err = c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -63,6 +65,14 @@ func (p Policy) withDefaults() Policy {
 }
 
 // check refuses what no session can live by.
+func (in input) check() error {
+	data, err := json.Marshal(in)
+	if err == nil && len(data) > optionsBytes {
+		err = fmt.Errorf("%w: the options of a session have %d bytes of JSON; at most %d are taken", sandbox.ErrInvalid, len(data), optionsBytes)
+	}
+	return errors.Join(err, in.Policy.check())
+}
+
 func (p Policy) check() error {
 	for name, v := range map[string]int64{
 		"IdleAfter": int64(p.IdleAfter), "MaxLifetime": int64(p.MaxLifetime), "RefreshMargin": int64(p.RefreshMargin),

@@ -1,8 +1,12 @@
 package session
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"io/fs"
 	"net/http"
 	"strings"
 	"testing"
@@ -113,6 +117,12 @@ func TestCarriedStateIsBounded(t *testing.T) {
 					assert.Less(t, len(data), payload, "a page")
 					r.Events = r.Events[n:]
 				}
+				for base := range 1_000_000 {
+					r.Pages = thinned(append(r.Pages, 1<<30+base))
+				}
+				r.in.Options.Tags = map[string]string{"a": strings.Repeat("x", optionsBytes-600)}
+				require.NoError(t, r.in.check())
+				r.Sandbox = &durable.Sandbox{Options: r.in.Options}
 				r.Interrupts = r.waiting()
 				r.in.State = r.state
 				carried, err := converter.GetDefaultDataConverter().ToPayload(r.in)
@@ -121,6 +131,67 @@ func TestCarriedStateIsBounded(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestOptionsAreBounded: options that are too large to be carried over are refused at
+// the start.
+func TestOptionsAreBounded(t *testing.T) {
+	_, err := New(nil, nil).Start(t.Context(), &StartOptions{Sandbox: &durable.Options{Tags: map[string]string{"a": strings.Repeat("<", optionsBytes/6)}}})
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+	require.ErrorContains(t, err, "bytes of JSON")
+}
+
+// memory is a store of what was committed.
+type memory map[string][]byte
+
+type memoryWriter struct {
+	bytes.Buffer
+	m   memory
+	key string
+}
+
+func (w *memoryWriter) Commit() error { w.m[w.key] = w.Bytes(); return nil }
+func (w *memoryWriter) Close() error  { return nil }
+
+func (m memory) Create(_ context.Context, key string) (durable.OutputWriter, error) {
+	return &memoryWriter{m: m, key: key}, nil
+}
+
+func (m memory) Open(_ context.Context, key string) (io.ReadCloser, error) {
+	data, ok := m[key]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+func (m memory) Remove(context.Context, string) error { return nil }
+
+// TestThinnedPages: all events of a session of many pages are found, from wherever a
+// viewer begins.
+func TestThinnedPages(t *testing.T) {
+	r, a := &run{state: &state{}}, archive{memory{}}
+	for page := range 5 * maxPages {
+		var events []stored
+		for n := range page%3 + 1 {
+			events = append(events, stored{Event: Event{Seq: r.Base + n}})
+		}
+		kept, err := a.put(t.Context(), "a", r.Base, events)
+		require.NoError(t, err)
+		require.True(t, kept)
+		r.Pages = thinned(append(r.Pages, r.Base))
+		r.Base += len(events)
+	}
+	assert.LessOrEqual(t, len(r.Pages), maxPages)
+	for seq := range r.Base {
+		events, err := a.get(t.Context(), "a", r.page(seq).Stored, seq)
+		require.NoError(t, err)
+		require.NotEmpty(t, events, "from %d", seq)
+		require.Equal(t, seq, events[0].Event.Seq)
+	}
+	events, err := a.get(t.Context(), "a", r.Pages[len(r.Pages)-1], r.Base)
+	require.NoError(t, err)
+	assert.Empty(t, events)
 }
 
 // TestNoCommand: what no client sends is refused before it is in the history: a text

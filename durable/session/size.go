@@ -19,7 +19,26 @@ const (
 	// queueBytes is how many bytes of JSON the queue may have. It is carried over
 	// continue-as-new in addition to the events and the keys.
 	queueBytes = 768 << 10
+	// optionsBytes is how many bytes of JSON a session's Options and Policy may
+	// have. They are carried over twice.
+	optionsBytes = 64 << 10
 )
+
+// maxPages is how many pages of events in the store are known by their numbers.
+const maxPages = 1000
+
+// thinned leaves out every second page if there are too many: the others are found
+// from the one before.
+func thinned(pages []int) []int {
+	if len(pages) <= maxPages {
+		return pages
+	}
+	var kept []int
+	for i := 0; i < len(pages); i += 2 {
+		kept = append(kept, pages[i])
+	}
+	return kept
+}
 
 // jsonSize is how many bytes of JSON a text has at most.
 func jsonSize(text string) int {
