@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,11 +69,20 @@ func TestKeepAlive(t *testing.T) {
 
 func TestKeepAliveEndsWithAnError(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Timeout: 90 * time.Minute})
+	srv := sandboxtest.New(t, nil)
+	events := &sandboxtest.Recorder{}
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events}).Create(t.Context(), &sandbox.CreateOptions{Name: "kept", Timeout: 90 * time.Minute})
+	require.NoError(t, err)
+	told := func(want func(sandbox.Event) bool) bool {
+		return slices.ContainsFunc(events.Events("extension"), func(e sandbox.Event) bool { return e.Sandbox == "kept" && want(e) })
+	}
 	// The plan's limit.
-	err := sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Hour, Step: 1000 * time.Hour})
+	err = sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Hour, Step: 1000 * time.Hour})
 	assert.ErrorContains(t, err, "can't be extended any further, and ends in 1h")
 	assert.ErrorContains(t, err, "extension would exceed maximum execution timeout")
+	assert.True(t, told(func(e sandbox.Event) bool {
+		return e.Extended == 1000*time.Hour && e.Outcome == "refused" && e.Err != nil
+	}), "%+v", events.Events("extension"))
 
 	// A temporary failure does not stop it.
 	expires := sb.ExpiresAt()
@@ -85,6 +95,9 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 		ended <- sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: 2 * time.Hour, Interval: time.Millisecond})
 	}()
 	require.Eventually(t, func() bool { return sb.ExpiresAt().After(expires) }, testkit.Patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return told(func(e sandbox.Event) bool { return e.Extended > 0 && e.Outcome == "ok" })
+	}, testkit.Patience, time.Millisecond, "%+v", events.Events("extension"))
 
 	require.NoError(t, sb.Delete(t.Context(), nil))
 	// The request in progress finds the session gone.

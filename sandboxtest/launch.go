@@ -149,7 +149,7 @@ func (cmd *command) finish(code int) {
 
 // signalGrace is how long the end of a session waits for a command that got a
 // signal before: over a network the one would not come on the heels of the other.
-const signalGrace = 250 * time.Millisecond
+const signalGrace = 2 * time.Second
 
 // awaitSignals lets commands end of the signals that they got a moment ago.
 func (sess *session) awaitSignals() {
