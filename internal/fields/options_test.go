@@ -208,9 +208,6 @@ func reattachLimit(t *testing.T, _ *world, _ method) {
 	})
 }
 
-const withPort = `{"sandbox":{"name":"box","status":"running","currentSessionId":"s1"},"session":{"id":"s1","status":"running"},` +
-	`"routes":[{"url":"https://a.test","subdomain":"a","port":3000}]}`
-
 // clientOption looks for what each field does to one request.
 func clientOption(t *testing.T, _ *world, _ method) {
 	var log strings.Builder
