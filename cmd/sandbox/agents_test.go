@@ -45,11 +45,12 @@ test -t 0 && read -p 'task? ' t && echo "doing $t: $0 $* $TOPIC $OPENCODE_DISABL
 // back.
 func TestCreateAgent(t *testing.T) {
 	t.Parallel()
-	d, options := agentDesk(t, "claude", "codex", "opencode", "pi")
+	d, options := agentDesk(t, "claude", "codex", "fx", "opencode", "pi")
 	const place = " --scope=team_emulator --project=prj_emulator "
 	for _, c := range []struct{ agent, title, started, again string }{
 		{"claude", "Claude Code", "claude  cats .", "--env=PATH --env=TOPIC NAME -- claude --continue"},
 		{"codex", "Codex", "codex --no-daemon cats .", "--env=PATH --env=TOPIC NAME -- codex resume --last --no-daemon"},
+		{"fx", "fx", "fx  cats .", "--env=PATH --env=TOPIC NAME -- fx -c"},
 		{"opencode", "OpenCode", "opencode  cats true.", "--env=OPENCODE_DISABLE_AUTOUPDATE=true --env=PATH --env=TOPIC NAME -- opencode --continue"},
 		{"pi", "Pi", "pi  cats .", "--env=PATH --env=TOPIC NAME -- pi --continue"},
 	} {
@@ -83,7 +84,7 @@ func TestCreateAgent(t *testing.T) {
 		}
 		assert.Equal(t, 2, looked, c.agent)
 	}
-	assert.Equal(t, "with-pi\nwith-opencode\nwith-codex\nwith-claude\n", d.ok("ls", "-q"), "they stay, and run")
+	assert.Equal(t, "with-pi\nwith-opencode\nwith-fx\nwith-codex\nwith-claude\n", d.ok("ls", "-q"), "they stay, and run")
 }
 
 // TestAgentRefused: what can't work is refused before anything is made, and the
@@ -97,7 +98,7 @@ func TestAgentRefused(t *testing.T) {
 		assert.Equal(t, 2, s.ended())
 	}
 	for line, want := range map[string]string{
-		"create claude": "needs a terminal", "create cloud": "use claude, codex, opencode, pi", "create pi box": "unknown argument",
+		"create claude": "needs a terminal", "create cloud": "use claude, codex, fx, opencode, pi", "create pi box": "unknown argument",
 	} {
 		got := d.run("", strings.Fields(line)...)
 		assert.Equal(t, 2, got.code, line)

@@ -53,6 +53,11 @@ func TestCompletion(t *testing.T) {
 		"cp -r b":                           "box-1:",
 		"cp box-1:f/":                       "box-1:f/a:b",
 		"kill -s ":                          "KILL",
+		"cat ":                              "box-1",
+		"read box-1 f/":                     "f/a:b",
+		"write box-1 f/p":                   "f/plain",
+		"create --credentials ":             "npm",
+		"create ":                           "fx",
 	} {
 		words := strings.Split(line, " ")
 		got := d.ok(append([]string{"__completeNoDesc"}, words...)...)

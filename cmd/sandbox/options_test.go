@@ -41,7 +41,7 @@ var settings = []optionRow{
 	{"--allowed-domain=a.example --allowed-domain=b.example", `{"networkPolicy":{"allow":["a.example","b.example"]}}`},
 	{"--allowed-cidr=10.1.0.0/16", `{"networkPolicy":{"subnets":{"allow":["10.1.0.0/16"]}}}`},
 	{"--allowed-domain=a.example --denied-cidr=10.2.0.0/16", `{"networkPolicy":{"allow":["a.example"],"subnets":{"deny":["10.2.0.0/16"]}}}`},
-	{"--policy=policy.json", `{"networkPolicy":{"allow":["c.example"]}}`},
+	{"--network-policy-file=policy.json", `{"networkPolicy":{"allow":["c.example"]}}`},
 }
 
 // optionCommands are commands with all of their options: rows, or the reason why
@@ -75,6 +75,7 @@ var optionCommands = []struct {
 			{"--env-file=vars.env", `{"env":{"C":"3"}}`},
 			{"--timeout=30s", `{"timeout":30000}`},
 			{"--interactive", `{"attachStdin":true,"logs":null,"wait":null}`}, // the output is read at the same time
+			{"--stdin", `{"attachStdin":true,"logs":null,"wait":null}`},
 		},
 		map[string]string{
 			"ai": "asks Vercel: see TestAI", "user": "runs the command by sudo", "tty": terminal, "no-tty": terminal, "no-extend-timeout": terminal, "no-echo": printed,

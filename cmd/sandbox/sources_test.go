@@ -75,15 +75,15 @@ func TestFurnished(t *testing.T) {
 	assert.Equal(t, "3 2\n", d.ok("exec", "-e", "A=3", "env", "--", "sh", "-c", "echo $A $B"))
 
 	d.write("policy.json", `{"allow": {"example.com": [{"transform": [{"headers": {"x-key": "planted"}}]}]}}`)
-	d.ok("create", "--name", "policy", "--policy", "policy.json")
+	d.ok("create", "--name", "policy", "--network-policy-file", "policy.json")
 	shown := d.ok("config", "policy", "show", "policy")
 	assert.Contains(t, shown, "example.com")
 	assert.NotContains(t, shown, "planted")
 	d.seen()
 	d.write("bad.json", `{"allow": 3}`)
-	got := d.run("", "create", "--policy", "bad.json")
+	got := d.run("", "create", "--network-policy-file", "bad.json")
 	assert.Equal(t, 2, got.code, got.stderr)
-	got = d.run("", "create", "--policy", "policy.json", "--network-policy", "deny-all")
+	got = d.run("", "create", "--network-policy-file", "policy.json", "--network-policy", "deny-all")
 	assert.Equal(t, 2, got.code, got.stderr)
 	assert.Empty(t, d.seen())
 

@@ -44,7 +44,7 @@ func TestInputEnds(t *testing.T) {
 		{"directory", "<.", "empty"},
 	} {
 		for _, args := range []string{
-			"rsh c sha256sum", "exec -i c sha256sum", "exec -i --sudo c sha256sum", "exec -i --binary c sha256sum", "run -i --name c sha256sum", "attach",
+			"rsh c sha256sum", "exec -i c sha256sum", "exec --stdin c sha256sum", "exec -i --sudo c sha256sum", "exec -i --binary c sha256sum", "run -i --name c sha256sum", "attach",
 		} {
 			t.Run(input.name+"/"+strings.Fields(args)[0], func(t *testing.T) {
 				t.Parallel()

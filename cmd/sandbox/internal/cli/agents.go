@@ -24,6 +24,7 @@ type codingAgent struct {
 var codingAgents = []*codingAgent{
 	{name: "claude", title: "Claude Code", again: []string{"--continue"}},
 	{name: "codex", title: "Codex", args: []string{"--no-daemon"}, again: []string{"resume", "--last", "--no-daemon"}},
+	{name: "fx", title: "fx", again: []string{"-c"}},
 	{name: "opencode", title: "OpenCode", env: sandbox.Env{"OPENCODE_DISABLE_AUTOUPDATE": "true"}, again: []string{"--continue"}},
 	{name: "pi", title: "Pi", again: []string{"--continue"}},
 }

@@ -125,7 +125,7 @@ func (c *completer) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
 			}
 		case "profile":
 			find = ids("profiles", c.profileNames)
-		case "upload", "env-file", "policy", "state", "input":
+		case "upload", "env-file", "network-policy-file", "state", "input":
 			return // files, as by default
 		}
 		// It fails for an option that has one already, which then stays.
@@ -156,6 +156,8 @@ func (c *completer) complete(cmd *cobra.Command) {
 		switch {
 		case strings.Contains(use, "<src>"), strings.Contains(use, "name:"):
 			sub.ValidArgsFunction = c.completePath
+		case strings.Contains(use, "<name> <path>"):
+			sub.ValidArgsFunction = c.completeFile
 		case strings.Contains(use, "<snapshot_id>"):
 			sub.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 				if strings.Contains(use, "<name>") && len(args) == 0 {
@@ -274,9 +276,26 @@ func (c *completer) completePath(cmd *cobra.Command, _ []string, word string) ([
 		}
 		return out, cobra.ShellCompDirectiveNoSpace
 	}
-	dir := path.Dir(l.path + "x")
-	return c.cached(cmd.Context(), "dir "+l.sandbox+":"+dir, func(ctx context.Context) ([]string, error) {
-		s, err := c.app.session(ctx, l.sandbox)
+	return c.filesIn(cmd.Context(), l.sandbox, l.sandbox+":", l.path), cobra.ShellCompDirectiveNoSpace
+}
+
+// completeFile completes the name of a sandbox, and then a path in it.
+func (c *completer) completeFile(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return c.names(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+	case 1:
+		return c.filesIn(cmd.Context(), args[0], "", word), cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// filesIn lists the directory of a sandbox that a path which is being written leads
+// into. What is offered begins with before.
+func (c *completer) filesIn(ctx context.Context, name, before, file string) []string {
+	dir := path.Dir(file + "x")
+	return c.cached(ctx, "dir "+name+" "+before+dir, func(ctx context.Context) ([]string, error) {
+		s, err := c.app.session(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -285,16 +304,16 @@ func (c *completer) completePath(cmd *cobra.Command, _ []string, word string) ([
 			return nil, err
 		}
 		var out []string
-		prefix := l.path[:strings.LastIndex(l.path, "/")+1]
+		prefix := before + file[:strings.LastIndex(file, "/")+1]
 		for _, e := range entries {
-			name := l.sandbox + ":" + prefix + e.Name()
+			name := prefix + e.Name()
 			if e.IsDir() {
 				name += "/"
 			}
 			out = append(out, name)
 		}
 		return out, nil
-	}), cobra.ShellCompDirectiveNoSpace
+	})
 }
 
 // cached gives what was found a moment ago, or looks again, without ever asking

@@ -367,12 +367,12 @@ func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		c.p.mode = c.mode
 	}
-	policy, err := c.p.build()
+	policy, err := c.p.build(cmd.Context(), c.app.stdio)
 	if err != nil {
 		return err
 	}
 	if policy == nil {
-		return usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --policy")
+		return usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --network-policy-file")
 	}
 	return c.app.set(cmd.Context(), args[0], "network policy", &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
 		return []string{"mode: " + c.app.err.Paint(console.Cyan, policyText(policy))}

@@ -210,7 +210,7 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 	if c.remove {
 		o.settings.nonPersistent = true
 	}
-	create, err := o.settings.createOptions(c.app.stdio)
+	create, err := o.settings.createOptions(cmd.Context(), c.app.stdio)
 	if err != nil {
 		return err
 	}

@@ -99,6 +99,11 @@ func (c *copyCommand) copy(ctx context.Context, sources []string, destination st
 		}
 		from = append(from, l)
 	}
+	if from[0].stream {
+		if err := to.namesFile(); err != nil {
+			return err
+		}
+	}
 	if to.stream && len(from) > 1 {
 		return usagef("several sources can't be copied to standard output")
 	}
@@ -172,7 +177,7 @@ type copying struct {
 func (c *copying) run(ctx context.Context) error {
 	switch {
 	case c.source == nil && c.from.stream:
-		return c.fromStream(ctx, c.app.in, c.to.path)
+		return c.fromStream(ctx, c.app.input(ctx), c.to.path)
 	case c.source == nil:
 		return c.upload(ctx)
 	case c.to.stream:
@@ -187,9 +192,6 @@ func isDirError(err error) bool { return errors.Is(err, syscall.EISDIR) }
 
 // fromStream uploads what a stream has to its end.
 func (c *copying) fromStream(ctx context.Context, r io.Reader, to string) error {
-	if strings.HasSuffix(to, "/") || to == "." {
-		return usagef("standard input needs the name of a file, not of a directory")
-	}
 	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
 	}

@@ -2,11 +2,9 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"strings"
 	"time"
 
@@ -37,7 +35,7 @@ type settingsOptions struct {
 	region        string
 	failover      []string
 	networkID     string
-	credentials   string
+	credentials   []string
 	ai            bool
 	retention     retention
 	policy        policyOptions
@@ -108,22 +106,22 @@ type policyOptions struct {
 
 func (p *policyOptions) define(flags *pflag.FlagSet) {
 	option(flags, &p.mode, "network-policy", "", "MODE", "", "What the sandbox can reach: allow-all (any address) or deny-all (none); "+
-		"for more use --allowed-domain, --allowed-cidr and --denied-cidr, or --policy", parsePolicyMode)
+		"for more use --allowed-domain, --allowed-cidr and --denied-cidr, or --network-policy-file", parsePolicyMode)
 	offer(flags, "network-policy", "allow-all", "deny-all")
 	options(flags, &p.domains, "allowed-domain", "", "str", "A domain that can be reached (repeatable); * stands for a part of the name", parseText)
 	options(flags, &p.allowed, "allowed-cidr", "", "str", "A network that can be reached (repeatable)", parseCIDR)
 	options(flags, &p.denied, "denied-cidr", "", "str", "A network that can't be reached (repeatable); wins over what is allowed", parseCIDR)
-	option(flags, &p.file, "policy", "", "FILE.json", "", "Read the network policy, with rules for requests, from a file in the API's form", parseText)
+	option(flags, &p.file, "network-policy-file", "", "FILE", "", `Read the whole network policy from a file, as JSON like {"allow": ["example.com"]}, with rules for requests; - is standard input`, parseGiven)
 }
 
 // build makes the policy; nil when nothing was said.
-func (p *policyOptions) build() (*sandbox.NetworkPolicy, error) {
+func (p *policyOptions) build(ctx context.Context, io *stdio) (*sandbox.NetworkPolicy, error) {
 	custom := len(p.domains)+len(p.allowed)+len(p.denied) > 0
 	switch {
 	case p.file != "" && (p.mode != "" || custom):
-		return nil, usagef("--policy can't be combined with the other options of a network policy")
+		return nil, usagef("--network-policy-file can't be combined with the other options of a network policy")
 	case p.file != "":
-		return readPolicy(p.file)
+		return io.readPolicy(ctx, "--network-policy-file", p.file)
 	case p.mode != "" && custom:
 		return nil, usagef("--network-policy=%s can't be combined with --allowed-domain, --allowed-cidr or --denied-cidr", p.mode)
 	case p.mode == "allow-all":
@@ -140,18 +138,6 @@ func (p *policyOptions) build() (*sandbox.NetworkPolicy, error) {
 	return policy, nil
 }
 
-func readPolicy(name string) (*sandbox.NetworkPolicy, error) {
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	var policy sandbox.NetworkPolicy
-	if err := json.Unmarshal(data, &policy); err != nil {
-		return nil, usagef("--policy: %s: %v", name, err)
-	}
-	return &policy, nil
-}
-
 // define defines the options for a new sandbox.
 func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 	option(flags, &s.name, "name", "", "str", "", "The sandbox's name, unique in the project", parseText)
@@ -161,7 +147,8 @@ func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 	option(flags, &s.timeout, "timeout", "", "num UNIT", "5 minutes", "How long a session runs at most, such as 30m", parseTimeout)
 	option(flags, &s.snapshot, "snapshot", "s", "snapshot_id", "", "Start from a snapshot", parseSnapshotID)
 	options(flags, &s.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
-	choice(flags, &s.credentials, "credentials", "", "npm", "Let the sandbox use credentials of the team, which it can't read: npm installs packages from the team's registries", "npm")
+	option(flags, &s.credentials, "credentials", "", "TYPE,...", "", "Let the sandbox use credentials of the team, which it can't read: npm installs packages from the team's registries", parseCredentials)
+	offer(flags, "credentials", "npm")
 	defineAI(flags, &s.ai)
 	s.defineShared(flags, envText, "")
 	option(flags, &s.git, "git", "", "URL[#REV]", "", "Clone a repository into the sandbox", parseText)
@@ -237,14 +224,14 @@ func (s *stdio) warn(text, hint string) {
 }
 
 // createOptions makes the SDK's options of the command line's.
-func (s *settingsOptions) createOptions(io *stdio) (*sandbox.CreateOptions, error) {
+func (s *settingsOptions) createOptions(ctx context.Context, io *stdio) (*sandbox.CreateOptions, error) {
 	switch {
 	case s.runtime != "" && s.image != "":
 		return nil, usagef("--runtime and --image can't be used together")
 	case s.depth > 0 && s.git == "":
 		return nil, usagef("--depth needs --git")
 	}
-	keep, policy, env, err := s.common(io)
+	keep, policy, env, err := s.common(ctx, io)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +246,7 @@ func (s *settingsOptions) createOptions(io *stdio) (*sandbox.CreateOptions, erro
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID, Mounts: mountsOf(s.mounts),
 		Private: map[string]any{"__interactive": true},
 	}
-	if s.credentials != "" {
+	if len(s.credentials) > 0 {
 		o.Credentials = &sandbox.Credentials{NPM: true}
 	}
 	if s.snapshot != "" {
@@ -269,12 +256,12 @@ func (s *settingsOptions) createOptions(io *stdio) (*sandbox.CreateOptions, erro
 }
 
 // common makes what create and fork make alike.
-func (s *settingsOptions) common(io *stdio) (*sandbox.KeepLastSnapshots, *sandbox.NetworkPolicy, sandbox.Env, error) {
+func (s *settingsOptions) common(ctx context.Context, io *stdio) (*sandbox.KeepLastSnapshots, *sandbox.NetworkPolicy, sandbox.Env, error) {
 	keep, err := s.retention.policy()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	policy, err := s.policy.build()
+	policy, err := s.policy.build(ctx, io)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -376,7 +363,7 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	c.app.doubtTimeout(given(cmd, "timeout"))
-	o, err := c.s.createOptions(c.app.stdio)
+	o, err := c.s.createOptions(ctx, c.app.stdio)
 	if err != nil {
 		return err
 	}

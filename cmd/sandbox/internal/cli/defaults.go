@@ -37,7 +37,7 @@ const (
 // are left out when one is given on the command line. Those that hand out what is
 // on this machine, or name things, are none.
 var defaultOptions = [][]string{
-	{"image", "runtime", "snapshot"}, {"network-policy", "allowed-domain", "allowed-cidr", "denied-cidr", "policy"},
+	{"image", "runtime", "snapshot"}, {"network-policy", "allowed-domain", "allowed-cidr", "denied-cidr", "network-policy-file"},
 	{"region"}, {"failover-regions"}, {"timeout"}, {"vcpus"}, {"publish-port"}, {"mount"}, {"tag"}, {"snapshot-expiration"},
 	{"keep-last-snapshots"}, {"keep-last-snapshots-for"}, {"delete-evicted-snapshots"},
 }

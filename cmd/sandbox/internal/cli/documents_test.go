@@ -67,8 +67,8 @@ func TestSchemas(t *testing.T) {
 // undocumented are commands that write no document of their own.
 var undocumented = []string{
 	"api", "attach", "completion", "config get", "connect", "copy", "drives copy", "emulator", "fs cat", "fs chmod", "fs edit", "fs mkdir", "fs mv", "fs rm", "kill", "local stop",
-	"login", "logout", "logs", "mcp", "open", "port-forward", "profile remove", "profile set", "profile use", "rollback", "rsh", "sh", "telemetry disable",
-	"telemetry enable", "telemetry status", "use", "wait-for",
+	"login", "logout", "logs", "mcp", "open", "port-forward", "profile remove", "profile set", "profile use", "read", "rollback", "rsh", "sh", "telemetry disable",
+	"telemetry enable", "telemetry status", "use", "wait-for", "write",
 }
 
 // TestEveryCommandIsDocumented: a command's document is known, or it has none; and

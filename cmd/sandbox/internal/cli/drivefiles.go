@@ -37,7 +37,7 @@ func (f driveFiles) with(ctx context.Context, name string, mode sandbox.MountMod
 	o := &runOptions{rm: true, settings: settingsOptions{
 		nonPersistent: true, silent: true, region: drive.Info().Region, mounts: []mount{{name, strings.TrimSuffix(driveDir, "/"), string(mode)}},
 	}}
-	create, err := o.settings.createOptions(f.app.stdio)
+	create, err := o.settings.createOptions(ctx, f.app.stdio)
 	if err != nil {
 		return err
 	}

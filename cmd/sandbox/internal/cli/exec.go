@@ -20,7 +20,8 @@ const createTime = 2 * time.Minute
 type execCommand struct {
 	app *app
 
-	o commandOptions
+	o     commandOptions
+	stdin bool
 }
 
 func (c *execCommand) command() *cobra.Command {
@@ -33,6 +34,7 @@ func (c *execCommand) command() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	c.o.define(flags, "t")
+	toggle(flags, &c.stdin, "stdin", "", "Pass standard input on as it comes, never in a terminal")
 	options(flags, &c.o.env, "env", "e", "key=value", "An environment variable for the command (repeatable)", parsePair)
 	options(flags, &c.o.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
 	defineAI(flags, &c.o.ai)
@@ -42,6 +44,12 @@ func (c *execCommand) command() *cobra.Command {
 }
 
 func (c *execCommand) run(cmd *cobra.Command, args []string) error {
+	if c.stdin {
+		if c.o.interactive || c.o.tty || c.o.detach {
+			return usagef("--stdin excludes -i, -t and -d")
+		}
+		c.o.interactive, c.o.noTTY = true, true
+	}
 	if err := c.app.check(&c.o); err != nil {
 		return err
 	}

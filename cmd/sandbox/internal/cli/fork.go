@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,7 @@ func (c *forkCommand) command() *cobra.Command {
 func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
 	c.app.doubtTimeout(given(cmd, "timeout"))
-	o, err := c.forkOptions(&c.s)
+	o, err := c.forkOptions(ctx, &c.s)
 	if err != nil {
 		return err
 	}
@@ -71,8 +72,8 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	return c.app.terminal(ctx, sb, &terminalOptions{keepAlive: true})
 }
 
-func (c *forkCommand) forkOptions(s *settingsOptions) (*sandbox.CreateOptions, error) {
-	keep, policy, env, err := s.common(c.app.stdio)
+func (c *forkCommand) forkOptions(ctx context.Context, s *settingsOptions) (*sandbox.CreateOptions, error) {
+	keep, policy, env, err := s.common(ctx, c.app.stdio)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -99,15 +98,7 @@ func (c *fsCommand) command() *cobra.Command {
 		}
 	}
 	ls := c.fsLeaf("ls <name:path> [...path]", "List directories", 1, c.fsList)
-	cat := c.fsLeaf("cat <name:path> [...path]", "Write files to standard output", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
-		r, err := openRemote(ctx, files, p)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		_, err = io.Copy(c.app.out, r)
-		return err
-	}))
+	cat := c.fsLeaf("cat <name:path> [...path]", "Write files to standard output", 1, each(c.app.catFile))
 	stat := c.fsLeaf("stat <name:path> [...path]", "Show files", 1, func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
 		var views []fileView
 		for _, p := range paths {

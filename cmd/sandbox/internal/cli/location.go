@@ -49,6 +49,15 @@ func (l location) intoDir() bool {
 		l.sandbox == "" && strings.HasSuffix(l.path, string(filepath.Separator))
 }
 
+// namesFile refuses a path that asks for a directory, in which a stream would have
+// no name.
+func (l location) namesFile() error {
+	if l.intoDir() {
+		return usagef("standard input needs the name of a file, not of a directory")
+	}
+	return nil
+}
+
 // content reports whether the content of a directory is meant and not the
 // directory itself.
 func (l location) content() bool {

@@ -75,9 +75,9 @@ func (c *policyCommand) command() *cobra.Command {
 		},
 	}
 	set := &cobra.Command{
-		Use: "set <name> <FILE.json>", Short: "Set the network policy from a file in the API's form", Args: positionals("name", "FILE.json"),
+		Use: "set <name> <FILE>", Short: "Set the network policy from a file, or from - for standard input", Args: positionals("name", "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			policy, err := readPolicy(args[1])
+			policy, err := c.app.readPolicy(cmd.Context(), "FILE", args[1])
 			if err != nil {
 				return err
 			}

@@ -67,7 +67,7 @@ func (s *stdio) check(o *commandOptions) error {
 	case terminal && o.timeout > 0:
 		return usagef("--timeout can't be used with a command in a terminal")
 	case o.interactive && o.timeout > 0:
-		return usagef("--timeout can't be used with -i")
+		return usagef("--timeout can't be used with -i or --stdin")
 	case o.interactive && o.detach:
 		return usagef("-i and -d exclude each other")
 	case o.binary && (terminal || o.detach):

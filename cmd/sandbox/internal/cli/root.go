@@ -125,7 +125,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		&telemetryCommand{app: a}, &loginCommand{app: a}, &logoutCommand{app: a},
 
 		&psCommand{app: a}, &logsCommand{app: a}, &waitCommand{app: a}, &killCommand{app: a}, &attachCommand{app: a},
-		&waitForCommand{app: a}, &syncCommand{app: a}, &fsCommand{app: a}, &forwardCommand{app: a}, &urlCommand{app: a},
+		&waitForCommand{app: a}, &syncCommand{app: a}, &readCommand{app: a}, &writeCommand{app: a}, &fsCommand{app: a}, &forwardCommand{app: a}, &urlCommand{app: a},
 		&openCommand{app: a}, &rshCommand{app: a}, &inspectCommand{app: a}, &startCommand{app: a}, &extendCommand{app: a},
 		&rollbackCommand{app: a}, &topCommand{app: a}, &pruneCommand{app: a}, &useCommand{app: a}, &profileCommand{app: a},
 		&whoamiCommand{app: a}, &doctorCommand{app: a}, &apiCommand{app: a}, &emulatorCommand{app: a}, &localCommand{app: a},

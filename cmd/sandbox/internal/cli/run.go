@@ -69,6 +69,9 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 	if o.rm && o.command.detach {
 		return usagef("--rm would remove the sandbox under the command that -d leaves running")
 	}
+	if o.command.interactive && o.settings.policy.file == "-" {
+		return usagef("-i and --network-policy-file=- both read standard input")
+	}
 	if o.connect {
 		if err := c.app.needTerminal("leave --connect out"); err != nil {
 			return err
@@ -79,7 +82,7 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 	if o.rm {
 		s.nonPersistent = true
 	}
-	create, err := s.createOptions(c.app.stdio)
+	create, err := s.createOptions(ctx, c.app.stdio)
 	if err != nil {
 		return err
 	}

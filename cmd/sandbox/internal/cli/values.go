@@ -246,6 +246,18 @@ func parseRegions(s string) ([]string, error) {
 	return regions, nil
 }
 
+// parseCredentials reads a list of credentials, each of which is known.
+func parseCredentials(s string) ([]string, error) {
+	list := strings.Split(s, ",")
+	for i, c := range list {
+		var err error
+		if list[i], err = parseOneOf("npm")(strings.TrimSpace(c)); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
 // parseDuration reads a duration.
 func parseDuration(s string) (time.Duration, error) { return units.ParseDuration(s) }
 

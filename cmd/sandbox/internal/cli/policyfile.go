@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// maxPolicy is the size of the largest policy file.
+const maxPolicy = 1 << 20
+
+// readPolicy reads a policy from a file or a pipe, or from standard input for "-".
+// A signal ends the wait for what does not come.
+func (s *stdio) readPolicy(ctx context.Context, option, name string) (*sandbox.NetworkPolicy, error) {
+	type reading struct {
+		data []byte
+		err  error
+	}
+	done := make(chan reading, 1)
+	go func() {
+		file, err := s.in, error(nil)
+		if name != "-" {
+			if file, err = os.Open(name); err != nil {
+				done <- reading{err: err}
+				return
+			}
+			defer file.Close()
+		}
+		data, err := io.ReadAll(io.LimitReader(file, maxPolicy+1))
+		done <- reading{data, err}
+	}()
+	var got reading
+	select {
+	case got = <-done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if got.err != nil {
+		return nil, got.err
+	}
+	if name == "-" {
+		name = "standard input"
+	}
+	if len(got.data) > maxPolicy {
+		return nil, usagef("%s: %s has more than 1 MiB", option, name)
+	}
+	policy, err := sandbox.ParseNetworkPolicy(got.data)
+	if err != nil {
+		message := strings.TrimPrefix(err.Error(), "sandbox: "+sandbox.ErrInvalid.Error()+": ")
+		return nil, usagef("%s: %s, %s", option, name, message)
+	}
+	return policy, nil
+}

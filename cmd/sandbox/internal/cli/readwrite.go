@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox"
+)
+
+type readCommand struct{ app *app }
+
+func (c *readCommand) command() *cobra.Command {
+	return &cobra.Command{
+		Use: "read <name> <path>", Aliases: []string{"cat"}, Short: "Write a file of a sandbox to standard output", GroupID: groupFiles,
+		Args: positionals("name", "path"), RunE: c.run,
+	}
+}
+
+func (c *readCommand) run(cmd *cobra.Command, args []string) error {
+	ctx := cmd.Context()
+	sb, from, err := c.app.fileOf(ctx, args)
+	if err != nil {
+		return err
+	}
+	if err := c.app.catFile(ctx, sb.FS(), from.path); err != nil {
+		return (&copying{from: from}).missing(err)
+	}
+	return nil
+}
+
+type writeCommand struct{ app *app }
+
+func (c *writeCommand) command() *cobra.Command {
+	return &cobra.Command{
+		Use: "write <name> <path>", Short: "Write standard input to a file of a sandbox", GroupID: groupFiles,
+		Example: "  $ echo '{\"debug\": true}' | sandbox write my-app config.json",
+		Args:    positionals("name", "path"), RunE: c.run,
+	}
+}
+
+func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
+	ctx := cmd.Context()
+	if err := (location{path: args[1]}).namesFile(); err != nil {
+		return err
+	}
+	sb, to, err := c.app.fileOf(ctx, args)
+	if err != nil {
+		return err
+	}
+	one := &copying{app: c.app, o: &copyOptions{}, from: location{stream: true}, to: to, target: sb}
+	return one.run(ctx)
+}
+
+// fileOf finds the sandbox of a command line NAME PATH.
+func (c *connection) fileOf(ctx context.Context, args []string) (*sandbox.Sandbox, location, error) {
+	name, err := c.resolveName(args[0])
+	if err != nil {
+		return nil, location{}, err
+	}
+	sb, err := c.get(ctx, name, false)
+	return sb, location{sandbox: name, path: args[1]}, err
+}
+
+// catFile writes a file of a sandbox to standard output.
+func (s *stdio) catFile(ctx context.Context, files *sandbox.FileSystem, name string) error {
+	r, err := openRemote(ctx, files, name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(s.out, r)
+	return err
+}
+
+// input is standard input, as it is read for ctx: a signal ends the wait for what
+// does not come.
+func (s *stdio) input(ctx context.Context) io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, s.in)
+		w.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
+	return r
+}
