@@ -42,6 +42,15 @@ func TestCopyMemory(t *testing.T) {
 		t.Logf("%v: %d MiB of memory for %d MiB", args, peak>>20, mebibytes)
 	}
 	checkNumbered(t, filepath.Join(d.dir, "back"), mebibytes)
+	big, err := os.Open(filepath.Join(d.dir, "big"))
+	require.NoError(t, err)
+	defer big.Close()
+	write := ours("write", "c", "written")
+	write.Stdin = big
+	for _, cmd := range []*exec.Cmd{write, ours("read", "c", "written")} {
+		assert.Less(t, memoryOf(t, cmd), int64(maxCopyMemory), "%v", cmd.Args)
+	}
+	d.ok("exec", "c", "--", "cmp", "big", "written")
 }
 
 // numbered makes a file in which each mebibyte begins with its number.

@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestInput: standard input comes through to its end, and a wait for more ends
+// with the context.
+func TestInput(t *testing.T) {
+	t.Parallel()
+	open := func(ctx context.Context) (io.Reader, *os.File) {
+		in, w, err := os.Pipe()
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			w.Close()
+			in.Close()
+		})
+		a := newApp(nil)
+		a.in = in
+		return a.input(ctx), w
+	}
+	r, w := open(t.Context())
+	_, err := w.WriteString("all of it")
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	text, err := io.ReadAll(r)
+	require.NoError(t, err)
+	assert.Equal(t, "all of it", string(text))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	r, _ = open(ctx)
+	cancel()
+	_, err = io.ReadAll(r)
+	assert.ErrorIs(t, err, context.Canceled)
+}
