@@ -62,7 +62,7 @@ var changes = map[string]func(t *testing.T, version func(*play) *play) (since bo
 	"measures-events-as-json": func(t *testing.T, version func(*play) *play) bool {
 		p := version(newPlay(t, nil))
 		p.At(time.Minute, func() { p.SetCurrentHistoryLength(100) })
-		p.send(2*time.Minute, "a", ": '"+strings.Repeat("<", 29<<10)+"'")
+		p.send(2*time.Minute, "a", ": '"+strings.Repeat("<", 48<<10)+"'")
 		p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50}})
 		_, carried := p.continued()
 		return carried.State.Base > 0
