@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"iter"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -38,7 +41,8 @@ func (w *Worker) command(c Command) (*sandbox.Command, error) {
 // follow reads a command's log from its start to its end into the store, and
 // returns how it ended. It can be repeated, also twice at once.
 func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
-	ctx, stop := alive(ctx)
+	var read atomic.Int64
+	ctx, stop := aliveWith(ctx, func() []any { return []any{progress{in.Command.ID, read.Load()}} })
 	defer stop()
 	cmd, err := w.command(in.Command)
 	if err != nil {
@@ -55,7 +59,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 		}
 	}
 	lease := w.keepLease(ctx, in, vm)
-	res, err := w.readWon(ctx, cmd, chunks, in)
+	res, err := w.readWon(ctx, cmd, counted(chunks, &read), in)
 	vm = lease()
 	if err != nil {
 		return Result{}, classify(err)
@@ -108,6 +112,46 @@ func (w *Worker) readWon(ctx context.Context, cmd *sandbox.Command, chunks chunk
 
 // chunksOf is what a command writes, from the start on.
 type chunksOf func(ctx context.Context) iter.Seq2[sandbox.LogChunk, error]
+
+// counted is chunks, with a count of their bytes.
+func counted(chunks chunksOf, n *atomic.Int64) chunksOf {
+	return func(ctx context.Context) iter.Seq2[sandbox.LogChunk, error] {
+		return func(yield func(sandbox.LogChunk, error) bool) {
+			for chunk, err := range chunks(ctx) {
+				n.Add(int64(len(chunk.Data)))
+				if !yield(chunk, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// progress is what the heartbeats of who follows a command tell.
+type progress struct {
+	Command string
+	Bytes   int64
+}
+
+// Written returns how many bytes a command of a workflow that runs has written at
+// least: as many as its last heartbeat told, and 0 if none did, or in a way that only
+// another data converter can read. The command's ID is that of the platform.
+func Written(ctx context.Context, c client.Client, workflowID, commandID string) (int64, error) {
+	d, err := c.DescribeWorkflowExecution(ctx, workflowID, "")
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range d.GetPendingActivities() {
+		var p progress
+		if a.GetActivityType().GetName() != activityFollow || a.GetHeartbeatDetails() == nil {
+			continue
+		}
+		if err := converter.GetDefaultDataConverter().FromPayloads(a.GetHeartbeatDetails(), &p); err == nil && p.Command == commandID {
+			return p.Bytes, nil
+		}
+	}
+	return 0, nil
+}
 
 // read copies the log to the store and waits for the end.
 func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, chunks chunksOf, c Command) (*Result, error) {

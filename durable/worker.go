@@ -128,6 +128,11 @@ func invalid(err error) error {
 // alive sends heartbeats, and ends the context that it gives when the worker is
 // stopping, so that another one takes over at once. The caller calls stop.
 func alive(ctx context.Context) (_ context.Context, stop func()) {
+	return aliveWith(ctx, func() []any { return nil })
+}
+
+// aliveWith is alive, with what heartbeats tell.
+func aliveWith(ctx context.Context, details func() []any) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	every := max(activity.GetInfo(ctx).HeartbeatTimeout/3, 100*time.Millisecond)
 	done := make(chan struct{})
@@ -138,7 +143,7 @@ func alive(ctx context.Context) (_ context.Context, stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				activity.RecordHeartbeat(ctx)
+				activity.RecordHeartbeat(ctx, details()...)
 			case <-activity.GetWorkerStopChannel(ctx):
 				cancel()
 				return

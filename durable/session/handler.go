@@ -163,6 +163,7 @@ type body struct {
 	Cursor     string `json:"cursor"`
 	StartIndex *int   `json:"startIndex"`
 	Tail       *int64 `json:"tail"`
+	Lines      *int   `json:"lines"`
 	Command    string `json:"command"`
 	Key        string `json:"key"`
 	ID         string `json:"id"`
@@ -183,6 +184,14 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b
 				return b, false
 			}
 			b.Tail = &n
+		}
+		if text := q.Get("lines"); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				h.refuse(w, http.StatusBadRequest, "lines is not a number")
+				return b, false
+			}
+			b.Lines = &n
 		}
 	} else {
 		control := http.NewResponseController(w) // no server of ours, no deadline

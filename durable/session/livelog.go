@@ -4,9 +4,14 @@ import (
 	"bytes"
 	"context"
 	"iter"
+	"time"
 
 	"github.com/go-vercel/sandbox"
 )
+
+// keepLog is for how long the reader of an output goes on without a viewer: one that
+// reconnects, or has asked for the end, does not have all of it read again.
+const keepLog = 10 * time.Second
 
 // keptLog is how many bytes of a running command's output are kept for viewers.
 const keptLog = 1 << 20
@@ -14,10 +19,11 @@ const keptLog = 1 << 20
 // liveLog is the output of a command that runs, as far as it came and is kept. All
 // viewers of a process share its reader, so that they cost the requests of one.
 type liveLog struct {
-	cancel  context.CancelFunc
-	viewers int
+	cancel context.CancelFunc
 
 	// Guarded by the client's mutex.
+	viewers int
+	idle    *time.Timer   // since the last viewer has left
 	pieces  []piece       // those that are kept
 	base    int64         // before the first of them
 	end     int64         // behind the last of them
@@ -37,13 +43,26 @@ func (c *Client) liveLog(key string, chunks func(ctx context.Context) iter.Seq2[
 		c.logs[key] = l
 		go c.readLog(ctx, key, l, chunks)
 	}
-	l.viewers++
+	if l.viewers++; l.idle != nil {
+		l.idle.Stop()
+	}
+	end := func() {
+		if l.viewers == 0 {
+			l.cancel()
+			c.forgetLog(key, l)
+		}
+	}
 	return l, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if l.viewers--; l.viewers == 0 {
-			l.cancel()
-			c.forgetLog(key, l)
+		if l.viewers--; l.over {
+			end()
+		} else if l.viewers == 0 {
+			l.idle = time.AfterFunc(keepLog, func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				end()
+			})
 		}
 	}
 }

@@ -4,14 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -102,32 +106,39 @@ func TestSharedLog(t *testing.T) {
 	}
 }
 
-// TestSharedLogEnds: the shared reader ends with the last viewer, and the next one
-// has another.
+// TestSharedLogEnds: the shared reader ends some time after the last viewer; one that
+// comes before goes on with it, and the next one has another.
 func TestSharedLogEnds(t *testing.T) {
-	emulator := sandboxtest.New(t, nil)
-	sb, err := emulator.Client().Create(t.Context(), nil)
-	require.NoError(t, err)
-	cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", "echo up; sleep 1000"}, nil)
-	require.NoError(t, err)
-	handle, err := json.Marshal(cmd)
-	require.NoError(t, err)
-	temporal := newCluster()
-	c := New(temporal, &Options{Sandbox: emulator.Client()})
-	temporal.knows(stored{Event: Event{Type: TypeCommandStart, ID: "cmd-1"}, Decision: 3, Handle: handle})
-	temporal.commits(3)
-	for range 3 {
-		ctx, cancel := context.WithCancel(t.Context())
-		output := ""
-		for e, err := range c.Events(ctx, "a", Cursor{}) {
-			require.NoError(t, err)
-			if output += e.Data; output == "up\n" {
-				break
+	synctest.Test(t, func(t *testing.T) {
+		var readers, ended atomic.Int32
+		chunks := func(ctx context.Context) iter.Seq2[sandbox.LogChunk, error] {
+			return func(yield func(sandbox.LogChunk, error) bool) {
+				readers.Add(1)
+				yield(sandbox.LogChunk{Data: []byte("up")}, nil)
+				<-ctx.Done()
+				ended.Add(1)
 			}
 		}
-		cancel()
-		c.mu.Lock()
-		assert.Empty(t, c.logs)
-		c.mu.Unlock()
-	}
+		c := New(nil, nil)
+		for want := int32(1); want <= 2; want++ {
+			for range 3 {
+				_, first := c.liveLog("a", chunks)
+				l, second := c.liveLog("a", chunks)
+				synctest.Wait()
+				pieces, _, _, _, _ := c.logFrom(l, 0)
+				assert.Len(t, pieces, 1)
+				first()
+				time.Sleep(2 * keepLog)
+				second()
+				time.Sleep(keepLog - 1)
+			}
+			synctest.Wait()
+			assert.Equal(t, want, readers.Load())
+			assert.Equal(t, want-1, ended.Load())
+			time.Sleep(1)
+			synctest.Wait()
+			assert.Equal(t, want, ended.Load())
+			assert.Empty(t, c.logs)
+		}
+	})
 }

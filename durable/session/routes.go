@@ -62,10 +62,16 @@ func (h *handler) from(ctx context.Context, b body, at Cursor, s *State) (Cursor
 	if at.next() > s.Events && s.State != StateTerminated {
 		return at, fmt.Errorf("%w of this session, which has %d events: %s", ErrCursor, s.Events, at)
 	}
-	if b.Cursor != "" || b.Tail == nil {
-		return at, nil
+	switch {
+	case b.Cursor != "":
+	case b.Lines != nil && b.Tail != nil:
+		return at, fmt.Errorf("%w: tail and lines", sandbox.ErrInvalid)
+	case b.Lines != nil:
+		return h.c.TailLines(ctx, b.RunID, *b.Lines)
+	case b.Tail != nil:
+		return h.c.Tail(ctx, b.RunID, *b.Tail)
 	}
-	return h.c.Tail(ctx, b.RunID, *b.Tail)
+	return at, nil
 }
 
 // startNew starts a session. It has responded when it returns false.

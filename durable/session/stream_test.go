@@ -17,10 +17,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/api/query/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
@@ -39,6 +42,25 @@ type cluster struct {
 	status  enums.WorkflowExecutionStatus
 	queries int
 	gone    bool // the history
+	written int  // by the command "p"
+}
+
+func (c *cluster) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	var pending []*workflow.PendingActivityInfo
+	for _, activity := range []string{"sandbox.Kill", "sandbox.Follow"} {
+		for _, command := range []string{"o", "p"} {
+			bytes := 1 << 20
+			if activity == "sandbox.Follow" && command == "p" {
+				bytes = c.written
+			}
+			details, err := converter.GetDefaultDataConverter().ToPayloads(map[string]any{"Command": command, "Bytes": bytes})
+			if err != nil {
+				return nil, err
+			}
+			pending = append(pending, &workflow.PendingActivityInfo{ActivityType: &common.ActivityType{Name: activity}, HeartbeatDetails: details})
+		}
+	}
+	return &workflowservice.DescribeWorkflowExecutionResponse{PendingActivities: pending}, nil
 }
 
 func newCluster() *cluster {

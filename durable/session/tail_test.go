@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
 )
 
 // ran is the events of a command that has written so many bytes.
@@ -30,11 +32,17 @@ func TestTail(t *testing.T) {
 	ended = append(ended, ran("cmd-2", 0)...)                                        // 5 to 8
 	ended = append(ended, ran("cmd-3", 50)...)                                       // 9 to 12
 	running := append(append([]stored(nil), ended...), of(3, queuedEvent("cmd-4")), of(3, Event{Type: TypeCommandStart, ID: "cmd-4"}), of(3, queuedEvent("cmd-5")))
+	known := append(append([]stored(nil), ended...), of(3, queuedEvent("cmd-4")), of(3, Event{Type: TypeCommandStart, ID: "cmd-4", CommandID: "p"}), of(3, queuedEvent("cmd-5")))
 	for _, row := range []struct {
 		events []stored
 		bytes  int64
 		want   Cursor
 	}{
+		{known, 0, Cursor{Seq: 14, Byte: 71}}, // of which the heartbeats tell 70
+		{known, 20, Cursor{Seq: 14, Byte: 51}},
+		{known, 70, Cursor{Seq: 12}},
+		{known, 119, Cursor{Seq: 12}},
+		{known, 120, Cursor{Seq: 4}},
 		{ended, 0, Cursor{Seq: 12}},
 		{ended, 20, Cursor{Seq: 10, Byte: 31}}, // 30 of 50 are skipped
 		{ended, 50, Cursor{Seq: 4}},            // and what came after the first
@@ -47,6 +55,7 @@ func TestTail(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			temporal := newCluster()
+			temporal.written = 70
 			temporal.knows(append([]stored(nil), row.events...)...)
 			go func() {
 				time.Sleep(time.Second) // before that nothing is true
@@ -68,8 +77,63 @@ func TestTail(t *testing.T) {
 	for i := range kept {
 		kept[i].Event.Seq = 7 + i
 	}
-	assert.Equal(t, Cursor{Seq: 7}, tail(kept, 7, 1<<40))
-	assert.Equal(t, Cursor{Seq: 10, Byte: 31}, tail(kept, 7, 20))
+	assert.Equal(t, Cursor{Seq: 7}, heard{events: kept, base: 7}.tail(1<<40))
+	assert.Equal(t, Cursor{Seq: 10, Byte: 31}, heard{events: kept, base: 7}.tail(20))
+}
+
+// TestTailLines: a viewer begins with the last lines, of one output or of several.
+func TestTailLines(t *testing.T) {
+	outputs := map[string]string{"cmd-1": "1\n2\n3\n", "cmd-2": "", "cmd-3": strings.Repeat("x", 2<<20) + "\n4\n5\n6"}
+	store := memory{}
+	events := []stored{of(3, Event{Type: TypeCreated})} // 0
+	for _, id := range []string{"cmd-1", "cmd-2", "cmd-3"} {
+		var data []byte
+		for at, text := 0, outputs[id]; text != ""; { // in pieces
+			n := min(len(text), 1000)
+			line, err := json.Marshal(durable.Record{Stream: "stdout", Data: []byte(text[:n]), At: int64(at)})
+			require.NoError(t, err)
+			data, at, text = append(append(data, line...), '\n'), at+n, text[n:]
+		}
+		store["a/"+id] = data
+		of := ran(id, int64(len(outputs[id])))
+		of[1].Event.Output = "a/" + id
+		events = append(events, of...)
+	}
+	before := 1 + int64(2<<20)
+	for _, row := range []struct {
+		lines int
+		until int // the events that there are
+		want  Cursor
+	}{
+		{0, 13, Cursor{Seq: 12}}, {1, 13, Cursor{Seq: 10, Byte: before + 5}}, {2, 13, Cursor{Seq: 10, Byte: before + 3}}, {3, 13, Cursor{Seq: 10, Byte: before + 1}},
+		{4, 13, Cursor{Seq: 10, Byte: 1 + before + 5 - 1<<20}}, // too long a line
+		{1, 9, Cursor{Seq: 2, Byte: 5}}, {3, 9, Cursor{}}, {100, 9, Cursor{}}, {5, 1, Cursor{}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			temporal := newCluster()
+			temporal.knows(append([]stored(nil), events[:row.until]...)...)
+			temporal.commits(3)
+			got, err := New(temporal, &Options{Output: store}).TailLines(t.Context(), "a", row.lines)
+			require.NoError(t, err)
+			assert.Equal(t, row.want, got, "%d lines of %d events", row.lines, row.until)
+		})
+	}
+	_, err := New(newCluster(), nil).TailLines(t.Context(), "a", -1)
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+}
+
+// TestLinesAtEnd: a line without an end counts, and an end of a line begins none.
+func TestLinesAtEnd(t *testing.T) {
+	for _, row := range []struct {
+		text             string
+		lines, n, missed int
+	}{
+		{"", 0, 0, 0}, {"", 1, 0, 1}, {"a", 0, 0, 0}, {"a", 1, 1, 0}, {"a\n", 1, 2, 0}, {"a\nb", 1, 1, 0}, {"a\nb\n", 1, 2, 0},
+		{"a\n\n", 1, 1, 0}, {"\n\n", 2, 2, 0}, {"a\nb\n", 5, 4, 3},
+	} {
+		n, missed := linesAtEnd([]byte(row.text), row.lines)
+		assert.Equal(t, []int{row.n, row.missed}, []int{n, missed}, "%d of %q", row.lines, row.text)
+	}
 }
 
 // TestTailRoute: the routes take it, and a cursor goes before it.
@@ -91,9 +155,11 @@ func TestTailRoute(t *testing.T) {
 		assert.Contains(t, first(httptest.NewRequest(http.MethodGet, "/events?runId=a&tail=50&cursor=1.0", nil)), `"seq":1`)
 		assert.Contains(t, first(httptest.NewRequest(http.MethodPost, "/start", strings.NewReader(`{"runId":"a","tail":50}`))), `"seq":4`)
 		assert.Contains(t, first(httptest.NewRequest(http.MethodPost, "/start", strings.NewReader(`{"runId":"a"}`))), `"seq":0`)
-		for _, bad := range []string{"x", "-1"} {
+		assert.Contains(t, first(httptest.NewRequest(http.MethodGet, "/events?runId=a&lines=0", nil)), `"seq":8`)
+		assert.Contains(t, first(httptest.NewRequest(http.MethodPost, "/start", strings.NewReader(`{"runId":"a","lines":0}`))), `"seq":8`)
+		for _, bad := range []string{"tail=x", "tail=-1", "lines=x", "lines=-1", "lines=1&tail=1"} {
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/events?runId=a&tail="+bad, nil))
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/events?runId=a&"+bad, nil))
 			assert.Equal(t, http.StatusBadRequest, w.Code)
 		}
 	})
