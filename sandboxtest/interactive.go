@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -21,6 +22,8 @@ const (
 	startTimeout = 30 * time.Second
 	// maxFrame bounds a frame from the client.
 	maxFrame = 1 << 20
+	// inputSize is how much of it is in memory.
+	inputSize = 32 << 10
 	// maxCells bounds the size of a terminal.
 	maxCells = 10_000
 )
@@ -171,16 +174,21 @@ func (t *terminal) start() (*terminalMessage, error) {
 
 // input feeds the program until the client leaves.
 func (t *terminal) input(ctx context.Context, proc *box.Process) {
+	buf := make([]byte, inputSize)
 	for {
-		kind, data, err := t.conn.Read(ctx)
+		kind, r, err := t.conn.Reader(ctx)
 		if err != nil {
 			return
 		}
 		if kind == websocket.MessageBinary {
-			if _, err := proc.Write(data); err != nil {
+			if _, err := io.CopyBuffer(proc, r, buf); err != nil {
 				return
 			}
 			continue
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			return
 		}
 		var m terminalMessage
 		if json.Unmarshal(data, &m) == nil && m.Type == "resize" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,7 @@ func (p *Process) connect(spec *Spec) (*pipes, error) {
 		c.child = append(c.child, term.slave)
 		c.parent = append(c.parent, term.master)
 		c.output(term.master, spec.Stdout)
+		c.outs[0].paged = runtime.GOOS == "linux" // elsewhere a read would wait
 		if spec.Stdin != nil {
 			c.copies = append(c.copies, func() { _, _ = io.Copy(term.master, spec.Stdin) })
 		}
@@ -147,6 +149,7 @@ type output struct {
 	r      *os.File
 	w      io.Writer
 	grace  time.Duration
+	paged  bool // a read gives a page at most, whatever is there
 	exited atomic.Bool
 }
 
@@ -178,6 +181,9 @@ func (o *output) copy() {
 			if n, err = readNow(o.r, buf[:]); n == 0 {
 				return
 			}
+		}
+		for more := n; o.paged && more > 0 && n < len(buf); n += more {
+			more, _ = readNow(o.r, buf[n:])
 		}
 		if n > 0 {
 			_, _ = o.w.Write(buf[:n])

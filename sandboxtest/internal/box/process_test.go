@@ -369,6 +369,38 @@ func TestTerminal(t *testing.T) {
 	})
 }
 
+// gathering keeps the longest of the pieces that are written, which wait before each.
+type gathering struct {
+	wait    func()
+	longest int
+}
+
+func (h *gathering) Write(p []byte) (int, error) {
+	h.wait()
+	h.longest = max(h.longest, len(p))
+	return len(p), nil
+}
+
+// TestTerminalGathers: what waits in a terminal comes at once, though a read gives
+// a page at most.
+func TestTerminalGathers(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("a read of an empty terminal waits here")
+	}
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		out := &gathering{wait: func() {
+			assert.Eventually(t, func() bool {
+				f, _, err := b.ReadFile("done", "")
+				return err == nil && f.Close() == nil
+			}, wait, tick)
+		}}
+		p := start(t, b, Spec{Path: "sh", Args: []string{"-c", "head -c 9000 /dev/zero; touch done"}, Stdout: out, TTY: &Size{Cols: 80, Rows: 24}})
+		assert.Zero(t, p.Wait().ExitCode)
+		assert.Greater(t, out.longest, 4096)
+	})
+}
+
 func TestStopWhileCommandsStart(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, Config{})
