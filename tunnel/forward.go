@@ -80,7 +80,7 @@ func join(ctx context.Context, local net.Conn, remote *Conn) {
 	var said atomic.Bool
 	var sending sync.WaitGroup
 	sending.Go(func() {
-		_, err := io.Copy(remote, local)
+		_, err := io.CopyBuffer(remote, readerFunc(local.Read), make([]byte, maxData))
 		switch {
 		case err != nil:
 			remote.abort()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -134,6 +135,26 @@ func TestJoinReset(t *testing.T) {
 	join(t.Context(), reset{there}, c)
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// TestJoinFillsMessages: what a connection has said goes to the sandbox in messages
+// as long as one may be.
+func TestJoinFillsMessages(t *testing.T) {
+	t.Parallel()
+	here, there := net.Pipe()
+	defer here.Close()
+	c, helper := fakeHelper(t, true)
+	var joined sync.WaitGroup
+	joined.Go(func() { join(t.Context(), there, c) })
+	joined.Go(func() { _, _ = here.Write(make([]byte, 3*maxData)) })
+	for range 3 {
+		n, err := helper.Read(make([]byte, 1<<20)) // what one Write writes
+		assert.NoError(t, err)
+		assert.Equal(t, 32<<10, n)
+	}
+	_ = helper.Close()
+	_ = here.Close()
+	joined.Wait()
 }
 
 // fakeHelper returns a connection and what stands in for its terminal.

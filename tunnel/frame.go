@@ -18,9 +18,9 @@ const (
 
 const (
 	headSize = 3
-	// maxData is how much a frame carries to the sandbox. The other way it may
-	// be all that a length says.
-	maxData = 32 << 10
+	// maxData is how much a frame carries to the sandbox: with its head, what a
+	// message of a terminal does. The other way it may be all that a length says.
+	maxData = 32<<10 - headSize
 )
 
 // putHead writes the head of a frame to the beginning of b.
