@@ -77,7 +77,7 @@ func eachHelper(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox, frame
 			t.Parallel()
 			needs.Programs(t, "stty", "python3", i.name)
 			_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{marked(t): "1"}})
-			port := startServer(t, sb)
+			port := startServer(t, sb, server)
 			test(t, sb, i.framed, func(what string) *Conn {
 				c, err := dial(t.Context(), sb, sb.Name(), port, i.helpers)
 				require.NoError(t, err)
@@ -101,9 +101,9 @@ func marked(t *testing.T) string {
 	}, t.Name()) + "_" + strconv.Itoa(os.Getpid())
 }
 
-func startServer(t *testing.T, sb *sandbox.Sandbox) int {
+func startServer(t testing.TB, sb *sandbox.Sandbox, program string) int {
 	t.Helper()
-	cmd, err := sb.StartCommand(t.Context(), "python3", []string{"-c", server}, nil)
+	cmd, err := sb.StartCommand(t.Context(), "python3", []string{"-c", program}, nil)
 	require.NoError(t, err)
 	for e, err := range cmd.Logs(t.Context()) {
 		require.NoError(t, err)
