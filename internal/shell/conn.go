@@ -112,14 +112,16 @@ func (c *Conn) Write(p []byte) (int, error) {
 		if err := c.over(); err != nil {
 			return sent, err
 		}
-		if sent == len(p) {
+		n := min(len(p)-sent, bufferSize)
+		if n > 0 {
+			if err := c.ws.Write(c.ctx, websocket.MessageBinary, p[sent:sent+n]); err != nil {
+				return sent, c.lost(err)
+			}
+		}
+		// What was sent may have ended the program.
+		if sent += n; sent == len(p) {
 			return sent, nil
 		}
-		n := min(len(p)-sent, bufferSize)
-		if err := c.ws.Write(c.ctx, websocket.MessageBinary, p[sent:sent+n]); err != nil {
-			return sent, c.lost(err)
-		}
-		sent += n
 	}
 }
 
