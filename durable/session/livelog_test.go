@@ -135,7 +135,7 @@ func TestSharedLogEnds(t *testing.T) {
 			synctest.Wait()
 			assert.Equal(t, want, readers.Load())
 			assert.Equal(t, want-1, ended.Load())
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			assert.Equal(t, want, ended.Load())
 			assert.Empty(t, c.logs)
