@@ -41,6 +41,18 @@ type shot struct {
 	// when is a pattern: the picture is taken as soon as it fits what is on the
 	// screen. Empty waits for the end of the program.
 	when string
+	// cues are patterns of what is on the screen, and what is then done, in order.
+	cues []cue
+}
+
+type cue struct {
+	when string
+	do   func(*studio, io.Writer) error
+}
+
+// types answers the program's question.
+func types(text string) func(*studio, io.Writer) error {
+	return func(_ *studio, keys io.Writer) error { _, err := io.WriteString(keys, text); return err }
 }
 
 // studio is what pictures are taken in.
@@ -70,6 +82,10 @@ func run(program, dir string) error {
 		{"create", "--name", "ci-1287", "--tag", "env=ci", "--runtime", "node24"},
 		{"create", "--name", "notebook", "--image", "vercel/sandbox/python:3.14"},
 		{"exec", "web", "--", "sh", "-c", "yes > /dev/null & sleep 0.1"},
+		{"create", "--name", "ci-1285", "--tag", "env=ci"},
+		{"create", "--name", "ci-1286", "--tag", "env=ci"},
+		{"stop", "ci-1285", "ci-1286"},
+		{"--local", "create", "--name", "scratch", "-p", "8080"},
 	} {
 		if out, err := s.command(args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%v: %w: %s", args, err, out)
@@ -78,11 +94,21 @@ func run(program, dir string) error {
 	if err := bigFile(filepath.Join(home, "dataset.bin")); err != nil {
 		return err
 	}
+	defer func() { _ = s.command("local", "stop").Run() }()
+	if err := s.write("site/index.html", "<h1>Hello</h1>"); err != nil {
+		return err
+	}
 	for _, p := range []shot{
-		{"ls", []string{"ls"}, 172, ""},
-		{"top", []string{"top", "--once"}, 110, ""},
-		{"cp", []string{"cp", "dataset.bin", "notebook:/vercel/"}, 120, ` [4-8]\d% `},
-		{"doctor", []string{"doctor"}, 120, ""},
+		{name: "ls", args: []string{"ls"}, cols: 172},
+		{name: "top", args: []string{"top", "--once"}, cols: 110},
+		{name: "cp", args: []string{"cp", "dataset.bin", "notebook:/vercel/"}, cols: 120, when: ` [4-8]\d% `},
+		{name: "doctor", args: []string{"doctor"}, cols: 120},
+		{name: "prune", args: []string{"prune", "--tag", "env=ci", "--snapshots"}, cols: 120, cues: []cue{{`\[y/N\]`, types("y\n")}}},
+		{name: "local", args: []string{"local", "status"}, cols: 120},
+		{name: "sync", args: []string{"sync", "--watch", "--delete", "site", "web:/vercel/site"}, cols: 120, when: `1 deleted`, cues: []cue{
+			{`Watching`, func(s *studio, _ io.Writer) error { return s.write("site/style.css", "h1 { color: teal }") }},
+			{`Watching[^$]*1 file`, func(s *studio, _ io.Writer) error { return os.Remove(filepath.Join(s.dir, "site/index.html")) }},
+		}},
 	} {
 		picture, err := s.take(p)
 		if err != nil {
@@ -113,6 +139,14 @@ func bigFile(name string) error {
 	return f.Close()
 }
 
+func (s *studio) write(name, text string) error {
+	name = filepath.Join(s.dir, name)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, []byte(text), 0o644)
+}
+
 func (s *studio) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.program, args...)
 	cmd.Dir, cmd.Env = s.dir, s.env
@@ -132,9 +166,16 @@ func (s *studio) take(p shot) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	cues := p.cues
 	for {
 		n, err := tty.Read(buf)
 		seen.Write(buf[:n])
+		if len(cues) > 0 && regexp.MustCompile(cues[0].when).Match(seen.Bytes()) {
+			if err := cues[0].do(s, tty); err != nil {
+				return "", err
+			}
+			cues = cues[1:]
+		}
 		if err != nil || p.when != "" && when.Match(seen.Bytes()) {
 			break
 		}
