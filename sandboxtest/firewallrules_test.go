@@ -268,8 +268,8 @@ func TestFirewallClients(t *testing.T) {
 		{"python3", `python3 -c 'import urllib.request as u; print(u.urlopen("https://registry.example.com/").read().decode())'`, want},
 		{"python3", `env -u SSL_CERT_FILE python3 -c 'import urllib.request as u; print(u.urlopen("https://registry.example.com/").read().decode())'`, want},
 		{"node", `node -e 'fetch("https://registry.example.com/").then((r) => r.text()).then(console.log)'`, want},
-		{"npm", "npm view left-pad version --registry https://registry.example.com/npm/ --cache /tmp/npm 2>/dev/null", "9.8.7"},
-		{"pip", "python3 -m pip index versions left-pad --index-url https://registry.example.com/simple 2>/dev/null | head -1", "left-pad (9.8.7)"},
+		{"npm", "npm view left-pad version --registry https://registry.example.com/npm/ --cache /tmp/npm --no-update-notifier 2>/dev/null", "9.8.7"},
+		{"pip", "python3 -m pip --disable-pip-version-check index versions left-pad --index-url https://registry.example.com/simple 2>/dev/null | head -1", "left-pad (9.8.7)"},
 		{"git", "git clone -q https://git.example.com/repo/.git cloned && cat cloned/file", "second"},
 		{"/tmp/go-client", getEnv + "=https://registry.example.com/ /tmp/go-client -test.run='^TestGoClient$' | head -1", want},
 		{"node", `node --input-type=module -e '
