@@ -161,18 +161,21 @@ func TestKeptTerminal(t *testing.T) {
 	s.until("begun")
 	// tmux takes keys that come while it waits for the terminal's responses for a
 	// part of them: they are pressed again.
-	s.press("\x02d")
-	require.Eventually(t, func() bool {
-		left := strings.Contains(s.text(), "detached")
-		if !left {
-			_, _ = io.WriteString(s.ours, "\x02d")
-		}
-		return left
-	}, time.Minute, time.Second)
+	pressed := func(keys, shows string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			shown := strings.Contains(s.text(), shows)
+			if !shown {
+				_, _ = io.WriteString(s.ours, keys)
+			}
+			return shown
+		}, time.Minute, time.Second)
+	}
+	pressed("\x02d", "detached")
 	assert.Equal(t, 0, s.ended())
 	s = open()
-	s.press("\x15echo still-$KEPT; exit\r")
-	s.until("still-here")
+	pressed("\x15echo still-$KEPT\r", "still-here")
+	s.press("exit\r") // by itself: tmux may end before it shows what came just before
 	assert.Equal(t, 0, s.ended())
 	got := d.run("", "connect", "c", "--keep", "a b")
 	assert.Equal(t, 2, got.code)
