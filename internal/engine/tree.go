@@ -72,7 +72,7 @@ look() {
 	done
 	[ $n -gt 0 ]
 }
-for try in 1 2 3 4 5; do
+for try in 1 2 3 4 5 6 7 8 9 10; do
 	look && break
 	sleep 0.05 2>/dev/null || sleep 1
 done
