@@ -3,11 +3,11 @@
 // last, of each test that failed, its own lines and the command that repeats it,
 // with its seed. Its exit code is 1 when a test failed or none ran.
 //
-//	testlog [-failures FILE] [-lacking FILE] [-as COMMAND] go test …
+//	testlog [-failures FILE] [-skipped FILE] [-as COMMAND] go test …
 //
-// -failures also appends what is said of failed tests to a file. -lacking writes
-// the package and the name of each test that was skipped because it "needs"
-// something. -as is the command to show instead of the one that is run.
+// -failures also appends what is said of failed tests to a file. -skipped writes
+// the package and the name of each test that was skipped, or a part of it. -as is
+// the command to show instead of the one that is run.
 package main
 
 import (
@@ -46,11 +46,11 @@ type log struct {
 	failed          []event // in the order of their ends
 	reasons         map[string]int
 	took            map[string]float64
-	lacking         map[string]bool // packages and tests that need what is not here
+	without         map[string]bool // packages and tests of which something was skipped
 }
 
 func newLog(out io.Writer, again string) *log {
-	return &log{out: out, again: again, outputs: map[string][]string{}, reasons: map[string]int{}, took: map[string]float64{}, lacking: map[string]bool{}}
+	return &log{out: out, again: again, outputs: map[string][]string{}, reasons: map[string]int{}, took: map[string]float64{}, without: map[string]bool{}}
 }
 
 func key(e event) string { return e.Package + " " + e.Test }
@@ -111,10 +111,8 @@ func (l *log) event(e event) {
 			}
 		}
 		l.reasons[text]++
-		if strings.HasPrefix(text, "needs ") {
-			test, _, _ := strings.Cut(e.Test, "/")
-			l.lacking[e.Package+" "+test] = true
-		}
+		test, _, _ := strings.Cut(e.Test, "/")
+		l.without[e.Package+" "+test] = true
 		delete(l.outputs, key(e))
 	}
 }
@@ -171,13 +169,13 @@ func (l *log) failures() string {
 
 func main() {
 	failures := flag.String("failures", "", "")
-	lacking := flag.String("lacking", "", "")
+	skipped := flag.String("skipped", "", "")
 	as := flag.String("as", "", "")
 	flag.Parse()
 	args := flag.Args()
 	at := slices.Index(args, "test")
 	if at < 1 {
-		fmt.Fprintln(os.Stderr, "usage: testlog [-failures FILE] [-lacking FILE] [-as COMMAND] go test …")
+		fmt.Fprintln(os.Stderr, "usage: testlog [-failures FILE] [-skipped FILE] [-as COMMAND] go test …")
 		os.Exit(2)
 	}
 	cmd := exec.Command(args[0], slices.Insert(slices.Clone(args[1:]), at, "-json")...)
@@ -199,8 +197,8 @@ func main() {
 	if *failures != "" {
 		err = cmp.Or(err, appendTo(*failures, said))
 	}
-	if *lacking != "" {
-		err = cmp.Or(err, os.WriteFile(*lacking, []byte(strings.Join(slices.Sorted(maps.Keys(l.lacking)), "\n")+"\n"), 0o600))
+	if *skipped != "" {
+		err = cmp.Or(err, os.WriteFile(*skipped, []byte(strings.Join(slices.Sorted(maps.Keys(l.without)), "\n")+"\n"), 0o600))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testlog:", err)

@@ -25,6 +25,8 @@ func TestFailuresExplainThemselves(t *testing.T) {
 {"Action":"fail","Package":"x/p","Test":"TestA","Elapsed":0.1}
 {"Action":"output","Package":"x/p","Test":"TestB","Output":"    b_test.go:3: needs a printer\n"}
 {"Action":"skip","Package":"x/p","Test":"TestB"}
+{"Action":"output","Package":"x/p","Test":"TestD/root","Output":"    d_test.go:3: not root\n"}
+{"Action":"skip","Package":"x/p","Test":"TestD/root"}
 {"Action":"pass","Package":"x/q","Test":"TestC","Elapsed":3}
 {"Action":"pass","Package":"x/q","Elapsed":3}
 {"Action":"fail","Package":"x/p","Elapsed":0.2}
@@ -34,8 +36,8 @@ func TestFailuresExplainThemselves(t *testing.T) {
 `)))
 	l.summary()
 	assert.Contains(t, out.String(), "go: downloading something\n")
-	assert.Equal(t, map[string]bool{"x/p TestB": true}, l.lacking)
-	assert.Contains(t, out.String(), "     1 × needs a printer\n1 passed, 3 failed, 1 skipped\n")
+	assert.Equal(t, map[string]bool{"x/p TestB": true, "x/p TestD": true}, l.without)
+	assert.Contains(t, out.String(), "     1 × needs a printer\n     1 × not root\n1 passed, 3 failed, 2 skipped\n")
 	assert.Equal(t, `
 x/p TestA/one_(b)
     a_test.go:7: SANDBOX_TEST_SEED=42
