@@ -410,9 +410,17 @@ func noRoute(port int, exposed ...int) error {
 	return fmt.Errorf("sandbox: %w for port %d; exposed: %s (CreateOptions.Ports or Update expose others)", ErrNoRoute, port, others)
 }
 
-// invalid returns the error of an argument that is refused before any request.
+// invalidError is an argument that is refused before any request.
+type invalidError struct{ field, message string }
+
+func (e *invalidError) Error() string {
+	return fmt.Sprintf("sandbox: %v: %s: %s", ErrInvalid, e.field, e.message)
+}
+
+func (e *invalidError) Unwrap() error { return ErrInvalid }
+
 func invalid(field, format string, args ...any) error {
-	return fmt.Errorf("sandbox: %w: %s: %s", ErrInvalid, field, fmt.Sprintf(format, args...))
+	return &invalidError{field, fmt.Sprintf(format, args...)}
 }
 
 // excerpt returns the beginning of a text, for the end of an error.

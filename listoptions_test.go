@@ -12,7 +12,8 @@ import (
 )
 
 // TestListOptionsElsewhere: an option that a listing does not have is refused by
-// its iterator and by its page, and nothing is sent.
+// its iterator and by its page, as is an order that there is not, and nothing is
+// sent.
 func TestListOptionsElsewhere(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -20,6 +21,7 @@ func TestListOptionsElsewhere(t *testing.T) {
 	fields := map[string]sandbox.ListOptions{
 		"Cursor": {Cursor: "c"}, "SortBy": {SortBy: "name"}, "NamePrefix": {NamePrefix: "a"},
 		"Tags": {Tags: map[string]string{"a": "b"}}, "Sandbox": {Sandbox: "a"},
+		"SortOrder": {SortOrder: "ascending"},
 	}
 	before := len(srv.Requests())
 	for listing, l := range map[string]struct {

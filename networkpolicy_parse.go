@@ -172,8 +172,11 @@ var fieldStart = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\.[A-Z]`)
 // translate gives an error about a field of Go the place and the name that the
 // field has in the text.
 func (r *policyReader) translate(err error) error {
-	field, message, _ := strings.Cut(strings.TrimPrefix(err.Error(), "sandbox: "+ErrInvalid.Error()+": NetworkPolicy"), ": ")
-	path := fieldStart.ReplaceAllStringFunc(field, func(s string) string {
+	e, ok := errors.AsType[*invalidError](err)
+	if !ok {
+		return r.fail(0, "", "%v", err)
+	}
+	path := fieldStart.ReplaceAllStringFunc(strings.TrimPrefix(e.field, "NetworkPolicy"), func(s string) string {
 		if s[0] == '.' {
 			return strings.ToLower(s)
 		}
@@ -191,7 +194,7 @@ func (r *policyReader) translate(err error) error {
 		near = near[:max(strings.LastIndexAny(near, ".["), 0)]
 		at, found = r.places[near]
 	}
-	return r.fail(at, path, "%s", message)
+	return r.fail(at, path, "%s", e.message)
 }
 
 // fail returns an error about a place of the text.

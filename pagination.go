@@ -129,6 +129,11 @@ func (o *ListOptions) query(has int) (listQuery, error) {
 			return listQuery{}, invalid(f.name, "is not an option of this listing")
 		}
 	}
+	switch o.SortOrder {
+	case "", "asc", "desc":
+	default:
+		return listQuery{}, invalid("SortOrder", `%q is not "asc" or "desc"`, o.SortOrder)
+	}
 	q := listQuery{Name: o.Sandbox, Limit: o.Limit, SortBy: o.SortBy, SortOrder: o.SortOrder, NamePrefix: o.NamePrefix, Cursor: o.Cursor}
 	for _, k := range slices.Sorted(maps.Keys(o.Tags)) {
 		q.Tags = append(q.Tags, k+":"+o.Tags[k])

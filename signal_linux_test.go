@@ -195,21 +195,18 @@ func TestTwinsEndTogether(t *testing.T) {
 	alive := func() int { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) }
 	require.Eventually(t, func() bool { return alive() == 5*twins }, testkit.Patience, 10*time.Millisecond)
 	cancel()
-	all := true
+	left := 0 // children that a busy machine did not find within the second of a kill
 	for range twins {
 		err := <-ended
 		assert.ErrorIs(t, err, context.Canceled)
-		if errors.Is(err, context.DeadlineExceeded) { // a busy machine finds no children in a second
-			all = false
+		if errors.Is(err, context.DeadlineExceeded) {
+			assert.ErrorIs(t, err, sandbox.ErrChildren)
+			left += 4
 			continue
 		}
 		assert.NotErrorIs(t, err, sandbox.ErrChildren)
 	}
-	if !all {
-		t.Log("not all children were found in time")
-		return
-	}
-	assert.Eventually(t, func() bool { return alive() == 0 }, testkit.Patience, 10*time.Millisecond)
+	assert.Eventually(t, func() bool { return alive() <= left }, testkit.Patience, 10*time.Millisecond)
 }
 
 // TestSignalTreeOfBusy: a process that waits for the kernel does not stop at a

@@ -148,7 +148,8 @@ func (cmd *command) finish(code int) {
 }
 
 // signalGrace is how long the end of a session waits for a command that got a
-// signal before: over a network the one would not come on the heels of the other.
+// signal before: over a network the one would not come on the heels of the other,
+// and this machine may be busy.
 const signalGrace = 2 * time.Second
 
 // awaitSignals lets commands end of the signals that they got a moment ago.
