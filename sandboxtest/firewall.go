@@ -46,13 +46,10 @@ func (s *Server) newFirewall(claims proxytest.Claims, policy *egress, npm *npmrc
 	f.policy.Store(policy)
 	f.ctx, f.cancel = context.WithCancel(s.ctx)
 	f.transport, f.forward = f.newTransport(f.dialOut), f.newTransport(f.dialForward)
-	logger := slogDebug(s.opts.Logger)
-	f.server = &http.Server{
-		Handler: http.HandlerFunc(f.serveHTTP), ErrorLog: logger, ReadHeaderTimeout: 30 * time.Second,
-		TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}},
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, flowKey{}, flowOf(c))
-		},
+	f.server = newHTTPServer(f.serveHTTP, s.opts.Logger)
+	f.server.TLSConfig = &tls.Config{NextProtos: []string{"h2", "http/1.1"}}
+	f.server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, flowKey{}, flowOf(c))
 	}
 	f.serving.Go(func() { _ = f.server.Serve(f) }) // ends by close
 	return f

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
@@ -131,17 +129,16 @@ func (sb *namedSandbox) openRoute(port int) (*route, error) {
 			}
 			writeEdgeError(w, e)
 		},
-		ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
+		ErrorLog: slogDebug(s.opts.Logger),
 	}
 	r := &route{port: port, subdomain: newSubdomain(), listener: l}
-	handler := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	r.server = newHTTPServer(func(w http.ResponseWriter, req *http.Request) {
 		if e := sb.unreachable(); e != nil {
 			writeEdgeError(w, e)
 			return
 		}
 		proxy.ServeHTTP(w, req)
-	})
-	r.server = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: proxy.ErrorLog}
+	}, s.opts.Logger)
 	r.forget = context.AfterFunc(s.ctx, r.shut)
 	s.spawn(func() { _ = r.server.Serve(l) }) // ends when the server is closed
 	return r, nil

@@ -348,15 +348,18 @@ func (s *Server) open() (err error) {
 		s.background.Go(s.store.saveChanges) // ends with ctx
 	}
 	s.URL = "http://" + s.address() + "/api"
-	s.http = &http.Server{
-		Handler:           http.HandlerFunc(s.serve),
-		ReadHeaderTimeout: 10 * time.Second,
-		MaxHeaderBytes:    64 << 10,
-		// It would print broken connections, which are expected here.
-		ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
-	}
+	s.http = newHTTPServer(s.serve, s.opts.Logger)
+	s.http.MaxHeaderBytes = 64 << 10
 	s.background.Go(func() { _ = s.http.Serve(s.listener) }) // ends by Close
 	return s.openClient()
+}
+
+// newHTTPServer returns a server that keeps a connection for longer than clients
+// do. They dial one more than they turn out to need, and keep it: the request
+// that they send on it when the server gives it up is lost, done or not.
+func newHTTPServer(handler http.HandlerFunc, logger *slog.Logger) *http.Server {
+	// It would print broken connections, which are expected here.
+	return &http.Server{Handler: handler, ReadHeaderTimeout: 2 * time.Minute, ErrorLog: slogDebug(logger)}
 }
 
 // enter holds Close back until leave is called; it is false once Close has

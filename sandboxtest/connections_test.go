@@ -1,0 +1,47 @@
+package sandboxtest
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestSpareConnection: a connection that a client has dialed, and has not
+// needed for as long as it keeps one, takes its request.
+func TestSpareConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, served := net.Pipe()
+		conns := make(pipes, 1)
+		conns <- served
+		server := newHTTPServer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, slog.New(slog.DiscardHandler))
+		go func() { _ = server.Serve(conns) }()
+		defer func() { assert.NoError(t, server.Close()) }()
+		time.Sleep(http.DefaultTransport.(*http.Transport).IdleConnTimeout)
+
+		spare := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return client, nil }}
+		defer spare.CloseIdleConnections()
+		res, err := (&http.Client{Transport: spare}).Get("http://sandbox.test")
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusNoContent, res.StatusCode)
+		require.NoError(t, res.Body.Close())
+	})
+}
+
+// pipes is a listener of the ends that it holds.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if conn, ok := <-p; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error { close(p); return nil }
+func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
