@@ -81,7 +81,7 @@ func New(cfg Config) *Client {
 		rt = http.DefaultTransport
 	}
 	told := &clock{base: time.Now()}
-	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, newPacer(cfg.MaxRateLimitWait), told}
+	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, newPacer(cfg.MaxRateLimitWait, told), told}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
 	return &Client{
 		cfg:     cfg,

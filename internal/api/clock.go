@@ -11,8 +11,7 @@ import (
 const sleeping = 2 * time.Second
 
 // clock is the service's, as the Date of its responses tells: cut to seconds, and
-// as old as the request at most. It is safe for concurrent use. [serverClock] is
-// not as exact, but it errs on the side of waiting.
+// as old as the request at most. It is safe for concurrent use.
 type clock struct {
 	base time.Time
 
@@ -31,18 +30,18 @@ type clock struct {
 }
 
 // note takes what the API's own response has told to a request that was sent at
-// that time, and returns its Date; zero for none. Responses of caches tell nothing.
-func (c *clock) note(h http.Header, sent time.Time) time.Time {
+// that time. Responses of caches tell nothing.
+func (c *clock) note(h http.Header, sent time.Time) {
 	text, age := h.Get("Date"), h.Get("Age")
 	if text == "" || age != "" && age != "0" {
-		return time.Time{}
+		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if text != c.text { // most have that of the one before
 		date, err := http.ParseTime(text)
 		if err != nil {
-			return time.Time{}
+			return
 		}
 		c.text, c.date = text, date
 	}
@@ -58,10 +57,9 @@ func (c *clock) note(h http.Header, sent time.Time) time.Time {
 		c.low, c.high = max(c.oddLow, low), min(c.oddHigh, high)
 	default:
 		c.odd, c.oddLow, c.oddHigh = true, low, high
-		return c.date
+		return
 	}
 	c.known, c.odd = true, false
-	return c.date
 }
 
 // elapsed returns the time since base by the monotonic clock. What is known is
@@ -86,6 +84,19 @@ func (c *clock) now() time.Time {
 		return time.Now()
 	}
 	return c.base.Add(elapsed + c.low)
+}
+
+// passed returns when, by this machine's clock, the second t of the service's is
+// surely over.
+func (c *clock) passed(t time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.elapsed()
+	end := t.Add(time.Second)
+	if !c.known {
+		return end
+	}
+	return c.base.Add(end.Sub(c.base) - c.low)
 }
 
 // Now returns the current time by the service's clock, as its responses have told,

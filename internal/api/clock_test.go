@@ -12,11 +12,17 @@ import (
 // TestClock: the service's time is known to the second from each response, also
 // from one that took minutes, which tells little. That it is earlier is believed if
 // two responses in a row say so, and never if a cache has kept them; and nothing is
-// known after the machine was suspended.
+// known after the machine was suspended. When a second of it has passed is told no
+// earlier.
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &clock{base: time.Now()}
-		assert.Equal(t, time.Now(), c.now(), "ours before the first response")
+		ours := func(when string) {
+			t.Helper()
+			assert.Equal(t, time.Now(), c.now(), when)
+			assert.Equal(t, 3*time.Second, time.Until(c.passed(time.Now().Add(2*time.Second))), when)
+		}
+		ours("before the first response")
 		ahead := 30 * time.Minute
 		answer := func(after, took time.Duration) {
 			sent := time.Now()
@@ -29,6 +35,9 @@ func TestClock(t *testing.T) {
 			t.Helper()
 			off := time.Now().Add(ahead).Sub(c.now())
 			assert.True(t, off >= 0 && off <= 1500*time.Millisecond, "%s: %v", what, off)
+			second := time.Now().Add(ahead).Truncate(time.Second)
+			late := c.passed(second).Sub(second.Add(time.Second - ahead))
+			assert.True(t, late >= 0 && late <= 1500*time.Millisecond, "%s: %v", what, late)
 		}
 		answer(0, 100*time.Millisecond)
 		check("first")
@@ -56,7 +65,7 @@ func TestClock(t *testing.T) {
 		check("those of a cache")
 
 		c.slept -= time.Minute // as if the time of day had run ahead since
-		assert.Equal(t, time.Now(), c.now(), "ours after a suspension")
+		ours("after a suspension")
 		answer(0, time.Millisecond)
 		check("after a suspension")
 	})

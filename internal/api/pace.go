@@ -27,15 +27,16 @@ const (
 type pacer struct {
 	longest time.Duration // that one operation waits; none is held back if it is not positive
 
+	clock *clock
+
 	mu      sync.Mutex
-	clock   serverClock
 	tickets uint64
 	homes   map[string]*window // by kind: of operations that no response has told of
 	of      map[*Op]*window
 }
 
-func newPacer(longest time.Duration) *pacer {
-	return &pacer{longest: longest, clock: serverClock{base: time.Now()}, homes: map[string]*window{}, of: map[*Op]*window{}}
+func newPacer(longest time.Duration, told *clock) *pacer {
+	return &pacer{longest: longest, clock: told, homes: map[string]*window{}, of: map[*Op]*window{}}
 }
 
 // quota is the kind of limit that an operation is taken to have before a
@@ -193,9 +194,9 @@ func (p *pacer) arm(w *window, now time.Time) {
 }
 
 // left ends an attempt. h is what the API's own response has told, and nil if
-// there was none; date is its Date, if it has one. It returns whether the limit is
-// now spent, and the request may wait for its reset.
-func (p *pacer) left(ctx context.Context, a *attempts, h http.Header, date time.Time, refused bool) (spent bool) {
+// there was none. It returns whether the limit is now spent, and the request may
+// wait for its reset.
+func (p *pacer) left(ctx context.Context, a *attempts, h http.Header, refused bool) (spent bool) {
 	if p.longest <= 0 {
 		return false
 	}
@@ -213,16 +214,17 @@ func (p *pacer) left(ctx context.Context, a *attempts, h http.Header, date time.
 	if h == nil {
 		return false
 	}
-	if !date.IsZero() {
-		p.clock.note(date)
-	}
 	r, ok := ReadRateLimit(h)
 	resets := p.clock.passed(r.Reset)
-	if wait := resets.Sub(now); !ok || r.Limit == 0 || r.Reset.IsZero() || wait <= 0 || wait > farReset {
+	if !ok || r.Limit == 0 || r.Reset.IsZero() || !resets.After(a.slot.sent) || resets.Sub(now) > farReset {
 		w.silent = w.silent || w.limit == 0
 		return false
 	}
 	w = p.assign(a.req.Op, w, r.Limit)
+	if !resets.After(now) {
+		w.late(&a.slot, r, resets)
+		return false
+	}
 	w.report(&a.slot, r, refused, resets, now)
 	if after, ok := retryAfter(h, now); ok && refused && w.left <= 0 && now.Add(after).After(w.resets) && after <= farReset {
 		w.resets = now.Add(after)

@@ -137,9 +137,12 @@ func TestManyCreatesAtOnce(t *testing.T) {
 		{"four processes", 4, func(*limits) {}, time.Minute, 20},
 		{"without Retry-After", 2, func(l *limits) { l.withoutRetryAfter = true }, 45 * time.Second, 20},
 		// The responses come after the next window has begun, and tell of the last.
-		{"slow creations", 1, func(l *limits) { l.delay = 5 * time.Second }, 2 * time.Minute, 12},
-		{"slow creations by two processes", 2, func(l *limits) { l.delay = 5 * time.Second }, 2 * time.Minute, 8},
+		{"slow creations", 1, func(l *limits) { l.delay = 5 * time.Second }, 75 * time.Second, 12},
+		{"slow creations by two processes", 2, func(l *limits) { l.delay = 5 * time.Second }, 90 * time.Second, 8},
 		{"clocks an hour apart", 1, func(l *limits) { l.skew = -time.Hour }, 45 * time.Second, 20},
+		{"slow creations that come back one after the other", 2, func(l *limits) {
+			l.delay, l.createWindow, l.trickle = 5*time.Second, time.Second, true
+		}, 5 * time.Minute, 5},
 		{"one creation comes back after the other", 1, func(l *limits) { l.createWindow, l.trickle = time.Second, true }, 5 * time.Minute, 20},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -171,6 +174,17 @@ func TestManyCreatesAtOnce(t *testing.T) {
 				t.Logf("%d requests, %d refused, %v", api.sent["create"], api.refused["create"], time.Since(began))
 			})
 		})
+	}
+}
+
+// TestLateResponses: of windows that are over, the last one counts, and of its
+// responses the one that was counted first, in whatever order they come.
+func TestLateResponses(t *testing.T) {
+	w, sent := newWindow("", 20), time.Now()
+	for _, told := range []struct{ remaining, reset, start int }{{18, 3, 19}, {19, 3, 20}, {10, 3, 20}, {4, 6, 5}, {19, 3, 5}} {
+		reset := sent.Add(time.Duration(told.reset) * time.Second)
+		w.late(&slot{sent: sent}, RateLimit{Limit: 20, Remaining: told.remaining, Reset: reset}, reset)
+		assert.Equal(t, told.start, w.start, "%+v", told)
 	}
 }
 

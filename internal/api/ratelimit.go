@@ -75,25 +75,3 @@ func (c *Client) noteLimit(op *Op, h http.Header) {
 // Vouches reports whether responses have told of a rate limit. All of the API's do,
 // and those of others do not, unless something in between drops that.
 func (c *Client) Vouches() bool { return c.vouches.Load() }
-
-// serverClock reads the service's clock from the Date of its responses, which
-// is cut to seconds.
-type serverClock struct {
-	base  time.Time
-	ahead time.Duration // how far it is ahead of ours, at least
-	known bool
-}
-
-func (c *serverClock) note(date time.Time) {
-	ahead := date.Sub(c.base) - time.Since(c.base)
-	// One that is behind by more than what seconds and the way of a response
-	// explain has been set.
-	if !c.known || ahead > c.ahead || ahead < c.ahead-5*time.Second {
-		c.ahead, c.known = ahead, true
-	}
-}
-
-// passed returns when the second t of the service's clock is surely over.
-func (c *serverClock) passed(t time.Time) time.Time {
-	return c.base.Add(t.Sub(c.base) - c.ahead + time.Second)
-}

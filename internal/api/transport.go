@@ -70,15 +70,14 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 		a.endRequest(a.count+1, err)
 	}
 	var told http.Header
-	var date time.Time
 	if err == nil {
 		resp.Request = req
 		if a.verdict.err == nil { // a gateway's page tells nothing
 			told = resp.Header
-			date = t.clock.note(told, sent)
+			t.clock.note(told, sent)
 		}
 	}
-	a.spent = t.pace.left(req.Context(), a, told, date, a.verdict.kind == RateLimited && a.verdict.again == always)
+	a.spent = t.pace.left(req.Context(), a, told, a.verdict.kind == RateLimited && a.verdict.again == always)
 	return resp, err
 }
 

@@ -34,8 +34,8 @@ type window struct {
 	round   int // counts windows
 
 	// start is what was left when such a window began; zero until that was seen.
-	// had is what there was to share in this one, of which own requests of ours
-	// were permitted, and refused ones were not.
+	// had is what there was to share in this one. Of our requests sent in it, refused
+	// ones were not permitted; the others, own, were or may be.
 	start, had, own, refused int
 	// others is how many other clients are taken to share it. All divide what is
 	// left by their number, again and again, so that no more is sent than is there,
@@ -137,6 +137,7 @@ func (w *window) send(s *slot, now time.Time) {
 	}
 	s.w, s.sent, s.round = w, now, w.round
 	w.flight.add(s)
+	w.own++
 }
 
 // leave forgets a request that was sent in the window.
@@ -149,7 +150,7 @@ func (w *window) leave(s *slot) {
 // report takes in what the response to a request tells. resets is r.Reset by our
 // clock.
 func (w *window) report(s *slot, r RateLimit, refused bool, resets, now time.Time) {
-	ours := s.w == w && s.round == w.round
+	ours := s.w == w && s.round == w.round // and among own
 	switch {
 	case r.Reset.Before(w.told), r.Reset.Equal(w.told) && w.assumed && !ours:
 		return // it tells of a window that is over
@@ -166,18 +167,33 @@ func (w *window) report(s *slot, r RateLimit, refused bool, resets, now time.Tim
 			w.start, w.had, w.length = w.had, w.limit, length
 		}
 		w.told, w.resets, w.left, w.assumed = r.Reset, resets, r.Remaining, false
-		w.own, w.refused = 0, 0
+		w.own, w.refused, ours = w.flight.n, 0, false
+	}
+	if !ours {
+		w.own++
 	}
 	if refused {
+		w.own--
 		w.refused++
-	} else {
-		w.own++
 	}
 	w.shared = w.shared || w.theirs()
 }
 
+// late takes in what a response tells of a window that was over before it came: not
+// what is left now, but how much and how long such a window is.
+func (w *window) late(s *slot, r RateLimit, resets time.Time) {
+	switch r.Reset.Compare(w.told) {
+	case -1:
+		return
+	case 1:
+		w.told, w.start = r.Reset, 0
+	}
+	w.start = max(w.start, min(w.limit, r.Remaining+1))
+	w.length = max(w.length, resets.Sub(s.sent))
+}
+
 // theirs reports whether others have used some of the window.
-func (w *window) theirs() bool { return w.had-w.left-w.own-w.flight.n > 0 }
+func (w *window) theirs() bool { return w.had-w.left-w.own > 0 }
 
 // spent returns when the window begins that has the next requests; zero if this
 // one may still have some.
