@@ -141,5 +141,5 @@ func (c *Client) earliest() time.Time {
 // has the form of one and does not report it is somebody else's.
 func (c *Client) isGone(err error) bool {
 	e, ok := errors.AsType[*APIError](err)
-	return ok && e.Is(ErrNotFound) && (e.RateLimit != nil || !c.api.Vouches())
+	return ok && e.Is(ErrNotFound) && (e.limited || !c.api.Vouches())
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -109,8 +108,8 @@ func (c *Client) GetDrive(ctx context.Context, nameOrID string) (*Drive, error) 
 
 // ForkDrive creates a drive with the content, region and size of another. The
 // two are independent from then on. If the name is taken, the error is an
-// [*APIError] that matches [ErrConflict]; if the source was never written to, one with
-// [CodeDriveNotInitialized].
+// [*APIError] that matches [ErrConflict]; if the source was never written to, its
+// Code is "drive_not_initialized".
 //
 // If the response is lost, the request is not retried, and the error matches
 // [ErrOutcomeUnknown]; use [Client.GetDrive] to see whether the fork exists.
@@ -129,53 +128,6 @@ func (c *Client) forkDrive(ctx context.Context, project, source, name string) (*
 	return c.driveOp(ctx, project, &api.Request{Op: api.ForkDrive, Path: []string{source}, New: name, Query: projectQuery(project), Body: struct {
 		Name string `json:"name"`
 	}{name}})
-}
-
-// DeleteDrive deletes a drive and its content by name. A drive that is mounted
-// by a session can't be deleted: the error is an [*APIError], and the session
-// must be stopped first. If the drive does not exist, the error matches
-// [ErrNotFound].
-func (c *Client) DeleteDrive(ctx context.Context, name string) error {
-	if err := checkDriveName("name", name); err != nil {
-		return err
-	}
-	project, err := c.projectID(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = c.deleteDrive(ctx, project, name, "")
-	return err
-}
-
-// deleteDrive deletes the drive with the given name, which has the given ID if
-// that is known. If the response is lost, the drive that has the name now
-// decides: retried without looking, the request could delete a drive that
-// somebody has created since.
-//
-// It returns the last known state of the drive.
-func (c *Client) deleteDrive(ctx context.Context, project, name, id string) (last wire.Drive, err error) {
-	req := &api.Request{Op: api.DeleteDrive, Path: []string{name}, Query: projectQuery(project)}
-	var lost error // of the attempt before
-	for attempt := 1; ; attempt++ {
-		var resp wire.DriveResponse
-		err := c.do(ctx, req, &resp)
-		switch {
-		case lost != nil && c.isGone(err):
-			return last, nil
-		case lost != nil && errors.Is(err, ErrNotFound):
-			return last, lost
-		case !errors.Is(err, ErrOutcomeUnknown) || attempt == deleteAttempts || ctx.Err() != nil:
-			return resp.Drive, err
-		}
-		lost = err
-		now, lookErr := c.driveOp(ctx, project, &api.Request{Op: api.GetDrive, Path: []string{name}, Query: req.Query})
-		switch {
-		case c.isGone(lookErr), lookErr == nil && id != "" && now.Info().ID != id:
-			return last, nil
-		case lookErr != nil || id == "":
-			return last, err
-		}
-	}
 }
 
 // driveOp performs an operation whose response describes a drive.
@@ -219,7 +171,7 @@ func driveInfo(w *wire.Drive) DriveInfo {
 func (d *Drive) Name() string { return d.wire().Name }
 
 // Info returns the drive's description from the API's last response. It makes
-// no request; call [Drive.Refresh] first for the current state.
+// no request; [Client.GetDrive] returns a handle with the current state.
 func (d *Drive) Info() DriveInfo {
 	w := d.wire()
 	w.Region = cmp.Or(w.Region, defaultRegion)
@@ -228,12 +180,6 @@ func (d *Drive) Info() DriveInfo {
 
 // Format prints the drive's name, for every verb.
 func (d *Drive) Format(f fmt.State, verb rune) { redact.String(f, verb, "drive "+d.Name()) }
-
-// LogValue implements [slog.LogValuer].
-func (d *Drive) LogValue() slog.Value {
-	w := d.wire()
-	return slog.GroupValue(slog.String("name", w.Name), slog.String("id", w.ID))
-}
 
 func (d *Drive) wire() wire.Drive {
 	if d == nil {
@@ -257,35 +203,46 @@ func (d *Drive) use() (c *Client, project, name string, err error) {
 	return c, d.project, d.data.Name, checkDriveName("name", d.data.Name)
 }
 
-// Refresh fetches the drive's current state, with one request.
-func (d *Drive) Refresh(ctx context.Context) error {
-	c, project, name, err := d.use()
-	if err != nil {
-		return err
-	}
-	fresh, err := c.driveOp(ctx, project, &api.Request{Op: api.GetDrive, Path: []string{name}, Query: projectQuery(project)})
-	if err != nil {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.data = fresh.data
-	return nil
-}
-
-// Delete deletes the drive and its content; see [Client.DeleteDrive].
+// Delete deletes the drive and its content. A drive that is mounted by a session
+// can't be deleted: the error is an [*APIError], and the session must be stopped
+// first. If the drive does not exist, the error matches [ErrNotFound].
+//
+// If the response is lost, the drive that has the name now decides: retried
+// without looking, the request could delete a drive that somebody has created
+// since.
 func (d *Drive) Delete(ctx context.Context) error {
 	c, project, name, err := d.use()
 	if err != nil {
 		return err
 	}
-	last, err := c.deleteDrive(ctx, project, name, d.wire().ID)
-	if err == nil && last.Name != "" {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.data = last
+	id := d.wire().ID
+	req := &api.Request{Op: api.DeleteDrive, Path: []string{name}, Query: projectQuery(project)}
+	var lost error // of the attempt before
+	for attempt := 1; ; attempt++ {
+		var resp wire.DriveResponse
+		err := c.do(ctx, req, &resp)
+		switch {
+		case err == nil && resp.Drive.Name != "":
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.data = resp.Drive
+			return nil
+		case lost != nil && c.isGone(err):
+			return nil
+		case lost != nil && errors.Is(err, ErrNotFound):
+			return lost
+		case !errors.Is(err, ErrOutcomeUnknown) || attempt == deleteAttempts || ctx.Err() != nil:
+			return err
+		}
+		lost = err
+		now, lookErr := c.driveOp(ctx, project, &api.Request{Op: api.GetDrive, Path: []string{name}, Query: req.Query})
+		switch {
+		case c.isGone(lookErr), lookErr == nil && id != "" && now.Info().ID != id:
+			return nil
+		case lookErr != nil || id == "":
+			return err
+		}
 	}
-	return err
 }
 
 type serializedDrive struct {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/redact"
@@ -37,9 +36,9 @@ var (
 	// ErrNotSaved matches the error of [Client.Fork] with
 	// [CreateOptions].RequireSaved.
 	ErrNotSaved = errors.New("the source of the fork is not saved")
-	// ErrRateLimited matches an [APIError] with status 429, whose RetryAfter and
-	// RateLimit say how long to wait, and a [RequestError] of a request that was
-	// not sent because of a limit; see [ClientOptions.MaxRateLimitWait].
+	// ErrRateLimited matches an [APIError] with status 429, whose RetryAfter says
+	// how long to wait, and a [RequestError] of a request that was not sent because
+	// of a limit; see [ClientOptions.MaxRateLimitWait].
 	ErrRateLimited = errors.New("rate limited")
 	// ErrQuotaExceeded matches an [APIError] with status 402: the plan's usage
 	// is exhausted, and the team is paused until the next period or until it
@@ -85,27 +84,7 @@ var (
 	// It is returned before any request, and names the argument and what is
 	// allowed.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrNoCredentials matches the error of every call if no credentials are
-	// found. It is [auth.ErrNoCredentials].
-	ErrNoCredentials = auth.ErrNoCredentials
 )
-
-// Values of [APIError.Code] that no Err value stands for. The API has others.
-const (
-	CodeDriveNotInitialized = "drive_not_initialized"     // the drive was never written to
-	CodeRegionMismatch      = "snapshot_region_mismatch"  // the snapshot is not in the sandbox's region
-	CodeStdinUnavailable    = "command_stdin_unavailable" // the command reads no standard input
-)
-
-// RateLimit is the rate limit reported by a response. Creating, deleting and
-// everything else have separate limits.
-type RateLimit struct {
-	// Limit is the number of requests per period, zero if not reported, and
-	// Remaining the number left.
-	Limit, Remaining int
-	// Reset is when the next period begins; zero if not reported.
-	Reset time.Time
-}
 
 // APIError is an unsuccessful response of the API, or one that can't be used.
 // Use [errors.As] to access it, and [errors.Is] with this package's Err values
@@ -124,9 +103,6 @@ type APIError struct {
 	RequestID string
 	// RetryAfter is how long the server asks to wait; zero if not reported.
 	RetryAfter time.Duration
-	// RateLimit is the limit that the request was counted against; nil if not
-	// reported.
-	RateLimit *RateLimit
 	// SandboxName and SessionID identify what the request was about; either may
 	// be empty.
 	SandboxName, SessionID string
@@ -140,6 +116,7 @@ type APIError struct {
 	command, region string // what the request was about
 	kind            api.Kind
 	unknown         bool
+	limited         bool // the response reports a rate limit
 	// refused is set if the request was refused before it had any effect,
 	// because the session does not run. It is set only where the response to
 	// that very request is known.
@@ -380,9 +357,7 @@ func publicError(err error) error {
 		// A log that is refused says nothing of the start of its command.
 		refused: f.Refused() && f.Op != api.CommandLogs,
 	}
-	if r, ok := api.ReadRateLimit(f.Header); ok {
-		e.RateLimit = new(RateLimit(r))
-	}
+	_, e.limited = api.ReadRateLimit(f.Header)
 	// Of a policy with a fault in one of its rules the service was seen to say
 	// that it takes no allow at all, which it does take.
 	if f.Status == http.StatusBadRequest && strings.Contains(f.Message, "additional property `allow`") {

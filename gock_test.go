@@ -56,7 +56,7 @@ func TestGettersOnAFullResponse(t *testing.T) {
 	assert.Equal(t, "/work", sb.Cwd())
 	assert.Equal(t, gockTime(1+600), sb.ExpiresAt(), "the running session's start and timeout")
 	assert.Equal(t, []sandbox.Route{
-		{Port: 3000, URL: "https://abc-3000.vercel.run", Subdomain: "abc-3000"}, {Port: 80, Subdomain: "abc-80"},
+		{Port: 3000, URL: "https://abc-3000.vercel.run"}, {Port: 80, URL: "https://abc-80.vercel.run"},
 	}, sb.Routes())
 	address, err := sb.URL(80)
 	require.NoError(t, err)
@@ -81,15 +81,14 @@ func TestGettersOnAFullResponse(t *testing.T) {
 	assert.Equal(t, "sess_1", s.ID())
 	assert.Equal(t, sandbox.StatusRunning, s.Info().Status)
 	session := s.Info()
-	assert.JSONEq(t, `{"x":1}`, string(session.Extra["future"]))
 	assert.Equal(t, "deny-all", session.NetworkPolicy.Mode)
+	assert.JSONEq(t, `{"x":1}`, string(session.Extra["future"]))
 	session.Extra, session.NetworkPolicy = nil, nil
 	assert.Equal(t, sandbox.SessionInfo{
 		ID: "sess_1", MemoryMB: 8192, VCPUs: 4, Region: "iad1", Runtime: "node24", Timeout: 10 * time.Minute, Status: sandbox.StatusRunning,
 		RequestedAt: gockTime(0), StartedAt: gockTime(1), RequestedStopAt: gockTime(2), StoppedAt: gockTime(3), AbortedAt: gockTime(4), SnapshottedAt: gockTime(5),
 		CreatedAt: gockTime(0), UpdatedAt: gockTime(1).Add(500 * time.Millisecond), Duration: 2 * time.Second, SourceSnapshotID: "snap_0",
-		Cwd: "/work", InteractivePort: 2222, ActiveCPU: 12 * time.Millisecond,
-		NetworkTransfer: sandbox.NetworkTransfer{Ingress: 1, Egress: 2},
+		Cwd: "/work", InteractivePort: 2222, ActiveCPU: 12 * time.Millisecond, IngressBytes: 1, EgressBytes: 2,
 	}, session)
 }
 

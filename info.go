@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -111,17 +112,13 @@ type SessionInfo struct {
 	InteractivePort int
 	// NetworkPolicy is the policy in effect; nil if not reported.
 	NetworkPolicy *NetworkPolicy
-	// ActiveCPU and NetworkTransfer are set once the session has stopped, and
-	// zero before.
-	ActiveCPU       time.Duration
-	NetworkTransfer NetworkTransfer
+	// ActiveCPU, EgressBytes and IngressBytes are set once the session has stopped,
+	// and zero before.
+	ActiveCPU                 time.Duration
+	EgressBytes, IngressBytes int64
 	// Extra holds fields unknown to this version of the SDK, as JSON.
 	Extra map[string]json.RawMessage
 }
-
-// NetworkTransfer is the amount of data that a session received and sent, in
-// bytes.
-type NetworkTransfer struct{ Ingress, Egress int64 }
 
 // Route is the public address of an exposed port.
 type Route struct {
@@ -129,8 +126,6 @@ type Route struct {
 	Port int
 	// URL is the public address.
 	URL string
-	// Subdomain is the sandbox's part of the address.
-	Subdomain string
 }
 
 // SnapshotStatus is the state of a snapshot. The API may add others.
@@ -210,7 +205,7 @@ func sessionInfo(w *wire.Session) SessionInfo {
 		Extra: maps.Clone(w.Extra),
 	}
 	if t := w.NetworkTransfer; t != nil {
-		info.NetworkTransfer = NetworkTransfer{Ingress: t.Ingress, Egress: t.Egress}
+		info.EgressBytes, info.IngressBytes = t.Egress, t.Ingress
 	}
 	return info
 }
@@ -226,26 +221,11 @@ func snapshotInfo(w *wire.Snapshot) SnapshotInfo {
 func routesFromWire(ws []wire.Route) []Route {
 	routes := make([]Route, len(ws))
 	for i, w := range ws {
-		routes[i] = Route{Port: w.Port, URL: w.URL, Subdomain: w.Subdomain}
+		// The URL is correct for every deployment of the API; the subdomain only for
+		// Vercel's.
+		routes[i] = Route{Port: w.Port, URL: cmp.Or(w.URL, "https://"+w.Subdomain+".vercel.run")}
 	}
 	return routes
-}
-
-// domain returns the public address of a port. A route's own URL is correct for
-// every deployment of the API; the subdomain only for Vercel's.
-func domain(routes []wire.Route, port int) (string, error) {
-	i := slices.IndexFunc(routes, func(r wire.Route) bool { return r.Port == port })
-	if i < 0 {
-		exposed := make([]int, len(routes))
-		for i, r := range routes {
-			exposed[i] = r.Port
-		}
-		return "", noRoute(port, exposed...)
-	}
-	if routes[i].URL != "" {
-		return routes[i].URL, nil
-	}
-	return "https://" + routes[i].Subdomain + ".vercel.run", nil
 }
 
 // orZero returns what p points to, or the zero value.

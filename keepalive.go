@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/observe"
 )
@@ -148,7 +149,7 @@ func passing(err error) bool {
 	case *RequestError:
 		return true
 	case *api.AuthError:
-		return !errors.Is(err, ErrNoCredentials)
+		return !errors.Is(err, auth.ErrNoCredentials)
 	}
 	return false
 }

@@ -10,10 +10,8 @@ const (
 	modeDenyAll  = "deny-all"
 )
 
-// RedactedHeader is the value of every header in a policy read from the API,
-// which never returns the actual values. A policy that contains it can't be
-// written back: set the values first, or remove the rules.
-const RedactedHeader = "<redacted>"
+// redactedHeader is the value of every header in a policy read from the API.
+const redactedHeader = "<redacted>"
 
 // NetworkPolicy restricts what a sandbox can reach. It has one of three forms:
 //
@@ -82,7 +80,8 @@ type PolicyTransform struct {
 
 // PolicyHeaders maps the names of headers to values. A map literal can be
 // assigned to it. The values are usually credentials; they are never printed,
-// logged or marshaled.
+// logged or marshaled. The API does not return them: a policy that is read back
+// has "<redacted>", and can't be written before the values are set anew.
 type PolicyHeaders map[string]string
 
 // PolicyResponse is a response that the firewall returns itself, without

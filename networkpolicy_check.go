@@ -136,7 +136,7 @@ func (t *PolicyTransform) check(at string) error {
 		switch {
 		case !isToken(name):
 			return invalid(at+".Headers", "%q can't be the name of a header", name)
-		case value == RedactedHeader:
+		case value == redactedHeader:
 			return redactedError(fmt.Sprintf("%s.Headers[%q]", at, name))
 		case strings.ContainsAny(value, "\r\n\x00"):
 			return invalid(at+".Headers", "the value of %s contains a line break or NUL", name)
@@ -146,7 +146,7 @@ func (t *PolicyTransform) check(at string) error {
 }
 
 func redactedError(at string) error {
-	return invalid(at, "holds the placeholder %s that stands for a value read from the API: put the value in before the policy is written", RedactedHeader)
+	return invalid(at, "holds the placeholder %s that stands for a value read from the API: put the value in before the policy is written", redactedHeader)
 }
 
 func isToken(s string) bool {

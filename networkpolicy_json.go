@@ -110,7 +110,7 @@ func (h PolicyHeaders) shown() map[string]string {
 	}
 	out := make(map[string]string, len(h))
 	for name := range h {
-		out[name] = RedactedHeader
+		out[name] = redactedHeader
 	}
 	return out
 }
@@ -346,7 +346,7 @@ func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
 	for i, r := range w.InjectionRules {
 		headers := make(PolicyHeaders, len(r.HeaderNames))
 		for _, name := range r.HeaderNames {
-			headers[name] = RedactedHeader
+			headers[name] = redactedHeader
 		}
 		p.Rules[r.Domain] = append(p.Rules[r.Domain], PolicyRule{
 			Match: match("injectionRules", i, r.Match), Transform: []PolicyTransform{{Headers: headers}},

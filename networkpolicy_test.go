@@ -94,7 +94,7 @@ func TestNetworkPolicyRefusals(t *testing.T) {
 		"query":            {forward("https://p.com/?a=b"), second + ".ForwardURL: has a query"},
 		"fragment":         {forward("https://p.com/#a"), second + ".ForwardURL: has a fragment"},
 		"password":         {forward("https://u:hunter2@p.com/"), second + ".ForwardURL: holds a user name"},
-		"redacted":         {header("authorization", RedactedHeader), second + `.Transform[0].Headers["authorization"]: holds the placeholder <redacted>`},
+		"redacted":         {header("authorization", redactedHeader), second + `.Transform[0].Headers["authorization"]: holds the placeholder <redacted>`},
 		"header name":      {header("a b", "x"), second + `.Transform[0].Headers: "a b" can't be the name`},
 		"line break":       {header("a", "hunter2\r\nb: c"), second + ".Transform[0].Headers: the value of a contains a line break"},
 		"regex": {
@@ -287,7 +287,7 @@ func FuzzNetworkPolicyFromWire(f *testing.F) {
 			for _, r := range rules {
 				for _, tr := range r.Transform {
 					for _, v := range tr.Headers {
-						require.Equal(t, RedactedHeader, v)
+						require.Equal(t, redactedHeader, v)
 					}
 				}
 			}

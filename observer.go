@@ -116,7 +116,8 @@ type Event struct {
 	// Status and RequestID are those of the last response.
 	Status    int
 	RequestID string
-	// RateLimit and RateRemaining are as in [RateLimit]; zero if not reported.
+	// RateLimit is the number of requests per period that the response's rate limit
+	// allows, and RateRemaining the number left; zero if not reported.
 	RateLimit, RateRemaining int
 	// Sent and Received are bytes: of the bodies of requests and responses, and
 	// of the output of a command, as delivered.
@@ -177,9 +178,9 @@ func (e *Event) attrs() []slog.Attr {
 	return list
 }
 
-// String describes the event in one line of printable text, without the
-// arguments of a command.
-func (e Event) String() string {
+// text describes the event in one line of printable text, without the arguments
+// of a command.
+func (e Event) text() string {
 	var b strings.Builder
 	b.WriteString(e.Kind)
 	for _, a := range e.attrs() {
@@ -195,8 +196,9 @@ func (e Event) String() string {
 	return b.String()
 }
 
-// Format writes String for every verb.
-func (e Event) Format(f fmt.State, verb rune) { redact.String(f, verb, e.String()) }
+// Format prints the event in one line of printable text, without the arguments of
+// a command, for every verb.
+func (e Event) Format(f fmt.State, verb rune) { redact.String(f, verb, e.text()) }
 
 // LogValue implements [slog.LogValuer], without the arguments of a command.
 func (e Event) LogValue() slog.Value {

@@ -23,8 +23,6 @@ type Page[T any] struct {
 	// Next is the cursor of the next page, for the Cursor field of the listing's
 	// options. It is empty on the last page.
 	Next string
-	// Count is the number of items on the page as reported by the API.
-	Count int
 	// Anchor is where a tree of snapshots was walked from; nil for other
 	// listings, and if the API omitted it.
 	Anchor *T
@@ -190,7 +188,7 @@ func fetchPage[A, T any](ctx context.Context, c *Client, op *api.Op, q listQuery
 		return nil, err
 	}
 	list, pagination := convert(&resp)
-	page := &Page[T]{Items: list, Count: pagination.Count}
+	page := &Page[T]{Items: list}
 	if pagination.Next != nil {
 		page.Next = *pagination.Next
 	}

@@ -99,7 +99,16 @@ func (s *Session) Routes() []Route { return routesFromWire(s.wireRoutes()) }
 
 // URL returns the public address of an exposed port. If the port is not
 // exposed, the error matches [ErrNoRoute]. It makes no request.
-func (s *Session) URL(port int) (string, error) { return domain(s.wireRoutes(), port) }
+func (s *Session) URL(port int) (string, error) {
+	exposed := []int{}
+	for _, r := range s.Routes() {
+		if r.Port == port {
+			return r.URL, nil
+		}
+		exposed = append(exposed, r.Port)
+	}
+	return "", noRoute(port, exposed...)
+}
 
 // Format prints the session's ID and status, for every verb.
 func (s *Session) Format(f fmt.State, verb rune) {

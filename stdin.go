@@ -111,7 +111,7 @@ func (e closedPipeError) Error() string {
 	if e.unsure {
 		return io.ErrClosedPipe.Error() + ": the command is gone, and what became of the end of its input is not known"
 	}
-	if api, ok := e.api.(*APIError); ok && api.Code == CodeStdinUnavailable {
+	if api, ok := e.api.(*APIError); ok && api.Code == "command_stdin_unavailable" {
 		return io.ErrClosedPipe.Error() + ": the command reads no input; start it with AttachStdin"
 	}
 	return io.ErrClosedPipe.Error()

@@ -258,7 +258,7 @@ func TestErrorsOfSessions(t *testing.T) {
 	}{
 		"options":        {pool, sandbox.ErrInvalid, "can't be used at the moment"},
 		"file":           {find(&fs.PathError{Op: "open", Path: "/home/me/ids", Err: fs.ErrNotExist}), fs.ErrNotExist, "can't be used at the moment"},
-		"no credentials": {find(sandbox.ErrNoCredentials), sandbox.ErrNoCredentials, "has no credentials"},
+		"no credentials": {find(auth.ErrNoCredentials), auth.ErrNoCredentials, "has no credentials"},
 		"no sandbox":     {agent.ByName(srv.Client()), sandbox.ErrNotFound, "no longer exists"},
 	} {
 		tools := agent.ForConversation(test.sessions, "none", nil)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 )
 
 // modelError is an error that the model can do something about.
@@ -38,7 +39,7 @@ var programErrors = []struct {
 	text string
 }{
 	{ErrLimit, "The budget for these tools is used up. Finish with what you have, and say so."},
-	{sandbox.ErrNoCredentials, "This program has no credentials for the sandbox service. Tell the user: nothing that you call can change it."},
+	{auth.ErrNoCredentials, "This program has no credentials for the sandbox service. Tell the user: nothing that you call can change it."},
 	{sandbox.ErrUnauthorized, "The sandbox service refuses the credentials of this program. Tell the user: nothing that you call can change it."},
 	{sandbox.ErrQuotaExceeded, "The quota of the sandbox service is used up. Tell the user: nothing that you call can change it."},
 	{sandbox.ErrRateLimited, "The sandbox service limits the rate of requests. Wait a minute before the next call."},

@@ -282,7 +282,7 @@ func argumentError(err error, c *call) object {
 	}
 	c.out["#refused"] = "impossible-arguments-refused"
 	if strings.Contains(err.Error(), "NetworkPolicy") || c.step.Op == "updateNetworkPolicy" {
-		if strings.Contains(err.Error(), sandbox.RedactedHeader) {
+		if strings.Contains(err.Error(), "<redacted>") {
 			c.out["#refused"] = "redacted-value-refused"
 		}
 		return object{"kind": "ValidationError"}

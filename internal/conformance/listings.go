@@ -133,7 +133,7 @@ func (l listing) page(page any) any {
 	if next == "" {
 		next = nil
 	}
-	out := object{l.key: items, "pagination": object{"count": float64(p.FieldByName("Count").Int()), "next": next}}
+	out := object{l.key: items, "pagination": object{"count": float64(len(items)), "next": next}}
 	if a := p.FieldByName("Anchor"); !a.IsNil() {
 		out["anchor"] = normDeep(listed(a.Elem().Interface()))
 	}

@@ -104,7 +104,7 @@ func isoTime(t time.Time) any {
 var jsNames = map[string]string{
 	"ID": "id", "URL": "url", "VCPUs": "vcpus", "MemoryMB": "memory", "TotalActiveCPU": "totalActiveCpuDurationMs",
 	"TotalDuration": "totalDurationMs", "ActiveCPU": "activeCpuDurationMs", "SandboxName": "sourceSandboxName",
-	"MaxSizeBytes": "maxSize", "Sandbox": "name",
+	"MaxSizeBytes": "maxSize", "Sandbox": "name", "IngressBytes": "ingress", "EgressBytes": "egress",
 }
 
 func jsName(field string) string {
@@ -122,8 +122,14 @@ func jsName(field string) string {
 func fields(v any, times func(time.Time) any) object {
 	out := object{}
 	s := reflect.ValueOf(v)
+	if session, ok := v.(sandbox.SessionInfo); ok && session.IngressBytes+session.EgressBytes > 0 {
+		out["networkTransfer"] = object{"ingress": float64(session.IngressBytes), "egress": float64(session.EgressBytes)}
+	}
 	for i := range s.NumField() {
 		name := s.Type().Field(i).Name
+		if name == "IngressBytes" || name == "EgressBytes" {
+			continue
+		}
 		if _, session := v.(sandbox.SessionInfo); name == "Architecture" && !session {
 			continue
 		}
@@ -158,8 +164,6 @@ func fieldValue(name string, v reflect.Value, times func(time.Time) any) any {
 		return out
 	case sandbox.Mount:
 		return object{"drive": v.Drive, "mode": string(v.Mode)}
-	case sandbox.NetworkTransfer:
-		return object{"ingress": float64(v.Ingress), "egress": float64(v.Egress)}
 	case *sandbox.KeepLastSnapshots:
 		out := fields(*v, times)
 		delete(out, "keepEvicted")
@@ -168,7 +172,9 @@ func fieldValue(name string, v reflect.Value, times func(time.Time) any) any {
 	case []sandbox.Route:
 		out := []any{}
 		for _, r := range v {
-			out = append(out, fields(r, times))
+			route := fields(r, times)
+			route["subdomain"], _, _ = strings.Cut(strings.TrimPrefix(r.URL, "https://"), ".")
+			out = append(out, route)
 		}
 		return out
 	default:

@@ -262,7 +262,11 @@ func oneMore(t *testing.T, w *world) {
 	require.NoError(t, err)
 }
 
-func noDrive(t *testing.T, w *world) { _ = w.client.DeleteDrive(t.Context(), "new") }
+func noDrive(t *testing.T, w *world) {
+	if d, err := w.client.GetDrive(t.Context(), "new"); err == nil {
+		_ = d.Delete(t.Context())
+	}
+}
 
 // fresh starts a session in which no command has an ID yet.
 func fresh(t *testing.T, w *world) {

@@ -25,6 +25,8 @@ var unread = map[string]string{
 	"drive.usedBytes": unheard, "command.extra": unheard,
 	"sandbox.networkPolicy.injectionRules.headers.leaked": values, "session.networkPolicy.injectionRules.headers.leaked": values,
 	"command.sessionId": "a command is asked for by its session, which SessionID is",
+	"pagination.count":  "the number of Items",
+	"route.subdomain":   "of a route without a URL, which it then becomes a part of",
 }
 
 const (
@@ -291,7 +293,7 @@ func shownPage(t *testing.T, o map[string]any) any {
 	if err != nil {
 		return failed + err.Error()
 	}
-	return []any{p.Count, p.Next}
+	return p.Next
 }
 
 func shownCommand(t *testing.T, o map[string]any) any {
@@ -322,5 +324,5 @@ func TestTree(t *testing.T) {
 	for id, n := range map[string]sandbox.SnapshotTreeNode{"a": page.Items[0], "b": *page.Anchor} {
 		assert.Equal(t, []any{id, id + "s", 7}, []any{n.Snapshot.ID, n.Siblings[0].ID, n.Count})
 	}
-	assert.Equal(t, []any{1, "n"}, []any{page.Count, page.Next})
+	assert.Equal(t, "n", page.Next)
 }

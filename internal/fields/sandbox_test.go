@@ -100,7 +100,7 @@ func policyOf(kind string, match func(string) *sandbox.PolicyMatcher) row {
 			"injectionRules":[{"domain":"in.example","headerNames":["X-Key"],"match":` + matched(1) + `}],
 			"forwardRules":[{"domain":"to.example","forwardURL":"https://proxy.example/way","match":` + matched(2) + `}],
 			"responseRules":[{"domain":"re.example","match":` + matched(3) + `,"response":` + response + `}]}}`,
-		info: seen(sandbox.RedactedHeader),
+		info: seen("<redacted>"),
 	}
 }
 

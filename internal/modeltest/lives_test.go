@@ -289,12 +289,10 @@ func (w *world) drive(ctx context.Context, s Step) error {
 	w.arm(s)
 	drive, err := w.faulty.GetOrCreateDrive(ctx, name, nil)
 	if err == nil {
-		err = drive.Refresh(ctx)
+		drive, err = w.faulty.GetDrive(ctx, name)
 	}
-	if err == nil && s.Size%2 == 0 {
+	if err == nil {
 		err = drive.Delete(ctx)
-	} else if err == nil {
-		err = w.faulty.DeleteDrive(ctx, name)
 	}
 	w.net.disarm()
 	if err != nil {

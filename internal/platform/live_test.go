@@ -226,7 +226,11 @@ func (w *liveWalk) sweep() {
 		drives = append(drives, d.Name)
 	}
 	for _, name := range drives {
-		done("drive "+name, w.client.DeleteDrive(ctx, name))
+		d, err := w.client.GetDrive(ctx, name)
+		if err == nil {
+			err = d.Delete(ctx)
+		}
+		done("drive "+name, err)
 	}
 }
 

@@ -298,8 +298,14 @@ func lateRequests() map[*api.Op]lateRequest {
 		changes: "no sandbox work, no sandbox work: commands, no sandbox work: files, no sandbox work: tags, no sandbox work: timeout",
 	}
 	rows[api.GetOrCreateDrive] = lateRequest{
-		call:    as(api.GetOrCreateDrive),
-		next:    func(ctx context.Context, w *lateWorld) error { return w.c.DeleteDrive(ctx, "another") },
+		call: as(api.GetOrCreateDrive),
+		next: func(ctx context.Context, w *lateWorld) error {
+			d, err := w.c.GetDrive(ctx, "another")
+			if err == nil {
+				err = d.Delete(ctx)
+			}
+			return err
+		},
 		status:  http.StatusCreated,
 		changes: "new drive another",
 	}

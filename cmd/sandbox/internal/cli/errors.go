@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
@@ -163,7 +164,7 @@ func (a *app) explain(err error) failure {
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		f.Code, f.exit = "outcome_unknown", exitUnknown
 		f.Hint = "whether it was done is not known: look with sandbox ls --all or sandbox ps NAME"
-	case errors.Is(err, sandbox.ErrNoCredentials):
+	case errors.Is(err, auth.ErrNoCredentials):
 		f.Code, f.exit = "no_credentials", exitLogin
 		f.Hint = "run sandbox login, or set VERCEL_AUTH_TOKEN, or try sandbox --local, which needs no account"
 	case errors.As(err, &refused):

@@ -137,7 +137,7 @@ func viewSession(s sandbox.SessionInfo) sessionView {
 		ID: s.ID, Status: s.Status, Region: s.Region, VCPUs: s.VCPUs, Memory: s.MemoryMB, Runtime: s.Runtime,
 		Timeout: s.Timeout.Milliseconds(), CreatedAt: moment(s.CreatedAt), StartedAt: moment(s.StartedAt), StoppedAt: moment(s.StoppedAt),
 		Duration: s.Duration.Milliseconds(), SourceSnapshotID: s.SourceSnapshotID, Cwd: s.Cwd, ActiveCPU: s.ActiveCPU.Milliseconds(),
-		Egress: s.NetworkTransfer.Egress, Ingress: s.NetworkTransfer.Ingress,
+		Egress: s.EgressBytes, Ingress: s.IngressBytes,
 	}
 }
 
