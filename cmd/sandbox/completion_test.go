@@ -58,6 +58,11 @@ func TestCompletion(t *testing.T) {
 		"write box-1 f/p":                   "f/plain",
 		"create --credentials ":             "npm",
 		"create ":                           "fx",
+		"exec box-1 -- ":                    "sh",
+		"exec box-1 ":                       "sh",
+		"exec -i box-1 -- /u":               "/usr/",
+		"exec box-1 ls -l f/":               "f/plain",
+		"exec -w f box-1 cat ":              "plain",
 	} {
 		words := strings.Split(line, " ")
 		got := d.ok(append([]string{"__completeNoDesc"}, words...)...)

@@ -19,7 +19,7 @@ func TestDocuments(t *testing.T) {
 	d := newDesk(t, nil)
 	d.write("policy.json", `{"allow":["c.example"]}`)
 	d.write("box/file", "x\n")
-	seen := map[string]bool{"error": true} // of the scripts
+	seen := map[string]bool{"error": true, "login": true} // of the scripts and of TestLogin
 	id := ""
 	for _, row := range [][2]string{
 		{"sandbox", "create --name c -p 3000 -t k=v --keep-last-snapshots 3 --snapshot-expiration 3d --upload box"},
@@ -28,11 +28,18 @@ func TestDocuments(t *testing.T) {
 		{"sandbox", "config network-policy c --network-policy deny-all"}, {"policy", "config policy show c"},
 		{"session", "extend c 1m"}, {"sessions", "sessions ls c -a"}, {"files", "fs ls c:box"}, {"files", "fs stat c:box/file"},
 		{"changes", "sync --dry-run box c:other"}, {"url", "url c 3000"}, {"command", "exec -d c -- true"}, {"command", "wait c ID"},
-		{"commands", "ps -a c"}, {"usages", "top c"}, {"snapshot", "snapshot --stop c"}, {"snapshots", "snapshots ls"}, {"snapshot", "snapshots get ID"},
+		{"commands", "ps -a c"}, {"usages", "top c"},
+		{"command", "exec -d c -- echo ready"}, {"waited", "wait-for c --log ready"}, {"waited", "wait-for c --status stopped,running"},
+		{"command", "exec -d c -- sleep 1000"}, {"names", "kill c ID"}, {"copies", "cp box/file c:other"}, {"copies", "write c other"},
+		{"active", "use c"}, {"active", "use"}, {"active", "use --unset"}, {"setting", "config get c tags"}, {"setting", "config get c name"},
+		{"names", "fs mkdir c:m"}, {"names", "fs mv c:m n"}, {"names", "fs chmod -m 700 c:n"}, {"names", "fs rm -r c:n"},
+		{"snapshot", "snapshot --stop c"}, {"snapshots", "snapshots ls"}, {"snapshot", "snapshots get ID"}, {"sandbox", "rollback c ID"},
 		{"tree", "snapshots tree c"}, {"names", "start c"}, {"sandbox", "fork c --name d"}, {"stops", "stop c d"},
-		{"drive", "drives get-or-create disk"}, {"drives", "drives ls"}, {"names", "drives rm disk"}, {"names", "rm d"},
+		{"drive", "drives get-or-create disk"}, {"drives", "drives ls"}, {"copies", "drives cp box disk:"}, {"names", "drives rm disk"}, {"names", "rm d"},
 		{"pruned", "prune --yes --snapshots"}, {"names", "snapshots rm ID"}, {"sandboxes", "ls -a"},
 		{"profiles", "profile ls"}, {"whoami", "whoami"}, {"findings", "doctor"}, {"version", "version"},
+		{"telemetry", "telemetry status"}, {"telemetry", "telemetry disable"}, {"telemetry", "telemetry enable"}, {"done", "logout"},
+		{"names", "profile set p"}, {"names", "profile use p"}, {"names", "profile use -"}, {"names", "profile rm p"},
 		{"names", "--local rm -f none"}, {"local", "local status"},
 	} {
 		schema := row[0]

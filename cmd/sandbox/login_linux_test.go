@@ -164,6 +164,14 @@ func TestLogin(t *testing.T) {
 	d.ok("create", "--name", "mine", "--project", "prj_emulator", "--api-url", d.server.URL)
 	assert.Contains(t, d.ok("whoami", "--api-url", d.server.URL), "the login of the Vercel CLI")
 
+	got = d.run(d.server.Credentials().Token, "login", "--token", "-", "--json")
+	var doc any
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &doc), got.stdout+got.stderr)
+	require.NoError(t, schemaOf(t, "schema", "login").Validate(doc))
+	assert.Equal(t, map[string]any{"team": "my-team", "project": "vercel-sandbox-default-project"}, doc)
+	grant(d, v)
+	require.Zero(t, d.run("", "login").code)
+
 	assert.Equal(t, "Logged out!\n", d.ok("logout"))
 	assert.NotContains(t, d.loginFile(), "token")
 	asked := v.Requests()

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/source"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/untar"
 	"github.com/go-vercel/sandbox/outputs"
@@ -92,7 +93,7 @@ func (s *syncer) push(ctx context.Context, p plan, tree listing) error {
 	}
 	if len(files) > 0 {
 		if err := s.sb.WriteFiles(ctx, files, &sandbox.UploadOptions{Progress: s.o.Progress}); err != nil {
-			return err
+			return source.OfUpload(s.root.Name(), err)
 		}
 	}
 	for _, name := range links {

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/source"
 )
 
 // Options are the options of this package's functions. The zero value copies
@@ -141,7 +142,7 @@ func (s *syncer) try(ctx context.Context) (Changes, error) {
 	local := listing{}
 	if s.root != nil {
 		if local, s.ignore, err = listLocal(s.root.FS(), s.more, s.enter); err != nil {
-			return Changes{}, err
+			return Changes{}, source.Below(s.here, err)
 		}
 	}
 	remote, err := s.listRemote(ctx)

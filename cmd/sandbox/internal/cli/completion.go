@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/outputs"
 )
 
 const (
@@ -28,6 +29,8 @@ const (
 	completionTime = 2 * time.Second
 	// cacheTime is how long names that were found are used again.
 	cacheTime = 30 * time.Second
+	// maxPrograms limits the names of a sandbox's programs.
+	maxPrograms = 1 << 20
 )
 
 type completionCommand struct{ app *app }
@@ -165,6 +168,8 @@ func (c *completer) complete(cmd *cobra.Command) {
 				}
 				return c.cached(cmd.Context(), "snapshots", c.snapshotIDs), cobra.ShellCompDirectiveNoFileComp
 			}
+		case sub.Name() == "exec":
+			sub.ValidArgsFunction = c.completeCommand
 		case sub.Name() == "run":
 			sub.ValidArgsFunction = cobra.NoFileCompletions // its words are the sandbox's
 		case sub.Parent().Name() == "drives" && !strings.Contains(use, ":"):
@@ -276,7 +281,7 @@ func (c *completer) completePath(cmd *cobra.Command, _ []string, word string) ([
 		}
 		return out, cobra.ShellCompDirectiveNoSpace
 	}
-	return c.filesIn(cmd.Context(), l.sandbox, l.sandbox+":", l.path), cobra.ShellCompDirectiveNoSpace
+	return c.filesIn(cmd.Context(), l.sandbox, "", l.sandbox+":", l.path), cobra.ShellCompDirectiveNoSpace
 }
 
 // completeFile completes the name of a sandbox, and then a path in it.
@@ -285,16 +290,46 @@ func (c *completer) completeFile(cmd *cobra.Command, args []string, word string)
 	case 0:
 		return c.names(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
 	case 1:
-		return c.filesIn(cmd.Context(), args[0], "", word), cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+		return c.filesIn(cmd.Context(), args[0], "", "", word), cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
+// programs are what a command line can begin with in a session: the files of its
+// path.
+const programs = `IFS=:; for d in $PATH; do ls -1 -- "$d" 2>/dev/null; done | sort -u`
+
+// completeCommand completes the name of a sandbox, and then a command line in it:
+// its programs, and paths.
+func (c *completer) completeCommand(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	switch {
+	case len(args) == 0:
+		return c.names(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+	case strings.HasPrefix(word, "-"):
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	case len(args) == 1 && !strings.Contains(word, "/"):
+		return c.cached(cmd.Context(), "programs "+args[0], func(ctx context.Context) ([]string, error) {
+			s, err := c.app.session(ctx, args[0])
+			if err != nil {
+				return nil, err
+			}
+			var out strings.Builder
+			_, err = s.RunCommand(ctx, "sh", []string{"-c", programs}, &sandbox.CommandOptions{Stdout: outputs.Limit(&out, maxPrograms)})
+			return strings.Fields(out.String()), err
+		}), cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.filesIn(cmd.Context(), args[0], cmd.Flag("workdir").Value.String(), "", word), cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+}
+
 // filesIn lists the directory of a sandbox that a path which is being written leads
-// into. What is offered begins with before.
-func (c *completer) filesIn(ctx context.Context, name, before, file string) []string {
+// into, from workdir or the usual directory. What is offered begins with before.
+func (c *completer) filesIn(ctx context.Context, name, workdir, before, file string) []string {
 	dir := path.Dir(file + "x")
-	return c.cached(ctx, "dir "+name+" "+before+dir, func(ctx context.Context) ([]string, error) {
+	if !path.IsAbs(dir) {
+		dir = path.Join(workdir, dir)
+	}
+	prefix := before + file[:strings.LastIndex(file, "/")+1]
+	return c.cached(ctx, "dir "+name+" "+prefix+" "+dir, func(ctx context.Context) ([]string, error) {
 		s, err := c.app.session(ctx, name)
 		if err != nil {
 			return nil, err
@@ -304,7 +339,6 @@ func (c *completer) filesIn(ctx context.Context, name, before, file string) []st
 			return nil, err
 		}
 		var out []string
-		prefix := before + file[:strings.LastIndex(file, "/")+1]
 		for _, e := range entries {
 			name := prefix + e.Name()
 			if e.IsDir() {

@@ -20,8 +20,9 @@ import (
 type setting struct {
 	name, kind, short string
 	alias             []string
-	// change says what to change, and how to tell of it.
-	change func(sb *sandbox.Sandbox, text string) (*sandbox.UpdateOptions, string, error)
+	// change says what to change, and how to tell of it; keep is the policy of the
+	// sandbox, if it has one.
+	change func(keep *sandbox.KeepLastSnapshots, text string) (*sandbox.UpdateOptions, string, error)
 	// check refuses a value before any request.
 	check func(text string) error
 }
@@ -35,12 +36,12 @@ func checked[T any](parse func(string) (T, error)) func(string) error {
 
 // needsPolicy is the error of a setting that a sandbox without a retention policy
 // can't have.
-func needsPolicy(sb *sandbox.Sandbox) (sandbox.KeepLastSnapshots, error) {
-	if k := sb.Info().KeepLastSnapshots; k != nil {
-		return *k, nil
+func needsPolicy(present *sandbox.KeepLastSnapshots) (sandbox.KeepLastSnapshots, error) {
+	if present != nil {
+		return *present, nil
 	}
 	return sandbox.KeepLastSnapshots{}, withHint(fmt.Errorf("no keep-last-snapshots policy is set on this sandbox"),
-		"set a count first with: sandbox config keep-last-snapshots %s <count>", sb.Name())
+		"set a count first with: sandbox config keep-last-snapshots NAME COUNT")
 }
 
 func noneIfZero(text string) string {
@@ -54,42 +55,42 @@ func noneIfZero(text string) string {
 var configSettings = []setting{
 	{
 		name: "vcpus", kind: "COUNT", short: "Set the number of vCPUs", check: checked(parseVCPUs),
-		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			n, err := parseVCPUs(s)
 			return &sandbox.UpdateOptions{VCPUs: n}, s, err
 		},
 	},
 	{
 		name: "timeout", kind: "num UNIT", short: "Set how long sessions run at most; a longer one also extends the running session", check: checked(parseTimeout),
-		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			d, err := parseTimeout(s)
 			return &sandbox.UpdateOptions{Timeout: d}, s, err
 		},
 	},
 	{
 		name: "persistent", kind: "true|false", short: "Say whether files are kept from one session to the next", check: checked(parseBool),
-		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			b, err := parseBool(s)
 			return &sandbox.UpdateOptions{Persistent: &b}, s, err
 		},
 	},
 	{
 		name: "region", kind: "REGION", short: "Set the region of new sessions", check: checked(parseRegion),
-		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			region, err := parseRegion(s)
 			return &sandbox.UpdateOptions{Region: region}, region, err
 		},
 	},
 	{
 		name: "failover-regions", kind: "REGION,...|none", short: "Set the regions to run in when the first one fails", check: checked(parseRegions),
-		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			regions, err := parseRegions(s)
 			return &sandbox.UpdateOptions{FailoverRegions: regions}, first(strings.Join(regions, ", "), "none"), err
 		},
 	},
 	{
 		name: "network-id", alias: []string{"network"}, kind: "NETWORK_ID|none", short: "Set the private network of Secure Compute", check: checked(parseNetworkID),
-		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			id, err := parseNetworkID(s)
 			if id == "none" {
 				return &sandbox.UpdateOptions{NetworkID: new(string)}, "cleared", err
@@ -99,7 +100,7 @@ var configSettings = []setting{
 	},
 	{
 		name: "snapshot-expiration", kind: "DURATION|none", short: "Set how long snapshots are kept by default", check: checked(parseExpiration),
-		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			d, err := parseExpiration(s)
 			return &sandbox.UpdateOptions{SnapshotExpiration: keptFor(&d)}, noneIfZero(s), err
 		},
@@ -107,14 +108,14 @@ var configSettings = []setting{
 	{
 		name: "keep-last-snapshots", kind: "COUNT", short: "Keep only the COUNT most recent snapshots; 0 keeps all",
 		check: checked(parseBetween(0, 10, "count")),
-		change: func(sb *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+		change: func(present *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			n, err := strconv.Atoi(s)
 			if err != nil || n == 0 {
 				return &sandbox.UpdateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{}}, "cleared", err
 			}
 			keep := sandbox.KeepLastSnapshots{}
-			if k := sb.Info().KeepLastSnapshots; k != nil {
-				keep = *k
+			if present != nil {
+				keep = *present
 			}
 			keep.Count = n
 			return &sandbox.UpdateOptions{KeepLastSnapshots: &keep}, "count=" + s, nil
@@ -122,8 +123,8 @@ var configSettings = []setting{
 	},
 	{
 		name: "keep-last-snapshots-for", kind: "DURATION|none", short: "Set how long the kept snapshots live", check: checked(parseExpiration),
-		change: func(sb *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
-			keep, err := needsPolicy(sb)
+		change: func(present *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
+			keep, err := needsPolicy(present)
 			if err != nil {
 				return nil, "", err
 			}
@@ -135,8 +136,8 @@ var configSettings = []setting{
 	{
 		name: "delete-evicted-snapshots", kind: "true|false", check: checked(parseBool),
 		short: "Say whether snapshots that are no longer kept are deleted at once or keep their expiration",
-		change: func(sb *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
-			keep, err := needsPolicy(sb)
+		change: func(present *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
+			keep, err := needsPolicy(present)
 			if err != nil {
 				return nil, "", err
 			}
@@ -147,7 +148,7 @@ var configSettings = []setting{
 	},
 	{
 		name: "current-snapshot", kind: "snapshot_id", short: "Set the snapshot that the next session starts from", check: checked(parseSnapshotID),
-		change: func(_ *sandbox.Sandbox, s string) (*sandbox.UpdateOptions, string, error) {
+		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			return &sandbox.UpdateOptions{CurrentSnapshotID: s}, s, nil
 		},
 	},
@@ -179,8 +180,15 @@ func (c *configCommand) settingCommand(s *setting) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			sample, _, err := s.change(&sandbox.KeepLastSnapshots{Count: 1}, args[1])
+			if err == nil {
+				err = rehearseUpdate(cmd.Context(), sample)
+			}
+			if err != nil {
+				return err
+			}
 			return c.app.update(cmd.Context(), args[0], "configuration", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-				o, shown, err := s.change(sb, args[1])
+				o, shown, err := s.change(sb.Info().KeepLastSnapshots, args[1])
 				return o, func(*sandbox.Sandbox) []string { return []string{s.name + ": " + c.app.err.Paint(console.Cyan, shown)} }, err
 			})
 		},
@@ -189,6 +197,9 @@ func (c *configCommand) settingCommand(s *setting) *cobra.Command {
 
 // set changes a sandbox, whatever it is like now, and tells of it.
 func (a *app) set(ctx context.Context, name, what string, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
+	if err := rehearseUpdate(ctx, o); err != nil {
+		return err
+	}
 	return a.update(ctx, name, what, func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 		return o, lines, nil
 	})
@@ -240,6 +251,9 @@ func (c *configListCommand) command() *cobra.Command {
 func (c *configListCommand) run(cmd *cobra.Command, args []string) error {
 	name, err := c.app.onlyName(args)
 	if err != nil {
+		return err
+	}
+	if _, err := c.app.connect(cmd.Context()); err != nil {
 		return err
 	}
 	stop := c.app.spin("Fetching sandbox configuration...")

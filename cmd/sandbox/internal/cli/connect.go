@@ -202,7 +202,7 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 	if err := c.app.needTerminal("sandbox run -- COMMAND runs a command without one"); err != nil {
 		return err
 	}
-	if err := c.app.applyDefaults(cmd); err != nil {
+	if err := c.app.applyDefaults(cmd, &c.s); err != nil {
 		return err
 	}
 	c.app.doubtTimeout(given(cmd, "timeout"))
@@ -271,7 +271,10 @@ func (c *connection) resolveName(name string) (string, error) {
 		return "", usagef("%s can't be the name of a sandbox", quote(name))
 	}
 	if name != "@" {
-		return name, nil
+		return name, rehearse(context.Background(), func(ctx context.Context, client *sandbox.Client) error {
+			_, err := client.Get(ctx, name, nil)
+			return err
+		})
 	}
 	active, err := c.activeSandbox()
 	if err == nil && active == "" {

@@ -120,16 +120,21 @@ func (c *copyCommand) copy(ctx context.Context, sources []string, destination st
 			return err
 		}
 	}
+	copies := []copyView{}
 	for _, f := range from {
 		one := &copying{app: c.app, o: o, from: f, to: to, several: len(from) > 1, source: boxes[f.sandbox], target: boxes[to.sandbox]}
 		if err := one.run(ctx); err != nil {
 			return err
 		}
-		if !to.stream && !c.app.opts.quiet {
-			fmt.Fprintf(c.app.err, "%s Copied %s to %s successfully!\n", c.app.err.Paint(console.Green, "✔"), f.path, to.path)
+		copies = append(copies, copyView{f.String(), to.String()})
+		if !to.stream && !c.app.opts.structured() {
+			fmt.Fprintf(c.app.err, "%s Copied %s to %s successfully!\n", c.app.err.Paint(console.Green, "✔"), lines(f.path), lines(to.path))
 		}
 	}
-	return nil
+	if to.stream {
+		return nil // which has the file
+	}
+	return c.app.result(copies)
 }
 
 // noSource is the error of a local source that can't be read.

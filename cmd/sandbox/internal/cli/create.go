@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"strings"
 	"time"
 
@@ -239,6 +240,12 @@ func (s *settingsOptions) createOptions(ctx context.Context, io *stdio) (*sandbo
 	if err != nil {
 		return nil, err
 	}
+	for _, upload := range s.uploads {
+		from, _ := splitUpload(upload)
+		if _, err := os.Stat(from); err != nil {
+			return nil, noSource(from, err)
+		}
+	}
 	o := &sandbox.CreateOptions{
 		Name: s.name, Source: source, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, Runtime: s.runtime, Image: s.image,
 		NetworkPolicy: policy, Env: env, Tags: io.pairs(s.tags, "--tag"), Ephemeral: s.nonPersistent,
@@ -252,7 +259,10 @@ func (s *settingsOptions) createOptions(ctx context.Context, io *stdio) (*sandbo
 	if s.snapshot != "" {
 		o.Image, o.Runtime = "", ""
 	}
-	return o, nil
+	return o, rehearse(ctx, func(ctx context.Context, c *sandbox.Client) error {
+		_, err := c.Create(ctx, o)
+		return err
+	})
 }
 
 // common makes what create and fork make alike.
@@ -355,11 +365,23 @@ func (c *createCommand) command() *cobra.Command {
 
 func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
+	var agent *codingAgent
 	var taken []string
-	if len(args) == 1 {
-		taken = []string{"image"} // an agent has its own
+	var err error
+	switch {
+	case c.orGet && c.s.name == "":
+		err = usagef("--or-get needs --name")
+	case len(args) == 1:
+		agent = findAgent(args[0])
+		err = c.checkAgent(agent, &c.s)
+		taken, c.shell = []string{"image"}, false // an agent has its own
+	case c.shell:
+		err = c.app.needTerminal("leave --connect out")
 	}
-	if err := c.app.applyDefaults(cmd, taken...); err != nil {
+	if err != nil {
+		return err
+	}
+	if err := c.app.applyDefaults(cmd, &c.s, taken...); err != nil {
 		return err
 	}
 	c.app.doubtTimeout(given(cmd, "timeout"))
@@ -367,26 +389,17 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if c.orGet && c.s.name == "" {
-		return usagef("--or-get needs --name")
-	}
-	var agent *codingAgent
-	switch {
-	case len(args) == 1:
-		agent = findAgent(args[0])
-		err = c.checkAgent(agent, &c.s)
-		o.Image, c.shell = universalImage, false
-	case c.shell:
-		err = c.app.needTerminal("leave --connect out")
-	}
-	if err != nil {
-		return err
+	if agent != nil {
+		o.Image = universalImage
 	}
 	if c.dryRun {
 		return c.app.print(output{doc: dryRunView(o)})
 	}
 	given := o.Env
 	if o.Env, err = c.app.withAI(ctx, c.s.ai, o.Env); err != nil {
+		return err
+	}
+	if _, err := c.app.connect(cmd.Context()); err != nil {
 		return err
 	}
 	stop := c.app.spinUnless(c.s.silent, "Creating sandbox...")
@@ -527,19 +540,20 @@ func (s *stdio) tree(lines []string, dim func(string) string) {
 	}
 }
 
-// spin shows that something goes on, until the returned function is called.
-func (s *stdio) spin(text string) (stop func()) {
-	if s.opts.structured() && !s.err.Terminal {
+// spin shows that something goes on, until the returned function is called. Nothing
+// does before it is known whose sandboxes are meant.
+func (c *connection) spin(text string) (stop func()) {
+	if c.client == nil || c.opts.structured() && !c.err.Terminal {
 		return func() {}
 	}
-	return console.Spin(s.err, text).Stop
+	return console.Spin(c.err, text).Stop
 }
 
-func (s *stdio) spinUnless(silent bool, text string) (stop func()) {
+func (c *connection) spinUnless(silent bool, text string) (stop func()) {
 	if silent {
 		return func() {}
 	}
-	return s.spin(text)
+	return c.spin(text)
 }
 
 // longDuration is how a duration is shown in a sentence.

@@ -49,8 +49,12 @@ type defaultValue struct {
 }
 
 // applyDefaults gives a command that makes a sandbox the defaults of the folder,
-// as far as its user agrees to them. The options of taken don't get any.
-func (a *app) applyDefaults(cmd *cobra.Command, taken ...string) error {
+// as far as its user agrees to them, if nothing is wrong with its options. Those of
+// taken don't get any.
+func (a *app) applyDefaults(cmd *cobra.Command, s *settingsOptions, taken ...string) error {
+	if err := s.rehearse(cmd.Context(), a.stdio); err != nil {
+		return err
+	}
 	file, own := a.env.lookup(defaultsVariable)
 	switch {
 	case file == "none":

@@ -142,8 +142,11 @@ func (c *drivesCopyCommand) run(cmd *cobra.Command, args []string) error {
 		} else {
 			one.source = sb
 		}
-		if err := one.run(cmd.Context()); err != nil || to.stream || c.app.opts.quiet {
+		if err := one.run(cmd.Context()); err != nil || to.stream {
 			return err
+		}
+		if c.app.opts.structured() {
+			return c.app.print(output{doc: []copyView{{args[0], args[1]}}})
 		}
 		fmt.Fprintf(c.app.err, "%s Copied %s to %s successfully!\n", c.app.err.Paint(console.Green, "✔"), lines(args[0]), lines(args[1]))
 		return nil

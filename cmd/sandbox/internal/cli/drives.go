@@ -125,6 +125,12 @@ func (c *drivesGetOrCreateCommand) command() *cobra.Command {
 }
 
 func (c *drivesGetOrCreateCommand) run(cmd *cobra.Command, args []string) error {
+	if err := rehearse(cmd.Context(), func(ctx context.Context, client *sandbox.Client) error {
+		_, err := client.GetOrCreateDrive(ctx, args[0], &c.drive)
+		return err
+	}); err != nil {
+		return err
+	}
 	client, err := c.app.connect(cmd.Context())
 	if err != nil {
 		return err

@@ -257,6 +257,29 @@ func (a *app) asksForJSON() bool {
 	return false
 }
 
+// wantsJSONErrors reports whether errors are told as JSON.
+func (a *app) wantsJSONErrors() bool { return a.opts.wantsJSON() || a.opts.json || a.asksForJSON() }
+
+// reportJSON tells about an error as JSON.
+func (a *app) reportJSON(f failure) {
+	text := &strings.Builder{}
+	_ = writeJSON(text, errorView{f}, false)
+	fmt.Fprint(a.err, lines(text.String()))
+}
+
+// failed tells about one of several errors, and how the line of it goes on.
+func (a *app) failed(line func(message string) string, err error) {
+	f := a.explain(err)
+	if a.wantsJSONErrors() {
+		a.reportJSON(f)
+		return
+	}
+	fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Red, "✖"), line(lines(f.Message)))
+	if f.Hint != "" {
+		fmt.Fprintf(a.err, "%s hint: %s\n", a.err.Paint(console.Dim, "╰▶"), lines(f.Hint))
+	}
+}
+
 // report tells about an error on standard error and returns the exit code.
 func (a *app) report(err error) int {
 	var exit *exitError
@@ -267,10 +290,8 @@ func (a *app) report(err error) int {
 		return exitBrokenPipe // as if the signal had ended the program, which says nothing either
 	}
 	f := a.explain(err)
-	if a.opts.wantsJSON() || a.opts.json || a.asksForJSON() {
-		text := &strings.Builder{}
-		_ = writeJSON(text, errorView{f}, false)
-		fmt.Fprint(a.err, lines(text.String()))
+	if a.wantsJSONErrors() {
+		a.reportJSON(f)
 		return f.exit
 	}
 	f.Message, f.Hint, f.RequestID = lines(f.Message), lines(f.Hint), lines(f.RequestID)

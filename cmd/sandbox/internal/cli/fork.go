@@ -35,7 +35,11 @@ func (c *forkCommand) command() *cobra.Command {
 func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
 	c.app.doubtTimeout(given(cmd, "timeout"))
-	o, err := c.forkOptions(ctx, &c.s)
+	source, err := c.app.resolveName(args[0])
+	if err != nil {
+		return err
+	}
+	o, err := c.forkOptions(ctx, source, &c.s)
 	if err != nil {
 		return err
 	}
@@ -43,10 +47,6 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 		if err := c.app.needTerminal("leave --connect out"); err != nil {
 			return err
 		}
-	}
-	source, err := c.app.resolveName(args[0])
-	if err != nil {
-		return err
 	}
 	original, err := c.app.get(ctx, source, false)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	return c.app.terminal(ctx, sb, &terminalOptions{keepAlive: true})
 }
 
-func (c *forkCommand) forkOptions(ctx context.Context, s *settingsOptions) (*sandbox.CreateOptions, error) {
+func (c *forkCommand) forkOptions(ctx context.Context, source string, s *settingsOptions) (*sandbox.CreateOptions, error) {
 	keep, policy, env, err := s.common(ctx, c.app.stdio)
 	if err != nil {
 		return nil, err
@@ -82,5 +82,8 @@ func (c *forkCommand) forkOptions(ctx context.Context, s *settingsOptions) (*san
 		Ephemeral: s.nonPersistent, Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID,
 		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep, Private: map[string]any{"__interactive": true},
 	}
-	return o, nil
+	return o, rehearse(ctx, func(ctx context.Context, c *sandbox.Client) error {
+		_, err := c.Fork(ctx, source, o)
+		return err
+	})
 }

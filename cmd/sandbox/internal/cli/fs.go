@@ -110,12 +110,21 @@ func (c *fsCommand) command() *cobra.Command {
 		}
 		return c.app.print(list(views, func(v fileView) string { return v.Name }, c.fileTable))
 	})
+	// tell writes the paths that something was done to.
+	tell := func(do fsAction) fsAction {
+		return func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
+			if err := do(ctx, files, paths); err != nil {
+				return err
+			}
+			return c.app.result(paths, paths...)
+		}
+	}
 	mkdir := c.fsLeaf("mkdir <name:path> [...path]", "Make directories, and those that lead to them", 1,
-		each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+		tell(each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 			return files.MkdirAll(ctx, p, 0o755)
-		}))
+		})))
 	var recursive, force bool
-	rm := c.fsLeaf("rm <name:path> [...path]", "Remove files", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+	rm := c.fsLeaf("rm <name:path> [...path]", "Remove files", 1, tell(each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 		if recursive {
 			return files.RemoveAll(ctx, p)
 		}
@@ -124,19 +133,22 @@ func (c *fsCommand) command() *cobra.Command {
 			return nil
 		}
 		return err
-	}))
+	})))
 	toggle(rm.Flags(), &recursive, "recursive", "r", "Remove directories with all that is in them")
 	toggle(rm.Flags(), &force, "force", "f", "Ignore what does not exist")
 	mv := c.fsLeaf("mv <name:from> <to>", "Rename a file", 2, func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
 		if len(paths) != 2 {
 			return usagef("mv takes two paths")
 		}
-		return files.Rename(ctx, paths[0], paths[1])
+		if err := files.Rename(ctx, paths[0], paths[1]); err != nil {
+			return err
+		}
+		return c.app.result(paths[1:], paths[1])
 	})
 	var mode string
-	chmod := c.fsLeaf("chmod <name:path> [...path]", "Change the permissions of files", 1, each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+	chmod := c.fsLeaf("chmod <name:path> [...path]", "Change the permissions of files", 1, tell(each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 		return files.ChmodSymbolic(ctx, p, mode)
-	}))
+	})))
 	option(chmod.Flags(), &mode, "mode", "m", "mode", "", "The permissions, such as 755 or u+x", parseText)
 	if err := chmod.MarkFlagRequired("mode"); err != nil {
 		panic(err)

@@ -52,6 +52,9 @@ func (c *startCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if _, err := c.app.connect(cmd.Context()); err != nil {
+		return err
+	}
 	return c.app.tasks(names, "Starting sandbox ", func(name string) error {
 		_, err := c.app.get(cmd.Context(), name, true)
 		return err
@@ -69,9 +72,12 @@ func (c *extendCommand) command() *cobra.Command {
 }
 
 func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
-	d, err := parseDuration(args[1])
+	d, err := parseTimeout(args[1])
 	if err != nil {
 		return usagef("%v", err)
+	}
+	if err := rehearseUpdate(cmd.Context(), &sandbox.UpdateOptions{Timeout: d}); err != nil {
+		return err
 	}
 	c.app.doubtTimeout(args[1])
 	s, err := c.app.session(cmd.Context(), args[0])
@@ -153,6 +159,9 @@ func (c *rollbackCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	if err := sb.Update(ctx, &sandbox.UpdateOptions{CurrentSnapshotID: id}); err != nil {
 		return err
+	}
+	if c.app.opts.structured() {
+		return c.app.print(output{doc: viewHandle(sb), names: []string{id}})
 	}
 	fmt.Fprintf(c.app.err, "%s starts from %s next time.\n", name, id)
 	_, err = fmt.Fprintln(c.app.shown(), id)

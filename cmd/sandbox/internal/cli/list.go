@@ -228,6 +228,9 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	if c.sel.namePrefix != "" && c.sortBy != "" && c.sortBy != "name" {
 		return usagef("--sort-by must be name with --name-prefix")
 	}
+	if _, err := c.app.connect(cmd.Context()); err != nil {
+		return err
+	}
 	show := func() error {
 		stop := c.app.spin("Fetching sandboxes...")
 		found, next, err := c.list(cmd.Context(), &c.pages, &c.sel, c.sortBy)

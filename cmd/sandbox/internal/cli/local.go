@@ -111,8 +111,9 @@ func (c *localCommand) stop(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if err := local.Stop(cmd.Context(), dir); err != nil && !errors.Is(err, local.ErrNone) {
+	err = local.Stop(cmd.Context(), dir)
+	if err != nil && !errors.Is(err, local.ErrNone) {
 		return err
 	}
-	return nil
+	return c.app.result(doneView{err == nil})
 }

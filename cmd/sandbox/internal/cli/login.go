@@ -18,6 +18,12 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
+// loginView is the team and the project of a login, if one was found.
+type loginView struct {
+	Team    string `json:"team,omitempty"`
+	Project string `json:"project,omitempty"`
+}
+
 type loginCommand struct{ app *app }
 
 func (c *loginCommand) command() *cobra.Command {
@@ -41,9 +47,13 @@ func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 	scope, err := host.InferScope(ctx, login.Token, c.app.opts.scope)
 	if err != nil {
 		c.app.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
-		return nil
+		return c.app.result(loginView{})
 	}
-	c.app.tree([]string{"team: " + first(scope.TeamSlug, scope.TeamID), "project: " + first(scope.ProjectName, scope.ProjectID)},
+	v := loginView{first(scope.TeamSlug, scope.TeamID), first(scope.ProjectName, scope.ProjectID)}
+	if c.app.opts.structured() {
+		return c.app.print(output{doc: v, names: []string{v.Team + "/" + v.Project}})
+	}
+	c.app.tree([]string{"team: " + v.Team, "project: " + v.Project},
 		func(s string) string { return c.app.err.Paint(console.Dim, s) })
 	return nil
 }
@@ -132,6 +142,8 @@ func (c *logoutCommand) command() *cobra.Command {
 func (c *logoutCommand) run(cmd *cobra.Command, _ []string) error {
 	err := oidc.NewHost(nil, c.app.getenv, "").Logout(cmd.Context())
 	switch {
+	case c.app.opts.structured() && (err == nil || errors.Is(err, oidc.ErrNotLoggedIn)):
+		return c.app.print(output{doc: doneView{err == nil}})
 	case errors.Is(err, oidc.ErrNotLoggedIn):
 		_, err = fmt.Fprintf(c.app.out, "No active session found. You are not currently logged in.\n%s To log in, run: `sandbox login`\n",
 			c.app.out.Paint(console.Bold, "hint:"))

@@ -106,6 +106,15 @@ func (p *printer) print(out output) error {
 	return t.Write(p.out, opts)
 }
 
+// result writes what a command has to say about what it did to a program. Nobody
+// else needs more than the exit code, and what was said on standard error.
+func (p *printer) result(doc any, names ...string) error {
+	if !p.opts.structured() {
+		return nil
+	}
+	return p.print(output{doc: doc, names: names})
+}
+
 // writeJSON writes one document.
 func writeJSON(w io.Writer, doc any, indent bool) error {
 	enc := json.NewEncoder(w)

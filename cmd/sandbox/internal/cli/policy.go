@@ -32,6 +32,9 @@ func (c *configCommand) configKeysCommands() []*cobra.Command {
 			if !ok {
 				return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("there is no setting %s", quote(args[1])), "see sandbox config list %s --json", name)}
 			}
+			if c.app.opts.structured() {
+				return c.app.print(output{doc: value, names: []string{args[1]}})
+			}
 			if text, ok := value.(string); ok {
 				_, err = fmt.Fprintln(c.app.shown(), text)
 				return err
@@ -87,6 +90,9 @@ func (c *policyCommand) command() *cobra.Command {
 	allow := &cobra.Command{
 		Use: "allow <name> <domain> [...domain]", Short: "Add domains to those that a sandbox can reach", Args: positionals("name", "domain", "[...domain]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := rehearseUpdate(cmd.Context(), &sandbox.UpdateOptions{NetworkPolicy: &sandbox.NetworkPolicy{Allow: args[1:]}}); err != nil {
+				return err
+			}
 			return c.setPolicy(cmd.Context(), args[0], func(p *sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return allowed(p, args[1:]), nil })
 		},
 	}

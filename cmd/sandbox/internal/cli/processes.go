@@ -284,9 +284,14 @@ func (c *killCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.tree {
-		return remote.SignalTree(cmd.Context(), c.send)
+		err = remote.SignalTree(cmd.Context(), c.send)
+	} else {
+		err = remote.Signal(cmd.Context(), c.send)
 	}
-	return remote.Signal(cmd.Context(), c.send)
+	if err != nil {
+		return err
+	}
+	return c.app.result([]string{remote.ID()}, remote.ID())
 }
 
 func parseSignal(s string) (sandbox.Signal, error) {

@@ -41,14 +41,23 @@ func (c *useCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case c.unset:
-		return dirs.SetActive(dir, "")
+		if err := dirs.SetActive(dir, ""); err != nil {
+			return err
+		}
+		return c.app.result(activeView{})
 	case len(args) == 1:
 		sb, err := c.app.get(cmd.Context(), args[0], false)
 		if err != nil {
 			return err
 		}
+		if err := dirs.SetActive(dir, sb.Name()); err != nil {
+			return err
+		}
+		if c.app.opts.structured() {
+			return c.app.print(output{doc: activeView{sb.Name()}, names: []string{sb.Name()}})
+		}
 		fmt.Fprintf(c.app.err, "The active sandbox of %s is %s.\n", dir, sb.Name())
-		return dirs.SetActive(dir, sb.Name())
+		return nil
 	}
 	name, err := dirs.Active(dir)
 	if err != nil {
@@ -57,8 +66,16 @@ func (c *useCommand) run(cmd *cobra.Command, args []string) error {
 	if name == "" {
 		return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("there is no active sandbox"), "choose one with: sandbox use NAME")}
 	}
+	if c.app.opts.structured() {
+		return c.app.print(output{doc: activeView{name}, names: []string{name}})
+	}
 	_, err = fmt.Fprintln(c.app.shown(), name)
 	return err
+}
+
+// activeView is the active sandbox of a folder, if it has one.
+type activeView struct {
+	Name string `json:"name,omitempty"`
 }
 
 type profileCommand struct{ app *app }
@@ -129,6 +146,17 @@ func (s *stdio) changeConfig(change func(*settings.Config) error) error {
 	return dirs.WriteConfig(config)
 }
 
+// changeProfile changes what config.toml says of a profile, which it names.
+func (a *app) changeProfile(name string, change func(*settings.Config) error) error {
+	if err := a.changeConfig(change); err != nil {
+		return err
+	}
+	if name == "-" {
+		return a.result([]string{})
+	}
+	return a.result([]string{name}, name)
+}
+
 type profileSetCommand struct{ app *app }
 
 func (c *profileSetCommand) command() *cobra.Command {
@@ -141,7 +169,7 @@ func (c *profileSetCommand) command() *cobra.Command {
 }
 
 func (c *profileSetCommand) run(_ *cobra.Command, args []string) error {
-	return c.app.changeConfig(func(f *settings.Config) error {
+	return c.app.changeProfile(args[0], func(f *settings.Config) error {
 		p := f.Profiles[args[0]]
 		p.Team, p.Project = first(c.app.opts.scope, p.Team), first(c.app.opts.project, p.Project)
 		p.APIURL, p.Token = first(c.app.opts.apiURL, p.APIURL), first(c.app.opts.token, p.Token)
@@ -170,7 +198,7 @@ func (c *profileUseCommand) command() *cobra.Command {
 }
 
 func (c *profileUseCommand) run(_ *cobra.Command, args []string) error {
-	return c.app.changeConfig(func(f *settings.Config) error {
+	return c.app.changeProfile(args[0], func(f *settings.Config) error {
 		if args[0] == "-" {
 			f.Profile = ""
 			return nil
@@ -190,7 +218,7 @@ func (c *profileRemoveCommand) command() *cobra.Command {
 }
 
 func (c *profileRemoveCommand) run(_ *cobra.Command, args []string) error {
-	return c.app.changeConfig(func(f *settings.Config) error {
+	return c.app.changeProfile(args[0], func(f *settings.Config) error {
 		if f.Profile == args[0] {
 			f.Profile = ""
 		}

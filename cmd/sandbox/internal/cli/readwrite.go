@@ -50,7 +50,10 @@ func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	one := &copying{app: c.app, o: &copyOptions{}, from: location{stream: true}, to: to, target: sb}
-	return one.run(ctx)
+	if err := one.run(ctx); err != nil {
+		return err
+	}
+	return c.app.result([]copyView{{one.from.String(), to.String()}})
 }
 
 // fileOf finds the sandbox of a command line NAME PATH.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestRefusals has what is refused before any request, each with the nearest
@@ -57,8 +58,48 @@ func TestRefusals(t *testing.T) {
 		{"--token= ls", "it is empty", "--token t ls"},
 		{"ls --profile=", "it is empty", "ls --profile p"},
 		{"--api-url= ls", "it is empty", "--api-url http://127.0.0.1:1/api ls"},
+
+		// What the SDK refuses.
+		{"create --timeout 25h", "is outside", "create --timeout 24h"},
+		{"create --dry-run --timeout 25h", "is outside", "create --dry-run --timeout 24h"},
+		{"create --or-get --name x --vcpus 3", "is odd", "create --or-get --name x --vcpus 4"},
+		{"create --region a --failover-regions a", "named twice", "create --region a --failover-regions b"},
+		{"create --mount d:/a --mount e:/a/b", "overlap", "create --mount d:/a --mount e:/b"},
+		{"create --name drives", "another meaning", "create --name drive"},
+		{"create --upload none", "not found", "create --upload ."},
+		{"run --timeout 25h true", "is outside", "run --timeout 24h true"},
+		{"run --rm --upload none true", "not found", "run --rm --upload . true"},
+		{"fork x --timeout 25h", "is outside", "fork x --timeout 24h"},
+		{"fork . --timeout 1h", "another meaning", "fork x --timeout 1h"},
+		{"config timeout x 25h", "is outside", "config timeout x 24h"},
+		{"config vcpus x 3", "is odd", "config vcpus x 4"},
+		{"config snapshot-expiration x 1s", "SnapshotExpiration", "config snapshot-expiration x 1d"},
+		{"config keep-last-snapshots-for x 1s", "Expiration", "config keep-last-snapshots-for x 1d"},
+		{"config mounts x --mount d:/a --mount e:/a/b", "overlap", "config mounts x --mount d:/a"},
+		{"config tags x -t a=1 -t b=1 -t c=1 -t d=1 -t e=1 -t f=1", "Tags", "config tags x -t a=1"},
+		{"config network-policy x --allowed-domain http://a", "http://a", "config network-policy x --allowed-domain a"},
+		{"config policy allow x http://a", "http://a", "config policy allow x a.com"},
+		{"snapshot x --expiration 1s", "SnapshotExpiration", "snapshot x --expiration 1d"},
+		{"extend x 25h", "is outside", "extend x 23h"},
+		{"drives get-or-create a/b", "a/b", "drives get-or-create a"},
+		{"exec drives true", "another meaning", "exec drive true"},
+		{"stop ..", "another meaning", "stop a..b"},
+
+		{"ls --format {{.nme}}", "the fields are name, status", "ls --format {{.name}}"},
+		{"ls --format {{.tags.a}}{{.name.a}}", "name has no fields", "ls --format {{.tags.a}}{{.name}}"},
+		{"inspect x --format {{.session.nme}}", "session.id, session.status", "inspect x --format {{.session.id}}"},
+		{"rm --format {{.name}} x", "an item has no fields", "rm --format {{.}} x"},
+		{"inspect x --format {{.a}}", "no field", "inspect x --format {{.sandbox.networkPolicy.a}}"},
+		{"delete x", "is not a command", "remove x"},
 	} {
 		assert.Contains(t, run(tc.refused), tc.why, tc.refused)
 		assert.NotContains(t, run(tc.taken), tc.why, tc.taken)
 	}
+	// The folder's defaults, which are asked about, are not even read for a line
+	// that is refused in any case.
+	require.NoError(t, os.WriteFile(defaultsFile, []byte("what is this"), 0o600))
+	for _, line := range []string{"create --timeout 25h", "create --or-get", "create --connect", "run --timeout 25h true", "run --rm --stop true", "create --runtime node24 --image x"} {
+		assert.NotContains(t, run(line), defaultsFile, line)
+	}
+	assert.Contains(t, run("create"), defaultsFile)
 }

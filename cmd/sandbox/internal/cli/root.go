@@ -64,7 +64,7 @@ func (a *app) rootCommand() *cobra.Command {
 – Copy a directory into a sandbox
 
   $ sandbox cp ./app my-sandbox:app`,
-		PersistentPreRunE: func(*cobra.Command, []string) error { return a.settle() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.settle(cmd) },
 	}
 	root.SetOut(a.out)
 	root.SetErr(a.err)
@@ -174,7 +174,7 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 }
 
 // settle makes of the options what they mean together.
-func (a *app) settle() error {
+func (a *app) settle(cmd *cobra.Command) error {
 	o := &a.opts
 	if o.json {
 		if o.output != "" && o.output != "json" {
@@ -196,6 +196,11 @@ func (a *app) settle() error {
 	}
 	if forms > 1 {
 		return usagef("--jq, --format and --quiet exclude each other")
+	}
+	if d, ok := documentOf(cmd); ok && !cmd.Flags().Changed("dry-run") { // which shows something else
+		if err := d.checkFormat(o.format); err != nil {
+			return err
+		}
 	}
 	a.started = true
 	return nil
@@ -270,11 +275,25 @@ func group(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// otherWords are what other programs call some commands.
+var otherWords = map[string][]string{
+	"remove": {"delete", "del", "destroy", "terminate"}, "list": {"get", "status"}, "create": {"new", "launch", "up"}, "get-or-create": {"create", "new", "add"},
+	"inspect": {"show", "describe", "info", "get"}, "get": {"show", "inspect"}, "copy": {"upload", "download", "push", "pull", "put", "scp"},
+	"port-forward": {"forward", "proxy", "tunnel"}, "snapshot": {"save", "commit"}, "rollback": {"restore", "revert"}, "start": {"resume"}, "stop": {"pause", "down"},
+	"drives": {"volumes", "volume"}, "top": {"stats"}, "config": {"set", "update"}, "login": {"auth", "signin"}, "logout": {"signout"}, "whoami": {"account", "who"},
+	"connect": {"console", "enter", "terminal"}, "rsh": {"rsync"}, "delete": {"destroy"}, "doctor": {"check", "diagnose"},
+}
+
 // suggestions are the commands whose name, or another name of theirs, is like a
 // word.
 func suggestions(cmd *cobra.Command, word string) (near []string) {
 	if word == "" {
 		return nil
+	}
+	for _, c := range cmd.Commands() {
+		if slices.Contains(otherWords[c.Name()], word) {
+			near = append(near, c.Name())
+		}
 	}
 	for distance := range cmd.SuggestionsMinimumDistance + 1 {
 		for _, c := range cmd.Commands() {

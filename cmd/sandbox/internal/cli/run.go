@@ -46,7 +46,10 @@ func (c *runCommand) command() *cobra.Command {
 }
 
 func (c *runCommand) run(cmd *cobra.Command, args []string) error {
-	if err := c.app.applyDefaults(cmd); err != nil {
+	if err := c.check(&c.o); err != nil {
+		return err
+	}
+	if err := c.app.applyDefaults(cmd, &c.o.settings); err != nil {
 		return err
 	}
 	c.app.doubtTimeout(given(cmd, "timeout"))
@@ -54,11 +57,12 @@ func (c *runCommand) run(cmd *cobra.Command, args []string) error {
 	return c.runInNew(cmd.Context(), &c.o, args)
 }
 
-// runInNew makes or finds the sandbox, runs the command and cleans up. From the
-// moment that a sandbox may exist, --rm removes it.
-func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string) error {
-	if _, err := c.app.resolveName(o.settings.name); err != nil {
-		return err
+// check refuses options that contradict each other.
+func (c *runCommand) check(o *runOptions) error {
+	if o.settings.name != "" {
+		if _, err := c.app.resolveName(o.settings.name); err != nil {
+			return err
+		}
 	}
 	if o.rm && o.command.stop {
 		return usagef("--rm and --stop exclude each other")
@@ -73,10 +77,14 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 		return usagef("-i and --network-policy-file=- both read standard input")
 	}
 	if o.connect {
-		if err := c.app.needTerminal("leave --connect out"); err != nil {
-			return err
-		}
+		return c.app.needTerminal("leave --connect out")
 	}
+	return nil
+}
+
+// runInNew makes or finds the sandbox, runs the command and cleans up. From the
+// moment that a sandbox may exist, --rm removes it.
+func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string) error {
 	s := &o.settings
 	o.command.env, o.command.envFiles, o.command.ai = s.env, s.envFiles, s.ai
 	if o.rm {
@@ -143,6 +151,9 @@ func (a *app) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.
 		var cancel context.CancelFunc
 		making, cancel = withDeadline(ctx, createTime)
 		defer cancel()
+	}
+	if _, err := a.connect(ctx); err != nil {
+		return nil, err
 	}
 	stop := a.spinUnless(s.silent, "Creating sandbox...")
 	sb, err := a.create(making, create)

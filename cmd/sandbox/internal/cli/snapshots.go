@@ -38,6 +38,13 @@ func (c *snapshotCommand) command() *cobra.Command {
 
 func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
+	name, err := c.app.onlyName(args)
+	if err == nil {
+		err = rehearseUpdate(ctx, &sandbox.UpdateOptions{SnapshotExpiration: keptFor(c.expiration)})
+	}
+	if err != nil {
+		return err
+	}
 	if !c.stop {
 		if err := c.app.confirm(ctx, "A snapshot ends the current session of the sandbox. Go on?"); err != nil {
 			if _, refused := errors.AsType[*usageError](err); refused {
@@ -45,10 +52,6 @@ func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 			}
 			return err
 		}
-	}
-	name, err := c.app.onlyName(args)
-	if err != nil {
-		return err
 	}
 	sb, err := c.app.get(ctx, name, false)
 	if err != nil {

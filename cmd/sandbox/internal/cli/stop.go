@@ -132,6 +132,9 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	if len(names) == 1 {
 		text = "Stopping " + names[0]
 	}
+	if _, err := c.app.connect(cmd.Context()); err != nil {
+		return err
+	}
 	spin := c.app.spin(text)
 	type stopped struct {
 		sb     *sandbox.Sandbox
@@ -149,7 +152,7 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	views := []stopView{}
 	for i, r := range results {
 		if errs[i] != nil {
-			fmt.Fprintf(c.app.err, "%s %s\n", c.app.err.Paint(console.Red, "✖"), lines(c.app.explain(errs[i]).Message))
+			c.app.failed(func(message string) string { return message }, errs[i])
 			continue
 		}
 		views = append(views, viewStop(names[i], r.result))
@@ -277,6 +280,9 @@ func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 		removed, err := c.app.removeFound(ctx, found, &c.sel, c.orphans)
 		return errors.Join(err, c.app.printDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
 	}
+	if _, err := c.app.connect(ctx); err != nil {
+		return err
+	}
 	return c.app.tasks(names, "Removing sandbox ", func(name string) error {
 		sb, err := c.app.get(ctx, name, false)
 		if err == nil {
@@ -319,7 +325,7 @@ func (a *app) each(names []string, title string, do func(name string) error) (do
 				tell(console.Gray, "-", n, " (it does not exist)")
 			}
 		case errs[i] != nil:
-			tell(console.Red, "✖", n, " [FAILED: "+a.explain(errs[i]).Message+"]")
+			a.failed(func(message string) string { return title + lines(n) + " [FAILED: " + message + "]" }, errs[i])
 		default:
 			done = append(done, n)
 			if !a.opts.structured() {

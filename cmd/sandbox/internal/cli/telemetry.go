@@ -6,6 +6,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// telemetryView says whether anything is collected.
+type telemetryView struct {
+	Enabled bool `json:"enabled"`
+}
+
 type telemetryCommand struct{ app *app }
 
 func (c *telemetryCommand) command() *cobra.Command {
@@ -31,6 +36,9 @@ func (c *telemetryCommand) command() *cobra.Command {
 }
 
 func (c *telemetryCommand) run(*cobra.Command, []string) error {
+	if c.app.opts.structured() {
+		return c.app.print(output{doc: telemetryView{}})
+	}
 	fmt.Fprintln(c.app.err, "Telemetry status: Disabled\n\nThis program collects nothing. The choice is kept for the official CLI.")
 	return nil
 }

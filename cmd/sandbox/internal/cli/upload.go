@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/source"
 )
 
 func (c *copying) upload(ctx context.Context) error {
@@ -118,13 +119,16 @@ func (c *copying) uploadDir(ctx context.Context) error {
 	bar := c.app.bar(c.o, -1)
 	defer bar.done()
 	o := &sandbox.UploadOptions{Exclude: c.o.exclude, Include: c.o.include, Progress: bar.update}
-	if err := c.excludeThere(ctx, to.path, o); err != nil {
+	err := c.excludeThere(ctx, to.path, o)
+	if err != nil {
 		return err
 	}
 	if c.o.follow {
-		return c.target.FS().CopyFS(ctx, to.path, following{os.DirFS(c.from.path)}, o)
+		err = c.target.FS().CopyFS(ctx, to.path, following{os.DirFS(c.from.path)}, o)
+	} else {
+		err = c.target.UploadDir(ctx, c.from.path, to.path, o)
 	}
-	return c.target.UploadDir(ctx, c.from.path, to.path, o)
+	return source.OfUpload(c.from.path, err)
 }
 
 // excludeThere leaves out what the sandbox has already, with --no-clobber.

@@ -106,7 +106,10 @@ func (c *openCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	fmt.Fprintln(c.app.err, address)
-	return openPage(address)
+	if err := openPage(address); err != nil {
+		return err
+	}
+	return c.app.result(urlView{address}, address)
 }
 
 // waiting says what wait-for waits for.
@@ -165,6 +168,10 @@ func (c *waitForCommand) run(cmd *cobra.Command, args []string) error {
 const lookEvery = 500 * time.Millisecond
 
 func (c *waitForCommand) waitFor(ctx context.Context, w *waiting, args []string) error {
+	name, err := c.app.resolveName(args[0])
+	if err != nil {
+		return err
+	}
 	switch {
 	case w.log != "":
 		pattern, err := regexp.Compile(w.log)
@@ -175,7 +182,7 @@ func (c *waitForCommand) waitFor(ctx context.Context, w *waiting, args []string)
 		if len(args) == 2 {
 			id = args[1]
 		}
-		remote, err := c.app.remoteCommand(ctx, args[0], id)
+		remote, err := c.app.remoteCommand(ctx, name, id)
 		if err != nil {
 			return err
 		}
@@ -183,18 +190,17 @@ func (c *waitForCommand) waitFor(ctx context.Context, w *waiting, args []string)
 		if err != nil {
 			return err
 		}
+		if c.app.opts.structured() {
+			return c.app.print(output{doc: waitView{Name: name, Line: line}, names: []string{name}})
+		}
 		_, err = fmt.Fprintln(c.app.shown(), line)
 		return err
 	case w.port != 0:
-		name, err := c.app.resolveName(args[0])
-		if err != nil {
-			return err
-		}
 		sb, err := c.app.get(ctx, name, true)
 		if err != nil {
 			return err
 		}
-		return poll(ctx, func() (bool, error) {
+		if err := poll(ctx, func() (bool, error) {
 			conn, err := tunnel.Dial(ctx, sb, w.port)
 			if errors.Is(err, tunnel.ErrRefused) {
 				return false, nil
@@ -203,23 +209,33 @@ func (c *waitForCommand) waitFor(ctx context.Context, w *waiting, args []string)
 				return false, err
 			}
 			return true, conn.Close()
-		})
-	}
-	name, err := c.app.resolveName(args[0])
-	if err != nil {
-		return err
+		}); err != nil {
+			return err
+		}
+		return c.app.result(waitView{Name: name, Port: w.port}, name)
 	}
 	sb, err := c.app.get(ctx, name, false)
 	if err != nil {
 		return err
 	}
 	wanted := strings.Split(w.status, ",")
-	return poll(ctx, func() (bool, error) {
+	if err := poll(ctx, func() (bool, error) {
 		if slices.Contains(wanted, string(sb.Status())) {
 			return true, nil
 		}
 		return false, sb.Refresh(ctx)
-	})
+	}); err != nil {
+		return err
+	}
+	return c.app.result(waitView{Name: name, Status: string(sb.Status())}, name)
+}
+
+// waitView is what a wait has come to: one of the three.
+type waitView struct {
+	Name   string `json:"name"`
+	Status string `json:"status,omitempty"`
+	Port   int    `json:"port,omitempty"`
+	Line   string `json:"line,omitempty"`
 }
 
 // poll looks until it is done or the context ends.

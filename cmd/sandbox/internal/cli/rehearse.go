@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+)
+
+// rehearse makes a call that reaches nobody, and returns what the SDK refuses
+// before its first request: that is said before the user is asked for a login or
+// shown that something goes on.
+func rehearse(ctx context.Context, call func(context.Context, *sandbox.Client) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{
+		Credentials: auth.Static(auth.Credentials{Token: "none", TeamID: "none", ProjectID: "none"}),
+		BaseURL:     "https://rehearsal.invalid",
+		HTTPClient:  &http.Client{Transport: nobody(cancel)},
+	})
+	if err != nil {
+		return err
+	}
+	if err := call(ctx, client); errors.Is(err, sandbox.ErrInvalid) {
+		return err
+	}
+	return nil
+}
+
+// nobody is the end of a rehearsal: what is sent was not refused.
+type nobody context.CancelFunc
+
+func (n nobody) RoundTrip(*http.Request) (*http.Response, error) {
+	n()
+	return nil, errors.New("this is a rehearsal")
+}
+
+// rehearseUpdate returns what the SDK refuses of an update before it looks whose it
+// is.
+func rehearseUpdate(ctx context.Context, o *sandbox.UpdateOptions) error {
+	none := new(sandbox.Sandbox)
+	err := none.Update(ctx, o)
+	if errors.Is(err, none.Update(ctx, nil)) {
+		return nil
+	}
+	return err
+}
+
+// rehearse returns what is wrong with options whatever the environment, files and
+// the defaults of the folder add to them, which may be asked about.
+func (s settingsOptions) rehearse(ctx context.Context, io *stdio) error {
+	inherits := func(p pair) bool { return p.inherit }
+	s.env = slices.DeleteFunc(slices.Clone(s.env), inherits)
+	s.tags = slices.DeleteFunc(slices.Clone(s.tags), inherits)
+	s.envFiles, s.policy.file = nil, ""
+	_, err := s.createOptions(ctx, io)
+	return err
+}
