@@ -105,6 +105,26 @@ func TestSandboxInWorkflow(t *testing.T) {
 	}
 }
 
+// TestResumeOfRunning: a machine that runs is taken as it is. That it began with the
+// files of another one does not mean that it has lost any.
+func TestResumeOfRunning(t *testing.T) {
+	env := durabletest.New(t, nil)
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, nil)
+		require.NoError(t, err)
+		require.NoError(t, sb.Refresh(ctx))
+		vm := sb.VM
+		require.NoError(t, sb.Resume(ctx))
+		assert.Equal(t, vm, sb.VM)
+		runs, err := sb.Adopt(ctx)
+		require.NoError(t, err)
+		assert.True(t, runs)
+		assert.Zero(t, sb.Rollbacks)
+		return sb.Delete(ctx)
+	})
+	require.NoError(t, env.GetWorkflowError())
+}
+
 // TestKillWithChildren: a signal reaches what the command has started, which a
 // shell that waits for it would not hear of.
 func TestKillWithChildren(t *testing.T) {

@@ -176,9 +176,7 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, chunks chunksOf
 		}
 		res.Bytes += int64(len(chunk.Data))
 		tail = append(tail, chunk.Data...)
-		if len(tail) > 2*tailSize {
-			tail = append(tail[:0], tail[len(tail)-tailSize:]...)
-		}
+		tail = tail[max(len(tail)-tailSize, 0):]
 		data := chunk.Data
 		if over := res.Bytes - c.MaxOutput; c.MaxOutput > 0 && over > 0 {
 			res.Truncated = true
@@ -210,7 +208,7 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, chunks chunksOf
 	if res.Archived && c.NoTail {
 		return res, nil
 	}
-	res.Tail = strings.ToValidUTF8(string(tail[max(len(tail)-tailSize, 0):]), "\uFFFD")
+	res.Tail = strings.ToValidUTF8(string(tail), "\uFFFD")
 	return res, nil
 }
 

@@ -71,7 +71,8 @@ func TestOptionsAreObeyed(t *testing.T) {
 		return err
 	})
 	require.NotEmpty(t, sent)
-	for _, want := range []string{"\"all\"", "vercel/sandbox-universal", "https://example.com/repo.git", "\"main\"", "7", "iad1", "/data", "3000", "api.example.com", "s3cret", "4", "mine", "420000"} {
+	for _, want := range []string{"\"all\"", "vercel/sandbox-universal", "https://example.com/repo.git", "\"main\"", "7", "iad1", "/data", "3000", "api.example.com", "s3cret", "4", "mine", "420000",
+		`"durable":"durabletest"`, `"durable-workflow":"default-test-workflow-id"`} { // for Sweep
 		assert.Contains(t, string(sent), want)
 	}
 }
@@ -165,7 +166,8 @@ func TestLeaseByTheServicesClock(t *testing.T) {
 	}
 }
 
-// TestNoTail: what is stored need not be in the history as well; what is not, is.
+// TestNoTail: what is stored need not be in the history as well; of what is not, the
+// last 2 KiB are.
 func TestNoTail(t *testing.T) {
 	for _, stored := range []bool{true, false} {
 		env := durabletest.New(t, nil)
@@ -183,6 +185,10 @@ func TestNoTail(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, stored, res.Archived)
 			assert.Equal(t, stored, !strings.Contains(res.Tail, "secret"))
+			res, err = sb.Run(ctx, "seq", []string{"100000"}, nil)
+			require.NoError(t, err)
+			assert.Len(t, res.Tail, 2<<10)
+			assert.True(t, strings.HasSuffix(res.Tail, "\n99999\n100000\n"))
 			return nil
 		})
 		require.NoError(t, env.GetWorkflowError())

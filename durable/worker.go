@@ -135,9 +135,7 @@ func alive(ctx context.Context) (_ context.Context, stop func()) {
 func aliveWith(ctx context.Context, details func() []any) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	every := max(activity.GetInfo(ctx).HeartbeatTimeout/3, 100*time.Millisecond)
-	done := make(chan struct{})
 	go func() {
-		defer close(done)
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
@@ -152,8 +150,5 @@ func aliveWith(ctx context.Context, details func() []any) (_ context.Context, st
 			}
 		}
 	}()
-	return ctx, func() {
-		cancel()
-		<-done
-	}
+	return ctx, cancel
 }

@@ -82,7 +82,7 @@ var lists = map[string]*list{
 		code(".", "tunnel", "*.go", 6, [2]string{"./tunnel", "."}),
 		code(".", "outputs", "*.go", 3, [2]string{"./outputs", "."}),
 		code("otelsandbox", ".", "*.go", 5, [2]string{".", "."}),
-		code("durable", ".", "*.go", 4, [2]string{".", "Key|Refus|Start|Guard|Invalid|Once|Expir|Output|Follow|Sweep|Command"}),
+		code("durable", ".", "*.go", 4, [2]string{".", "Key|Refus|Start|Guard|Invalid|Once|Expir|Output|Follow|Sweep|Command|Sandbox|Options|Resume|Tail"}),
 		code("cmd/sandbox", "internal/cli", "*.go", 8, [2]string{"./internal/cli", "."}, [2]string{".", "Scripts|EveryOption|Mistakes"}),
 	}},
 }
