@@ -35,13 +35,7 @@ func conversations(ctx context.Context, c serviceConfig) (*session.Conversations
 	if err != nil {
 		return nil, nil, err
 	}
-	secure, err := embedded.TLS(c.Key)
-	if err != nil {
-		return nil, nil, err
-	}
-	temporal, err := client.DialContext(ctx, client.Options{
-		HostPort: c.Temporal, Logger: quiet, ConnectionOptions: client.ConnectionOptions{TLS: secure, GetSystemInfoTimeout: time.Minute},
-	})
+	temporal, err := c.dial(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -43,6 +43,16 @@ func versioned(t *testing.T, c client.Client, build string, activities *durable.
 	return w
 }
 
+// makeCurrent gives the sessions to a build of the workers.
+func makeCurrent(t *testing.T, c client.Client, build string) {
+	t.Helper()
+	var err error
+	require.Eventually(t, func() bool { // it has to have been seen
+		_, err = c.WorkerDeploymentClient().GetHandle("sandbox").SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
+		return err == nil
+	}, testkit.Patience, 100*time.Millisecond, "%v", err)
+}
+
 // TestUpgrade: in the middle of the work of several sessions a new build of the
 // workers takes over, whose workflow decides differently, and the old one is stopped.
 // No command is lost or runs twice, no session fails, and no viewer misses an event.
@@ -57,17 +67,10 @@ func TestUpgrade(t *testing.T) {
 	t.Cleanup(c.Close)
 	store := durable.Dir(t.TempDir())
 	activities := &durable.Worker{Client: emulator.Client(), Output: store}
-	current := func(build string) {
-		t.Helper()
-		require.Eventually(t, func() bool { // it has to have been seen
-			_, err = c.WorkerDeploymentClient().GetHandle("sandbox").SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
-			return err == nil
-		}, testkit.Patience, 100*time.Millisecond, "%v", err)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	old := versioned(t, c, "1", activities, &older{all: true})
-	current("1")
+	makeCurrent(t, c, "1")
 	sessions := session.New(c, &session.Options{
 		Sandbox: emulator.Client(), Output: store, Policy: session.Policy{HistoryLimit: 150}, Defaults: durable.Options{Heartbeat: 2 * time.Second},
 	})
@@ -134,7 +137,7 @@ func TestUpgrade(t *testing.T) {
 	all(begun) // in the midst of it
 	renewed := versioned(t, c, "2", activities)
 	t.Cleanup(renewed.Stop)
-	current("2")
+	makeCurrent(t, c, "2")
 	all(done)
 	close(round[2])
 	all(begun)
