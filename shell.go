@@ -43,8 +43,9 @@ type ShellOptions struct {
 	KeepAlive *KeepAliveOptions
 	// PingInterval is how often the connection is checked. If the other end
 	// neither responds to two such checks nor sends anything within another two
-	// intervals, the connection is abandoned. Zero means 20 seconds; a negative
-	// duration disables the check.
+	// intervals, the connection is abandoned, unless more input is on its way than
+	// a terminal holds: the program may be slow to read. Zero means 20 seconds; a
+	// negative duration disables the check.
 	PingInterval time.Duration
 }
 

@@ -479,4 +479,41 @@ func TestShellPings(t *testing.T) {
 			assert.Equal(t, 5, code)
 		})
 	})
+	t.Run("slow program", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			input := []byte(strings.Repeat("0123456789", 10_000))
+			sb, end := piped(t, func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}) {
+				conn, err := websocket.Accept(w, r, nil)
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer conn.CloseNow()
+				_, _, err = conn.Read(r.Context())
+				assert.NoError(t, err)
+				var got []byte
+				for len(got) < len(input) {
+					time.Sleep(time.Hour) // nothing is read, pings neither
+					_, data, err := conn.Read(r.Context())
+					if !assert.NoError(t, err) {
+						return
+					}
+					got = append(got, data...)
+				}
+				assert.Equal(t, input, got)
+				assert.NoError(t, conn.Write(r.Context(), websocket.MessageText, []byte(`{"type":"exit","code":5}`)))
+				_, _, _ = conn.Read(r.Context()) // until the other side has closed
+			})
+			defer end()
+			sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{PingInterval: interval})
+			require.NoError(t, err)
+			defer sh.Close()
+			_, err = sh.Write(input)
+			require.NoError(t, err)
+			_, err = io.ReadAll(sh)
+			require.NoError(t, err)
+			code, err := sh.Wait(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 5, code)
+		})
+	})
 }

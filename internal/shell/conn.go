@@ -25,6 +25,9 @@ const (
 	bufferSize = 32 << 10
 	// goodbye is how long the connection's closing handshake may take.
 	goodbye = time.Second
+	// queue is the least input that a terminal keeps for a program that does not
+	// read, on Linux.
+	queue = 4095
 )
 
 // Start is the message that starts the program.
@@ -39,7 +42,7 @@ type Start struct {
 // Conn is a program that runs in a terminal.
 type Conn struct {
 	ws     *websocket.Conn
-	body   io.Closer
+	line   *line
 	ctx    context.Context // ends with the connection
 	cancel context.CancelCauseFunc
 	// describe makes the error of a connection that ended before the program.
@@ -51,6 +54,8 @@ type Conn struct {
 	// for the user and can't notice any.
 	heard   atomic.Int64
 	feeding atomic.Bool
+	// sent is how much input was.
+	sent atomic.Int64
 
 	closing   sync.Once
 	resources sync.WaitGroup
@@ -69,7 +74,7 @@ type Conn struct {
 // zero if there was none.
 func Open(ctx context.Context, socket Socket, start *Start, describe func(err error, code int, reason string) error) (*Conn, error) {
 	socket.ws.SetReadLimit(maxFrame)
-	c := &Conn{ws: socket.ws, body: socket.body, describe: describe, done: make(chan struct{})}
+	c := &Conn{ws: socket.ws, line: socket.line, describe: describe, done: make(chan struct{})}
 	c.out, c.feed = io.Pipe()
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	err := c.send(struct {
@@ -100,7 +105,17 @@ func (c *Conn) send(message any) error {
 	if err != nil {
 		return err
 	}
-	return c.ws.Write(c.ctx, websocket.MessageText, data)
+	return c.write(websocket.MessageText, data)
+}
+
+// write sends one message in one piece.
+func (c *Conn) write(kind websocket.MessageType, p []byte) error {
+	c.line.hold()
+	err := c.ws.Write(c.ctx, kind, p)
+	if flushed := c.line.release(); err == nil {
+		err = flushed
+	}
+	return err
 }
 
 // Read reads the output of the program. One goroutine at a time may call it.
@@ -114,7 +129,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 		}
 		n := min(len(p)-sent, bufferSize)
 		if n > 0 {
-			if err := c.ws.Write(c.ctx, websocket.MessageBinary, p[sent:sent+n]); err != nil {
+			c.sent.Add(int64(n))
+			if err := c.write(websocket.MessageBinary, p[sent:sent+n]); err != nil {
 				return sent, c.lost(err)
 			}
 		}
@@ -183,7 +199,7 @@ func (c *Conn) Close() {
 		// handshake that takes too long.
 		timer := time.AfterFunc(goodbye, func() {
 			c.cancel(errClosed)
-			_ = c.body.Close()
+			_ = c.line.Close()
 		})
 		_ = c.ws.Close(websocket.StatusNormalClosure, "") // may already be closed
 		timer.Stop()
@@ -298,10 +314,14 @@ var errSilent = errors.New("the other end no longer responds")
 
 // Watch abandons the connection if the other end is silent, through two pings in
 // a row: a process that was suspended finds one that is overdue, whose response
-// waits to be read. It returns when ctx ends.
+// waits to be read. A program that is slow to read its input is not silent: a ping
+// is behind that. It returns when ctx ends.
 func (c *Conn) Watch(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	var sent, taken int64 // of the input, before the last ping and the last response
+	var pongs int64
+	var behind bool
 	for missed := 0; ; {
 		select {
 		case <-tick.C:
@@ -314,18 +334,29 @@ func (c *Conn) Watch(ctx context.Context, every time.Duration) {
 			missed = 0
 			continue
 		}
+		if behind {
+			if c.line.pongs.Load() == pongs {
+				continue
+			}
+			behind, taken = false, sent
+		}
 		heard := c.heard.Load()
+		sent, pongs = c.sent.Load(), c.line.pongs.Load()
 		limited, cancel := context.WithTimeout(ctx, every)
 		err := c.ws.Ping(limited)
 		cancel()
-		// Any other failure is noticed by the reader.
-		if !errors.Is(err, context.DeadlineExceeded) || c.feeding.Load() || c.heard.Load() != heard {
-			missed = 0
-			continue
-		}
-		if missed++; missed == 2 {
-			c.cancel(errSilent)
-			return
+		switch {
+		case err == nil:
+			missed, taken = 0, sent
+		case !errors.Is(err, context.DeadlineExceeded), c.feeding.Load(), c.heard.Load() != heard:
+			missed = 0 // any other failure is noticed by the reader
+		case sent-taken > queue:
+			missed, behind = 0, true
+		default:
+			if missed++; missed == 2 {
+				c.cancel(errSilent)
+				return
+			}
 		}
 	}
 }

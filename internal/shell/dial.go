@@ -57,9 +57,9 @@ func (e *RefusedError) Error() string { return fmt.Sprintf("status %d", e.Status
 // Socket is a connection to a terminal service on which nothing runs yet.
 type Socket struct {
 	ws *websocket.Conn
-	// body is what ws reads from and writes to. Closing it ends a closing
+	// line is what ws reads from and writes to. Closing it ends a closing
 	// handshake, for which ws has a timeout of its own.
-	body io.Closer
+	line *line
 }
 
 // Close closes the connection.
@@ -89,14 +89,17 @@ func dial(ctx context.Context, transport http.RoundTripper, address string) (Soc
 	limited, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	upgrade := &upgrade{next: transport}
-	ws, resp, err := websocket.Dial(limited, address, &websocket.DialOptions{HTTPClient: &http.Client{
-		Transport: upgrade,
-		// A redirect would leak the token in the Referer header.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}})
+	ws, resp, err := websocket.Dial(limited, address, &websocket.DialOptions{
+		HTTPClient: &http.Client{
+			Transport: upgrade,
+			// A redirect would leak the token in the Referer header.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		OnPongReceived: func(context.Context, []byte) { upgrade.line.pongs.Add(1) },
+	})
 	switch {
 	case err == nil:
-		return Socket{ws, upgrade.body}, nil
+		return Socket{ws, upgrade.line}, nil
 	case ctx.Err() != nil:
 		return Socket{}, api.ContextError(ctx)
 	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
@@ -109,10 +112,10 @@ func dial(ctx context.Context, transport http.RoundTripper, address string) (Soc
 	return Socket{}, err
 }
 
-// upgrade is a transport that keeps the body of the last response.
+// upgrade is a transport that puts a line under the connection it makes.
 type upgrade struct {
 	next http.RoundTripper
-	body io.Closer
+	line *line
 }
 
 func (u *upgrade) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -121,10 +124,14 @@ func (u *upgrade) RoundTrip(req *http.Request) (*http.Response, error) {
 		next = http.DefaultTransport
 	}
 	resp, err := next.RoundTrip(req)
-	if err == nil {
-		u.body = resp.Body
+	if err != nil {
+		return nil, err
 	}
-	return resp, err
+	if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
+		u.line = newLine(conn)
+		resp.Body = u.line
+	}
+	return resp, nil
 }
 
 // again reports whether connecting may succeed if retried.

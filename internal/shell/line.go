@@ -1,0 +1,133 @@
+package shell
+
+import (
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// maxWaiting is how much a line keeps while the other end takes nothing: more
+// than a message.
+const maxWaiting = 2 * bufferSize
+
+// line is the connection under a WebSocket, whose package writes a message in
+// pieces of 4 KiB, and gives the connection up if it can't write a ping or the
+// answer to one within seconds, though the program may only be slow to read its
+// input. Between hold and release, and while something is being written, what is
+// to be written waits, and then leaves in one piece. Nobody waits for a ping.
+type line struct {
+	io.ReadWriteCloser
+	pongs atomic.Int64 // that were read
+
+	mu      sync.Mutex
+	changed sync.Cond // held or busy have
+	waiting []byte
+	held    bool
+	busy    bool // with writing
+	err     error
+}
+
+func newLine(conn io.ReadWriteCloser) *line {
+	l := &line{ReadWriteCloser: conn}
+	l.changed.L = &l.mu
+	return l
+}
+
+func (l *line) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.busy && len(l.waiting) > maxWaiting {
+		l.changed.Wait()
+	}
+	if l.err != nil {
+		return 0, l.err
+	}
+	l.waiting = append(l.waiting, p...)
+	switch {
+	case l.held || l.busy: // whoever writes next has it
+	case isPing(p):
+		l.busy = true
+		go func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			_ = l.flush() // the next write says it
+		}()
+	default:
+		if err := l.flush(); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// isPing reports whether a frame is a ping or the answer to one.
+func isPing(frame []byte) bool {
+	const ping, pong = 9, 10
+	op := frame[0] & 0xf
+	return op == ping || op == pong
+}
+
+// Close also waits for what is being written, which fails.
+func (l *line) Close() error {
+	err := l.ReadWriteCloser.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.busy {
+		l.changed.Wait()
+	}
+	return err
+}
+
+// hold makes what is written wait, up to release. One goroutine at a time may
+// hold the line.
+func (l *line) hold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.held {
+		l.changed.Wait()
+	}
+	l.held = true
+}
+
+// release writes what waits, and returns the error of that.
+func (l *line) release() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.busy {
+		l.changed.Wait()
+	}
+	err := l.flush()
+	l.held = false
+	l.changed.Broadcast()
+	return err
+}
+
+// flush writes what waits, and what is added meanwhile. The error is that of what
+// has waited.
+func (l *line) flush() error {
+	l.busy = true
+	err := l.once()
+	for l.err == nil && len(l.waiting) > 0 {
+		_ = l.once() // the next write says it
+	}
+	l.busy = false
+	l.changed.Broadcast()
+	return err
+}
+
+func (l *line) once() error {
+	if l.err != nil || len(l.waiting) == 0 {
+		return l.err
+	}
+	out := l.waiting
+	l.waiting = nil
+	l.mu.Unlock()
+	_, err := l.ReadWriteCloser.Write(out)
+	l.mu.Lock()
+	l.err = err
+	if len(l.waiting) == 0 {
+		l.waiting = out[:0]
+	}
+	l.changed.Broadcast()
+	return err
+}
