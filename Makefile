@@ -12,7 +12,7 @@ lint:
 	bin/golangci-lint run ./...
 
 lint-quick:
-	cd tools/lint && go build -o ../../bin/lint .
+	cd tools/lint && go build -trimpath -buildvcs=false -o ../../bin/lint .
 	go vet -vettool=$(CURDIR)/bin/lint ./...
 
 conformance:
