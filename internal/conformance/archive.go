@@ -3,6 +3,7 @@ package conformance
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -15,40 +16,30 @@ var tarTypes = map[byte]string{
 }
 
 // readTarGz lists the entries of an archive in the form of the log.
-func readTarGz(data []byte) ([]any, error) {
+func readTarGz(data []byte) (entries []any, err error) {
 	zr, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
 		return nil, err
 	}
-	entries := []any{}
-	for tr := tar.NewReader(zr); ; {
-		h, err := tr.Next()
-		if err == io.EOF {
-			// Anything after the end of the archive must be intact, too.
-			if _, err := io.Copy(io.Discard, zr); err != nil {
-				return nil, err
-			}
+	whole, err := io.ReadAll(zr) // with what comes after the end of the archive
+	entries = []any{}
+	for tr := tar.NewReader(bytes.NewReader(whole)); err == nil; {
+		h, next := tr.Next()
+		if next == io.EOF {
 			return entries, nil
 		}
-		if err != nil {
-			return nil, err
+		var content []byte
+		if err = next; err == nil {
+			content, err = io.ReadAll(tr)
+			entry := object{
+				"name": h.Name, "mode": fmt.Sprintf("0%03o", h.Mode&0o7777), "size": float64(h.Size),
+				"type": cmp.Or(tarTypes[h.Typeflag], string(rune(h.Typeflag))), "sha256": sha256Hex(content),
+			}
+			if h.Linkname != "" {
+				entry["linkname"] = h.Linkname
+			}
+			entries = append(entries, entry)
 		}
-		content, err := io.ReadAll(tr)
-		if err != nil {
-			return nil, err
-		}
-		entry := object{
-			"name": h.Name, "mode": fmt.Sprintf("0%03o", h.Mode&0o7777), "size": float64(h.Size),
-			"sha256": sha256Hex(content),
-		}
-		if name, ok := tarTypes[h.Typeflag]; ok {
-			entry["type"] = name
-		} else {
-			entry["type"] = string(rune(h.Typeflag))
-		}
-		if h.Linkname != "" {
-			entry["linkname"] = h.Linkname
-		}
-		entries = append(entries, entry)
 	}
+	return nil, err
 }

@@ -1,10 +1,11 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -52,6 +53,8 @@ var calls = map[string]string{
 	"removeFromGroup":     "RemoveFromGroup groupname",
 
 	"mkDir":         "once FS.Mkdir path 0755",
+	"fs.mkdir":      "FS.Mkdir path 0777",
+	"fs.mkdir all":  "FS.MkdirAll path 0777",
 	"fs.writeFile":  "FS.WriteFile path data 0644",
 	"fs.appendFile": "FS.AppendFile path data",
 	"fs.unlink":     "FS.Remove path",
@@ -70,11 +73,8 @@ var calls = map[string]string{
 
 // method makes the call that a line of calls describes.
 func (c *call) method(spec string) (any, error) {
+	spec, again := strings.CutPrefix(spec, "once ")
 	words := strings.Fields(spec)
-	again := words[0] == "once"
-	if again {
-		words = words[1:]
-	}
 	m, args, err := c.bound(words[0])
 	if err != nil {
 		return nil, err
@@ -108,25 +108,18 @@ func (c *call) method(spec string) (any, error) {
 // bound returns the method of a word, and the arguments of the step.
 func (c *call) bound(word string) (m reflect.Value, args arguments, err error) {
 	on, name := c.target, word
-	if of, method, ok := strings.Cut(word, "."); !ok {
-		args = arguments{}
-		err = c.args(&args)
-	} else if name = method; of == "Client" {
-		args, on, err = c.static()
-	} else if files, ok := on.(interface{ FS() *sandbox.FileSystem }); ok {
-		on, args = files.FS(), arguments{}
-		err = c.args(&args)
+	args = decoded[arguments](c.step.Args)
+	if of, method, ok := strings.Cut(word, "."); ok {
+		if name = method; of == "Client" {
+			args, on = c.static()
+		} else {
+			on = on.(filesystem).FS()
+		}
 	}
 	if sb, ok := on.(*sandbox.Sandbox); ok && sb.CurrentSession() == nil && (name == "CurrentSession" || name == "URL") {
 		err = errNoSession
 	}
-	if on != nil {
-		m = reflect.ValueOf(on).MethodByName(name)
-	}
-	if err == nil && !m.IsValid() {
-		err = fmt.Errorf("conformance: %s is not made for a %T", c.step.Op, c.target)
-	}
-	return m, args, err
+	return reflect.ValueOf(on).MethodByName(name), args, err
 }
 
 // fill sets what is passed for one word.
@@ -145,17 +138,16 @@ func (c *call) fill(p reflect.Value, word string, words []string, args arguments
 	switch v := p.Addr().Interface().(type) {
 	case *string:
 		*v = args.text(word)
-		return nil
 	case *[]byte:
-		data, err := content(args)
-		*v = data
-		return err
+		*v = content(args)
 	case **sandbox.NetworkPolicy:
 		return policy(args[word], v)
 	case *time.Duration:
-		return args.millis(word, v)
+		*v = millis(decoded[float64](args[word]))
+	default:
+		args.get(word, v)
 	}
-	return args.get(word, p.Addr().Interface())
+	return nil
 }
 
 // arguments are those of a call: the SDK's parameters, and for a static call the
@@ -163,28 +155,20 @@ func (c *call) fill(p reflect.Value, word string, words []string, args arguments
 type arguments map[string]json.RawMessage
 
 // get decodes one argument. If it is absent or null, into is unchanged.
-func (a arguments) get(name string, into any) error {
-	if isNull(a[name]) {
-		return nil
+func (a arguments) get(name string, into any) {
+	if !isNull(a[name]) {
+		check(json.Unmarshal(a[name], into))
 	}
-	if err := json.Unmarshal(a[name], into); err != nil {
-		return fmt.Errorf("conformance: argument %s: %w", name, err)
-	}
-	return nil
 }
+
+// given returns a string argument of the step.
+func (c *call) given(name string) string { return decoded[arguments](c.step.Args).text(name) }
 
 // text returns a string argument. Anything else counts as absent.
 func (a arguments) text(name string) string {
 	var v string
 	_ = json.Unmarshal(a[name], &v)
 	return v
-}
-
-func (a arguments) millis(name string, d *time.Duration) error {
-	var ms float64
-	err := a.get(name, &ms)
-	*d = millis(ms)
-	return err
 }
 
 func (a arguments) without(words []string) arguments {
@@ -199,26 +183,22 @@ func (a arguments) without(words []string) arguments {
 
 // argument returns JavaScript's name of what sets a field of options.
 func argument(field string) string {
-	if name, ok := map[string]string{"VCPUs": "resources", "Ephemeral": "persistent", "NoResume": "resume"}[field]; ok {
-		return name
-	}
-	return jsName(field)
+	renamed := map[string]string{"VCPUs": "resources", "Ephemeral": "persistent", "NoResume": "resume", "KeepEvicted": "deleteEvicted"}
+	return cmp.Or(renamed[field], jsName(field))
 }
 
 // options sets the fields of an options struct from the arguments of their names.
-func (c *call) options(o reflect.Value, args arguments) error {
-	var errs []error
+func (c *call) options(o reflect.Value, args arguments) (err error) {
 	for i := range o.NumField() {
 		field := o.Type().Field(i)
 		name := argument(field.Name)
 		raw := args[name]
-		var err error
 		switch v := o.Field(i).Addr().Interface().(type) {
 		case *time.Duration:
 			if field.Type == reflect.TypeFor[time.Duration]() && !isNull(args[name+"Ms"]) {
 				name += "Ms"
 			}
-			err = args.millis(name, v)
+			*v = millis(decoded[float64](args[name]))
 			if strings.Contains(field.Name, "Expiration") && !isNull(raw) && *v == 0 {
 				*v = sandbox.Forever
 			}
@@ -226,23 +206,28 @@ func (c *call) options(o reflect.Value, args arguments) error {
 			// What is on by default in JavaScript has the opposite name.
 			opposite := name != jsName(field.Name)
 			on := *v || opposite
-			err = args.get(name, &on)
+			args.get(name, &on)
 			*v = on != opposite
-		case **bool:
-			err = args.get(name, v)
 		case *sandbox.Hook:
 			if !isNull(raw) {
 				h := c.d.hook(name, raw)
 				*v = func(ctx context.Context, sb *sandbox.Sandbox) error { return h(ctx, sb) }
 			}
 		case **sandbox.KeepLastSnapshots:
-			err = keepLast(raw, o.Type() == reflect.TypeFor[sandbox.UpdateOptions](), v)
+			if !isNull(raw) || raw != nil && o.Type() == reflect.TypeFor[sandbox.UpdateOptions]() { // null ends it
+				*v = &sandbox.KeepLastSnapshots{}
+				err = errors.Join(err, c.options(reflect.ValueOf(*v).Elem(), decoded[arguments](raw)))
+			}
 		case *sandbox.Source:
-			*v, err = source(raw)
+			if of := sourceTypes[decoded[struct{ Type string }](raw).Type]; of != nil {
+				source := reflect.New(of)
+				check(json.Unmarshal(raw, source.Interface()))
+				*v = source.Elem().Interface().(sandbox.Source)
+			}
 		case **sandbox.NetworkPolicy:
-			err = policy(raw, v)
+			err = errors.Join(err, policy(raw, v))
 		case *map[string]sandbox.Mount:
-			*v, err = c.mounts(raw)
+			*v = c.mounts(raw)
 		case **string: // the network: null leaves it, and empty text says nothing
 			if text := args.text(name); text != "" || string(raw) == "null" {
 				*v = &text
@@ -252,17 +237,18 @@ func (c *call) options(o reflect.Value, args arguments) error {
 		default:
 			switch field.Name {
 			case "VCPUs":
-				var r struct{ VCPUs int }
-				err = args.get(name, &r)
-				o.Field(i).SetInt(int64(r.VCPUs))
+				o.Field(i).SetInt(decoded[struct{ VCPUs int64 }](raw).VCPUs)
 			case "Credentials", "Stdout", "Stderr": // which JavaScript passes otherwise
 			default:
-				err = args.get(name, v)
+				args.get(name, v)
 			}
 		}
-		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	return err
+}
+
+var sourceTypes = map[string]reflect.Type{
+	"git": reflect.TypeFor[sandbox.GitSource](), "tarball": reflect.TypeFor[sandbox.TarballSource](), "snapshot": reflect.TypeFor[sandbox.SnapshotSource](),
 }
 
 // private returns the parameters whose names begin with two underscores.
@@ -277,46 +263,6 @@ func (a arguments) private() object {
 		}
 	}
 	return out
-}
-
-func keepLast(raw json.RawMessage, clears bool, into **sandbox.KeepLastSnapshots) error {
-	if isNull(raw) {
-		if clears && raw != nil {
-			*into = &sandbox.KeepLastSnapshots{}
-		}
-		return nil
-	}
-	var in struct {
-		Count         int
-		Expiration    *float64
-		DeleteEvicted *bool
-	}
-	err := json.Unmarshal(raw, &in)
-	*into = &sandbox.KeepLastSnapshots{Count: in.Count, KeepEvicted: in.DeleteEvicted != nil && !*in.DeleteEvicted}
-	if in.Expiration != nil {
-		if (*into).Expiration = millis(*in.Expiration); *in.Expiration == 0 {
-			(*into).Expiration = sandbox.Forever
-		}
-	}
-	return err
-}
-
-func source(raw json.RawMessage) (sandbox.Source, error) {
-	if isNull(raw) {
-		return nil, nil
-	}
-	var in struct{ Type string }
-	var git sandbox.GitSource
-	var tarball sandbox.TarballSource
-	var snapshot sandbox.SnapshotSource
-	if err := errors.Join(json.Unmarshal(raw, &in), json.Unmarshal(raw, &git), json.Unmarshal(raw, &tarball), json.Unmarshal(raw, &snapshot)); err != nil {
-		return nil, err
-	}
-	known, ok := map[string]sandbox.Source{"git": git, "tarball": tarball, "snapshot": snapshot}[in.Type]
-	if !ok {
-		return nil, fmt.Errorf("conformance: unknown source %s", raw)
-	}
-	return known, nil
 }
 
 // errImpossible reports a policy or a mount that the SDK's type can't represent.
@@ -335,51 +281,42 @@ func policy(raw json.RawMessage, into **sandbox.NetworkPolicy) error {
 
 // mounts decodes the mounts of a sandbox. As in the official SDK, a saved drive
 // is mounted read-write.
-func (c *call) mounts(raw json.RawMessage) (map[string]sandbox.Mount, error) {
+func (c *call) mounts(raw json.RawMessage) map[string]sandbox.Mount {
 	if isNull(raw) {
-		return nil, nil
-	}
-	var in map[string]struct {
-		Saved, Drive string
-		Mode         sandbox.MountMode
-	}
-	if err := json.Unmarshal(raw, &in); err != nil {
-		return nil, err
+		return nil
 	}
 	out := map[string]sandbox.Mount{}
-	for at, m := range in {
-		saved, _ := c.d.load(m.Saved)
-		switch v := saved.(type) {
+	for at, m := range decoded[map[string]struct {
+		Saved, Drive string
+		Mode         sandbox.MountMode
+	}](raw) {
+		mount := sandbox.Mount{Drive: m.Drive, Mode: m.Mode}
+		switch v, _ := c.d.load(m.Saved); v := v.(type) {
 		case *sandbox.Drive:
-			out[at] = v.Mount(sandbox.MountReadWrite)
+			mount = v.Mount(sandbox.MountReadWrite)
 		case sandbox.Mount:
-			out[at] = v
-		default:
-			if m.Saved != "" {
-				return nil, fmt.Errorf("conformance: %q is %T and can't be mounted", m.Saved, saved)
-			}
-			out[at] = sandbox.Mount{Drive: m.Drive, Mode: m.Mode}
+			mount = v
 		}
+		out[at] = mount
 	}
-	return out, nil
+	return out
 }
 
 // static returns the arguments and the client of a static call.
-func (c *call) static() (arguments, *sandbox.Client, error) {
+func (c *call) static() (arguments, *sandbox.Client) {
 	all := arguments{}
 	creds := c.step.Credentials
 	if creds == nil {
-		creds, _ = json.Marshal(c.d.scenario.Credentials)
+		creds = must(json.Marshal(c.d.scenario.Credentials))
 	}
-	if err := errors.Join(json.Unmarshal(creds, &all), c.args(&all)); err != nil {
-		return nil, nil, err
+	for _, part := range []json.RawMessage{creds, c.step.Args} {
+		maps.Copy(all, decoded[arguments](part))
 	}
-	client, err := c.client(all)
-	return all, client, err
+	return all, c.client(all)
 }
 
 // client returns the client that JavaScript makes for a static call.
-func (c *call) client(a arguments) (*sandbox.Client, error) {
+func (c *call) client(a arguments) *sandbox.Client {
 	hc := c.d.http
 	if a.text("fetch") == "counting" {
 		hc = &http.Client{Transport: countingTransport{c.d}}
@@ -389,7 +326,7 @@ func (c *call) client(a arguments) (*sandbox.Client, error) {
 	if opts.Credentials = auth.Static(cr); cr == (auth.Credentials{}) {
 		opts.Credentials = c.d.environment()
 	}
-	return sandbox.NewClient(opts)
+	return must(sandbox.NewClient(opts))
 }
 
 // countingTransport is the custom transport of a scenario.

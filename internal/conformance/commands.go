@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"iter"
 	"reflect"
 	"sync"
@@ -21,31 +19,23 @@ type runner interface {
 	StartCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.Command, error)
 }
 
-func opRunCommand(c *call) (any, error) {
-	t, err := on[runner](c)
-	if err != nil {
-		return nil, err
+type runArgs struct {
+	Cmd, Form                string
+	Args                     []string
+	Detached, Stdout, Stderr bool
+}
+
+func opRunCommand(c *call, t runner, a runArgs) (any, error) {
+	var o sandbox.CommandOptions
+	given := decoded[arguments](c.step.Args)
+	if a.Form == "string" {
+		given, a = arguments{"timeoutMs": given["timeoutMs"]}, runArgs{Cmd: a.Cmd, Args: a.Args}
 	}
-	var a struct {
-		Cmd, Form                string
-		Args                     []string
-		Detached, Stdout, Stderr bool
-		TimeoutMs                float64
+	check(c.options(reflect.ValueOf(&o).Elem(), given))
+	if a.Stdout || a.Stderr {
+		c.pipe(&o, a.Stdout, a.Stderr, a.Detached)
 	}
-	given := arguments{}
-	if err := errors.Join(c.args(&a), c.args(&given)); err != nil {
-		return nil, err
-	}
-	o := sandbox.CommandOptions{Timeout: millis(a.TimeoutMs)}
-	if a.Form != "string" {
-		if err := c.options(reflect.ValueOf(&o).Elem(), given); err != nil {
-			return nil, err
-		}
-		if a.Stdout || a.Stderr {
-			c.pipe(&o, a.Stdout, a.Stderr, a.Detached)
-		}
-	}
-	if a.Form != "string" && a.Detached {
+	if a.Detached {
 		cmd, err := once(c, func() (*sandbox.Command, error) { return t.StartCommand(c.ctx, a.Cmd, a.Args, &o) })
 		if err == nil && c.pair != nil {
 			go c.watch(cmd)
@@ -147,25 +137,20 @@ func (p *capturePair) value() object {
 	return out
 }
 
+type pipedArgs struct {
+	Stdout, Stderr int
+	Error          bool
+}
+
 // opPiped waits until the writers of a command have received the given number
 // of characters, for at most a minute. When the stream isn't held open, it also
 // waits until copying has ended: after all the output is written, this SDK
 // still confirms that the log is complete, and that request must not mix with
 // those of the next step.
-func opPiped(c *call) (any, error) {
-	var a struct {
-		Stdout, Stderr int
-		Error          bool
-	}
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
+func opPiped(c *call, _ any, a pipedArgs) (any, error) {
 	c.d.mu.Lock()
 	p := c.d.piped[*c.step.On]
 	c.d.mu.Unlock()
-	if p == nil {
-		return nil, fmt.Errorf("conformance: %s has no writers", *c.step.On)
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), time.Minute)
 	defer cancel()
 	for !(p.stdout.has(a.Stdout) && p.stderr.has(a.Stderr) && (!a.Error || p.value()["error"] != nil)) {
@@ -183,30 +168,23 @@ func opPiped(c *call) (any, error) {
 }
 
 // command returns the command that the step is about, running or ended.
-func (c *call) command() (*sandbox.Command, error) {
+func (c *call) command() *sandbox.Command {
 	if done, ok := c.target.(*sandbox.CommandResult); ok {
-		return done.Command, nil
+		return done.Command
 	}
-	return on[*sandbox.Command](c)
+	return c.target.(*sandbox.Command)
 }
 
 // opOutput returns the output in the order in which it arrived. For a command
 // that was waited for, JavaScript puts stderr after stdout; if that is the only
 // difference, the rule accounts for it.
-func opOutput(c *call) (any, error) {
-	t, err := c.command()
-	var a struct{ Stream string }
-	if err := errors.Join(err, c.args(&a)); err != nil {
-		return nil, err
-	}
+func opOutput(c *call, _ any, a struct{ Stream string }) (any, error) {
+	t := c.command()
 	switch a.Stream {
 	case "stdout":
 		return t.Stdout(c.ctx)
 	case "stderr":
 		return t.Stderr(c.ctx)
-	case "", "both":
-	default:
-		return nil, fmt.Errorf("conformance: unknown stream %q", a.Stream)
 	}
 	both, err := t.Output(c.ctx)
 	done, _ := c.target.(*sandbox.CommandResult)
@@ -216,11 +194,7 @@ func opOutput(c *call) (any, error) {
 	if err != nil || !waited {
 		return both, err
 	}
-	stdout, err := t.Stdout(c.ctx)
-	stderr, err2 := t.Stderr(c.ctx)
-	if err := errors.Join(err, err2); err != nil {
-		return nil, err
-	}
+	stdout, stderr := must(t.Stdout(c.ctx)), must(t.Stderr(c.ctx))
 	if both != stdout+stderr && interleaved(both, stdout, stderr) {
 		c.rule("output-in-order")
 		return stdout + stderr, nil
@@ -245,23 +219,7 @@ func interleaved(both, a, b string) bool {
 	return reach[len(b)]
 }
 
-func opWait(c *call) (any, error) {
-	if done, ok := c.target.(*sandbox.CommandResult); ok {
-		return done, nil
-	}
-	t, err := c.command()
-	if err != nil {
-		return nil, err
-	}
-	return t.Wait(c.ctx)
-}
-
-func opKill(c *call) (any, error) {
-	t, err := c.command()
-	var a struct{ Signal any }
-	if err := errors.Join(err, c.args(&a)); err != nil {
-		return nil, err
-	}
+func opKill(c *call, _ any, a struct{ Signal any }) (_ any, err error) {
 	sig := sandbox.SIGTERM
 	switch v := a.Signal.(type) {
 	case string:
@@ -272,23 +230,20 @@ func opKill(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return once(c, func() (any, error) { return nil, t.Signal(c.ctx, sig) })
+	return once(c, func() (any, error) { return nil, c.command().Signal(c.ctx, sig) })
+}
+
+type logsArgs struct {
+	Take  *int
+	Close bool
 }
 
 // opLogs reads the log, or with close some lines of it; it closes the log by
 // cancelling its context, as Go programs do, and reads once more.
-func opLogs(c *call) (any, error) {
-	t, err := c.command()
-	var a struct {
-		Take  *int
-		Close bool
-	}
-	if err := errors.Join(err, c.args(&a)); err != nil {
-		return nil, err
-	}
+func opLogs(c *call, _ any, a logsArgs) (any, error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	next, stop := iter.Pull2(t.Logs(ctx))
+	next, stop := iter.Pull2(c.command().Logs(ctx))
 	defer stop()
 	lines := []any{}
 	for a.Take == nil && !a.Close || a.Take != nil && (len(lines) < *a.Take || !a.Close && len(lines) == 0) {
@@ -315,34 +270,25 @@ func opLogs(c *call) (any, error) {
 	return object{"lines": lines, "after": after}, nil
 }
 
+type reviveArgs struct {
+	Class, From string
+	Data        json.RawMessage
+}
+
 // opDeserialize revives an object. In JavaScript the object makes a client from
 // the environment; here it is attached to one.
-func opDeserialize(c *call) (any, error) {
-	var a struct {
-		Class, From string
-		Data        json.RawMessage
-	}
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
+func opDeserialize(c *call, _ any, a reviveArgs) (any, error) {
 	if a.From != "" {
 		saved, _ := c.d.load(a.From)
-		var ok bool
-		if a.Data, ok = saved.(json.RawMessage); !ok {
-			return nil, fmt.Errorf("conformance: nothing serialized as %s", a.From)
-		}
+		a.Data = saved.(json.RawMessage)
 	}
-	v, ok := map[string]sandbox.Handle{
+	v := map[string]sandbox.Handle{
 		"Sandbox": &sandbox.Sandbox{}, "Session": &sandbox.Session{}, "Snapshot": &sandbox.Snapshot{}, "Drive": &sandbox.Drive{},
 		"Command": &sandbox.Command{}, "CommandFinished": &sandbox.CommandResult{},
 	}[a.Class]
-	if !ok {
-		return nil, fmt.Errorf("conformance: unknown class %q", a.Class)
-	}
-	client, err := c.client(arguments{})
-	if err := errors.Join(err, json.Unmarshal(a.Data, v)); err != nil {
+	if err := json.Unmarshal(a.Data, v); err != nil {
 		return nil, err
 	}
-	client.Bind(v)
+	c.client(nil).Bind(v)
 	return v, nil
 }

@@ -58,7 +58,7 @@ func play(t *testing.T, dir, report string) {
 	for _, d := range s.Departures.Scenarios {
 		_, err := os.Stat(filepath.Join(s.Dir, "scenarios", d.Name+".json"))
 		if err == nil && (names == "all" || strings.Contains(","+names+",", ","+d.Name+",")) {
-			require.NoError(t, s.Record(t.Context(), d.Name), d.Name)
+			s.Record(t.Context(), d.Name)
 		}
 	}
 	if runtime.GOOS == "windows" {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -67,17 +66,15 @@ func LoadDepartures(dir string) (*Departures, error) {
 }
 
 // load returns the departure of a scenario with its recording, or nil.
-func (d *Departures) load(name string) (*Departure, error) {
+func (d *Departures) load(name string) *Departure {
 	i := slices.IndexFunc(d.Scenarios, func(s Departure) bool { return s.Name == name })
 	if i < 0 {
-		return nil, nil
+		return nil
 	}
 	dep := d.Scenarios[i]
-	raw, err := os.ReadFile(d.path(name))
-	if dep.missing = errors.Is(err, fs.ErrNotExist); dep.missing {
-		return &dep, nil
-	}
-	return &dep, errors.Join(err, json.Unmarshal(raw, &dep.own))
+	raw, err := os.ReadFile(d.path(name)) // there is none before it is recorded
+	dep.own, dep.missing = decoded[own](raw), err != nil
+	return &dep
 }
 
 // tells reports whether more may differ than an order, the words of an error, or
@@ -94,10 +91,9 @@ func (d *Departures) path(name string) string {
 
 // save writes the recording of a departure, one element to a line like the
 // other recordings.
-func (d *Departures) save(dep *Departure) error {
+func (d *Departures) save(dep *Departure) {
 	var b strings.Builder
-	server, _ := decodeJSON(dep.Server)
-	extra, _ := server.([]any)
+	extra := decoded[[]any](dep.Server)
 	unused, _ := plain(dep.Unused).([]any)
 	between := "{\n"
 	for i, list := range [][]any{dep.Requests, dep.Results, extra, unused} {
@@ -106,17 +102,13 @@ func (d *Departures) save(dep *Departure) error {
 		}
 		fmt.Fprintf(&b, "%s %q: [", between, []string{"requests", "results", "server", "unused"}[i])
 		for j, e := range list {
-			text, err := marshal(e)
-			if err != nil {
-				return err
-			}
-			b.WriteString([]string{",", ""}[max(0, 1-j)] + "\n  " + string(text))
+			b.WriteString([]string{",", ""}[max(0, 1-j)] + "\n  " + string(must(marshal(e))))
 		}
 		b.WriteString("\n ]")
 		between = ",\n"
 	}
 	b.WriteString("\n}\n")
-	return errors.Join(os.MkdirAll(filepath.Dir(d.path(dep.Name)), 0o755), os.WriteFile(d.path(dep.Name), []byte(b.String()), 0o644))
+	check(os.WriteFile(d.path(dep.Name), []byte(b.String()), 0o644))
 }
 
 // Rule is a departure that is the same in every scenario. It accounts for

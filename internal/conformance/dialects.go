@@ -168,8 +168,7 @@ func (e *Entry) command() string {
 	if words == nil {
 		return ""
 	}
-	text, _ := marshal(words)
-	return string(text)
+	return string(must(marshal(words)))
 }
 
 // starting returns the start of a command with another in its place.
@@ -245,8 +244,7 @@ func ran(e *Entry, exitCode float64, output ...object) *Exchange {
 	ended["exitCode"] = exitCode
 	ex := &Exchange{}
 	for _, record := range append(append([]object{{"command": command}}, output...), object{"command": ended}) {
-		raw, _ := marshal(record)
-		ex.NDJSON = append(ex.NDJSON, raw)
+		ex.NDJSON = append(ex.NDJSON, must(marshal(record)))
 	}
 	return ex
 }
@@ -275,7 +273,7 @@ func (s *Server) append(e *Entry) *Exchange {
 	}
 	data := []byte{}
 	if before.Status != http.StatusNotFound {
-		if data, err = before.content(); err != nil || before.Status >= 300 {
+		if data = before.content(); before.Status >= 300 {
 			return nil
 		}
 	}

@@ -30,37 +30,12 @@ func ChildMain() bool {
 		return false
 	}
 	_ = os.Unsetenv(childEnv)
-	if err := runChild(file); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	return true
-}
-
-func runChild(file string) error {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	var spec childSpec
-	if err := json.Unmarshal(raw, &spec); err != nil {
-		return err
-	}
-	if raw, err = os.ReadFile(spec.Scenario); err != nil {
-		return err
-	}
-	scenario, err := parse(raw, spec.Vars)
-	if err != nil {
-		return err
-	}
+	spec := decoded[childSpec](must(os.ReadFile(file)))
+	scenario := decoded[Scenario](Substitute(must(os.ReadFile(spec.Scenario)), spec.Vars))
 	setUmask()
-	d := newDriver(scenario, spec)
-	results := d.run(context.Background())
-	out, err := marshal(results)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(spec.Out, out, 0o600)
+	results := newDriver(&scenario, spec).run(context.Background())
+	check(os.WriteFile(spec.Out, must(marshal(results)), 0o600))
+	return true
 }
 
 // driver runs the steps of one scenario with the SDK.
@@ -141,11 +116,7 @@ func (d *driver) run(ctx context.Context) []any {
 
 // seen asks the server how many requests it has logged.
 func (d *driver) seen() int {
-	n, err := strconv.Atoi(d.ask("/__wire/count"))
-	if err != nil {
-		return -1
-	}
-	return n
+	return must(strconv.Atoi(d.ask("/__wire/count")))
 }
 
 // ask sends a request to the server itself.
@@ -153,13 +124,9 @@ func (d *driver) ask(path string) string {
 	if d.base == "" {
 		return ""
 	}
-	resp, err := d.control.Get(d.base + path)
-	if err != nil {
-		return ""
-	}
+	resp := must(d.control.Get(d.base + path))
 	defer func() { _ = resp.Body.Close() }()
-	text, _ := io.ReadAll(resp.Body)
-	return string(text)
+	return string(must(io.ReadAll(resp.Body)))
 }
 
 // environment returns the provider of a call without credentials of its own. At
@@ -286,7 +253,12 @@ const hangFactor = 10
 // operation returns what an op does, or nil for an unknown one.
 func operation(op string) func(*call) (any, error) {
 	if spec, ok := calls[op]; ok {
-		return func(c *call) (any, error) { return c.method(spec) }
+		return func(c *call) (any, error) {
+			if all, ok := calls[op+" all"]; ok && decoded[struct{ Recursive bool }](c.step.Args).Recursive {
+				spec = all
+			}
+			return c.method(spec)
+		}
 	}
 	if spec, ok := listings[op]; ok {
 		return func(c *call) (any, error) { return c.list(spec) }
@@ -297,21 +269,17 @@ func operation(op string) func(*call) (any, error) {
 	return ops[op]
 }
 
-// on returns the object that the call is made on.
-func on[T any](c *call) (T, error) {
-	t, ok := c.target.(T)
-	if !ok {
-		return t, fmt.Errorf("conformance: %s is not made for a %T", c.step.Op, c.target)
+// op is an operation on an object that is a T, with arguments.
+func op[T, A any](do func(c *call, on T, args A) (any, error)) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		on, _ := c.target.(T)
+		return do(c, on, decoded[A](c.step.Args))
 	}
-	return t, nil
 }
 
 // do runs the step's operation under its abort signal and its time limit.
 func (c *call) do() (any, error) {
 	op := operation(c.step.Op)
-	if op == nil {
-		return nil, fmt.Errorf("unknown op %s", c.step.Op)
-	}
 	if c.step.On != nil {
 		var ok bool
 		if c.target, ok = c.d.load(*c.step.On); !ok {
@@ -357,17 +325,6 @@ func (c *call) finish(value any, err error) {
 	if c.pair != nil && c.step.Save != "" && (err != nil || !c.pair.detached) && !errors.Is(err, errHang) {
 		c.out["piped"] = c.pair.value()
 	}
-}
-
-// args decodes the step's arguments.
-func (c *call) args(into any) error {
-	if isNull(c.step.Args) {
-		return nil
-	}
-	if err := json.Unmarshal(c.step.Args, into); err != nil {
-		return fmt.Errorf("conformance: arguments of %s: %w", c.step.Op, err)
-	}
-	return nil
 }
 
 func (d *driver) store(name string, v any) {
@@ -421,16 +378,11 @@ func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Con
 
 // hook returns the callback that a scenario passes to the SDK.
 func (d *driver) hook(name string, raw json.RawMessage) func(context.Context, any) error {
-	var spec struct {
-		Bind  string  `json:"bind"`
-		Steps []Step  `json:"steps"`
-		Throw *string `json:"throw"`
-	}
-	bad := json.Unmarshal(raw, &spec)
+	spec := decoded[struct {
+		Bind, Throw string
+		Steps       []Step
+	}](raw)
 	return func(ctx context.Context, sb any) error {
-		if bad != nil {
-			return bad
-		}
 		fired := object{"hook": name, "results": []any{}}
 		d.mu.Lock()
 		if f := d.current; f != nil {
@@ -445,8 +397,8 @@ func (d *driver) hook(name string, raw json.RawMessage) func(context.Context, an
 			results = append(results, d.step(ctx, &spec.Steps[i], false))
 			fired["results"] = results
 		}
-		if spec.Throw != nil && *spec.Throw != "" {
-			return textError(*spec.Throw)
+		if spec.Throw != "" {
+			return textError(spec.Throw)
 		}
 		return nil
 	}

@@ -55,10 +55,8 @@ func refusedText(err error, c *call) object {
 			continue
 		}
 		text := string(m.ExpandString(nil, w.js, err.Error(), at))
-		args := arguments{}
-		_ = c.args(&args)
 		for _, name := range []string{"username", "groupname"} {
-			text = strings.ReplaceAll(text, "{"+name+"}", args.text(name))
+			text = strings.ReplaceAll(text, "{"+name+"}", c.given(name))
 		}
 		out := object{"kind": "Error", "message": text}
 		if strings.HasPrefix(text, "`runtime`") {
@@ -168,9 +166,7 @@ func streamError(err error, c *call) object {
 // userError describes a failed step of an operation on users and groups.
 func userError(err error, c *call) object {
 	if errors.Is(err, sandbox.ErrUserExists) {
-		a := arguments{}
-		_ = c.args(&a)
-		name := a.text("username")
+		name := c.given("username")
 		return object{
 			"kind": "SandboxUserAlreadyExistsError", "username": name,
 			"message": "Failed to create user \"" + name + "\": user already exists",
@@ -205,13 +201,11 @@ func fileError(err error, c *call) object {
 	if !special {
 		syscallName = strings.ToLower(op)
 	}
-	a := arguments{}
-	_ = c.args(&a)
 	e, ok := errors.AsType[*sandbox.FSError](err)
 	if inSandbox = inSandbox && syscallName != ""; !ok || !inSandbox {
 		return localError(err, syscallName, inSandbox)
 	}
-	path := cmp.Or(map[string]string{"rename": a.text("from"), "copyFile": a.text("from"), "mkdtemp": a.text("prefix")}[op], a.text("path"))
+	path := cmp.Or(c.given("path"), c.given("from"), c.given("prefix"))
 	said := strings.TrimSpace(e.Message)
 	missing := strings.Contains(said, "No such file or directory") || e.Command == "" && e.Errno == syscall.ENOENT
 	code, text := "EACCES", said

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -36,12 +35,11 @@ type piece struct {
 }
 
 // response returns the header and the pieces of the response to send.
-func (ex *Exchange) response() (http.Header, []piece, error) {
+func (ex *Exchange) response() (http.Header, []piece) {
 	var (
 		data   []byte
 		pieces []piece
 		kind   = "application/octet-stream"
-		err    error
 	)
 	switch {
 	case present(ex.JSON):
@@ -49,9 +47,9 @@ func (ex *Exchange) response() (http.Header, []piece, error) {
 	case ex.Text != nil:
 		data, kind = []byte(*ex.Text), "text/plain"
 	case ex.Base64 != nil:
-		data, err = decodeBase64(*ex.Base64)
+		data = decodeBase64(*ex.Base64)
 	case ex.Bytes != nil:
-		data, err = ex.Bytes.Bytes()
+		data = ex.Bytes.Bytes()
 	case ex.NDJSON != nil || ex.Chunks != nil:
 		data, kind = ndjsonBytes(ex.NDJSON), "application/x-ndjson"
 	default:
@@ -65,8 +63,7 @@ func (ex *Exchange) response() (http.Header, []piece, error) {
 		if chunk.DelayMs != nil {
 			delay = *chunk.DelayMs
 		}
-		data, chunkErr := chunk.Bytes()
-		pieces, err = append(pieces, piece{data, millis(delay)}), errors.Join(err, chunkErr)
+		pieces = append(pieces, piece{chunk.Bytes(), millis(delay)})
 	}
 	header := http.Header{"Content-Type": nil} // nil: net/http must not guess one
 	if kind != "" {
@@ -87,17 +84,17 @@ func (ex *Exchange) response() (http.Header, []piece, error) {
 			header.Set(k, fmt.Sprint(v))
 		}
 	}
-	return header, pieces, err
+	return header, pieces
 }
 
 // content returns the whole body of the response.
-func (ex *Exchange) content() ([]byte, error) {
+func (ex *Exchange) content() []byte {
 	all := []byte{}
-	_, pieces, err := ex.response()
+	_, pieces := ex.response()
 	for _, p := range pieces {
 		all = append(all, p.data...)
 	}
-	return all, err
+	return all
 }
 
 func ndjsonBytes(lines []json.RawMessage) []byte {

@@ -52,8 +52,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 		raw, err = os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(file)), "expected", filepath.Base(file)))
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(raw, &expected))
-		d, err := departures.load(strings.TrimSuffix(filepath.Base(file), ".json"))
-		require.NoError(t, err)
+		d := departures.load(strings.TrimSuffix(filepath.Base(file), ".json"))
 		if s["jsOnly"] == true || d != nil && len(d.Rules) == 0 {
 			continue
 		}

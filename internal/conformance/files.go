@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"path"
@@ -36,53 +35,38 @@ type fileArgs struct {
 	}
 }
 
-func fileOp(do func(c *call, f *sandbox.FileSystem, a *fileArgs) (any, error)) func(*call) (any, error) {
-	return func(c *call) (any, error) {
-		var a fileArgs
-		t, err := on[interface{ FS() *sandbox.FileSystem }](c)
-		if err := errors.Join(err, c.args(&a)); err != nil {
-			return nil, err
-		}
-		return do(c, t.FS(), &a)
-	}
-}
+type filesystem interface{ FS() *sandbox.FileSystem }
 
 var fileOps = map[string]func(*call) (any, error){
-	"readFile": fileOp(opReadFile), "readFileToBuffer": fileOp(opReadFile), "downloadFile": fileOp(opDownloadFile),
-	"writeFiles": fileOp(opWriteFiles), "fs.chmod": fileOp(opChmod), "fs.readdir": fileOp(opReaddir),
-	"fs.readFile": fileOp(func(c *call, f *sandbox.FileSystem, a *fileArgs) (any, error) {
-		data, err := readAll(c, f, a.filePath)
+	"readFile": op(opReadFile), "readFileToBuffer": op(opReadFile), "downloadFile": op(opDownloadFile),
+	"writeFiles": op(opWriteFiles), "fs.chmod": op(opChmod), "fs.readdir": op(opReaddir),
+	"fs.readFile": op(func(c *call, on filesystem, a fileArgs) (any, error) {
+		data, err := readAll(c, on.FS(), a.filePath)
 		if err != nil || a.Encoding == "" {
 			return data, err
 		}
-		return decodeText(data, a.Encoding)
+		return decodeText(data, a.Encoding), nil
 	}),
-	"fs.mkdir": fileOp(func(c *call, f *sandbox.FileSystem, a *fileArgs) (any, error) {
+	"fs.rm": op(func(c *call, on filesystem, a fileArgs) (any, error) {
 		if a.Recursive {
-			return nil, f.MkdirAll(c.ctx, a.Path, 0o777)
+			return nil, on.FS().RemoveAll(c.ctx, a.Path)
 		}
-		return nil, f.Mkdir(c.ctx, a.Path, 0o777)
-	}),
-	"fs.rm": fileOp(func(c *call, f *sandbox.FileSystem, a *fileArgs) (any, error) {
-		if a.Recursive {
-			return nil, f.RemoveAll(c.ctx, a.Path)
-		}
-		err := f.Remove(c.ctx, a.Path)
+		err := on.FS().Remove(c.ctx, a.Path)
 		if a.Force && errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 		return nil, err
 	}),
-	"fs.access": fileOp(func(c *call, f *sandbox.FileSystem, a *fileArgs) (any, error) {
-		found, err := f.Exists(c.ctx, a.Path)
+	"fs.access": op(func(c *call, on filesystem, a fileArgs) (any, error) {
+		found, err := on.FS().Exists(c.ctx, a.Path)
 		if err == nil && !found {
 			err = &fs.PathError{Op: "access", Path: a.Path, Err: &sandbox.FSError{Errno: syscall.ENOENT}}
 		}
 		return nil, err
 	}),
-	"fs.mkdtemp": fileOp(func(c *call, f *sandbox.FileSystem, a *fileArgs) (any, error) {
+	"fs.mkdtemp": op(func(c *call, on filesystem, a fileArgs) (any, error) {
 		dir, pattern := path.Split(a.Prefix)
-		return f.MkdirTemp(c.ctx, cmp.Or(dir, "."), pattern)
+		return on.FS().MkdirTemp(c.ctx, cmp.Or(dir, "."), pattern)
 	}),
 }
 
@@ -96,8 +80,8 @@ func readAll(c *call, f *sandbox.FileSystem, name filePath) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-func opReadFile(c *call, f *sandbox.FileSystem, a *fileArgs) (any, error) {
-	data, err := readAll(c, f, a.filePath)
+func opReadFile(c *call, on filesystem, a fileArgs) (any, error) {
+	data, err := readAll(c, on.FS(), a.filePath)
 	if err != nil {
 		return c.orMissing(err, a.filePath)
 	}
@@ -122,53 +106,43 @@ func (c *call) orMissing(err error, src filePath) (any, error) {
 	return nil, err
 }
 
-func opDownloadFile(c *call, f *sandbox.FileSystem, a *fileArgs) (any, error) {
+func opDownloadFile(c *call, on filesystem, a fileArgs) (any, error) {
 	// In Go, a destination with a directory of its own is a joined path.
 	local := a.Dst.Path
 	if local != "" {
 		if !filepath.IsAbs(local) {
 			local = filepath.Join(a.Dst.Cwd, local)
 		}
-		var err error
-		if local, err = filepath.Abs(local); err != nil {
-			return nil, err
-		}
+		local = must(filepath.Abs(local))
 	}
-	err := f.DownloadFile(c.ctx, a.Src.Path, local, &sandbox.DownloadFileOptions{Cwd: a.Src.Cwd, MkdirAll: a.MkdirRecursive})
+	err := on.FS().DownloadFile(c.ctx, a.Src.Path, local, &sandbox.DownloadFileOptions{Cwd: a.Src.Cwd, MkdirAll: a.MkdirRecursive})
 	if err != nil {
 		return c.orMissing(err, a.Src)
 	}
 	return local, nil
 }
 
-func opWriteFiles(c *call, f *sandbox.FileSystem, a *fileArgs) (any, error) {
+func opWriteFiles(c *call, on filesystem, a fileArgs) (any, error) {
 	list := make([]sandbox.File, len(a.Files))
 	for i, file := range a.Files {
-		data, err := file.Content.Bytes()
-		if err != nil {
-			return nil, err
-		}
-		list[i] = sandbox.File{Path: file.Path, Content: data}
+		list[i] = sandbox.File{Path: file.Path, Content: file.Content.Bytes()}
 		if file.Mode != nil {
 			list[i].Mode = new(goMode(*file.Mode))
 		}
 	}
-	return nil, f.WriteFiles(c.ctx, list, nil)
+	return nil, on.FS().WriteFiles(c.ctx, list, nil)
 }
 
-func opChmod(c *call, f *sandbox.FileSystem, a *fileArgs) (any, error) {
+func opChmod(c *call, on filesystem, a fileArgs) (any, error) {
 	var text string
-	var bits uint32
-	if json.Unmarshal(a.Mode, &text) == nil {
-		octal, err := strconv.ParseUint(text, 8, 12)
-		if err != nil || strconv.FormatUint(octal, 8) != text {
-			return nil, f.ChmodSymbolic(c.ctx, a.Path, text)
-		}
-		bits = uint32(octal)
-	} else if err := json.Unmarshal(a.Mode, &bits); err != nil {
-		return nil, err
+	if json.Unmarshal(a.Mode, &text) != nil {
+		return nil, on.FS().Chmod(c.ctx, a.Path, goMode(decoded[uint32](a.Mode)))
 	}
-	return nil, f.Chmod(c.ctx, a.Path, goMode(bits))
+	octal, err := strconv.ParseUint(text, 8, 12)
+	if err != nil || strconv.FormatUint(octal, 8) != text {
+		return nil, on.FS().ChmodSymbolic(c.ctx, a.Path, text)
+	}
+	return nil, on.FS().Chmod(c.ctx, a.Path, goMode(uint32(octal)))
 }
 
 // goMode converts Unix permission bits to a file mode.
@@ -182,8 +156,8 @@ func goMode(bits uint32) fs.FileMode {
 	return mode
 }
 
-func opReaddir(c *call, f *sandbox.FileSystem, a *fileArgs) (any, error) {
-	entries, err := f.ReadDir(c.ctx, a.Path)
+func opReaddir(c *call, on filesystem, a fileArgs) (any, error) {
+	entries, err := on.FS().ReadDir(c.ctx, a.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -202,50 +176,41 @@ func opReaddir(c *call, f *sandbox.FileSystem, a *fileArgs) (any, error) {
 
 // content returns the bytes to write. The text in utf8 is decoded with the
 // encoding, as Buffer.from does.
-func content(a arguments) ([]byte, error) {
-	var data ByteSpec
-	if err := a.get("data", &data); err != nil {
-		return nil, err
-	}
-	raw, err := data.Bytes()
-	if encoding := a.text("encoding"); err == nil && data.Base64 == nil && encoding != "" {
+func content(a arguments) []byte {
+	data := decoded[ByteSpec](a["data"])
+	raw := data.Bytes()
+	if encoding := a.text("encoding"); encoding != "" && data.Base64 == nil {
 		switch encoding {
-		case "utf8", "utf-8":
 		case "base64":
 			return decodeBase64(string(raw))
 		case "hex":
-			return hex.DecodeString(string(raw))
+			return must(hex.DecodeString(string(raw)))
 		case "latin1":
 			out := []byte{}
 			for _, r := range string(raw) {
 				out = append(out, byte(r))
 			}
-			return out, nil
-		default:
-			return nil, fmt.Errorf("conformance: unknown encoding %q", encoding)
+			return out
 		}
 	}
-	return raw, err
+	return raw
 }
 
 // decodeText converts bytes to a string as Buffer.toString does.
-func decodeText(data []byte, encoding string) (any, error) {
+func decodeText(data []byte, encoding string) string {
 	switch encoding {
-	case "utf8", "utf-8": // every invalid byte is a U+FFFD
-		return string([]rune(string(data))), nil
 	case "base64":
-		return base64.StdEncoding.EncodeToString(data), nil
+		return base64.StdEncoding.EncodeToString(data)
 	case "hex":
-		return hex.EncodeToString(data), nil
+		return hex.EncodeToString(data)
 	case "latin1":
 		runes := make([]rune, len(data))
 		for i, b := range data {
 			runes[i] = rune(b)
 		}
-		return string(runes), nil
-	default:
-		return nil, fmt.Errorf("conformance: unknown encoding %q", encoding)
+		return string(runes)
 	}
+	return string([]rune(string(data))) // every invalid byte is a U+FFFD
 }
 
 // kinds names the methods of JavaScript's Stats and Dirent that return true. An
@@ -265,10 +230,7 @@ func kinds(mode fs.FileMode, listed bool) []any {
 }
 
 func stats(info fs.FileInfo) any {
-	st, ok := info.Sys().(*sandbox.FileStat)
-	if !ok {
-		return "Stat gave no *FileStat"
-	}
+	st := info.Sys().(*sandbox.FileStat)
 	out := object{
 		"is": kinds(info.Mode(), false), "dev": float64(st.Device), "mode": float64(st.RawMode), "nlink": float64(st.Links),
 		"uid": float64(st.UID), "gid": float64(st.GID), "rdev": 0.0, "blksize": float64(st.BlockSize), "ino": float64(st.Inode),

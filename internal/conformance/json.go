@@ -114,3 +114,24 @@ func normDeep(v any) any {
 
 // sortedKeys returns the sorted keys of an object.
 func sortedKeys(m object) []string { return slices.Sorted(maps.Keys(m)) }
+
+// must returns v. An error here is a mistake in the suite, or of the machine, and
+// ends the scenario.
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// decoded returns a part of a scenario as a T: nothing is its zero value.
+func decoded[T any](raw json.RawMessage) (v T) {
+	if len(raw) > 0 {
+		check(json.Unmarshal(raw, &v))
+	}
+	return v
+}

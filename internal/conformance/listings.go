@@ -2,8 +2,6 @@ package conformance
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 
@@ -34,10 +32,8 @@ type listing struct {
 }
 
 func (c *call) list(spec [3]string) (any, error) {
-	l := listing{key: spec[0]}
-	if err := c.args(&l); err != nil {
-		return nil, err
-	}
+	l := decoded[listing](c.step.Args)
+	l.key = spec[0]
 	step := *c.step
 	defer func() { c.step = &step }()
 	none := l.Take != nil && *l.Take == 0 // JavaScript has the first page by then
@@ -56,22 +52,17 @@ func (c *call) list(spec [3]string) (any, error) {
 		return l.take(c, items, l.item)
 	}
 	page, err := c.method(spec[1])
-	if err == nil {
-		err = c.bind(l.Bind, page)
-	}
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case l.Collect == "" || l.Collect == "first":
-		return l.page(page), nil
-	case l.Collect == "items":
+	c.bind(l.Bind, page)
+	switch l.Collect {
+	case "items":
 		return []any{}, nil
-	case l.Collect == "pages":
+	case "pages":
 		return c.pages(l, spec[1], page)
-	default:
-		return nil, fmt.Errorf("conformance: unknown way to collect: %q", l.Collect)
 	}
+	return l.page(page), nil
 }
 
 // take collects what an iterator gives, as far as the step wants it.
@@ -116,9 +107,9 @@ func (c *call) pages(l listing, spec string, page any) (any, error) {
 // give sets an argument of the step.
 func (c *call) give(name, text string) {
 	s, args := *c.step, arguments{}
-	_ = c.args(&args)
-	args[name], _ = json.Marshal(text)
-	s.Args, _ = json.Marshal(args)
+	maps.Copy(args, decoded[arguments](s.Args))
+	args[name] = must(json.Marshal(text))
+	s.Args = must(json.Marshal(args))
 	c.step = &s
 }
 
@@ -161,22 +152,15 @@ func (l listing) item(v any) any {
 }
 
 // bind saves the drives of a page, revived from their data.
-func (c *call) bind(names []string, page any) error {
+func (c *call) bind(names []string, page any) {
 	for i, name := range names {
-		args, client, err := c.static()
-		if err != nil {
-			return err
-		}
+		args, client := c.static()
 		d := page.(*sandbox.Page[sandbox.DriveInfo]).Items[i]
 		known := maps.Clone(fields(d, moment))
 		known["maxSizeBytes"] = d.MaxSizeBytes
-		data, err := json.Marshal(object{"drive": known, "projectId": args.text("projectId")})
 		drive := &sandbox.Drive{}
-		if err := errors.Join(err, json.Unmarshal(data, drive)); err != nil {
-			return err
-		}
+		check(json.Unmarshal(must(marshal(object{"drive": known, "projectId": args.text("projectId")})), drive))
 		client.Bind(drive)
 		c.d.store(name, drive)
 	}
-	return nil
 }

@@ -24,10 +24,16 @@ var ops map[string]func(*call) (any, error)
 
 func init() {
 	ops = map[string]func(*call) (any, error){
-		"props": opProps, "deserialize": opDeserialize, "proxy": opProxy, "parallel": opParallel, "localFile": opLocalFile,
-		"runCommand": opRunCommand, "output": opOutput, "wait": opWait, "kill": opKill, "logs": opLogs, "piped": opPiped,
+		"props": op(opProps), "deserialize": op(opDeserialize), "proxy": op(opProxy), "parallel": op(opParallel), "localFile": op(opLocalFile),
+		"runCommand": op(opRunCommand), "output": op(opOutput), "kill": op(opKill), "logs": op(opLogs), "piped": op(opPiped),
 
 		"fetchCount": func(c *call) (any, error) { return float64(c.d.fetches.Load()), nil },
+		"wait": func(c *call) (any, error) {
+			if done, ok := c.target.(*sandbox.CommandResult); ok {
+				return done, nil
+			}
+			return c.method("Wait")
+		},
 		"snapshot": func(c *call) (any, error) {
 			if drive, ok := c.target.(*sandbox.Drive); ok {
 				return drive.Mount(sandbox.MountSnapshot), nil
@@ -38,26 +44,27 @@ func init() {
 			data, err := json.Marshal(c.target)
 			return json.RawMessage(data), err
 		},
-		"sleep": local(func(_ *call, a *localArgs) error {
+		"sleep": op(func(_ *call, _ any, a localArgs) (any, error) {
 			time.Sleep(millis(a.Ms))
-			return nil
+			return nil, nil
 		}),
-		"awaitSeen": local(func(c *call, a *localArgs) error {
+		"awaitSeen": op(func(c *call, _ any, a localArgs) (any, error) {
 			for i := 0; i < 250 && c.d.seen() < a.Count; i++ {
 				time.Sleep(20 * time.Millisecond)
 			}
-			return nil
+			return nil, nil
 		}),
-		"writeLocalFile": local(func(_ *call, a *localArgs) error { return os.WriteFile(a.Path, []byte(a.UTF8), 0o644) }),
-		"env": local(func(_ *call, a *localArgs) error {
-			var errs []error
+		"writeLocalFile": op(func(_ *call, _ any, a localArgs) (any, error) {
+			return nil, os.WriteFile(a.Path, []byte(a.UTF8), 0o644)
+		}),
+		"env": op(func(_ *call, _ any, a localArgs) (any, error) {
 			for k, v := range a.Set {
-				errs = append(errs, os.Setenv(k, v))
+				check(os.Setenv(k, v))
 			}
 			for _, k := range a.Unset {
-				errs = append(errs, os.Unsetenv(k))
+				check(os.Unsetenv(k))
 			}
-			return errors.Join(errs...)
+			return nil, nil
 		}),
 	}
 }
@@ -74,39 +81,19 @@ type localArgs struct {
 	Branches   [][]Step
 }
 
-func local(do func(c *call, a *localArgs) error) func(*call) (any, error) {
-	return func(c *call) (any, error) {
-		var a localArgs
-		if err := c.args(&a); err != nil {
-			return nil, err
-		}
-		return nil, do(c, &a)
-	}
-}
-
-func opLocalFile(c *call) (any, error) {
-	var a localArgs
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
+func opLocalFile(_ *call, _ any, a localArgs) (any, error) {
 	info, err := os.Stat(a.Path)
 	if err != nil {
 		return object{"exists": false}, nil
 	}
-	raw, err := os.ReadFile(a.Path)
-	if err != nil {
-		return nil, err
-	}
+	raw := must(os.ReadFile(a.Path))
 	mode := fmt.Sprintf("0%o", info.Mode().Perm())
 	if !a.JSON {
 		out := normValue(raw).(object)
 		out["mode"] = mode
 		return out, nil
 	}
-	var value object
-	if err := json.Unmarshal(raw, &value); err != nil {
-		return nil, err
-	}
+	value := decoded[object](raw)
 	now := float64(time.Now().UnixMilli()) / 1000
 	for _, k := range a.Times {
 		in := object{"inSeconds": nil}
@@ -118,11 +105,7 @@ func opLocalFile(c *call) (any, error) {
 	return object{"mode": mode, "json": normDeep(value)}, nil
 }
 
-func opParallel(c *call) (any, error) {
-	var a localArgs
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
+func opParallel(c *call, _ any, a localArgs) (any, error) {
 	c.d.inParallel.Add(1)
 	defer c.d.inParallel.Add(-1)
 	all := make([]any, len(a.Branches))
@@ -153,22 +136,20 @@ var proxyTexts = map[error]string{
 	proxy.ErrMissingClaims:  "Missing required claims in OIDC token",
 }
 
-func opProxy(c *call) (any, error) {
-	var a struct {
-		Request struct {
-			URL, Method string
-			Headers     map[string]string
-			Body        *string
-		}
-		Respond struct {
-			Status int
-			Body   *string
-		}
-		CustomInvalid bool
+type proxyArgs struct {
+	Request struct {
+		URL, Method string
+		Headers     map[string]string
+		Body        *string
 	}
-	if err := c.args(&a); err != nil {
-		return nil, err
+	Respond struct {
+		Status int
+		Body   *string
 	}
+	CustomInvalid bool
+}
+
+func opProxy(c *call, _ any, a proxyArgs) (any, error) {
 	var body io.Reader
 	if a.Request.Body != nil {
 		body = strings.NewReader(*a.Request.Body)

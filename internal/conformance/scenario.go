@@ -6,8 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -101,54 +99,29 @@ type ByteSpec struct {
 }
 
 // Bytes returns the described bytes.
-func (b *ByteSpec) Bytes() ([]byte, error) {
+func (b *ByteSpec) Bytes() []byte {
 	switch {
-	case b == nil:
-		return nil, nil
 	case b.UTF8 != nil:
-		return []byte(*b.UTF8), nil
+		return []byte(*b.UTF8)
 	case b.Base64 != nil:
 		return decodeBase64(*b.Base64)
 	case b.Repeat != nil:
-		return []byte(strings.Repeat(*b.Repeat, b.Count)), nil
-	case b.JSON != nil:
-		return compactJSON(b.JSON), nil
+		return []byte(strings.Repeat(*b.Repeat, b.Count))
 	default:
-		return nil, errors.New("conformance: a byte specification without content")
+		return compactJSON(b.JSON)
 	}
 }
 
 // Load reads a scenario and replaces its {{NAMES}}, and also returns the names
 // with their values. It replaces them in the JSON text, to preserve the order
 // of keys and the spelling of numbers in responses.
-func Load(path, home, cwd string, now time.Time) (*Scenario, map[string]string, error) {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	var head struct {
-		Tokens map[string]TokenSpec `json:"tokens"`
-	}
-	if err := json.Unmarshal(raw, &head); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
-	}
+func Load(path, home, cwd string, now time.Time) (Scenario, map[string]string) {
+	raw := must(os.ReadFile(path))
 	vars := map[string]string{"HOME": home, "CWD": cwd}
-	for name, spec := range head.Tokens {
+	for name, spec := range decoded[struct{ Tokens map[string]TokenSpec }](raw).Tokens {
 		vars[name] = spec.token(name, now)
 	}
-	s, err := parse(raw, vars)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return s, vars, nil
-}
-
-func parse(raw []byte, vars map[string]string) (*Scenario, error) {
-	var s Scenario
-	if err := json.Unmarshal(Substitute(raw, vars), &s); err != nil {
-		return nil, err
-	}
-	return &s, nil
+	return decoded[Scenario](Substitute(raw, vars)), vars
 }
 
 // token returns the unsigned token that the specification describes.
@@ -156,12 +129,10 @@ func (t TokenSpec) token(name string, now time.Time) string {
 	claims := map[string]json.RawMessage{}
 	maps.Copy(claims, t.Claims)
 	if t.ExpIn != nil {
-		exp, _ := json.Marshal(float64(now.Unix()) + *t.ExpIn)
-		claims["exp"] = exp
+		claims["exp"] = must(json.Marshal(float64(now.Unix()) + *t.ExpIn))
 	}
-	body, _ := json.Marshal(claims)
 	enc := base64.RawURLEncoding.EncodeToString
-	return enc([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + enc(body) + ".sig" + name
+	return enc([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + enc(must(json.Marshal(claims))) + ".sig" + name
 }
 
 var nameInBraces = regexp.MustCompile(`\{\{(\w+)\}\}`)
@@ -198,26 +169,21 @@ func Unsubstitute(v any, vars map[string]string) any {
 }
 
 // LayOut writes the scenario's local files.
-func (s *Scenario) LayOut() error {
+func (s *Scenario) LayOut() {
 	for path, content := range s.Files {
 		data := compactJSON(content)
 		var text string
 		if json.Unmarshal(content, &text) == nil {
 			data = []byte(text)
 		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			return err
-		}
+		check(os.MkdirAll(filepath.Dir(path), 0o755))
+		check(os.WriteFile(path, data, 0o644))
 	}
-	return nil
 }
 
 // decodeBase64 decodes base64 with or without padding, as Node does.
-func decodeBase64(s string) ([]byte, error) {
-	return base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "="))
+func decodeBase64(s string) []byte {
+	return must(base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "=")))
 }
 
 func sha256Hex(data []byte) string {

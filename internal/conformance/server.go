@@ -317,18 +317,14 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 		}
 		return
 	}
-	header, pieces, err := ex.response()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
+	header, pieces := ex.response()
 	maps.Copy(w.Header(), header)
 	w.WriteHeader(cmp.Or(ex.Status, http.StatusOK))
 	flush := func() { _ = http.NewResponseController(w).Flush() }
 
 	if ex.CutAfterBytes != nil {
 		flush()
-		all, _ := ex.content()
+		all := ex.content()
 		_, _ = w.Write(all[:min(*ex.CutAfterBytes, len(all))])
 		flush()
 		pause(gone, 40*time.Millisecond) // let the bytes arrive before the connection is closed

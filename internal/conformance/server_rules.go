@@ -63,11 +63,8 @@ func (s *Server) skip() {
 		return
 	}
 	for _, r := range s.opts.Want.Requests[min(from, to):to] {
-		raw, err := marshal(r)
-		var e Entry
-		if err == nil && json.Unmarshal(raw, &e) == nil {
-			s.match(&e)
-		}
+		e := decoded[Entry](must(marshal(r)))
+		s.match(&e)
 	}
 }
 
@@ -98,10 +95,7 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 	if isLog {
 		id = path.Base(path.Dir(e.Path))
 	}
-	respond := func(body any) *Exchange {
-		raw, _ := marshal(body)
-		return &Exchange{JSON: raw}
-	}
+	respond := func(body any) *Exchange { return &Exchange{JSON: must(marshal(body))} }
 	known := s.known[e.Path]
 	switch rule.Answer {
 	case "replay":
@@ -237,10 +231,7 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 	if strings.Contains(fmt.Sprint(e.Query), "[resume true]") {
 		s.resumes[e.Path] = ex
 	}
-	body, err := ex.content()
-	if err != nil {
-		return
-	}
+	body := ex.content()
 	if command, ok := strings.CutSuffix(e.Path, "/logs"); ok {
 		s.unread[path.Base(command)] = ex.CutAfterBytes != nil || ex.Drop || ex.NDJSON == nil && ex.Chunks == nil
 		s.ending[path.Base(command)] = false

@@ -165,9 +165,9 @@ func TestPipedIsSettled(t *testing.T) {
 		_, err := pair.stdout.Write([]byte("all"))
 		assert.NoError(t, err)
 		d := &driver{scenario: &Scenario{}, piped: map[string]*capturePair{"c": pair}}
-		c := &call{d: d, ctx: t.Context(), step: &Step{Op: "piped", On: new("c"), Args: []byte(`{"stdout":3}`)}}
+		c := &call{d: d, ctx: t.Context(), step: &Step{Op: "piped", On: new("c")}}
 		var value any
-		go func() { value, _ = opPiped(c) }()
+		go func() { value, _ = opPiped(c, nil, pipedArgs{Stdout: 3}) }()
 		synctest.Wait()
 		assert.Nil(t, value, "the copying goes on")
 		close(pair.ended)

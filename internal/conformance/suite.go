@@ -73,26 +73,20 @@ func (p *Played) compare(want Recording, requests []any) string {
 }
 
 // Run plays one scenario file and judges the outcome.
-func (s *Suite) Run(ctx context.Context, file string) Outcome {
+func (s *Suite) Run(ctx context.Context, file string) (o Outcome) {
 	name := strings.TrimSuffix(file, ".json")
-	var head struct{ JSOnly bool }
-	raw, err := os.ReadFile(filepath.Join(s.Dir, "scenarios", file))
-	if err := errors.Join(err, json.Unmarshal(raw, &head)); err != nil {
-		return Outcome{Name: name, Outcome: Failed, Difference: err.Error()}
+	defer func() {
+		if mistake := recover(); mistake != nil {
+			o = Outcome{Outcome: Failed, Difference: fmt.Sprint(mistake)}
+		}
+		o.Name = name
+	}()
+	raw := must(os.ReadFile(filepath.Join(s.Dir, "scenarios", file)))
+	if decoded[struct{ JSOnly bool }](raw).JSOnly {
+		return Outcome{Outcome: Skipped, Difference: "marked jsOnly: not expected of another language"}
 	}
-	if head.JSOnly {
-		return Outcome{Name: name, Outcome: Skipped, Difference: "marked jsOnly: not expected of another language"}
-	}
-	want, err := s.expected(file)
-	departure, err2 := s.Departures.load(name)
-	var played *Played
-	if err = errors.Join(err, err2); err == nil {
-		played, err = s.play(ctx, file, want, departure)
-	}
-	if err != nil {
-		return Outcome{Name: name, Outcome: Failed, Difference: err.Error()}
-	}
-	var o Outcome
+	want, departure := s.expected(file), s.Departures.load(name)
+	played := s.play(ctx, file, want, departure)
 	if departure != nil {
 		o = s.judgeDeparture(want, departure, played)
 	} else {
@@ -106,13 +100,11 @@ func (s *Suite) Run(ctx context.Context, file string) Outcome {
 			o = legal
 		}
 	}
-	o.Name = name
 	return o
 }
 
-func (s *Suite) expected(file string) (want Recording, err error) {
-	raw, err := os.ReadFile(filepath.Join(s.Dir, "expected", file))
-	return want, errors.Join(err, json.Unmarshal(raw, &want))
+func (s *Suite) expected(file string) Recording {
+	return decoded[Recording](must(os.ReadFile(filepath.Join(s.Dir, "expected", file))))
 }
 
 // judge compares with the recording of the official SDK, as far as the rules of
@@ -175,63 +167,37 @@ func (s *Suite) judgeDeparture(js Recording, dep *Departure, played *Played) Out
 }
 
 // Record plays the scenario of a departure and writes its recording.
-func (s *Suite) Record(ctx context.Context, name string) error {
-	dep, err := s.Departures.load(name)
-	if err != nil || dep == nil {
-		return fmt.Errorf("no departure %q: %w", name, err)
-	}
-	want, err := s.expected(name + ".json")
-	if err != nil {
-		return err
-	}
-	played, err := s.play(ctx, name+".json", want, dep)
-	if err != nil {
-		return err
-	}
+func (s *Suite) Record(ctx context.Context, name string) {
+	dep := s.Departures.load(name)
+	played := s.play(ctx, name+".json", s.expected(name+".json"), dep)
 	dep.Recording, dep.Unused = played.own(), played.Unused
-	return s.Departures.save(dep)
+	s.Departures.save(dep)
 }
 
 // play plays a scenario, in a new home and working directory, with its script
 // and the exchanges that a departure adds.
-func (s *Suite) play(ctx context.Context, file string, want Recording, dep *Departure) (*Played, error) {
-	dir, err := os.MkdirTemp("", "wire-")
-	if err != nil {
-		return nil, err
-	}
+func (s *Suite) play(ctx context.Context, file string, want Recording, dep *Departure) *Played {
+	dir := must(filepath.EvalSymlinks(must(os.MkdirTemp("", "wire-"))))
 	defer func() { _ = os.RemoveAll(dir) }()
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return nil, err
-	}
 	home, cwd := filepath.Join(dir, "home"), filepath.Join(dir, "work")
 	spec := childSpec{Scenario: filepath.Join(s.Dir, "scenarios", file), Out: filepath.Join(dir, "out.json")}
-	var scenario *Scenario
-	if scenario, spec.Vars, err = Load(spec.Scenario, home, cwd, time.Now()); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(os.Mkdir(home, 0o755), os.Mkdir(cwd, 0o755), scenario.LayOut()); err != nil {
-		return nil, err
-	}
+	var scenario Scenario
+	scenario, spec.Vars = Load(spec.Scenario, home, cwd, time.Now())
+	check(errors.Join(os.Mkdir(home, 0o755), os.Mkdir(cwd, 0o755)))
+	scenario.LayOut()
 	script := slices.Clone(scenario.Server)
-	if dep != nil && len(dep.Server) > 0 {
-		var extra []Exchange
-		if err := json.Unmarshal(Substitute(dep.Server, spec.Vars), &extra); err != nil {
-			return nil, err
-		}
-		script = append(script, extra...)
+	if dep != nil {
+		script = append(script, decoded[[]Exchange](Substitute(dep.Server, spec.Vars))...)
 	}
 	server := StartServer(script, ServerOptions{
 		Rules: s.Departures.Rules, Steps: scenario.Steps, Want: &want, AnyOrder: scenario.Order == "any",
 	})
 	defer server.Close()
 	spec.Server = server.http.URL
-	out, err := spec.run(ctx, scenario)
-	if err != nil {
-		return nil, err
-	}
+	out := spec.run(ctx, &scenario)
 	server.Close()
 
-	p := &Played{Scenario: scenario, Vars: spec.Vars, Unused: server.Unused(), Rules: server.used}
+	p := &Played{Scenario: &scenario, Vars: spec.Vars, Unused: server.Unused(), Rules: server.used}
 	p.Raw, _ = Unsubstitute(plain(server.raw), spec.Vars).([]any)
 	p.Recording.Requests, _ = Unsubstitute(plain(server.log), spec.Vars).([]any)
 	p.Recording.Results, _ = Unsubstitute(out, spec.Vars).([]any)
@@ -240,7 +206,7 @@ func (s *Suite) play(ctx context.Context, file string, want Recording, dep *Depa
 			p.Rules = append(p.Rules, rule)
 		}
 	}
-	return p, nil
+	return p
 }
 
 func withoutNotes(v any) any {
@@ -272,19 +238,12 @@ const childEnv = "SANDBOX_CONFORMANCE_CHILD"
 
 // run runs the steps in a process of their own, this program's with the
 // environment of the scenario, and returns their results.
-func (spec childSpec) run(ctx context.Context, sc *Scenario) (results any, err error) {
+func (spec childSpec) run(ctx context.Context, sc *Scenario) any {
 	ctx, cancel := context.WithTimeout(ctx, childLimit)
 	defer cancel()
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	data, err := json.Marshal(spec)
 	specFile := spec.Out + ".spec"
-	if err := errors.Join(err, os.WriteFile(specFile, data, 0o600)); err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, exe)
+	check(os.WriteFile(specFile, must(json.Marshal(spec)), 0o600))
+	cmd := exec.CommandContext(ctx, must(os.Executable()))
 	cmd.Dir = spec.Vars["CWD"]
 	// Otherwise a process under the race detector waits for a second before it
 	// exits.
@@ -293,11 +252,10 @@ func (spec childSpec) run(ctx context.Context, sc *Scenario) (results any, err e
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
 	output, err := runAt(cmd, sc.TTY)
-	raw, readErr := os.ReadFile(spec.Out)
-	if readErr != nil {
-		return nil, fmt.Errorf("the driver ended without results (%w): %.3000s", errors.Join(err, readErr), output)
+	if err != nil {
+		panic(fmt.Sprintf("the driver failed (%v): %.3000s", err, output))
 	}
-	return results, json.Unmarshal(raw, &results)
+	return decoded[any](must(os.ReadFile(spec.Out)))
 }
 
 // runAt runs the child, at a terminal if needed, and returns its output.

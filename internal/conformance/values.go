@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"reflect"
@@ -268,11 +267,7 @@ var aliases = map[string]string{"sessionId": "id", "snapshotId": "id", "driveId"
 // was revived without a session.
 var errNoSession = errors.New("No active session. Run a command or call resume first.") //nolint:staticcheck // the text of another SDK
 
-func opProps(c *call) (any, error) {
-	var a struct{ Names []string }
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
+func opProps(c *call, _ any, a struct{ Names []string }) (any, error) {
 	out := object{}
 	for _, name := range a.Names {
 		v, err := prop(c.target, name)
@@ -294,9 +289,6 @@ func prop(target any, name string) (any, error) {
 		return commandProp(t, t, name), nil
 	}
 	on := reflect.Indirect(reflect.ValueOf(target))
-	if on.Kind() != reflect.Struct || getters[on.Type().Name()] == "" {
-		return nil, fmt.Errorf("conformance: props of %T", target)
-	}
 	own, sessions, _ := strings.Cut(getters[on.Type().Name()], "|")
 	if slices.Contains(strings.Fields(sessions), name) {
 		s := target.(*sandbox.Sandbox).CurrentSession()
