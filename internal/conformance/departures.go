@@ -45,7 +45,7 @@ type own struct {
 
 // LoadDepartures reads departures.json in dir.
 func LoadDepartures(dir string) (*Departures, error) {
-	d := &Departures{dir: dir}
+	d := &Departures{dir: must(filepath.Abs(dir))}
 	raw, err := os.ReadFile(filepath.Join(dir, "departures.json"))
 	if err := errors.Join(err, json.Unmarshal(raw, d)); err != nil {
 		return nil, fmt.Errorf("departures.json: %w", err)

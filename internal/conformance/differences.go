@@ -44,7 +44,7 @@ var checks = map[string]func(x *reconciler, want, got any) bool{
 		var a localArgs
 		var laid object
 		now, ok := got.(object)
-		return ok && json.Unmarshal(x.step.Args, &a) == nil && json.Unmarshal(x.played.Scenario.Files[a.Path], &laid) == nil &&
+		return ok && json.Unmarshal(x.step.Args, &a) == nil && json.Unmarshal(x.played.scenario.Files[a.Path], &laid) == nil &&
 			slices.Equal(sortedKeys(laid), sortedKeys(now))
 	},
 	// The environment in the arguments of env is sorted.
@@ -174,7 +174,7 @@ func (x *reconciler) scripted(pattern any) bool {
 		return false
 	}
 	if x.script == nil {
-		x.script = plain([]any{x.played.Scenario.Server, x.played.Scenario.Steps})
+		x.script = plain([]any{x.played.scenario.Server, x.played.scenario.Steps})
 	}
 	return find(x.script)
 }

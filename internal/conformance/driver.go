@@ -8,11 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +20,8 @@ import (
 	"github.com/go-vercel/sandbox/proxy"
 )
 
-// ChildMain runs the steps of a scenario if this process was started to do so,
-// and reports whether it was.
+// ChildMain plays a scenario if this process was started to do so, and reports
+// whether it was.
 func ChildMain() bool {
 	file := os.Getenv(childEnv)
 	if file == "" {
@@ -33,57 +31,53 @@ func ChildMain() bool {
 	spec := decoded[childSpec](must(os.ReadFile(file)))
 	scenario := decoded[Scenario](Substitute(must(os.ReadFile(spec.Scenario)), spec.Vars))
 	setUmask()
-	results := newDriver(&scenario, spec).run(context.Background())
-	check(os.WriteFile(spec.Out, must(marshal(results)), 0o600))
+	server := newServer(append(scenario.Server, decoded[[]Exchange](spec.Extra)...), ServerOptions{
+		Rules: must(LoadDepartures(spec.Departures)).Rules, Steps: scenario.Steps, Want: &spec.Want, AnyOrder: scenario.Order == "any",
+	})
+	listener := httptest.NewServer(server)
+	results := newDriver(&scenario, server, listener.Listener.Addr().String()).run(context.Background())
+	server.sending.Wait()
+	listener.Close()
+	check(os.WriteFile(spec.Out, must(marshal(object{ // a [Played]
+		"requests": server.log, "raw": server.raw, "results": results, "unused": server.unused(), "rules": server.used,
+	})), 0o600))
 	return true
 }
 
 // driver runs the steps of one scenario with the SDK.
 type driver struct {
 	scenario *Scenario
-	base     string       // URL of the scripted server; "" when the API is a real one
+	server   *Server      // nil when the API is a real one
 	api      string       // URL of a real API; "" when the server is scripted
 	http     *http.Client // the client that the SDK uses: everything goes to the server
-	control  *http.Client // asks the server about its log
 
 	mu         sync.Mutex
 	saved      object
 	piped      map[string]*capturePair
 	waited     map[*sandbox.CommandResult]bool // waited for with output
-	current    *frame                          // of the running step
+	hooks      []any                           // that have fired during the running step
 	creds      auth.Provider
 	inParallel atomic.Int32
 	fetches    atomic.Int64
 	keys       *proxy.Keys // which the handlers of all steps share: they are fetched once
 }
 
-// frame collects the hooks that fire during a step, under the driver's lock.
-type frame struct{ hooks []any }
-
-func newDriver(s *Scenario, spec childSpec) *driver {
-	transport := localTransport(strings.TrimPrefix(spec.Server, "http://"))
-	// No other client in this process may reach the real hosts.
-	http.DefaultTransport = transport
-	http.DefaultClient.Transport = transport
-	d := newRealDriver(s, "", &http.Client{Transport: transport})
-	d.base, d.control = spec.Server, &http.Client{Transport: &http.Transport{}}
-	return d
-}
-
-// localTransport sends every request, for any host, to addr without TLS. The
-// server distinguishes hosts by the Host header.
-func localTransport(addr string) *http.Transport {
+// newDriver returns a driver that sends every request, for any host, to addr
+// without TLS. The server distinguishes hosts by the Host header.
+func newDriver(s *Scenario, server *Server, addr string) *driver {
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, network, addr)
 	}
-	return &http.Transport{
-		// net/http itself retries a GET on an idle connection that turns out to be
-		// closed. The scenarios are about the SDK's retries.
-		DisableKeepAlives: true,
-		DialContext:       dial, DialTLSContext: dial,
-		MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
-	}
+	// net/http itself retries a GET on an idle connection that turns out to be
+	// closed. The scenarios are about the SDK's retries.
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: dial, DialTLSContext: dial}
+	// No other client in this process may reach the real hosts.
+	http.DefaultTransport = transport
+	http.DefaultClient.Transport = transport
+	d := newRealDriver(s, "", &http.Client{Transport: transport})
+	d.server = server
+	return d
 }
 
 // newRealDriver returns a driver that runs steps against a real API.
@@ -98,35 +92,25 @@ func newRealDriver(s *Scenario, api string, hc *http.Client) *driver {
 func (d *driver) run(ctx context.Context) []any {
 	results := []any{}
 	for i := range d.scenario.Steps {
-		d.ask("/__wire/step?at=" + strconv.Itoa(i))
+		if d.server != nil {
+			d.server.begin(i)
+		}
 		result := d.step(ctx, &d.scenario.Steps[i], false)
-		if result["#refused"] != nil {
-			d.ask("/__wire/refused")
+		if result["#refused"] != nil && d.server != nil {
+			d.server.skip()
 		}
 		results = append(results, result)
+	}
+	if d.server == nil {
+		return results
 	}
 	settle := 30 * time.Millisecond
 	if d.scenario.holds() {
 		settle = 150 * time.Millisecond // closed connections are noticed by then
 	}
 	time.Sleep(settle)
-	d.ask("/__wire/finish")
+	d.server.finish()
 	return results
-}
-
-// seen asks the server how many requests it has logged.
-func (d *driver) seen() int {
-	return must(strconv.Atoi(d.ask("/__wire/count")))
-}
-
-// ask sends a request to the server itself.
-func (d *driver) ask(path string) string {
-	if d.base == "" {
-		return ""
-	}
-	resp := must(d.control.Get(d.base + path))
-	defer func() { _ = resp.Body.Close() }()
-	return string(must(io.ReadAll(resp.Body)))
 }
 
 // environment returns the provider of a call without credentials of its own. At
@@ -178,9 +162,9 @@ func (d *driver) step(ctx context.Context, s *Step, branch bool) object {
 	if d.api != "" {
 		s = d.withIDs(s)
 	}
-	var f, outer = &frame{}, (*frame)(nil)
+	var outer []any
 	if !branch {
-		outer = d.enter(f)
+		outer = d.enter(nil)
 	}
 	c := &call{d: d, ctx: ctx, step: s, out: out}
 	start := time.Now()
@@ -197,25 +181,22 @@ func (d *driver) step(ctx context.Context, s *Step, branch bool) object {
 	if branch {
 		return out
 	}
-	d.enter(outer)
-	d.mu.Lock()
-	if len(f.hooks) > 0 {
-		out["hooks"] = slices.Clone(f.hooks)
+	if hooks := d.enter(outer); len(hooks) > 0 {
+		out["hooks"] = hooks
 	}
-	d.mu.Unlock()
-	if !s.Background && d.inParallel.Load() == 0 && d.base != "" {
-		out["seen"] = d.seen()
+	if !s.Background && d.inParallel.Load() == 0 && d.server != nil {
+		out["seen"] = d.server.count()
 	}
 	return out
 }
 
-// enter makes f the frame of the running step and returns the previous one.
-func (d *driver) enter(f *frame) *frame {
+// enter replaces the list of the hooks that have fired, and returns it.
+func (d *driver) enter(hooks []any) []any {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	outer := d.current
-	d.current = f
-	return outer
+	before := d.hooks
+	d.hooks = hooks
+	return before
 }
 
 var snapshotOf = regexp.MustCompile(`@snapshot:(\w+)`)
@@ -361,7 +342,7 @@ func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Con
 			plus = *spec.PlusMs
 		}
 		go func() {
-			for d.seen() < spec.WhenSeen {
+			for d.server.count() < spec.WhenSeen {
 				time.Sleep(10 * time.Millisecond)
 			}
 			// In small steps: a machine that is busy, or stops for a moment, is
@@ -385,9 +366,7 @@ func (d *driver) hook(name string, raw json.RawMessage) func(context.Context, an
 	return func(ctx context.Context, sb any) error {
 		fired := object{"hook": name, "results": []any{}}
 		d.mu.Lock()
-		if f := d.current; f != nil {
-			f.hooks = append(f.hooks, fired)
-		}
+		d.hooks = append(d.hooks, fired)
 		d.mu.Unlock()
 		if spec.Bind != "" {
 			d.store(spec.Bind, sb)

@@ -134,7 +134,7 @@ func reconcileSteps(t *testing.T, s Scenario, js, got []any) []string {
 	rules := slices.Concat(departures.Rules, ofVersions)
 	departed := map[string]bool{}
 	for i := range js {
-		x := &reconciler{rules: rules, played: &Played{Scenario: &s, Rules: notedRules(got[i])}}
+		x := &reconciler{rules: rules, played: &Played{scenario: &s, Rules: notedRules(got[i])}}
 		x.used = func(rule string) {
 			departed[rule] = true
 			t.Logf("step %d departs: %s", i+1, rules.reasons([]string{rule}))

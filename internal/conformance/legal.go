@@ -25,7 +25,7 @@ func (s *Suite) runLegal(ctx context.Context, file string) Outcome {
 	}
 	legal := *s
 	legal.Dir = dir
-	legal.Departures = &Departures{Rules: slices.DeleteFunc(slices.Clone(s.Departures.Rules), func(r Rule) bool {
+	legal.Departures = &Departures{dir: s.Departures.dir, Rules: slices.DeleteFunc(slices.Clone(s.Departures.Rules), func(r Rule) bool {
 		return r.Rule == "impossible-arguments-refused" || r.Rule == "refused-as-by-the-api"
 	})}
 	o := legal.Run(ctx, file)

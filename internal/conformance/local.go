@@ -49,7 +49,7 @@ func init() {
 			return nil, nil
 		}),
 		"awaitSeen": op(func(c *call, _ any, a localArgs) (any, error) {
-			for i := 0; i < 250 && c.d.seen() < a.Count; i++ {
+			for i := 0; i < 250 && c.d.server.count() < a.Count; i++ {
 				time.Sleep(20 * time.Millisecond)
 			}
 			return nil, nil

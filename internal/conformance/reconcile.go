@@ -19,10 +19,10 @@ func (r Rules) reconcile(p *Played, want *Recording) []string {
 			used = append(used, name)
 		}
 	}}
-	steps := p.Scenario.Steps
-	for i := range min(len(want.Results), len(p.Recording.Results), len(steps)) {
+	steps := p.scenario.Steps
+	for i := range min(len(want.Results), len(p.Results), len(steps)) {
 		w, _ := want.Results[i].(object)
-		g, _ := p.Recording.Results[i].(object)
+		g, _ := p.Results[i].(object)
 		x.sentAgain(w, g, i)
 		x.result(w, g, steps[:i], &steps[i])
 		gotErr, _ := g["error"].(object)
@@ -101,7 +101,7 @@ func (x *reconciler) sentAgain(w, g object, i int) {
 	if !counted || !ok || !slices.Contains(x.played.Rules, "once-not-repeated") {
 		return
 	}
-	got := x.played.Recording
+	got := x.played
 	to = min(to, len(got.Requests))
 	sent := got.Requests[min(seenBefore(got.Results, i), to):to]
 	for _, r := range sent {
@@ -132,7 +132,7 @@ func (x *reconciler) cut(rule string, i, from int) {
 	}
 	w["seen"] = float64(from)
 	delete(w, "value")
-	w["error"] = x.played.Recording.Results[i].(object)["error"]
+	w["error"] = x.played.Results[i].(object)["error"]
 }
 
 // drop removes from the wanted recording a request that this SDK does not make,
@@ -169,9 +169,9 @@ func seenBefore(results []any, i int) int {
 // requests applies the rules about requests: first those about requests that only
 // the official SDK makes.
 func (x *reconciler) requests() {
-	got := x.played.Recording.Requests
+	got := x.played.Requests
 	given := x.given()
-	if x.played.Scenario.Order == "any" {
+	if x.played.scenario.Order == "any" {
 		x.shared()
 	}
 	for i := 0; i < len(x.want.Requests); i++ {
@@ -224,7 +224,7 @@ func (x *reconciler) knownEnd(w object, i int) bool {
 // shared is about calls that find the sandbox stopped at the same time: the
 // official SDK makes some requests once for each call, this SDK once for all.
 func (x *reconciler) shared() {
-	got := slices.Clone(x.played.Recording.Requests)
+	got := slices.Clone(x.played.Requests)
 	var kept, extra []any
 	for _, w := range x.want.Requests {
 		same := func(g any) bool { return differs("", tolerant(w), tolerant(g)) == "" }
@@ -258,8 +258,8 @@ func isLook(r any) bool {
 // token and replaces it by a fresh one. This SDK sends them unchanged.
 func (x *reconciler) given() object {
 	teams := object{}
-	all := []any{x.played.Scenario.Credentials}
-	for _, s := range x.played.Scenario.Steps {
+	all := []any{x.played.scenario.Credentials}
+	for _, s := range x.played.scenario.Steps {
 		all = append(all, s.Credentials, s.Args)
 	}
 	list, _ := plain(all).([]any)
@@ -272,7 +272,7 @@ func (x *reconciler) given() object {
 			Owner string `json:"owner_id"`
 		}
 		if len(parts) == 3 && err == nil && json.Unmarshal(raw, &claims) == nil && claims.Owner != "" {
-			teams[Unsubstitute("Bearer "+token, x.played.Vars).(string)] = creds["teamId"]
+			teams[Unsubstitute("Bearer "+token, x.played.vars).(string)] = creds["teamId"]
 		}
 	}
 	return teams

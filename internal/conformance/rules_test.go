@@ -216,7 +216,7 @@ func TestDifferencesOfRules(t *testing.T) {
 	} {
 		want, _ := decodeJSON([]byte(tt.want))
 		got, _ := decodeJSON([]byte(tt.got))
-		x := &reconciler{rules: departures.Rules, played: &Played{Scenario: &Scenario{}}, step: &Step{Op: tt.op}}
+		x := &reconciler{rules: departures.Rules, played: &Played{scenario: &Scenario{}}, step: &Step{Op: tt.op}}
 		used := []string{}
 		x.used = func(rule string) { used = append(used, rule) }
 		x.allow(tt.op, want, got)
@@ -236,7 +236,7 @@ func TestListingIsSorted(t *testing.T) {
 		want, _ := decodeJSON([]byte(`{"value":["b","a"]}`))
 		got, _ := decodeJSON([]byte(`{"value":` + order + `}`))
 		step := &Step{Op: "fs.readdir"}
-		x := &reconciler{played: &Played{Scenario: &Scenario{}, Rules: []string{"directory-in-one-listing"}}}
+		x := &reconciler{played: &Played{scenario: &Scenario{}, Rules: []string{"directory-in-one-listing"}}}
 		x.result(want.(object), got.(object), nil, step)
 		assert.Equal(t, same, differs("", want, got) == "", order)
 	}
@@ -287,7 +287,7 @@ func TestCopiedValues(t *testing.T) {
 		want, _ := decodeJSON([]byte(tt.want))
 		got, _ := decodeJSON([]byte(tt.got))
 		s := &Scenario{Steps: []Step{{Args: json.RawMessage(tt.said)}}}
-		x := &reconciler{rules: departures.Rules, played: &Played{Scenario: s}, step: &Step{Op: tt.op}, used: func(string) {}}
+		x := &reconciler{rules: departures.Rules, played: &Played{scenario: s}, step: &Step{Op: tt.op}, used: func(string) {}}
 		x.allow(tt.op, want, got)
 		assert.Equal(t, tt.same, differs("", want, got) == "", "%s, said %s", tt.got, tt.said)
 	}
@@ -308,9 +308,9 @@ func TestSentAgain(t *testing.T) {
 	start := object{"method": "POST", "path": "/cmd"}
 	for sent, same := range map[int]bool{1: true, 2: true, 3: false} {
 		g := object{"#sent": 2.0, "seen": float64(sent)}
-		p := &Played{Rules: []string{"once-not-repeated"}, Recording: Recording{Results: []any{g}}}
+		p := &Played{Rules: []string{"once-not-repeated"}, Results: []any{g}}
 		for range sent {
-			p.Recording.Requests = append(p.Recording.Requests, start)
+			p.Requests = append(p.Requests, start)
 		}
 		w := object{}
 		(&reconciler{played: p}).sentAgain(w, g, 0)

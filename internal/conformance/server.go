@@ -8,10 +8,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -40,10 +38,9 @@ func (e *Entry) jsonBody() (object, bool) {
 	return m, ok
 }
 
-// Server plays the script of one scenario on 127.0.0.1 and logs the requests.
+// Server plays the script of one scenario and logs the requests.
 type Server struct {
 	opts    ServerOptions
-	http    *httptest.Server
 	sending sync.WaitGroup
 
 	mu     sync.Mutex
@@ -74,13 +71,6 @@ type slot struct {
 	left int
 }
 
-// StartServer plays the script until [Server.Close].
-func StartServer(script []Exchange, opts ServerOptions) *Server {
-	s := newServer(script, opts)
-	s.http = httptest.NewServer(s)
-	return s
-}
-
 func newServer(script []Exchange, opts ServerOptions) *Server {
 	s := &Server{opts: opts, taken: make(chan struct{}), logged: map[*Entry]*Entry{}}
 	s.memory = memory{map[string][]json.RawMessage{}, map[string][]json.RawMessage{}, map[string]object{}, map[string]*Exchange{}, map[string]*slot{}, map[string]bool{}, map[string]bool{}, map[string]int{}, map[string]bool{}, map[string]bool{}}
@@ -94,16 +84,8 @@ func newServer(script []Exchange, opts ServerOptions) *Server {
 	return s
 }
 
-// Close shuts the server down after the responses in progress are sent.
-func (s *Server) Close() {
-	s.sending.Wait()
-	s.http.Close()
-}
-
-// Unused names the exchanges of the script that were not requested.
-func (s *Server) Unused() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// unused names the exchanges of the script that were not requested.
+func (s *Server) unused() []string {
 	var out []string
 	for _, sl := range s.script {
 		if sl.left > 0 {
@@ -113,33 +95,34 @@ func (s *Server) Unused() []string {
 	return out
 }
 
+// count is the number of requests so far.
+func (s *Server) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.log)
+}
+
+// begin says which step is the running one.
+func (s *Server) begin(step int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.step = step
+	clear(s.allowed)
+	clear(s.doubted)
+}
+
+// finish ends the held exchanges that the client has not closed.
+func (s *Server) finish() {
+	s.mu.Lock()
+	held := slices.Clone(s.held)
+	s.mu.Unlock()
+	for _, e := range held {
+		s.closed(e, false)
+	}
+}
+
 // ServeHTTP responds to one request according to the script.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.URL.Path {
-	case "/__wire/count":
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		_, _ = io.WriteString(w, strconv.Itoa(len(s.log)))
-		return
-	case "/__wire/finish":
-		s.mu.Lock()
-		held := slices.Clone(s.held)
-		s.mu.Unlock()
-		for _, e := range held { // which the client has not closed
-			s.closed(e, false)
-		}
-		return
-	case "/__wire/refused":
-		s.skip()
-		return
-	case "/__wire/step":
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.step, _ = strconv.Atoi(r.URL.Query().Get("at"))
-		clear(s.allowed)
-		clear(s.doubted)
-		return
-	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the client went away during the response

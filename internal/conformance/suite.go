@@ -53,23 +53,24 @@ func (s *Suite) Files() ([]string, error) {
 
 // Played is the result of playing a scenario.
 type Played struct {
-	Scenario  *Scenario
-	Recording Recording
-	Unused    []string // exchanges of the script that were not requested
-	Rules     []string // rules used
-	Vars      map[string]string
-	Raw       []any // the requests as received, including those set aside under rules
+	Requests, Results []any    // as in a [Recording]
+	Raw               []any    // the requests as received, including those set aside under rules
+	Unused            []string // exchanges of the script that were not requested
+	Rules             []string // rules used
+
+	scenario *Scenario
+	vars     map[string]string
 }
 
 // own returns what this SDK did, without what the driver noted for the rules.
 func (p *Played) own() Recording {
-	return Recording{Requests: p.Raw, Results: withoutNotes(p.Recording.Results).([]any)}
+	return Recording{Requests: p.Raw, Results: withoutNotes(p.Results).([]any)}
 }
 
 // compare returns the first difference from a recording.
 func (p *Played) compare(want Recording, requests []any) string {
-	got := Recording{Requests: requests, Results: withoutNotes(p.Recording.Results).([]any)}
-	return Compare(want, got, p.Scenario.Order == "any")
+	got := Recording{Requests: requests, Results: withoutNotes(p.Results).([]any)}
+	return Compare(want, got, p.scenario.Order == "any")
 }
 
 // Run plays one scenario file and judges the outcome.
@@ -110,12 +111,12 @@ func (s *Suite) expected(file string) Recording {
 // judge compares with the recording of the official SDK, as far as the rules of
 // departure allow.
 func (s *Suite) judge(want Recording, played *Played) Outcome {
-	difference := played.compare(want, played.Recording.Requests)
+	difference := played.compare(want, played.Requests)
 	if difference == "" && len(played.Unused) == 0 && len(played.Rules) == 0 {
 		return Outcome{Outcome: Passed}
 	}
 	if used := s.Departures.Rules.reconcile(played, &want); len(used) > 0 {
-		d := played.compare(want, played.Recording.Requests)
+		d := played.compare(want, played.Requests)
 		difference = cmp.Or(d, difference)
 		if d == "" && len(played.Unused) == 0 {
 			if telling := s.Departures.Rules.telling(used); len(telling) > 0 {
@@ -136,9 +137,9 @@ func (s *Suite) judgeDeparture(js Recording, dep *Departure, played *Played) Out
 		return failed("the departure has no recording; make it with SANDBOX_CONFORMANCE_RECORD=%s", dep.Name)
 	}
 	// A busy machine can make up for a pause that the departure leaves out.
-	for i := range min(len(played.Recording.Results), len(dep.Results)) {
+	for i := range min(len(played.Results), len(dep.Results)) {
 		want, _ := dep.Results[i].(object)
-		if g, _ := played.Recording.Results[i].(object); g["timing"] == "ok" && want["timing"] == "too fast" {
+		if g, _ := played.Results[i].(object); g["timing"] == "ok" && want["timing"] == "too fast" {
 			g["timing"] = "too fast"
 		}
 	}
@@ -180,33 +181,24 @@ func (s *Suite) play(ctx context.Context, file string, want Recording, dep *Depa
 	dir := must(filepath.EvalSymlinks(must(os.MkdirTemp("", "wire-"))))
 	defer func() { _ = os.RemoveAll(dir) }()
 	home, cwd := filepath.Join(dir, "home"), filepath.Join(dir, "work")
-	spec := childSpec{Scenario: filepath.Join(s.Dir, "scenarios", file), Out: filepath.Join(dir, "out.json")}
+	spec := childSpec{
+		Scenario: filepath.Join(s.Dir, "scenarios", file), Departures: s.Departures.dir, Want: want, Out: filepath.Join(dir, "out.json"),
+	}
 	var scenario Scenario
 	scenario, spec.Vars = Load(spec.Scenario, home, cwd, time.Now())
 	check(errors.Join(os.Mkdir(home, 0o755), os.Mkdir(cwd, 0o755)))
 	scenario.LayOut()
-	script := slices.Clone(scenario.Server)
 	if dep != nil {
-		script = append(script, decoded[[]Exchange](Substitute(dep.Server, spec.Vars))...)
+		spec.Extra = Substitute(dep.Server, spec.Vars)
 	}
-	server := StartServer(script, ServerOptions{
-		Rules: s.Departures.Rules, Steps: scenario.Steps, Want: &want, AnyOrder: scenario.Order == "any",
-	})
-	defer server.Close()
-	spec.Server = server.http.URL
-	out := spec.run(ctx, &scenario)
-	server.Close()
-
-	p := &Played{Scenario: &scenario, Vars: spec.Vars, Unused: server.Unused(), Rules: server.used}
-	p.Raw, _ = Unsubstitute(plain(server.raw), spec.Vars).([]any)
-	p.Recording.Requests, _ = Unsubstitute(plain(server.log), spec.Vars).([]any)
-	p.Recording.Results, _ = Unsubstitute(out, spec.Vars).([]any)
-	for _, rule := range notedRules(p.Recording.Results) {
+	p := decoded[Played](must(json.Marshal(Unsubstitute(spec.run(ctx, &scenario), spec.Vars))))
+	p.scenario, p.vars = &scenario, spec.Vars
+	for _, rule := range notedRules(p.Results) {
 		if !slices.Contains(p.Rules, rule) {
 			p.Rules = append(p.Rules, rule)
 		}
 	}
-	return p
+	return &p
 }
 
 func withoutNotes(v any) any {
@@ -229,15 +221,17 @@ const childLimit = time.Minute
 
 // childSpec tells the child what to play.
 type childSpec struct {
-	Scenario, Out, Server string
-	Vars                  map[string]string
+	Scenario, Departures, Out string // files and a folder
+	Vars                      map[string]string
+	Extra                     json.RawMessage // exchanges besides those of the script
+	Want                      Recording
 }
 
 // childEnv names the file with the child's orders.
 const childEnv = "SANDBOX_CONFORMANCE_CHILD"
 
-// run runs the steps in a process of their own, this program's with the
-// environment of the scenario, and returns their results.
+// run plays in a process of its own, this program's with the environment of the
+// scenario, and returns what was played.
 func (spec childSpec) run(ctx context.Context, sc *Scenario) any {
 	ctx, cancel := context.WithTimeout(ctx, childLimit)
 	defer cancel()
