@@ -1,8 +1,8 @@
 package conformance
 
 import (
-	"cmp"
 	"encoding/base64"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -22,49 +22,20 @@ func CanonicalPath(raw string) string {
 	return strings.Join(segments, "/")
 }
 
-func encodeURIComponent(s string) string {
-	const hexDigits = "0123456789ABCDEF"
-	var b strings.Builder
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-_.!~*'()", c) >= 0:
-			b.WriteByte(c)
-		default:
-			b.WriteByte('%')
-			b.WriteByte(hexDigits[c>>4])
-			b.WriteByte(hexDigits[c&15])
-		}
-	}
-	return b.String()
-}
+var asJavaScript = strings.NewReplacer("+", "%20", "%21", "!", "%27", "'", "%28", "(", "%29", ")", "%2A", "*")
 
-// formPairs decodes a query or a form as URLSearchParams does, sorted by key
-// and then value. Whatever cannot be decoded is left unchanged.
+func encodeURIComponent(s string) string { return asJavaScript.Replace(url.QueryEscape(s)) }
+
+// formPairs decodes a query or a form, sorted by key and then value.
 func formPairs(raw string) []any {
-	pairs := [][2]string{}
-	for part := range strings.SplitSeq(raw, "&") {
-		if part == "" {
-			continue
+	form, _ := url.ParseQuery(raw) // without what can't be decoded
+	out := []any{}
+	for _, k := range slices.Sorted(maps.Keys(form)) {
+		for _, v := range slices.Sorted(slices.Values(form[k])) {
+			out = append(out, []any{k, v})
 		}
-		k, v, _ := strings.Cut(part, "=")
-		pairs = append(pairs, [2]string{formDecode(k), formDecode(v)})
-	}
-	slices.SortStableFunc(pairs, func(a, b [2]string) int {
-		return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1]))
-	})
-	out := make([]any, len(pairs))
-	for i, p := range pairs {
-		out[i] = []any{p[0], p[1]}
 	}
 	return out
-}
-
-func formDecode(s string) string {
-	if dec, err := url.QueryUnescape(s); err == nil {
-		return strings.ToValidUTF8(dec, "\ufffd")
-	}
-	return s
 }
 
 // decodeBody returns the body of a request in the form of the log.

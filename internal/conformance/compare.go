@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,58 +19,23 @@ type Recording struct {
 // when the two agree by the rules of the format. With anyOrder, the order of
 // requests is ignored.
 func Compare(want, got Recording, anyOrder bool) string {
-	if d := compareRequests(want.Requests, got.Requests, anyOrder); d != "" {
-		// A difference in the results often explains one in the requests.
-		if r := compareLists("results", want.Results, got.Results); r != "" {
-			return d + "; and " + r
-		}
-		return d
+	wanted, sent := compared(want.Requests, anyOrder), compared(got.Requests, anyOrder)
+	requests, results := differs("requests", wanted, sent), differs("results", plain(want.Results), plain(got.Results))
+	if requests != "" && results != "" { // which often explains it
+		return requests + "; and " + results
 	}
-	return compareLists("results", want.Results, got.Results)
+	return requests + results
 }
 
-func compareRequests(want, got []any, anyOrder bool) string {
+func compared(requests []any, anyOrder bool) any {
+	out := []any{}
+	for _, r := range requests {
+		out = append(out, tolerant(r))
+	}
 	if anyOrder {
-		got = pairUp(want, got)
+		slices.SortFunc(out, func(a, b any) int { return bytes.Compare(must(marshal(a)), must(marshal(b))) })
 	}
-	for i := range max(len(want), len(got)) {
-		at := fmt.Sprintf("request %d", i+1)
-		switch {
-		case i >= len(got):
-			return at + " was not sent: " + show(want[i])
-		case i >= len(want):
-			return at + " was not expected: " + show(got[i])
-		}
-		if d := differs(at, tolerant(want[i]), tolerant(got[i])); d != "" {
-			return d
-		}
-	}
-	return ""
-}
-
-// pairUp reorders got so that requests equal to one in want have the same
-// index. The others fill the gaps in their original order.
-func pairUp(want, got []any) []any {
-	left := slices.Clone(got)
-	out := make([]any, len(want))
-	var gaps []int
-	for i := range want {
-		j := slices.IndexFunc(left, func(g any) bool { return differs("", tolerant(want[i]), tolerant(g)) == "" })
-		if j < 0 {
-			gaps = append(gaps, i)
-			continue
-		}
-		out[i] = left[j]
-		left = slices.Delete(left, j, j+1)
-	}
-	for _, i := range slices.Backward(gaps) {
-		if n := len(left) - 1; n >= 0 {
-			out[i], left = left[n], left[:n]
-		} else {
-			out = slices.Delete(out, i, i+1)
-		}
-	}
-	return slices.Concat(out, left)
+	return out
 }
 
 // tolerant removes from a request what the format allows clients to vary: the
@@ -87,10 +53,6 @@ func tolerant(request any) any {
 		r["headers"] = headers
 	}
 	return r
-}
-
-func compareLists(at string, want, got []any) string {
-	return differs(at, any(want), any(got))
 }
 
 // differs compares decoded JSON values and describes the first difference. A
