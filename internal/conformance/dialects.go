@@ -87,7 +87,7 @@ func (r Rules) translate(e *Entry, steps []any) []translated {
 	if plainly := r.unsorted(said); plainly != said {
 		rules, said = append(rules, "prefix-sorts-by-name"), plainly
 	}
-	if r.has("ids-escaped") && strings.Contains(e.Path, "%2F") {
+	if strings.Contains(e.Path, "%2F") {
 		for _, base := range []translated{{rules: rules, entry: said}, {entry: e}} {
 			escaped := new(*base.entry)
 			escaped.Path = strings.ReplaceAll(e.Path, "%2F", "/")
@@ -117,7 +117,7 @@ func (r Rules) translate(e *Entry, steps []any) []translated {
 // plainLook returns a GET of a sandbox that would resume it as one that would
 // not, and other requests unchanged.
 func (r Rules) plainLook(e *Entry) *Entry {
-	if !r.has("get-starts") || e.Method != "GET" {
+	if e.Method != "GET" {
 		return e
 	}
 	return e.without("[resume true]")
@@ -126,7 +126,7 @@ func (r Rules) plainLook(e *Entry) *Entry {
 // unsorted returns a listing by name prefix without the sort order that this
 // SDK adds.
 func (r Rules) unsorted(e *Entry) *Entry {
-	if !r.has("prefix-sorts-by-name") || e.Method != "GET" || !strings.Contains(fmt.Sprint(e.Query), "[namePrefix ") {
+	if e.Method != "GET" || !strings.Contains(fmt.Sprint(e.Query), "[namePrefix ") {
 		return e
 	}
 	return e.without("[sortBy name]")

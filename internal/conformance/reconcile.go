@@ -107,7 +107,7 @@ func (x *reconciler) sentAgain(w, g object, i int) {
 	for _, r := range sent {
 		n := 0.0
 		for _, other := range sent {
-			if m, _ := other.(object); m["method"] == "POST" && differs("", question(r), question(other)) == "" {
+			if m, _ := other.(object); m["method"] == "POST" && question(r) == question(other) {
 				n++
 			}
 		}
@@ -185,7 +185,7 @@ func (x *reconciler) requests() {
 			x.asGiven(w, g, given)
 			x.empty(w, g)
 			x.allow("request", w, g)
-		case len(given) > 0 && strings.HasPrefix(fmt.Sprint(w["path"]), "/__") && x.rules.has("explicit-credentials-kept"):
+		case len(given) > 0 && strings.HasPrefix(fmt.Sprint(w["path"]), "/__"):
 			// It renews the token that the caller gave.
 			x.used("explicit-credentials-kept")
 			x.drop(i)
@@ -203,8 +203,7 @@ func (x *reconciler) empty(w, g object) {
 	query, _ := w["query"].([]any)
 	also, _ := g["query"].([]any)
 	w["query"] = slices.DeleteFunc(query, func(p any) bool {
-		nothing := matches([]any{"*", "~^0?$"}, p) && x.rules.has("empty-is-none") &&
-			!slices.ContainsFunc(also, func(q any) bool { return differs("", p, q) == "" })
+		nothing := matches([]any{"*", "~^0?$"}, p) && !slices.ContainsFunc(also, func(q any) bool { return differs("", p, q) == "" })
 		if nothing {
 			x.used("empty-is-none")
 		}
@@ -216,7 +215,7 @@ func (x *reconciler) empty(w, g object) {
 // read to the end: this SDK already knows it.
 func (x *reconciler) knownEnd(w object, i int) bool {
 	path, _ := w["path"].(string)
-	return x.rules.has("known-end-not-asked-for") && w["method"] == "GET" && strings.Contains(path, "/cmd/") && !strings.HasSuffix(path, "/logs") &&
+	return w["method"] == "GET" && strings.Contains(path, "/cmd/") && !strings.HasSuffix(path, "/logs") &&
 		strings.Contains(fmt.Sprint(w["query"]), "[wait true]") &&
 		slices.ContainsFunc(x.want.Requests[:i], func(r any) bool { return r.(object)["path"] == path+"/logs" })
 }
@@ -235,7 +234,7 @@ func (x *reconciler) shared() {
 			return
 		}
 	}
-	if len(extra) == 0 || len(got) > 0 || !x.rules.has("one-resume-for-all") {
+	if len(extra) == 0 || len(got) > 0 {
 		return
 	}
 	x.used("one-resume-for-all")
@@ -284,7 +283,7 @@ func (x *reconciler) asGiven(w, g, given object) {
 	headers, _ := w["headers"].(object)
 	auth, _ := g["headers"].(object)["authorization"].(string)
 	team, ours := given[auth]
-	if headers == nil || !ours || !x.rules.has("explicit-credentials-kept") || differs("", headers, g["headers"]) == "" && differs("", w["query"], g["query"]) == "" {
+	if headers == nil || !ours || differs("", headers, g["headers"]) == "" && differs("", w["query"], g["query"]) == "" {
 		return
 	}
 	x.used("explicit-credentials-kept")

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -191,7 +190,7 @@ func (s *Server) take(e *Entry) *Exchange {
 	s.unmark(e)
 	s.raw = append(s.raw, e)
 	rule := s.opts.Rules.unscripted(e, s.ops(), func(r *Rule) bool { return s.may(e, r) })
-	asked := fmt.Sprint(question(plain(e)))
+	asked := question(e)
 	if rule != nil {
 		asked += rule.Rule
 	}
@@ -203,15 +202,11 @@ func (s *Server) take(e *Entry) *Exchange {
 		}
 		return s.allow(e, rule, asked)
 	}
-	if s.opts.Rules.has("append-adds-only") {
-		if ex := s.append(e); ex != nil {
-			return ex
-		}
+	if ex := s.append(e); ex != nil {
+		return ex
 	}
-	if s.opts.Rules.has("steps-in-one-command") {
-		if ex, ok := s.steps(e); ok {
-			return ex
-		}
+	if ex, ok := s.steps(e); ok {
+		return ex
 	}
 	if alone := s.withoutOutput(e); alone != nil {
 		return s.started(alone)
@@ -249,7 +244,7 @@ func (s *Server) take(e *Entry) *Exchange {
 func (s *Server) allow(e *Entry, rule *Rule, asked string) *Exchange {
 	ex := s.ruled(e, rule)
 	if rule.Answer == "the same" {
-		s.doubted[fmt.Sprint(question(plain(e)))].left--
+		s.doubted[question(e)].left--
 		clear(s.allowed)
 	} else {
 		s.allowed[asked] = true

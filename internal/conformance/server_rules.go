@@ -104,7 +104,7 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 		}
 	case "ended":
 		lines, read := s.logs[id]
-		if !read && s.allowed[fmt.Sprint(question(plain(e)))+"written-output-not-kept"] { // it was read there
+		if !read && s.allowed[question(e)+"written-output-not-kept"] { // it was read there
 			lines, read = s.outputs[id], true
 		}
 		if isLog && read && (s.unread[id] || s.ending[id] || s.hasEnd(id)) {
@@ -136,7 +136,7 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 			return respond(known)
 		}
 	case "the same":
-		if last := s.doubted[fmt.Sprint(question(plain(e)))]; last != nil && last.left > 0 {
+		if last := s.doubted[question(e)]; last != nil && last.left > 0 {
 			return &last.Exchange
 		}
 	case "done":
@@ -182,7 +182,7 @@ func (s *Server) lookedAtSince(e *Entry) bool {
 func (s *Server) withoutOutput(e *Entry) *Entry {
 	body, _ := e.jsonBody()
 	words := e.words()
-	if words == nil || !s.opts.Rules.has("started-with-its-output") || body["wait"] != true || body["logs"] != true {
+	if words == nil || body["wait"] != true || body["logs"] != true {
 		return nil
 	}
 	args := append([]any{}, plain(words[1:]).([]any)...)
@@ -224,9 +224,9 @@ const sessionsPath = "/api/v2/sandboxes/sessions/"
 // remember records what rules respond with: the output of commands that ran,
 // the last state of what was shown, and responses to resumes.
 func (s *Server) remember(ex *Exchange, e *Entry) {
-	delete(s.doubted, fmt.Sprint(question(plain(e))))
+	delete(s.doubted, question(e))
 	if s.doubtful(ex) {
-		s.doubted[fmt.Sprint(question(plain(e)))] = &slot{*ex, 2}
+		s.doubted[question(e)] = &slot{*ex, 2}
 	}
 	if strings.Contains(fmt.Sprint(e.Query), "[resume true]") {
 		s.resumes[e.Path] = ex
@@ -321,7 +321,7 @@ func (s *Server) unmark(e *Entry) {
 	hooked := slices.ContainsFunc(s.running(), func(step any) bool {
 		return matches(object{"op": "getOrCreate", "args": object{"onCreate": "*"}}, step)
 	})
-	if !s.opts.Rules.has("create-marked") || !hooked || e.Method != "POST" || !createPath.MatchString(e.Path) ||
+	if !hooked || e.Method != "POST" || !createPath.MatchString(e.Path) ||
 		!matches(object{"go-sandbox-creation": "~^once-[A-Z2-7]{26}$"}, tags) {
 		return
 	}
@@ -369,36 +369,31 @@ func (s *Server) awaited(e *Entry) bool {
 	if s.opts.Want == nil {
 		return true
 	}
-	limit := len(s.opts.Want.Requests)
-	for i := s.step; i < len(s.opts.Want.Results); i++ {
-		if n, ok := seenOf(s.opts.Want.Results[i]); ok {
-			limit = min(limit, n)
+	wanted := s.opts.Want.Requests
+	for _, result := range s.opts.Want.Results[min(s.step, len(s.opts.Want.Results)):] {
+		if n, ok := seenOf(result); ok {
+			wanted = wanted[:min(len(wanted), n)]
 			break
 		}
 	}
-	asked := question(plain(e))
-	equal := func(a any) bool { return differs("", question(a), asked) == "" }
-	if !s.opts.AnyOrder {
-		return len(s.log) < limit && slices.ContainsFunc(s.opts.Want.Requests[len(s.log):limit], equal)
-	}
 	open := 0
-	for _, w := range s.opts.Want.Requests {
-		if equal(w) {
+	for _, w := range wanted {
+		if question(w) == question(e) {
 			open++
 		}
 	}
 	for _, l := range s.log {
-		if equal(plain(l)) {
+		if question(l) == question(e) {
 			open--
 		}
 	}
 	return open > 0
 }
 
-// question returns what a request asks, without its outcome.
-func question(request any) any {
-	r, _ := request.(object)
-	return object{"method": r["method"], "path": r["path"], "query": r["query"], "body": r["body"]}
+// question says what a request asks, without its outcome.
+func question(request any) string {
+	r := plain(request).(object)
+	return fmt.Sprint(r["method"], r["path"], r["query"], r["body"])
 }
 
 // likely moves what the official SDK requests next to the front.

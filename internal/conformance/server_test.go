@@ -8,27 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-func TestCanonicalPath(t *testing.T) {
-	for raw, want := range map[string]string{
-		"/api/v2/sandboxes/my%20box": "/api/v2/sandboxes/my%20box",
-		"/a%2fb/c":                   "/a%2Fb/c",
-		"/it's(1)!":                  "/it's(1)!",
-		"/é":                         "/%C3%A9",
-		"/%zz":                       "/%zz",
-		"/%ff":                       "/%ff",
-	} {
-		assert.Equal(t, want, CanonicalPath(raw), raw)
-	}
-}
 
 func TestCompare(t *testing.T) {
 	const a, b, typed = `{"method":"GET","headers":{},"body":"a"}`, `{"method":"GET","headers":{},"body":"b"}`, `{"headers":{"content-type":"application/json"}`
@@ -123,69 +107,6 @@ func TestRulesAreKnown(t *testing.T) {
 	for _, r := range departures.Rules {
 		assert.True(t, len(r.Unscripted)+len(r.Differences)+len(r.Words) > 0 || strings.Contains(code, `"`+r.Rule+`"`), "nothing knows the rule %s", r.Rule)
 	}
-}
-
-// TestRefusedTogether makes two calls at the same time: neither learns that
-// its session is gone before the other has arrived.
-func TestRefusedTogether(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const session = "/api/v2/sandboxes/sessions/"
-		s := newServer([]Exchange{
-			{On: "POST " + session + "sess_1/cmd", Status: http.StatusGone},
-			{On: "POST " + session + "sess_1/fs/mkdir", Status: http.StatusGone},
-			{On: "POST " + session + "sess_2/cmd", Status: http.StatusGone},
-		}, ServerOptions{AnyOrder: true})
-		var answered atomic.Int32
-		ask := func(path string) {
-			go func() {
-				w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, session+path, strings.NewReader("{}"))
-				r.Host = "vercel.com"
-				s.ServeHTTP(w, r)
-				assert.Equal(t, http.StatusGone, w.Code)
-				answered.Add(1)
-			}()
-			synctest.Wait()
-		}
-		ask("sess_1/cmd")
-		assert.Zero(t, answered.Load(), "another call is on its way to the same session")
-		ask("sess_1/fs/mkdir")
-		assert.EqualValues(t, 2, answered.Load())
-		ask("sess_2/cmd")
-		assert.EqualValues(t, 3, answered.Load(), "nothing else is on its way to this one")
-	})
-}
-
-// TestPipedIsSettled has writers that already received everything, while the
-// command still checks whether that was all.
-func TestPipedIsSettled(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		pair := &capturePair{stdout: &capture{}, ended: make(chan struct{})}
-		_, err := pair.stdout.Write([]byte("all"))
-		assert.NoError(t, err)
-		d := &driver{scenario: &Scenario{}, piped: map[string]*capturePair{"c": pair}}
-		c := &call{d: d, ctx: t.Context(), step: &Step{Op: "piped", On: new("c")}}
-		var value any
-		go func() { value, _ = opPiped(c, nil, pipedArgs{Stdout: 3}) }()
-		synctest.Wait()
-		assert.Nil(t, value, "the copying goes on")
-		close(pair.ended)
-		synctest.Wait()
-		assert.Equal(t, object{"stdout": "all"}, value)
-	})
-}
-
-func TestGivenUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := &driver{scenario: &Scenario{}, saved: object{}}
-		slow := d.step(t.Context(), &Step{Op: "sleep", Args: []byte(`{"ms":600}`), GiveUpMs: 400}, true)
-		assert.Equal(t, object{"op": "sleep", "value": nil}, slow, "slower than the limit on a busy machine")
-		hung := d.step(t.Context(), &Step{Op: "sleep", Args: []byte(`{"ms":3600000}`), GiveUpMs: 400}, true)
-		assert.Equal(t, object{"kind": "Hang"}, hung["error"])
-		time.Sleep(time.Hour) // until the abandoned call has ended
-	})
 }
 
 // TestAbortOfATranslatedRequest: that the client has closed a request shows in
