@@ -1,9 +1,9 @@
 package conformance
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"iter"
 	"reflect"
 	"sync"
@@ -43,31 +43,21 @@ func opRunCommand(c *call, t runner, a runArgs) (any, error) {
 		return cmd, err
 	}
 	done, err := once(c, func() (*sandbox.CommandResult, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, &o) })
-	if err == nil {
-		c.d.mu.Lock()
-		c.d.waited[done] = true
-		c.d.mu.Unlock()
-	}
+	c.d.store("waited for as "+c.step.Save, done)
 	return done, err
 }
 
 // pipe sets the writers of a command, kept under the name that the command is
 // saved under.
 func (c *call) pipe(o *sandbox.CommandOptions, stdout, stderr, detached bool) {
-	c.pair = &capturePair{detached: detached, ended: make(chan struct{})}
+	c.pair = &captured{detached: detached, ended: make(chan struct{}), got: map[string]string{}}
 	if stdout {
-		c.pair.stdout = &capture{}
-		o.Stdout = c.pair.stdout
+		o.Stdout = c.pair.writer("stdout")
 	}
 	if stderr {
-		c.pair.stderr = &capture{}
-		o.Stderr = c.pair.stderr
+		o.Stderr = c.pair.writer("stderr")
 	}
-	if c.step.Save != "" {
-		c.d.mu.Lock()
-		c.d.piped[c.step.Save] = c.pair
-		c.d.mu.Unlock()
-	}
+	c.d.store("the writers of "+c.step.Save, c.pair)
 }
 
 // watch records how copying a detached command's output ended, which JavaScript
@@ -82,54 +72,46 @@ func (c *call) watch(cmd *sandbox.Command) {
 	}
 }
 
-// capture is a writer that records what is written to it.
-type capture struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (c *capture) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.buf.Write(p)
-}
-
-func (c *capture) text() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.buf.String()
-}
-
-// has reports whether at least n characters were written. A nil capture never
-// has any.
-func (c *capture) has(n int) bool {
-	if c == nil {
-		return n == 0
-	}
-	return len(utf16.Encode([]rune(c.text()))) >= n
-}
-
-// capturePair holds the writers of one command. When copying the output of a
+// captured is what the writers of one command got. When copying the output of a
 // detached command has ended, ended is closed, and failed holds the error, if
 // any.
-type capturePair struct {
-	stdout, stderr *capture
-	detached       bool
-	ended          chan struct{}
+type captured struct {
+	detached bool
+	ended    chan struct{}
 
 	mu     sync.Mutex
+	got    map[string]string
 	failed any
 }
 
-func (p *capturePair) value() object {
+type writer func(p []byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+func (p *captured) writer(stream string) io.Writer {
+	p.got[stream] = ""
+	return writer(func(more []byte) (int, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.got[stream] += string(more)
+		return len(more), nil
+	})
+}
+
+// has reports whether as many characters were written as a step waits for.
+func (p *captured) has(a pipedArgs) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	units := func(stream string) int { return len(utf16.Encode([]rune(p.got[stream]))) }
+	return units("stdout") >= a.Stdout && units("stderr") >= a.Stderr && (!a.Error || p.failed != nil)
+}
+
+func (p *captured) value() object {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := object{}
-	if p.stdout != nil {
-		out["stdout"] = normText(p.stdout.text())
-	}
-	if p.stderr != nil {
-		out["stderr"] = normText(p.stderr.text())
+	for stream, text := range p.got {
+		out[stream] = normText(text)
 	}
 	if p.failed != nil {
 		out["error"] = p.failed
@@ -148,15 +130,12 @@ type pipedArgs struct {
 // still confirms that the log is complete, and that request must not mix with
 // those of the next step.
 func opPiped(c *call, _ any, a pipedArgs) (any, error) {
-	c.d.mu.Lock()
-	p := c.d.piped[*c.step.On]
-	c.d.mu.Unlock()
+	writers, _ := c.d.load("the writers of " + *c.step.On)
+	p := writers.(*captured)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), time.Minute)
 	defer cancel()
-	for !(p.stdout.has(a.Stdout) && p.stderr.has(a.Stderr) && (!a.Error || p.value()["error"] != nil)) {
-		if !pause(ctx, 20*time.Millisecond) {
-			break
-		}
+	for !p.has(a) && pause(ctx, 20*time.Millisecond) {
+		continue
 	}
 	if !c.d.scenario.holds() {
 		select {
@@ -187,11 +166,7 @@ func opOutput(c *call, _ any, a struct{ Stream string }) (any, error) {
 		return t.Stderr(c.ctx)
 	}
 	both, err := t.Output(c.ctx)
-	done, _ := c.target.(*sandbox.CommandResult)
-	c.d.mu.Lock()
-	waited := c.d.waited[done]
-	c.d.mu.Unlock()
-	if err != nil || !waited {
+	if waited, _ := c.d.load("waited for as " + *c.step.On); err != nil || waited != c.target {
 		return both, err
 	}
 	stdout, stderr := must(t.Stdout(c.ctx)), must(t.Stderr(c.ctx))

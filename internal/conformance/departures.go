@@ -92,23 +92,20 @@ func (d *Departures) path(name string) string {
 // save writes the recording of a departure, one element to a line like the
 // other recordings.
 func (d *Departures) save(dep *Departure) {
-	var b strings.Builder
-	extra := decoded[[]any](dep.Server)
-	unused, _ := plain(dep.Unused).([]any)
-	between := "{\n"
-	for i, list := range [][]any{dep.Requests, dep.Results, extra, unused} {
-		if i > 1 && len(list) == 0 {
-			continue
+	var parts []string
+	for _, part := range []struct {
+		name string
+		list []any
+	}{{"requests", dep.Requests}, {"results", dep.Results}, {"server", decoded[[]any](dep.Server)}, {"unused", plain(append([]string{}, dep.Unused...)).([]any)}} {
+		var lines []string
+		for _, element := range part.list {
+			lines = append(lines, "\n  "+string(must(marshal(element))))
 		}
-		fmt.Fprintf(&b, "%s %q: [", between, []string{"requests", "results", "server", "unused"}[i])
-		for j, e := range list {
-			b.WriteString([]string{",", ""}[max(0, 1-j)] + "\n  " + string(must(marshal(e))))
+		if lines != nil || part.name == "requests" || part.name == "results" {
+			parts = append(parts, fmt.Sprintf(" %q: [%s\n ]", part.name, strings.Join(lines, ",")))
 		}
-		b.WriteString("\n ]")
-		between = ",\n"
 	}
-	b.WriteString("\n}\n")
-	check(os.WriteFile(d.path(dep.Name), []byte(b.String()), 0o644))
+	check(os.WriteFile(d.path(dep.Name), []byte("{\n"+strings.Join(parts, ",\n")+"\n}\n"), 0o644))
 }
 
 // Rule is a departure that is the same in every scenario. It accounts for

@@ -53,9 +53,7 @@ type driver struct {
 
 	mu         sync.Mutex
 	saved      object
-	piped      map[string]*capturePair
-	waited     map[*sandbox.CommandResult]bool // waited for with output
-	hooks      []any                           // that have fired during the running step
+	hooks      []any // that have fired during the running step
 	creds      auth.Provider
 	inParallel atomic.Int32
 	fetches    atomic.Int64
@@ -84,8 +82,7 @@ func newDriver(s *Scenario, server *Server, addr string) *driver {
 func newRealDriver(s *Scenario, api string, hc *http.Client) *driver {
 	return &driver{
 		scenario: s, api: api, http: hc,
-		saved: object{}, piped: map[string]*capturePair{}, waited: map[*sandbox.CommandResult]bool{},
-		keys: &proxy.Keys{HTTPClient: hc},
+		saved: object{}, keys: &proxy.Keys{HTTPClient: hc},
 	}
 }
 
@@ -223,7 +220,7 @@ type call struct {
 	out     object
 	target  any
 	partial []any // results that preceded an error
-	pair    *capturePair
+	pair    *captured
 }
 
 // hangFactor multiplies the time that a call may take before it is considered
@@ -334,8 +331,6 @@ func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Con
 		}
 	case spec.Before:
 		cancel()
-	case spec.AfterMs != nil:
-		time.AfterFunc(millis(*spec.AfterMs), cancel)
 	default:
 		plus := 60.0
 		if spec.PlusMs != nil {

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -70,18 +69,8 @@ func (ex *Exchange) response() (http.Header, []piece) {
 		header.Set("Content-Type", kind)
 	}
 	for k, v := range ex.Headers {
-		switch v := v.(type) {
-		case nil:
+		if header.Set(k, fmt.Sprint(v)); v == nil {
 			header[http.CanonicalHeaderKey(k)] = nil
-		case []any:
-			header.Del(k)
-			for _, x := range v {
-				header.Add(k, fmt.Sprint(x))
-			}
-		case float64:
-			header.Set(k, strconv.FormatFloat(v, 'f', -1, 64))
-		default:
-			header.Set(k, fmt.Sprint(v))
 		}
 	}
 	return header, pieces

@@ -62,7 +62,6 @@ type Step struct {
 // AbortSpec says when the context of a call is cancelled.
 type AbortSpec struct {
 	Before   bool     `json:"before"`
-	AfterMs  *float64 `json:"afterMs"`
 	WhenSeen int      `json:"whenSeen"`
 	PlusMs   *float64 `json:"plusMs"`
 }
