@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -289,31 +288,37 @@ func (s *Server) append(e *Entry) *Exchange {
 	return ran(e, 0)
 }
 
-// userSteps are the programs that this SDK runs in one command to change users
-// and groups, and the names that complete their arguments.
-type userSteps struct {
-	rest                 []string // for each its kind, the number of its arguments, which of them to complete, and these
-	user, group, primary string
-}
-
-// steps plays such a command as the official SDK's commands, one for each step
-// up to the first that fails, or returns false. They are logged as if they had
-// been requested, and their output is combined in the way of the command's
-// script.
+// steps plays the command that runs several programs to change users and groups
+// as the official SDK's commands, one for each up to the first that fails, or
+// returns false. They are logged as if they had been requested, and their output
+// is combined in the way of the command's script. Its arguments are the names of
+// the user, of its group and of the primary group as far as known, and for each
+// program its kind, the number of its words, which of them to complete with a
+// name, and these.
 func (s *Server) steps(e *Entry) (*Exchange, bool) {
 	words := e.words()
 	if len(words) < 8 || words[0] != "sh" || !strings.Contains(words[2], "sudo -n --") || !strings.Contains(words[4], "whoami)") {
 		return nil, false
 	}
-	l := &userSteps{words[8:], words[5], words[6], words[7]}
+	s.use("steps-in-one-command")
 	var output []object
-	exitCode := 0.0
-	for more := true; more && len(l.rest) > 0; {
-		kind, command, ok := l.next()
-		if !ok {
-			return nil, false
+	user, group, primary, exitCode := words[5], words[6], words[7], 0.0
+	for rest := words[8:]; len(rest) > 0 && exitCode == 0; {
+		kind, end := rest[0], 3+must(strconv.Atoi(rest[1]))
+		command, at := slices.Clone(rest[3:end]), must(strconv.Atoi(rest[2]))-1
+		switch kind {
+		case "whoami":
+			command = []string{"sh", "-c", "id -un; id -gn"}
+		case "lookup":
+			command = append([]string{"id", "-gn"}, command...)
+		case "mine":
+			command[at] = user + ":" + command[at]
+		case "group":
+			command[at] += ":" + group
+		case "primary":
+			command[at] += ":" + primary
 		}
-		s.use("steps-in-one-command")
+		rest = rest[end:]
 		asked := e.starting(command[0], command[1:])
 		body, _ := asked.jsonBody()
 		body["sudo"] = kind != "whoami" && kind != "lookup"
@@ -328,49 +333,18 @@ func (s *Server) steps(e *Entry) (*Exchange, bool) {
 		for _, stream := range []string{"stdout", "stderr"} {
 			output = append(output, object{"stream": stream, "data": "\x1e\n" + said[stream]})
 		}
-		more = exitCode == 0 && l.learn(kind, said["stdout"])
+		names := append(strings.Split(strings.TrimSpace(said["stdout"]), "\n"), "")
+		switch kind {
+		case "whoami":
+			user, group = names[0], names[1]
+			if user == "" || group == "" {
+				return ran(e, exitCode, output...), true
+			}
+		case "lookup":
+			if primary = names[0]; primary == "" {
+				return ran(e, exitCode, output...), true
+			}
+		}
 	}
 	return ran(e, exitCode, output...), true
-}
-
-// next returns what the official SDK runs for the next step.
-func (l *userSteps) next() (kind string, command []string, ok bool) {
-	if len(l.rest) < 3 {
-		return "", nil, false
-	}
-	n, err := strconv.Atoi(l.rest[1])
-	owner, err2 := strconv.Atoi(l.rest[2])
-	if err != nil || err2 != nil || n < 0 || len(l.rest) < 3+n {
-		return "", nil, false
-	}
-	kind, command = l.rest[0], slices.Clone(l.rest[3:3+n])
-	l.rest = l.rest[3+n:]
-	switch kind {
-	case "whoami":
-		command = []string{"sh", "-c", "id -un; id -gn"}
-	case "lookup":
-		command = append([]string{"id", "-gn"}, command...)
-	case "mine":
-		command[owner-1] = l.user + ":" + command[owner-1]
-	case "group":
-		command[owner-1] += ":" + l.group
-	case "primary":
-		command[owner-1] += ":" + l.primary
-	}
-	return kind, command, true
-}
-
-// learn records the output of a step that asks for a name, and reports whether
-// the steps can continue.
-func (l *userSteps) learn(kind, out string) bool {
-	lines := append(strings.Split(strings.TrimSpace(out), "\n"), "")
-	switch kind {
-	case "whoami":
-		l.user, l.group = lines[0], lines[1]
-		return l.user != "" && l.group != ""
-	case "lookup":
-		l.primary = cmp.Or(lines[0], l.primary)
-		return lines[0] != ""
-	}
-	return true
 }

@@ -210,40 +210,32 @@ func policyAsAPI(public any) object {
 			out[to] = list
 		}
 	}
-	switch allow := p["allow"].(type) {
-	case []any:
-		out["allowedDomains"] = allow
-	case object:
-		out["allowedDomains"] = plain(sortedKeys(allow))
-		for _, domain := range sortedKeys(allow) {
-			rules, _ := allow[domain].([]any)
-			for _, r := range rules {
-				kind, rule := ruleAsAPI(domain, r.(object))
-				list, _ := out[kind].([]any)
-				out[kind] = append(list, rule)
+	rules, ruled := p["allow"].(object)
+	if domains := sortedKeys(rules); ruled {
+		out["allowedDomains"] = plain(domains)
+	} else if p["allow"] != nil {
+		out["allowedDomains"] = p["allow"]
+	}
+	for _, domain := range sortedKeys(rules) {
+		for _, r := range rules[domain].([]any) {
+			kind, rule := "injectionRules", object{"domain": domain}
+			if m, ok := r.(object)["match"]; ok {
+				rule["match"] = m
 			}
+			if to, ok := r.(object)["forwardURL"]; ok {
+				kind, rule["forwardURL"] = "forwardRules", to
+			} else {
+				names := object{}
+				for _, t := range decoded[[]struct{ Headers object }](must(marshal(r.(object)["transform"]))) {
+					maps.Copy(names, t.Headers)
+				}
+				rule["headerNames"] = plain(append([]string{}, sortedKeys(names)...))
+			}
+			list, _ := out[kind].([]any)
+			out[kind] = append(list, rule)
 		}
 	}
 	return out
-}
-
-func ruleAsAPI(domain string, r object) (kind string, rule object) {
-	kind, rule = "injectionRules", object{"domain": domain}
-	if m, ok := r["match"]; ok {
-		rule["match"] = m
-	}
-	if to, ok := r["forwardURL"]; ok {
-		rule["forwardURL"] = to
-		return "forwardRules", rule
-	}
-	names := object{}
-	transforms, _ := r["transform"].([]any)
-	for _, t := range transforms {
-		headers, _ := t.(object)["headers"].(object)
-		maps.Copy(names, headers)
-	}
-	rule["headerNames"] = plain(append([]string{}, sortedKeys(names)...))
-	return kind, rule
 }
 
 // getters are the properties of each class by their names in JavaScript. Those of
