@@ -33,9 +33,8 @@ func TestMain(m *testing.M) {
 
 func suite(t *testing.T, dir string) *Suite {
 	t.Helper()
-	departures, err := LoadDepartures(dataDir)
-	require.NoError(t, err)
-	dir, err = filepath.Abs(dir)
+	departures := LoadDepartures(dataDir)
+	dir, err := filepath.Abs(dir)
 	require.NoError(t, err)
 	return &Suite{Dir: dir, Departures: departures}
 }

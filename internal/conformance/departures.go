@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -44,25 +43,21 @@ type own struct {
 }
 
 // LoadDepartures reads departures.json in dir.
-func LoadDepartures(dir string) (*Departures, error) {
-	d := &Departures{dir: must(filepath.Abs(dir))}
-	raw, err := os.ReadFile(filepath.Join(dir, "departures.json"))
-	if err := errors.Join(err, json.Unmarshal(raw, d)); err != nil {
-		return nil, fmt.Errorf("departures.json: %w", err)
-	}
-	var errs []error
+func LoadDepartures(dir string) *Departures {
+	d := decoded[Departures](must(os.ReadFile(filepath.Join(dir, "departures.json"))))
+	d.dir = must(filepath.Abs(dir))
 	for _, s := range d.Scenarios {
 		unknown := slices.ContainsFunc(s.Rules, func(rule string) bool { return !d.Rules.has(rule) })
 		if s.Name == "" || unknown || (s.Reason != "" && s.Instead != "") == (len(s.Rules) > 0) {
-			errs = append(errs, fmt.Errorf("departures.json: %q needs a reason and what is done instead, or rules that there are", s.Name))
+			panic(fmt.Sprintf("departures.json: %q needs a reason and what is done instead, or rules that there are", s.Name))
 		}
 	}
 	for _, r := range d.Rules {
 		if r.Reason == "" || r.Same && slices.ContainsFunc(r.Differences, difference.tells) {
-			errs = append(errs, fmt.Errorf("departures.json: rule %q has no reason, or says that results are the same that differ", r.Rule))
+			panic(fmt.Sprintf("departures.json: rule %q has no reason, or says that results are the same that differ", r.Rule))
 		}
 	}
-	return d, errors.Join(errs...)
+	return &d
 }
 
 // load returns the departure of a scenario with its recording, or nil.

@@ -37,8 +37,7 @@ var sharedWith = map[string]string{"getOrCreate": "create"}
 // scenario counts if what the official SDK does is compared: not if it departs
 // in a way of its own.
 func TestEveryFieldIsCompared(t *testing.T) {
-	departures, err := LoadDepartures(dataDir)
-	require.NoError(t, err)
+	departures := LoadDepartures(dataDir)
 	given, asked, told := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	files, err := filepath.Glob(filepath.Join(dataDir, "scenarios", "*.json"))
 	require.NoError(t, err)

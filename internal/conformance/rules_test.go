@@ -16,8 +16,7 @@ import (
 // TestCommandsOfRules has, for each command that stands for one of the official
 // SDK, others that almost do, which stay as they are.
 func TestCommandsOfRules(t *testing.T) {
-	departures, err := LoadDepartures(dataDir)
-	require.NoError(t, err)
+	departures := LoadDepartures(dataDir)
 	const list = `","-maxdepth","1","-mindepth","1","-ignore_readdir_race","-printf","%y %m %s %U %G %A@ %T@ %C@ %n %i %D %b %f\\0"]`
 	const stat = `"%s|%f|%u|%g|%.9X|%.9Y|%.9Z|%.9W|%h|%i|%d|%B|%b"`
 	truncate := scriptOf(t, func(run coreutils.Runner) error { return run.Truncate(t.Context(), "/a", 5) })
@@ -86,8 +85,7 @@ func scriptOf(t *testing.T, call func(coreutils.Runner) error) string {
 // TestRequestsOfRules makes requests that rules allow and, for each, similar
 // ones that no rule excuses.
 func TestRequestsOfRules(t *testing.T) {
-	departures, err := LoadDepartures(dataDir)
-	require.NoError(t, err)
+	departures := LoadDepartures(dataDir)
 	appends := scriptOf(t, func(run coreutils.Runner) error {
 		_, err := run.Append(t.Context(), "/log", []byte("two\n"))
 		return err
@@ -203,8 +201,7 @@ func lockCommand(t *testing.T, d *Departures, args string) string {
 // TestDifferencesOfRules has results and requests that rules let differ, and next
 // to each some that differ in more.
 func TestDifferencesOfRules(t *testing.T) {
-	departures, err := LoadDepartures(dataDir)
-	require.NoError(t, err)
+	departures := LoadDepartures(dataDir)
 	for _, tt := range []struct{ op, want, got, rule string }{
 		{"wait", `{"error":{"kind":"Abort"},"timing":"ok"}`, `{"error":{"kind":"Abort"},"timing":"too fast"}`, "abort-at-once"},
 		{"wait", `{"error":{"kind":"Abort"},"timing":"ok"}`, `{"error":{"kind":"Abort"},"timing":"too slow"}`, ""},
@@ -270,8 +267,7 @@ func TestRefusals(t *testing.T) {
 // TestCopiedValues: a rule that takes a value of this SDK's for right compares it
 // with what the scenario says that it must be.
 func TestCopiedValues(t *testing.T) {
-	departures, err := LoadDepartures(dataDir)
-	require.NoError(t, err)
+	departures := LoadDepartures(dataDir)
 	const fork, mounts = `{"path":"/api/v2/sandboxes/a/fork","body":{"json":{}}}`, `{"mounts":{"/d":{"drive":"x"}}}`
 	for _, tt := range []struct {
 		op, want, got, said string

@@ -94,8 +94,7 @@ func TestMended(t *testing.T) {
 // TestRulesAreKnown: what no pattern of a rule says is in the code, under the
 // rule's name.
 func TestRulesAreKnown(t *testing.T) {
-	departures, err := LoadDepartures(dataDir)
-	require.NoError(t, err)
+	departures := LoadDepartures(dataDir)
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	code := ""
