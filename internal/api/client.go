@@ -83,12 +83,14 @@ func New(cfg Config) *Client {
 	told := &clock{base: time.Now()}
 	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, newPacer(cfg.MaxRateLimitWait, told), told}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
-	return &Client{
+	c := &Client{
 		cfg:     cfg,
 		clock:   told,
 		base:    cfg.BaseURL.EscapedPath(),
 		retrier: newRetrier(&hc, cfg.Retry),
 	}
+	cfg.Seam.Owners(c.Owner)
+	return c
 }
 
 // Request is one call of an operation.

@@ -64,8 +64,6 @@ func (a *attempts) event(kind string) observe.Event {
 		e.Drive = a.req.New
 	case a.req.New != "":
 		e.Sandbox = a.req.New
-	case e.Session != "" && e.Sandbox == "":
-		e.Sandbox = a.client.owners.find(e.Session).sandbox
 	}
 	return e
 }

@@ -3,17 +3,18 @@ package api
 import "sync"
 
 // owners remembers which sandbox a session is of, and in which region, since
-// requests about a session name only the session. It is safe for concurrent use.
+// requests about a session name only the session. What is not used for long is
+// forgotten: once of is full it becomes older, which then is forgotten. It is safe
+// for concurrent use.
 type owners struct {
-	mu  sync.Mutex
-	of  map[string]owner
-	ids [maxOwners]string // in the order in which they were learned
-	n   int
+	mu        sync.Mutex
+	of, older map[string]owner
 }
 
 type owner struct{ sandbox, region string }
 
-const maxOwners = 4096
+// maxOwners is the maximum number of sessions in owners.of.
+const maxOwners = 8192
 
 func (o *owners) learn(session, sandbox, region string) {
 	if session == "" || sandbox == "" {
@@ -21,25 +22,34 @@ func (o *owners) learn(session, sandbox, region string) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	known, ok := o.of[session]
-	if ok && region == "" {
-		region = known.region
+	if region == "" {
+		region = o.look(session).region
 	}
-	if !ok {
-		if o.of == nil {
-			o.of = map[string]owner{}
-		}
-		delete(o.of, o.ids[o.n])
-		o.ids[o.n] = session
-		o.n = (o.n + 1) % maxOwners
-	}
-	o.of[session] = owner{sandbox, region}
+	o.put(session, owner{sandbox, region})
 }
 
 func (o *owners) find(session string) owner {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.of[session]
+	return o.look(session)
+}
+
+// look finds a session, which is in use again. The caller holds mu, as for put.
+func (o *owners) look(session string) owner {
+	known, ok := o.of[session]
+	if !ok {
+		if known, ok = o.older[session]; ok {
+			o.put(session, known)
+		}
+	}
+	return known
+}
+
+func (o *owners) put(session string, of owner) {
+	if _, known := o.of[session]; !known && len(o.of) >= maxOwners || o.of == nil {
+		o.of, o.older = map[string]owner{}, o.of
+	}
+	o.of[session] = of
 }
 
 // Learn tells whose a session is that came from elsewhere than a response.

@@ -6,7 +6,6 @@ package observe
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/redact"
@@ -95,16 +94,8 @@ type Seam struct {
 	observer Observer
 	host     string
 	secrets  *redact.Known
-
-	mu sync.Mutex
-	// names has the names of sandboxes by the IDs of their sessions, since most
-	// requests have only the ID. What is not used for long is forgotten: once
-	// names is full it becomes older, which then is forgotten.
-	names, older map[string]string
+	owner    func(session string) string
 }
-
-// maxNames is the maximum number of sessions in Seam.names.
-const maxNames = 8192
 
 // New returns a Seam for the API of a host, nil for a nil observer. No event has
 // any of the secrets.
@@ -112,7 +103,15 @@ func New(o Observer, host string, secrets *redact.Known) *Seam {
 	if o == nil {
 		return nil
 	}
-	return &Seam{observer: o, host: host, secrets: secrets, names: map[string]string{}}
+	return &Seam{observer: o, host: host, secrets: secrets, owner: func(string) string { return "" }}
+}
+
+// Owners sets what finds the sandbox of a session, since most requests have only
+// the session. It is called before the Seam is used.
+func (s *Seam) Owners(find func(session string) string) {
+	if s != nil {
+		s.owner = find
+	}
 }
 
 // Begin tells that something begins. It returns the context of all that is part
@@ -153,44 +152,7 @@ func (s *Seam) complete(e *Event) {
 	}
 	e.RequestID = redact.Printable(s.secrets.Text(e.RequestID))
 	e.Host = s.host
-	s.name(e)
-}
-
-// Learn remembers which sandbox a session is of.
-func (s *Seam) Learn(session, sandbox string) {
-	if s == nil || session == "" || sandbox == "" {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.learnLocked(session, sandbox)
-}
-
-func (s *Seam) learnLocked(session, sandbox string) {
-	if _, known := s.names[session]; !known && len(s.names) >= maxNames {
-		s.names, s.older = make(map[string]string), s.names
-	}
-	s.names[session] = sandbox
-}
-
-// name completes an event that names only the session, and learns from one that
-// names both.
-func (s *Seam) name(e *Event) {
-	if e.Session == "" {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := s.names[e.Session]
-	switch {
-	case e.Sandbox != "":
-		if known != e.Sandbox {
-			s.learnLocked(e.Session, e.Sandbox)
-		}
-	case known != "":
-		e.Sandbox = known
-	case s.older[e.Session] != "":
-		e.Sandbox = s.older[e.Session]
-		s.learnLocked(e.Session, e.Sandbox)
+	if e.Sandbox == "" && e.Session != "" {
+		e.Sandbox = s.owner(e.Session)
 	}
 }
