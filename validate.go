@@ -52,9 +52,9 @@ func checkID(id string) error {
 // checkRoute refuses names and IDs that would reach another route than the
 // operation's, wherever they come from: an argument, JSON or the API itself.
 func checkRoute(req *api.Request) error {
-	for placeholder, value := range req.Op.Values(req.Path) {
+	for i, value := range req.Path {
 		check := checkID
-		if placeholder == "sandbox" {
+		if req.Op.Placeholders[i] == "sandbox" {
 			check = func(name string) error { return checkName("name", name) }
 		}
 		if err := check(value); err != nil {

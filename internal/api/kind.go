@@ -170,12 +170,9 @@ func KindOf(operation string, status int, code, message string) Kind {
 	return judge(op, status, code, message).kind
 }
 
-// CodeStreamClosed is the code of a record which says that the stream was closed.
-const CodeStreamClosed = "sandbox_stream_closed"
-
 // StreamClosed reports whether the code of a record in a stream says that the
 // session has ended, or the stream alone.
-func StreamClosed(code string) bool { return code == CodeStreamClosed }
+func StreamClosed(code string) bool { return code == "sandbox_stream_closed" }
 
 // FileErrno returns the errno that an error about a file stands for; zero if its
 // code and message name none.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -42,11 +41,8 @@ func (a *attempts) event(kind string) observe.Event {
 		Kind: kind, Operation: op.Name, Method: op.Method, Path: op.Path,
 		Attempt: a.count, Cause: a.cause, CauseErr: a.causeErr, Status: a.status,
 	}
-	rest := op.Path
-	for _, v := range a.req.Path { // without the iterator, for which the event would be allocated
-		_, after, _ := strings.Cut(rest, "{")
-		var name string
-		switch name, rest, _ = strings.Cut(after, "}"); name {
+	for i, v := range a.req.Path {
+		switch op.Placeholders[i] {
 		case "sandbox":
 			e.Sandbox = v
 		case "session":

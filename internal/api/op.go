@@ -1,8 +1,8 @@
 package api
 
 import (
-	"iter"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -19,14 +19,6 @@ const (
 	// the API responded with 429.
 	Once
 )
-
-// String returns the name of the class as used in the documentation.
-func (c Class) String() string {
-	if c == Safe {
-		return "safe"
-	}
-	return "once"
-}
 
 // Op is one operation of the API.
 type Op struct {
@@ -49,7 +41,9 @@ type Op struct {
 	// limit: those that end what runs already, or keep it from ending.
 	First bool
 
-	terms []term // of Success
+	// Placeholders are the names of those in Path.
+	Placeholders []string
+	terms        []term // of Success
 }
 
 // Stream reports whether a successful response is passed on unread.
@@ -87,6 +81,10 @@ const (
 
 func op(name, method, path string, class Class, success string) *Op {
 	o := &Op{Name: name, Method: method, Path: path, Class: class, Success: success, terms: terms(success)}
+	for _, rest := range strings.Split(path, "{")[1:] {
+		name, _, _ := strings.Cut(rest, "}")
+		o.Placeholders = append(o.Placeholders, name)
+	}
 	Table = append(Table, o)
 	return o
 }
@@ -220,29 +218,10 @@ func escapeSegment(s string) string {
 	return string(b)
 }
 
-// Values yields the names of the template's placeholders with their values.
-func (op *Op) Values(values []string) iter.Seq2[string, string] {
-	return func(yield func(name, value string) bool) {
-		rest := op.Path
-		for _, v := range values {
-			_, after, ok := strings.Cut(rest, "{")
-			if !ok {
-				return
-			}
-			var name string
-			if name, rest, _ = strings.Cut(after, "}"); !yield(name, v) {
-				return
-			}
-		}
-	}
-}
-
 // placeholder returns the value of a placeholder of the template.
 func (op *Op) placeholder(name string, values []string) string {
-	for n, v := range op.Values(values) {
-		if n == name {
-			return v
-		}
+	if i := slices.Index(op.Placeholders, name); i >= 0 && i < len(values) {
+		return values[i]
 	}
 	return ""
 }

@@ -139,7 +139,7 @@ func success(op *Op) string {
 func TestRetryClasses(t *testing.T) {
 	for _, op := range Table {
 		for _, f := range failures {
-			t.Run(op.Name+"/"+op.Class.String()+"/"+f.name, func(t *testing.T) {
+			t.Run(op.Name+"/"+f.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var attempts atomic.Int64
 					transport := &http.Transport{DialContext: f.dialer(&attempts), DisableKeepAlives: true}

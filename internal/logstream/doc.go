@@ -18,9 +18,6 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// MediaType is the media type of a stream of records.
-const MediaType = "application/x-ndjson"
-
 const (
 	// maxPause is the longest pause between two attempts.
 	maxPause = 10 * time.Second

@@ -64,7 +64,7 @@ func TestLastRecordOfAnother(t *testing.T) {
 	t.Run("in a log", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := threeLines()
-			s.strikes = append(s.strikes, instead(func() *http.Response { return reply(200, MediaType, strings.NewReader(another)) }))
+			s.strikes = append(s.strikes, instead(func() *http.Response { return reply(200, "application/x-ndjson", strings.NewReader(another)) }))
 			s.whole(t, Follow(t.Context(), s.reach(t), nil))
 		})
 	})

@@ -235,7 +235,7 @@ func TestStart(t *testing.T) {
 		"a command without ID":  {`{"command":{"name":"x"}}` + "\n", CodeInvalidRecord},
 		"no record":             {"<html>\n", CodeInvalidRecord},
 		"an error":              {`{"stream":"error","data":{"code":"out_of_luck","message":"no"}}` + "\n", "out_of_luck"},
-		"an error of a closing": {`{"stream":"error","data":{"code":"sandbox_stream_closed","message":"no"}}` + "\n", api.CodeStreamClosed},
+		"an error of a closing": {`{"stream":"error","data":{"code":"sandbox_stream_closed","message":"no"}}` + "\n", "sandbox_stream_closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -126,7 +126,7 @@ func (s *service) RoundTrip(req *http.Request) (*http.Response, error) {
 // log returns the response to a request for the log.
 func (s *service) log(ctx context.Context) *http.Response {
 	b := &logBody{s: s, ctx: ctx, closed: make(chan struct{})}
-	resp := reply(200, MediaType, nil)
+	resp := reply(200, "application/x-ndjson", nil)
 	resp.Body = b
 	return resp
 }
