@@ -15,8 +15,6 @@ const sandboxJSON = `{"name":"box","persistent":true,"region":"iad1","vcpus":2,"
 	`"createdAt":1760000000000,"updatedAt":1760000000500,"currentSessionId":"sess_1","status":"running","statusUpdatedAt":1760000000200,` +
 	`"cwd":"/vercel/sandbox","tags":{"env":"perf","team":"sdk"}}`
 
-const commandJSON = `{"command":{"id":"cmd_1","name":"node","args":["-v","a b"],"cwd":"/vercel/sandbox","sessionId":"s","exitCode":0,"durationMs":12,"startedAt":1700000002000}}`
-
 func page(sandboxes ...string) string {
 	return `{"sandboxes":[` + strings.Join(sandboxes, ",") + `],"pagination":{"count":` + fmt.Sprint(len(sandboxes)) + `,"next":"abc"}}`
 }
@@ -59,39 +57,15 @@ func TestDecodePage(t *testing.T) {
 	}
 }
 
-func TestDecodeCommand(t *testing.T) {
-	for _, data := range []string{
-		commandJSON,
-		`{"command":{"id":"cmd_1","exitCode":null,"args":null}}`,
-		`{"command":{"args":[],"signal":9}} `,
-		`{"command":{},"more":1}`,
-	} {
-		var got, want CommandResponse
-		require.NoError(t, json.Unmarshal([]byte(data), &want))
-		assert.True(t, got.Decode([]byte(data)), data)
-		assert.Equal(t, want, got, data)
-	}
-	for _, data := range []string{"", "{}", `{"command":null}`, `{"command":5}`, `{"command":{"exitCode":"x"}}`, `{"command":{},"stream":"stdout"}`, `{"command":{}}}`} {
-		var got CommandResponse
-		assert.False(t, got.Decode([]byte(data)), data)
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	for _, data := range append(usual, unusual...) {
 		f.Add([]byte(data))
 	}
-	f.Add([]byte(commandJSON))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var got, want SandboxesPage
 		if got.Decode(data) {
 			require.NoError(t, json.Unmarshal(data, &want))
 			require.Equal(t, want, got)
-		}
-		var resp, wanted CommandResponse
-		if resp.Decode(data) {
-			require.NoError(t, json.Unmarshal(data, &wanted))
-			require.Equal(t, wanted, resp)
 		}
 	})
 }

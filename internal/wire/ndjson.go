@@ -115,7 +115,8 @@ func (b *buffers) giveBack(keep int) {
 // line's output. A line of more than a megabyte is delivered in pieces:
 // immediately if it names its stream before the data, or after its end if it
 // names it after, as the platform does. Until then its data is in a temporary
-// file.
+// file. One that begins with anything else than data or its stream, as nobody
+// writes it, must be shorter than limits.line.
 type LogDecoder struct {
 	r       io.Reader
 	limits  limits
@@ -286,14 +287,6 @@ func (d *LogDecoder) widen() {
 
 // decode decodes a complete line that output could not decode.
 func (d *LogDecoder) decode(text []byte) (Record, error) {
-	s := scanner{b: text, scratch: d.pooled.out}
-	if rec, ok := s.output(); ok {
-		d.pooled.out = s.scratch
-		return rec, nil
-	}
-	if c, ok := decodeCommand(text); ok {
-		return Record{Kind: KindCommand, Command: c}, nil
-	}
 	d.slow++
 	return decodeAny(text)
 }

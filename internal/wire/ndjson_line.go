@@ -31,9 +31,6 @@ const (
 	stderrHead = `{"stream":"stderr","data":"`
 )
 
-// maxAside limits the text around the data in a line decoded by output.
-const maxAside = 1 << 10
-
 // output decodes the line at the decoder's position as a record of output. The
 // state is stringClosed if it succeeded, stringOpen if it needs more of the
 // line, and stringBad if the line is not such a record, or an unusual one.
@@ -125,26 +122,11 @@ func (l *line) head(b []byte) stringState {
 		l.data, l.kind, l.named = len(stderrHead), KindStderr, true
 	case len(b) < len(stdoutHead) && bytes.IndexByte(b, '\n') < 0:
 		return stringOpen
-	case !l.oddHead(b[:min(len(b), maxAside)]):
+	default:
 		return stringBad
 	}
 	l.at = l.data
 	return stringClosed
-}
-
-// oddHead finds the start of the data after spaces or other members.
-func (l *line) oddHead(b []byte) bool {
-	s := scanner{b: b}
-	if s.eat('{'); !s.members(true, l) {
-		return false
-	}
-	s.eat('"')
-	// To the scanner a newline is also white space.
-	if s.bad || bytes.IndexByte(b[:s.i], '\n') >= 0 {
-		return false
-	}
-	l.data, l.at = s.i, s.i
-	return true
 }
 
 // tail reads what follows the data, from offset i on, and returns where the
@@ -163,63 +145,8 @@ func (l *line) tail(b []byte, i int) (kind Kind, end int, st stringState) {
 			return KindStderr, i + len(stderrTail), stringClosed
 		}
 	}
-	n := bytes.IndexByte(rest, '\n')
-	switch {
-	case n >= 0:
-	case len(rest) <= maxAside:
+	if len(rest) < len(stdoutTail) && bytes.IndexByte(rest, '\n') < 0 {
 		return 0, 0, stringOpen
-	default:
-		return 0, 0, stringBad
 	}
-	s := scanner{b: rest[:n]}
-	all := *l // l is unchanged if this is an unusual line
-	if s.members(false, &all); !all.named || !s.done() {
-		return 0, 0, stringBad
-	}
-	return all.kind, i + n + 1, stringClosed
-}
-
-// recordFields are members that a record may have at most once.
-var recordFields = []string{"data", "stream", "command"}
-
-// members reads the members of a record of output, whose stream it stores in l,
-// up to its data or its end. It reports whether it found data.
-func (s *scanner) members(first bool, l *line) (data bool) {
-	for ; s.more(first, '}'); first = false {
-		key := s.text()
-		name := string(key)
-		s.eat(':')
-		switch {
-		case name == "data" && l.data == 0:
-			s.peek()
-			return !s.bad
-		case name == "stream" && !l.named:
-			l.kind, l.named = outputKinds[string(s.text())]
-			if !l.named {
-				s.fail()
-			}
-		case similar(recordFields, []byte(name)):
-			s.fail() // encoding/json has rules for these
-		default:
-			s.skip(maxDepth)
-		}
-	}
-	return false
-}
-
-// output reads a record of output. Its decoded data is in the scanner's scratch
-// if it differs from the text.
-func (s *scanner) output() (rec Record, ok bool) {
-	var l line
-	if s.eat('{'); !s.members(true, &l) {
-		return Record{}, false
-	}
-	l.data = s.i + 1
-	rec.Data = s.text()
-	scratch := s.scratch
-	s.scratch = nil
-	s.members(false, &l)
-	rec.Kind = l.kind
-	s.scratch = scratch
-	return rec, l.named && s.done()
+	return 0, 0, stringBad
 }

@@ -32,17 +32,13 @@ const (
 )
 
 // lengthen starts delivering the line at the decoder's position in pieces. It
-// returns false if the line is not a record of output.
+// returns false if the line is not a record of output of a usual form.
 func (d *LogDecoder) lengthen() bool {
-	b := d.buf[d.pos:d.end]
 	l := d.line
 	if l.unusual {
-		l = line{}
-		if !l.oddHead(b) {
-			return false
-		}
+		return false
 	}
-	d.long = longLine{state: inData, named: l.named, kind: l.kind, first: b[l.data:l.at]}
+	d.long = longLine{state: inData, named: l.named, kind: l.kind, first: d.buf[d.pos:d.end][l.data:l.at]}
 	if l.decoded {
 		d.long.first = d.pooled.out
 	}
