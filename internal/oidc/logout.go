@@ -2,8 +2,6 @@ package oidc
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -46,26 +44,16 @@ func (h *Host) Logout(ctx context.Context) error {
 
 // revoke revokes a token (RFC 7009).
 func (h *Host) revoke(ctx context.Context, token string) error {
-	const doing = "revoking the CLI's login"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, issuer+"/.well-known/openid-configuration", nil)
+	found, err := h.endpoints(ctx, "revocation_endpoint")
 	if err != nil {
 		return err
-	}
-	body, err := h.do(req, doing)
-	if err != nil {
-		return err
-	}
-	var resp struct {
-		Revocation string `json:"revocation_endpoint"`
-	}
-	if json.Unmarshal(body, &resp) != nil || !issuers(resp.Revocation) {
-		return &RemoteError{doing, errors.New("the response has no usable revocation_endpoint")}
 	}
 	form := url.Values{"client_id": {clientID}, "token": {token}}
-	if req, err = http.NewRequestWithContext(ctx, http.MethodPost, resp.Revocation, strings.NewReader(form.Encode())); err != nil {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, found[0], strings.NewReader(form.Encode()))
+	if err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	_, err = h.do(req, doing)
+	_, err = h.do(req, "revoking the CLI's login")
 	return err
 }

@@ -23,31 +23,28 @@ const (
 	clientID = "cl_HYyOPBNtFMfHhaUn9L4QPfTZz6TP47bp"
 )
 
-// endpoints asks the issuer for its endpoints. A login is only ever sent to a
-// host of the issuer, whatever the response says.
-func (h *Host) endpoints(ctx context.Context) (oauth2.Endpoint, error) {
+// endpoints asks the issuer for its endpoints of those names. A login is only ever
+// sent to a host of the issuer, whatever the response says.
+func (h *Host) endpoints(ctx context.Context, names ...string) (found []string, err error) {
 	const doing = "discovering the OAuth endpoints of " + issuer
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, issuer+"/.well-known/openid-configuration", nil)
 	if err != nil {
-		return oauth2.Endpoint{}, err
+		return nil, err
 	}
 	body, err := h.do(req, doing)
 	if err != nil {
-		return oauth2.Endpoint{}, err
+		return nil, err
 	}
-	var resp struct {
-		Device string `json:"device_authorization_endpoint"`
-		Token  string `json:"token_endpoint"`
+	var resp map[string]any
+	_ = json.Unmarshal(body, &resp)
+	for _, name := range names {
+		address, _ := resp[name].(string)
+		if !issuers(address) {
+			return nil, &RemoteError{doing, errors.New("the response has no usable " + name)}
+		}
+		found = append(found, address)
 	}
-	if json.Unmarshal(body, &resp) != nil || !issuers(resp.Token) {
-		return oauth2.Endpoint{}, &RemoteError{doing, errors.New("the response has no usable token_endpoint")}
-	}
-	if !issuers(resp.Device) {
-		resp.Device = ""
-	}
-	return oauth2.Endpoint{
-		TokenURL: resp.Token, DeviceAuthURL: resp.Device, AuthStyle: oauth2.AuthStyleInParams,
-	}, nil
+	return found, nil
 }
 
 // issuers reports whether an address is one of the issuer's.
@@ -96,11 +93,11 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 
 // refreshLogin exchanges a refresh token for a new login.
 func (h *Host) refreshLogin(ctx context.Context, refreshToken string) (Login, error) {
-	endpoint, err := h.endpoints(ctx)
+	found, err := h.endpoints(ctx, "token_endpoint")
 	if err != nil {
 		return Login{}, err
 	}
-	config := oauth2.Config{ClientID: clientID, Endpoint: endpoint}
+	config := oauth2.Config{ClientID: clientID, Endpoint: oauth2.Endpoint{TokenURL: found[0], AuthStyle: oauth2.AuthStyleInParams}}
 	token, err := config.TokenSource(h.oauthContext(ctx), &oauth2.Token{RefreshToken: refreshToken}).Token()
 	return toLogin(token, err, "refreshing the CLI's login", refreshToken)
 }
@@ -178,13 +175,11 @@ const (
 // stored in the CLI's file.
 func (h *Host) DeviceLogin(ctx context.Context, prompt func(context.Context, DeviceCode) error) (Login, error) {
 	const doing = "logging in to Vercel"
-	endpoint, err := h.endpoints(ctx)
+	found, err := h.endpoints(ctx, "token_endpoint", "device_authorization_endpoint")
 	if err != nil {
 		return Login{}, err
 	}
-	if endpoint.DeviceAuthURL == "" {
-		return Login{}, &RemoteError{doing, errors.New("the server has no usable device_authorization_endpoint")}
-	}
+	endpoint := oauth2.Endpoint{TokenURL: found[0], DeviceAuthURL: found[1], AuthStyle: oauth2.AuthStyleInParams}
 	ctx = h.oauthContext(ctx)
 	// Scopes are part of the first request only.
 	config := oauth2.Config{ClientID: clientID, Endpoint: endpoint, Scopes: []string{"openid", "offline_access"}}
