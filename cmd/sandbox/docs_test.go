@@ -107,7 +107,7 @@ func exitCodes(t *testing.T) string {
 		125: "the command did not start", 126: "the command can't be executed", 127: "the command does not exist",
 	}
 	found := map[int][]string{}
-	for _, file := range []string{"testdata/record.json", "testdata/more.json"} {
+	for _, file := range append([]string{"testdata/record.json"}, moreLines...) {
 		var lines []recordedLine
 		load(t, file, &lines)
 		for _, l := range lines {

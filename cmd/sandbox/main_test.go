@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -37,8 +36,7 @@ type desk struct {
 
 	snapshot string // the first one of the sandbox c2, once it was asked for
 
-	mu       sync.Mutex
-	requests []sandboxtest.Request
+	looked int // how many requests seen has returned
 }
 
 // newDesk makes a folder that is linked to the emulator's project. opts may be
@@ -46,16 +44,7 @@ type desk struct {
 func newDesk(t *testing.T, opts *sandboxtest.Options) *desk {
 	t.Helper()
 	d := &desk{t: t, dir: t.TempDir(), home: t.TempDir()}
-	var o sandboxtest.Options
-	if opts != nil {
-		o = *opts
-	}
-	o.OnRequest = func(r sandboxtest.Request) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.requests = append(d.requests, r)
-	}
-	d.server = sandboxtest.New(t, &o)
+	d.server = sandboxtest.New(t, opts)
 	for _, key := range []string{"PATH", "TMPDIR", "SYSTEMROOT"} {
 		if v, ok := os.LookupEnv(key); ok {
 			d.env = append(d.env, key+"="+v)
@@ -120,11 +109,10 @@ func (d *desk) ok(args ...string) string {
 	return got.stdout
 }
 
-// seen returns the requests since it was called last.
+// seen returns the requests since it was called last, also those whose response is
+// out and whose handling is not over.
 func (d *desk) seen() []sandboxtest.Request {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := d.requests
-	d.requests = nil
-	return all
+	all := d.server.Requests()
+	defer func() { d.looked = len(all) }()
+	return all[d.looked:]
 }

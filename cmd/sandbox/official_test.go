@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,12 +31,6 @@ func officialCLI(t *testing.T) string {
 		needs.Missing(t, "in SANDBOX_JS_MODULES a node_modules folder of testdata/npm, with sandbox")
 	}
 	return program
-}
-
-// official runs the official CLI at a desk.
-func (d *desk) official(program string, argv []string) outcome {
-	d.t.Helper()
-	return finish(d.t, d.officialCommand(program, argv))
 }
 
 func (d *desk) officialCommand(program string, argv []string) *exec.Cmd {
@@ -72,27 +67,37 @@ func changesNothing(l recordedLine) bool { return l.RC != 0 || len(l.Calls) == 0
 
 // TestMoreLiveTwins is TestLiveTwins with the lines of TestMoreTwins, which the
 // ordinary check compares with what was recorded. With
-// SANDBOX_RECORD_TWINS set to the path of a file, what the official CLI does is
-// recorded there.
+// SANDBOX_RECORD_TWINS set to a directory, what the official CLI does is recorded
+// there.
 func TestMoreLiveTwins(t *testing.T) {
 	if testing.Short() {
-		t.Skip("starts Node for each of 117 lines, whose recording TestMoreTwins plays")
+		t.Skip("starts Node for each of some 500 lines, whose recording TestMoreTwins plays")
 	}
 	t.Parallel()
 	program := officialCLI(t)
-	var lines []recordedLine
-	load(t, "testdata/more.json", &lines)
-	// The emulator refuses another team since the line was recorded.
-	lines = slices.DeleteFunc(lines, func(l recordedLine) bool { return slices.Contains(l.Argv, "team_other") })
-	liveTwins(t, program, "more", lines)
-	if file := os.Getenv("SANDBOX_RECORD_TWINS"); file != "" {
-		var text bytes.Buffer
-		enc := json.NewEncoder(&text)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", " ")
-		require.NoError(t, enc.Encode(lines))
-		require.NoError(t, os.WriteFile(file, text.Bytes(), 0o600))
+	for _, file := range moreLines {
+		t.Run(path.Base(file), func(t *testing.T) {
+			t.Parallel()
+			var lines []recordedLine
+			load(t, file, &lines)
+			// The emulator refuses another team since the line was recorded.
+			lines = slices.DeleteFunc(lines, func(l recordedLine) bool { return slices.Contains(l.Argv, "team_other") })
+			liveTwins(t, program, "more", lines)
+			if dir := os.Getenv("SANDBOX_RECORD_TWINS"); dir != "" {
+				record(t, filepath.Join(dir, path.Base(file)), lines)
+			}
+		})
 	}
+}
+
+func record(t *testing.T, file string, lines []recordedLine) {
+	t.Helper()
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", " ")
+	require.NoError(t, enc.Encode(lines))
+	require.NoError(t, os.WriteFile(file, text.Bytes(), 0o600))
 }
 
 func liveTwins(t *testing.T, program, comparison string, lines []recordedLine) *twins {
@@ -105,7 +110,7 @@ func liveTwins(t *testing.T, program, comparison string, lines []recordedLine) *
 			tw.desk.keep()
 		}
 		there.seen()
-		got := there.official(program, there.withSnapshot(l.Argv))
+		got := l.finish(t, there.officialCommand(program, there.withSnapshot(l.Argv)))
 		l.RC, l.Stdout, l.Calls = got.code, got.stdout, nil
 		for _, r := range there.seen() {
 			l.Calls = append(l.Calls, recordedCall{Method: r.Method, URL: r.Path + "?" + r.Query.Encode(), Body: string(r.Body), Status: r.Status})

@@ -1,16 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/url"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -22,11 +27,56 @@ import (
 // recordedLine is a command line that was recorded from the official CLI.
 type recordedLine struct {
 	Argv   []string       `json:"argv"`
+	Env    []string       `json:"env,omitempty"`   // set besides that of the desk
+	Stdin  string         `json:"stdin,omitempty"` // standard input
+	TTY    bool           `json:"tty,omitempty"`   // standard output is a terminal
 	RC     int            `json:"rc"`
 	Here   int            `json:"here,omitempty"` // this program's exit code, where the other one's is 1
 	Help   bool           `json:"help,omitempty"` // standard output was a help page, whose facts another test compares
 	Stdout string         `json:"stdout"`
 	Calls  []recordedCall `json:"calls"`
+}
+
+// String is the line as departures name it: what is not in its words comes last.
+func (l *recordedLine) String() string {
+	line := strings.Join(l.Argv, " ")
+	if l.TTY {
+		line += " # at a terminal"
+	}
+	if len(l.Env) > 0 {
+		line += " # with " + strings.Join(l.Env, " ")
+	}
+	return line
+}
+
+// finish runs a program as the line says.
+func (l *recordedLine) finish(t *testing.T, cmd *exec.Cmd) outcome {
+	t.Helper()
+	cmd.Env = append(slices.Clone(cmd.Env), l.Env...)
+	cmd.Stdin = strings.NewReader(l.Stdin)
+	if l.TTY {
+		return finishAtTerminal(t, cmd)
+	}
+	return finish(t, cmd)
+}
+
+// finishAtTerminal is finish with a terminal as standard output.
+func finishAtTerminal(t *testing.T, cmd *exec.Cmd) outcome {
+	t.Helper()
+	ours, own, err := pty.Open()
+	require.NoError(t, err)
+	defer ours.Close()
+	require.NoError(t, pty.Setsize(own, &pty.Winsize{Rows: 24, Cols: 200}))
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = own, &stderr
+	require.NoError(t, cmd.Start())
+	require.NoError(t, own.Close())
+	seen, _ := io.ReadAll(ours) // an error is the end of a terminal
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	return outcome{cmd.ProcessState.ExitCode(), strings.ReplaceAll(string(seen), "\r\n", "\n"), stderr.String()}
 }
 
 // recordedCall is a request that the official CLI made.
@@ -138,12 +188,18 @@ func TestTwins(t *testing.T) {
 	tw.allSeen()
 }
 
+// moreLines are files of lines, each of which begins without a sandbox.
+var moreLines = []string{"testdata/more.json", "testdata/further.json", "testdata/terminal.json"}
+
 // TestMoreTwins is TestTwins with lines that look for odd values, recorded from
 // the official CLI 4.5 with this emulator.
 func TestMoreTwins(t *testing.T) {
 	t.Parallel()
 	tw := newTwins(t, "more")
-	tw.replayAll("testdata/more.json")
+	for _, file := range moreLines {
+		tw.desk, tw.apart = twinDesk(t), nil
+		tw.replayAll(file)
+	}
 	tw.departures = slices.DeleteFunc(tw.departures, func(d *departure) bool { return d.Only != "more" })
 	tw.allSeen()
 }
@@ -169,12 +225,12 @@ func (tw *twins) replayAll(name string) {
 // replay runs a line and compares it with what the official CLI did.
 func (tw *twins) replay(i int, l recordedLine) {
 	tw.desk.seen()
-	line := strings.Join(l.Argv, " ")
+	line := l.String()
 	argv := tw.desk.withSnapshot(l.Argv)
 	if tw.runApart(l, line, argv) || tw.runRefused(l, line, argv) {
 		return
 	}
-	tw.compare(l, tw.desk.run("", argv...), line, fmt.Sprintf("%d: sandbox %s", i, line))
+	tw.compare(l, l.finish(tw.t, tw.desk.command(tw.t.Context(), argv...)), line, fmt.Sprintf("%d: sandbox %s", i, line))
 }
 
 // compare compares what this program did with what the official CLI did.
@@ -196,7 +252,7 @@ func (tw *twins) runApart(l recordedLine, line string, argv []string) bool {
 			tw.apart.ok("cp", "local-file.txt", "c1:/vercel/sandbox/a.txt")
 		}
 		tw.apart.seen()
-		got := tw.apart.run("", argv...)
+		got := l.finish(tw.t, tw.apart.command(tw.t.Context(), argv...))
 		assert.NotZero(tw.t, l.RC, line)
 		assert.Equal(tw.t, d.Exit, got.code, "%s\n%s", line, got.stderr)
 		assert.Regexp(tw.t, d.Stdout, got.stdout, line)
@@ -209,7 +265,7 @@ func (tw *twins) runApart(l recordedLine, line string, argv []string) bool {
 // runRefused runs a line that succeeds there and is refused here.
 func (tw *twins) runRefused(l recordedLine, line string, argv []string) bool {
 	return tw.departs("refused", line, func(d *departure) bool {
-		got := tw.desk.run("", argv...)
+		got := l.finish(tw.t, tw.desk.command(tw.t.Context(), argv...))
 		assert.Zero(tw.t, l.RC, line)
 		assert.Equal(tw.t, d.Exit, got.code, "%s\n%s", line, got.stderr)
 		assert.Empty(tw.t, got.stdout, line)
@@ -293,6 +349,8 @@ var normalizers = []struct {
 	{pattern: regexp.MustCompile(`\b[\d.]+m?s\b`), with: "TIME"},
 	{pattern: regexp.MustCompile(`(drwx\S+) .* (\.+)\n`), with: "$1 $2\n"},
 	{pattern: regexp.MustCompile(`total \d+`), with: "TOTAL"},
+	{pattern: regexp.MustCompile(`(\x1b\[(22|39)m)+`), with: "\x1b[0m"},        // either way a style ends
+	{pattern: regexp.MustCompile(`\x1b\[90m\x1b\[2m`), with: "\x1b[90m"},       // gray is dim as well there
 	{pattern: regexp.MustCompile(`"duration":\d+`), with: `"duration":"LEFT"`}, // of an extension
 	// The emulator that was recorded with took everything for node24.
 	{pattern: regexp.MustCompile(`\bnode2[24]\b|vercel/sandbox/[\w:.-]+(@sha256:\w+…)?`), with: "RUNTIME", recorded: true},
@@ -317,7 +375,7 @@ func (tw *twins) requests(d *desk, l recordedLine, line string) (theirs, ours []
 	for _, c := range l.Calls {
 		u, err := url.Parse(c.URL)
 		require.NoError(tw.t, err)
-		theirs = append(theirs, tw.request(c.Method, u.Path, u.Query(), c.Body, line, true))
+		theirs = append(theirs, tw.request(c.Method, u.EscapedPath(), u.Query(), c.Body, line, true))
 	}
 	for _, r := range d.seen() {
 		body := string(r.Body)

@@ -56,6 +56,7 @@ func TestRefusals(t *testing.T) {
 		{"create --depth x", "is not a number", "create --depth 5"},
 		{"create -p x", "invalid port", "create -p 3000"},
 		{"--token= ls", "it is empty", "--token t ls"},
+		{"ls --team=", "it is empty", "ls --team t"},
 		{"ls --profile=", "it is empty", "ls --profile p"},
 		{"--api-url= ls", "it is empty", "--api-url http://127.0.0.1:1/api ls"},
 

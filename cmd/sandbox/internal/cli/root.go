@@ -152,7 +152,7 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 	in(groupScope, func() {
 		option(flags, &o.token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; the default is the first that the documentation lists", parseGiven)
 		option(flags, &o.project, "project", "", "my-project", "", "The name or ID of the project", parseText)
-		option(flags, &o.scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", parseText)
+		option(flags, &o.scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", parseGiven)
 		option(flags, &o.profile, "profile", "", "name", "", "Take team, project and token from a profile", parseGiven)
 		toggle(flags, &o.local, "local", "", "Run everything on an emulator on this machine, without an account and without isolation; see sandbox local")
 		option(flags, &o.apiURL, "api-url", "", "url", "", "The address of the API", parseGiven)

@@ -87,7 +87,7 @@ func (c *snapshotsCommand) command() *cobra.Command {
 }
 
 var snapshotStyles = map[sandbox.SnapshotStatus]console.Style{
-	sandbox.SnapshotCreated: console.Green, sandbox.SnapshotFailed: console.Red, sandbox.SnapshotDeleted: console.Gray,
+	sandbox.SnapshotCreated: console.Cyan, sandbox.SnapshotFailed: console.Red, sandbox.SnapshotDeleted: console.Gray,
 }
 
 func (p *printer) snapshotTable(views []snapshotView) *table.Table {

@@ -31,9 +31,9 @@ const (
 	ColorNever  ColorMode = "never"
 )
 
-// NewStream describes a stream. In ColorAuto, the environment is asked: NO_COLOR
-// and TERM=dumb forbid colours, FORCE_COLOR and CLICOLOR_FORCE force them, and
-// otherwise a terminal gets them.
+// NewStream describes a stream. In ColorAuto, the environment is asked: NO_COLOR,
+// TERM=dumb and FORCE_COLOR=0 forbid colours, FORCE_COLOR and CLICOLOR_FORCE force
+// them, and otherwise a terminal gets them.
 func NewStream(f *os.File, mode ColorMode, lookup func(string) (string, bool)) *Stream {
 	s := &Stream{Writer: f, file: f, Terminal: term.IsTerminal(int(f.Fd()))}
 	set := func(key string) bool {
@@ -50,7 +50,8 @@ func NewStream(f *os.File, mode ColorMode, lookup func(string) (string, bool)) *
 	case set("FORCE_COLOR"), set("CLICOLOR_FORCE"):
 		s.Color = true
 	default:
-		s.Color = s.Terminal && !s.dumb
+		v, _ := lookup("FORCE_COLOR") // 0 and false forbid them
+		s.Color = s.Terminal && !s.dumb && v == ""
 	}
 	return s
 }
