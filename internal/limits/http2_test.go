@@ -55,9 +55,11 @@ func newTLSServer(t testing.TB, command func(ctx context.Context, w http.Respons
 			if n := s.commands.Add(1); s.drain > 0 && n%s.drain == 0 {
 				w.Header().Set("Connection", "close") // over HTTP/2: GOAWAY
 			}
-			fmt.Fprintf(w, testkit.CannedCommand+"\n", "null")
+			record := strings.Replace(testkit.CannedCommand, "cmd_1", r.URL.Query().Get("cmdId"), 1) + "\n"
+			fmt.Fprintf(w, record, "null")
+			_ = http.NewResponseController(w).Flush() // how many may run at once is known then
 			command(r.Context(), w, body.Args)
-			fmt.Fprintf(w, testkit.CannedCommand+"\n", "0")
+			fmt.Fprintf(w, record, "0")
 		case strings.HasSuffix(r.URL.Path, "/fs/read"):
 			w.Header().Set("Content-Type", "application/octet-stream")
 			n, _ := strconv.ParseInt(strings.TrimPrefix(body.Path, "/"), 10, 64)
