@@ -159,6 +159,9 @@ func (v *viewer) wait(changed <-chan struct{}, pending bool) error {
 func (v *viewer) events(events []stored) error {
 	for i, e := range events {
 		seq := e.Event.Seq
+		if seq == v.at.Seq && e.Event.Type != TypeCommandStart {
+			v.at = Cursor{Seq: seq} // the cursor is in no output, whatever it says
+		}
 		switch {
 		case v.at.Byte > 0 && seq == v.at.Seq:
 			v.start = &events[i]
@@ -290,9 +293,12 @@ func (v *viewer) finished() error {
 		v.out.given = true
 		return nil
 	case broken, errors.Is(err, fs.ErrNotExist):
-		id := v.start.Event.ID
+		e := Event{Type: TypeOutputLost, ID: v.start.Event.ID, Error: "nothing of it is stored"}
+		if broken {
+			e.Error = "what is stored of it is damaged"
+		}
 		v.leave()
-		return v.give(Event{Type: TypeOutputLost, ID: id, Error: err.Error()})
+		return v.give(e)
 	}
 	v.out.stop()
 	v.out = nil

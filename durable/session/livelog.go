@@ -74,6 +74,16 @@ func (c *Client) forgetLog(key string, l *liveLog) {
 	}
 }
 
+// read returns how many bytes of a command's output have come here.
+func (c *Client) read(key string) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := c.logs[key]; l != nil {
+		return l.end
+	}
+	return 0
+}
+
 func (c *Client) readLog(ctx context.Context, key string, l *liveLog, chunks func(ctx context.Context) iter.Seq2[sandbox.LogChunk, error]) {
 	note := func(change func()) {
 		c.mu.Lock()

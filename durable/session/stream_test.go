@@ -26,6 +26,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/go-vercel/sandbox/durable"
 )
@@ -86,6 +87,11 @@ func (c *cluster) commits(started int64) {
 		EventType:  enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
 		Attributes: &history.HistoryEvent_WorkflowTaskCompletedEventAttributes{WorkflowTaskCompletedEventAttributes: &history.WorkflowTaskCompletedEventAttributes{StartedEventId: started}},
 	})
+}
+
+// begins puts the start of a decision into the history.
+func (c *cluster) begins(at time.Time) {
+	c.happens(&history.HistoryEvent{EventType: enums.EVENT_TYPE_WORKFLOW_TASK_STARTED, EventTime: timestamppb.New(at)})
 }
 
 // knows sets what the worker has in memory.
@@ -221,6 +227,44 @@ func TestOnlyCommitted(t *testing.T) {
 		temporal.knows(of(3, Event{Type: TypeCreated}), of(13, queuedEvent("cmd-1")), of(13, queuedEvent("lost")), of(0, queuedEvent("carried")))
 		temporal.commits(13)
 		assert.Equal(t, []string{"created", "command_queued cmd-1", "command_queued lost", "command_queued carried"}, v.saw())
+	})
+}
+
+// TestOnlyOfThisAttempt: an attempt of a decision that is lost without a trace in the
+// history, as the second is, has the number of the one that is committed later. A
+// viewer gets the events of the latter alone.
+func TestOnlyOfThisAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newCluster()
+		v := watchFrom(New(temporal, nil), Cursor{})
+		defer v.stop()
+		at := func(d time.Duration, e stored) stored {
+			e.Event.At = millis(time.Unix(0, 0).Add(d))
+			return e
+		}
+		lost, made := at(time.Second, of(3, queuedEvent("lost"))), at(time.Minute, of(3, Event{Type: TypeCreated}))
+		temporal.knows(lost)
+		temporal.begins(made.Event.At.Time())
+		temporal.commits(3)
+		assert.Empty(t, v.saw(), "a worker that has lost it tells of it")
+		later := at(2*time.Minute, of(7, queuedEvent("cmd-1")))
+		temporal.knows(made, later)
+		temporal.begins(later.Event.At.Time())
+		temporal.commits(7)
+		assert.Equal(t, []string{"created", "command_queued cmd-1"}, v.saw())
+	})
+}
+
+// TestCursorInNoOutput: a cursor that says that it is in an output, and is not, is one
+// at its event.
+func TestCursorInNoOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newCluster()
+		temporal.knows(of(3, Event{Type: TypeCreated}), of(3, queuedEvent("cmd-1")))
+		temporal.commits(3)
+		v := watchFrom(New(temporal, nil), Cursor{Seq: 1, Byte: 7})
+		defer v.stop()
+		assert.Equal(t, []string{"command_queued cmd-1"}, v.saw())
 	})
 }
 

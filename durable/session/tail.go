@@ -15,8 +15,8 @@ import (
 // Tail returns a cursor near the end of a session's stream, for [Client.Events]:
 // behind it come the last commands with up to so many bytes of output together, or
 // that many of the very last one, then what follows. Of a command that runs, what it
-// has written counts as far as its worker has told, which it does with each
-// heartbeat. It looks no further back than the events that the session itself keeps.
+// has written counts as far as another viewer of this client has read, or its worker
+// has told, which it does with each heartbeat. It looks no further back than the events that the session itself keeps.
 // It needs a worker to be up.
 func (c *Client) Tail(ctx context.Context, id string, bytes int64) (Cursor, error) {
 	if bytes < 0 {
@@ -121,6 +121,7 @@ func (c *Client) heard(ctx context.Context, id string) (h heard, err error) {
 		if e.Event.Type == TypeCommandStart && e.Event.CommandID != "" {
 			h.running = e.Event.ID
 			h.written, err = durable.Written(ctx, c.temporal, id, e.Event.CommandID)
+			h.written = max(h.written, c.read(string(e.Handle)))
 			break
 		}
 	}

@@ -70,6 +70,21 @@ func TestTail(t *testing.T) {
 			assert.Empty(t, c.watches)
 		})
 	}
+	t.Run("read by another viewer", func(t *testing.T) {
+		temporal := newCluster()
+		start := of(3, Event{Type: TypeCommandStart, ID: "cmd-1", CommandID: "p"})
+		start.Handle = []byte("handle")
+		temporal.written = 70
+		temporal.knows(of(3, Event{Type: TypeCreated}), start)
+		temporal.commits(3)
+		c := New(temporal, nil)
+		for read, want := range map[int64]int64{60: 71, 90: 91} {
+			c.logs["handle"] = &liveLog{end: read}
+			got, err := c.Tail(t.Context(), "a", 0)
+			require.NoError(t, err)
+			assert.Equal(t, Cursor{Seq: 1, Byte: want}, got)
+		}
+	})
 	_, err := New(newCluster(), nil).Tail(t.Context(), "a", -1)
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 	// Kept from 7 on.

@@ -22,10 +22,12 @@ type watch struct {
 	// which also forgets what was asked.
 	changed chan struct{}
 	asked   map[int]*question
-	// run is the run that is followed, and committed its decisions that are in the
-	// history, by the number of the event with which each began.
+	// run is the run that is followed, and committed when its decisions began that are
+	// in the history, by the number of the event with which each did; begun is when the
+	// last one did, which need not be committed.
 	run       string
-	committed map[int]bool
+	committed map[int]Millis
+	begun     Millis
 	// over is how the last run ended.
 	over enums.WorkflowExecutionStatus
 }
@@ -80,7 +82,9 @@ func (w *watch) reached(p page) (events []stored, all bool) {
 		return nil, false
 	}
 	for i, e := range p.Events {
-		if e.Decision > 0 && !w.committed[e.Decision] {
+		// Attempts of a decision that are lost leave no trace but for the first, so that
+		// the one that is committed has their number, but not their time.
+		if at, ok := w.committed[e.Decision]; e.Decision > 0 && (!ok || at != e.Event.At) {
 			return p.Events[:i], false
 		}
 	}
@@ -143,9 +147,12 @@ func (w *watch) note(e *history.HistoryEvent) {
 	defer w.c.mu.Unlock()
 	switch e.EventType {
 	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-		w.run, w.committed = e.GetWorkflowExecutionStartedEventAttributes().GetOriginalExecutionRunId(), map[int]bool{}
+		w.run, w.committed = e.GetWorkflowExecutionStartedEventAttributes().GetOriginalExecutionRunId(), map[int]Millis{}
+	case enums.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+		w.begun = millis(e.GetEventTime().AsTime())
+		return
 	case enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-		w.committed[int(e.GetWorkflowTaskCompletedEventAttributes().GetStartedEventId())] = true
+		w.committed[int(e.GetWorkflowTaskCompletedEventAttributes().GetStartedEventId())] = w.begun
 	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
 		w.over = enums.WORKFLOW_EXECUTION_STATUS_COMPLETED
 	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
