@@ -238,29 +238,25 @@ func (e *APIError) judged() api.Kind {
 // that [errors.Is] works with [context.Canceled] and
 // [context.DeadlineExceeded].
 type RequestError struct {
-	// Operation is the operation in words, such as "create sandbox".
-	Operation string
-	// SandboxName and SessionID identify what the request was about; either may
-	// be empty.
-	SandboxName, SessionID string
 	// Err is the cause.
 	Err error
 
-	command, region string
-	unknown         bool
+	operation                         string
+	sandbox, session, command, region string // what the request was about
+	unknown                           bool
 }
 
 // Error returns a description in one line.
 func (e *RequestError) Error() string {
-	s := "sandbox: " + e.Operation
-	if e.SandboxName != "" {
-		s += fmt.Sprintf(" %q", e.SandboxName)
+	s := "sandbox: " + e.operation
+	if e.sandbox != "" {
+		s += fmt.Sprintf(" %q", e.sandbox)
 	}
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
 	var about strings.Builder
-	if writeObject(&about, e.SessionID, e.command, e.region); about.Len() > 0 {
+	if writeObject(&about, e.session, e.command, e.region); about.Len() > 0 {
 		s += " (" + about.String()[2:] + ")"
 	}
 	if e.unknown {
@@ -345,7 +341,7 @@ func publicError(err error) error {
 	}
 	if f.Status == 0 {
 		return &RequestError{
-			Operation: f.Op.Name, SandboxName: f.Sandbox, SessionID: f.Session, command: f.Command, region: f.Region,
+			operation: f.Op.Name, sandbox: f.Sandbox, session: f.Session, command: f.Command, region: f.Region,
 			Err: f.Err, unknown: f.OutcomeUnknown(),
 		}
 	}

@@ -239,7 +239,10 @@ func ExampleSandbox_CreateUser() {
 	}
 	for _, name := range []string{"writer", "reader"} {
 		user, err := sb.CreateUser(ctx, name)
-		if err != nil && !errors.Is(err, sandbox.ErrUserExists) {
+		if errors.Is(err, sandbox.ErrUserExists) {
+			user, err = sb.AsUser(name)
+		}
+		if err != nil {
 			log.Fatal(err)
 		}
 		if err := user.AddToGroup(ctx, "agents"); err != nil {

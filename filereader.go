@@ -95,7 +95,7 @@ func missingFile(err error) error {
 		if !api.FileMissing(e.Code, e.Message) {
 			return err
 		}
-		return &FSError{Errno: syscall.ENOENT, Message: e.Message}
+		return &FSError{errno: syscall.ENOENT, Message: e.Message}
 	}
 	return fileReason(err)
 }

@@ -219,8 +219,8 @@ func (f *FileSystem) MkdirAll(ctx context.Context, name string, perm fs.FileMode
 	} else {
 		err = f.pathOp(ctx, "mkdir", name, "sh", "-c", `umask "$1" && exec mkdir -p -- "$2"`, "sh", coreutils.Octal(0o777&^mode), name)
 	}
-	if fe, ok := errors.AsType[*FSError](err); ok && fe.Errno == syscall.EEXIST {
-		fe.Errno = syscall.ENOTDIR // like package os if a file is in the way
+	if fe, ok := errors.AsType[*FSError](err); ok && fe.errno == syscall.EEXIST {
+		fe.errno = syscall.ENOTDIR // like package os if a file is in the way
 	}
 	return err
 }
@@ -266,9 +266,9 @@ func (f *FileSystem) Rename(ctx context.Context, oldName, newName string) error 
 			if statErr == nil && same {
 				return nil
 			}
-			fe.Errno = syscall.EEXIST
-		case fe.Errno == syscall.EISDIR:
-			fe.Errno = syscall.EEXIST // like package os if a directory is in the way
+			fe.errno = syscall.EEXIST
+		case fe.errno == syscall.EISDIR:
+			fe.errno = syscall.EEXIST // like package os if a directory is in the way
 		}
 	}
 	return err

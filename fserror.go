@@ -12,45 +12,44 @@ import (
 )
 
 // FSError is the error that the sandbox reported for a file operation. It is
-// wrapped by an [*fs.PathError] or [*os.LinkError].
+// wrapped by an [*fs.PathError] or [*os.LinkError]. With [errors.Is] it matches
+// its cause, such as [syscall.ENOTEMPTY], if the message was recognized, and with
+// [errors.As] it is an [*APIError] if the API refused.
 type FSError struct {
-	// Errno is the cause, such as [syscall.ENOTEMPTY], for [errors.Is]. It is
-	// zero if the sandbox's message was not recognized.
-	Errno syscall.Errno
-	// Command is the program that failed and ExitCode its exit code. They are
-	// zero if the API itself refused.
-	Command  string
-	ExitCode int
-	// Message is what the program wrote to standard error, or the API's
-	// message, unchanged. Error quotes it where it is not printable.
+	// Message is what a program wrote to standard error, or the API's message,
+	// unchanged. Error quotes it where it is not printable.
 	Message string
-	// Err is the API's error, if the API refused.
-	Err error
+
+	errno syscall.Errno // 0 if the message was not recognized
+	err   error         // the API's; nil if a program failed
+	// command is the program that failed, and exitCode how.
+	command  string
+	exitCode int
 }
 
-// Error returns the text of Errno, or else the sandbox's message.
+// Error returns the text of the cause, or else the sandbox's message.
 func (e *FSError) Error() string {
 	msg := strings.TrimSpace(e.Message)
 	switch {
-	case e.Errno != 0:
-		return e.Errno.Error()
-	case e.Err != nil:
-		return e.Err.Error()
+	case e.errno != 0:
+		return e.errno.Error()
+	case e.err != nil:
+		return e.err.Error()
 	case msg != "":
 		return redact.Printable(msg)
 	default:
-		return fmt.Sprintf("%s ended with exit code %d", e.Command, e.ExitCode)
+		return fmt.Sprintf("%s ended with exit code %d", e.command, e.exitCode)
 	}
 }
 
-// Unwrap returns Errno and Err, if set.
+// Unwrap returns the causes.
 func (e *FSError) Unwrap() []error {
 	var errs []error
-	if e.Errno != 0 {
-		errs = append(errs, e.Errno)
+	if e.errno != 0 {
+		errs = append(errs, e.errno)
 	}
-	if e.Err != nil {
-		errs = append(errs, e.Err)
+	if e.err != nil {
+		errs = append(errs, e.err)
 	}
 	return errs
 }
@@ -68,7 +67,7 @@ func errnoOfAPI(e *APIError) syscall.Errno {
 func fileReason(err error) error {
 	if e, ok := errors.AsType[*APIError](err); ok {
 		if errno := errnoOfAPI(e); errno != 0 {
-			return &FSError{Errno: errno, Message: e.Message, Err: err}
+			return &FSError{errno: errno, Message: e.Message, err: err}
 		}
 	}
 	return err
@@ -78,7 +77,7 @@ func fileReason(err error) error {
 // returned unchanged.
 func reason(err error) error {
 	if e, ok := errors.AsType[*coreutils.Error](err); ok {
-		return &FSError{Errno: e.Errno, Command: e.Command, ExitCode: e.ExitCode, Message: e.Message}
+		return &FSError{errno: e.Errno, command: e.Command, exitCode: e.ExitCode, Message: e.Message}
 	}
 	return err
 }

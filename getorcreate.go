@@ -71,7 +71,7 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 		}
 		why = err
 		if !api.Sleep(ctx, c.api.PollPause(api.GetSandbox, pollInterval)) {
-			return nil, &RequestError{Operation: api.GetSandbox.Name, SandboxName: name, Err: errors.Join(api.ContextError(ctx), why)}
+			return nil, &RequestError{operation: api.GetSandbox.Name, sandbox: name, Err: errors.Join(api.ContextError(ctx), why)}
 		}
 	}
 }

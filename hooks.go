@@ -168,7 +168,7 @@ func (s *Sandbox) settleSession(ctx context.Context, session *Session) (refused 
 				return false, f.err
 			}
 		case <-ctx.Done():
-			return false, &RequestError{Operation: "wait for " + due[0].name, SandboxName: s.Name(), SessionID: session.ID(), Err: api.ContextError(ctx)}
+			return false, &RequestError{operation: "wait for " + due[0].name, sandbox: s.Name(), session: session.ID(), Err: api.ContextError(ctx)}
 		}
 	}
 }

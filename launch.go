@@ -158,7 +158,7 @@ func (c *Client) startError(session string, err error) error {
 	case *api.Failure, *api.AuthError:
 		return publicError(err)
 	}
-	return &RequestError{Operation: api.RunCommand.Name, SessionID: session, Err: err, unknown: unknown}
+	return &RequestError{operation: api.RunCommand.Name, session: session, Err: err, unknown: unknown}
 }
 
 // deliver writes the output to the writers, and returns the output that has

@@ -104,7 +104,7 @@ func (f *follower) public(err error) error {
 		return f.c.streamError(e, f.session, f.id)
 	}
 	if f.ctx.Err() != nil {
-		return &RequestError{Operation: "read output of command " + f.id, SessionID: f.session, Err: err}
+		return &RequestError{operation: "read output of command " + f.id, session: f.session, Err: err}
 	}
 	return publicError(err)
 }
@@ -126,7 +126,7 @@ func (c *Client) waitCommand(ctx context.Context, session, id string) (*wire.Com
 	case err == nil:
 		return data, nil
 	case ctx.Err() != nil:
-		return nil, &RequestError{Operation: api.GetCommand.Name, SessionID: session, Err: api.ContextError(ctx)}
+		return nil, &RequestError{operation: api.GetCommand.Name, session: session, Err: api.ContextError(ctx)}
 	}
 	return nil, publicError(err)
 }

@@ -145,7 +145,7 @@ func TestAsUserUnknown(t *testing.T) {
 	ghost, err := sb.AsUser("ghost")
 	require.NoError(t, err)
 	_, err = ghost.RunCommand(t.Context(), "true", nil, nil)
-	var unknown *sandbox.UserError
+	var unknown *sandbox.ExitError
 	require.ErrorAs(t, err, &unknown)
 	assert.ErrorContains(t, err, `"ghost"`)
 	root, err := sb.AsUser("root")

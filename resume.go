@@ -93,7 +93,7 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, why observe.Event) 
 	st.mu.Unlock()
 
 	stuck := func(err error) error {
-		return &RequestError{Operation: "resume sandbox", SandboxName: s.Name(), Err: err}
+		return &RequestError{operation: "resume sandbox", sandbox: s.Name(), Err: err}
 	}
 	select {
 	case <-call.done:

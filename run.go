@@ -190,7 +190,7 @@ func (s *Session) startCommand(ctx context.Context, name string, args []string, 
 	cmd.stdinKnown = o.AttachStdin
 	if o.KillOnCancel && ctx.Err() != nil {
 		f.Close()
-		why := &RequestError{Operation: api.StartCommand.Name, SessionID: s.ID(), Err: api.ContextError(ctx)}
+		why := &RequestError{operation: api.StartCommand.Name, session: s.ID(), Err: api.ContextError(ctx)}
 		return r, cmd.killLate(ctx, engine.Patience(ctx), why)
 	}
 	r.cmd = cmd

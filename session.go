@@ -191,7 +191,7 @@ func (s *Session) poll(ctx context.Context, states ...Status) error {
 	}
 	for {
 		if !api.Sleep(ctx, c.api.PollPause(api.GetSession, pollInterval)) {
-			return &RequestError{Operation: api.GetSession.Name, SessionID: s.ID(), Err: api.ContextError(ctx)}
+			return &RequestError{operation: api.GetSession.Name, session: s.ID(), Err: api.ContextError(ctx)}
 		}
 		if err := s.Refresh(ctx); err != nil {
 			return err

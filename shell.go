@@ -84,28 +84,28 @@ type Shell struct {
 // [io.ErrUnexpectedEOF] and its cause, such as the error of a context that
 // ended.
 type ShellError struct {
-	// SandboxName and SessionID identify where the terminal was.
-	SandboxName, SessionID string
-	// Code and Reason are the WebSocket close code and reason that the other
-	// end sent; Code is zero if the connection broke.
-	Code   int
-	Reason string
 	// Err is the cause.
 	Err error
+
+	session string
+	// code and reason are those of the WebSocket's close; code is zero if the
+	// connection broke.
+	code   int
+	reason string
 }
 
 // Error returns a description in one line.
 func (e *ShellError) Error() string {
-	s := "sandbox: terminal in session " + e.SessionID + " ended without an exit code: "
-	if e.Code == 0 && e.Err == nil {
+	s := "sandbox: terminal in session " + e.session + " ended without an exit code: "
+	if e.code == 0 && e.Err == nil {
 		return s + "the cause is not known"
 	}
-	if e.Code == 0 {
+	if e.code == 0 {
 		return redact.Printable(s + e.Err.Error())
 	}
-	s += fmt.Sprintf("closed by the other end with code %d", e.Code)
-	if e.Reason != "" {
-		s += fmt.Sprintf(" (%q)", e.Reason)
+	s += fmt.Sprintf("closed by the other end with code %d", e.code)
+	if e.reason != "" {
+		s += fmt.Sprintf(" (%q)", e.reason)
 	}
 	return s
 }
@@ -179,7 +179,7 @@ func (s *Session) dialTerminal(ctx context.Context) (shell.Socket, error) {
 	c.secrets.Add(where.Token)
 	address, err := shell.Address(where.URL, where.Token, c.base.Scheme == "https")
 	if err != nil {
-		return shell.Socket{}, &RequestError{Operation: operation, SessionID: s.ID(), Err: err}
+		return shell.Socket{}, &RequestError{operation: operation, session: s.ID(), Err: err}
 	}
 	socket, err := shell.Dial(ctx, c.http.Transport, address)
 	if refused, ok := errors.AsType[*shell.RefusedError](err); ok {
@@ -193,7 +193,7 @@ func (s *Session) dialTerminal(ctx context.Context) (shell.Socket, error) {
 		return socket, e
 	}
 	if err != nil {
-		return socket, &RequestError{Operation: operation, SessionID: s.ID(), Err: c.secrets.Error(err)}
+		return socket, &RequestError{operation: operation, session: s.ID(), Err: c.secrets.Error(err)}
 	}
 	return socket, nil
 }
@@ -319,7 +319,7 @@ func (s *Shell) lost(err error, code int, reason string) error {
 	if known, ok := errors.AsType[*ShellError](err); ok {
 		return known
 	}
-	e := &ShellError{SandboxName: s.sandbox, SessionID: s.session, Err: err, Code: code, Reason: reason}
+	e := &ShellError{session: s.session, Err: err, code: code, reason: reason}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keepFail != nil {

@@ -193,7 +193,7 @@ func (w *stopWait) look(ctx context.Context) (done bool, err error) {
 }
 
 func (w *stopWait) failed(err error) error {
-	return &RequestError{Operation: api.StopSession.Name, SandboxName: w.s.Name(), SessionID: w.session.ID(), Err: err}
+	return &RequestError{operation: api.StopSession.Name, sandbox: w.s.Name(), session: w.session.ID(), Err: err}
 }
 
 // saved reports whether the sandbox's current snapshot is that of the session,

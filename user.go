@@ -18,23 +18,27 @@ import (
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
-// UserError reports that a step of an operation on users or groups failed in
-// the sandbox. The steps before it have been completed.
-type UserError struct {
-	// Action describes the step, such as `create user "alice"`.
-	Action string
-	// ExitCode, Stdout and Stderr are the results of the program that failed.
-	ExitCode       int
-	Stdout, Stderr string
-}
+// userError is the error of an operation on users or groups of which a step has
+// failed in the sandbox. The steps before it have been completed.
+type userError struct{ step *accounts.StepError }
 
 // Error returns the action and what the sandbox reported.
-func (e *UserError) Error() string {
-	reason := strings.TrimSpace(e.Stderr)
+func (e userError) Error() string {
+	reason := strings.TrimSpace(e.step.Stderr)
 	if reason == "" {
-		reason = fmt.Sprintf("exit code %d, output %.100q", e.ExitCode, e.Stdout)
+		reason = fmt.Sprintf("exit code %d, output %.100q", e.step.ExitCode, e.step.Stdout)
 	}
-	return redact.Printable("sandbox: " + e.Action + ": " + reason)
+	return redact.Printable("sandbox: " + e.step.Action + ": " + reason)
+}
+
+// Unwrap returns the step, for this module's own packages, and how its program
+// ended.
+func (e userError) Unwrap() []error {
+	errs := []error{e.step}
+	if e.step.ExitCode != 0 {
+		errs = append(errs, &ExitError{ProcessState: &ProcessState{code: e.step.ExitCode}, Stderr: []byte(e.step.Stderr)})
+	}
+	return errs
 }
 
 // accountStep runs one program of an operation on users and returns its output.
@@ -56,13 +60,13 @@ func (s *Sandbox) accountSteps(ctx context.Context, names *accounts.Names, steps
 	if s.st != nil && names.Me.User != "" {
 		s.st.defaultUser.Store(&names.Me)
 	}
-	return userError(err)
+	return told(err)
 }
 
-// userError returns err, as a *UserError if a program failed.
-func userError(err error) error {
+// told returns err, as a userError if a program failed.
+func told(err error) error {
 	if f, ok := errors.AsType[*accounts.StepError](err); ok {
-		return (*UserError)(f)
+		return userError{f}
 	}
 	return err
 }
@@ -107,7 +111,7 @@ func checkUserName(field, name string) error {
 // directory too: the API writes files as that user.
 //
 // If the name is taken, the error matches [ErrUserExists]. If a later step
-// fails, the error is a [*UserError]; the user then exists, and
+// fails, the error wraps an [*ExitError]; the user then exists, and
 // [Sandbox.AsUser] returns it.
 //
 // It makes one request: all steps are run by one command, as are those of the
@@ -124,7 +128,7 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 	steps := append(names.Whoami(), accounts.Program(create, "useradd", "-m", "-s", "/bin/bash", username))
 	steps = append(steps, accounts.Chown(accounts.Group, username, home)...)
 	err := s.accountSteps(ctx, names, append(steps, accounts.Chmod("770", home)...))
-	if e, ok := errors.AsType[*UserError](err); ok && e.Action == create && e.ExitCode == taken {
+	if e, ok := errors.AsType[*accounts.StepError](err); ok && e.Action == create && e.ExitCode == taken {
 		return nil, fmt.Errorf("sandbox: %s: %w", create, ErrUserExists)
 	}
 	if err != nil {
@@ -139,8 +143,8 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 }
 
 // AsUser returns an existing user of the sandbox. It makes no request: for a
-// user that does not exist, [User.RunCommand] returns a [*UserError]. The home directory is
-// assumed to be /root for root and /home/NAME for others.
+// user that does not exist, [User.RunCommand] returns an error that wraps an
+// [*ExitError]. The home directory is assumed to be /root for root and /home/NAME for others.
 func (s *Sandbox) AsUser(username string) (*User, error) {
 	if err := checkUserName("username", username); err != nil {
 		return nil, err
@@ -227,7 +231,7 @@ func (u *User) missing(ctx context.Context) error {
 	}
 	_, err := u.sandbox.accountStep(ctx, fmt.Sprintf("find user %q", u.username), false, "id", "-u", "--", u.username)
 	if _, failed := errors.AsType[*accounts.StepError](err); failed {
-		return userError(err)
+		return told(err)
 	}
 	u.known.Store(err == nil)
 	return nil

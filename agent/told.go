@@ -85,9 +85,10 @@ func told(err error) (text string, program bool) {
 			return fmt.Sprintf("Not possible: %v.", known), false
 		}
 	}
-	if f, ok := errors.AsType[*sandbox.FSError](err); ok && f.Err == nil {
+	_, api := errors.AsType[*sandbox.APIError](err)
+	if f, ok := errors.AsType[*sandbox.FSError](err); ok && !api {
 		if f.Message == "" {
-			return fmt.Sprintf("Not possible: %s ended with exit code %d.", line(f.Command), f.ExitCode), false
+			return fmt.Sprintf("Not possible: %s.", line(f.Error())), false
 		}
 		return "Not possible. The sandbox says:\n" + marked(line(f.Message)), false
 	}

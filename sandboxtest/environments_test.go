@@ -254,14 +254,14 @@ var abilities = []struct {
 		if err != nil {
 			return err
 		}
-		group, err := w.sb.CreateGroup(ctx, "team")
+		shared, err := w.sb.CreateGroup(ctx, "team")
 		if err != nil {
 			return err
 		}
 		if err := user.AddToGroup(ctx, "team"); err != nil {
 			return err
 		}
-		done, err := user.RunCommand(ctx, "sh", []string{"-c", "echo $(id -un) $(pwd); touch " + group.SharedDir + "/x; echo private > file; chmod 600 file"}, nil)
+		done, err := user.RunCommand(ctx, "sh", []string{"-c", "echo $(id -un) $(pwd); touch " + shared + "/x; echo private > file; chmod 600 file"}, nil)
 		if err != nil {
 			return err
 		}

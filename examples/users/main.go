@@ -40,12 +40,12 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	team, err := sb.CreateGroup(ctx, "team")
+	shared, err := sb.CreateGroup(ctx, "team")
 	if err != nil {
 		return err
 	}
 	for _, u := range []*sandbox.User{writer, reader} {
-		if err := u.AddToGroup(ctx, team.Name); err != nil {
+		if err := u.AddToGroup(ctx, "team"); err != nil {
 			return err
 		}
 	}
@@ -65,14 +65,14 @@ func run(ctx context.Context) (err error) {
 	}
 
 	// Commands run as the user.
-	done, err := writer.RunCommand(ctx, "sh", []string{"-c", `echo "from $(id -un)" > "$1"`, "sh", team.SharedDir + "/hello.txt"}, nil)
+	done, err := writer.RunCommand(ctx, "sh", []string{"-c", `echo "from $(id -un)" > "$1"`, "sh", shared + "/hello.txt"}, nil)
 	if err != nil {
 		return err
 	}
 	if done.ExitCode != 0 {
 		return fmt.Errorf("writing to the shared folder: exit code %d", done.ExitCode)
 	}
-	data, err := reader.FS().ReadFile(ctx, team.SharedDir+"/hello.txt")
+	data, err := reader.FS().ReadFile(ctx, shared+"/hello.txt")
 	if err != nil {
 		return err
 	}

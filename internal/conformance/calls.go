@@ -44,13 +44,10 @@ var calls = map[string]string{
 	"stdout":     "Stdout",
 	"stderr":     "Stderr",
 
-	"createUser":          "CreateUser username",
-	"asUser":              "AsUser username",
-	"createGroup":         "CreateGroup groupname",
-	"addUserToGroup":      "AddUserToGroup username groupname",
-	"removeUserFromGroup": "RemoveUserFromGroup username groupname",
-	"addToGroup":          "AddToGroup groupname",
-	"removeFromGroup":     "RemoveFromGroup groupname",
+	"createUser":      "CreateUser username",
+	"asUser":          "AsUser username",
+	"addToGroup":      "AddToGroup groupname",
+	"removeFromGroup": "RemoveFromGroup groupname",
 
 	"mkDir":         "once FS.Mkdir path 0755",
 	"fs.mkdir":      "FS.Mkdir path 0777",

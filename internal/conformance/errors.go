@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -172,7 +173,7 @@ func userError(err error, c *call) object {
 			"message": "Failed to create user \"" + name + "\": user already exists",
 		}
 	}
-	e, ok := errors.AsType[*sandbox.UserError](err)
+	e, ok := errors.AsType[*accounts.StepError](err)
 	if !ok {
 		return nil
 	}
@@ -207,7 +208,7 @@ func fileError(err error, c *call) object {
 	}
 	path := cmp.Or(c.given("path"), c.given("from"), c.given("prefix"))
 	said := strings.TrimSpace(e.Message)
-	missing := strings.Contains(said, "No such file or directory") || e.Command == "" && e.Errno == syscall.ENOENT
+	missing := strings.Contains(said, "No such file or directory") || errors.Is(err, syscall.ENOENT)
 	code, text := "EACCES", said
 	switch {
 	case op == "symlink" && strings.Contains(said, "File exists"):

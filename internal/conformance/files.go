@@ -60,7 +60,7 @@ var fileOps = map[string]func(*call) (any, error){
 	"fs.access": op(func(c *call, on filesystem, a fileArgs) (any, error) {
 		found, err := on.FS().Exists(c.ctx, a.Path)
 		if err == nil && !found {
-			err = &fs.PathError{Op: "access", Path: a.Path, Err: &sandbox.FSError{Errno: syscall.ENOENT}}
+			err = &fs.PathError{Op: "access", Path: a.Path, Err: syscall.ENOENT}
 		}
 		return nil, err
 	}),
@@ -96,7 +96,8 @@ func (c *call) orMissing(err error, src filePath) (any, error) {
 	if errors.Is(err, fs.ErrNotExist) && (remote || !ok || errnoName(pe) == "") {
 		return nil, nil
 	}
-	if u, ok := c.target.(*sandbox.User); ok && remote && fe.Err == nil {
+	_, api := errors.AsType[*sandbox.APIError](err)
+	if u, ok := c.target.(*sandbox.User); ok && remote && !api {
 		name := src.Path
 		if !strings.HasPrefix(name, "/") {
 			name = cmp.Or(src.Cwd, u.HomeDir()) + "/" + name

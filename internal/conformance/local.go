@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +41,12 @@ func init() {
 			}
 			return c.method("once Snapshot {}")
 		},
+		"createGroup": op(func(c *call, sb *sandbox.Sandbox, a groupArgs) (any, error) {
+			dir, err := sb.CreateGroup(c.ctx, a.Groupname)
+			return object{"groupname": a.Groupname, "sharedDir": dir}, err
+		}),
+		"addUserToGroup":      groupOp((*sandbox.User).AddToGroup),
+		"removeUserFromGroup": groupOp((*sandbox.User).RemoveFromGroup),
 		"serialize": func(c *call) (any, error) {
 			data, err := json.Marshal(c.target)
 			return json.RawMessage(data), err
@@ -67,6 +74,19 @@ func init() {
 			return nil, nil
 		}),
 	}
+}
+
+type groupArgs struct{ Username, Groupname string }
+
+// groupOp changes a user's groups, which JavaScript does by the sandbox, too.
+func groupOp(do func(u *sandbox.User, ctx context.Context, group string) error) func(*call) (any, error) {
+	return op(func(c *call, sb *sandbox.Sandbox, a groupArgs) (any, error) {
+		u, err := sb.AsUser(a.Username)
+		if err != nil {
+			return nil, err
+		}
+		return nil, do(u, c.ctx, a.Groupname)
+	})
 }
 
 // localArgs are the arguments of the operations on the client's own machine.

@@ -50,8 +50,6 @@ func normValue(v any) any {
 		return normDeep(out)
 	case *sandbox.Interactive:
 		return object{"url": v.URL, "token": v.Token}
-	case *sandbox.Group:
-		return object{"groupname": v.Name, "sharedDir": v.SharedDir}
 	case fs.FileInfo:
 		return stats(v)
 	case sandbox.Mount, *sandbox.NetworkPolicy:
