@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/testsuite"
 
 	"github.com/go-vercel/sandbox"
@@ -124,6 +126,26 @@ func TestLostResponses(t *testing.T) {
 			assert.Equal(t, "1", p.output("cmd-2"), "it ran once")
 		})
 	}
+}
+
+// TestOutputInNoHistory: what a command writes may be a secret of its environment, and
+// is in the store alone.
+func TestOutputInNoHistory(t *testing.T) {
+	p := newPlay(t, nil)
+	ends := 0
+	p.SetOnActivityCompletedListener(func(_ *activity.Info, result converter.EncodedValue, _ error) {
+		var v map[string]any
+		if result != nil && result.HasValue() && result.Get(&v) == nil {
+			ends++
+			assert.NotContains(t, fmt.Sprint(v), "top-secret")
+		}
+	})
+	p.send(time.Minute, "a", "printf top-; echo secret")
+	p.destroyAt(2 * time.Minute)
+	p.run(Policy{})
+	require.NoError(t, p.GetWorkflowError())
+	assert.Equal(t, "top-secret\n", p.output("cmd-1"))
+	assert.GreaterOrEqual(t, ends, 3)
 }
 
 // TestMachineDies: a command whose machine ends is lost, with the output so far,
