@@ -140,6 +140,7 @@ func TestCutFiles(t *testing.T) {
 		got := d.run("", "cp", "c:file", destination)
 		assert.NotZero(t, got.code)
 	}
+	assert.NotZero(t, d.run("", "read", "c", "file").code)
 	remove()
 	assert.NoFileExists(t, filepath.Join(d.dir, "part"))
 	assert.Equal(t, 3, d.run("", "fs", "stat", "c:part").code)

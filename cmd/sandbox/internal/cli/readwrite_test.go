@@ -33,6 +33,13 @@ func TestInput(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "all of it", string(text))
 
+	a := newApp(nil)
+	a.in, err = os.Open(t.TempDir()) // which can't be read
+	require.NoError(t, err)
+	defer a.in.Close()
+	_, err = io.ReadAll(a.input(t.Context()))
+	require.Error(t, err)
+
 	ctx, cancel := context.WithCancel(t.Context())
 	r, _ = open(ctx)
 	cancel()
