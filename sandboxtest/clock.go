@@ -1,7 +1,7 @@
 package sandboxtest
 
 import (
-	"container/heap"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,7 +13,7 @@ type clock struct {
 	mu     sync.Mutex
 	now    func() time.Time // the machine's
 	offset time.Duration
-	timers timerHeap
+	timers []*timer // the next first
 	wake   *time.Timer
 	closed bool
 	fires  sync.WaitGroup
@@ -24,7 +24,6 @@ type timer struct {
 	clock *clock
 	at    time.Time
 	f     func()
-	index int // in the heap, -1 when it is not there
 }
 
 func newClock() *clock { return &clock{now: time.Now} }
@@ -50,9 +49,15 @@ func (c *clock) Offset() time.Duration {
 func (c *clock) AfterFunc(d time.Duration, f func()) *timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := &timer{clock: c, at: c.nowLocked().Add(d), f: f, index: -1}
+	t := &timer{clock: c, at: c.nowLocked().Add(d), f: f}
 	if !c.closed {
-		heap.Push(&c.timers, t)
+		i, _ := slices.BinarySearchFunc(c.timers, t.at, func(other *timer, at time.Time) int {
+			if other.at.After(at) {
+				return 1
+			}
+			return -1
+		})
+		c.timers = slices.Insert(c.timers, i, t)
 		c.armLocked()
 	}
 	return t
@@ -66,9 +71,7 @@ func (t *timer) Stop() {
 	}
 	t.clock.mu.Lock()
 	defer t.clock.mu.Unlock()
-	if t.index >= 0 {
-		heap.Remove(&t.clock.timers, t.index)
-	}
+	t.clock.timers = slices.DeleteFunc(t.clock.timers, func(other *timer) bool { return other == t })
 }
 
 // Advance moves the time on by d and returns when what became due has run, in
@@ -82,8 +85,7 @@ func (c *clock) Advance(d time.Duration) {
 		}
 		c.offset += step
 		d -= step
-		for len(c.timers) > 0 && !c.timers[0].at.After(c.nowLocked()) {
-			t := heap.Pop(&c.timers).(*timer)
+		for t := c.dueLocked(); t != nil; t = c.dueLocked() {
 			c.fires.Add(1)
 			c.mu.Unlock()
 			t.f()
@@ -111,8 +113,7 @@ func (c *clock) armLocked() {
 func (c *clock) fire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.closed && len(c.timers) > 0 && !c.timers[0].at.After(c.nowLocked()) {
-		t := heap.Pop(&c.timers).(*timer)
+	for t := c.dueLocked(); t != nil && !c.closed; t = c.dueLocked() {
 		c.fires.Go(t.f)
 	}
 	c.armLocked()
@@ -127,25 +128,12 @@ func (c *clock) Close() {
 	c.fires.Wait()
 }
 
-// timerHeap orders timers by their time.
-type timerHeap []*timer
-
-func (h timerHeap) Len() int           { return len(h) }
-func (h timerHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h timerHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-func (h *timerHeap) Push(x any) {
-	t := x.(*timer)
-	t.index = len(*h)
-	*h = append(*h, t)
-}
-func (h *timerHeap) Pop() any {
-	old := *h
-	t := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	t.index = -1
+// dueLocked takes the next timer whose time has come; nil if there is none.
+func (c *clock) dueLocked() *timer {
+	if len(c.timers) == 0 || c.timers[0].at.After(c.nowLocked()) {
+		return nil
+	}
+	t := c.timers[0]
+	c.timers = slices.Delete(c.timers, 0, 1)
 	return t
 }

@@ -216,9 +216,7 @@ func (c *call) listCommands() error {
 	if _, err := sess.use(c.ctx); err != nil {
 		return err
 	}
-	c.s.store.mu.Lock()
-	order := slices.Clone(sess.order)
-	c.s.store.mu.Unlock()
+	order := sess.started()
 	resp := wire.CommandsResponse{Commands: make([]wire.Command, 0, len(order))}
 	slices.Reverse(order) // newest first
 	for _, cmd := range order {

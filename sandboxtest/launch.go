@@ -152,13 +152,17 @@ func (cmd *command) finish(code int) {
 // and this machine may be busy.
 const signalGrace = 2 * time.Second
 
-// awaitSignals lets commands end of the signals that they got a moment ago.
-func (sess *session) awaitSignals() {
+// started returns the session's commands.
+func (sess *session) started() []*command {
 	st := sess.sb.s.store
 	st.mu.Lock()
-	commands := slices.Clone(sess.order)
-	st.mu.Unlock()
-	for _, cmd := range commands {
+	defer st.mu.Unlock()
+	return slices.Clone(sess.order)
+}
+
+// awaitSignals lets commands end of the signals that they got a moment ago.
+func (sess *session) awaitSignals() {
+	for _, cmd := range sess.started() {
 		cmd.mu.Lock()
 		left := signalGrace - time.Since(cmd.signalled)
 		cmd.mu.Unlock()
@@ -177,11 +181,7 @@ func (sess *session) awaitSignals() {
 // awaitCommands waits until the commands of a machine that was stopped have
 // noticed.
 func (sess *session) awaitCommands() {
-	st := sess.sb.s.store
-	st.mu.Lock()
-	commands := slices.Clone(sess.order)
-	st.mu.Unlock()
-	for _, cmd := range commands {
+	for _, cmd := range sess.started() {
 		<-cmd.done
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -225,11 +224,7 @@ func (r *stubRun) Wait() int {
 
 // haltStubs ends the stubs of the session.
 func (sess *session) haltStubs() {
-	st := sess.sb.s.store
-	st.mu.Lock()
-	commands := slices.Clone(sess.order)
-	st.mu.Unlock()
-	for _, cmd := range commands {
+	for _, cmd := range sess.started() {
 		cmd.mu.Lock()
 		r, ok := cmd.proc.(*stubRun)
 		cmd.mu.Unlock()

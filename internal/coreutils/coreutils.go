@@ -48,14 +48,11 @@ func Operands(paths ...string) []string {
 // Run runs a program and returns its standard output. If the program fails, the
 // error is an [*Error]. A program whose message is in another language is run
 // once more in English, so it must not have done anything if it fails.
-func (run Runner) Run(ctx context.Context, name string, args ...string) (string, error) {
-	out, err := run.once(ctx, Call{Name: name, Args: args})
-	if again, ok := inEnglish(err); ok {
-		english, errAgain := run.once(ctx, Call{Name: name, Args: args, Env: again})
-		if _, failed := errors.AsType[*Error](errAgain); failed || errAgain == nil {
-			return english, errAgain
-		}
-	}
+func (run Runner) Run(ctx context.Context, name string, args ...string) (out string, err error) {
+	err = inEnglish(func(env map[string]string) (err error) {
+		out, err = run.once(ctx, Call{Name: name, Args: args, Env: env})
+		return err
+	})
 	return out, err
 }
 
@@ -65,11 +62,18 @@ func (run Runner) Script(ctx context.Context, script string, args ...string) (st
 	return run.once(ctx, Call{Name: "sh", Args: append([]string{"-c", "export LC_ALL=C\n" + script, "sh"}, args...)})
 }
 
-// inEnglish reports whether a program failed with a message that was not
-// recognized, and the environment to run it again with.
-func inEnglish(err error) (env map[string]string, again bool) {
-	e, ok := errors.AsType[*Error](err)
-	return map[string]string{"LC_ALL": "C"}, ok && !e.understood()
+// inEnglish runs a program, and once more in English if it failed with a message
+// that was not recognized.
+func inEnglish(once func(env map[string]string) error) error {
+	err := once(nil)
+	if e, ok := errors.AsType[*Error](err); !ok || e.understood() {
+		return err
+	}
+	again := once(map[string]string{"LC_ALL": "C"})
+	if _, failed := errors.AsType[*Error](again); failed || again == nil {
+		return again
+	}
+	return err
 }
 
 // Query is like Run, for programs that print a name and change nothing. If the

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -103,7 +102,7 @@ func (run Runner) Tree(ctx context.Context, dir string, limit int) (top *Entry, 
 // list runs a listing and parses it as it arrives. lossy is set if a name may
 // not have survived the transfer.
 func (run Runner) list(ctx context.Context, name string, args []string, decode func(io.Writer) io.WriteCloser) (entries []Entry, lossy bool, err error) {
-	try := func(env map[string]string) error {
+	err = inEnglish(func(env map[string]string) error {
 		entries, lossy = nil, false
 		p := &listParser{emit: func(e Entry) {
 			lossy = lossy || strings.ContainsRune(e.Name, utf8.RuneError)
@@ -117,14 +116,7 @@ func (run Runner) list(ctx context.Context, name string, args []string, decode f
 			return err
 		}
 		return p.end()
-	}
-	err = try(nil)
-	if env, ok := inEnglish(err); ok {
-		again := try(env)
-		if _, failed := errors.AsType[*Error](again); failed || again == nil {
-			err = again
-		}
-	}
+	})
 	return entries, lossy, err
 }
 

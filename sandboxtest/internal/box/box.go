@@ -73,9 +73,6 @@ type exit struct {
 	CPU  time.Duration
 }
 
-// ID is unique among the boxes of all hosts.
-func (b *Box) ID() string { return b.id }
-
 // Running says whether processes can be started.
 func (b *Box) Running() bool {
 	b.mu.Lock()

@@ -370,10 +370,6 @@ func (h *Host) forget(b *Box) {
 // when no box or other layer stands on it.
 func (h *Host) RemoveLayer(id LayerID) error { return h.store.remove(id) }
 
-// HasLayer reports whether boxes can start from a layer: it is false for one that
-// was removed, or whose record is damaged.
-func (h *Host) HasLayer(id LayerID) bool { return h.store.has(id) }
-
 // KeepOnly removes every layer but those given and what they stand on.
 func (h *Host) KeepOnly(ids []LayerID) error { return h.store.keepOnly(ids) }
 

@@ -89,14 +89,14 @@ func TestManyBoxesAtOnce(t *testing.T) {
 						return
 					}
 					boxes[i] = b
-					_, err = b.Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", "echo $0 > mine; cat mine; exec sleep " + seconds, b.ID()}, Stdout: &outs[i]})
+					_, err = b.Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", "echo $0 > mine; cat mine; exec sleep " + seconds, b.id}, Stdout: &outs[i]})
 					assert.NoError(t, err)
 				})
 			}
 			wg.Wait()
 			for i, b := range boxes {
 				require.NotNil(t, b)
-				require.Eventually(t, func() bool { return outs[i].String() == b.ID()+"\n" }, wait, tick)
+				require.Eventually(t, func() bool { return outs[i].String() == b.id+"\n" }, wait, tick)
 			}
 			assert.Equal(t, before, mounts(t))
 			dir := h.dir

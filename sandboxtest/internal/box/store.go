@@ -249,23 +249,6 @@ func (s *store) imageOf(id LayerID) ImageID {
 	return s.layers[id].Image
 }
 
-func (s *store) has(id LayerID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, err := s.get(id)
-	return err == nil
-}
-
-func (s *store) size(id LayerID) (int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l, err := s.get(id)
-	if err != nil {
-		return 0, err
-	}
-	return l.Size, nil
-}
-
 // acquire keeps a layer, or the one that stands for its chain, from being
 // collected. It gives that one's ID and the names of its chain, newest first;
 // without chained only the layer itself.
