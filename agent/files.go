@@ -79,14 +79,6 @@ func (c *call) regular(ctx context.Context, name string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// Limits of read_file, in addition to those of the result.
-const (
-	defaultLines = 1000
-	maxLine      = 2000
-	maxScanned   = 64 << 20
-	maxSniffed   = 8000
-)
-
 type readFileInput struct {
 	Path   string `json:"path" is:"the file; relative to the working directory, or absolute"`
 	Offset int    `json:"offset,omitempty" is:"the first line, counted from 1"`

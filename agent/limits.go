@@ -43,6 +43,14 @@ var ErrLimit = errors.New("the budget of the agent's tools is used up")
 // words is what a result has in addition to data.
 const words = 1 << 10
 
+// Limits of read_file, in addition to those of the result.
+const (
+	defaultLines = 1000
+	maxLine      = 2000
+	maxScanned   = 64 << 20
+	maxSniffed   = 8000
+)
+
 func (l Limits) withDefaults() Limits {
 	l.Output = max(pick(l.Output, 16<<10), 2<<10)
 	l.MaxTimeout = pick(l.MaxTimeout, 10*time.Minute)

@@ -534,3 +534,21 @@ func TestApartCounts(t *testing.T) {
 		assert.Equal(t, 8, n)
 	})
 }
+
+// TestRefusedWithSomeLeft: where the API refuses a request although it tells that
+// something is left, there is no reset to wait for: it counts as any refusal.
+func TestRefusedWithSomeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
+			n++
+			resp := respond(429, `{"error":{"code":"rate_limited"}}`)
+			maps.Copy(resp.Header, rate(20, 3, 2*time.Second))
+			return resp, nil
+		}))
+		began := time.Now()
+		require.Error(t, c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"one"}}, nil))
+		assert.Equal(t, 3, n)
+		assert.GreaterOrEqual(t, time.Since(began), 400*time.Millisecond)
+	})
+}

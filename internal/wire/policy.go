@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/json"
-	"maps"
 	"reflect"
 	"strings"
 )
@@ -68,21 +67,15 @@ func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &plain); err != nil {
 		return err
 	}
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(data, &all); err != nil {
-		return err
-	}
-	maps.DeleteFunc(all, func(name string, list json.RawMessage) bool {
+	var err error
+	plain.Unknown, err = unknown(data, func(name string, list json.RawMessage) bool {
 		if known, rules := ruleKnown[name]; rules {
 			return onlyKnown(list, known)
 		}
 		return policyKnown[name]
 	})
-	if len(all) > 0 {
-		plain.Unknown = all
-	}
 	*p = NetworkPolicy(plain)
-	return nil
+	return err
 }
 
 // onlyKnown reports whether the objects of a list have no other fields.

@@ -18,16 +18,23 @@ func (s *Session) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &plain); err != nil {
 		return err
 	}
+	var err error
+	plain.Extra, err = unknown(data, func(name string, _ json.RawMessage) bool { return sessionFields[name] })
+	*s = Session(plain)
+	return err
+}
+
+// unknown returns the members of an object that are not known; nil if there are
+// none.
+func unknown(data []byte, known func(name string, value json.RawMessage) bool) (map[string]json.RawMessage, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {
-		return err
+		return nil, err
 	}
-	maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool { return sessionFields[name] })
-	if len(all) > 0 {
-		plain.Extra = all
+	if maps.DeleteFunc(all, known); len(all) == 0 {
+		return nil, nil
 	}
-	*s = Session(plain)
-	return nil
+	return all, nil
 }
 
 // MarshalJSON encodes the fields in Extra along with the others.
