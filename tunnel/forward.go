@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -35,12 +36,32 @@ func Forward(ctx context.Context, l net.Listener, sb *sandbox.Sandbox, port int,
 	return forward(ctx, l, func(ctx context.Context) (*Conn, error) { return Dial(ctx, sb, port) }, o)
 }
 
+const (
+	// maxDials is how many connections are being made at once: each starts an
+	// interpreter in the sandbox.
+	maxDials = 16
+	// dialTimeout leaves time for a sandbox to wake.
+	dialTimeout = 2 * time.Minute
+)
+
 func forward(ctx context.Context, l net.Listener, dial func(context.Context) (*Conn, error), o ForwardOptions) error {
 	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	var joined sync.WaitGroup
 	defer joined.Wait()
 	defer cancel()
+	turns := make(chan struct{}, maxDials)
+	connect := func() (*Conn, error) {
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		limited, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		return dial(limited)
+	}
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // Accept says it
 	defer func() {
 		if stop() {
@@ -56,7 +77,7 @@ func forward(ctx context.Context, l net.Listener, dial func(context.Context) (*C
 			return err
 		}
 		joined.Go(func() {
-			remote, err := dial(ctx)
+			remote, err := connect()
 			if err != nil {
 				_ = local.Close() // nothing was said
 				if o.OnError != nil && ctx.Err() == nil {
@@ -80,7 +101,7 @@ func join(ctx context.Context, local net.Conn, remote *Conn) {
 	var said atomic.Bool
 	var sending sync.WaitGroup
 	sending.Go(func() {
-		_, err := io.CopyBuffer(remote, readerFunc(local.Read), make([]byte, maxData))
+		_, err := io.CopyBuffer(deafWriter{remote}, readerFunc(local.Read), make([]byte, maxData))
 		switch {
 		case err != nil:
 			remote.abort()
@@ -107,6 +128,17 @@ func join(ctx context.Context, local net.Conn, remote *Conn) {
 
 // awaitSilence ends the reading when nothing comes for a while.
 func (c *Conn) awaitSilence() { _ = c.SetReadDeadline(time.Now().Add(lingering)) } // it fails when there is no more to read
+
+// deafWriter drops what the server takes no more, whose answer may still come.
+type deafWriter struct{ io.Writer }
+
+func (w deafWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		return len(p), nil
+	}
+	return n, err
+}
 
 type readerFunc func(p []byte) (int, error)
 

@@ -120,6 +120,86 @@ func TestAcceptFails(t *testing.T) {
 	assert.Error(t, err, "what was open is closed with the rest")
 }
 
+// TestManyDials: no more than some connections are made at once, whoever connects,
+// and a sandbox that does not respond holds none up forever.
+func TestManyDials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &oneConnection{err: io.EOF}
+		const many = 3*maxDials + 1
+		for range many {
+			here, there := net.Pipe()
+			defer there.Close()
+			l.conns = append(l.conns, here)
+		}
+		over := make(chan struct{})
+		var mu sync.Mutex
+		var dials, most, told int
+		began := time.Now()
+		_ = forward(t.Context(), &listening{l, over}, func(ctx context.Context) (*Conn, error) {
+			mu.Lock()
+			dials++
+			most = max(most, dials)
+			mu.Unlock()
+			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			dials--
+			return nil, ctx.Err()
+		}, ForwardOptions{OnError: func(err error) {
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			mu.Lock()
+			defer mu.Unlock()
+			if told++; told == many {
+				close(over)
+			}
+		}})
+		assert.Equal(t, maxDials, most)
+		assert.Equal(t, many, told)
+		assert.Equal(t, 4*dialTimeout, time.Since(began))
+	})
+}
+
+// listening waits for over where another listener would fail.
+type listening struct {
+	*oneConnection
+	over chan struct{}
+}
+
+func (l *listening) Accept() (net.Conn, error) {
+	c, err := l.oneConnection.Accept()
+	if err != nil {
+		<-l.over
+	}
+	return c, err
+}
+
+// TestJoinDeaf: the answer of a server that reads no more arrives, whatever it is
+// still sent, and the end of the local connection is noticed.
+func TestJoinDeaf(t *testing.T) {
+	t.Parallel()
+	here, there := net.Pipe()
+	defer here.Close()
+	c, helper := fakeHelper(t, true)
+	var joined sync.WaitGroup
+	joined.Go(func() { join(t.Context(), there, c) })
+	_, err := io.WriteString(helper, "x\x00\x00")
+	require.NoError(t, err)
+	joined.Go(func() { _, _ = io.Copy(io.Discard, helper) })
+	for range 3 {
+		_, err = here.Write(make([]byte, 3*maxData))
+		require.NoError(t, err)
+	}
+	_, err = io.WriteString(helper, "d\x00\x06answer")
+	require.NoError(t, err)
+	answer := make([]byte, 6)
+	_, err = io.ReadFull(here, answer)
+	require.NoError(t, err)
+	assert.Equal(t, "answer", string(answer))
+	require.NoError(t, here.Close())
+	_ = helper.Close()
+	joined.Wait()
+}
+
 // reset is a connection that the other end has reset.
 type reset struct{ net.Conn }
 
