@@ -122,7 +122,7 @@ func BenchmarkNetworkPolicy(b *testing.B) {
 	policy := &sandbox.NetworkPolicy{Rules: map[string][]sandbox.PolicyRule{}}
 	for i := range 20 {
 		policy.Rules[fmt.Sprintf("host-%d.example.com", i)] = []sandbox.PolicyRule{{
-			Match:     &sandbox.PolicyMatch{Path: sandbox.MatchPrefix("/v1/"), Method: []string{"GET", "POST"}},
+			Match:     &sandbox.PolicyMatch{Path: &sandbox.PolicyMatcher{StartsWith: new("/v1/")}, Method: []string{"GET", "POST"}},
 			Transform: []sandbox.PolicyTransform{{Headers: map[string]string{"Authorization": "Bearer secret"}}},
 		}}
 	}

@@ -75,8 +75,6 @@ type Cmd struct {
 	Process *Process
 	// ProcessState describes how the command ended. It is set by Wait and Run.
 	ProcessState *ProcessState
-	// Err, if not nil, is returned by Start.
-	Err error
 
 	// Cancel is called if the context ends while the command runs. It is set by
 	// CommandContext to kill the command and its children, by

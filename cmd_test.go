@@ -565,9 +565,6 @@ func TestStartErrors(t *testing.T) {
 	assert.ErrorContains(t, c.Wait(), "not started")
 	c = sb.CommandContext(t.Context(), "")
 	assert.ErrorContains(t, c.Start(), "no command")
-	c = sb.CommandContext(t.Context(), "")
-	c.Err = exec.ErrDot
-	assert.ErrorIs(t, c.Start(), exec.ErrDot, "what the caller says of it is kept")
 }
 
 func TestCmdShowsNoEnvironment(t *testing.T) {

@@ -70,7 +70,7 @@ func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *Do
 		return invalid("MaxBytes", "%d is negative", o.MaxBytes)
 	}
 	open := func() (*FileReader, error) {
-		return openFile(ctx, t, src, &OpenOptions{Cwd: o.Cwd, Progress: o.Progress})
+		return openFile(ctx, t, src, o.Cwd, o.Progress)
 	}
 	r, err := open()
 	if err != nil {
@@ -370,11 +370,6 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		return api.ContextError(ctx)
 	}
 	return err
-}
-
-// DownloadDir is short for the method of [Sandbox.FS].
-func (s *Sandbox) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) error {
-	return s.FS().DownloadDir(ctx, src, dst, opts)
 }
 
 // unpack reads what packScript wrote, to its very end: only then is nothing

@@ -157,7 +157,7 @@ func TestDownloadCancelled(t *testing.T) {
 	require.NoError(t, sb.FS().Rename(t.Context(), "a", "big/a"))
 	ctx, cancel = context.WithCancelCause(t.Context())
 	out := filepath.Join(dir, "out")
-	err = sb.DownloadDir(ctx, "big", out, &sandbox.DownloadDirOptions{Progress: func(sandbox.Progress) { cancel(why) }})
+	err = sb.FS().DownloadDir(ctx, "big", out, &sandbox.DownloadDirOptions{Progress: func(sandbox.Progress) { cancel(why) }})
 	assert.ErrorIs(t, err, why)
 	assert.Empty(t, testkit.DirNames(t, out))
 }
@@ -173,27 +173,27 @@ func TestDownloadDirHostile(t *testing.T) {
 	require.NoError(t, f.Symlink(ctx, "/etc/passwd", "evil/absolute"))
 	dir := t.TempDir()
 	dst := filepath.Join(dir, "dst")
-	err := sb.DownloadDir(ctx, "evil", dst, nil)
+	err := sb.FS().DownloadDir(ctx, "evil", dst, nil)
 	assert.ErrorIs(t, err, sandbox.ErrUnsafeArchive)
 	assert.ErrorContains(t, err, "/etc/passwd")
 	assert.Empty(t, testkit.DirNames(t, dst))
-	require.NoError(t, sb.DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{OutsideLinks: true}))
+	require.NoError(t, sb.FS().DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{OutsideLinks: true}))
 	assert.Equal(t, []string{"absolute"}, testkit.DirNames(t, dst))
 
 	require.NoError(t, f.Remove(ctx, "evil/absolute"))
 	done, err := sb.RunCommand(ctx, "mkfifo", []string{"evil/pipe"}, nil)
 	require.NoError(t, err)
 	require.Zero(t, done.ExitCode)
-	assert.ErrorIs(t, sb.DownloadDir(ctx, "evil", dst, nil), sandbox.ErrUnsafeArchive)
-	require.NoError(t, sb.DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{Exclude: []string{"pipe"}}))
+	assert.ErrorIs(t, sb.FS().DownloadDir(ctx, "evil", dst, nil), sandbox.ErrUnsafeArchive)
+	require.NoError(t, sb.FS().DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{Exclude: []string{"pipe"}}))
 
 	require.NoError(t, f.Remove(ctx, "evil/pipe"))
 	require.NoError(t, f.WriteFile(ctx, "evil/a", nil, 0o644))
 	require.NoError(t, f.Truncate(ctx, "evil/a", 10<<30))
-	assert.ErrorIs(t, sb.DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{MaxBytes: 1 << 30}), sandbox.ErrUnsafeArchive)
+	assert.ErrorIs(t, sb.FS().DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{MaxBytes: 1 << 30}), sandbox.ErrUnsafeArchive)
 	require.NoError(t, f.Truncate(ctx, "evil/a", 10))
 	require.NoError(t, f.CopyFile(ctx, "evil/a", "evil/b"))
-	assert.ErrorIs(t, sb.DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{MaxEntries: 2}), sandbox.ErrUnsafeArchive)
+	assert.ErrorIs(t, sb.FS().DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{MaxEntries: 2}), sandbox.ErrUnsafeArchive)
 	assert.Equal(t, []string{"dst"}, testkit.DirNames(t, dir))
 }
 
@@ -214,14 +214,14 @@ func TestDownloadDirScripted(t *testing.T) {
 			_, _ = c.Stdout.Write([]byte(out))
 			return 0
 		})
-		err := sb.DownloadDir(ctx, "d", dst, nil)
+		err := sb.FS().DownloadDir(ctx, "d", dst, nil)
 		assert.Error(t, err, name)
 	}
 	srv.HandleCommand("bash", func(_ context.Context, c *sandboxtest.Invocation) int {
 		_, _ = c.Stderr.Write([]byte("bash: line 1: cd: d: Permission denied\n"))
 		return 1
 	})
-	err := sb.DownloadDir(ctx, "d", dst, nil)
+	err := sb.FS().DownloadDir(ctx, "d", dst, nil)
 	assert.ErrorIs(t, err, fs.ErrPermission)
 }
 
@@ -395,7 +395,7 @@ func TestDownloadDirNames(t *testing.T) {
 	}
 	for _, name := range []string{"data", "-", "-P", "/tmp/data"} {
 		dst := t.TempDir()
-		require.NoError(t, sb.DownloadDir(t.Context(), name, dst, nil), name)
+		require.NoError(t, sb.FS().DownloadDir(t.Context(), name, dst, nil), name)
 		got, err := os.ReadFile(filepath.Join(dst, "f"))
 		require.NoError(t, err)
 		assert.Equal(t, name, string(got))

@@ -30,8 +30,6 @@ type EnsureOptions struct {
 	Port int
 	// Log matches a line of output to wait for. Nil waits for none.
 	Log *regexp.Regexp
-	// MaxWait limits the waiting. Zero means one minute.
-	MaxWait time.Duration
 }
 
 // Format prints the options without values that may be secret, for every verb.
@@ -47,7 +45,7 @@ const (
 // EnsureCommand returns the program that runs under an ID in the sandbox's
 // current session, and starts it if there is none. All callers with that ID, in
 // all processes, get the same command, for example a server, once its port or a
-// line of its log is ready. A program that has ended is started again, so it
+// line of its log is ready, for which it waits until ctx ends. A program that has ended is started again, so it
 // must not move to the background by itself. A nil opts means the defaults.
 //
 // The ID has at most 40 letters, digits, underscores and dashes; [Command.ID]
@@ -73,8 +71,7 @@ func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []str
 		}
 	}
 	run := &CommandOptions{Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, ID: id}
-	_, err := newCommandBody(name, args, run)
-	if err := errors.Join(err, checkDuration("MaxWait", o.MaxWait)); err != nil {
+	if _, err := newCommandBody(name, args, run); err != nil {
 		return nil, err
 	}
 	cmd, err := withResume(ctx, s, func(cur *Session) (*Command, error) { return cur.ensure(ctx, id, name, args, *run) })
@@ -149,12 +146,6 @@ func (s *Sandbox) awaitReady(ctx context.Context, cmd *Command, o *EnsureOptions
 	if o.Port == 0 && o.Log == nil {
 		return nil
 	}
-	limit := o.MaxWait
-	if limit == 0 {
-		limit = time.Minute
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %v: %w", limit, context.DeadlineExceeded))
-	defer cancel()
 	if o.Log != nil {
 		if _, err := cmd.WaitForLog(ctx, o.Log); err != nil {
 			return err

@@ -88,7 +88,7 @@ func ExampleFileSystem_DownloadFile() {
 }
 
 // A folder goes there, is worked on, and comes back.
-func ExampleSandbox_UploadDir() {
+func ExampleFileSystem_UploadDir() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
 	if err != nil {
@@ -104,13 +104,13 @@ func ExampleSandbox_UploadDir() {
 		log.Fatal(err)
 	}
 
-	if err := sb.UploadDir(ctx, dir, "job", &sandbox.UploadOptions{Exclude: []string{".git", "*.tmp"}}); err != nil {
+	if err := sb.FS().UploadDir(ctx, dir, "job", &sandbox.UploadOptions{Exclude: []string{".git", "*.tmp"}}); err != nil {
 		log.Fatal(err)
 	}
 	if _, err := sb.RunCommand(ctx, "cp", []string{"in.txt", "out.txt"}, &sandbox.CommandOptions{Cwd: sb.Cwd() + "/job"}); err != nil {
 		log.Fatal(err)
 	}
-	if err := sb.DownloadDir(ctx, "job", filepath.Join(dir, "result"), nil); err != nil {
+	if err := sb.FS().DownloadDir(ctx, "job", filepath.Join(dir, "result"), nil); err != nil {
 		log.Fatal(err)
 	}
 	names, err := filepath.Glob(filepath.Join(dir, "result", "*"))

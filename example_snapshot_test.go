@@ -134,7 +134,7 @@ func ExampleClient_SnapshotTree() {
 func ExampleDenyAll() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
-		NetworkPolicy: sandbox.AllowDomains("registry.npmjs.org", "*.npmjs.org"),
+		NetworkPolicy: &sandbox.NetworkPolicy{Allow: []string{"registry.npmjs.org", "*.npmjs.org"}},
 		Ephemeral:     true,
 	})
 	if err != nil {
@@ -155,14 +155,14 @@ func ExampleNetworkPolicy() {
 	policy := &sandbox.NetworkPolicy{
 		Rules: map[string][]sandbox.PolicyRule{
 			"api.example.com": {{
-				Match: &sandbox.PolicyMatch{Path: sandbox.MatchPrefix("/v1/"), Method: []string{"GET", "POST"}},
+				Match: &sandbox.PolicyMatch{Path: &sandbox.PolicyMatcher{StartsWith: new("/v1/")}, Method: []string{"GET", "POST"}},
 				Transform: []sandbox.PolicyTransform{{
 					Headers: sandbox.PolicyHeaders{"Authorization": "Bearer " + os.Getenv("EXAMPLE_TOKEN")},
 				}},
 			}},
 			"registry.npmjs.org": nil, // as it is
 		},
-		Subnets: &sandbox.PolicySubnets{Deny: []string{"169.254.0.0/16"}},
+		DenySubnets: []string{"169.254.0.0/16"},
 	}
 	fmt.Println(policy)
 	// Output: {"allow":{"api.example.com":[{"match":{"path":{"startsWith":"/v1/"},"method":["GET","POST"]},"transform":[{"headers":{"Authorization":"<redacted>"}}]}],"registry.npmjs.org":[]},"subnets":{"deny":["169.254.0.0/16"]}}

@@ -53,7 +53,7 @@ func ExampleCreate() {
 		Env:           map[string]string{"MODE": "test"},
 		Tags:          map[string]string{"team": "search"},
 		Ephemeral:     true, // its files go when it stops
-		NetworkPolicy: sandbox.AllowDomains("pypi.org", "files.pythonhosted.org"),
+		NetworkPolicy: &sandbox.NetworkPolicy{Allow: []string{"pypi.org", "files.pythonhosted.org"}},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -22,8 +22,6 @@ type OpenOptions struct {
 	// Empty means the working directory of the session, or the home directory
 	// of the user.
 	Cwd string
-	// Progress, if not nil, is called as the file is read.
-	Progress func(Progress)
 	// NoSizeCheck leaves out the request for the file's size. A response that
 	// something between the sandbox and this program cuts short is then taken
 	// for the whole file.
@@ -48,10 +46,7 @@ type FileReader struct {
 }
 
 // openFile starts to read a file.
-func openFile(ctx context.Context, t target, name string, opts *OpenOptions) (*FileReader, error) {
-	if opts == nil {
-		opts = &OpenOptions{}
-	}
+func openFile(ctx context.Context, t target, name, cwd string, progress func(Progress)) (*FileReader, error) {
 	if err := checkPath("open", name); err != nil {
 		return nil, err
 	}
@@ -64,16 +59,16 @@ func openFile(ctx context.Context, t target, name string, opts *OpenOptions) (*F
 		body io.ReadCloser
 		size int64
 	)
-	if utf8.ValidString(name) && utf8.ValidString(opts.Cwd) {
-		body, size, err = t.openFile(ctx, name, opts.Cwd)
+	if utf8.ValidString(name) && utf8.ValidString(cwd) {
+		body, size, err = t.openFile(ctx, name, cwd)
 	} else {
-		body, size, err = openEncoded(ctx, t, joinCwd(opts.Cwd, name))
+		body, size, err = openEncoded(ctx, t, joinCwd(cwd, name))
 	}
 	if err != nil {
 		c.endEvent(ctx, e, err)
 		return nil, &fs.PathError{Op: "open", Path: name, Err: missingFile(err)}
 	}
-	return &FileReader{name: name, body: body, size: size, meter: c.watch(ctx, e, newMeter(opts.Progress, size)), client: c, ctx: ctx, event: e}, nil
+	return &FileReader{name: name, body: body, size: size, meter: c.watch(ctx, e, newMeter(progress, size)), client: c, ctx: ctx, event: e}, nil
 }
 
 // joinCwd leaves a path unchanged where possible, as the API would.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"io/fs"
 	"sync"
 	"time"
@@ -136,11 +135,6 @@ func (w *FileWriter) Write(p []byte) (int, error) {
 		}
 	}
 	return n, w.failure()
-}
-
-// ReadFrom implements [io.ReaderFrom], writing what it reads from r until EOF.
-func (w *FileWriter) ReadFrom(r io.Reader) (int64, error) {
-	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, 128<<10))
 }
 
 // Close completes the file. The file is written only if Close returns nil.

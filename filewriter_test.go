@@ -385,7 +385,7 @@ func TestWriterLosesResponses(t *testing.T) {
 		remove := srv.Inject(f)
 		w, err := sb.FS().Create(t.Context(), name, nil)
 		require.NoError(t, err)
-		_, err = w.ReadFrom(bytes.NewReader(data))
+		_, err = io.Copy(w, bytes.NewReader(data))
 		require.NoError(t, err)
 		require.NoError(t, w.Close(), "%+v", f)
 		remove()
@@ -572,7 +572,7 @@ func TestFilesEndWithTheirContext(t *testing.T) {
 			return sb.FS().DownloadFile(ctx, "f", path.Join(t.TempDir(), "f"), nil)
 		}},
 		"DownloadDir": {kill, func(ctx context.Context, sb *sandbox.Sandbox) error {
-			return sb.DownloadDir(ctx, ".", t.TempDir(), nil)
+			return sb.FS().DownloadDir(ctx, ".", t.TempDir(), nil)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -123,7 +123,7 @@ func (f *FileSystem) Open(ctx context.Context, name string, opts *OpenOptions) (
 	if opts != nil {
 		o = *opts
 	}
-	r, err := openFile(ctx, f.on(), name, &o)
+	r, err := openFile(ctx, f.on(), name, o.Cwd, nil)
 	if err == nil && !o.NoSizeCheck {
 		r.length = newLength(ctx, f.on(), r, joinCwd(o.Cwd, name))
 	}

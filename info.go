@@ -10,8 +10,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// Status is the state of a sandbox or of one of its sessions. The API may add
-// others.
+// Status is the state of a sandbox, of one of its sessions or of a snapshot. The
+// API may add others.
 type Status string
 
 // The states of a session. The state of a sandbox is that of its current
@@ -128,14 +128,10 @@ type Route struct {
 	URL string
 }
 
-// SnapshotStatus is the state of a snapshot. The API may add others.
-type SnapshotStatus string
-
-// The states of a snapshot.
+// The states of a snapshot; it may be StatusFailed, too.
 const (
-	SnapshotCreated SnapshotStatus = "created"
-	SnapshotDeleted SnapshotStatus = "deleted"
-	SnapshotFailed  SnapshotStatus = "failed"
+	SnapshotCreated Status = "created"
+	SnapshotDeleted Status = "deleted"
 )
 
 // SnapshotInfo describes a snapshot. Fields that the API omitted are zero.
@@ -150,7 +146,7 @@ type SnapshotInfo struct {
 	// the API did not report them, and nil in a listing's.
 	Region    string
 	Regions   []string
-	Status    SnapshotStatus
+	Status    Status
 	SizeBytes int64
 	// ExpiresAt is when the snapshot is deleted; zero if never.
 	ExpiresAt                        time.Time
@@ -212,7 +208,7 @@ func sessionInfo(w *wire.Session) SessionInfo {
 
 func snapshotInfo(w *wire.Snapshot) SnapshotInfo {
 	return SnapshotInfo{
-		ID: w.ID, SourceSessionID: w.SourceSessionID, Architecture: w.Architecture, Region: w.Region, Regions: slices.Clone(w.Regions), Status: SnapshotStatus(w.Status),
+		ID: w.ID, SourceSessionID: w.SourceSessionID, Architecture: w.Architecture, Region: w.Region, Regions: slices.Clone(w.Regions), Status: Status(w.Status),
 		SizeBytes: w.SizeBytes, ExpiresAt: w.ExpiresAt.Time, CreatedAt: w.CreatedAt.Time, UpdatedAt: w.UpdatedAt.Time,
 		LastUsedAt: w.LastUsedAt.Time, CreationMethod: w.CreationMethod, ParentID: w.ParentID,
 	}

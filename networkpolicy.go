@@ -36,24 +36,18 @@ type NetworkPolicy struct {
 	// Rules maps the domains that can be reached to rules for requests to them.
 	// Requests to a domain without rules are not changed.
 	Rules map[string][]PolicyRule
-	// Subnets allows and denies addresses. Nil leaves that to the domains.
-	Subnets *PolicySubnets
+	// AllowSubnets lists ranges in CIDR notation that can be reached regardless of
+	// domains. IPv6 ranges are sent unchanged: the platform's documentation
+	// mentions them, but its API was seen to refuse them with 400, "Invalid CIDR".
+	AllowSubnets []string
+	// DenySubnets lists ranges that can't be reached. It takes precedence over
+	// everything that is allowed.
+	DenySubnets []string
 
 	// unread names the parts that this version does not understand.
 	unread []string
 	// whole is the JSON that has them; nil if it is not known.
 	whole redact.Hidden[wholePolicy]
-}
-
-// PolicySubnets allows and denies addresses by ranges in CIDR notation. IPv6
-// ranges are sent unchanged: the platform's documentation mentions them, but
-// its API was seen to refuse them with 400, "Invalid CIDR".
-type PolicySubnets struct {
-	// Allow lists ranges that can be reached regardless of domains.
-	Allow []string `json:"allow,omitzero"`
-	// Deny lists ranges that can't be reached. It takes precedence over
-	// everything that is allowed.
-	Deny []string `json:"deny,omitzero"`
 }
 
 // PolicyRule applies to requests to a domain. Exactly one of Transform,
@@ -119,8 +113,8 @@ type PolicyKeyValueMatcher struct {
 	Value *PolicyMatcher `json:"value,omitempty"`
 }
 
-// PolicyMatcher matches a string in one of three ways. Use [MatchExact],
-// [MatchPrefix] or [MatchRegex] to create one.
+// PolicyMatcher matches a string in one of three ways. One of the fields must be
+// set: &PolicyMatcher{Exact: new("GET")}.
 type PolicyMatcher struct {
 	// Exact is the whole string.
 	Exact *string `json:"exact,omitempty"`
@@ -135,18 +129,3 @@ func AllowAll() *NetworkPolicy { return &NetworkPolicy{Mode: modeAllowAll} }
 
 // DenyAll returns a policy that denies access to any network.
 func DenyAll() *NetworkPolicy { return &NetworkPolicy{Mode: modeDenyAll} }
-
-// AllowDomains returns a policy that allows access to the given domains only.
-func AllowDomains(domains ...string) *NetworkPolicy {
-	return &NetworkPolicy{Allow: append([]string{}, domains...)}
-}
-
-// MatchExact returns a matcher for the string s.
-func MatchExact(s string) *PolicyMatcher { return &PolicyMatcher{Exact: &s} }
-
-// MatchPrefix returns a matcher for strings that begin with s.
-func MatchPrefix(s string) *PolicyMatcher { return &PolicyMatcher{StartsWith: &s} }
-
-// MatchRegex returns a matcher for strings that match a regular expression in
-// RE2 syntax.
-func MatchRegex(expr string) *PolicyMatcher { return &PolicyMatcher{Regex: &expr} }

@@ -16,7 +16,7 @@ func (p *NetworkPolicy) check() error {
 	switch p.Mode {
 	case "":
 	case modeAllowAll, modeDenyAll:
-		if p.Allow != nil || p.Rules != nil || p.Subnets != nil {
+		if p.Allow != nil || p.Rules != nil || p.subnets() != nil {
 			return invalid(at+".Mode", "%q can't be used together with lists", p.Mode)
 		}
 		return nil
@@ -38,13 +38,10 @@ func (p *NetworkPolicy) check() error {
 			}
 		}
 	}
-	if p.Subnets == nil {
-		return nil
-	}
-	if err := checkSubnets(at+".Subnets.Allow", p.Subnets.Allow); err != nil {
+	if err := checkSubnets(at+".AllowSubnets", p.AllowSubnets); err != nil {
 		return err
 	}
-	return checkSubnets(at+".Subnets.Deny", p.Subnets.Deny)
+	return checkSubnets(at+".DenySubnets", p.DenySubnets)
 }
 
 func checkDomain(at, domain string) error {

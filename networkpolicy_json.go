@@ -20,9 +20,21 @@ import (
 type policyJSON struct {
 	Mode    string         `json:"mode,omitempty"`
 	Allow   any            `json:"allow,omitempty"`
-	Subnets *PolicySubnets `json:"subnets,omitempty"`
+	Subnets *policySubnets `json:"subnets,omitempty"`
 	// Unread marks a policy that can't be written back for readers of the JSON.
 	Unread []string `json:"unread,omitempty"`
+}
+
+type policySubnets struct {
+	Allow []string `json:"allow,omitzero"`
+	Deny  []string `json:"deny,omitzero"`
+}
+
+func (p *NetworkPolicy) subnets() *policySubnets {
+	if p.AllowSubnets == nil && p.DenySubnets == nil {
+		return nil
+	}
+	return &policySubnets{p.AllowSubnets, p.DenySubnets}
 }
 
 type policyRuleJSON struct {
@@ -64,7 +76,7 @@ func (p *NetworkPolicy) encode(request bool) ([]byte, error) {
 		doc.Unread = p.unread
 	}
 	if p.Mode == "" {
-		doc.Subnets = p.Subnets
+		doc.Subnets = p.subnets()
 		if p.Rules != nil {
 			doc.Allow = p.rulesJSON(request)
 		} else if p.Allow != nil {
@@ -113,17 +125,6 @@ func (h PolicyHeaders) shown() map[string]string {
 		out[name] = redactedHeader
 	}
 	return out
-}
-
-// Equal reports whether p and q are the same policy in the same form, including
-// header values. Either may be nil.
-func (p *NetworkPolicy) Equal(q *NetworkPolicy) bool {
-	if p == nil || q == nil {
-		return p == q
-	}
-	a, errA := p.encode(true)
-	b, errB := q.encode(true)
-	return errA == nil && errB == nil && bytes.Equal(a, b) && slices.Equal(p.unread, q.unread) && bytes.Equal(p.read().text, q.read().text)
 }
 
 // read returns what was read if some of it is not understood.
@@ -183,7 +184,13 @@ func decodePolicy(data []byte) (p NetworkPolicy, err error) {
 	if err := json.Unmarshal(data, &doc); err != nil {
 		return p, err
 	}
-	p.Subnets, p.unread = doc.Subnets, doc.Unread
+	p.unread = doc.Unread
+	if s := doc.Subnets; s != nil {
+		p.AllowSubnets, p.DenySubnets = s.Allow, s.Deny
+		if p.subnets() == nil {
+			p.AllowSubnets = []string{}
+		}
+	}
 	// The API's own form of the modes, or ours of one that is not known.
 	if doc.Mode == modeAllowAll || doc.Mode == modeDenyAll || doc.Unread != nil {
 		p.Mode = doc.Mode
@@ -324,9 +331,9 @@ func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
 	case w.Mode != "" && w.Mode != "custom":
 		return &NetworkPolicy{Mode: w.Mode, unread: slices.Sorted(maps.Keys(w.Unknown))}
 	}
-	p := &NetworkPolicy{unread: slices.Sorted(maps.Keys(w.Unknown))}
-	if w.AllowedCIDRs != nil || w.DeniedCIDRs != nil {
-		p.Subnets = &PolicySubnets{Allow: slices.Clone(w.AllowedCIDRs), Deny: slices.Clone(w.DeniedCIDRs)}
+	p := &NetworkPolicy{
+		AllowSubnets: slices.Clone(w.AllowedCIDRs), DenySubnets: slices.Clone(w.DeniedCIDRs),
+		unread: slices.Sorted(maps.Keys(w.Unknown)),
 	}
 	if len(w.InjectionRules) == 0 && len(w.ForwardRules) == 0 && len(w.ResponseRules) == 0 {
 		p.Allow = slices.Clone(w.AllowedDomains)

@@ -44,7 +44,7 @@ type policyReader struct {
 // domains, or rules for each of them.
 type policyObject struct {
 	Allow   any            `json:"allow"`
-	Subnets *PolicySubnets `json:"subnets"`
+	Subnets *policySubnets `json:"subnets"`
 }
 
 // whole compares the text, whose syntax it checks first.
@@ -186,8 +186,11 @@ func (r *policyReader) translate(err error) error {
 	if path == "mode" {
 		path = "" // the policy is a string
 	}
-	if rest, ok := strings.CutPrefix(path, "rules"); ok {
-		path = "allow" + rest
+	for field, name := range map[string]string{"rules": "allow", "allowSubnets": "subnets.allow", "denySubnets": "subnets.deny"} {
+		if rest, ok := strings.CutPrefix(path, field); ok {
+			path = name + rest
+			break
+		}
 	}
 	at, found := r.places[path]
 	for near := path; !found && near != ""; {

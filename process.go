@@ -89,11 +89,8 @@ func (c *Cmd) Start() error {
 }
 
 func (c *Cmd) start() error {
-	if c.Err == nil && c.Path == "" {
-		c.Err = errors.New("exec: no command")
-	}
-	if c.Err != nil {
-		return c.Err
+	if c.Path == "" {
+		return errors.New("exec: no command")
 	}
 	if c.on == nil {
 		return invalid("Cmd", "was not made by CommandContext")

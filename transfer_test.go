@@ -112,12 +112,12 @@ func TestDirectoryRoundTrip(t *testing.T) {
 	local := oddTree(t, count)
 
 	var up, down sandbox.Progress
-	require.NoError(t, sb.UploadDir(ctx, local, "tree", &sandbox.UploadOptions{Progress: func(p sandbox.Progress) { up = p }}))
+	require.NoError(t, sb.FS().UploadDir(ctx, local, "tree", &sandbox.UploadOptions{Progress: func(p sandbox.Progress) { up = p }}))
 	assert.Equal(t, up.Total, up.Done)
 	assert.True(t, strings.HasPrefix(up.Path, "/vercel/tree/"), up.Path)
 
 	back := filepath.Join(t.TempDir(), "made/on/the/way")
-	require.NoError(t, sb.DownloadDir(ctx, "tree", back, &sandbox.DownloadDirOptions{Progress: func(p sandbox.Progress) { down = p }}))
+	require.NoError(t, sb.FS().DownloadDir(ctx, "tree", back, &sandbox.DownloadDirOptions{Progress: func(p sandbox.Progress) { down = p }}))
 	t.Cleanup(func() { os.Chmod(filepath.Join(back, "readonly"), 0o755) })
 	assert.Equal(t, up.Done, down.Done)
 	assert.EqualValues(t, -1, down.Total)
@@ -130,8 +130,8 @@ func TestDirectoryRoundTrip(t *testing.T) {
 
 	// Again, with existing files.
 	require.NoError(t, sb.FS().Chmod(ctx, "tree/readonly", 0o755))
-	require.NoError(t, sb.UploadDir(ctx, local, "tree", nil))
-	require.NoError(t, sb.DownloadDir(ctx, "tree", back, nil))
+	require.NoError(t, sb.FS().UploadDir(ctx, local, "tree", nil))
+	require.NoError(t, sb.FS().DownloadDir(ctx, "tree", back, nil))
 	assert.Equal(t, want, describe(t, back))
 }
 
@@ -145,7 +145,7 @@ func TestUploadDirPatterns(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(name), 0o644))
 	}
-	require.NoError(t, sb.UploadDir(ctx, local, "src", &sandbox.UploadOptions{
+	require.NoError(t, sb.FS().UploadDir(ctx, local, "src", &sandbox.UploadOptions{
 		Include: []string{"*.go"}, Exclude: []string{"node_modules", "*_test.go"},
 	}))
 	var names []string
@@ -157,15 +157,15 @@ func TestUploadDirPatterns(t *testing.T) {
 	}))
 	assert.Equal(t, []string{"main.go", "pkg/a.go"}, names)
 
-	require.NoError(t, sb.UploadDir(ctx, local, "all", nil))
+	require.NoError(t, sb.FS().UploadDir(ctx, local, "all", nil))
 	back := t.TempDir()
-	require.NoError(t, sb.DownloadDir(ctx, "all", back, &sandbox.DownloadDirOptions{Include: []string{"pkg"}, Exclude: []string{"*.bin"}}))
+	require.NoError(t, sb.FS().DownloadDir(ctx, "all", back, &sandbox.DownloadDirOptions{Include: []string{"pkg"}, Exclude: []string{"*.bin"}}))
 	assert.Equal(t, []string{"pkg", "pkg/a.go", "pkg/a_test.go"}, sortedKeys(describe(t, back)))
 
-	assert.ErrorIs(t, sb.UploadDir(ctx, local, "x", &sandbox.UploadOptions{Exclude: []string{"["}}), sandbox.ErrInvalid)
-	assert.ErrorIs(t, sb.UploadDir(ctx, filepath.Join(local, "none"), "x", nil), fs.ErrNotExist)
-	assert.ErrorIs(t, sb.DownloadDir(ctx, "none", back, nil), fs.ErrNotExist)
-	assert.ErrorIs(t, sb.DownloadDir(ctx, "all/main.go", back, nil), syscall.ENOTDIR)
+	assert.ErrorIs(t, sb.FS().UploadDir(ctx, local, "x", &sandbox.UploadOptions{Exclude: []string{"["}}), sandbox.ErrInvalid)
+	assert.ErrorIs(t, sb.FS().UploadDir(ctx, filepath.Join(local, "none"), "x", nil), fs.ErrNotExist)
+	assert.ErrorIs(t, sb.FS().DownloadDir(ctx, "none", back, nil), fs.ErrNotExist)
+	assert.ErrorIs(t, sb.FS().DownloadDir(ctx, "all/main.go", back, nil), syscall.ENOTDIR)
 }
 
 // TestDownloadDirIntoWorkTree: a sandbox's hooks don't get to where Git runs them,
@@ -178,14 +178,14 @@ func TestDownloadDirIntoWorkTree(t *testing.T) {
 	tree := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(tree, ".git"), 0o755))
 	for _, dst := range []string{tree, filepath.Join(tree, "sub", "deep")} {
-		require.NoError(t, sb.DownloadDir(ctx, "w", dst, nil))
+		require.NoError(t, sb.FS().DownloadDir(ctx, "w", dst, nil))
 	}
 	assert.Equal(t, []string{".git", ".gitignore", "lib", "src", "src/a", "sub", "sub/deep",
 		"sub/deep/.gitignore", "sub/deep/lib", "sub/deep/src", "sub/deep/src/a"}, sortedKeys(describe(t, tree)))
-	require.NoError(t, sb.DownloadDir(ctx, "w", filepath.Join(tree, "all"), &sandbox.DownloadDirOptions{DotGit: true}))
+	require.NoError(t, sb.FS().DownloadDir(ctx, "w", filepath.Join(tree, "all"), &sandbox.DownloadDirOptions{DotGit: true}))
 	assert.FileExists(t, filepath.Join(tree, "all", ".git", "hooks", "pre-commit"))
 	apart := t.TempDir()
-	require.NoError(t, sb.DownloadDir(ctx, "w", apart, nil))
+	require.NoError(t, sb.FS().DownloadDir(ctx, "w", apart, nil))
 	assert.FileExists(t, filepath.Join(apart, ".git", "hooks", "pre-commit"))
 }
 

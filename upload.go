@@ -46,11 +46,6 @@ func (f *FileSystem) UploadDir(ctx context.Context, localDir, dir string, opts *
 	return uploadTree(ctx, f.on(), dir, localTree{root}, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
 }
 
-// UploadDir is short for the method of [Sandbox.FS].
-func (s *Sandbox) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
-	return s.FS().UploadDir(ctx, localDir, dir, opts)
-}
-
 // CopyFS copies the file system fsys into the directory dir of the sandbox, with
 // one request and in constant memory. Existing files are replaced.
 //

@@ -229,7 +229,7 @@ func (c *call) put(ctx context.Context, name string, content io.Reader, mode fs.
 		return err
 	}
 	defer w.Abort()
-	if _, err := w.ReadFrom(content); err != nil {
+	if _, err := io.Copy(w, content); err != nil {
 		return err
 	}
 	return w.Close()

@@ -296,7 +296,7 @@ var abilities = []struct {
 		if err := w.fetch(sb, 60); err != nil {
 			return err
 		}
-		if _, err := sb.UpdateNetworkPolicy(ctx, sandbox.AllowDomains("example.com")); err != nil {
+		if _, err := sb.UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Allow: []string{"example.com"}}); err != nil {
 			return err
 		}
 		if w.fetch(sb, 3) == nil {

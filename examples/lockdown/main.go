@@ -50,7 +50,7 @@ func run(ctx context.Context, page string) error {
 	if err != nil {
 		return err
 	}
-	policy := sandbox.AllowDomains(u.Hostname()) // and nothing else
+	policy := &sandbox.NetworkPolicy{Allow: []string{u.Hostname()}} // and nothing else
 	if u.Scheme != "https" {
 		policy = sandbox.AllowAll() // domains are recognized by TLS: plain HTTP can't be allowed by name
 	}

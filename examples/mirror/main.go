@@ -40,7 +40,7 @@ func run(ctx context.Context, dir, out, serve string) (err error) {
 	defer func() { err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil)) }()
 
 	// One request, in constant memory, regardless of the size of the directory.
-	err = sb.UploadDir(ctx, dir, "src", &sandbox.UploadOptions{
+	err = sb.FS().UploadDir(ctx, dir, "src", &sandbox.UploadOptions{
 		// Choose carefully what leaves the machine: the sandbox may reach the
 		// internet, and runs whatever is in the directory.
 		Exclude:  []string{".git", "node_modules", "*.log", ".env*", ".vercel", ".aws", ".ssh", ".npmrc", ".netrc", "*.pem", "*.key"},
@@ -62,7 +62,7 @@ func run(ctx context.Context, dir, out, serve string) (err error) {
 	}
 
 	// The download is not trusted: nothing is written outside of the directory.
-	if err := sb.DownloadDir(ctx, "report", out, &sandbox.DownloadDirOptions{Progress: show("down")}); err != nil {
+	if err := sb.FS().DownloadDir(ctx, "report", out, &sandbox.DownloadDirOptions{Progress: show("down")}); err != nil {
 		return err
 	}
 	fmt.Println("The result is in", out)

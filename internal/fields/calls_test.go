@@ -195,16 +195,7 @@ var calls = []method{
 			return nil, r.Close()
 		},
 		rows: []row{{field: "Cwd", value: "/tmp", sent: `{"cwd":"/tmp"}`}},
-		local: local{"Progress": func(t *testing.T, w *world, _ method) {
-			running(t, w)
-			require.NoError(t, w.box.FS().WriteFile(t.Context(), "data", []byte("12345"), 0o644))
-			var read int64
-			r, err := w.box.FS().Open(t.Context(), "data", &sandbox.OpenOptions{Progress: func(p sandbox.Progress) { read = p.Done }})
-			require.NoError(t, err)
-			_, err = io.Copy(io.Discard, r)
-			require.NoError(t, errors.Join(err, r.Close()))
-			assert.EqualValues(t, 5, read)
-		}, "NoSizeCheck": func(t *testing.T, w *world, _ method) {
+		local: local{"NoSizeCheck": func(t *testing.T, w *world, _ method) {
 			running(t, w)
 			// Longer than what net/http gives a length by itself.
 			require.NoError(t, w.box.FS().WriteFile(t.Context(), "data", make([]byte, 100_000), 0o644))

@@ -38,7 +38,7 @@ var onlyHere = []method{
 		running(t, w)
 		require.NoError(t, w.box.WriteFiles(t.Context(), []sandbox.File{{Path: "d/a.go"}, {Path: "d/b.txt"}, {Path: "d/e/c.go"}}, nil))
 		dst := t.TempDir()
-		require.NoError(t, w.box.DownloadDir(t.Context(), "d", dst, &sandbox.DownloadDirOptions{Include: []string{"*.go"}}))
+		require.NoError(t, w.box.FS().DownloadDir(t.Context(), "d", dst, &sandbox.DownloadDirOptions{Include: []string{"*.go"}}))
 		var got []string
 		require.NoError(t, filepath.WalkDir(dst, func(name string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
@@ -98,7 +98,7 @@ var onlyHere = []method{
 		"KeepAlive.Margin": ". TestKeepAlive", "KeepAlive.Step": ". TestShellOptions", "KeepAlive.Interval": ". TestKeepAlive",
 	}},
 	{name: "EnsureCommand", opts: &sandbox.EnsureOptions{}, held: map[string]string{
-		"Port": ". TestEnsureCommandReady", "Log": ". TestEnsureCommandReady", "MaxWait": ". TestEnsureCommandReady",
+		"Port": ". TestEnsureCommandReady", "Log": ". TestEnsureCommandReady",
 		"Cwd": ". TestEnsureCommandOptions", "Env": ". TestEnsureCommandOptions", "Sudo": ". TestEnsureCommandOptions",
 	}},
 	{name: "Transport", opts: &sandbox.TransportOptions{}, held: map[string]string{

@@ -188,7 +188,6 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 
 	"Sandbox.CreateUser":  func(ctx context.Context, h *hostile) error { _, err := h.sb.CreateUser(ctx, "u"); return err },
 	"Sandbox.CreateGroup": func(ctx context.Context, h *hostile) error { _, err := h.sb.CreateGroup(ctx, "g"); return err },
-	"Sandbox.DownloadDir": func(ctx context.Context, h *hostile) error { return h.sb.DownloadDir(ctx, ".", h.local+"/d", nil) },
 
 	// These speak with a server of the sandbox, whose response has no end.
 	"Sandbox.Shell": func(ctx context.Context, h *hostile) error { _, err := h.sb.Shell(ctx, nil); return err },

@@ -85,7 +85,7 @@ func TestMemoryClient(t *testing.T) {
 		r.Down = time.Since(begin)
 		assertPattern(t, dst, size)
 		begin = time.Now()
-		require.NoError(t, sb.DownloadDir(t.Context(), ".", job.Dir, nil))
+		require.NoError(t, sb.FS().DownloadDir(t.Context(), ".", job.Dir, nil))
 		r.Dir = time.Since(begin)
 		assertPattern(t, dst, size)
 		r.PeakMB = peakMB(t)
@@ -275,11 +275,11 @@ func downloadDisk(t *testing.T, dir string) {
 	assert.Equal(t, "old", string(data))
 	assert.Equal(t, []string{"dst"}, testkit.DirNames(t, small))
 
-	assert.ErrorIs(t, sb.DownloadDir(ctx, "d", filepath.Join(small, "dir"), &sandbox.DownloadDirOptions{Include: []string{"noise"}}), syscall.ENOSPC)
+	assert.ErrorIs(t, sb.FS().DownloadDir(ctx, "d", filepath.Join(small, "dir"), &sandbox.DownloadDirOptions{Include: []string{"noise"}}), syscall.ENOSPC)
 	assert.Empty(t, testkit.DirNames(t, filepath.Join(small, "dir")))
 
 	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "d/noise", filepath.Join(readonly, "dst"), nil), syscall.EROFS)
-	assert.ErrorIs(t, sb.DownloadDir(ctx, "d", readonly, nil), syscall.EROFS)
-	assert.ErrorIs(t, sb.DownloadDir(ctx, "d", filepath.Join(readonly, "new"), nil), syscall.EROFS)
+	assert.ErrorIs(t, sb.FS().DownloadDir(ctx, "d", readonly, nil), syscall.EROFS)
+	assert.ErrorIs(t, sb.FS().DownloadDir(ctx, "d", filepath.Join(readonly, "new"), nil), syscall.EROFS)
 	assert.Empty(t, testkit.DirNames(t, readonly))
 }

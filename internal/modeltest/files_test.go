@@ -325,12 +325,12 @@ func (w *world) tree(ctx context.Context, s Step) error {
 	dir := fmt.Sprintf("tree%d", w.n)
 	w.arm(s)
 	if s.Size%2 == 0 {
-		err = w.box.UploadDir(ctx, filepath.Join(tmp, "up"), dir, nil)
+		err = w.box.FS().UploadDir(ctx, filepath.Join(tmp, "up"), dir, nil)
 	} else {
 		err = w.box.FS().CopyFS(ctx, dir, os.DirFS(filepath.Join(tmp, "up")), nil)
 	}
 	if err == nil && !w.is(Crashed) {
-		err = w.box.DownloadDir(ctx, dir, filepath.Join(tmp, "down"), nil)
+		err = w.box.FS().DownloadDir(ctx, dir, filepath.Join(tmp, "down"), nil)
 	}
 	if err == nil && !w.is(Crashed) { // once more, over what is there
 		err = w.box.FS().DownloadFile(ctx, dir+"/sub/b", filepath.Join(tmp, "down/sub/b"), nil)

@@ -235,7 +235,7 @@ func TestPlatform(t *testing.T) {
 		{"12", "a range that the service refuses is refused in its words", [][2]string{
 			{"POST /v3/sandboxes", `400 {"error":{"code":"bad_request","message":"Invalid CIDR \"::/0\""}}`},
 		}, nil, func(t *testing.T, _ *service, c *sandbox.Client) {
-			_, err := c.Create(t.Context(), &sandbox.CreateOptions{NetworkPolicy: &sandbox.NetworkPolicy{Subnets: &sandbox.PolicySubnets{Deny: []string{"::/0"}}}})
+			_, err := c.Create(t.Context(), &sandbox.CreateOptions{NetworkPolicy: &sandbox.NetworkPolicy{DenySubnets: []string{"::/0"}}})
 			assert.ErrorContains(t, err, "Invalid CIDR")
 		}},
 		{"13", "an image that is not ready is no taken name, and is waited for when asked", [][2]string{

@@ -345,7 +345,7 @@ func (f *fire) file(t *testing.T, y *tally, dir string, known []byte, n int) {
 		err = c.box.FS().DownloadFile(ctx, "known/content", local, nil)
 	default:
 		data = known
-		err = c.box.DownloadDir(ctx, "known", local, nil)
+		err = c.box.FS().DownloadDir(ctx, "known", local, nil)
 	}
 	hangs := context.Cause(ctx) == errHangs
 	over()

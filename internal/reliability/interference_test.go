@@ -74,7 +74,7 @@ func TestPageForASuccess(t *testing.T) {
 			return sb.WriteFiles(ctx, []sandbox.File{{Path: "wf", Content: []byte("x")}}, nil)
 		},
 		"FS.WriteFile": func(ctx context.Context) error { return sb.FS().WriteFile(ctx, "wf", []byte("x"), 0o644) },
-		"UploadDir":    func(ctx context.Context) error { return sb.UploadDir(ctx, local, "ud", nil) },
+		"UploadDir":    func(ctx context.Context) error { return sb.FS().UploadDir(ctx, local, "ud", nil) },
 		"CopyFS": func(ctx context.Context) error {
 			return sb.FS().CopyFS(ctx, "cf", fstest.MapFS{"f": &fstest.MapFile{Data: []byte("x")}}, nil)
 		},

@@ -72,7 +72,7 @@ func TestDownloadDirOfABomb(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			dst := t.TempDir()
-			err := sb.DownloadDir(ctx, "/vercel", dst, &sandbox.DownloadDirOptions{MaxEntries: 1000})
+			err := sb.FS().DownloadDir(ctx, "/vercel", dst, &sandbox.DownloadDirOptions{MaxEntries: 1000})
 			assert.ErrorIs(t, err, sandbox.ErrUnsafeArchive)
 			assert.ErrorContains(t, err, c.want)
 			made := -1
@@ -121,7 +121,7 @@ func TestUploadFollowsNoLinks(t *testing.T) {
 	for i := range 10 {
 		dst := fmt.Sprint("up", i)
 		// What disappears meanwhile may fail the upload.
-		if sb.UploadDir(t.Context(), tree, dst, &sandbox.UploadOptions{Exclude: []string{".f", ".sub"}}) == nil {
+		if sb.FS().UploadDir(t.Context(), tree, dst, &sandbox.UploadOptions{Exclude: []string{".f", ".sub"}}) == nil {
 			sent++
 		}
 		done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "find " + dst + " -type f -exec cat {} + 2>/dev/null"}, nil)
@@ -132,7 +132,7 @@ func TestUploadFollowsNoLinks(t *testing.T) {
 	}
 	close(stop)
 	swapping.Wait()
-	require.NoError(t, sb.UploadDir(t.Context(), tree, "last", nil))
+	require.NoError(t, sb.FS().UploadDir(t.Context(), tree, "last", nil))
 	file, err := sb.FS().Open(t.Context(), "last/sub/f", nil)
 	require.NoError(t, err)
 	defer file.Close()

@@ -291,8 +291,8 @@ func main() {
 	measure("FS.AppendFile", func() error { return fsys.AppendFile(ctx, "a.txt", rnd[:1024]) })
 	measure("FS.Rename", func() error { return fsys.Rename(ctx, "a.txt", "b.txt") })
 	measure("FS.RemoveAll", func() error { return fsys.RemoveAll(ctx, "b.txt") })
-	measure("UploadDir 1000 files", func() error { return sb.UploadDir(ctx, local, "tree", nil) })
-	measure("DownloadDir 1000 files", func() error { return sb.DownloadDir(ctx, "tree", filepath.Join(tmp, "down"), nil) })
+	measure("UploadDir 1000 files", func() error { return sb.FS().UploadDir(ctx, local, "tree", nil) })
+	measure("DownloadDir 1000 files", func() error { return sb.FS().DownloadDir(ctx, "tree", filepath.Join(tmp, "down"), nil) })
 	measure("WalkDir 1000 files", func() error {
 		return fsys.WalkDir(ctx, "tree", func(p string, d fs.DirEntry, err error) error { return err })
 	})

@@ -294,7 +294,7 @@ func (c *copying) acrossDir(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	err = c.source.DownloadDir(ctx, c.from.path, dir, &sandbox.DownloadDirOptions{Exclude: c.o.exclude, Include: c.o.include, OutsideLinks: true, DotGit: true})
+	err = c.source.FS().DownloadDir(ctx, c.from.path, dir, &sandbox.DownloadDirOptions{Exclude: c.o.exclude, Include: c.o.include, OutsideLinks: true, DotGit: true})
 	if err != nil {
 		return c.missing(err)
 	}
@@ -308,5 +308,5 @@ func (c *copying) acrossDir(ctx context.Context) error {
 	if err := c.excludeThere(ctx, to.path, o); err != nil {
 		return err
 	}
-	return c.target.UploadDir(ctx, dir, to.path, o)
+	return c.target.FS().UploadDir(ctx, dir, to.path, o)
 }

@@ -132,11 +132,7 @@ func (p *policyOptions) build(ctx context.Context, io *stdio) (*sandbox.NetworkP
 	case !custom:
 		return nil, nil
 	}
-	policy := &sandbox.NetworkPolicy{Allow: p.domains}
-	if len(p.allowed)+len(p.denied) > 0 {
-		policy.Subnets = &sandbox.PolicySubnets{Allow: p.allowed, Deny: p.denied}
-	}
-	return policy, nil
+	return &sandbox.NetworkPolicy{Allow: p.domains, AllowSubnets: p.allowed, DenySubnets: p.denied}, nil
 }
 
 // define defines the options for a new sandbox.

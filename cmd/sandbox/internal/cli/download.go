@@ -127,7 +127,7 @@ func (c *copying) downloadDir(ctx context.Context, to string) error {
 		}
 		exclude = slices.Concat(exclude, here)
 	}
-	err := c.source.DownloadDir(ctx, c.from.path, to, &sandbox.DownloadDirOptions{
+	err := c.source.FS().DownloadDir(ctx, c.from.path, to, &sandbox.DownloadDirOptions{
 		Exclude: exclude, Include: c.o.include, Progress: bar.update, OutsideLinks: c.o.outsideLinks, DotGit: c.o.dotGit,
 	})
 	if errors.Is(err, sandbox.ErrUnsafeArchive) {

@@ -161,7 +161,7 @@ func denied(p *sandbox.NetworkPolicy, domains []string) (*sandbox.NetworkPolicy,
 		q.Rules = nil
 	}
 	q.Allow = slices.DeleteFunc(slices.Clone(p.Allow), func(d string) bool { return slices.Contains(domains, d) })
-	if len(q.Allow) == 0 && q.Rules == nil && q.Subnets == nil {
+	if len(q.Allow) == 0 && q.Rules == nil && q.AllowSubnets == nil && q.DenySubnets == nil {
 		return sandbox.DenyAll(), nil
 	}
 	return &q, nil

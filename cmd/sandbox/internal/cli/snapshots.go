@@ -86,8 +86,8 @@ func (c *snapshotsCommand) command() *cobra.Command {
 	return group(cmd)
 }
 
-var snapshotStyles = map[sandbox.SnapshotStatus]console.Style{
-	sandbox.SnapshotCreated: console.Cyan, sandbox.SnapshotFailed: console.Red, sandbox.SnapshotDeleted: console.Gray,
+var snapshotStyles = map[sandbox.Status]console.Style{
+	sandbox.SnapshotCreated: console.Cyan, sandbox.StatusFailed: console.Red, sandbox.SnapshotDeleted: console.Gray,
 }
 
 func (p *printer) snapshotTable(views []snapshotView) *table.Table {

@@ -126,7 +126,7 @@ func (c *copying) uploadDir(ctx context.Context) error {
 	if c.o.follow {
 		err = c.target.FS().CopyFS(ctx, to.path, following{os.DirFS(c.from.path)}, o)
 	} else {
-		err = c.target.UploadDir(ctx, c.from.path, to.path, o)
+		err = c.target.FS().UploadDir(ctx, c.from.path, to.path, o)
 	}
 	return source.OfUpload(c.from.path, err)
 }

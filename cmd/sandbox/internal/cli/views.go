@@ -142,16 +142,16 @@ func viewSession(s sandbox.SessionInfo) sessionView {
 }
 
 type snapshotView struct {
-	ID              string                 `json:"id"`
-	Status          sandbox.SnapshotStatus `json:"status"`
-	Regions         []string               `json:"regions"`
-	SizeBytes       int64                  `json:"sizeBytes"`
-	CreatedAt       *time.Time             `json:"createdAt"`
-	ExpiresAt       *time.Time             `json:"expiresAt"`
-	LastUsedAt      *time.Time             `json:"lastUsedAt,omitempty"`
-	SourceSessionID string                 `json:"sourceSessionId,omitempty"`
-	ParentID        string                 `json:"parentId,omitempty"`
-	CreationMethod  string                 `json:"creationMethod,omitempty"`
+	ID              string         `json:"id"`
+	Status          sandbox.Status `json:"status"`
+	Regions         []string       `json:"regions"`
+	SizeBytes       int64          `json:"sizeBytes"`
+	CreatedAt       *time.Time     `json:"createdAt"`
+	ExpiresAt       *time.Time     `json:"expiresAt"`
+	LastUsedAt      *time.Time     `json:"lastUsedAt,omitempty"`
+	SourceSessionID string         `json:"sourceSessionId,omitempty"`
+	ParentID        string         `json:"parentId,omitempty"`
+	CreationMethod  string         `json:"creationMethod,omitempty"`
 }
 
 func viewSnapshot(s sandbox.SnapshotInfo) snapshotView {

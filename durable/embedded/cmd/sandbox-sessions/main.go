@@ -157,8 +157,8 @@ func (c config) defaults() durable.Options {
 	o := durable.Options{Heartbeat: c.heartbeat, FollowQueue: c.followQueue()}
 	if c.emulator {
 		o.NetworkPolicy = &sandbox.NetworkPolicy{
-			Allow:   []string{"*"},
-			Subnets: &sandbox.PolicySubnets{Allow: []string{"0.0.0.0/0"}, Deny: []string{machineAddr + "/32"}},
+			Allow:        []string{"*"},
+			AllowSubnets: []string{"0.0.0.0/0"}, DenySubnets: []string{machineAddr + "/32"},
 		}
 	}
 	return o
