@@ -154,8 +154,9 @@ func TestReplacedPrograms(t *testing.T) {
 			const path = "/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 			srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": path}})
 			d := deskOf(t, srv, sb, &agent.Options{Limits: agent.Limits{Timeout: 3 * time.Second, MaxTimeout: 5 * time.Second}})
-			d.ok("write_file", args{"path": "f", "content": "match\n"})
-			made := d.ok("bash", args{"command": "mkdir bin; for p in find cat grep stat readlink ls sh; do printf '#!/bin/bash\n%s\n' \"$SPOIL\" >bin/$p; chmod +x bin/$p; done; command -v grep",
+			patient := deskOf(t, srv, sb, nil)
+			patient.ok("write_file", args{"path": "f", "content": "match\n"})
+			made := patient.ok("bash", args{"command": "mkdir bin; for p in find cat grep stat readlink ls sh; do printf '#!/bin/bash\n%s\n' \"$SPOIL\" >bin/$p; chmod +x bin/$p; done; command -v grep",
 				"cwd": sb.Cwd(), "env": args{"SPOIL": program}})
 			if !strings.Contains(made, sb.Cwd()+"/bin/grep") {
 				needs.Missing(t, "the sandbox's PATH is not that of the environment: %s", made)
