@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -218,6 +220,43 @@ func TestNeverRepairs(t *testing.T) {
 		_, wrapped := errors.AsType[*Error](err)
 		assert.Error(t, err)
 		assert.False(t, wrapped, "there was no stream to lose")
+	})
+}
+
+// repairs is an observer of repairs.
+type repairs struct {
+	begun int
+	ended []string // outcomes
+}
+
+func (r *repairs) Begin(ctx context.Context, e observe.Event) context.Context {
+	if e.Kind == observe.Repair {
+		r.begun++
+	}
+	return ctx
+}
+
+func (r *repairs) End(_ context.Context, e observe.Event) {
+	if e.Kind == observe.Repair {
+		r.ended = append(r.ended, e.Outcome)
+	}
+}
+
+// TestRepairsAreReported: a repair is over when the log is open again, and when it
+// can't be opened.
+func TestRepairsAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen repairs
+		s := threeLines()
+		s.seam = observe.New(&seen, "", &redact.Known{})
+		s.strikes = append(s.strikes, cut(40, syscall.ECONNRESET))
+		_, _, err := drain(Follow(t.Context(), s.reach(t), nil))
+		require.NoError(t, err)
+		assert.Equal(t, repairs{1, []string{observe.OK}}, seen)
+		s.strikes = append(s.strikes, cut(40, syscall.ECONNRESET), instead(func() *http.Response { return refused(404, "not_found") }))
+		_, _, err = drain(Follow(t.Context(), s.reach(t), nil))
+		require.Error(t, err)
+		assert.Equal(t, repairs{2, []string{observe.OK, observe.Failed}}, seen)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -27,6 +28,8 @@ type service struct {
 	// strikes decide what happens to the next log requests, and looks to the next
 	// lookups of the command; nil lets one pass unchanged.
 	strikes, looks []func(*http.Request, *http.Response) (*http.Response, error)
+
+	seam *observe.Seam
 
 	mu     sync.Mutex
 	opened int
@@ -214,7 +217,7 @@ func (s *service) reach(t *testing.T) Command {
 		t.Fatal(err)
 	}
 	client := api.New(api.Config{
-		BaseURL: base, HTTPClient: &http.Client{Transport: s}, UserAgent: func() string { return "test" },
+		BaseURL: base, HTTPClient: &http.Client{Transport: s}, UserAgent: func() string { return "test" }, Seam: s.seam,
 		Auth: func(context.Context) (api.Auth, error) { return api.Auth{Token: "tok", TeamID: "team"}, nil },
 	})
 	return Command{Client: client, Session: "s1", ID: "c1", Limits: Limits{Attempts: 20, Limit: 5 * time.Minute, Wait: 400 * time.Millisecond}}
