@@ -366,9 +366,6 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	if fe, ok := errors.AsType[*FSError](err); ok {
 		return &fs.PathError{Op: "read", Path: src, Err: fe}
 	}
-	if ctx.Err() != nil {
-		return api.ContextError(ctx)
-	}
 	return err
 }
 

@@ -153,11 +153,6 @@ func (s *Sandbox) enter(ctx context.Context, o *CreateOptions) (sb *Sandbox, uns
 		return s, false, nil // the next call sees to them
 	}
 	refused, err := s.settle(ctx)
-	if _, ok := errors.AsType[*lockError](err); ok && ctx.Err() == nil {
-		if gone := s.Refresh(ctx); errors.Is(gone, ErrNotFound) || errors.Is(gone, ErrDeleted) {
-			return nil, true, gone
-		}
-	}
 	switch {
 	case err != nil:
 		return nil, false, err

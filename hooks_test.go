@@ -55,6 +55,30 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 	}
 }
 
+// TestGoneBeforeItsHook: a sandbox that somebody deletes before its OnCreate can run
+// is made again.
+func TestGoneBeforeItsHook(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	other := testkit.Client(t, srv, sandbox.ClientOptions{})
+	lock := &before{RoundTripper: testkit.Transport(t), op: "/cmd", do: func() {
+		sb, err := other.Get(t.Context(), "work", nil)
+		if assert.NoError(t, err) {
+			assert.NoError(t, sb.Delete(t.Context(), nil))
+		}
+	}}
+	var runs atomic.Int64
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: lock}})
+	sb, err := c.GetOrCreate(t.Context(), "work", &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
+		runs.Add(1)
+		return nil
+	}})
+	require.NoError(t, err)
+	assert.Equal(t, "hello\n", testkit.Output(t, sb, "echo", "hello"))
+	assert.EqualValues(t, 1, runs.Load())
+	assert.Equal(t, 2, testkit.Count(srv, sandboxtest.CreateSandbox))
+}
+
 // TestOnCreateOnce: OnCreate runs for the caller that created the sandbox and
 // for no other, however many creates get no response, whether or not they took
 // effect.

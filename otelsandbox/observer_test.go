@@ -210,6 +210,10 @@ func TestEnds(t *testing.T) {
 		x.End(t.Context(), sandbox.Event{Kind: "operation", Operation: operation, RateLimit: 9 * n, RateRemaining: 4})
 	}
 	assert.Equal(t, map[string]float64{"told": 4}, x.metric(t, "sandbox.rate_limit.remaining", "sandbox.operation"))
+	for _, outcome := range []string{"started", "ok"} { // the former says nothing about how long it ran
+		x.End(t.Context(), sandbox.Event{Kind: "command", Outcome: outcome})
+	}
+	assert.Equal(t, map[string]float64{"": 1}, x.metric(t, "sandbox.command.duration"))
 }
 
 // TestTwoObservers: each of two observers of one client ends its own spans, and

@@ -33,13 +33,7 @@ type line struct {
 func arrange(root *cobra.Command, args []string) (out, taken []string, err error) {
 	l := &line{cmd: root, all: valueOptions(root), given: map[*pflag.Flag]string{}}
 	moved, rest := l.find(args)
-	if l.cmd == root || l.cmd.HasSubCommands() {
-		if l.cmd == root {
-			return args, nil, nil
-		}
-		return slices.Concat(l.path, moved, rest), nil, nil
-	}
-	if l.cmd.DisableFlagParsing { // it reads another program's options itself
+	if l.cmd.HasSubCommands() || l.cmd.DisableFlagParsing { // which reads another program's options itself
 		return slices.Concat(l.path, moved, rest), nil, nil
 	}
 	out, err = l.read(slices.Concat(moved, rest))
@@ -52,9 +46,6 @@ func arrangeForCompletion(root *cobra.Command, args []string) []string {
 	l := &line{cmd: root, all: valueOptions(root)}
 	last := len(args) - 1
 	moved, rest := l.find(args[:last])
-	if l.cmd == root {
-		return args
-	}
 	if n, foreign := l.cmd.Annotations[ownWords]; foreign {
 		l.given = map[*pflag.Flag]string{}
 		if out, err := l.read(slices.Concat(moved, rest)); err == nil && len(l.words) > int(n[0]-'0') {
