@@ -352,23 +352,6 @@ func TestOnlyTheAPITellsLimits(t *testing.T) {
 	})
 }
 
-// TestRefusedWithSomeLeft: a refusal by a limit of which there is something left is
-// retried like any other failure, a few times and after a pause.
-func TestRefusedWithSomeLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := 0
-		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
-			n++
-			resp := respond(429, `{"error":{"code":"rate_limited"}}`)
-			maps.Copy(resp.Header, rate(9, 5, time.Minute))
-			return resp, nil
-		}))
-		pace(c, time.Hour)
-		require.Error(t, c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"one"}}, nil))
-		assert.Equal(t, 3, n)
-	})
-}
-
 // TestOddLimits: limits that make no sense hold nothing back for long.
 func TestOddLimits(t *testing.T) {
 	for name, header := range map[string]func() http.Header{
