@@ -37,7 +37,7 @@ func isLineError(err error) bool {
 	return ok
 }
 
-// verdict is the meaning of a failed request for a repair.
+// verdict is the meaning of a failed request, or of a broken stream, for a repair.
 type verdict int
 
 const (
@@ -47,11 +47,13 @@ const (
 )
 
 func judge(err error) verdict {
-	f, ok := err.(*api.Failure)
-	if !ok {
-		return refusal // no credentials: nothing was sent
+	if _, ok := err.(*api.AuthError); ok {
+		return refusal // nothing was sent
 	}
+	f, ok := err.(*api.Failure)
 	switch {
+	case !ok:
+		return passing // of the stream
 	case f.Kind == api.Foreign:
 		return refusal
 	case f.Kind.Passing():

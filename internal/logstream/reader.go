@@ -55,22 +55,10 @@ func (a *attempts) gained() { a.failures, a.refusals, a.lastGain = 0, 0, time.No
 // exhausted counts a failure and reports whether it was one too many.
 func (a *attempts) exhausted(err error) bool {
 	a.failures++
-	switch judgeOr(err) {
-	case refusal:
-		a.refusals++
-	default:
+	if a.refusals++; judge(err) != refusal {
 		a.refusals = 0
 	}
 	return a.failures > a.limits.Attempts || a.refusals >= maxRefusals || time.Since(a.lastGain) > a.limits.Limit
-}
-
-// judgeOr is like judge, but also accepts errors of streams.
-func judgeOr(err error) verdict {
-	switch err.(type) {
-	case *api.Failure, *api.AuthError:
-		return judge(err)
-	}
-	return passing
 }
 
 // pause waits before the next attempt, but not before the first.

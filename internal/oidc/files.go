@@ -23,7 +23,7 @@ func (h *Host) DataDir() (string, error) {
 	if dir := h.Getenv("XDG_DATA_HOME"); dir != "" {
 		return dir, nil
 	}
-	if h.goos() == "windows" {
+	if h.GOOS == "windows" {
 		if dir := h.Getenv("LOCALAPPDATA"); dir != "" {
 			return dir, nil
 		}
@@ -32,7 +32,7 @@ func (h *Host) DataDir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	switch h.goos() {
+	switch h.GOOS {
 	case "darwin":
 		return h.join(home, "Library", "Application Support"), nil
 	case "windows":
@@ -54,7 +54,7 @@ func (h *Host) LoginFile() (string, error) {
 	file := h.join(data, "com.vercel.cli", "auth.json")
 	// On Windows the CLI and the package that refreshes tokens disagree about
 	// the directory: the one with a login is used.
-	if roaming := h.Getenv("APPDATA"); h.goos() == "windows" && roaming != "" && !exists(file) {
+	if roaming := h.Getenv("APPDATA"); h.GOOS == "windows" && roaming != "" && !exists(file) {
 		if other := h.join(roaming, "xdg.data", "com.vercel.cli", "auth.json"); exists(other) {
 			return other, nil
 		}

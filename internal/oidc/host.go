@@ -56,7 +56,7 @@ type Host struct {
 	// Dir is where the search for a linked project begins; "" means the working
 	// directory.
 	Dir string
-	// GOOS is the system whose locations are used; "" means this one.
+	// GOOS is the system whose locations are used, at first this one.
 	GOOS string
 
 	client *http.Client
@@ -74,19 +74,12 @@ func NewHost(client *http.Client, getenv func(string) string, dir string) *Host 
 	}
 	// No endpoint redirects. Following a redirect would send a login elsewhere.
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Host{Getenv: getenv, Dir: dir, client: c}
-}
-
-func (h *Host) goos() string {
-	if h.GOOS == "" {
-		return runtime.GOOS
-	}
-	return h.GOOS
+	return &Host{Getenv: getenv, Dir: dir, GOOS: runtime.GOOS, client: c}
 }
 
 // join joins a path of the host's system.
 func (h *Host) join(elem ...string) string {
-	if h.goos() == "windows" {
+	if h.GOOS == "windows" {
 		return strings.Join(elem, `\`)
 	}
 	return path.Join(elem...)
@@ -94,7 +87,7 @@ func (h *Host) join(elem ...string) string {
 
 func (h *Host) home() (string, error) {
 	key := "HOME"
-	if h.goos() == "windows" {
+	if h.GOOS == "windows" {
 		key = "USERPROFILE"
 	}
 	if home := h.Getenv(key); home != "" {
