@@ -249,7 +249,7 @@ func TestOnlyOfThisAttempt(t *testing.T) {
 		assert.Empty(t, v.saw(), "a worker that has lost it tells of it")
 		later := at(2*time.Minute, of(7, queuedEvent("cmd-1")))
 		temporal.knows(made, later)
-		temporal.begins(later.Event.At.Time())
+		temporal.begins(later.Event.At.Time().Add(-90 * time.Second)) // the clock has gone back
 		temporal.commits(7)
 		assert.Equal(t, []string{"created", "command_queued cmd-1"}, v.saw())
 	})

@@ -83,8 +83,9 @@ func (w *watch) reached(p page) (events []stored, all bool) {
 	}
 	for i, e := range p.Events {
 		// Attempts of a decision that are lost leave no trace but for the first, so that
-		// the one that is committed has their number, but not their time.
-		if at, ok := w.committed[e.Decision]; e.Decision > 0 && (!ok || at != e.Event.At) {
+		// the one that is committed has their number, but is later. What a workflow
+		// takes for the time never goes back, and may be later still.
+		if at, ok := w.committed[e.Decision]; e.Decision > 0 && (!ok || e.Event.At < at) {
 			return p.Events[:i], false
 		}
 	}
