@@ -128,8 +128,11 @@ func TestEnsureCommandReady(t *testing.T) {
 		assert.ErrorContains(t, err, strconv.Quote(sb.Name()))
 	}
 	why := errors.New("that is enough")
-	late, cancel := context.WithTimeoutCause(ctx, 50*time.Millisecond, why)
-	defer cancel()
+	late, stop := context.WithCancelCause(ctx)
+	go func() {
+		testkit.Linger(50 * time.Millisecond)
+		stop(why)
+	}()
 	_, err := sb.EnsureCommand(late, "slow", "sleep", []string{"1000"}, &sandbox.EnsureOptions{Log: regexp.MustCompile("ready")})
 	assert.ErrorIs(t, err, why)
 }
