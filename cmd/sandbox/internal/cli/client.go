@@ -138,6 +138,9 @@ func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 	c.tellOfFiles(host, profile, source)
 	switch {
 	case token == "":
+		if _, err := host.LoginFile(); err != nil {
+			return nil, fmt.Errorf("%w: %w", auth.ErrNoCredentials, err)
+		}
 		login := &auth.Options{TeamID: scope.TeamID, ProjectID: scope.ProjectID}
 		c.source = "the login of the Vercel CLI"
 		provider := auth.CLI(login)
@@ -269,11 +272,7 @@ func (c *connection) givenScope(profile settings.Profile, token string) oidc.Sco
 
 // profile is the profile in force; the zero one when there is none.
 func (c *connection) profile() (settings.Profile, error) {
-	dirs, err := settings.FindDirs(c.env.lookup)
-	if err != nil {
-		return settings.Profile{}, err
-	}
-	config, err := dirs.ReadConfig()
+	config, err := settings.FindDirs(c.env.lookup).ReadConfig()
 	if err != nil {
 		return settings.Profile{}, err
 	}

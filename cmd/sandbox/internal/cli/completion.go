@@ -137,10 +137,7 @@ func (c *completer) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
 }
 
 func (c *completer) profileNames(context.Context) ([]string, error) {
-	dirs, err := c.app.dirs()
-	if err != nil {
-		return nil, err
-	}
+	dirs := c.app.dirs()
 	config, err := dirs.ReadConfig()
 	return slices.Sorted(maps.Keys(config.Profiles)), err
 }
@@ -353,8 +350,8 @@ func (c *completer) filesIn(ctx context.Context, name, workdir, before, file str
 // cached gives what was found a moment ago, or looks again, without ever asking
 // for a login.
 func (c *completer) cached(ctx context.Context, key string, find func(context.Context) ([]string, error)) []string {
-	dirs, err := c.app.dirs()
-	if err != nil {
+	dirs := c.app.dirs()
+	if dirs.Cache == "" {
 		return nil
 	}
 	c.app.opts.noInput = true
@@ -371,7 +368,8 @@ func (c *completer) cached(ctx context.Context, key string, find func(context.Co
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
-	if found, err = find(ctx); err != nil {
+	found, err := find(ctx)
+	if err != nil {
 		return nil
 	}
 	// A shell may come to harm by a name that has more than letters in it, and

@@ -288,10 +288,7 @@ func (c *connection) activeSandbox() (string, error) {
 	if v, ok := c.env.lookup("SANDBOX_NAME"); ok && v != "" {
 		return v, nil
 	}
-	dirs, err := c.dirs()
-	if err != nil {
-		return "", err
-	}
+	dirs := c.dirs()
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err

@@ -166,10 +166,7 @@ func parseDefaults(file string, data []byte) ([]defaultValue, error) {
 // those of whoever has made it: they may attach drives, and open ports. An answer
 // holds until the file changes.
 func (a *app) agreesTo(ctx context.Context, file string, data []byte, values []defaultValue) (bool, error) {
-	dirs, err := a.dirs()
-	if err != nil {
-		return false, err
-	}
+	dirs := a.dirs()
 	path, err := filepath.Abs(file)
 	if err != nil {
 		return false, err

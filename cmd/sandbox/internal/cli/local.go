@@ -12,6 +12,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 )
 
 // daemonArgument makes the program the daemon of --local. Behind it stand the
@@ -31,8 +32,11 @@ func runDaemon(args []string) int {
 
 // localDirs are the directories of the daemon and of its emulator's state.
 func (s *stdio) localDirs() (dir, state string, err error) {
-	dirs, err := s.dirs()
-	return filepath.Join(dirs.State, "daemon"), filepath.Join(dirs.State, "local"), err
+	dirs := s.dirs()
+	if dirs.State == "" {
+		return "", "", settings.ErrNoHome
+	}
+	return filepath.Join(dirs.State, "daemon"), filepath.Join(dirs.State, "local"), nil
 }
 
 // connectLocal connects with the user's emulator, which is started if it does not

@@ -31,10 +31,7 @@ func (c *useCommand) command() *cobra.Command {
 }
 
 func (c *useCommand) run(cmd *cobra.Command, args []string) error {
-	dirs, err := c.app.dirs()
-	if err != nil {
-		return err
-	}
+	dirs := c.app.dirs()
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
@@ -105,10 +102,7 @@ func (c *profileListCommand) command() *cobra.Command {
 }
 
 func (c *profileListCommand) run(*cobra.Command, []string) error {
-	dirs, err := c.app.dirs()
-	if err != nil {
-		return err
-	}
+	dirs := c.app.dirs()
 	config, err := dirs.ReadConfig()
 	if err != nil {
 		return err
@@ -132,10 +126,7 @@ func (c *profileListCommand) run(*cobra.Command, []string) error {
 
 // changeConfig changes config.toml.
 func (s *stdio) changeConfig(change func(*settings.Config) error) error {
-	dirs, err := s.dirs()
-	if err != nil {
-		return err
-	}
+	dirs := s.dirs()
 	config, err := dirs.ReadConfig()
 	if err != nil {
 		return err

@@ -46,4 +46,4 @@ func (s *stdio) ask(ctx context.Context, question string) (string, error) {
 	}
 }
 
-func (s *stdio) dirs() (settings.Dirs, error) { return settings.FindDirs(s.env.lookup) }
+func (s *stdio) dirs() settings.Dirs { return settings.FindDirs(s.env.lookup) }

@@ -138,7 +138,7 @@ func (r *remoteRun) target() (commandTarget, error) {
 
 // echo shows the command line.
 func (r *remoteRun) echo() {
-	if !r.o.noEcho && !r.app.opts.quiet {
+	if !r.o.noEcho && !r.app.opts.quiet && !r.app.opts.wantsJSON() {
 		line := lines(shellWords(append([]string{r.name}, r.args...)))
 		fmt.Fprintln(r.app.err, r.app.err.Paint(console.Gray, "$ "+line))
 	}

@@ -17,10 +17,7 @@ func (c *telemetryCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "telemetry", Short: "Say what is collected about the use of this program: nothing"}
 	set := func(enabled bool) func(*cobra.Command, []string) error {
 		return func(*cobra.Command, []string) error {
-			dirs, err := c.app.dirs()
-			if err != nil {
-				return err
-			}
+			dirs := c.app.dirs()
 			if err := dirs.SetTelemetry(enabled); err != nil {
 				return err
 			}

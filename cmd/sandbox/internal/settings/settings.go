@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 
 	"github.com/pelletier/go-toml/v2"
 )
@@ -19,31 +20,53 @@ const folder = "sandbox-cli"
 // Dirs are the directories of the files.
 type Dirs struct{ Config, State, Cache string }
 
+// ErrNoHome is the error of a change without a directory for the files.
+var ErrNoHome = errors.New("there is no home directory to keep files in; set HOME")
+
 // FindDirs finds the directories by the XDG variables, or where the system has
-// them.
-func FindDirs(lookup func(string) (string, bool)) (Dirs, error) {
-	config, err := os.UserConfigDir()
-	if err != nil {
-		return Dirs{}, err
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return Dirs{}, err
-	}
+// them. Who has no home has none of them: nothing is read there, and nothing can be
+// written.
+func FindDirs(lookup func(string) (string, bool)) Dirs {
+	config, _ := os.UserConfigDir()
+	cache, _ := os.UserCacheDir()
 	state := config
-	if runtime.GOOS != "windows" && runtime.GOOS != "darwin" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return Dirs{}, err
+	if home, err := os.UserHomeDir(); runtime.GOOS != "windows" && runtime.GOOS != "darwin" {
+		if state = filepath.Join(home, ".local", "state"); err != nil {
+			state = ""
 		}
-		state = filepath.Join(home, ".local", "state")
 	}
 	for key, dir := range map[string]*string{"XDG_CONFIG_HOME": &config, "XDG_STATE_HOME": &state, "XDG_CACHE_HOME": &cache} {
 		if v, ok := lookup(key); ok && filepath.IsAbs(v) {
 			*dir = v
 		}
+		if *dir != "" {
+			*dir = filepath.Join(*dir, folder)
+		}
 	}
-	return Dirs{Config: filepath.Join(config, folder), State: filepath.Join(state, folder), Cache: filepath.Join(cache, folder)}, nil
+	return Dirs{Config: config, State: state, Cache: cache}
+}
+
+// maxFile is how long a file may be.
+const maxFile = 1 << 20
+
+// read reads a file. One that is in no directory at all does not exist, whatever
+// the working directory has under its name; a pipe is not waited for.
+func read(name string) ([]byte, error) {
+	if !filepath.IsAbs(name) {
+		return nil, fs.ErrNotExist
+	}
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, syscall.ENOTDIR):
+		return nil, fs.ErrNotExist
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a file")
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("it has more than %d KiB", maxFile>>10)
+	}
+	return os.ReadFile(name)
 }
 
 // Profile is a team and project to work in, and possibly a token.
@@ -66,7 +89,7 @@ func (d Dirs) configFile() string { return filepath.Join(d.Config, "config.toml"
 // ReadConfig reads config.toml; one that is missing is empty.
 func (d Dirs) ReadConfig() (Config, error) {
 	var c Config
-	data, err := os.ReadFile(d.configFile())
+	data, err := read(d.configFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
 	}
@@ -143,7 +166,7 @@ func change(file, key, text string) error {
 // readTexts reads texts by their keys; a file that is missing has none.
 func readTexts(file string) (map[string]string, error) {
 	all := map[string]string{}
-	data, err := os.ReadFile(file)
+	data, err := read(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return all, nil
 	}
@@ -161,6 +184,9 @@ func readTexts(file string) (map[string]string, error) {
 
 // write replaces a file, whole or not at all, readable by its owner only.
 func write(name string, data []byte) (err error) {
+	if !filepath.IsAbs(name) {
+		return ErrNoHome
+	}
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
 	}

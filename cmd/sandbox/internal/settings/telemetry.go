@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 )
 
@@ -17,7 +16,7 @@ func (d Dirs) telemetryFile() string { return filepath.Join(d.Config, "telemetry
 // SetTelemetry notes the choice, and leaves what else is in the file as it is.
 func (d Dirs) SetTelemetry(enabled bool) error {
 	all := map[string]any{}
-	data, err := os.ReadFile(d.telemetryFile())
+	data, err := read(d.telemetryFile())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:

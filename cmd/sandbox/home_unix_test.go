@@ -1,0 +1,63 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestHomes: who has no home, or one that is none, needs none but to keep something
+// there; and what is in its place is neither waited for nor read without end.
+func TestHomes(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("create", "--name", "c", "--silent")
+	d.write("config.toml", "profile = [") // not the one of a home
+	d.write("sandbox-cli/config.toml", "profile = [")
+	d.unset("HOME")
+	for _, home := range []string{"", "HOME=", "HOME=/dev/null", "HOME=/nonexistent"} {
+		t.Run(home, func(t *testing.T) {
+			env := d.env
+			defer func() { d.env = env }()
+			d.env = slices.Clone(env)
+			if home != "" {
+				d.env = append(d.env, home)
+			}
+			assert.Equal(t, "c\n", d.ok("ls", "-q"))
+			assert.Equal(t, "hi\n", d.ok("exec", "c", "echo", "hi"))
+			d.ok("__completeNoDesc", "exec", "")
+			if home != "HOME=/dev/null" {
+				d.unset("VERCEL_AUTH_TOKEN")
+				got := d.run("", "ls")
+				assert.Equal(t, 4, got.code, got.stderr)
+			}
+		})
+	}
+	got := d.run("", "use", "c")
+	assert.Equal(t, 1, got.code)
+	assert.Contains(t, got.stderr, "set HOME")
+	got = d.run("", "--local", "ls")
+	assert.Equal(t, 1, got.code)
+	assert.Contains(t, got.stderr, "set HOME")
+
+	d.env = append(d.env, "HOME="+d.home)
+	config := filepath.Join(d.home, ".config", "sandbox-cli", "config.toml")
+	require.NoError(t, os.MkdirAll(filepath.Dir(config), 0o700))
+	for what, put := range map[string]func() error{
+		"it is not a file": func() error { return syscall.Mkfifo(config, 0o600) },
+		"it has more than": func() error { return os.WriteFile(config, make([]byte, 2<<20), 0o600) },
+	} {
+		require.NoError(t, put())
+		got := d.run("", "ls")
+		assert.Equal(t, 1, got.code)
+		assert.Contains(t, got.stderr, what)
+		require.NoError(t, os.Remove(config))
+	}
+}
