@@ -210,7 +210,9 @@ func front(ctx context.Context, key []byte, srv *sandboxtest.Server) (addr strin
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // a client that left
 	}
-	hs := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: proxy.ErrorLog}
+	// Clients keep a spare connection for 90 s, and lose the request that they send on
+	// it as it is closed.
+	hs := &http.Server{Handler: proxy, ReadHeaderTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, ErrorLog: proxy.ErrorLog}
 	context.AfterFunc(ctx, func() { _ = hs.Close() })
 	go func() { _ = hs.Serve(l) }()
 	return l.Addr().String(), nil
