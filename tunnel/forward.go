@@ -24,8 +24,9 @@ type ForwardOptions struct {
 // as [Dial] makes it, until ctx ends, when it returns nil, or l fails. It closes l
 // and all connections before it returns. The end of the data passes in each
 // direction by itself; where the sandbox can't learn that, a connection ends when
-// the local end has said all and the server has been silent for five seconds. A
-// nil opts means the defaults.
+// the local end has said all and the server has been silent for five seconds. No
+// more than sixteen connections are being made at once, each for two minutes at
+// most. A nil opts means the defaults.
 //
 // Whoever can connect to l reaches the port.
 func Forward(ctx context.Context, l net.Listener, sb *sandbox.Sandbox, port int, opts *ForwardOptions) error {
