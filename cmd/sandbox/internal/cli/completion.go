@@ -311,7 +311,7 @@ func (c *completer) completeCommand(cmd *cobra.Command, args []string, word stri
 				return nil, err
 			}
 			var out strings.Builder
-			_, err = s.RunCommand(ctx, "sh", []string{"-c", programs}, &sandbox.CommandOptions{Stdout: outputs.Limit(&out, maxPrograms)})
+			_, err = s.RunCommand(ctx, "sh", []string{"-c", programs}, &sandbox.CommandOptions{Stdout: outputs.Limit(&out, maxPrograms), Stderr: io.Discard})
 			return strings.Fields(out.String()), err
 		}), cobra.ShellCompDirectiveNoFileComp
 	}
