@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -89,6 +90,9 @@ type object map[string]json.RawMessage
 // the official tools leave behind, counts as an empty object.
 func readObject(file string) (object, error) {
 	f, err := os.OpenFile(file, openFlags, 0)
+	if errors.Is(err, syscall.ENOTDIR) { // below a home of /dev/null there is nothing
+		err = fs.ErrNotExist
+	}
 	if err != nil {
 		return nil, err
 	}
