@@ -64,7 +64,24 @@ func (s *run) keep(ctx workflow.Context, e stored) {
 	e.Event.Seq, e.Event.At = s.Base+len(s.Events), millis(workflow.Now(ctx))
 	e.Decision = workflow.GetInfo(ctx).GetCurrentHistoryLength()
 	s.Events = append(s.Events, e)
+	if e.Decision > 0 && e.Decision <= s.replayed && !workflow.IsReplaying(ctx) {
+		s.guesses++
+	}
 	countEvent(ctx, e.Event)
+}
+
+// noteReplay notes how far the history is replayed. A worker that does so for a query
+// goes on with what has happened since the last decision, as if it were another one:
+// the next decision may be a different one, since updates come with it.
+func (s *run) noteReplay(ctx workflow.Context) {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	_ = workflow.Await(ctx, func() bool { // looks once in each decision
+		if workflow.IsReplaying(ctx) {
+			s.replayed = workflow.GetInfo(ctx).GetCurrentHistoryLength()
+		}
+		return false
+	})
 }
 
 // status emits the state that the sandbox is in.
@@ -86,18 +103,24 @@ type page struct {
 	Closed bool `json:"closed,omitempty"` // and there will be no more
 	// Run is the run of the workflow that answers.
 	Run string `json:"run,omitempty"`
+	// Replayed is the last decision that the worker has replayed for what it has in
+	// memory, 0 if it has made all of them.
+	Replayed int `json:"replayed,omitempty"`
+	// asked is how far its viewers had followed the history when they asked.
+	asked place
 }
 
 func (s *run) page(from int) page {
-	p := page{Base: s.Base, Stored: -1, Run: s.run}
+	p := page{Base: s.Base, Stored: -1, Run: s.run, Replayed: s.replayed}
 	for _, base := range s.Pages {
 		if base <= from && from < s.Base {
 			p.Stored = base
 		}
 	}
-	events := s.Events[min(max(from-s.Base, 0), len(s.Events)):]
+	events := s.Events[:len(s.Events)-s.guesses]
+	events = events[min(max(from-s.Base, 0), len(events)):]
 	n := pageOf(events)
-	p.Events, p.Closed = events[:n], s.closed && n == len(events)
+	p.Events, p.Closed = events[:n], s.closed && s.guesses == 0 && n == len(events)
 	return p
 }
 

@@ -116,7 +116,7 @@ func (c *cluster) QueryWorkflowWithOptions(_ context.Context, req *client.QueryW
 	}
 	var v any = State{State: StateActive, Running: "cmd-1", Events: len(c.events)}
 	if req.QueryType == queryEvents {
-		r := &run{run: "run", state: &state{Events: c.events}}
+		r := &run{run: "run", replayed: 1, state: &state{Events: c.events}}
 		v = r.page(req.Args[0].(int))
 	}
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(v)
@@ -252,6 +252,42 @@ func TestOnlyOfThisAttempt(t *testing.T) {
 		temporal.begins(later.Event.At.Time().Add(-90 * time.Second)) // the clock has gone back
 		temporal.commits(7)
 		assert.Equal(t, []string{"created", "command_queued cmd-1"}, v.saw())
+	})
+}
+
+// hasty is a cluster where something happens between a query and its answer.
+type hasty struct {
+	*cluster
+	meanwhile func()
+}
+
+func (h *hasty) QueryWorkflowWithOptions(ctx context.Context, req *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+	resp, err := h.cluster.QueryWorkflowWithOptions(ctx, req)
+	if happens := h.meanwhile; happens != nil {
+		h.meanwhile = nil
+		happens()
+		time.Sleep(time.Second)
+	}
+	return resp, err
+}
+
+// TestOnlyAsBegun: a worker that replays a decision that has just begun does not know
+// the updates that it began with. A viewer gets its events as it was committed.
+func TestOnlyAsBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := &hasty{cluster: newCluster()}
+		temporal.knows(of(3, Event{Type: TypeCreated}))
+		temporal.commits(3)
+		v := watchFrom(New(temporal, nil), Cursor{})
+		defer v.stop()
+		assert.Equal(t, []string{"created"}, v.saw())
+		temporal.meanwhile = func() {
+			temporal.knows(of(3, Event{Type: TypeCreated}), of(11, queuedEvent("cmd-1")), of(11, Event{Type: TypeActivity}))
+			temporal.commits(11)
+		}
+		temporal.knows(of(3, Event{Type: TypeCreated}), of(11, Event{Type: TypeActivity}))
+		temporal.commits(7) // a change, so that the viewer asks
+		assert.Equal(t, []string{"created", "command_queued cmd-1", "activity"}, v.saw())
 	})
 }
 

@@ -161,14 +161,22 @@ func (w *watch) kept(ctx context.Context) (events []stored, base int, err error)
 		events = append(events, more...)
 		switch {
 		case len(more) > 0:
-		case all, len(events) > 0:
+			continue
+		case all:
 			return events, base, nil
+		}
+		select {
+		case <-changed: // while it was asked
+			continue
 		default:
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return nil, 0, ctx.Err()
-			}
+		}
+		if len(events) > 0 {
+			return events, base, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
 		}
 	}
 }

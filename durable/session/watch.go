@@ -22,15 +22,24 @@ type watch struct {
 	// which also forgets what was asked.
 	changed chan struct{}
 	asked   map[int]*question
-	// run is the run that is followed, and committed when its decisions began that are
-	// in the history, by the number of the event with which each did; begun is when the
-	// last one did, which need not be committed.
-	run       string
+	// at is how far the history was followed, and committed when the decisions of its
+	// run began that are in it, by the number of the event with which each did; begun is
+	// when the last one did, which need not be committed.
+	at        place
 	committed map[int]Millis
 	begun     Millis
 	// over is how the last run ended.
 	over enums.WorkflowExecutionStatus
 }
+
+// place is one in a session's history: a run, and the last of its decisions that is
+// committed.
+type place struct {
+	run      string
+	decision int
+}
+
+func (p place) has(run string, decision int) bool { return p.run == run && decision <= p.decision }
 
 // question is a query that viewers share.
 type question struct {
@@ -78,14 +87,18 @@ func (w *watch) reached(p page) (events []stored, all bool) {
 	if p.Run == "" { // of a version that does not say
 		return p.Events, true
 	}
-	if p.Run != w.run {
+	if p.Run != w.at.run {
 		return nil, false
 	}
 	for i, e := range p.Events {
+		// A worker that replays the history for a query makes the decision that has just
+		// begun as well, without the updates that only the one that began it knows. If it
+		// is asked after that was committed, it replays that too.
+		//
 		// Attempts of a decision that are lost leave no trace but for the first, so that
 		// the one that is committed has their number, but is later. What a workflow
 		// takes for the time never goes back, and may be later still.
-		if at, ok := w.committed[e.Decision]; e.Decision > 0 && (!ok || e.Event.At < at) {
+		if at, ok := w.committed[e.Decision]; e.Decision > 0 && (!ok || p.Replayed > 0 && !p.asked.has(p.Run, e.Decision) || e.Event.At < at) {
 			return p.Events[:i], false
 		}
 	}
@@ -105,7 +118,7 @@ func (w *watch) ask(ctx context.Context, from int) (page, error) {
 	w.c.mu.Lock()
 	q := w.asked[from]
 	if q == nil {
-		q = &question{answered: make(chan struct{})}
+		q = &question{answered: make(chan struct{}), page: page{asked: w.at}}
 		w.asked[from] = q
 		go func() {
 			defer close(q.answered)
@@ -148,12 +161,13 @@ func (w *watch) note(e *history.HistoryEvent) {
 	defer w.c.mu.Unlock()
 	switch e.EventType {
 	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-		w.run, w.committed = e.GetWorkflowExecutionStartedEventAttributes().GetOriginalExecutionRunId(), map[int]Millis{}
+		w.at, w.committed = place{run: e.GetWorkflowExecutionStartedEventAttributes().GetOriginalExecutionRunId()}, map[int]Millis{}
 	case enums.EVENT_TYPE_WORKFLOW_TASK_STARTED:
 		w.begun = millis(e.GetEventTime().AsTime())
 		return
 	case enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-		w.committed[int(e.GetWorkflowTaskCompletedEventAttributes().GetStartedEventId())] = w.begun
+		w.at.decision = int(e.GetWorkflowTaskCompletedEventAttributes().GetStartedEventId())
+		w.committed[w.at.decision] = w.begun
 	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
 		w.over = enums.WORKFLOW_EXECUTION_STATUS_COMPLETED
 	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:

@@ -83,6 +83,9 @@ type run struct {
 	// waitingHolds is how many updates wait for their hold.
 	waitingHolds int
 	adoptAfter   time.Time // not before is the lease of a machine that is held renewed
+	// replayed is the last decision that was replayed, as the history has it, and
+	// guesses is how many of the last events no decision of the history has made.
+	replayed, guesses int
 }
 
 // Workflow is the session. It is registered by [Register] and started by
@@ -98,6 +101,7 @@ func Workflow(ctx workflow.Context, in input) error {
 		s.state = &state{StartedAt: now, LastUse: now}
 	}
 	s.interrupts, s.Interrupts = s.Interrupts, nil
+	workflow.Go(ctx, s.noteReplay)
 	if err := s.listen(ctx); err != nil {
 		return err
 	}

@@ -1,0 +1,127 @@
+package session
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
+	"go.temporal.io/api/query/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	"google.golang.org/grpc"
+
+	"github.com/go-vercel/sandbox/internal/testkit"
+)
+
+// asker plays the part of Temporal for a worker that is asked about sessions which it
+// does not have in memory.
+type asker struct {
+	workflowservice.UnimplementedWorkflowServiceServer
+	tasks   chan *workflowservice.PollWorkflowTaskQueueResponse
+	answers chan *workflowservice.RespondQueryTaskCompletedRequest
+}
+
+func (a *asker) PollWorkflowTaskQueue(ctx context.Context, _ *workflowservice.PollWorkflowTaskQueueRequest) (*workflowservice.PollWorkflowTaskQueueResponse, error) {
+	select {
+	case task := <-a.tasks:
+		return task, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (a *asker) RespondQueryTaskCompleted(_ context.Context, answer *workflowservice.RespondQueryTaskCompletedRequest) (*workflowservice.RespondQueryTaskCompletedResponse, error) {
+	a.answers <- answer
+	return &workflowservice.RespondQueryTaskCompletedResponse{}, nil
+}
+
+// newAsker returns one with a worker.
+func newAsker(t *testing.T) *asker {
+	a := &asker{tasks: make(chan *workflowservice.PollWorkflowTaskQueueResponse), answers: make(chan *workflowservice.RespondQueryTaskCompletedRequest, 1)}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	srv := grpc.NewServer()
+	workflowservice.RegisterWorkflowServiceServer(srv, a)
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(srv.Stop)
+	c, err := client.Dial(client.Options{HostPort: l.Addr().String(), Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	w := worker.New(c, "sandbox", worker.Options{LocalActivityWorkerOnly: true, DeadlockDetectionTimeout: testkit.Patience})
+	w.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: workflowName})
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+	return a
+}
+
+// events asks for the events of a session with that history, of which that much is
+// committed.
+func (a *asker) events(t *testing.T, h []*history.HistoryEvent, at place) page {
+	all := page{Base: -1}
+	for {
+		args, err := converter.GetDefaultDataConverter().ToPayloads(all.Base + len(all.Events))
+		require.NoError(t, err)
+		a.tasks <- &workflowservice.PollWorkflowTaskQueueResponse{
+			TaskToken: []byte("task"), WorkflowExecution: &common.WorkflowExecution{WorkflowId: "ses-1", RunId: at.run},
+			WorkflowType: &common.WorkflowType{Name: workflowName}, PreviousStartedEventId: int64(at.decision),
+			History: &history.History{Events: h}, Query: &query.WorkflowQuery{QueryType: queryEvents, QueryArgs: args},
+		}
+		answer, p := <-a.answers, page{asked: at}
+		require.Empty(t, answer.ErrorMessage)
+		require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(answer.QueryResult, &p))
+		more := len(p.Events) > 0
+		p.Events = append(all.Events, p.Events...)
+		if all = p; !more {
+			return all
+		}
+	}
+}
+
+// TestOnlyDecided: wherever a recorded history is cut off before or after a decision
+// begins, a worker that replays it for a query tells of all that the decisions before
+// have made, and viewers get nothing of what the next one is to make: with an update, it
+// may come to something else.
+func TestOnlyDecided(t *testing.T) {
+	a := newAsker(t)
+	for _, file := range histories(t) {
+		if strings.Contains(file, "/before-") { // as since, but for one decision
+			continue
+		}
+		h := readHistory(t, file).Events
+		whole := &watch{c: New(nil, nil), changed: make(chan struct{})}
+		for _, e := range h {
+			whole.note(e)
+		}
+		truth := a.events(t, h, whole.at)
+		l := &looker{}
+		require.NoError(t, replayHistory(&history.History{Events: h}, l))
+		require.Len(t, truth.Events, len(l.events), file)
+		w := &watch{c: New(nil, nil), changed: make(chan struct{})}
+		for i, e := range h {
+			if begins := enums.EVENT_TYPE_WORKFLOW_TASK_STARTED; w.at.decision > 0 && (e.EventType == begins || h[i-1].EventType == begins) {
+				got, _ := w.reached(a.events(t, h[:i], w.at))
+				want := []stored{}
+				for _, e := range truth.Events {
+					if e.Decision <= w.at.decision {
+						want = append(want, e)
+					}
+				}
+				got = slices.DeleteFunc(append([]stored{}, got...), func(e stored) bool { return e.Event.Seq < truth.Base })
+				assert.Equal(t, want, got, "%s up to %d", file, h[i-1].EventId)
+			}
+			w.note(e)
+		}
+	}
+}
