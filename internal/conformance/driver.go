@@ -56,6 +56,8 @@ type driver struct {
 	hooks      []any // that have fired during the running step
 	creds      auth.Provider
 	inParallel atomic.Int32
+	steps      context.Context // ends with them
+	aborting   sync.WaitGroup
 	fetches    atomic.Int64
 	keys       *proxy.Keys // which the handlers of all steps share: they are fetched once
 }
@@ -88,6 +90,9 @@ func newRealDriver(s *Scenario, api string, hc *http.Client) *driver {
 
 func (d *driver) run(ctx context.Context) []any {
 	results := []any{}
+	steps, ended := context.WithCancel(ctx)
+	defer ended()
+	d.steps = steps
 	for i := range d.scenario.Steps {
 		if d.server != nil {
 			d.server.begin(i)
@@ -101,9 +106,11 @@ func (d *driver) run(ctx context.Context) []any {
 	if d.server == nil {
 		return results
 	}
+	ended()
+	d.aborting.Wait() // those that are due, however late
 	settle := 30 * time.Millisecond
 	if d.scenario.holds() {
-		settle = 150 * time.Millisecond // closed connections are noticed by then
+		settle = 150 * time.Millisecond // for closings that the recording does not have
 	}
 	time.Sleep(settle)
 	d.server.finish()
@@ -336,9 +343,11 @@ func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Con
 		if spec.PlusMs != nil {
 			plus = *spec.PlusMs
 		}
-		go func() {
+		d.aborting.Go(func() {
 			for d.server.count() < spec.WhenSeen {
-				time.Sleep(10 * time.Millisecond)
+				if !pause(d.steps, 10*time.Millisecond) {
+					return
+				}
 			}
 			// In small steps: a machine that is busy, or stops for a moment, is
 			// given more time for what was sent to arrive.
@@ -347,7 +356,7 @@ func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Con
 				time.Sleep(millis(plus) / steps)
 			}
 			cancel()
-		}()
+		})
 	}
 	return ctx, func(bool) {}
 }

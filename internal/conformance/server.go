@@ -101,6 +101,19 @@ func (s *Server) count() int {
 	return len(s.log)
 }
 
+// left is the number of held exchanges that the client has closed.
+func (s *Server) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, e := range s.held {
+		if e.Closed != nil && *e.Closed {
+			n++
+		}
+	}
+	return n
+}
+
 // begin says which step is the running one.
 func (s *Server) begin(step int) {
 	s.mu.Lock()
@@ -110,8 +123,18 @@ func (s *Server) begin(step int) {
 	clear(s.doubted)
 }
 
-// finish ends the held exchanges that the client has not closed.
+// finish ends the held exchanges that the client has not closed. Those that it has
+// closed according to the recording are noticed when the machine comes to it.
 func (s *Server) finish() {
+	wanted := 0
+	for _, r := range s.opts.Want.Requests {
+		if closed, _ := r.(object)["clientClosed"].(bool); closed {
+			wanted++
+		}
+	}
+	for deadline := time.Now().Add(holdLimit / 2); s.left() < wanted && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
 	s.mu.Lock()
 	held := slices.Clone(s.held)
 	s.mu.Unlock()
