@@ -45,8 +45,9 @@ const (
 // EnsureCommand returns the program that runs under an ID in the sandbox's
 // current session, and starts it if there is none. All callers with that ID, in
 // all processes, get the same command, for example a server, once its port or a
-// line of its log is ready, for which it waits until ctx ends. A program that has ended is started again, so it
-// must not move to the background by itself. A nil opts means the defaults.
+// line of its log is ready, for which it waits until ctx ends. A program that has
+// ended is started again, so it must not move to the background by itself. A nil
+// opts means the defaults.
 //
 // The ID has at most 40 letters, digits, underscores and dashes; [Command.ID]
 // is longer, since each start has its own. An ID stands for one program: a

@@ -53,8 +53,8 @@ func (p *ProcessState) String() string {
 type ExitError struct {
 	*ProcessState
 	// Stderr holds the standard error of a command run by [Cmd.Output], if it
-	// was not otherwise collected, or of a step of [Sandbox.CreateUser] and others. Long output is reduced to its first and last
-	// 32 KiB.
+	// was not otherwise collected, or of a step of [Sandbox.CreateUser] and others.
+	// Long output is reduced to its first and last 32 KiB.
 	Stderr []byte
 }
 

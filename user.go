@@ -144,7 +144,8 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 
 // AsUser returns an existing user of the sandbox. It makes no request: for a
 // user that does not exist, [User.RunCommand] returns an error that wraps an
-// [*ExitError]. The home directory is assumed to be /root for root and /home/NAME for others.
+// [*ExitError]. The home directory is assumed to be /root for root and /home/NAME
+// for others.
 func (s *Sandbox) AsUser(username string) (*User, error) {
 	if err := checkUserName("username", username); err != nil {
 		return nil, err

@@ -16,8 +16,8 @@ import (
 // behind it come the last commands with up to so many bytes of output together, or
 // that many of the very last one, then what follows. Of a command that runs, what it
 // has written counts as far as another viewer of this client has read, or its worker
-// has told, which it does with each heartbeat. It looks no further back than the events that the session itself keeps.
-// It needs a worker to be up.
+// has told, which it does with each heartbeat. It looks no further back than the
+// events that the session itself keeps. It needs a worker to be up.
 func (c *Client) Tail(ctx context.Context, id string, bytes int64) (Cursor, error) {
 	if bytes < 0 {
 		return Cursor{}, fmt.Errorf("%w: a tail of %d bytes", sandbox.ErrInvalid, bytes)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,14 +35,15 @@ func checked[T any](parse func(string) (T, error)) func(string) error {
 	}
 }
 
+var errNoPolicy = errors.New("no keep-last-snapshots policy is set on this sandbox")
+
 // needsPolicy is the error of a setting that a sandbox without a retention policy
 // can't have.
 func needsPolicy(present *sandbox.KeepLastSnapshots) (sandbox.KeepLastSnapshots, error) {
 	if present != nil {
 		return *present, nil
 	}
-	return sandbox.KeepLastSnapshots{}, withHint(fmt.Errorf("no keep-last-snapshots policy is set on this sandbox"),
-		"set a count first with: sandbox config keep-last-snapshots NAME COUNT")
+	return sandbox.KeepLastSnapshots{}, errNoPolicy
 }
 
 func noneIfZero(text string) string {
@@ -189,6 +191,9 @@ func (c *configCommand) settingCommand(s *setting) *cobra.Command {
 			}
 			return c.app.update(cmd.Context(), args[0], "configuration", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 				o, shown, err := s.change(sb.Info().KeepLastSnapshots, args[1])
+				if errors.Is(err, errNoPolicy) {
+					err = withHint(err, "set a count first with: sandbox config keep-last-snapshots %s COUNT", sb.Name())
+				}
 				return o, func(*sandbox.Sandbox) []string { return []string{s.name + ": " + c.app.err.Paint(console.Cyan, shown)} }, err
 			})
 		},
