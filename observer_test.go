@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -263,6 +264,9 @@ func TestObserverAllocations(t *testing.T) {
 		}
 		return "application/json", fmt.Sprintf(testkit.CannedCommand, "0")
 	}
+	// The fewest of many calls: the pools of the standard library lose buffers now
+	// and then, at random with the race detector, and an allocation of ours would be
+	// there each time.
 	measure := func(o sandbox.Observer) (got [2]float64) {
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.test", HTTPClient: &http.Client{Transport: testkit.Canned(responses)}, Observer: o,
@@ -275,21 +279,15 @@ func TestObserverAllocations(t *testing.T) {
 			func() error { _, err := sb.RunCommand(t.Context(), "echo", []string{"hello"}, nil); return err },
 			func() error { _, err := sb.GetCommand(t.Context(), "cmd_1"); return err },
 		} {
-			got[i] = testing.AllocsPerRun(200, func() { err = errors.Join(err, call()) })
+			got[i] = math.MaxInt
+			for range 500 {
+				got[i] = min(got[i], testing.AllocsPerRun(1, func() { err = errors.Join(err, call()) }))
+			}
 		}
 		require.NoError(t, err)
 		return got
 	}
-	// The pools of the standard library lose buffers now and then, which then are
-	// allocated anew: an allocation of ours would be there each time.
-	none, some := measure(nil), measure(noOp{})
-	for range 9 {
-		if none == some {
-			return
-		}
-		none, some = measure(nil), measure(noOp{})
-	}
-	assert.Equal(t, none, some, "allocations of RunCommand and GetCommand")
+	assert.Equal(t, measure(nil), measure(noOp{}), "allocations of RunCommand and GetCommand")
 }
 
 // TestObserverSecrets: what an observer gets has no token, whatever sends it
