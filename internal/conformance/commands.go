@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"sync"
 	"time"
-	"unicode/utf16"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -98,14 +97,6 @@ func (p *captured) writer(stream string) io.Writer {
 	})
 }
 
-// has reports whether as many characters were written as a step waits for.
-func (p *captured) has(a pipedArgs) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	units := func(stream string) int { return len(utf16.Encode([]rune(p.got[stream]))) }
-	return units("stdout") >= a.Stdout && units("stderr") >= a.Stderr && (!a.Error || p.failed != nil)
-}
-
 func (p *captured) value() object {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,29 +110,20 @@ func (p *captured) value() object {
 	return out
 }
 
-type pipedArgs struct {
-	Stdout, Stderr int
-	Error          bool
-}
-
-// opPiped waits until the writers of a command have received the given number
-// of characters, for at most a minute. When the stream isn't held open, it also
-// waits until copying has ended: after all the output is written, this SDK
+// opPiped waits until copying to the writers of a command has ended, or if its
+// stream is held open for long enough: after all the output is written, this SDK
 // still confirms that the log is complete, and that request must not mix with
 // those of the next step.
-func opPiped(c *call, _ any, a pipedArgs) (any, error) {
+func opPiped(c *call, _, _ any) (any, error) {
 	writers, _ := c.d.load("the writers of " + *c.step.On)
 	p := writers.(*captured)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), time.Minute)
-	defer cancel()
-	for !p.has(a) && pause(ctx, 20*time.Millisecond) {
-		continue
+	limit := time.Minute
+	if c.d.scenario.holds() {
+		limit = time.Second
 	}
-	if !c.d.scenario.holds() {
-		select {
-		case <-p.ended:
-		case <-ctx.Done():
-		}
+	select {
+	case <-p.ended:
+	case <-time.After(limit):
 	}
 	return p.value(), nil
 }

@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // Environment variables of the run.
@@ -23,13 +21,8 @@ const (
 
 const dataDir = "../../testdata/conformance"
 
-func TestMain(m *testing.M) {
-	if ChildMain() {
-		return
-	}
-	needs.Overlap()
-	os.Exit(m.Run())
-}
+// TestChild is the process that plays a scenario.
+func TestChild(t *testing.T) { ChildMain(t) }
 
 func suite(t *testing.T, dir string) *Suite {
 	t.Helper()
@@ -69,12 +62,9 @@ func play(t *testing.T, dir, report string) {
 
 	outcomes := make([]Outcome, len(files))
 	t.Run("scenarios", func(t *testing.T) {
-		limit := make(chan struct{}, 6) // most of the time is spent in pauses
 		for i, file := range files {
 			t.Run(strings.TrimSuffix(file, ".json"), func(t *testing.T) {
 				t.Parallel()
-				limit <- struct{}{}
-				defer func() { <-limit }()
 				o := s.Run(t.Context(), file)
 				outcomes[i] = o
 				switch o.Outcome {

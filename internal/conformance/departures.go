@@ -168,39 +168,14 @@ func (r Rules) reasons(used []string) string {
 	return strings.Join(out, " ")
 }
 
-// unscripted returns the rule that allows a request without an exchange, or
-// nil. ops are the operations under way; can reports whether there is a
-// response for a rule that needs one.
-func (r Rules) unscripted(e *Entry, ops []string, can func(*Rule) bool) *Rule {
-	for i := range r {
-		rule := &r[i]
-		if len(rule.Ops) > 0 && !slices.ContainsFunc(ops, func(op string) bool { return slices.Contains(rule.Ops, op) }) {
-			continue
-		}
-		for _, pattern := range rule.Unscripted {
-			if rule.covers(pattern, e) && can(rule) {
-				return rule
-			}
-		}
-	}
-	return nil
-}
-
+// covers reports whether a pattern of the rule is about a request.
 func (r *Rule) covers(pattern string, e *Entry) bool {
-	method, target, _ := strings.Cut(pattern, " ")
-	target, query, hasQuery := strings.Cut(target, "?")
-	if ok, err := path.Match(target, e.Path); err != nil || !ok || method != e.Method {
-		return false
-	}
-	waits, found := false, false
-	for _, pair := range e.Query {
-		p := pair.([]any)
-		waits = waits || p[0] == "wait"
-		found = found || fmt.Sprintf("%v=%v", p[0], p[1]) == query
-	}
-	if hasQuery && !found || waits && !hasQuery {
-		return false
+	target, pair, asks := strings.Cut(pattern, "?")
+	ok, _ := path.Match(target, e.Method+" "+e.Path)
+	query, _, _ := strings.Cut(e.text(), "\n")
+	if query += "&"; !asks {
+		ok = ok && !strings.Contains(query, "&wait=")
 	}
 	body, _ := e.jsonBody()
-	return r.Env == nil || differs("", plain(r.Env), body["env"]) == ""
+	return ok && (!asks || strings.Contains(query, "&"+pair+"&")) && (r.Env == nil || differs("", plain(r.Env), body["env"]) == "")
 }

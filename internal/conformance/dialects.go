@@ -13,11 +13,12 @@ import (
 	"strings"
 )
 
-// wording says what the official SDK runs in place of a command of this SDK, as
-// the list of its words in JSON: From is a regular expression, in which <s> is
-// any string, and To are replacements, the most likely first. Step is a pattern
-// that one of the running steps must match, and Script the program that sh must
-// run. Without To, From only says which commands the rule is about.
+// wording says what the official SDK requests in place of a request of this SDK:
+// From is a regular expression of its text, in which <s> is any string in JSON,
+// and To are replacements, the most likely first. Step is a pattern that one of
+// the running steps must match, with "$name" for a member of the request's body,
+// and Script the program that sh must run. Without To, From only says which
+// requests the rule is about.
 type wording struct {
 	Step   any
 	From   string
@@ -25,121 +26,102 @@ type wording struct {
 	To     []string
 }
 
-// of reports whether the wording is about a command, in one of these steps.
-func (w *wording) of(command string, steps []any) bool {
-	var words []string
-	script := w.Script == "" || json.Unmarshal([]byte(command), &words) == nil && len(words) > 2 && words[2] == w.Script
-	return script && w.regexp().MatchString(command) &&
-		(w.Step == nil || slices.ContainsFunc(steps, func(s any) bool { return matches(w.Step, s) }))
+// of reports whether the wording is about a request, in one of these steps.
+func (w *wording) of(text string, e *Entry, steps []any) bool {
+	body, _ := e.jsonBody()
+	words := e.words()
+	return (w.Script == "" || len(words) > 2 && words[2] == w.Script) && w.regexp().MatchString(text) &&
+		(w.Step == nil || slices.ContainsFunc(steps, func(s any) bool { return matches(expand(w.Step, body, "", nil), s) }))
 }
 
 func (w *wording) regexp() *regexp.Regexp {
-	return compiled(strings.ReplaceAll(w.From, "<s>", `"(?:[^"\\]|\\.)*"`))
+	return compiled("(?m)" + strings.ReplaceAll(w.From, "<s>", `"(?:[^"\\]|\\.)*"`))
 }
 
-// concerns reports whether one of a rule's wordings is about a command.
-func (r Rules) concerns(rule, command string, steps []any) bool {
+// concerns reports whether one of a rule's wordings is about a request.
+func (r Rules) concerns(rule string, e *Entry, steps []any) bool {
 	i := slices.IndexFunc(r, func(x Rule) bool { return x.Rule == rule })
-	return i >= 0 && slices.ContainsFunc(r[i].Words, func(w wording) bool { return w.of(command, steps) })
+	return i >= 0 && slices.ContainsFunc(r[i].Words, func(w wording) bool { return w.of(e.text(), e, steps) })
 }
 
-// translated is a request as the official SDK would make it.
-type translated struct {
-	rules    []string
-	entry    *Entry
-	response func([]json.RawMessage) []json.RawMessage
+// reading is a request as the official SDK may have made it, and the rules that
+// say so.
+type reading struct {
+	text  string
+	rules []string
+	entry *Entry
 }
 
-// wordings returns the commands that may stand in place of one, with the rules
-// that say so.
-func (r Rules) wordings(command string, steps []any) (texts, rules []string) {
-	texts = []string{command}
+// readings returns what may stand in place of a request, and last itself.
+func (r Rules) readings(e *Entry, steps []any) []reading {
+	list := []reading{{text: e.text()}}
 	for _, rule := range r {
 		for _, w := range rule.Words {
-			var now []string
-			for i, text := range texts {
-				if len(w.To) == 0 || !w.of(text, steps) {
-					now = append(now, text)
+			var now []reading
+			for _, one := range list {
+				if len(w.To) == 0 || !w.of(one.text, e, steps) {
+					now = append(now, one)
 					continue
 				}
 				for _, to := range w.To {
-					now = append(now, w.regexp().ReplaceAllString(text, to))
-				}
-				if i == 0 && !slices.Contains(rules, rule.Rule) {
-					rules = append(rules, rule.Rule)
+					other := reading{text: w.regexp().ReplaceAllString(one.text, to), rules: one.rules}
+					if other.text != one.text {
+						other.rules = append(slices.Clone(one.rules), rule.Rule)
+					}
+					now = append(now, other)
 				}
 			}
-			texts = now
+			list = now
 		}
 	}
-	return texts, rules
+	for i := range list {
+		list[i].entry = e.saying(list[i].text)
+	}
+	return append(list, reading{entry: e})
 }
 
-// translate returns the requests that the official SDK may have made instead,
-// the most likely first, or none if the request needs no translation.
-func (r Rules) translate(e *Entry, steps []any) []translated {
-	var list []translated
-	rules, said := []string(nil), r.plainLook(e)
-	if said != e {
-		rules = append(rules, "get-starts")
+// text returns a request as lines: its method, path and query; the words of the
+// command that it starts; and its body without them. Both are JSON.
+func (e *Entry) text() string {
+	body, _ := e.jsonBody()
+	rest, words, query := maps.Clone(body), e.words(), ""
+	if words != nil {
+		delete(rest, "command")
+		delete(rest, "args")
 	}
-	if plainly := r.unsorted(said); plainly != said {
-		rules, said = append(rules, "prefix-sorts-by-name"), plainly
+	for _, p := range e.Query {
+		pair := p.([]any)
+		query += "&" + encodeURIComponent(pair[0].(string)) + "=" + encodeURIComponent(pair[1].(string))
 	}
-	if strings.Contains(e.Path, "%2F") {
-		for _, base := range []translated{{rules: rules, entry: said}, {entry: e}} {
-			escaped := new(*base.entry)
-			escaped.Path = strings.ReplaceAll(e.Path, "%2F", "/")
-			list = append(list, translated{rules: append(slices.Clone(base.rules), "ids-escaped"), entry: escaped})
+	return fmt.Sprintf("%s %s?%s\n%s\n%s", e.Method, e.Path, query, must(marshal(words)), must(marshal(rest)))
+}
+
+// saying returns the request with another text.
+func (e *Entry) saying(text string) *Entry {
+	lines, other := strings.Split(text, "\n"), new(*e)
+	target, query, _ := strings.Cut(lines[0], "?")
+	_, other.Path, _ = strings.Cut(target, " ")
+	other.Query = formPairs(query)
+	if body := decoded[object]([]byte(lines[2])); body != nil {
+		if words := decoded[[]any]([]byte(lines[1])); words != nil {
+			body["command"], body["args"] = words[0], words[1:]
 		}
+		other.Body = object{"json": body}
 	}
-	if rules != nil {
-		list = append(list, translated{rules: rules, entry: said})
-	}
-	words := e.words()
-	if list != nil || words == nil {
-		return list
-	}
-	texts, rules := r.wordings(e.command(), steps)
-	for _, text := range texts {
-		if rules != nil && json.Unmarshal([]byte(text), &words) == nil {
-			t := translated{rules: rules, entry: e.starting(words[0], words[1:])}
-			if slices.Contains(rules, "directory-in-one-listing") {
-				t.response = relist(words[0])
-			}
-			list = append(list, t)
-		}
-	}
-	return list
+	return other
 }
 
-// plainLook returns a GET of a sandbox that would resume it as one that would
-// not, and other requests unchanged.
-func (r Rules) plainLook(e *Entry) *Entry {
-	if e.Method != "GET" {
-		return e
+// response returns what a request of this SDK gets for the reading's.
+func (r *reading) response(ex *Exchange) *Exchange {
+	now := new(*ex)
+	switch {
+	case slices.Contains(r.rules, "directory-in-one-listing") && ex.NDJSON != nil:
+		now.NDJSON = relist(r.entry.words()[0], ex.NDJSON)
+	case slices.Contains(r.rules, "started-with-its-output") && present(ex.JSON) && ex.Status < 300:
+		// A stream that breaks after the command: the script has the output in the log.
+		now.NDJSON, now.JSON = []json.RawMessage{ex.JSON}, nil
 	}
-	return e.without("[resume true]")
-}
-
-// unsorted returns a listing by name prefix without the sort order that this
-// SDK adds.
-func (r Rules) unsorted(e *Entry) *Entry {
-	if e.Method != "GET" || !strings.Contains(fmt.Sprint(e.Query), "[namePrefix ") {
-		return e
-	}
-	return e.without("[sortBy name]")
-}
-
-// without returns the request without a pair of the query.
-func (e *Entry) without(pair string) *Entry {
-	i := slices.IndexFunc(e.Query, func(p any) bool { return fmt.Sprint(p) == pair })
-	if i < 0 {
-		return e
-	}
-	rest := new(*e)
-	rest.Query = slices.Delete(slices.Clone(e.Query), i, i+1)
-	return rest
+	return now
 }
 
 // words returns the command that a request starts and its arguments, or nil.
@@ -161,15 +143,6 @@ func (e *Entry) words() []string {
 	return words
 }
 
-// command returns the words of a command in JSON, or "" for another request.
-func (e *Entry) command() string {
-	words := e.words()
-	if words == nil {
-		return ""
-	}
-	return string(must(marshal(words)))
-}
-
 // starting returns the start of a command with another in its place.
 func (e *Entry) starting(command string, args []string) *Entry {
 	other := new(*e)
@@ -183,33 +156,31 @@ func (e *Entry) starting(command string, args []string) *Entry {
 // relist converts the scripted listing of ls or find, one entry per line, to the
 // form that this SDK requests. Fields that the official SDK does not request are
 // zero.
-func relist(command string) func([]json.RawMessage) []json.RawMessage {
-	return func(lines []json.RawMessage) []json.RawMessage {
-		out := slices.Clone(lines)
-		said, _ := streamsOf(lines)
-		var b strings.Builder
-		for line := range strings.Lines(said["stdout"]) {
-			kind, name := "f", strings.TrimSuffix(line, "\n")
-			if name == "" {
-				continue
-			}
-			if i := strings.LastIndexByte(name, '|'); command == "find" && i >= 0 && len(name) == i+2 {
-				kind, name = name[i+1:], name[:i]
-			} else if command == "find" {
-				kind, name = "?", strings.TrimRight(name, "|")
-			}
-			b.WriteString(kind + " 644 0 0 0 0 0 0 1 0 0 0 " + name + "\x00")
+func relist(command string, lines []json.RawMessage) []json.RawMessage {
+	out := slices.Clone(lines)
+	said, _ := streamsOf(lines)
+	var b strings.Builder
+	for line := range strings.Lines(said["stdout"]) {
+		kind, name := "f", strings.TrimSuffix(line, "\n")
+		if name == "" {
+			continue
 		}
-		text := b.String()
-		for i, raw := range slices.Backward(lines) {
-			var rec object
-			if json.Unmarshal(raw, &rec) == nil && rec["stream"] == "stdout" {
-				out[i], _ = marshal(object{"stream": "stdout", "data": text})
-				text = ""
-			}
+		if i := strings.LastIndexByte(name, '|'); command == "find" && i >= 0 && len(name) == i+2 {
+			kind, name = name[i+1:], name[:i]
+		} else if command == "find" {
+			kind, name = "?", strings.TrimRight(name, "|")
 		}
-		return out
+		b.WriteString(kind + " 644 0 0 0 0 0 0 1 0 0 0 " + name + "\x00")
 	}
+	text := b.String()
+	for i, raw := range slices.Backward(lines) {
+		var rec object
+		if json.Unmarshal(raw, &rec) == nil && rec["stream"] == "stdout" {
+			out[i], _ = marshal(object{"stream": "stdout", "data": text})
+			text = ""
+		}
+	}
+	return out
 }
 
 // streamsOf returns the output of a command and its exit code.
@@ -253,7 +224,7 @@ func ran(e *Entry, exitCode float64, output ...object) *Exchange {
 // requests are logged, with the bodies that the official SDK would send.
 func (s *Server) append(e *Entry) *Exchange {
 	words := e.words()
-	if !s.opts.Rules.concerns("append-adds-only", e.command(), s.running()) {
+	if !s.opts.Rules.concerns("append-adds-only", e, s.running()) {
 		return nil
 	}
 	file := path.Clean(words[4])

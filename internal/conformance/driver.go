@@ -8,11 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"regexp"
 	"sync"
 	"sync/atomic"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -20,28 +21,45 @@ import (
 	"github.com/go-vercel/sandbox/proxy"
 )
 
-// ChildMain plays a scenario if this process was started to do so, and reports
-// whether it was.
-func ChildMain() bool {
+// ChildMain plays a scenario if this process was started to do so: in a bubble, so
+// that no pause takes time and no busy machine changes an order.
+func ChildMain(t *testing.T) {
 	file := os.Getenv(childEnv)
 	if file == "" {
-		return false
+		t.Skip("only for a process that plays a scenario")
 	}
-	_ = os.Unsetenv(childEnv)
+	check(os.Unsetenv(childEnv))
 	spec := decoded[childSpec](must(os.ReadFile(file)))
 	scenario := decoded[Scenario](Substitute(must(os.ReadFile(spec.Scenario)), spec.Vars))
+	rules := LoadDepartures(spec.Departures).Rules
 	setUmask()
-	server := newServer(append(scenario.Server, decoded[[]Exchange](spec.Extra)...), ServerOptions{
-		Rules: LoadDepartures(spec.Departures).Rules, Steps: scenario.Steps, Want: &spec.Want, AnyOrder: scenario.Order == "any",
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(spec.Now)) // which is some decades
+		server := newServer(append(scenario.Server, decoded[[]Exchange](spec.Extra)...), ServerOptions{
+			Rules: rules, Scenario: &scenario, Want: &spec.Want,
+		})
+		connections := make(pipes)
+		go func() { _ = (&http.Server{Handler: server}).Serve(connections) }()
+		results := newDriver(&scenario, server, connections).run(t.Context())
+		unused, omitted := server.unused()
+		check(os.WriteFile(spec.Out, must(marshal(object{ // a [Played]
+			"requests": server.log, "raw": server.raw, "results": results, "unused": unused, "omitted": omitted, "rules": server.used,
+		})), 0o600))
+		os.Exit(0) // whatever still runs
 	})
-	listener := httptest.NewServer(server)
-	results := newDriver(&scenario, server, listener.Listener.Addr().String()).run(context.Background())
-	server.sending.Wait()
-	listener.Close()
-	check(os.WriteFile(spec.Out, must(marshal(object{ // a [Played]
-		"requests": server.log, "raw": server.raw, "results": results, "unused": server.unused(), "rules": server.used,
-	})), 0o600))
-	return true
+}
+
+// pipes is a listener in memory, as a bubble needs it.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
+func (p pipes) Close() error              { return nil }
+func (p pipes) Addr() net.Addr            { return &net.UnixAddr{} }
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	p <- theirs
+	return ours, nil
 }
 
 // driver runs the steps of one scenario with the SDK.
@@ -62,16 +80,12 @@ type driver struct {
 	keys       *proxy.Keys // which the handlers of all steps share: they are fetched once
 }
 
-// newDriver returns a driver that sends every request, for any host, to addr
-// without TLS. The server distinguishes hosts by the Host header.
-func newDriver(s *Scenario, server *Server, addr string) *driver {
-	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, network, addr)
-	}
+// newDriver returns a driver that sends every request, for any host, to one
+// server without TLS, which distinguishes hosts by the Host header.
+func newDriver(s *Scenario, server *Server, to pipes) *driver {
 	// net/http itself retries a GET on an idle connection that turns out to be
 	// closed. The scenarios are about the SDK's retries.
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: dial, DialTLSContext: dial}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: to.dial, DialTLSContext: to.dial}
 	// No other client in this process may reach the real hosts.
 	http.DefaultTransport = transport
 	http.DefaultClient.Transport = transport
@@ -98,8 +112,8 @@ func (d *driver) run(ctx context.Context) []any {
 			d.server.begin(i)
 		}
 		result := d.step(ctx, &d.scenario.Steps[i], false)
-		if result["#refused"] != nil && d.server != nil {
-			d.server.skip()
+		if d.server != nil {
+			d.server.omit(result)
 		}
 		results = append(results, result)
 	}
@@ -107,12 +121,8 @@ func (d *driver) run(ctx context.Context) []any {
 		return results
 	}
 	ended()
-	d.aborting.Wait() // those that are due, however late
-	settle := 30 * time.Millisecond
-	if d.scenario.holds() {
-		settle = 150 * time.Millisecond // for closings that the recording does not have
-	}
-	time.Sleep(settle)
+	d.aborting.Wait()                  // those that are due, however late
+	time.Sleep(150 * time.Millisecond) // for closings that the recording does not have
 	d.server.finish()
 	return results
 }
@@ -230,11 +240,6 @@ type call struct {
 	pair    *captured
 }
 
-// hangFactor multiplies the time that a call may take before it is considered
-// hanging, compared with the official SDK, which does hang there: on a busy
-// machine, a slow call must not be taken for a hanging one.
-const hangFactor = 10
-
 // operation returns what an op does, or nil for an unknown one.
 func operation(op string) func(*call) (any, error) {
 	if spec, ok := calls[op]; ok {
@@ -273,24 +278,22 @@ func (c *call) do() (any, error) {
 	}
 	ctx, stop := c.d.abortable(c.ctx, c.step.Abort)
 	c.ctx = ctx
-	if c.step.GiveUpMs == 0 {
-		defer stop(c.step.Background)
-		return op(c)
+	var late <-chan time.Time
+	if c.step.GiveUpMs != 0 {
+		late = time.After(millis(c.step.GiveUpMs))
 	}
-	type result struct {
-		value any
-		err   error
-	}
-	done := make(chan result, 1)
+	var value any
+	var err error
+	done := make(chan struct{})
 	go func() {
-		v, err := op(c)
-		done <- result{v, err}
+		defer close(done)
+		value, err = op(c)
 	}()
 	select {
-	case r := <-done:
+	case <-done:
 		stop(c.step.Background)
-		return r.value, r.err
-	case <-time.After(hangFactor * millis(c.step.GiveUpMs)):
+		return value, err
+	case <-late:
 		return nil, errHang // the context stays as it is: the call was not aborted
 	}
 }
@@ -349,12 +352,7 @@ func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Con
 					return
 				}
 			}
-			// In small steps: a machine that is busy, or stops for a moment, is
-			// given more time for what was sent to arrive.
-			const steps = 20
-			for range steps {
-				time.Sleep(millis(plus) / steps)
-			}
+			time.Sleep(millis(plus))
 			cancel()
 		})
 	}

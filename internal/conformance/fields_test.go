@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -37,44 +36,36 @@ var sharedWith = map[string]string{"getOrCreate": "create"}
 // scenario counts if what the official SDK does is compared: not if it departs
 // in a way of its own.
 func TestEveryFieldIsCompared(t *testing.T) {
-	departures := LoadDepartures(dataDir)
 	given, asked, told := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	files, err := filepath.Glob(filepath.Join(dataDir, "scenarios", "*.json"))
-	require.NoError(t, err)
-	more, err := filepath.Glob(filepath.Join(dataDir, "more", "scenarios", "*.json"))
-	require.NoError(t, err)
-	for _, file := range append(files, more...) {
-		var s, expected object
-		raw, err := os.ReadFile(file)
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(raw, &s))
-		raw, err = os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(file)), "expected", filepath.Base(file)))
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(raw, &expected))
-		d := departures.load(strings.TrimSuffix(filepath.Base(file), ".json"))
-		if s["jsOnly"] == true || d != nil && len(d.Rules) == 0 {
-			continue
-		}
-		mapped(s["steps"], func(_ string, v any) (any, bool) {
-			step, _ := v.(object)
-			op, _ := step["op"].(string)
-			args, _ := step["args"].(object)
-			for name := range args {
-				if strings.HasPrefix(name, "__") {
-					name = "private"
+	for _, dir := range []string{dataDir, filepath.Join(dataDir, "more")} {
+		suite := suite(t, dir)
+		for _, file := range must(suite.Files()) {
+			d := suite.Departures.load(strings.TrimSuffix(file, ".json"))
+			s := decoded[object](must(os.ReadFile(filepath.Join(dir, "scenarios", file))))
+			if s["jsOnly"] == true || d != nil && len(d.Rules) == 0 {
+				continue
+			}
+			mapped(s["steps"], func(_ string, v any) (any, bool) {
+				step, _ := v.(object)
+				op, _ := step["op"].(string)
+				args, _ := step["args"].(object)
+				for name := range args {
+					if strings.HasPrefix(name, "__") {
+						name = "private"
+					}
+					given[op+"."+name] = true
 				}
-				given[op+"."+name] = true
-			}
-			names, _ := args["names"].([]any)
-			for _, name := range names {
-				asked[name.(string)] = true
-			}
-			return v, true
-		})
-		mapped(expected["results"], func(key string, v any) (any, bool) {
-			told[key] = true
-			return v, true
-		})
+				names, _ := args["names"].([]any)
+				for _, name := range names {
+					asked[name.(string)] = true
+				}
+				return v, true
+			})
+			mapped(any(suite.expected(file).Results), func(key string, v any) (any, bool) {
+				told[key] = true
+				return v, true
+			})
+		}
 	}
 	var missing []string
 	for op, spec := range maps.Collect(optionsOf(t)) {

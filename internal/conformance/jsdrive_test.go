@@ -57,11 +57,7 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 			if modules == "" || err != nil {
 				needs.Missing(t, "in %s a node_modules folder of testdata/npm, with %s", jsModulesEnv, life.name)
 			}
-			var installed struct {
-				Version string `json:"version"`
-			}
-			require.NoError(t, json.Unmarshal(raw, &installed))
-			require.Equal(t, life.version, installed.Version)
+			require.Equal(t, any(life.version), decoded[object](raw)["version"])
 
 			// play returns the steps, their results, and the normalizer of values that
 			// vary between runs.
@@ -73,16 +69,13 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 					"TOKEN": cr.Token, "TEAM": cr.TeamID, "PROJECT": cr.ProjectID, "GIT": git, "TARBALL": tarball, "DIR": dir,
 				}
 				steps := driveSteps(t, life.steps, life.runtime, users && srv.Mode() == sandboxtest.Namespace, vars)
-				var s Scenario
-				require.NoError(t, json.Unmarshal(steps, &s))
-				return s, run(t, steps, srv.URL, dir), newNormalizer(dir, srv.URL)
+				return decoded[Scenario](steps), run(t, steps, srv.URL, dir), newNormalizer(dir, srv.URL)
 			}
 			_, js, jsVarying := play(func(t *testing.T, scenario []byte, url, dir string) []any {
 				return runNode(t, modules, life.name, scenario, url, dir)
 			})
 			s, got, gotVarying := play(func(t *testing.T, scenario []byte, url, _ string) []any {
-				var s Scenario
-				require.NoError(t, json.Unmarshal(scenario, &s))
+				s := decoded[Scenario](scenario)
 				hc := &http.Client{Transport: &http.Transport{}}
 				defer hc.CloseIdleConnections()
 				results, _ := plain(newRealDriver(&s, url, hc).run(t.Context())).([]any)
@@ -197,37 +190,20 @@ func compareSteps(t *testing.T, js, got []any) {
 // users, which it logs. With a runtime, all sandboxes that are not created from
 // a snapshot are created with it.
 func driveSteps(t *testing.T, name, runtime string, users bool, vars map[string]string) []byte {
-	raw, err := os.ReadFile(filepath.Join("../../testdata/jsdrive", name))
-	require.NoError(t, err)
-	var file struct {
-		Name        string            `json:"name"`
-		Credentials json.RawMessage   `json:"credentials"`
-		Steps       []json.RawMessage `json:"steps"`
-	}
-	require.NoError(t, json.Unmarshal(Substitute(raw, vars), &file))
-	kept := file.Steps[:0]
-	for i, raw := range file.Steps {
-		var step object
-		require.NoError(t, json.Unmarshal(raw, &step))
+	file := decoded[object](Substitute(must(os.ReadFile(filepath.Join("../../testdata/jsdrive", name))), vars))
+	file["steps"] = mapped(file["steps"], func(_ string, v any) (any, bool) {
+		step, _ := v.(object)
 		if step["needs"] != nil && !users {
-			t.Logf("left out for want of %s: step %d, %s", step["needs"], i+1, raw)
-			continue
+			t.Logf("left out for want of %s: %s", step["needs"], show(step))
+			return nil, false
 		}
-		if runtime != "" && (step["op"] == "create" || step["op"] == "getOrCreate") {
-			args, _ := step["args"].(object)
-			source, _ := args["source"].(object)
-			if source["type"] != "snapshot" {
-				args["runtime"] = runtime
-				raw, err = json.Marshal(step)
-				require.NoError(t, err)
-			}
+		args, _ := step["args"].(object)
+		if runtime != "" && (step["op"] == "create" || step["op"] == "getOrCreate") && !matches(object{"source": object{"type": "snapshot"}}, args) {
+			args["runtime"] = runtime
 		}
-		kept = append(kept, raw)
-	}
-	file.Steps = kept
-	data, err := json.Marshal(file)
-	require.NoError(t, err)
-	return data
+		return v, true
+	})
+	return must(json.Marshal(file))
 }
 
 // sources provides what sandboxes are created from: the URLs of a git
@@ -255,8 +231,7 @@ func sources(t *testing.T) (git, tarball string) {
 // runNode runs the steps with the official SDK installed under that name in
 // modules.
 func runNode(t *testing.T, modules, name string, scenario []byte, url, dir string) []any {
-	recorder, err := filepath.Abs("../../testdata/conformance/record")
-	require.NoError(t, err)
+	recorder := must(filepath.Abs("../../testdata/conformance/record"))
 	file, out := filepath.Join(t.TempDir(), "steps.json"), filepath.Join(t.TempDir(), "out.json")
 	require.NoError(t, os.WriteFile(file, scenario, 0o600))
 	cmd := exec.CommandContext(t.Context(), "node", filepath.Join(recorder, "driver.mjs"))
@@ -267,13 +242,7 @@ func runNode(t *testing.T, modules, name string, scenario []byte, url, dir strin
 	}
 	printed, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", printed)
-	raw, err := os.ReadFile(out)
-	require.NoError(t, err)
-	var got struct {
-		Results []any `json:"results"`
-		Stray   []any `json:"stray"`
-	}
-	require.NoError(t, json.Unmarshal(raw, &got))
+	got := decoded[struct{ Results, Stray []any }](must(os.ReadFile(out)))
 	assert.Empty(t, got.Stray, "errors that escaped the official SDK")
 	return got.Results
 }

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,21 +24,7 @@ func (r Rules) reconcile(p *Played, want *Recording) []string {
 		g, _ := p.Results[i].(object)
 		x.sentAgain(w, g, i)
 		x.result(w, g, steps[:i], &steps[i])
-		gotErr, _ := g["error"].(object)
-		if gotErr["code"] == "sandbox_stopped" && steps[i].Op == "getCommand" {
-			// The official SDK starts another session, which has no such command.
-			if last, _ := seenOf(g); last < len(want.Requests) && isLook(want.Requests[last]) {
-				x.cut("look-ups-do-not-start", i, last)
-			}
-		}
-		rule, refused := g["#refused"].(string)
-		if message, _ := gotErr["message"].(string); refused {
-			rule = refusal(rule, w, &steps[i])
-			x.unmade["nothing saved as "+steps[i].Save] = rule
-		} else {
-			rule = x.unmade[message]
-		}
-		x.cut(rule, i, seenBefore(want.Results, i))
+		x.gaveUp(w, g, i)
 	}
 	x.requests()
 	if !slices.ContainsFunc(used, func(name string) bool { return !r.has(name) }) {
@@ -117,36 +102,24 @@ func (x *reconciler) sentAgain(w, g object, i int) {
 	}
 }
 
-// cut removes from the wanted recording the requests of a call from one on, which
-// this SDK does not make, and the exchanges that remained for them. The call's
-// result is this SDK's.
-func (x *reconciler) cut(rule string, i, from int) {
-	to, ok := seenOf(x.want.Results[i])
-	if !ok || !x.rules.has(rule) || to <= from || to > len(x.want.Requests) {
-		return // the official SDK does not make any either
+// gaveUp is about a call that this SDK does not make, or not to its end, and
+// those on what it would have made: the result is this SDK's.
+func (x *reconciler) gaveUp(w, g object, i int) {
+	failed, _ := g["error"].(object)
+	message, _ := failed["message"].(string)
+	rule, whole := x.unmade[message], true
+	if refused, ok := g["#refused"].(string); ok {
+		rule = refusal(refused, w, x.step)
+		x.unmade["nothing saved as "+x.step.Save] = rule
+	} else if failed["code"] == "sandbox_stopped" && x.step.Op == "getCommand" {
+		// The official SDK starts another session, which has no such command.
+		rule, whole = "look-ups-do-not-start", false
 	}
-	w := x.want.Results[i].(object)
-	x.used(rule)
-	for range to - from {
-		x.drop(from)
-	}
-	w["seen"] = float64(from)
-	delete(w, "value")
-	w["error"] = x.played.Results[i].(object)["error"]
-}
-
-// drop removes from the wanted recording a request that this SDK does not make,
-// and its exchange from those that were not requested.
-func (x *reconciler) drop(i int) {
-	m, _ := x.want.Requests[i].(object)
-	if k := slices.Index(x.played.Unused, fmt.Sprintf("%v %v", m["method"], m["path"])); k >= 0 {
-		x.played.Unused = slices.Delete(x.played.Unused, k, k+1)
-	}
-	x.want.Requests = slices.Delete(x.want.Requests, i, i+1)
-	for _, r := range x.want.Results {
-		if n, ok := seenOf(r); ok && n > i {
-			r.(object)["seen"] = float64(n - 1)
-		}
+	made, _ := g["#made"].(float64)
+	if to, ok := seenOf(w); ok && x.rules.has(rule) && to > int(made) && (!whole || int(made) == seenBefore(x.want.Results, i)) {
+		x.used(rule)
+		delete(w, "value")
+		w["error"] = g["error"]
 	}
 }
 
@@ -166,34 +139,19 @@ func seenBefore(results []any, i int) int {
 	return 0
 }
 
-// requests applies the rules about requests: first those about requests that only
-// the official SDK makes.
+// requests applies the rules about requests.
 func (x *reconciler) requests() {
-	got := x.played.Requests
-	given := x.given()
-	if x.played.scenario.Order == "any" {
-		x.shared()
+	given := object{}
+	for token, team := range x.played.scenario.given() {
+		given[Unsubstitute("Bearer "+token, x.played.vars).(string)] = team
 	}
-	for i := 0; i < len(x.want.Requests); i++ {
+	for i := range min(len(x.want.Requests), len(x.played.Requests)) {
 		w, _ := x.want.Requests[i].(object)
-		var g object
-		if i < len(got) {
-			g, _ = got[i].(object)
-		}
-		switch same := g["method"] == w["method"] && g["path"] == w["path"]; {
-		case same:
+		g, _ := x.played.Requests[i].(object)
+		if g["method"] == w["method"] && g["path"] == w["path"] {
 			x.asGiven(w, g, given)
 			x.empty(w, g)
 			x.allow("request", w, g)
-		case len(given) > 0 && strings.HasPrefix(fmt.Sprint(w["path"]), "/__"):
-			// It renews the token that the caller gave.
-			x.used("explicit-credentials-kept")
-			x.drop(i)
-			i--
-		case x.knownEnd(w, i):
-			x.used("known-end-not-asked-for")
-			x.drop(i)
-			i--
 		}
 	}
 }
@@ -211,39 +169,6 @@ func (x *reconciler) empty(w, g object) {
 	})
 }
 
-// knownEnd reports whether a request is for the end of a command whose log was
-// read to the end: this SDK already knows it.
-func (x *reconciler) knownEnd(w object, i int) bool {
-	path, _ := w["path"].(string)
-	return w["method"] == "GET" && strings.Contains(path, "/cmd/") && !strings.HasSuffix(path, "/logs") &&
-		strings.Contains(fmt.Sprint(w["query"]), "[wait true]") &&
-		slices.ContainsFunc(x.want.Requests[:i], func(r any) bool { return r.(object)["path"] == path+"/logs" })
-}
-
-// shared is about calls that find the sandbox stopped at the same time: the
-// official SDK makes some requests once for each call, this SDK once for all.
-func (x *reconciler) shared() {
-	got := slices.Clone(x.played.Requests)
-	var kept, extra []any
-	for _, w := range x.want.Requests {
-		same := func(g any) bool { return differs("", tolerant(w), tolerant(g)) == "" }
-		if i := slices.IndexFunc(got, same); i >= 0 {
-			got = slices.Delete(got, i, i+1)
-			kept = append(kept, w)
-		} else if extra = append(extra, w); !isLook(w) || !slices.ContainsFunc(kept, same) {
-			return
-		}
-	}
-	if len(extra) == 0 || len(got) > 0 {
-		return
-	}
-	x.used("one-resume-for-all")
-	x.want.Requests = slices.Concat(kept, extra)
-	for range extra {
-		x.drop(len(kept))
-	}
-}
-
 // isLook reports whether a request looks at a session or sandbox, or starts one.
 func isLook(r any) bool {
 	m, _ := r.(object)
@@ -253,13 +178,13 @@ func isLook(r any) bool {
 }
 
 // given returns the teams of the tokens that the caller passes and that look like
-// one of Vercel's own, by the header: the official SDK takes the team from the
-// token and replaces it by a fresh one. This SDK sends them unchanged.
-func (x *reconciler) given() object {
+// one of Vercel's own: the official SDK takes the team from the token and replaces
+// it by a fresh one. This SDK sends them unchanged.
+func (s *Scenario) given() object {
 	teams := object{}
-	all := []any{x.played.scenario.Credentials}
-	for _, s := range x.played.scenario.Steps {
-		all = append(all, s.Credentials, s.Args)
+	all := []any{s.Credentials}
+	for _, step := range s.Steps {
+		all = append(all, step.Credentials, step.Args)
 	}
 	list, _ := plain(all).([]any)
 	for _, v := range list {
@@ -267,11 +192,9 @@ func (x *reconciler) given() object {
 		token, _ := creds["token"].(string)
 		parts := strings.Split(token, ".")
 		raw, err := base64.RawURLEncoding.DecodeString(parts[min(1, len(parts)-1)])
-		var claims struct {
-			Owner string `json:"owner_id"`
-		}
-		if len(parts) == 3 && err == nil && json.Unmarshal(raw, &claims) == nil && claims.Owner != "" {
-			teams[Unsubstitute("Bearer "+token, x.played.vars).(string)] = creds["teamId"]
+		claims, _ := decodeJSON(raw)
+		if len(parts) == 3 && err == nil && matches(object{"owner_id": "~."}, claims) {
+			teams[token] = creds["teamId"]
 		}
 	}
 	return teams

@@ -61,13 +61,22 @@ func TestCommandsOfRules(t *testing.T) {
 		{`{"op":"fs.stat"}`, `["find","/d/` + list, ""},
 	} {
 		step, _ := decodeJSON([]byte(tt.step))
-		texts, _ := departures.Rules.wordings(tt.ours, []any{step})
+		var texts []string
+		for _, r := range departures.Rules.readings(commandOf(tt.ours), []any{step}) {
+			texts = append(texts, string(must(marshal(r.entry.words()))))
+		}
 		if tt.js == "" {
-			assert.Equal(t, []string{tt.ours}, texts, "%s %s", tt.step, tt.ours)
+			assert.Equal(t, []string{tt.ours, tt.ours}, texts, "%s %s", tt.step, tt.ours)
 		} else {
 			assert.Contains(t, texts, tt.js, "%s %s", tt.step, tt.ours)
 		}
 	}
+}
+
+// commandOf returns the start of a command, whose words are given in JSON.
+func commandOf(words string) *Entry {
+	list := decoded[[]string]([]byte(words))
+	return (&Entry{Method: "POST", Path: sessionsPath + "sess_1/cmd", Body: object{"json": object{}}}).starting(list[0], list[1:])
 }
 
 // scriptOf returns the command that a call of coreutils runs, in JSON.
@@ -151,7 +160,7 @@ func TestRequestsOfRules(t *testing.T) {
 				want.Requests = []any{object{"method": "GET", "path": session + "/cmd/c/logs", "query": []any{}, "body": nil}}
 				want.Results = []any{object{"seen": 1.0}}
 			}
-			s := newServer(script, ServerOptions{Rules: departures.Rules, Steps: []Step{step}, Want: want})
+			s := newServer(script, ServerOptions{Rules: departures.Rules, Scenario: &Scenario{Steps: []Step{step}}, Want: want})
 			for _, request := range tt.requests {
 				s.used = nil
 				ask(t, s, request)

@@ -37,6 +37,9 @@ func (s *Scenario) holds() bool {
 	return slices.ContainsFunc(s.Server, func(ex Exchange) bool { return ex.Hold })
 }
 
+// anyOrder reports whether calls run at the same time.
+func (s *Scenario) anyOrder() bool { return s.Order == "any" }
+
 // TokenSpec describes the claims of a token; ExpIn is added to the present.
 type TokenSpec struct {
 	Claims map[string]json.RawMessage `json:"claims"`

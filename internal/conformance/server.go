@@ -7,7 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +28,8 @@ type Entry struct {
 	Body       any               `json:"body"`
 	Closed     *bool             `json:"clientClosed,omitempty"`
 	Unscripted bool              `json:"unscripted,omitempty"`
+
+	logged *Entry // what is logged in its place
 }
 
 // jsonBody returns the decoded JSON body of a request, if it has one.
@@ -39,30 +41,26 @@ func (e *Entry) jsonBody() (object, bool) {
 
 // Server plays the script of one scenario and logs the requests.
 type Server struct {
-	opts    ServerOptions
-	sending sync.WaitGroup
+	opts ServerOptions
 
 	mu     sync.Mutex
 	script []*slot
-	taken  chan struct{} // closed when the next exchange is taken
-	step   int           // the running step
-	log    []*Entry      // as the official SDK would make them, as far as rules allow
-	raw    []*Entry      // as received
+	step   int      // the running step
+	log    []*Entry // as the official SDK would make them, as far as rules allow
+	raw    []*Entry // as received
 	memory
-	used   []string // names of rules
-	held   []*Entry
-	logged map[*Entry]*Entry // what is logged in place of a request
+	used    []string // names of rules
+	held    []*Entry
+	omitted map[*Exchange]bool // which only the official SDK uses
+	added   int                // requests that only the official SDK makes
 }
 
-// ServerOptions configure a [Server] besides its script.
+// ServerOptions configure a [Server] besides its script. Rules may be nil. With
+// rules, Want is what the official SDK did.
 type ServerOptions struct {
-	// Rules may be nil. With rules, Steps are those of the scenario and Want is
-	// what the official SDK did.
-	Rules Rules
-	Steps []Step
-	Want  *Recording
-	// AnyOrder says that calls run at the same time.
-	AnyOrder bool
+	Rules    Rules
+	Scenario *Scenario
+	Want     *Recording
 }
 
 type slot struct {
@@ -71,8 +69,11 @@ type slot struct {
 }
 
 func newServer(script []Exchange, opts ServerOptions) *Server {
-	s := &Server{opts: opts, taken: make(chan struct{}), logged: map[*Entry]*Entry{}}
-	s.memory = memory{map[string][]json.RawMessage{}, map[string][]json.RawMessage{}, map[string]object{}, map[string]*Exchange{}, map[string]*slot{}, map[string]bool{}, map[string]bool{}, map[string]int{}, map[string]bool{}, map[string]bool{}}
+	s := &Server{opts: opts, omitted: map[*Exchange]bool{}}
+	s.memory = memory{
+		outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{}, known: map[string]object{}, resumes: map[string]*Exchange{},
+		doubted: map[string]*slot{}, unread: map[string]bool{}, leases: map[string]int{}, allowed: map[string]bool{},
+	}
 	for _, ex := range script {
 		times := 1
 		if ex.Times != nil {
@@ -83,15 +84,18 @@ func newServer(script []Exchange, opts ServerOptions) *Server {
 	return s
 }
 
-// unused names the exchanges of the script that were not requested.
-func (s *Server) unused() []string {
-	var out []string
+// unused names the exchanges of the script that were not requested, and counts
+// those of which only the official SDK makes the requests.
+func (s *Server) unused() (out []string, omitted int) {
 	for _, sl := range s.script {
-		if sl.left > 0 {
+		if sl.left > 0 || s.omitted[&sl.Exchange] {
 			out = append(out, cmp.Or(sl.On, "(any)"))
 		}
+		if sl.left == 0 && s.omitted[&sl.Exchange] {
+			omitted++
+		}
 	}
-	return out
+	return out, omitted
 }
 
 // count is the number of requests so far.
@@ -99,19 +103,6 @@ func (s *Server) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.log)
-}
-
-// left is the number of held exchanges that the client has closed.
-func (s *Server) left() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for _, e := range s.held {
-		if e.Closed != nil && *e.Closed {
-			n++
-		}
-	}
-	return n
 }
 
 // begin says which step is the running one.
@@ -123,22 +114,9 @@ func (s *Server) begin(step int) {
 	clear(s.doubted)
 }
 
-// finish ends the held exchanges that the client has not closed. Those that it has
-// closed according to the recording are noticed when the machine comes to it.
+// finish ends the held exchanges that the client has not closed.
 func (s *Server) finish() {
-	wanted := 0
-	for _, r := range s.opts.Want.Requests {
-		if closed, _ := r.(object)["clientClosed"].(bool); closed {
-			wanted++
-		}
-	}
-	for deadline := time.Now().Add(holdLimit / 2); s.left() < wanted && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	s.mu.Lock()
-	held := slices.Clone(s.held)
-	s.mu.Unlock()
-	for _, e := range held {
+	for _, e := range s.held {
 		s.closed(e, false)
 	}
 }
@@ -150,8 +128,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // the client went away during the response
 	}
 	entry := s.entry(r, body)
-	s.sending.Add(1)
-	defer s.sending.Done()
 	ex := s.lock(entry)
 	if ex == nil {
 		ex = s.take(entry)
@@ -168,7 +144,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) closed(e *Entry, byClient bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, e := range []*Entry{e, s.logged[e]} {
+	for _, e := range []*Entry{e, e.logged} {
 		if e != nil && e.Closed == nil {
 			e.Closed = &byClient
 		}
@@ -186,6 +162,8 @@ func (s *Server) entry(r *http.Request, body []byte) *Entry {
 			headers[h] = strings.Join(v, ", ")
 		}
 	}
+	// By which a create recognizes its sandbox.
+	body = regexp.MustCompile(`("go-sandbox-creation":"once-)[A-Z2-7]{26}"`).ReplaceAll(body, []byte(`$1"`))
 	return &Entry{
 		Method: r.Method, Path: CanonicalPath(path), Query: formPairs(query), Headers: headers,
 		UA: strings.HasPrefix(r.UserAgent(), "go-vercel-sandbox/"), Agent: agentOf(r.UserAgent()),
@@ -210,20 +188,20 @@ func agentOf(userAgent string) *string {
 func (s *Server) take(e *Entry) *Exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unmark(e)
 	s.raw = append(s.raw, e)
-	rule := s.opts.Rules.unscripted(e, s.ops(), func(r *Rule) bool { return s.may(e, r) })
+	rule := s.unscripted(e)
 	asked := question(e)
 	if rule != nil {
 		asked += rule.Rule
 	}
-	if rule != nil && !s.allowed[asked] && !s.awaited(e) && !s.awaited(s.opts.Rules.plainLook(e)) {
-		if rule.Answer == "ended" && !strings.HasSuffix(e.Path, "/logs") {
+	readings := s.likely(e)
+	if rule != nil && !s.allowed[asked] && !slices.ContainsFunc(readings, func(r reading) bool { return s.awaited(r.entry) }) {
+		ex := s.ruled(e, rule)
+		if rule.Answer == "ended" && present(ex.JSON) { // it tells the command's end
 			clear(s.allowed)
-			s.ending[path.Base(e.Path)] = true
-			s.told[path.Base(e.Path)] = true
+			s.show(e, 0, ex.JSON)
 		}
-		return s.allow(e, rule, asked)
+		return s.allow(e, ex, rule, asked)
 	}
 	if ex := s.append(e); ex != nil {
 		return ex
@@ -231,41 +209,30 @@ func (s *Server) take(e *Entry) *Exchange {
 	if ex, ok := s.steps(e); ok {
 		return ex
 	}
-	if alone := s.withoutOutput(e); alone != nil {
-		return s.started(alone)
-	}
-	for _, t := range append(s.likely(e, s.opts.Rules.translate(e, s.running())), translated{entry: e}) {
-		ex := s.match(t.entry)
+	for _, r := range readings {
+		ex := s.match(r.entry)
 		if ex == nil {
 			continue
 		}
-		s.log = append(s.log, t.entry)
+		s.log = append(s.log, r.entry)
 		clear(s.allowed)
-		if t.entry != e {
-			s.logged[e] = t.entry
-		}
-		if ex.Hold {
+		if e.logged = r.entry; ex.Hold {
 			s.held = append(s.held, e)
 		}
-		s.use(t.rules...)
+		s.use(r.rules...)
 		s.remember(ex, e)
-		if t.response != nil && ex.NDJSON != nil {
-			ex = new(*ex)
-			ex.NDJSON = t.response(ex.NDJSON)
-		}
-		return ex
+		return r.response(ex)
 	}
 	if rule != nil && rule.Answer != "" && !s.allowed[asked] { // the one that is awaited was made before
-		return s.allow(e, rule, asked)
+		return s.allow(e, s.ruled(e, rule), rule, asked)
 	}
 	e.Unscripted = true
 	s.log = append(s.log, e)
 	return nil
 }
 
-// allow sets a request aside under a rule, and returns its response.
-func (s *Server) allow(e *Entry, rule *Rule, asked string) *Exchange {
-	ex := s.ruled(e, rule)
+// allow sets a request aside under a rule.
+func (s *Server) allow(e *Entry, ex *Exchange, rule *Rule, asked string) *Exchange {
 	if rule.Answer == "the same" {
 		s.doubted[question(e)].left--
 		clear(s.allowed)
@@ -289,8 +256,6 @@ func (s *Server) match(e *Entry) *Exchange {
 	for _, sl := range s.script {
 		if sl.left > 0 && sl.matches(e) {
 			sl.left--
-			close(s.taken)
-			s.taken = make(chan struct{})
 			return &sl.Exchange
 		}
 	}
@@ -306,8 +271,10 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 			}
 		}()
 	}
-	if s.opts.AnyOrder && refusesSession(ex) {
-		s.awaitRefused(gone, e)
+	if s.opts.Scenario.anyOrder() && (ex.Status == http.StatusGone || ex.Status == http.StatusUnprocessableEntity) {
+		// Calls that are refused because their session is gone are made at the same
+		// time. One that began after another was refused would not ask the session.
+		time.Sleep(time.Millisecond)
 	}
 	if !pause(gone, millis(ex.DelayMs)) {
 		return
@@ -328,7 +295,6 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 		all := ex.content()
 		_, _ = w.Write(all[:min(*ex.CutAfterBytes, len(all))])
 		flush()
-		pause(gone, 40*time.Millisecond) // let the bytes arrive before the connection is closed
 		panic(http.ErrAbortHandler)
 	}
 	if ex.Chunks == nil && !ex.Hold {
@@ -348,45 +314,6 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 	if ex.Hold && pause(gone, holdLimit) {
 		s.closed(e, false)
 	}
-}
-
-// refusesSession reports whether the response says that a session is gone.
-func refusesSession(ex *Exchange) bool {
-	return ex.Status == http.StatusGone || ex.Status == http.StatusUnprocessableEntity
-}
-
-// awaitRefused waits, for at most holdLimit, until all calls that the script
-// refuses because their session is gone have arrived, including that of e. They
-// are made at the same time; one that began after another was refused would
-// know about that and not ask the session.
-func (s *Server) awaitRefused(ctx context.Context, e *Entry) {
-	ctx, cancel := context.WithTimeout(ctx, holdLimit)
-	defer cancel()
-	session := sessionPath(e.Path)
-	for {
-		s.mu.Lock()
-		missing := slices.ContainsFunc(s.script, func(sl *slot) bool {
-			_, path, _ := strings.Cut(sl.On, " ")
-			return sl.left > 0 && refusesSession(&sl.Exchange) && sessionPath(path) == session
-		})
-		taken := s.taken
-		s.mu.Unlock()
-		if !missing {
-			return
-		}
-		select {
-		case <-taken:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// sessionPath returns the path of the session that a call is made on.
-func sessionPath(path string) string {
-	before, after, _ := strings.Cut(path, "/sessions/")
-	id, _, _ := strings.Cut(after, "/")
-	return before + "/sessions/" + id
 }
 
 // pause waits, and reports whether the client is still there.

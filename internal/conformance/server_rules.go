@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,18 +20,19 @@ type memory struct {
 	resumes map[string]*Exchange         // of sandboxes, by their paths
 	doubted map[string]*slot             // responses that only the official SDK takes for the API's, by the request
 	unread  map[string]bool              // the commands whose log broke, or was none
-	ending  map[string]bool              // the commands that were asked for their end since
 	leases  map[string]int               // the numbers of locks, by their keys and owners
 	allowed map[string]bool              // the requests that rules have allowed since the script's last
-	told    map[string]bool              // commands whose end a rule has told
 }
 
 // running are the running step and those inside it: the branches of parallel, and
 // the steps of hooks.
 func (s *Server) running() (out []any) {
-	if s.step < len(s.opts.Steps) {
-		mapped([]any{plain(s.opts.Steps[s.step])}, func(_ string, v any) (any, bool) {
+	if s.step < len(s.opts.Scenario.Steps) {
+		mapped([]any{plain(s.opts.Scenario.Steps[s.step])}, func(_ string, v any) (any, bool) {
 			if step, ok := v.(object); ok && step["op"] != nil {
+				if args, ok := step["args"].(object); ok && step["op"] == "runCommand" && args["args"] == nil {
+					args["args"] = []any{}
+				}
 				out = append(out, step)
 			}
 			return v, true
@@ -41,52 +41,82 @@ func (s *Server) running() (out []any) {
 	return out
 }
 
-// ops are the operations of the running steps.
-func (s *Server) ops() (out []string) {
-	for _, step := range s.running() {
-		out = append(out, fmt.Sprint(step.(object)["op"]))
-	}
-	return out
-}
-
-// skip removes from the script the exchanges of a step that the official SDK
-// makes and this SDK refused, so that they don't serve the next steps.
-func (s *Server) skip() {
+// omit logs the requests of the running step that only the official SDK makes,
+// and takes their exchanges from the script, so that they don't serve the next
+// steps: those of a call that this SDK refused, and those that a rule is about.
+func (s *Server) omit(result object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.opts.Want == nil || s.step >= len(s.opts.Want.Results) {
+	made := len(s.log)
+	if result["#made"], result["#own"] = made, made-s.added; s.opts.Want == nil || s.step >= len(s.opts.Want.Results) {
 		return
 	}
-	from := seenBefore(s.opts.Want.Results, s.step)
-	to, ok := seenOf(s.opts.Want.Results[s.step])
-	if !ok || to > len(s.opts.Want.Requests) {
-		return
+	to, _ := seenOf(s.opts.Want.Results[s.step])
+	wanted, anyOrder := s.opts.Want.Requests, s.opts.Scenario.anyOrder()
+	failed, _ := result["error"].(object)
+	message, _ := failed["message"].(string)
+	unmade := result["#refused"] != nil || strings.HasPrefix(message, "nothing saved as ") ||
+		result["op"] == "getCommand" && failed["code"] == "sandbox_stopped" && made < len(wanted) && isLook(wanted[made])
+	for i, w := range wanted {
+		e := decoded[Entry](must(marshal(w)))
+		missing := i < to && (i >= len(s.log) || s.log[i].Method+s.log[i].Path != e.Method+e.Path)
+		if anyOrder { // and so is that of the recording
+			missing = len(s.log) < to && s.open(&e, wanted[:i+1])
+		}
+		if missing && (unmade && i >= made || s.onlyOfficial(&e, wanted[:i])) {
+			if ex := s.match(&e); result["#refused"] == nil {
+				s.omitted[ex] = true
+			}
+			s.log = slices.Insert(s.log, min(i, len(s.log)), &e)
+			s.added++
+		}
 	}
-	for _, r := range s.opts.Want.Requests[min(from, to):to] {
-		e := decoded[Entry](must(marshal(r)))
-		s.match(&e)
+	if result["seen"] != nil {
+		result["seen"] = len(s.log)
 	}
 }
 
-// may reports whether a rule allows this request: if it responds, it must have a
-// response, if it is about a command, be about this one, and if it runs a command
-// again, in another environment, that one must have been the last.
-func (s *Server) may(e *Entry, rule *Rule) bool {
-	if rule.Env != nil {
-		withoutEnv := func(e *Entry) any {
-			body, _ := e.jsonBody()
-			sent := maps.Clone(body)
-			delete(sent, "env")
-			return []any{e.Method, e.Path, sent}
-		}
-		if n := len(s.raw) - 2; n < 0 || differs("", withoutEnv(s.raw[n]), withoutEnv(e)) != "" {
-			return false
-		}
-	}
-	if len(rule.Words) > 0 && !s.opts.Rules.concerns(rule.Rule, e.command(), s.running()) {
+// onlyOfficial reports whether a rule says that this SDK does not make a request.
+func (s *Server) onlyOfficial(e *Entry, before []any) bool {
+	switch {
+	case strings.HasPrefix(e.Path, "/__") && len(s.opts.Scenario.given()) > 0: // it renews the token that the caller gave
+		s.use("explicit-credentials-kept")
+	case e.Method == "GET" && path.Base(path.Dir(e.Path)) == "cmd" && strings.Contains(fmt.Sprint(e.Query), "[wait true]") &&
+		slices.ContainsFunc(before, func(r any) bool { return r.(object)["path"] == e.Path+"/logs" }):
+		s.use("known-end-not-asked-for")
+	case s.opts.Scenario.anyOrder() && isLook(plain(e)) && slices.ContainsFunc(s.log, func(l *Entry) bool { return question(l) == question(e) }):
+		s.use("one-resume-for-all") // which calls find the sandbox stopped at the same time
+	default:
 		return false
 	}
-	return rule.Answer == "" || s.ruled(e, rule) != nil
+	return true
+}
+
+// unscripted returns the rule that allows a request without an exchange, or nil. A
+// rule that responds must have a response, one about commands be about this one,
+// and of one that runs a command again, in another environment, it must have been
+// the last.
+func (s *Server) unscripted(e *Entry) *Rule {
+	steps := s.running()
+	inStep := func(op string) bool {
+		return slices.ContainsFunc(steps, func(step any) bool { return step.(object)["op"] == op })
+	}
+	withoutEnv := func(e *Entry) any {
+		body, _ := e.jsonBody()
+		sent := maps.Clone(body)
+		delete(sent, "env")
+		return []any{e.Method, e.Path, sent}
+	}
+	for i := range s.opts.Rules {
+		r := &s.opts.Rules[i]
+		if (len(r.Ops) == 0 || slices.ContainsFunc(r.Ops, inStep)) &&
+			slices.ContainsFunc(r.Unscripted, func(pattern string) bool { return r.covers(pattern, e) }) &&
+			(r.Env == nil || len(s.raw) > 1 && differs("", withoutEnv(s.raw[len(s.raw)-2]), withoutEnv(e)) == "") &&
+			(len(r.Words) == 0 || s.opts.Rules.concerns(r.Rule, e, steps)) && (r.Answer == "" || s.ruled(e, r) != nil) {
+			return r
+		}
+	}
+	return nil
 }
 
 // ruled returns the response of a rule, or nil when it has none.
@@ -107,7 +137,7 @@ func (s *Server) ruled(e *Entry, rule *Rule) *Exchange {
 		if !read && s.allowed[question(e)+"written-output-not-kept"] { // it was read there
 			lines, read = s.outputs[id], true
 		}
-		if isLog && read && (s.unread[id] || s.ending[id] || s.hasEnd(id)) {
+		if isLog && read && (s.unread[id] || s.hasEnd(id)) {
 			return &Exchange{NDJSON: lines}
 		}
 		if !isLog && read && lines != nil { // the request is for the end of the log
@@ -176,49 +206,6 @@ func (s *Server) lookedAtSince(e *Entry) bool {
 	return false
 }
 
-// withoutOutput returns the start of a command with writers, for which this SDK
-// requests the output at once, as the official SDK makes it, or nil for any
-// other request.
-func (s *Server) withoutOutput(e *Entry) *Entry {
-	body, _ := e.jsonBody()
-	words := e.words()
-	if words == nil || body["wait"] != true || body["logs"] != true {
-		return nil
-	}
-	args := append([]any{}, plain(words[1:]).([]any)...)
-	if !slices.ContainsFunc(s.running(), func(step any) bool {
-		a, _ := step.(object)["args"].(object)
-		given, _ := a["args"].([]any)
-		return step.(object)["op"] == "runCommand" && a["cmd"] == words[0] && a["detached"] == true &&
-			(a["stdout"] == true || a["stderr"] == true) && differs("", append([]any{}, given...), args) == ""
-	}) {
-		return nil
-	}
-	alone := e.starting(words[0], words[1:])
-	sent, _ := alone.jsonBody()
-	delete(sent, "wait")
-	delete(sent, "logs")
-	return alone
-}
-
-// started returns the response to such a start: a stream that breaks after the
-// command, since the script has the output in the log.
-func (s *Server) started(alone *Entry) *Exchange {
-	s.use("started-with-its-output")
-	s.log = append(s.log, alone)
-	ex := s.match(alone)
-	alone.Unscripted = ex == nil
-	if ex == nil {
-		return nil
-	}
-	s.remember(ex, alone)
-	if present(ex.JSON) && ex.Status < 300 {
-		ex = new(*ex)
-		ex.NDJSON, ex.JSON = []json.RawMessage{ex.JSON}, nil
-	}
-	return ex
-}
-
 const sessionsPath = "/api/v2/sandboxes/sessions/"
 
 // remember records what rules respond with: the output of commands that ran,
@@ -234,7 +221,6 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 	body := ex.content()
 	if command, ok := strings.CutSuffix(e.Path, "/logs"); ok {
 		s.unread[path.Base(command)] = ex.CutAfterBytes != nil || ex.Drop || ex.NDJSON == nil && ex.Chunks == nil
-		s.ending[path.Base(command)] = false
 	}
 	if present(ex.JSON) {
 		s.show(e, ex.Status, body)
@@ -313,31 +299,11 @@ func (s *Server) doubtful(ex *Exchange) bool {
 	return ex.Status == http.StatusRequestTimeout || ex.Status == http.StatusTooEarly || !matches(object{"error": object{"code": "~^[a-z_]+$"}}, said)
 }
 
-// unmark removes from a create with an onCreate hook the mark by which it
-// recognizes its sandbox.
-func (s *Server) unmark(e *Entry) {
-	body, _ := e.jsonBody()
-	tags, _ := body["tags"].(object)
-	hooked := slices.ContainsFunc(s.running(), func(step any) bool {
-		return matches(object{"op": "getOrCreate", "args": object{"onCreate": "*"}}, step)
-	})
-	if !hooked || e.Method != "POST" || !createPath.MatchString(e.Path) ||
-		!matches(object{"go-sandbox-creation": "~^once-[A-Z2-7]{26}$"}, tags) {
-		return
-	}
-	s.use("create-marked")
-	if delete(tags, "go-sandbox-creation"); len(tags) == 0 {
-		delete(body, "tags")
-	}
-}
-
-var createPath = regexp.MustCompile(`^/api/v[2-4]/sandboxes$`)
-
 // lock responds to a command of the hooks\' lock, which is free.
 func (s *Server) lock(e *Entry) *Exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.opts.Rules.concerns("hooks-locked", e.command(), nil) || !s.hooked() {
+	if !s.opts.Rules.concerns("hooks-locked", e, nil) || !s.hooked() {
 		return nil
 	}
 	words := e.words()
@@ -358,7 +324,7 @@ func (s *Server) lock(e *Entry) *Exchange {
 
 // hooked reports whether a step up to the running one has a hook.
 func (s *Server) hooked() bool {
-	return slices.ContainsFunc(s.opts.Steps[:min(s.step+1, len(s.opts.Steps))], func(step Step) bool {
+	return slices.ContainsFunc(s.opts.Scenario.Steps[:min(s.step+1, len(s.opts.Scenario.Steps))], func(step Step) bool {
 		return bytes.Contains(step.Args, []byte(`"onCreate"`)) || bytes.Contains(step.Args, []byte(`"onResume"`))
 	})
 }
@@ -376,14 +342,19 @@ func (s *Server) awaited(e *Entry) bool {
 			break
 		}
 	}
-	open := 0
+	return s.open(e, wanted)
+}
+
+// open reports whether a request was made less often than is wanted.
+func (s *Server) open(e *Entry, wanted []any) bool {
+	open, asked := 0, question(e)
 	for _, w := range wanted {
-		if question(w) == question(e) {
+		if question(w) == asked {
 			open++
 		}
 	}
 	for _, l := range s.log {
-		if question(l) == question(e) {
+		if question(l) == asked {
 			open--
 		}
 	}
@@ -396,23 +367,19 @@ func question(request any) string {
 	return fmt.Sprint(r["method"], r["path"], r["query"], r["body"])
 }
 
-// likely moves what the official SDK requests next to the front.
-func (s *Server) likely(e *Entry, list []translated) []translated {
-	looks := slices.Contains(s.ops(), "get") || slices.Contains(s.ops(), "getOrCreate")
-	if !looks { // what asks for a start is a resume
-		list = slices.DeleteFunc(list, func(t translated) bool { return slices.Contains(t.rules, "get-starts") })
+// likely returns the readings of a request, those first that the official SDK
+// requests next.
+func (s *Server) likely(e *Entry) []reading {
+	list := s.opts.Rules.readings(e, s.running())
+	rank := func(r reading) int {
+		next := len(s.log)
+		if s.opts.Want != nil && !s.opts.Scenario.anyOrder() && next < len(s.opts.Want.Requests) &&
+			differs("", tolerant(s.opts.Want.Requests[next]), tolerant(plain(r.entry))) == "" {
+			return 0
+		}
+		return 1
 	}
-	if s.opts.Want == nil || len(s.log) >= len(s.opts.Want.Requests) {
-		return list
-	}
-	next := tolerant(s.opts.Want.Requests[len(s.log)])
-	if differs("", next, tolerant(plain(e))) == "" && !(s.opts.AnyOrder && looks) {
-		return nil // the same request
-	}
-	i := slices.IndexFunc(list, func(t translated) bool { return differs("", next, tolerant(plain(t.entry))) == "" })
-	if i > 0 {
-		list[0], list[i] = list[i], list[0]
-	}
+	slices.SortStableFunc(list, func(a, b reading) int { return rank(a) - rank(b) })
 	return list
 }
 
@@ -425,5 +392,5 @@ func (s *Server) hasEnd(id string) bool {
 		}
 	}
 	_, ran := s.outputs[id] // its stream ended with its end
-	return ran || s.told[id]
+	return ran
 }

@@ -112,9 +112,9 @@ func TestRulesAreKnown(t *testing.T) {
 // what is logged for it, also where that is another request.
 func TestAbortOfATranslatedRequest(t *testing.T) {
 	t.Parallel()
-	for _, rules := range []Rules{nil, {{Rule: "get-starts"}}} {
+	for _, rules := range []Rules{nil, LoadDepartures(dataDir).Rules} {
 		path := "/api/v2/sandboxes/box"
-		s := newServer([]Exchange{{On: "GET " + path, Hold: true, JSON: []byte("{}")}}, ServerOptions{Rules: rules, Steps: []Step{{Op: "get"}}})
+		s := newServer([]Exchange{{On: "GET " + path, Hold: true, JSON: []byte("{}")}}, ServerOptions{Rules: rules, Scenario: &Scenario{Steps: []Step{{Op: "get"}}}})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if rules != nil {
