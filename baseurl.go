@@ -10,9 +10,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// DefaultBaseURL is the address of the API unless [ClientOptions] or the
-// environment variable VERCEL_SANDBOX_BASE_URL names another.
-const DefaultBaseURL = "https://vercel.com/api"
+// defaultBaseURL is the address of the API unless ClientOptions or the
+// environment names another.
+const defaultBaseURL = "https://vercel.com/api"
 
 // baseURLVariable names the API's address where ClientOptions doesn't.
 const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
@@ -25,7 +25,7 @@ func apiAddress(base string, allowHTTP bool) (u *url.URL, fromEnv bool, err erro
 		fromEnv = base != ""
 	}
 	if base == "" {
-		base = DefaultBaseURL
+		base = defaultBaseURL
 	}
 	u, err = url.Parse(strings.TrimRight(base, "/"))
 	switch {

@@ -51,8 +51,8 @@ type ClientOptions struct {
 	// [auth.Default] with this HTTPClient and Logger.
 	Credentials auth.Provider
 	// BaseURL is the address of the API. If empty, the environment variable
-	// VERCEL_SANDBOX_BASE_URL is used, or else [DefaultBaseURL]. It must be an
-	// https URL, or an http URL of this machine: 127.0.0.1, [::1] or localhost.
+	// VERCEL_SANDBOX_BASE_URL is used, or else https://vercel.com/api. It must be
+	// an https URL, or an http URL of this machine: 127.0.0.1, [::1] or localhost.
 	//
 	// The Vercel CLI's login is never sent to an address from the environment
 	// that is not on vercel.com.
@@ -74,9 +74,13 @@ type ClientOptions struct {
 	// must act on at error level. Secrets and the
 	// arguments of commands are never logged. Nil disables logging.
 	Logger *slog.Logger
-	// Retry limits how often failed requests are retried. Nil means twice, after
-	// 400 and 800 ms.
-	Retry *RetryOptions
+	// MaxRetries is how often a failed request is retried, if it is retried at all;
+	// see the package documentation. Zero means twice; a negative number means not
+	// at all. Retries after a rate limit are counted apart; see MaxRateLimitWait.
+	MaxRetries int
+	// RetryWait is the pause before the first retry. Zero means 400 ms. It doubles
+	// with each retry and is multiplied by a random factor between one and two.
+	RetryWait time.Duration
 	// Reattach limits how interrupted output streams are resumed. Nil means the
 	// defaults of [ReattachOptions].
 	Reattach *ReattachOptions
@@ -105,18 +109,6 @@ type ClientOptions struct {
 	// for each handle, with what is known of the sandbox: the name and the tags,
 	// if it is about to be created.
 	Hooks func(sb Info) (onCreate, onResume Hook)
-}
-
-// RetryOptions limits how failed requests are retried. Whether they are retried
-// at all depends on the operation; see the package documentation.
-type RetryOptions struct {
-	// Max is the maximum number of retries of a request. Zero means two; a
-	// negative number means none. Those after a rate limit are counted apart; see
-	// [ClientOptions.MaxRateLimitWait].
-	Max int
-	// Wait is the pause before the first retry. Zero means 400 ms. It doubles
-	// with each retry and is multiplied by a random factor between one and two.
-	Wait time.Duration
 }
 
 // ReattachOptions limits how a command's output stream is resumed after its
@@ -197,18 +189,10 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 		return nil, err
 	}
 	mayHaveLogin := !fromEnv || u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com")
-	retry := api.Retry{Max: 2, Wait: 400 * time.Millisecond}
-	if o.Retry != nil {
-		if o.Retry.Wait < 0 {
-			return nil, invalid("Retry.Wait", "%v is negative", o.Retry.Wait)
-		}
-		if o.Retry.Max != 0 {
-			retry.Max = max(o.Retry.Max, 0)
-		}
-		if o.Retry.Wait > 0 {
-			retry.Wait = o.Retry.Wait
-		}
+	if o.RetryWait < 0 {
+		return nil, invalid("RetryWait", "%v is negative", o.RetryWait)
 	}
+	retry := api.Retry{Max: max(cmp.Or(o.MaxRetries, 2), 0), Wait: cmp.Or(o.RetryWait, 400*time.Millisecond)}
 	rateWait := cmp.Or(o.MaxRateLimitWait, 2*time.Minute)
 	reattach, err := o.Reattach.withDefaults()
 	if err != nil {

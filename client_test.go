@@ -19,12 +19,12 @@ func TestLines(t *testing.T) {
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c",
 		`printf 'a'; sleep 0.1; printf 'b\r\n\nc\n'; printf 'e1\ne2' >&2; printf 'last'`}, nil)
 	require.NoError(t, err)
-	got := map[sandbox.LogStream][]string{}
+	got := map[string][]string{}
 	for line, err := range cmd.Lines(t.Context()) {
 		require.NoError(t, err)
 		got[line.Stream] = append(got[line.Stream], line.Data)
 	}
-	assert.Equal(t, map[sandbox.LogStream][]string{
+	assert.Equal(t, map[string][]string{
 		sandbox.Stdout: {"ab", "", "c", "last"}, sandbox.Stderr: {"e1", "e2"},
 	}, got)
 	for line := range cmd.Lines(t.Context()) {

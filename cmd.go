@@ -356,9 +356,9 @@ func (r *execRun) copy(ctx context.Context) (res engine.Copied) {
 		_ = r.signal(r.live, Signal(sig), send)
 	}}
 	r.unread.Store(unread)
-	writers := map[LogStream]io.Writer{Stdout: r.stdout, Stderr: r.stderr}
-	failed := map[LogStream]bool{}
-	res.Stream = f.each(func(stream LogStream, data []byte) error {
+	writers := map[string]io.Writer{Stdout: r.stdout, Stderr: r.stderr}
+	failed := map[string]bool{}
+	res.Stream = f.each(func(stream string, data []byte) error {
 		w := writers[stream]
 		if w == nil {
 			if failed[stream] {

@@ -58,12 +58,12 @@ type DriveOptions struct {
 	MaxSizeBytes int64
 }
 
-// Mount returns a mount of the drive for [CreateOptions.Mounts]; an empty mode
-// means [MountReadWrite]. It makes no request: a session that mounts a snapshot
-// takes it when it starts.
-func (d *Drive) Mount(mode MountMode) Mount {
+// Mount returns a mount of the drive for [CreateOptions.Mounts]. The mode is
+// "read-write", which is the default, or "snapshot"; see [Mount]. It makes no
+// request: a session that mounts a snapshot takes it when it starts.
+func (d *Drive) Mount(mode string) Mount {
 	w := d.wire()
-	return Mount{Drive: w.Name, Mode: mode, Region: w.Region}
+	return Mount{Drive: w.Name, Mode: mode, region: w.Region}
 }
 
 // GetOrCreateDrive returns the drive with the given name, and creates it if

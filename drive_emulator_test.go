@@ -105,7 +105,7 @@ func TestDriveMounts(t *testing.T) {
 	drive, err := c.GetOrCreateDrive(ctx, "data", nil)
 	require.NoError(t, err)
 	at := func(m sandbox.Mount) map[string]sandbox.Mount { return map[string]sandbox.Mount{"/data": m} }
-	told := func(m sandbox.Mount) map[string]sandbox.Mount { m.Region = ""; return at(m) }
+	told := func(m sandbox.Mount) map[string]sandbox.Mount { return at(sandbox.Mount{Drive: m.Drive, Mode: m.Mode}) }
 	sh := func(sb *sandbox.Sandbox, script string) string {
 		t.Helper()
 		done, err := sb.RunCommand(ctx, "sh", []string{"-c", script}, nil)
@@ -118,14 +118,14 @@ func TestDriveMounts(t *testing.T) {
 	// A mount without a mode is read-write.
 	writer, err := c.Create(ctx, &sandbox.CreateOptions{Name: "writer", Mounts: at(sandbox.Mount{Drive: "data"})})
 	require.NoError(t, err)
-	assert.Equal(t, told(drive.Mount(sandbox.MountReadWrite)), writer.Info().Mounts)
+	assert.Equal(t, told(drive.Mount("read-write")), writer.Info().Mounts)
 	sh(writer, "echo first > /data/file; echo own > own")
 	drive, err = c.GetDrive(ctx, "data")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"writer", writer.CurrentSession().ID()}, []string{drive.Info().CurrentSandboxName, drive.Info().CurrentSessionID})
 
 	// Then no other sandbox can write to the drive, and no client can delete it.
-	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "second", Mounts: at(drive.Mount(sandbox.MountReadWrite))})
+	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "second", Mounts: at(drive.Mount("read-write"))})
 	assert.ErrorIs(t, err, sandbox.ErrConflict)
 	assert.ErrorContains(t, err, "attached to the sandbox 'writer'")
 	_, err = c.Get(ctx, "second", nil)
@@ -135,15 +135,15 @@ func TestDriveMounts(t *testing.T) {
 	assert.ErrorContains(t, err, "'data' is attached to a sandbox")
 
 	// A snapshot mount shows what earlier sessions have left.
-	early, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: at(drive.Mount(sandbox.MountSnapshot))})
+	early, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: at(drive.Mount("snapshot"))})
 	require.NoError(t, err)
 	assert.Empty(t, sh(early, "ls /data"))
 	_, err = writer.Stop(ctx, nil)
 	require.NoError(t, err)
 	assert.Empty(t, sh(early, "ls /data"), "it stays as it was")
-	late, err := c.Fork(ctx, "writer", &sandbox.CreateOptions{Name: "late", Mounts: at(drive.Mount(sandbox.MountSnapshot))})
+	late, err := c.Fork(ctx, "writer", &sandbox.CreateOptions{Name: "late", Mounts: at(drive.Mount("snapshot"))})
 	require.NoError(t, err)
-	assert.Equal(t, told(drive.Mount(sandbox.MountSnapshot)), late.Info().Mounts)
+	assert.Equal(t, told(drive.Mount("snapshot")), late.Info().Mounts)
 	assert.Equal(t, "first\nown\n", sh(late, "cat /data/file own; echo mine > /data/file 2>/dev/null || true"))
 	drive, err = c.GetDrive(ctx, "data")
 	require.NoError(t, err)
@@ -155,9 +155,9 @@ func TestDriveMounts(t *testing.T) {
 	bare, err := c.Fork(ctx, "writer", &sandbox.CreateOptions{Name: "bare"})
 	require.NoError(t, err)
 	assert.Empty(t, bare.Info().Mounts)
-	heir, err := c.Fork(ctx, "writer", &sandbox.CreateOptions{Name: "heir", Mounts: at(drive.Mount(sandbox.MountReadWrite))})
+	heir, err := c.Fork(ctx, "writer", &sandbox.CreateOptions{Name: "heir", Mounts: at(drive.Mount("read-write"))})
 	require.NoError(t, err)
-	assert.Equal(t, told(drive.Mount(sandbox.MountReadWrite)), heir.Info().Mounts)
+	assert.Equal(t, told(drive.Mount("read-write")), heir.Info().Mounts)
 	assert.Equal(t, "first\n", sh(heir, "cat /data/file; echo heir >> /data/file"))
 	require.NoError(t, heir.Delete(ctx, nil))
 	assert.Equal(t, "first\nheir\n", sh(writer, "cat /data/file"))
@@ -169,7 +169,7 @@ func TestDriveMounts(t *testing.T) {
 	_, err = writer.Stop(ctx, nil)
 	require.NoError(t, err)
 	assert.Equal(t, "own\n", sh(writer, "cat own /data/file 2>/dev/null"))
-	require.NoError(t, writer.Update(ctx, &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{"/shared": drive.Mount(sandbox.MountReadWrite)}}))
+	require.NoError(t, writer.Update(ctx, &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{"/shared": drive.Mount("read-write")}}))
 	_, err = writer.Stop(ctx, nil)
 	require.NoError(t, err)
 	assert.Equal(t, "first\nheir\n", sh(writer, "cat /shared/file"))
@@ -187,7 +187,7 @@ func TestDriveMounts(t *testing.T) {
 	copied, err := c.ForkDrive(ctx, drive.Name(), "copy")
 	require.NoError(t, err)
 	require.NoError(t, writer.Delete(ctx, nil))
-	reader, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": drive.Mount(sandbox.MountSnapshot), "/b": copied.Mount(sandbox.MountSnapshot)}})
+	reader, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": drive.Mount("snapshot"), "/b": copied.Mount("snapshot")}})
 	require.NoError(t, err)
 	assert.Equal(t, "file more \nfile \n", sh(reader, "echo $(ls /a) ''; echo $(ls /b) ''"))
 	_, err = c.ForkDrive(ctx, "data", "copy")
@@ -206,7 +206,7 @@ func TestDriveMountsRefused(t *testing.T) {
 	require.NoError(t, err)
 	east, err := c.GetOrCreateDrive(ctx, "east", nil)
 	require.NoError(t, err)
-	sb, err := c.Create(ctx, &sandbox.CreateOptions{Name: "source", Region: "sfo1", Mounts: map[string]sandbox.Mount{"/d": west.Mount(sandbox.MountReadWrite)}})
+	sb, err := c.Create(ctx, &sandbox.CreateOptions{Name: "source", Region: "sfo1", Mounts: map[string]sandbox.Mount{"/d": west.Mount("read-write")}})
 	require.NoError(t, err, "in its own region it can be mounted")
 	create := func(o sandbox.CreateOptions) error { _, err := c.Create(ctx, &o); return err }
 
@@ -220,16 +220,16 @@ func TestDriveMountsRefused(t *testing.T) {
 	asked := len(srv.Requests())
 	five := map[string]sandbox.Mount{}
 	for _, at := range []string{"/1", "/2", "/3", "/4", "/5"} {
-		five[at] = sandbox.Mount{Drive: "west", Mode: sandbox.MountSnapshot}
+		five[at] = sandbox.Mount{Drive: "west", Mode: "snapshot"}
 	}
 	// The regions of known drives are checked.
-	inEast := map[string]sandbox.Mount{"/w": west.Mount(sandbox.MountSnapshot)}
+	inEast := map[string]sandbox.Mount{"/w": west.Mount("snapshot")}
 	_, forked := c.Fork(ctx, "source", &sandbox.CreateOptions{Region: "iad1", Mounts: inEast})
 	_, got := c.GetOrCreate(ctx, "other", &sandbox.CreateOptions{Region: "iad1", Mounts: inEast})
 	for what, err := range map[string]error{
 		"create": create(sandbox.CreateOptions{Region: "iad1", Mounts: inEast}), "get or create": got, "fork": forked,
 		"update":     sb.Update(ctx, &sandbox.UpdateOptions{Region: "iad1", Mounts: inEast}),
-		"two drives": create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/e": east.Mount(sandbox.MountSnapshot), "/w": west.Mount(sandbox.MountSnapshot)}}),
+		"two drives": create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/e": east.Mount("snapshot"), "/w": west.Mount("snapshot")}}),
 	} {
 		require.ErrorIs(t, err, sandbox.ErrInvalid, what)
 		assert.ErrorContains(t, err, `Mounts["/w"]: drive "west" is in region "sfo1"`, what)

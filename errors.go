@@ -55,7 +55,8 @@ var (
 	// caller decides what to do.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrConflict matches an [APIError] that reports that what exists contradicts
-	// the request: a sandbox, a drive or a command of that name or ID is there.
+	// the request: a sandbox, a drive or a command of that name or ID is there. It
+	// also matches the error of [Sandbox.CreateUser] if the name is taken.
 	ErrConflict = errors.New("conflict")
 	// ErrCommandIDs matches an [APIError] that reports that the service lets
 	// nobody choose the IDs of commands; see [CommandOptions.ID]. The command was
@@ -77,9 +78,6 @@ var (
 	// ErrDeleted is returned by the methods of a [Sandbox] after its Delete
 	// method succeeded.
 	ErrDeleted = errors.New("sandbox is deleted")
-	// ErrUserExists matches the error of [Sandbox.CreateUser] if the name is
-	// taken.
-	ErrUserExists = errors.New("user already exists")
 	// ErrInvalid matches the error of an argument that no server could accept.
 	// It is returned before any request, and names the argument and what is
 	// allowed.

@@ -239,7 +239,7 @@ func ExampleSandbox_CreateUser() {
 	}
 	for _, name := range []string{"writer", "reader"} {
 		user, err := sb.CreateUser(ctx, name)
-		if errors.Is(err, sandbox.ErrUserExists) {
+		if errors.Is(err, sandbox.ErrConflict) {
 			user, err = sb.AsUser(name)
 		}
 		if err != nil {

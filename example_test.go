@@ -33,8 +33,8 @@ func Example() {
 // A client with settings of its own, shared by everything that uses it.
 func ExampleNewClient() {
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
-		Logger:    slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Retry:     &sandbox.RetryOptions{Max: 5, Wait: time.Second},
+		Logger:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		MaxRetries: 5, RetryWait: time.Second,
 		UserAgent: "my-service/1.4",
 	})
 	if err != nil {

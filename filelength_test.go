@@ -151,7 +151,7 @@ func isStart(r *http.Request) bool {
 func lengthless(t *testing.T, srv *sandboxtest.Server, trip func(*http.Request, http.RoundTripper) (*http.Response, error)) *sandbox.Client {
 	direct := testkit.Transport(t)
 	return testkit.Client(t, srv, sandbox.ClientOptions{
-		Retry: &sandbox.RetryOptions{Max: 1, Wait: time.Millisecond},
+		MaxRetries: 1, RetryWait: time.Millisecond,
 		HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := trip(r, direct)
 			if err == nil && isRead(r) {

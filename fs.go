@@ -303,11 +303,6 @@ func (f *FileSystem) Chown(ctx context.Context, name string, uid, gid int) error
 	return f.pathOp(ctx, "chown", name, "chown", append([]string{ids(uid, gid)}, coreutils.Operands(name)...)...)
 }
 
-// Lchown is like [FileSystem.Chown], but changes a symbolic link itself.
-func (f *FileSystem) Lchown(ctx context.Context, name string, uid, gid int) error {
-	return f.pathOp(ctx, "lchown", name, "chown", append([]string{"-h", ids(uid, gid)}, coreutils.Operands(name)...)...)
-}
-
 // ids is an argument of chown, to which "1000:" is no valid owner.
 func ids(uid, gid int) string {
 	owner, group := "", ""

@@ -40,7 +40,6 @@ type osLike interface {
 	Rename(from, to string) error
 	Chmod(name string, mode fs.FileMode) error
 	Chown(name string, uid, gid int) error
-	Lchown(name string, uid, gid int) error
 	Symlink(from, to string) error
 	Readlink(name string) (string, error)
 	RealPath(name string) (string, error)
@@ -66,7 +65,6 @@ func (local) RemoveAll(name string) error                   { return os.RemoveAl
 func (local) Rename(from, to string) error                  { return os.Rename(from, to) }
 func (local) Chmod(name string, mode fs.FileMode) error     { return os.Chmod(name, mode) }
 func (local) Chown(name string, uid, gid int) error         { return os.Chown(name, uid, gid) }
-func (local) Lchown(name string, uid, gid int) error        { return os.Lchown(name, uid, gid) }
 func (local) Symlink(from, to string) error                 { return os.Symlink(from, to) }
 func (local) Readlink(name string) (string, error)          { return os.Readlink(name) }
 func (local) Truncate(name string, size int64) error        { return os.Truncate(name, size) }
@@ -147,9 +145,6 @@ func (r remote) Chmod(name string, mode fs.FileMode) error {
 }
 func (r remote) Chown(name string, uid, gid int) error {
 	return r.FileSystem.Chown(r.ctx, name, uid, gid)
-}
-func (r remote) Lchown(name string, uid, gid int) error {
-	return r.FileSystem.Lchown(r.ctx, name, uid, gid)
 }
 func (r remote) Symlink(from, to string) error        { return r.FileSystem.Symlink(r.ctx, from, to) }
 func (r remote) Readlink(name string) (string, error) { return r.FileSystem.Readlink(r.ctx, name) }
@@ -248,7 +243,6 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 		add("Chmod "+k, func(f osLike, root string) (any, error) { return none(f.Chmod(root+"/"+k, 0o600)) })
 		add("Chmod 0 "+k, func(f osLike, root string) (any, error) { return none(f.Chmod(root+"/"+k, 0)) })
 		add("Chown "+k, func(f osLike, root string) (any, error) { return none(f.Chown(root+"/"+k, -1, -1)) })
-		add("Lchown "+k, func(f osLike, root string) (any, error) { return none(f.Lchown(root+"/"+k, -1, -1)) })
 		add("Symlink "+k, func(f osLike, root string) (any, error) { return none(f.Symlink("target", root+"/"+k)) })
 		add("Readlink "+k, func(f osLike, root string) (any, error) { return str(f.Readlink(root + "/" + k)) })
 		add("RealPath "+k, func(f osLike, root string) (any, error) { return str(f.RealPath(root + "/" + k)) })

@@ -115,7 +115,7 @@ func TestSnapshotGetters(t *testing.T) {
 	s, err := c.GetSnapshot(t.Context(), "snap_1")
 	require.NoError(t, err)
 	assert.Equal(t, sandbox.SnapshotInfo{
-		ID: "snap_1", SourceSessionID: "sess_1", Region: "iad1", Regions: []string{"iad1"}, Status: sandbox.SnapshotCreated, SizeBytes: 1024,
+		ID: "snap_1", SourceSessionID: "sess_1", Region: "iad1", Regions: []string{"iad1"}, Status: "created", SizeBytes: 1024,
 		ExpiresAt: gockTime(9000), CreatedAt: gockTime(0), UpdatedAt: gockTime(1), LastUsedAt: gockTime(2), CreationMethod: "manual", ParentID: "snap_0",
 	}, s.Info())
 

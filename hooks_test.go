@@ -85,7 +85,7 @@ func TestGoneBeforeItsHook(t *testing.T) {
 func TestOnCreateOnce(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	c := testkit.Client(t, srv, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{MaxRetries: -1})
 	rounds := 12
 	if testing.Short() {
 		rounds = 4

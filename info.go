@@ -128,12 +128,6 @@ type Route struct {
 	URL string
 }
 
-// The states of a snapshot; it may be StatusFailed, too.
-const (
-	SnapshotCreated Status = "created"
-	SnapshotDeleted Status = "deleted"
-)
-
 // SnapshotInfo describes a snapshot. Fields that the API omitted are zero.
 type SnapshotInfo struct {
 	ID              string
@@ -144,8 +138,9 @@ type SnapshotInfo struct {
 	// Region is where the snapshot was created, and Regions are those that
 	// sandboxes can be started from it in: Region alone in a handle's Info if
 	// the API did not report them, and nil in a listing's.
-	Region    string
-	Regions   []string
+	Region  string
+	Regions []string
+	// Status is "created", "deleted" or [StatusFailed].
 	Status    Status
 	SizeBytes int64
 	// ExpiresAt is when the snapshot is deleted; zero if never.

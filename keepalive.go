@@ -71,11 +71,7 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 		if err != nil {
 			return err
 		}
-		timer := time.NewTimer(next)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !api.Sleep(ctx, next) {
 			return nil
 		}
 	}

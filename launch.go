@@ -165,7 +165,7 @@ func (c *Client) startError(session string, err error) error {
 // none.
 func (f *follower) deliver(o *CommandOptions) (*output, error) {
 	kept := &output{noStdout: o.Stdout != nil, noStderr: o.Stderr != nil}
-	err := f.each(func(stream LogStream, data []byte) error {
+	err := f.each(func(stream string, data []byte) error {
 		w := o.Stdout
 		if stream == Stderr {
 			w = o.Stderr

@@ -18,7 +18,8 @@ import (
 // the API sent them, which are not necessarily lines; [Command.Lines] yields
 // one line each, without its line ending.
 type LogEntry struct {
-	Stream LogStream
+	// Stream is [Stdout] or [Stderr]. The API may add others.
+	Stream string
 	Data   string
 }
 
@@ -26,7 +27,7 @@ type LogEntry struct {
 // a loop over [Command.LogChunks]. The loop may modify Data, and must copy what
 // it keeps.
 type LogChunk struct {
-	Stream LogStream
+	Stream string
 	Data   []byte
 }
 
@@ -68,7 +69,7 @@ func newFollower(ctx context.Context, c *Client, cmd *Command) *follower {
 
 // next returns the next piece of output, which is valid until the next call. It
 // returns io.EOF when the command has ended and all output was delivered.
-func (f *follower) next() (LogStream, []byte, error) {
+func (f *follower) next() (string, []byte, error) {
 	kind, data, err := f.Next()
 	switch {
 	case err == io.EOF:
@@ -82,7 +83,7 @@ func (f *follower) next() (LogStream, []byte, error) {
 }
 
 // each calls sink for each piece of output, until the command has ended.
-func (f *follower) each(sink func(LogStream, []byte) error) error {
+func (f *follower) each(sink func(string, []byte) error) error {
 	for {
 		stream, data, err := f.next()
 		if err == nil {
@@ -173,8 +174,8 @@ func (c *Command) Logs(ctx context.Context) iter.Seq2[LogEntry, error] {
 // ended. Incomplete lines are held in memory.
 func (c *Command) Lines(ctx context.Context) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
-		begun := map[LogStream][]byte{}
-		line := func(stream LogStream, text []byte) bool {
+		begun := map[string][]byte{}
+		line := func(stream string, text []byte) bool {
 			return yield(LogEntry{Stream: stream, Data: string(bytes.TrimSuffix(text, []byte("\r")))}, nil)
 		}
 		for chunk, err := range c.LogChunks(ctx) {
@@ -226,7 +227,7 @@ func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 		}
 		f := newFollower(ctx, client, c)
 		defer f.Close()
-		err = f.each(func(stream LogStream, data []byte) error {
+		err = f.each(func(stream string, data []byte) error {
 			if !yield(LogChunk{Stream: stream, Data: data}, nil) {
 				return errBreak
 			}

@@ -10,31 +10,26 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// MountMode is what a sandbox can do with a drive.
-type MountMode string
-
 // The ways to mount a drive.
 const (
-	// MountReadWrite lets the sandbox read and write the drive. Only one
-	// session at a time can mount a drive in this mode.
-	MountReadWrite MountMode = "read-write"
-	// MountSnapshot lets the sandbox read the drive's content as it was when
-	// the session started. Any number of sessions can mount a snapshot, even
-	// while another one writes. A drive that was never written to has none.
-	MountSnapshot MountMode = "snapshot"
+	mountReadWrite = "read-write"
+	mountSnapshot  = "snapshot"
 )
 
 // Mount describes how a drive is mounted.
 type Mount struct {
 	// Drive is the drive's name.
 	Drive string
-	// Mode is how it is mounted; empty means [MountReadWrite].
-	Mode MountMode
-	// Region is where the drive is, if that is known, as it is to
-	// [Drive.Mount]: options that ask for a sandbox of
-	// another region are refused before a request. It is not sent, and empty in
-	// what the API says of a sandbox.
-	Region string
+	// Mode is how it is mounted. With "read-write", which is the default, the
+	// sandbox can read and write the drive; only one session at a time can mount
+	// it so. With "snapshot" it can read the drive's content as it was when the
+	// session started. Any number of sessions can mount a snapshot, even while
+	// another one writes. A drive that was never written to has none.
+	Mode string
+
+	// region is where the drive is, if that is known: options that ask for a
+	// sandbox of another region are refused before a request.
+	region string
 }
 
 // maxMounts is the number of drives that a sandbox can have.
@@ -75,26 +70,26 @@ func mountsToWire(mounts map[string]Mount, region string) (map[string]wire.Mount
 		}
 		switch m.Mode {
 		case "":
-			m.Mode = MountReadWrite
-		case MountReadWrite, MountSnapshot:
+			m.Mode = mountReadWrite
+		case mountReadWrite, mountSnapshot:
 		default:
-			return nil, invalid(fmt.Sprintf("%s[%q].Mode", field, at), "%q is not %q or %q", m.Mode, MountReadWrite, MountSnapshot)
+			return nil, invalid(fmt.Sprintf("%s[%q].Mode", field, at), "%q is not %q or %q", m.Mode, mountReadWrite, mountSnapshot)
 		}
-		if m.Mode == MountReadWrite {
+		if m.Mode == mountReadWrite {
 			if other, twice := writer[m.Drive]; twice {
 				return nil, invalid(field, "drive %q is mounted read-write at %q and at %q; it can be only once", m.Drive, other, at)
 			}
 			writer[m.Drive] = at
 		}
 		switch {
-		case m.Region == "":
+		case m.region == "":
 		case region == "":
-			region = m.Region // the others have to be there too
+			region = m.region // the others have to be there too
 			regionOf = fmt.Sprintf("drive %q", m.Drive)
-		case m.Region != region:
-			return nil, invalid(fmt.Sprintf("%s[%q]", field, at), "drive %q is in region %q, %s in %q; a sandbox and its drives must be in the same region", m.Drive, m.Region, regionOf, region)
+		case m.region != region:
+			return nil, invalid(fmt.Sprintf("%s[%q]", field, at), "drive %q is in region %q, %s in %q; a sandbox and its drives must be in the same region", m.Drive, m.region, regionOf, region)
 		}
-		out[at] = wire.Mount{Drive: m.Drive, Mode: string(m.Mode)}
+		out[at] = wire.Mount{Drive: m.Drive, Mode: m.Mode}
 	}
 	return out, nil
 }
@@ -106,7 +101,7 @@ func mountsFromWire(mounts map[string]wire.Mount) map[string]Mount {
 	}
 	out := make(map[string]Mount, len(mounts))
 	for at, m := range mounts {
-		out[at] = Mount{Drive: m.Drive, Mode: MountMode(m.Mode)}
+		out[at] = Mount{Drive: m.Drive, Mode: m.Mode}
 	}
 	return out
 }

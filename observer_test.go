@@ -94,7 +94,7 @@ func TestObserverTree(t *testing.T) {
 	var seen outline
 	var log testkit.LockedBuffer
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{
-		Observer: &seen, Retry: &sandbox.RetryOptions{Wait: time.Millisecond},
+		Observer: &seen, RetryWait: time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}).Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "observed"}))
 	require.NoError(t, err)
@@ -165,7 +165,7 @@ func TestObserverKinds(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	events := &sandboxtest.Recorder{}
-	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
+	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events, RetryWait: time.Millisecond})
 	hook := func(ctx context.Context, sb *sandbox.Sandbox) error {
 		_, err := sb.RunCommand(ctx, "true", nil, nil)
 		return err
@@ -297,7 +297,7 @@ func TestObserverSecrets(t *testing.T) {
 	const token = "planted-token-of-an-observer"
 	events := &sandboxtest.Recorder{}
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
-		BaseURL: "https://api.test", Observer: events, Retry: &sandbox.RetryOptions{Max: 1, Wait: time.Millisecond},
+		BaseURL: "https://api.test", Observer: events, MaxRetries: 1, RetryWait: time.Millisecond,
 		Credentials: auth.Static(auth.Credentials{Token: token, TeamID: "team", ProjectID: "project"}),
 		HTTPClient: &http.Client{Transport: testkit.API(func(req *http.Request) (*http.Response, error) {
 			resp := testkit.JSON(503, `{"error":{"code":"busy","message":"`+req.Header.Get("Authorization")+`\u001b[2J"}}`)

@@ -2,13 +2,10 @@ package sandbox
 
 import "strings"
 
-// LogStream names one of a command's output streams. The API may add others.
-type LogStream string
-
 // A command's output streams.
 const (
-	Stdout LogStream = "stdout"
-	Stderr LogStream = "stderr"
+	Stdout = "stdout"
+	Stderr = "stderr"
 )
 
 // output holds what a command wrote, in the order of arrival.
@@ -21,21 +18,21 @@ type output struct {
 
 // segment is a run of bytes of one stream.
 type segment struct {
-	stream LogStream
+	stream string
 	length int
 }
 
-func (o *output) add(stream LogStream, data string) {
+func (o *output) add(stream string, data string) {
 	o.text.WriteString(data)
 	o.mark(stream, len(data))
 }
 
-func (o *output) addBytes(stream LogStream, data []byte) {
+func (o *output) addBytes(stream string, data []byte) {
 	o.text.Write(data)
 	o.mark(stream, len(data))
 }
 
-func (o *output) mark(stream LogStream, n int) {
+func (o *output) mark(stream string, n int) {
 	if last := len(o.segments) - 1; last >= 0 && o.segments[last].stream == stream {
 		o.segments[last].length += n
 		return
@@ -49,7 +46,7 @@ func (o *output) stderr() (string, bool) { return o.only(Stderr), !o.noStderr }
 
 func (o *output) both() (string, bool) { return o.text.String(), !o.noStdout && !o.noStderr }
 
-func (o *output) only(stream LogStream) string {
+func (o *output) only(stream string) string {
 	text := o.text.String()
 	switch {
 	case len(o.segments) == 0:

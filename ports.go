@@ -25,10 +25,9 @@ type WaitForPortOptions struct {
 	// Status is the status to wait for. Zero means any except 502, 503 and 504,
 	// with which the platform's edge reports that nothing listens yet.
 	Status int
-	// AttemptTimeout limits one attempt. Zero means ten seconds.
-	AttemptTimeout time.Duration
 	// HTTPClient makes the requests, which carry none of this package's
-	// credentials. Nil means a client that does not follow redirects.
+	// credentials. Nil means a client that does not follow redirects. An attempt
+	// takes at most its Timeout, or ten seconds.
 	HTTPClient *http.Client
 }
 
@@ -64,9 +63,6 @@ func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 	if o != nil {
 		w = *o
 	}
-	if err := checkDuration("AttemptTimeout", w.AttemptTimeout); err != nil {
-		return w, err
-	}
 	if w.Status != 0 && (w.Status < 100 || w.Status > 999) {
 		return w, invalid("Status", "%d is not an HTTP status", w.Status)
 	}
@@ -75,9 +71,6 @@ func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 	}
 	if !strings.HasPrefix(w.Path, "/") {
 		return w, invalid("Path", "%q does not begin with /", w.Path)
-	}
-	if w.AttemptTimeout == 0 {
-		w.AttemptTimeout = 10 * time.Second
 	}
 	if w.HTTPClient == nil {
 		w.HTTPClient = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -93,6 +86,9 @@ func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 // portPause is the pause after the first attempt to reach a port; it doubles up
 // to maxPortPause.
 const portPause, maxPortPause = 100 * time.Millisecond, 2 * time.Second
+
+// attemptLimit is how long an attempt may take, if the HTTPClient does not say.
+const attemptLimit = 10 * time.Second
 
 // sessionCheck is how often a wait for a port checks that the session still
 // runs.
@@ -147,12 +143,8 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 				return "", fmt.Errorf("sandbox: waiting for port %d: %w; the last attempt: %w", port, err, reason)
 			}
 		}
-		timer := time.NewTimer(pauseFor)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return "", fmt.Errorf("sandbox: waiting for port %d: %w; the last attempt: %w", port, api.ContextError(ctx), reason)
+		if err := api.Pause(ctx, pauseFor); err != nil {
+			return "", fmt.Errorf("sandbox: waiting for port %d: %w; the last attempt: %w", port, err, reason)
 		}
 		pauseFor = min(2*pauseFor, maxPortPause)
 	}
@@ -160,7 +152,11 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 
 // attempt makes one request and returns nil if it received the wanted response.
 func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, o.AttemptTimeout, fmt.Errorf("no response within %v", o.AttemptTimeout))
+	limit := o.HTTPClient.Timeout
+	if limit <= 0 {
+		limit = attemptLimit
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no response within %v", limit))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -304,7 +300,7 @@ func (c *Command) WaitForLog(ctx context.Context, pattern *regexp.Regexp) (strin
 	if pattern == nil {
 		return "", invalid("pattern", "is nil")
 	}
-	lines := map[LogStream]*strings.Builder{}
+	lines := map[string]*strings.Builder{}
 	var last string
 	matches := func(b *strings.Builder) (string, bool) {
 		line := strings.TrimSuffix(b.String(), "\r")

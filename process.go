@@ -291,9 +291,6 @@ func (r *execRun) setEnd(data *wire.Command) {
 		return
 	}
 	r.state = &ProcessState{code: *data.ExitCode}
-	if data.DurationMs != nil {
-		r.state.duration = time.Duration(*data.DurationMs)
-	}
 	r.exit.Do(func() { close(r.exited) })
 }
 

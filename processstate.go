@@ -1,15 +1,9 @@
 package sandbox
 
-import (
-	"strconv"
-	"time"
-)
+import "strconv"
 
 // ProcessState describes how a command ended.
-type ProcessState struct {
-	code     int
-	duration time.Duration
-}
+type ProcessState struct{ code int }
 
 // ExitCode returns the exit code: 128 plus the signal's number if the command
 // was ended by a signal, and -1 if p is nil because the command has not ended.
@@ -25,14 +19,6 @@ func (p *ProcessState) Success() bool { return p.ExitCode() == 0 }
 
 // Exited reports whether the command has ended.
 func (p *ProcessState) Exited() bool { return p != nil }
-
-// Duration returns how long the command ran; zero if the API did not report it.
-func (p *ProcessState) Duration() time.Duration {
-	if p == nil {
-		return 0
-	}
-	return p.duration
-}
 
 // String describes the state like package os: "exit status 3".
 func (p *ProcessState) String() string {

@@ -77,6 +77,8 @@ func (s *Sandbox) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapsho
 	return withResume(ctx, s, func(cur *Session) (*Snapshot, error) { return cur.Snapshot(ctx, opts) })
 }
 
+const snapshotDeleted = "deleted"
+
 // ID returns the snapshot's ID.
 func (s *Snapshot) ID() string { return s.wire().ID }
 
@@ -126,7 +128,7 @@ func (s *Snapshot) Delete(ctx context.Context) error {
 			return err
 		}
 		gerr := c.do(ctx, &api.Request{Op: api.GetSnapshot, Path: []string{id}}, &resp)
-		if gerr != nil || resp.Snapshot.Status != string(SnapshotDeleted) {
+		if gerr != nil || resp.Snapshot.Status != snapshotDeleted {
 			return err
 		}
 	}
@@ -135,7 +137,7 @@ func (s *Snapshot) Delete(ctx context.Context) error {
 	if resp.Snapshot.ID != "" {
 		s.data = resp.Snapshot
 	} else {
-		s.data.Status = string(SnapshotDeleted)
+		s.data.Status = snapshotDeleted
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/api"
 )
 
 // TransportOptions are the options of [Sandbox.Transport] and
@@ -219,14 +221,10 @@ func (t *portTransport) wait(ctx context.Context, refused edgeError, giveUp time
 		t.resumed = time.Now()
 		t.mu.Unlock()
 	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !api.Sleep(ctx, pause) {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // use counts a request in flight, until the returned function is called.

@@ -110,7 +110,7 @@ func checkUserName(field, name string) error {
 // sandbox if it is stopped. The sandbox's own user can access the home
 // directory too: the API writes files as that user.
 //
-// If the name is taken, the error matches [ErrUserExists]. If a later step
+// If the name is taken, the error matches [ErrConflict]. If a later step
 // fails, the error wraps an [*ExitError]; the user then exists, and
 // [Sandbox.AsUser] returns it.
 //
@@ -129,7 +129,7 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 	steps = append(steps, accounts.Chown(accounts.Group, username, home)...)
 	err := s.accountSteps(ctx, names, append(steps, accounts.Chmod("770", home)...))
 	if e, ok := errors.AsType[*accounts.StepError](err); ok && e.Action == create && e.ExitCode == taken {
-		return nil, fmt.Errorf("sandbox: %s: %w", create, ErrUserExists)
+		return nil, fmt.Errorf("sandbox: %s: %w: user already exists", create, ErrConflict)
 	}
 	if err != nil {
 		return nil, err

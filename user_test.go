@@ -42,7 +42,7 @@ func TestUsers(t *testing.T) {
 	assert.Equal(t, "/home/alice", alice.HomeDir())
 
 	_, err = sb.CreateUser(ctx, "alice")
-	assert.ErrorIs(t, err, sandbox.ErrUserExists)
+	assert.ErrorIs(t, err, sandbox.ErrConflict)
 	assert.ErrorContains(t, err, `"alice"`)
 
 	done, err := alice.RunCommand(ctx, "sh", []string{"-c", `printf '%s %s %s' "$(id -un)" "$PWD" "$GREETING"`}, &sandbox.CommandOptions{Env: map[string]string{"GREETING": "hi there"}})
@@ -312,7 +312,7 @@ func TestUsersWithoutSudo(t *testing.T) {
 	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/d/x"))
 	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice/d"), "alice:"))
 	_, err = sb.CreateUser(ctx, "alice")
-	require.ErrorIs(t, err, sandbox.ErrUserExists)
+	require.ErrorIs(t, err, sandbox.ErrConflict)
 }
 
 // Names are words of the script, whatever they contain, and those that don't

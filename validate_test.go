@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -91,10 +92,10 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: region twice", "FailoverRegions", create(sandbox.CreateOptions{Region: "iad1", FailoverRegions: []string{"iad1"}})},
 		{"create: 5 mounts", "at most 4", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {}, "/b": {}, "/c": {}, "/d": {}, "/e": {}}})},
 		{"create: mount in another region", "same region", create(sandbox.CreateOptions{
-			Region: "iad1", Mounts: map[string]sandbox.Mount{"/a": {Drive: "d", Region: "sfo1"}},
+			Region: "iad1", Mounts: map[string]sandbox.Mount{"/a": driveIn(t, "sfo1").Mount("")},
 		})},
 		{"create: mounts in two regions", "same region", create(sandbox.CreateOptions{
-			Mounts: map[string]sandbox.Mount{"/a": {Drive: "d", Region: "iad1"}, "/b": {Drive: "e", Region: "sfo1"}},
+			Mounts: map[string]sandbox.Mount{"/a": driveIn(t, "iad1").Mount(""), "/b": driveIn(t, "sfo1").Mount("snapshot")},
 		})},
 		{"create: relative mount", "absolute", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"a": {Drive: "d"}}})},
 		{"create: mount of the root", "absolute", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/./": {Drive: "d"}}})},
@@ -164,7 +165,7 @@ func TestClientOptions(t *testing.T) {
 		"no host":  {BaseURL: "/api"},
 		"query":    {BaseURL: "https://example.com/api?x=1"},
 		"userinfo": {BaseURL: "https://u:secret@example.com/api"},
-		"pause":    {Retry: &sandbox.RetryOptions{Wait: -1}},
+		"pause":    {RetryWait: -1},
 		"repair":   {Reattach: &sandbox.ReattachOptions{Limit: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,16 +176,16 @@ func TestClientOptions(t *testing.T) {
 	}
 }
 
-func TestRetryOptions(t *testing.T) {
+func TestMaxRetries(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ListSandboxes, Status: http.StatusBadGateway})
 	for limit, want := range map[int]int{0: 3, 1: 2, -1: 1} {
 		before := testkit.Count(srv, sandboxtest.ListSandboxes)
-		client := testkit.Client(t, srv, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: limit, Wait: time.Millisecond}})
+		client := testkit.Client(t, srv, sandbox.ClientOptions{MaxRetries: limit, RetryWait: time.Millisecond})
 		_, err := client.ListPage(t.Context(), nil)
 		require.Error(t, err)
-		assert.Equal(t, want, testkit.Count(srv, sandboxtest.ListSandboxes)-before, "Max %d", limit)
+		assert.Equal(t, want, testkit.Count(srv, sandboxtest.ListSandboxes)-before, "%d", limit)
 	}
 }
 
@@ -207,4 +208,11 @@ func TestCredentialsBeforeRequests(t *testing.T) {
 		})
 	}
 	assert.Empty(t, srv.Requests())
+}
+
+func driveIn(t *testing.T, region string) *sandbox.Drive {
+	t.Helper()
+	d := new(sandbox.Drive)
+	require.NoError(t, json.Unmarshal([]byte(`{"drive":{"name":"d","region":"`+region+`"}}`), d))
+	return d
 }

@@ -87,7 +87,7 @@ func restoreSnapshot(ctx context.Context, c *call, in *snapshotInput) (Result, e
 		if err != nil {
 			return Result{}, err
 		}
-		if own = s.ID == in.ID && s.Status == sandbox.SnapshotCreated; own {
+		if own = s.ID == in.ID && s.Status == "created"; own {
 			break
 		}
 	}

@@ -315,7 +315,7 @@ func TestErrorsOfTheProgram(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				client, err := sandbox.NewClient(&sandbox.ClientOptions{
-					HTTPClient: &http.Client{Transport: test.api}, Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "team", ProjectID: "prj"}), Retry: &sandbox.RetryOptions{Max: -1},
+					HTTPClient: &http.Client{Transport: test.api}, Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "team", ProjectID: "prj"}), MaxRetries: -1,
 				})
 				require.NoError(t, err)
 				sb, err := client.Get(t.Context(), "box", nil)

@@ -106,7 +106,7 @@ func TestTokenGoesNowhereElse(t *testing.T) {
 	var log bytes.Buffer
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		Credentials: auth.Static(auth.Credentials{Token: secret, TeamID: "team", ProjectID: "prj"}),
-		HTTPClient:  v.Client(), Retry: &sandbox.RetryOptions{Max: -1},
+		HTTPClient:  v.Client(), MaxRetries: -1,
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	require.NoError(t, err)

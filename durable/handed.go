@@ -63,7 +63,7 @@ func (w *Worker) startHanded(ctx context.Context, vm *sandbox.Session, args []st
 type handedWriter struct {
 	live   context.Context
 	h      *handed
-	stream sandbox.LogStream
+	stream string
 }
 
 func (w handedWriter) Write(p []byte) (int, error) {

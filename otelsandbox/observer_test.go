@@ -134,7 +134,7 @@ func TestTree(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	x := observed(t, nil)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{
-		Observer: x, Retry: &sandbox.RetryOptions{Wait: time.Millisecond},
+		Observer: x, RetryWait: time.Millisecond,
 	}).Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "traced"}))
 	require.NoError(t, err)
 	_, err = sb.Stop(t.Context(), nil)
@@ -246,7 +246,7 @@ func TestMetricsAddUp(t *testing.T) {
 	chance := rand.New(rand.NewPCG(seed, 0))
 	srv := sandboxtest.New(t, nil)
 	x := observed(t, func(o *otelsandbox.Options) { o.BodySizes = true })
-	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: x, Retry: &sandbox.RetryOptions{Max: 20, Wait: time.Microsecond}})
+	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: x, MaxRetries: 20, RetryWait: time.Microsecond})
 	ctx := t.Context()
 	sb, err := client.Create(ctx, testkit.Lasting(nil))
 	require.NoError(t, err)
@@ -376,7 +376,7 @@ func TestTraceparent(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	x := observed(t, nil)
 	client := func(hc *http.Client) *sandbox.Client {
-		return testkit.Client(t, srv, sandbox.ClientOptions{Observer: x, HTTPClient: hc, Retry: &sandbox.RetryOptions{Max: -1}})
+		return testkit.Client(t, srv, sandbox.ClientOptions{Observer: x, HTTPClient: hc, MaxRetries: -1})
 	}
 	// A dropped trace goes on as one that is not sampled.
 	y := observed(t, func(o *otelsandbox.Options) {

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -60,7 +59,7 @@ func TestClientDeletesASnapshotTwice(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, snapshot.Delete(t.Context()))
 	require.NoError(t, snapshot.Delete(t.Context()))
-	assert.Equal(t, sandbox.SnapshotDeleted, snapshot.Info().Status)
+	assert.EqualValues(t, "deleted", snapshot.Info().Status)
 }
 
 func TestForkHasNoDrives(t *testing.T) {

@@ -285,12 +285,12 @@ func (c *call) mounts(raw json.RawMessage) map[string]sandbox.Mount {
 	out := map[string]sandbox.Mount{}
 	for at, m := range decoded[map[string]struct {
 		Saved, Drive string
-		Mode         sandbox.MountMode
+		Mode         string
 	}](raw) {
 		mount := sandbox.Mount{Drive: m.Drive, Mode: m.Mode}
 		switch v, _ := c.d.load(m.Saved); v := v.(type) {
 		case *sandbox.Drive:
-			mount = v.Mount(sandbox.MountReadWrite)
+			mount = v.Mount("read-write")
 		case sandbox.Mount:
 			mount = v
 		}

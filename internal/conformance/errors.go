@@ -166,7 +166,7 @@ func streamError(err error, c *call) object {
 
 // userError describes a failed step of an operation on users and groups.
 func userError(err error, c *call) object {
-	if errors.Is(err, sandbox.ErrUserExists) {
+	if _, refused := errors.AsType[*sandbox.APIError](err); !refused && errors.Is(err, sandbox.ErrConflict) {
 		name := c.given("username")
 		return object{
 			"kind": "SandboxUserAlreadyExistsError", "username": name,

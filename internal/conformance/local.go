@@ -37,7 +37,7 @@ func init() {
 		},
 		"snapshot": func(c *call) (any, error) {
 			if drive, ok := c.target.(*sandbox.Drive); ok {
-				return drive.Mount(sandbox.MountSnapshot), nil
+				return drive.Mount("snapshot"), nil
 			}
 			return c.method("once Snapshot {}")
 		},

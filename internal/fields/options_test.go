@@ -90,7 +90,6 @@ var onlyHere = []method{
 	}},
 	{name: "WaitForPort", opts: &sandbox.WaitForPortOptions{}, held: map[string]string{
 		"Path": ". TestWaitForPort", "Status": ". TestWaitForPort", "HTTPClient": ". TestWaitForPort",
-		"AttemptTimeout": ". TestWaitForPortBacksOff",
 	}},
 	{name: "Shell", opts: &sandbox.ShellOptions{}, held: map[string]string{
 		"Command": ". TestShellOptions", "Args": ". TestShellOptions", "Env": ". TestShellOptions", "Cwd": ". TestShellOptions",
@@ -104,14 +103,11 @@ var onlyHere = []method{
 	{name: "Transport", opts: &sandbox.TransportOptions{}, held: map[string]string{
 		"MaxWait": ". TestTransportGivesUp", "Base": ". TestTransportGivesUp", "Idle": ". TestTransportKeepsAlive",
 	}},
-	{name: "Retry", opts: &sandbox.RetryOptions{}, held: map[string]string{
-		"Max": "internal/reliability TestReattachGivesUp", "Wait": "internal/reliability TestReattachGivesUp",
-	}},
 	{name: "Reattach", opts: &sandbox.ReattachOptions{}, held: map[string]string{
 		"Attempts": "internal/reliability TestReattachGivesUp", "Wait": "internal/reliability TestReattachGivesUp",
 	}, local: local{"Limit": reattachLimit}},
 	{name: "NewClient", opts: &sandbox.ClientOptions{}, held: map[string]string{
-		"AllowHTTP": "internal/security TestBaseURLs", "Hooks": ". TestClientHooks", "Retry.Max": "internal/reliability TestReattachGivesUp", "Retry.Wait": "internal/reliability TestReattachGivesUp",
+		"AllowHTTP": "internal/security TestBaseURLs", "Hooks": ". TestClientHooks", "MaxRetries": ". TestMaxRetries", "RetryWait": ". TestMaxRetries",
 		"Reattach.Attempts": "internal/reliability TestReattachGivesUp", "Reattach.Wait": "internal/reliability TestReattachGivesUp",
 	}, local: local{
 		"Reattach.Limit": reattachLimit, "ServerCommandIDs": func(t *testing.T, w *world, _ method) {
@@ -185,7 +181,7 @@ func reattachLimit(t *testing.T, _ *world, _ method) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}), BaseURL: "https://api.test",
-			Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Attempts: 1000, Limit: 30 * time.Second, Wait: time.Second},
+			MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Attempts: 1000, Limit: 30 * time.Second, Wait: time.Second},
 			HTTPClient: &http.Client{Transport: testkit.API(func(r *http.Request) (*http.Response, error) {
 				switch {
 				case testkit.IsRun(r):

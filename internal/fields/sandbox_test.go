@@ -54,7 +54,7 @@ var settings = []row{
 	{field: "FailoverRegions", value: []string{"lhr1", "cdg1"}, sent: `{"failoverRegions":["lhr1","cdg1"]}`},
 	{field: "FailoverRegions", value: []string{}, sent: `{"failoverRegions":[]}`},
 	{
-		field: "Mounts", value: map[string]sandbox.Mount{"/data": {Drive: "disk", Mode: sandbox.MountReadWrite}},
+		field: "Mounts", value: map[string]sandbox.Mount{"/data": {Drive: "disk", Mode: "read-write"}},
 		sent: `{"mounts":{"/data":{"drive":"disk","mode":"read-write"}}}`,
 	},
 	{field: "Mounts", value: map[string]sandbox.Mount{}, sent: `{"mounts":{}}`, state: `{"mounts":null}`, info: map[string]sandbox.Mount(nil)},
@@ -203,7 +203,7 @@ func TestCreate(t *testing.T) {
 			return w.client.Create(w.ctx, opts.(*sandbox.CreateOptions))
 		},
 		local: map[string]func(*testing.T, *world, method){
-			"WaitForImage": waitForImage, "OnCreate": onCreate, "OnResume": onResume, "Mounts.Region": mountRegion,
+			"WaitForImage": waitForImage, "OnCreate": onCreate, "OnResume": onResume,
 		},
 		never: map[string]string{"NoResume": "a new sandbox runs", "RequireSaved": forksOnly},
 	}
@@ -225,7 +225,7 @@ func TestGetOrCreate(t *testing.T) {
 			return w.client.GetOrCreate(w.ctx, "taken", opts.(*sandbox.CreateOptions))
 		},
 		local: map[string]func(*testing.T, *world, method){
-			"WaitForImage": waitForImage, "OnCreate": onCreate, "OnResume": onResume, "Mounts.Region": mountRegion,
+			"WaitForImage": waitForImage, "OnCreate": onCreate, "OnResume": onResume,
 			"NoResume": func(t *testing.T, w *world, m method) {
 				_, _, handle := m.play(t, w, "", nil)
 				sb := handle.(*sandbox.Sandbox)
@@ -290,7 +290,7 @@ func TestFork(t *testing.T) {
 			return w.client.Fork(w.ctx, w.box.Name(), opts.(*sandbox.CreateOptions))
 		},
 		local: map[string]func(*testing.T, *world, method){
-			"WaitForImage": waitForImage, "OnResume": onResume, "Mounts.Region": mountRegion, "RequireSaved": requireSaved,
+			"WaitForImage": waitForImage, "OnResume": onResume, "RequireSaved": requireSaved,
 			"Runtime":  refusedByFork("Runtime", "node24"),
 			"OnCreate": refusedByFork("OnCreate", sandbox.Hook(func(context.Context, *sandbox.Sandbox) error { return nil })),
 		},
@@ -334,7 +334,6 @@ func TestUpdate(t *testing.T) {
 		call: func(w *world, opts any) (any, error) {
 			return w.box, w.box.Update(w.ctx, opts.(*sandbox.UpdateOptions))
 		},
-		local: map[string]func(*testing.T, *world, method){"Mounts.Region": mountRegion},
 	}
 	update.test(t)
 }
@@ -393,16 +392,4 @@ func onResume(t *testing.T, w *world, m method) {
 	testkit.StopElsewhere(t, w.srv, sb)
 	testkit.Output(t, sb, "true")
 	assert.Equal(t, before+1, resumed)
-}
-
-// mountRegion looks at the field that is compared and not sent.
-func mountRegion(t *testing.T, w *world, m method) {
-	running(t, w)
-	mounts := func(region string) map[string]any {
-		return map[string]any{"Region": "fra1", "Mounts": map[string]sandbox.Mount{"/data": {Drive: "disk2", Region: region}}}
-	}
-	w.recorded()
-	_, err := m.call(w, m.with(w, mounts("lhr1")))
-	require.ErrorIs(t, err, sandbox.ErrInvalid)
-	assert.Empty(t, w.recorded())
 }

@@ -138,7 +138,6 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 	"FileSystem.WalkDir": func(ctx context.Context, h *hostile) error {
 		return h.fs.WalkDir(ctx, "/", func(_ string, _ fs.DirEntry, err error) error { return err })
 	},
-	"FileSystem.Lchown":    func(ctx context.Context, h *hostile) error { return h.fs.Lchown(ctx, "f", 1, 1) },
 	"FileSystem.Lstat":     func(ctx context.Context, h *hostile) error { _, err := h.fs.Lstat(ctx, "f"); return err },
 	"FileSystem.Mkdir":     func(ctx context.Context, h *hostile) error { return h.fs.Mkdir(ctx, "d", 0o700) },
 	"FileSystem.MkdirAll":  func(ctx context.Context, h *hostile) error { return h.fs.MkdirAll(ctx, "d/e", 0o755) },

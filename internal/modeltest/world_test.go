@@ -92,8 +92,8 @@ func newWorld(ctx context.Context) (*world, error) {
 	client := func(rt http.RoundTripper, creds auth.Provider) *sandbox.Client {
 		made, clientErr := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: srv.URL, HTTPClient: &http.Client{Transport: rt}, Credentials: creds,
-			Retry:    &sandbox.RetryOptions{Wait: time.Millisecond},
-			Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond},
+			RetryWait: time.Millisecond,
+			Reattach:  &sandbox.ReattachOptions{Wait: time.Millisecond},
 		})
 		err = errors.Join(err, clientErr)
 		return made

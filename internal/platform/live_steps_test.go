@@ -319,7 +319,7 @@ func (w *liveWalk) drives() {
 	w.row("another region", published, "409 conflict",
 		w.ask("POST", "/v2/sandboxes/drives/"+drive.Name(), body{"projectId": w.creds.ProjectID, "region": "sfo1"}))
 
-	mounts := map[string]sandbox.Mount{"/data": drive.Mount(sandbox.MountReadWrite)}
+	mounts := map[string]sandbox.Mount{"/data": drive.Mount("read-write")}
 	sb, err := w.client.Create(w.ctx, &sandbox.CreateOptions{
 		Name: w.prefix + "drive", VCPUs: 1, Timeout: time.Minute, Tags: liveTags, Mounts: mounts, SnapshotExpiration: 24 * time.Hour,
 	})

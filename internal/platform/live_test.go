@@ -49,7 +49,7 @@ func TestLive(t *testing.T) {
 	}
 	creds, err := auth.Default(nil).Credentials(t.Context())
 	require.NoError(t, err)
-	newWalk(t, cmp.Or(caller["VERCEL_SANDBOX_BASE_URL"], sandbox.DefaultBaseURL), creds).all()
+	newWalk(t, cmp.Or(caller["VERCEL_SANDBOX_BASE_URL"], "https://vercel.com/api"), creds).all()
 }
 
 // TestLiveWalkOnEmulator runs the steps of TestLive on the emulator, so that
@@ -81,7 +81,7 @@ func TestLiveWalkOnEmulator(t *testing.T) {
 	}
 	for s, err := range w.client.ListSnapshots(t.Context(), nil) {
 		require.NoError(t, err)
-		if s.Status != sandbox.SnapshotDeleted {
+		if s.Status != "deleted" {
 			left = append(left, "snapshot "+s.ID)
 		}
 	}
@@ -201,7 +201,7 @@ func (w *liveWalk) sweep() {
 			if !assert.NoError(w.t, err, "snapshots of %s can't be looked for", name) {
 				break
 			}
-			if s.Status != sandbox.SnapshotDeleted {
+			if s.Status != "deleted" {
 				snapshots = append(snapshots, s.ID)
 			}
 		}

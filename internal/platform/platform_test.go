@@ -396,7 +396,7 @@ func TestPlatform(t *testing.T) {
 			assert.Equal(t, sandbox.Info{
 				Name: "box", Architecture: "amd64", Region: "iad1", FailoverRegions: []string{"sfo1"}, NetworkID: "net_1",
 				Mounts: map[string]sandbox.Mount{
-					"/d": {Drive: "data", Mode: sandbox.MountReadWrite}, "/e": {Drive: "data", Mode: sandbox.MountSnapshot}, "/f": {Drive: "data", Mode: "odd"},
+					"/d": {Drive: "data", Mode: "read-write"}, "/e": {Drive: "data", Mode: "snapshot"}, "/f": {Drive: "data", Mode: "odd"},
 				},
 			}, sb.Info())
 			session := sb.CurrentSession().Info()
@@ -470,7 +470,7 @@ func TestPlatform(t *testing.T) {
 		{"C2", "mounts are sent by create, fork and update, each with its mode", [][2]string{
 			{"POST /v3/sandboxes", boxRuns}, {"POST /v2/sandboxes/box/fork", boxRuns}, {"PATCH /v2/sandboxes/box", `200 {"sandbox":{"name":"box"}}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
-			mounts := map[string]sandbox.Mount{"/data": {Drive: "data"}, "/ref": {Drive: "ref", Mode: sandbox.MountSnapshot}}
+			mounts := map[string]sandbox.Mount{"/data": {Drive: "data"}, "/ref": {Drive: "ref", Mode: "snapshot"}}
 			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Mounts: mounts})
 			require.NoError(t, err)
 			_, err = c.Fork(t.Context(), "box", &sandbox.CreateOptions{Mounts: mounts})

@@ -79,7 +79,7 @@ func crossResponse(t *testing.T, op *api.Op, row lostResponse) {
 		return next.RoundTrip(theirs)
 	})
 	w.c = testkit.Client(t, srv, sandbox.ClientOptions{
-		HTTPClient: &http.Client{Transport: gate}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond},
+		HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond},
 	})
 	w.c.Bind(w.sb)
 	w.c.Bind(w.cmd)
@@ -168,7 +168,7 @@ func TestCrossedAndUnreachable(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
-	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
 	sb, err := c.Create(t.Context(), nil)
 	require.NoError(t, err)
 	theirs, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "echo theirs"}, nil)
@@ -225,7 +225,7 @@ func TestDoubleWithOwnIDs(t *testing.T) {
 	var chosen, looks atomic.Int64
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL: "http://127.0.0.1:1", Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
-		Retry: &sandbox.RetryOptions{Max: -1},
+		MaxRetries: -1,
 		HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
 			switch {
 			case testkit.IsRun(req):

@@ -169,8 +169,8 @@ func cutSandbox(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox, *cutter) {
 	cuts := &cutter{next: testkit.Transport(t)}
 	client := testkit.Client(t, srv, sandbox.ClientOptions{
 		HTTPClient: cuts.client(),
-		Retry:      &sandbox.RetryOptions{Max: 2, Wait: time.Millisecond},
-		Reattach:   &sandbox.ReattachOptions{Wait: time.Millisecond},
+		MaxRetries: 2, RetryWait: time.Millisecond,
+		Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond},
 	})
 	sb, err := client.Create(t.Context(), testkit.Lasting(nil))
 	require.NoError(t, err)
@@ -333,7 +333,7 @@ func TestReattachGivesUp(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	cuts := &cutter{next: testkit.Transport(t)}
 	client := testkit.Client(t, srv, sandbox.ClientOptions{
-		HTTPClient: cuts.client(), Retry: &sandbox.RetryOptions{Max: -1},
+		HTTPClient: cuts.client(), MaxRetries: -1,
 		Reattach: &sandbox.ReattachOptions{Attempts: 3, Wait: time.Millisecond},
 	})
 	sb, err := client.Create(t.Context(), nil)

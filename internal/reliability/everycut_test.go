@@ -134,7 +134,7 @@ func newCutProxy(t *testing.T, srv *sandboxtest.Server, f cutFraming, op *api.Op
 	t.Cleanup(tr.CloseIdleConnections)
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL: front.URL + target.Path, Credentials: testkit.Credentials(srv), HTTPClient: &http.Client{Transport: tr},
-		Retry: &sandbox.RetryOptions{Wait: time.Millisecond}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond},
+		RetryWait: time.Millisecond, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond},
 	})
 	require.NoError(t, err)
 	return p, c

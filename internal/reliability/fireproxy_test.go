@@ -160,7 +160,7 @@ func newFire(t *testing.T, http2 bool, boxes int, least, most int64) *fire {
 			c.note(req, resp, err)
 			return resp, err
 		})},
-		Retry: &sandbox.RetryOptions{Max: 8, Wait: time.Millisecond}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond, Attempts: 200},
+		MaxRetries: 8, RetryWait: time.Millisecond, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond, Attempts: 200},
 	})
 	require.NoError(t, err)
 	for range boxes {

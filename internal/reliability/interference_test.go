@@ -62,7 +62,7 @@ func TestPageAfterAStart(t *testing.T) {
 // nothing on, does not count as a success of the request.
 func TestPageForASuccess(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}}, nil)
+	_, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{MaxRetries: -1}, nil)
 	local := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(local, "up"), []byte("up"), 0o600))
 	long, err := direct.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)

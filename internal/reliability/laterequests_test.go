@@ -323,7 +323,7 @@ func newLateWorld(t *testing.T) (*lateWorld, *latecomer) {
 	srv := sandboxtest.New(t, nil)
 	late := &latecomer{next: testkit.Transport(t)}
 	w := &lateWorld{lostWorld: newLostWorld(t, srv), eye: testkit.Client(t, srv, sandbox.ClientOptions{})}
-	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: late}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: late}, RetryWait: time.Millisecond})
 	w.c = c
 	c.Bind(w.sb)
 	c.Bind(w.cmd)
@@ -450,11 +450,11 @@ func TestLateResume(t *testing.T) {
 			_, err = made.Stop(t.Context(), nil)
 			require.NoError(t, err)
 			late := &latecomer{next: testkit.Transport(t)}
-			retry := &sandbox.RetryOptions{Wait: time.Millisecond}
+			how := sandbox.ClientOptions{HTTPClient: &http.Client{Transport: late}, RetryWait: time.Millisecond}
 			if outcome == "given up" {
-				retry.Max = -1
+				how.MaxRetries = -1
 			}
-			c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: late}, Retry: retry})
+			c := testkit.Client(t, srv, how)
 			runs := 0
 			opts := &sandbox.GetOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
 				runs++
@@ -493,7 +493,7 @@ func TestLostResumeThatTakesTime(t *testing.T) {
 			t.Parallel()
 			srv := sandboxtest.New(t, &sandboxtest.Options{Pending: time.Minute})
 			gate := &testkit.Gateway{Next: testkit.Transport(t)}
-			c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
+			c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
 			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work", Timeout: time.Hour})
 			require.NoError(t, err)
 			srv.Advance(time.Minute)

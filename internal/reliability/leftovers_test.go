@@ -25,7 +25,7 @@ func TestLostCreates(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
-	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
 	for name, tags := range map[string]map[string]string{"marked": nil, "full": {"a": "", "b": "", "c": "", "d": "", "e": ""}} {
 		creates, runs := 0, 0
 		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
@@ -98,7 +98,7 @@ func TestLateUploadIsSwept(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	late, gate := &latecomer{next: testkit.Transport(t)}, &testkit.Gateway{}
 	gate.Next = late
-	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}}).Create(t.Context(), nil)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond}).Create(t.Context(), nil)
 	require.NoError(t, err)
 	left := func() []string {
 		return strings.Fields(testkit.Output(t, sb, "sh", "-c", "ls -A /tmp | grep '^[.]piece-'; true"))
@@ -147,7 +147,7 @@ func TestSuccessOfNothingSent(t *testing.T) {
 	t.Parallel()
 	srv, made := testkit.Start(t, nil)
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
-	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
 	sb, err := c.Get(t.Context(), made.Name(), nil)
 	require.NoError(t, err)
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {

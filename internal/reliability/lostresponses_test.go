@@ -181,14 +181,14 @@ func lostResponses() map[*api.Op]lostResponse {
 // newLostWorld creates one of each object.
 func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
 	t.Helper()
-	c := testkit.Client(t, srv, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Wait: time.Millisecond}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{RetryWait: time.Millisecond, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
 	kept, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "kept"})
 	require.NoError(t, err)
 	stopped, err := kept.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
 	require.NoError(t, err)
-	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work", Mounts: map[string]sandbox.Mount{"/mnt/data": drive.Mount(sandbox.MountReadWrite)}})
+	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work", Mounts: map[string]sandbox.Mount{"/mnt/data": drive.Mount("read-write")}})
 	require.NoError(t, err)
 	testkit.Output(t, sb, "sh", "-c", "echo x > /mnt/data/x; echo x > there")
 	_, err = sb.Stop(t.Context(), nil) // the drive can be forked and deleted from now on

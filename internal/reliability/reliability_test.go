@@ -282,7 +282,7 @@ func TestDeleteIsNotProvenByAnother(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
-	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
 	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "ours"})
 	require.NoError(t, err)
 	stopped, err := sb.Stop(t.Context(), nil)

@@ -85,7 +85,7 @@ func TestStaleResponses(t *testing.T) {
 			other := testkit.Client(t, srv, sandbox.ClientOptions{})
 			proxy := &replayer{next: testkit.Transport(t), known: map[string][]byte{}}
 			c := testkit.Client(t, srv, sandbox.ClientOptions{
-				HTTPClient: &http.Client{Transport: proxy}, Retry: &sandbox.RetryOptions{Wait: time.Millisecond}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond},
+				HTTPClient: &http.Client{Transport: proxy}, RetryWait: time.Millisecond, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond},
 			})
 			for _, name := range []string{"work", "second", "third"} {
 				_, err := other.Create(t.Context(), &sandbox.CreateOptions{Name: name})

@@ -49,7 +49,7 @@ func TestCleanCuts(t *testing.T) {
 			tail := p.tail
 			t.Run(name+", "+p.name+", "+p.where, func(t *testing.T) {
 				t.Parallel()
-				_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
+				_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
 				var cut, odd atomic.Bool
 				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 					if testkit.IsLook(req) && respond != nil && cut.Load() && odd.CompareAndSwap(false, true) {
@@ -101,7 +101,7 @@ func TestOddResponsesCostAnAttempt(t *testing.T) {
 	for _, status := range []int{200, 403, 408, 425, 502} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
-			_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
+			_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
 			var cut, odd atomic.Bool
 			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 				if testkit.IsLogs(req) && odd.CompareAndSwap(false, true) {
@@ -132,7 +132,7 @@ func TestOddResponsesCostAnAttempt(t *testing.T) {
 // retries of a request do not.
 func TestWaitThroughOutage(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
+	_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "exit 4"}, nil)
 	require.NoError(t, err)
 	var refused atomic.Int64

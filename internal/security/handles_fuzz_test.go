@@ -37,7 +37,7 @@ func FuzzHandleJSON(f *testing.F) {
 	f.Add(`null`)
 	transport := &asked{}
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
-		BaseURL: "https://vercel.com/api", HTTPClient: &http.Client{Transport: transport}, Retry: &sandbox.RetryOptions{Max: -1},
+		BaseURL: "https://vercel.com/api", HTTPClient: &http.Client{Transport: transport}, MaxRetries: -1,
 		Credentials: auth.Static(auth.Credentials{Token: "fuzz-token", TeamID: "team", ProjectID: "prj"}),
 	})
 	if err != nil {

@@ -62,7 +62,9 @@ func TestSecretsDoNotShow(t *testing.T) {
 
 	interactive, err := sb.OpenInteractive(t.Context())
 	require.NoError(t, err)
-	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", interactive, interactive, *interactive), interactive.Token)
+	shown, err := json.Marshal(interactive)
+	require.NoError(t, err)
+	assert.NotContains(t, fmt.Sprintf("%v %+v %#v %s", interactive, interactive, *interactive, shown), interactive.Token)
 
 	// A start whose outcome is unknown is looked up for five seconds at least, so
 	// each fault gets its own server and they run in parallel.
@@ -129,7 +131,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 func clientWith(t *testing.T, srv *sandboxtest.Server, creds auth.Credentials, logs *testkit.LockedBuffer) *sandbox.Client {
 	t.Helper()
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
-		BaseURL: srv.URL, Credentials: auth.Static(creds), Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Limit: time.Second},
+		BaseURL: srv.URL, Credentials: auth.Static(creds), MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Limit: time.Second},
 		Logger: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ import (
 func plantedClient(t *testing.T, base string, hc *http.Client, logs *testkit.LockedBuffer) *sandbox.Client {
 	t.Helper()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
-		BaseURL: base, HTTPClient: hc, Retry: &sandbox.RetryOptions{Max: -1}, Reattach: &sandbox.ReattachOptions{Attempts: -1},
+		BaseURL: base, HTTPClient: hc, MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Attempts: -1},
 		Credentials: auth.Static(auth.Credentials{Token: plantedToken, TeamID: "team_x", ProjectID: "prj_x"}),
 		Logger:      slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})

@@ -75,11 +75,7 @@ func Dial(ctx context.Context, transport http.RoundTripper, address string) (Soc
 		if err == nil || attempt == dialAttempts || !again(err) {
 			return socket, err
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !api.Sleep(ctx, wait) {
 			return Socket{}, err
 		}
 	}

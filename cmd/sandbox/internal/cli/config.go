@@ -359,7 +359,7 @@ func mountsOf(mounts []mount) map[string]sandbox.Mount {
 		if m == nil {
 			m = map[string]sandbox.Mount{}
 		}
-		m[it.path] = sandbox.Mount{Drive: it.drive, Mode: sandbox.MountMode(it.mode)}
+		m[it.path] = sandbox.Mount{Drive: it.drive, Mode: it.mode}
 	}
 	return m
 }

@@ -80,7 +80,7 @@ func (c *doctorCommand) examine(ctx context.Context) []finding {
 	return append(found, c.checkLogin(), c.checkTerminal(), checkEmulator())
 }
 
-func (c *connection) base() string { return first(c.apiURL(), sandbox.DefaultBaseURL) }
+func (c *connection) base() string { return first(c.apiURL(), "https://vercel.com/api") }
 
 func (c *doctorCommand) checkProxy() finding {
 	req, err := http.NewRequest(http.MethodGet, c.app.base(), nil)

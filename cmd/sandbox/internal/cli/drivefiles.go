@@ -21,7 +21,7 @@ type driveFiles struct{ app *app }
 
 // with runs some work in a sandbox that has a drive, or the last written state of
 // it, and removes the sandbox, however the work ended.
-func (f driveFiles) with(ctx context.Context, name string, mode sandbox.MountMode, work func(*sandbox.Sandbox) error) error {
+func (f driveFiles) with(ctx context.Context, name, mode string, work func(*sandbox.Sandbox) error) error {
 	client, err := f.app.connect(ctx)
 	if err != nil {
 		return err
@@ -30,12 +30,12 @@ func (f driveFiles) with(ctx context.Context, name string, mode sandbox.MountMod
 	if err != nil {
 		return err
 	}
-	writes := mode == sandbox.MountReadWrite
+	writes := mode == "read-write"
 	if err := notAttached(drive.Info()); writes && err != nil {
 		return err
 	}
 	o := &runOptions{rm: true, settings: settingsOptions{
-		nonPersistent: true, silent: true, region: drive.Info().Region, mounts: []mount{{name, strings.TrimSuffix(driveDir, "/"), string(mode)}},
+		nonPersistent: true, silent: true, region: drive.Info().Region, mounts: []mount{{name, strings.TrimSuffix(driveDir, "/"), mode}},
 	}}
 	create, err := o.settings.createOptions(ctx, f.app.stdio)
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *drivesFilesCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return c.with(cmd.Context(), drive, sandbox.MountSnapshot, func(sb *sandbox.Sandbox) error {
+	return c.with(cmd.Context(), drive, "snapshot", func(sb *sandbox.Sandbox) error {
 		return (&fsCommand{app: c.app}).fsList(cmd.Context(), sb.FS(), []string{path})
 	})
 }
@@ -109,7 +109,7 @@ func (c *drivesCopyCommand) command() *cobra.Command {
 
 func (c *drivesCopyCommand) run(cmd *cobra.Command, args []string) error {
 	var ends [2]location
-	mode, drive := sandbox.MountSnapshot, ""
+	mode, drive := "snapshot", ""
 	for i, arg := range args {
 		if ends[i] = (location{path: arg, stream: arg == "-"}); ends[i].stream || !isDrivePath(arg) {
 			continue
@@ -123,21 +123,21 @@ func (c *drivesCopyCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		ends[i].sandbox = drive
 		if i == 1 {
-			mode = sandbox.MountReadWrite
+			mode = "read-write"
 		}
 	}
 	from, to := ends[0], ends[1]
 	if drive == "" {
 		return usagef("neither %s nor %s is a path of a drive, DRIVE:PATH", quote(args[0]), quote(args[1]))
 	}
-	if mode == sandbox.MountReadWrite && !from.stream {
+	if mode == "read-write" && !from.stream {
 		if _, err := os.Stat(from.path); err != nil {
 			return noSource(from.path, err)
 		}
 	}
 	return c.with(cmd.Context(), drive, mode, func(sb *sandbox.Sandbox) error {
 		one := &copying{app: c.app, o: &c.o, from: from, to: to}
-		if mode == sandbox.MountReadWrite {
+		if mode == "read-write" {
 			one.target = sb
 		} else {
 			one.source = sb

@@ -175,7 +175,7 @@ func (c *rollbackCommand) earlier(cmd *cobra.Command, sb *sandbox.Sandbox, back 
 		if err != nil {
 			return "", err
 		}
-		if s.Status == sandbox.SnapshotCreated {
+		if s.Status == "created" {
 			ids = append(ids, s.ID)
 		}
 	}

@@ -162,7 +162,7 @@ func (c *logsCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	l := &logReader{app: c.app, command: remote, follow: c.follow, stream: sandbox.LogStream(c.stream), tail: c.tail}
+	l := &logReader{app: c.app, command: remote, follow: c.follow, stream: c.stream, tail: c.tail}
 	return l.run(cmd.Context())
 }
 
@@ -171,14 +171,14 @@ type logReader struct {
 	app     *app
 	command *sandbox.Command
 	follow  bool
-	stream  sandbox.LogStream
+	stream  string
 	tail    int
 
 	last []tailLine // with tail: the last lines, each to its stream
 }
 
 type tailLine struct {
-	stream sandbox.LogStream
+	stream string
 	text   strings.Builder
 }
 
@@ -210,7 +210,7 @@ func (l *logReader) run(ctx context.Context) error {
 	return nil
 }
 
-func (l *logReader) write(stream sandbox.LogStream, text string) error {
+func (l *logReader) write(stream, text string) error {
 	var w io.Writer = l.app.out
 	if stream == sandbox.Stderr {
 		w = l.app.err

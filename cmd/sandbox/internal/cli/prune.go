@@ -122,7 +122,7 @@ func (p *pruneCommand) ownSnapshots(ctx context.Context, of []sandbox.Info) ([]s
 			}
 			// An earlier sandbox of that name may have left some.
 			asked := s.CreationMethod == "automatic" || p.manual && s.CreationMethod == "manual"
-			if asked && s.Status == sandbox.SnapshotCreated && !s.CreatedAt.Before(i.CreatedAt) {
+			if asked && s.Status == "created" && !s.CreatedAt.Before(i.CreatedAt) {
 				own = append(own, s)
 				p.owners[s.ID] = i.Name
 			}
@@ -182,7 +182,7 @@ func unusedSnapshots(own, all []sandbox.SnapshotInfo, used map[string]bool, olde
 	for kept := true; kept; {
 		kept = false
 		for _, s := range all {
-			if going[s.ParentID] && !going[s.ID] && s.Status != sandbox.SnapshotDeleted {
+			if going[s.ParentID] && !going[s.ID] && s.Status != "deleted" {
 				delete(going, s.ParentID)
 				kept = true
 			}

@@ -26,10 +26,10 @@ func TestUnusedSnapshots(t *testing.T) {
 	t.Parallel()
 	at := func(minute int) time.Time { return time.Unix(0, 0).Add(time.Duration(minute) * time.Minute) }
 	snap := func(id, parent string, taken, used int) sandbox.SnapshotInfo {
-		return sandbox.SnapshotInfo{ID: id, ParentID: parent, Status: sandbox.SnapshotCreated, CreatedAt: at(taken), LastUsedAt: at(used)}
+		return sandbox.SnapshotInfo{ID: id, ParentID: parent, Status: "created", CreatedAt: at(taken), LastUsedAt: at(used)}
 	}
 	gone := snap("other", "a", 3, 3)
-	gone.Status = sandbox.SnapshotDeleted
+	gone.Status = "deleted"
 	for name, test := range map[string]struct {
 		own, others []sandbox.SnapshotInfo
 		used        string

@@ -87,7 +87,7 @@ func (c *snapshotsCommand) command() *cobra.Command {
 }
 
 var snapshotStyles = map[sandbox.Status]console.Style{
-	sandbox.SnapshotCreated: console.Cyan, sandbox.StatusFailed: console.Red, sandbox.SnapshotDeleted: console.Gray,
+	"created": console.Cyan, sandbox.StatusFailed: console.Red, "deleted": console.Gray,
 }
 
 func (p *printer) snapshotTable(views []snapshotView) *table.Table {
@@ -95,7 +95,7 @@ func (p *printer) snapshotTable(views []snapshotView) *table.Table {
 	now := p.now()
 	for _, v := range views {
 		expiration := distance(v.ExpiresAt, now)
-		if v.Status == sandbox.SnapshotDeleted {
+		if v.Status == "deleted" {
 			expiration = "deleted"
 		}
 		t.Row(v.ID, table.Cell{Text: string(v.Status), Style: snapshotStyles[v.Status]}, distance(v.CreatedAt, now), expiration,
@@ -215,7 +215,7 @@ func (c *snapshotsDeleteCommand) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		if snap.Info().Status != sandbox.SnapshotCreated {
+		if snap.Info().Status != "created" {
 			return fmt.Errorf("snapshot %s is in status %q and can't be deleted", id, snap.Info().Status)
 		}
 		return snap.Delete(cmd.Context())
