@@ -2,16 +2,16 @@
 // which of the breaks no test notices. It is not part of the ordinary tests: a
 // run takes from minutes to hours.
 //
-//	go run ./internal/mutation bugs            # bugs.txt, each against the test that it names
-//	go run ./internal/mutation guards          # guards.txt: conditions and statements of the heart
-//	go run ./internal/mutation security        # security.txt: conditions that keep attacks out
-//	go run ./internal/mutation edges           # edges.txt: the packages around the heart
-//	go run ./internal/mutation -sample 10 -near guards
-//	go run ./internal/mutation list guards     # chooses rows in place of those whose code is gone
-//	go run ./internal/mutation sites security  # all that there is to choose from
+//	go -C tools/mutation run . bugs            # bugs.txt, each against the test that it names
+//	go -C tools/mutation run . guards          # guards.txt: conditions and statements of the heart
+//	go -C tools/mutation run . security        # security.txt: conditions that keep attacks out
+//	go -C tools/mutation run . edges           # edges.txt: the packages around the heart
+//	go -C tools/mutation run . -sample 10 -near guards
+//	go -C tools/mutation run . list guards     # chooses rows in place of those whose code is gone
+//	go -C tools/mutation run . sites security  # all that there is to choose from
 //
-// Run it in the root of the module. The working tree is not changed: what is
-// broken is given to the compiler with -overlay.
+// The working tree is not changed: what is broken is given to the compiler with
+// -overlay.
 package main
 
 import (
@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -51,7 +52,14 @@ func run(args []string, sample int, only string, o options) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	home := filepath.Join("internal", "mutation")
+	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		return fmt.Errorf("finding the root of the project: %w", err)
+	}
+	if err := os.Chdir(strings.TrimSpace(string(root))); err != nil {
+		return err
+	}
+	home := filepath.Join("tools", "mutation")
 	if len(args) == 0 {
 		args = []string{""}
 	}
