@@ -53,9 +53,30 @@ func TestHomes(t *testing.T) {
 		"it has more than": func() error { return os.WriteFile(config, make([]byte, 2<<20), 0o600) },
 	} {
 		require.NoError(t, put())
+		unread := make(chan struct{})
+		go func() {
+			defer close(unread)
+			// Whoever waits at the pipe is not kept waiting.
+			if f, err := os.OpenFile(config, os.O_WRONLY, 0); err == nil {
+				f.Close()
+			}
+		}()
 		got := d.run("", "ls")
+		if f, err := os.OpenFile(config, os.O_RDONLY|syscall.O_NONBLOCK, 0); assert.NoError(t, err) {
+			<-unread
+			f.Close()
+		}
 		assert.Equal(t, 1, got.code)
 		assert.Contains(t, got.stderr, what)
 		require.NoError(t, os.Remove(config))
 	}
+
+	// A login that can't be read.
+	d.unset("VERCEL_AUTH_TOKEN")
+	loop := filepath.Join(d.home, "auth.json")
+	require.NoError(t, os.Symlink(loop, loop))
+	d.env = append(d.env, "VERCEL_AUTH_CONFIG_DIR="+d.home)
+	got = d.run("", "ls")
+	assert.Equal(t, 4, got.code)
+	assert.Contains(t, got.stderr, loop)
 }

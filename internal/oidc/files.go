@@ -90,10 +90,11 @@ type object map[string]json.RawMessage
 // the official tools leave behind, counts as an empty object.
 func readObject(file string) (object, error) {
 	f, err := os.OpenFile(file, openFlags, 0)
-	if errors.Is(err, syscall.ENOTDIR) { // below a home of /dev/null there is nothing
-		err = fs.ErrNotExist
-	}
 	if err != nil {
+		// In a home that is /dev/null, or somebody else's, there is nothing.
+		if _, there := os.Stat(file); errors.Is(there, syscall.ENOTDIR) || errors.Is(there, fs.ErrPermission) {
+			err = fs.ErrNotExist
+		}
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()

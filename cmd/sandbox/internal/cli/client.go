@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -49,6 +50,9 @@ func (c *connection) connect(ctx context.Context) (*sandbox.Client, error) {
 		return nil, err
 	}
 	if c.scope, err = provider.Credentials(ctx); err != nil {
+		if _, unreadable := errors.AsType[*fs.PathError](err); unreadable { // the login
+			err = &exitError{code: exitLogin, err: withHint(err, "set VERCEL_AUTH_TOKEN to do without it")}
+		}
 		return nil, err
 	}
 	if c.scope.FromLogin() && !c.mayHaveLogin() {

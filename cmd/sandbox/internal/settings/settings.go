@@ -49,15 +49,16 @@ func FindDirs(lookup func(string) (string, bool)) Dirs {
 // maxFile is how long a file may be.
 const maxFile = 1 << 20
 
-// read reads a file. One that is in no directory at all does not exist, whatever
-// the working directory has under its name; a pipe is not waited for.
+// read reads a file. One that is in no directory at all, or in one that can't be
+// entered, does not exist, whatever the working directory has under its name; a pipe
+// is not waited for.
 func read(name string) ([]byte, error) {
 	if !filepath.IsAbs(name) {
 		return nil, fs.ErrNotExist
 	}
 	info, err := os.Stat(name)
 	switch {
-	case errors.Is(err, syscall.ENOTDIR):
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrPermission): // as sudo leaves HOME
 		return nil, fs.ErrNotExist
 	case err != nil:
 		return nil, err
