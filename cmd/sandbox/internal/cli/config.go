@@ -290,14 +290,14 @@ func configTable(v sandboxView) *table.Table {
 	return t
 }
 
-func policyText(p *sandbox.NetworkPolicy) string {
+func policyText(p *policyView) string {
 	switch {
 	case p == nil:
-		return "allow-all" // the default
-	case p.Mode != "":
-		return string(p.Mode)
+		return sandbox.AllowAll().Mode // the default
+	case p.Mode == customMode:
+		return "restricted"
 	}
-	return "restricted"
+	return p.Mode
 }
 
 func expirationText(ms *int64) string {
@@ -394,7 +394,7 @@ func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
 		return usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --network-policy-file")
 	}
 	return c.app.set(cmd.Context(), args[0], "network policy", &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
-		return []string{"mode: " + c.app.err.Paint(console.Cyan, policyText(policy))}
+		return []string{"mode: " + c.app.err.Paint(console.Cyan, policyText(viewPolicy(policy)))}
 	})
 }
 

@@ -429,7 +429,7 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 func dryRunView(o *sandbox.CreateOptions) map[string]any {
 	v := map[string]any{
 		"name": o.Name, "ports": o.Ports, "timeout": o.Timeout.Milliseconds(), "vcpus": o.VCPUs, "runtime": o.Runtime, "image": o.Image,
-		"region": o.Region, "networkPolicy": o.NetworkPolicy, "tags": o.Tags, "persistent": !o.Ephemeral, "snapshotExpiration": expirationMillis(o.SnapshotExpiration),
+		"region": o.Region, "networkPolicy": viewPolicy(o.NetworkPolicy), "tags": o.Tags, "persistent": !o.Ephemeral, "snapshotExpiration": expirationMillis(o.SnapshotExpiration),
 	}
 	if len(o.Mounts) > 0 {
 		v["mounts"] = viewMounts(o.Mounts)

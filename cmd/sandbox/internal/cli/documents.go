@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/go-vercel/sandbox"
 )
 
 // document is what a command writes with --json. Its schema is the file of its name
@@ -38,7 +36,7 @@ var documents = map[string]document{
 	"snapshots tree": {"tree", treeView{}}, "snapshots delete": someNames,
 	"drives list": {"drives", []driveView{}}, "drives get-or-create": {"drive", driveView{}}, "drives delete": someNames, "drives files": someFiles,
 	"fs ls": someFiles, "fs stat": someFiles, "sync": {"changes", changesView{}}, "url": {"url", urlView{}},
-	"config policy show": {"policy", &sandbox.NetworkPolicy{}},
+	"config policy show": {"policy", policyView{}},
 	"profile list":       {"profiles", []profileView{}}, "whoami": {"whoami", whoamiView{}}, "doctor": {"findings", []finding{}},
 	"local status": {"local", localView{}}, "version": {"version", versionView{}},
 	"copy": someCopies, "drives copy": someCopies, "write": someCopies, "wait-for": {"waited", waitView{}}, "use": {"active", activeView{}},
@@ -149,8 +147,6 @@ func (d document) describe() string {
 		return "an array of names (schema/" + d.name + ".json)"
 	case t.Kind() == reflect.Slice:
 		t, what = t.Elem(), "an array of objects with "
-	case t.Kind() == reflect.Pointer:
-		return "what the API has (schema/" + d.name + ".json)"
 	}
 	_, names := fieldsOf(t)
 	return what + strings.Join(names, ", ") + " (schema/" + d.name + ".json)"

@@ -37,7 +37,7 @@ func TestSchemas(t *testing.T) {
 		all[d.name] = d.value
 	}
 	opts := &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[sandbox.NetworkPolicy](): {Types: []string{"object", "string"}, Description: "what the API has"},
+		reflect.TypeFor[sandbox.PolicyRule](): {Type: "object", Description: "a rule of the policy's file"},
 	}}
 	for name, value := range all {
 		s, err := jsonschema.ForType(reflect.TypeOf(value), opts)

@@ -68,13 +68,17 @@ type policyCommand struct{ app *app }
 func (c *policyCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "policy", Short: "Show and change what a sandbox can reach"}
 	show := &cobra.Command{
-		Use: "show <name>", Short: "Write the network policy as JSON, without the values of headers", Args: c.app.nameOrActive(),
+		Use: "show <name>", Short: "Write the network policy as set reads it, but without the values of headers; with --json always as an object", Args: c.app.nameOrActive(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sb, err := c.app.getOnly(cmd.Context(), args, false)
 			if err != nil {
 				return err
 			}
-			return c.app.print(output{doc: presentPolicy(sb), names: []string{policyText(presentPolicy(sb))}})
+			policy := presentPolicy(sb)
+			if v := viewPolicy(policy); c.app.opts.structured() {
+				return c.app.print(output{doc: v, names: []string{policyText(v)}})
+			}
+			return writeJSON(c.app.shown(), policy, true)
 		},
 	}
 	set := &cobra.Command{

@@ -94,7 +94,7 @@ func TestRefusals(t *testing.T) {
 		{"ls --format {{.tags.a}}{{.name.a}}", "name has no fields", "ls --format {{.tags.a}}{{.name}}"},
 		{"inspect x --format {{.session.nme}}", "session.id, session.status", "inspect x --format {{.session.id}}"},
 		{"rm --format {{.name}} x", "an item has no fields", "rm --format {{.}} x"},
-		{"inspect x --format {{.a}}", "no field", "inspect x --format {{.sandbox.networkPolicy.a}}"},
+		{"inspect x --format {{.a}}", "no field", "inspect x --format {{.sandbox.networkPolicy.mode}}"},
 		{"delete x", "is not a command", "remove x"},
 	} {
 		assert.Contains(t, run(tc.refused), tc.why, tc.refused)

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"encoding/json"
+	"maps"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -10,34 +12,34 @@ import (
 // bytes (memory in megabytes) and durations in milliseconds.
 
 type sandboxView struct {
-	Name               string                 `json:"name"`
-	Status             sandbox.Status         `json:"status"`
-	Region             string                 `json:"region,omitempty"`
-	FailoverRegions    []string               `json:"failoverRegions,omitempty"`
-	NetworkID          string                 `json:"networkId,omitempty"`
-	VCPUs              int                    `json:"vcpus"`
-	Memory             int                    `json:"memory"`
-	Runtime            string                 `json:"runtime,omitempty"`
-	Image              string                 `json:"image,omitempty"`
-	Persistent         bool                   `json:"persistent"`
-	Timeout            int64                  `json:"timeout"`
-	CreatedAt          *time.Time             `json:"createdAt"`
-	UpdatedAt          *time.Time             `json:"updatedAt,omitempty"`
-	StatusUpdatedAt    *time.Time             `json:"statusUpdatedAt,omitempty"`
-	ExpiresAt          *time.Time             `json:"expiresAt"`
-	CurrentSessionID   string                 `json:"currentSessionId,omitempty"`
-	CurrentSnapshotID  string                 `json:"currentSnapshotId,omitempty"`
-	Cwd                string                 `json:"cwd,omitempty"`
-	Tags               map[string]string      `json:"tags"`
-	Mounts             map[string]mountView   `json:"mounts,omitempty"`
-	Routes             []routeView            `json:"routes,omitempty"`
-	NetworkPolicy      *sandbox.NetworkPolicy `json:"networkPolicy,omitempty"`
-	SnapshotExpiration *int64                 `json:"snapshotExpiration,omitempty"`
-	KeepLastSnapshots  *keepView              `json:"keepLastSnapshots,omitempty"`
-	TotalActiveCPU     int64                  `json:"totalActiveCpuDurationMs"`
-	TotalDuration      int64                  `json:"totalDurationMs"`
-	TotalEgress        int64                  `json:"totalEgressBytes"`
-	TotalIngress       int64                  `json:"totalIngressBytes"`
+	Name               string               `json:"name"`
+	Status             sandbox.Status       `json:"status"`
+	Region             string               `json:"region,omitempty"`
+	FailoverRegions    []string             `json:"failoverRegions,omitempty"`
+	NetworkID          string               `json:"networkId,omitempty"`
+	VCPUs              int                  `json:"vcpus"`
+	Memory             int                  `json:"memory"`
+	Runtime            string               `json:"runtime,omitempty"`
+	Image              string               `json:"image,omitempty"`
+	Persistent         bool                 `json:"persistent"`
+	Timeout            int64                `json:"timeout"`
+	CreatedAt          *time.Time           `json:"createdAt"`
+	UpdatedAt          *time.Time           `json:"updatedAt,omitempty"`
+	StatusUpdatedAt    *time.Time           `json:"statusUpdatedAt,omitempty"`
+	ExpiresAt          *time.Time           `json:"expiresAt"`
+	CurrentSessionID   string               `json:"currentSessionId,omitempty"`
+	CurrentSnapshotID  string               `json:"currentSnapshotId,omitempty"`
+	Cwd                string               `json:"cwd,omitempty"`
+	Tags               map[string]string    `json:"tags"`
+	Mounts             map[string]mountView `json:"mounts,omitempty"`
+	Routes             []routeView          `json:"routes,omitempty"`
+	NetworkPolicy      *policyView          `json:"networkPolicy,omitempty"`
+	SnapshotExpiration *int64               `json:"snapshotExpiration,omitempty"`
+	KeepLastSnapshots  *keepView            `json:"keepLastSnapshots,omitempty"`
+	TotalActiveCPU     int64                `json:"totalActiveCpuDurationMs"`
+	TotalDuration      int64                `json:"totalDurationMs"`
+	TotalEgress        int64                `json:"totalEgressBytes"`
+	TotalIngress       int64                `json:"totalIngressBytes"`
 }
 
 type mountView struct {
@@ -54,6 +56,45 @@ type keepView struct {
 	Count         int    `json:"count"`
 	Expiration    *int64 `json:"expiration,omitempty"`
 	DeleteEvicted *bool  `json:"deleteEvicted,omitempty"`
+}
+
+// customMode is the API's mode of policies that say more.
+const customMode = "custom"
+
+// policyView is a network policy as an object in any case: each domain of one
+// with the custom mode has rules, if only none.
+type policyView struct {
+	Mode    string                          `json:"mode"`
+	Allow   map[string][]sandbox.PolicyRule `json:"allow,omitempty"`
+	Subnets *subnetsView                    `json:"subnets,omitempty"`
+	Unread  []string                        `json:"unread,omitempty"`
+}
+
+type subnetsView struct {
+	Allow []string `json:"allow,omitempty"`
+	Deny  []string `json:"deny,omitempty"`
+}
+
+func viewPolicy(p *sandbox.NetworkPolicy) *policyView {
+	if p == nil {
+		return nil
+	}
+	v := &policyView{Mode: first(p.Mode, customMode), Allow: maps.Clone(p.Rules)}
+	for _, domain := range p.Allow {
+		if v.Allow == nil {
+			v.Allow = map[string][]sandbox.PolicyRule{}
+		}
+		if v.Allow[domain] == nil {
+			v.Allow[domain] = []sandbox.PolicyRule{}
+		}
+	}
+	if p.AllowSubnets != nil || p.DenySubnets != nil {
+		v.Subnets = &subnetsView{p.AllowSubnets, p.DenySubnets}
+	}
+	if text, err := json.Marshal(p); err == nil {
+		_ = json.Unmarshal(text, &struct{ Unread *[]string }{&v.Unread}) // a mode alone is no object
+	}
+	return v
 }
 
 func moment(t time.Time) *time.Time {
@@ -80,7 +121,7 @@ func viewSandbox(i sandbox.Info) sandboxView {
 		Name: i.Name, Status: i.Status, Region: i.Region, VCPUs: i.VCPUs, Memory: i.MemoryMB, Runtime: i.Runtime, Image: i.Image,
 		Persistent: i.Persistent, Timeout: i.Timeout.Milliseconds(), CreatedAt: moment(i.CreatedAt), UpdatedAt: moment(i.UpdatedAt),
 		StatusUpdatedAt: moment(i.StatusUpdatedAt), ExpiresAt: moment(i.ExpiresAt), CurrentSessionID: i.CurrentSessionID,
-		CurrentSnapshotID: i.CurrentSnapshotID, Cwd: i.Cwd, Tags: i.Tags, NetworkPolicy: i.NetworkPolicy,
+		CurrentSnapshotID: i.CurrentSnapshotID, Cwd: i.Cwd, Tags: i.Tags, NetworkPolicy: viewPolicy(i.NetworkPolicy),
 		SnapshotExpiration: expirationMillis(i.SnapshotExpiration), TotalActiveCPU: i.TotalActiveCPU.Milliseconds(), TotalDuration: i.TotalDuration.Milliseconds(),
 		TotalEgress: i.TotalEgressBytes, TotalIngress: i.TotalIngressBytes,
 		FailoverRegions: i.FailoverRegions, NetworkID: i.NetworkID, Mounts: viewMounts(i.Mounts),
