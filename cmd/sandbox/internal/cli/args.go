@@ -144,12 +144,12 @@ func (l *line) read(rest []string) ([]string, error) {
 	for dash := false; len(rest) > 0; {
 		word := rest[0]
 		switch {
-		case word == "--":
+		case word == "--" && (!dash || len(l.words) == own):
 			dash, rest = true, rest[1:]
 			if !foreign || len(l.words) == own {
 				l.words, rest = append(l.words, rest...), nil
 			}
-		case strings.HasPrefix(word, "-") && word != "-" && !l.number(word):
+		case !dash && strings.HasPrefix(word, "-") && word != "-" && !l.number(word):
 			n, err := l.option(rest)
 			if err != nil {
 				return nil, err
@@ -201,6 +201,9 @@ func (l *line) short(c byte) (found *pflag.Flag) {
 func (l *line) option(rest []string) (int, error) {
 	words, n := l.terminalOrTag(rest)
 	if n == 0 {
+		words, n = l.emptyValue(rest)
+	}
+	if n == 0 {
 		return l.take(rest)
 	}
 	for len(words) > 0 {
@@ -221,6 +224,28 @@ func (l *line) take(words []string) (int, error) {
 		l.flags = append(l.flags, words[:used]...)
 	}
 	return used, err
+}
+
+// emptyValue writes -x= as a long option, since pflag takes "=" for the value. It
+// returns of how many words that was, or the line as it is, and 0.
+func (l *line) emptyValue(rest []string) (words []string, n int) {
+	bundle, empty := strings.CutSuffix(rest[0], "=")
+	if !empty || len(bundle) < 2 || strings.HasPrefix(bundle, "--") {
+		return rest, 0
+	}
+	last := len(bundle) - 1
+	for i := 1; i <= last; i++ {
+		f := l.short(bundle[i])
+		if f == nil || f.NoOptDefVal == "" && i < last {
+			return rest, 0
+		}
+		if i == last {
+			words = append(words, "--"+f.Name+"=")
+		} else {
+			words = append(words, "--"+f.Name)
+		}
+	}
+	return words, 1
 }
 
 // one measures an option. Again says that it was given already, under its other
@@ -326,21 +351,19 @@ func (l *line) late(rest []string) ([]string, error) {
 	return rest, nil
 }
 
-// positionals checks the number of a command's arguments, which it names.
+// positionals checks the number of a command's arguments, which it names: [name] may
+// be left out, and [...name] come several times.
 func positionals(names ...string) cobra.PositionalArgs {
-	variadic := len(names) > 0 && strings.HasPrefix(names[len(names)-1], "[")
+	required := slices.IndexFunc(append(names, "["), func(name string) bool { return strings.HasPrefix(name, "[") })
+	variadic := len(names) > 0 && strings.HasPrefix(names[len(names)-1], "[...")
 	return func(cmd *cobra.Command, args []string) error {
-		required := len(names)
-		if variadic {
-			required--
-		}
 		for i := range required {
 			if i >= len(args) || args[i] == "" {
 				return &usageError{message: "no value provided for " + names[i], hint: moreAbout(cmd)}
 			}
 		}
-		if !variadic && len(args) > required {
-			return &usageError{message: "unknown argument " + quote(args[required]), hint: moreAbout(cmd)}
+		if !variadic && len(args) > len(names) {
+			return &usageError{message: "unknown argument " + quote(args[len(names)]), hint: moreAbout(cmd)}
 		}
 		return nil
 	}

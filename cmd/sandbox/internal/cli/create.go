@@ -112,7 +112,7 @@ func (p *policyOptions) define(flags *pflag.FlagSet) {
 	options(flags, &p.domains, "allowed-domain", "", "str", "A domain that can be reached (repeatable); * stands for a part of the name", parseText)
 	options(flags, &p.allowed, "allowed-cidr", "", "str", "A network that can be reached (repeatable)", parseCIDR)
 	options(flags, &p.denied, "denied-cidr", "", "str", "A network that can't be reached (repeatable); wins over what is allowed", parseCIDR)
-	option(flags, &p.file, "network-policy-file", "", "FILE", "", `Read the whole network policy from a file, as JSON like {"allow": ["example.com"]}, with rules for requests; - is standard input`, parseGiven)
+	option(flags, &p.file, "network-policy-file", "", "FILE", "", `Read the whole network policy from a file, as JSON like {"allow": ["example.com"]}, with rules for requests; - is standard input`, parseText)
 }
 
 // build makes the policy; nil when nothing was said.
@@ -137,10 +137,10 @@ func (p *policyOptions) build(ctx context.Context, io *stdio) (*sandbox.NetworkP
 
 // define defines the options for a new sandbox.
 func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
-	option(flags, &s.name, "name", "", "str", "", "The sandbox's name, unique in the project", parseText)
+	option(flags, &s.name, "name", "", "str", "", "The sandbox's name, unique in the project", parseAny)
 	toggle(flags, &s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
 	choice(flags, &s.runtime, "runtime", "", "runtime", "Deprecated, use --image. Options: node22, node24, node26, python3.13", "node22", "node24", "node26", "python3.13")
-	option(flags, &s.image, "image", "", "str", "", "An image of the Vercel Container Registry, such as my-repo:v1", parseText)
+	option(flags, &s.image, "image", "", "str", "", "An image of the Vercel Container Registry, such as my-repo:v1", parseAny)
 	option(flags, &s.timeout, "timeout", "", "num UNIT", "5 minutes", "How long a session runs at most, such as 30m", parseTimeout)
 	option(flags, &s.snapshot, "snapshot", "s", "snapshot_id", "", "Start from a snapshot", parseSnapshotID)
 	options(flags, &s.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
@@ -536,10 +536,9 @@ func (s *stdio) tree(lines []string, dim func(string) string) {
 	}
 }
 
-// spin shows that something goes on, until the returned function is called. Nothing
-// does before it is known whose sandboxes are meant.
+// spin shows that something goes on, until the returned function is called.
 func (c *connection) spin(text string) (stop func()) {
-	if c.client == nil || c.opts.structured() && !c.err.Terminal {
+	if c.opts.structured() && !c.err.Terminal {
 		return func() {}
 	}
 	return console.Spin(c.err, text).Stop

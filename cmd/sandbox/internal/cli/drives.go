@@ -63,7 +63,7 @@ type drivesListCommand struct {
 
 func (c *drivesListCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the drives of a project", Args: positionals()}
-	option(cmd.Flags(), &c.prefix, "name-prefix", "", "str", "", "Filter drives by name prefix", parseText)
+	option(cmd.Flags(), &c.prefix, "name-prefix", "", "str", "", "Filter drives by name prefix", parseAny)
 	c.pages.define(cmd.Flags(), "drives")
 	cmd.RunE = c.run
 	return cmd

@@ -23,7 +23,7 @@ func (c *forkCommand) command() *cobra.Command {
 			"since that snapshot is not in the copy: run sandbox snapshot --stop <source> first to copy the present files.",
 	}
 	flags := cmd.Flags()
-	option(flags, &c.s.name, "name", "", "str", "", "The copy's name, unique in the project", parseText)
+	option(flags, &c.s.name, "name", "", "str", "", "The copy's name, unique in the project", parseAny)
 	toggle(flags, &c.s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
 	option(flags, &c.s.timeout, "timeout", "", "num UNIT", "", "How long a session runs at most, such as 30m; as in the source by default", parseTimeout)
 	c.s.defineShared(flags, "An environment variable (repeatable); replaces those of the source", "A tag (repeatable); replaces those of the source")

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,8 +52,9 @@ func (c *fsCommand) fileTable(views []fileView) *table.Table {
 type fsAction func(ctx context.Context, files *sandbox.FileSystem, paths []string) error
 
 // fsLeaf makes a command of fs whose arguments are NAME:PATH, of one sandbox.
-func (c *fsCommand) fsLeaf(use, short string, least int, do fsAction) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.MinimumNArgs(least)}
+func (c *fsCommand) fsLeaf(use, short string, do fsAction) *cobra.Command {
+	names := mapped(argument.FindAllString(use, -1), func(name string) string { return strings.Trim(name, "<>") })
+	cmd := &cobra.Command{Use: use, Short: short, Args: positionals(names...)}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var name string
 		var paths []string
@@ -97,9 +99,9 @@ func (c *fsCommand) command() *cobra.Command {
 			return nil
 		}
 	}
-	ls := c.fsLeaf("ls <name:path> [...path]", "List directories", 1, c.fsList)
-	cat := c.fsLeaf("cat <name:path> [...path]", "Write files to standard output", 1, each(c.app.catFile))
-	stat := c.fsLeaf("stat <name:path> [...path]", "Show files", 1, func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
+	ls := c.fsLeaf("ls <name:path> [...path]", "List directories", c.fsList)
+	cat := c.fsLeaf("cat <name:path> [...path]", "Write files to standard output", each(c.app.catFile))
+	stat := c.fsLeaf("stat <name:path> [...path]", "Show files", func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
 		var views []fileView
 		for _, p := range paths {
 			i, err := files.Lstat(ctx, p)
@@ -119,12 +121,12 @@ func (c *fsCommand) command() *cobra.Command {
 			return c.app.result(paths, paths...)
 		}
 	}
-	mkdir := c.fsLeaf("mkdir <name:path> [...path]", "Make directories, and those that lead to them", 1,
+	mkdir := c.fsLeaf("mkdir <name:path> [...path]", "Make directories, and those that lead to them",
 		tell(each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 			return files.MkdirAll(ctx, p, 0o755)
 		})))
 	var recursive, force bool
-	rm := c.fsLeaf("rm <name:path> [...path]", "Remove files", 1, tell(each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+	rm := c.fsLeaf("rm <name:path> [...path]", "Remove files", tell(each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 		if recursive {
 			return files.RemoveAll(ctx, p)
 		}
@@ -136,24 +138,21 @@ func (c *fsCommand) command() *cobra.Command {
 	})))
 	toggle(rm.Flags(), &recursive, "recursive", "r", "Remove directories with all that is in them")
 	toggle(rm.Flags(), &force, "force", "f", "Ignore what does not exist")
-	mv := c.fsLeaf("mv <name:from> <to>", "Rename a file", 2, func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
-		if len(paths) != 2 {
-			return usagef("mv takes two paths")
-		}
+	mv := c.fsLeaf("mv <name:from> <to>", "Rename a file", func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
 		if err := files.Rename(ctx, paths[0], paths[1]); err != nil {
 			return err
 		}
 		return c.app.result(paths[1:], paths[1])
 	})
 	var mode string
-	chmod := c.fsLeaf("chmod <name:path> [...path]", "Change the permissions of files", 1, tell(each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+	chmod := c.fsLeaf("chmod <name:path> [...path]", "Change the permissions of files", tell(each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 		return files.ChmodSymbolic(ctx, p, mode)
 	})))
 	option(chmod.Flags(), &mode, "mode", "m", "mode", "", "The permissions, such as 755 or u+x", parseText)
 	if err := chmod.MarkFlagRequired("mode"); err != nil {
 		panic(err)
 	}
-	edit := c.fsLeaf("edit <name:path>", "Edit a file with $EDITOR", 1, each(c.fsEdit))
+	edit := c.fsLeaf("edit <name:path>", "Edit a file with $EDITOR", each(c.fsEdit))
 	cmd.AddCommand(ls, cat, stat, mkdir, rm, mv, chmod, edit)
 	return group(cmd)
 }

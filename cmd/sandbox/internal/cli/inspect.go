@@ -108,7 +108,7 @@ func (c *rollbackCommand) command() *cobra.Command {
 		Long: "Go back to an earlier snapshot of a sandbox: the one before the current one, the Nth before it with -N, or any by its ID. " +
 			"A running session is stopped first, and what it has changed is kept in a snapshot of its own.",
 		Example: "  $ sandbox rollback my-app\n  $ sandbox rollback my-app -2\n  $ sandbox rollback my-app snap_abc123",
-		Args:    cobra.RangeArgs(1, 2),
+		Args:    positionals("name", "[snapshot_id|-N]"),
 	}
 	option(cmd.Flags(), &c.back, "back", "", "N", "1", "How many snapshots to go back; -N is short for it", parsePositive)
 	cmd.RunE = c.run

@@ -34,7 +34,7 @@ func (p *paging) define(flags *pflag.FlagSet, what string) {
 	choice(flags, &p.sortOrder, "sort-order", "", "value", "Sort order. Options: asc, desc (default)", "asc", "desc")
 	option(flags, &p.limit, "limit", "", "number", "", "Maximum number of "+what+" (default 50)", parsePositive)
 	toggle(flags, &p.noLimit, "no-limit", "", "List all, however many there are")
-	option(flags, &p.cursor, "cursor", "", "str", "", "Continue from the 'More results' hint of an earlier call", parseText)
+	option(flags, &p.cursor, "cursor", "", "str", "", "Continue from the 'More results' hint of an earlier call", parseAny)
 }
 
 // collect reads pages until there are as many items as asked for, counting those
@@ -214,7 +214,7 @@ func (c *listCommand) command() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	toggle(flags, &c.sel.all, "all", "a", "Show all sandboxes (default shows just running)")
-	option(flags, &c.sel.namePrefix, "name-prefix", "", "str", "", "Filter sandboxes by name prefix", parseText)
+	option(flags, &c.sel.namePrefix, "name-prefix", "", "str", "", "Filter sandboxes by name prefix", parseAny)
 	choice(flags, &c.sortBy, "sort-by", "", "value", "Sort sandboxes by field. Options: createdAt (default), name, statusUpdatedAt, currentSnapshotId", "createdAt", "name", "statusUpdatedAt", "currentSnapshotId")
 	options(flags, &c.sel.tags, "tag", "", "key=value", "Filter sandboxes by tag (repeatable)", parsePair)
 	options(flags, &c.sel.statuses, "status", "", "status,...", "Show sandboxes in these states, such as stopped", parseText)

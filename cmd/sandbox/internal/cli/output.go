@@ -184,6 +184,9 @@ func (p *printer) query(doc any) error {
 var place = regexp.MustCompile(`\{\{\s*(json\s+)?\.([\w.-]*)\s*\}\}`)
 
 func parseFormat(s string) (string, error) {
+	if _, err := parseText(s); err != nil {
+		return "", err
+	}
 	if rest := place.ReplaceAllString(s, ""); strings.Contains(rest, "{{") {
 		return "", fmt.Errorf("%q has more than {{.field}} and {{json .field}}; use --jq for that", s)
 	}

@@ -142,7 +142,7 @@ type logsCommand struct {
 
 func (c *logsCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "logs <name> [command_id]", Short: "Show the output of a command", GroupID: groupCommands, Args: cobra.RangeArgs(1, 2),
+		Use: "logs <name> [command_id]", Short: "Show the output of a command", GroupID: groupCommands, Args: positionals("name", "[command_id]"),
 		Long: "Show the output that a command has written so far; without an ID, of the one that was started last. " +
 			"Standard output and standard error come on those of this program.",
 	}
@@ -311,7 +311,7 @@ func (c *attachCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "attach <name> [command_id]", Short: "Follow a command that runs, with its signals and exit code", GroupID: groupCommands,
 		Long: "Follow a command that was started with -d, or whose connection was lost: its output from the start, its exit code, and Ctrl-C for it.",
-		Args: cobra.RangeArgs(1, 2),
+		Args: positionals("name", "[command_id]"),
 		RunE: c.run,
 	}
 }

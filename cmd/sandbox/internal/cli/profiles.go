@@ -21,7 +21,7 @@ type useCommand struct {
 
 func (c *useCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "use [name]", Short: "Choose the active sandbox of this folder", GroupID: groupTools, Args: cobra.MaximumNArgs(1),
+		Use: "use [name]", Short: "Choose the active sandbox of this folder", GroupID: groupTools, Args: positionals("[name]"),
 		Long: "Choose the active sandbox of this folder and those below it. Commands that take one name use it if you give none, or @. " +
 			"Without a name, the present choice is shown.",
 	}

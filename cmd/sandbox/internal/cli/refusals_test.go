@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -107,4 +109,39 @@ func TestRefusals(t *testing.T) {
 		assert.NotContains(t, run(line), defaultsFile, line)
 	}
 	assert.Contains(t, run("create"), defaultsFile)
+}
+
+// mayBeEmpty are the options that mean something when they are empty, as in the
+// official CLI; the rest are refused.
+var mayBeEmpty = []string{
+	"--project", "--name of create", "--name of run", "--name of sh", "--name of fork", "--image of create", "--image of run", "--image of sh",
+	"--workdir of exec", "--workdir of run", "--workdir of connect", "--name-prefix of list", "--name-prefix of drives list", "--name of snapshots list",
+	"--cursor of list", "--cursor of sessions list", "--cursor of snapshots list", "--cursor of snapshots tree", "--cursor of drives list",
+}
+
+// TestEmpty: what a variable that is not set leaves of a command line selects
+// nothing, and opens nothing.
+func TestEmpty(t *testing.T) {
+	t.Parallel()
+	var taken []string
+	check := func(f *pflag.Flag, of string) {
+		if f.Name != "help" && f.Value.Set("") == nil {
+			taken = append(taken, "--"+f.Name+of)
+		}
+	}
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		words := strings.TrimPrefix(cmd.CommandPath(), "sandbox ")
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { check(f, " of "+words) })
+		for _, c := range cmd.Commands() {
+			visit(c)
+		}
+		if _, foreign := cmd.Annotations[ownWords]; !foreign && !cmd.DisableFlagParsing {
+			assert.ErrorContains(t, newApp(nil).settle(cmd, []string{"a", ""}), "empty", words)
+		}
+	}
+	root := testTree(t)
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { check(f, "") })
+	visit(root)
+	assert.ElementsMatch(t, mayBeEmpty, taken)
 }

@@ -49,7 +49,7 @@ func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 	toggle(flags, &o.tty, "tty", ttyShort, "Run the command in a terminal")
 	toggle(flags, &o.noTTY, "no-tty", "T", "Never run the command in a terminal")
 	toggle(flags, &o.noExtend, "no-extend-timeout", "", "Don't extend the sandbox's timeout while an interactive command runs")
-	option(flags, &o.workdir, "workdir", "w", "str", "", "The directory to run the command in", parseText)
+	option(flags, &o.workdir, "workdir", "w", "str", "", "The directory to run the command in", parseAny)
 	toggle(flags, &o.detach, "detach", "d", "Start the command, write its ID to standard output and leave it running")
 	toggle(flags, &o.binary, "binary", "", "Carry standard output byte by byte, for output that is not text")
 	toggle(flags, &o.noEcho, "no-echo", "", "Don't show the command line on standard error")

@@ -64,7 +64,7 @@ func (a *app) rootCommand() *cobra.Command {
 – Copy a directory into a sandbox
 
   $ sandbox cp ./app my-sandbox:app`,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.settle(cmd) },
+		PersistentPreRunE: a.settle,
 	}
 	root.SetOut(a.out)
 	root.SetErr(a.err)
@@ -150,12 +150,12 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 	}
 	o := &a.opts
 	in(groupScope, func() {
-		option(flags, &o.token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; the default is the first that the documentation lists", parseGiven)
-		option(flags, &o.project, "project", "", "my-project", "", "The name or ID of the project", parseText)
-		option(flags, &o.scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", parseGiven)
-		option(flags, &o.profile, "profile", "", "name", "", "Take team, project and token from a profile", parseGiven)
+		option(flags, &o.token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; the default is the first that the documentation lists", parseText)
+		option(flags, &o.project, "project", "", "my-project", "", "The name or ID of the project", parseAny)
+		option(flags, &o.scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", parseText)
+		option(flags, &o.profile, "profile", "", "name", "", "Take team, project and token from a profile", parseText)
 		toggle(flags, &o.local, "local", "", "Run everything on an emulator on this machine, without an account and without isolation; see sandbox local")
-		option(flags, &o.apiURL, "api-url", "", "url", "", "The address of the API", parseGiven)
+		option(flags, &o.apiURL, "api-url", "", "url", "", "The address of the API", parseText)
 	})
 	in(groupOutput, func() {
 		choice(flags, &o.output, "output", "o", "format", "Form of the output: table, wide, json or jsonl", "table", "wide", "json", "jsonl")
@@ -174,7 +174,7 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 }
 
 // settle makes of the options what they mean together.
-func (a *app) settle(cmd *cobra.Command) error {
+func (a *app) settle(cmd *cobra.Command, args []string) error {
 	o := &a.opts
 	if o.json {
 		if o.output != "" && o.output != "json" {
@@ -187,6 +187,10 @@ func (a *app) settle(cmd *cobra.Command) error {
 	}
 	if o.color != "" {
 		a.setStreams(console.ColorMode(o.color))
+	}
+	if _, foreign := cmd.Annotations[ownWords]; !foreign && !cmd.DisableFlagParsing && slices.Contains(args, "") {
+		// A variable that is not set must not choose what stands for nothing.
+		return usagef("an argument is empty")
 	}
 	forms := 0
 	for _, given := range []bool{o.jq != "", o.format != "", o.quiet} {
@@ -210,9 +214,12 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 	hint := moreAbout(cmd)
 	message := err.Error()
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		if others := commandsWith(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
+		name := unknown.GetSpecifiedName()
+		if len(name) == 1 { // of a word such as -x, or -xyz
+			hint = "-- comes before what is no option; " + hint
+		} else if others := commandsWith(cmd.Root(), name); len(others) > 0 {
 			hint = fmt.Sprintf("it is an option of %s; %s", strings.Join(others, ", "), hint)
-		} else if near := nearestOption(cmd, unknown.GetSpecifiedName()); near != "" {
+		} else if near := nearestOption(cmd, name); near != "" {
 			hint = fmt.Sprintf("did you mean --%s? %s", near, hint)
 		}
 	}

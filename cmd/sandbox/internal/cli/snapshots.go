@@ -119,7 +119,7 @@ type snapshotsListCommand struct {
 
 func (c *snapshotsListCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the snapshots of a project", Args: positionals()}
-	option(cmd.Flags(), &c.name, "name", "", "name", "", "Only the snapshots of this sandbox", parseText)
+	option(cmd.Flags(), &c.name, "name", "", "name", "", "Only the snapshots of this sandbox", parseAny)
 	c.pages.define(cmd.Flags(), "snapshots")
 	cmd.RunE = c.run
 	return cmd
@@ -239,7 +239,7 @@ func (c *snapshotsTreeCommand) command() *cobra.Command {
 	flags := cmd.Flags()
 	choice(flags, &c.order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
 	option(flags, &c.limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", parseBetween(1, maxTree, "--limit"))
-	option(flags, &c.cursor, "cursor", "", "str", "", "Continue from the hint of an earlier call", parseText)
+	option(flags, &c.cursor, "cursor", "", "str", "", "Continue from the hint of an earlier call", parseAny)
 	cmd.RunE = c.run
 	return cmd
 }

@@ -53,9 +53,6 @@ func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel
 	if len(args) > 0 && sel.given() {
 		return nil, nil, usagef("give names or a selection, not both")
 	}
-	if slices.Contains(args, "") {
-		return nil, nil, usagef("one of the names is empty")
-	}
 	if sel.given() {
 		found, err := a.find(ctx, sel)
 		slices.SortFunc(found, func(x, y sandbox.Info) int { return strings.Compare(x.Name, y.Name) })

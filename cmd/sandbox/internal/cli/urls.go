@@ -128,7 +128,7 @@ type waitForCommand struct {
 
 func (c *waitForCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "wait-for <name> [command_id]", Short: "Wait for a status, a port or a line of output", GroupID: groupCommands, Args: cobra.RangeArgs(1, 2),
+		Use: "wait-for <name> [command_id]", Short: "Wait for a status, a port or a line of output", GroupID: groupCommands, Args: positionals("name", "[command_id]"),
 		Long: "Wait until a sandbox has a status, a server listens on one of its ports (published or not), or a command has written a line that matches " +
 			"a pattern: that of command_id, or else the last one. The exit code is 6 when the time is up.",
 		Example: "  $ sandbox wait-for web --port 3000 --timeout 1m\n  $ sandbox wait-for web --log 'listening on'",

@@ -126,16 +126,17 @@ func options[T any](flags *pflag.FlagSet, target *[]T, name, short, kind, usage 
 
 // The parsers of the values of options and arguments.
 
-func parseText(s string) (string, error) { return s, nil }
-
-// parseGiven is for what decides whose account is used: a variable that is not set
-// must not choose another one.
-func parseGiven(s string) (string, error) {
+// parseText reads a text. A variable that is not set must not choose another
+// account, or all sandboxes, or every address to listen on.
+func parseText(s string) (string, error) {
 	if s == "" {
 		return "", errors.New("it is empty; leave it out for the default")
 	}
 	return s, nil
 }
+
+// parseAny is for what may be empty in the official CLI.
+func parseAny(s string) (string, error) { return s, nil }
 
 func parseNumber(s string) (int, error) {
 	n, err := strconv.Atoi(s)
