@@ -14,7 +14,6 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/go-vercel/sandbox"
@@ -295,10 +294,28 @@ func (c *Client) Destroy(ctx context.Context, id string, opts *DestroyOptions) e
 	return c.update(ctx, id, updateDestroy, *opts, nil)
 }
 
-// State returns what the session is at the moment. It needs a worker to be up.
+// State returns what the session is at the moment, as Temporal has committed it. It
+// needs a worker to be up.
 func (c *Client) State(ctx context.Context, id string) (*State, error) {
-	var s State
-	return &s, c.query(ctx, id, &s, queryState)
+	s, err := c.state(ctx, id)
+	return &s.State, err
+}
+
+func (c *Client) state(ctx context.Context, id string) (s decided, err error) {
+	if err := checkID(id); err != nil {
+		return s, err
+	}
+	d, err := c.temporal.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil {
+		return s, noSession(id, err)
+	}
+	info := d.GetWorkflowExecutionInfo()
+	if cut(info.GetStatus()) != "" { // its code doesn't know that
+		s.State.State = StateTerminated
+		return s, nil
+	}
+	err = c.query(ctx, id, info.GetExecution().GetRunId(), &s, queryState)
+	return s.when(info.GetHistoryLength()), err
 }
 
 // within is how long the engine may take for one answer of a route.
@@ -319,52 +336,28 @@ func outgrown(err error) bool {
 	return ok && strings.Contains(failed.Error(), "[TMPRL1100]")
 }
 
-func (c *Client) query(ctx context.Context, id string, out any, name string, args ...any) error {
-	if err := checkID(id); err != nil {
-		return err
-	}
-	v, err := c.queryOnce(ctx, id, out, name, args)
+// query asks a run of a session, the last one if it is not named.
+func (c *Client) query(ctx context.Context, id, run string, out any, name string, args ...any) error {
+	req := &client.QueryWorkflowWithOptionsRequest{WorkflowID: id, RunID: run, QueryType: name, Args: args}
+	resp, err := c.temporal.QueryWorkflowWithOptions(ctx, req)
 	for again := 1; again < queryAttempts && outgrown(err); again++ {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(queryPause):
 		}
-		v, err = c.queryOnce(ctx, id, out, name, args)
+		resp, err = c.temporal.QueryWorkflowWithOptions(ctx, req)
 	}
+	if err != nil {
+		return noSession(id, err)
+	}
+	return resp.QueryResult.Get(out)
+}
+
+// noSession is err, or that there is no such session.
+func noSession(id string, err error) error {
 	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
 		return fmt.Errorf("%w (%s)", ErrNoSession, id)
 	}
-	if err != nil || v == nil {
-		return err
-	}
-	return v.Get(out)
-}
-
-// queryOnce asks once. The code of a session that was terminated doesn't know that:
-// its state is set here, and no value returned.
-func (c *Client) queryOnce(ctx context.Context, id string, out any, name string, args []any) (converter.EncodedValue, error) {
-	req := &client.QueryWorkflowWithOptionsRequest{WorkflowID: id, QueryType: name, Args: args}
-	state, isState := out.(*State)
-	if isState {
-		req.QueryRejectCondition = enums.QUERY_REJECT_CONDITION_NOT_COMPLETED_CLEANLY
-	}
-	resp, err := c.temporal.QueryWorkflowWithOptions(ctx, req)
-	if err != nil || resp.QueryRejected == nil {
-		return value(resp), err
-	}
-	if cut(resp.QueryRejected.GetStatus()) != "" {
-		*state = State{State: StateTerminated}
-		return nil, nil
-	}
-	req.QueryRejectCondition = enums.QUERY_REJECT_CONDITION_NONE
-	resp, err = c.temporal.QueryWorkflowWithOptions(ctx, req)
-	return value(resp), err
-}
-
-func value(resp *client.QueryWorkflowWithOptionsResponse) converter.EncodedValue {
-	if resp == nil {
-		return nil
-	}
-	return resp.QueryResult
+	return err
 }

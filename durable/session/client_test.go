@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
@@ -32,6 +33,10 @@ func (q *queried) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflo
 	}
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(session.State{})
 	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
+}
+
+func (*queried) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	return &workflowservice.DescribeWorkflowExecutionResponse{}, nil
 }
 
 // TestOutgrownQuery: a query fails while the history grows under the worker that

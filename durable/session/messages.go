@@ -25,7 +25,7 @@ func (s *run) listen(ctx workflow.Context) error {
 	if err := workflow.SetQueryHandler(ctx, queryEvents, func(from int) (page, error) { return s.page(from), nil }); err != nil {
 		return err
 	}
-	if err := workflow.SetQueryHandler(ctx, queryState, func() (State, error) { return s.describe(), nil }); err != nil {
+	if err := workflow.SetQueryHandler(ctx, queryState, func() (decided, error) { return s.decided, nil }); err != nil {
 		return err
 	}
 	for _, name := range []string{updateCommand, updateStored} {

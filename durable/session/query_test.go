@@ -2,8 +2,11 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -66,21 +69,26 @@ func newAsker(t *testing.T) *asker {
 	return a
 }
 
-// events asks for the events of a session with that history, of which that much is
-// committed.
+// ask sends a query to a session with that history, of which that much is committed.
+func (a *asker) ask(t *testing.T, h []*history.HistoryEvent, at place, answer any, name string, args ...any) {
+	payloads, err := converter.GetDefaultDataConverter().ToPayloads(args...)
+	require.NoError(t, err)
+	a.tasks <- &workflowservice.PollWorkflowTaskQueueResponse{
+		TaskToken: []byte("task"), WorkflowExecution: &common.WorkflowExecution{WorkflowId: "ses-1", RunId: at.run},
+		WorkflowType: &common.WorkflowType{Name: workflowName}, PreviousStartedEventId: int64(at.decision),
+		History: &history.History{Events: h}, Query: &query.WorkflowQuery{QueryType: name, QueryArgs: payloads},
+	}
+	got := <-a.answers
+	require.Empty(t, got.ErrorMessage)
+	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(got.QueryResult, answer))
+}
+
+// events asks for all events.
 func (a *asker) events(t *testing.T, h []*history.HistoryEvent, at place) page {
 	all := page{Base: -1}
 	for {
-		args, err := converter.GetDefaultDataConverter().ToPayloads(all.Base + len(all.Events))
-		require.NoError(t, err)
-		a.tasks <- &workflowservice.PollWorkflowTaskQueueResponse{
-			TaskToken: []byte("task"), WorkflowExecution: &common.WorkflowExecution{WorkflowId: "ses-1", RunId: at.run},
-			WorkflowType: &common.WorkflowType{Name: workflowName}, PreviousStartedEventId: int64(at.decision),
-			History: &history.History{Events: h}, Query: &query.WorkflowQuery{QueryType: queryEvents, QueryArgs: args},
-		}
-		answer, p := <-a.answers, page{asked: at}
-		require.Empty(t, answer.ErrorMessage)
-		require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(answer.QueryResult, &p))
+		p := page{asked: at}
+		a.ask(t, h, at, &p, queryEvents, all.Base+len(all.Events))
 		more := len(p.Events) > 0
 		p.Events = append(all.Events, p.Events...)
 		if all = p; !more {
@@ -89,10 +97,34 @@ func (a *asker) events(t *testing.T, h []*history.HistoryEvent, at place) page {
 	}
 }
 
+// tellings has for each query of a session what its answer tells of the events that
+// are decided, from a number on, to one who has followed the history to there.
+var tellings = map[string]func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int){
+	queryEvents: func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int) {
+		got, _ := w.reached(a.events(t, h, w.at))
+		got = slices.DeleteFunc(append([]stored{}, got...), func(e stored) bool { return e.Event.Seq < from })
+		assert.Equal(t, want, got)
+	},
+	queryState: func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int) {
+		var got decided
+		a.ask(t, h, w.at, &got, queryState)
+		got = got.when(h[len(h)-1].EventId)
+		if len(want) > 0 {
+			assert.Equal(t, from+len(want), got.Events)
+		}
+		for _, e := range slices.Backward(want) {
+			if e.Event.Type == TypeStatus {
+				assert.Equal(t, e.Event.State, got.State.State)
+				break
+			}
+		}
+	},
+}
+
 // TestOnlyDecided: wherever a recorded history is cut off before or after a decision
 // begins, a worker that replays it for a query tells of all that the decisions before
-// have made, and viewers get nothing of what the next one is to make: with an update, it
-// may come to something else.
+// have made, and nobody gets anything of what the next one is to make: with an update, it
+// may come to something else. So it is with each query that a session answers.
 func TestOnlyDecided(t *testing.T) {
 	a := newAsker(t)
 	for _, file := range histories(t) {
@@ -108,18 +140,21 @@ func TestOnlyDecided(t *testing.T) {
 		l := &looker{}
 		require.NoError(t, replayHistory(&history.History{Events: h}, l))
 		require.Len(t, truth.Events, len(l.events), file)
+		require.ElementsMatch(t, slices.Collect(maps.Keys(tellings)), l.queries, "it is not known of each whether it tells what is committed")
 		w := &watch{c: New(nil, nil), changed: make(chan struct{})}
 		for i, e := range h {
 			if begins := enums.EVENT_TYPE_WORKFLOW_TASK_STARTED; w.at.decision > 0 && (e.EventType == begins || h[i-1].EventType == begins) {
-				got, _ := w.reached(a.events(t, h[:i], w.at))
 				want := []stored{}
 				for _, e := range truth.Events {
 					if e.Decision <= w.at.decision {
 						want = append(want, e)
 					}
 				}
-				got = slices.DeleteFunc(append([]stored{}, got...), func(e stored) bool { return e.Event.Seq < truth.Base })
-				assert.Equal(t, want, got, "%s up to %d", file, h[i-1].EventId)
+				for query, tells := range tellings {
+					t.Run(fmt.Sprintf("%s of %s to %d", query, filepath.Base(file), h[i-1].EventId), func(t *testing.T) {
+						tells(t, a, h[:i], w, want, truth.Base)
+					})
+				}
 			}
 			w.note(e)
 		}

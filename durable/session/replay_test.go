@@ -103,6 +103,7 @@ type looker struct {
 	interceptor.WorkerInterceptorBase
 	version func(change string) (v workflow.Version, decided bool)
 	events  []Event
+	queries []string // that it answers
 }
 
 func (l *looker) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
@@ -140,6 +141,7 @@ type lookerOut struct {
 }
 
 func (o *lookerOut) SetQueryHandler(ctx workflow.Context, name string, handler any) error {
+	o.l.queries = append(o.l.queries, name)
 	if query, ok := handler.(func(int) (page, error)); ok {
 		o.query = query
 	}

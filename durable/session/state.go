@@ -64,22 +64,29 @@ func (s *run) keep(ctx workflow.Context, e stored) {
 	e.Event.Seq, e.Event.At = s.Base+len(s.Events), millis(workflow.Now(ctx))
 	e.Decision = workflow.GetInfo(ctx).GetCurrentHistoryLength()
 	s.Events = append(s.Events, e)
-	if e.Decision > 0 && e.Decision <= s.replayed && !workflow.IsReplaying(ctx) {
-		s.guesses++
-	}
 	countEvent(ctx, e.Event)
 }
 
-// noteReplay notes how far the history is replayed. A worker that does so for a query
-// goes on with what has happened since the last decision, as if it were another one:
-// the next decision may be a different one, since updates come with it.
-func (s *run) noteReplay(ctx workflow.Context) {
+// noteDecisions notes what each decision makes of the session. A worker that replays
+// the history for a query goes on with what has happened since the last decision, as
+// if it were another one: that is a guess, since the next decision may be a different
+// one, because of the updates that come with it.
+func (s *run) noteDecisions(ctx workflow.Context) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	_ = workflow.Await(ctx, func() bool { // looks once in each decision
-		if workflow.IsReplaying(ctx) {
-			s.replayed = workflow.GetInfo(ctx).GetCurrentHistoryLength()
+	_ = workflow.Await(ctx, func() bool { // looks at the end of each decision, too
+		decision, replays := workflow.GetInfo(ctx).GetCurrentHistoryLength(), workflow.IsReplaying(ctx)
+		if s.guesses = !replays && decision > 0 && decision <= s.replayed; s.guesses {
+			return false
 		}
+		if replays {
+			s.replayed = decision
+		}
+		if decision != s.decided.Decision {
+			before := s.decided.State
+			s.decided.Decision, s.decided.Before = decision, &before
+		}
+		s.decided.State = s.describe()
 		return false
 	})
 }
@@ -117,10 +124,13 @@ func (s *run) page(from int) page {
 			p.Stored = base
 		}
 	}
-	events := s.Events[:len(s.Events)-s.guesses]
+	events := s.Events
+	if s.guesses {
+		events = events[:max(s.decided.Events-s.Base, 0)]
+	}
 	events = events[min(max(from-s.Base, 0), len(events)):]
 	n := pageOf(events)
-	p.Events, p.Closed = events[:n], s.closed && s.guesses == 0 && n == len(events)
+	p.Events, p.Closed = events[:n], s.closed && !s.guesses && n == len(events)
 	return p
 }
 
@@ -143,6 +153,24 @@ type State struct {
 	// Held is how many hold the machine: see [Client.Hold].
 	Held   int `json:"held,omitempty"`
 	Events int `json:"events"`
+}
+
+// decided is the response to the query for the state: that of the decision which began
+// with an event of Temporal's history, and the one before. Viewers take the latter
+// while the former is not committed.
+type decided struct {
+	State
+	Decision int    `json:"decision,omitempty"`
+	Before   *State `json:"before,omitempty"`
+}
+
+// when is what was decided when the history had so many events. A decision that is
+// over has one behind the event with which it began.
+func (d decided) when(length int64) decided {
+	if d.Before != nil && length > 0 && int64(d.Decision) >= length {
+		d.State = *d.Before
+	}
+	return d
 }
 
 func (s *run) describe() State {

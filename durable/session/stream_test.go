@@ -20,7 +20,6 @@ import (
 	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
-	"go.temporal.io/api/query/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
@@ -61,7 +60,14 @@ func (c *cluster) DescribeWorkflowExecution(context.Context, string, string) (*w
 			pending = append(pending, &workflow.PendingActivityInfo{ActivityType: &common.ActivityType{Name: activity}, HeartbeatDetails: details})
 		}
 	}
-	return &workflowservice.DescribeWorkflowExecutionResponse{PendingActivities: pending}, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return nil, c.failing
+	}
+	return &workflowservice.DescribeWorkflowExecutionResponse{
+		PendingActivities: pending, WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: c.status, HistoryLength: int64(len(c.history))},
+	}, nil
 }
 
 func newCluster() *cluster {
@@ -110,9 +116,6 @@ func (c *cluster) QueryWorkflowWithOptions(_ context.Context, req *client.QueryW
 	c.queries++
 	if c.failing != nil {
 		return nil, c.failing
-	}
-	if req.QueryRejectCondition != enums.QUERY_REJECT_CONDITION_UNSPECIFIED && c.status != 0 {
-		return &client.QueryWorkflowWithOptionsResponse{QueryRejected: &query.QueryRejected{Status: c.status}}, nil
 	}
 	var v any = State{State: StateActive, Running: "cmd-1", Events: len(c.events)}
 	if req.QueryType == queryEvents {
@@ -255,7 +258,8 @@ func TestOnlyOfThisAttempt(t *testing.T) {
 	})
 }
 
-// hasty is a cluster where something happens between a query and its answer.
+// hasty is a cluster where something happens between the query for the events behind
+// the first and its answer.
 type hasty struct {
 	*cluster
 	meanwhile func()
@@ -263,7 +267,7 @@ type hasty struct {
 
 func (h *hasty) QueryWorkflowWithOptions(ctx context.Context, req *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	resp, err := h.cluster.QueryWorkflowWithOptions(ctx, req)
-	if happens := h.meanwhile; happens != nil {
+	if happens := h.meanwhile; happens != nil && req.Args[0] == 1 {
 		h.meanwhile = nil
 		happens()
 		time.Sleep(time.Second)
@@ -501,6 +505,11 @@ type silent struct{ client.Client }
 var errSilent = errors.New("no answer")
 
 func (silent) QueryWorkflowWithOptions(ctx context.Context, _ *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+	<-ctx.Done()
+	return nil, errSilent
+}
+
+func (silent) DescribeWorkflowExecution(ctx context.Context, _, _ string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	<-ctx.Done()
 	return nil, errSilent
 }

@@ -85,6 +85,18 @@ func TestTail(t *testing.T) {
 			assert.Equal(t, Cursor{Seq: 1, Byte: want}, got)
 		}
 	})
+	t.Run("committed while it asks", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			temporal := &hasty{cluster: newCluster()}
+			temporal.written = 70
+			temporal.knows(of(3, Event{Type: TypeCreated}), of(11, Event{Type: TypeCommandStart, ID: "cmd-1", CommandID: "p"}))
+			temporal.commits(3)
+			temporal.meanwhile = func() { temporal.commits(11) }
+			got, err := New(temporal, nil).Tail(t.Context(), "a", 0)
+			require.NoError(t, err)
+			assert.Equal(t, Cursor{Seq: 1, Byte: 71}, got)
+		})
+	})
 	_, err := New(newCluster(), nil).Tail(t.Context(), "a", -1)
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 	// Kept from 7 on.

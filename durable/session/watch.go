@@ -125,7 +125,7 @@ func (w *watch) ask(ctx context.Context, from int) (page, error) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(w.ctx, within)
 			defer cancel()
-			q.err = w.c.query(ctx, w.id, &q.page, queryEvents, from)
+			q.err = w.c.query(ctx, w.id, "", &q.page, queryEvents, from)
 			w.c.took(time.Since(began))
 		}()
 	}

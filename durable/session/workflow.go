@@ -83,9 +83,12 @@ type run struct {
 	// waitingHolds is how many updates wait for their hold.
 	waitingHolds int
 	adoptAfter   time.Time // not before is the lease of a machine that is held renewed
-	// replayed is the last decision that was replayed, as the history has it, and
-	// guesses is how many of the last events no decision of the history has made.
-	replayed, guesses int
+	// replayed is the last decision that was replayed, as the history has it, decided
+	// what the last one has made, and guesses says that there is more by now, which no
+	// decision of the history has made.
+	replayed int
+	decided  decided
+	guesses  bool
 }
 
 // Workflow is the session. It is registered by [Register] and started by
@@ -101,7 +104,8 @@ func Workflow(ctx workflow.Context, in input) error {
 		s.state = &state{StartedAt: now, LastUse: now}
 	}
 	s.interrupts, s.Interrupts = s.Interrupts, nil
-	workflow.Go(ctx, s.noteReplay)
+	s.decided.State = s.describe()
+	workflow.Go(ctx, s.noteDecisions)
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
