@@ -147,9 +147,13 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 		}
 		got, err := s.start(ctx, startInput{
 			Sandbox: s.Options.Name, VM: s.VM, EnvFrom: s.Options.EnvFrom, Name: name, Args: args, Options: opts, Shared: shared,
+			Lease: s.Options.lease(), Expires: s.ExpiresAt,
 		})
 		if err != nil {
 			return nil, err
+		}
+		if !got.ExpiresAt.IsZero() {
+			s.ExpiresAt = got.ExpiresAt
 		}
 		if got.Refused && !again {
 			s.ended() // before anything was sent

@@ -223,23 +223,20 @@ func (w *Worker) keepLease(ctx context.Context, in followInput, vm *sandbox.Sess
 		tick := time.NewTicker(min(time.Minute, max(in.Lease/5, time.Second)))
 		defer tick.Stop()
 		for vm == nil || vm.Info().Status == sandbox.StatusRunning {
+			if vm == nil { // the worker that has renewed it so far may have died long ago
+				got, err := w.session(ctx, in.Sandbox, in.Command.VM)
+				if err != nil && !gone(err) && ctx.Err() == nil {
+					activity.GetLogger(ctx).Warn("could not check the machine's lease", "error", err)
+				}
+				vm = got
+			}
+			if vm != nil && vm.TimeLeft() < in.Lease/2 {
+				extend(ctx, vm, in.Lease)
+			}
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
 				return
-			}
-			if vm == nil {
-				got, err := w.session(ctx, in.Sandbox, in.Command.VM)
-				if err != nil {
-					if !gone(err) && ctx.Err() == nil {
-						activity.GetLogger(ctx).Warn("could not check the machine's lease", "error", err)
-					}
-					continue
-				}
-				vm = got
-			}
-			if vm.TimeLeft() < in.Lease/2 {
-				extend(ctx, vm, in.Lease)
 			}
 		}
 	}()

@@ -104,19 +104,19 @@ func TestFollowQueue(t *testing.T) {
 }
 
 // TestLeaseIsRenewed: while a command runs, its machine's lease is renewed to the
-// requested length.
+// requested length, and at once by a worker that begins to follow it.
 func TestLeaseIsRenewed(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "long"})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
-		sb, err := durable.Open(ctx, &durable.Options{Lease: 30 * time.Second})
+		sb, err := durable.Open(ctx, &durable.Options{Lease: 10 * time.Minute})
 		if err != nil {
 			return err
 		}
 		defer sb.Delete(ctx)
 		cmd, err := sb.Start(ctx, "sh", []string{"-c", "until [ -e go ]; do sleep 0.05; done; echo done"}, nil)
 		require.NoError(t, err)
-		env.Server.Advance(16 * time.Second)
+		env.Server.Advance(6 * time.Minute)
 		_, err = env.Worker.Client.Get(t.Context(), sb.Options.Name, nil) // each response tells the time
 		require.NoError(t, err)
 		go func() {
@@ -138,6 +138,42 @@ func TestLeaseIsRenewed(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, env.GetWorkflowError())
+}
+
+// TestLeaseAtStart: a command that is started when its machine's lease is nearly over
+// does not lose its machine.
+func TestLeaseAtStart(t *testing.T) {
+	for name, key := range map[string]string{"its own": "", "that others may have, too": "shared"} {
+		t.Run(name, func(t *testing.T) {
+			env := durabletest.New(t, nil)
+			env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "late"})
+			env.ExecuteWorkflow(func(ctx workflow.Context) error {
+				sb, err := durable.Open(ctx, &durable.Options{Lease: 10 * time.Minute})
+				if err != nil {
+					return err
+				}
+				defer sb.Delete(ctx)
+				if err := workflow.Sleep(ctx, sb.ExpiresAt.Sub(workflow.Now(ctx))-time.Minute); err != nil {
+					return err
+				}
+				env.Join()
+				_, err = env.Worker.Client.Get(t.Context(), sb.Options.Name, nil) // each response tells the time
+				require.NoError(t, err)
+				cmd, err := sb.Start(ctx, "sh", []string{"-c", "until [ -e go ]; do sleep 0.05; done"}, &durable.RunOptions{Key: key})
+				require.NoError(t, err)
+				env.Server.Advance(2 * time.Minute)
+				assert.WithinDuration(t, env.Server.Now().Add(8*time.Minute), sb.ExpiresAt, time.Minute)
+				got, err := env.Server.Client().Get(t.Context(), sb.Options.Name, &sandbox.GetOptions{NoResume: true})
+				require.NoError(t, err)
+				require.NoError(t, got.CurrentSession().FS().WriteFile(t.Context(), "go", nil, 0o600))
+				res, err := sb.Wait(ctx, cmd)
+				require.NoError(t, err)
+				assert.Equal(t, durable.Exited, res.Outcome)
+				return nil
+			})
+			require.NoError(t, env.GetWorkflowError())
+		})
+	}
 }
 
 // TestLeaseByTheServicesClock: a worker whose clock is half an hour fast or slow

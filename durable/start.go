@@ -26,6 +26,10 @@ type startInput struct {
 	Shared bool `json:",omitempty"`
 	// Again says that the activity was executed before, and refused in the end.
 	Again bool `json:",omitempty"`
+	// Lease is the machine's, and Expires when it ends as the workflow knows it; both are
+	// zero in histories of before a start renewed it.
+	Lease   time.Duration `json:",omitempty"`
+	Expires time.Time     `json:",omitzero"`
 }
 
 type started struct {
@@ -36,6 +40,8 @@ type started struct {
 	// Lost: the machine has ended, and an earlier attempt may have started the
 	// command in it.
 	Lost bool `json:",omitempty"`
+	// ExpiresAt is when the machine's lease ends, if that is not as the workflow knew.
+	ExpiresAt time.Time `json:",omitzero"`
 }
 
 // guard lets one start of a key win in a machine: directories are made by one
@@ -88,7 +94,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 	var err error
 	if first && !in.Shared {
 		// That it has ended is what the service says to the start as well.
-		vm, err = w.known(in.Sandbox, in.VM, time.Time{})
+		vm, err = w.known(in.Sandbox, in.VM, in.Expires)
 	} else {
 		vm, err = w.session(ctx, in.Sandbox, in.VM)
 	}
@@ -107,7 +113,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 			return started{}, classify(err)
 		}
 		if cmd != nil {
-			return handle(cmd)
+			return handle(cmd, in, vm)
 		}
 	}
 	if in.Args, err = w.withText(ctx, in.Args, in.Options.ArgFrom); err != nil {
@@ -122,10 +128,13 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 			return started{}, classify(err)
 		}
 	}
+	if in.Lease > 0 && vm.TimeLeft() < in.Lease/2 {
+		extend(ctx, vm, in.Lease) // it is some time until somebody follows the command
+	}
 	cmd, err := w.send(ctx, vm, in, opts)
 	switch {
 	case err == nil:
-		return handle(cmd)
+		return handle(cmd, in, vm)
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		// The next attempt looks, and the guard holds.
 		return started{}, classify(errors.New(err.Error()))
@@ -168,7 +177,7 @@ func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, o
 
 // handle is what a command is found again by. It is in the history more than once, so
 // that it is without the arguments.
-func handle(cmd *sandbox.Command) (started, error) {
+func handle(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
 	data, err := json.Marshal(cmd)
 	if err != nil {
 		return started{}, err
@@ -182,7 +191,11 @@ func handle(cmd *sandbox.Command) (started, error) {
 	}
 	delete(h.Cmd, "args")
 	data, err = json.Marshal(h)
-	return started{ID: cmd.ID(), Handle: data}, err
+	got := started{ID: cmd.ID(), Handle: data}
+	if ends := expiry(vm); in.Lease > 0 && !ends.Equal(in.Expires) {
+		got.ExpiresAt = ends
+	}
+	return got, err
 }
 
 // withText adds the argument that is in the store.

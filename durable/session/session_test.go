@@ -316,12 +316,19 @@ func FuzzCursor(f *testing.F) {
 // its output and its end for the activity that follows it, and a longer lease. Nothing
 // is looked up, and what is missing of a lease is not asked for each time.
 func TestRequestsOfACommand(t *testing.T) {
+	// Apart by more than what is not worth a request, and by more than half a lease.
+	for _, apart := range []time.Duration{3 * time.Minute, 20 * time.Minute} {
+		t.Run(apart.String(), func(t *testing.T) { testRequestsOfACommand(t, apart) })
+	}
+}
+
+func testRequestsOfACommand(t *testing.T, apart time.Duration) {
 	p := newPlay(t, nil)
 	const commands = 5
-	for i := range commands { // apart by more than what is not worth a request
-		p.send(time.Duration(i+1)*3*time.Minute, fmt.Sprint(i), "true")
+	for i := range commands {
+		p.send(time.Duration(i+1)*apart, fmt.Sprint(i), "true")
 	}
-	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	p.destroyAt((commands + 1) * apart)
 	events := p.run(Policy{})
 	require.NoError(t, p.GetWorkflowError())
 	assert.Equal(t, commands, p.ends(events))
