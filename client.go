@@ -309,15 +309,20 @@ var errZeroClient = fmt.Errorf("sandbox: %w: the Client was not made by NewClien
 
 var errNilContext = invalid("ctx", "is nil; context.Background is the one that never ends")
 
-// do performs an operation and decodes its response.
-func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
-	if c == nil || c.api == nil {
+// check refuses what can't be sent.
+func (c *Client) check(ctx context.Context, req *api.Request) error {
+	switch {
+	case c == nil || c.api == nil:
 		return errZeroClient
-	}
-	if ctx == nil {
+	case ctx == nil:
 		return errNilContext
 	}
-	if err := checkRoute(req); err != nil {
+	return checkRoute(req)
+}
+
+// do performs an operation and decodes its response.
+func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
+	if err := c.check(ctx, req); err != nil {
 		return err
 	}
 	if err := c.api.Do(ctx, req, out); err != nil {
@@ -329,13 +334,7 @@ func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
 // stream performs an operation whose response body is read and closed by the
 // caller.
 func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, error) {
-	if c == nil || c.api == nil {
-		return nil, errZeroClient
-	}
-	if ctx == nil {
-		return nil, errNilContext
-	}
-	if err := checkRoute(req); err != nil {
+	if err := c.check(ctx, req); err != nil {
 		return nil, err
 	}
 	resp, err := c.api.Stream(ctx, req)

@@ -246,8 +246,8 @@ func (c *Command) Output(ctx context.Context) (string, error) {
 }
 
 func (c *Command) output(ctx context.Context, get func(*output) (string, bool)) (string, error) {
-	if _, err := c.client(); err != nil && !c.hasOutput(get) {
-		return "", err
+	if c == nil {
+		return "", errZeroCommand
 	}
 	for {
 		c.mu.Lock()
@@ -289,19 +289,6 @@ func (c *Command) output(ctx context.Context, get func(*output) (string, bool)) 
 	c.kept = all
 	text, _ := get(all)
 	return text, nil
-}
-
-func (c *Command) hasOutput(get func(*output) (string, bool)) bool {
-	if c == nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.kept == nil {
-		return false
-	}
-	_, ok := get(c.kept)
-	return ok
 }
 
 // serializedCommand has the shape of the JavaScript SDK's serialized Command

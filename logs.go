@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -173,6 +174,11 @@ func (c *Command) Logs(ctx context.Context) iter.Seq2[LogEntry, error] {
 // are in order; a last line without a newline is yielded when its stream has
 // ended. Incomplete lines are held in memory.
 func (c *Command) Lines(ctx context.Context) iter.Seq2[LogEntry, error] {
+	return c.lines(ctx, math.MaxInt)
+}
+
+// lines is Lines with at most so many bytes of each line.
+func (c *Command) lines(ctx context.Context, most int) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		begun := map[string][]byte{}
 		line := func(stream string, text []byte) bool {
@@ -183,24 +189,22 @@ func (c *Command) Lines(ctx context.Context) iter.Seq2[LogEntry, error] {
 				yield(LogEntry{}, err)
 				return
 			}
-			rest := chunk.Data
-			for {
-				i := bytes.IndexByte(rest, '\n')
-				if i < 0 {
+			for rest := chunk.Data; len(rest) > 0; {
+				text, after, ended := bytes.Cut(rest, []byte("\n"))
+				held := begun[chunk.Stream]
+				text = text[:min(len(text), most-len(held))]
+				rest = after
+				if !ended {
+					begun[chunk.Stream] = append(held, text...)
 					break
 				}
-				text := rest[:i]
-				if held := begun[chunk.Stream]; len(held) > 0 {
+				if len(held) > 0 {
 					text = append(held, text...)
 					begun[chunk.Stream] = held[:0]
 				}
 				if !line(chunk.Stream, text) {
 					return
 				}
-				rest = rest[i+1:]
-			}
-			if len(rest) > 0 {
-				begun[chunk.Stream] = append(begun[chunk.Stream], rest...)
 			}
 		}
 		for _, stream := range slices.Sorted(maps.Keys(begun)) {

@@ -315,7 +315,7 @@ func (p *NetworkPolicy) toWire() (json.RawMessage, error) {
 	if err != nil || p.unread == nil {
 		return body, err
 	}
-	if whole := p.read(); p.whole != nil && bytes.Equal(body, whole.known) {
+	if whole := p.read(); bytes.Equal(body, whole.known) {
 		return whole.text, nil
 	}
 	return nil, invalid("NetworkPolicy", "was read with parts that this version does not know (%s), which would be lost if it was written back: make a new one", strings.Join(p.unread, ", "))

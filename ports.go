@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -300,44 +301,15 @@ func (c *Command) WaitForLog(ctx context.Context, pattern *regexp.Regexp) (strin
 	if pattern == nil {
 		return "", invalid("pattern", "is nil")
 	}
-	lines := map[string]*strings.Builder{}
 	var last string
-	matches := func(b *strings.Builder) (string, bool) {
-		line := strings.TrimSuffix(b.String(), "\r")
-		b.Reset()
-		if line != "" {
-			last = line
-		}
-		return line, pattern.MatchString(line)
-	}
-	for piece, err := range c.Logs(ctx) {
+	for line, err := range c.lines(ctx, maxWaitLine) {
 		if err != nil {
 			return "", fmt.Errorf("sandbox: waiting for a line that matches %q: %w%s", pattern, err, lastLine(last))
 		}
-		b := lines[piece.Stream]
-		if b == nil {
-			b = &strings.Builder{}
-			lines[piece.Stream] = b
+		if pattern.MatchString(line.Data) {
+			return line.Data, nil
 		}
-		for rest := piece.Data; rest != ""; {
-			text, after, ended := strings.Cut(rest, "\n")
-			b.WriteString(text[:min(len(text), max(0, maxWaitLine-b.Len()))])
-			rest = after
-			if !ended {
-				break
-			}
-			if line, ok := matches(b); ok {
-				return line, nil
-			}
-		}
-	}
-	for _, b := range lines {
-		if b.Len() == 0 {
-			continue
-		}
-		if line, ok := matches(b); ok {
-			return line, nil
-		}
+		last = cmp.Or(line.Data, last)
 	}
 	how := "has ended"
 	if done, err := c.Wait(ctx); err == nil {

@@ -265,23 +265,18 @@ func (s *Session) metadataJSON() (json.RawMessage, error) {
 	data := s.wire()
 	policy := s.Info().NetworkPolicy
 	data.NetworkPolicy = nil
-	if policy != nil {
-		text, err := json.Marshal(policy)
-		if err != nil {
-			return nil, err
-		}
-		plain, err := json.Marshal(data)
-		if err != nil {
-			return nil, err
-		}
-		all := map[string]json.RawMessage{}
-		if err := json.Unmarshal(plain, &all); err != nil {
-			return nil, err
-		}
-		all["networkPolicy"] = text
-		return json.Marshal(all)
+	plain, err := json.Marshal(data)
+	if err != nil || policy == nil {
+		return plain, err
 	}
-	return json.Marshal(data)
+	all := map[string]json.RawMessage{}
+	if err := json.Unmarshal(plain, &all); err != nil {
+		return nil, err
+	}
+	if all["networkPolicy"], err = json.Marshal(policy); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
 }
 
 // sessionFromJSON decodes what metadataJSON encodes.
