@@ -94,7 +94,7 @@ func (d *Departures) save(dep *Departure) {
 	}{{"requests", dep.Requests}, {"results", dep.Results}, {"server", decoded[[]any](dep.Server)}, {"unused", plain(append([]string{}, dep.Unused...)).([]any)}} {
 		var lines []string
 		for _, element := range part.list {
-			lines = append(lines, "\n  "+string(must(marshal(element))))
+			lines = append(lines, "\n  "+string(marshal(element)))
 		}
 		if lines != nil || part.name == "requests" || part.name == "results" {
 			parts = append(parts, fmt.Sprintf(" %q: [%s\n ]", part.name, strings.Join(lines, ",")))

@@ -93,7 +93,7 @@ func (e *Entry) text() string {
 		pair := p.([]any)
 		query += "&" + encodeURIComponent(pair[0].(string)) + "=" + encodeURIComponent(pair[1].(string))
 	}
-	return fmt.Sprintf("%s %s?%s\n%s\n%s", e.Method, e.Path, query, must(marshal(words)), must(marshal(rest)))
+	return fmt.Sprintf("%s %s?%s\n%s\n%s", e.Method, e.Path, query, marshal(words), marshal(rest))
 }
 
 // saying returns the request with another text.
@@ -162,9 +162,6 @@ func relist(command string, lines []json.RawMessage) []json.RawMessage {
 	var b strings.Builder
 	for line := range strings.Lines(said["stdout"]) {
 		kind, name := "f", strings.TrimSuffix(line, "\n")
-		if name == "" {
-			continue
-		}
 		if i := strings.LastIndexByte(name, '|'); command == "find" && i >= 0 && len(name) == i+2 {
 			kind, name = name[i+1:], name[:i]
 		} else if command == "find" {
@@ -176,7 +173,7 @@ func relist(command string, lines []json.RawMessage) []json.RawMessage {
 	for i, raw := range slices.Backward(lines) {
 		var rec object
 		if json.Unmarshal(raw, &rec) == nil && rec["stream"] == "stdout" {
-			out[i], _ = marshal(object{"stream": "stdout", "data": text})
+			out[i] = marshal(object{"stream": "stdout", "data": text})
 			text = ""
 		}
 	}
@@ -205,16 +202,11 @@ func streamsOf(lines []json.RawMessage) (said map[string]string, exitCode float6
 // ran is the response to a command that has run.
 func ran(e *Entry, exitCode float64, output ...object) *Exchange {
 	command := object{"id": "cmd_ruled", "name": "sh", "args": []any{}, "cwd": "/", "sessionId": path.Base(path.Dir(e.Path)), "startedAt": 1}
-	for _, p := range e.Query {
-		if pair := p.([]any); pair[0] == "cmdId" {
-			command["id"] = pair[1]
-		}
-	}
 	ended := maps.Clone(command)
 	ended["exitCode"] = exitCode
 	ex := &Exchange{}
 	for _, record := range append(append([]object{{"command": command}}, output...), object{"command": ended}) {
-		ex.NDJSON = append(ex.NDJSON, must(marshal(record)))
+		ex.NDJSON = append(ex.NDJSON, marshal(record))
 	}
 	return ex
 }
@@ -238,16 +230,13 @@ func (s *Server) append(e *Entry) *Exchange {
 	write.Path = base + "/fs/write"
 	write.Headers = map[string]string{"authorization": e.Headers["authorization"], "content-type": "application/gzip", "x-cwd": "/"}
 	before := s.match(read)
-	if before == nil || err != nil {
+	if before == nil || err != nil || before.Status >= 300 && before.Status != http.StatusNotFound {
 		return nil
 	}
-	data := []byte{}
+	data := more
 	if before.Status != http.StatusNotFound {
-		if data = before.content(); before.Status >= 300 {
-			return nil
-		}
+		data = append(before.content(), more...)
 	}
-	data = append(data, more...)
 	write.Body = object{"tar": []any{object{
 		"name": strings.TrimPrefix(file, "/"), "mode": "0644", "size": float64(len(data)), "type": "file", "sha256": sha256Hex(data),
 	}}}

@@ -42,9 +42,9 @@ func ChildMain(t *testing.T) {
 		go func() { _ = (&http.Server{Handler: server}).Serve(connections) }()
 		results := newDriver(&scenario, server, connections).run(t.Context())
 		unused, omitted := server.unused()
-		check(os.WriteFile(spec.Out, must(marshal(object{ // a [Played]
+		check(os.WriteFile(spec.Out, marshal(object{ // a [Played]
 			"requests": server.log, "raw": server.raw, "results": results, "unused": unused, "omitted": omitted, "rules": server.used,
-		})), 0o600))
+		}), 0o600))
 		os.Exit(0) // whatever still runs
 	})
 }
@@ -166,9 +166,6 @@ func (d *driver) environment() auth.Provider {
 // rule records that a rule accounts for what the step did.
 func (c *call) rule(name string) { c.out["#rule"] = name }
 
-// errHang is the result of a step that did not end within its time limit.
-var errHang = errors.New("conformance: the call has not ended")
-
 // step runs one step and returns its result. A branch is a step directly inside
 // parallel: the hooks that it fires are listed with the parallel step.
 func (d *driver) step(ctx context.Context, s *Step, branch bool) object {
@@ -267,7 +264,7 @@ func op[T, A any](do func(c *call, on T, args A) (any, error)) func(*call) (any,
 	}
 }
 
-// do runs the step's operation under its abort signal and its time limit.
+// do runs the step's operation under its abort signal.
 func (c *call) do() (any, error) {
 	op := operation(c.step.Op)
 	if c.step.On != nil {
@@ -278,24 +275,8 @@ func (c *call) do() (any, error) {
 	}
 	ctx, stop := c.d.abortable(c.ctx, c.step.Abort)
 	c.ctx = ctx
-	var late <-chan time.Time
-	if c.step.GiveUpMs != 0 {
-		late = time.After(millis(c.step.GiveUpMs))
-	}
-	var value any
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		value, err = op(c)
-	}()
-	select {
-	case <-done:
-		stop(c.step.Background)
-		return value, err
-	case <-late:
-		return nil, errHang // the context stays as it is: the call was not aborted
-	}
+	defer stop(c.step.Background)
+	return op(c)
 }
 
 func (c *call) finish(value any, err error) {
@@ -310,7 +291,7 @@ func (c *call) finish(value any, err error) {
 		}
 		c.out["value"] = normValue(value)
 	}
-	if c.pair != nil && c.step.Save != "" && (err != nil || !c.pair.detached) && !errors.Is(err, errHang) {
+	if c.pair != nil && c.step.Save != "" && (err != nil || !c.pair.detached) {
 		c.out["piped"] = c.pair.value()
 	}
 }

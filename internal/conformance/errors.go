@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -71,9 +70,6 @@ func refusedText(err error, c *call) object {
 // normError converts an error of the SDK to the form of results: the kinds and
 // texts of the JavaScript SDK, derived from the error's type and fields.
 func normError(err error, c *call) object {
-	if errors.Is(err, errHang) {
-		return object{"kind": "Hang"}
-	}
 	if e, ok := errors.AsType[textError](err); ok {
 		return object{"kind": "Error", "message": string(e)}
 	}
@@ -244,9 +240,6 @@ func errnoName(err error) string {
 
 func localError(err error, op string, inSandbox bool) object {
 	pe, ok := errors.AsType[*fs.PathError](err)
-	if le, isLink := errors.AsType[*os.LinkError](err); !ok && isLink {
-		pe, ok = &fs.PathError{Op: le.Op, Path: le.Old, Err: le.Err}, true
-	}
 	code := errnoName(err)
 	switch {
 	case !ok || code == "":

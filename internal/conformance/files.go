@@ -169,7 +169,7 @@ func opReaddir(c *call, on filesystem, a fileArgs) (any, error) {
 			continue
 		}
 		out = append(out, object{
-			"name": e.Name(), "parentPath": a.Path, "path": a.Path + "/" + e.Name(), "is": kinds(e.Type(), true),
+			"name": e.Name(), "parentPath": a.Path, "path": a.Path + "/" + e.Name(), "is": kinds(e.Type()),
 		})
 	}
 	return out, nil
@@ -216,24 +216,17 @@ func decodeText(data []byte, encoding string) string {
 
 // kinds names the methods of JavaScript's Stats and Dirent that return true. An
 // entry whose type a listing omits counts as a file there.
-func kinds(mode fs.FileMode, listed bool) []any {
-	switch t := mode.Type(); {
-	case t == fs.ModeIrregular && !listed:
-		return []any{}
-	case t == 0, t == fs.ModeIrregular:
-		return []any{"File"}
-	default:
-		return []any{map[fs.FileMode]string{
-			fs.ModeDir: "Directory", fs.ModeSymlink: "SymbolicLink", fs.ModeDevice: "BlockDevice",
-			fs.ModeDevice | fs.ModeCharDevice: "CharacterDevice", fs.ModeNamedPipe: "FIFO", fs.ModeSocket: "Socket",
-		}[t]}
-	}
+func kinds(mode fs.FileMode) []any {
+	return []any{cmp.Or(map[fs.FileMode]string{
+		fs.ModeDir: "Directory", fs.ModeSymlink: "SymbolicLink", fs.ModeDevice: "BlockDevice",
+		fs.ModeDevice | fs.ModeCharDevice: "CharacterDevice", fs.ModeNamedPipe: "FIFO", fs.ModeSocket: "Socket",
+	}[mode.Type()], "File")}
 }
 
 func stats(info fs.FileInfo) any {
 	st := info.Sys().(*sandbox.FileStat)
 	out := object{
-		"is": kinds(info.Mode(), false), "dev": float64(st.Device), "mode": float64(st.RawMode), "nlink": float64(st.Links),
+		"is": kinds(info.Mode()), "dev": float64(st.Device), "mode": float64(st.RawMode), "nlink": float64(st.Links),
 		"uid": float64(st.UID), "gid": float64(st.GID), "rdev": 0.0, "blksize": float64(st.BlockSize), "ino": float64(st.Inode),
 		"size": float64(info.Size()), "blocks": float64(st.Blocks),
 	}

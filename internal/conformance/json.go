@@ -3,9 +3,9 @@ package conformance
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"unicode/utf16"
 )
 
@@ -13,9 +13,7 @@ import (
 // original order.
 func compactJSON(raw json.RawMessage) []byte {
 	var buf bytes.Buffer
-	if err := json.Compact(&buf, raw); err != nil {
-		return raw
-	}
+	check(json.Compact(&buf, raw))
 	return buf.Bytes()
 }
 
@@ -30,38 +28,19 @@ func decodeJSON(data []byte) (any, bool) {
 }
 
 // plain converts any value to the types that JSON decodes to.
-func plain(v any) any {
-	data, err := marshal(v)
-	if err != nil {
-		return "not JSON: " + err.Error()
-	}
-	out, _ := decodeJSON(data)
-	return out
-}
+func plain(v any) any { return decoded[any](marshal(v)) }
 
 // marshal encodes JSON without escaping HTML.
-func marshal(v any) ([]byte, error) {
+func marshal(v any) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+	check(enc.Encode(v))
+	return bytes.TrimRight(buf.Bytes(), "\n")
 }
 
 // show formats a value for a message, truncated to a readable length.
-func show(v any) string {
-	data, err := marshal(v)
-	if err != nil {
-		return err.Error()
-	}
-	const limit = 700
-	if len(data) > limit {
-		return string(data[:limit]) + " … (" + strconv.Itoa(len(data)) + " bytes)"
-	}
-	return string(data)
-}
+func show(v any) string { return fmt.Sprintf("%.700s", marshal(v)) }
 
 // long is the length, in UTF-16 units or bytes, above which results hold a
 // digest instead of a string or bytes.

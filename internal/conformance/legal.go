@@ -79,11 +79,6 @@ func refusal(rule string, w object, s *Step) string {
 			return ours
 		}
 	}
-	if size, given := args["maxSize"]; given {
-		if _, number := size.(float64); !number {
-			return ours
-		}
-	}
 	if !slices.Contains([]string{"create", "fork", "getOrCreate", "driveGetOrCreate"}, s.Op) {
 		delete(args, "name")
 	}
@@ -103,7 +98,7 @@ func refusal(rule string, w object, s *Step) string {
 // assumed are the arguments whose limits the platform has not been seen or read to
 // have.
 var assumed = map[string]bool{
-	"duration": true, "durationMs": true, "maxSize": true, "maxSizeBytes": true, "signal": true, "contentType": true, "headers": true,
+	"duration": true, "durationMs": true, "maxSize": true, "maxSizeBytes": true, "signal": true, "headers": true,
 }
 
 var (
@@ -145,10 +140,6 @@ func legalized(name string, v any, renamed map[string]string) any {
 			now := "legal-" + strconv.Itoa(len(v))
 			renamed[encodeURIComponent(v)] = now
 			return now
-		case "contentType":
-			if v == "" || strings.ContainsAny(v, "\r\n\x00") {
-				return "text/plain"
-			}
 		}
 	case object:
 		return legalObject(name, v, renamed)

@@ -159,7 +159,7 @@ func (c *call) bind(names []string, page any) {
 		known := maps.Clone(fields(d, moment))
 		known["maxSizeBytes"] = d.MaxSizeBytes
 		drive := &sandbox.Drive{}
-		check(json.Unmarshal(must(marshal(object{"drive": known, "projectId": args.text("projectId")})), drive))
+		check(json.Unmarshal(marshal(object{"drive": known, "projectId": args.text("projectId")}), drive))
 		client.Bind(drive)
 		c.d.store(name, drive)
 	}

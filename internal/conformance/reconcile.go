@@ -150,23 +150,9 @@ func (x *reconciler) requests() {
 		g, _ := x.played.Requests[i].(object)
 		if g["method"] == w["method"] && g["path"] == w["path"] {
 			x.asGiven(w, g, given)
-			x.empty(w, g)
 			x.allow("request", w, g)
 		}
 	}
-}
-
-// empty is about pairs of a query that say nothing.
-func (x *reconciler) empty(w, g object) {
-	query, _ := w["query"].([]any)
-	also, _ := g["query"].([]any)
-	w["query"] = slices.DeleteFunc(query, func(p any) bool {
-		nothing := matches([]any{"*", "~^0?$"}, p) && !slices.ContainsFunc(also, func(q any) bool { return differs("", p, q) == "" })
-		if nothing {
-			x.used("empty-is-none")
-		}
-		return nothing
-	})
 }
 
 // isLook reports whether a request looks at a session or sandbox, or starts one.

@@ -63,7 +63,7 @@ func TestCommandsOfRules(t *testing.T) {
 		step, _ := decodeJSON([]byte(tt.step))
 		var texts []string
 		for _, r := range departures.Rules.readings(commandOf(tt.ours), []any{step}) {
-			texts = append(texts, string(must(marshal(r.entry.words()))))
+			texts = append(texts, string(marshal(r.entry.words())))
 		}
 		if tt.js == "" {
 			assert.Equal(t, []string{tt.ours, tt.ours}, texts, "%s %s", tt.step, tt.ours)
@@ -86,9 +86,7 @@ func scriptOf(t *testing.T, call func(coreutils.Runner) error) string {
 		words = append([]string{c.Name}, c.Args...)
 		return coreutils.Result{}, nil
 	})
-	text, err := marshal(words)
-	require.NoError(t, err)
-	return string(text)
+	return string(marshal(words))
 }
 
 // TestRequestsOfRules makes requests that rules allow and, for each, similar
@@ -181,9 +179,7 @@ func ask(t *testing.T, s *Server, request string) {
 	target, body, _ := strings.Cut(rest, " ")
 	var words []string
 	if json.Unmarshal([]byte(body), &words) == nil {
-		text, err := marshal(object{"command": words[0], "args": words[1:], "wait": true, "logs": true})
-		require.NoError(t, err)
-		body = string(text)
+		body = string(marshal(object{"command": words[0], "args": words[1:], "wait": true, "logs": true}))
 	}
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://vercel.com"+target, strings.NewReader(body))
 	require.NoError(t, err)
@@ -198,9 +194,7 @@ func ask(t *testing.T, s *Server, request string) {
 func lockCommand(t *testing.T, d *Departures, args string) string {
 	for _, r := range d.Rules {
 		if r.Rule == "hooks-locked" {
-			script, err := marshal(r.Words[0].Script)
-			require.NoError(t, err)
-			return `["sh","-c",` + string(script) + `,"sh",` + args + `]`
+			return `["sh","-c",` + string(marshal(r.Words[0].Script)) + `,"sh",` + args + `]`
 		}
 	}
 	t.Fatal("there is no such rule")

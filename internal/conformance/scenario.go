@@ -58,7 +58,6 @@ type Step struct {
 	Abort       *AbortSpec      `json:"abort"`
 	MinMs       *float64        `json:"minMs"`
 	MaxMs       *float64        `json:"maxMs"`
-	GiveUpMs    float64         `json:"giveUpMs"`
 	Background  bool            `json:"background"`
 }
 

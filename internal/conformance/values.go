@@ -83,16 +83,10 @@ func commandValue(c *sandbox.Command) object {
 
 // Times in the form of the API, and in that of JavaScript's getters.
 func moment(t time.Time) any {
-	if t.IsZero() {
-		return nil
-	}
 	return float64(t.UnixMilli())
 }
 
 func isoTime(t time.Time) any {
-	if t.IsZero() {
-		return nil
-	}
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
@@ -224,7 +218,7 @@ func policyAsAPI(public any) object {
 				kind, rule["forwardURL"] = "forwardRules", to
 			} else {
 				names := object{}
-				for _, t := range decoded[[]struct{ Headers object }](must(marshal(r.(object)["transform"]))) {
+				for _, t := range decoded[[]struct{ Headers object }](marshal(r.(object)["transform"])) {
 					maps.Copy(names, t.Headers)
 				}
 				rule["headerNames"] = plain(append([]string{}, sortedKeys(names)...))
