@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -267,6 +268,12 @@ func TestCmdWithoutStdin(t *testing.T) {
 	out, err := c.Output()
 	require.NoError(t, err)
 	assert.Equal(t, "through a file\n", string(out))
+	open, err := filepath.Glob("/proc/self/fd/*") // none on other systems than Linux
+	require.NoError(t, err)
+	for _, fd := range open {
+		file, _ := os.Readlink(fd)
+		assert.NotContains(t, file, "sandbox-stdin-", "the local copy is closed")
+	}
 
 	asked := len(must(sb.ListCommands(t.Context())))
 	r, w := io.Pipe()

@@ -400,4 +400,9 @@ func TestDownloadDirNames(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, name, string(got))
 	}
+	err := sb.FS().DownloadDir(t.Context(), "absent", t.TempDir(), nil)
+	pathErr, ok := errors.AsType[*fs.PathError](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, "absent", pathErr.Path)
+	assert.ErrorIs(t, err, fs.ErrNotExist)
 }
