@@ -288,7 +288,7 @@ func (c *call) mounts(raw json.RawMessage) map[string]sandbox.Mount {
 		Mode         string
 	}](raw) {
 		mount := sandbox.Mount{Drive: m.Drive, Mode: m.Mode}
-		switch v, _ := c.d.load(m.Saved); v := v.(type) {
+		switch v, _ := c.d.saved.Load(m.Saved); v := v.(type) {
 		case *sandbox.Drive:
 			mount = v.Mount("read-write")
 		case sandbox.Mount:

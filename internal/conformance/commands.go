@@ -42,7 +42,7 @@ func opRunCommand(c *call, t runner, a runArgs) (any, error) {
 		return cmd, err
 	}
 	done, err := once(c, func() (*sandbox.CommandResult, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, &o) })
-	c.d.store("waited for as "+c.step.Save, done)
+	c.d.saved.Store("waited for as "+c.step.Save, done)
 	return done, err
 }
 
@@ -56,7 +56,7 @@ func (c *call) pipe(o *sandbox.CommandOptions, stdout, stderr, detached bool) {
 	if stderr {
 		o.Stderr = c.pair.writer("stderr")
 	}
-	c.d.store("the writers of "+c.step.Save, c.pair)
+	c.d.saved.Store("the writers of "+c.step.Save, c.pair)
 }
 
 // watch records how copying a detached command's output ended, which JavaScript
@@ -115,7 +115,7 @@ func (p *captured) value() object {
 // still confirms that the log is complete, and that request must not mix with
 // those of the next step.
 func opPiped(c *call, _, _ any) (any, error) {
-	writers, _ := c.d.load("the writers of " + *c.step.On)
+	writers, _ := c.d.saved.Load("the writers of " + *c.step.On)
 	p := writers.(*captured)
 	limit := time.Minute
 	if c.d.scenario.holds() {
@@ -148,7 +148,7 @@ func opOutput(c *call, _ any, a struct{ Stream string }) (any, error) {
 		return t.Stderr(c.ctx)
 	}
 	both, err := t.Output(c.ctx)
-	if waited, _ := c.d.load("waited for as " + *c.step.On); err != nil || waited != c.target {
+	if waited, _ := c.d.saved.Load("waited for as " + *c.step.On); err != nil || waited != c.target {
 		return both, err
 	}
 	stdout, stderr := must(t.Stdout(c.ctx)), must(t.Stderr(c.ctx))
@@ -236,7 +236,7 @@ type reviveArgs struct {
 // the environment; here it is attached to one.
 func opDeserialize(c *call, _ any, a reviveArgs) (any, error) {
 	if a.From != "" {
-		saved, _ := c.d.load(a.From)
+		saved, _ := c.d.saved.Load(a.From)
 		a.Data = saved.(json.RawMessage)
 	}
 	v := map[string]sandbox.Handle{

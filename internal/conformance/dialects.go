@@ -216,7 +216,7 @@ func ran(e *Entry, exitCode float64, output ...object) *Exchange {
 // requests are logged, with the bodies that the official SDK would send.
 func (s *Server) append(e *Entry) *Exchange {
 	words := e.words()
-	if !s.opts.Rules.concerns("append-adds-only", e, s.running()) {
+	if !s.rules.concerns("append-adds-only", e, s.running()) {
 		return nil
 	}
 	file := path.Clean(words[4])

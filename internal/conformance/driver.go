@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/creack/pty"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/proxy"
@@ -32,12 +34,14 @@ func ChildMain(t *testing.T) {
 	spec := decoded[childSpec](must(os.ReadFile(file)))
 	scenario := decoded[Scenario](Substitute(must(os.ReadFile(spec.Scenario)), spec.Vars))
 	rules := LoadDepartures(spec.Departures).Rules
-	setUmask()
+	if scenario.TTY {
+		_, tty, err := pty.Open()
+		check(err)
+		os.Stdin, os.Stdout = tty, tty
+	}
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(spec.Now)) // which is some decades
-		server := newServer(append(scenario.Server, decoded[[]Exchange](spec.Extra)...), ServerOptions{
-			Rules: rules, Scenario: &scenario, Want: &spec.Want,
-		})
+		server := newServer(append(scenario.Server, decoded[[]Exchange](spec.Extra)...), rules, &scenario, spec.Want)
 		connections := make(pipes)
 		go func() { _ = (&http.Server{Handler: server}).Serve(connections) }()
 		results := newDriver(&scenario, server, connections).run(t.Context())
@@ -70,12 +74,10 @@ type driver struct {
 	http     *http.Client // the client that the SDK uses: everything goes to the server
 
 	mu         sync.Mutex
-	saved      object
+	saved      sync.Map
 	hooks      []any // that have fired during the running step
 	creds      auth.Provider
 	inParallel atomic.Int32
-	steps      context.Context // ends with them
-	aborting   sync.WaitGroup
 	fetches    atomic.Int64
 	keys       *proxy.Keys // which the handlers of all steps share: they are fetched once
 }
@@ -98,15 +100,12 @@ func newDriver(s *Scenario, server *Server, to pipes) *driver {
 func newRealDriver(s *Scenario, api string, hc *http.Client) *driver {
 	return &driver{
 		scenario: s, api: api, http: hc,
-		saved: object{}, keys: &proxy.Keys{HTTPClient: hc},
+		keys: &proxy.Keys{HTTPClient: hc},
 	}
 }
 
 func (d *driver) run(ctx context.Context) []any {
 	results := []any{}
-	steps, ended := context.WithCancel(ctx)
-	defer ended()
-	d.steps = steps
 	for i := range d.scenario.Steps {
 		if d.server != nil {
 			d.server.begin(i)
@@ -117,13 +116,10 @@ func (d *driver) run(ctx context.Context) []any {
 		}
 		results = append(results, result)
 	}
-	if d.server == nil {
-		return results
+	if d.server != nil {
+		time.Sleep(time.Second) // for aborts that are due, and closings that the recording does not have
+		d.server.finish()
 	}
-	ended()
-	d.aborting.Wait()                  // those that are due, however late
-	time.Sleep(150 * time.Millisecond) // for closings that the recording does not have
-	d.server.finish()
 	return results
 }
 
@@ -183,9 +179,9 @@ func (d *driver) step(ctx context.Context, s *Step, branch bool) object {
 	c.finish(value, err)
 	switch took := time.Since(start); {
 	case s.MinMs != nil && took < millis(*s.MinMs):
-		out["timing"], out["#took"] = "too fast", took.String()
+		out["timing"] = "too fast"
 	case s.MaxMs != nil && took > millis(*s.MaxMs):
-		out["timing"], out["#took"] = "too slow", took.String()
+		out["timing"] = "too slow"
 	case s.MinMs != nil || s.MaxMs != nil:
 		out["timing"] = "ok"
 	}
@@ -217,7 +213,7 @@ var snapshotOf = regexp.MustCompile(`@snapshot:(\w+)`)
 func (d *driver) withIDs(s *Step) *Step {
 	s = new(*s)
 	s.Args = snapshotOf.ReplaceAllFunc(s.Args, func(m []byte) []byte {
-		v, _ := d.load(string(snapshotOf.FindSubmatch(m)[1]))
+		v, _ := d.saved.Load(string(snapshotOf.FindSubmatch(m)[1]))
 		if snap, ok := v.(*sandbox.Snapshot); ok {
 			return []byte(snap.ID())
 		}
@@ -250,9 +246,6 @@ func operation(op string) func(*call) (any, error) {
 	if spec, ok := listings[op]; ok {
 		return func(c *call) (any, error) { return c.list(spec) }
 	}
-	if do, ok := fileOps[op]; ok {
-		return do
-	}
 	return ops[op]
 }
 
@@ -269,7 +262,7 @@ func (c *call) do() (any, error) {
 	op := operation(c.step.Op)
 	if c.step.On != nil {
 		var ok bool
-		if c.target, ok = c.d.load(*c.step.On); !ok {
+		if c.target, ok = c.d.saved.Load(*c.step.On); !ok {
 			return nil, fmt.Errorf("nothing saved as %s", *c.step.On)
 		}
 	}
@@ -287,26 +280,13 @@ func (c *call) finish(value any, err error) {
 		}
 	} else {
 		if c.step.Save != "" {
-			c.d.store(c.step.Save, value)
+			c.d.saved.Store(c.step.Save, value)
 		}
 		c.out["value"] = normValue(value)
 	}
 	if c.pair != nil && c.step.Save != "" && (err != nil || !c.pair.detached) {
 		c.out["piped"] = c.pair.value()
 	}
-}
-
-func (d *driver) store(name string, v any) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.saved[name] = v
-}
-
-func (d *driver) load(name string) (any, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	v, ok := d.saved[name]
-	return v, ok
 }
 
 // abortable returns the context of a call and a function that releases it. With
@@ -327,15 +307,13 @@ func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Con
 		if spec.PlusMs != nil {
 			plus = *spec.PlusMs
 		}
-		d.aborting.Go(func() {
+		go func() {
 			for d.server.count() < spec.WhenSeen {
-				if !pause(d.steps, 10*time.Millisecond) {
-					return
-				}
+				time.Sleep(10 * time.Millisecond)
 			}
 			time.Sleep(millis(plus))
 			cancel()
-		})
+		}()
 	}
 	return ctx, func(bool) {}
 }
@@ -352,7 +330,7 @@ func (d *driver) hook(name string, raw json.RawMessage) func(context.Context, an
 		d.hooks = append(d.hooks, fired)
 		d.mu.Unlock()
 		if spec.Bind != "" {
-			d.store(spec.Bind, sb)
+			d.saved.Store(spec.Bind, sb)
 		}
 		results := []any{}
 		for i := range spec.Steps {

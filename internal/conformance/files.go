@@ -8,11 +8,9 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -36,39 +34,6 @@ type fileArgs struct {
 }
 
 type filesystem interface{ FS() *sandbox.FileSystem }
-
-var fileOps = map[string]func(*call) (any, error){
-	"readFile": op(opReadFile), "readFileToBuffer": op(opReadFile), "downloadFile": op(opDownloadFile),
-	"writeFiles": op(opWriteFiles), "fs.chmod": op(opChmod), "fs.readdir": op(opReaddir),
-	"fs.readFile": op(func(c *call, on filesystem, a fileArgs) (any, error) {
-		data, err := readAll(c, on.FS(), a.filePath)
-		if err != nil || a.Encoding == "" {
-			return data, err
-		}
-		return decodeText(data, a.Encoding), nil
-	}),
-	"fs.rm": op(func(c *call, on filesystem, a fileArgs) (any, error) {
-		if a.Recursive {
-			return nil, on.FS().RemoveAll(c.ctx, a.Path)
-		}
-		err := on.FS().Remove(c.ctx, a.Path)
-		if a.Force && errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		return nil, err
-	}),
-	"fs.access": op(func(c *call, on filesystem, a fileArgs) (any, error) {
-		found, err := on.FS().Exists(c.ctx, a.Path)
-		if err == nil && !found {
-			err = &fs.PathError{Op: "access", Path: a.Path, Err: syscall.ENOENT}
-		}
-		return nil, err
-	}),
-	"fs.mkdtemp": op(func(c *call, on filesystem, a fileArgs) (any, error) {
-		dir, pattern := path.Split(a.Prefix)
-		return on.FS().MkdirTemp(c.ctx, cmp.Or(dir, "."), pattern)
-	}),
-}
 
 // readAll reads a file without asking for its size, as JavaScript does.
 func readAll(c *call, f *sandbox.FileSystem, name filePath) ([]byte, error) {

@@ -161,6 +161,6 @@ func (c *call) bind(names []string, page any) {
 		drive := &sandbox.Drive{}
 		check(json.Unmarshal(marshal(object{"drive": known, "projectId": args.text("projectId")}), drive))
 		client.Bind(drive)
-		c.d.store(name, drive)
+		c.d.saved.Store(name, drive)
 	}
 }

@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -25,6 +28,37 @@ var ops map[string]func(*call) (any, error)
 
 func init() {
 	ops = map[string]func(*call) (any, error){
+		"readFile": op(opReadFile), "readFileToBuffer": op(opReadFile), "downloadFile": op(opDownloadFile),
+		"writeFiles": op(opWriteFiles), "fs.chmod": op(opChmod), "fs.readdir": op(opReaddir),
+		"fs.readFile": op(func(c *call, on filesystem, a fileArgs) (any, error) {
+			data, err := readAll(c, on.FS(), a.filePath)
+			if err != nil || a.Encoding == "" {
+				return data, err
+			}
+			return decodeText(data, a.Encoding), nil
+		}),
+		"fs.rm": op(func(c *call, on filesystem, a fileArgs) (any, error) {
+			if a.Recursive {
+				return nil, on.FS().RemoveAll(c.ctx, a.Path)
+			}
+			err := on.FS().Remove(c.ctx, a.Path)
+			if a.Force && errors.Is(err, fs.ErrNotExist) {
+				err = nil
+			}
+			return nil, err
+		}),
+		"fs.access": op(func(c *call, on filesystem, a fileArgs) (any, error) {
+			found, err := on.FS().Exists(c.ctx, a.Path)
+			if err == nil && !found {
+				err = &fs.PathError{Op: "access", Path: a.Path, Err: syscall.ENOENT}
+			}
+			return nil, err
+		}),
+		"fs.mkdtemp": op(func(c *call, on filesystem, a fileArgs) (any, error) {
+			dir, pattern := path.Split(a.Prefix)
+			return on.FS().MkdirTemp(c.ctx, cmp.Or(dir, "."), pattern)
+		}),
+
 		"props": op(opProps), "deserialize": op(opDeserialize), "proxy": op(opProxy), "parallel": op(opParallel), "localFile": op(opLocalFile),
 		"runCommand": op(opRunCommand), "output": op(opOutput), "kill": op(opKill), "logs": op(opLogs), "piped": op(opPiped),
 

@@ -153,12 +153,12 @@ func TestRequestsOfRules(t *testing.T) {
 					script = append(script, Exchange{On: on, JSON: []byte("{}")})
 				}
 			}
-			want := &Recording{Results: []any{object{"seen": 0.0}}}
+			want := Recording{Results: []any{object{"seen": 0.0}}}
 			if tt.script == "LOG" { // which the official SDK reads, too
 				want.Requests = []any{object{"method": "GET", "path": session + "/cmd/c/logs", "query": []any{}, "body": nil}}
 				want.Results = []any{object{"seen": 1.0}}
 			}
-			s := newServer(script, ServerOptions{Rules: departures.Rules, Scenario: &Scenario{Steps: []Step{step}}, Want: want})
+			s := newServer(script, departures.Rules, &Scenario{Steps: []Step{step}}, want)
 			for _, request := range tt.requests {
 				s.used = nil
 				ask(t, s, request)

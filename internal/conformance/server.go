@@ -38,7 +38,9 @@ func (e *Entry) jsonBody() (object, bool) {
 
 // Server plays the script of one scenario and logs the requests.
 type Server struct {
-	opts ServerOptions
+	rules    Rules
+	scenario *Scenario
+	want     Recording // what the official SDK did
 
 	mu     sync.Mutex
 	script []*slot
@@ -52,21 +54,13 @@ type Server struct {
 	added   int                // requests that only the official SDK makes
 }
 
-// ServerOptions configure a [Server] besides its script. Rules may be nil. With
-// rules, Want is what the official SDK did.
-type ServerOptions struct {
-	Rules    Rules
-	Scenario *Scenario
-	Want     *Recording
-}
-
 type slot struct {
 	Exchange
 	left int
 }
 
-func newServer(script []Exchange, opts ServerOptions) *Server {
-	s := &Server{opts: opts, omitted: map[*Exchange]bool{}}
+func newServer(script []Exchange, rules Rules, scenario *Scenario, want Recording) *Server {
+	s := &Server{rules: rules, scenario: scenario, want: want, omitted: map[*Exchange]bool{}}
 	s.memory = memory{
 		outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{}, known: map[string]object{}, resumes: map[string]*Exchange{},
 		doubted: map[string]*slot{}, unread: map[string]bool{}, leases: map[string]int{}, allowed: map[string]bool{},
@@ -265,7 +259,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 			}
 		}()
 	}
-	if s.opts.Scenario.anyOrder() && (ex.Status == http.StatusGone || ex.Status == http.StatusUnprocessableEntity) {
+	if s.scenario.anyOrder() && (ex.Status == http.StatusGone || ex.Status == http.StatusUnprocessableEntity) {
 		// Calls that are refused because their session is gone are made at the same
 		// time. One that began after another was refused would not ask the session.
 		time.Sleep(time.Millisecond)

@@ -27,8 +27,8 @@ type memory struct {
 // running are the running step and those inside it: the branches of parallel, and
 // the steps of hooks.
 func (s *Server) running() (out []any) {
-	if s.step < len(s.opts.Scenario.Steps) {
-		mapped([]any{plain(s.opts.Scenario.Steps[s.step])}, func(_ string, v any) (any, bool) {
+	if s.step < len(s.scenario.Steps) {
+		mapped([]any{plain(s.scenario.Steps[s.step])}, func(_ string, v any) (any, bool) {
 			if step, ok := v.(object); ok && step["op"] != nil {
 				if args, ok := step["args"].(object); ok && step["op"] == "runCommand" && args["args"] == nil {
 					args["args"] = []any{}
@@ -48,11 +48,11 @@ func (s *Server) omit(result object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	made := len(s.log)
-	if result["#made"], result["#own"] = made, made-s.added; s.opts.Want == nil || s.step >= len(s.opts.Want.Results) {
+	if result["#made"], result["#own"] = made, made-s.added; s.step >= len(s.want.Results) {
 		return
 	}
-	to, _ := seenOf(s.opts.Want.Results[s.step])
-	wanted, anyOrder := s.opts.Want.Requests, s.opts.Scenario.anyOrder()
+	to, _ := seenOf(s.want.Results[s.step])
+	wanted, anyOrder := s.want.Requests, s.scenario.anyOrder()
 	failed, _ := result["error"].(object)
 	message, _ := failed["message"].(string)
 	unmade := result["#refused"] != nil || strings.HasPrefix(message, "nothing saved as ") ||
@@ -79,12 +79,12 @@ func (s *Server) omit(result object) {
 // onlyOfficial reports whether a rule says that this SDK does not make a request.
 func (s *Server) onlyOfficial(e *Entry, before []any) bool {
 	switch {
-	case strings.HasPrefix(e.Path, "/__") && len(s.opts.Scenario.given()) > 0: // it renews the token that the caller gave
+	case strings.HasPrefix(e.Path, "/__") && len(s.scenario.given()) > 0: // it renews the token that the caller gave
 		s.use("explicit-credentials-kept")
 	case e.Method == "GET" && path.Base(path.Dir(e.Path)) == "cmd" && strings.Contains(fmt.Sprint(e.Query), "[wait true]") &&
 		slices.ContainsFunc(before, func(r any) bool { return r.(object)["path"] == e.Path+"/logs" }):
 		s.use("known-end-not-asked-for")
-	case s.opts.Scenario.anyOrder() && isLook(plain(e)) && slices.ContainsFunc(s.log, func(l *Entry) bool { return question(l) == question(e) }):
+	case s.scenario.anyOrder() && isLook(plain(e)) && slices.ContainsFunc(s.log, func(l *Entry) bool { return question(l) == question(e) }):
 		s.use("one-resume-for-all") // which calls find the sandbox stopped at the same time
 	default:
 		return false
@@ -107,12 +107,12 @@ func (s *Server) unscripted(e *Entry) *Rule {
 		delete(sent, "env")
 		return []any{e.Method, e.Path, sent}
 	}
-	for i := range s.opts.Rules {
-		r := &s.opts.Rules[i]
+	for i := range s.rules {
+		r := &s.rules[i]
 		if (len(r.Ops) == 0 || slices.ContainsFunc(r.Ops, inStep)) &&
 			slices.ContainsFunc(r.Unscripted, func(pattern string) bool { return r.covers(pattern, e) }) &&
 			(r.Env == nil || len(s.raw) > 1 && differs("", withoutEnv(s.raw[len(s.raw)-2]), withoutEnv(e)) == "") &&
-			(len(r.Words) == 0 || s.opts.Rules.concerns(r.Rule, e, steps)) && (r.Answer == "" || s.ruled(e, r) != nil) {
+			(len(r.Words) == 0 || s.rules.concerns(r.Rule, e, steps)) && (r.Answer == "" || s.ruled(e, r) != nil) {
 			return r
 		}
 	}
@@ -248,37 +248,25 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 	}
 }
 
-// show records the sandbox, session, drive or command of a response under the
-// path of a look at it.
+// show records a response with a sandbox, session, drive or command under the path
+// of a look at it.
 func (s *Server) show(e *Entry, status int, body []byte) {
-	var resp struct {
-		Sandbox, Session, Drive, Command object
-		Routes                           []any
-	}
 	if e.Method == http.MethodGet && (status == http.StatusNotFound || status == http.StatusGone) {
 		delete(s.known, e.Path)
 	}
+	resp := object{"routes": []any{}}
 	if status >= 300 || json.Unmarshal(body, &resp) != nil {
 		return
 	}
-	store := func(path string, name any, value object) {
-		if text, ok := name.(string); ok {
-			s.known[path+encodeURIComponent(text)] = value
+	session, _, _ := strings.Cut(strings.TrimPrefix(e.Path, sessionsPath), "/")
+	for kind, key := range map[string][2]string{
+		"session": {"id", sessionsPath}, "command": {"id", sessionsPath + session + "/cmd/"},
+		"sandbox": {"name", "/api/v2/sandboxes/"}, "drive": {"name", "/api/v2/sandboxes/drives/"},
+	} {
+		one, _ := resp[kind].(object)
+		if id, ok := one[key[0]].(string); ok && (kind != "sandbox" || resp["session"] != nil) {
+			s.known[key[1]+encodeURIComponent(id)] = resp
 		}
-	}
-	routes := append([]any{}, resp.Routes...)
-	if resp.Session != nil {
-		store(sessionsPath, resp.Session["id"], object{"session": resp.Session, "routes": routes})
-		if resp.Sandbox != nil {
-			store("/api/v2/sandboxes/", resp.Sandbox["name"], object{"sandbox": resp.Sandbox, "session": resp.Session, "routes": routes})
-		}
-	}
-	if resp.Drive != nil {
-		store("/api/v2/sandboxes/drives/", resp.Drive["name"], object{"drive": resp.Drive})
-	}
-	if rest, ok := strings.CutPrefix(e.Path, sessionsPath); ok && resp.Command != nil {
-		session, _, _ := strings.Cut(rest, "/")
-		store(sessionsPath+session+"/cmd/", resp.Command["id"], object{"command": resp.Command})
 	}
 }
 
@@ -290,8 +278,8 @@ func (s *Server) doubtful(ex *Exchange) bool {
 	case ex.CutAfterBytes != nil || ex.Drop:
 		return false
 	case ex.Status < 300:
-		return s.opts.Want != nil && s.step < len(s.opts.Want.Results) &&
-			matches(object{"error": object{"kind": "APIError", "status": "~^2..$"}}, s.opts.Want.Results[s.step])
+		return s.step < len(s.want.Results) &&
+			matches(object{"error": object{"kind": "APIError", "status": "~^2..$"}}, s.want.Results[s.step])
 	case ex.Status < 400 || ex.Status >= 500 || ex.Status == http.StatusTooManyRequests:
 		return false
 	}
@@ -303,7 +291,7 @@ func (s *Server) doubtful(ex *Exchange) bool {
 func (s *Server) lock(e *Entry) *Exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.opts.Rules.concerns("hooks-locked", e, nil) || !s.hooked() {
+	if !s.rules.concerns("hooks-locked", e, nil) || !s.hooked() {
 		return nil
 	}
 	words := e.words()
@@ -324,7 +312,7 @@ func (s *Server) lock(e *Entry) *Exchange {
 
 // hooked reports whether a step up to the running one has a hook.
 func (s *Server) hooked() bool {
-	return slices.ContainsFunc(s.opts.Scenario.Steps[:min(s.step+1, len(s.opts.Scenario.Steps))], func(step Step) bool {
+	return slices.ContainsFunc(s.scenario.Steps[:min(s.step+1, len(s.scenario.Steps))], func(step Step) bool {
 		return bytes.Contains(step.Args, []byte(`"onCreate"`)) || bytes.Contains(step.Args, []byte(`"onResume"`))
 	})
 }
@@ -332,11 +320,8 @@ func (s *Server) hooked() bool {
 // awaited reports whether the official SDK makes this request, too, before its
 // requests are counted the next time.
 func (s *Server) awaited(e *Entry) bool {
-	if s.opts.Want == nil {
-		return true
-	}
-	wanted := s.opts.Want.Requests
-	for _, result := range s.opts.Want.Results[min(s.step, len(s.opts.Want.Results)):] {
+	wanted := s.want.Requests
+	for _, result := range s.want.Results[min(s.step, len(s.want.Results)):] {
 		if n, ok := seenOf(result); ok {
 			wanted = wanted[:min(len(wanted), n)]
 			break
@@ -370,11 +355,11 @@ func question(request any) string {
 // likely returns the readings of a request, those first that the official SDK
 // requests next.
 func (s *Server) likely(e *Entry) []reading {
-	list := s.opts.Rules.readings(e, s.running())
+	list := s.rules.readings(e, s.running())
 	rank := func(r reading) int {
 		next := len(s.log)
-		if s.opts.Want != nil && !s.opts.Scenario.anyOrder() && next < len(s.opts.Want.Requests) &&
-			differs("", tolerant(s.opts.Want.Requests[next]), tolerant(plain(r.entry))) == "" {
+		if !s.scenario.anyOrder() && next < len(s.want.Requests) &&
+			differs("", tolerant(s.want.Requests[next]), tolerant(plain(r.entry))) == "" {
 			return 0
 		}
 		return 1

@@ -114,7 +114,7 @@ func TestAbortOfATranslatedRequest(t *testing.T) {
 	t.Parallel()
 	for _, rules := range []Rules{nil, LoadDepartures(dataDir).Rules} {
 		path := "/api/v2/sandboxes/box"
-		s := newServer([]Exchange{{On: "GET " + path, Hold: true, JSON: []byte("{}")}}, ServerOptions{Rules: rules, Scenario: &Scenario{Steps: []Step{{Op: "get"}}}})
+		s := newServer([]Exchange{{On: "GET " + path, Hold: true, JSON: []byte("{}")}}, rules, &Scenario{Steps: []Step{{Op: "get"}}}, Recording{})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if rules != nil {

@@ -1,21 +1,17 @@
 package conformance
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/creack/pty"
 )
 
 // The outcomes of a scenario.
@@ -237,7 +233,8 @@ func (spec childSpec) run(ctx context.Context, sc *Scenario) any {
 	defer cancel()
 	specFile := spec.Out + ".spec"
 	check(os.WriteFile(specFile, must(json.Marshal(spec)), 0o600))
-	cmd := exec.CommandContext(ctx, must(os.Executable()), "-test.run=^TestChild$")
+	// The modes of local files are part of some results.
+	cmd := exec.CommandContext(ctx, "sh", "-c", `umask 022; exec "$0" -test.run='^TestChild$'`, must(os.Executable()))
 	cmd.Dir = spec.Vars["CWD"]
 	// Otherwise a process under the race detector waits for a second before it
 	// exits.
@@ -245,27 +242,9 @@ func (spec childSpec) run(ctx context.Context, sc *Scenario) any {
 	for k, v := range sc.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
-	output, err := runAt(cmd, sc.TTY)
+	output, err := cmd.CombinedOutput()
 	if err != nil {
 		panic(fmt.Sprintf("the driver failed (%v): %.3000s", err, output))
 	}
 	return decoded[any](must(os.ReadFile(spec.Out)))
-}
-
-// runAt runs the child, at a terminal if needed, and returns its output.
-func runAt(cmd *exec.Cmd, terminal bool) ([]byte, error) {
-	if !terminal {
-		return cmd.CombinedOutput()
-	}
-	var errors bytes.Buffer
-	cmd.Stderr = &errors
-	tty, err := pty.Start(cmd)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = tty.Close() }()
-	// Reading fails with an error of the terminal once the child is gone.
-	printed, _ := io.ReadAll(tty)
-	err = cmd.Wait()
-	return append(printed, errors.Bytes()...), err
 }
