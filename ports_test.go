@@ -101,13 +101,13 @@ func respond(status int, body string) (*http.Response, error) {
 func TestWaitForPortBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sb sandbox.Sandbox
-		require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"id":"sess_1","status":"running"},"sandboxMetadata":{"name":"a"},
-			"routes":[{"url":"https://a-3000.example.com","subdomain":"a","port":3000}]}`), &sb))
+		const routes = `"routes":[{"url":"https://a-3000.example.com","subdomain":"a","port":3000}]}`
+		require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"id":"sess_1","status":"running"},"sandboxMetadata":{"name":"a"},`+routes), &sb))
 		status := "running"
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
 			HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(*http.Request) (*http.Response, error) {
-				return respond(200, `{"session":{"id":"sess_1","status":"`+status+`"},"routes":[]}`)
+				return respond(200, `{"session":{"id":"sess_1","status":"`+status+`"},`+routes)
 			})},
 		})
 		require.NoError(t, err)
@@ -131,11 +131,11 @@ func TestWaitForPortBacksOff(t *testing.T) {
 				return respond(503+len(at)%2, "")
 			}
 			return respond(418, "")
-		}), Timeout: time.Second}, Path: "/health?x=1"}
+		}), Timeout: 20 * time.Second}, Path: "/health?x=1"}
 		_, err = sb.WaitForPort(t.Context(), 3000, opts)
 		require.NoError(t, err)
 		ms := time.Millisecond
-		assert.Equal(t, []time.Duration{0, 100 * ms, 300 * ms, 1700 * ms, 2500 * ms, 4100 * ms, 6100 * ms, 8100 * ms}, at)
+		assert.Equal(t, []time.Duration{0, 100 * ms, 300 * ms, 20700 * ms, 21500 * ms, 23100 * ms, 25100 * ms, 27100 * ms}, at)
 
 		status = "stopped"
 		opts.HTTPClient.Transport = testkit.RoundTripper(func(*http.Request) (*http.Response, error) { return respond(502, "nobody home") })
