@@ -331,16 +331,23 @@ func (s *Shell) lost(err error, code int, reason string) error {
 // Interactive is the address of a terminal service; see [Sandbox.Shell] for a
 // ready terminal.
 type Interactive struct {
-	// URL is the address of a WebSocket. JSON has neither it nor the token.
-	URL string `json:"-" secret:"url"`
+	// URL is the address of a WebSocket.
+	URL string `secret:"url"`
 	// Token gives access to the machine like a login. It is sent in the query
 	// of the URL, where it is visible to anything that logs the URLs of
-	// requests. It is omitted when the value is printed or logged.
-	Token string `json:"-" secret:"value"`
+	// requests. It is omitted when the value is printed, logged or marshaled.
+	Token string `secret:"value"`
 }
 
 // Format prints the address without the token, for every verb.
 func (i Interactive) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
+
+// MarshalJSON omits the token.
+func (i Interactive) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		URL string `json:"url"`
+	}{redact.URL(i.URL)})
+}
 
 // OpenInteractive starts a terminal service and returns its address.
 func (s *Session) OpenInteractive(ctx context.Context) (*Interactive, error) {
