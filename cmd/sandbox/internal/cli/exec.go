@@ -53,12 +53,15 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 	if err := c.app.check(&c.o); err != nil {
 		return err
 	}
+	ctx := cmd.Context()
 	name, err := c.app.resolveName(args[0])
 	if err != nil {
 		return err
 	}
 	c.app.doubtTimeout(given(cmd, "timeout"))
-	ctx := cmd.Context()
+	if err := c.o.rehearse(ctx, c.app.stdio, args[1:]); err != nil {
+		return err
+	}
 	sb, err := c.app.get(ctx, name, true)
 	if err != nil {
 		return err

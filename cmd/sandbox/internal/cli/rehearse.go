@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -58,4 +59,30 @@ func (s settingsOptions) rehearse(ctx context.Context, io *stdio) error {
 	s.envFiles, s.policy.file = nil, ""
 	_, err := s.createOptions(ctx, io)
 	return err
+}
+
+// aSandbox is the handle of a sandbox that runs, for rehearsals.
+const aSandbox = `{"sandboxMetadata":{"name":"none"},"metadata":{"id":"sbx_none"}}`
+
+// rehearse returns what is wrong with a command, whose sandbox may have to be made
+// first, whatever the environment and files add to it.
+func (o commandOptions) rehearse(ctx context.Context, io *stdio, words []string) error {
+	env, err := io.environ(slices.DeleteFunc(slices.Clone(o.env), func(p pair) bool { return p.inherit }), nil)
+	if err != nil {
+		return err
+	}
+	return rehearse(ctx, func(ctx context.Context, client *sandbox.Client) error {
+		sb := new(sandbox.Sandbox)
+		if err := json.Unmarshal([]byte(aSandbox), sb); err != nil {
+			return err
+		}
+		client.Bind(sb)
+		r := &remoteRun{sb: sb, o: &o}
+		target, err := r.target()
+		if err != nil {
+			return err
+		}
+		_, err = target.StartCommand(ctx, words[0], words[1:], &sandbox.CommandOptions{Cwd: o.workdir, Env: env, Sudo: o.sudo, Timeout: o.timeout})
+		return err
+	})
 }

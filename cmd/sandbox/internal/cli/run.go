@@ -46,14 +46,18 @@ func (c *runCommand) command() *cobra.Command {
 }
 
 func (c *runCommand) run(cmd *cobra.Command, args []string) error {
+	c.o.command.env, c.o.command.envFiles, c.o.command.ai = c.o.settings.env, c.o.settings.envFiles, c.o.settings.ai
 	if err := c.check(&c.o); err != nil {
+		return err
+	}
+	c.app.doubtTimeout(given(cmd, "exec-timeout"))
+	if err := c.o.command.rehearse(cmd.Context(), c.app.stdio, args); err != nil {
 		return err
 	}
 	if err := c.app.applyDefaults(cmd, &c.o.settings); err != nil {
 		return err
 	}
 	c.app.doubtTimeout(given(cmd, "timeout"))
-	c.app.doubtTimeout(given(cmd, "exec-timeout"))
 	return c.runInNew(cmd.Context(), &c.o, args)
 }
 
@@ -86,7 +90,6 @@ func (c *runCommand) check(o *runOptions) error {
 // moment that a sandbox may exist, --rm removes it.
 func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string) error {
 	s := &o.settings
-	o.command.env, o.command.envFiles, o.command.ai = s.env, s.envFiles, s.ai
 	if o.rm {
 		s.nonPersistent = true
 	}
