@@ -104,7 +104,6 @@ func (c *completer) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
 			return c.cached(cmd.Context(), key, find), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
-	statuses := []string{"running", "stopped", "stopping", "pending", "snapshotting", "failed", "aborted"}
 	regions := []string{"iad1", "sfo1", "fra1"}
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.NoOptDefVal != "" {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -128,7 +129,7 @@ func readDefaults(file string) ([]byte, error) {
 // parseDefaults reads what a file says, in the order of the options.
 func parseDefaults(file string, data []byte) ([]defaultValue, error) {
 	var all map[string]any
-	if err := toml.Unmarshal(data, &all); err != nil {
+	if err := toml.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &all); err != nil {
 		return nil, usagef("%s: %v", file, err)
 	}
 	var values []defaultValue
@@ -146,9 +147,13 @@ func parseDefaults(file string, data []byte) ([]defaultValue, error) {
 		for _, item := range list {
 			switch item.(type) {
 			case string, int64, bool:
-				v.values = append(v.values, fmt.Sprint(item))
+				text := fmt.Sprint(item)
+				if option == "tag" && !strings.Contains(text, "=") { // which has the value of a variable
+					return nil, usagef("%s: tag is NAME=VALUE", file)
+				}
+				v.values = append(v.values, text)
 			default:
-				return nil, usagef("%s: %s is a text, a number, true or false, or a list of them", file, option)
+				return nil, usagef("%s: %s is a text, a whole number, true or false, or a list of them", file, option)
 			}
 		}
 		values = append(values, v)

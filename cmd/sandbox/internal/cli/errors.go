@@ -185,7 +185,10 @@ func (a *app) explain(err error) failure {
 		f.Code, f.exit = "not_found", exitNotFound
 	case errors.Is(err, syscall.ECONNREFUSED):
 		f.Code, f.Hint = "connection_refused", "nothing answers there; sandbox doctor looks what is wrong"
-	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrNoRoute):
+	case errors.Is(err, sandbox.ErrNoRoute):
+		f.exit = exitNotFound
+		f.Message, _, _ = strings.Cut(f.Message, " (CreateOptions") // what a program does
+	case errors.Is(err, sandbox.ErrNotFound):
 		f.exit = exitNotFound
 	}
 	if f.Code == "interrupted" && a.signal() != 0 {
@@ -213,17 +216,26 @@ func lines(text string) string {
 	return strings.Join(parts, "\n")
 }
 
+// lookHints say where to look for what an operation has not found.
+var lookHints = map[string]string{
+	"command":  "run sandbox ps --all NAME to see the commands of its session",
+	"drive":    "run sandbox drives ls to see the drives in this project",
+	"snapshot": "run sandbox snapshots ls to see the snapshots in this project",
+}
+
 // explainAPI finds out how to end, and what to advise, for an error of the API.
 func (a *app) explainAPI(f *failure, err *sandbox.APIError) {
 	switch {
 	case errors.Is(err, os.ErrProcessDone):
 		f.exit = exitNotFound
-		f.Hint = "run sandbox ps --all NAME to see the commands of its session"
+		f.Hint = lookHints["command"]
 	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrSnapshotNotFound):
 		f.exit = exitNotFound
 		f.Hint = "run sandbox ls --all to see the sandboxes in this project"
-		if strings.Contains(err.Operation, "command") {
-			f.Hint = "run sandbox ps --all NAME to see the commands of its session"
+		for thing, hint := range lookHints {
+			if strings.Contains(err.Operation, thing) {
+				f.Hint = hint
+			}
 		}
 	case errors.Is(err, sandbox.ErrUnauthorized):
 		f.exit = exitLogin

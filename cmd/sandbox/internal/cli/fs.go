@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -146,11 +147,18 @@ func (c *fsCommand) command() *cobra.Command {
 	})
 	var mode string
 	chmod := c.fsLeaf("chmod <name:path> [...path]", "Change the permissions of files", tell(each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
-		return files.ChmodSymbolic(ctx, p, mode)
+		err := files.ChmodSymbolic(ctx, p, mode)
+		if errors.Is(err, syscall.EINVAL) {
+			return usagef("--mode: %q is not a mode such as 755 or u+x", mode)
+		}
+		return err
 	})))
 	option(chmod.Flags(), &mode, "mode", "m", "mode", "", "The permissions, such as 755 or u+x", parseText)
-	if err := chmod.MarkFlagRequired("mode"); err != nil {
-		panic(err)
+	chmod.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if mode == "" {
+			return &usageError{message: "no value provided for --mode", hint: moreAbout(cmd)}
+		}
+		return nil
 	}
 	edit := c.fsLeaf("edit <name:path>", "Edit a file with $EDITOR", each(c.fsEdit))
 	cmd.AddCommand(ls, cat, stat, mkdir, rm, mv, chmod, edit)

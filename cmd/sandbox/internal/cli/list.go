@@ -114,7 +114,7 @@ type selection struct {
 }
 
 func (s *selection) define(flags *pflag.FlagSet) {
-	options(flags, &s.statuses, "status", "", "status,...", "Only sandboxes in this state (repeatable)", parseText)
+	options(flags, &s.statuses, "status", "", "status,...", "Only sandboxes in this state (repeatable)", parseStatuses)
 	options(flags, &s.tags, "tag", "t", "key=value", "Only sandboxes with this tag (repeatable)", parsePair)
 	option(flags, &s.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins with this", parseText)
 	option(flags, &s.olderThan, "older-than", "", "duration", "", "Only sandboxes that were last in use longer ago", parseAge)
@@ -217,7 +217,7 @@ func (c *listCommand) command() *cobra.Command {
 	option(flags, &c.sel.namePrefix, "name-prefix", "", "str", "", "Filter sandboxes by name prefix", parseAny)
 	choice(flags, &c.sortBy, "sort-by", "", "value", "Sort sandboxes by field. Options: createdAt (default), name, statusUpdatedAt, currentSnapshotId", "createdAt", "name", "statusUpdatedAt", "currentSnapshotId")
 	options(flags, &c.sel.tags, "tag", "", "key=value", "Filter sandboxes by tag (repeatable)", parsePair)
-	options(flags, &c.sel.statuses, "status", "", "status,...", "Show sandboxes in these states, such as stopped", parseText)
+	options(flags, &c.sel.statuses, "status", "", "status,...", "Show sandboxes in these states, such as stopped", parseStatuses)
 	toggle(flags, &c.watch, "watch", "w", "Show the list again every two seconds")
 	c.pages.define(flags, "sandboxes")
 	cmd.RunE = c.run

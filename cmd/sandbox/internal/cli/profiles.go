@@ -36,7 +36,12 @@ func (c *useCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if len(args) == 1 && args[0] == "-" {
+		c.unset, args = true, nil
+	}
 	switch {
+	case c.unset && len(args) > 0:
+		return usagef("--unset takes no name")
 	case c.unset:
 		if err := dirs.SetActive(dir, ""); err != nil {
 			return err

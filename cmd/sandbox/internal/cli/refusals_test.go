@@ -98,6 +98,20 @@ func TestRefusals(t *testing.T) {
 		{"rm --format {{.name}} x", "an item has no fields", "rm --format {{.}} x"},
 		{"inspect x --format {{.a}}", "no field", "inspect x --format {{.sandbox.networkPolicy.mode}}"},
 		{"delete x", "is not a command", "remove x"},
+		{"wait-for x --status stoped", "expected one of: running", "wait-for x --status stopped,failed"},
+		{"rm --status stopped, --yes", "expected one of: running", "rm --status stopped --yes"},
+		{"ls --json -q", "exclude each other", "ls --json --jq ."},
+		{"create -o jsonl -q", "exclude each other", "create -o wide -q"},
+		{"use --unset x", "takes no name", "use --unset"},
+		{"fs chmod x:/a", "no value provided for --mode", "fs chmod -m 755 x:/a"},
+		{"port-forward x 80 --address=", "it is empty", "port-forward x 80 --address ::1"},
+		{"exec x printf \xff", "not valid UTF-8", "exec x printf é"},
+		{"exec x -w \xff true", "not valid UTF-8", "exec x -w /tmp true"},
+		{"exec x -u a/b true", "username", "exec x -u a-b true"},
+		{"run -e A=\xff true", "not valid UTF-8", "run -e A=é true"},
+		{"run -u A true", "username", "run -u a true"},
+		{"run --name x -w /a printf \xff", "not valid UTF-8", "run --name x -w /a true"},
+		{"fs mv x:/a b c", "unknown argument", "fs mv x:/a b"},
 	} {
 		assert.Contains(t, run(tc.refused), tc.why, tc.refused)
 		assert.NotContains(t, run(tc.taken), tc.why, tc.taken)

@@ -192,6 +192,9 @@ func (a *app) settle(cmd *cobra.Command, args []string) error {
 		// A variable that is not set must not choose what stands for nothing.
 		return usagef("an argument is empty")
 	}
+	if o.quiet && o.wantsJSON() && o.jq == "" {
+		return usagef("--%s and --quiet exclude each other", o.output)
+	}
 	forms := 0
 	for _, given := range []bool{o.jq != "", o.format != "", o.quiet} {
 		if given {

@@ -134,7 +134,7 @@ func (c *waitForCommand) command() *cobra.Command {
 		Example: "  $ sandbox wait-for web --port 3000 --timeout 1m\n  $ sandbox wait-for web --log 'listening on'",
 	}
 	flags := cmd.Flags()
-	option(flags, &c.w.status, "status", "", "status", "", "Wait for this status, such as running or stopped", parseText)
+	option(flags, &c.w.status, "status", "", "status", "", "Wait for this status, such as running or stopped", parseStatuses)
 	option(flags, &c.w.port, "port", "", "port", "", "Wait until something listens on this port", parseBetween(1, 65535, "port"))
 	option(flags, &c.w.log, "log", "", "pattern", "", "Wait for a line of output that matches this regular expression", parseText)
 	option(flags, &c.w.timeout, "timeout", "", "num UNIT", "", "Give up after this time", parseDuration)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 )
 
@@ -137,6 +138,22 @@ func parseText(s string) (string, error) {
 
 // parseAny is for what may be empty in the official CLI.
 func parseAny(s string) (string, error) { return s, nil }
+
+// statuses are those that a sandbox can be in.
+var statuses = mapped([]sandbox.Status{
+	sandbox.StatusRunning, sandbox.StatusStopped, sandbox.StatusStopping, sandbox.StatusPending, sandbox.StatusSnapshotting, sandbox.StatusFailed, sandbox.StatusAborted,
+}, func(s sandbox.Status) string { return string(s) })
+
+// parseStatuses reads a list of statuses. One that there is not would be waited for
+// without end.
+func parseStatuses(s string) (string, error) {
+	for status := range strings.SplitSeq(s, ",") {
+		if _, err := parseOneOf(statuses...)(status); err != nil {
+			return "", err
+		}
+	}
+	return s, nil
+}
 
 func parseNumber(s string) (int, error) {
 	n, err := strconv.Atoi(s)

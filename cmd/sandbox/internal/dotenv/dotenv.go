@@ -20,7 +20,7 @@ var line = regexp.MustCompile(`(?m)^\s*(?:export\s+)?([\w.-]+)(?:\s*=\s*?|:\s+?)
 // Parse reads the content of a file.
 func Parse(text string) map[string]string {
 	vars := map[string]string{}
-	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
+	text = strings.ReplaceAll(strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\r\n", "\n"), "\r", "\n")
 	for _, m := range line.FindAllStringSubmatch(text, -1) {
 		value := strings.TrimSpace(m[2])
 		if n := len(value); n >= 2 && strings.ContainsRune("'\"`", rune(value[0])) && value[0] == value[n-1] {

@@ -11,7 +11,7 @@ import (
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	got := Parse("A=1\nexport B = two words # note\r\nC='single # kept \\n'\nD=\"line\\nbreak\"\nE=`x\"y'z`\n# F=1\nG=\nH: yaml\nI=\"two\nlines\"\nJ=a=b\n not a line\n")
+	got := Parse("\ufeffA=1\nexport B = two words # note\r\nC='single # kept \\n'\nD=\"line\\nbreak\"\nE=`x\"y'z`\n# F=1\nG=\nH: yaml\nI=\"two\nlines\"\nJ=a=b\n not a line\n")
 	assert.Equal(t, map[string]string{
 		"A": "1", "B": "two words", "C": "single # kept \\n", "D": "line\nbreak", "E": `x"y'z`, "G": "", "H": "yaml", "I": "two\nlines", "J": "a=b",
 	}, got)
