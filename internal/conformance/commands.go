@@ -6,10 +6,11 @@ import (
 	"io"
 	"iter"
 	"reflect"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/testkit"
 )
 
 // runner is what runs commands: a sandbox, a session or a user.
@@ -31,13 +32,25 @@ func opRunCommand(c *call, t runner, a runArgs) (any, error) {
 		given, a = arguments{"timeoutMs": given["timeoutMs"]}, runArgs{Cmd: a.Cmd, Args: a.Args}
 	}
 	check(c.options(reflect.ValueOf(&o).Elem(), given))
-	if a.Stdout || a.Stderr {
-		c.pipe(&o, a.Stdout, a.Stderr, a.Detached)
+	for stream, w := range map[string]*io.Writer{"stdout": &o.Stdout, "stderr": &o.Stderr} {
+		if stream == "stdout" && a.Stdout || stream == "stderr" && a.Stderr {
+			if c.pair == nil {
+				c.pair = &captured{detached: a.Detached, ended: make(chan struct{}), got: map[string]*testkit.LockedBuffer{}}
+				c.d.saved.Store("the writers of "+c.step.Save, c.pair)
+			}
+			c.pair.got[stream] = &testkit.LockedBuffer{}
+			*w = c.pair.got[stream]
+		}
 	}
 	if a.Detached {
 		cmd, err := once(c, func() (*sandbox.Command, error) { return t.StartCommand(c.ctx, a.Cmd, a.Args, &o) })
 		if err == nil && c.pair != nil {
-			go c.watch(cmd)
+			go func() {
+				defer close(c.pair.ended)
+				if err := cmd.WaitOutput(context.WithoutCancel(c.ctx)); err != nil && c.ctx.Err() == nil {
+					c.pair.failed.Store(normError(err, c))
+				}
+			}()
 		}
 		return cmd, err
 	}
@@ -46,86 +59,38 @@ func opRunCommand(c *call, t runner, a runArgs) (any, error) {
 	return done, err
 }
 
-// pipe sets the writers of a command, kept under the name that the command is
-// saved under.
-func (c *call) pipe(o *sandbox.CommandOptions, stdout, stderr, detached bool) {
-	c.pair = &captured{detached: detached, ended: make(chan struct{}), got: map[string]string{}}
-	if stdout {
-		o.Stdout = c.pair.writer("stdout")
-	}
-	if stderr {
-		o.Stderr = c.pair.writer("stderr")
-	}
-	c.d.saved.Store("the writers of "+c.step.Save, c.pair)
-}
-
-// watch records how copying a detached command's output ended, which JavaScript
-// emits as an error of the writer.
-func (c *call) watch(cmd *sandbox.Command) {
-	defer close(c.pair.ended)
-	if err := cmd.WaitOutput(context.WithoutCancel(c.ctx)); err != nil && c.ctx.Err() == nil {
-		failed := normError(err, c)
-		c.pair.mu.Lock()
-		defer c.pair.mu.Unlock()
-		c.pair.failed = failed
-	}
-}
-
 // captured is what the writers of one command got. When copying the output of a
-// detached command has ended, ended is closed, and failed holds the error, if
-// any.
+// detached command has ended, ended is closed, and failed holds the error, which
+// JavaScript emits as one of the writer.
 type captured struct {
 	detached bool
+	got      map[string]*testkit.LockedBuffer
 	ended    chan struct{}
-
-	mu     sync.Mutex
-	got    map[string]string
-	failed any
-}
-
-type writer func(p []byte) (int, error)
-
-func (w writer) Write(p []byte) (int, error) { return w(p) }
-
-func (p *captured) writer(stream string) io.Writer {
-	p.got[stream] = ""
-	return writer(func(more []byte) (int, error) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.got[stream] += string(more)
-		return len(more), nil
-	})
+	failed   atomic.Value
 }
 
 func (p *captured) value() object {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	out := object{}
 	for stream, text := range p.got {
-		out[stream] = normText(text)
+		out[stream] = normText(text.String())
 	}
-	if p.failed != nil {
-		out["error"] = p.failed
+	if failed := p.failed.Load(); failed != nil {
+		out["error"] = failed
 	}
 	return out
 }
 
-// opPiped waits until copying to the writers of a command has ended, or if its
-// stream is held open for long enough: after all the output is written, this SDK
-// still confirms that the log is complete, and that request must not mix with
-// those of the next step.
+// opPiped waits until copying to the writers of a command has ended, as long as
+// JavaScript waits for output: after all of that is written, this SDK still
+// confirms that the log is complete, and that request must not mix with those of
+// the next step.
 func opPiped(c *call, _, _ any) (any, error) {
 	writers, _ := c.d.saved.Load("the writers of " + *c.step.On)
-	p := writers.(*captured)
-	limit := time.Minute
-	if c.d.scenario.holds() {
-		limit = time.Second
-	}
 	select {
-	case <-p.ended:
-	case <-time.After(limit):
+	case <-writers.(*captured).ended:
+	case <-time.After(3 * time.Second):
 	}
-	return p.value(), nil
+	return writers.(*captured).value(), nil
 }
 
 // command returns the command that the step is about, running or ended.

@@ -56,8 +56,7 @@ func play(t *testing.T, dir, report string) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the recordings have the paths and file modes of Unix")
 	}
-	files, err := s.Files()
-	require.NoError(t, err)
+	files := s.Files()
 	require.NotEmpty(t, files)
 
 	outcomes := make([]Outcome, len(files))

@@ -44,7 +44,9 @@ func ChildMain(t *testing.T) {
 		server := newServer(append(scenario.Server, decoded[[]Exchange](spec.Extra)...), rules, &scenario, spec.Want)
 		connections := make(pipes)
 		go func() { _ = (&http.Server{Handler: server}).Serve(connections) }()
-		results := newDriver(&scenario, server, connections).run(t.Context())
+		d := newDriver(&scenario, server, connections)
+		results := d.run(t.Context())
+		server.use(d.rules...)
 		unused, omitted := server.unused()
 		check(os.WriteFile(spec.Out, marshal(object{ // a [Played]
 			"requests": server.log, "raw": server.raw, "results": results, "unused": unused, "omitted": omitted, "rules": server.used,
@@ -75,7 +77,8 @@ type driver struct {
 
 	mu         sync.Mutex
 	saved      sync.Map
-	hooks      []any // that have fired during the running step
+	hooks      []any    // that have fired during the running step
+	rules      []string // that account for what steps did
 	creds      auth.Provider
 	inParallel atomic.Int32
 	fetches    atomic.Int64
@@ -160,7 +163,11 @@ func (d *driver) environment() auth.Provider {
 }
 
 // rule records that a rule accounts for what the step did.
-func (c *call) rule(name string) { c.out["#rule"] = name }
+func (c *call) rule(name string) {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	c.d.rules = append(c.d.rules, name)
+}
 
 // step runs one step and returns its result. A branch is a step directly inside
 // parallel: the hooks that it fires are listed with the parallel step.

@@ -71,6 +71,7 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 				steps := driveSteps(t, life.steps, life.runtime, users && srv.Mode() == sandboxtest.Namespace, vars)
 				return decoded[Scenario](steps), run(t, steps, srv.URL, dir), newNormalizer(dir, srv.URL)
 			}
+			var noted []string // the rules that our driver applied
 			_, js, jsVarying := play(func(t *testing.T, scenario []byte, url, dir string) []any {
 				return runNode(t, modules, life.name, scenario, url, dir)
 			})
@@ -78,12 +79,14 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 				s := decoded[Scenario](scenario)
 				hc := &http.Client{Transport: &http.Transport{}}
 				defer hc.CloseIdleConnections()
-				results, _ := plain(newRealDriver(&s, url, hc).run(t.Context())).([]any)
+				d := newRealDriver(&s, url, hc)
+				results := plain(d.run(t.Context())).([]any)
+				noted = d.rules
 				return results
 			})
 			require.Equal(t, len(js), len(got))
 			require.Equal(t, len(s.Steps), len(js))
-			departed := reconcileSteps(t, s, js, got)
+			departed := reconcileSteps(t, s, js, got, noted)
 			var expected []string
 			for _, rule := range life.departs {
 				if rule != "usage-of-zero" || !realistic() { // a slow stop responds before any usage is known
@@ -121,12 +124,12 @@ func init() {
 
 // reconcileSteps applies intended differences to what the official SDK reports.
 // It logs each such step and returns the names of the rules.
-func reconcileSteps(t *testing.T, s Scenario, js, got []any) []string {
+func reconcileSteps(t *testing.T, s Scenario, js, got []any, noted []string) []string {
 	departures := LoadDepartures(dataDir)
 	rules := slices.Concat(departures.Rules, ofVersions)
 	departed := map[string]bool{}
 	for i := range js {
-		x := &reconciler{rules: rules, played: &Played{scenario: &s, Rules: notedRules(got[i])}}
+		x := &reconciler{rules: rules, played: &Played{scenario: &s, Rules: noted}}
 		x.used = func(rule string) {
 			departed[rule] = true
 			t.Logf("step %d departs: %s", i+1, rules.reasons([]string{rule}))

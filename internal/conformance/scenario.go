@@ -32,11 +32,6 @@ type Scenario struct {
 	Server      []Exchange                 `json:"server"`
 }
 
-// holds reports whether a response of the script is held open.
-func (s *Scenario) holds() bool {
-	return slices.ContainsFunc(s.Server, func(ex Exchange) bool { return ex.Hold })
-}
-
 // anyOrder reports whether calls run at the same time.
 func (s *Scenario) anyOrder() bool { return s.Order == "any" }
 

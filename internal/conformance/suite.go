@@ -39,12 +39,12 @@ type Suite struct {
 }
 
 // Files returns the scenario files in order.
-func (s *Suite) Files() ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(s.Dir, "scenarios", "*.json"))
+func (s *Suite) Files() []string {
+	files := must(filepath.Glob(filepath.Join(s.Dir, "scenarios", "*.json")))
 	for i := range files {
 		files[i] = filepath.Base(files[i])
 	}
-	return files, err
+	return files
 }
 
 // Played is the result of playing a scenario.
@@ -188,27 +188,11 @@ func (s *Suite) play(ctx context.Context, file string, want Recording, dep *Depa
 	}
 	p := decoded[Played](must(json.Marshal(Unsubstitute(spec.run(ctx, &scenario), spec.Vars))))
 	p.scenario, p.vars = &scenario, spec.Vars
-	for _, rule := range notedRules(p.Results) {
-		if !slices.Contains(p.Rules, rule) {
-			p.Rules = append(p.Rules, rule)
-		}
-	}
 	return &p
 }
 
 func withoutNotes(v any) any {
 	return mapped(v, func(key string, v any) (any, bool) { return v, !strings.HasPrefix(key, "#") })
-}
-
-// notedRules returns the rules that the driver used.
-func notedRules(v any) (out []string) {
-	mapped(v, func(key string, v any) (any, bool) {
-		if name, ok := v.(string); ok && key == "#rule" {
-			out = append(out, name)
-		}
-		return v, true
-	})
-	return out
 }
 
 // childLimit is how long one scenario may take.
