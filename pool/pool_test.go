@@ -1,14 +1,17 @@
 package pool_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -252,44 +255,113 @@ func TestHostileSandbox(t *testing.T) {
 	}
 }
 
+// carried is a request out of a bubble of testing/synctest: what it is sent and
+// answered by is made outside.
+type carried struct {
+	req     *http.Request
+	elapsed time.Duration // in the bubble
+	resp    *http.Response
+	err     error
+	sent    chan struct{}
+	done    chan struct{}
+}
+
+// carriers returns a transport for bubbles, whose time stands still while a
+// request is on its way. The emulator's clock follows that time, so what expires
+// meanwhile is gone when the request arrives.
+func carriers(t *testing.T, srv *sandboxtest.Server) func() http.RoundTripper {
+	t.Helper()
+	var mu sync.Mutex
+	var advanced time.Duration
+	next := testkit.Transport(t)
+	free := make(chan *carried, 16)
+	for range cap(free) {
+		c := &carried{sent: make(chan struct{}), done: make(chan struct{})}
+		free <- c
+		go func() {
+			for range c.sent {
+				mu.Lock()
+				srv.Advance(c.elapsed - advanced)
+				advanced = max(advanced, c.elapsed)
+				mu.Unlock()
+				var body []byte
+				if c.resp, c.err = next.RoundTrip(c.req); c.err == nil {
+					body, c.err = io.ReadAll(c.resp.Body)
+					c.resp.Body.Close()
+					c.resp.Body = io.NopCloser(bytes.NewReader(body))
+				}
+				c.done <- struct{}{}
+			}
+		}()
+	}
+	t.Cleanup(func() {
+		for range cap(free) {
+			close((<-free).sent)
+		}
+	})
+	return func() http.RoundTripper {
+		began := time.Now()
+		return testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			req := r.Clone(context.Background())
+			if r.Body != nil {
+				body, err := io.ReadAll(r.Body)
+				if err != nil {
+					return nil, err
+				}
+				req.Body = io.NopCloser(bytes.NewReader(body))
+			}
+			c := <-free
+			defer func() { free <- c }()
+			c.req, c.elapsed = req, time.Since(began)
+			c.sent <- struct{}{}
+			<-c.done
+			if c.resp != nil {
+				c.resp.Request = r
+			}
+			return c.resp, c.err
+		})
+	}
+}
+
 // TestKeptAlive: what is ready, taken or in the making outlives its lease, and what
 // leaves the pool is not the pool's to delete.
 func TestKeptAlive(t *testing.T) {
 	t.Parallel()
 	srv := emulator(t)
-	const lease = 8 * time.Second
-	slow := make(chan struct{})
-	p := open(t, srv.Client(), pool.Options{
-		Name: "alive", Lease: lease, Create: sandbox.CreateOptions{Tags: map[string]string{"mine": "stays"}},
-		Warm: func(ctx context.Context, _ *sandbox.Sandbox) error {
-			select {
-			case <-slow:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		},
+	transport := carriers(t, srv)
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 5 * time.Minute
+		slow := make(chan struct{})
+		c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: transport()}})
+		p := open(t, c, pool.Options{
+			Name: "alive", Lease: lease, Create: sandbox.CreateOptions{Tags: map[string]string{"mine": "stays"}},
+			Warm: func(ctx context.Context, _ *sandbox.Sandbox) error {
+				select {
+				case <-slow:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			},
+		})
+		time.Sleep(2 * lease) // 1 in the making
+		close(slow)
+		awaitReady(t, p, 1)
+		assert.Equal(t, 1, testkit.Count(srv, sandboxtest.CreateSandbox))
+		box, err := p.Take(t.Context(), "")
+		require.NoError(t, err)
+		first := box.CurrentSession().ID()
+		awaitReady(t, p, 1)
+		time.Sleep(2 * lease) // 2, one taken and one ready
+		assert.Equal(t, 2, testkit.Count(srv, sandboxtest.CreateSandbox))
+		assert.Equal(t, "here\n", testkit.Output(t, box.Sandbox, "echo", "here"))
+		require.NoError(t, box.Refresh(t.Context()))
+		assert.Equal(t, first, box.CurrentSession().ID(), "it has run all the time")
+		require.NoError(t, box.Keep(t.Context()))
+		assert.Equal(t, map[string]string{"mine": "stays"}, box.Info().Tags)
+		assert.Zero(t, p.Stats().Taken)
+		require.NoError(t, box.Sandbox.Delete(t.Context(), nil))
 	})
-	extended := func(n int) {
-		t.Helper()
-		before := testkit.Count(srv, sandboxtest.ExtendTimeout)
-		require.Eventually(t, func() bool { return testkit.Count(srv, sandboxtest.ExtendTimeout) >= before+n }, patience, 10*time.Millisecond)
-	}
-	extended(2) // 1 in the making, each extended at half its lease
-	close(slow)
-	awaitReady(t, p, 1)
-	box, err := p.Take(t.Context(), "")
-	require.NoError(t, err)
-	awaitReady(t, p, 1)
-	extended(4) // 2, over a lease
-	assert.Equal(t, "here\n", testkit.Output(t, box.Sandbox, "echo", "here"))
-	first := box.CurrentSession().ID()
-	require.NoError(t, box.Refresh(t.Context()))
-	assert.Equal(t, first, box.CurrentSession().ID(), "it has run all the time")
-	require.NoError(t, box.Keep(t.Context()))
-	assert.Equal(t, map[string]string{"mine": "stays"}, box.Info().Tags)
-	assert.Zero(t, p.Stats().Taken)
-	require.NoError(t, box.Sandbox.Delete(t.Context(), nil))
 }
 
 // TestMaxAge: what is too old is deleted, and replaced.
