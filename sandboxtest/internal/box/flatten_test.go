@@ -13,9 +13,10 @@ import (
 )
 
 // listing prints all that programs in a box can see of the files that the tests
-// of chains change, except for link counts: layers share files. ls shows names
-// that a directory lists although they don't exist.
-const listing = `ls -1RA /vercel; cd / && find vercel home/keep etc/zz opt/zz usr/share/zz* -printf '%p %y %m %U:%G %T@ %s %l\n' 2>/dev/null | sort
+// of chains change, except for link counts: layers share files, and the
+// sizes of directories, which are their file systems' own. ls shows names that a
+// directory lists although they don't exist.
+const listing = `ls -1RA /vercel; cd / && find vercel home/keep etc/zz opt/zz usr/share/zz* -printf '%p %y %m %U:%G %T@ %l ' \( -type d -printf '\n' -o -printf '%s\n' \) 2>/dev/null | sort
 find /vercel/sandbox -type f ! -perm 0 | sort | xargs -r -d '\n' sha256sum`
 
 // hosted is a directory of the host with subdirectories, where boxes can rename
@@ -50,7 +51,7 @@ func TestFlattenedChain(t *testing.T) {
 		defer func() { assert.NoError(t, b.Remove()) }()
 		whole := listing
 		if !h.Rootless() {
-			whole += "; find " + hosted + " -printf '%p %y %m %U:%G %s %l\n' | sort | sha256sum; find " + hosted + "/zz3 -ls | wc -l; ls " + hosted
+			whole += "; find " + hosted + " -printf '%p %y %m %U:%G %l ' \\( -type d -printf '\n' -o -printf '%s\n' \\) | sort | sha256sum; find " + hosted + "/zz3 -ls | wc -l; ls " + hosted
 		}
 		return shRoot(t, h, b, whole)
 	}
