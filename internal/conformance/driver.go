@@ -79,7 +79,8 @@ type driver struct {
 	saved      sync.Map
 	hooks      []any    // that have fired during the running step
 	rules      []string // that account for what steps did
-	creds      auth.Provider
+	login      sync.Mutex
+	creds      auth.Provider // found or asked for at a terminal
 	inParallel atomic.Int32
 	fetches    atomic.Int64
 	keys       *proxy.Keys // which the handlers of all steps share: they are fetched once
@@ -141,11 +142,10 @@ func (d *driver) environment() auth.Provider {
 		if ci := os.Getenv("CI"); ci == "1" || ci == "true" || os.Getenv("NODE_ENV") == "production" {
 			return found.Credentials(ctx)
 		}
-		d.mu.Lock()
-		remembered := d.creds
-		d.mu.Unlock()
-		if remembered != nil {
-			return remembered.Credentials(ctx)
+		d.login.Lock()
+		defer d.login.Unlock()
+		if d.creds != nil {
+			return d.creds.Credentials(ctx)
 		}
 		var used auth.Provider = found
 		cr, err := found.Credentials(ctx)
@@ -154,9 +154,7 @@ func (d *driver) environment() auth.Provider {
 			cr, err = asked.Credentials(ctx)
 		}
 		if err == nil {
-			d.mu.Lock()
 			d.creds = used
-			d.mu.Unlock()
 		}
 		return cr, err
 	})

@@ -60,7 +60,7 @@ func TestCommandsOfRules(t *testing.T) {
 		{`{"op":"fs.readdir","args":{}}`, `["find","-L","/d/` + list, ""},
 		{`{"op":"fs.stat"}`, `["find","/d/` + list, ""},
 	} {
-		step, _ := decodeJSON([]byte(tt.step))
+		step := decoded[any]([]byte(tt.step))
 		var texts []string
 		for _, r := range departures.Rules.readings(commandOf(tt.ours), []any{step}) {
 			texts = append(texts, string(marshal(r.entry.words())))
@@ -138,9 +138,7 @@ func TestRequestsOfRules(t *testing.T) {
 		{"in English, another command than the last", `{"op":"fs.stat"}`, "POST " + session + "/cmd", []string{started(`["stat","a"]`), "POST " + session + `/cmd {"command":"stat","args":["b"],"env":{"LC_ALL":"C"}}`}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var step Step
-			require.NoError(t, json.Unmarshal([]byte(tt.step), &step))
-			var script []Exchange
+			step, script := decoded[Step]([]byte(tt.step)), []Exchange{}
 			for on := range strings.SplitSeq(tt.script, ",") {
 				code, refused, isRefused := strings.Cut(on, " ")
 				switch {
@@ -214,8 +212,7 @@ func TestDifferencesOfRules(t *testing.T) {
 		{"piped", `{"error":{"kind":"APIError","status":500,"sessionId":"a"}}`, `{"error":{"kind":"StreamError","code":"stream_lost","sessionId":"a"}}`, ""},
 		{"piped", `{"error":{"kind":"APIError","status":404,"sessionId":"a"}}`, `{"stdout":"x"}`, ""},
 	} {
-		want, _ := decodeJSON([]byte(tt.want))
-		got, _ := decodeJSON([]byte(tt.got))
+		want, got := decoded[any]([]byte(tt.want)), decoded[any]([]byte(tt.got))
 		x := &reconciler{rules: departures.Rules, played: &Played{scenario: &Scenario{}}, step: &Step{Op: tt.op}}
 		used := []string{}
 		x.used = func(rule string) { used = append(used, rule) }
@@ -260,9 +257,7 @@ func TestRefusals(t *testing.T) {
 		{"get", `{"name":"a b"}`, `{"value":null}`, ""},
 		{"create", `{"name":"a b"}`, `{"value":null}`, theirs},
 	} {
-		var w object
-		require.NoError(t, json.Unmarshal([]byte(tt.result), &w))
-		got := refusal(ours, w, &Step{Op: tt.op, Args: json.RawMessage(tt.args)})
+		got := refusal(ours, decoded[object]([]byte(tt.result)), &Step{Op: tt.op, Args: json.RawMessage(tt.args)})
 		assert.Equal(t, tt.rule, got, "%s %s %s", tt.op, tt.args, tt.result)
 	}
 }
@@ -283,8 +278,7 @@ func TestCopiedValues(t *testing.T) {
 		{"request", fork, `{"path":"/api/v2/sandboxes/a/fork","body":{"json":` + mounts + `}}`, `{"mounts":{"/d":{"drive":"y"}}}`, false},
 		{"request", fork, `{"path":"/api/v2/sandboxes/a/fork","body":{"json":` + mounts + `}}`, `{}`, false},
 	} {
-		want, _ := decodeJSON([]byte(tt.want))
-		got, _ := decodeJSON([]byte(tt.got))
+		want, got := decoded[any]([]byte(tt.want)), decoded[any]([]byte(tt.got))
 		s := &Scenario{Steps: []Step{{Args: json.RawMessage(tt.said)}}}
 		x := &reconciler{rules: departures.Rules, played: &Played{scenario: s}, step: &Step{Op: tt.op}, used: func(string) {}}
 		x.allow(tt.op, want, got)

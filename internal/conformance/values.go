@@ -305,15 +305,7 @@ func orEmpty(name string, v any) any {
 }
 
 func commandProp(target any, c *sandbox.Command, name string) any {
-	v, _ := normValue(target).(object)
-	switch name {
-	case "cmdId":
-		return c.ID()
-	case "sessionId":
-		return c.SessionID()
-	case "cwd", "startedAt", "exitCode", "durationMs":
-		return v[name]
-	default:
-		return nil
-	}
+	v := normValue(target).(object)
+	v["cmdId"], v["sessionId"] = c.ID(), c.SessionID()
+	return v[name]
 }
