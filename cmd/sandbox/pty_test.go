@@ -393,8 +393,8 @@ func TestNoTerminal(t *testing.T) {
 func TestQuestions(t *testing.T) {
 	t.Parallel()
 	d := terminalDesk(t)
-	s := d.inTerminal("rm", "--all")
-	s.until("[y/N]")
+	s := d.inTerminalOf("xterm", 30, "rm", "--all")
+	s.until("Remove 1 sandbox for good: c?\r\n[y/N] ") // broken between words
 	s.press("n\r")
 	assert.Equal(t, 1, s.ended())
 	s = d.inTerminal("snapshot", "c")

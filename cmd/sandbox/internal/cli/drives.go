@@ -170,7 +170,7 @@ func (c *drivesGetOrCreateCommand) askSize(ctx context.Context, client *sandbox.
 		return 0, err
 	}
 	for {
-		line, err := c.app.ask(ctx, "Largest size, such as 200GiB (Enter for the plan's default: 1 TiB, or 1 GiB on Hobby; at most 16 TiB; it stays): ")
+		line, err := c.app.ask(ctx, "Largest size, such as 200GiB (Enter for the plan's default: 1 TiB, or 1 GiB on Hobby; at most 16 TiB; it stays):")
 		if err != nil || line == "" {
 			return 0, err
 		}

@@ -104,14 +104,16 @@ func (p *helpPage) section(title string, lines [][2]string) {
 
 // wrapped breaks text between words, so that it goes on below its beginning, which
 // is that far from the left.
-func (p *helpPage) wrapped(text string, indent int) string {
+func (p *helpPage) wrapped(text string, indent int) string { return wrapped(text, indent, p.width) }
+
+func wrapped(text string, indent, width int) string {
 	var b strings.Builder
 	at := indent
 	for i, word := range strings.Fields(text) {
 		n := ansi.StringWidth(word)
 		switch {
 		case i == 0:
-		case at+1+n > p.width:
+		case at+1+n > width:
 			b.WriteString("\n" + strings.Repeat(" ", indent))
 			at = indent
 		default:

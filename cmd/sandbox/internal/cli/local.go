@@ -56,7 +56,7 @@ func (c *connection) connectLocal(ctx context.Context) (*sandbox.Client, error) 
 	}
 	e := c.emulator.Address
 	if c.emulator.Started && !c.opts.quiet {
-		fmt.Fprintf(c.err, "Started the local emulator, in mode %s; sandbox local stop ends it. %s\n", e.Mode, noBoundary)
+		fmt.Fprintln(c.err, prose(c.err, fmt.Sprintf("Started the local emulator, in mode %s; sandbox local stop ends it. %s", e.Mode, noBoundary)))
 	}
 	if e.Version != Version() {
 		c.warn("the local emulator is of version "+e.Version+", and this program of "+Version(), "end it with: sandbox local stop")
@@ -106,7 +106,8 @@ func (c *localCommand) status(cmd *cobra.Command, _ []string) error {
 		v := localView{e.Address.PID, e.Address.Mode, e.Address.Version, e.Address.URL, state}
 		return c.app.print(output{doc: v, names: []string{fmt.Sprint(e.Address.PID)}})
 	}
-	_, err = fmt.Fprintf(c.app.out, "Process %d serves in mode %s, with its files in %s.\n%s\n", e.Address.PID, e.Address.Mode, state, noBoundary)
+	serves := fmt.Sprintf("Process %d serves in mode %s, with its files in %s.", e.Address.PID, e.Address.Mode, state)
+	_, err = fmt.Fprintf(c.app.out, "%s\n%s\n", prose(c.app.out, serves), prose(c.app.out, noBoundary))
 	return err
 }
 

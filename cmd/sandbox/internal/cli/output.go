@@ -10,6 +10,7 @@ import (
 
 	"github.com/itchyny/gojq"
 
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 )
 
@@ -62,6 +63,15 @@ func (s *stdio) shown() io.Writer {
 		}
 		return len(p), nil
 	})
+}
+
+// prose breaks sentences between words where somebody looks at them. Errors are not:
+// what a hint says to run is copied from there.
+func prose(out *console.Stream, text string) string {
+	if !out.Terminal {
+		return text
+	}
+	return wrapped(text, 0, out.Width())
 }
 
 // print writes output in the requested form.
