@@ -18,11 +18,8 @@ const maxResumes = 1
 // because the API refused before the request had any effect.
 func withResume[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)) (T, error) {
 	var zero T
-	if _, err := s.client(); err != nil {
+	if _, err := clientFor(ctx, s); err != nil {
 		return zero, err
-	}
-	if ctx == nil {
-		return zero, errNilContext
 	}
 	cur, err := s.ready(ctx)
 	for resumes := 0; ; resumes++ {

@@ -309,6 +309,15 @@ var errZeroClient = fmt.Errorf("sandbox: %w: the Client was not made by NewClien
 
 var errNilContext = invalid("ctx", "is nil; context.Background is the one that never ends")
 
+// clientFor returns the client of a handle, for a call with a context.
+func clientFor(ctx context.Context, on interface{ client() (*Client, error) }) (*Client, error) {
+	c, err := on.client()
+	if err == nil && ctx == nil {
+		err = errNilContext
+	}
+	return c, err
+}
+
 // check refuses what can't be sent.
 func (c *Client) check(ctx context.Context, req *api.Request) error {
 	switch {

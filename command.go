@@ -145,7 +145,7 @@ func (c *Command) LogValue() slog.Value {
 // If the command is known to have ended, from an earlier Wait or because its
 // output was read to the end, no request is made.
 func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
-	client, err := c.client()
+	client, err := clientFor(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -176,6 +176,9 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 func (c *Command) WaitOutput(ctx context.Context) error {
 	if c == nil {
 		return errZeroCommand
+	}
+	if ctx == nil {
+		return errNilContext
 	}
 	c.mu.Lock()
 	p := c.pump
@@ -248,6 +251,9 @@ func (c *Command) Output(ctx context.Context) (string, error) {
 func (c *Command) output(ctx context.Context, get func(*output) (string, bool)) (string, error) {
 	if c == nil {
 		return "", errZeroCommand
+	}
+	if ctx == nil {
+		return "", errNilContext
 	}
 	for {
 		c.mu.Lock()

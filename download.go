@@ -321,7 +321,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	if err != nil {
 		return err
 	}
-	c, err := t.client()
+	c, err := clientFor(ctx, t)
 	if err != nil {
 		return err
 	}

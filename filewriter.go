@@ -60,6 +60,9 @@ func (f *FileSystem) Create(ctx context.Context, name string, opts *WriterOption
 	if w.mode.Type() != 0 {
 		return nil, invalid("Mode", "%v is not the mode of a file", w.mode)
 	}
+	if ctx == nil {
+		return nil, errNilContext
+	}
 	w.part = coreutils.Dir(name) + "/.write-" + rand.Text()
 	w.uploads, w.cancel = context.WithCancel(ctx)
 	return w, nil

@@ -224,7 +224,7 @@ func (c *Command) lines(ctx context.Context, most int) iter.Seq2[LogEntry, error
 // such a record is kept in a temporary file.
 func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 	return func(yield func(LogChunk, error) bool) {
-		client, err := c.client()
+		client, err := clientFor(ctx, c)
 		if err != nil {
 			yield(LogChunk{}, err)
 			return

@@ -113,26 +113,6 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestNilContext: a nil context is an error of every call, and no panic.
-func TestNilContext(t *testing.T) {
-	t.Parallel()
-	_, sb := testkit.Start(t, nil)
-	var none context.Context
-	for name, call := range map[string]func() error{
-		"run":     func() error { _, err := sb.CurrentSession().RunCommand(none, "true", nil, nil); return err },
-		"start":   func() error { _, err := sb.StartCommand(none, "true", nil, nil); return err },
-		"read":    func() error { _, err := sb.FS().ReadFile(none, "x"); return err },
-		"write":   func() error { return sb.FS().WriteFile(none, "x", nil, 0o644) },
-		"refresh": func() error { return sb.Refresh(none) },
-		"stop":    func() error { _, err := sb.CurrentSession().Stop(none, nil); return err },
-		"update":  func() error { return sb.Update(none, &sandbox.UpdateOptions{VCPUs: 2}) },
-		"resume":  func() error { return sb.Resume(none) },
-		"ensure":  func() error { _, err := sb.EnsureCommand(none, "x", "true", nil, nil); return err },
-	} {
-		assert.NotPanics(t, func() { assert.ErrorIs(t, call(), sandbox.ErrInvalid, name) }, name)
-	}
-}
-
 // TestAsUserUnknown: a command of a user that does not exist is an error, and one
 // of a user that does may end with code 1.
 func TestAsUserUnknown(t *testing.T) {

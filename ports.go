@@ -113,7 +113,7 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 	if err := checkPort("port", port); err != nil {
 		return "", err
 	}
-	if _, err := s.client(); err != nil {
+	if _, err := clientFor(ctx, s); err != nil {
 		return "", err
 	}
 	address, err := s.URL(port)

@@ -95,14 +95,14 @@ func (c *Cmd) start() error {
 	if c.on == nil {
 		return invalid("Cmd", "was not made by CommandContext")
 	}
+	client, err := clientFor(c.ctx, c.on)
+	if err != nil {
+		return err
+	}
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
 	o, err := c.options()
-	if err != nil {
-		return err
-	}
-	client, err := c.on.client()
 	if err != nil {
 		return err
 	}

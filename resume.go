@@ -23,7 +23,7 @@ var errResumeStuck = fmt.Errorf("not done after %v: its OnResume hook has not re
 // [ErrSnapshotNotFound]. It makes one request, and more while a session starts,
 // and may start a machine.
 func (s *Sandbox) Resume(ctx context.Context) error {
-	if _, err := s.client(); err != nil {
+	if _, err := clientFor(ctx, s); err != nil {
 		return err
 	}
 	session, err := s.resume(ctx, s.CurrentSession(), causeAsked, nil)
@@ -44,9 +44,6 @@ const (
 // Concurrent callers share one resume, which continues for as long as any of
 // them waits for it. The cause, and its error if there is one, are for observers.
 func (s *Sandbox) resume(ctx context.Context, stale *Session, cause string, causeErr error) (*Session, error) {
-	if ctx == nil {
-		return nil, errNilContext
-	}
 	why := observe.Event{Kind: observe.Resume, Cause: cause, CauseErr: causeErr}
 	if run := s.hookOf(ctx); run != nil {
 		// Waiting for the resume that this call is part of would never end.

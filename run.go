@@ -222,7 +222,7 @@ func (s *Session) GetCommand(ctx context.Context, id string) (*Command, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	c, err := s.client()
+	c, err := clientFor(ctx, s)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func (c *Command) Signal(ctx context.Context, sig Signal) error {
 	if sig <= 0 || sig > 64 {
 		return invalid("sig", "%d is not a Linux signal", int(sig))
 	}
-	client, err := c.client()
+	client, err := clientFor(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (c *Command) SignalTree(ctx context.Context, sig Signal) error {
 	if sig <= 0 || sig > 64 {
 		return invalid("sig", "%d is not a Linux signal", int(sig))
 	}
-	client, err := c.client()
+	client, err := clientFor(ctx, c)
 	if err != nil {
 		return err
 	}

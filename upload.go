@@ -214,10 +214,7 @@ func upload(ctx context.Context, t target, archive placed, m *meter) error {
 }
 
 func send(ctx context.Context, t target, archive placed, m *meter) error {
-	c, err := t.client()
-	if err == nil && ctx == nil {
-		err = errNilContext
-	}
+	c, err := clientFor(ctx, t)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -107,7 +110,7 @@ func callByName(ctx context.Context, t *testing.T, handles []any, typ, method st
 			call = reflect.ValueOf(h).MethodByName(method)
 		}
 	}
-	in := []reflect.Value{reflect.ValueOf(ctx)}
+	in := []reflect.Value{reflect.ValueOf(&ctx).Elem()}
 	for i := 1; i < call.Type().NumIn() && !(call.Type().IsVariadic() && i == call.Type().NumIn()-1); i++ {
 		in = append(in, testkit.Argument(t, method, i, call.Type().In(i)))
 	}
@@ -169,6 +172,34 @@ func TestEndedContextSendsNothing(t *testing.T) {
 					err, _ := reflect.TypeAssert[error](last)
 					assert.ErrorIs(t, err, context.Canceled)
 				}
+			})
+		})
+	}
+}
+
+// TestNilContext calls every method that takes a context without one: it is an
+// error before any request, and no panic.
+func TestNilContext(t *testing.T) {
+	for _, name := range append(callsWithContext(t), slices.Sorted(maps.Keys(withoutRequest))...) {
+		t.Run(name, func(t *testing.T) {
+			typ, method, _ := strings.Cut(name, ".")
+			all := handles(t, testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
+				t.Errorf("%s %s is sent", req.Method, req.URL.Path)
+				return nil, context.Canceled
+			}))
+			assert.NotPanics(t, func() {
+				last := callByName(nil, t, all, typ, method) //nolint:staticcheck // that is the mistake
+				err, _ := reflect.TypeAssert[error](last)
+				switch kept := last.Interface().(type) {
+				case *sandbox.Cmd:
+					err = kept.Run()
+				case io.WriteCloser: // of Command.Stdin
+					err = kept.Close()
+				case fs.FS:
+					_, err = fs.Stat(kept, ".")
+				}
+				assert.ErrorIs(t, err, sandbox.ErrInvalid)
+				assert.ErrorContains(t, err, "ctx: is nil")
 			})
 		})
 	}
