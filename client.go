@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
@@ -191,6 +192,9 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	mayHaveLogin := !fromEnv || u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com")
 	if o.RetryWait < 0 {
 		return nil, invalid("RetryWait", "%v is negative", o.RetryWait)
+	}
+	if strings.ContainsFunc(o.UserAgent, unicode.IsControl) {
+		return nil, invalid("UserAgent", "%q has a control character", o.UserAgent)
 	}
 	retry := api.Retry{Max: max(cmp.Or(o.MaxRetries, 2), 0), Wait: cmp.Or(o.RetryWait, 400*time.Millisecond)}
 	rateWait := cmp.Or(o.MaxRateLimitWait, 2*time.Minute)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -172,6 +173,9 @@ func (o *CreateOptions) body() (*createBody, error) {
 		}
 	}
 	if o.Source != nil {
+		if v := reflect.ValueOf(o.Source); v.Kind() == reflect.Pointer && v.IsNil() {
+			return nil, invalid("Source", "is a nil pointer")
+		}
 		if b.Source, err = o.Source.source(); err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -189,6 +190,15 @@ func (p *part) fail(op string, err error) error {
 	return &fs.PathError{Op: op, Path: p.name, Err: err}
 }
 
+// tooLarge says of a file what its cause says of requests.
+type tooLarge struct{ *http.MaxBytesError }
+
+func (e tooLarge) Error() string {
+	return fmt.Sprintf("the file is larger than the limit of %d bytes", e.Limit)
+}
+
+func (e tooLarge) Unwrap() error { return e.MaxBytesError }
+
 // fill copies r to the file. Errors of r match errBroken.
 func (p *part) fill(ctx context.Context, r io.Reader) error {
 	buf := transferBuffers.Get().(*[256 << 10]byte)
@@ -197,7 +207,7 @@ func (p *part) fill(ctx context.Context, r io.Reader) error {
 	for {
 		n, err := r.Read(buf[:])
 		if total += int64(n); p.limit > 0 && total > p.limit {
-			return p.fail("download", &http.MaxBytesError{Limit: p.limit})
+			return p.fail("download", tooLarge{&http.MaxBytesError{Limit: p.limit}})
 		}
 		if n > 0 {
 			if _, err := p.file.Write(buf[:n]); err != nil {

@@ -83,6 +83,16 @@ func TestDownloadFileRefusals(t *testing.T) {
 	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "a", dir, nil), syscall.EISDIR)
 	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "", dst, nil), sandbox.ErrInvalid)
 	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "a", "", nil), sandbox.ErrInvalid)
+	require.NoError(t, sb.FS().WriteFile(ctx, "large", []byte("twelve bytes"), 0o644))
+	var tooLarge *http.MaxBytesError
+	err = sb.FS().DownloadFile(ctx, "large", dst, &sandbox.DownloadFileOptions{MaxBytes: 11})
+	require.ErrorAs(t, err, &tooLarge)
+	assert.ErrorContains(t, err, "the file is larger than the limit of 11 bytes")
+	closed, err := sb.FS().Open(ctx, "large", nil)
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	_, err = closed.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, fs.ErrClosed)
 
 	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, Status: 404, Code: "session_not_found"})
 	err = sb.FS().DownloadFile(ctx, "a", dst, nil)

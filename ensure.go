@@ -75,7 +75,14 @@ func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []str
 	if _, err := newCommandBody(name, args, run); err != nil {
 		return nil, err
 	}
-	cmd, err := withResume(ctx, s, func(cur *Session) (*Command, error) { return cur.ensure(ctx, id, name, args, *run) })
+	cmd, err := withResume(ctx, s, func(cur *Session) (*Command, error) {
+		if o.Port != 0 {
+			if _, err := cur.URL(o.Port); err != nil {
+				return nil, err // rather than start what can't get ready
+			}
+		}
+		return cur.ensure(ctx, id, name, args, *run)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -159,8 +166,7 @@ func (s *Sandbox) awaitReady(ctx context.Context, cmd *Command, o *EnsureOptions
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		// It waits for a line that doesn't come: the error is the program's end.
-		if _, err := cmd.WaitForLog(watched, never); watched.Err() == nil {
+		if _, err := cmd.waitForLog(watched, nil); watched.Err() == nil {
 			end(err)
 		}
 	}()
@@ -173,6 +179,3 @@ func (s *Sandbox) awaitReady(ctx context.Context, cmd *Command, o *EnsureOptions
 	}
 	return err
 }
-
-// never matches no line.
-var never = regexp.MustCompile(`[^\s\S]`)

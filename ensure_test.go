@@ -126,6 +126,14 @@ func TestEnsureCommandReady(t *testing.T) {
 		require.ErrorContains(t, err, "exit code 7")
 		assert.ErrorContains(t, err, "address in use")
 		assert.ErrorContains(t, err, strconv.Quote(sb.Name()))
+		assert.Equal(t, o.Log != nil, strings.Contains(err.Error(), "a line that matches"), "%v", err)
+	}
+	_, err := sb.EnsureCommand(ctx, "aside", "sleep", []string{"1000"}, &sandbox.EnsureOptions{Port: port + 1})
+	require.ErrorIs(t, err, sandbox.ErrNoRoute)
+	all, err := sb.ListCommands(ctx)
+	require.NoError(t, err)
+	for _, cmd := range all {
+		assert.NotEqual(t, "sleep", cmd.Name(), "it can't get ready, and was started")
 	}
 	why := errors.New("that is enough")
 	late, stop := context.WithCancelCause(ctx)
@@ -133,7 +141,7 @@ func TestEnsureCommandReady(t *testing.T) {
 		testkit.Linger(50 * time.Millisecond)
 		stop(why)
 	}()
-	_, err := sb.EnsureCommand(late, "slow", "sleep", []string{"1000"}, &sandbox.EnsureOptions{Log: regexp.MustCompile("ready")})
+	_, err = sb.EnsureCommand(late, "slow", "sleep", []string{"1000"}, &sandbox.EnsureOptions{Log: regexp.MustCompile("ready")})
 	assert.ErrorIs(t, err, why)
 }
 

@@ -365,7 +365,13 @@ func publicError(err error) error {
 			e.hint = "the request used " + f.As
 		}
 	case api.FilesGone:
-		e.hint = "its files were never saved, as by an ephemeral sandbox or a session that failed before a stop, or their snapshot is gone: GetOrCreate makes it anew, Delete removes it"
+		if f.Op == api.CreateSandbox {
+			break // what is gone is the snapshot that it was to have its files from
+		}
+		e.hint = "its files were never saved, as by an ephemeral sandbox or a session that failed before a stop, or their snapshot is gone"
+		if f.Op != api.ForkSandbox {
+			e.hint += ": GetOrCreate makes it anew, Delete removes it"
+		}
 	}
 	return e
 }

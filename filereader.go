@@ -43,6 +43,7 @@ type FileReader struct {
 	ctx    context.Context
 	event  observe.Event
 	over   atomic.Bool
+	closed atomic.Bool
 }
 
 // openFile starts to read a file.
@@ -116,6 +117,9 @@ func (r *FileReader) Read(p []byte) (int, error) {
 	case err == io.EOF:
 		r.ended(nil)
 	case err != nil:
+		if r.closed.Load() {
+			err = fs.ErrClosed
+		}
 		err = &fs.PathError{Op: "read", Path: r.name, Err: err}
 		r.ended(err)
 	}
@@ -145,6 +149,7 @@ func (r *FileReader) WriteTo(w io.Writer) (int64, error) {
 // Close ends the transfer, and the request for the file's size. It may be called
 // more than once.
 func (r *FileReader) Close() error {
+	r.closed.Store(true)
 	r.length.stop()
 	defer r.ended(nil)
 	return r.body.Close()

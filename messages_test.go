@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,6 +68,13 @@ func TestMessages(t *testing.T) {
 		}, []string{"AttachStdin"}},
 		"a command that isn't there": {func() error { _, err := sb.GetCommand(t.Context(), "cnope"); return err }, []string{`"box"`, session.ID(), "cnope", "region " + session.Info().Region}},
 		"no context":                 {func() error { _, err := sb.RunCommand(nil, "true", nil, nil); return err }, []string{"ctx: is nil"}}, //nolint:staticcheck // that is the mistake
+		"an answer that is lost": {func() error {
+			defer srv.Inject(sandboxtest.Fault{Match: func(req *http.Request) bool { return strings.Contains(req.URL.Path, "/cmd") }, Status: 502})()
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := sb.RunCommand(ctx, "true", nil, nil)
+			return err
+		}, []string{"deadline exceeded; ", "status 502", "unknown"}},
 		"a context that has ended": {func() error {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
@@ -80,6 +90,7 @@ func TestMessages(t *testing.T) {
 		}
 		assert.NotContains(t, err.Error(), "s3cret")
 		assert.NotContains(t, err.Error(), "\n", name)
+		assert.NotContains(t, err.Error(), `\n`, name)
 	}
 
 	text, err := json.Marshal(sb)
@@ -111,6 +122,24 @@ func TestMessages(t *testing.T) {
 	for _, want := range []string{`"lost"`, "never saved", "GetOrCreate", "Delete"} {
 		assert.ErrorContains(t, err, want)
 	}
+}
+
+// TestFilesGoneOf: what is said to do when files are gone is possible.
+func TestFilesGoneOf(t *testing.T) {
+	t.Parallel()
+	c := testkit.API(func(*http.Request) (*http.Response, error) {
+		return testkit.JSON(410, `{"error":{"code":"snapshot_not_found","message":"Snapshot not found."}}`), nil
+	}).Client(t)
+	_, err := c.Get(t.Context(), "box", nil)
+	require.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
+	assert.ErrorContains(t, err, "GetOrCreate makes it anew")
+	_, err = c.Fork(t.Context(), "box", nil)
+	require.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
+	assert.ErrorContains(t, err, "never saved")
+	assert.NotContains(t, err.Error(), "GetOrCreate", "that is about the fork")
+	_, err = c.Create(t.Context(), &sandbox.CreateOptions{Source: sandbox.SnapshotSource{SnapshotID: "snap_x"}})
+	require.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
+	assert.NotContains(t, err.Error(), "never saved")
 }
 
 // TestAsUserUnknown: a command of a user that does not exist is an error, and one

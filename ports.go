@@ -55,6 +55,9 @@ func checkPorts(field string, ports []int) error {
 		if p < minPort || p > maxPort {
 			return invalid(field, "port %d (number %d of the list) can't be exposed: it is outside %d to %d", p, i+1, minPort, maxPort)
 		}
+		if slices.Contains(ports[:i], p) {
+			return invalid(field, "port %d is named twice", p)
+		}
 	}
 	return nil
 }
@@ -301,12 +304,23 @@ func (c *Command) WaitForLog(ctx context.Context, pattern *regexp.Regexp) (strin
 	if pattern == nil {
 		return "", invalid("pattern", "is nil")
 	}
+	return c.waitForLog(ctx, pattern)
+}
+
+// waitForLog is WaitForLog. Without a pattern it waits for the end, and its error
+// is that of a program that was not to end.
+func (c *Command) waitForLog(ctx context.Context, pattern *regexp.Regexp) (string, error) {
+	awaited, missed := "the end", ""
+	if pattern != nil {
+		awaited = fmt.Sprintf("a line that matches %q", pattern)
+		missed = " without " + awaited
+	}
 	var last string
 	for line, err := range c.lines(ctx, maxWaitLine) {
 		if err != nil {
-			return "", fmt.Errorf("sandbox: waiting for a line that matches %q: %w%s", pattern, err, lastLine(last))
+			return "", fmt.Errorf("sandbox: waiting for %s: %w%s", awaited, err, lastLine(last))
 		}
-		if pattern.MatchString(line.Data) {
+		if pattern != nil && pattern.MatchString(line.Data) {
 			return line.Data, nil
 		}
 		last = cmp.Or(line.Data, last)
@@ -315,7 +329,7 @@ func (c *Command) WaitForLog(ctx context.Context, pattern *regexp.Regexp) (strin
 	if done, err := c.Wait(ctx); err == nil {
 		how = fmt.Sprintf("ended with exit code %d", done.ExitCode)
 	}
-	return "", fmt.Errorf("sandbox: command %s %s without a line that matches %q%s", c.ID(), how, pattern, lastLine(last))
+	return "", fmt.Errorf("sandbox: command %s %s%s%s", c.ID(), how, missed, lastLine(last))
 }
 
 func lastLine(line string) string {

@@ -47,10 +47,8 @@ type SnapshotOptions struct {
 func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapshot, error) {
 	var body any
 	if opts != nil && opts.Expiration != 0 {
-		if opts.Expiration != Forever {
-			if err := checkDuration("Expiration", opts.Expiration); err != nil {
-				return nil, err
-			}
+		if err := checkExpiration("Expiration", opts.Expiration); err != nil {
+			return nil, err
 		}
 		body = struct {
 			Expiration *wire.Duration `json:"expiration"`

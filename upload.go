@@ -53,6 +53,9 @@ func (f *FileSystem) UploadDir(ctx context.Context, localDir, dir string, opts *
 // execute them, and directories with mode 0755. Symbolic links are preserved if
 // fsys is an [fs.ReadLinkFS]; other files that are not regular are an error.
 func (f *FileSystem) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
+	if fsys == nil {
+		return invalid("fsys", "is nil")
+	}
 	return uploadTree(ctx, f.on(), dir, fsTree{fsys}, opts, copiedMode)
 }
 

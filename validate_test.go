@@ -69,6 +69,10 @@ func TestInvalidArguments(t *testing.T) {
 			_, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: -time.Minute})
 			return err
 		}()},
+		{"snapshot: short expiration", "below 24h", func() error {
+			_, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: time.Second})
+			return err
+		}()},
 		{"run: no program", "name", run("", nil, sandbox.CommandOptions{})},
 		{"run: NUL", "NUL", run("echo", []string{"a\x00"}, sandbox.CommandOptions{})},
 		{"run: timeout", "Timeout", run("echo", nil, sandbox.CommandOptions{Timeout: -1})},
@@ -78,6 +82,10 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: name of a route", `"drives"`, create(sandbox.CreateOptions{Name: "drives"})},
 		{"create: name with a space", `"a b"`, create(sandbox.CreateOptions{Name: "a b"})},
 		{"create: long name", "at most 128", create(sandbox.CreateOptions{Name: strings.Repeat("a", 129)})},
+		{"create: port twice", "named twice", create(sandbox.CreateOptions{Ports: []int{3000, 4000, 3000}})},
+		{"create: nil source", "nil pointer", create(sandbox.CreateOptions{Source: (*sandbox.GitSource)(nil)})},
+		{"copyFS: nothing", "fsys", sb.FS().CopyFS(ctx, "x", nil, nil)},
+		{"walkDir: no function", "fn", sb.FS().WalkDir(ctx, "/tmp", nil)},
 		{"create: low port", "1024 to 65535", create(sandbox.CreateOptions{Ports: []int{80}})},
 		{"create: 16 ports", "at most 15", create(sandbox.CreateOptions{Ports: make([]int, 16)})},
 		{"create: short timeout", "1s to 24h", create(sandbox.CreateOptions{Timeout: 999 * time.Millisecond})},
@@ -165,6 +173,7 @@ func TestClientOptions(t *testing.T) {
 		"no host":  {BaseURL: "/api"},
 		"query":    {BaseURL: "https://example.com/api?x=1"},
 		"userinfo": {BaseURL: "https://u:secret@example.com/api"},
+		"agent":    {UserAgent: "a\r\nX-Other: b"},
 		"pause":    {RetryWait: -1},
 		"repair":   {Reattach: &sandbox.ReattachOptions{Limit: -1}},
 	} {

@@ -20,6 +20,9 @@ const maxAhead = 5000
 // listed together with others, because it or one below it may not be read, or a
 // name is not UTF-8, costs one more request.
 func (f *FileSystem) WalkDir(ctx context.Context, root string, fn fs.WalkDirFunc) error {
+	if fn == nil {
+		return invalid("fn", "is nil")
+	}
 	return fs.WalkDir(&walkFS{ioFS: ioFS{ctx: ctx, fsys: f, root: root}}, ".", fn)
 }
 

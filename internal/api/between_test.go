@@ -130,6 +130,7 @@ func TestWhatStandsBetween(t *testing.T) {
 					assert.Equal(t, unknown, fail.OutcomeUnknown())
 					assert.True(t, fail.Kind.Passing(), "it is taken for a refusal")
 					assert.False(t, fail.Refused())
+					assert.NotRegexp(t, `it has no [^,]*[{}|\[\]=?]`, err.Error(), "our own notation")
 					if i.name == "page" && i.status != 304 {
 						assert.Equal(t, i.status, fail.Status)
 						assert.Contains(t, err.Error(), "text/html")

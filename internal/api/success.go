@@ -14,7 +14,7 @@ import (
 
 // term is one condition of Op.Success.
 type term struct {
-	text string
+	text string   // what is to be there, in words
 	path []string // of keys; none for the whole response
 	kind byte     // with which the value begins
 	want string   // the placeholder whose value it is; empty for any
@@ -29,8 +29,13 @@ func terms(success string) (list []term) {
 	}
 	for text := range strings.FieldsSeq(success) {
 		var t *term
+		words, _, _ := strings.Cut(strings.ReplaceAll(text, "=", "|"), "|")
+		words = strings.NewReplacer("[]", "", "?", "").Replace(words)
+		if words == "{}" {
+			words = "object"
+		}
 		for alternative := range strings.SplitSeq(text, "|") {
-			t = &term{text: text, kind: '"', or: t}
+			t = &term{text: words, kind: '"', or: t}
 			name, want, _ := strings.Cut(alternative, "=")
 			if t.want = strings.Trim(want, "{}"); t.want == "null" {
 				t.kind, t.want = 'n', ""
@@ -50,14 +55,19 @@ func terms(success string) (list []term) {
 	return list
 }
 
+// wanted returns the value of the placeholder; empty if there is none.
+func (t *term) wanted(req *Request) string {
+	if t.want == "new" {
+		return req.New
+	}
+	return req.Op.placeholder(t.want, req.Path)
+}
+
 // holds reports whether a response to req meets the condition, and otherwise
 // the value that it has instead.
 func (t *term) holds(req *Request, body []byte) (ok bool, have string) {
 	kind, have := wire.Find(body, t.path...)
-	want := req.New
-	if t.want != "new" {
-		want = req.Op.placeholder(t.want, req.Path)
-	}
+	want := t.wanted(req)
 	switch {
 	case kind == t.kind && (kind != '"' || have != "" && (want == "" || have == want)):
 		return true, have
@@ -82,7 +92,10 @@ func (req *Request) accept(resp *http.Response, body []byte, out any) error {
 		if ok, have := t.holds(req, body); !ok {
 			why := "it has no " + t.text
 			if have != "" {
-				why = fmt.Sprintf("it is about %q, want %s", have, t.text)
+				why = fmt.Sprintf("its %s is %q", t.text, have)
+				if want := t.wanted(req); want != "" {
+					why += fmt.Sprintf(" and not %q", want)
+				}
 			}
 			return foreign(resp, body, errors.New(why))
 		}

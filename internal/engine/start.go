@@ -188,7 +188,7 @@ func (s *Start) send(ctx *opening, drop func(), once func() (*wire.Command, erro
 		err = &TwiceError{err}
 	}
 	if ctx.Err() != nil {
-		err = errors.Join(api.ContextError(ctx), err)
+		err = fmt.Errorf("%w; %w", api.ContextError(ctx), err)
 	}
 	return nil, err
 }
