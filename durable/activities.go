@@ -25,6 +25,8 @@ type machine struct {
 	// SavedAt is when the files were saved that it began with, if that was not at
 	// the end of the machine before.
 	SavedAt time.Time `json:",omitzero"`
+	// Now is the service's time. Older workers don't say.
+	Now time.Time `json:",omitzero"`
 }
 
 // Tags by which Sweep finds sandboxes.
@@ -112,12 +114,24 @@ func (w *Worker) create(ctx context.Context, o Options) (*sandbox.CreateOptions,
 func runs(sb *sandbox.Sandbox) machine {
 	cur := sb.CurrentSession()
 	info := cur.Info()
-	return machine{ID: cur.ID(), StartedAt: info.StartedAt, ExpiresAt: expiry(cur), CreatedAt: sb.Info().CreatedAt, Runtime: cmp.Or(sb.Info().Image, sb.Info().Runtime)}
+	return machine{
+		ID: cur.ID(), StartedAt: info.StartedAt, ExpiresAt: expiry(cur), CreatedAt: sb.Info().CreatedAt,
+		Runtime: cmp.Or(sb.Info().Image, sb.Info().Runtime), Now: now(cur),
+	}
 }
 
 func expiry(s *sandbox.Session) time.Time {
 	info := s.Info()
 	return info.StartedAt.Add(info.Timeout)
+}
+
+// now is the service's time, or zero if the session does not run.
+func now(s *sandbox.Session) time.Time {
+	left := s.TimeLeft()
+	if left <= 0 {
+		return time.Time{}
+	}
+	return expiry(s).Add(-left)
 }
 
 // session gives the handle of one session, and resumes nothing. It matches
@@ -171,7 +185,7 @@ func (w *Worker) renew(ctx context.Context, o Options, vm string) (machine, erro
 	if err != nil {
 		return machine{}, classify(err)
 	}
-	return machine{ID: vm, ExpiresAt: extend(ctx, cur, o.lease())}, nil
+	return machine{ID: vm, ExpiresAt: extend(ctx, cur, o.lease()), Now: now(cur)}, nil
 }
 
 // adopt renews the lease of the machine that runs, if one does. last is the one that

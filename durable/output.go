@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -54,7 +55,20 @@ func (d dir) name(key string) (string, error) {
 	return filepath.Join(string(d), filepath.FromSlash(key)), nil
 }
 
-func (d dir) Create(_ context.Context, key string) (OutputWriter, error) {
+// pathless is an error without the names of files: whoever uses a session may learn
+// why its output is not stored, not where.
+func pathless(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("durable: the output store: %s: %w", e.Op, e.Err)
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return fmt.Errorf("durable: the output store: %s: %w", e.Op, e.Err)
+	}
+	return err
+}
+
+func (d dir) Create(_ context.Context, key string) (_ OutputWriter, err error) {
+	defer func() { err = pathless(err) }()
 	name, err := d.name(key)
 	if err != nil {
 		return nil, err
@@ -83,7 +97,13 @@ type fileWriter struct {
 	closed bool
 }
 
-func (w *fileWriter) Commit() error {
+func (w *fileWriter) Write(p []byte) (n int, err error) {
+	n, err = w.File.Write(p)
+	return n, pathless(err)
+}
+
+func (w *fileWriter) Commit() (err error) {
+	defer func() { err = pathless(err) }()
 	if err := w.Sync(); err != nil {
 		return err
 	}
@@ -132,7 +152,8 @@ func (d dir) Open(_ context.Context, key string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.Open(name)
+	f, err := os.Open(name)
+	return f, pathless(err)
 }
 
 func (d dir) Remove(_ context.Context, prefix string) error {
@@ -140,7 +161,7 @@ func (d dir) Remove(_ context.Context, prefix string) error {
 	if err != nil {
 		return err
 	}
-	return os.RemoveAll(name)
+	return pathless(os.RemoveAll(name))
 }
 
 // Record is a piece of a command's output, as it is stored: a line of JSON each.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -172,4 +173,26 @@ func TestDirCommitCloses(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrClosed)
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close())
+}
+
+// TestErrorsWithoutPaths: what can't be stored is said without where it would be, since
+// the users of a session learn of it.
+func TestErrorsWithoutPaths(t *testing.T) {
+	root, ctx := t.TempDir(), t.Context()
+	store := durable.Dir(root)
+	require.NoError(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
+	_, create := store.Create(ctx, "file/a")
+	_, open := store.Open(ctx, "none")
+	require.ErrorIs(t, open, fs.ErrNotExist)
+	w, err := store.Create(ctx, "folder/a")
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "folder")))
+	commit := w.Commit()
+	_, write := w.Write([]byte("more"))
+	for name, err := range map[string]error{"create": create, "open": open, "commit": commit, "write": write} {
+		if assert.Error(t, err, name) {
+			assert.NotContains(t, err.Error(), root, name)
+		}
+	}
+	_ = w.Close()
 }

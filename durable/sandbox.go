@@ -48,7 +48,7 @@ type Options struct {
 	// renewed while commands run. Zero means 15 minutes.
 	Lease time.Duration `json:"lease,omitempty"`
 	// Heartbeat is after how long without a sign of life a worker's activity is
-	// given to another worker. Zero means 10 seconds.
+	// given to another worker. Zero means 10 seconds, and one is the least.
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
 	// FollowQueue is the task queue of the workers that follow commands, which
 	// have [Worker.RegisterFollow]. Following takes a slot of a worker for as
@@ -78,7 +78,7 @@ func (o Options) heartbeat() time.Duration {
 	if o.Heartbeat == 0 {
 		return 10 * time.Second
 	}
-	return o.Heartbeat
+	return max(o.Heartbeat, time.Second)
 }
 
 // Sandbox is a sandbox of a workflow. It is a value of workflow code: only the
@@ -91,6 +91,9 @@ type Sandbox struct {
 	// ends unless it is renewed.
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
+	// Ahead is how much the workflow's clock is ahead of the service's, of which those
+	// times are, if that is more than a response may take.
+	Ahead time.Duration `json:"ahead,omitempty"`
 	// CreatedAt is when the sandbox was made. It changes when its files were
 	// lost, because their snapshot had expired or was deleted, and it was made
 	// anew, empty; Resets counts that.
@@ -141,8 +144,20 @@ func (s *Sandbox) Resume(ctx workflow.Context) error {
 	if err := s.do(ctx, &m, activityOpen, s.Options, s.Ended); err != nil {
 		return err
 	}
+	s.hear(ctx, m)
 	s.take(m)
 	return nil
+}
+
+// hear notes what the time is where the machine is.
+func (s *Sandbox) hear(ctx workflow.Context, m machine) {
+	const slow = 5 * time.Minute
+	if m.Now.IsZero() {
+		return
+	}
+	if s.Ahead = workflow.Now(ctx).Sub(m.Now); s.Ahead.Abs() < slow {
+		s.Ahead = 0
+	}
 }
 
 // take notes that another machine runs.
@@ -164,6 +179,7 @@ func (s *Sandbox) Adopt(ctx workflow.Context) (runs bool, err error) {
 	if err := s.do(ctx, &m, activityAdopt, s.Options, cmp.Or(s.VM, s.Ended)); err != nil {
 		return false, err
 	}
+	s.hear(ctx, m)
 	switch m.ID {
 	case "":
 		if s.VM != "" {
@@ -193,6 +209,7 @@ func (s *Sandbox) Renew(ctx workflow.Context) (runs bool, err error) {
 		s.ended()
 		return false, nil
 	}
+	s.hear(ctx, m)
 	s.ExpiresAt = m.ExpiresAt
 	return true, nil
 }

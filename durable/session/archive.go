@@ -107,20 +107,23 @@ var validText = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func textKey(id, text string) string { return id + "/commands/" + text }
 
-// putText stores the text of a command, under what follows from it: a command that
-// is sent again is stored once.
-func (a archive) putText(ctx context.Context, id, command string) (text string, err error) {
+// textOf is what the text of a command is stored under: a command that is sent again
+// is stored once.
+func textOf(command string) string {
 	sum := sha256.Sum256([]byte(command))
-	text = hex.EncodeToString(sum[:])
+	return hex.EncodeToString(sum[:])
+}
+
+func (a archive) putText(ctx context.Context, id, text, command string) error {
 	w, err := a.store.Create(ctx, textKey(id, text))
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer w.Close()
 	if _, err := io.WriteString(w, command); err != nil {
-		return "", err
+		return err
 	}
-	return text, w.Commit()
+	return w.Commit()
 }
 
 // event returns an event as viewers see it: a command with its text, as long as that

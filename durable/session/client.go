@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"strings"
 	"sync"
@@ -179,16 +180,27 @@ func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID
 	return commandID, err
 }
 
-// store stores the text of a command, of a session that may take it.
+// store stores the text of a command, of a session that may take it. One that is
+// refused leaves nothing; one that was taken before, with the same key, is stored.
 func (c *Client) store(ctx context.Context, id, command string) (text string, err error) {
-	s, err := c.State(ctx, id)
+	s, err := c.state(ctx, id)
+	text = textOf(command)
 	switch {
 	case err != nil:
 		return "", err
-	case s.State == StateDestroyed, s.State == StateTerminated:
+	case s.State.State == StateDestroyed, s.State.State == StateTerminated:
 		return "", ErrDestroyed
+	case s.Full:
+		r, err := c.archive.store.Open(ctx, textKey(id, text))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = ErrQueueFull
+		}
+		if err != nil {
+			return "", err
+		}
+		return text, r.Close()
 	}
-	return c.archive.putText(ctx, id, command)
+	return text, c.archive.putText(ctx, id, text, command)
 }
 
 // update sends a message to a session and waits for its answer.
@@ -315,7 +327,13 @@ func (c *Client) state(ctx context.Context, id string) (s decided, err error) {
 		return s, nil
 	}
 	err = c.query(ctx, id, info.GetExecution().GetRunId(), &s, queryState)
-	return s.when(info.GetHistoryLength()), err
+	s = s.when(info.GetHistoryLength())
+	for _, a := range d.GetPendingActivities() {
+		if s.Error == "" && a.GetAttempt() > 1 {
+			s.Error = a.GetLastFailure().GetMessage()
+		}
+	}
+	return s, err
 }
 
 // within is how long the engine may take for one answer of a route.

@@ -2,6 +2,8 @@ package session_test
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,7 +17,10 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/durabletest"
 	"github.com/go-vercel/sandbox/durable/session"
+	"github.com/go-vercel/sandbox/durable/session/sessiontest"
 )
 
 // queried is a cluster that answers queries with the errors given, then with an
@@ -79,6 +84,7 @@ func TestStartRefuses(t *testing.T) {
 		"a margin of the cap":      {Policy: &session.Policy{MaxLifetime: time.Hour, RefreshMargin: time.Hour}},
 		"a negative time":          {Policy: &session.Policy{IdleAfter: -time.Second}},
 		"a negative limit":         {Policy: &session.Policy{QueueLimit: -1}},
+		"histories without end":    {Policy: &session.Policy{HistoryLimit: 2}},
 		"a negative history limit": {Policy: &session.Policy{HistoryLimit: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,4 +111,38 @@ func TestSessionIDs(t *testing.T) {
 			break
 		}
 	}
+}
+
+// TestRefusedTextIsNotStored: a large command that is refused leaves nothing in the
+// store, which nobody would clear until the session ends. One that was taken before is
+// found by its key.
+func TestRefusedTextIsNotStored(t *testing.T) {
+	dir := t.TempDir()
+	env := sessiontest.New(t, &sessiontest.Options{
+		Env: durabletest.Options{Output: durable.Dir(dir)}, Session: session.Options{Policy: session.Policy{QueueLimit: 1}},
+	})
+	id, err := env.Client.Start(t.Context(), nil)
+	require.NoError(t, err)
+	large := func(n int) session.Command {
+		return session.Command{Key: fmt.Sprint(n), Command: fmt.Sprint(": ", n, strings.Repeat(" ", 5<<10))}
+	}
+	env.At(time.Minute, func() {
+		_, err := env.Client.Command(t.Context(), id, session.Command{Command: "until [ -e go ]; do sleep 0.05; done"})
+		require.NoError(t, err)
+		waits, err := env.Client.Command(t.Context(), id, large(0))
+		require.NoError(t, err)
+		for n := range 10 {
+			again, err := env.Client.Command(t.Context(), id, large(n))
+			if n > 0 {
+				assert.ErrorIs(t, err, session.ErrQueueFull)
+			} else {
+				assert.Equal(t, waits, again)
+			}
+		}
+		texts, err := filepath.Glob(filepath.Join(dir, id, "commands", "*"))
+		require.NoError(t, err)
+		assert.Len(t, texts, 1)
+		assert.NoError(t, env.Client.Destroy(t.Context(), id, nil))
+	})
+	env.Run()
 }

@@ -161,7 +161,7 @@ func (s *run) keepHeld(ctx workflow.Context) error {
 			until = h.Until
 		}
 	}
-	renew := s.Sandbox.ExpiresAt.Add(-s.in.Options.Lease / 2)
+	renew := s.Sandbox.ExpiresAt.Add(s.Sandbox.Ahead - s.in.Options.Lease/2)
 	if renew.Before(s.adoptAfter) {
 		renew = s.adoptAfter
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -8,11 +9,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/testsuite"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/durabletest"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // update plans an update, whose answer or refusal outcomes will have.
@@ -227,5 +231,36 @@ func TestTouch(t *testing.T) {
 	assert.Contains(t, words, "cmd-1 exited 0")
 	for _, key := range []string{"used 8", "used 16", "asleep"} {
 		assert.Equal(t, "done", p.outcomes[key], key)
+	}
+}
+
+// TestClocksDiffer: hours between the clocks of Temporal and of the service neither
+// have an idle session move from machine to machine nor let the lease of one run out
+// that is held.
+func TestClocksDiffer(t *testing.T) {
+	for _, ahead := range []time.Duration{5 * time.Hour, -time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			t.Parallel()
+			p := newPlay(t, nil)
+			srv := sandboxtest.New(t, &sandboxtest.Options{Start: p.Server.Now().Add(-ahead)})
+			p.Worker.Client = srv.Client()
+			p.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+				if info.ActivityType.Name == "sandbox.Stop" && len(srv.Requests()) > 50 { // time stands still
+					p.CancelWorkflow()
+				}
+			})
+			p.update(time.Minute, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
+			for at := 10 * time.Minute; at < 30*time.Minute; at += 9 * time.Minute {
+				p.update(at, "longer", updateHold, holdUpdate{"a", 10 * time.Minute})
+			}
+			p.At(15*time.Minute, func() { srv.Advance(15 * time.Minute) })
+			p.At(25*time.Minute, func() {
+				extends := func(r sandboxtest.Request) bool { return r.Operation == sandboxtest.ExtendTimeout }
+				assert.True(t, slices.ContainsFunc(srv.Requests(), extends))
+			})
+			p.destroyAt(90 * time.Minute)
+			events := p.run(Policy{})
+			assert.Equal(t, []string{StateActive, StateHibernating, StateHibernated, StateDestroyed, StateDestroyed}, story(events))
+		})
 	}
 }

@@ -175,10 +175,15 @@ func (s *run) accept(_ workflow.Context, c commandUpdate) error {
 	case s.begun != "" && s.calls >= maxCommandCalls:
 		return temporal.NewApplicationError("too many commands and interrupts until the command that runs has ended", errQueueFullType)
 	case s.known(c.Key) != "":
-	case len(s.Queue) >= s.in.Policy.QueueLimit, len(s.Queue) > 0 && s.queueSize()+queued{Command: c.Command}.size() > queueBytes:
+	case s.noRoom(c):
 		return temporal.NewApplicationError("the session's queue is full", errQueueFullType)
 	}
 	return nil
+}
+
+// noRoom reports whether the queue has none for a command.
+func (s *run) noRoom(c commandUpdate) bool {
+	return len(s.Queue) >= s.in.Policy.QueueLimit || len(s.Queue) > 0 && s.queueSize()+queued{Command: c.Command, Text: c.Text}.size() > queueBytes
 }
 
 func (s *run) known(key string) string {

@@ -42,7 +42,7 @@ type Policy struct {
 	// truncated. Zero stores all.
 	MaxOutput int64 `json:"maxOutput,omitempty"`
 	// HistoryLimit is after how many events of Temporal's history the workflow
-	// continues as new. Zero leaves that to the server.
+	// continues as new, at least 10. Zero leaves that to the server.
 	HistoryLimit int `json:"historyLimit,omitempty"`
 }
 
@@ -73,6 +73,10 @@ func (in input) check() error {
 	return errors.Join(err, in.Policy.check())
 }
 
+// minHistory is the least HistoryLimit. The first decision of a history has 3 events
+// before it: with fewer, one history would follow another without end.
+const minHistory = 10
+
 func (p Policy) check() error {
 	for name, v := range map[string]int64{
 		"IdleAfter": int64(p.IdleAfter), "MaxLifetime": int64(p.MaxLifetime), "RefreshMargin": int64(p.RefreshMargin),
@@ -82,6 +86,9 @@ func (p Policy) check() error {
 		if v < 0 {
 			return fmt.Errorf("%w: Policy.%s is negative", sandbox.ErrInvalid, name)
 		}
+	}
+	if p.HistoryLimit > 0 && p.HistoryLimit < minHistory {
+		return fmt.Errorf("%w: Policy: a HistoryLimit of %d is less than %d", sandbox.ErrInvalid, p.HistoryLimit, minHistory)
 	}
 	if p = p.withDefaults(); p.RefreshMargin >= p.MaxLifetime {
 		return fmt.Errorf("%w: Policy: a RefreshMargin of %v leaves no time of a MaxLifetime of %v", sandbox.ErrInvalid, p.RefreshMargin, p.MaxLifetime)

@@ -209,8 +209,8 @@ func TestNoCommand(t *testing.T) {
 // missing, the event says so; another error breaks the stream.
 func TestStoredText(t *testing.T) {
 	a := archive{durable.Dir(t.TempDir())}
-	text, err := a.putText(t.Context(), "ses-1", "echo long")
-	require.NoError(t, err)
+	text := textOf("echo long")
+	require.NoError(t, a.putText(t.Context(), "ses-1", text, "echo long"))
 	got, err := a.event(t.Context(), "ses-1", stored{Event: Event{Type: TypeCommandQueued}, Text: text})
 	require.NoError(t, err)
 	assert.Equal(t, Event{Type: TypeCommandQueued, Command: "echo long"}, got)

@@ -86,7 +86,7 @@ func (s *run) noteDecisions(ctx workflow.Context) {
 			before := s.decided.State
 			s.decided.Decision, s.decided.Before = decision, &before
 		}
-		s.decided.State = s.describe()
+		s.decided.State, s.decided.Full = s.describe(), s.noRoom(commandUpdate{})
 		return false
 	})
 }
@@ -136,7 +136,8 @@ func (s *run) page(from int) page {
 
 // State is what a session is at the moment.
 type State struct {
-	// State is that of the last status event, and Error its error.
+	// State is that of the last status event, and Error its error, or that of what is
+	// tried again at the moment.
 	State            string `json:"state"`
 	Error            string `json:"error,omitempty"`
 	SandboxID        string `json:"sandboxId,omitempty"`
@@ -162,6 +163,8 @@ type decided struct {
 	State
 	Decision int    `json:"decision,omitempty"`
 	Before   *State `json:"before,omitempty"`
+	// Full says that there is no room for a command whose text is stored.
+	Full bool `json:"full,omitempty"`
 }
 
 // when is what was decided when the history had so many events. A decision that is

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/failure/v1"
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflow/v1"
@@ -41,8 +42,9 @@ type cluster struct {
 	failing error // of queries
 	status  enums.WorkflowExecutionStatus
 	queries int
-	gone    bool // the history
-	written int  // by the command "p"
+	gone    bool   // the history
+	written int    // by the command "p"
+	again   string // why an activity is executed once more
 }
 
 func (c *cluster) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
@@ -64,6 +66,9 @@ func (c *cluster) DescribeWorkflowExecution(context.Context, string, string) (*w
 	defer c.mu.Unlock()
 	if c.gone {
 		return nil, c.failing
+	}
+	if c.again != "" {
+		pending = append(pending, &workflow.PendingActivityInfo{Attempt: 2, LastFailure: &failure.Failure{Message: c.again}})
 	}
 	return &workflowservice.DescribeWorkflowExecutionResponse{
 		PendingActivities: pending, WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: c.status, HistoryLength: int64(len(c.history))},
@@ -407,6 +412,18 @@ func TestTerminated(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.LessOrEqual(t, temporal.queries-asked, 4)
 	})
+}
+
+// TestStateSaysWhatFails: what a session tries again and again is not hidden.
+func TestStateSaysWhatFails(t *testing.T) {
+	temporal := newCluster()
+	for _, why := range []string{"", "no space left on device"} {
+		temporal.again = why
+		s, err := New(temporal, nil).State(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Equal(t, why, s.Error)
+		assert.Equal(t, StateActive, s.State)
+	}
 }
 
 // TestLostInRetention: the viewers of a session whose rows are gone learn so, and

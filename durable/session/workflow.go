@@ -228,11 +228,12 @@ func (s *run) rest(ctx workflow.Context) error {
 // its time is up, or for a checkpoint.
 func (s *run) refreshAt() time.Time {
 	p := s.in.Policy
-	switch last := s.Sandbox.StartedAt.Add(p.MaxLifetime - p.RefreshMargin); {
+	began := s.Sandbox.StartedAt.Add(s.Sandbox.Ahead)
+	switch last := began.Add(p.MaxLifetime - p.RefreshMargin); {
 	case p.CheckpointCommands > 0 && s.Unsaved >= p.CheckpointCommands:
-		return s.Sandbox.StartedAt
+		return began
 	case p.CheckpointEvery > 0 && s.Unsaved > 0 && p.CheckpointEvery < p.MaxLifetime-p.RefreshMargin:
-		return s.Sandbox.StartedAt.Add(p.CheckpointEvery)
+		return began.Add(p.CheckpointEvery)
 	default:
 		return last
 	}
