@@ -103,6 +103,21 @@ func TestFollowQueue(t *testing.T) {
 	assert.Equal(t, map[string]string{"sandbox.Open": "all", "sandbox.Start": "all", "sandbox.Follow": "follow", "sandbox.Delete": "all"}, queues)
 }
 
+// TestLeastHeartbeat: a worker gets the time to send a heartbeat.
+func TestLeastHeartbeat(t *testing.T) {
+	env := durabletest.New(t, nil)
+	env.Worker.Prepare = func(ctx context.Context, _ durable.Options, _ *sandbox.CreateOptions) error {
+		assert.Equal(t, time.Second, activity.GetInfo(ctx).HeartbeatTimeout)
+		return nil
+	}
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, &durable.Options{Heartbeat: time.Millisecond})
+		require.NoError(t, err)
+		return sb.Delete(ctx)
+	})
+	require.NoError(t, env.GetWorkflowError())
+}
+
 // TestLeaseIsRenewed: while a command runs, its machine's lease is renewed to the
 // requested length, and at once by a worker that begins to follow it.
 func TestLeaseIsRenewed(t *testing.T) {
