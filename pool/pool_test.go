@@ -266,11 +266,12 @@ type carried struct {
 	done    chan struct{}
 }
 
-// carriers returns a transport for bubbles, whose time stands still while a
-// request is on its way. The emulator's clock follows that time, so what expires
-// meanwhile is gone when the request arrives.
-func carriers(t *testing.T, srv *sandboxtest.Server) func() http.RoundTripper {
+// ofBubbles returns an emulator and a transport for a bubble, whose time stands
+// still while a request is on its way. The emulator's clock follows that time, so
+// what expires meanwhile is gone when the request arrives.
+func ofBubbles(t *testing.T) (*sandboxtest.Server, func() http.RoundTripper) {
 	t.Helper()
+	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Start: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)})
 	var mu sync.Mutex
 	var advanced time.Duration
 	next := testkit.Transport(t)
@@ -299,7 +300,7 @@ func carriers(t *testing.T, srv *sandboxtest.Server) func() http.RoundTripper {
 			close((<-free).sent)
 		}
 	})
-	return func() http.RoundTripper {
+	return srv, func() http.RoundTripper {
 		began := time.Now()
 		return testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			req := r.Clone(context.Background())
@@ -327,8 +328,7 @@ func carriers(t *testing.T, srv *sandboxtest.Server) func() http.RoundTripper {
 // leaves the pool is not the pool's to delete.
 func TestKeptAlive(t *testing.T) {
 	t.Parallel()
-	srv := emulator(t)
-	transport := carriers(t, srv)
+	srv, transport := ofBubbles(t)
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 5 * time.Minute
 		slow := make(chan struct{})
@@ -494,28 +494,32 @@ func TestOptions(t *testing.T) {
 // leaves nothing taken: the sandbox is not kept alive, and is deleted.
 func TestCancelledTake(t *testing.T) {
 	t.Parallel()
-	srv := emulator(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	network := testkit.Transport(t)
-	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
-		resp, err := network.RoundTrip(r)
-		if r.Context().Value(countKey{}) != nil {
-			cancel() // the claim has been made
-		}
-		return resp, err
-	})}})
-	p := open(t, c, pool.Options{Name: "given-up", Lease: 4 * time.Second})
-	awaitReady(t, p, 1)
-	counted, _ := counting(ctx)
-	_, err := p.Take(counted, "")
-	require.ErrorIs(t, err, context.Canceled)
-	assert.Zero(t, p.Stats().Taken)
-	require.Eventually(t, func() bool {
-		all, err := sandbox.Collect(srv.Client().List(t.Context(), nil))
-		return err == nil && len(all) == 1 && testkit.Count(srv, sandboxtest.DeleteSandbox) > 0
-	}, patience, 20*time.Millisecond, "one that is new")
-	box, err := p.Take(t.Context(), "")
-	require.NoError(t, err)
-	require.NoError(t, box.Delete(t.Context()))
+	srv, transport := ofBubbles(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		network := transport()
+		c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			resp, err := network.RoundTrip(r)
+			if r.Context().Value(countKey{}) != nil {
+				cancel() // the claim has been made
+			}
+			return resp, err
+		})}})
+		const lease = 5 * time.Minute
+		p := open(t, c, pool.Options{Name: "given-up", Lease: lease})
+		awaitReady(t, p, 1)
+		counted, _ := counting(ctx)
+		_, err := p.Take(counted, "")
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Zero(t, p.Stats().Taken)
+		time.Sleep(2 * lease)
+		all, err := sandbox.Collect(c.List(t.Context(), nil))
+		require.NoError(t, err)
+		assert.Len(t, all, 1, "one that is new")
+		assert.Equal(t, 1, testkit.Count(srv, sandboxtest.DeleteSandbox))
+		box, err := p.Take(t.Context(), "")
+		require.NoError(t, err)
+		require.NoError(t, box.Delete(t.Context()))
+	})
 }
