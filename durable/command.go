@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox"
@@ -175,8 +176,10 @@ func (s *Sandbox) start(ctx workflow.Context, in startInput) (got started, err e
 		if refusal(err) == errInvalid {
 			break
 		}
+		if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+			in.Again = !app.HasDetails() // which say that no attempt has started it
+		}
 		again, err = s.Outlast(ctx, err)
-		in.Again = again // an attempt before the refused one may have started it
 	}
 	return got, err
 }

@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,8 +11,11 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/durabletest"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -102,4 +106,53 @@ func TestRefusedAfterUnknown(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, env.GetWorkflowError())
+}
+
+// TestNothingSent: a command whose start was refused, at once or after other
+// attempts that the API refused as well, was not started: when its machine ends
+// meanwhile it runs in the next one.
+func TestNothingSent(t *testing.T) {
+	for name, refusals := range map[string][]int{
+		"not authorized":            {http.StatusUnauthorized},
+		"busy":                      {http.StatusTooManyRequests},
+		"busy, then not authorized": {http.StatusTooManyRequests, http.StatusUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := durabletest.New(t, nil)
+			refused := 0
+			network := func(req *http.Request) (*http.Response, error) {
+				if req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/cmd") || refused == len(refusals) {
+					return http.DefaultTransport.RoundTrip(req)
+				}
+				if refused++; refused == 1 {
+					assert.True(t, env.Server.Crash("unsent-sandbox"), "its machine ends")
+				}
+				resp := testkit.JSON(refusals[refused-1], `{"error":{"code":"refused","message":"not now"}}`)
+				resp.Request = req
+				return resp, nil
+			}
+			var err error
+			env.Worker.Client, err = sandbox.NewClient(&sandbox.ClientOptions{
+				BaseURL: env.Server.URL, Credentials: auth.Static(env.Server.Credentials()), MaxRateLimitWait: -1, MaxRetries: -1,
+				HTTPClient: &http.Client{Transport: testkit.RoundTripper(network)},
+			})
+			require.NoError(t, err)
+			env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "unsent"})
+			env.ExecuteWorkflow(func(ctx workflow.Context) error {
+				sb, err := durable.Open(ctx, &durable.Options{Name: "unsent-sandbox"})
+				if err != nil {
+					return err
+				}
+				defer sb.Delete(ctx)
+				res, err := sb.Run(ctx, "echo", []string{"ran"}, nil)
+				require.NoError(t, err)
+				assert.Equal(t, durable.Exited, res.Outcome)
+				assert.Equal(t, "ran\n", res.Tail)
+				return nil
+			})
+			require.NoError(t, env.GetWorkflowError())
+			assert.Equal(t, len(refusals), refused)
+		})
+	}
 }

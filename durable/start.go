@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -24,7 +25,8 @@ type startInput struct {
 	Options                    RunOptions
 	// Shared says that other calls may have the same key.
 	Shared bool `json:",omitempty"`
-	// Again says that the activity was executed before, and refused in the end.
+	// Again says that the activity was executed before, was refused in the end, and
+	// may have sent the command.
 	Again bool `json:",omitempty"`
 	// Lease is the machine's, and Expires when it ends as the workflow knows it; both are
 	// zero in histories of before a start renewed it.
@@ -81,17 +83,18 @@ var validKey = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 // looks for it before it sends anything. Should an earlier request arrive after
 // that, one of the two wins: the service refuses the second with the same ID, or
 // the guard ends it.
-func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
+func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error) {
+	unsent := neverSent(ctx, in)
+	defer func(ctx context.Context) { err = noteUnsent(ctx, unsent, err) }(ctx)
 	ctx, stop := alive(ctx)
 	defer stop()
 	key := in.Options.Key
 	if !validKey.MatchString(key) || key == "." || key == ".." {
 		return started{}, classify(fmt.Errorf("%w: the key %q has characters that no key may have", sandbox.ErrInvalid, key))
 	}
-	first := activity.GetInfo(ctx).Attempt == 1 && !in.Again
+	first := unsent
 	ended := func() (started, error) { return started{Refused: first, Lost: !first}, nil }
 	var vm *sandbox.Session
-	var err error
 	if first && !in.Shared {
 		// That it has ended is what the service says to the start as well.
 		vm, err = w.known(in.Sandbox, in.VM, in.Expires)
@@ -132,6 +135,8 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 		extend(ctx, vm, in.Lease) // it is some time until somebody follows the command
 	}
 	cmd, err := w.send(ctx, vm, in, opts)
+	_, responded := errors.AsType[*sandbox.APIError](err)
+	unsent = unsent && responded && !errors.Is(err, sandbox.ErrOutcomeUnknown)
 	switch {
 	case err == nil:
 		return handle(cmd, in, vm)
@@ -151,6 +156,31 @@ func (w *Worker) start(ctx context.Context, in startInput) (started, error) {
 		}
 	}
 	return started{}, classify(err)
+}
+
+// neverSent reports whether no attempt before this one may have started the
+// command.
+func neverSent(ctx context.Context, in startInput) bool {
+	if in.Again {
+		return false
+	}
+	attempt := activity.GetInfo(ctx).Attempt
+	var noted int32
+	return attempt == 1 || activity.GetHeartbeatDetails(ctx, &noted) == nil && noted == attempt-1
+}
+
+// noteUnsent tells the next attempt, and a workflow that outlasts a refusal, that
+// the command has not been started by then: its machine may end meanwhile, and
+// nobody could look.
+func noteUnsent(ctx context.Context, unsent bool, err error) error {
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	if !ok || !unsent {
+		return err
+	}
+	activity.RecordHeartbeat(ctx, activity.GetInfo(ctx).Attempt)
+	return temporal.NewApplicationErrorWithOptions(app.Message(), app.Type(), temporal.ApplicationErrorOptions{
+		NonRetryable: app.NonRetryable(), NextRetryDelay: app.NextRetryDelay(), Details: []any{unsent},
+	})
 }
 
 // send sends the start, with an ID where the service takes that.
