@@ -119,17 +119,9 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 			return handle(cmd, in, vm)
 		}
 	}
-	if in.Args, err = w.withText(ctx, in.Args, in.Options.ArgFrom); err != nil {
+	opts, err := w.prepare(ctx, &in)
+	if err != nil {
 		return started{}, classify(err)
-	}
-	opts := &sandbox.CommandOptions{Cwd: in.Options.Cwd, Sudo: in.Options.Sudo, Timeout: in.Options.Timeout}
-	if in.EnvFrom != "" {
-		if w.Env == nil {
-			return started{}, classify(fmt.Errorf("%w: EnvFrom is %q, but the Worker has no Env", sandbox.ErrInvalid, in.EnvFrom))
-		}
-		if opts.Env, err = w.Env(ctx, in.EnvFrom); err != nil {
-			return started{}, classify(err)
-		}
 	}
 	if in.Lease > 0 && vm.TimeLeft() < in.Lease/2 {
 		extend(ctx, vm, in.Lease) // it is some time until somebody follows the command
@@ -226,6 +218,20 @@ func handle(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, 
 		got.ExpiresAt = ends
 	}
 	return got, err
+}
+
+// prepare fetches what is not in the history: a stored argument and variables.
+func (w *Worker) prepare(ctx context.Context, in *startInput) (*sandbox.CommandOptions, error) {
+	opts := &sandbox.CommandOptions{Cwd: in.Options.Cwd, Sudo: in.Options.Sudo, Timeout: in.Options.Timeout}
+	var err error
+	if in.Args, err = w.withText(ctx, in.Args, in.Options.ArgFrom); err != nil || in.EnvFrom == "" {
+		return opts, err
+	}
+	if w.Env == nil {
+		return nil, fmt.Errorf("%w: EnvFrom is %q, but the Worker has no Env", sandbox.ErrInvalid, in.EnvFrom)
+	}
+	opts.Env, err = w.Env(ctx, in.EnvFrom)
+	return opts, err
 }
 
 // withText adds the argument that is in the store.

@@ -148,6 +148,26 @@ func (a *app) explain(err error) failure {
 		}
 		a.explainAPI(&f, api)
 	}
+	f.explain(err, api)
+	if f.Code == "interrupted" && a.signal() != 0 {
+		f.exit = 128 + int(a.signal())
+	}
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		f.exit = exit.code
+	}
+	if code := exitCodes[f.exit]; f.Code == "failure" && code != "" {
+		f.Code = code
+	}
+	if advice, ok := errors.AsType[*hinted](err); ok {
+		f.Hint = advice.hint
+	}
+	f.Message = strings.TrimPrefix(f.Message, "sandbox: ")
+	return f
+}
+
+// explain says what the kind of an error says, whoever it is from; api is nil if
+// not the API.
+func (f *failure) explain(err error, api *sandbox.APIError) {
 	var usage *usageError
 	var missing *exec.Error
 	var shell *sandbox.ShellError
@@ -191,20 +211,6 @@ func (a *app) explain(err error) failure {
 	case errors.Is(err, sandbox.ErrNotFound):
 		f.exit = exitNotFound
 	}
-	if f.Code == "interrupted" && a.signal() != 0 {
-		f.exit = 128 + int(a.signal())
-	}
-	if exit, ok := errors.AsType[*exitError](err); ok {
-		f.exit = exit.code
-	}
-	if code := exitCodes[f.exit]; f.Code == "failure" && code != "" {
-		f.Code = code
-	}
-	if advice, ok := errors.AsType[*hinted](err); ok {
-		f.Hint = advice.hint
-	}
-	f.Message = strings.TrimPrefix(f.Message, "sandbox: ")
-	return f
 }
 
 // lines is text of somebody else that does nothing but show on a terminal.

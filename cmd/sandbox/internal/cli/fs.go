@@ -90,29 +90,9 @@ type fsCommand struct{ app *app }
 
 func (c *fsCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "fs", Short: "Work with the files of a sandbox", GroupID: groupFiles}
-	each := func(do func(context.Context, *sandbox.FileSystem, string) error) fsAction {
-		return func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
-			for _, p := range paths {
-				if err := do(ctx, files, p); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-	}
 	ls := c.fsLeaf("ls <name:path> [...path]", "List directories", c.fsList)
-	cat := c.fsLeaf("cat <name:path> [...path]", "Write files to standard output", each(c.app.catFile))
-	stat := c.fsLeaf("stat <name:path> [...path]", "Show files", func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
-		var views []fileView
-		for _, p := range paths {
-			i, err := files.Lstat(ctx, p)
-			if err != nil {
-				return err
-			}
-			views = append(views, viewFile(p, i))
-		}
-		return c.app.print(list(views, func(v fileView) string { return v.Name }, c.fileTable))
-	})
+	cat := c.fsLeaf("cat <name:path> [...path]", "Write files to standard output", onEach(c.app.catFile))
+	stat := c.fsLeaf("stat <name:path> [...path]", "Show files", c.fsStat)
 	// tell writes the paths that something was done to.
 	tell := func(do fsAction) fsAction {
 		return func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
@@ -123,11 +103,11 @@ func (c *fsCommand) command() *cobra.Command {
 		}
 	}
 	mkdir := c.fsLeaf("mkdir <name:path> [...path]", "Make directories, and those that lead to them",
-		tell(each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+		tell(onEach(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 			return files.MkdirAll(ctx, p, 0o755)
 		})))
 	var recursive, force bool
-	rm := c.fsLeaf("rm <name:path> [...path]", "Remove files", tell(each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+	rm := c.fsLeaf("rm <name:path> [...path]", "Remove files", tell(onEach(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 		if recursive {
 			return files.RemoveAll(ctx, p)
 		}
@@ -146,7 +126,7 @@ func (c *fsCommand) command() *cobra.Command {
 		return c.app.result(paths[1:], paths[1])
 	})
 	var mode string
-	chmod := c.fsLeaf("chmod <name:path> [...path]", "Change the permissions of files", tell(each(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
+	chmod := c.fsLeaf("chmod <name:path> [...path]", "Change the permissions of files", tell(onEach(func(ctx context.Context, files *sandbox.FileSystem, p string) error {
 		err := files.ChmodSymbolic(ctx, p, mode)
 		if errors.Is(err, syscall.EINVAL) {
 			return usagef("--mode: %q is not a mode such as 755 or u+x", mode)
@@ -160,9 +140,33 @@ func (c *fsCommand) command() *cobra.Command {
 		}
 		return nil
 	}
-	edit := c.fsLeaf("edit <name:path>", "Edit a file with $EDITOR", each(c.fsEdit))
+	edit := c.fsLeaf("edit <name:path>", "Edit a file with $EDITOR", onEach(c.fsEdit))
 	cmd.AddCommand(ls, cat, stat, mkdir, rm, mv, chmod, edit)
 	return group(cmd)
+}
+
+// onEach does the same to one path after another.
+func onEach(do func(context.Context, *sandbox.FileSystem, string) error) fsAction {
+	return func(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
+		for _, p := range paths {
+			if err := do(ctx, files, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (c *fsCommand) fsStat(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
+	var views []fileView
+	for _, p := range paths {
+		i, err := files.Lstat(ctx, p)
+		if err != nil {
+			return err
+		}
+		views = append(views, viewFile(p, i))
+	}
+	return c.app.print(list(views, func(v fileView) string { return v.Name }, c.fileTable))
 }
 
 func (c *fsCommand) fsList(ctx context.Context, files *sandbox.FileSystem, paths []string) error {
