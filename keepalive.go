@@ -63,12 +63,9 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	if err != nil {
 		return err
 	}
-	if _, err := clientFor(ctx, s); err != nil {
-		return err
-	}
 	for {
 		next, err := s.keepAliveOnce(ctx, &o)
-		if ctx.Err() != nil {
+		if ctx != nil && ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
@@ -83,6 +80,9 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 // keepAliveOnce checks the session, extends it if necessary, and returns the
 // time until the next check.
 func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.Duration, error) {
+	if _, err := clientFor(ctx, s); err != nil {
+		return 0, err // it may have been deleted since the last check
+	}
 	cur := s.CurrentSession()
 	if cur == nil {
 		return o.Interval, nil
