@@ -3,6 +3,7 @@ package box
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,6 +103,31 @@ func TestSudo(t *testing.T) {
 	layer := freeze(t, h, "", "true")
 	next := newBox(t, h, Config{Layer: layer, Account: ImageAccount})
 	assert.Equal(t, "root ubuntu", sh(t, next, "sudo sh -c 'echo $(id -un) $SUDO_USER'"))
+}
+
+// TestReplacedProgram: an emulator whose program is replaced while it runs, as an
+// upgrade does, goes on making sandboxes, with sudo.
+func TestReplacedProgram(t *testing.T) {
+	const again = "SANDBOX_TEST_REPLACE"
+	if program := os.Getenv(again); program != "" {
+		h := openWithUsers(t)
+		require.NoError(t, os.WriteFile(program+".new", nil, 0o700))
+		require.NoError(t, os.Rename(program+".new", program))
+		for range 2 {
+			assert.Equal(t, "root", sh(t, newBox(t, h, Config{}), "sudo id -un"))
+		}
+		return
+	}
+	openWithUsers(t)
+	program := filepath.Join(t.TempDir(), "program")
+	text, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(program, text, 0o700))
+	cmd := exec.CommandContext(t.Context(), program, "-test.run", "^TestReplacedProgram$", "-test.v")
+	cmd.Env = append(os.Environ(), again+"="+program)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Contains(t, string(out), "--- PASS", "%s", out)
 }
 
 // TestSudoWithOneUser: where the box has one user, there is no other user to

@@ -203,8 +203,27 @@ func (n *namespaceBackend) showSelf(root string) error {
 	if info, err := os.Lstat(target); err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	if err := bindReadOnly(n.self, target); err != nil {
+	err := bindReadOnly(n.self, target)
+	if errors.Is(err, fs.ErrNotExist) {
+		// An upgrade has replaced the program: what is deleted can't be bound again.
+		if err = n.copySelf(); err == nil {
+			err = bindReadOnly(n.self, target)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("show sudo: %w", err)
 	}
 	return nil
+}
+
+// copySelf puts a copy of this program where it was bound.
+func (n *namespaceBackend) copySelf() error {
+	if err := unix.Unmount(n.self, unix.MNT_DETACH); err != nil {
+		return err
+	}
+	program, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(n.self, program, 0o755)
 }
