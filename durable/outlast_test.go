@@ -1,6 +1,8 @@
 package durable_test
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -153,6 +155,81 @@ func TestNothingSent(t *testing.T) {
 			})
 			require.NoError(t, env.GetWorkflowError())
 			assert.Equal(t, len(refusals), refused)
+		})
+	}
+}
+
+// TestPerhapsSent: what is no refusal of the API says nothing of the request that
+// it responds to: when its machine has ended, the command doesn't run again.
+func TestPerhapsSent(t *testing.T) {
+	page := func(status int) func(*http.Response) *http.Response {
+		return func(*http.Response) *http.Response {
+			resp := testkit.JSON(status, "<html>Sign in</html>")
+			resp.Header.Set("Content-Type", "text/html")
+			return resp
+		}
+	}
+	for name, respond := range map[string]func(second *http.Response) *http.Response{
+		"a gateway's 401": page(http.StatusUnauthorized),
+		"a gateway's 403": page(http.StatusForbidden),
+		"a gateway's 429": page(http.StatusTooManyRequests),
+		"a gateway's 400": page(http.StatusBadRequest),
+		"delivered twice": func(second *http.Response) *http.Response { return second },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := durabletest.New(t, nil)
+			starts := 0
+			network := func(req *http.Request) (*http.Response, error) {
+				if req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/cmd") {
+					return http.DefaultTransport.RoundTrip(req)
+				}
+				if starts++; starts > 1 {
+					return http.DefaultTransport.RoundTrip(req)
+				}
+				body, err := io.ReadAll(req.Body)
+				if err != nil {
+					return nil, err
+				}
+				var resp *http.Response
+				for range 2 {
+					again := req.Clone(req.Context())
+					again.Body = io.NopCloser(bytes.NewReader(body))
+					if resp, err = http.DefaultTransport.RoundTrip(again); err != nil {
+						return nil, err
+					}
+					text, err := io.ReadAll(resp.Body)
+					if err != nil {
+						return nil, err
+					}
+					resp.Body.Close()
+					resp.Body = io.NopCloser(bytes.NewReader(text))
+				}
+				assert.Equal(t, http.StatusConflict, resp.StatusCode)
+				assert.True(t, env.Server.Crash("sent-sandbox"), "its machine ends")
+				resp = respond(resp)
+				resp.Request = req
+				return resp, nil
+			}
+			var err error
+			env.Worker.Client, err = sandbox.NewClient(&sandbox.ClientOptions{
+				BaseURL: env.Server.URL, Credentials: auth.Static(env.Server.Credentials()), MaxRateLimitWait: -1, MaxRetries: -1,
+				HTTPClient: &http.Client{Transport: testkit.RoundTripper(network)},
+			})
+			require.NoError(t, err)
+			env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "sent"})
+			env.ExecuteWorkflow(func(ctx workflow.Context) error {
+				sb, err := durable.Open(ctx, &durable.Options{Name: "sent-sandbox"})
+				if err != nil {
+					return err
+				}
+				defer sb.Delete(ctx)
+				res, err := sb.Run(ctx, "echo", []string{"ran"}, nil)
+				require.NoError(t, err)
+				assert.Equal(t, durable.Lost, res.Outcome, "it has run")
+				return nil
+			})
+			require.NoError(t, env.GetWorkflowError())
 		})
 	}
 }

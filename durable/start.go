@@ -127,8 +127,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 		extend(ctx, vm, in.Lease) // it is some time until somebody follows the command
 	}
 	cmd, err := w.send(ctx, vm, in, opts)
-	_, responded := errors.AsType[*sandbox.APIError](err)
-	unsent = unsent && responded && !errors.Is(err, sandbox.ErrOutcomeUnknown)
+	unsent = unsent && notStarted(err)
 	switch {
 	case err == nil:
 		return handle(cmd, in, vm)
@@ -148,6 +147,14 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 		}
 	}
 	return started{}, classify(err)
+}
+
+// notStarted reports whether a failure of the start says that nothing was started.
+// A conflict does not: something in between may have delivered the request twice.
+func notStarted(err error) bool {
+	return !errors.Is(err, sandbox.ErrOutcomeUnknown) && slices.ContainsFunc([]error{
+		sandbox.ErrUnauthorized, sandbox.ErrQuotaExceeded, sandbox.ErrRateLimited, sandbox.ErrRefused,
+	}, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
 // neverSent reports whether no attempt before this one may have started the
