@@ -55,9 +55,6 @@ func checkPorts(field string, ports []int) error {
 		if p < minPort || p > maxPort {
 			return invalid(field, "port %d (number %d of the list) can't be exposed: it is outside %d to %d", p, i+1, minPort, maxPort)
 		}
-		if slices.Contains(ports[:i], p) {
-			return invalid(field, "port %d is named twice", p)
-		}
 	}
 	return nil
 }

@@ -82,7 +82,6 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: name of a route", `"drives"`, create(sandbox.CreateOptions{Name: "drives"})},
 		{"create: name with a space", `"a b"`, create(sandbox.CreateOptions{Name: "a b"})},
 		{"create: long name", "at most 128", create(sandbox.CreateOptions{Name: strings.Repeat("a", 129)})},
-		{"create: port twice", "named twice", create(sandbox.CreateOptions{Ports: []int{3000, 4000, 3000}})},
 		{"create: nil source", "nil pointer", create(sandbox.CreateOptions{Source: (*sandbox.GitSource)(nil)})},
 		{"copyFS: nothing", "fsys", sb.FS().CopyFS(ctx, "x", nil, nil)},
 		{"walkDir: no function", "fn", sb.FS().WalkDir(ctx, "/tmp", nil)},
