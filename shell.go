@@ -296,6 +296,9 @@ func (s *Shell) Wait(ctx context.Context) (exitCode int, err error) {
 	if s.conn == nil {
 		return 0, errZeroShell
 	}
+	if ctx == nil {
+		return 0, errNilContext
+	}
 	return s.conn.Wait(ctx)
 }
 

@@ -145,6 +145,8 @@ func TestShell(t *testing.T) {
 	_, err := x.Shell.Write([]byte("x"))
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 	require.ErrorIs(t, x.Resize(80, 24), io.ErrClosedPipe)
+	_, err = x.Wait(nil) //nolint:staticcheck // that is the mistake
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
 	code, err := x.Wait(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 7, code)
