@@ -16,7 +16,6 @@ import (
 
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
@@ -168,7 +167,6 @@ type Client struct {
 	// honoredIDs is set once it has taken an ID of ours, doubtedIDs if a command got
 	// another before.
 	honoredIDs, doubtedIDs atomic.Bool
-	trees                  *engine.Turns
 	// hooks is ClientOptions.Hooks.
 	hooks func(Info) (onCreate, onResume Hook)
 	// hooksRun holds the keys of hooks that have run, in any process, and hooksNow
@@ -212,7 +210,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	if creds == nil {
 		creds = auth.Default(&auth.Options{HTTPClient: o.HTTPClient, Logger: o.Logger})
 	}
-	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, secrets: &redact.Known{}, hooks: o.Hooks, trees: engine.NewTurns()}
+	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, secrets: &redact.Known{}, hooks: o.Hooks}
 	c.serverIDs.Store(o.ServerCommandIDs)
 	c.api = api.New(api.Config{
 		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Seam: newSeam(o.Observer, o.Logger, u.Host, c.secrets), Secrets: c.secrets,
@@ -282,10 +280,23 @@ func ContextWithClient(ctx context.Context, c *Client) context.Context {
 
 // clientOf returns the client that ctx carries, or else the default one.
 func clientOf(ctx context.Context) (*Client, error) {
+	if ctx == nil {
+		return nil, errNilContext
+	}
 	if c, ok := ctx.Value(clientKey{}).(*Client); ok && c != nil {
 		return c, nil
 	}
 	return DefaultClient()
+}
+
+// Now returns the time by the service's clock, which its responses tell to the
+// second; this machine's before the first response. Ages of sandboxes and sessions
+// are counted by it, whatever this machine's clock is set to. It makes no request.
+func (c *Client) Now() time.Time {
+	if c == nil || c.api == nil {
+		return time.Now()
+	}
+	return c.api.Now()
 }
 
 // CloseIdleConnections closes connections that are not in use.

@@ -52,13 +52,14 @@ type Cmd struct {
 	// in the command's arguments.
 	//
 	// A reader of known length (a [bytes.Buffer], a regular file, or any other
-	// [io.Seeker]) is uploaded by Start, which takes one more request, to a
-	// file that only the command's user can read and that is removed when the
-	// command begins. Any other reader is copied while the command runs, in
+	// [io.Seeker]) is uploaded by Start to a file that only the command's user
+	// can read and that is removed when the command begins. That takes two more
+	// requests: a second one looks for the program at the same time. Any other reader is copied while the command runs, in
 	// requests of up to 512 KiB; each byte is delivered once, as with
 	// [Command.Stdin]. As in package exec, Wait waits for a pending Read even
 	// after the command has ended, unless the context ends or WaitDelay has
-	// passed, and input that the command did not read is not an error.
+	// passed, and input that the command did not read is not an error, unless it
+	// refuses all of it and runs on for a second: then it has none.
 	//
 	// If the service does not support input to running commands, such a reader
 	// is first read to its end, in the background, into a local temporary file,

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"time"
@@ -57,6 +58,10 @@ type input struct {
 	content
 	close func()
 }
+
+// lookFirst is the length of an input from which on the program is looked for
+// before the upload, not meanwhile: it would be long for nothing.
+const lookFirst = 32 << 20
 
 // believed is the smallest size of a file that is trusted. A smaller file is
 // read instead: those of /proc and /sys report any size.
@@ -145,20 +150,70 @@ func spool(ctx context.Context, r io.Reader) (*input, error) {
 }
 
 // withInput opens the file, removes it and becomes the command, so that the
-// file is gone when the command begins. PATH may be the command's own.
-const withInput = `exec <"$1" || exit 126; /bin/rm -f -- "$1" 2>/dev/null || rm -f -- "$1"; shift; exec "$@"`
+// file is gone when the command begins. The command gets the environment that
+// the shell was given, which shells change: they drop what is no identifier, and
+// set variables of their own. PATH may be the command's own.
+const withInput = `exec <"$1" || exit 126
+old=$PATH PATH=/usr/bin:/bin:$PATH
+rm -f -- "$1"; shift
+env=$(LC_ALL=C sed -z "/=/!d; s/'/'\\\\''/g; s/^/'/; s/$/'/" "/proc/$$/environ" 2>/dev/null | tr '\0' ' ')
+[ -n "$env" ] || { PATH=$old; exec "$@"; }
+case $1 in *=*) set -- "$(command -v nice)" -n 0 "$@";; esac
+eval "exec env -i -- $env \"\$@\""`
 
-// startWithInput starts a command with its input in a file. Each attempt
-// uploads to a new name; the files of attempts that did not start the command
-// are removed. When ctx ends, nothing more is begun.
-func startWithInput(ctx context.Context, on execTarget, in *input, name string, args []string, begin func(t target, name string, args []string) (*Command, error)) (*Command, error) {
+// lookFor ends as the start of a program would: with an exit code for none, or
+// for one that can't be executed.
+const lookFor = `p=$1; set -f
+case $p in
+*/*) set -- "$p" ;;
+*) IFS=:; set --; for d in $PATH; do set -- "$@" "${d:-.}/$p"; done ;;
+esac
+code=103
+for f; do [ ! -e "$f" ] || { code=104; [ -d "$f" ] || [ ! -x "$f" ] || exit 0; }; done
+exit $code`
+
+// findProgram returns the error of a program that can't be started. A User's
+// programs are started by sudo, which tells that itself.
+func findProgram(ctx context.Context, t target, name string, o *CommandOptions) error {
+	if _, byUser := t.(*User); byUser && !o.Sudo {
+		return nil
+	}
+	done, err := t.RunCommand(ctx, "/bin/sh", []string{"-c", lookFor, "sh", name},
+		&CommandOptions{Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Stdout: io.Discard, Stderr: io.Discard})
+	switch {
+	case err != nil:
+		return err
+	case done.ExitCode == 103:
+		return missingProgram(name, nil)
+	case done.ExitCode == 104:
+		return &fs.PathError{Op: "exec", Path: name, Err: fs.ErrPermission}
+	}
+	return nil
+}
+
+// startWithInput starts a command with its input in a file. Meanwhile the
+// program is looked for: the start that follows is that of a shell. Each attempt uploads to a new name; the files of
+// attempts that did not start the command are removed. When ctx ends, nothing
+// more is begun.
+func startWithInput(ctx context.Context, on execTarget, in *input, name string, args []string, o *CommandOptions, begin func(t target, name string, args []string) (*Command, error)) (*Command, error) {
 	return on.onSession(ctx, func(t target) (*Command, error) {
+		found := make(chan error, 1)
+		go func() { found <- findProgram(ctx, t, name, o) }()
+		if in.size >= lookFirst {
+			if err := <-found; err != nil {
+				return nil, err
+			}
+			found <- nil
+		}
 		var files []string
 		err := send(ctx, t, func(string) (iter.Seq2[tarball.Entry, error], error) {
 			file := "/tmp/.stdin-" + rand.Text()
 			files = append(files, file)
 			return alone(tarball.Entry{Name: file[1:], Mode: 0o600, Size: in.size, ModTime: time.Now(), Open: in.open}), nil
 		}, nil)
+		if missing := <-found; err == nil {
+			err = missing
+		}
 		if err == nil {
 			err = on.giveFile(ctx, files[len(files)-1])
 		}
@@ -177,6 +232,10 @@ func startWithInput(ctx context.Context, on execTarget, in *input, name string, 
 	})
 }
 
+// deafAfter is how long a command may take to end after it has refused its
+// input. One that runs on has none.
+const deafAfter = time.Second
+
 // feed copies the input to the command.
 func (r *execRun) feed(ctx context.Context) error {
 	w := r.remote.Stdin(ctx)
@@ -189,14 +248,32 @@ func (r *execRun) feed(ctx context.Context) error {
 	if to.err == nil && err == nil {
 		to.err = closeErr
 	}
-	_, gone := errors.AsType[closedPipeError](to.err)
+	pipe, gone := errors.AsType[closedPipeError](to.err)
 	switch {
 	case to.err == nil:
 		return err // of the reader, which counts also if the command has gone meanwhile
-	case gone || ctx.Err() != nil:
+	case gone && !r.deaf(ctx, pipe) || ctx.Err() != nil:
 		return nil // like os/exec, which ignores EPIPE
 	}
 	return &engine.InputError{Err: fmt.Errorf("sandbox: delivering standard input: %w", to.err)}
+}
+
+// deaf reports whether the command runs without the input that it was started
+// with: it has refused it before any byte was taken, and does not end.
+func (r *execRun) deaf(ctx context.Context, refused closedPipeError) bool {
+	r.remote.mu.Lock()
+	taken := r.remote.stdinAt
+	r.remote.mu.Unlock()
+	if e, ok := refused.api.(*APIError); !ok || e.judged() != api.InputClosed || taken > 0 {
+		return false
+	}
+	select {
+	case <-r.exited:
+	case <-ctx.Done():
+	case <-time.After(deafAfter):
+		return true
+	}
+	return false
 }
 
 // inputWriter keeps a writer's error apart from a reader's.

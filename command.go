@@ -22,6 +22,9 @@ import (
 // [Sandbox.ListCommands], or read from JSON. It is safe for concurrent use.
 type Command struct {
 	session string // ID
+	// token is the value of the variable by which the process is known in the
+	// sandbox; empty if another handle has started it.
+	token string
 
 	bound
 	data wire.Command
@@ -88,12 +91,19 @@ func (c *Command) wire() wire.Command {
 func (c *Command) ID() string { return c.wire().ID }
 
 // SessionID returns the ID of the session that the command runs in.
-func (c *Command) SessionID() string { return c.session }
+func (c *Command) SessionID() string {
+	if c == nil {
+		return ""
+	}
+	return c.session
+}
 
 // Name returns the program's name.
 func (c *Command) Name() string { return c.wire().Name }
 
-// Args returns the program's arguments, without its name.
+// Args returns the program's arguments, without its name. It returns nil for a
+// command from [Session.ListCommands] beyond the first 64 MiB of the listing, of
+// which the rest is known; [Session.GetCommand] has them.
 func (c *Command) Args() []string { return slices.Clone(c.wire().Args) }
 
 // Cwd returns the directory that the command was started in.
@@ -219,13 +229,21 @@ func (c *CommandResult) LogValue() slog.Value {
 }
 
 // Stdout is short for Command.Stdout.
-func (c *CommandResult) Stdout(ctx context.Context) (string, error) { return c.Command.Stdout(ctx) }
+func (c *CommandResult) Stdout(ctx context.Context) (string, error) { return c.command().Stdout(ctx) }
 
 // Stderr is short for Command.Stderr.
-func (c *CommandResult) Stderr(ctx context.Context) (string, error) { return c.Command.Stderr(ctx) }
+func (c *CommandResult) Stderr(ctx context.Context) (string, error) { return c.command().Stderr(ctx) }
 
 // Output is short for Command.Output.
-func (c *CommandResult) Output(ctx context.Context) (string, error) { return c.Command.Output(ctx) }
+func (c *CommandResult) Output(ctx context.Context) (string, error) { return c.command().Output(ctx) }
+
+// command returns the command; nil if there is none.
+func (c *CommandResult) command() *Command {
+	if c == nil {
+		return nil
+	}
+	return c.Command
+}
 
 func (c *CommandResult) bind(client *Client) { c.Command.bind(client) }
 
@@ -343,7 +361,12 @@ func (c *Command) revive(s *serializedCommand) error {
 
 // MarshalJSON encodes the handle in the JavaScript SDK's serialized form,
 // including the output if it is held in memory.
-func (c *Command) MarshalJSON() ([]byte, error) { return json.Marshal(c.serialized()) }
+func (c *Command) MarshalJSON() ([]byte, error) {
+	if c == nil {
+		return nil, errZeroCommand
+	}
+	return json.Marshal(c.serialized())
+}
 
 // UnmarshalJSON decodes a handle. It uses [DefaultClient] unless
 // [Client.Bind] is called.

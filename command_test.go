@@ -379,3 +379,36 @@ func TestEndedCommandIsLetGo(t *testing.T) {
 	}
 	assert.Nil(t, kept.Value(), "the context holds a command that has ended")
 }
+
+// TestBracesInArguments: source code as an argument is an argument, to start, to
+// find and to list.
+func TestBracesInArguments(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	source := strings.Repeat(`{"{`, 20_000)
+	args := []string{"-c", `echo $#`, source, source, source}
+	done, err := sb.RunCommand(t.Context(), "sh", args, nil)
+	require.NoError(t, err)
+	stdout, err := done.Stdout(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "2\n", stdout)
+	cmd, err := sb.StartCommand(t.Context(), "sh", args, nil)
+	require.NoError(t, err)
+	_, err = cmd.Wait(t.Context())
+	require.NoError(t, err)
+	args[1] = "exec sleep 1000"
+	ensured, err := sb.EnsureCommand(t.Context(), "braces", "sh", args, nil)
+	require.NoError(t, err)
+	again, err := sb.EnsureCommand(t.Context(), "braces", "sh", args, nil)
+	require.NoError(t, err)
+	assert.Equal(t, ensured.ID(), again.ID())
+	all, err := sb.CurrentSession().ListCommands(t.Context())
+	require.NoError(t, err)
+	found := 0
+	for _, c := range all {
+		if slices.Equal(args, c.Args()[max(0, len(c.Args())-len(args)):]) {
+			found++
+		}
+	}
+	assert.Equal(t, 1, found)
+}

@@ -2,14 +2,11 @@ package sandbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -46,6 +43,10 @@ type CreateOptions struct {
 	// Runtime, such as "node24", is the predecessor of Image, deprecated
 	// by the platform. It can't be combined with Image.
 	Runtime string
+	// Architecture is the CPU architecture, "amd64" or "arm64", which has to be
+	// that of the Source. Empty means that of the Source or of the Image, and
+	// amd64 where an image has both. Not every plan has arm64, and no Runtime.
+	Architecture string
 	// WaitForImage retries, for as long as the context allows, while the image
 	// has been pushed but not prepared, which takes minutes. Otherwise the
 	// error matches [ErrImageNotReady].
@@ -62,9 +63,8 @@ type CreateOptions struct {
 	// sandbox's region.
 	Mounts map[string]Mount
 	// Credentials are those of the team that the sandbox may use without seeing
-	// them. They can be requested only when a sandbox is created:
-	// [Client.Fork] refuses them, and so does [Client.GetOrCreate] with a name,
-	// since an existing sandbox may have been created without.
+	// them. They can be requested only when a sandbox is created: one that
+	// [Client.GetOrCreate] finds has what it was created with.
 	Credentials *Credentials
 	// NetworkPolicy restricts what the sandbox can reach. Nil allows
 	// everything.
@@ -92,100 +92,22 @@ type CreateOptions struct {
 	// [GetOptions].
 	OnResume Hook
 	// NoResume lets [Client.GetOrCreate] return an existing sandbox that is
-	// stopped without starting it. The other methods ignore it.
+	// stopped without starting it. A sandbox that was just created runs.
 	NoResume bool
-	// RequireSaved lets [Client.Fork] look at the source first, which costs a
-	// request, and fail with an error that matches [ErrNotSaved] unless the source
-	// has stopped with its files saved. The other methods ignore it.
-	RequireSaved bool
-	// Private holds parameters that are not part of the documented API. Their
-	// names begin with two underscores, and they are sent as they are.
-	Private map[string]any `secret:"names"`
+	// Extra holds parameters of the API that this version has no field for, by
+	// their names in the request. The values are sent as they are, and never
+	// shown.
+	Extra map[string]any `secret:"names"`
 }
 
 // Format prints the options without values that may be secret, for every verb.
 func (o CreateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-// createBody is the request body of create and fork. It contains Env, so it is
-// never logged or put into an error.
-type createBody struct {
-	ProjectID          string                  `json:"projectId,omitempty"`
-	Ports              []int                   `json:"ports,omitzero"`
-	Source             any                     `json:"source,omitempty"`
-	Timeout            wire.Duration           `json:"timeout,omitzero"`
-	Resources          *resources              `json:"resources,omitempty"`
-	Runtime            string                  `json:"runtime,omitempty"`
-	Image              string                  `json:"image,omitempty"`
-	Name               string                  `json:"name,omitempty"`
-	Persistent         *bool                   `json:"persistent,omitempty"`
-	NetworkPolicy      json.RawMessage         `json:"networkPolicy,omitempty"`
-	Env                map[string]string       `json:"env,omitzero"`
-	Tags               map[string]string       `json:"tags,omitzero"`
-	SnapshotExpiration *wire.Duration          `json:"snapshotExpiration,omitempty"`
-	KeepLastSnapshots  *wire.KeepLastSnapshots `json:"keepLastSnapshots,omitempty"`
-	Region             string                  `json:"region,omitempty"`
-	FailoverRegions    []string                `json:"failoverRegions,omitzero"`
-	NetworkID          string                  `json:"networkId,omitempty"`
-	Mounts             map[string]wire.Mount   `json:"mounts,omitzero"`
-	Credentials        any                     `json:"credentials,omitempty"`
-}
-
-type resources struct {
-	VCPUs  int `json:"vcpus"`
-	Memory int `json:"memory,omitempty"`
-}
-
-func (o *CreateOptions) body() (*createBody, error) {
-	if o.Name != "" {
-		if err := checkNewName("Name", o.Name); err != nil {
-			return nil, err
-		}
-	}
+func (o *CreateOptions) body() (body, error) {
 	if o.Runtime != "" && o.Image != "" {
 		return nil, invalid("Image", "can't be combined with Runtime")
 	}
-	if err := errors.Join(
-		checkVCPUs("VCPUs", o.VCPUs), checkPorts("Ports", o.Ports), checkTimeout("Timeout", o.Timeout),
-		checkSandboxEnv("Env", o.Env), checkTags("Tags", o.Tags), checkRegions(o.Region, o.FailoverRegions),
-		checkExpiration("SnapshotExpiration", o.SnapshotExpiration), o.KeepLastSnapshots.check("KeepLastSnapshots"),
-		checkPrivate(o.Private),
-	); err != nil {
-		return nil, err
-	}
-	b := &createBody{
-		Ports: o.Ports, Timeout: wire.Duration(o.Timeout), Runtime: o.Runtime, Image: o.Image, Name: o.Name,
-		Env: o.Env, Tags: o.Tags, SnapshotExpiration: expirationToWire(o.SnapshotExpiration),
-		KeepLastSnapshots: o.KeepLastSnapshots.toWire(), Region: o.Region, FailoverRegions: o.FailoverRegions, NetworkID: o.NetworkID,
-	}
-	if o.VCPUs > 0 {
-		b.Resources = &resources{VCPUs: o.VCPUs}
-	}
-	if o.Ephemeral {
-		b.Persistent = new(false)
-	}
-	var err error
-	if b.Mounts, err = mountsToWire(o.Mounts, o.Region); err != nil {
-		return nil, err
-	}
-	if o.Credentials != nil {
-		if b.Credentials, err = o.Credentials.toWire(); err != nil {
-			return nil, err
-		}
-	}
-	if o.Source != nil {
-		if v := reflect.ValueOf(o.Source); v.Kind() == reflect.Pointer && v.IsNil() {
-			return nil, invalid("Source", "is a nil pointer")
-		}
-		if b.Source, err = o.Source.source(); err != nil {
-			return nil, err
-		}
-	}
-	if o.NetworkPolicy != nil {
-		if b.NetworkPolicy, err = o.NetworkPolicy.toWire(); err != nil {
-			return nil, err
-		}
-	}
-	return b, nil
+	return encodeSettings(o, nil, o.Extra)
 }
 
 // Create creates a sandbox and starts its first session. A nil opts means the
@@ -228,16 +150,15 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	if body.Ports == nil {
-		body.Ports = []int{}
+	if o.Ports == nil {
+		body["ports"] = []int{}
 	}
-	if body.ProjectID, err = c.projectID(ctx); err != nil {
-		return nil, err
-	}
-	project := body.ProjectID
-	full, err := withPrivate(body, o.Private)
+	project, err := c.projectID(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if project != "" {
+		body["projectId"] = project
 	}
 	op := api.CreateSandbox
 	if o.Runtime != "" {
@@ -249,7 +170,7 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 		}
 	}
 	var resp wire.SandboxResponse
-	if err := c.doWithImage(ctx, o.WaitForImage, &api.Request{Op: op, Body: full, New: o.Name}, &resp); err != nil {
+	if err := c.doWithImage(ctx, o.WaitForImage, &api.Request{Op: op, Body: body, New: o.Name}, &resp); err != nil {
 		return nil, o.missing(err)
 	}
 	return newSandbox(c, project, &resp, o.OnResume), nil
@@ -267,84 +188,4 @@ func (o *CreateOptions) missing(err error) error {
 		e.hint = fmt.Sprintf("the image is %q; the platform's own begin with vercel/sandbox/, such as %s", o.Image, defaultImage)
 	}
 	return err
-}
-
-// Fork creates a sandbox with the files of another's current snapshot, which must
-// be in the fork's region, and starts its first session. Stop a running source
-// first: changes since the snapshot are not included. If the source was never
-// saved, the fork has its image or runtime but none of its files, and a warning is
-// logged. [CreateOptions].RequireSaved makes both an error.
-//
-// Options that are nil or zero are copied from the source; a non-nil empty slice
-// or map clears what the source has. Drives are not copied, and one that a running
-// source has mounted read-write can only be mounted as a snapshot. Source, Runtime,
-// Credentials and OnCreate can't be set.
-//
-// The error matches [ErrNotFound] if the source does not exist, [ErrConflict] if
-// the fork's name is taken, and [ErrOutcomeUnknown] if the response was lost
-// and the fork may exist.
-func (c *Client) Fork(ctx context.Context, source string, opts *CreateOptions) (*Sandbox, error) {
-	var o CreateOptions
-	if opts != nil {
-		o = *opts
-	}
-	if err := checkName("source", source); err != nil {
-		return nil, err
-	}
-	switch {
-	case o.Source != nil:
-		return nil, invalid("Source", "a fork has the files of its source")
-	case o.Runtime != "":
-		return nil, invalid("Runtime", "a fork can be given another Image only")
-	case o.Credentials != nil:
-		return nil, invalid("Credentials", "can only be requested for a new sandbox, not for a fork")
-	case o.OnCreate != nil:
-		return nil, invalid("OnCreate", "a fork has been set up with its source")
-	}
-	body, err := o.body()
-	if err != nil {
-		return nil, err
-	}
-	project, err := c.projectID(ctx)
-	if err != nil {
-		return nil, err
-	}
-	full, err := withPrivate(body, o.Private)
-	if err != nil {
-		return nil, err
-	}
-	if o.RequireSaved {
-		if err := c.checkSaved(ctx, source); err != nil {
-			return nil, err
-		}
-	}
-	var resp wire.SandboxResponse
-	req := &api.Request{Op: api.ForkSandbox, Path: []string{source}, New: o.Name, Query: projectQuery(project), Body: full}
-	if err := c.doWithImage(ctx, o.WaitForImage, req, &resp); err != nil {
-		return nil, err
-	}
-	fork := newSandbox(c, project, &resp, o.OnResume)
-	if resp.Session.SourceSnapshotID == "" && o.Image == "" {
-		ctx, e := c.seam().Begin(ctx, observe.Event{
-			Kind: observe.EmptyFork, Operation: api.ForkSandbox.Name, Sandbox: fork.Name(), Session: resp.Session.ID,
-			Cause: "never saved", CauseErr: fmt.Errorf("the source %q was never saved", source),
-		})
-		c.endEvent(ctx, e, nil)
-	}
-	return fork, nil
-}
-
-// checkSaved looks whether a sandbox has stopped with its files saved.
-func (c *Client) checkSaved(ctx context.Context, name string) error {
-	sb, err := c.Get(ctx, name, &GetOptions{NoResume: true})
-	if err != nil {
-		return err
-	}
-	switch status := sb.Status(); {
-	case sb.Info().CurrentSnapshotID == "":
-		return fmt.Errorf("sandbox: %w: %q has no snapshot, so that a fork would have none of its files: call Stop or Snapshot first", ErrNotSaved, name)
-	case status != StatusStopped:
-		return fmt.Errorf("sandbox: %w: %q is %s, and a fork would lack what it has changed since its last snapshot: call Stop first", ErrNotSaved, name, status)
-	}
-	return nil
 }

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 
@@ -16,23 +15,24 @@ type Credentials struct {
 	// NPM lets the sandbox install packages from the registries for which the
 	// team has a shared environment variable NPM_TOKEN or NPM_RC.
 	NPM bool
-	// Other are credentials that this version does not know, by their names in
-	// the API. The values are sent as they are.
-	Other map[string]any `json:"-" secret:"names"`
+	// Extra are credentials that this version has no field for, by their names in
+	// the request. The values are sent as they are, and never shown.
+	Extra map[string]any `json:"-" secret:"names"`
 }
 
-// Format prints the credentials without the values of Other, for every verb.
+// Format prints the credentials without the values of Extra, for every verb.
 func (c Credentials) Format(f fmt.State, verb rune) { redact.Struct(f, verb, c) }
 
-func (c *Credentials) toWire() (json.RawMessage, error) {
-	all := make(map[string]any, len(c.Other)+1)
-	maps.Copy(all, c.Other)
+func credentialsToWire(field string, c *Credentials) (map[string]any, error) {
+	if err := checkExtra(field+".Extra", c.Extra, map[string]string{"npm": "NPM"}); err != nil {
+		return nil, err
+	}
+	all := maps.Clone(c.Extra)
+	if all == nil {
+		all = map[string]any{}
+	}
 	if c.NPM {
 		all["npm"] = true
 	}
-	data, err := json.Marshal(all)
-	if err != nil {
-		return nil, invalid("Credentials.Other", "%v", err)
-	}
-	return data, nil
+	return all, nil
 }

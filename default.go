@@ -23,7 +23,7 @@ func GetOrCreate(ctx context.Context, name string, opts *CreateOptions) (*Sandbo
 
 // Fork creates a sandbox from another with the default client; see
 // [Client.Fork].
-func Fork(ctx context.Context, source string, opts *CreateOptions) (*Sandbox, error) {
+func Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, error) {
 	return with(ctx, func(c *Client) (*Sandbox, error) { return c.Fork(ctx, source, opts) })
 }
 

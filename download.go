@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/localfile"
 	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/untar"
 	"github.com/klauspost/compress/gzip"
@@ -141,20 +142,18 @@ type part struct {
 // createPart creates a temporary file next to dst. Its errors are those of
 // opening dst itself.
 func createPart(dst string) (*part, error) {
-	p := &part{name: dst, dst: dst}
+	place, err := localfile.Resolve(dst)
+	if err != nil {
+		return nil, err
+	}
+	p := &part{name: dst, dst: place.Path}
 	mode, exists := fs.FileMode(0), false
-	if real, err := filepath.EvalSymlinks(dst); err == nil {
-		p.dst = real
-		info, err := os.Stat(real)
-		if err != nil {
-			return nil, err
-		}
-		if info.IsDir() {
-			return nil, &fs.PathError{Op: "open", Path: dst, Err: syscall.EISDIR}
-		}
-		if !info.Mode().IsRegular() {
-			return nil, &fs.PathError{Op: "open", Path: dst, Err: errors.New("is not a regular file")}
-		}
+	switch {
+	case place.Special:
+		return nil, &fs.PathError{Op: "open", Path: dst, Err: errors.New("is not a regular file")}
+	case place.Info != nil && place.Info.IsDir():
+		return nil, &fs.PathError{Op: "open", Path: dst, Err: syscall.EISDIR}
+	case place.Info != nil:
 		// Replacing a file requires no permission to write to it, but somebody
 		// made it read-only for a reason.
 		f, err := os.OpenFile(dst, os.O_WRONLY, 0)
@@ -162,7 +161,7 @@ func createPart(dst string) (*part, error) {
 			return nil, err
 		}
 		f.Close()
-		mode, exists = info.Mode().Perm(), true
+		mode, exists = place.Info.Mode().Perm(), true
 	}
 	tmp := filepath.Join(filepath.Dir(p.dst), ".download-"+rand.Text())
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
@@ -280,10 +279,16 @@ type DownloadDirOptions struct {
 	// are refused by default, because anyone who works with the local directory
 	// later would follow them.
 	OutsideLinks bool
-	// DotGit unpacks directories named .git, in any spelling that a file system
-	// takes for it, into a working tree of Git as well. They are left out there
-	// by default, because Git runs the hooks in them.
+	// DotGit unpacks into a working tree of Git what acts there by itself as well.
+	// It is left out there by default: .git in any spelling that a file system takes
+	// for it, since Git runs the hooks in it; files named HEAD, and whatever belongs
+	// into a directory that has one, since Git takes that for a repository; and what
+	// editors obey (.vscode, .idea, .zed, .fleet, .exrc, .vimrc, .nvimrc, .nvim.lua,
+	// .dir-locals.el).
 	DotGit bool
+	// LeftOut, if not nil, is called with each path, relative to dst, that is left
+	// out for want of DotGit. One of a directory stands for all below it.
+	LeftOut func(name string)
 	// Progress, if not nil, is called as files are unpacked. The total is not
 	// known.
 	Progress func(Progress)
@@ -292,13 +297,14 @@ type DownloadDirOptions struct {
 // packScript writes a directory to standard output as a compressed archive, in
 // base64, since output carries only text. Lines are long, as each may become a
 // record of the stream.
-const packScript = `set -o pipefail; unset CDPATH; d=$1; [ "$d" != - ] || d=./-; cd -- "$d" && tar --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference -cf - . | gzip -1 | base64 -w 8192`
+const packScript = `set -o pipefail; d=$1; [ "$d" != - ] || d=./-; cd -- "$d" && tar --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference -cf - . | gzip -1 | base64 -w 8192`
 
 // DownloadDir copies the directory src of the sandbox to the local directory
 // dst, which is created if it does not exist. Existing files are replaced,
 // others are left alone. Modification times, symbolic links and, subject to the
 // umask, permissions are preserved; set-id bits and owners are not. If dst is in
-// a working tree of Git, .git is left out unless DotGit is set.
+// a working tree of Git, what Git and editors run by themselves is left out unless
+// DotGit is set.
 //
 // The content is one stream, the output of a command, and is unpacked as it
 // arrives, in constant memory. It is not trusted: entries outside of dst are
@@ -350,14 +356,15 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		return err
 	}
 	defer root.Close()
-	keep := filter.Keeps
+	keep := func(name string, _ bool) bool { return filter.Keeps(name) }
 	if !o.DotGit {
 		within, err := glob.WorkTree(dst)
 		if err != nil {
 			return err
 		}
 		if within {
-			keep = func(name string) bool { return !glob.Git(name) && filter.Keeps(name) }
+			guard := glob.NewGuard(root, o.LeftOut)
+			keep = func(name string, dir bool) bool { return filter.Keeps(name) && guard.Keeps(name, dir) }
 		}
 	}
 	m := c.watch(ctx, e, newMeter(o.Progress, -1))

@@ -79,7 +79,7 @@ func TestDownloadFileRefusals(t *testing.T) {
 	err := sb.FS().DownloadFile(ctx, "missing", dst, nil)
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 	assert.NotErrorIs(t, err, sandbox.ErrNotFound)
-	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "/etc", dst, nil), syscall.EISDIR)
+	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "/vercel", dst, nil), syscall.EISDIR)
 	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "a", dir, nil), syscall.EISDIR)
 	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "", dst, nil), sandbox.ErrInvalid)
 	assert.ErrorIs(t, sb.FS().DownloadFile(ctx, "a", "", nil), sandbox.ErrInvalid)

@@ -58,10 +58,10 @@ type DriveOptions struct {
 	MaxSizeBytes int64
 }
 
-// Mount returns a mount of the drive for [CreateOptions.Mounts]. The mode is
-// "read-write", which is the default, or "snapshot"; see [Mount]. It makes no
-// request: a session that mounts a snapshot takes it when it starts.
-func (d *Drive) Mount(mode string) Mount {
+// Mount returns a mount of the drive for [CreateOptions.Mounts]. An empty
+// mode means [MountReadWrite]. It makes no request: a session that mounts a
+// snapshot takes it when it starts.
+func (d *Drive) Mount(mode MountMode) Mount {
 	w := d.wire()
 	return Mount{Drive: w.Name, Mode: mode, region: w.Region}
 }
@@ -114,7 +114,7 @@ func (c *Client) GetDrive(ctx context.Context, nameOrID string) (*Drive, error) 
 // If the response is lost, the request is not retried, and the error matches
 // [ErrOutcomeUnknown]; use [Client.GetDrive] to see whether the fork exists.
 func (c *Client) ForkDrive(ctx context.Context, source, name string) (*Drive, error) {
-	if err := errors.Join(checkDriveName("source", source), checkDriveName("name", name)); err != nil {
+	if err := cmp.Or(checkDriveName("source", source), checkDriveName("name", name)); err != nil {
 		return nil, err
 	}
 	project, err := c.projectID(ctx)
@@ -139,18 +139,37 @@ func (c *Client) driveOp(ctx context.Context, project string, req *api.Request) 
 	return &Drive{bound: bound{c: c}, project: project, data: resp.Drive}, nil
 }
 
+// ListDrivesOptions are the options of [Client.ListDrives]. The zero value lists
+// all drives in the API's default order.
+type ListDrivesOptions struct {
+	// Limit is the maximum number of items per page, at most 50. Zero means the
+	// API's default, 20.
+	Limit int
+	// Cursor continues a listing after the page whose Next it is.
+	Cursor string
+	// SortBy and SortOrder are the order.
+	SortBy    DriveSortBy
+	SortOrder SortOrder
+	// NamePrefix selects drives whose names begin with it. It can't be combined
+	// with a SortBy other than [DrivesByName].
+	NamePrefix string
+}
+
 // ListDrives returns an iterator over the project's drives, like [Client.List]
 // for sandboxes.
-func (c *Client) ListDrives(ctx context.Context, opts *ListOptions) iter.Seq2[DriveInfo, error] {
+func (c *Client) ListDrives(ctx context.Context, opts *ListDrivesOptions) iter.Seq2[DriveInfo, error] {
 	return listAll(ctx, func() (*Page[DriveInfo], error) { return c.ListDrivesPage(ctx, opts) })
 }
 
 // ListDrivesPage returns one page of [Client.ListDrives].
-func (c *Client) ListDrivesPage(ctx context.Context, opts *ListOptions) (*Page[DriveInfo], error) {
-	q, err := opts.query(withCursor | withSortBy | withNamePrefix)
-	if err != nil {
-		return nil, err
+func (c *Client) ListDrivesPage(ctx context.Context, opts *ListDrivesOptions) (*Page[DriveInfo], error) {
+	var q listQuery
+	if opts != nil {
+		q = listQuery{
+			Limit: opts.Limit, Cursor: opts.Cursor, SortBy: string(opts.SortBy), SortOrder: opts.SortOrder, NamePrefix: opts.NamePrefix,
+		}
 	}
+	var err error
 	if q.ProjectID, err = c.projectID(ctx); err != nil {
 		return nil, err
 	}
@@ -190,13 +209,15 @@ func (d *Drive) wire() wire.Drive {
 	return d.data
 }
 
+var errZeroDrive = fmt.Errorf("sandbox: %w: the Drive was not made by GetOrCreateDrive, GetDrive, ForkDrive or from JSON", ErrInvalid)
+
 // use returns what the handle's requests are made with.
 func (d *Drive) use() (c *Client, project, name string, err error) {
+	if d.wire().Name == "" {
+		return nil, "", "", errZeroDrive
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.data.Name == "" {
-		return nil, "", "", fmt.Errorf("sandbox: %w: the Drive was not made by GetOrCreateDrive, GetDrive, ForkDrive or from JSON", ErrInvalid)
-	}
 	if c, err = d.clientLocked(); err != nil {
 		return nil, "", "", err
 	}
@@ -252,6 +273,9 @@ type serializedDrive struct {
 
 // MarshalJSON encodes the handle in the JavaScript SDK's serialized form.
 func (d *Drive) MarshalJSON() ([]byte, error) {
+	if d == nil {
+		return nil, errZeroDrive
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return json.Marshal(serializedDrive{d.data, d.project})

@@ -63,15 +63,15 @@ func TestListDrives(t *testing.T) {
 		srv.Advance(1e9)
 	}
 	for _, want := range []struct {
-		opts  *sandbox.ListOptions
+		opts  *sandbox.ListDrivesOptions
 		names []string
 		pages int
 	}{
 		{nil, []string{"logs-c", "logs-d", "logs-a", "data", "logs-b"}, 1},
-		{&sandbox.ListOptions{Limit: 2}, []string{"logs-c", "logs-d", "logs-a", "data", "logs-b"}, 3},
-		{&sandbox.ListOptions{SortBy: "updatedAt", SortOrder: "asc", Limit: 4}, []string{"logs-b", "data", "logs-a", "logs-d", "logs-c"}, 2},
-		{&sandbox.ListOptions{NamePrefix: "logs-", SortOrder: "asc", Limit: 3}, []string{"logs-a", "logs-b", "logs-c", "logs-d"}, 2},
-		{&sandbox.ListOptions{NamePrefix: "nothing"}, nil, 1},
+		{&sandbox.ListDrivesOptions{Limit: 2}, []string{"logs-c", "logs-d", "logs-a", "data", "logs-b"}, 3},
+		{&sandbox.ListDrivesOptions{SortBy: sandbox.DrivesByUpdatedAt, SortOrder: sandbox.Ascending, Limit: 4}, []string{"logs-b", "data", "logs-a", "logs-d", "logs-c"}, 2},
+		{&sandbox.ListDrivesOptions{NamePrefix: "logs-", SortOrder: sandbox.Ascending, Limit: 3}, []string{"logs-a", "logs-b", "logs-c", "logs-d"}, 2},
+		{&sandbox.ListDrivesOptions{NamePrefix: "nothing"}, nil, 1},
 	} {
 		before := testkit.Count(srv, sandboxtest.ListDrives)
 		var names []string
@@ -83,15 +83,15 @@ func TestListDrives(t *testing.T) {
 		assert.Equal(t, want.pages, testkit.Count(srv, sandboxtest.ListDrives)-before, "requests for %+v", want.opts)
 	}
 	// A later program continues after the last page.
-	page, err := c.ListDrivesPage(t.Context(), &sandbox.ListOptions{Limit: 2})
+	page, err := c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2})
 	require.NoError(t, err)
-	page, err = c.ListDrivesPage(t.Context(), &sandbox.ListOptions{Limit: 2, Cursor: page.Next})
+	page, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2, Cursor: page.Next})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"logs-a", "data"}, []string{page.Items[0].Name, page.Items[1].Name})
 	asked := len(srv.Requests())
-	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListOptions{NamePrefix: "logs-", SortBy: "createdAt"})
+	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{NamePrefix: "logs-", SortBy: sandbox.DrivesByCreatedAt})
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
-	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListOptions{Limit: 51})
+	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 51})
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 	assert.Len(t, srv.Requests(), asked)
 }
@@ -118,14 +118,14 @@ func TestDriveMounts(t *testing.T) {
 	// A mount without a mode is read-write.
 	writer, err := c.Create(ctx, &sandbox.CreateOptions{Name: "writer", Mounts: at(sandbox.Mount{Drive: "data"})})
 	require.NoError(t, err)
-	assert.Equal(t, told(drive.Mount("read-write")), writer.Info().Mounts)
+	assert.Equal(t, told(drive.Mount(sandbox.MountReadWrite)), writer.Info().Mounts)
 	sh(writer, "echo first > /data/file; echo own > own")
 	drive, err = c.GetDrive(ctx, "data")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"writer", writer.CurrentSession().ID()}, []string{drive.Info().CurrentSandboxName, drive.Info().CurrentSessionID})
 
 	// Then no other sandbox can write to the drive, and no client can delete it.
-	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "second", Mounts: at(drive.Mount("read-write"))})
+	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "second", Mounts: at(drive.Mount(sandbox.MountReadWrite))})
 	assert.ErrorIs(t, err, sandbox.ErrConflict)
 	assert.ErrorContains(t, err, "attached to the sandbox 'writer'")
 	_, err = c.Get(ctx, "second", nil)
@@ -135,15 +135,15 @@ func TestDriveMounts(t *testing.T) {
 	assert.ErrorContains(t, err, "'data' is attached to a sandbox")
 
 	// A snapshot mount shows what earlier sessions have left.
-	early, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: at(drive.Mount("snapshot"))})
+	early, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: at(drive.Mount(sandbox.MountSnapshot))})
 	require.NoError(t, err)
 	assert.Empty(t, sh(early, "ls /data"))
 	_, err = writer.Stop(ctx, nil)
 	require.NoError(t, err)
 	assert.Empty(t, sh(early, "ls /data"), "it stays as it was")
-	late, err := c.Fork(ctx, "writer", &sandbox.CreateOptions{Name: "late", Mounts: at(drive.Mount("snapshot"))})
+	late, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "late", Mounts: at(drive.Mount(sandbox.MountSnapshot))})
 	require.NoError(t, err)
-	assert.Equal(t, told(drive.Mount("snapshot")), late.Info().Mounts)
+	assert.Equal(t, told(drive.Mount(sandbox.MountSnapshot)), late.Info().Mounts)
 	assert.Equal(t, "first\nown\n", sh(late, "cat /data/file own; echo mine > /data/file 2>/dev/null || true"))
 	drive, err = c.GetDrive(ctx, "data")
 	require.NoError(t, err)
@@ -152,12 +152,12 @@ func TestDriveMounts(t *testing.T) {
 	// A fork has the drives that it asks for alone. That of a stopped source can
 	// mount its drive, and what it writes is there for the source's next session;
 	// what a snapshot mount wrote is lost.
-	bare, err := c.Fork(ctx, "writer", &sandbox.CreateOptions{Name: "bare"})
+	bare, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "bare"})
 	require.NoError(t, err)
 	assert.Empty(t, bare.Info().Mounts)
-	heir, err := c.Fork(ctx, "writer", &sandbox.CreateOptions{Name: "heir", Mounts: at(drive.Mount("read-write"))})
+	heir, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "heir", Mounts: at(drive.Mount(sandbox.MountReadWrite))})
 	require.NoError(t, err)
-	assert.Equal(t, told(drive.Mount("read-write")), heir.Info().Mounts)
+	assert.Equal(t, told(drive.Mount(sandbox.MountReadWrite)), heir.Info().Mounts)
 	assert.Equal(t, "first\n", sh(heir, "cat /data/file; echo heir >> /data/file"))
 	require.NoError(t, heir.Delete(ctx, nil))
 	assert.Equal(t, "first\nheir\n", sh(writer, "cat /data/file"))
@@ -169,7 +169,7 @@ func TestDriveMounts(t *testing.T) {
 	_, err = writer.Stop(ctx, nil)
 	require.NoError(t, err)
 	assert.Equal(t, "own\n", sh(writer, "cat own /data/file 2>/dev/null"))
-	require.NoError(t, writer.Update(ctx, &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{"/shared": drive.Mount("read-write")}}))
+	require.NoError(t, writer.Update(ctx, &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{"/shared": drive.Mount(sandbox.MountReadWrite)}}))
 	_, err = writer.Stop(ctx, nil)
 	require.NoError(t, err)
 	assert.Equal(t, "first\nheir\n", sh(writer, "cat /shared/file"))
@@ -187,7 +187,7 @@ func TestDriveMounts(t *testing.T) {
 	copied, err := c.ForkDrive(ctx, drive.Name(), "copy")
 	require.NoError(t, err)
 	require.NoError(t, writer.Delete(ctx, nil))
-	reader, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": drive.Mount("snapshot"), "/b": copied.Mount("snapshot")}})
+	reader, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": drive.Mount(sandbox.MountSnapshot), "/b": copied.Mount(sandbox.MountSnapshot)}})
 	require.NoError(t, err)
 	assert.Equal(t, "file more \nfile \n", sh(reader, "echo $(ls /a) ''; echo $(ls /b) ''"))
 	_, err = c.ForkDrive(ctx, "data", "copy")
@@ -206,7 +206,7 @@ func TestDriveMountsRefused(t *testing.T) {
 	require.NoError(t, err)
 	east, err := c.GetOrCreateDrive(ctx, "east", nil)
 	require.NoError(t, err)
-	sb, err := c.Create(ctx, &sandbox.CreateOptions{Name: "source", Region: "sfo1", Mounts: map[string]sandbox.Mount{"/d": west.Mount("read-write")}})
+	sb, err := c.Create(ctx, &sandbox.CreateOptions{Name: "source", Region: "sfo1", Mounts: map[string]sandbox.Mount{"/d": west.Mount(sandbox.MountReadWrite)}})
 	require.NoError(t, err, "in its own region it can be mounted")
 	create := func(o sandbox.CreateOptions) error { _, err := c.Create(ctx, &o); return err }
 
@@ -223,13 +223,13 @@ func TestDriveMountsRefused(t *testing.T) {
 		five[at] = sandbox.Mount{Drive: "west", Mode: "snapshot"}
 	}
 	// The regions of known drives are checked.
-	inEast := map[string]sandbox.Mount{"/w": west.Mount("snapshot")}
-	_, forked := c.Fork(ctx, "source", &sandbox.CreateOptions{Region: "iad1", Mounts: inEast})
+	inEast := map[string]sandbox.Mount{"/w": west.Mount(sandbox.MountSnapshot)}
+	_, forked := c.Fork(ctx, "source", &sandbox.ForkOptions{Region: "iad1", Mounts: inEast})
 	_, got := c.GetOrCreate(ctx, "other", &sandbox.CreateOptions{Region: "iad1", Mounts: inEast})
 	for what, err := range map[string]error{
 		"create": create(sandbox.CreateOptions{Region: "iad1", Mounts: inEast}), "get or create": got, "fork": forked,
 		"update":     sb.Update(ctx, &sandbox.UpdateOptions{Region: "iad1", Mounts: inEast}),
-		"two drives": create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/e": east.Mount("snapshot"), "/w": west.Mount("snapshot")}}),
+		"two drives": create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/e": east.Mount(sandbox.MountSnapshot), "/w": west.Mount(sandbox.MountSnapshot)}}),
 	} {
 		require.ErrorIs(t, err, sandbox.ErrInvalid, what)
 		assert.ErrorContains(t, err, `Mounts["/w"]: drive "west" is in region "sfo1"`, what)

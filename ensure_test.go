@@ -148,7 +148,7 @@ func TestEnsureCommandReady(t *testing.T) {
 func TestEnsureCommandOptions(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	done, err := sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{Sudo: true})
+	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", `test "$(id -u)" = 0`}, &sandbox.CommandOptions{Sudo: true})
 	require.NoError(t, err)
 	sudo := done.ExitCode == 0
 	cmd, err := sb.EnsureCommand(t.Context(), "id", "sh", []string{"-c", `echo "$(pwd) $MARK $(id -u)"; exec sleep 1000`},

@@ -118,7 +118,7 @@ func ExampleClient_SnapshotTree() {
 		}
 	}
 	ancestors := 0
-	for node, err := range client.SnapshotTree(ctx, last.ID(), &sandbox.ListOptions{SortOrder: "desc"}) {
+	for node, err := range client.SnapshotTree(ctx, last.ID(), &sandbox.SnapshotTreeOptions{SortOrder: sandbox.Descending}) {
 		if err != nil {
 			log.Fatal(err)
 		}

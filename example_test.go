@@ -131,7 +131,7 @@ func ExampleFork() {
 		log.Fatal(err)
 	}
 
-	fork, err := sandbox.Fork(ctx, base.Name(), &sandbox.CreateOptions{Ephemeral: true})
+	fork, err := sandbox.Fork(ctx, base.Name(), &sandbox.ForkOptions{Persistent: new(false)})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -159,8 +159,8 @@ func ExampleClient_List() {
 	stale := client.List(ctx, &sandbox.ListOptions{
 		NamePrefix: "e2e-",
 		Tags:       map[string]string{"suite": "e2e"},
-		SortBy:     "name",
-		SortOrder:  "asc",
+		SortBy:     sandbox.SortByName,
+		SortOrder:  sandbox.Ascending,
 	})
 	for info, err := range stale {
 		if err != nil {
@@ -205,7 +205,7 @@ func ExampleClient_ListPage() {
 		}
 		defer sb.Delete(ctx, nil)
 	}
-	opts := &sandbox.ListOptions{NamePrefix: "page-", SortBy: "name", SortOrder: "asc", Limit: 2}
+	opts := &sandbox.ListOptions{NamePrefix: "page-", SortBy: sandbox.SortByName, SortOrder: sandbox.Ascending, Limit: 2}
 	for {
 		page, err := client.ListPage(ctx, opts)
 		if err != nil {

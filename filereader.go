@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"strings"
@@ -98,11 +99,21 @@ func missingFile(err error) error {
 
 // Size returns the length of the file in bytes, or -1 if the sandbox did not
 // report it.
-func (r *FileReader) Size() int64 { return r.size }
+func (r *FileReader) Size() int64 {
+	if r == nil {
+		return -1
+	}
+	return r.size
+}
+
+var errZeroFile = fmt.Errorf("sandbox: %w: the file was not opened by FileSystem.Open or Create", ErrInvalid)
 
 // Read implements [io.Reader]. If less of the file has come than the sandbox
 // says it has, the error at its end matches [io.ErrUnexpectedEOF].
 func (r *FileReader) Read(p []byte) (int, error) {
+	if r == nil || r.body == nil {
+		return 0, errZeroFile
+	}
 	n, err := r.body.Read(p)
 	r.read += int64(n)
 	r.meter.add(r.name, n)
@@ -149,6 +160,9 @@ func (r *FileReader) WriteTo(w io.Writer) (int64, error) {
 // Close ends the transfer, and the request for the file's size. It may be called
 // more than once.
 func (r *FileReader) Close() error {
+	if r == nil || r.body == nil {
+		return errZeroFile
+	}
 	r.closed.Store(true)
 	r.length.stop()
 	defer r.ended(nil)

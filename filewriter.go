@@ -116,6 +116,9 @@ type pieceUpload struct {
 // Write implements [io.Writer]. It may return before p is uploaded; an error of
 // the upload is returned by a later call, or by Close.
 func (w *FileWriter) Write(p []byte) (int, error) {
+	if w == nil || w.fs == nil {
+		return 0, errZeroFile
+	}
 	if w.closed {
 		return 0, &fs.PathError{Op: "write", Path: w.name, Err: fs.ErrClosed}
 	}
@@ -142,6 +145,9 @@ func (w *FileWriter) Write(p []byte) (int, error) {
 
 // Close completes the file. The file is written only if Close returns nil.
 func (w *FileWriter) Close() error {
+	if w == nil || w.fs == nil {
+		return errZeroFile
+	}
 	if w.closed {
 		return &fs.PathError{Op: "close", Path: w.name, Err: fs.ErrClosed}
 	}
@@ -190,7 +196,7 @@ func (w *FileWriter) Close() error {
 // Abort discards the file. It has no effect after Close, so that it can be
 // deferred.
 func (w *FileWriter) Abort() {
-	if !w.closed {
+	if w != nil && w.fs != nil && !w.closed {
 		w.closed = true
 		w.cancel()
 		w.drop()

@@ -38,16 +38,16 @@ type owner interface {
 // [syscall.ENOTEMPTY], and wrap an [*FSError] with the sandbox's own message.
 //
 // Unless documented otherwise, a method makes one request, which runs a program
-// of GNU coreutils or findutils in the sandbox; one that fails with a message
-// in another language runs once more in English. If the context ends, the
-// program is killed, and the method returns within five seconds.
+// of GNU coreutils or findutils in the sandbox, in an environment of its own: of
+// the sandbox's variables it has PATH, HOME, USER, LOGNAME, TMPDIR and
+// LD_LIBRARY_PATH. If the context ends, the program is killed, and the method returns within five seconds.
 type FileSystem struct {
 	t target
 }
 
 // on returns what the files are on; a zero FileSystem is on nothing.
 func (f *FileSystem) on() target {
-	if f.t == nil {
+	if f == nil || f.t == nil {
 		return &Sandbox{}
 	}
 	return f.t
@@ -332,7 +332,14 @@ func (f *FileSystem) Readlink(ctx context.Context, name string) (string, error) 
 // RealPath returns the absolute path of the named file with all symbolic links
 // resolved. The file must exist.
 func (f *FileSystem) RealPath(ctx context.Context, name string) (string, error) {
-	return f.nameOp(ctx, "realpath", name, "realpath", append([]string{"-e"}, coreutils.Operands(name)...)...)
+	if err := checkPath("realpath", name); err != nil {
+		return "", err
+	}
+	out, err := f.tools().RealPath(ctx, name)
+	if err != nil {
+		return "", &fs.PathError{Op: "realpath", Path: name, Err: reason(err)}
+	}
+	return out, nil
 }
 
 // nameOp runs a program that prints a file name.

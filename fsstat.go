@@ -75,6 +75,6 @@ func (i *fileInfo) Sys() any {
 // tools returns a Runner of programs where the files are.
 func (f *FileSystem) tools() coreutils.Runner {
 	return func(ctx context.Context, c coreutils.Call) (coreutils.Result, error) {
-		return program{name: c.Name, args: c.Args, env: c.Env, stdout: c.Stdout}.run(ctx, f.on())
+		return program{name: c.Name, args: c.Args, stdout: c.Stdout}.run(ctx, f.on())
 	}
 }

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -20,9 +19,9 @@ type GetOptions struct {
 	// next call on the returned handle. Use it to start what does not outlive a
 	// session, such as servers. See [Hook].
 	OnResume Hook
-	// Private holds parameters that are not part of the documented API. Their
-	// names begin with two underscores, and they are sent in the query.
-	Private map[string]any `secret:"names"`
+	// Extra holds parameters of the API that this version has no field for, by
+	// their names in the query. The values are never shown.
+	Extra map[string]any `secret:"names"`
 }
 
 // Format prints the options without values that may be secret, for every verb.
@@ -55,7 +54,10 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sa
 	if opts != nil {
 		o = *opts
 	}
-	if err := errors.Join(checkName("name", name), checkPrivate(o.Private)); err != nil {
+	if err := checkName("name", name); err != nil {
+		return nil, err
+	}
+	if err := checkExtra("Extra", o.Extra, map[string]string{"resume": "NoResume", "projectId": "the client", "teamId": "the client"}); err != nil {
 		return nil, err
 	}
 	project, err := c.projectID(ctx)
@@ -63,7 +65,7 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sa
 		return nil, err
 	}
 	start := time.Now()
-	resp, err := c.getSandbox(ctx, name, project, !o.NoResume, o.Private)
+	resp, err := c.getSandbox(ctx, name, project, !o.NoResume, o.Extra)
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,8 @@ const (
 //
 // OnCreate completes once for a sandbox, and callers with an OnCreate get the
 // sandbox after that, in every process; see [Hook]. If it fails, the sandbox is
-// deleted and the error returned. A sandbox with five tags, the most there can
-// be, has no room for the mark that makes other processes wait.
+// deleted and the error returned. A tag of the sandbox is what makes other
+// processes wait: with an OnCreate, there is room for four of your own.
 //
 // The error matches [ErrReplaced] if another client had just replaced a sandbox
 // without files, and GetOrCreate deleted its new sandbox, by name.
@@ -51,8 +51,8 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	if name == "" {
 		return c.Create(ctx, &o)
 	}
-	if o.Credentials != nil {
-		return nil, invalid("Credentials", "can only be requested for a new sandbox, and the one named %q may exist; use Create", name)
+	if _, taken := o.Tags[creationMark]; o.OnCreate != nil && (taken || len(o.Tags) >= maxTags) {
+		return nil, invalid("Tags", "leave no room for the tag %s, by which OnCreate is known to be due: a sandbox has at most %d tags", creationMark, maxTags)
 	}
 	var why error // why there was another round
 	lost := 0
@@ -80,7 +80,7 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 // name which can't be found, as while another client is creating it, or because
 // nothing is known of our own creation, and comes with an error.
 func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions) (sb *Sandbox, unseen bool, err error) {
-	get := &GetOptions{NoResume: o.NoResume, OnResume: o.OnResume, Private: o.Private}
+	get := &GetOptions{NoResume: o.NoResume, OnResume: o.OnResume, Extra: private(o.Extra)}
 	// Only an error of the request counts: one of a hook says nothing about
 	// this sandbox.
 	sb, err = c.lookUp(ctx, name, get)
@@ -100,10 +100,10 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 		return nil, false, err
 	}
 	create := *o
-	marked := create.mark()
+	create.mark()
 	sb, err = c.create(ctx, &create)
 	switch {
-	case err == nil && o.OnCreate != nil && marked:
+	case err == nil && o.OnCreate != nil:
 		sb.st.mark = create.Tags[creationMark]
 	case err == nil:
 	case nameTaken(err), errors.Is(err, ErrOutcomeUnknown):
@@ -111,30 +111,21 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 		switch {
 		case getErr == nil:
 			sb = there
-		case errors.Is(getErr, ErrNotFound) && nameTaken(err):
-			return nil, true, err
 		case errors.Is(getErr, ErrNotFound):
-			return nil, marked, err // it may still be created
+			return nil, true, err // it may still be created
 		default:
 			return nil, false, fmt.Errorf("%w; looking it up: %w", err, getErr)
 		}
-		// What could not be marked is assumed to be ours if its create was.
-		marked = marked || nameTaken(err)
 	default:
 		return nil, false, err
-	}
-	if !marked {
-		sb, err = sb.setUp(ctx, o.OnCreate)
-		return sb, false, err
 	}
 	return sb.enter(ctx, o)
 }
 
-// mark adds the tag by which every process knows that OnCreate has to run, and
-// reports whether there is room for it.
-func (o *CreateOptions) mark() bool {
-	if _, taken := o.Tags[creationMark]; o.OnCreate == nil || len(o.Tags) >= maxTags || taken {
-		return o.OnCreate == nil
+// mark adds the tag by which every process knows that OnCreate has to run.
+func (o *CreateOptions) mark() {
+	if o.OnCreate == nil {
+		return
 	}
 	tags := maps.Clone(o.Tags)
 	if tags == nil {
@@ -142,7 +133,6 @@ func (o *CreateOptions) mark() bool {
 	}
 	tags[creationMark] = onceMark + rand.Text()
 	o.Tags = tags
-	return true
 }
 
 // enter lets the hooks of a sandbox run that have not. unseen means that it has to

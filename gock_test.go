@@ -81,7 +81,7 @@ func TestGettersOnAFullResponse(t *testing.T) {
 	assert.Equal(t, "sess_1", s.ID())
 	assert.Equal(t, sandbox.StatusRunning, s.Info().Status)
 	session := s.Info()
-	assert.Equal(t, "deny-all", session.NetworkPolicy.Mode)
+	assert.Equal(t, sandbox.PolicyDenyAll, session.NetworkPolicy.Mode)
 	assert.JSONEq(t, `{"x":1}`, string(session.Extra["future"]))
 	session.Extra, session.NetworkPolicy = nil, nil
 	assert.Equal(t, sandbox.SessionInfo{

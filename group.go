@@ -11,6 +11,9 @@ import (
 // all members can write to, /shared/NAME. Files created in it belong to the group.
 // If a step fails, the error wraps an [*ExitError].
 func (s *Sandbox) CreateGroup(ctx context.Context, groupname string) (sharedDir string, err error) {
+	if _, err := s.client(); err != nil {
+		return "", err
+	}
 	if err := checkUserName("groupname", groupname); err != nil {
 		return "", err
 	}
@@ -29,16 +32,19 @@ func (s *Sandbox) CreateGroup(ctx context.Context, groupname string) (sharedDir 
 // AddToGroup makes the user a member of a group. Running processes of the user
 // are not affected.
 func (u *User) AddToGroup(ctx context.Context, groupname string) error {
-	return u.changeGroup(ctx, "add %q to group %q", groupname, "usermod", "-aG", groupname, u.username)
+	return u.changeGroup(ctx, "add %q to group %q", groupname, "usermod", "-aG", groupname, u.Username())
 }
 
 // RemoveFromGroup removes the user from a group. Running processes of the user
 // are not affected.
 func (u *User) RemoveFromGroup(ctx context.Context, groupname string) error {
-	return u.changeGroup(ctx, "remove %q from group %q", groupname, "gpasswd", "-d", u.username, groupname)
+	return u.changeGroup(ctx, "remove %q from group %q", groupname, "gpasswd", "-d", u.Username(), groupname)
 }
 
 func (u *User) changeGroup(ctx context.Context, action, groupname, name string, args ...string) error {
+	if _, err := u.client(); err != nil {
+		return err
+	}
 	if err := checkUserName("groupname", groupname); err != nil {
 		return err
 	}

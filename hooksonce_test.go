@@ -116,6 +116,26 @@ func TestClientHooks(t *testing.T) {
 	assert.EqualValues(t, 1, resumed.Load())
 }
 
+// TestOnCreateNeedsATag: with five tags of one's own there is none left by which
+// other processes know that OnCreate is due, which is an error before any request.
+func TestOnCreateNeedsATag(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	onCreate := func(context.Context, *sandbox.Sandbox) error { return nil }
+	for _, tags := range []map[string]string{
+		{"a": "1", "b": "2", "c": "3", "d": "4", "e": "5"}, {"go-sandbox-creation": "mine"},
+	} {
+		_, err := c.GetOrCreate(t.Context(), "preview", &sandbox.CreateOptions{Tags: tags, OnCreate: onCreate})
+		assert.ErrorIs(t, err, sandbox.ErrInvalid)
+		assert.ErrorContains(t, err, "go-sandbox-creation")
+		assert.Empty(t, srv.Requests())
+	}
+	sb, err := c.GetOrCreate(t.Context(), "preview", &sandbox.CreateOptions{Tags: map[string]string{"a": "1", "b": "2", "c": "3", "d": "4"}, OnCreate: onCreate})
+	require.NoError(t, err)
+	assert.Len(t, sb.Info().Tags, 4)
+}
+
 // TestHooksCost: nothing without hooks, and one request to learn that they have
 // run, once for each client.
 func TestHooksCost(t *testing.T) {

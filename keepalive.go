@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func (o *KeepAliveOptions) withDefaults() (KeepAliveOptions, error) {
 	if o != nil {
 		k = *o
 	}
-	if err := errors.Join(checkDuration("Margin", k.Margin), checkDuration("Step", k.Step), checkDuration("Interval", k.Interval)); err != nil {
+	if err := cmp.Or(checkDuration("Margin", k.Margin), checkDuration("Step", k.Step), checkDuration("Interval", k.Interval)); err != nil {
 		return k, err
 	}
 	if k.Margin == 0 {
@@ -75,6 +76,26 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 			return nil
 		}
 	}
+}
+
+// EnsureTimeLeft extends the running session if less than d is left of it, to twice
+// that: what is done next then has that time. It makes no request as long as more
+// is left as far as is known, and two to extend it. It does not resume the sandbox,
+// and a request that fails for a temporary reason is logged and no error. If the
+// session can't be extended that far because the plan's limit is reached, or the
+// sandbox no longer exists, there is one.
+func (s *Sandbox) EnsureTimeLeft(ctx context.Context, d time.Duration) error {
+	if err := checkDuration("d", d); err != nil {
+		return err
+	}
+	if cur := s.CurrentSession(); d == 0 || cur == nil || cur.status() != StatusRunning || cur.TimeLeft() > d {
+		return nil
+	}
+	_, err := s.keepAliveOnce(ctx, &KeepAliveOptions{Margin: d, Step: d, Interval: d})
+	if ctx != nil && ctx.Err() != nil {
+		return api.ContextError(ctx)
+	}
+	return err
 }
 
 // keepAliveOnce checks the session, extends it if necessary, and returns the

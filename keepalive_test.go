@@ -107,6 +107,36 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 	assert.ErrorIs(t, sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: -1}), sandbox.ErrInvalid)
 }
 
+// TestEnsureTimeLeft: a session gets the time that is asked for, by no request as long
+// as it has it, and an error says that it can't.
+func TestEnsureTimeLeft(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	events := &sandboxtest.Recorder{}
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute})
+	require.NoError(t, err)
+	left := func() float64 { return sb.CurrentSession().TimeLeft().Minutes() }
+	before := len(srv.Requests())
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 0))
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 5*time.Minute))
+	assert.Len(t, srv.Requests(), before)
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 20*time.Minute))
+	assert.GreaterOrEqual(t, left(), 20.0)
+	assert.Len(t, srv.Requests(), before+2)
+	assert.Len(t, events.Events("extension"), 1)
+	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ExtendTimeout, Status: http.StatusServiceUnavailable, Times: 100})
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), time.Hour))
+	remove()
+	assert.ErrorContains(t, sb.EnsureTimeLeft(t.Context(), 1000*time.Hour), "can't be extended any further")
+	assert.ErrorIs(t, sb.EnsureTimeLeft(t.Context(), -1), sandbox.ErrInvalid)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.ErrorIs(t, sb.EnsureTimeLeft(ctx, 2*time.Hour), context.Canceled)
+	_, err = sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 2*time.Hour), "it does not resume")
+}
+
 // TestTimeLeft: how long a session has is by the service's clock, whatever this
 // machine's says.
 func TestTimeLeft(t *testing.T) {

@@ -1,10 +1,10 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -45,9 +45,20 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	if o.ID == "" && !c.serverIDs.Load() {
 		start.Stream.ID = newCommandID()
 	}
+	token := ""
+	// Who has chosen an ID means to find the command again, perhaps to end it.
+	if o.KillOnCancel || o.tree || o.ID != "" {
+		token = treeToken(session, start.Stream.ID)
+		body.Mark(token, o.envAt)
+	}
+	handle := func(data wire.Command) *Command {
+		cmd := newCommand(c, session, data)
+		cmd.token = token
+		return cmd
+	}
 	if o.KillOnCancel {
 		start.Kill = func(ctx context.Context, id string) {
-			_ = newCommand(c, session, wire.Command{ID: id, Name: name, Args: args}).killLate(ctx, engine.KillGrace-engine.OpenGrace, nil)
+			_ = handle(wire.Command{ID: id, Name: name, Args: args}).killLate(ctx, engine.KillGrace-engine.OpenGrace, nil)
 		}
 	}
 	if err := checkRoute(start.Request(api.StartCommand)); err != nil {
@@ -60,7 +71,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	if generated := o.ID == "" && start.Stream.ID != ""; generated && data.ID == start.Stream.ID {
 		c.honoredIDs.Store(true)
 	}
-	cmd := newCommand(c, session, *data)
+	cmd := handle(*data)
 	if r == nil {
 		release()
 		return cmd, nil, nil
@@ -92,7 +103,7 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*engine.Body
 			return nil, fmt.Errorf("%w (number %d)", err, i+1)
 		}
 	}
-	if err := errors.Join(
+	if err := cmp.Or(
 		checkText("Cwd", o.Cwd), checkEnv("Env", o.Env), checkRange("Timeout", o.Timeout, minCommandTimeout, maxCommandTimeout), checkCommandID(o.ID),
 	); err != nil {
 		return nil, err

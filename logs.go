@@ -218,10 +218,6 @@ func (c *Command) lines(ctx context.Context, most int) iter.Seq2[LogEntry, error
 // LogChunks returns an iterator like [Command.Logs] that does not allocate: the
 // data of a chunk is valid until the next iteration. It is intended for large
 // output that is inspected and not kept.
-//
-// A log record of more than a megabyte is yielded in several chunks. The
-// platform names the stream of a record after its data: until then, the data of
-// such a record is kept in a temporary file.
 func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 	return func(yield func(LogChunk, error) bool) {
 		client, err := clientFor(ctx, c)

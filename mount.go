@@ -10,22 +10,25 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// The ways to mount a drive.
+// MountMode is a way to mount a drive. The API may report others.
+type MountMode string
+
 const (
-	mountReadWrite = "read-write"
-	mountSnapshot  = "snapshot"
+	// MountReadWrite lets the sandbox read and write the drive. Only one session at
+	// a time can mount a drive so.
+	MountReadWrite MountMode = "read-write"
+	// MountSnapshot lets the sandbox read the drive's content as it was when the
+	// session started. Any number of sessions can mount a snapshot, even while
+	// another one writes. A drive that was never written to has none.
+	MountSnapshot MountMode = "snapshot"
 )
 
 // Mount describes how a drive is mounted.
 type Mount struct {
 	// Drive is the drive's name.
 	Drive string
-	// Mode is how it is mounted. With "read-write", which is the default, the
-	// sandbox can read and write the drive; only one session at a time can mount
-	// it so. With "snapshot" it can read the drive's content as it was when the
-	// session started. Any number of sessions can mount a snapshot, even while
-	// another one writes. A drive that was never written to has none.
-	Mode string
+	// Mode is how it is mounted; empty means [MountReadWrite].
+	Mode MountMode
 
 	// region is where the drive is, if that is known: options that ask for a
 	// sandbox of another region are refused before a request.
@@ -36,13 +39,9 @@ type Mount struct {
 const maxMounts = 4
 
 // mountsToWire checks mounts for a sandbox in the given region, which is empty
-// if none is given, and returns their request form. Nil stays nil and is not
-// sent.
-func mountsToWire(mounts map[string]Mount, region string) (map[string]wire.Mount, error) {
-	if mounts == nil {
-		return nil, nil
-	}
-	const field = "Mounts"
+// if none is given, and returns their request form.
+func mountsToWire(field string, v any, region string) (any, error) {
+	mounts := v.(map[string]Mount)
 	if len(mounts) > maxMounts {
 		return nil, invalid(field, "%d drives are mounted; a sandbox can have at most %d", len(mounts), maxMounts)
 	}
@@ -70,12 +69,12 @@ func mountsToWire(mounts map[string]Mount, region string) (map[string]wire.Mount
 		}
 		switch m.Mode {
 		case "":
-			m.Mode = mountReadWrite
-		case mountReadWrite, mountSnapshot:
+			m.Mode = MountReadWrite
+		case MountReadWrite, MountSnapshot:
 		default:
-			return nil, invalid(fmt.Sprintf("%s[%q].Mode", field, at), "%q is not %q or %q", m.Mode, mountReadWrite, mountSnapshot)
+			return nil, invalid(fmt.Sprintf("%s[%q].Mode", field, at), "%q is not %q or %q", m.Mode, MountReadWrite, MountSnapshot)
 		}
-		if m.Mode == mountReadWrite {
+		if m.Mode == MountReadWrite {
 			if other, twice := writer[m.Drive]; twice {
 				return nil, invalid(field, "drive %q is mounted read-write at %q and at %q; it can be only once", m.Drive, other, at)
 			}
@@ -89,7 +88,7 @@ func mountsToWire(mounts map[string]Mount, region string) (map[string]wire.Mount
 		case m.region != region:
 			return nil, invalid(fmt.Sprintf("%s[%q]", field, at), "drive %q is in region %q, %s in %q; a sandbox and its drives must be in the same region", m.Drive, m.region, regionOf, region)
 		}
-		out[at] = wire.Mount{Drive: m.Drive, Mode: m.Mode}
+		out[at] = wire.Mount{Drive: m.Drive, Mode: string(m.Mode)}
 	}
 	return out, nil
 }
@@ -101,7 +100,7 @@ func mountsFromWire(mounts map[string]wire.Mount) map[string]Mount {
 	}
 	out := make(map[string]Mount, len(mounts))
 	for at, m := range mounts {
-		out[at] = Mount{Drive: m.Drive, Mode: m.Mode}
+		out[at] = Mount{Drive: m.Drive, Mode: MountMode(m.Mode)}
 	}
 	return out
 }

@@ -4,10 +4,14 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
+// PolicyMode is the mode of a network policy without lists. The API may report
+// others.
+type PolicyMode string
+
 // The modes of a network policy.
 const (
-	modeAllowAll = "allow-all"
-	modeDenyAll  = "deny-all"
+	PolicyAllowAll PolicyMode = "allow-all"
+	PolicyDenyAll  PolicyMode = "deny-all"
 )
 
 // redactedHeader is the value of every header in a policy read from the API.
@@ -26,9 +30,9 @@ const redactedHeader = "<redacted>"
 // know is sent as it was read, but not after a change; a policy of the API with
 // such parts can't be sent at all, since that might open what they close.
 type NetworkPolicy struct {
-	// Mode is "allow-all", the default of a sandbox, or "deny-all"; empty if the
-	// other fields decide. The API may add others.
-	Mode string
+	// Mode is [PolicyAllowAll], the default of a sandbox, or [PolicyDenyAll];
+	// empty if the other fields decide.
+	Mode PolicyMode
 	// Allow lists the domains that can be reached; "*.example.com" matches all
 	// subdomains, "*" all domains. If Rules is also set, these are domains
 	// without rules.
@@ -125,7 +129,7 @@ type PolicyMatcher struct {
 }
 
 // AllowAll returns a policy that allows access to the whole internet.
-func AllowAll() *NetworkPolicy { return &NetworkPolicy{Mode: modeAllowAll} }
+func AllowAll() *NetworkPolicy { return &NetworkPolicy{Mode: PolicyAllowAll} }
 
 // DenyAll returns a policy that denies access to any network.
-func DenyAll() *NetworkPolicy { return &NetworkPolicy{Mode: modeDenyAll} }
+func DenyAll() *NetworkPolicy { return &NetworkPolicy{Mode: PolicyDenyAll} }

@@ -15,13 +15,13 @@ func (p *NetworkPolicy) check() error {
 	const at = "NetworkPolicy"
 	switch p.Mode {
 	case "":
-	case modeAllowAll, modeDenyAll:
+	case PolicyAllowAll, PolicyDenyAll:
 		if p.Allow != nil || p.Rules != nil || p.subnets() != nil {
 			return invalid(at+".Mode", "%q can't be used together with lists", p.Mode)
 		}
 		return nil
 	default:
-		return invalid(at+".Mode", "%q is not %q or %q", p.Mode, modeAllowAll, modeDenyAll)
+		return invalid(at+".Mode", "%q is not %q or %q", p.Mode, PolicyAllowAll, PolicyDenyAll)
 	}
 	for i, domain := range p.Allow {
 		if err := checkDomain(fmt.Sprintf("%s.Allow[%d]", at, i), domain); err != nil {

@@ -18,7 +18,7 @@ import (
 // The types of rules have their names in JSON as tags; only headers differ.
 
 type policyJSON struct {
-	Mode    string         `json:"mode,omitempty"`
+	Mode    PolicyMode     `json:"mode,omitempty"`
 	Allow   any            `json:"allow,omitempty"`
 	Subnets *policySubnets `json:"subnets,omitempty"`
 	// Unread marks a policy that can't be written back for readers of the JSON.
@@ -192,7 +192,7 @@ func decodePolicy(data []byte) (p NetworkPolicy, err error) {
 		}
 	}
 	// The API's own form of the modes, or ours of one that is not known.
-	if doc.Mode == modeAllowAll || doc.Mode == modeDenyAll || doc.Unread != nil {
+	if doc.Mode == PolicyAllowAll || doc.Mode == PolicyDenyAll || doc.Unread != nil {
 		p.Mode = doc.Mode
 	}
 	if len(allow) > 0 && allow[0] == '[' {
@@ -329,7 +329,7 @@ func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
 	case w == nil:
 		return nil
 	case w.Mode != "" && w.Mode != "custom":
-		return &NetworkPolicy{Mode: w.Mode, unread: slices.Sorted(maps.Keys(w.Unknown))}
+		return &NetworkPolicy{Mode: PolicyMode(w.Mode), unread: slices.Sorted(maps.Keys(w.Unknown))}
 	}
 	p := &NetworkPolicy{
 		AllowSubnets: slices.Clone(w.AllowedCIDRs), DenySubnets: slices.Clone(w.DeniedCIDRs),

@@ -83,7 +83,7 @@ func TestNetworkPolicyRefusals(t *testing.T) {
 		want   string
 	}{
 		"unknown mode":     {&NetworkPolicy{Mode: "some"}, `NetworkPolicy.Mode: "some" is not "allow-all" or "deny-all"`},
-		"mode and lists":   {&NetworkPolicy{Mode: modeDenyAll, Allow: []string{}}, "NetworkPolicy.Mode: \"deny-all\" can't be used together with lists"},
+		"mode and lists":   {&NetworkPolicy{Mode: PolicyDenyAll, Allow: []string{}}, "NetworkPolicy.Mode: \"deny-all\" can't be used together with lists"},
 		"empty domain":     {&NetworkPolicy{Allow: []string{"a.com", ""}}, "NetworkPolicy.Allow[1]: the domain is empty"},
 		"url for a domain": {&NetworkPolicy{Allow: []string{"https://a.com"}}, `NetworkPolicy.Allow[0]: "https://a.com" is not a domain`},
 		"rule of nothing":  {&NetworkPolicy{Rules: map[string][]PolicyRule{"": nil}}, "NetworkPolicy.Rules: the domain is empty"},

@@ -33,48 +33,69 @@ type Observer interface {
 	End(ctx context.Context, e Event)
 }
 
+// The kinds of events. Later versions may have others.
+const (
+	// EventRequest is one HTTP request. That of a stream ends with the stream.
+	EventRequest = "request"
+	// EventOperation is an operation of the API with all of its requests. Its
+	// Attempt is their number, and its Cause that of the last of several.
+	EventOperation = "operation"
+	// EventCommand is a command, from its start until its output has been
+	// delivered; one that is started without writers, until it has started.
+	EventCommand = "command"
+	// EventWait is a [Command.Wait] for a command that was started without
+	// writers.
+	EventWait = "wait"
+	// EventRepair is the repair of an output stream that broke. It begins with the
+	// cut and ends when the rest of the output begins. Attempt counts the cuts of
+	// the stream, and Received is what was delivered before.
+	EventRepair = "repair"
+	// EventResume is the start of a session for a sandbox that was stopped, before
+	// OnResume. Cause is why the service refused a call, "asked" by
+	// [Sandbox.Resume], "get" by one that looked it up, or "hook" where OnResume
+	// has failed before.
+	EventResume = "resume"
+	// EventHook is a run of OnCreate or OnResume, which Operation names.
+	EventHook = "hook"
+	// EventStop is a stop, until the files are saved unless the caller does not
+	// wait for that.
+	EventStop = "stop"
+	// EventUpload is an upload of files, until the last byte. Sent has the bytes
+	// of the requests, which are compressed.
+	EventUpload = "upload"
+	// EventDownload is a download of files, until the last byte. Received has
+	// their bytes.
+	EventDownload = "download"
+	// EventProgress is how far a transfer of more than a second is, at most once a
+	// second while bytes come. Operation is its kind, and Sent or Received are
+	// those of the files, from its Start on.
+	EventProgress = "progress"
+	// EventPace is a wait that keeps requests below a rate limit. Attempt is the
+	// place in line, and Cause is "spent", or "queue" where others are to go
+	// first.
+	EventPace = "pace"
+	// EventExtension is an extension by KeepAlive, or the failure of one of its
+	// checks, which it outlasts.
+	EventExtension = "extension"
+	// EventCommandIDs tells that the service does not honor the IDs that the client
+	// chooses for commands. From now on, the outcome of a start whose response is
+	// lost stays unknown.
+	EventCommandIDs = "command ids"
+	// EventEmptyFork tells that a fork has none of its source's files, since the
+	// source was never saved.
+	EventEmptyFork = "empty fork"
+	// EventPool is what a pool of package pool has done with a sandbox, which
+	// Operation says in words such as "taken".
+	EventPool = "pool"
+)
+
 // Event is what an [Observer] receives. It has no secret except what the caller
 // has put into Args, which are not shown when it is printed or logged. Fields
 // that have no meaning for the kind of event, or are not known yet, are zero. An
 // event is part of the one whose context it has been given: requests of
 // operations, operations of commands, and so on.
 type Event struct {
-	// Kind is one of:
-	//
-	//   - "request": one HTTP request. That of a stream ends with the stream.
-	//   - "operation": an operation of the API with all of its requests. Its
-	//     Attempt is their number, and its Cause that of the last of several.
-	//   - "command": a command, from its start until its output has been
-	//     delivered; one that is started without writers, until it has started.
-	//   - "wait": a [Command.Wait] for a command that was started without writers.
-	//   - "repair": the repair of an output stream that broke. It begins with the
-	//     cut and ends when the rest of the output begins. Attempt counts the cuts
-	//     of the stream, and Received is what was delivered before.
-	//   - "resume": the start of a session for a sandbox that was stopped, before
-	//     OnResume. Cause is why the service refused a call, "asked" by
-	//     [Sandbox.Resume], "get" by one that looked it up, or "hook" where OnResume
-	//     has failed before.
-	//   - "hook": a run of OnCreate or OnResume, which Operation names.
-	//   - "stop": a stop, until the files are saved unless the caller does not wait
-	//     for that.
-	//   - "upload", "download": transfers of files, until the last byte. Sent has
-	//     the bytes of the requests, which are compressed, and Received those of the
-	//     files.
-	//   - "progress": how far a transfer of more than a second is, at most once a
-	//     second while bytes come. Operation is its kind, and Sent or Received are
-	//     those of the files, from its Start on.
-	//   - "pace": a wait that keeps requests below a rate limit. Attempt is the
-	//     place in line, and Cause is "spent", or "queue" where others are to go
-	//     first.
-	//   - "extension": an extension by KeepAlive, or the failure of one of its
-	//     checks, which it outlasts.
-	//   - "command ids": the service does not honor the IDs that the client chooses
-	//     for commands. From now on, the outcome of a start whose response is lost
-	//     stays unknown.
-	//   - "empty fork": a fork has none of its source's files, since the source was
-	//     never saved.
-	//   - "pool": what a pool of package pool has done with a sandbox, which
-	//     Operation says in words such as "taken".
+	// Kind is what it is, such as [EventRequest].
 	Kind string
 	// Operation is what is done, in words such as "run command"; one of few.
 	Operation string

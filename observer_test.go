@@ -362,7 +362,7 @@ func TestTransferProgress(t *testing.T) {
 		pause = slow
 		transfer()
 		got := events.Events("progress")
-		require.Len(t, got, 2*size*int(slow)/piece/int(time.Second))
+		require.Len(t, got, int(2*size*int64(slow)/piece/int64(time.Second)))
 		for i, e := range got {
 			seconds := i%5 + 1
 			done, operation := [2]int64{0, int64(2 * piece * seconds)}, "download"

@@ -74,87 +74,114 @@ func Collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	return all, nil
 }
 
-// ListOptions filters a listing. The zero value lists everything in the API's
-// default order. Fields that a listing does not have are refused.
+// SortOrder is the direction of a listing. Empty means the API's default.
+type SortOrder string
+
+// The directions of a listing.
+const (
+	Ascending  SortOrder = "asc"
+	Descending SortOrder = "desc"
+)
+
+// SortBy is what sandboxes are sorted by. Empty means the API's default, or
+// [SortByName] if a listing is filtered by a prefix.
+type SortBy string
+
+// What sandboxes can be sorted by.
+const (
+	SortByCreatedAt       SortBy = "createdAt"
+	SortByName            SortBy = "name"
+	SortByStatusUpdatedAt SortBy = "statusUpdatedAt"
+	SortByCurrentSnapshot SortBy = "currentSnapshotId"
+)
+
+// DriveSortBy is what drives are sorted by. Empty means the API's default, or
+// [DrivesByName] if a listing is filtered by a prefix.
+type DriveSortBy string
+
+// What drives can be sorted by.
+const (
+	DrivesByCreatedAt DriveSortBy = "createdAt"
+	DrivesByName      DriveSortBy = "name"
+	DrivesByUpdatedAt DriveSortBy = "updatedAt"
+)
+
+// ListOptions are the options of [Client.List]. The zero value lists all
+// sandboxes in the API's default order.
 type ListOptions struct {
 	// Limit is the maximum number of items per page, at most 50. Zero means the
 	// API's default, 20.
 	Limit int
-	// Cursor continues a listing after the page whose Next it is. A tree of
-	// snapshots has none: walk it from another snapshot.
+	// Cursor continues a listing after the page whose Next it is.
 	Cursor string
-	// SortOrder is "asc" or "desc", by age unless SortBy says otherwise; empty
-	// means the API's default. In a tree of snapshots "desc" is for ancestors
-	// and "asc" for descendants.
-	SortOrder string
-	// SortBy is what sandboxes and drives are sorted by: "createdAt", "name",
-	// "statusUpdatedAt" or, for drives only, "updatedAt". Empty means the API's
-	// default.
-	SortBy string
-	// NamePrefix selects sandboxes or drives whose names begin with it. It
-	// requires a SortBy of "name", which is then the default.
+	// SortBy and SortOrder are the order.
+	SortBy    SortBy
+	SortOrder SortOrder
+	// NamePrefix selects sandboxes whose names begin with it. It can't be
+	// combined with a SortBy other than [SortByName].
 	NamePrefix string
 	// Tags selects sandboxes with this tag. The API filters by at most one.
 	Tags map[string]string
-	// Sandbox selects the snapshots of the sandbox of that name.
-	Sandbox string
+	// Status selects sandboxes that are [StatusRunning], [StatusStopping] or
+	// [StatusStopped]. It can't be combined with a SortBy other than
+	// [SortByCreatedAt], nor with a NamePrefix.
+	Status Status
 }
 
-// The fields of ListOptions that not all listings have.
-const (
-	withCursor = 1 << iota
-	withSortBy
-	withNamePrefix
-	withTags
-	withSandbox
-)
-
-// query checks the options of a listing that has the given fields, and returns
-// its query.
-func (o *ListOptions) query(has int) (listQuery, error) {
+func (o *ListOptions) query() listQuery {
 	if o == nil {
-		return listQuery{}, nil
+		return listQuery{}
 	}
-	for _, f := range []struct {
-		name string
-		bit  int
-		set  bool
-	}{
-		{"Cursor", withCursor, o.Cursor != ""}, {"SortBy", withSortBy, o.SortBy != ""}, {"NamePrefix", withNamePrefix, o.NamePrefix != ""},
-		{"Tags", withTags, len(o.Tags) > 0}, {"Sandbox", withSandbox, o.Sandbox != ""},
-	} {
-		if f.set && has&f.bit == 0 {
-			return listQuery{}, invalid(f.name, "is not an option of this listing")
-		}
+	q := listQuery{
+		Limit: o.Limit, Cursor: o.Cursor, SortBy: string(o.SortBy), SortOrder: o.SortOrder,
+		NamePrefix: o.NamePrefix, Status: o.Status,
 	}
-	switch o.SortOrder {
-	case "", "asc", "desc":
-	default:
-		return listQuery{}, invalid("SortOrder", `%q is not "asc" or "desc"`, o.SortOrder)
-	}
-	q := listQuery{Name: o.Sandbox, Limit: o.Limit, SortBy: o.SortBy, SortOrder: o.SortOrder, NamePrefix: o.NamePrefix, Cursor: o.Cursor}
 	for _, k := range slices.Sorted(maps.Keys(o.Tags)) {
 		q.Tags = append(q.Tags, k+":"+o.Tags[k])
 	}
-	return q, nil
+	return q
+}
+
+// PageOptions are the options of listings that have no others. The zero value
+// lists everything in the API's default order.
+type PageOptions struct {
+	// Limit is the maximum number of items per page, at most 50. Zero means the
+	// API's default, 20.
+	Limit int
+	// Cursor continues a listing after the page whose Next it is.
+	Cursor string
+	// SortOrder is the order, by age.
+	SortOrder SortOrder
+}
+
+func (o *PageOptions) query() listQuery {
+	if o == nil {
+		return listQuery{}
+	}
+	return listQuery{Limit: o.Limit, Cursor: o.Cursor, SortOrder: o.SortOrder}
 }
 
 // listQuery is the query of all listings.
 type listQuery struct {
-	Project    string   `url:"project,omitempty"`
-	ProjectID  string   `url:"projectId,omitempty"` // the name of project in listings of drives
-	SnapshotID string   `url:"snapshotId,omitempty"`
-	Name       string   `url:"name,omitempty"`
-	Limit      int      `url:"limit,omitempty"`
-	SortBy     string   `url:"sortBy,omitempty"`
-	SortOrder  string   `url:"sortOrder,omitempty"`
-	NamePrefix string   `url:"namePrefix,omitempty"`
-	Cursor     string   `url:"cursor,omitempty"`
-	Tags       []string `url:"tags,omitempty"`
+	Project    string    `url:"project,omitempty"`
+	ProjectID  string    `url:"projectId,omitempty"` // the name of project in listings of drives
+	SnapshotID string    `url:"snapshotId,omitempty"`
+	Name       string    `url:"name,omitempty"`
+	Limit      int       `url:"limit,omitempty"`
+	SortBy     string    `url:"sortBy,omitempty"`
+	SortOrder  SortOrder `url:"sortOrder,omitempty"`
+	NamePrefix string    `url:"namePrefix,omitempty"`
+	Status     Status    `url:"status,omitempty"`
+	Cursor     string    `url:"cursor,omitempty"`
+	Tags       []string  `url:"tags,omitempty"`
 }
 
-// byName is the order of a listing that can be filtered by a prefix.
-const byName = "name"
+// byName is the order of a listing that can be filtered by a prefix, byAge that
+// of one that can be filtered by a status.
+const (
+	byName = "name"
+	byAge  = "createdAt"
+)
 
 func (q listQuery) values() (url.Values, error) {
 	switch {
@@ -164,6 +191,12 @@ func (q listQuery) values() (url.Values, error) {
 		return nil, invalid("Limit", "%d is above %d, the maximum for a page", q.Limit, maxPageSize)
 	case len(q.Tags) > 1:
 		return nil, invalid("Tags", "has %d tags; listings can be filtered by one", len(q.Tags))
+	case q.SortOrder != "" && q.SortOrder != Ascending && q.SortOrder != Descending:
+		return nil, invalid("SortOrder", "%q is not %q or %q", q.SortOrder, Ascending, Descending)
+	case q.Status != "" && q.NamePrefix != "":
+		return nil, invalid("Status", "can't be combined with NamePrefix: only a listing that is sorted by age can be filtered by it")
+	case q.Status != "" && q.SortBy != "" && q.SortBy != byAge:
+		return nil, invalid("Status", "can't be combined with SortBy %q: only a listing that is sorted by age can be filtered by it", q.SortBy)
 	}
 	if q.NamePrefix != "" {
 		switch q.SortBy {
@@ -223,10 +256,8 @@ func (c *Client) List(ctx context.Context, opts *ListOptions) iter.Seq2[Info, er
 // ListPage returns one page of [Client.List], which continues it from the page's
 // Next as Cursor.
 func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], error) {
-	q, err := opts.query(withCursor | withSortBy | withNamePrefix | withTags)
-	if err != nil {
-		return nil, err
-	}
+	q := opts.query()
+	var err error
 	if q.Project, err = c.projectID(ctx); err != nil {
 		return nil, err
 	}
@@ -237,20 +268,17 @@ func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], 
 
 // ListSessions returns an iterator over the sandbox's sessions, past and
 // present, like [Client.List] for sandboxes.
-func (s *Sandbox) ListSessions(ctx context.Context, opts *ListOptions) iter.Seq2[SessionInfo, error] {
+func (s *Sandbox) ListSessions(ctx context.Context, opts *PageOptions) iter.Seq2[SessionInfo, error] {
 	return listAll(ctx, func() (*Page[SessionInfo], error) { return s.ListSessionsPage(ctx, opts) })
 }
 
 // ListSessionsPage returns one page of [Sandbox.ListSessions].
-func (s *Sandbox) ListSessionsPage(ctx context.Context, opts *ListOptions) (*Page[SessionInfo], error) {
+func (s *Sandbox) ListSessionsPage(ctx context.Context, opts *PageOptions) (*Page[SessionInfo], error) {
 	c, err := s.client()
 	if err != nil {
 		return nil, err
 	}
-	q, err := opts.query(withCursor)
-	if err != nil {
-		return nil, err
-	}
+	q := opts.query()
 	q.Project, q.Name = s.st.project, s.Name()
 	return fetchPage(ctx, c, api.ListSessions, q, func(a *wire.SessionsPage) ([]SessionInfo, wire.Pagination) {
 		return convertAll(a.Sessions, sessionInfo), a.Pagination

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,11 +68,12 @@ type execRun struct {
 
 // Start starts the command but does not wait for it to end. After a successful
 // call to Start, [Cmd.Wait] must be called. If the sandbox does not have the
-// program, the error is an [*exec.Error] that wraps [exec.ErrNotFound]; if Dir
-// does not exist, it matches [fs.ErrNotExist].
+// program, the error is an [*exec.Error] that wraps [exec.ErrNotFound], and also
+// [fs.ErrNotExist] if Path has a slash; if Dir does not exist, it matches
+// [fs.ErrNotExist], and if the program can't be executed, [fs.ErrPermission].
 //
 // It makes one request, whose response is also the output that Wait continues
-// to read. If the context ends meanwhile, Start returns within five seconds,
+// to read, and two more for a Stdin of known length. If the context ends meanwhile, Start returns within five seconds,
 // and a command that did start is killed.
 func (c *Cmd) Start() error {
 	if c.started.Swap(true) {
@@ -131,22 +134,10 @@ func (c *Cmd) start() error {
 		// Older services and sandboxes do not support input to running
 		// commands. The whole input is sent before the command then.
 		r.stdin, r.options.AttachStdin = nil, false
-		go func() {
-			in, err := spool(r.inputCtx, c.Stdin)
-			if c.stdin != nil {
-				_ = c.stdin.Close()
-			}
-			if err == nil {
-				err = r.launch(in)
-			}
-			r.stopWaitingForInput()
-			if err != nil {
-				r.notStarted(err)
-				return
-			}
-			r.supervise()
-		}()
-		return nil
+		if err = r.found(); err == nil {
+			go r.launchSpooled(c.Stdin)
+			return nil
+		}
 	}
 	r.stopWaitingForInput()
 	if err != nil {
@@ -159,6 +150,23 @@ func (c *Cmd) start() error {
 	return nil
 }
 
+// launchSpooled starts the command when its input has come to its end.
+func (r *execRun) launchSpooled(stdin io.Reader) {
+	in, err := spool(r.inputCtx, stdin)
+	if r.stdinPipe != nil {
+		_ = r.stdinPipe.Close()
+	}
+	if err == nil {
+		err = r.launch(in)
+	}
+	r.stopWaitingForInput()
+	if err != nil {
+		r.notStarted(err)
+		return
+	}
+	r.supervise()
+}
+
 // noStdin reports whether a command was refused because the service does not
 // support input to running commands.
 func (e *APIError) noStdin() bool { return e.judged() == api.InputRefused }
@@ -167,6 +175,14 @@ func (r *execRun) command() *Command {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.remote
+}
+
+// found returns the error of a program that can't be started.
+func (r *execRun) found() error {
+	_, err := r.on.onSession(r.ctx, func(t target) (*Command, error) {
+		return nil, findProgram(r.ctx, t, r.name, r.options)
+	})
+	return r.startError(err)
 }
 
 // launch asks the API to start the command.
@@ -179,14 +195,11 @@ func (r *execRun) launch(in *input) (err error) {
 	if in == nil {
 		cmd, err = begin(r.on, r.name, r.args)
 	} else {
-		cmd, err = startWithInput(r.ctx, r.on, in, r.name, r.args, begin)
+		cmd, err = startWithInput(r.ctx, r.on, in, r.name, r.args, r.options, begin)
 		in.close()
 	}
 	if err != nil {
-		if r.ctx.Err() != nil {
-			return api.ContextError(r.ctx)
-		}
-		return execError(r.name, err)
+		return r.startError(err)
 	}
 	cmd.stdinKnown = r.options.AttachStdin
 	r.mu.Lock()
@@ -199,19 +212,35 @@ func (r *execRun) launch(in *input) (err error) {
 	return nil
 }
 
-// execError returns the error of package exec for a missing program.
-func execError(name string, err error) error {
+// startError returns the error of a command that did not start: that of package
+// exec for a missing program.
+func (r *execRun) startError(err error) error {
+	if err != nil && r.ctx.Err() != nil {
+		return api.ContextError(r.ctx)
+	}
 	if e, ok := errors.AsType[*APIError](err); ok && e.judged() == api.NoProgram {
-		return &exec.Error{Name: name, Err: notFoundError{e}}
+		return missingProgram(r.name, e)
 	}
 	return err
 }
 
-// notFoundError matches exec.ErrNotFound and wraps the API's error.
-type notFoundError struct{ api *APIError }
+// missingProgram returns the error of package exec. cause may be nil.
+func missingProgram(name string, cause *APIError) error {
+	e := notFoundError{exec.ErrNotFound}
+	if cause != nil {
+		e = append(e, cause)
+	}
+	if strings.Contains(name, "/") {
+		e = append(e, fs.ErrNotExist)
+	}
+	return &exec.Error{Name: name, Err: e}
+}
+
+// notFoundError matches exec.ErrNotFound, and what it wraps beside it.
+type notFoundError []error
 
 func (e notFoundError) Error() string   { return exec.ErrNotFound.Error() }
-func (e notFoundError) Unwrap() []error { return []error{exec.ErrNotFound, e.api} }
+func (e notFoundError) Unwrap() []error { return e }
 
 // notStarted ends a run whose command did not start.
 func (r *execRun) notStarted(err error) {
@@ -350,7 +379,12 @@ type Process struct{ run *execRun }
 // Command returns the command as the API knows it. It returns nil until the
 // command has begun, which can take until the end of its standard input; see
 // [Cmd].
-func (p *Process) Command() *Command { return p.run.command() }
+func (p *Process) Command() *Command {
+	if p == nil || p.run == nil {
+		return nil
+	}
+	return p.run.command()
+}
 
 // Kill ends the command, and not its children, as [os.Process.Kill] does; see
 // SignalTree. It does not wait for the command to end. If the command is known
@@ -367,6 +401,9 @@ func (p *Process) Signal(sig os.Signal) error { return p.send(sig, (*Command).Si
 func (p *Process) SignalTree(sig os.Signal) error { return p.send(sig, (*Command).SignalTree) }
 
 func (p *Process) send(sig os.Signal, send func(*Command, context.Context, Signal) error) error {
+	if p == nil || p.run == nil {
+		return fmt.Errorf("sandbox: %w: the Process was not started by a Cmd", ErrInvalid)
+	}
 	n, err := linuxSignal(sig)
 	if err != nil {
 		return err
@@ -417,7 +454,7 @@ func (r *execRun) signal(ctx context.Context, sig Signal, send func(*Command, co
 	case cmd == nil:
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, engine.KillTimeout-engine.TreeGrace)
+	ctx, cancel := context.WithTimeout(ctx, engine.KillTimeout-2*engine.TreeGrace)
 	defer cancel()
 	err := send(cmd, ctx, sig)
 	if errors.Is(err, os.ErrProcessDone) {

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 
+	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -26,11 +28,10 @@ const (
 
 // program is a program of the sandbox that the client runs for itself. The
 // sandbox may have replaced it by one that writes without end: beyond the limits
-// it is killed, and the error says so.
+// it is killed, and the error says so. It runs in an environment of its own.
 type program struct {
 	name string
 	args []string
-	env  Env
 	sudo bool
 	// stdout reads standard output as it arrives. Nil makes it part of the
 	// result.
@@ -42,13 +43,26 @@ type program struct {
 
 // run runs the program and waits for its end. A non-zero exit code is a result.
 func (p program) run(ctx context.Context, on target) (coreutils.Result, error) {
+	name, args := clean.Program(p.name, p.args...)
+	done, err := p.command(ctx, on, name, args)
+	if err == nil && clean.Refused(done.ExitCode, done.Stderr) {
+		name, args = clean.Plain(p.name, p.args...)
+		done, err = p.command(ctx, on, name, args)
+	}
+	if err == nil && clean.Missing(done.ExitCode, done.Stderr) {
+		err = &exec.Error{Name: p.name, Err: exec.ErrNotFound}
+	}
+	return done, err
+}
+
+func (p program) command(ctx context.Context, on target, name string, args []string) (coreutils.Result, error) {
 	reply := &limitedOutput{from: "standard output of " + p.name, limit: maxReply, keep: maxReply}
 	complaints := &limitedOutput{from: "standard error of " + p.name, limit: maxComplaints, keep: keptComplaints}
-	o := &CommandOptions{Env: p.env, Sudo: p.sudo, Stdout: p.stdout, Stderr: complaints, KillOnCancel: !p.spared}
+	o := &CommandOptions{Sudo: p.sudo, Stdout: p.stdout, Stderr: complaints, KillOnCancel: !p.spared}
 	if o.Stdout == nil {
 		o.Stdout = reply
 	}
-	done, err := on.RunCommand(ctx, p.name, p.args, o)
+	done, err := on.RunCommand(ctx, name, args, o)
 	if err != nil {
 		if broken, ok := errors.AsType[*StreamError](err); ok && p.spared && broken.Code == codeWriteFailed {
 			if c, clientErr := on.client(); clientErr == nil {

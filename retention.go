@@ -65,9 +65,6 @@ type KeepLastSnapshots struct {
 }
 
 func (k *KeepLastSnapshots) toWire() *wire.KeepLastSnapshots {
-	if k == nil {
-		return nil
-	}
 	w := &wire.KeepLastSnapshots{Count: k.Count, Expiration: expirationToWire(k.Expiration)}
 	if k.KeepEvicted {
 		w.DeleteEvicted = new(false)
@@ -75,10 +72,19 @@ func (k *KeepLastSnapshots) toWire() *wire.KeepLastSnapshots {
 	return w
 }
 
-func (k *KeepLastSnapshots) check(field string) error {
-	if k == nil {
-		return nil
+// retentionToWire returns what an update sends: null for the zero value, which
+// removes the policy.
+func retentionToWire(field string, k *KeepLastSnapshots) (any, error) {
+	if *k == (KeepLastSnapshots{}) {
+		return nil, nil
 	}
+	// Said in full, so that it also ends what an earlier policy has set.
+	w := k.toWire()
+	w.DeleteEvicted = new(!k.KeepEvicted)
+	return w, checkRetention(field, k)
+}
+
+func checkRetention(field string, k *KeepLastSnapshots) error {
 	if k.Count < 1 || k.Count > maxKeptSnapshots {
 		return invalid(field+".Count", "%d is outside 1 to %d", k.Count, maxKeptSnapshots)
 	}

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/engine"
+	"github.com/go-vercel/sandbox/internal/logstream"
 	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -55,6 +57,12 @@ type CommandOptions struct {
 	// service that does not support this refuses the command; [Cmd] falls back
 	// to a file.
 	AttachStdin bool
+
+	// tree gives the process the variable by which SignalTree knows it, as
+	// KillOnCancel does. envAt, if not zero, is where among the arguments of env
+	// it is to stand as well.
+	tree  bool
+	envAt int
 }
 
 // Format prints the options without values that may be secret, for every verb.
@@ -69,7 +77,9 @@ func (o CommandOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, 
 // reached; if it is still unknown whether the command started, the error
 // matches [ErrOutcomeUnknown]. A broken stream is reopened, each byte of output
 // is delivered once, and the exit code is the process's own. If that fails, or
-// a writer fails, the error is a [*StreamError] with the command's ID.
+// a writer fails, the error is a [*StreamError] with the command's ID. After a
+// record of more than 16 MiB, which no service is known to send, that comes with
+// the result, once the command has ended.
 //
 // If ctx ends, RunCommand returns as soon as a pending Write has returned, and
 // the command continues unless KillOnCancel is set.
@@ -115,6 +125,7 @@ func exited(e observe.Event, end *wire.Command) observe.Event {
 
 // beginCommand tells that a command begins.
 func (c *Client) beginCommand(ctx context.Context, on named, name string, args []string) (context.Context, observe.Event) {
+	_, name, args = clean.Of(name, args)
 	return c.beginEvent(ctx, on, observe.Event{Kind: observe.Command, Program: name, Args: args})
 }
 
@@ -136,7 +147,12 @@ func (s *Session) runCommand(ctx context.Context, name string, args []string, op
 	kept, err := f.deliver(&o)
 	r.id, r.received = f.id, f.Bytes()
 	if err != nil {
-		if e, ok := err.(*StreamError); o.KillOnCancel && (ctx.Err() != nil || ok && e.Code == codeWriteFailed) {
+		e, ok := err.(*StreamError)
+		if ok && e.Code == logstream.CodeTooLong { // the exit code need not be lost
+			f.Close()
+			r.result, _ = cmd.Wait(ctx)
+		}
+		if o.KillOnCancel && r.result == nil && (ctx.Err() != nil || ok && e.Code == codeWriteFailed) {
 			err = cmd.killLate(ctx, within, err)
 		}
 		return r, err
@@ -180,6 +196,7 @@ func (s *Session) startCommand(ctx context.Context, name string, args []string, 
 	if opts != nil {
 		o = *opts
 	}
+	o.tree = true
 	copied := o.Stdout != nil || o.Stderr != nil
 	// Whether a command that is waited for can have an input is not known.
 	cmd, f, err := s.begin(ctx, ctx, name, args, &o, copied && !o.AttachStdin)

@@ -221,6 +221,9 @@ func (s *Sandbox) URL(port int) (string, error) {
 	if cur := s.CurrentSession(); cur != nil {
 		return cur.URL(port)
 	}
+	if s == nil || s.st == nil {
+		return "", errZeroSandbox
+	}
 	return "", noRoute(port)
 }
 
@@ -260,12 +263,12 @@ func (s *Sandbox) Refresh(ctx context.Context) error {
 	return err
 }
 
-func (c *Client) getSandbox(ctx context.Context, name, project string, resume bool, private map[string]any) (*wire.SandboxResponse, error) {
+func (c *Client) getSandbox(ctx context.Context, name, project string, resume bool, extra map[string]any) (*wire.SandboxResponse, error) {
 	query := projectQuery(project)
-	for k, v := range private {
+	for k, v := range extra {
 		texts, err := queryTexts(v)
 		if err != nil {
-			return nil, invalid("Private", "%s: %v", k, err)
+			return nil, invalid("Extra", "%s: %v", k, err)
 		}
 		query[k] = texts
 	}
@@ -342,7 +345,7 @@ type serializedSandbox struct {
 // MarshalJSON encodes the handle in the JavaScript SDK's serialized form. It
 // contains no secrets: no credentials, hooks or header values.
 func (s *Sandbox) MarshalJSON() ([]byte, error) {
-	if s.st == nil {
+	if s == nil || s.st == nil {
 		return nil, errZeroSandbox
 	}
 	out := serializedSandbox{Routes: []wire.Route{}, SandboxMetadata: s.metadata(), ProjectID: s.st.project}

@@ -31,11 +31,16 @@ func newSession(c *Client, data wire.Session, routes []wire.Route) *Session {
 	return &Session{bound: bound{c: c}, data: data, routes: routes}
 }
 
+var errZeroSession = fmt.Errorf("sandbox: %w: the Session was not made by a Sandbox or from JSON", ErrInvalid)
+
 func (s *Session) client() (*Client, error) {
+	if s == nil {
+		return nil, errZeroSession
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.data.ID == "" {
-		return nil, fmt.Errorf("sandbox: %w: the Session was not made by a Sandbox or from JSON", ErrInvalid)
+		return nil, errZeroSession
 	}
 	return s.clientLocked()
 }
@@ -50,6 +55,9 @@ func (s *Session) wire() wire.Session {
 }
 
 func (s *Session) wireRoutes() []wire.Route {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.routes
@@ -79,6 +87,9 @@ func (s *Session) ID() string { return s.wire().ID }
 // Info returns the session's description from the API's last response. It makes
 // no request; call [Session.Refresh] first for the current state.
 func (s *Session) Info() SessionInfo {
+	if s == nil {
+		return SessionInfo{}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	info := sessionInfo(&s.data)
@@ -100,6 +111,9 @@ func (s *Session) Routes() []Route { return routesFromWire(s.wireRoutes()) }
 // URL returns the public address of an exposed port. If the port is not
 // exposed, the error matches [ErrNoRoute]. It makes no request.
 func (s *Session) URL(port int) (string, error) {
+	if s == nil {
+		return "", errZeroSession
+	}
 	exposed := []int{}
 	for _, r := range s.Routes() {
 		if r.Port == port {
@@ -316,6 +330,9 @@ type serializedSession struct {
 // MarshalJSON encodes the handle in the JavaScript SDK's serialized form. It
 // contains no secrets.
 func (s *Session) MarshalJSON() ([]byte, error) {
+	if s == nil {
+		return nil, errZeroSession
+	}
 	data, err := s.metadataJSON()
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -200,7 +201,7 @@ func (s *Session) dialTerminal(ctx context.Context) (shell.Socket, error) {
 
 // start returns the message that starts the program.
 func (o *ShellOptions) start() (*shell.Start, error) {
-	if err := errors.Join(checkText("Command", o.Command), checkText("Cwd", o.Cwd), checkEnv("Env", o.Env)); err != nil {
+	if err := cmp.Or(checkText("Command", o.Command), checkText("Cwd", o.Cwd), checkEnv("Env", o.Env)); err != nil {
 		return nil, err
 	}
 	for i, a := range o.Args {
@@ -262,7 +263,7 @@ var errZeroShell = fmt.Errorf("sandbox: %w: the Shell was not made by Sandbox.Sh
 
 // Read implements [io.Reader]. It reads the output of the program.
 func (s *Shell) Read(p []byte) (int, error) {
-	if s.conn == nil {
+	if s == nil || s.conn == nil {
 		return 0, errZeroShell
 	}
 	return s.conn.Read(p)
@@ -271,7 +272,7 @@ func (s *Shell) Read(p []byte) (int, error) {
 // Write implements [io.Writer]. It passes p to the program as input, and
 // returns when p was sent.
 func (s *Shell) Write(p []byte) (int, error) {
-	if s.conn == nil {
+	if s == nil || s.conn == nil {
 		return 0, errZeroShell
 	}
 	return s.conn.Write(p)
@@ -279,7 +280,7 @@ func (s *Shell) Write(p []byte) (int, error) {
 
 // Resize changes the size of the terminal.
 func (s *Shell) Resize(cols, rows int) error {
-	if s.conn == nil {
+	if s == nil || s.conn == nil {
 		return errZeroShell
 	}
 	if err := checkSize(cols, rows); err != nil {
@@ -293,7 +294,7 @@ func (s *Shell) Resize(cols, rows int) error {
 // [*ShellError], or matches [io.ErrClosedPipe] after Close. If ctx ends, only
 // the wait ends.
 func (s *Shell) Wait(ctx context.Context) (exitCode int, err error) {
-	if s.conn == nil {
+	if s == nil || s.conn == nil {
 		return 0, errZeroShell
 	}
 	if ctx == nil {
@@ -306,7 +307,7 @@ func (s *Shell) Wait(ctx context.Context) (exitCode int, err error) {
 // waits for at most a second for the other end, and for the terminal's
 // goroutines. It may be called more than once and always returns nil.
 func (s *Shell) Close() error {
-	if s.conn != nil {
+	if s != nil && s.conn != nil {
 		s.conn.Close()
 	}
 	return nil
@@ -314,6 +315,9 @@ func (s *Shell) Close() error {
 
 // Format prints where the terminal is, for every verb.
 func (s *Shell) Format(f fmt.State, verb rune) {
+	if s == nil {
+		s = &Shell{}
+	}
 	redact.String(f, verb, fmt.Sprintf("terminal in sandbox %s, session %s", s.sandbox, s.session))
 }
 

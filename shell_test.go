@@ -169,7 +169,10 @@ func TestShellOptions(t *testing.T) {
 		Command: "sh", Args: []string{"-c", program, "sh", "a b", ""},
 		Env: sandbox.Env{"WITH": "an = and, a comma", "TERM": "vt100"}, Cwd: "/vercel/sub dir",
 	})
-	x.until("a b||sandbox|an = and, a comma|vt100|/vercel/sub dir|ubuntu|")
+	dir, err := sb.FS().RealPath(t.Context(), "/vercel/sub dir") // in folder mode the machine's name of it
+	require.NoError(t, err)
+	user := strings.TrimSpace(testkit.Output(t, sb, "id", "-un"))
+	x.until("a b||sandbox|an = and, a comma|vt100|" + dir + "|" + user + "|")
 	assert.Equal(t, 0, x.exit())
 
 	needs.Users(t, sb)

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -98,21 +99,28 @@ func (c *Command) Signal(ctx context.Context, sig Signal) error {
 
 // ErrChildren matches the error of a signal or kill that was to reach a process
 // with its children, if it has reached the process alone: the sandbox has no
-// program sh or no /proc, or the process can't be told from others there.
+// program sh or no /proc, or the process can't be told from others there, since
+// it was started without the variable by which it is known, or has overwritten
+// its environment.
 var ErrChildren = engine.ErrChildren
 
 // SignalTree is like [Command.Signal], but sends the signal to the process and
-// to all that descend from it: its children, and theirs. It makes two requests,
-// since the service signals one process only: the first stops the process, and
-// the second runs a script of sh in the sandbox that finds what descends from
-// it, sends the signal to all of them and lets them continue. If that is not
-// possible, the process alone gets the signal, and the error matches
-// [ErrChildren]. Calls for commands of one session take turns.
+// to all that descend from it: its children, and theirs. It makes one request,
+// which runs a script of sh in the sandbox, since the service signals one process
+// only. The script knows the process by the variable GO_SANDBOX_COMMAND, which
+// StartCommand, KillOnCancel and Cmd set, stops it and all that descends from it,
+// sends the signal to all of them and lets them continue. If that is not possible,
+// the process alone gets the signal, by a request more, and the error matches
+// [ErrChildren].
 //
 // A child that has moved to a session or group of its own is reached for as long
 // as it descends from the process. One whose parent has ended, as that of a
-// daemon has, no longer does. If ctx ends meanwhile, SignalTree may take a
-// second longer, to signal the process alone and not leave it stopped.
+// daemon has, no longer does.
+//
+// If ctx ends, a script that has found the process goes on, and the error is nil.
+// If it is not known whether it has, the error matches [ErrOutcomeUnknown]; but
+// SIGKILL may take a second longer, to end the process alone and then what is left
+// with its variable, daemons included.
 func (c *Command) SignalTree(ctx context.Context, sig Signal) error {
 	if sig == SIGSTOP || sig == SIGCONT {
 		return invalid("sig", "%v can't be sent to a tree, which is stopped and continued on the way", sig)
@@ -127,56 +135,77 @@ func (c *Command) SignalTree(ctx context.Context, sig Signal) error {
 	if ctx.Err() != nil {
 		return api.ContextError(ctx)
 	}
-	stopped := false
-	end, err := client.trees.Take(ctx, c.session)
-	if err == nil {
-		defer end()
-		if err = c.Signal(ctx, SIGSTOP); errors.Is(err, os.ErrProcessDone) {
-			return err
-		}
-		if _, over := c.ExitStatus(); err == nil && over {
-			return nil // what was lost is the response to its end
-		}
-		stopped = err == nil || isUnknown(err)
-		if stopped && ctx.Err() == nil {
-			if err = c.signalStopped(ctx, client, sig); err == nil {
-				return nil
-			}
-		}
+	unknown, why := c.runTree(ctx, client, sig, "")
+	switch {
+	case why == nil:
+		return nil
+	case unknown && sig != SIGKILL:
+		return why
 	}
-	alone := ctx
-	if ctx.Err() != nil {
-		var cancel context.CancelFunc
-		alone, cancel = context.WithTimeout(context.WithoutCancel(ctx), engine.TreeGrace)
+	// grace is the rest of ctx, or a while.
+	grace := func() (context.Context, context.CancelFunc) {
+		if ctx.Err() == nil {
+			return ctx, func() {}
+		}
+		return context.WithTimeout(context.WithoutCancel(ctx), engine.TreeGrace)
+	}
+	alone, cancel := grace()
+	defer cancel()
+	if err := c.Signal(alone, sig); err != nil {
+		return err
+	}
+	if unknown {
+		left, cancel := grace()
 		defer cancel()
-	}
-	if aloneErr := c.signalAlone(alone, sig, stopped); aloneErr != nil {
-		return aloneErr
-	}
-	return fmt.Errorf("sandbox: signal command %s: %w: %w", c.ID(), ErrChildren, err)
-}
-
-// signalStopped signals the process, which is stopped, and what descends from
-// it.
-func (c *Command) signalStopped(ctx context.Context, client *Client, sig Signal) error {
-	data := c.wire()
-	name, args := coreutils.Carry("sh", append([]string{"-c", engine.TreeScript, "sh", strconv.Itoa(int(sig)), data.Name}, data.Args...))
-	res, err := program{name: name, args: args, spared: true}.run(ctx, newSession(client, wire.Session{ID: c.session}, nil))
-	if err == nil && res.ExitCode != 0 {
-		err = fmt.Errorf("sh ended with exit code %d", res.ExitCode)
-	}
-	return err
-}
-
-// signalAlone signals the process, which may be stopped, and lets it continue.
-func (c *Command) signalAlone(ctx context.Context, sig Signal, stopped bool) error {
-	err := c.Signal(ctx, sig)
-	if stopped && sig != SIGKILL {
-		if contErr := c.Signal(ctx, SIGCONT); err == nil && !errors.Is(contErr, os.ErrProcessDone) {
-			err = contErr
+		if _, why = c.runTree(left, client, sig, "all"); why == nil {
+			return nil
 		}
 	}
-	return err
+	return fmt.Errorf("sandbox: signal command %s: %w: %w", c.ID(), ErrChildren, why)
+}
+
+// runTree signals the process and what descends from it, or all that have its
+// variable. unknown means that it may have done so, or may yet.
+func (c *Command) runTree(ctx context.Context, client *Client, sig Signal, all string) (unknown bool, err error) {
+	session := newSession(client, wire.Session{ID: c.session}, nil)
+	for root := false; ; root = true {
+		name, args := coreutils.Carry("sh", []string{"-c", engine.TreeScript, "sh", strconv.Itoa(int(sig)), c.treeToken(), all})
+		found := &engine.TreeFound{}
+		res, err := program{name: name, args: args, sudo: root, stdout: found, spared: true}.run(ctx, session)
+		if err != nil {
+			if found.Found() {
+				return false, nil
+			}
+			_, broken := errors.AsType[*StreamError](err)
+			return broken || isUnknown(err) || ctx.Err() != nil, err
+		}
+		if res.ExitCode == 0 {
+			return false, nil
+		}
+		err = fmt.Errorf("sh ended with exit code %d", res.ExitCode)
+		if root || res.ExitCode != engine.TreeHidden && res.ExitCode != engine.TreeRefused {
+			return false, err
+		}
+	}
+}
+
+// treeToken is the value of the variable by which the process is known in the
+// sandbox. A handle that was not made by the start knows it by the command's ID,
+// if the client has chosen that.
+func (c *Command) treeToken() string {
+	if c.token != "" {
+		return c.token
+	}
+	return treeToken(c.session, c.ID())
+}
+
+// treeToken is the value for a command that is started with an ID, which is its
+// own in the session, or without one.
+func treeToken(session, id string) string {
+	if id == "" {
+		id = rand.Text()
+	}
+	return session + "/" + id
 }
 
 // killLate kills a command of a call with KillOnCancel, and its children, after

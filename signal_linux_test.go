@@ -39,6 +39,15 @@ sleep 600 & echo $!
 setsid sleep 600 & echo $!
 wait`
 
+// scripts is how many scripts it takes to signal a tree: where the emulator runs
+// as an ordinary user, only root can read the environment of other processes.
+func scripts(srv *sandboxtest.Server) int {
+	if srv.Mode() == sandboxtest.Namespace && !srv.Enforces().Users {
+		return 2
+	}
+	return 1
+}
+
 // TestSignalTree ends a process with its family, and no other: not one like
 // it, and not one that is stopped.
 func TestSignalTree(t *testing.T) {
@@ -64,7 +73,7 @@ func TestSignalTree(t *testing.T) {
 
 			before := testkit.Count(srv, sandboxtest.RunCommand) + testkit.Count(srv, sandboxtest.KillCommand)
 			require.NoError(t, ours.SignalTree(t.Context(), sig))
-			assert.Equal(t, 2, testkit.Count(srv, sandboxtest.RunCommand)+testkit.Count(srv, sandboxtest.KillCommand)-before, "requests")
+			assert.Equal(t, before+scripts(srv), testkit.Count(srv, sandboxtest.RunCommand)+testkit.Count(srv, sandboxtest.KillCommand), "requests")
 			done, err := ours.Wait(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 128+int(sig), done.ExitCode)
@@ -163,14 +172,13 @@ func TestNoneSurvives(t *testing.T) {
 			r := &run{T: t, sb: sb, args: []string{"-c", family}, env: sandbox.Env{"FAMILY": mark}}
 			r.ctx, r.cancel = context.WithCancel(t.Context())
 			defer r.cancel()
-			kills := func() int { return testkit.Count(srv, sandboxtest.KillCommand) }
 			r.begun = func() {
 				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 5 }, testkit.Patience, 10*time.Millisecond)
 			}
 			end(r)
 			assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
-			assert.Equal(t, 1, kills())
-			assert.Equal(t, 2, testkit.Count(srv, sandboxtest.RunCommand), "the start, and the script")
+			assert.Zero(t, testkit.Count(srv, sandboxtest.KillCommand))
+			assert.Equal(t, 1+scripts(srv), testkit.Count(srv, sandboxtest.RunCommand), "the start, and the script")
 		})
 	}
 }

@@ -96,7 +96,12 @@ func (s *Snapshot) Format(f fmt.State, verb rune) {
 	redact.String(f, verb, fmt.Sprintf("snapshot %s (%s)", w.ID, w.Status))
 }
 
+var errZeroSnapshot = fmt.Errorf("sandbox: %w: the Snapshot was not made by a Sandbox, GetSnapshot or from JSON", ErrInvalid)
+
 func (s *Snapshot) wire() wire.Snapshot {
+	if s == nil {
+		return wire.Snapshot{}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.data
@@ -109,6 +114,9 @@ func (s *Snapshot) wire() wire.Snapshot {
 // deleted.
 func (s *Snapshot) Delete(ctx context.Context) error {
 	id := s.ID()
+	if id == "" {
+		return errZeroSnapshot
+	}
 	if err := checkID(id); err != nil {
 		return err
 	}
@@ -146,6 +154,9 @@ type serializedSnapshot struct {
 
 // MarshalJSON encodes the handle in the JavaScript SDK's serialized form.
 func (s *Snapshot) MarshalJSON() ([]byte, error) {
+	if s == nil {
+		return nil, errZeroSnapshot
+	}
 	return json.Marshal(serializedSnapshot{s.wire()})
 }
 
@@ -174,18 +185,33 @@ type SnapshotTreeNode struct {
 	Count int
 }
 
+// ListSnapshotsOptions are the options of [Client.ListSnapshots]. The zero value
+// lists the snapshots of all sandboxes in the API's default order.
+type ListSnapshotsOptions struct {
+	// Sandbox selects the snapshots of the sandbox of that name.
+	Sandbox string
+	// Limit is the maximum number of items per page, at most 50. Zero means the
+	// API's default, 20.
+	Limit int
+	// Cursor continues a listing after the page whose Next it is.
+	Cursor string
+	// SortOrder is the order, by age.
+	SortOrder SortOrder
+}
+
 // ListSnapshots returns an iterator over the project's snapshots, like
 // [Client.List] for sandboxes.
-func (c *Client) ListSnapshots(ctx context.Context, opts *ListOptions) iter.Seq2[SnapshotInfo, error] {
+func (c *Client) ListSnapshots(ctx context.Context, opts *ListSnapshotsOptions) iter.Seq2[SnapshotInfo, error] {
 	return listAll(ctx, func() (*Page[SnapshotInfo], error) { return c.ListSnapshotsPage(ctx, opts) })
 }
 
 // ListSnapshotsPage returns one page of [Client.ListSnapshots].
-func (c *Client) ListSnapshotsPage(ctx context.Context, opts *ListOptions) (*Page[SnapshotInfo], error) {
-	q, err := opts.query(withCursor | withSandbox)
-	if err != nil {
-		return nil, err
+func (c *Client) ListSnapshotsPage(ctx context.Context, opts *ListSnapshotsOptions) (*Page[SnapshotInfo], error) {
+	var q listQuery
+	if opts != nil {
+		q = listQuery{Name: opts.Sandbox, Limit: opts.Limit, Cursor: opts.Cursor, SortOrder: opts.SortOrder}
 	}
+	var err error
 	if q.Project, err = c.projectID(ctx); err != nil {
 		return nil, err
 	}
@@ -200,36 +226,44 @@ func listSnapshots(ctx context.Context, c *Client, q listQuery) (*Page[SnapshotI
 
 // ListSnapshots returns an iterator over the sandbox's snapshots, like
 // [Client.ListSnapshots] with its name.
-func (s *Sandbox) ListSnapshots(ctx context.Context, opts *ListOptions) iter.Seq2[SnapshotInfo, error] {
+func (s *Sandbox) ListSnapshots(ctx context.Context, opts *PageOptions) iter.Seq2[SnapshotInfo, error] {
 	return listAll(ctx, func() (*Page[SnapshotInfo], error) {
 		c, err := s.client()
 		if err != nil {
 			return nil, err
 		}
-		q, err := opts.query(withCursor)
-		if err != nil {
-			return nil, err
-		}
+		q := opts.query()
 		q.Project, q.Name = s.st.project, s.Name()
 		return listSnapshots(ctx, c, q)
 	})
 }
 
+// SnapshotTreeOptions are the options of [Client.SnapshotTree].
+type SnapshotTreeOptions struct {
+	// Limit is the maximum number of items per page, at most 50. Zero means the
+	// API's default, 20.
+	Limit int
+	// SortOrder is [Descending] for the snapshot's ancestors and [Ascending] for
+	// its descendants. Empty means the API's default.
+	SortOrder SortOrder
+}
+
 // SnapshotTree returns an iterator over the ancestors or descendants of a
 // snapshot, like [Client.List] for sandboxes.
-func (c *Client) SnapshotTree(ctx context.Context, id string, opts *ListOptions) iter.Seq2[SnapshotTreeNode, error] {
+func (c *Client) SnapshotTree(ctx context.Context, id string, opts *SnapshotTreeOptions) iter.Seq2[SnapshotTreeNode, error] {
 	return listAll(ctx, func() (*Page[SnapshotTreeNode], error) { return c.SnapshotTreePage(ctx, id, opts) })
 }
 
 // SnapshotTreePage returns one page of [Client.SnapshotTree].
-func (c *Client) SnapshotTreePage(ctx context.Context, id string, opts *ListOptions) (*Page[SnapshotTreeNode], error) {
-	q, err := opts.query(0)
-	if err != nil {
-		return nil, err
+func (c *Client) SnapshotTreePage(ctx context.Context, id string, opts *SnapshotTreeOptions) (*Page[SnapshotTreeNode], error) {
+	var q listQuery
+	if opts != nil {
+		q = listQuery{Limit: opts.Limit, SortOrder: opts.SortOrder}
 	}
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
+	var err error
 	if q.Project, err = c.projectID(ctx); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"reflect"
 	"strings"
 
 	"github.com/go-vercel/sandbox/internal/redact"
@@ -11,6 +12,13 @@ import (
 
 // Source is where the files of a new sandbox come from.
 type Source interface{ source() (any, error) }
+
+func sourceToWire(field string, s Source) (any, error) {
+	if v := reflect.ValueOf(s); v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, invalid(field, "is a nil pointer")
+	}
+	return s.source()
+}
 
 // GitSource clones a repository: with an image into a folder of the working
 // directory that has the repository's name, and with a Runtime into the working

@@ -32,7 +32,7 @@ func TestForkOfUnsaved(t *testing.T) {
 	srv, source := testkit.Start(t, nil)
 	var log testkit.LockedBuffer
 	client := testkit.Client(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
-	saved := &sandbox.CreateOptions{RequireSaved: true}
+	saved := &sandbox.ForkOptions{RequireSaved: true}
 	forks := func() int { return testkit.Count(srv, sandboxtest.ForkSandbox) }
 
 	before := len(srv.Requests())

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/testkit/repository"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -187,6 +188,24 @@ func TestDownloadDirIntoWorkTree(t *testing.T) {
 	apart := t.TempDir()
 	require.NoError(t, sb.FS().DownloadDir(ctx, "w", apart, nil))
 	assert.FileExists(t, filepath.Join(apart, ".git", "hooks", "pre-commit"))
+}
+
+// TestDownloadDirOfRepositories downloads what Git takes for a repository into a
+// working tree, says what it leaves out, and asks Git for the status.
+func TestDownloadDirOfRepositories(t *testing.T) {
+	_, sb := testkit.Start(t, nil)
+	for _, r := range repository.Kinds(t) {
+		from, folder := t.TempDir(), r.Folder(t)
+		repository.WriteTree(t, from, r.Files)
+		require.NoError(t, sb.FS().UploadDir(t.Context(), from, r.Name, nil))
+		var leftOut []string
+		opts := &sandbox.DownloadDirOptions{LeftOut: func(name string) { leftOut = append(leftOut, name) }}
+		require.NoError(t, sb.FS().DownloadDir(t.Context(), r.Name, folder, opts), r.Name)
+		assert.False(t, r.Status(t, folder), r.Name)
+		assert.NotEmpty(t, leftOut, r.Name)
+		require.NoError(t, sb.FS().DownloadDir(t.Context(), r.Name, folder, &sandbox.DownloadDirOptions{DotGit: true}), r.Name)
+		assert.True(t, r.Status(t, folder), "%s by DotGit", r.Name)
+	}
 }
 
 func sortedKeys(m map[string]string) []string {
@@ -497,7 +516,9 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	assert.Equal(t, "to\xfe", target)
 	real, err := f.RealPath(ctx, name)
 	require.NoError(t, err)
-	assert.Equal(t, "/vercel/"+name, real)
+	above, err := f.RealPath(ctx, "/vercel") // in folder mode the machine's name of it
+	require.NoError(t, err)
+	assert.Equal(t, above+"/"+name, real)
 	found, err := f.Exists(ctx, name)
 	require.NoError(t, err)
 	assert.True(t, found)

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +60,9 @@ func (s *Sandbox) Transport(port int, opts *TransportOptions) http.RoundTripper 
 		if opts.MaxWait != 0 {
 			t.opts.MaxWait = opts.MaxWait
 		}
-		t.err = errors.Join(checkDuration("MaxWait", opts.MaxWait), checkDuration("Idle", opts.Idle))
+		t.err = cmp.Or(checkDuration("MaxWait", opts.MaxWait), checkDuration("Idle", opts.Idle))
 	}
-	t.err = errors.Join(checkPort("port", port), t.err)
+	t.err = cmp.Or(checkPort("port", port), t.err)
 	if t.opts.Base == nil {
 		t.opts.Base = http.DefaultTransport
 		if d, ok := http.DefaultTransport.(*http.Transport); ok {
@@ -86,6 +87,7 @@ func (s *Sandbox) ReverseProxy(port int, opts *TransportOptions) *httputil.Rever
 		FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", "sandbox"
+			r.Out.URL.RawQuery = r.In.URL.RawQuery // Out has lost what package url can't parse
 			r.Out.Host = ""
 			r.SetXForwarded()
 		},

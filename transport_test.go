@@ -27,7 +27,8 @@ import (
 )
 
 // portApp appends the body of each POST to the file "posts" and responds with the
-// status that its path names; /echo is upgraded, and /die ends the server.
+// status that its path names; /echo is upgraded, /die ends the server, and the
+// response to a GET is what was requested.
 const portApp = `
 import http.server, os, sys
 class H(http.server.BaseHTTPRequestHandler):
@@ -42,7 +43,7 @@ class H(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
             self.wfile.write(self.rfile.readline()); self.close_connection = True
             return
-        self.respond(200, b"")
+        self.respond(200, self.path.encode())
     def respond(self, status, text):
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
@@ -143,6 +144,23 @@ func TestReverseProxyWakes(t *testing.T) {
 	line, err := r.ReadString('\n')
 	require.NoError(t, err)
 	assert.Equal(t, "hello\n", line)
+}
+
+// TestReverseProxyQuery: queries arrive as the visitor wrote them, also those that
+// package url can't parse.
+func TestReverseProxyQuery(t *testing.T) {
+	t.Parallel()
+	sb, port := portSandbox(t)
+	front := httptest.NewServer(sb.ReverseProxy(port, nil))
+	defer front.Close()
+	for _, target := range []string{"/?q=100%", "/?a=1;b=2&c=3", "/?x=%zz&y=1", "/?import&t=1;2", "/a%2Fb?a=%20+&a", "/?", "/?&&"} {
+		resp, err := front.Client().Get(front.URL + target)
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		require.NoError(t, err)
+		assert.Equal(t, target, string(got))
+	}
 }
 
 // TestTransportManyAsleep: requests that meet a stopped sandbox at once resume it

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -54,78 +53,13 @@ type UpdateOptions struct {
 	// CurrentSnapshotID is the snapshot that the next session starts from; an
 	// older one rolls the sandbox back.
 	CurrentSnapshotID string
+	// Extra holds parameters of the API that this version has no field for; see
+	// [CreateOptions].
+	Extra map[string]any `json:"-" secret:"names"`
 }
 
 // Format prints the values that fields point to, but no value of Env.
 func (o UpdateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
-
-type updateBody struct {
-	Persistent         *bool                 `json:"persistent,omitempty"`
-	Resources          *resources            `json:"resources,omitempty"`
-	Timeout            wire.Duration         `json:"timeout,omitzero"`
-	NetworkPolicy      json.RawMessage       `json:"networkPolicy,omitempty"`
-	Env                map[string]string     `json:"env,omitzero"`
-	Tags               map[string]string     `json:"tags,omitzero"`
-	Ports              []int                 `json:"ports,omitzero"`
-	Region             string                `json:"region,omitempty"`
-	FailoverRegions    []string              `json:"failoverRegions,omitzero"`
-	Mounts             map[string]wire.Mount `json:"mounts,omitzero"`
-	NetworkID          any                   `json:"networkId,omitempty"`
-	SnapshotExpiration *wire.Duration        `json:"snapshotExpiration,omitempty"`
-	KeepLastSnapshots  any                   `json:"keepLastSnapshots,omitempty"`
-	CurrentSnapshotID  string                `json:"currentSnapshotId,omitempty"`
-}
-
-// jsonNull clears a field.
-var jsonNull = json.RawMessage("null")
-
-func (o *UpdateOptions) body() (*updateBody, error) {
-	if err := errors.Join(
-		checkVCPUs("VCPUs", o.VCPUs), checkPorts("Ports", o.Ports), checkTimeout("Timeout", o.Timeout),
-		checkSandboxEnv("Env", o.Env), checkTags("Tags", o.Tags), checkRegions(o.Region, o.FailoverRegions),
-		checkExpiration("SnapshotExpiration", o.SnapshotExpiration),
-	); err != nil {
-		return nil, err
-	}
-	b := &updateBody{
-		Persistent: o.Persistent, Timeout: wire.Duration(o.Timeout), Env: o.Env, Tags: o.Tags, Ports: o.Ports,
-		Region: o.Region, FailoverRegions: o.FailoverRegions,
-		SnapshotExpiration: expirationToWire(o.SnapshotExpiration), CurrentSnapshotID: o.CurrentSnapshotID,
-	}
-	if o.VCPUs > 0 {
-		b.Resources = &resources{VCPUs: o.VCPUs, Memory: 2048 * o.VCPUs}
-	}
-	switch keep := o.KeepLastSnapshots; {
-	case keep == nil:
-	case *keep == (KeepLastSnapshots{}):
-		b.KeepLastSnapshots = jsonNull
-	default:
-		if err := keep.check("KeepLastSnapshots"); err != nil {
-			return nil, err
-		}
-		// Said in full, so that it also ends what an earlier policy has set.
-		w := keep.toWire()
-		w.DeleteEvicted = new(!keep.KeepEvicted)
-		b.KeepLastSnapshots = w
-	}
-	switch id := o.NetworkID; {
-	case id == nil:
-	case *id == "":
-		b.NetworkID = jsonNull
-	default:
-		b.NetworkID = *id
-	}
-	var err error
-	if b.Mounts, err = mountsToWire(o.Mounts, o.Region); err != nil {
-		return nil, err
-	}
-	if o.NetworkPolicy != nil {
-		if b.NetworkPolicy, err = o.NetworkPolicy.toWire(); err != nil {
-			return nil, err
-		}
-	}
-	return b, nil
-}
 
 // Update changes the sandbox's settings, with two requests: the API updates by
 // name, so the first one checks that the name still belongs to the handle's
@@ -141,7 +75,7 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 	if opts != nil {
 		o = *opts
 	}
-	body, err := o.body()
+	body, err := encodeSettings(&o, updates, o.Extra)
 	if err != nil {
 		return err
 	}

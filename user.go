@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/go-vercel/sandbox/internal/accounts"
+	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
@@ -119,6 +120,9 @@ func checkUserName(field, name string) error {
 // step is a command of its own.
 func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error) {
 	const taken = 9 // useradd's exit code
+	if _, err := s.client(); err != nil {
+		return nil, err
+	}
 	if err := checkUserName("username", username); err != nil {
 		return nil, err
 	}
@@ -179,17 +183,34 @@ var (
 	_ owner  = (*User)(nil)
 )
 
-func (u *User) client() (*Client, error) { return u.sandbox.client() }
+var errZeroUser = fmt.Errorf("sandbox: %w: the User was not made by Sandbox.CreateUser or Sandbox.AsUser", ErrInvalid)
+
+func (u *User) client() (*Client, error) {
+	if u == nil || u.sandbox == nil {
+		return nil, errZeroUser
+	}
+	return u.sandbox.client()
+}
 
 // Username returns the name of the user.
-func (u *User) Username() string { return u.username }
+func (u *User) Username() string {
+	if u == nil {
+		return ""
+	}
+	return u.username
+}
 
 // HomeDir returns the home directory of the user, which relative paths are
 // resolved in and commands start in.
-func (u *User) HomeDir() string { return u.home }
+func (u *User) HomeDir() string { return u.cwd() }
 
 // cwd is the directory that relative paths and commands start in.
-func (u *User) cwd() string { return u.home }
+func (u *User) cwd() string {
+	if u == nil {
+		return ""
+	}
+	return u.home
+}
 
 // FS returns the sandbox's files as accessible to the user.
 func (u *User) FS() *FileSystem { return &FileSystem{t: u} }
@@ -242,7 +263,12 @@ func (u *User) missing(ctx context.Context) error {
 // at [User.RunCommand]. A start as a user that does not exist succeeds: the
 // command ends with code 1, and sudo says why on standard error.
 func (u *User) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
-	wrapper, wrapped, opts, err := u.wrap(name, args, opts)
+	var o CommandOptions
+	if opts != nil {
+		o = *opts
+	}
+	o.tree = true
+	wrapper, wrapped, opts, err := u.wrap(name, args, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -263,6 +289,9 @@ func (u *User) begin(ctx, live context.Context, name string, args []string, o *C
 
 // wrap converts a command of the user to one of the sandbox.
 func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, []string, *CommandOptions, error) {
+	if _, err := u.client(); err != nil {
+		return "", nil, nil, err
+	}
 	var o CommandOptions
 	if opts != nil {
 		o = *opts
@@ -273,20 +302,23 @@ func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, [
 	if _, err := newCommandBody(name, args, &o); err != nil {
 		return "", nil, nil, err
 	}
-	wrapped := []string{"-u", u.username, "--", "bash", "-c", `cd "$1" || exit 1; shift; exec "$@"`, "bash"}
+	own, name, args := clean.Of(name, args)
+	wrapped := []string{"sudo", "-u", u.username, "--", "bash", "-c", `cd "$1" || exit 1; shift; exec "$@"`, "bash"}
 	if o.Cwd != "" {
 		wrapped = append(wrapped, o.Cwd)
 	} else {
 		wrapped = append(wrapped, u.home)
 	}
-	if len(o.Env) > 0 {
+	if len(o.Env) > 0 || o.KillOnCancel || o.tree {
 		wrapped = append(wrapped, "env")
+		o.envAt = len(own) + len(wrapped) - 1 // among what follows the program
 		for _, k := range slices.Sorted(maps.Keys(o.Env)) {
 			wrapped = append(wrapped, k+"="+o.Env[k])
 		}
 	}
 	o.Cwd, o.Env = "", nil
-	return "sudo", append(append(wrapped, name), args...), &o, nil
+	wrapped = slices.Concat(own, wrapped, []string{name}, args)
+	return wrapped[0], wrapped[1:], &o, nil
 }
 
 // abs resolves a path in the home directory.
@@ -313,7 +345,12 @@ func (u *User) openFile(ctx context.Context, name, cwd string) (io.ReadCloser, i
 	return openEncoded(ctx, u, joinCwd(cwd, name))
 }
 
-func (u *User) names() (sandbox, session string) { return u.sandbox.names() }
+func (u *User) names() (sandbox, session string) {
+	if u == nil {
+		return "", ""
+	}
+	return u.sandbox.names()
+}
 
 func (u *User) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (int64, error) {
 	return u.sandbox.uploadTarGz(ctx, func(string) (io.ReadCloser, error) { return open(u.home) })

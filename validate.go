@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"path"
@@ -135,18 +136,18 @@ func checkVCPUs(field string, n int) error {
 	return nil
 }
 
-// checkRegions refuses contradictory lists. The names are left to the API.
-func checkRegions(region string, failover []string) error {
-	const field = "FailoverRegions"
+// failoverToWire refuses contradictory lists. The names are left to the API.
+func failoverToWire(field string, v any, region string) (any, error) {
+	failover := v.([]string)
 	for i, r := range failover {
 		switch {
 		case r == "":
-			return invalid(field, "number %d is empty", i+1)
+			return nil, invalid(field, "number %d is empty", i+1)
 		case r == region || slices.Contains(failover[:i], r):
-			return invalid(field, "%q is named twice, or is the Region itself", r)
+			return nil, invalid(field, "%q is named twice, or is the Region itself", r)
 		}
 	}
-	return nil
+	return failover, nil
 }
 
 func checkTags(field string, tags map[string]string) error {
@@ -163,7 +164,7 @@ func checkTags(field string, tags map[string]string) error {
 		case utf8.RuneCountInString(v) > maxTagValue:
 			return invalid(field, "the value of %q has %d characters; at most %d are allowed", k, utf8.RuneCountInString(v), maxTagValue)
 		}
-		if err := errors.Join(checkText(field, k), checkText(field, v)); err != nil {
+		if err := cmp.Or(checkText(field, k), checkText(field, v)); err != nil {
 			return err
 		}
 	}
@@ -172,7 +173,7 @@ func checkTags(field string, tags map[string]string) error {
 
 // checkSandboxEnv refuses an environment that no sandbox can have. How the API
 // counts is not documented; names and values alone are a lower bound.
-func checkSandboxEnv(field string, env map[string]string) error {
+func checkSandboxEnv(field string, env Env) error {
 	if err := checkEnv(field, env); err != nil {
 		return err
 	}

@@ -56,7 +56,6 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: half of a login", "Username", create(sandbox.CreateOptions{Source: sandbox.GitSource{URL: "https://a/b", Password: "x"}})},
 		{"create: tarball without address", "Source.URL", create(sandbox.CreateOptions{Source: sandbox.TarballSource{}})},
 		{"create: snapshot without ID", "SnapshotID", create(sandbox.CreateOptions{Source: sandbox.SnapshotSource{}})},
-		{"create: private", "Private", create(sandbox.CreateOptions{Private: map[string]any{"region": "x"}})},
 		{"create: variable", "Env", create(sandbox.CreateOptions{Env: map[string]string{"": "x"}})},
 		{"getOrCreate: two names", "Name", func() error {
 			_, err := client.GetOrCreate(ctx, "a", &sandbox.CreateOptions{Name: "b"})
@@ -102,7 +101,7 @@ func TestInvalidArguments(t *testing.T) {
 			Region: "iad1", Mounts: map[string]sandbox.Mount{"/a": driveIn(t, "sfo1").Mount("")},
 		})},
 		{"create: mounts in two regions", "same region", create(sandbox.CreateOptions{
-			Mounts: map[string]sandbox.Mount{"/a": driveIn(t, "iad1").Mount(""), "/b": driveIn(t, "sfo1").Mount("snapshot")},
+			Mounts: map[string]sandbox.Mount{"/a": driveIn(t, "iad1").Mount(""), "/b": driveIn(t, "sfo1").Mount(sandbox.MountSnapshot)},
 		})},
 		{"create: relative mount", "absolute", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"a": {Drive: "d"}}})},
 		{"create: mount of the root", "absolute", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/./": {Drive: "d"}}})},
@@ -111,7 +110,7 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: mount mode", `"write"`, create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {Drive: "d", Mode: "write"}}})},
 		{"create: mount of no drive", "Drive", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {}}})},
 		{"fork: overlapping mounts", "overlap", func() error {
-			_, err := client.Fork(ctx, "a", &sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {Drive: "d"}, "/a/b": {Drive: "e"}}})
+			_, err := client.Fork(ctx, "a", &sandbox.ForkOptions{Mounts: map[string]sandbox.Mount{"/a": {Drive: "d"}, "/a/b": {Drive: "e"}}})
 			return err
 		}()},
 		{"update: relative mount", "absolute", sb.Update(ctx, &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{"a": {Drive: "d"}}})},
@@ -130,7 +129,19 @@ func TestInvalidArguments(t *testing.T) {
 			return err
 		}()},
 		{"list: prefix of another order", "SortBy", func() error {
-			_, err := client.ListPage(ctx, &sandbox.ListOptions{NamePrefix: "a", SortBy: "createdAt"})
+			_, err := client.ListPage(ctx, &sandbox.ListOptions{NamePrefix: "a", SortBy: sandbox.SortByCreatedAt})
+			return err
+		}()},
+		{"list: status by name", "Status", func() error {
+			_, err := client.ListPage(ctx, &sandbox.ListOptions{Status: sandbox.StatusRunning, SortBy: sandbox.SortByName})
+			return err
+		}()},
+		{"list: status and prefix", "Status", func() error {
+			_, err := client.ListPage(ctx, &sandbox.ListOptions{Status: sandbox.StatusRunning, NamePrefix: "a"})
+			return err
+		}()},
+		{"list: order", "SortOrder", func() error {
+			_, err := client.ListSnapshotsPage(ctx, &sandbox.ListSnapshotsOptions{SortOrder: "ascending"})
 			return err
 		}()},
 		{"list: limit", "Limit", func() error { _, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: -1}); return err }()},

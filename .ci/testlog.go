@@ -3,11 +3,12 @@
 // last, of each test that failed, its own lines and the command that repeats it,
 // with its seed. Its exit code is 1 when a test failed or none ran.
 //
-//	testlog [-failures FILE] [-skipped FILE] [-as COMMAND] go test …
+//	testlog [-failures FILE] [-skipped FILE] [-floors FILE:NAME] [-as COMMAND] go test …
 //
 // -failures also appends what is said of failed tests to a file. -skipped writes
 // the package and the name of each test that was skipped, or a part of it. -as is
-// the command to show instead of the one that is run.
+// the command to show instead of the one that is run. -floors fails where a package
+// has fewer tests that pass than a line "NAME PACKAGE NUMBER" of the file says.
 package main
 
 import (
@@ -47,10 +48,11 @@ type log struct {
 	reasons         map[string]int
 	took            map[string]float64
 	without         map[string]bool // packages and tests of which something was skipped
+	passes          map[string]int  // by package
 }
 
 func newLog(out io.Writer, again string) *log {
-	return &log{out: out, again: again, outputs: map[string][]string{}, reasons: map[string]int{}, took: map[string]float64{}, without: map[string]bool{}}
+	return &log{out: out, again: again, outputs: map[string][]string{}, reasons: map[string]int{}, took: map[string]float64{}, without: map[string]bool{}, passes: map[string]int{}}
 }
 
 func key(e event) string { return e.Package + " " + e.Test }
@@ -87,7 +89,7 @@ func (l *log) event(e event) {
 	}
 	if e.Test == "" {
 		if e.Action != "skip" { // without test files
-			fmt.Fprintf(l.out, "%-4s %-70s %6.1fs\n", e.Action, e.Package, e.Elapsed)
+			fmt.Fprintf(l.out, "%-4s %-70s %6.1fs %5d\n", e.Action, e.Package, e.Elapsed, l.passes[e.Package])
 		}
 		// A package fails by itself when it panics, leaks or runs out of time.
 		if e.Action == "fail" && !slices.ContainsFunc(l.failed, func(f event) bool { return f.Package == e.Package }) {
@@ -99,6 +101,7 @@ func (l *log) event(e event) {
 	switch e.Action {
 	case "pass":
 		l.passed++
+		l.passes[e.Package]++
 		delete(l.outputs, key(e))
 	case "fail":
 		l.failed = append(l.failed, e)
@@ -167,7 +170,22 @@ func (l *log) failures() string {
 	return text.String()
 }
 
+// below names the packages of which fewer tests passed than the lines say for a
+// name.
+func (l *log) below(lines, name string) string {
+	var text strings.Builder
+	for line := range strings.Lines(lines) {
+		var of, pkg string
+		var floor int
+		if n, _ := fmt.Sscan(line, &of, &pkg, &floor); n == 3 && of == name && l.passes[pkg] < floor {
+			fmt.Fprintf(&text, "\n%s\n%d tests passed, and there were %d\n", pkg, l.passes[pkg], floor)
+		}
+	}
+	return text.String()
+}
+
 func main() {
+	floors := flag.String("floors", "", "")
 	failures := flag.String("failures", "", "")
 	skipped := flag.String("skipped", "", "")
 	as := flag.String("as", "", "")
@@ -193,6 +211,13 @@ func main() {
 	_ = cmd.Wait() // it says by events what failed
 	l.summary()
 	said := l.failures()
+	few := ""
+	if file, name, ok := strings.Cut(*floors, ":"); ok {
+		lines, rerr := os.ReadFile(file)
+		err = cmp.Or(err, rerr)
+		few = l.below(string(lines), name)
+	}
+	said += few
 	fmt.Print(said)
 	if *failures != "" {
 		err = cmp.Or(err, appendTo(*failures, said))
@@ -203,7 +228,7 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testlog:", err)
 	}
-	if err != nil || len(l.failed) > 0 || l.passed == 0 {
+	if err != nil || len(l.failed) > 0 || l.passed == 0 || few != "" {
 		os.Exit(1)
 	}
 }

@@ -51,3 +51,17 @@ goleak: found unexpected goroutines
 again: SANDBOX_TEST_NEEDS=all go test -race -short -shuffle=1234 -count=1 x/r
 `, l.failures())
 }
+
+// TestFloors: a package of which fewer tests pass than on that machine before is
+// named, also one that is gone.
+func TestFloors(t *testing.T) {
+	t.Parallel()
+	l := newLog(&bytes.Buffer{}, "")
+	require.NoError(t, l.read(strings.NewReader(`{"Action":"pass","Package":"x/p","Test":"TestA"}
+{"Action":"pass","Package":"x/p","Test":"TestB"}
+`)))
+	const floors = "# a comment of words\nuser x/p 2\nuser x/q 1\nroot x/p 3\n"
+	assert.Equal(t, "\nx/q\n0 tests passed, and there were 1\n", l.below(floors, "user"))
+	assert.Equal(t, "\nx/p\n2 tests passed, and there were 3\n", l.below(floors, "root"))
+	assert.Empty(t, l.below(floors, "other"))
+}

@@ -23,6 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/scripted"
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/testkit/repository"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -102,7 +103,7 @@ func TestScript(t *testing.T) {
 	assert.Equal(t, "page.py, lines 7 to 8. There is more: go on with offset 9.\n<sandbox-data>\n     7\t    def text(self):\n     8\t        return \"hello \" + self.nam\n</sandbox-data>", seen[2])
 	assert.Equal(t, "Replaced one place in page.py.", seen[3])
 	assert.Equal(t, "Exit code 0."+data("written\n"), seen[4])
-	assert.Equal(t, "Started. command_id: ID", seen[5])
+	assert.Regexp(t, "^The sandbox was stopped since the last call, .*\nStarted. command_id: ID$", seen[5])
 	assert.Equal(t, "Port PORT: URL A server answers there.", seen[6])
 	assert.Equal(t, "Exit code 0."+data("b'hello world'\n"), seen[7])
 	assert.Equal(t, "Stopped, with its children.", seen[8])
@@ -123,7 +124,7 @@ func TestBash(t *testing.T) {
 	assert.Contains(t, d.ok("bash", args{"command": "kill -9 $$"}), "Exit code 137 (ended by SIGKILL).")
 	assert.Contains(t, d.ok("bash", args{"command": "no-such-program"}), "Exit code 127 (command not found).")
 	assert.Equal(t, "Exit code 0."+data("/tmp v\n"), d.ok("bash", args{"command": "echo $PWD $K", "cwd": "/tmp", "env": args{"K": "v"}}))
-	assert.Contains(t, d.refused("bash", args{"command": "true", "cwd": "/no/such"}), "file does not exist")
+	assert.Contains(t, d.refused("bash", args{"command": "true", "cwd": "/no/such"}), "There is no directory /no/such")
 	result := d.try("bash", args{"command": "exit 4"})
 	assert.Equal(t, map[string]any{"exit_code": 4, "timed_out": false, "omitted_bytes": int64(0)}, result.Data)
 	assert.Contains(t, d.refused("bash", args{"comand": "true"}), `"command" is missing`)
@@ -458,6 +459,29 @@ func TestArtifacts(t *testing.T) {
 	assert.False(t, slices.Contains(names(newDesk(t, nil).Toolset), "save_artifact"), "without a folder there are none")
 }
 
+// TestArtifactsOfRepositories saves what Git takes for a repository, file by file,
+// and asks Git for the status.
+func TestArtifactsOfRepositories(t *testing.T) {
+	d := newDesk(t, nil)
+	for _, r := range repository.Kinds(t) {
+		from, folder := t.TempDir(), r.Folder(t)
+		repository.WriteTree(t, from, r.Files)
+		require.NoError(t, d.sb.FS().UploadDir(t.Context(), from, r.Name, nil))
+		root, err := os.OpenRoot(folder)
+		require.NoError(t, err)
+		defer root.Close()
+		saver := deskOf(t, d.srv, d.sb, &agent.Options{Artifacts: root})
+		refused := 0
+		for name := range r.Files {
+			if saver.try("save_artifact", args{"path": r.Name + "/" + name, "name": name}).Failed {
+				refused++
+			}
+		}
+		assert.False(t, r.Status(t, folder), r.Name)
+		assert.NotZero(t, refused, r.Name)
+	}
+}
+
 // TestPolicy wants the options to decide what a model can do.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
@@ -508,6 +532,86 @@ func TestPolicy(t *testing.T) {
 	} {
 		assert.Contains(t, held.refused(tool, a), "outside", tool)
 	}
+}
+
+// documented is the policy of docs/agents.md.
+func documented() func(ctx context.Context, call agent.Call) error {
+	known := []string{"make test", "go vet ./..."}
+	return func(ctx context.Context, call agent.Call) error {
+		if command := call.Command(); command != "" && !slices.Contains(known, command) {
+			return agent.Refuse("ask the user first")
+		}
+		for _, name := range call.Paths() {
+			if !call.ReadOnly && strings.HasPrefix(name+"/", "/vercel/production/") {
+				return agent.Refuse("production is not changed")
+			}
+		}
+		return nil
+	}
+}
+
+// TestDocumentedPolicy attacks the policy of docs/agents.md in the spellings that
+// tools accept.
+func TestDocumentedPolicy(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/agents.md")
+	require.NoError(t, err)
+	source, err := os.ReadFile("agent_test.go")
+	require.NoError(t, err)
+	_, body, _ := strings.Cut(string(source), "func documented() ")
+	body, _, _ = strings.Cut(body, "\n}\n")
+	for text := range strings.Lines(body) {
+		if text = strings.TrimSpace(text); strings.HasPrefix(text, "if ") || strings.HasPrefix(text, "for ") || strings.HasPrefix(text, "known") {
+			assert.Contains(t, string(page), text, "the policy of the test is not that of the page")
+		}
+	}
+
+	d := newDesk(t, &agent.Options{Before: documented()})
+	for _, c := range [][2]string{
+		{"write_file", `{"path":"/vercel/production/a","content":"x"}`},
+		{"write_file", `{"path":"/vercel/pr\u006fduction/a","content":"x"}`},
+		{"write_file", `{"file_path":"/vercel/production/a","content":"x"}`},
+		{"Write", `{"filePath":"/vercel//production/a","content":"x"}`},
+		{"write_file", `{"absolute_path":"/vercel/x/../production/a","content":"x"}`},
+		{"write_file", `{"path":"../../../../vercel/production/a","content":"x"}`},
+		{"write_file", `{"path":"/etc","path":"/vercel/./production/a","content":"x"}`},
+		{"str_replace_based_edit_tool", `{"command":"create","path":"/../vercel/production/a","file_text":"x"}`},
+		{"str_replace_editor", `{"command":"insert","path":"../../../../vercel/production","insert_line":0,"insert_text":"x"}`},
+		{"edit_file", `{"dir_path":"/vercel/production","old_str":"","new_str":"x"}`},
+		{"bash", `{"command":"mkdir -p /vercel/production"}`},
+		{"bash", `{"cmd":"mkdir -p /vercel/production"}`},
+		{"shell", `{"script":"mkdir -p /vercel/production"}`},
+		{"local_shell", `{"command":["mkdir","-p","/vercel/production"]}`},
+		{"Bash", `{"command":"mkdir -p /vercel/production","run_in_background":true}`},
+		{"start_command", `{"cmd":["mkdir","-p","/vercel/pr\u006fduction"]}`},
+		{"bash", `{"command":["make","test; mkdir -p /vercel/production"]}`},
+		{"bash", `{"command":"make test","cmd":"mkdir -p /vercel/production"}`},
+		{"bash", `{"command":"make test","workdir":"/vercel/production"}`},
+		{"code_execution", `{"code":"import os; os.makedirs('/vercel/production')"}`},
+	} {
+		result, err := d.Call(t.Context(), c[0], json.RawMessage(c[1]))
+		require.NoError(t, err)
+		assert.Regexp(t, "^(Refused: |There is no argument )", result.Text, "%s %s", c[0], c[1])
+	}
+	assert.Contains(t, d.ok("shell", args{"command": []string{"make", "test"}}), "Exit code", "what is known runs, however it is spelled")
+	d.ok("write_file", args{"file_path": "other/production", "content": "x"})
+	assert.Contains(t, d.ok("Read", args{"path": "other/production"}), "x")
+}
+
+// TestMistakesOfCommands wants words for what can't be started.
+func TestMistakesOfCommands(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.ok("write_file", args{"path": "file", "content": "x"})
+	for _, tool := range []string{"bash", "start_command"} {
+		assert.Equal(t, "There is no directory none/x to run it in.", d.refused(tool, args{"command": "true", "cwd": "none/x"}))
+		assert.Equal(t, "file, to run it in, is not a directory.", d.refused(tool, args{"command": "true", "cwd": "file"}))
+		assert.Contains(t, d.refused(tool, args{"command": "echo " + strings.Repeat("x", 128<<10)}), "at most 131071 can be run. Write long text by write_file")
+		assert.Contains(t, d.refused(tool, args{"command": "true", "env": args{"LONG": strings.Repeat("x", 128<<10)}}), "The variable LONG has")
+		assert.Equal(t, "The command is empty.", d.refused(tool, args{"command": []string{}}))
+	}
+	assert.Contains(t, d.ok("bash", args{"command": "echo '" + strings.Repeat("x", 128<<10-20) + "' | wc -c"}), "131053")
+	assert.Equal(t, "Exit code 0."+data("a b|it's||$HOME|*|\n"), d.ok("bash", args{"command": []string{"printf", "%s|", "a b", "it's", "", "$HOME", "*"}, "cwd": "."}))
 }
 
 // TestKnownNames wants calls as models make them of the tools that they know.

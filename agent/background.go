@@ -28,8 +28,8 @@ type startInput struct {
 }
 
 func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) {
-	if len(in.Command) == 0 {
-		return Result{}, errNoCommand
+	if err := in.check(); err != nil {
+		return Result{}, err
 	}
 	err := c.room(ctx)
 	var b *background // that was started
@@ -45,7 +45,7 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 		return Result{}, err
 	}
 	live, end, started := starting(ctx, context.WithoutCancel(ctx))
-	cmd, err := c.sb.StartCommand(live, in.Command[0], in.Command[1:], &sandbox.CommandOptions{Cwd: in.Cwd, Env: in.Env, AttachStdin: in.Input, KillOnCancel: true})
+	cmd, err := c.sb.StartCommand(live, "bash", []string{"-c", string(in.Command)}, &sandbox.CommandOptions{Cwd: in.Cwd.at, Env: in.Env, AttachStdin: in.Input, KillOnCancel: true})
 	if !started() || err != nil {
 		end()
 		if err == nil {
@@ -56,7 +56,7 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 		return Result{}, mistake("This sandbox can't give input to a command that runs. Start it without, and with its input from a file.")
 	}
 	if err != nil {
-		return Result{}, err
+		return Result{}, c.startError(ctx, in.Cwd, err)
 	}
 	b = &background{cmd: cmd}
 	return Result{Text: "Started. command_id: " + cmd.ID(), Data: map[string]any{"command_id": cmd.ID()}}, nil

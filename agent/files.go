@@ -32,14 +32,11 @@ func fileTools() []*tool {
 }
 
 // place returns the absolute path of a file, if the options allow it.
-func (c *call) place(ctx context.Context, name string) (string, error) {
+func (c *call) place(ctx context.Context, l location) (string, error) {
+	name := l.at
 	if name == "" || strings.ContainsRune(name, 0) {
 		return "", mistake("A path is needed, without NUL.")
 	}
-	if !path.IsAbs(name) {
-		name = path.Join(c.sb.Cwd(), name)
-	}
-	name = path.Clean(name)
 	if len(c.t.opts.Paths) == 0 {
 		return name, nil
 	}
@@ -80,9 +77,9 @@ func (c *call) regular(ctx context.Context, name string) (fs.FileInfo, error) {
 }
 
 type readFileInput struct {
-	Path   string `json:"path" is:"the file; relative to the working directory, or absolute"`
-	Offset int    `json:"offset,omitempty" is:"the first line, counted from 1"`
-	Limit  int    `json:"limit,omitempty" is:"how many lines; 1000 by default"`
+	Path   location `json:"path" is:"the file; relative to the working directory, or absolute"`
+	Offset int      `json:"offset,omitempty" is:"the first line, counted from 1"`
+	Limit  int      `json:"limit,omitempty" is:"how many lines; 1000 by default"`
 }
 
 func readFile(ctx context.Context, c *call, in *readFileInput) (Result, error) {
@@ -106,7 +103,7 @@ func readFile(ctx context.Context, c *call, in *readFileInput) (Result, error) {
 	if most <= 0 {
 		most = defaultLines
 	}
-	return readLines(r, line(in.Path), first, most, c.limits().data())
+	return readLines(r, line(in.Path.said), first, most, c.limits().data())
 }
 
 // readLines shows lines of a file. It reads no further than it has to.
@@ -183,9 +180,9 @@ func readLine(r *bufio.Reader, size int) (text []byte, length int, err error) {
 }
 
 type writeFileInput struct {
-	Path       string `json:"path" is:"the file"`
-	Content    string `json:"content" is:"all of its content"`
-	Executable bool   `json:"executable,omitempty" is:"whether it can be executed"`
+	Path       location `json:"path" is:"the file"`
+	Content    string   `json:"content" is:"all of its content"`
+	Executable bool     `json:"executable,omitempty" is:"whether it can be executed"`
 }
 
 const (
@@ -207,7 +204,7 @@ func writeFile(ctx context.Context, c *call, in *writeFileInput) (Result, error)
 	info, err := c.sb.FS().Stat(ctx, name)
 	switch {
 	case err == nil && info.IsDir():
-		return Result{}, mistake("%s is a directory.", line(in.Path))
+		return Result{}, mistake("%s is a directory.", line(in.Path.said))
 	case err == nil:
 		mode = info.Mode().Perm()
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, exec.ErrNotFound):
@@ -219,7 +216,7 @@ func writeFile(ctx context.Context, c *call, in *writeFileInput) (Result, error)
 	if err := c.put(ctx, name, strings.NewReader(in.Content), mode); err != nil {
 		return Result{}, err
 	}
-	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(in.Content), line(in.Path))}, nil
+	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(in.Content), line(in.Path.said))}, nil
 }
 
 // put writes a file. A part of it is never visible.
@@ -236,11 +233,11 @@ func (c *call) put(ctx context.Context, name string, content io.Reader, mode fs.
 }
 
 type editInput struct {
-	Path       string `json:"path" is:"the file"`
-	Old        string `json:"old_string,omitempty" is:"the text to replace, exactly as it is in the file"`
-	New        string `json:"new_string,omitempty" is:"what to put in its place; nothing by default"`
-	All        bool   `json:"replace_all,omitempty" is:"whether to replace it wherever it is"`
-	InsertLine *int   `json:"insert_line,omitempty"` // of Claude's text editor: after which line
+	Path       location `json:"path" is:"the file"`
+	Old        string   `json:"old_string,omitempty" is:"the text to replace, exactly as it is in the file"`
+	New        string   `json:"new_string,omitempty" is:"what to put in its place; nothing by default"`
+	All        bool     `json:"replace_all,omitempty" is:"whether to replace it wherever it is"`
+	InsertLine *int     `json:"insert_line,omitempty"` // of Claude's text editor: after which line
 }
 
 func editFile(ctx context.Context, c *call, in *editInput) (Result, error) {
@@ -255,7 +252,7 @@ func editFile(ctx context.Context, c *call, in *editInput) (Result, error) {
 		return Result{}, err
 	}
 	if info != nil && info.IsDir() {
-		return Result{}, mistake("%s is a directory.", line(in.Path))
+		return Result{}, mistake("%s is a directory.", line(in.Path.said))
 	}
 	data, err := c.content(ctx, name)
 	if err != nil {
@@ -275,7 +272,7 @@ func editFile(ctx context.Context, c *call, in *editInput) (Result, error) {
 	if err := c.put(ctx, name, strings.NewReader(edited), mode); err != nil {
 		return Result{}, err
 	}
-	return Result{Text: said + " in " + line(in.Path) + "."}, nil
+	return Result{Text: said + " in " + line(in.Path.said) + "."}, nil
 }
 
 // content reads a file that is to be changed.
@@ -341,14 +338,13 @@ func places(text, piece string) string {
 }
 
 type listInput struct {
-	Path   string `json:"path,omitempty" is:"the directory; the working directory by default"`
-	Offset int    `json:"offset,omitempty" is:"how many entries to pass over"`
+	Path   location `json:"path,omitzero" is:"the directory; the working directory by default"`
+	Offset int      `json:"offset,omitempty" is:"how many entries to pass over"`
 }
 
+func (in *listInput) complete() { in.Path.or(".") }
+
 func listFiles(ctx context.Context, c *call, in *listInput) (Result, error) {
-	if in.Path == "" {
-		in.Path = "."
-	}
 	name, err := c.place(ctx, in.Path)
 	if err != nil {
 		return Result{}, err
@@ -375,7 +371,7 @@ func listFiles(ctx context.Context, c *call, in *listInput) (Result, error) {
 		rows = append(rows, row)
 	}
 	text, shown := c.rows(rows)
-	head := fmt.Sprintf("%s has %d entries.", line(in.Path), len(entries))
+	head := fmt.Sprintf("%s has %d entries.", line(in.Path.said), len(entries))
 	if shown < len(rows) {
 		head += fmt.Sprintf(" Go on with offset %d.", max(in.Offset, 0)+shown)
 	}

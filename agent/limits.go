@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-vercel/sandbox"
 )
 
 // Limits bound what a model can cause. Zero values mean the defaults.
@@ -24,6 +26,10 @@ type Limits struct {
 	// Background is how many commands run in the background of a sandbox at the
 	// same time: 8 by default. Those that other programs have started don't count.
 	Background int
+	// Sandboxes is how many sandboxes a model may have created by a Toolset of
+	// [ForProject] that it has not removed, and VCPUs how many processors each may
+	// have: 8 and 8 by default. A negative number means no limit.
+	Sandboxes, VCPUs int
 	// CallsPerMinute is how many calls are made within a minute: 120 by default.
 	// Beyond it the model reads that it has to wait. A negative number means no limit.
 	CallsPerMinute int
@@ -51,12 +57,27 @@ const (
 	maxSniffed   = 8000
 )
 
+// check finds values that nothing can go by.
+func (l *Limits) check() error {
+	for name, v := range map[string]int64{
+		"Output": int64(l.Output), "Timeout": int64(l.Timeout), "MaxTimeout": int64(l.MaxTimeout), "FileBytes": l.FileBytes, "Background": int64(l.Background),
+		"Calls": int64(l.Calls), "Bytes": l.Bytes, "Time": int64(l.Time),
+	} {
+		if v < 0 {
+			return fmt.Errorf("%w: agent: Limits.%s is negative", sandbox.ErrInvalid, name)
+		}
+	}
+	return nil
+}
+
 func (l Limits) withDefaults() Limits {
 	l.Output = max(pick(l.Output, 16<<10), 2<<10)
 	l.MaxTimeout = pick(l.MaxTimeout, 10*time.Minute)
 	l.Timeout = min(pick(l.Timeout, 2*time.Minute), l.MaxTimeout)
 	l.FileBytes = pick(l.FileBytes, 8<<20)
 	l.Background = pick(l.Background, 8)
+	l.Sandboxes = pick(l.Sandboxes, 8)
+	l.VCPUs = pick(l.VCPUs, 8)
 	l.CallsPerMinute = pick(l.CallsPerMinute, 120)
 	return l
 }

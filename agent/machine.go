@@ -127,8 +127,8 @@ func stopSandbox(ctx context.Context, c *call, _ *noInput) (Result, error) {
 }
 
 type saveInput struct {
-	Path string `json:"path" is:"the file in the sandbox"`
-	Name string `json:"name,omitempty" is:"the name in the user's folder; the file's own by default"`
+	Path location `json:"path" is:"the file in the sandbox"`
+	Name string   `json:"name,omitempty" is:"the name in the user's folder; the file's own by default"`
 }
 
 // local checks the name of an artifact. Whatever it says, the folder is not left:
@@ -144,13 +144,16 @@ func local(name string) (string, error) {
 	return name, nil
 }
 
+func (in *saveInput) complete() {
+	if in.Name == "" {
+		in.Name = path.Base(in.Path.said)
+	}
+}
+
 func saveArtifact(ctx context.Context, c *call, in *saveInput) (Result, error) {
 	name, err := c.place(ctx, in.Path)
 	if err != nil {
 		return Result{}, err
-	}
-	if in.Name == "" {
-		in.Name = path.Base(name)
 	}
 	as, err := local(in.Name)
 	if err != nil {
@@ -161,13 +164,16 @@ func saveArtifact(ctx context.Context, c *call, in *saveInput) (Result, error) {
 		return Result{}, err
 	}
 	if info != nil && info.IsDir() {
-		return Result{}, mistake("%s is a directory: make an archive of it first.", line(in.Path))
+		return Result{}, mistake("%s is a directory: make an archive of it first.", line(in.Path.said))
 	}
 	data, err := c.content(ctx, name)
 	if err != nil {
 		return Result{}, err
 	}
 	root := c.t.opts.Artifacts
+	if !glob.NewGuard(root, nil).Keeps(filepath.ToSlash(as), false) {
+		return Result{}, mistake("Git or an editor would run %s by itself, or what is beside it: it can't be an artifact.", line(in.Name))
+	}
 	if err := root.MkdirAll(filepath.Dir(as), 0o755); err != nil {
 		return Result{}, localError(err)
 	}
@@ -184,17 +190,16 @@ func saveArtifact(ctx context.Context, c *call, in *saveInput) (Result, error) {
 }
 
 type loadInput struct {
-	Name string `json:"name" is:"the file in the user's folder"`
-	Path string `json:"path,omitempty" is:"where to put it in the sandbox; its name, in the working directory, by default"`
+	Name string   `json:"name" is:"the file in the user's folder"`
+	Path location `json:"path,omitzero" is:"where to put it in the sandbox; its name, in the working directory, by default"`
 }
+
+func (in *loadInput) complete() { in.Path.or(path.Base(filepath.ToSlash(in.Name))) }
 
 func loadArtifact(ctx context.Context, c *call, in *loadInput) (Result, error) {
 	from, err := local(in.Name)
 	if err != nil {
 		return Result{}, err
-	}
-	if in.Path == "" {
-		in.Path = path.Base(filepath.ToSlash(from))
 	}
 	to, err := c.place(ctx, in.Path)
 	if err != nil {
@@ -223,7 +228,7 @@ func loadArtifact(ctx context.Context, c *call, in *loadInput) (Result, error) {
 		return Result{}, err
 	}
 	c.t.budget.end(len(data), 0)
-	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(data), line(in.Path))}, nil
+	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(data), line(in.Path.said))}, nil
 }
 
 // localError is an error of this machine's disk, which is the program's.

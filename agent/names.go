@@ -2,6 +2,8 @@ package agent
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 )
 
@@ -27,7 +29,8 @@ var argumentNames = map[string]string{
 // rename gives arguments the names that they have here. An argument that is
 // given by its own name stays.
 func rename(given map[string]json.RawMessage) {
-	for other, name := range argumentNames {
+	for _, other := range slices.Sorted(maps.Keys(argumentNames)) { // the same one of two each time
+		name := argumentNames[other]
 		if _, both := given[name]; !both && given[other] != nil {
 			given[name] = given[other]
 			delete(given, other)

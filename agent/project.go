@@ -136,7 +136,24 @@ func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error
 	if in.DenyNetwork {
 		o.NetworkPolicy = sandbox.DenyAll()
 	}
+	if most := c.limits().VCPUs; most > 0 && in.VCPUs > most {
+		return Result{}, mistake("A sandbox has at most %d vcpus here.", most)
+	}
+	if c.t.opts.Create != nil {
+		if err := c.t.opts.Create(ctx, o); err != nil {
+			return Result{}, err
+		}
+	}
+	if !c.t.mayCreate() {
+		return Result{}, mistake("%d sandboxes that you have created are there, and no more are made. Remove one first.", c.limits().Sandboxes)
+	}
 	sb, err := c.t.client.Create(ctx, o)
+	c.t.mu.Lock()
+	c.t.making--
+	if err == nil {
+		c.t.created[sb.Name()] = true
+	}
+	c.t.mu.Unlock()
 	if err != nil {
 		return Result{}, refusal(err)
 	}
@@ -146,6 +163,17 @@ func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error
 		fmt.Fprintf(&text, " Port %d: %s.", r.Port, line(r.URL))
 	}
 	return Result{Text: text.String(), Data: map[string]any{"sandbox": sb.Name()}}, nil
+}
+
+// mayCreate counts one more sandbox as being made, if there may be one.
+func (t *Toolset) mayCreate() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if most := t.opts.Limits.Sandboxes; most > 0 && len(t.created)+t.making >= most {
+		return false
+	}
+	t.making++
+	return true
 }
 
 type listSandboxesInput struct {
@@ -194,6 +222,11 @@ type removeInput struct {
 
 func removeSandbox(ctx context.Context, c *call, in *removeInput) (Result, error) {
 	err := c.t.client.Delete(ctx, in.Sandbox, nil)
+	if err == nil || isGone(err) {
+		c.t.mu.Lock()
+		delete(c.t.created, in.Sandbox)
+		c.t.mu.Unlock()
+	}
 	if isGone(err) {
 		return Result{}, mistake("There is no sandbox %q.", line(in.Sandbox))
 	}

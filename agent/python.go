@@ -131,8 +131,15 @@ func (p *interpreter) start(ctx context.Context, c *call) (note string, err erro
 		}
 		p.forget()
 	}
-	if p.used {
+	c.box.mu.Lock()
+	known := c.box.begun || c.Conversation == ""
+	c.box.begun = true
+	c.box.mu.Unlock()
+	switch {
+	case p.used:
 		note = "The interpreter was started anew: variables of earlier calls are gone. "
+	case !known: // another process may have had one
+		note = "The interpreter is new: it has no variables of earlier calls. "
 	}
 	live, cancel, started := starting(ctx, c.t.ctx)
 	out := &cells{}

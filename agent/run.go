@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"syscall"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -26,7 +28,7 @@ func commandTools() []*tool {
 
 type shellInput struct {
 	Command shellLine         `json:"command" is:"the command line, for bash"`
-	Cwd     string            `json:"cwd,omitempty" is:"the directory to run it in; the sandbox's working directory by default"`
+	Cwd     location          `json:"cwd,omitzero" is:"the directory to run it in; the sandbox's working directory by default"`
 	Env     map[string]string `json:"env,omitempty" is:"environment variables to add"`
 }
 
@@ -36,7 +38,40 @@ type runInput struct {
 	Restart bool    `json:"restart,omitempty"` // of Claude's bash tool
 }
 
-var errNoCommand = mistake("The command is empty.")
+// longestArgument is what Linux takes as one argument or variable of a program.
+const longestArgument = 128<<10 - 1
+
+// check refuses a command that no program can be started with.
+func (in *shellInput) check() error {
+	if in.Command == "" {
+		return mistake("The command is empty.")
+	}
+	if n := len(in.Command); n > longestArgument {
+		return mistake("The command has %d bytes; at most %d can be run. Write long text by write_file, and use the file.", n, longestArgument)
+	}
+	for name, value := range in.Env {
+		if n := len(name) + len("=") + len(value); n > longestArgument {
+			return mistake("The variable %s has %d bytes; at most %d fit. Write long text by write_file, and use the file.", line(name), n, longestArgument)
+		}
+	}
+	return nil
+}
+
+// startError says what is wrong with the directory of a command that could not be
+// started because of it.
+func (c *call) startError(ctx context.Context, cwd location, err error) error {
+	if cwd.at == "" || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return err
+	}
+	info, statErr := c.sb.FS().Stat(ctx, cwd.at)
+	switch {
+	case errors.Is(statErr, fs.ErrNotExist):
+		return mistake("There is no directory %s to run it in.", line(cwd.said))
+	case statErr == nil && !info.IsDir():
+		return mistake("%s, to run it in, is not a directory.", line(cwd.said))
+	}
+	return err
+}
 
 // killTime is how long a command may take to be killed.
 const killTime = 10 * time.Second
@@ -45,26 +80,28 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 	if in.Restart {
 		return Result{Text: "Each command starts in a new shell: there is nothing to restart."}, nil
 	}
-	words := in.Command
-	if len(words) == 0 {
-		return Result{}, errNoCommand
+	if err := in.check(); err != nil {
+		return Result{}, err
 	}
 	limit := c.limits().timeout(in.Timeout)
 	out := newWindow(c.limits().data())
 	var w io.Writer = out
 	if c.t.opts.OnOutput != nil {
-		w = io.MultiWriter(out, teller(func(p []byte) { c.t.opts.OnOutput(c.Call, p) }))
+		w = io.MultiWriter(w, teller(func(p []byte) { c.t.opts.OnOutput(c.Call, p) }))
+	}
+	if p := progressOf(ctx); p != nil {
+		w = io.MultiWriter(w, p)
 	}
 	copying, done := context.WithCancel(ctx)
 	defer done()
 	// The service ends it should this program be gone by then. One whose start has
 	// not been responded to when the call is canceled is killed as well.
-	cmd, err := c.sb.StartCommand(copying, words[0], words[1:], &sandbox.CommandOptions{
-		Cwd: in.Cwd, Env: in.Env, Stdout: w, Stderr: w, Timeout: min(limit+time.Minute, 5*time.Hour),
+	cmd, err := c.sb.StartCommand(copying, "bash", []string{"-c", string(in.Command)}, &sandbox.CommandOptions{
+		Cwd: in.Cwd.at, Env: in.Env, Stdout: w, Stderr: w, Timeout: min(limit+time.Minute, 5*time.Hour),
 		KillOnCancel: true,
 	})
 	if err != nil {
-		return Result{}, err
+		return Result{}, c.startError(ctx, in.Cwd, err)
 	}
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -2,15 +2,17 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
 )
 
 // schema describes the arguments of a tool by the fields of a struct: "json" has
-// the name, which is optional with omitempty, and "is" the description. A field
+// the name, which is optional with omitempty or omitzero, and "is" the description. A field
 // without a description is accepted and not offered.
 func schema(of reflect.Type) json.RawMessage {
 	properties, required := map[string]any{}, []string{}
@@ -47,9 +49,6 @@ func kindOf(t reflect.Type) map[string]any {
 	case reflect.Float64:
 		return map[string]any{"type": "number"}
 	case reflect.Slice:
-		if t == reflect.TypeFor[shellLine]() {
-			return map[string]any{"type": "string"}
-		}
 		return map[string]any{"type": "array", "items": kindOf(t.Elem())}
 	case reflect.Map:
 		return map[string]any{"type": "object", "additionalProperties": kindOf(t.Elem())}
@@ -70,7 +69,7 @@ func arguments(of reflect.Type) []argument {
 			continue
 		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		list = append(list, argument{name, f.Tag.Get("is"), options == "omitempty", f.Type})
+		list = append(list, argument{name, f.Tag.Get("is"), options != "", f.Type})
 	}
 	return list
 }
@@ -122,15 +121,105 @@ func decode(args json.RawMessage, into any) error {
 	return nil
 }
 
-// shellLine is a command line for the shell, or the words of a command, as some
-// models send it.
-type shellLine []string
+// shellLine is a command line for the shell. Some models send the words of a
+// command, of which it is made.
+type shellLine string
 
 func (s *shellLine) UnmarshalJSON(data []byte) error {
-	var text string
-	if json.Unmarshal(data, &text) == nil {
-		*s = shellLine{"bash", "-c", text}
+	var words []string
+	if json.Unmarshal(data, (*string)(s)) == nil {
 		return nil
 	}
-	return json.Unmarshal(data, (*[]string)(s))
+	if err := json.Unmarshal(data, &words); err != nil {
+		return err
+	}
+	for i, w := range words {
+		words[i] = shellWord(w)
+	}
+	*s = shellLine(strings.Join(words, " "))
+	return nil
+}
+
+// shellWord quotes a word for the shell unless it has no need of that.
+func shellWord(w string) string {
+	const bare = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,@%+"
+	if w != "" && strings.Trim(w, bare) == "" {
+		return w
+	}
+	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+}
+
+// location is a path of the sandbox in the arguments of a call.
+type location struct {
+	said string // by the model
+	at   string // absolute and clean, once that is known
+}
+
+func (l *location) UnmarshalJSON(data []byte) error {
+	*l = location{}
+	return json.Unmarshal(data, &l.said)
+}
+
+func (l location) MarshalJSON() ([]byte, error) { return json.Marshal(cmp.Or(l.at, l.said)) }
+
+// or gives a location that the model has left out.
+func (l *location) or(said string) {
+	if l.said == "" {
+		l.said = said
+	}
+}
+
+// locations are those of the arguments that are given.
+func locations(in any) []*location {
+	var list []*location
+	v := reflect.ValueOf(in).Elem()
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if f.Type != reflect.TypeFor[location]() {
+			continue
+		}
+		if l := v.FieldByIndex(f.Index).Addr().Interface().(*location); l.said != "" {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// relative reports whether some location depends on the working directory.
+func relative(in any) bool {
+	return slices.ContainsFunc(locations(in), func(l *location) bool { return !path.IsAbs(l.said) })
+}
+
+// resolve makes the locations absolute that are not yet.
+func resolve(in any, cwd string) {
+	for _, l := range locations(in) {
+		if l.at != "" {
+			continue
+		}
+		if l.at = path.Clean(l.said); !path.IsAbs(l.at) {
+			l.at = path.Join(cwd, l.at)
+		}
+	}
+}
+
+// encode returns arguments in the one spelling that they have for policies.
+func encode(in any, sandbox string) (json.RawMessage, error) {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(in); err != nil {
+		return nil, err
+	}
+	all := bytes.TrimSpace(text.Bytes())
+	if sandbox == "" {
+		return all, nil
+	}
+	name, err := json.Marshal(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	rest := all[1:]
+	if len(rest) > 1 {
+		rest = append([]byte(","), rest...)
+	}
+	return slices.Concat([]byte(`{"sandbox":`), name, rest), nil
 }

@@ -32,9 +32,11 @@ const (
 )
 
 type globInput struct {
-	Pattern string `json:"pattern" is:"* stands for part of a name, ** for any directories; a pattern without / matches names at any depth"`
-	Path    string `json:"path,omitempty" is:"the directory to search; the working directory by default"`
+	Pattern string   `json:"pattern" is:"* stands for part of a name, ** for any directories; a pattern without / matches names at any depth"`
+	Path    location `json:"path,omitzero" is:"the directory to search; the working directory by default"`
 }
+
+func (in *globInput) complete() { in.Path.or(".") }
 
 func globFiles(ctx context.Context, c *call, in *globInput) (Result, error) {
 	found, more, err := c.walk(ctx, in.Path, in.Pattern)
@@ -61,7 +63,7 @@ type found struct {
 
 // walk lists the regular files below a directory in lexical order. more says, for
 // the model, if it has not seen everything.
-func (c *call) walk(ctx context.Context, dir, pattern string) (list []found, more string, err error) {
+func (c *call) walk(ctx context.Context, dir location, pattern string) (list []found, more string, err error) {
 	var patterns []string
 	if pattern != "" {
 		patterns = []string{strings.TrimPrefix(pattern, "./")}
@@ -69,9 +71,6 @@ func (c *call) walk(ctx context.Context, dir, pattern string) (list []found, mor
 	filter, err := glob.New(patterns, nil)
 	if err != nil {
 		return nil, "", mistake("The pattern is not valid.")
-	}
-	if dir == "" {
-		dir = "."
 	}
 	root, err := c.place(ctx, dir)
 	if err != nil {
@@ -110,11 +109,11 @@ func (c *call) walk(ctx context.Context, dir, pattern string) (list []found, mor
 }
 
 type grepInput struct {
-	Pattern string `json:"pattern" is:"the regular expression, as in RE2"`
-	Path    string `json:"path,omitempty" is:"the directory, or a file; the working directory by default"`
-	Glob    string `json:"glob,omitempty" is:"a pattern, as for glob, that limits the search to some files"`
-	Fold    bool   `json:"ignore_case,omitempty" is:"whether A is as good as a"`
-	Limit   int    `json:"limit,omitempty" is:"how many matches to return; 100 by default, 1000 at most"`
+	Pattern string   `json:"pattern" is:"the regular expression, as in RE2"`
+	Path    location `json:"path,omitzero" is:"the directory, or a file; the working directory by default"`
+	Glob    string   `json:"glob,omitempty" is:"a pattern, as for glob, that limits the search to some files"`
+	Fold    bool     `json:"ignore_case,omitempty" is:"whether A is as good as a"`
+	Limit   int      `json:"limit,omitempty" is:"how many matches to return; 100 by default, 1000 at most"`
 }
 
 // compile compiles a pattern whose search of a line can't last: it takes time for
@@ -142,6 +141,8 @@ type match struct {
 	cut  bool // the line is longer
 }
 
+func (in *grepInput) complete() { in.Path.or(".") }
+
 func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 	pattern := in.Pattern
 	if in.Fold {
@@ -158,12 +159,8 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 	if most == 0 {
 		most = 100
 	}
-	dir := in.Path
-	if dir == "" {
-		dir = "."
-	}
 	s := &search{c: c, re: re, pattern: pattern, most: most}
-	if s.root, err = c.place(ctx, dir); err != nil {
+	if s.root, err = c.place(ctx, in.Path); err != nil {
 		return Result{}, err
 	}
 	var files []found
@@ -176,7 +173,7 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 		files = []found{{path.Base(s.root), info.Size()}}
 		s.root = path.Dir(s.root)
 	default:
-		if files, more, err = c.walk(ctx, dir, in.Glob); err != nil {
+		if files, more, err = c.walk(ctx, in.Path, in.Glob); err != nil {
 			return Result{}, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"sync"
 	"time"
 
@@ -44,11 +45,12 @@ type PoolOptions struct {
 	// name is the pool's to choose.
 	Create func(conversation string) *sandbox.CreateOptions
 	// Idle is how long a sandbox stays running without a call, five minutes by
-	// default. Its timeout should be longer.
+	// default. Calls of a [Toolset] extend its session beyond that.
 	Idle time.Duration
-	// MaxAge is how long a sandbox is kept after it was created: an older one is
-	// deleted, with its files, when its conversation comes back and by
-	// [Pool.Cleanup]. Zero means a week, a negative number means no limit.
+	// MaxAge is how long a sandbox is kept after it was last used, by the service's
+	// clock: one that has been stopped for longer is deleted, with its files, when its
+	// conversation comes back, which is told, and by [Pool.Cleanup]. Zero means a
+	// week, a negative number means no limit.
 	MaxAge time.Duration
 	// MaxRunning is how many of this pool's sandboxes run at the same time, 16 by
 	// default. For one more, the one that was not used for longest is stopped; if
@@ -62,11 +64,13 @@ type PoolOptions struct {
 // Pool keeps a sandbox for each conversation. It implements [Sessions] and is safe
 // for concurrent use.
 type Pool struct {
-	client *sandbox.Client
-	opts   PoolOptions
+	client  *sandbox.Client
+	opts    PoolOptions
+	invalid error // of the options
 
 	mu     sync.Mutex
 	lives  map[string]*session // by conversation; running, starting or stopping
+	lost   map[string]bool     // conversations that were told of a loss, until they have a new sandbox
 	freed  chan struct{}       // closed when there may be room
 	closed bool
 	wg     sync.WaitGroup
@@ -80,19 +84,27 @@ type session struct {
 	uses  int
 	last  time.Time
 	timer *time.Timer
+	news  news // of how it began, until somebody was told
 	// stopping is set once it is being stopped, and closed when that has ended.
 	stopping chan struct{}
 }
 
 // NewPool returns a pool of the client's sandboxes. A nil opts means the defaults.
-// It makes no request. The caller closes the pool.
+// It makes no request. A mistake in the options is the error of every Acquire, and
+// matches [sandbox.ErrInvalid]. The caller closes the pool.
 func NewPool(client *sandbox.Client, opts *PoolOptions) *Pool {
-	p := &Pool{client: client, lives: map[string]*session{}, freed: make(chan struct{})}
+	p := &Pool{client: client, lives: map[string]*session{}, lost: map[string]bool{}, freed: make(chan struct{})}
 	if opts != nil {
 		p.opts = *opts
 	}
 	if p.opts.Prefix == "" {
 		p.opts.Prefix = "agent-"
+	}
+	switch {
+	case !validPrefix.MatchString(p.opts.Prefix):
+		p.invalid = fmt.Errorf("%w: agent: Prefix is %q; it has to begin with a letter or digit, to have only those and - _ . and at most 64 characters", sandbox.ErrInvalid, p.opts.Prefix)
+	case p.opts.Idle < 0, p.opts.MaxRunning < 0:
+		p.invalid = fmt.Errorf("%w: agent: Idle and MaxRunning are not negative", sandbox.ErrInvalid)
 	}
 	p.opts.Idle = pick(p.opts.Idle, 5*time.Minute)
 	p.opts.MaxAge = pick(p.opts.MaxAge, 7*24*time.Hour)
@@ -103,6 +115,8 @@ func NewPool(client *sandbox.Client, opts *PoolOptions) *Pool {
 	return p
 }
 
+var validPrefix = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
 // Name returns the name of a conversation's sandbox. It does not show the ID.
 func (p *Pool) Name(conversation string) string {
 	sum := sha256.Sum256([]byte(conversation))
@@ -111,9 +125,24 @@ func (p *Pool) Name(conversation string) string {
 
 var errPoolClosed = errors.New("agent: the Pool is closed")
 
-// Acquire implements [Sessions]. The sandbox is not stopped before release was
-// called and Idle has passed.
+// checkConversation refuses what all callers without an ID would share.
+func checkConversation(conversation string) error {
+	if conversation == "" {
+		return fmt.Errorf("%w: agent: the conversation's ID is empty", sandbox.ErrInvalid)
+	}
+	return nil
+}
+
+// Acquire implements [Sessions]. The sandbox is not stopped by the pool before
+// release was called and Idle has passed; its session ends with its timeout unless
+// the caller extends it, as a [Toolset] does. One whose files are gone is replaced.
 func (p *Pool) Acquire(ctx context.Context, conversation string) (*sandbox.Sandbox, func(), error) {
+	if err := checkConversation(conversation); err != nil {
+		return nil, nil, err
+	}
+	if p.invalid != nil {
+		return nil, nil, p.invalid
+	}
 	for {
 		s, wait, err := p.enter(conversation)
 		if err != nil {
@@ -172,7 +201,7 @@ func (p *Pool) enter(conversation string) (*session, <-chan struct{}, error) {
 	p.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), openTime)
 		defer cancel()
-		s.sb, s.err = p.open(ctx, conversation)
+		s.sb, s.news, s.err = p.open(ctx, conversation)
 		close(s.ready)
 	})
 	return s, nil, nil
@@ -184,8 +213,8 @@ const (
 	stopTime = 4 * time.Minute
 )
 
-// open makes or wakes the sandbox of a conversation.
-func (p *Pool) open(ctx context.Context, conversation string) (*sandbox.Sandbox, error) {
+// open makes or wakes the sandbox of a conversation, and says what it found.
+func (p *Pool) open(ctx context.Context, conversation string) (*sandbox.Sandbox, news, error) {
 	var create sandbox.CreateOptions
 	if p.opts.Create != nil {
 		if o := p.opts.Create(conversation); o != nil {
@@ -194,24 +223,89 @@ func (p *Pool) open(ctx context.Context, conversation string) (*sandbox.Sandbox,
 	}
 	create.Name = p.Name(conversation)
 	create.NoResume = true // it may be too old to be worth it
+	// Whether it is new, only who has looked before can say.
+	_, missing := p.client.Get(ctx, create.Name, &sandbox.GetOptions{NoResume: true})
 	sb, err := p.client.GetOrCreate(ctx, create.Name, &create)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	if p.expired(sb.Info().CreatedAt) {
+	info := sb.Info()
+	found := woken
+	switch sb.Status() {
+	case sandbox.StatusRunning, sandbox.StatusPending:
+		found = nothing
+		if errors.Is(missing, sandbox.ErrNotFound) {
+			found = made
+		}
+	case sandbox.StatusFailed, sandbox.StatusAborted:
+		found = crashed
+	}
+	if p.expired(info) {
 		if err := sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: true}); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		if sb, err = p.client.GetOrCreate(ctx, create.Name, &create); err != nil {
-			return nil, err
-		}
+		found = expired
+	} else if err = sb.Resume(ctx); errors.Is(err, sandbox.ErrSnapshotNotFound) {
+		found = lost
+	} else {
+		return sb, found, err
 	}
-	return sb, sb.Resume(ctx)
+	create.NoResume = false
+	if sb, err = p.client.GetOrCreate(ctx, create.Name, &create); err != nil {
+		return nil, 0, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost[conversation] { // which it knows
+		found = made
+		delete(p.lost, conversation)
+	}
+	return sb, found, nil
 }
 
-func (p *Pool) expired(created time.Time) bool {
-	return p.opts.MaxAge > 0 && !created.IsZero() && time.Since(created) > p.opts.MaxAge
+// expired reports whether a sandbox was stopped too long ago.
+func (p *Pool) expired(info sandbox.Info) bool {
+	switch {
+	case p.opts.MaxAge < 0, info.Status == sandbox.StatusRunning, info.Status == sandbox.StatusPending:
+		return false
+	}
+	used := info.StatusUpdatedAt
+	for _, at := range []time.Time{info.UpdatedAt, info.CreatedAt} {
+		if at.After(used) {
+			used = at
+		}
+	}
+	return !used.IsZero() && p.client.Now().Sub(used) > p.opts.MaxAge
 }
+
+// news returns what there is to tell of how a conversation's sandbox began, once.
+func (p *Pool) news(conversation string) news {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.lives[conversation]
+	if s == nil {
+		return nothing
+	}
+	n := s.news
+	s.news = nothing
+	return n
+}
+
+// discard lets go of a sandbox that is gone, so that the next call has another.
+// told is whether the conversation knows of its files' loss.
+func (p *Pool) discard(conversation string, sb *sandbox.Sandbox, told bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.lives[conversation]; s != nil && s.sb == sb && s.stopping == nil {
+		delete(p.lives, conversation)
+		p.wake()
+	}
+	if told {
+		p.lost[conversation] = true
+	}
+}
+
+func (p *Pool) idle() time.Duration { return p.opts.Idle }
 
 // idlest returns the session that was not used for longest, of those that are not
 // in use.
@@ -235,6 +329,9 @@ func (p *Pool) leave(conversation string, s *session) {
 	}
 	select {
 	case <-s.ready:
+		if p.lives[conversation] != s {
+			return // it was discarded
+		}
 		if s.err != nil {
 			delete(p.lives, conversation)
 			p.wake()
@@ -308,6 +405,9 @@ func (p *Pool) Stop(ctx context.Context, conversation string) error {
 // Delete stops the sandbox of a conversation and deletes it, with its files and
 // snapshots. One that does not exist is not an error.
 func (p *Pool) Delete(ctx context.Context, conversation string) error {
+	if err := checkConversation(conversation); err != nil {
+		return err
+	}
 	if err := p.Stop(ctx, conversation); err != nil {
 		return err
 	}
@@ -323,14 +423,14 @@ func (p *Pool) remove(ctx context.Context, name string) error {
 }
 
 // Cleanup deletes the sandboxes with the pool's prefix, of other processes too,
-// that are older than MaxAge and do not run. It returns how many there were.
+// that have been stopped for longer than MaxAge. It returns how many there were.
 func (p *Pool) Cleanup(ctx context.Context) (deleted int, err error) {
-	list := &sandbox.ListOptions{NamePrefix: p.opts.Prefix, SortBy: "name"}
+	list := &sandbox.ListOptions{NamePrefix: p.opts.Prefix, SortBy: sandbox.SortByName}
 	for info, err := range p.client.List(ctx, list) {
 		if err != nil {
 			return deleted, err
 		}
-		if !p.expired(info.CreatedAt) || info.Status != sandbox.StatusStopped {
+		if !p.expired(info) {
 			continue
 		}
 		if err := p.remove(ctx, info.Name); err != nil {

@@ -75,7 +75,8 @@ func TestPool(t *testing.T) {
 	assert.Equal(t, name, again.Name())
 	release()
 	require.NoError(t, other.Stop(t.Context(), "user 7: chat/3"))
-	old := newPool(t, srv, agent.PoolOptions{MaxAge: time.Nanosecond})
+	old := newPool(t, srv, agent.PoolOptions{MaxAge: time.Minute})
+	srv.Advance(time.Hour)
 	fresh, release, err := old.Acquire(t.Context(), "user 7: chat/3")
 	require.NoError(t, err)
 	defer release()
@@ -88,6 +89,7 @@ func TestPool(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, n)
 	require.NoError(t, old.Stop(t.Context(), "user 7: chat/3"))
+	srv.Advance(time.Hour)
 	_, err = srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "mine"})
 	require.NoError(t, err)
 	n, err = newPool(t, srv, agent.PoolOptions{}).Cleanup(t.Context())
@@ -202,6 +204,79 @@ func TestProject(t *testing.T) {
 	assert.Contains(t, d.refused("remove_sandbox", args{"sandbox": "a"}), "There is no sandbox")
 }
 
+// TestLimitsOfProjects: what a model may create is the program's to say.
+func TestLimitsOfProjects(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	tools := agent.ForProject(srv.Client(), &agent.Options{
+		Limits: agent.Limits{Sandboxes: 2, VCPUs: 2},
+		Create: func(_ context.Context, o *sandbox.CreateOptions) error {
+			if o.Name == "forbidden" {
+				return agent.Refuse("not this name")
+			}
+			o.VCPUs, o.NetworkPolicy, o.Tags = 1, sandbox.DenyAll(), map[string]string{"by": "model"}
+			return nil
+		},
+	})
+	defer tools.Close()
+	d := &desk{tools, t, srv, nil}
+	assert.Contains(t, d.refused("create_sandbox", args{"name": "big", "vcpus": 4}), "at most 2 vcpus")
+	assert.Equal(t, "Refused: not this name", d.refused("create_sandbox", args{"name": "forbidden"}))
+	d.ok("create_sandbox", args{"name": "a", "vcpus": 2, "tags": args{"x": "y"}})
+	sb, err := srv.Client().Get(t.Context(), "a", &sandbox.GetOptions{NoResume: true})
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"by": "model"}, sb.Info().Tags)
+	assert.Equal(t, 1, sb.Info().VCPUs)
+	assert.Equal(t, sandbox.DenyAll(), sb.Info().NetworkPolicy)
+	assert.Contains(t, d.refused("create_sandbox", args{"name": "a"}), "refuses this")
+	d.ok("create_sandbox", args{"name": "b"})
+	assert.Contains(t, d.refused("create_sandbox", args{"name": "c"}), "2 sandboxes that you have created")
+	d.ok("remove_sandbox", args{"sandbox": "a"})
+	d.ok("create_sandbox", args{"name": "c"})
+}
+
+// TestMistakesInOptions: what nothing can go by is the error of each call, before
+// anything is done, and no model is asked to try again.
+func TestMistakesInOptions(t *testing.T) {
+	t.Parallel()
+	pool := func(o agent.PoolOptions) *agent.Toolset {
+		p := agent.NewPool(nil, &o)
+		t.Cleanup(func() { assert.NoError(t, p.Close(context.WithoutCancel(t.Context()))) })
+		return agent.ForConversation(p, "chat", nil)
+	}
+	for want, tools := range map[string]*agent.Toolset{
+		`Tools has "bsh"`:             agent.New(nil, &agent.Options{Tools: []string{"bash", "bsh"}}),
+		"Limits.Timeout is negative":  agent.New(nil, &agent.Options{Limits: agent.Limits{Timeout: -1}}),
+		"Limits.Output is negative":   agent.ForProject(nil, &agent.Options{Limits: agent.Limits{Output: -1}}),
+		`Paths has "src"`:             agent.New(nil, &agent.Options{Paths: []string{"/a", "src"}}),
+		`Prefix is "my agent/"`:       pool(agent.PoolOptions{Prefix: "my agent/"}),
+		"Idle and MaxRunning":         pool(agent.PoolOptions{Idle: -1}),
+		"the conversation's ID is em": agent.ForConversation(agent.NewPool(nil, nil), "", nil),
+	} {
+		result, err := tools.Call(t.Context(), "bash", json.RawMessage(`{"command": "true"}`))
+		require.ErrorIs(t, err, sandbox.ErrInvalid, want)
+		assert.ErrorContains(t, err, want)
+		assert.Contains(t, result.Text, "nothing that you call can change it", want)
+		require.NoError(t, tools.Close())
+	}
+	offered := agent.New(nil, &agent.Options{Tools: []string{"bash", "save_artifact"}})
+	defer offered.Close()
+	assert.Len(t, offered.Tools(), 1, "a tool that has no folder is not a mistake")
+}
+
+// TestCanceledCall: the error of a call that is given up is one line.
+func TestCanceledCall(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	tools := agent.New(sb, &agent.Options{OnOutput: func(agent.Call, []byte) { cancel() }})
+	defer tools.Close()
+	result, err := tools.Call(ctx, "bash", json.RawMessage(`{"command": "echo begun; sleep 1000"}`))
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, "agent: the call was given up: context canceled", err.Error())
+	assert.Equal(t, "The call was canceled.", result.Text)
+}
+
 // TestListOfSandboxes wants a model to see all sandboxes of a project, by cursors,
 // however little of them fits into a result.
 func TestListOfSandboxes(t *testing.T) {
@@ -256,7 +331,7 @@ func TestErrorsOfSessions(t *testing.T) {
 		matches  error
 		told     string
 	}{
-		"options":        {pool, sandbox.ErrInvalid, "can't be used at the moment"},
+		"options":        {pool, sandbox.ErrInvalid, "are not valid"},
 		"file":           {find(&fs.PathError{Op: "open", Path: "/home/me/ids", Err: fs.ErrNotExist}), fs.ErrNotExist, "can't be used at the moment"},
 		"no credentials": {find(auth.ErrNoCredentials), auth.ErrNoCredentials, "has no credentials"},
 		"no sandbox":     {agent.ByName(srv.Client()), sandbox.ErrNotFound, "no longer exists"},

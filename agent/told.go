@@ -61,6 +61,9 @@ func told(err error) (text string, program bool) {
 		return m.text, false
 	}
 	_, session := errors.AsType[*sessionError](err)
+	if session && errors.Is(err, sandbox.ErrInvalid) {
+		return "The settings of this program for its sandbox are not valid. Tell the user: nothing that you call can change it.", true
+	}
 	if !session && errors.Is(err, sandbox.ErrInvalid) {
 		return "Not possible: " + line(err.Error()), false
 	}

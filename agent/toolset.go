@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path"
 	"reflect"
@@ -30,19 +32,32 @@ type Options struct {
 	// ReadOnly. A process that swaps links meanwhile may get around them.
 	Paths []string
 	// Artifacts is a folder of this machine between which and the sandbox the tools
-	// save_artifact and load_artifact copy files. The model can read and replace
-	// whatever is in it but .git, and nothing else. The caller closes it after the
-	// Toolset.
+	// save_artifact and load_artifact copy files. The model can read whatever is in
+	// it but .git, and nothing else. It can replace all of that but what Git and
+	// editors would run by themselves: files named HEAD, what is in a directory that
+	// has one, .vscode and the like. The caller closes it after the Toolset.
 	Artifacts *os.Root
 	// Environment tells the model what its tools work in. By default that is an
 	// isolated Linux machine: say so if it is not.
 	Environment string
+	// KeepRunning keeps the sandboxes that calls have used running until Close, as far
+	// as the platform lets. By default a call keeps its sandbox running until its own
+	// end and for as long after as [PoolOptions].Idle says, or five minutes: it extends
+	// the session when less than that and a minute are left. That takes two requests
+	// or three each time.
+	KeepRunning bool
 	// Guidance is added to the instructions for the model.
 	Guidance string
 
+	// Create, if not nil, is called by create_sandbox of [ForProject] with the options
+	// of a sandbox that the model wants, and may change them: fix the image, the size
+	// or the network policy, add tags. An error of [Refuse] is told to the model.
+	Create func(ctx context.Context, opts *sandbox.CreateOptions) error
 	// Before, if not nil, is called before each call, and may wait for a person's
 	// answer. It lets the call happen by returning nil. An error of [Refuse] is
-	// told to the model; any other is an error of the program.
+	// told to the model; any other is an error of the program. It gets the call as
+	// it will be made, however the model has spelled it. If a path of it is relative,
+	// the sandbox is looked up before, for its working directory.
 	Before func(ctx context.Context, call Call) error
 	// OnOutput, if not nil, receives the output of bash as it arrives, unfiltered:
 	// it may hold terminal escapes. data is valid until it returns.
@@ -56,13 +71,41 @@ type Options struct {
 type Call struct {
 	// Tool is the tool's name, as in [Toolset.Tools].
 	Tool string
-	// Arguments is what the model has sent, a JSON object.
+	// Arguments are those that the tool gets, a JSON object: under the names and
+	// with the types of the tool's schema, with absolute paths, however the model
+	// has spelled them. Of a call that can't be made it is what the model has sent.
 	Arguments json.RawMessage
 	// Conversation is the conversation's ID or, of a toolset over a project, the
 	// sandbox's name. It is empty for a toolset over one sandbox.
 	Conversation string
 	// ReadOnly reports whether the tool changes nothing.
 	ReadOnly bool
+}
+
+// Command returns what the call runs: the command line of bash and start_command,
+// which bash reads, or the program of python. It is empty for other tools. A shell
+// knows many spellings of the same: allow what is known, rather than look for what
+// is not wanted.
+func (c Call) Command() string {
+	var in struct{ Command, Code string }
+	_ = json.Unmarshal(c.Arguments, &in) // one that can't be read runs nothing
+	return cmp.Or(in.Command, in.Code)
+}
+
+// Paths returns the paths of the sandbox in the arguments, absolute and clean: the
+// file or directory of a tool for files, and the directory that a command starts
+// in, if it is given. Links are not followed: see [Options].Paths for that, and
+// Command for what a command does.
+func (c Call) Paths() []string {
+	var in struct{ Path, Cwd string }
+	_ = json.Unmarshal(c.Arguments, &in)
+	var list []string
+	for _, p := range []string{in.Path, in.Cwd} {
+		if p != "" {
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 // Tool describes a tool to a model.
@@ -84,7 +127,9 @@ type Result struct {
 	Failed bool
 	// Data are facts for the program, by name: "exit_code" (int), "timed_out"
 	// (bool), "omitted_bytes" (int64), "command_id", "cursor", "url",
-	// "snapshot_id", "artifact" and "sandbox" (string), where they apply.
+	// "snapshot_id", "artifact" and "sandbox" (string), "lost" ([]string: what is
+	// gone since the last call, of "files", "commands" and "variables") and
+	// "stops_in" (time.Duration), where they apply.
 	Data map[string]any
 }
 
@@ -96,14 +141,17 @@ type Toolset struct {
 	conversation string
 	client       *sandbox.Client // of a toolset over a project
 	tools        []*tool
+	invalid      error // of the options
 	budget       budget
 
 	ctx   context.Context // ends with Close
 	close context.CancelFunc
 	wg    sync.WaitGroup
 
-	mu    sync.Mutex
-	boxes map[string]*box // by conversation
+	mu      sync.Mutex
+	boxes   map[string]*box // by conversation
+	created map[string]bool // names of sandboxes that the model has created, and not removed
+	making  int             // that are not among them yet
 }
 
 // box is what a toolset remembers of a sandbox.
@@ -114,6 +162,16 @@ type box struct {
 	mu       sync.Mutex
 	commands map[string]*background // by ID
 	starting int                    // that are not among them yet
+	cwd      string                 // empty until it is known
+	last     *sandbox.Session       // of the last call
+	begun    bool                   // what an interpreter would have had is known to be gone, or never was
+	keeper   keeper
+}
+
+func (b *box) knows(sb *sandbox.Sandbox) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cwd = sb.Cwd()
 }
 
 // tool is a tool, and what it does.
@@ -133,6 +191,7 @@ type call struct {
 	sb  *sandbox.Sandbox // nil, as box is, for tools that find it themselves
 	in  any
 
+	news  news      // that the model has not been told
 	begun time.Time // zero for a call that was refused
 }
 
@@ -154,7 +213,8 @@ func (t *tool) finds() *tool    { t.alone = true; return t }
 func (t *tool) soon() *tool     { t.brief = true; return t }
 
 // New returns tools that work on a sandbox, which they never delete. A nil opts
-// means the defaults. The caller closes the Toolset.
+// means the defaults; a mistake in them is the error of every call, matches
+// [sandbox.ErrInvalid], and nothing is done. The caller closes the Toolset.
 func New(sb *sandbox.Sandbox, opts *Options) *Toolset {
 	return ForConversation(SessionsFunc(func(context.Context, string) (*sandbox.Sandbox, error) { return sb, nil }), "", opts)
 }
@@ -170,13 +230,17 @@ func ForConversation(sessions Sessions, conversation string, opts *Options) *Too
 }
 
 func newToolset(sessions Sessions, opts *Options) *Toolset {
-	t := &Toolset{sessions: sessions, boxes: map[string]*box{}}
+	t := &Toolset{sessions: sessions, boxes: map[string]*box{}, created: map[string]bool{}}
 	if opts != nil {
 		t.opts = *opts
 	}
+	t.invalid = t.opts.Limits.check()
 	t.opts.Limits = t.opts.Limits.withDefaults()
 	t.opts.Tools, t.opts.Paths = slices.Clone(t.opts.Tools), slices.Clone(t.opts.Paths)
 	for i, p := range t.opts.Paths {
+		if !path.IsAbs(p) {
+			t.invalid = cmp.Or(t.invalid, fmt.Errorf("%w: agent: Paths has %q, which is not absolute", sandbox.ErrInvalid, p))
+		}
 		t.opts.Paths[i] = path.Clean(p)
 	}
 	t.ctx, t.close = context.WithCancel(context.Background())
@@ -186,6 +250,11 @@ func newToolset(sessions Sessions, opts *Options) *Toolset {
 // offer sets the tools, without those that the options leave out.
 func (t *Toolset) offer(all []*tool) {
 	figures := t.opts.Limits.figures()
+	for _, name := range t.opts.Tools {
+		if !slices.ContainsFunc(all, func(tool *tool) bool { return tool.Name == name }) {
+			t.invalid = cmp.Or(t.invalid, fmt.Errorf("%w: agent: Tools has %q, and there is no such tool", sandbox.ErrInvalid, name))
+		}
+	}
 	for _, tool := range all {
 		tool.Description = figures.Replace(tool.Description)
 		tool.InputSchema = json.RawMessage(figures.Replace(string(tool.InputSchema)))
@@ -249,13 +318,14 @@ func (t *Toolset) Call(ctx context.Context, name string, args json.RawMessage) (
 		text, program := told(err)
 		if ctx.Err() != nil {
 			text, program = "The call was canceled.", true
-			err = errors.Join(context.Cause(ctx), err)
+			err = &canceledError{context.Cause(ctx), err}
 		}
 		result = Result{Text: text, Failed: true, Data: result.Data}
 		if !program {
 			err = nil
 		}
 	}
+	result = c.tell(result)
 	if over := len(result.Text) - t.opts.Limits.Output; over > 0 { // by the words around the data
 		result.Text = cutText(result.Text, t.opts.Limits.Output)
 	}
@@ -270,7 +340,16 @@ func (t *Toolset) Call(ctx context.Context, name string, args json.RawMessage) (
 	return result, err
 }
 
+// canceledError is the error of a call whose context has ended.
+type canceledError struct{ cause, err error }
+
+func (e *canceledError) Error() string   { return "agent: the call was given up: " + e.cause.Error() }
+func (e *canceledError) Unwrap() []error { return []error{e.cause, e.err} }
+
 func (t *Toolset) call(ctx context.Context, c *call) (Result, error) {
+	if t.invalid != nil {
+		return Result{}, &sessionError{t.invalid}
+	}
 	at := slices.IndexFunc(t.tools, func(tool *tool) bool { return tool.Name == c.Tool })
 	if at < 0 {
 		var names []string
@@ -289,16 +368,17 @@ func (t *Toolset) call(ctx context.Context, c *call) (Result, error) {
 	if err := decode(args, c.in); err != nil {
 		return Result{}, err
 	}
+	if in, ok := c.in.(interface{ complete() }); ok {
+		in.complete()
+	}
 	if err := t.ctx.Err(); err != nil {
 		return Result{}, errClosed
 	}
 	if err := t.budget.begin(&t.opts.Limits); err != nil {
 		return Result{}, err
 	}
-	if t.opts.Before != nil {
-		if err := t.opts.Before(ctx, c.Call); err != nil {
-			return Result{}, err
-		}
+	if err := t.before(ctx, c); err != nil {
+		return Result{}, err
 	}
 	c.begun = time.Now()                            // a person's answer took no time of the model's
 	limit := t.opts.Limits.MaxTimeout + time.Minute // commands have their own limits
@@ -314,8 +394,59 @@ func (t *Toolset) call(ctx context.Context, c *call) (Result, error) {
 		}
 		defer release()
 		c.sb, c.box = sb, t.boxOf(c.Conversation)
+		c.box.knows(sb)
+		resolve(c.in, sb.Cwd())
+		if err := t.begins(c); err != nil {
+			return Result{}, err
+		}
+		defer t.keep(ctx, c)()
 	}
-	return tool.run(ctx, c)
+	defer progressOf(ctx).tell()()
+	result, err := tool.run(ctx, c)
+	if c.sb != nil {
+		err = t.ended(ctx, c, err)
+	}
+	return result, err
+}
+
+// before asks the program about a call, as it will be made.
+func (t *Toolset) before(ctx context.Context, c *call) (err error) {
+	if t.opts.Before == nil {
+		return nil
+	}
+	cwd := ""
+	if relative(c.in) {
+		if cwd, err = t.cwd(ctx, c.Conversation); err != nil {
+			return err
+		}
+	}
+	resolve(c.in, cwd)
+	chosen := ""
+	if t.client != nil && !slices.Contains(ofProject, c.Tool) {
+		chosen = c.Conversation
+	}
+	if c.Arguments, err = encode(c.in, chosen); err != nil {
+		return err
+	}
+	return t.opts.Before(ctx, c.Call)
+}
+
+// cwd returns the working directory of a sandbox.
+func (t *Toolset) cwd(ctx context.Context, conversation string) (string, error) {
+	b := t.boxOf(conversation)
+	b.mu.Lock()
+	cwd := b.cwd
+	b.mu.Unlock()
+	if cwd != "" {
+		return cwd, nil
+	}
+	sb, release, err := t.acquire(ctx, conversation)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	b.knows(sb)
+	return sb.Cwd(), nil
 }
 
 // acquire finds a sandbox. An error is the program's unless the model has chosen

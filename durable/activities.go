@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -25,7 +26,7 @@ type machine struct {
 	// SavedAt is when the files were saved that it began with, if that was not at
 	// the end of the machine before.
 	SavedAt time.Time `json:",omitzero"`
-	// Now is the service's time. Older workers don't say.
+	// Now is the service's time; zero if the machine does not run.
 	Now time.Time `json:",omitzero"`
 }
 
@@ -35,12 +36,13 @@ const (
 	tagWorkflow = "durable-workflow"
 )
 
-// open makes or starts the sandbox; the name makes it idempotent. ended is the
-// session that ended by itself before, if one has.
-func (w *Worker) open(ctx context.Context, o Options, ended string) (machine, error) {
+// open makes or starts the sandbox; the name makes it idempotent. epoch is the
+// workflow's opening of it, and ended the session that ended by itself before, if one
+// has.
+func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (machine, error) {
 	ctx, stop := alive(ctx)
 	defer stop()
-	create, err := w.create(ctx, o)
+	create, err := w.create(ctx, o, epoch)
 	if err != nil {
 		return machine{}, classify(err)
 	}
@@ -83,10 +85,12 @@ func (w *Worker) rolledBack(ctx context.Context, sb *sandbox.Sandbox, ended stri
 }
 
 // create returns what a sandbox is made with.
-func (w *Worker) create(ctx context.Context, o Options) (*sandbox.CreateOptions, error) {
+func (w *Worker) create(ctx context.Context, o Options, epoch string) (*sandbox.CreateOptions, error) {
 	create := &sandbox.CreateOptions{
 		Runtime: o.Runtime, Image: o.Image, Ports: o.Ports, VCPUs: o.VCPUs, Timeout: o.lease(), Region: o.Region, FailoverRegions: o.FailoverRegions,
-		Mounts: o.Mounts, NetworkPolicy: o.NetworkPolicy, KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 1}, Tags: map[string]string{},
+		Mounts: o.Mounts, NetworkPolicy: o.NetworkPolicy, KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 1},
+		SnapshotExpiration: sandbox.Forever, // a workflow may sleep for months
+		Tags:               map[string]string{},
 	}
 	maps.Copy(create.Tags, o.Tags)
 	switch {
@@ -106,8 +110,22 @@ func (w *Worker) create(ctx context.Context, o Options) (*sandbox.CreateOptions,
 	if err != nil {
 		return nil, err
 	}
-	create.Tags[tagFleet], create.Tags[tagWorkflow] = fleet, activity.GetInfo(ctx).WorkflowExecution.ID
+	create.Tags[tagFleet], create.Tags[tagWorkflow] = fleet, madeBy(ctx, epoch)
 	return create, nil
+}
+
+// madeBy is the tag of a sandbox that an opening has made. The workflow's ID is before
+// the last dot.
+func madeBy(ctx context.Context, epoch string) string {
+	return activity.GetInfo(ctx).WorkflowExecution.ID + "." + epoch
+}
+
+// workflowOf returns the ID of the workflow that has made a sandbox with the tag.
+func workflowOf(tag string) string {
+	if i := strings.LastIndexByte(tag, '.'); i >= 0 {
+		return tag[:i]
+	}
+	return ""
 }
 
 // runs describes the session that runs.
@@ -220,10 +238,39 @@ func extend(ctx context.Context, s *sandbox.Session, d time.Duration) time.Time 
 	return expiry(s)
 }
 
-// stop stops that session and no other, and reports whether it had not ended before.
+// abandon deletes a sandbox that an opening has made, and stops one that was there
+// before.
+func (w *Worker) abandon(ctx context.Context, name, epoch string) error {
+	ctx, stop := alive(ctx)
+	defer stop()
+	sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return classify(err)
+	}
+	if sb.Info().Tags[tagWorkflow] == madeBy(ctx, epoch) {
+		return w.delete(ctx, name)
+	}
+	_, err = w.stop(ctx, name, "")
+	return err
+}
+
+// stop stops that session and no other, whichever runs if it is empty, and reports whether it had not ended before.
 func (w *Worker) stop(ctx context.Context, name, vm string) (ran bool, err error) {
 	ctx, end := alive(ctx)
 	defer end()
+	if vm == "" {
+		sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
+		if gone(err) || err == nil && sb.CurrentSession() == nil {
+			return false, nil
+		}
+		if err != nil {
+			return false, classify(err)
+		}
+		vm = sb.CurrentSession().ID()
+	}
 	cur, err := w.session(ctx, name, vm)
 	if err == nil {
 		_, err = cur.Stop(ctx, nil)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -25,16 +24,15 @@ type RunOptions struct {
 	// machine's time does.
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// Key makes the start idempotent beyond this workflow: of all starts with
-	// the same key in one machine, one runs. Empty means a key of this call's
-	// own, and one that begins with the workflow's first run ID and a dot is
-	// taken for this workflow's own, which saves a look for it. It has letters,
-	// digits, "-", "_" and ".", at most 128.
+	// the same key in one machine, one runs, and those of another command are
+	// errors. Empty means a key of this call's own. It has letters, digits, "-",
+	// "_" and ".", at most 128.
 	Key string `json:"key,omitempty"`
 	// RerunIfLost runs the command again, once for each time that its machine
 	// ends, instead of reporting it as lost. It is for what may run twice.
 	RerunIfLost bool `json:"rerunIfLost,omitempty"`
-	// Output is the key that the output is stored under. Empty means the
-	// workflow's ID, the sandbox's name and the command's number.
+	// Output is the key that the output is stored under. Empty means one that
+	// begins with the workflow's ID, the sandbox's name and the command's number.
 	Output string `json:"output,omitempty"`
 	// NoTail leaves the tail out of the result, and so out of the workflow's
 	// history, if the output is stored.
@@ -96,6 +94,8 @@ type Result struct {
 	// ExpiresAt is when the machine's lease ends, which its end has renewed. It is
 	// zero if the machine has ended.
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
+	// Rewound is that of an activity's result; [Sandbox.Result] makes it ErrRewound.
+	Rewound bool `json:"rewound,omitempty"`
 }
 
 // Err returns an error unless the command exited with code 0.
@@ -125,7 +125,9 @@ func (s *Sandbox) Run(ctx workflow.Context, name string, args []string, o *RunOp
 }
 
 // Start starts a command, at most once, on a machine that it starts if there is
-// none. An error means that the command did not and will not run.
+// none. An error means that the command did not and will not run: one that matches
+// [ErrReset] or [ErrRewound] that it would have run after a loss, see
+// [Sandbox.OnLoss]. Called again, Start runs it.
 func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *RunOptions) (*Command, error) {
 	var opts RunOptions
 	if o != nil {
@@ -133,38 +135,46 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 	}
 	info := workflow.GetInfo(ctx)
 	s.Commands++
-	shared := opts.Key != "" && !strings.HasPrefix(opts.Key, info.FirstRunID+".")
-	if opts.Key == "" {
-		opts.Key = fmt.Sprintf("%s.%d", info.FirstRunID, s.Commands)
-	}
+	// What another history of this workflow has made of this call was decided at
+	// another time.
+	nonce := moment(ctx)
 	if opts.Output == "" {
-		opts.Output = fmt.Sprintf("%s/%s/%d", info.WorkflowExecution.ID, s.Options.Name, s.Commands)
+		opts.Output = fmt.Sprintf("%s/%s/%d-%s", info.WorkflowExecution.ID, s.Options.Name, s.Commands, nonce)
+	}
+	in := startInput{Sandbox: s.Options.Name, EnvFrom: s.Options.EnvFrom, Name: name, Args: args, Options: opts, Lease: s.Options.lease()}
+	if opts.Key == "" {
+		in.Nonce = nonce
 	}
 	for again := false; ; again = true {
-		if s.VM == "" {
-			if err := s.Resume(ctx); err != nil {
-				return nil, err
-			}
+		if err := s.awake(ctx); err != nil {
+			return nil, err
 		}
-		got, err := s.start(ctx, startInput{
-			Sandbox: s.Options.Name, VM: s.VM, EnvFrom: s.Options.EnvFrom, Name: name, Args: args, Options: opts, Shared: shared,
-			Lease: s.Options.lease(), Expires: s.ExpiresAt,
-		})
+		if in.Nonce != "" {
+			in.Options.Key = fmt.Sprintf("%s.%s.%d", info.FirstRunID, s.Epoch, s.Commands)
+		}
+		in.VM, in.Expires = s.VM, s.ExpiresAt
+		got, err := s.start(ctx, in)
 		if err != nil {
 			return nil, err
 		}
 		if !got.ExpiresAt.IsZero() {
 			s.ExpiresAt = got.ExpiresAt
 		}
-		if got.Refused && !again {
+		key := in.Options.Key
+		switch {
+		case got.Rewound:
+			s.rewound(ctx)
+			if err := s.lost(ctx, ErrRewound); err != nil {
+				return nil, err
+			}
+		case got.Refused && !again:
 			s.ended() // before anything was sent
-			continue
-		}
-		if got.Refused || got.Lost {
+		case got.Refused, got.Lost:
 			s.ended()
-			return &Command{Key: opts.Key, Output: opts.Output}, nil
+			return &Command{Key: key, Output: opts.Output}, nil
+		default:
+			return &Command{ID: got.ID, VM: s.VM, Key: key, Output: opts.Output, Handle: got.Handle, NoTail: opts.NoTail, MaxOutput: opts.MaxOutput}, nil
 		}
-		return &Command{ID: got.ID, VM: s.VM, Key: opts.Key, Output: opts.Output, Handle: got.Handle, NoTail: opts.NoTail, MaxOutput: opts.MaxOutput}, nil
 	}
 }
 
@@ -209,11 +219,16 @@ func (s *Sandbox) Follow(ctx workflow.Context, c *Command) workflow.Future {
 	})
 }
 
-// Result waits for a future of [Sandbox.Follow].
+// Result waits for a future of [Sandbox.Follow]. An error that matches [ErrRewound] says
+// that the command did not run.
 func (s *Sandbox) Result(ctx workflow.Context, c *Command, f workflow.Future) (*Result, error) {
 	var res Result
 	if err := f.Get(ctx, &res); err != nil {
 		return nil, err
+	}
+	if res.Rewound {
+		s.rewound(ctx)
+		return nil, ErrRewound
 	}
 	if c.Signaled && res.Outcome == Exited {
 		res.Outcome = Killed

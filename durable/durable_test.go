@@ -168,8 +168,12 @@ func TestKillRefused(t *testing.T) {
 		defer sb.Delete(ctx)
 		cmd, err := sb.Start(ctx, "sleep", []string{"1000"}, nil)
 		require.NoError(t, err)
-		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.KillCommand, Status: 403, Code: "forbidden", Times: 2})
+		// Its script is refused, and then the signal itself.
+		for _, op := range []sandboxtest.Operation{sandboxtest.RunCommand, sandboxtest.KillCommand} {
+			env.Server.Inject(sandboxtest.Fault{Operation: op, Status: 403, Code: "forbidden", Times: 1})
+		}
 		require.ErrorContains(t, sb.Kill(ctx, cmd, sandbox.SIGKILL), "403")
+		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Status: 403, Code: "forbidden", Times: 1})
 		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.KillCommand, Status: 408, Times: 4})
 		return sb.Kill(ctx, cmd, sandbox.SIGKILL)
 	})

@@ -7,13 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
 
-// ExpiringDir is [Dir] without what was written longer ago than age: it looks for that
-// at most once an hour, when something is written. A viewer of an output that has
-// expired gets output_lost, one of such events truncated. A store of another kind
+// ExpiringDir is [Dir] without outputs that were written longer ago than age: it looks
+// for them at most once an hour, when something is written. What is below [NeededPrefix]
+// is kept. A viewer of an output that has expired gets output_lost. A store of another kind
 // has means of its own, like a lifecycle rule. An age of zero keeps everything.
 func ExpiringDir(path string, age time.Duration) OutputStore {
 	if age <= 0 {
@@ -59,8 +60,15 @@ func (e *expiring) expire() {
 		if err != nil || name == string(e.dir) {
 			return nil // it is gone, or not ours to read
 		}
+		if needed := filepath.Join(string(e.dir), filepath.FromSlash(NeededPrefix)); name == needed {
+			return fs.SkipDir
+		}
+		age := e.age
+		if strings.HasPrefix(entry.Name(), unfinishedPrefix) { // a command that is silent writes it
+			age = max(age, leftAfter)
+		}
 		info, err := entry.Info()
-		if err != nil || time.Since(info.ModTime()) <= e.age {
+		if err != nil || time.Since(info.ModTime()) <= age {
 			return nil // it is gone
 		}
 		old = append(old, name)

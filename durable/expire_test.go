@@ -26,13 +26,22 @@ func TestExpiringDir(t *testing.T) {
 		require.NoError(t, w.Commit())
 		require.NoError(t, w.Close())
 	}
-	for _, key := range []string{"old/cmd-1", "old/events/000000000.ndjson", "mixed/cmd-1", "mixed/cmd-2", "new/cmd-1"} {
+	text := durable.NeededPrefix + "old/commands/a"
+	for _, key := range []string{"old/cmd-1", "old/sub/cmd-2", text, "mixed/cmd-1", "mixed/cmd-2", "new/cmd-1"} {
 		write(durable.Dir(path), key)
 	}
 	past := time.Now().Add(-2 * time.Hour)
-	for _, name := range []string{"old/cmd-1", "old/events/000000000.ndjson", "old/events", "old", "mixed/cmd-1", "mixed"} {
+	for _, name := range []string{"old/cmd-1", "old/sub/cmd-2", "old/sub", "old", "mixed/cmd-1", "mixed", text} {
 		require.NoError(t, os.Chtimes(filepath.Join(path, name), past, past))
 	}
+	// A command that runs has written for the last time two hours ago.
+	silent, err := durable.Dir(path).Create(t.Context(), "silent/cmd-1")
+	require.NoError(t, err)
+	defer silent.Close()
+	unfinished, err := filepath.Glob(filepath.Join(path, "silent", ".new-*"))
+	require.NoError(t, err)
+	require.Len(t, unfinished, 1)
+	require.NoError(t, os.Chtimes(unfinished[0], past, past))
 	outside := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(outside, nil, 0o600))
 	require.NoError(t, os.Chtimes(outside, past, past))
@@ -49,11 +58,12 @@ func TestExpiringDir(t *testing.T) {
 		return names
 	}
 	write(durable.ExpiringDir(path, 0), "kept/cmd-1")
-	require.Len(t, there(), 6, "an age of zero keeps everything")
+	require.Len(t, there(), 8, "an age of zero keeps everything")
 	write(durable.ExpiringDir(path, time.Hour), "new/cmd-2")
-	assert.Equal(t, []string{"kept/cmd-1", "mixed/cmd-2", "new/cmd-1", "new/cmd-2"}, there())
+	require.NoError(t, silent.Commit())
+	assert.Equal(t, []string{"kept/cmd-1", "mixed/cmd-2", "new/cmd-1", "new/cmd-2", text, "silent/cmd-1"}, there())
 	assert.FileExists(t, outside)
-	_, err := durable.Dir(path).Open(t.Context(), "mixed/cmd-1")
+	_, err = durable.Dir(path).Open(t.Context(), "mixed/cmd-1")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.NoDirExists(t, filepath.Join(path, "old"))
 }

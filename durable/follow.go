@@ -19,9 +19,8 @@ type followInput struct {
 	Command          Command
 	Sandbox          string
 	Lease, Heartbeat time.Duration
-	// Expires is when the machine's lease ends as the workflow knows it; zero in
-	// histories of before the lease was renewed with the command's end.
-	Expires time.Time `json:",omitzero"`
+	// Expires is when the machine's lease ends as the workflow knows it.
+	Expires time.Time
 }
 
 // tailSize is how much of a command's output is kept in its result when it is
@@ -53,7 +52,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 		cmd, chunks = h.cmd, h.chunks
 	}
 	var vm *sandbox.Session
-	if !in.Expires.IsZero() && activity.GetInfo(ctx).Attempt == 1 { // others may have renewed it since
+	if activity.GetInfo(ctx).Attempt == 1 { // others may have renewed it since
 		if vm, err = w.known(in.Sandbox, in.Command.VM, in.Expires); err != nil {
 			return Result{}, classify(err)
 		}
@@ -64,7 +63,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	if err != nil {
 		return Result{}, classify(err)
 	}
-	if res.Outcome == Exited && !in.Expires.IsZero() {
+	if res.Outcome == Exited && !res.Rewound {
 		res.ExpiresAt = w.renewed(ctx, in, vm)
 	}
 	return *res, nil
@@ -99,9 +98,10 @@ func (w *Worker) readWon(ctx context.Context, cmd *sandbox.Command, chunks chunk
 	// late. Then that one is the command.
 	vm, err := w.session(ctx, in.Sandbox, in.Command.VM)
 	if err == nil {
-		var won *sandbox.Command
-		if won, err = winner(ctx, vm, in.Command.Key); won != nil && won.ID() != cmd.ID() {
-			return w.read(ctx, won, won.LogChunks, in.Command)
+		var first *sandbox.Command
+		first, res.Rewound, err = won(ctx, vm, cmd.ID())
+		if err == nil && first != nil && !res.Rewound {
+			return w.read(ctx, first, first.LogChunks, in.Command)
 		}
 	}
 	if err != nil && !gone(err) {

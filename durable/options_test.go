@@ -59,7 +59,10 @@ func TestOptionsAreObeyed(t *testing.T) {
 		}
 		return http.DefaultTransport.RoundTrip(r)
 	}))
-	env.SetOnActivityStartedListener(func(_ *activity.Info, _ context.Context, args converter.EncodedValues) {
+	env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
+		if info.ActivityType.Name != "sandbox.Open" {
+			return
+		}
 		var in durable.Options
 		require.NoError(t, args.Get(&in))
 		data, err := json.Marshal(in)
@@ -72,7 +75,7 @@ func TestOptionsAreObeyed(t *testing.T) {
 	})
 	require.NotEmpty(t, sent)
 	for _, want := range []string{"\"all\"", "vercel/sandbox-universal", "https://example.com/repo.git", "\"main\"", "7", "iad1", "/data", "3000", "api.example.com", "s3cret", "4", "mine", "420000",
-		`"durable":"durabletest"`, `"durable-workflow":"default-test-workflow-id"`} { // for Sweep
+		`"durable":"durabletest"`, `"durable-workflow":"default-test-workflow-id.`} { // for Sweep
 		assert.Contains(t, string(sent), want)
 	}
 }

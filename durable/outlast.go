@@ -17,10 +17,6 @@ const (
 	errRefused      = "Refused" // and the same request will be again
 )
 
-// changeOutlast is a change of what workflows decide, for workflow.GetVersion.
-// Before, a refusal was the error of the call.
-const changeOutlast = "sandbox-outlasts-refusals"
-
 // The pauses before what was refused is tried again.
 const (
 	firstPause = time.Second
@@ -47,8 +43,7 @@ func refusal(err error) string {
 // executed again. All methods use it but [Sandbox.Kill]; it is exported for
 // workflows that use the future of [Sandbox.Follow] themselves.
 func (s *Sandbox) Outlast(ctx workflow.Context, err error) (again bool, _ error) {
-	if s.CreatedAt.IsZero() || refusal(err) == "" ||
-		workflow.GetVersion(ctx, changeOutlast, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+	if s.CreatedAt.IsZero() || refusal(err) == "" {
 		if s.refusals > 0 && err == nil {
 			s.refusals = 0
 			if s.OnRefused != nil {

@@ -122,9 +122,9 @@ func TestNothingSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := durabletest.New(t, nil)
-			refused := 0
+			refused, begun := 0, false
 			network := func(req *http.Request) (*http.Response, error) {
-				if req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/cmd") || refused == len(refusals) {
+				if !begun || req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/cmd") || refused == len(refusals) {
 					return http.DefaultTransport.RoundTrip(req)
 				}
 				if refused++; refused == 1 {
@@ -147,6 +147,8 @@ func TestNothingSent(t *testing.T) {
 					return err
 				}
 				defer sb.Delete(ctx)
+				require.NoError(t, sb.Refresh(ctx)) // its files are saved
+				begun = true
 				res, err := sb.Run(ctx, "echo", []string{"ran"}, nil)
 				require.NoError(t, err)
 				assert.Equal(t, durable.Exited, res.Outcome)

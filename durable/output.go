@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -80,19 +81,28 @@ func (d dir) Create(_ context.Context, key string) (_ OutputWriter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fileWriter{File: f, name: name}, nil
+	return &fileWriter{File: f, root: string(d), name: name}, nil
 }
 
 // unfinished is how the names of files begin that become name when they are
 // committed.
-func unfinished(name string) string { return ".new-" + filepath.Base(name) + "-" }
+func unfinished(name string) string { return unfinishedPrefix + filepath.Base(name) + "-" }
 
-// leftAfter is after how long without a write an unfinished file belongs to a
-// process that was killed.
-const leftAfter = time.Hour
+const unfinishedPrefix = ".new-"
+
+// leftAfter is after how long without a write an unfinished file belongs to a process
+// that was killed: a command may be silent, and is followed anew after a day at the
+// latest.
+const leftAfter = followTime + time.Hour
+
+// NeededPrefix begins the keys of what sessions need for as long as they live: the
+// texts of commands that wait, and old events. A store that expires objects, as by a
+// lifecycle rule, keeps these.
+const NeededPrefix = "sessions.needed/"
 
 type fileWriter struct {
 	*os.File
+	root   string // of the store
 	name   string
 	closed bool
 }
@@ -116,8 +126,30 @@ func (w *fileWriter) Commit() (err error) {
 	if err := os.Rename(w.File.Name(), w.name); err != nil {
 		return err
 	}
+	if err := syncFolders(w.root, filepath.Dir(w.name)); err != nil {
+		return err
+	}
 	w.clean()
 	return nil
+}
+
+// syncFolders brings the names of a folder to the disk, and its own, up to a root.
+func syncFolders(root, folder string) error {
+	if runtime.GOOS == "windows" { // which does that by itself, and opens no folder
+		return nil
+	}
+	for ; ; folder = filepath.Dir(folder) {
+		f, err := os.Open(folder)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+		if rel, err := filepath.Rel(root, folder); err != nil || rel == "." {
+			return err
+		}
+	}
 }
 
 // clean removes what attempts have left that were killed.

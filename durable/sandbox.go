@@ -104,8 +104,15 @@ type Sandbox struct {
 	// last time, the files were those of SavedAt. See [Sandbox.Refresh].
 	Rollbacks int       `json:"rollbacks,omitempty"`
 	SavedAt   time.Time `json:"savedAt,omitzero"`
+	// Rewinds counts how often commands were found to have run that the history has
+	// lost. Epoch is when keys began to be numbered: at the opening, and at each of those.
+	Rewinds int    `json:"rewinds,omitempty"`
+	Epoch   string `json:"epoch,omitempty"`
 	// Ended is the session that ended by itself, until the next is started.
 	Ended string `json:"ended,omitempty"`
+	// Opening says that a machine may run of which nothing is known: a call that was to
+	// start one was cancelled, or has failed.
+	Opening bool `json:"opening,omitempty"`
 	// Commands is how many were started, and numbers their keys.
 	Commands int `json:"commands,omitempty"`
 	// Runtime is the image or runtime that it was made with.
@@ -119,10 +126,17 @@ type Sandbox struct {
 	// part of the JSON.
 	OnRefused func(ctx workflow.Context, err error, pause time.Duration) error `json:"-"`
 
+	// OnLoss, if not nil, is called before a command is run after a loss: err matches
+	// [ErrReset], [ErrRolledBack] or [ErrRewound]. It returns nil to have it run, or the
+	// error of the call that would have. Nil runs it after ErrRolledBack alone. It is
+	// not part of the JSON.
+	OnLoss func(ctx workflow.Context, err error) error `json:"-"`
+
 	refusals int // in a row
 }
 
-// Open makes the sandbox of that name, or starts the one that there is.
+// Open makes the sandbox of that name, or starts the one that there is. One that fails,
+// or whose ctx is cancelled, leaves no machine that runs, and no sandbox that it has made.
 func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
 	s := &Sandbox{}
 	if o != nil {
@@ -131,7 +145,25 @@ func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
 	if s.Options.Name == "" {
 		s.Options.Name = "durable-" + workflow.GetInfo(ctx).WorkflowExecution.ID
 	}
-	return s, s.Resume(ctx)
+	s.Epoch = moment(ctx)
+	err := s.Resume(ctx)
+	if err != nil {
+		s.abandon(ctx)
+	}
+	return s, err
+}
+
+// abandonWithin is how long a sandbox is looked for that may have been made, or started,
+// by a call that has failed. After that, its lease ends it, and Sweep deletes it.
+const abandonWithin = 10 * time.Minute
+
+// abandon undoes what an opening has done that has failed.
+func (s *Sandbox) abandon(ctx workflow.Context) {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	opts := workflow.GetActivityOptions(s.brief(ctx))
+	opts.ScheduleToCloseTimeout = abandonWithin
+	_ = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, opts), activityAbandon, s.Options.Name, s.Epoch).Get(ctx, nil)
 }
 
 // Resume starts the machine if it does not run. Calls that need it do so by
@@ -141,9 +173,12 @@ func (s *Sandbox) Resume(ctx workflow.Context) error {
 	if s.VM != "" {
 		s.Ended = s.VM // unless it is found to run
 	}
-	if err := s.do(ctx, &m, activityOpen, s.Options, s.Ended); err != nil {
+	// Who is cancelled meanwhile has to know whether the machine runs.
+	s.Opening = true
+	if err := s.do(waiting(ctx), &m, activityOpen, s.Options, s.Epoch, s.Ended); err != nil {
 		return err
 	}
+	s.Opening = false
 	s.hear(ctx, m)
 	s.take(m)
 	return nil
@@ -220,12 +255,15 @@ func (s *Sandbox) ended() { s.Ended, s.VM = s.VM, "" }
 // Hibernate stops the machine with a snapshot of its files; the next call that
 // needs it starts it again. One that does not run is not an error.
 func (s *Sandbox) Hibernate(ctx workflow.Context) error {
-	if s.VM == "" {
+	if s.VM == "" && !s.Opening {
 		return nil
 	}
-	ran := true // older workers don't say
+	var ran bool
 	if err := s.do(ctx, &ran, activityStop, s.Options.Name, s.VM); err != nil {
 		return err
+	}
+	if s.Opening = false; s.VM == "" {
+		return nil
 	}
 	if s.ended(); ran {
 		s.Ended = ""
@@ -275,8 +313,15 @@ func (s *Sandbox) Delete(ctx workflow.Context) error {
 	if err := s.do(ctx, nil, activityDelete, s.Options.Name); err != nil {
 		return err
 	}
-	s.VM = ""
+	s.VM, s.Opening = "", false
 	return nil
+}
+
+// waiting makes calls return once their activity has ended, also when ctx is cancelled.
+func waiting(ctx workflow.Context) workflow.Context {
+	opts := workflow.GetActivityOptions(ctx)
+	opts.WaitForCancellation = true
+	return workflow.WithActivityOptions(ctx, opts)
 }
 
 func retries() *temporal.RetryPolicy {
@@ -291,13 +336,17 @@ func retries() *temporal.RetryPolicy {
 func (s *Sandbox) brief(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: 5 * time.Minute, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(),
+		WaitForCancellation: workflow.GetActivityOptions(ctx).WaitForCancellation,
 	})
 }
+
+// followTime is after how long a command is followed anew, from its start.
+const followTime = 24 * time.Hour
 
 // long is for following a command.
 func (s *Sandbox) long(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: s.Options.FollowQueue, StartToCloseTimeout: 24 * time.Hour, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(),
+		TaskQueue: s.Options.FollowQueue, StartToCloseTimeout: followTime, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(),
 	})
 }
 

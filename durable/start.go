@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -23,15 +24,38 @@ type startInput struct {
 	Sandbox, VM, EnvFrom, Name string
 	Args                       []string
 	Options                    RunOptions
-	// Shared says that other calls may have the same key.
-	Shared bool `json:",omitempty"`
+	// Nonce tells the call from any other with the same key, which another history of
+	// the workflow can have made: that of which a database has lost the end. It is
+	// empty where other calls may have the key.
+	Nonce string `json:",omitempty"`
 	// Again says that the activity was executed before, was refused in the end, and
 	// may have sent the command.
 	Again bool `json:",omitempty"`
-	// Lease is the machine's, and Expires when it ends as the workflow knows it; both are
-	// zero in histories of before a start renewed it.
-	Lease   time.Duration `json:",omitempty"`
-	Expires time.Time     `json:",omitzero"`
+	// Lease is the machine's, and Expires when it ends as the workflow knows it.
+	Lease   time.Duration
+	Expires time.Time
+}
+
+// shared says that other calls may have the same key.
+func (in startInput) shared() bool { return in.Nonce == "" }
+
+// guarded are the arguments of sh: the guard, and what it guards.
+func (in startInput) guarded() []string {
+	path, nonce := within(in.Sandbox, in.Options.Key), in.Nonce
+	if in.shared() {
+		path, nonce = within(in.VM, in.Options.Key), "-"
+	}
+	return append([]string{"-c", guard, path, nonce, in.Name}, in.Args...)
+}
+
+// started reports whether a command is the one that is to be started, and no other
+// that has its key.
+func (in startInput) started(cmd *sandbox.Command) bool {
+	args, want := cmd.Args(), in.guarded()
+	if in.Options.ArgFrom != "" && len(args) == len(want)+1 { // which is not read yet
+		args = args[:len(want)]
+	}
+	return slices.Equal(args, want)
 }
 
 type started struct {
@@ -42,33 +66,33 @@ type started struct {
 	// Lost: the machine has ended, and an earlier attempt may have started the
 	// command in it.
 	Lost bool `json:",omitempty"`
+	// Rewound: another command was started with the key, by a history of the workflow
+	// that is lost.
+	Rewound bool `json:",omitempty"`
 	// ExpiresAt is when the machine's lease ends, if that is not as the workflow knew.
 	ExpiresAt time.Time `json:",omitzero"`
 }
 
-// guard lets one start of a key win in a machine: directories are made by one
-// alone. It ends with taken for all others, and becomes the command for the
-// winner. What it is given is the key within the machine, since the directories
-// are in snapshots too. Any user of the sandbox may run commands, so that the
-// folder above is everybody's; a directory that can't be made for another reason,
+// guard lets one start of a key win: directories are made by one alone. It ends with
+// taken for all others, and becomes the command for the winner, whose nonce it leaves
+// in the directory. A key that calls share has the machine in its path, since the
+// directories are in snapshots too, and others the sandbox, since it may begin from one. Any user of the sandbox may run commands, so that
+// the folder above is everybody's; a directory that can't be made for another reason,
 // a full disk for example, is an error of the command.
 //
 // The guard is there whether or not the service gives commands the IDs that are
 // asked for: what it does with one that is taken was never observed.
 const (
-	guard = `d="/tmp/.durable/$0"; (umask 0; mkdir -p "${d%/*}" 2>/dev/null); ` +
-		`mkdir "$d" 2>/dev/null || { [ ! -d "$d" ] || exit 125; mkdir "$d" || exit 126; }; exec "$@"`
+	guard = `d="/tmp/.durable/$0"; n=$1; shift; (umask 0; mkdir -p "${d%/*}" 2>/dev/null); ` +
+		`mkdir "$d" 2>/dev/null || { [ ! -d "$d" ] || exit 125; mkdir "$d" || exit 126; }; ` +
+		`echo "$n" 2>/dev/null >"$d/nonce"; exec "$@"`
 	taken = 125
 )
 
-// guards are those of all versions: a start may have been sent by a worker that
-// is older. They share their directories.
-var guards = []string{
-	guard,
-	`mkdir -p "/tmp/.durable/${0%/*}" && mkdir "/tmp/.durable/$0" 2>/dev/null || exit 125; exec "$@"`,
-}
+// nonceFile is where the guard leaves the nonce of a path's winner.
+func nonceFile(path string) string { return "/tmp/.durable/" + path + "/nonce" }
 
-func within(vm, key string) string { return vm + "/" + key }
+func within(what, key string) string { return what + "/" + key }
 
 // commandID is the ID that the service is asked to give the command of a key: of
 // the form that is known to be taken, and the same for each attempt.
@@ -95,7 +119,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	first := unsent
 	ended := func() (started, error) { return started{Refused: first, Lost: !first}, nil }
 	var vm *sandbox.Session
-	if first && !in.Shared {
+	if first && !in.shared() {
 		// That it has ended is what the service says to the start as well.
 		vm, err = w.known(in.Sandbox, in.VM, in.Expires)
 	} else {
@@ -107,8 +131,8 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	if err != nil {
 		return started{}, classify(err)
 	}
-	if !first || in.Shared {
-		cmd, err := find(ctx, vm, key)
+	if !first || in.shared() {
+		cmd, err := find(ctx, vm, in)
 		if gone(err) {
 			return ended()
 		}
@@ -116,7 +140,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 			return started{}, classify(err)
 		}
 		if cmd != nil {
-			return handle(cmd, in, vm)
+			return w.found(cmd, in, vm)
 		}
 	}
 	opts, err := w.prepare(ctx, &in)
@@ -130,7 +154,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	unsent = unsent && notStarted(err)
 	switch {
 	case err == nil:
-		return handle(cmd, in, vm)
+		return w.found(cmd, in, vm)
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		// The next attempt looks, and the guard holds.
 		return started{}, classify(errors.New(err.Error()))
@@ -184,10 +208,9 @@ func noteUnsent(ctx context.Context, unsent bool, err error) error {
 
 // send sends the start, with an ID where the service takes that.
 func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, opts *sandbox.CommandOptions) (*sandbox.Command, error) {
-	key := in.Options.Key
-	args := append([]string{"-c", guard, within(in.VM, key), in.Name}, in.Args...)
+	args := in.guarded()
 	if !w.idsRefused.Load() {
-		opts.ID = commandID(in.VM, key)
+		opts.ID = commandID(in.VM, in.Options.Key)
 	}
 	cmd, err := w.startHanded(ctx, vm, args, *opts)
 	if opts.ID != "" && errors.Is(err, sandbox.ErrCommandIDs) {
@@ -196,12 +219,23 @@ func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, o
 		cmd, err = w.startHanded(ctx, vm, args, *opts)
 	}
 	if opts.ID != "" && errors.Is(err, sandbox.ErrConflict) {
-		// An earlier request of this start was quicker: that is the command.
+		// An earlier request of this start was quicker, or one of another history.
 		if earlier, lookErr := vm.GetCommand(ctx, opts.ID); lookErr == nil {
 			cmd, err = earlier, nil
 		}
 	}
 	return cmd, err
+}
+
+// found is a command that has the key: the one that is to be started, if it is the same.
+func (w *Worker) found(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
+	switch {
+	case in.started(cmd):
+		return handle(cmd, in, vm)
+	case in.shared():
+		return started{}, classify(fmt.Errorf("%w: the key %q is that of another command in this machine", sandbox.ErrInvalid, in.Options.Key))
+	}
+	return started{Rewound: true}, nil
 }
 
 // handle is what a command is found again by. It is in the history more than once, so
@@ -263,25 +297,30 @@ func (w *Worker) withText(ctx context.Context, args []string, key string) ([]str
 
 // find looks for the command of a key in a session: by its ID, and among all
 // commands where the service, or the worker that sent it, did not use that.
-func find(ctx context.Context, vm *sandbox.Session, key string) (*sandbox.Command, error) {
-	cmd, err := vm.GetCommand(ctx, commandID(vm.ID(), key))
-	if errors.Is(err, sandbox.ErrNotFound) {
-		return winner(ctx, vm, key)
+func find(ctx context.Context, vm *sandbox.Session, in startInput) (*sandbox.Command, error) {
+	cmd, err := vm.GetCommand(ctx, commandID(vm.ID(), in.Options.Key))
+	if !errors.Is(err, sandbox.ErrNotFound) {
+		return cmd, err
 	}
-	return cmd, err
-}
-
-// winner looks among all commands of a session for those with the guard of a key,
-// and returns the one that won, or may still win.
-func winner(ctx context.Context, vm *sandbox.Session, key string) (*sandbox.Command, error) {
 	cmds, err := vm.ListCommands(ctx)
 	if err != nil {
 		return nil, err
 	}
-	cmds = slices.DeleteFunc(cmds, func(c *sandbox.Command) bool {
-		args := c.Args()
-		return len(args) < 4 || args[0] != "-c" || !slices.Contains(guards, args[1]) || args[2] != within(vm.ID(), key)
-	})
+	return winner(ctx, cmds, in.guarded()[2])
+}
+
+// pathOf is the guard's path of a command, empty for one without the guard.
+func pathOf(cmd *sandbox.Command) string {
+	if args := cmd.Args(); len(args) > 4 && args[0] == "-c" && args[1] == guard {
+		return args[2]
+	}
+	return ""
+}
+
+// winner looks among all commands of a session for those with the guard of a path,
+// and returns the one that won, or may still win.
+func winner(ctx context.Context, cmds []*sandbox.Command, path string) (*sandbox.Command, error) {
+	cmds = slices.DeleteFunc(slices.Clone(cmds), func(c *sandbox.Command) bool { return pathOf(c) != path })
 	switch len(cmds) {
 	case 0:
 		return nil, nil
@@ -304,6 +343,33 @@ func winner(ctx context.Context, vm *sandbox.Session, key string) (*sandbox.Comm
 		}
 	}
 	return nil, nil
+}
+
+// won looks for the command that has won against one that ended as losers do: nil if it
+// ended so by itself. rewound says that it was one of a history that is lost.
+func won(ctx context.Context, vm *sandbox.Session, id string) (cmd *sandbox.Command, rewound bool, err error) {
+	cmds, err := vm.ListCommands(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	i := slices.IndexFunc(cmds, func(c *sandbox.Command) bool { return c.ID() == id })
+	if i < 0 || pathOf(cmds[i]) == "" {
+		return nil, false, nil
+	}
+	mine := cmds[i]
+	if cmd, err = winner(ctx, cmds, pathOf(mine)); err != nil {
+		return nil, false, err
+	}
+	if cmd != nil && cmd.ID() != id {
+		return cmd, !slices.Equal(cmd.Args(), mine.Args()), nil
+	}
+	// In a machine before this one, whose files it has, or never.
+	nonce, err := vm.FS().ReadFile(ctx, nonceFile(pathOf(mine)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	text := strings.TrimSpace(string(nonce))
+	return nil, text != "" && text != mine.Args()[3], err
 }
 
 // loserEnds is within what time a command that lost has ended.

@@ -129,6 +129,12 @@ func TestLateStart(t *testing.T) {
 	}
 }
 
+func newEnv(t *testing.T, ids sandboxtest.CommandIDs) *durabletest.Env {
+	env := durabletest.New(t, &durabletest.Options{Emulator: sandboxtest.Options{CommandIDs: ids}})
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "keys"})
+	return env
+}
+
 func clientThrough(t *testing.T, srv *sandboxtest.Server, rt http.RoundTripper) *sandbox.Client {
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL: srv.URL, Credentials: auth.Static(srv.Credentials()), HTTPClient: &http.Client{Transport: rt},

@@ -16,44 +16,70 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// Sweep stops the sandboxes of this fleet that run although their workflow has
-// ended or is gone, as after a termination or the loss of the database, and
-// returns how many. c has to be a client of the namespace of their workflows;
-// outside of an activity Fleet has to be set. It costs a request for every 50
-// sandboxes of the fleet and one to Temporal for each that runs.
-func (w *Worker) Sweep(ctx context.Context, c client.Client) (stopped int, err error) {
+// Sweep stops the sandboxes of this fleet, and of OldFleets, that run although their
+// workflow has ended or is gone, as after a termination or the loss of the database.
+// It deletes those that nobody can have meant to keep: whose workflow was terminated, has
+// timed out or is unknown, once they have stood still for DeleteAfter. It returns how many
+// it has stopped and deleted. c has to be a client of the namespace of their workflows;
+// outside of an activity Fleet has to be set. It costs a request for every 50 sandboxes
+// of a fleet, and one to Temporal for each that runs or may be deleted.
+func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err error) {
 	fleet, err := w.fleet(ctx)
 	if err != nil {
 		return 0, err
 	}
 	var errs []error
-	for info, err := range w.Client.List(ctx, &sandbox.ListOptions{Tags: map[string]string{tagFleet: fleet}, Limit: 50}) {
-		if err != nil {
-			return stopped, errors.Join(append(errs, err)...)
-		}
-		id := info.Tags[tagWorkflow]
-		if info.Status != sandbox.StatusRunning || id == "" {
-			continue
-		}
-		switch lives, err := lives(ctx, c, id); {
-		case err != nil:
-			errs = append(errs, err)
-			continue
-		case lives:
-			continue
-		}
-		sb, err := w.Client.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
-		if err == nil && sb.Status() == sandbox.StatusRunning {
-			_, err = sb.Stop(ctx, nil)
-			if err == nil {
-				stopped++
+	for _, fleet := range append([]string{fleet}, w.OldFleets...) {
+		for info, err := range w.Client.List(ctx, &sandbox.ListOptions{Tags: map[string]string{tagFleet: fleet}, Limit: 50}) {
+			if err != nil {
+				errs = append(errs, err)
+				break
+			}
+			done, err := w.sweepOne(ctx, c, info)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("sandbox %s: %w", info.Name, err))
+			}
+			if done {
+				swept++
 			}
 		}
-		if err != nil && !gone(err) {
-			errs = append(errs, err)
+	}
+	return swept, errors.Join(errs...)
+}
+
+// sweepOne stops or deletes a sandbox if it is left, and reports whether it has.
+func (w *Worker) sweepOne(ctx context.Context, c client.Client, info sandbox.Info) (done bool, err error) {
+	id := workflowOf(info.Tags[tagWorkflow])
+	runs := info.Status == sandbox.StatusRunning
+	old := w.DeleteAfter > 0 && info.Status == sandbox.StatusStopped && time.Since(info.StatusUpdatedAt) > w.DeleteAfter
+	if id == "" || !runs && !old {
+		return false, nil
+	}
+	status, err := statusOf(ctx, c, id)
+	if err != nil || status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		return false, err
+	}
+	switch status {
+	case enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
+	default:
+		if !runs { // its code has left it so
+			return false, nil
 		}
 	}
-	return stopped, errors.Join(errs...)
+	sb, err := w.Client.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
+	switch {
+	case err != nil:
+	case runs && sb.Status() == sandbox.StatusRunning:
+		_, err = sb.Stop(ctx, nil)
+		done = err == nil
+	case old && sb.Status() == sandbox.StatusStopped && sb.Info().StatusUpdatedAt.Equal(info.StatusUpdatedAt):
+		err = sb.Delete(ctx, nil)
+		done = err == nil
+	}
+	if gone(err) {
+		err = nil
+	}
+	return done, err
 }
 
 // fleet is what the sandboxes of this worker are tagged with: what they are found
@@ -81,16 +107,13 @@ func (w *Worker) fleet(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// lives reports whether a workflow runs.
-func lives(ctx context.Context, c client.Client, id string) (bool, error) {
+// statusOf returns how a workflow is, unspecified if there is none.
+func statusOf(ctx context.Context, c client.Client, id string) (enums.WorkflowExecutionStatus, error) {
 	d, err := c.DescribeWorkflowExecution(ctx, id, "")
 	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
-		return false, nil
+		return enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	return d.GetWorkflowExecutionInfo().GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+	return d.GetWorkflowExecutionInfo().GetStatus(), err
 }
 
 func (w *Worker) sweep(ctx context.Context) (int, error) {
@@ -100,8 +123,8 @@ func (w *Worker) sweep(ctx context.Context) (int, error) {
 	return n, classify(err)
 }
 
-// SweepWorkflow runs [Worker.Sweep] once and returns how many sandboxes it
-// stopped. It is meant for a Temporal Schedule, every 15 minutes for example.
+// SweepWorkflow runs [Worker.Sweep] once and returns how many sandboxes it has
+// stopped and deleted. It is meant for a Temporal Schedule, every 15 minutes for example.
 func SweepWorkflow(ctx workflow.Context) (int, error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: 10 * time.Minute, HeartbeatTimeout: 30 * time.Second, RetryPolicy: retries(),

@@ -36,6 +36,15 @@ type Worker struct {
 	// which no two servers share. Give two namespaces one Fleet and each sweeps
 	// the other's machines.
 	Fleet string
+	// OldFleets are others that Sweep looks after: those of databases that are lost,
+	// whose sandboxes no workflow knows any more. A fleet that another namespace uses
+	// must not be among them.
+	OldFleets []string
+	// DeleteAfter is for how long a sandbox has to stand still before Sweep deletes
+	// it, with its files, if its workflow was terminated, has timed out or is unknown:
+	// for longer than the namespace keeps ended workflows, whose sandboxes may have been
+	// kept on purpose. Zero deletes none.
+	DeleteAfter time.Duration
 
 	// idsRefused: the service knows no IDs of the caller's for commands.
 	idsRefused atomic.Bool
@@ -54,6 +63,7 @@ const (
 	activityStop     = "sandbox.Stop"
 	activitySnapshot = "sandbox.Snapshot"
 	activityDelete   = "sandbox.Delete"
+	activityAbandon  = "sandbox.Abandon"
 	activityStart    = "sandbox.Start"
 	activityFollow   = "sandbox.Follow"
 	activityKill     = "sandbox.Kill"
@@ -62,7 +72,7 @@ const (
 
 func (w *Worker) activities() map[string]any {
 	return map[string]any{
-		activityOpen: w.open, activityRenew: w.renew, activityAdopt: w.adopt, activityStop: w.stop, activitySnapshot: w.snapshot, activityDelete: w.delete,
+		activityOpen: w.open, activityRenew: w.renew, activityAdopt: w.adopt, activityStop: w.stop, activitySnapshot: w.snapshot, activityDelete: w.delete, activityAbandon: w.abandon,
 		activityStart: w.start, activityFollow: w.follow, activityKill: w.kill, activitySweep: w.sweep,
 	}
 }

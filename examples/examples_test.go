@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -225,9 +226,7 @@ func environment(srv *sandboxtest.Server) []string {
 // network skips an example that works only where a sandbox has a network of its
 // own.
 func network(t *testing.T, srv *sandboxtest.Server) (args, env []string) {
-	if e := srv.Enforces(); !e.Policies {
-		needs.Missing(t, "%v", e.Missing)
-	}
+	testkit.Policies(t, srv)
 	return nil, nil
 }
 

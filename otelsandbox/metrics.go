@@ -115,9 +115,9 @@ func (x *metrics) reading(read func(*commands) int64) metric.Int64ObservableOpti
 
 func (x *metrics) begin(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
 	switch e.Kind {
-	case "command":
+	case sandbox.EventCommand:
 		x.commandsOf(extra).active.Add(1)
-	case "request":
+	case sandbox.EventRequest:
 		if e.Attempt > 1 {
 			x.retries.Add(ctx, 1, x.seriesOf(labels{operation: e.Operation, cause: e.Cause}, e, extra).add...)
 		}
@@ -125,7 +125,7 @@ func (x *metrics) begin(ctx context.Context, e *sandbox.Event, extra []attribute
 }
 
 func (x *metrics) end(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
-	if e.Kind == "request" {
+	if e.Kind == sandbox.EventRequest {
 		x.endRequest(ctx, e, extra)
 		return
 	}
@@ -133,23 +133,23 @@ func (x *metrics) end(ctx context.Context, e *sandbox.Event, extra []attribute.K
 		h.Record(ctx, e.Duration.Seconds(), x.seriesOf(durationOf(e), e, extra).record...)
 	}
 	switch e.Kind {
-	case "operation":
+	case sandbox.EventOperation:
 		if e.RateLimit > 0 {
 			x.remaining.Record(ctx, int64(e.RateRemaining), x.seriesOf(labels{operation: e.Operation}, e, extra).record...)
 		}
-	case "command":
+	case sandbox.EventCommand:
 		c := x.commandsOf(extra)
 		c.active.Add(-1)
 		c.output.Add(e.Received)
-	case "upload":
+	case sandbox.EventUpload:
 		x.io.Add(ctx, e.Sent, x.seriesOf(labels{direction: e.Kind}, e, extra).add...)
-	case "download":
+	case sandbox.EventDownload:
 		x.io.Add(ctx, e.Received, x.seriesOf(labels{direction: e.Kind}, e, extra).add...)
-	case "stop":
+	case sandbox.EventStop:
 		plain := x.seriesOf(labels{}, e, extra)
 		x.lived.Add(ctx, e.Lived.Seconds(), plain.add...)
 		x.cpu.Add(ctx, e.CPU.Seconds(), plain.add...)
-	case "extension":
+	case sandbox.EventExtension:
 		if e.Outcome == "ok" {
 			x.extended.Add(ctx, e.Extended.Seconds(), x.seriesOf(labels{}, e, extra).add...)
 		}

@@ -75,7 +75,7 @@ type start struct {
 func newStart(e *sandbox.Event) *start {
 	list := texts(nil, "sandbox.operation", e.Operation)
 	name, kind := "sandbox "+e.Kind, trace.SpanKindInternal
-	if e.Kind == "request" {
+	if e.Kind == sandbox.EventRequest {
 		name, kind = e.Method+" "+e.Path, trace.SpanKindClient
 		list = append(list, httpOf(e.Method, e.Path, e.Host)...)
 	}
@@ -105,7 +105,9 @@ func (b *begun) Value(key any) any {
 
 // spanless reports whether an event has no span: that of an operation would say
 // what those of its requests say, and progress is no part of a transfer.
-func spanless(e *sandbox.Event) bool { return e.Kind == "operation" || e.Kind == "progress" }
+func spanless(e *sandbox.Event) bool {
+	return e.Kind == sandbox.EventOperation || e.Kind == sandbox.EventProgress
+}
 
 // Begin implements [sandbox.Observer].
 func (o *observer) Begin(ctx context.Context, e sandbox.Event) context.Context {
@@ -161,7 +163,7 @@ func (o *observer) extra(e *sandbox.Event) []attribute.KeyValue {
 // well. An exit code is a result.
 func errorType(e *sandbox.Event) string {
 	switch {
-	case e.Kind == "request" && e.Status >= 400:
+	case e.Kind == sandbox.EventRequest && e.Status >= 400:
 		return strconv.Itoa(e.Status)
 	case e.Outcome == "ok", e.Outcome == "exit", e.Outcome == "found", e.Outcome == "started":
 		return ""
@@ -173,7 +175,7 @@ func errorType(e *sandbox.Event) string {
 // that samplers see.
 func first(e *sandbox.Event) []attribute.KeyValue {
 	list := named(make([]attribute.KeyValue, 0, 8), e)
-	if e.Kind == "request" && e.Attempt > 1 {
+	if e.Kind == sandbox.EventRequest && e.Attempt > 1 {
 		list = append(list, attribute.Int("http.request.resend_count", e.Attempt-1))
 	}
 	return texts(list, "sandbox.cause", e.Cause)
@@ -196,7 +198,7 @@ func last(e *sandbox.Event) []attribute.KeyValue {
 		}
 	}
 	sent, received := "sandbox.sent", "sandbox.received"
-	if e.Kind == "request" {
+	if e.Kind == sandbox.EventRequest {
 		sent, received = "http.request.body.size", "http.response.body.size"
 		number("http.response.status_code", int64(e.Status))
 	} else {
@@ -204,7 +206,7 @@ func last(e *sandbox.Event) []attribute.KeyValue {
 	}
 	number(sent, e.Sent)
 	number(received, e.Received)
-	if (e.Kind == "command" || e.Kind == "wait") && (e.Outcome == "ok" || e.Outcome == "exit") {
+	if (e.Kind == sandbox.EventCommand || e.Kind == sandbox.EventWait) && (e.Outcome == "ok" || e.Outcome == "exit") {
 		list = append(list, attribute.Int("process.exit.code", e.ExitCode))
 	}
 	if e.CauseErr != nil {

@@ -176,6 +176,9 @@ type member struct {
 // wait for them. A nil client means [sandbox.DefaultClient]. The pool's own work
 // uses the values of ctx, but continues when ctx ends.
 func New(ctx context.Context, client *sandbox.Client, opts Options) (*Pool, error) {
+	if ctx == nil {
+		return nil, errNilContext
+	}
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
@@ -194,11 +197,30 @@ func New(ctx context.Context, client *sandbox.Client, opts Options) (*Pool, erro
 	return p, nil
 }
 
+var (
+	errNilContext = fmt.Errorf("pool: %w: ctx: is nil", sandbox.ErrInvalid)
+	errZeroPool   = fmt.Errorf("pool: %w: the Pool was not made by New", sandbox.ErrInvalid)
+)
+
+// usable refuses calls of a pool that was not made, and calls without a context.
+func (p *Pool) usable(ctx context.Context) error {
+	switch {
+	case p == nil || p.client == nil:
+		return errZeroPool
+	case ctx == nil:
+		return errNilContext
+	}
+	return nil
+}
+
 // Close ends the pool and deletes the sandboxes that this process keeps ready,
 // except stopped ones, which other processes may take. Those that were taken
 // stay, and are no longer kept alive. It waits for work in progress, and cancels
 // it when ctx ends: sandboxes left over then time out.
 func (p *Pool) Close(ctx context.Context) error {
+	if err := p.usable(ctx); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	p.closed = true
 	ready := p.ready
@@ -221,6 +243,9 @@ func (p *Pool) Close(ctx context.Context) error {
 // abandoned. It returns when none is left. Other processes that have not closed
 // their pools make new ones.
 func (p *Pool) Drain(ctx context.Context) error {
+	if err := p.usable(ctx); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	p.closed = true
 	p.ready = nil // they are listed
@@ -272,7 +297,7 @@ func (p *Pool) Stats() Stats {
 // event reports what the pool does to the observer of its client and to the log.
 func (p *Pool) event(what, name string, err error, attrs ...slog.Attr) {
 	if o := p.client.Observer(); o != nil {
-		e := sandbox.Event{Kind: "pool", Operation: what, Sandbox: name, Start: time.Now()}
+		e := sandbox.Event{Kind: sandbox.EventPool, Operation: what, Sandbox: name, Start: time.Now()}
 		ctx := o.Begin(p.ctx, e)
 		if e.Outcome = "ok"; err != nil {
 			e.Outcome, e.Err = "failed", err

@@ -28,6 +28,9 @@ type Box struct {
 // request for a ready sandbox that runs, two for one that is stopped. At
 // Options.Max it waits. If ctx ends, nothing stays taken.
 func (p *Pool) Take(ctx context.Context, key string) (*Box, error) {
+	if err := p.usable(ctx); err != nil {
+		return nil, err
+	}
 	for {
 		m, err := p.pick(ctx)
 		if err != nil {

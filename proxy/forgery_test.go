@@ -131,7 +131,7 @@ func forgeSignature(t *testing.T) map[string]string {
 	ownKey := map[string]any{
 		"kty": "RSA", "e": "AQAB", "n": base64.RawURLEncoding.EncodeToString(strangersKey().N.Bytes()),
 	}
-	other := segment(map[string]any{"iss": proxytest.DefaultIssuer, "aud": forwardURL, "exp": 4102444800,
+	other := segment(map[string]any{"iss": proxytest.DefaultIssuer, "aud": forwardURL, "exp": int64(4102444800),
 		"team_id": "team_victim", "project_id": "p", "sandbox_id": "s"})
 
 	return map[string]string{
@@ -247,7 +247,7 @@ func TestForgedClaims(t *testing.T) {
 		"exp null":                   {with("exp", nil), proxy.ErrInvalidToken},
 		"exp a text":                 {with("exp", "4102444800"), proxy.ErrInvalidToken},
 		"exp beyond time":            {with("exp", 1e300), proxy.ErrInvalidToken},
-		"exp negative":               {with("exp", -4102444800), proxy.ErrInvalidToken},
+		"exp negative":               {with("exp", int64(-4102444800)), proxy.ErrInvalidToken},
 		"exp in milliseconds":        {with("exp", now.Add(time.Hour).UnixMilli()*1000), proxy.ErrInvalidToken},
 		"exp true":                   {with("exp", true), proxy.ErrInvalidToken},
 		"exp a list":                 {with("exp", []int64{4102444800}), proxy.ErrInvalidToken},

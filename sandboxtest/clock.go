@@ -4,12 +4,15 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
 // clock is the server's time: the machine's, plus what Advance has added. All
 // that expires in the emulator hangs on it, so that a test can make a day pass
 // at once.
 type clock struct {
+	guard  *box.Guard
 	mu     sync.Mutex
 	now    func() time.Time // the machine's
 	offset time.Duration
@@ -26,7 +29,7 @@ type timer struct {
 	f     func()
 }
 
-func newClock() *clock { return &clock{now: time.Now} }
+func newClock(guard *box.Guard) *clock { return &clock{now: time.Now, guard: guard} }
 
 // Now returns the current time.
 func (c *clock) Now() time.Time {
@@ -114,7 +117,7 @@ func (c *clock) fire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for t := c.dueLocked(); t != nil && !c.closed; t = c.dueLocked() {
-		c.fires.Go(t.f)
+		c.guard.Go(&c.fires, "running a timer", t.f)
 	}
 	c.armLocked()
 }

@@ -69,19 +69,26 @@ func (c *call) createSandbox() error {
 			fill = func(ctx context.Context, m *box.Box) error { return src.fill(ctx, m, policy, version, pause) }
 		}
 	}
+	if err := p.applyArchitecture(c.version, &set, from); err != nil {
+		return err
+	}
 	if err := set.boot(c.version, from, c.s.images); err != nil {
 		return err
 	}
 	if set.NPM = p.Credentials != nil && p.Credentials.NPM; set.NPM {
-		files := fill
-		fill = func(ctx context.Context, m *box.Box) error {
-			if err := c.s.npm.fill(ctx, m); err != nil || files == nil {
-				return err
-			}
-			return files(ctx, m)
-		}
+		fill = c.s.withLogins(fill)
 	}
 	return c.makeSandbox(p.ProjectID, p.Name, set, from, fill)
+}
+
+// withLogins gives a sandbox the team's logins before its files.
+func (s *Server) withLogins(files func(context.Context, *box.Box) error) func(context.Context, *box.Box) error {
+	return func(ctx context.Context, m *box.Box) error {
+		if err := s.npm.fill(ctx, m); err != nil || files == nil {
+			return err
+		}
+		return files(ctx, m)
+	}
 }
 
 // forkSandbox handles POST /v2/sandboxes/{name}/fork.

@@ -31,10 +31,12 @@
 // In [Folder] mode (everywhere) commands are processes of the host that work in
 // a directory. The sandbox's own directories are translated in the working
 // directory, the arguments and the environment of a command, but not in what
-// programs read and write; sudo and users are those of the host; the network is
-// the host's, so that two sandboxes can't listen on the same port; and
-// snapshots are copies. [Server.Mode] returns the mode in use, and
-// [Options].Mode requires one.
+// programs read and write; there is no other user, and on Linux sudo fails; the
+// network is the host's, so that two sandboxes can't listen on the same port; and
+// snapshots are copies. A server that is root runs the commands as the host's
+// user nobody. Where it can't, it runs them as root only if [Options].Mode
+// requires this mode, and does not start otherwise. [Server.Mode] returns the mode
+// in use.
 //
 // [Server.Enforces] reports what is real on this machine, and
 // [Server.HostAddress] how sandboxes reach the servers of a test.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
 // egress is a network policy in the form that the firewall decides by.
@@ -127,7 +128,7 @@ func contains(list []netip.Prefix, addr netip.Addr) bool {
 }
 
 // plainName is a domain name in the one spelling that is compared.
-func plainName(name string) string { return strings.TrimSuffix(strings.ToLower(name), ".") }
+func plainName(name string) string { return strings.TrimSuffix(box.LowerName(name), ".") }
 
 // matchesDomain reports whether a name fits a pattern, in which a star stands
 // for whole labels: one, or at the beginning one or more.

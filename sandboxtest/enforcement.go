@@ -21,7 +21,8 @@ type Enforcement struct {
 	// session runs. Otherwise only a policy deny-all that a session starts with
 	// is enforced, in [Namespace] mode.
 	Policies bool
-	// Missing is why something of these is not enforced; nil if everything is.
+	// Missing is why something of these is not enforced, and what adds it, a line for
+	// each; nil if everything is.
 	Missing error
 	// Limits: a sandbox has the memory of its virtual CPUs, 2048 MB each, and
 	// 4096 processes at most. It requires [Namespace] mode, and a control group of
@@ -41,13 +42,21 @@ func (s *Server) Enforces() Enforcement {
 	}
 	var missing []error
 	if !e.Files {
-		missing = append(missing, errors.New("commands are ordinary processes of this machine"))
+		why, remedy := shortly(s.host.Reasons()), namespacesRemedy()
+		if s.opts.Mode == Folder {
+			why, remedy = "folder mode was asked for", "ask for no mode"
+		}
+		missing = append(missing, lacks("commands are ordinary processes of this machine ("+why+")", remedy))
 	}
 	if !e.Users {
-		missing = append(missing, errors.New("sandboxes have one user only, since the emulator does not run as root on Linux"))
+		missing = append(missing, lacks("sandboxes have one user only, and no sudo", "run the emulator as root on Linux, with namespaces"))
 	}
 	if !e.Policies {
-		missing = append(missing, errors.New("network policies need Linux with namespaces, and a /dev/net/tun that the emulator's user may open"))
+		remedy := tunRemedy()
+		if !e.Files {
+			remedy = "namespaces first"
+		}
+		missing = append(missing, lacks("network policies have no effect, for want of a network in each sandbox", remedy))
 	}
 	e.Missing = errors.Join(missing...)
 	return e
@@ -67,14 +76,16 @@ func (s *Server) HostAddress() string {
 	return HostName
 }
 
-// whyFolder says why Auto has ended in folder mode where namespaces could be
-// had, or "".
-func (s *Server) whyFolder() string {
+// whyFolder says, in two lines, why Auto has ended in folder mode where namespaces
+// could be had, and what to do about it; nil elsewhere.
+func (s *Server) whyFolder() []string {
 	if s.opts.Mode != Auto || s.Mode() != Folder || runtime.GOOS != "linux" || s.host.Reasons() == nil {
-		return ""
+		return nil
 	}
-	return "sandboxes run as ordinary processes on this machine's own files (folder mode), since namespaces can't be had: " +
-		strings.ReplaceAll(s.host.Reasons().Error(), "\n", "; ")
+	return []string{
+		"sandboxes run as ordinary processes on this machine's own files (folder mode): " + shortly(s.host.Reasons()),
+		"to give them namespaces: " + namespacesRemedy(),
+	}
 }
 
 // warnings are what was said once.

@@ -62,10 +62,11 @@ func inUserNamespace(t *testing.T, flags, script string) *exec.Cmd {
 		t.Skip("Linux only")
 	}
 	needs.Programs(t, "unshare")
-	if out, err := exec.Command("unshare", flags, "sh", "-c", script+"true").CombinedOutput(); err != nil {
+	args := append(strings.Fields(flags), "sh", "-c")
+	if out, err := exec.Command("unshare", append(args, script+"true")...).CombinedOutput(); err != nil {
 		needs.Missing(t, "user namespaces: %s", out)
 	}
-	return exec.Command("unshare", flags, "sh", "-c", script+`exec "$0" "$@"`, os.Args[0], "-test.run=^TestVictim$")
+	return exec.Command("unshare", append(args, script+`exec "$0" "$@"`, os.Args[0], "-test.run=^TestVictim$")...)
 }
 
 // TestRootOfAUserNamespace runs the server as in a rootless container.
@@ -86,13 +87,28 @@ func TestRootOfAUserNamespace(t *testing.T) {
 // they lose files.
 func TestFolderModeIsReported(t *testing.T) {
 	t.Parallel()
-	cmd := inUserNamespace(t, "-r", "echo 0 > /proc/sys/user/max_user_namespaces && echo 0 > /proc/sys/user/max_mnt_namespaces && ")
-	v := runVictim(t, sandboxtest.Auto, "", cmd)
+	v := runVictim(t, sandboxtest.Auto, "", inUserNamespace(t, "-U --map-user=1000 --map-group=1000 --keep-caps", noNamespaces))
 	assert.Equal(t, sandboxtest.Folder, v.mode)
 	v.kill()
 	assert.Contains(t, v.said.String(), "folder mode")
 	assert.Contains(t, v.said.String(), "user namespace", "the reason")
-	assert.Equal(t, 1, strings.Count(v.said.String(), "\n"), "%s", &v.said)
+	assert.Equal(t, 2, strings.Count(v.said.String(), "\n"), "%s", &v.said)
+	assert.Contains(t, v.said.String(), "to give them namespaces: ", "the remedy")
+}
+
+// noNamespaces takes the right to make more of them from a user namespace.
+const noNamespaces = "echo 0 > /proc/sys/user/max_user_namespaces && echo 0 > /proc/sys/user/max_mnt_namespaces && "
+
+// TestFolderModeWithRootsRights: a server that is root, without namespaces and
+// without the right to become somebody else, runs commands as root only when it
+// is asked to.
+func TestFolderModeWithRootsRights(t *testing.T) {
+	t.Parallel()
+	v, said := tryVictim(t, sandboxtest.Auto, "", inUserNamespace(t, "-r", noNamespaces))
+	require.Empty(t, v.url)
+	assert.Contains(t, said+v.said.String(), "ask for folder mode")
+	v = runVictim(t, sandboxtest.Folder, "", inUserNamespace(t, "-r", noNamespaces))
+	assert.Equal(t, sandboxtest.Folder, v.mode)
 }
 
 // TestUnenforcedPoliciesAreRefused: a server with that option accepts no

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/rand"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -57,7 +56,7 @@ func TestFiles(t *testing.T) {
 		require.Equal(t, 200, status, body)
 		assert.JSONEq(t, "{}", body)
 		assert.Equal(t, "ran\n", c.sh(sess, "deep/er/x.sh"))
-		assert.Equal(t, fmt.Sprintln(c.sh(sess, "id -un | tr -d '\\n'")), c.sh(sess, "stat -c %U big"))
+		assert.Equal(t, c.sh(sess, "id -u"), c.sh(sess, "stat -c %u big"))
 		_, got := c.readFile(sess, "big")
 		assert.True(t, bytes.Equal(binary, got))
 		_, got = c.readFile(sess, "/tmp/odd 'name'\n-x")

@@ -259,8 +259,8 @@ func (f *firewall) relay(ctx context.Context, conn *replayed, name string, to ne
 		}
 		_, _ = dst.Close(), src.Close()
 	}
-	both.Go(func() { half(server, conn) })
-	both.Go(func() { half(conn, server) })
+	f.s.guard.Go(&both, "sending", func() { half(server, conn) })
+	f.s.guard.Go(&both, "receiving", func() { half(conn, server) })
 	both.Wait()
 }
 
@@ -316,7 +316,7 @@ func (f *firewall) dial(ctx context.Context, name string, to netip.AddrPort) (ne
 	}
 	err = errDenied
 	for _, addr := range preferred(addrs, to.Addr()) {
-		if contains(p.deny, addr) {
+		if box.Special(addr) || contains(p.deny, addr) {
 			continue
 		}
 		var conn net.Conn
@@ -389,6 +389,7 @@ func (f *firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		Transport: f.transport, FlushInterval: -1, ErrorLog: f.server.ErrorLog,
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "https", host, pr.In.Host
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // Out has lost what package url can't parse
 			if rule != nil && rule.forwardURL != "" {
 				return
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -154,9 +155,7 @@ func TestPolicyTable(t *testing.T) {
 	}
 	servers["raw.example.com"] = o.secure.Listener.Addr().String()
 	srv, c := start(t, &sandboxtest.Options{Names: servers})
-	if !srv.Enforces().Policies {
-		needs.Missing(t, "%v", srv.Enforces().Missing)
-	}
+	testkit.Policies(t, srv)
 	sess := c.create(nil).Session.ID
 	const host, api, evil = "10.0.2.2", "api.example.com", "evil.test"
 	plainPort, securePort := port(t, o.plain.URL), port(t, o.secure.URL)
@@ -289,6 +288,9 @@ func TestPolicyTable(t *testing.T) {
 func TestPoliciesOfOrdinaryUsers(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3", "curl")
+	if !haveTUN() {
+		needs.Missing(t, "%s", testkit.TUN)
+	}
 	tests := []string{"TestPolicyTable", "TestFirewallRules", "TestCredentialsAreBrokered", "TestNetworkPolicies", "TestDenyAllCutsTheNetwork",
 		"TestSecretsOfPoliciesAreKept", "TestNPMCredentials", "TestImageTrustsTheFirewall"}
 	if !testing.Short() { // Go, Node, Python and git take their time
@@ -298,9 +300,6 @@ func TestPoliciesOfOrdinaryUsers(t *testing.T) {
 	cmd.Args = append(cmd.Args, "-test.v")
 	cmd.Env = append(os.Environ(), env)
 	out, err := cmd.CombinedOutput()
-	if strings.Contains(string(out), "needs network policies need") {
-		needs.Missing(t, "%s", out)
-	}
 	require.NoError(t, err, "%s", out)
 	for _, name := range tests {
 		assert.Contains(t, string(out), "--- PASS: "+name+" ", "%s", out)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/proxy"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -29,9 +30,7 @@ const brokered = "the-secret-that-no-sandbox-sees"
 func guarded(t *testing.T, opts sandboxtest.Options) *raw {
 	t.Helper()
 	srv, c := start(t, &opts)
-	if !srv.Enforces().Policies {
-		needs.Missing(t, "%v", srv.Enforces().Missing)
-	}
+	testkit.Policies(t, srv)
 	return c
 }
 
@@ -83,6 +82,7 @@ func TestFirewallRules(t *testing.T) {
 		{[]string{"/blocked"}, "not from here"}, //
 		{[]string{"/v1/get", "--http1.1"}, `GET /v1/get host=api.example.com auth="Bearer one" extra=["1"] body=""`},                          //
 		{[]string{"/a%2Fb/%20?q=%2F", "-H", "Authorization: mine"}, `GET /a%2Fb/%20?q=%2F host=api.example.com auth="mine" extra=[] body=""`}, // the path is kept as written
+		{[]string{"/v2?q=100%&a=1;b=%zz"}, `GET /v2?q=100%&a=1;b=%zz host=api.example.com auth="" extra=[] body=""`},                          // and a query that is none
 	} {
 		args := append([]string{"https://api.example.com" + x.args[0]}, x.args[1:]...)
 		assert.Equal(t, x.want, curl(args...), "%v", x.args)
@@ -310,10 +310,8 @@ func TestSecretsOfPoliciesAreKept(t *testing.T) {
 	opts := sandboxtest.Options{Dir: filepath.Join(t.TempDir(), "state"), Names: map[string]string{"api.example.com": server.URL}}
 	srv, err := sandboxtest.NewServer(&opts)
 	require.NoError(t, err)
-	if !srv.Enforces().Policies {
-		require.NoError(t, srv.Close())
-		needs.Missing(t, "%v", srv.Enforces().Missing)
-	}
+	t.Cleanup(func() { assert.NoError(t, srv.Close()) })
+	testkit.Policies(t, srv)
 	c := newRaw(t, srv)
 	made := c.create(obj{"name": "one", "networkPolicy": obj{"allow": obj{"api.example.com": []obj{{"transform": transform(obj{"authorization": brokered})}}}}})
 	response, err := json.Marshal(made)

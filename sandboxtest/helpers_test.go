@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/leaks"
 	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testmain"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if err := os.Unsetenv("SANDBOX_TEST_REALISTIC"); err != nil {
 		panic(err)
 	}
-	leaks.Main(m)
+	testmain.Main(m)
 }
 
 // eventually is the time limit for what another process has to do first.

@@ -22,6 +22,7 @@ const (
 	// image, and what sandboxes of an image show.
 	defaultRuntime = "node22"
 	architecture   = "amd64"
+	arm64          = "arm64"
 )
 
 // managedImages are the service's own, below managedPrefix. They stand for the

@@ -20,6 +20,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/rootfs"
 )
@@ -450,9 +451,7 @@ func TestImageTrustsTheFirewall(t *testing.T) {
 	}))
 	t.Cleanup(api.Close)
 	srv := namespaceServer(t, &sandboxtest.Options{Names: map[string]string{"api.example.com": api.URL}, Images: map[string]string{"team/curl": image}})
-	if e := srv.Enforces(); !e.Policies {
-		needs.Missing(t, "%v", e.Missing)
-	}
+	testkit.Policies(t, srv)
 	sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Image: "team/curl", NetworkPolicy: &sandbox.NetworkPolicy{
 		Rules: map[string][]sandbox.PolicyRule{"api.example.com": {{
 			Transform: []sandbox.PolicyTransform{{Headers: sandbox.PolicyHeaders{"Authorization": "Bearer secret"}}},

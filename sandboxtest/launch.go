@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
@@ -70,8 +71,7 @@ func (sess *session) launchCommand(ctx context.Context, machine *box.Box, chosen
 	go func() {
 		defer s.leave()
 		code := proc.Wait()
-		stdout.Flush()
-		stderr.Flush()
+		s.guard.Do("ending output", func() { stdout.Flush(); stderr.Flush() })
 		cmd.finish(code)
 		st.mu.Lock()
 		late := sess.machine == nil
@@ -85,9 +85,13 @@ func (sess *session) launchCommand(ctx context.Context, machine *box.Box, chosen
 
 // launch starts the stub that fits the command, or a process.
 func (sess *session) launch(ctx context.Context, machine *box.Box, cmd *command, p *commandParams, env map[string]string, stdout, stderr *outputWriter) (runner, error) {
-	if h := sess.sb.s.stubs.find(p.Command, p.Args); h != nil {
+	own, name, args := clean.Of(p.Command, p.Args)
+	if h := sess.sb.s.stubs.find(name, args); h != nil {
+		if own != nil {
+			env = clean.Env(env)
+		}
 		inv := &Invocation{
-			Sandbox: sess.sb.key.name, Session: sess.id, Name: p.Command, Args: slices.Clone(p.Args),
+			Sandbox: sess.sb.key.name, Session: sess.id, Name: name, Args: slices.Clone(args),
 			Cwd: cmd.cwd, Env: env, Sudo: p.Sudo, Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr,
 			machine: machine,
 		}

@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -328,23 +329,26 @@ func (st *store) shutDown() error {
 	sandboxes := slices.Collect(maps.Values(st.sandboxes))
 	st.mu.Unlock()
 	slots := make(chan struct{}, 8)
-	done := make(chan struct{})
+	done := make(chan error)
 	for _, sb := range sandboxes {
 		go func() {
 			slots <- struct{}{}
-			defer func() { <-slots; done <- struct{}{} }()
+			err := errors.New("a session could not be ended")
+			defer func() { <-slots; done <- err }()
 			sb.op.Lock()
 			defer sb.op.Unlock()
-			sb.shutDownInOp()
+			st.s.guard.Do("ending a session", func() { err = sb.shutDownInOp() })
 		}()
 	}
+	var errs []error
 	for range sandboxes {
-		<-done
+		errs = append(errs, <-done)
 	}
-	return st.save()
+	return errors.Join(append(errs, st.save())...)
 }
 
-func (sb *namedSandbox) shutDownInOp() {
+// shutDownInOp ends the session. The error says that its files could not be kept.
+func (sb *namedSandbox) shutDownInOp() (err error) {
 	st := sb.s.store
 	st.mu.Lock()
 	current, keep := sb.current, sb.settings.Persistent && sb.s.opts.Dir != ""
@@ -355,16 +359,19 @@ func (sb *namedSandbox) shutDownInOp() {
 	st.mu.Unlock()
 	if machine == nil {
 		sb.closeRoutesInOp()
-		return
+		return nil
 	}
 	current.haltStubs()
 	if err := machine.Stop(context.Background()); err != nil {
 		sb.s.opts.Logger.Error("stop", "session", current.id, "error", err)
 	}
 	current.awaitCommands()
-	if keep && taken == nil {
-		current.takeSnapshot()
+	if keep && taken == nil && !current.takeSnapshot() {
+		st.mu.Lock()
+		err = fmt.Errorf("the files of sandbox %s are lost: %w", sb.key.name, current.saveErr)
+		st.mu.Unlock()
 	}
 	current.end(statusStopped)
 	sb.closeRoutesInOp()
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
 func noFlush() error { return nil }
@@ -106,7 +109,7 @@ func FuzzJSONString(f *testing.F) {
 
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClock()
+		c := newClock(box.NewGuard(slog.New(slog.DiscardHandler)))
 		defer c.Close()
 		var mu sync.Mutex
 		var fired []string

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/netip"
@@ -69,6 +70,8 @@ type createParams struct {
 	Name      string  `json:"name"`
 	Runtime   string  `json:"runtime"`
 	Source    *source `json:"source"`
+	// Architecture is said of the sandbox; its programs are this machine's.
+	Architecture string `json:"architecture"`
 
 	Credentials *credentialParams `json:"credentials"`
 }
@@ -88,6 +91,24 @@ type updateParams struct {
 	sandboxParams
 	Runtime           string `json:"runtime"`
 	CurrentSnapshotID string `json:"currentSnapshotId"`
+}
+
+// applyArchitecture takes up the architecture, which is that of the source unless
+// one is asked for.
+func (p *createParams) applyArchitecture(version int, set *settings, from *snapshot) error {
+	switch {
+	case p.Architecture != "" && p.Architecture != architecture && p.Architecture != arm64:
+		return invalid("`architecture` should be equal to one of the allowed values \"%s, %s\".", architecture, arm64)
+	case from != nil && p.Architecture != "" && p.Architecture != from.architecture:
+		return invalid("`architecture` must match the source, which is %s", from.architecture)
+	case p.Architecture == arm64 && (version < 3 || p.Runtime != ""):
+		return invalid("`architecture` %s requires version 3 or 4 of the API, and no `runtime`", arm64)
+	case from != nil:
+		set.Architecture = from.architecture
+	default:
+		set.Architecture = cmp.Or(p.Architecture, architecture)
+	}
+	return nil
 }
 
 // source is what a sandbox's files begin with.

@@ -111,6 +111,7 @@ func (sb *namedSandbox) openRoute(port int) (*route, error) {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
+			r.Out.URL.RawQuery = r.In.URL.RawQuery // Out has lost what package url can't parse
 			r.Out.Host = r.In.Host
 			r.SetXForwarded()
 		},

@@ -85,19 +85,19 @@ func (r *Recorder) Counts() Counts {
 	defer r.mu.Unlock()
 	n := Counts{Open: r.begun - len(r.ended)}
 	fields := map[string]*int{
-		"operation": &n.Operations, "request": &n.Requests, "command": &n.Commands,
-		"repair": &n.Repairs, "hook": &n.Hooks, "stop": &n.Stops,
-		"upload": &n.Uploads, "download": &n.Downloads,
-		"pace": &n.Pauses, "extension": &n.Extensions,
+		sandbox.EventOperation: &n.Operations, sandbox.EventRequest: &n.Requests, sandbox.EventCommand: &n.Commands,
+		sandbox.EventRepair: &n.Repairs, sandbox.EventHook: &n.Hooks, sandbox.EventStop: &n.Stops,
+		sandbox.EventUpload: &n.Uploads, sandbox.EventDownload: &n.Downloads,
+		sandbox.EventPace: &n.Pauses, sandbox.EventExtension: &n.Extensions,
 	}
 	for _, e := range r.ended {
 		if field := fields[e.Kind]; field != nil {
 			*field++
 		}
-		if e.Kind == "request" && e.Attempt > 1 {
+		if e.Kind == sandbox.EventRequest && e.Attempt > 1 {
 			n.Retries++
 		}
-		if e.Kind == "resume" && e.Outcome == "ok" {
+		if e.Kind == sandbox.EventResume && e.Outcome == "ok" {
 			n.Resumes++
 		}
 	}

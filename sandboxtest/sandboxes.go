@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"strings"
@@ -57,7 +58,7 @@ func (sb *namedSandbox) wireLocked() wire.Sandbox {
 	cur := sb.current
 	w := wire.Sandbox{
 		Name: sb.key.name, Persistent: set.Persistent, Region: set.Region, FailoverRegions: append([]string{}, set.FailoverRegions...),
-		VCPUs: set.VCPUs, Memory: set.VCPUs * memoryPer, Runtime: set.Runtime, Architecture: architecture, Image: set.Image,
+		VCPUs: set.VCPUs, Memory: set.VCPUs * memoryPer, Runtime: set.Runtime, Architecture: cmp.Or(set.Architecture, architecture), Image: set.Image,
 		Timeout: wire.Duration(set.Timeout), NetworkPolicy: set.Policy, NetworkID: set.NetworkID, Mounts: maps.Clone(set.Mounts),
 		TotalEgressBytes: new(total.Egress), TotalIngressBytes: new(total.Ingress),
 		TotalActiveCPUDurationMs: new(wholeMillis(total.CPU)),

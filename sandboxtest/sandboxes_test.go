@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -302,17 +302,14 @@ func TestNetworkPolicies(t *testing.T) {
 
 func TestDenyAllCutsTheNetwork(t *testing.T) {
 	srv, c := start(t, nil)
-	if e := srv.Enforces(); !e.Policies {
-		needs.Missing(t, "enforced policies: %v", e.Missing)
-	}
-	addr := hostAddress(t)
-	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
+	testkit.Policies(t, srv)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
 	connects := func(sess string) bool {
-		res := c.run(sess, obj{"command": "bash", "args": []string{"-c", "exec 3<>/dev/tcp/" + addr + "/" + port}, "timeout": 60_000})
+		res := c.run(sess, obj{"command": "bash", "args": []string{"-c", "exec 3<>/dev/tcp/" + srv.HostAddress() + "/" + port}, "timeout": 60_000})
 		return res.code == 0
 	}
 	allowed := c.create(nil).Session.ID
@@ -324,17 +321,4 @@ func TestDenyAllCutsTheNetwork(t *testing.T) {
 	assert.False(t, connects(allowed))
 	c.call("POST", session(denied)+"/network-policy", obj{"mode": "allow-all"}, 200, nil)
 	assert.True(t, connects(denied))
-}
-
-// hostAddress returns an address of this machine that is not loopback.
-func hostAddress(t *testing.T) string {
-	addrs, err := net.InterfaceAddrs()
-	require.NoError(t, err)
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
-			return n.IP.String()
-		}
-	}
-	t.Skip("this machine has no network")
-	return ""
 }

@@ -24,7 +24,8 @@ import (
 type Mode string
 
 const (
-	// Auto is Namespace where available, and Folder elsewhere.
+	// Auto is Namespace where available, and Folder elsewhere, but never Folder
+	// with the rights of root.
 	Auto Mode = ""
 	// Namespace gives each sandbox a root file system, processes and a network
 	// of its own, and copy-on-write snapshots. It needs Linux, and root or
@@ -33,7 +34,8 @@ const (
 	// Folder runs commands as processes of the host in a directory of their
 	// own, and translates /vercel/sandbox and the other directories of a
 	// sandbox in the working directory, the arguments and the environment.
-	// Snapshots are copies.
+	// Snapshots are copies. Commands of a server that is root run as the host's
+	// user nobody where that is possible, and as root elsewhere.
 	Folder Mode = "folder"
 )
 
@@ -161,6 +163,7 @@ type Server struct {
 	URL string
 
 	opts     Options
+	guard    *box.Guard // of the goroutines that handle what sandboxes send
 	clock    *clock
 	host     *box.Host
 	listener net.Listener
@@ -212,8 +215,8 @@ func New(tb testing.TB, opts *Options) *Server {
 	if err != nil {
 		tb.Fatalf("sandboxtest: %v", err)
 	}
-	if why := s.whyFolder(); why != "" {
-		tb.Logf("sandboxtest: %s", why)
+	for _, line := range s.whyFolder() {
+		tb.Logf("sandboxtest: %s", line)
 	}
 	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
@@ -232,7 +235,8 @@ func NewServer(opts *Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("sandboxtest: %w", err)
 	}
-	s := &Server{opts: o, clock: newClock()}
+	guard := box.NewGuard(o.Logger)
+	s := &Server{opts: o, guard: guard, clock: newClock(guard)}
 	s.rates.enforced.Store(o.RateLimits)
 	if !o.Start.IsZero() {
 		s.clock.offset = time.Until(o.Start)
@@ -326,8 +330,8 @@ func (s *Server) open() (err error) {
 	if s.host, err = box.NewHost(config); err != nil {
 		return err
 	}
-	if why := s.whyFolder(); why != "" {
-		s.opts.Logger.Warn(why)
+	for _, line := range s.whyFolder() {
+		s.opts.Logger.Warn(line)
 	}
 	if err = s.openImages(); err != nil {
 		return err
@@ -408,8 +412,9 @@ func (s *Server) Advance(d time.Duration) { s.clock.Advance(d) }
 
 // Close stops the server: it ends all processes, closes all connections, and
 // removes its files and other resources from the machine. If [Options].Dir is
-// set, running persistent sandboxes are first stopped, with a snapshot. Close
-// may be called more than once.
+// set, running persistent sandboxes are first stopped, with a snapshot; the error
+// names those whose files could not be saved, for example because the disk is
+// full. Close may be called more than once.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() { s.closeErr = s.close() })
 	return s.closeErr

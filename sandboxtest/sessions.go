@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -137,7 +138,7 @@ func (sess *session) wakeLocked() {
 func (sess *session) wireLocked() wire.Session {
 	w := wire.Session{
 		ID: sess.id, Memory: sess.vcpus * memoryPer, VCPUs: sess.vcpus, Region: sess.region,
-		Runtime: sess.runtime, Architecture: architecture, Timeout: wire.Duration(sess.timeout), Status: sess.status,
+		Runtime: sess.runtime, Architecture: cmp.Or(sess.sb.settings.Architecture, architecture), Timeout: wire.Duration(sess.timeout), Status: sess.status,
 		RequestedAt: wire.At(sess.requestedAt), StartedAt: wire.At(sess.startedAt),
 		RequestedStopAt: wire.At(sess.requestedStopAt), StoppedAt: wire.At(sess.stoppedAt),
 		AbortedAt: wire.At(sess.abortedAt), SourceSnapshotID: sess.sourceSnapshot,

@@ -16,6 +16,7 @@ type settings struct {
 	VCPUs              int                     `json:"vcpus"`
 	Runtime            string                  `json:"runtime,omitempty"`
 	Image              string                  `json:"image,omitempty"`
+	Architecture       string                  `json:"architecture,omitempty"`
 	Timeout            time.Duration           `json:"timeout"`
 	Region             string                  `json:"region"`
 	FailoverRegions    []string                `json:"failoverRegions,omitempty"`

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -25,22 +26,23 @@ const (
 
 // snapshot is a saved state. Its fields are guarded by the store's lock.
 type snapshot struct {
-	s          *Server
-	id         string
-	key        sandboxKey // of the sandbox that it was made of
-	session    string
-	parent     string
-	method     string
-	regions    []string
-	runtime    string // of its sandbox
-	image      string
-	layer      box.LayerID
-	size       int64
-	status     string
-	createdAt  time.Time
-	updatedAt  time.Time
-	lastUsedAt time.Time
-	expiresAt  time.Time
+	s            *Server
+	id           string
+	key          sandboxKey // of the sandbox that it was made of
+	session      string
+	parent       string
+	method       string
+	regions      []string
+	runtime      string // of its sandbox
+	image        string
+	architecture string
+	layer        box.LayerID
+	size         int64
+	status       string
+	createdAt    time.Time
+	updatedAt    time.Time
+	lastUsedAt   time.Time
+	expiresAt    time.Time
 	// ttl is how long it lasts after its last use. Zero is forever.
 	ttl    time.Duration
 	expiry *timer
@@ -52,7 +54,7 @@ func (sn *snapshot) wireLocked() wire.Snapshot {
 		size = 0
 	}
 	return wire.Snapshot{
-		ID: sn.id, SourceSessionID: sn.session, Architecture: architecture, Region: sn.regions[0], Regions: slices.Clone(sn.regions),
+		ID: sn.id, SourceSessionID: sn.session, Architecture: sn.architecture, Region: sn.regions[0], Regions: slices.Clone(sn.regions),
 		Status: sn.status, SizeBytes: size,
 		ExpiresAt: wire.At(sn.expiresAt), CreatedAt: wire.At(sn.createdAt), UpdatedAt: wire.At(sn.updatedAt),
 		LastUsedAt: wire.At(sn.lastUsedAt), CreationMethod: sn.method, ParentID: sn.parent,
@@ -131,7 +133,7 @@ func (sess *session) takeSnapshot() bool {
 	now := s.clock.Now()
 	set := &sess.sb.settings
 	sn := &snapshot{
-		regions: []string{sess.region}, runtime: sess.runtime, image: set.Image,
+		regions: []string{sess.region}, runtime: sess.runtime, image: set.Image, architecture: cmp.Or(set.Architecture, architecture),
 		s: s, id: newSnapshotID(), key: sess.sb.key, session: sess.id, parent: sess.sourceSnapshot,
 		method: plan.method, layer: files.layer, size: files.size, status: snapshotCreated,
 		createdAt: now, updatedAt: now, lastUsedAt: now,

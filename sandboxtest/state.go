@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -90,10 +91,11 @@ type snapshotState struct {
 	LastUsedAt time.Time   `json:"lastUsedAt"`
 	ExpiresAt  time.Time   `json:"expiresAt,omitzero"`
 	// TTL is how long it lasts after its last use, zero forever.
-	TTL     time.Duration `json:"ttl,omitempty"`
-	Regions []string      `json:"regions"`
-	Runtime string        `json:"runtime,omitempty"`
-	Image   string        `json:"image,omitempty"`
+	TTL          time.Duration `json:"ttl,omitempty"`
+	Regions      []string      `json:"regions"`
+	Runtime      string        `json:"runtime,omitempty"`
+	Architecture string        `json:"architecture,omitempty"`
+	Image        string        `json:"image,omitempty"`
 }
 
 // saver writes the state to Options.Dir. Its saving fields are guarded by the
@@ -301,7 +303,7 @@ func (in *state) addSnapshotLocked(sn *snapshot) {
 		Project: sn.key.project, Name: sn.key.name, ID: sn.id, Session: sn.session, Parent: sn.parent,
 		Method: sn.method, Layer: sn.layer, Size: sn.size, Status: sn.status, CreatedAt: sn.createdAt,
 		UpdatedAt: sn.updatedAt, LastUsedAt: sn.lastUsedAt, ExpiresAt: sn.expiresAt, TTL: sn.ttl,
-		Regions: sn.regions, Runtime: sn.runtime, Image: sn.image,
+		Regions: sn.regions, Runtime: sn.runtime, Image: sn.image, Architecture: sn.architecture,
 	})
 }
 
@@ -424,7 +426,7 @@ func (st *store) restoreLocked(in *state) error {
 			s: st.s, id: x.ID, key: sandboxKey{x.Project, x.Name}, session: x.Session, parent: x.Parent,
 			method: x.Method, layer: x.Layer, size: x.Size, status: x.Status, createdAt: x.CreatedAt,
 			updatedAt: x.UpdatedAt, lastUsedAt: x.LastUsedAt, ttl: x.TTL,
-			regions: x.Regions, runtime: x.Runtime, image: x.Image,
+			regions: x.Regions, runtime: x.Runtime, image: x.Image, architecture: cmp.Or(x.Architecture, architecture),
 		}
 		if sn.expiresAt = x.ExpiresAt; sn.status == snapshotCreated {
 			sn.expireAtLocked(x.ExpiresAt)

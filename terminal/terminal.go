@@ -77,6 +77,9 @@ func (e *SignalError) Error() string { return fmt.Sprint("terminal: ended by sig
 // default its size is that of the window and its TERM that of this process.
 // Both options may be nil.
 func Run(ctx context.Context, sb *sandbox.Sandbox, shell *sandbox.ShellOptions, opts *Options) (exitCode int, err error) {
+	if ctx == nil || sb == nil {
+		return 0, errNil
+	}
 	o := opts.withDefaults()
 	var s sandbox.ShellOptions
 	if shell != nil {
@@ -112,7 +115,16 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, shell *sandbox.ShellOptions, 
 // No goroutine is left running, except on Windows, where one waits for the next
 // key.
 func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int, err error) {
+	if ctx == nil || sh == nil {
+		return 0, errNil
+	}
 	defer sh.Close()
+	return attach(ctx, sh, opts)
+}
+
+var errNil = fmt.Errorf("terminal: %w: the context, or what is to be connected, is nil", sandbox.ErrInvalid)
+
+func attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int, err error) {
 	o := opts.withDefaults()
 	restore, err := prepare(o.Stdin, o.Stdout)
 	if err != nil {

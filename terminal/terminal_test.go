@@ -15,7 +15,7 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/leaks"
+	"github.com/go-vercel/sandbox/internal/testmain"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/go-vercel/sandbox/terminal"
 	"github.com/stretchr/testify/assert"
@@ -24,7 +24,7 @@ import (
 )
 
 // TestMain fails the run when a goroutine is leaked.
-func TestMain(m *testing.M) { leaks.Main(m) }
+func TestMain(m *testing.M) { testmain.Main(m) }
 
 const patience = 2 * time.Minute
 

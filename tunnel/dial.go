@@ -44,13 +44,26 @@ var allHelpers = helpers{pythonHelper, nodeHelper, bashHelper}
 // [net/http.Transport].DialContext and those of database drivers, in a function
 // that leaves the address out.
 func Dial(ctx context.Context, sb *sandbox.Sandbox, port int) (*Conn, error) {
+	if err := check(ctx, sb, port); err != nil {
+		return nil, err
+	}
 	return dial(ctx, sb, sb.Name(), port, allHelpers)
 }
 
-func dial(ctx context.Context, sb rawshell.Opener, name string, port int, h helpers) (*Conn, error) {
-	if port < 1 || port > 65535 {
-		return nil, fmt.Errorf("tunnel: %w: port %d is outside 1 to 65535", sandbox.ErrInvalid, port)
+// check refuses what no connection can be made with.
+func check(ctx context.Context, sb *sandbox.Sandbox, port int) error {
+	switch {
+	case ctx == nil:
+		return fmt.Errorf("tunnel: %w: ctx: is nil", sandbox.ErrInvalid)
+	case sb == nil:
+		return fmt.Errorf("tunnel: %w: the Sandbox is nil", sandbox.ErrInvalid)
+	case port < 1 || port > 65535:
+		return fmt.Errorf("tunnel: %w: port %d is outside 1 to 65535", sandbox.ErrInvalid, port)
 	}
+	return nil
+}
+
+func dial(ctx context.Context, sb rawshell.Opener, name string, port int, h helpers) (*Conn, error) {
 	fail := func(err error) error { return fmt.Errorf("tunnel: port %d of %q: %w", port, name, err) }
 	// The terminal ends with its context, the connection does not.
 	life, hangUp := context.WithCancelCause(context.WithoutCancel(ctx))

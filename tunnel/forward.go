@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -30,6 +31,12 @@ type ForwardOptions struct {
 //
 // Whoever can connect to l reaches the port.
 func Forward(ctx context.Context, l net.Listener, sb *sandbox.Sandbox, port int, opts *ForwardOptions) error {
+	if err := check(ctx, sb, port); err != nil {
+		return err
+	}
+	if l == nil {
+		return fmt.Errorf("tunnel: %w: the listener is nil", sandbox.ErrInvalid)
+	}
 	var o ForwardOptions
 	if opts != nil {
 		o = *opts

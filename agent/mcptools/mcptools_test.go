@@ -1,6 +1,7 @@
 package mcptools_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 
@@ -52,6 +53,43 @@ func TestScript(t *testing.T) {
 		return text(t, result)
 	})
 	assert.Equal(t, scripted.Directly(t), m.Transcript())
+}
+
+// TestProgress wants a client that asks for it to hear how a call goes on, and to have
+// the facts of its result.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	tools := agent.New(sb, nil)
+	defer tools.Close()
+	here, there := mcp.NewInMemoryTransports()
+	ss, err := mcptools.NewServer(tools, &mcp.Implementation{Name: "test", Version: "1"}).Connect(t.Context(), there, nil)
+	require.NoError(t, err)
+	heard := make(chan string, 100)
+	cs, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) { heard <- req.Params.Message },
+	}).Connect(t.Context(), here, nil)
+	require.NoError(t, err)
+	defer func() {
+		assert.NoError(t, cs.Close())
+		assert.NoError(t, ss.Wait())
+	}()
+	params := &mcp.CallToolParams{Name: "bash", Arguments: map[string]any{"command": "echo first; printf 'second\\033\\n'; until [ -e go ]; do sleep .01; done; exit 3"}}
+	params.SetProgressToken("p")
+	ended := make(chan *mcp.CallToolResult, 1)
+	go func() {
+		result, err := cs.CallTool(t.Context(), params)
+		assert.NoError(t, err)
+		ended <- result
+	}()
+	for <-heard != `second\x1b` {
+	}
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "go", nil, 0o644))
+	result := <-ended
+	facts, ok := result.Meta[mcptools.FactsKey].(map[string]any)
+	require.True(t, ok, "%v", result.Meta)
+	assert.EqualValues(t, 3, facts["exit_code"])
+	assert.Contains(t, text(t, result), "Exit code 3.")
 }
 
 // TestErrors wants an agent to be told of what went wrong in results.

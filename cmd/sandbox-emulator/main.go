@@ -39,6 +39,8 @@
 //	-control      serve the control API (faults, clock, crashes, stubs, requests);
 //	              SANDBOX_CONTROL_URL and SANDBOX_CONTROL_TOKEN lead there
 //	-openapi      print an OpenAPI description of both APIs, and exit
+//	-doctor       print what sandboxes can do on this machine, what is missing and the
+//	              command that adds it, and exit
 //	-v            print each request in one line
 //
 // It is not a security boundary: what runs in its sandboxes runs on this machine.
@@ -84,7 +86,7 @@ type options struct {
 	images, names            map[string]string
 	npmrc                    string
 	rateLimits, realistic    bool
-	control, openAPI         bool
+	control, openAPI, doctor bool
 	unenforced               bool
 	verbose                  bool
 	command                  []string
@@ -108,6 +110,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.BoolVar(&o.realistic, "realistic", false, "be as slow as the service")
 	flags.BoolVar(&o.control, "control", false, "serve the control API; SANDBOX_CONTROL_URL and SANDBOX_CONTROL_TOKEN lead there")
 	flags.BoolVar(&o.openAPI, "openapi", false, "print an OpenAPI description of both APIs, and exit")
+	flags.BoolVar(&o.doctor, "doctor", false, "print what sandboxes can do on this machine, what is missing and the command that adds it, and exit")
 	flags.StringVar(&o.state, "state", "", "keep sandboxes and snapshots in `DIR`")
 	flags.StringVar(&o.token, "token", "", "ask clients for `TOKEN` instead of one made up for this run")
 	flags.BoolVar(&o.verbose, "v", false, "print each request in one line")
@@ -206,7 +209,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitFailure
 	}
 	var code int
-	if len(o.command) == 0 {
+	if o.doctor {
+		diagnose(server, stdout)
+	} else if len(o.command) == 0 {
 		code = serve(server, stdout, stderr, signals)
 	} else {
 		code = runCommand(server, o.command, stderr, signals)
@@ -216,6 +221,34 @@ func run(args []string, stdout, stderr io.Writer) int {
 		code = max(code, exitFailure)
 	}
 	return code
+}
+
+// diagnose prints what a server enforces on this machine.
+func diagnose(server *sandboxtest.Server, w io.Writer) {
+	e := server.Enforces()
+	fmt.Fprintf(w, "%s mode\n", server.Mode())
+	for _, part := range []struct {
+		name string
+		real bool
+	}{
+		{"commands, files, snapshots, terminals, ports", true},
+		{"files apart from this machine's", e.Files},
+		{"sudo, users and groups", e.Users},
+		{"network policies", e.Policies},
+		{"limits of memory and processes", e.Limits},
+	} {
+		answer := "yes"
+		if !part.real {
+			answer = "no"
+		}
+		fmt.Fprintf(w, "%-45s %s\n", part.name, answer)
+	}
+	if e.Missing != nil {
+		fmt.Fprintf(w, "missing:\n%s\n", e.Missing)
+	}
+	if !e.Limits {
+		fmt.Fprintln(w, "for limits: systemd-run --user --scope -p Delegate=yes COMMAND")
+	}
 }
 
 // printer prints a request in a line.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testmain"
 )
 
 // asProgram makes the test binary the program itself.
@@ -30,7 +32,7 @@ func TestMain(m *testing.M) {
 		os.Unsetenv(asProgram)
 		main()
 	}
-	os.Exit(m.Run())
+	testmain.Main(m)
 }
 
 func program(t *testing.T, args ...string) *exec.Cmd {
@@ -160,8 +162,9 @@ func TestServesUntilInterrupted(t *testing.T) {
 	}
 	t.Setenv("PYTHONPATH", "") // else it follows ours
 	cmd, env := serving(t, args...)
-	hook := strings.TrimPrefix(env["NODE_OPTIONS"], "--import=file://")
-	assert.FileExists(t, hook)
+	hook, err := url.Parse(strings.TrimPrefix(env["NODE_OPTIONS"], "--import="))
+	require.NoError(t, err)
+	assert.FileExists(t, hook.Path)
 	assert.FileExists(t, filepath.Join(env["PYTHONPATH"], "sitecustomize.py"))
 	assert.Equal(t, 2, strings.Count(env["VERCEL_OIDC_TOKEN"], "."))
 	sb, err := connect(env).Create(t.Context(), &sandbox.CreateOptions{Name: "kept"})
@@ -170,7 +173,7 @@ func TestServesUntilInterrupted(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, cmd.Wait())
-	assert.NoFileExists(t, hook)
+	assert.NoFileExists(t, hook.Path)
 
 	cmd, env = serving(t, args...)
 	sb, err = connect(env).Get(t.Context(), "kept", nil)
@@ -231,4 +234,14 @@ func TestPoliciesAreEnforcedOrRefused(t *testing.T) {
 	stdout, stderr, code = outcome(t, "-mode", "folder", "-unenforced-policies", "sh", "-c", create)
 	require.Zero(t, code, stderr)
 	assert.Equal(t, "200", stdout, stderr)
+}
+
+// TestDoctor: what is missing comes with what adds it.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run([]string{"-doctor", "-mode", "folder"}, &stdout, &stderr), "%s", &stderr)
+	assert.Contains(t, stdout.String(), "folder mode\n")
+	assert.Regexp(t, `(?m)^network policies +no$`, stdout.String())
+	assert.Contains(t, stdout.String(), "(folder mode was asked for): ask for no mode\n")
 }

@@ -206,39 +206,6 @@ func TestSizeOfDrive(t *testing.T) {
 	assert.Equal(t, 0, s.ended())
 }
 
-// TestAskedForDefaults: the program shows a folder's defaults and asks before it
-// uses them, without control characters, and keeps the answer until the file changes.
-func TestAskedForDefaults(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t, nil)
-	d.write("sandbox.toml", "tag = [\"k=\\u001b[2Jv\\n\\n\"]\nvcpus = 2")
-	s := d.inTerminalOf("xterm", 200, "create", "--name", "no")
-	s.until("sandbox.toml of this folder has defaults")
-	require.Eventually(t, func() bool { return strings.Contains(s.text(), "[y/N]") }, time.Minute, 5*time.Millisecond)
-	assert.Contains(t, s.text(), "vcpus = 2; tag = k=")
-	assert.Contains(t, s.text(), `v\n\n. Use`, "what is shown is one line")
-	assert.NotContains(t, s.text(), "\x1b[2J")
-	s.press("n\r")
-	s.until("created.")
-	assert.Equal(t, 0, s.ended())
-	// Nothing is pushed off the screen.
-	d.write("sandbox.toml", "mount = [\"disk:/data\"]\ntag = [\"k="+strings.Repeat(" ", 2000)+"\"]")
-	s = d.inTerminal("create", "--name", "long")
-	s.until("more values than can be shown")
-	assert.NotEqual(t, 0, s.ended())
-	// Who says yes beforehand is shown nothing, so there is nothing to push.
-	d.write("sandbox.toml", "vcpus = 4\nallowed-domain = ["+strings.Repeat(`"a.example", `, 200)+`"b.example"]`)
-	d.ok("create", "--name", "unasked", "--yes")
-	d.write("sandbox.toml", "vcpus = 8")
-	s = d.inTerminal("create", "--name", "yes")
-	s.until("[y/N]")
-	s.press("y\r")
-	s.until("created.")
-	assert.Equal(t, 0, s.ended())
-	d.ok("create", "--name", "again")
-	assert.Equal(t, "again 8\nyes 8\nunasked 4\nno 2\n", d.ok("ls", "--jq", `.[] | "\(.name) \(.vcpus)"`))
-}
-
 // pull stands in front of the emulator, and gives the project's token as the API
 // does.
 func (d *desk) pull(answer func(http.ResponseWriter)) *atomic.Int32 {

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -129,7 +128,7 @@ func TestCutFiles(t *testing.T) {
 				require.NoError(t, err)
 				got.stdout = string(data)
 			} else if destination == "c:copy" {
-				got.stdout = d.ok("fs", "cat", "c:copy")
+				got.stdout = d.ok("read", "c", "copy")
 			}
 			assert.Equal(t, text, got.stdout, "%s, cut after %d bytes", destination, n)
 		}
@@ -143,7 +142,7 @@ func TestCutFiles(t *testing.T) {
 	assert.NotZero(t, d.run("", "read", "c", "file").code)
 	remove()
 	assert.NoFileExists(t, filepath.Join(d.dir, "part"))
-	assert.Equal(t, 3, d.run("", "fs", "stat", "c:part").code)
+	assert.Equal(t, 3, d.run("", "read", "c", "part").code)
 }
 
 // TestChangedFile cuts the connection to a file that is another one each time it
@@ -306,24 +305,19 @@ func TestSecondInterrupt(t *testing.T) {
 }
 
 // TestInterruptReachesChildren: Ctrl-C ends the command with what it has started,
-// also one that is attached to, and one with standard input.
+// also one with standard input.
 func TestInterruptReachesChildren(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
 	d.ok("create", "--name", "c")
 	for name, options := range map[string][]string{
-		"exec": {"exec", "c"}, "with input": {"exec", "-i", "c"}, "kill-on-exit": {"exec", "--kill-on-exit", "c"}, "attach": nil,
+		"exec": {"exec", "c"}, "with input": {"exec", "-i", "c"}, "kill-on-exit": {"exec", "--kill-on-exit", "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			child, grandchild := endless(), endless()
 			// A shell ignores SIGINT for what it starts in the background.
 			script := []string{"sh", "-c", "sh -c '" + grandchild + "; true'; " + child}
 			args := append(append(options, "--no-echo", "--"), script...)
-			id := ""
-			if name == "attach" {
-				id = strings.TrimSpace(d.ok(append([]string{"exec", "-d", "c", "--"}, script...)...))
-				args = []string{"attach", "c", id}
-			}
 			cmd := d.command(t.Context(), args...)
 			stdin, err := cmd.StdinPipe()
 			require.NoError(t, err)
@@ -332,13 +326,6 @@ func TestInterruptReachesChildren(t *testing.T) {
 			cmd.Stderr = &stderr
 			require.NoError(t, cmd.Start())
 			require.Eventually(t, func() bool { return len(processes(t, grandchild)) > 0 }, time.Minute, 10*time.Millisecond)
-			if name == "attach" { // the command runs long before
-				require.Eventually(t, func() bool {
-					return slices.ContainsFunc(d.server.Requests(), func(r sandboxtest.Request) bool {
-						return r.Operation == sandboxtest.CommandLogs && strings.Contains(r.Path, id)
-					})
-				}, time.Minute, 5*time.Millisecond)
-			}
 			require.NoError(t, cmd.Process.Signal(os.Interrupt))
 			_ = cmd.Wait() // the exit code tells
 			assert.Contains(t, []int{130, 137}, cmd.ProcessState.ExitCode(), stderr.String())

@@ -38,7 +38,7 @@ func TestHomes(t *testing.T) {
 			assert.Equal(t, 4, got.code, got.stderr)
 		})
 	}
-	got := d.run("", "use", "c")
+	got := d.run("", "profile", "set", "p")
 	assert.Equal(t, 1, got.code)
 	assert.Contains(t, got.stderr, "set HOME")
 	got = d.run("", "--local", "ls")

@@ -21,7 +21,7 @@ import (
 const asProgram = "SANDBOX_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) == "1" {
+	if os.Getenv(asProgram) == "1" || len(os.Args) == 5 && os.Args[1] == "__local-daemon" { // which has an environment of its own
 		main()
 	}
 	testscript.Main(m, map[string]func(){"sandbox": main})

@@ -85,14 +85,16 @@ var optionCommands = []struct {
 	{
 		[]string{"list"}, sandboxtest.ListSandboxes,
 		[]optionRow{
-			{"--name-prefix=b", "?sortBy=name&namePrefix=b"},
-			{"--sort-by=name", "?sortBy=name"},
+			{"--name-prefix=b", "?sortBy=name&namePrefix=b&status="},
+			{"--sort-by=name", "?sortBy=name&status="},
 			{"--sort-order=asc", "?sortOrder=asc"},
 			{"--tag=k=v", "?tags=k:v"},
-			{"--limit=7 --all", "?limit=7"},
+			{"--limit=7 --all", "?limit=7&status="},
+			{"--status=stopped", "?status=stopped"},
+			{"--status=stopped,failed", "?status="},
 		},
 		map[string]string{
-			"status": "chooses among what is listed", "watch": "repeats the request", "no-limit": "reads further pages",
+			"watch": "repeats the request", "no-limit": "reads further pages",
 			"cursor": "is one that the API has given: see the scripts of listings",
 		},
 	},
@@ -144,6 +146,9 @@ func TestEveryOption(t *testing.T) {
 							require.NoError(t, json.Unmarshal(r.Body, &body))
 						}
 						r.Query.Del("cmdId") // another one each time
+						if env, ok := body["env"].(map[string]any); ok {
+							delete(env, "GO_SANDBOX_COMMAND") // as well
+						}
 						return body, r.Query
 					}
 				}
@@ -162,6 +167,7 @@ func TestEveryOption(t *testing.T) {
 						changes, err := url.ParseQuery(text)
 						require.NoError(t, err)
 						maps.Copy(wantQuery, changes)
+						maps.DeleteFunc(wantQuery, func(_ string, v []string) bool { return v[0] == "" })
 					} else {
 						var changes map[string]any
 						require.NoError(t, json.Unmarshal([]byte(strings.ReplaceAll(row.changes, "SNAPSHOT", snapshot)), &changes))

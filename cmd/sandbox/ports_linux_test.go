@@ -183,23 +183,3 @@ func TestPortForwardHTTP(t *testing.T) {
 	assert.Equal(t, 3, got.code)
 	assert.Contains(t, got.stderr, "sandbox url --publish c 4000")
 }
-
-func TestOpen(t *testing.T) {
-	t.Parallel()
-	d, port := webServer(t)
-	opened := d.browser()
-	got := d.run("", "open", "c", port)
-	require.Zero(t, got.code, got.stderr)
-	assert.Empty(t, got.stdout)
-	address := opened()
-	assert.Contains(t, got.stderr, address)
-	response, err := http.Get(address)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	assert.Equal(t, "served\n", string(body))
-	got = d.run("", "open", "c", "4000")
-	assert.Equal(t, 3, got.code)
-	assert.Contains(t, got.stderr, "--publish")
-}

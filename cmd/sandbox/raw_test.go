@@ -28,7 +28,7 @@ func TestNothingRaw(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"fs", "ls", "c:f"}, {"cp", "--progress", "c:f", "here"}, {"sync", "--dry-run", "c:f", "there"}, {"exec", "c", "--", "true", evil},
+		{"cp", "--progress", "c:f", "here"}, {"sync", "--dry-run", "c:f", "there"}, {"exec", "c", "--", "true", evil},
 		{"exec", "c", "--", evil}, {"cp", "c:" + evil, "x"}, {"exec", "c" + evil, "x"}, {"nonsense" + evil}, {"ls", "--" + evil},
 	} {
 		silent(strings.Join(args, " "), d.inTerminal(args...))
@@ -54,7 +54,7 @@ func TestNothingRaw(t *testing.T) {
 	t.Cleanup(lists.Close)
 	for url, lines := range map[string][][]string{
 		refuses.URL: {{"ls"}, {"exec", "c", "true"}, {"rm", "c", "d"}, {"stop", "c"}, {"ls", "--debug"}, {"ls", "--json"}, {"cp", "c:x", "y"}, {"create"}},
-		lists.URL:   {{"ls", "-a"}, {"ls", "-aq"}, {"ls", "-a", "--format", "{{.name}}{{.tags}}"}, {"ls", "-a", "--jq", ".[].name"}, {"ls", "-a", "--json"}, {"prune", "--dry-run"}, {"rm", "--all", "--dry-run"}, {"rm", "--all", "--no-input"}},
+		lists.URL:   {{"ls", "-a"}, {"ls", "-aq"}, {"ls", "-a", "--jq", ".[].name"}, {"ls", "-a", "--json"}, {"prune", "--dry-run"}, {"rm", "--all", "--dry-run"}, {"rm", "--all", "--no-input"}},
 	} {
 		d.env = append(d.env, "VERCEL_SANDBOX_BASE_URL="+url)
 		for _, args := range lines {

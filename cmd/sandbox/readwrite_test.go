@@ -109,11 +109,11 @@ func TestPolicyFile(t *testing.T) {
 	d.seen()
 	d.write("large.json", `{"allow": ["a.example"]}`+strings.Repeat(" ", 1<<20))
 	for content, want := range map[string]string{
-		"{\n \"alow\": []}": "policy.json, line 2, column 2: \"alow\" is not known",
-		`{"allow": {"a.example": [{"transform": [{"headers": {"x": "planted\u0000"}}]}]}}`: `allow["a.example"][0].transform[0].headers: the value of x`,
-		"\x1b]0;x":           "line 1, column 1",
-		"{\"\u001b[2J\": 1}": "line 1, column 3",
-		"null":               "expected",
+		"{\n \"alow\": []}": "policy.json, network policy: not known: alow",
+		`{"allow": {"a.example": [{"transform": [{"headers": {"x": "planted\u0000"}}]}]}}`: `Rules["a.example"][0].Transform[0].Headers: the value of x`,
+		"\x1b]0;x":           "at byte 1: ",
+		"{\"\u001b[2J\": 1}": "at byte 3: ",
+		"null":               "null is not allowed",
 		"":                   "unexpected end",
 	} {
 		d.write("policy.json", content)

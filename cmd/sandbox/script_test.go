@@ -39,7 +39,11 @@ func TestScripts(t *testing.T) {
 			e.Setenv("VERCEL_AUTH_TOKEN", c.Token)
 			e.Setenv("SANDBOX_SCOPE", c.TeamID)
 			e.Setenv("SANDBOX_PROJECT", c.ProjectID)
-			e.Setenv("HOME", filepath.Join(e.WorkDir, ".home"))
+			home := filepath.Join(e.WorkDir, ".home")
+			if err := os.Mkdir(home, 0o700); err != nil {
+				return err
+			}
+			e.Setenv("HOME", home)
 			e.Setenv("SCHEMAS", schemas)
 			e.Setenv(asProgram, "1") // the daemon of --local is this program, too
 			e.Defer(func() {

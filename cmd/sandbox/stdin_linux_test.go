@@ -44,7 +44,7 @@ func TestInputEnds(t *testing.T) {
 		{"directory", "<.", "empty"},
 	} {
 		for _, args := range []string{
-			"rsh c sha256sum", "exec -i c sha256sum", "exec --stdin c sha256sum", "exec -i --sudo c sha256sum", "exec -i --binary c sha256sum", "run -i --name c sha256sum", "attach",
+			"rsh c sha256sum", "exec -i c sha256sum", "exec --stdin c sha256sum", "exec -i --sudo c sha256sum", "exec -i --binary c sha256sum", "run -i --name c sha256sum",
 		} {
 			t.Run(input.name+"/"+strings.Fields(args)[0], func(t *testing.T) {
 				t.Parallel()
@@ -54,19 +54,11 @@ func TestInputEnds(t *testing.T) {
 				if input.name == "pipe" {
 					line = `cat data | "$0" ` + args
 				}
-				if args == "attach" { // it does not pass any on, and has to end all the same
-					id := strings.TrimSpace(d.ok("exec", "-d", "c", "--", "sha256sum", "/dev/null"))
-					line = `"$0" attach c ` + id + " " + input.redirection
-				}
 				cmd := exec.CommandContext(ctx, "sh", "-c", line, os.Args[0])
 				cmd.Dir, cmd.Env = d.dir, d.env
 				got := finish(t, cmd)
 				require.NoError(t, ctx.Err(), "it does not end: %s", got.stderr)
 				assert.Zero(t, got.code, got.stderr)
-				if args == "attach" {
-					assert.Contains(t, got.stdout, sums["empty"][:64])
-					return
-				}
 				assert.Equal(t, sums[input.content], got.stdout)
 				assert.Equal(t, input.name == "directory", strings.Contains(got.stderr, "standard input can't be read"), got.stderr)
 			})

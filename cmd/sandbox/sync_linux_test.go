@@ -31,7 +31,7 @@ func TestWatch(t *testing.T) {
 		t.Helper()
 		for name, text := range want {
 			require.Eventually(t, func() bool {
-				got := d.run("", "fs", "cat", "c:app/"+name)
+				got := d.run("", "read", "c", "app/"+name)
 				return text == "" && got.code == 3 || got.code == 0 && got.stdout == text
 			}, time.Minute, 50*time.Millisecond, "%s is not %q", name, text)
 		}
@@ -108,7 +108,7 @@ func TestWatchGoesOn(t *testing.T) {
 		}
 		d.write(name, fmt.Sprint(round))
 		require.Eventually(t, func() bool {
-			got := d.run("", "fs", "cat", "c:app/"+strings.TrimPrefix(name, "tree/"))
+			got := d.run("", "read", "c", "app/"+strings.TrimPrefix(name, "tree/"))
 			return got.code == 0 && got.stdout == fmt.Sprint(round)
 		}, time.Minute, 50*time.Millisecond, name)
 	}

@@ -283,7 +283,7 @@ func (d *desk) withSnapshot(argv []string) []string {
 			continue
 		}
 		if d.snapshot == "" {
-			all, err := sandbox.Collect(d.server.Client().ListSnapshots(d.t.Context(), &sandbox.ListOptions{Sandbox: "c2", SortOrder: "asc"}))
+			all, err := sandbox.Collect(d.server.Client().ListSnapshots(d.t.Context(), &sandbox.ListSnapshotsOptions{Sandbox: "c2", SortOrder: "asc"}))
 			require.NoError(d.t, err)
 			require.NotEmpty(d.t, all)
 			d.snapshot = all[0].ID

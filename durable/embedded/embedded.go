@@ -37,13 +37,15 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/go-vercel/sandbox/durable/embedded/internal/mutual"
+	"github.com/go-vercel/sandbox/internal/private"
 )
 
 // Options configures a [Server]. The zero value keeps everything in memory.
 type Options struct {
 	// Dir keeps the database from one start to the next, and in tls.pem the key
 	// of the server that runs. It is created when missing, and is for its owner
-	// alone; it is locked while the server runs. Empty means memory.
+	// alone; one of another user, or that others could write to, is refused. It is
+	// locked while the server runs. Empty means memory.
 	Dir string
 	// Namespace is the one that is made. Empty means "default".
 	Namespace string
@@ -153,12 +155,9 @@ func (s *Server) database(o Options) (*config.SQL, error) {
 		db.DatabaseName = strconv.FormatInt(time.Now().UnixNano(), 36)
 		db.ConnectAttributes["mode"], db.ConnectAttributes["cache"] = "memory", "shared"
 	} else {
-		if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-			return nil, err
-		}
-		// One that was there is made ours alone: the database has every command.
-		if err := os.Chmod(o.Dir, 0o700); err != nil { //nolint:gosec // a folder is entered
-			return nil, err
+		// The database has every command.
+		if err := private.Dir(o.Dir); err != nil {
+			return nil, fmt.Errorf("embedded: %w", err)
 		}
 		s.lock = flock.New(filepath.Join(o.Dir, "lock"))
 		if locked, err := s.lock.TryLock(); err != nil || !locked {

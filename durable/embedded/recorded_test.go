@@ -106,6 +106,13 @@ func (s *sitting) refuse(operation sandboxtest.Operation, status int) (allow fun
 	return s.emulator.Inject(sandboxtest.Fault{Operation: operation, Status: status})
 }
 
+// refuseSignals refuses the script that signals a process with its children, and
+// the signal to the process alone.
+func (s *sitting) refuseSignals(status int) (allow func()) {
+	script, alone := s.refuse(sandboxtest.RunCommand, status), s.refuse(sandboxtest.KillCommand, status)
+	return func() { script(); alone() }
+}
+
 func (s *sitting) end(o *session.DestroyOptions) {
 	s.t.Helper()
 	require.NoError(s.t, s.sessions.Destroy(s.t.Context(), s.id, o))
@@ -136,8 +143,22 @@ var sittings = map[string]struct {
 		require.NoError(s.t, s.emulator.Client().Delete(s.t.Context(), "durable-"+s.id, nil))
 		s.send("ls")
 		s.until(session.StateReset)
+		s.until(session.StateHalted)
+		require.NoError(s.t, s.sessions.Go(s.t.Context(), s.id))
 		s.until(session.TypeCommandEnd)
 		s.end(&session.DestroyOptions{DeleteSandbox: true, RemoveOutput: true})
+	}},
+	"rewound": {play: func(s *sitting) {
+		// The next key, as a history has used it that is lost.
+		s.send("d=$(echo /tmp/.durable/durable-*/*.1); mkdir ${d%1}2 && echo other > ${d%1}2/nonce")
+		s.until(session.TypeCommandEnd)
+		s.send("echo never")
+		s.until(session.StateRewound)
+		s.until(session.StateHalted)
+		s.send("echo on")
+		require.NoError(s.t, s.sessions.Go(s.t.Context(), s.id))
+		s.until("on")
+		s.end(nil)
 	}},
 	"interrupted": {play: func(s *sitting) {
 		first := s.send("echo begun; sleep 1000")
@@ -212,7 +233,7 @@ var sittings = map[string]struct {
 		s.until(session.StateActive)
 		s.end(nil)
 	}},
-	"rolls-with-queue": {change: true, policy: session.Policy{HistoryLimit: 40}, play: func(s *sitting) {
+	"rolls-with-queue": {policy: session.Policy{HistoryLimit: 40}, play: func(s *sitting) {
 		s.until(session.StateActive)
 		for range 6 {
 			s.send("sleep 0.2")
@@ -222,7 +243,7 @@ var sittings = map[string]struct {
 		}
 		s.end(nil)
 	}},
-	"refreshes-with-queue": {change: true, policy: session.Policy{MaxLifetime: 2 * time.Second, RefreshMargin: 500 * time.Millisecond}, play: func(s *sitting) {
+	"refreshes-with-queue": {policy: session.Policy{MaxLifetime: 2 * time.Second, RefreshMargin: 500 * time.Millisecond}, play: func(s *sitting) {
 		s.until(session.StateActive)
 		for range 3 {
 			s.send("sleep 1.6")
@@ -232,10 +253,10 @@ var sittings = map[string]struct {
 		}
 		s.end(nil)
 	}},
-	"outlasts-refused-signals": {change: true, play: func(s *sitting) {
+	"outlasts-refused-signals": {play: func(s *sitting) {
 		id := s.send("echo begun; sleep 1000")
 		s.until("begun")
-		allow := s.refuse(sandboxtest.KillCommand, http.StatusForbidden)
+		allow := s.refuseSignals(http.StatusForbidden)
 		require.NoError(s.t, s.sessions.Interrupt(s.t.Context(), s.id, id, sandbox.SIGINT))
 		blocked := s.until(session.StateBlocked, session.TypeResult) == session.StateBlocked
 		allow()
@@ -245,7 +266,7 @@ var sittings = map[string]struct {
 			s.end(nil)
 		}
 	}},
-	"measures-events-as-json": {change: true, policy: session.Policy{HistoryLimit: 20}, play: func(s *sitting) {
+	"measures-events-as-json": {policy: session.Policy{HistoryLimit: 20}, play: func(s *sitting) {
 		for range 13 { // of which JSON makes more than 512 KiB, although they are less than 256
 			s.send(": '" + strings.Repeat("<", 3500) + "'")
 			s.until(session.TypeCommandEnd)
@@ -254,10 +275,10 @@ var sittings = map[string]struct {
 		s.until(session.TypeCommandEnd)
 		s.end(nil)
 	}},
-	"escalates-interrupts": {change: true, play: func(s *sitting) {
+	"escalates-interrupts": {play: func(s *sitting) {
 		id := s.send("trap 'n=$((n+1)); [ $n -ge 2 ] && exit 7' INT; echo begun; while :; do sleep 0.05; done")
 		s.until("begun")
-		allow := s.refuse(sandboxtest.KillCommand, http.StatusServiceUnavailable)
+		allow := s.refuseSignals(http.StatusServiceUnavailable)
 		for range 2 { // the second comes while the first is on its way
 			require.NoError(s.t, s.sessions.Interrupt(s.t.Context(), s.id, id, sandbox.SIGINT))
 		}
@@ -285,7 +306,7 @@ var sittings = map[string]struct {
 		}
 		s.end(nil)
 	}},
-	"sandbox-outlasts-refusals": {change: true, policy: session.Policy{IdleAfter: time.Second}, play: func(s *sitting) {
+	"sandbox-outlasts-refusals": {policy: session.Policy{IdleAfter: time.Second}, play: func(s *sitting) {
 		s.until(session.StateActive)
 		allow := s.refuse(sandboxtest.StopSession, http.StatusUnauthorized)
 		blocked := s.until(session.StateBlocked, session.TypeResult) == session.StateBlocked

@@ -35,16 +35,18 @@ func RegisterOnly(r durable.Registry, w *durable.Worker) {
 // archive keeps the events that a workflow no longer does.
 type archive struct{ store durable.OutputStore }
 
-func eventsKey(id string, base int) string { return fmt.Sprintf("%s/events/%09d.ndjson", id, base) }
+func eventsKey(dir string, base int) string {
+	return fmt.Sprintf("%s%s/events/%09d.ndjson", durable.NeededPrefix, dir, base)
+}
 
 // put writes a page of events, whose first has the number base, and reports
 // whether it is kept: without a store it is not, and viewers get a truncated
 // event.
-func (a archive) put(ctx context.Context, id string, base int, events []stored) (kept bool, err error) {
+func (a archive) put(ctx context.Context, dir string, base int, events []stored) (kept bool, err error) {
 	if a.store == nil {
 		return false, nil
 	}
-	w, err := a.store.Create(ctx, eventsKey(id, base))
+	w, err := a.store.Create(ctx, eventsKey(dir, base))
 	if err != nil {
 		return false, err
 	}
@@ -58,27 +60,25 @@ func (a archive) put(ctx context.Context, id string, base int, events []stored) 
 	return true, w.Commit()
 }
 
-// get reads a page from the event with the number seq on: the one that begins there,
-// as the next one of a viewer does, or that has it, from the page at base on. It is
-// empty when it is not there.
-func (a archive) get(ctx context.Context, id string, base, seq int) ([]stored, error) {
+// get reads a page from the event with the number seq on: the one that has it, from the
+// page at base on. It is empty when it is not there. No other page is tried: one that
+// begins at seq may be of a history that is lost.
+func (a archive) get(ctx context.Context, dir string, base, seq int) (events []stored, err error) {
 	if a.store == nil || base < 0 {
 		return nil, nil
 	}
-	events, err := a.page(ctx, id, seq)
-	for err == nil && len(events) == 0 && base < seq {
-		if events, err = a.page(ctx, id, base); len(events) == 0 {
-			break
+	for base <= seq {
+		if events, err = a.page(ctx, dir, base); err != nil || len(events) == 0 {
+			return nil, err
 		}
 		base += len(events)
-		events = events[min(max(len(events)-(base-seq), 0), len(events)):]
 	}
-	return events, err
+	return events[len(events)-(base-seq):], nil
 }
 
 // page reads the page that begins at base.
-func (a archive) page(ctx context.Context, id string, base int) ([]stored, error) {
-	r, err := a.store.Open(ctx, eventsKey(id, base))
+func (a archive) page(ctx context.Context, dir string, base int) ([]stored, error) {
+	r, err := a.store.Open(ctx, eventsKey(dir, base))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -105,7 +105,7 @@ const maxInline = 4 << 10
 
 var validText = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-func textKey(id, text string) string { return id + "/commands/" + text }
+func textKey(id, text string) string { return durable.NeededPrefix + id + "/commands/" + text }
 
 // textOf is what the text of a command is stored under: a command that is sent again
 // is stored once.
@@ -154,5 +154,5 @@ func (a archive) clear(ctx context.Context, id string) error {
 	if a.store == nil {
 		return nil
 	}
-	return a.store.Remove(ctx, id+"/")
+	return errors.Join(a.store.Remove(ctx, id+"/"), a.store.Remove(ctx, durable.NeededPrefix+id+"/"))
 }

@@ -52,7 +52,7 @@ func TestArchiveUnavailable(t *testing.T) {
 	assert.Equal(t, "cmd-5", p.outcomes["meanwhile"])
 	var all []Event
 	for seq := 0; seq < carried.State.Base; seq = len(all) {
-		events, err := archive{store}.get(t.Context(), "ses-1", (&run{state: carried.State}).page(seq).Stored, seq)
+		events, err := archive{store}.get(t.Context(), carried.dir(), (&run{state: carried.State}).page(seq).Stored, seq)
 		require.NoError(t, err)
 		require.NotEmpty(t, events)
 		for _, e := range events {

@@ -11,7 +11,7 @@ import (
 )
 
 func (p *play) destroyAt(at time.Duration) {
-	p.At(at, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	p.At(at, func() { p.tell(updateDestroy, DestroyOptions{}) })
 }
 
 // count is how often a word is in the story of events.
@@ -106,7 +106,7 @@ func TestCheckpoints(t *testing.T) {
 		p.send(time.Minute, "a", "echo x >> f")
 		p.send(2*time.Minute, "b", "echo x >> f")
 		for i := range 8 { // in use, without anything new
-			p.At(time.Duration(10*i+15)*time.Minute, func() { p.SignalWorkflow(signalTouch, nil) })
+			p.At(time.Duration(10*i+15)*time.Minute, func() { p.tell(updateTouch, struct{}{}) })
 		}
 		p.At(91*time.Minute, func() { p.Server.Crash("durable-ses-1") })
 		p.send(92*time.Minute, "looks", "wc -l < f | tr -d ' '")

@@ -14,6 +14,7 @@ import (
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
@@ -23,7 +24,8 @@ import (
 
 // Errors of a [Client].
 var (
-	// ErrNoSession matches if the session does not exist, or no longer.
+	// ErrNoSession matches if the session does not exist, or no longer, or if the ID is
+	// that of a workflow of another kind.
 	ErrNoSession = errors.New("session: no session has that ID")
 	// ErrDestroyed matches when the session was destroyed or has failed.
 	ErrDestroyed = errors.New("session: it is destroyed")
@@ -65,12 +67,13 @@ type Client struct {
 	watches map[string]*watch
 	logs    map[string]*liveLog // by the command's handle
 	cost    time.Duration       // of a query, on the average
+	known   map[string]struct{} // IDs of sessions
 }
 
 // New returns a client of the sessions in the namespace of c. It makes no
 // request. opts may be nil.
 func New(c client.Client, opts *Options) *Client {
-	s := &Client{temporal: c, watches: map[string]*watch{}, logs: map[string]*liveLog{}}
+	s := &Client{temporal: c, watches: map[string]*watch{}, logs: map[string]*liveLog{}, known: map[string]struct{}{}}
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -140,7 +143,14 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.Work
 	if _, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
 		return id, fmt.Errorf("%w (%s)", ErrDestroyed, id)
 	}
-	return id, err
+	if err != nil {
+		return id, err
+	}
+	if opts == nil || opts.ID == "" {
+		c.know(id)
+		return id, nil
+	}
+	return id, c.confine(ctx, id) // it may be that of another workflow, which runs
 }
 
 // MaxCommand is how many bytes a command may have. Larger scripts go to the
@@ -169,14 +179,14 @@ func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID
 	if len(cmd.Key) > 200 {
 		return "", fmt.Errorf("%w: a key of %d bytes; at most 200 are taken", sandbox.ErrInvalid, len(cmd.Key))
 	}
-	up, name := commandUpdate{Key: cmd.Key, Command: cmd.Command}, updateCommand
+	up := commandUpdate{Key: cmd.Key, Command: cmd.Command}
 	if len(cmd.Command) > maxInline && c.opts.Output != nil {
-		name, up.Command = updateStored, ""
+		up.Command = ""
 		if up.Text, err = c.store(ctx, id, cmd.Command); err != nil {
 			return "", err
 		}
 	}
-	err = c.update(ctx, id, name, up, &commandID)
+	err = c.update(ctx, id, updateCommand, up, &commandID)
 	return commandID, err
 }
 
@@ -205,7 +215,7 @@ func (c *Client) store(ctx context.Context, id, command string) (text string, er
 
 // update sends a message to a session and waits for its answer.
 func (c *Client) update(ctx context.Context, id, name string, arg, answer any) error {
-	if err := checkID(id); err != nil {
+	if err := c.confine(ctx, id); err != nil {
 		return err
 	}
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
@@ -251,13 +261,53 @@ func checkID(id string) error {
 	return nil
 }
 
+// confine refuses IDs that are no session's, but those of other workflows of the
+// namespace: who may use a session reaches nothing else by it.
+func (c *Client) confine(ctx context.Context, id string) error {
+	c.mu.Lock()
+	_, known := c.known[id]
+	c.mu.Unlock()
+	if known {
+		return nil
+	}
+	_, err := c.describe(ctx, id)
+	return err
+}
+
+// knownIDs is how many IDs of sessions are remembered, so that Temporal is asked once
+// for each.
+const knownIDs = 10_000
+
+// know remembers that an ID is a session's. Should it become another workflow's, that
+// has no message of a session's.
+func (c *Client) know(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known) >= knownIDs {
+		clear(c.known)
+	}
+	c.known[id] = struct{}{}
+}
+
+// describe asks Temporal about a session.
+func (c *Client) describe(ctx context.Context, id string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	d, err := c.temporal.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil {
+		return nil, noSession(id, err)
+	}
+	if d.GetWorkflowExecutionInfo().GetType().GetName() != workflowName {
+		return nil, fmt.Errorf("%w (%s)", ErrNoSession, id)
+	}
+	c.know(id)
+	return d, nil
+}
+
 // missing tells a session that has ended from one that there never was.
 func (c *Client) missing(ctx context.Context, id string) error {
-	_, err := c.temporal.DescribeWorkflowExecution(ctx, id, "")
-	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
-		return fmt.Errorf("%w (%s)", ErrNoSession, id)
-	}
-	if err != nil {
+	if _, err := c.describe(ctx, id); err != nil {
 		return err
 	}
 	return ErrDestroyed
@@ -314,12 +364,9 @@ func (c *Client) State(ctx context.Context, id string) (*State, error) {
 }
 
 func (c *Client) state(ctx context.Context, id string) (s decided, err error) {
-	if err := checkID(id); err != nil {
-		return s, err
-	}
-	d, err := c.temporal.DescribeWorkflowExecution(ctx, id, "")
+	d, err := c.describe(ctx, id)
 	if err != nil {
-		return s, noSession(id, err)
+		return s, err
 	}
 	info := d.GetWorkflowExecutionInfo()
 	if cut(info.GetStatus()) != "" { // its code doesn't know that

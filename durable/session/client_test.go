@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
@@ -41,7 +43,14 @@ func (q *queried) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflo
 }
 
 func (*queried) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
-	return &workflowservice.DescribeWorkflowExecutionResponse{}, nil
+	return executionOf("sandbox.Session"), nil
+}
+
+// executionOf is that of a workflow of a type.
+func executionOf(workflowType string) *workflowservice.DescribeWorkflowExecutionResponse {
+	return &workflowservice.DescribeWorkflowExecutionResponse{
+		WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Type: &common.WorkflowType{Name: workflowType}},
+	}
 }
 
 // TestOutgrownQuery: a query fails while the history grows under the worker that
@@ -139,7 +148,7 @@ func TestRefusedTextIsNotStored(t *testing.T) {
 				assert.Equal(t, waits, again)
 			}
 		}
-		texts, err := filepath.Glob(filepath.Join(dir, id, "commands", "*"))
+		texts, err := filepath.Glob(filepath.Join(dir, durable.NeededPrefix, id, "commands", "*"))
 		require.NoError(t, err)
 		assert.Len(t, texts, 1)
 		assert.NoError(t, env.Client.Destroy(t.Context(), id, nil))

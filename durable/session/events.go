@@ -25,7 +25,7 @@ import (
 // this process or another. It needs a worker to be up.
 func (c *Client) Events(ctx context.Context, id string, from Cursor) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		if err := checkID(id); err != nil {
+		if err := c.confine(ctx, id); err != nil {
 			yield(Event{}, err)
 			return
 		}
@@ -223,7 +223,7 @@ func (v *viewer) page() ([]stored, bool, error) {
 		}
 		return events, p.Closed && all, nil
 	}
-	events, err := v.c.archive.get(v.ctx, v.id, p.Stored, from)
+	events, err := v.c.archive.get(v.ctx, p.Dir, p.Stored, from)
 	if err != nil || len(events) > 0 {
 		return events, false, err
 	}

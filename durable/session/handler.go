@@ -83,8 +83,8 @@ const (
 	bodyTimeout = 10 * time.Second
 )
 
-// Handler serves sessions over HTTP: POST /start, /command, /interrupt, /touch
-// and /destroy, GET /events, /session and /health, and the page. /health says
+// Handler serves sessions over HTTP: POST /start, /command, /interrupt, /touch,
+// /go and /destroy, GET /events, /session and /health, and the page. /health says
 // whether Temporal responds, to anyone; /metrics is an option. Requests from pages of
 // other origins are refused. opts may be nil.
 //
@@ -105,7 +105,7 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 	}
 	routes := map[string]http.HandlerFunc{"POST /start": h.start, "GET /events": h.events} // streams
 	for route, serve := range map[string]http.HandlerFunc{
-		"GET /session": h.session, "GET /health": h.health, "POST /command": h.command, "POST /interrupt": h.interrupt, "POST /touch": h.touch, "POST /destroy": h.destroy,
+		"GET /session": h.session, "GET /health": h.health, "POST /command": h.command, "POST /interrupt": h.interrupt, "POST /touch": h.touch, "POST /go": h.goOn, "POST /destroy": h.destroy,
 	} {
 		routes[route] = func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), within)

@@ -45,14 +45,19 @@ func (f failing) UpdateWorkflow(context.Context, client.UpdateWorkflowOptions) (
 	return nil, f.err
 }
 
-func (f failing) SignalWorkflow(context.Context, string, string, string, any) error { return f.err }
-
 func (f failing) ExecuteWorkflow(context.Context, client.StartWorkflowOptions, any, ...any) (client.WorkflowRun, error) {
 	return nil, f.err
 }
 
 func (f failing) CheckHealth(context.Context, *client.CheckHealthRequest) (*client.CheckHealthResponse, error) {
 	return &client.CheckHealthResponse{}, f.err
+}
+
+// refusing is a cluster with a session that refuses everything.
+type refusing struct{ failing }
+
+func (refusing) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	return executionOf("sandbox.Session"), nil
 }
 
 // routes are requests that the handler serves.
@@ -64,6 +69,7 @@ var routes = []struct{ method, path, body string }{
 	{"GET", "/session?runId=a", ""},
 	{"POST", "/interrupt", `{"runId":"a"}`},
 	{"POST", "/touch", `{"runId":"a"}`},
+	{"POST", "/go", `{"runId":"a"}`},
 	{"POST", "/destroy", `{"runId":"a"}`},
 }
 
@@ -87,7 +93,7 @@ func TestAuthorize(t *testing.T) {
 		assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"), "%s %s", r.method, r.path)
 		assert.Contains(t, w.Body.String(), "who are you?")
 	}
-	assert.Equal(t, []string{"", "a", "a", "a", "a", "a", "a", "a"}, asked)
+	assert.Equal(t, []string{"", "a", "a", "a", "a", "a", "a", "a", "a"}, asked)
 }
 
 // TestToken: every route that does something wants the token, and the page, which
@@ -232,7 +238,7 @@ func TestLargeBodies(t *testing.T) {
 	const limit = 256 << 10
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(&session.HandlerOptions{Page: true, Metrics: true})
 	reads := map[string]bool{ // the body, by the route
-		"POST /start": true, "POST /command": true, "POST /interrupt": true, "POST /touch": true, "POST /destroy": true,
+		"POST /start": true, "POST /command": true, "POST /interrupt": true, "POST /touch": true, "POST /go": true, "POST /destroy": true,
 		"GET /events": false, "GET /session": false, "GET /health": false, "GET /metrics": false, "GET /{$}": false,
 	}
 	var served []string
@@ -291,7 +297,7 @@ func TestHealth(t *testing.T) {
 // destroyed is not.
 func TestRefusedCommand(t *testing.T) {
 	for kind, status := range map[string]int{"QueueFull": http.StatusTooManyRequests, "Destroyed": http.StatusGone} {
-		h := session.New(failing{err: temporal.NewApplicationError("no", kind)}, nil).Handler(nil)
+		h := session.New(refusing{failing{err: temporal.NewApplicationError("no", kind)}}, nil).Handler(nil)
 		assert.Equal(t, status, serve(h, "POST", "/command", `{"runId":"a","command":"true"}`).Code, kind)
 	}
 }
@@ -308,7 +314,7 @@ func TestStartIndex(t *testing.T) {
 
 // TestNothingToInterrupt: an interrupt that comes too late returns no error.
 func TestNothingToInterrupt(t *testing.T) {
-	c := session.New(failing{err: temporal.NewApplicationError("over", "NothingToInterrupt")}, nil)
+	c := session.New(refusing{failing{err: temporal.NewApplicationError("over", "NothingToInterrupt")}}, nil)
 	require.NoError(t, c.Interrupt(t.Context(), "a", "cmd-1", sandbox.SIGINT))
 	w := httptest.NewRecorder()
 	c.Handler(nil).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/interrupt", strings.NewReader(`{"runId":"a"}`)))

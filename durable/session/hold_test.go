@@ -166,7 +166,7 @@ func TestHoldOfWhatEnds(t *testing.T) {
 	p.update(time.Minute, "hold", updateHold, holdUpdate{"a", time.Minute})
 	p.update(time.Minute, "bad", updateHold, holdUpdate{"a b", time.Minute})
 	p.update(time.Minute, "long", updateHold, holdUpdate{"b", time.Hour})
-	p.on(p.whenRead("up"), func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	p.on(p.whenRead("up"), func() { p.tell(updateDestroy, DestroyOptions{}) })
 	p.run(Policy{})
 	assert.Contains(t, p.outcomes["hold"], "destroyed")
 	assert.Contains(t, p.outcomes["bad"], "no hold")
@@ -193,7 +193,7 @@ func TestMaxAge(t *testing.T) {
 			assert.InDelta(t, want.Seconds(), took.Seconds(), 30)
 			_, err := p.Server.Client().Get(t.Context(), "durable-ses-1", nil)
 			assert.ErrorIs(t, err, sandbox.ErrNotFound)
-			for _, err := range durable.ReadOutput(t.Context(), p.Worker.Output, "ses-1/cmd-1") {
+			for _, err := range durable.ReadOutput(t.Context(), p.Worker.Output, outputOf(events, "cmd-1")) {
 				assert.Error(t, err)
 			}
 		})

@@ -28,12 +28,13 @@ func (s *run) listen(ctx workflow.Context) error {
 	if err := workflow.SetQueryHandler(ctx, queryState, func() (decided, error) { return s.decided, nil }); err != nil {
 		return err
 	}
-	for _, name := range []string{updateCommand, updateStored} {
-		if err := workflow.SetUpdateHandlerWithOptions(ctx, name, s.enqueue, workflow.UpdateHandlerOptions{Validator: s.accept}); err != nil {
-			return err
-		}
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateCommand, s.enqueue, workflow.UpdateHandlerOptions{Validator: s.accept}); err != nil {
+		return err
 	}
 	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateInterrupt, s.interrupt, workflow.UpdateHandlerOptions{Validator: s.acceptInterrupt}); err != nil {
+		return err
+	}
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateGo, s.goOn, workflow.UpdateHandlerOptions{Validator: s.acceptGo}); err != nil {
 		return err
 	}
 	end := func(_ workflow.Context, o DestroyOptions) error { s.destroy = &o; return nil }
@@ -53,39 +54,7 @@ func (s *run) listen(ctx workflow.Context) error {
 		s.touched, s.refused.hurry = true, true
 		return nil
 	}
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateTouch, touch, workflow.UpdateHandlerOptions{Validator: s.acceptTouch}); err != nil {
-		return err
-	}
-	// The signals are those of clients that know no updates.
-	workflow.Go(ctx, func(ctx workflow.Context) {
-		sel := workflow.NewSelector(ctx)
-		sel.AddReceive(workflow.GetSignalChannel(ctx, signalDestroy), func(c workflow.ReceiveChannel, _ bool) {
-			var o DestroyOptions
-			c.Receive(ctx, &o)
-			s.destroy = &o
-		})
-		sel.AddReceive(workflow.GetSignalChannel(ctx, signalTouch), func(c workflow.ReceiveChannel, _ bool) {
-			c.Receive(ctx, nil)
-			s.touched, s.refused.hurry = true, true
-		})
-		sel.AddReceive(workflow.GetSignalChannel(ctx, signalInterrupt), func(c workflow.ReceiveChannel, _ bool) {
-			var i interrupt
-			c.Receive(ctx, &i)
-			s.interrupts = append(s.interrupts, i)
-		})
-		for {
-			sel.Select(ctx)
-		}
-	})
-	return nil
-}
-
-// takeSignals lets the coroutine of listen take the signals that have come with
-// this task of the workflow.
-func takeSignals(ctx workflow.Context) error {
-	taken := false
-	workflow.Go(ctx, func(workflow.Context) { taken = true }) // runs after that one
-	return workflow.Await(ctx, func() bool { return taken })
+	return workflow.SetUpdateHandlerWithOptions(ctx, updateTouch, touch, workflow.UpdateHandlerOptions{Validator: s.acceptTouch})
 }
 
 // open refuses what comes too late for the session, or for this run of it.

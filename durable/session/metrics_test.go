@@ -212,7 +212,7 @@ func TestEventsAreCounted(t *testing.T) {
 	p.send(time.Minute, "a", "true")
 	p.send(2*time.Minute, "b", "exit 3")
 	p.send(3*time.Minute, "c", "true")
-	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
 	events := p.run(Policy{})
 	require.NoError(t, p.GetWorkflowError())
 	var total int64

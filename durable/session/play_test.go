@@ -48,6 +48,11 @@ func (p *play) send(at time.Duration, key, script string) {
 	})
 }
 
+// tell sends a message whose answer nobody waits for.
+func (p *play) tell(name string, arg any) {
+	p.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{OnAccept: func() {}, OnReject: func(error) {}, OnComplete: func(any, error) {}}, arg)
+}
+
 // run plays the session to its end and returns its events.
 func (p *play) run(policy Policy) []Event {
 	p.ExecuteWorkflow(Workflow, input{Policy: policy})
@@ -75,11 +80,21 @@ func (p *play) events() []Event {
 // output is what is stored of a command.
 func (p *play) output(id string) string {
 	var b strings.Builder
-	for rec, err := range durable.ReadOutput(p.t.Context(), p.Worker.Output, "ses-1/"+id) {
+	for rec, err := range durable.ReadOutput(p.t.Context(), p.Worker.Output, outputOf(p.events(), id)) {
 		require.NoError(p.t, err)
 		b.Write(rec.Data)
 	}
 	return b.String()
+}
+
+// outputOf is where the output of a command is stored.
+func outputOf(events []Event, id string) string {
+	for _, e := range events {
+		if e.Type == TypeCommandStart && e.ID == id {
+			return e.Output
+		}
+	}
+	return "none/" + id
 }
 
 // whenRead returns a channel that is closed when the worker has read a text of a

@@ -26,9 +26,17 @@ type Policy struct {
 	// saved when it hibernates or refreshes.
 	CheckpointCommands int           `json:"checkpointCommands,omitempty"`
 	CheckpointEvery    time.Duration `json:"checkpointEvery,omitempty"`
+	// Halt says after which losses commands wait until somebody says [Client.Go]. Empty
+	// means after those that no command expects: of all files, and of commands that the
+	// database has forgotten. [HaltAny] and [HaltNever] are the others.
+	Halt string `json:"halt,omitempty"`
 	// QueueLimit is how many commands may wait for their turn, and not above
 	// 768 KiB of them, as JSON. Zero means 100.
 	QueueLimit int `json:"queueLimit,omitempty"`
+	// MaxRun is how long a command may run: then it is ended, as by RunOptions.Timeout. A
+	// server in the foreground, or tail -f, keeps the queue and the machine otherwise. Zero
+	// never ends it.
+	MaxRun time.Duration `json:"maxRun,omitempty"`
 	// MaxAge is after how much time since its start the session destroys itself,
 	// once no command runs and nobody holds it, with its sandbox and its output.
 	// Zero means never.
@@ -81,11 +89,14 @@ func (p Policy) check() error {
 	for name, v := range map[string]int64{
 		"IdleAfter": int64(p.IdleAfter), "MaxLifetime": int64(p.MaxLifetime), "RefreshMargin": int64(p.RefreshMargin),
 		"QueueLimit": int64(p.QueueLimit), "KeepEvents": int64(p.KeepEvents), "HistoryLimit": int64(p.HistoryLimit),
-		"CheckpointCommands": int64(p.CheckpointCommands), "CheckpointEvery": int64(p.CheckpointEvery), "MaxAge": int64(p.MaxAge), "MaxOutput": p.MaxOutput,
+		"CheckpointCommands": int64(p.CheckpointCommands), "CheckpointEvery": int64(p.CheckpointEvery), "MaxAge": int64(p.MaxAge), "MaxRun": int64(p.MaxRun), "MaxOutput": p.MaxOutput,
 	} {
 		if v < 0 {
 			return fmt.Errorf("%w: Policy.%s is negative", sandbox.ErrInvalid, name)
 		}
+	}
+	if p.Halt != "" && p.Halt != HaltAny && p.Halt != HaltNever {
+		return fmt.Errorf("%w: Policy.Halt is %.40q, which is none of its values", sandbox.ErrInvalid, p.Halt)
 	}
 	if p.HistoryLimit > 0 && p.HistoryLimit < minHistory {
 		return fmt.Errorf("%w: Policy: a HistoryLimit of %d is less than %d", sandbox.ErrInvalid, p.HistoryLimit, minHistory)

@@ -41,7 +41,7 @@ func TestOutlastsRefusals(t *testing.T) {
 			const minute = time.Minute
 			p.send(minute, "a", "echo kept > f")
 			refuse(30*minute, 40*minute, "") // it hibernates
-			p.At(40*minute+time.Second, func() { p.SignalWorkflow(signalTouch, nil) })
+			p.At(40*minute+time.Second, func() { p.tell(updateTouch, struct{}{}) })
 			refuse(60*minute, 70*minute, "") // it wakes
 			p.send(61*minute, "b", "cat f")
 			refuse(80*minute, 82*minute, "") // a command starts
@@ -53,7 +53,7 @@ func TestOutlastsRefusals(t *testing.T) {
 			p.send(91*minute, "d", "echo out; exit 4")
 			refuse(110*minute, 120*minute, "") // it is destroyed
 			p.send(111*minute, "e", "echo never")
-			p.At(115*minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+			p.At(115*minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
 			events := p.run(Policy{})
 			require.NoError(t, p.GetWorkflowError())
 

@@ -22,10 +22,8 @@ func (s *run) full(ctx workflow.Context) bool {
 
 // overdue reports whether a new history is to begin although commands wait. A
 // busy session always has waiting commands, so waiting for an empty queue would
-// never roll over. Histories recorded before this check must still wait on replay.
-func (s *run) overdue(ctx workflow.Context) bool {
-	return s.ran && s.full(ctx) && workflow.GetVersion(ctx, changeRollQueue, workflow.DefaultVersion, 1) == 1
-}
+// never roll over.
+func (s *run) overdue(ctx workflow.Context) bool { return s.ran && s.full(ctx) }
 
 // roll continues as new, with the oldest events put into the store.
 func (s *run) roll(ctx workflow.Context) error {
@@ -33,10 +31,10 @@ func (s *run) roll(ctx workflow.Context) error {
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
 		return err
 	}
-	if len(s.Queue) > 0 && !s.overdue(ctx) || s.destroy != nil || s.touched {
+	if s.work() && !s.overdue(ctx) || s.destroy != nil || s.touched {
 		return s.unroll(ctx)
 	}
-	had := len(s.Queue)
+	had := s.work()
 	s.rolling = false // the store may take its time
 	if err := s.archive(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -52,15 +50,10 @@ func (s *run) roll(ctx workflow.Context) error {
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
 		return err
 	}
-	if had == 0 && len(s.Queue) > 0 {
+	if !had && s.work() {
 		return s.unroll(ctx)
 	}
-	// A signal received in the meantime would be lost with this run. Histories
-	// recorded before this check must still continue as new on replay.
-	if err := takeSignals(ctx); err != nil {
-		return err
-	}
-	if (s.destroy != nil || s.touched) && workflow.GetVersion(ctx, changeRollSignals, workflow.DefaultVersion, 1) == 1 {
+	if s.destroy != nil || s.touched {
 		return s.unroll(ctx)
 	}
 	s.Interrupts = s.waiting()
@@ -85,10 +78,10 @@ func (s *run) archive(ctx workflow.Context) error {
 	brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: archiveWithin, ScheduleToCloseTimeout: archiveWithin, RetryPolicy: &temporal.RetryPolicy{MaximumInterval: 10 * time.Second},
 	})
-	for len(s.Events) > s.in.Policy.KeepEvents || sizeOf(s.Events) > keepBytes || s.swollen(ctx) {
+	for len(s.Events) > s.in.Policy.KeepEvents || sizeOf(s.Events) > keepBytes || s.swollen() {
 		n := pageOf(s.Events)
 		var kept bool
-		if err := workflow.ExecuteActivity(brief, activityArchive, s.id, s.Base, s.Events[:n]).Get(ctx, &kept); err != nil {
+		if err := workflow.ExecuteActivity(brief, activityArchive, s.dir, s.Base, s.Events[:n]).Get(ctx, &kept); err != nil {
 			return err
 		}
 		if kept {
@@ -100,11 +93,8 @@ func (s *run) archive(ctx workflow.Context) error {
 }
 
 // swollen reports whether the events are too large for a payload although their
-// texts are not, because of what JSON escapes. Histories recorded before this
-// check must still keep them on replay.
-func (s *run) swollen(ctx workflow.Context) bool {
-	return jsonSizeOf(s.Events) > 2*keepBytes && workflow.GetVersion(ctx, changeSwollen, workflow.DefaultVersion, 1) == 1
-}
+// texts are not, because of what JSON escapes.
+func (s *run) swollen() bool { return jsonSizeOf(s.Events) > 2*keepBytes }
 
 // waiting returns the interrupts of commands in the queue, one each: those of
 // others are over, or are of none.

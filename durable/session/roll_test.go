@@ -51,7 +51,7 @@ func TestContinueAsNew(t *testing.T) {
 	again, carried := p.continued()
 	again.send(time.Minute, "a", "echo never") // its key is still known
 	again.send(time.Minute, "c", "cat f")
-	again.At(20*time.Minute, func() { again.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	again.At(20*time.Minute, func() { again.tell(updateDestroy, DestroyOptions{}) })
 	again.ExecuteWorkflow(Workflow, carried)
 	require.NoError(t, again.GetWorkflowError())
 	events := again.events()
@@ -71,11 +71,11 @@ func TestRollsWithQueue(t *testing.T) {
 	for i := range 4 {
 		p.send(2*time.Minute, fmt.Sprint(i), fmt.Sprintf("echo %d >> log; cat log", i))
 	}
-	p.At(2*time.Minute, func() { p.SignalWorkflow(signalInterrupt, interrupt{"cmd-3", 2}) })
+	p.At(2*time.Minute, func() { p.tell(updateInterrupt, interrupt{"cmd-3", 2}) })
 	p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50}})
 	again, carried := p.continued()
 	assert.Len(t, carried.State.Queue, 3)
-	again.At(20*time.Minute, func() { again.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	again.At(20*time.Minute, func() { again.tell(updateDestroy, DestroyOptions{}) })
 	again.ExecuteWorkflow(Workflow, carried)
 	require.NoError(t, again.GetWorkflowError())
 	assert.Equal(t, []string{"active", "cmd-1 exited 0", "cmd-2 exited 0", "cmd-3 killed", "cmd-4 exited 0", "destroyed", "destroyed"}, story(again.events()))
@@ -96,7 +96,7 @@ func TestRefreshesWithQueue(t *testing.T) {
 	require.Len(t, carried.State.Queue, 2)
 	again.SetStartTime(p.Now().Add(115 * time.Minute)) // nothing of ours ran for so long
 	again.Join()
-	again.At(time.Minute, func() { again.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	again.At(time.Minute, func() { again.tell(updateDestroy, DestroyOptions{}) })
 	again.ExecuteWorkflow(Workflow, carried)
 	require.NoError(t, again.GetWorkflowError())
 	events := again.events()
@@ -114,23 +114,8 @@ func TestRefreshesWithQueue(t *testing.T) {
 	assert.Equal(t, machines[1], machines[2])
 }
 
-// TestTouchBeforeRolling: a session that is touched while its history has become
-// full continues as new all the same.
-func TestTouchBeforeRolling(t *testing.T) {
-	p := newPlay(t, nil)
-	p.At(time.Minute, func() { p.SetCurrentHistoryLength(100) })
-	p.send(2*time.Minute, "a", "trap 'exit 5' INT; echo up; while :; do sleep 0.05; done")
-	p.on(p.whenRead("up"), func() {
-		p.SignalWorkflow(signalTouch, nil)
-		p.SignalWorkflow(signalInterrupt, interrupt{"cmd-1", 2})
-	})
-	p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50}})
-	_, carried := p.continued()
-	assert.Contains(t, story(p.events()), "cmd-1 killed 5")
-	events := carried.State.Events
-	assert.Equal(t, TypeActivity, events[len(events)-2].Event.Type, "one of the command, and one of the touch")
-	assert.Equal(t, TypeActivity, events[len(events)-1].Event.Type)
-}
+// dir is where the pages of a session that is carried over are stored.
+func (in input) dir() string { return "ses-1/" + moment(in.State.StartedAt) }
 
 // storeOf calls a function when a page of events is being written.
 type storeOf struct {
@@ -145,16 +130,16 @@ func (s storeOf) Create(ctx context.Context, key string) (durable.OutputWriter, 
 	return s.OutputStore.Create(ctx, key)
 }
 
-// TestSignalsWhileRolling: what comes while a session continues as new is not
+// TestMessagesWhileRolling: what comes while a session continues as new is not
 // lost: it is destroyed, or its machine counts as used.
-func TestSignalsWhileRolling(t *testing.T) {
-	for _, signal := range []string{signalDestroy, signalTouch} {
-		t.Run(signal, func(t *testing.T) {
+func TestMessagesWhileRolling(t *testing.T) {
+	for message, arg := range map[string]any{updateDestroy: DestroyOptions{}, updateTouch: struct{}{}} {
+		t.Run(message, func(t *testing.T) {
 			t.Parallel()
 			var p *play
 			var once sync.Once
 			p = newPlay(t, &durabletest.Options{Output: storeOf{durable.Dir(t.TempDir()), func() {
-				once.Do(func() { p.SignalWorkflow(signal, DestroyOptions{}) })
+				once.Do(func() { p.tell(message, arg) })
 			}}})
 			for i := range 3 {
 				p.send(time.Minute, fmt.Sprint(i), "true")
@@ -162,7 +147,7 @@ func TestSignalsWhileRolling(t *testing.T) {
 			p.At(2*time.Minute, func() { p.SetCurrentHistoryLength(100) })
 			p.send(3*time.Minute, "last", "true")
 			p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50, KeepEvents: 3}})
-			if signal == signalDestroy {
+			if message == updateDestroy {
 				require.NoError(t, p.GetWorkflowError())
 				words := story(p.events())
 				assert.Equal(t, "destroyed", words[len(words)-1])
@@ -193,7 +178,7 @@ func TestArchive(t *testing.T) {
 	seen := 0
 	for seq := 0; seq < base; {
 		got := r.page(seq)
-		events, err := a.get(t.Context(), "ses-1", got.Stored, seq)
+		events, err := a.get(t.Context(), carried.dir(), got.Stored, seq)
 		require.NoError(t, err)
 		require.NotEmpty(t, events)
 		for _, e := range events {
@@ -204,7 +189,7 @@ func TestArchive(t *testing.T) {
 	}
 	assert.Equal(t, base, seen)
 	require.NoError(t, a.clear(t.Context(), "ses-1"))
-	events, err := a.get(t.Context(), "ses-1", 0, 0)
+	events, err := a.get(t.Context(), carried.dir(), 0, 0)
 	require.NoError(t, err)
 	assert.Empty(t, events)
 }

@@ -2,6 +2,8 @@ package session
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,10 +29,21 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), within)
 	defer cancel()
+	keyed := b.RunID == "" && b.Key != ""
+	if keyed {
+		if len(b.Key) < minStartKey || len(b.Key) > maxStartKey {
+			h.refuse(w, http.StatusBadRequest, "the key of a start is the secret of its session: at least 22 random characters, at most 200")
+			return
+		}
+		b.RunID = idOf(b.Key)
+	}
+	start := StartOptions{}
 	id := b.RunID
 	if id != "" {
 		s, err := h.c.State(ctx, id)
 		switch {
+		case err == nil && keyed && !h.allowed(w, r, id):
+			return
 		case err == nil:
 			w.Header().Set("X-Workflow-Reconnected", "true")
 			if at, err = h.from(ctx, b, at, s); err != nil {
@@ -39,7 +52,9 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 			}
 		case errors.Is(err, ErrNoSession):
 			id, at = "", Cursor{} // an ID of long ago: a new session
-			if !h.allowed(w, r, "") {
+			if keyed {
+				start.ID = b.RunID
+			} else if !h.allowed(w, r, "") {
 				return
 			}
 		default:
@@ -48,11 +63,23 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if id == "" {
-		if id, ok = h.startNew(ctx, w, r); !ok {
+		if id, ok = h.startNew(ctx, w, r, &start); !ok {
 			return
 		}
 	}
 	h.stream(w, r, id, at)
+}
+
+// A key of a start makes it idempotent. Whoever knows it knows the ID that the session
+// gets.
+const (
+	minStartKey = 22 // 128 bits, as base64
+	maxStartKey = 200
+)
+
+func idOf(key string) string {
+	sum := sha256.Sum256([]byte("start " + key))
+	return "ses-" + hex.EncodeToString(sum[:16])
 }
 
 // from returns where a stream begins: at the cursor, which is at, or at the tail that
@@ -75,8 +102,8 @@ func (h *handler) from(ctx context.Context, b body, at Cursor, s *State) (Cursor
 }
 
 // startNew starts a session. It has responded when it returns false.
-func (h *handler) startNew(ctx context.Context, w http.ResponseWriter, r *http.Request) (id string, ok bool) {
-	id, err := h.c.Start(ctx, nil)
+func (h *handler) startNew(ctx context.Context, w http.ResponseWriter, r *http.Request, start *StartOptions) (id string, ok bool) {
+	id, err := h.c.Start(ctx, start)
 	if err != nil {
 		h.fail(w, r, err)
 		return "", false
@@ -187,6 +214,12 @@ func (h *handler) interrupt(w http.ResponseWriter, r *http.Request) {
 func (h *handler) touch(w http.ResponseWriter, r *http.Request) {
 	if b, ok := h.read(w, r, true); ok {
 		h.done(w, r, h.c.Touch(r.Context(), b.RunID))
+	}
+}
+
+func (h *handler) goOn(w http.ResponseWriter, r *http.Request) {
+	if b, ok := h.read(w, r, true); ok {
+		h.done(w, r, h.c.Go(r.Context(), b.RunID))
 	}
 }
 

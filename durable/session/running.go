@@ -3,6 +3,8 @@ package session
 import (
 	"errors"
 	"slices"
+	"strconv"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -13,8 +15,12 @@ import (
 // command runs one command to its end.
 func (s *run) command(ctx workflow.Context, c queued) error {
 	s.begun = c.ID
+	waits := false // again
 	defer func() {
-		s.begun = ""
+		if s.begun = ""; waits {
+			s.Queue = slices.Insert(s.Queue, 0, c)
+			return
+		}
 		s.interrupts = slices.DeleteFunc(s.interrupts, func(i interrupt) bool { return i.ID == c.ID })
 	}()
 	if i := slices.IndexFunc(s.interrupts, func(i interrupt) bool { return i.ID == c.ID }); i >= 0 {
@@ -26,37 +32,67 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 			return err
 		}
 	}
+	if waits = s.Halted != ""; waits {
+		return nil
+	}
 	s.current, s.ran = c.ID, true
 	defer func() { s.current = "" }()
-	vm, before := s.Sandbox.VM, s.losses()
+	before := s.losses()
+	cmd, err := s.begin(ctx, c, before)
+	if waits = s.Halted != "" && lost(err); waits {
+		return nil
+	}
+	if err != nil || cmd == nil {
+		return err
+	}
+	return s.conclude(ctx, c, cmd, before)
+}
+
+// begin starts a command. It returns nil if that is over before it has begun.
+func (s *run) begin(ctx workflow.Context, c queued, before losses) (*durable.Command, error) {
+	vm := s.Sandbox.VM
 	args, from := []string{"-c", c.Command}, ""
 	if c.Text != "" {
 		args, from = args[:1], textKey(s.id, c.Text)
 	}
 	cmd, err := s.Sandbox.Start(ctx, "bash", args, &durable.RunOptions{
-		Key: workflow.GetInfo(ctx).FirstRunID + "." + c.ID, Output: s.id + "/" + c.ID, NoTail: true, MaxOutput: s.in.Policy.MaxOutput, ArgFrom: from,
+		Output: s.outputOf(ctx, c.ID), NoTail: true, MaxOutput: s.in.Policy.MaxOutput, ArgFrom: from, Timeout: s.in.Policy.MaxRun,
 	})
-	if errors.Is(err, errGivenUp) {
-		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost})
-	}
-	if err != nil {
-		if ctx.Err() != nil || errors.Is(err, errGivenUp) {
-			return err
-		}
-		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: "rejected", Error: durable.Message(err)})
-		return nil
-	}
 	if s.Sandbox.VM != vm && s.Sandbox.VM != "" {
 		s.status(ctx, StateResuming) // the machine had ended by itself
 		s.awake(ctx, before)
+	}
+	s.rewound(ctx, before)
+	switch {
+	case err == nil:
+	case s.Halted != "" && lost(err):
+		return nil, err
+	case errors.Is(err, errGivenUp):
+		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost})
+		return nil, err
+	case ctx.Err() != nil:
+		return nil, err
+	default:
+		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: "rejected", Error: durable.Message(err)})
+		return nil, nil //nolint:nilnil // there is none
 	}
 	s.Unsaved++
 	s.keep(ctx, stored{Event: Event{
 		Type: TypeCommandStart, ID: c.ID, Command: c.Command, SessionID: cmd.VM, CommandID: cmd.ID, Output: cmd.Output,
 	}, Handle: cmd.Handle, Text: c.Text})
+	return cmd, nil
+}
+
+// conclude follows a command to its end.
+func (s *run) conclude(ctx workflow.Context, c queued, cmd *durable.Command, before losses) error {
 	res, err := s.follow(ctx, cmd)
 	if errors.Is(err, errGivenUp) {
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost, Truncated: true})
+	}
+	if errors.Is(err, durable.ErrRewound) { // the service has no IDs for commands: it did not run
+		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: "rejected", Error: err.Error()})
+		s.rewound(ctx, before)
+		return nil
 	}
 	if err != nil {
 		return err
@@ -94,22 +130,31 @@ func (s *run) wake(ctx workflow.Context) error {
 	return nil
 }
 
-// losses are how often files were lost.
-type losses struct{ resets, rollbacks int }
-
-func (s *run) losses() losses { return losses{s.Sandbox.Resets, s.Sandbox.Rollbacks} }
-
 // awake says that another machine runs, and which files it does not have.
 func (s *run) awake(ctx workflow.Context, before losses) {
 	s.Unsaved = 0
+	var loss error
 	switch now := s.losses(); {
 	case now.resets != before.resets:
 		s.status(ctx, StateReset)
+		loss = durable.ErrReset
 	case now.rollbacks != before.rollbacks:
 		s.emit(ctx, Event{Type: TypeStatus, State: StateRolledBack, SavedAt: millis(s.Sandbox.SavedAt)})
+		loss = durable.ErrRolledBack
 	}
 	s.status(ctx, StateActive)
+	s.halt(ctx, loss)
 }
+
+// outputOf is where the output of a command is stored: it is of no other, also if a
+// history that is lost, or a session before this one with the same ID, had one of the
+// same number.
+func (s *run) outputOf(ctx workflow.Context, id string) string {
+	return s.dir + "/" + id + "-" + moment(workflow.Now(ctx))
+}
+
+// moment is a time as a part of names.
+func moment(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 36) }
 
 // follow waits for the command's end, passing interrupts on to it: the first as it
 // is, one that comes later as SIGKILL, as the command has not ended of the first.
@@ -136,7 +181,7 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 		case s.destroy != nil && !killed:
 			killed = true
 			if err := s.Sandbox.Kill(ctx, cmd, sandbox.SIGKILL); err != nil {
-				if s.outlastsKills(ctx) {
+				if ctx.Err() == nil {
 					err = errGivenUp // the machine is stopped, and ends it
 				}
 				return nil, err
@@ -146,17 +191,17 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 			sig := sandbox.Signal(s.interrupts[i].Signal)
 			s.interrupts = slices.Delete(s.interrupts, i, i+1)
 			asks := sig == sandbox.SIGINT || sig == sandbox.SIGTERM
-			if asks && asked && escalates(ctx) {
+			if asks && asked {
 				sig = sandbox.SIGKILL
 			}
 			asked = asked || asks
 			err := s.Sandbox.Kill(ctx, cmd, sig)
-			if slices.ContainsFunc(s.interrupts, mine) && escalates(ctx) {
+			if slices.ContainsFunc(s.interrupts, mine) {
 				// What came before the first has arrived does not count as a second request.
 				s.interrupts = slices.DeleteFunc(s.interrupts, func(i interrupt) bool { return mine(i) && sandbox.Signal(i.Signal) == sig })
 			}
 			if err != nil {
-				if !s.outlastsKills(ctx) {
+				if ctx.Err() != nil {
 					return nil, err
 				}
 				s.emit(ctx, Event{Type: TypeStatus, State: StateBlocked, Error: durable.Message(err)})
@@ -164,16 +209,4 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 			}
 		}
 	}
-}
-
-// escalates reports whether a second interrupt of a command kills it, which it did
-// not before.
-func escalates(ctx workflow.Context) bool {
-	return workflow.GetVersion(ctx, changeEscalates, workflow.DefaultVersion, 1) == 1
-}
-
-// outlastsKills reports whether the session goes on after a signal that was
-// refused, as those of before this was seen to did not.
-func (s *run) outlastsKills(ctx workflow.Context) bool {
-	return ctx.Err() == nil && workflow.GetVersion(ctx, changeRefusedKill, workflow.DefaultVersion, 1) == 1
 }

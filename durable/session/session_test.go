@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -48,7 +49,7 @@ func TestWeek(t *testing.T) {
 	}
 	again.longDay(4*day, "serve again")
 	again.send(5*day, "a", "echo never") // its key is known
-	again.At(6*day, func() { again.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	again.At(6*day, func() { again.tell(updateDestroy, DestroyOptions{}) })
 	again.ExecuteWorkflow(Workflow, carried)
 	require.NoError(t, again.GetWorkflowError())
 	events := again.events()
@@ -90,7 +91,7 @@ func TestWeek(t *testing.T) {
 func (p *play) longDay(at time.Duration, key string) {
 	p.send(at, key, "true")
 	for i := range 13 {
-		p.At(at+time.Duration(i*25)*time.Minute, func() { p.SignalWorkflow(signalTouch, nil) })
+		p.At(at+time.Duration(i*25)*time.Minute, func() { p.tell(updateTouch, struct{}{}) })
 	}
 }
 
@@ -119,7 +120,7 @@ func TestLostResponses(t *testing.T) {
 			p.Server.Inject(f)
 			p.send(time.Minute, "a", "echo ran >> log")
 			p.send(2*time.Minute, "b", "wc -l < log | tr -d '\\n'")
-			p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+			p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
 			events := p.run(Policy{})
 			require.NoError(t, p.GetWorkflowError())
 			assert.Equal(t, 2, p.ends(events))
@@ -149,19 +150,23 @@ func TestOutputInNoHistory(t *testing.T) {
 }
 
 // TestMachineDies: a command whose machine ends is lost, with the output so far,
-// and not run again; the next one wakes the sandbox, which begins anew: no snapshot
-// had been taken.
+// and not run again; the next one wakes the sandbox, which begins anew, as no snapshot
+// had been taken, and waits for somebody to say go.
 func TestMachineDies(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "echo part; sleep 1000")
 	p.send(2*time.Minute, "b", "echo again")
-	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	p.update(10*time.Minute, "go", updateGo, struct{}{})
+	p.update(11*time.Minute, "again", updateGo, struct{}{})
+	p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
 	p.on(p.whenRead("part"), func() { p.Server.Crash("durable-ses-1") })
 	events := p.run(Policy{})
 	require.NoError(t, p.GetWorkflowError())
 	assert.Equal(t, []string{
-		"active", "cmd-1 lost", "hibernated", "resuming", "reset", "active", "cmd-2 exited 0", "destroyed", "destroyed"}, story(events))
+		"active", "cmd-1 lost", "hibernated", "resuming", "reset", "active", "halted", "active", "cmd-2 exited 0", "destroyed", "destroyed"}, story(events))
 	assert.Equal(t, "part\n", p.output("cmd-1"))
+	assert.Equal(t, "done", p.outcomes["go"])
+	assert.Contains(t, p.outcomes["again"], "not halted")
 }
 
 // TestInterrupt: a command that runs gets the signal, one that waits never begins.
@@ -170,10 +175,10 @@ func TestInterrupt(t *testing.T) {
 	p.send(time.Minute, "a", "trap 'echo bye; exit 5' INT; echo up; while :; do sleep 0.05; done")
 	p.send(time.Minute, "b", "echo never")
 	p.on(p.whenRead("up"), func() { // the trap is set
-		p.SignalWorkflow(signalInterrupt, interrupt{"cmd-2", 2})
-		p.SignalWorkflow(signalInterrupt, interrupt{"cmd-1", 2})
+		p.tell(updateInterrupt, interrupt{"cmd-2", 2})
+		p.tell(updateInterrupt, interrupt{"cmd-1", 2})
 	})
-	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
 	events := p.run(Policy{})
 	require.NoError(t, p.GetWorkflowError())
 	assert.Contains(t, story(events), "cmd-1 killed 5")
@@ -234,7 +239,7 @@ func TestInterruptEscalates(t *testing.T) {
 	p.on(p.whenRead("up"), func() {
 		kills := func() (n int) {
 			for _, r := range p.Server.Requests() {
-				if r.Operation == sandboxtest.KillCommand {
+				if r.Operation == sandboxtest.RunCommand && bytes.Contains(r.Body, []byte("sig=$1")) {
 					n++
 				}
 			}
@@ -245,7 +250,7 @@ func TestInterruptEscalates(t *testing.T) {
 			testkit.Linger(100 * time.Millisecond)
 		}
 	})
-	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{}) })
+	p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
 	events := p.run(Policy{})
 	require.NoError(t, p.GetWorkflowError())
 	assert.Equal(t, []string{"active", "cmd-1 killed 137", "cmd-2 exited 0", "destroyed", "destroyed"}, story(events))
@@ -267,7 +272,7 @@ func TestRefused(t *testing.T) {
 	for i := range 4 {
 		p.send(time.Minute, fmt.Sprint(i), "sleep 0.2")
 	}
-	p.At(20*time.Minute, func() { p.SignalWorkflow(signalDestroy, DestroyOptions{DeleteSandbox: true, RemoveOutput: true}) })
+	p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{DeleteSandbox: true, RemoveOutput: true}) })
 	p.run(Policy{QueueLimit: 2})
 	refused := 0
 	for _, outcome := range p.outcomes {

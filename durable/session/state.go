@@ -29,6 +29,8 @@ type state struct {
 	// itself has last looked at it.
 	Holds []hold `json:"holds,omitempty"`
 	Lent  bool   `json:"lent,omitempty"`
+	// Halted is the loss after which the commands of the queue wait for a go.
+	Halted string `json:"halted,omitempty"`
 	// Interrupts are those of commands in the queue.
 	Interrupts []interrupt `json:"interrupts,omitempty"`
 }
@@ -108,8 +110,9 @@ type page struct {
 	Base   int  `json:"base"`
 	Stored int  `json:"stored"`
 	Closed bool `json:"closed,omitempty"` // and there will be no more
-	// Run is the run of the workflow that answers.
-	Run string `json:"run,omitempty"`
+	// Run is the run of the workflow that answers, and Dir where its pages are stored.
+	Run string `json:"run"`
+	Dir string `json:"dir"`
 	// Replayed is the last decision that the worker has replayed for what it has in
 	// memory, 0 if it has made all of them.
 	Replayed int `json:"replayed,omitempty"`
@@ -118,7 +121,7 @@ type page struct {
 }
 
 func (s *run) page(from int) page {
-	p := page{Base: s.Base, Stored: -1, Run: s.run, Replayed: s.replayed}
+	p := page{Base: s.Base, Stored: -1, Run: s.run, Dir: s.dir, Replayed: s.replayed}
 	for _, base := range s.Pages {
 		if base <= from && from < s.Base {
 			p.Stored = base
@@ -152,8 +155,10 @@ type State struct {
 	Running string `json:"running,omitempty"`
 	Queued  int    `json:"queued"`
 	// Held is how many hold the machine: see [Client.Hold].
-	Held   int `json:"held,omitempty"`
-	Events int `json:"events"`
+	Held int `json:"held,omitempty"`
+	// Halted is what was lost, if commands wait for [Client.Go] because of that.
+	Halted string `json:"halted,omitempty"`
+	Events int    `json:"events"`
 }
 
 // decided is the response to the query for the state: that of the decision which began
@@ -177,7 +182,7 @@ func (d decided) when(length int64) decided {
 }
 
 func (s *run) describe() State {
-	d := State{StartedAt: millis(s.StartedAt), LastUse: millis(s.LastUse), Running: s.current, Queued: len(s.Queue), Held: len(s.Holds), Events: s.Base + len(s.Events)}
+	d := State{StartedAt: millis(s.StartedAt), LastUse: millis(s.LastUse), Running: s.current, Queued: len(s.Queue), Held: len(s.Holds), Halted: s.Halted, Events: s.Base + len(s.Events)}
 	for _, e := range slices.Backward(s.Events) {
 		if e.Event.Type == TypeStatus {
 			d.State, d.Error = e.Event.State, e.Event.Error

@@ -71,7 +71,7 @@ func (c *cluster) DescribeWorkflowExecution(context.Context, string, string) (*w
 		pending = append(pending, &workflow.PendingActivityInfo{Attempt: 2, LastFailure: &failure.Failure{Message: c.again}})
 	}
 	return &workflowservice.DescribeWorkflowExecutionResponse{
-		PendingActivities: pending, WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Status: c.status, HistoryLength: int64(len(c.history))},
+		PendingActivities: pending, WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Type: &common.WorkflowType{Name: workflowName}, Status: c.status, HistoryLength: int64(len(c.history))},
 	}, nil
 }
 
@@ -536,11 +536,6 @@ func (silent) UpdateWorkflow(ctx context.Context, _ client.UpdateWorkflowOptions
 	return nil, errSilent
 }
 
-func (silent) SignalWorkflow(ctx context.Context, _, _, _ string, _ any) error {
-	<-ctx.Done()
-	return errSilent
-}
-
 func (silent) ExecuteWorkflow(ctx context.Context, _ client.StartWorkflowOptions, _ any, _ ...any) (client.WorkflowRun, error) {
 	<-ctx.Done()
 	return nil, errSilent
@@ -550,7 +545,7 @@ func (silent) ExecuteWorkflow(ctx context.Context, _ client.StartWorkflowOptions
 func TestRoutesRespond(t *testing.T) {
 	for _, r := range []struct{ method, path, body string }{
 		{"POST", "/start", ""}, {"POST", "/start", `{"runId":"a"}`}, {"POST", "/command", `{"runId":"a","command":"true"}`}, {"GET", "/events?runId=a", ""},
-		{"GET", "/session?runId=a", ""}, {"POST", "/interrupt", `{"runId":"a"}`}, {"POST", "/touch", `{"runId":"a"}`}, {"POST", "/destroy", `{"runId":"a"}`},
+		{"GET", "/session?runId=a", ""}, {"POST", "/interrupt", `{"runId":"a"}`}, {"POST", "/touch", `{"runId":"a"}`}, {"POST", "/go", `{"runId":"a"}`}, {"POST", "/destroy", `{"runId":"a"}`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w, began := httptest.NewRecorder(), time.Now()

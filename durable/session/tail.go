@@ -106,7 +106,7 @@ type heard struct {
 }
 
 func (c *Client) heard(ctx context.Context, id string) (h heard, err error) {
-	if err := checkID(id); err != nil {
+	if err := c.confine(ctx, id); err != nil {
 		return h, err
 	}
 	w, leave := c.watch(id)

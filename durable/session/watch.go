@@ -84,7 +84,7 @@ func (w *watch) next() <-chan struct{} {
 func (w *watch) reached(p page) (events []stored, all bool) {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
-	if p.Run == "" { // of a version that does not say
+	if p.Run == "" { // in a test environment, which commits all
 		return p.Events, true
 	}
 	if p.Run != w.at.run {

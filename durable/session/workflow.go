@@ -11,24 +11,26 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// Names of the workflow, its messages and its activity. They are part of
-// histories, and stay as they are.
+// Names of the workflow, its messages and its activities. They are part of
+// histories, and stay as they are. All begin with one name: the other workflows of the
+// namespace have messages of their own.
 const (
-	workflowName     = "sandbox.Session"
-	queryEvents      = "events"
-	queryState       = "state"
-	updateCommand    = "command"
-	updateStored     = "stored-command" // which workers of before refuse
-	updateInterrupt  = "interrupt"
-	updateDestroy    = "destroy"
-	updateTouch      = "touch"
-	updateHold       = "hold"
-	updateRelease    = "release"
-	signalInterrupt  = "interrupt"
-	signalTouch      = "touch"
-	signalDestroy    = "destroy"
-	activityArchive  = "session.Archive"
-	activityClear    = "session.Clear"
+	workflowName    = "sandbox.Session"
+	queryEvents     = workflowName + ".events"
+	queryState      = workflowName + ".state"
+	updateCommand   = workflowName + ".command"
+	updateInterrupt = workflowName + ".interrupt"
+	updateDestroy   = workflowName + ".destroy"
+	updateTouch     = workflowName + ".touch"
+	updateHold      = workflowName + ".hold"
+	updateGo        = workflowName + ".go"
+	updateRelease   = workflowName + ".release"
+	activityArchive = workflowName + ".Archive"
+	activityClear   = workflowName + ".Clear"
+)
+
+// Types of errors that a session's answers have.
+const (
 	errDestroyedType = "Destroyed"
 	errQueueFullType = "QueueFull"
 	errRollingType   = "Rolling"
@@ -39,13 +41,7 @@ const (
 
 // Changes of what the workflow decides, for workflow.GetVersion.
 const (
-	changeRollSignals  = "signals-while-rolling"
-	changeRollQueue    = "rolls-with-queue"
-	changeRefreshQueue = "refreshes-with-queue"
-	changeRefusedKill  = "outlasts-refused-signals"
-	changeSwollen      = "measures-events-as-json"
-	changeEscalates    = "escalates-interrupts"
-	changeHolds        = "holds"
+	changeHolds = "holds"
 )
 
 // input begins a run of the workflow; State is carried over continue-as-new.
@@ -69,6 +65,7 @@ type run struct {
 	*state
 	in         input
 	id, run    string
+	dir        string // in the store, of this session's alone
 	closed     bool
 	rolling    bool
 	destroy    *DestroyOptions
@@ -103,6 +100,7 @@ func Workflow(ctx workflow.Context, in input) error {
 		now := workflow.Now(ctx)
 		s.state = &state{StartedAt: now, LastUse: now}
 	}
+	s.dir = s.id + "/" + moment(s.StartedAt)
 	s.interrupts, s.Interrupts = s.Interrupts, nil
 	s.decided.State = s.describe()
 	workflow.Go(ctx, s.noteDecisions)
@@ -110,7 +108,7 @@ func Workflow(ctx workflow.Context, in input) error {
 		return err
 	}
 	if s.Sandbox != nil {
-		s.Sandbox.OnRefused = s.onRefused
+		s.Sandbox.OnRefused, s.Sandbox.OnLoss = s.onRefused, s.onLoss
 	}
 	err := s.live(ctx)
 	if workflow.IsContinueAsNewError(err) {
@@ -139,15 +137,15 @@ func (s *run) live(ctx workflow.Context) error {
 			err = s.takeBack(ctx)
 		case held && s.waitsForHold():
 			err = s.grant(ctx)
-		case held && s.full(ctx) && (len(s.Queue) == 0 || s.overdue(ctx)):
+		case held && s.full(ctx) && (!s.work() || s.overdue(ctx)):
 			return s.roll(ctx)
 		case held:
 			err = s.keepHeld(ctx)
-		case len(s.Queue) > 0 && s.aging(ctx):
+		case s.work() && s.aging(ctx):
 			err = s.refresh(ctx)
 		case s.waitsForHold() && !s.overdue(ctx):
 			err = s.grant(ctx)
-		case len(s.Queue) > 0 && !s.overdue(ctx):
+		case s.work() && !s.overdue(ctx):
 			next := s.Queue[0]
 			s.Queue = s.Queue[1:]
 			err = s.command(ctx, next)
@@ -170,7 +168,7 @@ func (s *run) create(ctx workflow.Context) error {
 		return err
 	}
 	s.Sandbox = sb
-	sb.OnRefused = s.onRefused
+	sb.OnRefused, sb.OnLoss = s.onRefused, s.onLoss
 	s.emit(ctx, Event{
 		Type: TypeCreated, SandboxID: sb.Options.Name, Runtime: cmp.Or(sb.Options.Runtime, sb.Runtime), StartedAt: millis(s.StartedAt),
 		SandboxExpiresAt: millis(sb.ExpiresAt), HibernateAfterMs: s.in.Policy.IdleAfter.Milliseconds(),
@@ -179,7 +177,7 @@ func (s *run) create(ctx workflow.Context) error {
 	return nil
 }
 
-func (s *run) ready() bool { return s.destroy != nil || s.touched || len(s.Queue) > 0 }
+func (s *run) ready() bool { return s.destroy != nil || s.touched || s.work() }
 
 // outlived reports whether the session is older than it may be.
 func (s *run) outlived(ctx workflow.Context) bool {
@@ -189,14 +187,16 @@ func (s *run) outlived(ctx workflow.Context) bool {
 // rest waits for a command, and hibernates or refreshes when it is time. While
 // hibernated there is no timer at all, unless the session ends at some age.
 func (s *run) rest(ctx workflow.Context) error {
-	s.interrupts = nil // none is for a command that is over
+	s.interrupts = s.waiting() // none is for a command that is over
+	// What a halted session takes fills its history all the same.
+	ready := func() bool { return s.ready() || s.Halted != "" && s.full(ctx) }
 	if s.Sandbox.VM == "" {
 		s.touched = false // a touch does not wake it
 		if s.in.Policy.MaxAge > 0 {
-			_, err := workflow.AwaitWithTimeout(ctx, max(s.StartedAt.Add(s.in.Policy.MaxAge).Sub(workflow.Now(ctx)), 0), s.ready)
+			_, err := workflow.AwaitWithTimeout(ctx, max(s.StartedAt.Add(s.in.Policy.MaxAge).Sub(workflow.Now(ctx)), 0), ready)
 			return err
 		}
-		return workflow.Await(ctx, s.ready)
+		return workflow.Await(ctx, ready)
 	}
 	idle := s.LastUse.Add(s.in.Policy.IdleAfter)
 	refresh := s.refreshAt()
@@ -204,7 +204,7 @@ func (s *run) rest(ctx workflow.Context) error {
 	if refresh.Before(wake) {
 		wake = refresh
 	}
-	ok, err := workflow.AwaitWithTimeout(ctx, max(wake.Sub(workflow.Now(ctx)), 0), s.ready)
+	ok, err := workflow.AwaitWithTimeout(ctx, max(wake.Sub(workflow.Now(ctx)), 0), ready)
 	switch {
 	case err != nil:
 		return err
@@ -239,12 +239,10 @@ func (s *run) refreshAt() time.Time {
 	}
 }
 
-// aging reports whether the machine is too old for a command that waits. Runs of
-// before this was seen to moved to a new one only when none did, which in a busy
-// session is never.
+// aging reports whether the machine is too old for a command that waits: a busy
+// session always has some.
 func (s *run) aging(ctx workflow.Context) bool {
-	return s.Sandbox.VM != "" && !workflow.Now(ctx).Before(s.refreshAt()) &&
-		workflow.GetVersion(ctx, changeRefreshQueue, workflow.DefaultVersion, 1) == 1
+	return s.Sandbox.VM != "" && !workflow.Now(ctx).Before(s.refreshAt())
 }
 
 // refresh moves to a new machine.

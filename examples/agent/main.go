@@ -61,8 +61,10 @@ func run(ctx context.Context) (err error) {
 				shown = shown[:70] + "…"
 			}
 			fmt.Println(">>", call.Tool, shown)
-			if strings.Contains(string(call.Arguments), "sudo") {
-				return agent.Refuse("nothing is done as root here")
+			for _, name := range call.Paths() {
+				if !call.ReadOnly && !strings.HasPrefix(name, "/vercel/") {
+					return agent.Refuse("files are written in /vercel here")
+				}
 			}
 			return nil
 		},

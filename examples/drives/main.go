@@ -40,15 +40,15 @@ func run(ctx context.Context) (err error) {
 
 	// Each sandbox is deleted before the next one is created: the drive
 	// remains, and only one session at a time can write to it.
-	if err := with(ctx, "drives-first", drive.Mount("read-write"), "echo 'measured by the first' > /data/log.txt"); err != nil {
+	if err := with(ctx, "drives-first", drive.Mount(sandbox.MountReadWrite), "echo 'measured by the first' > /data/log.txt"); err != nil {
 		return err
 	}
-	if err := with(ctx, "drives-second", drive.Mount("read-write"), "cat /data/log.txt; echo 'measured by the second' >> /data/log.txt"); err != nil {
+	if err := with(ctx, "drives-second", drive.Mount(sandbox.MountReadWrite), "cat /data/log.txt; echo 'measured by the second' >> /data/log.txt"); err != nil {
 		return err
 	}
 	// A snapshot is the drive as it is when the session starts. Any number of
 	// sandboxes can have one, even while another one writes.
-	return with(ctx, "drives-reader", drive.Mount("snapshot"), "cat /data/log.txt")
+	return with(ctx, "drives-reader", drive.Mount(sandbox.MountSnapshot), "cat /data/log.txt")
 }
 
 // with runs a script in a sandbox created for it.

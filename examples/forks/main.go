@@ -61,7 +61,7 @@ func run(ctx context.Context) (err error) {
 
 // work makes a fork, changes its files and shows them.
 func work(ctx context.Context, base, name string) (err error) {
-	fork, err := sandbox.Fork(ctx, base, &sandbox.CreateOptions{
+	fork, err := sandbox.Fork(ctx, base, &sandbox.ForkOptions{
 		Name: name,
 		Tags: map[string]string{"role": "fork"},
 	})

@@ -78,7 +78,7 @@ func run(ctx context.Context) (err error) {
 	}
 
 	fmt.Println("The sandbox's snapshots, the latest first:")
-	for info, err := range sb.ListSnapshots(ctx, &sandbox.ListOptions{SortOrder: "desc"}) {
+	for info, err := range sb.ListSnapshots(ctx, &sandbox.PageOptions{SortOrder: sandbox.Descending}) {
 		if err != nil {
 			return err
 		}

@@ -37,7 +37,12 @@ func TestRun(t *testing.T) {
 	var runs int
 	run := here(t, &runs)
 	me, err := run(t.Context(), "", false, "id", "-un")
-	require.NoError(t, err)
+	if err == nil {
+		_, err = run(t.Context(), "", false, "id", "-gn")
+	}
+	if err != nil {
+		t.Skipf("needs names of this user and group: %v", err)
+	}
 	runs = 0
 	names := &Names{}
 	steps := append(names.Whoami(), names.PrimaryGroup("root")...)

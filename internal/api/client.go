@@ -23,13 +23,6 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-// maxResponse limits the size of a JSON response.
-const maxResponse = 64 << 20
-
-// maxObjects limits the number of objects in one. An object of a listing takes
-// about a KiB, of which its sender has to send two bytes.
-const maxObjects = 100_000
-
 // Auth is the part of the credentials that a request needs.
 type Auth struct {
 	Token, TeamID string
@@ -81,7 +74,7 @@ func New(cfg Config) *Client {
 		rt = http.DefaultTransport
 	}
 	told := &clock{base: time.Now()}
-	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, newPacer(cfg.MaxRateLimitWait, told), told}
+	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, newGates(cfg.MaxRateLimitWait, told), told}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
 	c := &Client{
 		cfg:     cfg,
@@ -137,21 +130,15 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 // decode decodes a JSON response into out. What an earlier attempt has left there
 // is gone.
 func decode(body []byte, out any) error {
-	switch d, ok := out.(decoder); {
+	switch {
 	case len(body) == 0:
 		return io.ErrUnexpectedEOF
 	case out == nil:
 		return json.Unmarshal(body, new(struct{}))
-	case ok && d.Decode(body):
-		return nil
 	}
 	reflect.ValueOf(out).Elem().SetZero()
 	return json.Unmarshal(body, out)
 }
-
-// decoder is a response with a fast decoder for its usual form. Decode reports
-// whether it succeeded; if not, encoding/json decodes it.
-type decoder interface{ Decode(data []byte) bool }
 
 // Stream performs an operation and returns its response with the body unread;
 // the caller must close it. Errors are like those of Do.

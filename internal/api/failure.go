@@ -139,9 +139,3 @@ type ContentTypeError struct{ Got, Want string }
 func (e *ContentTypeError) Error() string {
 	return "the response's content type is " + strconv.Quote(e.Got) + ", want " + strconv.Quote(e.Want)
 }
-
-// errTooLarge reports a JSON response larger than maxResponse.
-var errTooLarge = errors.New("the response is larger than 64 MiB")
-
-// errTooMany reports one with more objects than maxObjects.
-var errTooMany = errors.New("the response holds more than 100,000 objects")

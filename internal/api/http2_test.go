@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -25,15 +24,10 @@ const anything = `{"sandbox":{"name":"a"},"session":{"id":"s"},"command":{"id":"
 func TestRetryClassesHTTP2(t *testing.T) {
 	var acted, connections atomic.Int64
 	var healthy atomic.Bool
-	arrived, held := make(chan struct{}, 200), make(chan struct{})
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, 2, r.ProtoMajor)
 		acted.Add(1)
 		if healthy.Load() {
-			if r.Method == http.MethodGet {
-				arrived <- struct{}{}
-				<-held
-			}
 			_, _ = io.WriteString(w, anything)
 			return
 		}
@@ -66,7 +60,6 @@ func TestRetryClassesHTTP2(t *testing.T) {
 	}
 	// Concurrent requests share a connection, and each takes effect once.
 	healthy.Store(true)
-	transport.http2.Store(false) // until a response says so
 	require.NoError(t, c.Do(t.Context(), &Request{Op: StartCommand, Path: values(StartCommand), Body: struct{}{}}, nil))
 	acted.Store(0)
 	connections.Store(0)
@@ -79,81 +72,6 @@ func TestRetryClassesHTTP2(t *testing.T) {
 	group.Wait()
 	assert.EqualValues(t, 100, acted.Load())
 	assert.Zero(t, connections.Load(), "more connections")
-
-	// Those that find none make a few, which carry all of them.
-	transport.CloseIdleConnections()
-	for range 100 {
-		group.Go(func() { _ = c.Do(t.Context(), &Request{Op: GetSandbox, Path: []string{"a"}}, nil) })
-	}
-	for range 100 {
-		<-arrived
-	}
-	for range 500 { // meanwhile nobody dials for those that have been sent
-		require.NoError(t, c.Do(t.Context(), &Request{Op: StartCommand, Path: values(StartCommand), Body: struct{}{}}, nil))
-	}
-	close(held)
-	group.Wait()
-	assert.Less(t, connections.Load(), int64(50))
-}
-
-// TestNoDialForWhatIsServed: a request that got capacity while it waited for its
-// turn to dial does not dial any more, however long it takes.
-func TestNoDialForWhatIsServed(t *testing.T) {
-	var connections atomic.Int64
-	arrived, held := make(chan struct{}), make(chan struct{})
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			arrived <- struct{}{}
-			<-held
-		}
-		_, _ = io.WriteString(w, anything)
-	}))
-	srv.EnableHTTP2 = true
-	srv.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 2}
-	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			connections.Add(1)
-		}
-	}
-	srv.StartTLS()
-	defer srv.Close()
-	base, err := url.Parse(srv.URL)
-	require.NoError(t, err)
-	transport := DefaultTransport()
-	transport.TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig
-	defer transport.CloseIdleConnections()
-	dials, dial := make(chan struct{}, 10), transport.DialContext
-	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		dials <- struct{}{}
-		return dial(ctx, network, addr)
-	}
-	c := testClient(transport)
-	c.cfg.BaseURL, c.base = base, ""
-	require.NoError(t, c.Do(t.Context(), &Request{Op: StartCommand, Path: values(StartCommand), Body: struct{}{}}, nil))
-	<-dials
-
-	var group sync.WaitGroup
-	get := func() { group.Go(func() { _ = c.Do(t.Context(), &Request{Op: GetSandbox, Path: []string{"a"}}, nil) }) }
-	get()
-	get()
-	<-arrived
-	<-arrived // the connection carries no more
-	for range maxDials {
-		transport.turns <- struct{}{}
-	}
-	get()
-	<-dials // and waits for its turn
-	transport.http2.Store(false)
-	get()
-	<-dials // and does not
-	<-arrived
-	<-arrived // both on the new connection
-	require.EqualValues(t, 2, connections.Load())
-	<-transport.turns
-	transport.turns <- struct{}{} // once the turn of the one that waited is over
-	assert.EqualValues(t, 2, connections.Load(), "a third one for nobody")
-	close(held)
-	group.Wait()
 }
 
 // TestRedirects: neither credentials nor a body are sent to another host.

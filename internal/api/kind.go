@@ -17,6 +17,7 @@ const (
 	Refused            // the API refuses it, for another reason than those below
 	Broken             // no response, or half of one, or one of a proxy that could not pass it on
 	Foreign            // a refusal that is not the API's own
+	TooMuch            // a success that holds more than the client takes
 	Busy               // the API can't do it now
 	TimedOut           // something gave up waiting for it
 	RateLimited        // too many requests
@@ -43,7 +44,7 @@ const (
 
 // kindNames are the outcomes in events.
 var kindNames = [numberOfKinds]string{
-	Unjudged: "unjudged", Refused: "refused", Broken: "broken", Foreign: "foreign", Busy: "busy", TimedOut: "timed_out",
+	Unjudged: "unjudged", Refused: "refused", Broken: "broken", Foreign: "foreign", TooMuch: "too_much", Busy: "busy", TimedOut: "timed_out",
 	RateLimited: "rate_limited", Stopped: "stopped", Stopping: "stopping", FilesGone: "files_gone", SnapshotGone: "snapshot_gone",
 	CommandEnded: "command_ended", NotFound: "not_found", ImageNotReady: "image_not_ready", QuotaExceeded: "quota_exceeded",
 	NoDrives: "no_drives", Unauthorized: "unauthorized", NameTaken: "name_taken", Conflict: "conflict", IDsRefused: "ids_refused",
@@ -104,6 +105,7 @@ var judgements = []judgement{
 	{kind: NoDirectory, status: []int{400}, texts: []string{"no such directory", "no such file or directory"}, ops: startsCommand},
 	{kind: InputClosed, codes: []string{"command_stdin_unavailable"}},
 	{kind: FileError, status: []int{400}, codes: []string{"file_error"}},
+	{kind: FileError, status: []int{400}, texts: []string{"permission denied"}, ops: startsCommand},
 	// The server says that the request had no effect, but not that a retry will.
 	{kind: Busy, status: []int{425}, again: ifSafe},
 }
@@ -115,6 +117,7 @@ var (
 	limited      = judgement{kind: RateLimited, perhaps: true, again: ifSafe}
 	noResponse   = judgement{kind: Broken, perhaps: true, again: ifSafe}
 	foreignWords = judgement{kind: Foreign, perhaps: true, again: ifSafe}
+	tooMuch      = judgement{kind: TooMuch, perhaps: true}
 )
 
 func ofSandbox(op *Op) bool     { return strings.Contains(op.Path, "{sandbox}") }

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -34,6 +36,103 @@ func ReadRateLimit(h http.Header) (RateLimit, bool) {
 	}
 	return r, true
 }
+
+// quota is the kind of limit that an operation has: the service was seen to count
+// creations, deletions and everything else.
+func (op *Op) quota() quota {
+	switch {
+	case makesSandbox(op):
+		return creations
+	case op.Method == http.MethodDelete:
+		return deletions
+	}
+	return everything
+}
+
+type quota int
+
+const (
+	everything quota = iota
+	creations
+	deletions
+)
+
+// gates returns one for each kind.
+func newGates(longest time.Duration, told *clock) (gates [3]*gate) {
+	for i, counted := range [...]time.Duration{everything: time.Second, creations: 5 * time.Second, deletions: time.Second} {
+		gates[i] = &gate{longest: longest, counted: counted, clock: told, most: firstMost}
+	}
+	return gates
+}
+
+// LimitError reports a request that was not sent because of a rate limit.
+type LimitError struct {
+	Limit  RateLimit
+	Waited time.Duration
+	// Until is when the limit is reset, by this machine's clock; zero if others
+	// have to go first.
+	Until time.Time
+	Err   error // context.DeadlineExceeded if the context would have ended first
+}
+
+func (e *LimitError) Error() string {
+	s := "the rate limit"
+	if e.Limit.Limit > 0 {
+		s += fmt.Sprintf(" of %d requests", e.Limit.Limit)
+	}
+	s += " is reached"
+	if !e.Until.IsZero() {
+		s += fmt.Sprintf(" until %s", e.Until.UTC().Format("15:04:05 MST"))
+	}
+	if e.Err != nil {
+		s += ", after the context's deadline"
+	}
+	if e.Waited > 0 {
+		s += fmt.Sprintf(", waited %v", e.Waited.Round(time.Millisecond))
+	}
+	return s + "; the request was not sent"
+}
+
+// Unwrap returns Err.
+func (e *LimitError) Unwrap() error { return e.Err }
+
+// tooLong returns an error if the caller would give up before the limit is reset
+// that is spent.
+func (g *gate) tooLong(ctx context.Context, a *attempts) error {
+	wait := time.Until(g.resets)
+	if g.left > 0 || wait <= 0 {
+		return nil
+	}
+	e := &LimitError{Limit: RateLimit{g.limit, g.left, g.told}, Waited: a.waited, Until: g.resets}
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(g.resets) {
+		e.Err = context.DeadlineExceeded
+	} else if wait <= g.longest-a.waited {
+		return nil
+	}
+	return e
+}
+
+// tells returns what a response tells of the limit, and when that is reset by this
+// machine's clock, or nothing that makes no sense.
+func (g *gate) tells(h http.Header, now time.Time) (r RateLimit, resets time.Time) {
+	r, ok := ReadRateLimit(h)
+	resets = g.clock.passed(r.Reset)
+	if after, ok := retryAfter(h, now); ok && now.Add(after).After(resets) {
+		resets = now.Add(after)
+	}
+	if !ok || r.Limit == 0 || r.Reset.IsZero() || resets.Sub(now) > farReset {
+		return RateLimit{}, time.Time{}
+	}
+	return r, resets
+}
+
+// farReset is the furthest reset that is believed.
+const farReset = time.Hour
+
+// notSentError marks the error of an attempt that sent nothing.
+type notSentError struct{ error }
+
+func (e notSentError) Unwrap() error { return e.error }
 
 // scarce is the divisor of a limit below which polling slows down.
 const scarce = 10

@@ -127,6 +127,7 @@ func TestKinds(t *testing.T) {
 		{RunCommand, 400, "bad_request", "executable file not found in $PATH: x", NoProgram},
 		{RunCommand, 400, "bad_request", "chdir: no such file or directory", NoDirectory},
 		{MakeDir, 400, "file_error", "x: File exists", FileError},
+		{StartCommand, 400, "bad_request", "fork/exec /x: permission denied", FileError},
 		{MakeDir, 400, "bad_request", "no such file or directory", Refused},
 		{GetSandbox, 504, "", "", TimedOut},
 		{GetSandbox, 408, "sandbox_stopped", "", TimedOut},
@@ -141,6 +142,7 @@ func TestKinds(t *testing.T) {
 		seen[row.want] = true
 		assert.Equal(t, row.want, KindOf(row.op.Name, row.status, row.code, row.text), "%s %d %s %s", row.op.Name, row.status, row.code, row.text)
 	}
+	seen[TooMuch] = true // a success, see TestTooMuch
 	assert.Len(t, seen, numberOfKinds-1)
 }
 

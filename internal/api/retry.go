@@ -23,6 +23,10 @@ import (
 // returned to the caller at once.
 const maxRetryAfter = 20 * time.Second
 
+// maxTurns is how often a request is sent again that the API has refused since
+// a limit is spent.
+const maxTurns = 10
+
 // Retry limits the retries of a request.
 type Retry struct {
 	Max  int           // maximum number of retries
@@ -44,12 +48,13 @@ type attempts struct {
 	spent     bool          // this attempt was one of the latter
 	ticket    uint64        // its place among those who wait for limits; zero before the first
 	waited    time.Duration // for limits
-	slot      slot
-	traced    atomic.Bool // the transport supports httptrace
-	wrote     atomic.Bool // this attempt's request reached a connection
-	asked     atomic.Bool // its body was read, if Open opens it
-	http2     atomic.Bool // one did so over HTTP/2
-	uncertain bool        // an attempt may have taken effect without a clear response
+	turn      chan struct{} // closed when it may go
+	going     *time.Timer   // until it counts no more
+	traced    atomic.Bool   // the transport supports httptrace
+	wrote     atomic.Bool   // this attempt's request reached a connection
+	asked     atomic.Bool   // its body was read, if Open opens it
+	http2     atomic.Bool   // one did so over HTTP/2
+	uncertain bool          // an attempt may have taken effect without a clear response
 
 	observed
 }
@@ -92,7 +97,7 @@ func (r Retry) check(ctx context.Context, resp *http.Response, err error) (bool,
 func (r Retry) decide(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	a, _ := ctx.Value(attemptsKey{}).(*attempts)
 	wrote := a.wrote.Swap(false)
-	if unsent(err) {
+	if _, unsent := errors.AsType[notSentError](err); unsent {
 		return false, err
 	}
 	a.count++

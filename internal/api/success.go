@@ -77,15 +77,50 @@ func (t *term) holds(req *Request, body []byte) (ok bool, have string) {
 	return t.may && have == "", have
 }
 
+// read reads a response whose status is that of a success, and reports why it is
+// not the API's, or decodes it into out, if it is not nil. In kept is what it has
+// read: of a listing the beginning.
+func (req *Request) read(resp *http.Response, in *wire.Reader, kept *bytes.Buffer, out any) error {
+	list, name, ok := req.listOf(out)
+	if !ok {
+		if _, err := kept.ReadFrom(in); err != nil {
+			return err
+		}
+		return req.accept(resp, kept.Bytes(), out)
+	}
+	items, rest, err := readList(in, list, name)
+	if in.Err != nil {
+		return in.Err
+	}
+	if errors.Is(err, errNotAList) {
+		err = errors.New("it has no " + req.Op.terms[0].text)
+	}
+	switch err {
+	case nil:
+	case wire.ErrTooLarge, wire.ErrTooMany:
+		return err
+	default:
+		return foreign(resp, kept.Bytes(), err)
+	}
+	if err := req.accept(resp, rest, out); err != nil {
+		return err
+	}
+	list.Set(items)
+	return nil
+}
+
+// beginning keeps the first bytes that are written to it.
+type beginning struct{ *bytes.Buffer }
+
+func (b *beginning) Write(p []byte) (int, error) {
+	b.Buffer.Write(p[:min(len(p), maxErrorBody-b.Len())])
+	return len(p), nil
+}
+
 // accept reports why a response whose status is that of a success is not the
 // API's, and decodes it into out, if it is not nil.
 func (req *Request) accept(resp *http.Response, body []byte, out any) error {
-	switch {
-	case len(body) > maxResponse:
-		return errTooLarge
-	case bytes.Count(body, []byte("{")) > maxObjects:
-		return errTooMany
-	case len(body) == 0 && req.Op.Bare && resp.StatusCode != http.StatusOK:
+	if len(body) == 0 && req.Op.Bare && resp.StatusCode != http.StatusOK {
 		return nil
 	}
 	for _, t := range req.Op.terms {

@@ -1,6 +1,10 @@
 package api
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,7 +19,7 @@ import (
 // takes a KiB of memory for each, is refused before it is decoded.
 func TestTooManyObjects(t *testing.T) {
 	t.Parallel()
-	for n, refused := range map[int]bool{100: false, maxObjects - 10: false, 2_000_000: true} {
+	for n, refused := range map[int]bool{100: false, wire.MaxObjects - 10: false, 2_000_000: true} {
 		page := `{"sandboxes":[{}` + strings.Repeat(",{}", n-1) + `],"pagination":{"next":null}}`
 		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) { return respond(200, page), nil }))
 		var got wire.SandboxesPage
@@ -28,4 +32,193 @@ func TestTooManyObjects(t *testing.T) {
 		require.ErrorContains(t, err, "more than 100,000 objects")
 		assert.Nil(t, got.Sandboxes)
 	}
+}
+
+// TestBracesOfArguments: what a command was started with is text, whatever it
+// looks like.
+func TestBracesOfArguments(t *testing.T) {
+	t.Parallel()
+	braces := strings.Repeat(`{\"{`, 2*wire.MaxObjects)
+	one := `{"id":"c","name":"sh","args":["` + braces + `"],"cwd":"/","sessionId":"s","startedAt":1,"exitCode":7.0}`
+	c := testClient(roundTripper(func(req *http.Request) (*http.Response, error) {
+		if req.Method == http.MethodGet {
+			return respond(200, `{"commands":[`+one+`,`+one+`]}`), nil
+		}
+		return respond(200, `{"command":`+one+`}`), nil
+	}))
+	want := strings.ReplaceAll(braces, `\`, "")
+	var got wire.CommandResponse
+	require.NoError(t, c.Do(t.Context(), &Request{Op: StartCommand, Path: []string{"s"}}, &got))
+	assert.True(t, got.Command.Args[0] == want)
+	assert.Equal(t, 7, *got.Command.ExitCode, "a number is a number")
+	var list wire.CommandsResponse
+	require.NoError(t, c.Do(t.Context(), &Request{Op: ListCommands, Path: []string{"s"}}, &list))
+	require.Len(t, list.Commands, 2)
+	assert.True(t, list.Commands[1].Args[0] == want)
+}
+
+// TestListOfLongCommands: a session's commands are listed however long their
+// arguments are, of which no more are kept than fit.
+func TestListOfLongCommands(t *testing.T) {
+	t.Parallel()
+	const commands, size = 100, 1 << 20
+	next, sent := "", 0
+	body := readerFunc(func(p []byte) (int, error) {
+		if next == "" {
+			switch {
+			case sent > commands:
+				return 0, io.EOF
+			case sent == commands:
+				next = `]}`
+			default:
+				next = fmt.Sprintf(`{"id":"c%d","name":"sh","args":["%s"],"cwd":"/","sessionId":"s","startedAt":1,"exitCode":0},`, sent, strings.Repeat("{", size))
+				if sent == commands-1 {
+					next = next[:len(next)-1]
+				}
+				if sent == 0 {
+					next = `{"commands":[` + next
+				}
+			}
+			sent++
+		}
+		n := copy(p, next)
+		next = next[n:]
+		return n, nil
+	})
+	c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
+		resp := respond(200, "")
+		resp.Body, resp.ContentLength = io.NopCloser(body), -1
+		return resp, nil
+	}))
+	var list wire.CommandsResponse
+	require.NoError(t, c.Do(t.Context(), &Request{Op: ListCommands, Path: []string{"s"}}, &list))
+	require.Len(t, list.Commands, commands)
+	for i, cmd := range list.Commands {
+		assert.Equal(t, fmt.Sprintf("c%d", i), cmd.ID)
+		if whole := i < 63; whole {
+			require.Len(t, cmd.Args, 1, "%d", i)
+			assert.Len(t, cmd.Args[0], size)
+		} else if i > 63 {
+			assert.Nil(t, cmd.Args)
+		}
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// TestTooMuch: a response without end, in any of its places, is given up, and not
+// requested again; the outcome of what it was the response to is unknown.
+func TestTooMuch(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		op   *Op
+		out  any
+		head string
+		unit string
+	}{
+		{ListSandboxes, &wire.SandboxesPage{}, `{"sandboxes":[`, " "},
+		{ListSandboxes, &wire.SandboxesPage{}, `{"sandboxes":[{}`, ",{}"},
+		{ListCommands, &wire.CommandsResponse{}, `{"commands":[{}`, ",null"},
+		{ListCommands, &wire.CommandsResponse{}, `{"commands":[{"id":"`, "x"},
+		{ListSandboxes, &wire.SandboxesPage{}, `{"sandboxes":[{}`, `,{"name":"` + strings.Repeat("x", 1<<20) + `"}`},
+		{ListSandboxes, &wire.SandboxesPage{}, `{"more":["`, "x"},
+		{ListSandboxes, &wire.SandboxesPage{}, `{"`, "x"},
+		{ListSandboxes, &wire.SandboxesPage{}, `{"more":[0`, ",0"},
+		{StartCommand, &wire.CommandResponse{}, `{"command":{"args":["`, "x"},
+		{StartCommand, &wire.CommandResponse{}, `{"command":{"more":[{}`, ",{}"},
+	} {
+		requests := 0
+		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
+			requests++
+			resp := respond(200, "")
+			unit := x.unit
+			for len(unit) < 32<<10 {
+				unit += unit
+			}
+			next := x.head
+			resp.Body, resp.ContentLength = io.NopCloser(readerFunc(func(p []byte) (int, error) {
+				if next == "" {
+					next = unit
+				}
+				n := copy(p, next)
+				next = next[n:]
+				return n, nil
+			})), -1
+			return resp, nil
+		}))
+		err := c.Do(t.Context(), &Request{Op: x.op, Path: []string{"s"}}, x.out)
+		f, _ := errors.AsType[*Failure](err)
+		require.NotNil(t, f, "%s…%.5s: %v", x.head, x.unit, err)
+		assert.True(t, f.Err == wire.ErrTooLarge || f.Err == wire.ErrTooMany, "%s…%.5s: %v", x.head, x.unit, f.Err)
+		assert.Equal(t, TooMuch, f.Kind)
+		assert.Equal(t, x.op.Class == Once, f.OutcomeUnknown())
+		assert.Equal(t, 1, requests, "%s…%.5s", x.head, x.unit)
+	}
+}
+
+// TestListings: what encoding/json reads of a page is what is read element by
+// element, and what it refuses is refused.
+func TestListings(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		`{"sandboxes":[],"pagination":{"count":0,"next":null}}`,
+		`{"sandboxes":[{"name":"a","tags":{"x":"[{"}},{"name":"b","vcpus":2}],"pagination":{"count":2,"next":"c"}}`,
+		` { "pagination" : { "next" : null , "count" : 1 } , "new":[[{}]], "sandboxes" : [ { "vcpus" : -2 , "name" : "\u00e9\n" } ] } `,
+		`{"sandboxes":[{"name":"a"},{"name":5}],"pagination":{"next":null}}`,
+		`{"sandboxes":[{"name":"a"}],"pagination":{"next":null}}x`,
+		`{"sandboxes":[{"name":"a"}],"pagination":{"next":null}`,
+		`{"sandboxes":[{"name":"a"}]}`,
+		`{"sandboxes":[{"name":"a"},],"pagination":{"next":null}}`,
+		`{"sandboxes":[{"name":"a"} {"name":"b"}],"pagination":{"next":null}}`,
+		`{"sandboxes":null,"pagination":{"next":null}}`, `{"sandboxes":{},"pagination":{"next":null}}`,
+		`{}`, `[]`, `null`, ``, `5`, `<html>`, `{"sandboxes"`, `{"sandboxes":[`, `{"sandboxes":[]`, `{5:[]}`,
+	} {
+		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) { return respond(200, text), nil }))
+		var got, want wire.SandboxesPage
+		wrong := json.Unmarshal([]byte(text), &want)
+		for _, part := range []string{`"sandboxes":[`, `"next":`} {
+			if !strings.Contains(strings.ReplaceAll(text, " ", ""), part) {
+				wrong = errors.New("not a page")
+			}
+		}
+		err := c.Do(t.Context(), &Request{Op: ListSandboxes}, &got)
+		if assert.Equal(t, wrong == nil, err == nil, "%s: %v", text, err) && err == nil {
+			assert.Equal(t, want, got, text)
+		}
+	}
+}
+
+// BenchmarkListing reads a page of a hundred sandboxes.
+func BenchmarkListing(b *testing.B) {
+	list := make([]string, 100)
+	for i := range list {
+		list[i] = fmt.Sprintf(`{"name":"box-%d","persistent":true,"region":"iad1","vcpus":2,"memory":4096,"runtime":"node24","timeout":300000,`+
+			`"networkPolicy":{"mode":"allow-all"},"totalEgressBytes":1000,"totalIngressBytes":2000,"totalActiveCpuDurationMs":1234,"totalDurationMs":56789,`+
+			`"createdAt":1760000000000,"updatedAt":1760000000500,"currentSessionId":"sess_1","status":"running","statusUpdatedAt":1760000000200,`+
+			`"cwd":"/vercel/sandbox","tags":{"env":"perf","team":"sdk"}}`, i)
+	}
+	page := `{"sandboxes":[` + strings.Join(list, ",") + `],"pagination":{"count":100,"next":"abc"}}`
+	c := testClient(roundTripper(func(*http.Request) (*http.Response, error) { return respond(200, page), nil }))
+	b.Run("client", func(b *testing.B) {
+		b.SetBytes(int64(len(page)))
+		b.ReportAllocs()
+		for b.Loop() {
+			var got wire.SandboxesPage
+			if err := c.Do(b.Context(), &Request{Op: ListSandboxes}, &got); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("encoding-json", func(b *testing.B) {
+		b.SetBytes(int64(len(page)))
+		b.ReportAllocs()
+		for b.Loop() {
+			var got wire.SandboxesPage
+			if err := json.NewDecoder(strings.NewReader(page)).Decode(&got); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

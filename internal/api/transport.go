@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // MaxHeader limits the header of a response. Under net/http's own limit of 10 MB
@@ -24,11 +26,10 @@ const MaxHeader = 1 << 20
 // a dead peer. The read buffer suits chunks of output, which are read together
 // with their sizes. The same is true of HTTP/2 frames: with the usual 16 KiB a
 // download takes one and a half times as long.
-func DefaultTransport() *Transport {
-	t := &Transport{turns: make(chan struct{}, maxDials)}
-	t.Transport = &http.Transport{
+func DefaultTransport() *http.Transport {
+	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            t.dialInTurn((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext),
+		DialContext:            (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConnsPerHost:    1024,
 		IdleConnTimeout:        90 * time.Second,
@@ -38,7 +39,6 @@ func DefaultTransport() *Transport {
 		MaxResponseHeaderBytes: MaxHeader,
 		HTTP2:                  &http.HTTP2Config{MaxReadFrameSize: 256 << 10, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
-	return t
 }
 
 // wholeResponses is the transport below the retries: it reads responses that are
@@ -48,7 +48,7 @@ func DefaultTransport() *Transport {
 // lose their connections.
 type wholeResponses struct {
 	once
-	pace  *pacer
+	gates [3]*gate // by quota
 	clock *clock
 }
 
@@ -58,7 +58,8 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.next.RoundTrip(req)
 	}
 	a.verdict, a.spent = verdict{}, false
-	if err := t.pace.enter(req.Context(), a); err != nil {
+	gate := t.gates[a.req.Op.quota()]
+	if err := gate.enter(req.Context(), a); err != nil {
 		if req.Body != nil {
 			req.Body.Close()
 		}
@@ -77,7 +78,7 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 			t.clock.note(told, sent)
 		}
 	}
-	a.spent = t.pace.left(req.Context(), a, told, a.verdict.kind == RateLimited && a.verdict.again == always)
+	a.spent = gate.leave(req.Context(), a, told, a.verdict.kind == RateLimited && a.verdict.again == always)
 	return resp, err
 }
 
@@ -92,42 +93,54 @@ func (t wholeResponses) exchange(req *http.Request, a *attempts) (*http.Response
 	if success && !a.whole {
 		if a.verdict.err = a.req.Op.acceptStream(resp); a.verdict.err != nil {
 			a.verdict.judgement = noResponse
-			body, _ := readWhole(req.Context(), resp, maxErrorBody, errorBodyTime) // a page, which may never end
-			a.received.Add(int64(body.content.Len()))
-			resp.Body = body
+			resp.Body, _ = a.readRefusal(req.Context(), resp) // a page, which may never end
 		}
 		return resp, nil
 	}
-	limit, patience := int64(maxErrorBody), errorBodyTime
-	if success {
-		limit, patience = maxResponse+1, 0
-	}
-	body, err := readWhole(req.Context(), resp, limit, patience)
-	a.received.Add(int64(body.content.Len()))
-	switch resp.Body = body; {
-	case !success:
+	if !success {
+		body, err := a.readRefusal(req.Context(), resp)
+		resp.Body = body
 		a.verdict = refusal(a.req.Op, resp, body.content.Bytes(), err)
-	case err != nil:
+		return resp, nil
+	}
+	var in *wire.Reader
+	body, err := readWhole(req.Context(), resp, 0, func(content io.Reader, kept *bytes.Buffer) error {
+		if _, _, list := a.req.listOf(a.out); list {
+			content = io.TeeReader(content, &beginning{kept})
+		}
+		in = wire.NewReader(content)
+		return a.req.read(resp, in, kept, a.out)
+	})
+	a.received.Add(in.Size)
+	switch resp.Body = body; {
+	case err == wire.ErrTooLarge, err == wire.ErrTooMany:
+		a.verdict.err, a.verdict.judgement = err, tooMuch
+	case in.Err != nil:
 		body.Close()
 		a.wrote.Store(true) // there was a response
 		return nil, &BodyError{err}
 	case a.req.Open != nil && !a.asked.Load():
-		a.verdict.err = foreign(resp, body.content.Bytes(), errors.New("it came before anything was sent"))
-		a.verdict.judgement = noResponse
-	default:
-		if a.verdict.err = a.req.accept(resp, body.content.Bytes(), a.out); a.verdict.err != nil {
-			a.verdict.judgement = noResponse
-			if errors.Is(a.verdict.err, errTooLarge) || errors.Is(a.verdict.err, errTooMany) {
-				a.verdict.again = never
-			}
-		}
+		err = foreign(resp, body.content.Bytes(), errors.New("it came before anything was sent"))
+		fallthrough
+	case err != nil:
+		a.verdict.err, a.verdict.judgement = err, noResponse
 	}
 	return resp, nil
 }
 
+// readRefusal reads the beginning of a response that is not a success.
+func (a *attempts) readRefusal(ctx context.Context, resp *http.Response) (*responseBody, error) {
+	body, err := readWhole(ctx, resp, errorBodyTime, func(content io.Reader, kept *bytes.Buffer) error {
+		_, err := kept.ReadFrom(io.LimitReader(content, maxErrorBody))
+		return err
+	})
+	a.received.Add(int64(body.content.Len()))
+	return body, err
+}
+
 // readWhole reads the body of a response, and closes it. Patience, if it is not
 // 0, limits how long that takes.
-func readWhole(ctx context.Context, resp *http.Response, limit int64, patience time.Duration) (*responseBody, error) {
+func readWhole(ctx context.Context, resp *http.Response, patience time.Duration, read func(io.Reader, *bytes.Buffer) error) (*responseBody, error) {
 	// Not every transport ends the reading of bodies with the context.
 	body := resp.Body
 	stop := context.AfterFunc(ctx, func() { body.Close() })
@@ -143,7 +156,7 @@ func readWhole(ctx context.Context, resp *http.Response, limit int64, patience t
 	}
 	buf := buffers.Get().(*bytes.Buffer)
 	buf.Reset()
-	_, err := buf.ReadFrom(io.LimitReader(content, limit))
+	err := read(content, buf)
 	body.Close()
 	return &responseBody{Reader: bytes.NewReader(buf.Bytes()), content: buf}, err
 }

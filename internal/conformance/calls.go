@@ -188,6 +188,9 @@ func argument(field string) string {
 func (c *call) options(o reflect.Value, args arguments) (err error) {
 	for i := range o.NumField() {
 		field := o.Type().Field(i)
+		if !field.IsExported() {
+			continue
+		}
 		name := argument(field.Name)
 		raw := args[name]
 		switch v := o.Field(i).Addr().Interface().(type) {
@@ -287,10 +290,10 @@ func (c *call) mounts(raw json.RawMessage) map[string]sandbox.Mount {
 		Saved, Drive string
 		Mode         string
 	}](raw) {
-		mount := sandbox.Mount{Drive: m.Drive, Mode: m.Mode}
+		mount := sandbox.Mount{Drive: m.Drive, Mode: sandbox.MountMode(m.Mode)}
 		switch v, _ := c.d.saved.Load(m.Saved); v := v.(type) {
 		case *sandbox.Drive:
-			mount = v.Mount("read-write")
+			mount = v.Mount(sandbox.MountReadWrite)
 		case sandbox.Mount:
 			mount = v
 		}

@@ -71,7 +71,7 @@ func init() {
 		},
 		"snapshot": func(c *call) (any, error) {
 			if drive, ok := c.target.(*sandbox.Drive); ok {
-				return drive.Mount("snapshot"), nil
+				return drive.Mount(sandbox.MountSnapshot), nil
 			}
 			return c.method("once Snapshot {}")
 		},

@@ -63,7 +63,7 @@ func newServer(script []Exchange, rules Rules, scenario *Scenario, want Recordin
 	s := &Server{rules: rules, scenario: scenario, want: want, omitted: map[*Exchange]bool{}}
 	s.memory = memory{
 		outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{}, known: map[string]object{}, resumes: map[string]*Exchange{},
-		doubted: map[string]*slot{}, unread: map[string]bool{}, leases: map[string]int{}, allowed: map[string]bool{},
+		doubted: map[string]*slot{}, unread: map[string]bool{}, leases: map[string]bool{}, allowed: map[string]bool{},
 	}
 	for _, ex := range script {
 		times := 1
@@ -139,6 +139,8 @@ func (s *Server) closed(e *Entry, byClient bool) {
 	}
 }
 
+var ownProgram = regexp.MustCompile(`"command":"env","args":\["-i","-S","[^"]*",("(?:[^"\\]|\\.)*"),?`)
+
 func (s *Server) entry(r *http.Request, body []byte) *Entry {
 	path, query, _ := strings.Cut(r.RequestURI, "?")
 	if !strings.HasPrefix(r.Host, "127.0.0.1:") && (r.Host != "vercel.com" || !strings.HasPrefix(path, "/api/")) {
@@ -150,8 +152,12 @@ func (s *Server) entry(r *http.Request, body []byte) *Entry {
 			headers[h] = strings.Join(v, ", ")
 		}
 	}
+	// Programs of its own have an environment of their own.
+	body = ownProgram.ReplaceAll(body, []byte(`"command":$1,"args":[`))
 	// By which a create recognizes its sandbox.
 	body = regexp.MustCompile(`("go-sandbox-creation":"once-)[A-Z2-7]{26}"`).ReplaceAll(body, []byte(`$1"`))
+	// By which the process of a command is known.
+	body = regexp.MustCompile(`(sess_[^"/]*/)[A-Z2-7]{26}"`).ReplaceAll(body, []byte(`$1"`))
 	return &Entry{
 		Method: r.Method, Path: CanonicalPath(path), Query: formPairs(query), Headers: headers,
 		UA: strings.HasPrefix(r.UserAgent(), "go-vercel-sandbox/"), Agent: agentOf(r.UserAgent()),

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -20,7 +19,7 @@ type memory struct {
 	resumes map[string]*Exchange         // of sandboxes, by their paths
 	doubted map[string]*slot             // responses that only the official SDK takes for the API's, by the request
 	unread  map[string]bool              // the commands whose log broke, or was none
-	leases  map[string]int               // the numbers of locks, by their keys and owners
+	leases  map[string]bool              // the locks that are taken, by their keys and owners
 	allowed map[string]bool              // the requests that rules have allowed since the script's last
 }
 
@@ -296,15 +295,12 @@ func (s *Server) lock(e *Entry) *Exchange {
 	}
 	words := e.words()
 	said := "lost\n"
-	switch n, taken := s.leases[words[4]+words[5]]; {
-	case !strings.Contains(words[2], "\nowner="): // it is given back
-		if taken && words[6] == strconv.Itoa(n) {
-			said = "put\n"
-			s.leases[words[4]+words[5]] = n + 1
-		}
-	default:
-		s.leases[words[7]+words[4]] = 1
-		said = "taken 1 " + words[7] + "\n"
+	switch {
+	case strings.Contains(words[2], "\nowner="):
+		s.leases[words[7]+words[4]] = true
+		said = "taken " + words[7] + "\n"
+	case s.leases[words[4]+words[5]]: // it is given back
+		said = "put\n"
 	}
 	s.use("hooks-locked")
 	return ran(e, 0, object{"stream": "stdout", "data": said})

@@ -222,7 +222,10 @@ func (spec childSpec) run(ctx context.Context, sc *Scenario) any {
 	cmd.Dir = spec.Vars["CWD"]
 	// Otherwise a process under the race detector waits for a second before it
 	// exits.
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + spec.Vars["HOME"], childEnv + "=" + specFile, "GORACE=atexit_sleep_ms=0"}
+	const clean = "SANDBOX_TEST_ENVIRONMENT" // so that package testmain leaves the scenario's variables
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + spec.Vars["HOME"], clean + "=" + os.Getenv(clean), childEnv + "=" + specFile, "GORACE=atexit_sleep_ms=0",
+	}
 	for k, v := range sc.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}

@@ -6,18 +6,15 @@ package coreutils
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"io"
 	"strings"
 	"unicode/utf8"
 )
 
-// Call is a program to run. Name, Args and the values of Env are valid UTF-8
-// without NUL.
+// Call is a program to run. Name and Args are valid UTF-8 without NUL.
 type Call struct {
 	Name string
 	Args []string
-	Env  map[string]string
 	// Stdout receives the standard output as it arrives. Nil means that it is
 	// part of the result.
 	Stdout io.Writer
@@ -29,8 +26,8 @@ type Result struct {
 	Stdout, Stderr string
 }
 
-// Runner runs a program and waits for it to end. A non-zero exit code is not an
-// error.
+// Runner runs a program in English and waits for it to end. A non-zero exit code
+// is not an error.
 type Runner func(ctx context.Context, c Call) (Result, error)
 
 // Operands puts "--" before paths if one of them could be taken for an option.
@@ -46,34 +43,14 @@ func Operands(paths ...string) []string {
 }
 
 // Run runs a program and returns its standard output. If the program fails, the
-// error is an [*Error]. A program whose message is in another language is run
-// once more in English, so it must not have done anything if it fails.
-func (run Runner) Run(ctx context.Context, name string, args ...string) (out string, err error) {
-	err = inEnglish(func(env map[string]string) (err error) {
-		out, err = run.once(ctx, Call{Name: name, Args: args, Env: env})
-		return err
-	})
-	return out, err
+// error is an [*Error].
+func (run Runner) Run(ctx context.Context, name string, args ...string) (string, error) {
+	return run.once(ctx, Call{Name: name, Args: args})
 }
 
-// Script runs a shell script with arguments, in English from the start, since
-// it may have done a part of its work when it fails.
+// Script runs a shell script with arguments.
 func (run Runner) Script(ctx context.Context, script string, args ...string) (string, error) {
-	return run.once(ctx, Call{Name: "sh", Args: append([]string{"-c", "export LC_ALL=C\n" + script, "sh"}, args...)})
-}
-
-// inEnglish runs a program, and once more in English if it failed with a message
-// that was not recognized.
-func inEnglish(once func(env map[string]string) error) error {
-	err := once(nil)
-	if e, ok := errors.AsType[*Error](err); !ok || e.understood() {
-		return err
-	}
-	again := once(map[string]string{"LC_ALL": "C"})
-	if _, failed := errors.AsType[*Error](again); failed || again == nil {
-		return again
-	}
-	return err
+	return run.once(ctx, Call{Name: "sh", Args: append([]string{"-c", script, "sh"}, args...)})
 }
 
 // Query is like Run, for programs that print a name and change nothing. If the

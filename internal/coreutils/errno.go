@@ -34,14 +34,6 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s ended with exit code %d", e.Command, e.ExitCode)
 }
 
-// understood reports whether running the program again in English would not
-// help: the message was recognized, there was none, or the program is missing.
-func (e *Error) understood() bool {
-	const notExecutable, notFound = 126, 127
-	return e.Errno != 0 || strings.TrimSpace(e.Message) == "" ||
-		e.ExitCode == notExecutable || e.ExitCode == notFound
-}
-
 // errnos are the C library's messages in lower case, which are also Go's.
 var errnos = map[string]syscall.Errno{
 	"no such file or directory":         syscall.ENOENT,

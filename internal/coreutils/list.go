@@ -102,22 +102,18 @@ func (run Runner) Tree(ctx context.Context, dir string, limit int) (top *Entry, 
 // list runs a listing and parses it as it arrives. lossy is set if a name may
 // not have survived the transfer.
 func (run Runner) list(ctx context.Context, name string, args []string, decode func(io.Writer) io.WriteCloser) (entries []Entry, lossy bool, err error) {
-	err = inEnglish(func(env map[string]string) error {
-		entries, lossy = nil, false
-		p := &listParser{emit: func(e Entry) {
-			lossy = lossy || strings.ContainsRune(e.Name, utf8.RuneError)
-			entries = append(entries, e)
-		}}
-		w := decode(p)
-		if _, err := run.once(ctx, Call{Name: name, Args: args, Env: env, Stdout: w}); err != nil {
-			return err
-		}
-		if err := w.Close(); err != nil {
-			return err
-		}
-		return p.end()
-	})
-	return entries, lossy, err
+	p := &listParser{emit: func(e Entry) {
+		lossy = lossy || strings.ContainsRune(e.Name, utf8.RuneError)
+		entries = append(entries, e)
+	}}
+	w := decode(p)
+	if _, err := run.once(ctx, Call{Name: name, Args: args, Stdout: w}); err != nil {
+		return nil, false, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, false, err
+	}
+	return entries, lossy, p.end()
 }
 
 const (

@@ -37,6 +37,13 @@ func (run Runner) Stat(ctx context.Context, name string, follow bool) (*Stat, er
 	return parseStat(line(out))
 }
 
+// RealPath returns the path of a file without symbolic links. GNU realpath never
+// ends where one goes through itself, at which stat fails.
+func (run Runner) RealPath(ctx context.Context, name string) (string, error) {
+	const script = `stat -L -- "$1" >/dev/null || exit; exec realpath -e -- "$1"`
+	return run.Query(ctx, "sh", "-c", script, "sh", name)
+}
+
 // ErrOutput matches the error of output that no program of coreutils writes.
 var ErrOutput = errors.New("the sandbox's output is not valid")
 

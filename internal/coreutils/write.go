@@ -109,13 +109,14 @@ done
 [ -n "$to" ] || exit 0
 [ "$(stat -c %s -- "$f" 2>/dev/null)" = "$size" ] || exit 75
 if [ -L "$to" ]; then
+e=$(stat -L -- "$to" 2>&1) || case $e in *': Too many levels of symbolic links') echo "$e" >&2; exit 1;; esac
 t=$(readlink -f -v -- "$to" && echo x) || exit
 to=${t%??}
 q=${to%/*}/${f##*/}
 fi
 if [ -d "$to" ]; then echo 'Is a directory' >&2; exit 1; fi
 if [ -e "$to" ] && [ ! -f "$to" ]; then echo 'is not a regular file' >&2; exit 1; fi
-chmod "$mode" -- "$f" || exit
+chmod -- "$mode" "$f" || exit
 if [ -n "$q" ] && [ ! "$q" -ef "$f" ]; then
 mv -f -T -- "$f" "$q" || exit
 f=$q

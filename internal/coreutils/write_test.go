@@ -27,10 +27,7 @@ func local(t *testing.T, dir string) Runner {
 	return func(ctx context.Context, c Call) (Result, error) {
 		cmd := exec.CommandContext(ctx, c.Name, c.Args...)
 		cmd.Dir = dir
-		cmd.Env = os.Environ()
-		for k, v := range c.Env {
-			cmd.Env = append(cmd.Env, k+"="+v)
-		}
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		if c.Stdout != nil {

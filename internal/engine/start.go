@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"time"
@@ -35,6 +36,21 @@ type Body struct {
 	Logs    bool              `json:"logs,omitempty"`
 	Timeout wire.Duration     `json:"timeout,omitzero"`
 	Stdin   bool              `json:"attachStdin,omitempty"`
+}
+
+// Mark gives the process the variable by which it is known in the sandbox. If at
+// is not zero, the variable is also given to what sudo starts, which drops the
+// environment: as that argument, of the program env.
+func (b *Body) Mark(token string, at int) {
+	env := maps.Clone(b.Env)
+	if env == nil {
+		env = make(map[string]string, 1)
+	}
+	env[TreeVariable] = token
+	b.Env = env
+	if at > 0 {
+		b.Args = slices.Insert(slices.Clone(b.Args), at, TreeVariable+"="+token)
+	}
 }
 
 // Start is one start of a command. The request is sent once. If the response is
@@ -93,9 +109,9 @@ func (s *Start) Begin(ctx, live context.Context) (cmd *wire.Command, r *logstrea
 }
 
 // Late returns the context of a kill after ctx has ended, which leaves TreeGrace
-// of the time that the kill may take.
+// twice of the time that the kill may take.
 func Late(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), within-TreeGrace)
+	return context.WithTimeout(context.WithoutCancel(ctx), within-2*TreeGrace)
 }
 
 // Patience returns how long the kill of a command may take that has just begun:

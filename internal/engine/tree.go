@@ -1,103 +1,149 @@
 package engine
 
 import (
-	"context"
 	"errors"
-	"hash/crc32"
+	"sync/atomic"
 	"time"
-
-	"github.com/go-vercel/sandbox/internal/api"
 )
 
 // ErrChildren matches the error of a signal that has reached the process alone.
 var ErrChildren = errors.New("the signal has reached the process alone, not its children")
 
-// TreeGrace is how long a signal to a process and its children may take after
-// its context has ended: the process is not left stopped.
-const TreeGrace = time.Second
+// TreeVariable is the variable by which a process is known in the sandbox. What
+// it starts inherits it.
+const TreeVariable = "GO_SANDBOX_COMMAND"
 
-// Turns lets one caller at a time have a session's stopped process: two that are
-// stopped can hardly be told from each other.
-type Turns [32]chan struct{}
+// TreeGrace is how long each of the two requests may take by which a kill ends
+// whose context has ended before it was known whether its script has begun.
+const TreeGrace = 500 * time.Millisecond
 
-// NewTurns returns turns that are free.
-func NewTurns() *Turns {
-	t := &Turns{}
-	for i := range t {
-		t[i] = make(chan struct{}, 1)
+// TreeFound is written by the script once it has the process and all that
+// descends from it, stopped. What writes more than the script's line is another
+// program, and is refused: it would fill the disk of whoever keeps its output.
+type TreeFound struct{ written atomic.Int64 }
+
+const maxTreeOutput = 4 << 10
+
+// Write takes the script's output.
+func (f *TreeFound) Write(p []byte) (int, error) {
+	if f.written.Add(int64(len(p))) > maxTreeOutput {
+		return 0, errors.New("the program that signals the processes writes more than it has to say")
 	}
-	return t
+	return len(p), nil
 }
 
-// Take waits until it is the caller's turn, and returns how to end it.
-func (t *Turns) Take(ctx context.Context, session string) (end func(), err error) {
-	turn := t[crc32.ChecksumIEEE([]byte(session))%uint32(len(t))]
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
-	case <-ctx.Done():
-		return nil, api.ContextError(ctx)
-	}
+// Found reports whether they were found.
+func (f *TreeFound) Found() bool {
+	n := f.written.Load()
+	return n > 0 && n <= maxTreeOutput
 }
 
-// TreeScript sends the signal $1 to a process that is stopped and to all that
-// descend from it, which it stops first, so that none is missed because it was
-// just made, and lets them continue. $2 and what follows are the name and the
-// arguments that the process was started with. It prints how many it reached.
+// Exit codes of TreeScript: it can't see all processes, or may not signal one,
+// which root can and may.
+const (
+	TreeHidden  = 4
+	TreeRefused = 5
+)
+
+// TreeScript sends the signal $1 to the process that was started with the
+// variable of the value $2, and to all that descend from it, which it stops
+// first, so that none is missed because it was just made, and lets them continue.
+// It writes a line when all are stopped. After SIGKILL it goes on until none is
+// left, for a minute at most.
 //
-// The process is found as a child of the service, as this script is, that is
-// stopped, or that SIGSTOP waits for: on a busy machine, or while it waits for
-// the kernel, a process stops long after the signal was sent. From then on it
-// makes no children. If there are several, its command line decides. Exit code 3
-// says that it was not found, 4 that it can't be told from others, and 5 that a
-// process may not be signaled.
-const TreeScript = `sig=$1; shift
+// The process is a child of the service, as this script is, perhaps by way of
+// sudo: what has inherited the variable from it is not. Of several the oldest is
+// taken. With $3 they are all that have the variable: once the process has been
+// killed alone, nothing else tells what came from it.
+//
+// Exit code 3 says that there is none, 4 that there may be one whose environment
+// can't be read, 5 that a process may not be signaled, before any was, and 6 that
+// one was not, or does not end.
+const TreeScript = `sig=$1 want=` + TreeVariable + `=$2 all=$3 nl='
+'
 [ -r /proc/self/stat ] || exit 3
-stat() { { IFS= read -r line < "/proc/$1/stat"; } 2>/dev/null || return; set -- ${line##*) }; state=$1 parent=$2; }
-send() { kill -"$1" "$2" 2>/dev/null || sudo -n kill -"$1" "$2" 2>/dev/null || ! stat "$2" || [ "$state" = Z ]; }
-command_line() { tr '\000' '\n' < "/proc/$1/cmdline" 2>/dev/null; }
-stopping() {
-	{ while read -r key value; do
-		[ "$key" != ShdPnd: ] || case $value in *[4-7c-f]????) return 0;; *) return 1;; esac
-	done < "/proc/$1/status"; } 2>/dev/null
+look() {
+	{ IFS= read -r line < "/proc/$1/stat"; } 2>/dev/null || return
+	comm=${line#*\(} comm=${comm%)*}
+	set -- ${line##*) }
+	state=$1 parent=$2 start=${20}
+}
+above() {
+	up=$1
+	while look "$up" && up=$parent && look "$up" && [ "$comm" = sudo ]; do :; done
+}
+environ() {
+	{ env=$(tr '\000' '\n' < "/proc/$1/environ"); } 2>/dev/null && return
+	owner=
+	{ while read -r key _ value _; do [ "$key" != Uid: ] || owner=$value; done < "/proc/$1/status"; } 2>/dev/null
+	for who in 0 $owner; do
+		env=$(sudo -n -u "#$who" sh -c 'exec tr "\000" "\n" < "/proc/$1/environ"' sh "$1" 2>/dev/null) && return
+	done
+	look "$1" && hidden=1
 	return 1
 }
-look() {
-	stopped= n=0
+send() {
+	kill -"$1" "$2" 2>/dev/null || sudo -n sh -c 'kill -"$1" "$2"' sh "$1" "$2" 2>/dev/null || ! look "$2" || [ "$state" = Z ]
+}
+give_up() {
+	for it in $tree; do send CONT "${it%:*}"; done
+	exit 5
+}
+seek() {
+	root= tree= hidden=
 	for dir in /proc/[0-9]*; do
 		pid=${dir#/proc/}
-		stat "$pid" && [ "$parent" = "$PPID" ] || continue
-		case $state in [Tt]) ;; [RD]) stopping "$pid" || continue;; *) continue;; esac
-		stopped="$stopped $pid" n=$((n+1))
+		[ "$pid" != $$ ] && above "$pid" && { [ "$up" = "$service" ] || [ -n "$all" ]; } || continue
+		look "$pid" && [ "$state" != Z ] && environ "$pid" || continue
+		case $nl$env$nl in *"$nl$want$nl"*) ;; *) continue;; esac
+		look "$pid" || continue
+		[ -z "$all" ] || tree="$tree$pid:$start "
+		[ -n "$root" ] && [ "$start" -ge "$oldest" ] || root=$pid oldest=$start
 	done
-	[ $n -gt 0 ]
+	[ -n "$root" ]
 }
-for try in 1 2 3 4 5 6 7 8 9 10; do
-	look && break
-	sleep 0.05 2>/dev/null || sleep 1
+hold() {
+	send STOP "$1" || give_up
+	look "$1" || return
+	[ "$start" = "$2" ] || { send CONT "$1"; return 1; }
+}
+above $$
+service=$up
+for try in 1 2 3; do
+	seek && break
+	[ -z "$hidden" ] || exit 4
+	sleep 0.1 2>/dev/null || sleep 1
 done
-if [ $n -gt 1 ]; then
-	want=$(printf '%s\n' "$@") all=$stopped stopped= n=0
-	for pid in $all; do
-		[ "$(command_line "$pid")" = "$want" ] || continue
-		stopped="$stopped $pid" n=$((n+1))
-	done
-	[ $n -le 1 ] || exit 4
-fi
-[ $n = 1 ] || exit 3
-tree=" ${stopped# } " grown=1
+[ -n "$root" ] || exit 3
+seen=${tree:-$root:$oldest} tree=' '
+for it in $seen; do ! hold "${it%:*}" "${it#*:}" || tree="$tree$it "; done
+[ "$tree" != ' ' ] || exit 3
+grown=1
 while [ -n "$grown" ]; do
 	grown=
 	for dir in /proc/[0-9]*; do
 		pid=${dir#/proc/}
-		case $tree in *" $pid "*) continue;; esac
-		stat "$pid" && [ "$state" != Z ] || continue
-		case $tree in *" $parent "*) ;; *) continue;; esac
-		send STOP "$pid" || exit 5
-		tree="$tree$pid " grown=1
+		case $tree in *" $pid:"*) continue;; esac
+		look "$pid" && [ "$state" != Z ] || continue
+		case $tree in *" $parent:"*) ;; *) continue;; esac
+		hold "$pid" "$start" || continue
+		tree="$tree$pid:$start " grown=1
 	done
 done
-n=0
-for pid in $tree; do send "$sig" "$pid" || exit 5; n=$((n+1)); done
-[ "$sig" = 9 ] || for pid in $tree; do send CONT "$pid"; done
-echo $n`
+echo
+failed=0
+for it in $tree; do send "$sig" "${it%:*}" || failed=6; done
+[ "$sig" = 9 ] || { for it in $tree; do send CONT "${it%:*}"; done; exit $failed; }
+for pause in 0 1 2 3 4 5 6 7 8 9; do
+	for try in 1 2 3 4 5 6; do
+		left=
+		for it in $tree; do
+			look "${it%:*}" && [ "$start" = "${it#*:}" ] && [ "$state" != Z ] || continue
+			send 9 "${it%:*}"
+			left=1
+		done
+		[ -n "$left" ] || exit 0
+		case $pause in 0) sleep 0.05 2>/dev/null || sleep 1;; *) sleep 1;; esac
+	done
+done
+exit 6`

@@ -2,6 +2,7 @@ package fields
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"testing"
@@ -15,8 +16,6 @@ import (
 
 type local = map[string]func(*testing.T, *world, method)
 
-const elsewhereOnly = "the listing has no such parameter: TestListOptionsElsewhere"
-
 // calls are the methods with options other than those that make or change a
 // sandbox.
 var calls = []method{
@@ -25,12 +24,12 @@ var calls = []method{
 		call: func(w *world, opts any) (any, error) { return w.client.Get(w.ctx, "box", opts.(*sandbox.GetOptions)) },
 		rows: []row{
 			{field: "NoResume", value: true, sent: "?resume=false"},
-			{field: "Private", value: map[string]any{"__one": "a"}, sent: "?__one=a"},
+			{field: "Extra", value: map[string]any{"__one": "a"}, sent: "?__one=a"},
 		},
 		local: local{"OnResume": onResume},
 	},
 	{
-		name: "List", opts: &sandbox.ListOptions{Limit: 2, SortBy: "name"}, request: "GET /v2/sandboxes", before: boxes, silent: true,
+		name: "List", opts: &sandbox.ListOptions{Limit: 2, SortBy: sandbox.SortByName}, request: "GET /v2/sandboxes", before: boxes, silent: true,
 		call: func(w *world, opts any) (any, error) {
 			page, err := w.client.ListPage(w.ctx, opts.(*sandbox.ListOptions))
 			if err == nil && page.Next != "" {
@@ -38,74 +37,70 @@ var calls = []method{
 			}
 			return page, err
 		},
-		never: map[string]string{"Sandbox": elsewhereOnly},
 		rows: []row{
 			{field: "Limit", value: 1, sent: "?limit=1", reads: names("c")},
-			{field: "SortBy", value: "createdAt", sent: "?sortBy=createdAt", reads: names("b", "c")},
-			{field: "SortOrder", value: "asc", sent: "?sortOrder=asc", reads: names("a", "b")},
+			{field: "SortBy", value: sandbox.SortByCreatedAt, sent: "?sortBy=createdAt", reads: names("b", "c")},
+			{field: "Status", value: sandbox.StatusRunning, and: map[string]any{"SortBy": sandbox.SortByCreatedAt}, sent: "?status=running", reads: names("b", "c")},
+			{field: "SortOrder", value: sandbox.Ascending, sent: "?sortOrder=asc", reads: names("a", "b")},
 			{field: "NamePrefix", value: "b", sent: "?namePrefix=b", reads: names("b")},
 			{field: "Tags", value: map[string]string{"kind": "x"}, sent: "?tags=kind:x", reads: names("a")},
 			{field: "Cursor", value: func(w *world) any { return w.cursor }, sent: "?cursor=CURSOR", reads: names("a")},
 		},
 	},
 	{
-		name: "ListSessions", opts: &sandbox.ListOptions{}, request: "GET /v2/sandboxes/sessions", before: running, silent: true,
+		name: "ListSessions", opts: &sandbox.PageOptions{}, request: "GET /v2/sandboxes/sessions", before: running, silent: true,
 		call: func(w *world, opts any) (any, error) {
-			page, err := w.box.ListSessionsPage(w.ctx, opts.(*sandbox.ListOptions))
+			page, err := w.box.ListSessionsPage(w.ctx, opts.(*sandbox.PageOptions))
 			if err == nil && page.Next != "" {
 				w.cursor = page.Next
 			}
 			return page, err
 		},
-		never: map[string]string{"SortBy": elsewhereOnly, "NamePrefix": elsewhereOnly, "Tags": elsewhereOnly, "Sandbox": elsewhereOnly},
 		rows: []row{
 			{field: "Limit", value: 1, sent: "?limit=1", reads: items(1)},
 			{field: "Cursor", value: func(w *world) any { return w.cursor }, sent: "?cursor=CURSOR", reads: items(1)},
-			{field: "SortOrder", value: "asc", sent: "?sortOrder=asc", reads: items(2)},
+			{field: "SortOrder", value: sandbox.Ascending, sent: "?sortOrder=asc", reads: items(2)},
 		},
 	},
 	{
-		name: "ListSnapshots", opts: &sandbox.ListOptions{}, request: "GET /v2/sandboxes/snapshots", before: snapshots, silent: true,
+		name: "ListSnapshots", opts: &sandbox.ListSnapshotsOptions{}, request: "GET /v2/sandboxes/snapshots", before: snapshots, silent: true,
 		call: func(w *world, opts any) (any, error) {
-			page, err := w.client.ListSnapshotsPage(w.ctx, opts.(*sandbox.ListOptions))
+			page, err := w.client.ListSnapshotsPage(w.ctx, opts.(*sandbox.ListSnapshotsOptions))
 			if err == nil && page.Next != "" {
 				w.cursor = page.Next
 			}
 			return page, err
 		},
-		never: map[string]string{"SortBy": elsewhereOnly, "NamePrefix": elsewhereOnly, "Tags": elsewhereOnly},
 		rows: []row{
 			{field: "Sandbox", value: "box", sent: "?name=box", reads: items(2)},
 			{field: "Limit", value: 1, sent: "?limit=1", reads: items(1)},
 			{field: "Cursor", value: func(w *world) any { return w.cursor }, sent: "?cursor=CURSOR", reads: items(2)},
-			{field: "SortOrder", value: "asc", sent: "?sortOrder=asc", reads: items(3)},
+			{field: "SortOrder", value: sandbox.Ascending, sent: "?sortOrder=asc", reads: items(3)},
 		},
 	},
 	{
-		name: "SnapshotTree", opts: &sandbox.ListOptions{}, request: "GET /v2/sandboxes/snapshots/tree", before: snapshots, silent: true,
+		name: "SnapshotTree", opts: &sandbox.SnapshotTreeOptions{}, request: "GET /v2/sandboxes/snapshots/tree", before: snapshots, silent: true,
 		call: func(w *world, opts any) (any, error) {
-			return w.client.SnapshotTreePage(w.ctx, w.snapshot, opts.(*sandbox.ListOptions))
+			return w.client.SnapshotTreePage(w.ctx, w.snapshot, opts.(*sandbox.SnapshotTreeOptions))
 		},
-		never: map[string]string{"Cursor": elsewhereOnly, "SortBy": elsewhereOnly, "NamePrefix": elsewhereOnly, "Tags": elsewhereOnly, "Sandbox": elsewhereOnly},
 		rows: []row{
 			{field: "Limit", value: 1, sent: "?limit=1"},
-			{field: "SortOrder", value: "asc", sent: "?sortOrder=asc"},
+			{field: "SortOrder", value: sandbox.Ascending, sent: "?sortOrder=asc"},
 		},
 	},
 	{
-		name: "ListDrives", opts: &sandbox.ListOptions{Limit: 1, SortBy: "name"}, request: "GET /v2/sandboxes/drives", silent: true,
+		name: "ListDrives", opts: &sandbox.ListDrivesOptions{Limit: 1, SortBy: sandbox.DrivesByName}, request: "GET /v2/sandboxes/drives", silent: true,
 		call: func(w *world, opts any) (any, error) {
-			page, err := w.client.ListDrivesPage(w.ctx, opts.(*sandbox.ListOptions))
+			page, err := w.client.ListDrivesPage(w.ctx, opts.(*sandbox.ListDrivesOptions))
 			if err == nil && page.Next != "" {
 				w.cursor = page.Next
 			}
 			return page, err
 		},
-		never: map[string]string{"Tags": elsewhereOnly, "Sandbox": elsewhereOnly},
 		rows: []row{
 			{field: "Limit", value: 2, sent: "?limit=2", reads: items(2)},
-			{field: "SortBy", value: "createdAt", sent: "?sortBy=createdAt", reads: items(1)},
-			{field: "SortOrder", value: "asc", sent: "?sortOrder=asc", reads: drives("disk")},
+			{field: "SortBy", value: sandbox.DrivesByCreatedAt, sent: "?sortBy=createdAt", reads: items(1)},
+			{field: "SortOrder", value: sandbox.Ascending, sent: "?sortOrder=asc", reads: drives("disk")},
 			{field: "NamePrefix", value: "disk2", sent: "?namePrefix=disk2", reads: drives("disk2")},
 			{field: "Cursor", value: func(w *world) any { return w.cursor }, sent: "?cursor=CURSOR", reads: drives("disk")},
 		},
@@ -174,7 +169,8 @@ var calls = []method{
 				w.recorded()
 				c, err := w.box.StartCommand(t.Context(), "cat", nil, &sandbox.CommandOptions{AttachStdin: true})
 				require.NoError(t, err)
-				assert.JSONEq(t, `{"command":"cat","args":[],"env":{},"sudo":false,"attachStdin":true}`, w.recorded()[0].body)
+				mark := fmt.Sprintf(`"GO_SANDBOX_COMMAND":"%s/%s"`, c.SessionID(), c.ID())
+				assert.JSONEq(t, `{"command":"cat","args":[],"env":{`+mark+`},"sudo":false,"attachStdin":true}`, w.recorded()[0].body)
 				in := c.Stdin(t.Context())
 				_, err = in.Write([]byte("through"))
 				require.NoError(t, err)

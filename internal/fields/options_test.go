@@ -33,7 +33,7 @@ import (
 var onlyHere = []method{
 	{name: "DownloadDir", opts: &sandbox.DownloadDirOptions{}, held: map[string]string{
 		"Exclude": ". TestDownloadDirHostile", "MaxEntries": ". TestDownloadDirHostile",
-		"MaxBytes": ". TestDownloadDirHostile", "OutsideLinks": ". TestDownloadDirHostile", "DotGit": ". TestDownloadDirIntoWorkTree", "Progress": ". TestDirectoryRoundTrip",
+		"MaxBytes": ". TestDownloadDirHostile", "OutsideLinks": ". TestDownloadDirHostile", "DotGit": ". TestDownloadDirIntoWorkTree", "LeftOut": ". TestDownloadDirOfRepositories", "Progress": ". TestDirectoryRoundTrip",
 	}, local: local{"Include": func(t *testing.T, w *world, _ method) {
 		running(t, w)
 		require.NoError(t, w.box.WriteFiles(t.Context(), []sandbox.File{{Path: "d/a.go"}, {Path: "d/b.txt"}, {Path: "d/e/c.go"}}, nil))
@@ -242,7 +242,7 @@ func TestEveryStruct(t *testing.T) {
 	for _, m := range slices.Concat(calls, onlyHere) {
 		tested[reflect.TypeOf(m.opts).Elem().Name()] = true
 	}
-	for _, in := range []any{sandbox.CreateOptions{}, sandbox.UpdateOptions{}} { // tests of their own
+	for _, in := range []any{sandbox.CreateOptions{}, sandbox.ForkOptions{}, sandbox.UpdateOptions{}} { // tests of their own
 		tested[reflect.TypeOf(in).Name()] = true
 	}
 	files, err := filepath.Glob("../../*.go")

@@ -54,7 +54,7 @@ var settings = []row{
 	{field: "FailoverRegions", value: []string{"lhr1", "cdg1"}, sent: `{"failoverRegions":["lhr1","cdg1"]}`},
 	{field: "FailoverRegions", value: []string{}, sent: `{"failoverRegions":[]}`},
 	{
-		field: "Mounts", value: map[string]sandbox.Mount{"/data": {Drive: "disk", Mode: "read-write"}},
+		field: "Mounts", value: map[string]sandbox.Mount{"/data": {Drive: "disk", Mode: sandbox.MountReadWrite}},
 		sent: `{"mounts":{"/data":{"drive":"disk","mode":"read-write"}}}`,
 	},
 	{field: "Mounts", value: map[string]sandbox.Mount{}, sent: `{"mounts":{}}`, state: `{"mounts":null}`, info: map[string]sandbox.Mount(nil)},
@@ -119,9 +119,6 @@ func hasEnv(t *testing.T, w *world, handle any) {
 // creations are the rows that create and fork have in common.
 var creations = append(slices.Clone(settings), []row{
 	{field: "KeepLastSnapshots", value: &sandbox.KeepLastSnapshots{Count: 7}, sent: `{"keepLastSnapshots":{"count":7}}`},
-	{field: "Ephemeral", value: true, sent: `{"persistent":false}`, info: hidden{}, reads: func(t *testing.T, _ *world, sb any) {
-		assert.False(t, sb.(*sandbox.Sandbox).Info().Persistent)
-	}},
 	{field: "Name", value: "a-name_1", sent: `{"name":"a-name_1"}`},
 	{field: "VCPUs", value: 4, sent: `{"resources":{"vcpus":4}}`, state: `{"vcpus":4,"memory":8192}`},
 	{
@@ -135,7 +132,7 @@ var creations = append(slices.Clone(settings), []row{
 		},
 	},
 	{field: "NetworkID", value: "net_123", sent: `{"networkId":"net_123"}`},
-	{field: "Private", value: map[string]any{"__one": []any{1, "a"}}, sent: `{"__one":[1,"a"]}`, state: "none", info: hidden{}},
+	{field: "Extra", value: map[string]any{"__one": []any{1, "a"}}, sent: `{"__one":[1,"a"]}`, state: "none", info: hidden{}},
 }...)
 
 var snapshotSource = func(w *world) any { return sandbox.SnapshotSource{SnapshotID: w.snapshot} }
@@ -143,11 +140,19 @@ var snapshotSource = func(w *world) any { return sandbox.SnapshotSource{Snapshot
 const (
 	elsewhere = "the emulator would look for it on the network"
 	guarded   = "the emulator gives it where it has a firewall only: TestNPMCredentials"
-	newOnly   = "refused, since only a new sandbox can have it: TestCredentialsAreCreateOnly"
 )
+
+// forks are the rows of a copy of another sandbox.
+var forks = append(slices.Clone(creations), []row{
+	{field: "Persistent", value: new(false), sent: `{"persistent":false}`, info: false},
+}...)
 
 // firsts are the rows of a sandbox that is not a copy of another.
 var firsts = append(slices.Clone(creations), []row{
+	{field: "Ephemeral", value: true, sent: `{"persistent":false}`, info: hidden{}, reads: func(t *testing.T, _ *world, sb any) {
+		assert.False(t, sb.(*sandbox.Sandbox).Info().Persistent)
+	}},
+	{field: "Architecture", value: "arm64", sent: `{"architecture":"arm64"}`},
 	{field: "Runtime", value: "node24", sent: `{"runtime":"node24"}`, at: "POST /v2/sandboxes"},
 	{
 		field: "Source", value: snapshotSource, sent: `{"source":{"type":"snapshot","snapshotId":"SNAPSHOT"}}`,
@@ -170,7 +175,7 @@ var firsts = append(slices.Clone(creations), []row{
 	},
 	{field: "Credentials", value: &sandbox.Credentials{NPM: true}, alone: guarded, sent: `{"credentials":{"npm":true}}`},
 	{
-		field: "Credentials", value: &sandbox.Credentials{Other: map[string]any{"later": []any{"a"}}}, alone: guarded,
+		field: "Credentials", value: &sandbox.Credentials{Extra: map[string]any{"later": []any{"a"}}}, alone: guarded,
 		sent: `{"credentials":{"later":["a"]}}`,
 	},
 }...)
@@ -205,7 +210,7 @@ func TestCreate(t *testing.T) {
 		local: map[string]func(*testing.T, *world, method){
 			"WaitForImage": waitForImage, "OnCreate": onCreate, "OnResume": onResume,
 		},
-		never: map[string]string{"NoResume": "a new sandbox runs", "RequireSaved": forksOnly},
+		never: map[string]string{"NoResume": "a new sandbox runs"},
 	}
 	create.test(t)
 }
@@ -241,29 +246,13 @@ func TestGetOrCreate(t *testing.T) {
 			},
 		},
 		never: map[string]string{
-			"Name": "the argument is the name", "RequireSaved": forksOnly,
-			"Credentials.NPM": newOnly, "Credentials.Other": newOnly,
+			"Name": "the argument is the name", "Credentials.NPM": guarded, "Credentials.Extra": guarded,
 			"Source(GitSource).URL": elsewhere, "Source(GitSource).Username": elsewhere, "Source(GitSource).Password": elsewhere,
 			"Source(GitSource).Depth": elsewhere, "Source(GitSource).Revision": elsewhere, "Source(TarballSource).URL": elsewhere,
 		},
 	}
 	getOrCreate.test(t)
 }
-
-const noSource = "a fork has the files of its source"
-
-// refusedByFork sets a field that only a new sandbox has.
-func refusedByFork(field string, value any) func(*testing.T, *world, method) {
-	return func(t *testing.T, w *world, m method) {
-		w.recorded()
-		_, err := w.client.Fork(w.ctx, "box", m.with(w, map[string]any{field: value}).(*sandbox.CreateOptions))
-		require.ErrorIs(t, err, sandbox.ErrInvalid)
-		assert.ErrorContains(t, err, field)
-		assert.Empty(t, w.recorded())
-	}
-}
-
-const forksOnly = "only a fork has a source to look at"
 
 // requireSaved lets a fork look at its source first.
 func requireSaved(t *testing.T, w *world, m method) {
@@ -285,25 +274,15 @@ func TestFork(t *testing.T) {
 		}
 	}
 	fork := method{
-		name: "Fork", opts: &sandbox.CreateOptions{}, request: "POST /v2/sandboxes/SANDBOX/fork", rows: creations, before: plain,
+		name: "Fork", opts: &sandbox.ForkOptions{}, request: "POST /v2/sandboxes/SANDBOX/fork", rows: forks, before: plain,
 		call: func(w *world, opts any) (any, error) {
-			return w.client.Fork(w.ctx, w.box.Name(), opts.(*sandbox.CreateOptions))
+			return w.client.Fork(w.ctx, w.box.Name(), opts.(*sandbox.ForkOptions))
 		},
 		local: map[string]func(*testing.T, *world, method){
 			"WaitForImage": waitForImage, "OnResume": onResume, "RequireSaved": requireSaved,
-			"Runtime":  refusedByFork("Runtime", "node24"),
-			"OnCreate": refusedByFork("OnCreate", sandbox.Hook(func(context.Context, *sandbox.Sandbox) error { return nil })),
-		},
-		never: map[string]string{
-			"NoResume":              "a new sandbox runs",
-			"Source(GitSource).URL": noSource, "Source(GitSource).Username": noSource, "Source(GitSource).Password": noSource,
-			"Source(GitSource).Depth": noSource, "Source(GitSource).Revision": noSource, "Source(TarballSource).URL": noSource,
-			"Source(SnapshotSource).SnapshotID": noSource,
-			"Credentials.NPM":                   newOnly, "Credentials.Other": newOnly,
 		},
 	}
 	fork.test(t)
-	refusedByFork("Source", sandbox.SnapshotSource{SnapshotID: "snap_1"})(t, newWorld(t), fork)
 }
 
 func TestUpdate(t *testing.T) {
@@ -319,6 +298,7 @@ func TestUpdate(t *testing.T) {
 	}
 	rows = append(rows, []row{
 		{field: "Persistent", value: new(false), sent: `{"persistent":false}`},
+		{field: "Extra", value: map[string]any{"__two": "b"}, sent: `{"__two":"b"}`, state: "none", info: hidden{}},
 		{field: "VCPUs", value: 4, sent: `{"resources":{"vcpus":4,"memory":8192}}`, state: `{"vcpus":4,"memory":8192}`},
 		{field: "NetworkID", value: new("net_123"), sent: `{"networkId":"net_123"}`},
 		{field: "NetworkID", value: new(""), sent: `{"networkId":null}`},

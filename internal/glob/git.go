@@ -12,9 +12,7 @@ import (
 // file.
 func Git(name string) bool {
 	for elem := range strings.FieldsFuncSeq(name, func(r rune) bool { return r == '/' || r == '\\' }) {
-		elem, _, _ = strings.Cut(elem, ":")
-		elem = strings.TrimRight(strings.Map(visible, elem), ". ")
-		if strings.EqualFold(elem, ".git") || strings.EqualFold(elem, "git~1") {
+		if elem = plain(elem); elem == ".git" || elem == "git~1" {
 			return true
 		}
 	}

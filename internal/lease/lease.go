@@ -6,10 +6,18 @@
 // the symbolic links 1, 2, 3 and so on in it: the link with the highest number is
 // the state now, and to change it is to make the next link. The file system makes
 // a link only if there is none of that name, together with what it says, so each
-// state follows from one that its maker has seen, and nothing is ever removed or
-// replaced. (mkdir is as atomic, but a directory has no content at first, and who
-// died there would never release it.) Time is the sandbox's, so that the clocks of
-// the processes don't matter.
+// state follows from one that its maker has seen. Who has made the next link takes
+// away the ones before, and looks then whether it is the last: one that was late
+// may have made again what was taken away, which is no state. (mkdir is as atomic,
+// but a directory has no content at first, and who died there would never release
+// it.) Time is the sandbox's, so that the clocks of the processes don't matter.
+//
+// A state names its maker, one attempt: what one has put whose response was lost,
+// or not awaited, is still one's own.
+//
+// What follows the last dash of a key names the session, or the sandbox, that it
+// is for. Who takes a key removes the locks of its kind, which is what comes before
+// the first dash, that are for others: those have ended.
 //
 // Programs in the sandbox can change the lock as they can change everything else
 // in it: it keeps well-meaning clients apart.
@@ -66,7 +74,6 @@ type Lease struct {
 // state is what a lease is.
 type state struct {
 	key   string
-	n     int       // the state's number
 	until time.Time // when the lease ends, at the earliest
 }
 
@@ -100,45 +107,74 @@ func (l *Lease) enter(ctx context.Context) error {
 
 func (l *Lease) leave() { <-l.turn }
 
-// place is where locks are: it lasts as long as the sandbox's files.
-const place = `root=${HOME:-/var/tmp}/.go-sandbox
+// common finds the place of locks, which lasts as long as the sandbox's files,
+// and another one where there is no home that can be written. It has the number
+// of the last state of a lock, and takes away the states before one.
+const common = `umask 077
+root=${HOME:-/tmp}/.go-sandbox
+{ mkdir -p "$root" && [ -w "$root" ]; } 2>/dev/null || root=/tmp/.go-sandbox
+last() {
+	n=0
+	for link in "$dir"/[0-9]*; do
+		[ -h "$link" ] && [ "${link##*/}" -gt "$n" ] 2>/dev/null && n=${link##*/}
+	done
+}
+make() {
+	next=$((n+1))
+	ln -s "$1.$owner.$((now+term))" "$dir/$next" 2>/dev/null
+	made=$?
+	last
+	[ "$n" -ge "$next" ] || { echo "cannot write to $dir" >&2; exit 1; }
+	[ $made = 0 ] && [ "$n" = "$next" ] || return 1
+	for link in "$dir"/[0-9]*; do
+		[ "${link##*/}" -ge "$n" ] 2>/dev/null || rm -f "$link"
+	done
+}
 `
 
-const takeScript = place + `umask 077
-owner=$1 term=$2 end=$(( $(date +%s) + $3 )); shift 3
+const takeScript = common + `owner=$1 term=$2 end=$(( $(date +%s) + $3 )); shift 3
 for key; do
 	dir=$root/$key
 	mkdir -p "$dir" || exit 1
 	while :; do
-		n=0 state= now=$(date +%s)
-		while [ -h "$dir/$((n+1))" ]; do n=$((n+1)); done
-		[ $n = 0 ] || state=$(readlink "$dir/$n") || exit 1
+		state= now=$(date +%s)
+		last
+		[ "$n" = 0 ] || state=$(readlink "$dir/$n") || continue
 		case $state in
 		done.*) break;;
-		held."$owner".*) echo "taken $n $key"; exit;;
+		held."$owner".*) echo "taken $key"; exit;;
 		held.*) if [ "$now" -le "${state##*.}" ]; then
-				[ "$now" -lt "$end" ] || { echo "held $n $key"; exit; }
+				[ "$now" -lt "$end" ] || { echo "held $key"; exit; }
 				sleep 0.2 2>/dev/null || sleep 1
 				continue
 			fi;;
 		esac
-		if ln -s "held.$owner.$((now+term))" "$dir/$((n+1))" 2>/dev/null; then
-			echo "taken $((n+1)) $key"
-			exit
-		fi
-		[ -h "$dir/$((n+1))" ] || { echo "cannot write to $dir" >&2; exit 1; }
+		make held || continue
+		for other in "$root/${key%%-*}"-*; do
+			case $other in *-"${key##*-}") ;; *) rm -rf "$other";; esac
+		done
+		echo "taken $key"
+		exit
 	done
 done
 echo done`
 
-const putScript = place + `key=$1 owner=$2 n=$(($3+1)) state=$4 term=$5
-now=$(date +%s)
-ln -s "$state.$owner.$((now+term))" "$root/$key/$n" 2>/dev/null
-is=$(readlink "$root/$key/$n") || { echo "cannot write to $root/$key" >&2; exit 1; }
-case $is in
-"$state.$owner."*) echo put;;
-*) echo lost;;
-esac`
+const putScript = common + `key=$1 owner=$2 state=$3 term=$4
+dir=$root/$key now=$(date +%s)
+while :; do
+	last
+	[ "$n" != 0 ] || { echo lost; exit; }
+	is=$(readlink "$dir/$n") || continue
+	case $is in
+	held."$owner".*)
+		if make "$state" || [ "$state$made" = free0 ]; then # the next may have it by now
+			echo put
+			exit
+		fi;;
+	"$state.$owner".*) echo put; exit;;
+	*) echo lost; exit;;
+	esac
+done`
 
 // longestWait is how long one command waits for another's lease.
 const longestWait = 10 * time.Second
@@ -165,16 +201,15 @@ func Take(ctx context.Context, run Runner, o Options, keys ...string) (*Lease, e
 			return nil, nil
 		}
 		var what, key string
-		var n int
-		_, err = fmt.Sscanf(out, "%s %d %s\n", &what, &n, &key)
+		_, err = fmt.Sscanf(out, "%s %s\n", &what, &key)
 		// A key of its own choice would be one of another sandbox's hooks.
-		if err != nil || what != "taken" && what != "held" || n < 1 || !slices.Contains(keys, key) {
+		if err != nil || what != "taken" && what != "held" || !slices.Contains(keys, key) {
 			return nil, fmt.Errorf("the lock in the sandbox can't be read: %.100q", out)
 		}
 		switch {
 		case what == "taken":
 			// It may have begun at any time since.
-			return &Lease{run: run, owner: o.Owner, term: o.Term, turn: make(chan struct{}, 1), state: state{key, n, begin.Add(o.Term)}}, nil
+			return &Lease{run: run, owner: o.Owner, term: o.Term, turn: make(chan struct{}, 1), state: state{key, begin.Add(o.Term)}}, nil
 		case o.NoWait:
 			return nil, ErrHeld
 		}
@@ -263,12 +298,12 @@ func (l *Lease) put(ctx context.Context, what string) error {
 	}
 	defer l.leave()
 	begin, is := time.Now(), l.now()
-	out, err := l.run(ctx, putScript, is.key, l.owner, strconv.Itoa(is.n), what, seconds(l.term))
+	out, err := l.run(ctx, putScript, is.key, l.owner, what, seconds(l.term))
 	switch {
 	case err != nil:
 		return err
 	case strings.TrimSpace(out) == "put":
-		if is.n++; what == "held" {
+		if what == "held" {
 			is.until = begin.Add(l.term)
 		}
 		l.become(is)

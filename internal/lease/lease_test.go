@@ -18,17 +18,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/leaks"
 	"github.com/go-vercel/sandbox/internal/lease"
+	"github.com/go-vercel/sandbox/internal/testmain"
 )
 
-func TestMain(m *testing.M) { leaks.Main(m) }
+func TestMain(m *testing.M) { testmain.Main(m) }
 
-// machine runs scripts with a home directory of its own.
+// machine runs scripts with a home directory of its own, in which /tmp is, too.
 func machine(t *testing.T) (run lease.Runner, home string) {
 	t.Helper()
 	home = t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(home, "tmp"), 0o700))
 	return func(ctx context.Context, script string, args ...string) (string, error) {
+		script = strings.ReplaceAll(script, "/tmp/", home+"/tmp/")
 		cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, "sh"}, args...)...)
 		cmd.Env = append(os.Environ(), "HOME="+home)
 		var stderr bytes.Buffer
@@ -122,16 +124,12 @@ func TestKeep(t *testing.T) {
 	dir := filepath.Join(home, ".go-sandbox", "job")
 	require.Eventually(t, func() bool { _, err := os.Lstat(filepath.Join(dir, "5")); return err == nil }, time.Minute, 10*time.Millisecond, "it is not renewed")
 	assert.NoError(t, kept.Err())
-	for n := 6; ; n++ { // somebody else is quicker, sooner or later
-		if os.Symlink("held.other.1", filepath.Join(dir, fmt.Sprint(n))) == nil {
-			break
-		}
-	}
+	require.NoError(t, os.Symlink("held.other.1", filepath.Join(dir, "1000")))
 	<-kept.Done()
 	assert.ErrorIs(t, context.Cause(kept), lease.ErrLost)
 
 	out, err := lease.Take(t.Context(), func(ctx context.Context, script string, args ...string) (string, error) {
-		if strings.Contains(script, "state=$4") {
+		if strings.Contains(script, "state=$3") {
 			return "", errors.New("the network is down")
 		}
 		return run(ctx, script, args...)
@@ -196,7 +194,7 @@ func TestHangingCommand(t *testing.T) {
 		run := func(ctx context.Context, _ string, args ...string) (string, error) {
 			if !taken {
 				taken = true
-				return "taken 1 job\n", nil
+				return "taken job\n", nil
 			}
 			<-ctx.Done()
 			return "", ctx.Err()
@@ -226,8 +224,8 @@ func TestHangingCommand(t *testing.T) {
 func TestStrange(t *testing.T) {
 	t.Parallel()
 	for _, out := range []string{
-		"", "taken", "taken x job", "taken 0 job", "taken -1 job", "maybe 1 job", strings.Repeat("x", 1000),
-		"taken 1 resume-of-another", "held 1 resume-of-another",
+		"", "taken", "taken 1 job", "maybe job", strings.Repeat("x", 1000),
+		"taken resume-of-another", "held resume-of-another",
 	} {
 		_, err := lease.Take(t.Context(), func(context.Context, string, ...string) (string, error) { return out, nil }, lease.Options{Owner: "o", Term: time.Minute}, "job")
 		require.ErrorContains(t, err, "can't be read", "%q", out)
@@ -235,8 +233,116 @@ func TestStrange(t *testing.T) {
 	}
 	run, home := machine(t)
 	require.NoError(t, os.WriteFile(filepath.Join(home, ".go-sandbox"), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(home, "tmp/.go-sandbox"), nil, 0o600))
 	_, err := lease.Take(t.Context(), run, lease.Options{Owner: "o", Term: time.Minute}, "job")
 	assert.Error(t, err, "a file is in its place")
+}
+
+// TestNoHome: without a home that can be written locks are in another place.
+func TestNoHome(t *testing.T) {
+	t.Parallel()
+	run, home := machine(t)
+	require.NoError(t, os.WriteFile(filepath.Join(home, ".go-sandbox"), nil, 0o600))
+	o := lease.Options{Owner: "o", Term: time.Minute}
+	l, err := lease.Take(t.Context(), run, o, "job")
+	require.NoError(t, err)
+	require.NoError(t, l.Done(t.Context()))
+	assert.Equal(t, []string{"job"}, names(t, filepath.Join(home, "tmp/.go-sandbox")))
+	l, err = lease.Take(t.Context(), run, o, "job")
+	require.NoError(t, err)
+	assert.Nil(t, l)
+}
+
+func names(t *testing.T, dir string) (list []string) {
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+// TestOwnStates: what was put and whose response nobody has awaited is one's own,
+// and what arrives after a later state changes nothing.
+func TestOwnStates(t *testing.T) {
+	t.Parallel()
+	run, home := machine(t)
+	for _, end := range []string{"done", "free"} {
+		acted := make(chan struct{}, 9)
+		var cut atomic.Bool // from the response to a renewal on
+		var late func() error
+		l, err := lease.Take(t.Context(), func(ctx context.Context, script string, args ...string) (string, error) {
+			out, err := run(context.WithoutCancel(ctx), script, args...)
+			if cut.Load() {
+				late = func() error {
+					out, err := run(t.Context(), script, args...)
+					assert.Equal(t, "lost\n", out)
+					return err
+				}
+				acted <- struct{}{}
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+			return out, err
+		}, lease.Options{Owner: "me", Term: 3 * time.Second}, end)
+		require.NoError(t, err)
+		cut.Store(true)
+		_, stop := l.Keep(t.Context())
+		<-acted
+		stop()
+		cut.Store(false)
+		dir := filepath.Join(home, ".go-sandbox", end)
+		assert.Equal(t, []string{"2"}, names(t, dir), "the state before is taken away")
+		if end == "done" {
+			require.NoError(t, l.Done(t.Context()))
+			require.NoError(t, l.Done(t.Context()), "the response was lost")
+			require.NoError(t, late())
+			l, err = lease.Take(t.Context(), run, lease.Options{Owner: "other", Term: time.Minute}, end)
+			require.NoError(t, err)
+			assert.Nil(t, l)
+		} else {
+			require.NoError(t, l.Free(t.Context()))
+			require.NoError(t, late())
+			l, err = lease.Take(t.Context(), run, lease.Options{Owner: "other", Term: time.Minute}, end)
+			require.NoError(t, err)
+			require.NotNil(t, l)
+			require.NoError(t, late())
+		}
+		assert.Len(t, names(t, dir), 1)
+	}
+}
+
+// TestMadeAgain: a state that was taken away and that a late one has made again
+// is none.
+func TestMadeAgain(t *testing.T) {
+	t.Parallel()
+	run, home := machine(t)
+	o := lease.Options{Owner: "me", Term: time.Minute}
+	for range 3 {
+		l, err := lease.Take(t.Context(), run, o, "job")
+		require.NoError(t, err)
+		require.NoError(t, l.Free(t.Context()))
+	}
+	dir := filepath.Join(home, ".go-sandbox", "job")
+	require.Equal(t, []string{"6"}, names(t, dir))
+	require.NoError(t, os.Symlink("held.late.9999999999", filepath.Join(dir, "2")))
+	l, err := lease.Take(t.Context(), run, o, "job")
+	require.NoError(t, err)
+	require.NotNil(t, l)
+	assert.Equal(t, []string{"7"}, names(t, dir))
+}
+
+// TestEndedSessions: who takes a lock removes those of its kind that are for
+// other sessions, and no others.
+func TestEndedSessions(t *testing.T) {
+	t.Parallel()
+	run, home := machine(t)
+	for i, key := range []string{"resume-s1", "create-a", "command-web-1", "command-db-1", "command-web-2", "resume-s2", "command-a-db-2"} {
+		l, err := lease.Take(t.Context(), run, lease.Options{Owner: fmt.Sprint("o", i), Term: time.Minute}, key)
+		require.NoError(t, err)
+		require.NoError(t, l.Free(t.Context()))
+	}
+	assert.Equal(t, []string{"command-a-db-2", "command-web-2", "create-a", "resume-s2"}, names(t, filepath.Join(home, ".go-sandbox")))
 }
 
 // TestHeldAtOnce: a sandbox that says at once that the lock is held, again and
@@ -251,7 +357,7 @@ func TestHeldAtOnce(t *testing.T) {
 			if asked++; asked > 100 {
 				cancel()
 			}
-			return "held 1 job\n", ctx.Err()
+			return "held job\n", ctx.Err()
 		}, lease.Options{Owner: "o", Term: time.Minute}, "job")
 		assert.Less(t, asked, 10)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)

@@ -370,7 +370,7 @@ func TestOwnPrograms(t *testing.T) {
 		"ensure.go ensure", // a program's own server
 		"launch.go begin",  // which the other three serve to programs
 		"process.go launch",
-		"program.go run", // the one for the client itself
+		"program.go command", // the one for the client itself
 		"run.go runCommand", "run.go startCommand",
 	}, found)
 }

@@ -150,8 +150,9 @@ func (r *Reader) Start() (*wire.Command, error) {
 			return nil, &Error{Code: CodeInvalidRecord, Message: "the stream does not begin with the command"}
 		case r.ctx.Err() != nil:
 			return nil, api.ContextError(r.ctx)
-		case isLineError(err):
-			return nil, &Error{Code: CodeInvalidRecord, Message: "the stream holds a line that is not a log record", Err: err}
+		}
+		if e, ok := invalid(err); ok {
+			return nil, e
 		}
 		if err == io.EOF {
 			err = nil
@@ -208,13 +209,14 @@ func (r *Reader) next() (wire.Kind, []byte, error) {
 			continue
 		}
 		var whole bool
+		bad, ok := invalid(err)
 		switch {
 		case r.ctx.Err() != nil:
 			err = api.ContextError(r.ctx)
 		case err == io.EOF && !r.waited:
 			whole, err = r.atEnd()
-		case isLineError(err):
-			err = &Error{Code: CodeInvalidRecord, Message: "the stream holds a line that is not a log record", Err: err}
+		case ok:
+			err = bad
 		default:
 			err = r.broken(err)
 		}

@@ -88,7 +88,7 @@ func (w *world) sessionOnce(ctx context.Context, s Step) error {
 		return err
 	}
 	if s.Kind == Policy {
-		before, want := w.same.CurrentSession().Info().NetworkPolicy, []string{"allow-all", "deny-all"}[s.File%2]
+		before, want := w.same.CurrentSession().Info().NetworkPolicy, []sandbox.PolicyMode{sandbox.PolicyAllowAll, sandbox.PolicyDenyAll}[s.File%2]
 		w.arm(s)
 		_, err := w.box.UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: want})
 		w.net.disarm()
@@ -270,7 +270,7 @@ func (w *world) fork(ctx context.Context, s Step) error {
 		return err
 	}
 	w.arm(s)
-	_, err = w.faulty.Fork(ctx, source, &sandbox.CreateOptions{Name: name})
+	_, err = w.faulty.Fork(ctx, source, &sandbox.ForkOptions{Name: name})
 	w.net.disarm()
 	if err != nil {
 		return onlyIf(w.permits(err), "it failed: %v", err)

@@ -13,7 +13,7 @@ import (
 func TestLogout(t *testing.T) {
 	t.Parallel()
 	const discovery, revocation = "GET vercel.com/.well-known/openid-configuration", "POST api.vercel.com/login/oauth/token/revoke"
-	login := map[string]any{"token": "t1", "refreshToken": "r1", "expiresAt": 4102444800, "other": "kept"}
+	login := map[string]any{"token": "t1", "refreshToken": "r1", "expiresAt": int64(4102444800), "other": "kept"}
 	setUp := func(t *testing.T, address string) (*oidctest.Machine, *oidctest.Vercel, *oidc.Host) {
 		m, v := oidctest.NewMachine(t), &oidctest.Vercel{}
 		v.Say(discovery, map[string]string{"revocation_endpoint": address})

@@ -23,6 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/testmain"
 )
 
 // TestMain lets the test program run as the other processes, too.
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	testmain.Main(m)
 }
 
 // rounds is how often each process refreshes.

@@ -319,7 +319,7 @@ func (w *liveWalk) drives() {
 	w.row("another region", published, "409 conflict",
 		w.ask("POST", "/v2/sandboxes/drives/"+drive.Name(), body{"projectId": w.creds.ProjectID, "region": "sfo1"}))
 
-	mounts := map[string]sandbox.Mount{"/data": drive.Mount("read-write")}
+	mounts := map[string]sandbox.Mount{"/data": drive.Mount(sandbox.MountReadWrite)}
 	sb, err := w.client.Create(w.ctx, &sandbox.CreateOptions{
 		Name: w.prefix + "drive", VCPUs: 1, Timeout: time.Minute, Tags: liveTags, Mounts: mounts, SnapshotExpiration: 24 * time.Hour,
 	})
@@ -336,10 +336,10 @@ func (w *liveWalk) drives() {
 	_, err = sb.Stop(w.ctx, nil)
 	require.NoError(w.t, err)
 	w.row("fork of a drive", assumed, "201", w.ask("POST", path("/fork"), body{"name": w.prefix + "copy"}))
-	forked, err := w.client.Fork(w.ctx, sb.Name(), &sandbox.CreateOptions{Name: w.prefix + "heir", Tags: liveTags})
+	forked, err := w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{Name: w.prefix + "heir", Tags: liveTags})
 	require.NoError(w.t, err)
 	w.row("mounts of a fork", observed, "0", fmt.Sprint(len(forked.Info().Mounts)))
-	forked, err = w.client.Fork(w.ctx, sb.Name(), &sandbox.CreateOptions{Name: w.prefix + "reader", Tags: liveTags, Mounts: mounts})
+	forked, err = w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{Name: w.prefix + "reader", Tags: liveTags, Mounts: mounts})
 	require.NoError(w.t, err)
 	data, err := forked.FS().ReadFile(w.ctx, "/data/file")
 	w.row("what was written", "documented", "written <nil>", fmt.Sprint(strings.TrimSpace(string(data)), " ", err))

@@ -197,7 +197,7 @@ func (w *liveWalk) sweep() {
 		}
 	}
 	for _, name := range sandboxes {
-		for s, err := range w.client.ListSnapshots(ctx, &sandbox.ListOptions{Sandbox: name}) {
+		for s, err := range w.client.ListSnapshots(ctx, &sandbox.ListSnapshotsOptions{Sandbox: name}) {
 			if !assert.NoError(w.t, err, "snapshots of %s can't be looked for", name) {
 				break
 			}
@@ -216,7 +216,7 @@ func (w *liveWalk) sweep() {
 		}
 		done("snapshot "+id, err)
 	}
-	for d, err := range w.client.ListDrives(ctx, &sandbox.ListOptions{NamePrefix: livePrefix}) {
+	for d, err := range w.client.ListDrives(ctx, &sandbox.ListDrivesOptions{NamePrefix: livePrefix}) {
 		if errors.Is(err, sandbox.ErrUnauthorized) || errors.Is(err, sandbox.ErrNotFound) {
 			return // drives are not enabled for the project
 		}

@@ -24,12 +24,13 @@ var outsideRules = map[string]string{
 	"durable/TestLeaseIsRenewed":                        "looks again and again for what its command waits for",
 	"sandboxtest/internal/box/TestPrivateFiles":         "the home of a user is what it is about",
 	"internal/testkit/Linger":                           "is the only one that waits",
-	"internal/leaks/TestMainWaits":                      "leaves a goroutine that sleeps",
+	"internal/testmain/TestMainWaits":                   "leaves a goroutine that sleeps",
 	"local.MkdirTemp":                                   "is what is compared with the SDK's",
 	"internal/modeltest/world.tree":                     "runs many times in a test, which has one folder",
 	"durable/examples/stores/sqlstore/startPostgres":    "what t.TempDir makes its owner alone can enter",
 	"internal/reliability/TestCancellationsOfProcesses": "it cancels at random moments, and looks for the commands of calls alone that came back soon enough to kill them",
 	"sandboxtest/testAsNobody":                          "what t.TempDir makes its owner alone can enter",
+	"sandboxtest/internal/box/TestGuestsElsewhere":      "is about a folder on another file system",
 	"cmd/sandbox/TestKeptTerminal":                      "the name of a socket is short",
 	"sandboxtest/openToAll":                             "what t.TempDir makes its owner alone can enter",
 	"internal/logstream/TestFind":                       "its responses are made in a bubble",
@@ -91,7 +92,7 @@ func TestNoClockDecides(t *testing.T) {
 }
 
 // ofTests are folders whose code only tests use.
-var ofTests = map[string]bool{"internal/testkit": true, "internal/needs": true, "internal/leaks": true}
+var ofTests = map[string]bool{"internal/testkit": true, "internal/needs": true, "internal/testmain": true}
 
 type clockFinding struct {
 	position       token.Position

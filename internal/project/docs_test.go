@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +24,7 @@ var (
 	// imports are the packages that a fragment may use without importing them.
 	imports = map[string]string{
 		"context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "fs": "io/fs", "json": "encoding/json", "log": "log",
-		"http": "net/http", "httputil": "net/http/httputil", "url": "net/url", "os": "os", "regexp": "regexp", "slog": "log/slog", "strings": "strings", "time": "time",
+		"http": "net/http", "httputil": "net/http/httputil", "url": "net/url", "os": "os", "regexp": "regexp", "slog": "log/slog", "slices": "slices", "strings": "strings", "time": "time",
 		"sandbox": "github.com/go-vercel/sandbox", "agent": "github.com/go-vercel/sandbox/agent", "auth": "github.com/go-vercel/sandbox/auth", "sandboxtest": "github.com/go-vercel/sandbox/sandboxtest", "proxy": "github.com/go-vercel/sandbox/proxy", "terminal": "github.com/go-vercel/sandbox/terminal",
 		"outputs": "github.com/go-vercel/sandbox/outputs", "tunnel": "github.com/go-vercel/sandbox/tunnel", "net": "net",
 	}
@@ -335,7 +336,7 @@ func importingModule(t *testing.T) string {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	for name, add := range map[string]string{
-		"go.mod": "\nrequire github.com/go-vercel/sandbox v0.0.0\n\nreplace github.com/go-vercel/sandbox => " + here + "\n", "go.sum": "",
+		"go.mod": "\nrequire github.com/go-vercel/sandbox v0.0.0\n\nreplace github.com/go-vercel/sandbox => " + strconv.Quote(here) + "\n", "go.sum": "",
 	} {
 		ours, err := os.ReadFile(name)
 		require.NoError(t, err)

@@ -8,7 +8,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/testmain"
 )
+
+func TestMain(m *testing.M) { testmain.Main(m) }
 
 // atRoot has the tests run where the repository begins: they look at its files.
 // Each test calls it. TestMain would be too early: only from when tests run does

@@ -62,7 +62,6 @@ func TestKnots(t *testing.T) {
 
 // longFunctions may be longer than others, each with the reason.
 var longFunctions = map[string]string{
-	"internal/wire/decode.go sandbox":         "the switch over the fields of each item of a list, which BenchmarkDecodePage measures",
 	"internal/wire/ndjson_string.go unescape": "the loop over the bytes of all output, which BenchmarkLogDecoder measures",
 }
 

@@ -243,7 +243,7 @@ func TestQueryStaysOutOfErrors(t *testing.T) {
 	c := testkit.API(func(*http.Request) (*http.Response, error) { return nil, context.Canceled }).Client(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := c.Get(ctx, "box", &sandbox.GetOptions{Private: map[string]any{"__key": "planted"}})
+	_, err := c.Get(ctx, "box", &sandbox.GetOptions{Extra: map[string]any{"__key": "planted"}})
 	require.ErrorIs(t, err, context.Canceled)
 	assert.NotContains(t, err.Error(), "planted")
 }

@@ -219,7 +219,7 @@ func lateRequests() map[*api.Op]lateRequest {
 			return w.sb.Update(ctx, &sandbox.UpdateOptions{Tags: map[string]string{"a": value}})
 		}
 	}
-	policy := func(mode string) func(context.Context, *lateWorld) error {
+	policy := func(mode sandbox.PolicyMode) func(context.Context, *lateWorld) error {
 		return func(ctx context.Context, w *lateWorld) error {
 			return second(w.sb.UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: mode}))
 		}

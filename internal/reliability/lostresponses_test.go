@@ -73,7 +73,7 @@ func lostResponses() map[*api.Op]lostResponse {
 			return second(w.c.Fork(ctx, "kept", nil))
 		}},
 		forkNamed: {sandboxtest.ForkSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.Fork(ctx, "kept", &sandbox.CreateOptions{Name: "fork"}))
+			return second(w.c.Fork(ctx, "kept", &sandbox.ForkOptions{Name: "fork"}))
 		}},
 		api.GetSandbox: {sandboxtest.GetSandbox, again, false, func(ctx context.Context, w *lostWorld) error {
 			return second(w.c.Get(ctx, "work", nil))
@@ -100,7 +100,7 @@ func lostResponses() map[*api.Op]lostResponse {
 			return w.sb.ExtendTimeout(ctx, time.Minute)
 		}},
 		api.SetPolicy: {sandboxtest.SetPolicy, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.sb.CurrentSession().UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: "deny-all"}))
+			return second(w.sb.CurrentSession().UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: sandbox.PolicyDenyAll}))
 		}},
 		api.CreateSnapshot: {sandboxtest.CreateSnapshot, once, true, func(ctx context.Context, w *lostWorld) error {
 			return second(w.sb.Snapshot(ctx, nil))
@@ -188,7 +188,7 @@ func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
 	require.NoError(t, err)
 	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
 	require.NoError(t, err)
-	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work", Mounts: map[string]sandbox.Mount{"/mnt/data": drive.Mount("read-write")}})
+	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work", Mounts: map[string]sandbox.Mount{"/mnt/data": drive.Mount(sandbox.MountReadWrite)}})
 	require.NoError(t, err)
 	testkit.Output(t, sb, "sh", "-c", "echo x > /mnt/data/x; echo x > there")
 	_, err = sb.Stop(t.Context(), nil) // the drive can be forked and deleted from now on

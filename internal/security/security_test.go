@@ -59,7 +59,7 @@ func operations(ctx context.Context, c *sandbox.Client) map[string]func() error 
 		"create unnamed": func() error { return first(c.Create(ctx, nil)) },
 		"fork":           func() error { return first(c.Fork(ctx, "n", nil)) },
 		"get": func() error {
-			return first(c.Get(ctx, "n", &sandbox.GetOptions{Private: map[string]any{"__secret": plantedHeader}}))
+			return first(c.Get(ctx, "n", &sandbox.GetOptions{Extra: map[string]any{"__secret": plantedHeader}}))
 		},
 		"get or create": func() error { return first(c.GetOrCreate(ctx, "n", nil)) },
 		"delete":        func() error { return c.Delete(ctx, "n", nil) },

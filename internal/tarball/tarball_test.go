@@ -20,12 +20,12 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/testmain"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Main(m) }
 
 func seq(entries ...Entry) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/stretchr/testify/require"
 )
 
@@ -53,13 +54,20 @@ var generated = regexp.MustCompile(`^c[0-9a-f]{32}$`)
 // Lock responds to a command of the lock of hooks, which is free, and to nothing
 // else.
 func Lock(req *http.Request, body []byte) *http.Response {
-	var run struct{ Args []string }
-	if !strings.HasSuffix(req.URL.Path, "/cmd") || json.Unmarshal(body, &run) != nil || len(run.Args) < 6 || !strings.Contains(run.Args[1], "/.go-sandbox") {
+	var run struct {
+		Command string
+		Args    []string
+	}
+	if !strings.HasSuffix(req.URL.Path, "/cmd") || json.Unmarshal(body, &run) != nil {
+		return nil
+	}
+	_, _, args := clean.Of(run.Command, run.Args)
+	if len(args) < 6 || !strings.Contains(args[1], "/.go-sandbox") {
 		return nil
 	}
 	out := "put"
-	if strings.Contains(run.Args[1], "taken") {
-		out = "taken 1 " + run.Args[6]
+	if strings.Contains(args[1], "taken") {
+		out = "taken " + args[6]
 	}
 	id, session := req.URL.Query().Get("cmdId"), path.Base(path.Dir(req.URL.Path))
 	record := func(code string) string {
@@ -142,7 +150,7 @@ func Argument(t *testing.T, method string, i int, typ reflect.Type) reflect.Valu
 	case typ == reflect.TypeFor[time.Duration]():
 		return reflect.ValueOf(time.Minute)
 	case typ == reflect.TypeFor[*sandbox.NetworkPolicy]():
-		return reflect.ValueOf(&sandbox.NetworkPolicy{Mode: "deny-all"})
+		return reflect.ValueOf(&sandbox.NetworkPolicy{Mode: sandbox.PolicyDenyAll})
 	case typ == reflect.TypeFor[*sandbox.UpdateOptions]():
 		return reflect.ValueOf(&sandbox.UpdateOptions{VCPUs: 2})
 	case reflect.TypeOf(regexp.MustCompile("")) == typ:

@@ -3,13 +3,13 @@ package testkit
 import (
 	"go.uber.org/goleak"
 
-	"github.com/go-vercel/sandbox/internal/leaks"
 	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testmain"
 )
 
 // Main runs the tests of a package, several per core, and fails if a goroutine
 // is leaked. TestMain calls it.
 func Main(m goleak.TestingM) {
 	needs.Overlap()
-	leaks.Main(m)
+	testmain.Main(m)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/require"
 )
@@ -88,6 +89,20 @@ const Patience = 2 * time.Minute
 // tests do (a check of the repository looks for others): a wait that is too
 // short or too long for a machine may show less there, and fails nothing.
 func Linger(d time.Duration) { time.Sleep(d) }
+
+// TUN is what policies need of a machine where sandboxes have namespaces.
+const TUN = "a /dev/net/tun that this user may open, for networks of sandboxes"
+
+// Policies skips the test unless the emulator enforces network policies here.
+func Policies(tb testing.TB, srv *sandboxtest.Server) {
+	tb.Helper()
+	switch {
+	case srv.Mode() == sandboxtest.Folder:
+		needs.Missing(tb, "namespaces, for networks of sandboxes")
+	case !srv.Enforces().Policies:
+		needs.Missing(tb, TUN)
+	}
+}
 
 // Seed returns the seed of a test that goes by chance: another one in each run,
 // or SANDBOX_TEST_SEED, which a test that fails shows.

@@ -36,8 +36,9 @@ type Options struct {
 	// and sticky bits, and the capabilities of programs, as for a root file
 	// system. It requires root.
 	Owners bool
-	// Keep, if not nil, selects entries by their clean names.
-	Keep func(name string) bool
+	// Keep, if not nil, selects entries by their clean names, and by whether they
+	// are directories.
+	Keep func(name string, dir bool) bool
 	// Check, if not nil, is called with the clean name of each entry that Keep
 	// selects. Its error ends the unpacking before anything is done for it.
 	Check func(name string, h *tar.Header) error
@@ -158,7 +159,7 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 		}
 		return nil
 	}
-	if x.opts.Keep != nil && !x.opts.Keep(name) {
+	if x.opts.Keep != nil && !x.opts.Keep(name, h.Typeflag == tar.TypeDir) {
 		return nil
 	}
 	if x.opts.Check != nil {
@@ -172,6 +173,10 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 	in, err := x.enter(ctx, path.Dir(name))
 	if err != nil {
 		return err
+	}
+	// A device, a pipe or a socket is written to, or left alone, never replaced.
+	if info, err := in.Lstat(path.Base(name)); err == nil && info.Mode()&(fs.ModeDevice|fs.ModeNamedPipe|fs.ModeSocket|fs.ModeIrregular) != 0 {
+		return fmt.Errorf("what is there is not a file: %w", fs.ErrExist)
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
@@ -480,7 +485,7 @@ func (x *extractor) symlink(in *os.Root, name string, h *tar.Header) error {
 	if target == "" || len(target) > maxName || strings.IndexByte(target, 0) >= 0 {
 		return unsafe("its target is not a path")
 	}
-	if !x.opts.OutsideLinks && (leads(name, target) || foreign && (strange(target) || !local(name, target))) {
+	if !x.opts.OutsideLinks && (Leads(name, target) || foreign && (strange(target) || !local(name, target))) {
 		return unsafe("it is a symbolic link to %.200q, outside of the directory", target)
 	}
 	base := path.Base(name)
@@ -493,10 +498,10 @@ func (x *extractor) symlink(in *os.Root, name string, h *tar.Header) error {
 	return in.Lchown(base, h.Uid, h.Gid)
 }
 
-// leads reports whether a symbolic link may lead out of the root. A ".." after
+// Leads reports whether a symbolic link may lead out of the root. A ".." after
 // a name counts as such: the name may itself be a link, whose parent can't be
 // determined from the text.
-func leads(name, target string) bool {
+func Leads(name, target string) bool {
 	if path.IsAbs(target) || filepath.IsAbs(filepath.FromSlash(target)) {
 		return true
 	}

@@ -13,14 +13,14 @@ import (
 )
 
 func TestExtractHole(t *testing.T) {
-	_, err := extract(t, zeros(10<<30), Options{MaxEntries: 10, MaxBytes: 10<<30 - 1})
+	_, err := extract(t, zeros(t, 10<<30), Options{MaxEntries: 10, MaxBytes: 10<<30 - 1})
 	assert.ErrorIs(t, err, ErrUnsafe)
 
 	size := int64(10 << 30)
 	if testing.Short() {
 		size = 1 << 30
 	}
-	in, err := extract(t, zeros(size), lax)
+	in, err := extract(t, zeros(t, size), lax)
 	require.NoError(t, err)
 	info, err := os.Stat(filepath.Join(in, "hole"))
 	require.NoError(t, err)

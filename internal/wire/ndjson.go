@@ -22,7 +22,7 @@ const (
 	KindUnknown
 )
 
-// Record is one record of a log stream, or a piece of one.
+// Record is one record of a log stream.
 type Record struct {
 	Kind Kind
 	// Data is output, for KindStdout and KindStderr. It is valid until the next
@@ -34,10 +34,28 @@ type Record struct {
 	Error *RecordError
 }
 
-// RecordError is the content of a record of KindError.
+// RecordError is the content of a record of KindError, and of a refusal.
 type RecordError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
+}
+
+// UnmarshalJSON takes a message that is not a text for the text of its JSON: the
+// code counts.
+func (e *RecordError) UnmarshalJSON(data []byte) error {
+	type plain RecordError
+	var told struct {
+		plain
+		Message json.RawMessage `json:"message"`
+	}
+	if err := json.Unmarshal(data, &told); err != nil {
+		return err
+	}
+	*e = RecordError(told.plain)
+	if json.Unmarshal(told.Message, &e.Message) != nil {
+		e.Message = string(told.Message)
+	}
+	return nil
 }
 
 // LineError reports an invalid line of a log stream.
@@ -45,6 +63,8 @@ type LineError struct {
 	// NotJSON is set if the line is not JSON, as opposed to JSON of an
 	// unexpected form.
 	NotJSON bool
+	// TooLong is set if the line is longer than MaxLine.
+	TooLong bool
 	// Excerpt is the start of a line that is not JSON.
 	Excerpt string
 	// Err is the cause.
@@ -55,31 +75,27 @@ func (e *LineError) Error() string {
 	if e.NotJSON {
 		return fmt.Sprintf("line %q of the log stream is not JSON: %v", e.Excerpt, e.Err)
 	}
+	if e.TooLong {
+		return fmt.Sprintf("a record of the log stream is %v", e.Err)
+	}
 	return fmt.Sprintf("record of the log stream has a wrong shape: %v", e.Err)
 }
 
 func (e *LineError) Unwrap() error { return e.Err }
 
+// MaxLine is the longest line of a log stream. The platform sends output in lines
+// of at most some KiB.
+const MaxLine = 16 << 20
+
 // limits bound a decoder's memory.
 type limits struct {
-	// first is enough for a log with occasional lines.
-	first int
-	// buffer suits large output: net/http fills it bypassing its own buffer.
-	buffer int
-	// whole is the longest line that is guaranteed to be delivered in one
-	// record. The output in a longer line is delivered in pieces.
-	whole int
-	// line limits what can't be delivered in pieces: commands and errors.
-	line int
-	// tail limits what follows the data in a line longer than whole. It is less
-	// than buffer.
-	tail int
-	// held limits the output in a line that names its stream after the data.
-	// Above whole it is stored in a file.
-	held int64
+	first  int // enough for a log with occasional lines
+	buffer int // suits large output: net/http fills it bypassing its own buffer
+	keep   int // what is kept for other decoders
+	line   int // the longest line
 }
 
-var defaultLimits = limits{first: 2 << 10, buffer: 64 << 10, whole: 1 << 20, line: 16 << 20, tail: 32 << 10, held: 8 << 30}
+var defaultLimits = limits{first: 2 << 10, buffer: 64 << 10, keep: 1 << 20, line: MaxLine}
 
 // maxExcerpt limits LineError.Excerpt.
 const maxExcerpt = 80
@@ -106,17 +122,11 @@ func (b *buffers) giveBack(keep int) {
 	}
 }
 
-// LogDecoder decodes the records of a log stream (application/x-ndjson). Its
-// memory use is bounded regardless of the length of lines. It is not safe for
-// concurrent use.
+// LogDecoder decodes the records of a log stream (application/x-ndjson), of at most
+// MaxLine bytes each. It is not safe for concurrent use.
 //
-// A piece of output is delivered only if nothing that follows could change it:
-// if a stream breaks within a line, what was delivered is a prefix of the
-// line's output. A line of more than a megabyte is delivered in pieces:
-// immediately if it names its stream before the data, or after its end if it
-// names it after, as the platform does. Until then its data is in a temporary
-// file. One that begins with anything else than data or its stream, as nobody
-// writes it, must be shorter than limits.line.
+// Output is delivered only with its whole line: if a stream breaks, what was
+// delivered is a prefix of the output.
 type LogDecoder struct {
 	r       io.Reader
 	limits  limits
@@ -128,7 +138,6 @@ type LogDecoder struct {
 	readErr error
 	err     error // returned by Next at the end
 	line    line
-	long    longLine
 	slow    int // lines decoded by encoding/json; for tests
 }
 
@@ -141,24 +150,23 @@ func NewLogDecoder(r io.Reader) *LogDecoder {
 
 // Close releases the buffers. Next fails afterwards, and data that it returned
 // is no longer valid. The reader is not closed.
-func (d *LogDecoder) Close() error {
+func (d *LogDecoder) Close() {
 	if d.pooled == nil {
-		return nil
+		return
 	}
-	d.pooled.giveBack(d.limits.whole)
+	d.pooled.giveBack(d.limits.keep)
 	d.pooled, d.buf, d.pos, d.end = nil, nil, 0, 0
 	d.err = errors.New("log decoder is closed")
-	return d.long.close()
 }
 
-// Next returns the next record, or the next piece of one. The error is io.EOF
+// Next returns the next record. The error is io.EOF
 // at the end after a record, io.ErrUnexpectedEOF at the end within a record,
 // the reader's error, or a *LineError. It stays the same from then on.
 func (d *LogDecoder) Next() (Record, error) {
 	if d.err != nil {
 		return Record{}, d.err
 	}
-	if d.line == (line{}) && d.long.state == notLong {
+	if d.line == (line{}) {
 		if rec, ok := d.usual(d.buf[d.pos:d.end]); ok {
 			return rec, nil
 		}
@@ -172,11 +180,6 @@ func (d *LogDecoder) Next() (Record, error) {
 }
 
 func (d *LogDecoder) next() (Record, error) {
-	if d.long.state != notLong {
-		if rec, ok, err := d.piece(); ok || err != nil {
-			return rec, err
-		}
-	}
 	for {
 		if !d.line.unusual {
 			switch rec, st := d.output(); st {
@@ -227,11 +230,8 @@ func (d *LogDecoder) more() (rec Record, ok bool, err error) {
 		}
 		return Record{}, false, d.readErr
 	}
-	if len(d.buf) >= d.limits.whole && d.lengthen() {
-		return d.piece()
-	}
 	if len(d.buf) >= d.limits.line {
-		return Record{}, false, &LineError{Err: fmt.Errorf("it is longer than %d bytes", d.limits.line)}
+		return Record{}, false, &LineError{TooLong: true, Err: fmt.Errorf("longer than %d bytes", d.limits.line)}
 	}
 	if len(d.buf) < d.limits.buffer {
 		d.widen()

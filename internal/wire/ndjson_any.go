@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 )
 
 // fields are the fields of a record of a log stream.
@@ -15,9 +17,17 @@ type fields struct {
 
 // decodeAny decodes a line of any form.
 func decodeAny(text []byte) (Record, error) {
-	f, err := decodeFields(text)
+	var f fields
+	err := json.Unmarshal(text, &f)
+	if _, number := errors.AsType[*json.UnmarshalTypeError](err); number {
+		whole, _ := io.ReadAll(NewReader(bytes.NewReader(text)))
+		err = json.Unmarshal(whole, &f)
+	}
 	if err != nil {
-		return Record{}, err
+		if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+			return Record{}, &LineError{NotJSON: true, Excerpt: string(text[:min(len(text), maxExcerpt)]), Err: err}
+		}
+		return Record{}, &LineError{Err: err}
 	}
 	if text[0] != '{' {
 		return Record{}, &LineError{Err: errors.New("it is not an object")}
@@ -25,31 +35,13 @@ func decodeAny(text []byte) (Record, error) {
 	return f.record()
 }
 
-func decodeFields(text []byte) (f fields, err error) {
-	if err := json.Unmarshal(text, &f); err != nil {
-		if _, ok := errors.AsType[*json.SyntaxError](err); ok {
-			return f, notJSON(text, err)
-		}
-		return f, &LineError{Err: err}
-	}
-	return f, nil
-}
-
-// stream returns the name of the stream, "" if there is none.
-func (f *fields) stream() (name string, err error) {
-	if len(f.Stream) > 0 {
-		if err := json.Unmarshal(f.Stream, &name); err != nil {
-			return "", &LineError{Err: fmt.Errorf("stream: %w", err)}
-		}
-	}
-	return name, nil
-}
-
 // record returns the record that the fields describe.
 func (f *fields) record() (Record, error) {
-	stream, err := f.stream()
-	if err != nil {
-		return Record{}, err
+	var stream string
+	if len(f.Stream) > 0 {
+		if err := json.Unmarshal(f.Stream, &stream); err != nil {
+			return Record{}, &LineError{Err: fmt.Errorf("stream: %w", err)}
+		}
 	}
 	switch stream {
 	case "stdout", "stderr":
@@ -84,7 +76,3 @@ func (f *fields) record() (Record, error) {
 
 // outputKinds maps the names of output streams to kinds.
 var outputKinds = map[string]Kind{"stdout": KindStdout, "stderr": KindStderr}
-
-func notJSON(text []byte, err error) *LineError {
-	return &LineError{NotJSON: true, Excerpt: string(text[:min(len(text), maxExcerpt)]), Err: err}
-}

@@ -113,8 +113,5 @@ type InteractiveResponse struct {
 
 // ErrorResponse is the body of a response that is not 2xx.
 type ErrorResponse struct {
-	Error struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-	} `json:"error"`
+	Error RecordError `json:"error"`
 }

@@ -5,10 +5,8 @@ import (
 	"strings"
 )
 
-// scanner reads JSON of a known form, several times as fast as encoding/json,
-// which uses reflection. It supports only what is usual: at anything else it
-// becomes bad and stays so, and the caller uses encoding/json to decode, or
-// refuse, the text from its beginning. What it reads it reads exactly like
+// scanner looks for values in JSON without decoding it. At anything that is not
+// JSON it becomes bad and stays so. What it reads it reads exactly like
 // encoding/json.
 type scanner struct {
 	b       []byte
@@ -47,9 +45,6 @@ func (s *scanner) fail() {
 	s.i = len(s.b)
 }
 
-// done reports whether everything was read successfully.
-func (s *scanner) done() bool { return s.peek() == 0 && s.i == len(s.b) && !s.bad }
-
 // more reports whether a list that ends with end continues.
 func (s *scanner) more(first bool, end byte) bool {
 	switch c := s.peek(); {
@@ -61,67 +56,6 @@ func (s *scanner) more(first bool, end byte) bool {
 	}
 	s.eat(',')
 	return !s.bad
-}
-
-// object reads an object with the given fields, in their usual order. For each
-// field that is not null it calls read with its index, which reads its value.
-// Other fields are skipped.
-func (s *scanner) object(fields []string, read func(field int)) {
-	var seen uint64
-	next := 0
-	s.eat('{')
-	for first := true; s.more(first, '}'); first = false {
-		key := s.text()
-		field := -1
-		for range fields {
-			if next == len(fields) {
-				next = 0
-			}
-			if next++; fields[next-1] == string(key) {
-				field = next - 1
-				break
-			}
-		}
-		switch {
-		case field < 0 && similar(fields, key), field >= 0 && seen&(1<<field) != 0:
-			// These are left to encoding/json.
-			s.fail()
-			return
-		case field >= 0:
-			seen |= 1 << field
-		}
-		s.eat(':')
-		switch {
-		case s.peek() == 'n':
-			s.literal("null")
-		case field < 0:
-			s.skip(maxDepth)
-		default:
-			read(field)
-		}
-	}
-}
-
-// similar reports whether key equals one of fields except for case.
-func similar(fields []string, key []byte) bool {
-	for _, f := range fields {
-		if strings.EqualFold(f, string(key)) {
-			return true
-		}
-	}
-	return false
-}
-
-// array reads an array, calling read for each element.
-func (s *scanner) array(read func()) {
-	s.eat('[')
-	for first := true; s.more(first, ']'); first = false {
-		if s.peek() == 'n' {
-			s.fail()
-			return
-		}
-		read()
-	}
 }
 
 // text reads a string, which is valid until the next one is read.
@@ -136,61 +70,12 @@ func (s *scanner) text() []byte {
 	return data
 }
 
-// string reads a string, which is likely to be the given one.
-func (s *scanner) string(likely string) string {
-	data := s.text()
-	if string(data) == likely {
-		return likely
-	}
-	return string(data)
-}
-
-func (s *scanner) bool() bool {
-	if s.peek() == 't' {
-		s.literal("true")
-		return !s.bad
-	}
-	s.literal("false")
-	return false
-}
-
 func (s *scanner) literal(word string) {
 	if s.peek(); !bytes.HasPrefix(s.b[s.i:], []byte(word)) {
 		s.fail()
 		return
 	}
 	s.i += len(word)
-}
-
-// int reads an integer of up to 18 digits.
-func (s *scanner) int() int64 {
-	token := s.number()
-	digits, negative := bytes.CutPrefix(token, []byte("-"))
-	if len(digits) == 0 || len(digits) > 18 {
-		s.fail()
-		return 0
-	}
-	var n int64
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			s.fail()
-			return 0
-		}
-		n = n*10 + int64(c-'0')
-	}
-	if negative {
-		return -n
-	}
-	return n
-}
-
-// count reads an integer that fits in an int.
-func (s *scanner) count() int {
-	n := s.int()
-	if int64(int(n)) != n {
-		s.fail()
-	}
-	return int(n)
 }
 
 // number reads a number and returns its text.
@@ -230,14 +115,6 @@ func (s *scanner) number() []byte {
 			return nil
 		}
 	}
-	return s.b[start:s.i]
-}
-
-// value skips any value and returns its text.
-func (s *scanner) value() []byte {
-	s.peek()
-	start := s.i
-	s.skip(maxDepth)
 	return s.b[start:s.i]
 }
 

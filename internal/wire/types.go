@@ -166,6 +166,9 @@ type Command struct {
 	DurationMs *Duration `json:"durationMs,omitempty"`
 }
 
+// Trim drops what may be long.
+func (c *Command) Trim() { c.Args = nil }
+
 // Pagination is the cursor of a listing. Next is nil on the last page.
 type Pagination struct {
 	Count int     `json:"count"`

@@ -43,6 +43,7 @@ func (c *complaint) String() string { return redact.Printable(strings.TrimSpace(
 // listRemote lists the directory of the sandbox.
 func (s *syncer) listRemote(ctx context.Context) (listing, error) {
 	var stdout strings.Builder
+	s.absent = false
 	stderr := newComplaint()
 	result, err := s.sb.RunCommand(ctx, "bash", []string{"-c", listScript, "bash", s.there}, &sandbox.CommandOptions{
 		Stdout: outputs.Limit(&stdout, maxListing), Stderr: stderr, KillOnCancel: true,
@@ -53,6 +54,7 @@ func (s *syncer) listRemote(ctx context.Context) (listing, error) {
 	case err != nil:
 		return nil, err
 	case result.ExitCode == exitMissing && s.upward:
+		s.absent = true
 		return listing{}, nil
 	case result.ExitCode == exitMissing:
 		return nil, fmt.Errorf("there is no directory %s in sandbox %s: %w", s.there, s.sb.Name(), fs.ErrNotExist)
@@ -77,19 +79,26 @@ func (s *syncer) push(ctx context.Context, p plan, tree listing) error {
 			Path: path.Join(s.there, name), Mode: &mode, ModTime: e.ModTime, Reader: listedFile(s.root, name, e.Size),
 		})
 	}
-	for _, step := range []struct {
-		paths   []string
-		command []string
-	}{
-		{slices.Concat(p.Replace, p.Delete), []string{"rm", "-f"}},
-		// What is ignored may be left in a directory that goes, and keeps it.
-		{reversed(p.Remove), []string{"rmdir", "--ignore-fail-on-non-empty"}},
-		{reversed(p.Clear), []string{"rmdir"}},
-		{p.Make, []string{"mkdir", "-p"}},
-	} {
-		if err := s.runThere(ctx, step.command, step.paths); err != nil {
-			return err
+	late, early := divide(p.Delete, p.Clear)
+	dirs := p.Make
+	if s.absent { // it may be empty, or have nothing but links
+		dirs = append([]string{"."}, dirs...)
+	}
+	steps := func(all ...step) error {
+		for _, st := range all {
+			if err := s.runThere(ctx, st.command, st.paths); err != nil {
+				return err
+			}
 		}
+		return nil
+	}
+	lateDirs, earlyDirs := divide(p.Remove, p.Clear)
+	// What is ignored may be left in a directory that goes, and keeps it.
+	rmdir := []string{"rmdir", "--ignore-fail-on-non-empty"}
+	err := steps(step{slices.Concat(p.Replace, early), []string{"rm", "-f"}}, step{reversed(earlyDirs), rmdir},
+		step{reversed(p.Clear), []string{"rmdir"}}, step{dirs, []string{"mkdir", "-p"}})
+	if err != nil {
+		return err
 	}
 	if len(files) > 0 {
 		if err := s.sb.WriteFiles(ctx, files, &sandbox.UploadOptions{Progress: s.o.Progress}); err != nil {
@@ -105,7 +114,24 @@ func (s *syncer) push(ctx context.Context, p plan, tree listing) error {
 			return err
 		}
 	}
-	return nil
+	return steps(step{late, []string{"rm", "-f"}}, step{reversed(lateDirs), rmdir})
+}
+
+// step is a program of the sandbox and the paths that it is run with.
+type step struct{ paths, command []string }
+
+// divide tells what can be deleted when all is copied, so that nothing is lost if
+// that fails, from what makes room for it: what is in a directory that a file
+// replaces.
+func divide(paths, cleared []string) (late, early []string) {
+	for _, p := range paths {
+		if slices.ContainsFunc(cleared, func(dir string) bool { return below(dir)(p) }) {
+			early = append(early, p)
+		} else {
+			late = append(late, p)
+		}
+	}
+	return late, early
 }
 
 // runThere runs a program of the sandbox with paths of its directory.
@@ -194,10 +220,20 @@ func (s *syncer) pull(ctx context.Context, p plan, tree listing) error {
 		}
 		return nil
 	}
-	if err := remove(slices.Concat(p.Replace, p.Delete), true); err != nil {
+	late, early := divide(p.Delete, p.Clear)
+	// On a disk for which both names are one, deleting the old one would delete the new.
+	late = slices.DeleteFunc(late, func(old string) bool {
+		same := slices.ContainsFunc(p.Write, func(name string) bool { return strings.EqualFold(name, old) })
+		if same {
+			early = append(early, old)
+		}
+		return same
+	})
+	lateDirs, earlyDirs := divide(p.Remove, p.Clear)
+	if err := remove(slices.Concat(p.Replace, early), true); err != nil {
 		return err
 	}
-	_ = remove(reversed(p.Remove), false) // what is ignored may be left in them
+	_ = remove(reversed(earlyDirs), false) // what is ignored may be left in them
 	if err := remove(reversed(p.Clear), true); err != nil {
 		return err
 	}
@@ -206,10 +242,16 @@ func (s *syncer) pull(ctx context.Context, p plan, tree listing) error {
 			return err
 		}
 	}
-	if len(p.Write) == 0 {
-		return nil
+	if len(p.Write) > 0 {
+		if err := s.unpack(ctx, p.Write, tree); err != nil {
+			return err
+		}
 	}
-	return s.unpack(ctx, p.Write, tree)
+	if err := remove(late, true); err != nil {
+		return err
+	}
+	_ = remove(reversed(lateDirs), false)
+	return nil
 }
 
 // unpack copies files of the sandbox. It takes what the listing has and nothing
@@ -235,7 +277,7 @@ func (s *syncer) unpack(ctx context.Context, names []string, tree listing) error
 	}
 	done := int64(0)
 	err = unpackArchive(ctx, stdout, s.root, untar.Options{
-		MaxEntries: len(names) + 500_000, MaxBytes: maxUnpacked,
+		MaxEntries: len(names) + 500_000, MaxBytes: maxUnpacked, OutsideLinks: s.o.OutsideLinks,
 		Check: func(name string, h *tar.Header) error {
 			kind, listed := wanted[name]
 			regular := h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse

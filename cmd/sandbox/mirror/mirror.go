@@ -9,7 +9,8 @@
 //
 // What the local directory's .gitignore and .sandboxignore files and its
 // .git/info/exclude name is left alone on both sides, and so is .git in every
-// directory, however it is spelled. Git's own list of the user
+// directory, however it is spelled. Of what comes from the sandbox, that is left
+// out, too, which Git or an editor would run by itself: see [Changes].LeftOut. Git's own list of the user
 // (core.excludesFile) is not read. A .gitignore that comes from the sandbox counts
 // from the next time on.
 //
@@ -23,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -30,6 +32,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/source"
+	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/untar"
 )
 
 // Options are the options of this package's functions. The zero value copies
@@ -41,6 +45,10 @@ type Options struct {
 	// Delete deletes what the source does not have. Without it the destination
 	// keeps that.
 	Delete bool
+	// OutsideLinks makes symbolic links of a sandbox that lead out of the directory
+	// here as well. They are never followed. Without it a download leaves them
+	// alone on both sides, and an upload deletes none of them in the sandbox.
+	OutsideLinks bool
 	// DryRun returns the changes without making them. A watch ignores it.
 	DryRun bool
 	// Progress, if not nil, is called as files are copied.
@@ -54,6 +62,13 @@ type Options struct {
 // relative, with slashes, and sorted.
 type Changes struct {
 	Write, Mkdir, Delete []string
+	// LeftOut is what a download leaves alone on both sides because Git or an editor
+	// would run it by itself: files named HEAD, and whatever is in a directory that
+	// has one here, since Git takes that for a repository; and .vscode, .idea, .zed,
+	// .fleet, .exrc, .vimrc, .nvimrc, .nvim.lua and .dir-locals.el.
+	LeftOut []string
+	// OutsideLinks is what a download leaves alone without [Options].OutsideLinks.
+	OutsideLinks []string
 }
 
 // ErrInTheWay reports that the destination has a directory with files where the
@@ -92,6 +107,7 @@ type syncer struct {
 
 	// The rest is of the last attempt.
 	root   *os.Root    // of here; nil if it does not exist
+	absent bool        // whether there does not exist
 	ignore *ignoreList // by files
 
 	// Of a watch of this machine: enter is called for each directory before it is
@@ -150,9 +166,16 @@ func (s *syncer) try(ctx context.Context) (Changes, error) {
 		return Changes{}, err
 	}
 	from, to := remote, local
+	var leftOut []string
 	if s.upward {
 		from, to = local, remote
 		s.forgetOutdated(to, from)
+	} else {
+		leftOut = guard(s.root, remote, local)
+	}
+	var outside []string
+	if !s.o.OutsideLinks {
+		outside = s.leaveOutsideLinks(remote, local)
 	}
 	p := diff(from, to)
 	if !s.o.Delete {
@@ -161,7 +184,7 @@ func (s *syncer) try(ctx context.Context) (Changes, error) {
 		}
 		p.Delete, p.Remove = nil, nil
 	}
-	c := Changes{Write: p.Write, Mkdir: p.Make, Delete: slices.Sorted(slices.Values(slices.Concat(p.Replace, p.Delete, p.Clear, p.Remove)))}
+	c := Changes{Write: p.Write, Mkdir: p.Make, Delete: slices.Sorted(slices.Values(slices.Concat(p.Replace, p.Delete, p.Clear, p.Remove))), LeftOut: leftOut, OutsideLinks: outside}
 	switch {
 	case s.o.DryRun:
 	case s.upward:
@@ -172,6 +195,38 @@ func (s *syncer) try(ctx context.Context) (Changes, error) {
 		err = s.pull(ctx, p, from)
 	}
 	return c, err
+}
+
+// leaveOutsideLinks takes links of the sandbox that lead out of the directory out of
+// both trees; from here, those that only the sandbox has.
+func (s *syncer) leaveOutsideLinks(remote, local listing) (left []string) {
+	for name, e := range remote {
+		_, here := local[name]
+		if e.Mode&fs.ModeSymlink == 0 || !untar.Leads(name, e.Link) || s.upward && here {
+			continue
+		}
+		delete(remote, name)
+		if !s.upward {
+			delete(local, name)
+			left = append(left, name)
+		}
+	}
+	slices.Sort(left)
+	return left
+}
+
+// guard takes what must not arrive in a folder of this machine out of both trees,
+// and returns what it was.
+func guard(root *os.Root, remote, local listing) (leftOut []string) {
+	g := glob.NewGuard(root, func(name string) { leftOut = append(leftOut, name) })
+	keep := func(tree listing) {
+		maps.DeleteFunc(tree, func(name string, e entry) bool { return !g.Keeps(name, e.Mode.IsDir()) })
+	}
+	keep(remote)
+	g.LeftOut = nil // what is here only is nobody's news
+	keep(local)
+	slices.Sort(leftOut)
+	return leftOut
 }
 
 func (s *syncer) closeRoot() {

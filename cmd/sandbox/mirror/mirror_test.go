@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/testkit/repository"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -132,6 +133,33 @@ func TestUploadDownload(t *testing.T) {
 	require.ErrorIs(t, WatchUpload(t.Context(), p.sb, p.here, "", nil), sandbox.ErrInvalid)
 	require.ErrorIs(t, WatchDownload(t.Context(), p.sb, "app", "", nil), sandbox.ErrInvalid)
 	assert.Equal(t, "1", p.there("a"), "nothing was deleted")
+}
+
+// TestRepositories downloads what Git takes for a repository, with and without
+// deleting what the sandbox does not have, and asks Git for the status.
+func TestRepositories(t *testing.T) {
+	p := newPair(t)
+	for _, r := range repository.Kinds(t) {
+		from := t.TempDir()
+		repository.WriteTree(t, from, r.Files)
+		require.NoError(t, p.sb.FS().UploadDir(t.Context(), from, r.Name, nil))
+		for _, all := range []bool{false, true} {
+			folder := r.Folder(t)
+			c, err := Download(t.Context(), p.sb, r.Name, folder, &Options{Delete: all})
+			require.NoError(t, err, r.Name)
+			assert.False(t, r.Status(t, folder), r.Name)
+			for name := range r.Here {
+				assert.FileExists(t, filepath.Join(folder, name), "%s: what is here stays", r.Name)
+			}
+			if r.Name != "nested" { // .git is never looked at
+				assert.NotEmpty(t, c.LeftOut, r.Name)
+			}
+			_, err = Upload(t.Context(), p.sb, from, r.Name+" again", nil)
+			require.NoError(t, err)
+		}
+	}
+	_, err := p.sb.FS().Stat(t.Context(), "bare again/lib/HEAD")
+	assert.NoError(t, err, "an upload has it: nobody of this machine works there")
 }
 
 // TestChangesWithinASecond changes a file, but neither its size nor the second of its

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"sync"
 
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
@@ -159,7 +161,7 @@ func (u *update) Get(_ context.Context, to any) error {
 
 // queryEvents is the query of those who read events, for which time would have to go
 // on while they do.
-const queryEvents = "events"
+const queryEvents = "sandbox.Session.events"
 
 func (t *temporal) QueryWorkflowWithOptions(_ context.Context, r *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	var value converter.EncodedValue
@@ -191,7 +193,9 @@ func (t *temporal) DescribeWorkflowExecution(_ context.Context, id, _ string) (*
 	if t.workflow == "" || id != t.id {
 		return nil, errNone
 	}
-	return &workflowservice.DescribeWorkflowExecutionResponse{}, nil
+	return &workflowservice.DescribeWorkflowExecutionResponse{
+		WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Type: &common.WorkflowType{Name: t.workflow}},
+	}, nil
 }
 
 // GetWorkflowHistory tells that the workflow's history has reached its events, which

@@ -67,7 +67,10 @@ func (a *agent) serve(call *net.UnixConn) {
 		back []*os.File
 	)
 	if err == nil {
-		back, err = a.do(call, &req, files, &resp)
+		err = tried(func() (err error) {
+			back, err = a.do(call, &req, files, &resp)
+			return err
+		})
 	}
 	if err != nil {
 		resp = response{Failure: newFailure(err)}

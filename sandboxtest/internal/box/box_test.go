@@ -16,10 +16,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/leaks"
+	"github.com/go-vercel/sandbox/internal/testmain"
 )
 
-func TestMain(m *testing.M) { leaks.Main(m) }
+func TestMain(m *testing.M) { testmain.Main(m) }
 
 // eachMode runs a test in every mode that this machine supports.
 func eachMode(t *testing.T, f func(t *testing.T, h *Host)) {

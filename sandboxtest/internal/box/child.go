@@ -2,7 +2,6 @@ package box
 
 import (
 	"os/exec"
-	"runtime"
 )
 
 // child is a process of our own.
@@ -19,7 +18,7 @@ func startChild(thread func(func()), cmd *exec.Cmd, start func() error) (running
 	c := child{cmd, make(chan exit, 1)}
 	started := make(chan error, 1)
 	go thread(func() {
-		err := start()
+		err := tried(start)
 		started <- err
 		if err != nil {
 			return
@@ -32,13 +31,6 @@ func startChild(thread func(func()), cmd *exec.Cmd, start func() error) (running
 		return nil, err
 	}
 	return c, nil
-}
-
-// lockThread calls f on an OS thread that nothing else uses meanwhile.
-func lockThread(f func()) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	f()
 }
 
 func (c child) pid() int { return c.cmd.Process.Pid }

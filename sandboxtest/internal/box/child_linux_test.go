@@ -43,3 +43,22 @@ func TestParentDeathSignal(t *testing.T) {
 		}
 	})
 }
+
+// TestCalledName: a program is called by the name that it was started by, as a
+// shell calls it, and not by where it was found, whichever user it has.
+func TestCalledName(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		sh(t, b, `mkdir here && ln -s "$(command -v sh)" here/other`)
+		const show = `tr '\000' ' ' <"/proc/$$/cmdline"; exit`
+		for _, user := range []string{"", rootUser} {
+			for name, want := range map[string]string{
+				"sh": "sh -c ", "/bin/sh": "/bin/sh -c ", "here/other": "here/other -c ", "other": "other -c ",
+			} {
+				out, errOut, res := run(t, b, Spec{Path: name, Args: []string{"-c", show}, User: user, Env: []string{"PATH=/usr/bin:/bin:here"}})
+				assert.Zero(t, res.ExitCode, errOut)
+				assert.Truef(t, strings.HasPrefix(out, want), "%s as %q: %q", name, user, out)
+			}
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 )
 
 // treeCopy is a copy of a tree in progress.
@@ -39,6 +40,23 @@ func copyTree(from, to string) error {
 		}
 	}
 	return nil
+}
+
+// moveTree renames a tree, also to another file system: it is there as a whole or
+// not at all.
+func moveTree(from, to string) error {
+	err := os.Rename(from, to)
+	if !errors.Is(err, syscall.EXDEV) {
+		return err
+	}
+	made := to + HalfWritten
+	if err = copyTree(from, made); err == nil {
+		err = os.Rename(made, to)
+	}
+	if err != nil {
+		return errors.Join(err, removeAll(made))
+	}
+	return removeAll(from)
 }
 
 func (c *treeCopy) visit(name string, d fs.DirEntry, err error) error {

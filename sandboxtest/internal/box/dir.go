@@ -86,6 +86,15 @@ func ownerIsGone(dir string) bool {
 	return err == nil && pid > 0 && pid != os.Getpid() && isGone(pid)
 }
 
+// mkdir makes a directory of that mode, whatever the umask of this process, which
+// belongs to whoever has started it.
+func mkdir(name string, mode fs.FileMode) error {
+	if err := os.Mkdir(name, mode); err != nil {
+		return err
+	}
+	return os.Chmod(name, mode)
+}
+
 // openDir takes the host's directory for itself; without one it makes one in
 // parent.
 func (h *Host) openDir(dir, parent string) (err error) {
@@ -116,6 +125,7 @@ func (h *Host) closeDir() error {
 	if h.store != nil {
 		h.store.close()
 	}
+	err = errors.Join(err, h.closeBoxesDir())
 	if h.temp && h.dir != "" {
 		err = errors.Join(err, removeAll(h.dir))
 	}

@@ -54,7 +54,7 @@ func parseQuestion(msg []byte) (q question, ok bool) {
 	if at+4 > len(msg) {
 		return question{}, false
 	}
-	return question{strings.ToLower(strings.Join(labels, ".")), binary.BigEndian.Uint16(msg[at:]), at + 4}, true
+	return question{LowerName(strings.Join(labels, ".")), binary.BigEndian.Uint16(msg[at:]), at + 4}, true
 }
 
 // dnsAnswer answers a query without another resolver: with an address, or with an

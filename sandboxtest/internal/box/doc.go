@@ -18,7 +18,8 @@
 // 10.0.2.2; elsewhere they share the host's, or have none if the network is
 // denied.
 //
-// In folder mode a process that leaves its session is found by a variable in
+// In folder mode commands have the rights of the host's process, or of nobody if
+// that is root. A process that leaves its session is found by a variable in
 // its environment on Linux, and not found elsewhere; there is no network to
 // deny; and what a command prints has the host's names of files.
 //

@@ -76,7 +76,7 @@ func (d *drives) hold(id string, give func(dir string) error) (string, error) {
 		if err := os.MkdirAll(d.dirOf(id), 0o711); err != nil {
 			return "", err
 		}
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := mkdir(dir, 0o755); err != nil {
 			return "", err
 		}
 		if err := give(dir); err != nil {
@@ -103,7 +103,7 @@ func (d *drives) letGo(dir string) error {
 	return d.sweepLocked(id)
 }
 
-// keep makes the tree at dir the content of a drive, by renaming it.
+// keep makes the tree at dir the content of a drive, by moving it.
 func (d *drives) keep(id, dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -114,7 +114,7 @@ func (d *drives) keep(id, dir string) error {
 	if err := os.MkdirAll(d.dirOf(id), 0o711); err != nil {
 		return err
 	}
-	if err := os.Rename(dir, d.version(id, n+1)); err != nil {
+	if err := moveTree(dir, d.version(id, n+1)); err != nil {
 		return err
 	}
 	return d.sweepLocked(id)

@@ -179,3 +179,15 @@ func TestReadFileAndMkdir(t *testing.T) {
 		require.Error(t, b.Mkdir("link", ""))
 	})
 }
+
+// TestNamesOfTheHost: in folder mode programs find out the host's names of files,
+// and these are taken, too.
+func TestNamesOfTheHost(t *testing.T) {
+	h := openHost(t, Options{Mode: Folder})
+	b := newBox(t, h, Config{Mounts: []Mount{{Path: "/vercel/data", Drive: "d", Keep: true}}})
+	sh(t, b, "echo here >file; mkdir dir; echo there >/vercel/data/file")
+	assert.Equal(t, "here\n", read(t, b, sh(t, b, "realpath file")))
+	assert.Equal(t, "there\n", read(t, b, sh(t, b, "realpath /vercel/data/file")))
+	require.NoError(t, b.Mkdir(sh(t, b, "realpath dir")+"/new", ""))
+	assert.Equal(t, "new", sh(t, b, "ls dir"))
+}

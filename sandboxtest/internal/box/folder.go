@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/go-vercel/sandbox/internal/inherited"
 )
 
 // markerKey is set in the environment of every process of a box in folder
@@ -23,6 +25,7 @@ const markerKey = "SANDBOX_BOX_ID"
 
 type folderBackend struct {
 	log    *slog.Logger
+	guest  *guest // nil where commands have the rights of this process
 	reaper reaper
 }
 
@@ -34,12 +37,13 @@ func (*folderBackend) close() error    { return nil }
 func (*folderBackend) addImage(ImageID, string) error { return ErrUnsupported }
 
 func (f *folderBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
-	m := &folderMachine{reaper: &f.reaper, id: b.id, root: filepath.Join(dir, "r"), mounts: b.cfg.Mounts}
+	m := &folderMachine{reaper: &f.reaper, guest: f.guest, id: b.id, dir: dir, root: filepath.Join(dir, "r"), mounts: b.cfg.Mounts}
 	folders := append(b.Account().dirs(), "/shared", "/tmp")
 	if b.cfg.DenyNetwork {
 		f.log.Warn("folder mode can't cut the network", "box", b.id)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	// It is opened at the first boot.
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	if len(layers) > 0 {
@@ -59,15 +63,40 @@ var prefixes = []string{vercelDir, Home, "/shared", "/tmp"}
 
 // folderMachine runs host processes in a folder.
 type folderMachine struct {
-	id, root string
-	reaper   *reaper
-	left     leftovers
-	mounts   []Mount
+	id, dir, root string
+	guest         *guest
+	reaper        *reaper
+	left          leftovers
+	mounts        []Mount
+	open          bool
 }
 
-// boot links the drives into the folder, for processes. The machine itself
-// finds them by their names; see rootFS.
+// boot gives the folder to the user of the commands, and links the drives into it
+// for them. The machine itself finds drives by their names; see rootFS.
 func (m *folderMachine) boot(context.Context) error {
+	if !m.open {
+		if err := m.hand(); err != nil {
+			return err
+		}
+		m.open = true
+	}
+	return m.guest.do(m.linkDrives)
+}
+
+// hand opens the folder to the user of the commands, once all that was put there
+// is the user's.
+func (m *folderMachine) hand() error {
+	errs := []error{m.guest.own(m.root)}
+	for _, mount := range m.mounts {
+		errs = append(errs, m.guest.own(mount.Dir))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.Chmod(m.dir, 0o711)
+}
+
+func (m *folderMachine) linkDrives() error {
 	for _, mount := range m.mounts {
 		point := m.real(mount.Path)
 		if err := os.MkdirAll(filepath.Dir(point), 0o755); err != nil {
@@ -180,12 +209,28 @@ func isNameByte(c byte) bool {
 }
 
 func (m *folderMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
+	if err := m.guest.do(func() error { return m.resolve(cmd, spec) }); err != nil {
+		return nil, err
+	}
+	prepare(cmd, spec.TTY != nil)
+	m.guest.become(cmd)
+	inherited.Close(cmd)
+	return startChild(folderThread, cmd, func() error {
+		if err := keepPrivileges(); err != nil {
+			return err
+		}
+		return startOrExplain(cmd, spec.Path)
+	})
+}
+
+// resolve finds the directory and the program of a command.
+func (m *folderMachine) resolve(cmd *exec.Cmd, spec *Spec) error {
 	cmd.Dir = spec.Dir
 	if m.ownPrefix(spec.Dir) != "" {
 		cmd.Dir = m.real(spec.Dir)
 	}
 	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
-		return nil, &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", spec.Dir)}
+		return &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", spec.Dir)}
 	}
 	for i, arg := range cmd.Args {
 		cmd.Args[i] = m.translate(arg)
@@ -199,26 +244,29 @@ func (m *folderMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 	name := cmd.Args[0]
 	var err error
 	if cmd.Path, err = lookPath(name, cmd.Dir, cmd.Env); err != nil {
-		return nil, notStarted(spec.Path, err)
+		return notStarted(spec.Path, err)
 	}
-	prepare(cmd, spec.TTY != nil)
-	return startChild(lockThread, cmd, func() error { return startOrExplain(cmd, spec.Path) })
+	return nil
 }
 
 func (m *folderMachine) files(f func(fsys) error) error {
+	return m.guest.do(func() error { return m.withRoot(f) })
+}
+
+func (m *folderMachine) withRoot(f func(fsys) error) error {
 	root, err := os.OpenRoot(m.root)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	all := rootFS{root: root}
+	all := rootFS{root: root, dir: m.root}
 	for _, mount := range m.mounts {
 		root, err := os.OpenRoot(mount.Dir)
 		if err != nil {
 			return err
 		}
 		defer root.Close()
-		all.mounts = append(all.mounts, rootMount{mount.Path, root})
+		all.mounts = append(all.mounts, rootMount{mount.Path, mount.Dir, root})
 	}
 	return f(all)
 }
@@ -236,7 +284,14 @@ func (m *folderMachine) extract(ctx context.Context, archive io.Reader, dir stri
 }
 
 func (m *folderMachine) openTerminal(size Size, _ string) (*terminal, error) {
-	return openTerminal(size)
+	term, err := openTerminal(size)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.guest.ownTerminal(term); err != nil {
+		return nil, errors.Join(err, term.slave.Close(), term.master.Close())
+	}
+	return term, nil
 }
 
 func (m *folderMachine) dial(ctx context.Context, port int) (net.Conn, error) {
@@ -287,7 +342,7 @@ func (m *folderMachine) halt(procs []*Process) error {
 }
 
 func (m *folderMachine) freeze() (string, int64, error) {
-	if err := m.unlinkDrives(); err != nil {
+	if err := m.guest.do(m.unlinkDrives); err != nil {
 		return "", 0, err
 	}
 	var size int64

@@ -21,6 +21,19 @@ type Gate interface {
 	Serve(ctx context.Context, conn net.Conn, to netip.AddrPort)
 }
 
+// LowerName is a name of DNS in lower case. Only the letters of ASCII have one:
+// strings.ToLower would make other names of some, which are not those that are
+// looked up.
+func LowerName(name string) string {
+	low := []byte(name)
+	for i, c := range low {
+		if c >= 'A' && c <= 'Z' {
+			low[i] = c + 'a' - 'A'
+		}
+	}
+	return string(low)
+}
+
 // Verdict is a Gate's decision about a connection.
 type Verdict int
 

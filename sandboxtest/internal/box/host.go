@@ -74,7 +74,8 @@ type Options struct {
 	// and locked while the host is open. Empty means a temporary directory that
 	// Close removes.
 	Dir string
-	// Mode is the required mode. Empty means Auto.
+	// Mode is the required mode. Empty means Auto, which is never Folder with the
+	// rights of root.
 	Mode Mode
 	// Trusted returns a certificate authority, as PEM, that programs in boxes
 	// trust in addition to the machine's. It has an effect in namespace mode. It is
@@ -103,10 +104,14 @@ type Host struct {
 	temp    bool
 	reasons error // why better ways were not available
 	log     *slog.Logger
+	guard   *Guard
 	backend backend
 	store   *store
 	drives  *drives
 	unlock  func() error
+	// boxesDir has the boxes where they can't be in dir; see openFolders.
+	boxesDir    string
+	boxesUnlock func() error
 
 	flattening sync.Mutex // of chains, one at a time
 	images     imageTrees
@@ -148,6 +153,9 @@ func NewHost(opts Options) (*Host, error) {
 			h, err := open(opts, way, parent)
 			if err == nil {
 				h.reasons = reasons
+				if way.rootless && reasons != nil {
+					h.log.Warn("sandboxes have one user only and no sudo", "reason", reasons)
+				}
 				return h, nil
 			}
 			reasons = errors.Join(reasons, err)
@@ -155,6 +163,9 @@ func NewHost(opts Options) (*Host, error) {
 				return nil, fmt.Errorf("box: %w", reasons)
 			}
 		}
+	}
+	if opts.Mode == Auto {
+		reasons = errors.Join(errors.New("this process is root, and what runs in folder mode would be, too: run it as an ordinary user, allow it namespaces, or ask for folder mode"), reasons)
 	}
 	return nil, fmt.Errorf("box: %w", reasons)
 }
@@ -164,6 +175,8 @@ type way struct {
 	mode Mode
 	// rootless says that namespaces are made in a user namespace of their own.
 	rootless bool
+	// guest says that commands run as nobody, and not as this process's root.
+	guest bool
 }
 
 // kind names the layers of a way, which other ways can't use.
@@ -175,7 +188,9 @@ func (w way) kind() string {
 }
 
 // waysOf returns the ways to provide a mode, best first. Root of a mere user
-// namespace can use only the rootless way.
+// namespace can use only the rootless way. That boxes work on the machine's files
+// with the rights of its root has to be asked for, by Folder, and is the last
+// resort even then.
 func waysOf(mode Mode) []way {
 	var ways []way
 	if mode == Auto || mode == Namespace {
@@ -184,7 +199,11 @@ func waysOf(mode Mode) []way {
 		}
 		ways = append(ways, way{mode: Namespace, rootless: true})
 	}
-	if mode == Auto || mode == Folder {
+	root := os.Geteuid() == 0
+	if (mode == Auto || mode == Folder) && root && haveGuests {
+		ways = append(ways, way{mode: Folder, guest: true})
+	}
+	if mode == Folder || mode == Auto && !root {
 		ways = append(ways, way{mode: Folder})
 	}
 	return ways
@@ -201,7 +220,7 @@ func tempParents(dir string, mode Mode) []string {
 }
 
 func open(opts Options, way way, parent string) (*Host, error) {
-	h := &Host{way: way, log: opts.Logger, boxes: make(map[string]*Box), images: imageTrees{dirs: make(map[ImageID]string)}}
+	h := &Host{way: way, log: opts.Logger, guard: NewGuard(opts.Logger), boxes: make(map[string]*Box), images: imageTrees{dirs: make(map[ImageID]string)}}
 	if err := h.openDir(opts.Dir, parent); err != nil {
 		return nil, errors.Join(err, h.closeDir())
 	}
@@ -236,13 +255,64 @@ func (h *Host) openBackend(opts Options) (err error) {
 		h.log.Error("a snapshot is lost, and those that stand on it; its files are left as they are", "error", err)
 	}
 	if h.way.mode == Folder {
-		h.backend = &folderBackend{log: h.log}
-		return nil
+		return h.openFolders(dir)
 	}
 	if h.backend, err = newNamespaceBackend(dir, h.log, h.way.rootless, trusted); err != nil {
 		return fmt.Errorf("%s mode in %s: %w: %w", h.way.kind(), h.dir, ErrUnavailable, err)
 	}
 	return nil
+}
+
+// openFolders makes the backend of folder mode, whose layers are in dir. If the
+// boxes' guest can't enter the host's directory, the boxes are in another one.
+func (h *Host) openFolders(dir string) (err error) {
+	folders := &folderBackend{log: h.log}
+	h.backend = folders
+	if !h.way.guest {
+		return nil
+	}
+	fail := func(err error) error {
+		return fmt.Errorf("folder mode as nobody: %w: %w", ErrUnavailable, err)
+	}
+	if folders.guest, err = newGuest(); err != nil {
+		return fail(err)
+	}
+	// What is kept is not for boxes to change.
+	for _, kept := range []string{filepath.Join(dir, "l"), filepath.Join(h.dir, drivesName)} {
+		if err := errors.Join(os.MkdirAll(kept, 0o700), os.Chmod(kept, 0o700)); err != nil {
+			return err
+		}
+	}
+	reasons := folders.guest.enters(h.store.boxes)
+	for _, parent := range []string{os.TempDir(), "/tmp"} {
+		if reasons == nil {
+			return nil
+		}
+		var err error
+		if h.boxesDir, h.boxesUnlock, err = TempDir(parent, tempPrefix); err != nil {
+			return err
+		}
+		h.store.boxes = filepath.Join(h.boxesDir, h.way.kind(), "b")
+		err = errors.Join(os.Chmod(h.boxesDir, 0o711), os.MkdirAll(h.store.boxes, 0o711))
+		if err == nil {
+			err = folders.guest.enters(h.store.boxes)
+		}
+		if err == nil {
+			return nil
+		}
+		reasons = errors.Join(reasons, err, h.closeBoxesDir())
+	}
+	return fail(reasons)
+}
+
+// closeBoxesDir removes the directory that the boxes have elsewhere.
+func (h *Host) closeBoxesDir() error {
+	if h.boxesDir == "" {
+		return nil
+	}
+	err := errors.Join(removeAll(h.boxesDir), h.boxesUnlock())
+	h.boxesDir = ""
+	return err
 }
 
 // Mode is the mode in use, never Auto.

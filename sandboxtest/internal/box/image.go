@@ -189,7 +189,7 @@ func (h *Host) unpackImage(ctx context.Context, path string) (ImageID, string, e
 	}
 	tree := filepath.Join(part, "tree")
 	sum.Reset()
-	err = os.Mkdir(tree, 0o755)
+	err = mkdir(tree, 0o755)
 	if err == nil {
 		err = h.unpack(ctx, io.TeeReader(f, sum), tree)
 	}
@@ -229,7 +229,7 @@ func (h *Host) unpack(ctx context.Context, archive io.Reader, tree string) error
 	defer refuse(nil)
 	err = untar.Extract(ctx, files, root, untar.Options{
 		MaxEntries: archiveLimits.Entries, MaxBytes: archiveLimits.Bytes, OutsideLinks: true, Owners: !h.Rootless(),
-		Keep: func(name string) bool {
+		Keep: func(name string, _ bool) bool {
 			if strings.HasPrefix(filepath.Base(name), whiteoutPrefix) {
 				refuse(fmt.Errorf("it has %q, so it is one layer of an image and not the whole", name))
 			}

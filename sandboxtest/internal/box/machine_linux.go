@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/internal/inherited"
 )
 
 // namespaceMachine is a box with its own namespaces. Its first process only holds
@@ -54,10 +56,10 @@ exec </dev/null >/dev/null 2>&1
 while :; do (read never <&3) & wait; done`
 
 func (m *namespaceMachine) make() error {
-	if err := os.Mkdir(m.dir, 0o711); err != nil {
+	if err := mkdir(m.dir, 0o711); err != nil {
 		return err
 	}
-	return os.Mkdir(m.upper(), 0o755)
+	return mkdir(m.upper(), 0o755)
 }
 
 func (m *namespaceMachine) upper() string { return filepath.Join(m.dir, "u") }
@@ -144,12 +146,16 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 	err = mountAll([]mountPoint{
 		{source: "/proc/sys", target: "/proc/sys", flags: unix.MS_BIND},
 		{target: "/proc/sys", flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY},
-		{source: "/dev/null", target: "/proc/sysrq-trigger", flags: unix.MS_BIND},
 	})
-	if errors.Is(err, unix.ENOENT) {
-		return nil // a kernel without them
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
 	}
-	return err
+	for _, name := range []string{"/proc/sysrq-trigger", "/proc/keys", "/proc/key-users", "/proc/timer_list"} {
+		if err := (mountPoint{source: "/dev/null", target: name, flags: unix.MS_BIND}).mount(); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return nil // a kernel may have none of them
 }
 
 // mountRoot mounts the box's files and drives, and returns the root.
@@ -235,7 +241,7 @@ func (m *namespaceMachine) startInit(root string) error {
 	}
 	pidfd := -1
 	cmd := &exec.Cmd{
-		Path: "/bin/sh", Args: []string{"init", "-c", initScript, "init", root}, Dir: "/",
+		Path: "/bin/sh", Args: []string{"sh", "-c", initScript, "init", root}, Dir: "/", // as init, busybox would run the machine's inittab
 		Env:    []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		Stdout: child, Stderr: child, ExtraFiles: []*os.File{never, silent},
 		SysProcAttr: &syscall.SysProcAttr{
@@ -247,6 +253,7 @@ func (m *namespaceMachine) startInit(root string) error {
 			PidFD:     &pidfd,
 		},
 	}
+	inherited.Close(cmd)
 	err = m.group.in(cmd.SysProcAttr, cmd.Start)
 	_, _, _ = child.Close(), never.Close(), silent.Close()
 	if err != nil {
@@ -271,7 +278,7 @@ func (m *namespaceMachine) startInit(root string) error {
 
 // enter moves the calling thread into the box. It can't come back.
 func (m *namespaceMachine) enter(kinds int) error {
-	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+	if err := standApart(); err != nil {
 		return err
 	}
 	err := m.box.use(func(fd int) error { return unix.Setns(fd, kinds) })
@@ -296,11 +303,12 @@ func (m *namespaceMachine) namespaces() int {
 }
 
 func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
+	inherited.Close(cmd)
 	return startChild(lockAway, cmd, func() (err error) {
 		if err := m.enter(m.namespaces()); err != nil {
 			return err
 		}
-		if err := limitCapabilities(); err != nil {
+		if err := errors.Join(limitCapabilities(), m.backend.leaveKeyrings()); err != nil {
 			return err
 		}
 		if info, err := os.Stat(spec.Dir); err != nil || !info.IsDir() {

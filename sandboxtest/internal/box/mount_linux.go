@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -166,7 +167,11 @@ func (r *rootSpec) mount() error {
 		if _, err := os.Lstat(r.target + name); err != nil {
 			continue
 		}
-		if err := bindReadOnly(name, r.target+name); err != nil {
+		err := bindReadOnly(name, r.target+name)
+		if _, gone := os.Lstat(name); err != nil && errors.Is(gone, fs.ErrNotExist) {
+			continue // such as the home of a user who was removed
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -33,6 +33,7 @@ type namespaceBackend struct {
 	tun    bool    // boxes have networks that lead outside
 
 	rootless bool
+	keyrings bool   // boxes can use the kernel's
 	trusted  []byte // see Options
 	// bundles are the lists of authorities that a rootless box trusts, by the
 	// machine's that they stand for, and bundle is the name of one.
@@ -58,6 +59,10 @@ func newLocalBackend(dir string, log *slog.Logger, rootless bool, trusted []byte
 		lower:  make(map[string]string, len(accounts)),
 		images: imageMounts{open: make(map[ImageID]*imageMount)},
 		mnt:    -1, net: -1, uts: -1, ipc: -1,
+	}
+	if err := onThread(refuseKeyrings); err != nil {
+		n.keyrings = true
+		log.Warn("boxes share the kernel's keyrings with this machine", "reason", err)
 	}
 	err := n.pool.add(n.setUp)
 	for range bootThreads - 1 {
@@ -85,13 +90,26 @@ func (n *namespaceBackend) limited() bool   { return n.groups != nil }
 // the names of so many fit in a page.
 func (n *namespaceBackend) maxLayers() int { return 400 }
 
+// leaveKeyrings takes the kernel's keyrings from what the calling thread starts.
+// Without root the session's is already a new one, for all boxes: a user can't
+// have many.
+func (n *namespaceBackend) leaveKeyrings() error {
+	if !n.rootless {
+		newSessionKeyring()
+	}
+	if n.keyrings {
+		return nil
+	}
+	return refuseKeyrings()
+}
+
 // bootThreads is the number of boxes that start at a time; mostly they wait for
 // the kernel's grace periods.
 const bootThreads = 4
 
 // join brings one more thread in.
 func (n *namespaceBackend) join() error {
-	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+	if err := errors.Join(standApart(), n.leaveKeyrings()); err != nil {
 		return err
 	}
 	return unix.Setns(n.mnt, unix.CLONE_NEWNS)
@@ -107,7 +125,7 @@ func (n *namespaceBackend) onBootThread(f func() error, dead <-chan struct{}) er
 	go lockAway(func() {
 		err := n.join()
 		if err == nil {
-			err = f()
+			err = tried(f)
 		}
 		done <- err
 		if err == nil {
@@ -119,7 +137,10 @@ func (n *namespaceBackend) onBootThread(f func() error, dead <-chan struct{}) er
 
 // setUp runs on the first thread.
 func (n *namespaceBackend) setUp() error {
-	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+	if err := errors.Join(standApart(), n.leaveKeyrings()); err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare the mount namespace: %w", err)
 	}
 	if err := os.MkdirAll(n.mounts, 0o700); err != nil {

@@ -43,6 +43,7 @@ type nat struct {
 	listener net.Listener // inside the box's network
 	local    netip.AddrPort
 	log      *slog.Logger
+	guard    *Guard        // of all its goroutines
 	resolver func() string // address of the host's resolver
 	gate     Gate          // nil lets everything through
 
@@ -85,14 +86,14 @@ type tcpFlow struct {
 
 func newNAT(way *wayOut, resolver func() string, gate Gate, log *slog.Logger) *nat {
 	n := &nat{
-		device: way.device, listener: way.listener, resolver: resolver, gate: gate, log: log,
+		device: way.device, listener: way.listener, resolver: resolver, gate: gate, log: log, guard: NewGuard(log),
 		local: way.listener.Addr().(*net.TCPAddr).AddrPort(),
 		tcp:   make(map[flow]*tcpFlow), ports: make(map[uint16]*tcpFlow), udp: make(map[flow]net.Conn),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.cut, n.cutOff = context.WithCancel(n.ctx)
-	n.wg.Go(n.readPackets)
-	n.wg.Go(n.accept)
+	n.guard.Go(&n.wg, "reading packets", n.readPackets)
+	n.guard.Go(&n.wg, "accepting connections", n.accept)
 	return n
 }
 
@@ -182,16 +183,21 @@ func (n *nat) readPackets() {
 		if err != nil {
 			return
 		}
-		p, ok := parsePacket(buf[:size])
-		switch {
-		case !ok:
-		case p.proto() == protoUDP:
-			n.udpOut(p)
-		case p.src() == n.local && p.dst().Addr() == hostAddr:
-			n.tcpBack(p)
-		default:
-			n.tcpOut(p)
-		}
+		n.guard.Do("handling a packet", func() { n.handle(buf[:size]) })
+	}
+}
+
+// handle handles one packet of the box.
+func (n *nat) handle(data []byte) {
+	p, ok := parsePacket(data)
+	switch {
+	case !ok:
+	case p.proto() == protoUDP:
+		n.udpOut(p)
+	case p.src() == n.local && p.dst().Addr() == hostAddr:
+		n.tcpBack(p)
+	default:
+		n.tcpOut(p)
 	}
 }
 
@@ -199,23 +205,30 @@ func (n *nat) write(data []byte) { _, _ = n.device.Write(data) }
 
 // tcpOut sends a packet from the box to the listener.
 func (n *nat) tcpOut(p packet) {
+	if port := n.forwarded(p); port != 0 {
+		p.rewrite(netip.AddrPortFrom(hostAddr, port), n.local)
+		n.write(p.data)
+	}
+}
+
+// forwarded is the port that stands for the sender of a packet of an open
+// connection. The first packet of another one opens that.
+func (n *nat) forwarded(p packet) (port uint16) {
 	key := flow{p.src(), p.dst()}
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	f := n.tcp[key]
 	if p.tcpFlags()&(flagSYN|flagACK) == flagSYN && (f == nil || !f.done.IsZero()) {
 		if f != nil {
 			n.dropLocked(f)
 		}
 		n.openLocked(key, packet{data: append([]byte(nil), p.data...), head: p.head})
-		n.mu.Unlock()
-		return
+		return 0
 	}
-	up := f != nil && f.up
-	n.mu.Unlock()
-	if up {
-		p.rewrite(netip.AddrPortFrom(hostAddr, f.port), n.local)
-		n.write(p.data)
+	if f == nil || !f.up {
+		return 0
 	}
+	return f.port
 }
 
 // tcpBack sends the listener's packet to the box, with the address of the server
@@ -261,46 +274,54 @@ func (n *nat) openLocked(key flow, syn packet) {
 		return
 	}
 	cut := n.cut
-	n.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(cut, dialTimeout)
-		defer cancel()
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, "tcp", n.outside(key.to))
-		n.mu.Lock()
-		if err != nil {
-			n.dropLocked(f)
-		} else {
-			f.conn, f.up = conn, true
-		}
-		n.mu.Unlock()
-		if err != nil {
-			n.write(refusal(syn))
-			return
-		}
-		syn.rewrite(netip.AddrPortFrom(hostAddr, f.port), n.local)
-		n.write(syn.data)
-		// If the box has given up, nothing takes the connection over.
-		timer := time.NewTimer(dialTimeout)
-		defer timer.Stop()
-		select {
-		case <-f.taken:
-			return
-		case <-timer.C:
-		case <-n.ctx.Done():
-		}
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if f.conn != nil {
-			_ = f.conn.Close()
-			n.dropLocked(f)
-		}
-	})
+	n.guard.Go(&n.wg, "connecting", func() { n.connect(cut, f, syn) })
+}
+
+// connect makes the other half of a connection.
+func (n *nat) connect(cut context.Context, f *tcpFlow, syn packet) {
+	ctx, cancel := context.WithTimeout(cut, dialTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", n.outside(f.to))
+	n.mu.Lock()
+	if err != nil {
+		n.dropLocked(f)
+	} else {
+		f.conn, f.up = conn, true
+	}
+	n.mu.Unlock()
+	if err != nil {
+		n.write(refusal(syn))
+		return
+	}
+	defer n.abandon(f)
+	syn.rewrite(netip.AddrPortFrom(hostAddr, f.port), n.local)
+	n.write(syn.data)
+	timer := time.NewTimer(dialTimeout)
+	defer timer.Stop()
+	select {
+	case <-f.taken:
+	case <-timer.C:
+	case <-n.ctx.Done():
+	}
+}
+
+// abandon ends a connection that nothing has taken over: the box has given up.
+func (n *nat) abandon(f *tcpFlow) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if f.conn != nil {
+		_ = f.conn.Close()
+		n.dropLocked(f)
+	}
 }
 
 // verdict is the gate's, except that the resolver is not reachable over TCP if
 // some names must not be looked up.
 func (n *nat) verdict(to netip.AddrPort) Verdict {
 	switch {
+	case special(to):
+		return Refuse
 	case n.gate == nil:
 		return Pass
 	case to.Addr() == resolverAddr:
@@ -343,6 +364,12 @@ func (n *nat) freePortLocked() uint16 {
 	}
 }
 
+// special reports whether a box that writes its own packets must not reach an
+// address by them. The network of boxes has two addresses of its own.
+func special(to netip.AddrPort) bool {
+	return to.Addr() != hostAddr && to.Addr() != resolverAddr && Special(to.Addr())
+}
+
 // outside is the host's name of an address of the box's network.
 func (n *nat) outside(to netip.AddrPort) string {
 	switch to.Addr() {
@@ -363,44 +390,48 @@ func (n *nat) accept() {
 			}
 			return
 		}
-		port := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Port()
-		n.mu.Lock()
-		f := n.ports[port]
-		if f != nil {
-			f.accepted = true
-		}
-		if f != nil && f.inspect {
-			cut := n.cut
-			n.mu.Unlock()
-			n.wg.Go(func() { n.serve(cut, f, conn) })
-			continue
-		}
-		var server net.Conn
-		if f != nil {
-			server, f.conn = f.conn, nil
-			if server != nil {
-				close(f.taken)
-			}
-		}
-		cut := n.cut
-		n.mu.Unlock()
-		if server == nil { // not one of ours
-			_ = conn.Close()
-			continue
-		}
-		n.wg.Go(func() { n.relay(cut, f, conn.(*net.TCPConn), server.(*net.TCPConn)) })
+		n.guard.Do("taking a connection over", func() { n.take(conn.(*net.TCPConn)) })
+	}
+}
+
+// take finds out which connection the box's half belongs to.
+func (n *nat) take(conn *net.TCPConn) {
+	port := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Port()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f, cut := n.ports[port], n.cut
+	if f != nil {
+		f.accepted = true
+	}
+	switch {
+	case f != nil && f.inspect:
+		n.guard.Go(&n.wg, "inspecting a connection", func() { n.serve(cut, f, conn) })
+	case f != nil && f.conn != nil:
+		server := f.conn.(*net.TCPConn)
+		f.conn = nil
+		close(f.taken)
+		n.guard.Go(&n.wg, "relaying a connection", func() { n.relay(cut, f, conn, server) })
+	default: // not one of ours
+		_ = conn.Close()
 	}
 }
 
 // serve leaves a connection to the gate.
 func (n *nat) serve(cut context.Context, f *tcpFlow, conn net.Conn) {
+	defer n.end(f, conn)
 	stop := context.AfterFunc(cut, func() { breakOff(conn) })
 	defer stop()
 	n.gate.Serve(cut, inspected{conn, n}, f.to)
-	_ = conn.Close()
+}
+
+// end closes what is left of a connection.
+func (n *nat) end(f *tcpFlow, halves ...net.Conn) {
+	for _, half := range halves {
+		_ = half.Close()
+	}
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	f.done = time.Now()
-	n.mu.Unlock()
 }
 
 // inspected counts what goes through a connection that the gate has.
@@ -426,16 +457,13 @@ func (c inspected) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite(
 
 // relay copies both ways until both have ended.
 func (n *nat) relay(cut context.Context, f *tcpFlow, box, server *net.TCPConn) {
+	defer n.end(f, box, server)
 	stop := context.AfterFunc(cut, func() { breakOff(box); _ = server.Close() })
 	defer stop()
 	var wg sync.WaitGroup
-	wg.Go(func() { copyHalf(server, box, &n.out) })
-	wg.Go(func() { copyHalf(box, server, &n.in) })
+	n.guard.Go(&wg, "sending", func() { copyHalf(server, box, &n.out) })
+	n.guard.Go(&wg, "receiving", func() { copyHalf(box, server, &n.in) })
 	wg.Wait()
-	_, _ = box.Close(), server.Close()
-	n.mu.Lock()
-	f.done = time.Now()
-	n.mu.Unlock()
 }
 
 func copyHalf(to, from *net.TCPConn, count *atomic.Int64) {
@@ -469,42 +497,55 @@ func (n *nat) udpOut(p packet) {
 			n.write(datagram(key.to, key.from, answer))
 			return
 		}
-	} else if n.gate != nil && !n.gate.Send(key.to) {
+	} else if special(key.to) || n.gate != nil && !n.gate.Send(key.to) {
 		return
 	}
-	n.mu.Lock()
-	conn := n.udp[key]
+	conn := n.udpConn(key)
 	if conn == nil {
-		var err error
-		if len(n.udp) < maxFlows {
-			conn, err = net.Dial("udp", n.outside(key.to)) // a number, so nothing is looked up
-		}
-		if conn == nil || err != nil {
-			n.mu.Unlock()
-			return
-		}
-		n.udp[key] = conn
-		cut := n.cut
-		n.wg.Go(func() { n.udpBack(cut, key, conn) })
+		return
 	}
-	n.mu.Unlock()
 	_ = conn.SetReadDeadline(time.Now().Add(udpIdle))
 	size, _ := conn.Write(p.payload())
 	n.out.Add(int64(size))
 }
 
+// udpConn is the connection that a datagram goes out by, nil if there can't be
+// one.
+func (n *nat) udpConn(key flow) net.Conn {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if conn := n.udp[key]; conn != nil {
+		return conn
+	}
+	if len(n.udp) >= maxFlows {
+		return nil
+	}
+	conn, err := net.Dial("udp", n.outside(key.to)) // a number, so nothing is looked up
+	if err != nil {
+		return nil
+	}
+	n.udp[key] = conn
+	cut := n.cut
+	n.guard.Go(&n.wg, "receiving datagrams", func() { n.udpBack(cut, key, conn) })
+	return conn
+}
+
 func (n *nat) udpBack(cut context.Context, key flow, conn net.Conn) {
+	defer n.forgetUDP(key, conn)
 	stop := context.AfterFunc(cut, func() { _ = conn.Close() })
 	defer stop()
 	buf := make([]byte, mtu-28)
 	for {
 		size, err := conn.Read(buf)
 		if err != nil {
-			break
+			return
 		}
 		n.in.Add(int64(size))
 		n.write(datagram(key.to, key.from, buf[:size]))
 	}
+}
+
+func (n *nat) forgetUDP(key flow, conn net.Conn) {
 	_ = conn.Close()
 	n.mu.Lock()
 	defer n.mu.Unlock()

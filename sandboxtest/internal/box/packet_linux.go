@@ -30,7 +30,7 @@ func parsePacket(data []byte) (packet, bool) {
 	p := packet{data: data, head: int(data[0]&15) * 4}
 	total := int(binary.BigEndian.Uint16(data[2:]))
 	fragment := binary.BigEndian.Uint16(data[6:]) & 0x3fff
-	if p.head < 20 || total > len(data) || fragment != 0 {
+	if p.head < 20 || total < p.head || total > len(data) || fragment != 0 {
 		return packet{}, false
 	}
 	p.data = data[:total]

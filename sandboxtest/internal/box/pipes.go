@@ -12,6 +12,7 @@ import (
 
 // pipes carry the input and output of one process.
 type pipes struct {
+	guard  *Guard
 	child  []*os.File // closed once the process has them
 	parent []*os.File
 	copies []func()
@@ -39,7 +40,7 @@ func closeAll(files []*os.File) {
 
 // connect gives the command its files.
 func (p *Process) connect(spec *Spec) (*pipes, error) {
-	c := &pipes{}
+	c := &pipes{guard: p.box.host.guard}
 	if spec.TTY != nil {
 		term, err := p.box.machine.openTerminal(*spec.TTY, spec.User)
 		if err != nil {
@@ -111,16 +112,16 @@ func (p *pipes) output(r *os.File, w io.Writer) {
 	if w == nil {
 		w = io.Discard
 	}
-	p.outs = append(p.outs, &output{r: r, w: w, grace: graceAfterExit})
+	p.outs = append(p.outs, &output{r: r, w: w, guard: p.guard, grace: graceAfterExit})
 }
 
 // run starts the copying.
 func (p *pipes) run() {
 	if p.order != nil {
-		p.wg.Go(p.order.copy)
+		p.guard.Go(&p.wg, "reading output", p.order.copy)
 	} else {
 		for _, o := range p.outs {
-			p.wg.Go(o.copy)
+			p.guard.Go(&p.wg, "reading output", o.copy)
 		}
 	}
 	for _, f := range p.copies {
@@ -148,6 +149,7 @@ func (p *pipes) finish() {
 type output struct {
 	r      *os.File
 	w      io.Writer
+	guard  *Guard
 	grace  time.Duration
 	paged  bool // a read gives a page at most, whatever is there
 	exited atomic.Bool
@@ -162,6 +164,12 @@ func (o *output) exit() {
 	if o.r.SetReadDeadline(time.Now().Add(o.grace)) != nil {
 		time.AfterFunc(o.grace, func() { _ = o.r.Close() })
 	}
+}
+
+// write delivers output. What can't be delivered is lost, and the reading goes on,
+// or the process would wait for ever.
+func (o *output) write(data []byte) {
+	o.guard.Do("delivering output", func() { _, _ = o.w.Write(data) })
 }
 
 func (o *output) copy() {
@@ -186,7 +194,7 @@ func (o *output) copy() {
 			more, _ = readNow(o.r, buf[n:])
 		}
 		if n > 0 {
-			_, _ = o.w.Write(buf[:n])
+			o.write(buf[:n])
 		}
 		if exited {
 			left += n

@@ -3,6 +3,7 @@ package box
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,9 +16,13 @@ import (
 func TestPrivateFiles(t *testing.T) {
 	real, err := os.UserHomeDir()
 	require.NoError(t, err)
-	// Below /tmp a box has a directory of its own.
+	// There a box has directories of its own.
+	hidden := func(dir string) bool { return strings.HasPrefix(real+"/", dir+"/") }
+	if slices.ContainsFunc([]string{"/tmp", "/mnt", "/media", "/srv", "/run"}, hidden) {
+		t.Skip("boxes don't show this machine's ", real)
+	}
 	home, err := os.MkdirTemp(real, ".sandbox-test-home-") //nolint:usetesting // t.TempDir is below /tmp
-	if err != nil || strings.HasPrefix(home, "/tmp/") {
+	if err != nil {
 		t.Skip("no home to have secrets in: ", err)
 	}
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(home)) })

@@ -2,6 +2,8 @@ package box
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -174,7 +176,15 @@ func killMarked(ids map[string]bool) {
 // the next one, but not its length. The process is busy then, whereas a program
 // with an empty environment sleeps now and then.
 func environment(pid int) (env []byte, unsure bool) {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	dir := "/proc/" + strconv.Itoa(pid)
+	env, err := os.ReadFile(dir + "/environ")
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0 {
+		// Root without all its rights, as in a container, may look as the owner.
+		if st := new(syscall.Stat_t); syscall.Stat(dir, st) == nil {
+			owner := guest{int(st.Uid), int(st.Gid)}
+			_ = owner.do(func() error { env, err = os.ReadFile(dir + "/environ"); return nil })
+		}
+	}
 	if err != nil || len(env) > 0 {
 		return env, false
 	}

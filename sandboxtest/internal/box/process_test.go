@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"runtime"
 	"strconv"
@@ -278,7 +279,7 @@ func TestOutputIsLookedFor(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _, _ = r.Close(), w.Close() })
 		got := new(buffer)
-		return &output{r: r, w: got, grace: late}, w, got
+		return &output{r: r, w: got, guard: NewGuard(slog.New(slog.DiscardHandler)), grace: late}, w, got
 	}
 	text := strings.Repeat("0123456789abcdef", 3<<10) // more than one read takes
 	single, w, got := pipe()

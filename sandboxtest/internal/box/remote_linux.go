@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/internal/inherited"
 )
 
 // remoteBackend has an agent in a user namespace of its own do the work.
@@ -53,7 +55,11 @@ func newRemoteBackend(dir string, log *slog.Logger, trusted []byte) (backend, er
 	}
 	r := &remoteBackend{conn: ours, cmd: cmd, dir: dir, log: log}
 	cmd.Stderr = &r.said
-	err = cmd.Start()
+	inherited.Close(cmd)
+	err = onThread(func() error {
+		newSessionKeyring()
+		return cmd.Start()
+	})
 	_ = theirs.Close()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close())

@@ -14,11 +14,13 @@ import (
 // mounted in it. os.Root keeps names and symlinks from leading out of either.
 type rootFS struct {
 	root   *os.Root
+	dir    string // the host's name of root, which programs find out
 	mounts []rootMount
 }
 
 type rootMount struct {
 	path string
+	dir  string // the host's
 	root *os.Root
 }
 
@@ -34,12 +36,23 @@ func rel(name string) string {
 // at gives the root that a name is in, and the name there.
 func (f rootFS) at(name string) (*os.Root, string) {
 	clean := path.Clean("/" + name)
+	if rest, ok := below(clean, f.dir); ok {
+		clean = path.Clean("/" + rest)
+	}
 	for _, m := range f.mounts {
-		if rest, ok := strings.CutPrefix(clean, m.path); ok && (rest == "" || rest[0] == '/') {
-			return m.root, rel(rest)
+		for _, dir := range []string{m.path, m.dir} {
+			if rest, ok := below(clean, dir); ok {
+				return m.root, rel(rest)
+			}
 		}
 	}
-	return f.root, rel(name)
+	return f.root, rel(clean)
+}
+
+// below is what follows a directory in a clean name of it or of something in it.
+func below(name, dir string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(name, filepath.ToSlash(dir))
+	return rest, ok && dir != "" && (rest == "" || rest[0] == '/')
 }
 
 func (f rootFS) Open(name string) (*os.File, error) {

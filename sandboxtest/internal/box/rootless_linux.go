@@ -106,6 +106,11 @@ func buildRootlessBase(base string, account Account) (extra []string, err error)
 			return nil, err
 		}
 	}
+	for _, dir := range []string{"/tmp", "/var/tmp", "/run/lock"} {
+		if err := os.Chmod(base+dir, 0o777|fs.ModeSticky); err != nil {
+			return nil, err
+		}
+	}
 	for _, link := range [][2]string{{"/run", "/var/run"}, {"/run/lock", "/var/lock"}} {
 		if err := os.Symlink(link[0], base+link[1]); err != nil {
 			return nil, err
@@ -171,9 +176,11 @@ func (n *namespaceBackend) accountFiles(root string, account Account) error {
 
 // asBoxUser runs a command in one more user namespace, whose only user is the
 // box's. Its parent is root of an outer namespace, so it has no rights over the
-// box. unshare is the command by which the box starts that program.
+// box. unshare is the command by which the box starts that program, which finds
+// the command in PATH once more: given its path, the command would be called by
+// that.
 func asBoxUser(cmd *exec.Cmd, unshare ...string) {
-	args := append(slices.Clone(unshare), "--user", fmt.Sprintf("--map-user=%d", UserID), fmt.Sprintf("--map-group=%d", GroupID), "--", cmd.Path)
-	cmd.Args = append(args, cmd.Args[1:]...)
+	args := append(slices.Clone(unshare), "--user", fmt.Sprintf("--map-user=%d", UserID), fmt.Sprintf("--map-group=%d", GroupID), "--")
+	cmd.Args = append(args, cmd.Args...)
 	cmd.Path = unshare[0]
 }

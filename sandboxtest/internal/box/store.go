@@ -18,9 +18,10 @@ import (
 type LayerID string
 
 // store keeps the layers of a host: l/ID is the tree, m/ID.json what is known
-// of it, and b/ID belongs to a box. i/ID is an image that was unpacked.
+// of it, and b/ID belongs to a box, unless boxes are elsewhere. i/ID is an image
+// that was unpacked.
 type store struct {
-	dir string
+	dir, boxes string
 
 	mu     sync.Mutex
 	layers map[LayerID]*layer
@@ -51,7 +52,7 @@ type layer struct {
 // openStore opens the store in dir. Without one of the layers that are wanted it
 // changes nothing.
 func openStore(dir string, want []LayerID) (*store, error) {
-	s := &store{dir: dir, layers: make(map[LayerID]*layer), damaged: make(map[LayerID]error), longest: longestChain}
+	s := &store{dir: dir, boxes: filepath.Join(dir, "b"), layers: make(map[LayerID]*layer), damaged: make(map[LayerID]error), longest: longestChain}
 	litter, err := s.readRecords()
 	if err != nil {
 		return nil, err
@@ -231,7 +232,7 @@ func (s *store) keepOnly(ids []LayerID) error {
 	return nil
 }
 
-func (s *store) boxDir(id string) string    { return filepath.Join(s.dir, "b", id) }
+func (s *store) boxDir(id string) string    { return filepath.Join(s.boxes, id) }
 func (s *store) treeDir(id LayerID) string  { return filepath.Join(s.dir, "l", string(id)) }
 func (s *store) metaName(id LayerID) string { return filepath.Join(s.dir, "m", string(id)+".json") }
 func (s *store) get(id LayerID) (*layer, error) {
@@ -298,11 +299,11 @@ func (s *store) add(dir string, parent LayerID, image ImageID, size int64) (Laye
 
 func (s *store) putLocked(dir string, l *layer) (LayerID, error) {
 	id := LayerID(newID())
-	if err := os.Rename(dir, s.treeDir(id)); err != nil {
+	if err := moveTree(dir, s.treeDir(id)); err != nil {
 		return "", err
 	}
 	if err := s.save(id, l); err != nil {
-		_ = os.Rename(s.treeDir(id), dir)
+		_ = moveTree(s.treeDir(id), dir)
 		return "", err
 	}
 	s.layers[id] = l

@@ -13,7 +13,7 @@ import (
 // thread's namespaces, user and capabilities.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
-	go lockAway(func() { done <- f() })
+	go lockAway(func() { done <- tried(f) })
 	return <-done
 }
 
@@ -36,6 +36,17 @@ func lockAway(f func()) {
 	runtime.UnlockOSThread()
 }
 
+// standApart gives the calling thread a working directory, a root and a umask of
+// its own. Files have the modes that they have on the platform, and not what
+// whoever has started this process lets them have.
+func standApart() error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return err
+	}
+	unix.Umask(0o022)
+	return nil
+}
+
 // threads are long-lived OS threads with namespaces of their own.
 type threads struct {
 	work chan func()
@@ -48,7 +59,7 @@ func (t *threads) add(setUp func() error) error {
 	t.wg.Add(1)
 	go lockAway(func() {
 		defer t.wg.Done()
-		err := setUp()
+		err := tried(setUp)
 		done <- err
 		if err != nil {
 			return
@@ -63,7 +74,7 @@ func (t *threads) add(setUp func() error) error {
 // do runs f on one of the threads.
 func (t *threads) do(f func() error) error {
 	done := make(chan error, 1)
-	t.work <- func() { done <- f() }
+	t.work <- func() { done <- tried(f) }
 	return <-done
 }
 

@@ -55,7 +55,7 @@ func (c *createCommand) checkAgent(g *codingAgent, s *settingsOptions) error {
 	if s.runtime != "" || s.image != "" || s.snapshot != "" {
 		return usagef("create %s can't be combined with --runtime, --image or --snapshot", g.name)
 	}
-	return c.app.needTerminal("sandbox create makes a sandbox without an agent")
+	return c.app.needTerminal("%s makes a sandbox without an agent", try("create"))
 }
 
 // startAgent opens an agent in a sandbox, with its whole environment, which a
@@ -114,16 +114,15 @@ func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOpti
 
 // here are the first words of a command line for the same place as this one.
 func (c *connection) here(command string) []string {
-	o := &c.opts
-	if o.local {
-		return []string{"sandbox", "--local", command}
+	words := append([]string{"sandbox", command}, c.account()...)
+	if c.opts.local {
+		return words
 	}
-	words := []string{"sandbox", command}
-	if o.apiURL != "" {
-		words = append(words, "--api-url="+o.apiURL)
+	if c.opts.scope == "" {
+		words = append(words, "--scope="+c.scope.TeamID)
 	}
-	if o.profile != "" {
-		words = append(words, "--profile="+o.profile)
+	if c.opts.project == "" {
+		words = append(words, "--project="+c.scope.ProjectID)
 	}
-	return append(words, "--scope="+c.scope.TeamID, "--project="+c.scope.ProjectID)
+	return words
 }

@@ -35,7 +35,7 @@ func (c *apiCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "api <method> <path>", Short: "Send a request to the API", GroupID: groupTools, Args: positionals("method", "path"),
 		Long: "Send a request to the API with the token in use, and write the response to standard output. The team is added to the query. " +
-			"--jq and --format work on the response.",
+			"--jq works on the response.",
 		Example: "  $ sandbox api GET /v2/sandboxes -f project=my-project --paginate --jq '.sandboxes[].name'\n" +
 			"  $ sandbox api PATCH /v2/sandboxes/web --data '{\"timeout\":600000}'",
 	}

@@ -23,7 +23,6 @@ type globals struct {
 	output   string
 	json     bool
 	jq       string
-	format   string
 	quiet    bool
 	noHeader bool
 
@@ -60,7 +59,9 @@ type app struct {
 func newApp(args []string) *app {
 	io := &stdio{in: os.Stdin, now: time.Now, env: newEnvironment(), args: args}
 	io.setStreams(console.ColorAuto)
-	return &app{stdio: io, connection: &connection{stdio: io}, printer: &printer{io}}
+	a := &app{stdio: io, connection: &connection{stdio: io}, printer: &printer{io}}
+	a.fail = func(err error) { os.Exit(a.report(err)) }
+	return a
 }
 
 // signal returns the signal that ended the program, or 0.
@@ -109,7 +110,7 @@ func (s *stdio) setStreams(mode console.ColorMode) {
 func (s *stdio) watchSignals(cancel context.CancelCauseFunc) (stop func()) {
 	signals := make(chan os.Signal, 8)
 	done := make(chan struct{})
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) // the last would end with traces of all goroutines
 	go func() {
 		for {
 			select {
@@ -153,7 +154,7 @@ func (a *app) execute(ctx context.Context, root *cobra.Command) error {
 		return err
 	}
 	if len(taken) > 0 {
-		fmt.Fprintf(a.err, "note: %s is taken for sandbox run; write -- before the command to pass options to it\n", shellWords(taken))
+		fmt.Fprintf(a.err, "note: %s is taken for run itself; write -- before the command to pass options to it\n", shellWords(taken))
 	}
 	root.SetArgs(args)
 	return root.ExecuteContext(ctx)

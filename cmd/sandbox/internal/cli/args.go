@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,45 +15,65 @@ import (
 const ownWords = "own words"
 
 // line is a command line that is read once, by the options of the command that
-// it is for.
+// it is for. Nothing else reads options, but for completions.
 type line struct {
 	cmd  *cobra.Command
 	path []string // the words of the command
 	all  func(word string) bool
 
-	flags []string
 	words []string // arguments
 	taken []string // options after the command of run that are the sandbox's
+	help  bool
 
 	given map[*pflag.Flag]string // by the name it was given under
 }
 
-// arrange brings a command line into the form that cobra parses in one go:
-// options, then "--", then arguments. So "sandbox --name x create" is "sandbox
-// create --name x", and "exec box --sudo ls" is "exec --sudo -- box ls".
+func newLine(root *cobra.Command) *line {
+	return &line{cmd: root, all: valueOptions(root), given: map[*pflag.Flag]string{}}
+}
+
+// arrange reads a command line: it sets the options of its command, wherever they
+// stand, and returns the words of the command with its arguments. So "sandbox
+// --name x create" is "sandbox create --name x", and "exec box --sudo ls" is "exec
+// --sudo -- box ls".
 func arrange(root *cobra.Command, args []string) (out, taken []string, err error) {
-	l := &line{cmd: root, all: valueOptions(root), given: map[*pflag.Flag]string{}}
+	l := newLine(root)
 	moved, rest := l.find(args)
-	if l.cmd.HasSubCommands() || l.cmd.DisableFlagParsing { // which reads another program's options itself
-		return slices.Concat(l.path, moved, rest), nil, nil
+	if err := l.read(moved, rest); err != nil {
+		return nil, nil, err
 	}
-	out, err = l.read(slices.Concat(moved, rest))
-	return out, l.taken, err
+	// Help of what is no command would hide that.
+	if l.help && (!l.cmd.HasSubCommands() || len(l.words) == 0) {
+		if err := l.cmd.Flags().Set("help", "true"); err != nil {
+			return nil, nil, err
+		}
+	}
+	l.cmd.DisableFlagParsing = true // nothing is left to be parsed
+	return append(append([]string{}, l.path...), l.words...), l.taken, nil
 }
 
 // arrangeForCompletion does what can be done with a line whose last word is not
 // complete.
 func arrangeForCompletion(root *cobra.Command, args []string) []string {
-	l := &line{cmd: root, all: valueOptions(root)}
+	l := newLine(root)
 	last := len(args) - 1
 	moved, rest := l.find(args[:last])
-	if n, foreign := l.cmd.Annotations[ownWords]; foreign {
-		l.given = map[*pflag.Flag]string{}
-		if out, err := l.read(slices.Concat(moved, rest)); err == nil && len(l.words) > int(n[0]-'0') {
-			return append(out, args[last])
+	if own, foreign := ownWordsOf(l.cmd); foreign {
+		if err := l.read(moved, rest); err == nil && len(l.words) > own {
+			return slices.Concat(l.path, []string{"--"}, l.words, args[last:])
 		}
 	}
 	return slices.Concat(l.path, moved, rest, args[last:])
+}
+
+// ownWordsOf is how many arguments of a command are its own, if what follows them
+// is a command line of somebody else.
+func ownWordsOf(cmd *cobra.Command) (n int, foreign bool) {
+	text, foreign := cmd.Annotations[ownWords]
+	if !foreign {
+		return 0, false
+	}
+	return int(text[0] - '0'), true
 }
 
 // find finds the command, and the options before it.
@@ -133,13 +154,20 @@ func valueOptions(root *cobra.Command) func(word string) bool {
 
 var negative = regexp.MustCompile(`^-\d+$`)
 
-// read sorts options and arguments. It stops at an option that is not known,
-// which cobra reports.
-func (l *line) read(rest []string) ([]string, error) {
+// read sets options and keeps arguments. Some words are from before the command.
+func (l *line) read(moved, rest []string) error {
 	l.cmd.InitDefaultHelpFlag()
-	own, foreign := len(rest), false
-	if n, ok := l.cmd.Annotations[ownWords]; ok {
-		own, foreign = int(n[0]-'0'), true
+	l.cmd.InheritedFlags() // which become the command's
+	for len(moved) > 0 {
+		n, err := l.option(moved)
+		if err != nil {
+			return err
+		}
+		moved = moved[min(n, len(moved)):]
+	}
+	own, foreign := ownWordsOf(l.cmd)
+	if !foreign {
+		own = len(rest)
 	}
 	for dash := false; len(rest) > 0; {
 		word := rest[0]
@@ -150,20 +178,24 @@ func (l *line) read(rest []string) ([]string, error) {
 				l.words, rest = append(l.words, rest...), nil
 			}
 		case !dash && strings.HasPrefix(word, "-") && word != "-" && !l.number(word):
-			n, err := l.option(rest)
+			n, err := l.sshOption(rest)
+			if n == 0 && err == nil {
+				n, err = l.option(rest)
+			}
 			if err != nil {
-				return nil, err
+				return err
 			}
-			if n == 0 {
-				return slices.Concat(l.path, l.flags, rest, l.words), nil
-			}
-			rest = rest[n:]
+			rest = rest[min(n, len(rest)):]
+		case l.cmd.HasSubCommands() && len(l.words) == 0: // what is no command has no options that are known
+			l.words, rest = append(l.words, word), rest[1:]
+			l.help = slices.Contains(rest, "--help") || slices.Contains(rest, "-h")
+			rest = nil
 		case foreign && len(l.words) == own:
 			l.words, rest = append(l.words, word), rest[1:]
 			if own == 0 && !dash {
 				var err error
 				if rest, err = l.late(rest); err != nil {
-					return nil, err
+					return err
 				}
 			}
 			l.words, rest = append(l.words, rest...), nil
@@ -171,14 +203,13 @@ func (l *line) read(rest []string) ([]string, error) {
 			l.words, rest = append(l.words, word), rest[1:]
 		}
 	}
-	if foreign && len(l.words) > 0 || slices.ContainsFunc(l.words, func(w string) bool { return strings.HasPrefix(w, "-") }) {
-		l.flags = append(l.flags, "--")
-	}
-	return slices.Concat(l.path, l.flags, l.words), nil
+	return nil
 }
 
 // number reports whether a word is a negative number, and no option.
-func (l *line) number(word string) bool { return negative.MatchString(word) && l.short(word[1]) == nil }
+func (l *line) number(word string) bool {
+	return negative.MatchString(word) && l.short(word[1]) == nil && l.cmd.Annotations[ssh] == ""
+}
 
 func (l *line) long(name string) *pflag.Flag {
 	name = string(l.cmd.Root().GlobalNormalizationFunc()(nil, name))
@@ -196,96 +227,82 @@ func (l *line) short(c byte) (found *pflag.Flag) {
 	return found
 }
 
-// option takes the option that a line begins with, and returns of how many words
-// it is: 0 if it is not known.
-func (l *line) option(rest []string) (int, error) {
-	words, n := l.terminalOrTag(rest)
-	if n == 0 {
-		words, n = l.emptyValue(rest)
+// option sets the option that some words begin with, and returns of how many words
+// it is.
+func (l *line) option(words []string) (int, error) {
+	if n, err := l.terminalOrTag(words); n > 0 {
+		return n, err
 	}
-	if n == 0 {
-		return l.take(rest)
-	}
-	for len(words) > 0 {
-		used, err := l.take(words)
-		if err != nil {
-			return 0, err
-		}
-		words = words[used:]
-	}
-	return n, nil
-}
-
-// take takes the option that some words begin with.
-func (l *line) take(words []string) (int, error) {
-	used, again, err := l.one(words)
-	used = min(used, len(words))
-	if !again {
-		l.flags = append(l.flags, words[:used]...)
-	}
-	return used, err
-}
-
-// emptyValue writes -x= as a long option, since pflag takes "=" for the value. It
-// returns of how many words that was, or the line as it is, and 0.
-func (l *line) emptyValue(rest []string) (words []string, n int) {
-	bundle, empty := strings.CutSuffix(rest[0], "=")
-	if !empty || len(bundle) < 2 || strings.HasPrefix(bundle, "--") {
-		return rest, 0
-	}
-	last := len(bundle) - 1
-	for i := 1; i <= last; i++ {
-		f := l.short(bundle[i])
-		if f == nil || f.NoOptDefVal == "" && i < last {
-			return rest, 0
-		}
-		if i == last {
-			words = append(words, "--"+f.Name+"=")
-		} else {
-			words = append(words, "--"+f.Name)
-		}
-	}
-	return words, 1
-}
-
-// one measures an option. Again says that it was given already, under its other
-// name, with the same value.
-func (l *line) one(words []string) (used int, again bool, err error) {
 	word := words[0]
-	next := ""
-	if len(words) > 1 {
-		next = words[1]
-	}
-	if name, value, with := strings.Cut(strings.TrimPrefix(word, "--"), "="); strings.HasPrefix(word, "--") {
+	if text, long := strings.CutPrefix(word, "--"); long {
+		name, value, with := strings.Cut(text, "=")
 		f := l.long(name)
 		switch {
 		case f == nil:
-			return 0, false, nil
-		case f.NoOptDefVal != "" || with:
-			again, err = l.note(f, name, value)
-			return 1, again, err
+			return 0, l.unknown(name, "unknown flag: --"+name)
+		case with:
+			return 1, l.set(f, name, value)
+		case f.NoOptDefVal != "":
+			return 1, l.set(f, name, f.NoOptDefVal)
+		case len(words) < 2:
+			return 0, l.refuse("flag needs an argument: --" + name)
 		}
-		again, err = l.note(f, name, next)
-		return 2, again, err
+		return 2, l.set(f, name, words[1])
 	}
 	for i := 1; i < len(word); i++ {
 		f := l.short(word[i])
 		if f == nil {
-			return 0, false, nil
+			return 0, l.unknown(word[i:i+1], fmt.Sprintf("unknown shorthand flag: %q in %s", word[i], word))
 		}
-		value := strings.TrimPrefix(word[i+1:], "=")
-		last := f.NoOptDefVal == "" || strings.HasPrefix(word[i+1:], "=")
-		if _, err := l.note(f, f.Name, value); err != nil {
-			return 0, false, err
-		}
-		if last {
-			if i == len(word)-1 {
-				return 2, false, nil
+		value, with := strings.CutPrefix(word[i+1:], "=")
+		switch {
+		case with || f.NoOptDefVal == "" && value != "":
+			return 1, l.set(f, f.Name, value)
+		case f.NoOptDefVal != "":
+			if err := l.set(f, f.Name, f.NoOptDefVal); err != nil {
+				return 0, err
 			}
-			return 1, false, nil
+		case len(words) < 2:
+			return 0, l.refuse(fmt.Sprintf("flag needs an argument: %q in %s", word[i], word))
+		default:
+			return 2, l.set(f, f.Name, words[1])
 		}
 	}
-	return 1, false, nil
+	return 1, nil
+}
+
+// set gives an option its value, unless it was given already, under its other name,
+// with the same one.
+func (l *line) set(f *pflag.Flag, name, value string) error {
+	if again, err := l.note(f, name, value); again || err != nil {
+		return err
+	}
+	if f.Name == "help" {
+		l.help = value == f.NoOptDefVal
+		return nil
+	}
+	if err := f.Value.Set(value); err != nil {
+		return l.refuse("--" + f.Name + ": " + err.Error())
+	}
+	f.Changed = true
+	return nil
+}
+
+func (l *line) refuse(message string) error {
+	return &usageError{message: l.cmd.CommandPath() + ": " + message, hint: moreAbout(l.cmd)}
+}
+
+// unknown is the error of an option that the command does not have.
+func (l *line) unknown(name, message string) error {
+	hint := moreAbout(l.cmd)
+	if len(name) == 1 { // of a word such as -x, or -xyz
+		hint = "-- comes before what is no option; " + hint
+	} else if others := commandsWith(l.cmd.Root(), name); len(others) > 0 {
+		hint = fmt.Sprintf("it is an option of %s; %s", strings.Join(others, ", "), hint)
+	} else if near := nearestOption(l.cmd, name); near != "" {
+		hint = fmt.Sprintf("did you mean --%s? %s", near, hint)
+	}
+	return &usageError{message: l.cmd.CommandPath() + ": " + message, hint: hint}
 }
 
 // note refuses an option that comes again and may not.
@@ -304,25 +321,57 @@ func (l *line) note(f *pflag.Flag, name, value string) (again bool, err error) {
 	return false, &usageError{message: l.cmd.CommandPath() + ": --" + name + " may be given only once", hint: moreAbout(l.cmd)}
 }
 
-// terminalOrTag writes -t of run out: a tag is followed by KEY=VALUE, and
+// terminalOrTag sets what -t of run stands for: a tag is followed by KEY=VALUE, and
 // anything else is the -t that asks for a terminal. It returns of how many words
-// that was, or the line as it is, and 0.
-func (l *line) terminalOrTag(rest []string) (words []string, n int) {
+// that was, 0 when it is another option.
+func (l *line) terminalOrTag(words []string) (n int, err error) {
 	if l.cmd.Name() != "run" || l.cmd.Parent() != l.cmd.Root() {
-		return rest, 0
+		return 0, nil
 	}
-	word := rest[0]
+	set := func(name, value string) error { return l.set(l.long(name), name, value) }
+	word := words[0]
 	switch {
-	case word == "-t" && len(rest) > 1 && isPair(rest[1]):
-		return []string{"--tag", rest[1]}, 2
+	case word == "-t" && len(words) > 1 && isPair(words[1]):
+		return 2, set("tag", words[1])
 	case word == "-t":
-		return []string{"--tty"}, 1
+		return 1, set("tty", "true")
 	case word == "-it", word == "-ti":
-		return []string{"--interactive", "--tty"}, 1
+		if err := set("interactive", "true"); err != nil {
+			return 1, err
+		}
+		return 1, set("tty", "true")
 	case strings.HasPrefix(word, "-t") && strings.Contains(word, "="):
-		return []string{"--tag", strings.TrimPrefix(word[2:], "=")}, 1
+		return 1, set("tag", strings.TrimPrefix(word[2:], "="))
 	}
-	return rest, 0
+	return 0, nil
+}
+
+// ssh marks a command that programs call in the place of ssh, by ssh's options that
+// it reads and leaves alone: those with a value, a space, and the others.
+const ssh = "ssh"
+
+// sshOption reads ssh's options behind the word of such a command, where they have
+// ssh's meaning. It returns of how many words they were, 0 when it was something else.
+func (l *line) sshOption(words []string) (n int, err error) {
+	valued, plain, is := strings.Cut(l.cmd.Annotations[ssh], " ")
+	if !is || strings.HasPrefix(words[0], "--") {
+		return 0, nil
+	}
+	for i, c := range words[0][1:] {
+		switch {
+		case strings.ContainsRune(plain, c):
+			n = 1
+		case !strings.ContainsRune(valued, c):
+			return 0, nil // for option to say so, or because it is the command's own
+		case i+2 < len(words[0]):
+			return 1, nil
+		case len(words) < 2:
+			return 0, l.refuse(fmt.Sprintf("flag needs an argument: %q in %s", c, words[0]))
+		default:
+			return 2, nil
+		}
+	}
+	return n, nil
 }
 
 func isPair(word string) bool {
@@ -367,8 +416,4 @@ func positionals(names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-func moreAbout(cmd *cobra.Command) string {
-	return "for more information, try '" + cmd.CommandPath() + " --help'"
 }

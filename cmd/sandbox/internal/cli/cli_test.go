@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -19,79 +21,102 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// TestArrange moves options to between the command and its arguments, and
-// settles what -t means.
+// reading is what a command line is read as: a command, options by their names in
+// the order in which they are listed, and arguments.
+func reading(t *testing.T, words ...string) (string, error) {
+	t.Helper()
+	root := testTree(t)
+	out, _, err := arrange(root, words)
+	if err != nil {
+		return "", err
+	}
+	cmd, rest := root, out
+	for len(rest) > 0 && child(cmd, rest[0]) != nil {
+		cmd, rest = child(cmd, rest[0]), rest[1:]
+	}
+	got := slices.Clone(out[:len(out)-len(rest)])
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			got = append(got, "--"+f.Name+"="+f.Value.String())
+		}
+	})
+	return strings.Join(append(append(got, "--"), rest...), " "), nil
+}
+
+// TestArrange reads options before the command, between the command and its
+// arguments and behind them, and settles what -t means.
 func TestArrange(t *testing.T) {
 	t.Parallel()
 	for _, test := range [][2]string{
-		{"--scope t ls", "ls --scope t"},
-		{"--name x -p 3000 create --silent", "create --name x -p 3000 --silent"},
-		{"--token=t config --project p list c", "config list --token=t --project p c"},
-		{"--sudo exec c -- ls", "exec --sudo -- c ls"},
-		{"exec c --sudo -w /tmp ls -l", "exec --sudo -w /tmp -- c ls -l"},
+		{"--scope t ls", "ls --scope=t --"},
+		{"--name x -p 3000 create --silent", "create --name=x --publish-port=3000 --silent=true --"},
+		{"--token=t config --project p list c", "config list --project=p --token=t -- c"},
+		{"--sudo exec c -- ls", "exec --sudo=true -- c ls"},
+		{"exec c --sudo -w /tmp ls -l", "exec --sudo=true --workdir=/tmp -- c ls -l"},
+		{"exec c --sudo=false -w=/tmp ls -l", "exec --sudo=false --workdir=/tmp -- c ls -l"},
 		{"exec c ls -- -l --help", "exec -- c ls -- -l --help"},
 		{"exec -- c ls", "exec -- c ls"},
 		{"exec -- -x ls -l", "exec -- -x ls -l"},
 		{"exec -- c --sudo ls", "exec -- c --sudo ls"},
-		{"exec --sudo -- -x -- -y", "exec --sudo -- -x -y"},
+		{"exec --sudo -- -x -- -y", "exec --sudo=true -- -x -y"},
 		{"exec -w= c ls", "exec --workdir= -- c ls"},
-		{"exec -iw= c ls", "exec --interactive --workdir= -- c ls"},
-		{"exec -ew= c ls", "exec -ew= -- c ls"},
-		{"exec c --help", "exec --help -- c"},
-		{"run -t -- ls", "run --tty -- ls"},
-		{"run -t a=b -it -- ls -t", "run --tag a=b --interactive --tty -- ls -t"},
-		{"run -e A=1 ls -t", "run -e A=1 -- ls -t"},
-		{"run -ta=b x", "run --tag a=b -- x"},
-		{"run echo --timeout 5m --name=x hello --silent", "run --timeout 5m --name=x -- echo hello --silent"},
+		{"exec -iw= c ls", "exec --interactive=true --workdir= -- c ls"},
+		{"exec -eA=1 -iw/ c ls", "exec --env=A=1 --interactive=true --workdir=/ -- c ls"},
+		{"exec c --help", "exec --help=true -- c"},
+		{"run -t -- ls", "run --tty=true -- ls"},
+		{"run -t a=b -it -- ls -t", "run --interactive=true --tag=a=b --tty=true -- ls -t"},
+		{"run -e A=1 ls -t", "run --env=A=1 -- ls -t"},
+		{"run -ta=b x", "run --tag=a=b -- x"},
+		{"run echo --timeout 5m --name=x hello --silent", "run --name=x --timeout=5m -- echo hello --silent"},
 		{"run -- echo --timeout 5m", "run -- echo --timeout 5m"},
-		{"create -t a=b -t c=d", "create -t a=b -t c=d"},
+		{"create -t a=b -t c=d", "create --tag=a=b, c=d --"},
 		{"rollback c -2", "rollback -- c -2"},
 		{"config keep-last-snapshots k -1", "config keep-last-snapshots -- k -1"},
-		{"ls --scope T --team T", "ls --scope T"},
-		{"emulator -v npm test -v", "emulator -v -- npm test -v"},
-		{"cp -r -- -x c:y", "cp -r -- -x c:y"},
-		{"ls --bogus x", "ls --bogus x"},
-		{"ls -ab x", "ls -ab x"},
-		{"--help", "--help"},
-		{"nonsense ls", "nonsense ls"},
-		{"-- ls -a", "ls -a"},
+		{"ls --scope T --team T", "ls --scope=T --"},
+		{"emulator -v npm test -v", "emulator --verbose=true -- npm test -v"},
+		{"cp -r -- -x c:y", "cp --recursive=true -- -x c:y"},
+		{"--help", "--help=true --"},
+		{"nonsense ls --help", "-- nonsense"}, // help of what is no command would hide that
+		{"nonsense --bogus", "-- nonsense"},
+		{"-- ls -a", "ls --all=true --"},
 		{"-- -a ls", "-- -a ls"},
-		{"--name", "--name"},
-		{"create --name", "create --name"},
+		{"", "--"},
 	} {
-		got, _, err := arrange(testTree(t), strings.Fields(test[0]))
+		got, err := reading(t, strings.Fields(test[0])...)
 		require.NoError(t, err, test[0])
-		assert.Equal(t, strings.Fields(test[1]), got, test[0])
+		assert.Equal(t, test[1], got, test[0])
 	}
-	for _, words := range []string{"ls --scope a --scope b", "ls --scope a --team b", "create --name x --name x", "rm -y x -y", "--name x create --name y", "run echo --name x --name y"} {
-		_, _, err := arrange(testTree(t), strings.Fields(words))
-		assert.ErrorContains(t, err, "only once", words)
+	for line, why := range map[string]string{
+		"ls --scope a --scope b": "only once", "ls --scope a --team b": "only once", "create --name x --name x": "only once", "rm -y x -y": "only once",
+		"--name x create --name y": "only once", "run echo --name x --name y": "only once",
+		"ls --bogus x": "unknown flag: --bogus", "ls -aX x": "unknown shorthand flag: 'X' in -aX", "--name": "unknown flag: --name",
+		"create --name": "needs an argument: --name", "exec -iw": "needs an argument: 'w' in -iw", "ls --all=no": "--all: expected true or false",
+	} {
+		_, err := reading(t, strings.Fields(line)...)
+		assert.ErrorContains(t, err, why, line)
 	}
 }
 
-// FuzzArrange takes any words, and neither loses one nor makes one up, but for a
-// -- before the arguments.
+// FuzzArrange takes any words, and makes none up: what is not an option is in the
+// order in which it was given.
 func FuzzArrange(f *testing.F) {
-	a := newApp(nil)
-	a.setStreams("never")
 	f.Add("--scope", "ls", "-p", "--")
 	f.Add("exec", "-it", "--name", "")
 	f.Fuzz(func(t *testing.T, w, x, y, z string) {
+		a := newApp(nil)
+		a.setStreams("never")
 		in := []string{w, x, y, z}
-		if slices.Contains(in, "run") || slices.Contains(in, "--team") {
-			return // these two are written in another way
-		}
-		dashes := func(word string) bool { return word == "--" }
 		out, _, err := arrange(a.rootCommand(), slices.Clone(in))
 		if err != nil {
 			return
 		}
-		out = slices.DeleteFunc(out, dashes)
-		in = slices.DeleteFunc(in, dashes)
-		slices.Sort(in)
-		slices.Sort(out)
-		if !slices.Equal(in, out) {
-			t.Fatalf("%q became %q", in, out)
+		rest := in
+		for _, word := range out {
+			i := slices.Index(rest, word)
+			if i < 0 {
+				t.Fatalf("%q became %q", in, out)
+			}
+			rest = rest[i+1:]
 		}
 	})
 }
@@ -186,13 +211,13 @@ func TestLocations(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]location{
 		"-": {path: "-", stream: true}, "a.txt": {path: "a.txt"}, "./a:b": {path: "./a:b"}, "/x/a:b": {path: "/x/a:b"}, `C:\x`: {path: `C:\x`},
-		"web:/a": {sandbox: "web", path: "/a"}, "web:a:b": {sandbox: "web", path: "a:b"}, "@:a": {sandbox: "@", path: "a"},
+		"web:/a": {sandbox: "web", path: "/a"}, "web:a:b": {sandbox: "web", path: "a:b"}, "web:": {sandbox: "web", path: "."}, "web:~x": {sandbox: "web", path: "~x"},
 	} {
 		got, err := parseLocation(text)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"web:", ":x", "a b:x", "wéb:x"} {
+	for _, text := range []string{"web:~", "web:~/x", "@:x", ":x", "a b:x", "wéb:x"} {
 		_, err := parseLocation(text)
 		assert.Error(t, err, text)
 	}
@@ -208,26 +233,82 @@ func TestShellWords(t *testing.T) {
 	assert.Equal(t, `echo 'a b' '' 'it'\''s' x=1 '$HOME' azAZ09 'a;b'`, shellWords([]string{"echo", "a b", "", "it's", "x=1", "$HOME", "azAZ09", "a;b"}))
 }
 
-func TestRemoteShellArgs(t *testing.T) {
+// TestRemoteShellOptions: rsh takes the options of ssh behind its name, and those of
+// this program in both places, as every other command.
+func TestRemoteShellOptions(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		args             []string
-		user, name, line string
-	}{
-		{[]string{"web", "rsync", "--server", "."}, "", "web", "rsync --server ."},
-		{[]string{"-l", "root", "web", "id"}, "root", "web", "id"},
-		{[]string{"-o", "SendEnv=GIT_PROTOCOL", "-4", "-p", "22", "me@web", "git-upload-pack 'x'"}, "me", "web", "git-upload-pack 'x'"},
+	for _, test := range []struct{ line, user, project, words string }{
+		{"rsh web rsync --server -o .", "", "", "web rsync --server -o ."},
+		{"rsh -l root web id", "root", "", "web id"},
+		{"rsh -lroot web id", "root", "", "web id"},
+		{"rsh web -l root id -l x", "root", "", "web id -l x"},
+		{"rsh -o SendEnv=GIT_PROTOCOL -4 -p 22 -oX=y -Tq web git-upload-pack x", "", "", "web git-upload-pack x"},
+		{"--project other rsh web id", "", "other", "web id"},
+		{"--project=other rsh web id", "", "other", "web id"},
+		{"rsh --project other -l root web id", "root", "other", "web id"},
+		{"rsh -l root web --project other id --project x", "root", "other", "web id --project x"},
 	} {
-		user, name, line, err := remoteShellArgs(test.args)
+		a := newApp(nil)
+		root := a.rootCommand()
+		words, _, err := arrange(root, strings.Fields(test.line))
+		require.NoError(t, err, test.line)
+		assert.Equal(t, "rsh "+test.words, strings.Join(words, " "), test.line)
+		cmd, _, err := root.Find([]string{"rsh"})
 		require.NoError(t, err)
-		assert.Equal(t, test.user, user)
-		assert.Equal(t, test.name, name)
-		assert.Equal(t, test.line, line)
+		assert.Equal(t, test.user, cmd.Flag("user").Value.String(), test.line)
+		assert.Equal(t, test.project, a.opts.project, test.line)
 	}
-	for _, args := range [][]string{nil, {"web"}, {"-l"}, {"-l", "x", "web"}} {
-		_, _, _, err := remoteShellArgs(args)
-		assert.Error(t, err, args)
+	for _, line := range []string{"rsh", "rsh web", "rsh -l", "rsh -l x web", "rsh --nosuch web id", "rsh -@ web id"} {
+		a := newApp(strings.Fields(line))
+		assert.ErrorAs(t, a.execute(t.Context(), a.rootCommand()), new(*usageError), line)
 	}
+}
+
+// TestGlobalOptions: every command takes the options of all commands, before its
+// name and behind it, and none passes them over.
+func TestGlobalOptions(t *testing.T) {
+	t.Parallel()
+	var lines int
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, c := range cmd.Commands() {
+			visit(c)
+		}
+		if cmd.HasSubCommands() {
+			return
+		}
+		var all []string
+		cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) { all = append(all, "--"+f.Name+"="+valueOf(f)) })
+		path := strings.Fields(cmd.CommandPath())[1:]
+		for _, line := range [][]string{slices.Concat(all, path), slices.Concat(path, all, []string{"a", "b"})} {
+			root := newApp(nil).rootCommand()
+			_, _, err := arrange(root, line)
+			require.NoError(t, err, line)
+			root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
+				if !slices.Contains(all, "--"+f.Name+"="+valueOf(f)) {
+					return // the command has one of that name itself
+				}
+				assert.True(t, f.Changed, "%s in %v", f.Name, line)
+				assert.Equal(t, valueOf(f), f.Value.String(), "%s in %v", f.Name, line)
+			})
+			lines++
+		}
+	}
+	visit(newApp(nil).rootCommand())
+	assert.Greater(t, lines, 100)
+}
+
+// valueOf is a value that an option can have.
+func valueOf(f *pflag.Flag) string {
+	switch {
+	case len(f.Annotations[choicesAnnotation]) > 0:
+		return f.Annotations[choicesAnnotation][0]
+	case f.Value.Type() == "bool":
+		return "true"
+	case f.Value.Type() == "duration":
+		return "5s"
+	}
+	return "x"
 }
 
 func TestPolicies(t *testing.T) {
@@ -239,10 +320,10 @@ func TestPolicies(t *testing.T) {
 	assert.Equal(t, []string{"b.com"}, p.Allow)
 	p, err = denied(p, []string{"b.com"})
 	require.NoError(t, err)
-	assert.Equal(t, "deny-all", p.Mode)
+	assert.Equal(t, sandbox.PolicyDenyAll, p.Mode)
 	_, err = denied(sandbox.AllowAll(), []string{"a.com"})
 	assert.Error(t, err)
-	assert.Equal(t, "allow-all", allowed(sandbox.AllowAll(), []string{"a.com"}).Mode)
+	assert.Equal(t, sandbox.PolicyAllowAll, allowed(sandbox.AllowAll(), []string{"a.com"}).Mode)
 }
 
 func TestUsage(t *testing.T) {

@@ -32,6 +32,7 @@ type connection struct {
 	gateway    string            // the token of --ai
 	emulator   *local.Connection // of --local
 	completes  bool              // nothing is started for a completion
+	fail       func(error)       // ends the program, whatever it is doing
 }
 
 // connect makes the client of the run, once. The credentials are looked for
@@ -74,7 +75,20 @@ const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
 // has set up this environment chose, and not the user.
 func (c *connection) urlFromEnvironment() bool {
 	v, _ := c.env.lookup(baseURLVariable)
-	return c.opts.apiURL == "" && v != ""
+	return c.opts.apiURL == "" && v != "" && c.forcedURL() == ""
+}
+
+// forcedURL is the address of a profile that the line names. What is in the
+// environment is not to send that profile's token elsewhere.
+func (c *connection) forcedURL() string {
+	if c.opts.profile == "" {
+		return ""
+	}
+	p, err := c.profile()
+	if err != nil {
+		return "" // which credentials reports
+	}
+	return p.APIURL
 }
 
 // mayHaveLogin reports whether the address of the API is to get the login, as in
@@ -90,8 +104,8 @@ func (c *connection) atVercel() bool {
 // apiURL is the address of the API, "" for the SDK's own choice. The .env files
 // have no say in it.
 func (c *connection) apiURL() string {
-	if c.opts.apiURL != "" {
-		return c.opts.apiURL
+	if forced := first(c.opts.apiURL, c.forcedURL()); forced != "" {
+		return forced
 	}
 	if v, _ := c.env.lookup(baseURLVariable); v != "" {
 		return v
@@ -193,7 +207,7 @@ func (c *connection) tellOfFiles(host *oidc.Host, profile settings.Profile, sour
 		_, err = os.Stat(login)
 	}
 	if what != "" && (err == nil || profile != (settings.Profile{})) {
-		c.warn(what+" of this folder's .env files is used, and not your login or profile", "sandbox whoami shows the account")
+		c.warn(what+" of this folder's .env files is used, and not your login or profile", try("whoami")+" shows the account")
 	}
 }
 
@@ -313,9 +327,9 @@ func (s *stdio) showCode(_ context.Context, code auth.DeviceCode) error {
 
 func (c *connection) credentialHint() string {
 	if c.source == "" {
-		return "run sandbox login, or set VERCEL_AUTH_TOKEN"
+		return "run " + try("login") + ", or set VERCEL_AUTH_TOKEN"
 	}
-	return "the token comes from " + c.source + "; sandbox doctor tells more, sandbox login gets a new one"
+	return "the token comes from " + c.source + "; " + try("doctor") + " tells more, " + try("login") + " gets a new one"
 }
 
 // get looks a sandbox up by its name. It is started only if resume says so.
@@ -326,12 +340,12 @@ func (c *connection) get(ctx context.Context, name string, resume bool) (*sandbo
 	}
 	opts := &sandbox.GetOptions{NoResume: !resume}
 	if resume {
-		opts.Private = map[string]any{"__includeSystemRoutes": true}
+		opts.Extra = map[string]any{"__includeSystemRoutes": true}
 	}
 	sb, err := client.Get(ctx, name, opts)
 	if errors.Is(err, sandbox.ErrNotFound) {
 		if near := c.nearestName(ctx, client, name); near != "" {
-			return nil, withHint(err, "did you mean %s? Run sandbox ls --all to see the sandboxes in this project", near)
+			return nil, withHint(err, "did you mean %s? Run %s to see the sandboxes in this project", near, try("ls --all"))
 		}
 	}
 	return sb, err

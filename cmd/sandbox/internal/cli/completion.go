@@ -231,7 +231,7 @@ func (c *completer) driveNames(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := client.ListDrivesPage(ctx, &sandbox.ListOptions{Limit: maxPage})
+	page, err := client.ListDrivesPage(ctx, &sandbox.ListDrivesOptions{Limit: maxPage})
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (c *completer) snapshotIDs(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := client.ListSnapshotsPage(ctx, &sandbox.ListOptions{Limit: maxPage})
+	page, err := client.ListSnapshotsPage(ctx, &sandbox.ListSnapshotsOptions{Limit: maxPage})
 	if err != nil {
 		return nil, err
 	}
@@ -354,9 +354,14 @@ func (c *completer) cached(ctx context.Context, key string, find func(context.Co
 		return nil
 	}
 	c.app.opts.noInput = true
+	profile, err := c.app.profile()
+	if err != nil {
+		return nil
+	}
 	sum := sha256.Sum256([]byte(strings.Join([]string{
-		key, c.app.opts.scope, c.app.opts.project, c.app.opts.profile, c.app.opts.token, strconv.FormatBool(c.app.opts.local), c.app.apiURL(), workingDir(),
+		key, profile.Team, profile.Project, profile.Token, c.app.opts.scope, c.app.opts.project, c.app.opts.profile, c.app.opts.token, strconv.FormatBool(c.app.opts.local), c.app.apiURL(), workingDir(),
 		c.app.getenv("VERCEL_AUTH_TOKEN"), c.app.getenv("SANDBOX_TOKEN"), c.app.getenv("SANDBOX_SCOPE"), c.app.getenv("SANDBOX_PROJECT"),
+		c.app.getenv("VERCEL_TOKEN"), c.app.getenv("VERCEL_TEAM_ID"), c.app.getenv("VERCEL_PROJECT_ID"), c.app.getenv("VERCEL_OIDC_TOKEN"),
 	}, "\x00")))
 	file := filepath.Join(dirs.Cache, "completion", hex.EncodeToString(sum[:16])+".json")
 	var found []string
@@ -367,8 +372,7 @@ func (c *completer) cached(ctx context.Context, key string, find func(context.Co
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
-	found, err := find(ctx)
-	if err != nil {
+	if found, err = find(ctx); err != nil {
 		return nil
 	}
 	// A shell may come to harm by a name that has more than letters in it, and

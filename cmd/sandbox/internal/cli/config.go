@@ -165,7 +165,6 @@ func (c *configCommand) command() *cobra.Command {
 		cmd.AddCommand(c.settingCommand(&s))
 	}
 	cmd.AddCommand(commands(&configMountsCommand{app: c.app}, &configPolicyCommand{app: c.app}, &configPortsCommand{app: c.app}, &configTagsCommand{app: c.app}, &policyCommand{app: c.app})...)
-	cmd.AddCommand(c.configKeysCommands()...)
 	return group(cmd)
 }
 
@@ -192,7 +191,7 @@ func (c *configCommand) settingCommand(s *setting) *cobra.Command {
 			return c.app.update(cmd.Context(), args[0], "configuration", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 				o, shown, err := s.change(sb.Info().KeepLastSnapshots, args[1])
 				if errors.Is(err, errNoPolicy) {
-					err = withHint(err, "set a count first with: sandbox config keep-last-snapshots %s COUNT", sb.Name())
+					err = withHint(err, "set a count first with: %s", try("config keep-last-snapshots %s COUNT", sb.Name()))
 				}
 				return o, func(*sandbox.Sandbox) []string { return []string{s.name + ": " + c.app.err.Paint(console.Cyan, shown)} }, err
 			})
@@ -214,7 +213,7 @@ func (a *app) set(ctx context.Context, name, what string, o *sandbox.UpdateOptio
 func (a *app) update(ctx context.Context, name, what string,
 	change func(*sandbox.Sandbox) (o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string, err error),
 ) error {
-	name, err := a.resolveName(name)
+	name, err := a.checkedName(name)
 	if err != nil {
 		return err
 	}
@@ -248,7 +247,7 @@ type configListCommand struct{ app *app }
 
 func (c *configListCommand) command() *cobra.Command {
 	return &cobra.Command{
-		Use: "list <name>", Short: "Show the settings of a sandbox", Args: c.app.nameOrActive(),
+		Use: "list <name>", Short: "Show the settings of a sandbox", Args: c.app.oneName(),
 		RunE: c.run,
 	}
 }
@@ -293,7 +292,7 @@ func configTable(v sandboxView) *table.Table {
 func policyText(p *policyView) string {
 	switch {
 	case p == nil:
-		return sandbox.AllowAll().Mode // the default
+		return string(sandbox.PolicyAllowAll) // the default
 	case p.Mode == customMode:
 		return "restricted"
 	}
@@ -359,7 +358,7 @@ func mountsOf(mounts []mount) map[string]sandbox.Mount {
 		if m == nil {
 			m = map[string]sandbox.Mount{}
 		}
-		m[it.path] = sandbox.Mount{Drive: it.drive, Mode: it.mode}
+		m[it.path] = sandbox.Mount{Drive: it.drive, Mode: sandbox.MountMode(it.mode)}
 	}
 	return m
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -80,7 +79,7 @@ func (o *terminalOptions) shell() *sandbox.ShellOptions {
 // terminal joins a terminal in the sandbox to the one of this program. The error
 // carries the exit code of what ran there.
 func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOptions) error {
-	if err := a.needTerminal("sandbox exec NAME -- COMMAND runs a command without one"); err != nil {
+	if err := a.needTerminal("%s runs a command without one", try("exec NAME -- COMMAND")); err != nil {
 		return err
 	}
 	shell := o.shell()
@@ -94,6 +93,9 @@ func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOpti
 			continue
 		}
 		fmt.Fprintf(a.err, "%s connection to ▲ %s closed.\n", a.err.Paint(console.Dim, "╰▶"), sb.Name())
+		if o.kept != "" {
+			fmt.Fprintf(a.err, "%s come back with: %s\n", a.err.Paint(console.Dim, "╰▶"), a.filled(try("connect --keep %s %s", shellWord(o.kept), shellWord(sb.Name()))))
+		}
 		if ended, ok := errors.AsType[*terminal.SignalError](err); ok {
 			if number, ok := ended.Signal.(syscall.Signal); ok {
 				return exitWith(128 + int(number))
@@ -130,7 +132,7 @@ type connectCommand struct {
 
 func (c *connectCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "connect <name>", Aliases: []string{"ssh", "shell"}, Short: "Start a shell in a sandbox", Args: c.app.nameOrActive(),
+		Use: "connect <name>", Aliases: []string{"ssh", "shell"}, Short: "Start a shell in a sandbox", Args: c.app.oneName(),
 		Long: "Start a shell in a sandbox, which is started if it is stopped. The timeout is extended for as long as the shell is open.",
 	}
 	flags := cmd.Flags()
@@ -157,7 +159,7 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.app.needTerminal("sandbox exec %s -- COMMAND runs a command without one", name); err != nil {
+	if err := c.app.needTerminal("%s runs a command without one", try("exec %s -- COMMAND", name)); err != nil {
 		return err
 	}
 	sb, err := c.app.get(cmd.Context(), name, true)
@@ -186,7 +188,7 @@ func (c *shCommand) command() *cobra.Command {
 			if len(args) > 0 {
 				return &usageError{
 					message: "sh starts a plain shell and takes no command",
-					hint:    "to run it in a new sandbox: sandbox run -i " + shellWords(args),
+					hint:    "to run it in a new sandbox: " + try("run -i -- %s", shellWords(args)),
 				}
 			}
 			return nil
@@ -199,7 +201,7 @@ func (c *shCommand) command() *cobra.Command {
 }
 
 func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
-	if err := c.app.needTerminal("sandbox run -- COMMAND runs a command without one"); err != nil {
+	if err := c.app.needTerminal("%s runs a command without one", try("run -- COMMAND")); err != nil {
 		return err
 	}
 	if err := c.app.applyDefaults(cmd, &c.s); err != nil {
@@ -233,30 +235,37 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 	}, cleanUp)
 }
 
-// nameOrActive checks that at most one name is given.
-func (c *connection) nameOrActive() cobra.PositionalArgs {
+// nameVariable names the sandbox of commands that take one name and are given none.
+const nameVariable = "SANDBOX_NAME"
+
+// oneName checks that at most one name is given, and one in all.
+func (c *connection) oneName() cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
 			return &usageError{message: "unknown argument " + quote(args[1]), hint: moreAbout(cmd)}
 		}
-		if len(args) == 0 {
-			if name, err := c.activeSandbox(); err != nil || name == "" {
-				return errors.Join(err, &usageError{message: "no value provided for name", hint: moreAbout(cmd)})
-			}
+		if len(args) == 0 && c.usualName() == "" {
+			return &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
 		}
 		return nil
 	}
 }
 
-// onlyName is the name that was given, or that of the active sandbox.
-func (c *connection) onlyName(args []string) (string, error) {
-	if len(args) == 0 {
-		return c.activeSandbox()
-	}
-	return c.resolveName(args[0])
+// usualName is the name in the environment; a folder's files have no say in it.
+func (c *connection) usualName() string {
+	name, _ := c.env.lookup(nameVariable)
+	return name
 }
 
-// getOnly looks up the sandbox that was named, or the active one.
+// onlyName is the name that was given, or that of the environment.
+func (c *connection) onlyName(args []string) (string, error) {
+	if len(args) == 0 {
+		args = []string{c.usualName()}
+	}
+	return c.checkedName(args[0])
+}
+
+// getOnly looks up the sandbox that was named.
 func (c *connection) getOnly(ctx context.Context, args []string, resume bool) (*sandbox.Sandbox, error) {
 	name, err := c.onlyName(args)
 	if err != nil {
@@ -265,35 +274,15 @@ func (c *connection) getOnly(ctx context.Context, args []string, resume bool) (*
 	return c.get(ctx, name, resume)
 }
 
-// resolveName replaces @ by the active sandbox.
-func (c *connection) resolveName(name string) (string, error) {
+// checkedName refuses what can't be the name of a sandbox, before any request.
+func (c *connection) checkedName(name string) (string, error) {
 	if strings.ContainsAny(name, "/\\?#%") {
 		return "", usagef("%s can't be the name of a sandbox", quote(name))
 	}
-	if name != "@" {
-		return name, rehearse(context.Background(), func(ctx context.Context, client *sandbox.Client) error {
-			_, err := client.Get(ctx, name, nil)
-			return err
-		})
-	}
-	active, err := c.activeSandbox()
-	if err == nil && active == "" {
-		return "", withHint(usagef("there is no active sandbox"), "make one active with: sandbox use NAME")
-	}
-	return active, err
-}
-
-// activeSandbox is the sandbox that was chosen for this folder, or "".
-func (c *connection) activeSandbox() (string, error) {
-	if v, ok := c.env.lookup("SANDBOX_NAME"); ok && v != "" {
-		return v, nil
-	}
-	dirs := c.dirs()
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	return dirs.Active(dir)
+	return name, rehearse(context.Background(), func(ctx context.Context, client *sandbox.Client) error {
+		_, err := client.Get(ctx, name, nil)
+		return err
+	})
 }
 
 // nearestName finds a sandbox whose name is like one that does not exist.

@@ -56,12 +56,14 @@ func (c *copyCommand) command() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	toggle(flags, &c.ignored, "recursive", "r", "Has no effect: directories are always copied")
+	toggle(flags, &c.ignored, "Recursive", "R", "The same, as in cp(1)")
+	flags.Lookup("Recursive").Hidden = true
 	flags.BoolVarP(&c.ignored, "archive", "a", false, "Has no effect: modes, times and links are always kept")
 	toggle(flags, &c.o.follow, "follow-symlinks", "L", "Copy what symbolic links lead to (uploads)")
 	options(flags, &c.o.exclude, "exclude", "", "pattern", "Leave out what matches, such as node_modules or **/*.log (repeatable)", parseText)
 	options(flags, &c.o.include, "include", "", "pattern", "Copy only what matches (repeatable)", parseText)
 	toggle(flags, &c.o.outsideLinks, "outside-links", "", "Keep symbolic links that lead out of a downloaded directory")
-	toggle(flags, &c.o.dotGit, "dot-git", "", "Download .git into a working tree of Git as well")
+	toggle(flags, &c.o.dotGit, "dot-git", "", "Download into a working tree of Git also what acts there by itself: .git, HEAD of a repository, .vscode and the like")
 	toggle(flags, &c.o.mkdir, "mkdir", "", "Make the local directories that lead to the destination")
 	toggle(flags, &c.o.noClobber, "no-clobber", "n", "Leave files that exist as they are")
 	toggle(flags, &c.o.progress, "progress", "", "Show the progress even if standard error is not a terminal")
@@ -112,7 +114,7 @@ func (c *copyCommand) copy(ctx context.Context, sources []string, destination st
 		if l.sandbox == "" || boxes[l.sandbox] != nil {
 			continue
 		}
-		name, err := c.app.resolveName(l.sandbox)
+		name, err := c.app.checkedName(l.sandbox)
 		if err != nil {
 			return err
 		}
@@ -233,7 +235,7 @@ func (c *copying) toStdout(ctx context.Context) error {
 // archiveToStdout writes something in a directory as a tar archive.
 func (c *copying) archiveToStdout(ctx context.Context, dir, name string) error {
 	if c.app.out.Terminal {
-		return withHint(usagef("a directory goes to standard output as an archive, which is not for a terminal"), "sandbox cp %s - | tar -t", shellWord(c.from.String()))
+		return withHint(usagef("a directory goes to standard output as an archive, which is not for a terminal"), "%s | tar -t", try("cp %s -", shellWord(c.from.String())))
 	}
 	stdout, finish := decodeBase64(c.app.out)
 	stderr := &outputs.Tail{Max: 4 << 10}
@@ -274,7 +276,7 @@ func (c *copying) across(ctx context.Context) error {
 		return err
 	}
 	mode := info.Mode().Perm()
-	bar := c.app.bar(c.o, info.Size())
+	bar := c.app.barOf(c.from.base(), c.o, info.Size())
 	defer bar.done()
 	w, err := c.target.FS().Create(ctx, to.path, &sandbox.WriterOptions{Mode: &mode, Progress: bar.update})
 	if err != nil {

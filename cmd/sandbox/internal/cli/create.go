@@ -217,6 +217,7 @@ func (s *stdio) environ(pairs []pair, files []string) (sandbox.Env, error) {
 }
 
 func (s *stdio) warn(text, hint string) {
+	text, hint = s.filled(text), s.filled(hint)
 	fmt.Fprintf(s.err, "%s %s\n%s hint: %s\n", s.err.Paint(console.Yellow, "warn:"), lines(text), s.err.Paint(console.Dim, "╰▶"), lines(hint))
 }
 
@@ -247,7 +248,7 @@ func (s *settingsOptions) createOptions(ctx context.Context, io *stdio) (*sandbo
 		NetworkPolicy: policy, Env: env, Tags: io.pairs(s.tags, "--tag"), Ephemeral: s.nonPersistent,
 		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep,
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID, Mounts: mountsOf(s.mounts),
-		Private: map[string]any{"__interactive": true},
+		Extra: map[string]any{"__interactive": true},
 	}
 	if len(s.credentials) > 0 {
 		o.Credentials = &sandbox.Credentials{NPM: true}
@@ -317,7 +318,7 @@ func (c *connection) create(ctx context.Context, o *sandbox.CreateOptions) (*san
 	}
 	sb, err := client.Create(ctx, o)
 	if err != nil && o.Name != "" && errors.Is(err, sandbox.ErrOutcomeUnknown) && ctx.Err() == nil {
-		if found, getErr := client.Get(ctx, o.Name, &sandbox.GetOptions{Private: o.Private}); getErr == nil {
+		if found, getErr := client.Get(ctx, o.Name, &sandbox.GetOptions{Extra: map[string]any{"__interactive": true}}); getErr == nil {
 			return found, nil
 		}
 	}
@@ -519,7 +520,7 @@ func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hin
 		}
 	}
 	if hint {
-		lines = append(lines, "connect with: "+cyan("sandbox ssh "+sb.Name()))
+		lines = append(lines, "connect with: "+cyan(a.filled(try("ssh %s", sb.Name()))))
 	}
 	a.tree(lines, dim)
 	return nil

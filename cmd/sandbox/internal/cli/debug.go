@@ -22,7 +22,7 @@ type events struct {
 type depthKey struct{}
 
 func (l *events) Begin(ctx context.Context, e sandbox.Event) context.Context {
-	if e.Kind == "operation" {
+	if e.Kind == sandbox.EventOperation {
 		return ctx
 	}
 	depth, _ := ctx.Value(depthKey{}).(int)
@@ -31,7 +31,7 @@ func (l *events) Begin(ctx context.Context, e sandbox.Event) context.Context {
 }
 
 func (l *events) End(ctx context.Context, e sandbox.Event) {
-	if e.Kind == "operation" {
+	if e.Kind == sandbox.EventOperation {
 		return
 	}
 	depth, _ := ctx.Value(depthKey{}).(int)

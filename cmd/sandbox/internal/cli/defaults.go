@@ -2,15 +2,11 @@ package cli
 
 import (
 	"bytes"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -18,30 +14,30 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 )
 
 const (
 	// defaultsFile has defaults for the sandboxes of a folder, by the names of
 	// the options of create.
 	defaultsFile = "sandbox.toml"
-	// defaultsVariable names another file, which is taken without a question, or
-	// "none".
+	// defaultsVariable names another file, or "none".
 	defaultsVariable = "SANDBOX_DEFAULTS"
 	maxDefaults      = 64 << 10
-	// maxShown is how much of it is asked about: what is longer could push its
-	// beginning off the screen.
-	maxShown = 1000
 )
 
-// defaultOptions are the options that a folder may give defaults for. Of a row, all
-// are left out when one is given on the command line. Those that hand out what is
-// on this machine, or name things, are none.
+// defaultOptions are the options that a folder may give defaults for: what a new
+// sandbox is like. They are those of whoever has made the folder, and nobody is
+// asked, so that none chooses a sandbox, sends anything, opens or attaches
+// anything, or runs. Of a row, all are left out when one is given on the command
+// line.
 var defaultOptions = [][]string{
-	{"image", "runtime", "snapshot"}, {"network-policy", "allowed-domain", "allowed-cidr", "denied-cidr", "network-policy-file"},
-	{"region"}, {"failover-regions"}, {"timeout"}, {"vcpus"}, {"publish-port"}, {"mount"}, {"tag"}, {"snapshot-expiration"},
+	{"image", "runtime"}, {"region"}, {"failover-regions"}, {"timeout"}, {"vcpus"}, {"tag"}, {"snapshot-expiration"},
 	{"keep-last-snapshots"}, {"keep-last-snapshots-for"}, {"delete-evicted-snapshots"},
 }
+
+// startsFrom are the options that an image or a runtime would contradict.
+var startsFrom = []string{"snapshot"}
 
 // defaultValue is what a file says of an option.
 type defaultValue struct {
@@ -49,9 +45,8 @@ type defaultValue struct {
 	values []string
 }
 
-// applyDefaults gives a command that makes a sandbox the defaults of the folder,
-// as far as its user agrees to them, if nothing is wrong with its options. Those of
-// taken don't get any.
+// applyDefaults gives a command that makes a sandbox the defaults of the folder, and
+// says which, if nothing is wrong with its options. Those of taken don't get any.
 func (a *app) applyDefaults(cmd *cobra.Command, s *settingsOptions, taken ...string) error {
 	if err := s.rehearse(cmd.Context(), a.stdio); err != nil {
 		return err
@@ -74,19 +69,18 @@ func (a *app) applyDefaults(cmd *cobra.Command, s *settingsOptions, taken ...str
 	if err != nil || len(values) == 0 {
 		return err
 	}
-	if !own {
-		if use, err := a.agreesTo(cmd.Context(), file, data, values); err != nil || !use {
-			return err
-		}
-	}
 	flags := cmd.Flags()
 	given := func(option string) bool { return flags.Changed(option) || slices.Contains(taken, option) }
 	var chosen []defaultValue
 	for _, v := range values {
 		row := slices.IndexFunc(defaultOptions, func(row []string) bool { return slices.Contains(row, v.option) })
-		if !slices.ContainsFunc(defaultOptions[row], given) {
+		elsewhere := row == 0 && slices.ContainsFunc(startsFrom, given)
+		if !elsewhere && !slices.ContainsFunc(defaultOptions[row], given) {
 			chosen = append(chosen, v)
 		}
+	}
+	if !own && len(chosen) > 0 {
+		fmt.Fprintf(a.err, "note: %s of this folder sets %s; %s=none ignores it\n", file, strings.Join(mapped(chosen, func(v defaultValue) string { return v.option }), ", "), defaultsVariable)
 	}
 	for _, v := range chosen {
 		f := flags.Lookup(v.option)
@@ -130,7 +124,7 @@ func readDefaults(file string) ([]byte, error) {
 func parseDefaults(file string, data []byte) ([]defaultValue, error) {
 	var all map[string]any
 	if err := toml.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &all); err != nil {
-		return nil, usagef("%s: %v", file, err)
+		return nil, usagef("%v", settings.OfTOML(file, err))
 	}
 	var values []defaultValue
 	for _, option := range slices.Concat(defaultOptions...) {
@@ -165,38 +159,4 @@ func parseDefaults(file string, data []byte) ([]defaultValue, error) {
 		}
 	}
 	return values, nil
-}
-
-// agreesTo reports whether the user agrees to the defaults of a folder, which are
-// those of whoever has made it: they may attach drives, and open ports. An answer
-// holds until the file changes.
-func (a *app) agreesTo(ctx context.Context, file string, data []byte, values []defaultValue) (bool, error) {
-	dirs := a.dirs()
-	path, err := filepath.Abs(file)
-	if err != nil {
-		return false, err
-	}
-	sum := sha256.Sum256(data)
-	known := hex.EncodeToString(sum[:])
-	agreed, err := dirs.Agreed(path)
-	if err != nil || agreed == known {
-		return err == nil, err
-	}
-	if !a.opts.yes && !a.asks() {
-		a.warn(file+" of this folder is not used: it has not been agreed to", "agree at a terminal or with --yes, or set "+defaultsVariable+"="+file)
-		return false, nil
-	}
-	says := strings.Join(mapped(values, func(v defaultValue) string { return v.option + " = " + strings.Join(v.values, ", ") }), "; ")
-	if !a.opts.yes && len(says) > maxShown {
-		return false, withHint(usagef("%s has more values than can be shown to be agreed to", file), "read it, then set %s=%s", defaultsVariable, file)
-	}
-	err = a.confirm(ctx, file+" of this folder has defaults for its sandboxes: "+redact.Printable(says)+". Use them from now on?")
-	if _, declined := errors.AsType[*exitError](err); declined {
-		fmt.Fprintln(a.err, "They are not used.")
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return true, dirs.Agree(path, known)
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"reflect"
 	"strings"
 	"time"
@@ -20,7 +19,6 @@ var (
 	oneSandbox = document{"sandbox", sandboxView{}}
 	oneCommand = document{"command", commandView{}}
 	someNames  = document{"names", []string{}}
-	someFiles  = document{"files", []fileView{}}
 	someCopies = document{"copies", []copyView{}}
 	isDone     = document{"done", doneView{}}
 	telemetry  = document{"telemetry", telemetryView{}}
@@ -34,15 +32,15 @@ var documents = map[string]document{
 	"exec": oneCommand, "run": oneCommand, "wait": oneCommand, "ps": {"commands", []commandView{}},
 	"snapshot": {"snapshot", snapshotView{}}, "snapshots list": {"snapshots", []snapshotView{}}, "snapshots get": {"snapshot", snapshotView{}},
 	"snapshots tree": {"tree", treeView{}}, "snapshots delete": someNames,
-	"drives list": {"drives", []driveView{}}, "drives get-or-create": {"drive", driveView{}}, "drives delete": someNames, "drives files": someFiles,
-	"fs ls": someFiles, "fs stat": someFiles, "sync": {"changes", changesView{}}, "url": {"url", urlView{}},
+	"drives list": {"drives", []driveView{}}, "drives get-or-create": {"drive", driveView{}}, "drives delete": someNames,
+	"sync": {"changes", changesView{}}, "url": {"url", urlView{}},
 	"config policy show": {"policy", policyView{}},
 	"profile list":       {"profiles", []profileView{}}, "whoami": {"whoami", whoamiView{}}, "doctor": {"findings", []finding{}},
 	"local status": {"local", localView{}}, "version": {"version", versionView{}},
-	"copy": someCopies, "drives copy": someCopies, "write": someCopies, "wait-for": {"waited", waitView{}}, "use": {"active", activeView{}},
-	"telemetry status": telemetry, "telemetry enable": telemetry, "telemetry disable": telemetry, "login": {"login", loginView{}}, "logout": isDone, "local stop": isDone,
-	"fs mkdir": someNames, "fs rm": someNames, "fs mv": someNames, "fs chmod": someNames, "kill": someNames, "rollback": oneSandbox, "open": {"url", urlView{}},
-	"profile set": someNames, "profile use": someNames, "profile remove": someNames, "config get": {"setting", new(any)},
+	"copy": someCopies, "write": someCopies, "wait-for": {"waited", waitView{}},
+	"telemetry status": telemetry, "telemetry enable": telemetry, "telemetry disable": telemetry, "login": {"login", loginView{}}, "logout": isDone, "local stop": isDone, "local restart": isDone,
+	"kill": someNames, "rollback": oneSandbox,
+	"profile set": someNames, "profile use": someNames, "profile remove": someNames,
 }
 
 // Commands that change a sandbox write it.
@@ -50,7 +48,7 @@ func init() {
 	for _, s := range configSettings {
 		documents["config "+s.name] = oneSandbox
 	}
-	for _, name := range []string{"set", "mounts", "network-policy", "ports", "tags", "policy set", "policy allow", "policy deny"} {
+	for _, name := range []string{"mounts", "network-policy", "ports", "tags", "policy set", "policy allow", "policy deny"} {
 		documents["config "+name] = oneSandbox
 	}
 }
@@ -77,65 +75,16 @@ func documentOf(cmd *cobra.Command) (document, bool) {
 	return d, ok
 }
 
-// checkFormat refuses a format with a field that the items of the document don't
-// have, before anything is done for them.
-func (d document) checkFormat(format string) error {
-	item := reflect.TypeOf(d.value)
-	if item.Kind() == reflect.Slice {
-		item = item.Elem()
-	}
-	for _, found := range place.FindAllStringSubmatch(format, -1) {
-		if err := checkField(item, found[2]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkField refuses a path, such as session.status, that leads nowhere in a type.
-// What has its own way to be JSON may have anything.
-func checkField(t reflect.Type, path string) error {
-	before := ""
-	for name := range strings.SplitSeq(path, ".") {
-		for t.Kind() == reflect.Pointer {
-			t = t.Elem()
-		}
-		own := t.Implements(reflect.TypeFor[json.Marshaler]()) && t != reflect.TypeFor[time.Time]()
-		switch {
-		case name == "":
-			continue
-		case own, t.Kind() == reflect.Interface:
-			return nil
-		case t.Kind() == reflect.Map:
-			t = t.Elem()
-			continue
-		}
-		fields, names := fieldsOf(t)
-		next, ok := fields[name]
-		if !ok && len(names) == 0 {
-			return usagef("--format: %s has no fields", strings.TrimSuffix(first(before, "an item"), "."))
-		}
-		if !ok {
-			return usagef("--format: there is no field %s; the fields are %s", quote(before+name), before+strings.Join(names, ", "+before))
-		}
-		t, before = next, before+name+"."
-	}
-	return nil
-}
-
-// fieldsOf are the fields of an object, by the names that they have in JSON and in
-// their order.
-func fieldsOf(t reflect.Type) (fields map[string]reflect.Type, names []string) {
-	fields = map[string]reflect.Type{}
+// fieldsOf are the fields of an object, by the names that they have in JSON.
+func fieldsOf(t reflect.Type) (names []string) {
 	if t.Kind() != reflect.Struct || t == reflect.TypeFor[time.Time]() {
-		return fields, nil
+		return nil
 	}
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		fields[name] = t.Field(i).Type
 		names = append(names, name)
 	}
-	return fields, names
+	return names
 }
 
 // describe says in words what a document is.
@@ -148,6 +97,5 @@ func (d document) describe() string {
 	case t.Kind() == reflect.Slice:
 		t, what = t.Elem(), "an array of objects with "
 	}
-	_, names := fieldsOf(t)
-	return what + strings.Join(names, ", ") + " (schema/" + d.name + ".json)"
+	return what + strings.Join(fieldsOf(t), ", ") + " (schema/" + d.name + ".json)"
 }

@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/localfile"
+	"github.com/go-vercel/sandbox/internal/untar"
+	"github.com/go-vercel/sandbox/outputs"
 )
 
 func (c *copying) download(ctx context.Context) error {
@@ -21,7 +26,8 @@ func (c *copying) download(ctx context.Context) error {
 	if into && !c.from.content() {
 		to = to.within(c.from.base())
 	}
-	if c.o.mkdir || into {
+	// What ends in a slash has to be there, but for a directory, which is made.
+	if c.o.mkdir || into && (isLocalDir(filepath.Dir(to.path)) || c.remoteIsDir(ctx)) {
 		if err := os.MkdirAll(filepath.Dir(to.path), 0o777); err != nil {
 			return err
 		}
@@ -34,7 +40,14 @@ func (c *copying) download(ctx context.Context) error {
 			return nil
 		}
 	}
-	err := c.downloadFile(ctx, to.path)
+	place, err := localfile.Resolve(to.path)
+	if err != nil {
+		return err
+	}
+	if place.Special {
+		return c.downloadInto(ctx, to.path, place)
+	}
+	err = c.downloadFile(ctx, to.path, place)
 	if isDirError(err) && !isLocalDir(to.path) || isDirError(err) && c.remoteIsDir(ctx) {
 		return c.downloadDir(ctx, to.path)
 	}
@@ -46,20 +59,38 @@ func (c *copying) remoteIsDir(ctx context.Context) bool {
 	return err == nil && info.IsDir()
 }
 
+// downloadInto writes a file to something that a file can't replace, such as a pipe.
+func (c *copying) downloadInto(ctx context.Context, name string, place localfile.Place) error {
+	r, err := openRemote(ctx, c.source.FS(), c.from.path)
+	if isDirError(err) {
+		return &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
+	}
+	if err != nil {
+		return c.missing(err)
+	}
+	defer r.Close()
+	w, err := place.Open()
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, r)
+	return errors.Join(err, w.Close())
+}
+
 // downloadFile downloads a file with the permissions and the time that it has in
 // the sandbox. A new one is not to be seen before it has them.
-func (c *copying) downloadFile(ctx context.Context, to string) error {
-	place := to
-	if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+func (c *copying) downloadFile(ctx context.Context, name string, at localfile.Place) error {
+	to, place := at.Path, at.Path
+	if at.Info == nil {
 		dir, err := os.MkdirTemp(filepath.Dir(to), ".sandbox-cp-*")
 		if err != nil {
-			return c.missing(&fs.PathError{Op: "open", Path: to, Err: errors.Unwrap(err)})
+			return c.missing(&fs.PathError{Op: "open", Path: name, Err: errors.Unwrap(err)})
 		}
 		defer os.RemoveAll(dir)
 		place = filepath.Join(dir, "file")
 	}
 	describe := sync.OnceValues(func() (fs.FileInfo, error) { return c.source.FS().Stat(ctx, c.from.path) })
-	bar := c.app.bar(c.o, -1)
+	bar := c.app.barOf(c.from.base(), c.o, -1)
 	defer bar.done()
 	if err := c.source.FS().DownloadFile(ctx, c.from.path, place, &sandbox.DownloadFileOptions{Progress: withTotal(bar.update, describe)}); err != nil {
 		return c.missing(err)
@@ -127,16 +158,68 @@ func (c *copying) downloadDir(ctx context.Context, to string) error {
 		}
 		exclude = slices.Concat(exclude, here)
 	}
-	err := c.source.FS().DownloadDir(ctx, c.from.path, to, &sandbox.DownloadDirOptions{
+	if !c.o.outsideLinks {
+		outside := c.outsideLinks(ctx)
+		for _, name := range outside {
+			exclude = append(exclude, literal(name))
+		}
+		if len(outside) > 0 {
+			defer func() { c.app.leftOutside(outside) }()
+		}
+	}
+	// A new directory is not to be seen before it is whole.
+	place := to
+	if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+		dir, err := os.MkdirTemp(filepath.Dir(filepath.Clean(to)), ".sandbox-cp-*")
+		if err != nil {
+			return c.missing(&fs.PathError{Op: "mkdir", Path: to, Err: errors.Unwrap(err)})
+		}
+		defer os.RemoveAll(dir)
+		place = filepath.Join(dir, "dir")
+	}
+	var leftOut []string
+	err := c.source.FS().DownloadDir(ctx, c.from.path, place, &sandbox.DownloadDirOptions{
 		Exclude: exclude, Include: c.o.include, Progress: bar.update, OutsideLinks: c.o.outsideLinks, DotGit: c.o.dotGit,
+		LeftOut: func(name string) { leftOut = append(leftOut, name) },
 	})
+	if len(leftOut) > 0 {
+		bar.done()
+		c.app.leftOut(leftOut, "--dot-git copies it as well")
+	}
 	if errors.Is(err, sandbox.ErrUnsafeArchive) {
 		return withHint(err, "--outside-links keeps such links, --exclude leaves them out")
 	}
 	if err != nil {
 		return c.missing(err)
 	}
+	if place != to {
+		return os.Rename(place, filepath.Clean(to))
+	}
 	return nil
+}
+
+// linksScript lists the symbolic links of a directory, with where they lead.
+const linksScript = `cd -- "$1" && find . -type l -printf '%P\0%l\0'`
+
+// maxLinks is how much of that is read.
+const maxLinks = 16 << 20
+
+// outsideLinks are the links of the directory that lead out of it. What the sandbox
+// hides here is refused later.
+func (c *copying) outsideLinks(ctx context.Context) (names []string) {
+	var out strings.Builder
+	result, err := c.source.RunCommand(ctx, "bash", []string{"-c", linksScript, "bash", c.from.path},
+		&sandbox.CommandOptions{Stdout: outputs.Limit(&out, maxLinks), Stderr: io.Discard, KillOnCancel: true})
+	if err != nil || result.ExitCode != 0 {
+		return nil
+	}
+	for pair := range slices.Chunk(strings.Split(strings.TrimSuffix(out.String(), "\x00"), "\x00"), 2) {
+		if len(pair) == 2 && untar.Leads(pair[0], pair[1]) {
+			names = append(names, pair[0])
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // missing gives the error of a file that is not in the sandbox a hint.
@@ -149,14 +232,17 @@ func (c *copying) missing(err error) error {
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("file not found: %s in sandbox %s", c.from.path, c.from.sandbox),
-			"look with: sandbox exec %s ls %s", c.from.sandbox, shellWord(parentOf(c.from.path)))}
+			"look with: %s", try("exec %s ls %s", c.from.sandbox, shellWord(parentOf(c.from.path))))}
 	}
 	return err
 }
 
 func parentOf(p string) string {
 	i := strings.LastIndex(strings.TrimRight(p, "/"), "/")
-	if i <= 0 {
+	switch {
+	case i < 0:
+		return "."
+	case i == 0:
 		return "/"
 	}
 	return p[:i]

@@ -49,7 +49,6 @@ func (c *drivesCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "drives", Short: "Manage drives"}
 	cmd.AddCommand(commands(
 		&drivesListCommand{app: c.app}, &drivesGetOrCreateCommand{app: c.app}, &drivesDeleteCommand{app: c.app},
-		&drivesFilesCommand{driveFiles{c.app}}, &drivesCopyCommand{driveFiles: driveFiles{c.app}},
 	)...)
 	return group(cmd)
 }
@@ -74,10 +73,7 @@ func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	opts := &sandbox.ListOptions{NamePrefix: c.prefix, SortOrder: c.pages.sortOrder}
-	if c.prefix != "" {
-		opts.SortBy = "name"
-	}
+	opts := &sandbox.ListDrivesOptions{NamePrefix: c.prefix, SortOrder: sandbox.SortOrder(c.pages.sortOrder)}
 	stop := c.app.spin("Fetching drives...")
 	found, next, err := collect(cmd.Context(), &c.pages, func(d sandbox.DriveInfo) string { return d.ID },
 		func(sandbox.DriveInfo) bool { return true },

@@ -126,7 +126,7 @@ var fieldOptions = map[string]string{
 func inOptions(message string) string {
 	field, rest, ok := strings.Cut(message, ": ")
 	if option := fieldOptions[field]; ok && option != "" {
-		return "--" + option + ": " + rest
+		return "--" + option + ": " + strings.ReplaceAll(rest, "Forever", "none")
 	}
 	return message
 }
@@ -161,7 +161,7 @@ func (a *app) explain(err error) failure {
 	if advice, ok := errors.AsType[*hinted](err); ok {
 		f.Hint = advice.hint
 	}
-	f.Message = strings.TrimPrefix(f.Message, "sandbox: ")
+	f.Message, f.Hint = a.filled(strings.TrimPrefix(f.Message, "sandbox: ")), a.filled(f.Hint)
 	return f
 }
 
@@ -183,20 +183,20 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 		}
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		f.Code, f.exit = "outcome_unknown", exitUnknown
-		f.Hint = "whether it was done is not known: look with sandbox ls --all or sandbox ps NAME"
+		f.Hint = "whether it was done is not known: look with " + try("ls --all") + " or " + try("ps NAME")
 	case errors.Is(err, auth.ErrNoCredentials):
 		f.Code, f.exit = "no_credentials", exitLogin
-		f.Hint = "run sandbox login, or set VERCEL_AUTH_TOKEN, or try sandbox --local, which needs no account"
+		f.Hint = "run " + try("login") + ", or set VERCEL_AUTH_TOKEN, or use --local, which needs no account"
 	case errors.As(err, &refused):
 		f.Code, f.exit = "login_refused", exitLogin
-		f.Hint = "log in again with: sandbox login"
+		f.Hint = "log in again with: " + try("login")
 	case errors.As(err, &missing):
 		f.Code, f.exit = "executable_not_found", exitNoProgram
 	case errors.As(err, &shell):
 		f.Code, f.exit = "terminal_lost", exitTerminal
-		f.Hint = "the program in it was hung up; sandbox connect opens a new terminal"
+		f.Hint = "the program in it was hung up; " + try("connect NAME") + " opens a new terminal"
 	case errors.As(err, &stream) && stream.CommandID != "":
-		f.Code, f.Hint = "stream_broken", "the command may go on: see sandbox logs NAME "+stream.CommandID
+		f.Code, f.Hint = "stream_broken", "the command may go on: see "+try("logs NAME %s", stream.CommandID)
 	case errors.Is(err, context.DeadlineExceeded):
 		f.Code, f.exit = "timeout", exitTimeout
 	case errors.Is(err, context.Canceled):
@@ -204,7 +204,7 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 	case api == nil && errors.Is(err, fs.ErrNotExist):
 		f.Code, f.exit = "not_found", exitNotFound
 	case errors.Is(err, syscall.ECONNREFUSED):
-		f.Code, f.Hint = "connection_refused", "nothing answers there; sandbox doctor looks what is wrong"
+		f.Code, f.Hint = "connection_refused", "nothing answers there; "+try("doctor")+" looks what is wrong"
 	case errors.Is(err, sandbox.ErrNoRoute):
 		f.exit = exitNotFound
 		f.Message, _, _ = strings.Cut(f.Message, " (CreateOptions") // what a program does
@@ -224,9 +224,29 @@ func lines(text string) string {
 
 // lookHints say where to look for what an operation has not found.
 var lookHints = map[string]string{
-	"command":  "run sandbox ps --all NAME to see the commands of its session",
-	"drive":    "run sandbox drives ls to see the drives in this project",
-	"snapshot": "run sandbox snapshots ls to see the snapshots in this project",
+	"command":  "run " + try("ps --all NAME") + " to see the commands of its session",
+	"drive":    "run " + try("drives ls") + " to see the drives in this project",
+	"snapshot": "run " + try("snapshots ls") + " to see the snapshots in this project",
+}
+
+// missingHint says where to look for what is missing: what the message names, or
+// else what the operation is about.
+func missingHint(err *sandbox.APIError) string {
+	message := strings.ToLower(err.Message)
+	switch {
+	case strings.Contains(message, "no snapshot available"):
+		return "it was never saved, so that nothing of it is left; " + try("rm NAME") + " removes it"
+	case strings.Contains(message, "image"):
+		return "an image is the team's, or one of the service's, such as vercel/sandbox/node:24"
+	}
+	for _, text := range []string{message, err.Operation} {
+		for _, thing := range []string{"command", "drive", "snapshot"} {
+			if strings.Contains(text, thing) {
+				return lookHints[thing]
+			}
+		}
+	}
+	return "run " + try("ls --all") + " to see the sandboxes in this project"
 }
 
 // explainAPI finds out how to end, and what to advise, for an error of the API.
@@ -237,12 +257,7 @@ func (a *app) explainAPI(f *failure, err *sandbox.APIError) {
 		f.Hint = lookHints["command"]
 	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrSnapshotNotFound):
 		f.exit = exitNotFound
-		f.Hint = "run sandbox ls --all to see the sandboxes in this project"
-		for thing, hint := range lookHints {
-			if strings.Contains(err.Operation, thing) {
-				f.Hint = hint
-			}
-		}
+		f.Hint = missingHint(err)
 	case errors.Is(err, sandbox.ErrUnauthorized):
 		f.exit = exitLogin
 		f.Hint = a.credentialHint()

@@ -54,7 +54,7 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	name, err := c.app.resolveName(args[0])
+	name, err := c.app.checkedName(args[0])
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (a *app) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() erro
 		if err == nil {
 			return cleanErr
 		}
-		a.warn(fmt.Sprintf("cleaning up %s failed: %v", sb.Name(), cleanErr), "try sandbox rm "+sb.Name())
+		a.warn(fmt.Sprintf("cleaning up %s failed: %v", sb.Name(), cleanErr), "try "+try("rm %s", sb.Name()))
 	}
 	return err
 }

@@ -35,7 +35,7 @@ func (c *forkCommand) command() *cobra.Command {
 func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
 	c.app.doubtTimeout(given(cmd, "timeout"))
-	source, err := c.app.resolveName(args[0])
+	source, err := c.app.checkedName(args[0])
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 			from = "its runtime image (it has no snapshot yet)"
 		}
 		c.app.warn(fmt.Sprintf("%s is running. The copy starts from %s, not from its present files.", source, from),
-			fmt.Sprintf("run `sandbox snapshot --stop %s` first to copy the present files.", source))
+			fmt.Sprintf("run `%s` first to copy the present files.", try("snapshot --stop %s", source)))
 	}
 	stop := c.app.spinUnless(c.s.silent, fmt.Sprintf("Forking sandbox %s...", source))
 	sb, err := c.app.client.Fork(ctx, source, o)
@@ -72,15 +72,18 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	return c.app.terminal(ctx, sb, &terminalOptions{keepAlive: true})
 }
 
-func (c *forkCommand) forkOptions(ctx context.Context, source string, s *settingsOptions) (*sandbox.CreateOptions, error) {
+func (c *forkCommand) forkOptions(ctx context.Context, source string, s *settingsOptions) (*sandbox.ForkOptions, error) {
 	keep, policy, env, err := s.common(ctx, c.app.stdio)
 	if err != nil {
 		return nil, err
 	}
-	o := &sandbox.CreateOptions{
+	o := &sandbox.ForkOptions{
 		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: c.app.pairs(s.tags, "--tag"),
-		Ephemeral: s.nonPersistent, Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID,
-		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep, Private: map[string]any{"__interactive": true},
+		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID,
+		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep, Extra: map[string]any{"__interactive": true},
+	}
+	if s.nonPersistent {
+		o.Persistent = new(false)
 	}
 	return o, rehearse(ctx, func(ctx context.Context, c *sandbox.Client) error {
 		_, err := c.Fork(ctx, source, o)

@@ -72,7 +72,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		forwards = append(forwards, f)
 	}
-	name, err := c.app.resolveName(args[0])
+	name, err := c.app.checkedName(args[0])
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (c *forwardCommand) serveTunnel(ctx context.Context, listener net.Listener,
 func (c *forwardCommand) serveWeb(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
 	published, err := sb.URL(port)
 	if err != nil {
-		return withHint(err, "publish it with: sandbox url --publish %s %d", sb.Name(), port)
+		return withHint(err, "publish it with: %s", try("url --publish %s %d", sb.Name(), port))
 	}
 	target, err := url.Parse(published)
 	if err != nil {
@@ -136,6 +136,7 @@ func (c *forwardCommand) serveWeb(ctx context.Context, listener net.Listener, sb
 		ReadHeaderTimeout: time.Minute,
 		Handler: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
+			r.Out.URL.RawQuery = r.In.URL.RawQuery // Out has lost what package url can't parse
 			r.SetXForwarded()
 		}},
 	}

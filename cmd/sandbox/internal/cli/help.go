@@ -21,14 +21,64 @@ const (
 // optionTitles are the groups in the order of the page.
 var optionTitles = []string{"Options", "Flags", groupScope, groupOutput}
 
+// pageWidth is how wide a page is where nobody knows better.
+const pageWidth = 100
+
 // help writes a command's page on standard output, as wide as the terminal.
-func (a *app) help(cmd *cobra.Command) {
-	p := &helpPage{width: 1 << 16, bold: func(s string) string { return a.out.Paint(console.Bold, s) }}
+func (a *app) help(cmd *cobra.Command) { a.page(func(p *helpPage) { p.write(cmd) }) }
+
+func (a *app) page(write func(*helpPage)) {
+	p := &helpPage{width: pageWidth, bold: func(s string) string { return a.out.Paint(console.Bold, s) }}
 	if a.out.Terminal {
 		p.width = max(a.out.Width(), 40)
 	}
-	p.write(cmd)
+	write(p)
 	fmt.Fprint(a.out, p.text.String())
+}
+
+// mostNeeded are the commands on the first page.
+var mostNeeded = []string{"create", "run", "exec", "connect", "copy", "list", "stop", "remove", "snapshot", "config", "login", "help"}
+
+type helpCommand struct {
+	app *app
+
+	all bool
+}
+
+func (c *helpCommand) command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "help [command...]", Short: "Show the page of a command; --all lists all commands, and help options what each of them takes", GroupID: groupTools, RunE: c.run,
+	}
+	toggle(cmd.Flags(), &c.all, "all", "a", "List all commands")
+	return cmd
+}
+
+func (c *helpCommand) run(cmd *cobra.Command, words []string) error {
+	of := cmd.Root()
+	switch {
+	case c.all:
+		c.app.page(func(p *helpPage) { eachCommandGroup(of, p.section) })
+		return nil
+	case len(words) == 1 && words[0] == allOptions:
+		c.app.page(func(p *helpPage) {
+			groups := optionGroups(of.PersistentFlags())
+			for _, title := range optionTitles {
+				p.section(title+":", groups[title])
+			}
+		})
+		return nil
+	}
+	for i, word := range words {
+		next := child(of, word)
+		if next == nil && of.HasSubCommands() {
+			return of.RunE(of, words[i:])
+		}
+		if next == nil {
+			return &usageError{message: "unknown argument " + quote(word), hint: moreAbout(of)}
+		}
+		of = next
+	}
+	return of.Help()
 }
 
 // helpPage is a page that is being written.
@@ -53,13 +103,21 @@ func (p *helpPage) write(cmd *cobra.Command) {
 	}
 	if cmd.HasAvailableSubCommands() {
 		p.paragraphs("For command help, run `" + cmd.CommandPath() + " <command> --help`")
-		eachCommandGroup(cmd, p.section)
+		if cmd == cmd.Root() {
+			p.section("Commands:", firstCommands(cmd))
+		} else {
+			eachCommandGroup(cmd, p.section)
+		}
 	} else {
 		p.section("Arguments:", argumentLines(cmd))
 	}
-	groups := optionGroups(cmd)
+	groups := optionGroups(cmd.LocalNonPersistentFlags())
 	for _, title := range optionTitles {
 		p.section(title+":", groups[title])
+	}
+	p.paragraphs(moreOptions)
+	if cmd == cmd.Root() {
+		p.paragraphs(moreCommands)
 	}
 	if d, ok := documentOf(cmd); ok {
 		fmt.Fprintf(&p.text, "%s\n\n    %s\n\n", p.bold("With --json:"), p.wrapped(d.describe(), 4))
@@ -134,6 +192,21 @@ func arguments(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.Use, cmd.Name())
 }
 
+func firstCommands(root *cobra.Command) (lines [][2]string) {
+	for _, name := range mostNeeded {
+		lines = append(lines, commandLine(child(root, name)))
+	}
+	return lines
+}
+
+func commandLine(c *cobra.Command) [2]string {
+	name := c.Name()
+	if len(c.Aliases) > 0 {
+		name = strings.Join(c.Aliases, " | ") + " | " + name
+	}
+	return [2]string{name + strings.TrimPrefix(c.Use, c.Name()), c.Short}
+}
+
 // eachCommandGroup gives the commands below one, by the group that they are in.
 func eachCommandGroup(cmd *cobra.Command, do func(title string, lines [][2]string)) {
 	titled := map[string][][2]string{}
@@ -141,11 +214,7 @@ func eachCommandGroup(cmd *cobra.Command, do func(title string, lines [][2]strin
 		if !c.IsAvailableCommand() {
 			continue
 		}
-		name := c.Name()
-		if len(c.Aliases) > 0 {
-			name = strings.Join(c.Aliases, " | ") + " | " + name
-		}
-		titled[c.GroupID] = append(titled[c.GroupID], [2]string{name + strings.TrimPrefix(c.Use, c.Name()), c.Short})
+		titled[c.GroupID] = append(titled[c.GroupID], commandLine(c))
 	}
 	do("Commands:", titled[""])
 	for _, g := range cmd.Groups() {
@@ -153,7 +222,7 @@ func eachCommandGroup(cmd *cobra.Command, do func(title string, lines [][2]strin
 	}
 }
 
-func optionGroups(cmd *cobra.Command) map[string][][2]string {
+func optionGroups(flags *pflag.FlagSet) map[string][][2]string {
 	groups := map[string][][2]string{}
 	add := func(f *pflag.Flag) {
 		if f.Hidden {
@@ -168,8 +237,7 @@ func optionGroups(cmd *cobra.Command) map[string][][2]string {
 		}
 		groups[group] = append(groups[group], [2]string{optionTitle(f), optionText(f)})
 	}
-	cmd.LocalFlags().VisitAll(add)
-	cmd.InheritedFlags().VisitAll(add)
+	flags.VisitAll(add)
 	return groups
 }
 

@@ -78,8 +78,9 @@ func TestHelpPages(t *testing.T) {
 				}
 				short := f.Shorthand
 				if cmd.Name() == "run" && o.Name == "tty" {
-					words, _ := (&line{cmd: cmd}).terminalOrTag([]string{"-" + o.Short})
-					assert.Equal(t, []string{"--tty"}, words)
+					got, err := reading(t, "run", "-"+o.Short, "true")
+					require.NoError(t, err)
+					assert.Equal(t, "run --tty=true -- true", got)
 					short = o.Short
 				}
 				assert.Equal(t, o.Short, short, "short of --%s", o.Name)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ type inspectCommand struct{ app *app }
 func (c *inspectCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect <name>", Aliases: []string{"get"}, Short: "Show everything about a sandbox and its session, as JSON", GroupID: groupManage,
-		Args: c.app.nameOrActive(),
+		Args: c.app.oneName(),
 		RunE: c.run,
 	}
 }
@@ -77,7 +78,8 @@ func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
 		return usagef("%v", err)
 	}
 	if err := rehearseUpdate(cmd.Context(), &sandbox.UpdateOptions{Timeout: d}); err != nil {
-		return err
+		_, why, _ := strings.Cut(err.Error(), "Timeout: ")
+		return usagef("%s: %s", args[1], first(why, err.Error()))
 	}
 	c.app.doubtTimeout(args[1])
 	s, err := c.app.session(cmd.Context(), args[0])
@@ -117,7 +119,7 @@ func (c *rollbackCommand) command() *cobra.Command {
 
 func (c *rollbackCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	name, err := c.app.resolveName(args[0])
+	name, err := c.app.checkedName(args[0])
 	if err != nil {
 		return err
 	}
@@ -136,24 +138,20 @@ func (c *rollbackCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	// Nothing is stopped for a snapshot that can't be gone back to.
+	if id == "" {
+		id, err = c.earlier(cmd, sb, c.back)
+	} else {
+		err = c.usable(ctx, id)
+	}
+	if err != nil {
+		return err
+	}
 	if sb.Status() == sandbox.StatusRunning {
 		if err := c.app.confirm(ctx, fmt.Sprintf("%s is running. Stop it and go back?", name)); err != nil {
 			return err
 		}
-		// The snapshot that the stop makes is one more to go back over.
-		result, err := sb.Stop(ctx, nil)
-		if err != nil {
-			return err
-		}
-		if result.Snapshot != nil {
-			c.back++
-		}
-		if err := sb.Refresh(ctx); err != nil {
-			return err
-		}
-	}
-	if id == "" {
-		if id, err = c.earlier(cmd, sb, c.back); err != nil {
+		if _, err := sb.Stop(ctx, nil); err != nil {
 			return err
 		}
 	}
@@ -168,10 +166,27 @@ func (c *rollbackCommand) run(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// earlier is the snapshot that lies so many before the present one.
+// usable refuses a snapshot that is not there, or not whole.
+func (c *rollbackCommand) usable(ctx context.Context, id string) error {
+	client, err := c.app.connect(ctx)
+	if err != nil {
+		return err
+	}
+	snap, err := client.GetSnapshot(ctx, id)
+	if err != nil {
+		return err
+	}
+	if status := snap.Info().Status; status != "created" {
+		return fmt.Errorf("snapshot %s is in status %q and can't be gone back to", id, status)
+	}
+	return nil
+}
+
+// earlier is the snapshot that lies so many before the one that the sandbox was
+// started from, or would be.
 func (c *rollbackCommand) earlier(cmd *cobra.Command, sb *sandbox.Sandbox, back int) (string, error) {
 	var ids []string
-	for s, err := range sb.ListSnapshots(cmd.Context(), &sandbox.ListOptions{SortOrder: "desc"}) {
+	for s, err := range sb.ListSnapshots(cmd.Context(), &sandbox.PageOptions{SortOrder: sandbox.Descending}) {
 		if err != nil {
 			return "", err
 		}
@@ -182,7 +197,7 @@ func (c *rollbackCommand) earlier(cmd *cobra.Command, sb *sandbox.Sandbox, back 
 	i := slices.Index(ids, sb.Info().CurrentSnapshotID) + back
 	if i >= len(ids) {
 		return "", &exitError{code: exitNotFound, err: withHint(fmt.Errorf("sandbox %s has no snapshot that early", sb.Name()),
-			"see sandbox snapshots list --name %s", sb.Name())}
+			"see %s", try("snapshots list --name %s", sb.Name()))}
 	}
 	return ids[i], nil
 }

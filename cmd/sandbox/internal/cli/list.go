@@ -126,14 +126,24 @@ func (s *selection) given() bool {
 	return s.all || len(s.statuses) > 0 || len(s.tags) > 0 || s.namePrefix != "" || s.olderThan > 0
 }
 
+// filterable are the states by which the API filters.
+var filterable = []sandbox.Status{sandbox.StatusRunning, sandbox.StatusStopping, sandbox.StatusStopped}
+
+func (s *selection) states() []sandbox.Status {
+	var states []sandbox.Status
+	for _, list := range s.statuses {
+		for state := range strings.SplitSeq(list, ",") {
+			states = append(states, sandbox.Status(state))
+		}
+	}
+	return states
+}
+
 // matcher makes a test of a selection.
 func (s *selection) matcher(tags map[string]string, now time.Time) func(sandbox.Info) bool {
-	var statuses []string
-	for _, st := range s.statuses {
-		statuses = append(statuses, strings.Split(st, ",")...)
-	}
+	states := s.states()
 	return func(i sandbox.Info) bool {
-		if len(statuses) > 0 && !slices.Contains(statuses, string(i.Status)) {
+		if len(states) > 0 && !slices.Contains(states, i.Status) {
 			return false
 		}
 		for k, v := range tags {
@@ -149,12 +159,13 @@ func (s *selection) matcher(tags map[string]string, now time.Time) func(sandbox.
 	}
 }
 
-// listOptions are those of the API for a selection. It takes one tag only; the
-// others are looked at here.
-func (s *selection) listOptions(tags map[string]string) sandbox.ListOptions {
-	o := sandbox.ListOptions{NamePrefix: s.namePrefix}
-	if s.namePrefix != "" {
-		o.SortBy = "name"
+// listOptions are those of the API for a selection in an order. It takes one tag
+// and one state only, which is none of a listing by name; the others are looked at
+// here.
+func (s *selection) listOptions(tags map[string]string, by sandbox.SortBy) sandbox.ListOptions {
+	o := sandbox.ListOptions{NamePrefix: s.namePrefix, SortBy: by}
+	if states := s.states(); s.namePrefix == "" && (by == "" || by == sandbox.SortByCreatedAt) && len(states) == 1 && slices.Contains(filterable, states[0]) {
+		o.Status = states[0]
 	}
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		o.Tags = map[string]string{k: tags[k]}
@@ -184,7 +195,7 @@ func (c *connection) find(ctx context.Context, s *selection) ([]sandbox.Info, er
 		return nil, err
 	}
 	tags := c.pairs(s.tags, "--tag")
-	opts := s.listOptions(tags)
+	opts := s.listOptions(tags, "")
 	match := s.matcher(tags, c.now())
 	var found []sandbox.Info
 	for i, err := range client.List(ctx, &opts) {
@@ -240,9 +251,13 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 		}
 		ans := list(mapped(found, viewSandbox), func(v sandboxView) string { return v.Name },
 			func(views []sandboxView) *table.Table { return c.sandboxTable(views, c.sel.all) })
-		ans.empty = "No sandboxes are running; sandbox ls --all shows the others."
-		if c.sel.all || len(c.sel.statuses) > 0 {
+		switch {
+		case len(c.sel.tags) > 0 || c.sel.namePrefix != "" || c.sel.olderThan > 0:
+			ans.empty = "No sandboxes match."
+		case c.sel.all || len(c.sel.statuses) > 0:
 			ans.empty = "No sandboxes."
+		default:
+			ans.empty = "No sandboxes are running; " + try("ls --all") + " shows the others."
 		}
 		if err := c.app.print(ans); err != nil {
 			return err
@@ -262,16 +277,13 @@ func (c *listCommand) list(ctx context.Context, pages *paging, sel *selection, s
 		return nil, "", err
 	}
 	tags := c.app.pairs(sel.tags, "--tag")
-	opts := sel.listOptions(tags)
-	opts.SortOrder = pages.sortOrder
-	if sortBy != "" {
-		opts.SortBy = sortBy
+	shown := *sel
+	if !sel.all && len(sel.statuses) == 0 {
+		shown.statuses = []string{string(sandbox.StatusRunning)}
 	}
-	match := sel.matcher(tags, c.app.now())
-	keep := func(i sandbox.Info) bool {
-		return match(i) && (sel.all || len(sel.statuses) > 0 || i.Status == sandbox.StatusRunning)
-	}
-	return collect(ctx, pages, func(i sandbox.Info) string { return i.Name }, keep,
+	opts := shown.listOptions(tags, sandbox.SortBy(sortBy))
+	opts.SortOrder = sandbox.SortOrder(pages.sortOrder)
+	return collect(ctx, pages, func(i sandbox.Info) string { return i.Name }, shown.matcher(tags, c.app.now()),
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.Info], error) {
 			opts.Limit, opts.Cursor = limit, cursor
 			return client.ListPage(ctx, &opts)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -52,17 +55,21 @@ func (c *connection) connectLocal(ctx context.Context) (*sandbox.Client, error) 
 		c.emulator, err = local.Start(ctx, dir, daemonArgument, dir, state, local.IdleTime.String())
 	}
 	if err != nil {
-		return nil, withHint(err, "its files are in %s; if an earlier version has made them, remove that folder", state)
+		return nil, withHint(err, "its files are in %s, and what it says in %s", state, filepath.Join(dir, local.LogName))
 	}
+	c.emulator.OnLost(func() {
+		// Requests would be repeated for minutes to a port that nobody listens on.
+		c.fail(withHint(local.ErrGone, "%s has what it said last", try("local logs")))
+	})
 	e := c.emulator.Address
 	if c.emulator.Started && !c.opts.quiet {
-		fmt.Fprintln(c.err, prose(c.err, fmt.Sprintf("Started the local emulator, in mode %s; sandbox local stop ends it. %s", e.Mode, noBoundary)))
+		fmt.Fprintln(c.err, prose(c.err, c.filled(fmt.Sprintf("Started the local emulator, in mode %s; %s ends it. %s", e.Mode, try("local stop"), noBoundary))))
 	}
 	if e.Version != Version() {
-		c.warn("the local emulator is of version "+e.Version+", and this program of "+Version(), "end it with: sandbox local stop")
+		c.warn("the local emulator is of version "+e.Version+", and this program of "+Version(), "start it anew with: "+try("local restart"))
 	}
 	c.source = "the local emulator"
-	c.scope = auth.Credentials{Token: e.Token, TeamID: e.TeamID, ProjectID: e.ProjectID}
+	c.scope = auth.Credentials{Token: e.Token, TeamID: first(c.opts.scope, e.TeamID), ProjectID: first(c.opts.project, e.ProjectID)}
 	return c.newClient(auth.Static(c.scope), e.URL)
 }
 
@@ -78,13 +85,15 @@ type localCommand struct{ app *app }
 
 func (c *localCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "local", Short: "Inspect and stop the emulator that --local uses", GroupID: groupTools,
+		Use: "local", Short: "Inspect, stop and restart the emulator that --local uses", GroupID: groupTools,
 		Long: "Inspect and stop the emulator that --local uses. It starts with the first command that needs it and serves all processes of its user, " +
 			"so that commands started with -d, ports and terminals go on. It ends by itself after ten idle minutes without a running sandbox. " + noBoundary,
 	}
 	cmd.AddCommand(
 		&cobra.Command{Use: "status", Short: "Show whether it runs", Args: positionals(), RunE: c.status},
 		&cobra.Command{Use: "stop", Short: "Stop its sandboxes, whose files are kept, and end it", Args: positionals(), RunE: c.stop},
+		&cobra.Command{Use: "restart", Short: "Stop it, and start it anew, as after an upgrade", Args: positionals(), RunE: c.restart},
+		&cobra.Command{Use: "logs", Short: "Write what it has said", Args: positionals(), RunE: c.logs},
 	)
 	return group(cmd)
 }
@@ -112,13 +121,55 @@ func (c *localCommand) status(cmd *cobra.Command, _ []string) error {
 }
 
 func (c *localCommand) stop(cmd *cobra.Command, _ []string) error {
+	was, err := c.end(cmd.Context())
+	if err != nil {
+		return err
+	}
+	return c.app.result(doneView{was})
+}
+
+// restart starts it even if none has run.
+func (c *localCommand) restart(cmd *cobra.Command, _ []string) error {
+	was, err := c.end(cmd.Context())
+	if err != nil {
+		return err
+	}
+	c.app.opts.local = true
+	if _, err := c.app.connect(cmd.Context()); err != nil {
+		return err
+	}
+	return c.app.result(doneView{was})
+}
+
+func (c *localCommand) logs(*cobra.Command, []string) error {
 	dir, _, err := c.app.localDirs()
 	if err != nil {
 		return err
 	}
-	err = local.Stop(cmd.Context(), dir)
-	if err != nil && !errors.Is(err, local.ErrNone) {
+	f, err := os.Open(filepath.Join(dir, local.LogName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it has never run
+	}
+	if err != nil {
 		return err
 	}
-	return c.app.result(doneView{err == nil})
+	defer f.Close()
+	_, err = io.Copy(c.app.shown(), f)
+	return err
+}
+
+// end ends it, and reports whether it ran.
+func (c *localCommand) end(ctx context.Context) (was bool, err error) {
+	dir, _, err := c.app.localDirs()
+	if err != nil {
+		return false, err
+	}
+	err = local.Stop(ctx, dir)
+	if errors.Is(err, local.ErrUnsaved) {
+		return false, withHint(err, "make room for them, or remove what you don't need with: %s", try("--local rm NAME"))
+	}
+	if err != nil && !errors.Is(err, local.ErrNone) {
+		return false, err
+	}
+	return err == nil, nil
 }

@@ -24,7 +24,7 @@ func (l location) String() string {
 	return l.path
 }
 
-var sandboxName = regexp.MustCompile(`^(@|[A-Za-z0-9_-]+)$`)
+var sandboxName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // parseLocation tells NAME:PATH from a path here. A path with a slash before its
 // first colon is one here, and so is a Windows drive.
@@ -37,7 +37,11 @@ func parseLocation(s string) (location, error) {
 	switch {
 	case !ok || strings.ContainsAny(name, `/\`) || drive:
 		return location{path: s}, nil
-	case !sandboxName.MatchString(name) || rest == "":
+	case sandboxName.MatchString(name) && rest == "":
+		return location{sandbox: name, path: "."}, nil
+	case sandboxName.MatchString(name) && (rest == "~" || strings.HasPrefix(rest, "~/")):
+		return location{}, usagef("~ is a shell's; a path that does not begin with a slash is in the working directory, as in %s:%s", name, first(strings.TrimLeft(rest, "~/"), "."))
+	case !sandboxName.MatchString(name):
 		return location{}, usagef("invalid path %q; use SANDBOX_NAME:PATH, and ./%s for a file here", s, s)
 	}
 	return location{sandbox: name, path: rest}, nil

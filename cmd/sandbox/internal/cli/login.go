@@ -77,7 +77,7 @@ func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Logi
 		login.Expiry, _ = oidc.Expiry(login.Token)
 		return login, host.SaveLogin(ctx, login)
 	}
-	return oidc.Login{}, usagef("a token on the command line is seen by others; give it on standard input: sandbox login --token - < FILE")
+	return oidc.Login{}, usagef("a token on the command line is seen by others; give it on standard input: %s < FILE", try("login --token -"))
 }
 
 // promptLogin tells where to log in, and opens the page if ENTER is pressed.
@@ -145,8 +145,8 @@ func (c *logoutCommand) run(cmd *cobra.Command, _ []string) error {
 	case c.app.opts.structured() && (err == nil || errors.Is(err, oidc.ErrNotLoggedIn)):
 		return c.app.print(output{doc: doneView{err == nil}})
 	case errors.Is(err, oidc.ErrNotLoggedIn):
-		_, err = fmt.Fprintf(c.app.out, "No active session found. You are not currently logged in.\n%s To log in, run: `sandbox login`\n",
-			c.app.out.Paint(console.Bold, "hint:"))
+		_, err = fmt.Fprintf(c.app.out, "No active session found. You are not currently logged in.\n%s To log in, run: `%s`\n",
+			c.app.out.Paint(console.Bold, "hint:"), c.app.filled(try("login")))
 	case err == nil:
 		_, err = fmt.Fprintln(c.app.out, "Logged out!")
 	}

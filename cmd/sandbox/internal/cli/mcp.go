@@ -28,7 +28,8 @@ func (c *mcpCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "mcp", Short: "Serve sandboxes as tools of an agent, by the Model Context Protocol", GroupID: groupTools, Args: positionals(),
 		Long: "Serve sandboxes as tools of an agent over standard input and output: run commands and Python, work with files, ports and snapshots. " +
-			"With --only the tools work on one sandbox, and can neither create nor remove any.",
+			"With --only the tools work on one sandbox, and can neither create nor remove any. " +
+			"A sandbox that was used is kept running while the client is connected, as far as the plan lets.",
 		Example: "  $ claude mcp add sandbox -- sandbox mcp --only my-app",
 	}
 	option(cmd.Flags(), &c.only, "only", "", "name", "", "The only sandbox that the tools may use", parseText)
@@ -38,7 +39,7 @@ func (c *mcpCommand) command() *cobra.Command {
 
 func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	c.app.opts.noInput = true
-	opts := &agent.Options{OnError: func(call agent.Call, err error) {
+	opts := &agent.Options{KeepRunning: true, OnError: func(call agent.Call, err error) {
 		c.app.warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent got a message of its own")
 	}}
 	if c.app.opts.local {
@@ -46,7 +47,7 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		opts.Environment = localMachine
 	}
 	if c.only != "" {
-		if c.only, err = c.app.resolveName(c.only); err != nil {
+		if c.only, err = c.app.checkedName(c.only); err != nil {
 			return err
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"strings"
 
 	"github.com/itchyny/gojq"
 
@@ -45,7 +43,7 @@ func (o *globals) wantsJSON() bool {
 }
 
 // structured reports whether the output is for a program.
-func (o *globals) structured() bool { return o.wantsJSON() || o.format != "" || o.quiet }
+func (o *globals) structured() bool { return o.wantsJSON() || o.quiet }
 
 type writerFunc func(p []byte) (int, error)
 
@@ -79,8 +77,6 @@ func (p *printer) print(out output) error {
 	switch {
 	case p.opts.jq != "":
 		return p.query(out.doc)
-	case p.opts.format != "":
-		return p.fill(out.doc)
 	case p.opts.output == "jsonl":
 		items, err := elements(out.doc)
 		if err != nil {
@@ -106,7 +102,7 @@ func (p *printer) print(out output) error {
 	}
 	t := out.table()
 	if len(t.Rows) == 0 && out.empty != "" && p.out.Terminal {
-		fmt.Fprintln(p.err, out.empty)
+		fmt.Fprintln(p.err, p.filled(out.empty))
 		return nil
 	}
 	opts := table.Options{NoHeader: p.opts.noHeader}
@@ -188,62 +184,4 @@ func (p *printer) query(doc any) error {
 			return err
 		}
 	}
-}
-
-// place is where a format has a field of an item, or its JSON.
-var place = regexp.MustCompile(`\{\{\s*(json\s+)?\.([\w.-]*)\s*\}\}`)
-
-func parseFormat(s string) (string, error) {
-	if _, err := parseText(s); err != nil {
-		return "", err
-	}
-	if rest := place.ReplaceAllString(s, ""); strings.Contains(rest, "{{") {
-		return "", fmt.Errorf("%q has more than {{.field}} and {{json .field}}; use --jq for that", s)
-	}
-	return s, nil
-}
-
-// fill writes a format with the fields of a document, one line for each item of a
-// list. A field that an item does not have is empty.
-func (p *printer) fill(doc any) error {
-	items, err := elements(doc)
-	if err != nil {
-		return err
-	}
-	for _, it := range items {
-		var failed error
-		line := place.ReplaceAllStringFunc(p.opts.format, func(at string) string {
-			found := place.FindStringSubmatch(at)
-			text, err := fieldText(it, found[2], found[1] != "")
-			failed = errors.Join(failed, err)
-			return text
-		})
-		if failed != nil {
-			return failed
-		}
-		if _, err := fmt.Fprintln(p.shown(), line); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// fieldText returns what a path such as session.status leads to.
-func fieldText(v any, path string, quoted bool) (string, error) {
-	for name := range strings.SplitSeq(path, ".") {
-		if name == "" {
-			continue // the item itself
-		}
-		fields, _ := v.(map[string]any)
-		v = fields[name]
-	}
-	if text, ok := v.(string); ok && !quoted {
-		return text, nil
-	}
-	if v == nil && !quoted {
-		return "", nil
-	}
-	var text strings.Builder
-	err := writeJSON(&text, v, false)
-	return strings.TrimSuffix(text.String(), "\n"), err
 }

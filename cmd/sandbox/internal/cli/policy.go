@@ -3,72 +3,19 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox"
 )
 
-func (c *configCommand) configKeysCommands() []*cobra.Command {
-	get := &cobra.Command{
-		Use: "get <name> <key>", Short: "Write one setting, by its name in the JSON of config list", Args: positionals("name", "key"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := c.app.resolveName(args[0])
-			if err != nil {
-				return err
-			}
-			sb, err := c.app.get(cmd.Context(), name, false)
-			if err != nil {
-				return err
-			}
-			doc, err := plain(viewHandle(sb))
-			if err != nil {
-				return err
-			}
-			value, ok := doc.(map[string]any)[args[1]]
-			if !ok {
-				return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("there is no setting %s", quote(args[1])), "see sandbox config list %s --json", name)}
-			}
-			if c.app.opts.structured() {
-				return c.app.print(output{doc: value, names: []string{args[1]}})
-			}
-			if text, ok := value.(string); ok {
-				_, err = fmt.Fprintln(c.app.shown(), text)
-				return err
-			}
-			return writeJSON(c.app.shown(), value, false)
-		},
-	}
-	set := &cobra.Command{
-		Use: "set <name> <key> <value>", Short: "Change one setting, by the name of its command", Args: positionals("name", "key", "value"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, s := range configSettings {
-				if s.name == args[1] || slices.Contains(s.alias, args[1]) {
-					sub := c.settingCommand(&s)
-					sub.SetContext(cmd.Context())
-					values := []string{args[0], args[2]}
-					if err := sub.Args(sub, values); err != nil {
-						return err
-					}
-					return sub.RunE(sub, values)
-				}
-			}
-			return &usageError{message: "there is no setting " + quote(args[1]), hint: "the settings are " +
-				strings.Join(mapped(configSettings, func(s setting) string { return s.name }), ", ")}
-		},
-	}
-	return []*cobra.Command{get, set}
-}
-
 type policyCommand struct{ app *app }
 
 func (c *policyCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "policy", Short: "Show and change what a sandbox can reach"}
 	show := &cobra.Command{
-		Use: "show <name>", Short: "Write the network policy as set reads it, but without the values of headers; with --json always as an object", Args: c.app.nameOrActive(),
+		Use: "show <name>", Short: "Write the network policy as set reads it, but without the values of headers; with --json always as an object", Args: c.app.oneName(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sb, err := c.app.getOnly(cmd.Context(), args, false)
 			if err != nil {
@@ -152,7 +99,7 @@ func allowed(p *sandbox.NetworkPolicy, domains []string) *sandbox.NetworkPolicy 
 func denied(p *sandbox.NetworkPolicy, domains []string) (*sandbox.NetworkPolicy, error) {
 	if p.Mode == "allow-all" {
 		return nil, withHint(usagef("everything can be reached; single domains can't be taken away from that"),
-			"start from nothing: sandbox config network-policy NAME --network-policy deny-all, then policy allow")
+			"start from nothing: %s, then policy allow", try("config network-policy NAME --network-policy deny-all"))
 	}
 	q := *p
 	q.Rules = map[string][]sandbox.PolicyRule{}

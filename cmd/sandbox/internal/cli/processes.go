@@ -19,7 +19,7 @@ import (
 
 // session is the session that a sandbox runs in; looking at it starts nothing.
 func (c *connection) session(ctx context.Context, name string) (*sandbox.Session, error) {
-	name, err := c.resolveName(name)
+	name, err := c.checkedName(name)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (c *connection) session(ctx context.Context, name string) (*sandbox.Session
 	}
 	if status := sb.Status(); status != sandbox.StatusRunning {
 		return nil, &exitError{code: exitConflict, err: withHint(fmt.Errorf("sandbox %s is not running (its status is %s)", name, status),
-			"its commands ended with its session; sandbox exec %s -- COMMAND starts it again", name)}
+			"its commands ended with its session; %s starts it again", try("exec %s -- COMMAND", name))}
 	}
 	return sb.CurrentSession(), nil
 }
@@ -61,7 +61,7 @@ type psCommand struct {
 
 func (c *psCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ps <name>", Short: "List the commands of a sandbox", GroupID: groupCommands, Args: c.app.nameOrActive(),
+		Use: "ps <name>", Short: "List the commands of a sandbox", GroupID: groupCommands, Args: c.app.oneName(),
 		Long: "List the commands that run in a sandbox, or with --all also those that have ended in its present session.",
 	}
 	toggle(cmd.Flags(), &c.all, "all", "a", "Show commands that have ended as well")
@@ -303,43 +303,6 @@ func parseSignal(s string) (sandbox.Signal, error) {
 		name = "SIG" + name
 	}
 	return sandbox.ParseSignal(name)
-}
-
-type attachCommand struct{ app *app }
-
-func (c *attachCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "attach <name> [command_id]", Short: "Follow a command that runs, with its signals and exit code", GroupID: groupCommands,
-		Long: "Follow a command that was started with -d, or whose connection was lost: its output from the start, its exit code, and Ctrl-C for it.",
-		Args: positionals("name", "[command_id]"),
-		RunE: c.run,
-	}
-}
-
-func (c *attachCommand) run(cmd *cobra.Command, args []string) error {
-	id := ""
-	if len(args) == 2 {
-		id = args[1]
-	}
-	remote, err := c.app.remoteCommand(cmd.Context(), args[0], id)
-	if err != nil {
-		return err
-	}
-	pass := c.app.passSignals(cmd.Context(), false)
-	defer pass.stop()
-	live, cancel := context.WithCancel(context.WithoutCancel(cmd.Context()))
-	defer cancel()
-	pass.giveUp = cancel
-	pass.command(remote)
-	l := &logReader{app: c.app, command: remote, follow: true}
-	if err := l.run(live); err != nil {
-		return pass.instead(err)
-	}
-	result, err := remote.Wait(live)
-	if err != nil {
-		return pass.instead(err)
-	}
-	return exitWith(result.ExitCode)
 }
 
 // signalNumber is the number of a signal in an exit code.

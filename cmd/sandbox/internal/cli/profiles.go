@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -12,73 +11,6 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
-
-type useCommand struct {
-	app *app
-
-	unset bool
-}
-
-func (c *useCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "use [name]", Short: "Choose the active sandbox of this folder", GroupID: groupTools, Args: positionals("[name]"),
-		Long: "Choose the active sandbox of this folder and those below it. Commands that take one name use it if you give none, or @. " +
-			"Without a name, the present choice is shown.",
-	}
-	toggle(cmd.Flags(), &c.unset, "unset", "", "Forget the choice")
-	cmd.RunE = c.run
-	return cmd
-}
-
-func (c *useCommand) run(cmd *cobra.Command, args []string) error {
-	dirs := c.app.dirs()
-	dir, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	if len(args) == 1 && args[0] == "-" {
-		c.unset, args = true, nil
-	}
-	switch {
-	case c.unset && len(args) > 0:
-		return usagef("--unset takes no name")
-	case c.unset:
-		if err := dirs.SetActive(dir, ""); err != nil {
-			return err
-		}
-		return c.app.result(activeView{})
-	case len(args) == 1:
-		sb, err := c.app.get(cmd.Context(), args[0], false)
-		if err != nil {
-			return err
-		}
-		if err := dirs.SetActive(dir, sb.Name()); err != nil {
-			return err
-		}
-		if c.app.opts.structured() {
-			return c.app.print(output{doc: activeView{sb.Name()}, names: []string{sb.Name()}})
-		}
-		fmt.Fprintf(c.app.err, "The active sandbox of %s is %s.\n", dir, sb.Name())
-		return nil
-	}
-	name, err := dirs.Active(dir)
-	if err != nil {
-		return err
-	}
-	if name == "" {
-		return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("there is no active sandbox"), "choose one with: sandbox use NAME")}
-	}
-	if c.app.opts.structured() {
-		return c.app.print(output{doc: activeView{name}, names: []string{name}})
-	}
-	_, err = fmt.Fprintln(c.app.shown(), name)
-	return err
-}
-
-// activeView is the active sandbox of a folder, if it has one.
-type activeView struct {
-	Name string `json:"name,omitempty"`
-}
 
 type profileCommand struct{ app *app }
 
@@ -129,22 +61,10 @@ func (c *profileListCommand) run(*cobra.Command, []string) error {
 	return c.app.print(ans)
 }
 
-// changeConfig changes config.toml.
-func (s *stdio) changeConfig(change func(*settings.Config) error) error {
-	dirs := s.dirs()
-	config, err := dirs.ReadConfig()
-	if err != nil {
-		return err
-	}
-	if err := change(&config); err != nil {
-		return err
-	}
-	return dirs.WriteConfig(config)
-}
-
 // changeProfile changes what config.toml says of a profile, which it names.
 func (a *app) changeProfile(name string, change func(*settings.Config) error) error {
-	if err := a.changeConfig(change); err != nil {
+	dirs := a.dirs()
+	if err := dirs.ChangeConfig(change); err != nil {
 		return err
 	}
 	if name == "-" {

@@ -22,8 +22,12 @@ const progressAfter = 300 * time.Millisecond
 
 // bar makes a progress bar for so many bytes, -1 if that is not known. It shows
 // nothing unless standard error is a terminal, or an option requests it.
-func (s *stdio) bar(o *copyOptions, total int64) bar {
-	if o.noProgress || s.opts.quiet || !s.err.Terminal && !o.progress {
+func (s *stdio) bar(o *copyOptions, total int64) bar { return s.barOf("", o, total) }
+
+// barOf is the bar of one file, which is shown in the place of the paths that its
+// transfer has on the way.
+func (s *stdio) barOf(name string, o *copyOptions, total int64) bar {
+	if o.noProgress || s.opts.quiet || !s.err.Rewrites() && !o.progress {
 		return bar{done: func() {}}
 	}
 	var (
@@ -47,7 +51,7 @@ func (s *stdio) bar(o *copyOptions, total int64) bar {
 				}
 				p = newBar(s, total)
 			}
-			p.Describe(shorten(redact.Printable(now.Path), widestPath(s.err.Width())))
+			p.Describe(shorten(redact.Printable(first(name, now.Path)), widestPath(s.err.Width())))
 			_ = p.Set64(now.Done) // what is shown can't fail the transfer
 		},
 		done: func() {
@@ -76,7 +80,7 @@ func newBar(s *stdio, total int64) *progressbar.ProgressBar {
 	return progressbar.NewOptions64(total,
 		progressbar.OptionSetWriter(s.err), progressbar.OptionShowBytes(true), progressbar.OptionShowTotalBytes(true), progressbar.OptionShowCount(),
 		progressbar.OptionSetPredictTime(columns >= figures), progressbar.OptionSetElapsedTime(columns >= figures), progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionSetWidth(widestBar(columns)), progressbar.OptionUseANSICodes(s.err.Terminal), progressbar.OptionEnableColorCodes(false),
+		progressbar.OptionSetWidth(widestBar(columns)), progressbar.OptionUseANSICodes(s.err.Rewrites()), progressbar.OptionEnableColorCodes(false),
 		progressbar.OptionSetRenderBlankState(false),
 		progressbar.OptionOnCompletion(func() { _, _ = s.err.Write([]byte("\n")) }),
 	)

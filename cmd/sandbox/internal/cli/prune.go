@@ -116,7 +116,7 @@ func (p *pruneCommand) ownSnapshots(ctx context.Context, of []sandbox.Info) ([]s
 	var own []sandbox.SnapshotInfo
 	p.owners = map[string]string{}
 	for _, i := range of {
-		for s, err := range p.app.client.ListSnapshots(ctx, &sandbox.ListOptions{Sandbox: i.Name}) {
+		for s, err := range p.app.client.ListSnapshots(ctx, &sandbox.ListSnapshotsOptions{Sandbox: i.Name}) {
 			if err != nil {
 				return nil, err
 			}

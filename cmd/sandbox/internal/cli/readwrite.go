@@ -58,7 +58,7 @@ func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 
 // fileOf finds the sandbox of a command line NAME PATH.
 func (c *connection) fileOf(ctx context.Context, args []string) (*sandbox.Sandbox, location, error) {
-	name, err := c.resolveName(args[0])
+	name, err := c.checkedName(args[0])
 	if err != nil {
 		return nil, location{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -136,10 +137,22 @@ func (r *remoteRun) target() (commandTarget, error) {
 	return r.sb.AsUser(r.o.user)
 }
 
+// maxEcho is how much of a command line is shown.
+const maxEcho = 2000
+
+// beginning is a text, or its beginning.
+func beginning(text string, most int) string {
+	r := []rune(text)
+	if len(r) <= most {
+		return text
+	}
+	return string(r[:most-1]) + "…"
+}
+
 // echo shows the command line.
 func (r *remoteRun) echo() {
 	if !r.o.noEcho && !r.app.opts.quiet && !r.app.opts.wantsJSON() {
-		line := lines(shellWords(append([]string{r.name}, r.args...)))
+		line := lines(beginning(shellWords(append([]string{r.name}, r.args...)), maxEcho))
 		fmt.Fprintln(r.app.err, r.app.err.Paint(console.Gray, "$ "+line))
 	}
 }
@@ -192,6 +205,9 @@ func (r *remoteRun) shellHint(err error) error {
 	return err
 }
 
+// notRunnable is what is said of a program that is there and can't be run.
+var notRunnable = regexp.MustCompile(`(?i)permission denied|is a directory`)
+
 // startError gives the errors of a command that did not start exit codes of
 // their own, as a shell and docker do.
 func startError(err error) error {
@@ -201,6 +217,8 @@ func startError(err error) error {
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		return &exitError{code: exitNoProgram, err: err}
+	case errors.Is(err, sandbox.ErrRefused) && notRunnable.MatchString(err.Error()):
+		return &exitError{code: exitNotRunnable, err: err}
 	case errors.Is(err, sandbox.ErrRefused):
 		return &exitError{code: exitNotStarted, err: err}
 	}
@@ -356,7 +374,7 @@ func (s *stdio) passSignals(ctx context.Context, killAtOnce bool) *signalPass {
 	if early := s.signal(); ctx.Err() != nil && early != 0 {
 		p.take(early, killAtOnce)
 	}
-	signal.Notify(p.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(p.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	p.wg.Go(func() {
 		for {
 			select {
@@ -401,7 +419,7 @@ func (p *signalPass) take(s syscall.Signal, atOnce bool) {
 func (p *signalPass) send(kill func(sandbox.Signal) error, sig sandbox.Signal, last bool) {
 	p.wg.Go(func() {
 		if err := kill(sig); errors.Is(err, sandbox.ErrChildren) {
-			p.warn("only the command got the signal; its children may go on", "sandbox stop ends all")
+			p.warn("only the command got the signal; its children may go on", try("stop NAME")+" ends all")
 		}
 		if last {
 			p.giveUp()
@@ -417,15 +435,6 @@ func (p *signalPass) started(kill func(sandbox.Signal) error) {
 	if pending != 0 {
 		p.send(kill, pending, false)
 	}
-}
-
-// command passes signals on to a command that runs, and to its children.
-func (p *signalPass) command(cmd *sandbox.Command) {
-	p.started(func(s sandbox.Signal) error {
-		ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
-		defer cancel()
-		return cmd.SignalTree(ctx, s)
-	})
 }
 
 // instead makes of an error that a signal has caused the exit code of the signal.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -70,7 +69,6 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetErr(a.err)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { a.help(cmd) })
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return a.flagError(cmd, err) })
 	root.AddGroup(
 		&cobra.Group{ID: groupCommands, Title: "Commands in a sandbox:"},
 		&cobra.Group{ID: groupFiles, Title: "Files and ports:"},
@@ -79,6 +77,9 @@ func (a *app) rootCommand() *cobra.Command {
 	)
 	a.globalOptions(root.PersistentFlags())
 	a.addCommands(root)
+	help := (&helpCommand{app: a}).command()
+	root.AddCommand(help)
+	root.SetHelpCommand(help)
 	withVersion(group(root))
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "team" {
@@ -124,10 +125,10 @@ func (a *app) addCommands(root *cobra.Command) {
 		&runCommand{app: a}, &snapshotCommand{app: a}, &snapshotsCommand{app: a}, &sessionsCommand{app: a}, &drivesCommand{app: a},
 		&telemetryCommand{app: a}, &loginCommand{app: a}, &logoutCommand{app: a},
 
-		&psCommand{app: a}, &logsCommand{app: a}, &waitCommand{app: a}, &killCommand{app: a}, &attachCommand{app: a},
-		&waitForCommand{app: a}, &syncCommand{app: a}, &readCommand{app: a}, &writeCommand{app: a}, &fsCommand{app: a}, &forwardCommand{app: a}, &urlCommand{app: a},
-		&openCommand{app: a}, &rshCommand{app: a}, &inspectCommand{app: a}, &startCommand{app: a}, &extendCommand{app: a},
-		&rollbackCommand{app: a}, &topCommand{app: a}, &pruneCommand{app: a}, &useCommand{app: a}, &profileCommand{app: a},
+		&psCommand{app: a}, &logsCommand{app: a}, &waitCommand{app: a}, &killCommand{app: a},
+		&waitForCommand{app: a}, &syncCommand{app: a}, &readCommand{app: a}, &writeCommand{app: a}, &editCommand{app: a}, &forwardCommand{app: a}, &urlCommand{app: a},
+		&rshCommand{app: a}, &inspectCommand{app: a}, &startCommand{app: a}, &extendCommand{app: a},
+		&rollbackCommand{app: a}, &topCommand{app: a}, &pruneCommand{app: a}, &profileCommand{app: a},
 		&whoamiCommand{app: a}, &doctorCommand{app: a}, &apiCommand{app: a}, &emulatorCommand{app: a}, &localCommand{app: a},
 		&mcpCommand{app: a}, &completionCommand{app: a}, &versionCommand{app: a},
 	)...)
@@ -161,7 +162,6 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 		choice(flags, &o.output, "output", "o", "format", "Form of the output: table, wide, json or jsonl", "table", "wide", "json", "jsonl")
 		toggle(flags, &o.json, "json", "", "Short for --output json")
 		option(flags, &o.jq, "jq", "", "expr", "", "Apply a jq expression to the JSON output", parseText)
-		option(flags, &o.format, "format", "", "text", "", "Write this for each item of the output, with a field in place of {{.name}} and its JSON in place of {{json .name}}", parseFormat)
 		toggle(flags, &o.quiet, "quiet", "q", "Write names and IDs only")
 		toggle(flags, &o.noHeader, "no-header", "", "Leave the header of tables out")
 		choice(flags, &o.color, "color", "", "when", "Use colors: auto, always or never", "auto", "always", "never")
@@ -188,48 +188,18 @@ func (a *app) settle(cmd *cobra.Command, args []string) error {
 	if o.color != "" {
 		a.setStreams(console.ColorMode(o.color))
 	}
-	if _, foreign := cmd.Annotations[ownWords]; !foreign && !cmd.DisableFlagParsing && slices.Contains(args, "") {
+	if _, foreign := cmd.Annotations[ownWords]; !foreign && !a.completes && slices.Contains(args, "") {
 		// A variable that is not set must not choose what stands for nothing.
 		return usagef("an argument is empty")
 	}
 	if o.quiet && o.wantsJSON() && o.jq == "" {
 		return usagef("--%s and --quiet exclude each other", o.output)
 	}
-	forms := 0
-	for _, given := range []bool{o.jq != "", o.format != "", o.quiet} {
-		if given {
-			forms++
-		}
-	}
-	if forms > 1 {
-		return usagef("--jq, --format and --quiet exclude each other")
-	}
-	if d, ok := documentOf(cmd); ok && !cmd.Flags().Changed("dry-run") { // which shows something else
-		if err := d.checkFormat(o.format); err != nil {
-			return err
-		}
+	if o.quiet && o.jq != "" {
+		return usagef("--jq and --quiet exclude each other")
 	}
 	a.started = true
 	return nil
-}
-
-func (a *app) flagError(cmd *cobra.Command, err error) error {
-	hint := moreAbout(cmd)
-	message := err.Error()
-	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		name := unknown.GetSpecifiedName()
-		if len(name) == 1 { // of a word such as -x, or -xyz
-			hint = "-- comes before what is no option; " + hint
-		} else if others := commandsWith(cmd.Root(), name); len(others) > 0 {
-			hint = fmt.Sprintf("it is an option of %s; %s", strings.Join(others, ", "), hint)
-		} else if near := nearestOption(cmd, name); near != "" {
-			hint = fmt.Sprintf("did you mean --%s? %s", near, hint)
-		}
-	}
-	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		message = "--" + invalid.GetFlag().Name + ": " + invalid.Unwrap().Error()
-	}
-	return &usageError{message: cmd.CommandPath() + ": " + message, hint: hint}
 }
 
 // nearestOption is the option of a command whose name is most like another one.

@@ -16,64 +16,46 @@ import (
 	"github.com/go-vercel/sandbox/internal/rawshell"
 )
 
-// sshOptionsWithValue are options of ssh that programs give to it and that have a
-// value.
-const sshOptionsWithValue = "bcDEeFIiJLlmOopQRSWw"
+// sshOptions are those of ssh that programs give, but for -l: with a value, and
+// without one.
+const sshOptions = "bcDEeFIiJLmOopQRSWw 46AaCfGgKkMNnqsTtVvXxYy"
 
-// remoteShellArgs takes the options of ssh off and returns the user, if one is
-// named, the sandbox and the command line.
-func remoteShellArgs(args []string) (user, name, line string, err error) {
-	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
-		option := args[0]
-		args = args[1:]
-		if len(option) != 2 || !strings.Contains(sshOptionsWithValue, option[1:]) {
-			continue
-		}
-		if len(args) == 0 {
-			return "", "", "", usagef("option %s has no value", option)
-		}
-		if option == "-l" {
-			user = args[0]
-		}
-		args = args[1:]
-	}
-	if len(args) < 2 {
-		return "", "", "", usagef("rsh needs the name of a sandbox and a command; for a shell use sandbox connect")
-	}
-	name = args[0]
-	if before, after, ok := strings.Cut(name, "@"); ok && before != "" {
-		user, name = before, after
-	}
-	return user, name, strings.Join(args[1:], " "), nil
+type rshCommand struct {
+	app *app
+
+	user string
 }
 
-type rshCommand struct{ app *app }
-
 func (c *rshCommand) command() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "rsh <name> <command> [...args]", Short: "Run a command for rsync, git and others that know ssh", GroupID: groupFiles,
-		Long: "Run a command with its standard input and output carried byte by byte, in both directions at the same time. It takes ssh's " +
-			"options, of which it heeds -l. It needs bash and stty in the sandbox. Standard error comes when the command has ended.",
-		Example:            "  $ rsync -a -e 'sandbox rsh' ./app/ web:app\n  $ GIT_SSH_COMMAND='sandbox rsh' GIT_SSH_VARIANT=simple git clone web:repo",
-		DisableFlagParsing: true,
-		RunE:               c.run,
+		Long: "Run a command with its standard input and output carried byte by byte, in both directions at the same time. Behind its name it takes ssh's " +
+			"options, of which it heeds -l; the others, and USER@ before the name, are ssh's, too. It needs bash and stty in the sandbox. Standard error comes when the command has ended.",
+		Example:     "  $ rsync -a -e 'sandbox rsh' ./app/ web:app\n  $ GIT_SSH_COMMAND='sandbox rsh' GIT_SSH_VARIANT=simple git clone web:repo",
+		Annotations: map[string]string{ownWords: "1", ssh: sshOptions},
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usagef("rsh needs the name of a sandbox and a command; for a shell use %s", try("connect NAME"))
+			}
+			return nil
+		},
 	}
+	option(cmd.Flags(), &c.user, "user", "l", "user", "", "The user to run the command as", parseText)
+	cmd.RunE = c.run
+	return cmd
 }
 
 func (c *rshCommand) run(cmd *cobra.Command, args []string) error {
-	if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
-		return cmd.Help()
+	name, line := args[0], strings.Join(args[1:], " ")
+	if before, after, ok := strings.Cut(name, "@"); ok && before != "" {
+		c.user, name = before, after
 	}
-	c.app.started = true
-	user, name, line, err := remoteShellArgs(args)
+	name, err := c.app.checkedName(name)
 	if err != nil {
 		return err
 	}
-	if name, err = c.app.resolveName(name); err != nil {
-		return err
-	}
-	if user != "" && user != "vercel-sandbox" {
-		line = "sudo -u " + shellWord(user) + " -- bash -c " + shellWord(line)
+	if c.user != "" && c.user != "vercel-sandbox" {
+		line = "sudo -u " + shellWord(c.user) + " -- bash -c " + shellWord(line)
 	}
 	sb, err := c.app.get(cmd.Context(), name, true)
 	if err != nil {

@@ -64,7 +64,7 @@ func (c *runCommand) run(cmd *cobra.Command, args []string) error {
 // check refuses options that contradict each other.
 func (c *runCommand) check(o *runOptions) error {
 	if o.settings.name != "" {
-		if _, err := c.app.resolveName(o.settings.name); err != nil {
+		if _, err := c.app.checkedName(o.settings.name); err != nil {
 			return err
 		}
 	}
@@ -176,7 +176,7 @@ func (c *connection) getExisting(ctx context.Context, name string) (*sandbox.San
 	if err != nil {
 		return nil, err
 	}
-	sb, err := client.Get(ctx, name, &sandbox.GetOptions{Private: map[string]any{"__includeSystemRoutes": true}})
+	sb, err := client.Get(ctx, name, &sandbox.GetOptions{Extra: map[string]any{"__includeSystemRoutes": true}})
 	if errors.Is(err, sandbox.ErrNotFound) {
 		return nil, nil
 	}

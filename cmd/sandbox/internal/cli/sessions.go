@@ -26,7 +26,7 @@ type sessionsListCommand struct {
 }
 
 func (c *sessionsListCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "list <name>", Aliases: []string{"ls"}, Short: "List the sessions of a sandbox", Args: c.app.nameOrActive()}
+	cmd := &cobra.Command{Use: "list <name>", Aliases: []string{"ls"}, Short: "List the sessions of a sandbox", Args: c.app.oneName()}
 	toggle(cmd.Flags(), &c.all, "all", "a", "Show all sessions (default shows just running)")
 	c.pages.define(cmd.Flags(), "sessions")
 	cmd.RunE = c.run
@@ -42,7 +42,7 @@ func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {
 	found, next, err := collect(cmd.Context(), &c.pages, func(s sandbox.SessionInfo) string { return s.ID },
 		func(s sandbox.SessionInfo) bool { return c.all || s.Status == sandbox.StatusRunning },
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SessionInfo], error) {
-			return sb.ListSessionsPage(ctx, &sandbox.ListOptions{Limit: limit, Cursor: cursor, SortOrder: c.pages.sortOrder})
+			return sb.ListSessionsPage(ctx, &sandbox.PageOptions{Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(c.pages.sortOrder)})
 		})
 	stop()
 	if err != nil {

@@ -25,7 +25,7 @@ type snapshotCommand struct {
 
 func (c *snapshotCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "snapshot <name>", Short: "Take a snapshot of a sandbox's files", Args: c.app.nameOrActive(),
+		Use: "snapshot <name>", Short: "Take a snapshot of a sandbox's files", Args: c.app.oneName(),
 		Long: "Take a snapshot of a sandbox's files, which ends its session. The snapshot's ID is written to standard output.",
 	}
 	flags := cmd.Flags()
@@ -59,7 +59,7 @@ func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	if status := sb.Status(); status != sandbox.StatusRunning {
 		return withHint(fmt.Errorf("sandbox %s is not running (its status is %s)", name, status),
-			"a stopped sandbox has its snapshot already: sandbox snapshots list --name %s", name)
+			"a stopped sandbox has its snapshot already: %s", try("snapshots list --name %s", name))
 	}
 	done := c.app.spinUnless(c.silent, "Creating snapshot...")
 	snap, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: keptFor(c.expiration)})
@@ -134,8 +134,8 @@ func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
 	found, next, err := collect(cmd.Context(), &c.pages, func(s sandbox.SnapshotInfo) string { return s.ID },
 		func(sandbox.SnapshotInfo) bool { return true },
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SnapshotInfo], error) {
-			return client.ListSnapshotsPage(ctx, &sandbox.ListOptions{
-				Sandbox: c.name, Limit: limit, Cursor: cursor, SortOrder: c.pages.sortOrder,
+			return client.ListSnapshotsPage(ctx, &sandbox.ListSnapshotsOptions{
+				Sandbox: c.name, Limit: limit, Cursor: cursor, SortOrder: sandbox.SortOrder(c.pages.sortOrder),
 			})
 		})
 	stop()
@@ -234,7 +234,7 @@ type snapshotsTreeCommand struct {
 
 func (c *snapshotsTreeCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "tree <name>", Short: "Show the ancestors and descendants of a sandbox's snapshot", Args: c.app.nameOrActive(),
+		Use: "tree <name>", Short: "Show the ancestors and descendants of a sandbox's snapshot", Args: c.app.oneName(),
 	}
 	flags := cmd.Flags()
 	choice(flags, &c.order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
@@ -285,7 +285,7 @@ type snapshotTree struct {
 }
 
 func (t *snapshotTree) walk(ctx context.Context, from, order string) (*sandbox.Page[sandbox.SnapshotTreeNode], error) {
-	return t.client.SnapshotTreePage(ctx, from, &sandbox.ListOptions{Limit: t.limit, SortOrder: order})
+	return t.client.SnapshotTreePage(ctx, from, &sandbox.SnapshotTreeOptions{Limit: t.limit, SortOrder: sandbox.SortOrder(order)})
 }
 
 func (t *snapshotTree) readPage(ctx context.Context, cursor, order string) error {
@@ -391,7 +391,7 @@ func (t *snapshotTree) print() error {
 
 func (t *snapshotTree) hint(what, next, order string) {
 	if next != "" {
-		fmt.Fprintf(t.app.err, "\nMore %s: sandbox snapshots tree %s --cursor %s --sort-order %s\n", what, shellWord(t.name), shellWord(next), order)
+		fmt.Fprintf(t.app.err, "\nMore %s: %s\n", what, t.app.filled(try("snapshots tree %s --cursor %s --sort-order %s", shellWord(t.name), shellWord(next), order)))
 	}
 }
 

@@ -59,17 +59,12 @@ func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel
 		return mapped(found, func(i sandbox.Info) string { return i.Name }), found, err
 	}
 	if len(args) == 0 {
-		active, err := a.activeSandbox()
-		if err != nil {
-			return nil, nil, err
-		}
-		if active == "" {
+		if args = []string{a.usualName()}; args[0] == "" {
 			return nil, nil, &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
 		}
-		return []string{active}, nil, nil
 	}
 	for i, name := range args {
-		resolved, err := a.resolveName(name)
+		resolved, err := a.checkedName(name)
 		if err != nil {
 			return nil, nil, err
 		}

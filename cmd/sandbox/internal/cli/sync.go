@@ -17,7 +17,9 @@ type syncCommand struct {
 
 	o             mirror.Options
 	watch, noKeep bool
-	bar           bar // of the copying that goes on
+	bar           bar      // of the copying that goes on
+	leftOut       []string // that was told of
+	outside       []string // as well
 }
 
 func (c *syncCommand) command() *cobra.Command {
@@ -25,7 +27,7 @@ func (c *syncCommand) command() *cobra.Command {
 		Use: "sync <src> <dst>", Short: "Make a directory like another, copying only what has changed", GroupID: groupFiles,
 		Args: positionals("src", "dst"),
 		Long: "Make a directory of a sandbox like one here, or the other way round, copying only files whose size, time or mode differ. " +
-			"What the local directory's .gitignore and .sandboxignore files and .git/info/exclude name is left alone on both sides, and so is .git in every directory. " +
+			"What the local directory's .gitignore and .sandboxignore files and .git/info/exclude name is left alone on both sides, and so is .git in every directory. Of what comes from a sandbox, what Git or an editor would run by itself is left out, and named: HEAD of a repository, .vscode and the like. " +
 			"Git's own list of the user (core.excludesFile) is not read. A .gitignore that comes from the sandbox counts from the next time on.",
 		Example: "  $ sandbox sync --watch --delete . web:app",
 	}
@@ -33,6 +35,7 @@ func (c *syncCommand) command() *cobra.Command {
 	toggle(flags, &c.watch, "watch", "w", "Repeat whenever something changes, and keep the sandbox running")
 	toggle(flags, &c.noKeep, "no-extend-timeout", "", "With --watch: don't extend the sandbox's timeout")
 	toggle(flags, &c.o.Delete, "delete", "", "Delete what the source does not have")
+	toggle(flags, &c.o.OutsideLinks, "outside-links", "", "Keep symbolic links of the sandbox that lead out of the directory")
 	toggle(flags, &c.o.DryRun, "dry-run", "", "Show what would be done")
 	options(flags, &c.o.Exclude, "exclude", "", "pattern", "Leave out what matches (repeatable)", parseText)
 	cmd.RunE = c.run
@@ -49,7 +52,7 @@ func (c *syncCommand) run(cmd *cobra.Command, args []string) error {
 	if upward {
 		there, here = to, from.path
 	}
-	name, err := c.app.resolveName(there.sandbox)
+	name, err := c.app.checkedName(there.sandbox)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ type telemetryView struct {
 type telemetryCommand struct{ app *app }
 
 func (c *telemetryCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "telemetry", Short: "Say what is collected about the use of this program: nothing"}
+	cmd := &cobra.Command{Use: "telemetry", Short: "Say what is collected about the use of this program: nothing", Hidden: true}
 	set := func(enabled bool) func(*cobra.Command, []string) error {
 		return func(*cobra.Command, []string) error {
 			dirs := c.app.dirs()

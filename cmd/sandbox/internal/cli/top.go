@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,7 +77,8 @@ func (c *topCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 func (c *topCommand) measured(ctx context.Context, names []string, sel *selection) ([]usage, error) {
-	if len(names) == 0 {
+	named := len(names) > 0
+	if !named {
 		sel.statuses = []string{string(sandbox.StatusRunning)}
 		found, err := c.app.find(ctx, sel)
 		if err != nil {
@@ -93,6 +95,9 @@ func (c *topCommand) measured(ctx context.Context, names []string, sel *selectio
 			results[i] = usage{Name: names[i], Error: c.app.explain(err).Message}
 		}
 	}
+	if ctx.Err() == nil && named && !slices.Contains(errs, nil) {
+		return nil, errs[0] // there is nothing to look at
+	}
 	return results, ctx.Err()
 }
 
@@ -102,7 +107,7 @@ func (c *topCommand) measure(ctx context.Context, name string) (usage, error) {
 		return usage{}, err
 	}
 	if sb.Status() != sandbox.StatusRunning {
-		return usage{}, fmt.Errorf("not running (%s)", sb.Status())
+		return usage{}, &exitError{code: exitConflict, err: fmt.Errorf("sandbox %s is not running (%s)", name, sb.Status())}
 	}
 	var out strings.Builder
 	result, err := sb.CurrentSession().RunCommand(ctx, "sh", []string{"-c", usageScript}, &sandbox.CommandOptions{

@@ -62,7 +62,7 @@ func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) e
 	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
 	}
-	bar := c.app.bar(c.o, info.Size())
+	bar := c.app.barOf(c.from.base(), c.o, info.Size())
 	defer bar.done()
 	if info.Size() < wholeSize {
 		return c.writeFile(ctx, to, info, bar)

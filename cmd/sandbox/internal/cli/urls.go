@@ -22,7 +22,7 @@ func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bo
 	if err != nil {
 		return "", usagef("%v", err)
 	}
-	if name, err = a.resolveName(name); err != nil {
+	if name, err = a.checkedName(name); err != nil {
 		return "", err
 	}
 	sb, err := a.get(ctx, name, wait)
@@ -43,7 +43,7 @@ func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bo
 	}
 	if err != nil {
 		if errors.Is(err, sandbox.ErrNoRoute) {
-			err = withHint(err, "--publish publishes it; sandbox port-forward %s %d needs no publishing", name, number)
+			err = withHint(err, "--publish publishes it; %s needs no publishing", try("port-forward %s %d", name, number))
 		}
 		return "", err
 	}
@@ -83,33 +83,6 @@ func (c *urlCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	_, err = fmt.Fprintln(c.app.shown(), address)
 	return err
-}
-
-type openCommand struct {
-	app *app
-
-	publish bool
-}
-
-func (c *openCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "open <name> <port>", Short: "Open the public address of a port in the browser", GroupID: groupFiles, Args: positionals("name", "port"),
-	}
-	toggle(cmd.Flags(), &c.publish, "publish", "", "Publish the port if it is not")
-	cmd.RunE = c.run
-	return cmd
-}
-
-func (c *openCommand) run(cmd *cobra.Command, args []string) error {
-	address, err := c.app.publicURL(cmd.Context(), args[0], args[1], c.publish, true)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(c.app.err, address)
-	if err := openPage(address); err != nil {
-		return err
-	}
-	return c.app.result(urlView{address}, address)
 }
 
 // waiting says what wait-for waits for.
@@ -168,7 +141,7 @@ func (c *waitForCommand) run(cmd *cobra.Command, args []string) error {
 const lookEvery = 500 * time.Millisecond
 
 func (c *waitForCommand) waitFor(ctx context.Context, w *waiting, args []string) error {
-	name, err := c.app.resolveName(args[0])
+	name, err := c.app.checkedName(args[0])
 	if err != nil {
 		return err
 	}

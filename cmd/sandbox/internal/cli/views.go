@@ -79,7 +79,7 @@ func viewPolicy(p *sandbox.NetworkPolicy) *policyView {
 	if p == nil {
 		return nil
 	}
-	v := &policyView{Mode: first(p.Mode, customMode), Allow: maps.Clone(p.Rules)}
+	v := &policyView{Mode: first(string(p.Mode), customMode), Allow: maps.Clone(p.Rules)}
 	for _, domain := range p.Allow {
 		if v.Allow == nil {
 			v.Allow = map[string][]sandbox.PolicyRule{}

@@ -21,6 +21,9 @@ type Stream struct {
 	dumb bool // a terminal that only goes on
 }
 
+// Rewrites reports whether a line that is there can be written over.
+func (s *Stream) Rewrites() bool { return s.Terminal && !s.dumb }
+
 // ColorMode is when colours are used.
 type ColorMode string
 

@@ -20,7 +20,7 @@ var frames = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "�
 // Spin starts a spinner; the caller stops it.
 func Spin(out *Stream, text string) *Spinner {
 	s := &Spinner{out: out, stop: make(chan struct{})}
-	if !out.Terminal || out.dumb {
+	if !out.Rewrites() {
 		fmt.Fprintf(out, "- %s\n", text)
 		return s
 	}

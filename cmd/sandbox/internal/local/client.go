@@ -13,8 +13,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/inherited"
+	"github.com/go-vercel/sandbox/internal/private"
 )
 
 // ErrNone is the error of using a daemon that does not run.
@@ -26,15 +31,34 @@ type Connection struct {
 	// Started says that this call has started the daemon.
 	Started bool
 
-	conn net.Conn
+	conn   net.Conn
+	closed atomic.Bool
 }
 
 // Close ends the use of the emulator.
-func (c *Connection) Close() error { return c.conn.Close() }
+func (c *Connection) Close() error {
+	c.closed.Store(true)
+	return c.conn.Close()
+}
+
+// ErrGone is the error of using a daemon that has ended meanwhile.
+var ErrGone = errors.New("the local emulator has ended, and with it what ran in its sandboxes")
+
+// OnLost calls a function when the daemon ends before Close. It may be called once.
+func (c *Connection) OnLost(lost func()) {
+	go func() {
+		_, _ = c.conn.Read(make([]byte, 1)) // it says nothing more
+		if !c.closed.Load() {
+			lost()
+		}
+	}()
+}
 
 const (
 	startTime = time.Minute
 	pollTime  = 20 * time.Millisecond
+	// maxAnswer is how much of what a daemon says is read.
+	maxAnswer = 64 << 10
 	// maxSocketPath is how long the path of a socket may be everywhere.
 	maxSocketPath = 100
 )
@@ -95,6 +119,10 @@ func Use(ctx context.Context, dir string) (*Connection, error) {
 	return c, nil
 }
 
+// ErrUnsaved is the error of ending a daemon whose sandboxes can't be saved. It goes
+// on.
+var ErrUnsaved = errors.New("the local emulator goes on, since what is in its sandboxes can't be saved")
+
 // Stop ends the daemon, which saves its sandboxes, and waits for that.
 func Stop(ctx context.Context, dir string) error {
 	conn, err := dial(ctx, dir, askStop)
@@ -103,34 +131,40 @@ func Stop(ctx context.Context, dir string) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	_, _ = io.Copy(io.Discard, conn) // however it ends, it has ended
-	return context.Cause(ctx)
+	answer, _ := io.ReadAll(io.LimitReader(conn, maxAnswer)) // however it ends, it has ended, unless it says more
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	var why refusal
+	if json.Unmarshal(answer, &why) == nil && why.Error != "" {
+		return fmt.Errorf("%w: %s", ErrUnsaved, why.Error)
+	}
+	return nil
 }
 
 // Start connects to the daemon of a directory, which it starts if need be by
 // running this program with some arguments.
 func Start(ctx context.Context, dir string, args ...string) (*Connection, error) {
-	if err := private(dir); err != nil {
+	if err := private.Dir(dir); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	var ended chan error
-	started := false
+	spawned := 0
 	for {
 		c, err := Use(ctx, dir)
 		if err == nil {
-			c.Started = started
+			c.Started = c.Address.PID == spawned
 			return c, nil
 		}
 		if !errors.Is(err, ErrNone) {
 			return nil, err
 		}
 		if ended == nil {
-			if ended, err = spawn(dir, args); err != nil {
+			if spawned, ended, err = spawn(dir, args); err != nil {
 				return nil, err
 			}
-			started = true
 		}
 		select {
 		case <-ctx.Done():
@@ -140,52 +174,61 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 			if err != nil && (!ok || exit.ExitCode() != exitInUse) {
 				return nil, fmt.Errorf("the local emulator has not started: %w\n%s", err, lastWords(dir))
 			}
-			ended, started = nil, false // another one starts, or is about to end
+			ended = nil // another one starts, or is about to end
 			time.Sleep(pollTime)
 		case <-time.After(pollTime):
 		}
 	}
 }
 
-// private makes a directory that only its owner can enter.
-func private(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+// ownPath is where the daemon, and what runs in its sandboxes, finds programs: not
+// what whoever starts it first happens to have.
+var ownPath = map[string]string{
+	"darwin": "/opt/homebrew/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+	"linux":  "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+}[runtime.GOOS]
+
+// ownEnvironment are the variables that the daemon takes over: who its user is, and
+// where they keep things.
+var ownEnvironment = []string{"HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"}
+
+// environment is that of the daemon.
+func environment() []string {
+	if ownPath == "" {
+		return os.Environ()
 	}
-	info, err := os.Lstat(dir)
-	switch {
-	case err != nil:
-		return err
-	case !info.IsDir() || !mine(info):
-		return fmt.Errorf("%s is not a directory of this user", dir)
-	case info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows":
-		return os.Chmod(dir, 0o700)
+	own := []string{"PATH=" + ownPath}
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); slices.Contains(ownEnvironment, name) {
+			own = append(own, v)
+		}
 	}
-	return nil
+	return own
 }
 
 // spawn starts a daemon that outlives this process. The channel has its end.
-func spawn(dir string, args []string) (chan error, error) {
+func spawn(dir string, args []string) (pid int, end chan error, err error) {
 	program, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
-	log, err := os.OpenFile(filepath.Join(dir, logName), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(filepath.Join(dir, LogName), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	defer log.Close()
 	cmd := exec.Command(program, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = dir, log, log, detached()
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = dir, environment(), log, log, detached()
+	inherited.Close(cmd)
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	return ended, nil
+	return cmd.Process.Pid, ended, nil
 }
 
 func lastWords(dir string) string {
-	data, _ := os.ReadFile(filepath.Join(dir, logName)) // without it there are none
+	data, _ := os.ReadFile(filepath.Join(dir, LogName)) // without it there are none
 	return strings.TrimSpace(string(data[max(0, len(data)-2000):]))
 }

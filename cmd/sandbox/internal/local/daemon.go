@@ -33,8 +33,9 @@ import (
 
 const (
 	socketName = "socket"
-	logName    = "log"
-	lockName   = "lock"
+	// LogName is the file of the directory that has what the daemon says.
+	LogName  = "log"
+	lockName = "lock"
 	// exitInUse is the exit code of a daemon whose directory another one uses.
 	exitInUse = 75
 	// IdleTime is how long a daemon waits, without a client and without a sandbox
@@ -110,7 +111,7 @@ func serve(dir, state, version string, idle time.Duration) error {
 			URL: server.URL, Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID, Mode: string(server.Mode()), Version: version, PID: os.Getpid(),
 		},
 	}
-	if err := os.Truncate(filepath.Join(dir, logName), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Truncate(filepath.Join(dir, LogName), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, server.Close())
 	}
 	// Whoever has the lock has the socket: what is there was left by one that was
@@ -162,15 +163,18 @@ func (d *daemon) isIdle() bool {
 	if d.clients > 0 || running {
 		d.last = time.Now()
 	}
-	d.ending = time.Since(d.last) >= d.idle
-	return d.ending
+	if !d.ending && time.Since(d.last) >= d.idle {
+		d.ending = true
+		return true
+	}
+	return false
 }
 
 func (d *daemon) running() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for i, err := range d.server.Client().List(ctx, nil) {
-		if err != nil || i.Status != sandbox.StatusStopped && i.Status != sandbox.StatusFailed && i.Status != sandbox.StatusAborted {
+		if err != nil || !ended(i.Status) {
 			return true
 		}
 	}
@@ -214,13 +218,62 @@ func (d *daemon) handle(conn net.Conn) {
 		d.last = time.Now()
 		d.mu.Unlock()
 	case askStop:
-		d.mu.Lock()
-		select {
-		case <-d.end:
-		default:
-			close(d.end)
+		if err := d.stop(); err != nil {
+			_ = json.NewEncoder(conn).Encode(refusal{err.Error()}) // to a client that may have gone
+			return
 		}
-		d.mu.Unlock()
 		_, _ = r.ReadByte() // the end of the connection, with this process, is the response
 	}
+}
+
+// refusal says why the daemon goes on.
+type refusal struct {
+	Error string `json:"error"`
+}
+
+// stop saves the sandboxes and then lets the daemon end. One whose files can't be
+// saved runs on, and so does the daemon: they are nowhere else.
+func (d *daemon) stop() error {
+	d.mu.Lock()
+	if d.ending {
+		d.mu.Unlock()
+		return nil
+	}
+	d.ending = true // no client comes in between
+	d.mu.Unlock()
+	err := d.save(context.Background())
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil {
+		d.ending = false
+		return err
+	}
+	close(d.end)
+	return nil
+}
+
+func (d *daemon) save(ctx context.Context) error {
+	client := d.server.Client()
+	var errs []error
+	for i, err := range client.List(ctx, nil) {
+		if err != nil {
+			return err
+		}
+		if ended(i.Status) {
+			continue
+		}
+		sb, err := client.Get(ctx, i.Name, &sandbox.GetOptions{NoResume: true})
+		if err == nil {
+			_, err = sb.Stop(ctx, nil)
+		}
+		if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+			errs = append(errs, fmt.Errorf("%s: %w", i.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ended reports whether a sandbox of a status has nothing that is not saved.
+func ended(s sandbox.Status) bool {
+	return s == sandbox.StatusStopped || s == sandbox.StatusFailed || s == sandbox.StatusAborted
 }

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			os.Exit(1)
 		}
+		ignoreLimit()
 		os.Exit(Serve(os.Args[2], filepath.Join(os.Args[2], "state"), "test", idle))
 	}
 	os.Exit(m.Run())
@@ -101,7 +102,7 @@ func TestStranger(t *testing.T) {
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
-	log, err := os.ReadFile(filepath.Join(dir, logName))
+	log, err := os.ReadFile(filepath.Join(dir, LogName))
 	require.NoError(t, err)
 	assert.False(t, bytes.Contains(log, []byte(c.Address.Token)))
 	require.NoError(t, c.Close())

@@ -2,11 +2,6 @@
 
 package local
 
-import (
-	"io/fs"
-	"syscall"
-)
+import "syscall"
 
 func detached() *syscall.SysProcAttr { return nil }
-
-func mine(fs.FileInfo) bool { return true }

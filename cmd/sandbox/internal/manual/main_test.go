@@ -32,7 +32,7 @@ func TestManual(t *testing.T) {
 		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 		text := page(name)
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			assert.Contains(t, text, "--"+f.Name, name)
+			assert.Equal(t, !f.Hidden, strings.Contains(text, "--"+f.Name), "%s %s", name, f.Name)
 		})
 		for _, c := range cmd.Commands() {
 			if c.IsAvailableCommand() {

@@ -1,9 +1,7 @@
-// Package settings keeps the files of the command line: profiles, the active
-// sandbox of each folder, and the choice about telemetry.
+// Package settings keeps the files of the command line: profiles and the choice about telemetry.
 package settings
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,7 +10,7 @@ import (
 	"runtime"
 	"syscall"
 
-	"github.com/pelletier/go-toml/v2"
+	"github.com/gofrs/flock"
 )
 
 const folder = "sandbox-cli"
@@ -33,6 +31,11 @@ func FindDirs(lookup func(string) (string, bool)) Dirs {
 	if home, err := os.UserHomeDir(); runtime.GOOS != "windows" && runtime.GOOS != "darwin" {
 		if state = filepath.Join(home, ".local", "state"); err != nil {
 			state = ""
+		}
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) { // as nobody's and that of services: it is not to be made
+			config, cache, state = "", "", ""
 		}
 	}
 	for key, dir := range map[string]*string{"XDG_CONFIG_HOME": &config, "XDG_STATE_HOME": &state, "XDG_CACHE_HOME": &cache} {
@@ -70,126 +73,35 @@ func read(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-// Profile is a team and project to work in, and possibly a token.
-type Profile struct {
-	Team    string `toml:"team,omitempty"`
-	Project string `toml:"project,omitempty"`
-	Token   string `toml:"token,omitempty"`
-	APIURL  string `toml:"api_url,omitempty"`
-}
-
-// Config is the file config.toml.
-type Config struct {
-	// Profile is the name of the profile that is in force without --profile.
-	Profile  string             `toml:"profile,omitempty"`
-	Profiles map[string]Profile `toml:"profiles,omitempty"`
-}
-
-func (d Dirs) configFile() string { return filepath.Join(d.Config, "config.toml") }
-
-// ReadConfig reads config.toml; one that is missing is empty.
-func (d Dirs) ReadConfig() (Config, error) {
-	var c Config
-	data, err := read(d.configFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
-	}
-	if err == nil {
-		err = toml.Unmarshal(data, &c)
-	}
-	if err != nil {
-		return Config{}, fmt.Errorf("%s: %w", d.configFile(), err)
-	}
-	return c, nil
-}
-
-// WriteConfig writes config.toml.
-func (d Dirs) WriteConfig(c Config) error {
-	data, err := toml.Marshal(c)
-	if err != nil {
-		return err
-	}
-	return write(d.configFile(), data)
-}
-
-func (d Dirs) activeFile() string { return filepath.Join(d.State, "active.json") }
-func (d Dirs) agreedFile() string { return filepath.Join(d.State, "agreed.json") }
-
-// Agreed returns what was agreed to last of a file, and "" when nothing was.
-func (d Dirs) Agreed(file string) (string, error) {
-	all, err := readTexts(d.agreedFile())
-	return all[file], err
-}
-
-// Agree notes what is agreed to of a file.
-func (d Dirs) Agree(file, what string) error { return change(d.agreedFile(), file, what) }
-
-// Active returns the active sandbox of a folder or of the nearest of its parents
-// that has one, and "" when there is none.
-func (d Dirs) Active(dir string) (string, error) {
-	all, err := readTexts(d.activeFile())
-	if err != nil {
-		return "", err
-	}
-	for {
-		if name := all[dir]; name != "" {
-			return name, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", nil
-		}
-		dir = parent
-	}
-}
-
-// SetActive makes a sandbox the active one of a folder; no name forgets it.
-func (d Dirs) SetActive(dir, name string) error { return change(d.activeFile(), dir, name) }
-
-// change sets a text of a file of texts; an empty one is taken out.
-func change(file, key, text string) error {
-	all, err := readTexts(file)
-	if err != nil {
-		return err
-	}
-	if text == "" {
-		delete(all, key)
-	} else {
-		all[key] = text
-	}
-	data, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return err
-	}
-	return write(file, append(data, '\n'))
-}
-
-// readTexts reads texts by their keys; a file that is missing has none.
-func readTexts(file string) (map[string]string, error) {
-	all := map[string]string{}
-	data, err := read(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return all, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &all)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	if all == nil { // the file says null
-		all = map[string]string{}
-	}
-	return all, nil
-}
-
-// write replaces a file, whole or not at all, readable by its owner only.
-func write(name string, data []byte) (err error) {
+// update changes a file, while no other process of this program does. One that is
+// missing is empty.
+func update(name string, change func(data []byte) ([]byte, error)) error {
 	if !filepath.IsAbs(name) {
 		return ErrNoHome
 	}
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
+	}
+	lock := flock.New(filepath.Join(filepath.Dir(name), ".lock"), flock.SetPermissions(0o600))
+	if err := lock.Lock(); err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	data, err := read(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if data, err = change(data); err != nil {
+		return err
+	}
+	return write(name, data)
+}
+
+// write replaces a file, whole or not at all, readable by its owner only. A link to
+// it stays.
+func write(name string, data []byte) (err error) {
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		name = real
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".new-*")
 	if err != nil {

@@ -2,9 +2,7 @@ package settings
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 )
 
@@ -15,23 +13,18 @@ func (d Dirs) telemetryFile() string { return filepath.Join(d.Config, "telemetry
 
 // SetTelemetry notes the choice, and leaves what else is in the file as it is.
 func (d Dirs) SetTelemetry(enabled bool) error {
-	all := map[string]any{}
-	data, err := read(d.telemetryFile())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return err
-	default:
-		if err := json.Unmarshal(data, &all); err != nil {
-			return fmt.Errorf("%s: %w", d.telemetryFile(), err)
+	return update(d.telemetryFile(), func(data []byte) ([]byte, error) {
+		all := map[string]any{}
+		if len(data) > 0 {
+			if err := json.Unmarshal(data, &all); err != nil {
+				return nil, fmt.Errorf("%s: %w", d.telemetryFile(), err)
+			}
 		}
 		if all == nil { // the file says null
 			all = map[string]any{}
 		}
-	}
-	all["enabled"] = enabled
-	if data, err = json.MarshalIndent(all, "", "  "); err != nil {
-		return err
-	}
-	return write(d.telemetryFile(), append(data, '\n'))
+		all["enabled"] = enabled
+		data, err := json.MarshalIndent(all, "", "  ")
+		return append(data, '\n'), err
+	})
 }

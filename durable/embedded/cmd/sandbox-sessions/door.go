@@ -20,12 +20,9 @@ import (
 // sandboxes.
 const machineAddr = "10.0.2.2"
 
-// keptToken returns the token of a folder, which it makes up unless a run that was
+// keptToken returns the token of a folder of ours, which it makes up unless a run that was
 // killed has left one, or another process shares it. forget removes it.
 func keptToken(dir string) (token string, forget func() error, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", nil, err
-	}
 	file := filepath.Join(dir, "token")
 	forget = func() error { return os.Remove(file) }
 	info, err := os.Lstat(file)

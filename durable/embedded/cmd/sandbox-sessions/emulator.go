@@ -207,7 +207,10 @@ func front(ctx context.Context, key []byte, srv *sandboxtest.Server) (addr strin
 		return "", err
 	}
 	proxy := &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.URL.RawQuery = r.In.URL.RawQuery // Out has lost what package url can't parse
+		},
 		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // a client that left
 	}
 	// Clients keep a spare connection for 90 s, and lose the request that they send on

@@ -7,7 +7,7 @@
 // It prints an address with a token, which every request needs: any user of the
 // machine can reach a port. The token is made up and kept in DIR, for its owner
 // alone, until the program is told to stop: one that was killed is continued with
-// the same.
+// the same. DIR is this user's alone, and in the home directory unless it is given.
 //
 // With TEMPORAL_ADDRESS in the environment (and TEMPORAL_NAMESPACE,
 // TEMPORAL_API_KEY, TEMPORAL_TLS_CLIENT_CERT_PATH and what else Temporal's tools
@@ -42,6 +42,7 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/embedded"
 	"github.com/go-vercel/sandbox/durable/session"
+	"github.com/go-vercel/sandbox/internal/private"
 )
 
 func main() {
@@ -76,7 +77,7 @@ func flags(args []string, stderr io.Writer) (c config, err error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&c.addr, "addr", "127.0.0.1:8088", "address to serve at")
 	flags.StringVar(&c.hosts, "host", "", "comma-separated host names to serve in addition to localhost and numeric addresses")
-	flags.StringVar(&c.dir, "dir", filepath.Join(cacheDir(), "sandbox-sessions"), "folder for the token, the embedded server, the output and the emulator")
+	flags.StringVar(&c.dir, "dir", defaultDir(), "folder for the token, the embedded server, the output and the emulator")
 	flags.StringVar(&c.queue, "queue", "sandbox", "Temporal task queue")
 	flags.BoolVar(&c.emulator, "emulator", false, "run sandboxes on this machine, without an account")
 	flags.DurationVar(&c.idle, "idle", 30*time.Minute, "hibernate after")
@@ -89,6 +90,13 @@ func flags(args []string, stderr io.Writer) (c config, err error) {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	c, err := flags(args, stderr)
 	if err != nil {
+		return err
+	}
+	if c.dir == "" {
+		return errors.New("there is no home directory to keep files in; set HOME, or name a folder with -dir")
+	}
+	// Who could write there could choose the token, and where the emulator is.
+	if err := private.Dir(c.dir); err != nil {
 		return err
 	}
 	level := slog.LevelWarn
@@ -186,11 +194,14 @@ func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return srv.Shutdown(grace)
 }
 
-func cacheDir() string {
-	if dir, err := os.UserCacheDir(); err == nil {
-		return dir
+// defaultDir is in the user's home; empty without one. It is nowhere that others can
+// make it.
+func defaultDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
 	}
-	return os.TempDir()
+	return filepath.Join(dir, "sandbox-sessions")
 }
 
 // sandboxClient returns the client of the sandboxes: of an emulator on this

@@ -73,6 +73,26 @@ func start(t *testing.T, dir string) (base, token string, stop func()) {
 	return "http://" + u.Host, fragment.Get("token"), stop
 }
 
+// TestWithoutHome: without a home directory nothing is taken from a folder that
+// anybody can make, and a folder of another user is not used either.
+func TestWithoutHome(t *testing.T) {
+	for _, name := range []string{"HOME", "XDG_CACHE_HOME", "LocalAppData", "TEMPORAL_ADDRESS"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // whatever starts ends
+	var said bytes.Buffer
+	require.ErrorContains(t, run(ctx, []string{"-addr", "127.0.0.1:0"}, &said, io.Discard), "set HOME")
+	assert.Empty(t, said.String())
+
+	shared := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(shared, "token"), []byte("ATTACKERS\n"), 0o600))
+	require.NoError(t, os.Chmod(shared, 0o777))
+	require.ErrorContains(t, run(ctx, []string{"-addr", "127.0.0.1:0", "-dir", shared}, &said, io.Discard), "may be theirs")
+	assert.Empty(t, said.String())
+}
+
 // TestDoor: without the printed token, clients get only the page, on this machine
 // as in a sandbox, which does not even reach the ports.
 func TestDoor(t *testing.T) {

@@ -1,0 +1,221 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/agent"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// process is a pool with the platform's own timeout, as of one process, and a
+// client of its own.
+func process(t *testing.T, srv *sandboxtest.Server, opts *agent.PoolOptions) *agent.Pool {
+	t.Helper()
+	p := agent.NewPool(testkit.Client(t, srv, sandbox.ClientOptions{}), opts)
+	t.Cleanup(func() { assert.NoError(t, p.Close(context.WithoutCancel(t.Context()))) })
+	return p
+}
+
+func talk(t *testing.T, srv *sandboxtest.Server, sessions agent.Sessions, conversation string, opts *agent.Options) *desk {
+	t.Helper()
+	tools := agent.ForConversation(sessions, conversation, opts)
+	t.Cleanup(func() { assert.NoError(t, tools.Close()) })
+	return &desk{tools, t, srv, nil}
+}
+
+// TestConversationOfTwoHours: whoever calls keeps the session, whichever way it came
+// to its sandbox, across each end that its timeout of five minutes would be.
+func TestConversationOfTwoHours(t *testing.T) {
+	t.Parallel()
+	for name, sessions := range map[string]func(t *testing.T, client *sandbox.Client) agent.Sessions{
+		"pool": func(t *testing.T, client *sandbox.Client) agent.Sessions {
+			p := agent.NewPool(client, &agent.PoolOptions{Prefix: "p-"})
+			t.Cleanup(func() { assert.NoError(t, p.Close(context.WithoutCancel(t.Context()))) })
+			return p
+		},
+		"by name": func(t *testing.T, client *sandbox.Client) agent.Sessions {
+			_, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: "chat"})
+			require.NoError(t, err)
+			return agent.ByName(client)
+		},
+		"one sandbox": func(t *testing.T, client *sandbox.Client) agent.Sessions {
+			sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: "chat"})
+			require.NoError(t, err)
+			return agent.SessionsFunc(func(context.Context, string) (*sandbox.Sandbox, error) { return sb, nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := sandboxtest.New(t, nil)
+			client := testkit.Client(t, srv, sandbox.ClientOptions{})
+			s := sessions(t, client)
+			begun := make(chan struct{}, 1)
+			d := talk(t, srv, s, "chat", &agent.Options{Limits: agent.Limits{CallsPerMinute: -1}, OnOutput: func(agent.Call, []byte) { begun <- struct{}{} }})
+			started := d.try("start_command", args{"command": "sleep 100000"})
+			id := started.Data["command_id"]
+			d.ok("python", args{"code": "n = 0"})
+			const calls = 24
+			for i := range calls {
+				// The command goes on over what was the end.
+				ended := make(chan agent.Result, 1)
+				go func() {
+					r, err := d.Call(t.Context(), "bash", json.RawMessage(fmt.Sprintf(`{"command": "echo begun; until [ -e go-%d ]; do sleep .01; done", "timeout_seconds": 600}`, i)))
+					assert.NoError(t, err)
+					ended <- r
+				}()
+				<-begun
+				srv.Advance(4*time.Minute + 50*time.Second)
+				_, err := client.ListPage(t.Context(), nil) // any response tells the time
+				require.NoError(t, err)
+				d.ok("write_file", args{"path": fmt.Sprintf("go-%d", i), "content": ""})
+				r := <-ended
+				assert.Equal(t, "Exit code 0."+data("begun\n"), r.Text)
+			}
+			assert.Contains(t, d.ok("python", args{"code": "n + 1"}), "1")
+			assert.Contains(t, d.ok("read_output", args{"command_id": id}), "It still runs.")
+			d.ok("stop_command", args{"command_id": id})
+		})
+	}
+}
+
+// TestLostMachine: a machine that dies before its files were saved is told once, in
+// one process or the next, and the conversation goes on with a new one.
+func TestLostMachine(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	p := process(t, srv, nil)
+	for name, next := range map[string]agent.Sessions{"the same process": p, "another process": process(t, srv, nil)} {
+		d := talk(t, srv, p, name, nil)
+		assert.Contains(t, d.ok("write_file", args{"path": "f", "content": "x"}), "This sandbox is new")
+		assert.NotContains(t, d.ok("bash", args{"command": "cat f"}), "new")
+		require.True(t, srv.Crash(p.Name(name)))
+		if next != agent.Sessions(p) {
+			d = talk(t, srv, next, name, nil)
+		}
+		result := d.try("bash", args{"command": "touch done"})
+		assert.True(t, result.Failed, name)
+		assert.Contains(t, result.Text, "Not done: the machine of the sandbox died", name)
+		assert.Equal(t, []string{"files", "commands", "variables"}, result.Data["lost"], name)
+		for range 2 {
+			result = d.try("bash", args{"command": "ls f done 2>/dev/null || echo empty"})
+			assert.Contains(t, result.Text, "empty", name)
+			assert.Nil(t, result.Data["lost"], name)
+		}
+		assert.NotContains(t, result.Text, "new", "it is said once")
+	}
+}
+
+// TestNews: what was lost since the last call stands in the next result, once.
+func TestNews(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	p := process(t, srv, nil)
+	other := process(t, srv, nil)
+	d := talk(t, srv, p, "chat", nil)
+	d.ok("write_file", args{"path": "f", "content": "saved"})
+	d.ok("python", args{"code": "n = 1"})
+	stop := func() {
+		sb, err := srv.Client().Get(t.Context(), p.Name("chat"), &sandbox.GetOptions{NoResume: true})
+		require.NoError(t, err)
+		_, err = sb.Stop(t.Context(), nil)
+		require.NoError(t, err)
+	}
+	told := func(d *desk, what string, lost ...string) {
+		t.Helper()
+		result := d.try("read_file", args{"path": "f"})
+		assert.Contains(t, result.Text, what)
+		assert.Equal(t, lost, result.Data["lost"])
+		result = d.try("read_file", args{"path": "f"})
+		assert.NotContains(t, result.Text, what)
+		assert.Nil(t, result.Data["lost"])
+	}
+	const stopped, died = "was stopped since the last call", "died since the last call"
+	stop() // by somebody else, which the call finds out
+	told(d, stopped, "commands", "variables")
+	require.NoError(t, p.Stop(t.Context(), "chat")) // as for being idle
+	told(d, stopped, "commands", "variables")
+	stop()
+	next := talk(t, srv, other, "chat", nil)
+	told(next, stopped, "commands", "variables") // in another process
+	require.True(t, srv.Crash(p.Name("chat")))
+	told(next, died, "files", "commands", "variables")
+	require.True(t, srv.Crash(p.Name("chat")))
+	told(talk(t, srv, process(t, srv, nil), "chat", nil), died, "files", "commands", "variables")
+
+	// The machine goes on, but the interpreter was another process's.
+	assert.Contains(t, talk(t, srv, process(t, srv, nil), "chat", nil).ok("python", args{"code": "2"}), "The interpreter is new")
+
+	require.NoError(t, srv.Client().Delete(t.Context(), p.Name("chat"), nil))
+	third := talk(t, srv, process(t, srv, nil), "chat", nil)
+	assert.Contains(t, third.ok("bash", args{"command": "true"}), "This sandbox is new")
+
+	_, _, err := p.Acquire(t.Context(), "")
+	assert.ErrorIs(t, err, sandbox.ErrInvalid, "all who have no ID would share one")
+	assert.ErrorIs(t, p.Delete(t.Context(), ""), sandbox.ErrInvalid)
+}
+
+// TestAgeOfUse: a conversation's files are kept for MaxAge since they were last used,
+// by the service's clock, and the next call says that they are gone.
+func TestAgeOfUse(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	p := process(t, srv, nil)
+	d := talk(t, srv, p, "diary", nil)
+	const day = 24 * time.Hour
+	for i := range 15 {
+		d.ok("bash", args{"command": fmt.Sprintf("echo %d >>diary", i)})
+		require.NoError(t, p.Stop(t.Context(), "diary"))
+		n, err := p.Cleanup(t.Context())
+		require.NoError(t, err)
+		assert.Zero(t, n)
+		srv.Advance(day)
+	}
+	srv.Advance(5 * day)
+	assert.Contains(t, d.ok("bash", args{"command": "wc -l <diary"}), "15")
+	require.NoError(t, p.Stop(t.Context(), "diary"))
+	srv.Advance(8 * day)
+	result := d.try("bash", args{"command": "cat diary"})
+	assert.Contains(t, result.Text, "Not done: the sandbox had not been used for so long")
+	assert.Equal(t, []string{"files", "commands", "variables"}, result.Data["lost"])
+	assert.Contains(t, d.ok("bash", args{"command": "cat diary || echo empty"}), "empty")
+	require.NoError(t, p.Stop(t.Context(), "diary"))
+	srv.Advance(8 * day)
+	n, err := p.Cleanup(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	assert.Empty(t, statusOf(t, srv, p.Name("diary")))
+}
+
+// TestEndOfThePlan: a session that can't be extended any further says how long it has,
+// once, to the model and to the program.
+func TestEndOfThePlan(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	p := process(t, srv, &agent.PoolOptions{Create: func(string) *sandbox.CreateOptions { return &sandbox.CreateOptions{Timeout: 24 * time.Hour} }})
+	d := talk(t, srv, p, "long", nil)
+	d.ok("bash", args{"command": "true"})
+	srv.Advance(23*time.Hour + 57*time.Minute)
+	told := 0
+	require.Eventually(t, func() bool {
+		result := d.try("bash", args{"command": "true"})
+		if left, ok := result.Data["stops_in"].(time.Duration); ok {
+			told++
+			assert.InDelta(t, 3*time.Minute, left, float64(time.Minute))
+			assert.Contains(t, result.Text, "can't be kept running for longer: it stops in")
+		}
+		return told > 0
+	}, testkit.Patience, 10*time.Millisecond)
+	asked := testkit.Count(srv, sandboxtest.ExtendTimeout)
+	result := d.try("bash", args{"command": "true"})
+	assert.Nil(t, result.Data["stops_in"], "it is said once")
+	assert.Equal(t, asked, testkit.Count(srv, sandboxtest.ExtendTimeout), "a refusal is not asked for again")
+}

@@ -1,0 +1,219 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// news is what has happened to a sandbox since the last call.
+type news int
+
+const (
+	nothing news = iota
+	made         // it is new
+	woken        // it was stopped, and is started again
+	crashed      // its machine died
+	lost         // its machine died before its files were saved, and it was replaced
+	expired      // it was deleted for its age, and replaced
+)
+
+// texts are what the model reads of news, and what is lost by them, for the program.
+var texts = map[news]struct {
+	text string
+	lost []string
+}{
+	made: {"This sandbox is new: nothing of an earlier one is in it.", nil},
+	woken: {"The sandbox was stopped since the last call, and is started again: its files are there, commands in the background and Python's variables are gone.",
+		[]string{"commands", "variables"}},
+	crashed: {"The machine of the sandbox died since the last call, and another one is started: files are as they were when it was last stopped or saved; " +
+		"what was written since, commands in the background and Python's variables are gone.", []string{"files", "commands", "variables"}},
+	lost: {"Not done: the machine of the sandbox died before its files were saved. All of them are gone, with commands and variables. The next call works in a new, empty sandbox.",
+		[]string{"files", "commands", "variables"}},
+	expired: {"Not done: the sandbox had not been used for so long that it was deleted, with all of its files. The next call works in a new, empty sandbox.",
+		[]string{"files", "commands", "variables"}},
+}
+
+// ends reports whether a call is not made because of the news: what a model meant
+// for its files may do harm where there are none.
+func (n news) ends() bool { return n == lost || n == expired }
+
+// begins tells what there is to tell before a call. It is an error if the call is not
+// made for it.
+func (t *Toolset) begins(c *call) error {
+	if s, ok := t.sessions.(interface{ news(string) news }); ok {
+		c.news = s.news(c.Conversation)
+	}
+	c.box.mu.Lock()
+	defer c.box.mu.Unlock()
+	if c.news != nothing {
+		c.box.last = c.sb.CurrentSession()
+		c.box.begun = true
+	}
+	if c.news.ends() {
+		return mistake("%s", texts[c.news].text)
+	}
+	return nil
+}
+
+// ended looks, after a call, whether it was made in another session than the last
+// one, and lets go of a sandbox that is gone.
+func (t *Toolset) ended(ctx context.Context, c *call, err error) error {
+	c.box.mu.Lock()
+	last, cur := c.box.last, c.sb.CurrentSession()
+	c.box.last = cur
+	c.box.mu.Unlock()
+	if last != nil && cur != nil && last.ID() != cur.ID() {
+		c.news = woken
+		if last.Refresh(ctx) == nil {
+			switch last.Info().Status {
+			case sandbox.StatusFailed, sandbox.StatusAborted:
+				c.news = crashed
+			}
+		}
+	}
+	p, ok := t.sessions.(interface {
+		discard(conversation string, sb *sandbox.Sandbox, told bool)
+	})
+	switch {
+	case !ok || err == nil:
+	case errors.Is(err, sandbox.ErrSnapshotNotFound):
+		p.discard(c.Conversation, c.sb, true)
+		c.news = lost
+		return mistake("%s", texts[lost].text)
+	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrDeleted):
+		p.discard(c.Conversation, c.sb, false) // the next call finds out
+	}
+	return err
+}
+
+// tell puts the news before what the model reads, and among the facts for the
+// program.
+func (c *call) tell(r Result) Result {
+	n := texts[c.news]
+	notes := []string{n.text}
+	if c.news.ends() { // which is all that is said
+		notes = nil
+	}
+	if left, refused := c.shortened(); refused {
+		notes = append(notes, fmt.Sprintf("The sandbox can't be kept running for longer: it stops in %v, with its commands; its files are kept, and the next call after that starts it again.", left))
+		r = r.with("stops_in", left)
+	}
+	if n.lost != nil {
+		r = r.with("lost", n.lost)
+	}
+	for _, note := range slices.Backward(notes) {
+		if note != "" {
+			r.Text = note + "\n" + r.Text
+		}
+	}
+	return r
+}
+
+// with adds a fact.
+func (r Result) with(name string, value any) Result {
+	if r.Data == nil {
+		r.Data = map[string]any{}
+	}
+	r.Data[name] = value
+	return r
+}
+
+// afterCall is how long a sandbox goes on running after a call, at least.
+const afterCall = 5 * time.Minute
+
+// keeper keeps the session of a sandbox from ending under those who use it. It
+// extends it before its end, and makes no request as long as that is far.
+type keeper struct {
+	uses   int
+	cancel context.CancelFunc
+	// refused is the session that can't be extended any further.
+	refused string
+	told    bool // that it can't
+}
+
+// keep keeps a call's sandbox running until the returned function is called, and so
+// long that it goes on afterwards for as long as its sessions want, or until Close.
+func (t *Toolset) keep(ctx context.Context, c *call) (release func()) {
+	margin := afterCall + time.Minute
+	if p, ok := t.sessions.(interface{ idle() time.Duration }); ok {
+		margin = p.idle() + time.Minute
+	}
+	k := &c.box.keeper
+	c.box.mu.Lock()
+	refused := k.refused != "" && k.refused == sessionID(c.sb)
+	c.box.mu.Unlock()
+	if !refused {
+		c.box.refuse(c.sb, c.sb.EnsureTimeLeft(ctx, margin))
+	}
+	c.box.mu.Lock()
+	defer c.box.mu.Unlock()
+	k.uses++
+	if k.cancel != nil {
+		k.cancel() // of a handle that may know less than this one
+	}
+	keeping, cancel := context.WithCancel(t.ctx)
+	k.cancel = cancel
+	t.wg.Go(func() { extend(keeping, c.box, c.sb, margin) })
+	return func() {
+		c.box.mu.Lock()
+		defer c.box.mu.Unlock()
+		if k.uses--; k.uses == 0 && !t.opts.KeepRunning {
+			k.cancel()
+		}
+	}
+}
+
+// extend extends the session of a sandbox whenever less than margin is left of it.
+func extend(ctx context.Context, b *box, sb *sandbox.Sandbox, margin time.Duration) {
+	// This looks at what is known here: another session may begin meanwhile.
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+		b.mu.Lock()
+		refused := b.keeper.refused != "" && b.keeper.refused == sessionID(sb)
+		b.mu.Unlock()
+		if !refused {
+			b.refuse(sb, sb.EnsureTimeLeft(ctx, margin))
+		}
+	}
+}
+
+// refuse remembers that a session can't be extended any further, if that is the error.
+// Others are those of the calls as well.
+func (b *box) refuse(sb *sandbox.Sandbox, err error) {
+	if api, ok := errors.AsType[*sandbox.APIError](err); !ok || errors.Is(api, sandbox.ErrNotFound) || errors.Is(api, sandbox.ErrUnauthorized) {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.keeper.refused, b.keeper.told = sessionID(sb), false
+}
+
+// shortened reports how long the session has, if it can't be extended any further
+// and that was not told before.
+func (c *call) shortened() (left time.Duration, refused bool) {
+	if c.box == nil || c.sb == nil {
+		return 0, false
+	}
+	c.box.mu.Lock()
+	defer c.box.mu.Unlock()
+	k := &c.box.keeper
+	if k.told || k.refused == "" || k.refused != sessionID(c.sb) {
+		return 0, false
+	}
+	if left = c.sb.CurrentSession().TimeLeft().Round(time.Second); left <= 0 {
+		return 0, false
+	}
+	k.told = true
+	return left, true
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// filledIn stands for the words in capitals of a hint, and what a format puts in.
+var filledIn = strings.NewReplacer("%s", "x", "%d", "8080", "NAME", "web", "COMMAND", "true", "FILE", "f", "COUNT", "2")
+
+// descriptions are where a text describes commands, and does not say what to do
+// next.
+var descriptions = []string{"Use", "Short", "Long", "Example"}
+
+// TestHints: what tells somebody to run a line of this program is made by try, and
+// the line is one that the program takes.
+func TestHints(t *testing.T) {
+	t.Parallel()
+	commands := testTree(t)
+	mentions := regexp.MustCompile(`\bsandbox (?:--?[a-z-]+ )*([a-z-]+)`)
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	set, lines := token.NewFileSet(), 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") || file == "hints.go" {
+			continue
+		}
+		parsed, err := parser.ParseFile(set, file, nil, 0)
+		require.NoError(t, err)
+		look := func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.KeyValueExpr:
+				key, ok := n.Key.(*ast.Ident)
+				return !ok || !slices.Contains(descriptions, key.Name)
+			case *ast.CallExpr:
+				called, ok := n.Fun.(*ast.Ident)
+				if ok && slices.Contains([]string{"option", "options", "toggle", "choice"}, called.Name) {
+					return false
+				}
+				if !ok || called.Name != "try" {
+					return true
+				}
+				format, ok := n.Args[0].(*ast.BasicLit)
+				if !assert.True(t, ok, "%s: the line of a hint is written out", set.Position(n.Pos())) {
+					return false
+				}
+				text, err := strconv.Unquote(format.Value)
+				require.NoError(t, err)
+				words := strings.Fields(filledIn.Replace(strings.ReplaceAll(text, "snapshots tree %s --cursor %s", "snapshots tree %s --cursor snap_x")))
+				if slices.Contains(words, "--sort-order") {
+					words[len(words)-1] = "asc"
+				}
+				line := strings.Replace(strings.Join(words, " "), "cp x -", "cp x:f -", 1)
+				assert.NoError(t, taken(t, strings.Fields(line)), "%s: sandbox %s", set.Position(n.Pos()), line)
+				lines++
+				return false
+			case *ast.BasicLit:
+				if n.Kind != token.STRING {
+					return true
+				}
+				text, err := strconv.Unquote(n.Value)
+				require.NoError(t, err)
+				for _, found := range mentions.FindAllStringSubmatch(text, -1) {
+					if child(commands, found[1]) != nil {
+						assert.Fail(t, "a hint that try has not made", "%s: %s", set.Position(n.Pos()), text)
+					}
+				}
+			}
+			return true
+		}
+		ast.Inspect(parsed, look)
+	}
+	assert.Greater(t, lines, 30)
+}
+
+// taken reports whether the program takes a line, as far as that is known without
+// running it.
+func taken(t *testing.T, words []string) error {
+	t.Helper()
+	root := testTree(t)
+	out, _, err := arrange(root, words)
+	if err != nil {
+		return err
+	}
+	cmd := root
+	for len(out) > 0 && child(cmd, out[0]) != nil {
+		cmd, out = child(cmd, out[0]), out[1:]
+	}
+	if cmd.HasSubCommands() {
+		return fmt.Errorf("%q is not a command", out)
+	}
+	return cmd.ValidateArgs(out)
+}
+
+// TestFilled: a hint has the options of the line that name the account, and never a
+// token.
+func TestFilled(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"ls":                                    "run sandbox rm web now",
+		"--local --project=p ls":                "run sandbox --local --project=p rm web now",
+		"ls --profile work --token secret":      "run sandbox --profile=work rm web now",
+		"ls --team t --api-url http://x/api -q": "run sandbox --api-url=http://x/api --scope=t rm web now",
+		"ls --project 'a' --scope=$(x)":         "run sandbox '--scope=$(x)' \"--project='a'\" rm web now",
+	} {
+		a := newApp(nil)
+		_, _, err := arrange(a.rootCommand(), strings.Fields(line))
+		require.NoError(t, err)
+		got := a.filled("run " + try("rm %s", "web") + " now")
+		if strings.Contains(line, "'a'") {
+			assert.Contains(t, got, "'--scope=$(x)'")
+			continue
+		}
+		assert.Equal(t, want, got)
+	}
+	a := newApp(nil)
+	a.opts.local = true
+	assert.Equal(t, "sandbox local stop, sandbox --local rm NAME", a.filled(try("local stop")+", "+try("--local rm NAME")))
+}

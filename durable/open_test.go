@@ -1,0 +1,103 @@
+package durable_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/durabletest"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// pipeline is that of the documentation, which deletes its sandbox once it has one.
+func pipeline(ctx workflow.Context, o durable.Options) (err error) {
+	sb, err := durable.Open(ctx, &o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sb.Delete(ctx)) }()
+	_, err = sb.Run(ctx, "sleep", []string{"0.3"}, nil)
+	return err
+}
+
+// TestCanceledOpen: a workflow that is cancelled at any moment of opening its sandbox
+// leaves none; one that was there before is stopped, with its files.
+func TestCanceledOpen(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		for _, operation := range []sandboxtest.Operation{"", sandboxtest.CreateSandbox, sandboxtest.RunCommand} {
+			for after := range 3 {
+				t.Run(fmt.Sprint(kept, operation, after), func(t *testing.T) {
+					t.Parallel()
+					env := durabletest.New(t, nil)
+					env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "pipeline"})
+					if kept {
+						sb, err := env.Server.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "box"})
+						require.NoError(t, err)
+						require.NoError(t, sb.FS().WriteFile(t.Context(), "f", []byte("kept"), 0o600))
+						_, err = sb.Stop(t.Context(), nil)
+						require.NoError(t, err)
+					}
+					// The response to a request comes late, and the cancellation before it.
+					env.Server.Inject(sandboxtest.Fault{Operation: operation, Delay: 400 * time.Millisecond})
+					env.At(time.Duration(after)*time.Millisecond, env.CancelWorkflow)
+					env.ExecuteWorkflow(pipeline, durable.Options{Name: "box", Heartbeat: time.Second})
+					require.True(t, env.IsWorkflowCompleted())
+					if err := env.GetWorkflowError(); err != nil {
+						assert.True(t, temporal.IsCanceledError(err), "%v", err)
+					}
+					for info, err := range env.Server.Client().List(t.Context(), nil) {
+						require.NoError(t, err)
+						assert.True(t, kept, "a sandbox is left, and %s", info.Status)
+						assert.Equal(t, sandbox.StatusStopped, info.Status)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestFailedOpen: an opening that fails once the sandbox is made leaves none.
+func TestFailedOpen(t *testing.T) {
+	env := durabletest.New(t, nil)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "pipeline"})
+	env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, ActThenStatus: 403, Times: 1})
+	env.ExecuteWorkflow(pipeline, durable.Options{Name: "box"})
+	require.Error(t, env.GetWorkflowError())
+	for range env.Server.Client().List(t.Context(), nil) {
+		assert.Fail(t, "a sandbox is left")
+	}
+}
+
+// TestCanceledResume: the machine that a cancelled call was about to start does not
+// go on when the sandbox is closed.
+func TestCanceledResume(t *testing.T) {
+	env := durabletest.New(t, nil)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "sleeper"})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, &durable.Options{Heartbeat: time.Second})
+		if err != nil {
+			return err
+		}
+		require.NoError(t, sb.Hibernate(ctx))
+		env.Server.Inject(sandboxtest.Fault{Delay: 400 * time.Millisecond})
+		resuming, cancel := workflow.WithCancel(ctx)
+		workflow.Go(ctx, func(workflow.Context) { cancel() })
+		if err := sb.Resume(resuming); err != nil {
+			assert.True(t, temporal.IsCanceledError(err), "%v", err)
+		}
+		return sb.Close(ctx)
+	})
+	require.NoError(t, env.GetWorkflowError())
+	sb, err := env.Server.Client().Get(t.Context(), "durable-sleeper", &sandbox.GetOptions{NoResume: true})
+	require.NoError(t, err)
+	assert.Equal(t, sandbox.StatusStopped, sb.Status())
+}

@@ -1,0 +1,67 @@
+package session
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestBill: sessions end at random moments, by a destroy or a cancellation, while
+// requests take their time. A lease later no machine runs, and of sandboxes there are those
+// that the sessions have kept, and no other.
+func TestBill(t *testing.T) {
+	ends := 1000
+	if testing.Short() {
+		ends = 24
+	}
+	for seed := range ends {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(1, uint64(seed))) //nolint:gosec // to be repeated
+			p := newPlay(t, nil)
+			p.Server.Inject(sandboxtest.Fault{Delay: time.Duration(r.IntN(60)) * time.Millisecond})
+			p.send(time.Second, "a", "sleep 0.1; echo a")
+			p.send(40*time.Minute, "b", "echo b") // it had hibernated
+			o := DestroyOptions{DeleteSandbox: r.IntN(2) == 0}
+			end := func() { p.tell(updateDestroy, o) }
+			if r.IntN(2) == 0 {
+				o.DeleteSandbox = false
+				end = p.CancelWorkflow
+			}
+			// Moments of the session's time, and of the machine's within them.
+			at := []time.Duration{0, time.Second, 10 * time.Minute, 31 * time.Minute, 40 * time.Minute, time.Hour}[r.IntN(6)]
+			p.At(at, func() {
+				if r.IntN(3) == 0 {
+					p.RegisterDelayedCallback(end, time.Duration(r.IntN(2000))*time.Millisecond)
+					return
+				}
+				end()
+			})
+			p.ExecuteWorkflow(Workflow, input{})
+			require.True(t, p.IsWorkflowCompleted())
+			created := false
+			for _, e := range p.events() {
+				created = created || e.Type == TypeCreated
+			}
+			p.Server.Advance(time.Hour)
+			left := 0
+			for info, err := range p.Server.Client().List(t.Context(), nil) {
+				require.NoError(t, err)
+				assert.Equal(t, sandbox.StatusStopped, info.Status)
+				left++
+			}
+			want := 0
+			if created && !o.DeleteSandbox {
+				want = 1
+			}
+			assert.Equal(t, want, left, "created %v, %+v, at %v: %v", created, o, at, story(p.events()))
+		})
+	}
+}

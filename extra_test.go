@@ -1,0 +1,47 @@
+package sandbox_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestExtra: what has a field, or can't be sent, is refused before any request,
+// and no value prints.
+func TestExtra(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	c, ctx := srv.Client(), t.Context()
+	create := func(o sandbox.CreateOptions) error { _, err := c.Create(ctx, &o); return err }
+	region, function := map[string]any{"region": "hush"}, map[string]any{"x": func() {}}
+	sb := &sandbox.Sandbox{}
+	c.Bind(sb)
+	for name, err := range map[string]error{
+		"create":          create(sandbox.CreateOptions{Extra: region}),
+		"create: type":    create(sandbox.CreateOptions{Extra: function}),
+		"create: project": create(sandbox.CreateOptions{Extra: map[string]any{"projectId": "prj_1"}}),
+		"credentials":     create(sandbox.CreateOptions{Credentials: &sandbox.Credentials{Extra: map[string]any{"npm": false}}}),
+		"credential type": create(sandbox.CreateOptions{Credentials: &sandbox.Credentials{Extra: function}}),
+		"fork":            func() error { _, err := c.Fork(ctx, "box", &sandbox.ForkOptions{Extra: region}); return err }(),
+		"update":          sb.Update(ctx, &sandbox.UpdateOptions{Extra: region}),
+		"get": func() error {
+			_, err := c.Get(ctx, "box", &sandbox.GetOptions{Extra: map[string]any{"resume": false}})
+			return err
+		}(),
+	} {
+		assert.ErrorIs(t, err, sandbox.ErrInvalid, name)
+		assert.ErrorContains(t, err, "Extra", name)
+	}
+	assert.Empty(t, srv.Requests())
+	extra := map[string]any{"x": "hush"}
+	for _, v := range []any{
+		sandbox.CreateOptions{Extra: extra}, sandbox.ForkOptions{Extra: extra}, sandbox.UpdateOptions{Extra: extra},
+		sandbox.GetOptions{Extra: extra}, sandbox.Credentials{Extra: extra},
+	} {
+		assert.NotContains(t, fmt.Sprintf("%v %+v %#v", v, v, v), "hush")
+	}
+}

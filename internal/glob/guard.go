@@ -1,0 +1,89 @@
+package glob
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Guard keeps what acts by itself from arriving in a folder that somebody works
+// in: what Git runs when it is asked for the status, and what editors obey when they
+// open the folder. All ways by which files of a sandbox come here ask it.
+//
+// Git takes any directory that holds HEAD for a repository, and runs programs that
+// its configuration names. A HEAD therefore never arrives, and nothing is written
+// below a directory that has one here.
+type Guard struct {
+	// LeftOut, if not nil, is called once for each path that is left out. One for
+	// a directory stands for all below it.
+	LeftOut func(name string)
+
+	root  *os.Root // nil if there is no such folder yet
+	heads map[string]bool
+	said  map[string]bool
+}
+
+// NewGuard guards a folder, which is nil if it does not exist yet.
+func NewGuard(root *os.Root, leftOut func(name string)) *Guard {
+	return &Guard{LeftOut: leftOut, root: root, heads: map[string]bool{}, said: map[string]bool{}}
+}
+
+// Keeps reports whether a file, or a directory, may arrive by a name, which is
+// relative to the folder, with slashes and clean.
+func (g *Guard) Keeps(name string, dir bool) bool {
+	what := g.acts(name, dir)
+	if what != "" && g.LeftOut != nil && !g.said[what] {
+		g.said[what] = true
+		g.LeftOut(what)
+	}
+	return what == ""
+}
+
+// acts returns the part of a name that must not arrive, or nothing.
+func (g *Guard) acts(name string, dir bool) string {
+	elems := strings.Split(name, "/")
+	for i, elem := range elems {
+		last := i == len(elems)-1
+		if Git(elem) || obeyed[plain(elem)] || last && !dir && plain(elem) == "head" {
+			return path.Join(elems[:i+1]...)
+		}
+	}
+	for in := path.Dir(name); ; in = path.Dir(in) {
+		if g.holdsHead(in) {
+			return name
+		}
+		if in == "." || in == "/" {
+			return ""
+		}
+	}
+}
+
+// holdsHead reports whether a directory of the folder is a repository as it is.
+func (g *Guard) holdsHead(dir string) bool {
+	if g.root == nil {
+		return false
+	}
+	held, known := g.heads[dir]
+	if !known {
+		info, err := g.root.Lstat(filepath.Join(filepath.FromSlash(dir), "HEAD"))
+		held = err == nil && !info.IsDir()
+		g.heads[dir] = held
+	}
+	return held
+}
+
+// obeyed are the names of what editors run or obey in a folder that was trusted
+// before. (What shells run when a directory is entered, such as .envrc, their
+// programs ask about again once it has changed.)
+var obeyed = map[string]bool{
+	".vscode": true, ".idea": true, ".zed": true, ".fleet": true,
+	".exrc": true, ".vimrc": true, ".nvimrc": true, ".nvim.lua": true, ".dir-locals.el": true, ".dir-locals-2.el": true,
+}
+
+// plain returns the name that some file system takes an element of a path for, in
+// lower case.
+func plain(elem string) string {
+	elem, _, _ = strings.Cut(elem, ":")
+	return strings.ToLower(strings.TrimRight(strings.Map(visible, elem), ". "))
+}

@@ -1,0 +1,89 @@
+package glob_test
+
+import (
+	"os"
+	"path"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/testkit/repository"
+)
+
+// TestGuardAgainstRepositories writes each kind of repository here, with the guard
+// and without it, and asks Git for the status.
+func TestGuardAgainstRepositories(t *testing.T) {
+	for _, r := range repository.Kinds(t) {
+		t.Run(r.Name, func(t *testing.T) {
+			plain := r.Folder(t)
+			repository.WriteTree(t, plain, r.Files)
+			require.True(t, r.Status(t, plain), "it is no repository that acts")
+
+			guarded := r.Folder(t)
+			root, err := os.OpenRoot(guarded)
+			require.NoError(t, err)
+			defer root.Close()
+			var leftOut []string
+			guard := glob.NewGuard(root, func(name string) { leftOut = append(leftOut, name) })
+			kept := map[string]string{}
+			for name, text := range r.Files {
+				if guard.Keeps(name, false) {
+					kept[name] = text
+				}
+			}
+			repository.WriteTree(t, guarded, kept)
+			assert.False(t, r.Status(t, guarded))
+			assert.NotEmpty(t, leftOut)
+		})
+	}
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	repository.WriteTree(t, dir, map[string]string{"repo/HEAD": "", "repo/hooks/x": "", "dir/HEAD/x": ""})
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	for _, c := range []struct {
+		name    string
+		dir     bool
+		leftOut string // as it is said; nothing if it is kept
+	}{
+		{"a/HEAD", false, "a/HEAD"},
+		{"head", false, "head"},
+		{"a/HEAD.", false, "a/HEAD."},
+		{"a/H\u200cEAD", false, "a/H\u200cEAD"},
+		{"HEAD::$DATA", false, "HEAD::$DATA"},
+		{"HEAD", true, ""},
+		{"components/head/index.tsx", false, ""},
+		{"HEADER", false, ""},
+		{"head.js", false, ""},
+		{"repo/config", false, "repo/config"},
+		{"repo/hooks/post-checkout", false, "repo/hooks/post-checkout"},
+		{"dir/x", false, ""},
+		{"a/.git/hooks/x", false, "a/.git"},
+		{".GIT", true, ".GIT"},
+		{".gitignore", false, ""},
+		{".github/workflows/x.yml", false, ""},
+		{".vscode/tasks.json", false, ".vscode"},
+		{"a/.IDEA/workspace.xml", false, "a/.IDEA"},
+		{".exrc", false, ".exrc"},
+		{"a/.dir-locals.el", false, "a/.dir-locals.el"},
+		{".env", false, ""},
+	} {
+		said := ""
+		guard := glob.NewGuard(root, func(name string) { said = name })
+		assert.Equal(t, c.leftOut == "", guard.Keeps(c.name, c.dir), "%q", c.name)
+		assert.Equal(t, c.leftOut, said, "%q", c.name)
+		assert.Equal(t, c.leftOut == "", glob.NewGuard(nil, nil).Keeps(c.name, c.dir) && path.Dir(c.name) != "repo" && path.Dir(c.name) != "repo/hooks", "%q without a folder", c.name)
+	}
+	once := 0
+	guard := glob.NewGuard(root, func(string) { once++ })
+	for _, name := range []string{".vscode/a", ".vscode/b", ".vscode"} {
+		assert.False(t, guard.Keeps(name, name == ".vscode"))
+	}
+	assert.Equal(t, 1, once)
+}

@@ -1,0 +1,44 @@
+//go:build unix
+
+package inherited_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/internal/inherited"
+)
+
+// TestClose: a file that this process was started with does not reach the next,
+// which has what it is given.
+func TestClose(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, []byte("secret\n"), 0o600))
+	for range 3 {
+		fd, err := unix.Open(name, unix.O_RDONLY, 0) // not closed on exec
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, unix.Close(fd)) })
+	}
+	given, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, given.Close()) })
+	script := `for fd in 3 4 5 6 7 8 9; do if test -e /dev/fd/$fd; then cat <&$fd && echo $fd; fi; done 2>/dev/null`
+	found := func(clean bool) string {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+		cmd.ExtraFiles = []*os.File{given}
+		if clean {
+			inherited.Close(cmd)
+		}
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		return string(out)
+	}
+	assert.Contains(t, found(false), "secret", "the rig works")
+	assert.Equal(t, "3\n", found(true))
+}

@@ -1,0 +1,75 @@
+package private
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDir: what ends as a folder for this user alone is this user's, and nothing in it
+// can be another's.
+func TestDir(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("folders of users are private here by where they are")
+	}
+	const stranger = 65534
+	root := os.Geteuid() == 0
+	for name, c := range map[string]struct {
+		make func(t *testing.T, path string)
+		root bool   // only root can make that
+		want string // in the error
+	}{
+		"missing":                {make: func(*testing.T, string) {}},
+		"its own, open to read":  {make: func(t *testing.T, path string) { folder(t, path, 0o755, "a") }},
+		"its own, shared, empty": {make: func(t *testing.T, path string) { folder(t, path, 0o777) }},
+		"its own, others could write": {
+			make: func(t *testing.T, path string) { folder(t, path, 0o777, "token") }, want: "token",
+		},
+		"its own, the group could write": {
+			make: func(t *testing.T, path string) { folder(t, path, 0o770, "token") }, want: "token",
+		},
+		"a stranger's": {root: true, want: "not a directory of this user", make: func(t *testing.T, path string) {
+			folder(t, path, 0o777)
+			require.NoError(t, os.Chown(path, stranger, stranger))
+		}},
+		"a link": {want: "is a link", make: func(t *testing.T, path string) {
+			folder(t, path+"-there", 0o700)
+			require.NoError(t, os.Symlink(path+"-there", path))
+		}},
+		"a file": {want: "not a directory", make: func(t *testing.T, path string) {
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.root && !root {
+				t.Skip("only root gives files away")
+			}
+			path := filepath.Join(t.TempDir(), "folder")
+			c.make(t, path)
+			err := Dir(path)
+			if c.want != "" {
+				require.ErrorContains(t, err, c.want)
+				return
+			}
+			require.NoError(t, err)
+			info, err := os.Stat(path)
+			require.NoError(t, err)
+			assert.Equal(t, os.ModeDir|0o700, info.Mode())
+		})
+	}
+	if !root {
+		require.ErrorContains(t, Dir("/"), "not a directory of this user")
+	}
+}
+
+func folder(t *testing.T, path string, mode os.FileMode, files ...string) {
+	require.NoError(t, os.Mkdir(path, 0o700))
+	for _, name := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(path, name), nil, 0o600))
+	}
+	require.NoError(t, os.Chmod(path, mode))
+}

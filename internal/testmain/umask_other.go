@@ -1,0 +1,5 @@
+//go:build !unix
+
+package testmain
+
+func setUmask(int) {}

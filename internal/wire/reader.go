@@ -1,0 +1,130 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+)
+
+const (
+	// MaxResponse limits what a JSON response makes the client hold.
+	MaxResponse = 64 << 20
+	// MaxObjects limits the number of objects in one. An object of a listing takes
+	// about a KiB, of which its sender has to send two bytes.
+	MaxObjects = 100_000
+)
+
+// ErrTooLarge reports a JSON response of more than MaxResponse bytes, and
+// ErrTooMany one of more than MaxObjects objects.
+var (
+	ErrTooLarge = errors.New("the response is larger than 64 MiB")
+	ErrTooMany  = errors.New("the response holds more than 100,000 objects")
+)
+
+// Reader reads the JSON of a response within the limits. Braces in strings,
+// such as those of the arguments that a command was started with, are no objects.
+// Whole numbers with a fraction of zeros, which for others are the same, are read
+// without it.
+type Reader struct {
+	r io.Reader
+	// Size counts the bytes, and Left those until there are too many.
+	Size int64
+	Left int
+	// Err is the error of the last Read, if that is not io.EOF.
+	Err     error
+	objects int
+
+	inString, escaped bool
+	held              []byte // a point and zeros, after which a digit may come
+}
+
+// NewReader returns a reader of a response.
+func NewReader(r io.Reader) *Reader { return &Reader{r: r, Left: MaxResponse} }
+
+// maxHeld is how many zeros may follow a point.
+const maxHeld = 32
+
+// Read reads what the response has, with the fractions removed.
+func (j *Reader) Read(p []byte) (n int, err error) {
+	for n == 0 && err == nil && len(p) > 0 {
+		n = copy(p, j.held)
+		if j.held = j.held[n:]; n == len(p) {
+			return n, nil
+		}
+		var more int
+		more, err = j.r.Read(p[n:])
+		j.Size += int64(more)
+		j.Left -= more
+		n = j.scan(p[:n+more], err != nil)
+		switch {
+		case j.Left < 0:
+			err = ErrTooLarge
+		case j.objects > MaxObjects:
+			err = ErrTooMany
+		}
+	}
+	if err != nil && err != io.EOF {
+		j.Err = err
+	}
+	return n, err
+}
+
+// scan follows the structure of b, removes fractions of zeros from it and returns
+// how much is left. What may be such a fraction is held back, unless b is the
+// last.
+func (j *Reader) scan(b []byte, last bool) int {
+	w, from := 0, 0 // what is before from has been moved to before w
+	for i := 0; i < len(b); {
+		if j.inString {
+			i = j.text(b, i)
+			continue
+		}
+		switch b[i] {
+		case '"':
+			j.inString = true
+		case '{':
+			j.objects++
+		case '.':
+			rest := bytes.TrimLeft(b[i+1:], "0")
+			zeros := len(b) - i - 1 - len(rest)
+			switch {
+			case len(rest) == 0 && !last && zeros <= maxHeld:
+				j.held = bytes.Clone(b[i:])
+				b = b[:i]
+			case len(rest) > 0 && zeros > 0 && strings.IndexByte(",]} \t\r\n", rest[0]) >= 0:
+				w += copy(b[w:], b[from:i])
+				from = i + 1 + zeros
+				i += zeros
+			}
+		}
+		i++
+	}
+	if w == from {
+		return len(b)
+	}
+	return w + copy(b[w:], b[from:])
+}
+
+// text returns where the string ends that b is in at i.
+func (j *Reader) text(b []byte, i int) int {
+	rest := b[i:]
+	n := bytes.IndexByte(rest, '"')
+	if n < 0 {
+		n = len(rest)
+	}
+	slashes := 0
+	for slashes < n && rest[n-1-slashes] == '\\' {
+		slashes++
+	}
+	escaped := slashes%2 == 1
+	if slashes == n {
+		escaped = escaped != j.escaped
+	}
+	if n == len(rest) {
+		j.escaped = escaped
+		return len(b)
+	}
+	j.escaped, j.inString = false, escaped
+	return i + n + 1
+}

@@ -1,0 +1,78 @@
+package box
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// Guard keeps what boxes send from ending the process, and with it all other
+// boxes and the program that this is part of. Every goroutine that handles
+// something of a box runs under one. It is safe for concurrent use.
+type Guard struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	said map[string]bool // where it has panicked
+}
+
+// NewGuard returns a guard that reports to log.
+func NewGuard(log *slog.Logger) *Guard { return &Guard{log: log, said: make(map[string]bool)} }
+
+// Go runs f as [Guard.Do] does, in a goroutine of a group.
+func (g *Guard) Go(group *sync.WaitGroup, doing string, f func()) {
+	group.Go(func() { g.Do(doing, f) })
+}
+
+// Do calls f. If it panics, what it was handling is dropped, and the log says so
+// once for each place in the source. What f has locked and opened it has to
+// release by defer.
+func (g *Guard) Do(doing string, f func()) {
+	defer func() {
+		failure := recover()
+		if failure == nil {
+			return
+		}
+		where := panickedAt()
+		g.mu.Lock()
+		known := g.said[where]
+		g.said[where] = true
+		g.mu.Unlock()
+		if !known {
+			g.log.Error("what a sandbox has sent could not be handled: it was dropped", "while", doing, "panic", fmt.Sprint(failure), "at", where)
+		}
+	}()
+	f()
+}
+
+// tried calls f, and returns a panic of it as an error: for goroutines that
+// somebody waits for.
+func tried(f func() error) (err error) {
+	defer func() {
+		if failure := recover(); failure != nil {
+			err = fmt.Errorf("panic at %s: %v", panickedAt(), failure)
+		}
+	}()
+	return f()
+}
+
+// panickedAt is the place of a panic that has just been recovered.
+func panickedAt() string {
+	pcs := make([]uintptr, 32)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
+	panicking := false
+	for {
+		frame, more := frames.Next()
+		ofRuntime := strings.HasPrefix(frame.Function, "runtime.")
+		if panicking && !ofRuntime {
+			return fmt.Sprintf("%s:%d", filepath.Base(frame.File), frame.Line)
+		}
+		panicking = panicking || frame.Function == "runtime.gopanic"
+		if !more {
+			return "an unknown place"
+		}
+	}
+}

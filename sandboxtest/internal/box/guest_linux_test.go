@@ -1,0 +1,86 @@
+package box
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
+)
+
+// TestGuestsElsewhere: the boxes of a directory that their user can't enter, such
+// as one that a test made, are elsewhere, and what they leave is in the directory,
+// on another file system, too, and out of their reach.
+func TestGuestsElsewhere(t *testing.T) {
+	if os.Geteuid() != 0 {
+		needs.Missing(t, "root")
+	}
+	parents := map[string]string{"the same file system": t.TempDir()}
+	if dir, err := os.MkdirTemp("/dev/shm", "box-"); err == nil { //nolint:usetesting // another file system
+		t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+		parents["another file system"] = dir
+	}
+	for name, parent := range parents {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.Chmod(parent, 0o700))
+			opts := Options{Mode: Folder, Dir: filepath.Join(parent, "dir")}
+			h := openHost(t, opts)
+			if !h.way.guest {
+				needs.Missing(t, "the right to become nobody")
+			}
+			b := newBox(t, h, Config{Mounts: []Mount{{Path: "/data", Drive: "d", Keep: true}}})
+			assert.NotEqual(t, "0", sh(t, b, "umask 077; echo kept | tee file /data/file >/dev/null; mkdir dir; ln -s file link; ln file hard; id -u"))
+			for _, kept := range []string{filepath.Join(h.store.dir, "l"), filepath.Join(h.dir, drivesName)} {
+				assert.Equal(t, "refused", sh(t, b, `ls "$1" 2>/dev/null || echo refused`, kept))
+			}
+			require.NoError(t, b.Stop(t.Context()))
+			id, _, err := b.Freeze(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, h.Close())
+
+			h = openHost(t, opts)
+			b = newBox(t, h, Config{Layer: id, Mounts: []Mount{{Path: "/data", Drive: "d"}}})
+			assert.Equal(t, "kept kept kept drwx------", sh(t, b, "echo $(cat link hard /data/file) $(stat -c %A dir); echo more >file; echo more >>/data/file"))
+			require.NoError(t, b.Remove())
+			require.NoError(t, h.Close())
+			assert.NoDirExists(t, filepath.Dir(filepath.Dir(h.store.boxes)))
+		})
+	}
+}
+
+// TestTerminalsOfGuests: a program opens its terminal by its name.
+func TestTerminalsOfGuests(t *testing.T) {
+	h := openHost(t, Options{Mode: Folder})
+	b := newBox(t, h, Config{})
+	out, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `echo here >"$(tty)"; echo there >/dev/stdout`}, TTY: &Size{80, 24}})
+	require.Zero(t, res.ExitCode, "%s", out)
+	assert.Equal(t, "here\r\nthere\r\n", out)
+}
+
+// TestProcessesOfGuests: processes that have left their group are found by a root
+// that may not look into other users' processes, as in a container.
+func TestProcessesOfGuests(t *testing.T) {
+	if os.Geteuid() != 0 {
+		needs.Missing(t, "root")
+	}
+	needs.Programs(t, "setpriv", "setsid")
+	cmd := exec.Command("setpriv", "--bounding-set=-sys_ptrace,-sys_admin,-perfmon", os.Args[0], "-test.run=^TestCloseEndsEverything$/^folder$", "-test.v")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Contains(t, string(out), "--- PASS: TestCloseEndsEverything/folder", "%s", out)
+}
+
+// TestNoPrivilegesInFolders: the machine's set-id programs, such as its sudo, give
+// a command no rights.
+func TestNoPrivilegesInFolders(t *testing.T) {
+	h := openHost(t, Options{Mode: Folder})
+	b := newBox(t, h, Config{})
+	for _, user := range []string{"", rootUser} {
+		out, _, _ := run(t, b, Spec{Path: "grep", Args: []string{"NoNewPrivs", "/proc/self/status"}, User: user})
+		assert.Equal(t, "NoNewPrivs:\t1\n", out)
+	}
+}

@@ -1,0 +1,82 @@
+package box
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// ownAddrs are addresses of this machine other than loopback.
+func ownAddrs(t *testing.T) (own []netip.Addr) {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	for _, a := range addrs {
+		if addr, ok := netip.AddrFromSlice(a.(*net.IPNet).IP); ok && !addr.Unmap().IsLoopback() {
+			own = append(own, addr.Unmap())
+		}
+	}
+	return own
+}
+
+func TestSpecialAddresses(t *testing.T) {
+	for _, text := range []string{
+		"0.0.0.0", "0.1.2.3", "127.0.0.1", "127.255.0.1", "169.254.169.254", "224.0.0.1", "239.1.1.1", "240.0.0.1", "255.255.255.255",
+		"::", "::1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:0.0.0.0", "64:ff9b::7f00:1", "64:ff9b::169.254.169.254", "2002:7f00:1::", "fe80::1", "fe80::1%lo", "fec0::1", "ff02::1",
+	} {
+		assert.True(t, Special(netip.MustParseAddr(text)), text)
+	}
+	for _, addr := range ownAddrs(t) {
+		assert.True(t, Special(addr), addr)
+	}
+	assert.True(t, Special(netip.Addr{}))
+	for _, text := range []string{"192.0.2.7", "10.0.2.2", "10.9.8.7", "192.168.250.250", "8.8.8.8", "::ffff:8.8.8.8", "2001:db8::1", "64:ff9b::808:808", "fd12::1"} {
+		assert.False(t, Special(netip.MustParseAddr(text)), text)
+	}
+}
+
+// TestPacketsToSpecialAddresses: a box that writes its own packets reaches by them
+// no service of the machine, whatever the policy says.
+func TestPacketsToSpecialAddresses(t *testing.T) {
+	tcp, udp := echo(t)
+	var log buffer
+	for name, gate := range map[string]Gate{"no policy": nil, "all is allowed": names{open: true}} {
+		t.Run(name, func(t *testing.T) {
+			n, box := openNAT(t, gate, &log)
+			to := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.53"), netip.MustParseAddr("0.0.0.0"), netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("224.0.0.1")}
+			for _, addr := range ownAddrs(t) {
+				if addr.Is4() {
+					to = append(to, addr)
+				}
+			}
+			send := func(data []byte) packet {
+				t.Helper()
+				_, err := box.Write(data)
+				require.NoError(t, err)
+				buf := make([]byte, mtu)
+				size, err := box.Read(buf)
+				require.NoError(t, err)
+				p, ok := parsePacket(buf[:size])
+				require.True(t, ok)
+				return p
+			}
+			for i, addr := range to {
+				from := netip.AddrPortFrom(boxAddr, uint16(5000+i))
+				p := send(syn(from, netip.AddrPortFrom(addr, uint16(tcp))))
+				assert.Equal(t, byte(flagRST|flagACK), p.tcpFlags(), "%v by TCP", addr)
+				_, err := box.Write(datagram(from, netip.AddrPortFrom(addr, uint16(udp)), []byte("hello")))
+				require.NoError(t, err)
+			}
+			// The machine has another name for the box, which still leads there; no
+			// datagram before it has been answered.
+			p := send(datagram(netip.AddrPortFrom(boxAddr, 4999), netip.AddrPortFrom(hostAddr, uint16(udp)), []byte("hello")))
+			assert.Equal(t, netip.AddrPortFrom(hostAddr, uint16(udp)), p.src())
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			assert.Len(t, n.udp, 1)
+		})
+	}
+}

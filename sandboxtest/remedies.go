@@ -1,0 +1,74 @@
+package sandboxtest
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+)
+
+// lacks is the error for a part of the platform that is not real on this machine:
+// what that means, and what to do about it.
+func lacks(what, remedy string) error { return errors.New(what + ": " + remedy) }
+
+// The remedies are for the machine as it is now; the first that applies is the one.
+func namespacesRemedy() string {
+	says := func(file, value string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && strings.TrimSpace(string(text)) == value
+	}
+	switch {
+	case runtime.GOOS != "linux":
+		return "run it on Linux, or in a container: docker run --privileged"
+	case inContainer():
+		return "start the container with docker run --privileged"
+	case says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
+		return "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+	case says("/proc/sys/kernel/unprivileged_userns_clone", "0"):
+		return "sudo sysctl -w kernel.unprivileged_userns_clone=1"
+	case says("/proc/sys/user/max_user_namespaces", "0"):
+		return "sudo sysctl -w user.max_user_namespaces=10000"
+	}
+	return "run it as root, or where user namespaces are allowed"
+}
+
+func tunRemedy() string {
+	_, err := os.Stat("/dev/net/tun")
+	switch {
+	case err == nil:
+		return "sudo chmod 666 /dev/net/tun"
+	case inContainer():
+		return "start the container with docker run --device /dev/net/tun"
+	}
+	return "sudo modprobe tun && sudo chmod 666 /dev/net/tun"
+}
+
+// inContainer guesses by what Docker and Podman leave.
+func inContainer() bool {
+	for _, file := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(file); err == nil {
+			return true
+		}
+	}
+	return os.Getenv("container") != ""
+}
+
+// shortly is each reason for a worse mode once, without where it was tried.
+func shortly(reasons error) string {
+	if reasons == nil {
+		return "no namespaces on this system"
+	}
+	var all []string
+	for line := range strings.SplitSeq(reasons.Error(), "\n") {
+		if _, rest, ok := strings.Cut(line, box.ErrUnavailable.Error()+": "); ok {
+			line = rest
+		}
+		if !slices.Contains(all, line) {
+			all = append(all, line)
+		}
+	}
+	return strings.Join(all, "; ")
+}

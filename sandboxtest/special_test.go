@@ -1,0 +1,45 @@
+package sandboxtest
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/proxy/proxytest"
+)
+
+// TestNamesOfSpecialAddresses: a program of a sandbox may claim any name to be the
+// server's, but no name leads to the machine, save its own.
+func TestNamesOfSpecialAddresses(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, l.Close()) })
+	s, err := NewServer(&Options{Mode: Folder, Names: map[string]string{"api.example.com": l.Addr().String()}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	hostname, err := os.Hostname()
+	require.NoError(t, err)
+	port := uint16(l.Addr().(*net.TCPAddr).Port)
+	for _, policy := range []*egress{{mode: modeAllowAll}, {mode: modeCustom, domains: []string{"*"}, allow: prefixes([]string{"0.0.0.0/0", "::/0"})}} {
+		f := s.newFirewall(proxytest.Claims{}, policy, nil)
+		dial := func(name string) error {
+			conn, err := f.dial(context.Background(), name, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.7"), port))
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		}
+		for _, name := range []string{"localhost", "LOCALHOST.", "127.0.0.1", "127.0.0.2", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "169.254.169.254", hostname} {
+			assert.Error(t, dial(name), name)
+		}
+		for _, name := range []string{HostName, "api.example.com"} {
+			assert.NoError(t, dial(name), name)
+		}
+		f.close()
+	}
+}

@@ -1,0 +1,343 @@
+package sandbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// withArgument returns the states of the processes of this machine that have a
+// text among their arguments, by their directories in /proc.
+func withArgument(t *testing.T, text string) map[string]string {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(t, err)
+	states := make(map[string]string)
+	for _, dir := range dirs {
+		if line, err := os.ReadFile(dir + "/cmdline"); err != nil || !bytes.Contains(line, []byte(text)) {
+			continue
+		}
+		if stat, err := os.ReadFile(dir + "/stat"); err == nil {
+			if state := string(stat[bytes.LastIndexByte(stat, ')')+2]); state != "Z" {
+				states[dir] = state
+			}
+		}
+	}
+	return states
+}
+
+// duration is an argument of sleep that no other process has.
+func duration() string { return fmt.Sprintf("600.%018d", rand.Int64N(1e18)) }
+
+// begetting is a script that has children and a grandchild, and says so.
+const begetting = `sleep "$1" & (sleep "$1" & sleep "$1") & echo begun; wait`
+
+// overwriting makes an environment unreadable before it becomes a parent, as
+// programs do that show what they are doing as their title.
+const overwriting = `
+import ctypes, subprocess, sys
+f = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
+ctypes.memset(int(f[47]), 0, int(f[48]) - int(f[47]))
+children = [subprocess.Popen(["sleep", sys.argv[1]], env={}) for _ in range(2)]
+print("begun", flush=True)
+children[0].wait()
+`
+
+// runner is what a command is started on.
+type runner interface {
+	StartCommand(context.Context, string, []string, *sandbox.CommandOptions) (*sandbox.Command, error)
+	RunCommand(context.Context, string, []string, *sandbox.CommandOptions) (*sandbox.CommandResult, error)
+	CommandContext(context.Context, string, ...string) *sandbox.Cmd
+}
+
+// heard closes begun with the first output.
+type heard struct {
+	begun chan struct{}
+	once  sync.Once
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	h.once.Do(func() { close(h.begun) })
+	return len(p), nil
+}
+
+// TestTrees: whatever a process is, whoever runs the emulator and by whatever
+// way it is ended, its descendants end with it and nothing else does, not even
+// what is stopped; or the process alone, and the error says so.
+func TestTrees(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]struct {
+		command  []string
+		sudo     bool
+		user     bool
+		alone    bool // it can't be known by its environment
+		programs []string
+	}{
+		"shell":                 {command: []string{"sh", "-c", begetting, "sh"}},
+		"#!":                    {command: []string{"./tool"}},
+		"sudo":                  {command: []string{"sh", "-c", begetting, "sh"}, sudo: true},
+		"user":                  {command: []string{"sh", "-c", begetting, "sh"}, user: true},
+		"other environ for all": {command: []string{"sh", "-c", "env -i sh -c '" + begetting + "' sh \"$1\"; :", "sh"}},
+		"env -i":                {command: []string{"env", "-i", "sh", "-c", begetting, "sh"}, alone: true},
+		"env -i, with a child":  {command: []string{"sh", "-c", `sleep "$1" & exec env -i sh -c 'sleep "$1" & echo begun; wait' sh "$1"`, "sh"}, alone: true},
+		"overwritten":           {command: []string{"python3", "-c", overwriting}, alone: true, programs: []string{"python3"}},
+	}
+	const killed = 137
+	doors := map[string]func(t *testing.T, on runner, args []string, sudo bool) (int, error){
+		"Kill": func(t *testing.T, on runner, args []string, sudo bool) (int, error) {
+			c, err := on.StartCommand(t.Context(), args[0], args[1:], &sandbox.CommandOptions{Sudo: sudo})
+			require.NoError(t, err)
+			begun(t, c, 1)
+			return killed, c.Kill(t.Context())
+		},
+		"SignalTree": func(t *testing.T, on runner, args []string, sudo bool) (int, error) {
+			c, err := on.StartCommand(t.Context(), args[0], args[1:], &sandbox.CommandOptions{Sudo: sudo})
+			require.NoError(t, err)
+			begun(t, c, 1)
+			treeErr := c.SignalTree(t.Context(), sandbox.SIGTERM)
+			done, err := c.Wait(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 143, done.ExitCode)
+			return killed, treeErr
+		},
+		"KillOnCancel": func(t *testing.T, on runner, args []string, sudo bool) (int, error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out := &heard{begun: make(chan struct{})}
+			go func() { <-out.begun; cancel() }()
+			_, err := on.RunCommand(ctx, args[0], args[1:], &sandbox.CommandOptions{KillOnCancel: true, Sudo: sudo, Stdout: out})
+			assert.ErrorIs(t, err, context.Canceled)
+			return killed, err
+		},
+		"Cmd.Cancel": func(t *testing.T, on runner, args []string, sudo bool) (int, error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out := &heard{begun: make(chan struct{})}
+			c := on.CommandContext(ctx, args[0], args[1:]...)
+			c.Stdout, c.Sudo = out, sudo
+			require.NoError(t, c.Start())
+			<-out.begun
+			cancel()
+			err := c.Wait()
+			exit, ok := errors.AsType[*sandbox.ExitError](err)
+			require.True(t, ok, "%v", err)
+			return exit.ExitCode(), err
+		},
+	}
+	for _, mode := range []sandboxtest.Mode{sandboxtest.Namespace, sandboxtest.Folder} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: mode})
+			if err != nil {
+				needs.Missing(t, err.Error())
+			}
+			t.Cleanup(func() { assert.NoError(t, srv.Close()) })
+			sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
+			require.NoError(t, err)
+			executable := fs.FileMode(0o755)
+			require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "tool", Content: []byte("#!/bin/sh\n" + begetting), Mode: &executable}}, nil))
+			strange := duration()
+			stranger, err := sb.StartCommand(t.Context(), "sleep", []string{strange}, nil)
+			require.NoError(t, err)
+			require.NoError(t, stranger.Signal(t.Context(), sandbox.SIGSTOP))
+			users := mode == sandboxtest.Namespace && srv.Enforces().Users
+			var alice *sandbox.User
+			if users {
+				alice, err = sb.CreateUser(t.Context(), "alice")
+				require.NoError(t, err)
+			}
+			t.Run("kinds", func(t *testing.T) {
+				for kind, k := range kinds {
+					for name, end := range doors {
+						t.Run(kind+"/"+name, func(t *testing.T) {
+							t.Parallel()
+							needs.Programs(t, k.programs...)
+							var on runner = sb
+							if k.user {
+								if !users {
+									t.Skip("sandboxes have one user here")
+								}
+								if _, err := exec.LookPath("sudo"); err == nil && (name == "SignalTree" || name == "KillOnCancel") {
+									t.Skip("the machine's sudo, which the box has, does not end when its stopped child is signaled: not mended yet")
+								}
+								on = alice
+							}
+							mark := duration()
+							code, err := end(t, on, append(append([]string{}, k.command...), mark), k.sudo)
+							assert.Equal(t, killed, code)
+							left := func() int { return len(withArgument(t, mark)) }
+							switch {
+							case errors.Is(err, sandbox.ErrChildren) && errors.Is(err, context.DeadlineExceeded):
+								// A very busy machine has no answer within the time of a kill.
+							case name == "Kill":
+								assert.NoError(t, err)
+								assert.Positive(t, left(), "the children of a process that was killed alone")
+							case k.alone:
+								assert.ErrorIs(t, err, sandbox.ErrChildren)
+								assert.Positive(t, left())
+							default:
+								assert.NotErrorIs(t, err, sandbox.ErrChildren)
+								assert.Eventually(t, func() bool { return left() == 0 }, testkit.Patience, 10*time.Millisecond)
+							}
+						})
+					}
+				}
+			})
+			assert.Equal(t, []string{"T"}, values(withArgument(t, strange)), "the stopped stranger")
+		})
+	}
+}
+
+func values(m map[string]string) (list []string) {
+	for _, v := range m {
+		list = append(list, v)
+	}
+	return list
+}
+
+// TestTreeOfAnotherClient: a handle that did not start the command knows its
+// process by the ID, if a client of this module has chosen that.
+func TestTreeOfAnotherClient(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, nil)
+	for known, serverIDs := range map[bool]bool{true: false, false: true} {
+		mark := duration()
+		one, err := testkit.Client(t, srv, sandbox.ClientOptions{ServerCommandIDs: serverIDs}).Get(t.Context(), sb.Name(), nil)
+		require.NoError(t, err)
+		c, err := one.StartCommand(t.Context(), "sh", []string{"-c", begetting, "sh", mark}, nil)
+		require.NoError(t, err)
+		begun(t, c, 1)
+		same, err := sb.GetCommand(t.Context(), c.ID())
+		require.NoError(t, err)
+		err = same.SignalTree(t.Context(), sandbox.SIGKILL)
+		if !known {
+			assert.ErrorIs(t, err, sandbox.ErrChildren)
+			assert.NotEmpty(t, withArgument(t, mark))
+			continue
+		}
+		require.NoError(t, err)
+		assert.Eventually(t, func() bool { return len(withArgument(t, mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
+	}
+}
+
+// TestLostScript: where nothing is known of the script in time, because it was
+// lost or the sandbox answers late, the process is killed alone, and then what
+// has its variable.
+func TestLostScript(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]bool{"lost": false, "late": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+			mark := duration()
+			held := make(chan *http.Request, 1)
+			var more atomic.Int32
+			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				if !bytes.Contains(readAll(t, req), []byte("sig=$1")) {
+					return next.RoundTrip(req)
+				}
+				if len(held) > 0 {
+					more.Add(1)
+					return next.RoundTrip(req)
+				}
+				again := req.Clone(context.WithoutCancel(req.Context()))
+				again.Body, _ = req.GetBody()
+				held <- again
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out := &heard{begun: make(chan struct{})}
+			go func() { <-out.begun; cancel() }()
+			_, err := sb.RunCommand(ctx, "sh", []string{"-c", begetting, "sh", mark}, &sandbox.CommandOptions{KillOnCancel: true, Stdout: out})
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.Equal(t, 1, testkit.Count(srv, sandboxtest.KillCommand))
+			assert.Positive(t, more.Load(), "scripts that kill what is left")
+			if late {
+				resp, err := testkit.Transport(t).RoundTrip(<-held)
+				require.NoError(t, err)
+				_, _ = io.Copy(io.Discard, resp.Body)
+				assert.NoError(t, resp.Body.Close())
+			}
+			if !errors.Is(err, sandbox.ErrChildren) { // half a second is not enough for a very busy machine
+				assert.Eventually(t, func() bool { return len(withArgument(t, mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
+			}
+		})
+	}
+}
+
+// readAll reads the body of a request, and leaves it to be sent.
+func readAll(t *testing.T, req *http.Request) []byte {
+	if req.Body == nil || req.GetBody == nil {
+		return nil
+	}
+	body, err := req.GetBody()
+	require.NoError(t, err)
+	defer body.Close()
+	data, err := io.ReadAll(body)
+	require.NoError(t, err)
+	return data
+}
+
+// TestStrangersAreSpared kills at random, beside strangers that are stopped.
+func TestStrangersAreSpared(t *testing.T) {
+	t.Parallel()
+	kills, atOnce := 1000, 4
+	if testing.Short() {
+		kills = 40
+	}
+	_, sb := testkit.Start(t, nil)
+	var strange []string
+	for range 3 {
+		strange = append(strange, duration())
+		c, err := sb.StartCommand(t.Context(), "sleep", []string{strange[len(strange)-1]}, nil)
+		require.NoError(t, err)
+		require.NoError(t, c.Signal(t.Context(), sandbox.SIGSTOP))
+	}
+	random := rand.New(rand.NewPCG(testkit.Seed(t), 0))
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for range atOnce {
+		group.Go(func() {
+			for range kills / atOnce {
+				mu.Lock()
+				n, sig := random.IntN(3), []sandbox.Signal{sandbox.SIGKILL, sandbox.SIGTERM, sandbox.SIGHUP}[random.IntN(3)]
+				mu.Unlock()
+				mark := duration()
+				script := strings.Repeat(`sleep "$1" & `, n) + `exec sleep "$1"`
+				c, err := sb.StartCommand(t.Context(), "sh", []string{"-c", script, "sh", mark}, nil)
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.NoError(t, c.SignalTree(t.Context(), sig))
+				assert.Eventually(t, func() bool { return len(withArgument(t, mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
+			}
+		})
+	}
+	group.Wait()
+	for _, s := range strange {
+		assert.Equal(t, []string{"T"}, values(withArgument(t, s)))
+	}
+}
