@@ -178,8 +178,8 @@ func findProgram(ctx context.Context, t target, name string, o *CommandOptions) 
 	if _, byUser := t.(*User); byUser && !o.Sudo {
 		return nil
 	}
-	done, err := t.RunCommand(ctx, "/bin/sh", []string{"-c", lookFor, "sh", name},
-		&CommandOptions{Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Stdout: io.Discard, Stderr: io.Discard})
+	sh := program{name: "/bin/sh", sudo: o.Sudo, in: o}
+	done, err := sh.command(ctx, t, sh.name, []string{"-c", lookFor, "sh", name})
 	switch {
 	case err != nil:
 		return err
@@ -192,9 +192,9 @@ func findProgram(ctx context.Context, t target, name string, o *CommandOptions) 
 }
 
 // startWithInput starts a command with its input in a file. Meanwhile the
-// program is looked for: the start that follows is that of a shell. Each attempt uploads to a new name; the files of
-// attempts that did not start the command are removed. When ctx ends, nothing
-// more is begun.
+// program is looked for: the start that follows is that of a shell. Each attempt
+// uploads to a new name; the files of attempts that did not start the command are
+// removed. When ctx ends, nothing more is begun.
 func startWithInput(ctx context.Context, on execTarget, in *input, name string, args []string, o *CommandOptions, begin func(t target, name string, args []string) (*Command, error)) (*Command, error) {
 	return on.onSession(ctx, func(t target) (*Command, error) {
 		found := make(chan error, 1)

@@ -36,6 +36,9 @@ type program struct {
 	// stdout reads standard output as it arrives. Nil makes it part of the
 	// result.
 	stdout io.Writer
+	// in is where the program runs that command starts: nil is the sandbox's
+	// own folder and environment.
+	in *CommandOptions
 	// spared programs continue when the context ends, as they change something
 	// that is better finished.
 	spared bool
@@ -59,6 +62,9 @@ func (p program) command(ctx context.Context, on target, name string, args []str
 	reply := &limitedOutput{from: "standard output of " + p.name, limit: maxReply, keep: maxReply}
 	complaints := &limitedOutput{from: "standard error of " + p.name, limit: maxComplaints, keep: keptComplaints}
 	o := &CommandOptions{Sudo: p.sudo, Stdout: p.stdout, Stderr: complaints, KillOnCancel: !p.spared}
+	if p.in != nil {
+		o.Cwd, o.Env = p.in.Cwd, p.in.Env
+	}
 	if o.Stdout == nil {
 		o.Stdout = reply
 	}

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -177,9 +176,6 @@ func TestTrees(t *testing.T) {
 							if k.user {
 								if !users {
 									t.Skip("sandboxes have one user here")
-								}
-								if _, err := exec.LookPath("sudo"); err == nil && (name == "SignalTree" || name == "KillOnCancel") {
-									t.Skip("the machine's sudo, which the box has, does not end when its stopped child is signaled: not mended yet")
 								}
 								on = alice
 							}

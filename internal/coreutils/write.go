@@ -82,11 +82,13 @@ type Placement struct {
 //
 // It can be run again if it is not known whether it was run, which is what
 // again says: an existing file of the right size with the final name is then
-// assumed to be this one. If neither name nor the first piece exists, as for a
+// assumed to be this one, and where the other run, which may go on, takes away
+// what this one is about to use, this one looks again. If neither name nor the first piece exists, as for a
 // run that comes after the one that has done the work, nothing is done. So a
 // file that is created, even an empty one, needs a piece.
 func (run Runner) Join(ctx context.Context, name string, at int64, pieces []Piece, to *Placement, again bool) (made bool, err error) {
-	const script = sweep + `f=$1 d=$2 at=$3 to=$4 size=$5 mode=$6 again=$7; shift 7
+	const script = sweep + `join() {
+f=$1 d=$2 at=$3 to=$4 size=$5 mode=$6 again=$7; shift 7
 if [ -n "$again" ] && [ -n "$to" ] && [ ! -e "$f" ] && [ ! -e "$1" ] && [ -f "$to" ]; then
 [ "$(stat -L -c %s -- "$to")" = "$size" ]; exit $(($? * 75))
 fi
@@ -121,7 +123,15 @@ if [ -n "$q" ] && [ ! "$q" -ef "$f" ]; then
 mv -f -T -- "$f" "$q" || exit
 f=$q
 fi
-mv -f -T -- "$f" "$to" || { r=$?; rm -f -- "$f"; exit $r; }`
+mv -f -T -- "$f" "$to" || { r=$?; rm -f -- "$f"; exit $r; }
+}
+if [ -n "$7" ]; then
+for try in 1 2 3 4 5 6 7 8 9; do
+(join "$@") 2>/dev/null && exit
+sleep 0.1 2>/dev/null || sleep 1
+done
+fi
+join "$@"`
 	args := []string{name, Dir(name), strconv.FormatInt(at, 10), "", "0", "0", ""}
 	if to != nil {
 		args[3], args[4], args[5] = to.Name, strconv.FormatInt(to.Size, 10), Octal(to.Mode)

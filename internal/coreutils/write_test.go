@@ -125,6 +125,24 @@ func TestAppendIsOneWrite(t *testing.T) {
 	}
 }
 
+// TestJoinTwice: a run whose outcome was lost may go on beside the one that
+// repeats it.
+func TestJoinTwice(t *testing.T) {
+	rounds := 100
+	if testing.Short() {
+		rounds = 20
+	}
+	for range rounds {
+		run, p := local(t, t.TempDir()), piece(t, strings.Repeat("A", 1<<20))
+		to := &Placement{Name: "f", Size: p.Size, Mode: 0o600}
+		var group sync.WaitGroup
+		group.Go(func() { _, _ = run.Join(context.Background(), ".part", 0, []Piece{p}, to, false) })
+		_, err := run.Join(t.Context(), ".part", 0, []Piece{p}, to, true)
+		assert.NoError(t, err)
+		group.Wait()
+	}
+}
+
 func TestJoin(t *testing.T) {
 	dir := t.TempDir()
 	run := local(t, dir)

@@ -48,6 +48,8 @@ const (
 // TreeScript sends the signal $1 to the process that was started with the
 // variable of the value $2, and to all that descend from it, which it stops
 // first, so that none is missed because it was just made, and lets them continue.
+// A sudo above it is stopped before and continued after them: it stops itself
+// when it sees its command stopped, and then nobody continues it.
 // It writes a line when all are stopped. After SIGKILL it goes on until none is
 // left, for a minute at most.
 //
@@ -69,8 +71,8 @@ look() {
 	state=$1 parent=$2 start=${20}
 }
 above() {
-	up=$1
-	while look "$up" && up=$parent && look "$up" && [ "$comm" = sudo ]; do :; done
+	up=$1 sudos=
+	while look "$up" && up=$parent && look "$up" && [ "$comm" = sudo ]; do sudos="$up:$start $sudos"; done
 }
 environ() {
 	{ env=$(tr '\000' '\n' < "/proc/$1/environ"); } 2>/dev/null && return
@@ -85,8 +87,13 @@ environ() {
 send() {
 	kill -"$1" "$2" 2>/dev/null || sudo -n sh -c 'kill -"$1" "$2"' sh "$1" "$2" 2>/dev/null || ! look "$2" || [ "$state" = Z ]
 }
+proceed() {
+	back=
+	for it in $held; do back="$it $back"; done
+	for it in $back; do ! look "${it%:*}" || [ "$start" != "${it#*:}" ] || send CONT "${it%:*}"; done
+}
 give_up() {
-	for it in $tree; do send CONT "${it%:*}"; done
+	proceed
 	exit 5
 }
 seek() {
@@ -106,6 +113,7 @@ hold() {
 	send STOP "$1" || give_up
 	look "$1" || return
 	[ "$start" = "$2" ] || { send CONT "$1"; return 1; }
+	held="$held$1:$2 "
 }
 above $$
 service=$up
@@ -115,7 +123,9 @@ for try in 1 2 3; do
 	sleep 0.1 2>/dev/null || sleep 1
 done
 [ -n "$root" ] || exit 3
-seen=${tree:-$root:$oldest} tree=' '
+seen=${tree:-$root:$oldest} tree=' ' held= outer=
+for it in $seen; do above "${it%:*}"; outer="$outer$sudos"; done
+for it in $outer; do hold "${it%:*}" "${it#*:}"; done
 for it in $seen; do ! hold "${it%:*}" "${it#*:}" || tree="$tree$it "; done
 [ "$tree" != ' ' ] || exit 3
 grown=1
@@ -133,7 +143,8 @@ done
 echo
 failed=0
 for it in $tree; do send "$sig" "${it%:*}" || failed=6; done
-[ "$sig" = 9 ] || { for it in $tree; do send CONT "${it%:*}"; done; exit $failed; }
+proceed
+[ "$sig" = 9 ] || exit $failed
 for pause in 0 1 2 3 4 5 6 7 8 9; do
 	for try in 1 2 3 4 5 6; do
 		left=
