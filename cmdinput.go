@@ -178,7 +178,7 @@ func findProgram(ctx context.Context, t target, name string, o *CommandOptions) 
 	if _, byUser := t.(*User); byUser && !o.Sudo {
 		return nil
 	}
-	sh := program{name: "/bin/sh", sudo: o.Sudo, in: o}
+	sh := program{name: "/bin/sh", sudo: o.Sudo, in: o, spared: true}
 	done, err := sh.command(ctx, t, sh.name, []string{"-c", lookFor, "sh", name})
 	switch {
 	case err != nil:

@@ -56,9 +56,10 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 		cmd.token = token
 		return cmd
 	}
+	var left error // of the command whose start is given up
 	if o.KillOnCancel {
 		start.Kill = func(ctx context.Context, id string) {
-			_ = handle(wire.Command{ID: id, Name: name, Args: args}).killLate(ctx, engine.KillGrace-engine.OpenGrace, nil)
+			left = handle(wire.Command{ID: id, Name: name, Args: args}).killLate(ctx, engine.KillGrace-engine.OpenGrace, nil)
 		}
 	}
 	if err := checkRoute(start.Request(api.StartCommand)); err != nil {
@@ -66,7 +67,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	}
 	data, r, release, err := start.Begin(ctx, live)
 	if err != nil {
-		return nil, nil, noShell(c.startError(session, err), name)
+		return nil, nil, also(noShell(c.startError(session, err), name), left)
 	}
 	if generated := o.ID == "" && start.Stream.ID != ""; generated && data.ID == start.Stream.ID {
 		c.honoredIDs.Store(true)

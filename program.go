@@ -39,8 +39,8 @@ type program struct {
 	// in is where the program runs that command starts: nil is the sandbox's
 	// own folder and environment.
 	in *CommandOptions
-	// spared programs continue when the context ends, as they change something
-	// that is better finished.
+	// spared programs continue when the context ends: they change something that
+	// is better finished, or end at once.
 	spared bool
 }
 

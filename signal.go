@@ -210,13 +210,24 @@ func treeToken(session, id string) string {
 
 // killLate kills a command of a call with KillOnCancel, and its children, after
 // the call's context has ended or because its output can't be delivered. It
-// returns why the call has failed, and that children were not reached; any other
-// error of the kill would not help the caller.
+// returns why, the call's error, and after it that children were not reached; any
+// other error of the kill would not help the caller.
 func (c *Command) killLate(ctx context.Context, within time.Duration, why error) error {
 	late, cancel := engine.Late(ctx, within)
 	defer cancel()
 	if err := c.SignalTree(late, SIGKILL); errors.Is(err, ErrChildren) {
-		return fmt.Errorf("%w; %w", why, err)
+		return also(why, err)
 	}
 	return why
+}
+
+// also is an error and, unless it is nil, another one after it.
+func also(err, more error) error {
+	switch {
+	case more == nil:
+		return err
+	case err == nil:
+		return more
+	}
+	return fmt.Errorf("%w; %w", err, more)
 }

@@ -239,22 +239,37 @@ func extend(ctx context.Context, s *sandbox.Session, d time.Duration) time.Time 
 }
 
 // abandon deletes a sandbox that an opening has made, and stops one that was there
-// before.
+// before. The request that makes or starts it may be on its way still: what is not
+// there is looked for again, some seconds.
 func (w *Worker) abandon(ctx context.Context, name, epoch string) error {
 	ctx, stop := alive(ctx)
 	defer stop()
+	for pause := 100 * time.Millisecond; ; pause *= 2 {
+		undone, err := w.undo(ctx, name, epoch)
+		if err != nil || undone || pause > 3*time.Second {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// undo reports whether there was something that an opening may have done.
+func (w *Worker) undo(ctx context.Context, name, epoch string) (bool, error) {
 	sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
 	if gone(err) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return classify(err)
+		return false, classify(err)
 	}
 	if sb.Info().Tags[tagWorkflow] == madeBy(ctx, epoch) {
-		return w.delete(ctx, name)
+		return true, w.delete(ctx, name)
 	}
-	_, err = w.stop(ctx, name, "")
-	return err
+	return w.stop(ctx, name, "")
 }
 
 // stop stops that session and no other, whichever runs if it is empty, and reports whether it had not ended before.

@@ -3,6 +3,7 @@ package durable_test
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,11 +33,11 @@ func pipeline(ctx workflow.Context, o durable.Options) (err error) {
 // TestCanceledOpen: a workflow that is cancelled at any moment of opening its sandbox
 // leaves none; one that was there before is stopped, with its files.
 func TestCanceledOpen(t *testing.T) {
+	var all sync.WaitGroup // they wait, and -parallel counts who computes
 	for _, kept := range []bool{false, true} {
 		for _, operation := range []sandboxtest.Operation{"", sandboxtest.CreateSandbox, sandboxtest.RunCommand} {
 			for after := range 3 {
-				t.Run(fmt.Sprint(kept, operation, after), func(t *testing.T) {
-					t.Parallel()
+				test := func(t *testing.T) {
 					env := durabletest.New(t, nil)
 					env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "pipeline"})
 					if kept {
@@ -59,10 +60,12 @@ func TestCanceledOpen(t *testing.T) {
 						assert.True(t, kept, "a sandbox is left, and %s", info.Status)
 						assert.Equal(t, sandbox.StatusStopped, info.Status)
 					}
-				})
+				}
+				all.Go(func() { t.Run(fmt.Sprint(kept, operation, after), test) })
 			}
 		}
 	}
+	all.Wait()
 }
 
 // TestFailedOpen: an opening that fails once the sandbox is made leaves none.
