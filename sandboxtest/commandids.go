@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"context"
 	"net/http"
 	"regexp"
 )
@@ -38,27 +39,43 @@ func (c *call) chosenID() (string, error) {
 }
 
 // takeID reserves an ID for a command that is about to start; without one it
-// makes one up.
-func (sess *session) takeID(id string) (string, error) {
-	st := sess.sb.s.store
-	st.mu.Lock()
-	defer st.mu.Unlock()
+// makes one up. Where another command is about to start with the ID, it waits: who
+// is told that there is a command finds it.
+func (sess *session) takeID(ctx context.Context, id string) (string, error) {
 	if id == "" {
 		id = newCommandID()
 	}
-	if _, taken := sess.commands[id]; taken {
-		return "", fail(http.StatusConflict, "conflict", "A command with the ID '%s' already exists.", id)
+	st := sess.sb.s.store
+	for {
+		st.mu.Lock()
+		cmd, taken := sess.commands[id]
+		if !taken {
+			sess.commands[id] = nil
+		}
+		changed := sess.changed
+		st.mu.Unlock()
+		switch {
+		case !taken:
+			return id, nil
+		case cmd != nil:
+			return "", fail(http.StatusConflict, "conflict", "A command with the ID '%s' already exists.", id)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
 	}
-	sess.commands[id] = nil
-	return id, nil
 }
 
-// dropID gives back the ID of a command that did not start.
-func (sess *session) dropID(id string) {
+// settleID says that the command with a reserved ID has started, or else gives the
+// ID back.
+func (sess *session) settleID(id string) {
 	st := sess.sb.s.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if sess.commands[id] == nil {
 		delete(sess.commands, id)
 	}
+	sess.tellLocked()
 }

@@ -158,12 +158,8 @@ func (c *call) makeSandbox(project, name string, set settings, from *snapshot, f
 	if err := st.checkMounts(project, &set); err != nil {
 		return err
 	}
-	if err := st.reserve(key); err != nil {
-		return err
-	}
-	defer st.unreserve(key)
 	now := c.s.clock.Now()
-	sb := &namedSandbox{s: c.s, key: key, settings: set, createdAt: now, updatedAt: now, statusUpdatedAt: now}
+	sb := &namedSandbox{s: c.s, key: key, settings: set, createdAt: now, updatedAt: now, statusUpdatedAt: now, making: true}
 	if from != nil {
 		sb.currentSnapshot = from.id
 	}
@@ -172,19 +168,44 @@ func (c *call) makeSandbox(project, name string, set settings, from *snapshot, f
 	if err := sb.setPortsInOp(set.Ports); err != nil {
 		return err
 	}
-	ctx, cancel := c.detached()
-	defer cancel()
-	if err := sb.startInOp(ctx, from, fill); err != nil {
+	if err := st.addInOp(sb, from); err != nil {
 		sb.closeRoutesInOp()
 		return err
 	}
-	st.mu.Lock()
-	now = c.s.clock.Now()
-	sb.createdAt, sb.updatedAt, sb.statusUpdatedAt = now, now, now
-	st.sandboxes[key] = sb
-	st.changedLocked(sb, sb.current)
-	st.mu.Unlock()
+	ctx, cancel := c.detached()
+	defer cancel()
+	if err := sb.bootInOp(ctx, sb.current, from, fill); err != nil {
+		sb.giveUpInOp()
+		return err
+	}
 	return c.respondNew(sb)
+}
+
+// addInOp makes a sandbox known whose machine is about to be made: whoever is told
+// that the name is taken finds it, with a session that is pending.
+func (st *store) addInOp(sb *namedSandbox, from *snapshot) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.sandboxes[sb.key] != nil {
+		return badRequest("A sandbox with the name '%s' already exists for this project.", sb.key.name)
+	}
+	st.sandboxes[sb.key] = sb
+	sb.current = sb.newSessionLocked(from)
+	st.sessions[sb.current.id] = sb.current
+	return nil
+}
+
+// giveUpInOp forgets a sandbox that could not be made. What has waited for it finds
+// it gone.
+func (sb *namedSandbox) giveUpInOp() {
+	sb.closeRoutesInOp()
+	st := sb.s.store
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sb.deleted, sb.making = true, false
+	delete(st.sandboxes, sb.key)
+	delete(st.sessions, sb.current.id)
+	sb.current.setStatusLocked(statusFailed)
 }
 
 // detached is a context for the work on a session: a client that gives up

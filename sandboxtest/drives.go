@@ -191,7 +191,13 @@ func (c *call) deleteDrive() error {
 	case d == nil:
 		st.mu.Unlock()
 		return driveNotFound(c.values[0])
-	case d.attached != nil || d.busy > 0 || d.making:
+	case d.making:
+		st.mu.Unlock()
+		return driveInMaking(d)
+	case d.busy > 0 && d.attached == nil:
+		st.mu.Unlock()
+		return fail(http.StatusConflict, "conflict", "The drive '%s' is being read, by a fork or a sandbox that starts.", d.key.name)
+	case d.attached != nil:
 		st.mu.Unlock()
 		return fail(http.StatusConflict, "conflict", "The drive '%s' is attached to a sandbox.", d.key.name)
 	}

@@ -31,11 +31,11 @@ func (p process) Wait() int { return p.Process.Wait().ExitCode }
 // launchCommand starts a command on the machine, with an ID that the caller
 // has chosen or one of our own.
 func (sess *session) launchCommand(ctx context.Context, machine *box.Box, chosen string, p *commandParams) (*command, error) {
-	id, err := sess.takeID(chosen)
+	id, err := sess.takeID(ctx, chosen)
 	if err != nil {
 		return nil, err
 	}
-	defer sess.dropID(id) // unless it has started
+	defer sess.settleID(id)
 	s, st := sess.sb.s, sess.sb.s.store
 	st.mu.Lock()
 	env := maps.Clone(sess.sb.settings.Env)

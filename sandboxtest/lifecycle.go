@@ -11,20 +11,29 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
-// startInOp boots a session of the sandbox from a layer.
-// fill, when given, puts the first files in place before anybody else can
-// reach the machine.
-func (sb *namedSandbox) startInOp(ctx context.Context, from *snapshot, fill func(context.Context, *box.Box) error) error {
-	st := sb.s.store
-	st.mu.Lock()
+// newSessionLocked gives a session of the sandbox that has no machine yet.
+func (sb *namedSandbox) newSessionLocked(from *snapshot) *session {
 	set := sb.settings.clone()
-	st.mu.Unlock()
 	sess := &session{
 		sb: sb, id: newSessionID(), vcpus: set.VCPUs, runtime: set.Runtime, timeout: set.Timeout,
 		policy: set.Policy, region: set.Region, cwd: set.account().WorkDir, requestedAt: sb.s.clock.Now(), status: statusPending,
 		commands: make(map[string]*command), changed: make(chan struct{}), token: newToken(),
 	}
+	if from != nil {
+		sess.sourceSnapshot = from.id
+	}
 	sess.updatedAt = sess.requestedAt
+	return sess
+}
+
+// bootInOp boots a session of the sandbox from a layer, and makes it the current
+// one. fill, when given, puts the first files in place before anybody else can
+// reach the machine.
+func (sb *namedSandbox) bootInOp(ctx context.Context, sess *session, from *snapshot, fill func(context.Context, *box.Box) error) error {
+	st := sb.s.store
+	st.mu.Lock()
+	set := sb.settings.clone()
+	st.mu.Unlock()
 	machine, err := sess.makeMachine(ctx, &set, from, fill)
 	if err != nil {
 		sess.detach()
@@ -37,7 +46,7 @@ func (sb *namedSandbox) startInOp(ctx context.Context, from *snapshot, fill func
 	if from != nil {
 		from.useLocked(sb.s.clock.Now())
 	}
-	sb.current = sess
+	sb.current, sb.making = sess, false
 	st.sessions[sess.id] = sess
 	if d := sb.s.opts.Pending; d > 0 {
 		sess.setStatusLocked(statusPending)
@@ -62,7 +71,7 @@ func (sess *session) makeMachine(ctx context.Context, set *settings, from *snaps
 	switch {
 	case from != nil:
 		err = set.reach(from)
-		sess.sourceSnapshot, config.Layer = from.id, from.layer // and what that stands on
+		config.Layer = from.layer // and what that stands on
 	case set.Image != "":
 		config.Image, err = s.images.root(set.Image)
 	}
@@ -127,6 +136,7 @@ func (sess *session) scheduleExpiryLocked() {
 // it does nothing.
 func (sess *session) stop(plan *snapshotPlan) bool {
 	s, st := sess.sb.s, sess.sb.s.store
+	sess.awaitMachine()
 	sess.awaitSignals()
 	st.mu.Lock()
 	if !sess.liveLocked() {
@@ -170,6 +180,20 @@ func (sess *session) stop(plan *snapshotPlan) bool {
 		sess.snapshotAndFinish()
 	})
 	return true
+}
+
+// awaitMachine waits while the session's sandbox is being made.
+func (sess *session) awaitMachine() {
+	st := sess.sb.s.store
+	for {
+		st.mu.Lock()
+		making, changed := sess.sb.making, sess.changed
+		st.mu.Unlock()
+		if !making {
+			return
+		}
+		<-changed
+	}
 }
 
 // after goes on at once, or once the transitional state has lasted for d.
@@ -294,11 +318,13 @@ func (sb *namedSandbox) resumeInOp(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	from, err := sb.sourceLocked()
-	st.mu.Unlock()
 	if err != nil {
+		st.mu.Unlock()
 		return false, err
 	}
-	err = sb.startInOp(ctx, from, nil)
+	sess := sb.newSessionLocked(from)
+	st.mu.Unlock()
+	err = sb.bootInOp(ctx, sess, from, nil)
 	return err == nil, err
 }
 

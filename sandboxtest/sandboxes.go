@@ -26,7 +26,10 @@ type namedSandbox struct {
 	currentSnapshot string
 	current         *session
 	routes          []*route
-	deleted         bool
+	// making says that its first session has no machine yet. Requests find it, but
+	// those that change it wait, and nothing of it is saved.
+	making  bool
+	deleted bool
 	// past is what its ended sessions have used.
 	past usage
 }

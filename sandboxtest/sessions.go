@@ -131,6 +131,11 @@ func (sess *session) setStatusLocked(status string) {
 // wakeLocked tells those who wait that something about the session has changed.
 func (sess *session) wakeLocked() {
 	sess.sb.s.store.touchedLocked(sess, sess.sb)
+	sess.tellLocked()
+}
+
+// tellLocked is for what is not saved.
+func (sess *session) tellLocked() {
 	close(sess.changed)
 	sess.changed = make(chan struct{})
 }

@@ -271,7 +271,7 @@ func (st *store) stateLocked() *state {
 // The objects are described unless they were deleted, or are not yet whole.
 
 func (in *state) addSandboxLocked(sb *namedSandbox) {
-	if sb.deleted || sb.s.store.sandboxes[sb.key] != sb {
+	if sb.deleted || sb.making {
 		return
 	}
 	in.Sandboxes = append(in.Sandboxes, sandboxState{
@@ -282,7 +282,7 @@ func (in *state) addSandboxLocked(sb *namedSandbox) {
 }
 
 func (in *state) addSessionLocked(sess *session) {
-	if sess.sb.deleted || sess.sb.s.store.sessions[sess.id] != sess {
+	if sess.sb.deleted || sess.sb.making || sess.sb.s.store.sessions[sess.id] != sess {
 		return
 	}
 	s := sessionState{

@@ -19,9 +19,7 @@ type store struct {
 	sessions  map[string]*session
 	snapshots map[string]*snapshot
 	drives    map[sandboxKey]*drive
-	// reserved are names whose sandboxes are being made.
-	reserved map[sandboxKey]bool
-	saver    saver
+	saver     saver
 }
 
 // sandboxKey is what a name is unique in.
@@ -34,7 +32,6 @@ func newStore(s *Server) *store {
 		sessions:  make(map[string]*session),
 		snapshots: make(map[string]*snapshot),
 		drives:    make(map[sandboxKey]*drive),
-		reserved:  make(map[sandboxKey]bool),
 		saver:     saver{wake: make(chan struct{}, 1), changed: newStateChanges()},
 	}
 }
@@ -53,23 +50,6 @@ func (st *store) find(project, name string) *namedSandbox {
 		}
 	}
 	return nil
-}
-
-// reserve takes a name for a sandbox that is about to be made.
-func (st *store) reserve(key sandboxKey) *apiError {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.sandboxes[key] != nil || st.reserved[key] {
-		return badRequest("A sandbox with the name '%s' already exists for this project.", key.name)
-	}
-	st.reserved[key] = true
-	return nil
-}
-
-func (st *store) unreserve(key sandboxKey) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	delete(st.reserved, key)
 }
 
 // session gives the session with that ID.
