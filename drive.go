@@ -44,6 +44,8 @@ type DriveInfo struct {
 	// ParentDriveID is the drive that this one was forked from, and RootDriveID
 	// the first of that line; empty for a drive that is not a fork.
 	ParentDriveID, RootDriveID string
+	// V0 is the API's v0, of which no meaning is published.
+	V0 bool
 	CreatedAt, UpdatedAt       time.Time
 }
 
@@ -182,7 +184,7 @@ func driveInfo(w *wire.Drive) DriveInfo {
 	return DriveInfo{
 		ID: w.ID, Name: w.Name, ProjectID: w.ProjectID, Region: w.Region, MaxSizeBytes: w.MaxSizeBytes,
 		CurrentSessionID: w.CurrentSessionID, CurrentSandboxName: w.CurrentSandboxName,
-		ParentDriveID: w.ParentDriveID, RootDriveID: w.RootDriveID, CreatedAt: w.CreatedAt.Time, UpdatedAt: w.UpdatedAt.Time,
+		ParentDriveID: w.ParentDriveID, RootDriveID: w.RootDriveID, V0: w.V0, CreatedAt: w.CreatedAt.Time, UpdatedAt: w.UpdatedAt.Time,
 	}
 }
 

@@ -126,6 +126,9 @@ type Route struct {
 	Port int
 	// URL is the public address.
 	URL string
+	// System marks a route of the platform's own, which is reported only if it is
+	// asked for, by an option in Extra.
+	System bool
 }
 
 // SnapshotInfo describes a snapshot. Fields that the API omitted are zero.
@@ -214,7 +217,7 @@ func routesFromWire(ws []wire.Route) []Route {
 	for i, w := range ws {
 		// The URL is correct for every deployment of the API; the subdomain only for
 		// Vercel's.
-		routes[i] = Route{Port: w.Port, URL: cmp.Or(w.URL, "https://"+w.Subdomain+".vercel.run")}
+		routes[i] = Route{Port: w.Port, URL: cmp.Or(w.URL, "https://"+w.Subdomain+".vercel.run"), System: w.System}
 	}
 	return routes
 }

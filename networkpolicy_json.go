@@ -359,10 +359,25 @@ func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
 			Match: match("injectionRules", i, r.Match), Transform: []PolicyTransform{{Headers: headers}},
 		})
 	}
+	// A rule whose action has an unknown form is not shown: what it would show
+	// nobody has sent.
+	unread := func(list string, i int) {
+		if _, told := w.Unknown[list]; !told {
+			p.unread = append(p.unread, fmt.Sprintf("%s[%d]", list, i))
+		}
+	}
 	for i, r := range w.ForwardRules {
+		if r.ForwardURL == "" {
+			unread("forwardRules", i)
+			continue
+		}
 		p.Rules[r.Domain] = append(p.Rules[r.Domain], PolicyRule{Match: match("forwardRules", i, r.Match), ForwardURL: r.ForwardURL})
 	}
 	for i, r := range w.ResponseRules {
+		if r.Response.StatusCode == 0 {
+			unread("responseRules", i)
+			continue
+		}
 		p.Rules[r.Domain] = append(p.Rules[r.Domain], PolicyRule{Match: match("responseRules", i, r.Match), Response: responseFromWire(&r.Response)})
 	}
 	return p

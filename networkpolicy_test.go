@@ -122,6 +122,21 @@ func TestNetworkPolicyReadAndWriteBack(t *testing.T) {
 		"empty lists":   {`{"mode":"custom","allowedDomains":[],"allowedCIDRs":[],"deniedCIDRs":[],"injectionRules":[],"forwardRules":[]}`, `{"allow":[],"subnets":{"allow":[],"deny":[]}}`, `{"allow":[],"subnets":{"allow":[],"deny":[]}}`},
 		"one subnet":    {`{"mode":"custom","deniedCIDRs":["10.0.0.0/8"]}`, `{"subnets":{"deny":["10.0.0.0/8"]}}`, `{"subnets":{"deny":["10.0.0.0/8"]}}`},
 		"unknown match": {`{"mode":"custom","forwardRules":[{"domain":"a.com","forwardURL":"https://p.com","match":{"path":{"glob":"/*"},"port":[1,2]}}]}`, `{"allow":{"a.com":[{"forwardURL":"https://p.com","match":{"path":{}}}]},"unread":["forwardRules[0].match"]}`, "(forwardRules[0].match)"},
+		"a response of another form": {
+			`{"mode":"custom","allowedDomains":["b.com"],"responseRules":[{"domain":"a.com","statusCode":403},{"domain":"b.com","response":{"statusCode":404}}]}`,
+			`{"allow":{"b.com":[{"response":{"statusCode":404}}]},"unread":["responseRules"]}`, "(responseRules)",
+		},
+		"no response": {
+			`{"mode":"custom","responseRules":[{"domain":"a.com"},{"domain":"b.com","response":"403"}]}`,
+			`{"allow":{},"unread":["responseRules"]}`, "(responseRules)",
+		},
+		"more in a response": {
+			`{"mode":"custom","responseRules":[{"domain":"a.com","response":{"statusCode":403,"delay":5}}]}`,
+			`{"allow":{"a.com":[{"response":{"statusCode":403}}]},"unread":["responseRules"]}`, "(responseRules)",
+		},
+		"no place to forward to": {
+			`{"mode":"custom","forwardRules":[{"domain":"a.com"}]}`, `{"allow":{},"unread":["forwardRules[0]"]}`, "(forwardRules[0])",
+		},
 		"injections first": {
 			`{"mode":"custom","allowedDomains":["*"],"forwardRules":[{"domain":"constructor","forwardURL":"https://p.com","match":null}],"injectionRules":[{"domain":"constructor","headerNames":["a"],"match":{"method":["POST"]}},{"domain":"z.com"}]}`,
 			`{"allow":{"*":[],"constructor":[{"match":{"method":["POST"]},"transform":[{"headers":{"a":"<redacted>"}}]},{"forwardURL":"https://p.com"}],"z.com":[{"transform":[{"headers":{}}]}]}}`,

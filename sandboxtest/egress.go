@@ -90,7 +90,7 @@ func (e *egress) allowed(data json.RawMessage) error {
 		d = plainName(d)
 		e.domains = append(e.domains, d)
 		for _, r := range rules {
-			rule := egressRule{response: r.Response}
+			rule := egressRule{response: (*wire.Response)(r.Response)}
 			if r.ForwardURL != nil {
 				rule.forwardURL = *r.ForwardURL
 			}

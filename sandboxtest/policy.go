@@ -50,9 +50,12 @@ type policyRule struct {
 	Transform []struct {
 		Headers map[string]string `json:"headers"`
 	} `json:"transform"`
-	ForwardURL *string        `json:"forwardURL"`
-	Response   *wire.Response `json:"response"`
+	ForwardURL *string         `json:"forwardURL"`
+	Response   *responseParams `json:"response"`
 }
+
+// responseParams is a response in a request: without the leniency of clients.
+type responseParams wire.Response
 
 type (
 	matcher struct {
@@ -170,10 +173,10 @@ func (p *policyRequest) rules(out *wire.NetworkPolicy) error {
 			case kinds > 1:
 				return invalid("only one of `transform`, `forwardURL` or `response` can be used in a rule")
 			case r.Response != nil:
-				if err := checkResponse(r.Response, r.Match); err != nil {
+				if err := checkResponse((*wire.Response)(r.Response), r.Match); err != nil {
 					return err
 				}
-				out.ResponseRules = append(out.ResponseRules, wire.ResponseRule{Domain: domain, Match: r.Match, Response: *r.Response})
+				out.ResponseRules = append(out.ResponseRules, wire.ResponseRule{Domain: domain, Match: r.Match, Response: wire.Response(*r.Response)})
 			case r.ForwardURL != nil:
 				if err := checkForward(*r.ForwardURL, r.Match); err != nil {
 					return err

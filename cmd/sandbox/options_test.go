@@ -57,6 +57,7 @@ var optionCommands = []struct {
 		append(slices.Clone(settings), []optionRow{
 			{"--image=vercel/sandbox/ubuntu", `{"image":"vercel/sandbox/ubuntu"}`},
 			{"--runtime=node24", `{"runtime":"node24"}`},
+			{"--architecture=arm64", `{"architecture":"arm64"}`},
 			{"--mount=disk:/data:read-write", `{"mounts":{"/data":{"drive":"disk","mode":"read-write"}}}`},
 			{"--snapshot=SNAPSHOT", `{"source":{"type":"snapshot","snapshotId":"SNAPSHOT"}}`},
 		}...),

@@ -25,7 +25,7 @@ var onlyHere = []string{
 }
 
 // untold are the fields that JavaScript leaves out of what it reads.
-var untold = []string{"Info.architecture", "SnapshotInfo.architecture", "DriveInfo.parentDriveId", "DriveInfo.rootDriveId"}
+var untold = []string{"Info.architecture", "SnapshotInfo.architecture", "DriveInfo.parentDriveId", "DriveInfo.rootDriveId", "DriveInfo.v0"}
 
 // sharedWith are the calls whose options are those of another, sent by the same
 // code: what is compared there need not be here.

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -50,6 +51,17 @@ type Response struct {
 	ContentType *string           `json:"contentType,omitempty"`
 }
 
+// UnmarshalJSON leaves a response of an unknown form zero, which no response is,
+// so that what comes with it can be read.
+func (r *Response) UnmarshalJSON(data []byte) error {
+	type plain Response
+	var p plain
+	if json.Unmarshal(data, &p) == nil {
+		*r = Response(p)
+	}
+	return nil
+}
+
 type plainPolicy NetworkPolicy
 
 var policyKnown = jsonNames(reflect.TypeFor[NetworkPolicy]())
@@ -60,6 +72,8 @@ var ruleKnown = map[string]map[string]bool{
 	"forwardRules":   jsonNames(reflect.TypeFor[ForwardRule]()),
 	"responseRules":  jsonNames(reflect.TypeFor[ResponseRule]()),
 }
+
+var responseKnown = jsonNames(reflect.TypeFor[Response]())
 
 // UnmarshalJSON keeps unknown fields in Unknown.
 func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
@@ -78,15 +92,16 @@ func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// onlyKnown reports whether the objects of a list have no other fields.
+// onlyKnown reports whether the objects of a list have no other fields, and their
+// responses neither.
 func onlyKnown(list json.RawMessage, known map[string]bool) bool {
 	var rules []map[string]json.RawMessage
 	if json.Unmarshal(list, &rules) != nil {
 		return false
 	}
 	for _, r := range rules {
-		for name := range r {
-			if !known[name] {
+		for name, value := range r {
+			if !known[name] || name == "response" && !onlyKnown(slices.Concat([]byte("["), value, []byte("]")), responseKnown) {
 				return false
 			}
 		}

@@ -73,6 +73,7 @@ type Drive struct {
 	CurrentSandboxName string `json:"currentSandboxName,omitempty"`
 	ParentDriveID      string `json:"parentDriveId,omitempty"`
 	RootDriveID        string `json:"rootDriveId,omitempty"`
+	V0                 bool   `json:"v0,omitempty"`
 	CreatedAt          Time   `json:"createdAt,omitzero"`
 	UpdatedAt          Time   `json:"updatedAt,omitzero"`
 }
@@ -127,6 +128,7 @@ type Route struct {
 	URL       string `json:"url,omitempty"`
 	Subdomain string `json:"subdomain"`
 	Port      int    `json:"port"`
+	System    bool   `json:"system,omitempty"`
 }
 
 // Snapshot is a saved state of a sandbox.

@@ -24,6 +24,7 @@ type settingsOptions struct {
 	nonPersistent bool
 	runtime       string
 	image         string
+	architecture  string
 	timeout       time.Duration
 	vcpus         int
 	ports         []int
@@ -141,6 +142,7 @@ func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 	toggle(flags, &s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
 	choice(flags, &s.runtime, "runtime", "", "runtime", "Deprecated, use --image. Options: node22, node24, node26, python3.13", "node22", "node24", "node26", "python3.13")
 	option(flags, &s.image, "image", "", "str", "", "An image of the Vercel Container Registry, such as my-repo:v1", parseAny)
+	choice(flags, &s.architecture, "architecture", "", "arch", "The CPU architecture, by default that of the image. Options: amd64, arm64", "amd64", "arm64")
 	option(flags, &s.timeout, "timeout", "", "num UNIT", "5 minutes", "How long a session runs at most, such as 30m", parseTimeout)
 	option(flags, &s.snapshot, "snapshot", "s", "snapshot_id", "", "Start from a snapshot", parseSnapshotID)
 	options(flags, &s.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
@@ -244,7 +246,7 @@ func (s *settingsOptions) createOptions(ctx context.Context, io *stdio) (*sandbo
 		}
 	}
 	o := &sandbox.CreateOptions{
-		Name: s.name, Source: source, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, Runtime: s.runtime, Image: s.image,
+		Name: s.name, Source: source, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, Runtime: s.runtime, Image: s.image, Architecture: s.architecture,
 		NetworkPolicy: policy, Env: env, Tags: io.pairs(s.tags, "--tag"), Ephemeral: s.nonPersistent,
 		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep,
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID, Mounts: mountsOf(s.mounts),

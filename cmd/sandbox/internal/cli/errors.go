@@ -119,7 +119,7 @@ var fieldOptions = map[string]string{
 	"Timeout": "timeout", "VCPUs": "vcpus", "KeepLastSnapshots.Expiration": "keep-last-snapshots-for", "KeepLastSnapshots.Count": "keep-last-snapshots",
 	"SnapshotExpiration": "snapshot-expiration", "Expiration": "expiration", "Ports": "publish-port", "Env": "env", "Tags": "tag", "Name": "name",
 	"Region": "region", "FailoverRegions": "failover-regions", "NetworkID": "network-id", "Mounts": "mount", "Credentials": "credentials", "NetworkPolicy": "network-policy",
-	"Image": "image", "Runtime": "runtime", "MaxSizeBytes": "max-size", "Cwd": "workdir", "Source.URL": "git", "Limit": "limit", "Exclude": "exclude",
+	"Image": "image", "Runtime": "runtime", "Architecture": "architecture", "MaxSizeBytes": "max-size", "Cwd": "workdir", "Source.URL": "git", "Limit": "limit", "Exclude": "exclude",
 }
 
 // inOptions names the option where the SDK names its field.
