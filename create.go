@@ -79,7 +79,9 @@ type CreateOptions struct {
 	Ephemeral bool
 	// SnapshotExpiration is how long snapshots are kept: at least a day, or
 	// [Forever]. Zero means the platform's default of 30 days after the last
-	// use.
+	// use. Version 4 of the API, which Vercel's command line in Go uses, would
+	// keep one snapshot for 7 days: to have that, set 7*24*time.Hour here, and a
+	// Count of 1 in KeepLastSnapshots.
 	SnapshotExpiration time.Duration
 	// KeepLastSnapshots is the retention policy of snapshots. Nil keeps all.
 	KeepLastSnapshots *KeepLastSnapshots

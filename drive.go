@@ -45,8 +45,8 @@ type DriveInfo struct {
 	// the first of that line; empty for a drive that is not a fork.
 	ParentDriveID, RootDriveID string
 	// V0 is the API's v0, of which no meaning is published.
-	V0 bool
-	CreatedAt, UpdatedAt       time.Time
+	V0                   bool
+	CreatedAt, UpdatedAt time.Time
 }
 
 // DriveOptions describes a new drive. If the drive already exists, fields that
