@@ -13,13 +13,17 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/glob"
 	"github.com/go-vercel/sandbox/internal/localfile"
 	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/untar"
 	"github.com/klauspost/compress/gzip"
 )
@@ -294,10 +298,49 @@ type DownloadDirOptions struct {
 	Progress func(Progress)
 }
 
-// packScript writes a directory to standard output as a compressed archive, in
-// base64, since output carries only text. Lines are long, as each may become a
-// record of the stream.
-const packScript = `set -o pipefail; d=$1; [ "$d" != - ] || d=./-; cd -- "$d" && tar --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference -cf - . | gzip -1 | base64 -w 8192`
+// ChangedError is the error of a download that is complete, of a directory that
+// programs of the sandbox were working in meanwhile. What is not named arrived as
+// it was.
+type ChangedError struct {
+	// Path is the directory in the sandbox.
+	Path string
+	// Changed are the files and directories that were written to while they were
+	// read, by their paths below Path; "." is the directory itself. Such a file
+	// holds what was read from it, part of which may be older than the rest; such
+	// a directory may lack what came into it meanwhile.
+	Changed []string
+	// Gone are those that were removed, or replaced by something of another kind,
+	// before they could be read. The download does not have them.
+	Gone []string
+}
+
+// Error tells how many changed, and names the first of them.
+func (e *ChangedError) Error() string {
+	names := slices.Concat(e.Changed, e.Gone)
+	if len(names) == 0 {
+		return fmt.Sprintf("download %s: files changed meanwhile", redact.Printable(e.Path))
+	}
+	const shown = 3
+	more := ""
+	if n := len(names) - shown; n > 0 {
+		names, more = names[:shown], fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("download %s: complete, but for what changed meanwhile: %s%s",
+		redact.Printable(e.Path), redact.Printable(strings.Join(names, ", ")), more)
+}
+
+// check refuses what no download can have.
+func (o *DownloadDirOptions) check(src, dst string) error {
+	switch {
+	case o.MaxEntries < 0:
+		return invalid("MaxEntries", "%d is negative", o.MaxEntries)
+	case o.MaxBytes < 0:
+		return invalid("MaxBytes", "%d is negative", o.MaxBytes)
+	case dst == "":
+		return invalid("dst", "is empty; the path of a local directory is needed")
+	}
+	return checkPath("open", src)
+}
 
 // DownloadDir copies the directory src of the sandbox to the local directory
 // dst, which is created if it does not exist. Existing files are replaced,
@@ -313,6 +356,9 @@ const packScript = `set -o pipefail; d=$1; [ "$d" != - ] || d=./-; cd -- "$d" &&
 // [ErrUnsafeArchive]. After an error, files that were complete by then remain,
 // and no part of any other.
 //
+// If programs work in the directory meanwhile, all that they leave alone arrives
+// as it is, and the error is a [*ChangedError] that names the rest.
+//
 // The sandbox needs bash, GNU tar, gzip and base64. If src does not exist, the
 // error is an [*fs.PathError] that matches [fs.ErrNotExist].
 func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) (err error) {
@@ -321,16 +367,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	if opts != nil {
 		o = *opts
 	}
-	if o.MaxEntries < 0 {
-		return invalid("MaxEntries", "%d is negative", o.MaxEntries)
-	}
-	if o.MaxBytes < 0 {
-		return invalid("MaxBytes", "%d is negative", o.MaxBytes)
-	}
-	if dst == "" {
-		return invalid("dst", "is empty; the path of a local directory is needed")
-	}
-	if err := checkPath("open", src); err != nil {
+	if err := o.check(src, dst); err != nil {
 		return err
 	}
 	filter, err := newFilter(o.Include, o.Exclude)
@@ -343,7 +380,11 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	}
 	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Download})
 	defer func() { c.endEvent(ctx, e, err) }()
-	cmd, err := readCommand(ctx, t, "bash", []string{"-c", packScript, "bash", src})
+	whole := func(r coreutils.Result) bool {
+		_, only := coreutils.PackChanges(r)
+		return only
+	}
+	cmd, err := readCommand(ctx, t, "bash", []string{"-c", coreutils.PackScript, "bash", src}, whole)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: src, Err: err}
 	}
@@ -368,16 +409,20 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		}
 	}
 	m := c.watch(ctx, e, newMeter(o.Progress, -1))
-	err = unpack(ctx, cmd, root, untar.Options{
+	unpacking := untar.Options{
 		MaxEntries: cmp.Or(o.MaxEntries, maxEntries), MaxBytes: cmp.Or(o.MaxBytes, maxBytes),
 		OutsideLinks: o.OutsideLinks, Keep: keep,
 		Progress: func(name string, n int) {
 			e.Received += int64(n)
 			m.add(path.Join(src, name), n)
 		},
-	})
-	if err == nil {
-		return nil
+	}
+	err = unpack(ctx, cmd, root, unpacking)
+	cmd.Close()
+	changed, shortErr := inUse(ctx, cmd.result, root, filter, unpacking)
+	if err = errors.Join(err, shortErr); err == nil && changed != nil {
+		changed.Path = src
+		return changed
 	}
 	// The sandbox's own error says more.
 	if fe, ok := errors.AsType[*FSError](err); ok {
@@ -386,7 +431,37 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	return err
 }
 
-// unpack reads what packScript wrote, to its very end: only then is nothing
+// inUse returns what tar has said of files in use, if it has, and takes from those
+// that became shorter what they never had: also after an error, and when ctx has
+// ended.
+func inUse(ctx context.Context, said coreutils.Result, root *os.Root, filter *glob.Filter, o untar.Options) (changed *ChangedError, err error) {
+	files, _ := coreutils.PackChanges(said)
+	for _, file := range files {
+		name, unsafe := untar.Clean(file.Name)
+		if unsafe != nil || name != "." && !filter.Keeps(name) {
+			continue
+		}
+		if file.Zeros > 0 {
+			err = errors.Join(err, untar.Shorten(context.WithoutCancel(ctx), root, name, file.Zeros, o))
+		}
+		if changed == nil {
+			changed = &ChangedError{}
+		}
+		changed.add(name, file.Gone)
+	}
+	return changed, err
+}
+
+// add names a file or a directory, once: tar may say two things of it.
+func (e *ChangedError) add(name string, gone bool) {
+	if gone {
+		e.Gone = append(e.Gone, name)
+	} else if n := len(e.Changed); n == 0 || e.Changed[n-1] != name {
+		e.Changed = append(e.Changed, name)
+	}
+}
+
+// unpack reads what [coreutils.PackScript] wrote, to its very end: only then is nothing
 // missing.
 func unpack(ctx context.Context, r io.Reader, root *os.Root, opts untar.Options) error {
 	gz, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, r))

@@ -418,6 +418,7 @@ func (f *FileSystem) Exists(ctx context.Context, name string) (bool, error) {
 
 // ReadDir reads the named directory and returns its entries, sorted by
 // filename, with one request. The Info methods of the entries make no request.
+// What is removed meanwhile may be missing.
 // The list is held in memory: one of more than 250,000 entries, or 32 MiB, is an
 // error.
 func (f *FileSystem) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {

@@ -36,6 +36,9 @@ type program struct {
 	// stdout reads standard output as it arrives. Nil makes it part of the
 	// result.
 	stdout io.Writer
+	// keep is how much of standard error is kept, its end; zero means
+	// keptComplaints.
+	keep int
 	// in is where the program runs that command starts: nil is the sandbox's
 	// own folder and environment.
 	in *CommandOptions
@@ -60,7 +63,7 @@ func (p program) run(ctx context.Context, on target) (coreutils.Result, error) {
 
 func (p program) command(ctx context.Context, on target, name string, args []string) (coreutils.Result, error) {
 	reply := &limitedOutput{from: "standard output of " + p.name, limit: maxReply, keep: maxReply}
-	complaints := &limitedOutput{from: "standard error of " + p.name, limit: maxComplaints, keep: keptComplaints}
+	complaints := &limitedOutput{from: "standard error of " + p.name, limit: maxComplaints, keep: cmp.Or(p.keep, keptComplaints)}
 	o := &CommandOptions{Sudo: p.sudo, Stdout: p.stdout, Stderr: complaints, KillOnCancel: !p.spared}
 	if p.in != nil {
 		o.Cwd, o.Env = p.in.Cwd, p.in.Env
@@ -77,10 +80,10 @@ func (p program) command(ctx context.Context, on target, name string, args []str
 				_ = newCommand(c, broken.SessionID, wire.Command{ID: broken.CommandID}).Signal(late, SIGKILL)
 			}
 		}
-		return coreutils.Result{}, cmp.Or(reply.err, complaints.err, err)
+		return coreutils.Result{Stderr: string(complaints.kept)}, cmp.Or(reply.err, complaints.err, err)
 	}
 	if err := done.endedWithSession(ctx); err != nil {
-		return coreutils.Result{}, err
+		return coreutils.Result{Stderr: string(complaints.kept)}, err
 	}
 	return coreutils.Result{ExitCode: done.ExitCode, Stdout: string(reply.kept), Stderr: string(complaints.kept)}, nil
 }
@@ -114,11 +117,13 @@ type commandReader struct {
 	cancel context.CancelFunc
 	pipe   *io.PipeReader
 	done   chan struct{}
+	result coreutils.Result // after Close
 }
 
 // readCommand starts a command and returns when it has written something or
-// ended. Its error is an *FSError, returned at once or after the output.
-func readCommand(ctx context.Context, t target, name string, args []string) (*commandReader, error) {
+// ended. Its error is an *FSError, returned at once or after the output, unless
+// whole, if not nil, says that the output is complete nevertheless.
+func readCommand(ctx context.Context, t target, name string, args []string, whole func(coreutils.Result) bool) (*commandReader, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	pr, pw := io.Pipe()
 	r := &commandReader{
@@ -128,8 +133,12 @@ func readCommand(ctx context.Context, t target, name string, args []string) (*co
 	go func() {
 		defer close(r.done)
 		name, args := coreutils.Carry(name, args)
-		done, err := program{name: name, args: args, stdout: pw}.run(ctx, t)
-		if err == nil && done.ExitCode != 0 {
+		p := program{name: name, args: args, stdout: pw}
+		if whole != nil {
+			p.keep = maxComplaints
+		}
+		done, err := p.run(ctx, t)
+		if r.result = done; err == nil && done.ExitCode != 0 && (whole == nil || !whole(done)) {
 			err = reason(coreutils.NewError(name, done.ExitCode, done.Stderr))
 		}
 		pw.CloseWithError(err) // nil is io.EOF
@@ -152,7 +161,7 @@ func (r *commandReader) Close() error {
 // openEncoded reads a file through a command's output, as base64, since output
 // is always UTF-8.
 func openEncoded(ctx context.Context, t target, path string) (io.ReadCloser, int64, error) {
-	r, err := readCommand(ctx, t, "base64", coreutils.Operands(path))
+	r, err := readCommand(ctx, t, "base64", coreutils.Operands(path), nil)
 	if err != nil {
 		return nil, -1, err
 	}

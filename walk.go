@@ -2,8 +2,10 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"path"
+	"syscall"
 )
 
 // maxAhead is how many entries of a tree a walk lists with one request.
@@ -16,9 +18,10 @@ const maxAhead = 5000
 //
 // One request lists up to 5,000 files of the tree, where [fs.WalkDir] makes one
 // for each directory. fn sees what was there when that request was made: what is
-// changed below root during a walk may not be noticed. A directory that can't be
-// listed together with others, because it or one below it may not be read, or a
-// name is not UTF-8, costs one more request.
+// changed below root during a walk may not be noticed, and a directory that is
+// removed meanwhile is empty. A directory that can't be listed together with
+// others, because it or one below it may not be read, or a name is not UTF-8,
+// costs one more request.
 func (f *FileSystem) WalkDir(ctx context.Context, root string, fn fs.WalkDirFunc) error {
 	if fn == nil {
 		return invalid("fn", "is nil")
@@ -55,7 +58,11 @@ func (w *walkFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	}
 	list, ok := w.lists[name]
 	if !ok {
-		return w.ioFS.ReadDir(name)
+		list, err := w.ioFS.ReadDir(name)
+		if fe, failed := errors.AsType[*FSError](err); failed && name != "." && (fe.errno == syscall.ENOENT || fe.errno == syscall.ENOTDIR) {
+			return nil, nil // it was there
+		}
+		return list, err
 	}
 	delete(w.lists, name)
 	return list, nil

@@ -36,13 +36,37 @@ func listed(dir string) string {
 	return dir
 }
 
-// List returns the entries of a directory, in any order.
+// vanished reports whether find has failed for nothing but files that were removed
+// or replaced before it could look at them, in spite of -ignore_readdir_race. Of
+// the directory itself it complains by the name that listed has given it, which
+// ends in a slash as no other does, or without that.
+func vanished(r Result, dir string) bool {
+	for line := range strings.Lines(r.Stderr) {
+		said, isFind := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "find: ")
+		i := strings.LastIndex(said, ": ")
+		if !isFind || i < 0 {
+			return false
+		}
+		if name := strings.Trim(said[:i], "'‘’"); name == dir || strings.HasSuffix(name, "/") {
+			return false
+		}
+		switch said[i+2:] {
+		case "No such file or directory", "Not a directory", "Too many levels of symbolic links":
+		default:
+			return false
+		}
+	}
+	return r.Stderr != "" && r.ExitCode <= 1
+}
+
+// List returns the entries of a directory, in any order. Those that are removed
+// meanwhile may be missing.
 func (run Runner) List(ctx context.Context, dir string) ([]Entry, error) {
 	args := []string{listed(dir), "-maxdepth", "1", "-mindepth", "1", "-ignore_readdir_race", "-printf", listFormat}
-	entries, lossy, err := run.list(ctx, "find", args, func(w io.Writer) io.WriteCloser { return nopCloser{w} })
+	entries, lossy, err := run.list(ctx, dir, "find", args, func(w io.Writer) io.WriteCloser { return nopCloser{w} })
 	if err == nil && lossy {
 		name, args := encoded("find", args)
-		entries, _, err = run.list(ctx, name, args, newBase64Writer)
+		entries, _, err = run.list(ctx, dir, name, args, newBase64Writer)
 	}
 	return entries, err
 }
@@ -79,7 +103,7 @@ func (run Runner) Tree(ctx context.Context, dir string, limit int) (top *Entry, 
 	switch {
 	case err != nil:
 		return nil, nil, err
-	case res.ExitCode != 0 || res.Stderr != "":
+	case (res.ExitCode != 0 || res.Stderr != "") && !vanished(res, dir):
 		return nil, nil, NewError("find", res.ExitCode, res.Stderr)
 	}
 	if n >= limit && last != "" {
@@ -99,16 +123,20 @@ func (run Runner) Tree(ctx context.Context, dir string, limit int) (top *Entry, 
 	return top, lists, nil
 }
 
-// list runs a listing and parses it as it arrives. lossy is set if a name may
+// list runs a listing of dir and parses it as it arrives. lossy is set if a name may
 // not have survived the transfer.
-func (run Runner) list(ctx context.Context, name string, args []string, decode func(io.Writer) io.WriteCloser) (entries []Entry, lossy bool, err error) {
+func (run Runner) list(ctx context.Context, dir, name string, args []string, decode func(io.Writer) io.WriteCloser) (entries []Entry, lossy bool, err error) {
 	p := &listParser{emit: func(e Entry) {
 		lossy = lossy || strings.ContainsRune(e.Name, utf8.RuneError)
 		entries = append(entries, e)
 	}}
 	w := decode(p)
-	if _, err := run.once(ctx, Call{Name: name, Args: args, Stdout: w}); err != nil {
+	name, args = Carry(name, args)
+	switch res, err := run(ctx, Call{Name: name, Args: args, Stdout: w}); {
+	case err != nil:
 		return nil, false, err
+	case res.ExitCode != 0 && !vanished(res, dir):
+		return nil, false, NewError(name, res.ExitCode, res.Stderr)
 	}
 	if err := w.Close(); err != nil {
 		return nil, false, err

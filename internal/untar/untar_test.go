@@ -427,3 +427,46 @@ func FuzzExtract(f *testing.F) {
 		_, _ = extract(t, &b, lax)
 	})
 }
+
+// TestShorten: a file that an archive was filled up for loses what it never had,
+// and nothing else changes.
+func TestShorten(t *testing.T) {
+	when := time.Unix(1_000_000_000, 0)
+	log := file("a/b/log", "text\x00\x00\x00")
+	log.Mode, log.ModTime = 0o400, when
+	b := dir("a/b", 0o555)
+	b.ModTime = when
+	in, err := extract(t, archive(t, dir("a", 0o755), b, log, file("other", "text\x00\x00"), symlink("link", "other"), symlink("way", "a")), lax)
+	require.NoError(t, err)
+	require.NoError(t, os.Link(filepath.Join(in, "other"), filepath.Join(in, "same")))
+	root, err := os.OpenRoot(in)
+	require.NoError(t, err)
+	defer root.Close()
+	ctx := t.Context()
+	require.NoError(t, Shorten(ctx, root, "./a/b/log", 3, lax))
+	for _, name := range []string{"link", "way/b/log", "none", "none/x", "other/x", "a/b", "."} {
+		require.NoError(t, Shorten(ctx, root, name, 1, lax), name)
+	}
+	require.NoError(t, Shorten(ctx, root, "other", 7, lax)) // it is shorter
+	omit := lax
+	omit.Keep = func(string, bool) bool { return false }
+	require.NoError(t, Shorten(ctx, root, "other", 2, omit))
+	require.ErrorIs(t, Shorten(ctx, root, "../in/other", 2, lax), ErrUnsafe)
+	require.NoError(t, Shorten(ctx, root, "same", 2, lax))
+	for name, want := range map[string]string{"a/b/log": "text", "other": "text\x00\x00", "same": "text"} {
+		got, err := os.ReadFile(filepath.Join(in, name))
+		require.NoError(t, err)
+		assert.Equal(t, want, string(got), name)
+	}
+	for name, mode := range map[string]fs.FileMode{"a/b/log": 0o400, "a/b": 0o555 | fs.ModeDir} {
+		info, err := os.Lstat(filepath.Join(in, name))
+		require.NoError(t, err)
+		assert.True(t, when.Equal(info.ModTime()), name)
+		if runtime.GOOS != "windows" {
+			assert.Equal(t, mode, info.Mode(), name)
+		}
+	}
+	list, err := os.ReadDir(filepath.Join(in, "a/b"))
+	require.NoError(t, err)
+	assert.Len(t, list, 1)
+}

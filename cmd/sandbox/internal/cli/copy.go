@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -297,7 +298,8 @@ func (c *copying) acrossDir(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir)
 	err = c.source.FS().DownloadDir(ctx, c.from.path, dir, &sandbox.DownloadDirOptions{Exclude: c.o.exclude, Include: c.o.include, OutsideLinks: true, DotGit: true})
-	if err != nil {
+	_, complete := errors.AsType[*sandbox.ChangedError](err)
+	if err != nil && !complete {
 		return c.missing(err)
 	}
 	to := c.to
@@ -310,5 +312,5 @@ func (c *copying) acrossDir(ctx context.Context) error {
 	if err := c.excludeThere(ctx, to.path, o); err != nil {
 		return err
 	}
-	return c.target.FS().UploadDir(ctx, dir, to.path, o)
+	return cmp.Or(c.target.FS().UploadDir(ctx, dir, to.path, o), err)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,13 +190,14 @@ func (c *copying) downloadDir(ctx context.Context, to string) error {
 	if errors.Is(err, sandbox.ErrUnsafeArchive) {
 		return withHint(err, "--outside-links keeps such links, --exclude leaves them out")
 	}
-	if err != nil {
+	_, complete := errors.AsType[*sandbox.ChangedError](err)
+	if err != nil && !complete {
 		return c.missing(err)
 	}
 	if place != to {
-		return os.Rename(place, filepath.Clean(to))
+		return cmp.Or(os.Rename(place, filepath.Clean(to)), err)
 	}
-	return nil
+	return err
 }
 
 // linksScript lists the symbolic links of a directory, with where they lead.

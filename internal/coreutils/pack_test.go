@@ -1,0 +1,70 @@
+package coreutils
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestPackChanges: what tar says of files in use, and what it also says.
+func TestPackChanges(t *testing.T) {
+	for _, row := range []struct {
+		code   int
+		stderr string
+		want   []Changed
+		only   bool
+	}{
+		{1, "tar: ./log: file changed as we read it\n", []Changed{{Name: "./log"}}, true},
+		{1, "tar: .: file changed as we read it\ntar: ./s: socket ignored\n", []Changed{{Name: "."}}, true},
+		{1, "/usr/bin/tar: ./a: File removed before we read it\n", []Changed{{Name: "./a", Gone: true}}, true},
+		{1, "tar: ./a: File shrank by 1 byte; padding with zeros\n", []Changed{{Name: "./a", Zeros: 1}}, true},
+		{1, "tar: ./a\\: File shrank by 2 bytes\\n\\303\\244\\\\: File shrank by 2464448 bytes; padding with zeros\n",
+			[]Changed{{Name: "./a: File shrank by 2 bytes\nä\\", Zeros: 2464448}}, true},
+		{2, "tar: ./a: Cannot open: Not a directory\ntar: Exiting with failure status due to previous errors\n", []Changed{{Name: "./a", Gone: true}}, true},
+		{0, "", nil, false},
+		{1, "", nil, false},
+		{1, "tar: ./s: socket ignored\n", nil, false},
+		{2, "tar: ./a: Cannot open: Permission denied\ntar: ./b: file changed as we read it\n", []Changed{{Name: "./b"}}, false},
+		{2, "tar: ./a: Read error at byte 0, while reading 512 bytes: Input/output error\ntar: ./b: File shrank by 5 bytes; padding with zeros\n", []Changed{{Name: "./b", Zeros: 5}}, false},
+		{1, "tar: ./b: file changed as we read it\ngzip: stdout: No space left on device\n", []Changed{{Name: "./b"}}, false},
+		{2, "tar: .: Cannot open: No such file or directory\n", nil, false},
+		{1, "tar: ./a: File shrank by -1 bytes; padding with zeros\n", nil, false},
+		{137, "tar: ./b: file changed as we read it\n", []Changed{{Name: "./b"}}, false},
+		{1, "tar: \\\n", nil, false},
+		{1, "tar: \\7: file changed as we read it", []Changed{{Name: "7"}}, true},
+	} {
+		got, only := PackChanges(Result{ExitCode: row.code, Stderr: row.stderr})
+		assert.Equal(t, row.want, got, row.stderr)
+		assert.Equal(t, row.only, only, row.stderr)
+	}
+}
+
+// TestVanished: that the directory itself is missing is told from entries that are,
+// whatever its name is.
+func TestVanished(t *testing.T) {
+	dir := t.TempDir()
+	run := local(t, dir)
+	for _, name := range []string{"none", "no'ne", "no\nne", "ä: No such file or directory", "n/"} {
+		_, err := run.List(t.Context(), name)
+		assert.ErrorContains(t, err, "no such file", name)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	_, err := run.List(t.Context(), "file")
+	assert.ErrorContains(t, err, "not a directory")
+	for said, want := range map[string]bool{
+		"find: 'd/sub': No such file or directory\n":                                        true,
+		"find: ‘d/sub’: No such file or directory\nfind: 'd/a\\n: b': Not a directory\n":    true,
+		"find: 'd/sub': No such file or directory\nfind: 'd/x': Permission denied\n":        false,
+		"find: 'd/sub': No such file or directory\nfind: 'd/': No such file or directory\n": false,
+		"find: 'd': No such file or directory\n":                                            false,
+		"base64: x: No such file or directory\n":                                            false,
+		"find: No such file or directory\n":                                                 false,
+		"":                                                                                  false,
+	} {
+		assert.Equal(t, want, vanished(Result{ExitCode: 1, Stderr: said}, "d"), said)
+		assert.False(t, vanished(Result{ExitCode: 137, Stderr: said}, "d"))
+	}
+}
