@@ -6,13 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
 const (
-	// adoptRounds is how often a sandbox that exists but can't be found is looked
-	// up again.
+	// creationLimit is how long another caller's creation is waited for, as of a
+	// large source. The pauses grow to slowestLook.
+	creationLimit = 10 * time.Minute
+	slowestLook   = 5 * time.Second
+	// adoptRounds is how often a sandbox that exists but can't be found for another
+	// reason is looked up again.
 	adoptRounds = 20
 	// createRounds is how often a sandbox is created whose creation has received
 	// no response, and that can't be found. The name is given once, and the mark
@@ -55,13 +60,19 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 		return nil, invalid("Tags", "leave no room for the tag %s, by which OnCreate is known to be due: a sandbox has at most %d tags", creationMark, maxTags)
 	}
 	var why error // why there was another round
-	lost := 0
+	lost, waited := 0, time.Duration(0)
 	for round := 0; ; round++ {
 		sb, unseen, err := c.getOrCreate(ctx, name, &o)
 		if unseen && errors.Is(err, ErrOutcomeUnknown) {
 			lost++
 		}
-		if !unseen || round == adoptRounds || lost == createRounds {
+		over := round >= adoptRounds
+		if unseen && nameTaken(err) {
+			if over = waited >= creationLimit; over {
+				err = fmt.Errorf("sandbox: %q: somebody else has been creating it for %v: %w", name, creationLimit, err)
+			}
+		}
+		if !unseen || over || lost == createRounds {
 			// A ctx that ends during a request hides the reason no more than one
 			// that ends between two.
 			if ended, ok := err.(*RequestError); ok && why != nil && ctx.Err() != nil {
@@ -70,7 +81,9 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 			return sb, err
 		}
 		why = err
-		if !api.Sleep(ctx, c.api.PollPause(api.GetSandbox, pollInterval)) {
+		pause := c.api.PollPause(api.GetSandbox, max(pollInterval, min(waited/20, slowestLook)))
+		waited += pause
+		if !api.Sleep(ctx, pause) {
 			return nil, &RequestError{operation: api.GetSandbox.Name, sandbox: name, Err: errors.Join(api.ContextError(ctx), why)}
 		}
 	}
@@ -111,6 +124,8 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 		switch {
 		case getErr == nil:
 			sb = there
+		case nameTaken(err) && neverStarted(getErr):
+			return nil, false, fmt.Errorf("%w; the sandbox never started, and keeps its name until it is deleted, by Client.Delete: %w", err, getErr)
 		case errors.Is(getErr, ErrNotFound):
 			return nil, true, err // it may still be created
 		default:
@@ -179,6 +194,13 @@ func (c *Client) makeRoom(ctx context.Context, name string) (again bool, err err
 		return false, fmt.Errorf("sandbox: %q: %w: somebody else had just made it in place of the one whose files were gone", name, ErrReplaced)
 	}
 	return false, nil
+}
+
+// neverStarted reports whether a lookup has found a sandbox that never had a
+// session.
+func neverStarted(err error) bool {
+	e, ok := errors.AsType[*APIError](err)
+	return ok && e.judged() == api.NotFound && api.NeverStarted(e.Message)
 }
 
 // nameTaken reports whether a create was refused because of the name.

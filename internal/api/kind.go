@@ -173,6 +173,12 @@ func KindOf(operation string, status int, code, message string) Kind {
 	return judge(op, status, code, message).kind
 }
 
+// NeverStarted reports whether the message of a lookup that found nothing says that
+// there is a sandbox nevertheless, which never had a session: it keeps its name.
+func NeverStarted(message string) bool {
+	return strings.Contains(strings.ToLower(message), "no latest sandbox")
+}
+
 // StreamClosed reports whether the code of a record in a stream says that the
 // session has ended, or the stream alone.
 func StreamClosed(code string) bool { return code == "sandbox_stream_closed" }

@@ -1,6 +1,7 @@
 package reliability_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -382,4 +383,59 @@ func TestNullPolicy(t *testing.T) {
 	assert.Nil(t, s.Info().NetworkPolicy)
 	var sb sandbox.Sandbox
 	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"id":"s1","status":"running","networkPolicy":null},"sandboxMetadata":{"name":"x"}}`), &sb))
+}
+
+// TestGetOrCreateWaits: another caller creates the sandbox, which can't be found
+// until it is there, and whose name is taken.
+func TestGetOrCreateWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var requests atomic.Int64
+		var there time.Time // when the sandbox can be found
+		absent := "Sandbox not found."
+		c := testkit.API(func(req *http.Request) (*http.Response, error) {
+			requests.Add(1)
+			switch {
+			case time.Now().After(there) && req.Method == http.MethodGet:
+				return testkit.JSON(200, testkit.RunningSandbox), nil
+			case req.Method == http.MethodGet:
+				return testkit.JSON(404, `{"error":{"code":"not_found","message":"`+absent+`"}}`), nil
+			}
+			return testkit.JSON(400, `{"error":{"code":"bad_request","message":"A sandbox with the name 'box' already exists for this project."}}`), nil
+		}).Client(t)
+		for _, row := range []struct {
+			takes, ctx, waits time.Duration
+			absent            string
+			err               []error
+		}{
+			{takes: 20 * time.Second, waits: 20 * time.Second},
+			{takes: 9 * time.Minute, waits: 9 * time.Minute},
+			{takes: time.Hour, waits: 10 * time.Minute, err: []error{sandbox.ErrConflict}},
+			{takes: time.Hour, ctx: time.Minute, waits: time.Minute, err: []error{sandbox.ErrConflict, context.DeadlineExceeded}},
+			{takes: time.Hour, absent: "Named sandbox 'box' has no latest sandbox.", err: []error{sandbox.ErrNotFound, sandbox.ErrConflict}},
+		} {
+			ctx, cancel := t.Context(), func() {}
+			if row.ctx > 0 {
+				ctx, cancel = context.WithTimeout(ctx, row.ctx)
+			}
+			begun := time.Now()
+			there, absent = begun.Add(row.takes), cmp.Or(row.absent, "Sandbox not found.")
+			requests.Store(0)
+			sb, err := c.GetOrCreate(ctx, "box", nil)
+			cancel()
+			assert.InDelta(t, row.waits, time.Since(begun), float64(6*time.Second))
+			assert.Less(t, requests.Load(), int64(600))
+			if row.err == nil {
+				require.NoError(t, err)
+				assert.Equal(t, "box", sb.Name())
+			}
+			for _, want := range row.err {
+				assert.ErrorIs(t, err, want)
+			}
+			if row.absent != "" {
+				assert.EqualValues(t, 3, requests.Load())
+				assert.Zero(t, time.Since(begun))
+				assert.ErrorContains(t, err, "Client.Delete")
+			}
+		}
+	})
 }
