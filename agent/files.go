@@ -50,7 +50,18 @@ func (c *call) place(ctx context.Context, l location) (string, error) {
 			return "", err
 		}
 		found = path.Join(found, rest)
-		if !slices.ContainsFunc(c.t.opts.Paths, func(dir string) bool { return within(dir, found) }) {
+		allowed := func(name string) bool {
+			return slices.ContainsFunc(c.t.opts.Paths, func(dir string) bool { return within(dir, name) })
+		}
+		if allowed(found) {
+			return found, nil
+		}
+		// The emulator's folder mode has its root in a folder of the machine.
+		root, err := c.sb.FS().RealPath(ctx, "/")
+		if err != nil {
+			return "", err
+		}
+		if root == "/" || !within(root, found) || !allowed(path.Join("/", strings.TrimPrefix(found, root))) {
 			return "", mistake("%s is outside of what the tools for files may use: %s.", line(name), strings.Join(c.t.opts.Paths, ", "))
 		}
 		return found, nil

@@ -146,6 +146,11 @@ func TestImages(t *testing.T) {
 			if os.Geteuid() != 0 {
 				needs.Missing(t, "root")
 			}
+			if srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Namespace}); err != nil {
+				needs.Missing(t, err.Error())
+			} else {
+				require.NoError(t, srv.Close())
+			}
 			return startVictim(t, sandboxtest.Namespace, "", images)
 		}, true},
 		"ordinary user": {func(t *testing.T) *victim {

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,24 +49,6 @@ func DirNames(t *testing.T, dir string) []string {
 		names = append(names, d.Name())
 	}
 	return names
-}
-
-// ProcessesWith returns the IDs, on the host, of processes that have an
-// environment variable.
-func ProcessesWith(t *testing.T, variable string) []int {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/environ")
-	require.NoError(t, err)
-	var pids []int
-	for _, file := range files {
-		env, err := os.ReadFile(file)
-		if err == nil && bytes.Contains(append(env, 0), []byte(variable+"\x00")) {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			require.NoError(t, err)
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // Output runs a command and returns its output.

@@ -330,8 +330,11 @@ func (m *folderMachine) disconnect() {}
 func (m *folderMachine) network() (in, out int64) { return 0, 0 }
 
 func (m *folderMachine) halt(procs []*Process) error {
-	for _, p := range procs {
-		_ = p.SignalGroup(int(syscall.SIGKILL))
+	// A machine stops at once: none of them sees another one end.
+	for _, sig := range []syscall.Signal{stopSignal, syscall.SIGKILL} {
+		for _, p := range procs {
+			_ = p.SignalGroup(int(sig))
+		}
 	}
 	m.left.kill()
 	m.reaper.kill(m.id)

@@ -11,6 +11,9 @@ import (
 // hasMarker says that processes are found by what is in their environment.
 const hasMarker = false
 
+// stopSignal stops a process.
+const stopSignal = syscall.SIGSTOP
+
 // killTree kills a process and its group. Those that have left the group can't
 // be found here.
 func killTree(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }

@@ -24,6 +24,9 @@ type procStat struct {
 	envStart, envEnd       uint64 // where the environment is; 0 of one that is being executed
 }
 
+// stopSignal stops a process.
+const stopSignal = syscall.SIGSTOP
+
 // clockTick is the unit of times in /proc; it is the same on every Linux that
 // Go runs on.
 const clockTick = 10 * time.Millisecond

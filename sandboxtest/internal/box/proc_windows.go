@@ -14,6 +14,9 @@ import (
 // hasMarker says that processes are found by what is in their environment.
 const hasMarker = false
 
+// stopSignal stops a process.
+const stopSignal = syscall.Signal(19) // not there, which is not an error of those who send it
+
 // prepare gives a command a process group of its own.
 func prepare(cmd *exec.Cmd, _ bool) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
