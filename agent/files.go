@@ -57,11 +57,12 @@ func (c *call) place(ctx context.Context, l location) (string, error) {
 			return found, nil
 		}
 		// The emulator's folder mode has its root in a folder of the machine.
-		root, err := c.sb.FS().RealPath(ctx, "/")
+		here, err := c.sb.FS().RealPath(ctx, c.sb.Cwd())
 		if err != nil {
 			return "", err
 		}
-		if root == "/" || !within(root, found) || !allowed(path.Join("/", strings.TrimPrefix(found, root))) {
+		root, isFolder := strings.CutSuffix(here, c.sb.Cwd())
+		if !isFolder || root == "" || !within(root, found) || !allowed(strings.TrimPrefix(found, root)) {
 			return "", mistake("%s is outside of what the tools for files may use: %s.", line(name), strings.Join(c.t.opts.Paths, ", "))
 		}
 		return found, nil
