@@ -1,4 +1,4 @@
-// Package platform tests how the hosted service behaves: recorded or documented
-// exchanges are replayed, and the same questions are put to the service or the
-// emulator.
+// Package platform asks a service what docs/maintainers/platform.md says of it.
+// Its tests put the questions to the emulator, and replay exchanges with the
+// hosted service that were recorded or documented.
 package platform

@@ -1,0 +1,391 @@
+package platform
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+)
+
+// How a behavior is known, as in docs/maintainers/platform.md.
+const (
+	observed   = "observed"
+	published  = "published"
+	documented = "documented"
+	assumed    = "assumed"
+)
+
+// Service is whom to ask.
+type Service struct {
+	// URL is that of the API.
+	URL string
+	// Credentials are those of the project in which the sandboxes are made.
+	Credentials auth.Credentials
+	// HTTPClient sends all requests.
+	HTTPClient *http.Client
+	// Users says that there are root and the image's user, Apart that a sandbox has
+	// ports and a /tmp of its own, and Policies that it has a network of its own, in
+	// which policies have an effect. The hosted service has all.
+	Users, Apart, Policies bool
+	// Within bounds the questions; deleting what was made comes after. Zero means
+	// two and a half minutes.
+	Within time.Duration
+}
+
+// Answer is what a question has brought.
+type Answer struct {
+	// Row is how the row of docs/maintainers/platform.md begins that the question
+	// is about; empty if there is none.
+	Row string
+	// Asked is the question, and Known how its answer was known until now.
+	Asked, Known string
+	// Expected and Came are the answers.
+	Expected, Came string
+}
+
+// Agrees reports whether the answer is the one that was expected.
+func (a Answer) Agrees() bool { return a.Expected == a.Came }
+
+// Observed reports whether the answer was known from exchanges with the service.
+func (a Answer) Observed() bool { return a.Known == observed }
+
+// Report is what was found out.
+type Report struct {
+	Answers []Answer
+	// Broken are the steps whose later questions were not asked, with the reasons,
+	// Skipped those that can't be asked here, and Left what could not be deleted.
+	Broken, Skipped, Left []string
+}
+
+// Prefix begins the names of all that is made. Where it can have tags, it has
+// those of Ask as well.
+const Prefix = "go-live-walk-"
+
+var tags = map[string]string{"made-by": "go-live-walk"}
+
+// Ask takes a small sandbox through its life, and others for seconds where a
+// question needs one, asks on the way what the client hides, and deletes what it
+// has made, and what a run has left that was killed. Don't call it twice at a time
+// for a project. The error is that of the first sandbox; other failures are in
+// the report.
+func Ask(ctx context.Context, s Service) (*Report, error) {
+	w := &walk{Service: s, ctx: ctx, base: strings.TrimSuffix(s.URL, "/"), report: &Report{}}
+	w.prefix = fmt.Sprintf("%s%x-", Prefix, time.Now().UnixMilli())
+	var err error
+	w.client, err = sandbox.NewClient(&sandbox.ClientOptions{BaseURL: s.URL, Credentials: auth.Static(s.Credentials), HTTPClient: s.HTTPClient})
+	if err != nil {
+		return nil, err
+	}
+	w.sweep()
+	defer w.sweep()
+	asking, cancel := context.WithTimeout(ctx, cmp.Or(s.Within, 150*time.Second))
+	defer cancel()
+	w.ctx = asking
+	w.sb, err = w.client.Create(asking, &sandbox.CreateOptions{
+		Name: w.prefix + "life", VCPUs: 1, Timeout: 4 * time.Minute, Ports: []int{3000, 3001, 3002}, Ephemeral: true, Tags: tags,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, step := range []struct {
+		name string
+		take func(*walk)
+	}{
+		{"create", (*walk).created}, {"names", (*walk).names}, {"commands", (*walk).commands}, {"processes", (*walk).processes},
+		{"ends", (*walk).ends}, {"ids", (*walk).ids}, {"stdin", (*walk).stdin}, {"files", (*walk).files}, {"routes", (*walk).routes},
+		{"policy", (*walk).policy}, {"settings", (*walk).settings}, {"snapshot", (*walk).snapshot}, {"lost files", (*walk).lostFiles},
+		{"drives", (*walk).drives},
+	} {
+		w.take(step.name, step.take)
+	}
+	return w.report, ctx.Err()
+}
+
+// walk follows the life of a sandbox. Its steps continue when one of them breaks
+// off.
+type walk struct {
+	Service
+	ctx    context.Context
+	client *sandbox.Client
+	base   string
+	prefix string // of this run
+	sb     *sandbox.Sandbox
+	about  string // the row that the next questions are about
+	report *Report
+}
+
+// broken and skipped end a step: they are what must and skip panic with.
+type (
+	broken  struct{ err error }
+	skipped struct{ why string }
+)
+
+func (w *walk) take(name string, step func(*walk)) {
+	defer func() {
+		switch end := recover().(type) {
+		case nil:
+		case broken:
+			w.report.Broken = append(w.report.Broken, w.hide(fmt.Sprintf("%s: %v", name, end.err)))
+		case skipped:
+			w.report.Skipped = append(w.report.Skipped, name+": "+end.why)
+		default:
+			panic(end)
+		}
+	}()
+	w.about = ""
+	step(w)
+}
+
+// must breaks the step off if there is an error.
+func (w *walk) must(err error) {
+	if err != nil {
+		panic(broken{err})
+	}
+}
+
+func (w *walk) skip(why string) { panic(skipped{why}) }
+
+// row notes an answer.
+func (w *walk) row(asked, known, expected string, came any) {
+	w.report.Answers = append(w.report.Answers, Answer{w.about, asked, known, w.hide(expected), w.hide(fmt.Sprint(came))})
+}
+
+// hide leaves out what the report must not tell.
+func (w *walk) hide(text string) string {
+	for _, secret := range []struct{ value, name string }{
+		{w.Credentials.Token, "TOKEN"}, {w.Credentials.TeamID, "TEAM"}, {w.Credentials.ProjectID, "PROJECT"},
+	} {
+		if secret.value != "" {
+			text = strings.ReplaceAll(text, secret.value, secret.name)
+		}
+	}
+	return text
+}
+
+// sweep deletes what this run and earlier ones created: sandboxes by prefix and
+// tag, with their snapshots, and drives by prefix.
+func (w *walk) sweep() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), time.Minute)
+	defer cancel()
+	done := func(what string, err error) bool {
+		if err == nil || errors.Is(err, sandbox.ErrNotFound) {
+			return true
+		}
+		w.report.Left = append(w.report.Left, w.hide(fmt.Sprintf("%s: %v", what, err)))
+		return false
+	}
+	var sandboxes, snapshots, drives []string
+	for sb, err := range w.client.List(ctx, &sandbox.ListOptions{NamePrefix: Prefix}) {
+		if !done("sandboxes", err) {
+			return
+		}
+		if sb.Tags["made-by"] == tags["made-by"] {
+			sandboxes = append(sandboxes, sb.Name)
+		}
+	}
+	for _, name := range sandboxes {
+		for s, err := range w.client.ListSnapshots(ctx, &sandbox.ListSnapshotsOptions{Sandbox: name}) {
+			if !done("snapshots of "+name, err) {
+				break
+			}
+			if s.Status != "deleted" {
+				snapshots = append(snapshots, s.ID)
+			}
+		}
+	}
+	for _, name := range sandboxes {
+		done(name, w.client.Delete(ctx, name, nil))
+	}
+	for _, id := range snapshots { // one may be the base of another, so it comes last
+		s, err := w.client.GetSnapshot(ctx, id)
+		if err == nil {
+			err = s.Delete(ctx)
+		}
+		done("snapshot "+id, err)
+	}
+	for d, err := range w.client.ListDrives(ctx, &sandbox.ListDrivesOptions{NamePrefix: Prefix}) {
+		if errors.Is(err, sandbox.ErrUnauthorized) || errors.Is(err, sandbox.ErrNotFound) {
+			return // drives are not enabled for the project
+		}
+		if !done("drives", err) {
+			return
+		}
+		drives = append(drives, d.Name)
+	}
+	for _, name := range drives {
+		d, err := w.client.GetDrive(ctx, name)
+		if err == nil {
+			err = d.Delete(ctx)
+		}
+		done("drive "+name, err)
+	}
+}
+
+// reply is a response of the API; String returns its status and code.
+type reply struct {
+	status int
+	header http.Header
+	text   string
+	body   map[string]any // of a JSON response
+}
+
+func (r reply) String() string {
+	if code := r.at("error", "code"); code != "" {
+		return fmt.Sprint(r.status, " ", code)
+	}
+	return fmt.Sprint(r.status)
+}
+
+// at returns a value within the response as text, or "" if it is missing.
+func (r reply) at(keys ...string) string {
+	var v any = r.body
+	for _, key := range keys {
+		object, _ := v.(map[string]any)
+		v = object[key]
+	}
+	if v == nil {
+		return ""
+	}
+	if text, ok := v.(string); ok {
+		return text
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// userAgent is that of requests that are not the client's.
+var userAgent = "go-vercel-sandbox/" + sandbox.Version() + " (doctor)"
+
+// ask sends a request without the client's checks. A body other than []byte is
+// sent as JSON.
+func (w *walk) ask(method, path string, body any, header ...string) reply {
+	r, err := w.tryAsk(method, path, body, header...)
+	w.must(err)
+	return r
+}
+
+func (w *walk) tryAsk(method, path string, body any, header ...string) (reply, error) {
+	u, err := url.Parse(w.base + path)
+	if err != nil {
+		return reply{}, err
+	}
+	q := u.Query()
+	if !q.Has("teamId") {
+		q.Set("teamId", w.Credentials.TeamID)
+	}
+	u.RawQuery = q.Encode()
+	data, raw := body.([]byte)
+	if !raw && body != nil {
+		if data, err = json.Marshal(body); err != nil {
+			return reply{}, err
+		}
+	}
+	req, err := http.NewRequestWithContext(w.ctx, method, u.String(), bytes.NewReader(data))
+	if err != nil {
+		return reply{}, err
+	}
+	req.Header.Set("Authorization", "Bearer "+w.Credentials.Token)
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	return w.do(req)
+}
+
+func (w *walk) do(req *http.Request) (reply, error) {
+	req.Header.Set("User-Agent", userAgent)
+	resp, err := w.HTTPClient.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return reply{}, err
+	}
+	r := reply{status: resp.StatusCode, header: resp.Header, text: string(text)}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+		err = json.Unmarshal(text, &r.body)
+	}
+	return r, err
+}
+
+// visit asks the server behind a port of the walk's sandbox.
+func (w *walk) visit(port int) reply {
+	route, err := w.sb.URL(port)
+	w.must(err)
+	req, err := http.NewRequestWithContext(w.ctx, "GET", route, nil)
+	w.must(err)
+	r, err := w.do(req)
+	w.must(err)
+	return r
+}
+
+type body = map[string]any
+
+// session returns the path of a route of the walk's session.
+func (w *walk) session(rest string) string {
+	return "/v2/sandboxes/sessions/" + w.sb.CurrentSession().ID() + rest
+}
+
+// named returns the path of a route of a sandbox.
+func (w *walk) named(name, rest string) string {
+	return "/v2/sandboxes/" + name + rest + "?projectId=" + url.QueryEscape(w.Credentials.ProjectID)
+}
+
+// sh runs a script and returns its output and exit code.
+func (w *walk) sh(script string, opts *sandbox.CommandOptions) string {
+	done, err := w.sb.RunCommand(w.ctx, "sh", []string{"-c", script}, opts)
+	w.must(err)
+	out, err := done.Output(w.ctx)
+	w.must(err)
+	return fmt.Sprintf("%s, exit code %d", strings.Join(strings.Fields(out), " "), done.ExitCode)
+}
+
+// start starts a detached command and returns the path of its resource.
+func (w *walk) start(script string, more body) string {
+	params := body{"command": "sh", "args": []string{"-c", script}, "env": body{}, "sudo": false}
+	maps.Copy(params, more)
+	r := w.ask("POST", w.session("/cmd"), params)
+	if r.status >= 300 {
+		w.must(fmt.Errorf("a command was refused: %s", r.text))
+	}
+	return w.session("/cmd/" + r.at("command", "id"))
+}
+
+// firstLine is the first line of a command that writes one and goes on.
+func (w *walk) firstLine(command string) string {
+	req, err := http.NewRequestWithContext(w.ctx, "GET", w.base+command+"/logs?teamId="+url.QueryEscape(w.Credentials.TeamID), nil)
+	w.must(err)
+	req.Header.Set("Authorization", "Bearer "+w.Credentials.Token)
+	resp, err := w.HTTPClient.Do(req)
+	w.must(err)
+	defer resp.Body.Close()
+	var record struct {
+		Data string `json:"data"`
+	}
+	w.must(json.NewDecoder(resp.Body).Decode(&record))
+	return strings.TrimSpace(record.Data)
+}
+
+func (w *walk) exitCode(path string) string {
+	return cmp.Or(w.ask("GET", path, nil).at("command", "exitCode"), "none")
+}
+
+func (w *walk) waited(path string) string {
+	return cmp.Or(w.ask("GET", path+"?wait=true", nil).at("command", "exitCode"), "none")
+}
