@@ -48,7 +48,7 @@ var version = sync.OnceValue(func() string {
 // the environment.
 type ClientOptions struct {
 	// Credentials supplies the credentials of every request. Nil means
-	// [auth.Default] with this HTTPClient and Logger.
+	// [auth.Default] with this HTTPClient, Logger and BaseURL.
 	Credentials auth.Provider
 	// BaseURL is the address of the API. If empty, the environment variable
 	// VERCEL_SANDBOX_BASE_URL is used, or else https://vercel.com/api. It must be
@@ -187,7 +187,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	mayHaveLogin := !fromEnv || u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com")
+	mayHaveLogin := !fromEnv || oidc.AtVercel(u)
 	if o.RetryWait < 0 {
 		return nil, invalid("RetryWait", "%v is negative", o.RetryWait)
 	}
@@ -208,7 +208,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	}
 	creds := o.Credentials
 	if creds == nil {
-		creds = auth.Default(&auth.Options{HTTPClient: o.HTTPClient, Logger: o.Logger})
+		creds = auth.Default(&auth.Options{HTTPClient: o.HTTPClient, Logger: o.Logger, BaseURL: u.String()})
 	}
 	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, secrets: &redact.Known{}, hooks: o.Hooks}
 	c.serverIDs.Store(o.ServerCommandIDs)
@@ -220,7 +220,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 				err = cr.Validate()
 			}
 			if err == nil && cr.FromLogin() && !mayHaveLogin {
-				return api.Auth{}, fmt.Errorf("sandbox: the login of the Vercel CLI is not sent to %s, which %s names: set VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or ClientOptions.BaseURL", u.Host, baseURLVariable)
+				return api.Auth{}, fmt.Errorf("sandbox: the login of the Vercel CLI is not sent to %s, which %s names: set VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or ClientOptions.BaseURL", u.Host, oidc.BaseURLVariable)
 			}
 			whose := "the credentials of ClientOptions"
 			switch {

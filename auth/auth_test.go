@@ -71,9 +71,19 @@ func TestEnv(t *testing.T) {
 		}
 		assert.EqualError(t, err, "sandbox: incomplete credentials: missing "+test.missing)
 	}
-	t.Setenv("VERCEL_TOKEN", "")
+	t.Setenv("VERCEL_TEAM_ID", "x")
+	t.Setenv("VERCEL_PROJECT_ID", "p")
+	t.Setenv("VERCEL_TOKEN", "another tool's")
+	t.Setenv("VERCEL_AUTH_TOKEN", "a")
+	got, err := auth.Env().Credentials(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, auth.Credentials{Token: "a", TeamID: "x", ProjectID: "p"}, got)
 	t.Setenv("VERCEL_TEAM_ID", "")
-	_, err := auth.Env().Credentials(t.Context())
+	_, err = auth.Env().Credentials(t.Context())
+	assert.EqualError(t, err, "sandbox: incomplete credentials: missing VERCEL_TEAM_ID, VERCEL_PROJECT_ID")
+	t.Setenv("VERCEL_AUTH_TOKEN", "")
+	t.Setenv("VERCEL_TOKEN", "")
+	_, err = auth.Env().Credentials(t.Context())
 	assert.ErrorIs(t, err, auth.ErrNoCredentials, "the platform sets VERCEL_PROJECT_ID everywhere")
 }
 
@@ -110,12 +120,22 @@ func TestDefaultOrder(t *testing.T) {
 	m.Set("VERCEL_TEAM_ID", "team_x")
 	m.Set("VERCEL_PROJECT_ID", "")
 	_, err := p.Credentials(requestContext)
-	assert.EqualError(t, err, "sandbox: incomplete credentials: missing VERCEL_PROJECT_ID")
-	m.Set("VERCEL_OIDC_TOKEN", "")
+	assert.EqualError(t, err, "sandbox: incomplete credentials: missing VERCEL_PROJECT_ID; the project linked to this folder or a parent is one of team team_linked",
+		"what the user has set is not silently left aside")
+	m.Set("VERCEL_TEAM_ID", "team_linked")
+	assert.Equal(t, "team_linked", team(requestContext))
 	m.Set("VERCEL_TEAM_ID", "")
-	_, err = p.Credentials(t.Context())
-	assert.EqualError(t, err, "sandbox: incomplete credentials: missing VERCEL_TEAM_ID, VERCEL_PROJECT_ID",
-		"the linked project does not cover up for it")
+	assert.Equal(t, "team_req", team(requestContext))
+	m.Set("VERCEL_OIDC_TOKEN", "")
+	assert.Equal(t, "team_linked", team(t.Context()))
+	asked := len(v.Asked())
+	m.Set("VERCEL_AUTH_TOKEN", "a")
+	for _, ctx := range []context.Context{t.Context(), requestContext} {
+		got, err := p.Credentials(ctx)
+		require.NoError(t, err)
+		assert.Equal(t, auth.Credentials{Token: "a", TeamID: "team_linked", ProjectID: "prj_linked"}, got)
+	}
+	assert.Len(t, v.Asked(), asked, "the link tells it all")
 }
 
 func TestRefreshOfARefusedToken(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +24,7 @@ import (
 //     another team
 //  2. "vercel-sandbox-default-project" in the team of the options, or else in the
 //     user's default team, or else in a hobby team that the user owns; it is
-//     created if the team does not have it
+//     created if the team does not have it, unless NoCreate is set
 //
 // and is remembered for the lifetime of the process. If there is no login,
 // the error matches [ErrNoCredentials].
@@ -34,43 +35,66 @@ func CLI(opts *Options) Refresher {
 	return newCLI(opts.orDefault())
 }
 
-type cli struct {
-	opts  *Options
-	host  *oidc.Host
-	cache redact.Hidden[grantCache]
+func newCLI(opts *Options) *found {
+	host := opts.host()
+	return newFound(opts, host, source{
+		login: func(ctx context.Context, ahead time.Duration, old string) (oidc.Login, error) {
+			return host.Login(ctx, ahead, old)
+		},
+		name: "the CLI's login", fromLogin: true,
+	})
+}
+
+// source is where a token comes from whose project is to be found.
+type source struct {
+	// login returns the token, which must be valid for longer than ahead and not
+	// be old, which was rejected.
+	login     func(ctx context.Context, ahead time.Duration, old string) (oidc.Login, error)
+	name      string // in errors
+	fromLogin bool
+	// base returns the address of the API that the token is for; nil for Vercel's.
+	base func() (string, error)
+}
+
+// found is a provider of a token with the project that was found for it.
+type found struct {
+	opts   *Options
+	host   *oidc.Host
+	source source
+	cache  redact.Hidden[grantCache]
 
 	mu    sync.Mutex
 	scope oidc.Scope // zero until it is known
 }
 
-func newCLI(opts *Options) *cli {
-	p := &cli{opts: opts, host: opts.host()}
+func newFound(opts *Options, host *oidc.Host, s source) *found {
+	p := &found{opts: opts, host: host, source: s}
 	p.cache = redact.Hide(newGrantCache(grant{}, p.fetch, pausesAfter))
 	return p
 }
 
-func (p *cli) Credentials(ctx context.Context) (Credentials, error) {
+func (p *found) Credentials(ctx context.Context) (Credentials, error) {
 	return p.get(ctx, "")
 }
 
-func (p *cli) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+func (p *found) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
 	return p.get(ctx, stale.Token)
 }
 
-func (p *cli) get(ctx context.Context, refused string) (Credentials, error) {
+func (p *found) get(ctx context.Context, refused string) (Credentials, error) {
 	c, err := p.cache().get(ctx, refused)
 	if err != nil && ctx.Err() == nil {
-		err = cliError(err)
+		err = foundError(err)
 	}
 	return c, err
 }
 
-func (p *cli) fetch(ctx context.Context, old grant) (grant, error) {
+func (p *found) fetch(ctx context.Context, old grant) (grant, error) {
 	var ahead time.Duration
 	if old.Token != "" {
 		ahead = refreshAhead
 	}
-	login, err := p.host.Login(ctx, ahead, old.Token)
+	login, err := p.source.login(ctx, ahead, old.Token)
 	if login.Token == "" {
 		return grant{}, err
 	}
@@ -78,55 +102,58 @@ func (p *cli) fetch(ctx context.Context, old grant) (grant, error) {
 	if scopeErr != nil {
 		return grant{}, scopeErr
 	}
-	c := Credentials{Token: login.Token, TeamID: scope.TeamID, ProjectID: scope.ProjectID, login: true}
+	c := Credentials{Token: login.Token, TeamID: scope.TeamID, ProjectID: scope.ProjectID, login: p.source.fromLogin}
 	return newGrant(c, login.Expiry), err
 }
 
 // findScope finds the project once. The cache calls it from one goroutine at a
 // time.
-func (p *cli) findScope(ctx context.Context, token string) (oidc.Scope, error) {
+func (p *found) findScope(ctx context.Context, token string) (oidc.Scope, error) {
 	p.mu.Lock()
 	scope := p.scope
 	p.mu.Unlock()
 	if scope.ProjectID != "" {
 		return scope, nil
 	}
-	scope = oidc.Scope{TeamID: p.opts.TeamID, ProjectID: p.opts.ProjectID}
-	if scope.TeamID == "" || scope.ProjectID == "" {
-		found, err := p.host.InferScope(ctx, token, scope.TeamID)
-		if err != nil {
-			return oidc.Scope{}, err
-		}
-		p.report(ctx, found)
-		if scope.TeamID == "" {
-			scope.TeamID = found.TeamID
-		}
-		if scope.ProjectID == "" {
-			scope.ProjectID = found.ProjectID
-		}
+	given := oidc.Scope{TeamID: p.opts.TeamID, ProjectID: p.opts.ProjectID}
+	inferred, err := p.host.InferScope(ctx, oidc.Search{
+		Token: token, Given: given, NoCreate: p.opts.NoCreate, Names: p.opts.Logger != nil || p.source.fromLogin,
+		Base: p.source.base, Doing: "finding a project for " + p.source.name,
+	})
+	if errors.Is(err, oidc.ErrNoProject) {
+		err = fmt.Errorf("%w: %w", ErrNoProject, err)
+	}
+	if err != nil {
+		return oidc.Scope{}, err
+	}
+	if inferred.Scope != given {
+		p.report(ctx, inferred)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.scope = scope
-	return scope, nil
+	p.scope = inferred.Scope
+	return p.scope, nil
 }
 
-func (p *cli) report(ctx context.Context, found oidc.Inferred) {
+func (p *found) report(ctx context.Context, inferred oidc.Inferred) {
 	if p.opts.Logger == nil {
 		return
 	}
 	text := "inferred the project to use"
-	if found.Created {
+	if inferred.Created {
 		text = "created the default project"
 	}
 	p.opts.Logger.LogAttrs(ctx, slog.LevelWarn, text,
-		slog.String("team", found.TeamID), slog.String("project", found.ProjectID),
-		slog.String("teamSlug", found.TeamSlug), slog.String("projectName", found.ProjectName))
+		slog.String("team", inferred.TeamID), slog.String("project", inferred.ProjectID),
+		slog.String("teamSlug", inferred.TeamSlug), slog.String("projectName", inferred.ProjectName))
 }
 
-// cliError adds ErrNoCredentials to errors that mean that there is no login.
-func cliError(err error) error {
-	if errors.Is(err, oidc.ErrNothing) {
+// foundError adds ErrNoCredentials to errors that mean that there is no login.
+func foundError(err error) error {
+	switch {
+	case strings.HasPrefix(err.Error(), "sandbox: "):
+		return err
+	case errors.Is(err, oidc.ErrNothing):
 		return fmt.Errorf("%w: %w", ErrNoCredentials, err)
 	}
 	return fmt.Errorf("sandbox: credentials: %w", err)

@@ -1,31 +1,38 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"sync/atomic"
 
 	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // Default returns a provider that finds credentials where the official tools
 // find them. In order:
 //
-//  1. VERCEL_TOKEN with VERCEL_TEAM_ID and VERCEL_PROJECT_ID ([Env])
-//  2. the token of the request that the context carries ([ContextWithToken])
-//  3. VERCEL_OIDC_TOKEN
-//  4. a token for the linked project, obtained with the login of the Vercel CLI
-//     (2 to 4 are [OIDC], which keeps its token fresh)
-//  5. at a terminal, outside of CI, the login of the Vercel CLI with an inferred
+//  1. VERCEL_AUTH_TOKEN, the token that `sandbox` reads: with VERCEL_TEAM_ID and
+//     VERCEL_PROJECT_ID, or else with the project that [Token] finds
+//  2. VERCEL_TOKEN with VERCEL_TEAM_ID and VERCEL_PROJECT_ID
+//  3. the token of the request that the context carries ([ContextWithToken])
+//  4. VERCEL_OIDC_TOKEN
+//  5. VERCEL_TOKEN with the project that this directory or a parent is linked to
+//     (.vercel/project.json), and with what else is set
+//  6. a token for the linked project, obtained with the login of the Vercel CLI
+//     (3, 4 and 6 are [OIDC], which keeps its token fresh)
+//  7. at a terminal, outside of CI, the login of the Vercel CLI with an inferred
 //     project ([CLI])
 //
-// The three variables come first because only the user sets all of them. Some
+// The three variables come early because only the user sets all of them. Some
 // are set for other reasons: VERCEL_TOKEN alone, or together with
-// VERCEL_PROJECT_ID, is how the CLI is run in CI. In that case the token of the
-// request or VERCEL_OIDC_TOKEN is used if there is one, and otherwise the error
-// names what is missing. VERCEL_TOKEN and VERCEL_TEAM_ID without
-// VERCEL_PROJECT_ID is always an error.
+// VERCEL_PROJECT_ID, is how the CLI is run in CI. No project is searched for or
+// created for such a token: if no link completes it, the error is a
+// *[MissingError], which says what is missing and why no link makes up for it;
+// [Token] finds the project. VERCEL_TOKEN and VERCEL_TEAM_ID without
+// VERCEL_PROJECT_ID do not give way to an OIDC token.
 //
 // Default never asks anyone to log in; add [Device] after it in a [Chain] for
 // that. If no credentials are found, the error is an *[OIDCError], which says
@@ -38,7 +45,9 @@ func Default(opts *Options) Refresher {
 type defaults struct {
 	opts *Options
 	oidc *oidcTokens
-	cli  *cli
+	cli  *found
+	// env is of the access token in the environment; nil if none was used yet.
+	env atomic.Pointer[envFound]
 	// oidcOnly is set once OIDC has returned credentials. From then on those of
 	// the CLI, which may be for another project, are not used.
 	oidcOnly atomic.Bool
@@ -46,6 +55,12 @@ type defaults struct {
 	// As long as there is none, a linked project need not be searched each
 	// time.
 	cliFirst atomic.Bool
+}
+
+// envFound is the provider of an access token of the environment.
+type envFound struct {
+	of redact.Hidden[oidc.EnvToken]
+	*found
 }
 
 func (p *defaults) Credentials(ctx context.Context) (Credentials, error) {
@@ -56,18 +71,55 @@ func (p *defaults) Refresh(ctx context.Context, stale Credentials) (Credentials,
 	return p.get(ctx, stale.Token)
 }
 
-func (p *defaults) get(ctx context.Context, refused string) (Credentials, error) {
-	c, err := fromEnv(p.opts.env)
-	if err == nil && c.Token == refused {
-		return Credentials{}, errors.New("sandbox: credentials: the API rejected " + envToken + ", which can't be refreshed")
+// fromEnv returns the provider of the environment's access token. If there is
+// none, its error matches ErrNoCredentials.
+func (p *defaults) fromEnv(ctx context.Context) (*found, error) {
+	t := oidc.TokenOfEnv(p.opts.env)
+	if t.Token == "" && t.Scope.TeamID == "" {
+		return nil, ErrNoCredentials
 	}
-	if err == nil || !errors.Is(err, ErrNoCredentials) && !p.yields(ctx) {
-		return c, err
+	missing := missingVariables(t)
+	// Some may be set for other tools: an OIDC token goes before them.
+	deliberate := t.Token != "" && (t.Scope.TeamID != "" || t.Searches)
+	if missing != nil && !deliberate && p.tokenGiven(ctx) {
+		return nil, ErrNoCredentials
+	}
+	if t.Token == "" {
+		return nil, &MissingError{Missing: missing}
+	}
+	// A program stays with its project.
+	if e := p.env.Load(); e != nil && *e.of() == t {
+		return e.found, nil
+	}
+	scope := t.Scope
+	if scope.TeamID == "" || scope.TeamID == p.opts.TeamID {
+		scope = oidc.Scope{TeamID: p.opts.TeamID, ProjectID: cmp.Or(scope.ProjectID, p.opts.ProjectID)}
+	}
+	if !t.Searches {
+		var err error
+		if scope, err = p.cli.host.Linked(scope); err != nil {
+			return nil, &MissingError{Missing: missing, Link: err}
+		}
+	}
+	o := *p.opts
+	o.TeamID, o.ProjectID = scope.TeamID, scope.ProjectID
+	e := &envFound{redact.Hide(&t), newToken(t.Token, t.Variable, &o)}
+	p.env.Store(e)
+	return e.found, nil
+}
+
+func (p *defaults) get(ctx context.Context, refused string) (Credentials, error) {
+	env, err := p.fromEnv(ctx)
+	if err == nil {
+		return env.get(ctx, refused)
+	}
+	if !errors.Is(err, ErrNoCredentials) {
+		return Credentials{}, err
 	}
 	if p.cliFirst.Load() && !p.tokenGiven(ctx) {
 		return p.cli.get(ctx, refused)
 	}
-	c, err = p.oidc.get(ctx, refused)
+	c, err := p.oidc.get(ctx, refused)
 	if err == nil {
 		p.oidcOnly.Store(true)
 		return c, nil
@@ -88,13 +140,6 @@ func (p *defaults) get(ctx context.Context, refused string) (Credentials, error)
 // tokenGiven reports whether there is an OIDC token, valid or not.
 func (p *defaults) tokenGiven(ctx context.Context) bool {
 	return tokenFromContext(ctx) != "" || p.opts.env(envOIDCToken) != ""
-}
-
-// yields reports whether incomplete variables are ignored in favor of an OIDC
-// token.
-func (p *defaults) yields(ctx context.Context) bool {
-	deliberate := p.opts.env(envToken) != "" && p.opts.env(envTeamID) != ""
-	return !deliberate && p.tokenGiven(ctx)
 }
 
 // fallsToCLI reports whether the CLI's login is tried after an error of OIDC:

@@ -62,7 +62,7 @@ func PromptOn(w io.Writer) func(context.Context, DeviceCode) error {
 
 type device struct {
 	prompt func(context.Context, DeviceCode) error
-	cli    *cli
+	cli    *found
 
 	mu    sync.Mutex
 	login *deviceLogin // nil if no login is in progress

@@ -3,9 +3,12 @@ package auth
 import (
 	"context"
 	"os"
+
+	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// Names of the variables that this package reads. It never sets any.
+// Names of the variables that this package reads, apart from those of access
+// tokens (oidc.TokenOfEnv). It never sets any.
 const (
 	envToken     = "VERCEL_TOKEN"
 	envTeamID    = "VERCEL_TEAM_ID"
@@ -14,35 +17,38 @@ const (
 	envOnVercel  = "VERCEL_URL"
 )
 
-// Env returns a provider that reads VERCEL_TOKEN, VERCEL_TEAM_ID and
-// VERCEL_PROJECT_ID at each request. If only some are set, the error is a
-// *[MissingError] that names the others; VERCEL_PROJECT_ID alone does not
+// Env returns a provider that reads VERCEL_AUTH_TOKEN, or else VERCEL_TOKEN, with
+// VERCEL_TEAM_ID and VERCEL_PROJECT_ID, at each request, and asks nobody else;
+// [Default] also finds the project of a token. If only some are set, the error is
+// a *[MissingError] that names the others; VERCEL_PROJECT_ID alone does not
 // count, because the platform always sets it. If none is set, the error matches
 // [ErrNoCredentials].
 func Env() Provider {
 	return ProviderFunc(func(context.Context) (Credentials, error) {
-		return fromEnv(os.Getenv)
+		t := oidc.TokenOfEnv(os.Getenv)
+		if t.Token == "" && t.Scope.TeamID == "" {
+			return Credentials{}, ErrNoCredentials
+		}
+		if missing := missingVariables(t); missing != nil {
+			return Credentials{}, &MissingError{Missing: missing}
+		}
+		c := Credentials{Token: t.Token, TeamID: t.Scope.TeamID, ProjectID: t.Scope.ProjectID}
+		if err := c.Validate(); err != nil {
+			return Credentials{}, err
+		}
+		return c, nil
 	})
 }
 
-func fromEnv(getenv func(string) string) (Credentials, error) {
-	c := Credentials{Token: getenv(envToken), TeamID: getenv(envTeamID), ProjectID: getenv(envProjectID)}
-	if c.Token == "" && c.TeamID == "" {
-		return Credentials{}, ErrNoCredentials
-	}
-	var missing []string
+// missingVariables names the variables without which the environment does not
+// have credentials.
+func missingVariables(t oidc.EnvToken) (missing []string) {
 	for _, v := range []struct{ name, value string }{
-		{envToken, c.Token}, {envTeamID, c.TeamID}, {envProjectID, c.ProjectID},
+		{envToken, t.Token}, {envTeamID, t.Scope.TeamID}, {envProjectID, t.Scope.ProjectID},
 	} {
 		if v.value == "" {
 			missing = append(missing, v.name)
 		}
 	}
-	if missing != nil {
-		return Credentials{}, &MissingError{Missing: missing}
-	}
-	if err := c.Validate(); err != nil {
-		return Credentials{}, err
-	}
-	return c, nil
+	return missing
 }

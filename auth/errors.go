@@ -10,18 +10,32 @@ import (
 // calls the next provider.
 var ErrNoCredentials = errors.New("sandbox: no credentials found")
 
+// ErrNoProject matches the error of a search with [Options].NoCreate if there is
+// no project to use: without NoCreate, the default project would be created.
+var ErrNoProject = errors.New("sandbox: no project found")
+
 // MissingError reports that only some of the token, the team and the project
 // are known.
 type MissingError struct {
 	// Missing names what is missing: fields of Credentials, or environment
 	// variables.
 	Missing []string
+	// Link is why the linked project does not make up for it; nil if none was
+	// looked for.
+	Link error
 }
 
 // Error returns a message that names what is missing.
 func (e *MissingError) Error() string {
-	return "sandbox: incomplete credentials: missing " + strings.Join(e.Missing, ", ")
+	s := "sandbox: incomplete credentials: missing " + strings.Join(e.Missing, ", ")
+	if e.Link != nil {
+		s += "; " + e.Link.Error()
+	}
+	return s
 }
+
+// Unwrap returns Link.
+func (e *MissingError) Unwrap() error { return e.Link }
 
 // OIDCError reports that an OIDC token of the platform or the CLI is not
 // available, and what to do about it.
@@ -46,7 +60,7 @@ const (
 )
 
 // remedyLocal is for users of Go programs, who may not have Node.
-const remedyLocal = "Set VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID,\n" +
+const remedyLocal = "Set VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or VERCEL_AUTH_TOKEN alone,\n" +
 	"or link the project with `vercel link`, and load VERCEL_OIDC_TOKEN from the file that `vercel env pull` writes.\n" +
 	"Without an account, run the program under the emulator: `sandbox-emulator COMMAND`."
 

@@ -15,7 +15,9 @@ const (
 // Credentials returns the credentials that the server accepts: its token, which
 // is [Options].Token or one generated for this server, with a team and a
 // project of the emulator's own, which another team is refused with a 403, as by
-// the platform. Any other project is created by using it, in any team.
+// the platform. Any other project is created by using it, in any team. A client
+// that has the token alone finds that team, and the default project, which it may
+// have to create, like at the platform.
 func (s *Server) Credentials() auth.Credentials {
 	return auth.Credentials{Token: s.opts.Token, TeamID: teamID, ProjectID: projectID}
 }
@@ -29,6 +31,7 @@ func (s *Server) Credentials() auth.Credentials {
 func (s *Server) Environ() []string {
 	c := s.Credentials()
 	env := []string{
+		"VERCEL_AUTH_TOKEN=", // the user's own would come before the server's
 		"VERCEL_SANDBOX_BASE_URL=" + s.URL,
 		"VERCEL_TOKEN=" + c.Token,
 		"VERCEL_TEAM_ID=" + c.TeamID,

@@ -81,6 +81,16 @@ func TestScope(t *testing.T) {
 	c.call("GET", "/v2/teams/team_emulator", nil, 200, &found)
 	c.call("GET", "/v2/projects/my%20default?teamId=team_emulator", nil, 200, &found)
 	assert.Equal(t, []string{"emulator", "my default"}, []string{found.Slug, found.Name})
+	c.call("GET", "/v2/teams/emulator", nil, 200, &found)
+	var teams struct{ Teams []struct{ ID string } }
+	c.call("GET", "/v2/teams?limit=20", nil, 200, &teams)
+	assert.Equal(t, "team_emulator", teams.Teams[0].ID)
+	const defaultProject = "vercel-sandbox-default-project"
+	c.refused("GET", "/v2/projects/"+defaultProject+"?teamId=team_emulator", nil, 404, "not_found")
+	c.refused("POST", "/v11/projects?teamId=team_emulator", obj{}, 400, "bad_request")
+	c.call("POST", "/v11/projects?teamId=team_emulator", obj{"name": defaultProject}, 200, &found)
+	c.call("GET", "/v2/projects/"+defaultProject+"?teamId=team_emulator", nil, 200, &found)
+	assert.Equal(t, defaultProject, found.Name)
 	c.refused("GET", "/v2/projects/prj_emulator?teamId=team_other", nil, 403, "forbidden")
 	c.refused("GET", "/v2/teams/team_other", nil, 404, "not_found")
 	c.refused("POST", "/v2/user", obj{}, 404, "not_found")

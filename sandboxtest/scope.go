@@ -1,35 +1,28 @@
 package sandboxtest
 
 import (
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
 )
 
+// defaultProject is the project that clients use which are told of none. Unlike
+// others it is not there before it has been created, or used.
+const defaultProject = "vercel-sandbox-default-project"
+
 // serveScope serves what clients that have a token alone ask, to find their team
 // and project. It reports whether the request is one of those.
 func (s *Server) serveScope(w http.ResponseWriter, r *http.Request, escapedPath string) bool {
-	project := ""
-	var found any
-	switch rest, isProject := strings.CutPrefix(escapedPath, "/v2/projects/"); {
-	case r.Method != http.MethodGet:
-		return false
-	case escapedPath == "/v2/user":
-		found = map[string]any{"user": map[string]string{"defaultTeamId": teamID, "username": teamSlug}}
-	case escapedPath == "/v2/teams/"+teamID:
-		found = map[string]string{"id": teamID, "slug": teamSlug}
-	case isProject:
-		name, err := url.PathUnescape(rest)
-		if err != nil {
-			return false
-		}
-		project, found = name, map[string]string{"id": name, "name": name}
-	default:
+	answer := s.scopeAnswer(r, escapedPath)
+	if answer == nil {
 		return false
 	}
 	failure := s.authorize(r)
+	var found any
 	if failure == nil {
-		failure = wrongTeam(r, project)
+		found, failure = answer()
 	}
 	if failure != nil {
 		writeError(w, failure)
@@ -37,4 +30,77 @@ func (s *Server) serveScope(w http.ResponseWriter, r *http.Request, escapedPath 
 		writeJSON(w, http.StatusOK, found)
 	}
 	return true
+}
+
+// scopeAnswer returns what answers a request to find a team or a project; nil if
+// it is none.
+func (s *Server) scopeAnswer(r *http.Request, escapedPath string) func() (any, *apiError) {
+	team := map[string]any{
+		"id": teamID, "slug": teamSlug, "updatedAt": 1,
+		"membership": map[string]string{"role": "OWNER"}, "billing": map[string]string{"plan": "hobby"},
+	}
+	is := func(v any) func() (any, *apiError) { return func() (any, *apiError) { return v, nil } }
+	rest, isProject := strings.CutPrefix(escapedPath, "/v2/projects/")
+	switch {
+	case r.Method == http.MethodPost && escapedPath == "/v11/projects":
+		return func() (any, *apiError) { return s.createProject(r) }
+	case r.Method != http.MethodGet:
+	case escapedPath == "/v2/user":
+		return is(map[string]any{"user": map[string]string{"defaultTeamId": teamID, "username": teamSlug}})
+	case escapedPath == "/v2/teams":
+		return is(map[string]any{"teams": []any{team}, "pagination": map[string]any{"count": 1, "next": nil}})
+	case escapedPath == "/v2/teams/"+teamID, escapedPath == "/v2/teams/"+teamSlug:
+		return is(team)
+	case isProject:
+		name, err := url.PathUnescape(rest)
+		if err != nil {
+			return nil
+		}
+		return func() (any, *apiError) { return s.findProject(r, name) }
+	}
+	return nil
+}
+
+// findProject finds a project in the token's team; in others it may look for none.
+func (s *Server) findProject(r *http.Request, name string) (any, *apiError) {
+	if failure := wrongTeam(r, projectID); failure != nil {
+		return nil, failure
+	}
+	if name == defaultProject && !s.hasDefaultProject.Load() && !s.store.uses(name) {
+		return nil, notFound("Project not found.")
+	}
+	return map[string]string{"id": name, "name": name}, nil
+}
+
+// createProject creates a project. Those other than the default one are there
+// already.
+func (s *Server) createProject(r *http.Request) (any, *apiError) {
+	if failure := wrongTeam(r, projectID); failure != nil {
+		return nil, failure
+	}
+	var body struct{ Name string }
+	if err := json.NewDecoder(io.LimitReader(r.Body, keptBody)).Decode(&body); err != nil || body.Name == "" {
+		return nil, badRequest("The project has no name.")
+	}
+	if body.Name == defaultProject {
+		s.hasDefaultProject.Store(true)
+	}
+	return map[string]string{"id": body.Name, "name": body.Name}, nil
+}
+
+// uses reports whether a project has a sandbox or a drive.
+func (st *store) uses(project string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for key := range st.sandboxes {
+		if key.project == project {
+			return true
+		}
+	}
+	for key := range st.drives {
+		if key.project == project {
+			return true
+		}
+	}
+	return false
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,6 +186,8 @@ type Server struct {
 	control     control
 	store       *store
 	found       *state // in Options.Dir; nil if there was none
+	// hasDefaultProject is set once a client has created the default project.
+	hasDefaultProject atomic.Bool
 
 	// ctx ends when the server closes; background holds what Close waits for.
 	ctx        context.Context

@@ -43,7 +43,7 @@ func (h *hooks) remove() error { return os.RemoveAll(h.dir) }
 // environment is that of the command: the caller's, with what leads every
 // client to the server.
 func (h *hooks) environment(server *sandboxtest.Server, base []string) []string {
-	env := slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
+	env := slices.DeleteFunc(append(slices.Clone(base), server.Environ()...), func(kv string) bool {
 		key, _, _ := strings.Cut(kv, "=")
 		switch key {
 		case "VERCEL_OIDC_TOKEN", "VERCEL_AUTH_TOKEN", "NODE_OPTIONS", "PYTHONPATH":
@@ -51,7 +51,7 @@ func (h *hooks) environment(server *sandboxtest.Server, base []string) []string 
 		}
 		return false
 	})
-	return append(append(env, server.Environ()...), h.clients(server, base)...)
+	return append(env, h.clients(server, base)...)
 }
 
 // clients are the variables that lead the clients of other languages to the

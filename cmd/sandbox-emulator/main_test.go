@@ -135,7 +135,7 @@ func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
 		}
 	}
 	require.NoError(t, lines.Err())
-	require.Len(t, env, 8)
+	require.Len(t, env, 9)
 	if slices.Contains(args, "folder") {
 		assert.Contains(t, said, "may use all of this machine's memory and processes")
 		assert.Contains(t, said, "Not as on the platform here: commands are ordinary processes")

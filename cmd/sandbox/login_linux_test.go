@@ -181,22 +181,39 @@ func TestLogin(t *testing.T) {
 }
 
 // TestTokenOfAnotherService: a token that is for an address other than Vercel's is
-// not sent to Vercel, neither to name the linked project nor to find one.
+// not sent to Vercel, neither to name the linked project nor to find one: the
+// service at that address is asked, and who only looks creates nothing there.
 func TestTokenOfAnotherService(t *testing.T) {
 	t.Parallel()
 	d, v := loginDesk(t)
 	d.env = append(d.env, "VERCEL_AUTH_TOKEN="+d.server.Credentials().Token)
-	got := d.run("", "ls")
-	assert.Equal(t, 1, got.code)
-	assert.Contains(t, got.stderr, "give them with --scope and --project")
-	assert.Empty(t, d.seen())
+	got := d.run("", "doctor")
+	assert.Contains(t, got.stdout+got.stderr, "no vercel-sandbox-default-project")
+	for _, r := range d.server.Requests() {
+		assert.NotEqual(t, http.MethodPost, r.Method, r.Path)
+	}
+	d.ok("ls")
+	assert.Contains(t, d.ok("whoami"), "vercel-sandbox-default-project")
+	d.seen()
 	d.write(".vercel/project.json", `{"orgId":"team_emulator","projectId":"prj_emulator"}`)
 	d.ok("ls")
 	d.ok("ls", "--project", "prj_emulator")
 	d.ok("ls", "--scope", "team_emulator")
-	got = d.run("", "ls", "--scope", "team_other")
-	assert.Equal(t, 1, got.code, "the project is one of another team")
 	assert.Len(t, d.seen(), 3, "each asked once")
+	assert.Empty(t, v.Requests())
+}
+
+// TestLoneToken: VERCEL_TOKEN, which other tools read, is used with the linked
+// project, as by package auth, and otherwise left alone.
+func TestLoneToken(t *testing.T) {
+	t.Parallel()
+	d, v := loginDesk(t)
+	d.env = append(d.env, "VERCEL_TOKEN="+d.server.Credentials().Token)
+	got := d.run("", "ls")
+	assert.Equal(t, 4, got.code, got.stderr)
+	d.write(".vercel/project.json", `{"orgId":"team_emulator","projectId":"prj_emulator"}`)
+	assert.Contains(t, d.ok("whoami"), "VERCEL_TOKEN")
+	d.ok("ls")
 	assert.Empty(t, v.Requests())
 }
 

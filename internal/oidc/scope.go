@@ -16,7 +16,6 @@ import (
 )
 
 const (
-	apiBase = "https://vercel.com/api"
 	// DefaultProject is the project used if none is named or linked.
 	DefaultProject = "vercel-sandbox-default-project"
 	// maxTeamPages limits the search for a team.
@@ -32,35 +31,106 @@ type Inferred struct {
 	Created bool
 }
 
-// InferScope determines the project of a login: the linked one, or else the
+// ErrNoProject matches the error of a search that was to create nothing, if there
+// is no default project.
+var ErrNoProject = errors.New("there is no default project yet")
+
+// Search is how the project of a token is searched for.
+type Search struct {
+	// Token is an access token, or a login.
+	Token string
+	// Given is what is known. Nothing else is searched for what it has.
+	Given Scope
+	// NoCreate lets the search fail with ErrNoProject rather than create the
+	// default project.
+	NoCreate bool
+	// Names asks for the readable names of a linked project.
+	Names bool
+	// Base returns the address of the API that the token is for, if it is asked. Nil
+	// means Vercel's.
+	Base func() (string, error)
+	// Doing is what errors say that the requests are for.
+	Doing string
+}
+
+// Linked completes a scope by the project that the directory is linked to. Its
+// errors match ErrNothing if there is no link, or one to another team than the
+// given one, which is ignored.
+func (h *Host) Linked(given Scope) (Scope, error) {
+	if given.TeamID != "" && given.ProjectID != "" {
+		return given, nil
+	}
+	link, err := h.Link()
+	switch {
+	case err != nil:
+		return Scope{}, err
+	case link.TeamID == "":
+		return Scope{}, kind{ErrNothing, "the project linked to this folder or a parent has no team (run `vercel link` again)"}
+	case given.TeamID != "" && given.TeamID != link.TeamID:
+		return Scope{}, otherTeam(link.TeamID)
+	}
+	return Scope{TeamID: link.TeamID, ProjectID: cmp.Or(given.ProjectID, link.ProjectID)}, nil
+}
+
+// otherTeam is the error for a link to another team than the given one: its ID.
+type otherTeam string
+
+func (id otherTeam) Error() string {
+	return fmt.Sprintf("the project linked to this folder or a parent is one of team %s", string(id))
+}
+
+func (id otherTeam) Unwrap() error { return ErrNothing }
+
+// InferScope completes a scope: by the linked project, or else by the
 // default project, created if missing, of the given team, of the user's default
 // team, or of a hobby team that the user owns. A link to another team than the
 // given one is ignored.
-func (h *Host) InferScope(ctx context.Context, token, teamID string) (Inferred, error) {
-	link, err := h.Link()
-	switch {
-	case err == nil && link.TeamID != "" && (teamID == "" || teamID == link.TeamID || h.isTeam(ctx, token, teamID, link.TeamID)):
-		return h.named(ctx, token, link), nil
-	case err != nil && !errors.Is(err, ErrNothing):
-		return Inferred{}, err
-	case teamID != "":
-		return h.tryTeam(ctx, token, teamID, "")
+func (h *Host) InferScope(ctx context.Context, s Search) (Inferred, error) {
+	if s.Given.TeamID != "" && s.Given.ProjectID != "" {
+		return Inferred{Scope: s.Given}, nil
 	}
+	search := search{h, s}
+	scope, err := h.Linked(s.Given)
+	if other, ok := errors.AsType[otherTeam](err); ok && search.isTeam(ctx, s.Given.TeamID, string(other)) {
+		scope, err = h.Linked(Scope{ProjectID: s.Given.ProjectID})
+		scope.TeamID = s.Given.TeamID
+	}
+	switch {
+	case err == nil:
+		return search.named(ctx, scope), nil
+	case !errors.Is(err, ErrNothing):
+		return Inferred{}, err
+	}
+	found, err := search.team(ctx)
+	found.ProjectID = cmp.Or(s.Given.ProjectID, found.ProjectID)
+	return found, err
+}
 
+// search is one search on a host.
+type search struct {
+	*Host
+	Search
+}
+
+// team finds the team, unless it is given, and its default project.
+func (h search) team(ctx context.Context) (Inferred, error) {
+	if h.Given.TeamID != "" {
+		return h.tryTeam(ctx, h.Given.TeamID, "")
+	}
 	var user struct {
 		User struct {
 			DefaultTeamID string `json:"defaultTeamId"`
 			Username      string `json:"username"`
 		} `json:"user"`
 	}
-	if err := h.api(ctx, token, http.MethodGet, "/v2/user", nil, &user); err != nil {
+	if err := h.api(ctx, http.MethodGet, "/v2/user", nil, &user); err != nil {
 		return Inferred{}, err
 	}
 	defaultTeam, username := user.User.DefaultTeamID, user.User.Username
 	if defaultTeam != "" {
-		scope, err := h.tryTeam(ctx, token, defaultTeam, "")
+		scope, err := h.tryTeam(ctx, defaultTeam, "")
 		if err == nil {
-			scope.TeamSlug = h.name(ctx, token, "/v2/teams/"+url.PathEscape(defaultTeam))
+			scope.TeamSlug = h.name(ctx, "/v2/teams/"+url.PathEscape(defaultTeam))
 		}
 		if err == nil || !unusable(err) {
 			return scope, err
@@ -69,12 +139,12 @@ func (h *Host) InferScope(ctx context.Context, token, teamID string) (Inferred, 
 
 	next := ""
 	for range maxTeamPages {
-		page, err := h.teams(ctx, token, next)
+		page, err := h.teams(ctx, next)
 		if err != nil {
 			return Inferred{}, err
 		}
 		if best, ok := page.best(username); ok && best.ID != defaultTeam {
-			scope, err := h.tryTeam(ctx, token, best.ID, best.Slug)
+			scope, err := h.tryTeam(ctx, best.ID, best.Slug)
 			if err == nil || !unusable(err) {
 				return scope, err
 			}
@@ -85,7 +155,7 @@ func (h *Host) InferScope(ctx context.Context, token, teamID string) (Inferred, 
 		next = page.next
 	}
 	if username != "" {
-		scope, err := h.tryTeam(ctx, token, username, username)
+		scope, err := h.tryTeam(ctx, username, username)
 		if err == nil || !unusable(err) {
 			return scope, err
 		}
@@ -97,16 +167,22 @@ func (h *Host) InferScope(ctx context.Context, token, teamID string) (Inferred, 
 }
 
 // tryTeam ensures that the team has the default project.
-func (h *Host) tryTeam(ctx context.Context, token, teamID, slug string) (Inferred, error) {
+func (h search) tryTeam(ctx context.Context, teamID, slug string) (Inferred, error) {
 	found := Inferred{
 		Scope:    Scope{TeamID: teamID, ProjectID: DefaultProject},
 		TeamSlug: slug, ProjectName: DefaultProject,
 	}
 	query := teamQuery(teamID)
-	err := h.api(ctx, token, http.MethodGet, "/v2/projects/"+DefaultProject+query, nil, nil)
-	if status(err) == http.StatusNotFound {
+	err := h.api(ctx, http.MethodGet, "/v2/projects/"+DefaultProject+query, nil, nil)
+	switch {
+	case status(err) != http.StatusNotFound:
+	case h.Given.ProjectID != "":
+		err = nil // nobody asks for the default one
+	case h.NoCreate:
+		err = fmt.Errorf("%w: team %s has no %s, and nothing is to be created", ErrNoProject, teamID, DefaultProject)
+	default:
 		found.Created = true
-		err = h.api(ctx, token, http.MethodPost, "/v11/projects"+query, map[string]string{"name": DefaultProject}, nil)
+		err = h.api(ctx, http.MethodPost, "/v11/projects"+query, map[string]string{"name": DefaultProject}, nil)
 	}
 	if err != nil {
 		return Inferred{}, err
@@ -125,31 +201,32 @@ func teamQuery(teamID string) string {
 
 // isTeam reports whether a slug is that of a team. One that can't be looked up is
 // not.
-func (h *Host) isTeam(ctx context.Context, token, slug, teamID string) bool {
+func (h search) isTeam(ctx context.Context, slug, teamID string) bool {
 	if strings.HasPrefix(slug, "team_") {
 		return false
 	}
 	var resp team
-	return h.api(ctx, token, http.MethodGet, "/v2/teams/"+url.PathEscape(slug), nil, &resp) == nil && resp.ID == teamID
+	return h.api(ctx, http.MethodGet, "/v2/teams/"+url.PathEscape(slug), nil, &resp) == nil && resp.ID == teamID
 }
 
-// named returns the linked project with its readable names.
-func (h *Host) named(ctx context.Context, token string, link Scope) Inferred {
-	return Inferred{
-		Scope:       link,
-		TeamSlug:    h.name(ctx, token, "/v2/teams/"+url.PathEscape(link.TeamID)),
-		ProjectName: h.name(ctx, token, "/v2/projects/"+url.PathEscape(link.ProjectID)+teamQuery(link.TeamID)),
+// named returns the linked project with its readable names, if they are wanted.
+func (h search) named(ctx context.Context, link Scope) Inferred {
+	found := Inferred{Scope: link}
+	if h.Names {
+		found.TeamSlug = h.name(ctx, "/v2/teams/"+url.PathEscape(link.TeamID))
+		found.ProjectName = h.name(ctx, "/v2/projects/"+url.PathEscape(link.ProjectID)+teamQuery(link.TeamID))
 	}
+	return found
 }
 
 // name returns the readable name of the object at path, or "" if it is not
 // available: it is only ever shown.
-func (h *Host) name(ctx context.Context, token, path string) string {
+func (h search) name(ctx context.Context, path string) string {
 	var resp struct {
 		Slug string `json:"slug"`
 		Name string `json:"name"`
 	}
-	if h.api(ctx, token, http.MethodGet, path, nil, &resp) != nil {
+	if h.api(ctx, http.MethodGet, path, nil, &resp) != nil {
 		return ""
 	}
 	return cmp.Or(resp.Slug, resp.Name)
@@ -187,7 +264,7 @@ func (p teamsPage) best(username string) (team, bool) {
 	return slices.MaxFunc(owned, func(a, b team) int { return cmp.Compare(a.UpdatedAt, b.UpdatedAt) }), true
 }
 
-func (h *Host) teams(ctx context.Context, token, until string) (teamsPage, error) {
+func (h search) teams(ctx context.Context, until string) (teamsPage, error) {
 	query := url.Values{"limit": {"20"}}
 	if until != "" {
 		query.Set("until", until)
@@ -198,7 +275,7 @@ func (h *Host) teams(ctx context.Context, token, until string) (teamsPage, error
 			Next *float64 `json:"next"`
 		} `json:"pagination"`
 	}
-	if err := h.api(ctx, token, http.MethodGet, "/v2/teams?"+query.Encode(), nil, &resp); err != nil {
+	if err := h.api(ctx, http.MethodGet, "/v2/teams?"+query.Encode(), nil, &resp); err != nil {
 		return teamsPage{}, err
 	}
 	var page teamsPage
@@ -230,7 +307,7 @@ func status(err error) int {
 }
 
 // api calls the Vercel API. The response is not decoded if resp is nil.
-func (h *Host) api(ctx context.Context, token, method, path string, body, resp any) error {
+func (h search) api(ctx context.Context, method, path string, body, resp any) error {
 	var reader io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -239,19 +316,25 @@ func (h *Host) api(ctx context.Context, token, method, path string, body, resp a
 		}
 		reader = bytes.NewReader(data)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, apiBase+path, reader)
+	base, err := DefaultBaseURL, error(nil)
+	if h.Base != nil {
+		base, err = h.Base()
+	}
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
+	req, err := http.NewRequestWithContext(ctx, method, base+path, reader)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+h.Token)
 	req.Header.Set("Content-Type", "application/json")
-	const doing = "finding a project for the CLI's login"
-	data, err := h.do(req, doing)
+	data, err := h.do(req, h.Doing)
 	if err != nil {
 		return err
 	}
 	if resp != nil && json.Unmarshal(data, resp) != nil {
-		return &RemoteError{doing, errors.New("the response is invalid")}
+		return &RemoteError{h.Doing, errors.New("the response is invalid")}
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ type connection struct {
 	gateway    string            // the token of --ai
 	emulator   *local.Connection // of --local
 	completes  bool              // nothing is started for a completion
+	looks      bool              // no project is created for one that only looks
 	fail       func(error)       // ends the program, whatever it is doing
 }
 
@@ -147,43 +148,30 @@ func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 		return nil, err
 	}
 	host := oidc.NewHost(nil, c.getenv, "")
-	token, source := c.token(profile)
-	scope, err := c.linkedScope(host, c.givenScope(profile, token))
-	if err != nil {
-		return nil, err
-	}
+	token, source := c.token(host, profile)
+	scope := c.givenScope(profile, token)
 	c.source = source
 	c.tellOfFiles(host, profile, source)
+	opts := &auth.Options{TeamID: scope.TeamID, ProjectID: scope.ProjectID, BaseURL: c.base(), NoCreate: c.looks}
 	switch {
 	case token == "":
 		if _, err := host.LoginFile(); err != nil {
 			return nil, fmt.Errorf("%w: %w", auth.ErrNoCredentials, err)
 		}
-		login := &auth.Options{TeamID: scope.TeamID, ProjectID: scope.ProjectID}
 		c.source = "the login of the Vercel CLI"
-		provider := auth.CLI(login)
+		provider := auth.CLI(opts)
 		if c.asks() && c.mayHaveLogin() {
-			return auth.Chain(provider, auth.Device(c.showCode, login)), nil
+			return auth.Chain(provider, auth.Device(c.showCode, opts)), nil
 		}
 		return provider, nil
 	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.opts.scope == "" && c.opts.project == "":
 		return auth.OIDC(&auth.Options{LookupEnv: c.env.lookupAll}), nil
-	case (scope.TeamID == "" || scope.ProjectID == "") && !c.atVercel():
-		// Only Vercel knows, and a token of another service is not for it.
-		return nil, withHint(errors.New("could not determine the team and project"), "give them with --scope and --project")
-	case scope.TeamID == "" || scope.ProjectID == "":
-		found, err := host.InferScope(ctx, token, scope.TeamID)
-		if err != nil {
-			return nil, withHint(fmt.Errorf("could not determine the team and project: %w", err), "give them with --scope and --project")
-		}
-		if scope.TeamID == "" {
-			scope.TeamID = found.TeamID
-		}
-		if scope.ProjectID == "" {
-			scope.ProjectID = found.ProjectID
-		}
 	}
-	return auth.Static(auth.Credentials{Token: token, TeamID: scope.TeamID, ProjectID: scope.ProjectID}), nil
+	provider := auth.Token(token, opts)
+	if _, err := provider.Credentials(ctx); err != nil && (scope.TeamID == "" || scope.ProjectID == "") {
+		return nil, withHint(fmt.Errorf("could not determine the team and project: %w", err), "give them with --scope and --project")
+	}
+	return provider, nil
 }
 
 // ofFile marks credentials that come from a .env file of the folder.
@@ -217,7 +205,7 @@ func (s *stdio) getenv(key string) string {
 }
 
 // token finds the token, and says where.
-func (c *connection) token(profile settings.Profile) (token, source string) {
+func (c *connection) token(host *oidc.Host, profile settings.Profile) (token, source string) {
 	if c.opts.token != "" {
 		return c.opts.token, "--token"
 	}
@@ -229,40 +217,25 @@ func (c *connection) token(profile settings.Profile) (token, source string) {
 		suffix string
 	}{{c.env.lookup, ""}, {c.env.lookupFiles, ofFile}} {
 		get := func(key string) string { v, _ := from.lookup(key); return v }
-		for _, key := range []string{"SANDBOX_TOKEN", "VERCEL_AUTH_TOKEN"} {
-			if v := get(key); v != "" {
-				return v, key + from.suffix
-			}
+		if v := get("SANDBOX_TOKEN"); v != "" {
+			return v, "SANDBOX_TOKEN" + from.suffix
 		}
-		if v := get("VERCEL_TOKEN"); v != "" && get("VERCEL_TEAM_ID") != "" && get("VERCEL_PROJECT_ID") != "" {
-			return v, "VERCEL_TOKEN" + from.suffix
+		t := oidc.TokenOfEnv(get)
+		complete := t.Searches || t.Scope.TeamID != "" && t.Scope.ProjectID != ""
+		if t.Token != "" && complete {
+			return t.Token, t.Variable + from.suffix
 		}
 		if v := get("VERCEL_OIDC_TOKEN"); v != "" {
 			return v, "VERCEL_OIDC_TOKEN" + from.suffix
+		}
+		if _, err := host.Linked(t.Scope); t.Token != "" && err == nil {
+			return t.Token, t.Variable + from.suffix
 		}
 	}
 	if profile.Token != "" {
 		return profile.Token, "the default profile"
 	}
 	return "", ""
-}
-
-// linkedScope completes a team and a project by those that the folder is linked
-// to. A link of another team than the given one is left alone.
-func (c *connection) linkedScope(host *oidc.Host, s oidc.Scope) (oidc.Scope, error) {
-	if s.TeamID != "" && s.ProjectID != "" {
-		return s, nil
-	}
-	link, err := host.Link()
-	switch {
-	case errors.Is(err, oidc.ErrNothing):
-		return s, nil
-	case err != nil:
-		return s, err
-	case link.TeamID != "" && (s.TeamID == "" || s.TeamID == link.TeamID):
-		return oidc.Scope{TeamID: link.TeamID, ProjectID: first(s.ProjectID, link.ProjectID)}, nil
-	}
-	return s, nil
 }
 
 // givenScope is what is known of the team and the project without asking anybody.

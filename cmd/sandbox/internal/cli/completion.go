@@ -353,7 +353,7 @@ func (c *completer) cached(ctx context.Context, key string, find func(context.Co
 	if dirs.Cache == "" {
 		return nil
 	}
-	c.app.opts.noInput = true
+	c.app.opts.noInput, c.app.looks = true, true
 	profile, err := c.app.profile()
 	if err != nil {
 		return nil

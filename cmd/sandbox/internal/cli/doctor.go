@@ -147,7 +147,7 @@ func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
 func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	c.app.opts.noInput = true
+	c.app.opts.noInput, c.app.looks = true, true
 	client, err := c.app.connect(ctx)
 	if err != nil {
 		f := c.app.explain(err)

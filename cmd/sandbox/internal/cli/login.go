@@ -44,7 +44,9 @@ func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	fmt.Fprintf(c.app.err, "%s You are logged in.\n", c.app.err.Paint(console.Green, "✔"))
-	scope, err := host.InferScope(ctx, login.Token, c.app.opts.scope)
+	scope, err := host.InferScope(ctx, oidc.Search{
+		Token: login.Token, Given: oidc.Scope{TeamID: c.app.opts.scope}, Names: true, Doing: "finding a project for the CLI's login",
+	})
 	if err != nil {
 		c.app.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
 		return c.app.result(loginView{})

@@ -1,0 +1,60 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/redact"
+)
+
+// Token returns a provider of an access token that the program has from
+// somewhere else, or of an OIDC token, with the project that it is to be used
+// for. The token is used as it is, and never refreshed.
+//
+// The team and the project are those of the options, or else:
+//
+//  1. those in the claims of the token, if it is an OIDC token
+//  2. those that this directory or a parent is linked to (.vercel/project.json),
+//     unless the options name another team
+//  3. the default project, as for [CLI]
+//
+// and are remembered for the lifetime of the provider. Only the third needs
+// requests, two or more, before the first of the client. With NoCreate they
+// change nothing.
+//
+// If token is empty, the error matches [ErrNoCredentials]. The result is safe
+// for concurrent use; for its goroutines and pauses see [Cache].
+func Token(token string, opts *Options) Refresher {
+	return newToken(token, "the token", opts.orDefault())
+}
+
+// newToken returns the provider of a token that errors call name. It keeps the
+// options.
+func newToken(token, name string, opts *Options) *found {
+	if claims, err := oidc.ParseClaims(token); err == nil {
+		if opts.TeamID == "" {
+			opts.TeamID = claims.TeamID
+		}
+		if opts.ProjectID == "" {
+			opts.ProjectID = claims.ProjectID
+		}
+	}
+	hidden := redact.Hide(&token)
+	login := func(_ context.Context, _ time.Duration, old string) (oidc.Login, error) {
+		token := *hidden()
+		switch {
+		case token == "":
+			return oidc.Login{}, fmt.Errorf("%w: the token is empty", ErrNoCredentials)
+		case old != "":
+			return oidc.Login{}, fmt.Errorf("the API rejected %s, which can't be refreshed", name)
+		}
+		// It is about to become a header of the search.
+		if err := (Credentials{Token: token, TeamID: "any", ProjectID: "any"}).Validate(); err != nil {
+			return oidc.Login{}, err
+		}
+		return oidc.Login{Token: token}, nil
+	}
+	return newFound(opts, opts.host(), source{login: login, name: name, base: opts.base})
+}
