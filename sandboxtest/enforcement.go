@@ -89,7 +89,7 @@ func (s *Server) whyFolder() []string {
 }
 
 // warnings are what was said once.
-type warnings struct{ policy sync.Once }
+type warnings struct{ policy, oldClient sync.Once }
 
 // enforceable is an error, or a warning, for a mode of policies that does not
 // hold here even for a session that starts with it.

@@ -79,7 +79,7 @@ var (
 	// errSourceGone is for a new sandbox from a deleted snapshot.
 	errSourceGone = fail(http.StatusGone, "snapshot_not_found", "Snapshot not found.")
 	errMediaType  = fail(http.StatusUnsupportedMediaType, "unsupported_media_type", "Unsupported Media Type")
-	errNoVersion1 = notFound("The emulator does not have version 1 of the API, only later ones: use @vercel/sandbox 2 or later.")
+	errNoVersion1 = notFound("The emulator does not have version 1 of the API, only later ones: use @vercel/sandbox 2 or later, or a release of your library that does.")
 	errTooLarge   = fail(http.StatusRequestEntityTooLarge, "payload_too_large", "The request body is too large.")
 	errSlowBody   = fail(http.StatusRequestTimeout, "request_timeout", "The request body did not arrive in time.")
 	errClosing    = fail(http.StatusServiceUnavailable, "service_unavailable", "The emulator is closing.")

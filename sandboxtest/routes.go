@@ -99,6 +99,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 
+	if failure == errNoVersion1 { // of which older clients show the status alone
+		s.warned.oldClient.Do(func() { s.opts.Logger.Warn(errNoVersion1.message, "client", r.UserAgent()) })
+	}
 	if e == nil && s.serveScope(sw, r, path) {
 		return
 	}

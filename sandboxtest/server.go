@@ -144,7 +144,8 @@ type Options struct {
 	// BodyTimeout is how long a JSON body may take, and how long an upload, or
 	// the server of a tarball source, may pause. Zero means 30 seconds.
 	BodyTimeout time.Duration
-	// Logger receives what is unusual about the machine. Nil disables logging.
+	// Logger receives what is unusual about the machine, and once that a client
+	// asks for a version of the API that there is not. Nil disables logging.
 	// Requests are not logged; see OnRequest.
 	Logger *slog.Logger
 	// OnRequest, if not nil, is called at the end of each request, by its

@@ -1,7 +1,9 @@
 package sandboxtest_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -111,6 +113,22 @@ func TestRetentionOfTheNewestVersions(t *testing.T) {
 	c.refused("GET", "/v3/sandboxes/one?projectId=prj", nil, 404, "not_found")
 	c.refused("POST", "/v5/sandboxes", obj{}, 404, "not_found")
 	assert.Contains(t, c.refused("POST", "/v1/sandboxes", obj{}, 404, "not_found"), "version 1")
+}
+
+// TestOldClientIsNamed: the clients of version 1 show nothing of an error but its
+// status, so that their user reads it elsewhere, once.
+func TestOldClientIsNamed(t *testing.T) {
+	var logged bytes.Buffer
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	c.create(nil)
+	assert.NotContains(t, logged.String(), "version 1 of the API")
+	for range 2 {
+		req := c.request("POST", "/v1/sandboxes", obj{})
+		req.Header.Set("User-Agent", "vercel/sandbox/1.10.2")
+		assert.Equal(t, 404, c.send(req).StatusCode)
+	}
+	assert.Equal(t, 1, strings.Count(logged.String(), "version 1 of the API"))
+	assert.Contains(t, logged.String(), "client=vercel/sandbox/1.10.2")
 }
 
 func TestRegions(t *testing.T) {

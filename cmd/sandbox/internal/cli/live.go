@@ -32,6 +32,9 @@ func (c *doctorCommand) ask(ctx context.Context) ([]finding, error) {
 		}
 	}
 	found := []finding{{"answers", foundOK, fmt.Sprintf("%d of %d as docs/maintainers/platform.md has them", agree, len(report.Answers))}}
+	if !c.app.atVercel() || c.app.emulator != nil {
+		found = append(found, finding{"service", foundWarning, "is not Vercel's: these are its answers, for which no mark is to be changed"})
+	}
 	for _, change := range report.Changes() {
 		f := finding{change.Row, foundOK, change.Text}
 		if change.Differs {
