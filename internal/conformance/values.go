@@ -165,6 +165,9 @@ func fieldValue(name string, v reflect.Value, times func(time.Time) any) any {
 		for _, r := range v {
 			route := fields(r, times)
 			route["subdomain"], _, _ = strings.Cut(strings.TrimPrefix(r.URL, "https://"), ".")
+			if !r.System {
+				delete(route, "system") // the service says it of its own routes alone
+			}
 			out = append(out, route)
 		}
 		return out

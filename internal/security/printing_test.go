@@ -48,7 +48,7 @@ func publicRoots() []reflect.Type {
 		reflect.TypeFor[sandbox.Client](), reflect.TypeFor[sandbox.ClientOptions](),
 		reflect.TypeFor[sandbox.GitSource](), reflect.TypeFor[sandbox.TarballSource](), reflect.TypeFor[sandbox.SnapshotSource](),
 		reflect.TypeFor[sandbox.APIError](), reflect.TypeFor[sandbox.RequestError](), reflect.TypeFor[sandbox.StreamError](),
-		reflect.TypeFor[sandbox.FSError](),
+		reflect.TypeFor[sandbox.FSError](), reflect.TypeFor[sandbox.ChangedError](),
 		reflect.TypeFor[sandbox.ShellError](), reflect.TypeFor[sandbox.ExitError](),
 		reflect.TypeFor[sandbox.FileStat](), reflect.TypeFor[sandbox.Signal](),
 		reflect.TypeFor[auth.Credentials](), reflect.TypeFor[auth.Options](), reflect.TypeFor[auth.DeviceCode](),
