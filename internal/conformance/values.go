@@ -109,7 +109,8 @@ func jsName(field string) string {
 }
 
 // fields returns a struct of the SDK by JavaScript's names. What the API omitted
-// is omitted, as is the architecture, which JavaScript has of sessions only.
+// is omitted, as is the architecture, which JavaScript has of sessions only, and
+// what is newer than JavaScript and not said.
 func fields(v any, times func(time.Time) any) object {
 	out := object{}
 	s := reflect.ValueOf(v)
@@ -122,6 +123,9 @@ func fields(v any, times func(time.Time) any) object {
 			continue
 		}
 		if _, session := v.(sandbox.SessionInfo); name == "Architecture" && !session {
+			continue
+		}
+		if (name == "System" || name == "V0") && s.Field(i).IsZero() {
 			continue
 		}
 		if name == "Extra" { // what the SDK does not know
