@@ -17,6 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/outputs"
 )
 
 // Cmd is a command that is to be run in a sandbox, or is running there. It
@@ -227,13 +228,13 @@ func (c *Cmd) Output() ([]byte, error) {
 	var stdout bytes.Buffer
 	c.Stdout = &stdout
 	capture := c.Stderr == nil
-	saver := &prefixSuffixSaver{limit: 32 << 10}
+	var saver outputs.HeadTail // as much as in os/exec
 	if capture {
-		c.Stderr = saver
+		c.Stderr = &saver
 	}
 	err := c.Run()
 	if e, ok := errors.AsType[*ExitError](err); ok && capture {
-		e.Stderr = saver.bytes()
+		e.Stderr = saver.Bytes()
 	}
 	return stdout.Bytes(), err
 }
@@ -388,39 +389,4 @@ func (r *execRun) copy(ctx context.Context) (res engine.Copied) {
 		}
 	}
 	return res
-}
-
-// prefixSuffixSaver keeps the first and the last bytes that are written to it.
-type prefixSuffixSaver struct {
-	limit          int
-	prefix, suffix []byte
-	omitted        int64
-}
-
-func (s *prefixSuffixSaver) Write(b []byte) (int, error) {
-	n := len(b)
-	head := min(len(b), s.limit-len(s.prefix))
-	s.prefix = append(s.prefix, b[:head]...)
-	b = b[head:]
-	if over := len(b) - s.limit; over > 0 {
-		s.omitted += int64(over)
-		b = b[over:]
-	}
-	if over := len(s.suffix) + len(b) - s.limit; over > 0 {
-		s.omitted += int64(over)
-		s.suffix = s.suffix[:copy(s.suffix, s.suffix[over:])]
-	}
-	s.suffix = append(s.suffix, b...)
-	return n, nil
-}
-
-func (s *prefixSuffixSaver) bytes() []byte {
-	if s.omitted == 0 {
-		return append(s.prefix, s.suffix...)
-	}
-	var b bytes.Buffer
-	b.Write(s.prefix)
-	fmt.Fprintf(&b, "\n... omitting %d bytes ...\n", s.omitted)
-	b.Write(s.suffix)
-	return b.Bytes()
 }

@@ -2,6 +2,7 @@ package outputs_test
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/go-vercel/sandbox/outputs"
@@ -16,6 +17,23 @@ func ExampleTail() {
 	}
 	fmt.Printf("%q of %d bytes\n", tail.String(), tail.Total())
 	// Output: "98\nstep 999\n" of 8890 bytes
+}
+
+// A command's output is both shown while it runs and kept for a message: give a
+// writer like this to it as its Stdout and Stderr.
+func ExampleHeadTail() {
+	kept := &outputs.HeadTail{Max: 7}
+	both := io.MultiWriter(os.Stdout, kept)
+	for i := range 4 {
+		fmt.Fprintln(both, "step", i)
+	}
+	fmt.Printf("%q\n", kept)
+	// Output:
+	// step 0
+	// step 1
+	// step 2
+	// step 3
+	// "step 0\n\n... omitting 14 bytes ...\nstep 3\n"
 }
 
 func ExampleLimit() {

@@ -1,5 +1,5 @@
 // Package outputs has writers for the output of commands: one that keeps the
-// end, one that sets a limit, and one that keeps the lines of several commands
+// end, one that keeps the beginning too, one that sets a limit, and one that keeps the lines of several commands
 // apart. They go wherever an io.Writer does, such as the Stdout and Stderr of a
 // command's options, need nothing but memory, and are safe for concurrent use.
 package outputs

@@ -29,6 +29,47 @@ func inPieces(t *testing.T, w io.Writer, r *rand.Rand, text string) {
 	}
 }
 
+func TestHeadTail(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 32<<10)
+	for _, test := range []struct {
+		name, text, want string
+		most             int
+	}{
+		{"nothing", "", "", 4},
+		{"the beginning", "abc", "abc", 4},
+		{"both", "abcdefgh", "abcdefgh", 4},
+		{"more", "abcdefghi", "abcd\n... omitting 1 bytes ...\nfghi", 4},
+		{"much more", "abcd" + strings.Repeat("x", 1000) + "efgh", "abcd\n... omitting 1000 bytes ...\nefgh", 4},
+		{"bytes", "\x80" + strings.Repeat("x", 10) + "\xff", "\x80\n... omitting 10 bytes ...\n\xff", 1},
+		{"default", long + "bc" + long, long + "\n... omitting 2 bytes ...\n" + long, 0},
+		{"everything", "abcde", "abcde", math.MaxInt},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(20) {
+				kept := outputs.HeadTail{Max: test.most}
+				inPieces(t, &kept, rand.New(rand.NewPCG(seed, 0)), test.text)
+				require.Equal(t, test.want, kept.String())
+				require.EqualValues(t, len(test.text), kept.Total())
+			}
+		})
+	}
+}
+
+// TestHeadTailMemory: what is kept is bounded, whatever comes.
+func TestHeadTailMemory(t *testing.T) {
+	kept := outputs.HeadTail{Max: 1 << 10}
+	piece := make([]byte, 1000)
+	before := testing.AllocsPerRun(1, func() {
+		for range 10_000 {
+			_, _ = kept.Write(piece)
+		}
+	})
+	assert.Less(t, before, 10.0)
+	assert.Less(t, len(kept.Bytes()), 3<<10)
+}
+
 func TestTail(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -31,15 +31,9 @@ func (t *Tail) most() int {
 func (t *Tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	written, most := len(p), t.most()
-	t.total += int64(written)
-	p = p[max(len(p)-most, 0):]
-	// It moves what it keeps only once for each Max bytes that come.
-	if extra := len(t.data) + len(p) - most; extra > most {
-		t.data = t.data[:copy(t.data, t.data[extra:])]
-	}
-	t.data = append(t.data, p...)
-	return written, nil
+	t.total += int64(len(p))
+	t.data = appendEnd(t.data, p, t.most())
+	return len(p), nil
 }
 
 // String returns the last Max bytes. If some were left out before them, it
