@@ -27,9 +27,9 @@ type GetOptions struct {
 // Format prints the options without values that may be secret, for every verb.
 func (o GetOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-// Get returns the sandbox with the given name and, by default, starts it if it
-// is stopped. It makes one request, and starts a machine if it resumes the
-// sandbox.
+// Get returns the sandbox with the given name and starts it if it is stopped,
+// unless [GetOptions].NoResume is set, as whatever only looks should set it. It
+// makes one request, and starts a machine if it resumes the sandbox.
 //
 // If the sandbox does not exist, the error matches [ErrNotFound]. If it would have
 // to be started but its files are gone, the error matches
