@@ -28,7 +28,8 @@ import (
 //   - the program is looked up in the sandbox, when the command is started;
 //   - Env adds to the sandbox's environment instead of replacing it;
 //   - the exit code of a command that was ended by a signal is 128 plus the
-//     signal's number, as in a shell.
+//     signal's number, as in a shell;
+//   - output that is not UTF-8 needs the field Binary.
 //
 // Output survives broken connections, as with [Sandbox.RunCommand]. A Cmd
 // cannot be reused after calling Run, Output or CombinedOutput. It is not safe
@@ -48,6 +49,10 @@ type Cmd struct {
 	Dir string
 	// Sudo runs the command as root.
 	Sudo bool
+	// Binary delivers the output byte by byte; otherwise, what is not UTF-8 arrives
+	// as U+FFFD. See [CommandOptions.Binary] for what it changes; Start still
+	// reports a program that is missing, for which it makes a request more.
+	Binary bool
 
 	// Stdin is the command's standard input; nil means none. It never appears
 	// in the command's arguments.
@@ -183,7 +188,7 @@ func (c *Cmd) dir() string {
 
 // options checks the fields and converts them to the options of StartCommand.
 func (c *Cmd) options() (*CommandOptions, error) {
-	o := &CommandOptions{Cwd: c.dir(), Sudo: c.Sudo}
+	o := &CommandOptions{Cwd: c.dir(), Sudo: c.Sudo, Binary: c.Binary}
 	for i, kv := range c.environ() {
 		key, value, ok := strings.Cut(kv, "=")
 		if !ok {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/exact"
 	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -99,12 +100,27 @@ func (c *Command) SessionID() string {
 }
 
 // Name returns the program's name.
-func (c *Command) Name() string { return c.wire().Name }
+func (c *Command) Name() string {
+	w := c.wire()
+	name, _, _ := exact.Unwrap(w.Name, w.Args)
+	return name
+}
 
 // Args returns the program's arguments, without its name. It returns nil for a
 // command from [Session.ListCommands] beyond the first 64 MiB of the listing, of
 // which the rest is known; [Session.GetCommand] has them.
-func (c *Command) Args() []string { return slices.Clone(c.wire().Args) }
+func (c *Command) Args() []string {
+	w := c.wire()
+	_, args, _ := exact.Unwrap(w.Name, w.Args)
+	return slices.Clone(args)
+}
+
+// binary reports whether the command was started with [CommandOptions.Binary].
+func (c *Command) binary() bool {
+	w := c.wire()
+	_, _, ok := exact.Unwrap(w.Name, w.Args)
+	return ok
+}
 
 // Cwd returns the directory that the command was started in.
 func (c *Command) Cwd() string { return c.wire().Cwd }
@@ -135,13 +151,13 @@ func (c *Command) ExitStatus() (code int, exited bool) {
 // omitted, since they may hold secrets.
 func (c *Command) Format(f fmt.State, verb rune) {
 	w := c.wire()
-	redact.String(f, verb, fmt.Sprintf("command %s (%s)", w.ID, w.Name))
+	redact.String(f, verb, fmt.Sprintf("command %s (%s)", w.ID, c.Name()))
 }
 
 // LogValue implements [slog.LogValuer].
 func (c *Command) LogValue() slog.Value {
 	w := c.wire()
-	return slog.GroupValue(slog.String("id", w.ID), slog.String("name", w.Name))
+	return slog.GroupValue(slog.String("id", w.ID), slog.String("name", c.Name()))
 }
 
 // Wait waits for the command to end, and for its output to be written to the

@@ -64,7 +64,8 @@
 //
 // A command's output survives cut connections, such as those that the platform's
 // edge cuts after five minutes: each byte is delivered once, and the exit code is
-// the process's own; see [ReattachOptions].
+// the process's own; see [ReattachOptions]. What is not UTF-8 arrives as U+FFFD
+// unless [CommandOptions.Binary] is set, since the API carries text.
 //
 // # Resuming
 //

@@ -46,21 +46,22 @@ var records = map[string]struct {
 	well    slog.Level // if the outcome is as it should be
 	failed  slog.Level // if it failed for another reason than a response's
 }{
-	observe.Operation:  {"sandbox request", slog.LevelDebug, slog.LevelWarn},
-	observe.Command:    {"sandbox command", slog.LevelDebug, slog.LevelError},
-	observe.Wait:       {"sandbox command wait", slog.LevelDebug, slog.LevelError},
-	observe.Repair:     {"sandbox output repair", slog.LevelWarn, slog.LevelError},
-	observe.Resume:     {"sandbox resume", slog.LevelInfo, slog.LevelError},
-	observe.Hook:       {"sandbox hook", slog.LevelInfo, slog.LevelError},
-	observe.Stop:       {"sandbox stop", slog.LevelDebug, slog.LevelError},
-	observe.Upload:     {"sandbox upload", slog.LevelDebug, slog.LevelWarn},
-	observe.Download:   {"sandbox download", slog.LevelDebug, slog.LevelWarn},
-	observe.Progress:   {"sandbox transfer", slog.LevelDebug, slog.LevelDebug},
-	observe.Pace:       {"sandbox request has waited for the rate limit", slog.LevelDebug, slog.LevelWarn},
-	observe.Extension:  {"sandbox keep-alive", slog.LevelInfo, slog.LevelError},
-	observe.CommandIDs: {"sandbox: commands get their IDs from the service from now on", slog.LevelWarn, slog.LevelWarn},
-	observe.EmptyFork:  {"sandbox: the fork has none of its source's files", slog.LevelWarn, slog.LevelWarn},
-	observe.Pool:       {"sandbox pool", slog.LevelDebug, slog.LevelWarn},
+	observe.Operation:      {"sandbox request", slog.LevelDebug, slog.LevelWarn},
+	observe.Command:        {"sandbox command", slog.LevelDebug, slog.LevelError},
+	observe.Wait:           {"sandbox command wait", slog.LevelDebug, slog.LevelError},
+	observe.Repair:         {"sandbox output repair", slog.LevelWarn, slog.LevelError},
+	observe.Resume:         {"sandbox resume", slog.LevelInfo, slog.LevelError},
+	observe.Hook:           {"sandbox hook", slog.LevelInfo, slog.LevelError},
+	observe.Stop:           {"sandbox stop", slog.LevelDebug, slog.LevelError},
+	observe.Upload:         {"sandbox upload", slog.LevelDebug, slog.LevelWarn},
+	observe.Download:       {"sandbox download", slog.LevelDebug, slog.LevelWarn},
+	observe.Progress:       {"sandbox transfer", slog.LevelDebug, slog.LevelDebug},
+	observe.Pace:           {"sandbox request has waited for the rate limit", slog.LevelDebug, slog.LevelWarn},
+	observe.Extension:      {"sandbox keep-alive", slog.LevelInfo, slog.LevelError},
+	observe.CommandIDs:     {"sandbox: commands get their IDs from the service from now on", slog.LevelWarn, slog.LevelWarn},
+	observe.ReplacedOutput: {"sandbox: output was not UTF-8, and is not what the program wrote", slog.LevelInfo, slog.LevelInfo},
+	observe.EmptyFork:      {"sandbox: the fork has none of its source's files", slog.LevelWarn, slog.LevelWarn},
+	observe.Pool:           {"sandbox pool", slog.LevelDebug, slog.LevelWarn},
 }
 
 // record returns the message and the level of an event's record; no message

@@ -15,7 +15,7 @@ import (
 // eventKinds are all kinds of events.
 var eventKinds = []string{
 	observe.Request, observe.Operation, observe.Command, observe.Wait, observe.Repair, observe.Resume, observe.Hook, observe.Stop,
-	observe.Upload, observe.Download, observe.Progress, observe.Pace, observe.Extension, observe.CommandIDs, observe.EmptyFork, observe.Pool,
+	observe.Upload, observe.Download, observe.Progress, observe.Pace, observe.Extension, observe.CommandIDs, observe.EmptyFork, observe.ReplacedOutput, observe.Pool,
 }
 
 // TestEventLevels: the level of a record says what an operator does.

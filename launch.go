@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/engine"
+	"github.com/go-vercel/sandbox/internal/exact"
 	"github.com/go-vercel/sandbox/internal/logstream"
 	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -47,9 +49,13 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	}
 	token := ""
 	// Who has chosen an ID means to find the command again, perhaps to end it.
-	if o.KillOnCancel || o.tree || o.ID != "" {
+	if o.KillOnCancel || o.tree || o.Binary || o.ID != "" {
 		token = treeToken(session, start.Stream.ID)
 		body.Mark(token, o.envAt)
+	}
+	own, _, _ := clean.Of(name, args)
+	if o.Binary {
+		body.Command, body.Args = exact.Wrap(body.Command, body.Args)
 	}
 	handle := func(data wire.Command) *Command {
 		cmd := newCommand(c, session, data)
@@ -77,7 +83,9 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 		release()
 		return cmd, nil, nil
 	}
-	return cmd, &follower{r, live, c, session, data.ID, release}, nil
+	f := &follower{Reader: r, ctx: live, c: c, session: session, id: data.ID, release: release}
+	f.expect(o.Binary, own != nil)
+	return cmd, f, nil
 }
 
 // newCommandID returns a new ID of the form that the service accepts.

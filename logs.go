@@ -11,7 +11,10 @@ import (
 	"slices"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/clean"
+	"github.com/go-vercel/sandbox/internal/exact"
 	"github.com/go-vercel/sandbox/internal/logstream"
+	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -46,6 +49,30 @@ type follower struct {
 	c           *Client
 	session, id string
 	release     func() // nil if nothing is to be freed
+	// encoded decodes the outputs of a command that was started with Binary. Those
+	// of others are watched for bytes that were replaced, once each.
+	encoded *[2]exact.Decoder
+	watched [2]bool
+	decoded int64
+}
+
+// expect tells what kind of output it is, and whether it is that of a program of our
+// own, which knows of bytes that are replaced.
+func (f *follower) expect(binary, own bool) {
+	switch {
+	case binary:
+		f.encoded = &[2]exact.Decoder{}
+	case !own && f.c.seam() != nil:
+		f.watched = [2]bool{true, true}
+	}
+}
+
+// Bytes returns how much of the output was delivered.
+func (f *follower) Bytes() int64 {
+	if f.encoded != nil {
+		return f.decoded
+	}
+	return f.Reader.Bytes()
 }
 
 // Close ends the reading. A nil follower has nothing to close.
@@ -62,10 +89,15 @@ func (f *follower) Close() {
 // newFollower follows a command's log from its start.
 func newFollower(ctx context.Context, c *Client, cmd *Command) *follower {
 	var end *wire.Command
-	if data := cmd.wire(); data.ExitCode != nil {
+	data := cmd.wire()
+	if data.ExitCode != nil {
 		end = &data
 	}
-	return &follower{logstream.Follow(ctx, c.logStream(cmd.session, cmd.ID()), end), ctx, c, cmd.session, cmd.ID(), nil}
+	f := &follower{Reader: logstream.Follow(ctx, c.logStream(cmd.session, data.ID), end), ctx: ctx, c: c, session: cmd.session, id: data.ID}
+	name, args, binary := exact.Unwrap(data.Name, data.Args)
+	own, _, _ := clean.Of(name, args)
+	f.expect(binary, own != nil)
+	return f
 }
 
 // next returns the next piece of output, which is valid until the next call. It
@@ -77,11 +109,27 @@ func (f *follower) next() (string, []byte, error) {
 		return "", nil, io.EOF
 	case err != nil:
 		return "", nil, f.public(err)
-	case kind == wire.KindStderr:
-		return Stderr, data, nil
 	}
-	return Stdout, data, nil
+	stream, i := Stdout, 0
+	if kind == wire.KindStderr {
+		stream, i = Stderr, 1
+	}
+	if f.encoded != nil {
+		if data, err = f.encoded[i].Decode(data); err != nil {
+			return "", nil, &StreamError{Code: codeNotEncoded, Message: err.Error(), SessionID: f.session, CommandID: f.id}
+		}
+		f.decoded += int64(len(data))
+	}
+	if f.watched[i] && bytes.Contains(data, []byte("\uFFFD")) {
+		f.watched[i] = false
+		ctx, e := f.c.seam().Begin(f.ctx, observe.Event{Kind: observe.ReplacedOutput, Operation: stream, Session: f.session, Command: f.id})
+		f.c.endEvent(ctx, e, nil)
+	}
+	return stream, data, nil
 }
+
+// codeNotEncoded is the code of output that was to be encoded and is not.
+const codeNotEncoded = "not_encoded"
 
 // each calls sink for each piece of output, until the command has ended.
 func (f *follower) each(sink func(string, []byte) error) error {

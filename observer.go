@@ -84,6 +84,11 @@ const (
 	// EventEmptyFork tells that a fork has none of its source's files, since the
 	// source was never saved.
 	EventEmptyFork = "empty fork"
+	// EventReplacedOutput tells that output of a command, on the stream that
+	// Operation names, has U+FFFD, by which the service replaces what is not UTF-8,
+	// unless the program has written that character itself. It comes once for a
+	// reading of the output; see [CommandOptions.Binary].
+	EventReplacedOutput = "replaced output"
 	// EventPool is what a pool of package pool has done with a sandbox, which
 	// Operation says in words such as "taken".
 	EventPool = "pool"

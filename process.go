@@ -127,6 +127,9 @@ func (c *Cmd) start() error {
 			r.stdin, r.options.AttachStdin = c.Stdin, true
 		}
 	}
+	if err == nil && o.Binary && in == nil {
+		err = r.found()
+	}
 	if err == nil {
 		err = r.launch(in)
 	}

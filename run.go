@@ -57,6 +57,20 @@ type CommandOptions struct {
 	// service that does not support this refuses the command; [Cmd] falls back
 	// to a file.
 	AttachStdin bool
+	// Binary delivers the output byte by byte. Otherwise what is not UTF-8 arrives
+	// as U+FFFD: the API carries text. A bash in the sandbox then runs the program
+	// and encodes its output, for which it needs dd and base64; that changes this:
+	//
+	//   - a program that is missing, or can't be executed, ends with 127 or 126 and
+	//     what bash says of it, and is no error of the call;
+	//   - Signal is [Command.SignalTree], but for SIGSTOP and SIGCONT, which are
+	//     those of the bash alone;
+	//   - the order of what goes to both outputs may change;
+	//   - the command ends when all processes that hold its output have ended, not
+	//     only the first;
+	//   - the output is a third longer on the way, and other programs that read the
+	//     command's log see it encoded.
+	Binary bool
 
 	// tree gives the process the variable by which SignalTree knows it, as
 	// KillOnCancel does. envAt, if not zero, is where among the arguments of env
@@ -76,7 +90,8 @@ func (o CommandOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, 
 // by its ID, for five seconds, or for 45 seconds while the API can't be
 // reached; if it is still unknown whether the command started, the error
 // matches [ErrOutcomeUnknown]. A broken stream is reopened, each byte of output
-// is delivered once, and the exit code is the process's own. If that fails, or
+// is delivered once, and the exit code is the process's own. What is not UTF-8
+// arrives as U+FFFD, unless Binary is set. If that fails, or
 // a writer fails, the error is a [*StreamError] with the command's ID. After a
 // record of more than 16 MiB, which no service is known to send, that comes with
 // the result, once the command has ended.

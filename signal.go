@@ -68,6 +68,14 @@ func (c *Command) Kill(ctx context.Context) error { return c.Signal(ctx, SIGKILL
 // [ErrOutcomeUnknown]. The signal may then be delivered later: a SIGSTOP even
 // after the SIGCONT that was to end it.
 func (c *Command) Signal(ctx context.Context, sig Signal) error {
+	if c.binary() && sig != SIGSTOP && sig != SIGCONT {
+		return c.SignalTree(ctx, sig)
+	}
+	return c.signalOne(ctx, sig)
+}
+
+// signalOne signals the process alone.
+func (c *Command) signalOne(ctx context.Context, sig Signal) error {
 	if sig <= 0 || sig > 64 {
 		return invalid("sig", "%d is not a Linux signal", int(sig))
 	}
@@ -151,7 +159,7 @@ func (c *Command) SignalTree(ctx context.Context, sig Signal) error {
 	}
 	alone, cancel := grace()
 	defer cancel()
-	if err := c.Signal(alone, sig); err != nil {
+	if err := c.signalOne(alone, sig); err != nil {
 		return err
 	}
 	if unknown {

@@ -309,7 +309,7 @@ func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, [
 	} else {
 		wrapped = append(wrapped, u.home)
 	}
-	if len(o.Env) > 0 || o.KillOnCancel || o.tree {
+	if len(o.Env) > 0 || o.KillOnCancel || o.tree || o.Binary {
 		wrapped = append(wrapped, "env")
 		o.envAt = len(own) + len(wrapped) - 1 // among what follows the program
 		for _, k := range slices.Sorted(maps.Keys(o.Env)) {

@@ -166,7 +166,7 @@ var calls = []method{
 			}},
 		},
 		held: map[string]string{
-			"Stdout": ". TestStartCommandCosts", "Stderr": ". TestStartCommandCosts", "KillOnCancel": ". TestKillOnCancel",
+			"Binary": ". TestBinary", "Stdout": ". TestStartCommandCosts", "Stderr": ". TestStartCommandCosts", "KillOnCancel": ". TestKillOnCancel",
 		},
 		local: local{
 			"AttachStdin": func(t *testing.T, w *world, m method) {

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -250,6 +251,22 @@ func (c *copying) archiveToStdout(ctx context.Context, dir, name string) error {
 		err = fmt.Errorf("packing %s in the sandbox failed: %s", c.from.path, strings.TrimSpace(stderr.String()))
 	}
 	return err
+}
+
+// decodeBase64 returns a writer that decodes what is written to it, and a
+// function that waits until all has been.
+func decodeBase64(out io.Writer) (io.Writer, func() error) {
+	pr, pw := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(out, base64.NewDecoder(base64.StdEncoding, pr))
+		pr.CloseWithError(err)
+		done <- err
+	}()
+	return pw, func() error {
+		pw.Close()
+		return <-done
+	}
 }
 
 // across copies from one sandbox to another, or within one.

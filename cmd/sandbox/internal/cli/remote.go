@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -157,33 +156,19 @@ func (r *remoteRun) echo() {
 	}
 }
 
-// binaryScript runs a command with its standard output in base64, which the log
-// of a command, being text, carries unharmed.
-const binaryScript = `"$@" | base64; exit "${PIPESTATUS[0]}"`
-
 func (r *remoteRun) run(ctx context.Context) error {
 	target, err := r.target()
 	if err != nil {
 		return err
 	}
 	r.echo()
-	name, args := r.name, r.args
-	var stdout io.Writer = r.app.out
-	finish := func() error { return nil }
-	if r.o.binary {
-		name, args = "bash", append([]string{"-c", binaryScript, "bash", r.name}, r.args...)
-		stdout, finish = decodeBase64(r.app.out)
-	}
 	opts := &sandbox.CommandOptions{
-		Cwd: r.o.workdir, Env: r.env, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: stdout, Stderr: r.app.err,
+		Cwd: r.o.workdir, Env: r.env, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: r.app.out, Stderr: r.app.err, Binary: r.o.binary,
 	}
 	if r.o.detach {
-		return r.detach(ctx, target, name, args, opts)
+		return r.detach(ctx, target, r.name, r.args, opts)
 	}
-	code, err := r.follow(ctx, target, name, args, opts)
-	if finishErr := finish(); err == nil {
-		err = finishErr
-	}
+	code, err := r.follow(ctx, target, r.name, r.args, opts)
 	if err != nil {
 		return r.shellHint(startError(err))
 	}
@@ -297,7 +282,7 @@ func (r *remoteRun) killByID(live context.Context, id string, sig sandbox.Signal
 // anything else as it comes.
 func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions, pass *signalPass) (int, error) {
 	cmd := target.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Sudo, cmd.Stdout, cmd.Stderr = opts.Cwd, opts.Sudo, opts.Stdout, opts.Stderr
+	cmd.Dir, cmd.Sudo, cmd.Binary, cmd.Stdout, cmd.Stderr = opts.Cwd, opts.Sudo, opts.Binary, opts.Stdout, opts.Stderr
 	for k, v := range opts.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
@@ -445,20 +430,4 @@ func (p *signalPass) instead(err error) error {
 		return exitWith(signalNumber(p.last))
 	}
 	return err
-}
-
-// decodeBase64 returns a writer that decodes what is written to it, and a
-// function that waits until all has been.
-func decodeBase64(out io.Writer) (io.Writer, func() error) {
-	pr, pw := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		_, err := io.Copy(out, base64.NewDecoder(base64.StdEncoding, pr))
-		pr.CloseWithError(err)
-		done <- err
-	}()
-	return pw, func() error {
-		pw.Close()
-		return <-done
-	}
 }

@@ -1,0 +1,69 @@
+// Package exact carries output that is not UTF-8: the log of a command is text, in
+// which other bytes are replaced. A shell in the sandbox encodes the output of the
+// command, and a Decoder decodes it here.
+package exact
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"slices"
+)
+
+// script runs a program with both of its outputs encoded: each piece that can be
+// read at once is a line in base64, so that output does not wait for more of it.
+// The exit code is the program's. A signal to all processes is for the program: the
+// shells wait for it, and the encoders for the rest of its output. What the shells
+// say themselves, as of a program that was killed, is not output.
+const script = `(PATH=/usr/bin:/bin:$PATH; command -v dd && command -v base64) >/dev/null || { echo 'Binary needs the programs dd and base64' >&2; exit 127; }
+s='HUP INT QUIT PIPE ALRM TERM USR1 USR2'; trap '' $s
+e() { PATH=/usr/bin:/bin:$PATH
+while x=$(dd bs=49152 count=1 status=none | base64 -w 0); [ -n "$x" ]; do printf '%s\n' "$x"; done; }
+exec 3>&1 5>&2 2>/dev/null
+{ (trap - $s; exec -- "$@" 3>&- 4>&- 5>&-) 2>&4 | e >&3 4>&- 5>&-; exit "${PIPESTATUS[0]}"; } 4>&1 | e >&5 3>&-
+exit "${PIPESTATUS[0]}"`
+
+// before are the words before the command. With -p, bash reads no BASH_ENV and
+// takes no functions from the environment, but passes it on.
+var before = []string{"bash", "-p", "-c", script, "bash"}
+
+// Wrap returns the command that runs another one with its output encoded.
+func Wrap(name string, args []string) (string, []string) {
+	return before[0], slices.Concat(before[1:], []string{name}, args)
+}
+
+// Unwrap returns the command that Wrap was given, if this is what it has returned.
+func Unwrap(name string, args []string) (string, []string, bool) {
+	n := len(before) - 1
+	if name != before[0] || len(args) <= n || !slices.Equal(args[:n], before[1:]) {
+		return name, args, false
+	}
+	return args[n], args[n+1:], true
+}
+
+// Decoder decodes one output of such a command, which arrives in pieces.
+type Decoder struct {
+	rest []byte // less than four characters
+	out  []byte
+}
+
+// Decode returns what a piece adds, which is valid until the next call. What is
+// left when the output ends was cut off with the command.
+func (d *Decoder) Decode(piece []byte) ([]byte, error) {
+	d.out = d.out[:0]
+	for len(piece) > 0 {
+		line, after, ended := bytes.Cut(piece, []byte("\n"))
+		whole := piece[:len(piece)-len(after)]
+		if len(d.rest) > 0 {
+			line = append(d.rest, line...)
+		}
+		n := len(line) &^ 3
+		var err error
+		if d.out, err = base64.StdEncoding.AppendDecode(d.out, line[:n]); err != nil || ended && n < len(line) {
+			return nil, fmt.Errorf("the output is not encoded: %.200q", bytes.TrimSpace(whole))
+		}
+		d.rest = append(d.rest[:0], line[n:]...)
+		piece = after
+	}
+	return d.out, nil
+}

@@ -1,0 +1,97 @@
+package exact
+
+import (
+	"encoding/base64"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDecoder: lines of base64, cut anywhere.
+func TestDecoder(t *testing.T) {
+	var want []byte
+	var text string
+	for i := range 40 {
+		line := make([]byte, i+1)
+		for j := range line {
+			line[j] = byte(37*i + j)
+		}
+		want = append(want, line...)
+		text += base64.StdEncoding.EncodeToString(line) + "\n"
+	}
+	for size := 1; size < 90; size++ {
+		var d Decoder
+		var got []byte
+		for rest := []byte(text); len(rest) > 0; {
+			n := min(size, len(rest))
+			piece, err := d.Decode(rest[:n])
+			require.NoError(t, err)
+			got = append(got, piece...)
+			rest = rest[n:]
+		}
+		assert.Equal(t, want, got, size)
+	}
+	for _, text := range []string{"bash: dd: not found\n", "QUJ\n", "QQ==QUJD\n"} {
+		_, err := new(Decoder).Decode([]byte(text))
+		assert.ErrorContains(t, err, "not encoded", text)
+	}
+}
+
+// TestUnwrap: the command that was wrapped is known again.
+func TestUnwrap(t *testing.T) {
+	name, args := Wrap("tar", []string{"-c", "."})
+	name, args, ok := Unwrap(name, args)
+	assert.True(t, ok)
+	assert.Equal(t, "tar", name)
+	assert.Equal(t, []string{"-c", "."}, args)
+	name, _, ok = Unwrap("bash", []string{"-c", "true"})
+	assert.False(t, ok)
+	assert.Equal(t, "bash", name)
+}
+
+// TestScript: the exit code and both outputs are those of the program.
+func TestScript(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("there is no bash here")
+	}
+	for _, row := range []struct {
+		args           []string
+		stdout, stderr string
+		code           int
+	}{
+		{[]string{"printf", `\377\0\n`}, "\xff\x00\n", "", 0},
+		{[]string{"sh", "-c", `printf '\202'; printf '\254' >&2; exit 3`}, "\x82", "\xac", 3},
+		{[]string{"sh", "-c", `kill -9 $$`}, "", "", 137},
+		{[]string{"sh", "-c", `kill -TERM 0; sleep 10`}, "", "", 143},
+		{[]string{"sh", "-c", `trap 'sleep 0.1; echo bye; exit 4' TERM; kill -TERM 0; sleep 1`}, "bye\n", "", 4},
+		{[]string{"head", "-c", "300000", "/dev/zero"}, string(make([]byte, 300000)), "", 0},
+		{[]string{"sh", "-c", "for fd in 3 4 5; do [ ! -e /proc/$$/fd/$fd ] || echo $fd; done"}, "", "", 0},
+	} {
+		name, args := Wrap(row.args[0], row.args[1:])
+		cmd := exec.Command("setsid", append([]string{"-w", name}, args...)...)
+		cmd.Env = append(cmd.Environ(), "BASH_ENV=/nonexistent/x", "SHELLOPTS=noexec")
+		var out, errs lines
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		err := cmd.Run()
+		if row.code == 0 {
+			assert.NoError(t, err)
+		}
+		assert.Equal(t, row.code, cmd.ProcessState.ExitCode(), row.args)
+		assert.Equal(t, row.stdout, string(out.got), row.args)
+		assert.Equal(t, row.stderr, string(errs.got), row.args)
+	}
+}
+
+// lines decodes what is written to it.
+type lines struct {
+	Decoder
+	got []byte
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	piece, err := l.Decode(p)
+	l.got = append(l.got, piece...)
+	return len(p), err
+}
