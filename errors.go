@@ -2,10 +2,12 @@ package sandbox
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
@@ -44,6 +46,13 @@ var (
 	// is exhausted, and the team is paused until the next period or until it
 	// pays.
 	ErrQuotaExceeded = errors.New("quota exceeded")
+	// ErrUnavailable matches an [APIError] that reports that the API can't do it now,
+	// or that did not come from the API itself but from a gateway on the way, and
+	// a [RequestError] whose connection failed: neither the caller nor the plan is
+	// the cause, and the same may succeed later. What was safe to retry has been
+	// retried. It does not match after the context has ended, and says nothing of
+	// whether the operation took place; see [ErrOutcomeUnknown].
+	ErrUnavailable = errors.New("unavailable")
 	// ErrImageNotReady matches an [APIError] that reports that an image was
 	// pushed but is still being prepared; see [CreateOptions.WaitForImage].
 	ErrImageNotReady = errors.New("image is not ready")
@@ -187,6 +196,8 @@ func (e *APIError) Is(target error) bool {
 		return e.unknown
 	case ErrRefused:
 		return e.judged().Final()
+	case ErrUnavailable:
+		return e.judged().Passing() && e.judged() != api.RateLimited
 	}
 	switch e.judged() {
 	case api.NotFound:
@@ -267,8 +278,8 @@ func (e *RequestError) Error() string {
 func (e *RequestError) Unwrap() error { return e.Err }
 
 // Is reports whether target is [ErrOutcomeUnknown] and the outcome of the
-// operation is unknown, or [ErrRateLimited] and a rate limit is why no request was
-// sent.
+// operation is unknown, [ErrRateLimited] and a rate limit is why no request was
+// sent, or [ErrUnavailable] and the connection failed.
 func (e *RequestError) Is(target error) bool {
 	switch target {
 	case ErrOutcomeUnknown:
@@ -276,6 +287,9 @@ func (e *RequestError) Is(target error) bool {
 	case ErrRateLimited:
 		_, ok := errors.AsType[*api.LimitError](e.Err)
 		return ok
+	case ErrUnavailable:
+		_, network := errors.AsType[*url.Error](e.Err)
+		return network && !errors.Is(e.Err, context.Canceled) && !errors.Is(e.Err, context.DeadlineExceeded)
 	}
 	return false
 }
