@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -288,8 +287,9 @@ func (e *RequestError) Is(target error) bool {
 		_, ok := errors.AsType[*api.LimitError](e.Err)
 		return ok
 	case ErrUnavailable:
+		// Once the context has ended, the cause is the context's.
 		_, network := errors.AsType[*url.Error](e.Err)
-		return network && !errors.Is(e.Err, context.Canceled) && !errors.Is(e.Err, context.DeadlineExceeded)
+		return network
 	}
 	return false
 }
