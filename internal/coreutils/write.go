@@ -83,7 +83,9 @@ type Placement struct {
 // It can be run again if it is not known whether it was run, which is what
 // again says: an existing file of the right size with the final name is then
 // assumed to be this one, and where the other run, which may go on, takes away
-// what this one is about to use, this one looks again. If neither name nor the first piece exists, as for a
+// what this one is about to use, this one looks again. An empty file without its
+// piece is one that this run has made just after the other renamed its own: it
+// goes. If neither name nor the first piece exists, as for a
 // run that comes after the one that has done the work, nothing is done. So a
 // file that is created, even an empty one, needs a piece.
 func (run Runner) Join(ctx context.Context, name string, at int64, pieces []Piece, to *Placement, again bool) (made bool, err error) {
@@ -104,7 +106,7 @@ if [ -e "$p" ]; then
 ` + whole + `dd if="$p" of="$f" bs=1M seek="$at" oflag=seek_bytes conv=notrunc,nocreat status=none || exit
 rm -f -- "$p"
 else
-[ "$have" -ge $((at+n)) ] || exit 75
+[ "$have" -ge $((at+n)) ] || { [ -s "$f" ] || rm -f -- "$f"; exit 75; }
 fi
 at=$((at+n))
 done
