@@ -39,6 +39,32 @@ func TestDecoder(t *testing.T) {
 	}
 }
 
+// FuzzDecoder: whatever a sandbox sends instead of base64 is an error or output that
+// is shorter than it, however it is cut, and nothing of it is kept.
+func FuzzDecoder(f *testing.F) {
+	for _, text := range []string{"", "QUJD\n", "QUJ\n", "QQ==QUJD\n", "====\n", "Q\nU", "\x00\xff"} {
+		f.Add([]byte(text), 1)
+	}
+	f.Fuzz(func(t *testing.T, text []byte, at int) {
+		var d Decoder
+		at = min(max(at, 0), len(text))
+		var got []byte
+		for _, part := range [][]byte{text[:at], text[at:]} {
+			piece, err := d.Decode(part)
+			if err != nil {
+				return
+			}
+			got = append(got, piece...)
+			if len(d.rest) > 3 {
+				t.Fatalf("%d characters are kept", len(d.rest))
+			}
+		}
+		if len(got)*4 > len(text)*3 {
+			t.Fatalf("%d bytes of %d characters", len(got), len(text))
+		}
+	})
+}
+
 // TestUnwrap: the command that was wrapped is known again.
 func TestUnwrap(t *testing.T) {
 	name, args := Wrap("tar", []string{"-c", "."})
@@ -53,8 +79,10 @@ func TestUnwrap(t *testing.T) {
 
 // TestScript: the exit code and both outputs are those of the program.
 func TestScript(t *testing.T) {
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("there is no bash here")
+	for _, program := range []string{"bash", "setsid"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("needs " + program + " in PATH")
+		}
 	}
 	for _, row := range []struct {
 		args           []string
