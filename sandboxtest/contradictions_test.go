@@ -165,11 +165,8 @@ func TestDoubleStart(t *testing.T) {
 // was about.
 func TestAnswersAgree(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
-	project := obj{"projectId": "prj"}
 	with := func(more obj) obj {
-		for k, v := range project {
-			more[k] = v
-		}
+		more["projectId"] = "prj"
 		return more
 	}
 	live := c.create(obj{"name": "live", "persistent": false}).Session.ID
