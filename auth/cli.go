@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -150,8 +149,9 @@ func (p *found) report(ctx context.Context, inferred oidc.Inferred) {
 
 // foundError adds ErrNoCredentials to errors that mean that there is no login.
 func foundError(err error) error {
+	_, malformed := errors.AsType[malformedError](err)
 	switch {
-	case strings.HasPrefix(err.Error(), "sandbox: "):
+	case malformed, errors.Is(err, ErrNoCredentials), errors.Is(err, ErrNoProject):
 		return err
 	case errors.Is(err, oidc.ErrNothing):
 		return fmt.Errorf("%w: %w", ErrNoCredentials, err)

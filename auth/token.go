@@ -52,9 +52,14 @@ func newToken(token, name string, opts *Options) *found {
 		}
 		// It is about to become a header of the search.
 		if err := (Credentials{Token: token, TeamID: "any", ProjectID: "any"}).Validate(); err != nil {
-			return oidc.Login{}, err
+			return oidc.Login{}, malformedError{err}
 		}
 		return oidc.Login{Token: token}, nil
 	}
 	return newFound(opts, opts.host(), source{login: login, name: name, base: opts.base})
 }
+
+// malformedError is that of Credentials.Validate.
+type malformedError struct{ error }
+
+func (e malformedError) Unwrap() error { return e.error }

@@ -1,0 +1,67 @@
+package untar
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"os"
+	"path"
+)
+
+// Shorten takes the last bytes, as many as zeros, from a file that Extract has
+// made: what the archive says was never in the file. It replaces the file, which
+// another name may be of, and does nothing if the name is not of a regular file
+// of that length, or is one that Keep omits.
+func Shorten(ctx context.Context, root *os.Root, name string, zeros int64, opts Options) (err error) {
+	if name, err = Clean(name); err != nil || name == "." || opts.Keep != nil && !opts.Keep(name, false) {
+		return err
+	}
+	x := &extractor{opts: Options{MaxEntries: maxDepth}, buf: make([]byte, blockSize), zeros: make([]byte, blockSize)}
+	x.way = []level{{name: ".", dir: root}}
+	defer func() { err = errors.Join(err, x.leave("."), x.close()) }()
+	// Links on the way are not followed, and directories are as before
+	// afterwards.
+	for dir := range parents(name) {
+		info, err := x.here().dir.Lstat(path.Base(dir))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := x.dir(x.here().dir, dir, &tar.Header{Typeflag: tar.TypeDir, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}); err != nil {
+			return err
+		}
+	}
+	in, base := x.here().dir, path.Base(name)
+	info, err := in.Lstat(base)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (!info.Mode().IsRegular() || info.Size() < zeros) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := in.Chmod(base, info.Mode().Perm()|0o400); err != nil {
+		return err
+	}
+	f, err := in.Open(base)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := &tar.Header{Typeflag: tar.TypeReg, Mode: int64(info.Mode().Perm()), Size: info.Size() - zeros, ModTime: info.ModTime()}
+	return x.file(ctx, in, name, h, f)
+}
+
+// parents are the directories that a name is in, from the first on.
+func parents(name string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i, c := range []byte(name) {
+			if c == '/' && !yield(name[:i]) {
+				return
+			}
+		}
+	}
+}
