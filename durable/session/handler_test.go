@@ -96,6 +96,23 @@ func TestAuthorize(t *testing.T) {
 	assert.Equal(t, []string{"", "a", "a", "a", "a", "a", "a", "a", "a"}, asked)
 }
 
+// TestOtherOrigins: a page of another origin does nothing in the name of its visitor,
+// whose browser says where it comes from.
+func TestOtherOrigins(t *testing.T) {
+	h := session.New(nil, nil).Handler(nil)
+	for _, r := range routes {
+		if r.method == "GET" {
+			continue // whose response another origin can't read
+		}
+		for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
+			w, req := httptest.NewRecorder(), httptest.NewRequest(r.method, r.path, strings.NewReader(r.body))
+			req.Header.Set(header, value)
+			h.ServeHTTP(w, req)
+			assert.Equal(t, http.StatusForbidden, w.Code, "%s with %s", r.path, header)
+		}
+	}
+}
+
 // TestToken: every route that does something wants the token, and the page, which
 // has to be there to send it, has nothing in it.
 func TestToken(t *testing.T) {
