@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -102,6 +103,15 @@ func TestNameInMaking(t *testing.T) {
 	assert.Equal(t, early.Sandbox.CreatedAt, after.Sandbox.CreatedAt)
 	assert.Equal(t, early.Routes, after.Routes)
 	assert.Equal(t, "running", after.Session.Status)
+}
+
+// TestFirstSession: a sandbox is no older than its first session, by which clients
+// tell that from sessions that were resumed, however much time passes meanwhile.
+func TestFirstSession(t *testing.T) {
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	srv.Tick(time.Second)
+	made := c.create(obj{"name": "x"})
+	assert.False(t, made.Session.CreatedAt.After(made.Sandbox.CreatedAt.Time), "%v, %v", made.Session.CreatedAt, made.Sandbox.CreatedAt)
 }
 
 // TestNameInMakingEnds: what is asked of a sandbox while it is made holds for it

@@ -158,8 +158,7 @@ func (c *call) makeSandbox(project, name string, set settings, from *snapshot, f
 	if err := st.checkMounts(project, &set); err != nil {
 		return err
 	}
-	now := c.s.clock.Now()
-	sb := &namedSandbox{s: c.s, key: key, settings: set, createdAt: now, updatedAt: now, statusUpdatedAt: now, making: true}
+	sb := &namedSandbox{s: c.s, key: key, settings: set, making: true}
 	if from != nil {
 		sb.currentSnapshot = from.id
 	}
@@ -191,6 +190,9 @@ func (st *store) addInOp(sb *namedSandbox, from *snapshot) error {
 	}
 	st.sandboxes[sb.key] = sb
 	sb.current = sb.newSessionLocked(from)
+	// Not before its first session, which clients tell from later ones by that.
+	sb.createdAt = sb.current.requestedAt
+	sb.updatedAt, sb.statusUpdatedAt = sb.createdAt, sb.createdAt
 	st.sessions[sb.current.id] = sb.current
 	return nil
 }

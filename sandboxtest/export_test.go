@@ -102,3 +102,11 @@ func Operations() (names []string) {
 	}
 	return names
 }
+
+// Tick makes d pass at each look at the clock.
+func (s *Server) Tick(d time.Duration) {
+	s.clock.mu.Lock()
+	defer s.clock.mu.Unlock()
+	var looks time.Duration
+	s.clock.now = func() time.Time { looks += d; return time.Now().Add(looks) }
+}
