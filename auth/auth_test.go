@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/auth/device"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
@@ -243,7 +244,7 @@ func TestCredentialsAreRedacted(t *testing.T) {
 	for _, value := range []any{
 		c, &c, []auth.Credentials{c}, map[string]*auth.Credentials{"k": &c}, struct{ C auth.Credentials }{c},
 		static, cached, cli, def, oidc, auth.Chain(static, cached, cli, def, oidc),
-		auth.Device(nil, opts), auth.ContextWithToken(t.Context(), token),
+		device.Login(nil, opts), auth.ContextWithToken(t.Context(), token),
 		struct{ p auth.Provider }{oidc},
 	} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {

@@ -220,10 +220,3 @@ func (c *grantCache) run(flight *inFlight, old grant) {
 		c.err, c.pauseEnd = err, now.Add(pause/2+rand.N(pause/2))
 	}
 }
-
-// forget drops the grant, so that the next caller fetches a new one at once.
-func (c *grantCache) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.current, c.failures, c.err, c.pauseEnd = grant{}, 0, nil, time.Time{}
-}

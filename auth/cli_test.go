@@ -19,14 +19,13 @@ import (
 )
 
 const (
-	getUser        = "GET vercel.com/api/v2/user"
-	getDefault     = "GET vercel.com/api/v2/projects/vercel-sandbox-default-project"
-	createProject  = "POST vercel.com/api/v11/projects"
-	getTeams       = "GET vercel.com/api/v2/teams"
-	getTeamD       = "GET vercel.com/api/v2/teams/team_d"
-	discovery      = "GET vercel.com/.well-known/openid-configuration"
-	authorizeLogin = "POST api.vercel.com/login/oauth/device-authorization"
-	oauthToken     = "POST api.vercel.com/login/oauth/token"
+	getUser       = "GET vercel.com/api/v2/user"
+	getDefault    = "GET vercel.com/api/v2/projects/vercel-sandbox-default-project"
+	createProject = "POST vercel.com/api/v11/projects"
+	getTeams      = "GET vercel.com/api/v2/teams"
+	getTeamD      = "GET vercel.com/api/v2/teams/team_d"
+	discovery     = "GET vercel.com/.well-known/openid-configuration"
+	oauthToken    = "POST api.vercel.com/login/oauth/token"
 )
 
 func user(defaultTeam any) any {
@@ -248,11 +247,8 @@ func TestCLILoginIsRefreshedWhenRefused(t *testing.T) {
 	m.Write(m.LoginFile(), login("refreshToken", "r0", "expiresAt", time.Now().Add(time.Hour).Unix()))
 	v.Discover()
 	v.Say(oauthToken, map[string]any{"access_token": "cli_2", "token_type": "Bearer", "refresh_token": "r1"})
-	for _, p := range []auth.Refresher{
-		auth.CLI(opts),
-		auth.Device(nil, opts), // finds that the login already exists
-	} {
-		got, err := p.Refresh(t.Context(), auth.Credentials{Token: "cli_tok"})
+	for range 2 { // the second finds that it was refreshed
+		got, err := auth.CLI(opts).Refresh(t.Context(), auth.Credentials{Token: "cli_tok"})
 		require.NoError(t, err)
 		assert.Equal(t, auth.Credentials{Token: "cli_2", TeamID: "x", ProjectID: "p"}, given(got))
 	}

@@ -34,8 +34,8 @@ import (
 // [Token] finds the project. VERCEL_TOKEN and VERCEL_TEAM_ID without
 // VERCEL_PROJECT_ID do not give way to an OIDC token.
 //
-// Default never asks anyone to log in; add [Device] after it in a [Chain] for
-// that. If no credentials are found, the error is an *[OIDCError], which says
+// Default never asks anyone to log in; add the Login of package device after it
+// in a [Chain] for that. If no credentials are found, the error is an *[OIDCError], which says
 // what to do and matches [ErrNoCredentials].
 func Default(opts *Options) Refresher {
 	o := opts.orDefault()

@@ -25,20 +25,6 @@ func ExampleStatic() {
 	defer client.CloseIdleConnections()
 }
 
-// A terminal program can ask its user to log in.
-func ExampleDevice() {
-	client, err := sandbox.NewClient(&sandbox.ClientOptions{
-		Credentials: auth.Chain(
-			auth.Default(nil),
-			auth.Device(auth.PromptOn(os.Stderr), nil),
-		),
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer client.CloseIdleConnections()
-}
-
 // A function deployed on Vercel receives its token with each request.
 func ExampleTokenHandler() {
 	client, err := sandbox.NewClient(nil)

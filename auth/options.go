@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// Options configure [Default], [Token], [OIDC], [CLI] and [Device]. They are copied. Nil
-// means the zero value: the environment and working directory of this process,
+// Options configure [Default], [Token], [OIDC] and [CLI], and a login of
+// package device. They are copied. Nil means the zero value: the environment and working directory of this process,
 // and a new HTTP client.
 type Options struct {
 	// TeamID and ProjectID are the scope of the credentials. How empty ones are

@@ -20,6 +20,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/auth/device"
 	"github.com/go-vercel/sandbox/proxy"
 )
 
@@ -137,7 +138,7 @@ func (d *driver) environment() auth.Provider {
 	if !d.scenario.TTY {
 		return found
 	}
-	asked := auth.Device(auth.PromptOn(io.Discard), opts)
+	asked := device.Login(device.PromptOn(io.Discard), opts)
 	return auth.ProviderFunc(func(ctx context.Context) (auth.Credentials, error) {
 		if ci := os.Getenv("CI"); ci == "1" || ci == "true" || os.Getenv("NODE_ENV") == "production" {
 			return found.Credentials(ctx)

@@ -133,9 +133,9 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("HTTP %d: %s", e.Status, text)
 }
 
-// do sends a request and reads the response. An unsuccessful one is a
+// Do sends a request and reads the response. An unsuccessful one is a
 // *RemoteError.
-func (h *Host) do(req *http.Request, doing string) ([]byte, error) {
+func (h *Host) Do(req *http.Request, doing string) ([]byte, error) {
 	req.Header.Set("User-Agent", userAgent)
 	known := redact.Knowing(strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer "))
 	res, err := h.client.Do(req)

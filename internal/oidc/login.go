@@ -76,8 +76,10 @@ func staleLogin(file string, login Login, refused string, err error) (Login, err
 	return Login{}, fmt.Errorf("the CLI's login in %s has expired: %w", file, err)
 }
 
-// SaveLogin stores a new login like `vercel login`. Unknown keys are preserved.
-func (h *Host) SaveLogin(ctx context.Context, login Login) error {
+// UpdateLogin replaces the CLI's login by what change makes of it, under the
+// file's lock; a zero Login removes it. Unknown keys are preserved. err says why
+// there is no login to change; an error of change leaves the file as it is.
+func (h *Host) UpdateLogin(ctx context.Context, change func(old Login, err error) (Login, error)) error {
 	file, err := h.LoginFile()
 	if err != nil {
 		return err
@@ -87,24 +89,29 @@ func (h *Host) SaveLogin(ctx context.Context, login Login) error {
 		return err
 	}
 	defer unlock()
-	content, err := readObject(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		content, err = object{}, nil
+	old, content, unread := readLogin(file)
+	if content == nil {
+		return unread
 	}
+	// What change does at the server must not be lost for want of a disk.
+	r, err := replace(file)
 	if err != nil {
 		return err
 	}
-	r, err := replace(file)
+	defer r.drop()
+	login, err := change(old, unread)
 	if err != nil {
 		return err
 	}
 	return writeLogin(r, content, login)
 }
 
+// readLogin returns the login, and all that the file has: nil if that is no JSON
+// object.
 func readLogin(file string) (Login, object, error) {
 	o, err := readObject(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Login{}, nil, ErrNotLoggedIn
+		return Login{}, object{}, ErrNotLoggedIn
 	}
 	if err != nil {
 		return Login{}, nil, fmt.Errorf("the CLI's login: %w", err)
@@ -116,10 +123,10 @@ func readLogin(file string) (Login, object, error) {
 		o.get(file, "refreshToken", &login.RefreshToken),
 		o.get(file, "expiresAt", &expiry),
 	); err != nil {
-		return Login{}, nil, fmt.Errorf("the CLI's login: %w", err)
+		return Login{}, o, fmt.Errorf("the CLI's login: %w", err)
 	}
 	if login.Token == "" {
-		return Login{}, nil, ErrNotLoggedIn
+		return Login{}, o, ErrNotLoggedIn
 	}
 	if expiry != nil {
 		login.Expiry = unix(*expiry)
@@ -128,12 +135,16 @@ func readLogin(file string) (Login, object, error) {
 }
 
 func writeLogin(r *replacement, o object, login Login) error {
-	err := o.set("token", login.Token)
-	delete(o, "expiresAt")
+	for _, key := range []string{"token", "refreshToken", "expiresAt"} {
+		delete(o, key)
+	}
+	var err error
+	if login.Token != "" {
+		err = o.set("token", login.Token)
+	}
 	if !login.Expiry.IsZero() {
 		err = errors.Join(err, o.set("expiresAt", login.Expiry.Unix()))
 	}
-	delete(o, "refreshToken")
 	if login.RefreshToken != "" {
 		err = errors.Join(err, o.set("refreshToken", login.RefreshToken))
 	}

@@ -177,17 +177,3 @@ func TestProcessesRefreshTogether(t *testing.T) {
 	_, err = oidc.ParseClaims(m.Read(m.TokenFile("prj_a"))["token"].(string))
 	assert.NoError(t, err)
 }
-
-func TestLoginFileThatIsALinkStaysOne(t *testing.T) {
-	m := oidctest.NewMachine(t)
-	real := filepath.Join(m.Home, "dotfiles", "auth.json")
-	m.Write(real, map[string]any{"token": "old"})
-	require.NoError(t, os.MkdirAll(filepath.Dir(m.LoginFile()), 0o755))
-	require.NoError(t, os.Symlink(real, m.LoginFile()))
-	h := oidc.NewHost(nil, m.Getenv, m.Dir)
-	require.NoError(t, h.SaveLogin(t.Context(), oidc.Login{Token: "new"}))
-	assert.Equal(t, map[string]any{"token": "new"}, m.Read(real))
-	info, err := os.Lstat(m.LoginFile())
-	require.NoError(t, err)
-	assert.NotZero(t, info.Mode()&os.ModeSymlink)
-}

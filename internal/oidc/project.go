@@ -73,7 +73,7 @@ func (h *Host) newProjectToken(ctx context.Context, scope Scope, ahead time.Dura
 	}
 	req.Header.Set("Authorization", "Bearer "+login.Token)
 	doing := fmt.Sprintf("refreshing the OIDC token of project %q", scope.ProjectID)
-	body, err := h.do(req, doing)
+	body, err := h.Do(req, doing)
 	if err != nil {
 		return ProjectToken{}, err
 	}

@@ -329,7 +329,7 @@ func (h search) api(ctx context.Context, method, path string, body, resp any) er
 	}
 	req.Header.Set("Authorization", "Bearer "+h.Token)
 	req.Header.Set("Content-Type", "application/json")
-	data, err := h.do(req, h.Doing)
+	data, err := h.Do(req, h.Doing)
 	if err != nil {
 		return err
 	}

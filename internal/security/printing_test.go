@@ -23,6 +23,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/auth/device"
 	"github.com/go-vercel/sandbox/proxy"
 	"github.com/go-vercel/sandbox/proxy/proxytest"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -51,7 +52,7 @@ func publicRoots() []reflect.Type {
 		reflect.TypeFor[sandbox.FSError](), reflect.TypeFor[sandbox.ChangedError](),
 		reflect.TypeFor[sandbox.ShellError](), reflect.TypeFor[sandbox.ExitError](),
 		reflect.TypeFor[sandbox.FileStat](), reflect.TypeFor[sandbox.Signal](),
-		reflect.TypeFor[auth.Credentials](), reflect.TypeFor[auth.Options](), reflect.TypeFor[auth.DeviceCode](),
+		reflect.TypeFor[auth.Credentials](), reflect.TypeFor[auth.Options](), reflect.TypeFor[device.Code](),
 		reflect.TypeFor[auth.MissingError](), reflect.TypeFor[auth.OIDCError](),
 		reflect.TypeFor[proxy.Options](), reflect.TypeFor[proxy.Forwarder](), reflect.TypeFor[proxy.ForwarderOptions](), reflect.TypeFor[proxy.Meta](),
 		reflect.TypeFor[proxytest.Authority](), reflect.TypeFor[proxytest.Firewall](),

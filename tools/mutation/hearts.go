@@ -62,7 +62,7 @@ var lists = map[string]*list{
 		code(".", "sandboxtest", "door.go control.go npmrc.go firewall*.go egress.go interactive.go policy.go", 9,
 			[2]string{"./sandboxtest", "Authorization|Teams|Token|Web|Warns|Control|Firewall|NPM|Polic|Credentials|Shell|Terminal|Interactive|GoClient|Fuzz|Refus"}).
 			refusals("authorize.*|wrongTeam|inProject|knownHost|bearer|header|newNPMAuth|Lookup|Connect|Send|serveHTTP|serveControl|allows.*|check.*"),
-		code(".", "internal/oidc", "*.go", 5, [2]string{"./internal/oidc", "."}, [2]string{"./internal/security", "."}).refusals("trusted|check.*|issuers|readObject|Address|onThisMachine"),
+		code(".", "internal/oidc", "*.go", 5, [2]string{"./internal/oidc", "."}, [2]string{"./internal/security", "."}).refusals("trusted|check.*|Issuers|readObject|Address|onThisMachine"),
 		code(".", "internal/redact", "*.go", 3, [2]string{"./internal/redact", "."}, [2]string{"./internal/security", "."}, [2]string{"./internal/api", "."}).refusals("Printable|URL|shown|Struct|String|Text"),
 		code(".", ".", "validate.go", 2,
 			[2]string{".", "ClientOptions|Credentials|InvalidArguments|FilePath|NamesThat|Trailing|CreateNames"}, [2]string{"./internal/security", "."}).refusals("checkText|checkEnv|absolutePath|isWithin|plainName"),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/auth/device"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 	"github.com/go-vercel/sandbox/internal/oidc"
@@ -161,7 +162,7 @@ func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 		c.source = "the login of the Vercel CLI"
 		provider := auth.CLI(opts)
 		if c.asks() && c.mayHaveLogin() {
-			return auth.Chain(provider, auth.Device(c.showCode, opts)), nil
+			return auth.Chain(provider, device.Login(c.showCode, opts)), nil
 		}
 		return provider, nil
 	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.opts.scope == "" && c.opts.project == "":
@@ -288,7 +289,7 @@ func (s *stdio) asks() bool {
 	return !s.opts.noInput && (ci == "" || ci == "0" || ci == "false") && isTerminal(s.in) && s.err.Terminal
 }
 
-func (s *stdio) showCode(_ context.Context, code auth.DeviceCode) error {
+func (s *stdio) showCode(_ context.Context, code device.Code) error {
 	address := code.VerificationURLComplete
 	if address == "" {
 		address = code.VerificationURL

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/oidc/login"
 )
 
 // loginView is the team and the project of a login, if one was found.
@@ -39,13 +40,13 @@ func (c *loginCommand) command() *cobra.Command {
 func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 	ctx := cmd.Context()
 	host := oidc.NewHost(nil, c.app.getenv, "")
-	login, err := c.newLogin(ctx, host)
+	found, err := c.newLogin(ctx, host)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(c.app.err, "%s You are logged in.\n", c.app.err.Paint(console.Green, "✔"))
 	scope, err := host.InferScope(ctx, oidc.Search{
-		Token: login.Token, Given: oidc.Scope{TeamID: c.app.opts.scope}, Names: true, Doing: "finding a project for the CLI's login",
+		Token: found.Token, Given: oidc.Scope{TeamID: c.app.opts.scope}, Names: true, Doing: "finding a project for the CLI's login",
 	})
 	if err != nil {
 		c.app.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
@@ -66,27 +67,27 @@ const maxToken = 64 << 10
 func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Login, error) {
 	switch c.app.opts.token {
 	case "":
-		return host.DeviceLogin(ctx, c.promptLogin)
+		return login.Device(ctx, host, c.promptLogin)
 	case "-":
 		text, err := io.ReadAll(io.LimitReader(c.app.in, maxToken))
 		if err != nil {
 			return oidc.Login{}, err
 		}
-		login := oidc.Login{Token: strings.TrimSpace(string(text))}
-		if login.Token == "" || strings.ContainsAny(login.Token, " \n\r\t") {
+		given := oidc.Login{Token: strings.TrimSpace(string(text))}
+		if given.Token == "" || strings.ContainsAny(given.Token, " \n\r\t") {
 			return oidc.Login{}, usagef("standard input holds no token")
 		}
-		login.Expiry, _ = oidc.Expiry(login.Token)
-		return login, host.SaveLogin(ctx, login)
+		given.Expiry, _ = oidc.Expiry(given.Token)
+		return given, login.Save(ctx, host, given)
 	}
 	return oidc.Login{}, usagef("a token on the command line is seen by others; give it on standard input: %s < FILE", try("login --token -"))
 }
 
 // promptLogin tells where to log in, and opens the page if ENTER is pressed.
-func (c *loginCommand) promptLogin(ctx context.Context, code oidc.DeviceCode) error {
-	page := first(code.VerificationURIComplete, code.VerificationURI)
+func (c *loginCommand) promptLogin(ctx context.Context, code login.Code) error {
+	page := first(code.VerificationURLComplete, code.VerificationURL)
 	fmt.Fprintf(c.app.err, "Visit %s and enter the code %s (valid for %s).\n", c.app.err.Paint(console.Cyan, page),
-		c.app.err.Paint(console.Bold, code.UserCode), longDuration(code.Expiry.Sub(c.app.now()).Round(time.Minute)))
+		c.app.err.Paint(console.Bold, code.UserCode), longDuration(code.ExpiresAt.Sub(c.app.now()).Round(time.Minute)))
 	if !c.app.asks() {
 		return nil
 	}
@@ -142,7 +143,7 @@ func (c *logoutCommand) command() *cobra.Command {
 }
 
 func (c *logoutCommand) run(cmd *cobra.Command, _ []string) error {
-	err := oidc.NewHost(nil, c.app.getenv, "").Logout(cmd.Context())
+	err := login.Logout(cmd.Context(), oidc.NewHost(nil, c.app.getenv, ""))
 	switch {
 	case c.app.opts.structured() && (err == nil || errors.Is(err, oidc.ErrNotLoggedIn)):
 		return c.app.print(output{doc: doneView{err == nil}})

@@ -1,4 +1,4 @@
-package auth_test
+package device_test
 
 import (
 	"context"
@@ -15,12 +15,35 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/auth/device"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
+	"github.com/go-vercel/sandbox/internal/testmain"
 )
 
-// device makes v respond to the device flow: with pending responses first, then
+func TestMain(m *testing.M) { testmain.Main(m) }
+
+const (
+	discovery      = "GET vercel.com/.well-known/openid-configuration"
+	authorizeLogin = "POST api.vercel.com/login/oauth/device-authorization"
+	oauthToken     = "POST api.vercel.com/login/oauth/token"
+	getUser        = "GET vercel.com/api/v2/user"
+	getDefault     = "GET vercel.com/api/v2/projects/vercel-sandbox-default-project"
+	getTeamD       = "GET vercel.com/api/v2/teams/team_d"
+)
+
+func setup(t *testing.T) (*oidctest.Machine, *oidctest.Vercel, *auth.Options) {
+	m, v := oidctest.NewMachine(t), &oidctest.Vercel{}
+	return m, v, &auth.Options{HTTPClient: v.Client(), LookupEnv: m.LookupEnv, Dir: m.Dir, Interactive: new(false)}
+}
+
+// given returns credentials without their source.
+func given(c auth.Credentials) auth.Credentials {
+	return auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID}
+}
+
+// respond makes v respond to the device flow: with pending responses first, then
 // with last.
-func device(v *oidctest.Vercel, pending int, last any) {
+func respond(v *oidctest.Vercel, pending int, last any) {
 	v.Discover()
 	v.Say(authorizeLogin, map[string]any{
 		"device_code": "dev_secret", "user_code": "U-C", "verification_uri": "https://vercel.com/device",
@@ -40,13 +63,13 @@ func loggedIn(token string) any {
 func TestDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, v, opts := setup(t)
-		device(v, 1, loggedIn("dev_tok"))
-		v.Say(getUser, user("team_d"))
+		respond(v, 1, loggedIn("dev_tok"))
+		v.Say(getUser, map[string]any{"user": map[string]any{"defaultTeamId": "team_d", "username": "me"}})
 		v.Say(getDefault, struct{}{})
 		v.Say(getTeamD, map[string]string{"slug": "d"})
 		m.Write(m.LoginFile(), map[string]any{"// Note": "kept"})
 		var shown strings.Builder
-		p := auth.Chain(auth.Default(opts), auth.Device(auth.PromptOn(&shown), opts))
+		p := auth.Chain(auth.Default(opts), device.Login(device.PromptOn(&shown), opts))
 		got, err := p.Credentials(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, auth.Credentials{Token: "dev_tok", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, given(got))
@@ -75,10 +98,10 @@ func TestDevice(t *testing.T) {
 func TestDeviceDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, v, opts := setup(t)
-		device(v, 2, oidctest.Response{Status: 400, Body: map[string]string{"error": "access_denied", "error_description": "The user said no"}})
+		respond(v, 2, oidctest.Response{Status: 400, Body: map[string]string{"error": "access_denied", "error_description": "The user said no"}})
 		var mu sync.Mutex
 		prompts := 0
-		p := auth.Device(func(context.Context, auth.DeviceCode) error {
+		p := device.Login(func(context.Context, device.Code) error {
 			mu.Lock()
 			defer mu.Unlock()
 			prompts++
@@ -102,8 +125,8 @@ func TestDeviceWhenTheLeaderLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, v, opts := setup(t)
 		opts.TeamID, opts.ProjectID = "x", "p"
-		device(v, 3, loggedIn("dev_tok"))
-		p := auth.Device(func(context.Context, auth.DeviceCode) error { return nil }, opts)
+		respond(v, 3, loggedIn("dev_tok"))
+		p := device.Login(func(context.Context, device.Code) error { return nil }, opts)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -125,7 +148,7 @@ func TestDeviceWhenTheLeaderLeaves(t *testing.T) {
 func TestDeviceFailures(t *testing.T) {
 	authorization := func(change func(map[string]any)) func(*oidctest.Vercel) {
 		return func(v *oidctest.Vercel) {
-			device(v, 0, loggedIn("dev_tok"))
+			respond(v, 0, loggedIn("dev_tok"))
 			a := map[string]any{
 				"device_code": "d", "user_code": "U-C", "verification_uri": "https://vercel.com/device", "expires_in": 600, "interval": 1,
 			}
@@ -144,14 +167,14 @@ func TestDeviceFailures(t *testing.T) {
 		{"a page elsewhere", authorization(func(a map[string]any) { a["verification_uri"] = "https://evil.example" }), "no usable device code"},
 		{"no code", authorization(func(a map[string]any) { delete(a, "device_code") }), "no usable device code"},
 		{"the code expires", func(v *oidctest.Vercel) {
-			device(v, 0, oidctest.Response{Status: 400, Body: map[string]string{"error": "authorization_pending"}})
+			respond(v, 0, oidctest.Response{Status: 400, Body: map[string]string{"error": "authorization_pending"}})
 		}, "deadline exceeded"},
 		{"polls get lost", func(v *oidctest.Vercel) {
-			device(v, 0, nil)
+			respond(v, 0, nil)
 			v.Say(oauthToken, oidctest.Response{Err: http.ErrServerClosed}, oidctest.Response{Err: http.ErrServerClosed}, loggedIn("dev_tok"))
 		}, ""},
 		{"slow down", func(v *oidctest.Vercel) {
-			device(v, 0, nil)
+			respond(v, 0, nil)
 			v.Say(oauthToken, oidctest.Response{Status: 400, Body: map[string]string{"error": "slow_down"}}, loggedIn("dev_tok"))
 		}, ""},
 		{"refused at once", func(v *oidctest.Vercel) {
@@ -165,8 +188,8 @@ func TestDeviceFailures(t *testing.T) {
 				opts.TeamID, opts.ProjectID = "x", "p"
 				test.play(v)
 				// An expired login is replaced, too.
-				m.Write(m.LoginFile(), login("token", "run_out", "expiresAt", time.Now().Add(-time.Hour).Unix()))
-				got, err := auth.Device(func(context.Context, auth.DeviceCode) error { return nil }, opts).Credentials(t.Context())
+				m.Write(m.LoginFile(), map[string]any{"token": "run_out", "expiresAt": time.Now().Add(-time.Hour).Unix()})
+				got, err := device.Login(func(context.Context, device.Code) error { return nil }, opts).Credentials(t.Context())
 				if test.text == "" {
 					require.NoError(t, err)
 					assert.Equal(t, "dev_tok", got.Token)
@@ -179,10 +202,33 @@ func TestDeviceFailures(t *testing.T) {
 	}
 	t.Run("the prompt fails", func(t *testing.T) {
 		_, v, opts := setup(t)
-		device(v, 0, loggedIn("dev_tok"))
+		respond(v, 0, loggedIn("dev_tok"))
 		broken := errors.New("no terminal")
-		_, err := auth.Device(func(context.Context, auth.DeviceCode) error { return broken }, opts).Credentials(t.Context())
+		_, err := device.Login(func(context.Context, device.Code) error { return broken }, opts).Credentials(t.Context())
 		require.ErrorIs(t, err, broken)
 		assert.NotContains(t, v.Asked(), oauthToken)
+	})
+}
+
+// TestLoginAfterARefusal: a refused refresh token holds up no login, and the
+// program stays with its project, whoever logs in.
+func TestLoginAfterARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, v, opts := setup(t)
+		respond(v, 0, nil)
+		refused := oidctest.Response{Status: 400, Body: map[string]string{"error": "invalid_grant"}}
+		v.Say(oauthToken, refused, loggedIn("first"), refused, loggedIn("second"))
+		v.Say(getUser, map[string]any{"user": map[string]any{"defaultTeamId": "team_d", "username": "me"}})
+		v.Say(getDefault, struct{}{})
+		v.Say(getTeamD, map[string]string{"slug": "d"})
+		m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": "r0", "expiresAt": time.Now().Add(-time.Hour).Unix()})
+		p := device.Login(func(context.Context, device.Code) error { return nil }, opts)
+		first, err := p.Credentials(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, auth.Credentials{Token: "first", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, given(first))
+		v.Say(getUser, map[string]any{"user": map[string]any{"defaultTeamId": "team_e", "username": "you"}})
+		second, err := p.Refresh(t.Context(), first)
+		require.NoError(t, err)
+		assert.Equal(t, auth.Credentials{Token: "second", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, given(second))
 	})
 }

@@ -1,0 +1,121 @@
+// Package login begins and ends the login that the Vercel CLI stores, for
+// programs that have a user. Package oidc reads and refreshes it.
+package login
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"github.com/go-vercel/sandbox/internal/oidc"
+)
+
+// Save stores a new login like `vercel login`. Unknown keys are preserved.
+func Save(ctx context.Context, h *oidc.Host, login oidc.Login) error {
+	return h.UpdateLogin(ctx, func(oidc.Login, error) (oidc.Login, error) { return login, nil })
+}
+
+// Logout revokes the CLI's login at the issuer and removes it from its file, like
+// `vercel logout`. If the issuer can't be reached, the login is unchanged. If
+// there is no login, the error matches oidc.ErrNotLoggedIn.
+func Logout(ctx context.Context, h *oidc.Host) error {
+	return h.UpdateLogin(ctx, func(old oidc.Login, err error) (oidc.Login, error) {
+		if err == nil {
+			err = revoke(ctx, h, cmp.Or(old.RefreshToken, old.Token))
+		}
+		return oidc.Login{}, err
+	})
+}
+
+// revoke revokes a token (RFC 7009).
+func revoke(ctx context.Context, h *oidc.Host, token string) error {
+	found, err := h.Endpoints(ctx, "revocation_endpoint")
+	if err != nil {
+		return err
+	}
+	form := url.Values{"client_id": {oidc.ClientID}, "token": {token}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, found[0], strings.NewReader(form.Encode()))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	_, err = h.Do(req, "revoking the CLI's login")
+	return err
+}
+
+// Code is what a user needs to log a program in on another device.
+type Code struct {
+	VerificationURL         string
+	VerificationURLComplete string
+	UserCode                string
+	ExpiresAt               time.Time
+}
+
+const (
+	// loginTimeout is how long a login on a device may take by default.
+	loginTimeout = 10 * time.Minute
+	// maxPollSeconds limits the pause between two polls that a server may
+	// request, which is multiplied to something a timer can hold.
+	maxPollSeconds = 300
+)
+
+// Device logs in by the device flow (RFC 8628): prompt tells the user what to do,
+// then the server is polled until the user has done it. The login is stored in
+// the CLI's file.
+func Device(ctx context.Context, h *oidc.Host, prompt func(context.Context, Code) error) (oidc.Login, error) {
+	const doing = "logging in to Vercel"
+	found, err := h.Endpoints(ctx, "token_endpoint", "device_authorization_endpoint")
+	if err != nil {
+		return oidc.Login{}, err
+	}
+	endpoint := oauth2.Endpoint{TokenURL: found[0], DeviceAuthURL: found[1], AuthStyle: oauth2.AuthStyleInParams}
+	ctx = h.OAuthContext(ctx)
+	// Scopes are part of the first request only.
+	config := oauth2.Config{ClientID: oidc.ClientID, Endpoint: endpoint, Scopes: []string{"openid", "offline_access"}}
+	code, err := config.DeviceAuth(ctx)
+	if err != nil {
+		return oidc.ToLogin(nil, err, doing)
+	}
+	config.Scopes = nil
+	if code.DeviceCode == "" || code.UserCode == "" || !oidc.Issuers(code.VerificationURI) {
+		return oidc.Login{}, &oidc.RemoteError{Doing: doing, Err: errors.New("the response has no usable device code")}
+	}
+	if !oidc.Issuers(code.VerificationURIComplete) {
+		code.VerificationURIComplete = ""
+	}
+	code.Interval = min(max(code.Interval, 0), maxPollSeconds)
+	if code.Expiry.IsZero() {
+		code.Expiry = time.Now().Add(loginTimeout)
+	}
+	ctx, cancel := context.WithDeadline(ctx, code.Expiry)
+	defer cancel()
+	if err := prompt(ctx, Code{
+		VerificationURL:         code.VerificationURI,
+		VerificationURLComplete: code.VerificationURIComplete,
+		UserCode:                code.UserCode,
+		ExpiresAt:               code.Expiry,
+	}); err != nil {
+		return oidc.Login{}, err
+	}
+	token, err := config.DeviceAccessToken(ctx, code)
+	for isNetwork(err) && ctx.Err() == nil {
+		// A failed poll is not a refusal by the user. This begins with a pause.
+		token, err = config.DeviceAccessToken(ctx, code)
+	}
+	login, err := oidc.ToLogin(token, err, doing, code.DeviceCode)
+	if err != nil {
+		return oidc.Login{}, err
+	}
+	return login, Save(context.WithoutCancel(ctx), h, login)
+}
+
+func isNetwork(err error) bool {
+	_, ok := errors.AsType[*url.Error](err)
+	return ok
+}
