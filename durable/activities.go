@@ -120,12 +120,13 @@ func madeBy(ctx context.Context, epoch string) string {
 	return activity.GetInfo(ctx).WorkflowExecution.ID + "." + epoch
 }
 
-// workflowOf returns the ID of the workflow that has made a sandbox with the tag.
-func workflowOf(tag string) string {
+// madeIn returns the ID of the workflow that has made a sandbox with the tag, and the
+// epoch of its opening.
+func madeIn(tag string) (workflow, epoch string) {
 	if i := strings.LastIndexByte(tag, '.'); i >= 0 {
-		return tag[:i]
+		return tag[:i], tag[i+1:]
 	}
-	return ""
+	return "", ""
 }
 
 // runs describes the session that runs.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -150,11 +151,34 @@ func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
 	if err != nil {
 		s.abandon(ctx)
 	}
+	s.noteGivenUp(ctx, err != nil)
 	return s, err
 }
 
-// abandonWithin is how long a sandbox is looked for that may have been made, or started,
-// by a call that has failed. After that, its lease ends it, and Sweep deletes it.
+// givenUp begins the key of a workflow's memo that names its last opening, if that was
+// given up. The key says it, since a data converter may hide values.
+const givenUp = "durable-given-up-"
+
+// noteGivenUp notes whether the opening was given up: a request of it that arrives when
+// nobody looks for its sandbox any more makes one that only Sweep can find. An opening
+// that succeeds may have found that of an earlier one.
+func (s *Sandbox) noteGivenUp(ctx workflow.Context, is bool) {
+	memo := map[string]any{}
+	for key := range workflow.GetInfo(ctx).Memo.GetFields() {
+		if strings.HasPrefix(key, givenUp) {
+			memo[key] = nil
+		}
+	}
+	if is {
+		memo[givenUp+s.Epoch] = true
+	}
+	if len(memo) > 0 {
+		_ = workflow.UpsertMemo(ctx, memo)
+	}
+}
+
+// abandonWithin is how long abandoning a sandbox may take that may have been made, or
+// started, by a call that has failed. After that, its lease ends it, and Sweep deletes it.
 const abandonWithin = 10 * time.Minute
 
 // abandon undoes what an opening has done that has failed.

@@ -8,6 +8,7 @@ import (
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -19,7 +20,8 @@ import (
 // Sweep stops the sandboxes of this fleet, and of OldFleets, that run although their
 // workflow has ended or is gone, as after a termination or the loss of the database.
 // It deletes those that nobody can have meant to keep: whose workflow was terminated, has
-// timed out or is unknown, once they have stood still for DeleteAfter. It returns how many
+// timed out or is unknown, or had given up the opening that has made them, once they have
+// stood still for DeleteAfter. It returns how many
 // it has stopped and deleted. c has to be a client of the namespace of their workflows;
 // outside of an activity Fleet has to be set. It costs a request for every 50 sandboxes
 // of a fleet, and one to Temporal for each that runs or may be deleted.
@@ -49,20 +51,20 @@ func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err err
 
 // sweepOne stops or deletes a sandbox if it is left, and reports whether it has.
 func (w *Worker) sweepOne(ctx context.Context, c client.Client, info sandbox.Info) (done bool, err error) {
-	id := workflowOf(info.Tags[tagWorkflow])
+	id, epoch := madeIn(info.Tags[tagWorkflow])
 	runs := info.Status == sandbox.StatusRunning
 	old := w.DeleteAfter > 0 && info.Status == sandbox.StatusStopped && time.Since(info.StatusUpdatedAt) > w.DeleteAfter
 	if id == "" || !runs && !old {
 		return false, nil
 	}
-	status, err := statusOf(ctx, c, id)
-	if err != nil || status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+	run, err := latestRun(ctx, c, id)
+	if err != nil || run.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		return false, err
 	}
-	switch status {
+	switch run.GetStatus() {
 	case enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
 	default:
-		if !runs { // its code has left it so
+		if _, abandoned := run.GetMemo().GetFields()[givenUp+epoch]; !runs && !abandoned { // its code has left it so
 			return false, nil
 		}
 	}
@@ -107,13 +109,13 @@ func (w *Worker) fleet(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// statusOf returns how a workflow is, unspecified if there is none.
-func statusOf(ctx context.Context, c client.Client, id string) (enums.WorkflowExecutionStatus, error) {
+// latestRun returns the last run of a workflow, nil if there is none.
+func latestRun(ctx context.Context, c client.Client, id string) (*workflowpb.WorkflowExecutionInfo, error) {
 	d, err := c.DescribeWorkflowExecution(ctx, id, "")
 	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
-		return enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, nil
+		return nil, nil
 	}
-	return d.GetWorkflowExecutionInfo().GetStatus(), err
+	return d.GetWorkflowExecutionInfo(), err
 }
 
 func (w *Worker) sweep(ctx context.Context) (int, error) {

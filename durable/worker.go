@@ -41,9 +41,9 @@ type Worker struct {
 	// must not be among them.
 	OldFleets []string
 	// DeleteAfter is for how long a sandbox has to stand still before Sweep deletes
-	// it, with its files, if its workflow was terminated, has timed out or is unknown:
-	// for longer than the namespace keeps ended workflows, whose sandboxes may have been
-	// kept on purpose. Zero deletes none.
+	// it, with its files, if its workflow was terminated, has timed out or is unknown, or
+	// had given up the opening that has made it: for longer than the namespace keeps
+	// ended workflows, whose sandboxes may have been kept on purpose. Zero deletes none.
 	DeleteAfter time.Duration
 
 	// idsRefused: the service knows no IDs of the caller's for commands.
