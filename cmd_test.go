@@ -20,14 +20,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func TestCmdKill(t *testing.T) {
@@ -129,7 +129,7 @@ func must[T any](v T, err error) T {
 func TestCmdOfUserAndSession(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	needs.Users(t, sb)
+	testkit.NeedUsers(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
 	require.NoError(t, err)
 	c := alice.CommandContext(t.Context(), "sh", "-c", `id -un; pwd; cat; ls -A /tmp | grep stdin`)
@@ -497,7 +497,7 @@ func TestCmdStdinWithAnotherPath(t *testing.T) {
 // command runs has no name, so that nothing can leave it behind.
 func TestCmdStdinKeepsNoLocalFile(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("files that are open can't be removed on Windows")
+		needs.Other(t, "files that are open can't be removed on Windows")
 	}
 	dir := t.TempDir()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Stdin: sandboxtest.NoStdin})

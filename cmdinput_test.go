@@ -14,12 +14,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // stdinKinds are the kinds of input that are delivered in different ways: while
@@ -59,7 +60,7 @@ var oddEnv = []string{
 // same with any kind of Stdin, and those of os/exec.
 func TestCmdStdinKinds(t *testing.T) {
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
-		t.Skip("the programs are those of Linux")
+		needs.Other(t, "the programs are those of Linux")
 	}
 	t.Parallel()
 	for mode, sb := range map[string]*sandbox.Sandbox{"live": stdinSandbox(t, ""), "refused": stdinSandbox(t, sandboxtest.NoStdin)} {
@@ -125,7 +126,7 @@ func oddVariables(t *testing.T, out string) string {
 // programs that env would take for a variable are started.
 func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
-		t.Skip("the programs are those of Linux")
+		needs.Other(t, "the programs are those of Linux")
 	}
 	t.Parallel()
 	for _, mode := range []sandboxtest.StdinSupport{sandboxtest.StdinWithOffsets, sandboxtest.NoStdin} {
@@ -145,7 +146,7 @@ func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
 		}
 	}
 	_, sb := testkit.Start(t, nil)
-	needs.Users(t, sb)
+	testkit.NeedUsers(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
 	require.NoError(t, err)
 	for name, stdin := range stdinKinds(t) {

@@ -9,13 +9,13 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // TestOneRequest shows that each method makes one request. Reading a file to
@@ -173,7 +173,7 @@ func TestFilesResume(t *testing.T) {
 func TestPermissionErrors(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	needs.Box(t, sb)
+	testkit.NeedBox(t, sb)
 	ctx := t.Context()
 	f := sb.FS()
 	for name, err := range map[string]error{

@@ -222,7 +222,7 @@ const hooksChild = "SANDBOX_HOOKS_CHILD"
 func TestHooksChild(t *testing.T) {
 	setting := strings.Fields(os.Getenv(hooksChild))
 	if len(setting) == 0 {
-		t.Skip("is a part of TestHooksOfProcesses")
+		needs.Other(t, "is a part of TestHooksOfProcesses")
 	}
 	// Shorter ones run out on a busy machine while their holder lives, and others
 	// take over, as they should.

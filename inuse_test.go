@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/needs"
-	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/testkit"
 )
 
 // tarMeanwhile is a tar that does something, $DURING, in the directory once some of
@@ -31,7 +31,7 @@ exit "${PIPESTATUS[0]}"
 func TestDownloadDirInUse(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
-	needs.Box(t, sb) // tar is found in /vercel/bin
+	testkit.NeedBox(t, sb) // tar is found in /vercel/bin
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "/vercel/bin/tar", []byte(tarMeanwhile), 0o755))
 	big := strings.Repeat("0123456789abcdef", 200_000)
@@ -83,7 +83,7 @@ func TestDownloadDirInUse(t *testing.T) {
 func TestDownloadDirShortensNothingElse(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
-	needs.Box(t, sb) // tar is found in /vercel/bin
+	testkit.NeedBox(t, sb) // tar is found in /vercel/bin
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "/vercel/bin/tar", []byte(`#!/bin/sh
 /usr/bin/tar "$@"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -152,7 +153,7 @@ func TestAsUserUnknown(t *testing.T) {
 	_, sb := testkit.Start(t, nil)
 	done, err := sb.RunCommand(t.Context(), "sudo", []string{"-n", "true"}, nil)
 	if err != nil || done.ExitCode != 0 {
-		t.Skip("the sandbox's user may not use sudo here")
+		needs.Other(t, "the sandbox's user may not use sudo here")
 	}
 	ghost, err := sb.AsUser("ghost")
 	require.NoError(t, err)

@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // screen is a terminal with a user who watches it.
@@ -175,7 +175,7 @@ func TestShellOptions(t *testing.T) {
 	x.until("a b||sandbox|an = and, a comma|vt100|" + dir + "|" + user + "|")
 	assert.Equal(t, 0, x.exit())
 
-	needs.Users(t, sb)
+	testkit.NeedUsers(t, sb)
 	x = openScreen(t, sb, &sandbox.ShellOptions{
 		Command: "sh", Args: []string{"-c", program, "sh", "-x"}, Sudo: true,
 		Env: sandbox.Env{"WITH": "secret of root"}, Cwd: "/vercel/sub dir",

@@ -16,11 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // visit is what became of one request.
@@ -154,9 +155,7 @@ const wakingPage = `<!doctype html><title>asleep</title><p id=p>nothing</p><scri
 // TestBrowserWakes: Chromium loads a page and its script from a sandbox that was
 // asleep.
 func TestBrowserWakes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a browser")
-	}
+	needs.Long(t, "starts a browser")
 	t.Parallel()
 	browser := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {

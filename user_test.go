@@ -12,13 +12,11 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/go-vercel/sandbox/internal/testkit"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 )
 
 // owners returns "user:group mode" of a path in the sandbox.
@@ -34,7 +32,7 @@ func owners(t *testing.T, sb *sandbox.Sandbox, path string) string {
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	needs.Users(t, sb)
+	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
 	require.NoError(t, err)
@@ -93,7 +91,7 @@ func TestUsers(t *testing.T) {
 func TestUserFiles(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	needs.Users(t, sb)
+	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
 	require.NoError(t, err)
@@ -169,7 +167,7 @@ func TestUserFiles(t *testing.T) {
 func TestUserPathsOutside(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	needs.Users(t, sb)
+	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
 	require.NoError(t, err)
@@ -199,7 +197,7 @@ func TestUserPathsOutside(t *testing.T) {
 func TestUserMakesDirectories(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	needs.Users(t, sb)
+	testkit.NeedUsers(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
 	require.NoError(t, err)
 	content := strings.Repeat("0123456789", 500_000)
@@ -234,7 +232,7 @@ func TestUserMakesDirectories(t *testing.T) {
 func TestUserCosts(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
-	needs.Users(t, sb)
+	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
 	var alice *sandbox.User
 	write := func(path string) func() error {
@@ -273,7 +271,7 @@ func TestUserCosts(t *testing.T) {
 func TestUserStepFails(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	needs.Users(t, sb)
+	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
 	done, err := sb.RunCommand(ctx, "sh", []string{"-c", "mkdir -p /shared && touch /shared/devs"}, &sandbox.CommandOptions{Sudo: true})
 	require.NoError(t, err)
@@ -299,7 +297,7 @@ func TestUserStepFails(t *testing.T) {
 func TestUsersWithoutSudo(t *testing.T) {
 	t.Parallel()
 	_, plain := testkit.Start(t, nil)
-	needs.Users(t, plain)
+	testkit.NeedUsers(t, plain)
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/tmp/first:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
 	ctx := t.Context()
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "/tmp/first/sudo", Content: []byte("#!/bin/sh\necho sudo: no >&2\nexit 1\n"), Mode: new(fs.FileMode(0o755))}}, nil))
@@ -320,7 +318,7 @@ func TestUsersWithoutSudo(t *testing.T) {
 func TestUserPaths(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
-	needs.Users(t, sb)
+	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
 	require.NoError(t, err)

@@ -3,10 +3,13 @@
 // last, of each test that failed, its own lines and the command that repeats it,
 // with its seed. Its exit code is 1 when a test failed or none ran.
 //
-//	testlog [-failures FILE] [-skipped FILE] [-floors FILE:NAME] [-as COMMAND] go test …
+//	testlog [-failures FILE] [-outcomes FILE] [-floors FILE:NAME] [-as COMMAND] go test …
+//	testlog -unverified FILE
 //
-// -failures also appends what is said of failed tests to a file. -skipped writes
-// the package and the name of each test that was skipped, or a part of it. -as is
+// -failures also appends what is said of failed tests to a file. -outcomes appends
+// "pass PACKAGE TEST" or "skip PACKAGE TEST REASON" for each test; -unverified
+// counts, by their reasons, those that were skipped and passed in none of the runs
+// that have appended. -as is
 // the command to show instead of the one that is run. -floors fails where a package
 // has fewer tests that pass than a line "NAME PACKAGE NUMBER" of the file says.
 package main
@@ -47,12 +50,12 @@ type log struct {
 	failed          []event // in the order of their ends
 	reasons         map[string]int
 	took            map[string]float64
-	without         map[string]bool // packages and tests of which something was skipped
+	outcomes        strings.Builder // a line for each test
 	passes          map[string]int  // by package
 }
 
 func newLog(out io.Writer, again string) *log {
-	return &log{out: out, again: again, outputs: map[string][]string{}, reasons: map[string]int{}, took: map[string]float64{}, without: map[string]bool{}, passes: map[string]int{}}
+	return &log{out: out, again: again, outputs: map[string][]string{}, reasons: map[string]int{}, took: map[string]float64{}, passes: map[string]int{}}
 }
 
 func key(e event) string { return e.Package + " " + e.Test }
@@ -102,6 +105,7 @@ func (l *log) event(e event) {
 	case "pass":
 		l.passed++
 		l.passes[e.Package]++
+		fmt.Fprintf(&l.outcomes, "pass %s\n", key(e))
 		delete(l.outputs, key(e))
 	case "fail":
 		l.failed = append(l.failed, e)
@@ -114,8 +118,7 @@ func (l *log) event(e event) {
 			}
 		}
 		l.reasons[text]++
-		test, _, _ := strings.Cut(e.Test, "/")
-		l.without[e.Package+" "+test] = true
+		fmt.Fprintf(&l.outcomes, "skip %s %s\n", key(e), text)
 		delete(l.outputs, key(e))
 	}
 }
@@ -184,16 +187,56 @@ func (l *log) below(lines, name string) string {
 	return text.String()
 }
 
+// unverified counts, by their reasons, the tests that the lines say were skipped
+// and never passed.
+func unverified(lines string) string {
+	skipped := map[string]string{}
+	passed := map[string]bool{}
+	for line := range strings.Lines(lines) {
+		outcome, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		pkg, rest, _ := strings.Cut(rest, " ")
+		test, text, _ := strings.Cut(rest, " ")
+		switch name := pkg + " " + test; outcome {
+		case "pass":
+			passed[name] = true
+		case "skip":
+			skipped[name] = text
+		}
+	}
+	counts, one := map[string]int{}, map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(skipped)) {
+		if text := skipped[name]; !passed[name] {
+			counts[text]++
+			one[text] = cmp.Or(one[text], name)
+		}
+	}
+	var text strings.Builder
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(&text, "%6d × %s (%s)\n", counts[reason], reason, one[reason])
+	}
+	return text.String()
+}
+
 func main() {
 	floors := flag.String("floors", "", "")
 	failures := flag.String("failures", "", "")
-	skipped := flag.String("skipped", "", "")
+	outcomes := flag.String("outcomes", "", "")
+	never := flag.String("unverified", "", "")
 	as := flag.String("as", "", "")
 	flag.Parse()
+	if *never != "" {
+		lines, err := os.ReadFile(*never)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "testlog:", err)
+			os.Exit(1)
+		}
+		fmt.Print(unverified(string(lines)))
+		return
+	}
 	args := flag.Args()
 	at := slices.Index(args, "test")
 	if at < 1 {
-		fmt.Fprintln(os.Stderr, "usage: testlog [-failures FILE] [-skipped FILE] [-as COMMAND] go test …")
+		fmt.Fprintln(os.Stderr, "usage: testlog [-failures FILE] [-outcomes FILE] [-as COMMAND] go test …")
 		os.Exit(2)
 	}
 	cmd := exec.Command(args[0], slices.Insert(slices.Clone(args[1:]), at, "-json")...)
@@ -222,8 +265,8 @@ func main() {
 	if *failures != "" {
 		err = cmp.Or(err, appendTo(*failures, said))
 	}
-	if *skipped != "" {
-		err = cmp.Or(err, os.WriteFile(*skipped, []byte(strings.Join(slices.Sorted(maps.Keys(l.without)), "\n")+"\n"), 0o600))
+	if *outcomes != "" {
+		err = cmp.Or(err, appendTo(*outcomes, l.outcomes.String()))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testlog:", err)

@@ -36,7 +36,7 @@ func TestFailuresExplainThemselves(t *testing.T) {
 `)))
 	l.summary()
 	assert.Contains(t, out.String(), "go: downloading something\n")
-	assert.Equal(t, map[string]bool{"x/p TestB": true, "x/p TestD": true}, l.without)
+	assert.Equal(t, "skip x/p TestB needs a printer\nskip x/p TestD/root not root\npass x/q TestC\n", l.outcomes.String())
 	assert.Contains(t, out.String(), "     1 × needs a printer\n     1 × not root\n1 passed, 3 failed, 2 skipped\n")
 	assert.Equal(t, `
 x/p TestA/one_(b)
@@ -50,6 +50,17 @@ x/r
 goleak: found unexpected goroutines
 again: SANDBOX_TEST_NEEDS=all go test -race -short -shuffle=1234 -count=1 x/r
 `, l.failures())
+}
+
+// TestUnverified: what one run has skipped and another has not is verified.
+func TestUnverified(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "     2 × needs a printer (x/p TestB)\n", unverified(`skip x/p TestB needs a printer
+skip x/p TestC/root not root
+pass x/p TestA
+skip x/q TestB needs a printer
+pass x/p TestC/root
+`))
 }
 
 // TestFloors: a package of which fewer tests pass than on that machine before is

@@ -51,9 +51,7 @@ func peak(f func()) uint64 {
 // TestEndlessOutput wants a result of the promised size, and bounded memory,
 // whatever a sandbox sends. The memory is that of the emulator too.
 func TestEndlessOutput(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a GiB of output takes a while, and memory is measured alone")
-	}
+	needs.Long(t, "a GiB of output takes a while, and memory is measured alone")
 	d := newDesk(t, nil)
 	d.ok("bash", args{"command": "mkdir spoiled; cd spoiled; for p in grep; do printf '#!/bin/sh\\nexec yes ./many:1:x\\n' >$p; chmod +x $p; done; " +
 		"cd ..; truncate -s 1G hole; (echo start; cat /dev/zero | head -c 1G | tr '\\0' 'x') >line; seq 1000 >many"})
@@ -145,9 +143,7 @@ func TestNamesLikeOptions(t *testing.T) {
 // run. Results may be wrong, and say so or not, but stay within their limits, and
 // the tools answer.
 func TestReplacedPrograms(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits for programs that do not end")
-	}
+	needs.Long(t, "it waits for programs that do not end")
 	for i, program := range []string{"exec yes", "exec sleep 1000", "kill -9 $$", `printf '\0\0\0-1\0\0x\0'; printf './f\0999999999999999999999:x\n./../../etc/passwd\0001:root\n./f\0001:match\n'`} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()

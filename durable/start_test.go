@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/durabletest"
-	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -224,7 +224,7 @@ func TestGuard(t *testing.T) {
 	env := durabletest.New(t, nil)
 	probe, err := env.Server.Client().Create(t.Context(), nil)
 	require.NoError(t, err)
-	needs.Root(t, probe)
+	testkit.NeedRoot(t, probe)
 	before := len(env.Server.Requests())
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "guard"})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {

@@ -234,7 +234,7 @@ func network(t *testing.T, srv *sandboxtest.Server) (args, env []string) {
 func namespaces(t *testing.T, srv *sandboxtest.Server) (args, env []string) {
 	sb, err := srv.Client().Create(t.Context(), nil)
 	require.NoError(t, err)
-	needs.Root(t, sb)
+	testkit.NeedRoot(t, sb)
 	return nil, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/pool"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -123,8 +124,8 @@ func TestKilledPools(t *testing.T) {
 	for name, stopped := range map[string]bool{"running": false, "stopped": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if stopped && testing.Short() {
-				t.Skip("each take starts and saves a machine")
+			if stopped {
+				needs.Long(t, "each take starts and saves a machine")
 			}
 			srv := emulator(t)
 			var mu sync.Mutex

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/pool"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -400,9 +401,7 @@ func TestClosed(t *testing.T) {
 // at once is filled without a request in vain.
 func TestRefillUnderLimits(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("waits for the periods of rate limits")
-	}
+	needs.Long(t, "waits for the periods of rate limits")
 	var refused atomic.Int64
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, RateLimits: true, OnRequest: func(r sandboxtest.Request) {
 		if r.Status == http.StatusTooManyRequests {

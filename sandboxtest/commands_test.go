@@ -165,7 +165,7 @@ func assertRuns(t *testing.T, text string) {
 // alive reports whether a process is seen whose arguments contain the text.
 func alive(t *testing.T, text string) bool {
 	if runtime.GOOS != "linux" {
-		t.Skip("needs /proc")
+		needs.Other(t, "needs /proc")
 	}
 	procs, err := os.ReadDir("/proc")
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -189,7 +190,7 @@ func TestWarnsBeyondLoopback(t *testing.T) {
 func TestStateIsForItsOwner(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no permission bits")
+		needs.Other(t, "Windows has no permission bits")
 	}
 	dir := filepath.Join(t.TempDir(), "state")
 	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Folder, Dir: dir})

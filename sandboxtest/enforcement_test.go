@@ -59,7 +59,7 @@ func TestEnforces(t *testing.T) {
 func inUserNamespace(t *testing.T, flags, script string) *exec.Cmd {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("Linux only")
+		needs.Other(t, "Linux only")
 	}
 	needs.Programs(t, "unshare")
 	args := append(strings.Fields(flags), "sh", "-c")

@@ -21,7 +21,7 @@ import (
 func TestLiveTraces(t *testing.T) {
 	dir := os.Getenv("SANDBOX_LIVE_TRACES")
 	if dir == "" {
-		t.Skip("needs recorded exchanges of the hosted API, in the folder that SANDBOX_LIVE_TRACES names")
+		needs.Other(t, "needs recorded exchanges of the hosted API, in the folder that SANDBOX_LIVE_TRACES names")
 	}
 	needs.Programs(t, "python3")
 	traces, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -102,7 +103,7 @@ func TestSignalThenDelete(t *testing.T) {
 func TestWhatSurvivesAResume(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		if srv.Mode() == sandboxtest.Folder {
-			t.Skip("/run is the machine's")
+			needs.Other(t, "/run is the machine's")
 		}
 		made := c.create(obj{"name": "box"})
 		c.sh(made.Session.ID, "echo pid > /tmp/server.pid; echo lock > /run/server.lock 2>/dev/null || echo lock > /tmp/server.lock; (setsid sleep 1000 >/dev/null 2>&1 &)")
@@ -117,7 +118,7 @@ func TestWhatSurvivesAResume(t *testing.T) {
 func TestDeniedNames(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		if !srv.Enforces().Policies {
-			t.Skip("policies are not enforced")
+			needs.Other(t, "policies are not enforced")
 		}
 		made := c.create(obj{"networkPolicy": obj{"mode": "deny-all"}})
 		out := c.sh(made.Session.ID, "getent hosts example.com || echo unresolvable")

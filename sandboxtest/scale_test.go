@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -107,7 +108,7 @@ func BenchmarkSnapshot(b *testing.B) {
 		b.Run(fmt.Sprintf("%dMB", size), func(b *testing.B) {
 			srv, c := start(b, nil)
 			if srv.Mode() != sandboxtest.Namespace {
-				b.Skip("snapshots are copies in folder mode")
+				needs.Other(b, "snapshots are copies in folder mode")
 			}
 			c.create(obj{"name": "one"})
 			for b.Loop() {

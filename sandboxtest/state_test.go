@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -208,7 +209,7 @@ func TestOtherModeKeepsTheState(t *testing.T) {
 		if probe.Mode() == sandboxtest.Folder {
 			srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Namespace})
 			if err != nil {
-				t.Skip(err)
+				needs.Other(t, "%v", err)
 			}
 			require.NoError(t, srv.Close())
 		}

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 func program(t *testing.T, args ...string) *exec.Cmd {
 	if runtime.GOOS == "windows" {
-		t.Skip("the commands of these tests are those of Unix")
+		needs.Other(t, "the commands of these tests are those of Unix")
 	}
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asProgram+"=1", "VERCEL_OIDC_TOKEN=the-users-own", "NODE_OPTIONS=")

@@ -48,9 +48,7 @@ func (d *desk) officialCommand(program string, argv []string) *exec.Cmd {
 // standard output, exit code, requests and the files that they leave.
 // Differences are those of departures.json, and each is seen.
 func TestLiveTwins(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts Node for each of some 200 lines, whose recording TestTwins plays")
-	}
+	needs.Long(t, "starts Node for each of some 200 lines, whose recording TestTwins plays")
 	t.Parallel()
 	program := officialCLI(t)
 	var lines []recordedLine
@@ -63,9 +61,7 @@ func TestLiveTwins(t *testing.T) {
 // SANDBOX_RECORD_TWINS set to a directory, what the official CLI does is recorded
 // there.
 func TestMoreLiveTwins(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts Node for each of some 500 lines, whose recording TestMoreTwins plays")
-	}
+	needs.Long(t, "starts Node for each of some 500 lines, whose recording TestMoreTwins plays")
 	t.Parallel()
 	program := officialCLI(t)
 	for _, file := range moreLines {

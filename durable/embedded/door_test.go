@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/go-vercel/sandbox/durable/embedded"
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // TestOnlyTheKey: none of the server's ports does anything for those who do not
@@ -81,7 +82,7 @@ func listeners(t *testing.T) (addrs []string) {
 	t.Helper()
 	table, err := os.ReadFile("/proc/self/net/tcp")
 	if err != nil {
-		t.Skip("needs /proc to find the ports of a process")
+		needs.Other(t, "needs /proc to find the ports of a process")
 	}
 	mine := map[string]bool{}
 	files, err := os.ReadDir("/proc/self/fd")

@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable/session"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 )
 
@@ -80,7 +81,7 @@ func (l *latencies) String() string {
 func memory(t *testing.T, pid int) (kib int) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		t.Skip("needs /proc for the memory of a process")
+		needs.Other(t, "needs /proc for the memory of a process")
 	}
 	for line := range strings.Lines(string(data)) {
 		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {

@@ -32,10 +32,7 @@ func browser(t *testing.T) context.Context {
 		}
 	}
 	if path == "" {
-		if os.Getenv("SANDBOX_TEST_NEEDS") == "all" {
-			t.Fatal("SANDBOX_TEST_NEEDS=all, but there is no Chromium in PATH")
-		}
-		t.Skip("needs Chromium in PATH")
+		needs.Missing(t, "Chromium in PATH")
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1100, 700),

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -13,7 +13,7 @@ func TestUsers(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	sb, err := srv.Client().Create(t.Context(), nil)
 	require.NoError(t, err)
-	needs.Users(t, sb)
+	testkit.NeedUsers(t, sb)
 	c := srv.Credentials()
 	t.Setenv("VERCEL_SANDBOX_BASE_URL", srv.URL)
 	t.Setenv("VERCEL_TOKEN", c.Token)

@@ -10,15 +10,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // here returns a Runner of programs of this machine, which counts them.
 func here(t *testing.T, runs *int) Runner {
-	for _, name := range []string{"sh", "id"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skip(err)
-		}
-	}
+	needs.Programs(t, "sh", "id")
 	return func(ctx context.Context, action string, _ bool, name string, args ...string) (string, error) {
 		*runs++
 		var stdout, stderr bytes.Buffer
@@ -41,7 +39,7 @@ func TestRun(t *testing.T) {
 		_, err = run(t.Context(), "", false, "id", "-gn")
 	}
 	if err != nil {
-		t.Skipf("needs names of this user and group: %v", err)
+		needs.Other(t, "needs names of this user and group: %v", err)
 	}
 	runs = 0
 	names := &Names{}

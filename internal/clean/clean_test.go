@@ -8,14 +8,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // TestProgram: both forms run a program with the same environment, whatever the
 // values are, and are recognized.
 func TestProgram(t *testing.T) {
-	if _, err := exec.LookPath("env"); err != nil {
-		t.Skip("there is no env here")
-	}
+	needs.Programs(t, "env")
 	values := map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": `/a b/"c"/'d'/$e/${PATH}/\n\c;#`, "USER": "", "TMPDIR": "/tmp\nx",
 		"BASH_ENV": "/nonexistent", "TAR_OPTIONS": "x", "POSIXLY_CORRECT": "1", "BASH_FUNC_env%%": "() { :; }", "LC_ALL": "C.UTF-8",

@@ -21,6 +21,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/auth/device"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/proxy"
 )
 
@@ -29,7 +30,7 @@ import (
 func ChildMain(t *testing.T) {
 	file := os.Getenv(childEnv)
 	if file == "" {
-		t.Skip("only for a process that plays a scenario")
+		needs.Other(t, "only for a process that plays a scenario")
 	}
 	check(os.Unsetenv(childEnv))
 	spec := decoded[childSpec](must(os.ReadFile(file)))

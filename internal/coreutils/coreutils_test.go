@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 func parseList(s string, size int) (names []string, infos []Stat, err error) {
@@ -163,11 +165,8 @@ func TestCarry(t *testing.T) {
 	for _, a := range append(args, name) {
 		require.Equal(t, strings.ToValidUTF8(a, ""), a, "can be carried by JSON")
 	}
-	bash, err := exec.LookPath(name)
-	if err != nil {
-		t.Skip("there is no bash here")
-	}
-	out, err := exec.Command(bash, args...).Output()
+	needs.Programs(t, name)
+	out, err := exec.Command(name, args...).Output()
 	require.NoError(t, err)
 	assert.Equal(t, strings.Join(odd[1:], "\x00")+"\x00", string(out))
 }

@@ -16,14 +16,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // local runs the programs of this machine in a directory.
 func local(t *testing.T, dir string) Runner {
 	t.Helper()
-	if _, err := exec.LookPath("dd"); err != nil {
-		t.Skip("there is no dd here")
-	}
+	needs.Programs(t, "dd")
 	return func(ctx context.Context, c Call) (Result, error) {
 		cmd := exec.CommandContext(ctx, c.Name, c.Args...)
 		cmd.Dir = dir

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // TestDecoder: lines of base64, cut anywhere.
@@ -79,11 +81,7 @@ func TestUnwrap(t *testing.T) {
 
 // TestScript: the exit code and both outputs are those of the program.
 func TestScript(t *testing.T) {
-	for _, program := range []string{"bash", "setsid"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip("needs " + program + " in PATH")
-		}
-	}
+	needs.Programs(t, "bash", "setsid")
 	for _, row := range []struct {
 		args           []string
 		stdout, stderr string

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/lease"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testmain"
 )
 
@@ -113,9 +114,7 @@ func TestTakeOver(t *testing.T) {
 // has it or it can't be renewed.
 func TestKeep(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("waits for leases to end, which are counted in seconds")
-	}
+	needs.Long(t, "waits for leases to end, which are counted in seconds")
 	run, home := machine(t)
 	l, err := lease.Take(t.Context(), run, lease.Options{Owner: "first", Term: 3 * time.Second}, "job")
 	require.NoError(t, err)

@@ -19,13 +19,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // The memory of a transfer is measured in a process of its own, with the
@@ -242,7 +243,7 @@ func TestDownloadDisk(t *testing.T) {
 	}
 	out, err := cmd.CombinedOutput()
 	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
-		t.Skip("no mount namespace can be had here:", err)
+		needs.Other(t, "no mount namespace can be had here: %v", err)
 	}
 	require.NoError(t, err, string(out))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/localfile"
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // TestResolve names what can be replaced by a file, and what can't.
@@ -48,7 +49,7 @@ func TestResolve(t *testing.T) {
 func TestDescriptor(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no names for descriptors")
+		needs.Other(t, "Windows has no names for descriptors")
 	}
 	name := filepath.Join(t.TempDir(), "out")
 	f, err := os.Create(name)

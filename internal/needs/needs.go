@@ -1,7 +1,7 @@
-// Package needs skips tests on machines that lack what they need, with a reason
-// that names it. With SANDBOX_TEST_NEEDS=all in the environment, as in CI,
-// where everything is installed, a test fails instead: nothing is skipped
-// unnoticed.
+// Package needs is how tests are skipped, each with a reason that is true where it
+// is printed: by Missing for what a machine could have, by Other for what is not
+// for this machine, and by Long for what waits until the night. No test is skipped
+// otherwise, so that a check can list what was verified nowhere.
 package needs
 
 import (
@@ -12,13 +12,12 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
-	"strings"
 	"testing"
-
-	"github.com/go-vercel/sandbox"
 )
 
-// Missing skips the test with the given reason.
+// Missing skips the test, since the machine lacks something that can be installed.
+// With SANDBOX_TEST_NEEDS=all in the environment, as in CI, where everything is, the
+// test fails instead.
 func Missing(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	if os.Getenv("SANDBOX_TEST_NEEDS") == "all" {
@@ -26,6 +25,20 @@ func Missing(tb testing.TB, format string, args ...any) {
 		return
 	}
 	tb.Skipf("needs "+format, args...)
+}
+
+// Other skips the test on machines, in modes and in processes that it is not for.
+func Other(tb testing.TB, format string, args ...any) {
+	tb.Helper()
+	tb.Skipf(format, args...)
+}
+
+// Long skips the test with -short: those that take so long run each night.
+func Long(tb testing.TB, why string) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skipf("runs each night: %s", why)
+	}
 }
 
 // Overlap lets four parallel tests to a core run at a time, unless -parallel
@@ -64,39 +77,4 @@ func Port(tb testing.TB) int {
 	}
 	Missing(tb, "a free port")
 	return 0
-}
-
-// Box skips the test unless sb has files of its own: in folder mode what a test
-// does outside of the sandbox's folder would be done to the machine.
-func Box(tb testing.TB, sb *sandbox.Sandbox) {
-	tb.Helper()
-	probe(tb, sb, "a sandbox whose files are not the machine's", "true")
-}
-
-// Root skips the test unless commands of sb run with Sudo may change the whole
-// file system, which they may not if the emulator has no root.
-func Root(tb testing.TB, sb *sandbox.Sandbox) {
-	tb.Helper()
-	probe(tb, sb, "root in the sandbox", "touch /usr/local/needs-probe && rm /usr/local/needs-probe")
-}
-
-// Users skips the test unless sb has sudo, and users can be added to it.
-func Users(tb testing.TB, sb *sandbox.Sandbox) {
-	tb.Helper()
-	probe(tb, sb, "sudo and useradd in the sandbox", "command -v sudo >/dev/null || { echo no sudo; exit 1; }; useradd needs-probe && userdel needs-probe")
-}
-
-// probe runs a script with sudo where a box stands between it and the machine:
-// in folder mode commands have a variable of the emulator's.
-func probe(tb testing.TB, sb *sandbox.Sandbox, what, script string) {
-	tb.Helper()
-	script = "test -z \"$SANDBOX_BOX_ID\" || { echo 'folder mode, in which the machine would be changed'; exit 1; }; " + script
-	done, err := sb.RunCommand(tb.Context(), "sh", []string{"-c", script + " 2>&1"}, &sandbox.CommandOptions{Sudo: true})
-	if err != nil {
-		Missing(tb, "%s: %v", what, err)
-	}
-	if done.ExitCode != 0 {
-		out, _ := done.Stdout(tb.Context())
-		Missing(tb, "%s: %s", what, strings.TrimSpace(out))
-	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/platform"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -41,7 +42,7 @@ var caller = func() map[string]string {
 // `sandbox doctor --live` does.
 func TestLive(t *testing.T) {
 	if caller["SANDBOX_LIVE"] != "1" {
-		t.Skip("needs an account that pays for ten small machines: credentials, and SANDBOX_LIVE=1")
+		needs.Other(t, "needs an account that pays for ten small machines: credentials, and SANDBOX_LIVE=1")
 	}
 	for _, name := range []string{"VERCEL_TOKEN", "VERCEL_TEAM_ID", "VERCEL_PROJECT_ID", "VERCEL_SANDBOX_BASE_URL"} {
 		t.Setenv(name, caller[name])

@@ -8,13 +8,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // TestDir: what ends as a folder for this user alone is this user's, and nothing in it
 // can be another's.
 func TestDir(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("folders of users are private here by where they are")
+		needs.Other(t, "folders of users are private here by where they are")
 	}
 	const stranger = 65534
 	root := os.Geteuid() == 0
@@ -46,7 +48,7 @@ func TestDir(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.root && !root {
-				t.Skip("only root gives files away")
+				needs.Other(t, "only root gives files away")
 			}
 			path := filepath.Join(t.TempDir(), "folder")
 			c.make(t, path)

@@ -1,6 +1,7 @@
 package project_test
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,4 +40,22 @@ func TestEveryTestMain(t *testing.T) {
 		}
 		assert.True(t, found, "%s has no TestMain that calls testmain.Main or testkit.Main", folder)
 	}
+}
+
+// TestSkips: tests are skipped by package needs alone, whose reasons a check
+// counts, and which tells what could be installed from what is not for a machine.
+func TestSkips(t *testing.T) {
+	t.Parallel()
+	atRoot(t)
+	skips := regexp.MustCompile(`\b(t|tb|b|f)\.Skip(f|Now)?\(`)
+	require.NoError(t, filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || filepath.Dir(name) == filepath.Join("internal", "needs") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if found := skips.Find(text); found != nil && name != filepath.Join("internal", "project", "testmain_test.go") {
+			t.Errorf("%s has %q: call needs.Missing, needs.Other or needs.Long", name, found)
+		}
+		return err
+	}))
 }

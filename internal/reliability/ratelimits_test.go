@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -18,9 +19,7 @@ import (
 // clock of its own, in internal/api.
 func TestCreatesUnderLimits(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("waits for the periods of rate limits")
-	}
+	needs.Long(t, "waits for the periods of rate limits")
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, RateLimits: true})
 	const clients, each = 4, 20
 	var all sync.WaitGroup

@@ -21,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -40,7 +39,7 @@ func sends(t *testing.T, names []string) *sandbox.Sandbox {
 	require.NoError(t, zw.Close())
 	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
 	require.NoError(t, err)
-	needs.Root(t, sb)
+	testkit.NeedRoot(t, sb)
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{
 		{Path: "/vercel/payload", Content: []byte(base64.StdEncoding.EncodeToString(archive.Bytes()))},
 	}, nil))

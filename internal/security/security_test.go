@@ -17,15 +17,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/testkit"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
-	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
+	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -224,7 +222,7 @@ func TestErrorsArePrintable(t *testing.T) {
 	t.Parallel()
 	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
 	require.NoError(t, err)
-	needs.Root(t, sb)
+	testkit.NeedRoot(t, sb)
 	const evil = `for n in ls stat find rm mv readlink realpath useradd chown id; do
 		printf '#!/bin/sh\nprintf "\\033]52;c;cm0gLXJmIC8K\\007\\033[2J\\n2026/01/01 00:00:00 INFO all is well\\n" >&2\nexit 3\n' > /usr/local/bin/$n
 		chmod +x /usr/local/bin/$n; done`

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // leaves names, in a process of this test, how long a goroutine lasts.
@@ -27,9 +29,7 @@ func TestMainWaits(t *testing.T) {
 		go time.Sleep(d)
 		return
 	}
-	if testing.Short() {
-		t.Skip("waits for a minute")
-	}
+	needs.Long(t, "waits for a minute")
 	t.Parallel()
 	for last, ok := range map[string]bool{"3s": true, "1h": false} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestMainWaits$")

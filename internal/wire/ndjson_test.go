@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // event is a record with its data.
@@ -408,7 +410,7 @@ func TestLogDecoderKnowsThePlatformsLines(t *testing.T) {
 func TestLogDecoderKnowsRecordedLines(t *testing.T) {
 	dir := os.Getenv("SANDBOX_LIVE_TRACES")
 	if dir == "" {
-		t.Skip("needs recorded exchanges of the hosted API, in the folder that SANDBOX_LIVE_TRACES names")
+		needs.Other(t, "needs recorded exchanges of the hosted API, in the folder that SANDBOX_LIVE_TRACES names")
 	}
 	traces, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testmain"
 )
 
@@ -35,7 +36,7 @@ func openHost(t testing.TB, opts Options) *Host {
 	opts.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	h, err := NewHost(opts)
 	if errors.Is(err, ErrUnavailable) {
-		t.Skip(err)
+		needs.Other(t, "%v", err)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, h.Close()) })

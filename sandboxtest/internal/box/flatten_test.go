@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // listing prints all that programs in a box can see of the files that the tests
@@ -154,9 +156,7 @@ func TestFlattenedLayersOutliveTheHost(t *testing.T) {
 // resumed.
 func TestStoppedManyTimes(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("450 boxes take a while")
-	}
+	needs.Long(t, "450 boxes take a while")
 	h := openHost(t, Options{Mode: Namespace})
 	const times = 450
 	want := make(map[string]string)

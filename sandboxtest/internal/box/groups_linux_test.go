@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // TestOwnGroup reads what kernels write.
@@ -83,7 +85,7 @@ func TestWhereGroupsMayBeMade(t *testing.T) {
 func TestGroupOfABox(t *testing.T) {
 	top := t.TempDir()
 	if err := unix.Mount("none", top, "cgroup2", 0, ""); err != nil {
-		t.Skipf("needs the right to mount control groups of version 2: %v", err)
+		needs.Other(t, "needs the right to mount control groups of version 2: %v", err)
 	}
 	t.Cleanup(func() { assert.NoError(t, unix.Unmount(top, unix.MNT_DETACH)) })
 	left := filepath.Join(top, groupPrefix+"999999999-x")
@@ -105,7 +107,7 @@ func TestGroupOfABox(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if err := b.in(cmd.SysProcAttr, cmd.Start); err != nil {
 		require.NoError(t, b.close())
-		t.Skipf("needs a kernel that starts processes in groups: %v", err)
+		needs.Other(t, "needs a kernel that starts processes in groups: %v", err)
 	}
 	procs, err := os.ReadFile(filepath.Join(b.dir, "cgroup.procs"))
 	require.NoError(t, err)
@@ -122,7 +124,7 @@ func TestGroupOfABox(t *testing.T) {
 func TestLimits(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
 	if !h.Limited() {
-		t.Skip("needs a control group of version 2 with memory and pids that is delegated to this user")
+		needs.Other(t, "needs a control group of version 2 with memory and pids that is delegated to this user")
 	}
 	b := newBox(t, h, Config{Limits: Limits{Memory: 64 << 20, Processes: 30}})
 	_, errOut, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", "for i in $(seq 60); do sleep 600 & done"}})

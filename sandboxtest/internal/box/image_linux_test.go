@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/rootfs"
 )
 
@@ -109,7 +110,7 @@ func TestStarterOfSeveralWords(t *testing.T) {
 	t.Parallel()
 	program, ok := starter("/bin/echo", "one", "two  three", "four")
 	if !ok {
-		t.Skip("not written for this machine")
+		needs.Other(t, "not written for this machine")
 	}
 	name := writeProgram(t, program)
 	out, err := exec.Command(name, "a", "b  c").Output()

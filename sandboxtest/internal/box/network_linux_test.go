@@ -9,13 +9,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // openNetworked skips the test where boxes have no networks of their own.
 func openNetworked(t *testing.T) *Host {
 	h := openHost(t, Options{Mode: Namespace})
 	if !haveTUN() {
-		t.Skip("no /dev/net/tun")
+		needs.Other(t, "no /dev/net/tun")
 	}
 	return h
 }
@@ -24,7 +26,7 @@ func openNetworked(t *testing.T) *Host {
 func needPython(t *testing.T, b *Box) {
 	t.Helper()
 	if _, _, res := run(t, b, Spec{Path: "python3", Args: []string{"-c", "1"}}); res.ExitCode != 0 {
-		t.Skip("no python3")
+		needs.Other(t, "no python3")
 	}
 }
 
@@ -218,7 +220,7 @@ func TestDeniedWithoutTUN(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
 	local, ok := h.backend.(*namespaceBackend)
 	if !ok {
-		t.Skip("needs the host's root")
+		needs.Other(t, "needs the host's root")
 	}
 	local.tun = false // no box has started yet
 	shared, denied := newBox(t, h, Config{}), newBox(t, h, Config{DenyNetwork: true})

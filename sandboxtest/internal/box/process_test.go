@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // wait is longer than anything takes; tick is the interval of checks.
@@ -38,7 +40,7 @@ func mark() string { return fmt.Sprintf("%d.%d", 100000+os.Getpid(), marks.Add(1
 func isRunning(t testing.TB, mark string) bool {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("looks into /proc")
+		needs.Other(t, "looks into /proc")
 	}
 	dirs, err := os.ReadDir("/proc")
 	require.NoError(t, err)
@@ -211,7 +213,7 @@ func TestDaemons(t *testing.T) {
 func TestStopWhileExecuting(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux finds processes that have left their group")
+		needs.Other(t, "only Linux finds processes that have left their group")
 	}
 	h := openHost(t, Options{Mode: Folder})
 	for range 100 {
@@ -271,7 +273,7 @@ func TestOutputIsCompleteForASlowReader(t *testing.T) {
 func TestOutputIsLookedFor(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
-		t.Skip("pipes have no deadlines")
+		needs.Other(t, "pipes have no deadlines")
 	}
 	const late = time.Nanosecond
 	pipe := func() (*output, *os.File, *buffer) {
@@ -333,7 +335,7 @@ func TestResourcesAreMeasured(t *testing.T) {
 func TestTerminal(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		if runtime.GOOS == "windows" {
-			t.Skip("no pseudo terminals")
+			needs.Other(t, "no pseudo terminals")
 		}
 		b := newBox(t, h, Config{})
 		var out buffer
@@ -386,7 +388,7 @@ func (h *gathering) Write(p []byte) (int, error) {
 // a page at most.
 func TestTerminalGathers(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("a read of an empty terminal waits here")
+		needs.Other(t, "a read of an empty terminal waits here")
 	}
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, Config{})
@@ -436,7 +438,7 @@ func TestStopWhileCommandsStart(t *testing.T) {
 func TestOutputInOrder(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells the order")
+		needs.Other(t, "only Linux tells the order")
 	}
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, Config{})

@@ -10,13 +10,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/needs"
 )
 
 // openWithUsers skips the test where boxes have only one user.
 func openWithUsers(t *testing.T) *Host {
 	h := openHost(t, Options{Mode: Namespace})
 	if h.Rootless() {
-		t.Skip("not root: boxes have one user only")
+		needs.Other(t, "not root: boxes have one user only")
 	}
 	return h
 }
@@ -26,7 +28,7 @@ func needTools(t *testing.T, b *Box, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		if _, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", "command -v " + name}}); res.ExitCode != 0 {
-			t.Skipf("needs %s", name)
+			needs.Other(t, "needs %s", name)
 		}
 	}
 }
@@ -136,7 +138,7 @@ func TestSudoWithOneUser(t *testing.T) {
 	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})
 	if !h.Rootless() {
-		t.Skip("root: boxes have users")
+		needs.Other(t, "root: boxes have users")
 	}
 	b := newBox(t, h, Config{})
 	out, errOut, res := run(t, b, Spec{Path: "sudo", Args: []string{"-u", "daemon", "id"}})
@@ -168,7 +170,7 @@ func TestStarter(t *testing.T) {
 	t.Parallel()
 	program, ok := starter("/bin/echo")
 	if !ok {
-		t.Skip("not written for this machine")
+		needs.Other(t, "not written for this machine")
 	}
 	name := writeProgram(t, program)
 	out, err := exec.Command(name, "a", "b  c").Output()
