@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 
 	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/coreutils"
@@ -48,16 +47,11 @@ type program struct {
 }
 
 // run runs the program and waits for its end. A non-zero exit code is a result.
-func (p program) run(ctx context.Context, on target) (coreutils.Result, error) {
-	name, args := clean.Program(p.name, p.args...)
-	done, err := p.command(ctx, on, name, args)
-	if err == nil && clean.Refused(done.ExitCode, done.Stderr) {
-		name, args = clean.Plain(p.name, p.args...)
+func (p program) run(ctx context.Context, on target) (done coreutils.Result, err error) {
+	err = clean.Run(p.name, p.args, func(name string, args []string) (int, string, error) {
 		done, err = p.command(ctx, on, name, args)
-	}
-	if err == nil && clean.Missing(done.ExitCode, done.Stderr) {
-		err = &exec.Error{Name: p.name, Err: exec.ErrNotFound}
-	}
+		return done.ExitCode, done.Stderr, err
+	})
 	return done, err
 }
 

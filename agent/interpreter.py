@@ -1,6 +1,12 @@
 # Runs cells: each is a line of JSON on standard input, and ends with a line that
 # begins with the cell's own mark on standard output.
-import ast, json, os, sys, traceback
+#
+# Neither modules of the working directory and of PYTHONPATH, nor other variables,
+# stand for the interpreter's own: cells alone have them.
+import sys
+here = sys.path.pop(0)
+import ast, json, os, traceback
+sys.path[:0] = [here] + [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
 
 cells = os.fdopen(os.dup(0), "r", encoding="utf-8")
 null = os.open(os.devnull, os.O_RDONLY)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/own"
 )
 
 // Limits of searches.
@@ -260,7 +261,7 @@ func (s *search) group(ctx context.Context, names []string) error {
 // program searches by the sandbox's grep. It reports false if that does not know
 // the options, or fails.
 func (s *search) program(ctx context.Context, names []string) (ok bool, err error) {
-	args := []string{"-P", "-n", "-H", "-I", "-s", "-Z", "--color=never", "-e", s.pattern, "--"}
+	args := []string{"LC_ALL=C.UTF-8", "grep", "-P", "-n", "-H", "-I", "-s", "-Z", "--color=never", "-e", s.pattern, "--"}
 	for _, name := range names {
 		args = append(args, "./"+name)
 	}
@@ -275,9 +276,7 @@ func (s *search) program(ctx context.Context, names []string) (ok bool, err erro
 	}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	done, err := s.c.sb.RunCommand(ctx, "grep", args, &sandbox.CommandOptions{
-		Cwd: s.root, Env: sandbox.Env{"LC_ALL": "C.UTF-8", "GREP_OPTIONS": "", "GREP_COLORS": ""}, Stdout: out, Stderr: io.Discard, KillOnCancel: true,
-	})
+	done, err := own.Run(ctx, s.c.sb, &sandbox.CommandOptions{Cwd: s.root, Stdout: out, KillOnCancel: true}, "env", args...)
 	switch {
 	case out.err != nil:
 		return errors.Is(out.err, errFull), nil

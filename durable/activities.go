@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/own"
 )
 
 // machine is one run of a sandbox's virtual machine. The ID is empty when it has
@@ -52,7 +52,7 @@ func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (mach
 	}
 	if sb.Status() != sandbox.StatusRunning {
 		// One that is on its way out is waited for by the resume of a call.
-		if _, err := sb.RunCommand(ctx, "true", nil, &sandbox.CommandOptions{Stdout: io.Discard, Stderr: io.Discard}); err != nil {
+		if _, err := own.Run(ctx, sb, nil, "true"); err != nil {
 			return machine{}, classify(err)
 		}
 	}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/own"
 )
 
 // The directory .sandbox-pool-NAME in a sandbox's working directory has the
@@ -65,8 +65,7 @@ func (p *Pool) atMost(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 func script(ctx context.Context, session *sandbox.Session, sb *sandbox.Sandbox, text string) (exitCode int, err error) {
-	done, err := session.RunCommand(ctx, "sh", []string{"-c", text, "sh", directory(sb.Name()), session.ID()},
-		&sandbox.CommandOptions{Stdout: io.Discard, Stderr: io.Discard})
+	done, err := own.Run(ctx, session, nil, "sh", "-c", text, "sh", directory(sb.Name()), session.ID())
 	if err != nil {
 		return 0, err
 	}

@@ -68,7 +68,7 @@ func dial(ctx context.Context, sb rawshell.Opener, name string, port int, h help
 	// The terminal ends with its context, the connection does not.
 	life, hangUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { hangUp(context.Cause(ctx)) })
-	stream, err := rawshell.Open(life, sb, "sh", rawshell.Raw+startHelper, strconv.Itoa(port), h.python, h.node, h.bash)
+	stream, err := rawshell.OpenOwn(life, sb, "sh", rawshell.Raw+startHelper, strconv.Itoa(port), h.python, h.node, h.bash)
 	if !stop() && err == nil {
 		_ = stream.Close() // always nil
 		err = context.Cause(ctx)

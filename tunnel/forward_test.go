@@ -71,7 +71,7 @@ func TestForward(t *testing.T) {
 		require.NoError(t, err)
 		_, err = io.ReadFull(open, make([]byte, 5))
 		require.NoError(t, err)
-		processes := func() int { return len(testkit.ProcessesWith(t, marked(t)+"=1")) }
+		processes := func() int { return len(testkit.ProcessesWith(t, "LOGNAME="+marked(t))) }
 		if runtime.GOOS == "linux" {
 			require.Greater(t, processes(), 1, "the server and what connects to it")
 		}

@@ -4,7 +4,6 @@ try() {
 	code=$?
 	[ $code = 126 ] || [ $code = 127 ] || exit $code
 }
-unset NODE_OPTIONS
 [ -z "$2" ] || try python3 -I -c "$2" "$1"
 [ -z "$3" ] || try node -e "$3" "$1"
 [ -z "$4" ] || try bash -c "$4" bash "$1"

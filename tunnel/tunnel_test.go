@@ -76,7 +76,7 @@ func eachHelper(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox, frame
 		t.Run(i.name, func(t *testing.T) {
 			t.Parallel()
 			needs.Programs(t, "stty", "python3", i.name)
-			_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{marked(t): "1"}})
+			_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": marked(t)}})
 			port := startServer(t, sb, server)
 			test(t, sb, i.framed, func(what string) *Conn {
 				c, err := dial(t.Context(), sb, sb.Name(), port, i.helpers)
@@ -91,7 +91,7 @@ func eachHelper(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox, frame
 	}
 }
 
-// marked is an environment variable that only the processes of a test have.
+// marked is a LOGNAME that only the processes of a test have.
 func marked(t *testing.T) string {
 	return "OF_" + strings.Map(func(r rune) rune {
 		if r == '/' {

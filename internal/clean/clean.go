@@ -4,6 +4,7 @@
 package clean
 
 import (
+	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -38,26 +39,41 @@ var shell = func() string {
 	return b.String() + " " + fixed + ` "$@"`
 }()
 
-// Program returns the command that runs a program in an environment of its own.
-func Program(name string, args ...string) (string, []string) {
+// Run runs a program in an environment of its own. command runs a command and
+// returns how it has ended, with what it wrote to standard error; that is done
+// again in another form if env does not split. The error of a program that is not
+// there is an [*exec.Error].
+func Run(name string, args []string, command func(name string, args []string) (exitCode int, stderr string, err error)) error {
+	code, stderr, err := command(program(name, args...))
+	if err == nil && refused(code, stderr) {
+		code, stderr, err = command(plain(name, args...))
+	}
+	if err == nil && missing(code, stderr) {
+		err = &exec.Error{Name: name, Err: exec.ErrNotFound}
+	}
+	return err
+}
+
+// program returns the command that runs a program in an environment of its own.
+func program(name string, args ...string) (string, []string) {
 	return "env", append([]string{"-i", "-S", split, name}, args...)
 }
 
-// Plain is Program where Refused.
-func Plain(name string, args ...string) (string, []string) {
+// plain is program where refused.
+func plain(name string, args ...string) (string, []string) {
 	return "sh", append([]string{"-c", shell, "sh", name}, args...)
 }
 
-// Refused reports whether what Program returns has failed because env does not
+// refused reports whether what program returns has failed because env does not
 // split, before anything ran.
-func Refused(exitCode int, stderr string) bool {
+func refused(exitCode int, stderr string) bool {
 	line, _, _ := strings.Cut(stderr, "\n")
-	return (exitCode == 1 || exitCode == 125) && saidByEnv(line) && strings.HasSuffix(strings.Trim(line, `'"‘’`), "S")
+	return (exitCode == 1 || exitCode == 125) && saidByEnv(line) && strings.HasSuffix(strings.Trim(line, "'\"‘’\r"), "S")
 }
 
-// Missing reports whether what Program returns has failed because there is no such
+// missing reports whether what program returns has failed because there is no such
 // program.
-func Missing(exitCode int, stderr string) bool {
+func missing(exitCode int, stderr string) bool {
 	return exitCode == 127 && saidByEnv(stderr)
 }
 

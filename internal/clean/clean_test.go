@@ -24,7 +24,7 @@ func TestProgram(t *testing.T) {
 	for name, value := range values {
 		environ = append(environ, name+"="+value)
 	}
-	for _, form := range []func(string, ...string) (string, []string){Program, Plain} {
+	for _, form := range []func(string, ...string) (string, []string){program, plain} {
 		name, args := form("env", "-0")
 		cmd := exec.Command(name, args...)
 		cmd.Env = environ
@@ -55,13 +55,14 @@ func TestRefused(t *testing.T) {
 	for stderr, code := range map[string]int{
 		"env: invalid option -- 'S'\nTry 'env --help' for more information.\n":  125,
 		"env: unrecognized option: S\nBusyBox v1.36.1 () multi-call binary.\n":  1,
+		"env: unrecognized option: S\r\nof a terminal\r\n":                      1,
 		"env: invalid option -- 'S'\nBusyBox v1.30.1 multi-call binary.\n\nUse": 1,
 	} {
-		assert.True(t, Refused(code, stderr), stderr)
-		assert.False(t, Refused(2, stderr))
+		assert.True(t, refused(code, stderr), stderr)
+		assert.False(t, refused(2, stderr))
 	}
-	assert.False(t, Refused(1, "stat: cannot stat 'env: S'\n"))
-	assert.True(t, Missing(127, "env: 'stat': No such file or directory\n"))
-	assert.True(t, Missing(127, "/usr/bin/env: 'stat': No such file or directory\n"))
-	assert.False(t, Missing(127, "sh: 1: exec: stat: not found\n"))
+	assert.False(t, refused(1, "stat: cannot stat 'env: S'\n"))
+	assert.True(t, missing(127, "env: 'stat': No such file or directory\n"))
+	assert.True(t, missing(127, "/usr/bin/env: 'stat': No such file or directory\n"))
+	assert.False(t, missing(127, "sh: 1: exec: stat: not found\n"))
 }

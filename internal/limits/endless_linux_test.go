@@ -15,6 +15,7 @@ import (
 	"io"
 	"io/fs"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -336,41 +337,75 @@ func ofEvents(call *ast.CallExpr) bool {
 
 // TestOwnPrograms looks for what starts commands in the client: RunCommand and
 // its like for programs, begin and the engine for the client itself. What it
-// runs for itself goes through the one place that limits its output.
+// runs for itself goes through the one place that limits its output, in an
+// environment of its own; so does what the other packages run for themselves,
+// by package own. What is the caller's has a row here.
 func TestOwnPrograms(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../../*.go")
+	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	starts := []string{"RunCommand", "StartCommand", "CommandContext", "begin", "Begin"}
-	var found []string
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
+	starts := []string{"RunCommand", "StartCommand", "CommandContext", "EnsureCommand", "Shell", "Open", "begin", "Begin"}
+	found := map[string]bool{}
+	require.NoError(t, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(root, file)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (slices.Contains(ofTests, filepath.ToSlash(name)) || d.Name() == "testdata" || d.Name() == ".git"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
 		}
-		set := token.NewFileSet()
-		parsed, err := parser.ParseFile(set, file, nil, 0)
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		require.NoError(t, err)
-		for _, decl := range parsed.Decls {
-			f, ok := decl.(*ast.FuncDecl)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			f, ok := n.(*ast.FuncDecl)
 			if !ok {
-				continue
+				return true
 			}
 			ast.Inspect(f, func(n ast.Node) bool {
-				if call, ok := n.(*ast.CallExpr); ok && !ofEvents(call) {
-					if s, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains(starts, s.Sel.Name) && f.Name.Name != s.Sel.Name {
-						found = append(found, filepath.Base(file)+" "+f.Name.Name)
-					}
+				call, ok := n.(*ast.CallExpr)
+				if !ok || ofEvents(call) {
+					return true
+				}
+				s, ok := call.Fun.(*ast.SelectorExpr)
+				if !ok || !slices.Contains(starts, s.Sel.Name) || f.Name.Name == s.Sel.Name {
+					return true
+				}
+				on := types.ExprString(s.X)
+				here := on == "exec" || s.Sel.Name == "Open" && on != "rawshell" || strings.HasSuffix(s.Sel.Name, "egin") && strings.Contains(name, "/")
+				if !here {
+					found[filepath.ToSlash(name)+" "+f.Name.Name] = true
 				}
 				return true
 			})
-		}
-	}
-	assert.Equal(t, []string{
-		"ensure.go ensure", // a program's own server
-		"launch.go begin",  // which the other three serve to programs
-		"process.go launch",
-		"program.go command", // the one for the client itself
-		"run.go runCommand", "run.go startCommand",
-	}, found)
+			return false
+		})
+		return nil
+	}))
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(callersPrograms)), slices.Collect(maps.Keys(found)), "what is not the caller's goes through package own")
+}
+
+// ofTests are folders of programs that measure, ask, show or test.
+var ofTests = []string{"examples", "docs", "perf", "tools", "sandboxtest", "internal/platform", "internal/testkit", "internal/needs", "internal/conformance", "internal/scripted"}
+
+// callersPrograms are the functions that start commands, with whose these are: those
+// of the module keep them apart by package clean.
+var callersPrograms = map[string]string{
+	"launch.go begin":   "what the others serve to programs",
+	"run.go runCommand": "the caller's", "run.go startCommand": "the caller's",
+	"process.go launch":                  "the caller's Cmd",
+	"ensure.go ensure":                   "the caller's server",
+	"program.go command":                 "the client's own, by clean.Run",
+	"internal/own/own.go Run":            "the other packages' own, by clean.Run",
+	"internal/rawshell/rawshell.go open": "of OpenOwn the module's own, by clean.Run; of Open the caller's",
+	"terminal/terminal.go Run":           "the caller's shell",
+	"agent/background.go startCommand":   "the model's", "agent/run.go runShell": "the model's",
+	"agent/python.go start":                         "the model's cells, by an interpreter that looks at no variable",
+	"durable/handed.go startHanded":                 "the caller's, in a script that keeps its output",
+	"cmd/sandbox/internal/cli/agents.go startAgent": "the agent that the user has asked for",
+	"cmd/sandbox/internal/cli/rehearse.go rehearse": "the user's", "cmd/sandbox/internal/cli/remote.go detach": "the user's",
+	"cmd/sandbox/internal/cli/remote.go follow": "the user's", "cmd/sandbox/internal/cli/remote.go withInput": "the user's",
+	"cmd/sandbox/internal/cli/rsh.go remoteShell": "the user's command line",
+	"cmd/sandbox/mirror/copy.go packed":           "the package's own, by clean.Run: it has an input",
 }

@@ -4,6 +4,7 @@ package rawshell
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
@@ -51,17 +53,39 @@ func (s *Stream) Read(p []byte) (int, error) {
 // EndedError reports a script that ended before it greeted.
 type EndedError struct {
 	Code   int
-	Output string // its last lines
+	Output string // as the sandbox has it: not to be printed
 }
 
 func (e *EndedError) Error() string {
-	return fmt.Sprintf("the other end of the tunnel ended with exit code %d: %q", e.Code, e.Output)
+	text := strings.TrimSpace(e.Output)
+	return fmt.Sprintf("the other end of the tunnel ended with exit code %d: %q", e.Code, redact.Printable(text[max(0, len(text)-200):]))
+}
+
+// OpenOwn is Open in an environment of its own, for a script that runs nothing of
+// the caller's.
+func OpenOwn(ctx context.Context, sb Opener, shell, script string, args ...string) (s *Stream, err error) {
+	runErr := clean.Run(shell, arguments(shell, script, args), func(name string, args []string) (int, string, error) {
+		s, err = open(ctx, sb, name, args)
+		if ended, ok := errors.AsType[*EndedError](err); ok {
+			return ended.Code, ended.Output, nil
+		}
+		return 0, "", err
+	})
+	return s, cmp.Or(runErr, err)
 }
 
 // Open runs a script of a shell, which prints a greeting, and returns when it
 // has. The caller closes the stream; it ends with ctx, too.
 func Open(ctx context.Context, sb Opener, shell, script string, args ...string) (*Stream, error) {
-	sh, err := sb.Shell(ctx, &sandbox.ShellOptions{Command: shell, Args: append([]string{"-c", script, shell}, args...)})
+	return open(ctx, sb, shell, arguments(shell, script, args))
+}
+
+func arguments(shell, script string, args []string) []string {
+	return append([]string{"-c", script, shell}, args...)
+}
+
+func open(ctx context.Context, sb Opener, name string, args []string) (*Stream, error) {
+	sh, err := sb.Shell(ctx, &sandbox.ShellOptions{Command: name, Args: args})
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +116,7 @@ func (s *Stream) await(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			text := strings.TrimSpace(string(seen))
-			return &EndedError{Code: code, Output: redact.Printable(text[max(0, len(text)-200):])}
+			return &EndedError{Code: code, Output: string(seen)}
 		}
 		if err != nil {
 			return err

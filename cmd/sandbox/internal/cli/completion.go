@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/own"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/outputs"
 )
@@ -310,7 +311,7 @@ func (c *completer) completeCommand(cmd *cobra.Command, args []string, word stri
 				return nil, err
 			}
 			var out strings.Builder
-			_, err = s.RunCommand(ctx, "sh", []string{"-c", programs}, &sandbox.CommandOptions{Stdout: outputs.Limit(&out, maxPrograms), Stderr: io.Discard})
+			_, err = own.Run(ctx, s, &sandbox.CommandOptions{Stdout: outputs.Limit(&out, maxPrograms)}, "sh", "-c", programs)
 			return strings.Fields(out.String()), err
 		}), cobra.ShellCompDirectiveNoFileComp
 	}

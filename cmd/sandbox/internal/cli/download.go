@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/localfile"
+	"github.com/go-vercel/sandbox/internal/own"
 	"github.com/go-vercel/sandbox/internal/untar"
 	"github.com/go-vercel/sandbox/outputs"
 )
@@ -210,8 +211,7 @@ const maxLinks = 16 << 20
 // hides here is refused later.
 func (c *copying) outsideLinks(ctx context.Context) (names []string) {
 	var out strings.Builder
-	result, err := c.source.RunCommand(ctx, "bash", []string{"-c", linksScript, "bash", c.from.path},
-		&sandbox.CommandOptions{Stdout: outputs.Limit(&out, maxLinks), Stderr: io.Discard, KillOnCancel: true})
+	result, err := own.Run(ctx, c.source, &sandbox.CommandOptions{Stdout: outputs.Limit(&out, maxLinks), KillOnCancel: true}, "bash", "-c", linksScript, "bash", c.from.path)
 	if err != nil || result.ExitCode != 0 {
 		return nil
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+	"github.com/go-vercel/sandbox/internal/own"
 	"github.com/go-vercel/sandbox/outputs"
 )
 
@@ -110,9 +110,7 @@ func (c *topCommand) measure(ctx context.Context, name string) (usage, error) {
 		return usage{}, &exitError{code: exitConflict, err: fmt.Errorf("sandbox %s is not running (%s)", name, sb.Status())}
 	}
 	var out strings.Builder
-	result, err := sb.CurrentSession().RunCommand(ctx, "sh", []string{"-c", usageScript}, &sandbox.CommandOptions{
-		Stdout: outputs.Limit(&out, maxUsage), Stderr: io.Discard, KillOnCancel: true,
-	})
+	result, err := own.Run(ctx, sb.CurrentSession(), &sandbox.CommandOptions{Stdout: outputs.Limit(&out, maxUsage), KillOnCancel: true}, "sh", "-c", usageScript)
 	if err != nil {
 		return usage{}, err
 	}

@@ -1,0 +1,9 @@
+package own_test
+
+import (
+	"testing"
+
+	"github.com/go-vercel/sandbox/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
