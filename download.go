@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,6 @@ import (
 	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/untar"
-	"github.com/klauspost/compress/gzip"
 )
 
 // DownloadFileOptions are the options of DownloadFile. The zero value is ready
@@ -417,73 +415,15 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 			m.add(path.Join(src, name), n)
 		},
 	}
-	err = unpack(ctx, cmd, root, unpacking)
+	err = untar.ExtractEncoded(ctx, cmd, root, unpacking)
 	cmd.Close()
-	changed, shortErr := inUse(ctx, cmd.result, root, filter, unpacking)
-	if err = errors.Join(err, shortErr); err == nil && changed != nil {
-		changed.Path = src
-		return changed
+	changed, gone, shortErr := coreutils.Mend(ctx, cmd.result, root, filter.Keeps, unpacking)
+	if err = errors.Join(err, shortErr); err == nil && len(changed)+len(gone) > 0 {
+		return &ChangedError{Path: src, Changed: changed, Gone: gone}
 	}
 	// The sandbox's own error says more.
 	if fe, ok := errors.AsType[*FSError](err); ok {
 		return &fs.PathError{Op: "read", Path: src, Err: fe}
-	}
-	return err
-}
-
-// inUse returns what tar has said of files in use, if it has, and takes from those
-// that became shorter what they never had: also after an error, and when ctx has
-// ended.
-func inUse(ctx context.Context, said coreutils.Result, root *os.Root, filter *glob.Filter, o untar.Options) (changed *ChangedError, err error) {
-	files, _ := coreutils.PackChanges(said)
-	for _, file := range files {
-		name, unsafe := untar.Clean(file.Name)
-		if unsafe != nil || name != "." && !filter.Keeps(name) {
-			continue
-		}
-		if file.Zeros > 0 {
-			err = errors.Join(err, untar.Shorten(context.WithoutCancel(ctx), root, name, file.Zeros, o))
-		}
-		if changed == nil {
-			changed = &ChangedError{}
-		}
-		changed.add(name, file.Gone)
-	}
-	return changed, err
-}
-
-// add names a file or a directory, once: tar may say two things of it.
-func (e *ChangedError) add(name string, gone bool) {
-	if gone {
-		e.Gone = append(e.Gone, name)
-	} else if n := len(e.Changed); n == 0 || e.Changed[n-1] != name {
-		e.Changed = append(e.Changed, name)
-	}
-}
-
-// unpack reads what [coreutils.PackScript] wrote, to its very end: only then is nothing
-// missing.
-func unpack(ctx context.Context, r io.Reader, root *os.Root, opts untar.Options) error {
-	gz, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, r))
-	if err != nil {
-		return truncated(err)
-	}
-	if err := untar.Extract(ctx, gz, root, opts); err != nil {
-		return truncated(err)
-	}
-	switch _, err := r.Read(make([]byte, 1)); err {
-	case io.EOF:
-		return nil
-	case nil:
-		return errors.Join(ErrUnsafeArchive, errors.New("the sandbox sends more than an archive"))
-	default:
-		return err
-	}
-}
-
-func truncated(err error) error {
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
 	}
 	return err
 }

@@ -1,16 +1,27 @@
 package coreutils
 
 import (
+	"context"
+	"errors"
+	"os"
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/go-vercel/sandbox/internal/untar"
 )
+
+const packing = `set -o pipefail; d=$1; [ "$d" != - ] || d=./-; cd -- "$d" && tar --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference --quoting-style=escape`
 
 // PackScript writes a directory, its argument, to standard output as a compressed
 // archive, in base64, since output carries only text. Lines are long, as each may
 // become a record of the stream. See [PackChanges] for what it says of files that
-// are in use.
-const PackScript = `set -o pipefail; d=$1; [ "$d" != - ] || d=./-; cd -- "$d" && tar --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference --quoting-style=escape -cf - . | gzip -1 | base64 -w 8192`
+// are in use. PackNamedScript writes files of the directory, whose names standard
+// input has, each followed by a NUL.
+const (
+	PackScript      = packing + ` -cf - . | gzip -1 | base64 -w 8192`
+	PackNamedScript = packing + ` --no-recursion --null -T - -cf - | gzip -1 | base64 -w 8192`
+)
 
 // Changed is a file that was in use while tar read it.
 type Changed struct {
@@ -68,6 +79,28 @@ func PackChanges(r Result) (changed []Changed, only bool) {
 		changed = append(changed, c)
 	}
 	return changed, only && len(changed) > 0
+}
+
+// Mend takes from files that were unpacked what tar made up of those that became
+// shorter, also when ctx has ended, and returns the files that were in use: of them,
+// those that keep wants.
+func Mend(ctx context.Context, said Result, root *os.Root, keep func(name string) bool, o untar.Options) (changed, gone []string, err error) {
+	files, _ := PackChanges(said)
+	for _, file := range files {
+		name, unsafe := untar.Clean(file.Name)
+		if unsafe != nil || name != "." && !keep(name) {
+			continue
+		}
+		if file.Zeros > 0 {
+			err = errors.Join(err, untar.Shorten(context.WithoutCancel(ctx), root, name, file.Zeros, o))
+		}
+		if file.Gone {
+			gone = append(gone, name)
+		} else if n := len(changed); n == 0 || changed[n-1] != name { // tar may say two things of it
+			changed = append(changed, name)
+		}
+	}
+	return changed, gone, err
 }
 
 // unescape splits a complaint into the name that it begins with and what is said

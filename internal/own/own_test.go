@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/own"
 	"github.com/go-vercel/sandbox/internal/rawshell"
 	"github.com/go-vercel/sandbox/internal/testkit"
@@ -27,7 +26,7 @@ exec /usr/bin/env "$@"
 func TestRun(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin", "HOSTILE": "1", "BASH_FUNC_echo%%": "() { :; }"}})
-	needs.Box(t, sb) // env is found in /vercel/bin
+	testkit.NeedBox(t, sb) // env is found in /vercel/bin
 	ctx := t.Context()
 	long := strings.Repeat("error\n", 5000)
 	for _, form := range []string{"splits", "plain"} {

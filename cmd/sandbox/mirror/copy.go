@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +14,13 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/source"
+	"github.com/go-vercel/sandbox/internal/clean"
+	"github.com/go-vercel/sandbox/internal/coreutils"
+	"github.com/go-vercel/sandbox/internal/own"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/untar"
 	"github.com/go-vercel/sandbox/outputs"
@@ -26,8 +31,10 @@ const (
 	pathsAtOnce = 500
 	// maxListing limits the listing of a sandbox, some 500,000 files.
 	maxListing = 64 << 20
-	// maxComplaint is how much of what a program says about an error is kept.
+	// maxComplaint is how much of what a program says about an error is shown, and
+	// maxSaid how much of what it says about files is read.
 	maxComplaint = 4 << 10
+	maxSaid      = 16 << 20
 	// maxUnpacked is how much a sandbox may send in one go.
 	maxUnpacked = 64 << 30
 )
@@ -38,16 +45,21 @@ type complaint struct{ outputs.Tail }
 func newComplaint() *complaint { return &complaint{outputs.Tail{Max: maxComplaint}} }
 
 // String returns the text as one that a terminal can be given.
-func (c *complaint) String() string { return redact.Printable(strings.TrimSpace(c.Tail.String())) }
+func (c *complaint) String() string { return shown(c.Tail.String()) }
+
+func shown(text string) string {
+	text = strings.TrimSpace(text)
+	return redact.Printable(text[max(0, len(text)-maxComplaint):])
+}
 
 // listRemote lists the directory of the sandbox.
 func (s *syncer) listRemote(ctx context.Context) (listing, error) {
 	var stdout strings.Builder
 	s.absent = false
 	stderr := newComplaint()
-	result, err := s.sb.RunCommand(ctx, "bash", []string{"-c", listScript, "bash", s.there}, &sandbox.CommandOptions{
+	result, err := own.Run(ctx, s.sb, &sandbox.CommandOptions{
 		Stdout: outputs.Limit(&stdout, maxListing), Stderr: stderr, KillOnCancel: true,
-	})
+	}, "bash", "-c", listScript, "bash", s.there)
 	switch {
 	case errors.Is(err, outputs.ErrLimit):
 		return nil, fmt.Errorf("the listing of %s in the sandbox is longer than %d MiB", s.there, maxListing>>20)
@@ -142,7 +154,7 @@ func (s *syncer) runThere(ctx context.Context, command, paths []string) error {
 			args = append(args, path.Join(s.there, p))
 		}
 		stderr := newComplaint()
-		result, err := s.sb.RunCommand(ctx, command[0], args, &sandbox.CommandOptions{Stdout: io.Discard, Stderr: stderr})
+		result, err := own.Run(ctx, s.sb, &sandbox.CommandOptions{Stderr: stderr}, command[0], args...)
 		if err != nil {
 			return err
 		}
@@ -257,26 +269,14 @@ func (s *syncer) pull(ctx context.Context, p plan, tree listing) error {
 // unpack copies files of the sandbox. It takes what the listing has and nothing
 // else: neither was written by anybody to be trusted.
 func (s *syncer) unpack(ctx context.Context, names []string, tree listing) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	wanted := map[string]fs.FileMode{}
 	var list strings.Builder
 	for _, p := range names {
 		wanted[p] = tree[p].Mode.Type()
 		list.WriteString("./" + p + "\x00")
 	}
-	stderr := newComplaint()
-	cmd := s.sb.CommandContext(ctx, "bash", "-c", packScript, "bash", s.there)
-	cmd.Stdin, cmd.Stderr = strings.NewReader(list.String()), stderr
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
 	done := int64(0)
-	err = unpackArchive(ctx, stdout, s.root, untar.Options{
+	unpacking := untar.Options{
 		MaxEntries: len(names) + 500_000, MaxBytes: maxUnpacked, OutsideLinks: s.o.OutsideLinks,
 		Check: func(name string, h *tar.Header) error {
 			kind, listed := wanted[name]
@@ -294,13 +294,59 @@ func (s *syncer) unpack(ctx context.Context, names []string, tree listing) error
 				s.o.Progress(sandbox.Progress{Path: name, Done: done, Total: -1})
 			}
 		},
+	}
+	said, err := s.packed(ctx, list.String(), func(r io.Reader) error {
+		return untar.ExtractEncoded(ctx, r, s.root, unpacking)
 	})
-	if err != nil {
-		cancel()
-	}
-	if werr := cmd.Wait(); err == nil && werr != nil {
+	listed := func(name string) bool { _, ok := wanted[name]; return ok }
+	changed, gone, mendErr := coreutils.Mend(ctx, said, s.root, listed, unpacking)
+	_, only := coreutils.PackChanges(said)
+	if said.ExitCode != 0 && !only && (err == nil || errors.Is(err, io.ErrUnexpectedEOF)) {
 		// All that could be packed is here; the rest may have gone since it was listed.
-		return fmt.Errorf("reading %s in the sandbox failed: %w: %w: %s", s.there, errChanged, werr, stderr)
+		err = fmt.Errorf("reading %s in the sandbox failed: %w: exit code %d: %s", s.there, errChanged, said.ExitCode, shown(said.Stderr))
 	}
-	return err
+	if err := errors.Join(err, mendErr); err != nil {
+		return err
+	}
+	for _, name := range changed {
+		// Its size may be that of what is there now: by its time it is another.
+		if err := s.root.Chtimes(filepath.FromSlash(name), time.Time{}, tree[name].ModTime.Add(-2*time.Second)); err != nil {
+			return err
+		}
+	}
+	if len(changed)+len(gone) > 0 {
+		s.inUse = &sandbox.ChangedError{Path: s.there, Changed: changed, Gone: gone}
+	}
+	return nil
+}
+
+// packed has the sandbox pack the files of a list, and passes what it writes to
+// unpack.
+func (s *syncer) packed(ctx context.Context, list string, unpack func(io.Reader) error) (said coreutils.Result, err error) {
+	args := []string{"-c", coreutils.PackNamedScript, "bash", s.there}
+	var unpackErr error
+	err = clean.Run("bash", args, func(name string, args []string) (int, string, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stderr := &outputs.Tail{Max: maxSaid}
+		cmd := s.sb.CommandContext(ctx, name, args...)
+		cmd.Stdin, cmd.Stderr = strings.NewReader(list), stderr
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			return 0, "", err
+		}
+		if err := cmd.Start(); err != nil {
+			return 0, "", err
+		}
+		if unpackErr = unpack(stdout); unpackErr != nil && !errors.Is(unpackErr, io.ErrUnexpectedEOF) {
+			cancel()
+		}
+		err = cmd.Wait()
+		said = coreutils.Result{Stderr: stderr.String()}
+		if e, ok := errors.AsType[*sandbox.ExitError](err); ok {
+			said.ExitCode, err = e.ExitCode(), nil
+		}
+		return said.ExitCode, said.Stderr, err
+	})
+	return said, cmp.Or(unpackErr, err)
 }

@@ -3,17 +3,20 @@
 package mirror
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // turning is a tree in which something happens when a name is read.
@@ -82,16 +85,61 @@ func TestSameTime(t *testing.T) {
 	}
 }
 
-// TestPackScript: a file that changes while it is packed, which tar says by its
-// exit code 1, is no failure; whatever else it says is.
-func TestPackScript(t *testing.T) {
+// tarMeanwhile is a tar that does something in the directory once some of the
+// archive has been read. It waits in a full pipe until then.
+const tarMeanwhile = `#!/bin/bash
+/usr/bin/tar "$@" | { head -c 20000; . /vercel/during; cat; }
+exit "${PIPESTATUS[0]}"
+`
+
+// TestDownloadInUse: what programs leave alone arrives, a file that was in use is
+// copied again, and one that is in use each time is named, without zeros that it
+// never had.
+func TestDownloadInUse(t *testing.T) {
 	t.Parallel()
-	needs.Programs(t, "bash", "tar", "gzip")
-	for code, want := range map[string]bool{"0": true, "1": true, "2": false, "44": false} {
-		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "tar"), []byte("#!/bin/sh\nexit "+code+"\n"), 0o755))
-		cmd := exec.Command("bash", "-c", packScript, "bash", dir)
-		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
-		assert.Equal(t, want, cmd.Run() == nil, code)
+	client := sandboxtest.New(t, nil).Client()
+	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: time.Hour, Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
+	require.NoError(t, err)
+	testkit.NeedBox(t, sb) // tar is found in /vercel/bin
+	p := &pair{t, client, sb, t.TempDir()}
+	big := strings.Repeat("0123456789abcdef", 200_000)
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "/vercel/bin/tar", []byte(tarMeanwhile), 0o755))
+	for _, row := range []struct {
+		during        string
+		changed, gone []string
+	}{
+		{"[ -e ../once ] || { touch ../once; echo more >> aa; }", nil, nil},
+		{"[ -e ../once ] || { touch ../once; : > aa; }", nil, nil},
+		{"[ -e ../once ] || { touch ../once; rm zz; }", nil, nil},
+		{"echo more >> aa", []string{"aa"}, nil},
+		{"n=$(cat ../once 2>/dev/null); echo $((n+1)) >../once; head -c $((3000000-n)) /dev/zero | tr '\\0' x >aa", []string{"aa"}, nil},
+	} {
+		p.sh("rm -rf app once")
+		require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{
+			{Path: "app/aa", Content: []byte(big)}, {Path: "app/mm", Content: []byte("m")}, {Path: "app/zz", Content: []byte(big)},
+			{Path: "/vercel/during", Content: []byte(row.during)},
+		}, nil))
+		here := t.TempDir()
+		write(t, here, "old", "old")
+		c, err := Download(t.Context(), sb, "app", here, &Options{Delete: true})
+		if row.changed == nil {
+			require.NoError(t, err, row.during)
+			want, err := sb.FS().ReadFile(t.Context(), "app/aa")
+			require.NoError(t, err)
+			got, err := os.ReadFile(filepath.Join(here, "aa"))
+			require.NoError(t, err)
+			assert.True(t, bytes.Equal(want, got), "%s: %d bytes for %d", row.during, len(got), len(want))
+		} else {
+			var inUse *sandbox.ChangedError
+			require.ErrorAs(t, err, &inUse, row.during)
+			assert.Equal(t, row.changed, inUse.Changed, row.during)
+			assert.Equal(t, row.gone, inUse.Gone, row.during)
+		}
+		assert.Contains(t, c.Write, "mm", row.during)
+		assert.Equal(t, []string{"old"}, c.Delete, row.during)
+		assert.NoFileExists(t, filepath.Join(here, "old"))
+		got, err := os.ReadFile(filepath.Join(here, "aa"))
+		require.NoError(t, err)
+		assert.Zero(t, bytes.Count(got, []byte{0}), "%s: zeros that no program wrote", row.during)
 	}
 }

@@ -106,9 +106,10 @@ type syncer struct {
 	more   *ignoreList // by options
 
 	// The rest is of the last attempt.
-	root   *os.Root    // of here; nil if it does not exist
-	absent bool        // whether there does not exist
-	ignore *ignoreList // by files
+	root   *os.Root              // of here; nil if it does not exist
+	absent bool                  // whether there does not exist
+	inUse  *sandbox.ChangedError // what a complete download met
+	ignore *ignoreList           // by files
 
 	// Of a watch of this machine: enter is called for each directory before it is
 	// read, and sent has what was uploaded, with its exact times.
@@ -140,16 +141,30 @@ const attempts = 3
 
 // once makes the destination like the source.
 func (s *syncer) once(ctx context.Context) (Changes, error) {
+	var before Changes
 	for n := 1; ; n++ {
 		c, err := s.try(ctx)
-		if !errors.Is(err, errChanged) || n == attempts || ctx.Err() != nil {
+		again := errors.Is(err, errChanged)
+		if err == nil && s.inUse != nil { // all else is done
+			err, again = s.inUse, true
+			c.Write = slices.DeleteFunc(c.Write, func(name string) bool { return slices.Contains(s.inUse.Gone, name) })
+			before.Write, before.Mkdir, before.Delete = union(before.Write, c.Write), union(before.Mkdir, c.Mkdir), union(before.Delete, c.Delete)
+		}
+		if !again || n == attempts || ctx.Err() != nil {
+			c.Write, c.Mkdir, c.Delete = union(before.Write, c.Write), union(before.Mkdir, c.Mkdir), union(before.Delete, c.Delete)
 			return c, err
 		}
 	}
 }
 
+// union returns what is in either of two lists, sorted.
+func union(a, b []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
+}
+
 func (s *syncer) try(ctx context.Context) (Changes, error) {
 	var err error
+	s.inUse = nil
 	// Another directory may have taken its place since.
 	if s.root, err = os.OpenRoot(s.here); err != nil && (s.upward || !errors.Is(err, fs.ErrNotExist)) {
 		return Changes{}, err

@@ -82,7 +82,8 @@ type watching struct {
 func (w *watching) sync(ctx context.Context) error {
 	w.o.DryRun = false
 	c, err := w.once(ctx)
-	inFiles := errors.Is(err, ErrInTheWay) || errors.Is(err, errChanged)
+	_, complete := errors.AsType[*sandbox.ChangedError](err)
+	inFiles := complete || errors.Is(err, ErrInTheWay) || errors.Is(err, errChanged)
 	switch {
 	case err == nil:
 		w.failures = 0
@@ -91,7 +92,7 @@ func (w *watching) sync(ctx context.Context) error {
 	case !inFiles:
 		w.failures++
 	}
-	if err != nil && (!w.begun || w.failures == maxFailures || errors.Is(err, sandbox.ErrNotFound)) {
+	if err != nil && !complete && (!w.begun || w.failures == maxFailures || errors.Is(err, sandbox.ErrNotFound)) {
 		return err
 	}
 	w.begun = true

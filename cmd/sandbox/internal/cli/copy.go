@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -17,6 +18,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/internal/coreutils"
+	"github.com/go-vercel/sandbox/internal/own"
 	"github.com/go-vercel/sandbox/outputs"
 )
 
@@ -240,18 +243,32 @@ func (c *copying) archiveToStdout(ctx context.Context, dir, name string) error {
 		return withHint(usagef("a directory goes to standard output as an archive, which is not for a terminal"), "%s | tar -t", try("cp %s -", shellWord(c.from.String())))
 	}
 	stdout, finish := decodeBase64(c.app.out)
-	stderr := &outputs.Tail{Max: 4 << 10}
-	result, err := c.source.RunCommand(ctx, "bash", []string{
-		"-c", `set -o pipefail; cd -- "$1" && tar --format=posix -cf - -- "$2" | base64 -w 8192`, "bash", dir, name,
-	}, &sandbox.CommandOptions{Stdout: stdout, Stderr: stderr})
+	stderr := &outputs.Tail{Max: 16 << 20}
+	result, err := own.Run(ctx, c.source, &sandbox.CommandOptions{Stdout: stdout, Stderr: stderr, KillOnCancel: true}, "bash", "-c", archiveScript, "bash", dir, name)
 	if finishErr := finish(); err == nil {
 		err = finishErr
 	}
-	if err == nil && result.ExitCode != 0 {
-		err = fmt.Errorf("packing %s in the sandbox failed: %s", c.from.path, strings.TrimSpace(stderr.String()))
+	if err != nil || result.ExitCode == 0 {
+		return err
 	}
-	return err
+	found, only := coreutils.PackChanges(coreutils.Result{ExitCode: result.ExitCode, Stderr: stderr.String()})
+	filledUp := slices.ContainsFunc(found, func(f coreutils.Changed) bool { return f.Zeros > 0 })
+	if !only || filledUp { // what has gone out can't be mended
+		return fmt.Errorf("packing %s in the sandbox failed: %s", c.from.path, lines(strings.TrimSpace(stderr.String())))
+	}
+	changed := &sandbox.ChangedError{Path: c.from.path}
+	for _, f := range found {
+		if f.Gone {
+			changed.Gone = append(changed.Gone, f.Name)
+		} else {
+			changed.Changed = append(changed.Changed, f.Name)
+		}
+	}
+	return changed
 }
+
+// archiveScript writes something in a directory as an archive.
+const archiveScript = `set -o pipefail; cd -- "$1" && tar --format=posix --quoting-style=escape -cf - -- "$2" | base64 -w 8192`
 
 // decodeBase64 returns a writer that decodes what is written to it, and a
 // function that waits until all has been.

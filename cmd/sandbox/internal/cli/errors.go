@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -30,6 +31,7 @@ const (
 	exitTimeout     = 6
 	exitRateLimit   = 7
 	exitUnknown     = 8
+	exitChanged     = 24 // as rsync's
 	exitNotStarted  = 125
 	exitNotRunnable = 126
 	exitNoProgram   = 127
@@ -173,6 +175,7 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 	var shell *sandbox.ShellError
 	var stream *sandbox.StreamError
 	var refused *oidc.OAuthError
+	var changed *sandbox.ChangedError
 	switch {
 	case errors.As(err, &usage):
 		f.Code, f.exit, f.Hint = "usage", exitUsage, usage.hint
@@ -184,6 +187,10 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		f.Code, f.exit = "outcome_unknown", exitUnknown
 		f.Hint = "whether it was done is not known: look with " + try("ls --all") + " or " + try("ps NAME")
+	case errors.As(err, &changed):
+		f.Code, f.exit = "files_changed", exitChanged
+		f.Message = fmt.Sprintf("all that programs left alone was copied from %s; changed meanwhile: %s", redact.Printable(changed.Path), some(slices.Concat(changed.Changed, changed.Gone)))
+		f.Hint = "copy again once the programs that write there have ended"
 	case errors.Is(err, auth.ErrNoCredentials):
 		f.Code, f.exit = "no_credentials", exitLogin
 		f.Hint = "run " + try("login") + ", or set VERCEL_AUTH_TOKEN, or use --local, which needs no account"

@@ -74,14 +74,14 @@ func (c *syncCommand) run(cmd *cobra.Command, args []string) error {
 		changes, err = mirror.Download(ctx, sb, there.path, here, &c.o)
 	}
 	c.copied()
-	if err != nil {
+	if _, complete := errors.AsType[*sandbox.ChangedError](err); err != nil && !complete {
 		return advised(err)
 	}
 	if c.o.DryRun {
 		return c.show(changes)
 	}
 	c.tell(changes)
-	return nil
+	return err
 }
 
 // locations reads the two directories, one of which is in a sandbox.
@@ -111,7 +111,10 @@ func (c *syncCommand) keepSynced(ctx context.Context, sb *sandbox.Sandbox, there
 			c.tell(changes)
 		} else if text := c.app.explain(advised(err)).Message; text != said {
 			said = text
-			c.app.warn("this sync failed: "+text, "trying again")
+			if _, complete := errors.AsType[*sandbox.ChangedError](err); !complete {
+				text = "this sync failed: " + text
+			}
+			c.app.warn(text, "trying again")
 		}
 		if upward && !begun {
 			fmt.Fprintf(c.app.err, "Watching %s.\n", here)
