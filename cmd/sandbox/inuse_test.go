@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // TestCopyInUse: a directory that programs work in is copied, and what they changed
@@ -18,9 +19,11 @@ import (
 func TestCopyInUse(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
+	if d.server.Mode() == sandboxtest.Folder {
+		needs.Missing(t, "namespaces: tar is replaced in a folder of the sandbox")
+	}
 	sb, err := d.server.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "c", Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 	require.NoError(t, err)
-	testkit.NeedBox(t, sb) // tar is found in /vercel/bin
 	d.ok("create", "--name", "other")
 	// It waits in a full pipe until some of the archive has been read.
 	const tar = `#!/bin/bash

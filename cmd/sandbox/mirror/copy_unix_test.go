@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -97,10 +97,13 @@ exit "${PIPESTATUS[0]}"
 // never had.
 func TestDownloadInUse(t *testing.T) {
 	t.Parallel()
-	client := sandboxtest.New(t, nil).Client()
+	srv := sandboxtest.New(t, nil)
+	if srv.Mode() == sandboxtest.Folder {
+		needs.Missing(t, "namespaces: tar is replaced in a folder of the sandbox")
+	}
+	client := srv.Client()
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: time.Hour, Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 	require.NoError(t, err)
-	testkit.NeedBox(t, sb) // tar is found in /vercel/bin
 	p := &pair{t, client, sb, t.TempDir()}
 	big := strings.Repeat("0123456789abcdef", 200_000)
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "/vercel/bin/tar", []byte(tarMeanwhile), 0o755))
