@@ -155,49 +155,84 @@ func (r *reaper) kill(id string) {
 	close(mine.done)
 }
 
+// killMarked kills the processes that have one of the markers, until there is none.
+// It looks through all of them again only after it has killed one, or one ended of
+// which it was not sure: these may have started another. On a busy machine some
+// program begins at every moment, and waiting for a moment without one would take
+// long.
 func killMarked(ids map[string]bool) {
+	var unsure []int
+	again := true
 	for range 100 {
-		again := false
-		for _, pid := range allPIDs() {
-			env, unsure := environment(pid)
-			if ids[marker(env)] {
+		if again {
+			unsure = allPIDs()
+		}
+		found := environments(unsure)
+		again = !again && len(found) < len(unsure)
+		unsure = nil
+		for pid, env := range found {
+			switch {
+			case ids[marker(env)]:
 				again = true
 				_ = syscall.Kill(pid, syscall.SIGKILL)
+			case len(env) == 0 && mayHaveOne(pid):
+				unsure = append(unsure, pid)
 			}
-			again = again || unsure
 		}
-		if !again {
+		if !again && len(unsure) == 0 {
 			return
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
 }
 
-// environment returns the environment of a process, and reports whether it may
-// have another: the kernel shows an empty one from when it has dropped the former
-// program until it has set up the next. Towards the end it knows the address of
-// the next one, but not its length. The process is busy then, whereas a program
-// with an empty environment sleeps now and then.
-func environment(pid int) (env []byte, unsure bool) {
-	dir := "/proc/" + strconv.Itoa(pid)
-	env, err := os.ReadFile(dir + "/environ")
-	if errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0 {
-		// Root without all its rights, as in a container, may look as the owner.
-		if st := new(syscall.Stat_t); syscall.Stat(dir, st) == nil {
+// environments returns the environment of each process that can be read. Root
+// without all its rights, as in a container, may not read that of another user's,
+// but become that user.
+func environments(pids []int) map[int][]byte {
+	found := make(map[int][]byte, len(pids))
+	denied := make(map[guest][]int)
+	read := func(pid int) error {
+		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+		if err == nil {
+			found[pid] = env
+		}
+		return err
+	}
+	for _, pid := range pids {
+		if err := read(pid); !errors.Is(err, fs.ErrPermission) || os.Geteuid() != 0 {
+			continue
+		}
+		var st syscall.Stat_t
+		if syscall.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && st.Uid != 0 {
 			owner := guest{int(st.Uid), int(st.Gid)}
-			_ = owner.do(func() error { env, err = os.ReadFile(dir + "/environ"); return nil })
+			denied[owner] = append(denied[owner], pid)
 		}
 	}
-	if err != nil || len(env) > 0 {
-		return env, false
+	for owner, theirs := range denied {
+		_ = owner.do(func() error {
+			for _, pid := range theirs {
+				_ = read(pid)
+			}
+			return nil
+		})
 	}
+	return found
+}
+
+// mayHaveOne reports whether a process whose environment is empty may have another:
+// the kernel shows an empty one from when it has dropped the former program until it
+// has set up the next. Towards the end it knows the address of the next one, but not
+// its length. The process is busy then, whereas a program with an empty environment
+// sleeps now and then.
+func mayHaveOne(pid int) bool {
 	s, ok := readStat(pid)
 	if !ok || s.isEnding() || s.flags&kernelThread != 0 {
-		return nil, false
+		return false
 	}
 	busy := s.state == 'R' || s.state == 'D'
 	// It may have one by now.
-	return nil, s.envEnd == 0 || s.envStart != s.envEnd || busy
+	return s.envEnd == 0 || s.envStart != s.envEnd || busy
 }
 
 // marker is the box that an environment belongs to, or "".
