@@ -81,9 +81,9 @@ func (h *heard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestTrees: whatever a process is, whoever runs the emulator and by whatever
-// way it is ended, its descendants end with it and nothing else does, not even
-// what is stopped; or the process alone, and the error says so.
+// TestTrees: whatever a process is, whoever runs the emulator, whether the sandbox
+// has sudo and by whatever way it is ended, its descendants end with it and nothing
+// else does, not even what is stopped; or the process alone, and the error says so.
 func TestTrees(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]struct {
@@ -103,24 +103,32 @@ func TestTrees(t *testing.T) {
 		"overwritten":           {command: []string{"python3", "-c", overwriting}, alone: true, programs: []string{"python3"}},
 	}
 	const killed = 137
-	doors := map[string]func(t *testing.T, on runner, args []string, sudo bool) (int, error){
-		"Kill": func(t *testing.T, on runner, args []string, sudo bool) (int, error) {
-			c, err := on.StartCommand(t.Context(), args[0], args[1:], &sandbox.CommandOptions{Sudo: sudo})
-			require.NoError(t, err)
-			begun(t, c, 1)
-			return killed, c.Kill(t.Context())
+	start := func(t *testing.T, on runner, args []string, sudo bool) *sandbox.Command {
+		c, err := on.StartCommand(t.Context(), args[0], args[1:], &sandbox.CommandOptions{Sudo: sudo})
+		require.NoError(t, err)
+		begun(t, c, 1)
+		return c
+	}
+	signalTree := func(t *testing.T, c *sandbox.Command) (int, error) {
+		treeErr := c.SignalTree(t.Context(), sandbox.SIGTERM)
+		done, err := c.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 143, done.ExitCode)
+		return killed, treeErr
+	}
+	doors := map[string]func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error){
+		"Kill": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
+			return killed, start(t, on, args, sudo).Kill(t.Context())
 		},
-		"SignalTree": func(t *testing.T, on runner, args []string, sudo bool) (int, error) {
-			c, err := on.StartCommand(t.Context(), args[0], args[1:], &sandbox.CommandOptions{Sudo: sudo})
-			require.NoError(t, err)
-			begun(t, c, 1)
-			treeErr := c.SignalTree(t.Context(), sandbox.SIGTERM)
-			done, err := c.Wait(t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, 143, done.ExitCode)
-			return killed, treeErr
+		"SignalTree": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
+			return signalTree(t, start(t, on, args, sudo))
 		},
-		"KillOnCancel": func(t *testing.T, on runner, args []string, sudo bool) (int, error) {
+		"SignalTree of another client": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
+			same, err := other.GetCommand(t.Context(), start(t, on, args, sudo).ID())
+			require.NoError(t, err)
+			return signalTree(t, same)
+		},
+		"KillOnCancel": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			out := &heard{begun: make(chan struct{})}
@@ -129,7 +137,7 @@ func TestTrees(t *testing.T) {
 			assert.ErrorIs(t, err, context.Canceled)
 			return killed, err
 		},
-		"Cmd.Cancel": func(t *testing.T, on runner, args []string, sudo bool) (int, error) {
+		"Cmd.Cancel": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			out := &heard{begun: make(chan struct{})}
@@ -144,9 +152,15 @@ func TestTrees(t *testing.T) {
 			return exit.ExitCode(), err
 		},
 	}
-	for _, mode := range []sandboxtest.Mode{sandboxtest.Namespace, sandboxtest.Folder} {
-		t.Run(string(mode), func(t *testing.T) {
+	for name, machine := range map[string]struct {
+		mode    sandboxtest.Mode
+		without bool // sudo
+	}{
+		"namespace": {mode: sandboxtest.Namespace}, "folder": {mode: sandboxtest.Folder}, "namespace without sudo": {sandboxtest.Namespace, true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			mode := machine.mode
 			srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: mode})
 			if err != nil {
 				needs.Missing(t, err.Error())
@@ -156,6 +170,8 @@ func TestTrees(t *testing.T) {
 			require.NoError(t, err)
 			executable := fs.FileMode(0o755)
 			require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "tool", Content: []byte("#!/bin/sh\n" + begetting), Mode: &executable}}, nil))
+			other, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), nil)
+			require.NoError(t, err)
 			strange := duration()
 			stranger, err := sb.StartCommand(t.Context(), "sleep", []string{strange}, nil)
 			require.NoError(t, err)
@@ -166,8 +182,19 @@ func TestTrees(t *testing.T) {
 				alice, err = sb.CreateUser(t.Context(), "alice")
 				require.NoError(t, err)
 			}
+			if machine.without {
+				if !users {
+					t.Skip("there is no sudo here that could be removed")
+				}
+				out, err := sb.RunCommand(t.Context(), "sh", []string{"-c", `while sudo=$(command -v sudo); do rm "$sudo"; done`}, &sandbox.CommandOptions{Sudo: true})
+				require.NoError(t, err)
+				require.Zero(t, out.ExitCode)
+			}
 			t.Run("kinds", func(t *testing.T) {
 				for kind, k := range kinds {
+					if k.user && machine.without {
+						continue // nobody becomes alice but by sudo
+					}
 					for name, end := range doors {
 						t.Run(kind+"/"+name, func(t *testing.T) {
 							t.Parallel()
@@ -180,7 +207,7 @@ func TestTrees(t *testing.T) {
 								on = alice
 							}
 							mark := duration()
-							code, err := end(t, on, append(append([]string{}, k.command...), mark), k.sudo)
+							code, err := end(t, on, other, append(append([]string{}, k.command...), mark), k.sudo)
 							assert.Equal(t, killed, code)
 							left := func() int { return len(withArgument(t, mark)) }
 							switch {
@@ -202,6 +229,20 @@ func TestTrees(t *testing.T) {
 			})
 			assert.Equal(t, []string{"T"}, values(withArgument(t, strange)), "the stopped stranger")
 		})
+	}
+}
+
+// TestTreesOfOrdinaryUsers does the same where the emulator, and each sandbox, is an
+// ordinary user's.
+func TestTreesOfOrdinaryUsers(t *testing.T) {
+	t.Parallel()
+	cmd, env := testkit.AsNobody(t, "^(TestTrees|TestTreeOfAnotherClient)$")
+	cmd.Args = append(cmd.Args, "-test.v")
+	cmd.Env = append(os.Environ(), env)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, passed := range []string{"TestTrees/namespace ", "TestTrees/folder ", "TestTreeOfAnotherClient "} {
+		assert.Contains(t, string(out), "--- PASS: "+passed, "%s", out)
 	}
 }
 

@@ -288,7 +288,7 @@ func TestPolicyTable(t *testing.T) {
 func TestPoliciesOfOrdinaryUsers(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3", "curl")
-	if !haveTUN() {
+	if !testkit.HaveTUN() {
 		needs.Missing(t, "%s", testkit.TUN)
 	}
 	tests := []string{"TestPolicyTable", "TestFirewallRules", "TestCredentialsAreBrokered", "TestNetworkPolicies", "TestDenyAllCutsTheNetwork",
@@ -296,7 +296,7 @@ func TestPoliciesOfOrdinaryUsers(t *testing.T) {
 	if !testing.Short() { // Go, Node, Python and git take their time
 		tests = append(tests, "TestFirewallClients")
 	}
-	cmd, env := testAsNobody(t, "^("+strings.Join(tests, "|")+")$")
+	cmd, env := testkit.AsNobody(t, "^("+strings.Join(tests, "|")+")$")
 	cmd.Args = append(cmd.Args, "-test.v")
 	cmd.Env = append(os.Environ(), env)
 	out, err := cmd.CombinedOutput()
