@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/internal/api"
 )
 
 // maxResumes is how often one call resumes the sandbox, as in the official
@@ -141,26 +141,24 @@ func (s *Sandbox) StartCommand(ctx context.Context, name string, args []string, 
 	return s.startCommand(ctx, name, args, opts, e)
 }
 
-func (s *Sandbox) beginCommand(ctx context.Context, name string, args []string) (context.Context, observe.Event, error) {
+func (s *Sandbox) beginCommand(ctx context.Context, name string, args []string) (context.Context, api.Span, error) {
 	c, err := s.client()
 	if err != nil {
-		return ctx, observe.Event{}, err
+		return ctx, api.Span{}, err
 	}
 	ctx, e := c.beginCommand(ctx, s, name, args)
 	return ctx, e, nil
 }
 
-func (s *Sandbox) runCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e observe.Event) (*CommandResult, error) {
+func (s *Sandbox) runCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e api.Span) (*CommandResult, error) {
 	done, err := withResume(ctx, s, func(cur *Session) (ran, error) { return cur.runCommand(ctx, name, args, opts) })
-	s.st.client.endEvent(ctx, done.event(e), err)
+	done.end(&e, err)
 	return done.result, err
 }
 
-func (s *Sandbox) startCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e observe.Event) (*Command, error) {
+func (s *Sandbox) startCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e api.Span) (*Command, error) {
 	begun, err := withResume(ctx, s, func(cur *Session) (ran, error) { return cur.startCommand(ctx, name, args, opts, e) })
-	if !begun.pumped {
-		s.st.client.endEvent(ctx, begun.event(e), err)
-	}
+	begun.end(&e, err)
 	return begun.cmd, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,11 +28,11 @@ printf '\202\254\377ok' >&2; exit 3`
 type kinds struct {
 	kind string
 	mu   sync.Mutex
-	seen []sandbox.Event
+	seen []observe.Event
 }
 
-func (k *kinds) Begin(ctx context.Context, _ sandbox.Event) context.Context { return ctx }
-func (k *kinds) End(_ context.Context, e sandbox.Event) {
+func (k *kinds) Begin(ctx context.Context, _ observe.Event) context.Context { return ctx }
+func (k *kinds) End(_ context.Context, e observe.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e.Kind == k.kind {
@@ -44,7 +45,7 @@ func TestBinary(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash")
 	srv := sandboxtest.New(t, nil)
-	seen := &kinds{kind: sandbox.EventReplacedOutput}
+	seen := &kinds{kind: observe.ReplacedOutput}
 	c := testkit.Client(t, srv, sandbox.ClientOptions{Observer: seen})
 	ctx := t.Context()
 	sb, err := c.Create(ctx, testkit.Lasting(nil))

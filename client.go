@@ -16,9 +16,9 @@ import (
 
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // Version returns the version of this SDK, as sent in the User-Agent header:
@@ -67,7 +67,7 @@ type ClientOptions struct {
 	HTTPClient *http.Client
 	// Observer learns of each request, command, resume and so on. Nil costs
 	// nothing.
-	Observer Observer
+	Observer observe.Observer
 	// Logger receives a record for most of the events that Observer receives,
 	// when they end: successes at debug level, costs that the program did not ask
 	// for at info level, retries and repairs at warning level, and what somebody
@@ -213,7 +213,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, secrets: &redact.Known{}, hooks: o.Hooks}
 	c.serverIDs.Store(o.ServerCommandIDs)
 	c.api = api.New(api.Config{
-		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Seam: newSeam(o.Observer, o.Logger, u.Host, c.secrets), Secrets: c.secrets,
+		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Observer: observers(&o), Secrets: c.secrets,
 		Auth: func(ctx context.Context) (api.Auth, error) {
 			cr, err := creds.Credentials(ctx)
 			if err == nil {
@@ -366,56 +366,4 @@ func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, 
 		return nil, publicError(err)
 	}
 	return resp, nil
-}
-
-// Observer returns an Observer that tells those of the client, and its log, for
-// packages with events of their own, such as package pool. It is nil if the client
-// has neither.
-func (c *Client) Observer() Observer {
-	if seam := c.seam(); seam != nil {
-		return seamObserver{seam}
-	}
-	return nil
-}
-
-// seam returns what observes this client; nil for nothing.
-func (c *Client) seam() *observe.Seam {
-	if c == nil || c.api == nil {
-		return nil
-	}
-	return c.api.Seam()
-}
-
-// named is a sandbox, or what is of one.
-type named interface {
-	// names returns its names for observers; either may be empty.
-	names() (sandbox, session string)
-}
-
-// beginEvent tells that something begins on a sandbox; see [observe.Seam.Begin].
-func (c *Client) beginEvent(ctx context.Context, on named, e observe.Event) (context.Context, observe.Event) {
-	seam := c.seam()
-	if seam == nil || ctx == nil {
-		return ctx, e
-	}
-	e.Sandbox, e.Session = on.names()
-	return seam.Begin(ctx, e)
-}
-
-// endEvent completes an event with how it has ended, and tells it.
-func (c *Client) endEvent(ctx context.Context, e observe.Event, err error) {
-	seam := c.seam()
-	if seam == nil || ctx == nil {
-		return
-	}
-	e.Err = err
-	switch {
-	case err != nil:
-		e.Outcome = outcome(ctx, err)
-	case e.ExitCode != 0:
-		e.Outcome = observe.Exit
-	case e.Outcome == "":
-		e.Outcome = observe.OK
-	}
-	seam.End(ctx, e)
 }

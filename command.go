@@ -11,9 +11,9 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/exact"
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // Command is a process in a sandbox, running or ended. It belongs to one
@@ -183,9 +183,10 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 		data = &known
 	}
 	if data == nil {
-		waiting, e := client.seam().Begin(ctx, observe.Event{Kind: observe.Wait, Session: c.session, Command: c.ID(), Program: c.Name()})
+		waiting, e := client.beginEvent(ctx, nil, observe.Event{Kind: observe.Wait, Session: c.session, Command: c.ID(), Program: c.Name()})
 		data, err = client.waitCommand(waiting, c.session, c.ID())
-		client.endEvent(waiting, exited(e, data), err)
+		exited(&e, data)
+		endEvent(&e, err)
 		if err != nil {
 			return nil, err
 		}

@@ -21,9 +21,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/glob"
 	"github.com/go-vercel/sandbox/internal/localfile"
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/untar"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // DownloadFileOptions are the options of DownloadFile. The zero value is ready
@@ -377,7 +377,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		return err
 	}
 	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Download})
-	defer func() { c.endEvent(ctx, e, err) }()
+	defer func() { endEvent(&e, err) }()
 	whole := func(r coreutils.Result) bool {
 		_, only := coreutils.PackChanges(r)
 		return only
@@ -406,7 +406,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 			keep = func(name string, dir bool) bool { return filter.Keeps(name) && guard.Keeps(name, dir) }
 		}
 	}
-	m := c.watch(ctx, e, newMeter(o.Progress, -1))
+	m := c.watch(ctx, &e, newMeter(o.Progress, -1))
 	unpacking := untar.Options{
 		MaxEntries: cmp.Or(o.MaxEntries, maxEntries), MaxBytes: cmp.Or(o.MaxBytes, maxBytes),
 		OutsideLinks: o.OutsideLinks, Keep: keep,

@@ -6,8 +6,7 @@ import (
 	"strings"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
-	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // eventLog writes the records of [ClientOptions].Logger: one for each event that
@@ -16,7 +15,7 @@ type eventLog struct{ log *slog.Logger }
 
 // Begin writes the only record of something that has just begun: a service at
 // its rate limit looks as if it hung.
-func (l eventLog) Begin(ctx context.Context, e Event) context.Context {
+func (l eventLog) Begin(ctx context.Context, e observe.Event) context.Context {
 	if e.Kind != observe.Pace {
 		return ctx
 	}
@@ -24,16 +23,19 @@ func (l eventLog) Begin(ctx context.Context, e Event) context.Context {
 	if e.Attempt == 1 && e.Cause == api.CauseSpent {
 		level = slog.LevelInfo // once for all who wait for the same
 	}
-	l.log.LogAttrs(ctx, level, "sandbox request waits for the rate limit", e.attrs()...)
+	l.log.LogAttrs(ctx, level, "sandbox request waits for the rate limit", attrs(e)...)
 	return ctx
 }
 
-func (l eventLog) End(ctx context.Context, e Event) {
-	message, level := e.record()
+func (l eventLog) End(ctx context.Context, e observe.Event) {
+	message, level := record(&e)
 	if message != "" && l.log.Enabled(ctx, level) {
-		l.log.LogAttrs(ctx, level, message, e.attrs()...)
+		l.log.LogAttrs(ctx, level, message, attrs(e)...)
 	}
 }
+
+// attrs are those of the event but for its kind, which the message tells.
+func attrs(e observe.Event) []slog.Attr { return e.LogValue().Group()[1:] }
 
 // records are the messages of log records and their levels, by what an operator
 // does. At debug level nothing: all is as it should be, or the caller deals with
@@ -66,7 +68,7 @@ var records = map[string]struct {
 
 // record returns the message and the level of an event's record; no message
 // means none.
-func (e *Event) record() (message string, level slog.Level) {
+func record(e *observe.Event) (message string, level slog.Level) {
 	r, recorded := records[e.Kind]
 	if !recorded {
 		return "", 0
@@ -97,15 +99,11 @@ func (e *Event) record() (message string, level slog.Level) {
 	return r.message + ": " + strings.ReplaceAll(e.Outcome, "_", " "), level
 }
 
-// newSeam returns what tells an observer and a log; either may be nil.
-func newSeam(o Observer, log *slog.Logger, host string, secrets *redact.Known) *observe.Seam {
-	var logs Observer
-	if log != nil {
-		logs = eventLog{log}
+// observers returns what the options' observer and logger are told by; nil for
+// neither.
+func observers(o *ClientOptions) observe.Observer {
+	if o.Logger == nil {
+		return o.Observer
 	}
-	all := MultiObserver(o, logs)
-	if all == nil {
-		return nil
-	}
-	return observe.New(publicObserver{all}, host, secrets)
+	return observe.Multi(o.Observer, eventLog{o.Logger})
 }

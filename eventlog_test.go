@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/observe"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -22,29 +22,29 @@ var eventKinds = []string{
 func TestEventLevels(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		event Event
+		event observe.Event
 		want  slog.Level
 	}{
-		{Event{Kind: observe.Operation, Outcome: observe.OK, Attempt: 1}, slog.LevelDebug},
-		{Event{Kind: observe.Operation, Outcome: observe.OK, Attempt: 2}, slog.LevelWarn},
-		{Event{Kind: observe.Operation, Outcome: "not_found", Attempt: 1}, slog.LevelDebug},
-		{Event{Kind: observe.Operation, Outcome: "busy", Attempt: 3}, slog.LevelWarn},
-		{Event{Kind: observe.Operation, Outcome: "broken"}, slog.LevelWarn},
-		{Event{Kind: observe.Operation, Outcome: "broken", Status: 200}, slog.LevelDebug}, // a stream, which has a record of its own
-		{Event{Kind: observe.Operation, Outcome: "unauthorized"}, slog.LevelError},
-		{Event{Kind: observe.Operation, Outcome: api.NoCredentials}, slog.LevelError},
-		{Event{Kind: observe.Operation, Outcome: observe.Canceled, Attempt: 2}, slog.LevelDebug},
-		{Event{Kind: observe.Command, Outcome: observe.Exit, ExitCode: 1}, slog.LevelDebug},
-		{Event{Kind: observe.Command, Outcome: observe.Failed}, slog.LevelError},
-		{Event{Kind: observe.Repair, Outcome: observe.OK}, slog.LevelWarn},
-		{Event{Kind: observe.Repair, Outcome: observe.Failed}, slog.LevelError},
-		{Event{Kind: observe.Resume, Outcome: observe.Found}, slog.LevelInfo},
-		{Event{Kind: observe.Resume, Outcome: "quota_exceeded"}, slog.LevelError},
-		{Event{Kind: observe.Hook, Outcome: observe.Failed}, slog.LevelError},
-		{Event{Kind: observe.Extension, Outcome: "broken"}, slog.LevelWarn},
-		{Event{Kind: observe.Pace, Outcome: "rate_limited"}, slog.LevelWarn},
+		{observe.Event{Kind: observe.Operation, Outcome: observe.OK, Attempt: 1}, slog.LevelDebug},
+		{observe.Event{Kind: observe.Operation, Outcome: observe.OK, Attempt: 2}, slog.LevelWarn},
+		{observe.Event{Kind: observe.Operation, Outcome: "not_found", Attempt: 1}, slog.LevelDebug},
+		{observe.Event{Kind: observe.Operation, Outcome: "busy", Attempt: 3}, slog.LevelWarn},
+		{observe.Event{Kind: observe.Operation, Outcome: "broken"}, slog.LevelWarn},
+		{observe.Event{Kind: observe.Operation, Outcome: "broken", Status: 200}, slog.LevelDebug}, // a stream, which has a record of its own
+		{observe.Event{Kind: observe.Operation, Outcome: "unauthorized"}, slog.LevelError},
+		{observe.Event{Kind: observe.Operation, Outcome: api.NoCredentials}, slog.LevelError},
+		{observe.Event{Kind: observe.Operation, Outcome: observe.Canceled, Attempt: 2}, slog.LevelDebug},
+		{observe.Event{Kind: observe.Command, Outcome: observe.Exit, ExitCode: 1}, slog.LevelDebug},
+		{observe.Event{Kind: observe.Command, Outcome: observe.Failed}, slog.LevelError},
+		{observe.Event{Kind: observe.Repair, Outcome: observe.OK}, slog.LevelWarn},
+		{observe.Event{Kind: observe.Repair, Outcome: observe.Failed}, slog.LevelError},
+		{observe.Event{Kind: observe.Resume, Outcome: observe.Found}, slog.LevelInfo},
+		{observe.Event{Kind: observe.Resume, Outcome: "quota_exceeded"}, slog.LevelError},
+		{observe.Event{Kind: observe.Hook, Outcome: observe.Failed}, slog.LevelError},
+		{observe.Event{Kind: observe.Extension, Outcome: "broken"}, slog.LevelWarn},
+		{observe.Event{Kind: observe.Pace, Outcome: "rate_limited"}, slog.LevelWarn},
 	} {
-		_, level := row.event.record()
+		_, level := record(&row.event)
 		assert.Equal(t, row.want, level, "%v", row.event)
 	}
 }

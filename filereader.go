@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // OpenOptions are the options of [FileSystem.Open]. The zero value is ready to
@@ -40,9 +40,7 @@ type FileReader struct {
 	length *length
 
 	// The event for observers; over is set once they have it.
-	client *Client
-	ctx    context.Context
-	event  observe.Event
+	event  api.Span
 	over   atomic.Bool
 	closed atomic.Bool
 }
@@ -67,10 +65,10 @@ func openFile(ctx context.Context, t target, name, cwd string, progress func(Pro
 		body, size, err = openEncoded(ctx, t, joinCwd(cwd, name))
 	}
 	if err != nil {
-		c.endEvent(ctx, e, err)
+		endEvent(&e, err)
 		return nil, &fs.PathError{Op: "open", Path: name, Err: missingFile(err)}
 	}
-	return &FileReader{name: name, body: body, size: size, meter: c.watch(ctx, e, newMeter(progress, size)), client: c, ctx: ctx, event: e}, nil
+	return &FileReader{name: name, body: body, size: size, meter: c.watch(ctx, &e, newMeter(progress, size)), event: e}, nil
 }
 
 // joinCwd leaves a path unchanged where possible, as the API would.
@@ -139,9 +137,9 @@ func (r *FileReader) Read(p []byte) (int, error) {
 
 // ended tells that the transfer is over.
 func (r *FileReader) ended(err error) {
-	if r.client.seam() != nil && !r.over.Swap(true) {
+	if !r.over.Swap(true) {
 		r.event.Received = r.read
-		r.client.endEvent(r.ctx, r.event, err)
+		endEvent(&r.event, err)
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // ForkOptions are what a fork has otherwise than its source. What is zero or nil
@@ -105,11 +105,10 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 	}
 	fork := newSandbox(c, project, &resp, o.OnResume)
 	if resp.Session.SourceSnapshotID == "" && o.Image == "" {
-		ctx, e := c.seam().Begin(ctx, observe.Event{
+		c.tell(ctx, nil, observe.Event{
 			Kind: observe.EmptyFork, Operation: api.ForkSandbox.Name, Sandbox: fork.Name(), Session: resp.Session.ID,
 			Cause: "never saved", CauseErr: fmt.Errorf("the source %q was never saved", source),
-		})
-		c.endEvent(ctx, e, nil)
+		}, nil)
 	}
 	return fork, nil
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // GetOptions are the options of [Client.Get].
@@ -71,8 +71,7 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sa
 	}
 	sb := newSandbox(c, project, resp, o.OnResume)
 	if resp.Resumed {
-		ctx, e := c.beginEvent(ctx, sb, observe.Event{Kind: observe.Resume, Cause: causeGet, Start: start})
-		c.endEvent(ctx, e, nil)
+		c.tell(ctx, sb, observe.Event{Kind: observe.Resume, Cause: causeGet, Start: start}, nil)
 	}
 	return sb, nil
 }

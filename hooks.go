@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/lease"
-	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // hookLease is how long a process that runs a hook may be unheard of before
@@ -340,8 +340,7 @@ func (s *Sandbox) hookOf(ctx context.Context) *hookRun {
 // runHook calls a hook with a handle and a context that identify the hook's own
 // calls.
 func (s *Sandbox) runHook(ctx context.Context, d dueHook, run *hookRun) (err error) {
-	c := s.st.client
-	ctx, e := c.beginEvent(ctx, s, observe.Event{Kind: observe.Hook, Operation: d.name})
+	ctx, e := s.st.client.beginEvent(ctx, s, observe.Event{Kind: observe.Hook, Operation: d.name})
 	// The context must outlive the hook, for what the hook has started. While
 	// the hook runs, it ends with the caller's.
 	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -350,7 +349,7 @@ func (s *Sandbox) runHook(ctx context.Context, d dueHook, run *hookRun) (err err
 	defer func() {
 		run.over.Store(true)
 		stop()
-		c.endEvent(ctx, e, err)
+		endEvent(&e, err)
 		if err != nil {
 			end(err)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // KeepAliveOptions are the options of [Sandbox.KeepAlive]. The zero value is
@@ -144,18 +144,15 @@ const keepAliveLimit = 15 * time.Second
 
 // extend moves the end of the session by d.
 func (s *Sandbox) extend(ctx context.Context, cur *Session, d time.Duration) error {
-	c := s.st.client
-	ctx, e := c.beginEvent(ctx, s, observe.Event{Kind: observe.Extension, Extended: d})
+	ctx, e := s.st.client.beginEvent(ctx, s, observe.Event{Kind: observe.Extension, Extended: d})
 	err := cur.ExtendTimeout(ctx, d)
-	c.endEvent(ctx, e, err)
+	endEvent(&e, err)
 	return err
 }
 
 // keepAliveFailed tells of a failed check that KeepAlive outlasts.
 func (s *Sandbox) keepAliveFailed(ctx context.Context, err error) {
-	c := s.st.client
-	ctx, e := c.beginEvent(ctx, s, observe.Event{Kind: observe.Extension})
-	c.endEvent(ctx, e, err)
+	s.st.client.tell(ctx, s, observe.Event{Kind: observe.Extension}, err)
 }
 
 // passing reports whether a retry may succeed.

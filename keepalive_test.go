@@ -11,6 +11,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/testkit"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -73,14 +74,14 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 	events := &sandboxtest.Recorder{}
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events}).Create(t.Context(), &sandbox.CreateOptions{Name: "kept", Timeout: 90 * time.Minute})
 	require.NoError(t, err)
-	told := func(want func(sandbox.Event) bool) bool {
-		return slices.ContainsFunc(events.Events("extension"), func(e sandbox.Event) bool { return e.Sandbox == "kept" && want(e) })
+	told := func(want func(observe.Event) bool) bool {
+		return slices.ContainsFunc(events.Events("extension"), func(e observe.Event) bool { return e.Sandbox == "kept" && want(e) })
 	}
 	// The plan's limit.
 	err = sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Hour, Step: 1000 * time.Hour})
 	assert.ErrorContains(t, err, "can't be extended any further, and ends in 1h")
 	assert.ErrorContains(t, err, "extension would exceed maximum execution timeout")
-	assert.True(t, told(func(e sandbox.Event) bool {
+	assert.True(t, told(func(e observe.Event) bool {
 		return e.Extended == 1000*time.Hour && e.Outcome == "refused" && e.Err != nil
 	}), "%+v", events.Events("extension"))
 
@@ -96,7 +97,7 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return sb.ExpiresAt().After(expires) }, testkit.Patience, time.Millisecond)
 	require.Eventually(t, func() bool {
-		return told(func(e sandbox.Event) bool { return e.Extended > 0 && e.Outcome == "ok" })
+		return told(func(e observe.Event) bool { return e.Extended > 0 && e.Outcome == "ok" })
 	}, testkit.Patience, time.Millisecond, "%+v", events.Events("extension"))
 
 	require.NoError(t, sb.Delete(t.Context(), nil))

@@ -15,8 +15,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/exact"
 	"github.com/go-vercel/sandbox/internal/logstream"
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // begin starts a command: RunCommand, StartCommand and Cmd are layers over it.
@@ -146,8 +146,7 @@ func checkCommandID(id string) error {
 // distrustIDs stops generating IDs for commands, and tells that once.
 func (c *Client) distrustIDs(ctx context.Context, why string) {
 	if !c.serverIDs.Swap(true) {
-		ctx, e := c.seam().Begin(ctx, observe.Event{Kind: observe.CommandIDs, Cause: why})
-		c.endEvent(ctx, e, nil)
+		c.tell(ctx, nil, observe.Event{Kind: observe.CommandIDs, Cause: why}, nil)
 	}
 }
 
@@ -226,14 +225,14 @@ const codeWriteFailed = "write_failed"
 // pump copies a command's output to its writers in the background.
 type pump struct {
 	done  chan struct{}
-	event observe.Event // for observers
+	event api.Span // for observers
 	// Once it is done:
 	end *wire.Command // how the command ended, if that is known
 	err error
 }
 
 // startPump copies what f reads, until the end of the event.
-func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions, e observe.Event) *pump {
+func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions, e api.Span) *pump {
 	p := &pump{done: make(chan struct{}), event: e}
 	writers := *o
 	if writers.Stdout == nil {
@@ -252,7 +251,8 @@ func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions
 			p.err = cmd.killLate(ctx, within, p.err)
 		}
 		p.event.Received = f.Bytes()
-		cmd.c.endEvent(ctx, exited(p.event, p.end), p.err)
+		exited(&p.event, p.end)
+		endEvent(&p.event, p.err)
 	}()
 	return p
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/exact"
 	"github.com/go-vercel/sandbox/internal/logstream"
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // LogEntry is a piece of a command's output. [Command.Logs] yields pieces as
@@ -62,7 +62,7 @@ func (f *follower) expect(binary, own bool) {
 	switch {
 	case binary:
 		f.encoded = &[2]exact.Decoder{}
-	case !own && f.c.seam() != nil:
+	case !own && f.c.api.Observed():
 		f.watched = [2]bool{true, true}
 	}
 }
@@ -122,8 +122,7 @@ func (f *follower) next() (string, []byte, error) {
 	}
 	if f.watched[i] && bytes.Contains(data, []byte("\uFFFD")) {
 		f.watched[i] = false
-		ctx, e := f.c.seam().Begin(f.ctx, observe.Event{Kind: observe.ReplacedOutput, Operation: stream, Session: f.session, Command: f.id})
-		f.c.endEvent(ctx, e, nil)
+		f.c.tell(f.ctx, nil, observe.Event{Kind: observe.ReplacedOutput, Operation: stream, Session: f.session, Command: f.id}, nil)
 	}
 	return stream, data, nil
 }

@@ -3,289 +3,56 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"log/slog"
-	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
-	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/observe"
 )
 
-// Observer learns what a [Client] and its handles do: each request, and what is
-// longer than one. The methods are called by the goroutines that do it, possibly
-// at the same time, and must not block. What an Observer does with a handle of
-// the same Client is observed as well.
-//
-// A Client without an Observer pays nothing for this.
-type Observer interface {
-	// Begin is called when something begins. The context that it returns is used
-	// for all that is part of it, such as the requests of a command: their
-	// events come with it, and their HTTP requests have it. It must be ctx or
-	// derived from it; nil means ctx.
-	Begin(ctx context.Context, e Event) context.Context
-	// End is called once for each Begin, with the context that Begin has
-	// returned, which may have ended. The event is the same, completed.
-	End(ctx context.Context, e Event)
-}
-
-// The kinds of events. Later versions may have others.
-const (
-	// EventRequest is one HTTP request. That of a stream ends with the stream.
-	EventRequest = "request"
-	// EventOperation is an operation of the API with all of its requests. Its
-	// Attempt is their number, and its Cause that of the last of several.
-	EventOperation = "operation"
-	// EventCommand is a command, from its start until its output has been
-	// delivered; one that is started without writers, until it has started.
-	EventCommand = "command"
-	// EventWait is a [Command.Wait] for a command that was started without
-	// writers.
-	EventWait = "wait"
-	// EventRepair is the repair of an output stream that broke. It begins with the
-	// cut and ends when the rest of the output begins. Attempt counts the cuts of
-	// the stream, and Received is what was delivered before.
-	EventRepair = "repair"
-	// EventResume is the start of a session for a sandbox that was stopped, before
-	// OnResume. Cause is why the service refused a call, "asked" by
-	// [Sandbox.Resume], "get" by one that looked it up, or "hook" where OnResume
-	// has failed before.
-	EventResume = "resume"
-	// EventHook is a run of OnCreate or OnResume, which Operation names.
-	EventHook = "hook"
-	// EventStop is a stop, until the files are saved unless the caller does not
-	// wait for that.
-	EventStop = "stop"
-	// EventUpload is an upload of files, until the last byte. Sent has the bytes
-	// of the requests, which are compressed.
-	EventUpload = "upload"
-	// EventDownload is a download of files, until the last byte. Received has
-	// their bytes.
-	EventDownload = "download"
-	// EventProgress is how far a transfer of more than a second is, at most once a
-	// second while bytes come. Operation is its kind, and Sent or Received are
-	// those of the files, from its Start on.
-	EventProgress = "progress"
-	// EventPace is a wait that keeps requests below a rate limit. Attempt is the
-	// place in line, and Cause is "spent", or "queue" where others are to go
-	// first.
-	EventPace = "pace"
-	// EventExtension is an extension by KeepAlive, or the failure of one of its
-	// checks, which it outlasts.
-	EventExtension = "extension"
-	// EventCommandIDs tells that the service does not honor the IDs that the client
-	// chooses for commands. From now on, the outcome of a start whose response is
-	// lost stays unknown.
-	EventCommandIDs = "command ids"
-	// EventEmptyFork tells that a fork has none of its source's files, since the
-	// source was never saved.
-	EventEmptyFork = "empty fork"
-	// EventReplacedOutput tells that output of a command, on the stream that
-	// Operation names, has U+FFFD, by which the service replaces what is not UTF-8,
-	// unless the program has written that character itself. It comes once for a
-	// reading of the output; see [CommandOptions.Binary].
-	EventReplacedOutput = "replaced output"
-	// EventPool is what a pool of package pool has done with a sandbox, which
-	// Operation says in words such as "taken".
-	EventPool = "pool"
-)
-
-// Event is what an [Observer] receives. It has no secret except what the caller
-// has put into Args, which are not shown when it is printed or logged. Fields
-// that have no meaning for the kind of event, or are not known yet, are zero. An
-// event is part of the one whose context it has been given: requests of
-// operations, operations of commands, and so on.
-type Event struct {
-	// Kind is what it is, such as [EventRequest].
-	Kind string
-	// Operation is what is done, in words such as "run command"; one of few.
-	Operation string
-
-	// What it is about: a name of a sandbox or drive, and IDs.
-	Sandbox, Session, Command, Drive, Snapshot string
-	// Program is the name of a command's program, and Args are its arguments.
-	Program string
-	Args    []string
-
-	// Attempt counts from one.
-	Attempt int
-	// Cause is why it is done, one of few words: for a request, the outcome of
-	// the attempt before. CauseErr is the error that Cause classifies, if any.
-	Cause    string
-	CauseErr error
-
-	// Method and Path are those of an HTTP request. Path is a template, such as
-	// "/v2/sandboxes/{sandbox}". Host is that of the API.
-	Method, Path, Host string
-
-	// Start is when it began. All below is known at the end, except Extended.
-	Start    time.Time
-	Duration time.Duration
-	// Latency is how long the header of the response took.
-	Latency time.Duration
-	// Extended is by how much a session is extended.
-	Extended time.Duration
-	// Lived and CPU are how long the session of a stop has run, and the CPU time
-	// that it used, as far as the service has reported them.
-	Lived, CPU time.Duration
-
-	// Outcome is "ok", "exit" for a command whose exit code is not zero, "started"
-	// for one that is not waited for, "found" for a resume where another client was
-	// faster, "canceled" or "deadline_exceeded" by the context, or says in one of few
-	// words how it failed, with the error in Err.
-	Outcome string
-	Err     error
-	// Status and RequestID are those of the last response.
-	Status    int
-	RequestID string
-	// RateLimit is the number of requests per period that the response's rate limit
-	// allows, and RateRemaining the number left; zero if not reported.
-	RateLimit, RateRemaining int
-	// Sent and Received are bytes: of the bodies of requests and responses, and
-	// of the output of a command, as delivered.
-	Sent, Received int64
-	// ExitCode is that of a command that has ended.
-	ExitCode int
-}
-
-// attrs returns what is known, in the order in which it is shown, without Args.
-func (e *Event) attrs() []slog.Attr {
-	var list []slog.Attr
-	text := func(key, value string) {
-		if value != "" {
-			list = append(list, slog.String(key, redact.Printable(value)))
-		}
-	}
-	number := func(key string, value int64) {
-		if value != 0 {
-			list = append(list, slog.Int64(key, value))
-		}
-	}
-	length := func(key string, d time.Duration) {
-		if d != 0 {
-			list = append(list, slog.Duration(key, d))
-		}
-	}
-	failure := func(key string, err error) {
-		if err != nil {
-			list = append(list, slog.String(key, redact.Printable(err.Error())))
-		}
-	}
-	text("operation", e.Operation)
-	text("sandbox", e.Sandbox)
-	text("session", e.Session)
-	text("command", e.Command)
-	text("drive", e.Drive)
-	text("snapshot", e.Snapshot)
-	text("program", e.Program)
-	text("method", e.Method)
-	text("path", e.Path)
-	number("attempt", int64(e.Attempt))
-	text("cause", e.Cause)
-	failure("causeError", e.CauseErr)
-	length("extended", e.Extended)
-	text("outcome", e.Outcome)
-	number("status", int64(e.Status))
-	number("exitCode", int64(e.ExitCode))
-	number("sent", e.Sent)
-	number("received", e.Received)
-	length("duration", e.Duration)
-	length("lived", e.Lived)
-	length("cpu", e.CPU)
-	if e.RateLimit != 0 || e.RateRemaining != 0 {
-		list = append(list, slog.Int("rateRemaining", e.RateRemaining), slog.Int("rateLimit", e.RateLimit))
-	}
-	text("requestID", e.RequestID)
-	failure("error", e.Err)
-	return list
-}
-
-// text describes the event in one line of printable text, without the arguments
-// of a command.
-func (e Event) text() string {
-	var b strings.Builder
-	b.WriteString(e.Kind)
-	for _, a := range e.attrs() {
-		value := a.Value.String()
-		if a.Value.Kind() == slog.KindDuration {
-			value = a.Value.Duration().Round(10 * time.Microsecond).String()
-		}
-		if strings.ContainsAny(value, " \"=") {
-			value = strconv.Quote(value)
-		}
-		b.WriteString(" " + a.Key + "=" + value)
-	}
-	return b.String()
-}
-
-// Format prints the event in one line of printable text, without the arguments of
-// a command, for every verb.
-func (e Event) Format(f fmt.State, verb rune) { redact.String(f, verb, e.text()) }
-
-// LogValue implements [slog.LogValuer], without the arguments of a command.
-func (e Event) LogValue() slog.Value {
-	return slog.GroupValue(append([]slog.Attr{slog.String("kind", e.Kind)}, e.attrs()...)...)
-}
-
-// MultiObserver returns an Observer that tells all of the given ones, in order,
-// and in the reverse order of what has ended. Nil ones are left out; it returns
-// nil if none is left.
-func MultiObserver(observers ...Observer) Observer {
-	var all multiObserver
-	for _, o := range observers {
-		if o != nil {
-			all = append(all, o)
-		}
-	}
-	switch len(all) {
-	case 0:
+// Observer returns an [observe.Observer] that tells those of the client, and its
+// log, for packages with events of their own, such as package pool. It is nil if
+// the client has neither.
+func (c *Client) Observer() observe.Observer {
+	if c == nil || !c.api.Observed() {
 		return nil
-	case 1:
-		return all[0]
 	}
-	return all
+	return c.api.Observer()
 }
 
-type multiObserver []Observer
+// named is a sandbox, or what is of one.
+type named interface {
+	// names returns its names for observers; either may be empty.
+	names() (sandbox, session string)
+}
 
-func (m multiObserver) Begin(ctx context.Context, e Event) context.Context {
-	for _, o := range m {
-		if next := o.Begin(ctx, e); next != nil {
-			ctx = next
-		}
+// beginEvent tells that something begins on a sandbox; see [api.Client.Begin]. A
+// nil on is for what has the names in its event.
+func (c *Client) beginEvent(ctx context.Context, on named, e observe.Event) (context.Context, api.Span) {
+	if on != nil && c.api.Observed() {
+		e.Sandbox, e.Session = on.names()
 	}
-	return ctx
+	return c.api.Begin(ctx, e)
 }
 
-func (m multiObserver) End(ctx context.Context, e Event) {
-	for _, o := range slices.Backward(m) {
-		o.End(ctx, e)
+// endEvent completes an event with how it has ended, and tells it.
+func endEvent(e *api.Span, err error) {
+	switch {
+	case !e.Observed():
+	case err != nil:
+		e.Outcome = outcome(e.Context, err)
+	case e.ExitCode != 0:
+		e.Outcome = observe.Exit
 	}
+	e.End(err)
 }
 
-// publicObserver passes events on in their public form.
-type publicObserver struct{ Observer }
-
-func (o publicObserver) Begin(ctx context.Context, e observe.Event) context.Context {
-	return o.Observer.Begin(ctx, Event(e))
+// tell tells of something that has no duration.
+func (c *Client) tell(ctx context.Context, on named, e observe.Event, err error) {
+	_, told := c.beginEvent(ctx, on, e)
+	endEvent(&told, err)
 }
 
-func (o publicObserver) End(ctx context.Context, e observe.Event) { o.Observer.End(ctx, Event(e)) }
-
-type seamObserver struct{ seam *observe.Seam }
-
-func (o seamObserver) Begin(ctx context.Context, e Event) context.Context {
-	ctx, _ = o.seam.Begin(ctx, observe.Event(e))
-	return ctx
-}
-
-func (o seamObserver) End(ctx context.Context, e Event) { o.seam.End(ctx, observe.Event(e)) }
-
-// outcome returns the word for an error of the root package.
+// outcome returns the word for an error of this package.
 func outcome(ctx context.Context, err error) string {
 	if e, ok := errors.AsType[*APIError](err); ok {
 		return e.judged().String()
@@ -294,7 +61,7 @@ func outcome(ctx context.Context, err error) string {
 		return api.NoCredentials
 	}
 	if ctx.Err() != nil {
-		return observe.Ended(ctx)
+		return api.Ended(ctx)
 	}
 	if _, ok := errors.AsType[*RequestError](err); ok {
 		return api.Broken.String()

@@ -18,6 +18,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,14 +32,14 @@ type outline struct {
 }
 
 type branch struct {
-	event    sandbox.Event
+	event    observe.Event
 	children []*branch
 	over     bool
 }
 
 type branchKey struct{}
 
-func (o *outline) Begin(ctx context.Context, e sandbox.Event) context.Context {
+func (o *outline) Begin(ctx context.Context, e observe.Event) context.Context {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := &branch{event: e}
@@ -50,7 +51,7 @@ func (o *outline) Begin(ctx context.Context, e sandbox.Event) context.Context {
 	return context.WithValue(ctx, branchKey{}, b)
 }
 
-func (o *outline) End(ctx context.Context, e sandbox.Event) {
+func (o *outline) End(ctx context.Context, e observe.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := ctx.Value(branchKey{}).(*branch)
@@ -171,7 +172,7 @@ func TestObserverKinds(t *testing.T) {
 		return err
 	}
 	ctx := t.Context()
-	last := func(kind string) sandbox.Event {
+	last := func(kind string) observe.Event {
 		t.Helper()
 		list := events.Events(kind)
 		require.NotEmpty(t, list, kind)
@@ -248,8 +249,8 @@ func TestObserverKinds(t *testing.T) {
 // noOp observes nothing.
 type noOp struct{}
 
-func (noOp) Begin(ctx context.Context, _ sandbox.Event) context.Context { return ctx }
-func (noOp) End(context.Context, sandbox.Event)                         {}
+func (noOp) Begin(ctx context.Context, _ observe.Event) context.Context { return ctx }
+func (noOp) End(context.Context, observe.Event)                         {}
 
 // TestObserverAllocations: an observer that does nothing costs no allocation, and
 // none costs nothing.
@@ -267,7 +268,7 @@ func TestObserverAllocations(t *testing.T) {
 	// The fewest of many calls: the pools of the standard library lose buffers now
 	// and then, at random with the race detector, and an allocation of ours would be
 	// there each time.
-	measure := func(o sandbox.Observer) (got [2]float64) {
+	measure := func(o observe.Observer) (got [2]float64) {
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.test", HTTPClient: &http.Client{Transport: testkit.Canned(responses)}, Observer: o,
 			Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),

@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/engine"
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -46,7 +45,7 @@ type execRun struct {
 
 	// For observers.
 	client   *Client
-	event    observe.Event
+	event    api.Span
 	received atomic.Int64
 
 	inputCtx            context.Context // ends when the input is no longer waited for
@@ -275,7 +274,7 @@ func (r *execRun) ended(err error) {
 	if _, exit := err.(*ExitError); exit { //nolint:errorlint // one that is joined with another is told
 		err = nil
 	}
-	r.client.endEvent(r.ctx, e, err)
+	endEvent(&e, err)
 }
 
 // supervise waits for the end of the command and of everything that is copied.

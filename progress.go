@@ -5,7 +5,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // Progress is the state of a transfer.
@@ -59,24 +60,23 @@ func (m *meter) add(path string, n int) {
 }
 
 // watch makes a meter that tells observers of the transfer e, too.
-func (c *Client) watch(ctx context.Context, e observe.Event, m *meter) *meter {
-	if c.seam() == nil {
+func (c *Client) watch(ctx context.Context, e *api.Span, m *meter) *meter {
+	if !e.Observed() {
 		return m
 	}
 	if m == nil {
 		m = &meter{}
 	}
 	m.told = e.Start
+	progress := e.Event
+	progress.Kind, progress.Operation = observe.Progress, e.Kind
 	m.tell = func(done int64) {
-		e := e
-		if e.Kind == observe.Upload {
-			e.Sent = done
+		if progress.Operation == observe.Upload {
+			progress.Sent = done
 		} else {
-			e.Received = done
+			progress.Received = done
 		}
-		e.Kind, e.Operation = observe.Progress, e.Kind
-		ctx, e := c.seam().Begin(ctx, e)
-		c.endEvent(ctx, e, nil)
+		c.tell(ctx, nil, progress, nil)
 	}
 	return m
 }

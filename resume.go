@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // resumeTimeout ends a resume that does not finish, including its hook, so that
@@ -173,7 +173,7 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session, why observe.
 		if session != nil {
 			e.Session = session.ID()
 		}
-		c.endEvent(ctx, e, err)
+		endEvent(&e, err)
 	}()
 	for waited := false; ; waited = true {
 		resp, err := c.getSandbox(ctx, s.Name(), s.st.project, true, nil)

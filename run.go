@@ -11,9 +11,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/logstream"
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // CommandOptions are the options of a command. The zero value runs it as the
@@ -105,7 +105,7 @@ func (s *Session) RunCommand(ctx context.Context, name string, args []string, op
 	}
 	ctx, e := c.beginCommand(ctx, s, name, args)
 	done, err := s.runCommand(ctx, name, args, opts)
-	c.endEvent(ctx, done.event(e), err)
+	done.end(&e, err)
 	return done.result, err
 }
 
@@ -114,32 +114,38 @@ type ran struct {
 	result      *CommandResult // nil after an error
 	session, id string
 	received    int64
-	// pumped is set if the output is still being copied.
+	// pumped is set if the output is still being copied: the event is over when
+	// that is.
 	pumped bool
 	cmd    *Command
 }
 
-// event completes the event of the command.
-func (r *ran) event(e observe.Event) observe.Event {
-	e.Session, e.Command, e.Received = cmp.Or(r.session, e.Session), r.id, r.received
+// know completes the event of the command.
+func (r *ran) know(e *api.Span) {
+	e.Session, e.Command, e.Received, e.Outcome = cmp.Or(r.session, e.Session), r.id, r.received, observe.Started
 	if r.result != nil {
-		return exited(e, &r.result.Command.data)
+		exited(e, &r.result.Command.data)
 	}
-	e.Outcome = observe.Started
-	return e
+}
+
+// end completes the event of the command, and ends it unless the output is still
+// being copied.
+func (r *ran) end(e *api.Span, err error) {
+	if r.know(e); !r.pumped {
+		endEvent(e, err)
+	}
 }
 
 // exited completes an event with how a command has ended; nil means that this is
 // not known.
-func exited(e observe.Event, end *wire.Command) observe.Event {
+func exited(e *api.Span, end *wire.Command) {
 	if end != nil && end.ExitCode != nil {
 		e.Outcome, e.ExitCode = observe.OK, *end.ExitCode
 	}
-	return e
 }
 
 // beginCommand tells that a command begins.
-func (c *Client) beginCommand(ctx context.Context, on named, name string, args []string) (context.Context, observe.Event) {
+func (c *Client) beginCommand(ctx context.Context, on named, name string, args []string) (context.Context, api.Span) {
 	_, name, args = clean.Of(name, args)
 	return c.beginEvent(ctx, on, observe.Event{Kind: observe.Command, Program: name, Args: args})
 }
@@ -197,15 +203,12 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 	}
 	ctx, e := c.beginCommand(ctx, s, name, args)
 	begun, err := s.startCommand(ctx, name, args, opts, e)
-	if !begun.pumped {
-		c.endEvent(ctx, begun.event(e), err)
-	}
+	begun.end(&e, err)
 	return begun.cmd, err
 }
 
-// startCommand starts a command. If its output is copied, the event is over when
-// that is.
-func (s *Session) startCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e observe.Event) (r ran, err error) {
+// startCommand starts a command. What copies its output ends the event.
+func (s *Session) startCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e api.Span) (r ran, err error) {
 	r.session = s.ID()
 	var o CommandOptions
 	if opts != nil {
@@ -231,7 +234,8 @@ func (s *Session) startCommand(ctx context.Context, name string, args []string, 
 			f = newFollower(ctx, cmd.c, cmd)
 		}
 		r.pumped = true
-		cmd.pump = startPump(ctx, f, cmd, &o, r.event(e))
+		r.know(&e)
+		cmd.pump = startPump(ctx, f, cmd, &o, e)
 		return r, nil
 	}
 	if o.KillOnCancel {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // StopOptions are the options of [Sandbox.Stop].
@@ -56,19 +56,19 @@ func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 	}
 	ctx, e := c.beginEvent(ctx, s, observe.Event{Kind: observe.Stop})
 	res, err := s.stop(ctx, c, opts)
-	c.endEvent(ctx, res.event(e), err)
+	res.end(&e, err)
 	return res, err
 }
 
-// event completes the event of the stop.
-func (r *StopResult) event(e observe.Event) observe.Event {
+// end completes the event of the stop.
+func (r *StopResult) end(e *api.Span, err error) {
 	if r != nil {
 		e.Lived, e.CPU = r.Session.Duration, r.Session.ActiveCPU
 		if r.Snapshot != nil {
 			e.Snapshot = r.Snapshot.ID
 		}
 	}
-	return e
+	endEvent(e, err)
 }
 
 func (s *Sandbox) stop(ctx context.Context, c *Client, opts *StopOptions) (*StopResult, error) {
@@ -243,7 +243,7 @@ func (s *Session) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 	}
 	ctx, e := c.beginEvent(ctx, s, observe.Event{Kind: observe.Stop})
 	res, err := s.stopAndWait(ctx, opts)
-	c.endEvent(ctx, res.event(e), err)
+	res.end(&e, err)
 	return res, err
 }
 

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/tarball"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // UploadOptions are the options of UploadDir, CopyFS and WriteFiles. The zero
@@ -222,7 +222,7 @@ func send(ctx context.Context, t target, archive placed, m *meter) error {
 		return err
 	}
 	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Upload})
-	m = c.watch(ctx, e, m)
+	m = c.watch(ctx, &e, m)
 	var entries iter.Seq2[tarball.Entry, error] // of the attempt
 	open := tarball.Opener(ctx, func() iter.Seq2[tarball.Entry, error] {
 		m.restart()
@@ -245,7 +245,7 @@ func send(ctx context.Context, t target, archive placed, m *meter) error {
 	})
 	stop()
 	last.end()
-	c.endEvent(ctx, e, err)
+	endEvent(&e, err)
 	return err
 }
 

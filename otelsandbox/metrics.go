@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/observe"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 )
@@ -113,19 +113,19 @@ func (x *metrics) reading(read func(*commands) int64) metric.Int64ObservableOpti
 	})
 }
 
-func (x *metrics) begin(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
+func (x *metrics) begin(ctx context.Context, e *observe.Event, extra []attribute.KeyValue) {
 	switch e.Kind {
-	case sandbox.EventCommand:
+	case observe.Command:
 		x.commandsOf(extra).active.Add(1)
-	case sandbox.EventRequest:
+	case observe.Request:
 		if e.Attempt > 1 {
 			x.retries.Add(ctx, 1, x.seriesOf(labels{operation: e.Operation, cause: e.Cause}, e, extra).add...)
 		}
 	}
 }
 
-func (x *metrics) end(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
-	if e.Kind == sandbox.EventRequest {
+func (x *metrics) end(ctx context.Context, e *observe.Event, extra []attribute.KeyValue) {
+	if e.Kind == observe.Request {
 		x.endRequest(ctx, e, extra)
 		return
 	}
@@ -133,30 +133,30 @@ func (x *metrics) end(ctx context.Context, e *sandbox.Event, extra []attribute.K
 		h.Record(ctx, e.Duration.Seconds(), x.seriesOf(durationOf(e), e, extra).record...)
 	}
 	switch e.Kind {
-	case sandbox.EventOperation:
+	case observe.Operation:
 		if e.RateLimit > 0 {
 			x.remaining.Record(ctx, int64(e.RateRemaining), x.seriesOf(labels{operation: e.Operation}, e, extra).record...)
 		}
-	case sandbox.EventCommand:
+	case observe.Command:
 		c := x.commandsOf(extra)
 		c.active.Add(-1)
 		c.output.Add(e.Received)
-	case sandbox.EventUpload:
+	case observe.Upload:
 		x.io.Add(ctx, e.Sent, x.seriesOf(labels{direction: e.Kind}, e, extra).add...)
-	case sandbox.EventDownload:
+	case observe.Download:
 		x.io.Add(ctx, e.Received, x.seriesOf(labels{direction: e.Kind}, e, extra).add...)
-	case sandbox.EventStop:
+	case observe.Stop:
 		plain := x.seriesOf(labels{}, e, extra)
 		x.lived.Add(ctx, e.Lived.Seconds(), plain.add...)
 		x.cpu.Add(ctx, e.CPU.Seconds(), plain.add...)
-	case sandbox.EventExtension:
+	case observe.Extension:
 		if e.Outcome == "ok" {
 			x.extended.Add(ctx, e.Extended.Seconds(), x.seriesOf(labels{}, e, extra).add...)
 		}
 	}
 }
 
-func (x *metrics) endRequest(ctx context.Context, e *sandbox.Event, extra []attribute.KeyValue) {
+func (x *metrics) endRequest(ctx context.Context, e *observe.Event, extra []attribute.KeyValue) {
 	all := x.seriesOf(requestOf(e), e, extra).record
 	took := e.Latency
 	if took == 0 { // there was no response

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/observe"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -33,12 +34,12 @@ type Options struct {
 	// MetricAttributes, if not nil, returns attributes that are added to the
 	// metrics of an event. Each new value costs a time series of every metric:
 	// the names of tenants may be few enough, those of sandboxes are not.
-	MetricAttributes func(sandbox.Event) []attribute.KeyValue
+	MetricAttributes func(observe.Event) []attribute.KeyValue
 }
 
 // New returns an observer that makes spans and metrics. It is safe for concurrent
 // use, and several clients may share it. A nil opts means the defaults.
-func New(opts *Options) (sandbox.Observer, error) {
+func New(opts *Options) (observe.Observer, error) {
 	o := &observer{}
 	if opts != nil {
 		o.opts = *opts
@@ -72,10 +73,10 @@ type start struct {
 	options []trace.SpanStartOption
 }
 
-func newStart(e *sandbox.Event) *start {
+func newStart(e *observe.Event) *start {
 	list := texts(nil, "sandbox.operation", e.Operation)
 	name, kind := "sandbox "+e.Kind, trace.SpanKindInternal
-	if e.Kind == sandbox.EventRequest {
+	if e.Kind == observe.Request {
 		name, kind = e.Method+" "+e.Path, trace.SpanKindClient
 		list = append(list, httpOf(e.Method, e.Path, e.Host)...)
 	}
@@ -105,12 +106,12 @@ func (b *begun) Value(key any) any {
 
 // spanless reports whether an event has no span: that of an operation would say
 // what those of its requests say, and progress is no part of a transfer.
-func spanless(e *sandbox.Event) bool {
-	return e.Kind == sandbox.EventOperation || e.Kind == sandbox.EventProgress
+func spanless(e *observe.Event) bool {
+	return e.Kind == observe.Operation || e.Kind == observe.Progress
 }
 
-// Begin implements [sandbox.Observer].
-func (o *observer) Begin(ctx context.Context, e sandbox.Event) context.Context {
+// Begin implements [observe.Observer].
+func (o *observer) Begin(ctx context.Context, e observe.Event) context.Context {
 	o.metrics.begin(ctx, &e, o.extra(&e))
 	if spanless(&e) {
 		return ctx
@@ -128,8 +129,8 @@ func (o *observer) Begin(ctx context.Context, e sandbox.Event) context.Context {
 	return &begun{ctx, o, span, e.Host}
 }
 
-// End implements [sandbox.Observer].
-func (o *observer) End(ctx context.Context, e sandbox.Event) {
+// End implements [observe.Observer].
+func (o *observer) End(ctx context.Context, e observe.Event) {
 	b, ok := ctx.Value(begunKey{o}).(*begun)
 	recording := ok && b.span.IsRecording()
 	if ok && !recording { // b may be of what this is part of
@@ -152,7 +153,7 @@ func (o *observer) End(ctx context.Context, e sandbox.Event) {
 	b.span.End()
 }
 
-func (o *observer) extra(e *sandbox.Event) []attribute.KeyValue {
+func (o *observer) extra(e *observe.Event) []attribute.KeyValue {
 	if o.opts.MetricAttributes == nil {
 		return nil
 	}
@@ -161,9 +162,9 @@ func (o *observer) extra(e *sandbox.Event) []attribute.KeyValue {
 
 // errorType returns the value of error.type; it is empty if the event has gone
 // well. An exit code is a result.
-func errorType(e *sandbox.Event) string {
+func errorType(e *observe.Event) string {
 	switch {
-	case e.Kind == sandbox.EventRequest && e.Status >= 400:
+	case e.Kind == observe.Request && e.Status >= 400:
 		return strconv.Itoa(e.Status)
 	case e.Outcome == "ok", e.Outcome == "exit", e.Outcome == "found", e.Outcome == "started":
 		return ""
@@ -173,16 +174,16 @@ func errorType(e *sandbox.Event) string {
 
 // first returns the attributes that are known when an event begins, beside those
 // that samplers see.
-func first(e *sandbox.Event) []attribute.KeyValue {
+func first(e *observe.Event) []attribute.KeyValue {
 	list := named(make([]attribute.KeyValue, 0, 8), e)
-	if e.Kind == sandbox.EventRequest && e.Attempt > 1 {
+	if e.Kind == observe.Request && e.Attempt > 1 {
 		list = append(list, attribute.Int("http.request.resend_count", e.Attempt-1))
 	}
 	return texts(list, "sandbox.cause", e.Cause)
 }
 
 // named adds what an event is about.
-func named(list []attribute.KeyValue, e *sandbox.Event) []attribute.KeyValue {
+func named(list []attribute.KeyValue, e *observe.Event) []attribute.KeyValue {
 	return texts(list,
 		"sandbox.name", e.Sandbox, "sandbox.session.id", e.Session, "sandbox.command.id", e.Command,
 		"sandbox.drive", e.Drive, "sandbox.snapshot.id", e.Snapshot, "process.executable.name", e.Program)
@@ -190,7 +191,7 @@ func named(list []attribute.KeyValue, e *sandbox.Event) []attribute.KeyValue {
 
 // last returns the attributes of what has ended: more may be known of what it is
 // about by then.
-func last(e *sandbox.Event) []attribute.KeyValue {
+func last(e *observe.Event) []attribute.KeyValue {
 	list := named(make([]attribute.KeyValue, 0, 16), e)
 	number := func(key string, n int64) {
 		if n != 0 {
@@ -198,7 +199,7 @@ func last(e *sandbox.Event) []attribute.KeyValue {
 		}
 	}
 	sent, received := "sandbox.sent", "sandbox.received"
-	if e.Kind == sandbox.EventRequest {
+	if e.Kind == observe.Request {
 		sent, received = "http.request.body.size", "http.response.body.size"
 		number("http.response.status_code", int64(e.Status))
 	} else {
@@ -206,7 +207,7 @@ func last(e *sandbox.Event) []attribute.KeyValue {
 	}
 	number(sent, e.Sent)
 	number(received, e.Received)
-	if (e.Kind == sandbox.EventCommand || e.Kind == sandbox.EventWait) && (e.Outcome == "ok" || e.Outcome == "exit") {
+	if (e.Kind == observe.Command || e.Kind == observe.Wait) && (e.Outcome == "ok" || e.Outcome == "exit") {
 		list = append(list, attribute.Int("process.exit.code", e.ExitCode))
 	}
 	if e.CauseErr != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/otelsandbox"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
@@ -30,7 +31,7 @@ import (
 
 // telemetry is an observer with what it has made.
 type telemetry struct {
-	sandbox.Observer
+	observe.Observer
 	provider *sdktrace.TracerProvider
 	spans    *tracetest.InMemoryExporter
 	reader   *sdkmetric.ManualReader
@@ -197,21 +198,21 @@ func attr(s tracetest.SpanStub, key attribute.Key) string {
 // there is one, and a rate limit if it was told.
 func TestEnds(t *testing.T) {
 	x := observed(t, nil)
-	x.End(t.Context(), sandbox.Event{Kind: "wait"})
+	x.End(t.Context(), observe.Event{Kind: "wait"})
 	assert.Empty(t, x.spans.GetSpans())
 	for n, err := range []error{nil, errors.New("no")} {
-		e := sandbox.Event{Kind: "wait"}
+		e := observe.Event{Kind: "wait"}
 		ctx := x.Begin(t.Context(), e)
 		e.Err = err
 		x.End(ctx, e)
 		assert.Len(t, x.spans.GetSpans()[n].Events, n)
 	}
 	for n, operation := range []string{"untold", "told"} {
-		x.End(t.Context(), sandbox.Event{Kind: "operation", Operation: operation, RateLimit: 9 * n, RateRemaining: 4})
+		x.End(t.Context(), observe.Event{Kind: "operation", Operation: operation, RateLimit: 9 * n, RateRemaining: 4})
 	}
 	assert.Equal(t, map[string]float64{"told": 4}, x.metric(t, "sandbox.rate_limit.remaining", "sandbox.operation"))
 	for _, outcome := range []string{"started", "ok"} { // the former says nothing about how long it ran
-		x.End(t.Context(), sandbox.Event{Kind: "command", Outcome: outcome})
+		x.End(t.Context(), observe.Event{Kind: "command", Outcome: outcome})
 	}
 	assert.Equal(t, map[string]float64{"": 1}, x.metric(t, "sandbox.command.duration"))
 }
@@ -222,7 +223,7 @@ func TestTwoObservers(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	x, y := observed(t, nil), observed(t, nil)
-	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: sandbox.MultiObserver(x, y)}).Create(t.Context(), testkit.Lasting(nil))
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: observe.Multi(x, y)}).Create(t.Context(), testkit.Lasting(nil))
 	require.NoError(t, err)
 	_, err = sb.RunCommand(t.Context(), "echo", []string{"hello"}, nil)
 	require.NoError(t, err)
@@ -332,7 +333,7 @@ func TestCardinality(t *testing.T) {
 	for _, arguments := range []bool{false, true} {
 		x := observed(t, func(o *otelsandbox.Options) {
 			o.Arguments = arguments
-			o.MetricAttributes = func(sandbox.Event) []attribute.KeyValue {
+			o.MetricAttributes = func(observe.Event) []attribute.KeyValue {
 				return []attribute.KeyValue{attribute.String("tenant", "one")}
 			}
 		})
@@ -432,17 +433,17 @@ func (r redirecting) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestSeries(t *testing.T) {
 	t.Parallel()
 	x := observed(t, func(o *otelsandbox.Options) {
-		o.MetricAttributes = func(e sandbox.Event) []attribute.KeyValue {
+		o.MetricAttributes = func(e observe.Event) []attribute.KeyValue {
 			if e.Sandbox == "" {
 				return nil
 			}
 			return []attribute.KeyValue{attribute.String("tenant", e.Sandbox)}
 		}
 	})
-	request := sandbox.Event{Kind: "request", Operation: "create sandbox", Method: "POST", Path: "/v2/sandboxes", Host: "one.test", Status: 200, Outcome: "ok"}
-	for _, change := range []func(*sandbox.Event){
-		func(*sandbox.Event) {}, func(e *sandbox.Event) { e.Path = "/v3/sandboxes" }, func(e *sandbox.Event) { e.Host = "two.test:80" },
-		func(e *sandbox.Event) { e.Status = 503 }, func(e *sandbox.Event) { e.Outcome = "broken" },
+	request := observe.Event{Kind: "request", Operation: "create sandbox", Method: "POST", Path: "/v2/sandboxes", Host: "one.test", Status: 200, Outcome: "ok"}
+	for _, change := range []func(*observe.Event){
+		func(*observe.Event) {}, func(e *observe.Event) { e.Path = "/v3/sandboxes" }, func(e *observe.Event) { e.Host = "two.test:80" },
+		func(e *observe.Event) { e.Status = 503 }, func(e *observe.Event) { e.Outcome = "broken" },
 	} {
 		e := request
 		change(&e)
@@ -454,7 +455,7 @@ func TestSeries(t *testing.T) {
 		"/v2/sandboxes one.test 200 ": 2, "/v3/sandboxes one.test 200 ": 2, "/v2/sandboxes two.test 200 ": 2, "/v2/sandboxes one.test 503 503": 2, "/v2/sandboxes one.test 200 broken": 2,
 	}, x.metric(t, "http.client.request.duration", "url.template", "server.address", "http.response.status_code", "error.type"))
 	for _, name := range []string{"", "a", "b", "b"} {
-		e := sandbox.Event{Kind: "command", Sandbox: name, Outcome: "ok", Received: 5}
+		e := observe.Event{Kind: "command", Sandbox: name, Outcome: "ok", Received: 5}
 		x.Begin(t.Context(), e)
 		x.End(x.Begin(t.Context(), e), e)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/otelsandbox"
 	"github.com/stretchr/testify/require"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -18,8 +19,8 @@ import (
 
 type silent struct{}
 
-func (silent) Begin(ctx context.Context, _ sandbox.Event) context.Context { return ctx }
-func (silent) End(context.Context, sandbox.Event)                         {}
+func (silent) Begin(ctx context.Context, _ observe.Event) context.Context { return ctx }
+func (silent) End(context.Context, observe.Event)                         {}
 
 // BenchmarkRunCommand measures what an observer costs: none, one that does
 // nothing, and spans and metrics with sampling off. The case rtt-observed of
@@ -31,7 +32,7 @@ func BenchmarkRunCommand(b *testing.B) {
 	})
 	require.NoError(b, err)
 	stream := fmt.Sprintf(testkit.CannedCommand, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(testkit.CannedCommand, "0") + "\n"
-	for name, o := range map[string]sandbox.Observer{"nil": nil, "silent": silent{}, "otel": otel} {
+	for name, o := range map[string]observe.Observer{"nil": nil, "silent": silent{}, "otel": otel} {
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.test", Observer: o, Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
 			HTTPClient: &http.Client{Transport: testkit.Canned(func(req *http.Request) (string, string) {

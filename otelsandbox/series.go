@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/observe"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 )
@@ -63,14 +63,14 @@ func (c *cache[K, V]) get(key K, make func() V) V {
 
 // seriesOf returns the series of an event's labels and, if the user adds some, of
 // those.
-func (x *metrics) seriesOf(l labels, e *sandbox.Event, extra []attribute.KeyValue) *series {
+func (x *metrics) seriesOf(l labels, e *observe.Event, extra []attribute.KeyValue) *series {
 	if extra != nil {
 		return newSeries(append(extra, l.attributes(e)...)) // of equal keys the last one counts
 	}
 	return x.series.get(l, func() *series { return newSeries(l.attributes(e)) })
 }
 
-func (l *labels) attributes(e *sandbox.Event) []attribute.KeyValue {
+func (l *labels) attributes(e *observe.Event) []attribute.KeyValue {
 	if l.host == "" {
 		return texts(nil, "sandbox.operation", l.operation, "sandbox.outcome", l.outcome, "sandbox.cause", l.cause, "sandbox.direction", l.direction)
 	}
@@ -82,7 +82,7 @@ func (l *labels) attributes(e *sandbox.Event) []attribute.KeyValue {
 }
 
 // durationOf are the labels of the duration of an event.
-func durationOf(e *sandbox.Event) labels {
+func durationOf(e *observe.Event) labels {
 	l := labels{operation: e.Operation, outcome: e.Outcome}
 	if e.Kind != "operation" { // retries are counted
 		l.cause = e.Cause
@@ -91,6 +91,6 @@ func durationOf(e *sandbox.Event) labels {
 }
 
 // requestOf are the labels of a request.
-func requestOf(e *sandbox.Event) labels {
+func requestOf(e *observe.Event) labels {
 	return labels{operation: e.Operation, outcome: errorType(e), host: e.Host, path: e.Path, status: e.Status}
 }

@@ -53,6 +53,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // Tag is the tag of a pool's sandboxes. Its value is the pool's name.
@@ -297,7 +298,7 @@ func (p *Pool) Stats() Stats {
 // event reports what the pool does to the observer of its client and to the log.
 func (p *Pool) event(what, name string, err error, attrs ...slog.Attr) {
 	if o := p.client.Observer(); o != nil {
-		e := sandbox.Event{Kind: sandbox.EventPool, Operation: what, Sandbox: name, Start: time.Now()}
+		e := observe.Event{Kind: observe.Pool, Operation: what, Sandbox: name, Start: time.Now()}
 		ctx := o.Begin(p.ctx, e)
 		if e.Outcome = "ok"; err != nil {
 			e.Outcome, e.Err = "failed", err

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/observe"
 )
 
-// Recorder is a [sandbox.Observer] that remembers what a client has done, for the
+// Recorder is a [observe.Observer] that remembers what a client has done, for the
 // assertions of a test:
 //
 //	events := &sandboxtest.Recorder{}
@@ -25,7 +25,7 @@ import (
 type Recorder struct {
 	mu    sync.Mutex
 	begun int
-	ended []sandbox.Event
+	ended []observe.Event
 }
 
 // Counts is how often things have ended.
@@ -46,16 +46,16 @@ type Counts struct {
 	Open int
 }
 
-// Begin implements [sandbox.Observer].
-func (r *Recorder) Begin(ctx context.Context, _ sandbox.Event) context.Context {
+// Begin implements [observe.Observer].
+func (r *Recorder) Begin(ctx context.Context, _ observe.Event) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.begun++
 	return ctx
 }
 
-// End implements [sandbox.Observer].
-func (r *Recorder) End(_ context.Context, e sandbox.Event) {
+// End implements [observe.Observer].
+func (r *Recorder) End(_ context.Context, e observe.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = append(r.ended, e)
@@ -63,10 +63,10 @@ func (r *Recorder) End(_ context.Context, e sandbox.Event) {
 
 // Events returns what has ended so far, in that order; of the given kinds only,
 // if there are any.
-func (r *Recorder) Events(kinds ...string) []sandbox.Event {
+func (r *Recorder) Events(kinds ...string) []observe.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(r.ended), func(e sandbox.Event) bool {
+	return slices.DeleteFunc(slices.Clone(r.ended), func(e observe.Event) bool {
 		return len(kinds) > 0 && !slices.Contains(kinds, e.Kind)
 	})
 }
@@ -85,19 +85,19 @@ func (r *Recorder) Counts() Counts {
 	defer r.mu.Unlock()
 	n := Counts{Open: r.begun - len(r.ended)}
 	fields := map[string]*int{
-		sandbox.EventOperation: &n.Operations, sandbox.EventRequest: &n.Requests, sandbox.EventCommand: &n.Commands,
-		sandbox.EventRepair: &n.Repairs, sandbox.EventHook: &n.Hooks, sandbox.EventStop: &n.Stops,
-		sandbox.EventUpload: &n.Uploads, sandbox.EventDownload: &n.Downloads,
-		sandbox.EventPace: &n.Pauses, sandbox.EventExtension: &n.Extensions,
+		observe.Operation: &n.Operations, observe.Request: &n.Requests, observe.Command: &n.Commands,
+		observe.Repair: &n.Repairs, observe.Hook: &n.Hooks, observe.Stop: &n.Stops,
+		observe.Upload: &n.Uploads, observe.Download: &n.Downloads,
+		observe.Pace: &n.Pauses, observe.Extension: &n.Extensions,
 	}
 	for _, e := range r.ended {
 		if field := fields[e.Kind]; field != nil {
 			*field++
 		}
-		if e.Kind == sandbox.EventRequest && e.Attempt > 1 {
+		if e.Kind == observe.Request && e.Attempt > 1 {
 			n.Retries++
 		}
-		if e.Kind == sandbox.EventResume && e.Outcome == "ok" {
+		if e.Kind == observe.Resume && e.Outcome == "ok" {
 			n.Resumes++
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/observe"
 	"github.com/hashicorp/go-retryablehttp"
 )
 
@@ -30,15 +30,16 @@ type Auth struct {
 	As string
 }
 
-// Config configures a Client. Every field but Seam, Secrets and Refresh is
+// Config configures a Client. Every field but Observer, Secrets and Refresh is
 // required.
 type Config struct {
 	BaseURL    *url.URL
 	HTTPClient *http.Client
 	UserAgent  func() string // called before every operation
 	Retry      Retry
-	// Seam observes operations and their requests.
-	Seam *observe.Seam
+	// Observer is told of operations and their requests, of which no event has a
+	// secret.
+	Observer observe.Observer
 	// Secrets records the tokens that are sent. They are removed from what
 	// responses and the transport report.
 	Secrets *redact.Known
@@ -76,14 +77,12 @@ func New(cfg Config) *Client {
 	told := &clock{base: time.Now()}
 	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, newGates(cfg.MaxRateLimitWait, told), told}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
-	c := &Client{
+	return &Client{
 		cfg:     cfg,
 		clock:   told,
 		base:    cfg.BaseURL.EscapedPath(),
 		retrier: newRetrier(&hc, cfg.Retry),
 	}
-	cfg.Seam.Owners(c.Owner)
-	return c
 }
 
 // Request is one call of an operation.
@@ -114,7 +113,7 @@ var (
 // credentials. A response that breaks off, or is not the API's, counts as none.
 func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 	a := &attempts{client: c, req: req, whole: true, out: out}
-	ctx = a.begin(ctx)
+	ctx, a.op = a.start(ctx, observe.Operation, RateLimit{}, 0)
 	resp, err := c.send(ctx, a)
 	if resp != nil {
 		resp.Body.Close()
@@ -123,7 +122,7 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 		sandbox, session := out.(named).Names()
 		c.owners.learn(session, sandbox, about.Region())
 	}
-	a.end(ctx, err)
+	a.end(err)
 	return err
 }
 
@@ -144,13 +143,13 @@ func decode(body []byte, out any) error {
 // the caller must close it. Errors are like those of Do.
 func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, error) {
 	a := &attempts{client: c, req: req}
-	ctx = a.begin(ctx)
+	ctx, a.op = a.start(ctx, observe.Operation, RateLimit{}, 0)
 	resp, err := c.send(ctx, a)
 	if err != nil {
-		a.end(ctx, err)
+		a.end(err)
 		return nil, err
 	}
-	resp.Body = &streamBody{ReadCloser: resp.Body, ctx: ctx, attempts: a}
+	resp.Body = &streamBody{ReadCloser: resp.Body, attempts: a}
 	return resp, nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-vercel/sandbox/observe"
 )
 
 const (
@@ -47,7 +49,7 @@ func (g *gate) enter(ctx context.Context, a *attempts) error {
 	}
 	limit, err, began := RateLimit{g.limit, g.left, g.told}, g.tooLong(ctx, a), time.Now()
 	g.mu.Unlock()
-	pacing, e := a.beginPace(ctx, limit, before)
+	_, pace := a.start(ctx, observe.Pace, limit, before+1)
 	if err == nil {
 		timer := time.NewTimer(g.longest - a.waited)
 		defer timer.Stop()
@@ -67,7 +69,11 @@ func (g *gate) enter(ctx context.Context, a *attempts) error {
 	}
 	g.mu.Unlock()
 	a.waited += time.Since(began)
-	if a.endPace(pacing, e, err); err != nil {
+	if err != nil && ctx.Err() == nil {
+		pace.Outcome = RateLimited.String()
+	}
+	pace.End(err)
+	if err != nil {
 		err = notSentError{err}
 	}
 	return err

@@ -15,8 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/observe"
-	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/observe"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -511,7 +510,7 @@ func TestRateWaitIsReported(t *testing.T) {
 		api.create, api.delay = 2, 0
 		var told waits
 		c := testClient(api)
-		c.cfg.Seam = observe.New(&told, "", &redact.Known{})
+		c.cfg.Observer = &told
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() { assert.NoError(t, c.Do(t.Context(), creation(), nil)) })

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // NoCredentials is the outcome of an operation for which there are none.
@@ -19,8 +19,7 @@ const NoCredentials = "no_credentials"
 
 // observed is what observers learn about an operation and its last request.
 type observed struct {
-	begun, tried   time.Time
-	tryCtx         context.Context // of the request
+	op, try        Span // the operation, and the request
 	latency        time.Duration
 	cause          string // the outcome of the attempt before
 	causeErr       error
@@ -31,8 +30,24 @@ type observed struct {
 	allSent, allReceived int64
 }
 
-// Seam returns the observer of operations.
-func (c *Client) Seam() *observe.Seam { return c.cfg.Seam }
+// start tells that something of the operation begins, with its next attempt, and
+// returns the context of all that is part of it.
+func (a *attempts) start(ctx context.Context, kind string, limit RateLimit, place int) (context.Context, Span) {
+	if !a.client.Observed() {
+		return ctx, Span{}
+	}
+	e := a.event(kind)
+	switch kind {
+	case observe.Request:
+		e.Attempt++
+	case observe.Pace:
+		e.RateLimit, e.RateRemaining, e.Attempt, e.Cause = limit.Limit, limit.Remaining, place, CauseQueue
+		if limit.Limit > 0 && limit.Remaining == 0 {
+			e.Cause = CauseSpent
+		}
+	}
+	return a.client.Begin(ctx, e)
+}
 
 // event describes the operation for observers.
 func (a *attempts) event(kind string) observe.Event {
@@ -69,46 +84,32 @@ type named interface {
 	Names() (sandbox, session string)
 }
 
-// made completes an event with what the response is about: a sandbox without a
-// name of the caller's gets one, and a session its ID.
-func (a *attempts) made(e *observe.Event) {
-	if out, ok := a.out.(named); ok {
+// know completes an event with the last response. A sandbox without a name of the
+// caller's gets one there, and a session its ID.
+func (a *attempts) know(s *Span, succeeded bool) {
+	s.Status, s.Latency = a.status, a.latency
+	if out, ok := a.out.(named); ok && succeeded {
 		sandbox, session := out.Names()
-		e.Sandbox, e.Session = cmp.Or(sandbox, e.Sandbox), cmp.Or(session, e.Session)
+		s.Sandbox, s.Session = cmp.Or(sandbox, s.Sandbox), cmp.Or(session, s.Session)
 	}
-}
-
-// begin tells that the operation begins, and returns the context of its requests.
-func (a *attempts) begin(ctx context.Context) context.Context {
-	seam := a.client.cfg.Seam
-	if seam == nil {
-		return ctx
+	if a.header != nil {
+		s.RequestID = a.header.Get("X-Vercel-Id")
 	}
-	ctx, e := seam.Begin(ctx, a.event(observe.Operation))
-	a.begun = e.Start
-	return ctx
 }
 
 // end tells how the operation has ended.
-func (a *attempts) end(ctx context.Context, err error) {
-	seam := a.client.cfg.Seam
-	if seam == nil {
+func (a *attempts) end(err error) {
+	s := &a.op
+	if !s.Observed() {
 		return
 	}
-	e := a.event(observe.Operation)
-	e.Start, e.Latency = a.begun, a.latency
-	e.Sent, e.Received = a.allSent+a.sent.Load(), a.allReceived+a.received.Load()
-	e.Outcome, e.Err = Outcome(ctx, err), err
-	if err == nil {
-		a.made(&e)
+	a.know(s, err == nil)
+	s.Attempt, s.Cause, s.CauseErr = a.count, a.cause, a.causeErr
+	s.Sent, s.Received = a.allSent+a.sent.Load(), a.allReceived+a.received.Load()
+	if r, ok := ReadRateLimit(a.header); ok {
+		s.RateLimit, s.RateRemaining = r.Limit, r.Remaining
 	}
-	if a.header != nil {
-		e.RequestID = a.header.Get("X-Vercel-Id")
-		if r, ok := ReadRateLimit(a.header); ok {
-			e.RateLimit, e.RateRemaining = r.Limit, r.Remaining
-		}
-	}
-	seam.End(ctx, e)
+	s.End(err)
 }
 
 // beginRequest tells that a request begins, and returns it with the context that
@@ -117,15 +118,8 @@ func (a *attempts) beginRequest(req *http.Request) *http.Request {
 	a.allSent, a.allReceived = a.allSent+a.sent.Swap(0), a.allReceived+a.received.Swap(0)
 	a.sent.Store(max(req.ContentLength, 0))
 	a.status, a.header, a.latency = 0, nil, 0
-	seam := a.client.cfg.Seam
-	if seam == nil {
-		return req
-	}
-	e := a.event(observe.Request)
-	e.Attempt++
-	ctx, e := seam.Begin(req.Context(), e)
-	a.tryCtx, a.tried = ctx, e.Start
-	if same(ctx, req.Context()) {
+	var ctx context.Context
+	if ctx, a.try = a.start(req.Context(), observe.Request, RateLimit{}, 0); same(ctx, req.Context()) {
 		return req
 	}
 	return req.WithContext(ctx)
@@ -138,8 +132,8 @@ func same(a, b context.Context) bool { return reflect.TypeOf(a).Comparable() && 
 // arrived notes the response to a request.
 func (a *attempts) arrived(resp *http.Response) {
 	a.status, a.header = resp.StatusCode, resp.Header
-	if !a.tried.IsZero() {
-		a.latency = time.Since(a.tried)
+	if a.try.Observed() {
+		a.latency = time.Since(a.try.Start)
 	}
 }
 
@@ -148,42 +142,18 @@ func (a *attempts) streams(resp *http.Response) bool {
 	return !a.whole && a.verdict.err == nil && resp.StatusCode >= 200 && resp.StatusCode < 300
 }
 
-// endRequest tells how a request has ended, the attempt of that number.
-func (a *attempts) endRequest(attempt int, err error) {
-	seam := a.client.cfg.Seam
-	if seam == nil {
+// endRequest tells how a request has ended.
+func (a *attempts) endRequest(err error) {
+	s := &a.try
+	if !s.Observed() {
 		return
 	}
-	e := a.event(observe.Request)
-	e.Start, e.Latency, e.Attempt = a.tried, a.latency, attempt
-	e.Sent, e.Received = a.sent.Load(), a.received.Load()
-	switch {
-	case err != nil:
-		e.Outcome, e.Err = Outcome(a.tryCtx, err), err
-	case a.verdict.kind != Unjudged:
-		e.Outcome, e.Err = a.verdict.kind.String(), a.refusal()
-	default:
-		e.Outcome = observe.OK
-		a.made(&e)
+	s.Sent, s.Received = a.sent.Load(), a.received.Load()
+	if refused := err == nil && a.verdict.kind != Unjudged; refused {
+		s.Outcome, err = a.verdict.kind.String(), a.refusal()
 	}
-	if a.header != nil {
-		e.RequestID = a.header.Get("X-Vercel-Id")
-	}
-	seam.End(a.tryCtx, e)
-}
-
-// beginPace reports that the operation waits for a limit, after others.
-func (a *attempts) beginPace(ctx context.Context, limit RateLimit, before int) (context.Context, observe.Event) {
-	seam := a.client.cfg.Seam
-	if seam == nil {
-		return ctx, observe.Event{}
-	}
-	e := a.event(observe.Pace)
-	e.RateLimit, e.RateRemaining, e.Attempt, e.Cause = limit.Limit, limit.Remaining, before+1, CauseQueue
-	if limit.Limit > 0 && limit.Remaining == 0 {
-		e.Cause = CauseSpent
-	}
-	return seam.Begin(ctx, e)
+	a.know(s, err == nil)
+	s.End(err)
 }
 
 // The causes of waits for a rate limit.
@@ -191,17 +161,6 @@ const (
 	CauseSpent = "spent" // nothing is left of it
 	CauseQueue = "queue" // what is left belongs to requests that are on their way
 )
-
-// endPace tells that the wait is over; err is why nothing is sent.
-func (a *attempts) endPace(ctx context.Context, e observe.Event, err error) {
-	e.Outcome, e.Err = observe.OK, err
-	if err != nil {
-		if e.Outcome = RateLimited.String(); ctx.Err() != nil {
-			e.Outcome = observe.Ended(ctx)
-		}
-	}
-	a.client.cfg.Seam.End(ctx, e)
-}
 
 // because notes why another attempt is made: err, or the response.
 func (a *attempts) because(err error) {
@@ -234,7 +193,7 @@ func Outcome(ctx context.Context, err error) string {
 	case failed && f.Status != 0:
 		return f.Kind.String()
 	case ctx.Err() != nil:
-		return observe.Ended(ctx)
+		return Ended(ctx)
 	}
 	if _, ok := errors.AsType[*AuthError](err); ok {
 		return NoCredentials
@@ -246,7 +205,6 @@ func Outcome(ctx context.Context, err error) string {
 // byte, an error, or Close.
 type streamBody struct {
 	io.ReadCloser
-	ctx      context.Context
 	attempts *attempts
 	over     atomic.Bool
 }
@@ -270,9 +228,9 @@ func (b *streamBody) Close() error {
 }
 
 func (b *streamBody) end(err error) {
-	if b.attempts.client.cfg.Seam == nil || b.over.Swap(true) {
+	if b.over.Swap(true) {
 		return
 	}
-	b.attempts.endRequest(b.attempts.count, err)
-	b.attempts.end(b.ctx, err)
+	b.attempts.endRequest(err)
+	b.attempts.end(err)
 }

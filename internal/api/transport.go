@@ -68,7 +68,7 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 	sent := time.Now()
 	resp, err := t.exchange(a.beginRequest(req), a)
 	if err != nil || !a.streams(resp) {
-		a.endRequest(a.count+1, err)
+		a.endRequest(err)
 	}
 	var told http.Header
 	if err == nil {

@@ -36,8 +36,8 @@ type Reader struct {
 	attempts
 	closed int // streams in a row that the server closed without progress
 
-	repair  *repair // in progress; nil for none
-	repairs int     // begun
+	repair  *api.Span // in progress; nil for none
+	repairs int       // begun
 }
 
 // attempts counts failures in a row without progress.

@@ -13,9 +13,8 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
-	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/observe"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -248,7 +247,7 @@ func TestRepairsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen repairs
 		s := threeLines()
-		s.seam = observe.New(&seen, "", &redact.Known{})
+		s.told = &seen
 		s.strikes = append(s.strikes, cut(40, syscall.ECONNRESET))
 		_, _, err := drain(Follow(t.Context(), s.reach(t), nil))
 		require.NoError(t, err)

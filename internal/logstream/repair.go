@@ -1,12 +1,11 @@
 package logstream
 
 import (
-	"context"
 	"errors"
 	"io"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // The causes of repairs, besides the outcomes of requests.
@@ -15,16 +14,9 @@ const (
 	causeClosed = "closed" // the service said that it closes the stream
 )
 
-// repair is the event of one for observers.
-type repair struct {
-	ctx   context.Context
-	event observe.Event
-}
-
 // cut tells that the stream has broken, and that a repair begins.
 func (r *Reader) cut(cause error) {
-	seam := r.cmd.Client.Seam()
-	if seam == nil || r.repair != nil || !r.opened {
+	if !r.cmd.Client.Observed() || r.repair != nil || !r.opened {
 		return // one is in progress, or there was no stream
 	}
 	r.repairs++
@@ -37,8 +29,8 @@ func (r *Reader) cut(cause error) {
 	if cause != io.EOF && cause != io.ErrUnexpectedEOF {
 		e.CauseErr = cause
 	}
-	ctx, e := seam.Begin(r.ctx, e)
-	r.repair = &repair{ctx, e}
+	_, begun := r.cmd.Client.Begin(r.ctx, e)
+	r.repair = &begun
 }
 
 // repaired tells that the repair is over: the log is open again, or err has
@@ -47,13 +39,10 @@ func (r *Reader) repaired(err error) {
 	if r.repair == nil {
 		return
 	}
-	e := r.repair.event
-	e.Err, e.Received = err, r.Bytes()
 	if _, lost := errors.AsType[*Error](err); lost {
-		e.Outcome = observe.Failed
-	} else {
-		e.Outcome = api.Outcome(r.ctx, err)
+		r.repair.Outcome = observe.Failed
 	}
-	r.cmd.Client.Seam().End(r.repair.ctx, e)
+	r.repair.Received = r.Bytes()
+	r.repair.End(err)
 	r.repair = nil
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/observe"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // service is an API with one command, which prints its lines at given times and
@@ -29,7 +29,7 @@ type service struct {
 	// lookups of the command; nil lets one pass unchanged.
 	strikes, looks []func(*http.Request, *http.Response) (*http.Response, error)
 
-	seam *observe.Seam
+	told observe.Observer
 
 	mu     sync.Mutex
 	opened int
@@ -217,7 +217,7 @@ func (s *service) reach(t *testing.T) Command {
 		t.Fatal(err)
 	}
 	client := api.New(api.Config{
-		BaseURL: base, HTTPClient: &http.Client{Transport: s}, UserAgent: func() string { return "test" }, Seam: s.seam,
+		BaseURL: base, HTTPClient: &http.Client{Transport: s}, UserAgent: func() string { return "test" }, Observer: s.told,
 		Auth: func(context.Context) (api.Auth, error) { return api.Auth{Token: "tok", TeamID: "team"}, nil },
 	})
 	return Command{Client: client, Session: "s1", ID: "c1", Limits: Limits{Attempts: 20, Limit: 5 * time.Minute, Wait: 400 * time.Millisecond}}

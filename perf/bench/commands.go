@@ -12,12 +12,13 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/perf/kit"
 )
 
 // newClient returns a client of the harness's server, as a user of the SDK
 // would make it.
-func newClient(o sandbox.Observer) (*sandbox.Client, error) {
+func newClient(o observe.Observer) (*sandbox.Client, error) {
 	opts := &sandbox.ClientOptions{
 		Observer:    o,
 		BaseURL:     kit.StubURL() + "/api",
@@ -39,7 +40,7 @@ func newClient(o sandbox.Observer) (*sandbox.Client, error) {
 	return sandbox.NewClient(opts)
 }
 
-func create(ctx context.Context, o sandbox.Observer) (*sandbox.Sandbox, error) {
+func create(ctx context.Context, o observe.Observer) (*sandbox.Sandbox, error) {
 	c, err := newClient(o)
 	if err != nil {
 		return nil, err

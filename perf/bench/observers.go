@@ -14,13 +14,14 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/otelsandbox"
 	"github.com/go-vercel/sandbox/perf/kit"
 )
 
 // observerNamed returns the observer of a case's argument: none, one that does
 // nothing, or OpenTelemetry's with metrics and without sampled spans.
-func observerNamed(name string) (sandbox.Observer, error) {
+func observerNamed(name string) (observe.Observer, error) {
 	switch name {
 	case "", "none":
 		return nil, nil
@@ -37,8 +38,8 @@ func observerNamed(name string) (sandbox.Observer, error) {
 
 type silent struct{}
 
-func (silent) Begin(ctx context.Context, _ sandbox.Event) context.Context { return ctx }
-func (silent) End(context.Context, sandbox.Event)                         {}
+func (silent) Begin(ctx context.Context, _ observe.Event) context.Context { return ctx }
+func (silent) End(context.Context, observe.Event)                         {}
 
 // round is what one round of a pair has cost.
 type round struct {

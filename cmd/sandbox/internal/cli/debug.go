@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // events writes what the client does, for --debug: a line when something begins,
@@ -21,8 +21,8 @@ type events struct {
 
 type depthKey struct{}
 
-func (l *events) Begin(ctx context.Context, e sandbox.Event) context.Context {
-	if e.Kind == sandbox.EventOperation {
+func (l *events) Begin(ctx context.Context, e observe.Event) context.Context {
+	if e.Kind == observe.Operation {
 		return ctx
 	}
 	depth, _ := ctx.Value(depthKey{}).(int)
@@ -30,15 +30,15 @@ func (l *events) Begin(ctx context.Context, e sandbox.Event) context.Context {
 	return context.WithValue(ctx, depthKey{}, depth+1)
 }
 
-func (l *events) End(ctx context.Context, e sandbox.Event) {
-	if e.Kind == sandbox.EventOperation {
+func (l *events) End(ctx context.Context, e observe.Event) {
+	if e.Kind == observe.Operation {
 		return
 	}
 	depth, _ := ctx.Value(depthKey{}).(int)
 	l.line(depth-1, '<', e)
 }
 
-func (l *events) line(depth int, mark rune, e sandbox.Event) {
+func (l *events) line(depth int, mark rune, e observe.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fmt.Fprintf(l.w, "%s %s%c %v\n", time.Now().Format("15:04:05.000"), strings.Repeat("  ", depth), mark, e)

@@ -1,0 +1,275 @@
+// Package observe is what an observer of a client is told: each request, and what
+// is longer than one.
+package observe
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/redact"
+)
+
+// Observer learns what a client of package sandbox and its handles do: each
+// request, and what is longer than one. The methods are called by the goroutines that do it, possibly
+// at the same time, and must not block. What an Observer does with a handle of
+// the same client is observed as well.
+//
+// A client without an Observer pays nothing for this.
+type Observer interface {
+	// Begin is called when something begins. The context that it returns is used
+	// for all that is part of it, such as the requests of a command: their
+	// events come with it, and their HTTP requests have it. It must be ctx or
+	// derived from it; nil means ctx.
+	Begin(ctx context.Context, e Event) context.Context
+	// End is called once for each Begin, with the context that Begin has
+	// returned, which may have ended. The event is the same, completed.
+	End(ctx context.Context, e Event)
+}
+
+// The kinds of events. Later versions may have others.
+const (
+	// Request is one HTTP request. That of a stream ends with the stream.
+	Request = "request"
+	// Operation is an operation of the API with all of its requests. Its
+	// Attempt is their number, and its Cause that of the last of several.
+	Operation = "operation"
+	// Command is a command, from its start until its output has been
+	// delivered; one that is started without writers, until it has started.
+	Command = "command"
+	// Wait is a Command.Wait for a command that was started without
+	// writers.
+	Wait = "wait"
+	// Repair is the repair of an output stream that broke. It begins with the
+	// cut and ends when the rest of the output begins. Attempt counts the cuts of
+	// the stream, and Received is what was delivered before.
+	Repair = "repair"
+	// Resume is the start of a session for a sandbox that was stopped, before
+	// OnResume. Cause is why the service refused a call, "asked" by
+	// Sandbox.Resume, "get" by one that looked it up, or "hook" where OnResume
+	// has failed before.
+	Resume = "resume"
+	// Hook is a run of OnCreate or OnResume, which Operation names.
+	Hook = "hook"
+	// Stop is a stop, until the files are saved unless the caller does not
+	// wait for that.
+	Stop = "stop"
+	// Upload is an upload of files, until the last byte. Sent has the bytes
+	// of the requests, which are compressed.
+	Upload = "upload"
+	// Download is a download of files, until the last byte. Received has
+	// their bytes.
+	Download = "download"
+	// Progress is how far a transfer of more than a second is, at most once a
+	// second while bytes come. Operation is its kind, and Sent or Received are
+	// those of the files, from its Start on.
+	Progress = "progress"
+	// Pace is a wait that keeps requests below a rate limit. Attempt is the
+	// place in line, and Cause is "spent", or "queue" where others are to go
+	// first.
+	Pace = "pace"
+	// Extension is an extension by KeepAlive, or the failure of one of its
+	// checks, which it outlasts.
+	Extension = "extension"
+	// CommandIDs tells that the service does not honor the IDs that the client
+	// chooses for commands. From now on, the outcome of a start whose response is
+	// lost stays unknown.
+	CommandIDs = "command ids"
+	// EmptyFork tells that a fork has none of its source's files, since the
+	// source was never saved.
+	EmptyFork = "empty fork"
+	// ReplacedOutput tells that output of a command, on the stream that
+	// Operation names, has U+FFFD, by which the service replaces what is not UTF-8,
+	// unless the program has written that character itself. It comes once for a
+	// reading of the output; see CommandOptions.Binary.
+	ReplacedOutput = "replaced output"
+	// Pool is what a pool of package pool has done with a sandbox, which
+	// Operation says in words such as "taken".
+	Pool = "pool"
+)
+
+// The outcomes that are not failures of the API.
+const (
+	OK       = "ok"
+	Exit     = "exit"    // a command whose exit code is not zero
+	Started  = "started" // a command that is not waited for
+	Found    = "found"   // a resume where another client was faster
+	Canceled = "canceled"
+	Deadline = "deadline_exceeded"
+	Failed   = "failed"
+)
+
+// Event is what an [Observer] receives. It has no secret except what the caller
+// has put into Args, which are not shown when it is printed or logged. Fields
+// that have no meaning for the kind of event, or are not known yet, are zero. An
+// event is part of the one whose context it has been given: requests of
+// operations, operations of commands, and so on.
+type Event struct {
+	// Kind is what it is, such as [Request].
+	Kind string
+	// Operation is what is done, in words such as "run command"; one of few.
+	Operation string
+
+	// What it is about: a name of a sandbox or drive, and IDs.
+	Sandbox, Session, Command, Drive, Snapshot string
+	// Program is the name of a command's program, and Args are its arguments.
+	Program string
+	Args    []string
+
+	// Attempt counts from one.
+	Attempt int
+	// Cause is why it is done, one of few words: for a request, the outcome of
+	// the attempt before. CauseErr is the error that Cause classifies, if any.
+	Cause    string
+	CauseErr error
+
+	// Method and Path are those of an HTTP request. Path is a template, such as
+	// "/v2/sandboxes/{sandbox}". Host is that of the API.
+	Method, Path, Host string
+
+	// Start is when it began. All below is known at the end, except Extended.
+	Start    time.Time
+	Duration time.Duration
+	// Latency is how long the header of the response took.
+	Latency time.Duration
+	// Extended is by how much a session is extended.
+	Extended time.Duration
+	// Lived and CPU are how long the session of a stop has run, and the CPU time
+	// that it used, as far as the service has reported them.
+	Lived, CPU time.Duration
+
+	// Outcome is one of the above, or says in one of few words how it failed, with
+	// the error in Err.
+	Outcome string
+	Err     error
+	// Status and RequestID are those of the last response.
+	Status    int
+	RequestID string
+	// RateLimit is the number of requests per period that the response's rate limit
+	// allows, and RateRemaining the number left; zero if not reported.
+	RateLimit, RateRemaining int
+	// Sent and Received are bytes: of the bodies of requests and responses, and
+	// of the output of a command, as delivered.
+	Sent, Received int64
+	// ExitCode is that of a command that has ended.
+	ExitCode int
+}
+
+// attrs returns what is known, in the order in which it is shown, without Args.
+func (e *Event) attrs() []slog.Attr {
+	var list []slog.Attr
+	text := func(key, value string) {
+		if value != "" {
+			list = append(list, slog.String(key, redact.Printable(value)))
+		}
+	}
+	number := func(key string, value int64) {
+		if value != 0 {
+			list = append(list, slog.Int64(key, value))
+		}
+	}
+	length := func(key string, d time.Duration) {
+		if d != 0 {
+			list = append(list, slog.Duration(key, d))
+		}
+	}
+	failure := func(key string, err error) {
+		if err != nil {
+			list = append(list, slog.String(key, redact.Printable(err.Error())))
+		}
+	}
+	text("operation", e.Operation)
+	text("sandbox", e.Sandbox)
+	text("session", e.Session)
+	text("command", e.Command)
+	text("drive", e.Drive)
+	text("snapshot", e.Snapshot)
+	text("program", e.Program)
+	text("method", e.Method)
+	text("path", e.Path)
+	number("attempt", int64(e.Attempt))
+	text("cause", e.Cause)
+	failure("causeError", e.CauseErr)
+	length("extended", e.Extended)
+	text("outcome", e.Outcome)
+	number("status", int64(e.Status))
+	number("exitCode", int64(e.ExitCode))
+	number("sent", e.Sent)
+	number("received", e.Received)
+	length("duration", e.Duration)
+	length("lived", e.Lived)
+	length("cpu", e.CPU)
+	if e.RateLimit != 0 || e.RateRemaining != 0 {
+		list = append(list, slog.Int("rateRemaining", e.RateRemaining), slog.Int("rateLimit", e.RateLimit))
+	}
+	text("requestID", e.RequestID)
+	failure("error", e.Err)
+	return list
+}
+
+// text describes the event in one line of printable text, without the arguments
+// of a command.
+func (e Event) text() string {
+	var b strings.Builder
+	b.WriteString(e.Kind)
+	for _, a := range e.attrs() {
+		value := a.Value.String()
+		if a.Value.Kind() == slog.KindDuration {
+			value = a.Value.Duration().Round(10 * time.Microsecond).String()
+		}
+		if strings.ContainsAny(value, " \"=") {
+			value = strconv.Quote(value)
+		}
+		b.WriteString(" " + a.Key + "=" + value)
+	}
+	return b.String()
+}
+
+// Format prints the event in one line of printable text, without the arguments of
+// a command, for every verb.
+func (e Event) Format(f fmt.State, verb rune) { redact.String(f, verb, e.text()) }
+
+// LogValue implements [slog.LogValuer], without the arguments of a command.
+func (e Event) LogValue() slog.Value {
+	return slog.GroupValue(append([]slog.Attr{slog.String("kind", e.Kind)}, e.attrs()...)...)
+}
+
+// Multi returns an Observer that tells all of the given ones, in order,
+// and in the reverse order of what has ended. Nil ones are left out; it returns
+// nil if none is left.
+func Multi(observers ...Observer) Observer {
+	var all several
+	for _, o := range observers {
+		if o != nil {
+			all = append(all, o)
+		}
+	}
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+	return all
+}
+
+type several []Observer
+
+func (m several) Begin(ctx context.Context, e Event) context.Context {
+	for _, o := range m {
+		if next := o.Begin(ctx, e); next != nil {
+			ctx = next
+		}
+	}
+	return ctx
+}
+
+func (m several) End(ctx context.Context, e Event) {
+	for _, o := range slices.Backward(m) {
+		o.End(ctx, e)
+	}
+}
