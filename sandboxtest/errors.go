@@ -26,10 +26,14 @@ func fail(status int, code, format string, args ...any) *apiError {
 	return &apiError{status: status, code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// internal is a failure of the emulator or its machine: 507 if the disk is full.
+// internal is a failure of the emulator or its machine: 507 if the disk is full, 503
+// if it may open no more files.
 func internal(err error, format string, args ...any) *apiError {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fail(http.StatusInsufficientStorage, "insufficient_storage", format, args...)
+	}
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return fail(http.StatusServiceUnavailable, "service_unavailable", format, args...)
 	}
 	return fail(http.StatusInternalServerError, "internal_server_error", format, args...)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -115,13 +116,16 @@ func TestVerbose(t *testing.T) {
 
 // serving starts a program without a command and gives what it prints.
 func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
-	cmd := program(t, args...)
+	return served(t, program(t, args...))
+}
+
+func served(t *testing.T, cmd *exec.Cmd) (*exec.Cmd, map[string]string) {
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it removes its files then
 		_ = cmd.Wait()
 	})
 	env := make(map[string]string)
@@ -136,7 +140,7 @@ func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
 	}
 	require.NoError(t, lines.Err())
 	require.Len(t, env, 9)
-	if slices.Contains(args, "folder") {
+	if slices.Contains(cmd.Args, "folder") {
 		assert.Contains(t, said, "may use all of this machine's memory and processes")
 		assert.Contains(t, said, "Not as on the platform here: commands are ordinary processes")
 	}
@@ -144,22 +148,66 @@ func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
 	return cmd, env
 }
 
+// connect makes a client of what serving started.
+func connect(t *testing.T, env map[string]string) *sandbox.Client {
+	transport := new(http.Transport)
+	t.Cleanup(transport.CloseIdleConnections)
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL:    env["VERCEL_SANDBOX_BASE_URL"],
+		HTTPClient: &http.Client{Transport: transport},
+		Credentials: auth.Static(auth.Credentials{
+			Token: env["VERCEL_TOKEN"], TeamID: env["VERCEL_TEAM_ID"], ProjectID: env["VERCEL_PROJECT_ID"],
+		}),
+	})
+	require.NoError(t, err)
+	return client
+}
+
+// TestFewFiles: a sandbox for which the emulator may not open enough files is
+// refused by a status that says so, and those that are there go on.
+func TestFewFiles(t *testing.T) {
+	needs.Programs(t, "sh")
+	for _, mode := range []string{"namespace", "folder"} {
+		t.Run(mode, func(t *testing.T) {
+			cmd := program(t)
+			cmd.Args = []string{"sh", "-c", `ulimit -n 300 && exec "$0" -mode ` + mode, os.Args[0]}
+			cmd.Path = "/bin/sh"
+			_, env := served(t, cmd)
+			c := connect(t, env)
+			var made []*sandbox.Sandbox
+			for {
+				sb, err := c.Create(t.Context(), nil)
+				if err == nil {
+					made = append(made, sb)
+					require.Less(t, len(made), 300, "none is refused")
+					if mode == "folder" {
+						_, err = sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
+						require.NoError(t, err)
+					}
+					continue
+				}
+				api, ok := errors.AsType[*sandbox.APIError](err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, http.StatusServiceUnavailable, api.Status)
+				assert.Contains(t, api.Message, "of the 300 files that the emulator may open (ulimit -n) are in use")
+				break
+			}
+			require.NotEmpty(t, made)
+			for _, sb := range made {
+				done, err := sb.RunCommand(t.Context(), "true", nil, nil)
+				require.NoError(t, err)
+				assert.Zero(t, done.ExitCode)
+				require.NoError(t, sb.Delete(t.Context(), nil))
+			}
+			_, err := c.Create(t.Context(), nil)
+			require.NoError(t, err, "there is room again")
+		})
+	}
+}
+
 func TestServesUntilInterrupted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	args := []string{"-mode", "folder", "-state", dir}
-	connect := func(env map[string]string) *sandbox.Client {
-		transport := new(http.Transport)
-		t.Cleanup(transport.CloseIdleConnections)
-		client, err := sandbox.NewClient(&sandbox.ClientOptions{
-			BaseURL:    env["VERCEL_SANDBOX_BASE_URL"],
-			HTTPClient: &http.Client{Transport: transport},
-			Credentials: auth.Static(auth.Credentials{
-				Token: env["VERCEL_TOKEN"], TeamID: env["VERCEL_TEAM_ID"], ProjectID: env["VERCEL_PROJECT_ID"],
-			}),
-		})
-		require.NoError(t, err)
-		return client
-	}
 	t.Setenv("PYTHONPATH", "") // else it follows ours
 	cmd, env := serving(t, args...)
 	hook, err := url.Parse(strings.TrimPrefix(env["NODE_OPTIONS"], "--import="))
@@ -167,7 +215,7 @@ func TestServesUntilInterrupted(t *testing.T) {
 	assert.FileExists(t, hook.Path)
 	assert.FileExists(t, filepath.Join(env["PYTHONPATH"], "sitecustomize.py"))
 	assert.Equal(t, 2, strings.Count(env["VERCEL_OIDC_TOKEN"], "."))
-	sb, err := connect(env).Create(t.Context(), &sandbox.CreateOptions{Name: "kept"})
+	sb, err := connect(t, env).Create(t.Context(), &sandbox.CreateOptions{Name: "kept"})
 	require.NoError(t, err)
 	_, err = sb.RunCommand(t.Context(), "sh", []string{"-c", "echo kept > file"}, nil)
 	require.NoError(t, err)
@@ -176,7 +224,7 @@ func TestServesUntilInterrupted(t *testing.T) {
 	assert.NoFileExists(t, hook.Path)
 
 	cmd, env = serving(t, args...)
-	sb, err = connect(env).Get(t.Context(), "kept", nil)
+	sb, err = connect(t, env).Get(t.Context(), "kept", nil)
 	require.NoError(t, err)
 	done, err := sb.RunCommand(t.Context(), "cat", []string{"file"}, nil)
 	require.NoError(t, err)

@@ -94,6 +94,9 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 		resp.Limited = err == nil && a.backend.limited()
 		return nil, err
 	case "make":
+		if err := room(); err != nil {
+			return nil, err
+		}
 		m, err := a.backend.machine(req.Dir, req.Layers, req.Config)
 		if err == nil {
 			a.mu.Lock()

@@ -397,6 +397,9 @@ func (h *Host) New(ctx context.Context, cfg Config) (*Box, error) {
 }
 
 func (h *Host) start(ctx context.Context, b *Box, chain []string) error {
+	if err := room(); err != nil {
+		return err
+	}
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
