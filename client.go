@@ -105,9 +105,9 @@ type ClientOptions struct {
 	// is refused is sent again like one that fails for another reason.
 	MaxRateLimitWait time.Duration
 	// Hooks, if not nil, returns the hooks of a sandbox for calls whose options
-	// give none, and for handles from JSON; either may be nil. It is called once
-	// for each handle, with what is known of the sandbox: the name and the tags,
-	// if it is about to be created.
+	// give none, and for handles from JSON; either may be nil. It is called where
+	// hooks may be due, and must return at once; of a sandbox that is about to be
+	// created only the name and the tags are known.
 	Hooks func(sb Info) (onCreate, onResume Hook)
 }
 

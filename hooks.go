@@ -36,18 +36,11 @@ var errHookLeft = errors.New("the hook ended its goroutine instead of returning"
 // hooksOf returns the hooks of a sandbox: those of the call that made the handle
 // or, where that has none, of its client.
 func (s *Sandbox) hooksOf(c *Client) (onCreate, onResume Hook) {
-	if c.hooks == nil {
-		return s.st.onCreate, s.st.onResume
-	}
-	s.st.mu.Lock()
-	known, info := s.st.hooksFrom == c, s.st.info
-	onCreate, onResume = s.st.clientHooks[0], s.st.clientHooks[1]
-	s.st.mu.Unlock()
-	if !known {
-		onCreate, onResume = c.hooks(sandboxInfo(&info))
+	if c.hooks != nil {
 		s.st.mu.Lock()
-		s.st.hooksFrom, s.st.clientHooks = c, [2]Hook{onCreate, onResume}
+		info := s.st.info
 		s.st.mu.Unlock()
+		onCreate, onResume = c.hooks(sandboxInfo(&info))
 	}
 	if s.st.onCreate != nil {
 		onCreate = s.st.onCreate
@@ -192,10 +185,10 @@ func (s *Sandbox) flyHooks(ctx context.Context, c *Client, f *flight, session *S
 	case refusal(session, err), err != nil && ctx.Err() == nil && session.gone(ctx):
 		return true, nil
 	case err != nil:
-		return false, &lockError{s.Name(), err}
+		return false, s.lockError(err)
 	}
 	for _, d := range due {
-		if l != nil && d.key == l.Key() {
+		if l != nil && d.key == l.Key {
 			run.lease = l
 			return s.runLeased(ctx, c, d, run)
 		}
@@ -212,16 +205,9 @@ func (s *Session) gone(ctx context.Context) bool {
 
 // lockError is a failure of the lock of a sandbox's hooks, which says nothing of
 // the hooks.
-type lockError struct {
-	name string
-	err  error
+func (s *Sandbox) lockError(err error) error {
+	return fmt.Errorf("sandbox: the lock of the hooks of %q: %w", s.Name(), err)
 }
-
-func (e *lockError) Error() string {
-	return fmt.Sprintf("sandbox: the lock of the hooks of %q: %v", e.name, e.err)
-}
-
-func (e *lockError) Unwrap() error { return e.err }
 
 // runLeased runs a hook under the lease of its lock, and returns nil also if
 // another process has taken over.
@@ -241,20 +227,21 @@ func (s *Sandbox) runLeased(ctx context.Context, c *Client, d dueHook, run *hook
 		return false, nil // or the failure
 	}
 	stop()
-	switch err = run.lease.Done(ctx); {
-	case err == nil:
-		c.hooksRun.add(run.lease.Key())
-		return false, nil
-	case errors.Is(err, lease.ErrLost):
-		return false, nil
-	case refusal(run.session.Load(), err), run.session.Load().gone(ctx):
-		return true, nil
+	for range 2 { // a response may be lost
+		switch err = run.lease.Done(ctx); {
+		case err == nil:
+			c.hooksRun.add(d.key)
+			if d.name == "OnResume" { // the hook may have gone on in the next session
+				c.hooksRun.add(resumeKey(run.session.Load()))
+			}
+			return false, nil
+		case errors.Is(err, lease.ErrLost):
+			return false, nil
+		case refusal(run.session.Load(), err), run.session.Load().gone(ctx):
+			return true, nil
+		}
 	}
-	if err = run.lease.Done(ctx); err == nil { // a lost response, perhaps
-		c.hooksRun.add(run.lease.Key())
-		return false, nil
-	}
-	return false, &lockError{s.Name(), err}
+	return false, s.lockError(err)
 }
 
 // abandon makes room for another run of a hook that has failed. Every later call
@@ -302,20 +289,15 @@ func (s *Session) lockScript(ctx context.Context, script string, args ...string)
 	return res.Stdout, err
 }
 
-// follow moves the lock to the session that the hook has started, since its own
+// follow keeps the lock from the session that the hook has started, since its own
 // had ended.
 func (r *hookRun) follow(ctx context.Context, session *Session) error {
-	if r.lease == nil || r.session.Load() == session {
+	if r.lease == nil {
 		return nil
 	}
-	if err := session.waitReady(ctx); err != nil {
-		return err
-	}
+	err := session.waitReady(ctx)
 	r.session.Store(session)
-	if !strings.HasPrefix(r.lease.Key(), "resume-") {
-		return nil
-	}
-	return r.lease.Move(ctx, resumeKey(session))
+	return err
 }
 
 // hookKey finds the run of a hook in the hook's context: by the sandbox's handle,

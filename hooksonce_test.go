@@ -116,6 +116,39 @@ func TestClientHooks(t *testing.T) {
 	assert.EqualValues(t, 1, resumed.Load())
 }
 
+// TestHookOutlivesItsSession: OnResume that goes on in the next session, since its
+// own has been stopped, has run for that one, too, unless it fails.
+func TestHookOutlivesItsSession(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{false, true} {
+		runs := 0
+		var direct *sandbox.Sandbox
+		srv, _, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+			if runs++; runs > 1 {
+				return nil
+			}
+			if _, err := direct.Stop(ctx, nil); err != nil {
+				return err
+			}
+			_, err := sb.RunCommand(ctx, "true", nil, nil)
+			if err == nil && fails {
+				err = errors.New("no licence")
+			}
+			return err
+		}})
+		testkit.StopElsewhere(t, srv, sb)
+		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+		assert.Equal(t, fails, err != nil, "%v", err)
+		testkit.Output(t, sb, "true")
+		testkit.Output(t, sb, "true")
+		want := 1
+		if fails {
+			want = 2
+		}
+		assert.Equal(t, want, runs, "fails: %v", fails)
+	}
+}
+
 // TestOnCreateNeedsATag: with five tags of one's own there is none left by which
 // other processes know that OnCreate is due, which is an error before any request.
 func TestOnCreateNeedsATag(t *testing.T) {

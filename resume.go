@@ -54,10 +54,7 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session, cause string, caus
 		if err != nil {
 			return nil, err
 		}
-		if err := run.follow(ctx, session); err != nil {
-			return nil, &lockError{s.Name(), err}
-		}
-		return session, nil
+		return session, run.follow(ctx, session)
 	}
 	session, joined, err := s.share(ctx, stale, why)
 	if err == nil && joined && session == stale {

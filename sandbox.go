@@ -67,9 +67,6 @@ type sandboxState struct {
 	// resumed is the ID of the last session that a response said to be resumed, and
 	// hooked of the last one that all hooks have run for.
 	resumed, hooked string
-	// clientHooks are the hooks that hooksFrom has for the sandbox.
-	clientHooks [2]Hook
-	hooksFrom   *Client
 
 	defaultUser atomic.Pointer[accounts.Identity] // nil until it is known
 }

@@ -30,7 +30,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -46,66 +45,22 @@ type Options struct {
 	// Term is how long a lease lasts unless it is renewed: at least three seconds,
 	// as the sandbox's clock is read in seconds.
 	Term time.Duration
-	// NoWait returns ErrHeld instead of waiting for another's lease.
-	NoWait bool
 }
 
-// Errors of leases.
-var (
-	// ErrLost reports that the lease has run out, or that another has taken over.
-	ErrLost = errors.New("the lease of the lock in the sandbox has ended")
-	// ErrHeld reports that another holds the lock.
-	ErrHeld = errors.New("another holds the lock in the sandbox")
-)
+// ErrLost reports that the lease has run out, or that another has taken over.
+var ErrLost = errors.New("the lease of the lock in the sandbox has ended")
 
-// Lease is the right to do what a key stands for. It is safe for concurrent use.
+// Lease is the right to do what a key stands for. One goroutine uses it at a time,
+// Keep's until it is stopped.
 type Lease struct {
+	// Key is what the lease is for.
+	Key string
+
 	run   Runner
 	owner string
 	term  time.Duration
-
-	// turn is full while a command changes the lock: one at a time, each for as
-	// long as its context lasts.
-	turn chan struct{}
-	mu   sync.Mutex // of the state, and never held while a command runs
-	state
+	until time.Time // when it ends, at the earliest
 }
-
-// state is what a lease is.
-type state struct {
-	key   string
-	until time.Time // when the lease ends, at the earliest
-}
-
-// Key returns what the lease is for. It waits for nothing.
-func (l *Lease) Key() string { return l.now().key }
-
-func (l *Lease) now() state {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.state
-}
-
-func (l *Lease) become(s state) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.state = s
-}
-
-// enter waits for the turn to change the lock; leave gives it back.
-func (l *Lease) enter(ctx context.Context) error {
-	if err := ctx.Err(); err != nil { // of two that are ready, select takes any
-		return err
-	}
-	select {
-	case l.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (l *Lease) leave() { <-l.turn }
 
 // common finds the place of locks, which lasts as long as the sandbox's files,
 // and another one where there is no home that can be written. It has the number
@@ -186,13 +141,9 @@ const clockSlack = 2 * time.Second
 // if all of them are done, and waits while another holds one. Each attempt is one
 // command, which waits in the sandbox for at most ten seconds.
 func Take(ctx context.Context, run Runner, o Options, keys ...string) (*Lease, error) {
-	wait := longestWait
-	if o.NoWait {
-		wait = 0
-	}
 	for {
 		begin := time.Now()
-		args := append([]string{o.Owner, seconds(o.Term), seconds(wait)}, keys...)
+		args := append([]string{o.Owner, seconds(o.Term), seconds(longestWait)}, keys...)
 		out, err := run(ctx, takeScript, args...)
 		if err != nil {
 			return nil, err
@@ -206,15 +157,12 @@ func Take(ctx context.Context, run Runner, o Options, keys ...string) (*Lease, e
 		if err != nil || what != "taken" && what != "held" || !slices.Contains(keys, key) {
 			return nil, fmt.Errorf("the lock in the sandbox can't be read: %.100q", out)
 		}
-		switch {
-		case what == "taken":
+		if what == "taken" {
 			// It may have begun at any time since.
-			return &Lease{run: run, owner: o.Owner, term: o.Term, turn: make(chan struct{}, 1), state: state{key, begin.Add(o.Term)}}, nil
-		case o.NoWait:
-			return nil, ErrHeld
+			return &Lease{Key: key, run: run, owner: o.Owner, term: o.Term, until: begin.Add(o.Term)}, nil
 		}
 		// The script has waited, unless something stands in its place.
-		rest := time.NewTimer(time.Until(begin.Add(wait - clockSlack)))
+		rest := time.NewTimer(time.Until(begin.Add(longestWait - clockSlack)))
 		select {
 		case <-rest.C:
 		case <-ctx.Done(): // of which run tells
@@ -225,8 +173,9 @@ func Take(ctx context.Context, run Runner, o Options, keys ...string) (*Lease, e
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
 
-// Keep renews the lease, in a goroutine, until stop is called. The context that it
-// returns ends with ctx, and with ErrLost as its cause when the lease does.
+// Keep renews the lease, in a goroutine, until stop is called, which gives up a
+// renewal that hangs. The context that it returns ends with ctx, and with ErrLost
+// as its cause when the lease does.
 func (l *Lease) Keep(ctx context.Context) (kept context.Context, stop func()) {
 	kept, lose := context.WithCancelCause(ctx)
 	renewing, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -256,57 +205,31 @@ func (l *Lease) renewLater(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-	attempt, cancel := context.WithDeadline(ctx, l.now().until)
+	attempt, cancel := context.WithDeadline(ctx, l.until)
 	defer cancel()
 	if err := l.put(attempt, "held"); errors.Is(err, ErrLost) {
 		return false
 	}
-	return time.Now().Before(l.now().until)
-}
-
-// Move makes the lease one of another key, which must be neither held nor done.
-// What the old key stands for has no longer to be done, as after the session that
-// it was for has ended.
-func (l *Lease) Move(ctx context.Context, key string) error {
-	if err := l.enter(ctx); err != nil {
-		return err
-	}
-	defer l.leave()
-	next, err := Take(ctx, l.run, Options{Owner: l.owner, Term: l.term, NoWait: true}, key)
-	switch {
-	case err != nil:
-		return err
-	case next == nil:
-		return ErrLost
-	}
-	l.become(next.state)
-	return nil
+	return time.Now().Before(l.until)
 }
 
 // Done records that what the key stands for need not be done again. The error
 // is ErrLost if another has taken over. Call the stop function of Keep first.
 func (l *Lease) Done(ctx context.Context) error { return l.put(ctx, "done") }
 
-// Free gives the lease back, to be taken by the next.
+// Free gives the lease back, to be taken by the next, after Keep has stopped.
 func (l *Lease) Free(ctx context.Context) error { return l.put(ctx, "free") }
 
 // put makes the next state, unless another has. A lease that is held lasts for
 // another term.
 func (l *Lease) put(ctx context.Context, what string) error {
-	if err := l.enter(ctx); err != nil {
-		return err
-	}
-	defer l.leave()
-	begin, is := time.Now(), l.now()
-	out, err := l.run(ctx, putScript, is.key, l.owner, what, seconds(l.term))
+	begin := time.Now()
+	out, err := l.run(ctx, putScript, l.Key, l.owner, what, seconds(l.term))
 	switch {
 	case err != nil:
 		return err
 	case strings.TrimSpace(out) == "put":
-		if what == "held" {
-			is.until = begin.Add(l.term)
-		}
-		l.become(is)
+		l.until = begin.Add(l.term)
 		return nil
 	case strings.TrimSpace(out) == "lost":
 		return ErrLost

@@ -76,6 +76,8 @@ func TestOnce(t *testing.T) {
 	assert.EqualValues(t, 4, tries.Load())
 }
 
+var errHeld = errors.New("held")
+
 // TestTakeOver: a lease that was not renewed is taken by one other, and the one
 // that had it learns so.
 func TestTakeOver(t *testing.T) {
@@ -83,8 +85,15 @@ func TestTakeOver(t *testing.T) {
 	run, home := machine(t)
 	first, err := lease.Take(t.Context(), run, lease.Options{Owner: "first", Term: time.Minute}, "job")
 	require.NoError(t, err)
-	_, err = lease.Take(t.Context(), run, lease.Options{Owner: "second", Term: time.Minute, NoWait: true}, "job")
-	require.ErrorIs(t, err, lease.ErrHeld)
+	waiting, giveUp := context.WithCancel(t.Context())
+	_, err = lease.Take(waiting, func(ctx context.Context, script string, args ...string) (string, error) {
+		args[2] = "0" // how long the script waits
+		out, err := run(context.WithoutCancel(ctx), script, args...)
+		assert.Equal(t, "held job\n", out)
+		giveUp()
+		return out, errors.Join(err, ctx.Err())
+	}, lease.Options{Owner: "second", Term: time.Minute}, "job")
+	require.ErrorIs(t, err, context.Canceled)
 	again, err := lease.Take(t.Context(), run, lease.Options{Owner: "first", Term: time.Minute}, "job")
 	require.NoError(t, err)
 	require.NotNil(t, again, "the same attempt, whose response was lost, has the lease already")
@@ -96,11 +105,18 @@ func TestTakeOver(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
-			l, err := lease.Take(t.Context(), run, lease.Options{Owner: fmt.Sprintf("o%d", i), Term: time.Minute, NoWait: true}, "job")
-			if l != nil {
+			_, err := lease.Take(t.Context(), func(ctx context.Context, script string, args ...string) (string, error) {
+				args[2] = "0"
+				out, err := run(ctx, script, args...)
+				if strings.HasPrefix(out, "held") {
+					err = errHeld
+				}
+				return out, err
+			}, lease.Options{Owner: fmt.Sprintf("o%d", i), Term: time.Minute}, "job")
+			if err == nil {
 				won.Add(1)
 			} else {
-				assert.ErrorIs(t, err, lease.ErrHeld)
+				assert.ErrorIs(t, err, errHeld)
 			}
 		})
 	}
@@ -154,7 +170,7 @@ func TestKeys(t *testing.T) {
 	for _, want := range []string{"a", "b"} {
 		l, err := lease.Take(t.Context(), counted, o, "a", "b")
 		require.NoError(t, err)
-		require.Equal(t, want, l.Key())
+		require.Equal(t, want, l.Key)
 		require.NoError(t, l.Done(t.Context()))
 	}
 	commands = 0
@@ -164,28 +180,8 @@ func TestKeys(t *testing.T) {
 	assert.Equal(t, 1, commands)
 }
 
-// TestMove: a lease goes on under another key, unless somebody has that.
-func TestMove(t *testing.T) {
-	t.Parallel()
-	run, _ := machine(t)
-	take := func(owner, key string) *lease.Lease {
-		l, err := lease.Take(t.Context(), run, lease.Options{Owner: owner, Term: time.Minute, NoWait: true}, key)
-		require.NoError(t, err)
-		return l
-	}
-	mine, other := take("me", "first"), take("other", "second")
-	require.ErrorIs(t, mine.Move(t.Context(), "second"), lease.ErrHeld)
-	require.NoError(t, other.Done(t.Context()))
-	require.ErrorIs(t, mine.Move(t.Context(), "second"), lease.ErrLost)
-	require.NoError(t, mine.Move(t.Context(), "third"))
-	assert.Equal(t, "third", mine.Key())
-	require.NoError(t, mine.Done(t.Context()))
-	assert.Nil(t, take("other", "third"))
-}
-
-// TestHangingCommand: while a command of the lock gets no response, the key can be
-// read at once, and whoever wants to change the lock waits as long as its context
-// lasts.
+// TestHangingCommand: a renewal that gets no response is given up by stop, and
+// whoever wants to change the lock then waits as long as its context lasts.
 func TestHangingCommand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -201,20 +197,17 @@ func TestHangingCommand(t *testing.T) {
 		l, err := lease.Take(t.Context(), run, lease.Options{Owner: "me", Term: 30 * time.Second}, "job")
 		require.NoError(t, err)
 		_, stop := l.Keep(t.Context())
-		defer stop()
 		time.Sleep(11 * time.Second) // it renews, and hangs
 		synctest.Wait()
-		for name, change := range map[string]func(context.Context) error{
-			"Done": l.Done, "Free": l.Free, "Move": func(ctx context.Context) error { return l.Move(ctx, "next") },
-		} {
+		begin := time.Now()
+		stop()
+		assert.Zero(t, time.Since(begin))
+		for name, change := range map[string]func(context.Context) error{"Done": l.Done, "Free": l.Free} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			begin := time.Now()
 			assert.ErrorIs(t, change(ctx), context.DeadlineExceeded, name)
 			assert.Equal(t, time.Second, time.Since(begin), name)
 			cancel()
-			begin = time.Now()
-			assert.Equal(t, "job", l.Key())
-			assert.Zero(t, time.Since(begin))
 		}
 	})
 }
