@@ -169,6 +169,48 @@ func TestOnCreateNeedsATag(t *testing.T) {
 	assert.Len(t, sb.Info().Tags, 4)
 }
 
+// TestLocksOfALongLife: hooks and EnsureCommand work without a home that can be
+// written, and what tells other processes of them does not grow with the sessions.
+func TestLocksOfALongLife(t *testing.T) {
+	t.Parallel()
+	for name, env := range map[string]sandbox.Env{"home": nil, "no home": {"HOME": "/nonexistent"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, other := testkit.Start(t, nil)
+			if env != nil {
+				testkit.NeedBox(t, other) // the locks are in /tmp
+			}
+			created, resumed := 0, 0
+			var locks []string
+			for range 4 {
+				c := testkit.Client(t, srv, sandbox.ClientOptions{}) // as of another process
+				for range 2 {
+					sb, err := c.GetOrCreate(t.Context(), "long", &sandbox.CreateOptions{
+						Env:      env,
+						OnCreate: func(context.Context, *sandbox.Sandbox) error { created++; return nil },
+						OnResume: func(context.Context, *sandbox.Sandbox) error { resumed++; return nil },
+					})
+					require.NoError(t, err)
+					for _, id := range []string{"web", "db", "worker"} {
+						_, err := sb.EnsureCommand(t.Context(), id, "sleep", []string{"1000"}, nil)
+						require.NoError(t, err)
+					}
+				}
+				sb, err := c.Get(t.Context(), "long", &sandbox.GetOptions{NoResume: true})
+				require.NoError(t, err)
+				locks = append(locks, strings.TrimSpace(testkit.Output(t, sb, "sh", "-c",
+					`for d in "$HOME" /tmp; do [ ! -d "$d/.go-sandbox" ] || find "$d/.go-sandbox" -mindepth 1; done | wc -l`)))
+				_, err = sb.Stop(t.Context(), nil)
+				require.NoError(t, err)
+			}
+			assert.Equal(t, 1, created)
+			assert.Equal(t, 3, resumed)
+			require.NotEqual(t, "0", locks[0], "they are elsewhere")
+			assert.Equal(t, locks[1], locks[3], "%v", locks)
+		})
+	}
+}
+
 // TestHooksCost: nothing without hooks, and one request to learn that they have
 // run, once for each client.
 func TestHooksCost(t *testing.T) {
