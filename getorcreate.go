@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 const (
@@ -56,8 +57,8 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	if name == "" {
 		return c.Create(ctx, &o)
 	}
-	if _, taken := o.Tags[creationMark]; o.OnCreate != nil && (taken || len(o.Tags) >= maxTags) {
-		return nil, invalid("Tags", "leave no room for the tag %s, by which OnCreate is known to be due: a sandbox has at most %d tags", creationMark, maxTags)
+	if _, taken := o.Tags[creationMark]; o.OnCreate != nil && (taken || len(o.Tags) >= wire.MaxTags) {
+		return nil, invalid("Tags", "leave no room for the tag %s, by which OnCreate is known to be due: a sandbox has at most %d tags", creationMark, wire.MaxTags)
 	}
 	var why error // why there was another round
 	lost, waited := 0, time.Duration(0)

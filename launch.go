@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/clean"
@@ -95,8 +94,6 @@ func newCommandID() string {
 	return "c" + hex.EncodeToString(b[:])
 }
 
-const minCommandTimeout, maxCommandTimeout = 100 * time.Millisecond, 5 * time.Hour
-
 var noEnv = map[string]string{}
 
 // newCommandBody checks a command and returns the request that starts it.
@@ -113,7 +110,7 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*engine.Body
 		}
 	}
 	if err := cmp.Or(
-		checkText("Cwd", o.Cwd), checkEnv("Env", o.Env), checkRange("Timeout", o.Timeout, minCommandTimeout, maxCommandTimeout), checkCommandID(o.ID),
+		checkText("Cwd", o.Cwd), checkEnv("Env", o.Env), checkRange("Timeout", o.Timeout, wire.MinCommandTimeout, wire.MaxCommandTimeout), checkCommandID(o.ID),
 	); err != nil {
 		return nil, err
 	}
@@ -132,12 +129,10 @@ func checkCommandID(id string) error {
 	if id == "" {
 		return nil
 	}
-	if len(id) > 64 {
-		return invalid("ID", "has %d characters; at most 64 are allowed", len(id))
-	}
-	if i := strings.IndexFunc(id, func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-')
-	}); i >= 0 {
+	switch {
+	case len(id) > wire.MaxCommandID:
+		return invalid("ID", "has %d characters; at most %d are allowed", len(id), wire.MaxCommandID)
+	case !wire.PlainName(id, wire.MaxCommandID):
 		return invalid("ID", "%q has a character other than letters, digits, _ and -", id)
 	}
 	return nil

@@ -35,15 +35,12 @@ type Mount struct {
 	region string
 }
 
-// maxMounts is the number of drives that a sandbox can have.
-const maxMounts = 4
-
 // mountsToWire checks mounts for a sandbox in the given region, which is empty
 // if none is given, and returns their request form.
 func mountsToWire(field string, v any, region string) (any, error) {
 	mounts := v.(map[string]Mount)
-	if len(mounts) > maxMounts {
-		return nil, invalid(field, "%d drives are mounted; a sandbox can have at most %d", len(mounts), maxMounts)
+	if len(mounts) > wire.MaxMounts {
+		return nil, invalid(field, "%d drives are mounted; a sandbox can have at most %d", len(mounts), wire.MaxMounts)
 	}
 	out := make(map[string]wire.Mount, len(mounts))
 	cleaned := map[string]string{}
@@ -105,18 +102,15 @@ func mountsFromWire(mounts map[string]wire.Mount) map[string]Mount {
 	return out
 }
 
-// maxDriveName is the maximum length of a drive's name.
-const maxDriveName = 64
-
 // checkDriveName refuses names that no drive can have, among them those that
 // would reach another route of the API.
 func checkDriveName(field, name string) error {
 	switch {
 	case name == "":
 		return invalid(field, "is empty; the name of a drive is needed")
-	case len(name) > maxDriveName:
-		return invalid(field, "has %d characters; the name of a drive has at most %d", len(name), maxDriveName)
-	case !plainName(name):
+	case len(name) > wire.MaxDriveName:
+		return invalid(field, "has %d characters; the name of a drive has at most %d", len(name), wire.MaxDriveName)
+	case !wire.PlainName(name, wire.MaxDriveName):
 		return invalid(field, "%q can't be the name of a drive: letters, digits, - and _ are allowed", name)
 	}
 	return nil

@@ -13,9 +13,6 @@ import (
 	"github.com/google/go-querystring/query"
 )
 
-// maxPageSize is the API's limit.
-const maxPageSize = 50
-
 // Page is one page of a listing.
 type Page[T any] struct {
 	// Items are the page's items.
@@ -176,6 +173,14 @@ type listQuery struct {
 	Tags       []string  `url:"tags,omitempty"`
 }
 
+// mostItems is how many a page of the listing can have.
+func (q *listQuery) mostItems() int {
+	if q.SnapshotID != "" {
+		return wire.MaxTreePage
+	}
+	return wire.MaxPage
+}
+
 // byName is the order of a listing that can be filtered by a prefix, byAge that
 // of one that can be filtered by a status.
 const (
@@ -187,8 +192,8 @@ func (q listQuery) values() (url.Values, error) {
 	switch {
 	case q.Limit < 0:
 		return nil, invalid("Limit", "%d is negative", q.Limit)
-	case q.Limit > maxPageSize:
-		return nil, invalid("Limit", "%d is above %d, the maximum for a page", q.Limit, maxPageSize)
+	case q.Limit > q.mostItems():
+		return nil, invalid("Limit", "%d is above %d, the maximum for a page", q.Limit, q.mostItems())
 	case len(q.Tags) > 1:
 		return nil, invalid("Tags", "has %d tags; listings can be filtered by one", len(q.Tags))
 	case q.SortOrder != "" && q.SortOrder != Ascending && q.SortOrder != Descending:

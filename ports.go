@@ -32,28 +32,22 @@ type WaitForPortOptions struct {
 	HTTPClient *http.Client
 }
 
-// The API's limits of ports that are exposed.
-const (
-	minPort, maxPort = 1024, 65535
-	maxPorts         = 15
-)
-
 // checkPort refuses numbers that are not ports.
 func checkPort(field string, port int) error {
-	if port < 1 || port > maxPort {
-		return invalid(field, "%d is outside 1 to %d", port, maxPort)
+	if port < 1 || port > wire.MaxPort {
+		return invalid(field, "%d is outside 1 to %d", port, wire.MaxPort)
 	}
 	return nil
 }
 
 // checkPorts refuses ports that can't be exposed.
 func checkPorts(field string, ports []int) error {
-	if len(ports) > maxPorts {
-		return invalid(field, "%d ports are given; at most %d can be exposed", len(ports), maxPorts)
+	if len(ports) > wire.MaxPorts {
+		return invalid(field, "%d ports are given; at most %d can be exposed", len(ports), wire.MaxPorts)
 	}
 	for i, p := range ports {
-		if p < minPort || p > maxPort {
-			return invalid(field, "port %d (number %d of the list) can't be exposed: it is outside %d to %d", p, i+1, minPort, maxPort)
+		if p < wire.MinPort || p > wire.MaxPort {
+			return invalid(field, "port %d (number %d of the list) can't be exposed: it is outside %d to %d", p, i+1, wire.MinPort, wire.MaxPort)
 		}
 	}
 	return nil

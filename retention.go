@@ -9,11 +9,6 @@ import (
 // Forever is the expiration of snapshots that are kept until they are deleted.
 const Forever time.Duration = -1
 
-const (
-	minExpiration    = 24 * time.Hour
-	maxKeptSnapshots = 10
-)
-
 // checkExpiration refuses an expiration that no snapshot can have.
 func checkExpiration(field string, d time.Duration) error {
 	if d == Forever {
@@ -22,8 +17,8 @@ func checkExpiration(field string, d time.Duration) error {
 	if err := checkDuration(field, d); err != nil {
 		return err
 	}
-	if d > 0 && d < minExpiration {
-		return invalid(field, "%v is below %v; use Forever to keep snapshots", d, minExpiration)
+	if d > 0 && d < wire.MinExpiration {
+		return invalid(field, "%v is below %v; use Forever to keep snapshots", d, wire.MinExpiration)
 	}
 	return nil
 }
@@ -85,8 +80,8 @@ func retentionToWire(field string, k *KeepLastSnapshots) (any, error) {
 }
 
 func checkRetention(field string, k *KeepLastSnapshots) error {
-	if k.Count < 1 || k.Count > maxKeptSnapshots {
-		return invalid(field+".Count", "%d is outside 1 to %d", k.Count, maxKeptSnapshots)
+	if k.Count < 1 || k.Count > wire.MaxKeptSnapshots {
+		return invalid(field+".Count", "%d is outside 1 to %d", k.Count, wire.MaxKeptSnapshots)
 	}
 	return checkExpiration(field+".Expiration", k.Expiration)
 }

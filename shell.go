@@ -55,7 +55,6 @@ func (o ShellOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o)
 
 const (
 	defaultCols, defaultRows = 80, 24
-	maxCells                 = 65535
 	defaultPing              = 20 * time.Second
 )
 
@@ -253,8 +252,8 @@ func (o *ShellOptions) start() (*shell.Start, error) {
 }
 
 func checkSize(cols, rows int) error {
-	if cols < 1 || cols > maxCells || rows < 1 || rows > maxCells {
-		return invalid("size", "%d columns and %d rows are outside 1 to %d", cols, rows, maxCells)
+	if cols < 1 || cols > wire.MaxCells || rows < 1 || rows > wire.MaxCells {
+		return invalid("size", "%d columns and %d rows are outside 1 to %d", cols, rows, wire.MaxCells)
 	}
 	return nil
 }

@@ -240,8 +240,8 @@ func (s *Sandbox) ListSnapshots(ctx context.Context, opts *PageOptions) iter.Seq
 
 // SnapshotTreeOptions are the options of [Client.SnapshotTree].
 type SnapshotTreeOptions struct {
-	// Limit is the maximum number of items per page, at most 50. Zero means the
-	// API's default, 20.
+	// Limit is the maximum number of items per page, at most 10. Zero means the
+	// API's default.
 	Limit int
 	// SortOrder is [Descending] for the snapshot's ancestors and [Ascending] for
 	// its descendants. Empty means the API's default.

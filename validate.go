@@ -12,26 +12,15 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/glob"
-)
-
-// Limits of the API that apply to every plan. Limits that depend on the plan,
-// such as the longest timeout and the largest size, are left to the API.
-const (
-	maxName     = 128
-	maxEnv      = 4096
-	maxTags     = 5
-	maxTagKey   = 128
-	maxTagValue = 256
-	minTimeout  = time.Second
-	maxTimeout  = 24 * time.Hour
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // checkName refuses names that would reach another route of the API.
 func checkName(field, name string) error {
-	switch name {
-	case "":
+	switch {
+	case name == "":
 		return invalid(field, "is empty; a sandbox name is needed")
-	case ".", "..", "sessions", "snapshots", "drives", "features":
+	case name == ".", name == "..", slices.Contains(wire.ReservedNames, name):
 		return invalid(field, "%q can't be the name of a sandbox: the API has another meaning for it", name)
 	}
 	return checkText(field, name)
@@ -83,20 +72,12 @@ func checkNewName(field, name string) error {
 		return err
 	}
 	switch {
-	case len(name) > maxName:
-		return invalid(field, "has %d characters; a name has at most %d", len(name), maxName)
-	case !plainName(name):
+	case len(name) > wire.MaxName:
+		return invalid(field, "has %d characters; a name has at most %d", len(name), wire.MaxName)
+	case !wire.SandboxName(name):
 		return invalid(field, "%q can't be the name of a sandbox: letters, digits, - and _ are allowed", name)
 	}
 	return nil
-}
-
-// plainName reports whether s consists of characters that are valid in the
-// names of sandboxes and drives.
-func plainName(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
-	}) < 0
 }
 
 func checkDuration(field string, d time.Duration) error {
@@ -122,7 +103,7 @@ func checkRange(field string, d, least, most time.Duration) error {
 
 // checkTimeout refuses a timeout that no session can have.
 func checkTimeout(field string, d time.Duration) error {
-	return checkRange(field, d, minTimeout, maxTimeout)
+	return checkRange(field, d, wire.MinTimeout, wire.MaxTimeout)
 }
 
 // checkVCPUs refuses sizes that no sandbox can have.
@@ -130,7 +111,7 @@ func checkVCPUs(field string, n int) error {
 	switch {
 	case n < 0:
 		return invalid(field, "%d is negative", n)
-	case n > 1 && n%2 != 0:
+	case n != 0 && !wire.VCPUs(n):
 		return invalid(field, "%d is odd; 1 or an even number is needed", n)
 	}
 	return nil
@@ -151,18 +132,18 @@ func failoverToWire(field string, v any, region string) (any, error) {
 }
 
 func checkTags(field string, tags map[string]string) error {
-	if len(tags) > maxTags {
-		return invalid(field, "%d tags are given; a sandbox has at most %d", len(tags), maxTags)
+	if len(tags) > wire.MaxTags {
+		return invalid(field, "%d tags are given; a sandbox has at most %d", len(tags), wire.MaxTags)
 	}
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		v := tags[k]
 		switch {
 		case k == "":
 			return invalid(field, "a tag has no key")
-		case utf8.RuneCountInString(k) > maxTagKey:
-			return invalid(field, "the key %.20q… has %d characters; at most %d are allowed", k, utf8.RuneCountInString(k), maxTagKey)
-		case utf8.RuneCountInString(v) > maxTagValue:
-			return invalid(field, "the value of %q has %d characters; at most %d are allowed", k, utf8.RuneCountInString(v), maxTagValue)
+		case utf8.RuneCountInString(k) > wire.MaxTagKey:
+			return invalid(field, "the key %.20q… has %d characters; at most %d are allowed", k, utf8.RuneCountInString(k), wire.MaxTagKey)
+		case utf8.RuneCountInString(v) > wire.MaxTagValue:
+			return invalid(field, "the value of %q has %d characters; at most %d are allowed", k, utf8.RuneCountInString(v), wire.MaxTagValue)
 		}
 		if err := cmp.Or(checkText(field, k), checkText(field, v)); err != nil {
 			return err
@@ -181,8 +162,8 @@ func checkSandboxEnv(field string, env Env) error {
 	for k, v := range env {
 		size += len(k) + len(v)
 	}
-	if size > maxEnv {
-		return invalid(field, "names and values have %d bytes; a sandbox's environment has at most %d in all", size, maxEnv)
+	if size > wire.MaxEnv {
+		return invalid(field, "names and values have %d bytes; a sandbox's environment has at most %d in all", size, wire.MaxEnv)
 	}
 	return nil
 }

@@ -3,7 +3,8 @@ package sandboxtest
 import (
 	"context"
 	"net/http"
-	"regexp"
+
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // CommandIDs is how the service treats an ID that the caller has chosen for a
@@ -20,8 +21,6 @@ const (
 	CommandIDsRefused CommandIDs = "refused"
 )
 
-var validCommandID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
-
 // chosenID is the ID that the caller has chosen, empty when there is none.
 func (c *call) chosenID() (string, error) {
 	q := c.r.URL.Query()
@@ -32,8 +31,8 @@ func (c *call) chosenID() (string, error) {
 		return "", invalid("should NOT have additional property `cmdId`.")
 	}
 	id := q.Get("cmdId")
-	if !validCommandID.MatchString(id) {
-		return "", invalid("`cmdId` should match pattern \"%s\".", validCommandID)
+	if !wire.PlainName(id, wire.MaxCommandID) {
+		return "", invalid("`cmdId` should match pattern \"%s\" and NOT be longer than %d characters.", namePattern, wire.MaxCommandID)
 	}
 	return id, nil
 }

@@ -73,12 +73,6 @@ func (cmd *command) wire() wire.Command {
 	return w
 }
 
-// The limits of a command's timeout.
-const (
-	minCommandTimeout = 100 * time.Millisecond
-	maxCommandTimeout = 5 * time.Hour
-)
-
 type commandParams struct {
 	Command string            `json:"command"`
 	Args    []string          `json:"args"`
@@ -103,10 +97,10 @@ func (p *commandParams) check() error {
 	}
 	if p.Timeout != nil {
 		switch t := time.Duration(*p.Timeout); {
-		case t < minCommandTimeout:
-			return invalid("`timeout` should be >= %d.", minCommandTimeout.Milliseconds())
-		case t > maxCommandTimeout:
-			return invalid("`timeout` should be <= %d.", maxCommandTimeout.Milliseconds())
+		case t < wire.MinCommandTimeout:
+			return invalid("`timeout` should be >= %d.", wire.MinCommandTimeout.Milliseconds())
+		case t > wire.MaxCommandTimeout:
+			return invalid("`timeout` should be <= %d.", wire.MaxCommandTimeout.Milliseconds())
 		}
 	}
 	return checkEnv(p.Env)

@@ -149,7 +149,7 @@ func (c *call) makeSandbox(project, name string, set settings, from *snapshot, f
 	if err := checkName(name); err != nil {
 		return err
 	}
-	if len(set.Ports) == maxPorts {
+	if len(set.Ports) == wire.MaxPorts {
 		// So the service does, although its schema allows as many.
 		return fail(http.StatusInternalServerError, "internal_server_error", "Internal Server Error")
 	}

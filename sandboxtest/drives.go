@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,17 +14,12 @@ import (
 )
 
 const (
-	maxMounts        = 4
-	maxDriveName     = 64
 	defaultDriveSize = 1 << 40
-	maxDriveSize     = 16 << 40
 	driveBlock       = 4096 // of which the size of a drive is a multiple
 
 	mountReadWrite = "read-write"
 	mountSnapshot  = "snapshot"
 )
-
-var validDriveName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // drive is a directory that outlives sandboxes. A session that has it mounted
 // to read and write works on it apart, and the end of that session makes what it
@@ -77,8 +71,8 @@ func (p *driveParams) check() error {
 			return err
 		}
 	}
-	if p.MaxSizeBytes != nil && (*p.MaxSizeBytes < 1 || *p.MaxSizeBytes > maxDriveSize) {
-		return invalid("`maxSizeBytes` should be between 1 and %d.", int64(maxDriveSize))
+	if p.MaxSizeBytes != nil && (*p.MaxSizeBytes < 1 || *p.MaxSizeBytes > wire.MaxDriveSize) {
+		return invalid("`maxSizeBytes` should be between 1 and %d.", int64(wire.MaxDriveSize))
 	}
 	if p.MaxSizeBytes != nil && *p.MaxSizeBytes%driveBlock != 0 {
 		return invalid("`maxSizeBytes` should be multiple of %d.", driveBlock)
@@ -87,8 +81,8 @@ func (p *driveParams) check() error {
 }
 
 func checkDriveName(name string) error {
-	if !validDriveName.MatchString(name) {
-		return invalid("`name` should match pattern \"^[a-zA-Z0-9_-]+$\" and NOT be longer than %d characters.", maxDriveName)
+	if !wire.PlainName(name, wire.MaxDriveName) {
+		return invalid("`name` should match pattern \"%s\" and NOT be longer than %d characters.", namePattern, wire.MaxDriveName)
 	}
 	return nil
 }
@@ -292,7 +286,7 @@ func (c *call) listDrives() error {
 	if prefix != "" && by != "name" {
 		return invalid("`namePrefix` is only valid when `sortBy` is `name`")
 	}
-	page, err := parsePage(q, "drives by "+by, maxLimit)
+	page, err := parsePage(q, "drives by "+by, wire.MaxPage)
 	if err != nil {
 		return err
 	}
@@ -318,8 +312,8 @@ type mountParam wire.Mount
 // checkMountParams checks mounts as far as they can be without knowing the
 // drives, and gives them as they are kept.
 func checkMountParams(mounts map[string]mountParam) (map[string]wire.Mount, error) {
-	if len(mounts) > maxMounts {
-		return nil, invalid("`mounts` should NOT have more than %d properties.", maxMounts)
+	if len(mounts) > wire.MaxMounts {
+		return nil, invalid("`mounts` should NOT have more than %d properties.", wire.MaxMounts)
 	}
 	out := make(map[string]wire.Mount, len(mounts))
 	paths := slices.Sorted(maps.Keys(mounts))

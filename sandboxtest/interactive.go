@@ -24,8 +24,6 @@ const (
 	maxFrame = 1 << 20
 	// inputSize is how much of it is in memory.
 	inputSize = 32 << 10
-	// maxCells bounds the size of a terminal.
-	maxCells = 10_000
 )
 
 // openInteractive handles POST …/interactive.
@@ -66,7 +64,7 @@ func (m *terminalMessage) size() box.Size {
 }
 
 func cells(n, otherwise int) uint16 {
-	if n < 1 || n > maxCells {
+	if n < 1 || n > wire.MaxCells {
 		n = otherwise
 	}
 	return uint16(n)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
@@ -63,7 +64,7 @@ func (sb *namedSandbox) bootInOp(ctx context.Context, sess *session, from *snaps
 func (sess *session) makeMachine(ctx context.Context, set *settings, from *snapshot, fill func(context.Context, *box.Box) error) (*box.Box, error) {
 	s := sess.sb.s
 	config := box.Config{Hostname: sess.sb.key.name, DenyNetwork: set.deniesAll(), Account: set.account(),
-		Limits: box.Limits{Memory: int64(sess.vcpus) * memoryPer << 20, Processes: maxProcesses}}
+		Limits: box.Limits{Memory: int64(sess.vcpus) * wire.MemoryPerVCPU << 20, Processes: maxProcesses}}
 	if err := sess.guard(&config, set); err != nil {
 		return nil, err
 	}

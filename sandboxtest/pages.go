@@ -11,11 +11,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-const (
-	defaultLimit = 20
-	maxLimit     = 50
-	maxTreeLimit = 10
-)
+const defaultLimit = 20
 
 // cursor is where a page begins: after the item with this key. It holds values
 // and not positions, so that what is made or deleted between two pages makes

@@ -9,37 +9,26 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// The limits that the service sets.
 const (
-	maxName    = 128
-	maxPorts   = 15
-	maxTags    = 5
-	maxTagText = 256
-	maxVCPUs   = 32
-	maxTimeout = 24 * time.Hour
-	maxKeep    = 10
-	minTimeout = time.Second
-	maxEnv     = 4096 // bytes of a sandbox's environment as JSON
-	minPort    = 1024
-	day        = 24 * time.Hour
+	day = 24 * time.Hour
 	// defaultExpiration is that of snapshots, counted from their last use.
 	defaultExpiration = 30 * day
 	// shortExpiration is that of the newest versions of the API.
 	shortExpiration = 7 * day
-	reservedPort    = 23456
 )
 
 var (
-	validName    = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 	validRuntime = regexp.MustCompile(`^(node|python)[0-9]+(\.[0-9]+)?$`)
 	validEnvKey  = regexp.MustCompile(`^[^=\x00]+$`)
-	// reservedNames are those of other routes.
-	reservedNames = []string{"sessions", "snapshots", "drives", "features"}
 )
+
+// namePattern is what names and IDs match.
+const namePattern = "^[a-zA-Z0-9_-]+$"
 
 // sandboxParams are the fields that create, fork and update have in common.
 type sandboxParams struct {
@@ -125,11 +114,11 @@ type source struct {
 // checkName says what is wrong with a name.
 func checkName(name string) error {
 	switch {
-	case len(name) > maxName:
-		return invalid("`name` should NOT be longer than %d characters.", maxName)
-	case !validName.MatchString(name):
-		return invalid("`name` should match pattern \"%s\".", validName)
-	case slices.Contains(reservedNames, name):
+	case len(name) > wire.MaxName:
+		return invalid("`name` should NOT be longer than %d characters.", wire.MaxName)
+	case !wire.PlainName(name, wire.MaxName):
+		return invalid("`name` should match pattern \"%s\".", namePattern)
+	case !wire.SandboxName(name):
 		return invalid("`name` is reserved")
 	}
 	return nil
@@ -155,10 +144,10 @@ func (p *sandboxParams) apply(set *settings, images *images) error {
 func (p *sandboxParams) applyMachine(set *settings) error {
 	if p.Timeout != nil {
 		switch t := time.Duration(*p.Timeout); {
-		case t < minTimeout:
-			return invalid("`timeout` should be >= %d.", minTimeout.Milliseconds())
-		case t > maxTimeout:
-			return invalid("`timeout` should be <= %dd", maxTimeout/day)
+		case t < wire.MinTimeout:
+			return invalid("`timeout` should be >= %d.", wire.MinTimeout.Milliseconds())
+		case t > wire.MaxTimeout:
+			return invalid("`timeout` should be <= %dd", wire.MaxTimeout/day)
 		default:
 			set.Timeout = t
 		}
@@ -219,8 +208,8 @@ func (p *sandboxParams) applyLabels(set *settings) error {
 		if err := checkEnv(p.Env); err != nil {
 			return err
 		}
-		if data, err := encode(p.Env); err != nil || len(data) > maxEnv {
-			return badRequest("env payload too large (%d bytes; max %d)", len(data), maxEnv)
+		if data, err := encode(p.Env); err != nil || len(data) > wire.MaxEnv {
+			return badRequest("env payload too large (%d bytes; max %d)", len(data), wire.MaxEnv)
 		}
 		set.Env = maps.Clone(p.Env)
 	}
@@ -249,8 +238,8 @@ func (p *sandboxParams) applyRetention(set *settings) error {
 		return nil
 	}
 	k := &p.KeepLastSnapshots.Value
-	if k.Count < 1 || k.Count > maxKeep {
-		return invalid("`keepLastSnapshots.count` should be between 1 and %d.", maxKeep)
+	if k.Count < 1 || k.Count > wire.MaxKeptSnapshots {
+		return invalid("`keepLastSnapshots.count` should be between 1 and %d.", wire.MaxKeptSnapshots)
 	}
 	if k.Expiration != nil {
 		if err := checkExpiration("keepLastSnapshots.expiration", time.Duration(*k.Expiration)); err != nil {
@@ -269,28 +258,28 @@ func (r *resources) apply(set *settings) error {
 		return invalid("`resources` missing required property `vcpus`.")
 	}
 	n := *r.VCPUs
-	if n < 1 || n > maxVCPUs || n > 1 && n%2 != 0 {
-		return invalid("`resources.vcpus` should be 1 or an even number up to %d.", maxVCPUs)
+	if !wire.VCPUs(n) || n > wire.MaxVCPUs {
+		return invalid("`resources.vcpus` should be 1 or an even number up to %d.", wire.MaxVCPUs)
 	}
-	if r.Memory != nil && *r.Memory != n*memoryPer {
-		return invalid("`resources.memory` should be %d for %d vCPUs.", n*memoryPer, n)
+	if r.Memory != nil && *r.Memory != n*wire.MemoryPerVCPU {
+		return invalid("`resources.memory` should be %d for %d vCPUs.", n*wire.MemoryPerVCPU, n)
 	}
 	set.VCPUs = n
 	return nil
 }
 
 func checkPorts(ports []int) error {
-	if len(ports) > maxPorts {
-		return invalid("`ports` should NOT have more than %d items.", maxPorts)
+	if len(ports) > wire.MaxPorts {
+		return invalid("`ports` should NOT have more than %d items.", wire.MaxPorts)
 	}
 	seen := make(map[int]bool)
 	for _, port := range ports {
 		switch {
-		case port < minPort:
-			return invalid("`ports` should be >= %d.", minPort)
-		case port > 65535:
-			return invalid("`ports` should be <= 65535.")
-		case port == reservedPort:
+		case port < wire.MinPort:
+			return invalid("`ports` should be >= %d.", wire.MinPort)
+		case port > wire.MaxPort:
+			return invalid("`ports` should be <= %d.", wire.MaxPort)
+		case port == wire.ReservedPort:
 			return fail(400, "reserved_port", "The port %d is reserved.", port)
 		case seen[port]:
 			return invalid("`ports` should NOT have duplicate items.")
@@ -311,20 +300,20 @@ func checkEnv(env map[string]string) error {
 }
 
 func checkTags(tags map[string]string) error {
-	if len(tags) > maxTags {
-		return invalid("`tags` should NOT have more than %d properties.", maxTags)
+	if len(tags) > wire.MaxTags {
+		return invalid("`tags` should NOT have more than %d properties.", wire.MaxTags)
 	}
 	for k, v := range tags {
-		if k == "" || len(k) > maxTagText || len(v) > maxTagText {
-			return invalid("`tags` should have keys of 1 to %d characters and values of at most as many.", maxTagText)
+		if k == "" || utf8.RuneCountInString(k) > wire.MaxTagKey || utf8.RuneCountInString(v) > wire.MaxTagValue {
+			return invalid("`tags` should have keys of 1 to %d characters and values of at most %d.", wire.MaxTagKey, wire.MaxTagValue)
 		}
 	}
 	return nil
 }
 
 func checkExpiration(field string, d time.Duration) error {
-	if d != 0 && d < day {
-		return badRequest("`%s` must be 0 (no expiration) or >= %d ms (1 day).", field, day.Milliseconds())
+	if d != 0 && d < wire.MinExpiration {
+		return badRequest("`%s` must be 0 (no expiration) or >= %d ms (1 day).", field, wire.MinExpiration.Milliseconds())
 	}
 	return nil
 }

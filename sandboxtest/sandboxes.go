@@ -50,7 +50,6 @@ func (u *usage) add(v usage) {
 }
 
 const (
-	memoryPer    = 2048 // MB for each vCPU
 	terminalPort = 26661
 )
 
@@ -61,7 +60,7 @@ func (sb *namedSandbox) wireLocked() wire.Sandbox {
 	cur := sb.current
 	w := wire.Sandbox{
 		Name: sb.key.name, Persistent: set.Persistent, Region: set.Region, FailoverRegions: append([]string{}, set.FailoverRegions...),
-		VCPUs: set.VCPUs, Memory: set.VCPUs * memoryPer, Runtime: set.Runtime, Architecture: cmp.Or(set.Architecture, architecture), Image: set.Image,
+		VCPUs: set.VCPUs, Memory: set.VCPUs * wire.MemoryPerVCPU, Runtime: set.Runtime, Architecture: cmp.Or(set.Architecture, architecture), Image: set.Image,
 		Timeout: wire.Duration(set.Timeout), NetworkPolicy: set.Policy, NetworkID: set.NetworkID, Mounts: maps.Clone(set.Mounts),
 		TotalEgressBytes: new(total.Egress), TotalIngressBytes: new(total.Ingress),
 		TotalActiveCPUDurationMs: new(wholeMillis(total.CPU)),
@@ -192,7 +191,7 @@ func (c *call) listSandboxes() error {
 	case status != statusRunning && status != statusStopping && status != statusStopped:
 		return invalid("`status` should be equal to one of the allowed values \"running, stopping, stopped\".")
 	}
-	page, err := parsePage(q, "sandboxes by "+by, maxLimit)
+	page, err := parsePage(q, "sandboxes by "+by, wire.MaxPage)
 	if err != nil {
 		return err
 	}

@@ -142,7 +142,7 @@ func (sess *session) tellLocked() {
 
 func (sess *session) wireLocked() wire.Session {
 	w := wire.Session{
-		ID: sess.id, Memory: sess.vcpus * memoryPer, VCPUs: sess.vcpus, Region: sess.region,
+		ID: sess.id, Memory: sess.vcpus * wire.MemoryPerVCPU, VCPUs: sess.vcpus, Region: sess.region,
 		Runtime: sess.runtime, Architecture: cmp.Or(sess.sb.settings.Architecture, architecture), Timeout: wire.Duration(sess.timeout), Status: sess.status,
 		RequestedAt: wire.At(sess.requestedAt), StartedAt: wire.At(sess.startedAt),
 		RequestedStopAt: wire.At(sess.requestedStopAt), StoppedAt: wire.At(sess.stoppedAt),
@@ -244,7 +244,7 @@ func (c *call) getSession() error {
 
 func (c *call) listSessions() error {
 	q := c.r.URL.Query()
-	page, err := parsePage(q, "sessions", maxLimit)
+	page, err := parsePage(q, "sessions", wire.MaxPage)
 	if err != nil {
 		return err
 	}
@@ -317,15 +317,15 @@ func (c *call) extendTimeout() error {
 		return invalid("missing required property `duration`.")
 	}
 	d := time.Duration(*p.Duration)
-	if d < minTimeout {
-		return invalid("`duration` should be >= %d.", minTimeout.Milliseconds())
+	if d < wire.MinTimeout {
+		return invalid("`duration` should be >= %d.", wire.MinTimeout.Milliseconds())
 	}
 	if _, err := sess.use(c.ctx); err != nil {
 		return err
 	}
 	st := c.s.store
 	st.mu.Lock()
-	if d > maxTimeout-sess.timeout {
+	if d > wire.MaxTimeout-sess.timeout {
 		st.mu.Unlock()
 		return fail(http.StatusBadRequest, "sandbox_timeout_invalid", "Failed to extend timeout: extension would exceed maximum execution timeout")
 	}

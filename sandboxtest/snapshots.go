@@ -268,8 +268,8 @@ func (st *store) removeSnapshot(sn *snapshot) bool {
 // snapshot gives the snapshot with that ID.
 func (c *call) snapshot() (*snapshot, error) {
 	id := c.values[0]
-	if !validName.MatchString(id) {
-		return nil, invalid("`snapshotId` should match pattern \"%s\".", validName)
+	if !wire.PlainName(id, wire.MaxName) {
+		return nil, invalid("`snapshotId` should match pattern \"%s\".", namePattern)
 	}
 	st := c.s.store
 	st.mu.Lock()
@@ -368,7 +368,7 @@ func (c *call) createSnapshot() error {
 
 func (c *call) listSnapshots() error {
 	q := c.r.URL.Query()
-	page, err := parsePage(q, "snapshots", maxLimit)
+	page, err := parsePage(q, "snapshots", wire.MaxPage)
 	if err != nil {
 		return err
 	}

@@ -29,8 +29,6 @@ const (
 )
 
 const (
-	// maxStdinBody bounds the body of a write.
-	maxStdinBody = 1 << 20
 	// stdinTimeout is how long a write waits, by the server's clock, for the
 	// command to read.
 	stdinTimeout = 30 * time.Second
@@ -88,7 +86,7 @@ func (c *call) writeStdin() error {
 		return err
 	}
 	var p stdinParams
-	if err := c.decodeUpTo(maxStdinBody, &p); err != nil {
+	if err := c.decodeUpTo(wire.MaxStdin, &p); err != nil {
 		return err
 	}
 	var data []byte

@@ -23,12 +23,12 @@ func (c *call) snapshotTree() error {
 		return invalid("missing required property `snapshotId`.")
 	}
 	q.Del("cursor")
-	page, err := parsePage(q, "tree", maxTreeLimit)
+	page, err := parsePage(q, "tree", wire.MaxTreePage)
 	if err != nil {
 		return err
 	}
 	if !q.Has("limit") {
-		page.limit = maxTreeLimit
+		page.limit = wire.MaxTreePage
 	}
 	resp := wire.SnapshotTreePage{Snapshots: []wire.SnapshotTreeNode{}}
 	st := c.s.store

@@ -15,11 +15,12 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 const (
 	defaultLimit = 50
-	maxPage      = 50 // what the API allows
+	maxPage      = wire.MaxPage
 )
 
 // paging are the options of every listing.

@@ -14,6 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 type snapshotCommand struct {
@@ -222,9 +223,6 @@ func (c *snapshotsDeleteCommand) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// maxTree is the largest page of a snapshot tree.
-const maxTree = 10
-
 type snapshotsTreeCommand struct {
 	app *app
 
@@ -238,7 +236,7 @@ func (c *snapshotsTreeCommand) command() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	choice(flags, &c.order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
-	option(flags, &c.limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", parseBetween(1, maxTree, "--limit"))
+	option(flags, &c.limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", parseBetween(1, wire.MaxTreePage, "--limit"))
 	option(flags, &c.cursor, "cursor", "", "str", "", "Continue from the hint of an earlier call", parseAny)
 	cmd.RunE = c.run
 	return cmd

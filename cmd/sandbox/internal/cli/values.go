@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // single is an option that may be given once.
@@ -202,16 +203,16 @@ func parseBool(s string) (bool, error) {
 
 func parseVCPUs(s string) (int, error) {
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("invalid vCPU count %q: it must be a positive integer", s)
+	if err != nil || !wire.VCPUs(n) {
+		return 0, fmt.Errorf("invalid vCPU count %q: it must be 1 or an even number", s)
 	}
 	return n, nil
 }
 
 func parsePort(s string) (int, error) {
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 1024 || n > 65535 {
-		return 0, fmt.Errorf("invalid port %q: ports are integers between 1024 and 65535", s)
+	if err != nil || n < wire.MinPort || n > wire.MaxPort {
+		return 0, fmt.Errorf("invalid port %q: ports are integers between %d and %d", s, wire.MinPort, wire.MaxPort)
 	}
 	return n, nil
 }

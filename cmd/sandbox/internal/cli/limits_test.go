@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// TestLimitsAgree: the command line takes what the table of limits permits, and
+// refuses what is beyond it; for the client and the emulator package fields has
+// such a test.
+func TestLimitsAgree(t *testing.T) {
+	t.Parallel()
+	for name, l := range map[string]struct {
+		parse     func(string) (int, error)
+		good, bad int
+	}{
+		"least port":    {parsePort, wire.MinPort, wire.MinPort - 1},
+		"greatest port": {parsePort, wire.MaxPort, wire.MaxPort + 1},
+		"vCPUs":         {parseVCPUs, wire.MaxVCPUs, 3},
+		"no vCPUs":      {parseVCPUs, 1, 0},
+	} {
+		_, err := l.parse(strconv.Itoa(l.good))
+		assert.NoError(t, err, name)
+		_, err = l.parse(strconv.Itoa(l.bad))
+		assert.Error(t, err, name)
+	}
+}

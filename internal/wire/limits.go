@@ -1,0 +1,61 @@
+package wire
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// The limits that the service sets for every plan, by which the client, the
+// emulator and the command line check. Lengths are in characters. What depends on
+// the plan, such as the longest timeout, only the service and its emulator check.
+const (
+	MaxName      = 128
+	MaxDriveName = 64
+	MaxCommandID = 64
+
+	MaxTags     = 5
+	MaxTagKey   = 128
+	MaxTagValue = 256
+	MaxEnv      = 4096 // bytes of a sandbox's environment as JSON
+
+	MinPort, MaxPort = 1024, 65535
+	MaxPorts         = 15
+	ReservedPort     = 23456
+	MaxMounts        = 4
+
+	MaxVCPUs      = 32   // of any plan; 1 or an even number
+	MemoryPerVCPU = 2048 // MB
+	MaxDriveSize  = 16 << 40
+
+	MinTimeout        = time.Second
+	MaxTimeout        = 24 * time.Hour
+	MinCommandTimeout = 100 * time.Millisecond
+	MaxCommandTimeout = 5 * time.Hour
+
+	MinExpiration    = 24 * time.Hour // of snapshots
+	MaxKeptSnapshots = 10
+
+	MaxPage     = 50 // items of a listing
+	MaxTreePage = 10 // of the tree of snapshots
+
+	MaxStdin = 1 << 20 // bytes of the body of a write to a command
+	MaxCells = 65535   // columns and rows of a terminal
+)
+
+// ReservedNames are parts of other routes, and no names of sandboxes.
+var ReservedNames = []string{"sessions", "snapshots", "drives", "features"}
+
+// PlainName reports whether a name or an ID consists of the characters that those
+// of sandboxes, drives and commands may have, and of at most so many.
+func PlainName(s string, most int) bool {
+	return s != "" && len(s) <= most && !strings.ContainsFunc(s, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
+	})
+}
+
+// VCPUs reports whether there are machines with so many.
+func VCPUs(n int) bool { return n == 1 || n > 0 && n%2 == 0 }
+
+// SandboxName reports whether a sandbox can have a name.
+func SandboxName(s string) bool { return PlainName(s, MaxName) && !slices.Contains(ReservedNames, s) }
