@@ -123,10 +123,12 @@ func tryVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, e
 
 // victimsDir returns a temporary directory for servers that are killed. They
 // leave directories that not even their owner may enter, and processes of
-// sandboxes that the kernel has yet to end may still write to it.
+// sandboxes that the kernel has yet to end may still write to it. Everybody can
+// enter it, so that no server has its sandboxes elsewhere, where nobody would
+// remove what it leaves.
 func victimsDir(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir := openToAll(t, "")
 	t.Cleanup(func() { // when the servers have been killed
 		assert.Eventually(t, func() bool {
 			_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
