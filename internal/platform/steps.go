@@ -281,15 +281,15 @@ func (w *walk) ids() {
 	with := func(id string) reply {
 		return w.ask("POST", w.session("/cmd")+"?cmdId="+id, body{"command": "true", "args": []string{}, "env": body{}, "sudo": false})
 	}
-	longest := strings.Repeat("i", 128)
+	longest := strings.Repeat("i", 64)
 	w.row("the ID that was chosen", observed, "live-chosen", with("live-chosen").at("command", "id"))
 	w.about = "… a taken one is 409"
 	w.row("one that is taken", assumed, "409 conflict", with("live-chosen"))
 	w.waited(w.session("/cmd/live-chosen"))
 	w.row("… by a command that is over", assumed, "409 conflict", with("live-chosen"))
 	long := with(longest)
-	w.row("one of 128 characters", assumed, "200, as chosen: true", fmt.Sprintf("%s, as chosen: %t", long, long.at("command", "id") == longest))
-	w.row("one of 129", assumed, "400 bad_request", with(longest+"i"))
+	w.row("one of 64 characters", assumed, "200, as chosen: true", fmt.Sprintf("%s, as chosen: %t", long, long.at("command", "id") == longest))
+	w.row("one of 65", assumed, "400 bad_request", with(longest+"i"))
 	w.row("one with a dot", assumed, "400 bad_request", with("a.b"))
 }
 
