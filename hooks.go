@@ -51,16 +51,6 @@ func (s *Sandbox) hooksOf(c *Client) (onCreate, onResume Hook) {
 	return onCreate, onResume
 }
 
-// hasHooks reports whether a hook may have to run for a new session.
-func (s *Sandbox) hasHooks() bool {
-	c, err := s.client()
-	if err != nil {
-		return false
-	}
-	_, onResume := s.hooksOf(c)
-	return onResume != nil
-}
-
 // dueHook is a hook that has to have run before a session is used.
 type dueHook struct {
 	key  string // of the lock

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/edge"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -131,8 +131,8 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 		if reason == nil || ctx.Err() == nil {
 			reason = err
 		}
-		e, edge := errors.AsType[edgeError](err)
-		if ctx.Err() == nil && (edge && e.code != edgeNotListening || time.Since(checked) >= sessionCheck) {
+		e, refused := errors.AsType[*edge.Error](err)
+		if ctx.Err() == nil && (refused && e.Code != edge.NotListening || time.Since(checked) >= sessionCheck) {
 			checked = time.Now()
 			if err := s.stillRuns(ctx); err != nil {
 				return "", fmt.Errorf("sandbox: waiting for port %d: %w; the last attempt: %w", port, err, reason)
@@ -171,8 +171,8 @@ func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error 
 	defer resp.Body.Close()
 	// The beginning tells an error of the edge from one of the server.
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
-	if code := edgeCode(resp, string(text)); code != "" {
-		return edgeError{resp.StatusCode, code}
+	if said := edge.Said(resp, string(text), ErrStopped); said != nil {
+		return said
 	}
 	switch {
 	case o.Status != 0 && resp.StatusCode == o.Status:
@@ -191,62 +191,6 @@ func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error 
 // with one of them, set [WaitForPortOptions].Status.
 var notTheServers = []int{
 	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusGone, http.StatusUnprocessableEntity,
-}
-
-// edgeError is a response of the platform's edge in place of the server's.
-type edgeError struct {
-	status int
-	code   string
-}
-
-func (e edgeError) Error() string {
-	return fmt.Sprintf("status %d of the platform: %s", e.status, e.code)
-}
-
-// Is makes the error match [ErrStopped] where that is what the edge reports. It
-// never matches [ErrNotFound]: a server can say the same, and only the API's word
-// is one for which a caller gives up a sandbox.
-func (e edgeError) Is(target error) bool {
-	return target == ErrStopped && slices.Contains([]string{edgeStopped, edgeStopping, edgeSnapshotting}, e.code)
-}
-
-// What the edge says in place of a server, as documented.
-const (
-	edgeStopped      = "SANDBOX_STOPPED"
-	edgeStopping     = "SANDBOX_STOPPING"
-	edgeSnapshotting = "SANDBOX_SNAPSHOTTING"
-	edgeNotFound     = "SANDBOX_NOT_FOUND"
-	edgeNotListening = "SANDBOX_NOT_LISTENING"
-)
-
-// edgeStatuses are the statuses with which it does.
-var edgeStatuses = []int{http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity, http.StatusBadGateway}
-
-// edgeCode returns the edge's reason for a response, and "" for a response of a
-// server: a status alone says nothing, since servers use the same. The reason is
-// in the header, in the error's code if the body is JSON, or on a line of its
-// own.
-func edgeCode(resp *http.Response, text string) string {
-	if !slices.Contains(edgeStatuses, resp.StatusCode) {
-		return ""
-	}
-	said := resp.Header.Values("X-Vercel-Error")
-	if len(said) == 0 {
-		var body wire.ErrorResponse
-		if json.Unmarshal([]byte(text), &body) == nil {
-			said = []string{body.Error.Code}
-		} else {
-			for line := range strings.Lines(text) {
-				said = append(said, strings.TrimSpace(line))
-			}
-		}
-	}
-	for _, code := range []string{edgeStopped, edgeStopping, edgeSnapshotting, edgeNotFound, edgeNotListening} {
-		if slices.Contains(said, code) {
-			return code
-		}
-	}
-	return ""
 }
 
 // notRunningError matches ErrStopped.

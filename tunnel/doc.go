@@ -7,7 +7,7 @@
 // A connection wakes a stopped sandbox, as [sandbox.Sandbox.Resume] does. It is a
 // terminal of the sandbox, over which a helper passes bytes on, and which carries a
 // fraction of what a transfer of files does. For HTTP on an exposed port,
-// [sandbox.Sandbox.Transport] goes there directly, costs less and needs no helper.
+// package preview goes there directly, costs less and needs no helper.
 //
 // # What the sandbox needs
 //

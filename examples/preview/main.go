@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/preview"
 )
 
 const port = 3000
@@ -45,7 +46,7 @@ func run(ctx context.Context, address string, once bool) (err error) {
 	if err != nil {
 		return err
 	}
-	p := &previews{ctx: ctx, open: map[string]*preview{}}
+	p := &previews{ctx: ctx, open: map[string]*site{}}
 	server := &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(l) }() // ends with Close
 	defer func() { err = errors.Join(err, server.Close(), p.stop()) }()
@@ -66,12 +67,12 @@ var projects = []string{"hello", "docs"}
 type previews struct {
 	ctx  context.Context
 	mu   sync.Mutex
-	open map[string]*preview
+	open map[string]*site
 }
 
-// preview is a project's sandbox. The first visitor opens it, and the others
+// site is a project's sandbox. The first visitor opens it, and the others
 // wait.
-type preview struct {
+type site struct {
 	once  sync.Once
 	sb    *sandbox.Sandbox
 	proxy *httputil.ReverseProxy
@@ -87,7 +88,7 @@ func (p *previews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	v := p.open[project]
 	if v == nil {
-		v = &preview{}
+		v = &site{}
 		p.open[project] = v
 	}
 	p.mu.Unlock()
@@ -118,7 +119,7 @@ func start(ctx context.Context, project string) (*sandbox.Sandbox, *httputil.Rev
 	}
 	// The sandbox lives for a minute after the last visitor, and then until its
 	// timeout.
-	return sb, sb.ReverseProxy(port, &sandbox.TransportOptions{Idle: time.Minute}), nil
+	return sb, preview.ReverseProxy(sb, port, &preview.Options{Idle: time.Minute}), nil
 }
 
 // serve starts the server unless it runs already, whoever asks for it first.

@@ -25,6 +25,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/preview"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -100,8 +101,8 @@ var onlyHere = []method{
 		"Port": ". TestEnsureCommandReady", "Log": ". TestEnsureCommandReady",
 		"Cwd": ". TestEnsureCommandOptions", "Env": ". TestEnsureCommandOptions", "Sudo": ". TestEnsureCommandOptions",
 	}},
-	{name: "Transport", opts: &sandbox.TransportOptions{}, held: map[string]string{
-		"MaxWait": ". TestTransportGivesUp", "Base": ". TestTransportGivesUp", "Idle": ". TestTransportKeepsAlive",
+	{name: "Transport", opts: &preview.Options{}, held: map[string]string{
+		"MaxWait": "preview TestTransportGivesUp", "Base": "preview TestTransportGivesUp", "Idle": "preview TestTransportKeepsAlive",
 	}},
 	{name: "Reattach", opts: &sandbox.ReattachOptions{}, held: map[string]string{
 		"Attempts": "internal/reliability TestReattachGivesUp", "Wait": "internal/reliability TestReattachGivesUp",

@@ -1,8 +1,9 @@
-package sandbox
+// Package preview shows the servers of sandboxes to visitors, who wake a sandbox
+// that has stopped.
+package preview
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,16 +11,17 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/edge"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// TransportOptions are the options of [Sandbox.Transport] and
-// [Sandbox.ReverseProxy]. The zero value is ready to use.
-type TransportOptions struct {
+// Options are the options of [Transport] and [ReverseProxy]. The zero value is ready to use.
+type Options struct {
 	// MaxWait limits how long one request waits for a stopped sandbox to wake
 	// and for its server to listen. Zero means one minute.
 	MaxWait time.Duration
@@ -41,28 +43,33 @@ const maxReplay = 1 << 20
 // defaults. It is safe for concurrent use, and WebSockets and server-sent
 // events pass.
 //
-// If the sandbox has stopped, a request resumes it, as [Sandbox.Resume] does;
+// If the sandbox has stopped, a request resumes it, as [sandbox.Sandbox.Resume] does;
 // if nothing listens on the port yet, it waits. The server receives each
 // request at most once: it is sent again only if the platform's edge says, by
 // its own error code, that the server has not received it, and if no more than
 // 1 MiB of its body was read. A 410, 422 or 502 of the server itself is
 // returned as it is. After MaxWait the error says why; it may match
-// [ErrStopped], [ErrNotFound] or [ErrNoRoute]. A request to a running server
+// [sandbox.ErrStopped],
+// [sandbox.ErrNotFound] or [sandbox.ErrNoRoute]. A request to a running server
 // costs no request to the API. With Idle, one goroutine extends the session
 // until the transport is idle for that long, or until CloseIdleConnections while
 // no request is in flight. A request is in flight until its response's body is
 // closed: a body that is never closed keeps the session, and the goroutine, for
 // ever.
-func (s *Sandbox) Transport(port int, opts *TransportOptions) http.RoundTripper {
-	t := &portTransport{sb: s, port: port, opts: TransportOptions{MaxWait: time.Minute}}
+func Transport(sb *sandbox.Sandbox, port int, opts *Options) http.RoundTripper {
+	t := &portTransport{sb: sb, port: port, opts: Options{MaxWait: time.Minute}}
 	if opts != nil {
 		t.opts.Idle, t.opts.Base = opts.Idle, opts.Base
 		if opts.MaxWait != 0 {
 			t.opts.MaxWait = opts.MaxWait
 		}
-		t.err = cmp.Or(checkDuration("MaxWait", opts.MaxWait), checkDuration("Idle", opts.Idle))
 	}
-	t.err = cmp.Or(checkPort("port", port), t.err)
+	switch {
+	case port < 1 || port > wire.MaxPort:
+		t.err = fmt.Errorf("%w: the port is outside 1 to %d", sandbox.ErrInvalid, wire.MaxPort)
+	case t.opts.MaxWait < 0 || t.opts.Idle < 0:
+		t.err = fmt.Errorf("%w: MaxWait or Idle is negative", sandbox.ErrInvalid)
+	}
 	if t.opts.Base == nil {
 		t.opts.Base = http.DefaultTransport
 		if d, ok := http.DefaultTransport.(*http.Transport); ok {
@@ -73,7 +80,7 @@ func (s *Sandbox) Transport(port int, opts *TransportOptions) http.RoundTripper 
 }
 
 // ReverseProxy returns a handler that passes requests on to the server at
-// an exposed port, by [Sandbox.Transport], so that visitors wake a stopped
+// an exposed port, by [Transport], so that visitors wake a stopped
 // sandbox. The server receives the visitor's address, host and scheme in
 // X-Forwarded headers. Replace its ErrorHandler to change what a visitor sees
 // when the server can't be reached.
@@ -81,9 +88,9 @@ func (s *Sandbox) Transport(port int, opts *TransportOptions) http.RoundTripper 
 // It lets everybody in: put a handler that checks who asks in front. And it
 // belongs on a host of its own: the server receives the visitors' cookies and
 // credentials for the host that they ask, and its pages act there in their name.
-func (s *Sandbox) ReverseProxy(port int, opts *TransportOptions) *httputil.ReverseProxy {
+func ReverseProxy(sb *sandbox.Sandbox, port int, opts *Options) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Transport:     s.Transport(port, opts),
+		Transport:     Transport(sb, port, opts),
 		FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", "sandbox"
@@ -95,9 +102,9 @@ func (s *Sandbox) ReverseProxy(port int, opts *TransportOptions) *httputil.Rever
 }
 
 type portTransport struct {
-	sb   *Sandbox
+	sb   *sandbox.Sandbox
 	port int
-	opts TransportOptions
+	opts Options
 	err  error // of the arguments
 
 	mu       sync.Mutex
@@ -133,7 +140,7 @@ func (t *portTransport) roundTrip(req *http.Request, body *replayBody) (*http.Re
 	pause := 100 * time.Millisecond
 	for {
 		resp, err := t.send(req, body)
-		refused, ok := errors.AsType[edgeError](err)
+		refused, ok := errors.AsType[*edge.Error](err)
 		if !ok {
 			if err != nil {
 				done()
@@ -166,7 +173,7 @@ func (t *portTransport) doubtful() bool {
 	return time.Since(t.resumed) >= longestPause
 }
 
-// send makes one attempt. The error is an edgeError if the edge has refused it.
+// send makes one attempt. The error is an *edge.Error if the edge has refused it.
 func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Response, error) {
 	address, err := t.sb.URL(t.port)
 	if err != nil {
@@ -183,14 +190,14 @@ func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Respons
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(edgeStatuses, resp.StatusCode) {
+	if !edge.May(resp) {
 		return resp, nil
 	}
 	// The beginning tells an error of the edge from one of the server.
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 512))
-	if code := edgeCode(resp, string(text)); code != "" {
+	if said := edge.Said(resp, string(text), sandbox.ErrStopped); said != nil {
 		_ = resp.Body.Close()
-		return nil, edgeError{resp.StatusCode, code}
+		return nil, said
 	}
 	rest := io.Reader(resp.Body)
 	if err != nil {
@@ -204,15 +211,15 @@ func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Respons
 }
 
 // wait does what makes the next attempt succeed where this one was refused.
-func (t *portTransport) wait(ctx context.Context, refused edgeError, giveUp time.Time, first bool, pause time.Duration, body *replayBody) error {
+func (t *portTransport) wait(ctx context.Context, refused *edge.Error, giveUp time.Time, first bool, pause time.Duration, body *replayBody) error {
 	if body.lost() {
 		return fmt.Errorf("%w; the request's body is too large to be sent again", refused)
 	}
 	ctx, cancel := context.WithDeadlineCause(ctx, giveUp, fmt.Errorf("%w for %v", refused, t.opts.MaxWait))
 	defer cancel()
-	// Where nothing listens, the hook that starts the server may not have run for
-	// this session.
-	if (refused.code != edgeNotListening || first && t.sb.hasHooks()) && t.doubtful() {
+	// Where nothing listens, a hook that starts the server may not have run for this
+	// session.
+	if (refused.Code != edge.NotListening || first) && t.doubtful() {
 		if err := t.sb.Resume(ctx); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)

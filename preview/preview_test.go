@@ -1,4 +1,4 @@
-package sandbox_test
+package preview_test
 
 import (
 	"bufio"
@@ -21,6 +21,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/preview"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -94,7 +95,7 @@ func posts(t *testing.T, sb *sandbox.Sandbox) []string {
 func TestReverseProxyWakes(t *testing.T) {
 	t.Parallel()
 	sb, port := portSandbox(t)
-	front := httptest.NewServer(sb.ReverseProxy(port, nil))
+	front := httptest.NewServer(preview.ReverseProxy(sb, port, nil))
 	defer front.Close()
 	post := func(path, body string) (int, string) {
 		t.Helper()
@@ -151,7 +152,7 @@ func TestReverseProxyWakes(t *testing.T) {
 func TestReverseProxyQuery(t *testing.T) {
 	t.Parallel()
 	sb, port := portSandbox(t)
-	front := httptest.NewServer(sb.ReverseProxy(port, nil))
+	front := httptest.NewServer(preview.ReverseProxy(sb, port, nil))
 	defer front.Close()
 	for _, target := range []string{"/?q=100%", "/?a=1;b=2&c=3", "/?x=%zz&y=1", "/?import&t=1;2", "/a%2Fb?a=%20+&a", "/?", "/?&&"} {
 		resp, err := front.Client().Get(front.URL + target)
@@ -168,7 +169,7 @@ func TestReverseProxyQuery(t *testing.T) {
 func TestTransportManyAsleep(t *testing.T) {
 	t.Parallel()
 	sb, port := portSandbox(t)
-	client := &http.Client{Transport: sb.Transport(port, nil)}
+	client := &http.Client{Transport: preview.Transport(sb, port, nil)}
 	defer client.CloseIdleConnections()
 	var want []string
 	for round := range 2 {
@@ -224,7 +225,7 @@ func TestTransportRunsHooks(t *testing.T) {
 	require.Zero(t, hooks.Load())
 	refusals := testkit.LockedBuffer{}
 	base := testkit.Transport(t)
-	tr := sb.Transport(port, &sandbox.TransportOptions{Base: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	tr := preview.Transport(sb, port, &preview.Options{Base: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := base.RoundTrip(r)
 		if err == nil && resp.StatusCode == http.StatusBadGateway {
 			fmt.Fprintln(&refusals, resp.Header.Get("X-Vercel-Error"))
@@ -259,15 +260,15 @@ func TestTransportGivesUp(t *testing.T) {
 		}
 		return err
 	}
-	tr := sb.Transport(port, &sandbox.TransportOptions{MaxWait: 300 * time.Millisecond, Base: base})
+	tr := preview.Transport(sb, port, &preview.Options{MaxWait: 300 * time.Millisecond, Base: base})
 	err := get(tr, nil)
 	assert.ErrorContains(t, err, fmt.Sprintf("port %d of %q", port, sb.Name()))
 	assert.ErrorContains(t, err, "SANDBOX_NOT_LISTENING for 300ms")
-	assert.ErrorIs(t, get(sb.Transport(9, nil), nil), sandbox.ErrNoRoute)
-	for _, bad := range []sandbox.TransportOptions{{MaxWait: -1}, {Idle: -1}} {
-		assert.ErrorIs(t, get(sb.Transport(port, &bad), nil), sandbox.ErrInvalid)
+	assert.ErrorIs(t, get(preview.Transport(sb, 9, nil), nil), sandbox.ErrNoRoute)
+	for _, bad := range []preview.Options{{MaxWait: -1}, {Idle: -1}} {
+		assert.ErrorIs(t, get(preview.Transport(sb, port, &bad), nil), sandbox.ErrInvalid)
 	}
-	assert.ErrorIs(t, get(sb.Transport(0, nil), nil), sandbox.ErrInvalid)
+	assert.ErrorIs(t, get(preview.Transport(sb, 0, nil), nil), sandbox.ErrInvalid)
 	require.NoError(t, sb.Delete(t.Context(), nil))
 	assert.Error(t, get(tr, nil))
 }
@@ -285,7 +286,7 @@ func edgeSandbox(t *testing.T, edge testkit.RoundTripper) (*http.Client, *int) {
 	sb, err := client.Get(t.Context(), "box", nil)
 	require.NoError(t, err)
 	resumes = 0
-	return &http.Client{Transport: sb.Transport(3000, &sandbox.TransportOptions{Base: edge})}, &resumes
+	return &http.Client{Transport: preview.Transport(sb, 3000, &preview.Options{Base: edge})}, &resumes
 }
 
 // TestTransportBelievesTheEdge: what is the edge's word, and what a server's.
@@ -486,7 +487,7 @@ func TestTransportKeepsAlive(t *testing.T) {
 		sb, err := api.Get(t.Context(), "box", nil)
 		require.NoError(t, err)
 		streaming, finish := io.Pipe()
-		client := &http.Client{Transport: sb.Transport(3000, &sandbox.TransportOptions{Idle: 10 * time.Minute, Base: testkit.RoundTripper(
+		client := &http.Client{Transport: preview.Transport(sb, 3000, &preview.Options{Idle: 10 * time.Minute, Base: testkit.RoundTripper(
 			func(*http.Request) (*http.Response, error) {
 				return testkit.Response(200, "text/plain", streaming), nil
 			})})}

@@ -1,4 +1,4 @@
-package sandbox_test
+package preview_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/preview"
 )
 
 // visit is what became of one request.
@@ -99,7 +100,7 @@ func TestTransportSleeps(t *testing.T) {
 	}
 	srv, sb, port := portServer(t)
 	v := &visitors{t: t, base: testkit.Transport(t), visits: map[string]*visit{}}
-	v.client = &http.Client{Transport: sb.Transport(port, &sandbox.TransportOptions{Base: v, MaxWait: testkit.Patience})}
+	v.client = &http.Client{Transport: preview.Transport(sb, port, &preview.Options{Base: v, MaxWait: testkit.Patience})}
 
 	var enough atomic.Bool
 	var group sync.WaitGroup
@@ -176,7 +177,7 @@ func TestBrowserWakes(t *testing.T) {
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "app.js", []byte(`document.getElementById("p").textContent = "awa" + "ke"`), 0o644))
 	_, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	front := httptest.NewServer(sb.ReverseProxy(port, &sandbox.TransportOptions{MaxWait: testkit.Patience}))
+	front := httptest.NewServer(preview.ReverseProxy(sb, port, &preview.Options{MaxWait: testkit.Patience}))
 	defer front.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()

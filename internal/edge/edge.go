@@ -1,0 +1,72 @@
+// Package edge tells what the platform's edge says of a sandbox from what a server
+// in the sandbox says.
+package edge
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+)
+
+// What the edge says in place of a server, as documented.
+const (
+	Stopped      = "SANDBOX_STOPPED"
+	Stopping     = "SANDBOX_STOPPING"
+	Snapshotting = "SANDBOX_SNAPSHOTTING"
+	NotFound     = "SANDBOX_NOT_FOUND"
+	NotListening = "SANDBOX_NOT_LISTENING"
+)
+
+// Error is a response of the platform's edge in place of the server's.
+type Error struct {
+	Status  int
+	Code    string
+	stopped error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("status %d of the platform: %s", e.Status, e.Code)
+}
+
+// Is makes the error match the one for what has stopped, where that is what the
+// edge reports, and never one for what does not exist: a server can say the same,
+// and only the API's word is one for which a caller gives up a sandbox.
+func (e *Error) Is(target error) bool {
+	return target == e.stopped && slices.Contains([]string{Stopped, Stopping, Snapshotting}, e.Code)
+}
+
+// May reports whether a response can be the edge's, by its status.
+func May(resp *http.Response) bool {
+	return slices.Contains([]int{http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity, http.StatusBadGateway}, resp.StatusCode)
+}
+
+// Said returns the edge's reason for a response that begins with text, and nil for
+// a response of a server: a status alone says nothing, since servers use the same.
+// The reason is in the header, in the error's code if the body is JSON, or on a
+// line of its own. stopped is what it matches if the sandbox has stopped.
+func Said(resp *http.Response, text string, stopped error) *Error {
+	if !May(resp) {
+		return nil
+	}
+	said := resp.Header.Values("X-Vercel-Error")
+	if len(said) == 0 {
+		var body wire.ErrorResponse
+		if json.Unmarshal([]byte(text), &body) == nil {
+			said = []string{body.Error.Code}
+		} else {
+			for line := range strings.Lines(text) {
+				said = append(said, strings.TrimSpace(line))
+			}
+		}
+	}
+	for _, code := range []string{Stopped, Stopping, Snapshotting, NotFound, NotListening} {
+		if slices.Contains(said, code) {
+			return &Error{resp.StatusCode, code, stopped}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,9 @@
+package preview_test
+
+import (
+	"testing"
+
+	"github.com/go-vercel/sandbox/internal/testmain"
+)
+
+func TestMain(m *testing.M) { testmain.Main(m) }
