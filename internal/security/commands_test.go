@@ -57,6 +57,9 @@ func TestCommandsOfOurOwn(t *testing.T) {
 // saysWhere reports whether options have both Stdout and Stderr, as far as they are
 // written out.
 func saysWhere(options ast.Expr) bool {
+	if address, ok := options.(*ast.UnaryExpr); ok {
+		options = address.X
+	}
 	if name, ok := options.(*ast.Ident); ok {
 		return name.Name != "nil"
 	}
