@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -12,7 +13,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/tarball"
@@ -24,15 +24,7 @@ type execTarget interface {
 	// onSession performs the steps of a start, on one session where the target
 	// is a sandbox that may be resumed meanwhile.
 	onSession(ctx context.Context, fn func(target) (*Command, error)) (*Command, error)
-	// giveFile makes a file readable for the commands of the target.
-	giveFile(ctx context.Context, path string) error
 }
-
-var (
-	_ execTarget = (*Sandbox)(nil)
-	_ execTarget = (*Session)(nil)
-	_ execTarget = (*User)(nil)
-)
 
 func (s *Sandbox) onSession(ctx context.Context, fn func(target) (*Command, error)) (*Command, error) {
 	return withResume(ctx, s, func(cur *Session) (*Command, error) { return fn(cur) })
@@ -45,13 +37,6 @@ func (s *Session) onSession(_ context.Context, fn func(target) (*Command, error)
 func (u *User) onSession(_ context.Context, fn func(target) (*Command, error)) (*Command, error) {
 	return fn(u)
 }
-
-func (u *User) giveFile(ctx context.Context, path string) error {
-	return u.accountSteps(ctx, u.accountNames(), accounts.Chown(accounts.Plain, u.username, path))
-}
-
-func (s *Sandbox) giveFile(context.Context, string) error { return nil }
-func (s *Session) giveFile(context.Context, string) error { return nil }
 
 // input is a command's standard input with its length known.
 type input struct {
@@ -68,44 +53,34 @@ const lookFirst = 32 << 20
 const believed = 64 << 10
 
 // knownInput returns the input if its length is known without waiting for
-// anything.
-func knownInput(r io.Reader) (*input, bool, error) {
-	switch r := r.(type) {
-	case *bytes.Buffer:
-		return inputOf(bytes.NewReader(r.Next(r.Len())))
-	case *os.File:
-		info, err := r.Stat()
-		if err != nil {
-			return nil, false, err
-		}
-		if !info.Mode().IsRegular() {
-			return nil, false, nil
+// anything, and nil otherwise.
+func knownInput(r io.Reader) (*input, error) {
+	if b, ok := r.(*bytes.Buffer); ok {
+		r = bytes.NewReader(b.Next(b.Len()))
+	}
+	if f, ok := r.(*os.File); ok {
+		info, err := f.Stat()
+		if err != nil || !info.Mode().IsRegular() {
+			return nil, err
 		}
 		if info.Size() < believed {
-			data, err := io.ReadAll(io.LimitReader(r, believed))
+			data, err := io.ReadAll(io.LimitReader(f, believed))
 			if err != nil {
-				return nil, false, fmt.Errorf("sandbox: reading standard input: %w", err)
+				return nil, fmt.Errorf("sandbox: reading standard input: %w", err)
 			}
 			if len(data) == believed { // it has grown, or reported a wrong size
-				_, err := r.Seek(-believed, io.SeekCurrent)
-				return nil, false, err
+				_, err := f.Seek(-believed, io.SeekCurrent)
+				return nil, err
 			}
-			return inputOf(bytes.NewReader(data))
+			r = bytes.NewReader(data)
 		}
-		return inputOf(r)
-	case io.ReadSeeker:
-		return inputOf(r)
 	}
-	return nil, false, nil
-}
-
-// inputOf returns the input from a reader that can seek, unless it can't.
-func inputOf(r io.ReadSeeker) (*input, bool, error) {
-	c, err := contentOf(r)
-	if err != nil {
-		return nil, false, nil
+	if s, ok := r.(io.ReadSeeker); ok {
+		if c, err := contentOf(s); err == nil {
+			return &input{content: c, close: func() {}}, nil
+		}
 	}
-	return &input{content: c, close: func() {}}, true, nil
+	return nil, nil
 }
 
 // spool copies an input into a local temporary file, so that an input of any
@@ -117,49 +92,33 @@ func spool(ctx context.Context, r io.Reader) (*input, error) {
 		return nil, fmt.Errorf("sandbox: keeping standard input: %w", err)
 	}
 	os.Remove(f.Name()) // where the system allows it, so that nothing is left behind by a crash
-	discard := func() {
+	in := &input{close: func() {
 		f.Close()
 		os.Remove(f.Name())
-	}
+	}}
 	copied := make(chan error)
 	go func() {
 		_, err := io.Copy(f, r)
-		select {
-		case copied <- err:
-		case <-ctx.Done():
-			discard()
-		}
+		copied <- err
 	}()
 	select {
 	case <-ctx.Done():
+		go func() { <-copied; in.close() }()
 		return nil, api.ContextError(ctx)
-	case err := <-copied:
-		if err == nil {
-			_, err = f.Seek(0, io.SeekStart)
-		}
-		in := &input{close: discard}
-		if err == nil {
-			in.content, err = contentOf(f)
-		}
-		if err != nil {
-			discard()
-			return nil, fmt.Errorf("sandbox: reading standard input: %w", err)
-		}
-		return in, nil
+	case err = <-copied:
 	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err == nil {
+		in.content, err = contentOf(f)
+	}
+	if err != nil {
+		in.close()
+		return nil, fmt.Errorf("sandbox: reading standard input: %w", err)
+	}
+	return in, nil
 }
-
-// withInput opens the file, removes it and becomes the command, so that the
-// file is gone when the command begins. The command gets the environment that
-// the shell was given, which shells change: they drop what is no identifier, and
-// set variables of their own. PATH may be the command's own.
-const withInput = `exec <"$1" || exit 126
-old=$PATH PATH=/usr/bin:/bin:$PATH
-rm -f -- "$1"; shift
-env=$(LC_ALL=C sed -z "/=/!d; s/'/'\\\\''/g; s/^/'/; s/$/'/" "/proc/$$/environ" 2>/dev/null | tr '\0' ' ')
-[ -n "$env" ] || { PATH=$old; exec "$@"; }
-case $1 in *=*) set -- "$(command -v nice)" -n 0 "$@";; esac
-eval "exec env -i -- $env \"\$@\""`
 
 // lookFor ends as the start of a program would: with an exit code for none, or
 // for one that can't be executed.
@@ -195,8 +154,8 @@ func findProgram(ctx context.Context, t target, name string, o *CommandOptions) 
 // program is looked for: the start that follows is that of a shell. Each attempt
 // uploads to a new name; the files of attempts that did not start the command are
 // removed. When ctx ends, nothing more is begun.
-func startWithInput(ctx context.Context, on execTarget, in *input, name string, args []string, o *CommandOptions, begin func(t target, name string, args []string) (*Command, error)) (*Command, error) {
-	return on.onSession(ctx, func(t target) (*Command, error) {
+func startWithInput(ctx context.Context, on execTarget, in *input, name string, o *CommandOptions, begin func(target) (*Command, error)) (*Command, error) {
+	return on.onSession(ctx, func(t target) (cmd *Command, err error) {
 		found := make(chan error, 1)
 		go func() { found <- findProgram(ctx, t, name, o) }()
 		if in.size >= lookFirst {
@@ -206,26 +165,15 @@ func startWithInput(ctx context.Context, on execTarget, in *input, name string, 
 			found <- nil
 		}
 		var files []string
-		err := send(ctx, t, func(string) (iter.Seq2[tarball.Entry, error], error) {
-			file := "/tmp/.stdin-" + rand.Text()
-			files = append(files, file)
-			return alone(tarball.Entry{Name: file[1:], Mode: 0o600, Size: in.size, ModTime: time.Now(), Open: in.open}), nil
+		err = send(ctx, t, func(string) (iter.Seq2[tarball.Entry, error], error) {
+			o.input = "/tmp/.stdin-" + rand.Text()
+			files = append(files, o.input)
+			return alone(tarball.Entry{Name: o.input[1:], Mode: 0o600, Size: in.size, ModTime: time.Now(), Open: in.open}), nil
 		}, nil)
-		if missing := <-found; err == nil {
-			err = missing
-		}
-		if err == nil {
-			err = on.giveFile(ctx, files[len(files)-1])
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		var cmd *Command
-		if err == nil {
-			cmd, err = begin(t, "/bin/sh", append([]string{"-c", withInput, "sh", files[len(files)-1], name}, args...))
-		}
-		if err == nil {
-			files = files[:len(files)-1]
+		if err = cmp.Or(err, <-found, ctx.Err()); err == nil {
+			if cmd, err = begin(t); err == nil {
+				files = files[:len(files)-1]
+			}
 		}
 		(&FileSystem{t: t}).discard(ctx, files...)
 		return cmd, err

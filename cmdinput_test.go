@@ -155,6 +155,13 @@ func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
 		out, err := c.CombinedOutput()
 		require.NoError(t, err, name)
 		assert.Equal(t, "alice\n", oddVariables(t, string(out)), name)
+		if _, live := stdin().(struct{ io.Reader }); stdin() != nil && !live { // which is a pipe of the service's
+			c = alice.CommandContext(t.Context(), "wc", "-c", "/dev/stdin")
+			c.Stdin = stdin()
+			out, err = c.CombinedOutput()
+			require.NoError(t, err, "%s: %s", name, out)
+			assert.NotEqual(t, "0 /dev/stdin\n", string(out), name)
+		}
 		c = alice.CommandContext(t.Context(), "no-such-program")
 		c.Stdin = stdin()
 		assert.EqualError(t, c.Run(), "exit status 127", name)

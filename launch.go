@@ -53,6 +53,9 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 		body.Mark(token, o.envAt)
 	}
 	own, _, _ := clean.Of(name, args)
+	if o.input != "" {
+		body.Command, body.Args = "/bin/sh", append([]string{"-c", withInput, "sh", o.input, body.Command}, body.Args...)
+	}
 	if o.Binary {
 		body.Command, body.Args = exact.Wrap(body.Command, body.Args)
 	}
@@ -86,6 +89,19 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	f.expect(o.Binary, own != nil)
 	return cmd, f, nil
 }
+
+// withInput opens the file, removes it and becomes the command, so that the
+// file is gone when the command begins. Then it is for whoever the command becomes,
+// who may open /dev/stdin. The command gets the environment that
+// the shell was given, which shells change: they drop what is no identifier, and
+// set variables of their own. PATH may be the command's own.
+const withInput = `exec <"$1" || exit 126
+old=$PATH PATH=/usr/bin:/bin:$PATH
+rm -f -- "$1" && chmod 644 /dev/stdin 2>/dev/null; shift
+env=$(LC_ALL=C sed -z "/=/!d; s/'/'\\\\''/g; s/^/'/; s/$/'/" "/proc/$$/environ" 2>/dev/null | tr '\0' ' ')
+[ -n "$env" ] || { PATH=$old; exec "$@"; }
+case $1 in *=*) set -- "$(command -v nice)" -n 0 "$@";; esac
+eval "exec env -i -- $env \"\$@\""`
 
 // newCommandID returns a new ID of the form that the service accepts.
 func newCommandID() string {

@@ -120,9 +120,8 @@ func (c *Cmd) start() error {
 	r.inputCtx, r.stopWaitingForInput = context.WithCancel(ctx)
 	c.run, c.Process = r, &Process{r}
 	var in *input
-	known := true
 	if c.Stdin != nil {
-		if in, known, err = knownInput(c.Stdin); err == nil && !known {
+		if in, err = knownInput(c.Stdin); err == nil && in == nil {
 			r.stdin, r.options.AttachStdin = c.Stdin, true
 		}
 	}
@@ -132,7 +131,7 @@ func (c *Cmd) start() error {
 	if err == nil {
 		err = r.launch(in)
 	}
-	if e, ok := errors.AsType[*APIError](err); ok && !known && e.noStdin() {
+	if e, ok := errors.AsType[*APIError](err); ok && r.stdin != nil && e.noStdin() {
 		// Older services and sandboxes do not support input to running
 		// commands. The whole input is sent before the command then.
 		r.stdin, r.options.AttachStdin = nil, false
@@ -189,15 +188,15 @@ func (r *execRun) found() error {
 
 // launch asks the API to start the command.
 func (r *execRun) launch(in *input) (err error) {
-	begin := func(t target, name string, args []string) (cmd *Command, err error) {
-		cmd, r.stream, err = t.begin(r.ctx, r.live, name, args, r.options, !r.detached && !r.options.AttachStdin)
+	begin := func(t target) (cmd *Command, err error) {
+		cmd, r.stream, err = t.begin(r.ctx, r.live, r.name, r.args, r.options, !r.detached && !r.options.AttachStdin)
 		return cmd, err
 	}
 	var cmd *Command
 	if in == nil {
-		cmd, err = begin(r.on, r.name, r.args)
+		cmd, err = begin(r.on)
 	} else {
-		cmd, err = startWithInput(r.ctx, r.on, in, r.name, r.args, r.options, begin)
+		cmd, err = startWithInput(r.ctx, r.on, in, r.name, r.options, begin)
 		in.close()
 	}
 	if err != nil {

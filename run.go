@@ -77,6 +77,8 @@ type CommandOptions struct {
 	// it is to stand as well.
 	tree  bool
 	envAt int
+	// input is the file that becomes the command's standard input.
+	input string
 }
 
 // Format prints the options without values that may be secret, for every verb.
