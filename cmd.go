@@ -29,7 +29,10 @@ import (
 //   - Env adds to the sandbox's environment instead of replacing it;
 //   - the exit code of a command that was ended by a signal is 128 plus the
 //     signal's number, as in a shell;
-//   - output that is not UTF-8 needs the field Binary.
+//   - output that is not UTF-8 needs the field Binary;
+//   - the output ends with the command: what its children write later is lost,
+//     unless Binary is set, and the two outputs are two streams even if both
+//     go to one writer.
 //
 // Output survives broken connections, as with [Sandbox.RunCommand]. A Cmd
 // cannot be reused after calling Run, Output or CombinedOutput. It is not safe
@@ -75,7 +78,7 @@ type Cmd struct {
 
 	// Stdout and Stderr receive the output as it arrives; nil discards it. At
 	// most one goroutine at a time calls Write. If both are the same writer, it
-	// receives the output in order.
+	// receives the output in the order in which the service has read it.
 	Stdout, Stderr io.Writer
 
 	// Process is the command, once started.
@@ -90,8 +93,10 @@ type Cmd struct {
 	// part of the result.
 	Cancel func() error
 	// WaitDelay bounds how long Wait continues after the context or the command
-	// has ended: for a command that does not exit, for children that hold its
-	// output open, and for a Stdin whose Read does not return. When it has
+	// has ended: for a command that does not exit, for output that still comes,
+	// and for a Stdin whose Read does not return. Children that hold the output
+	// open are not waited for anyway, as the service ends the output with the
+	// command; with Binary the command has not ended before they have. When it has
 	// passed, a command that still runs is killed with its children, and abandoned five seconds
 	// later if the API has not reported its end. Zero means no limit, except
 	// for a command that Cancel was called for: it is killed and abandoned in

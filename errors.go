@@ -228,7 +228,7 @@ func (e *APIError) Is(target error) bool {
 	case api.NoDirectory:
 		return target == fs.ErrNotExist
 	case api.FileError:
-		return coreutils.Errno(e.Message).Is(target)
+		return errors.Is(coreutils.Errno(e.Message), target)
 	}
 	return false
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,6 +34,7 @@ func TestErrRefused(t *testing.T) {
 		{"run command", 413, "too_large", "no", true, nil},
 		{"run command", 400, "executable_not_found", "no", true, exec.ErrNotFound},
 		{"run command", 400, "bad_request", "no such directory", true, fs.ErrNotExist},
+		{"run command", 400, "bad_request", "cannot change to directory /x: not a directory", true, syscall.ENOTDIR},
 		{"run command", 400, "bad_request", "unknown parameter cmdId", true, sandbox.ErrCommandIDs},
 		{"run command", 400, "bad_request", "unknown parameter attachStdin", true, errors.ErrUnsupported},
 		{"read file", 400, "file_error", "x: permission denied", true, fs.ErrPermission},

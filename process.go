@@ -303,7 +303,7 @@ func (r *execRun) supervise() {
 	if r.stdin != nil {
 		run.Feed = r.feed
 	}
-	if len(r.pipes) > 0 {
+	if len(r.pipes) > 0 || r.waitDelay > 0 {
 		run.Waiting = r.waiting
 	}
 	res := run.Supervise()

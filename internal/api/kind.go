@@ -105,7 +105,7 @@ var judgements = []judgement{
 	{kind: NoDirectory, status: []int{400}, texts: []string{"no such directory", "no such file or directory"}, ops: startsCommand},
 	{kind: InputClosed, codes: []string{"command_stdin_unavailable"}},
 	{kind: FileError, status: []int{400}, codes: []string{"file_error"}},
-	{kind: FileError, status: []int{400}, texts: []string{"permission denied"}, ops: startsCommand},
+	{kind: FileError, status: []int{400}, texts: []string{"permission denied", ": not a directory"}, ops: startsCommand},
 	// The server says that the request had no effect, but not that a retry will.
 	{kind: Busy, status: []int{425}, again: ifSafe},
 }

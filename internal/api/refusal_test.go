@@ -128,6 +128,7 @@ func TestKinds(t *testing.T) {
 		{RunCommand, 400, "bad_request", "chdir: no such file or directory", NoDirectory},
 		{MakeDir, 400, "file_error", "x: File exists", FileError},
 		{StartCommand, 400, "bad_request", "fork/exec /x: permission denied", FileError},
+		{StartCommand, 400, "bad_request", "chdir /x: not a directory", FileError},
 		{MakeDir, 400, "bad_request", "no such file or directory", Refused},
 		{GetSandbox, 504, "", "", TimedOut},
 		{GetSandbox, 408, "sandbox_stopped", "", TimedOut},

@@ -54,7 +54,9 @@ type Run struct {
 	// WaitDelay is that of exec.Cmd.
 	WaitDelay time.Duration
 	// Waiting is closed when the caller waits for the command to end, although
-	// its output may have no reader. Nil if nothing delays the output.
+	// its output may have no reader. WaitDelay counts from then on at the earliest,
+	// unless Ctx ends. Nil if the caller waits already, or if nothing delays the
+	// output.
 	Waiting <-chan struct{}
 }
 
@@ -98,9 +100,10 @@ type supervisor struct {
 	cancelled chan error
 	timer     <-chan time.Time
 
-	stopFeeding   context.CancelFunc
-	known, killed bool
-	kills         sync.WaitGroup
+	stopFeeding context.CancelFunc
+	// watching is set once the end of the command is asked for.
+	known, killed, watching bool
+	kills                   sync.WaitGroup
 }
 
 // Supervise waits for the command to end, for its output to be copied and for
@@ -150,7 +153,7 @@ func (s *supervisor) begin() {
 	s.copying = copying
 	go func() { copying <- s.Copy(s.Live) }()
 	s.waiting = s.Waiting
-	if s.WaitDelay > 0 { // the end has to be known, also if the output goes on
+	if s.waiting == nil && s.WaitDelay > 0 { // the end has to be known, also if the output goes on
 		now := make(chan struct{})
 		close(now)
 		s.waiting = now
@@ -163,7 +166,7 @@ func (s *supervisor) begin() {
 
 // onCopied: the output has come to its end.
 func (s *supervisor) onCopied(res Copied) {
-	s.copying, s.waiting = nil, nil
+	s.copying = nil
 	s.res.Copied = res
 	s.end(res.End)
 	s.OnOutput()
@@ -171,7 +174,7 @@ func (s *supervisor) onCopied(res Copied) {
 	s.CloseInput()
 	if s.res.Overrun || s.Ctx.Err() != nil {
 		s.fed = nil // a reader can't be interrupted
-	} else {
+	} else if s.waiting == nil {
 		s.delay(s.WaitDelay)
 	}
 }
@@ -188,6 +191,19 @@ func (s *supervisor) onFed(err error) {
 // output.
 func (s *supervisor) onWaiting() {
 	s.waiting = nil
+	if s.copying == nil {
+		s.delay(s.WaitDelay)
+		return
+	}
+	s.watch()
+}
+
+// watch asks for the end of the command, once.
+func (s *supervisor) watch() {
+	if s.watching {
+		return
+	}
+	s.watching = true
 	go func() {
 		// If this fails, the end of the output has to show how it ended.
 		if data, err := s.End(s.Live); err == nil {
@@ -214,6 +230,7 @@ func (s *supervisor) onContext() {
 	}
 	if s.WaitDelay > 0 {
 		s.delay(s.WaitDelay)
+		s.watch()
 	} else {
 		s.delay(cancelGrace)
 	}

@@ -180,6 +180,28 @@ func TestRun(t *testing.T) {
 				assert.NoError(t, res.Stream)
 			},
 		},
+		"WaitDelay counts from when the caller waits": {
+			tell: func(s *story) {
+				s.exit, s.output, s.run.WaitDelay = time.Second, hour, 2*time.Second
+				waiting := make(chan struct{})
+				s.run.Waiting = waiting
+				time.AfterFunc(30*time.Minute, func() { close(waiting) })
+			},
+			after:  30*time.Minute + 3*time.Second,
+			events: map[string]time.Duration{"close output": 30*time.Minute + 3*time.Second},
+			check:  func(t *testing.T, _ *story, res engine.Result) { assert.True(t, res.Overrun) },
+		},
+		"also for a reader that does not return": {
+			tell: func(s *story) {
+				s.run.WaitDelay = time.Second
+				s.run.Feed = func(context.Context) error { time.Sleep(hour); return nil }
+				waiting := make(chan struct{})
+				s.run.Waiting = waiting
+				time.AfterFunc(30*time.Minute, func() { close(waiting) })
+			},
+			after: 30*time.Minute + time.Second,
+			check: func(t *testing.T, _ *story, res engine.Result) { assert.True(t, res.Overrun) },
+		},
 		"the context cancels": {
 			tell: func(s *story) {
 				s.exit, s.output, s.dies = hour, hour, true
@@ -219,6 +241,16 @@ func TestRun(t *testing.T) {
 			after:  time.Second,
 			events: map[string]time.Duration{"kill": time.Second, "end": time.Second, "abandon": time.Second},
 			check:  func(t *testing.T, _ *story, res engine.Result) { assert.NoError(t, res.Stream) },
+		},
+		"also before the caller waits": {
+			tell: func(s *story) {
+				s.exit, s.dies, s.run.WaitDelay, s.run.Waiting = hour, true, time.Second, make(chan struct{})
+				s.run.Copy = func(ctx context.Context) engine.Copied { <-ctx.Done(); return engine.Copied{Stream: ctx.Err()} }
+				s.run.Cancel = func() error { return nil }
+				s.cancel()
+			},
+			after:  time.Second,
+			events: map[string]time.Duration{"kill": time.Second, "end": time.Second, "abandon": time.Second},
 		},
 		"an API that does not respond to Cancel is not waited for": {
 			tell: func(s *story) {

@@ -102,7 +102,7 @@ func Ask(ctx context.Context, s Service) (*Report, error) {
 		name string
 		take func(*walk)
 	}{
-		{"create", (*walk).created}, {"names", (*walk).names}, {"commands", (*walk).commands}, {"processes", (*walk).processes},
+		{"create", (*walk).created}, {"names", (*walk).names}, {"commands", (*walk).commands}, {"processes", (*walk).processes}, {"children", (*walk).children},
 		{"ends", (*walk).ends}, {"ids", (*walk).ids}, {"stdin", (*walk).stdin}, {"files", (*walk).files}, {"routes", (*walk).routes},
 		{"policy", (*walk).policy}, {"settings", (*walk).settings}, {"snapshot", (*walk).snapshot}, {"lost files", (*walk).lostFiles},
 		{"drives", (*walk).drives},

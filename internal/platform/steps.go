@@ -176,6 +176,17 @@ func (w *walk) processes() {
 		w.sh(fmt.Sprintf("kill -0 %s && echo there", pidOf(w.sh("sleep 300 >/dev/null 2>&1 & echo $!", nil))), nil))
 }
 
+// children asks what becomes of the output of a command whose children hold it open.
+func (w *walk) children() {
+	w.about = "a command ends with its process"
+	begun := time.Now()
+	came := w.sh("(sleep 30; echo late) & echo parent", nil)
+	if time.Since(begun) > 20*time.Second {
+		came += ", when its child ended"
+	}
+	w.row("a child that holds a command's output", assumed, "parent, exit code 0", came)
+}
+
 // pidOf is the process that a script has written the ID of.
 func pidOf(output string) string {
 	pid, _, _ := strings.Cut(output, ",")

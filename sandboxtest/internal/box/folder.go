@@ -229,8 +229,8 @@ func (m *folderMachine) resolve(cmd *exec.Cmd, spec *Spec) error {
 	if m.ownPrefix(spec.Dir) != "" {
 		cmd.Dir = m.real(spec.Dir)
 	}
-	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
-		return &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", spec.Dir)}
+	if err := enterable(cmd.Dir, spec.Dir); err != nil {
+		return err
 	}
 	for i, arg := range cmd.Args {
 		cmd.Args[i] = m.translate(arg)

@@ -40,6 +40,18 @@ func lookPath(name, dir string, env []string) (string, error) {
 	return "", found
 }
 
+// enterable reports why a command can't begin in a directory, which it calls name.
+func enterable(dir, name string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil, errors.Is(err, syscall.ENOTDIR):
+		return &launchError{126, fmt.Sprintf("cannot change to directory %s: not a directory", name)}
+	}
+	return &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", name)}
+}
+
 func executable(name string) error {
 	info, err := os.Stat(name)
 	if err != nil {

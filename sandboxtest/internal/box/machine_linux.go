@@ -311,8 +311,8 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		if err := errors.Join(limitCapabilities(), m.backend.leaveKeyrings()); err != nil {
 			return err
 		}
-		if info, err := os.Stat(spec.Dir); err != nil || !info.IsDir() {
-			return &launchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", spec.Dir)}
+		if err := enterable(spec.Dir, spec.Dir); err != nil {
+			return err
 		}
 		cmd.Dir, cmd.Env = spec.Dir, spec.Env
 		if len(m.backend.trusted) > 0 {

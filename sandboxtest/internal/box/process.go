@@ -86,8 +86,9 @@ type launchError struct {
 func (e *launchError) Error() string { return e.message }
 
 // graceAfterExit is how long a pipe may be silent after the process has exited
-// before its holder counts as a daemon. maxAfterExit is the capacity of a pipe,
-// which is the most that the process can have left in it.
+// before its holder counts as a daemon; what that writes later is lost.
+// maxAfterExit is the capacity of a pipe, which is the most that the process can
+// have left in it.
 const (
 	graceAfterExit = 250 * time.Millisecond
 	maxAfterExit   = 1 << 20
