@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -57,4 +58,31 @@ func TestImporter(t *testing.T) {
 		"github.com/go-vercel/sandbox/sandboxtest"} {
 		assert.False(t, slices.Contains(deps, heavy), heavy)
 	}
+}
+
+// TestModulesOfAdopters: each module that an importer's go.sum may get from ours has a
+// row that says who imports it and whether it can go.
+func TestModulesOfAdopters(t *testing.T) {
+	t.Parallel()
+	atRoot(t)
+	sums, err := os.ReadFile("go.sum")
+	require.NoError(t, err)
+	page, err := os.ReadFile("docs/maintainers/architecture.md")
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(page), "\n## Modules of an adopter\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	var listed, used []string
+	for line := range strings.Lines(section) {
+		if cells := strings.Split(line, "|"); len(cells) > 1 {
+			for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[1], -1) {
+				listed = append(listed, name[1])
+			}
+		}
+	}
+	for line := range strings.Lines(string(sums)) {
+		used = append(used, strings.TrimPrefix(strings.Fields(line)[0], "github.com/"))
+	}
+	slices.Sort(used)
+	assert.ElementsMatch(t, slices.Compact(used), listed)
 }
