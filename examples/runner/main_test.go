@@ -30,7 +30,7 @@ type bed struct {
 
 func (b *bed) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(b.Context(), b.bin, args...)
-	cmd.Env = append(os.Environ(), b.srv.Environ()...)
+	cmd.Env = append(append(os.Environ(), b.srv.Environ()...), "PATH="+filepath.Join(filepath.Dir(b.bin), "traps"))
 	return cmd
 }
 
@@ -70,6 +70,13 @@ func newBed(t *testing.T) *bed {
 	b := &bed{T: t, srv: sandboxtest.New(t, nil), bin: filepath.Join(t.TempDir(), "runner")}
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", b.bin, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	// Nothing of the machine is started that could read the token.
+	traps := filepath.Join(filepath.Dir(b.bin), "traps")
+	require.NoError(t, os.Mkdir(traps, 0o700))
+	for _, name := range []string{"node", "npx", "sandbox", "vercel"} {
+		require.NoError(t, os.WriteFile(filepath.Join(traps, name), []byte("#!/bin/sh\n: >'"+b.bin+".taken'\n"), 0o700)) //nolint:gosec // a program
+	}
+	t.Cleanup(func() { assert.NoFileExists(t, b.bin+".taken") })
 	return b
 }
 
