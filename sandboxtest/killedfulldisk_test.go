@@ -36,7 +36,7 @@ type smallDisk struct {
 
 func newSmallDisk(t *testing.T) *smallDisk {
 	t.Helper()
-	needs.Programs(t, "unshare", "nsenter", "mount", "truncate", "dd")
+	needs.Programs(t, "unshare", "nsenter", "mount", "truncate", "dd", "mountpoint")
 	d := &smallDisk{t: t, dir: victimsDir(t)}
 	unshare, nsenter := "-m", []string{"nsenter", "-m"}
 	if os.Geteuid() != 0 {
@@ -56,6 +56,10 @@ func newSmallDisk(t *testing.T) *smallDisk {
 		needs.Missing(t, "the right to mount a file system: %s", &said)
 	}
 	d.enter = slices.Concat(nsenter, []string{"-t", fmt.Sprint(holder.Process.Pid), "--"})
+	// In a chroot nsenter leads out of it, to the machine's own disk.
+	if err := exec.Command(d.enter[0], append(d.enter[1:], "mountpoint", "-q", d.dir)...).Run(); err != nil {
+		needs.Missing(t, "to enter a mount namespace where it is: %v", err)
+	}
 	return d
 }
 
@@ -69,7 +73,7 @@ func (d *smallDisk) sh(script string) {
 // fill leaves so many KiB at most.
 func (d *smallDisk) fill(leave int) {
 	d.t.Helper()
-	d.sh("{ dd if=/dev/zero bs=1k 2>/dev/null >>ballast; true; }")
+	d.sh("{ dd if=/dev/zero bs=1k count=16k 2>/dev/null >>ballast; true; }") // twice what there is
 	if leave > 0 {
 		d.sh(fmt.Sprintf("truncate -s -%dK ballast", leave))
 	}
