@@ -1,5 +1,9 @@
 package sandbox
 
+import (
+	"github.com/go-vercel/sandbox/internal/redact"
+)
+
 // PolicyMode is the mode of a network policy without lists. The API may report
 // others.
 type PolicyMode string
@@ -46,6 +50,8 @@ type NetworkPolicy struct {
 
 	// unread names the parts that this version does not understand.
 	unread []string
+	// whole is the JSON that has them; nil if it is not known.
+	whole redact.Hidden[wholePolicy]
 }
 
 // PolicyRule applies to requests to a domain. Exactly one of Transform,
