@@ -99,11 +99,14 @@ func spool(ctx context.Context, r io.Reader) (*input, error) {
 	copied := make(chan error)
 	go func() {
 		_, err := io.Copy(f, r)
-		copied <- err
+		select {
+		case copied <- err:
+		case <-ctx.Done():
+			in.close()
+		}
 	}()
 	select {
 	case <-ctx.Done():
-		go func() { <-copied; in.close() }()
 		return nil, api.ContextError(ctx)
 	case err = <-copied:
 	}
