@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,87 +16,29 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/agent"
 	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/testkit/hostile"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/tunnel"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// hostile are environments that change what the programs do that the client runs
-// for itself.
-var hostile = []sandbox.Env{
-	{"TAR_OPTIONS": "--exclude-vcs"},
-	{"TAR_OPTIONS": "--exclude=node_modules"},
-	{"TAR_OPTIONS": "--mtime=@0 --owner=0 --sort=name"},
-	{"TAR_OPTIONS": "--no-such-option"},
-	{"TAPE": "/dev/null"},
-	{"GZIP": "-9 --no-such-option"},
-	{"BASH_ENV": "/vercel/sandbox/hostile.sh"},
-	{"ENV": "/vercel/sandbox/hostile.sh"},
-	{"BASH_ENV": "/nonexistent"},
-	{"POSIXLY_CORRECT": "1"},
-	{"BASH_FUNC_tar%%": "() { :; }"},
-	{"BASH_FUNC_cd%%": "() { builtin cd /; }"},
-	{"BASH_FUNC_find%%": "() { echo hello; }", "BASH_FUNC_stat%%": "() { echo hello; }"},
-	{"BASH_FUNC_printf%%": "() { :; }", "BASH_FUNC_echo%%": "() { :; }"},
-	{"BASH_FUNC_dd%%": "() { :; }", "BASH_FUNC_mv%%": "() { :; }", "BASH_FUNC_chmod%%": "() { false; }"},
-	{"BASH_FUNC_base64%%": "() { cat; }", "BASH_FUNC_gzip%%": "() { cat; }", "BASH_FUNC_head%%": "() { :; }"},
-	{"BASH_FUNC_mkdir%%": "() { :; }", "BASH_FUNC_rm%%": "() { :; }", "BASH_FUNC_sha256sum%%": "() { false; }"},
-	{"BASH_FUNC_[%%": "() { false; }", "BASH_FUNC_exec%%": "() { :; }", "BASH_FUNC_set%%": "() { :; }"},
-	{"SHELLOPTS": "noexec"},
-	{"SHELLOPTS": "xtrace:verbose:nounset:noglob:errexit"},
-	{"SHELLOPTS": "posix:noclobber"},
-	{"BASHOPTS": "nullglob:failglob:extdebug"},
-	{"BASH_XTRACEFD": "1", "PS4": "+ hello "},
-	{"CDPATH": "/:/tmp"},
-	{"IFS": "/."},
-	{"GLOBIGNORE": "*"},
-	{"OPTIND": "5", "PPID": "1", "UID": "7", "RANDOM": "x"},
-	{"LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"},
-	{"LANG": "tr_TR.UTF-8", "LC_NUMERIC": "de_DE.UTF-8"},
-	{"LC_ALL": "no such locale"},
-	{"TZ": "Asia/Kathmandu"},
-	{"TIME_STYLE": "+hello", "QUOTING_STYLE": "c", "LS_COLORS": "*=31"},
-	{"BLOCK_SIZE": "human-readable", "BLOCKSIZE": "1M", "DF_BLOCK_SIZE": "1K", "DU_BLOCK_SIZE": "1K"},
-	{"SIMPLE_BACKUP_SUFFIX": ".bak", "VERSION_CONTROL": "numbered"},
-	{"GREP_OPTIONS": "-v", "GREP_COLOR": "1"},
-	{"POSIX_ME_HARDER": "1", "_POSIX2_VERSION": "199209"},
-	{"LD_BIND_NOW": "1", "LD_DEBUG_OUTPUT": "/tmp/x", "MALLOC_PERTURB_": "165"},
-	{"PYTHONSTARTUP": "/nonexistent", "NODE_OPTIONS": "--no-such", "PERL5OPT": "-Mnone"},
-	{"PROMPT_COMMAND": "echo hello", "PS1": "$(echo hello)", "TMOUT": "1"},
-	{"HOME": "/nonexistent", "USER": "", "LOGNAME": "nobody"},
-	{"OLDPWD": "/", "PWD": "/nonexistent", "SHELL": "/bin/false", "SHLVL": "999"},
-}
-
-// hostileScript is what BASH_ENV names.
-const hostileScript = "echo hello; cd /; tar() { :; }; set -f\n"
-
-// TestEnvironmentOfOwnPrograms: what the operations on files return does not depend
-// on the sandbox's environment. With -short it is all of it at once, and a few
-// parts by chance.
+// TestEnvironmentOfOwnPrograms: what the operations on files, users, commands that
+// are ensured, tunnels, tools and pools return does not depend on the sandbox's
+// environment, nor on which shell is its sh. With -short it is all of it at once, and
+// a few parts by chance.
 func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	t.Parallel()
 	want, used := ownPrograms(t, nil)
 	// Each program needs an operation that compares what it says or does.
-	assert.Equal(t, []string{"bash", "chmod", "cp", "find", "ln", "mkdir", "mktemp", "mv", "readlink", "rm", "sh", "stat"}, used)
-	all := sandbox.Env{}
-	for _, env := range hostile {
-		maps.Copy(all, env)
-	}
-	rows := append([]sandbox.Env{all}, hostile...)
-	if testing.Short() {
-		seed := uint64(time.Now().UnixNano())
-		t.Logf("seed %d", seed)
-		random := rand.New(rand.NewPCG(seed, 0))
-		random.Shuffle(len(hostile), func(i, j int) { rows[1+i], rows[1+j] = rows[1+j], rows[1+i] })
-		rows = rows[:3]
-	}
-	for i, env := range rows {
-		got, _ := ownPrograms(t, env)
-		row := fmt.Sprint(slices.Sorted(maps.Keys(env)))
-		if i == 0 {
-			row = "all of it"
-		}
+	programs := []string{"bash", "chmod", "cp", "env", "find", "ln", "mkdir", "mktemp", "mv", "readlink", "rm", "sh", "stat"}
+	ofUsers := []string{"sudo", "id", "useradd", "chgrp"} // as far as the sandbox has them
+	assert.Equal(t, programs, slices.DeleteFunc(used, func(name string) bool { return slices.Contains(ofUsers, name) }))
+	for _, row := range hostile.Rows(testkit.Seed(t), !testing.Short()) {
+		got, _ := ownPrograms(t, &row)
 		require.Len(t, got, len(want), row)
 		for n := range want {
 			assert.Equal(t, want[n], got[n], row)
@@ -106,8 +47,12 @@ func TestEnvironmentOfOwnPrograms(t *testing.T) {
 }
 
 // ownPrograms returns what operations return, and the programs that they ran.
-func ownPrograms(t *testing.T, env sandbox.Env) (results, programs []string) {
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: env})
+func ownPrograms(t *testing.T, row *hostile.Row) (results, programs []string) {
+	create := &sandbox.CreateOptions{}
+	if row != nil {
+		create.Env = row.Env
+	}
+	srv, sb := testkit.Start(t, create)
 	ctx, f := t.Context(), sb.FS()
 	say := func(op string, err error, more ...any) {
 		if err != nil {
@@ -120,7 +65,15 @@ func ownPrograms(t *testing.T, env sandbox.Env) (results, programs []string) {
 		}
 		results = append(results, op+": "+fmt.Sprint(more...))
 	}
-	require.NoError(t, f.WriteFile(ctx, "hostile.sh", []byte(hostileScript), 0o644))
+	if srv.Mode() != sandboxtest.Folder { // which has the machine's /tmp
+		require.NoError(t, f.WriteFile(ctx, hostile.Script, []byte(hostile.Text), 0o644))
+		if row != nil && row.Bash {
+			require.NoError(t, f.MkdirAll(ctx, hostile.Shells, 0o755))
+			require.NoError(t, f.Symlink(ctx, "/bin/bash", hostile.Shells+"/sh"))
+		}
+	}
+	theirs := 0 // commands of the callers
+	tools := agent.New(sb, nil)
 	say("MkdirAll", f.MkdirAll(ctx, "d/node_modules/x", 0o755))
 	say("MkdirAll of a mode", f.MkdirAll(ctx, "d/.git/private/x", 0o700))
 	say("Mkdir", f.Mkdir(ctx, "d/private", 0o700))
@@ -195,7 +148,47 @@ func ownPrograms(t *testing.T, env sandbox.Env) (results, programs []string) {
 	require.NoError(t, err)
 	say("of today", nil, time.Since(info.ModTime()) < 24*time.Hour)
 	say("DownloadDir of nothing", f.DownloadDir(ctx, "none", local, nil))
+	for _, c := range []struct {
+		tool string
+		args string
+	}{
+		{"grep", `{"pattern": "MODULE", "path": "."}`}, {"grep", `{"pattern": "module|más", "path": "d"}`},
+		{"glob", `{"pattern": "d/**/y"}`}, {"list_files", `{"path": "d"}`}, {"read_file", `{"path": "d/hard"}`},
+		{"edit_file", `{"path": "d/hard", "old_string": "more", "new_string": "less"}`}, {"read_file", `{"path": "d/hard"}`},
+		{"python", `{"code": "x = 40\nprint('ä')\nx + 2"}`}, {"python", `{"code": "import json\njson.dumps([x])"}`},
+	} {
+		if c.tool == "python" {
+			if _, err := exec.LookPath("python3"); err != nil {
+				continue
+			}
+			theirs = 1 // the interpreter has the caller's environment, but looks at none of it
+		}
+		result, err := tools.Call(ctx, c.tool, json.RawMessage(c.args))
+		say("tool "+c.tool, err, result.Text)
+	}
+	require.NoError(t, tools.Close())
 	say("RemoveAll", f.RemoveAll(ctx, "d"))
+	_, err = sb.EnsureCommand(ctx, "sleeper", "sleep", []string{"600"}, nil)
+	say("EnsureCommand", err)
+	again, err := sb.EnsureCommand(ctx, "sleeper", "sleep", []string{"600"}, nil)
+	say("EnsureCommand", err)
+	require.NoError(t, again.Kill(ctx))
+	theirs++
+	user, err := sb.CreateUser(ctx, "somebody")
+	say("CreateUser", err)
+	if err == nil {
+		say("WriteFile of a user", user.FS().WriteFile(ctx, "own/file", []byte("text"), 0o640))
+		info, err := user.FS().Lstat(ctx, "own/file")
+		require.NoError(t, err)
+		data, err := user.FS().ReadFile(ctx, "own/file")
+		say("ReadFile of a user", err, string(data), info.Mode())
+		say("MkdirAll of a user", user.FS().MkdirAll(ctx, "a/b", 0o700))
+		say("Remove of a user", user.FS().Remove(ctx, "a/none"))
+	}
+	if _, err := exec.LookPath("stty"); err == nil {
+		_, err := tunnel.Dial(ctx, sb, 59999)
+		say("Dial", err, errors.Is(err, tunnel.ErrRefused))
+	}
 	found := map[string]bool{}
 	for _, r := range srv.Requests() {
 		var body struct {
@@ -204,10 +197,14 @@ func ownPrograms(t *testing.T, env sandbox.Env) (results, programs []string) {
 		}
 		if strings.HasSuffix(r.Path, "/cmd") && json.Unmarshal(r.Body, &body) == nil && body.Command != "" {
 			own, name, _ := clean.Of(body.Command, body.Args)
-			assert.NotNil(t, own, "%s has the sandbox's environment", name)
+			if own == nil {
+				theirs--
+				continue
+			}
 			found[name] = true
 		}
 	}
+	assert.Zero(t, theirs, "programs have the sandbox's environment")
 	return results, slices.Sorted(maps.Keys(found))
 }
 

@@ -345,7 +345,7 @@ func TestOwnPrograms(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	starts := []string{"RunCommand", "StartCommand", "CommandContext", "EnsureCommand", "Shell", "Open", "begin", "Begin"}
-	found := map[string]bool{}
+	found, own := map[string]bool{}, map[string]bool{}
 	require.NoError(t, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		name, _ := filepath.Rel(root, file)
 		switch {
@@ -369,6 +369,9 @@ func TestOwnPrograms(t *testing.T) {
 					return true
 				}
 				s, ok := call.Fun.(*ast.SelectorExpr)
+				if ok && slices.Contains([]string{"own.Run", "clean.Run", "rawshell.OpenOwn"}, types.ExprString(s)) {
+					own[filepath.ToSlash(name)+" "+f.Name.Name] = true
+				}
 				if !ok || !slices.Contains(starts, s.Sel.Name) || f.Name.Name == s.Sel.Name {
 					return true
 				}
@@ -384,10 +387,31 @@ func TestOwnPrograms(t *testing.T) {
 		return nil
 	}))
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(callersPrograms)), slices.Collect(maps.Keys(found)), "what is not the caller's goes through package own")
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(ownPrograms)), slices.Collect(maps.Keys(own)), "each is compared in hostile environments")
+	for program, file := range ownPrograms {
+		if file != "" {
+			text, err := os.ReadFile(filepath.Join(root, file))
+			require.NoError(t, err)
+			assert.Contains(t, string(text), "func TestEnvironmentOfOwnPrograms(", program)
+		}
+	}
 }
 
 // ofTests are folders of programs that measure, ask, show or test.
 var ofTests = []string{"examples", "docs", "perf", "tools", "sandboxtest", "internal/platform", "internal/testkit", "internal/needs", "internal/conformance", "internal/scripted"}
+
+// ownPrograms are the functions that run programs of the module's own, with the file
+// of the test that runs them in hostile environments.
+var ownPrograms = map[string]string{
+	"program.go run": "environment_test.go", "agent/search.go program": "environment_test.go", "tunnel/dial.go dial": "environment_test.go",
+	"pool/mark.go script":                   "pool/environment_test.go",
+	"cmd/sandbox/mirror/copy.go listRemote": "cmd/sandbox/environment_test.go", "cmd/sandbox/mirror/copy.go runThere": "cmd/sandbox/environment_test.go",
+	"cmd/sandbox/mirror/copy.go packed": "cmd/sandbox/environment_test.go", "cmd/sandbox/internal/cli/copy.go archiveToStdout": "cmd/sandbox/environment_test.go",
+	"cmd/sandbox/internal/cli/completion.go completeCommand": "cmd/sandbox/environment_test.go", "cmd/sandbox/internal/cli/top.go measure": "cmd/sandbox/environment_test.go",
+	"cmd/sandbox/internal/cli/download.go outsideLinks": "cmd/sandbox/environment_test.go",
+	"internal/own/own.go Run":                           "", "internal/rawshell/rawshell.go OpenOwn": "", // which the others go through
+	"durable/activities.go open": "", // true says nothing
+}
 
 // callersPrograms are the functions that start commands, with whose these are: those
 // of the module keep them apart by package clean.

@@ -1,0 +1,47 @@
+package pool_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/testkit/hostile"
+	"github.com/go-vercel/sandbox/pool"
+)
+
+// TestEnvironmentOfOwnPrograms: what the pool marks in a sandbox does not depend on the
+// sandbox's environment. With -short it is all of it at once.
+func TestEnvironmentOfOwnPrograms(t *testing.T) {
+	t.Parallel()
+	rows := hostile.Rows(testkit.Seed(t), !testing.Short())
+	if testing.Short() {
+		rows = rows[len(rows)-1:]
+		rows[0].Bash = true
+	}
+	for _, row := range rows {
+		srv := emulator(t)
+		p := open(t, srv.Client(), pool.Options{
+			Name: "hostile", Size: 1, Max: 1, Stopped: true, Create: sandbox.CreateOptions{Env: row.Env},
+			Warm: func(ctx context.Context, sb *sandbox.Sandbox) error {
+				if err := sb.FS().MkdirAll(ctx, hostile.Shells, 0o755); err != nil || !row.Bash {
+					return err
+				}
+				return sb.FS().Symlink(ctx, "/bin/bash", hostile.Shells+"/sh")
+			},
+			Reset: func(context.Context, *sandbox.Sandbox) error { return nil },
+		})
+		awaitReady(t, p, 1)
+		box, err := p.Take(t.Context(), "")
+		require.NoError(t, err, row)
+		require.NoError(t, box.Return(t.Context()), row)
+		awaitReady(t, p, 1)
+		again, err := p.Take(t.Context(), "")
+		require.NoError(t, err, row)
+		assert.Equal(t, box.Name(), again.Name(), row)
+		require.NoError(t, again.Delete(t.Context()), row)
+	}
+}
