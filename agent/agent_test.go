@@ -646,3 +646,21 @@ func TestKnownNames(t *testing.T) {
 	assert.Contains(t, d.ok("Grep", args{"pattern": "Y", "-i": true}), "g:1: y")
 	assert.Contains(t, d.ok("Glob", args{"pattern": "g"}), "1 files")
 }
+
+// TestPythonOfOwn: neither a module of the working directory nor a variable stands for
+// what the interpreter itself uses, and cells have both.
+func TestPythonOfOwn(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "python3")
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{
+		"PYTHONPATH": "lib", "PYTHONIOENCODING": "utf-16", "LC_ALL": "C", "KEY": "value",
+	}})
+	d := deskOf(t, srv, sb, nil)
+	for name, text := range map[string]string{
+		"json.py": "raise SystemExit('not this one')", "lib/ast.py": "raise SystemExit('nor this')",
+		"lib/ours.py": "x = 41", "mine.py": "y = 1",
+	} {
+		require.NoError(t, sb.FS().WriteFile(t.Context(), name, []byte(text), 0o644))
+	}
+	assert.Equal(t, "Done."+data("ä 42 value\n"), d.ok("python", args{"code": "import os, ours, mine\nprint('ä', ours.x + mine.y, os.environ['KEY'])"}))
+}
