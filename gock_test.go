@@ -3,82 +3,58 @@ package sandbox_test
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"gopkg.in/h2non/gock.v1"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/auth"
 )
 
-// exchanges are requests for which a client gets these responses, in this order. Its
-// tests are about single exchanges; everything else is tested with the emulator or the
-// recordings.
-type exchanges struct {
-	t    *testing.T
-	next []exchange
-}
-
-// exchange is a GET below the base URL, and the response.
-type exchange struct {
-	path   string
-	status int
-	header map[string]string
-	body   string
-}
-
-func newExchanges(t *testing.T) (*exchanges, *sandbox.Client) {
+// gockClient returns a client for which gock must know every request. These
+// tests are about single exchanges; everything else is tested with the emulator
+// or the recordings.
+func gockClient(t *testing.T) *sandbox.Client {
 	t.Helper()
-	e := &exchanges{t: t}
-	t.Cleanup(func() { assert.Empty(t, e.next, "requests that were not made") })
-	return e, testkit.API(e.respond).Client(t)
+	hc := &http.Client{}
+	gock.DisableNetworking()
+	gock.InterceptClient(hc)
+	t.Cleanup(func() {
+		assert.True(t, gock.IsDone(), "a request was not made")
+		gock.Off()
+	})
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		HTTPClient: hc, BaseURL: "https://vercel.com/api",
+		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+	})
+	require.NoError(t, err)
+	return c
 }
 
-func (e *exchanges) respond(req *http.Request) (*http.Response, error) {
-	if len(e.next) == 0 {
-		return nil, fmt.Errorf("an unexpected %s of %s", req.Method, req.URL)
-	}
-	x := e.next[0]
-	e.next = e.next[1:]
-	assert.Equal(e.t, "GET https://api.test"+x.path, req.Method+" https://"+req.URL.Host+req.URL.Path)
-	assert.Equal(e.t, "Bearer tok", req.Header.Get("Authorization"))
-	assert.Regexp(e.t, "^go-vercel-sandbox/", req.Header.Get("User-Agent"))
-	assert.Equal(e.t, "team", req.URL.Query().Get("teamId"))
-	resp := testkit.JSON(x.status, x.body)
-	if x.header != nil || x.body == "" {
-		resp.Header.Del("Content-Type")
-	}
-	for k, v := range x.header {
-		resp.Header.Set(k, v)
-	}
-	return resp, nil
+// gockReply makes gock reply to a GET with a file of testdata/rest.
+func gockReply(path, file string) {
+	gock.New("https://vercel.com").Get("^/api"+path+"$").
+		MatchHeader("Authorization", "^Bearer tok$").MatchHeader("User-Agent", "^go-vercel-sandbox/").
+		MatchParam("teamId", "^team$").
+		Reply(http.StatusOK).SetHeader("Content-Type", "application/json").File("testdata/rest/" + file)
 }
 
-// file responds with a file of testdata/rest.
-func (e *exchanges) file(path, name string) {
-	e.t.Helper()
-	body, err := os.ReadFile("testdata/rest/" + name)
-	require.NoError(e.t, err)
-	e.next = append(e.next, exchange{path, http.StatusOK, nil, string(body)})
-}
-
-func unixTime(seconds int64) time.Time { return time.Unix(1700000000+seconds, 0).UTC() }
+func gockTime(seconds int64) time.Time { return time.Unix(1700000000+seconds, 0).UTC() }
 
 func TestGettersOnAFullResponse(t *testing.T) {
-	e, c := newExchanges(t)
-	e.file("/v2/sandboxes/box", "sandbox-full.json")
+	c := gockClient(t)
+	gockReply("/v2/sandboxes/box", "sandbox-full.json")
 	sb, err := c.Get(t.Context(), "box", nil)
 	require.NoError(t, err)
 
 	assert.Equal(t, "box", sb.Name())
 	assert.Equal(t, sandbox.StatusRunning, sb.Status())
 	assert.Equal(t, "/work", sb.Cwd())
-	assert.Equal(t, unixTime(1+600), sb.ExpiresAt(), "the running session's start and timeout")
+	assert.Equal(t, gockTime(1+600), sb.ExpiresAt(), "the running session's start and timeout")
 	assert.Equal(t, []sandbox.Route{
 		{Port: 3000, URL: "https://abc-3000.vercel.run"}, {Port: 80, URL: "https://abc-80.vercel.run"},
 	}, sb.Routes())
@@ -95,8 +71,8 @@ func TestGettersOnAFullResponse(t *testing.T) {
 		Name: "box", Region: "iad1", VCPUs: 4, MemoryMB: 8192, Runtime: "node24", Image: "registry.example.com/app@sha256:1",
 		Timeout: 5 * time.Minute, TotalEgressBytes: 10,
 		TotalActiveCPU: 1500500 * time.Microsecond, TotalDuration: time.Minute,
-		CreatedAt: unixTime(0), UpdatedAt: unixTime(1).Add(500 * time.Millisecond), ExpiresAt: unixTime(9000),
-		CurrentSessionID: "sess_1", CurrentSnapshotID: "snap_1", Status: sandbox.StatusRunning, StatusUpdatedAt: unixTime(1),
+		CreatedAt: gockTime(0), UpdatedAt: gockTime(1).Add(500 * time.Millisecond), ExpiresAt: gockTime(9000),
+		CurrentSessionID: "sess_1", CurrentSnapshotID: "snap_1", Status: sandbox.StatusRunning, StatusUpdatedAt: gockTime(1),
 		Cwd: "/vercel/sandbox", Tags: map[string]string{"team": "infra"}, SnapshotExpiration: sandbox.Forever,
 		KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 3, Expiration: time.Second, KeepEvicted: true},
 	}, info)
@@ -110,15 +86,15 @@ func TestGettersOnAFullResponse(t *testing.T) {
 	session.Extra, session.NetworkPolicy = nil, nil
 	assert.Equal(t, sandbox.SessionInfo{
 		ID: "sess_1", MemoryMB: 8192, VCPUs: 4, Region: "iad1", Runtime: "node24", Timeout: 10 * time.Minute, Status: sandbox.StatusRunning,
-		RequestedAt: unixTime(0), StartedAt: unixTime(1), RequestedStopAt: unixTime(2), StoppedAt: unixTime(3), AbortedAt: unixTime(4), SnapshottedAt: unixTime(5),
-		CreatedAt: unixTime(0), UpdatedAt: unixTime(1).Add(500 * time.Millisecond), Duration: 2 * time.Second, SourceSnapshotID: "snap_0",
+		RequestedAt: gockTime(0), StartedAt: gockTime(1), RequestedStopAt: gockTime(2), StoppedAt: gockTime(3), AbortedAt: gockTime(4), SnapshottedAt: gockTime(5),
+		CreatedAt: gockTime(0), UpdatedAt: gockTime(1).Add(500 * time.Millisecond), Duration: 2 * time.Second, SourceSnapshotID: "snap_0",
 		Cwd: "/work", InteractivePort: 2222, ActiveCPU: 12 * time.Millisecond, IngressBytes: 1, EgressBytes: 2,
 	}, session)
 }
 
 func TestGettersOnAMinimalResponse(t *testing.T) {
-	e, c := newExchanges(t)
-	e.file("/v2/sandboxes/box", "sandbox-minimal.json")
+	c := gockClient(t)
+	gockReply("/v2/sandboxes/box", "sandbox-minimal.json")
 	sb, err := c.Get(t.Context(), "box", nil)
 	require.NoError(t, err, "a missing field never fails a call that succeeded")
 
@@ -134,16 +110,16 @@ func TestGettersOnAMinimalResponse(t *testing.T) {
 }
 
 func TestSnapshotGetters(t *testing.T) {
-	e, c := newExchanges(t)
-	e.file("/v2/sandboxes/snapshots/snap_1", "snapshot-full.json")
+	c := gockClient(t)
+	gockReply("/v2/sandboxes/snapshots/snap_1", "snapshot-full.json")
 	s, err := c.GetSnapshot(t.Context(), "snap_1")
 	require.NoError(t, err)
 	assert.Equal(t, sandbox.SnapshotInfo{
 		ID: "snap_1", SourceSessionID: "sess_1", Region: "iad1", Regions: []string{"iad1"}, Status: "created", SizeBytes: 1024,
-		ExpiresAt: unixTime(9000), CreatedAt: unixTime(0), UpdatedAt: unixTime(1), LastUsedAt: unixTime(2), CreationMethod: "manual", ParentID: "snap_0",
+		ExpiresAt: gockTime(9000), CreatedAt: gockTime(0), UpdatedAt: gockTime(1), LastUsedAt: gockTime(2), CreationMethod: "manual", ParentID: "snap_0",
 	}, s.Info())
 
-	e.file("/v2/sandboxes/snapshots/snap_1", "snapshot-minimal.json")
+	gockReply("/v2/sandboxes/snapshots/snap_1", "snapshot-minimal.json")
 	s, err = c.GetSnapshot(t.Context(), "snap_1")
 	require.NoError(t, err)
 	assert.Equal(t, "snap_1", s.ID())
@@ -151,12 +127,12 @@ func TestSnapshotGetters(t *testing.T) {
 }
 
 func TestCommandGetters(t *testing.T) {
-	e, c := newExchanges(t)
-	e.file("/v2/sandboxes/box", "sandbox-full.json")
+	c := gockClient(t)
+	gockReply("/v2/sandboxes/box", "sandbox-full.json")
 	sb, err := c.Get(t.Context(), "box", nil)
 	require.NoError(t, err)
 
-	e.file("/v2/sandboxes/sessions/sess_1/cmd/cmd_1", "command-full.json")
+	gockReply("/v2/sandboxes/sessions/sess_1/cmd/cmd_1", "command-full.json")
 	cmd, err := sb.GetCommand(t.Context(), "cmd_1")
 	require.NoError(t, err)
 	assert.Equal(t, "cmd_1", cmd.ID())
@@ -164,7 +140,7 @@ func TestCommandGetters(t *testing.T) {
 	assert.Equal(t, "node", cmd.Name())
 	assert.Equal(t, []string{"-v"}, cmd.Args())
 	assert.Equal(t, "/app", cmd.Cwd())
-	assert.Equal(t, unixTime(2), cmd.StartedAt())
+	assert.Equal(t, gockTime(2), cmd.StartedAt())
 	code, exited := cmd.ExitStatus()
 	assert.True(t, exited)
 	assert.Equal(t, 3, code)
@@ -172,7 +148,7 @@ func TestCommandGetters(t *testing.T) {
 	assert.True(t, known)
 	assert.Equal(t, 1500*time.Millisecond, took)
 
-	e.file("/v2/sandboxes/sessions/sess_1/cmd/cmd_1", "command-minimal.json")
+	gockReply("/v2/sandboxes/sessions/sess_1/cmd/cmd_1", "command-minimal.json")
 	cmd, err = sb.GetCommand(t.Context(), "cmd_1")
 	require.NoError(t, err)
 	assert.Equal(t, "sess_1", cmd.SessionID(), "that of the request")
@@ -226,10 +202,8 @@ func TestErrorResponses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			all, c := newExchanges(t)
-			for range max(1, tt.sent) {
-				all.next = append(all.next, exchange{"/v2/sandboxes/box", tt.status, tt.header, tt.body})
-			}
+			c := gockClient(t)
+			gock.New("https://vercel.com").Get("^/api/v2/sandboxes/box$").Times(max(1, tt.sent)).Reply(tt.status).SetHeaders(tt.header).BodyString(tt.body)
 			_, err := c.Get(t.Context(), "box", nil)
 			for _, target := range tt.is {
 				assert.ErrorIs(t, err, target)
