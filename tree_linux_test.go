@@ -184,7 +184,7 @@ func TestTrees(t *testing.T) {
 			}
 			if machine.without {
 				if !users {
-					needs.Missing(t, "root, for a sandbox whose sudo can be removed")
+					needs.Other(t, "needs root, for a sandbox whose sudo can be removed")
 				}
 				out, err := sb.RunCommand(t.Context(), "sh", []string{"-c", `while sudo=$(command -v sudo); do rm "$sudo"; done`}, &sandbox.CommandOptions{Sudo: true})
 				require.NoError(t, err)

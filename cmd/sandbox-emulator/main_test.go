@@ -180,10 +180,8 @@ func TestFewFiles(t *testing.T) {
 				if err == nil {
 					made = append(made, sb)
 					require.Less(t, len(made), 300, "none is refused")
-					if mode != "" {
-						_, err = sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
-						require.NoError(t, err)
-					}
+					_, err = sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil) // without it, folder mode has no file open
+					require.NoError(t, err)
 					continue
 				}
 				api, ok := errors.AsType[*sandbox.APIError](err)

@@ -98,6 +98,6 @@ func Rows(seed uint64, all bool) []Row {
 
 func row(env map[string]string, bash bool) Row {
 	env = maps.Clone(env)
-	env["PATH"] = Shells + ":/usr/local/bin:/usr/bin:/bin"
+	env["PATH"] = Shells + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	return Row{env, bash}
 }

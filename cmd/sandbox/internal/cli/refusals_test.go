@@ -69,7 +69,7 @@ func TestRefusals(t *testing.T) {
 		// What the SDK refuses.
 		{"create --timeout 25h", "is outside", "create --timeout 24h"},
 		{"create --dry-run --timeout 25h", "is outside", "create --dry-run --timeout 24h"},
-		{"create --or-get --name x --vcpus 3", "is odd", "create --or-get --name x --vcpus 4"},
+		{"create --or-get --name x --vcpus 3", "it must be 1 or an even number", "create --or-get --name x --vcpus 4"},
 		{"create --region a --failover-regions a", "named twice", "create --region a --failover-regions b"},
 		{"create --mount d:/a --mount e:/a/b", "overlap", "create --mount d:/a --mount e:/b"},
 		{"create --name drives", "another meaning", "create --name drive"},
@@ -79,7 +79,7 @@ func TestRefusals(t *testing.T) {
 		{"fork x --timeout 25h", "is outside", "fork x --timeout 24h"},
 		{"fork . --timeout 1h", "another meaning", "fork x --timeout 1h"},
 		{"config timeout x 25h", "is outside", "config timeout x 24h"},
-		{"config vcpus x 3", "is odd", "config vcpus x 4"},
+		{"config vcpus x 3", "it must be 1 or an even number", "config vcpus x 4"},
 		{"config snapshot-expiration x 1s", "SnapshotExpiration", "config snapshot-expiration x 1d"},
 		{"config keep-last-snapshots-for x 1s", "Expiration", "config keep-last-snapshots-for x 1d"},
 		{"config mounts x --mount d:/a --mount e:/a/b", "overlap", "config mounts x --mount d:/a"},
