@@ -16,7 +16,7 @@ import (
 //
 // It makes two requests: the API deletes by name, so the first one checks that
 // the name still belongs to the handle's sandbox. If another one has it by now,
-// nothing is deleted and the error matches ErrDeleted.
+// nothing is deleted and the error matches ErrDeleted; if none has, ErrNotFound.
 func (s *Sandbox) Delete(ctx context.Context, opts *DeleteOptions) error {
 	c, err := s.client()
 	if err != nil {
