@@ -107,13 +107,14 @@ func (s *tlsServer) sandbox(t testing.TB, http2 bool) *sandbox.Sandbox {
 	return sb
 }
 
-// TestHTTP2CommandsAtOnce has 64 commands wait for one another, over one
-// connection, and over as many as needed with a server that allows 20 requests
-// on each.
+// TestHTTP2CommandsAtOnce has commands wait for one another: 64 over one
+// connection, and 250 over as many as needed with a server that allows 100
+// requests on each. That is what net/http takes for the limit until a server has
+// told its own; to one that allows fewer it may send too many before, and the
+// server fails them.
 func TestHTTP2CommandsAtOnce(t *testing.T) {
 	t.Parallel()
-	connections := func(limit int) int64 {
-		const commands = 64
+	connections := func(commands int64, limit int) int64 {
 		var running atomic.Int64
 		all := make(chan struct{})
 		srv := newTLSServer(t, func(ctx context.Context, _ http.ResponseWriter, _ []string) {
@@ -134,16 +135,19 @@ func TestHTTP2CommandsAtOnce(t *testing.T) {
 		for range commands {
 			group.Go(func() {
 				_, err := sb.RunCommand(ctx, "wait", nil, nil)
-				assert.NoError(t, err)
+				if ctx.Err() == nil && !assert.NoError(t, err) {
+					cancel() // the others wait for this one
+				}
 			})
 		}
 		group.Wait()
+		assert.EqualValues(t, commands, running.Load())
 		return srv.connections.Load()
 	}
-	assert.EqualValues(t, 1, connections(0))
-	made := connections(20)
+	assert.EqualValues(t, 1, connections(64, 0))
+	made := connections(250, 100)
 	t.Logf("%d connections", made)
-	assert.LessOrEqual(t, made, int64(64))
+	assert.GreaterOrEqual(t, made, int64(3))
 }
 
 // TestHTTP2SlowReader: a reader that does not read its output does not block
