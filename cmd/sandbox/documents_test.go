@@ -34,7 +34,7 @@ func TestDocuments(t *testing.T) {
 		{"snapshot", "snapshot --stop c"}, {"snapshots", "snapshots ls"}, {"snapshot", "snapshots get ID"}, {"sandbox", "rollback c ID"},
 		{"tree", "snapshots tree c"}, {"names", "start c"}, {"sandbox", "fork c --name d"}, {"stops", "stop c d"},
 		{"drive", "drives get-or-create disk"}, {"drives", "drives ls"}, {"names", "drives rm disk"}, {"names", "rm d"},
-		{"pruned", "prune --yes --snapshots"}, {"names", "snapshots rm ID"}, {"sandboxes", "ls -a"},
+		{"names", "snapshots prune --dry-run"}, {"names", "snapshots rm ID"}, {"sandboxes", "ls -a"},
 		{"profiles", "profile ls"}, {"whoami", "whoami"}, {"findings", "doctor"}, {"version", "version"},
 		{"telemetry", "telemetry status"}, {"telemetry", "telemetry disable"}, {"telemetry", "telemetry enable"}, {"done", "logout"},
 		{"names", "profile set p"}, {"names", "profile use p"}, {"names", "profile use -"}, {"names", "profile rm p"},

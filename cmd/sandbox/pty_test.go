@@ -456,14 +456,13 @@ func TestTableAtTerminal(t *testing.T) {
 	assert.Equal(t, 0, s.ended())
 }
 
-// TestPruneStarted starts a sandbox while prune and rm ask whether it is to go.
-func TestPruneStarted(t *testing.T) {
+// TestRemoveStarted starts a sandbox while rm asks whether it is to go.
+func TestRemoveStarted(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
 	d.ok("create", "--name", "again", "--tag", "env=ci")
 	d.ok("create", "--name", "idle", "--tag", "env=ci")
 	for _, command := range [][]string{
-		{"prune", "--tag", "env=ci", "--snapshots"},
 		{"rm", "--status", "stopped", "--tag", "env=ci"},
 		{"rm", "--older-than", "1ms", "--tag", "env=ci"},
 	} {
@@ -480,4 +479,15 @@ func TestPruneStarted(t *testing.T) {
 		assert.Equal(t, "again\n", d.ok("ls", "-a", "-q"), command)
 		d.ok("exec", "again", "--", "true")
 	}
+
+	// And a snapshot is left alone that a sandbox starts from meanwhile.
+	d.ok("rm", "again")
+	left := strings.Fields(d.ok("snapshots", "prune", "--dry-run", "-q"))
+	screen := d.inTerminal("snapshots", "prune")
+	screen.until("[y/N]")
+	d.ok("create", "--name", "heir", "--snapshot", left[0])
+	screen.press("y\n")
+	screen.until("left alone")
+	assert.Equal(t, 5, screen.ended(), screen.text())
+	d.ok("exec", "heir", "--", "true")
 }

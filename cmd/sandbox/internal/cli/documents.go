@@ -28,10 +28,10 @@ var (
 var documents = map[string]document{
 	"list": {"sandboxes", []sandboxView{}}, "create": oneSandbox, "fork": oneSandbox, "config list": oneSandbox,
 	"inspect": {"inspection", inspectView{}}, "extend": {"session", sessionView{}}, "sessions list": {"sessions", []sessionView{}},
-	"stop": {"stops", []stopView{}}, "start": someNames, "remove": someNames, "prune": {"pruned", pruned{}}, "top": {"usages", []usage{}},
+	"stop": {"stops", []stopView{}}, "start": someNames, "remove": someNames, "top": {"usages", []usage{}},
 	"exec": oneCommand, "run": oneCommand, "wait": oneCommand, "ps": {"commands", []commandView{}},
 	"snapshot": {"snapshot", snapshotView{}}, "snapshots list": {"snapshots", []snapshotView{}}, "snapshots get": {"snapshot", snapshotView{}},
-	"snapshots tree": {"tree", treeView{}}, "snapshots delete": someNames,
+	"snapshots tree": {"tree", treeView{}}, "snapshots delete": someNames, "snapshots prune": someNames,
 	"drives list": {"drives", []driveView{}}, "drives get-or-create": {"drive", driveView{}}, "drives delete": someNames,
 	"sync": {"changes", changesView{}}, "url": {"url", urlView{}},
 	"config policy show": {"policy", policyView{}},

@@ -62,6 +62,7 @@ func TestUnusedMeanwhile(t *testing.T) {
 	require.NoError(t, err)
 	stopped, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
+	require.NoError(t, sb.Delete(t.Context(), nil))
 	var once sync.Once
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
 		Credentials: auth.Static(server.Credentials()), BaseURL: server.URL,
@@ -78,15 +79,17 @@ func TestUnusedMeanwhile(t *testing.T) {
 	t.Cleanup(client.CloseIdleConnections)
 	a := newApp(nil)
 	a.client = client
-	p := &pruneCommand{app: a}
-	unused, err := p.unused(t.Context(), []sandbox.SnapshotInfo{*stopped.Snapshot}, []sandbox.Info{sb.Info()})
+	p := &snapshotsPruneCommand{app: a}
+	unused, err := p.unused(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, unused)
 }
 
-// TestPruneNeedsTheListing: where the snapshots can't be listed, nothing goes.
+// TestPruneNeedsTheListing: where the snapshots of a sandbox can't be listed, none
+// goes.
 func TestPruneNeedsTheListing(t *testing.T) {
 	const box = `{"sandboxes":[{"name":"box","status":"stopped","createdAt":1}],"pagination":{"count":1,"next":null}}`
+	const snapshots = `{"snapshots":[{"id":"snap_a","status":"created","creationMethod":"automatic","createdAt":1}],"pagination":{"count":1,"next":null}}`
 	asked := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, http.MethodGet, r.Method)
@@ -98,7 +101,7 @@ func TestPruneNeedsTheListing(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = io.WriteString(w, `{"error":{"code":"forbidden","message":"not yours"}}`)
 		default:
-			_, _ = io.WriteString(w, `{"snapshots":[],"pagination":{"count":0,"next":null}}`)
+			_, _ = io.WriteString(w, snapshots)
 		}
 	}))
 	defer srv.Close()
@@ -108,7 +111,7 @@ func TestPruneNeedsTheListing(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	t.Chdir(t.TempDir())
-	a := newApp([]string{"prune", "--snapshots", "--dry-run"})
+	a := newApp([]string{"snapshots", "prune", "--dry-run"})
 	err := a.execute(t.Context(), a.rootCommand())
 	require.ErrorContains(t, err, "not yours", "%d requests", asked)
 }

@@ -128,7 +128,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		&psCommand{app: a}, &logsCommand{app: a}, &waitCommand{app: a}, &killCommand{app: a},
 		&waitForCommand{app: a}, &syncCommand{app: a}, &readCommand{app: a}, &writeCommand{app: a}, &editCommand{app: a}, &forwardCommand{app: a}, &urlCommand{app: a},
 		&rshCommand{app: a}, &inspectCommand{app: a}, &startCommand{app: a}, &extendCommand{app: a},
-		&rollbackCommand{app: a}, &topCommand{app: a}, &pruneCommand{app: a}, &profileCommand{app: a},
+		&rollbackCommand{app: a}, &topCommand{app: a}, &profileCommand{app: a},
 		&whoamiCommand{app: a}, &doctorCommand{app: a}, &apiCommand{app: a}, &emulatorCommand{app: a}, &localCommand{app: a},
 		&mcpCommand{app: a}, &completionCommand{app: a}, &versionCommand{app: a},
 	)...)

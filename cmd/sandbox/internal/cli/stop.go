@@ -118,7 +118,7 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.dryRun {
-		return c.app.wouldBe("stopped", names)
+		return c.app.wouldBe("stopped", plural(len(names), "sandbox", "sandboxes"), names)
 	}
 	text := "Stopping " + plural(len(names), "sandbox", "sandboxes")
 	if len(names) == 1 {
@@ -176,11 +176,11 @@ func viewStop(name string, r *sandbox.StopResult) stopView {
 }
 
 // wouldBe prints what a dry run would do.
-func (p *printer) wouldBe(what string, names []string) error {
+func (p *printer) wouldBe(done, what string, names []string) error {
 	if p.opts.structured() {
 		return p.print(list(names, func(n string) string { return n }, nil))
 	}
-	fmt.Fprintf(p.err, "%s would be %s%s\n", plural(len(names), "sandbox", "sandboxes"), what, map[bool]string{true: ":", false: "."}[len(names) > 0])
+	fmt.Fprintf(p.err, "%s would be %s%s\n", what, done, map[bool]string{true: ":", false: "."}[len(names) > 0])
 	for _, n := range names {
 		fmt.Fprintln(p.shown(), n)
 	}
@@ -261,7 +261,7 @@ func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.dryRun {
-		return c.app.wouldBe("removed", names)
+		return c.app.wouldBe("removed", plural(len(names), "sandbox", "sandboxes"), names)
 	}
 	if c.sel.given() && len(names) > 0 && !c.force {
 		if err := c.app.confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
@@ -290,8 +290,8 @@ func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 // errNothing is the result of a task that had nothing to do.
 var errNothing = errors.New("nothing to do")
 
-// tasks does something to each of several, tells how it went on standard error,
-// and writes the names of those that it was done to to standard output.
+// tasks does something to each of several, tells of each how it went on standard
+// error, and writes the names of those that it was done to to standard output.
 func (a *app) tasks(names []string, title string, do func(name string) error) error {
 	done, err := a.each(names, title, do)
 	return errors.Join(err, a.printDone(done))
@@ -302,12 +302,9 @@ func (a *app) each(names []string, title string, do func(name string) error) (do
 	tell := func(style console.Style, mark, name, result string) {
 		fmt.Fprintf(a.err, "%s %s%s%s\n", a.err.Paint(style, mark), title, lines(name), lines(result))
 	}
-	if !a.opts.structured() {
-		for _, n := range names {
-			tell(console.Yellow, "❯", n, "")
-		}
-	}
+	stop := a.spinUnless(!a.err.Rewrites(), strings.TrimSpace(title)+"...") // elsewhere, what was done is enough
 	_, errs := forEach(names, func(_ int, name string) (struct{}, error) { return struct{}{}, do(name) })
+	stop()
 	done = []string{}
 	for i, n := range names {
 		switch {
@@ -343,4 +340,41 @@ func (p *printer) printDone(names []string) error {
 		}
 	}
 	return nil
+}
+
+// sameSandbox reports whether a sandbox is the one that was found, and has not
+// been started since.
+func sameSandbox(found, now sandbox.Info) bool {
+	return found.Name == now.Name && found.CreatedAt.Equal(now.CreatedAt) && found.CurrentSessionID == now.CurrentSessionID
+}
+
+// removeFound removes sandboxes that a selection has found, and returns those
+// that are gone. What is no longer selected, or has been started since, is
+// left alone, which is an error.
+func (a *app) removeFound(ctx context.Context, found []sandbox.Info, sel *selection, orphans bool) ([]sandbox.Info, error) {
+	match := sel.matcher(a.pairs(sel.tags, "--tag"), a.now())
+	gone := make([]bool, len(found))
+	names := mapped(found, func(i sandbox.Info) string { return i.Name })
+	_, err := a.each(names, "Removing sandbox ", func(name string) error {
+		i := slices.Index(names, name)
+		sb, err := a.get(ctx, name, false)
+		if err != nil {
+			return err
+		}
+		if now := sb.Info(); !sameSandbox(found[i], now) || !match(now) {
+			return errInUse
+		}
+		if err := sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: orphans}); err != nil {
+			return err
+		}
+		gone[i] = true
+		return nil
+	})
+	var removed []sandbox.Info
+	for i, f := range found {
+		if gone[i] {
+			removed = append(removed, f)
+		}
+	}
+	return removed, err
 }
