@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +47,32 @@ func TestAgentsAreTold(t *testing.T) {
 		assert.NotContains(t, text, test.not, "%v", test.args)
 		assert.Equal(t, test.warned, strings.Contains(stderr.String(), "not isolated from it"), "%v: %s", test.args, stderr.String())
 	}
+}
+
+// TestAgentsMistakes: a line that is no message is answered, and the next is read.
+func TestAgentsMistakes(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	const hello = `{"jsonrpc":"2.0","id":7,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
+	cmd := d.command(t.Context(), "mcp")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	answers := bufio.NewScanner(out)
+	for _, row := range [][2]string{
+		{"garbage", `"code":-32700`}, {"{", `"code":-32700`}, {"42", `"code":-32600`}, {`{"a":1}`, `"code":-32600`}, {"[]", `"code":-32600`}, {"[1]", `"code":-32600`},
+		{"\r\n" + hello, `"id":7,"result"`},
+	} {
+		_, err := io.WriteString(in, row[0]+"\n")
+		require.NoError(t, err)
+		require.True(t, answers.Scan(), row[0])
+		assert.Contains(t, answers.Text(), row[1], row[0])
+	}
+	require.NoError(t, in.Close())
+	assert.False(t, answers.Scan())
+	assert.NoError(t, cmd.Wait())
 }
 
 // connectAgent connects an agent to a server of the program.

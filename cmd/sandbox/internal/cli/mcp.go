@@ -1,10 +1,19 @@
 package cli
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
@@ -70,5 +79,73 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, tools.Close()) }()
 	server := mcptools.NewServer(tools, &mcp.Implementation{Name: "sandbox", Title: "Vercel Sandbox", Version: Version()})
-	return server.Run(cmd.Context(), &mcp.StdioTransport{})
+	answers := &answers{to: c.app.out}
+	return server.Run(cmd.Context(), &mcp.IOTransport{Reader: newMessages(c.app.in, answers), Writer: answers})
+}
+
+// answers is standard output, which is written to line by line.
+type answers struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (a *answers) Write(line []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.to.Write(line)
+}
+
+func (*answers) Close() error { return nil }
+
+// messages are the lines of a client that are messages. The others, by which the
+// server would end, are answered as JSON-RPC has it.
+type messages struct {
+	io.Closer
+	lines   *bufio.Scanner
+	answers *answers
+	rest    []byte
+}
+
+func newMessages(in *os.File, answers *answers) *messages {
+	m := &messages{Closer: in, lines: bufio.NewScanner(in), answers: answers}
+	m.lines.Buffer(nil, mcp.DefaultMaxLineLength)
+	return m
+}
+
+func (m *messages) Read(p []byte) (int, error) {
+	for len(m.rest) == 0 {
+		if !m.lines.Scan() {
+			return 0, cmp.Or(m.lines.Err(), io.EOF)
+		}
+		line := bytes.TrimSpace(m.lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		if refused := refusal(line); refused != nil {
+			if _, err := m.answers.Write(refused); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		m.rest = append(bytes.Clone(line), '\n')
+	}
+	n := copy(p, m.rest)
+	m.rest = m.rest[n:]
+	return n, nil
+}
+
+// refusal is the answer to a line that is no message, nil to one that is.
+func refusal(line []byte) []byte {
+	code, text := jsonrpc.CodeParseError, "the line is not JSON"
+	if json.Valid(line) {
+		code, text = jsonrpc.CodeInvalidRequest, "the line is not a message of JSON-RPC 2.0"
+		all := []json.RawMessage{line}
+		if line[0] == '[' {
+			_ = json.Unmarshal(line, &all) // which is valid
+		}
+		if len(all) > 0 && !slices.ContainsFunc(all, func(m json.RawMessage) bool { _, err := jsonrpc.DecodeMessage(m); return err != nil }) {
+			return nil
+		}
+	}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%q}}`+"\n", code, text)
 }
