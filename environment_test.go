@@ -18,6 +18,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/agent"
 	"github.com/go-vercel/sandbox/internal/clean"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/internal/testkit/hostile"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -206,6 +207,84 @@ func ownPrograms(t *testing.T, row *hostile.Row) (results, programs []string) {
 	}
 	assert.Zero(t, theirs, "programs have the sandbox's environment")
 	return results, slices.Sorted(maps.Keys(found))
+}
+
+// TestBusyBox: with the programs of BusyBox, as in images of Alpine, an operation does
+// what it does with GNU's, or says what it lacks.
+func TestBusyBox(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "busybox")
+	busybox, err := exec.LookPath("busybox")
+	require.NoError(t, err)
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bb"}})
+	ctx, f := t.Context(), sb.FS()
+	program, err := os.ReadFile(busybox)
+	require.NoError(t, err)
+	require.NoError(t, f.WriteFile(ctx, "bb/busybox", program, 0o755))
+	done, err := sb.RunCommand(ctx, "/vercel/bb/busybox", []string{"--install", "-s", "/vercel/bb"}, nil)
+	require.NoError(t, err)
+	require.Zero(t, done.ExitCode)
+	require.NoError(t, f.WriteFile(ctx, "d/sub/x", []byte("text"), 0o640))
+	create := func(size int) error {
+		w, err := f.Create(ctx, "d/made", nil)
+		require.NoError(t, err)
+		_, err = w.Write(make([]byte, size))
+		return errors.Join(err, w.Close())
+	}
+	for op, c := range map[string]struct {
+		want error
+		run  func() error
+	}{
+		"Stat": {nil, func() error {
+			info, err := f.Stat(ctx, "d/sub/x")
+			if err == nil {
+				assert.EqualValues(t, 4, info.Size())
+				assert.Equal(t, fs.FileMode(0o640), info.Mode())
+				assert.Less(t, time.Since(info.ModTime()), time.Hour)
+			}
+			return err
+		}},
+		"Lstat of nothing": {fs.ErrNotExist, func() error { _, err := f.Lstat(ctx, "none"); return err }},
+		"ReadFile": {nil, func() error {
+			data, err := f.ReadFile(ctx, "d/sub/x")
+			assert.Equal(t, "text", string(data))
+			return err
+		}},
+		"RealPath": {nil, func() error {
+			name, err := f.RealPath(ctx, "d/../d/sub")
+			assert.True(t, strings.HasSuffix(name, "/d/sub"), name)
+			return err
+		}},
+		"RealPath of nothing": {fs.ErrNotExist, func() error { _, err := f.RealPath(ctx, "none"); return err }},
+		"AppendFile":          {nil, func() error { return f.AppendFile(ctx, "d/little", []byte("more\n")) }},
+		"AppendFile of much":  {nil, func() error { return f.AppendFile(ctx, "d/much", make([]byte, 300_000)) }},
+		"MkdirAll":            {nil, func() error { return f.MkdirAll(ctx, "d/a/b", 0o700) }},
+		"Symlink":             {nil, func() error { return f.Symlink(ctx, "x", "d/link") }},
+		"Chmod":               {nil, func() error { return f.Chmod(ctx, "d/sub", 0o755) }},
+		"RemoveAll":           {nil, func() error { return f.RemoveAll(ctx, "d/other") }},
+		"EnsureCommand": {nil, func() error {
+			command, err := sb.EnsureCommand(ctx, "sleeper", "sleep", []string{"600"}, nil)
+			if err == nil {
+				err = command.Kill(ctx)
+			}
+			return err
+		}},
+		"Create":      {errors.ErrUnsupported, func() error { return create(1) }},
+		"Truncate":    {errors.ErrUnsupported, func() error { return f.Truncate(ctx, "d/sub/x", 4) }},
+		"ReadDir":     {errors.ErrUnsupported, func() error { _, err := f.ReadDir(ctx, "d"); return err }},
+		"Remove":      {errors.ErrUnsupported, func() error { return f.Remove(ctx, "d/none") }},
+		"DownloadDir": {exec.ErrNotFound, func() error { return f.DownloadDir(ctx, "d", t.TempDir(), nil) }}, // bash
+	} {
+		err := c.run()
+		if c.want == nil {
+			assert.NoError(t, err, op)
+			continue
+		}
+		assert.ErrorIs(t, err, c.want, op)
+		if errors.Is(c.want, errors.ErrUnsupported) {
+			assert.ErrorContains(t, err, "a program of the sandbox is not GNU's: ", op)
+		}
+	}
 }
 
 // TestEnvThatDoesNotSplit: where env has no -S, as that of BusyBox, a shell does

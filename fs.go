@@ -40,7 +40,8 @@ type owner interface {
 // Unless documented otherwise, a method makes one request, which runs a program
 // of GNU coreutils or findutils in the sandbox, in an environment of its own: of
 // the sandbox's variables it has PATH, HOME, USER, LOGNAME, TMPDIR and
-// LD_LIBRARY_PATH. If the context ends, the program is killed, and the method returns within five seconds.
+// LD_LIBRARY_PATH. Where a program that is not GNU's, as BusyBox's, lacks what the
+// method needs of it, the error matches [errors.ErrUnsupported]. If the context ends, the program is killed, and the method returns within five seconds.
 type FileSystem struct {
 	t target
 }

@@ -31,6 +31,9 @@ type FSError struct {
 func (e *FSError) Error() string {
 	msg := strings.TrimSpace(e.Message)
 	switch {
+	case e.errno == syscall.ENOTSUP && coreutils.Foreign(msg):
+		line, _, _ := strings.Cut(msg, "\n")
+		return "a program of the sandbox is not GNU's: " + redact.Printable(line)
 	case e.errno != 0:
 		return e.errno.Error()
 	case e.err != nil:

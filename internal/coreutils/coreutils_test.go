@@ -194,6 +194,10 @@ func TestErrnoOf(t *testing.T) {
 		"rm: kann 'a' nicht entfernen: Datei oder Verzeichnis nicht gefunden\n":                 0,
 		"touch: cannot touch 'x': No space left on device":                                      syscall.ENOSPC,
 		"error creating directory: /a: file exists":                                             syscall.EEXIST,
+		"dd: invalid argument 'nocreat' to 'conv'\n":                                            syscall.ENOTSUP,
+		"find: unrecognized: -ignore_readdir_race\n":                                            syscall.ENOTSUP,
+		"rm: invalid option -- 'd'\nBusyBox v1.36.1 multi-call binary.\n":                       syscall.ENOTSUP,
+		"rm: cannot remove 'BusyBox v1': Permission denied\n":                                   syscall.EACCES,
 	} {
 		assert.Equal(t, want, Errno(message), message)
 	}

@@ -2,6 +2,7 @@ package coreutils
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -85,8 +86,20 @@ var phrases = []struct {
 	{"invalid mode", syscall.EINVAL},
 }
 
+// foreign are what programs of the same name that are not GNU's, as BusyBox's, say
+// to options that GNU's have.
+var foreign = []string{"busybox v", "unrecognized", "unknown predicate", "invalid option", "illegal option", "invalid argument 'nocreat'"}
+
+// Foreign reports whether a program's message, in which no other cause was
+// recognized, is that of one that is not GNU's.
+func Foreign(message string) bool {
+	message = strings.ToLower(message)
+	return slices.ContainsFunc(foreign, func(text string) bool { return strings.Contains(message, text) })
+}
+
 // Errno returns the cause described by a program's messages: the first line
-// that ends with the text of an errno decides.
+// that ends with the text of an errno decides. A program that is not GNU's does
+// not support the operation.
 func Errno(message string) syscall.Errno {
 	for line := range strings.Lines(message) {
 		line = strings.ToLower(strings.TrimSpace(line))
@@ -104,6 +117,9 @@ func Errno(message string) syscall.Errno {
 				return p.errno
 			}
 		}
+	}
+	if Foreign(message) {
+		return syscall.ENOTSUP
 	}
 	return 0
 }

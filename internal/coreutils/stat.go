@@ -37,10 +37,10 @@ func (run Runner) Stat(ctx context.Context, name string, follow bool) (*Stat, er
 	return parseStat(line(out))
 }
 
-// RealPath returns the path of a file without symbolic links. GNU realpath never
+// RealPath returns the path of a file without symbolic links. GNU readlink never
 // ends where one goes through itself, at which stat fails.
 func (run Runner) RealPath(ctx context.Context, name string) (string, error) {
-	const script = `stat -L -- "$1" >/dev/null || exit; exec realpath -e -- "$1"`
+	const script = `stat -L -- "$1" >/dev/null || exit; exec readlink -f -- "$1"`
 	return run.Query(ctx, "sh", "-c", script, "sh", name)
 }
 
@@ -96,10 +96,11 @@ func (p *fieldParser) uint(s string, base, bits int) uint64 {
 	return n
 }
 
-// time parses seconds with or without a fraction. "-" is an unknown time.
+// time parses seconds with or without a fraction. "-" is an unknown time, as is
+// the "W" of a BusyBox that can't tell when a file was made.
 // Digits after the ninth of the fraction are dropped.
 func (p *fieldParser) time(s string) time.Time {
-	if s == "-" || s == "?" || s == "" {
+	if s == "-" || s == "?" || s == "" || s == "W" {
 		return time.Time{}
 	}
 	whole, fraction, _ := strings.Cut(s, ".")

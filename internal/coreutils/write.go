@@ -32,7 +32,7 @@ const mkdir = `[ -e "$d" ] || [ -L "$d" ] || { mkdir -p -- "$d" && echo made; } 
 `
 
 // whole ends the script unless the piece $p has the sum $s.
-const whole = `printf '%s  %s\n' "$s" "$p" | sha256sum -c --status 2>/dev/null || exit 75
+const whole = `printf '%s  %s\n' "$s" "$p" | sha256sum -c >/dev/null 2>&1 || exit 75
 `
 
 // sweep removes what uploads have left that arrived late, when no call waited for
