@@ -232,10 +232,14 @@ func (f *FileSystem) Remove(ctx context.Context, name string) error {
 }
 
 // RemoveAll removes the named file, or directory with everything in it. If it
-// does not exist, RemoveAll returns nil.
+// does not exist, RemoveAll returns nil. The root directory is never removed: the
+// error matches [fs.ErrPermission], and no request is made.
 func (f *FileSystem) RemoveAll(ctx context.Context, name string) error {
 	if name == "" {
 		return nil // like os.RemoveAll
+	}
+	if strings.Trim(name, "/") == "" { // GNU's rm refuses, BusyBox's does not
+		return &fs.PathError{Op: "RemoveAll", Path: name, Err: syscall.EPERM}
 	}
 	return f.pathOp(ctx, "RemoveAll", name, "rm", append([]string{"-r", "-f"}, coreutils.Operands(noSlash(name))...)...)
 }
