@@ -185,6 +185,21 @@ func (s *stdio) haveValues(tags []pair) error {
 	return nil
 }
 
+// narrows refuses a filter that a variable which is not set has left empty, where a
+// program reads the listing: it would get all there is, to remove it perhaps. A
+// person sees that, and the official CLI takes it.
+func (s *stdio) narrows(flags *pflag.FlagSet) error {
+	for _, name := range []string{"name", "name-prefix"} {
+		if f := flags.Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+			return withHint(usagef("--%s is empty, which lists everything", name), "leave it out for that")
+		}
+	}
+	if f := flags.Lookup("tag"); f != nil {
+		return s.haveValues(*f.Value.(*many[pair]).target)
+	}
+	return nil
+}
+
 // find lists all sandboxes of a selection.
 func (c *connection) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
 	// Left out, as elsewhere, a tag would select all: for removal, perhaps.

@@ -64,6 +64,12 @@ func TestRefusals(t *testing.T) {
 		{"--token= ls", "it is empty", "--token t ls"},
 		{"ls --team=", "it is empty", "ls --team t"},
 		{"ls --profile=", "it is empty", "ls --profile p"},
+		{"--project= ls", "it is empty", "--project p ls"},
+		{"ls -q --name-prefix=", "lists everything", "ls --name-prefix="},
+		{"snapshots ls --json --name=", "lists everything", "snapshots ls --name="},
+		{"drives ls --jq . --name-prefix=", "lists everything", "drives ls --name-prefix="},
+		{"ls -q --tag NOT_SET", "has no value", "ls -q --tag NOT_SET="},
+		{"ls -q --tag NOT_SET", "has no value", "ls --tag NOT_SET"},
 		{"--api-url= ls", "it is empty", "--api-url http://127.0.0.1:1/api ls"},
 
 		// What the SDK refuses.
@@ -120,7 +126,7 @@ func TestRefusals(t *testing.T) {
 // mayBeEmpty are the options that mean something when they are empty, as in the
 // official CLI; the rest are refused.
 var mayBeEmpty = []string{
-	"--project", "--name of create", "--name of run", "--name of sh", "--name of fork", "--image of create", "--image of run", "--image of sh",
+	"--name of create", "--name of run", "--name of sh", "--name of fork", "--image of create", "--image of run", "--image of sh",
 	"--workdir of exec", "--workdir of run", "--workdir of connect", "--name-prefix of list", "--name-prefix of drives list", "--name of snapshots list",
 	"--cursor of list", "--cursor of sessions list", "--cursor of snapshots list", "--cursor of snapshots tree", "--cursor of drives list",
 }

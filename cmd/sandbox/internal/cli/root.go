@@ -152,7 +152,7 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 	o := &a.opts
 	in(groupScope, func() {
 		option(flags, &o.token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; the default is the first that the documentation lists", parseText)
-		option(flags, &o.project, "project", "", "my-project", "", "The name or ID of the project", parseAny)
+		option(flags, &o.project, "project", "", "my-project", "", "The name or ID of the project", parseText)
 		option(flags, &o.scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", parseText)
 		option(flags, &o.profile, "profile", "", "name", "", "Take team, project and token from a profile", parseText)
 		toggle(flags, &o.local, "local", "", "Run everything on an emulator on this machine, without an account and without isolation; see sandbox local")
@@ -197,6 +197,11 @@ func (a *app) settle(cmd *cobra.Command, args []string) error {
 	}
 	if o.quiet && o.jq != "" {
 		return usagef("--jq and --quiet exclude each other")
+	}
+	if o.structured() && cmd.Name() == "list" {
+		if err := a.narrows(cmd.Flags()); err != nil {
+			return err
+		}
 	}
 	a.started = true
 	return nil
