@@ -187,8 +187,8 @@ func (l *line) read(moved, rest []string) error {
 			}
 			rest = rest[min(n, len(rest)):]
 		case l.cmd.HasSubCommands() && len(l.words) == 0: // what is no command has no options that are known
-			l.words, rest = append(l.words, word), rest[1:]
 			l.help = slices.Contains(rest, "--help") || slices.Contains(rest, "-h")
+			l.words = slices.DeleteFunc(slices.Clone(rest), func(w string) bool { return strings.HasPrefix(w, "-") })
 			rest = nil
 		case foreign && len(l.words) == own:
 			l.words, rest = append(l.words, word), rest[1:]
@@ -292,10 +292,15 @@ func (l *line) refuse(message string) error {
 	return &usageError{message: l.cmd.CommandPath() + ": " + message, hint: moreAbout(l.cmd)}
 }
 
+// otherWay says how a command takes what looks like an option, and is none.
+const otherWay = "other way"
+
 // unknown is the error of an option that the command does not have.
 func (l *line) unknown(name, message string) error {
 	hint := moreAbout(l.cmd)
-	if len(name) == 1 { // of a word such as -x, or -xyz
+	if other := first(otherOptions[name], l.cmd.Annotations[otherWay]); other != "" {
+		hint = other + "; " + hint
+	} else if len(name) == 1 { // of a word such as -x, or -xyz
 		hint = "-- comes before what is no option; " + hint
 	} else if others := commandsWith(l.cmd.Root(), name); len(others) > 0 {
 		hint = fmt.Sprintf("it is an option of %s; %s", strings.Join(others, ", "), hint)

@@ -76,7 +76,7 @@ func TestArrange(t *testing.T) {
 		{"emulator -v npm test -v", "emulator --verbose=true -- npm test -v"},
 		{"cp -r -- -x c:y", "cp --recursive=true -- -x c:y"},
 		{"--help", "--help=true --"},
-		{"nonsense ls --help", "-- nonsense"}, // help of what is no command would hide that
+		{"nonsense ls --help", "-- nonsense ls"}, // help of what is no command would hide that
 		{"nonsense --bogus", "-- nonsense"},
 		{"-- ls -a", "ls --all=true --"},
 		{"-- -a ls", "-- -a ls"},

@@ -276,8 +276,9 @@ func (c *connection) getOnly(ctx context.Context, args []string, resume bool) (*
 
 // checkedName refuses what can't be the name of a sandbox, before any request.
 func (c *connection) checkedName(name string) (string, error) {
-	if strings.ContainsAny(name, "/\\?#%") {
-		return "", usagef("%s can't be the name of a sandbox", quote(name))
+	if strings.ContainsAny(name, "/\\?#%*,:; \t\n") {
+		return "", withHint(usagef("%s can't be the name of a sandbox", quote(name)),
+			"a name has letters, digits, - and _; several are divided by spaces, and stop and rm take --name-prefix, --tag and --all, too")
 	}
 	return name, rehearse(context.Background(), func(ctx context.Context, client *sandbox.Client) error {
 		_, err := client.Get(ctx, name, nil)

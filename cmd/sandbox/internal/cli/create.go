@@ -61,7 +61,7 @@ func (r *retention) define(flags *pflag.FlagSet) {
 	option(flags, &r.expiration, "snapshot-expiration", "", "DURATION|none", "",
 		`How long snapshots are kept by default, such as 7d; "none" or 0 keeps them`, pointerTo(parseExpiration))
 	option(flags, &r.keep, "keep-last-snapshots", "", "COUNT", "", "Keep only the COUNT most recent snapshots (1-10)",
-		parseBetween(1, 10, "--keep-last-snapshots value"))
+		parseBetween(1, 10, "count"))
 	option(flags, &r.keepFor, "keep-last-snapshots-for", "", "DURATION|none", "",
 		`How long the kept snapshots live; "none" or 0 keeps them`, pointerTo(parseExpiration))
 	option(flags, &r.deleteEvicted, "delete-evicted-snapshots", "", "true|false", "",
@@ -160,7 +160,7 @@ func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText string) {
 	option(flags, &s.vcpus, "vcpus", "", "COUNT", "", "Number of vCPUs; each has 2048 MB of memory", parseVCPUs)
 	options(flags, &s.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", parsePort)
-	options(flags, &s.env, "env", "e", "key=value", envText, parsePair)
+	options(flags, &s.env, "env", "e", "key=value", envText, parseVariable)
 	options(flags, &s.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
 	if tagText == "" {
 		tagText = "A tag of the sandbox (repeatable)"
@@ -203,7 +203,7 @@ func (s *stdio) environ(pairs []pair, files []string) (sandbox.Env, error) {
 	for _, name := range files {
 		vars, err := dotenv.LoadFile(name)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--env-file: %w", err)
 		}
 		if env == nil {
 			env = sandbox.Env{}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -124,11 +125,19 @@ var fieldOptions = map[string]string{
 	"Image": "image", "Runtime": "runtime", "Architecture": "architecture", "MaxSizeBytes": "max-size", "Cwd": "workdir", "Source.URL": "git", "Limit": "limit", "Exclude": "exclude",
 }
 
+// tooShort is a duration that was likely meant as seconds.
+var tooShort = regexp.MustCompile(`\b(\d+)ms is outside`)
+
 // inOptions names the option where the SDK names its field.
 func inOptions(message string) string {
 	field, rest, ok := strings.Cut(message, ": ")
-	if option := fieldOptions[field]; ok && option != "" {
+	switch option := fieldOptions[field]; {
+	case ok && option != "":
 		return "--" + option + ": " + strings.ReplaceAll(rest, "Forever", "none")
+	case strings.HasPrefix(field, "NetworkPolicy."):
+		return rest
+	case field == "args":
+		return "an argument of the command " + rest
 	}
 	return message
 }
@@ -151,6 +160,9 @@ func (a *app) explain(err error) failure {
 		a.explainAPI(&f, api)
 	}
 	f.explain(err, api)
+	if found := tooShort.FindStringSubmatch(f.Message); found != nil && f.exit == exitUsage {
+		f.Hint = "a number without a unit is milliseconds; did you mean " + found[1] + "s?"
+	}
 	if f.Code == "interrupted" && a.signal() != 0 {
 		f.exit = 128 + int(a.signal())
 	}
@@ -280,6 +292,8 @@ func (a *app) explainAPI(f *failure, err *sandbox.APIError) {
 		}
 	case errors.Is(err, exec.ErrNotFound):
 		f.exit = exitNoProgram
+	case strings.Contains(err.Message, "maxSizeBytes"):
+		f.Hint = "a size without a unit is in bytes; give it as 10GiB"
 	}
 }
 

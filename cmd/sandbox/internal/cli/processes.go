@@ -270,7 +270,14 @@ type killCommand struct {
 
 func (c *killCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "kill <name> <command_id>", Short: "Send a signal to a command", GroupID: groupCommands, Args: positionals("name", "command_id"),
+		Use: "kill <name> <command_id>", Short: "Send a signal to a command", GroupID: groupCommands,
+		Annotations: map[string]string{otherWay: "-s KILL sends another signal"},
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && negative.MatchString(args[0]) {
+				return &usageError{message: quote(args[0]) + " is not the name of a sandbox", hint: "-s " + args[0][1:] + " sends that signal; " + moreAbout(cmd)}
+			}
+			return positionals("name", "command_id")(cmd, args)
+		},
 	}
 	option(cmd.Flags(), &c.send, "signal", "s", "signal", "TERM", "The signal, by its name or number", parseSignal)
 	toggle(cmd.Flags(), &c.tree, "tree", "", "Send it to the command's children, and theirs, as well")

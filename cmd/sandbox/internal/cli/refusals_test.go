@@ -25,7 +25,11 @@ func TestRefusals(t *testing.T) {
 	t.Chdir(t.TempDir())
 	run := func(line string) string {
 		a := newApp(strings.Fields(line))
-		return fmt.Sprint(a.execute(t.Context(), a.rootCommand()))
+		err := a.execute(t.Context(), a.rootCommand())
+		if err == nil {
+			return ""
+		}
+		return fmt.Sprint(err) + ": " + a.explain(err).Message + "; " + a.explain(err).Hint
 	}
 	for _, tc := range []struct{ refused, why, taken string }{
 		{"snapshots tree x --sort-order desc", "--sort-order needs --cursor", "snapshots tree x --sort-order desc --cursor c"},
@@ -98,6 +102,25 @@ func TestRefusals(t *testing.T) {
 		{"exec drives true", "another meaning", "exec drive true"},
 		{"stop ..", "another meaning", "stop a..b"},
 
+		{"create --timeout 90", "did you mean 90s?", "create --timeout 25h"},
+		{"extend x 5", "did you mean 5s?", "extend x 25h"},
+		{"kill -9 x cmd_x", "-s 9 sends that signal", "kill -s 9 x cmd_x"},
+		{"kill -KILL x cmd_x", "-s KILL sends another signal", "kill -s KILL x cmd_x"},
+		{"create -e FOO:", "use NAME=VALUE", "create -e FOO"},
+		{"create --env-file none", "--env-file: ", "create"},
+		{"rm *", "a name has letters", "rm x-_1"},
+		{"rm a,b", "several are divided by spaces", "rm a b"},
+		{"exec sandbox:m2 true", "can't be the name of a sandbox", "exec m2 true"},
+		{"config x timeout 1h", "did you mean: sandbox config timeout x 1h", "config timeout x 1h"},
+		{"config policy allow x http://a", ": \"http://a\" is not a domain", "config policy allow x a.com"},
+		{"create --memory 4096", "each has 2048 MB", "create --vcpus 2"},
+		{"ls --running", "--status running", "ls --status running"},
+		{"ls --filter x", "--name-prefix filter", "ls --name-prefix x"},
+		{"LS", "did you mean list? ", "ls"},
+		{"lst", "did you mean list? ", "ls"},
+		{"cfg", "did you mean config? ", "config list x"},
+		{"create --keep-last-snapshots x", ": invalid count", "create --keep-last-snapshots 1"},
+		{"exec x printf \xff", "an argument of the command", "exec x printf é"},
 		{"delete x", "is not a command", "remove x"},
 		{"wait-for x --status stoped", "expected one of: running", "wait-for x --status stopped,failed"},
 		{"rm --status stopped, --yes", "expected one of: running", "rm --status stopped --yes"},

@@ -242,6 +242,12 @@ func commandsWith(root *cobra.Command, option string) []string {
 // maxSuggestions is how many commands are named in the place of one that is none.
 const maxSuggestions = 3
 
+// otherOptions say what there is in the place of options that other programs have.
+var otherOptions = map[string]string{
+	"memory": "--vcpus chooses it: each has 2048 MB", "running": "--status running lists those that run", "stopped": "--status stopped lists those that are stopped",
+	"filter": "--status, --tag and --name-prefix filter", "volume": "--mount attaches a drive", "publish": "--publish-port publishes a port",
+}
+
 // group makes a command that only holds others show its help, and refuse what is
 // no command of it.
 func group(cmd *cobra.Command) *cobra.Command {
@@ -252,7 +258,10 @@ func group(cmd *cobra.Command) *cobra.Command {
 			return cmd.Help()
 		}
 		e := &usageError{message: fmt.Sprintf("%s is not a command of %s", quote(args[0]), cmd.CommandPath()), hint: moreAbout(cmd)}
-		if near := suggestions(cmd, strings.TrimSpace(args[0])); len(near) > 0 {
+		if len(args) > 1 && child(cmd, args[1]) != nil && cmd != cmd.Root() {
+			args[0], args[1] = args[1], args[0]
+			e.hint = "did you mean: " + cmd.CommandPath() + " " + shellWords(args)
+		} else if near := suggestions(cmd, strings.ToLower(strings.TrimSpace(args[0]))); len(near) > 0 {
 			e.hint = "did you mean " + strings.Join(near, " or ") + "? " + e.hint
 		}
 		return e
@@ -281,10 +290,13 @@ func suggestions(cmd *cobra.Command, word string) (near []string) {
 		}
 	}
 	for distance := range cmd.SuggestionsMinimumDistance + 1 {
+		if len(near) > 0 {
+			break // what is further off is not meant
+		}
 		for _, c := range cmd.Commands() {
 			like := func(name string) bool {
 				d := editDistance(word, name)
-				if strings.HasPrefix(name, word) {
+				if abbreviates(word, name) {
 					d = min(d, 1)
 				}
 				return d == distance
@@ -295,6 +307,20 @@ func suggestions(cmd *cobra.Command, word string) (near []string) {
 		}
 	}
 	return near
+}
+
+// abbreviates reports whether a word has the first letter of a name, and others of
+// it in their order.
+func abbreviates(word, name string) bool {
+	if len(word) < 2 || word[0] != name[0] {
+		return false
+	}
+	for _, c := range name {
+		if word != "" && rune(word[0]) == c {
+			word = word[1:]
+		}
+	}
+	return word == ""
 }
 
 // withDeadline is a context for cleaning up, which the end of the command's own

@@ -120,7 +120,7 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 				return err
 			}
 		}
-		err := c.app.runRemote(ctx, sb, &o.command, words[0], words[1:])
+		err := imageHint(c.app.runRemote(ctx, sb, &o.command, words[0], words[1:]), sb, o, words[0])
 		fetchErr := c.fetchAll(ctx, sb, o.downloads)
 		if err == nil {
 			return fetchErr
@@ -131,6 +131,23 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 		return err
 	}
 	return c.app.andThen(ctx, sb, work, cleanUp)
+}
+
+// imageHint says how to name an image, to somebody who has named one in the place of
+// the program, as for docker.
+func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) error {
+	exit, ok := errors.AsType[*exitError](err)
+	if !ok || exit.code != exitNoProgram || exit.err == nil {
+		return err
+	}
+	if _, advised := errors.AsType[*hinted](exit.err); advised {
+		return err
+	}
+	hint := "if that is an image: " + try("run --image %s -- COMMAND", shellWord(program))
+	if !o.rm {
+		hint += "; " + try("rm %s", sb.Name()) + " removes the sandbox"
+	}
+	return &exitError{code: exit.code, err: withHint(exit.err, "%s", hint)}
 }
 
 // sandboxForRun finds the sandbox of a name, or makes one. With --rm a signal does

@@ -236,7 +236,7 @@ func (c *snapshotsTreeCommand) command() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	choice(flags, &c.order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
-	option(flags, &c.limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", parseBetween(1, wire.MaxTreePage, "--limit"))
+	option(flags, &c.limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", parseBetween(1, wire.MaxTreePage, "limit"))
 	option(flags, &c.cursor, "cursor", "", "str", "", "Continue from the hint of an earlier call", parseAny)
 	cmd.RunE = c.run
 	return cmd

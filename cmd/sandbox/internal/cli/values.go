@@ -344,6 +344,15 @@ func parsePair(s string) (pair, error) {
 	return pair{key: key, value: value, inherit: !ok}, nil
 }
 
+// parseVariable is parsePair for a variable of the environment.
+func parseVariable(s string) (pair, error) {
+	p, err := parsePair(s)
+	if err == nil && p.inherit && strings.ContainsAny(s, ": \t\n") {
+		return pair{}, fmt.Errorf("%q is not the name of a variable; use NAME=VALUE", s)
+	}
+	return p, err
+}
+
 // mount is DRIVE:/PATH[:MODE].
 type mount struct{ drive, path, mode string }
 
