@@ -31,6 +31,12 @@ type Options struct {
 	// Base sends the requests, which carry none of this package's credentials.
 	// Nil means a copy of [http.DefaultTransport].
 	Base http.RoundTripper
+	// Start is called when nothing listens on the port, after the hooks, so that a
+	// server that has ended is started again: by [sandbox.Sandbox.EnsureCommand],
+	// since it may only be slow to listen, and other processes may do the same. A
+	// request waits for it, and fails with its error; one call is made at a time, and
+	// no more than one in two seconds. Nil means that the request only waits.
+	Start sandbox.Hook
 }
 
 // maxReplay is how much of a request's body is kept to send it again when the
@@ -57,9 +63,13 @@ const maxReplay = 1 << 20
 // closed: a body that is never closed keeps the session, and the goroutine, for
 // ever.
 func Transport(sb *sandbox.Sandbox, port int, opts *Options) http.RoundTripper {
-	t := &portTransport{sb: sb, port: port, opts: Options{MaxWait: time.Minute}}
+	return newTransport(sb, port, opts)
+}
+
+func newTransport(sb *sandbox.Sandbox, port int, opts *Options) *portTransport {
+	t := &portTransport{sb: sb, port: port, opts: Options{MaxWait: time.Minute}, starting: make(chan struct{}, 1)}
 	if opts != nil {
-		t.opts.Idle, t.opts.Base = opts.Idle, opts.Base
+		t.opts.Idle, t.opts.Base, t.opts.Start = opts.Idle, opts.Base, opts.Start
 		if opts.MaxWait != 0 {
 			t.opts.MaxWait = opts.MaxWait
 		}
@@ -81,24 +91,36 @@ func Transport(sb *sandbox.Sandbox, port int, opts *Options) http.RoundTripper {
 
 // ReverseProxy returns a handler that passes requests on to the server at
 // an exposed port, by [Transport], so that visitors wake a stopped
-// sandbox. The server receives the visitor's address, host and scheme in
-// X-Forwarded headers. Replace its ErrorHandler to change what a visitor sees
-// when the server can't be reached.
+// sandbox.
+//
+// The server knows itself by the address of the platform, which visitors don't
+// see: Origin and Referer of its own pages arrive with that address, and Location
+// and Content-Location leave without it. The visitor's address, host and scheme
+// are in X-Original-For, X-Original-Host and X-Original-Proto, since the platform
+// sets X-Forwarded headers itself; behind a load balancer, put a handler in front
+// that sets the request's RemoteAddr. Cookies are for the visitor's host
+// alone, whatever their Domain. Headers that tell a web server in front to serve a
+// file of its own (X-Accel-Redirect, X-Sendfile and such), and Alt-Svc, are left
+// out.
+//
+// If the server can't be reached, the visitor gets a short page with the reason,
+// with 504 and Retry-After while the sandbox wakes or nothing listens after
+// MaxWait, 404 if the sandbox is gone, and 502 if the server may have received the
+// request; ErrorLog gets the error. Replace ErrorHandler to change this, and wrap
+// Rewrite rather than replace it.
 //
 // It lets everybody in: put a handler that checks who asks in front. And it
 // belongs on a host of its own: the server receives the visitors' cookies and
 // credentials for the host that they ask, and its pages act there in their name.
 func ReverseProxy(sb *sandbox.Sandbox, port int, opts *Options) *httputil.ReverseProxy {
-	return &httputil.ReverseProxy{
-		Transport:     Transport(sb, port, opts),
-		FlushInterval: -1,
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL.Scheme, r.Out.URL.Host = "http", "sandbox"
-			r.Out.URL.RawQuery = r.In.URL.RawQuery // Out has lost what package url can't parse
-			r.Out.Host = ""
-			r.SetXForwarded()
-		},
+	t := newTransport(sb, port, opts)
+	if base, ok := t.opts.Base.(*http.Transport); ok && (opts == nil || opts.Base == nil) {
+		base.DisableCompression = true // what the visitor asks for counts
 	}
+	v := visitors{t}
+	p := &httputil.ReverseProxy{Transport: v, FlushInterval: -1, Rewrite: v.rewrite}
+	p.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) { failed(w, r, err, logger(p)) }
+	return p
 }
 
 type portTransport struct {
@@ -106,6 +128,11 @@ type portTransport struct {
 	port int
 	opts Options
 	err  error // of the arguments
+
+	// starting is full while Options.Start runs, and guards started, when it has
+	// last ended.
+	starting chan struct{}
+	started  time.Time
 
 	mu       sync.Mutex
 	inFlight int
@@ -183,8 +210,10 @@ func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Respons
 	if err != nil {
 		return nil, err
 	}
-	out := req.Clone(req.Context())
-	out.URL.Scheme, out.URL.Host, out.Host = base.Scheme, base.Host, ""
+	out := req.WithContext(req.Context()) // with the trailers, which come after the body
+	at := *req.URL
+	at.Scheme, at.Host = base.Scheme, base.Host
+	out.URL, out.Host = &at, ""
 	out.Body, out.GetBody = body.attempt(), nil
 	resp, err := t.opts.Base.RoundTrip(out)
 	if err != nil {
@@ -230,9 +259,35 @@ func (t *portTransport) wait(ctx context.Context, refused *edge.Error, giveUp ti
 		t.resumed = time.Now()
 		t.mu.Unlock()
 	}
+	if refused.Code == edge.NotListening && t.opts.Start != nil {
+		if err := t.start(ctx); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("%w; Start: %w", refused, err)
+		}
+	}
 	if !api.Sleep(ctx, pause) {
 		return context.Cause(ctx)
 	}
+	return nil
+}
+
+// start calls Options.Start unless that has just been done.
+func (t *portTransport) start(ctx context.Context) error {
+	select {
+	case t.starting <- struct{}{}:
+		defer func() { <-t.starting }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if time.Since(t.started) < longestPause {
+		return nil
+	}
+	if err := t.opts.Start(ctx, t.sb); err != nil {
+		return err
+	}
+	t.started = time.Now()
 	return nil
 }
 

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -147,23 +149,6 @@ func TestReverseProxyWakes(t *testing.T) {
 	assert.Equal(t, "hello\n", line)
 }
 
-// TestReverseProxyQuery: queries arrive as the visitor wrote them, also those that
-// package url can't parse.
-func TestReverseProxyQuery(t *testing.T) {
-	t.Parallel()
-	sb, port := portSandbox(t)
-	front := httptest.NewServer(preview.ReverseProxy(sb, port, nil))
-	defer front.Close()
-	for _, target := range []string{"/?q=100%", "/?a=1;b=2&c=3", "/?x=%zz&y=1", "/?import&t=1;2", "/a%2Fb?a=%20+&a", "/?", "/?&&"} {
-		resp, err := front.Client().Get(front.URL + target)
-		require.NoError(t, err)
-		got, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		require.NoError(t, err)
-		assert.Equal(t, target, string(got))
-	}
-}
-
 // TestTransportManyAsleep: requests that meet a stopped sandbox at once resume it
 // once, and each arrives once.
 func TestTransportManyAsleep(t *testing.T) {
@@ -287,6 +272,110 @@ func edgeSandbox(t *testing.T, edge testkit.RoundTripper) (*http.Client, *int) {
 	require.NoError(t, err)
 	resumes = 0
 	return &http.Client{Transport: preview.Transport(sb, 3000, &preview.Options{Base: edge})}, &resumes
+}
+
+// TestReverseProxyPages: what a visitor is told when there is no response of the
+// server.
+func TestReverseProxyPages(t *testing.T) {
+	refusal := func(status int, code, message string) testkit.RoundTripper {
+		return func(*http.Request) (*http.Response, error) {
+			resp := testkit.JSON(status, fmt.Sprintf(`{"error":{"code":%q,"message":%q}}`, code, message))
+			resp.Header.Set("X-Vercel-Error", code)
+			return resp, nil
+		}
+	}
+	for _, test := range []struct {
+		name         string
+		gone         bool
+		base         testkit.RoundTripper
+		start        sandbox.Hook
+		status       int
+		again        bool
+		page, logged string
+	}{
+		{name: "waking", base: refusal(410, "SANDBOX_STOPPED", "The sandbox has stopped."), status: 504, again: true, page: "is being started", logged: "SANDBOX_STOPPED for 1m0s"},
+		{name: "not listening", base: refusal(502, "SANDBOX_NOT_LISTENING", "Let it <listen> on 0.0.0.0."), status: 504, again: true, page: "Let it &lt;listen&gt; on 0.0.0.0.", logged: "Let it <listen> on 0.0.0.0."},
+		{name: "not to be started", base: refusal(502, "SANDBOX_NOT_LISTENING", "m"), start: func(context.Context, *sandbox.Sandbox) error { return errors.New("no disk") }, status: 504, again: true, page: "m", logged: "Start: no disk"},
+		{name: "gone", gone: true, base: refusal(410, "SANDBOX_STOPPED", "m"), status: 404, page: "nothing at this address", logged: "not found"},
+		{name: "broken", base: func(*http.Request) (*http.Response, error) { return nil, errors.New("secret detail") }, status: 502, page: "may have received it", logged: "secret detail"},
+		{name: "slow", base: func(*http.Request) (*http.Response, error) { return nil, context.DeadlineExceeded }, status: 504, page: "in time", logged: "deadline"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := false
+				client := testkit.API(func(*http.Request) (*http.Response, error) {
+					if test.gone && got {
+						return testkit.JSON(404, `{"error":{"code":"not_found","message":"Named sandbox 'box' not found for this project."}}`), nil
+					}
+					got = true
+					return testkit.JSON(200, `{"session":{"id":"sess_1","status":"running"},"sandbox":{"name":"box","currentSessionId":"sess_1"},
+						"routes":[{"url":"https://a-3000.example.com","subdomain":"a","port":3000}]}`), nil
+				}).Client(t)
+				sb, err := client.Get(t.Context(), "box", nil)
+				require.NoError(t, err)
+				var logged bytes.Buffer
+				proxy := preview.ReverseProxy(sb, 3000, &preview.Options{Base: test.base, Start: test.start})
+				proxy.ErrorLog = log.New(&logged, "", 0)
+				for _, accept := range []string{"text/html,*/*", "application/json"} {
+					req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+					req.Header.Set("Accept", accept)
+					rec := httptest.NewRecorder()
+					proxy.ServeHTTP(rec, req)
+					resp := rec.Result()
+					assert.Equal(t, test.status, resp.StatusCode)
+					assert.Equal(t, test.again, resp.Header.Get("Retry-After") != "")
+					assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+					text := rec.Body.String()
+					if accept == "application/json" {
+						text = html.EscapeString(text)
+						assert.Contains(t, resp.Header.Get("Content-Type"), "text/plain")
+					} else {
+						assert.Equal(t, test.again, strings.Contains(text, "http-equiv=\"refresh\""))
+					}
+					assert.Contains(t, text, test.page)
+					assert.NotContains(t, text, "secret")
+				}
+				assert.Contains(t, logged.String(), test.logged)
+			})
+		})
+	}
+}
+
+// TestStart: a server that has ended is started again, once for all the visitors
+// that come.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "python3")
+	port := needs.Port(t)
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}})
+	var starts atomic.Int64
+	serve := serveApp(port)
+	client := &http.Client{Transport: preview.Transport(sb, port, &preview.Options{Start: func(ctx context.Context, sb *sandbox.Sandbox) error {
+		starts.Add(1)
+		return serve(ctx, sb)
+	}, Base: testkit.Transport(t)})}
+	post := func(path, body string, status int) {
+		resp, err := client.Post("http://app"+path, "text/plain", strings.NewReader(body))
+		if assert.NoError(t, err) {
+			assert.Equal(t, status, resp.StatusCode)
+			assert.NoError(t, resp.Body.Close())
+		}
+	}
+	post("/200", "before", 200)
+	post("/die", "last", 502) // the edge's word for a broken connection
+	address, err := sb.URL(port)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // what came too early was lost with the server
+		resp, err := http.Get(address)
+		return err == nil && resp.Body.Close() == nil && resp.Header.Get("X-Vercel-Error") == "SANDBOX_NOT_LISTENING"
+	}, testkit.Patience, 5*time.Millisecond)
+	var visitors sync.WaitGroup
+	for range 5 {
+		visitors.Go(func() { post("/200", "after", 200) })
+	}
+	visitors.Wait()
+	assert.EqualValues(t, 2, starts.Load())
+	assert.Equal(t, []string{"before", "last", "after", "after", "after", "after", "after"}, posts(t, sb))
 }
 
 // TestTransportBelievesTheEdge: what is the edge's word, and what a server's.

@@ -149,12 +149,38 @@ func TestTransportSleeps(t *testing.T) {
 	t.Logf("%d sleeps, %d visits, %d refusals, %d without a response", sleeps, len(v.visits), refused, unknown)
 }
 
-// wakingPage loads a script, which the browser waits for and which changes the
-// page.
-const wakingPage = `<!doctype html><title>asleep</title><p id=p>nothing</p><script src="/app.js"></script>`
+// wakingApp shows its page to those who have signed in, and sends the others to a
+// form, by addresses and cookies that have its own host; the page loads a script,
+// which the browser waits for and which changes the page.
+const wakingApp = `
+import http.server, sys
+class H(http.server.BaseHTTPRequestHandler):
+    def respond(self, status, text="", kind="text/html", **headers):
+        self.send_response(status)
+        for name, value in headers.items(): self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(text.encode())
+    def do_GET(self):
+        host = "http://" + self.headers["Host"]
+        if self.path == "/app.js":
+            self.respond(200, 'document.getElementById("p").textContent = "awa" + "ke"', "text/javascript")
+        elif self.path == "/login":
+            self.respond(200, '<form id=f method=post action=/login><input name=user value=ann></form><script>document.getElementById("f").submit()</script>')
+        elif "user=ann" in self.headers.get("Cookie", ""):
+            self.respond(200, '<!doctype html><title>home</title><h1>ann</h1><p id=p>nothing</p><script src="/app.js"></script>')
+        else:
+            self.respond(302, Location=host + "/login")
+    def do_POST(self):
+        host = "http://" + self.headers["Host"]
+        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        if self.headers["Origin"] != host: return self.respond(403, "another origin: %s" % self.headers["Origin"])
+        self.respond(303, Location=host + "/home", Set_Cookie=form + "; Domain=" + self.headers["Host"].split(":")[0] + "; Path=/; HttpOnly")
+http.server.ThreadingHTTPServer(("0.0.0.0", int(sys.argv[1])), H).serve_forever()
+`
 
-// TestBrowserWakes: Chromium loads a page and its script from a sandbox that was
-// asleep.
+// TestBrowserWakes: Chromium is redirected to a form of a sandbox that was asleep,
+// signs in, and loads a page and its script.
 func TestBrowserWakes(t *testing.T) {
 	needs.Long(t, "starts a browser")
 	t.Parallel()
@@ -170,11 +196,10 @@ func TestBrowserWakes(t *testing.T) {
 	needs.Programs(t, "python3")
 	port := needs.Port(t)
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}, OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
-		_, err := sb.EnsureCommand(ctx, "web", "python3", []string{"-m", "http.server", strconv.Itoa(port)}, nil)
+		_, err := sb.EnsureCommand(ctx, "web", "python3", []string{"app.py", strconv.Itoa(port)}, nil)
 		return err
 	}})
-	require.NoError(t, sb.FS().WriteFile(t.Context(), "index.html", []byte(wakingPage), 0o644))
-	require.NoError(t, sb.FS().WriteFile(t.Context(), "app.js", []byte(`document.getElementById("p").textContent = "awa" + "ke"`), 0o644))
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "app.py", []byte(wakingApp), 0o644))
 	_, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	front := httptest.NewServer(preview.ReverseProxy(sb, port, &preview.Options{MaxWait: testkit.Patience}))
@@ -183,11 +208,11 @@ func TestBrowserWakes(t *testing.T) {
 	defer cancel()
 	profile := filepath.Join(t.TempDir(), "profile")
 	cmd := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-		"--user-data-dir="+profile, "--dump-dom", front.URL)
+		"--user-data-dir="+profile, "--virtual-time-budget=10000", "--dump-dom", front.URL)
 	cmd.Env = append(os.Environ(), "HOME="+profile)
 	page, err := cmd.Output()
 	// Its children may write for a moment more.
 	require.Eventually(t, func() bool { return os.RemoveAll(profile) == nil }, testkit.Patience, 50*time.Millisecond)
 	require.NoError(t, err)
-	assert.Contains(t, string(page), `<p id="p">awake</p>`)
+	assert.Contains(t, string(page), `<h1>ann</h1><p id="p">awake</p>`)
 }

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/edge"
 )
 
 // ForwarderOptions are the options of [NewForwarder].
@@ -284,13 +286,7 @@ func (f *Forwarder) modifyResponse(resp *http.Response) error {
 		!strings.EqualFold(resp.Request.Header.Get("Upgrade"), resp.Header.Get("Upgrade"))) {
 		return errBadStatus
 	}
-	// Web servers in front of a service take these as instructions to serve one
-	// of their own files.
-	for name := range resp.Header {
-		if strings.HasPrefix(name, "X-Accel-") || strings.HasPrefix(name, "X-Lighttpd-") || strings.HasPrefix(name, "X-Sendfile") {
-			delete(resp.Header, name)
-		}
-	}
+	edge.Disarm(resp.Header)
 	x.status = resp.StatusCode
 	if tunnel, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body = &countedTunnel{ReadWriteCloser: tunnel, x: x}

@@ -10,7 +10,9 @@ import (
 	"net/url"
 	"slices"
 	"sync/atomic"
+	"time"
 
+	"github.com/go-vercel/sandbox/internal/edge"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
@@ -105,15 +107,22 @@ func (sb *namedSandbox) openRoute(port int) (*route, error) {
 			return conn, nil
 		},
 		// A session that has ended must not be kept by an idle connection.
-		DisableKeepAlives: true,
+		DisableKeepAlives:  true,
+		DisableCompression: true, // what the visitor asks for counts
+		// The server may refuse a body.
+		ExpectContinueTimeout: time.Second,
 	}
 	target := &url.URL{Scheme: "http", Host: "127.0.0.1"}
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
-			r.Out.URL.RawQuery = r.In.URL.RawQuery // Out has lost what package url can't parse
+			edge.Pass(r.In, r.Out)
 			r.Out.Host = r.In.Host
 			r.SetXForwarded()
+			// The platform documents these, too.
+			for _, name := range []string{"X-Real-Ip", "X-Vercel-Forwarded-For"} {
+				r.Out.Header.Set(name, r.Out.Header.Get("X-Forwarded-For"))
+			}
 		},
 		Transport:     transport,
 		FlushInterval: -1,
@@ -138,6 +147,7 @@ func (sb *namedSandbox) openRoute(port int) (*route, error) {
 			writeEdgeError(w, e)
 			return
 		}
+		w.Header()["Content-Type"] = nil // not to be guessed
 		proxy.ServeHTTP(w, req)
 	}, s.opts.Logger)
 	r.forget = context.AfterFunc(s.ctx, r.shut)

@@ -3,12 +3,15 @@
 package edge
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -25,10 +28,14 @@ const (
 type Error struct {
 	Status  int
 	Code    string
+	Message string // for people; empty if it says nothing else
 	stopped error
 }
 
 func (e *Error) Error() string {
+	if e.Message != "" {
+		return fmt.Sprintf("status %d of the platform (%s): %s", e.Status, redact.Printable(e.Message), e.Code)
+	}
 	return fmt.Sprintf("status %d of the platform: %s", e.Status, e.Code)
 }
 
@@ -53,20 +60,55 @@ func Said(resp *http.Response, text string, stopped error) *Error {
 		return nil
 	}
 	said := resp.Header.Values("X-Vercel-Error")
-	if len(said) == 0 {
-		var body wire.ErrorResponse
-		if json.Unmarshal([]byte(text), &body) == nil {
+	message := ""
+	var body wire.ErrorResponse
+	if json.Unmarshal([]byte(text), &body) == nil {
+		message = body.Error.Message
+		if len(said) == 0 {
 			said = []string{body.Error.Code}
-		} else {
-			for line := range strings.Lines(text) {
-				said = append(said, strings.TrimSpace(line))
-			}
+		}
+	} else if len(said) == 0 {
+		for line := range strings.Lines(text) {
+			said = append(said, strings.TrimSpace(line))
+			message = cmp.Or(message, said[0])
 		}
 	}
 	for _, code := range []string{Stopped, Stopping, Snapshotting, NotFound, NotListening} {
 		if slices.Contains(said, code) {
-			return &Error{resp.StatusCode, code, stopped}
+			if message == code {
+				message = ""
+			}
+			return &Error{resp.StatusCode, code, message[:min(len(message), maxMessage)], stopped}
 		}
 	}
 	return nil
+}
+
+// maxMessage is more than the edge says.
+const maxMessage = 300
+
+// Pass lets a request that is passed on have the URI and the trailers that it came with: package
+// httputil drops parameters that package url can't parse, package url writes some
+// bytes of a path in another way, and trailers come after the body.
+func Pass(in, out *http.Request) {
+	out.URL.RawQuery = in.URL.RawQuery
+	// One that begins with two slashes would be taken for a host.
+	if raw := in.URL.RawPath; raw != in.URL.EscapedPath() && !strings.HasPrefix(raw, "//") {
+		if path, err := url.PathUnescape(raw); err == nil && path == in.URL.Path {
+			out.URL.Opaque = raw
+		}
+	}
+	out.Trailer = in.Trailer
+}
+
+// Disarm removes the headers of a response that web servers in front of a service
+// take as instructions to serve one of their own files.
+func Disarm(h http.Header) {
+	for name := range h {
+		for _, prefix := range []string{"X-Accel-", "X-Sendfile", "X-Lighttpd-", "X-Litespeed-Location", "X-Reproxy-"} {
+			if strings.HasPrefix(name, prefix) {
+				delete(h, name)
+			}
+		}
+	}
 }

@@ -103,6 +103,7 @@ var onlyHere = []method{
 	}},
 	{name: "Transport", opts: &preview.Options{}, held: map[string]string{
 		"MaxWait": "preview TestTransportGivesUp", "Base": "preview TestTransportGivesUp", "Idle": "preview TestTransportKeepsAlive",
+		"Start": "preview TestStart",
 	}},
 	{name: "Reattach", opts: &sandbox.ReattachOptions{}, held: map[string]string{
 		"Attempts": "internal/reliability TestReattachGivesUp", "Wait": "internal/reliability TestReattachGivesUp",

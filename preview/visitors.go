@@ -1,0 +1,204 @@
+package preview
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"html/template"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/edge"
+	"github.com/go-vercel/sandbox/internal/redact"
+)
+
+// visitors is a portTransport for visitors, who know the server by another address
+// than its own: what either says of the addresses is put in the other's terms.
+type visitors struct{ *portTransport }
+
+// The edge sets X-Forwarded-For and its kind itself, for what it sees.
+const (
+	originalFor   = "X-Original-For"
+	originalHost  = "X-Original-Host"
+	originalProto = "X-Original-Proto"
+)
+
+// rewrite makes the request for the server.
+func (v visitors) rewrite(r *httputil.ProxyRequest) {
+	edge.Pass(r.In, r.Out)
+	r.Out.URL.Scheme, r.Out.URL.Host = "http", "sandbox"
+	r.Out.Host = ""
+	h := r.Out.Header
+	h.Del(originalFor)
+	if address, _, err := net.SplitHostPort(r.In.RemoteAddr); err == nil {
+		h.Set(originalFor, address)
+	}
+	h.Set(originalHost, r.In.Host)
+	h.Set(originalProto, "http")
+	if r.In.TLS != nil {
+		h.Set(originalProto, "https")
+	}
+	// Servers refuse forms and WebSockets of pages that are not their own.
+	if own := v.address(); own != nil {
+		for _, name := range []string{"Origin", "Referer", "Destination"} {
+			for i, value := range h[name] {
+				if host, rest := cutOrigin(value); host != "" && strings.EqualFold(host, r.In.Host) {
+					h[name][i] = own.Scheme + "://" + own.Host + rest
+				}
+			}
+		}
+	}
+}
+
+// address returns the server's own address; nil if it has none.
+func (v visitors) address() *url.URL {
+	address, err := v.sb.URL(v.port)
+	if err != nil {
+		return nil
+	}
+	own, err := url.Parse(address)
+	if err != nil {
+		return nil
+	}
+	return own
+}
+
+func (v visitors) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := v.portTransport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	own := v.address()
+	edge.Disarm(resp.Header)
+	resp.Header.Del("Alt-Svc") // leads past the proxy
+	for _, name := range []string{"Location", "Content-Location"} {
+		for i, value := range resp.Header[name] {
+			resp.Header[name][i] = v.relative(value, own)
+		}
+	}
+	for i, cookie := range resp.Header["Set-Cookie"] {
+		resp.Header["Set-Cookie"][i] = hostOnly(cookie)
+	}
+	return resp, nil
+}
+
+// relative returns the address of a page of the server without its origin, and
+// others unchanged.
+func (v visitors) relative(value string, own *url.URL) string {
+	host, rest := cutOrigin(value)
+	if host == "" || own == nil {
+		return value
+	}
+	// Some servers add the port on which they listen.
+	if !strings.EqualFold(host, own.Host) && !strings.EqualFold(host, net.JoinHostPort(own.Hostname(), strconv.Itoa(v.port))) {
+		return value
+	}
+	if !strings.HasPrefix(rest, "/") {
+		return "/" + rest
+	}
+	if strings.HasPrefix(rest, "//") || strings.HasPrefix(rest, `/\`) {
+		return "/." + rest // where "//" would begin a host
+	}
+	return rest
+}
+
+// cutOrigin returns the host, without the scheme's own port, and what follows it
+// of an absolute address.
+func cutOrigin(address string) (host, rest string) {
+	scheme, after, ok := strings.Cut(address, "//")
+	scheme = strings.ToLower(scheme)
+	if !ok || scheme != "" && scheme != "http:" && scheme != "https:" {
+		return "", ""
+	}
+	end := strings.IndexAny(after, `/?#\`)
+	if end < 0 {
+		end = len(after)
+	}
+	host, rest = after[:end], after[end:]
+	if port := map[string]string{"http:": ":80", "https:": ":443"}[scheme]; port != "" {
+		host = strings.TrimSuffix(host, port)
+	}
+	return host, rest
+}
+
+// hostOnly returns a cookie for the host alone that the visitor has asked: the
+// server knows another one, and must not set cookies for that of others.
+func hostOnly(cookie string) string {
+	parts := strings.Split(cookie, ";")
+	kept := parts[:1]
+	for _, part := range parts[1:] {
+		name, _, _ := strings.Cut(part, "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "domain") {
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, ";")
+}
+
+// failed tells a visitor why there is no response of the server, as far as that
+// is a visitor's business.
+func failed(w http.ResponseWriter, r *http.Request, err error, log func(string, ...any)) {
+	if r.Context().Err() == nil {
+		log("preview: %v", err)
+	}
+	status, title, text := http.StatusBadGateway, "No answer", "The server did not answer this request. It may have received it."
+	said, refused := errors.AsType[*edge.Error](err)
+	timeout, ok := errors.AsType[net.Error](err)
+	switch {
+	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrSnapshotNotFound), errors.Is(err, sandbox.ErrNoRoute):
+		status, title, text = http.StatusNotFound, "Gone", "There is nothing at this address any more."
+	case refused && said.Code == edge.NotListening:
+		status, title, text = http.StatusGatewayTimeout, "Not listening", "The machine runs, and its server does not listen yet."
+		if said.Message != "" {
+			text = redact.Printable(said.Message)
+		}
+	case refused:
+		status, title, text = http.StatusGatewayTimeout, "Waking", "The machine is being started. Try again in a moment."
+	case errors.Is(err, context.DeadlineExceeded), ok && timeout.Timeout():
+		status, title, text = http.StatusGatewayTimeout, "No answer", "The server did not answer in time. It may have received the request."
+	}
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if refused && status == http.StatusGatewayTimeout {
+		h.Set("Retry-After", "5")
+	}
+	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
+		http.Error(w, title+": "+text, status)
+		return
+	}
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	var page bytes.Buffer
+	_ = failurePage.Execute(&page, map[string]any{ // to memory
+		"Title": title, "Text": text,
+		"Again": h.Get("Retry-After") != "" && (r.Method == http.MethodGet || r.Method == http.MethodHead),
+	})
+	w.WriteHeader(status)
+	_, _ = w.Write(page.Bytes()) // the visitor may have left
+}
+
+var failurePage = template.Must(template.New("").Parse(`<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">{{if .Again}}
+<meta http-equiv="refresh" content="5">{{end}}
+<title>{{.Title}}</title>
+<style>body{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh auto 0;padding:0 1.5rem;color-scheme:light dark}</style>
+<h1>{{.Title}}</h1>
+<p>{{.Text}}</p>
+{{if .Again}}<p>This page loads again by itself.</p>
+{{end}}</html>
+`))
+
+// logger returns where a proxy logs to.
+func logger(p *httputil.ReverseProxy) func(string, ...any) {
+	if p.ErrorLog != nil {
+		return p.ErrorLog.Printf
+	}
+	return log.Printf
+}
