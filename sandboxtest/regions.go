@@ -4,19 +4,15 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 const defaultRegion = "iad1"
 
-// regions are those that the service has.
-var regions = []string{
-	"iad1", "sfo1", "cle1", "cdg1", "fra1", "arn1", "sin1", "pdx1", "lhr1", "icn1", "bom1", "cpt1", "dub1", "gru1", "hkg1",
-	"syd1", "yul1", "hnd1", "kix1",
-}
-
 func checkRegion(field, region string) error {
-	if !slices.Contains(regions, region) {
-		return invalid("`%s` should be equal to one of the allowed values \"%s\".", field, strings.Join(regions, ", "))
+	if !slices.Contains(wire.Regions, region) {
+		return invalid("`%s` should be equal to one of the allowed values \"%s\".", field, strings.Join(wire.Regions, ", "))
 	}
 	return nil
 }

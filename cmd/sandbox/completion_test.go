@@ -22,8 +22,35 @@ func TestCompletion(t *testing.T) {
 	d.ok("create", "--name", "box-1")
 	d.ok("exec", "box-1", "--", "sh", "-c", `mkdir f && touch f/plain "f/$(printf '\033]0;x')" f/a:b`)
 	d.ok("drives", "get-or-create", "disk")
+	d.ok("create", "--name", "off", "-p", "3000")
+	d.ok("stop", "off")
+	snapshot := strings.TrimSpace(d.ok("snapshots", "ls", "--name", "off", "-q"))
+	d.ok("profile", "set", "work", "--scope", "team_work", "--project", "prj_work")
+	ended := strings.TrimSpace(d.ok("exec", "-d", "box-1", "--", "true"))
+	d.ok("wait", "box-1", ended)
+	runs := strings.TrimSpace(d.ok("exec", "-d", "box-1", "--", "sleep", "1000"))
 	for line, want := range map[string]string{
 		"":                                  "list",
+		"config region box-1 ":              "kix1",
+		"config failover-regions box-1 ":    "kix1",
+		"config vcpus box-1 ":               "8",
+		"config timeout box-1 ":             "30m",
+		"config snapshot-expiration box-1 ": "none",
+		"config current-snapshot off ":      snapshot,
+		"rollback off ":                     snapshot,
+		"rollback off s":                    snapshot,
+		"snapshots get ":                    snapshot,
+		"--scope ":                          "team_work",
+		"ls --scope=e":                      "emulator",
+		"ls --project ":                     "prj_work",
+		"kill box-1 ":                       runs,
+		"logs box-1 ":                       ended,
+		"url off ":                          "3000",
+		"start ":                            "off",
+		"stop ":                             "box-1",
+		"create --mount ":                   "disk:/",
+		"help config ":                      "vcpus",
+		"api ":                              "PATCH",
 		"exec ":                             "box-1",
 		"create --name x --re":              "--region",
 		"create --name x -e A=1 -":          "--env",
@@ -71,6 +98,14 @@ func TestCompletion(t *testing.T) {
 	for _, line := range []string{"exec box-1 -- --su", "exec box-1 ls --su", "run -- --na", "create --timeout ", "create --name ", "ls --limit ", "--jq "} {
 		got := d.ok(append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...)
 		assert.Regexp(t, `^:4\n`, got, "%q offers neither options nor files", line)
+	}
+	// Nor what does not fit the place, or is there already.
+	for line, not := range map[string]string{
+		"rollback box-1 ": snapshot, "kill box-1 ": ended, "start ": "box-1", "stop ": "off", "rm off ": "off", "snapshots rm " + snapshot + " ": snapshot,
+		"config vcpus box-1 2 ": "8", "config timeout box-1 ": "none", "config list box-1 ": "box-1",
+	} {
+		got := d.ok(append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...)
+		assert.NotContains(t, strings.Split(got, "\n"), not, "%q", line)
 	}
 	// A name that acts on terminals, and ends a fish, is not offered.
 	got := d.ok("__completeNoDesc", "cp", "box-1:f/")

@@ -54,6 +54,12 @@ func PlainName(s string, most int) bool {
 	})
 }
 
+// Regions are those that the service has.
+var Regions = []string{
+	"iad1", "sfo1", "cle1", "cdg1", "fra1", "arn1", "sin1", "pdx1", "lhr1", "icn1", "bom1", "cpt1", "dub1", "gru1", "hkg1",
+	"syd1", "yul1", "hnd1", "kix1",
+}
+
 // VCPUs reports whether there are machines with so many.
 func VCPUs(n int) bool { return n == 1 || n > 0 && n%2 == 0 }
 

@@ -39,6 +39,12 @@ func (c *apiCommand) command() *cobra.Command {
 		Example: "  $ sandbox api GET /v2/sandboxes -f project=my-project --paginate --jq '.sandboxes[].name'\n" +
 			"  $ sandbox api PATCH /v2/sandboxes/web --data '{\"timeout\":600000}'",
 	}
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return []string{"/v2/sandboxes"}, cobra.ShellCompDirectiveNoFileComp
+		}
+		return []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete}, cobra.ShellCompDirectiveNoFileComp
+	}
 	flags := cmd.Flags()
 	options(flags, &c.r.fields, "field", "f", "key=value", "A parameter of the query, or a field of the body when there is no --data (repeatable)", parsePair)
 	option(flags, &c.r.data, "data", "d", "json", "", "The body: JSON, @FILE, or - for standard input", parseText)
@@ -60,11 +66,7 @@ func (c *apiCommand) callAPI(ctx context.Context, r *apiRequest) error {
 	if _, err := c.app.connect(ctx); err != nil {
 		return err
 	}
-	base := c.app.base()
-	if c.app.emulator != nil {
-		base = c.app.emulator.Address.URL
-	}
-	address, err := url.Parse(base + r.path)
+	address, err := url.Parse(c.app.address() + r.path)
 	if err != nil {
 		return usagef("%v", err)
 	}
@@ -106,6 +108,14 @@ func (c *apiCommand) apiBody(r *apiRequest, query url.Values) ([]byte, error) {
 		return json.Marshal(fields)
 	}
 	return nil, nil
+}
+
+// address is where requests go, once there is a connection.
+func (c *connection) address() string {
+	if c.emulator != nil {
+		return c.emulator.Address.URL
+	}
+	return c.base()
 }
 
 // maxPageBody bounds a page that is read as a whole.

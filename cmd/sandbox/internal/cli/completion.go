@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -20,8 +21,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/own"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/outputs"
 )
 
@@ -105,7 +109,6 @@ func (c *completer) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
 			return c.cached(cmd.Context(), key, find), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
-	regions := []string{"iad1", "sfo1", "fra1"}
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.NoOptDefVal != "" {
 			return
@@ -115,19 +118,32 @@ func (c *completer) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
 		case "status":
 			find = cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp)
 		case "region", "failover-regions":
-			find = cobra.FixedCompletions(regions, cobra.ShellCompDirectiveNoFileComp)
+			find = cobra.FixedCompletions(wire.Regions, cobra.ShellCompDirectiveNoFileComp)
 		case "signal":
 			find = cobra.FixedCompletions([]string{"TERM", "KILL", "INT", "HUP", "USR1", "USR2"}, cobra.ShellCompDirectiveNoFileComp)
 		case "snapshot":
-			find = ids("snapshots", c.snapshotIDs)
+			find = ids("snapshots", func(ctx context.Context) ([]string, error) { return c.snapshotIDs(ctx, "") })
 		case "only", "name-prefix":
 			find = ids("names", c.findNames)
 		case "name":
 			if cmd.Name() == "run" || cmd.Name() == "list" {
 				find = ids("names", c.findNames)
 			}
+		case "mount":
+			find = func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+				return mapped(c.cached(cmd.Context(), "drives", c.driveNames), func(d string) string {
+					name, _, _ := strings.Cut(d, "\t")
+					return name + ":/"
+				}), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+			}
 		case "profile":
 			find = ids("profiles", c.profileNames)
+		case "scope":
+			find = ids("teams", c.teams)
+		case "project":
+			find = ids("projects", func(context.Context) ([]string, error) {
+				return c.ofProfiles(func(p settings.Profile) string { return p.Project })
+			})
 		case "upload", "env-file", "network-policy-file", "state", "input":
 			return // files, as by default
 		}
@@ -140,6 +156,73 @@ func (c *completer) profileNames(context.Context) ([]string, error) {
 	dirs := c.app.dirs()
 	config, err := dirs.ReadConfig()
 	return slices.Sorted(maps.Keys(config.Profiles)), err
+}
+
+// ofProfiles are what the profiles say, once each.
+func (c *completer) ofProfiles(what func(settings.Profile) string) ([]string, error) {
+	dirs := c.app.dirs()
+	config, err := dirs.ReadConfig()
+	var found []string
+	for _, p := range config.Profiles {
+		if v := what(p); v != "" {
+			found = append(found, v)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found), err
+}
+
+// teams are those of the profiles, and those that the token has.
+func (c *completer) teams(ctx context.Context) ([]string, error) {
+	found, err := c.ofProfiles(func(p settings.Profile) string { return p.Team })
+	if err != nil {
+		return nil, err
+	}
+	c.app.opts.scope = "" // which is what is looked for
+	if _, err := c.app.connect(ctx); err != nil {
+		return found, nil
+	}
+	resp, err := c.app.request(ctx, http.MethodGet, c.app.address()+"/v2/teams?limit="+strconv.Itoa(maxPage), nil)
+	if err != nil {
+		return found, nil
+	}
+	defer resp.Body.Close()
+	var page struct {
+		Teams []struct {
+			Slug string `json:"slug"`
+			Name string `json:"name"`
+		} `json:"teams"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxPageBody)).Decode(&page); err != nil {
+		return found, nil
+	}
+	for _, t := range page.Teams {
+		if t.Slug != "" && !slices.Contains(found, t.Slug) {
+			found = append(found, t.Slug+"\t"+t.Name)
+		}
+	}
+	return found, nil
+}
+
+// fixedArguments are what a second argument can be, by its name in the use line, or
+// by the words of the command as well.
+var fixedArguments = map[string][]string{
+	"<true|false>": {"true", "false"}, "<REGION>": wire.Regions, "<REGION,...|none>": append([]string{"none"}, wire.Regions...), "<NETWORK_ID|none>": {"none"},
+	"<DURATION|none>": {"none", "1d", "7d", "30d"}, "<num UNIT>": {"5m", "30m", "1h", "5h"},
+	"config vcpus <COUNT>": {"1", "2", "4", "8", "16", "32"}, "config keep-last-snapshots <COUNT>": {"0", "1", "2", "3", "5", "10"},
+}
+
+// fixed are the values of a command's second argument, if they are known.
+func fixed(cmd *cobra.Command, use string) []string {
+	_, second, _ := strings.Cut(strings.TrimSpace(use), " ")
+	return append(slices.Clip(fixedArguments[second]), fixedArguments[strings.TrimPrefix(cmd.CommandPath(), "sandbox ")+" "+second]...)
+}
+
+// fitting are the states of sandboxes that commands are for which are not for all.
+var fitting = map[string][]sandbox.Status{
+	"stop": {sandbox.StatusRunning, sandbox.StatusPending}, "start": {sandbox.StatusStopped, sandbox.StatusFailed, sandbox.StatusAborted},
+	"extend": {sandbox.StatusRunning}, "ps": {sandbox.StatusRunning}, "logs": {sandbox.StatusRunning}, "wait": {sandbox.StatusRunning}, "kill": {sandbox.StatusRunning},
+	"top": {sandbox.StatusRunning}, "snapshot": {sandbox.StatusRunning},
 }
 
 // complete gives commands their completions of arguments, by what their use line
@@ -159,12 +242,12 @@ func (c *completer) complete(cmd *cobra.Command) {
 		case strings.Contains(use, "<name> <path>"):
 			sub.ValidArgsFunction = c.completeFile
 		case strings.Contains(use, "<snapshot_id>"):
-			sub.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-				if strings.Contains(use, "<name>") && len(args) == 0 {
-					return c.names(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
-				}
-				return c.cached(cmd.Context(), "snapshots", c.snapshotIDs), cobra.ShellCompDirectiveNoFileComp
+			if strings.Contains(use, "<name>") {
+				sub.ValidArgsFunction = c.completeNames(false, c.snapshotIDs)
+				break
 			}
+			all := func(ctx context.Context) ([]string, error) { return c.snapshotIDs(ctx, "") }
+			sub.ValidArgsFunction = c.completeFound("snapshots", all, strings.Contains(use, "...snapshot_id"))
 		case sub.Name() == "exec":
 			sub.ValidArgsFunction = c.completeCommand
 		case sub.Name() == "run":
@@ -173,14 +256,19 @@ func (c *completer) complete(cmd *cobra.Command) {
 			sub.ValidArgsFunction = c.completeFound("drives", c.driveNames, strings.Contains(use, "...name"))
 		case sub.Parent().Name() == "profile":
 			sub.ValidArgsFunction = c.completeFound("profiles", c.profileNames, false)
-		case sub.Parent().Name() == "config" && strings.Contains(use, "<true|false>"):
-			sub.ValidArgsFunction = c.completeNames(false, nil, "true", "false")
 		case strings.Contains(use, "<name>"), strings.Contains(use, "[name"), strings.Contains(use, "<source>"):
 			var second func(context.Context, string) ([]string, error)
-			if strings.Contains(use, "command_id") {
+			switch {
+			case sub.Name() == "kill":
+				second = c.runningIDs
+			case strings.Contains(use, "command_id"):
 				second = c.commandIDs
+			case sub.Name() == "rollback":
+				second = c.earlier
+			case strings.Contains(use, "port>"):
+				second = c.publishedPorts
 			}
-			sub.ValidArgsFunction = c.completeNames(strings.Contains(use, "...name"), second)
+			sub.ValidArgsFunction = c.completeNames(strings.Contains(use, "...name"), second, fixed(sub, use)...)
 		}
 	}
 }
@@ -191,8 +279,16 @@ func (c *completer) completeFound(key string, find func(context.Context) ([]stri
 		if len(args) > 0 && !several {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return c.cached(cmd.Context(), key, find), cobra.ShellCompDirectiveNoFileComp
+		return without(c.cached(cmd.Context(), key, find), args), cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// without leaves out what is there already.
+func without(found, args []string) []string {
+	return slices.DeleteFunc(found, func(f string) bool {
+		name, _, _ := strings.Cut(f, "\t")
+		return slices.Contains(args, name)
+	})
 }
 
 // completeNames completes names of sandboxes, and after one what belongs to it,
@@ -201,7 +297,17 @@ func (c *completer) completeNames(several bool, second func(context.Context, str
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		switch {
 		case len(args) == 0 || several:
-			return c.names(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+			found := without(c.names(cmd.Context()), args)
+			if states := fitting[cmd.Name()]; states != nil && cmd.Parent() == cmd.Root() {
+				fit := slices.DeleteFunc(slices.Clone(found), func(f string) bool {
+					_, state, _ := strings.Cut(f, "\t")
+					return !slices.Contains(states, sandbox.Status(state))
+				})
+				if len(fit) > 0 { // the states may be those of a moment ago
+					found = fit
+				}
+			}
+			return found, cobra.ShellCompDirectiveNoFileComp
 		case len(args) == 1 && second != nil:
 			return c.cached(cmd.Context(), cmd.Name()+" "+args[0], func(ctx context.Context) ([]string, error) {
 				return second(ctx, args[0])
@@ -239,16 +345,44 @@ func (c *completer) driveNames(ctx context.Context) ([]string, error) {
 	return mapped(page.Items, func(d sandbox.DriveInfo) string { return d.Name + "\t" + d.Region }), nil
 }
 
-func (c *completer) snapshotIDs(ctx context.Context) ([]string, error) {
+// snapshotIDs are those of a sandbox, or of all, that there still are.
+func (c *completer) snapshotIDs(ctx context.Context, name string) ([]string, error) {
 	client, err := c.app.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	page, err := client.ListSnapshotsPage(ctx, &sandbox.ListSnapshotsOptions{Limit: maxPage})
+	page, err := client.ListSnapshotsPage(ctx, &sandbox.ListSnapshotsOptions{Sandbox: name, Limit: maxPage})
 	if err != nil {
 		return nil, err
 	}
-	return mapped(page.Items, func(s sandbox.SnapshotInfo) string { return s.ID + "\t" + string(s.Status) }), nil
+	there := slices.DeleteFunc(page.Items, func(s sandbox.SnapshotInfo) bool { return s.Status != "created" })
+	return mapped(there, func(s sandbox.SnapshotInfo) string { return s.ID + "\t" + units.Distance(s.CreatedAt, c.app.now()) }), nil
+}
+
+// earlier are the snapshots that a sandbox can go back to.
+func (c *completer) earlier(ctx context.Context, name string) ([]string, error) {
+	found, err := c.snapshotIDs(ctx, name)
+	return append([]string{"-1\tthe one before"}, found...), err
+}
+
+// publishedPorts are the ports of a sandbox that have an address.
+func (c *completer) publishedPorts(ctx context.Context, name string) ([]string, error) {
+	sb, err := c.app.get(ctx, name, false)
+	if err != nil {
+		return nil, err
+	}
+	return mapped(sb.Routes(), func(r sandbox.Route) string { return strconv.Itoa(r.Port) }), nil
+}
+
+// runningIDs are the commands of a sandbox that can be sent a signal.
+func (c *completer) runningIDs(ctx context.Context, name string) ([]string, error) {
+	s, err := c.app.session(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	commands, err := s.ListCommands(ctx)
+	commands = slices.DeleteFunc(commands, func(c *sandbox.Command) bool { _, ended := c.ExitStatus(); return ended })
+	return mapped(commands, func(c *sandbox.Command) string { return c.ID() + "\t" + c.Name() }), err
 }
 
 func (c *completer) commandIDs(ctx context.Context, name string) ([]string, error) {

@@ -22,7 +22,7 @@ func TestCompletionsWithoutTheAPI(t *testing.T) {
 		t.Setenv("VERCEL_SANDBOX_BASE_URL", address)
 		c := &completer{app: newApp(nil)}
 		_, unreached := c.app.connect(t.Context())
-		for _, find := range []func(context.Context) ([]string, error){c.findNames, c.driveNames, c.snapshotIDs} {
+		for _, find := range []func(context.Context) ([]string, error){c.findNames, c.driveNames, func(ctx context.Context) ([]string, error) { return c.snapshotIDs(ctx, "") }} {
 			_, err := find(t.Context())
 			assert.Error(t, err, address)
 			if unreached != nil {

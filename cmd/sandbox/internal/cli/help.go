@@ -50,6 +50,20 @@ func (c *helpCommand) command() *cobra.Command {
 		Use: "help [command...]", Short: "Show the page of a command; --all lists all commands, and help options what each of them takes", GroupID: groupTools, RunE: c.run,
 	}
 	toggle(cmd.Flags(), &c.all, "all", "a", "List all commands")
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, words []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+		of := cmd.Root()
+		for _, word := range words {
+			if of = child(of, word); of == nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+		}
+		for _, c := range of.Commands() {
+			if c.IsAvailableCommand() {
+				names = append(names, c.Name()+"\t"+c.Short)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
 	return cmd
 }
 
