@@ -8,18 +8,23 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"sync"
 	"syscall"
 )
 
 // IOFS returns a file system (an [fs.FS]) for the tree rooted at the directory
 // root. It implements [fs.ReadDirFS], [fs.ReadFileFS], [fs.StatFS], [fs.SubFS]
 // and [fs.ReadLinkFS]. ctx applies to all of its requests. It is safe for
-// concurrent use; an open file is not. Links are followed as by [os.DirFS].
+// concurrent use. Links are followed as by [os.DirFS].
 //
 // Opening a file makes one request, which also serves its FileInfo; the first
 // read makes another, and compares the content with the size as
-// [FileSystem.Open] does. Seeking back in a file of more than 256 KiB requests
-// it again.
+// [FileSystem.Open] does. Files implement [io.Seeker] and [io.ReaderAt]. What lies
+// further than 256 KiB from the start, or from what was read, and each ReadAt of
+// a file of more than that, is read by a command (dd, base64): a request for a
+// piece of 256 KiB, and for pieces of up to 4 MiB while reading goes on there, at
+// the rate of a command's output. So [http.FileServerFS] serves ranges, and the
+// end of a file costs what its start does.
 //
 // Reading a directory makes one request, so [fs.WalkDir] makes one for each;
 // [FileSystem.WalkDir] makes one for 5,000 files.
@@ -145,16 +150,28 @@ const keptSize = 256 << 10
 
 // ioFile is an open file of an ioFS. Its content is requested when it is read.
 type ioFile struct {
-	fsys   *ioFS
-	name   string
-	info   fs.FileInfo
+	fsys *ioFS
+	name string
+	info fs.FileInfo
+
+	mu     sync.Mutex
 	kept   *bytes.Reader // the content of a small file
 	large  bool          // the content is not kept
 	body   *FileReader   // the stream of a large file, at pos
 	pos    int64         // the position of body
+	piece  piece         // what was read elsewhere
 	offset int64         // the position of the next read
 	closed bool
 }
+
+// piece is a part of a large file.
+type piece struct {
+	at, size int64 // as requested
+	data     []byte
+}
+
+// maxPieceSize, as each size of a piece, is a whole number of blocks.
+const maxPieceSize = 4 << 20
 
 func (f *ioFile) check(op string) error {
 	if f.closed {
@@ -164,6 +181,8 @@ func (f *ioFile) check(op string) error {
 }
 
 func (f *ioFile) Stat() (fs.FileInfo, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if err := f.check("stat"); err != nil {
 		return nil, err
 	}
@@ -171,6 +190,8 @@ func (f *ioFile) Stat() (fs.FileInfo, error) {
 }
 
 func (f *ioFile) Read(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if err := f.check("read"); err != nil {
 		return 0, err
 	}
@@ -184,14 +205,17 @@ func (f *ioFile) Read(p []byte) (int, error) {
 		n   int
 		err error
 	)
-	if f.kept != nil {
+	switch {
+	case f.kept != nil:
 		n, err = f.kept.ReadAt(p, f.offset)
 		if n > 0 {
 			err = nil // the next read reports EOF
 		}
-	} else {
+	case f.body != nil:
 		n, err = f.body.Read(p)
 		f.pos += int64(n)
+	default:
+		n, err = f.readPiece(p, f.offset)
 	}
 	f.offset += int64(n)
 	if err != nil && err != io.EOF {
@@ -200,17 +224,86 @@ func (f *ioFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// open makes the content available at offset.
-func (f *ioFile) open() error {
-	switch {
-	case f.kept != nil:
-		return nil
-	case !f.large && f.info.Mode().IsRegular() && f.info.Size() > 0 && f.info.Size() <= keptSize:
+// ReadAt implements [io.ReaderAt].
+func (f *ioFile) ReadAt(p []byte, offset int64) (n int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.check("read"); err != nil {
+		return 0, err
+	}
+	if offset < 0 || !f.info.Mode().IsRegular() {
+		return 0, f.fsys.fail("read", f.name, fs.ErrInvalid)
+	}
+	if err := f.keepSmall(); err != nil {
+		return 0, f.fsys.fail("read", f.name, err)
+	}
+	if f.kept != nil {
+		return f.kept.ReadAt(p, offset)
+	}
+	for n < len(p) && err == nil {
+		var read int
+		read, err = f.readPiece(p[n:], offset+int64(n))
+		n += read
+	}
+	if err != nil && err != io.EOF {
+		err = f.fsys.fail("read", f.name, err)
+	}
+	return n, err
+}
+
+// readPiece reads from the piece that has the offset, which it requests if it is
+// not the last one.
+func (f *ioFile) readPiece(p []byte, offset int64) (int, error) {
+	if end := f.piece.at + int64(len(f.piece.data)); offset < f.piece.at || offset >= end {
+		size := int64(keptSize)
+		if offset == end && end > 0 {
+			size = min(4*f.piece.size, maxPieceSize)
+		}
+		path, err := f.fsys.path("read", f.name)
+		if err != nil {
+			return 0, err
+		}
+		at := offset - offset%pieceBlock
+		data, err := readBlocks(f.fsys.ctx, f.fsys.fsys.on(), path, at/pieceBlock, size/pieceBlock)
+		if err != nil {
+			return 0, err
+		}
+		f.piece = piece{at, size, data}
+	}
+	if offset >= f.piece.at+int64(len(f.piece.data)) {
+		return 0, io.EOF
+	}
+	return copy(p, f.piece.data[offset-f.piece.at:]), nil
+}
+
+// keepSmall reads a small file.
+func (f *ioFile) keepSmall() error {
+	if f.kept == nil && !f.large && f.info.Mode().IsRegular() && f.info.Size() > 0 && f.info.Size() <= keptSize {
 		return f.keep()
+	}
+	return nil
+}
+
+// open makes the content available at offset: in kept, in body, or where both are
+// nil, in pieces.
+func (f *ioFile) open() error {
+	if err := f.keepSmall(); f.kept != nil || err != nil {
+		return err
 	}
 	if f.body != nil && f.pos > f.offset {
 		f.body.Close()
 		f.body = nil
+	}
+	from := int64(0)
+	if f.body != nil {
+		from = f.pos
+	}
+	if f.offset-from > keptSize && f.info.Mode().IsRegular() && f.info.Size() > keptSize {
+		if f.body != nil {
+			f.body.Close()
+			f.body = nil
+		}
+		return nil
 	}
 	if f.body == nil {
 		body, err := f.start()
@@ -260,11 +353,13 @@ func (f *ioFile) keep() error {
 		return nil
 	}
 	f.large = true
-	return f.open()
+	return nil
 }
 
 // Seek implements [io.Seeker].
 func (f *ioFile) Seek(offset int64, whence int) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if err := f.check("seek"); err != nil {
 		return 0, err
 	}
@@ -285,10 +380,12 @@ func (f *ioFile) Seek(offset int64, whence int) (int64, error) {
 }
 
 func (f *ioFile) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if err := f.check("close"); err != nil {
 		return err
 	}
-	f.closed, f.kept = true, nil
+	f.closed, f.kept, f.piece = true, nil, piece{}
 	if f.body != nil {
 		return f.body.Close()
 	}

@@ -1,14 +1,17 @@
 package sandbox_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"html/template"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
@@ -120,6 +123,87 @@ func TestIOFSUses(t *testing.T) {
 	assert.Len(t, body, 1_000_000)
 	status, _ = get("/missing", "")
 	assert.Equal(t, 404, status)
+}
+
+// TestIOFSRanges: whatever is sought in a large file costs a request for a piece,
+// and not what comes before it, and is what a file of this machine has there.
+func TestIOFSRanges(t *testing.T) {
+	t.Parallel()
+	srv, _ := testkit.Start(t, nil)
+	var received atomic.Int64
+	base := testkit.Transport(t)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(r)
+		if err == nil {
+			resp.Body = countedBody{resp.Body, &received}
+		}
+		return resp, err
+	})}})
+	ctx := t.Context()
+	sb, err := client.Create(ctx, testkit.Lasting(nil))
+	require.NoError(t, err)
+	testkit.Output(t, sb, "sh", "-c", "truncate -s 800M video.mp4; printf last >>video.mp4")
+	files := httptest.NewServer(http.FileServerFS(sb.FS().IOFS(ctx, ".")))
+	defer files.Close()
+	for rng, want := range map[string]string{"bytes=-4": "last", "bytes=400000000-400000009": strings.Repeat("\x00", 10)} {
+		requests, before := len(srv.Requests()), received.Load()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, files.URL+"/video.mp4", nil)
+		require.NoError(t, err)
+		req.Header.Set("Range", rng)
+		resp, err := files.Client().Do(req)
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, errors.Join(err, resp.Body.Close()))
+		assert.Equal(t, 206, resp.StatusCode)
+		assert.Equal(t, want, string(got))
+		assert.LessOrEqual(t, len(srv.Requests())-requests, 2)
+		assert.Less(t, received.Load()-before, int64(1<<20))
+	}
+
+	content := make([]byte, 3<<20+12345)
+	r := rand.New(rand.NewPCG(testkit.Seed(t), 0))
+	for i := range content {
+		content[i] = byte(r.Uint32())
+	}
+	require.NoError(t, sb.FS().WriteFile(ctx, "a large file", content, 0o644))
+	f, err := sb.FS().IOFS(ctx, "").Open("a large file")
+	require.NoError(t, err)
+	defer f.Close()
+	file, same := f.(interface {
+		io.ReadSeeker
+		io.ReaderAt
+	}), bytes.NewReader(content)
+	for range 12 {
+		at, buf := r.Int64N(int64(len(content)+1000)), make([]byte, r.IntN(500_000))
+		for _, read := range []func(io.ReadSeeker, io.ReaderAt) string{
+			func(_ io.ReadSeeker, a io.ReaderAt) string {
+				n, err := a.ReadAt(buf, at)
+				return fmt.Sprint(n, err, bytes.Equal(buf[:n], content[min(at, int64(len(content))):][:n]))
+			},
+			func(s io.ReadSeeker, _ io.ReaderAt) string {
+				_, err := s.Seek(at, io.SeekStart)
+				require.NoError(t, err)
+				n, err := io.ReadFull(s, buf)
+				return fmt.Sprint(n, err, bytes.Equal(buf[:n], content[min(at, int64(len(content))):][:n]))
+			},
+		} {
+			assert.Equal(t, read(same, same), read(file, file), "%d bytes at %d", len(buf), at)
+		}
+	}
+	require.NoError(t, sb.FS().Remove(ctx, "a large file"))
+	_, err = io.ReadAll(io.NewSectionReader(file, 0, 10))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+type countedBody struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (b countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n.Add(int64(n))
+	return n, err
 }
 
 func TestIOFSErrors(t *testing.T) {

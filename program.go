@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/coreutils"
@@ -160,6 +161,31 @@ func openEncoded(ctx context.Context, t target, path string) (io.ReadCloser, int
 		return nil, -1, err
 	}
 	return encodedBody{base64.NewDecoder(base64.StdEncoding, r), r}, -1, nil
+}
+
+// blocksScript writes blocks of a file in base64, and ends as dd does.
+const blocksScript = `exec 4>&1
+code=$({ { dd if="$1" bs=65536 skip="$2" count="$3"; echo $? >&3; } | base64 3>&- >&4 4>&-; } 3>&1)
+exit "$code"`
+
+// pieceBlock is the size of such a block.
+const pieceBlock = 64 << 10
+
+// readBlocks reads a part of a file, in blocks, through a command's
+// output. It is shorter where the file ends.
+func readBlocks(ctx context.Context, t target, path string, skip, count int64) ([]byte, error) {
+	args := []string{"-c", blocksScript, "sh", path, strconv.FormatInt(skip, 10), strconv.FormatInt(count, 10)}
+	r, err := readCommand(ctx, t, "sh", args, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	size := count * pieceBlock
+	data, err := io.ReadAll(io.LimitReader(base64.NewDecoder(base64.StdEncoding, r), size+1))
+	if err == nil && int64(len(data)) > size {
+		err = fmt.Errorf("%w: dd wrote more than %d bytes", coreutils.ErrOutput, size)
+	}
+	return data, err
 }
 
 // encodedBody is a file read through a command's output. It ends when the
