@@ -35,7 +35,7 @@ const appendAttempts = 3
 // Removing an upload after an error may take two seconds, even if ctx has
 // ended.
 func (f *FileSystem) AppendFile(ctx context.Context, name string, data []byte) error {
-	if err := checkFile("append", name); err != nil {
+	if err := f.enterFile(ctx, "append", name); err != nil {
 		return err
 	}
 	made, err := f.appendFile(ctx, name, data)

@@ -18,7 +18,7 @@ const maxResumes = 1
 // because the API refused before the request had any effect.
 func withResume[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)) (T, error) {
 	var zero T
-	if _, err := clientFor(ctx, s); err != nil {
+	if _, err := enter(ctx, s); err != nil {
 		return zero, err
 	}
 	cur, err := s.ready(ctx)
@@ -77,7 +77,7 @@ func lookAt[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)
 // sessionToLookAt returns the session whose commands are looked up. It starts
 // none.
 func (s *Sandbox) sessionToLookAt(ctx context.Context) (*Session, error) {
-	if _, err := s.client(); err != nil {
+	if _, err := enter(ctx, s); err != nil {
 		return nil, err
 	}
 	if cur := s.CurrentSession(); cur != nil {
@@ -142,7 +142,7 @@ func (s *Sandbox) StartCommand(ctx context.Context, name string, args []string, 
 }
 
 func (s *Sandbox) beginCommand(ctx context.Context, name string, args []string) (context.Context, api.Span, error) {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return ctx, api.Span{}, err
 	}

@@ -281,7 +281,7 @@ func ContextWithClient(ctx context.Context, c *Client) context.Context {
 // clientOf returns the client that ctx carries, or else the default one.
 func clientOf(ctx context.Context) (*Client, error) {
 	if ctx == nil {
-		return nil, errNilContext
+		return nil, errNilContext // nothing tells whose call it is
 	}
 	if c, ok := ctx.Value(clientKey{}).(*Client); ok && c != nil {
 		return c, nil
@@ -308,11 +308,8 @@ func (c *Client) CloseIdleConnections() {
 
 // projectID asks the provider for the project that calls are made for.
 func (c *Client) projectID(ctx context.Context) (string, error) {
-	if c == nil || c.creds == nil {
-		return "", errZeroClient
-	}
-	if ctx == nil {
-		return "", errNilContext
+	if _, err := enter(ctx, c); err != nil {
+		return "", err
 	}
 	cr, err := c.creds.Credentials(ctx)
 	return cr.ProjectID, err
@@ -324,29 +321,30 @@ var errZeroClient = fmt.Errorf("sandbox: %w: the Client was not made by NewClien
 
 var errNilContext = invalid("ctx", "is nil; context.Background is the one that never ends")
 
-// clientFor returns the client of a handle, for a call with a context.
-func clientFor(ctx context.Context, on interface{ client() (*Client, error) }) (*Client, error) {
+func (c *Client) client() (*Client, error) {
+	if c == nil || c.api == nil {
+		return nil, errZeroClient
+	}
+	return c, nil
+}
+
+// enter is how each call with a context begins, before it looks at its arguments:
+// it refuses a handle or client that is nil, zero or of a deleted sandbox, and a nil
+// context, and returns the client that makes the call's requests.
+func enter(ctx context.Context, on interface{ client() (*Client, error) }) (*Client, error) {
 	c, err := on.client()
+	if err == nil {
+		_, err = c.client() // a handle can be bound to a client that is none
+	}
 	if err == nil && ctx == nil {
 		err = errNilContext
 	}
 	return c, err
 }
 
-// check refuses what can't be sent.
-func (c *Client) check(ctx context.Context, req *api.Request) error {
-	switch {
-	case c == nil || c.api == nil:
-		return errZeroClient
-	case ctx == nil:
-		return errNilContext
-	}
-	return checkRoute(req)
-}
-
 // do performs an operation and decodes its response.
 func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
-	if err := c.check(ctx, req); err != nil {
+	if err := checkRoute(req); err != nil {
 		return err
 	}
 	if err := c.api.Do(ctx, req, out); err != nil {
@@ -358,7 +356,7 @@ func (c *Client) do(ctx context.Context, req *api.Request, out any) error {
 // stream performs an operation whose response body is read and closed by the
 // caller.
 func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, error) {
-	if err := c.check(ctx, req); err != nil {
+	if err := checkRoute(req); err != nil {
 		return nil, err
 	}
 	resp, err := c.api.Stream(ctx, req)

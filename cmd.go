@@ -333,7 +333,7 @@ func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 }
 
 func (r *execRun) waitEnd(ctx context.Context) (*wire.Command, error) {
-	client, err := r.remote.client()
+	client, err := enter(ctx, r.remote)
 	if err != nil {
 		return nil, err
 	}
@@ -350,7 +350,7 @@ func (r *execRun) copy(ctx context.Context) (res engine.Copied) {
 		res.End, res.Stream = r.waitEnd(ctx)
 		return res
 	default:
-		client, err := r.remote.client()
+		client, err := enter(ctx, r.remote)
 		if err != nil {
 			return engine.Copied{Stream: err}
 		}

@@ -171,7 +171,7 @@ func (c *Command) LogValue() slog.Value {
 // If the command is known to have ended, from an earlier Wait or because its
 // output was read to the end, no request is made.
 func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
-	client, err := clientFor(ctx, c)
+	client, err := enter(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -201,11 +201,8 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 // that context; nil means that all output was written. It makes no request, and
 // returns at once if there are no writers.
 func (c *Command) WaitOutput(ctx context.Context) error {
-	if c == nil {
-		return errZeroCommand
-	}
-	if ctx == nil {
-		return errNilContext
+	if _, err := enter(ctx, c); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	p := c.pump
@@ -262,7 +259,7 @@ func (c *CommandResult) command() *Command {
 	return c.Command
 }
 
-func (c *CommandResult) bind(client *Client) { c.Command.bind(client) }
+func (c *CommandResult) bind(client *Client) { client.Bind(c.Command) }
 
 // Stdout waits for the command to end and returns what it wrote to standard
 // output. Output that was not kept, because there was a writer or the command
@@ -284,11 +281,8 @@ func (c *Command) Output(ctx context.Context) (string, error) {
 }
 
 func (c *Command) output(ctx context.Context, get func(*output) (string, bool)) (string, error) {
-	if c == nil {
-		return "", errZeroCommand
-	}
-	if ctx == nil {
-		return "", errNilContext
+	if _, err := enter(ctx, c); err != nil {
+		return "", err
 	}
 	for {
 		c.mu.Lock()

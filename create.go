@@ -123,6 +123,9 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 	if opts != nil {
 		o = *opts
 	}
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
 	o = c.withHooks(o)
 	sb, err := c.create(ctx, &o)
 	if err != nil {
@@ -133,7 +136,7 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 
 // withHooks returns options with the hooks of the client where they have none.
 func (c *Client) withHooks(o CreateOptions) CreateOptions {
-	if c == nil || c.hooks == nil || o.OnCreate != nil && o.OnResume != nil {
+	if c.hooks == nil || o.OnCreate != nil && o.OnResume != nil {
 		return o
 	}
 	onCreate, onResume := c.hooks(Info{Name: o.Name, Tags: o.Tags})

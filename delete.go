@@ -18,7 +18,7 @@ import (
 // the name still belongs to the handle's sandbox. If another one has it by now,
 // nothing is deleted and the error matches ErrDeleted; if none has, ErrNotFound.
 func (s *Sandbox) Delete(ctx context.Context, opts *DeleteOptions) error {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -60,6 +60,9 @@ type DeleteOptions struct {
 // If the response is lost, the name is looked up, and the request is retried
 // only if the same sandbox is still there.
 func (c *Client) Delete(ctx context.Context, name string, opts *DeleteOptions) error {
+	if _, err := enter(ctx, c); err != nil {
+		return err
+	}
 	if err := checkName("name", name); err != nil {
 		return err
 	}

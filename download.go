@@ -60,6 +60,9 @@ const downloadAttempts = 3
 // [fs.ErrNotExist]. Errors of the local disk name dst.
 func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *DownloadFileOptions) error {
 	t := f.on()
+	if _, err := enter(ctx, t); err != nil {
+		return err
+	}
 	var o DownloadFileOptions
 	if opts != nil {
 		o = *opts
@@ -361,6 +364,10 @@ func (o *DownloadDirOptions) check(src, dst string) error {
 // error is an [*fs.PathError] that matches [fs.ErrNotExist].
 func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) (err error) {
 	t := f.on()
+	c, err := enter(ctx, t)
+	if err != nil {
+		return err
+	}
 	var o DownloadDirOptions
 	if opts != nil {
 		o = *opts
@@ -369,10 +376,6 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		return err
 	}
 	filter, err := newFilter(o.Include, o.Exclude)
-	if err != nil {
-		return err
-	}
-	c, err := clientFor(ctx, t)
 	if err != nil {
 		return err
 	}

@@ -78,6 +78,9 @@ func (c *Client) GetOrCreateDrive(ctx context.Context, name string, opts *DriveO
 	if opts != nil {
 		o = *opts
 	}
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
 	if err := checkDriveName("name", name); err != nil {
 		return nil, err
 	}
@@ -98,6 +101,9 @@ func (c *Client) GetOrCreateDrive(ctx context.Context, name string, opts *DriveO
 // GetDrive returns the drive with the given name or ID. If there is none, the
 // error matches [ErrNotFound].
 func (c *Client) GetDrive(ctx context.Context, nameOrID string) (*Drive, error) {
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
 	if err := checkDriveName("nameOrID", nameOrID); err != nil {
 		return nil, err
 	}
@@ -116,6 +122,9 @@ func (c *Client) GetDrive(ctx context.Context, nameOrID string) (*Drive, error) 
 // If the response is lost, the request is not retried, and the error matches
 // [ErrOutcomeUnknown]; use [Client.GetDrive] to see whether the fork exists.
 func (c *Client) ForkDrive(ctx context.Context, source, name string) (*Drive, error) {
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
 	if err := cmp.Or(checkDriveName("source", source), checkDriveName("name", name)); err != nil {
 		return nil, err
 	}
@@ -213,17 +222,13 @@ func (d *Drive) wire() wire.Drive {
 
 var errZeroDrive = fmt.Errorf("sandbox: %w: the Drive was not made by GetOrCreateDrive, GetDrive, ForkDrive or from JSON", ErrInvalid)
 
-// use returns what the handle's requests are made with.
-func (d *Drive) use() (c *Client, project, name string, err error) {
+func (d *Drive) client() (*Client, error) {
 	if d.wire().Name == "" {
-		return nil, "", "", errZeroDrive
+		return nil, errZeroDrive
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if c, err = d.clientLocked(); err != nil {
-		return nil, "", "", err
-	}
-	return c, d.project, d.data.Name, checkDriveName("name", d.data.Name)
+	return d.clientLocked()
 }
 
 // Delete deletes the drive and its content. A drive that is mounted by a session
@@ -234,11 +239,16 @@ func (d *Drive) use() (c *Client, project, name string, err error) {
 // without looking, the request could delete a drive that somebody has created
 // since.
 func (d *Drive) Delete(ctx context.Context) error {
-	c, project, name, err := d.use()
+	c, err := enter(ctx, d)
 	if err != nil {
 		return err
 	}
-	id := d.wire().ID
+	d.mu.Lock()
+	project, name, id := d.project, d.data.Name, d.data.ID
+	d.mu.Unlock()
+	if err := checkDriveName("name", name); err != nil {
+		return err
+	}
 	req := &api.Request{Op: api.DeleteDrive, Path: []string{name}, Query: projectQuery(project)}
 	var lost error // of the attempt before
 	for attempt := 1; ; attempt++ {

@@ -63,6 +63,9 @@ func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []str
 	if opts != nil {
 		o = *opts
 	}
+	if _, err := enter(ctx, s); err != nil {
+		return nil, err
+	}
 	if id == "" || len(id) > maxEnsureID {
 		return nil, invalid("id", "has %d characters; 1 to %d are allowed", len(id), maxEnsureID)
 	}
@@ -95,7 +98,7 @@ func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []str
 // ensure finds the program that runs under an ID, or starts it. The IDs of its
 // starts contain the session, so that they are new wherever they have to be.
 func (s *Session) ensure(ctx context.Context, id, name string, args []string, o CommandOptions) (*Command, error) {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, err
 	}

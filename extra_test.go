@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -19,6 +20,7 @@ func TestExtra(t *testing.T) {
 	create := func(o sandbox.CreateOptions) error { _, err := c.Create(ctx, &o); return err }
 	region, function := map[string]any{"region": "hush"}, map[string]any{"x": func() {}}
 	sb := &sandbox.Sandbox{}
+	require.NoError(t, sb.UnmarshalJSON([]byte(`{"sandboxMetadata":{"name":"box"}}`)))
 	c.Bind(sb)
 	for name, err := range map[string]error{
 		"create":          create(sandbox.CreateOptions{Extra: region}),

@@ -47,12 +47,12 @@ type FileReader struct {
 
 // openFile starts to read a file.
 func openFile(ctx context.Context, t target, name, cwd string, progress func(Progress)) (*FileReader, error) {
-	if err := checkPath("open", name); err != nil {
-		return nil, err
-	}
-	c, err := t.client()
+	c, err := enter(ctx, t)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	if err := checkPath("open", name); err != nil {
+		return nil, err
 	}
 	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Download})
 	var (

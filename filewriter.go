@@ -47,7 +47,7 @@ type WriterOptions struct {
 // ctx applies to all of the writer's requests. The caller must close the writer
 // and check the error of Close. See [FileWriter] for the cost.
 func (f *FileSystem) Create(ctx context.Context, name string, opts *WriterOptions) (*FileWriter, error) {
-	if err := checkFile("open", name); err != nil {
+	if err := f.enterFile(ctx, "open", name); err != nil {
 		return nil, err
 	}
 	w := &FileWriter{ctx: ctx, fs: f, name: name, mode: 0o644}
@@ -59,9 +59,6 @@ func (f *FileSystem) Create(ctx context.Context, name string, opts *WriterOption
 	}
 	if w.mode.Type() != 0 {
 		return nil, invalid("Mode", "%v is not the mode of a file", w.mode)
-	}
-	if ctx == nil {
-		return nil, errNilContext
 	}
 	w.part = coreutils.Dir(name) + "/.write-" + rand.Text()
 	w.uploads, w.cancel = context.WithCancel(ctx)

@@ -82,6 +82,9 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 	if opts != nil {
 		o = *opts
 	}
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
 	if err := checkName("source", source); err != nil {
 		return nil, err
 	}

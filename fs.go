@@ -54,6 +54,17 @@ func (f *FileSystem) on() target {
 	return f.t
 }
 
+func (f *FileSystem) client() (*Client, error) { return f.on().client() }
+
+// enter is how each call on one path begins. It also refuses paths that no system
+// call accepts.
+func (f *FileSystem) enter(ctx context.Context, op, name string) error {
+	if _, err := enter(ctx, f); err != nil {
+		return &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	return checkPath(op, name)
+}
+
 // FS returns the sandbox's files.
 func (s *Sandbox) FS() *FileSystem { return &FileSystem{t: s} }
 
@@ -140,7 +151,7 @@ func (f *FileSystem) Open(ctx context.Context, name string, opts *OpenOptions) (
 // [FileSystem.WriteFiles]. [FileSystem.Create] has none of these differences, at
 // the cost of another request.
 func (f *FileSystem) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
-	if err := checkFile("open", name); err != nil {
+	if err := f.enterFile(ctx, "open", name); err != nil {
 		return err
 	}
 	err := f.WriteFiles(ctx, []File{{Path: name, Content: data, Mode: &perm}}, nil)
@@ -150,12 +161,12 @@ func (f *FileSystem) WriteFile(ctx context.Context, name string, data []byte, pe
 	return &fs.PathError{Op: "open", Path: name, Err: fileReason(err)}
 }
 
-// checkFile is checkPath for the path of a new file.
-func checkFile(op, name string) error {
-	if strings.HasSuffix(name, "/") {
-		return &fs.PathError{Op: op, Path: name, Err: syscall.EISDIR}
+// enterFile is enter for the path of a new file.
+func (f *FileSystem) enterFile(ctx context.Context, op, name string) error {
+	if err := f.enter(ctx, op, name); err != nil || !strings.HasSuffix(name, "/") {
+		return err
 	}
-	return checkPath(op, name)
+	return &fs.PathError{Op: op, Path: name, Err: syscall.EISDIR}
 }
 
 // checkPath refuses paths that no system call accepts.
@@ -175,7 +186,7 @@ const umask fs.FileMode = 0o022
 
 // pathOp runs a program on one path and names the path in its error.
 func (f *FileSystem) pathOp(ctx context.Context, op, name, program string, args ...string) error {
-	if err := checkPath(op, name); err != nil {
+	if err := f.enter(ctx, op, name); err != nil {
 		return err
 	}
 	if _, err := f.tools().Run(ctx, program, args...); err != nil {
@@ -187,7 +198,7 @@ func (f *FileSystem) pathOp(ctx context.Context, op, name, program string, args 
 // linkOp is pathOp for two paths.
 func (f *FileSystem) linkOp(ctx context.Context, op, from, to, program string, args ...string) error {
 	for _, p := range []string{from, to} {
-		if err := checkPath(op, p); err != nil {
+		if err := f.enter(ctx, op, p); err != nil {
 			return &os.LinkError{Op: op, Old: from, New: to, Err: errors.Unwrap(err)}
 		}
 	}
@@ -202,7 +213,7 @@ func (f *FileSystem) Mkdir(ctx context.Context, name string, perm fs.FileMode) e
 	if mode := perm &^ umask; mode != 0o755 {
 		return f.pathOp(ctx, "mkdir", name, "mkdir", append([]string{"-m", coreutils.Octal(mode)}, coreutils.Operands(name)...)...)
 	}
-	if err := checkPath("mkdir", name); err != nil {
+	if err := f.enter(ctx, "mkdir", name); err != nil {
 		return err
 	}
 	if err := f.on().mkdir(ctx, name); err != nil {
@@ -235,7 +246,7 @@ func (f *FileSystem) Remove(ctx context.Context, name string) error {
 // does not exist, RemoveAll returns nil. The root directory is never removed: the
 // error matches [fs.ErrPermission], and no request is made.
 func (f *FileSystem) RemoveAll(ctx context.Context, name string) error {
-	if name == "" {
+	if _, err := enter(ctx, f); err == nil && name == "" {
 		return nil // like os.RemoveAll
 	}
 	if strings.Trim(name, "/") == "" { // GNU's rm refuses, BusyBox's does not
@@ -295,6 +306,9 @@ func (f *FileSystem) Chmod(ctx context.Context, name string, mode fs.FileMode) e
 // ChmodSymbolic changes permissions by a mode of the program chmod, such as
 // "u+x,go-w".
 func (f *FileSystem) ChmodSymbolic(ctx context.Context, name, mode string) error {
+	if _, err := enter(ctx, f); err != nil {
+		return err
+	}
 	if mode == "" || strings.ContainsAny(mode, "\x00/ \n") {
 		return invalid("mode", "%q is not a mode of chmod", mode)
 	}
@@ -337,7 +351,7 @@ func (f *FileSystem) Readlink(ctx context.Context, name string) (string, error) 
 // RealPath returns the absolute path of the named file with all symbolic links
 // resolved. The file must exist.
 func (f *FileSystem) RealPath(ctx context.Context, name string) (string, error) {
-	if err := checkPath("realpath", name); err != nil {
+	if err := f.enter(ctx, "realpath", name); err != nil {
 		return "", err
 	}
 	out, err := f.tools().RealPath(ctx, name)
@@ -349,7 +363,7 @@ func (f *FileSystem) RealPath(ctx context.Context, name string) (string, error) 
 
 // nameOp runs a program that prints a file name.
 func (f *FileSystem) nameOp(ctx context.Context, op, name, program string, args ...string) (string, error) {
-	if err := checkPath(op, name); err != nil {
+	if err := f.enter(ctx, op, name); err != nil {
 		return "", err
 	}
 	out, err := f.tools().Query(ctx, program, args...)
@@ -362,11 +376,11 @@ func (f *FileSystem) nameOp(ctx context.Context, op, name, program string, args 
 // Truncate changes the size of an existing regular file. If the file grows, the
 // new part reads as zeros.
 func (f *FileSystem) Truncate(ctx context.Context, name string, size int64) error {
+	if err := f.enter(ctx, "truncate", name); err != nil {
+		return err
+	}
 	if size < 0 {
 		return &fs.PathError{Op: "truncate", Path: name, Err: syscall.EINVAL}
-	}
-	if err := checkPath("truncate", name); err != nil {
-		return err
 	}
 	if err := f.tools().Truncate(ctx, name, size); err != nil {
 		return &fs.PathError{Op: "truncate", Path: name, Err: reason(err)}
@@ -379,6 +393,9 @@ func (f *FileSystem) Truncate(ctx context.Context, name string, size int64) erro
 // "*" in pattern with a random string, or appending one. If dir is empty, /tmp
 // is used. The caller is responsible for removing the directory.
 func (f *FileSystem) MkdirTemp(ctx context.Context, dir, pattern string) (string, error) {
+	if _, err := enter(ctx, f); err != nil {
+		return "", err
+	}
 	if strings.Contains(pattern, "/") {
 		return "", &fs.PathError{Op: "mkdirtemp", Path: pattern, Err: errors.New("pattern contains a slash")}
 	}
@@ -412,10 +429,10 @@ func (f *FileSystem) MkdirTemp(ctx context.Context, dir, pattern string) (string
 // Exists reports whether the named file exists and can be reached. It follows
 // symbolic links. An error means that this could not be determined.
 func (f *FileSystem) Exists(ctx context.Context, name string) (bool, error) {
-	if name == "" {
+	if _, err := enter(ctx, f); err == nil && name == "" {
 		return false, nil
 	}
-	if err := checkPath("stat", name); err != nil {
+	if err := f.enter(ctx, "stat", name); err != nil {
 		return false, err
 	}
 	return f.tools().Test(ctx, "test", "-e", name)
@@ -427,7 +444,7 @@ func (f *FileSystem) Exists(ctx context.Context, name string) (bool, error) {
 // The list is held in memory: one of more than 250,000 entries, or 32 MiB, is an
 // error.
 func (f *FileSystem) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
-	if err := checkPath("open", name); err != nil {
+	if err := f.enter(ctx, "open", name); err != nil {
 		return nil, err
 	}
 	list, err := f.tools().List(ctx, name)

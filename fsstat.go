@@ -21,7 +21,7 @@ func (f *FileSystem) Lstat(ctx context.Context, name string) (fs.FileInfo, error
 }
 
 func (f *FileSystem) stat(ctx context.Context, op, name string, follow bool) (fs.FileInfo, error) {
-	if err := checkPath(op, name); err != nil {
+	if err := f.enter(ctx, op, name); err != nil {
 		return nil, err
 	}
 	st, err := f.tools().Stat(ctx, name, follow)

@@ -54,6 +54,9 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sa
 	if opts != nil {
 		o = *opts
 	}
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
 	if err := checkName("name", name); err != nil {
 		return nil, err
 	}

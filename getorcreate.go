@@ -46,6 +46,9 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	if opts != nil {
 		o = *opts
 	}
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
 	if o.Name != "" && o.Name != name {
 		return nil, invalid("Name", "is %q; GetOrCreate takes the name as an argument, which is %q", o.Name, name)
 	}

@@ -11,7 +11,7 @@ import (
 // all members can write to, /shared/NAME. Files created in it belong to the group.
 // If a step fails, the error wraps an [*ExitError].
 func (s *Sandbox) CreateGroup(ctx context.Context, groupname string) (sharedDir string, err error) {
-	if _, err := s.client(); err != nil {
+	if _, err := enter(ctx, s); err != nil {
 		return "", err
 	}
 	if err := checkUserName("groupname", groupname); err != nil {
@@ -42,7 +42,7 @@ func (u *User) RemoveFromGroup(ctx context.Context, groupname string) error {
 }
 
 func (u *User) changeGroup(ctx context.Context, action, groupname, name string, args ...string) error {
-	if _, err := u.client(); err != nil {
+	if _, err := enter(ctx, u); err != nil {
 		return err
 	}
 	if err := checkUserName("groupname", groupname); err != nil {

@@ -1,16 +1,21 @@
 package sandbox
 
-import "sync"
+import (
+	"reflect"
+	"sync"
+)
 
 // Handle is a [*Sandbox], [*Session], [*Command], [*CommandResult], [*Snapshot]
 // or [*Drive].
 type Handle interface{ bind(*Client) }
 
 // Bind makes handles that came from JSON use c, which otherwise use
-// [DefaultClient]. It makes no request.
+// [DefaultClient]. It makes no request. Handles that are nil are left out.
 func (c *Client) Bind(handles ...Handle) {
 	for _, h := range handles {
-		h.bind(c)
+		if v := reflect.ValueOf(h); v.IsValid() && !v.IsNil() {
+			h.bind(c)
+		}
 	}
 }
 

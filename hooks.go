@@ -120,7 +120,7 @@ func (s *Sandbox) settle(ctx context.Context) (refused bool, err error) {
 }
 
 func (s *Sandbox) settleSession(ctx context.Context, session *Session) (refused bool, err error) {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return false, err
 	}

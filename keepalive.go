@@ -60,13 +60,16 @@ func (o *KeepAliveOptions) withDefaults() (KeepAliveOptions, error) {
 // because the plan's limit is reached, or the sandbox no longer exists,
 // KeepAlive returns an error.
 func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
+	if _, err := enter(ctx, s); err != nil {
+		return err
+	}
 	o, err := opts.withDefaults()
 	if err != nil {
 		return err
 	}
 	for {
 		next, err := s.keepAliveOnce(ctx, &o)
-		if ctx != nil && ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
@@ -85,6 +88,9 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 // session can't be extended that far because the plan's limit is reached, or the
 // sandbox no longer exists, there is one.
 func (s *Sandbox) EnsureTimeLeft(ctx context.Context, d time.Duration) error {
+	if _, err := enter(ctx, s); err != nil {
+		return err
+	}
 	if err := checkDuration("d", d); err != nil {
 		return err
 	}
@@ -92,7 +98,7 @@ func (s *Sandbox) EnsureTimeLeft(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 	_, err := s.keepAliveOnce(ctx, &KeepAliveOptions{Margin: d, Step: d, Interval: d})
-	if ctx != nil && ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return api.ContextError(ctx)
 	}
 	return err
@@ -101,7 +107,7 @@ func (s *Sandbox) EnsureTimeLeft(ctx context.Context, d time.Duration) error {
 // keepAliveOnce checks the session, extends it if necessary, and returns the
 // time until the next check.
 func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.Duration, error) {
-	if _, err := clientFor(ctx, s); err != nil {
+	if _, err := enter(ctx, s); err != nil {
 		return 0, err // it may have been deleted since the last check
 	}
 	cur := s.CurrentSession()

@@ -100,12 +100,11 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 		return told(func(e observe.Event) bool { return e.Extended > 0 && e.Outcome == "ok" })
 	}, testkit.Patience, time.Millisecond, "%+v", events.Events("extension"))
 
+	assert.ErrorIs(t, sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: -1}), sandbox.ErrInvalid)
 	require.NoError(t, sb.Delete(t.Context(), nil))
 	// The request in progress finds the session gone.
 	err = <-ended
 	assert.True(t, errors.Is(err, sandbox.ErrDeleted) || errors.Is(err, sandbox.ErrNotFound), "%v", err)
-
-	assert.ErrorIs(t, sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: -1}), sandbox.ErrInvalid)
 }
 
 // TestEnsureTimeLeft: a session gets the time that is asked for, by no request as long

@@ -23,14 +23,11 @@ import (
 // output of the command, which the follower reads until live ends; it is nil
 // otherwise.
 func (s *Session) begin(ctx, live context.Context, name string, args []string, o *CommandOptions, followed bool) (*Command, *follower, error) {
-	if ctx == nil {
-		return nil, nil, errNilContext
-	}
-	body, err := newCommandBody(name, args, o)
+	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := s.client()
+	body, err := newCommandBody(name, args, o)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -267,7 +267,7 @@ func (c *Command) lines(ctx context.Context, most int) iter.Seq2[LogEntry, error
 // output that is inspected and not kept.
 func (c *Command) LogChunks(ctx context.Context) iter.Seq2[LogChunk, error] {
 	return func(yield func(LogChunk, error) bool) {
-		client, err := clientFor(ctx, c)
+		client, err := enter(ctx, c)
 		if err != nil {
 			yield(LogChunk{}, err)
 			return

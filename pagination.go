@@ -279,7 +279,7 @@ func (s *Sandbox) ListSessions(ctx context.Context, opts *PageOptions) iter.Seq2
 
 // ListSessionsPage returns one page of [Sandbox.ListSessions].
 func (s *Sandbox) ListSessionsPage(ctx context.Context, opts *PageOptions) (*Page[SessionInfo], error) {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, err
 	}

@@ -100,14 +100,14 @@ const sessionCheck = 10 * time.Second
 // session still runs. A stopped sandbox is not resumed, since its servers would
 // not be running: the error matches [ErrStopped].
 func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOptions) (string, error) {
+	if _, err := enter(ctx, s); err != nil {
+		return "", err
+	}
 	o, err := opts.withDefaults()
 	if err != nil {
 		return "", err
 	}
 	if err := checkPort("port", port); err != nil {
-		return "", err
-	}
-	if _, err := clientFor(ctx, s); err != nil {
 		return "", err
 	}
 	address, err := s.URL(port)
@@ -236,6 +236,9 @@ const maxWaitLine = 64 << 10
 // last line. If ctx ends, the error wraps the context's. The command continues
 // in either case.
 func (c *Command) WaitForLog(ctx context.Context, pattern *regexp.Regexp) (string, error) {
+	if _, err := enter(ctx, c); err != nil {
+		return "", err
+	}
 	if pattern == nil {
 		return "", invalid("pattern", "is nil")
 	}

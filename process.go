@@ -91,15 +91,15 @@ func (c *Cmd) Start() error {
 }
 
 func (c *Cmd) start() error {
-	if c.Path == "" {
-		return errors.New("exec: no command")
-	}
 	if c.on == nil {
 		return invalid("Cmd", "was not made by CommandContext")
 	}
-	client, err := clientFor(c.ctx, c.on)
+	client, err := enter(c.ctx, c.on)
 	if err != nil {
 		return err
+	}
+	if c.Path == "" {
+		return errors.New("exec: no command")
 	}
 	if err := c.ctx.Err(); err != nil {
 		return err

@@ -23,7 +23,7 @@ var errResumeStuck = fmt.Errorf("not done after %v: its OnResume hook has not re
 // [ErrSnapshotNotFound]. It makes one request, and more while a session starts,
 // and may start a machine.
 func (s *Sandbox) Resume(ctx context.Context) error {
-	if _, err := clientFor(ctx, s); err != nil {
+	if _, err := enter(ctx, s); err != nil {
 		return err
 	}
 	session, err := s.resume(ctx, s.CurrentSession(), causeAsked, nil)
@@ -160,7 +160,7 @@ func (s *Sandbox) runResume(call *resumeCall, stale *Session, why observe.Event)
 // only once the previous session has ended; if it does not, startSession waits for
 // that session and asks again.
 func (s *Sandbox) startSession(ctx context.Context, stale *Session, why observe.Event) (session *Session, err error) {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func (o CommandOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, 
 // If ctx ends, RunCommand returns as soon as a pending Write has returned, and
 // the command continues unless KillOnCancel is set.
 func (s *Session) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (s *Session) runCommand(ctx context.Context, name string, args []string, op
 // is sent once; if its response is lost, the command is looked up as by
 // RunCommand.
 func (s *Session) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -257,11 +257,11 @@ func (s *Session) startCommand(ctx context.Context, name string, args []string, 
 // quarter of a second, or twice the time of the first, if it is running. If
 // the command does not exist, the error matches [ErrNotFound].
 func (s *Session) GetCommand(ctx context.Context, id string) (*Command, error) {
-	if err := checkID(id); err != nil {
+	c, err := enter(ctx, s)
+	if err != nil {
 		return nil, err
 	}
-	c, err := clientFor(ctx, s)
-	if err != nil {
+	if err := checkID(id); err != nil {
 		return nil, err
 	}
 	data, err := c.lookAtCommand(ctx, s.ID(), id)
@@ -276,7 +276,7 @@ func (s *Session) GetCommand(ctx context.Context, id string) (*Command, error) {
 // for it: ExitStatus may not yet know about a command that has ended. Use
 // [Session.GetCommand] or [Command.Wait] to find out.
 func (s *Session) ListCommands(ctx context.Context) ([]*Command, error) {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, err
 	}

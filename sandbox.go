@@ -248,7 +248,7 @@ func (s *Sandbox) LogValue() slog.Value {
 // Refresh fetches the current state, with one request. It does not resume the
 // sandbox.
 func (s *Sandbox) Refresh(ctx context.Context) error {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return err
 	}

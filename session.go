@@ -138,7 +138,7 @@ func (s *Session) LogValue() slog.Value {
 
 // do performs an operation on this session.
 func (s *Session) do(ctx context.Context, op *api.Op, body, out any) error {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (s *Session) ending() bool {
 // poll waits until the session has left the given states. It always asks the
 // API, since the known state may be old.
 func (s *Session) poll(ctx context.Context, states ...Status) error {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -244,6 +244,9 @@ func refusal(session *Session, err error) bool {
 
 // ExtendTimeout moves the end of the session by d, with one request.
 func (s *Session) ExtendTimeout(ctx context.Context, d time.Duration) error {
+	if _, err := enter(ctx, s); err != nil {
+		return err
+	}
 	if err := checkDuration("d", d); err != nil {
 		return err
 	}
@@ -255,6 +258,9 @@ func (s *Session) ExtendTimeout(ctx context.Context, d time.Duration) error {
 // UpdateNetworkPolicy replaces the policy in effect, with one request, and
 // returns it as the API understood it, with redacted header values.
 func (s *Session) UpdateNetworkPolicy(ctx context.Context, policy *NetworkPolicy) (*NetworkPolicy, error) {
+	if _, err := enter(ctx, s); err != nil {
+		return nil, err
+	}
 	if policy == nil {
 		return nil, invalid("policy", "is nil")
 	}

@@ -118,6 +118,9 @@ func (e *ShellError) Unwrap() []error { return []error{io.ErrUnexpectedEOF, e.Er
 // request and a WebSocket connection. If ctx ends, even after Shell has
 // returned, the terminal is closed. The caller must close the Shell.
 func (s *Sandbox) Shell(ctx context.Context, opts *ShellOptions) (*Shell, error) {
+	if _, err := enter(ctx, s); err != nil {
+		return nil, err
+	}
 	var o ShellOptions
 	if opts != nil {
 		o = *opts
@@ -168,7 +171,7 @@ func (s *Sandbox) Shell(ctx context.Context, opts *ShellOptions) (*Shell, error)
 // dialTerminal opens the terminal service and connects to it.
 func (s *Session) dialTerminal(ctx context.Context) (shell.Socket, error) {
 	const operation = "open terminal"
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return shell.Socket{}, err
 	}
@@ -304,11 +307,13 @@ func (s *Shell) Wait(ctx context.Context) (exitCode int, err error) {
 
 // Close closes the terminal; a program that still runs receives SIGHUP. It
 // waits for at most a second for the other end, and for the terminal's
-// goroutines. It may be called more than once and always returns nil.
+// goroutines. It may be called more than once and returns nil, unless the Shell
+// is nil or zero.
 func (s *Shell) Close() error {
-	if s != nil && s.conn != nil {
-		s.conn.Close()
+	if s == nil || s.conn == nil {
+		return errZeroShell
 	}
+	s.conn.Close()
 	return nil
 }
 

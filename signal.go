@@ -68,6 +68,9 @@ func (c *Command) Kill(ctx context.Context) error { return c.Signal(ctx, SIGKILL
 // [ErrOutcomeUnknown]. The signal may then be delivered later: a SIGSTOP even
 // after the SIGCONT that was to end it.
 func (c *Command) Signal(ctx context.Context, sig Signal) error {
+	if _, err := enter(ctx, c); err != nil {
+		return err
+	}
 	if c.binary() && sig != SIGSTOP && sig != SIGCONT {
 		return c.SignalTree(ctx, sig)
 	}
@@ -76,12 +79,12 @@ func (c *Command) Signal(ctx context.Context, sig Signal) error {
 
 // signalOne signals the process alone.
 func (c *Command) signalOne(ctx context.Context, sig Signal) error {
-	if sig <= 0 || sig > 64 {
-		return invalid("sig", "%d is not a Linux signal", int(sig))
-	}
-	client, err := clientFor(ctx, c)
+	client, err := enter(ctx, c)
 	if err != nil {
 		return err
+	}
+	if sig <= 0 || sig > 64 {
+		return invalid("sig", "%d is not a Linux signal", int(sig))
 	}
 	op := api.SignalCommand
 	if sig == SIGKILL {
@@ -130,15 +133,15 @@ var ErrChildren = engine.ErrChildren
 // SIGKILL may take a second longer, to end the process alone and then what is left
 // with its variable, daemons included.
 func (c *Command) SignalTree(ctx context.Context, sig Signal) error {
+	client, err := enter(ctx, c)
+	if err != nil {
+		return err
+	}
 	if sig == SIGSTOP || sig == SIGCONT {
 		return invalid("sig", "%v can't be sent to a tree, which is stopped and continued on the way", sig)
 	}
 	if sig <= 0 || sig > 64 {
 		return invalid("sig", "%d is not a Linux signal", int(sig))
-	}
-	client, err := clientFor(ctx, c)
-	if err != nil {
-		return err
 	}
 	if ctx.Err() != nil {
 		return api.ContextError(ctx)

@@ -24,6 +24,9 @@ type Snapshot struct {
 // GetSnapshot returns the snapshot with the given ID. If there is none, the
 // error matches [ErrNotFound].
 func (c *Client) GetSnapshot(ctx context.Context, id string) (*Snapshot, error) {
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
@@ -45,6 +48,10 @@ type SnapshotOptions struct {
 // the sandbox's default expiration. It makes one request. If the response is
 // lost, the request is not retried, and the error matches [ErrOutcomeUnknown].
 func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapshot, error) {
+	c, err := enter(ctx, s)
+	if err != nil {
+		return nil, err
+	}
 	var body any
 	if opts != nil && opts.Expiration != 0 {
 		if err := checkExpiration("Expiration", opts.Expiration); err != nil {
@@ -60,10 +67,6 @@ func (s *Session) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapsho
 	}
 	if response.Session != nil {
 		s.set(*response.Session, nil)
-	}
-	c, err := s.client()
-	if err != nil {
-		return nil, err
 	}
 	return &Snapshot{bound: bound{c: c}, data: response.Snapshot}, nil
 }
@@ -98,6 +101,15 @@ func (s *Snapshot) Format(f fmt.State, verb rune) {
 
 var errZeroSnapshot = fmt.Errorf("sandbox: %w: the Snapshot was not made by a Sandbox, GetSnapshot or from JSON", ErrInvalid)
 
+func (s *Snapshot) client() (*Client, error) {
+	if s.ID() == "" {
+		return nil, errZeroSnapshot
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clientLocked()
+}
+
 func (s *Snapshot) wire() wire.Snapshot {
 	if s == nil {
 		return wire.Snapshot{}
@@ -113,19 +125,11 @@ func (s *Snapshot) wire() wire.Snapshot {
 // another one if the API refuses it, which looks whether the snapshot is
 // deleted.
 func (s *Snapshot) Delete(ctx context.Context) error {
-	id := s.ID()
-	if id == "" {
-		return errZeroSnapshot
-	}
-	if err := checkID(id); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	c, err := s.clientLocked()
-	s.mu.Unlock()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return err
 	}
+	id := s.ID()
 	var resp wire.SnapshotResponse
 	if err := c.do(ctx, &api.Request{Op: api.DeleteSnapshot, Path: []string{id}}, &resp); err != nil {
 		// The API refuses to delete a snapshot that is deleted, though it still
@@ -228,7 +232,7 @@ func listSnapshots(ctx context.Context, c *Client, q listQuery) (*Page[SnapshotI
 // [Client.ListSnapshots] with its name.
 func (s *Sandbox) ListSnapshots(ctx context.Context, opts *PageOptions) iter.Seq2[SnapshotInfo, error] {
 	return listAll(ctx, func() (*Page[SnapshotInfo], error) {
-		c, err := s.client()
+		c, err := enter(ctx, s)
 		if err != nil {
 			return nil, err
 		}
@@ -256,12 +260,15 @@ func (c *Client) SnapshotTree(ctx context.Context, id string, opts *SnapshotTree
 
 // SnapshotTreePage returns one page of [Client.SnapshotTree].
 func (c *Client) SnapshotTreePage(ctx context.Context, id string, opts *SnapshotTreeOptions) (*Page[SnapshotTreeNode], error) {
-	var q listQuery
-	if opts != nil {
-		q = listQuery{Limit: opts.Limit, SortOrder: opts.SortOrder}
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
 	}
 	if err := checkID(id); err != nil {
 		return nil, err
+	}
+	var q listQuery
+	if opts != nil {
+		q = listQuery{Limit: opts.Limit, SortOrder: opts.SortOrder}
 	}
 	var err error
 	if q.Project, err = c.projectID(ctx); err != nil {

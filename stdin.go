@@ -47,7 +47,7 @@ const (
 // [ErrOutcomeUnknown] if a response was lost and nothing tells what arrived.
 func (c *Command) Stdin(ctx context.Context) io.WriteCloser {
 	w := &stdinWriter{ctx: ctx, cmd: c, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{})}
-	client, err := clientFor(ctx, c)
+	client, err := enter(ctx, c)
 	if err == nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()

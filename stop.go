@@ -50,7 +50,7 @@ var (
 // After three minutes it returns an error along with the result. If ctx ends
 // first, the session stops nevertheless.
 func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, error) {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +237,7 @@ func leaving(status string) bool {
 // [Sandbox.Stop], until the session has ended, but not until its snapshot is
 // the sandbox's current one.
 func (s *Session) Stop(ctx context.Context, opts *StopOptions) (*StopResult, error) {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func (s *Session) mkdir(ctx context.Context, path string) error {
 // openFile opens a file for reading. The size is -1 if the API does not report
 // it.
 func (s *Session) openFile(ctx context.Context, path, cwd string) (io.ReadCloser, int64, error) {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -59,7 +59,7 @@ func (s *Session) openFile(ctx context.Context, path, cwd string) (io.ReadCloser
 // uploadTarGz unpacks a gzipped tar archive, whose names are relative to the
 // root. open is called for each attempt.
 func (s *Session) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (sent int64, err error) {
-	c, err := s.client()
+	c, err := enter(ctx, s)
 	if err != nil {
 		return 0, err
 	}

@@ -75,11 +75,11 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 	if opts != nil {
 		o = *opts
 	}
-	body, err := encodeSettings(&o, updates, o.Extra)
+	c, err := enter(ctx, s)
 	if err != nil {
 		return err
 	}
-	c, err := s.client()
+	body, err := encodeSettings(&o, updates, o.Extra)
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,9 @@ type UploadOptions struct {
 // links are preserved. Local files that are not regular files, directories or
 // symbolic links are an error.
 func (f *FileSystem) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
+	if _, err := enter(ctx, f); err != nil {
+		return err
+	}
 	if localDir == "" {
 		return invalid("localDir", "is empty; the path of a local directory is needed")
 	}
@@ -53,6 +56,9 @@ func (f *FileSystem) UploadDir(ctx context.Context, localDir, dir string, opts *
 // execute them, and directories with mode 0755. Symbolic links are preserved if
 // fsys is an [fs.ReadLinkFS]; other files that are not regular are an error.
 func (f *FileSystem) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
+	if _, err := enter(ctx, f); err != nil {
+		return err
+	}
 	if fsys == nil {
 		return invalid("fsys", "is nil")
 	}
@@ -95,6 +101,9 @@ type File struct {
 // truncate one after the call has succeeded. [FileSystem.Create] has none of
 // these effects.
 func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *UploadOptions) error {
+	if _, err := enter(ctx, f); err != nil {
+		return err
+	}
 	if opts == nil {
 		opts = &UploadOptions{}
 	}
@@ -217,7 +226,7 @@ func upload(ctx context.Context, t target, archive placed, m *meter) error {
 }
 
 func send(ctx context.Context, t target, archive placed, m *meter) error {
-	c, err := clientFor(ctx, t)
+	c, err := enter(ctx, t)
 	if err != nil {
 		return err
 	}

@@ -120,7 +120,7 @@ func checkUserName(field, name string) error {
 // step is a command of its own.
 func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error) {
 	const taken = 9 // useradd's exit code
-	if _, err := s.client(); err != nil {
+	if _, err := enter(ctx, s); err != nil {
 		return nil, err
 	}
 	if err := checkUserName("username", username); err != nil {
@@ -151,6 +151,9 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 // [*ExitError]. The home directory is assumed to be /root for root and /home/NAME
 // for others.
 func (s *Sandbox) AsUser(username string) (*User, error) {
+	if _, err := s.client(); err != nil {
+		return nil, err
+	}
 	if err := checkUserName("username", username); err != nil {
 		return nil, err
 	}
@@ -222,6 +225,9 @@ func (u *User) FS() *FileSystem { return &FileSystem{t: u} }
 // The variables of Env are arguments of the program env, visible to other users
 // of the sandbox while it runs.
 func (u *User) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
+	if _, err := enter(ctx, u); err != nil {
+		return nil, err
+	}
 	wrapper, wrapped, opts, err := u.wrap(name, args, opts)
 	if err != nil {
 		return nil, err
@@ -263,6 +269,9 @@ func (u *User) missing(ctx context.Context) error {
 // at [User.RunCommand]. A start as a user that does not exist succeeds: the
 // command ends with code 1, and sudo says why on standard error.
 func (u *User) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
+	if _, err := enter(ctx, u); err != nil {
+		return nil, err
+	}
 	var o CommandOptions
 	if opts != nil {
 		o = *opts
@@ -289,9 +298,6 @@ func (u *User) begin(ctx, live context.Context, name string, args []string, o *C
 
 // wrap converts a command of the user to one of the sandbox.
 func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, []string, *CommandOptions, error) {
-	if _, err := u.client(); err != nil {
-		return "", nil, nil, err
-	}
 	var o CommandOptions
 	if opts != nil {
 		o = *opts

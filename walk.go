@@ -23,6 +23,9 @@ const maxAhead = 5000
 // others, because it or one below it may not be read, or a name is not UTF-8,
 // costs one more request.
 func (f *FileSystem) WalkDir(ctx context.Context, root string, fn fs.WalkDirFunc) error {
+	if _, err := enter(ctx, f); err != nil {
+		return err
+	}
 	if fn == nil {
 		return invalid("fn", "is nil")
 	}

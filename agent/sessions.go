@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // Sessions hands out the sandboxes of conversations. [Pool] is one; it finds the
@@ -115,10 +116,17 @@ func NewPool(client *sandbox.Client, opts *PoolOptions) *Pool {
 	return p
 }
 
+func (p *Pool) check(ctx context.Context) error {
+	return entry.Check(ctx, p != nil && p.lives != nil, "agent", "the Pool")
+}
+
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // Name returns the name of a conversation's sandbox. It does not show the ID.
 func (p *Pool) Name(conversation string) string {
+	if p == nil {
+		return ""
+	}
 	sum := sha256.Sum256([]byte(conversation))
 	return p.opts.Prefix + hex.EncodeToString(sum[:16])
 }
@@ -137,6 +145,9 @@ func checkConversation(conversation string) error {
 // release was called and Idle has passed; its session ends with its timeout unless
 // the caller extends it, as a [Toolset] does. One whose files are gone is replaced.
 func (p *Pool) Acquire(ctx context.Context, conversation string) (*sandbox.Sandbox, func(), error) {
+	if err := p.check(ctx); err != nil {
+		return nil, nil, err
+	}
 	if err := checkConversation(conversation); err != nil {
 		return nil, nil, err
 	}
@@ -384,6 +395,9 @@ func (p *Pool) stopLocked(conversation string, s *session) {
 // Stop stops the sandbox of a conversation now, whoever uses it. One that does
 // not run stays as it is.
 func (p *Pool) Stop(ctx context.Context, conversation string) error {
+	if err := p.check(ctx); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	s := p.lives[conversation]
 	if s == nil {
@@ -405,6 +419,9 @@ func (p *Pool) Stop(ctx context.Context, conversation string) error {
 // Delete stops the sandbox of a conversation and deletes it, with its files and
 // snapshots. One that does not exist is not an error.
 func (p *Pool) Delete(ctx context.Context, conversation string) error {
+	if err := p.check(ctx); err != nil {
+		return err
+	}
 	if err := checkConversation(conversation); err != nil {
 		return err
 	}
@@ -425,6 +442,9 @@ func (p *Pool) remove(ctx context.Context, name string) error {
 // Cleanup deletes the sandboxes with the pool's prefix, of other processes too,
 // that have been stopped for longer than MaxAge. It returns how many there were.
 func (p *Pool) Cleanup(ctx context.Context) (deleted int, err error) {
+	if err := p.check(ctx); err != nil {
+		return 0, err
+	}
 	list := &sandbox.ListOptions{NamePrefix: p.opts.Prefix, SortBy: sandbox.SortByName}
 	for info, err := range p.client.List(ctx, list) {
 		if err != nil {
@@ -444,6 +464,9 @@ func (p *Pool) Cleanup(ctx context.Context) (deleted int, err error) {
 // Close stops the pool's sandboxes, also those in use, and waits for that or for
 // the end of ctx. Later calls of Acquire fail.
 func (p *Pool) Close(ctx context.Context) error {
+	if err := p.check(ctx); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	p.closed = true
 	var stopping []*session

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // Options configure a [Toolset]. The zero value offers every tool but those that
@@ -247,6 +248,8 @@ func newToolset(sessions Sessions, opts *Options) *Toolset {
 	return t
 }
 
+func (t *Toolset) made() error { return entry.Made(t != nil && t.close != nil, "agent", "the Toolset") }
+
 // offer sets the tools, without those that the options leave out.
 func (t *Toolset) offer(all []*tool) {
 	figures := t.opts.Limits.figures()
@@ -271,6 +274,9 @@ func (t *Toolset) offer(all []*tool) {
 // Close ends what the tools hold on to: the Python interpreters, and the inputs of
 // background commands, which continue. The sandboxes are left as they are.
 func (t *Toolset) Close() error {
+	if err := t.made(); err != nil {
+		return err
+	}
 	t.close()
 	t.wg.Wait()
 	return nil
@@ -278,6 +284,9 @@ func (t *Toolset) Close() error {
 
 // Tools returns the tools that are offered, always in the same order.
 func (t *Toolset) Tools() []Tool {
+	if t == nil {
+		return nil
+	}
 	list := make([]Tool, 0, len(t.tools))
 	for _, tool := range t.tools {
 		list = append(list, tool.Tool)
@@ -288,6 +297,9 @@ func (t *Toolset) Tools() []Tool {
 // Instructions returns what a model needs to know of all tools together, for its
 // system prompt.
 func (t *Toolset) Instructions() string {
+	if t == nil {
+		return ""
+	}
 	text := t.opts.Environment
 	if text == "" {
 		text = "Your tools work in an isolated Linux machine, a sandbox."
@@ -311,6 +323,9 @@ func (t *Toolset) Instructions() string {
 // which is one for the program: see the documentation of the package. If ctx ends
 // the call is given up, and a command that it runs is killed with its children.
 func (t *Toolset) Call(ctx context.Context, name string, args json.RawMessage) (Result, error) {
+	if err := cmp.Or(t.made(), entry.Check(ctx, true, "agent", "")); err != nil {
+		return Result{}, err
+	}
 	own, args := ownName(name, args)
 	c := &call{Call: Call{Tool: own, Arguments: args, Conversation: t.conversation}, t: t}
 	result, err := t.call(ctx, c)

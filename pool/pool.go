@@ -53,6 +53,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 	"github.com/go-vercel/sandbox/observe"
 )
 
@@ -177,8 +178,8 @@ type member struct {
 // wait for them. A nil client means [sandbox.DefaultClient]. The pool's own work
 // uses the values of ctx, but continues when ctx ends.
 func New(ctx context.Context, client *sandbox.Client, opts Options) (*Pool, error) {
-	if ctx == nil {
-		return nil, errNilContext
+	if err := entry.Check(ctx, true, "pool", ""); err != nil {
+		return nil, err
 	}
 	if err := opts.complete(); err != nil {
 		return nil, err
@@ -198,28 +199,12 @@ func New(ctx context.Context, client *sandbox.Client, opts Options) (*Pool, erro
 	return p, nil
 }
 
-var (
-	errNilContext = fmt.Errorf("pool: %w: ctx: is nil", sandbox.ErrInvalid)
-	errZeroPool   = fmt.Errorf("pool: %w: the Pool was not made by New", sandbox.ErrInvalid)
-)
-
-// usable refuses calls of a pool that was not made, and calls without a context.
-func (p *Pool) usable(ctx context.Context) error {
-	switch {
-	case p == nil || p.client == nil:
-		return errZeroPool
-	case ctx == nil:
-		return errNilContext
-	}
-	return nil
-}
-
 // Close ends the pool and deletes the sandboxes that this process keeps ready,
 // except stopped ones, which other processes may take. Those that were taken
 // stay, and are no longer kept alive. It waits for work in progress, and cancels
 // it when ctx ends: sandboxes left over then time out.
 func (p *Pool) Close(ctx context.Context) error {
-	if err := p.usable(ctx); err != nil {
+	if err := entry.Check(ctx, p != nil && p.client != nil, "pool", "the Pool"); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -244,7 +229,7 @@ func (p *Pool) Close(ctx context.Context) error {
 // abandoned. It returns when none is left. Other processes that have not closed
 // their pools make new ones.
 func (p *Pool) Drain(ctx context.Context) error {
-	if err := p.usable(ctx); err != nil {
+	if err := entry.Check(ctx, p != nil && p.client != nil, "pool", "the Pool"); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -290,6 +275,9 @@ type Stats struct {
 
 // Stats returns the present numbers, without a request.
 func (p *Pool) Stats() Stats {
+	if p == nil {
+		return Stats{}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Stats{Ready: len(p.ready), Taken: p.held, Making: p.filling + p.taking}

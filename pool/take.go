@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // Box is a sandbox that was taken from a pool. It runs, and the pool keeps it
@@ -28,7 +29,7 @@ type Box struct {
 // request for a ready sandbox that runs, two for one that is stopped. At
 // Options.Max it waits. If ctx ends, nothing stays taken.
 func (p *Pool) Take(ctx context.Context, key string) (*Box, error) {
-	if err := p.usable(ctx); err != nil {
+	if err := entry.Check(ctx, p != nil && p.client != nil, "pool", "the Pool"); err != nil {
 		return nil, err
 	}
 	for {
@@ -206,8 +207,15 @@ func (b *Box) end(fn func() error) error {
 	return err
 }
 
+func (b *Box) check(ctx context.Context) error {
+	return entry.Check(ctx, b != nil && b.p != nil, "pool", "the Box")
+}
+
 // Delete deletes the sandbox. It makes two requests.
 func (b *Box) Delete(ctx context.Context) error {
+	if err := b.check(ctx); err != nil {
+		return err
+	}
 	return b.end(func() error {
 		b.p.letGo(b.Name())
 		err := b.Sandbox.Delete(ctx, nil)
@@ -222,6 +230,9 @@ func (b *Box) Delete(ctx context.Context) error {
 // Return gives the sandbox back to the pool: it calls Options.Reset, and another
 // Take may get the sandbox. Without a Reset, or if that fails, it is deleted.
 func (b *Box) Return(ctx context.Context) error {
+	if err := b.check(ctx); err != nil {
+		return err
+	}
 	if b.p.opts.Reset == nil {
 		return b.Delete(ctx)
 	}
@@ -241,6 +252,9 @@ func (b *Box) Return(ctx context.Context) error {
 // Keep takes the sandbox out of the pool for good: it removes the pool's tag and
 // no longer extends the sandbox. It makes two requests.
 func (b *Box) Keep(ctx context.Context) error {
+	if err := b.check(ctx); err != nil {
+		return err
+	}
 	tags := map[string]string{}
 	for k, v := range b.Info().Tags { // a non-nil empty map clears them
 		if k != Tag {

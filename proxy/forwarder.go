@@ -189,6 +189,9 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 // CloseIdleConnections closes connections to servers that are not in use. They
 // are closed after 90 seconds by default.
 func (f *Forwarder) CloseIdleConnections() {
+	if f == nil || f.transport == nil {
+		return
+	}
 	f.transport.CloseIdleConnections()
 }
 

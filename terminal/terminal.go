@@ -19,6 +19,7 @@ import (
 	"sync"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 	"golang.org/x/term"
 )
 
@@ -77,8 +78,8 @@ func (e *SignalError) Error() string { return fmt.Sprint("terminal: ended by sig
 // default its size is that of the window and its TERM that of this process.
 // Both options may be nil.
 func Run(ctx context.Context, sb *sandbox.Sandbox, shell *sandbox.ShellOptions, opts *Options) (exitCode int, err error) {
-	if ctx == nil || sb == nil {
-		return 0, errNil
+	if err := entry.Check(ctx, sb != nil, "terminal", "the Sandbox"); err != nil {
+		return 0, err
 	}
 	o := opts.withDefaults()
 	var s sandbox.ShellOptions
@@ -115,14 +116,12 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, shell *sandbox.ShellOptions, 
 // No goroutine is left running, except on Windows, where one waits for the next
 // key.
 func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int, err error) {
-	if ctx == nil || sh == nil {
-		return 0, errNil
+	if err := entry.Check(ctx, sh != nil, "terminal", "the Shell"); err != nil {
+		return 0, err
 	}
 	defer sh.Close()
 	return attach(ctx, sh, opts)
 }
-
-var errNil = fmt.Errorf("terminal: %w: the context, or what is to be connected, is nil", sandbox.ErrInvalid)
 
 func attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int, err error) {
 	o := opts.withDefaults()

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // lingering is how long Close waits for the server to take what was written.
@@ -139,8 +142,13 @@ func (c *Conn) control(kind byte) {
 	_, _ = c.stream.Write(head[:])
 }
 
+func (c *Conn) check() error { return entry.Made(c != nil && c.in != nil, "tunnel", "the Conn") }
+
 // Read implements [net.Conn].
 func (c *Conn) Read(p []byte) (int, error) {
+	if err := c.check(); err != nil {
+		return 0, err
+	}
 	n, err := c.in.Read(p)
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, c.failure("read", err)
@@ -156,6 +164,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Write implements [net.Conn].
 func (c *Conn) Write(p []byte) (int, error) {
+	if err := c.check(); err != nil {
+		return 0, err
+	}
 	n, err := c.out.Write(p)
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, c.failure("write", err)
@@ -186,6 +197,9 @@ func (c *Conn) failure(op string, err error) error {
 // Where the sandbox has no helper that can do this (see the package), the error
 // matches [errors.ErrUnsupported].
 func (c *Conn) CloseWrite() error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	if c.closed.Load() {
 		return c.failure("close", net.ErrClosed)
 	}
@@ -198,9 +212,12 @@ func (c *Conn) CloseWrite() error {
 // Close ends the connection. The server gets what was written before: Close
 // waits for that, for five seconds at most. Where the sandbox has only bash (see
 // the package), Close waits until what was written is on its way, and the server
-// may not get the last of it. It may be called more than once and always returns
-// nil.
+// may not get the last of it. It may be called more than once and returns nil,
+// unless the Conn is nil or zero.
 func (c *Conn) Close() error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	c.end(true)
 	return nil
 }
@@ -230,28 +247,40 @@ func (c *Conn) end(linger bool) {
 }
 
 // LocalAddr returns the address of the other end, since this one has none.
-func (c *Conn) LocalAddr() net.Addr { return c.remote }
+func (c *Conn) LocalAddr() net.Addr { return c.RemoteAddr() }
 
 // RemoteAddr returns an address whose String is the sandbox's name and the port,
 // as in "web:5432".
-func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+func (c *Conn) RemoteAddr() net.Addr {
+	if c == nil {
+		return addr{}
+	}
+	return c.remote
+}
 
 // SetDeadline implements [net.Conn].
 func (c *Conn) SetDeadline(t time.Time) error {
-	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+	return cmp.Or(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
 // SetReadDeadline implements [net.Conn].
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.deadline(c.in.SetReadDeadline, t) }
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	return c.deadline(func() error { return c.in.SetReadDeadline(t) })
+}
 
 // SetWriteDeadline implements [net.Conn].
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.deadline(c.out.SetWriteDeadline, t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	return c.deadline(func() error { return c.out.SetWriteDeadline(t) })
+}
 
-func (c *Conn) deadline(set func(time.Time) error, t time.Time) error {
+func (c *Conn) deadline(set func() error) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	if c.closed.Load() {
 		return c.failure("set", net.ErrClosed)
 	}
-	_ = set(t) // it fails after the other end has closed, when it does not matter
+	_ = set() // it fails after the other end has closed, when it does not matter
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 	"github.com/go-vercel/sandbox/internal/rawshell"
 )
 
@@ -52,12 +53,10 @@ func Dial(ctx context.Context, sb *sandbox.Sandbox, port int) (*Conn, error) {
 
 // check refuses what no connection can be made with.
 func check(ctx context.Context, sb *sandbox.Sandbox, port int) error {
-	switch {
-	case ctx == nil:
-		return fmt.Errorf("tunnel: %w: ctx: is nil", sandbox.ErrInvalid)
-	case sb == nil:
-		return fmt.Errorf("tunnel: %w: the Sandbox is nil", sandbox.ErrInvalid)
-	case port < 1 || port > 65535:
+	if err := entry.Check(ctx, sb != nil, "tunnel", "the Sandbox"); err != nil {
+		return err
+	}
+	if port < 1 || port > 65535 {
 		return fmt.Errorf("tunnel: %w: port %d is outside 1 to 65535", sandbox.ErrInvalid, port)
 	}
 	return nil

@@ -40,7 +40,6 @@ var outsideRules = map[string]string{
 	"internal/reliability/fire.cancel":                  "a caller gives up, whatever has happened until then; what took longer is not judged",
 	"internal/reliability/TestManyCallsAtOnce":          "callers give up, whatever has happened until then",
 	"internal/limits/endlessCalls":                      "waits for what never comes",
-	"internal/security/TestZeroHandles":                 "whatever a zero handle does ends then",
 	"sandboxtest/endless.Read":                          "is as slow as the server does not allow; one that is faster is refused for its size",
 	"sandboxtest/TestHostileBodies":                     "ends a client that has no other end",
 	"sandboxtest/TestSilentTarballServer":               "a tenth of the pause is allowed for what a whole pause is not",

@@ -148,7 +148,7 @@ func TestRandomCancellations(t *testing.T) {
 				after := time.Duration(rng.IntN(3000)) * time.Millisecond
 				begin := time.Now()
 				time.AfterFunc(after, cancel)
-				callByName(ctx, t, all, typ, method)
+				callByName(ctx, t, all, typ, method, true)
 				over := time.Since(begin) - after
 				limit := time.Second + allowed(typ, method)
 				if strings.HasPrefix(method, "ReadFile") || strings.HasPrefix(method, "DownloadFile") {

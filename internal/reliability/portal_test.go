@@ -141,6 +141,6 @@ func callForError(ctx context.Context, t *testing.T, handles []any, typ, method 
 		}
 		return err
 	}
-	err, _ := reflect.TypeAssert[error](callByName(ctx, t, handles, typ, method))
+	err, _ := reflect.TypeAssert[error](callByName(ctx, t, handles, typ, method, true))
 	return err
 }
