@@ -246,7 +246,10 @@ func (f *FileSystem) Remove(ctx context.Context, name string) error {
 // does not exist, RemoveAll returns nil. The root directory is never removed: the
 // error matches [fs.ErrPermission], and no request is made.
 func (f *FileSystem) RemoveAll(ctx context.Context, name string) error {
-	if _, err := enter(ctx, f); err == nil && name == "" {
+	if _, err := enter(ctx, f); err != nil {
+		return &fs.PathError{Op: "RemoveAll", Path: name, Err: err}
+	}
+	if name == "" {
 		return nil // like os.RemoveAll
 	}
 	if strings.Trim(name, "/") == "" { // GNU's rm refuses, BusyBox's does not
@@ -429,10 +432,10 @@ func (f *FileSystem) MkdirTemp(ctx context.Context, dir, pattern string) (string
 // Exists reports whether the named file exists and can be reached. It follows
 // symbolic links. An error means that this could not be determined.
 func (f *FileSystem) Exists(ctx context.Context, name string) (bool, error) {
-	if _, err := enter(ctx, f); err == nil && name == "" {
+	switch err := f.enter(ctx, "stat", name); {
+	case name == "" && errors.Is(err, fs.ErrNotExist):
 		return false, nil
-	}
-	if err := f.enter(ctx, "stat", name); err != nil {
+	case err != nil:
 		return false, err
 	}
 	return f.tools().Test(ctx, "test", "-e", name)
