@@ -207,7 +207,7 @@ func (c *copying) fromStream(ctx context.Context, r io.Reader, to string) error 
 	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
 	}
-	bar := c.app.bar(c.o, -1)
+	bar := c.app.bar(path.Base(to), c.o, -1)
 	defer bar.done()
 	w, err := c.target.FS().Create(ctx, to, &sandbox.WriterOptions{Progress: bar.update})
 	if err != nil {
@@ -311,7 +311,7 @@ func (c *copying) across(ctx context.Context) error {
 		return err
 	}
 	mode := info.Mode().Perm()
-	bar := c.app.barOf(c.from.base(), c.o, info.Size())
+	bar := c.app.bar(c.from.base(), c.o, info.Size())
 	defer bar.done()
 	w, err := c.target.FS().Create(ctx, to.path, &sandbox.WriterOptions{Mode: &mode, Progress: bar.update})
 	if err != nil {
@@ -340,7 +340,7 @@ func (c *copying) acrossDir(ctx context.Context) error {
 	if !c.from.content() && (to.intoDir() || c.several || c.remoteDir(ctx, to.path)) {
 		to = to.within(c.from.base())
 	}
-	bar := c.app.bar(c.o, -1)
+	bar := c.app.barOfDir(ctx, dir, &copyOptions{progress: c.o.progress, noProgress: c.o.noProgress})
 	defer bar.done()
 	o := &sandbox.UploadOptions{Progress: bar.update}
 	if err := c.excludeThere(ctx, to.path, o); err != nil {

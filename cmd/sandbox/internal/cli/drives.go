@@ -35,6 +35,7 @@ func viewDrive(d sandbox.DriveInfo) driveView {
 
 func (c *drivesListCommand) driveTable(views []driveView) *table.Table {
 	t := table.New("NAME", "REGION", "CREATED", "UPDATED", "SIZE", "ATTACHED SANDBOX", "ATTACHED SESSION")
+	t.Least = []string{"ATTACHED SESSION", "UPDATED", "REGION", "CREATED", "SIZE"}
 	now := c.app.now()
 	for _, v := range views {
 		t.Row(v.Name, v.Region, distance(v.CreatedAt, now), distance(v.UpdatedAt, now), units.Bytes(v.MaxSizeBytes),

@@ -341,6 +341,7 @@ func (c *listCommand) sandboxTable(views []sandboxView, usage bool) *table.Table
 		header = append(header, "CPU", "NETWORK (OUT/IN)")
 	}
 	t := table.New(header...)
+	t.Least = []string{"MOUNTS", "SNAPSHOT", "NETWORK (OUT/IN)", "CPU", "VCPUS", "REGION", "MEMORY", "IMAGE/RUNTIME", "CREATED", "TAGS", "TIMEOUT"}
 	now := c.app.now()
 	for _, v := range views {
 		row := []any{

@@ -118,6 +118,7 @@ func reveal(ctx context.Context, commands []*sandbox.Command) {
 
 func (c *psCommand) commandTable(views []commandView) *table.Table {
 	t := table.New("ID", "STATUS", "STARTED", "DURATION", "COMMAND")
+	t.Least = []string{"STARTED"}
 	now := c.app.now()
 	for _, v := range views {
 		status, duration := statusCell(sandbox.StatusRunning), "-"

@@ -170,6 +170,7 @@ func (c *whoamiCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	return c.app.print(output{doc: v, names: []string{v.Team + "/" + v.Project}, table: func() *table.Table {
 		t := table.New("TEAM", "PROJECT", "TOKEN FROM", "EXPIRES")
+		t.Least = []string{"EXPIRES"}
 		t.Row(v.Team, v.Project, v.Source, dash(v.Expires))
 		return t
 	}})

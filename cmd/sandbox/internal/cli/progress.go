@@ -1,13 +1,20 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
@@ -17,80 +24,190 @@ type bar struct {
 	done   func()
 }
 
-// progressAfter is how long a transfer has to take before its progress is shown.
-const progressAfter = 300 * time.Millisecond
+// progressAfter is how long a transfer has to take before its progress is shown,
+// and then how often it is: where a line can't be written over, less so.
+const (
+	progressAfter = 300 * time.Millisecond
+	progressEvery = 100 * time.Millisecond
+	progressLines = 5 * time.Second
+)
 
-// bar makes a progress bar for so many bytes, -1 if that is not known. It shows
-// nothing unless standard error is a terminal, or an option requests it.
-func (s *stdio) bar(o *copyOptions, total int64) bar { return s.barOf("", o, total) }
+// bar shows the progress of a file, by its name, or without one that of a directory.
+// It shows nothing unless standard error is a terminal, or an option requests it.
+func (s *stdio) bar(name string, o *copyOptions, total int64) bar {
+	return s.barOf(&progress{name: name, total: total}, o)
+}
 
-// barOf is the bar of one file, which is shown in the place of the paths that its
-// transfer has on the way.
-func (s *stdio) barOf(name string, o *copyOptions, total int64) bar {
+// barOfDir is the bar of a directory here, whose files are counted meanwhile.
+func (s *stdio) barOfDir(ctx context.Context, dir string, o *copyOptions) bar {
+	p := &progress{total: -1}
+	b := s.barOf(p, o)
+	if b.update == nil || len(o.exclude)+len(o.include) > 0 || o.noClobber {
+		return b
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var counting sync.WaitGroup
+	counting.Go(func() {
+		files, bytes := 0, int64(0)
+		err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return ctx.Err()
+			}
+			if info, err := d.Info(); err == nil {
+				files++
+				bytes += info.Size()
+			}
+			return ctx.Err()
+		})
+		if err == nil {
+			p.expect(files, bytes)
+		}
+	})
+	return bar{b.update, func() {
+		cancel()
+		counting.Wait()
+		b.done()
+	}}
+}
+
+func (s *stdio) barOf(p *progress, o *copyOptions) bar {
 	if o.noProgress || s.opts.quiet || !s.err.Rewrites() && !o.progress {
 		return bar{done: func() {}}
 	}
-	var (
-		mu    sync.Mutex
-		p     *progressbar.ProgressBar
-		begun = time.Now()
-	)
+	p.begun = time.Now()
+	shown, every := time.Time{}, progressEvery
+	if !s.err.Rewrites() {
+		every = progressLines
+	}
 	return bar{
 		update: func(now sandbox.Progress) {
-			mu.Lock()
-			defer mu.Unlock()
-			if p != nil && now.Total > 0 && now.Total != p.GetMax64() {
-				p.ChangeMax64(now.Total)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.note(now)
+			at := time.Now()
+			if at.Sub(shown) < every || shown.IsZero() && at.Sub(p.begun) < progressAfter && !o.progress {
+				return
 			}
-			if p == nil {
-				if time.Since(begun) < progressAfter && !o.progress {
-					return
-				}
-				if now.Total >= 0 {
-					total = now.Total
-				}
-				p = newBar(s, total)
+			shown = at
+			if s.err.Rewrites() {
+				fmt.Fprintf(s.err, "\r%s\x1b[K", p.line(at, s.err.Width()-1))
+			} else {
+				fmt.Fprintln(s.err, p.line(at, s.err.Width()))
 			}
-			p.Describe(shorten(redact.Printable(first(name, now.Path)), widestPath(s.err.Width())))
-			_ = p.Set64(now.Done) // what is shown can't fail the transfer
 		},
 		done: func() {
-			mu.Lock()
-			defer mu.Unlock()
-			if p != nil && !p.IsFinished() {
-				_ = p.Exit() // as above; what did not come to its end is not shown as if it had
-				fmt.Fprintln(s.err)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if !shown.IsZero() && s.err.Rewrites() {
+				fmt.Fprint(s.err, "\r\x1b[K")
 			}
-			p = nil
+			shown = time.Time{}
 		},
 	}
 }
 
-// figures is how much of the line the numbers next to the bar take.
-const figures = 52
+// progress is how far a transfer has come.
+type progress struct {
+	mu    sync.Mutex
+	name  string // of the file, if it is one
+	begun time.Time
 
-// widestPath and widestBar divide what is left of a line of so many columns: one
-// that is broken in two can't be written over.
-func widestPath(columns int) int { return min(30, max(6, (columns-figures)/2)) }
-
-func widestBar(columns int) int { return min(30, max(2, columns-figures-widestPath(columns))) }
-
-func newBar(s *stdio, total int64) *progressbar.ProgressBar {
-	columns := s.err.Width()
-	return progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(s.err), progressbar.OptionShowBytes(true), progressbar.OptionShowTotalBytes(true), progressbar.OptionShowCount(),
-		progressbar.OptionSetPredictTime(columns >= figures), progressbar.OptionSetElapsedTime(columns >= figures), progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionSetWidth(widestBar(columns)), progressbar.OptionUseANSICodes(s.err.Rewrites()), progressbar.OptionEnableColorCodes(false),
-		progressbar.OptionSetRenderBlankState(false),
-		progressbar.OptionOnCompletion(func() { _, _ = s.err.Write([]byte("\n")) }),
-	)
+	path        string // of the file that is under way
+	files, all  int    // how many have begun, and of how many, 0 if that is not known
+	done, total int64
 }
 
-// shorten cuts the beginning of a path off.
-func shorten(path string, width int) string {
-	r := []rune(path)
-	if len(r) <= width {
-		return path
+func (p *progress) expect(files int, bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all, p.total = files, bytes
+}
+
+func (p *progress) note(now sandbox.Progress) {
+	if now.Path != p.path {
+		p.path = now.Path
+		p.files++
 	}
-	return "…" + string(r[len(r)-width+1:])
+	p.done = now.Done
+	if now.Total >= 0 {
+		p.total = now.Total
+	}
+}
+
+// fileCost is as how many bytes a file counts beside its own, of a directory.
+const fileCost = 16 << 10
+
+// barWidth is how wide the bar is where there is room.
+const barWidth = 20
+
+// line is the progress in so many columns: what is left out first is the file that is
+// under way, then the bar, then the sizes.
+func (p *progress) line(now time.Time, width int) string {
+	took := now.Sub(p.begun)
+	sizes, figures := units.Bytes(p.done), units.Bytes(int64(float64(p.done)/max(took.Seconds(), 0.001)))+"/s"
+	percent, share := "", 0.0
+	if p.total >= max(p.done, 1) {
+		sizes += " of " + units.Bytes(p.total)
+		share = float64(p.done) / float64(p.total)
+		if p.all >= p.files {
+			share = float64(p.done+fileCost*int64(p.files)) / float64(p.total+fileCost*int64(p.all))
+		}
+		percent = fmt.Sprintf("%3.0f%%", 100*share)
+		if share > 0 {
+			figures += ", " + left(time.Duration(float64(took)*(1-share)/share))
+		}
+	}
+	what := redact.Printable(p.name)
+	if p.name == "" {
+		what = plural(p.files, "file", "files")
+		if p.all >= p.files {
+			what = fmt.Sprintf("%s of %s files", units.Grouped(int64(p.files)), units.Grouped(int64(p.all)))
+		}
+	}
+	full := int(barWidth * share)
+	bar := strings.Repeat("█", full) + strings.Repeat("░", barWidth-full)
+	if percent == "" {
+		bar = ""
+	}
+	current := ""
+	if p.name == "" {
+		current = redact.Printable(path.Base(p.path))
+	}
+	for _, parts := range [][]string{
+		{percent, bar, sizes, figures, current}, {percent, bar, sizes, figures}, {percent, sizes, figures}, {percent, figures}, {percent},
+	} {
+		text := strings.Join(withoutEmpty(parts), "  ")
+		if n := width - ansi.StringWidth(text) - 2; n >= min(ansi.StringWidth(what), 24) {
+			return shorten(what, n) + "  " + text
+		}
+	}
+	return ansi.Truncate(percent+"  "+what, width, "…")
+}
+
+func withoutEmpty(parts []string) (out []string) {
+	for _, p := range parts {
+		if p != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// left is how long something still takes.
+func left(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%.0f s left", math.Ceil(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%.0f min left", d.Minutes())
+	}
+	return fmt.Sprintf("%.0f h left", d.Hours())
+}
+
+// shorten cuts the beginning of a name off.
+func shorten(name string, width int) string {
+	if ansi.StringWidth(name) <= width {
+		return name
+	}
+	return ansi.TruncateLeft(name, ansi.StringWidth(name)-width+1, "…")
 }

@@ -64,6 +64,7 @@ func (c *sessionsListCommand) sessionTable(views []sessionView, usage bool) *tab
 		header = append(header, "CPU", "NETWORK (OUT/IN)")
 	}
 	t := table.New(header...)
+	t.Least = []string{"SNAPSHOT", "NETWORK (OUT/IN)", "CPU", "VCPUS", "REGION", "MEMORY", "RUNTIME", "TIMEOUT", "DURATION", "CREATED"}
 	now := c.app.now()
 	for _, v := range views {
 		timeout := "-"

@@ -93,6 +93,7 @@ var snapshotStyles = map[sandbox.Status]console.Style{
 
 func (p *printer) snapshotTable(views []snapshotView) *table.Table {
 	t := table.New("ID", "STATUS", "CREATED", "EXPIRATION", "SIZE", "REGIONS", "SOURCE SESSION")
+	t.Least = []string{"SOURCE SESSION", "REGIONS", "EXPIRATION", "SIZE", "STATUS"}
 	now := p.now()
 	for _, v := range views {
 		expiration := distance(v.ExpiresAt, now)

@@ -133,7 +133,7 @@ func (c *syncCommand) keepSynced(ctx context.Context, sb *sandbox.Sandbox, there
 // progress shows how far the copying has come, and copied that it has ended.
 func (c *syncCommand) progress(p sandbox.Progress) {
 	if c.bar.done == nil {
-		c.bar = c.app.bar(&copyOptions{}, -1)
+		c.bar = c.app.bar("", &copyOptions{}, -1)
 	}
 	if c.bar.update != nil {
 		c.bar.update(p)

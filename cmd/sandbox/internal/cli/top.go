@@ -156,6 +156,7 @@ func parseUsage(text string) usage {
 
 func (c *topCommand) usageTable(found []usage) *table.Table {
 	t := table.New("NAME", "CPU", "VCPUS", "LOAD", "MEMORY", "NETWORK (OUT/IN)", "ENDS")
+	t.Least = []string{"VCPUS", "LOAD", "NETWORK (OUT/IN)", "CPU"}
 	now := c.app.now()
 	for _, u := range found {
 		if u.Error != "" {

@@ -62,7 +62,7 @@ func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) e
 	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
 	}
-	bar := c.app.barOf(c.from.base(), c.o, info.Size())
+	bar := c.app.bar(c.from.base(), c.o, info.Size())
 	defer bar.done()
 	if info.Size() < wholeSize {
 		return c.writeFile(ctx, to, info, bar)
@@ -116,7 +116,7 @@ func (c *copying) uploadDir(ctx context.Context) error {
 			to = to.within(filepath.Base(abs))
 		}
 	}
-	bar := c.app.bar(c.o, -1)
+	bar := c.app.barOfDir(ctx, c.from.path, c.o)
 	defer bar.done()
 	o := &sandbox.UploadOptions{Exclude: c.o.exclude, Include: c.o.include, Progress: bar.update}
 	err := c.excludeThere(ctx, to.path, o)

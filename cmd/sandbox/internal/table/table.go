@@ -4,6 +4,7 @@ package table
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -22,6 +23,9 @@ type Cell struct {
 type Table struct {
 	Header []string
 	Rows   [][]Cell
+	// Least are headers of columns that are left out where there is no room for
+	// all, in this order. Those that say the same in all rows go before them.
+	Least []string
 }
 
 // New makes a table with the given header.
@@ -60,12 +64,65 @@ const space = "   "
 type Options struct {
 	// NoHeader leaves the header out.
 	NoHeader bool
-	// Width cuts lines that are longer; 0 does not.
+	// Width leaves columns out, and then cuts lines, that there is no room for; 0
+	// does not.
 	Width int
 }
 
-// Write writes the table.
-func (t *Table) Write(out *console.Stream, opts Options) error {
+// fit returns the table without the columns that there is no room for, and whether
+// there are any.
+func (t *Table) fit(opts Options) (fitting *Table, less bool) {
+	width := 0
+	var equal, rest []int
+	widths := t.widths(opts)
+	for _, w := range widths {
+		width += w + len(space)
+	}
+	width -= len(space)
+	for _, name := range t.Least {
+		i := slices.Index(t.Header, name)
+		switch {
+		case i < 0:
+		case len(t.Rows) > 1 && !slices.ContainsFunc(t.Rows, func(row []Cell) bool { return row[i].Text != t.Rows[0][i].Text }):
+			equal = append(equal, i)
+		default:
+			rest = append(rest, i)
+		}
+	}
+	left := map[int]bool{}
+	goes := append(equal, rest...)
+	for _, i := range goes {
+		if width > opts.Width {
+			left[i] = true
+			width -= widths[i] + len(space)
+		}
+	}
+	for _, i := range slices.Backward(goes) { // some may fit all the same
+		if more := widths[i] + len(space); left[i] && width+more <= opts.Width {
+			delete(left, i)
+			width += more
+		}
+	}
+	fitting = &Table{}
+	keep := func(i int) bool { return !left[i] }
+	fitting.Header = kept(t.Header, keep)
+	for _, row := range t.Rows {
+		fitting.Rows = append(fitting.Rows, kept(row, keep))
+	}
+	return fitting, len(left) > 0
+}
+
+func kept[T any](items []T, keep func(i int) bool) (out []T) {
+	for i, it := range items {
+		if keep(i) {
+			out = append(out, it)
+		}
+	}
+	return out
+}
+
+// widths are those of the columns.
+func (t *Table) widths(opts Options) []int {
 	widths := make([]int, len(t.Header))
 	for i, h := range t.Header {
 		if !opts.NoHeader {
@@ -77,6 +134,16 @@ func (t *Table) Write(out *console.Stream, opts Options) error {
 			widths[i] = max(widths[i], ansi.StringWidth(c.Text))
 		}
 	}
+	return widths
+}
+
+// Write writes the table.
+func (t *Table) Write(out *console.Stream, opts Options) error {
+	less := false
+	if opts.Width > 0 {
+		t, less = t.fit(opts)
+	}
+	widths := t.widths(opts)
 	var b strings.Builder
 	line := func(cells []Cell, all console.Style) {
 		var l strings.Builder
@@ -98,6 +165,10 @@ func (t *Table) Write(out *console.Stream, opts Options) error {
 		header := make([]Cell, len(t.Header))
 		for i, h := range t.Header {
 			header[i].Text = h
+		}
+		if less { // there is more, which a wider terminal shows
+			header = append(header, Cell{Text: "…"})
+			widths = append(widths, 1)
 		}
 		line(header, console.Bold)
 	}

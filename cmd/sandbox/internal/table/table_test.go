@@ -1,0 +1,40 @@
+package table
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+)
+
+// TestFit leaves out the columns that there is no room for, those first that say the
+// same in all rows.
+func TestFit(t *testing.T) {
+	t.Parallel()
+	table := New("NAME", "STATUS", "REGION", "SIZE", "TAGS")
+	table.Least = []string{"SIZE", "REGION", "TAGS", "NOT THERE"}
+	table.Row("web", Cell{Text: "running"}, "iad1", "1 GiB", "env=prod")
+	table.Row("notebook", Cell{Text: "running"}, "iad1", "20 GiB", "-")
+	for width, want := range map[int]string{
+		0: "NAME STATUS REGION SIZE TAGS", 47: "NAME STATUS REGION SIZE TAGS", 46: "NAME STATUS SIZE TAGS …", 38: "NAME STATUS SIZE TAGS …", 37: "NAME STATUS TAGS …",
+		28: "NAME STATUS SIZE …", 26: "NAME STATUS …", 10: "NAME …",
+	} {
+		var b bytes.Buffer
+		require.NoError(t, table.Write(&console.Stream{Writer: &b}, Options{Width: width}))
+		header, rows, _ := strings.Cut(b.String(), "\n")
+		assert.Equal(t, want, strings.Join(strings.Fields(header), " "), "%d columns:\n%s", width, b.String())
+		if width > 17 {
+			assert.NotContains(t, rows, "…", "%d columns", width)
+		}
+	}
+	one := New("NAME", "REGION")
+	one.Least = []string{"REGION"}
+	one.Row("web", "iad1")
+	var b bytes.Buffer
+	require.NoError(t, one.Write(&console.Stream{Writer: &b}, Options{Width: 20, NoHeader: true}))
+	assert.Equal(t, "web   iad1\n", b.String())
+}
