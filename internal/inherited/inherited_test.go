@@ -20,10 +20,12 @@ import (
 func TestClose(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, []byte("secret\n"), 0o600))
+	var last int
 	for range 3 {
 		fd, err := unix.Open(name, unix.O_RDONLY, 0) // not closed on exec
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, unix.Close(fd)) })
+		last = fd
 	}
 	given, err := os.Open(os.DevNull)
 	require.NoError(t, err)
@@ -40,5 +42,15 @@ func TestClose(t *testing.T) {
 		return string(out)
 	}
 	assert.Contains(t, found(false), "secret", "the rig works")
+	assert.Equal(t, "3\n", found(true))
+
+	// One that is above the limit, which was lowered since.
+	high, err := unix.FcntlInt(uintptr(last), unix.F_DUPFD, 200)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, unix.Close(high)) })
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	t.Cleanup(func() { assert.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) })
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 150, Max: limit.Max}))
 	assert.Equal(t, "3\n", found(true))
 }

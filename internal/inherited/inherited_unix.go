@@ -10,10 +10,21 @@ import (
 )
 
 // passedOn are the descriptors that a new process would have. Go opens none of
-// that kind.
+// that kind. Those near the limit of descriptors, or beyond one that was lowered
+// since, are closed on exec instead: package os/exec needs numbers above those
+// that it is to close.
 func passedOn() (fds []int) {
+	const above = 32
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		limit.Cur = unix.RLIM_INFINITY
+	}
 	for _, fd := range open() {
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && fd > 2 && flags&unix.FD_CLOEXEC == 0 {
+			if uint64(fd)+above >= uint64(limit.Cur) {
+				unix.CloseOnExec(fd)
+				continue
+			}
 			fds = append(fds, fd)
 		}
 	}
