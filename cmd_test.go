@@ -160,6 +160,7 @@ func TestCmdOfUserAndSession(t *testing.T) {
 // and again.
 func TestCmdSurvivesCuts(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv, sb := testkit.Start(t, nil)
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, CutAfterBytes: 3000, Times: 4})
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Status: http.StatusBadGateway, Times: 2})
@@ -412,6 +413,7 @@ func TestCmdCosts(t *testing.T) {
 // Files that report no length, or a wrong one, are read to their end.
 func TestCmdStdinOfOddFiles(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	for _, name := range []string{"/dev/zero", "/dev/null", "/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled", "/proc/self/maps"} {
 		if _, err := os.Stat(name); err != nil {

@@ -59,6 +59,7 @@ var oddEnv = []string{
 // The program, its environment, its input and the errors of its start are the
 // same with any kind of Stdin, and those of os/exec.
 func TestCmdStdinKinds(t *testing.T) {
+	needs.GNU(t)
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
 		needs.Other(t, "the programs are those of Linux")
 	}
@@ -125,6 +126,7 @@ func oddVariables(t *testing.T, out string) string {
 // Variables of the sandbox, and those of a user's command, are kept too, and
 // programs that env would take for a variable are started.
 func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
+	needs.GNU(t)
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
 		needs.Other(t, "the programs are those of Linux")
 	}

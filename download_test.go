@@ -145,6 +145,7 @@ func TestDownloadCut(t *testing.T) {
 // An existing file is unchanged.
 func TestDownloadCancelled(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "a", make([]byte, 30<<20), 0o644))
 	dir := t.TempDir()
@@ -176,6 +177,7 @@ func TestDownloadCancelled(t *testing.T) {
 // anything: its output can't be trusted.
 func TestDownloadDirHostile(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
@@ -315,6 +317,7 @@ func changed(t *testing.T, create *sandbox.CreateOptions, change func(*http.Resp
 // sandbox reports.
 func TestDownloadWithoutLength(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	cuts := 0
 	sb := changed(t, nil, func(resp *http.Response) {
 		resp.Header.Del("Content-Length")
@@ -405,6 +408,7 @@ func TestDownloadCompressed(t *testing.T) {
 // the shell.
 func TestDownloadDirNames(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"CDPATH": "/tmp", "OLDPWD": "/tmp"}})
 	for _, name := range []string{"data", "-", "-P", "/tmp/data"} {
 		require.NoError(t, sb.FS().WriteFile(t.Context(), name+"/f", []byte(name), 0o644))

@@ -33,6 +33,7 @@ import (
 // a few parts by chance.
 func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	want, used := ownPrograms(t, nil)
 	// Each program needs an operation that compares what it says or does.
 	programs := []string{"bash", "chmod", "cp", "env", "find", "ln", "mkdir", "mktemp", "mv", "readlink", "rm", "sh", "stat"}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -169,6 +170,7 @@ func lengthless(t *testing.T, srv *sandboxtest.Server, trip func(*http.Request, 
 // the first byte does not wait, and none where it is known or useless.
 func TestFileSizeCosts(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv, made := testkit.Start(t, nil)
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("content"), 0o644))
 	var reads, starts atomic.Int64

@@ -22,6 +22,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -188,6 +189,7 @@ func TestAppendConcurrently(t *testing.T) {
 // A FileWriter whose sandbox loses what was written says so, and leaves nothing.
 func TestWriterAcrossSessions(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	first, second := bytes.Repeat([]byte("A"), 9<<20), bytes.Repeat([]byte("B"), 5<<20)
 	for name, c := range map[string]struct {
 		persistent bool
@@ -320,6 +322,7 @@ func newLateProxy(t *testing.T, target string, after int64) *lateProxy {
 // into a file that FileWriter or AppendFile has written.
 func TestLateUpload(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	data := make([]byte, 5<<20)
 	_, err := rand.Read(data)
 	require.NoError(t, err)
@@ -370,6 +373,7 @@ func TestLateUpload(t *testing.T) {
 // A command that joins pieces may be run again when its response is lost.
 func TestWriterLosesResponses(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv, sb := testkit.Start(t, nil)
 	data := make([]byte, 9<<20) // three pieces, the last one short
 	_, err := rand.Read(data)
@@ -399,6 +403,7 @@ func TestWriterLosesResponses(t *testing.T) {
 // A small file costs two requests, and an error says what is wrong with its name.
 func TestCreateNames(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv, sb := testkit.Start(t, nil)
 	f := sb.FS()
 	create := func(name string) error {

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 
 	"github.com/stretchr/testify/assert"
@@ -176,6 +177,7 @@ func (r remote) Create(name, content string) error {
 // and expects the same results and the same kinds of errors.
 func TestFileSystemIsLikeOS(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	localRoot, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)

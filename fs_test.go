@@ -22,6 +22,7 @@ import (
 // its end takes another one for its size, which the response does not have.
 func TestOneRequest(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
@@ -198,6 +199,7 @@ func TestPermissionErrors(t *testing.T) {
 // user may do.
 func TestChownOfOne(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "file", []byte("x"), 0o644))

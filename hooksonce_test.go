@@ -215,6 +215,7 @@ func TestLocksOfALongLife(t *testing.T) {
 // run, once for each client.
 func TestHooksCost(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv := sandboxtest.New(t, nil)
 	nothing := func(context.Context, *sandbox.Sandbox) error { return nil }
 	get := func(c *sandbox.Client, onResume sandbox.Hook) int {

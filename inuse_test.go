@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 )
 
@@ -124,6 +125,7 @@ var churns = []string{
 // what reads it, and what they leave alone is there.
 func TestReadsOfDirectoryInUse(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	const kept = 300
 	rounds := 10
 	rows := churns

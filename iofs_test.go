@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 
 	"github.com/stretchr/testify/assert"
@@ -27,6 +28,7 @@ import (
 // 2,000 files, or 60 with -short.
 func TestIOFS(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	count := 2000
 	if testing.Short() {
 		count = 60
@@ -69,6 +71,7 @@ func TestIOFS(t *testing.T) {
 
 func TestIOFSUses(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{
@@ -208,6 +211,7 @@ func (b countedBody) Read(p []byte) (int, error) {
 
 func TestIOFSErrors(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "d/file", []byte("x"), 0o644))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -164,6 +165,7 @@ func without(lines []string, text string) (left []string) {
 // beginning to its end, with its object.
 func TestObserverKinds(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv := sandboxtest.New(t, nil)
 	events := &sandboxtest.Recorder{}
 	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events, RetryWait: time.Millisecond})

@@ -206,6 +206,7 @@ func TestShellOptions(t *testing.T) {
 // TestShellEditors: full-screen programs open and quit.
 func TestShellEditors(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	var lines strings.Builder
 	for i := range 500 {

@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -512,6 +513,7 @@ func TestStdinUnderFire(t *testing.T) {
 // A Python REPL replies interactively, as with a pipe.
 func TestStdinOfAnInterpreter(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-i"}, &sandbox.CommandOptions{AttachStdin: true, Env: sandbox.Env{"PS1": "", "ENV": ""}})
 	require.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/internal/testkit/repository"
 
@@ -104,6 +105,7 @@ func oddTree(t *testing.T, files int) string {
 // 500 with -short.
 func TestDirectoryRoundTrip(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	count := 5000
 	if testing.Short() {
 		count = 500
@@ -138,6 +140,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 
 func TestUploadDirPatterns(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	local := t.TempDir()
@@ -173,6 +176,7 @@ func TestUploadDirPatterns(t *testing.T) {
 // unless an option says so.
 func TestDownloadDirIntoWorkTree(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	testkit.Output(t, sb, "sh", "-c", "mkdir -p w/.git/hooks w/lib/.GIT w/src && touch w/.git/hooks/pre-commit w/lib/.GIT/config w/.gitignore w/src/a")
@@ -401,6 +405,7 @@ func TestWriteFilesRefusals(t *testing.T) {
 
 func TestCreateStream(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
@@ -464,6 +469,7 @@ func TestCreateStream(t *testing.T) {
 // and keeps the mode.
 func TestAppendCosts(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
@@ -494,6 +500,7 @@ func TestAppendCosts(t *testing.T) {
 // represent.
 func TestNamesThatAreNotUTF8(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -48,6 +49,7 @@ func TestAppendUnknown(t *testing.T) {
 // is lost, and finds that it was carried out.
 func TestSecondJoin(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv, sb := withoutIDs(t)
 	for _, size := range []int{0, 100, 5 << 20} {
 		w, err := sb.FS().Create(t.Context(), "file", nil)

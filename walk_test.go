@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 
 	"github.com/stretchr/testify/assert"
@@ -49,6 +50,7 @@ func names(t *testing.T, f *sandbox.FileSystem, root string) (list []string) {
 // TestWalkDirCosts walks 1,000 files in 50 directories.
 func TestWalkDirCosts(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv, sb := testkit.Start(t, nil)
 	var files []sandbox.File
 	want := map[string]bool{".": true}
@@ -78,6 +80,7 @@ func TestWalkDirCosts(t *testing.T) {
 // TestWalkDirFails: fn gets what is wrong with the root, as by fs.WalkDir.
 func TestWalkDirFails(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "file", nil, 0o644))
@@ -105,6 +108,7 @@ func TestWalkDirFails(t *testing.T) {
 // as if it had not been tried, with the errors of each directory.
 func TestWalkDirOddTrees(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	run := func(script string) {
@@ -152,6 +156,7 @@ func TestWalkDirOddTrees(t *testing.T) {
 // tree.
 func TestIOFSReadsOneDirectory(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv, sb := testkit.Start(t, nil)
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "t/a/b/x"}}, nil))
 	_, err := fs.ReadDir(sb.FS().IOFS(t.Context(), "t"), ".")

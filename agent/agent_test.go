@@ -281,6 +281,7 @@ func TestBackgroundAtOnce(t *testing.T) {
 
 func TestFiles(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	d := newDesk(t, &agent.Options{Limits: agent.Limits{Output: 2 << 10, FileBytes: 1 << 20}})
 	assert.Equal(t, "Wrote 12 bytes to a/-n.txt.", d.ok("write_file", args{"path": "a/-n.txt", "content": "one\ntwo\none\n", "executable": true}))
 	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt"}), "This is the end of the file."+data("     1\tone\n     2\ttwo\n     3\tone\n"))
@@ -391,6 +392,7 @@ func TestPython(t *testing.T) {
 
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	d := newDesk(t, nil)
 	d.ok("write_file", args{"path": "f", "content": "one"})
 	id := d.try("create_snapshot", nil).Data["snapshot_id"]
@@ -488,6 +490,7 @@ func TestArtifactsOfRepositories(t *testing.T) {
 // TestPolicy wants the options to decide what a model can do.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	broken := errors.New("the database of answers is gone")
 	var asked []string
 	d := newDesk(t, &agent.Options{Before: func(_ context.Context, call agent.Call) error {
@@ -557,6 +560,7 @@ func documented() func(ctx context.Context, call agent.Call) error {
 // tools accept.
 func TestDocumentedPolicy(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	page, err := os.ReadFile("../docs/agents.md")
 	require.NoError(t, err)
 	source, err := os.ReadFile("agent_test.go")
@@ -604,6 +608,7 @@ func TestDocumentedPolicy(t *testing.T) {
 // TestMistakesOfCommands wants words for what can't be started.
 func TestMistakesOfCommands(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	d := newDesk(t, nil)
 	d.ok("write_file", args{"path": "file", "content": "x"})
 	for _, tool := range []string{"bash", "start_command"} {
@@ -620,6 +625,7 @@ func TestMistakesOfCommands(t *testing.T) {
 // TestKnownNames wants calls as models make them of the tools that they know.
 func TestKnownNames(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	d := newDesk(t, nil)
 	const editor = "str_replace_based_edit_tool"
 	d.ok(editor, args{"command": "create", "path": "f", "file_text": "a\nb\n"})

@@ -82,6 +82,7 @@ func TestEndlessOutput(t *testing.T) {
 // marks.
 func TestHostileText(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	d := newDesk(t, nil)
 	for said, seen := range map[string]string{
 		"\x1b]0;title\x07\x1b[2J":                     `\x1b]0;title\x07\x1b[2J`,
@@ -126,6 +127,7 @@ func TestHostileText(t *testing.T) {
 // programs that others have put in the place of the sandbox's to do no harm.
 func TestNamesLikeOptions(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	d := newDesk(t, nil)
 	for _, name := range []string{"-rf", "--help", "-e", "$(touch gotcha)", "`touch gotcha`", "; touch gotcha", "*", " ", "~", "a\nb", "-"} {
 		d.ok("write_file", args{"path": name, "content": "text " + name})
@@ -285,6 +287,7 @@ func TestLimitsAreTold(t *testing.T) {
 // TestConcurrentEdits wants calls that a model makes at once to lose nothing.
 func TestConcurrentEdits(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	d := newDesk(t, nil)
 	const n = 8
 	content := ""
@@ -309,6 +312,7 @@ func TestConcurrentEdits(t *testing.T) {
 // which it was not asked about, and lines that do not match.
 func TestForgedMatches(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
 	d := deskOf(t, srv, sb, nil)
 	d.ok("write_file", args{"path": "src/f", "content": "match\n"})

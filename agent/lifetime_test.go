@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/agent"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -36,6 +37,7 @@ func talk(t *testing.T, srv *sandboxtest.Server, sessions agent.Sessions, conver
 // to its sandbox, across each end that its timeout of five minutes would be.
 func TestConversationOfTwoHours(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	for name, sessions := range map[string]func(t *testing.T, client *sandbox.Client) agent.Sessions{
 		"pool": func(t *testing.T, client *sandbox.Client) agent.Sessions {
 			p := agent.NewPool(client, &agent.PoolOptions{Prefix: "p-"})
@@ -91,6 +93,7 @@ func TestConversationOfTwoHours(t *testing.T) {
 // one process or the next, and the conversation goes on with a new one.
 func TestLostMachine(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv := sandboxtest.New(t, nil)
 	p := process(t, srv, nil)
 	for name, next := range map[string]agent.Sessions{"the same process": p, "another process": process(t, srv, nil)} {
@@ -117,6 +120,7 @@ func TestLostMachine(t *testing.T) {
 // TestNews: what was lost since the last call stands in the next result, once.
 func TestNews(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv := sandboxtest.New(t, nil)
 	p := process(t, srv, nil)
 	other := process(t, srv, nil)

@@ -20,6 +20,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/agent"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -46,6 +47,7 @@ func statusOf(t *testing.T, srv *sandboxtest.Server, name string) sandbox.Status
 // when idle, started by the next call, and deleted when it is too old.
 func TestPool(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv := sandboxtest.New(t, nil)
 	p := newPool(t, srv, agent.PoolOptions{Idle: 50 * time.Millisecond})
 	tools := agent.ForConversation(p, "user 7: chat/3", nil)
@@ -163,6 +165,7 @@ func TestPoolIsFull(t *testing.T) {
 // TestProject lets a model choose among the sandboxes of a project.
 func TestProject(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv := sandboxtest.New(t, nil)
 	tools := agent.ForProject(srv.Client(), nil)
 	defer tools.Close()
@@ -366,6 +369,7 @@ func TestErrorsOfSessions(t *testing.T) {
 // program, and the model to be told in words that hold nothing of the API's.
 func TestErrorsOfTheProgram(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	const secret = "token-in-a-message"
 	refuse := func(status int, code string) testkit.API {
 		return func(req *http.Request) (*http.Response, error) {

@@ -159,6 +159,9 @@ func TestExamples(t *testing.T) {
 			if p.need != "" {
 				needs.Programs(t, p.need)
 			}
+			if p.name == "workspace" {
+				needs.GNU(t)
+			}
 			srv := sandboxtest.New(t, nil)
 			args := p.args
 			env := append(environment(srv), p.env...)

@@ -115,6 +115,7 @@ func use(ctx context.Context, p *pool.Pool, again bool) {
 // most.
 func TestKilledPools(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	needed := 100
 	if v := os.Getenv(takesEnv); v != "" {
 		var err error
@@ -233,6 +234,7 @@ func (w *process) end(t *testing.T) {
 // another, and taken once, although the first may still be there.
 func TestAdopted(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv := emulator(t)
 	opts := pool.Options{Name: "adopted", Lease: 16 * time.Second}
 	network := testkit.Transport(t)

@@ -82,6 +82,7 @@ func counting(ctx context.Context) (context.Context, *atomic.Int64) {
 // stopped; what was prepared is there; and the pool is refilled.
 func TestTake(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	for name, stopped := range map[string]bool{"running": false, "stopped": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,10 +11,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 func TestMirror(t *testing.T) {
+	needs.GNU(t)
 	srv := sandboxtest.New(t, nil)
 	c := srv.Credentials()
 	t.Setenv("VERCEL_SANDBOX_BASE_URL", srv.URL)

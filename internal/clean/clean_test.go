@@ -15,6 +15,7 @@ import (
 // TestProgram: both forms run a program with the same environment, whatever the
 // values are, and are recognized.
 func TestProgram(t *testing.T) {
+	needs.GNU(t)
 	needs.Programs(t, "env")
 	values := map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": `/a b/"c"/'d'/$e/${PATH}/\n\c;#`, "USER": "", "TMPDIR": "/tmp\nx",

@@ -40,6 +40,7 @@ func TestConformance(t *testing.T) { play(t, dataDir, os.Getenv(reportEnv)) }
 
 // TestMoreConformance plays the scenarios that this project added.
 func TestMoreConformance(t *testing.T) {
+	needs.GNU(t)
 	if os.Getenv(dirEnv) != "" {
 		needs.Other(t, "another folder is played")
 	}

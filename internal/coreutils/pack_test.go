@@ -1,6 +1,7 @@
 package coreutils
 
 import (
+	"github.com/go-vercel/sandbox/internal/needs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -45,6 +46,7 @@ func TestPackChanges(t *testing.T) {
 // TestVanished: that the directory itself is missing is told from entries that are,
 // whatever its name is.
 func TestVanished(t *testing.T) {
+	needs.GNU(t)
 	dir := t.TempDir()
 	run := local(t, dir)
 	for _, name := range []string{"none", "no'ne", "no\nne", "ä: No such file or directory", "n/"} {

@@ -128,6 +128,7 @@ func TestAppendIsOneWrite(t *testing.T) {
 // TestJoinTwice: a run whose outcome was lost may go on beside the one that
 // repeats it.
 func TestJoinTwice(t *testing.T) {
+	needs.GNU(t)
 	rounds := 100
 	if testing.Short() {
 		rounds = 20
@@ -144,6 +145,7 @@ func TestJoinTwice(t *testing.T) {
 }
 
 func TestJoin(t *testing.T) {
+	needs.GNU(t)
 	dir := t.TempDir()
 	run := local(t, dir)
 	join := func(at int64, pieces ...Piece) error {
@@ -203,6 +205,7 @@ func TestJoin(t *testing.T) {
 
 // Links are followed, and anything but a regular file is left alone.
 func TestJoinFollowsLinks(t *testing.T) {
+	needs.GNU(t)
 	dir := t.TempDir()
 	run := local(t, dir)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "d\n"), 0o755))
@@ -238,6 +241,7 @@ func TestJoinFollowsLinks(t *testing.T) {
 }
 
 func TestTruncateAndSameFile(t *testing.T) {
+	needs.GNU(t)
 	dir := t.TempDir()
 	run := local(t, dir)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), []byte("12345"), 0o644))

@@ -24,6 +24,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/preview"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -130,6 +131,7 @@ var onlyHere = []method{
 
 func TestOnlyHere(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	for _, m := range onlyHere {
 		t.Run(m.name, func(t *testing.T) { m.test(t) })
 	}

@@ -200,6 +200,7 @@ func transfers(t testing.TB, sizes ...int64) []transferReport {
 // is five times as little, which still is twice what memory may grow by.
 func TestTransferMemory(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	least, most := int64(24<<20), int64(192<<20)
 	if testing.Short() {
 		least, most = 5<<20, 40<<20

@@ -1,6 +1,7 @@
 package modeltest
 
 import (
+	"github.com/go-vercel/sandbox/internal/needs"
 	"os"
 	"slices"
 	"strconv"
@@ -26,6 +27,7 @@ const (
 // TestModel plays programs of one seed after the other: two with -short, for a
 // minute without, or for as long as SANDBOX_MODEL_TIME says.
 func TestModel(t *testing.T) {
+	needs.GNU(t)
 	begin := time.Now()
 	first, count, until := uint64(1), 2, begin
 	if !testing.Short() {

@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 )
 
@@ -62,6 +64,20 @@ func Programs(tb testing.TB, names ...string) {
 		}
 	}
 }
+
+// GNU skips the test where this machine's programs, which may be those of sandboxes,
+// are BusyBox's: they lack what operations on files, and some tests, need.
+func GNU(tb testing.TB) {
+	tb.Helper()
+	if busybox() {
+		Missing(tb, "GNU's coreutils, findutils, tar and bash, not BusyBox")
+	}
+}
+
+var busybox = sync.OnceValue(func() bool {
+	out, _ := exec.Command("stat", "--version").CombinedOutput() //nolint:noctx // it ends at once
+	return strings.Contains(string(out), "BusyBox")
+})
 
 // Port returns a TCP port of this machine's loopback interface that nothing
 // listens on, for sandboxes that share the network with it. It is below those

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
@@ -545,6 +546,7 @@ func TestLostResumeThatTakesTime(t *testing.T) {
 // nothing to what has been written or removed since, and leaves nothing.
 func TestLateJoin(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	for name, size := range map[string]int{"empty": 0, "small": 100, "pieces": 5 << 20} {
 		for _, then := range []string{"written", "removed"} {
 			t.Run(name+", then "+then, func(t *testing.T) {

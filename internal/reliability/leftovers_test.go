@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -87,6 +88,7 @@ func setBody(req *http.Request, body []byte) {
 // up is removed by a later write, when it is a day old.
 func TestLateUploadIsSwept(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv := sandboxtest.New(t, nil)
 	late, gate := &latecomer{next: testkit.Transport(t)}, &testkit.Gateway{}
 	gate.Next = late

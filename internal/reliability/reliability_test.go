@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -85,6 +86,7 @@ func TestRunsOnceDespiteEndedSession(t *testing.T) {
 // because the session has ended since, or is ending.
 func TestRunsOnceDespiteLostResponse(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	const script = "echo once >> charged"
 	for name, run := range map[string]func(sb *sandbox.Sandbox) error{
 		"RunCommand": func(sb *sandbox.Sandbox) error {

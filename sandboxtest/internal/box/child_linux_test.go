@@ -13,6 +13,7 @@ import (
 // TestParentDeathSignal: a command that asks to die with its parent lives as
 // long as the machine, whoever runs it and whatever else is started meanwhile.
 func TestParentDeathSignal(t *testing.T) {
+	needs.GNU(t)
 	needs.Programs(t, "setpriv")
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, Config{})
@@ -47,6 +48,7 @@ func TestParentDeathSignal(t *testing.T) {
 // TestCalledName: a program is called by the name that it was started by, as a
 // shell calls it, and not by where it was found, whichever user it has.
 func TestCalledName(t *testing.T) {
+	needs.GNU(t) // sh is what it is called
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, Config{})
 		sh(t, b, `mkdir here && ln -s "$(command -v sh)" here/other`)
