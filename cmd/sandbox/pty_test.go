@@ -406,10 +406,26 @@ func TestQuestions(t *testing.T) {
 	s.press("y\r")
 	s.until("created")
 	assert.Equal(t, 0, s.ended())
+	for _, chosen := range []string{"1", "c"} {
+		s = d.inTerminal("connect", "--shell", "true")
+		s.until("1   c ")
+		s.until("Connect to which?")
+		s.press(chosen + "\r")
+		s.until("connection to ▲ c closed")
+		assert.Equal(t, 0, s.ended())
+	}
+	s = d.inTerminal("connect")
+	s.until("Connect to which?")
+	s.press("\r")
+	s.until("nothing was done")
+	assert.Equal(t, 1, s.ended())
 	s = d.inTerminal("rm", "--all")
 	s.until("[y/N]")
 	s.press("y\r")
 	assert.Equal(t, 0, s.ended())
+	s = d.inTerminal("connect")
+	s.until("there are no sandboxes")
+	assert.Equal(t, 3, s.ended())
 	assert.Empty(t, d.ok("ls", "-a", "-q"))
 }
 

@@ -53,13 +53,16 @@ type app struct {
 	*connection
 	*printer
 
-	started bool // whether a command was chosen and its options were right
+	path    string // the words of the command
+	started bool   // whether a command was chosen and its options were right
+
+	annotated bool // whether a workflow has been told of an error
 }
 
 func newApp(args []string) *app {
 	io := &stdio{in: os.Stdin, now: time.Now, env: newEnvironment(), args: args}
 	io.setStreams(console.ColorAuto)
-	a := &app{stdio: io, connection: &connection{stdio: io}, printer: &printer{io}}
+	a := &app{path: "sandbox", stdio: io, connection: &connection{stdio: io}, printer: &printer{io}}
 	a.fail = func(err error) { os.Exit(a.report(err)) }
 	return a
 }

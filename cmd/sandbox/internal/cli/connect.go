@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/terminal"
 )
 
@@ -132,8 +135,15 @@ type connectCommand struct {
 
 func (c *connectCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "connect <name>", Aliases: []string{"ssh", "shell"}, Short: "Start a shell in a sandbox", Args: c.app.oneName(),
-		Long: "Start a shell in a sandbox, which is started if it is stopped. The timeout is extended for as long as the shell is open.",
+		Use: "connect <name>", Aliases: []string{"ssh", "shell"}, Short: "Start a shell in a sandbox",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && c.app.asks() {
+				return nil // and lets one choose
+			}
+			return c.app.oneName()(cmd, args)
+		},
+		Long: "Start a shell in a sandbox, which is started if it is stopped. The timeout is extended for as long as the shell is open. " +
+			"Without a name, at a terminal, it lets you choose.",
 	}
 	flags := cmd.Flags()
 	toggle(flags, &c.o.sudo, "sudo", "", "Start the shell as root")
@@ -155,6 +165,13 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 	if c.timeout > 0 {
 		return usagef("--timeout can't be used with a shell")
 	}
+	if len(args) == 0 && c.app.usualName() == "" {
+		name, err := c.choose(cmd.Context())
+		if err != nil {
+			return err
+		}
+		args = []string{name}
+	}
 	name, err := c.app.onlyName(args)
 	if err != nil {
 		return err
@@ -171,6 +188,43 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	return c.app.terminal(cmd.Context(), sb, &c.o)
+}
+
+// choose lets somebody choose a sandbox, by its number in a list or by its name.
+func (c *connectCommand) choose(ctx context.Context) (string, error) {
+	client, err := c.app.connect(ctx)
+	if err != nil {
+		return "", err
+	}
+	page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})
+	if err != nil {
+		return "", err
+	}
+	if len(page.Items) == 0 {
+		return "", withHint(&exitError{code: exitNotFound, err: errors.New("there are no sandboxes")}, "%s makes one", try("sh"))
+	}
+	views := mapped(page.Items, viewSandbox)
+	running := func(v sandboxView) int { return map[bool]int{true: 0, false: 1}[v.Status == sandbox.StatusRunning] }
+	slices.SortStableFunc(views, func(x, y sandboxView) int { return cmp.Compare(running(x), running(y)) })
+	t := table.New("", "NAME", "STATUS", "TIMEOUT", "TAGS")
+	t.Least = []string{"TAGS", "TIMEOUT"}
+	for i, v := range views {
+		t.Row(strconv.Itoa(i+1), v.Name, statusCell(v.Status), deadline(v, c.app.now()), tagsText(v.Tags, ":"))
+	}
+	if err := t.Write(c.app.err, table.Options{Width: c.app.err.Width()}); err != nil {
+		return "", err
+	}
+	answer, err := c.app.ask(ctx, "Connect to which? Its number, its name, or nothing to leave it:")
+	if err != nil {
+		return "", err
+	}
+	if n, err := strconv.Atoi(answer); err == nil && n > 0 && n <= len(views) {
+		return views[n-1].Name, nil
+	}
+	if answer == "" {
+		return "", &exitError{code: exitFailure, err: errors.New("nothing was done")}
+	}
+	return answer, nil
 }
 
 type shCommand struct {

@@ -324,6 +324,7 @@ func (a *app) reportJSON(f failure) {
 // failed tells about one of several errors, and how the line of it goes on.
 func (a *app) failed(line func(message string) string, err error) {
 	f := a.explain(err)
+	a.annotate(f)
 	if a.wantsJSONErrors() {
 		a.reportJSON(f)
 		return
@@ -338,12 +339,16 @@ func (a *app) failed(line func(message string) string, err error) {
 func (a *app) report(err error) int {
 	var exit *exitError
 	if errors.As(err, &exit) && exit.err == nil {
+		if !a.annotated {
+			a.summarize(fmt.Sprintf("exit code %d", exit.code))
+		}
 		return exit.code
 	}
 	if errors.Is(err, syscall.EPIPE) {
 		return exitBrokenPipe // as if the signal had ended the program, which says nothing either
 	}
 	f := a.explain(err)
+	a.annotate(f)
 	if a.wantsJSONErrors() {
 		a.reportJSON(f)
 		return f.exit

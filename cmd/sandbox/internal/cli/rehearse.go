@@ -39,15 +39,19 @@ func (n nobody) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, errors.New("this is a rehearsal")
 }
 
-// rehearseUpdate returns what the SDK refuses of an update before it looks whose it
-// is.
+// noSandbox is a handle of a sandbox that there is not.
+const noSandbox = `{"metadata":{"id":"sbx_none"},"sandboxMetadata":{"name":"none"},"routes":[]}`
+
+// rehearseUpdate returns what the SDK refuses of an update.
 func rehearseUpdate(ctx context.Context, o *sandbox.UpdateOptions) error {
-	none := new(sandbox.Sandbox)
-	err := none.Update(ctx, o)
-	if errors.Is(err, none.Update(ctx, nil)) {
-		return nil
-	}
-	return err
+	return rehearse(ctx, func(ctx context.Context, client *sandbox.Client) error {
+		var none sandbox.Sandbox
+		if err := json.Unmarshal([]byte(noSandbox), &none); err != nil {
+			return err
+		}
+		client.Bind(&none)
+		return none.Update(ctx, o)
+	})
 }
 
 // rehearse returns what is wrong with options whatever the environment, files and

@@ -176,6 +176,7 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 // settle makes of the options what they mean together.
 func (a *app) settle(cmd *cobra.Command, args []string) error {
 	o := &a.opts
+	a.path = cmd.CommandPath()
 	if o.json {
 		if o.output != "" && o.output != "json" {
 			return usagef("--json and --output %s exclude each other", o.output)

@@ -133,9 +133,20 @@ func (c *waitForCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	err := c.waitFor(ctx, &c.w, args)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &exitError{code: exitTimeout, err: fmt.Errorf("not ready after %s", longDuration(c.w.timeout))}
+		return &exitError{code: exitTimeout, err: fmt.Errorf("%s after %s", c.w.missing(), longDuration(c.w.timeout))}
 	}
 	return err
+}
+
+// missing says what has not come.
+func (w *waiting) missing() string {
+	switch {
+	case w.port != 0:
+		return fmt.Sprintf("nothing in the sandbox listens on port %d", w.port)
+	case w.log != "":
+		return "no line of output matches " + quote(w.log)
+	}
+	return "the status is not " + w.status
 }
 
 const lookEvery = 500 * time.Millisecond
