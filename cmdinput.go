@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
 	"os"
 	"time"
@@ -121,36 +120,6 @@ func spool(ctx context.Context, r io.Reader) (*input, error) {
 		return nil, fmt.Errorf("sandbox: reading standard input: %w", err)
 	}
 	return in, nil
-}
-
-// lookFor ends as the start of a program would: with an exit code for none, or
-// for one that can't be executed.
-const lookFor = `p=$1; set -f
-case $p in
-*/*) set -- "$p" ;;
-*) IFS=:; set --; for d in $PATH; do set -- "$@" "${d:-.}/$p"; done ;;
-esac
-code=103
-for f; do [ ! -e "$f" ] || { code=104; [ -d "$f" ] || [ ! -x "$f" ] || exit 0; }; done
-exit $code`
-
-// findProgram returns the error of a program that can't be started. A User's
-// programs are started by sudo, which tells that itself.
-func findProgram(ctx context.Context, t target, name string, o *CommandOptions) error {
-	if _, byUser := t.(*User); byUser && !o.Sudo {
-		return nil
-	}
-	sh := program{name: "/bin/sh", sudo: o.Sudo, in: o, spared: true}
-	done, err := sh.command(ctx, t, sh.name, []string{"-c", lookFor, "sh", name})
-	switch {
-	case err != nil:
-		return err
-	case done.ExitCode == 103:
-		return missingProgram(name, nil)
-	case done.ExitCode == 104:
-		return &fs.PathError{Op: "exec", Path: name, Err: fs.ErrPermission}
-	}
-	return nil
 }
 
 // startWithInput starts a command with its input in a file. Meanwhile the

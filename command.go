@@ -210,6 +210,18 @@ func (c *Command) WaitOutput(ctx context.Context) error {
 	return p.wait(ctx)
 }
 
+// Done returns a channel for a select: it is closed when [Command.Wait] would
+// return, of which it costs the requests and one goroutine, until ctx ends at the
+// latest. Wait then returns what became of the command, at once if it has ended.
+func (c *Command) Done(ctx context.Context) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = c.Wait(ctx) // a later Wait has the error
+	}()
+	return done
+}
+
 // finish records how the command ended.
 func (c *Command) finish(data wire.Command) *CommandResult {
 	c.mu.Lock()

@@ -58,7 +58,8 @@
 //	delete of a sandbox, signals, mkdir            as above, then settled by looking
 //
 // A Retry-After of up to 20 seconds is honored; a longer one is returned at once,
-// in [APIError]. A command carries an ID, so that one whose response was lost
+// in [APIError]. A response 429 that reports when the rate limit is reset is waited
+// for, for two minutes at most; see [ClientOptions].MaxRateLimitWait. A command carries an ID, so that one whose response was lost
 // is found instead of being started again. Where the outcome can't be known,
 // the error matches [ErrOutcomeUnknown].
 //
@@ -97,8 +98,10 @@
 //
 // [Client], [Sandbox], [Session], [Command], [Snapshot] and [FileSystem] are
 // safe for concurrent use. No goroutine outlives the call that started it, except
-// for those that copy the output of [Sandbox.StartCommand] and of a started
-// [Cmd], and those of a [Shell], which end with their context. A sandbox that is
+// for those of a command with writers or KillOnCancel, of a started [Cmd], of a
+// [Shell], of the writers that [Command.Stdin] and [FileSystem.Create] return, of
+// [Command.Done], and for the request that asks [FileSystem.Open]'s file for its
+// size: they end with what they serve, and with its context. A sandbox that is
 // not stopped runs until it times out: defer [Sandbox.Close].
 //
 // # Testing

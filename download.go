@@ -260,7 +260,7 @@ func (p *part) discard() {
 // ErrUnsafeArchive matches the error of [FileSystem.DownloadDir] if the sandbox
 // sends an entry that would leave the local directory, that is not a file,
 // directory or link, or that exceeds a limit.
-var ErrUnsafeArchive = untar.ErrUnsafe
+var ErrUnsafeArchive = errors.New("the archive is not safe to unpack")
 
 // Default limits of DownloadDir. They are larger than what a sandbox can be
 // expected to hold, and keep a hostile one from filling the disk.
@@ -421,12 +421,15 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	err = untar.ExtractEncoded(ctx, cmd, root, unpacking)
 	cmd.Close()
 	changed, gone, shortErr := coreutils.Mend(ctx, cmd.result, root, filter.Keeps, unpacking)
-	if err = errors.Join(err, shortErr); err == nil && len(changed)+len(gone) > 0 {
+	if err = also(err, shortErr); err == nil && len(changed)+len(gone) > 0 {
 		return &ChangedError{Path: src, Changed: changed, Gone: gone}
 	}
 	// The sandbox's own error says more.
 	if fe, ok := errors.AsType[*FSError](err); ok {
 		return &fs.PathError{Op: "read", Path: src, Err: fe}
+	}
+	if errors.Is(err, untar.ErrUnsafe) {
+		return fmt.Errorf("sandbox: download %s: %w: %w", redact.Printable(src), ErrUnsafeArchive, err)
 	}
 	return err
 }

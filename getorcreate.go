@@ -80,7 +80,7 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 			// A ctx that ends during a request hides the reason no more than one
 			// that ends between two.
 			if ended, ok := err.(*RequestError); ok && why != nil && ctx.Err() != nil {
-				ended.Err = errors.Join(ended.Err, why)
+				ended.Err = also(ended.Err, why)
 			}
 			return sb, err
 		}
@@ -88,7 +88,7 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 		pause := c.api.PollPause(api.GetSandbox, max(pollInterval, min(waited/20, slowestLook)))
 		waited += pause
 		if !api.Sleep(ctx, pause) {
-			return nil, &RequestError{operation: api.GetSandbox.Name, sandbox: name, Err: errors.Join(api.ContextError(ctx), why)}
+			return nil, &RequestError{operation: api.GetSandbox.Name, sandbox: name, Err: also(api.ContextError(ctx), why)}
 		}
 	}
 }

@@ -289,6 +289,7 @@ func (r *execRun) supervise() {
 			_, silent := errors.AsType[*RequestError](err)
 			return silent && !errors.Is(err, ErrChildren)
 		},
+		Alone: ErrChildren,
 		OnEnd: r.setEnd, CloseOutput: r.closePipes,
 		OnOutput: func() {
 			r.exit.Do(func() { close(r.exited) })
@@ -350,10 +351,10 @@ func (r *execRun) finish(res engine.Result, cancelErr error) {
 	case state != nil && !state.Success():
 		r.err = &ExitError{ProcessState: state}
 		if res.Stream != nil {
-			r.err = errors.Join(r.err, res.Stream)
+			r.err = also(r.err, res.Stream)
 		}
 		if errors.Is(cancelErr, ErrChildren) {
-			r.err = errors.Join(r.err, cancelErr)
+			r.err = also(r.err, cancelErr)
 		}
 	case cancelErr != nil:
 		r.err = cancelErr

@@ -113,7 +113,7 @@ func (c *Command) signalOne(ctx context.Context, sig Signal) error {
 // program sh or no /proc, or the process can't be told from others there, since
 // it was started without the variable by which it is known, or has overwritten
 // its environment.
-var ErrChildren = engine.ErrChildren
+var ErrChildren = errors.New("the signal has reached the process alone, not its children")
 
 // SignalTree is like [Command.Signal], but sends the signal to the process and
 // to all that descend from it: its children, and theirs. It makes one request,

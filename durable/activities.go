@@ -14,7 +14,6 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/own"
 )
 
 // machine is one run of a sandbox's virtual machine. The ID is empty when it has
@@ -51,8 +50,8 @@ func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (mach
 		return machine{}, classify(err)
 	}
 	if sb.Status() != sandbox.StatusRunning {
-		// One that is on its way out is waited for by the resume of a call.
-		if _, err := own.Run(ctx, sb, nil, "true"); err != nil {
+		// One that is on its way out is waited for.
+		if err := sb.Resume(ctx); err != nil {
 			return machine{}, classify(err)
 		}
 	}

@@ -104,3 +104,21 @@ func TestCanceledResume(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, sandbox.StatusStopped, sb.Status())
 }
+
+// TestResumeRunsNothing: a sandbox is opened and resumed without a program in it.
+func TestResumeRunsNothing(t *testing.T) {
+	env := durabletest.New(t, &durabletest.Options{Emulator: sandboxtest.Options{Pending: 300 * time.Millisecond}})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, &durable.Options{Name: "box"})
+		if err != nil {
+			return err
+		}
+		require.NoError(t, sb.Hibernate(ctx))
+		require.NoError(t, sb.Resume(ctx))
+		return sb.Delete(ctx)
+	})
+	require.NoError(t, env.GetWorkflowError())
+	for _, r := range env.Server.Requests() {
+		assert.NotEqual(t, sandboxtest.RunCommand, r.Operation)
+	}
+}

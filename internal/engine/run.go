@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"time"
@@ -42,6 +43,9 @@ type Run struct {
 	// Silent reports whether an error of Cancel says that the API does not
 	// respond.
 	Silent func(error) bool
+	// Alone matches an error of Cancel that says that the process was reached
+	// without its children.
+	Alone error
 
 	// OnEnd gets how the command ended, as soon as that is known; nil if it
 	// never will be.
@@ -293,8 +297,8 @@ func (r *Run) Cancellation(res Result, wrap func(error) error) error {
 		return r.Ctx.Err()
 	case errors.Is(err, os.ErrProcessDone):
 		return nil
-	case r.Silent(err), errors.Is(err, ErrChildren):
-		return errors.Join(r.Ctx.Err(), wrap(err))
+	case r.Silent(err), errors.Is(err, r.Alone):
+		return fmt.Errorf("%w; %w", r.Ctx.Err(), wrap(err))
 	default:
 		return wrap(err)
 	}

@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// ErrChildren matches the error of a signal that has reached the process alone.
-var ErrChildren = errors.New("the signal has reached the process alone, not its children")
-
 // TreeVariable is the variable by which a process is known in the sandbox. What
 // it starts inherits it.
 const TreeVariable = "GO_SANDBOX_COMMAND"

@@ -3,7 +3,7 @@ package untar
 import (
 	"context"
 	"encoding/base64"
-	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -25,7 +25,7 @@ func ExtractEncoded(ctx context.Context, r io.Reader, root *os.Root, opts Option
 	}
 	switch n, err := io.Copy(io.Discard, io.LimitReader(r, 1)); {
 	case n > 0:
-		return errors.Join(ErrUnsafe, errors.New("the sandbox sends more than an archive"))
+		return fmt.Errorf("%w: the sandbox sends more than an archive", ErrUnsafe)
 	default:
 		return err
 	}
