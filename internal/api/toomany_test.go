@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -162,6 +163,10 @@ func TestTooMuch(t *testing.T) {
 // element, and what it refuses is refused.
 func TestListings(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testListings) // what is refused is asked for again
+}
+
+func testListings(t *testing.T) {
 	for _, text := range []string{
 		`{"sandboxes":[],"pagination":{"count":0,"next":null}}`,
 		`{"sandboxes":[{"name":"a","tags":{"x":"[{"}},{"name":"b","vcpus":2}],"pagination":{"count":2,"next":"c"}}`,

@@ -25,7 +25,8 @@ var (
 // Reader reads the JSON of a response within the limits. Braces in strings,
 // such as those of the arguments that a command was started with, are no objects.
 // Whole numbers with a fraction of zeros, which for others are the same, are read
-// without it.
+// without it, and white space as one character: for each read a json.Decoder begins
+// again at the first.
 type Reader struct {
 	r io.Reader
 	// Size counts the bytes, and Left those until there are too many.
@@ -35,8 +36,8 @@ type Reader struct {
 	Err     error
 	objects int
 
-	inString, escaped bool
-	held              []byte // a point and zeros, after which a digit may come
+	inString, escaped, space bool
+	held                     []byte // a point and zeros, after which a digit may come
 }
 
 // NewReader returns a reader of a response.
@@ -70,8 +71,8 @@ func (j *Reader) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// scan follows the structure of b, removes fractions of zeros from it and returns
-// how much is left. What may be such a fraction is held back, unless b is the
+// scan follows the structure of b, removes fractions of zeros and white space from it
+// and returns how much is left. What may be such a fraction is held back, unless b is the
 // last.
 func (j *Reader) scan(b []byte, last bool) int {
 	w, from := 0, 0 // what is before from has been moved to before w
@@ -80,6 +81,12 @@ func (j *Reader) scan(b []byte, last bool) int {
 			i = j.text(b, i)
 			continue
 		}
+		space := b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r'
+		if space && j.space {
+			w += copy(b[w:], b[from:i])
+			from = i + 1
+		}
+		j.space = space
 		switch b[i] {
 		case '"':
 			j.inString = true

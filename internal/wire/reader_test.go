@@ -34,6 +34,7 @@ func TestReader(t *testing.T) {
 		{`{"a":7.05,"b":7.0e1,"c":"7.0","d":1.50,"e":10.0 }`, `{"a":7.05,"b":7.0e1,"c":"7.0","d":1.50,"e":10 }`, 1},
 		{`[7.0`, `[7.0`, 0}, // cut off: not for us to say
 		{`[1.` + strings.Repeat("0", 100) + `]`, `[1` + strings.Repeat("0", 0) + `]`, 0},
+		{" \n\t{\r\n\"a  b\" :  [ 1.0  ,2.0 ] \n }  ", " {\r\"a  b\" : [ 1 ,2 ] } ", 1},
 		{``, ``, 0},
 	} {
 		for size := 1; size <= len(x.in)+1; size++ {
