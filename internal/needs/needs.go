@@ -69,12 +69,13 @@ func Programs(tb testing.TB, names ...string) {
 // are BusyBox's: they lack what operations on files, and some tests, need.
 func GNU(tb testing.TB) {
 	tb.Helper()
-	if busybox() {
+	if BusyBox() {
 		Missing(tb, "GNU's coreutils, findutils, tar and bash, not BusyBox")
 	}
 }
 
-var busybox = sync.OnceValue(func() bool {
+// BusyBox reports whether this machine's programs are BusyBox's.
+var BusyBox = sync.OnceValue(func() bool {
 	out, _ := exec.Command("stat", "--version").CombinedOutput() //nolint:noctx // it ends at once
 	return strings.Contains(string(out), "BusyBox")
 })

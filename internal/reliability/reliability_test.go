@@ -524,6 +524,7 @@ func TestDeletedSandboxIsNoMissingFile(t *testing.T) {
 // TestFilesOfAnEndedSession: a file operation whose program was killed because
 // its session ended says so; one whose program alone was killed does not.
 func TestFilesOfAnEndedSession(t *testing.T) {
+	needs.GNU(t)
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox){
 		"stopped": func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
