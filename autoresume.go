@@ -133,12 +133,12 @@ func (s *Sandbox) RunCommand(ctx context.Context, name string, args []string, op
 
 // StartCommand is like [Session.StartCommand] for the current session, but
 // resumes the sandbox if it is stopped.
-func (s *Sandbox) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
+func (s *Sandbox) StartCommand(ctx context.Context, name string, args []string, opts *StartOptions) (*Command, error) {
 	ctx, e, err := s.beginCommand(ctx, name, args)
 	if err != nil {
 		return nil, err
 	}
-	return s.startCommand(ctx, name, args, opts, e)
+	return s.startCommand(ctx, name, args, *opts.command(), e)
 }
 
 func (s *Sandbox) beginCommand(ctx context.Context, name string, args []string) (context.Context, api.Span, error) {
@@ -156,8 +156,8 @@ func (s *Sandbox) runCommand(ctx context.Context, name string, args []string, op
 	return done.result, err
 }
 
-func (s *Sandbox) startCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e api.Span) (*Command, error) {
-	begun, err := withResume(ctx, s, func(cur *Session) (ran, error) { return cur.startCommand(ctx, name, args, opts, e) })
+func (s *Sandbox) startCommand(ctx context.Context, name string, args []string, o CommandOptions, e api.Span) (*Command, error) {
+	begun, err := withResume(ctx, s, func(cur *Session) (ran, error) { return cur.startCommand(ctx, name, args, o, e) })
 	begun.end(&e, err)
 	return begun.cmd, err
 }

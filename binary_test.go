@@ -82,7 +82,7 @@ func TestBinary(t *testing.T) {
 		assert.Equal(t, string(every), out, name)
 	}
 	var stdout, stderr bytes.Buffer
-	cmd, err := sb.StartCommand(ctx, "sh", args, &sandbox.CommandOptions{Binary: true, Stdout: &stdout, Stderr: &stderr})
+	cmd, err := sb.StartCommand(ctx, "sh", args, &sandbox.StartOptions{Binary: true, Stdout: &stdout, Stderr: &stderr})
 	require.NoError(t, err)
 	assert.Equal(t, args, cmd.Args())
 	_, err = cmd.Wait(ctx)
@@ -128,7 +128,7 @@ func TestBinarySignals(t *testing.T) {
 	ctx := t.Context()
 	r, w := io.Pipe()
 	defer r.Close()
-	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", `trap 'printf "\377bye"; exit 4' TERM; printf go; while :; do sleep 0.1; done`}, &sandbox.CommandOptions{Binary: true, Stdout: w})
+	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", `trap 'printf "\377bye"; exit 4' TERM; printf go; while :; do sleep 0.1; done`}, &sandbox.StartOptions{Binary: true, Stdout: w})
 	require.NoError(t, err)
 	word := make([]byte, 2)
 	_, err = io.ReadFull(r, word)

@@ -75,7 +75,7 @@ func TestProcessesEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, sb.ExtendTimeout(t.Context(), 4*time.Hour))
 			marker := fmt.Sprintf("marker-%s-%d", name, time.Now().UnixNano())
-			cmd, err := sb.StartCommand(t.Context(), "sh", args, &sandbox.CommandOptions{
+			cmd, err := sb.StartCommand(t.Context(), "sh", args, &sandbox.StartOptions{
 				Timeout: 30 * time.Minute, Env: map[string]string{"MARKER": marker},
 			})
 			require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestExitCodes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, done.ExitCode, script)
 	}
-	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, &sandbox.CommandOptions{Timeout: time.Minute})
+	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, &sandbox.StartOptions{Timeout: time.Minute})
 	require.NoError(t, err)
 	srv.Advance(2 * time.Minute)
 	done, err := cmd.Wait(t.Context())
@@ -136,14 +136,14 @@ func TestOutputOrder(t *testing.T) {
 		started := make(chan *sandbox.Command, 1)
 		go func() {
 			defer close(started)
-			args, opts := append(slices.Clone(script), name), &sandbox.CommandOptions{ID: id}
+			args := append(slices.Clone(script), name)
 			if name == "detached" {
-				if cmd, err := sb.StartCommand(t.Context(), "sh", args, opts); assert.NoError(t, err) {
+				if cmd, err := sb.StartCommand(t.Context(), "sh", args, &sandbox.StartOptions{ID: id}); assert.NoError(t, err) {
 					started <- cmd
 				}
 				return
 			}
-			if done, err := sb.RunCommand(t.Context(), "sh", args, opts); assert.NoError(t, err) {
+			if done, err := sb.RunCommand(t.Context(), "sh", args, &sandbox.CommandOptions{ID: id}); assert.NoError(t, err) {
 				started <- done.Command
 			}
 		}()
@@ -215,7 +215,7 @@ func TestWriterFails(t *testing.T) {
 	full := errors.New("disk full")
 	_, err := sb.RunCommand(t.Context(), "echo", []string{"x"}, &sandbox.CommandOptions{Stdout: failing{full}})
 	require.ErrorIs(t, err, full)
-	cmd, err := sb.StartCommand(t.Context(), "echo", []string{"x"}, &sandbox.CommandOptions{Stdout: failing{full}})
+	cmd, err := sb.StartCommand(t.Context(), "echo", []string{"x"}, &sandbox.StartOptions{Stdout: failing{full}})
 	require.NoError(t, err)
 	done, err := cmd.Wait(t.Context())
 	require.ErrorIs(t, err, full)
@@ -248,12 +248,12 @@ func TestStartCommandCosts(t *testing.T) {
 	var stdout, stderr, both bytes.Buffer
 	for name, c := range map[string]struct {
 		cost int
-		opts *sandbox.CommandOptions
+		opts *sandbox.StartOptions
 		run  func(cmd *sandbox.Command) error
 	}{
-		"writers":            {1, &sandbox.CommandOptions{Stdout: &stdout, Stderr: &stderr}, wait},
-		"writers, output":    {1, &sandbox.CommandOptions{Stdout: &both, Stderr: &both, KillOnCancel: true}, func(cmd *sandbox.Command) error { return errors.Join(cmd.WaitOutput(ctx), wait(cmd)) }},
-		"writers, two waits": {1, &sandbox.CommandOptions{Stdout: io.Discard}, func(cmd *sandbox.Command) error { return errors.Join(wait(cmd), wait(cmd)) }},
+		"writers":            {1, &sandbox.StartOptions{Stdout: &stdout, Stderr: &stderr}, wait},
+		"writers, output":    {1, &sandbox.StartOptions{Stdout: &both, Stderr: &both, KillOnCancel: true}, func(cmd *sandbox.Command) error { return errors.Join(cmd.WaitOutput(ctx), wait(cmd)) }},
+		"writers, two waits": {1, &sandbox.StartOptions{Stdout: io.Discard}, func(cmd *sandbox.Command) error { return errors.Join(wait(cmd), wait(cmd)) }},
 		"wait":               {2, nil, wait},
 		"two waits":          {2, nil, func(cmd *sandbox.Command) error { return errors.Join(wait(cmd), wait(cmd)) }},
 		"logs":               {4, nil, logs},
@@ -367,7 +367,7 @@ func TestEndedCommandIsLetGo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	run := func() weak.Pointer[sandbox.Command] {
-		cmd, err := sb.StartCommand(ctx, "true", nil, &sandbox.CommandOptions{KillOnCancel: true})
+		cmd, err := sb.StartCommand(ctx, "true", nil, &sandbox.StartOptions{KillOnCancel: true})
 		require.NoError(t, err)
 		_, err = cmd.Wait(ctx)
 		require.NoError(t, err)

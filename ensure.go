@@ -145,7 +145,7 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 	if cmd, err := find(); cmd != nil || err != nil {
 		return cmd, err
 	}
-	cmd, err := s.StartCommand(ctx, name, args, &o)
+	cmd, err := s.StartCommand(ctx, name, args, &StartOptions{Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, ID: o.ID})
 	if err == nil && cmd.ID() != o.ID {
 		return nil, cmd.killLate(ctx, engine.KillGrace, fmt.Errorf("sandbox: %q can't be found again: %w", id, ErrCommandIDs))
 	}

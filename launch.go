@@ -127,7 +127,7 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*engine.Body
 	); err != nil {
 		return nil, err
 	}
-	b := &engine.Body{Command: name, Args: args, Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: wire.Duration(o.Timeout), Stdin: o.AttachStdin}
+	b := &engine.Body{Command: name, Args: args, Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: wire.Duration(o.Timeout), Stdin: o.attach}
 	if b.Args == nil {
 		b.Args = []string{}
 	}

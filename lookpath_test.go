@@ -73,7 +73,7 @@ func TestCommandDone(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "read x; exit 3"}, &sandbox.CommandOptions{AttachStdin: true})
+	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "read x; exit 3"}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	given := cmd.Done(ctx)
 	done := cmd.Done(t.Context())

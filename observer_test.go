@@ -188,7 +188,7 @@ func TestObserverKinds(t *testing.T) {
 	assert.Equal(t, "OnCreate", last("hook").Operation)
 
 	var out bytes.Buffer
-	cmd, err := sb.StartCommand(ctx, "echo", []string{"hello"}, &sandbox.CommandOptions{Stdout: &out})
+	cmd, err := sb.StartCommand(ctx, "echo", []string{"hello"}, &sandbox.StartOptions{Stdout: &out})
 	require.NoError(t, err)
 	_, err = cmd.Wait(ctx)
 	require.NoError(t, err)

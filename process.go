@@ -122,7 +122,7 @@ func (c *Cmd) start() error {
 	var in *input
 	if c.Stdin != nil {
 		if in, err = knownInput(c.Stdin); err == nil && in == nil {
-			r.stdin, r.options.AttachStdin = c.Stdin, true
+			r.stdin, r.options.attach = c.Stdin, true
 		}
 	}
 	if err == nil && o.Binary && in == nil {
@@ -134,7 +134,7 @@ func (c *Cmd) start() error {
 	if e, ok := errors.AsType[*APIError](err); ok && r.stdin != nil && e.noStdin() {
 		// Older services and sandboxes do not support input to running
 		// commands. The whole input is sent before the command then.
-		r.stdin, r.options.AttachStdin = nil, false
+		r.stdin, r.options.attach = nil, false
 		if err = r.found(); err == nil {
 			go r.launchSpooled(c.Stdin)
 			return nil
@@ -189,7 +189,7 @@ func (r *execRun) found() error {
 // launch asks the API to start the command.
 func (r *execRun) launch(in *input) (err error) {
 	begin := func(t target) (cmd *Command, err error) {
-		cmd, r.stream, err = t.begin(r.ctx, r.live, r.name, r.args, r.options, !r.detached && !r.options.AttachStdin)
+		cmd, r.stream, err = t.begin(r.ctx, r.live, r.name, r.args, r.options, !r.detached && !r.options.attach)
 		return cmd, err
 	}
 	var cmd *Command
@@ -202,7 +202,7 @@ func (r *execRun) launch(in *input) (err error) {
 	if err != nil {
 		return r.startError(err)
 	}
-	cmd.stdinKnown = r.options.AttachStdin
+	cmd.stdinKnown = r.options.attach
 	r.mu.Lock()
 	r.remote = cmd
 	dropped := r.dropped

@@ -52,11 +52,6 @@ type CommandOptions struct {
 	// the program and the arguments for its own. If empty, an ID is generated; see
 	// [ClientOptions.ServerCommandIDs].
 	ID string
-	// AttachStdin keeps the standard input of a command started by StartCommand
-	// open for [Command.Stdin]. Otherwise the input is empty. A sandbox or
-	// service that does not support this refuses the command; [Cmd] falls back
-	// to a file.
-	AttachStdin bool
 	// Binary delivers the output byte by byte. Otherwise what is not UTF-8 arrives
 	// as U+FFFD: the API carries text. A bash in the sandbox then runs the program
 	// and encodes its output, for which it needs dd and base64; that changes this:
@@ -72,6 +67,8 @@ type CommandOptions struct {
 	//     command's log see it encoded.
 	Binary bool
 
+	// attach is AttachStdin of StartOptions.
+	attach bool
 	// tree gives the process the variable by which SignalTree knows it, as
 	// KillOnCancel does. envAt, if not zero, is where among the arguments of env
 	// it is to stand as well.
@@ -83,6 +80,49 @@ type CommandOptions struct {
 
 // Format prints the options without values that may be secret, for every verb.
 func (o CommandOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
+
+// StartOptions are the options of StartCommand: those of [CommandOptions], and
+// AttachStdin.
+type StartOptions struct {
+	// Cwd is the working directory; empty means the session's.
+	Cwd string
+	// Env is added to the sandbox's environment. Values are never shown in
+	// errors or logs.
+	Env Env
+	// Sudo runs the command as root.
+	Sudo bool
+	// Timeout is how long the command may run; see [CommandOptions].
+	Timeout time.Duration
+	// Stdout and Stderr receive the output as it arrives, until the command or the
+	// context of StartCommand has ended; see [CommandOptions].
+	Stdout, Stderr io.Writer
+	// KillOnCancel kills the command and its children if the context of
+	// StartCommand ends while it runs, or if a writer fails; see [CommandOptions].
+	KillOnCancel bool
+	// ID identifies the command within its session; see [CommandOptions].
+	ID string
+	// Binary delivers the output byte by byte; see [CommandOptions].
+	Binary bool
+	// AttachStdin keeps the command's standard input open for [Command.Stdin].
+	// Otherwise the input is empty. A sandbox or service that does not support
+	// this refuses the command; [Cmd] falls back to a file.
+	AttachStdin bool
+}
+
+// Format prints the options without values that may be secret, for every verb.
+func (o StartOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
+
+// command returns the options in the form that all commands have. A process that
+// is started gets the variable by which it is known.
+func (o *StartOptions) command() *CommandOptions {
+	if o == nil {
+		o = &StartOptions{}
+	}
+	return &CommandOptions{
+		Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: o.Timeout, Stdout: o.Stdout, Stderr: o.Stderr, KillOnCancel: o.KillOnCancel,
+		ID: o.ID, Binary: o.Binary, attach: o.AttachStdin, tree: true,
+	}
+}
 
 // RunCommand runs a program with arguments and waits for it to end, streaming
 // its output as it arrives. A non-zero exit code is a result, not an error. A
@@ -158,9 +198,6 @@ func (s *Session) runCommand(ctx context.Context, name string, args []string, op
 	if opts != nil {
 		o = *opts
 	}
-	if o.AttachStdin {
-		return r, invalid("AttachStdin", "is for StartCommand: the input is written while the command runs")
-	}
 	cmd, f, err := s.begin(ctx, ctx, name, args, &o, true)
 	if err != nil {
 		return r, err
@@ -198,33 +235,28 @@ func (s *Session) runCommand(ctx context.Context, name string, args []string, op
 // instead, as by [Command.Logs]. Without writers, no output is read. The request
 // is sent once; if its response is lost, the command is looked up as by
 // RunCommand.
-func (s *Session) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
+func (s *Session) StartCommand(ctx context.Context, name string, args []string, opts *StartOptions) (*Command, error) {
 	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	ctx, e := c.beginCommand(ctx, s, name, args)
-	begun, err := s.startCommand(ctx, name, args, opts, e)
+	begun, err := s.startCommand(ctx, name, args, *opts.command(), e)
 	begun.end(&e, err)
 	return begun.cmd, err
 }
 
 // startCommand starts a command. What copies its output ends the event.
-func (s *Session) startCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e api.Span) (r ran, err error) {
+func (s *Session) startCommand(ctx context.Context, name string, args []string, o CommandOptions, e api.Span) (r ran, err error) {
 	r.session = s.ID()
-	var o CommandOptions
-	if opts != nil {
-		o = *opts
-	}
-	o.tree = true
 	copied := o.Stdout != nil || o.Stderr != nil
 	// Whether a command that is waited for can have an input is not known.
-	cmd, f, err := s.begin(ctx, ctx, name, args, &o, copied && !o.AttachStdin)
+	cmd, f, err := s.begin(ctx, ctx, name, args, &o, copied && !o.attach)
 	if err != nil {
 		return r, err
 	}
 	r.id = cmd.ID()
-	cmd.stdinKnown = o.AttachStdin
+	cmd.stdinKnown = o.attach
 	if o.KillOnCancel && ctx.Err() != nil {
 		f.Close()
 		why := &RequestError{operation: api.StartCommand.Name, session: s.ID(), Err: api.ContextError(ctx)}

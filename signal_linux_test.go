@@ -58,7 +58,7 @@ func TestSignalTree(t *testing.T) {
 			t.Parallel()
 			srv, sb := testkit.Start(t, nil)
 			start := func(env string) *sandbox.Command {
-				cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", family}, &sandbox.CommandOptions{Env: sandbox.Env{"FAMILY": env}})
+				cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", family}, &sandbox.StartOptions{Env: sandbox.Env{"FAMILY": env}})
 				require.NoError(t, err)
 				begun(t, cmd, 4)
 				return cmd
@@ -66,7 +66,7 @@ func TestSignalTree(t *testing.T) {
 			mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
 			ours := start(mark)
 			start(mark + "twin") // the same command line, at the same time
-			sleeper, err := sb.StartCommand(t.Context(), "sleep", []string{"600"}, &sandbox.CommandOptions{Env: sandbox.Env{"FAMILY": mark + "stopped"}})
+			sleeper, err := sb.StartCommand(t.Context(), "sleep", []string{"600"}, &sandbox.StartOptions{Env: sandbox.Env{"FAMILY": mark + "stopped"}})
 			require.NoError(t, err)
 			require.NoError(t, sleeper.Signal(t.Context(), sandbox.SIGSTOP))
 			require.Len(t, testkit.ProcessesWith(t, "FAMILY="+mark), 5)
@@ -128,22 +128,20 @@ func TestNoneSurvives(t *testing.T) {
 			assert.NotErrorIs(r, err, sandbox.ErrChildren)
 		},
 		"StartCommand, KillOnCancel": func(r *run) {
-			_, err := r.sb.StartCommand(r.ctx, "bash", r.args, options(r))
+			_, err := r.sb.StartCommand(r.ctx, "bash", r.args, &sandbox.StartOptions{KillOnCancel: true, Env: r.env})
 			require.NoError(r, err)
 			r.begun()
 			r.cancel()
 		},
 		"StartCommand, KillOnCancel, writer": func(r *run) {
-			o := options(r)
-			o.Stdout = io.Discard
-			c, err := r.sb.StartCommand(r.ctx, "bash", r.args, o)
+			c, err := r.sb.StartCommand(r.ctx, "bash", r.args, &sandbox.StartOptions{KillOnCancel: true, Env: r.env, Stdout: io.Discard})
 			require.NoError(r, err)
 			r.begun()
 			r.cancel()
 			assert.Eventually(r, func() bool { return c.WaitOutput(r.Context()) != nil }, testkit.Patience, time.Millisecond)
 		},
 		"Command.SignalTree": func(r *run) {
-			c, err := r.sb.StartCommand(r.ctx, "bash", r.args, options(r))
+			c, err := r.sb.StartCommand(r.ctx, "bash", r.args, &sandbox.StartOptions{KillOnCancel: true, Env: r.env})
 			require.NoError(r, err)
 			r.begun()
 			require.NoError(r, c.SignalTree(r.Context(), sandbox.SIGKILL))
@@ -234,7 +232,7 @@ import os
 os.mkfifo("pipe")
 print("ready", flush=True)
 os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "pipe", os.O_RDONLY, 0)])
-`}, &sandbox.CommandOptions{Env: sandbox.Env{"FAMILY": mark}})
+`}, &sandbox.StartOptions{Env: sandbox.Env{"FAMILY": mark}})
 	require.NoError(t, err)
 	alive := func() int { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) }
 	begun(t, cmd, 1) // python3 may be a script that runs others before

@@ -33,7 +33,7 @@ const (
 )
 
 // Stdin returns a writer to the standard input of a command that was started
-// with [CommandOptions].AttachStdin. ctx applies to all of its requests. The
+// with [StartOptions].AttachStdin. ctx applies to all of its requests. The
 // caller must close it, which ends the input and returns nil only if the API
 // has confirmed every byte. It is not safe for concurrent use, and only one can
 // be open at a time; a later writer continues where the last one stopped.

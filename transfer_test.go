@@ -287,7 +287,7 @@ func TestWriteFilesSources(t *testing.T) {
 		{Path: "long", Reader: strings.NewReader(long), Mode: new(fs.FileMode(0o755))},
 		{Path: "nothing"},
 		{Path: "inaccessible", Content: []byte("x"), Mode: new(fs.FileMode(0))},
-	}, &sandbox.UploadOptions{Progress: func(p sandbox.Progress) { total, done = p.Total, p.Done }}))
+	}, &sandbox.WriteFilesOptions{Progress: func(p sandbox.Progress) { total, done = p.Total, p.Done }}))
 	assert.Equal(t, total, done)
 	assert.EqualValues(t, 2+4+4+100_000+1, total)
 

@@ -65,7 +65,7 @@ children[0].wait()
 
 // runner is what a command is started on.
 type runner interface {
-	StartCommand(context.Context, string, []string, *sandbox.CommandOptions) (*sandbox.Command, error)
+	StartCommand(context.Context, string, []string, *sandbox.StartOptions) (*sandbox.Command, error)
 	RunCommand(context.Context, string, []string, *sandbox.CommandOptions) (*sandbox.CommandResult, error)
 	CommandContext(context.Context, string, ...string) *sandbox.Cmd
 }
@@ -104,7 +104,7 @@ func TestTrees(t *testing.T) {
 	}
 	const killed = 137
 	start := func(t *testing.T, on runner, args []string, sudo bool) *sandbox.Command {
-		c, err := on.StartCommand(t.Context(), args[0], args[1:], &sandbox.CommandOptions{Sudo: sudo})
+		c, err := on.StartCommand(t.Context(), args[0], args[1:], &sandbox.StartOptions{Sudo: sudo})
 		require.NoError(t, err)
 		begun(t, c, 1)
 		return c

@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// UploadOptions are the options of UploadDir, CopyFS and WriteFiles. The zero
+// UploadOptions are the options of UploadDir and CopyFS. The zero
 // value uploads everything.
 type UploadOptions struct {
 	// Include, if not empty, lists patterns of what to upload, and Exclude
@@ -86,10 +86,15 @@ type File struct {
 	ModTime time.Time
 }
 
+// WriteFilesOptions are the options of [FileSystem.WriteFiles].
+type WriteFilesOptions struct {
+	// Progress, if not nil, is called as the upload proceeds.
+	Progress func(Progress)
+}
+
 // WriteFiles writes files to the sandbox with one request, replacing existing
 // files and symbolic links. Sources are streamed, and read again for a retry.
 // If a source's Read hangs when ctx ends, WriteFiles returns within a second.
-// Patterns in opts are refused: files lists what is written.
 //
 // A relative path starts in the working directory of the session that receives
 // the files. ".." removes the element before it, even a symbolic link; trailing
@@ -100,15 +105,12 @@ type File struct {
 // failed call may leave one, and late data of a broken first attempt can
 // truncate one after the call has succeeded. [FileSystem.Create] has none of
 // these effects.
-func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *UploadOptions) error {
+func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *WriteFilesOptions) error {
 	if _, err := enter(ctx, f); err != nil {
 		return err
 	}
 	if opts == nil {
-		opts = &UploadOptions{}
-	}
-	if len(opts.Include) > 0 || len(opts.Exclude) > 0 {
-		return invalid("Include", "WriteFiles takes no patterns: list the files that are to be written")
+		opts = &WriteFilesOptions{}
 	}
 	entries := make([]tarball.Entry, len(files))
 	total := int64(0)
@@ -141,7 +143,7 @@ func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *UploadO
 }
 
 // WriteFiles is short for the method of [Sandbox.FS].
-func (s *Sandbox) WriteFiles(ctx context.Context, files []File, opts *UploadOptions) error {
+func (s *Sandbox) WriteFiles(ctx context.Context, files []File, opts *WriteFilesOptions) error {
 	return s.FS().WriteFiles(ctx, files, opts)
 }
 

@@ -268,16 +268,11 @@ func (u *User) missing(ctx context.Context) error {
 // StartCommand is like [Sandbox.StartCommand], with the differences described
 // at [User.RunCommand]. A start as a user that does not exist succeeds: the
 // command ends with code 1, and sudo says why on standard error.
-func (u *User) StartCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*Command, error) {
+func (u *User) StartCommand(ctx context.Context, name string, args []string, opts *StartOptions) (*Command, error) {
 	if _, err := enter(ctx, u); err != nil {
 		return nil, err
 	}
-	var o CommandOptions
-	if opts != nil {
-		o = *opts
-	}
-	o.tree = true
-	wrapper, wrapped, opts, err := u.wrap(name, args, &o)
+	wrapper, wrapped, o, err := u.wrap(name, args, opts.command())
 	if err != nil {
 		return nil, err
 	}
@@ -285,7 +280,7 @@ func (u *User) StartCommand(ctx context.Context, name string, args []string, opt
 	if err != nil {
 		return nil, err
 	}
-	return u.sandbox.startCommand(ctx, wrapper, wrapped, opts, e)
+	return u.sandbox.startCommand(ctx, wrapper, wrapped, *o, e)
 }
 
 func (u *User) begin(ctx, live context.Context, name string, args []string, o *CommandOptions, followed bool) (*Command, *follower, error) {

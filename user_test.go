@@ -53,7 +53,7 @@ func TestUsers(t *testing.T) {
 	out, err = done.Stdout(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, "root\n", out)
-	cmd, err := alice.StartCommand(ctx, "pwd", nil, &sandbox.CommandOptions{Cwd: "/tmp"})
+	cmd, err := alice.StartCommand(ctx, "pwd", nil, &sandbox.StartOptions{Cwd: "/tmp"})
 	require.NoError(t, err)
 	_, err = cmd.Wait(ctx)
 	require.NoError(t, err)

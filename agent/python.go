@@ -143,7 +143,7 @@ func (p *interpreter) start(ctx context.Context, c *call) (note string, err erro
 	}
 	live, cancel, started := starting(ctx, c.t.ctx)
 	out := &cells{}
-	cmd, err := c.sb.StartCommand(live, "python3", []string{"-E", "-X", "utf8", "-u", "-c", interpreterSource}, &sandbox.CommandOptions{
+	cmd, err := c.sb.StartCommand(live, "python3", []string{"-E", "-X", "utf8", "-u", "-c", interpreterSource}, &sandbox.StartOptions{
 		AttachStdin: true, Stdout: out, Stderr: out, KillOnCancel: true,
 	})
 	if !started() || err != nil {

@@ -96,7 +96,7 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 	defer done()
 	// The service ends it should this program be gone by then. One whose start has
 	// not been responded to when the call is canceled is killed as well.
-	cmd, err := c.sb.StartCommand(copying, "bash", []string{"-c", string(in.Command)}, &sandbox.CommandOptions{
+	cmd, err := c.sb.StartCommand(copying, "bash", []string{"-c", string(in.Command)}, &sandbox.StartOptions{
 		Cwd: in.Cwd.at, Env: in.Env, Stdout: w, Stderr: w, Timeout: min(limit+time.Minute, 5*time.Hour),
 		KillOnCancel: true,
 	})

@@ -27,7 +27,7 @@ type handed struct {
 const handedFor = 10 * time.Second
 
 // startHanded starts a command and keeps the response for [Worker.takeHanded].
-func (w *Worker) startHanded(ctx context.Context, vm *sandbox.Session, args []string, opts sandbox.CommandOptions) (*sandbox.Command, error) {
+func (w *Worker) startHanded(ctx context.Context, vm *sandbox.Session, args []string, opts sandbox.StartOptions) (*sandbox.Command, error) {
 	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	h := &handed{pieces: make(chan sandbox.LogChunk), over: make(chan struct{}), taken: make(chan struct{}), cancel: cancel}

@@ -207,7 +207,7 @@ func noteUnsent(ctx context.Context, unsent bool, err error) error {
 }
 
 // send sends the start, with an ID where the service takes that.
-func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, opts *sandbox.CommandOptions) (*sandbox.Command, error) {
+func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, opts *sandbox.StartOptions) (*sandbox.Command, error) {
 	args := in.guarded()
 	if !w.idsRefused.Load() {
 		opts.ID = commandID(in.VM, in.Options.Key)
@@ -262,8 +262,8 @@ func handle(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, 
 }
 
 // prepare fetches what is not in the history: a stored argument and variables.
-func (w *Worker) prepare(ctx context.Context, in *startInput) (*sandbox.CommandOptions, error) {
-	opts := &sandbox.CommandOptions{Cwd: in.Options.Cwd, Sudo: in.Options.Sudo, Timeout: in.Options.Timeout}
+func (w *Worker) prepare(ctx context.Context, in *startInput) (*sandbox.StartOptions, error) {
+	opts := &sandbox.StartOptions{Cwd: in.Options.Cwd, Sudo: in.Options.Sudo, Timeout: in.Options.Timeout}
 	var err error
 	if in.Args, err = w.withText(ctx, in.Args, in.Options.ArgFrom); err != nil || in.EnvFrom == "" {
 		return opts, err

@@ -16,7 +16,7 @@ import (
 // runner is what runs commands: a sandbox, a session or a user.
 type runner interface {
 	RunCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.CommandResult, error)
-	StartCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.Command, error)
+	StartCommand(ctx context.Context, name string, args []string, opts *sandbox.StartOptions) (*sandbox.Command, error)
 }
 
 type runArgs struct {
@@ -26,7 +26,7 @@ type runArgs struct {
 }
 
 func opRunCommand(c *call, t runner, a runArgs) (any, error) {
-	var o sandbox.CommandOptions
+	var o sandbox.StartOptions
 	given := decoded[arguments](c.step.Args)
 	if a.Form == "string" {
 		given, a = arguments{"timeoutMs": given["timeoutMs"]}, runArgs{Cmd: a.Cmd, Args: a.Args}
@@ -54,7 +54,8 @@ func opRunCommand(c *call, t runner, a runArgs) (any, error) {
 		}
 		return cmd, err
 	}
-	done, err := once(c, func() (*sandbox.CommandResult, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, &o) })
+	run := &sandbox.CommandOptions{Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: o.Timeout, Stdout: o.Stdout, Stderr: o.Stderr}
+	done, err := once(c, func() (*sandbox.CommandResult, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, run) })
 	c.d.saved.Store("waited for as "+c.step.Save, done)
 	return done, err
 }

@@ -150,29 +150,25 @@ var calls = []method{
 			}
 			return done.Stdout(w.ctx)
 		},
-		rows: []row{
-			{field: "Cwd", value: "/tmp", sent: `{"cwd":"/tmp"}`, reads: prints(`(^|\n)\S*/tmp\n`)},
-			{field: "Env", value: sandbox.Env{"FIELD": "value"}, sent: `{"env":{"FIELD":"value"}}`, reads: prints(`\nvalue\n`)},
-			{field: "Sudo", value: true, sent: `{"sudo":true}`, reads: func(t *testing.T, w *world, out any) {
-				if w.srv.Mode() != sandboxtest.Folder { // there, commands have one user
-					assert.Regexp(t, `\n0\n`, out)
-				}
-			}},
-			{field: "Timeout", value: 90 * time.Second, sent: `{"timeout":90000}`},
-			{field: "ID", value: "other", sent: "?cmdId=other", reads: func(t *testing.T, w *world, _ any) {
-				c, err := w.box.GetCommand(t.Context(), "other")
-				require.NoError(t, err)
-				assert.Equal(t, "sh", c.Name())
-			}},
+		rows: commandRows,
+		held: commandHeld,
+	},
+	{
+		name: "StartCommand", opts: &sandbox.StartOptions{ID: "same"}, request: "POST /v2/sandboxes/sessions/SESSION/cmd", before: fresh, silent: true,
+		call: func(w *world, opts any) (any, error) {
+			cmd, err := w.box.StartCommand(w.ctx, "sh", []string{"-c", "pwd; echo $FIELD; id -u"}, opts.(*sandbox.StartOptions))
+			if err != nil {
+				return nil, err
+			}
+			return cmd.Stdout(w.ctx)
 		},
-		held: map[string]string{
-			"Binary": ". TestBinary", "Stdout": ". TestStartCommandCosts", "Stderr": ". TestStartCommandCosts", "KillOnCancel": ". TestKillOnCancel",
-		},
+		rows: commandRows,
+		held: commandHeld,
 		local: local{
 			"AttachStdin": func(t *testing.T, w *world, m method) {
 				running(t, w)
 				w.recorded()
-				c, err := w.box.StartCommand(t.Context(), "cat", nil, &sandbox.CommandOptions{AttachStdin: true})
+				c, err := w.box.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 				require.NoError(t, err)
 				mark := fmt.Sprintf(`"GO_SANDBOX_COMMAND":"%s/%s"`, c.SessionID(), c.ID())
 				assert.JSONEq(t, `{"command":"cat","args":[],"env":{`+mark+`},"sudo":false,"attachStdin":true}`, w.recorded()[0].body)
@@ -211,6 +207,29 @@ var calls = []method{
 		}},
 	},
 }
+
+// commandRows are the fields that RunCommand and StartCommand have alike, and
+// commandHeld those of them that other tests see.
+var (
+	commandRows = []row{
+		{field: "Cwd", value: "/tmp", sent: `{"cwd":"/tmp"}`, reads: prints(`(^|\n)\S*/tmp\n`)},
+		{field: "Env", value: sandbox.Env{"FIELD": "value"}, sent: `{"env":{"FIELD":"value"}}`, reads: prints(`\nvalue\n`)},
+		{field: "Sudo", value: true, sent: `{"sudo":true}`, reads: func(t *testing.T, w *world, out any) {
+			if w.srv.Mode() != sandboxtest.Folder { // there, commands have one user
+				assert.Regexp(t, `\n0\n`, out)
+			}
+		}},
+		{field: "Timeout", value: 90 * time.Second, sent: `{"timeout":90000}`},
+		{field: "ID", value: "other", sent: "?cmdId=other", reads: func(t *testing.T, w *world, _ any) {
+			c, err := w.box.GetCommand(t.Context(), "other")
+			require.NoError(t, err)
+			assert.Equal(t, "sh", c.Name())
+		}},
+	}
+	commandHeld = map[string]string{
+		"Binary": ". TestBinary", "Stdout": ". TestStartCommandCosts", "Stderr": ". TestStartCommandCosts", "KillOnCancel": ". TestKillOnCancel",
+	}
+)
 
 func TestCalls(t *testing.T) {
 	t.Parallel()

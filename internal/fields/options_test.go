@@ -64,6 +64,7 @@ var onlyHere = []method{
 	{name: "UploadDir", opts: &sandbox.UploadOptions{}, held: map[string]string{
 		"Include": ". TestUploadDirPatterns", "Exclude": ". TestUploadDirPatterns", "Progress": ". TestDirectoryRoundTrip",
 	}},
+	{name: "WriteFiles", opts: &sandbox.WriteFilesOptions{}, held: map[string]string{"Progress": ". TestWriteFilesSources"}},
 	{name: "Files", opts: &sandbox.File{}, local: local{
 		"Path": written(sandbox.File{Content: []byte("x")}, "x", 0o644), "Content": written(sandbox.File{Content: []byte("bytes")}, "bytes", 0o644),
 		"Reader": written(sandbox.File{Reader: strings.NewReader("read")}, "read", 0o644),

@@ -76,7 +76,7 @@ func TestLongRecord(t *testing.T) {
 			return done.ExitCode, err
 		},
 		"StartCommand": func(sb *sandbox.Sandbox, w io.Writer) (int, error) {
-			cmd, err := sb.StartCommand(t.Context(), "print", nil, &sandbox.CommandOptions{Stdout: w})
+			cmd, err := sb.StartCommand(t.Context(), "print", nil, &sandbox.StartOptions{Stdout: w})
 			require.NoError(t, err)
 			done, err := cmd.Wait(t.Context())
 			if done == nil {

@@ -92,7 +92,7 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 	case Start:
 		w.arm(s)
 		var out, errs bytes.Buffer
-		if cmd, got.err = w.box.StartCommand(ctx, "sh", args, &sandbox.CommandOptions{Stdout: &out, Stderr: &errs}); got.err == nil {
+		if cmd, got.err = w.box.StartCommand(ctx, "sh", args, &sandbox.StartOptions{Stdout: &out, Stderr: &errs}); got.err == nil {
 			if done, got.err = cmd.Wait(ctx); got.err == nil {
 				got.code, got.out, got.errs = done.ExitCode, out.String(), errs.String()
 			} else {
@@ -147,7 +147,7 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 			session := w.box.CurrentSession()
 			cmd, err := session.GetCommand(ctx, id)
 			if errors.Is(err, sandbox.ErrNotFound) {
-				cmd, err = session.StartCommand(ctx, "sh", args, &sandbox.CommandOptions{ID: id})
+				cmd, err = session.StartCommand(ctx, "sh", args, &sandbox.StartOptions{ID: id})
 			}
 			return cmd, err
 		}
@@ -200,7 +200,7 @@ func (w *world) feed(ctx context.Context, s Step) error {
 
 // talk has a conversation with a command that says what it hears.
 func (w *world) talk(ctx context.Context, s Step) error {
-	cmd, err := w.box.StartCommand(ctx, "sh", []string{"-c", record + "cat; exit 3", w.name()}, &sandbox.CommandOptions{AttachStdin: true})
+	cmd, err := w.box.StartCommand(ctx, "sh", []string{"-c", record + "cat; exit 3", w.name()}, &sandbox.StartOptions{AttachStdin: true})
 	if err != nil {
 		return wrong(err)
 	}

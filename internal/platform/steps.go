@@ -127,7 +127,7 @@ func (w *walk) commands() {
 		w.ask("POST", w.session("/cmd"), body{"command": "definitely-not-a-binary", "args": []string{}, "env": body{}, "sudo": false, "wait": true, "logs": true}))
 
 	watched, leave := context.WithCancel(w.ctx)
-	_, err := w.sb.StartCommand(watched, "sh", []string{"-c", "until [ -e left ]; do sleep 0.1; done; exit 5"}, &sandbox.CommandOptions{ID: "live-left", Stdout: io.Discard})
+	_, err := w.sb.StartCommand(watched, "sh", []string{"-c", "until [ -e left ]; do sleep 0.1; done; exit 5"}, &sandbox.StartOptions{ID: "live-left", Stdout: io.Discard})
 	w.must(err)
 	leave()
 	w.sh("touch left", nil)

@@ -270,7 +270,7 @@ var cancelKinds = []struct {
 		return err
 	}},
 	{"StartCommand, followed", 60, true, func(ctx context.Context, k cancelCall) error {
-		cmd, err := k.sb.StartCommand(ctx, "sh", []string{"-c", "echo begun; sleep 1000"}, &sandbox.CommandOptions{Env: k.env(), KillOnCancel: true, Stdout: io.Discard})
+		cmd, err := k.sb.StartCommand(ctx, "sh", []string{"-c", "echo begun; sleep 1000"}, &sandbox.StartOptions{Env: k.env(), KillOnCancel: true, Stdout: io.Discard})
 		if err != nil {
 			return err
 		}

@@ -306,7 +306,7 @@ func newTwin(t *testing.T, c *sandbox.Client) *lostTwin {
 	require.NoError(t, err)
 	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "twinwork"})
 	require.NoError(t, err)
-	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "echo twin; read -r line; exec sleep 1000"}, &sandbox.CommandOptions{AttachStdin: true})
+	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "echo twin; read -r line; exec sleep 1000"}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	return &lostTwin{sb, cmd, stopped.Snapshot.ID}
 }

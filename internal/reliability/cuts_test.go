@@ -308,7 +308,7 @@ func TestExactlyOnceRandom(t *testing.T) {
 			s.run(t, sb, why)
 			continue
 		case 1:
-			cmd, err = sb.StartCommand(t.Context(), "bash", s.args, &sandbox.CommandOptions{Stdout: &stdout, Stderr: &stderr})
+			cmd, err = sb.StartCommand(t.Context(), "bash", s.args, &sandbox.StartOptions{Stdout: &stdout, Stderr: &stderr})
 			require.NoError(t, err, why)
 		case 2:
 			cmd, err = sb.StartCommand(t.Context(), "bash", s.args, nil)

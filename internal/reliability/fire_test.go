@@ -100,7 +100,7 @@ func (f *fire) run(ctx context.Context, c *fireCall, args []string) (out, errs s
 	case 0:
 		return finish(c.box.RunCommand(ctx, "sh", args, &sandbox.CommandOptions{Stdout: stdout, Stderr: stderr}))
 	case 1:
-		cmd, err := c.box.StartCommand(ctx, "sh", args, &sandbox.CommandOptions{Stdout: stdout, Stderr: stderr})
+		cmd, err := c.box.StartCommand(ctx, "sh", args, &sandbox.StartOptions{Stdout: stdout, Stderr: stderr})
 		if err != nil {
 			return "", "", -1, err
 		}
@@ -211,13 +211,12 @@ func (f *fire) command(t *testing.T, y *tally, n int) {
 func (f *fire) cancel(ctx context.Context, t *testing.T, c *fireCall, name string, over func()) {
 	limited, cancel := context.WithTimeout(ctx, time.Duration(c.rng.IntN(100))*time.Millisecond)
 	defer cancel()
-	opts := &sandbox.CommandOptions{KillOnCancel: true, ID: name}
 	args := []string{"-c", `echo "$0" >> lines; exec sleep 1000`, name}
 	if c.rng.IntN(2) == 0 {
-		if done, err := c.box.RunCommand(limited, "sh", args, opts); err == nil && !c.disturbed() {
+		if done, err := c.box.RunCommand(limited, "sh", args, &sandbox.CommandOptions{KillOnCancel: true, ID: name}); err == nil && !c.disturbed() {
 			t.Errorf("%s has ended by itself: exit code %d", name, done.ExitCode)
 		}
-	} else if cmd, err := c.box.StartCommand(limited, "sh", args, opts); err == nil {
+	} else if cmd, err := c.box.StartCommand(limited, "sh", args, &sandbox.StartOptions{KillOnCancel: true, ID: name}); err == nil {
 		if done, err := cmd.Wait(limited); err == nil && !c.disturbed() {
 			t.Errorf("%s has ended by itself: exit code %d", name, done.ExitCode)
 		}

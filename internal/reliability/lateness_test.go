@@ -118,7 +118,11 @@ func callByName(ctx context.Context, t *testing.T, handles []any, typ, method st
 			in = append(in, reflect.Zero(call.Type().In(i)))
 		}
 	}
-	out := call.Call(in)
+	return resultOf(call.Call(in))
+}
+
+// resultOf returns the last result of a call, or the last error of an iterator.
+func resultOf(out []reflect.Value) reflect.Value {
 	last := out[len(out)-1]
 	if last.Kind() == reflect.Func {
 		for _, err := range last.Seq2() {
@@ -251,7 +255,7 @@ func TestLateReturns(t *testing.T) {
 			return err
 		}},
 		"StartCommand, KillOnCancel": {all, 5 * time.Second, func(ctx context.Context, sb boxed) error {
-			_, err := sb.StartCommand(ctx, "x", nil, kill)
+			_, err := sb.StartCommand(ctx, "x", nil, &sandbox.StartOptions{KillOnCancel: true})
 			return err
 		}},
 		"Cmd.Start": {all, 5 * time.Second, func(ctx context.Context, sb boxed) error { return sb.CommandContext(ctx, "x").Start() }},

@@ -207,7 +207,7 @@ func lateRequests() map[*api.Op]lateRequest {
 	}
 	start := func(id string) func(context.Context, *lateWorld) error {
 		return func(ctx context.Context, w *lateWorld) error {
-			return second(w.sb.StartCommand(ctx, "true", nil, &sandbox.CommandOptions{ID: id}))
+			return second(w.sb.StartCommand(ctx, "true", nil, &sandbox.StartOptions{ID: id}))
 		}
 	}
 	run := func(id string) func(context.Context, *lateWorld) error {
@@ -329,7 +329,7 @@ func newLateWorld(t *testing.T) (*lateWorld, *latecomer) {
 	c.Bind(w.sb)
 	c.Bind(w.cmd)
 	c.Bind(w.drive)
-	reader, err := w.sb.StartCommand(t.Context(), "cat", nil, &sandbox.CommandOptions{AttachStdin: true})
+	reader, err := w.sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	w.reader, w.input = reader, reader.Stdin(t.Context())
 	return w, late

@@ -194,7 +194,7 @@ func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
 	_, err = sb.Stop(t.Context(), nil) // the drive can be forked and deleted from now on
 	require.NoError(t, err)
 	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{}}))
-	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "echo up; read -r line; exec sleep 1000"}, &sandbox.CommandOptions{AttachStdin: true})
+	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "echo up; read -r line; exec sleep 1000"}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	return &lostWorld{c: c, sb: sb, cmd: cmd, drive: drive, snapshot: stopped.Snapshot.ID}
 }

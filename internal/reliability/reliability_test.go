@@ -94,7 +94,7 @@ func TestRunsOnceDespiteLostResponse(t *testing.T) {
 			return err
 		},
 		"StartCommand": func(sb *sandbox.Sandbox) error {
-			cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", script}, &sandbox.CommandOptions{Stdout: io.Discard})
+			cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", script}, &sandbox.StartOptions{Stdout: io.Discard})
 			if err == nil {
 				_, err = cmd.Wait(t.Context())
 			}
@@ -371,7 +371,7 @@ func TestKillOnCancelEarly(t *testing.T) {
 				return err
 			},
 			"StartCommand": func(ctx context.Context) error {
-				_, err := sb.StartCommand(ctx, "sleep", []string{"1000"}, &sandbox.CommandOptions{KillOnCancel: true})
+				_, err := sb.StartCommand(ctx, "sleep", []string{"1000"}, &sandbox.StartOptions{KillOnCancel: true})
 				return err
 			},
 		} {

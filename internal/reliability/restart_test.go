@@ -68,7 +68,7 @@ func (j *restartJob) run(ctx context.Context) error {
 	for {
 		cmd, err := session.GetCommand(ctx, j.ID)
 		if errors.Is(err, sandbox.ErrNotFound) {
-			cmd, err = session.StartCommand(ctx, "sh", []string{"-c", `echo "$0" >> started; exit 3`, j.ID}, &sandbox.CommandOptions{ID: j.ID})
+			cmd, err = session.StartCommand(ctx, "sh", []string{"-c", `echo "$0" >> started; exit 3`, j.ID}, &sandbox.StartOptions{ID: j.ID})
 		}
 		if errors.Is(err, sandbox.ErrConflict) {
 			continue // the start of the previous process has arrived meanwhile

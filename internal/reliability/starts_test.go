@@ -160,7 +160,7 @@ func TestStdinRetryAfterYears(t *testing.T) {
 			}
 			return testkit.JSON(404, `{}`), nil
 		}).Sandbox(t)
-		cmd, err := sb.StartCommand(t.Context(), "x", nil, &sandbox.CommandOptions{AttachStdin: true})
+		cmd, err := sb.StartCommand(t.Context(), "x", nil, &sandbox.StartOptions{AttachStdin: true})
 		require.NoError(t, err)
 		begin := time.Now()
 		in := cmd.Stdin(t.Context())

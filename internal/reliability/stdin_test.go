@@ -27,7 +27,7 @@ func isStdin(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/
 func TestStdinLateRequest(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
-	cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.CommandOptions{AttachStdin: true})
+	cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	under, arrive := make(chan struct{}), make(chan struct{})
 	arrived := make(chan struct{})
@@ -101,7 +101,7 @@ func TestStdinCloseOfWhatIsGone(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			_, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, nil)
-			cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.CommandOptions{AttachStdin: true})
+			cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 			require.NoError(t, err)
 			w := cmd.Stdin(t.Context())
 			var requests atomic.Int32
@@ -154,7 +154,7 @@ func TestStdinEmptySuccess(t *testing.T) {
 func stdinEmptySuccess(t *testing.T, body, at string, passOn bool) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 100<<10) // 4 requests at least
 	_, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
-	cmd, err := sb.StartCommand(t.Context(), "sha256sum", nil, &sandbox.CommandOptions{AttachStdin: true})
+	cmd, err := sb.StartCommand(t.Context(), "sha256sum", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	var requests, answered atomic.Int32
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {

@@ -162,7 +162,7 @@ func TestFailedWriterNamesTheCommand(t *testing.T) {
 	for name, run := range map[string]func() error{
 		"RunCommand": func() error { _, err := sb.RunCommand(t.Context(), "sh", args, opts); return err },
 		"StartCommand": func() error {
-			cmd, err := sb.StartCommand(t.Context(), "sh", args, opts)
+			cmd, err := sb.StartCommand(t.Context(), "sh", args, &sandbox.StartOptions{Stdout: opts.Stdout, KillOnCancel: true})
 			if err != nil {
 				return err
 			}
@@ -191,7 +191,7 @@ func TestCopyingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("the helper has returned")
 	var out testkit.LockedBuffer
-	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two"}, &sandbox.CommandOptions{Stdout: &out})
+	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two"}, &sandbox.StartOptions{Stdout: &out})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return out.String() != "" }, testkit.Patience, 10*time.Millisecond)
 	cancel(why)

@@ -83,7 +83,10 @@ func TestSecretsDoNotShow(t *testing.T) {
 				return err
 			},
 			func() error { _, err := sb.RunCommand(t.Context(), "true", nil, opts); return err },
-			func() error { _, err := sb.StartCommand(t.Context(), "true", nil, opts); return err },
+			func() error {
+				_, err := sb.StartCommand(t.Context(), "true", nil, &sandbox.StartOptions{Env: opts.Env})
+				return err
+			},
 			func() error {
 				return sb.Update(t.Context(), &sandbox.UpdateOptions{Tags: map[string]string{"a": "b"}})
 			},

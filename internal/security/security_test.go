@@ -485,7 +485,7 @@ func TestIDsOfStreamsChooseNoRoute(t *testing.T) {
 	})
 	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 	assert.Error(t, err)
-	_, err = sb.StartCommand(t.Context(), "true", nil, &sandbox.CommandOptions{Stdout: io.Discard})
+	_, err = sb.StartCommand(t.Context(), "true", nil, &sandbox.StartOptions{Stdout: io.Discard})
 	assert.Error(t, err)
 	_, err = sb.CommandContext(t.Context(), "true").Output()
 	assert.Error(t, err)

@@ -226,7 +226,7 @@ func main() {
 		return err
 	})
 	measure("StartCommand writers+Wait", func() error {
-		c, err := sb.StartCommand(ctx, "echo", []string{"hi"}, &sandbox.CommandOptions{Stdout: io.Discard})
+		c, err := sb.StartCommand(ctx, "echo", []string{"hi"}, &sandbox.StartOptions{Stdout: io.Discard})
 		if err != nil {
 			return err
 		}

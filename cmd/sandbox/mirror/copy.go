@@ -113,7 +113,7 @@ func (s *syncer) push(ctx context.Context, p plan, tree listing) error {
 		return err
 	}
 	if len(files) > 0 {
-		if err := s.sb.WriteFiles(ctx, files, &sandbox.UploadOptions{Progress: s.o.Progress}); err != nil {
+		if err := s.sb.WriteFiles(ctx, files, &sandbox.WriteFilesOptions{Progress: s.o.Progress}); err != nil {
 			return source.OfUpload(s.root.Name(), err)
 		}
 	}

@@ -86,7 +86,7 @@ func (o commandOptions) rehearse(ctx context.Context, io *stdio, words []string)
 		if err != nil {
 			return err
 		}
-		_, err = target.StartCommand(ctx, words[0], words[1:], &sandbox.CommandOptions{Cwd: o.workdir, Env: env, Sudo: o.sudo, Timeout: o.timeout})
+		_, err = target.StartCommand(ctx, words[0], words[1:], &sandbox.StartOptions{Cwd: o.workdir, Env: env, Sudo: o.sudo, Timeout: o.timeout})
 		return err
 	})
 }

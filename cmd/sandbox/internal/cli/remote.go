@@ -114,7 +114,7 @@ func (a *app) runRemote(ctx context.Context, sb *sandbox.Sandbox, o *commandOpti
 
 // commandTarget is a sandbox or one of its users.
 type commandTarget interface {
-	StartCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.Command, error)
+	StartCommand(ctx context.Context, name string, args []string, opts *sandbox.StartOptions) (*sandbox.Command, error)
 	RunCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.CommandResult, error)
 	CommandContext(ctx context.Context, name string, arg ...string) *sandbox.Cmd
 }
@@ -162,11 +162,11 @@ func (r *remoteRun) run(ctx context.Context) error {
 		return err
 	}
 	r.echo()
+	if r.o.detach {
+		return r.detach(ctx, target, r.name, r.args)
+	}
 	opts := &sandbox.CommandOptions{
 		Cwd: r.o.workdir, Env: r.env, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: r.app.out, Stderr: r.app.err, Binary: r.o.binary,
-	}
-	if r.o.detach {
-		return r.detach(ctx, target, r.name, r.args, opts)
 	}
 	code, err := r.follow(ctx, target, r.name, r.args, opts)
 	if err != nil {
@@ -210,9 +210,10 @@ func startError(err error) error {
 	return err
 }
 
-func (r *remoteRun) detach(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions) error {
-	opts.Stdout, opts.Stderr = nil, nil
-	cmd, err := target.StartCommand(ctx, name, args, opts)
+func (r *remoteRun) detach(ctx context.Context, target commandTarget, name string, args []string) error {
+	cmd, err := target.StartCommand(ctx, name, args, &sandbox.StartOptions{
+		Cwd: r.o.workdir, Env: r.env, Sudo: r.o.sudo, Timeout: r.o.timeout, Binary: r.o.binary,
+	})
 	if err != nil {
 		return startError(err)
 	}

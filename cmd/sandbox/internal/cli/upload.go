@@ -97,7 +97,7 @@ func (c *copying) writeFile(ctx context.Context, to string, info fs.FileInfo, ba
 	mode := info.Mode().Perm()
 	return c.target.WriteFiles(ctx, []sandbox.File{{
 		Path: to, Mode: &mode, ModTime: info.ModTime(), Reader: io.NewSectionReader(f, 0, info.Size()), // as long as it was
-	}}, &sandbox.UploadOptions{Progress: bar.update})
+	}}, &sandbox.WriteFilesOptions{Progress: bar.update})
 }
 
 // keeps reports whether a path of the sandbox is there already and stays as it is.
