@@ -132,6 +132,7 @@ func TestIOFSUses(t *testing.T) {
 // and not what comes before it, and is what a file of this machine has there.
 func TestIOFSRanges(t *testing.T) {
 	t.Parallel()
+	needs.GNU(t)
 	srv, _ := testkit.Start(t, nil)
 	var received atomic.Int64
 	base := testkit.Transport(t)
