@@ -1,17 +1,17 @@
 package tunnel
 
 import (
-	"bufio"
+	"bytes"
 	"cmp"
-	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,173 +22,271 @@ import (
 const lingering = 5 * time.Second
 
 // Conn is a connection to a program in a sandbox. It implements [net.Conn] with
-// half-close, as [net.TCPConn] does, and is safe for concurrent use. Two
-// goroutines belong to it until Close.
+// half-close, as [net.TCPConn] does, and is safe for concurrent use.
 //
-// Write returns when the data is on its way, not when the server has it. Read
+// Write returns when the data is on its way, not when the server has it; no more
+// than 2 MiB are on their way each way. Read
 // returns [io.EOF] when the server has closed its end, an error that matches
 // [syscall.ECONNRESET] if it has reset the connection, and a
 // [*github.com/go-vercel/sandbox.ShellError] if the sandbox was lost.
 type Conn struct {
-	stream io.ReadWriteCloser
-	hangUp context.CancelCauseFunc
-	framed bool
+	l      *link
+	id     uint32
 	remote addr
+	sole   bool // the link is its own
 
-	// Two pipes, of which these are our ends: the one that Read reads from and
-	// the one that Write writes to.
-	in, out net.Conn
-	// Why they have ended, set before they do.
-	inErr, outErr atomic.Pointer[error]
+	writing sync.Mutex // one Write after the other
+	closing sync.Once
 
-	closed         atomic.Bool
-	closing        sync.Once
-	sent, received chan struct{} // the goroutines have ended
+	mu       sync.Mutex
+	answered bool // it is connected
+	over     bool // the helper knows it no more
+	closed   bool
+	ended    bool // CloseWrite was called
+	// What Read and what Write waits for has changed.
+	readable, writable signal
+
+	in              bytes.Buffer
+	inErr           error // after in
+	allowed, window int   // bytes that may come, and that much at most
+	read            int   // bytes that were read since more was allowed
+
+	credit int // bytes that may be sent
+	outErr error
+
+	readBy, writeBy deadline
 }
 
 var _ net.Conn = (*Conn)(nil)
 
-func newConn(s io.ReadWriteCloser, framed bool, hangUp context.CancelCauseFunc, remote addr) *Conn {
-	c := &Conn{stream: s, framed: framed, hangUp: hangUp, remote: remote, sent: make(chan struct{}), received: make(chan struct{})}
-	in, feed := net.Pipe()
-	out, drain := net.Pipe()
-	c.in, c.out = in, out
-	go c.receive(feed)
-	go c.send(drain)
-	return c
+// signal tells that something has changed. Its owner has a lock.
+type signal struct{ wake chan struct{} }
+
+// wait returns what is closed at the next change.
+func (s *signal) wait() <-chan struct{} {
+	if s.wake == nil {
+		s.wake = make(chan struct{})
+	}
+	return s.wake
 }
 
-// receive passes on what comes from the sandbox, until there is no more. What
-// comes after Close is read and dropped, so that the helper can end.
-func (c *Conn) receive(feed net.Conn) {
-	defer close(c.received)
-	defer feed.Close()
-	end := func(err error) {
-		c.inErr.CompareAndSwap(nil, &err)
-		_ = feed.Close() // always nil
+func (s *signal) change() {
+	if s.wake != nil {
+		close(s.wake)
+		s.wake = nil
 	}
-	if !c.framed {
-		_, err := io.Copy(feed, c.stream)
-		if err == nil {
-			err = io.EOF
+}
+
+// change wakes all. The lock is held.
+func (c *Conn) change() {
+	c.readable.change()
+	c.writable.change()
+}
+
+// receive takes a frame from the sandbox. An error is one of all connections.
+func (c *Conn) receive(kind byte, data []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch kind {
+	case frameData:
+		defer c.readable.change()
+	case frameMore:
+		defer c.writable.change()
+	default:
+		defer c.change()
+	}
+	switch kind {
+	case frameOpen:
+		c.answered = true
+	case frameData:
+		if c.allowed -= len(data); c.allowed < 0 {
+			return errors.New("the helper in the sandbox sent more than it may")
 		}
-		end(err)
-		return
+		if !c.closed && c.inErr == nil {
+			c.in.Write(data)
+		}
+	case frameMore:
+		c.credit = min(c.credit+int(binary.BigEndian.Uint32(data)), math.MaxInt32)
+	case frameEnd:
+		c.failLocked(io.EOF, nil)
+	case frameReset:
+		c.failLocked(syscall.ECONNRESET, syscall.ECONNRESET)
+	case frameDeaf:
+		c.failLocked(nil, syscall.EPIPE)
+	case frameRefused, frameClose:
+		c.over = true
+		c.l.forget(c)
 	}
-	r := bufio.NewReaderSize(c.stream, maxData)
-	buf := make([]byte, maxData)
+	return nil
+}
+
+// arrive takes data where there are no frames, when there is room for it.
+func (c *Conn) arrive(data []byte) {
 	for {
-		kind, data, err := readFrame(r, buf)
-		if err != nil {
-			if err == io.EOF { // the helper was killed
-				err = io.ErrUnexpectedEOF
-			}
-			end(err)
-			c.stopWriting(err)
-			return
+		c.mu.Lock()
+		if c.closed || c.in.Len() < firstWindow {
+			break
 		}
-		switch kind {
-		case frameData:
-			if len(data) > 0 {
-				_, _ = feed.Write(data) // it fails after Close
-			}
-		case frameEnd:
-			end(io.EOF)
-		case frameReset:
-			end(syscall.ECONNRESET)
-			c.stopWriting(syscall.ECONNRESET)
-		case frameDeaf:
-			c.stopWriting(syscall.EPIPE)
-		}
+		changed := c.writable.wait() // Read changes it, too
+		c.mu.Unlock()
+		<-changed
+	}
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.in.Write(data)
+		c.readable.change()
 	}
 }
 
-// stopWriting makes Write fail.
-func (c *Conn) stopWriting(err error) {
-	c.outErr.CompareAndSwap(nil, &err)
-	_ = c.out.Close() // always nil
-}
-
-// send passes on what is written, until there is no more.
-func (c *Conn) send(drain net.Conn) {
-	defer close(c.sent)
-	defer drain.Close()
-	buf := make([]byte, headSize+maxData)
-	for {
-		n, err := drain.Read(buf[headSize:])
-		if err != nil { // it was closed
-			if c.framed {
-				c.control(frameEnd)
-			}
-			return
-		}
-		data := buf[headSize : headSize+n]
-		if c.framed {
-			putHead(buf, frameData, n)
-			data = buf[:headSize+n]
-		}
-		if _, err := c.stream.Write(data); err != nil {
-			c.outErr.CompareAndSwap(nil, &err)
-			return
-		}
+// failLocked ends reading and writing, where they are not over.
+func (c *Conn) failLocked(in, out error) {
+	if c.inErr == nil {
+		c.inErr = in
+	}
+	if c.outErr == nil {
+		c.outErr = out
 	}
 }
 
-// control sends a frame without data. Where the stream has ended, receive says
-// so.
-func (c *Conn) control(kind byte) {
-	var head [headSize]byte
-	putHead(head[:], kind, 0)
-	_, _ = c.stream.Write(head[:])
+// fail ends the connection with its link.
+func (c *Conn) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := err
+	if err == io.EOF {
+		out = syscall.EPIPE
+	}
+	c.failLocked(err, out)
+	c.over = true
+	c.change()
 }
 
-func (c *Conn) check() error { return entry.Made(c != nil && c.in != nil, "tunnel", "the Conn") }
+func (c *Conn) check() error { return entry.Made(c != nil && c.l != nil, "tunnel", "the Conn") }
 
 // Read implements [net.Conn].
 func (c *Conn) Read(p []byte) (int, error) {
 	if err := c.check(); err != nil {
 		return 0, err
 	}
-	n, err := c.in.Read(p)
-	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	for {
+		c.mu.Lock()
+		changed, late := c.readable.wait(), c.readBy.passed()
+		n, err := 0, c.inErr
+		switch {
+		case c.closed:
+			err = net.ErrClosed
+		case isClosed(late):
+			err = os.ErrDeadlineExceeded
+		case len(p) == 0:
+			err = nil
+		case c.in.Len() > 0:
+			n, _ = c.in.Read(p) // of memory
+			c.readLocked(n)
+			err = nil
+		case err == nil:
+			c.mu.Unlock()
+			select {
+			case <-changed:
+			case <-late:
+			}
+			continue
+		}
+		c.mu.Unlock()
+		if err == io.EOF {
+			return 0, io.EOF
+		}
 		return n, c.failure("read", err)
 	}
-	if cause := c.inErr.Load(); !c.closed.Load() && cause != nil {
-		if *cause == io.EOF {
-			return n, io.EOF
-		}
-		return n, c.failure("read", *cause)
+}
+
+// readLocked lets the sandbox send what has been read, and more if there is room
+// for it.
+func (c *Conn) readLocked(n int) {
+	if !c.l.framed {
+		c.writable.change() // arrive waits for room
 	}
-	return n, c.failure("read", net.ErrClosed)
+	if c.read += n; c.read < c.window/4 || c.inErr != nil || !c.l.framed {
+		return
+	}
+	more := c.read
+	if window := c.l.window(); window > c.window {
+		more += window - c.window
+		c.window = window
+	}
+	c.read = 0
+	c.allowed += more
+	c.l.tell(frameMore, c.id, binary.BigEndian.AppendUint32(nil, uint32(more))) //nolint:gosec // below 2*maxWindow
 }
 
 // Write implements [net.Conn].
-func (c *Conn) Write(p []byte) (int, error) {
+func (c *Conn) Write(p []byte) (n int, err error) {
 	if err := c.check(); err != nil {
 		return 0, err
 	}
-	n, err := c.out.Write(p)
-	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		return n, c.failure("write", err)
-	}
-	switch cause := c.outErr.Load(); {
-	case c.closed.Load():
-		err = net.ErrClosed
-	case cause != nil:
-		err = *cause
-	default: // after CloseWrite
-		err = syscall.EPIPE
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	for first := true; err == nil && (n < len(p) || first); first = false {
+		var sent int
+		sent, err = c.write(p[n:])
+		n += sent
 	}
 	return n, c.failure("write", err)
+}
+
+// write sends as much as a frame carries.
+func (c *Conn) write(p []byte) (int, error) {
+	for {
+		c.mu.Lock()
+		changed, late := c.writable.wait(), c.writeBy.passed()
+		n, err := min(len(p), maxData, c.credit), c.outErr
+		switch {
+		case c.closed:
+			err = net.ErrClosed
+		case c.ended:
+			err = syscall.EPIPE
+		case isClosed(late):
+			err = os.ErrDeadlineExceeded
+		}
+		if err == nil {
+			c.credit -= n
+		}
+		c.mu.Unlock()
+		if err != nil || len(p) == 0 {
+			return 0, err
+		}
+		if n > 0 {
+			frame := p[:n]
+			if c.l.framed {
+				frame = appendFrame(make([]byte, 0, headSize+n), frameData, c.id, frame)
+			} else {
+				frame = bytes.Clone(frame)
+			}
+			select {
+			case c.l.out <- outgoing{data: frame}:
+				return n, nil
+			case <-changed:
+			case <-late:
+			case <-c.l.done:
+			}
+			c.mu.Lock()
+			c.credit += n
+			c.mu.Unlock()
+			if isClosed(c.l.done) {
+				c.fail(io.ErrClosedPipe) // unless the link has said why
+			}
+			continue
+		}
+		select {
+		case <-changed:
+		case <-late:
+		}
+	}
 }
 
 // failure makes the error of an operation as package net has it.
 func (c *Conn) failure(op string, err error) error {
 	if err == nil {
 		return nil
-	}
-	if e, ok := errors.AsType[*net.OpError](err); ok { // of the pipe
-		err = e.Err
 	}
 	return &net.OpError{Op: op, Net: c.remote.Network(), Addr: c.remote, Err: err}
 }
@@ -200,13 +298,30 @@ func (c *Conn) CloseWrite() error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if c.closed.Load() {
-		return c.failure("close", net.ErrClosed)
-	}
-	if !c.framed {
+	if !c.l.framed {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.closed {
+			return c.failure("close", net.ErrClosed)
+		}
 		return c.failure("close", fmt.Errorf("%w: the end of the input can't be told, since the sandbox has neither python3 nor node", errors.ErrUnsupported))
 	}
-	return c.out.Close()
+	return c.endWriting()
+}
+
+// endWriting tells the server, unless it knows.
+func (c *Conn) endWriting() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return c.failure("close", net.ErrClosed)
+	case !c.ended:
+		c.ended = true
+		c.change()
+		c.l.tell(frameEnd, c.id, nil)
+	}
+	return nil
 }
 
 // Close ends the connection. The server gets what was written before: Close
@@ -227,23 +342,68 @@ func (c *Conn) abort() { c.end(false) }
 
 func (c *Conn) end(linger bool) {
 	c.closing.Do(func() {
-		c.closed.Store(true)
-		_ = c.in.Close() // always nil, as the other one
-		_ = c.out.Close()
+		c.mu.Lock()
+		c.closed = true
+		c.in = bytes.Buffer{}
+		c.change()
+		c.mu.Unlock()
 		if linger {
-			timer := time.AfterFunc(lingering, func() { _ = c.stream.Close() })
-			<-c.sent
-			if c.framed {
-				c.control(frameClose)
-				<-c.received // the helper has ended
-			}
-			timer.Stop()
+			c.linger()
 		}
-		_ = c.stream.Close() // that of a terminal, always nil
-		<-c.sent
-		<-c.received
-		c.hangUp(nil)
+		c.mu.Lock()
+		over := c.over
+		c.mu.Unlock()
+		if !over {
+			c.l.tell(frameAbort, c.id, nil)
+			c.l.forget(c)
+		}
+		switch {
+		case c.sole && linger && over:
+			c.l.quit()
+		case c.sole:
+			c.l.close()
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.readBy.set(time.Time{}) // which stops the timers
+		c.writeBy.set(time.Time{})
 	})
+}
+
+// linger waits until what was written is delivered, or on its way.
+func (c *Conn) linger() {
+	timer := time.NewTimer(lingering)
+	defer timer.Stop()
+	if !c.l.framed {
+		sent := make(chan struct{})
+		select {
+		case c.l.out <- outgoing{sent: sent}:
+		case <-c.l.done:
+			return
+		case <-timer.C:
+			return
+		}
+		select {
+		case <-sent:
+		case <-c.l.done:
+		case <-timer.C:
+		}
+		return
+	}
+	c.l.tell(frameClose, c.id, nil)
+	for {
+		c.mu.Lock()
+		over, changed := c.over, c.readable.wait()
+		c.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return
+		}
+	}
 }
 
 // LocalAddr returns the address of the other end, since this one has none.
@@ -265,23 +425,59 @@ func (c *Conn) SetDeadline(t time.Time) error {
 
 // SetReadDeadline implements [net.Conn].
 func (c *Conn) SetReadDeadline(t time.Time) error {
-	return c.deadline(func() error { return c.in.SetReadDeadline(t) })
+	return c.by(t, func() *deadline { return &c.readBy })
 }
 
 // SetWriteDeadline implements [net.Conn].
 func (c *Conn) SetWriteDeadline(t time.Time) error {
-	return c.deadline(func() error { return c.out.SetWriteDeadline(t) })
+	return c.by(t, func() *deadline { return &c.writeBy })
 }
 
-func (c *Conn) deadline(set func() error) error {
+func (c *Conn) by(t time.Time, which func() *deadline) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if c.closed.Load() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
 		return c.failure("set", net.ErrClosed)
 	}
-	_ = set() // it fails after the other end has closed, when it does not matter
+	which().set(t)
+	c.change() // who waits for the last one
 	return nil
+}
+
+// deadline is a point of time. Its owner has a lock.
+type deadline struct {
+	timer *time.Timer
+	late  chan struct{} // closed when it has passed
+}
+
+func (d *deadline) set(t time.Time) {
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	late := make(chan struct{})
+	d.timer, d.late = nil, late
+	switch left := time.Until(t); {
+	case t.IsZero():
+	case left <= 0:
+		close(late)
+	default:
+		d.timer = time.AfterFunc(left, func() { close(late) })
+	}
+}
+
+// passed returns what is closed when it has passed; nil if there is none.
+func (d *deadline) passed() <-chan struct{} { return d.late }
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // addr is a port of a sandbox.

@@ -16,13 +16,14 @@ import (
 
 // ForwardOptions are the options of [Forward]. The zero value is ready to use.
 type ForwardOptions struct {
-	// OnError is called with the reason why a connection that l accepted did not reach the sandbox.
+	// OnError is called with the reason why a connection that l accepted did not reach the sandbox,
+	// and with a temporary error of l, such as too many open files.
 	// It may be called by several goroutines at once. Nil means no report.
 	OnError func(error)
 }
 
 // Forward joins each connection that l accepts with one to a port of the sandbox,
-// as [Dial] makes it, until ctx ends, when it returns nil, or l fails. It closes l
+// as a [Dialer] makes it, until ctx ends, when it returns nil, or l fails for good. It closes l
 // and all connections before it returns. The end of the data passes in each
 // direction by itself; where the sandbox can't learn that, a connection ends when
 // the local end has said all and the server has been silent for five seconds. No
@@ -41,13 +42,18 @@ func Forward(ctx context.Context, l net.Listener, sb *sandbox.Sandbox, port int,
 	if opts != nil {
 		o = *opts
 	}
-	return forward(ctx, l, func(ctx context.Context) (*Conn, error) { return Dial(ctx, sb, port) }, o)
+	d := NewDialer(sb)
+	defer d.Close()
+	return forward(ctx, l, func(ctx context.Context) (*Conn, error) { return d.Dial(ctx, port) }, o)
 }
 
 const (
-	// maxDials is how many connections are being made at once: each starts an
+	// maxDials is how many connections are being made at once: each may start an
 	// interpreter in the sandbox.
 	maxDials = 16
+	// After a temporary error of Accept, as of too many open files, it is called
+	// again after these.
+	firstPause, longestPause = 5 * time.Millisecond, time.Second
 	// dialTimeout leaves time for a sandbox to wake.
 	dialTimeout = 2 * time.Minute
 )
@@ -76,14 +82,30 @@ func forward(ctx context.Context, l net.Listener, dial func(context.Context) (*C
 			_ = l.Close() // it may have failed before
 		}
 	}()
+	var pause time.Duration
 	for {
 		local, err := l.Accept()
 		if err != nil {
 			if outer.Err() != nil {
 				return nil
 			}
-			return err
+			if passing, ok := errors.AsType[interface {
+				error
+				Temporary() bool
+			}](err); !ok || !passing.Temporary() {
+				return err
+			}
+			if o.OnError != nil {
+				o.OnError(err)
+			}
+			pause = min(max(2*pause, firstPause), longestPause)
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+			continue
 		}
+		pause = 0
 		joined.Go(func() {
 			remote, err := connect()
 			if err != nil {
@@ -126,7 +148,7 @@ func join(ctx context.Context, local net.Conn, remote *Conn) {
 		return n, err
 	}))
 	half, ok := local.(interface{ CloseWrite() error })
-	if err != nil || !ok || !remote.framed || half.CloseWrite() != nil {
+	if err != nil || !ok || !remote.l.framed || half.CloseWrite() != nil {
 		_ = local.Close() // ends what is being sent
 	}
 	sending.Wait()

@@ -182,14 +182,14 @@ func TestJoinDeaf(t *testing.T) {
 	c, helper := fakeHelper(t, true)
 	var joined sync.WaitGroup
 	joined.Go(func() { join(t.Context(), there, c) })
-	_, err := io.WriteString(helper, "x\x00\x00")
+	_, err := io.WriteString(helper, told(frameDeaf, ""))
 	require.NoError(t, err)
 	joined.Go(func() { _, _ = io.Copy(io.Discard, helper) })
 	for range 3 {
 		_, err = here.Write(make([]byte, 3*maxData))
 		require.NoError(t, err)
 	}
-	_, err = io.WriteString(helper, "d\x00\x06answer")
+	_, err = io.WriteString(helper, told(frameData, "answer"))
 	require.NoError(t, err)
 	answer := make([]byte, 6)
 	_, err = io.ReadFull(here, answer)
@@ -240,7 +240,14 @@ func TestJoinFillsMessages(t *testing.T) {
 // fakeHelper returns a connection and what stands in for its terminal.
 func fakeHelper(t *testing.T, framed bool) (*Conn, net.Conn) {
 	here, there := net.Pipe()
-	c := newConn(here, framed, func(error) {}, addr{"web", 80})
+	l := newLink(here, framed, func(error) {}, addr{"web", 80})
+	c := l.only
+	if framed {
+		var err error
+		c, err = l.add(addr{"web", 80})
+		require.NoError(t, err)
+		c.sole = true
+	}
 	t.Cleanup(func() {
 		_ = there.Close()
 		_ = c.Close()
@@ -258,16 +265,18 @@ func TestHostileHelper(t *testing.T) {
 		text             string
 	}{
 		{"nothing", "", "", io.ErrUnexpectedEOF, ""},
-		{"half a head", "d\x00", "", io.ErrUnexpectedEOF, ""},
-		{"half a frame", "d\xff\xffabc", "", io.ErrUnexpectedEOF, ""},
-		{"no data at all", "d\x00\x03", "", io.ErrUnexpectedEOF, ""},
-		{"a kind that there is not", "d\x00\x02ab\x1b\x00\x00", "ab", nil, `sent '\x1b' with 0 bytes`},
-		{"an end with data", "d\x00\x02abe\x00\x01x", "ab", nil, `sent 'e' with 1 bytes`},
-		{"a frame for the sandbox", "c\x00\x00", "", nil, `sent 'c' with 0 bytes`},
-		{"empty data", "d\x00\x00d\x00\x01a", "a", io.ErrUnexpectedEOF, ""},
-		{"a reset", "d\x00\x01ar\x00\x00", "a", syscall.ECONNRESET, ""},
-		{"data after the end", "d\x00\x01ae\x00\x00d\x00\x01b", "a", nil, ""},
-		{"the largest", "d\xff\xff" + strings.Repeat("y", 65535) + "e\x00\x00", strings.Repeat("y", 65535), nil, ""},
+		{"half a head", told(frameData, "abc")[:3], "", io.ErrUnexpectedEOF, ""},
+		{"half a frame", told(frameData, "abc")[:8], "", io.ErrUnexpectedEOF, ""},
+		{"no data at all", told(frameData, "abc")[:7], "", io.ErrUnexpectedEOF, ""},
+		{"a kind that there is not", told(frameData, "ab") + told('\x1b', ""), "ab", nil, `sent '\x1b' with 0 bytes`},
+		{"an end with data", told(frameData, "ab") + told(frameEnd, "x"), "ab", nil, `sent 'e' with 1 bytes`},
+		{"a frame for the sandbox", told(frameQuit, ""), "", nil, `sent 'q' with 0 bytes`},
+		{"empty data", told(frameData, "") + told(frameData, "a"), "a", io.ErrUnexpectedEOF, ""},
+		{"a reset", told(frameData, "a") + told(frameReset, ""), "a", syscall.ECONNRESET, ""},
+		{"data after the end", told(frameData, "a") + told(frameEnd, "") + told(frameData, "b"), "a", nil, ""},
+		{"the largest", told(frameData, strings.Repeat("y", 65535)) + told(frameEnd, ""), strings.Repeat("y", 65535), nil, ""},
+		{"of another connection", "d\x00\x00\x00\x02\x00\x01x" + told(frameData, "a"), "a", io.ErrUnexpectedEOF, ""},
+		{"much to send", strings.Repeat(told(frameMore, "\xff\xff\xff\xff"), 100) + told(frameEnd, ""), "", nil, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -290,6 +299,22 @@ func TestHostileHelper(t *testing.T) {
 	}
 }
 
+// TestTooMuch: a sandbox that sends more than was read and allowed ends all
+// connections.
+func TestTooMuch(t *testing.T) {
+	t.Parallel()
+	c, helper := fakeHelper(t, true)
+	go func() {
+		for err := error(nil); err == nil; {
+			_, err = io.WriteString(helper, told(frameData, strings.Repeat("x", 60_000)))
+		}
+	}()
+	require.Eventually(t, func() bool { return !c.l.alive() }, testkit.Patience, time.Millisecond)
+	got, err := io.ReadAll(c)
+	require.ErrorContains(t, err, "more than it may")
+	assert.LessOrEqual(t, len(got), firstWindow)
+}
+
 // TestCloseLingers: Close waits for a helper that has yet to deliver what was
 // written, and gives up on one that never does.
 func TestCloseLingers(t *testing.T) {
@@ -304,7 +329,7 @@ func TestCloseLingers(t *testing.T) {
 				defer close(closed)
 				_ = c.Close()
 			}()
-			want := "d\x00\x0alast wordse\x00\x00c\x00\x00"
+			want := told(frameData, "last words") + told(frameClose, "")
 			got := make([]byte, len(want))
 			_, err = io.ReadFull(helper, got)
 			require.NoError(t, err)
@@ -316,6 +341,11 @@ func TestCloseLingers(t *testing.T) {
 			default:
 			}
 			if ends {
+				_, err = io.WriteString(helper, told(frameClose, ""))
+				require.NoError(t, err)
+				_, err = io.ReadFull(helper, got[:headSize])
+				require.NoError(t, err)
+				assert.Equal(t, string(appendFrame(nil, frameQuit, 0, nil)), string(got[:headSize]))
 				require.NoError(t, helper.Close())
 			}
 			<-closed

@@ -1,70 +1,159 @@
 const net = require("net"), fs = require("fs");
-const port = Number(process.argv[1]);
 
-function dial(hosts) {
-  if (!hosts.length) process.exit(111);
-  const s = net.connect({ port, host: hosts[0], allowHalfOpen: true, noDelay: true });
-  const failed = () => dial(hosts.slice(1));
-  s.once("error", failed);
-  s.once("connect", () => { s.off("error", failed); serve(s); });
+// Bytes that one end may send before the other has let go of some.
+const FIRST = 256 << 10, MOST = 2 << 20, ALL = 32 << 20;
+
+const streams = new Map();
+let out = [], rest = null, writing = false;
+
+function put(kind, id, data) {
+  const head = Buffer.allocUnsafe(7);
+  head.write(kind, 0, "latin1");
+  head.writeUInt32BE(id, 1);
+  head.writeUInt16BE(data ? data.length : 0, 5);
+  send(head);
+  if (data) send(data);
 }
 
-function serve(server) {
-  const queue = [];
-  let writing = false, ended = false, closing = false;
-  function flush() {
-    const b = queue.shift();
-    writing = b !== undefined;
-    if (!writing) return server.resume();
-    fs.write(1, b, 0, b.length, null, (err, n) => {
-      if (err && err.code !== "EAGAIN") process.exit(1);
-      if (err || n < b.length) queue.unshift(b.subarray(n || 0));
-      if (err) setTimeout(flush, 2); else flush();
-    });
+function send(b) {
+  out.push(b);
+  if (!writing) {
+    writing = true;
+    setImmediate(flush); // what follows goes with it
   }
-  function put(kind, data) {
-    const head = Buffer.alloc(3);
-    head.write(kind);
-    head.writeUInt16BE(data ? data.length : 0, 1);
-    queue.push(data ? Buffer.concat([head, data]) : head);
-    if (!writing) flush();
-  }
-  server.on("data", (data) => {
-    server.pause();
-    for (let i = 0; i < data.length; i += 32768) put("d", data.subarray(i, i + 32768));
-  });
-  server.on("end", () => { ended = true; put("e"); });
-  server.on("error", () => put(ended ? "x" : "r"));
-  server.on("close", () => { if (closing) process.exit(0); });
+}
 
-  let input = Buffer.alloc(0);
-  function handle() {
-    while (input.length >= 3) {
-      const kind = input.toString("latin1", 0, 1), size = input.readUInt16BE(1);
-      if (kind === "c") {
-        closing = true;
-        if (server.destroyed || server.writableFinished) process.exit(0);
-        server.end(() => process.exit(0));
-        return;
+// The other end reads whatever comes, so this does not wait for what it sends.
+function flush() {
+  try {
+    while (rest || out.length) {
+      if (!rest) {
+        rest = out.length > 1 ? Buffer.concat(out) : out[0];
+        out = [];
       }
-      if (input.length < 3 + size) return;
-      const data = input.subarray(3, 3 + size);
-      input = input.subarray(3 + size);
-      if (server.destroyed || server.writableEnded) continue;
-      if (kind === "e") server.end();
-      else if (!server.write(data)) {
-        process.stdin.pause();
-        const on = () => { server.off("drain", on); server.off("close", on); process.stdin.resume(); };
-        server.on("drain", on);
-        server.on("close", on);
-      }
+      const n = fs.writeSync(1, rest);
+      rest = n < rest.length ? rest.subarray(n) : null;
     }
+    writing = false;
+  } catch (err) {
+    if (err.code !== "EAGAIN") process.exit(0);
+    setTimeout(flush, 1);
   }
-  process.stdin.on("data", (data) => { input = Buffer.concat([input, data]); handle(); });
-  process.stdin.on("end", () => process.exit(0));
-  process.stdin.on("error", () => process.exit(0));
-  queue.push(Buffer.from("\x01sandbox-tunnel-framed\x02"));
-  flush();
 }
 
-dial(["127.0.0.1", "::1"]);
+class Stream {
+  constructor(id, port) {
+    this.id = id;
+    this.port = port;
+    this.credit = this.window = FIRST;
+    this.taken = 0;
+    this.saidAll = this.deaf = this.ended = false;
+    this.dial(["127.0.0.1", "::1"]);
+  }
+
+  dial(hosts) {
+    if (!hosts.length) {
+      put("n", this.id);
+      streams.delete(this.id);
+      return;
+    }
+    const s = this.sock = net.connect({ port: this.port, host: hosts[0], allowHalfOpen: true, noDelay: true });
+    const failed = () => { if (this.sock === s) this.dial(hosts.slice(1)); };
+    s.once("error", failed);
+    s.once("connect", () => { s.off("error", failed); this.begin(s); });
+  }
+
+  begin(s) {
+    put("o", this.id);
+    s.on("data", (data) => {
+      for (let i = 0; i < data.length; i += 65535) put("d", this.id, data.subarray(i, i + 65535));
+      this.credit -= data.length;
+      this.watch();
+    });
+    s.on("end", () => { this.saidAll = true; put("e", this.id); });
+    s.on("error", () => {
+      if (!this.saidAll) put("r", this.id);
+      else if (!this.deaf) put("x", this.id);
+      this.saidAll = this.deaf = true;
+    });
+    s.on("close", () => this.over());
+    s.pause();
+    this.watch();
+  }
+
+  // A read is up to 64 KiB, more than a little credit: the rest is for what it reads.
+  watch() {
+    if (this.credit >= 65536) this.sock.resume();
+    else this.sock.pause();
+  }
+
+  add(data) {
+    if (this.deaf || this.sock.destroyed) this.took(data.length);
+    else this.sock.write(data, () => this.took(data.length));
+  }
+
+  took(n) {
+    this.taken += n;
+    if (this.taken < this.window / 4 || !streams.has(this.id)) return;
+    let more = this.taken;
+    const window = Math.min(MOST, Math.max(FIRST, ALL / streams.size));
+    if (window > this.window) {
+      more += Math.floor(window - this.window);
+      this.window = window;
+    }
+    this.taken = 0;
+    const data = Buffer.alloc(4);
+    data.writeUInt32BE(more, 0);
+    put("w", this.id, data);
+  }
+
+  end(closing) {
+    this.closing = closing;
+    if (!this.ended && !this.sock.destroyed) this.sock.end(() => this.over());
+    this.ended = true;
+    if (this.sock.destroyed || this.sock.writableFinished) this.over();
+  }
+
+  over() {
+    if (!this.closing || !streams.delete(this.id)) return;
+    this.sock.destroy();
+    put("c", this.id);
+  }
+}
+
+function take(kind, id, data) {
+  if (kind === "q") process.exit(0);
+  if (kind === "o") {
+    streams.set(id, null); // before it can be refused
+    streams.set(id, new Stream(id, data.readUInt16BE(0)));
+    return;
+  }
+  const s = streams.get(id);
+  if (!s) return;
+  if (kind === "d") s.add(data);
+  else if (kind === "w") {
+    s.credit += data.readUInt32BE(0);
+    s.watch();
+  } else if (kind === "e" || kind === "c") s.end(kind === "c");
+  else if (kind === "k") {
+    streams.delete(id);
+    s.sock.on("error", () => {});
+    s.sock.destroy();
+  }
+}
+
+let input = Buffer.alloc(0);
+process.stdin.on("data", (data) => {
+  input = input.length ? Buffer.concat([input, data]) : data;
+  let at = 0;
+  while (input.length - at >= 7) {
+    const size = input.readUInt16BE(at + 5);
+    if (input.length - at < 7 + size) break;
+    take(input.toString("latin1", at, at + 1), input.readUInt32BE(at + 1), input.subarray(at + 7, at + 7 + size));
+    at += 7 + size;
+  }
+  input = input.subarray(at);
+});
+process.stdin.on("end", () => process.exit(0));
+process.stdin.on("error", () => process.exit(0));
+send(Buffer.from("\x01sandbox-tunnel-framed\x02", "latin1"));

@@ -400,7 +400,7 @@ var ofTests = []string{"examples", "docs", "perf", "tools", "sandboxtest", "inte
 // ownPrograms are the functions that run programs of the module's own, with the file
 // of the test that runs them in hostile environments.
 var ownPrograms = map[string]string{
-	"program.go run": "environment_test.go", "agent/search.go program": "environment_test.go", "tunnel/dial.go dial": "environment_test.go",
+	"program.go run": "environment_test.go", "agent/search.go program": "environment_test.go", "tunnel/dial.go open": "environment_test.go",
 	"pool/mark.go script":                   "pool/environment_test.go",
 	"cmd/sandbox/mirror/copy.go listRemote": "cmd/sandbox/environment_test.go", "cmd/sandbox/mirror/copy.go runThere": "cmd/sandbox/environment_test.go",
 	"cmd/sandbox/mirror/copy.go packed": "cmd/sandbox/environment_test.go", "cmd/sandbox/internal/cli/copy.go archiveToStdout": "cmd/sandbox/environment_test.go",

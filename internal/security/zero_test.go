@@ -109,7 +109,8 @@ func TestMisuse(t *testing.T) {
 			Types: []reflect.Type{reflect.TypeFor[terminal.SignalError]()}, Funcs: map[string]any{"Attach": terminal.Attach, "Run": terminal.Run},
 		},
 		"tunnel": {
-			Types: []reflect.Type{reflect.TypeFor[tunnel.Conn]()}, Funcs: map[string]any{"Dial": tunnel.Dial, "Forward": tunnel.Forward},
+			Types: []reflect.Type{reflect.TypeFor[tunnel.Conn](), reflect.TypeFor[tunnel.Dialer]()},
+			Funcs: map[string]any{"Dial": tunnel.Dial, "Forward": tunnel.Forward, "NewDialer": tunnel.NewDialer},
 		},
 	} {
 		t.Run(path.Join("sandbox", pkg), func(t *testing.T) {

@@ -1,0 +1,217 @@
+package tunnel
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestDialer: many connections at once over one terminal, each of which gets its
+// own bytes and its own end, while others are not read. Where there is only bash,
+// each has a terminal.
+func TestDialer(t *testing.T) {
+	t.Parallel()
+	for _, i := range interpreters {
+		t.Run(i.name, func(t *testing.T) {
+			t.Parallel()
+			needs.Programs(t, "stty", "python3", i.name)
+			srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": marked(t)}})
+			port := startServer(t, sb, server)
+			d := newDialer(sb, sb.Name(), i.helpers)
+			defer d.Close()
+			terminals := func() int { return testkit.Count(srv, sandboxtest.OpenInteractive) }
+			count := 200
+			if !i.framed {
+				count = 3
+			}
+			connect := func(what string) *Conn {
+				c, err := d.Dial(t.Context(), port)
+				require.NoError(t, err)
+				t.Cleanup(func() { c.Close() })
+				require.NoError(t, c.SetDeadline(time.Now().Add(testkit.Patience)))
+				_, err = io.WriteString(c, what)
+				require.NoError(t, err)
+				return c
+			}
+			deaf := connect("e") // it is sent more than it reads
+			require.NoError(t, deaf.SetWriteDeadline(time.Time{}))
+			var stalled sync.WaitGroup
+			stalled.Go(func() { _, _ = deaf.Write(make([]byte, 16<<20)) })
+			_, err := d.Dial(t.Context(), 1)
+			require.ErrorIs(t, err, ErrRefused)
+
+			var conns []*Conn
+			for range count {
+				conns = append(conns, connect("e"))
+			}
+			var talking sync.WaitGroup
+			for n, c := range conns {
+				talking.Go(func() {
+					said := bytes.Repeat([]byte{byte(n), byte(n >> 8), 1}, 20_000)
+					talking.Go(func() {
+						_, err := c.Write(said)
+						assert.NoError(t, err)
+						if i.framed {
+							assert.NoError(t, c.CloseWrite())
+						}
+					})
+					got := make([]byte, len(said))
+					_, err := io.ReadFull(c, got)
+					assert.NoError(t, err)
+					assert.True(t, bytes.Equal(said, got))
+					if i.framed {
+						_, err = c.Read(got)
+						assert.ErrorIs(t, err, io.EOF)
+					}
+					assert.NoError(t, c.Close())
+				})
+			}
+			talking.Wait()
+			deaf.abort()
+			stalled.Wait()
+			if !i.framed {
+				assert.Equal(t, count+2, terminals(), "the refused one, too")
+				return
+			}
+			assert.Equal(t, 1, terminals())
+			assert.Eventually(t, func() bool { d.l.mu.Lock(); defer d.l.mu.Unlock(); return len(d.l.conns) == 0 }, testkit.Patience, time.Millisecond)
+
+			lost := []*Conn{connect("e"), connect("e")}
+			_, err = sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+			for _, c := range lost {
+				_, err := io.ReadAll(c)
+				var end *sandbox.ShellError
+				require.ErrorAs(t, err, &end)
+				_, err = c.Write([]byte("x"))
+				require.ErrorAs(t, err, &end)
+			}
+			_, err = d.Dial(t.Context(), port)
+			require.ErrorIs(t, err, ErrRefused, "it wakes the sandbox, where no server runs")
+			assert.Equal(t, 3, terminals(), "one was asked of the session that had stopped")
+
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, err = d.Dial(ended, port)
+			require.ErrorIs(t, err, context.Canceled)
+			require.NoError(t, d.Close())
+			_, err = d.Dial(t.Context(), port)
+			require.ErrorIs(t, err, net.ErrClosed)
+			if runtime.GOOS == "linux" {
+				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "LOGNAME="+marked(t))) == 0 }, testkit.Patience, 10*time.Millisecond)
+			}
+		})
+	}
+	_, err := NewDialer(nil).Dial(t.Context(), 1)
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+	_, err = new(Dialer).Dial(t.Context(), 1)
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+	require.ErrorIs(t, new(Dialer).Close(), sandbox.ErrInvalid)
+}
+
+// TestManyConnections makes 10,000 connections, 200 at once, of which none is wrong
+// and none is left.
+func TestManyConnections(t *testing.T) {
+	needs.Long(t, "makes 10,000 connections by each helper")
+	for _, i := range interpreters {
+		if !i.framed {
+			continue
+		}
+		t.Run(i.name, func(t *testing.T) {
+			needs.Programs(t, "stty", "python3", i.name)
+			_, sb := testkit.Start(t, nil)
+			port := startServer(t, sb, strings.Replace(server, `("127.0.0.1", 0)`, `("127.0.0.1", 0), backlog=512`, 1))
+			d := newDialer(sb, sb.Name(), i.helpers)
+			defer d.Close()
+			began := time.Now()
+			var next, took atomic.Int64
+			var group sync.WaitGroup
+			for range 200 {
+				group.Go(func() {
+					for n := next.Add(1); n <= 10_000; n = next.Add(1) {
+						dialed := time.Now()
+						c, err := d.Dial(t.Context(), port)
+						if !assert.NoError(t, err) {
+							return
+						}
+						took.Add(int64(time.Since(dialed)))
+						want := fmt.Sprintf("%d %s", n, strings.Repeat("x", int(n%5000)))
+						_, err = io.WriteString(c, "e"+want)
+						got := make([]byte, len(want))
+						_, readErr := io.ReadFull(c, got)
+						assert.NoError(t, errors.Join(err, readErr, c.Close()))
+						assert.Equal(t, want, string(got))
+					}
+				})
+			}
+			group.Wait()
+			t.Logf("%v; a dial of 200 at once took %v", time.Since(began), time.Duration(took.Load()/10_000))
+			d.l.mu.Lock()
+			assert.Empty(t, d.l.conns)
+			d.l.mu.Unlock()
+			began = time.Now()
+			for range 100 {
+				c, err := d.Dial(t.Context(), port)
+				require.NoError(t, err)
+				took.Add(int64(time.Since(began)))
+				c.abort()
+			}
+			t.Logf("one after the other, a dial took %v", time.Since(began)/100)
+		})
+	}
+}
+
+// TestAcceptGoesOn: a temporary error of Accept is reported and not the end.
+func TestAcceptGoesOn(t *testing.T) {
+	t.Parallel()
+	l := &passing{errs: []error{&net.OpError{Op: "accept", Err: syscall.EMFILE}, &net.OpError{Op: "accept", Err: syscall.ECONNABORTED}, net.ErrClosed}}
+	var told []error
+	err := forward(t.Context(), l, nil, ForwardOptions{OnError: func(err error) { told = append(told, err) }})
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.Len(t, told, 2)
+	require.ErrorIs(t, told[0], syscall.EMFILE)
+}
+
+// passing is a listener whose Accept fails.
+type passing struct {
+	net.Listener
+	errs []error
+}
+
+func (l *passing) Accept() (net.Conn, error) {
+	err := l.errs[0]
+	l.errs = l.errs[1:]
+	return nil, err
+}
+
+func (l *passing) Close() error { return nil }
+
+// TestEmptyReadAndWrite return at once, as those of a net.TCPConn do.
+func TestEmptyReadAndWrite(t *testing.T) {
+	t.Parallel()
+	c, _ := fakeHelper(t, true)
+	n, err := c.Read(nil)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	n, err = c.Write(nil) // nobody reads what it would send
+	require.NoError(t, err)
+	assert.Zero(t, n)
+}

@@ -1,0 +1,270 @@
+package tunnel
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+)
+
+// link is a terminal with a helper at its other end, which carries connections: any
+// number of them in frames, or a single one as it is. Two goroutines belong to it.
+type link struct {
+	stream io.ReadWriteCloser
+	hangUp context.CancelCauseFunc
+	framed bool
+	only   *Conn // without frames
+
+	out  chan outgoing // what connections send, in turn
+	told chan struct{} // full while there is something in control
+	done chan struct{} // closed when receive has ended
+
+	sent chan struct{} // closed when send has ended
+
+	mu      sync.Mutex
+	conns   map[uint32]*Conn
+	last    uint32
+	control []byte // frames that follow what has been taken of out
+	err     error  // why it has ended
+}
+
+// outgoing is what a connection sends. sent, if not nil, is closed when it is on its
+// way.
+type outgoing struct {
+	data []byte
+	sent chan struct{}
+}
+
+// newLink begins to receive. Where there are no frames, the connection is one to
+// remote.
+func newLink(s io.ReadWriteCloser, framed bool, hangUp context.CancelCauseFunc, remote addr) *link {
+	l := &link{
+		stream: s, hangUp: hangUp, framed: framed, conns: map[uint32]*Conn{},
+		out: make(chan outgoing), told: make(chan struct{}, 1), done: make(chan struct{}), sent: make(chan struct{}),
+	}
+	if !framed {
+		l.only = &Conn{l: l, remote: remote, sole: true, answered: true, credit: math.MaxInt}
+		l.conns[0] = l.only
+	}
+	go l.receive()
+	go l.send()
+	return l
+}
+
+// add makes a connection.
+func (l *link) add(remote addr) (*Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return nil, l.err
+	}
+	l.last++
+	c := &Conn{l: l, id: l.last, remote: remote, allowed: firstWindow, window: firstWindow, credit: firstWindow}
+	l.conns[c.id] = c
+	return c, nil
+}
+
+// open connects to a port.
+func (l *link) open(ctx context.Context, remote addr) (*Conn, error) {
+	c, err := l.add(remote)
+	if err != nil {
+		return nil, err
+	}
+	l.tell(frameOpen, c.id, binary.BigEndian.AppendUint16(nil, uint16(remote.port))) //nolint:gosec // checked
+	for {
+		c.mu.Lock()
+		answered, refused, failed, changed := c.answered, c.over, c.inErr, c.readable.wait()
+		c.mu.Unlock()
+		switch {
+		case answered:
+			return c, nil
+		case failed != nil:
+			return nil, failed
+		case refused:
+			return nil, ErrRefused
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			c.abort()
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// alive reports whether a connection can be made.
+func (l *link) alive() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err == nil
+}
+
+// window is how much a connection may be sent.
+func (l *link) window() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return min(maxWindow, max(firstWindow, allWindows/max(1, len(l.conns))))
+}
+
+// forget drops a connection.
+func (l *link) forget(c *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, c.id)
+}
+
+// tell sends a frame after what was sent before, without waiting for it.
+func (l *link) tell(kind byte, id uint32, data []byte) {
+	if !l.framed {
+		return
+	}
+	l.mu.Lock()
+	if l.err == nil {
+		l.control = appendFrame(l.control, kind, id, data)
+	}
+	l.mu.Unlock()
+	select {
+	case l.told <- struct{}{}:
+	default:
+	}
+}
+
+// send passes on what connections send, small frames together.
+func (l *link) send() {
+	defer close(l.sent)
+	var message []byte
+	var taken []outgoing
+	var next *outgoing
+	for {
+		message, taken = message[:0], taken[:0]
+		take := func(o outgoing) { message, taken = append(message, o.data...), append(taken, o) }
+		if next != nil {
+			take(*next)
+			next = nil
+		} else {
+			select {
+			case o := <-l.out:
+				take(o)
+			case <-l.told:
+			case <-l.done:
+				return
+			}
+			for more := true; more && len(message) < maxMessage; {
+				select {
+				case o := <-l.out:
+					if more = len(message)+len(o.data) <= maxMessage; more {
+						take(o)
+					} else {
+						next = &o
+					}
+				default:
+					more = false
+				}
+			}
+		}
+		if next == nil { // what is told comes after what was taken
+			l.mu.Lock()
+			message = append(message, l.control...)
+			l.control = l.control[:0]
+			l.mu.Unlock()
+		}
+		if len(message) > 0 {
+			if _, err := l.stream.Write(message); err != nil {
+				l.end(err)
+				_ = l.stream.Close() // always nil; ends receive
+				return
+			}
+		}
+		for _, o := range taken {
+			if o.sent != nil {
+				close(o.sent)
+			}
+		}
+	}
+}
+
+// receive passes on what comes from the sandbox, until there is no more.
+func (l *link) receive() {
+	defer close(l.done)
+	if !l.framed {
+		buf := make([]byte, maxMessage)
+		for {
+			n, err := l.stream.Read(buf)
+			l.only.arrive(buf[:n])
+			if err != nil {
+				l.end(err)
+				return
+			}
+		}
+	}
+	r, buf := bufio.NewReaderSize(l.stream, 64<<10), make([]byte, math.MaxUint16)
+	for {
+		kind, id, data, err := readFrame(r, buf)
+		if err == nil {
+			l.mu.Lock()
+			c := l.conns[id]
+			l.mu.Unlock()
+			if c == nil { // it has been aborted
+				continue
+			}
+			if err = c.receive(kind, data); err == nil {
+				continue
+			}
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the helper was killed
+			if _, ok := errors.AsType[*sandbox.ShellError](err); !ok {
+				err = &sandbox.ShellError{Err: errEnded}
+			}
+		}
+		l.end(err)
+		_ = l.stream.Close() // always nil
+		return
+	}
+}
+
+var errEnded = errors.New("the helper in the sandbox has ended")
+
+// end ends all connections.
+func (l *link) end(err error) {
+	l.mu.Lock()
+	if l.err == nil {
+		l.err = err
+	}
+	conns := l.conns
+	l.conns = map[uint32]*Conn{}
+	l.mu.Unlock()
+	for _, c := range conns {
+		c.fail(err)
+	}
+}
+
+// close ends the helper and waits for the goroutines. Those that still connect or
+// read get an error.
+func (l *link) close() {
+	l.end(errHungUp)
+	_ = l.stream.Close() // that of a terminal, always nil
+	<-l.done
+	<-l.sent
+	l.hangUp(nil)
+}
+
+// quit is close when nothing is left to be done: the helper ends by itself.
+func (l *link) quit() {
+	if l.framed {
+		l.tell(frameQuit, 0, nil)
+		timer := time.AfterFunc(time.Second, func() { _ = l.stream.Close() })
+		<-l.done
+		timer.Stop()
+	}
+	l.close()
+}
+
+var errHungUp = fmt.Errorf("the tunnel was closed: %w", syscall.ECONNABORTED)
