@@ -173,7 +173,9 @@ func (s *Sandbox) noteGivenUp(ctx workflow.Context, is bool) {
 		memo[givenUp+s.Epoch] = true
 	}
 	if len(memo) > 0 {
-		_ = workflow.UpsertMemo(ctx, memo)
+		if err := workflow.UpsertMemo(ctx, memo); err != nil { // a data converter's
+			workflow.GetLogger(ctx).Error("sandbox: what was given up is not noted: Sweep will not delete it", "sandbox", s.Options.Name, "error", err)
+		}
 	}
 }
 
