@@ -4,6 +4,7 @@ import (
 	"context"
 	"io/fs"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/go-vercel/sandbox"
@@ -33,6 +34,9 @@ func TestLookPath(t *testing.T) {
 	} {
 		before := len(srv.Requests())
 		got, err := own.LookPath(ctx, name)
+		if srv.Mode() == sandboxtest.Folder && want != "" {
+			got = got[max(0, strings.Index(got, "/tmp/own")):] // a folder of this machine has it
+		}
 		assert.Equal(t, want, got, name)
 		assert.LessOrEqual(t, len(srv.Requests())-before, 1, name)
 		if want != "" {

@@ -21,7 +21,7 @@ var onlyHere = []string{
 	"create.architecture", "create.credentials", "create.onCreate", "create.resume", "create.waitForImage",
 	"fork.requireSaved", "fork.waitForImage",
 	"getOrCreate.architecture", "getOrCreate.credentials", "getOrCreate.waitForImage", "list.status", "listSnapshots.name",
-	"runCommand.attachStdin", "runCommand.binary", "runCommand.id", "runCommand.killOnCancel", "stop.noWait", "update.extra",
+	"runCommand.binary", "runCommand.id", "runCommand.killOnCancel", "stop.noWait", "update.extra",
 }
 
 // untold are the fields that JavaScript leaves out of what it reads.
