@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -171,7 +172,7 @@ func (t *portTransport) roundTrip(req *http.Request, body *replayBody) (*http.Re
 		if !ok {
 			if err != nil {
 				done()
-				return nil, err
+				return nil, t.gone(req.Context(), err)
 			}
 			resp.Body = whenClosed(resp.Body, done)
 			return resp, nil
@@ -186,6 +187,28 @@ func (t *portTransport) roundTrip(req *http.Request, body *replayBody) (*http.Re
 		}
 		pause = min(2*pause, longestPause)
 	}
+}
+
+// gone returns why there is nothing to connect to, if the sandbox is no more.
+func (t *portTransport) gone(ctx context.Context, err error) error {
+	if e, ok := errors.AsType[*net.OpError](err); !ok || e.Op != "dial" || !t.doubtful() {
+		return err
+	}
+	if why := t.resume(ctx); errors.Is(why, sandbox.ErrNotFound) {
+		return why
+	}
+	return err
+}
+
+// resume resumes the sandbox, and remembers when.
+func (t *portTransport) resume(ctx context.Context) error {
+	if err := t.sb.Resume(ctx); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.resumed = time.Now()
+	return nil
 }
 
 // longestPause is that between two attempts, and for how long the API's word that
@@ -249,15 +272,12 @@ func (t *portTransport) wait(ctx context.Context, refused *edge.Error, giveUp ti
 	// Where nothing listens, a hook that starts the server may not have run for this
 	// session.
 	if (refused.Code != edge.NotListening || first) && t.doubtful() {
-		if err := t.sb.Resume(ctx); err != nil {
+		if err := t.resume(ctx); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			return err
 		}
-		t.mu.Lock()
-		t.resumed = time.Now()
-		t.mu.Unlock()
 	}
 	if refused.Code == edge.NotListening && t.opts.Start != nil {
 		if err := t.start(ctx); err != nil {

@@ -297,6 +297,12 @@ func TestReverseProxyPages(t *testing.T) {
 		{name: "not listening", base: refusal(502, "SANDBOX_NOT_LISTENING", "Let it <listen> on 0.0.0.0."), status: 504, again: true, page: "Let it &lt;listen&gt; on 0.0.0.0.", logged: "Let it <listen> on 0.0.0.0."},
 		{name: "not to be started", base: refusal(502, "SANDBOX_NOT_LISTENING", "m"), start: func(context.Context, *sandbox.Sandbox) error { return errors.New("no disk") }, status: 504, again: true, page: "m", logged: "Start: no disk"},
 		{name: "gone", gone: true, base: refusal(410, "SANDBOX_STOPPED", "m"), status: 404, page: "nothing at this address", logged: "not found"},
+		{name: "gone with its address", gone: true, base: func(*http.Request) (*http.Response, error) {
+			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+		}, status: 404, page: "nothing at this address", logged: "not found"},
+		{name: "unreachable", base: func(*http.Request) (*http.Response, error) {
+			return nil, &net.OpError{Op: "dial", Err: errors.New("secret refused")}
+		}, status: 502, page: "reached at the moment", logged: "refused"},
 		{name: "broken", base: func(*http.Request) (*http.Response, error) { return nil, errors.New("secret detail") }, status: 502, page: "may have received it", logged: "secret detail"},
 		{name: "slow", base: func(*http.Request) (*http.Response, error) { return nil, context.DeadlineExceeded }, status: 504, page: "in time", logged: "deadline"},
 	} {

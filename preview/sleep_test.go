@@ -164,7 +164,7 @@ class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         host = "http://" + self.headers["Host"]
         if self.path == "/app.js":
-            self.respond(200, 'document.getElementById("p").textContent = "awa" + "ke"', "text/javascript")
+            self.respond(200, 'document.getElementById("p").textContent = "awake at " + location.host', "text/javascript")
         elif self.path == "/login":
             self.respond(200, '<form id=f method=post action=/login><input name=user value=ann></form><script>document.getElementById("f").submit()</script>')
         elif "user=ann" in self.headers.get("Cookie", ""):
@@ -214,5 +214,5 @@ func TestBrowserWakes(t *testing.T) {
 	// Its children may write for a moment more.
 	require.Eventually(t, func() bool { return os.RemoveAll(profile) == nil }, testkit.Patience, 50*time.Millisecond)
 	require.NoError(t, err)
-	assert.Contains(t, string(page), `<h1>ann</h1><p id="p">awake</p>`)
+	assert.Contains(t, string(page), `<h1>ann</h1><p id="p">awake at `+front.Listener.Addr().String()+`</p>`, "it stays with the proxy")
 }

@@ -150,6 +150,7 @@ func failed(w http.ResponseWriter, r *http.Request, err error, log func(string, 
 	status, title, text := http.StatusBadGateway, "No answer", "The server did not answer this request. It may have received it."
 	said, refused := errors.AsType[*edge.Error](err)
 	timeout, ok := errors.AsType[net.Error](err)
+	broken, _ := errors.AsType[*net.OpError](err)
 	switch {
 	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrSnapshotNotFound), errors.Is(err, sandbox.ErrNoRoute):
 		status, title, text = http.StatusNotFound, "Gone", "There is nothing at this address any more."
@@ -160,6 +161,8 @@ func failed(w http.ResponseWriter, r *http.Request, err error, log func(string, 
 		}
 	case refused:
 		status, title, text = http.StatusGatewayTimeout, "Waking", "The machine is being started. Try again in a moment."
+	case broken != nil && broken.Op == "dial":
+		text = "The server can't be reached at the moment."
 	case errors.Is(err, context.DeadlineExceeded), ok && timeout.Timeout():
 		status, title, text = http.StatusGatewayTimeout, "No answer", "The server did not answer in time. It may have received the request."
 	}
