@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // RunOptions says how a command is run. The zero value runs it in the working
@@ -100,6 +102,9 @@ type Result struct {
 
 // Err returns an error unless the command exited with code 0.
 func (r *Result) Err() error {
+	if err := entry.Made(r != nil, "durable", "the Result"); err != nil {
+		return err
+	}
 	switch {
 	case r.Outcome == Lost:
 		return errors.New("durable: the machine ended before the command's end was known")
@@ -112,6 +117,9 @@ func (r *Result) Err() error {
 // Run starts a command and waits for its end. A non-zero exit code and a lost
 // command are results, not errors; see [Result.Err].
 func (s *Sandbox) Run(ctx workflow.Context, name string, args []string, o *RunOptions) (*Result, error) {
+	if err := s.check(ctx); err != nil {
+		return nil, err
+	}
 	for {
 		cmd, err := s.Start(ctx, name, args, o)
 		if err != nil {
@@ -129,6 +137,9 @@ func (s *Sandbox) Run(ctx workflow.Context, name string, args []string, o *RunOp
 // [ErrReset] or [ErrRewound] that it would have run after a loss, see
 // [Sandbox.OnLoss]. Called again, Start runs it.
 func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *RunOptions) (*Command, error) {
+	if err := s.check(ctx); err != nil {
+		return nil, err
+	}
 	var opts RunOptions
 	if o != nil {
 		opts = *o
@@ -197,6 +208,9 @@ func (s *Sandbox) start(ctx workflow.Context, in startInput) (got started, err e
 // Wait waits for the command's end, while its output goes to the store. When ctx
 // is cancelled the command goes on; see [Sandbox.Kill].
 func (s *Sandbox) Wait(ctx workflow.Context, c *Command) (*Result, error) {
+	if err := cmp.Or(s.check(ctx), entry.Made(c != nil, "durable", "the Command")); err != nil {
+		return nil, err
+	}
 	for {
 		res, err := s.Result(ctx, c, s.Follow(ctx, c))
 		again, err := s.Outlast(ctx, err)
@@ -209,9 +223,9 @@ func (s *Sandbox) Wait(ctx workflow.Context, c *Command) (*Result, error) {
 // Follow begins to follow the command and returns the future of its end, for
 // workflows that have other things to do meanwhile. Give it to [Sandbox.Result].
 func (s *Sandbox) Follow(ctx workflow.Context, c *Command) workflow.Future {
-	if c.ID == "" {
+	if err := cmp.Or(s.check(ctx), entry.Made(c != nil, "durable", "the Command")); err != nil || c.ID == "" {
 		done, settable := workflow.NewFuture(ctx)
-		settable.SetValue(Result{Outcome: Lost})
+		settable.Set(Result{Outcome: Lost}, err)
 		return done
 	}
 	return workflow.ExecuteActivity(s.long(ctx), activityFollow, followInput{
@@ -222,6 +236,9 @@ func (s *Sandbox) Follow(ctx workflow.Context, c *Command) workflow.Future {
 // Result waits for a future of [Sandbox.Follow]. An error that matches [ErrRewound] says
 // that the command did not run.
 func (s *Sandbox) Result(ctx workflow.Context, c *Command, f workflow.Future) (*Result, error) {
+	if err := cmp.Or(s.check(ctx), entry.Made(c != nil, "durable", "the Command")); err != nil {
+		return nil, err
+	}
 	var res Result
 	if err := f.Get(ctx, &res); err != nil {
 		return nil, err
@@ -246,6 +263,9 @@ func (s *Sandbox) Result(ctx workflow.Context, c *Command, f workflow.Future) (*
 // Kill sends the command a signal, also when ctx was cancelled. A command that
 // has ended is not an error.
 func (s *Sandbox) Kill(ctx workflow.Context, c *Command, sig sandbox.Signal) error {
+	if err := cmp.Or(s.check(ctx), entry.Made(c != nil, "durable", "the Command")); err != nil {
+		return err
+	}
 	if c.ID == "" {
 		return nil
 	}

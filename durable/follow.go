@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 type followInput struct {
@@ -137,6 +138,9 @@ type progress struct {
 // least: as many as its last heartbeat told, and 0 if none did, or in a way that only
 // another data converter can read. The command's ID is that of the platform.
 func Written(ctx context.Context, c client.Client, workflowID, commandID string) (int64, error) {
+	if err := entry.Check(ctx, c != nil, "durable", "the client"); err != nil {
+		return 0, err
+	}
 	d, err := c.DescribeWorkflowExecution(ctx, workflowID, "")
 	if err != nil {
 		return 0, err

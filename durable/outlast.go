@@ -43,6 +43,9 @@ func refusal(err error) string {
 // executed again. All methods use it but [Sandbox.Kill]; it is exported for
 // workflows that use the future of [Sandbox.Follow] themselves.
 func (s *Sandbox) Outlast(ctx workflow.Context, err error) (again bool, _ error) {
+	if err := s.check(ctx); err != nil {
+		return false, err
+	}
 	if s.CreatedAt.IsZero() || refusal(err) == "" {
 		if s.refusals > 0 && err == nil {
 			s.refusals = 0

@@ -8,6 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // ReadOutput iterates over the stored output of a command, in the order in which
@@ -22,6 +24,10 @@ func ReadOutput(ctx context.Context, store OutputStore, key string) iter.Seq2[Re
 // comes before is not read.
 func ReadOutputFrom(ctx context.Context, store OutputStore, key string, skip int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
+		if err := entry.Check(ctx, true, "durable", ""); err != nil {
+			yield(Record{}, err)
+			return
+		}
 		if store == nil {
 			yield(Record{}, fs.ErrNotExist)
 			return

@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // Options describes the sandbox of a workflow. Everything in it becomes part of
@@ -139,6 +140,9 @@ type Sandbox struct {
 // Open makes the sandbox of that name, or starts the one that there is. One that fails,
 // or whose ctx is cancelled, leaves no machine that runs, and no sandbox that it has made.
 func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
+	if err := entry.Check(ctx, true, "durable", ""); err != nil {
+		return nil, err
+	}
 	s := &Sandbox{}
 	if o != nil {
 		s.Options = *o
@@ -192,9 +196,17 @@ func (s *Sandbox) abandon(ctx workflow.Context) {
 	_ = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, opts), activityAbandon, s.Options.Name, s.Epoch).Get(ctx, nil)
 }
 
+// check refuses what would panic in a workflow, which is tried again for ever.
+func (s *Sandbox) check(ctx workflow.Context) error {
+	return entry.Check(ctx, s != nil && s.Options.Name != "", "durable", "the Sandbox")
+}
+
 // Resume starts the machine if it does not run. Calls that need it do so by
 // themselves.
 func (s *Sandbox) Resume(ctx workflow.Context) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
 	var m machine
 	if s.VM != "" {
 		s.Ended = s.VM // unless it is found to run
@@ -236,6 +248,9 @@ func (s *Sandbox) take(m machine) {
 // Adopt is [Sandbox.Renew] for a sandbox that others use by the SDK: the machine that
 // runs may be one that they have started since.
 func (s *Sandbox) Adopt(ctx workflow.Context) (runs bool, err error) {
+	if err := s.check(ctx); err != nil {
+		return false, err
+	}
 	var m machine
 	if err := s.do(ctx, &m, activityAdopt, s.Options, cmp.Or(s.VM, s.Ended)); err != nil {
 		return false, err
@@ -259,6 +274,9 @@ func (s *Sandbox) Adopt(ctx workflow.Context) (runs bool, err error) {
 // still runs. Where the platform's cap does not allow as much, it is as long as
 // that allows.
 func (s *Sandbox) Renew(ctx workflow.Context) (runs bool, err error) {
+	if err := s.check(ctx); err != nil {
+		return false, err
+	}
 	if s.VM == "" {
 		return false, nil
 	}
@@ -281,6 +299,9 @@ func (s *Sandbox) ended() { s.Ended, s.VM = s.VM, "" }
 // Hibernate stops the machine with a snapshot of its files; the next call that
 // needs it starts it again. One that does not run is not an error.
 func (s *Sandbox) Hibernate(ctx workflow.Context) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
 	if s.VM == "" && !s.Opening {
 		return nil
 	}
@@ -311,6 +332,9 @@ func (s *Sandbox) Refresh(ctx workflow.Context) error {
 // other sandboxes. The machine ends with it, as that of any snapshot does; the
 // next call starts it again.
 func (s *Sandbox) Snapshot(ctx workflow.Context) (string, error) {
+	if err := s.check(ctx); err != nil {
+		return "", err
+	}
 	if s.VM == "" {
 		if err := s.Resume(ctx); err != nil {
 			return "", err
@@ -327,6 +351,9 @@ func (s *Sandbox) Snapshot(ctx workflow.Context) (string, error) {
 // Close stops the machine, also when ctx was cancelled, and keeps the sandbox.
 // It is meant for defer.
 func (s *Sandbox) Close(ctx workflow.Context) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	return s.Hibernate(ctx)
@@ -334,6 +361,9 @@ func (s *Sandbox) Close(ctx workflow.Context) error {
 
 // Delete deletes the sandbox with its files, also when ctx was cancelled.
 func (s *Sandbox) Delete(ctx workflow.Context) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	if err := s.do(ctx, nil, activityDelete, s.Options.Name); err != nil {

@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // Sweep stops the sandboxes of this fleet, and of OldFleets, that run although their
@@ -26,6 +27,9 @@ import (
 // outside of an activity Fleet has to be set. It costs a request for every 50 sandboxes
 // of a fleet, and one to Temporal for each that runs or may be deleted.
 func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err error) {
+	if err := entry.Check(ctx, w != nil && w.Client != nil, "durable", "the Worker, or its Client,"); err != nil {
+		return 0, err
+	}
 	fleet, err := w.fleet(ctx)
 	if err != nil {
 		return 0, err
@@ -128,6 +132,9 @@ func (w *Worker) sweep(ctx context.Context) (int, error) {
 // SweepWorkflow runs [Worker.Sweep] once and returns how many sandboxes it has
 // stopped and deleted. It is meant for a Temporal Schedule, every 15 minutes for example.
 func SweepWorkflow(ctx workflow.Context) (int, error) {
+	if err := entry.Check(ctx, true, "durable", ""); err != nil {
+		return 0, err
+	}
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: 10 * time.Minute, HeartbeatTimeout: 30 * time.Second, RetryPolicy: retries(),
 	})

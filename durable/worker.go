@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // Worker is what runs on workers: the activities behind [Sandbox]. It is safe for
@@ -100,6 +101,9 @@ func (w *Worker) RegisterFollow(r Registry) {
 // Plugin registers them on every worker of a client that is dialed with it, by
 // client.Options.Plugins.
 func (w *Worker) Plugin() (*temporal.SimplePlugin, error) {
+	if err := entry.Made(w != nil, "durable", "the Worker"); err != nil {
+		return nil, err
+	}
 	return temporal.NewSimplePlugin(temporal.SimplePluginOptions{
 		Name: "github.com/go-vercel/sandbox/durable",
 		RunContextBefore: func(_ context.Context, o temporal.SimplePluginRunContextBeforeOptions) error {

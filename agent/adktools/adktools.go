@@ -16,6 +16,7 @@ import (
 	"google.golang.org/adk/v2/tool/toolutils"
 
 	"github.com/go-vercel/sandbox/agent"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // Toolset is a toolset of ADK. It is safe for concurrent use.
@@ -62,6 +63,9 @@ func Conversation(app, user, session string) string {
 // Close closes the tools of all sessions. Those given to [New] are the caller's to
 // close.
 func (t *Toolset) Close() error {
+	if err := entry.Made(t != nil && t.choose != nil, "adktools", "the Toolset"); err != nil {
+		return err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var errs []error
@@ -76,6 +80,9 @@ func (t *Toolset) Name() string { return "sandbox" }
 
 // Tools implements [tool.Toolset].
 func (t *Toolset) Tools(ctx adk.ReadonlyContext) ([]tool.Tool, error) {
+	if err := entry.Check(ctx, t != nil && t.choose != nil, "adktools", "the Toolset"); err != nil {
+		return nil, err
+	}
 	tools := t.choose(ctx)
 	var list []tool.Tool
 	for _, described := range tools.Tools() {

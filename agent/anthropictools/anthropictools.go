@@ -10,6 +10,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/go-vercel/sandbox/agent"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // Tools describes the tools to the Messages API.
@@ -32,6 +33,9 @@ func Tools(tools *agent.Toolset) ([]anthropic.ToolUnionParam, error) {
 // program, such as a sandbox that is gone, ends it, and is returned with the
 // message whose call it was; [agent.Limits].Calls bounds how often it goes round.
 func Run(ctx context.Context, client *anthropic.Client, params anthropic.MessageNewParams, tools *agent.Toolset) (*anthropic.Message, error) {
+	if err := entry.Check(ctx, client != nil && tools != nil, "anthropictools", "the client, or the Toolset,"); err != nil {
+		return nil, err
+	}
 	offered, err := Tools(tools)
 	if err != nil {
 		return nil, err

@@ -37,6 +37,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/go-vercel/sandbox/durable/embedded/internal/mutual"
+	"github.com/go-vercel/sandbox/internal/entry"
 	"github.com/go-vercel/sandbox/internal/private"
 )
 
@@ -80,6 +81,12 @@ var (
 
 // Start starts a server. The caller closes it. opts may be nil.
 func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
+	if err := entry.Check(ctx, true, "embedded", ""); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -320,17 +327,30 @@ func freePorts(ip string, n int) ([]int, error) {
 }
 
 // Address returns where the server is reached, by those who have its key.
-func (s *Server) Address() string { return s.addr }
+func (s *Server) Address() string {
+	if s == nil {
+		return ""
+	}
+	return s.addr
+}
 
 // Key returns the server's key and certificate as PEM, for clients in other
 // processes; see [TLS]. Who has it can run commands in every session, and be taken
 // for the server.
-func (s *Server) Key() []byte { return s.key }
+func (s *Server) Key() []byte {
+	if s == nil {
+		return nil
+	}
+	return s.key
+}
 
 // Dial connects a client to the server. HostPort, the TLS configuration and, when
 // it is empty, Namespace are set here. The caller closes the client before the
 // server.
 func (s *Server) Dial(ctx context.Context, o client.Options) (client.Client, error) {
+	if err := entry.Check(ctx, s != nil && s.temporal != nil, "embedded", "the Server"); err != nil {
+		return nil, err
+	}
 	secure, err := TLS(s.key)
 	if err != nil {
 		return nil, err
@@ -349,6 +369,9 @@ func (s *Server) Dial(ctx context.Context, o client.Options) (client.Client, err
 
 // Close stops the server and gives its folder free.
 func (s *Server) Close() error {
+	if err := entry.Made(s != nil && s.lock != nil, "embedded", "the Server"); err != nil {
+		return err
+	}
 	var errs []error
 	if s.temporal != nil {
 		errs = append(errs, s.temporal.Stop())

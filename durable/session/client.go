@@ -20,6 +20,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // Errors of a [Client].
@@ -111,7 +112,14 @@ type StartOptions struct {
 // Start starts a session and returns its ID. Its sandbox is made in the
 // background; the events tell when it is there. opts may be nil.
 func (c *Client) Start(ctx context.Context, opts *StartOptions) (id string, err error) {
+	if err := c.check(ctx); err != nil {
+		return "", err
+	}
 	return c.start(ctx, opts, enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE)
+}
+
+func (c *Client) check(ctx context.Context) error {
+	return entry.Check(ctx, c != nil && c.watches != nil, "session", "the Client")
 }
 
 // start is Start; again says whether a session that is over is started anew.
@@ -170,6 +178,9 @@ type Command struct {
 // Command puts a command into the session's queue and returns the ID that its
 // events have. It does not wait for it to run.
 func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID string, err error) {
+	if err := c.check(ctx); err != nil {
+		return "", err
+	}
 	if err := checkID(id); err != nil {
 		return "", err
 	}
@@ -318,6 +329,9 @@ func (c *Client) missing(ctx context.Context, id string) error {
 // error, and none that the session ever had matches sandbox.ErrInvalid. It needs
 // a worker to be up.
 func (c *Client) Interrupt(ctx context.Context, id, commandID string, sig sandbox.Signal) error {
+	if err := c.check(ctx); err != nil {
+		return err
+	}
 	_, err := c.interrupt(ctx, id, commandID, sig)
 	return err
 }
@@ -338,6 +352,9 @@ func (c *Client) interrupt(ctx context.Context, id, commandID string, sig sandbo
 // Touch counts as a use: the machine does not hibernate before IdleAfter from
 // now. It does not wake one that has. It needs a worker to be up.
 func (c *Client) Touch(ctx context.Context, id string) error {
+	if err := c.check(ctx); err != nil {
+		return err
+	}
 	err := c.update(ctx, id, updateTouch, struct{}{}, nil)
 	if errors.Is(err, errNothing) {
 		return nil
@@ -350,6 +367,9 @@ func (c *Client) Touch(ctx context.Context, id string) error {
 // stored output. It returns once the session has taken note of it, which needs a
 // worker to be up.
 func (c *Client) Destroy(ctx context.Context, id string, opts *DestroyOptions) error {
+	if err := c.check(ctx); err != nil {
+		return err
+	}
 	if opts == nil {
 		opts = &DestroyOptions{}
 	}
@@ -359,6 +379,9 @@ func (c *Client) Destroy(ctx context.Context, id string, opts *DestroyOptions) e
 // State returns what the session is at the moment, as Temporal has committed it. It
 // needs a worker to be up.
 func (c *Client) State(ctx context.Context, id string) (*State, error) {
+	if err := c.check(ctx); err != nil {
+		return nil, err
+	}
 	s, err := c.state(ctx, id)
 	return &s.State, err
 }

@@ -25,6 +25,10 @@ import (
 // this process or another. It needs a worker to be up.
 func (c *Client) Events(ctx context.Context, id string, from Cursor) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
+		if err := c.check(ctx); err != nil {
+			yield(Event{}, err)
+			return
+		}
 		if err := c.confine(ctx, id); err != nil {
 			yield(Event{}, err)
 			return

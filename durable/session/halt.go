@@ -101,6 +101,9 @@ func (s *run) work() bool { return len(s.Queue) > 0 && s.Halted == "" || s.waits
 // [Client.Hold] gives the machine to whoever restores what is lost. It needs a worker
 // to be up.
 func (c *Client) Go(ctx context.Context, id string) error {
+	if err := c.check(ctx); err != nil {
+		return err
+	}
 	err := c.update(ctx, id, updateGo, struct{}{}, nil)
 	if errors.Is(err, errNothing) {
 		return nil

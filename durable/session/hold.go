@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // hold keeps the machine for the direct calls of somebody, until a time.
@@ -219,6 +220,9 @@ func (s *run) adopt(ctx workflow.Context) error {
 // without a release, the hold ends after Options.Hold. The caller calls release,
 // which is nil if there is an error. It needs a worker to be up.
 func (c *Client) Hold(ctx context.Context, id string) (sb *sandbox.Sandbox, release func(), err error) {
+	if err := c.check(ctx); err != nil {
+		return nil, nil, err
+	}
 	if c.opts.Sandbox == nil {
 		return nil, nil, fmt.Errorf("%w: Options.Sandbox is nil", sandbox.ErrInvalid)
 	}
@@ -279,6 +283,9 @@ type Conversations struct {
 // ID returns the ID of a conversation's session, which does not show that of the
 // conversation.
 func (c *Conversations) ID(conversation string) string {
+	if c == nil {
+		return ""
+	}
 	sum := sha256.Sum256([]byte(conversation))
 	prefix := c.Prefix
 	if prefix == "" {
@@ -290,6 +297,9 @@ func (c *Conversations) ID(conversation string) string {
 // Acquire holds the session of a conversation, see [Client.Hold]. It starts one if
 // there is none, or if that was destroyed.
 func (c *Conversations) Acquire(ctx context.Context, conversation string) (*sandbox.Sandbox, func(), error) {
+	if err := entry.Check(ctx, c != nil, "session", "the Conversations"); err != nil {
+		return nil, nil, err
+	}
 	id := c.ID(conversation)
 	for started := false; ; started = true {
 		sb, release, err := c.Client.Hold(ctx, id)

@@ -19,6 +19,9 @@ import (
 // has told, which it does with each heartbeat. It looks no further back than the
 // events that the session itself keeps. It needs a worker to be up.
 func (c *Client) Tail(ctx context.Context, id string, bytes int64) (Cursor, error) {
+	if err := c.check(ctx); err != nil {
+		return Cursor{}, err
+	}
 	if bytes < 0 {
 		return Cursor{}, fmt.Errorf("%w: a tail of %d bytes", sandbox.ErrInvalid, bytes)
 	}
@@ -35,6 +38,9 @@ const maxLines = 1 << 20
 // TailLines is [Client.Tail] with a number of lines, and looks for them in the last
 // MiB of output.
 func (c *Client) TailLines(ctx context.Context, id string, lines int) (Cursor, error) {
+	if err := c.check(ctx); err != nil {
+		return Cursor{}, err
+	}
 	if lines < 0 {
 		return Cursor{}, fmt.Errorf("%w: a tail of %d lines", sandbox.ErrInvalid, lines)
 	}

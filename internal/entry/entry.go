@@ -2,7 +2,6 @@
 package entry
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/go-vercel/sandbox"
@@ -17,8 +16,8 @@ func Made(made bool, pkg, what string) error {
 	return nil
 }
 
-// Check is Made for a call with a context, which may not be nil.
-func Check(ctx context.Context, made bool, pkg, what string) error {
+// Check is Made for a call with a context, of whatever kind, which may not be nil.
+func Check(ctx any, made bool, pkg, what string) error {
 	if err := Made(made, pkg, what); err != nil || ctx != nil {
 		return err
 	}

@@ -1,0 +1,16 @@
+package otelsandbox_test
+
+import (
+	"testing"
+
+	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/otelsandbox"
+)
+
+// TestMisuse: a mistake in a call is an error in one line.
+func TestMisuse(t *testing.T) {
+	testkit.Exports{
+		Dir:   ".",
+		Funcs: map[string]any{"New": otelsandbox.New, "Transport": otelsandbox.Transport},
+	}.Misuse(t)
+}
