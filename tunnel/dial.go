@@ -122,7 +122,7 @@ func (d *Dialer) Dial(ctx context.Context, port int) (*Conn, error) {
 
 func (d *Dialer) dial(ctx context.Context, port int) (*Conn, error) {
 	remote := addr{d.name, port}
-	for {
+	for opened := false; ; {
 		if d.plain.Load() {
 			return d.single(ctx, port)
 		}
@@ -132,10 +132,10 @@ func (d *Dialer) dial(ctx context.Context, port int) (*Conn, error) {
 		}
 		if l != nil {
 			c, err := l.open(ctx, remote)
-			if err == nil || errors.Is(err, ErrRefused) || ctx.Err() != nil || l.alive() {
+			if err == nil || opened || ctx.Err() != nil || l.alive() {
 				return c, err
 			}
-			continue // it was lost before the connection was made
+			continue // an earlier one was lost before the connection was made
 		}
 		select {
 		case d.opening <- struct{}{}:
@@ -147,6 +147,7 @@ func (d *Dialer) dial(ctx context.Context, port int) (*Conn, error) {
 		if c != nil || err != nil {
 			return c, err
 		}
+		opened = true
 	}
 }
 

@@ -127,6 +127,22 @@ func TestDialer(t *testing.T) {
 	require.ErrorIs(t, new(Dialer).Close(), sandbox.ErrInvalid)
 }
 
+// TestHelperDies: a helper that ends whenever it is to connect is started once for
+// each connection.
+func TestHelperDies(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "stty", "python3")
+	srv, sb := testkit.Start(t, nil)
+	d := newDialer(sb, sb.Name(), helpers{python: `import os; os.write(1, b"\x01sandbox-tunnel-framed\x02"); os.read(0, 7)`})
+	defer d.Close()
+	for n := range 2 {
+		_, err := d.Dial(t.Context(), 1)
+		var lost *sandbox.ShellError
+		require.ErrorAs(t, err, &lost)
+		assert.Equal(t, n+1, testkit.Count(srv, sandboxtest.OpenInteractive))
+	}
+}
+
 // TestManyConnections makes 10,000 connections, 200 at once, of which none is wrong
 // and none is left.
 func TestManyConnections(t *testing.T) {
