@@ -20,8 +20,8 @@
 //
 //   - [Sandbox]: a named virtual machine. Its files outlive the machine unless it
 //     is ephemeral; the next call starts a stopped one.
-//   - [CreateOptions]: what a new sandbox is made of, for [Create], [GetOrCreate]
-//     and [Fork].
+//   - [CreateOptions]: what a new sandbox is made of, for [Create] and
+//     [GetOrCreate]; [ForkOptions] are for [Fork].
 //   - [CommandResult]: the exit code and output of a program that
 //     [Sandbox.RunCommand] ran to its end.
 //   - [Command]: a program that runs, from [Sandbox.StartCommand]: its log, its

@@ -35,7 +35,7 @@ var (
 	// such a sandbox anew.
 	ErrSnapshotNotFound = errors.New("snapshot not found")
 	// ErrNotSaved matches the error of [Client.Fork] with
-	// [CreateOptions].RequireSaved.
+	// [ForkOptions].RequireSaved, if the source runs or was never saved.
 	ErrNotSaved = errors.New("the source of the fork is not saved")
 	// ErrRateLimited matches an [APIError] with status 429, whose RetryAfter says
 	// how long to wait, and a [RequestError] of a request that was not sent because
