@@ -63,7 +63,8 @@ func inUserNamespace(t *testing.T, flags, script string) *exec.Cmd {
 	}
 	needs.Programs(t, "unshare")
 	args := append(strings.Fields(flags), "sh", "-c")
-	if out, err := exec.Command("unshare", append(args, script+"true")...).CombinedOutput(); err != nil {
+	// A machine may give a user namespace in which nothing may be mounted.
+	if out, err := exec.Command("unshare", append([]string{"-m"}, append(args, script+"true")...)...).CombinedOutput(); err != nil {
 		needs.Missing(t, "user namespaces: %s", out)
 	}
 	return exec.Command("unshare", append(args, script+`exec "$0" "$@"`, os.Args[0], "-test.run=^TestVictim$")...)
