@@ -72,6 +72,7 @@ func TestAgentsMistakes(t *testing.T) {
 	}
 	require.NoError(t, in.Close())
 	assert.False(t, answers.Scan())
+	assert.NoError(t, answers.Err())
 	assert.NoError(t, cmd.Wait())
 }
 

@@ -206,10 +206,10 @@ func (c *connectCommand) choose(ctx context.Context) (string, error) {
 	views := mapped(page.Items, viewSandbox)
 	running := func(v sandboxView) int { return map[bool]int{true: 0, false: 1}[v.Status == sandbox.StatusRunning] }
 	slices.SortStableFunc(views, func(x, y sandboxView) int { return cmp.Compare(running(x), running(y)) })
-	t := table.New("", "NAME", "STATUS", "TIMEOUT", "TAGS")
-	t.Least = []string{"TAGS", "TIMEOUT"}
+	t := table.New("", "NAME", "STATUS", "CREATED", "TAGS")
+	t.Least = []string{"TAGS", "CREATED"}
 	for i, v := range views {
-		t.Row(strconv.Itoa(i+1), v.Name, statusCell(v.Status), deadline(v, c.app.now()), tagsText(v.Tags, ":"))
+		t.Row(strconv.Itoa(i+1), v.Name, statusCell(v.Status), distance(v.CreatedAt, c.app.now()), tagsText(v.Tags, ":"))
 	}
 	if err := t.Write(c.app.err, table.Options{Width: c.app.err.Width()}); err != nil {
 		return "", err

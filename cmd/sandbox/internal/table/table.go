@@ -60,6 +60,11 @@ func printable(s string) string {
 
 const space = "   "
 
+// dots in the header say that columns were left out.
+const dots = space + "…"
+
+var dotsWidth = ansi.StringWidth(dots)
+
 // Options say how a table is written.
 type Options struct {
 	// NoHeader leaves the header out.
@@ -89,16 +94,20 @@ func (t *Table) fit(opts Options) (fitting *Table, less bool) {
 			rest = append(rest, i)
 		}
 	}
+	room := opts.Width
+	if width > room {
+		room -= dotsWidth
+	}
 	left := map[int]bool{}
 	goes := append(equal, rest...)
 	for _, i := range goes {
-		if width > opts.Width {
+		if width > room {
 			left[i] = true
 			width -= widths[i] + len(space)
 		}
 	}
 	for _, i := range slices.Backward(goes) { // some may fit all the same
-		if more := widths[i] + len(space); left[i] && width+more <= opts.Width {
+		if more := widths[i] + len(space); left[i] && width+more <= room {
 			delete(left, i)
 			width += more
 		}
@@ -152,7 +161,7 @@ func (t *Table) Write(out *console.Stream, opts Options) error {
 				l.WriteString(space)
 			}
 			l.WriteString(out.Paint(c.Style, c.Text))
-			l.WriteString(strings.Repeat(" ", widths[i]-ansi.StringWidth(c.Text)))
+			l.WriteString(strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(c.Text))))
 		}
 		text := out.Paint(all, l.String())
 		if opts.Width > 0 {
@@ -167,8 +176,7 @@ func (t *Table) Write(out *console.Stream, opts Options) error {
 			header[i].Text = h
 		}
 		if less { // there is more, which a wider terminal shows
-			header = append(header, Cell{Text: "…"})
-			widths = append(widths, 1)
+			header[len(header)-1].Text += strings.Repeat(" ", widths[len(header)-1]-ansi.StringWidth(header[len(header)-1].Text)) + dots
 		}
 		line(header, console.Bold)
 	}

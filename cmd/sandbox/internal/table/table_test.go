@@ -20,8 +20,8 @@ func TestFit(t *testing.T) {
 	table.Row("web", Cell{Text: "running"}, "iad1", "1 GiB", "env=prod")
 	table.Row("notebook", Cell{Text: "running"}, "iad1", "20 GiB", "-")
 	for width, want := range map[int]string{
-		0: "NAME STATUS REGION SIZE TAGS", 47: "NAME STATUS REGION SIZE TAGS", 46: "NAME STATUS SIZE TAGS …", 38: "NAME STATUS SIZE TAGS …", 37: "NAME STATUS TAGS …",
-		28: "NAME STATUS SIZE …", 26: "NAME STATUS …", 10: "NAME …",
+		0: "NAME STATUS REGION SIZE TAGS", 47: "NAME STATUS REGION SIZE TAGS", 46: "NAME STATUS SIZE TAGS …", 42: "NAME STATUS SIZE TAGS …", 41: "NAME STATUS TAGS …",
+		32: "NAME STATUS SIZE …", 31: "NAME STATUS SIZE …", 30: "NAME STATUS …", 10: "NAME …",
 	} {
 		var b bytes.Buffer
 		require.NoError(t, table.Write(&console.Stream{Writer: &b}, Options{Width: width}))

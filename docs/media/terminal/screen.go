@@ -3,10 +3,13 @@ package main
 import (
 	"fmt"
 	"html"
+	"maps"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/charmbracelet/x/ansi"
+	"unicode"
+	"unicode/utf8"
 )
 
 // cell is a character on the screen and how it looks.
@@ -31,38 +34,39 @@ func (s *screen) line(y int) []cell {
 	return s.rows[y]
 }
 
-func (s *screen) put(text string, width int) {
-	if s.x+width > s.cols {
+func (s *screen) put(text string) {
+	if s.x == s.cols {
 		s.x, s.y = 0, s.y+1
 	}
 	row := s.line(s.y)
-	for len(row) < s.x+width {
+	for len(row) <= s.x {
 		row = append(row, cell{text: " "})
 	}
 	row[s.x] = cell{text, s.style}
-	for i := 1; i < width; i++ {
-		row[s.x+i] = cell{}
-	}
 	s.rows[s.y] = row
-	s.x += width
+	s.x++
 }
 
-// write shows text with its escape sequences.
+var sequence = regexp.MustCompile(`^\x1b\[([0-9;?]*)([A-Za-z])`)
+
+// write shows text with its escape sequences. No character of it takes two columns.
 func (s *screen) write(text string) {
-	var state byte
 	for len(text) > 0 {
-		seq, width, n, next := ansi.DecodeSequence(text, state, nil)
-		text, state = text[n:], next
+		if found := sequence.FindStringSubmatch(text); found != nil {
+			s.control(found[1], found[2][0])
+			text = text[len(found[0]):]
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(text)
+		text = text[n:]
 		switch {
-		case width > 0:
-			s.put(seq, width)
-		case seq == "\n":
+		case r == '\n':
 			s.x, s.y = 0, s.y+1
 			s.line(s.y)
-		case seq == "\r":
+		case r == '\r':
 			s.x = 0
-		case strings.HasPrefix(seq, "\x1b["):
-			s.control(seq[2:len(seq)-1], seq[len(seq)-1])
+		case unicode.IsPrint(r):
+			s.put(string(r))
 		}
 	}
 }
@@ -98,8 +102,20 @@ const (
 	barHeight  = 32
 )
 
-var colors = map[string]string{
-	"31": "#ff6b6b", "32": "#69db7c", "33": "#ffd43b", "34": "#74a7ff", "35": "#da77f2", "36": "#4dd0e1", "90": "#8b949e",
+// colors are those of a dark page and of a light one.
+var colors = map[string][2]string{
+	"31": {"#ff6b6b", "#c92a2a"}, "32": {"#69db7c", "#1a7f37"}, "33": {"#ffd43b", "#8a5a00"}, "34": {"#74a7ff", "#0b57d0"}, "35": {"#da77f2", "#9c36b5"},
+	"36": {"#4dd0e1", "#0b7285"}, "90": {"#8b949e", "#59636e"}, "2": {"#8b949e", "#59636e"},
+}
+
+// sheet is the style of a picture, by what whoever looks at it prefers.
+func sheet() string {
+	var dark, light strings.Builder
+	for _, style := range slices.Sorted(maps.Keys(colors)) {
+		fmt.Fprintf(&dark, ".s%s{fill:%s}", style, colors[style][0])
+		fmt.Fprintf(&light, ".s%s{fill:%s}", style, colors[style][1])
+	}
+	return "<style>.back{fill:#0d1117}text{fill:#e6edf3}" + dark.String() + "@media(prefers-color-scheme:light){.back{fill:#f6f8fa}text{fill:#1f2328}" + light.String() + "}</style>\n"
 }
 
 // svg draws the screen as a window with a title.
@@ -117,11 +133,11 @@ func (s *screen) svg(title string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%d" viewBox="0 0 %.0f %d" role="img" aria-label="%s">`+"\n",
 		width, height, width, height, html.EscapeString(title))
-	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" rx="8" fill="#0d1117"/>`+"\n")
+	b.WriteString(sheet() + `<rect class="back" width="100%" height="100%" rx="8"/>` + "\n")
 	for i, c := range []string{"#ff5f57", "#febc2e", "#28c840"} {
 		fmt.Fprintf(&b, `<circle cx="%d" cy="18" r="6" fill="%s"/>`+"\n", 20+i*20, c)
 	}
-	fmt.Fprintf(&b, `<g font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace" font-size="14" fill="#e6edf3" xml:space="preserve">`+"\n")
+	fmt.Fprintf(&b, `<g font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace" font-size="14" xml:space="preserve">`+"\n")
 	for y, row := range rows {
 		top := barHeight + margin + y*lineHeight + 14
 		for x := 0; x < len(row); {
@@ -148,10 +164,8 @@ func attributes(style string) string {
 		return ""
 	case "1":
 		return ` font-weight="bold"`
-	case "2":
-		return ` fill="#8b949e"`
 	}
-	return fmt.Sprintf(` fill="%s"`, colors[style])
+	return fmt.Sprintf(` class="s%s"`, style)
 }
 
 func plainRow(row []cell) string {

@@ -1,9 +1,9 @@
 //go:build unix
 
-// Media makes the pictures of docs/cli.md: it runs the program at a terminal,
+// Terminal makes the pictures of docs/cli.md: it runs the program at a terminal,
 // against an emulator, and draws what is on the screen.
 //
-//	go run ./internal/media PROGRAM DIR
+//	go run ./docs/media/terminal PROGRAM DIR [COLUMNS]
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -23,12 +24,16 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: media PROGRAM DIR")
+	if len(os.Args) < 3 || len(os.Args) > 4 {
+		fmt.Fprintln(os.Stderr, "usage: terminal PROGRAM DIR [COLUMNS]")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "media:", err)
+	columns := 0
+	if len(os.Args) == 4 {
+		columns, _ = strconv.Atoi(os.Args[3])
+	}
+	if err := run(os.Args[1], os.Args[2], columns); err != nil {
+		fmt.Fprintln(os.Stderr, "terminal:", err)
 		os.Exit(1)
 	}
 }
@@ -41,6 +46,8 @@ type shot struct {
 	// when is a pattern: the picture is taken as soon as it fits what is on the
 	// screen. Empty waits for the end of the program.
 	when string
+	// look says that it is no picture of the page.
+	look bool
 	// cues are patterns of what is on the screen, and what is then done, in order.
 	cues []cue
 }
@@ -61,7 +68,33 @@ type studio struct {
 	env          []string
 }
 
-func run(program, dir string) error {
+// shots are the pictures, in the order in which they are taken.
+var shots = []shot{
+	{name: "ls", args: []string{"ls"}, cols: 120},
+	{name: "top", args: []string{"top", "--once"}, cols: 110},
+	{name: "cp", args: []string{"cp", "dataset.bin", "notebook:/vercel/"}, cols: 120, when: ` [4-8]\d% `},
+	{name: "doctor", args: []string{"doctor"}, cols: 120},
+	{name: "help", args: []string{"--help"}, cols: 120, look: true},
+	{name: "ls-all", args: []string{"ls", "--all"}, cols: 120, look: true},
+	{name: "many", args: []string{"cp", "--progress", "many", "notebook:/vercel/"}, cols: 120, when: `[4-9]\d%  `, look: true},
+	{name: "error", args: []string{"exec", "wbe", "--", "npm", "test"}, cols: 120, look: true},
+	{name: "connect", args: []string{"connect"}, cols: 120, look: true, cues: []cue{{`Connect to`, types("\n")}}},
+	{name: "first", args: []string{"--local", "run", "--rm", "--", "python3", "-c", "print(6 * 7)"}, cols: 120, look: true},
+	{name: "rm", args: []string{"rm", "--status", "stopped", "--tag", "env=ci"}, cols: 120, cues: []cue{{`\[y/N\]`, types("y\n")}}},
+	{name: "local", args: []string{"local", "status"}, cols: 120},
+	{name: "sync", args: []string{"sync", "--watch", "--delete", "site", "web:/vercel/site"}, cols: 120, when: `1 deleted`, cues: []cue{
+		{`Watching`, func(s *studio, _ io.Writer) error { return s.write("site/style.css", "h1 { color: teal }") }},
+		{`Watching[^$]*1 file`, func(s *studio, _ io.Writer) error { return os.Remove(filepath.Join(s.dir, "site/index.html")) }},
+	}},
+}
+
+// run takes the pictures of the page, or, in so many columns, those of all there is to
+// look at.
+func run(program, dir string, columns int) error {
+	program, err := filepath.Abs(program)
+	if err != nil {
+		return err
+	}
 	server, err := sandboxtest.NewServer(nil)
 	if err != nil {
 		return err
@@ -77,6 +110,30 @@ func run(program, dir string) error {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TERM=xterm-256color", "VERCEL_SANDBOX_BASE_URL=" + server.URL,
 		"VERCEL_AUTH_TOKEN=" + c.Token, "SANDBOX_SCOPE=" + c.TeamID, "SANDBOX_PROJECT=" + c.ProjectID,
 	}}
+	defer func() { _ = s.command("local", "stop").Run() }()
+	if err := s.furnish(); err != nil {
+		return err
+	}
+	for _, p := range shots {
+		if p.look && columns == 0 {
+			continue
+		}
+		if columns > 0 {
+			p.cols = columns
+		}
+		picture, err := s.take(p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cli-"+p.name+".svg"), []byte(picture), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// furnish makes what the pictures show.
+func (s *studio) furnish() error {
 	for _, args := range [][]string{
 		{"create", "--name", "web", "-p", "3000", "--tag", "env=prod", "--timeout", "45m", "--vcpus", "4"},
 		{"create", "--name", "ci-1287", "--tag", "env=ci", "--runtime", "node24"},
@@ -91,34 +148,15 @@ func run(program, dir string) error {
 			return fmt.Errorf("%v: %w: %s", args, err, out)
 		}
 	}
-	if err := bigFile(filepath.Join(home, "dataset.bin")); err != nil {
+	if err := bigFile(filepath.Join(s.dir, "dataset.bin")); err != nil {
 		return err
 	}
-	defer func() { _ = s.command("local", "stop").Run() }()
-	if err := s.write("site/index.html", "<h1>Hello</h1>"); err != nil {
-		return err
-	}
-	for _, p := range []shot{
-		{name: "ls", args: []string{"ls"}, cols: 172},
-		{name: "top", args: []string{"top", "--once"}, cols: 110},
-		{name: "cp", args: []string{"cp", "dataset.bin", "notebook:/vercel/"}, cols: 120, when: ` [4-8]\d% `},
-		{name: "doctor", args: []string{"doctor"}, cols: 120},
-		{name: "prune", args: []string{"prune", "--tag", "env=ci", "--snapshots"}, cols: 120, cues: []cue{{`\[y/N\]`, types("y\n")}}},
-		{name: "local", args: []string{"local", "status"}, cols: 120},
-		{name: "sync", args: []string{"sync", "--watch", "--delete", "site", "web:/vercel/site"}, cols: 120, when: `1 deleted`, cues: []cue{
-			{`Watching`, func(s *studio, _ io.Writer) error { return s.write("site/style.css", "h1 { color: teal }") }},
-			{`Watching[^$]*1 file`, func(s *studio, _ io.Writer) error { return os.Remove(filepath.Join(s.dir, "site/index.html")) }},
-		}},
-	} {
-		picture, err := s.take(p)
-		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "cli-"+p.name+".svg"), []byte(picture), 0o644); err != nil {
+	for i := range 6000 {
+		if err := s.write(fmt.Sprintf("many/%d", i), "some text\n"); err != nil {
 			return err
 		}
 	}
-	return nil
+	return s.write("site/index.html", "<h1>Hello</h1>")
 }
 
 // bigFile makes a file that takes a moment to copy.
