@@ -16,7 +16,7 @@ lint-quick:
 	go vet -vettool=$(CURDIR)/bin/lint ./...
 
 conformance:
-	go test -count=1 -v -run Conformance ./internal/conformance
+	go test -count=1 -v -run Conformance ./internal/test/conformance
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...

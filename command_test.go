@@ -18,7 +18,7 @@ import (
 	"time"
 	"weak"
 
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/stretchr/testify/assert"

@@ -20,9 +20,9 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/needs"
-	"github.com/go-vercel/sandbox/internal/testkit"
-	"github.com/go-vercel/sandbox/internal/testkit/repository"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testkit/repository"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -20,10 +20,10 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/agent"
-	"github.com/go-vercel/sandbox/internal/needs"
-	"github.com/go-vercel/sandbox/internal/scripted"
-	"github.com/go-vercel/sandbox/internal/testkit"
-	"github.com/go-vercel/sandbox/internal/testkit/repository"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/scripted"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testkit/repository"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 

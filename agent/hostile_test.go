@@ -17,8 +17,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/agent"
-	"github.com/go-vercel/sandbox/internal/needs"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
 // peak runs a function and returns by how much the heap has grown meanwhile.

@@ -3,7 +3,7 @@ package otelsandbox_test
 import (
 	"testing"
 
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/otelsandbox"
 )
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/otelsandbox"
 	"github.com/go-vercel/sandbox/sandboxtest"

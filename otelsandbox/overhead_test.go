@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/otelsandbox"
 	"github.com/stretchr/testify/require"

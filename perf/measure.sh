@@ -52,6 +52,6 @@ printf '\n## Round trips\n\n'
 "$PERF_HOME/bin/wan" -markdown
 printf '\n## Benchmarks\n\n'
 cd "$here/.."
-go test -run '^$' -bench 'CommandsAtOnce|Download' -benchtime 2s ./internal/limits | sed 's/^/    /'
+go test -run '^$' -bench 'CommandsAtOnce|Download' -benchtime 2s ./internal/test/limits | sed 's/^/    /'
 go test -run '^$' -bench 'LogDecoder|DecodePage' -benchtime 1s ./internal/wire | sed 's/^/    /'
 exit $bad

@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/needs"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/preview"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"

@@ -15,7 +15,7 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/testmain"
+	"github.com/go-vercel/sandbox/internal/test/testmain"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/go-vercel/sandbox/terminal"
 	"github.com/stretchr/testify/assert"

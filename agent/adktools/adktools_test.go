@@ -19,7 +19,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/agent"
 	"github.com/go-vercel/sandbox/agent/adktools"
-	"github.com/go-vercel/sandbox/internal/scripted"
+	"github.com/go-vercel/sandbox/internal/test/scripted"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-vercel/sandbox/agent"
 	"github.com/go-vercel/sandbox/agent/anthropictools"
-	"github.com/go-vercel/sandbox/internal/scripted"
+	"github.com/go-vercel/sandbox/internal/test/scripted"
 )
 
 // request is what the client sends, as far as the scripted model reads it.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/go-vercel/sandbox/agent"
 	"github.com/go-vercel/sandbox/agent/mcptools"
-	"github.com/go-vercel/sandbox/internal/scripted"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/scripted"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }

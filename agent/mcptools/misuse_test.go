@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/go-vercel/sandbox/agent/mcptools"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
 // TestMisuse: a mistake in a call is an error in one line.

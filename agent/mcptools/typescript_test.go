@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/agent/mcptools"
-	"github.com/go-vercel/sandbox/internal/needs"
-	"github.com/go-vercel/sandbox/internal/scripted"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/scripted"
 )
 
 // TestTypeScript wants the scripted model to see by the official TypeScript

@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/auth/device"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
-	"github.com/go-vercel/sandbox/internal/testmain"
+	"github.com/go-vercel/sandbox/internal/test/testmain"
 )
 
 func TestMain(m *testing.M) { testmain.Main(m) }

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/testkit/hostile"
+	"github.com/go-vercel/sandbox/internal/test/testkit/hostile"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 

@@ -21,8 +21,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable/session"
-	"github.com/go-vercel/sandbox/internal/needs"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
 // ends follows a session through every break, and tells of each command's end,

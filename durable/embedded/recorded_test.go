@@ -27,7 +27,7 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/embedded"
 	"github.com/go-vercel/sandbox/durable/session"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/session"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-vercel/sandbox/durable/session"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
 // post sends a request until it is answered, whatever happens to the service.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/agent"
-	"github.com/go-vercel/sandbox/internal/scripted"
+	"github.com/go-vercel/sandbox/internal/test/scripted"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 

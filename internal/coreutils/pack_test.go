@@ -1,7 +1,7 @@
 package coreutils
 
 import (
-	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"os"
 	"path/filepath"
 	"testing"

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/glob"
-	"github.com/go-vercel/sandbox/internal/testkit/repository"
+	"github.com/go-vercel/sandbox/internal/test/testkit/repository"
 )
 
 // TestGuardAgainstRepositories writes each kind of repository here, with the guard

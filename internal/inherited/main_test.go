@@ -3,7 +3,7 @@ package inherited_test
 import (
 	"testing"
 
-	"github.com/go-vercel/sandbox/internal/testmain"
+	"github.com/go-vercel/sandbox/internal/test/testmain"
 )
 
 func TestMain(m *testing.M) { testmain.Main(m) }

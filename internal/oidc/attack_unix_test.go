@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/needs"
 	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
 // TestLinksOfOthers: in a folder that others can write to, such as /tmp,

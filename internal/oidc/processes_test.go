@@ -22,8 +22,8 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
-	"github.com/go-vercel/sandbox/internal/testkit"
-	"github.com/go-vercel/sandbox/internal/testmain"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testmain"
 )
 
 // TestMain lets the test program run as the other processes, too.

@@ -3,7 +3,7 @@ package own_test
 import (
 	"testing"
 
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }

@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/own"
 	"github.com/go-vercel/sandbox/internal/rawshell"
-	"github.com/go-vercel/sandbox/internal/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
 // plainEnv is an env that does not split, as that of BusyBox.

@@ -20,7 +20,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/testmain"
+	"github.com/go-vercel/sandbox/internal/test/testmain"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )

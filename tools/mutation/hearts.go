@@ -5,18 +5,18 @@ import "regexp"
 // The tests that hold many hearts: what every call does, and what is promised
 // under faults, which takes minutes.
 var (
-	everyCall   = [2]string{"./internal/fields", "."}
-	reliability = [2]string{"./internal/reliability", "."}
+	everyCall   = [2]string{"./internal/test/fields", "."}
+	reliability = [2]string{"./internal/test/reliability", "."}
 )
 
 // Tests of starts, of which some are near and others make faults.
 var (
 	starts = [2]string{".", "Cmd|KillOnCancel|StartErrors|StartCommandCosts|OneRequest|OutputOrder|OutputWhileRunning|ProcessesEnd|ExitCodes|" +
 		"EnsureCommand|InvalidArguments|ServerRefuses|WriterFails|CommandIDCharacters|NoneSurvives|TwinsEnd|SignalTree|StdinConversation"}
-	faults = [2]string{"./internal/reliability", "AtMostOnce|CommandIDs|KillOn|LateStart|CutBeforeTheCommand|Crossed|ExactlyOnceWaited|" +
+	faults = [2]string{"./internal/test/reliability", "AtMostOnce|CommandIDs|KillOn|LateStart|CutBeforeTheCommand|Crossed|ExactlyOnceWaited|" +
 		"RunOnce|ContextEndsWhile|ContextCauses|DeliveredTwice|EmptySuccesses|ErrorWithoutEnd|FailedWriter|ProgramKilled"}
-	fileFaults = [2]string{"./internal/reliability", "LateJoin|LateUpload|DeliveredTwice|LateRequests|LostMkdir|FilesOfAnEnded|CleanUp|ProgramKilled"}
-	hookFaults = [2]string{"./internal/reliability", "Resume|Hook|GetOrCreate|LostCreates|LateCreate|Replaced|Adopts|KilledAtEveryPoint|StaleResponses"}
+	fileFaults = [2]string{"./internal/test/reliability", "LateJoin|LateUpload|DeliveredTwice|LateRequests|LostMkdir|FilesOfAnEnded|CleanUp|ProgramKilled"}
+	hookFaults = [2]string{"./internal/test/reliability", "Resume|Hook|GetOrCreate|LostCreates|LateCreate|Replaced|Adopts|KilledAtEveryPoint|StaleResponses"}
 )
 
 func code(module, dir, files string, rows int, tests ...[2]string) heart {
@@ -48,7 +48,7 @@ var lists = map[string]*list{
 		code(".", ".", "launch.go", 8, starts, faults, reliability),
 		code(".", "internal/engine", "*.go", 12, [2]string{"./internal/engine", "."}, starts, faults, reliability),
 		code(".", ".", "*resume.go", 8, [2]string{".", "Resume|Hook|CallsWait|SessionStopped|OnCreate|ObserverKinds|NilContext"}, hookFaults, reliability),
-		code(".", ".", "stdin.go", 8, [2]string{".", "Stdin"}, [2]string{"./internal/reliability", "Stdin"}, reliability),
+		code(".", ".", "stdin.go", 8, [2]string{".", "Stdin"}, [2]string{"./internal/test/reliability", "Stdin"}, reliability),
 		code(".", ".", "filewriter.go", 8, [2]string{".", "Writer|Append|CreateStream|CreateNames|FileIsWhole|LateUpload|UserMakesDirectories|UserFiles"}, fileFaults, reliability),
 		code(".", ".", "getorcreate.go", 8, [2]string{".", "OnCreate|GetOrCreate|Hook"}, hookFaults, reliability),
 		code(".", ".", "process.go", 6, starts, faults, reliability),
@@ -62,10 +62,10 @@ var lists = map[string]*list{
 		code(".", "sandboxtest", "door.go control.go npmrc.go firewall*.go egress.go interactive.go policy.go", 9,
 			[2]string{"./sandboxtest", "Authorization|Teams|Token|Web|Warns|Control|Firewall|NPM|Polic|Credentials|Shell|Terminal|Interactive|GoClient|Fuzz|Refus"}).
 			refusals("authorize.*|wrongTeam|inProject|knownHost|bearer|header|newNPMAuth|Lookup|Connect|Send|serveHTTP|serveControl|allows.*|check.*"),
-		code(".", "internal/oidc", "*.go", 5, [2]string{"./internal/oidc", "."}, [2]string{"./internal/security", "."}).refusals("trusted|check.*|Issuers|readObject|Address|onThisMachine"),
-		code(".", "internal/redact", "*.go", 3, [2]string{"./internal/redact", "."}, [2]string{"./internal/security", "."}, [2]string{"./internal/api", "."}).refusals("Printable|URL|shown|Struct|String|Text"),
+		code(".", "internal/oidc", "*.go", 5, [2]string{"./internal/oidc", "."}, [2]string{"./internal/test/security", "."}).refusals("trusted|check.*|Issuers|readObject|Address|onThisMachine"),
+		code(".", "internal/redact", "*.go", 3, [2]string{"./internal/redact", "."}, [2]string{"./internal/test/security", "."}, [2]string{"./internal/api", "."}).refusals("Printable|URL|shown|Struct|String|Text"),
 		code(".", ".", "validate.go", 2,
-			[2]string{".", "ClientOptions|Credentials|InvalidArguments|FilePath|NamesThat|Trailing|CreateNames"}, [2]string{"./internal/security", "."}).refusals("checkText|checkEnv|absolutePath|isWithin|plainName"),
+			[2]string{".", "ClientOptions|Credentials|InvalidArguments|FilePath|NamesThat|Trailing|CreateNames"}, [2]string{"./internal/test/security", "."}).refusals("checkText|checkEnv|absolutePath|isWithin|plainName"),
 		code(".", "internal/shell", "dial.go", 1, [2]string{"./internal/shell", "."}, [2]string{".", "Shell"}).refusals("Address"),
 		code(".", "internal/api", "transport.go", 2, [2]string{"./internal/api", "."}).refusals("redirectPolicy"),
 		code(".", "sandboxtest/internal/box", "dns_linux.go nat_linux.go network_linux.go private_linux.go", 4,

@@ -40,7 +40,7 @@ func TestBugs(t *testing.T) {
 		if !regexp.MustCompile(`func Test\w*` + strings.TrimPrefix(test, "Test") + `\w*\(`).MatchString(code.String()) {
 			t.Errorf("%s: %s is in no file of %s", b.name, test, b.by[0])
 		}
-		if b.by[0] == "./internal/fields" && test == "TestCalls" {
+		if b.by[0] == "./internal/test/fields" && test == "TestCalls" {
 			call, _, _ := strings.Cut(sub, "/")
 			if !strings.Contains(code.String(), `name: "`+call+`"`) {
 				t.Errorf("%s: no row of %s", b.name, b.by[1])

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/testkit/repository"
+	"github.com/go-vercel/sandbox/internal/test/testkit/repository"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 

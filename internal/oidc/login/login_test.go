@@ -11,7 +11,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/oidc/login"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
-	"github.com/go-vercel/sandbox/internal/testmain"
+	"github.com/go-vercel/sandbox/internal/test/testmain"
 )
 
 func TestMain(m *testing.M) { testmain.Main(m) }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/go-vercel/sandbox/internal/needs"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
 // TestParentDeathSignal: a command that asks to die with its parent lives as

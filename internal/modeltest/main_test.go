@@ -1,9 +1,0 @@
-package modeltest
-
-import (
-	"testing"
-
-	"github.com/go-vercel/sandbox/internal/testmain"
-)
-
-func TestMain(m *testing.M) { testmain.Main(m) }

@@ -1,9 +1,0 @@
-package security_test
-
-import (
-	"testing"
-
-	"github.com/go-vercel/sandbox/internal/testkit"
-)
-
-func TestMain(m *testing.M) { testkit.Main(m) }

@@ -1,0 +1,217 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"iter"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+)
+
+// runner is what runs commands: a sandbox, a session or a user.
+type runner interface {
+	RunCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.CommandResult, error)
+	StartCommand(ctx context.Context, name string, args []string, opts *sandbox.StartOptions) (*sandbox.Command, error)
+}
+
+type runArgs struct {
+	Cmd, Form                string
+	Args                     []string
+	Detached, Stdout, Stderr bool
+}
+
+func opRunCommand(c *call, t runner, a runArgs) (any, error) {
+	var o sandbox.StartOptions
+	given := decoded[arguments](c.step.Args)
+	if a.Form == "string" {
+		given, a = arguments{"timeoutMs": given["timeoutMs"]}, runArgs{Cmd: a.Cmd, Args: a.Args}
+	}
+	check(c.options(reflect.ValueOf(&o).Elem(), given))
+	for stream, w := range map[string]*io.Writer{"stdout": &o.Stdout, "stderr": &o.Stderr} {
+		if stream == "stdout" && a.Stdout || stream == "stderr" && a.Stderr {
+			if c.pair == nil {
+				c.pair = &captured{detached: a.Detached, ended: make(chan struct{}), got: map[string]*testkit.LockedBuffer{}}
+				c.d.saved.Store("the writers of "+c.step.Save, c.pair)
+			}
+			c.pair.got[stream] = &testkit.LockedBuffer{}
+			*w = c.pair.got[stream]
+		}
+	}
+	if a.Detached {
+		cmd, err := once(c, func() (*sandbox.Command, error) { return t.StartCommand(c.ctx, a.Cmd, a.Args, &o) })
+		if err == nil && c.pair != nil {
+			go func() {
+				defer close(c.pair.ended)
+				if err := cmd.WaitOutput(context.WithoutCancel(c.ctx)); err != nil && c.ctx.Err() == nil {
+					c.pair.failed.Store(normError(err, c))
+				}
+			}()
+		}
+		return cmd, err
+	}
+	run := &sandbox.CommandOptions{Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: o.Timeout, Stdout: o.Stdout, Stderr: o.Stderr}
+	done, err := once(c, func() (*sandbox.CommandResult, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, run) })
+	c.d.saved.Store("waited for as "+c.step.Save, done)
+	return done, err
+}
+
+// captured is what the writers of one command got. When copying the output of a
+// detached command has ended, ended is closed, and failed holds the error, which
+// JavaScript emits as one of the writer.
+type captured struct {
+	detached bool
+	got      map[string]*testkit.LockedBuffer
+	ended    chan struct{}
+	failed   atomic.Value
+}
+
+func (p *captured) value() object {
+	out := object{}
+	for stream, text := range p.got {
+		out[stream] = normText(text.String())
+	}
+	if failed := p.failed.Load(); failed != nil {
+		out["error"] = failed
+	}
+	return out
+}
+
+// opPiped waits until copying to the writers of a command has ended, as long as
+// JavaScript waits for output: after all of that is written, this SDK still
+// confirms that the log is complete, and that request must not mix with those of
+// the next step.
+func opPiped(c *call, _, _ any) (any, error) {
+	writers, _ := c.d.saved.Load("the writers of " + *c.step.On)
+	select {
+	case <-writers.(*captured).ended:
+	case <-time.After(3 * time.Second):
+	}
+	return writers.(*captured).value(), nil
+}
+
+// command returns the command that the step is about, running or ended.
+func (c *call) command() *sandbox.Command {
+	if done, ok := c.target.(*sandbox.CommandResult); ok {
+		return done.Command
+	}
+	return c.target.(*sandbox.Command)
+}
+
+// opOutput returns the output in the order in which it arrived. For a command
+// that was waited for, JavaScript puts stderr after stdout; if that is the only
+// difference, the rule accounts for it.
+func opOutput(c *call, _ any, a struct{ Stream string }) (any, error) {
+	t := c.command()
+	switch a.Stream {
+	case "stdout":
+		return t.Stdout(c.ctx)
+	case "stderr":
+		return t.Stderr(c.ctx)
+	}
+	both, err := t.Output(c.ctx)
+	if waited, _ := c.d.saved.Load("waited for as " + *c.step.On); err != nil || waited != c.target {
+		return both, err
+	}
+	stdout, stderr := must(t.Stdout(c.ctx)), must(t.Stderr(c.ctx))
+	if both != stdout+stderr && interleaved(both, stdout, stderr) {
+		c.rule("output-in-order")
+		return stdout + stderr, nil
+	}
+	return both, nil
+}
+
+// interleaved reports whether both consists of a and b, each in its own order.
+func interleaved(both, a, b string) bool {
+	if len(both) != len(a)+len(b) {
+		return false
+	}
+	// reach[j] reports whether a[:i] and b[:j] can form the text so far.
+	reach := make([]bool, len(b)+1)
+	for i := range len(a) + 1 {
+		for j := range len(b) + 1 {
+			fromA := i > 0 && reach[j] && both[i+j-1] == a[i-1]
+			fromB := j > 0 && reach[j-1] && both[i+j-1] == b[j-1]
+			reach[j] = i+j == 0 || fromA || fromB
+		}
+	}
+	return reach[len(b)]
+}
+
+func opKill(c *call, _ any, a struct{ Signal any }) (_ any, err error) {
+	sig := sandbox.SIGTERM
+	switch v := a.Signal.(type) {
+	case string:
+		sig, err = sandbox.ParseSignal(v)
+	case float64:
+		sig = sandbox.Signal(v)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return once(c, func() (any, error) { return nil, c.command().Signal(c.ctx, sig) })
+}
+
+type logsArgs struct {
+	Take  *int
+	Close bool
+}
+
+// opLogs reads the log, or with close some lines of it; it closes the log by
+// cancelling its context, as Go programs do, and reads once more.
+func opLogs(c *call, _ any, a logsArgs) (any, error) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	next, stop := iter.Pull2(c.command().Logs(ctx))
+	defer stop()
+	lines := []any{}
+	for a.Take == nil && !a.Close || a.Take != nil && (len(lines) < *a.Take || !a.Close && len(lines) == 0) {
+		l, err, ok := next()
+		if err != nil {
+			c.partial = lines
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		lines = append(lines, object{"stream": string(l.Stream), "data": normText(l.Data)})
+	}
+	if !a.Close {
+		return object{"lines": lines}, nil
+	}
+	cancel()
+	after := object{}
+	if _, err, ok := next(); err != nil {
+		after["error"] = normError(err, c)
+	} else {
+		after["done"] = !ok
+	}
+	return object{"lines": lines, "after": after}, nil
+}
+
+type reviveArgs struct {
+	Class, From string
+	Data        json.RawMessage
+}
+
+// opDeserialize revives an object. In JavaScript the object makes a client from
+// the environment; here it is attached to one.
+func opDeserialize(c *call, _ any, a reviveArgs) (any, error) {
+	if a.From != "" {
+		saved, _ := c.d.saved.Load(a.From)
+		a.Data = saved.(json.RawMessage)
+	}
+	v := map[string]sandbox.Handle{
+		"Sandbox": &sandbox.Sandbox{}, "Session": &sandbox.Session{}, "Snapshot": &sandbox.Snapshot{}, "Drive": &sandbox.Drive{},
+		"Command": &sandbox.Command{}, "CommandFinished": &sandbox.CommandResult{},
+	}[a.Class]
+	if err := json.Unmarshal(a.Data, v); err != nil {
+		return nil, err
+	}
+	c.client(nil).Bind(v)
+	return v, nil
+}

@@ -1,0 +1,352 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/creack/pty"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/auth/device"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/proxy"
+)
+
+// ChildMain plays a scenario if this process was started to do so: in a bubble, so
+// that no pause takes time and no busy machine changes an order.
+func ChildMain(t *testing.T) {
+	file := os.Getenv(childEnv)
+	if file == "" {
+		needs.Other(t, "only for a process that plays a scenario")
+	}
+	check(os.Unsetenv(childEnv))
+	spec := decoded[childSpec](must(os.ReadFile(file)))
+	scenario := decoded[Scenario](Substitute(must(os.ReadFile(spec.Scenario)), spec.Vars))
+	rules := LoadDepartures(spec.Departures).Rules
+	if scenario.TTY {
+		_, tty, err := pty.Open()
+		check(err)
+		os.Stdin, os.Stdout = tty, tty
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(spec.Now)) // which is some decades
+		server := newServer(append(scenario.Server, decoded[[]Exchange](spec.Extra)...), rules, &scenario, spec.Want)
+		connections := make(pipes)
+		go func() { _ = (&http.Server{Handler: server}).Serve(connections) }()
+		d := newDriver(&scenario, server, connections)
+		results := d.run(t.Context())
+		server.use(d.rules...)
+		unused, omitted := server.unused()
+		check(os.WriteFile(spec.Out, marshal(object{ // a [Played]
+			"requests": server.log, "raw": server.raw, "results": results, "unused": unused, "omitted": omitted, "rules": server.used,
+		}), 0o600))
+		os.Exit(0) // whatever still runs
+	})
+}
+
+// pipes is a listener in memory, as a bubble needs it.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
+func (p pipes) Close() error              { return nil }
+func (p pipes) Addr() net.Addr            { return &net.UnixAddr{} }
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	p <- theirs
+	return ours, nil
+}
+
+// driver runs the steps of one scenario with the SDK.
+type driver struct {
+	scenario *Scenario
+	server   *Server      // nil when the API is a real one
+	api      string       // URL of a real API; "" when the server is scripted
+	http     *http.Client // the client that the SDK uses: everything goes to the server
+
+	mu         sync.Mutex
+	saved      sync.Map
+	hooks      []any    // that have fired during the running step
+	rules      []string // that account for what steps did
+	login      sync.Mutex
+	creds      auth.Provider // found or asked for at a terminal
+	inParallel atomic.Int32
+	fetches    atomic.Int64
+	keys       *proxy.Keys // which the handlers of all steps share: they are fetched once
+}
+
+// newDriver returns a driver that sends every request, for any host, to one
+// server without TLS, which distinguishes hosts by the Host header.
+func newDriver(s *Scenario, server *Server, to pipes) *driver {
+	// net/http itself retries a GET on an idle connection that turns out to be
+	// closed. The scenarios are about the SDK's retries.
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: to.dial, DialTLSContext: to.dial}
+	// No other client in this process may reach the real hosts.
+	http.DefaultTransport = transport
+	http.DefaultClient.Transport = transport
+	d := newRealDriver(s, "", &http.Client{Transport: transport})
+	d.server = server
+	return d
+}
+
+// newRealDriver returns a driver that runs steps against a real API.
+func newRealDriver(s *Scenario, api string, hc *http.Client) *driver {
+	return &driver{
+		scenario: s, api: api, http: hc,
+		keys: &proxy.Keys{HTTPClient: hc},
+	}
+}
+
+func (d *driver) run(ctx context.Context) []any {
+	results := []any{}
+	for i := range d.scenario.Steps {
+		if d.server != nil {
+			d.server.begin(i)
+		}
+		result := d.step(ctx, &d.scenario.Steps[i], false)
+		if d.server != nil {
+			d.server.omit(result)
+		}
+		results = append(results, result)
+	}
+	if d.server != nil {
+		time.Sleep(time.Second) // for aborts that are due, and closings that the recording does not have
+		d.server.finish()
+	}
+	return results
+}
+
+// environment returns the provider of a call without credentials of its own. At
+// a terminal, outside CI and production, the official SDK starts a login; with
+// this SDK a program must ask for that, and the driver does. Credentials found
+// at a terminal are remembered for later calls; failures are not.
+func (d *driver) environment() auth.Provider {
+	opts := &auth.Options{HTTPClient: d.http}
+	found := auth.Default(opts)
+	if !d.scenario.TTY {
+		return found
+	}
+	asked := device.Login(device.PromptOn(io.Discard), opts)
+	return auth.ProviderFunc(func(ctx context.Context) (auth.Credentials, error) {
+		if ci := os.Getenv("CI"); ci == "1" || ci == "true" || os.Getenv("NODE_ENV") == "production" {
+			return found.Credentials(ctx)
+		}
+		d.login.Lock()
+		defer d.login.Unlock()
+		if d.creds != nil {
+			return d.creds.Credentials(ctx)
+		}
+		var used auth.Provider = found
+		cr, err := found.Credentials(ctx)
+		if errors.Is(err, auth.ErrNoCredentials) {
+			used = asked
+			cr, err = asked.Credentials(ctx)
+		}
+		if err == nil {
+			d.creds = used
+		}
+		return cr, err
+	})
+}
+
+// rule records that a rule accounts for what the step did.
+func (c *call) rule(name string) {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	c.d.rules = append(c.d.rules, name)
+}
+
+// step runs one step and returns its result. A branch is a step directly inside
+// parallel: the hooks that it fires are listed with the parallel step.
+func (d *driver) step(ctx context.Context, s *Step, branch bool) object {
+	out := object{"op": s.Op}
+	if d.api != "" {
+		s = d.withIDs(s)
+	}
+	var outer []any
+	if !branch {
+		outer = d.enter(nil)
+	}
+	c := &call{d: d, ctx: ctx, step: s, out: out}
+	start := time.Now()
+	value, err := c.do()
+	c.finish(value, err)
+	switch took := time.Since(start); {
+	case s.MinMs != nil && took < millis(*s.MinMs):
+		out["timing"] = "too fast"
+	case s.MaxMs != nil && took > millis(*s.MaxMs):
+		out["timing"] = "too slow"
+	case s.MinMs != nil || s.MaxMs != nil:
+		out["timing"] = "ok"
+	}
+	if branch {
+		return out
+	}
+	if hooks := d.enter(outer); len(hooks) > 0 {
+		out["hooks"] = hooks
+	}
+	if !s.Background && d.inParallel.Load() == 0 && d.server != nil {
+		out["seen"] = d.server.count()
+	}
+	return out
+}
+
+// enter replaces the list of the hooks that have fired, and returns it.
+func (d *driver) enter(hooks []any) []any {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := d.hooks
+	d.hooks = hooks
+	return before
+}
+
+var snapshotOf = regexp.MustCompile(`@snapshot:(\w+)`)
+
+// withIDs replaces the name of a saved snapshot in the arguments by its ID,
+// since a real API chooses IDs itself.
+func (d *driver) withIDs(s *Step) *Step {
+	s = new(*s)
+	s.Args = snapshotOf.ReplaceAllFunc(s.Args, func(m []byte) []byte {
+		v, _ := d.saved.Load(string(snapshotOf.FindSubmatch(m)[1]))
+		if snap, ok := v.(*sandbox.Snapshot); ok {
+			return []byte(snap.ID())
+		}
+		return m
+	})
+	return s
+}
+
+// call is one running step.
+type call struct {
+	d       *driver
+	ctx     context.Context
+	step    *Step
+	out     object
+	target  any
+	partial []any // results that preceded an error
+	pair    *captured
+}
+
+// operation returns what an op does, or nil for an unknown one.
+func operation(op string) func(*call) (any, error) {
+	if spec, ok := calls[op]; ok {
+		return func(c *call) (any, error) {
+			if all, ok := calls[op+" all"]; ok && decoded[struct{ Recursive bool }](c.step.Args).Recursive {
+				spec = all
+			}
+			return c.method(spec)
+		}
+	}
+	if spec, ok := listings[op]; ok {
+		return func(c *call) (any, error) { return c.list(spec) }
+	}
+	return ops[op]
+}
+
+// op is an operation on an object that is a T, with arguments.
+func op[T, A any](do func(c *call, on T, args A) (any, error)) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		on, _ := c.target.(T)
+		return do(c, on, decoded[A](c.step.Args))
+	}
+}
+
+// do runs the step's operation under its abort signal.
+func (c *call) do() (any, error) {
+	op := operation(c.step.Op)
+	if c.step.On != nil {
+		var ok bool
+		if c.target, ok = c.d.saved.Load(*c.step.On); !ok {
+			return nil, fmt.Errorf("nothing saved as %s", *c.step.On)
+		}
+	}
+	ctx, stop := c.d.abortable(c.ctx, c.step.Abort)
+	c.ctx = ctx
+	defer stop(c.step.Background)
+	return op(c)
+}
+
+func (c *call) finish(value any, err error) {
+	if err != nil {
+		c.out["error"] = normError(err, c)
+		if c.partial != nil {
+			c.out["partial"] = c.partial
+		}
+	} else {
+		if c.step.Save != "" {
+			c.d.saved.Store(c.step.Save, value)
+		}
+		c.out["value"] = normValue(value)
+	}
+	if c.pair != nil && c.step.Save != "" && (err != nil || !c.pair.detached) {
+		c.out["piped"] = c.pair.value()
+	}
+}
+
+// abortable returns the context of a call and a function that releases it. With
+// keep, the context stays alive for work that continues in the background.
+func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Context, func(keep bool)) {
+	ctx, cancel := context.WithCancel(parent)
+	switch {
+	case spec == nil:
+		return ctx, func(keep bool) {
+			if !keep {
+				cancel()
+			}
+		}
+	case spec.Before:
+		cancel()
+	default:
+		plus := 60.0
+		if spec.PlusMs != nil {
+			plus = *spec.PlusMs
+		}
+		go func() {
+			for d.server.count() < spec.WhenSeen {
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(millis(plus))
+			cancel()
+		}()
+	}
+	return ctx, func(bool) {}
+}
+
+// hook returns the callback that a scenario passes to the SDK.
+func (d *driver) hook(name string, raw json.RawMessage) func(context.Context, any) error {
+	spec := decoded[struct {
+		Bind, Throw string
+		Steps       []Step
+	}](raw)
+	return func(ctx context.Context, sb any) error {
+		fired := object{"hook": name, "results": []any{}}
+		d.mu.Lock()
+		d.hooks = append(d.hooks, fired)
+		d.mu.Unlock()
+		if spec.Bind != "" {
+			d.saved.Store(spec.Bind, sb)
+		}
+		results := []any{}
+		for i := range spec.Steps {
+			results = append(results, d.step(ctx, &spec.Steps[i], false))
+			fired["results"] = results
+		}
+		if spec.Throw != "" {
+			return textError(spec.Throw)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,273 @@
+package fields
+
+import (
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/preview"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// onlyHere are options that are in no request of the API: what they do is done
+// by this SDK, and seen by the test that is named.
+var onlyHere = []method{
+	{name: "DownloadDir", opts: &sandbox.DownloadDirOptions{}, held: map[string]string{
+		"Exclude": ". TestDownloadDirHostile", "MaxEntries": ". TestDownloadDirHostile",
+		"MaxBytes": ". TestDownloadDirHostile", "OutsideLinks": ". TestDownloadDirHostile", "DotGit": ". TestDownloadDirIntoWorkTree", "LeftOut": ". TestDownloadDirOfRepositories", "Progress": ". TestDirectoryRoundTrip",
+	}, local: local{"Include": func(t *testing.T, w *world, _ method) {
+		running(t, w)
+		require.NoError(t, w.box.WriteFiles(t.Context(), []sandbox.File{{Path: "d/a.go"}, {Path: "d/b.txt"}, {Path: "d/e/c.go"}}, nil))
+		dst := t.TempDir()
+		require.NoError(t, w.box.FS().DownloadDir(t.Context(), "d", dst, &sandbox.DownloadDirOptions{Include: []string{"*.go"}}))
+		var got []string
+		require.NoError(t, filepath.WalkDir(dst, func(name string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				got = append(got, strings.TrimPrefix(filepath.ToSlash(name), filepath.ToSlash(dst)))
+			}
+			return err
+		}))
+		assert.Equal(t, []string{"/a.go", "/e/c.go"}, got)
+	}}},
+	{name: "DownloadFile", opts: &sandbox.DownloadFileOptions{}, held: map[string]string{
+		"MkdirAll": ". TestDownloadFile", "MaxBytes": "internal/test/security TestDownloadFileMaxBytes", "Progress": ". TestDownloadFile",
+	}, local: local{"Cwd": func(t *testing.T, w *world, _ method) {
+		file(t, w)
+		require.NoError(t, w.box.FS().WriteFile(t.Context(), "/tmp/field.txt", []byte("there"), 0o644))
+		dst := filepath.Join(t.TempDir(), "x")
+		require.NoError(t, w.box.FS().DownloadFile(t.Context(), "field.txt", dst, &sandbox.DownloadFileOptions{Cwd: "/tmp"}))
+		data, err := os.ReadFile(dst)
+		require.NoError(t, err)
+		assert.Equal(t, "there", string(data))
+	}}},
+	{name: "UploadDir", opts: &sandbox.UploadOptions{}, held: map[string]string{
+		"Include": ". TestUploadDirPatterns", "Exclude": ". TestUploadDirPatterns", "Progress": ". TestDirectoryRoundTrip",
+	}},
+	{name: "WriteFiles", opts: &sandbox.WriteFilesOptions{}, held: map[string]string{"Progress": ". TestWriteFilesSources"}},
+	{name: "Files", opts: &sandbox.File{}, local: local{
+		"Path": written(sandbox.File{Content: []byte("x")}, "x", 0o644), "Content": written(sandbox.File{Content: []byte("bytes")}, "bytes", 0o644),
+		"Reader": written(sandbox.File{Reader: strings.NewReader("read")}, "read", 0o644),
+		"Mode":   written(sandbox.File{Content: []byte("x"), Mode: new(os.FileMode(0o751))}, "x", 0o751),
+		"ModTime": func(t *testing.T, w *world, m method) {
+			at := time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC)
+			written(sandbox.File{Content: []byte("x"), ModTime: at}, "x", 0o644)(t, w, m)
+			info, err := w.box.FS().Stat(t.Context(), "f")
+			require.NoError(t, err)
+			assert.True(t, at.Equal(info.ModTime()), "%v", info.ModTime())
+		},
+	}},
+	{name: "Writer", opts: &sandbox.WriterOptions{}, held: map[string]string{"Mode": ". TestCreateStream"}, local: local{
+		"Progress": func(t *testing.T, w *world, _ method) {
+			running(t, w)
+			var last sandbox.Progress
+			f, err := w.box.FS().Create(t.Context(), "f", &sandbox.WriterOptions{Progress: func(p sandbox.Progress) { last = p }})
+			require.NoError(t, err)
+			_, err = f.Write([]byte("12345"))
+			require.NoError(t, errors.Join(err, f.Close()))
+			assert.EqualValues(t, 5, last.Done)
+		},
+	}},
+	{name: "KeepAlive", opts: &sandbox.KeepAliveOptions{}, held: map[string]string{
+		"Margin": ". TestKeepAlive", "Step": ". TestKeepAlive", "Interval": ". TestKeepAlive",
+	}},
+	{name: "WaitForPort", opts: &sandbox.WaitForPortOptions{}, held: map[string]string{
+		"Path": ". TestWaitForPort", "Status": ". TestWaitForPort", "HTTPClient": ". TestWaitForPort",
+	}},
+	{name: "Shell", opts: &sandbox.ShellOptions{}, held: map[string]string{
+		"Command": ". TestShellOptions", "Args": ". TestShellOptions", "Env": ". TestShellOptions", "Cwd": ". TestShellOptions",
+		"Sudo": ". TestShellOptions", "Cols": ". TestShellOptions", "Rows": ". TestShellOptions", "PingInterval": ". TestShellPings",
+		"KeepAlive.Margin": ". TestKeepAlive", "KeepAlive.Step": ". TestShellOptions", "KeepAlive.Interval": ". TestKeepAlive",
+	}},
+	{name: "EnsureCommand", opts: &sandbox.EnsureOptions{}, held: map[string]string{
+		"Port": ". TestEnsureCommandReady", "Log": ". TestEnsureCommandReady",
+		"Cwd": ". TestEnsureCommandOptions", "Env": ". TestEnsureCommandOptions", "Sudo": ". TestEnsureCommandOptions",
+	}},
+	{name: "Transport", opts: &preview.Options{}, held: map[string]string{
+		"MaxWait": "preview TestTransportGivesUp", "Base": "preview TestTransportGivesUp", "Idle": "preview TestTransportKeepsAlive",
+		"Start": "preview TestStart",
+	}},
+	{name: "Reattach", opts: &sandbox.ReattachOptions{}, held: map[string]string{
+		"Attempts": "internal/test/reliability TestReattachGivesUp", "Wait": "internal/test/reliability TestReattachGivesUp",
+	}, local: local{"Limit": reattachLimit}},
+	{name: "NewClient", opts: &sandbox.ClientOptions{}, held: map[string]string{
+		"AllowHTTP": "internal/test/security TestBaseURLs", "Hooks": ". TestClientHooks", "MaxRetries": ". TestMaxRetries", "RetryWait": ". TestMaxRetries",
+		"Reattach.Attempts": "internal/test/reliability TestReattachGivesUp", "Reattach.Wait": "internal/test/reliability TestReattachGivesUp",
+	}, local: local{
+		"Reattach.Limit": reattachLimit, "ServerCommandIDs": func(t *testing.T, w *world, _ method) {
+			running(t, w)
+			for theirs, sent := range map[bool]bool{false: true, true: false} {
+				c := testkit.Client(t, w.srv, sandbox.ClientOptions{ServerCommandIDs: theirs})
+				sb, err := c.Get(t.Context(), "box", nil)
+				require.NoError(t, err)
+				testkit.Output(t, sb, "true")
+				all := w.srv.Requests()
+				assert.Equal(t, sent, all[len(all)-1].Query.Has("cmdId"))
+			}
+		},
+		"Credentials": clientOption, "BaseURL": clientOption, "HTTPClient": clientOption, "UserAgent": clientOption, "Logger": clientOption,
+		"Observer": clientOption, "MaxRateLimitWait": rateLimitWait,
+	}},
+}
+
+func TestOnlyHere(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	for _, m := range onlyHere {
+		t.Run(m.name, func(t *testing.T) { m.test(t) })
+	}
+}
+
+// written returns a test that a file arrives as it is described.
+func written(f sandbox.File, content string, mode os.FileMode) func(*testing.T, *world, method) {
+	return func(t *testing.T, w *world, _ method) {
+		running(t, w)
+		f.Path = "f"
+		require.NoError(t, w.box.WriteFiles(t.Context(), []sandbox.File{f}, nil))
+		data, err := w.box.FS().ReadFile(t.Context(), "f")
+		require.NoError(t, err)
+		assert.Equal(t, content, string(data))
+		info, err := w.box.FS().Stat(t.Context(), "f")
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode().Perm())
+	}
+}
+
+// rateLimitWait looks at how long a request waits for a limit that is spent.
+func rateLimitWait(t *testing.T, _ *world, _ method) {
+	for longest, sent := range map[time.Duration]int{0: 2, 10 * time.Second: 1, time.Hour: 2, -1: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			c, err := sandbox.NewClient(&sandbox.ClientOptions{
+				Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}), BaseURL: "https://api.test", MaxRateLimitWait: longest,
+				HTTPClient: &http.Client{Transport: testkit.API(func(r *http.Request) (*http.Response, error) {
+					n++
+					resp := testkit.JSON(200, testkit.RunningSandbox)
+					resp.Header.Set("X-RateLimit-Limit", "1")
+					resp.Header.Set("X-RateLimit-Remaining", "0")
+					resp.Header.Set("X-RateLimit-Reset", strconv.FormatInt(time.Now().Add(time.Minute).Unix(), 10))
+					return resp, nil
+				})},
+			})
+			require.NoError(t, err)
+			began := time.Now()
+			_, err = c.Get(t.Context(), "box", nil)
+			require.NoError(t, err)
+			_, err = c.Get(t.Context(), "box", nil)
+			assert.Equal(t, sent == 1, errors.Is(err, sandbox.ErrRateLimited), "%v", err)
+			assert.Equal(t, sent, n)
+			assert.Equal(t, longest >= 0 && sent == 2, time.Since(began) >= time.Minute, "%v", longest)
+		})
+	}
+}
+
+// reattachLimit looks at how long a broken stream is tried again.
+func reattachLimit(t *testing.T, _ *world, _ method) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := sandbox.NewClient(&sandbox.ClientOptions{
+			Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}), BaseURL: "https://api.test",
+			MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Attempts: 1000, Limit: 30 * time.Second, Wait: time.Second},
+			HTTPClient: &http.Client{Transport: testkit.API(func(r *http.Request) (*http.Response, error) {
+				switch {
+				case testkit.IsRun(r):
+					return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun)), nil
+				case r.Method == http.MethodPost:
+					return testkit.JSON(200, testkit.RunningSandbox), nil
+				}
+				return testkit.JSON(502, ""), nil
+			})},
+		})
+		require.NoError(t, err)
+		sb, err := c.Create(t.Context(), nil)
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = sb.RunCommand(t.Context(), "x", nil, nil)
+		var lost *sandbox.StreamError
+		require.ErrorAs(t, err, &lost)
+		took := time.Since(began)
+		assert.True(t, 30*time.Second <= took && took < time.Minute, "%v", took) // the last pause may go beyond the limit
+	})
+}
+
+// clientOption looks for what each field does to one request.
+func clientOption(t *testing.T, _ *world, _ method) {
+	var log strings.Builder
+	var seen *http.Request
+	events := &sandboxtest.Recorder{}
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+		BaseURL:     "https://api.test/base", UserAgent: "mine/1", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Observer: events,
+		HTTPClient: &http.Client{Transport: testkit.API(func(r *http.Request) (*http.Response, error) {
+			seen = r
+			resp := testkit.JSON(200, testkit.RunningSandbox)
+			resp.Header.Set("X-RateLimit-Limit", "10")
+			resp.Header.Set("X-RateLimit-Remaining", "7")
+			resp.Header.Set("X-RateLimit-Reset", "1900000000")
+			return resp, nil
+		})},
+	})
+	require.NoError(t, err)
+	_, err = c.Get(t.Context(), "box", nil)
+	require.NoError(t, err)
+	assert.Equal(t, "https://api.test/base/v2/sandboxes/box", seen.URL.Scheme+"://"+seen.URL.Host+seen.URL.Path)
+	assert.Equal(t, "Bearer tok", seen.Header.Get("Authorization"))
+	assert.Equal(t, []string{"team", "prj"}, []string{seen.URL.Query().Get("teamId"), seen.URL.Query().Get("projectId")})
+	assert.True(t, strings.HasPrefix(seen.UserAgent(), "mine/1 "), seen.UserAgent())
+	assert.Contains(t, log.String(), "get sandbox")
+	assert.Contains(t, log.String(), "rateRemaining=7 rateLimit=10")
+	assert.Equal(t, sandboxtest.Counts{Operations: 1, Requests: 1}, events.Counts())
+}
+
+// TestEveryStruct fails for a struct of options that no method of these tests
+// has.
+func TestEveryStruct(t *testing.T) {
+	t.Parallel()
+	tested := map[string]bool{}
+	for _, m := range slices.Concat(calls, onlyHere) {
+		tested[reflect.TypeOf(m.opts).Elem().Name()] = true
+	}
+	for _, in := range []any{sandbox.CreateOptions{}, sandbox.ForkOptions{}, sandbox.UpdateOptions{}} { // tests of their own
+		tested[reflect.TypeOf(in).Name()] = true
+	}
+	files, err := filepath.Glob("../../../*.go")
+	require.NoError(t, err)
+	found := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok && spec.Name.IsExported() && strings.HasSuffix(spec.Name.Name, "Options") {
+				found[spec.Name.Name] = true
+			}
+			return true
+		})
+	}
+	require.GreaterOrEqual(t, len(found), 20)
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		assert.True(t, tested[name], "no test sets the fields of %s", name)
+	}
+}

@@ -1,0 +1,431 @@
+package limits_test
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"io/fs"
+	"log"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+)
+
+// endlessEnv tells the process what to do that meets programs without end.
+const endlessEnv = "SANDBOX_TEST_ENDLESS"
+
+// endlessMB is what a process may take in which a program of the sandbox, which
+// the client runs for itself, writes without end.
+const endlessMB = 64.0
+
+// hostile is a sandbox in which every program writes without end: the one that
+// is first in its PATH.
+type hostile struct {
+	sb    *sandbox.Sandbox
+	fs    *sandbox.FileSystem
+	user  *sandbox.User
+	local string
+}
+
+// endlessServer is a server that responds without end: in the body or, for kind
+// "errors", in the header. The default transport leads to it, and so does front.
+func endlessServer(t *testing.T, kind string) (address string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+					return
+				}
+				more := bytes.Repeat([]byte("X-Endless: yes\r\n"), 1000)
+				_, err := io.WriteString(conn, "HTTP/1.1 403 Forbidden\r\n")
+				if kind != "errors" {
+					_, err = io.WriteString(conn, "\r\n")
+				}
+				for err == nil {
+					_, err = conn.Write(more)
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// front is the emulator at api, except that its terminals are at another
+// address.
+func front(t *testing.T, api, terminals string) string {
+	target, err := url.Parse(api)
+	require.NoError(t, err)
+	next := &http.Transport{}
+	srv := httptest.NewServer(&httputil.ReverseProxy{
+		Transport: next, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ModifyResponse: func(r *http.Response) error {
+			if strings.HasSuffix(r.Request.URL.Path, "/interactive") {
+				body := fmt.Sprintf(`{"url":"ws://%s","token":"t"}`, terminals)
+				r.Header.Set("Content-Length", fmt.Sprint(len(body)))
+				r.Body = io.NopCloser(strings.NewReader(body))
+			}
+			return nil
+		},
+	})
+	t.Cleanup(func() {
+		srv.Close()
+		next.CloseIdleConnections()
+	})
+	return srv.URL
+}
+
+// endlessCalls are the calls that run programs of the sandbox for themselves,
+// by type and method. Nil means that a method runs none. A new method of
+// FileSystem or User needs a row.
+var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
+	"FileSystem.AppendFile":    func(ctx context.Context, h *hostile) error { return h.fs.AppendFile(ctx, "f", []byte("x")) },
+	"FileSystem.Chmod":         func(ctx context.Context, h *hostile) error { return h.fs.Chmod(ctx, "f", 0o600) },
+	"FileSystem.ChmodSymbolic": func(ctx context.Context, h *hostile) error { return h.fs.ChmodSymbolic(ctx, "f", "u+x") },
+	"FileSystem.Chown":         func(ctx context.Context, h *hostile) error { return h.fs.Chown(ctx, "f", 1, 1) },
+	"FileSystem.CopyFile":      func(ctx context.Context, h *hostile) error { return h.fs.CopyFile(ctx, "f", "g") },
+	"FileSystem.Create": func(ctx context.Context, h *hostile) error {
+		w, err := h.fs.Create(ctx, "f", nil)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write([]byte("x"))
+		if closeErr := w.Close(); err == nil {
+			err = closeErr
+		}
+		return err
+	},
+	"FileSystem.Exists": func(ctx context.Context, h *hostile) error { _, err := h.fs.Exists(ctx, "f"); return err },
+	"FileSystem.IOFS": func(ctx context.Context, h *hostile) error { // what a walk lists
+		_, err := fs.ReadDir(h.fs.IOFS(ctx, "/"), ".")
+		return err
+	},
+	"FileSystem.WalkDir": func(ctx context.Context, h *hostile) error {
+		return h.fs.WalkDir(ctx, "/", func(_ string, _ fs.DirEntry, err error) error { return err })
+	},
+	"FileSystem.Lstat":     func(ctx context.Context, h *hostile) error { _, err := h.fs.Lstat(ctx, "f"); return err },
+	"FileSystem.Mkdir":     func(ctx context.Context, h *hostile) error { return h.fs.Mkdir(ctx, "d", 0o700) },
+	"FileSystem.MkdirAll":  func(ctx context.Context, h *hostile) error { return h.fs.MkdirAll(ctx, "d/e", 0o755) },
+	"FileSystem.MkdirTemp": func(ctx context.Context, h *hostile) error { _, err := h.fs.MkdirTemp(ctx, "", "d*"); return err },
+	// A path that is not UTF-8 is read by a program.
+	"FileSystem.Open": func(ctx context.Context, h *hostile) error {
+		f, err := h.fs.Open(ctx, "\xff", nil)
+		if err == nil {
+			_, err = io.CopyN(io.Discard, f, 8<<20)
+			f.Close()
+			err = cmp.Or(err, errors.New("no end after 8 MiB")) // it streams
+		}
+		return err
+	},
+	"FileSystem.ReadDir":   func(ctx context.Context, h *hostile) error { _, err := h.fs.ReadDir(ctx, "/"); return err },
+	"FileSystem.ReadFile":  nil, // holds what it reads, as os.ReadFile does
+	"FileSystem.Readlink":  func(ctx context.Context, h *hostile) error { _, err := h.fs.Readlink(ctx, "f"); return err },
+	"FileSystem.RealPath":  func(ctx context.Context, h *hostile) error { _, err := h.fs.RealPath(ctx, "f"); return err },
+	"FileSystem.Remove":    func(ctx context.Context, h *hostile) error { return h.fs.Remove(ctx, "f") },
+	"FileSystem.RemoveAll": func(ctx context.Context, h *hostile) error { return h.fs.RemoveAll(ctx, "f") },
+	"FileSystem.Rename":    func(ctx context.Context, h *hostile) error { return h.fs.Rename(ctx, "f", "g") },
+	"FileSystem.Stat":      func(ctx context.Context, h *hostile) error { _, err := h.fs.Stat(ctx, "f"); return err },
+	"FileSystem.Symlink":   func(ctx context.Context, h *hostile) error { return h.fs.Symlink(ctx, "f", "g") },
+	"FileSystem.Truncate":  func(ctx context.Context, h *hostile) error { return h.fs.Truncate(ctx, "f", 1) },
+	"FileSystem.WriteFile": nil, // is all by the API
+
+	"User.AddToGroup":     func(ctx context.Context, h *hostile) error { return h.user.AddToGroup(ctx, "g") },
+	"User.CommandContext": nil, // the caller's
+	"User.LookPath":       func(ctx context.Context, h *hostile) error { _, err := h.user.LookPath(ctx, "x"); return err },
+	"FileSystem.CopyFS": func(ctx context.Context, h *hostile) error {
+		return h.user.FS().CopyFS(ctx, "d", fstest.MapFS{"f": &fstest.MapFile{}}, nil)
+	},
+	"FileSystem.DownloadDir": func(ctx context.Context, h *hostile) error {
+		return h.user.FS().DownloadDir(ctx, ".", h.local+"/d", nil)
+	},
+	"FileSystem.DownloadFile": nil, // to a file, as much as MaxBytes allows
+	"User.RemoveFromGroup":    func(ctx context.Context, h *hostile) error { return h.user.RemoveFromGroup(ctx, "g") },
+	"User.RunCommand":         nil, // the caller's
+	"User.StartCommand":       nil,
+	"FileSystem.UploadDir":    func(ctx context.Context, h *hostile) error { return h.user.FS().UploadDir(ctx, h.local, "d", nil) },
+	"FileSystem.WriteFiles": func(ctx context.Context, h *hostile) error {
+		return h.user.FS().WriteFiles(ctx, []sandbox.File{{Path: "f", Content: []byte("x")}}, nil)
+	},
+
+	"Sandbox.CreateUser":  func(ctx context.Context, h *hostile) error { _, err := h.sb.CreateUser(ctx, "u"); return err },
+	"Sandbox.CreateGroup": func(ctx context.Context, h *hostile) error { _, err := h.sb.CreateGroup(ctx, "g"); return err },
+
+	// These speak with a server of the sandbox, whose response has no end.
+	"Sandbox.Shell": func(ctx context.Context, h *hostile) error { _, err := h.sb.Shell(ctx, nil); return err },
+	"Sandbox.WaitForPort": func(ctx context.Context, h *hostile) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Second, errors.New("that is enough"))
+		defer cancel()
+		_, err := h.sb.WaitForPort(ctx, 3000, &sandbox.WaitForPortOptions{Status: 200})
+		return err
+	},
+}
+
+// endlessPrograms are what every program of the sandbox is replaced by.
+var endlessPrograms = map[string]string{
+	"output": `exec /usr/bin/yes`,
+	"errors": `exec /usr/bin/yes >&2`,
+	// A listing that is well-formed: it ends at the limit for honest ones.
+	"entries": `exec /usr/bin/awk 'BEGIN { for (;;) printf "f 644 0 0 0 0.0 0.0 0.0 1 %d 1 0 a%d%c", i, i++, 0 }'`,
+}
+
+// listings are the calls that read a listing, and hold what an honest one of
+// 250,000 files takes before they end it.
+var listings = []string{"FileSystem.ReadDir", "FileSystem.IOFS", "FileSystem.WalkDir"}
+
+const listingMB = 256.0
+
+// differing are the calls that read what is not output, each in a way of its own;
+// the others have one place that does (TestOwnPrograms), and with -short they
+// meet output alone.
+var differing = []string{"FileSystem.Chmod", "FileSystem.Open", "FileSystem.ReadDir", "Sandbox.Shell", "Sandbox.WaitForPort"}
+
+type endlessReport struct {
+	Case  string
+	Error string
+	MB    float64
+	Took  time.Duration
+}
+
+// TestEndlessClient is the process that meets the programs.
+func TestEndlessClient(t *testing.T) {
+	text := os.Getenv(endlessEnv)
+	if text == "" {
+		return
+	}
+	var job transferJob
+	require.NoError(t, json.Unmarshal([]byte(text), &job))
+	for kind, script := range endlessPrograms {
+		server := endlessServer(t, kind)
+		standard := http.DefaultTransport.(*http.Transport)
+		standard.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, server)
+		}
+		c, err := sandbox.NewClient(&sandbox.ClientOptions{
+			BaseURL: front(t, job.URL, server), Credentials: auth.Static(auth.Credentials{Token: "any", TeamID: "team_emulator", ProjectID: "prj_emulator"}),
+		})
+		require.NoError(t, err)
+		sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Timeout: time.Hour, Ports: []int{3000}})
+		require.NoError(t, err)
+		var programs []sandbox.File
+		for name := range strings.FieldsSeq("base64 bash cat chgrp chmod chown cp dd dirname env find getent gpasswd gzip head id ln ls mkdir mktemp mv readlink realpath rm sh sha256sum stat sudo tail tar test touch truncate useradd groupadd usermod wc") {
+			programs = append(programs, sandbox.File{Path: "evil/" + name, Content: []byte("#!/bin/sh\n" + script + "\n"), Mode: new(fs.FileMode(0o755))})
+		}
+		require.NoError(t, sb.WriteFiles(t.Context(), programs, nil))
+		// The home directory of the user, where this machine can have one.
+		_, _ = sb.RunCommand(t.Context(), "mkdir", []string{"-p", "-m", "777", "/home/u"}, &sandbox.CommandOptions{Sudo: true})
+		require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Env: sandbox.Env{"PATH": sb.Cwd() + "/evil"}}))
+		user, err := sb.AsUser("u")
+		require.NoError(t, err)
+		h := &hostile{sb: sb, fs: sb.FS(), user: user, local: job.Dir}
+		for name, call := range endlessCalls {
+			if call == nil || kind == "entries" && !slices.Contains(listings, name) ||
+				kind == "errors" && testing.Short() && !slices.Contains(differing, name) {
+				continue
+			}
+			debug.FreeOSMemory()
+			require.NoError(t, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)) // forgets the peak
+			begin := time.Now()
+			r := endlessReport{Case: name + "/" + kind}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			if err := call(ctx, h); err != nil {
+				r.Error = err.Error()
+			}
+			if ctx.Err() != nil {
+				r.Error = "it took until its context ended: " + r.Error
+			}
+			cancel()
+			r.MB, r.Took = peakMB(t), time.Since(begin)
+			out, err := json.Marshal(r)
+			require.NoError(t, err)
+			fmt.Printf("\nREPORT %s\n", out)
+		}
+		require.NoError(t, sb.Delete(t.Context(), nil))
+		c.CloseIdleConnections()
+	}
+}
+
+// TestEndlessPrograms has every call of which a program of the sandbox is a part
+// meet one that writes without end: the call ends, says why, and the process
+// stays small.
+func TestEndlessPrograms(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []reflect.Type{reflect.TypeFor[*sandbox.FileSystem](), reflect.TypeFor[*sandbox.User]()} {
+		for m := range typ.Methods() {
+			if m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]() {
+				assert.Contains(t, endlessCalls, typ.Elem().Name()+"."+m.Name)
+			}
+		}
+	}
+	url := startServer(t)
+	job, err := json.Marshal(transferJob{URL: url, Dir: t.TempDir()})
+	require.NoError(t, err)
+	client := exec.Command(os.Args[0], "-test.run=^TestEndlessClient$", "-test.timeout=30m", fmt.Sprint("-test.short=", testing.Short()))
+	client.Env = append(os.Environ(), endlessEnv+"="+string(job))
+	out, err := client.CombinedOutput()
+	require.NoError(t, err, string(out))
+	cases := 0
+	for line := range bytes.Lines(out) {
+		rest, ok := bytes.CutPrefix(line, []byte("REPORT "))
+		if !ok {
+			continue
+		}
+		cases++
+		var r endlessReport
+		require.NoError(t, json.Unmarshal(rest, &r))
+		t.Logf("%-40s %6.1f MB %8v  %s", r.Case, r.MB, r.Took.Round(time.Millisecond), r.Error)
+		most := endlessMB
+		if strings.HasSuffix(r.Case, "/entries") {
+			most = listingMB
+		}
+		assert.Less(t, r.MB, most, r.Case)
+		assert.NotEmpty(t, r.Error, r.Case)
+	}
+	least := 70
+	if testing.Short() {
+		least = 40
+	}
+	assert.Greater(t, cases, least)
+}
+
+// ofEvents reports whether a call tells an observer of an event.
+func ofEvents(call *ast.CallExpr) bool {
+	if len(call.Args) == 0 {
+		return false
+	}
+	last := types.ExprString(call.Args[len(call.Args)-1])
+	return last == "e" || strings.Contains(last, "Event")
+}
+
+// TestOwnPrograms looks for what starts commands in the client: RunCommand and
+// its like for programs, begin and the engine for the client itself. What it
+// runs for itself goes through the one place that limits its output, in an
+// environment of its own; so does what the other packages run for themselves,
+// by package own. What is the caller's has a row here.
+func TestOwnPrograms(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../../..")
+	require.NoError(t, err)
+	starts := []string{"RunCommand", "StartCommand", "CommandContext", "EnsureCommand", "Shell", "Open", "begin", "Begin"}
+	found, own := map[string]bool{}, map[string]bool{}
+	require.NoError(t, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(root, file)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (slices.Contains(ofTests, filepath.ToSlash(name)) || d.Name() == "testdata" || d.Name() == ".git"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			f, ok := n.(*ast.FuncDecl)
+			if !ok {
+				return true
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || ofEvents(call) {
+					return true
+				}
+				s, ok := call.Fun.(*ast.SelectorExpr)
+				if ok && slices.Contains([]string{"own.Run", "clean.Run", "rawshell.OpenOwn"}, types.ExprString(s)) {
+					own[filepath.ToSlash(name)+" "+f.Name.Name] = true
+				}
+				if !ok || !slices.Contains(starts, s.Sel.Name) || f.Name.Name == s.Sel.Name {
+					return true
+				}
+				on := types.ExprString(s.X)
+				here := on == "exec" || s.Sel.Name == "Open" && on != "rawshell" || strings.HasSuffix(s.Sel.Name, "egin") && strings.Contains(name, "/")
+				if !here {
+					found[filepath.ToSlash(name)+" "+f.Name.Name] = true
+				}
+				return true
+			})
+			return false
+		})
+		return nil
+	}))
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(callersPrograms)), slices.Collect(maps.Keys(found)), "what is not the caller's goes through package own")
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(ownPrograms)), slices.Collect(maps.Keys(own)), "each is compared in hostile environments")
+	for program, file := range ownPrograms {
+		if file != "" {
+			text, err := os.ReadFile(filepath.Join(root, file))
+			require.NoError(t, err)
+			assert.Contains(t, string(text), "func TestEnvironmentOfOwnPrograms(", program)
+		}
+	}
+}
+
+// ofTests are folders of programs that measure, ask, show or test.
+var ofTests = []string{"examples", "docs", "perf", "tools", "sandboxtest", "internal/platform", "internal/test/testkit", "internal/test/needs", "internal/test/conformance", "internal/test/scripted"}
+
+// ownPrograms are the functions that run programs of the module's own, with the file
+// of the test that runs them in hostile environments.
+var ownPrograms = map[string]string{
+	"program.go run": "environment_test.go", "agent/search.go program": "environment_test.go", "tunnel/dial.go open": "environment_test.go",
+	"pool/mark.go script":                   "pool/environment_test.go",
+	"cmd/sandbox/mirror/copy.go listRemote": "cmd/sandbox/environment_test.go", "cmd/sandbox/mirror/copy.go runThere": "cmd/sandbox/environment_test.go",
+	"cmd/sandbox/mirror/copy.go packed": "cmd/sandbox/environment_test.go", "cmd/sandbox/internal/cli/copy.go archiveToStdout": "cmd/sandbox/environment_test.go",
+	"cmd/sandbox/internal/cli/completion.go completeCommand": "cmd/sandbox/environment_test.go", "cmd/sandbox/internal/cli/top.go measure": "cmd/sandbox/environment_test.go",
+	"cmd/sandbox/internal/cli/download.go outsideLinks": "cmd/sandbox/environment_test.go",
+	"internal/own/own.go Run":                           "", "internal/rawshell/rawshell.go OpenOwn": "", // which the others go through
+}
+
+// callersPrograms are the functions that start commands, with whose these are: those
+// of the module keep them apart by package clean.
+var callersPrograms = map[string]string{
+	"launch.go begin":   "what the others serve to programs",
+	"run.go runCommand": "the caller's", "run.go startCommand": "the caller's",
+	"process.go launch":                  "the caller's Cmd",
+	"ensure.go ensure":                   "the caller's server",
+	"program.go command":                 "the client's own, by clean.Run",
+	"internal/own/own.go Run":            "the other packages' own, by clean.Run",
+	"internal/rawshell/rawshell.go open": "of OpenOwn the module's own, by clean.Run; of Open the caller's",
+	"terminal/terminal.go Run":           "the caller's shell",
+	"agent/background.go startCommand":   "the model's", "agent/run.go runShell": "the model's",
+	"agent/python.go start":                         "the model's cells, by an interpreter that looks at no variable",
+	"durable/handed.go startHanded":                 "the caller's, in a script that keeps its output",
+	"cmd/sandbox/internal/cli/agents.go startAgent": "the agent that the user has asked for",
+	"cmd/sandbox/internal/cli/rehearse.go rehearse": "the user's", "cmd/sandbox/internal/cli/remote.go detach": "the user's",
+	"cmd/sandbox/internal/cli/remote.go follow": "the user's", "cmd/sandbox/internal/cli/remote.go withInput": "the user's",
+	"cmd/sandbox/internal/cli/rsh.go remoteShell": "the user's command line",
+	"cmd/sandbox/mirror/copy.go packed":           "the package's own, by clean.Run: it has an input",
+}

@@ -1,0 +1,353 @@
+package modeltest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+)
+
+// record lets a script report that it has run, by a line of its own in the
+// journal, so that two runs can't be taken for one.
+const record = `read -r u < /proc/sys/kernel/random/uuid; echo "$0 $u" >> ` + journal + `; `
+
+// name is that of the step's command in the journal.
+func (w *world) name() string { return fmt.Sprintf("c%d", w.n) }
+
+// outcome is what a call reported about a command.
+type outcome struct {
+	code int
+	out  string
+	errs string // standard error
+	err  error
+	gone bool // with its session, as the call said
+}
+
+// judge compares it with the journal and with what the command prints.
+func (w *world) judge(got outcome, text, errs string) error {
+	runs, err := w.runs(w.name())
+	_, streamed := errors.AsType[*sandbox.StreamError](got.err)
+	refused := errors.Is(got.err, errMissing) || errors.Is(got.err, errHook)
+	switch ended := w.is(Stopped, Expired, Crashed, Deleted, Hooked, GiveUp); {
+	case err != nil:
+		return err
+	case runs > 1:
+		return fmt.Errorf("the command has run %d times; the call returned %s", runs, said(got.err))
+	case runs > 0 && refused && !streamed && w.strike.When == Before:
+		return fmt.Errorf("the command ran, and the call returned %w", got.err)
+	case got.gone:
+	case got.err != nil && !w.permits(got.err):
+		return wrong(got.err)
+	case got.err != nil:
+	case got.code == 3 && (got.out != text || got.errs != errs):
+		return fmt.Errorf("%d of %d bytes of output, %d of %d of errors, and no error", len(got.out), len(text), len(got.errs), len(errs))
+	case got.code != 3 && !(ended && strings.HasPrefix(text, got.out) && strings.HasPrefix(errs, got.errs)):
+		return fmt.Errorf("exit code %d, %d of %d bytes of output, %d of %d of errors, and no error", got.code, len(got.out), len(text), len(got.errs), len(errs))
+	case runs != 1 && !w.is(Crashed, Deleted):
+		return fmt.Errorf("the command has run %d times, and no error", runs)
+	}
+	return nil
+}
+
+// command runs a command that prints so many lines, to both of its outputs by
+// turns: their records can't be joined, so that a log has many.
+func (w *world) command(ctx context.Context, s Step) error {
+	last := "exit 3"
+	if s.Fault.When == Within && slices.Contains(ofTheBox, s.Fault.What) {
+		last = "sleep 2; exit 3" // for the session to end first
+	}
+	args := []string{"-c", record + fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); if [ $((i %% 20)) = 0 ]; then echo "$0 $i" >&2; sleep 0.01; else echo "$0 $i"; fi; done; %s`, s.Size, last), w.name()}
+	got := w.call(ctx, s, args)
+	w.net.disarm()
+	var out, errs strings.Builder
+	for i := 1; i <= s.Size; i++ {
+		to := &out
+		if i%20 == 0 {
+			to = &errs
+		}
+		fmt.Fprintf(to, "%s %d\n", w.name(), i)
+	}
+	return w.judge(got, out.String(), errs.String())
+}
+
+func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
+	var done *sandbox.CommandResult
+	var cmd *sandbox.Command
+	switch s.Kind {
+	case Run:
+		w.arm(s)
+		if done, got.err = w.box.RunCommand(ctx, "sh", args, nil); got.err == nil {
+			got.code = done.ExitCode
+			got.read(ctx, done.Command)
+		}
+	case Start:
+		w.arm(s)
+		var out, errs bytes.Buffer
+		if cmd, got.err = w.box.StartCommand(ctx, "sh", args, &sandbox.StartOptions{Stdout: &out, Stderr: &errs}); got.err == nil {
+			if done, got.err = cmd.Wait(ctx); got.err == nil {
+				got.code, got.out, got.errs = done.ExitCode, out.String(), errs.String()
+			} else {
+				_ = cmd.WaitOutput(ctx) // the buffers are its own until then
+			}
+		}
+	case Fetch:
+		if cmd, got.err = w.box.StartCommand(ctx, "sh", args, nil); got.err == nil {
+			if done, got.err = cmd.Wait(ctx); got.err == nil {
+				w.arm(s)
+				got.code = done.ExitCode
+				got.read(ctx, cmd)
+			}
+		}
+		if w.is(Stopped, Expired, Crashed, Hooked) && errors.Is(got.err, sandbox.ErrStopped) {
+			got.gone = true
+		}
+	case Follow:
+		if cmd, got.err = w.box.StartCommand(ctx, "sh", args, nil); got.err == nil {
+			w.arm(s)
+			for entry, err := range cmd.Logs(ctx) {
+				if got.err = err; entry.Stream == sandbox.Stderr {
+					got.errs += entry.Data
+				} else {
+					got.out += entry.Data
+				}
+			}
+			w.net.disarm()
+			if got.err == nil {
+				if done, got.err = cmd.Wait(w.ctx); got.err == nil {
+					got.code = done.ExitCode
+				}
+			}
+		}
+		// With its session a command is gone, and its log.
+		if w.is(ofTheBox...) && (errors.Is(got.err, sandbox.ErrStopped) || errors.Is(got.err, sandbox.ErrNotFound)) {
+			got.gone = true
+		}
+	case Exec:
+		w.arm(s)
+		var b []byte
+		b, got.err = w.box.CommandContext(ctx, "sh", args...).Output()
+		if e, ok := errors.AsType[*sandbox.ExitError](got.err); ok {
+			got = outcome{code: e.ExitCode(), out: string(b), errs: string(e.Stderr)}
+		}
+	case Keep:
+		id := fmt.Sprintf("keep-%d", w.n)
+		if got.err = w.box.Resume(ctx); got.err != nil { // a session is not resumed
+			return got
+		}
+		begin := func(ctx context.Context) (*sandbox.Command, error) {
+			session := w.box.CurrentSession()
+			cmd, err := session.GetCommand(ctx, id)
+			if errors.Is(err, sandbox.ErrNotFound) {
+				cmd, err = session.StartCommand(ctx, "sh", args, &sandbox.StartOptions{ID: id})
+			}
+			return cmd, err
+		}
+		w.arm(s)
+		_, first := begin(ctx)
+		w.net.disarm()
+		if e, ok := errors.AsType[*sandbox.APIError](first); ok && s.Fault.What == Odd && e.Status == http.StatusForbidden {
+			first = nil // so the caller knows
+		}
+		if first != nil && !w.permits(first) && !w.is(ofTheBox...) && !errors.Is(first, sandbox.ErrOutcomeUnknown) {
+			return outcome{err: first}
+		}
+		if cmd, got.err = begin(w.ctx); got.err == nil {
+			if done, got.err = cmd.Wait(w.ctx); got.err == nil {
+				got.code = done.ExitCode
+				got.read(w.ctx, cmd)
+			}
+		}
+		if w.is(ofTheBox...) && errors.Is(got.err, sandbox.ErrStopped) || w.is(Deleted) && errors.Is(got.err, sandbox.ErrNotFound) {
+			got.gone = true
+		}
+	}
+	return got
+}
+
+// read takes the output of a command that has ended.
+func (o *outcome) read(ctx context.Context, cmd *sandbox.Command) {
+	if o.out, o.err = cmd.Stdout(ctx); o.err == nil {
+		o.errs, o.err = cmd.Stderr(ctx)
+	}
+}
+
+// feed gives a command an input whose length is known, in a file.
+func (w *world) feed(ctx context.Context, s Step) error {
+	text := strings.Repeat(w.name()+"\n", 200*s.Size)
+	cmd := w.box.CommandContext(ctx, "sh", "-c", record+"cat; exit 3", w.name())
+	cmd.Stdin = strings.NewReader(text)
+	w.arm(s)
+	out, err := cmd.Output()
+	w.net.disarm()
+	got := outcome{err: err}
+	if e, ok := errors.AsType[*sandbox.ExitError](err); ok {
+		got = outcome{code: e.ExitCode(), out: string(out)}
+	}
+	if got.code == 126 && w.is(Cleaned, Crashed) {
+		return nil // the file was gone with the session that it was in
+	}
+	return w.judge(got, text, "")
+}
+
+// talk has a conversation with a command that says what it hears.
+func (w *world) talk(ctx context.Context, s Step) error {
+	cmd, err := w.box.StartCommand(ctx, "sh", []string{"-c", record + "cat; exit 3", w.name()}, &sandbox.StartOptions{AttachStdin: true})
+	if err != nil {
+		return wrong(err)
+	}
+	w.arm(s)
+	var text strings.Builder
+	in := cmd.Stdin(ctx)
+	for i := range 4 {
+		if _, err = fmt.Fprintf(io.MultiWriter(&text, in), "%s %s %d\n", w.name(), strings.Repeat("x", s.Size), i); err != nil {
+			break
+		}
+		testkit.Linger(5 * time.Millisecond) // for a request of its own
+	}
+	err = errors.Join(err, in.Close())
+	w.net.disarm()
+	got := outcome{err: err}
+	if err != nil {
+		if killErr := cmd.Kill(w.ctx); killErr != nil && !w.is(ofTheBox...) {
+			return killErr
+		}
+	} else if done, err := cmd.Wait(w.ctx); err == nil {
+		got.code = done.ExitCode
+		got.out, got.err = cmd.Stdout(w.ctx)
+	} else {
+		got.err = err
+	}
+	if got.err != nil && w.is(ofTheBox...) {
+		return nil // what was said to a session that has ended is of no use
+	}
+	return w.judge(got, text.String(), "")
+}
+
+var ready = regexp.MustCompile("^ready$")
+
+// kill sends one signal to a command that counts them.
+func (w *world) kill(ctx context.Context, s Step) error {
+	gone := fmt.Sprintf("go%d", w.n)
+	// The loop starts no program: bash 5.2 now and then misses the end of one when
+	// a signal with a trap comes at that moment, and spins forever next to a zombie.
+	cmd, err := w.box.StartCommand(ctx, "bash", []string{"-c", `mkfifo "$0.pause"; exec 3<>"$0.pause"; trap 'echo signal' INT; echo ready; while [ ! -e "$0" ]; do read -r -t 0.02 <&3; done`, gone}, nil)
+	if err != nil {
+		return wrong(err)
+	}
+	if _, err := cmd.WaitForLog(ctx, ready); err != nil {
+		return wrong(err)
+	}
+	w.arm(s)
+	err = cmd.Signal(ctx, sandbox.SIGINT)
+	w.net.disarm()
+	if w.is(ofTheBox...) {
+		return nil // the command has gone with its session
+	}
+	if err != nil && !w.permits(err) {
+		return wrong(err)
+	}
+	if err := w.same.FS().WriteFile(w.ctx, gone, nil, 0o644); err != nil {
+		return err
+	}
+	out, outErr := cmd.Output(w.ctx)
+	if n := strings.Count(out, "signal"); outErr != nil || n > 1 || n == 0 && err == nil {
+		return fmt.Errorf("one Kill, which returned %s, delivered %d signals; reading what it did: %s", said(err), n, said(outErr))
+	}
+	return nil
+}
+
+// killed runs a command that is to die with its call.
+func (w *world) killed(ctx context.Context, s Step) error {
+	w.arm(s)
+	timer := time.AfterFunc(time.Second, w.cancel)
+	_, err := w.box.RunCommand(ctx, "sh", []string{"-c", record + "echo ready; exec sleep 300", w.name()}, &sandbox.CommandOptions{KillOnCancel: true})
+	timer.Stop()
+	w.net.disarm()
+	runs, runsErr := w.runs(w.name())
+	switch {
+	case runsErr != nil:
+		return runsErr
+	case runs > 1:
+		return fmt.Errorf("the command has run %d times; the call returned %s", runs, said(err))
+	case err != nil && !errors.Is(err, errGivenUp) && !w.permits(err):
+		return wrong(err)
+	case w.is(Deleted) || s.Fault.What != GiveUp && (w.net.struck(w.strike, Signal) || s.Fault.On == Creds):
+		return nil // it could not be killed
+	}
+	if _, err := w.same.RunCommand(w.ctx, "true", nil, nil); err != nil { // in the session that there is now
+		return err
+	}
+	cmds, err := w.same.ListCommands(w.ctx)
+	if err != nil {
+		return err
+	}
+	for _, cmd := range cmds {
+		if args := cmd.Args(); len(args) != 3 || args[2] != w.name() {
+			continue
+		}
+		limited, cancel := context.WithTimeout(w.ctx, stepTime)
+		_, err := cmd.Wait(limited)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("the command was to be killed, and runs on: %w", err)
+		}
+	}
+	return nil
+}
+
+// shell runs a program in a terminal.
+func (w *world) shell(ctx context.Context, s Step) error {
+	w.arm(s)
+	sh, err := w.box.Shell(ctx, &sandbox.ShellOptions{Command: "sh", Args: []string{"-c", record + fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo "$0 $i"; i=$((i+1)); done; exit 3`, s.Size), w.name()}})
+	got := outcome{err: err}
+	if err == nil {
+		var out []byte
+		out, got.err = io.ReadAll(sh)
+		got.out = strings.ReplaceAll(string(out), "\r\n", "\n")
+		if code, err := sh.Wait(ctx); err == nil {
+			got.code = code
+		} else {
+			got.err = err
+		}
+		_ = sh.Close() // always nil
+	}
+	w.net.disarm()
+	if e, ok := errors.AsType[*sandbox.ShellError](got.err); ok && w.is(ofTheBox...) {
+		// A terminal ends with its session, and says so.
+		return onlyIf(strings.Contains(e.Error(), "in session sbx_"), "the error does not name the session: %v", e)
+	}
+	return w.judge(got, w.text(s), "")
+}
+
+// said describes what a call returned.
+func said(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	return err.Error()
+}
+
+func onlyIf(holds bool, format string, args ...any) error {
+	if holds {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
+}
+
+// text is what the step's command prints.
+func (w *world) text(s Step) string {
+	var text strings.Builder
+	for i := range s.Size {
+		fmt.Fprintf(&text, "%s %d\n", w.name(), i)
+	}
+	return text.String()
+}

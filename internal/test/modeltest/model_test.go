@@ -1,0 +1,106 @@
+package modeltest
+
+import (
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Environment variables of the run.
+const (
+	timeEnv = "SANDBOX_MODEL_TIME" // how long to go on with new seeds, as "1h"
+	seedEnv = "SANDBOX_MODEL_SEED" // the first seed; without a time, the only one
+)
+
+const (
+	programLength = 12
+	// shrinkTime is how long a program is shrunk.
+	shrinkTime = 3 * time.Minute
+)
+
+// TestModel plays programs of one seed after the other: two with -short, for a
+// minute without, or for as long as SANDBOX_MODEL_TIME says.
+func TestModel(t *testing.T) {
+	needs.GNU(t)
+	begin := time.Now()
+	first, count, until := uint64(1), 2, begin
+	if !testing.Short() {
+		until = begin.Add(time.Minute)
+	}
+	if timed := os.Getenv(timeEnv); timed != "" {
+		d, err := time.ParseDuration(timed)
+		require.NoError(t, err)
+		first, until = uint64(begin.Unix()), begin.Add(d)
+	}
+	if seed := os.Getenv(seedEnv); seed != "" {
+		n, err := strconv.ParseUint(seed, 10, 64)
+		require.NoError(t, err)
+		first = n
+		if os.Getenv(timeEnv) == "" {
+			count, until = 1, begin
+		}
+	}
+	played, steps := 0, 0
+	for seed := first; played < count || time.Now().Before(until); seed++ {
+		program := Program(seed, programLength)
+		if at, err := play(t.Context(), program); err != nil {
+			shrinkUntil := time.Now().Add(shrinkTime)
+			fails := func(s []Step) bool {
+				if time.Now().After(shrinkUntil) {
+					return false
+				}
+				_, err := play(t.Context(), s)
+				return err != nil
+			}
+			// The steps after the one that failed play no part.
+			shrunk := Shrink(program[:max(at, 1)], fails)
+			t.Fatalf("SANDBOX_MODEL_SEED=%d, after %d steps: %v\nthe steps that it takes:\n%s", seed, steps+at, err, Describe(shrunk))
+		}
+		played, steps = played+1, steps+len(program)
+	}
+	t.Logf("%d programs of %d steps held, from seed %d on", played, steps, first)
+}
+
+// TestShrink: a program is shrunk to what it needs to fail.
+func TestShrink(t *testing.T) {
+	t.Parallel()
+	program := Program(7, 30)
+	want := program[11]
+	shrunk := Shrink(program, func(s []Step) bool {
+		return slices.ContainsFunc(s, func(s Step) bool { return s.Kind == want.Kind && s.Fault.What == want.Fault.What })
+	})
+	require.Len(t, shrunk, 1)
+	assert.Equal(t, want.Kind, shrunk[0].Kind)
+	assert.Equal(t, 1, shrunk[0].Size, "the size does not matter to it")
+	assert.Equal(t, program, Program(7, 30), "a seed gives one program")
+}
+
+// TestProgramsMeetAll: every kind of step and every fault comes up within the
+// programs of a minute.
+func TestProgramsMeetAll(t *testing.T) {
+	t.Parallel()
+	kinds, whats := map[Kind]int{}, map[What]int{}
+	for seed := range uint64(40) {
+		for _, s := range Program(seed, programLength) {
+			kinds[s.Kind]++
+			whats[s.Fault.What]++
+		}
+	}
+	for _, kind := range slices.Concat(commands, files, lives) {
+		assert.Positive(t, kinds[kind], kind)
+	}
+	var dealt []card
+	for n := range uint64(len(deck)) {
+		dealt = append(dealt, deal(n))
+	}
+	assert.ElementsMatch(t, deck, dealt, "each card is dealt once")
+	for _, what := range slices.Concat([]What{None, Clean, Late, Held, Double, Crossed, Cleaned, Rival}, anywhere, ofTheBox) {
+		assert.Positive(t, whats[what], what)
+	}
+}

@@ -1,0 +1,44 @@
+package testkit
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+)
+
+// NeedBox skips the test unless sb has files of its own: in folder mode what a test
+// does outside of the sandbox's folder would be done to the machine.
+func NeedBox(tb testing.TB, sb *sandbox.Sandbox) {
+	tb.Helper()
+	probe(tb, sb, "a sandbox whose files are not the machine's", "true")
+}
+
+// NeedRoot skips the test unless commands of sb run with Sudo may change the whole
+// file system, which they may not if the emulator has no root.
+func NeedRoot(tb testing.TB, sb *sandbox.Sandbox) {
+	tb.Helper()
+	probe(tb, sb, "root in the sandbox", "touch /usr/local/needs-probe && rm /usr/local/needs-probe")
+}
+
+// NeedUsers skips the test unless sb has sudo, and users can be added to it.
+func NeedUsers(tb testing.TB, sb *sandbox.Sandbox) {
+	tb.Helper()
+	probe(tb, sb, "sudo and useradd in the sandbox", "command -v sudo >/dev/null || { echo no sudo; exit 1; }; useradd needs-probe && userdel needs-probe")
+}
+
+// probe runs a script with sudo where a box stands between it and the machine:
+// in folder mode commands have a variable of the emulator's.
+func probe(tb testing.TB, sb *sandbox.Sandbox, what, script string) {
+	tb.Helper()
+	script = "test -z \"$SANDBOX_BOX_ID\" || { echo 'folder mode, in which the machine would be changed'; exit 1; }; " + script
+	done, err := sb.RunCommand(tb.Context(), "sh", []string{"-c", script + " 2>&1"}, &sandbox.CommandOptions{Sudo: true})
+	if err != nil {
+		needs.Missing(tb, "%s: %v", what, err)
+	}
+	if done.ExitCode != 0 {
+		out, _ := done.Stdout(tb.Context())
+		needs.Missing(tb, "%s: %s", what, strings.TrimSpace(out))
+	}
+}

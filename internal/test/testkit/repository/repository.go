@@ -1,0 +1,108 @@
+// Package repository has folders that Git takes for repositories, for the tests of
+// all ways by which files come from a sandbox.
+package repository
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
+)
+
+// Kind is a folder of a sandbox whose program Git runs when it is asked for
+// the status in one of its directories.
+type Kind struct {
+	Name string
+	// Files come from the sandbox, by their paths. What begins with an arrow is a
+	// symbolic link.
+	Files map[string]string
+	// Here is what the folder of this machine has before.
+	Here map[string]string
+	// In is the directory to ask for the status in.
+	In string
+	// Ran is made by the program.
+	Ran string
+}
+
+// Link begins the content of a file that is a symbolic link.
+const Link = "-> "
+
+// Kinds returns one of each kind, whose programs leave files in a folder of
+// the test. They need git.
+func Kinds(t *testing.T) []Kind {
+	t.Helper()
+	needs.Programs(t, "git")
+	ran := filepath.Join(t.TempDir(), "ran")
+	config := "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = \"touch '" + ran + "'; false\"\n"
+	const head, bare = "ref: refs/heads/main\n", "[core]\n\trepositoryformatversion = 0\n\tbare = true\n"
+	files := func(in string, more map[string]string) map[string]string {
+		all := map[string]string{in + "config": config, in + "objects/keep": "", in + "refs/keep": "", in + "code.c": "code\n"}
+		for name, text := range more {
+			all[in+name] = text
+		}
+		return all
+	}
+	list := []Kind{
+		{Name: "bare", Files: files("lib/", map[string]string{"HEAD": head}), In: "lib"},
+		{Name: "detached", Files: files("lib/", map[string]string{"HEAD": strings.Repeat("0", 40) + "\n"}), In: "lib"},
+		{Name: "a link to a branch", Files: files("lib/", map[string]string{"HEAD": Link + "refs/heads/main"}), In: "lib"},
+		{
+			Name: "one that is here", Files: map[string]string{"fixture/config": config}, In: "fixture",
+			Here: map[string]string{"fixture/HEAD": head, "fixture/config": bare, "fixture/objects/keep": "", "fixture/refs/keep": ""},
+		},
+		{Name: "nested", Files: files("lib/.git/", map[string]string{"HEAD": head}), In: "lib"},
+		{Name: "elsewhere", Files: files("store/", map[string]string{"../lib/.git": "gitdir: ../store\n", "HEAD": head}), In: "lib"},
+	}
+	for i := range list {
+		list[i].Ran = ran
+		for name, text := range list[i].Files { // without ..
+			if clean := filepath.ToSlash(filepath.Clean(name)); clean != name {
+				delete(list[i].Files, name)
+				list[i].Files[clean] = text
+			}
+		}
+	}
+	return list
+}
+
+// Folder makes the folder of this machine, a working tree.
+func (r *Kind) Folder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	out, err := exec.Command("git", "-C", dir, "init", "-q").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	WriteTree(t, dir, r.Here)
+	return dir
+}
+
+// Status asks for the status, and reports whether the program ran.
+func (r *Kind) Status(t *testing.T, folder string) bool {
+	t.Helper()
+	in := filepath.Join(folder, r.In)
+	require.NoError(t, os.MkdirAll(in, 0o755))
+	cmd := exec.Command("git", "status")
+	cmd.Dir = in
+	_ = cmd.Run() // there may be no repository
+	err := os.Remove(r.Ran)
+	return err == nil
+}
+
+// WriteTree writes files and links.
+func WriteTree(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		name = filepath.Join(dir, filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		if target, link := strings.CutPrefix(text, Link); link {
+			require.NoError(t, os.Symlink(target, name))
+			continue
+		}
+		assert.NoError(t, os.WriteFile(name, []byte(text), 0o644))
+	}
+}

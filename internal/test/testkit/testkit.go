@@ -1,0 +1,189 @@
+// Package testkit has what tests of several packages share: sandboxes of an
+// emulator, a gateway between it and a client, and an API that is a function.
+package testkit
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/require"
+)
+
+// LockedBuffer is a buffer for concurrent writers.
+type LockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *LockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *LockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// DirNames lists a local directory, including temporary files of the SDK.
+func DirNames(t *testing.T, dir string) []string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	names := []string{}
+	for _, d := range list {
+		names = append(names, d.Name())
+	}
+	return names
+}
+
+// Output runs a command and returns its output.
+func Output(t *testing.T, sb *sandbox.Sandbox, name string, args ...string) string {
+	t.Helper()
+	done, err := sb.RunCommand(t.Context(), name, args, nil)
+	require.NoError(t, err)
+	out, err := done.Output(t.Context())
+	require.NoError(t, err)
+	return out
+}
+
+// Patience is how long a test waits for what has to happen in the end. Only a
+// test that fails takes that long, on a machine of any speed.
+const Patience = 2 * time.Minute
+
+// Linger waits in real time: for a moment of chance, between two looks, or to
+// give what must not happen the time to happen. It is the only place where
+// tests do (a check of the repository looks for others): a wait that is too
+// short or too long for a machine may show less there, and fails nothing.
+func Linger(d time.Duration) { time.Sleep(d) }
+
+// TUN is what policies need of a machine where sandboxes have namespaces.
+const TUN = "a /dev/net/tun that this user may open, for networks of sandboxes"
+
+// Policies skips the test unless the emulator enforces network policies here.
+func Policies(tb testing.TB, srv *sandboxtest.Server) {
+	tb.Helper()
+	switch {
+	case srv.Mode() == sandboxtest.Folder:
+		needs.Missing(tb, "namespaces, for networks of sandboxes")
+	case !srv.Enforces().Policies:
+		needs.Missing(tb, TUN)
+	}
+}
+
+// Seed returns the seed of a test that goes by chance: another one in each run,
+// or SANDBOX_TEST_SEED, which a test that fails shows.
+func Seed(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv("SANDBOX_TEST_SEED"); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("SANDBOX_TEST_SEED=%d", seed)
+	return seed
+}
+
+// Start returns an emulator for a test and a sandbox of it.
+func Start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
+	t.Helper()
+	srv := sandboxtest.New(t, nil)
+	sb, err := Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), Lasting(create))
+	require.NoError(t, err)
+	return srv, sb
+}
+
+// Lasting returns options for sessions of an hour, unless they have a timeout: no
+// session of a test is to end because the machine is slow.
+func Lasting(create *sandbox.CreateOptions) *sandbox.CreateOptions {
+	var opts sandbox.CreateOptions
+	if create != nil {
+		opts = *create
+	}
+	if opts.Timeout == 0 {
+		opts.Timeout = time.Hour
+	}
+	return &opts
+}
+
+// Client returns a client of the emulator with the given options.
+func Client(t *testing.T, srv *sandboxtest.Server, opts sandbox.ClientOptions) *sandbox.Client {
+	t.Helper()
+	opts.BaseURL, opts.Credentials = srv.URL, Credentials(srv)
+	client, err := sandbox.NewClient(&opts)
+	require.NoError(t, err)
+	t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// Transport returns a transport that is closed with the test.
+func Transport(t *testing.T) *http.Transport {
+	t.Helper()
+	tr := &http.Transport{MaxIdleConnsPerHost: 64}
+	t.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
+
+// Count returns how many requests for an operation the emulator has received.
+func Count(srv *sandboxtest.Server, op sandboxtest.Operation) int {
+	n := 0
+	for _, r := range srv.Requests() {
+		if r.Operation == op {
+			n++
+		}
+	}
+	return n
+}
+
+// Credentials returns those of an emulator.
+func Credentials(srv *sandboxtest.Server) auth.Provider {
+	c := srv.Credentials()
+	return auth.Static(auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID})
+}
+
+// OddNames are file names that shells, options and line-based listings may
+// mishandle.
+var OddNames = []string{
+	"with space", " leading", "trailing ", "new\nline", "tab\t", "quote'", `double"`, "pipe|f", "-rf", "--help", "-", ".hidden", "...",
+	"$HOME", "`id`", "*", "?", "[a]", "~", "#", "a\\b", "é", "日本語", "emoji🙂", "\u202e", "!", "(", "&", ";", "%s", "a=b", "\x01", "\\x41",
+	strings.Repeat("n", 255),
+}
+
+// StopElsewhere stops a sandbox through another client, unnoticed by this
+// handle.
+func StopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
+	t.Helper()
+	other, err := Client(t, srv, sandbox.ClientOptions{}).Get(context.Background(), sb.Name(), &sandbox.GetOptions{NoResume: true})
+	require.NoError(t, err)
+	_, err = other.Stop(context.Background(), &sandbox.StopOptions{NoWait: true})
+	require.NoError(t, err)
+}
+
+// APIError returns the API's error that err wraps.
+func APIError(t *testing.T, err error) *sandbox.APIError {
+	t.Helper()
+	var e *sandbox.APIError
+	require.ErrorAs(t, err, &e)
+	return e
+}
+
+// RoundTripper is a transport that is a function.
+type RoundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip calls the function.
+func (f RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
