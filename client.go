@@ -28,7 +28,7 @@ func Version() string { return version() }
 
 const (
 	module      = "github.com/go-vercel/sandbox"
-	nextRelease = "0.3.0"
+	nextRelease = "0.1.0"
 )
 
 var version = sync.OnceValue(func() string {
