@@ -22,6 +22,9 @@ const (
 	// place of one that died.
 	takeName    = "take"
 	takeTimeout = 10 * time.Second
+	// killTimeout is how long a process that was killed may take to begin to die:
+	// a thread that waits for a network to be made sees the signal only then.
+	killTimeout = time.Second
 )
 
 // lockDir takes a directory for this process alone. It fails if another process
@@ -36,10 +39,17 @@ func lockDir(dir string) (unlock func() error, err error) {
 	}
 	defer func() { _ = take.Unlock() }()
 	lock, err := tryLock(dir)
-	if errors.Is(err, errLocked) && ownerIsGone(dir) {
-		if os.Remove(filepath.Join(dir, lockName)) == nil {
-			lock, err = tryLock(dir)
+	for refused := time.Now().Add(killTimeout); errors.Is(err, errLocked); lock, err = tryLock(dir) {
+		if ownerIsGone(dir) {
+			if os.Remove(filepath.Join(dir, lockName)) == nil {
+				lock, err = tryLock(dir)
+			}
+			break
 		}
+		if time.Now().After(refused) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	if errors.Is(err, errLocked) {
 		return nil, fmt.Errorf("directory %s is in use by another host", dir)
