@@ -45,6 +45,7 @@ var differences = map[string]string{
 	"cookie, its own domain": "a cookie is for the visitor's host alone",
 	"X-Accel-Redirect":       "a web server in front would serve a file of its own",
 	"alternative service":    "it would lead past the proxy",
+	"no content type":        "an empty one, which is none to browsers: package http would guess one, at times",
 	"reason phrase":          "package http has its own, which HTTP/2 has not at all",
 	"malformed response":     "502 in place of a broken connection",
 	"OPTIONS *":              "a server of package http responds itself, unless DisableGeneralOptionsHandler is set",

@@ -218,6 +218,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		r.Body = &countedBody{ReadCloser: body, count: &x.sent}
 	}
+	w.Header()["Content-Type"] = nil // not to be guessed
 	f.proxy.ServeHTTP(w, r)
 	x.complete = true
 }

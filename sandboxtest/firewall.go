@@ -423,6 +423,7 @@ func (f *firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 			Authority: authority, ForwardURL: rule.forwardURL, Audience: rule.forwardURL, Claims: f.claims, Transport: (*toForwardURL)(f),
 		}
 	}
+	w.Header()["Content-Type"] = nil // not to be guessed
 	pass.ServeHTTP(w, r)
 }
 

@@ -125,6 +125,7 @@ func (f *Firewall) Proxy() http.Handler {
 			http.Error(w, "this proxy takes http URLs only", http.StatusBadRequest)
 			return
 		}
+		w.Header()["Content-Type"] = nil // not to be guessed
 		through.ServeHTTP(w, r)
 	})
 }

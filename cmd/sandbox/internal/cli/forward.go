@@ -132,13 +132,17 @@ func (c *forwardCommand) serveWeb(ctx context.Context, listener net.Listener, sb
 	if err != nil {
 		return err
 	}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.URL.RawQuery = r.In.URL.RawQuery // Out has lost what package url can't parse
+		r.SetXForwarded()
+	}}
 	server := &http.Server{
 		ReadHeaderTimeout: time.Minute,
-		Handler: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(target)
-			r.Out.URL.RawQuery = r.In.URL.RawQuery // Out has lost what package url can't parse
-			r.SetXForwarded()
-		}},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header()["Content-Type"] = nil // not to be guessed
+			proxy.ServeHTTP(w, r)
+		}),
 	}
 	context.AfterFunc(ctx, func() { server.Close() })
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) && ctx.Err() == nil {
