@@ -26,7 +26,7 @@ printf '\202\254\377ok' >&2; exit 3`
 
 // kinds keeps the events of one kind.
 type kinds struct {
-	kind string
+	kind observe.Kind
 	mu   sync.Mutex
 	seen []observe.Event
 }

@@ -43,7 +43,7 @@ func attrs(e observe.Event) []slog.Attr { return e.LogValue().Group()[1:] }
 // no one has called for. At warning level look for the cause if they become many:
 // it was mended, or may be tried again. At error level act: it does not mend
 // itself. A request has no record: that of its operation has all about it.
-var records = map[string]struct {
+var records = map[observe.Kind]struct {
 	message string
 	well    slog.Level // if the outcome is as it should be
 	failed  slog.Level // if it failed for another reason than a response's

@@ -13,7 +13,7 @@ import (
 )
 
 // eventKinds are all kinds of events.
-var eventKinds = []string{
+var eventKinds = []observe.Kind{
 	observe.Request, observe.Operation, observe.Command, observe.Wait, observe.Repair, observe.Resume, observe.Hook, observe.Stop,
 	observe.Upload, observe.Download, observe.Progress, observe.Pace, observe.Extension, observe.CommandIDs, observe.EmptyFork, observe.ReplacedOutput, observe.Pool,
 }
@@ -58,9 +58,9 @@ func TestEventsAreDocumented(t *testing.T) {
 	for _, kind := range eventKinds {
 		r, recorded := records[kind]
 		assert.Equal(t, kind != observe.Request, recorded, kind)
-		assert.Contains(t, string(text), "\n| `"+kind+"` |", "the table of events")
+		assert.Contains(t, string(text), "\n| `"+string(kind)+"` |", "the table of events")
 		for line := range strings.Lines(string(text)) {
-			if recorded && strings.HasPrefix(line, "| `"+kind+"` |") {
+			if recorded && strings.HasPrefix(line, "| `"+string(kind)+"` |") {
 				assert.Contains(t, line, "`"+r.message+"`", kind)
 				assert.Contains(t, line, "| "+strings.ToLower(r.well.String())+" | "+strings.ToLower(r.failed.String())+" |", kind)
 			}

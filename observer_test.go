@@ -67,7 +67,7 @@ func (o *outline) String() string {
 	write = func(list []*branch, indent string) {
 		for _, b := range list {
 			e := b.event
-			line := []string{e.Kind, e.Operation, e.Program, e.Outcome}
+			line := []string{string(e.Kind), e.Operation, e.Program, e.Outcome}
 			if e.Attempt > 1 {
 				line = append(line, fmt.Sprint("attempt ", e.Attempt))
 			}
@@ -174,7 +174,7 @@ func TestObserverKinds(t *testing.T) {
 		return err
 	}
 	ctx := t.Context()
-	last := func(kind string) observe.Event {
+	last := func(kind observe.Kind) observe.Event {
 		t.Helper()
 		list := events.Events(kind)
 		require.NotEmpty(t, list, kind)

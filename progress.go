@@ -69,9 +69,9 @@ func (c *Client) watch(ctx context.Context, e *api.Span, m *meter) *meter {
 	}
 	m.told = e.Start
 	progress := e.Event
-	progress.Kind, progress.Operation = observe.Progress, e.Kind
+	progress.Kind, progress.Operation = observe.Progress, string(e.Kind)
 	m.tell = func(done int64) {
-		if progress.Operation == observe.Upload {
+		if progress.Operation == string(observe.Upload) {
 			progress.Sent = done
 		} else {
 			progress.Received = done

@@ -31,65 +31,68 @@ type Observer interface {
 	End(ctx context.Context, e Event)
 }
 
-// The kinds of events. Later versions may have others.
+// Kind is a kind of events. Later versions may have others.
+type Kind string
+
+// The kinds of events.
 const (
 	// Request is one HTTP request. That of a stream ends with the stream.
-	Request = "request"
+	Request Kind = "request"
 	// Operation is an operation of the API with all of its requests. Its
 	// Attempt is their number, and its Cause that of the last of several.
-	Operation = "operation"
+	Operation Kind = "operation"
 	// Command is a command, from its start until its output has been
 	// delivered; one that is started without writers, until it has started.
-	Command = "command"
+	Command Kind = "command"
 	// Wait is a Command.Wait for a command that was started without
 	// writers.
-	Wait = "wait"
+	Wait Kind = "wait"
 	// Repair is the repair of an output stream that broke. It begins with the
 	// cut and ends when the rest of the output begins. Attempt counts the cuts of
 	// the stream, and Received is what was delivered before.
-	Repair = "repair"
+	Repair Kind = "repair"
 	// Resume is the start of a session for a sandbox that was stopped, before
 	// OnResume. Cause is why the service refused a call, "asked" by
 	// Sandbox.Resume, "get" by one that looked it up, or "hook" where OnResume
 	// has failed before.
-	Resume = "resume"
+	Resume Kind = "resume"
 	// Hook is a run of OnCreate or OnResume, which Operation names.
-	Hook = "hook"
+	Hook Kind = "hook"
 	// Stop is a stop, until the files are saved unless the caller does not
 	// wait for that.
-	Stop = "stop"
+	Stop Kind = "stop"
 	// Upload is an upload of files, until the last byte. Sent has the bytes
 	// of the requests, which are compressed.
-	Upload = "upload"
+	Upload Kind = "upload"
 	// Download is a download of files, until the last byte. Received has
 	// their bytes.
-	Download = "download"
+	Download Kind = "download"
 	// Progress is how far a transfer of more than a second is, at most once a
 	// second while bytes come. Operation is its kind, and Sent or Received are
 	// those of the files, from its Start on.
-	Progress = "progress"
+	Progress Kind = "progress"
 	// Pace is a wait that keeps requests below a rate limit. Attempt is the
 	// place in line, and Cause is "spent", or "queue" where others are to go
 	// first.
-	Pace = "pace"
+	Pace Kind = "pace"
 	// Extension is an extension by KeepAlive, or the failure of one of its
 	// checks, which it outlasts.
-	Extension = "extension"
+	Extension Kind = "extension"
 	// CommandIDs tells that the service does not honor the IDs that the client
 	// chooses for commands. From now on, the outcome of a start whose response is
 	// lost stays unknown.
-	CommandIDs = "command ids"
+	CommandIDs Kind = "command ids"
 	// EmptyFork tells that a fork has none of its source's files, since the
 	// source was never saved.
-	EmptyFork = "empty fork"
+	EmptyFork Kind = "empty fork"
 	// ReplacedOutput tells that output of a command, on the stream that
 	// Operation names, has U+FFFD, by which the service replaces what is not UTF-8,
 	// unless the program has written that character itself. It comes once for a
 	// reading of the output; see CommandOptions.Binary.
-	ReplacedOutput = "replaced output"
+	ReplacedOutput Kind = "replaced output"
 	// Pool is what a pool of package pool has done with a sandbox, which
 	// Operation says in words such as "taken".
-	Pool = "pool"
+	Pool Kind = "pool"
 )
 
 // The outcomes that are not failures of the API.
@@ -110,7 +113,7 @@ const (
 // operations, operations of commands, and so on.
 type Event struct {
 	// Kind is what it is, such as [Request].
-	Kind string
+	Kind Kind
 	// Operation is what is done, in words such as "run command"; one of few.
 	Operation string
 
@@ -215,7 +218,7 @@ func (e *Event) attrs() []slog.Attr {
 // of a command.
 func (e Event) text() string {
 	var b strings.Builder
-	b.WriteString(e.Kind)
+	b.WriteString(string(e.Kind))
 	for _, a := range e.attrs() {
 		value := a.Value.String()
 		if a.Value.Kind() == slog.KindDuration {
@@ -235,7 +238,7 @@ func (e Event) Format(f fmt.State, verb rune) { redact.String(f, verb, e.text())
 
 // LogValue implements [slog.LogValuer], without the arguments of a command.
 func (e Event) LogValue() slog.Value {
-	return slog.GroupValue(append([]slog.Attr{slog.String("kind", e.Kind)}, e.attrs()...)...)
+	return slog.GroupValue(append([]slog.Attr{slog.String("kind", string(e.Kind))}, e.attrs()...)...)
 }
 
 // Multi returns an Observer that tells all of the given ones, in order,

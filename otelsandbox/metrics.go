@@ -19,9 +19,9 @@ var (
 )
 
 // measured are the kinds of events with a histogram of their durations.
-var measured = []string{
-	"operation", "command", "wait", "repair", "resume", "hook",
-	"stop", "upload", "download", "pace", "extension",
+var measured = []observe.Kind{
+	observe.Operation, observe.Command, observe.Wait, observe.Repair, observe.Resume, observe.Hook,
+	observe.Stop, observe.Upload, observe.Download, observe.Pace, observe.Extension,
 }
 
 type metrics struct {
@@ -29,8 +29,8 @@ type metrics struct {
 	commands             sync.Map // the *commands of each attribute.Distinct of the user's
 	plain                func() *commands
 	request              metric.Float64Histogram
-	sent, received       metric.Int64Histogram              // nil unless asked for
-	durations            map[string]metric.Float64Histogram // by kind
+	sent, received       metric.Int64Histogram // nil unless asked for
+	durations            map[observe.Kind]metric.Float64Histogram
 	retries              metric.Int64Counter
 	io                   metric.Int64Counter
 	lived, cpu, extended metric.Float64Counter
@@ -61,7 +61,7 @@ func newMetrics(m metric.Meter, bodySizes bool) (*metrics, error) {
 	}
 	x := &metrics{
 		request:   seconds("http.client.request.duration", "Duration of HTTP requests until the header of the response", requestSeconds),
-		durations: map[string]metric.Float64Histogram{},
+		durations: map[observe.Kind]metric.Float64Histogram{},
 		retries:   count("sandbox.retries", "{request}", "Requests that were sent since an earlier one has failed"),
 		io:        count("sandbox.transfer.io", "By", "Bytes of uploads and downloads"),
 		lived:     total("sandbox.session.lived", "How long sessions have run that this program has stopped"),
@@ -74,7 +74,7 @@ func newMetrics(m metric.Meter, bodySizes bool) (*metrics, error) {
 		x.received = bytes("http.client.response.body.size", "Size of the bodies of HTTP responses")
 	}
 	for _, kind := range measured {
-		x.durations[kind] = seconds("sandbox."+kind+".duration", "Duration of the event "+kind, longSeconds)
+		x.durations[kind] = seconds("sandbox."+string(kind)+".duration", "Duration of the event "+string(kind), longSeconds)
 	}
 	_, err := m.Int64ObservableUpDownCounter("sandbox.commands.active", metric.WithUnit("{command}"), metric.WithDescription("Commands that are being started or followed"),
 		x.reading(func(c *commands) int64 { return c.active.Load() }))
@@ -142,9 +142,9 @@ func (x *metrics) end(ctx context.Context, e *observe.Event, extra []attribute.K
 		c.active.Add(-1)
 		c.output.Add(e.Received)
 	case observe.Upload:
-		x.io.Add(ctx, e.Sent, x.seriesOf(labels{direction: e.Kind}, e, extra).add...)
+		x.io.Add(ctx, e.Sent, x.seriesOf(labels{direction: string(e.Kind)}, e, extra).add...)
 	case observe.Download:
-		x.io.Add(ctx, e.Received, x.seriesOf(labels{direction: e.Kind}, e, extra).add...)
+		x.io.Add(ctx, e.Received, x.seriesOf(labels{direction: string(e.Kind)}, e, extra).add...)
 	case observe.Stop:
 		plain := x.seriesOf(labels{}, e, extra)
 		x.lived.Add(ctx, e.Lived.Seconds(), plain.add...)

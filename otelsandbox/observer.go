@@ -65,7 +65,10 @@ type observer struct {
 }
 
 // startKey is what the spans of many events have in common, each of few words.
-type startKey struct{ kind, operation, path, host string }
+type startKey struct {
+	kind                  observe.Kind
+	operation, path, host string
+}
 
 // start is how such spans start.
 type start struct {
@@ -75,7 +78,7 @@ type start struct {
 
 func newStart(e *observe.Event) *start {
 	list := texts(nil, "sandbox.operation", e.Operation)
-	name, kind := "sandbox "+e.Kind, trace.SpanKindInternal
+	name, kind := "sandbox "+string(e.Kind), trace.SpanKindInternal
 	if e.Kind == observe.Request {
 		name, kind = e.Method+" "+e.Path, trace.SpanKindClient
 		list = append(list, httpOf(e.Method, e.Path, e.Host)...)

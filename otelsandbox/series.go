@@ -84,7 +84,7 @@ func (l *labels) attributes(e *observe.Event) []attribute.KeyValue {
 // durationOf are the labels of the duration of an event.
 func durationOf(e *observe.Event) labels {
 	l := labels{operation: e.Operation, outcome: e.Outcome}
-	if e.Kind != "operation" { // retries are counted
+	if e.Kind != observe.Operation { // retries are counted
 		l.cause = e.Cause
 	}
 	return l

@@ -63,7 +63,7 @@ func (r *Recorder) End(_ context.Context, e observe.Event) {
 
 // Events returns what has ended so far, in that order; of the given kinds only,
 // if there are any.
-func (r *Recorder) Events(kinds ...string) []observe.Event {
+func (r *Recorder) Events(kinds ...observe.Kind) []observe.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(r.ended), func(e observe.Event) bool {
@@ -84,7 +84,7 @@ func (r *Recorder) Counts() Counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := Counts{Open: r.begun - len(r.ended)}
-	fields := map[string]*int{
+	fields := map[observe.Kind]*int{
 		observe.Operation: &n.Operations, observe.Request: &n.Requests, observe.Command: &n.Commands,
 		observe.Repair: &n.Repairs, observe.Hook: &n.Hooks, observe.Stop: &n.Stops,
 		observe.Upload: &n.Uploads, observe.Download: &n.Downloads,

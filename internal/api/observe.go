@@ -32,7 +32,7 @@ type observed struct {
 
 // start tells that something of the operation begins, with its next attempt, and
 // returns the context of all that is part of it.
-func (a *attempts) start(ctx context.Context, kind string, limit RateLimit, place int) (context.Context, Span) {
+func (a *attempts) start(ctx context.Context, kind observe.Kind, limit RateLimit, place int) (context.Context, Span) {
 	if !a.client.Observed() {
 		return ctx, Span{}
 	}
@@ -50,7 +50,7 @@ func (a *attempts) start(ctx context.Context, kind string, limit RateLimit, plac
 }
 
 // event describes the operation for observers.
-func (a *attempts) event(kind string) observe.Event {
+func (a *attempts) event(kind observe.Kind) observe.Event {
 	op := a.req.Op
 	e := observe.Event{
 		Kind: kind, Operation: op.Name, Method: op.Method, Path: op.Path,
