@@ -21,6 +21,7 @@ func TestMirror(t *testing.T) {
 	c := srv.Credentials()
 	t.Setenv("VERCEL_SANDBOX_BASE_URL", srv.URL)
 	t.Setenv("VERCEL_TOKEN", c.Token)
+	t.Setenv("VERCEL_AUTH_TOKEN", "") // whatever this machine has
 	t.Setenv("VERCEL_TEAM_ID", c.TeamID)
 	t.Setenv("VERCEL_PROJECT_ID", c.ProjectID)
 	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "out")

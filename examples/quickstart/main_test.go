@@ -14,6 +14,7 @@ func TestQuickstart(t *testing.T) {
 	c := srv.Credentials()
 	t.Setenv("VERCEL_SANDBOX_BASE_URL", srv.URL)
 	t.Setenv("VERCEL_TOKEN", c.Token)
+	t.Setenv("VERCEL_AUTH_TOKEN", "") // whatever this machine has
 	t.Setenv("VERCEL_TEAM_ID", c.TeamID)
 	t.Setenv("VERCEL_PROJECT_ID", c.ProjectID)
 	require.NoError(t, run(t.Context()))

@@ -167,7 +167,7 @@ func TestErrors(t *testing.T) {
 	for _, token := range []string{"VERCEL_TOKEN", "VERCEL_AUTH_TOKEN"} { // alone, without and with a search for the project
 		lone := b.command("doctor")
 		lone.Dir = t.TempDir()
-		lone.Env = append(lone.Env, "VERCEL_PROJECT_ID=", "VERCEL_TEAM_ID=", "VERCEL_TOKEN=", "VERCEL_AUTH_TOKEN=", token+"="+b.srv.Credentials().Token)
+		lone.Env = append(lone.Env, "VERCEL_PROJECT_ID=", "VERCEL_TEAM_ID=", "VERCEL_TOKEN=", "VERCEL_AUTH_TOKEN=", "VERCEL_OIDC_TOKEN=", token+"="+b.srv.Credentials().Token)
 		out, _ := lone.CombinedOutput()
 		assert.Equal(t, 77, lone.ProcessState.ExitCode(), "%s", out)
 	}

@@ -23,10 +23,8 @@ func TestExample(t *testing.T) {
 	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-buildvcs=false", "-o", bin, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	srv := sandboxtest.New(t, nil)
-	c := srv.Credentials()
 	cmd := exec.CommandContext(t.Context(), bin, "-name", "work", "--", "sh", "-c", "stty size; read line; echo you said $line; exit 7")
-	cmd.Env = append(os.Environ(), "VERCEL_SANDBOX_BASE_URL="+srv.URL,
-		"VERCEL_TOKEN="+c.Token, "VERCEL_TEAM_ID="+c.TeamID, "VERCEL_PROJECT_ID="+c.ProjectID)
+	cmd.Env = append(os.Environ(), srv.Environ()...)
 	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 33, Cols: 99})
 	require.NoError(t, err)
 	defer tty.Close()
