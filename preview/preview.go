@@ -102,7 +102,7 @@ func newTransport(sb *sandbox.Sandbox, port int, opts *Options) *portTransport {
 // that sets the request's RemoteAddr. Cookies are for the visitor's host
 // alone, whatever their Domain. Headers that tell a web server in front to serve a
 // file of its own (X-Accel-Redirect, X-Sendfile and such), and Alt-Svc, are left
-// out.
+// out. A response without a Content-Type has an empty one, so that none is guessed.
 //
 // If the server can't be reached, the visitor gets a short page with the reason,
 // with 504 and Retry-After while the sandbox wakes or nothing listens after

@@ -28,7 +28,7 @@ const (
 )
 
 // lockDir takes a directory for this process alone. It fails if another process
-// has it, unless that process is dead: the kernel releases a dead process's lock
+// has it and still lives a second later. A dead one doesn't count: the kernel releases a dead process's lock
 // only when the networks of all its boxes are gone, which may take seconds.
 func lockDir(dir string) (unlock func() error, err error) {
 	take := flock.New(filepath.Join(dir, takeName), flock.SetPermissions(0o600))

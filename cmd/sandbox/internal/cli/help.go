@@ -160,8 +160,8 @@ func (p *helpPage) section(title string, lines [][2]string) {
 			column = max(column, n)
 		}
 	}
-	if most := p.width * 2 / 5; p.width < 100 {
-		column = min(column, most)
+	if p.width < 100 {
+		column = min(column, p.width*2/5)
 	}
 	for _, l := range lines {
 		text := p.wrapped(l[1], column+6)
