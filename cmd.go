@@ -10,13 +10,12 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/redact"
-	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/outputs"
 )
 
@@ -332,71 +331,47 @@ func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 	return &stdinPipe{p: c.stdin}, nil
 }
 
-func (r *execRun) waitEnd(ctx context.Context) (*wire.Command, error) {
-	client, err := enter(ctx, r.remote)
-	if err != nil {
-		return nil, err
+// ProcessState describes how a command ended.
+type ProcessState struct{ code int }
+
+// ExitCode returns the exit code: 128 plus the signal's number if the command
+// was ended by a signal, and -1 if p is nil because the command has not ended.
+func (p *ProcessState) ExitCode() int {
+	if p == nil {
+		return -1
 	}
-	return client.waitCommand(ctx, r.remote.session, r.remote.ID())
+	return p.code
 }
 
-// copy copies the output to its writers until it ends. After a writer has
-// failed, the other one still gets its output.
-func (r *execRun) copy(ctx context.Context) (res engine.Copied) {
-	f := r.stream
-	switch {
-	case f != nil:
-	case r.stdout == nil && r.stderr == nil:
-		res.End, res.Stream = r.waitEnd(ctx)
-		return res
-	default:
-		client, err := enter(ctx, r.remote)
-		if err != nil {
-			return engine.Copied{Stream: err}
-		}
-		f = newFollower(ctx, client, r.remote)
+// Success reports whether the exit code is zero.
+func (p *ProcessState) Success() bool { return p.ExitCode() == 0 }
+
+// Exited reports whether the command has ended.
+func (p *ProcessState) Exited() bool { return p != nil }
+
+// String describes the state like package os: "exit status 3".
+func (p *ProcessState) String() string {
+	if p == nil {
+		return "<nil>"
 	}
-	defer func() {
-		r.received.Store(f.Bytes())
-		f.Close()
-	}()
-	unread := &engine.Unread{Signal: func(sig int) {
-		send := (*Command).Signal
-		if Signal(sig) == SIGKILL {
-			send = (*Command).SignalTree
-		}
-		_ = r.signal(r.live, Signal(sig), send)
-	}}
-	r.unread.Store(unread)
-	writers := map[string]io.Writer{Stdout: r.stdout, Stderr: r.stderr}
-	failed := map[string]bool{}
-	res.Stream = f.each(func(stream string, data []byte) error {
-		w := writers[stream]
-		if w == nil {
-			if failed[stream] {
-				unread.Output()
-			}
-			return nil
-		}
-		if err := writeAll(w, data); err != nil {
-			writers[stream], failed[stream] = nil, true
-			if _, pipe := w.(*pipe); pipe {
-				unread.Output()
-			} else if res.Writer == nil {
-				res.Writer = err
-			}
-		}
-		return nil
-	})
-	if res.Stream == nil {
-		res.End = f.End()
-	}
-	if res.End == nil && ctx.Err() == nil {
-		// The output may be lost, but the exit code need not be.
-		var err error
-		if res.End, err = r.waitEnd(ctx); res.Stream == nil {
-			res.Stream = err
-		}
-	}
-	return res
+	return "exit status " + strconv.Itoa(p.code)
 }
+
+// ExitError reports an unsuccessful exit of a command that a [Cmd] ran. Any other
+// error of Cmd means that something else failed: the sandbox, the connection, a
+// writer, or the start of the program. So
+//
+//	exit, ok := errors.AsType[*sandbox.ExitError](err)
+//
+// tells a program that failed from a sandbox that failed. If the program failed
+// and its output was lost as well, the error matches both.
+type ExitError struct {
+	*ProcessState
+	// Stderr holds the standard error of a command run by [Cmd.Output], if it
+	// was not otherwise collected, or of a step of [Sandbox.CreateUser] and others.
+	// Long output is reduced to its first and last 32 KiB.
+	Stderr []byte
+}
+
+// Error returns a description such as "exit status 3".
+func (e *ExitError) Error() string { return e.ProcessState.String() }

@@ -1,6 +1,14 @@
 package sandbox
 
-import "strings"
+import (
+	"context"
+	"io"
+	"strings"
+
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/engine"
+	"github.com/go-vercel/sandbox/internal/wire"
+)
 
 // A command's output streams.
 const (
@@ -65,4 +73,117 @@ func (o *output) only(stream string) string {
 		text = text[seg.length:]
 	}
 	return b.String()
+}
+
+// deliver writes the output to the writers, and returns the output that has
+// none.
+func (f *follower) deliver(o *CommandOptions) (*output, error) {
+	kept := &output{noStdout: o.Stdout != nil, noStderr: o.Stderr != nil}
+	err := f.each(func(stream string, data []byte) error {
+		w := o.Stdout
+		if stream == Stderr {
+			w = o.Stderr
+		}
+		if w == nil {
+			kept.addBytes(stream, data)
+			return nil
+		}
+		if err := writeAll(w, data); err != nil {
+			return &StreamError{
+				Code: codeWriteFailed, Message: "the " + string(stream) + " can't be written",
+				SessionID: f.session, CommandID: f.id, Err: err,
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	// A stream that produced nothing is known, even though it has a writer.
+	stdout, stderr := f.Delivered()
+	kept.noStdout = kept.noStdout && stdout
+	kept.noStderr = kept.noStderr && stderr
+	return kept, nil
+}
+
+func writeAll(w io.Writer, data []byte) error {
+	n, err := w.Write(data)
+	if err == nil && n < len(data) {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// codeWriteFailed is the code of a failed writer.
+const codeWriteFailed = "write_failed"
+
+// pump copies a command's output to its writers in the background.
+type pump struct {
+	done  chan struct{}
+	event api.Span // for observers
+	// Once it is done:
+	end *wire.Command // how the command ended, if that is known
+	err error
+}
+
+// startPump copies what f reads, until the end of the event.
+func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions, e api.Span) *pump {
+	p := &pump{done: make(chan struct{}), event: e}
+	writers := *o
+	if writers.Stdout == nil {
+		writers.Stdout = io.Discard
+	}
+	if writers.Stderr == nil {
+		writers.Stderr = io.Discard
+	}
+	within := engine.Patience(ctx)
+	go func() {
+		defer close(p.done)
+		_, p.err = f.deliver(&writers)
+		f.Close()
+		p.end = f.End()
+		if p.err != nil && o.KillOnCancel {
+			p.err = cmd.killLate(ctx, within, p.err)
+		}
+		p.event.Received = f.Bytes()
+		exited(&p.event, p.end)
+		endEvent(&p.event, p.err)
+	}()
+	return p
+}
+
+// over waits for the copying to end and reports whether it has. That it has
+// counts for more than that ctx has ended, too.
+func (p *pump) over(ctx context.Context) bool {
+	select {
+	case <-p.done:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait waits for the copying to end. A nil pump has nothing to copy.
+func (p *pump) wait(ctx context.Context) error {
+	switch {
+	case p == nil:
+		return nil
+	case p.over(ctx):
+		return p.err
+	}
+	return api.ContextError(ctx)
+}
+
+// waitEnd waits for the copying to end, and returns how the command ended; nil
+// if that is not known.
+func (p *pump) waitEnd(ctx context.Context) *wire.Command {
+	if p == nil || !p.over(ctx) {
+		return nil
+	}
+	return p.end
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"slices"
 	"time"
 
@@ -326,6 +328,44 @@ func sessionFromJSON(data json.RawMessage, routes []wire.Route) (*Session, error
 		s.policy = policy
 	}
 	return s, nil
+}
+
+func (s *Session) mkdir(ctx context.Context, path string) error {
+	return s.do(ctx, api.MakeDir, struct {
+		Path string `json:"path"`
+	}{path}, nil)
+}
+
+// openFile opens a file for reading. The size is -1 if the API does not report
+// it.
+func (s *Session) openFile(ctx context.Context, path, cwd string) (io.ReadCloser, int64, error) {
+	c, err := enter(ctx, s)
+	if err != nil {
+		return nil, 0, err
+	}
+	resp, err := c.stream(ctx, &api.Request{Op: api.ReadFile, Path: []string{s.ID()}, Body: struct {
+		Path string `json:"path"`
+		Cwd  string `json:"cwd,omitempty"`
+	}{path, cwd}})
+	if err != nil {
+		return nil, 0, err
+	}
+	return resp.Body, resp.ContentLength, nil
+}
+
+// uploadTarGz unpacks a gzipped tar archive, whose names are relative to the
+// root. open is called for each attempt.
+func (s *Session) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (sent int64, err error) {
+	c, err := enter(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	cwd := s.cwd()
+	req := &api.Request{Op: api.WriteFiles, Path: []string{s.ID()}, Open: func() (io.ReadCloser, error) { return open(cwd) }, Header: http.Header{
+		"Content-Type": {"application/gzip"}, "X-Cwd": {"/"},
+	}}
+	err = c.do(ctx, req, nil)
+	return req.Sent, err
 }
 
 type serializedSession struct {

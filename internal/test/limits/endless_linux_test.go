@@ -400,7 +400,7 @@ var ofTests = []string{"examples", "docs", "perf", "tools", "sandboxtest", "inte
 // ownPrograms are the functions that run programs of the module's own, with the file
 // of the test that runs them in hostile environments.
 var ownPrograms = map[string]string{
-	"program.go run": "environment_test.go", "agent/search.go program": "environment_test.go", "tunnel/dial.go open": "environment_test.go",
+	"ownprogram.go run": "environment_test.go", "agent/search.go program": "environment_test.go", "tunnel/dial.go open": "environment_test.go",
 	"pool/mark.go script":                   "pool/environment_test.go",
 	"cmd/sandbox/mirror/copy.go listRemote": "cmd/sandbox/environment_test.go", "cmd/sandbox/mirror/copy.go runThere": "cmd/sandbox/environment_test.go",
 	"cmd/sandbox/mirror/copy.go packed": "cmd/sandbox/environment_test.go", "cmd/sandbox/internal/cli/copy.go archiveToStdout": "cmd/sandbox/environment_test.go",
@@ -412,11 +412,11 @@ var ownPrograms = map[string]string{
 // callersPrograms are the functions that start commands, with whose these are: those
 // of the module keep them apart by package clean.
 var callersPrograms = map[string]string{
-	"launch.go begin":   "what the others serve to programs",
-	"run.go runCommand": "the caller's", "run.go startCommand": "the caller's",
-	"process.go launch":                  "the caller's Cmd",
+	"runcommand.go begin":      "what the others serve to programs",
+	"runcommand.go runCommand": "the caller's", "runcommand.go startCommand": "the caller's",
+	"cmdrun.go launch":                   "the caller's Cmd",
 	"ensure.go ensure":                   "the caller's server",
-	"program.go command":                 "the client's own, by clean.Run",
+	"ownprogram.go command":              "the client's own, by clean.Run",
 	"internal/own/own.go Run":            "the other packages' own, by clean.Run",
 	"internal/rawshell/rawshell.go open": "of OpenOwn the module's own, by clean.Run; of Open the caller's",
 	"terminal/terminal.go Run":           "the caller's shell",

@@ -26,6 +26,31 @@ const (
 	maxComplaints, keptComplaints = 16 << 20, 64 << 10
 )
 
+// target is what files and processes are reached through: a Sandbox, which is
+// resumed, a Session, which is not, or a User of a sandbox.
+type target interface {
+	RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error)
+	// begin starts a command; see Session.begin.
+	begin(ctx, live context.Context, name string, args []string, o *CommandOptions, followed bool) (*Command, *follower, error)
+	// mkdir creates one directory through the file API.
+	mkdir(ctx context.Context, path string) error
+	// openFile opens a file through the file API. The size is -1 if unknown.
+	openFile(ctx context.Context, path, cwd string) (body io.ReadCloser, size int64, err error)
+	// uploadTarGz unpacks an archive at the root. open is called for each
+	// attempt, with the working directory of the session that receives it. It
+	// returns how many bytes were sent.
+	uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (sent int64, err error)
+	cwd() string
+	// client returns the client that makes the requests.
+	client() (*Client, error)
+	named
+}
+
+var (
+	_ target = (*Sandbox)(nil)
+	_ target = (*Session)(nil)
+)
+
 // program is a program of the sandbox that the client runs for itself. The
 // sandbox may have replaced it by one that writes without end: beyond the limits
 // it is killed, and the error says so. It runs in an environment of its own.

@@ -314,6 +314,75 @@ func (r *execRun) supervise() {
 	}
 }
 
+func (r *execRun) waitEnd(ctx context.Context) (*wire.Command, error) {
+	client, err := enter(ctx, r.remote)
+	if err != nil {
+		return nil, err
+	}
+	return client.waitCommand(ctx, r.remote.session, r.remote.ID())
+}
+
+// copy copies the output to its writers until it ends. After a writer has
+// failed, the other one still gets its output.
+func (r *execRun) copy(ctx context.Context) (res engine.Copied) {
+	f := r.stream
+	switch {
+	case f != nil:
+	case r.stdout == nil && r.stderr == nil:
+		res.End, res.Stream = r.waitEnd(ctx)
+		return res
+	default:
+		client, err := enter(ctx, r.remote)
+		if err != nil {
+			return engine.Copied{Stream: err}
+		}
+		f = newFollower(ctx, client, r.remote)
+	}
+	defer func() {
+		r.received.Store(f.Bytes())
+		f.Close()
+	}()
+	unread := &engine.Unread{Signal: func(sig int) {
+		send := (*Command).Signal
+		if Signal(sig) == SIGKILL {
+			send = (*Command).SignalTree
+		}
+		_ = r.signal(r.live, Signal(sig), send)
+	}}
+	r.unread.Store(unread)
+	writers := map[string]io.Writer{Stdout: r.stdout, Stderr: r.stderr}
+	failed := map[string]bool{}
+	res.Stream = f.each(func(stream string, data []byte) error {
+		w := writers[stream]
+		if w == nil {
+			if failed[stream] {
+				unread.Output()
+			}
+			return nil
+		}
+		if err := writeAll(w, data); err != nil {
+			writers[stream], failed[stream] = nil, true
+			if _, pipe := w.(*pipe); pipe {
+				unread.Output()
+			} else if res.Writer == nil {
+				res.Writer = err
+			}
+		}
+		return nil
+	})
+	if res.Stream == nil {
+		res.End = f.End()
+	}
+	if res.End == nil && ctx.Err() == nil {
+		// The output may be lost, but the exit code need not be.
+		var err error
+		if res.End, err = r.waitEnd(ctx); res.Stream == nil {
+			res.Stream = err
+		}
+	}
+	return res
+}
+
 // setEnd records how the command ended; nil means unknown.
 func (r *execRun) setEnd(data *wire.Command) {
 	r.mu.Lock()
