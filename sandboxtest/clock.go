@@ -5,14 +5,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
 // clock is the server's time: the machine's, plus what Advance has added. All
 // that expires in the emulator hangs on it, so that a test can make a day pass
 // at once.
 type clock struct {
-	guard  *box.Guard
+	guard  *guard.Guard
 	mu     sync.Mutex
 	now    func() time.Time // the machine's
 	offset time.Duration
@@ -29,7 +29,7 @@ type timer struct {
 	f     func()
 }
 
-func newClock(guard *box.Guard) *clock { return &clock{now: time.Now, guard: guard} }
+func newClock(guard *guard.Guard) *clock { return &clock{now: time.Now, guard: guard} }
 
 // Now returns the current time.
 func (c *clock) Now() time.Time {

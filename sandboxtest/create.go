@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // createSandbox handles POST /v2/sandboxes, /v3/sandboxes and /v4/sandboxes,
@@ -60,7 +61,7 @@ func (c *call) createSandbox() error {
 				set.Region = from.regions[0]
 			}
 		} else {
-			policy, err := newEgress(set.PolicyRequest)
+			policy, err := firewall.ParsePolicy(set.PolicyRequest)
 			if err != nil {
 				return err
 			}
@@ -84,7 +85,7 @@ func (c *call) createSandbox() error {
 // withLogins gives a sandbox the team's logins before its files.
 func (s *Server) withLogins(files func(context.Context, *box.Box) error) func(context.Context, *box.Box) error {
 	return func(ctx context.Context, m *box.Box) error {
-		if err := s.npm.fill(ctx, m); err != nil || files == nil {
+		if err := fillNPMRC(ctx, m, s.site.Registries()); err != nil || files == nil {
 			return err
 		}
 		return files(ctx, m)

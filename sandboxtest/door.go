@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // tokenPrefix tells what a token is for wherever it turns up.
@@ -23,7 +23,7 @@ func newServerToken() string { return tokenPrefix + rand.Text() }
 // from, reach servers on the loopback interface of this machine: tests' servers
 // and the emulator itself. It works in every mode; in [Folder] mode only in the
 // arguments and the environment of commands.
-const HostName = box.HostName
+const HostName = firewall.HostName
 
 // authorize checks who is asking. The token alone does not keep web pages out:
 // one whose name was pointed to this machine after it was loaded is of the same

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // Enforcement reports which parts of the platform are real on this machine. The
@@ -94,7 +96,7 @@ type warnings struct{ policy, oldClient sync.Once }
 // enforceable is an error, or a warning, for a mode of policies that does not
 // hold here even for a session that starts with it.
 func (s *Server) enforceable(mode string) error {
-	return s.unenforced(s.host.Gated() || mode == modeAllowAll || mode == modeDenyAll && s.Mode() == Namespace)
+	return s.unenforced(s.host.Gated() || mode == firewall.AllowAll || mode == firewall.DenyAll && s.Mode() == Namespace)
 }
 
 // unenforced warns, once, of a policy that does not hold here, or refuses it.

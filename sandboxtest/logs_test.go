@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
 func noFlush() error { return nil }
@@ -109,7 +109,7 @@ func FuzzJSONString(f *testing.F) {
 
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClock(box.NewGuard(slog.New(slog.DiscardHandler)))
+		c := newClock(guard.New(slog.New(slog.DiscardHandler)))
 		defer c.Close()
 		var mu sync.Mutex
 		var fired []string

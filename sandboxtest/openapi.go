@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // exchange is what an operation takes and gives, for its description.
@@ -40,7 +41,7 @@ var exchanges = map[Operation]exchange{
 	ListSessions:    {query: append([]string{"name"}, ofPage...), status: 200, out: wire.SessionsPage{}},
 	StopSession:     {in: struct{}{}, status: 200, out: wire.StopResponse{}},
 	ExtendTimeout:   {in: extendParams{}, required: []string{"duration"}, status: 200, out: wire.SessionResponse{}},
-	SetPolicy:       {in: policyRequest{}, status: 200, out: wire.SessionResponse{}},
+	SetPolicy:       {in: firewall.PolicyRequest{}, status: 200, out: wire.SessionResponse{}},
 	CreateSnapshot:  {in: snapshotParams{}, status: 201, out: wire.SnapshotResponse{}},
 	OpenInteractive: {in: struct{}{}, status: 200, out: wire.InteractiveResponse{}},
 	RunCommand:      {in: commandParams{}, required: []string{"command"}, query: []string{"cmdId"}, status: 200, out: wire.CommandResponse{}},

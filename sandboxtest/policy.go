@@ -11,74 +11,13 @@ import (
 	"strings"
 
 	"github.com/go-vercel/sandbox/internal/wire"
-)
-
-// The modes of a network policy.
-const (
-	modeAllowAll = "allow-all"
-	modeDenyAll  = "deny-all"
-	modeCustom   = "custom"
-)
-
-// policyRequest is a policy in either form that the API accepts: that of the
-// SDKs, and that of its responses.
-type policyRequest struct {
-	Mode    string          `json:"mode"`
-	Allow   json.RawMessage `json:"allow"`
-	Subnets *struct {
-		Allow []string `json:"allow"`
-		Deny  []string `json:"deny"`
-	} `json:"subnets"`
-
-	AllowedDomains []string        `json:"allowedDomains"`
-	AllowedCIDRs   []string        `json:"allowedCIDRs"`
-	DeniedCIDRs    []string        `json:"deniedCIDRs"`
-	InjectionRules []injectionRule `json:"injectionRules"`
-}
-
-// injectionRule has the values of headers, of which responses have only the
-// names.
-type injectionRule struct {
-	Domain  string            `json:"domain"`
-	Headers map[string]string `json:"headers"`
-	Match   json.RawMessage   `json:"match"`
-}
-
-// policyRule is a rule of a domain.
-type policyRule struct {
-	Match     json.RawMessage `json:"match"`
-	Transform []struct {
-		Headers map[string]string `json:"headers"`
-	} `json:"transform"`
-	ForwardURL *string         `json:"forwardURL"`
-	Response   *responseParams `json:"response"`
-}
-
-// responseParams is a response in a request: without the leniency of clients.
-type responseParams wire.Response
-
-type (
-	matcher struct {
-		Exact      *string `json:"exact"`
-		StartsWith *string `json:"startsWith"`
-		Regex      *string `json:"regex"`
-	}
-	keyValueMatcher struct {
-		Key   *matcher `json:"key"`
-		Value *matcher `json:"value"`
-	}
-	ruleMatch struct {
-		Path        *matcher          `json:"path"`
-		Method      []string          `json:"method"`
-		QueryString []keyValueMatcher `json:"queryString"`
-		Headers     []keyValueMatcher `json:"headers"`
-	}
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // parsePolicy checks a policy and returns it in the form of responses. The
 // values of headers are not kept: no response has them.
 func parsePolicy(data []byte) (*wire.NetworkPolicy, error) {
-	var p policyRequest
+	var p firewall.PolicyRequest
 	if err := strict(data, &p); err != nil {
 		return nil, err
 	}
@@ -86,24 +25,24 @@ func parsePolicy(data []byte) (*wire.NetworkPolicy, error) {
 	legacy := p.AllowedDomains != nil || p.AllowedCIDRs != nil || p.DeniedCIDRs != nil || p.InjectionRules != nil
 	switch p.Mode {
 	case "default-allow":
-		p.Mode = modeAllowAll
+		p.Mode = firewall.AllowAll
 	case "default-deny":
-		p.Mode = modeDenyAll
+		p.Mode = firewall.DenyAll
 	}
 	switch {
-	case p.Mode == modeAllowAll || p.Mode == modeDenyAll:
+	case p.Mode == firewall.AllowAll || p.Mode == firewall.DenyAll:
 		if v2 || legacy {
 			return nil, invalid("`networkPolicy` should NOT have rules in mode %s.", p.Mode)
 		}
 		return &wire.NetworkPolicy{Mode: p.Mode}, nil
-	case p.Mode == modeCustom && !v2:
-		return p.legacy()
+	case p.Mode == firewall.Custom && !v2:
+		return legacyPolicy(&p)
 	case p.Mode != "":
 		return nil, invalid("`networkPolicy.mode` should be equal to one of the allowed values \"allow-all, deny-all, custom\".")
 	case legacy:
 		return nil, invalid("`networkPolicy` should NOT have additional properties of another form.")
 	}
-	return p.custom()
+	return customPolicy(&p)
 }
 
 func strict(data []byte, v any) error {
@@ -115,9 +54,9 @@ func strict(data []byte, v any) error {
 	return nil
 }
 
-func (p *policyRequest) legacy() (*wire.NetworkPolicy, error) {
+func legacyPolicy(p *firewall.PolicyRequest) (*wire.NetworkPolicy, error) {
 	out := &wire.NetworkPolicy{
-		Mode: modeCustom, AllowedDomains: p.AllowedDomains, AllowedCIDRs: p.AllowedCIDRs, DeniedCIDRs: p.DeniedCIDRs,
+		Mode: firewall.Custom, AllowedDomains: p.AllowedDomains, AllowedCIDRs: p.AllowedCIDRs, DeniedCIDRs: p.DeniedCIDRs,
 	}
 	for _, r := range p.InjectionRules {
 		if err := checkMatch(r.Match); err != nil {
@@ -128,8 +67,8 @@ func (p *policyRequest) legacy() (*wire.NetworkPolicy, error) {
 	return out, checkPolicy(out)
 }
 
-func (p *policyRequest) custom() (*wire.NetworkPolicy, error) {
-	out := &wire.NetworkPolicy{Mode: modeCustom}
+func customPolicy(p *firewall.PolicyRequest) (*wire.NetworkPolicy, error) {
+	out := &wire.NetworkPolicy{Mode: firewall.Custom}
 	if p.Subnets != nil {
 		out.AllowedCIDRs, out.DeniedCIDRs = p.Subnets.Allow, p.Subnets.Deny
 	}
@@ -141,7 +80,7 @@ func (p *policyRequest) custom() (*wire.NetworkPolicy, error) {
 			return nil, err
 		}
 	case strings.HasPrefix(first, "{"):
-		if err := p.rules(out); err != nil {
+		if err := addRules(out, p); err != nil {
 			return nil, err
 		}
 	default:
@@ -150,13 +89,13 @@ func (p *policyRequest) custom() (*wire.NetworkPolicy, error) {
 	return out, checkPolicy(out)
 }
 
-// rules takes the form of allow that is an object of domains with rules.
-func (p *policyRequest) rules(out *wire.NetworkPolicy) error {
+// addRules takes the form of allow that is an object of domains with rules.
+func addRules(out *wire.NetworkPolicy, p *firewall.PolicyRequest) error {
 	domains, err := objectKeys(p.Allow)
 	if err != nil {
 		return err
 	}
-	var rules map[string][]policyRule
+	var rules map[string][]firewall.PolicyRule
 	if err := strict(p.Allow, &rules); err != nil {
 		return err
 	}
@@ -277,11 +216,11 @@ func checkMatch(data json.RawMessage) error {
 	if data == nil {
 		return nil
 	}
-	var m ruleMatch
+	var m firewall.RuleMatch
 	if err := strict(data, &m); err != nil {
 		return err
 	}
-	all := []*matcher{m.Path}
+	all := []*firewall.Matcher{m.Path}
 	for _, kv := range append(slices.Clone(m.QueryString), m.Headers...) {
 		all = append(all, kv.Key, kv.Value)
 	}

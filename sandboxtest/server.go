@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,6 +20,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/proxy/proxytest"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
 // Mode is how the server runs commands.
@@ -165,7 +168,7 @@ type Server struct {
 	URL string
 
 	opts     Options
-	guard    *box.Guard // of the goroutines that handle what sandboxes send
+	guard    *guard.Guard // of the goroutines that handle what sandboxes send
 	clock    *clock
 	host     *box.Host
 	listener net.Listener
@@ -175,10 +178,8 @@ type Server struct {
 	unlockSpool func() error
 	warned      warnings
 	oidcToken   string
-	names       *names
-	npm         *npmrc
+	site        *firewall.Site
 	images      *images
-	authority   *authority
 	tokens      func() (*proxytest.Authority, error)
 	requests    requests
 	faults      faults
@@ -239,7 +240,7 @@ func NewServer(opts *Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("sandboxtest: %w", err)
 	}
-	guard := box.NewGuard(o.Logger)
+	guard := guard.New(o.Logger)
 	s := &Server{opts: o, guard: guard, clock: newClock(guard)}
 	s.rates.enforced.Store(o.RateLimits)
 	if !o.Start.IsZero() {
@@ -316,20 +317,17 @@ func (s *Server) open() (err error) {
 			return err
 		}
 	}
-	if s.names, err = newNames(s.opts.Names); err != nil {
-		return err
-	}
-	if s.npm, err = newNPMRC(s.opts.NPMRC); err != nil {
-		return err
-	}
-	if err = s.names.addRegistries(s.npm); err != nil {
+	s.site, err = firewall.NewSite(firewall.Options{
+		Names: s.opts.Names, NPMRC: s.opts.NPMRC, RootCAs: s.opts.RootCAs, Tokens: s.tokens, Guard: s.guard, Log: s.opts.Logger,
+	})
+	if err != nil {
 		return err
 	}
 	config.Trusted = func() (_ []byte, err error) {
-		if s.authority, err = openAuthority(s.opts.Dir); err != nil {
+		if s.site.Authority, err = openAuthority(s.opts.Dir); err != nil {
 			return nil, err
 		}
-		return s.authority.pem, nil
+		return s.site.Authority.PEM, nil
 	}
 	if s.host, err = box.NewHost(config); err != nil {
 		return err
@@ -369,6 +367,8 @@ func newHTTPServer(handler http.HandlerFunc, logger *slog.Logger) *http.Server {
 	// It would print broken connections, which are expected here.
 	return &http.Server{Handler: handler, ReadHeaderTimeout: 2 * time.Minute, ErrorLog: slogDebug(logger)}
 }
+
+func slogDebug(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }
 
 // enter holds Close back until leave is called; it is false once Close has
 // begun.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // The status values of a session.
@@ -48,8 +49,8 @@ type session struct {
 	updatedAt       time.Time
 	used            usage // once it has ended
 
-	machine  *box.Box  // nil once it has ended
-	firewall *firewall // nil where the machine heeds none
+	machine  *box.Box           // nil once it has ended
+	firewall *firewall.Firewall // nil where the machine heeds none
 	expiry   *timer
 	next     *timer // of the transitional state
 	plan     *snapshotPlan

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // settings are what a sandbox is configured with: what create takes, update
@@ -40,7 +41,7 @@ func (c settings) clone() settings {
 }
 
 // deniesAll reports whether the policy cuts the network off.
-func (c *settings) deniesAll() bool { return c.Policy != nil && c.Policy.Mode == modeDenyAll }
+func (c *settings) deniesAll() bool { return c.Policy != nil && c.Policy.Mode == firewall.DenyAll }
 
 // defaultSettings are those of a sandbox whose creator has none to give.
 func defaultSettings() settings {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"path"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // The kinds of sources.
@@ -61,7 +61,7 @@ func (src *source) check() error {
 
 // fill puts the source's files into the working directory of a new machine.
 // pause is how long a server may say nothing.
-func (src *source) fill(ctx context.Context, m *box.Box, policy *egress, version int, pause time.Duration) error {
+func (src *source) fill(ctx context.Context, m *box.Box, policy *firewall.Policy, version int, pause time.Duration) error {
 	if src.Type == sourceGit {
 		// Newer versions of the API put a repository into a directory of its own.
 		dir := "."
@@ -180,7 +180,7 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 
 // unpack downloads a tarball and unpacks it. A server that says nothing for too
 // long is given up: the name of the sandbox is taken meanwhile.
-func (src *source) unpack(ctx context.Context, m *box.Box, policy *egress, pause time.Duration) error {
+func (src *source) unpack(ctx context.Context, m *box.Box, policy *firewall.Policy, pause time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(pause, func() { cancel(fmt.Errorf("its server has sent nothing for %v", pause)) })
@@ -189,17 +189,17 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *egress, pause
 	if err != nil {
 		return invalid("`source.url` should match format \"uri\".")
 	}
-	if !policy.allowsURL(req.URL) {
+	if !policy.AllowsURL(req.URL) {
 		return badRequest("Downloading the tarball failed: the network policy denies it.")
 	}
 	// A client of its own: its connections go with it.
-	transport := &http.Transport{Proxy: proxyBeyondHost, DisableKeepAlives: true, DialContext: dialAsSandbox}
+	transport := &http.Transport{Proxy: proxyBeyondHost, DisableKeepAlives: true, DialContext: firewall.Dial}
 	client := &http.Client{Transport: transport, CheckRedirect: func(next *http.Request, via []*http.Request) error {
 		switch {
 		case len(via) >= 10:
 			return errors.New("too many redirects")
-		case !policy.allowsURL(next.URL):
-			return errDenied
+		case !policy.AllowsURL(next.URL):
+			return firewall.ErrDenied
 		}
 		return nil
 	}}
@@ -252,15 +252,6 @@ func proxyBeyondHost(r *http.Request) (*url.URL, error) {
 		return nil, nil
 	}
 	return http.ProxyFromEnvironment(r)
-}
-
-// dialAsSandbox connects to what a sandbox would reach by that name.
-func dialAsSandbox(ctx context.Context, network, addr string) (net.Conn, error) {
-	if host, port, err := net.SplitHostPort(addr); err == nil && strings.EqualFold(host, HostName) {
-		addr = net.JoinHostPort("127.0.0.1", port)
-	}
-	var d net.Dialer
-	return d.DialContext(ctx, network, addr)
 }
 
 // gzipped gives a tarball compressed, which is how the machine takes it.

@@ -59,17 +59,18 @@ var lists = map[string]*list{
 	"security": {name: "security", seed: "2026-11-22", hearts: []heart{
 		code(".", "internal/untar", "untar.go", 7, [2]string{"./internal/untar", "."}).refusals(".*"),
 		code(".", "proxy", "*.go", 16, [2]string{"./proxy", "."}).refusals("check.*|public|permitted|allow.*|single|parse.*|lookAlike|admit|notPlain|find|isPublic|mayDial|doubtful|concerns|verify"),
-		code(".", "sandboxtest", "door.go control.go npmrc.go firewall*.go egress.go interactive.go policy.go", 9,
-			[2]string{"./sandboxtest", "Authorization|Teams|Token|Web|Warns|Control|Firewall|NPM|Polic|Credentials|Shell|Terminal|Interactive|GoClient|Fuzz|Refus"}).
-			refusals("authorize.*|wrongTeam|inProject|knownHost|bearer|header|newNPMAuth|Lookup|Connect|Send|serveHTTP|serveControl|allows.*|check.*"),
+		code(".", "sandboxtest", "door.go control.go interactive.go policy.go", 4,
+			[2]string{"./sandboxtest", "Authorization|Teams|Token|Web|Warns|Control|Polic|Credentials|Shell|Terminal|Interactive|Fuzz|Refus"}).
+			refusals("authorize.*|wrongTeam|inProject|knownHost|bearer|serveControl|check.*"),
 		code(".", "internal/oidc", "*.go", 5, [2]string{"./internal/oidc", "."}, [2]string{"./internal/test/security", "."}).refusals("trusted|check.*|Issuers|readObject|Address|onThisMachine"),
 		code(".", "internal/redact", "*.go", 3, [2]string{"./internal/redact", "."}, [2]string{"./internal/test/security", "."}, [2]string{"./internal/api", "."}).refusals("Printable|URL|shown|Struct|String|Text"),
 		code(".", ".", "validate.go", 2,
 			[2]string{".", "ClientOptions|Credentials|InvalidArguments|FilePath|NamesThat|Trailing|CreateNames"}, [2]string{"./internal/test/security", "."}).refusals("checkText|checkEnv|absolutePath|isWithin|plainName"),
 		code(".", "internal/shell", "dial.go", 1, [2]string{"./internal/shell", "."}, [2]string{".", "Shell"}).refusals("Address"),
 		code(".", "internal/api", "transport.go", 2, [2]string{"./internal/api", "."}).refusals("redirectPolicy"),
-		code(".", "sandboxtest/internal/box", "dns_linux.go nat_linux.go network_linux.go private_linux.go", 4,
-			[2]string{"./sandboxtest/internal/box", "Network|Private|DNS"}, [2]string{"./sandboxtest", "Firewall|Polic|Credentials"}).refusals("parseQuestion|resolve|udpOut|openLocked|verdict|dial|readPackets|privatePaths|coverShown"),
+		code(".", "sandboxtest/internal/firewall", "*.go", 9,
+			[2]string{"./sandboxtest/internal/firewall", "."}, [2]string{"./sandboxtest", "Firewall|NPM|Polic|Credentials|GoClient"}).
+			refusals("header|newNPMAuth|lookup|connect|send|serveHTTP|[aA]llows.*|parseQuestion|resolve|udpOut|openLocked|verdict|dial|readPackets"),
 		code("cmd/sandbox", "mirror", "*.go", 2, [2]string{"./mirror", "."}, [2]string{".", "HostileSync"}).refusals("match|parseList|listedFile|unpack"),
 		code("cmd/sandbox", "internal/cli", "login.go defaults.go", 4, [2]string{"./internal/cli", "."}, [2]string{".", "HostileSync|AskedForDefaults|Login|Scripts"}).refusals("newLogin|pageCommand|agreesTo|readDefaults"),
 		code("cmd/sandbox", "internal/table", "*.go", 1, [2]string{".", "NothingRaw"}).refusals("printable"),

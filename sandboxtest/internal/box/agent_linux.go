@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
 // agentName is the name under which the program starts itself again. An
@@ -67,7 +69,7 @@ func (a *agent) serve(call *net.UnixConn) {
 		back []*os.File
 	)
 	if err == nil {
-		err = tried(func() (err error) {
+		err = guard.Tried(func() (err error) {
 			back, err = a.do(call, &req, files, &resp)
 			return err
 		})

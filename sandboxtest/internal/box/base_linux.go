@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 const opaqueAttr = "trusted.overlay.opaque"
@@ -137,11 +139,11 @@ func writeAccounts(etc string, root sysroot, resolver bool, path string, account
 			return err
 		}
 	}
-	host := hostAddr.String()
+	host := firewall.HostAddr.String()
 	if !resolver {
 		host = "127.0.0.1" // the network is the host's
 	}
-	hosts := "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n" + host + " " + HostName + "\n"
+	hosts := "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n" + host + " " + firewall.HostName + "\n"
 	for name, text := range map[string]string{
 		"hostname": "sandbox\n", "hosts": hosts, "resolv.conf": resolvConf(resolver),
 	} {
@@ -164,7 +166,7 @@ func resolvConf(own bool) string {
 		return string(data)
 	}
 	var out strings.Builder
-	out.WriteString("nameserver " + resolverAddr.String() + "\n")
+	out.WriteString("nameserver " + firewall.ResolverAddr.String() + "\n")
 	for line := range strings.Lines(string(data)) {
 		if fields := strings.Fields(line); len(fields) > 1 && (fields[0] == "search" || fields[0] == "options") {
 			out.WriteString(strings.Join(fields, " ") + "\n")

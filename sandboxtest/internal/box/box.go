@@ -264,8 +264,8 @@ func (b *Box) SetNetwork(deny bool) error {
 	return nil
 }
 
-// Disconnect breaks the box's connections to the outside, so that its Gate
-// decides on them again.
+// Disconnect breaks the box's connections to the outside, so that its
+// Firewall decides on them again.
 func (b *Box) Disconnect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

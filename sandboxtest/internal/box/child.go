@@ -2,6 +2,8 @@ package box
 
 import (
 	"os/exec"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
 // child is a process of our own.
@@ -18,7 +20,7 @@ func startChild(thread func(func()), cmd *exec.Cmd, start func() error) (running
 	c := child{cmd, make(chan exit, 1)}
 	started := make(chan error, 1)
 	go thread(func() {
-		err := tried(start)
+		err := guard.Tried(start)
 		started <- err
 		if err != nil {
 			return

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/go-vercel/sandbox/internal/inherited"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // markerKey is set in the environment of every process of a box in folder
@@ -170,12 +171,12 @@ func (m *folderMachine) translate(s string) string {
 func translateHost(s string) string {
 	var out strings.Builder
 	for {
-		i := strings.Index(s, HostName)
+		i := strings.Index(s, firewall.HostName)
 		if i < 0 {
 			out.WriteString(s)
 			return out.String()
 		}
-		end := i + len(HostName)
+		end := i + len(firewall.HostName)
 		inName := func(c byte) bool { return c != '/' && isNameByte(c) }
 		if i > 0 && inName(s[i-1]) || end < len(s) && inName(s[end]) {
 			out.WriteString(s[:end])

@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
 // Mode says how a host runs its boxes.
@@ -34,9 +37,6 @@ const (
 	rootUser   = "root"
 	tempPrefix = "sandbox-host-"
 )
-
-// HostName is the name that the machine under a host has in every box.
-const HostName = "host.internal"
 
 // Errors that callers test for with errors.Is.
 var (
@@ -104,7 +104,7 @@ type Host struct {
 	temp    bool
 	reasons error // why better ways were not available
 	log     *slog.Logger
-	guard   *Guard
+	guard   *guard.Guard
 	backend backend
 	store   *store
 	drives  *drives
@@ -220,7 +220,7 @@ func tempParents(dir string, mode Mode) []string {
 }
 
 func open(opts Options, way way, parent string) (*Host, error) {
-	h := &Host{way: way, log: opts.Logger, guard: NewGuard(opts.Logger), boxes: make(map[string]*Box), images: imageTrees{dirs: make(map[ImageID]string)}}
+	h := &Host{way: way, log: opts.Logger, guard: guard.New(opts.Logger), boxes: make(map[string]*Box), images: imageTrees{dirs: make(map[ImageID]string)}}
 	if err := h.openDir(opts.Dir, parent); err != nil {
 		return nil, errors.Join(err, h.closeDir())
 	}
@@ -323,7 +323,7 @@ func (h *Host) Mode() Mode { return h.way.mode }
 func (h *Host) Rootless() bool { return h.way.rootless }
 
 // Gated reports whether each box has a network of its own that leads outside
-// through its Gate, so that it can be cut off while the box runs, and trusts
+// through its Firewall, so that it can be cut off while the box runs, and trusts
 // Options.Trusted.
 func (h *Host) Gated() bool { return h.backend.networked() }
 
@@ -351,9 +351,9 @@ type Config struct {
 	// Mounts are the drives to mount. A drive with Keep may be mounted in one box
 	// at a time.
 	Mounts []Mount
-	// Gate decides what leaves the box, if [Host.Gated] reports true. Nil lets
+	// Firewall decides what leaves the box, if [Host.Gated] reports true. Nil lets
 	// everything through.
-	Gate Gate `json:"-"`
+	Firewall *firewall.Firewall `json:"-"`
 	// Limits are what the box may use, if [Host.Limited] reports true.
 	Limits Limits
 	// Account is the box's user. The zero value is RuntimeAccount.

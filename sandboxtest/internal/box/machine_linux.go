@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/go-vercel/sandbox/internal/inherited"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // namespaceMachine is a box with its own namespaces. Its first process only holds
@@ -32,7 +33,7 @@ type namespaceMachine struct {
 	deny     bool
 	hostname string
 	account  Account
-	gate     Gate
+	firewall *firewall.Firewall
 	mounts   []Mount
 	limits   Limits
 
@@ -126,7 +127,7 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 		return err
 	}
 	if !n.rootless { // else for the host's process, which has the gate
-		m.net.start(n.log, m.gate)
+		m.net.start(n.log, m.firewall)
 	}
 	root, err := m.mountRoot()
 	if err != nil {
@@ -466,7 +467,7 @@ func (m *namespaceMachine) disconnect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.net != nil {
-		m.net.nat.disconnect()
+		m.net.nat.Disconnect()
 	}
 }
 
@@ -475,7 +476,7 @@ func (m *namespaceMachine) network() (in, out int64) {
 	defer m.mu.Unlock()
 	in, out = m.in, m.out
 	if m.net != nil {
-		i, o := m.net.nat.transferred()
+		i, o := m.net.nat.Transferred()
 		in, out = in+i, out+o
 	}
 	return in, out
@@ -505,7 +506,7 @@ func (m *namespaceMachine) shutDownLocked() error {
 	err := errors.Join(m.box.close(), m.group.close())
 	m.group = nil
 	if m.net != nil {
-		in, out := m.net.nat.transferred()
+		in, out := m.net.nat.Transferred()
 		m.in, m.out = m.in+in, m.out+out
 		err = errors.Join(err, m.net.close())
 		m.net = nil

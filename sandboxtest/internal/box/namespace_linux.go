@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
 type unixStat = syscall.Stat_t
@@ -125,7 +127,7 @@ func (n *namespaceBackend) onBootThread(f func() error, dead <-chan struct{}) er
 	go lockAway(func() {
 		err := n.join()
 		if err == nil {
-			err = tried(f)
+			err = guard.Tried(f)
 		}
 		done <- err
 		if err == nil {
@@ -273,7 +275,7 @@ func (n *namespaceBackend) newMachine(b *Box, dir string, layers []string) (mach
 
 func (n *namespaceBackend) machine(dir string, layers []string, cfg Config) (*namespaceMachine, error) {
 	m := &namespaceMachine{
-		backend: n, dir: dir, layers: layers, image: cfg.Image, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account(), gate: cfg.Gate,
+		backend: n, dir: dir, layers: layers, image: cfg.Image, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account(), firewall: cfg.Firewall,
 		mounts: cfg.Mounts, limits: cfg.Limits,
 	}
 	return m, m.make()

@@ -8,9 +8,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // network is a box's network: loopback, and an interface that leads outside
@@ -20,7 +21,7 @@ type network struct {
 	shared bool // it's the host's
 	leads  bool // there is the interface that leads outside
 	way    *wayOut
-	nat    *nat // which has taken the way over; nil where another process has it
+	nat    *firewall.NAT // which has taken the way over; nil where another process has it
 }
 
 // wayOut is what a nat is made of. The interface goes when device is closed.
@@ -96,7 +97,7 @@ func (n *network) leadOutside(deny bool) error {
 	if err := configure(interfaceName); err != nil {
 		return errors.Join(err, device.Close())
 	}
-	listener, err := net.Listen("tcp4", netip.AddrPortFrom(boxAddr, 0).String())
+	listener, err := net.Listen("tcp4", netip.AddrPortFrom(firewall.BoxAddr, 0).String())
 	if err != nil {
 		return errors.Join(err, device.Close())
 	}
@@ -108,9 +109,9 @@ func (n *network) leadOutside(deny bool) error {
 }
 
 // start connects the box to the outside from this process.
-func (n *network) start(log *slog.Logger, gate Gate) {
+func (n *network) start(log *slog.Logger, f *firewall.Firewall) {
 	if n.way != nil {
-		n.nat, n.way = newNAT(n.way, hostResolver, gate, log), nil
+		n.nat, n.way = firewall.Connect(n.way.device, n.way.listener, f, log), nil
 	}
 }
 
@@ -167,9 +168,9 @@ func configure(name string) error {
 			request uint
 			value   func(*unix.Ifreq) error
 		}{
-			{unix.SIOCSIFADDR, func(r *unix.Ifreq) error { return r.SetInet4Addr(boxAddr.AsSlice()) }},
+			{unix.SIOCSIFADDR, func(r *unix.Ifreq) error { return r.SetInet4Addr(firewall.BoxAddr.AsSlice()) }},
 			{unix.SIOCSIFNETMASK, func(r *unix.Ifreq) error { return r.SetInet4Addr([]byte{255, 255, 255, 0}) }},
-			{unix.SIOCSIFMTU, func(r *unix.Ifreq) error { r.SetUint32(mtu); return nil }},
+			{unix.SIOCSIFMTU, func(r *unix.Ifreq) error { r.SetUint32(firewall.MTU); return nil }},
 		} {
 			req, err := unix.NewIfreq(name)
 			if err == nil {
@@ -212,18 +213,6 @@ func setUp(name string, up bool) error {
 	})
 }
 
-// hostResolver returns the first name server of the host, read each time since
-// the host may move between networks.
-func hostResolver() string {
-	data, _ := os.ReadFile("/etc/resolv.conf")
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "nameserver" {
-			return net.JoinHostPort(fields[1], "53")
-		}
-	}
-	return "127.0.0.1:53"
-}
-
 // inside runs f on a thread in the box's network. Sockets belong to the
 // network they were made in, wherever they are used after.
 func (n *network) inside(f func() error) error {
@@ -248,7 +237,7 @@ func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error)
 		}
 		// A server may listen on the interface's address only.
 		var d net.Dialer
-		other, oerr := d.DialContext(ctx, "tcp4", netip.AddrPortFrom(boxAddr, uint16(port)).String())
+		other, oerr := d.DialContext(ctx, "tcp4", netip.AddrPortFrom(firewall.BoxAddr, uint16(port)).String())
 		if oerr == nil {
 			conn, err = other, nil
 		}
@@ -263,7 +252,7 @@ func (n *network) set(deny bool) error {
 	if !n.leads {
 		return fmt.Errorf("%w while the box runs: there is no /dev/net/tun", ErrUnsupported)
 	}
-	return n.nat.cutting(deny, func() error { return n.switchInterface(!deny) })
+	return n.nat.Cutting(deny, func() error { return n.switchInterface(!deny) })
 }
 
 // switchInterface switches the interface that leads outside on or off.
@@ -279,4 +268,4 @@ func (n *network) switchInterface(on bool) error {
 	})
 }
 
-func (n *network) close() error { return errors.Join(n.ns.close(), n.way.close(), n.nat.close()) }
+func (n *network) close() error { return errors.Join(n.ns.close(), n.way.close(), n.nat.Close()) }

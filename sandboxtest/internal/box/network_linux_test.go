@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // openNetworked skips the test where boxes have no networks of their own.
@@ -158,7 +159,7 @@ func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
 	tcp, udp := echo(t)
 	const size = 2 << 20
 	try := func(port int) (string, int) {
-		out, errOut, res := run(t, b, Spec{Path: "python3", Args: []string{"-c", client, hostAddr.String(), fmt.Sprint(port), fmt.Sprint(udp), fmt.Sprint(size)}})
+		out, errOut, res := run(t, b, Spec{Path: "python3", Args: []string{"-c", client, firewall.HostAddr.String(), fmt.Sprint(port), fmt.Sprint(udp), fmt.Sprint(size)}})
 		return out + errOut, res.ExitCode
 	}
 	out, code := try(tcp)
@@ -186,7 +187,7 @@ func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
 	ready, w := io.Pipe()
 	p := start(t, b, Spec{Path: "python3", Args: []string{"-c", `
 import socket, sys
-c = socket.create_connection(("` + hostAddr.String() + `", ` + fmt.Sprint(tcp) + `), 20)
+c = socket.create_connection(("` + firewall.HostAddr.String() + `", ` + fmt.Sprint(tcp) + `), 20)
 c.sendall(b"x"); c.recv(1)
 print("open", flush=True)
 c.settimeout(50)

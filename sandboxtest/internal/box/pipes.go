@@ -8,11 +8,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
 // pipes carry the input and output of one process.
 type pipes struct {
-	guard  *Guard
+	guard  *guard.Guard
 	child  []*os.File // closed once the process has them
 	parent []*os.File
 	copies []func()
@@ -149,7 +151,7 @@ func (p *pipes) finish() {
 type output struct {
 	r      *os.File
 	w      io.Writer
-	guard  *Guard
+	guard  *guard.Guard
 	grace  time.Duration
 	paged  bool // a read gives a page at most, whatever is there
 	exited atomic.Bool

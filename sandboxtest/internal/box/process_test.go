@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
 // wait is longer than anything takes; tick is the interval of checks.
@@ -281,7 +282,7 @@ func TestOutputIsLookedFor(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _, _ = r.Close(), w.Close() })
 		got := new(buffer)
-		return &output{r: r, w: got, guard: NewGuard(slog.New(slog.DiscardHandler)), grace: late}, w, got
+		return &output{r: r, w: got, guard: guard.New(slog.New(slog.DiscardHandler)), grace: late}, w, got
 	}
 	text := strings.Repeat("0123456789abcdef", 3<<10) // more than one read takes
 	single, w, got := pipe()

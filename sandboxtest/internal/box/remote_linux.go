@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/go-vercel/sandbox/internal/inherited"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // remoteBackend has an agent in a user namespace of its own do the work.
@@ -138,7 +139,7 @@ func (r *remoteBackend) call(req *request, files ...*os.File) (*response, []*os.
 }
 
 func (r *remoteBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
-	m := &remoteMachine{backend: r, id: b.id, dir: dir, gate: b.cfg.Gate}
+	m := &remoteMachine{backend: r, id: b.id, dir: dir, firewall: b.cfg.Firewall}
 	_, _, err := r.call(&request{Op: "make", Box: b.id, Dir: dir, Layers: layers, Config: b.cfg})
 	return m, err
 }
@@ -156,12 +157,12 @@ func (r *remoteBackend) addImage(id ImageID, tree string) error {
 // remoteMachine is a box of the agent's. Its connections to the outside are made
 // here, where its gate is: the agent hands over the box's end.
 type remoteMachine struct {
-	backend *remoteBackend
-	id, dir string
-	gate    Gate
+	backend  *remoteBackend
+	id, dir  string
+	firewall *firewall.Firewall
 
 	mu  sync.Mutex
-	nat *nat // nil while the box is stopped, and if it has the host's network
+	nat *firewall.NAT // nil while the box is stopped, and if it has the host's network
 	// What earlier boots of the box have transferred.
 	in, out int64
 }
@@ -185,7 +186,7 @@ func (m *remoteMachine) boot(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.nat = newNAT(way, hostResolver, m.gate, m.backend.log)
+	m.nat = firewall.Connect(way.device, way.listener, m.firewall, m.backend.log)
 	return nil
 }
 
@@ -295,7 +296,7 @@ func (m *remoteMachine) dial(ctx context.Context, port int) (net.Conn, error) {
 func (m *remoteMachine) setNetwork(deny bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.nat.cutting(deny, func() error {
+	return m.nat.Cutting(deny, func() error {
 		_, _, err := m.do(&request{Op: "network", Flag: deny})
 		return err
 	})
@@ -304,13 +305,13 @@ func (m *remoteMachine) setNetwork(deny bool) error {
 func (m *remoteMachine) disconnect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.nat.disconnect()
+	m.nat.Disconnect()
 }
 
 func (m *remoteMachine) network() (in, out int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	in, out = m.nat.transferred()
+	in, out = m.nat.Transferred()
 	return m.in + in, m.out + out
 }
 
@@ -319,9 +320,9 @@ func (m *remoteMachine) ended(int) {}
 func (m *remoteMachine) halt(procs []*Process) error {
 	_, _, err := m.do(&request{Op: "halt"})
 	m.mu.Lock()
-	in, out := m.nat.transferred()
+	in, out := m.nat.Transferred()
 	m.in, m.out = m.in+in, m.out+out
-	err = errors.Join(err, m.nat.close())
+	err = errors.Join(err, m.nat.Close())
 	m.nat = nil
 	m.mu.Unlock()
 	for _, p := range procs {

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // routeEntry is the kernel's struct rtentry.
@@ -31,7 +33,7 @@ type routeEntry struct {
 func addDefaultRoute() error {
 	any4 := unix.RawSockaddrInet4{Family: unix.AF_INET}
 	route := routeEntry{dst: any4, gateway: any4, mask: any4, flags: unix.RTF_UP | unix.RTF_GATEWAY}
-	route.gateway.Addr = hostAddr.As4()
+	route.gateway.Addr = firewall.HostAddr.As4()
 	return withSocket(func(sock int) error {
 		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(sock), unix.SIOCADDRT, uintptr(unsafe.Pointer(&route)))
 		if errno != 0 && !errors.Is(errno, unix.EEXIST) {

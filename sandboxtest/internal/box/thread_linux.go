@@ -7,13 +7,15 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
 // onThread runs f on an OS thread that ends with it, so that f may change the
 // thread's namespaces, user and capabilities.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
-	go lockAway(func() { done <- tried(f) })
+	go lockAway(func() { done <- guard.Tried(f) })
 	return <-done
 }
 
@@ -59,7 +61,7 @@ func (t *threads) add(setUp func() error) error {
 	t.wg.Add(1)
 	go lockAway(func() {
 		defer t.wg.Done()
-		err := tried(setUp)
+		err := guard.Tried(setUp)
 		done <- err
 		if err != nil {
 			return
@@ -74,7 +76,7 @@ func (t *threads) add(setUp func() error) error {
 // do runs f on one of the threads.
 func (t *threads) do(f func() error) error {
 	done := make(chan error, 1)
-	t.work <- func() { done <- tried(f) }
+	t.work <- func() { done <- guard.Tried(f) }
 	return <-done
 }
 

@@ -1,8 +1,9 @@
-package box
+package firewall
 
 import (
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -38,12 +39,35 @@ func TestSpecialAddresses(t *testing.T) {
 	}
 }
 
+// listening are ports of this machine's loopback: of one that accepts connections,
+// and one that sends datagrams back.
+func listening(t *testing.T) (tcp, udp int) {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	p, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	var back sync.WaitGroup
+	back.Go(func() {
+		buf := make([]byte, MTU)
+		for {
+			n, from, err := p.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = p.WriteTo(buf[:n], from)
+		}
+	})
+	t.Cleanup(func() { assert.NoError(t, l.Close()); assert.NoError(t, p.Close()); back.Wait() })
+	return l.Addr().(*net.TCPAddr).Port, p.LocalAddr().(*net.UDPAddr).Port
+}
+
 // TestPacketsToSpecialAddresses: a box that writes its own packets reaches by them
 // no service of the machine, whatever the policy says.
 func TestPacketsToSpecialAddresses(t *testing.T) {
-	tcp, udp := echo(t)
+	tcp, udp := listening(t)
 	var log buffer
-	for name, gate := range map[string]Gate{"no policy": nil, "all is allowed": names{open: true}} {
+	for name, gate := range map[string]judge{"no policy": nil, "all is allowed": fixed{open: true}} {
 		t.Run(name, func(t *testing.T) {
 			n, box := openNAT(t, gate, &log)
 			to := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.53"), netip.MustParseAddr("0.0.0.0"), netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("224.0.0.1")}
@@ -56,7 +80,7 @@ func TestPacketsToSpecialAddresses(t *testing.T) {
 				t.Helper()
 				_, err := box.Write(data)
 				require.NoError(t, err)
-				buf := make([]byte, mtu)
+				buf := make([]byte, MTU)
 				size, err := box.Read(buf)
 				require.NoError(t, err)
 				p, ok := parsePacket(buf[:size])
@@ -64,7 +88,7 @@ func TestPacketsToSpecialAddresses(t *testing.T) {
 				return p
 			}
 			for i, addr := range to {
-				from := netip.AddrPortFrom(boxAddr, uint16(5000+i))
+				from := netip.AddrPortFrom(BoxAddr, uint16(5000+i))
 				p := send(syn(from, netip.AddrPortFrom(addr, uint16(tcp))))
 				assert.Equal(t, byte(flagRST|flagACK), p.tcpFlags(), "%v by TCP", addr)
 				_, err := box.Write(datagram(from, netip.AddrPortFrom(addr, uint16(udp)), []byte("hello")))
@@ -72,8 +96,8 @@ func TestPacketsToSpecialAddresses(t *testing.T) {
 			}
 			// The machine has another name for the box, which still leads there; no
 			// datagram before it has been answered.
-			p := send(datagram(netip.AddrPortFrom(boxAddr, 4999), netip.AddrPortFrom(hostAddr, uint16(udp)), []byte("hello")))
-			assert.Equal(t, netip.AddrPortFrom(hostAddr, uint16(udp)), p.src())
+			p := send(datagram(netip.AddrPortFrom(BoxAddr, 4999), netip.AddrPortFrom(HostAddr, uint16(udp)), []byte("hello")))
+			assert.Equal(t, netip.AddrPortFrom(HostAddr, uint16(udp)), p.src())
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			assert.Len(t, n.udp, 1)

@@ -1,4 +1,4 @@
-package box
+package firewall
 
 import (
 	"context"
@@ -7,23 +7,19 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// The network that a box sees: itself, the host, and a resolver.
-var (
-	boxAddr      = netip.MustParseAddr("10.0.2.15")
-	hostAddr     = HostAddr
-	resolverAddr = netip.MustParseAddr("10.0.2.3")
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
 const (
 	dialTimeout = 30 * time.Second
 	udpIdle     = 60 * time.Second
 	maxFlows    = 4096
-	mtu         = 9000
 )
 
 // This package makes a box's network itself instead of using slirp4netns or
@@ -33,19 +29,18 @@ const (
 // not needed: the kernel speaks TCP at both ends, and what is left is to change
 // the addresses of packets.
 
-// nat connects a box to the outside by the host's own sockets, which takes no
+// NAT connects a box to the outside by the host's own sockets, which takes no
 // changes to the host's network. The box's packets come from device. Those of a
 // TCP connection are sent back with other addresses to a listener inside the
-// box's network: so the kernel speaks TCP at both ends, and nat only copies
-// bytes. A nil nat has no connections.
-type nat struct {
+// box's network: so the kernel speaks TCP at both ends, and NAT only copies
+// bytes. A nil NAT has no connections.
+type NAT struct {
 	device   io.ReadWriteCloser
 	listener net.Listener // inside the box's network
 	local    netip.AddrPort
 	log      *slog.Logger
-	guard    *Guard        // of all its goroutines
-	resolver func() string // address of the host's resolver
-	gate     Gate          // nil lets everything through
+	guard    *guard.Guard // of all its goroutines
+	gate     judge        // nil lets everything through
 
 	in, out atomic.Int64 // bytes, as seen from the box
 
@@ -84,10 +79,20 @@ type tcpFlow struct {
 	told chan struct{}
 }
 
-func newNAT(way *wayOut, resolver func() string, gate Gate, log *slog.Logger) *nat {
-	n := &nat{
-		device: way.device, listener: way.listener, resolver: resolver, gate: gate, log: log, guard: NewGuard(log),
-		local: way.listener.Addr().(*net.TCPAddr).AddrPort(),
+// Connect connects a box to the outside. Its packets are read from and written to
+// device; listener is inside its network. Both are closed by Close. f decides what
+// may pass; nil lets everything through.
+func Connect(device io.ReadWriteCloser, listener net.Listener, f *Firewall, log *slog.Logger) *NAT {
+	if f == nil {
+		return newNAT(device, listener, nil, log)
+	}
+	return newNAT(device, listener, f, log)
+}
+
+func newNAT(device io.ReadWriteCloser, listener net.Listener, gate judge, log *slog.Logger) *NAT {
+	n := &NAT{
+		device: device, listener: listener, gate: gate, log: log, guard: guard.New(log),
+		local: listener.Addr().(*net.TCPAddr).AddrPort(),
 		tcp:   make(map[flow]*tcpFlow), ports: make(map[uint16]*tcpFlow), udp: make(map[flow]net.Conn),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -97,9 +102,9 @@ func newNAT(way *wayOut, resolver func() string, gate Gate, log *slog.Logger) *n
 	return n
 }
 
-// disconnect ends all connections, but not later ones: to prevent those, the
+// Disconnect ends all connections, but not later ones: to prevent those, the
 // caller takes the device's interface down.
-func (n *nat) disconnect() {
+func (n *NAT) Disconnect() {
 	if n == nil {
 		return
 	}
@@ -114,7 +119,7 @@ const resetTime = 250 * time.Millisecond
 
 // reset ends all connections, and returns when the programs of the box have
 // noticed: one that waits for its peer would not notice that the network is gone.
-func (n *nat) reset() {
+func (n *NAT) reset() {
 	var told []chan struct{}
 	n.mu.Lock()
 	for _, f := range n.ports {
@@ -124,7 +129,7 @@ func (n *nat) reset() {
 		}
 	}
 	n.mu.Unlock()
-	n.disconnect()
+	n.Disconnect()
 	timer := time.NewTimer(resetTime)
 	defer timer.Stop()
 	for _, heard := range told {
@@ -138,19 +143,20 @@ func (n *nat) reset() {
 	}
 }
 
-// cutting switches the box's network by a function; if that denies it,
+// Cutting switches the box's network by a function; if that denies it,
 // connections are reset.
-func (n *nat) cutting(deny bool, change func() error) error {
+func (n *NAT) Cutting(deny bool, change func() error) error {
 	if n == nil || !deny {
 		return change()
 	}
 	n.reset()
 	err := change()
-	n.disconnect() // connections opened meanwhile
+	n.Disconnect() // connections opened meanwhile
 	return err
 }
 
-func (n *nat) transferred() (in, out int64) {
+// Transferred counts bytes, as seen from the box.
+func (n *NAT) Transferred() (in, out int64) {
 	if n == nil {
 		return 0, 0
 	}
@@ -165,7 +171,8 @@ func breakOff(conn net.Conn) {
 	_ = conn.Close()
 }
 
-func (n *nat) close() error {
+// Close ends the box's way outside, and all connections.
+func (n *NAT) Close() error {
 	if n == nil {
 		return nil
 	}
@@ -176,8 +183,8 @@ func (n *nat) close() error {
 	return err
 }
 
-func (n *nat) readPackets() {
-	buf := make([]byte, mtu+64)
+func (n *NAT) readPackets() {
+	buf := make([]byte, MTU+64)
 	for {
 		size, err := n.device.Read(buf)
 		if err != nil {
@@ -188,32 +195,32 @@ func (n *nat) readPackets() {
 }
 
 // handle handles one packet of the box.
-func (n *nat) handle(data []byte) {
+func (n *NAT) handle(data []byte) {
 	p, ok := parsePacket(data)
 	switch {
 	case !ok:
 	case p.proto() == protoUDP:
 		n.udpOut(p)
-	case p.src() == n.local && p.dst().Addr() == hostAddr:
+	case p.src() == n.local && p.dst().Addr() == HostAddr:
 		n.tcpBack(p)
 	default:
 		n.tcpOut(p)
 	}
 }
 
-func (n *nat) write(data []byte) { _, _ = n.device.Write(data) }
+func (n *NAT) write(data []byte) { _, _ = n.device.Write(data) }
 
 // tcpOut sends a packet from the box to the listener.
-func (n *nat) tcpOut(p packet) {
+func (n *NAT) tcpOut(p packet) {
 	if port := n.forwarded(p); port != 0 {
-		p.rewrite(netip.AddrPortFrom(hostAddr, port), n.local)
+		p.rewrite(netip.AddrPortFrom(HostAddr, port), n.local)
 		n.write(p.data)
 	}
 }
 
 // forwarded is the port that stands for the sender of a packet of an open
 // connection. The first packet of another one opens that.
-func (n *nat) forwarded(p packet) (port uint16) {
+func (n *NAT) forwarded(p packet) (port uint16) {
 	key := flow{p.src(), p.dst()}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -233,7 +240,7 @@ func (n *nat) forwarded(p packet) (port uint16) {
 
 // tcpBack sends the listener's packet to the box, with the address of the server
 // to which the box believes it is connected.
-func (n *nat) tcpBack(p packet) {
+func (n *NAT) tcpBack(p packet) {
 	over := p.tcpFlags()&flagRST != 0
 	n.mu.Lock()
 	f := n.ports[p.dst().Port()]
@@ -255,21 +262,21 @@ func (n *nat) tcpBack(p packet) {
 
 // openLocked dials before the box's connection is accepted, so that the box sees
 // a refusal as such.
-func (n *nat) openLocked(key flow, syn packet) {
+func (n *NAT) openLocked(key flow, syn packet) {
 	port := n.freePortLocked()
 	if port == 0 {
 		return // the box will ask again
 	}
 	f := &tcpFlow{flow: key, port: port, taken: make(chan struct{})}
 	verdict := n.verdict(key.to)
-	if verdict == Refuse {
+	if verdict == refuse {
 		n.write(refusal(syn))
 		return
 	}
 	n.tcp[key], n.ports[port] = f, f
-	if verdict == Inspect {
+	if verdict == inspect {
 		f.up, f.inspect = true, true
-		syn.rewrite(netip.AddrPortFrom(hostAddr, f.port), n.local)
+		syn.rewrite(netip.AddrPortFrom(HostAddr, f.port), n.local)
 		n.write(syn.data)
 		return
 	}
@@ -278,7 +285,7 @@ func (n *nat) openLocked(key flow, syn packet) {
 }
 
 // connect makes the other half of a connection.
-func (n *nat) connect(cut context.Context, f *tcpFlow, syn packet) {
+func (n *NAT) connect(cut context.Context, f *tcpFlow, syn packet) {
 	ctx, cancel := context.WithTimeout(cut, dialTimeout)
 	defer cancel()
 	var d net.Dialer
@@ -295,7 +302,7 @@ func (n *nat) connect(cut context.Context, f *tcpFlow, syn packet) {
 		return
 	}
 	defer n.abandon(f)
-	syn.rewrite(netip.AddrPortFrom(hostAddr, f.port), n.local)
+	syn.rewrite(netip.AddrPortFrom(HostAddr, f.port), n.local)
 	n.write(syn.data)
 	timer := time.NewTimer(dialTimeout)
 	defer timer.Stop()
@@ -307,7 +314,7 @@ func (n *nat) connect(cut context.Context, f *tcpFlow, syn packet) {
 }
 
 // abandon ends a connection that nothing has taken over: the box has given up.
-func (n *nat) abandon(f *tcpFlow) {
+func (n *NAT) abandon(f *tcpFlow) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if f.conn != nil {
@@ -318,22 +325,22 @@ func (n *nat) abandon(f *tcpFlow) {
 
 // verdict is the gate's, except that the resolver is not reachable over TCP if
 // some names must not be looked up.
-func (n *nat) verdict(to netip.AddrPort) Verdict {
+func (n *NAT) verdict(to netip.AddrPort) verdict {
 	switch {
 	case special(to):
-		return Refuse
+		return refuse
 	case n.gate == nil:
-		return Pass
-	case to.Addr() == resolverAddr:
-		if _, ok := n.gate.Lookup(""); ok {
-			return Pass
+		return pass
+	case to.Addr() == ResolverAddr:
+		if _, ok := n.gate.lookup(""); ok {
+			return pass
 		}
-		return Refuse
+		return refuse
 	}
-	return n.gate.Connect(to)
+	return n.gate.connect(to)
 }
 
-func (n *nat) dropLocked(f *tcpFlow) {
+func (n *NAT) dropLocked(f *tcpFlow) {
 	if n.tcp[f.flow] == f {
 		delete(n.tcp, f.flow)
 	}
@@ -344,7 +351,7 @@ func (n *nat) dropLocked(f *tcpFlow) {
 
 // freePortLocked finds a port for a new connection, and forgets those that
 // have been over for long.
-func (n *nat) freePortLocked() uint16 {
+func (n *NAT) freePortLocked() uint16 {
 	if len(n.ports) >= maxFlows {
 		now := time.Now()
 		for _, f := range n.ports {
@@ -367,21 +374,21 @@ func (n *nat) freePortLocked() uint16 {
 // special reports whether a box that writes its own packets must not reach an
 // address by them. The network of boxes has two addresses of its own.
 func special(to netip.AddrPort) bool {
-	return to.Addr() != hostAddr && to.Addr() != resolverAddr && Special(to.Addr())
+	return to.Addr() != HostAddr && to.Addr() != ResolverAddr && Special(to.Addr())
 }
 
 // outside is the host's name of an address of the box's network.
-func (n *nat) outside(to netip.AddrPort) string {
+func (n *NAT) outside(to netip.AddrPort) string {
 	switch to.Addr() {
-	case hostAddr:
+	case HostAddr:
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), to.Port()).String()
-	case resolverAddr:
-		return n.resolver()
+	case ResolverAddr:
+		return hostResolver()
 	}
 	return to.String()
 }
 
-func (n *nat) accept() {
+func (n *NAT) accept() {
 	for {
 		conn, err := n.listener.Accept()
 		if err != nil {
@@ -395,7 +402,7 @@ func (n *nat) accept() {
 }
 
 // take finds out which connection the box's half belongs to.
-func (n *nat) take(conn *net.TCPConn) {
+func (n *NAT) take(conn *net.TCPConn) {
 	port := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Port()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -417,15 +424,15 @@ func (n *nat) take(conn *net.TCPConn) {
 }
 
 // serve leaves a connection to the gate.
-func (n *nat) serve(cut context.Context, f *tcpFlow, conn net.Conn) {
+func (n *NAT) serve(cut context.Context, f *tcpFlow, conn net.Conn) {
 	defer n.end(f, conn)
 	stop := context.AfterFunc(cut, func() { breakOff(conn) })
 	defer stop()
-	n.gate.Serve(cut, inspected{conn, n}, f.to)
+	n.gate.serve(cut, inspected{conn, n}, f.to)
 }
 
 // end closes what is left of a connection.
-func (n *nat) end(f *tcpFlow, halves ...net.Conn) {
+func (n *NAT) end(f *tcpFlow, halves ...net.Conn) {
 	for _, half := range halves {
 		_ = half.Close()
 	}
@@ -437,7 +444,7 @@ func (n *nat) end(f *tcpFlow, halves ...net.Conn) {
 // inspected counts what goes through a connection that the gate has.
 type inspected struct {
 	net.Conn
-	n *nat
+	n *NAT
 }
 
 func (c inspected) Read(p []byte) (int, error) {
@@ -456,7 +463,7 @@ func (c inspected) Write(p []byte) (int, error) {
 func (c inspected) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }
 
 // relay copies both ways until both have ended.
-func (n *nat) relay(cut context.Context, f *tcpFlow, box, server *net.TCPConn) {
+func (n *NAT) relay(cut context.Context, f *tcpFlow, box, server *net.TCPConn) {
 	defer n.end(f, box, server)
 	stop := context.AfterFunc(cut, func() { breakOff(box); _ = server.Close() })
 	defer stop()
@@ -490,14 +497,14 @@ func (c counter) Read(p []byte) (int, error) {
 }
 
 // udpOut forwards a datagram, and its replies.
-func (n *nat) udpOut(p packet) {
+func (n *NAT) udpOut(p packet) {
 	key := flow{p.src(), p.dst()}
-	if key.to.Addr() == resolverAddr {
+	if key.to.Addr() == ResolverAddr {
 		if answer := n.resolve(p.payload()); answer != nil {
 			n.write(datagram(key.to, key.from, answer))
 			return
 		}
-	} else if special(key.to) || n.gate != nil && !n.gate.Send(key.to) {
+	} else if special(key.to) || n.gate != nil && !n.gate.send(key.to) {
 		return
 	}
 	conn := n.udpConn(key)
@@ -511,7 +518,7 @@ func (n *nat) udpOut(p packet) {
 
 // udpConn is the connection that a datagram goes out by, nil if there can't be
 // one.
-func (n *nat) udpConn(key flow) net.Conn {
+func (n *NAT) udpConn(key flow) net.Conn {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if conn := n.udp[key]; conn != nil {
@@ -530,11 +537,11 @@ func (n *nat) udpConn(key flow) net.Conn {
 	return conn
 }
 
-func (n *nat) udpBack(cut context.Context, key flow, conn net.Conn) {
+func (n *NAT) udpBack(cut context.Context, key flow, conn net.Conn) {
 	defer n.forgetUDP(key, conn)
 	stop := context.AfterFunc(cut, func() { _ = conn.Close() })
 	defer stop()
-	buf := make([]byte, mtu-28)
+	buf := make([]byte, MTU-28)
 	for {
 		size, err := conn.Read(buf)
 		if err != nil {
@@ -545,11 +552,23 @@ func (n *nat) udpBack(cut context.Context, key flow, conn net.Conn) {
 	}
 }
 
-func (n *nat) forgetUDP(key flow, conn net.Conn) {
+func (n *NAT) forgetUDP(key flow, conn net.Conn) {
 	_ = conn.Close()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.udp[key] == conn {
 		delete(n.udp, key)
 	}
+}
+
+// hostResolver returns the first name server of the host, read each time since
+// the host may move between networks.
+func hostResolver() string {
+	data, _ := os.ReadFile("/etc/resolv.conf")
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "nameserver" {
+			return net.JoinHostPort(fields[1], "53")
+		}
+	}
+	return "127.0.0.1:53"
 }

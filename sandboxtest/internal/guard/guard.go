@@ -1,4 +1,6 @@
-package box
+// Package guard keeps a panic in a goroutine of the emulator from ending the
+// process.
+package guard
 
 import (
 	"fmt"
@@ -19,8 +21,8 @@ type Guard struct {
 	said map[string]bool // where it has panicked
 }
 
-// NewGuard returns a guard that reports to log.
-func NewGuard(log *slog.Logger) *Guard { return &Guard{log: log, said: make(map[string]bool)} }
+// New returns a guard that reports to log.
+func New(log *slog.Logger) *Guard { return &Guard{log: log, said: make(map[string]bool)} }
 
 // Go runs f as [Guard.Do] does, in a goroutine of a group.
 func (g *Guard) Go(group *sync.WaitGroup, doing string, f func()) {
@@ -48,9 +50,9 @@ func (g *Guard) Do(doing string, f func()) {
 	f()
 }
 
-// tried calls f, and returns a panic of it as an error: for goroutines that
+// Tried calls f, and returns a panic of it as an error: for goroutines that
 // somebody waits for.
-func tried(f func() error) (err error) {
+func Tried(f func() error) (err error) {
 	defer func() {
 		if failure := recover(); failure != nil {
 			err = fmt.Errorf("panic at %s: %v", panickedAt(), failure)

@@ -1,4 +1,4 @@
-package sandboxtest
+package firewall
 
 import (
 	"crypto/ecdsa"
@@ -8,60 +8,29 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
-
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
-
-// authorityFile keeps the authority in Options.Dir: what was installed in
-// sandboxes in one run may have copied its certificate.
-const authorityFile = "authority.pem"
 
 // certificateLife is how long certificates are valid: longer than anybody moves
 // a server's clock on.
 const certificateLife = 20 * 365 * 24 * time.Hour
 
-// authority is the certificate authority that sandboxes trust, so that the
+// Authority is the certificate authority that sandboxes trust, so that the
 // firewall can look into their TLS connections.
-type authority struct {
+type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	pem  []byte // the certificate
+	PEM  []byte // the certificate
 
 	mu     sync.Mutex
 	leaves map[string]*tls.Certificate
 }
 
-// openAuthority takes the authority from a directory, or makes one, which it
-// keeps there: the caller has the directory locked. Without one it is forgotten.
-func openAuthority(dir string) (*authority, error) {
-	if dir == "" {
-		a, _, err := newAuthority()
-		return a, err
-	}
-	name := filepath.Join(dir, authorityFile)
-	data, err := os.ReadFile(name)
-	if err == nil {
-		return parseAuthority(name, data)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	a, data, err := newAuthority()
-	if err != nil {
-		return nil, err
-	}
-	return a, box.WriteFile(name, data, true)
-}
-
-func newAuthority() (a *authority, file []byte, err error) {
+// NewAuthority makes an authority, and the file that [ParseAuthority] reads.
+func NewAuthority() (a *Authority, file []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
@@ -80,11 +49,12 @@ func newAuthority() (a *authority, file []byte, err error) {
 		return nil, nil, err
 	}
 	file = append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})...)
-	a, err = parseAuthority("", file)
+	a, err = ParseAuthority("", file)
 	return a, file, err
 }
 
-func parseAuthority(name string, file []byte) (*authority, error) {
+// ParseAuthority reads an authority from what a file of that name holds.
+func ParseAuthority(name string, file []byte) (*Authority, error) {
 	first, rest := pem.Decode(file)
 	second, _ := pem.Decode(rest)
 	if first == nil || second == nil {
@@ -98,13 +68,13 @@ func parseAuthority(name string, file []byte) (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w", name, err)
 	}
-	return &authority{cert: cert, key: key, pem: pem.EncodeToMemory(first), leaves: make(map[string]*tls.Certificate)}, nil
+	return &Authority{cert: cert, key: key, PEM: pem.EncodeToMemory(first), leaves: make(map[string]*tls.Certificate)}, nil
 }
 
 func serial() *big.Int { return new(big.Int).SetBytes([]byte(rand.Text())[:16]) }
 
 // certificate is that of a server with that name.
-func (a *authority) certificate(name string) (*tls.Certificate, error) {
+func (a *Authority) certificate(name string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if leaf := a.leaves[name]; leaf != nil {

@@ -1,7 +1,8 @@
-package sandboxtest
+package firewall
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -19,14 +20,13 @@ func TestNamesOfSpecialAddresses(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, l.Close()) })
-	s, err := NewServer(&Options{Mode: Folder, Names: map[string]string{"api.example.com": l.Addr().String()}})
+	s, err := NewSite(Options{Names: map[string]string{"api.example.com": l.Addr().String()}, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	hostname, err := os.Hostname()
 	require.NoError(t, err)
 	port := uint16(l.Addr().(*net.TCPAddr).Port)
-	for _, policy := range []*egress{{mode: modeAllowAll}, {mode: modeCustom, domains: []string{"*"}, allow: prefixes([]string{"0.0.0.0/0", "::/0"})}} {
-		f := s.newFirewall(proxytest.Claims{}, policy, nil)
+	for _, policy := range []*Policy{{Mode: AllowAll}, {Mode: Custom, domains: []string{"*"}, allow: prefixes([]string{"0.0.0.0/0", "::/0"})}} {
+		f := s.New(t.Context(), proxytest.Claims{}, policy, false)
 		dial := func(name string) error {
 			conn, err := f.dial(context.Background(), name, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.7"), port))
 			if err == nil {
@@ -40,6 +40,6 @@ func TestNamesOfSpecialAddresses(t *testing.T) {
 		for _, name := range []string{HostName, "api.example.com"} {
 			assert.NoError(t, dial(name), name)
 		}
-		f.close()
+		f.Close()
 	}
 }

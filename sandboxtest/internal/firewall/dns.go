@@ -1,4 +1,4 @@
-package box
+package firewall
 
 import (
 	"encoding/binary"
@@ -54,7 +54,7 @@ func parseQuestion(msg []byte) (q question, ok bool) {
 	if at+4 > len(msg) {
 		return question{}, false
 	}
-	return question{LowerName(strings.Join(labels, ".")), binary.BigEndian.Uint16(msg[at:]), at + 4}, true
+	return question{lowerName(strings.Join(labels, ".")), binary.BigEndian.Uint16(msg[at:]), at + 4}, true
 }
 
 // dnsAnswer answers a query without another resolver: with an address, or with an
@@ -78,7 +78,7 @@ func dnsAnswer(msg []byte, q question, outcome byte, addr netip.Addr) []byte {
 
 // resolve answers a query of the box, unless it is one for the machine's
 // resolver.
-func (n *nat) resolve(msg []byte) (answer []byte) {
+func (n *NAT) resolve(msg []byte) (answer []byte) {
 	if n.gate == nil {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (n *nat) resolve(msg []byte) (answer []byte) {
 		}
 		return dnsAnswer(msg, question{}, serverFailed, netip.Addr{})
 	}
-	addr, ok := n.gate.Lookup(q.name)
+	addr, ok := n.gate.lookup(q.name)
 	switch {
 	case !ok:
 		return dnsAnswer(msg, q, noSuchName, netip.Addr{})

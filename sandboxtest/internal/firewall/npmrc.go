@@ -1,11 +1,7 @@
-package sandboxtest
+package firewall
 
 import (
-	"archive/tar"
-	"bytes"
 	"cmp"
-	"compress/gzip"
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -13,12 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
 // npmrc is what a team keeps in the variable NPM_RC: its registries, and how
@@ -145,30 +137,6 @@ func (rc *npmrc) header(host string, port uint16, r *http.Request) string {
 	return ""
 }
 
-// fill tells npm in a new machine which registries there are, unless its files
-// say so already.
-func (rc *npmrc) fill(ctx context.Context, m *box.Box) error {
-	const name = ".npmrc"
-	if rc == nil || rc.open == "" {
-		return nil
-	}
-	home := m.Account().Home
-	if f, _, err := m.ReadFile(path.Join(home, name), ""); err == nil {
-		return f.Close()
-	}
-	var archive bytes.Buffer
-	zip := gzip.NewWriter(&archive)
-	w := tar.NewWriter(zip)
-	err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(rc.open)), ModTime: time.Now()})
-	if err == nil {
-		_, err = w.Write([]byte(rc.open))
-	}
-	if err = errors.Join(err, w.Close(), zip.Close()); err != nil {
-		return err
-	}
-	return m.Extract(ctx, &archive, home)
-}
-
 // addRegistries gives the registries addresses of their own in sandboxes that
 // may use credentials for them, so that their connections are looked into.
 func (n *names) addRegistries(rc *npmrc) error {
@@ -176,7 +144,7 @@ func (n *names) addRegistries(rc *npmrc) error {
 		if _, there := n.servers[host]; there {
 			continue
 		}
-		addr, ok := box.NamedAddr(len(n.servers))
+		addr, ok := namedAddr(len(n.servers))
 		if !ok {
 			return errors.New("too many Options.Names and registries")
 		}

@@ -1,4 +1,4 @@
-package sandboxtest
+package firewall
 
 import (
 	"bytes"
@@ -6,16 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
-	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
 	"net/url"
 	"slices"
 	"time"
-
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
 // names are Options.Names: servers that stand in for others.
@@ -42,7 +38,7 @@ func newNames(list map[string]string) (*names, error) {
 		if _, _, err := net.SplitHostPort(target); err != nil {
 			return nil, fmt.Errorf("Options.Names: %q for %q is neither host:port nor http://host:port", list[name], name)
 		}
-		addr, ok := box.NamedAddr(i)
+		addr, ok := namedAddr(i)
 		if !ok {
 			return nil, errors.New("too many Options.Names")
 		}
@@ -110,5 +106,3 @@ func (l *listener) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 func (l *listener) SetDeadline(time.Time) error      { return nil }
 func (l *listener) SetReadDeadline(time.Time) error  { return nil }
 func (l *listener) SetWriteDeadline(time.Time) error { return nil }
-
-func slogDebug(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

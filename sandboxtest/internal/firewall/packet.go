@@ -1,4 +1,4 @@
-package box
+package firewall
 
 import (
 	"encoding/binary"

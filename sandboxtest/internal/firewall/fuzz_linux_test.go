@@ -1,4 +1,4 @@
-package box
+package firewall
 
 import (
 	"net/netip"
@@ -12,10 +12,10 @@ import (
 // FuzzPacket: whatever a box writes to its device is refused, or translated so
 // that it can be read again.
 func FuzzPacket(f *testing.F) {
-	from, to := netip.AddrPortFrom(boxAddr, 4000), netip.MustParseAddrPort("192.0.2.7:443")
+	from, to := netip.AddrPortFrom(BoxAddr, 4000), netip.MustParseAddrPort("192.0.2.7:443")
 	short := syn(from, to)
 	short[2], short[3] = 0, 0 // a length of nothing
-	for _, seed := range [][]byte{syn(from, to), short, datagram(from, netip.AddrPortFrom(resolverAddr, 53), dnsQuery("a.test")), datagram(from, to, nil)} {
+	for _, seed := range [][]byte{syn(from, to), short, datagram(from, netip.AddrPortFrom(ResolverAddr, 53), dnsQuery("a.test")), datagram(from, to, nil)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

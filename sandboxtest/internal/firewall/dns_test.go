@@ -1,4 +1,4 @@
-package box
+package firewall
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// names is a gate that knows the address of one name, leaves another one to the
+// fixed is a gate that knows the address of one name, leaves another one to the
 // machine's resolver, and the rest too if it is open. It lets every connection
 // pass: what is refused was not its decision.
-type names struct{ open bool }
+type fixed struct{ open bool }
 
-func (g names) Lookup(name string) (netip.Addr, bool) {
+func (g fixed) lookup(name string) (netip.Addr, bool) {
 	switch name {
 	case "known.test":
 		return netip.MustParseAddr("192.0.2.7"), true
@@ -25,9 +25,9 @@ func (g names) Lookup(name string) (netip.Addr, bool) {
 	return netip.Addr{}, g.open
 }
 
-func (names) Connect(netip.AddrPort) Verdict                  { return Pass }
-func (names) Send(netip.AddrPort) bool                        { return true }
-func (names) Serve(context.Context, net.Conn, netip.AddrPort) {}
+func (fixed) connect(netip.AddrPort) verdict                  { return pass }
+func (fixed) send(netip.AddrPort) bool                        { return true }
+func (fixed) serve(context.Context, net.Conn, netip.AddrPort) {}
 
 // dnsQuery is one for the address of a name.
 func dnsQuery(name string) []byte {
@@ -43,8 +43,8 @@ func dnsQuery(name string) []byte {
 // answered without it, however short it is.
 func TestDNSQueries(t *testing.T) {
 	const passed, ignored, answered = "passed to the machine's", "ignored", "answered"
-	ask := func(gate Gate, msg []byte) (outcome string, code byte, records byte) {
-		answer := (&nat{gate: gate}).resolve(msg)
+	ask := func(gate judge, msg []byte) (outcome string, code byte, records byte) {
+		answer := (&NAT{gate: gate}).resolve(msg)
 		switch {
 		case answer == nil:
 			return passed, 0, 0
@@ -88,7 +88,7 @@ func TestDNSQueries(t *testing.T) {
 		"half a number of queries": {dnsQuery("passed.test")[:5], ignored, 0, 0},
 		"less than a header":       {dnsQuery("passed.test")[:dnsHeader-1], ignored, 0, 0},
 	} {
-		outcome, code, records := ask(names{}, row.msg)
+		outcome, code, records := ask(fixed{}, row.msg)
 		assert.Equal(t, row.outcome, outcome, name)
 		assert.Equal(t, row.code, code, name)
 		assert.Equal(t, row.records, records, name)
@@ -104,13 +104,13 @@ func TestDNSQueries(t *testing.T) {
 // are that a gate lets pass.
 func TestNetworkVerdicts(t *testing.T) {
 	for _, row := range []struct {
-		gate                Gate
-		resolver, elsewhere Verdict
-	}{{nil, Pass, Pass}, {names{open: true}, Pass, Pass}, {names{}, Refuse, Pass}} {
-		n := &nat{gate: row.gate}
+		gate                judge
+		resolver, elsewhere verdict
+	}{{nil, pass, pass}, {fixed{open: true}, pass, pass}, {fixed{}, refuse, pass}} {
+		n := &NAT{gate: row.gate}
 		for _, port := range []uint16{53, 443, 853} {
-			assert.Equal(t, row.resolver, n.verdict(netip.AddrPortFrom(resolverAddr, port)), "%v: port %d", row.gate, port)
+			assert.Equal(t, row.resolver, n.verdict(netip.AddrPortFrom(ResolverAddr, port)), "%v: port %d", row.gate, port)
 		}
-		assert.Equal(t, row.elsewhere, n.verdict(netip.AddrPortFrom(hostAddr, 53)), "%v", row.gate)
+		assert.Equal(t, row.elsewhere, n.verdict(netip.AddrPortFrom(HostAddr, 53)), "%v", row.gate)
 	}
 }

@@ -1,4 +1,4 @@
-package sandboxtest
+package firewall
 
 import (
 	"encoding/json"
@@ -11,42 +11,41 @@ import (
 	"strings"
 
 	"github.com/go-vercel/sandbox/internal/wire"
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
-// egress is a network policy in the form that the firewall decides by.
-type egress struct {
-	mode        string
+// Policy is a network policy in the form that the firewall decides by.
+type Policy struct {
+	Mode        string
 	domains     []string // patterns, in lower case
 	allow, deny []netip.Prefix
-	rules       map[string][]egressRule // by pattern
+	rules       map[string][]rule // by pattern
 }
 
-// egressRule is a rule of a domain: one of response, forwardURL and headers.
-type egressRule struct {
+// rule is a rule of a domain: one of response, forwardURL and headers.
+type rule struct {
 	match      func(*http.Request) bool // nil is every request
 	headers    map[string]string
 	forwardURL string
 	response   *wire.Response
 }
 
-// newEgress makes a policy of what the API was given, which was checked. Nothing
+// ParsePolicy makes a policy of what the API was given, which was checked. Nothing
 // means that all is allowed.
-func newEgress(data []byte) (*egress, error) {
+func ParsePolicy(data []byte) (*Policy, error) {
 	if len(data) == 0 {
-		return &egress{mode: modeAllowAll}, nil
+		return &Policy{Mode: AllowAll}, nil
 	}
-	var p policyRequest
+	var p PolicyRequest
 	if err := json.Unmarshal(data, &p); err != nil {
 		return nil, err
 	}
-	e := &egress{mode: modeCustom, rules: make(map[string][]egressRule)}
+	e := &Policy{Mode: Custom, rules: make(map[string][]rule)}
 	switch p.Mode {
-	case modeAllowAll, "default-allow":
-		e.mode = modeAllowAll
+	case AllowAll, "default-allow":
+		e.Mode = AllowAll
 		return e, nil
-	case modeDenyAll, "default-deny":
-		e.mode = modeDenyAll
+	case DenyAll, "default-deny":
+		e.Mode = DenyAll
 		return e, nil
 	}
 	allowed, denied := p.AllowedCIDRs, p.DeniedCIDRs
@@ -58,7 +57,7 @@ func newEgress(data []byte) (*egress, error) {
 		e.domains = append(e.domains, plainName(d))
 	}
 	for _, r := range p.InjectionRules {
-		rule := egressRule{headers: r.Headers}
+		rule := rule{headers: r.Headers}
 		if err := rule.on(r.Match); err != nil {
 			return nil, err
 		}
@@ -68,7 +67,7 @@ func newEgress(data []byte) (*egress, error) {
 }
 
 // allowed reads the domains in either form.
-func (e *egress) allowed(data json.RawMessage) error {
+func (e *Policy) allowed(data json.RawMessage) error {
 	if !strings.HasPrefix(strings.TrimSpace(string(data)), "{") {
 		if data == nil {
 			return nil
@@ -82,7 +81,7 @@ func (e *egress) allowed(data json.RawMessage) error {
 		}
 		return nil
 	}
-	var domains map[string][]policyRule
+	var domains map[string][]PolicyRule
 	if err := json.Unmarshal(data, &domains); err != nil {
 		return err
 	}
@@ -90,7 +89,7 @@ func (e *egress) allowed(data json.RawMessage) error {
 		d = plainName(d)
 		e.domains = append(e.domains, d)
 		for _, r := range rules {
-			rule := egressRule{response: (*wire.Response)(r.Response)}
+			rule := rule{response: (*wire.Response)(r.Response)}
 			if r.ForwardURL != nil {
 				rule.forwardURL = *r.ForwardURL
 			}
@@ -128,7 +127,7 @@ func contains(list []netip.Prefix, addr netip.Addr) bool {
 }
 
 // plainName is a domain name in the one spelling that is compared.
-func plainName(name string) string { return strings.TrimSuffix(box.LowerName(name), ".") }
+func plainName(name string) string { return strings.TrimSuffix(lowerName(name), ".") }
 
 // matchesDomain reports whether a name fits a pattern, in which a star stands
 // for whole labels: one, or at the beginning one or more.
@@ -149,11 +148,11 @@ func matchesDomain(pattern, name string) bool {
 
 // allowsName reports whether TLS connections to a name may pass, and whether it
 // may be looked up.
-func (e *egress) allowsName(name string) bool {
-	switch e.mode {
-	case modeAllowAll:
+func (e *Policy) allowsName(name string) bool {
+	switch e.Mode {
+	case AllowAll:
 		return true
-	case modeDenyAll:
+	case DenyAll:
 		return false
 	}
 	name = plainName(name)
@@ -162,7 +161,7 @@ func (e *egress) allowsName(name string) bool {
 
 // rulesOf are those of the domain that fits a name best: the one with the most
 // labels other than stars.
-func (e *egress) rulesOf(name string) []egressRule {
+func (e *Policy) rulesOf(name string) []rule {
 	best, most := "", -1
 	for _, pattern := range e.domains {
 		if !matchesDomain(pattern, name) {
@@ -184,7 +183,7 @@ func (e *egress) rulesOf(name string) []egressRule {
 
 // rule is the first rule that a request fits, nil when there is none: the
 // request goes out as it is, since matchers never block.
-func (e *egress) rule(name string, r *http.Request) *egressRule {
+func (e *Policy) rule(name string, r *http.Request) *rule {
 	rules := e.rulesOf(name)
 	for i := range rules {
 		if rules[i].match == nil || rules[i].match(r) {
@@ -194,10 +193,10 @@ func (e *egress) rule(name string, r *http.Request) *egressRule {
 	return nil
 }
 
-// allowsURL reports whether a source may be downloaded from a URL.
-func (e *egress) allowsURL(u *url.URL) bool {
-	if e.mode != modeCustom {
-		return e.mode == modeAllowAll
+// AllowsURL reports whether a source may be downloaded from a URL.
+func (e *Policy) AllowsURL(u *url.URL) bool {
+	if e.Mode != Custom {
+		return e.Mode == AllowAll
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
 		return contains(e.allow, addr) && !contains(e.deny, addr)
@@ -206,11 +205,11 @@ func (e *egress) allowsURL(u *url.URL) bool {
 }
 
 // on makes a rule one for the requests that match.
-func (r *egressRule) on(data json.RawMessage) error {
+func (r *rule) on(data json.RawMessage) error {
 	if len(data) == 0 || string(data) == "null" {
 		return nil
 	}
-	var m ruleMatch
+	var m RuleMatch
 	if err := json.Unmarshal(data, &m); err != nil {
 		return err
 	}
@@ -248,7 +247,7 @@ func headerPairs(r *http.Request) map[string][]string {
 }
 
 // compile makes a function of a matcher; none fits everything.
-func (m *matcher) compile() (func(string) bool, error) {
+func (m *Matcher) compile() (func(string) bool, error) {
 	switch {
 	case m == nil:
 		return func(string) bool { return true }, nil
@@ -267,7 +266,7 @@ func (m *matcher) compile() (func(string) bool, error) {
 }
 
 // lowered is a matcher of names that don't depend on case.
-func (m *matcher) lowered() *matcher {
+func (m *Matcher) lowered() *Matcher {
 	if m == nil {
 		return nil
 	}
@@ -285,7 +284,7 @@ func (m *matcher) lowered() *matcher {
 
 // compilePairs makes a function of matchers of keys and values, each of which
 // has to fit some pair.
-func compilePairs(list []keyValueMatcher) (func(pairs map[string][]string) bool, error) {
+func compilePairs(list []KeyValueMatcher) (func(pairs map[string][]string) bool, error) {
 	type pair struct{ key, value func(string) bool }
 	all := make([]pair, len(list))
 	for i, kv := range list {

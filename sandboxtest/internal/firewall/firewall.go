@@ -1,0 +1,481 @@
+// Package firewall judges and carries what leaves the machines of the emulator:
+// a [Policy] says what may, a [Firewall] enforces it for one session, and a [NAT]
+// moves the bytes of a box's network.
+package firewall
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-vercel/sandbox/proxy/proxytest"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
+)
+
+// peekTimeout is how long a connection may take to say what it is for.
+const peekTimeout = 10 * time.Second
+
+// Options are what the firewalls of a server have in common.
+type Options struct {
+	// Names are servers that stand in for others, as in the server's options.
+	Names map[string]string
+	// NPMRC is what the team keeps for sandboxes with npm credentials.
+	NPMRC string `secret:"value"`
+	// RootCAs are trusted where the firewall makes TLS connections itself. Nil
+	// means the machine's.
+	RootCAs *x509.CertPool
+	// Tokens gives the authority that signs what is sent to forward URLs.
+	Tokens func() (*proxytest.Authority, error)
+	Guard  *guard.Guard
+	Log    *slog.Logger
+}
+
+// Site is what the firewalls of a server have in common.
+type Site struct {
+	// Authority signs the certificates by which sandboxes are looked into. It is
+	// set before the first firewall is made.
+	Authority *Authority
+
+	opts  Options
+	names *names
+	npm   *npmrc
+}
+
+// NewSite reads the options.
+func NewSite(opts Options) (*Site, error) {
+	s := &Site{opts: opts}
+	var err error
+	if s.names, err = newNames(opts.Names); err != nil {
+		return nil, err
+	}
+	if s.npm, err = newNPMRC(opts.NPMRC); err != nil {
+		return nil, err
+	}
+	return s, s.names.addRegistries(s.npm)
+}
+
+// Registries are the lines of the npmrc that hold no secrets: sandboxes with npm
+// credentials see them.
+func (s *Site) Registries() string {
+	if s.npm == nil {
+		return ""
+	}
+	return s.npm.open
+}
+
+// Firewall stands between one session and the outside.
+type Firewall struct {
+	site   *Site
+	claims proxytest.Claims // of the session
+	policy atomic.Pointer[Policy]
+	npm    *npmrc // whose credentials are added; nil is none
+
+	// The server speaks HTTP with the programs of the sandbox on connections
+	// whose TLS ends here, and transport with the outside.
+	server    *http.Server
+	conns     chan net.Conn
+	transport *http.Transport
+	forward   *http.Transport // to forward URLs, which no policy is about
+	ctx       context.Context
+	cancel    context.CancelFunc
+	serving   sync.WaitGroup
+}
+
+// New puts a firewall before a session. npm says that it adds npm credentials.
+// All connections end with ctx.
+func (s *Site) New(ctx context.Context, claims proxytest.Claims, policy *Policy, npm bool) *Firewall {
+	f := &Firewall{site: s, claims: claims, conns: make(chan net.Conn)}
+	if npm {
+		f.npm = s.npm
+	}
+	f.policy.Store(policy)
+	f.ctx, f.cancel = context.WithCancel(ctx)
+	f.transport, f.forward = f.newTransport(f.dialOut), f.newTransport(f.dialForward)
+	f.server = &http.Server{
+		Handler: http.HandlerFunc(f.serveHTTP), ReadHeaderTimeout: 2 * time.Minute,
+		// It would print broken connections, which are expected here.
+		ErrorLog:  slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
+		TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, flowKey{}, flowOf(c))
+		},
+	}
+	f.serving.Go(func() { _ = f.server.Serve((*inbound)(f)) }) // ends by Close
+	return f
+}
+
+func (f *Firewall) newTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
+	return &http.Transport{
+		DialContext:       dial,
+		TLSClientConfig:   &tls.Config{RootCAs: f.site.opts.RootCAs},
+		ForceAttemptHTTP2: true,
+		// What a program of the sandbox wants compressed it says by itself.
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: 16,
+		IdleConnTimeout:     30 * time.Second,
+	}
+}
+
+// Close ends all connections. A nil firewall has none.
+func (f *Firewall) Close() {
+	if f == nil {
+		return
+	}
+	f.cancel()
+	_ = f.server.Close() // broken connections are expected
+	f.serving.Wait()
+	f.transport.CloseIdleConnections()
+	f.forward.CloseIdleConnections()
+}
+
+// Enforce puts another policy into force. What was connected before stays so.
+func (f *Firewall) Enforce(policy *Policy) { f.policy.Store(policy) }
+
+// inbound is the listener of its server.
+type inbound Firewall
+
+func (f *inbound) Accept() (net.Conn, error) {
+	select {
+	case c := <-f.conns:
+		return c, nil
+	case <-f.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+func (f *inbound) Close() error   { return nil }
+func (f *inbound) Addr() net.Addr { return &net.TCPAddr{} }
+
+// lookup implements judge.
+func (f *Firewall) lookup(name string) (netip.Addr, bool) {
+	p := f.policy.Load()
+	if name == "" {
+		return netip.Addr{}, p.Mode == AllowAll
+	}
+	if !p.allowsName(name) {
+		return netip.Addr{}, false
+	}
+	if name == HostName {
+		return HostAddr, true
+	}
+	if f.npm == nil && f.site.names.registry(name) {
+		return netip.Addr{}, true
+	}
+	return f.site.names.addr(name), true
+}
+
+// connect implements judge.
+func (f *Firewall) connect(to netip.AddrPort) verdict {
+	p := f.policy.Load()
+	switch {
+	case p.Mode == DenyAll || contains(p.deny, to.Addr()):
+		return refuse
+	case f.site.names.name(to.Addr()) != "":
+		return inspect
+	case p.Mode == AllowAll || contains(p.allow, to.Addr()):
+		return pass
+	case len(p.domains) > 0:
+		return inspect
+	}
+	return refuse
+}
+
+// send implements judge.
+func (f *Firewall) send(to netip.AddrPort) bool {
+	p := f.policy.Load()
+	return p.Mode == AllowAll || p.Mode == Custom && contains(p.allow, to.Addr()) && !contains(p.deny, to.Addr())
+}
+
+// serve implements judge: it finds out whom a connection is for, by what a
+// TLS client says before anything is encrypted.
+func (f *Firewall) serve(ctx context.Context, conn net.Conn, to netip.AddrPort) {
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(f.ctx, cancel)()
+	named := f.site.names.name(to.Addr()) // that the address was made up for
+	_ = conn.SetReadDeadline(time.Now().Add(peekTimeout))
+	p := f.policy.Load()
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(conn, first); err != nil {
+		return
+	}
+	const handshake = 22 // the type of a TLS record
+	if first[0] != handshake {
+		// Without TLS nobody says whom it is for. What is not allowed by its
+		// address is not allowed.
+		_ = conn.SetReadDeadline(time.Time{})
+		if named != "" && (p.Mode == AllowAll || contains(p.allow, to.Addr())) {
+			f.relay(ctx, &replayed{Conn: conn, before: first}, named, to)
+		}
+		return
+	}
+	name, hello := peekServerName(conn, first)
+	_ = conn.SetReadDeadline(time.Time{})
+	if name == "" && p.Mode == AllowAll {
+		name = named
+	}
+	if name = plainName(name); !p.allowsName(name) {
+		_, _ = conn.Write(accessDenied)
+		return
+	}
+	whole := &replayed{Conn: conn, before: hello}
+	if len(p.rulesOf(name)) == 0 && !f.site.names.plain(name) && !f.npm.has(name) {
+		f.relay(ctx, whole, name, to)
+		return
+	}
+	cert, err := f.site.Authority.certificate(name)
+	if err != nil {
+		f.site.opts.Log.Error("make a certificate", "name", name, "error", err)
+		return
+	}
+	fl := &tlsFlow{Conn: whole, name: name, to: to, over: make(chan struct{})}
+	secure := tls.Server(fl, &tls.Config{Certificates: []tls.Certificate{*cert}, NextProtos: []string{"h2", "http/1.1"}})
+	select {
+	case f.conns <- secure:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-fl.over:
+	case <-ctx.Done():
+	}
+}
+
+// accessDenied is the fatal alert of that name.
+var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
+
+// relay connects a connection to a server that it names, as it is.
+func (f *Firewall) relay(ctx context.Context, conn *replayed, name string, to netip.AddrPort) {
+	server, err := f.dial(ctx, name, to)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	defer context.AfterFunc(ctx, func() { _, _ = conn.Close(), server.Close() })()
+	var both sync.WaitGroup
+	half := func(dst, src net.Conn) {
+		_, err := io.Copy(dst, src)
+		if w, ok := dst.(interface{ CloseWrite() error }); ok && err == nil {
+			_ = w.CloseWrite() // the other side may have gone
+			return
+		}
+		_, _ = dst.Close(), src.Close()
+	}
+	f.site.opts.Guard.Go(&both, "sending", func() { half(server, conn) })
+	f.site.opts.Guard.Go(&both, "receiving", func() { half(conn, server) })
+	both.Wait()
+}
+
+// dialOut connects the transport, whose addresses have the names of servers.
+func (f *Firewall) dialOut(ctx context.Context, _, addr string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	to, _ := ctx.Value(flowKey{}).(*tlsFlow)
+	number, err := net.LookupPort("tcp", port)
+	if err != nil {
+		return nil, err
+	}
+	wanted := netip.AddrPortFrom(netip.Addr{}, uint16(number))
+	if to != nil && to.name == plainName(host) {
+		wanted = netip.AddrPortFrom(to.to.Addr(), uint16(number))
+	}
+	return f.dial(ctx, host, wanted)
+}
+
+// dialForward connects to a forward URL.
+func (f *Firewall) dialForward(ctx context.Context, network, addr string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	if target := f.site.names.target(plainName(host)); target != "" {
+		addr = target
+	}
+	return Dial(ctx, network, addr)
+}
+
+// dial connects to a server by its name. Where the sandbox's programs believe it
+// to be does not count, except to choose among its addresses: a program may
+// claim any name for any address.
+func (f *Firewall) dial(ctx context.Context, name string, to netip.AddrPort) (net.Conn, error) {
+	var d net.Dialer
+	name = plainName(name)
+	if target := f.site.names.target(name); target != "" {
+		return d.DialContext(ctx, "tcp", target)
+	}
+	p := f.policy.Load()
+	if name == HostName {
+		if contains(p.deny, HostAddr) {
+			return nil, ErrDenied
+		}
+		return d.DialContext(ctx, "tcp", netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), to.Port()).String())
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	if err != nil {
+		return nil, err
+	}
+	err = ErrDenied
+	for _, addr := range preferred(addrs, to.Addr()) {
+		if Special(addr) || contains(p.deny, addr) {
+			continue
+		}
+		var conn net.Conn
+		if conn, err = d.DialContext(ctx, "tcp", netip.AddrPortFrom(addr.Unmap(), to.Port()).String()); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
+}
+
+// Dial connects to what a sandbox would reach by that name.
+func Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if host, port, err := net.SplitHostPort(addr); err == nil && strings.EqualFold(host, HostName) {
+		addr = net.JoinHostPort("127.0.0.1", port)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, network, addr)
+}
+
+// ErrDenied means that the network policy denies an address.
+var ErrDenied = errors.New("the network policy denies the address")
+
+// preferred puts an address first if it is there.
+func preferred(addrs []netip.Addr, first netip.Addr) []netip.Addr {
+	for i, addr := range addrs {
+		if addr.Unmap() == first {
+			addrs[0], addrs[i] = addrs[i], addrs[0]
+		}
+	}
+	return addrs
+}
+
+// tlsFlow is a connection of the sandbox whose TLS ends here.
+type tlsFlow struct {
+	net.Conn
+	name string // that the client has asked for
+	to   netip.AddrPort
+	once sync.Once
+	over chan struct{}
+}
+
+type flowKey struct{}
+
+// flowOf is the flow under a connection of the server.
+func flowOf(c net.Conn) *tlsFlow {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	fl, _ := c.(*tlsFlow)
+	return fl
+}
+
+func (fl *tlsFlow) Close() error {
+	fl.once.Do(func() { close(fl.over) })
+	return fl.Conn.Close()
+}
+
+// serveHTTP applies the first rule that matches a request of the sandbox.
+func (f *Firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	fl, _ := r.Context().Value(flowKey{}).(*tlsFlow)
+	p := f.policy.Load()
+	switch {
+	case fl == nil || !p.allowsName(fl.name):
+		http.Error(w, "The network policy does not allow this host.", http.StatusForbidden)
+		return
+	case plainName((&url.URL{Host: r.Host}).Hostname()) != fl.name:
+		http.Error(w, "The connection is for another host.", http.StatusMisdirectedRequest)
+		return
+	case r.Method == http.MethodConnect:
+		http.Error(w, "This is not a proxy.", http.StatusMethodNotAllowed)
+		return
+	}
+	rule := p.rule(fl.name, r)
+	if rule != nil && rule.response != nil {
+		respondByRule(w, rule)
+		return
+	}
+	host := hostPort(fl.name, fl.to.Port())
+	pass := &httputil.ReverseProxy{
+		Transport: f.transport, FlushInterval: -1, ErrorLog: f.server.ErrorLog,
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "https", host, pr.In.Host
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // Out has lost what package url can't parse
+			if rule != nil && rule.forwardURL != "" {
+				return
+			}
+			if f.site.names.plain(fl.name) {
+				pr.Out.URL.Scheme = "http"
+			}
+			if npm := f.npm.header(fl.name, fl.to.Port(), pr.In); npm != "" {
+				pr.Out.Header.Set("Authorization", npm)
+			}
+			if rule != nil {
+				for name, value := range rule.headers {
+					if strings.EqualFold(name, "host") {
+						pr.Out.Host = value
+					} else {
+						pr.Out.Header.Set(name, value)
+					}
+				}
+			}
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "The host can't be reached: "+err.Error(), http.StatusBadGateway)
+		},
+	}
+	if rule != nil && rule.forwardURL != "" {
+		authority, err := f.site.opts.Tokens()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		pass.Transport = &proxytest.Firewall{
+			Authority: authority, ForwardURL: rule.forwardURL, Audience: rule.forwardURL, Claims: f.claims, Transport: (*toForwardURL)(f),
+		}
+	}
+	w.Header()["Content-Type"] = nil // not to be guessed
+	pass.ServeHTTP(w, r)
+}
+
+// toForwardURL makes the requests to forward URLs.
+type toForwardURL Firewall
+
+func (f *toForwardURL) RoundTrip(r *http.Request) (*http.Response, error) {
+	if f.site.names.plain(plainName(r.URL.Hostname())) {
+		r.URL = cloneURL(r.URL)
+		r.URL.Scheme = "http"
+	}
+	return f.forward.RoundTrip(r)
+}
+
+func cloneURL(u *url.URL) *url.URL {
+	out := *u
+	return &out
+}
+
+func respondByRule(w http.ResponseWriter, rule *rule) {
+	for name, value := range rule.response.Headers {
+		w.Header().Set(name, value)
+	}
+	if t := rule.response.ContentType; t != nil {
+		w.Header().Set("Content-Type", *t)
+	}
+	w.WriteHeader(rule.response.StatusCode)
+	if b := rule.response.Body; b != nil {
+		_, _ = io.WriteString(w, *b) // the client may have gone
+	}
+}

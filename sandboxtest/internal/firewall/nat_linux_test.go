@@ -1,0 +1,143 @@
+package firewall
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// buffer may be written to by several goroutines.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// openNAT returns a nat, and the other end of its device: the test is the box.
+func openNAT(t testing.TB, gate judge, log *buffer) (*NAT, *os.File) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	require.NoError(t, err)
+	box := os.NewFile(uintptr(fds[1]), "box")
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	n := newNAT(os.NewFile(uintptr(fds[0]), "device"), listener, gate, slog.New(slog.NewTextHandler(log, nil)))
+	t.Cleanup(func() { assert.NoError(t, n.Close()); assert.NoError(t, box.Close()) })
+	require.NoError(t, box.SetDeadline(time.Now().Add(20*time.Second)))
+	return n, box
+}
+
+// faulty is a gate that fails as a mistake in one would: at names, addresses and
+// connections of its own.
+type faulty struct{ served atomic.Int32 }
+
+var faultyAddr = netip.MustParseAddr("192.0.2.66")
+
+func (*faulty) lookup(name string) (netip.Addr, bool) {
+	if name == "faulty.test" {
+		panic("lookup of a faulty name")
+	}
+	return netip.MustParseAddr("192.0.2.7"), true
+}
+
+func (*faulty) connect(to netip.AddrPort) verdict {
+	if to.Addr() == faultyAddr {
+		panic("connection to a faulty address")
+	}
+	return inspect
+}
+
+func (*faulty) send(netip.AddrPort) bool { panic("a faulty datagram") }
+
+func (g *faulty) serve(context.Context, net.Conn, netip.AddrPort) {
+	g.served.Add(1)
+	panic("a faulty connection")
+}
+
+// syn is the first packet of a connection.
+func syn(from, to netip.AddrPort) []byte {
+	p := newPacket(protoTCP, from, to, tcpHeader, nil)
+	p.data[32], p.data[33] = tcpHeader/4<<4, flagSYN
+	p.sum()
+	return p.data
+}
+
+// TestNothingABoxSendsEndsTheProcess: a packet, a name or a connection at which
+// the emulator fails is dropped, and told once; what comes after is handled.
+func TestNothingABoxSendsEndsTheProcess(t *testing.T) {
+	var log buffer
+	gate := new(faulty)
+	n, box := openNAT(t, gate, &log)
+	from := netip.AddrPortFrom(BoxAddr, 4000)
+	resolver, other := netip.AddrPortFrom(ResolverAddr, 53), netip.MustParseAddrPort("192.0.2.7:443")
+	send := func(data []byte) {
+		t.Helper()
+		_, err := box.Write(data)
+		require.NoError(t, err)
+	}
+	get := func() packet {
+		t.Helper()
+		buf := make([]byte, MTU)
+		size, err := box.Read(buf)
+		require.NoError(t, err)
+		p, ok := parsePacket(buf[:size])
+		require.True(t, ok)
+		return p
+	}
+	short := syn(from, other)
+	short[2], short[3] = 0, 0 // a length of nothing
+	for range 3 {
+		send(short)
+		send(datagram(from, resolver, dnsQuery("faulty.test")))
+		send(datagram(from, other, []byte("x")))
+		send(syn(from, netip.AddrPortFrom(faultyAddr, 443)))
+		send(datagram(from, resolver, dnsQuery("good.test")))
+		assert.Equal(t, resolver, get().src(), "the resolver goes on")
+	}
+	for i := range uint16(3) {
+		// The box's half arrives from the port that stands for it.
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		require.NoError(t, err)
+		free := l.Addr().(*net.TCPAddr)
+		require.NoError(t, l.Close())
+		n.mu.Lock()
+		n.lastPort = uint16(free.Port - 1)
+		n.mu.Unlock()
+		send(syn(netip.AddrPortFrom(BoxAddr, 5000+i), other))
+		assert.Equal(t, uint16(free.Port), get().src().Port())
+		d := net.Dialer{LocalAddr: free}
+		conn, err := d.DialContext(t.Context(), "tcp4", n.local.String())
+		require.NoError(t, err)
+		_, err = conn.Read(make([]byte, 1))
+		require.Error(t, err, "it is closed")
+		require.NoError(t, conn.Close())
+	}
+	assert.Equal(t, int32(3), gate.served.Load())
+	assert.Equal(t, 4, strings.Count(log.String(), "it was dropped"), log.String())
+	for _, what := range []string{"lookup of a faulty name", "connection to a faulty address", "a faulty datagram", "a faulty connection", "nat_linux_test.go:"} {
+		assert.Contains(t, log.String(), what)
+	}
+}
