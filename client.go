@@ -84,7 +84,8 @@ type ClientOptions struct {
 	// Reattach limits how interrupted output streams are resumed. Nil means the
 	// defaults of [ReattachOptions].
 	Reattach *ReattachOptions
-	// ServerCommandIDs lets the service choose the IDs of commands. By default
+	// ServerCommandIDs is experimental: it lets the service choose the IDs of
+	// commands. By default
 	// the client generates one and sends it with the command, so that a command
 	// whose response was lost can be found again. If the service ignores or
 	// rejects such IDs, the client notices at the first command, logs it, and
@@ -111,7 +112,7 @@ type ClientOptions struct {
 	Hooks func(sb Info) (onCreate, onResume Hook)
 }
 
-// ReattachOptions limits how a command's output stream is resumed after its
+// ReattachOptions is experimental: it limits how a command's output stream is resumed after its
 // connection broke, and how a command is searched for if the response to its
 // start was lost and the API can't be reached, which takes at most 45 seconds.
 // The limits apply to attempts without progress: a stream that advances a little

@@ -128,8 +128,8 @@ func (c *Command) Cwd() string { return c.wire().Cwd }
 // StartedAt returns when the command was started.
 func (c *Command) StartedAt() time.Time { return c.wire().StartedAt.Time }
 
-// Elapsed returns how long the command ran. It reports false if that is not
-// known.
+// Elapsed returns how long the command ran, and reports whether that is known:
+// not before it is known to have ended. It makes no request.
 func (c *Command) Elapsed() (time.Duration, bool) {
 	d := c.wire().DurationMs
 	if d == nil {
@@ -210,9 +210,10 @@ func (c *Command) WaitOutput(ctx context.Context) error {
 	return p.wait(ctx)
 }
 
-// Done returns a channel for a select: it is closed when [Command.Wait] would
-// return, of which it costs the requests and one goroutine, until ctx ends at the
-// latest. Wait then returns what became of the command, at once if it has ended.
+// Done returns a channel that is closed when [Command.Wait] with ctx would
+// return: when the command has ended, or ctx has, or on an error. Wait then
+// returns which, without a request if the command has ended. It makes the
+// requests of Wait, from a goroutine that ends with them.
 func (c *Command) Done(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -254,14 +255,16 @@ func (c *CommandResult) LogValue() slog.Value {
 	return slog.GroupValue(append(c.Command.LogValue().Group(), slog.Int("exitCode", c.ExitCode), slog.Duration("duration", c.Duration))...)
 }
 
-// Stdout is short for Command.Stdout.
+// Stdout is short for [Command.Stdout].
 func (c *CommandResult) Stdout(ctx context.Context) (string, error) { return c.command().Stdout(ctx) }
 
-// Stderr is short for Command.Stderr.
+// Stderr is short for [Command.Stderr].
 func (c *CommandResult) Stderr(ctx context.Context) (string, error) { return c.command().Stderr(ctx) }
 
-// Output is short for Command.Output.
-func (c *CommandResult) Output(ctx context.Context) (string, error) { return c.command().Output(ctx) }
+// CombinedOutput is short for [Command.CombinedOutput].
+func (c *CommandResult) CombinedOutput(ctx context.Context) (string, error) {
+	return c.command().CombinedOutput(ctx)
+}
 
 // command returns the command; nil if there is none.
 func (c *CommandResult) command() *Command {
@@ -286,9 +289,9 @@ func (c *Command) Stderr(ctx context.Context) (string, error) {
 	return c.output(ctx, (*output).stderr)
 }
 
-// Output is like [Command.Stdout], but returns standard output and standard
-// error in the order in which they arrived.
-func (c *Command) Output(ctx context.Context) (string, error) {
+// CombinedOutput is like [Command.Stdout], but returns standard output and
+// standard error in the order in which they arrived.
+func (c *Command) CombinedOutput(ctx context.Context) (string, error) {
 	return c.output(ctx, (*output).both)
 }
 

@@ -165,7 +165,7 @@ func TestOutputOrder(t *testing.T) {
 		errs, err := c.Stderr(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, "err 1\nerr 2\nerr 3\n", errs, name)
-		both, err := c.Output(t.Context())
+		both, err := c.CombinedOutput(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n", both, name)
 	}

@@ -284,10 +284,10 @@ type DownloadDirOptions struct {
 	// are refused by default, because anyone who works with the local directory
 	// later would follow them.
 	OutsideLinks bool
-	// DotGit unpacks into a working tree of Git what acts there by itself as well.
-	// It is left out there by default: .git in any spelling that a file system takes
-	// for it, since Git runs the hooks in it; files named HEAD, and whatever belongs
-	// into a directory that has one, since Git takes that for a repository; and what
+	// DotGit unpacks .git and what else Git or an editor would run or obey, also
+	// where dst is in a working tree of Git. There it is left out by default: .git in
+	// any spelling that a file system takes for it, since Git runs the hooks in it;
+	// files named HEAD, and whatever belongs into a directory that has one, since Git takes that for a repository; and what
 	// editors obey (.vscode, .idea, .zed, .fleet, .exrc, .vimrc, .nvimrc, .nvim.lua,
 	// .dir-locals.el).
 	DotGit bool
@@ -299,9 +299,8 @@ type DownloadDirOptions struct {
 	Progress func(Progress)
 }
 
-// ChangedError is the error of a download that is complete, of a directory that
-// programs of the sandbox were working in meanwhile. What is not named arrived as
-// it was.
+// ChangedError reports that a directory was changed while it was downloaded. The
+// download is complete: what is not named arrived as it was.
 type ChangedError struct {
 	// Path is the directory in the sandbox.
 	Path string

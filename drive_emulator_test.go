@@ -110,7 +110,7 @@ func TestDriveMounts(t *testing.T) {
 		t.Helper()
 		done, err := sb.RunCommand(ctx, "sh", []string{"-c", script}, nil)
 		require.NoError(t, err)
-		out, err := done.Output(ctx)
+		out, err := done.CombinedOutput(ctx)
 		require.NoError(t, err)
 		return out
 	}

@@ -21,13 +21,13 @@ import (
 // Errors to be matched with [errors.Is].
 var (
 	// ErrNotFound matches an [APIError] that reports that the sandbox, session,
-	// snapshot or command does not exist. Like all of these it matches only the
-	// API's own words, which have a code, and no page of a gateway. Missing files are reported as an
-	// [*fs.PathError] that wraps [fs.ErrNotExist] instead.
+	// command, snapshot or drive does not exist. Like all of these it matches only
+	// the API's own words, which have a code, and no page of a gateway. Missing
+	// files are reported as an [*fs.PathError] that wraps [fs.ErrNotExist] instead.
 	ErrNotFound = errors.New("not found")
-	// ErrStopped matches an [APIError] that reports that the session is stopped
-	// or stopping. Methods of [Sandbox] resume the sandbox instead of returning
-	// it; those of [Session] return it.
+	// ErrStopped matches the error of a call whose session is stopped or stopping,
+	// or ends meanwhile. Most methods of [Sandbox] resume the sandbox instead, and
+	// return it only if the session ends under a call that can't be made again.
 	ErrStopped = errors.New("session is stopped")
 	// ErrSnapshotNotFound matches an [APIError] that reports that a sandbox
 	// can't be resumed because the snapshot with its files is gone: it expired
@@ -83,12 +83,13 @@ var (
 	// which there is another value do not match it, except ErrCommandIDs and
 	// those for a missing program, directory or file.
 	ErrRefused = errors.New("refused")
-	// ErrDeleted is returned by the methods of a [Sandbox] after its Delete
-	// method succeeded.
+	// ErrDeleted matches the error of a method of a [Sandbox] after its Delete
+	// method succeeded, and of one that finds that another sandbox has its name by
+	// now.
 	ErrDeleted = errors.New("sandbox is deleted")
-	// ErrInvalid matches the error of an argument that no server could accept.
-	// It is returned before any request, and names the argument and what is
-	// allowed.
+	// ErrInvalid matches the error of an argument that no server could accept,
+	// and of a handle or context that is nil. It is returned before any request,
+	// and names the argument and what is allowed.
 	ErrInvalid = errors.New("invalid argument")
 )
 

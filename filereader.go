@@ -29,7 +29,8 @@ type OpenOptions struct {
 	NoSizeCheck bool
 }
 
-// FileReader reads a file of a sandbox. It is not safe for concurrent use.
+// FileReader reads a file of a sandbox, and must be closed. It is not safe for
+// concurrent use.
 type FileReader struct {
 	name  string
 	body  io.ReadCloser

@@ -237,7 +237,8 @@ func (f *FileSystem) MkdirAll(ctx context.Context, name string, perm fs.FileMode
 	return err
 }
 
-// Remove removes the named file, symbolic link or empty directory.
+// Remove removes the named file, symbolic link or empty directory. If there is
+// none, the error matches [fs.ErrNotExist].
 func (f *FileSystem) Remove(ctx context.Context, name string) error {
 	return f.pathOp(ctx, "remove", name, "rm", append([]string{"-d"}, coreutils.Operands(name)...)...)
 }

@@ -31,8 +31,8 @@ func (f *FileSystem) stat(ctx context.Context, op, name string, follow bool) (fs
 	return &fileInfo{name: path.Base(name), stat: *st}, nil
 }
 
-// FileStat is what the sandbox reports about a file beyond its [fs.FileInfo],
-// whose Sys method returns it.
+// FileStat is experimental: what the sandbox reports about a file beyond its
+// [fs.FileInfo], whose Sys method returns a *FileStat.
 type FileStat struct {
 	// RawMode is Linux's st_mode: the file's type and permissions.
 	RawMode uint32

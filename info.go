@@ -17,13 +17,13 @@ type Status string
 // The states of a session. The state of a sandbox is that of its current
 // session.
 const (
-	StatusPending      Status = "pending"
+	StatusPending      Status = "pending" // it is being started
 	StatusRunning      Status = "running"
-	StatusStopping     Status = "stopping"
-	StatusSnapshotting Status = "snapshotting"
+	StatusStopping     Status = "stopping"     // its processes end, and its files are saved
+	StatusSnapshotting Status = "snapshotting" // likewise, for [Sandbox.Snapshot]
 	StatusStopped      Status = "stopped"
-	StatusFailed       Status = "failed"
-	StatusAborted      Status = "aborted"
+	StatusFailed       Status = "failed"  // its machine did not start, or broke down
+	StatusAborted      Status = "aborted" // the platform has ended it
 )
 
 // defaultRegion is where the platform creates sandboxes and drives.
@@ -45,7 +45,7 @@ type Info struct {
 	NetworkID string
 	// Mounts maps the directories of new sessions to drives.
 	Mounts map[string]Mount
-	// VCPUs and MemoryMB are the sandbox's size.
+	// VCPUs and MemoryMB are the size of the sandbox's machine.
 	VCPUs, MemoryMB int
 	// Architecture is the CPU architecture, for example "amd64".
 	Architecture string
@@ -62,8 +62,8 @@ type Info struct {
 	TotalActiveCPU, TotalDuration       time.Duration
 
 	CreatedAt, UpdatedAt time.Time
-	// ExpiresAt is when the sandbox times out; zero if it does not.
-	// [Sandbox.ExpiresAt] considers the running session too.
+	// ExpiresAt is when the running session times out, as the API reported it with
+	// the sandbox; zero if it did not. [Sandbox.ExpiresAt] knows of extensions since.
 	ExpiresAt        time.Time
 	CurrentSessionID string
 	// CurrentSnapshotID is the snapshot that the next session starts from.
@@ -87,9 +87,9 @@ type SessionInfo struct {
 	ID string
 	// SandboxName and ProjectID identify the sandbox of the session.
 	SandboxName, ProjectID string
-	// MemoryMB and VCPUs are the session's size, and Architecture is the CPU
-	// architecture.
-	MemoryMB, VCPUs int
+	// VCPUs and MemoryMB are the size of the session's machine, and Architecture is
+	// the CPU architecture.
+	VCPUs, MemoryMB int
 	Architecture    string
 	// Region is where the session runs, and Runtime its runtime; with an image,
 	// it has no meaning.

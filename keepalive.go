@@ -81,9 +81,9 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	}
 }
 
-// EnsureTimeLeft extends the running session if less than d is left of it, to twice
-// that: what is done next then has that time. It makes no request as long as more
-// is left as far as is known, and two to extend it. It does not resume the sandbox,
+// EnsureTimeLeft sees to it that the running session lasts for d from now: if less
+// is left, it is extended to twice that. It makes no request as long as more is
+// left as far as is known, and two to extend it. It does not resume the sandbox,
 // and a request that fails for a temporary reason is logged and no error. If the
 // session can't be extended that far because the plan's limit is reached, or the
 // sandbox no longer exists, there is one.

@@ -9,9 +9,9 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// Observer returns an [observe.Observer] that tells those of the client, and its
-// log, for packages with events of their own, such as package pool. It is nil if
-// the client has neither.
+// Observer returns an observer that passes events on to those of the client, and
+// to its log, for packages with events of their own, such as package pool. It is
+// nil if the client has neither.
 func (c *Client) Observer() observe.Observer {
 	if c == nil || !c.api.Observed() {
 		return nil

@@ -20,8 +20,8 @@ type Page[T any] struct {
 	// Next is the cursor of the next page, for the Cursor field of the listing's
 	// options. It is empty on the last page.
 	Next string
-	// Anchor is where a tree of snapshots was walked from; nil for other
-	// listings, and if the API omitted it.
+	// Anchor is experimental: the snapshot that [Client.SnapshotTreePage] was asked
+	// for; nil for other listings, and if the API omitted it.
 	Anchor *T
 	// fetch returns the page after a cursor.
 	fetch func(ctx context.Context, cursor string) (*Page[T], error)
@@ -84,12 +84,12 @@ const (
 // [SortByName] if a listing is filtered by a prefix.
 type SortBy string
 
-// What sandboxes can be sorted by.
+// What sandboxes can be sorted by: the fields of [Info].
 const (
 	SortByCreatedAt       SortBy = "createdAt"
 	SortByName            SortBy = "name"
 	SortByStatusUpdatedAt SortBy = "statusUpdatedAt"
-	SortByCurrentSnapshot SortBy = "currentSnapshotId"
+	SortByCurrentSnapshot SortBy = "currentSnapshotId" // its ID
 )
 
 // DriveSortBy is what drives are sorted by. Empty means the API's default, or

@@ -224,8 +224,9 @@ func (s *Sandbox) URL(port int) (string, error) {
 	return "", noRoute(port)
 }
 
-// ExpiresAt returns when the running session times out, or the sandbox if no
-// session runs. It returns the zero time if that never happens.
+// ExpiresAt returns when the running session times out, as far as is known; of a
+// sandbox that does not run, what Info has. It is zero if the API reported
+// neither. It makes no request.
 func (s *Sandbox) ExpiresAt() time.Time {
 	if cur := s.CurrentSession(); cur != nil {
 		if info := cur.wire(); Status(info.Status) == StatusRunning {

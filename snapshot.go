@@ -180,7 +180,8 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// SnapshotTreeNode is a snapshot along with those that have the same parent.
+// SnapshotTreeNode is experimental: a snapshot along with those that have the same
+// parent.
 type SnapshotTreeNode struct {
 	Snapshot SnapshotInfo
 	// Siblings are some of the snapshots with the same parent.
@@ -242,7 +243,7 @@ func (s *Sandbox) ListSnapshots(ctx context.Context, opts *PageOptions) iter.Seq
 	})
 }
 
-// SnapshotTreeOptions are the options of [Client.SnapshotTree].
+// SnapshotTreeOptions are experimental: the options of [Client.SnapshotTree].
 type SnapshotTreeOptions struct {
 	// Limit is the maximum number of items per page, at most 10. Zero means the
 	// API's default.
@@ -252,13 +253,15 @@ type SnapshotTreeOptions struct {
 	SortOrder SortOrder
 }
 
-// SnapshotTree returns an iterator over the ancestors or descendants of a
-// snapshot, like [Client.List] for sandboxes.
+// SnapshotTree, which is experimental, returns an iterator over the ancestors of a
+// snapshot, or over its descendants if opts says so, like [Client.List] for
+// sandboxes.
 func (c *Client) SnapshotTree(ctx context.Context, id string, opts *SnapshotTreeOptions) iter.Seq2[SnapshotTreeNode, error] {
 	return listAll(ctx, func() (*Page[SnapshotTreeNode], error) { return c.SnapshotTreePage(ctx, id, opts) })
 }
 
-// SnapshotTreePage returns one page of [Client.SnapshotTree].
+// SnapshotTreePage, which is experimental, returns one page of
+// [Client.SnapshotTree].
 func (c *Client) SnapshotTreePage(ctx context.Context, id string, opts *SnapshotTreeOptions) (*Page[SnapshotTreeNode], error) {
 	if _, err := enter(ctx, c); err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ func (f *FileSystem) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *U
 }
 
 // File is a file to write to a sandbox. Its content is Content or what Reader
-// reads; without either the file is empty.
+// reads, not both; without either the file is empty.
 type File struct {
 	// Path is the file's path. A relative path is resolved in the working
 	// directory of the session, or in the home directory of the user. Missing

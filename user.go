@@ -146,8 +146,8 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 	return u, nil
 }
 
-// AsUser returns an existing user of the sandbox. It makes no request: for a
-// user that does not exist, [User.RunCommand] returns an error that wraps an
+// AsUser returns a handle for a user that the sandbox has, without a request: for
+// one that does not exist, [User.RunCommand] returns an error that wraps an
 // [*ExitError]. The home directory is assumed to be /root for root and /home/NAME
 // for others.
 func (s *Sandbox) AsUser(username string) (*User, error) {

@@ -62,8 +62,8 @@ type PoolOptions struct {
 	Logger *slog.Logger
 }
 
-// Pool keeps a sandbox for each conversation. It implements [Sessions] and is safe
-// for concurrent use.
+// Pool keeps a sandbox for each conversation, where package pool keeps sandboxes
+// ready for whoever comes. It implements [Sessions] and is safe for concurrent use.
 type Pool struct {
 	client  *sandbox.Client
 	opts    PoolOptions

@@ -37,11 +37,11 @@ func refusal(err error) string {
 	return ""
 }
 
-// Outlast decides about the error of an activity of the sandbox, or nil. When the
-// platform refuses (401, 402, 403, 400) a sandbox that it had opened, Outlast
-// waits, longer each time up to 15 minutes, and reports that the activity is to be
-// executed again. All methods use it but [Sandbox.Kill]; it is exported for
-// workflows that use the future of [Sandbox.Follow] themselves.
+// Outlast decides whether an activity of the sandbox that has ended with err is to
+// be executed again. When the platform refuses (401, 402, 403, 400) a sandbox that
+// it had opened, Outlast waits, longer each time up to 15 minutes, and returns true;
+// otherwise it returns err, which may be nil. All methods use it but [Sandbox.Kill];
+// it is exported for workflows that use the future of [Sandbox.Follow] themselves.
 func (s *Sandbox) Outlast(ctx workflow.Context, err error) (again bool, _ error) {
 	if err := s.check(ctx); err != nil {
 		return false, err

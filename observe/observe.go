@@ -98,12 +98,12 @@ const (
 // The outcomes that are not failures of the API.
 const (
 	OK       = "ok"
-	Exit     = "exit"    // a command whose exit code is not zero
-	Started  = "started" // a command that is not waited for
-	Found    = "found"   // a resume where another client was faster
-	Canceled = "canceled"
-	Deadline = "deadline_exceeded"
-	Failed   = "failed"
+	Exit     = "exit"              // a command whose exit code is not zero
+	Started  = "started"           // a command that is not waited for
+	Found    = "found"             // a resume where another client was faster
+	Canceled = "canceled"          // the context was canceled
+	Deadline = "deadline_exceeded" // the context has ended by its deadline
+	Failed   = "failed"            // something else than the API has failed, such as a writer
 )
 
 // Event is what an [Observer] receives. It has no secret except what the caller
@@ -241,9 +241,9 @@ func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(append([]slog.Attr{slog.String("kind", string(e.Kind))}, e.attrs()...)...)
 }
 
-// Multi returns an Observer that tells all of the given ones, in order,
-// and in the reverse order of what has ended. Nil ones are left out; it returns
-// nil if none is left.
+// Multi returns an Observer that tells each of the given ones: in their order what
+// begins, and in the reverse order what has ended. Nil ones are left out; it
+// returns nil if none is left.
 func Multi(observers ...Observer) Observer {
 	var all several
 	for _, o := range observers {

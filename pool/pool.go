@@ -65,8 +65,9 @@ var ErrClosed = errors.New("pool: it is closed")
 
 // Options configures a [Pool].
 type Options struct {
-	// Name is required. Pools of one name share their sandboxes, in any number of
-	// processes, and should have the same options. It begins the sandboxes' names.
+	// Name is that of the pool, and required. Pools of one name share their
+	// sandboxes, in any number of processes, and should have the same options. It
+	// begins the sandboxes' names.
 	Name string
 	// Size is the number of sandboxes to keep ready: for each process, or in all
 	// if Stopped is set. Zero means one.

@@ -79,7 +79,7 @@ func script(ctx context.Context, sb *sandbox.Sandbox, text string) (string, erro
 	if err != nil {
 		return "", err
 	}
-	out, err := done.Output(ctx)
+	out, err := done.CombinedOutput(ctx)
 	if err == nil && done.ExitCode != 0 {
 		err = fmt.Errorf("exit code %d: %s", done.ExitCode, out)
 	}
@@ -246,7 +246,7 @@ var abilities = []ability{
 		if err != nil {
 			return err
 		}
-		out, err := done.Output(ctx)
+		out, err := done.CombinedOutput(ctx)
 		if err == nil && (done.ExitCode != 0 || out != "bob /home/bob\n") {
 			err = fmt.Errorf("exit code %d, %q", done.ExitCode, out)
 		}

@@ -92,7 +92,7 @@ func printed(t *testing.T, sb *sandbox.Sandbox, opts *sandbox.CommandOptions, na
 	t.Helper()
 	done, err := sb.RunCommand(t.Context(), name, args, opts)
 	require.NoError(t, err)
-	out, err := done.Output(t.Context())
+	out, err := done.CombinedOutput(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, done.ExitCode, "%s", out)
 	return strings.TrimSpace(out)
@@ -193,7 +193,7 @@ func TestImages(t *testing.T) {
 			} else {
 				out, err := first.RunCommand(ctx, "sudo", []string{"tool"}, nil)
 				require.NoError(t, err)
-				said, err := out.Output(ctx)
+				said, err := out.CombinedOutput(ctx)
 				require.NoError(t, err)
 				assert.Contains(t, said, "one user only")
 				printed(t, third, &sandbox.CommandOptions{Sudo: true}, "touch", "/bin/mine")

@@ -236,7 +236,7 @@ func TestFolderModeOfRoot(t *testing.T) {
 			&sandbox.CommandOptions{Sudo: sudo})
 		require.NoError(t, err)
 		assert.NotZero(t, done.ExitCode, "it may signal the emulator")
-		out, err := done.Output(ctx)
+		out, err := done.CombinedOutput(ctx)
 		require.NoError(t, err)
 		assert.NotContains(t, out, secretOfRoot)
 		require.Equal(t, before, o.state(t), "sudo %v", sudo)

@@ -8,7 +8,7 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// Recorder is a [observe.Observer] that remembers what a client has done, for the
+// Recorder is an [observe.Observer] that remembers what a client has done, for the
 // assertions of a test:
 //
 //	events := &sandboxtest.Recorder{}

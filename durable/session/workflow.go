@@ -88,8 +88,8 @@ type run struct {
 	guesses  bool
 }
 
-// Workflow is the session. It is registered by [Register] and started by
-// [Client.Start].
+// Workflow is the Temporal workflow of a session, which [Register] registers and
+// [Client.Start] starts.
 func Workflow(ctx workflow.Context, in input) error {
 	in.Policy = in.Policy.withDefaults()
 	if in.Options.Lease == 0 {

@@ -351,7 +351,7 @@ func (w *walk) named(name, rest string) string {
 func (w *walk) sh(script string, opts *sandbox.CommandOptions) string {
 	done, err := w.sb.RunCommand(w.ctx, "sh", []string{"-c", script}, opts)
 	w.must(err)
-	out, err := done.Output(w.ctx)
+	out, err := done.CombinedOutput(w.ctx)
 	w.must(err)
 	return fmt.Sprintf("%s, exit code %d", strings.Join(strings.Fields(out), " "), done.ExitCode)
 }

@@ -49,7 +49,7 @@ func (p *pair) sh(script string, args ...string) string {
 	p.t.Helper()
 	done, err := p.sb.RunCommand(p.t.Context(), "sh", append([]string{"-c", script}, args...), nil)
 	require.NoError(p.t, err)
-	out, err := done.Output(p.t.Context())
+	out, err := done.CombinedOutput(p.t.Context())
 	require.NoError(p.t, err)
 	require.Zero(p.t, done.ExitCode, out)
 	return out

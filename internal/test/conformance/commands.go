@@ -113,7 +113,7 @@ func opOutput(c *call, _ any, a struct{ Stream string }) (any, error) {
 	case "stderr":
 		return t.Stderr(c.ctx)
 	}
-	both, err := t.Output(c.ctx)
+	both, err := t.CombinedOutput(c.ctx)
 	if waited, _ := c.d.saved.Load("waited for as " + *c.step.On); err != nil || waited != c.target {
 		return both, err
 	}

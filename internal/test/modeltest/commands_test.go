@@ -258,7 +258,7 @@ func (w *world) kill(ctx context.Context, s Step) error {
 	if err := w.same.FS().WriteFile(w.ctx, gone, nil, 0o644); err != nil {
 		return err
 	}
-	out, outErr := cmd.Output(w.ctx)
+	out, outErr := cmd.CombinedOutput(w.ctx)
 	if n := strings.Count(out, "signal"); outErr != nil || n > 1 || n == 0 && err == nil {
 		return fmt.Errorf("one Kill, which returned %s, delivered %d signals; reading what it did: %s", said(err), n, said(outErr))
 	}

@@ -354,7 +354,7 @@ func TestReattachGivesUp(t *testing.T) {
 	done, err := again.Wait(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 5, done.ExitCode)
-	out, err := again.Output(t.Context())
+	out, err := again.CombinedOutput(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "out\n", out)
 }

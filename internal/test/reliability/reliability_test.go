@@ -340,7 +340,7 @@ func TestKillOnce(t *testing.T) {
 		srv.Inject(f)
 		require.ErrorIs(t, cmd.Signal(t.Context(), sandbox.SIGINT), sandbox.ErrOutcomeUnknown)
 		testkit.Output(t, sb, "touch", "go")
-		out, err := cmd.Output(t.Context())
+		out, err := cmd.CombinedOutput(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, "ready\ngot one\nover\n", out)
 

@@ -40,7 +40,7 @@ func TestForgottenStream(t *testing.T) {
 			if err != nil {
 				return "", 0, err
 			}
-			out, err := done.Output(ctx)
+			out, err := done.CombinedOutput(ctx)
 			return out, done.ExitCode, err
 		},
 		"Output": func(ctx context.Context, sb *sandbox.Sandbox) (string, int, error) {
@@ -48,7 +48,7 @@ func TestForgottenStream(t *testing.T) {
 			if err != nil {
 				return "", 0, err
 			}
-			out, err := cmd.Output(ctx)
+			out, err := cmd.CombinedOutput(ctx)
 			return out, 3, err
 		},
 	} {
@@ -131,7 +131,7 @@ func TestStreamClosedByServer(t *testing.T) {
 					return
 				}
 				require.NoError(t, err)
-				out, err := done.Output(t.Context())
+				out, err := done.CombinedOutput(t.Context())
 				require.NoError(t, err)
 				assert.Equal(t, "one\ntwo\n", out)
 			})

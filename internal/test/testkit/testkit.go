@@ -56,7 +56,7 @@ func Output(t *testing.T, sb *sandbox.Sandbox, name string, args ...string) stri
 	t.Helper()
 	done, err := sb.RunCommand(t.Context(), name, args, nil)
 	require.NoError(t, err)
-	out, err := done.Output(t.Context())
+	out, err := done.CombinedOutput(t.Context())
 	require.NoError(t, err)
 	return out
 }
