@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"os"
 	"os/exec"
@@ -292,32 +291,6 @@ func ExampleSandbox_KeepAlive() {
 	done()
 	fmt.Println(<-kept)
 	// Output: <nil>
-}
-
-// A program in a terminal, driven by another program.
-func ExampleSandbox_Shell() {
-	ctx := context.Background()
-	sb, err := sandbox.Create(ctx, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer sb.Close()
-	shell, err := sb.Shell(ctx, &sandbox.ShellOptions{Command: "bash", Cols: 120, Rows: 40})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer shell.Close()
-	if _, err := shell.Write([]byte("tput cols; exit\n")); err != nil {
-		log.Fatal(err)
-	}
-	if _, err := io.Copy(os.Stdout, shell); err != nil {
-		log.Fatal(err)
-	}
-	code, err := shell.Wait(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("exit code", code)
 }
 
 // When the response to a command is lost, the command may or may not run. The

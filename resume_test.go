@@ -267,14 +267,14 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 	}()
 	sb := <-made
 	require.Equal(t, sandbox.StatusPending, sb.Status())
-	finish := advanceWhile(srv)
+	finish := testkit.AdvanceWhile(srv)
 	_, err := sb.RunCommand(t.Context(), "touch", []string{"kept"}, nil)
 	finish()
 	require.NoError(t, err)
 
 	// Another client stops it; for this handle it is still running.
 	testkit.StopElsewhere(t, srv, sb)
-	finish = advanceWhile(srv)
+	finish = testkit.AdvanceWhile(srv)
 	done, err := sb.RunCommand(t.Context(), "ls", nil, nil)
 	finish()
 	require.NoError(t, err)
@@ -284,30 +284,9 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 
 	// Resume returns when it runs, not when the API has taken the request.
 	testkit.StopElsewhere(t, srv, sb)
-	finish = advanceWhile(srv)
+	finish = testkit.AdvanceWhile(srv)
 	err = sb.Resume(t.Context())
 	finish()
 	require.NoError(t, err)
 	assert.Equal(t, sandbox.StatusRunning, sb.Status())
-}
-
-// advanceWhile advances the emulator's clock until finish is called, 400 times
-// as fast as real time: sessions that must survive this on a busy machine need
-// a long timeout.
-func advanceWhile(srv *sandboxtest.Server) (finish func()) {
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				srv.Advance(20 * time.Second)
-			case <-stop:
-				return
-			}
-		}
-	}()
-	return func() { close(stop); <-stopped }
 }

@@ -54,14 +54,9 @@ func checkRoute(req *api.Request) error {
 	return nil
 }
 
-// checkText refuses strings that can't be sent in JSON or in a process's
-// arguments.
 func checkText(field, s string) error {
-	if !utf8.ValidString(s) {
-		return invalid(field, "is not valid UTF-8")
-	}
-	if strings.IndexByte(s, 0) >= 0 {
-		return invalid(field, "contains a NUL byte")
+	if err := wire.CheckText(s); err != nil {
+		return invalid(field, "%v", err)
 	}
 	return nil
 }
@@ -168,19 +163,9 @@ func checkSandboxEnv(field string, env Env) error {
 	return nil
 }
 
-// checkEnv refuses variables that no process can have. Values are never part of
-// the message.
-func checkEnv(field string, env map[string]string) error {
-	for _, k := range slices.Sorted(maps.Keys(env)) {
-		if k == "" || strings.ContainsAny(k, "=\x00") || !utf8.ValidString(k) {
-			return invalid(field, "%q can't be the name of a variable", k)
-		}
-		if strings.IndexByte(env[k], 0) >= 0 {
-			return invalid(field, "the value of %s contains a NUL byte", k)
-		}
-		if !utf8.ValidString(env[k]) {
-			return invalid(field, "the value of %s is not valid UTF-8", k)
-		}
+func checkEnv(field string, env Env) error {
+	if err := wire.CheckEnv(env); err != nil {
+		return invalid(field, "%v", err)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // asNobody returns a command that runs a server as an ordinary user.
@@ -177,7 +178,7 @@ var abilities = []ability{
 		return errors.Join(w.says(second, "kept", "cat dir/file; rm dir/file"), w.says(third, "kept", "cat dir/file"))
 	}},
 	{"terminals", everywhere, "", func(ctx context.Context, w *world) error {
-		shell, err := w.sb.Shell(ctx, &sandbox.ShellOptions{Command: "sh", Args: []string{"-c", "test -t 0 && stty size && exit 5"}, Cols: 90, Rows: 30})
+		shell, err := terminal.Open(ctx, w.sb, &terminal.ShellOptions{Command: "sh", Args: []string{"-c", "test -t 0 && stty size && exit 5"}, Cols: 90, Rows: 30})
 		if err != nil {
 			return err
 		}

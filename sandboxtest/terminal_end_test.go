@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // TestUnreadTerminalInput has a program on a terminal end without having read
@@ -20,7 +20,7 @@ func TestUnreadTerminalInput(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	sb, err := srv.Client().Create(t.Context(), nil)
 	require.NoError(t, err)
-	shell, err := sb.Shell(t.Context(), &sandbox.ShellOptions{Command: "sh", Args: []string{"-c", "stty raw; head -c 4 >/dev/null; exit 3"}, Cols: 80, Rows: 24})
+	shell, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{Command: "sh", Args: []string{"-c", "stty raw; head -c 4 >/dev/null; exit 3"}, Cols: 80, Rows: 24})
 	require.NoError(t, err)
 	typed := make(chan struct{})
 	go func() {

@@ -1,5 +1,5 @@
-// Package terminal connects a terminal in a sandbox to the terminal of this
-// process, for command-line tools:
+// Package terminal opens terminals in a sandbox, and connects them to the terminal
+// of this process, for command-line tools:
 //
 //	code, err := terminal.Run(ctx, sb, nil, nil)
 //
@@ -73,16 +73,16 @@ type SignalError struct{ Signal os.Signal }
 // Error returns a message that names the signal.
 func (e *SignalError) Error() string { return fmt.Sprint("terminal: ended by signal: ", e.Signal) }
 
-// Run opens a terminal in the sandbox like [sandbox.Sandbox.Shell], connects it
+// Run opens a terminal in the sandbox by [Open], connects it
 // to the local one like [Attach], and returns the exit code of the program. By
 // default its size is that of the window and its TERM that of this process.
 // Both options may be nil.
-func Run(ctx context.Context, sb *sandbox.Sandbox, shell *sandbox.ShellOptions, opts *Options) (exitCode int, err error) {
+func Run(ctx context.Context, sb *sandbox.Sandbox, shell *ShellOptions, opts *Options) (exitCode int, err error) {
 	if err := entry.Check(ctx, sb != nil, "terminal", "the Sandbox"); err != nil {
 		return 0, err
 	}
 	o := opts.withDefaults()
-	var s sandbox.ShellOptions
+	var s ShellOptions
 	if shell != nil {
 		s = *shell
 	}
@@ -94,7 +94,7 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, shell *sandbox.ShellOptions, 
 		maps.Copy(env, s.Env)
 		s.Env = env
 	}
-	sh, err := sb.Shell(ctx, &s)
+	sh, err := Open(ctx, sb, &s)
 	if err != nil {
 		return 0, err
 	}
@@ -105,7 +105,7 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, shell *sandbox.ShellOptions, 
 // program ends, and returns the exit code. It closes sh. A nil opts means the
 // standard streams.
 //
-// The error is a [*sandbox.ShellError] if the connection is lost, that of ctx
+// The error is a [*ShellError] if the connection is lost, that of ctx
 // if it ends, and a [*SignalError] if this process receives SIGINT, SIGTERM,
 // SIGHUP or SIGQUIT: Attach catches these signals while it runs, so that the
 // terminal can be restored. Keys such as Ctrl-C do not cause signals; they are
@@ -115,15 +115,15 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, shell *sandbox.ShellOptions, 
 //
 // No goroutine is left running, except on Windows, where one waits for the next
 // key.
-func Attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int, err error) {
-	if err := entry.Check(ctx, sh != nil, "terminal", "the Shell"); err != nil {
+func Attach(ctx context.Context, sh *Shell, opts *Options) (exitCode int, err error) {
+	if err := entry.Check(ctx, sh.made(), "terminal", "the Shell"); err != nil {
 		return 0, err
 	}
 	defer sh.Close()
 	return attach(ctx, sh, opts)
 }
 
-func attach(ctx context.Context, sh *sandbox.Shell, opts *Options) (exitCode int, err error) {
+func attach(ctx context.Context, sh *Shell, opts *Options) (exitCode int, err error) {
 	o := opts.withDefaults()
 	restore, err := prepare(o.Stdin, o.Stdout)
 	if err != nil {

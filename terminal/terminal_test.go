@@ -114,7 +114,7 @@ type result struct {
 func (w *window) run(ctx context.Context, sb *sandbox.Sandbox) <-chan result {
 	done := make(chan result, 1)
 	go func() {
-		code, err := terminal.Run(ctx, sb, &sandbox.ShellOptions{
+		code, err := terminal.Run(ctx, sb, &terminal.ShellOptions{
 			Command: "bash", Args: []string{"--norc", "--noprofile"}, Env: sandbox.Env{"PS1": "ready> "},
 		}, &terminal.Options{Stdin: w.tty, Stdout: w.tty})
 		done <- result{code, err}
@@ -214,7 +214,7 @@ func TestWaysOut(t *testing.T) {
 	})
 	t.Run("refused", func(t *testing.T) {
 		w := openWindow(t, 24, 80)
-		_, err := terminal.Run(t.Context(), newSandbox(t), &sandbox.ShellOptions{Cols: -1}, &terminal.Options{Stdin: w.tty, Stdout: w.tty})
+		_, err := terminal.Run(t.Context(), newSandbox(t), &terminal.ShellOptions{Cols: -1}, &terminal.Options{Stdin: w.tty, Stdout: w.tty})
 		require.ErrorIs(t, err, sandbox.ErrInvalid)
 		assert.Equal(t, w.before, w.mode())
 	})
@@ -240,7 +240,7 @@ func TestPipes(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, feed.Close())
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		code, err := terminal.Run(ctx, sb, &sandbox.ShellOptions{
+		code, err := terminal.Run(ctx, sb, &terminal.ShellOptions{
 			Command: "sh", Args: []string{"-c", "stty -echo; echo up; cat; exit 3"},
 		}, &terminal.Options{Stdin: in, Stdout: out})
 		cancel()
@@ -263,7 +263,7 @@ func TestOutputFails(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, show.Close())
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		_, err = terminal.Run(ctx, sb, &sandbox.ShellOptions{Command: "sh", Args: []string{"-c", program}}, &terminal.Options{Stdin: in, Stdout: out})
+		_, err = terminal.Run(ctx, sb, &terminal.ShellOptions{Command: "sh", Args: []string{"-c", program}}, &terminal.Options{Stdin: in, Stdout: out})
 		cancel()
 		require.ErrorIs(t, err, syscall.EPIPE, program)
 		for _, f := range []*os.File{in, feed, out} {

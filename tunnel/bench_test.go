@@ -81,7 +81,7 @@ func benchmarkForward(b *testing.B, h helpers, rtt time.Duration, way string) {
 	defer forwarding.Wait()
 	defer cancel()
 	forwarding.Go(func() {
-		_ = forward(ctx, l, func(ctx context.Context) (*Conn, error) { return dial(ctx, sb, sb.Name(), port, h) }, ForwardOptions{})
+		_ = forward(ctx, l, func(ctx context.Context) (*Conn, error) { return dial(ctx, sb, port, h) }, ForwardOptions{})
 	})
 	require.NoError(b, sb.FS().WriteFile(ctx, "file", make([]byte, size), 0o644))
 

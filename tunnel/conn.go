@@ -28,7 +28,7 @@ const lingering = 5 * time.Second
 // than 2 MiB are on their way each way. Read
 // returns [io.EOF] when the server has closed its end, an error that matches
 // [syscall.ECONNRESET] if it has reset the connection, and a
-// [*github.com/go-vercel/sandbox.ShellError] if the sandbox was lost.
+// [*github.com/go-vercel/sandbox/terminal.ShellError] if the sandbox was lost.
 type Conn struct {
 	l      *link
 	id     uint32

@@ -53,13 +53,13 @@ func Dial(ctx context.Context, sb *sandbox.Sandbox, port int) (*Conn, error) {
 	if err := check(ctx, sb, port); err != nil {
 		return nil, err
 	}
-	return dial(ctx, sb, sb.Name(), port, allHelpers)
+	return dial(ctx, sb, port, allHelpers)
 }
 
-func dial(ctx context.Context, sb rawshell.Opener, name string, port int, h helpers) (*Conn, error) {
-	c, err := newDialer(sb, name, h).single(ctx, port)
+func dial(ctx context.Context, sb *sandbox.Sandbox, port int, h helpers) (*Conn, error) {
+	c, err := newDialer(sb, h).single(ctx, port)
 	if err != nil {
-		return nil, fmt.Errorf("tunnel: port %d of %q: %w", port, name, err)
+		return nil, fmt.Errorf("tunnel: port %d of %q: %w", port, sb.Name(), err)
 	}
 	return c, nil
 }
@@ -81,7 +81,7 @@ func checkPort(port int) error {
 // sandbox has only bash (see the package), each has a terminal of its own, as with
 // [Dial]. It is safe for concurrent use. The caller must close it.
 type Dialer struct {
-	sb      rawshell.Opener
+	sb      *sandbox.Sandbox
 	name    string
 	helpers helpers
 
@@ -100,11 +100,11 @@ func NewDialer(sb *sandbox.Sandbox) *Dialer {
 	if sb == nil {
 		return &Dialer{}
 	}
-	return newDialer(sb, sb.Name(), allHelpers)
+	return newDialer(sb, allHelpers)
 }
 
-func newDialer(sb rawshell.Opener, name string, h helpers) *Dialer {
-	return &Dialer{sb: sb, name: name, helpers: h, opening: make(chan struct{}, 1)}
+func newDialer(sb *sandbox.Sandbox, h helpers) *Dialer {
+	return &Dialer{sb: sb, name: sb.Name(), helpers: h, opening: make(chan struct{}, 1)}
 }
 
 // Dial connects to a port, as the function [Dial] does. If the terminal was lost, as

@@ -22,6 +22,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // TestDialer: many connections at once over one terminal, each of which gets its
@@ -35,7 +36,7 @@ func TestDialer(t *testing.T) {
 			needs.Programs(t, "stty", "python3", i.name)
 			srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": marked(t)}})
 			port := startServer(t, sb, server)
-			d := newDialer(sb, sb.Name(), i.helpers)
+			d := newDialer(sb, i.helpers)
 			defer d.Close()
 			terminals := func() int { return testkit.Count(srv, sandboxtest.OpenInteractive) }
 			count := 200
@@ -99,7 +100,7 @@ func TestDialer(t *testing.T) {
 			require.NoError(t, err)
 			for _, c := range lost {
 				_, err := io.ReadAll(c)
-				var end *sandbox.ShellError
+				var end *terminal.ShellError
 				require.ErrorAs(t, err, &end)
 				_, err = c.Write([]byte("x"))
 				require.ErrorAs(t, err, &end)
@@ -133,11 +134,11 @@ func TestHelperDies(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "python3")
 	srv, sb := testkit.Start(t, nil)
-	d := newDialer(sb, sb.Name(), helpers{python: `import os; os.write(1, b"\x01sandbox-tunnel-framed\x02"); os.read(0, 7)`})
+	d := newDialer(sb, helpers{python: `import os; os.write(1, b"\x01sandbox-tunnel-framed\x02"); os.read(0, 7)`})
 	defer d.Close()
 	for n := range 2 {
 		_, err := d.Dial(t.Context(), 1)
-		var lost *sandbox.ShellError
+		var lost *terminal.ShellError
 		require.ErrorAs(t, err, &lost)
 		assert.Equal(t, n+1, testkit.Count(srv, sandboxtest.OpenInteractive))
 	}
@@ -155,7 +156,7 @@ func TestManyConnections(t *testing.T) {
 			needs.Programs(t, "stty", "python3", i.name)
 			_, sb := testkit.Start(t, nil)
 			port := startServer(t, sb, strings.Replace(server, `("127.0.0.1", 0)`, `("127.0.0.1", 0), backlog=512`, 1))
-			d := newDialer(sb, sb.Name(), i.helpers)
+			d := newDialer(sb, i.helpers)
 			defer d.Close()
 			began := time.Now()
 			var next, took atomic.Int64

@@ -39,7 +39,7 @@ func TestForward(t *testing.T) {
 			require.NoError(t, err)
 			done := make(chan error, 1)
 			go func() {
-				done <- forward(ctx, l, func(ctx context.Context) (*Conn, error) { return dial(ctx, sb, sb.Name(), port, interpreter) },
+				done <- forward(ctx, l, func(ctx context.Context) (*Conn, error) { return dial(ctx, sb, port, interpreter) },
 					ForwardOptions{OnError: func(err error) { told <- err }})
 			}()
 			return l.Addr().String(), done

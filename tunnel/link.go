@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // link is a terminal with a helper at its other end, which carries connections: any
@@ -220,8 +220,8 @@ func (l *link) receive() {
 			}
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the helper was killed
-			if _, ok := errors.AsType[*sandbox.ShellError](err); !ok {
-				err = &sandbox.ShellError{Err: errEnded}
+			if _, ok := errors.AsType[*terminal.ShellError](err); !ok {
+				err = &terminal.ShellError{Err: errEnded}
 			}
 		}
 		l.end(err)

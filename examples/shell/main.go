@@ -33,12 +33,12 @@ func run(ctx context.Context, name string, sudo bool, command []string) (int, er
 	if err != nil {
 		return 0, err
 	}
-	opts := &sandbox.ShellOptions{
-		Sudo:      sudo,
-		KeepAlive: &sandbox.KeepAliveOptions{}, // no timeout while the terminal is open
-	}
+	opts := &terminal.ShellOptions{Sudo: sudo}
 	if len(command) > 0 {
 		opts.Command, opts.Args = command[0], command[1:]
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { _ = sb.KeepAlive(ctx, nil) }() // no timeout while the terminal is open
 	return terminal.Run(ctx, sb, opts, nil)
 }

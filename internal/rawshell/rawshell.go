@@ -14,6 +14,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // Raw is the first line of a script for Open: from then on the terminal passes
@@ -29,14 +30,9 @@ func Greet(word string) string { return `printf '\001sandbox-tunnel-` + word + `
 // maxPreamble bounds what may come before the greeting.
 const maxPreamble = 64 << 10
 
-// Opener is a sandbox.
-type Opener interface {
-	Shell(ctx context.Context, opts *sandbox.ShellOptions) (*sandbox.Shell, error)
-}
-
 // Stream carries the standard input and output of a script.
 type Stream struct {
-	*sandbox.Shell
+	*terminal.Shell
 	// Greeting is the word with which the script has begun.
 	Greeting string
 	rest     bytes.Buffer // what came after the greeting
@@ -63,7 +59,7 @@ func (e *EndedError) Error() string {
 
 // OpenOwn is Open in an environment of its own, for a script that runs nothing of
 // the caller's.
-func OpenOwn(ctx context.Context, sb Opener, shell, script string, args ...string) (s *Stream, err error) {
+func OpenOwn(ctx context.Context, sb *sandbox.Sandbox, shell, script string, args ...string) (s *Stream, err error) {
 	runErr := clean.Run(shell, arguments(shell, script, args), func(name string, args []string) (int, string, error) {
 		s, err = open(ctx, sb, name, args)
 		if ended, ok := errors.AsType[*EndedError](err); ok {
@@ -76,7 +72,7 @@ func OpenOwn(ctx context.Context, sb Opener, shell, script string, args ...strin
 
 // Open runs a script of a shell, which prints a greeting, and returns when it
 // has. The caller closes the stream; it ends with ctx, too.
-func Open(ctx context.Context, sb Opener, shell, script string, args ...string) (*Stream, error) {
+func Open(ctx context.Context, sb *sandbox.Sandbox, shell, script string, args ...string) (*Stream, error) {
 	return open(ctx, sb, shell, arguments(shell, script, args))
 }
 
@@ -84,8 +80,8 @@ func arguments(shell, script string, args []string) []string {
 	return append([]string{"-c", script, shell}, args...)
 }
 
-func open(ctx context.Context, sb Opener, name string, args []string) (*Stream, error) {
-	sh, err := sb.Shell(ctx, &sandbox.ShellOptions{Command: name, Args: args})
+func open(ctx context.Context, sb *sandbox.Sandbox, name string, args []string) (*Stream, error) {
+	sh, err := terminal.Open(ctx, sb, &terminal.ShellOptions{Command: name, Args: args})
 	if err != nil {
 		return nil, err
 	}

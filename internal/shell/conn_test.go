@@ -50,7 +50,7 @@ func TestLastInput(t *testing.T) {
 		return slowConn{conn, &until}, err
 	}}
 	defer transport.CloseIdleConnections()
-	socket, err := Dial(t.Context(), transport, srv.URL)
+	socket, err := Dial(t.Context(), transport, srv.URL, "token", false)
 	require.NoError(t, err)
 	c, err := Open(t.Context(), socket, &Start{Command: "vi"}, func(err error, _ int, _ string) error { return err })
 	require.NoError(t, err)

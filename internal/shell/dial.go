@@ -3,7 +3,6 @@ package shell
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -22,10 +21,10 @@ const (
 	dialTimeout   = 30 * time.Second
 )
 
-// Address returns the address of a terminal service including the token, which
+// fullAddress returns the address of a terminal service including the token, which
 // must not be shown. The token gives access to the machine, so with secure it is
 // never sent in the clear.
-func Address(text, token string, secure bool) (string, error) {
+func fullAddress(text, token string, secure bool) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
 		// The address itself may contain secrets.
@@ -45,15 +44,6 @@ func Address(text, token string, secure bool) (string, error) {
 	return u.String(), nil
 }
 
-// RefusedError is a response other than the opening of a WebSocket.
-type RefusedError struct {
-	Status      int
-	ContentType string
-	Body        []byte // at most a kilobyte
-}
-
-func (e *RefusedError) Error() string { return fmt.Sprintf("status %d", e.Status) }
-
 // Socket is a connection to a terminal service on which nothing runs yet.
 type Socket struct {
 	ws *websocket.Conn
@@ -65,11 +55,14 @@ type Socket struct {
 // Close closes the connection.
 func (s Socket) Close() { _ = s.ws.CloseNow() }
 
-// Dial connects to the address of a terminal service. Since nothing is started
-// yet, it is safe to retry, which Dial does as long as that may help. Its errors
-// contain neither the address nor the token. A response that opens no WebSocket
-// is a [*RefusedError].
-func Dial(ctx context.Context, transport http.RoundTripper, address string) (Socket, error) {
+// Dial connects to a terminal service, as an [api.TerminalDialer] does. Since nothing
+// is started yet, it is safe to retry, which Dial does as long as that may help. Its
+// errors contain neither the address nor the token.
+func Dial(ctx context.Context, transport http.RoundTripper, at, token string, secure bool) (Socket, error) {
+	address, err := fullAddress(at, token, secure)
+	if err != nil {
+		return Socket{}, err
+	}
 	for attempt, wait := 1, firstDialWait; ; attempt, wait = attempt+1, 2*wait {
 		socket, err := dial(ctx, transport, address)
 		if err == nil || attempt == dialAttempts || !again(err) {
@@ -100,7 +93,7 @@ func dial(ctx context.Context, transport http.RoundTripper, address string) (Soc
 		return Socket{}, api.ContextError(ctx)
 	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
 		body, _ := io.ReadAll(resp.Body) // at most a kilobyte, in memory
-		return Socket{}, &RefusedError{Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), Body: body}
+		return Socket{}, &api.TerminalRefusal{Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), Body: body}
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err // without the address
@@ -135,7 +128,7 @@ func again(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
-	if e, ok := errors.AsType[*RefusedError](err); ok {
+	if e, ok := errors.AsType[*api.TerminalRefusal](err); ok {
 		_, code := wire.Find(e.Body, "error", "code")
 		return api.KindOf(api.OpenInteractive.Name, e.Status, code, "").Passing()
 	}

@@ -23,7 +23,7 @@ func TestAddress(t *testing.T) {
 		"wss://s3cret:x y":      {},
 	} {
 		for secure, want := range map[bool]string{true: want.secure, false: want.plain} {
-			got, err := Address(text, "s3cret", secure)
+			got, err := fullAddress(text, "s3cret", secure)
 			if want != "" {
 				require.NoError(t, err, text)
 				assert.Equal(t, want, got)

@@ -54,7 +54,7 @@ func TestMessageInOnePiece(t *testing.T) {
 		return counted{conn, &writes}, err
 	}}
 	defer transport.CloseIdleConnections()
-	socket, err := Dial(t.Context(), transport, srv.URL)
+	socket, err := Dial(t.Context(), transport, srv.URL, "token", false)
 	require.NoError(t, err)
 	c, err := Open(t.Context(), socket, &Start{}, func(err error, _ int, _ string) error { return err })
 	require.NoError(t, err)
@@ -230,7 +230,7 @@ func TestWriteEnds(t *testing.T) {
 				return s, err
 			}}
 			defer transport.CloseIdleConnections()
-			socket, err := Dial(t.Context(), transport, srv.URL)
+			socket, err := Dial(t.Context(), transport, srv.URL, "token", false)
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

@@ -1,9 +1,13 @@
 package wire
 
 import (
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // The limits that the service sets for every plan, by which the client, the
@@ -65,3 +69,28 @@ func VCPUs(n int) bool { return n == 1 || n > 0 && n%2 == 0 }
 
 // SandboxName reports whether a sandbox can have a name.
 func SandboxName(s string) bool { return PlainName(s, MaxName) && !slices.Contains(ReservedNames, s) }
+
+// CheckText refuses strings that can't be sent in JSON or in a process's arguments.
+func CheckText(s string) error {
+	if !utf8.ValidString(s) {
+		return errors.New("is not valid UTF-8")
+	}
+	if strings.IndexByte(s, 0) >= 0 {
+		return errors.New("contains a NUL byte")
+	}
+	return nil
+}
+
+// CheckEnv refuses variables that no process can have. Values are never part of the
+// message.
+func CheckEnv(env map[string]string) error {
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		if k == "" || strings.ContainsAny(k, "=\x00") || !utf8.ValidString(k) {
+			return fmt.Errorf("%q can't be the name of a variable", k)
+		}
+		if err := CheckText(env[k]); err != nil {
+			return fmt.Errorf("the value of %s %w", k, err)
+		}
+	}
+	return nil
+}

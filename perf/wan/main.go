@@ -31,6 +31,7 @@ import (
 	sandbox "github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 var conns atomic.Int64
@@ -346,7 +347,7 @@ func main() {
 		return err
 	})
 	measure("Shell open+exit", func() error {
-		sh, err := sb.Shell(ctx, &sandbox.ShellOptions{Command: "echo", Args: []string{"hi"}})
+		sh, err := terminal.Open(ctx, sb, &terminal.ShellOptions{Command: "echo", Args: []string{"hi"}})
 		if err != nil {
 			return err
 		}

@@ -28,6 +28,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/preview"
 	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // onlyHere are options that are in no request of the API: what they do is done
@@ -94,10 +95,9 @@ var onlyHere = []method{
 	{name: "WaitForPort", opts: &sandbox.WaitForPortOptions{}, held: map[string]string{
 		"Path": ". TestWaitForPort", "Status": ". TestWaitForPort", "HTTPClient": ". TestWaitForPort",
 	}},
-	{name: "Shell", opts: &sandbox.ShellOptions{}, held: map[string]string{
-		"Command": ". TestShellOptions", "Args": ". TestShellOptions", "Env": ". TestShellOptions", "Cwd": ". TestShellOptions",
-		"Sudo": ". TestShellOptions", "Cols": ". TestShellOptions", "Rows": ". TestShellOptions", "PingInterval": ". TestShellPings",
-		"KeepAlive.Margin": ". TestKeepAlive", "KeepAlive.Step": ". TestShellOptions", "KeepAlive.Interval": ". TestKeepAlive",
+	{name: "Shell", opts: &terminal.ShellOptions{}, held: map[string]string{
+		"Command": "terminal TestShellOptions", "Args": "terminal TestShellOptions", "Env": "terminal TestShellOptions", "Cwd": "terminal TestShellOptions",
+		"Sudo": "terminal TestShellOptions", "Cols": "terminal TestShellOptions", "Rows": "terminal TestShellOptions", "PingInterval": "terminal TestShellPings",
 	}},
 	{name: "EnsureCommand", opts: &sandbox.EnsureOptions{}, held: map[string]string{
 		"Port": ". TestEnsureCommandReady", "Log": ". TestEnsureCommandReady",

@@ -37,6 +37,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // endlessEnv tells the process what to do that meets programs without end.
@@ -187,7 +188,7 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 	"Sandbox.CreateGroup": func(ctx context.Context, h *hostile) error { _, err := h.sb.CreateGroup(ctx, "g"); return err },
 
 	// These speak with a server of the sandbox, whose response has no end.
-	"Sandbox.Shell": func(ctx context.Context, h *hostile) error { _, err := h.sb.Shell(ctx, nil); return err },
+	"terminal.Open": func(ctx context.Context, h *hostile) error { _, err := terminal.Open(ctx, h.sb, nil); return err },
 	"Sandbox.WaitForPort": func(ctx context.Context, h *hostile) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Second, errors.New("that is enough"))
 		defer cancel()
@@ -213,7 +214,7 @@ const listingMB = 256.0
 // differing are the calls that read what is not output, each in a way of its own;
 // the others have one place that does (TestOwnPrograms), and with -short they
 // meet output alone.
-var differing = []string{"FileSystem.Chmod", "FileSystem.Open", "FileSystem.ReadDir", "Sandbox.Shell", "Sandbox.WaitForPort"}
+var differing = []string{"FileSystem.Chmod", "FileSystem.Open", "FileSystem.ReadDir", "Sandbox.WaitForPort", "terminal.Open"}
 
 type endlessReport struct {
 	Case  string

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // record lets a script report that it has run, by a line of its own in the
@@ -307,7 +308,7 @@ func (w *world) killed(ctx context.Context, s Step) error {
 // shell runs a program in a terminal.
 func (w *world) shell(ctx context.Context, s Step) error {
 	w.arm(s)
-	sh, err := w.box.Shell(ctx, &sandbox.ShellOptions{Command: "sh", Args: []string{"-c", record + fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo "$0 $i"; i=$((i+1)); done; exit 3`, s.Size), w.name()}})
+	sh, err := terminal.Open(ctx, w.box, &terminal.ShellOptions{Command: "sh", Args: []string{"-c", record + fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo "$0 $i"; i=$((i+1)); done; exit 3`, s.Size), w.name()}})
 	got := outcome{err: err}
 	if err == nil {
 		var out []byte
@@ -321,7 +322,7 @@ func (w *world) shell(ctx context.Context, s Step) error {
 		_ = sh.Close() // always nil
 	}
 	w.net.disarm()
-	if e, ok := errors.AsType[*sandbox.ShellError](got.err); ok && w.is(ofTheBox...) {
+	if e, ok := errors.AsType[*terminal.ShellError](got.err); ok && w.is(ofTheBox...) {
 		// A terminal ends with its session, and says so.
 		return onlyIf(strings.Contains(e.Error(), "in session sbx_"), "the error does not name the session: %v", e)
 	}

@@ -50,14 +50,15 @@ func publicRoots() []reflect.Type {
 		reflect.TypeFor[sandbox.GitSource](), reflect.TypeFor[sandbox.TarballSource](), reflect.TypeFor[sandbox.SnapshotSource](),
 		reflect.TypeFor[sandbox.APIError](), reflect.TypeFor[sandbox.RequestError](), reflect.TypeFor[sandbox.StreamError](),
 		reflect.TypeFor[sandbox.FSError](), reflect.TypeFor[sandbox.ChangedError](),
-		reflect.TypeFor[sandbox.ShellError](), reflect.TypeFor[sandbox.ExitError](),
+		reflect.TypeFor[sandbox.ExitError](),
 		reflect.TypeFor[sandbox.FileStat](), reflect.TypeFor[sandbox.Signal](),
 		reflect.TypeFor[auth.Credentials](), reflect.TypeFor[auth.Options](), reflect.TypeFor[device.Code](),
 		reflect.TypeFor[auth.MissingError](), reflect.TypeFor[auth.OIDCError](),
 		reflect.TypeFor[proxy.Options](), reflect.TypeFor[proxy.Forwarder](), reflect.TypeFor[proxy.ForwarderOptions](), reflect.TypeFor[proxy.Meta](),
 		reflect.TypeFor[proxytest.Authority](), reflect.TypeFor[proxytest.Firewall](),
 		reflect.TypeFor[sandboxtest.Server](), reflect.TypeFor[sandboxtest.Recorder](), reflect.TypeFor[sandboxtest.Options](),
-		reflect.TypeFor[terminal.Options](), reflect.TypeFor[terminal.SignalError](),
+		reflect.TypeFor[terminal.Options](), reflect.TypeFor[terminal.ShellOptions](), reflect.TypeFor[terminal.Shell](),
+		reflect.TypeFor[terminal.ShellError](), reflect.TypeFor[terminal.SignalError](),
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // plantedClient returns a client with a planted token for an API that may
@@ -378,7 +379,7 @@ func TestTerminalInTheClear(t *testing.T) {
 		require.NoError(t, err)
 		sb, err := c.Create(t.Context(), nil)
 		require.NoError(t, err)
-		_, err = sb.Shell(t.Context(), nil)
+		_, err = terminal.Open(t.Context(), sb, nil)
 		assert.ErrorContains(t, err, "not encrypted")
 		assert.NotContains(t, everyForm(err), "terminal-token")
 	}

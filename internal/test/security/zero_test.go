@@ -106,7 +106,7 @@ func TestMisuse(t *testing.T) {
 			},
 		},
 		"terminal": {
-			Types: []reflect.Type{reflect.TypeFor[terminal.SignalError]()}, Funcs: map[string]any{"Attach": terminal.Attach, "Run": terminal.Run},
+			Types: found[module+"/terminal"], Funcs: map[string]any{"Attach": terminal.Attach, "Open": terminal.Open, "Run": terminal.Run},
 		},
 		"tunnel": {
 			Types: []reflect.Type{reflect.TypeFor[tunnel.Conn](), reflect.TypeFor[tunnel.Dialer]()},

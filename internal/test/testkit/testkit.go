@@ -187,3 +187,24 @@ type RoundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip calls the function.
 func (f RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// AdvanceWhile advances the emulator's clock until finish is called, 400 times
+// as fast as real time: sessions that must survive this on a busy machine need
+// a long timeout.
+func AdvanceWhile(srv *sandboxtest.Server) (finish func()) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				srv.Advance(20 * time.Second)
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() { close(stop); <-stopped }
+}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // reading is what a command line is read as: a command, options by their names in
@@ -141,7 +142,7 @@ func TestExitCodes(t *testing.T) {
 		exitRateLimit:   {&sandbox.APIError{Status: 429}},
 		exitNoProgram:   {&sandbox.APIError{Operation: "run command", Status: 400, Code: "executable_not_found"}},
 		exitInterrupted: {context.Canceled},
-		exitTerminal:    {&sandbox.ShellError{Err: io.ErrUnexpectedEOF}},
+		exitTerminal:    {&terminal.ShellError{Err: io.ErrUnexpectedEOF}},
 		42:              {&exitError{code: 42, err: errors.New("x")}, fmt.Errorf("wrapped: %w", exitWith(42))},
 	} {
 		for _, err := range errs {

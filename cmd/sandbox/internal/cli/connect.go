@@ -54,8 +54,8 @@ echo "--keep needs tmux or dtach in the sandbox" >&2
 exit 125`
 
 // shell is what the sandbox is to run.
-func (o *terminalOptions) shell() *sandbox.ShellOptions {
-	s := &sandbox.ShellOptions{Command: o.command, Args: o.args, Env: o.env, Cwd: o.workdir, Sudo: o.sudo}
+func (o *terminalOptions) shell() *terminal.ShellOptions {
+	s := &terminal.ShellOptions{Command: o.command, Args: o.args, Env: o.env, Cwd: o.workdir, Sudo: o.sudo}
 	if s.Command == "" {
 		s.Command, s.Args = "sh", []string{"-c", userShell}
 	}
@@ -73,9 +73,6 @@ func (o *terminalOptions) shell() *sandbox.ShellOptions {
 		}
 		s.Command, s.Args, s.Sudo = "sudo", slices.Concat(as, []string{"--", s.Command}, s.Args), false
 	}
-	if o.keepAlive {
-		s.KeepAlive = &sandbox.KeepAliveOptions{Margin: 10 * time.Second, Step: keepAliveStep}
-	}
 	return s
 }
 
@@ -86,14 +83,22 @@ func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOpti
 		return err
 	}
 	shell := o.shell()
+	var overtime error // why the timeout is no longer extended
+	stop := func() {}
+	if o.keepAlive {
+		stop = keepAlive(context.WithoutCancel(ctx), sb, &sandbox.KeepAliveOptions{Margin: 10 * time.Second, Step: keepAliveStep}, func(err error) { overtime = err })
+	}
 	defer guardTerminal(a.in)()
 	for {
 		// Signals are the terminal's while it is open.
 		code, err := terminal.Run(context.WithoutCancel(ctx), sb, shell, nil)
-		var lost *sandbox.ShellError
+		var lost *terminal.ShellError
 		if o.reconnect && errors.As(err, &lost) {
 			fmt.Fprintf(a.err, "\r\n%s\r\n", a.err.Paint(console.Yellow, "the connection was lost; opening a new terminal"))
 			continue
+		}
+		if stop(); overtime != nil {
+			a.warn("the sandbox's timeout could not be extended any further: "+overtime.Error(), "the terminal ends with the session")
 		}
 		fmt.Fprintf(a.err, "%s connection to ▲ %s closed.\n", a.err.Paint(console.Dim, "╰▶"), sb.Name())
 		if o.kept != "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // TestKeptTerminal: a terminal is kept by tmux, or else by dtach, and one that can't
@@ -49,15 +50,15 @@ func TestShellOfUser(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		given terminalOptions
-		want  sandbox.ShellOptions
+		want  terminal.ShellOptions
 	}{
-		{terminalOptions{}, sandbox.ShellOptions{Command: "sh", Args: []string{"-c", userShell}, Env: sandbox.Env{"PS1": prompt}}},
-		{terminalOptions{command: "sh", env: sandbox.Env{"PS1": "$"}}, sandbox.ShellOptions{Command: "sh", Env: sandbox.Env{"PS1": "$"}}},
-		{terminalOptions{sudo: true, workdir: "/x"}, sandbox.ShellOptions{Command: "sh", Args: []string{"-c", userShell}, Env: sandbox.Env{"PS1": prompt}, Sudo: true, Cwd: "/x"}},
-		{terminalOptions{command: "vim", args: []string{"f"}, user: "eve"}, sandbox.ShellOptions{Command: "sudo", Args: []string{"-u", "eve", "--", "vim", "f"}}},
+		{terminalOptions{}, terminal.ShellOptions{Command: "sh", Args: []string{"-c", userShell}, Env: sandbox.Env{"PS1": prompt}}},
+		{terminalOptions{command: "sh", env: sandbox.Env{"PS1": "$"}}, terminal.ShellOptions{Command: "sh", Env: sandbox.Env{"PS1": "$"}}},
+		{terminalOptions{sudo: true, workdir: "/x"}, terminal.ShellOptions{Command: "sh", Args: []string{"-c", userShell}, Env: sandbox.Env{"PS1": prompt}, Sudo: true, Cwd: "/x"}},
+		{terminalOptions{command: "vim", args: []string{"f"}, user: "eve"}, terminal.ShellOptions{Command: "sudo", Args: []string{"-u", "eve", "--", "vim", "f"}}},
 		{
 			terminalOptions{user: "eve", env: sandbox.Env{"A": "1"}},
-			sandbox.ShellOptions{
+			terminal.ShellOptions{
 				Command: "sudo", Args: []string{"-u", "eve", "--preserve-env=A,PS1", "--", "sh", "-c", userShell}, Env: sandbox.Env{"A": "1", "PS1": prompt},
 			},
 		},

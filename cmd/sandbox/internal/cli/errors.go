@@ -19,6 +19,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // The exit codes of the program itself. exec, run, connect and wait give those of
@@ -184,7 +185,7 @@ func (a *app) explain(err error) failure {
 func (f *failure) explain(err error, api *sandbox.APIError) {
 	var usage *usageError
 	var missing *exec.Error
-	var shell *sandbox.ShellError
+	var shell *terminal.ShellError
 	var stream *sandbox.StreamError
 	var refused *oidc.OAuthError
 	var changed *sandbox.ChangedError

@@ -157,11 +157,19 @@ func advised(err error) error {
 
 // keepAlive extends the sandbox's timeout until the returned function is called.
 func (a *app) keepAlive(ctx context.Context, sb *sandbox.Sandbox, otherwise string) (stop func()) {
+	return keepAlive(ctx, sb, &sandbox.KeepAliveOptions{Step: keepAliveStep}, func(err error) {
+		a.warn("the sandbox's timeout can't be extended any further: "+err.Error(), otherwise)
+	})
+}
+
+// keepAlive is [sandbox.Sandbox.KeepAlive] until the returned function is called,
+// and failed once it can't go on.
+func keepAlive(ctx context.Context, sb *sandbox.Sandbox, opts *sandbox.KeepAliveOptions, failed func(error)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Step: keepAliveStep}); err != nil && ctx.Err() == nil {
-			a.warn("the sandbox's timeout can't be extended any further: "+err.Error(), otherwise)
+		if err := sb.KeepAlive(ctx, opts); err != nil && ctx.Err() == nil {
+			failed(err)
 		}
 	})
 	return func() {

@@ -1,25 +1,26 @@
-package sandbox
+package terminal
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/entry"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/shell"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// ShellOptions are the options of [Sandbox.Shell]. The zero value opens the
+// ShellOptions are the options of [Open]. The zero value opens the
 // login shell of the sandbox's user in a terminal of 80 columns and 24 rows.
 type ShellOptions struct {
 	// Command is the program to run; empty means the login shell.
@@ -28,7 +29,7 @@ type ShellOptions struct {
 	Args []string
 	// Env is added to the environment. TERM is xterm-256color by default.
 	// Values are never shown in errors or logs.
-	Env Env
+	Env sandbox.Env
 	// Cwd is the working directory; empty means the session's. A login shell of
 	// root always starts in root's home directory.
 	Cwd string
@@ -39,9 +40,6 @@ type ShellOptions struct {
 	Sudo bool
 	// Cols and Rows are the terminal's size. Zero means 80 and 24.
 	Cols, Rows int
-	// KeepAlive, if not nil, extends the sandbox's timeout for as long as the
-	// terminal is open, like [Sandbox.KeepAlive].
-	KeepAlive *KeepAliveOptions
 	// PingInterval is how often the connection is checked. If the other end
 	// neither responds to two such checks nor sends anything within another two
 	// intervals, the connection is abandoned, unless more input is on its way than
@@ -60,8 +58,7 @@ const (
 
 // Shell is a program that runs in a terminal of the sandbox. Read returns what
 // it writes, and the program reads what is passed to Write as if it were typed:
-// "\x03" is Ctrl-C. Package terminal connects a Shell to the terminal of this
-// process.
+// "\x03" is Ctrl-C. [Attach] connects a Shell to the terminal of this process.
 //
 // The caller must keep reading: a program whose output is not read blocks. Read
 // returns [io.EOF] after the last output of a program that has ended, and a
@@ -69,14 +66,11 @@ const (
 //
 // All methods are safe for concurrent use, except that only one goroutine at a
 // time may call Read. The connection and its goroutines end with the program,
-// the context passed to [Sandbox.Shell] or Close, whichever comes first; a
+// the context passed to [Open] or Close, whichever comes first; a
 // program that still runs then receives SIGHUP.
 type Shell struct {
 	conn             *shell.Conn
 	sandbox, session string
-
-	mu       sync.Mutex
-	keepFail error // why the timeout is no longer extended
 }
 
 // ShellError reports a terminal that ended without an exit code of its program,
@@ -96,7 +90,7 @@ type ShellError struct {
 
 // Error returns a description in one line.
 func (e *ShellError) Error() string {
-	s := "sandbox: terminal in session " + e.session + " ended without an exit code: "
+	s := "terminal: the one in session " + e.session + " ended without an exit code: "
 	if e.code == 0 && e.Err == nil {
 		return s + "the cause is not known"
 	}
@@ -113,12 +107,14 @@ func (e *ShellError) Error() string {
 // Unwrap returns [io.ErrUnexpectedEOF] and Err.
 func (e *ShellError) Unwrap() []error { return []error{io.ErrUnexpectedEOF, e.Err} }
 
-// Shell opens a terminal in the sandbox, resuming the sandbox if it is stopped,
-// and runs a program in it. A nil opts opens a login shell. It makes one
-// request and a WebSocket connection. If ctx ends, even after Shell has
-// returned, the terminal is closed. The caller must close the Shell.
-func (s *Sandbox) Shell(ctx context.Context, opts *ShellOptions) (*Shell, error) {
-	if _, err := enter(ctx, s); err != nil {
+// Open opens a terminal in the sandbox, resuming the sandbox if it is stopped, and
+// runs a program in it. A nil opts opens a login shell. It makes one request and a
+// WebSocket connection, by the HTTPClient of the sandbox's client. If ctx ends, even
+// after Open has returned, the terminal is closed. The caller must close the Shell.
+//
+// The sandbox's timeout goes on; [sandbox.Sandbox.KeepAlive] extends it.
+func Open(ctx context.Context, sb *sandbox.Sandbox, opts *ShellOptions) (*Shell, error) {
+	if err := entry.Check(ctx, sb != nil, "terminal", "the Sandbox"); err != nil {
 		return nil, err
 	}
 	var o ShellOptions
@@ -129,90 +125,38 @@ func (s *Sandbox) Shell(ctx context.Context, opts *ShellOptions) (*Shell, error)
 	if err != nil {
 		return nil, err
 	}
-	var keep KeepAliveOptions // a copy: the caller may change its own
-	if o.KeepAlive != nil {
-		if keep, err = o.KeepAlive.withDefaults(); err != nil {
-			return nil, err
-		}
-	}
-	sh, err := withResume(ctx, s, func(cur *Session) (*Shell, error) {
-		socket, err := cur.dialTerminal(ctx)
-		if err != nil {
-			return nil, err
-		}
-		m := *start
-		if m.Cwd == "" {
-			m.Cwd = cur.cwd()
-		}
-		sh := &Shell{sandbox: s.Name(), session: cur.ID()}
-		sh.conn, err = shell.Open(ctx, socket, &m, sh.lost)
-		return sh, err
+	var socket shell.Socket
+	session, cwd, err := api.DialTerminal(ctx, sb, func(ctx context.Context, transport http.RoundTripper, address, token string, secure bool) (err error) {
+		socket, err = shell.Dial(ctx, transport, address, token, secure)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	if o.PingInterval >= 0 {
-		if o.PingInterval == 0 {
-			o.PingInterval = defaultPing
-		}
-		sh.conn.Go(func(ctx context.Context) { sh.conn.Watch(ctx, o.PingInterval) })
+	start.Cwd = cmp.Or(start.Cwd, cwd)
+	sh := &Shell{sandbox: sb.Name(), session: session}
+	if sh.conn, err = shell.Open(ctx, socket, start, sh.lost); err != nil {
+		return nil, err
 	}
-	if o.KeepAlive != nil {
-		sh.conn.Go(func(ctx context.Context) {
-			err := s.KeepAlive(ctx, &keep)
-			sh.mu.Lock()
-			defer sh.mu.Unlock()
-			sh.keepFail = err
-		})
+	if o.PingInterval >= 0 {
+		every := cmp.Or(o.PingInterval, defaultPing)
+		sh.conn.Go(func(ctx context.Context) { sh.conn.Watch(ctx, every) })
 	}
 	return sh, nil
 }
 
-// dialTerminal opens the terminal service and connects to it.
-func (s *Session) dialTerminal(ctx context.Context) (shell.Socket, error) {
-	const operation = "open terminal"
-	c, err := enter(ctx, s)
-	if err != nil {
-		return shell.Socket{}, err
-	}
-	where, err := s.OpenInteractive(ctx)
-	if err != nil {
-		return shell.Socket{}, err
-	}
-	c.secrets.Add(where.Token)
-	address, err := shell.Address(where.URL, where.Token, c.base.Scheme == "https")
-	if err != nil {
-		return shell.Socket{}, &RequestError{operation: operation, session: s.ID(), Err: err}
-	}
-	socket, err := shell.Dial(ctx, c.http.Transport, address)
-	if refused, ok := errors.AsType[*shell.RefusedError](err); ok {
-		e := &APIError{Operation: operation, Status: refused.Status, SessionID: s.ID(), ContentType: refused.ContentType}
-		var resp wire.ErrorResponse
-		if json.Unmarshal(refused.Body, &resp) == nil {
-			e.Code, e.Message = c.secrets.Text(resp.Error.Code), c.secrets.Text(resp.Error.Message)
-		}
-		e.kind = api.KindOf(api.OpenInteractive.Name, e.Status, e.Code, e.Message)
-		e.refused = errors.Is(e, ErrStopped) // nothing runs before the connection is made
-		return socket, e
-	}
-	if err != nil {
-		return socket, &RequestError{operation: operation, session: s.ID(), Err: c.secrets.Error(err)}
-	}
-	return socket, nil
-}
-
 // start returns the message that starts the program.
 func (o *ShellOptions) start() (*shell.Start, error) {
-	if err := cmp.Or(checkText("Command", o.Command), checkText("Cwd", o.Cwd), checkEnv("Env", o.Env)); err != nil {
+	if err := cmp.Or(invalid("Command", wire.CheckText(o.Command)), invalid("Cwd", wire.CheckText(o.Cwd)), invalid("Env", wire.CheckEnv(o.Env))); err != nil {
 		return nil, err
 	}
 	for i, a := range o.Args {
-		if err := checkText("Args", a); err != nil {
-			return nil, fmt.Errorf("%w (number %d)", err, i+1)
+		if err := wire.CheckText(a); err != nil {
+			return nil, invalid("Args", fmt.Errorf("number %d %w", i+1, err))
 		}
 	}
 	if o.Command == "" && len(o.Args) > 0 {
-		return nil, invalid("Command", "is empty, but there are Args")
+		return nil, invalid("Command", errors.New("is empty, but there are Args"))
 	}
 	m := &shell.Start{Cwd: o.Cwd, Cols: o.Cols, Rows: o.Rows}
 	if m.Cols == 0 {
@@ -230,7 +174,7 @@ func (o *ShellOptions) start() (*shell.Start, error) {
 	}
 	for _, name := range names {
 		if o.Sudo && strings.Contains(name, ",") {
-			return nil, invalid("Env", "sudo can't pass on a variable with a comma in its name: %q", name)
+			return nil, invalid("Env", fmt.Errorf("sudo can't pass on a variable with a comma in its name: %q", name))
 		}
 		m.Env = append(m.Env, name+"="+o.Env[name])
 	}
@@ -256,17 +200,27 @@ func (o *ShellOptions) start() (*shell.Start, error) {
 
 func checkSize(cols, rows int) error {
 	if cols < 1 || cols > wire.MaxCells || rows < 1 || rows > wire.MaxCells {
-		return invalid("size", "%d columns and %d rows are outside 1 to %d", cols, rows, wire.MaxCells)
+		return invalid("size", fmt.Errorf("%d columns and %d rows are outside 1 to %d", cols, rows, wire.MaxCells))
 	}
 	return nil
 }
 
-var errZeroShell = fmt.Errorf("sandbox: %w: the Shell was not made by Sandbox.Shell", ErrInvalid)
+// invalid returns the error of an argument, given what is wrong with it.
+func invalid(field string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("terminal: %w: %s: %w", sandbox.ErrInvalid, field, err)
+	}
+	return err
+}
+
+func (s *Shell) made() bool { return s != nil && s.conn != nil }
+
+func (s *Shell) check() error { return entry.Made(s.made(), "terminal", "the Shell") }
 
 // Read implements [io.Reader]. It reads the output of the program.
 func (s *Shell) Read(p []byte) (int, error) {
-	if s == nil || s.conn == nil {
-		return 0, errZeroShell
+	if err := s.check(); err != nil {
+		return 0, err
 	}
 	return s.conn.Read(p)
 }
@@ -274,16 +228,16 @@ func (s *Shell) Read(p []byte) (int, error) {
 // Write implements [io.Writer]. It passes p to the program as input, and
 // returns when p was sent.
 func (s *Shell) Write(p []byte) (int, error) {
-	if s == nil || s.conn == nil {
-		return 0, errZeroShell
+	if err := s.check(); err != nil {
+		return 0, err
 	}
 	return s.conn.Write(p)
 }
 
 // Resize changes the size of the terminal.
 func (s *Shell) Resize(cols, rows int) error {
-	if s == nil || s.conn == nil {
-		return errZeroShell
+	if err := s.check(); err != nil {
+		return err
 	}
 	if err := checkSize(cols, rows); err != nil {
 		return err
@@ -296,11 +250,8 @@ func (s *Shell) Resize(cols, rows int) error {
 // [*ShellError], or matches [io.ErrClosedPipe] after Close. If ctx ends, only
 // the wait ends.
 func (s *Shell) Wait(ctx context.Context) (exitCode int, err error) {
-	if s == nil || s.conn == nil {
-		return 0, errZeroShell
-	}
-	if ctx == nil {
-		return 0, errNilContext
+	if err := entry.Check(ctx, s.made(), "terminal", "the Shell"); err != nil {
+		return 0, err
 	}
 	return s.conn.Wait(ctx)
 }
@@ -310,8 +261,8 @@ func (s *Shell) Wait(ctx context.Context) (exitCode int, err error) {
 // goroutines. It may be called more than once and returns nil, unless the Shell
 // is nil or zero.
 func (s *Shell) Close() error {
-	if s == nil || s.conn == nil {
-		return errZeroShell
+	if err := s.check(); err != nil {
+		return err
 	}
 	s.conn.Close()
 	return nil
@@ -330,47 +281,5 @@ func (s *Shell) lost(err error, code int, reason string) error {
 	if known, ok := errors.AsType[*ShellError](err); ok {
 		return known
 	}
-	e := &ShellError{session: s.session, Err: err, code: code, reason: reason}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.keepFail != nil {
-		e.Err = fmt.Errorf("%w; before that: %w", e.Err, s.keepFail)
-	}
-	return e
-}
-
-// Interactive is the address of a terminal service; see [Sandbox.Shell] for a
-// ready terminal.
-type Interactive struct {
-	// URL is the address of a WebSocket.
-	URL string `secret:"url"`
-	// Token gives access to the machine like a login. It is sent in the query
-	// of the URL, where it is visible to anything that logs the URLs of
-	// requests. It is omitted when the value is printed, logged or marshaled.
-	Token string `secret:"value"`
-}
-
-// Format prints the address without the token, for every verb.
-func (i Interactive) Format(f fmt.State, verb rune) { redact.Struct(f, verb, i) }
-
-// MarshalJSON omits the token.
-func (i Interactive) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		URL string `json:"url"`
-	}{redact.URL(i.URL)})
-}
-
-// OpenInteractive starts a terminal service and returns its address.
-func (s *Session) OpenInteractive(ctx context.Context) (*Interactive, error) {
-	var response wire.InteractiveResponse
-	if err := s.do(ctx, api.OpenInteractive, struct{}{}, &response); err != nil {
-		return nil, err
-	}
-	return &Interactive{URL: response.URL, Token: response.Token}, nil
-}
-
-// OpenInteractive starts a terminal service, resuming the sandbox if it is
-// stopped, and returns its address. Most programs use [Sandbox.Shell] instead.
-func (s *Sandbox) OpenInteractive(ctx context.Context) (*Interactive, error) {
-	return withResume(ctx, s, func(cur *Session) (*Interactive, error) { return cur.OpenInteractive(ctx) })
+	return &ShellError{session: s.session, Err: err, code: code, reason: reason}
 }

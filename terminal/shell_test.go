@@ -1,6 +1,6 @@
 //go:build linux
 
-package sandbox_test
+package terminal_test
 
 import (
 	"bytes"
@@ -21,11 +21,12 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/terminal"
 )
 
 // screen is a terminal with a user who watches it.
 type screen struct {
-	*sandbox.Shell
+	*terminal.Shell
 	t    *testing.T
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -33,14 +34,14 @@ type screen struct {
 	over chan error    // the error with which reading ended
 }
 
-func openScreen(t *testing.T, sb *sandbox.Sandbox, opts *sandbox.ShellOptions) *screen {
+func openScreen(t *testing.T, sb *sandbox.Sandbox, opts *terminal.ShellOptions) *screen {
 	t.Helper()
-	sh, err := sb.Shell(t.Context(), opts)
+	sh, err := terminal.Open(t.Context(), sb, opts)
 	require.NoError(t, err)
 	return watchShell(t, sh)
 }
 
-func watchShell(t *testing.T, sh *sandbox.Shell) *screen {
+func watchShell(t *testing.T, sh *terminal.Shell) *screen {
 	s := &screen{Shell: sh, t: t, more: make(chan struct{}, 1), over: make(chan error, 1)}
 	watching := make(chan struct{})
 	go func() {
@@ -107,8 +108,8 @@ func (s *screen) exit() int {
 }
 
 // bash returns the options of a shell with a known prompt.
-func bash() *sandbox.ShellOptions {
-	return &sandbox.ShellOptions{
+func bash() *terminal.ShellOptions {
+	return &terminal.ShellOptions{
 		Command: "bash", Args: []string{"--norc", "--noprofile"}, Env: sandbox.Env{"PS1": "ready> "},
 	}
 }
@@ -165,7 +166,7 @@ func TestShellOptions(t *testing.T) {
 	assert.Equal(t, 0, x.exit())
 
 	program := `printf '%s|' "$@" "$FROM" "$WITH" "$TERM" "$PWD" "$(id -un)"`
-	x = openScreen(t, sb, &sandbox.ShellOptions{
+	x = openScreen(t, sb, &terminal.ShellOptions{
 		Command: "sh", Args: []string{"-c", program, "sh", "a b", ""},
 		Env: sandbox.Env{"WITH": "an = and, a comma", "TERM": "vt100"}, Cwd: "/vercel/sub dir",
 	})
@@ -176,28 +177,27 @@ func TestShellOptions(t *testing.T) {
 	assert.Equal(t, 0, x.exit())
 
 	testkit.NeedUsers(t, sb)
-	x = openScreen(t, sb, &sandbox.ShellOptions{
+	x = openScreen(t, sb, &terminal.ShellOptions{
 		Command: "sh", Args: []string{"-c", program, "sh", "-x"}, Sudo: true,
 		Env: sandbox.Env{"WITH": "secret of root"}, Cwd: "/vercel/sub dir",
 	})
 	x.until("-x||secret of root|xterm-256color|/vercel/sub dir|root|")
 	assert.Equal(t, 0, x.exit())
 
-	x = openScreen(t, sb, &sandbox.ShellOptions{Sudo: true})
+	x = openScreen(t, sb, &terminal.ShellOptions{Sudo: true})
 	x.Type("id -un; exit 3\n")
 	x.until("root\r\nlogout")
 	assert.Equal(t, 3, x.exit())
 
-	for name, o := range map[string]*sandbox.ShellOptions{
+	for name, o := range map[string]*terminal.ShellOptions{
 		"args":   {Args: []string{"-x"}},
 		"nul":    {Command: "a\x00b"},
 		"env":    {Env: sandbox.Env{"A=B": "secret"}},
 		"comma":  {Env: sandbox.Env{"A,B": "secret"}, Sudo: true},
 		"size":   {Cols: -1},
 		"higher": {Rows: 65536},
-		"keep":   {KeepAlive: &sandbox.KeepAliveOptions{Step: -1}},
 	} {
-		_, err := sb.Shell(t.Context(), o)
+		_, err := terminal.Open(t.Context(), sb, o)
 		require.ErrorIs(t, err, sandbox.ErrInvalid, name)
 		assert.NotContains(t, err.Error(), "secret")
 	}
@@ -216,7 +216,7 @@ func TestShellEditors(t *testing.T) {
 
 	t.Run("less", func(t *testing.T) {
 		needs.Programs(t, "less")
-		x := openScreen(t, sb, &sandbox.ShellOptions{Command: "less", Args: []string{"long.txt"}, Env: sandbox.Env{"LESS": ""}})
+		x := openScreen(t, sb, &terminal.ShellOptions{Command: "less", Args: []string{"long.txt"}, Env: sandbox.Env{"LESS": ""}})
 		x.until("line 23")
 		x.Type("G")
 		x.until("line 500")
@@ -234,7 +234,7 @@ func TestShellEditors(t *testing.T) {
 		if vim == "" {
 			needs.Missing(t, "vim in PATH")
 		}
-		x := openScreen(t, sb, &sandbox.ShellOptions{Command: vim, Args: []string{"-u", "NONE", "long.txt"}})
+		x := openScreen(t, sb, &terminal.ShellOptions{Command: vim, Args: []string{"-u", "NONE", "long.txt"}})
 		x.until("line 23")
 		x.Type("G")
 		x.until("500") // line 500, of which only this part is new
@@ -252,7 +252,7 @@ func TestShellEditors(t *testing.T) {
 func TestShellOutputWhole(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{
+	sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{
 		Command: "sh", Args: []string{"-c", "stty -opost; seq 100000; exit 5"},
 	})
 	require.NoError(t, err)
@@ -280,7 +280,7 @@ func TestShellEnds(t *testing.T) {
 		}, testkit.Patience, 20*time.Millisecond, "the program is hung up")
 	}
 	sleeper := func(ctx context.Context, mark string) *screen {
-		sh, err := sb.Shell(ctx, &sandbox.ShellOptions{Command: "sh", Args: []string{"-c", "echo up; exec sleep " + mark}})
+		sh, err := terminal.Open(ctx, sb, &terminal.ShellOptions{Command: "sh", Args: []string{"-c", "echo up; exec sleep " + mark}})
 		require.NoError(t, err)
 		x := watchShell(t, sh)
 		x.until("up")
@@ -342,7 +342,7 @@ func TestShellPending(t *testing.T) {
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Hour})
 	require.NoError(t, err)
 	require.Equal(t, sandbox.StatusPending, sb.Status())
-	finish := advanceWhile(srv)
+	finish := testkit.AdvanceWhile(srv)
 	x := openScreen(t, sb, bash())
 	finish()
 	x.Type("exit 2\n")

@@ -1,6 +1,6 @@
 //go:build linux
 
-package sandbox_test
+package terminal_test
 
 import (
 	"context"
@@ -24,6 +24,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/terminal"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -113,7 +114,7 @@ func assertLost(t *testing.T, sb *sandbox.Sandbox, x *screen) {
 	defer cancel()
 	_, err := x.Wait(ctx)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	_, ok := errors.AsType[*sandbox.ShellError](err)
+	_, ok := errors.AsType[*terminal.ShellError](err)
 	require.True(t, ok)
 	assert.ErrorContains(t, err, "in session "+sb.CurrentSession().ID())
 	require.ErrorIs(t, <-x.over, io.ErrUnexpectedEOF)
@@ -124,7 +125,7 @@ func assertLost(t *testing.T, sb *sandbox.Sandbox, x *screen) {
 }
 
 // terminalService returns a sandbox of an API with the given terminal.
-func terminalService(t *testing.T, terminal http.HandlerFunc) *sandbox.Sandbox {
+func terminalService(t *testing.T, service http.HandlerFunc) *sandbox.Sandbox {
 	srv, sb := testkit.Start(t, nil)
 	var back *httptest.Server
 	back = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -135,7 +136,7 @@ func terminalService(t *testing.T, terminal http.HandlerFunc) *sandbox.Sandbox {
 			assert.Equal(t, "tok&en secret", r.URL.Query().Get("token"))
 			assert.Equal(t, "iad1", r.URL.Query().Get("region"))
 			assert.Empty(t, r.Header.Get("Authorization"))
-			terminal(w, r)
+			service(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -151,7 +152,7 @@ func terminalService(t *testing.T, terminal http.HandlerFunc) *sandbox.Sandbox {
 // to the connection.
 func TestShellRefused(t *testing.T) {
 	t.Parallel()
-	for name, terminal := range map[string]http.HandlerFunc{
+	for name, service := range map[string]http.HandlerFunc{
 		"status": func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusForbidden)
 			fmt.Fprintf(w, `{"error":{"code":"forbidden","message":"bad token %s (%s)"}}`, r.URL.Query().Get("token"), r.URL.RawQuery)
@@ -173,12 +174,12 @@ func TestShellRefused(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sb := terminalService(t, terminal)
-			sh, err := sb.Shell(t.Context(), nil)
+			sb := terminalService(t, service)
+			sh, err := terminal.Open(t.Context(), sb, nil)
 			if name == "closed" {
 				require.NoError(t, err)
 				_, err = sh.Wait(t.Context())
-				_, ok := errors.AsType[*sandbox.ShellError](err)
+				_, ok := errors.AsType[*terminal.ShellError](err)
 				require.True(t, ok)
 				assert.ErrorContains(t, err, `with code 1008 ("not for you")`)
 				require.NoError(t, sh.Close())
@@ -266,7 +267,7 @@ func TestShellHostile(t *testing.T) {
 			x := openScreen(t, sb, nil)
 			_, err := x.Wait(t.Context())
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			_, ok := errors.AsType[*sandbox.ShellError](err)
+			_, ok := errors.AsType[*terminal.ShellError](err)
 			assert.True(t, ok)
 			t.Log(err)
 		})
@@ -336,8 +337,8 @@ func speechless(t *testing.T, w http.ResponseWriter, r *http.Request, word strin
 }
 
 // piped returns a sandbox whose API and terminals are reached by pipes, and what
-// ends them. The terminal's last argument is closed then.
-func piped(t *testing.T, terminal func(http.ResponseWriter, *http.Request, <-chan struct{})) (sb *sandbox.Sandbox, end func()) {
+// ends them. The last argument of talk is closed then.
+func piped(t *testing.T, talk func(http.ResponseWriter, *http.Request, <-chan struct{})) (sb *sandbox.Sandbox, end func()) {
 	t.Helper()
 	l := &pipes{conns: make(chan net.Conn), over: make(chan struct{})}
 	service := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -345,7 +346,7 @@ func piped(t *testing.T, terminal func(http.ResponseWriter, *http.Request, <-cha
 		case strings.HasSuffix(r.URL.Path, "/interactive"):
 			_, _ = io.WriteString(w, `{"url":"http://terminal.test/terminal","token":"tok"}`)
 		case r.URL.Path == "/terminal":
-			terminal(w, r, l.over)
+			talk(w, r, l.over)
 		default:
 			_, _ = io.WriteString(w, testkit.RunningSandbox)
 		}
@@ -378,7 +379,7 @@ func TestShellCloseIsBounded(t *testing.T) {
 					speechless(t, w, r, "", reads, over)
 				})
 				defer end()
-				sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{Env: sandbox.Env{"LONG": strings.Repeat("x", 200)}})
+				sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{Env: sandbox.Env{"LONG": strings.Repeat("x", 200)}})
 				require.NoError(t, err)
 				begin := time.Now()
 				require.NoError(t, sh.Close())
@@ -401,7 +402,7 @@ func TestShellPings(t *testing.T) {
 				speechless(t, w, r, "ready> ", true, over)
 			})
 			defer end()
-			sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{PingInterval: interval, Env: sandbox.Env{"LONG": strings.Repeat("x", 200)}})
+			sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{PingInterval: interval, Env: sandbox.Env{"LONG": strings.Repeat("x", 200)}})
 			require.NoError(t, err)
 			x := watchShell(t, sh)
 			x.until("ready> ")
@@ -433,7 +434,7 @@ func TestShellPings(t *testing.T) {
 				<-read.Done() // until the other side has closed
 			})
 			defer end()
-			sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{PingInterval: interval})
+			sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{PingInterval: interval})
 			require.NoError(t, err)
 			defer sh.Close()
 			_, err = io.ReadAll(sh)
@@ -462,7 +463,7 @@ func TestShellPings(t *testing.T) {
 				_, _, _ = conn.Read(r.Context()) // until the other side has closed
 			})
 			defer end()
-			sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{PingInterval: interval})
+			sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{PingInterval: interval})
 			require.NoError(t, err)
 			defer sh.Close()
 			first := make([]byte, 1)
@@ -502,7 +503,7 @@ func TestShellPings(t *testing.T) {
 				_, _, _ = conn.Read(r.Context()) // until the other side has closed
 			})
 			defer end()
-			sh, err := sb.Shell(t.Context(), &sandbox.ShellOptions{PingInterval: interval})
+			sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{PingInterval: interval})
 			require.NoError(t, err)
 			defer sh.Close()
 			_, err = sh.Write(input)
