@@ -64,9 +64,10 @@ var lists = map[string]*list{
 			refusals("authorize.*|wrongTeam|inProject|knownHost|bearer|serveControl|check.*"),
 		code(".", "internal/oidc", "*.go", 5, [2]string{"./internal/oidc", "."}, [2]string{"./internal/test/security", "."}).refusals("trusted|check.*|Issuers|readObject|Address|onThisMachine"),
 		code(".", "internal/redact", "*.go", 3, [2]string{"./internal/redact", "."}, [2]string{"./internal/test/security", "."}, [2]string{"./internal/api", "."}).refusals("Printable|URL|shown|Struct|String|Text"),
-		code(".", ".", "validate.go", 2,
-			[2]string{".", "ClientOptions|Credentials|InvalidArguments|FilePath|NamesThat|Trailing|CreateNames"}, [2]string{"./internal/test/security", "."}).refusals("checkText|checkEnv|absolutePath|isWithin|plainName"),
-		code(".", "internal/shell", "dial.go", 1, [2]string{"./internal/shell", "."}, [2]string{".", "Shell"}).refusals("Address"),
+		code(".", ".", "validate.go", 1,
+			[2]string{".", "ClientOptions|Credentials|InvalidArguments|FilePath|NamesThat|Trailing|CreateNames"}, [2]string{"./internal/test/security", "."}).refusals("absolutePath|isWithin"),
+		code(".", "internal/wire", "limits.go", 1, [2]string{".", "InvalidArguments|NamesThat"}, [2]string{"./internal/test/security", "."}).refusals("CheckText|CheckEnv"),
+		code(".", "internal/shell", "dial.go", 1, [2]string{"./internal/shell", "."}, [2]string{"./terminal", "."}).refusals("fullAddress"),
 		code(".", "internal/api", "transport.go", 2, [2]string{"./internal/api", "."}).refusals("redirectPolicy"),
 		code(".", "sandboxtest/internal/firewall", "*.go", 9,
 			[2]string{"./sandboxtest/internal/firewall", "."}, [2]string{"./sandboxtest", "Firewall|NPM|Polic|Credentials|GoClient"}).
