@@ -328,6 +328,42 @@ func TestDocsNameTests(t *testing.T) {
 	assert.Greater(t, named, 5)
 }
 
+// TestDocsNameSymbols: what the documentation calls a field or a method of one of
+// the module's types, is.
+func TestDocsNameSymbols(t *testing.T) {
+	t.Parallel()
+	atRoot(t)
+	packages := map[string]string{"": "."}
+	for _, dir := range []string{"agent", "auth", "observe", "outputs", "pool", "preview", "proxy", "proxy/proxytest", "sandboxtest", "terminal", "tunnel", "durable", "durable/embedded", "durable/session", "otelsandbox"} {
+		packages[filepath.Base(dir)] = dir
+	}
+	symbols := goSymbols(t, packages)
+	readmes, err := filepath.Glob("examples/*/README.md")
+	require.NoError(t, err)
+	files := append(append(pages(t), "README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/skill/SKILL.md"), readmes...)
+	named := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile("`(?:([a-z]+)\\.)?([A-Z]\\w+)\\.([A-Z]\\w+)(?:\\(.*?\\))?`").FindAllStringSubmatch(string(text), -1) {
+			ours, found := false, false
+			for pkg := range packages {
+				if m[1] != "" && m[1] != pkg && (m[1] != "sandbox" || pkg != "") {
+					continue
+				}
+				prefix := strings.TrimPrefix(pkg+".", ".")
+				ours = ours || symbols[prefix+m[2]]
+				found = found || symbols[prefix+m[2]+"."+m[3]]
+			}
+			if ours {
+				named++
+				assert.True(t, found, "%s names %s.%s", file, m[2], m[3])
+			}
+		}
+	}
+	assert.Greater(t, named, 50)
+}
+
 // importingModule creates a module in a temporary folder that imports this one,
 // with the same requirements, so that nothing needs to be downloaded.
 func importingModule(t *testing.T) string {

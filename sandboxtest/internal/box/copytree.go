@@ -84,7 +84,9 @@ func (c *treeCopy) visit(name string, d fs.DirEntry, err error) error {
 	case info.Mode()&fs.ModeSymlink != 0:
 		var link string
 		if link, err = os.Readlink(name); err == nil {
-			err = os.Symlink(link, target)
+			if err = os.Symlink(link, target); err == nil {
+				err = setLinkTime(target, info.ModTime())
+			}
 		}
 	case info.Mode().IsRegular():
 		err = copyFile(name, target, info)

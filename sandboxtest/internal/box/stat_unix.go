@@ -6,6 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // mine reports whether a file belongs to the user of this process.
@@ -35,3 +38,9 @@ func severalNames(info fs.FileInfo) (fileID, bool) {
 
 // makePipe makes a named pipe.
 func makePipe(name string) error { return syscall.Mkfifo(name, 0o600) }
+
+// setLinkTime sets the time of a symlink, not of what it leads to.
+func setLinkTime(name string, t time.Time) error {
+	at := unix.NsecToTimespec(t.UnixNano())
+	return unix.UtimesNanoAt(unix.AT_FDCWD, name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
+}
