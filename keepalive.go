@@ -12,6 +12,9 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
+// ErrNoMoreTime reports that a session has been extended as far as the plan lets.
+var ErrNoMoreTime = errors.New("the session can't be extended any further")
+
 // KeepAliveOptions are the options of [Sandbox.KeepAlive]. The zero value is
 // ready to use.
 type KeepAliveOptions struct {
@@ -21,9 +24,6 @@ type KeepAliveOptions struct {
 	// Step is how far the end is moved each time, which is also about how long
 	// the session lives after KeepAlive has returned. Zero means five minutes.
 	Step time.Duration
-	// Interval is the longest pause between two checks of the session, whose
-	// end other clients may move. Zero means a third of Margin.
-	Interval time.Duration
 }
 
 func (o *KeepAliveOptions) withDefaults() (KeepAliveOptions, error) {
@@ -31,7 +31,7 @@ func (o *KeepAliveOptions) withDefaults() (KeepAliveOptions, error) {
 	if o != nil {
 		k = *o
 	}
-	if err := cmp.Or(checkDuration("Margin", k.Margin), checkDuration("Step", k.Step), checkDuration("Interval", k.Interval)); err != nil {
+	if err := cmp.Or(checkDuration("Margin", k.Margin), checkDuration("Step", k.Step)); err != nil {
 		return k, err
 	}
 	if k.Margin == 0 {
@@ -40,25 +40,21 @@ func (o *KeepAliveOptions) withDefaults() (KeepAliveOptions, error) {
 	if k.Step == 0 {
 		k.Step = 5 * time.Minute
 	}
-	if k.Interval == 0 {
-		k.Interval = max(k.Margin/3, 100*time.Millisecond)
-	}
 	return k, nil
 }
 
 // KeepAlive keeps extending the timeout of the running session ahead of its
 // end, until ctx ends; it then returns nil. Run it in a goroutine of its own. A
-// nil opts means the defaults. It makes one request per Interval and one per
-// extension.
+// nil opts means the defaults. It makes one request for each Step, and none between.
 //
 // It does not resume the sandbox. If the session is stopped nevertheless,
 // KeepAlive waits for the next one, which any other call on this handle may
 // start, and keeps that one alive.
 //
 // Requests that fail for a temporary reason, or receive no response within 15
-// seconds or half of Margin, are logged and retried. If the session can't be extended further
-// because the plan's limit is reached, or the sandbox no longer exists,
-// KeepAlive returns an error.
+// seconds or half of Margin, are logged and retried. If the session can't be extended
+// further because the plan's limit is reached, KeepAlive returns an error that matches
+// [ErrNoMoreTime] and says how long is left; if the sandbox no longer exists, another.
 func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	if _, err := enter(ctx, s); err != nil {
 		return err
@@ -67,98 +63,134 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	if err != nil {
 		return err
 	}
+	// What is known here may change without a request of this call.
+	look := min(max(o.Margin/8, time.Millisecond), time.Second)
 	for {
-		next, err := s.keepAliveOnce(ctx, &o)
-		if ctx.Err() != nil {
+		pause := look
+		switch err := s.ensureTimeLeft(ctx, o.Margin, o.Margin+o.Step); {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if err != nil {
+		case err == nil:
+		case passing(err):
+			pause = min(o.Margin/4, keepAliveLimit)
+		default:
 			return err
 		}
-		if !api.Sleep(ctx, next) {
+		if !api.Sleep(ctx, pause) {
 			return nil
 		}
 	}
 }
 
-// EnsureTimeLeft sees to it that the running session lasts for d from now: if less
-// is left, it is extended to twice that. It makes no request as long as more is
-// left as far as is known, and two to extend it. It does not resume the sandbox,
-// and a request that fails for a temporary reason is logged and no error. If the
-// session can't be extended that far because the plan's limit is reached, or the
-// sandbox no longer exists, there is one.
-func (s *Sandbox) EnsureTimeLeft(ctx context.Context, d time.Duration) error {
+// EnsureTimeLeft sees to it that the running session lasts for least from now: if less
+// is left, it is extended so that most is. It makes no request as long as
+// more is left as far as is known, and one to extend it. It does not resume the
+// sandbox, and a request that fails for a temporary reason is logged and no error. If
+// the session can't be extended that far because the plan's limit is reached, it is
+// extended as far as that lets, and the error matches [ErrNoMoreTime] and says how long
+// is left; this is asked once for each session. If the sandbox no longer exists, there
+// is an error, too.
+func (s *Sandbox) EnsureTimeLeft(ctx context.Context, least, most time.Duration) error {
 	if _, err := enter(ctx, s); err != nil {
 		return err
 	}
-	if err := checkDuration("d", d); err != nil {
+	if err := cmp.Or(checkDuration("least", least), checkDuration("most", most)); err != nil {
 		return err
 	}
-	if cur := s.CurrentSession(); d == 0 || cur == nil || cur.status() != StatusRunning || cur.TimeLeft() > d {
+	if least == 0 {
 		return nil
 	}
-	_, err := s.keepAliveOnce(ctx, &KeepAliveOptions{Margin: d, Step: d, Interval: d})
-	if ctx.Err() != nil {
+	err := s.ensureTimeLeft(ctx, least, max(least, most))
+	switch {
+	case ctx.Err() != nil && err != nil:
 		return api.ContextError(ctx)
+	case passing(err):
+		return nil
 	}
 	return err
 }
 
-// keepAliveOnce checks the session, extends it if necessary, and returns the
-// time until the next check.
-func (s *Sandbox) keepAliveOnce(ctx context.Context, o *KeepAliveOptions) (time.Duration, error) {
+// ensureTimeLeft is EnsureTimeLeft, whose error may be one that passes.
+func (s *Sandbox) ensureTimeLeft(ctx context.Context, least, most time.Duration) error {
 	if _, err := enter(ctx, s); err != nil {
-		return 0, err // it may have been deleted since the last check
+		return err // it may have been deleted since the last time
 	}
 	cur := s.CurrentSession()
-	if cur == nil {
-		return o.Interval, nil
+	if cur == nil || cur.status() != StatusRunning {
+		return nil
+	}
+	if w := cur.wire(); w.Timeout == 0 { // of a response that did not say
+		if err := cur.Refresh(ctx); err != nil {
+			return s.keepAliveError(err)
+		}
+	}
+	left := cur.TimeLeft()
+	if left > least {
+		return nil
+	}
+	if cur.noMoreTime.Load() {
+		if left <= 0 { // it has ended, and there may be another one
+			return nil
+		}
+		return s.keepAliveError(cur.noMore(nil))
 	}
 	// A request without a response must not keep the next one from being made.
-	ctx, cancel := context.WithTimeout(ctx, min(keepAliveLimit, o.Margin/2))
+	ctx, cancel := context.WithTimeout(ctx, min(keepAliveLimit, least/2))
 	defer cancel()
-	err := cur.Refresh(ctx)
-	left := cur.TimeLeft()
-	switch {
-	case err != nil && passing(err):
-		s.keepAliveFailed(ctx, err)
-		return min(o.Interval, o.Margin/4), nil
-	case err != nil:
-		return 0, fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
-	case cur.status() != StatusRunning:
-		return o.Interval, nil
-	case left > o.Margin:
-		return min(o.Interval, left-o.Margin), nil
-	}
-	// Enough to get beyond the margin, even if that is longer than the step.
-	err = s.extend(ctx, cur, max(o.Step, o.Margin-left+o.Interval))
-	switch {
-	case err == nil, errors.Is(err, ErrStopped):
-		return o.Interval, nil
-	case passing(err):
-		return min(o.Interval, o.Margin/4), nil
-	case errors.Is(err, ErrUnauthorized):
-		return 0, fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
-	}
-	return 0, fmt.Errorf("sandbox: keeping %q alive: session %s can't be extended any further, and ends in %v: %w",
-		s.Name(), cur.ID(), left.Round(time.Second), err)
-}
-
-// keepAliveLimit is how long KeepAlive waits for the requests of one check, if
-// half of the margin is not less: one without a response leaves time for another.
-const keepAliveLimit = 15 * time.Second
-
-// extend moves the end of the session by d.
-func (s *Sandbox) extend(ctx context.Context, cur *Session, d time.Duration) error {
-	ctx, e := s.st.client.beginEvent(ctx, s, observe.Event{Kind: observe.Extension, Extended: d})
-	err := cur.ExtendTimeout(ctx, d)
+	ctx, e := s.st.client.beginEvent(ctx, s, observe.Event{Kind: observe.Extension, Extended: most - left})
+	err := s.keepAliveError(cur.extendTo(ctx, least, most))
 	endEvent(&e, err)
 	return err
 }
 
-// keepAliveFailed tells of a failed check that KeepAlive outlasts.
-func (s *Sandbox) keepAliveFailed(ctx context.Context, err error) {
-	s.st.client.tell(ctx, s, observe.Event{Kind: observe.Extension}, err)
+// keepAliveError says what was tried, but for errors that pass.
+func (s *Sandbox) keepAliveError(err error) error {
+	if err == nil || passing(err) {
+		return err
+	}
+	return fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
+}
+
+// keepAliveLimit is how long KeepAlive waits for the requests of one extension, if
+// half of the margin is not less: one without a response leaves time for another.
+const keepAliveLimit = 15 * time.Second
+
+// extendTo extends the session so that most is left, or as much as the plan lets.
+func (s *Session) extendTo(ctx context.Context, least, most time.Duration) error {
+	err := s.ExtendTimeout(ctx, max(most-s.TimeLeft(), minExtension).Round(time.Millisecond))
+	if err == nil || passing(err) || errors.Is(err, ErrUnauthorized) {
+		return err
+	}
+	// What is known here may be old.
+	if err := s.Refresh(ctx); err != nil {
+		return err
+	}
+	if s.status() != StatusRunning || s.TimeLeft() > least {
+		return nil
+	}
+	// The plan may let a part of it.
+	for d := (most - s.TimeLeft()) / 2; d >= leastExtension && !passing(err); d /= 2 {
+		if again := s.ExtendTimeout(ctx, d.Round(time.Millisecond)); again != nil {
+			err = again
+		}
+	}
+	if passing(err) {
+		return err
+	}
+	s.noMoreTime.Store(true)
+	return s.noMore(err)
+}
+
+// leastExtension is the shortest one that is worth a request.
+const leastExtension = 15 * time.Second
+
+// noMore is the error of a session that can't be extended, for the reason why.
+func (s *Session) noMore(why error) error {
+	err := fmt.Errorf("%w, and ends in %v", ErrNoMoreTime, s.TimeLeft().Round(time.Second))
+	if why != nil {
+		err = fmt.Errorf("%w: %w", err, why)
+	}
+	return err
 }
 
 // passing reports whether a retry may succeed.

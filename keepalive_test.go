@@ -17,41 +17,43 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// looked waits until KeepAlive has checked the session at the current time of
-// the emulator's clock, and has acted on it.
-func looked(t *testing.T, srv *sandboxtest.Server) {
+// kept waits until more than margin is left of the session at the current time of the
+// emulator's clock.
+func kept(t *testing.T, client *sandbox.Client, sb *sandbox.Sandbox, margin time.Duration) {
 	t.Helper()
-	before := testkit.Count(srv, sandboxtest.GetSession)
-	require.Eventually(t, func() bool { return testkit.Count(srv, sandboxtest.GetSession) >= before+2 }, testkit.Patience, time.Millisecond)
+	_, err := client.ListPage(t.Context(), nil) // any response tells the time
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return sb.CurrentSession().TimeLeft() > margin }, testkit.Patience, time.Millisecond)
 }
 
 // A session of five minutes lives for an hour, also across a resume, and ends when
-// KeepAlive does. The clock never moves to within two minutes of the end: that is
-// how long the machine may take to extend the session.
+// KeepAlive does. It costs a request for each step.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Timeout: 5 * time.Minute})
+	srv := sandboxtest.New(t, nil)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
+	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Minute})
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	const margin = 3 * time.Minute
 	ended := make(chan error, 1)
-	go func() {
-		ended <- sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: 3 * time.Minute, Step: 5 * time.Minute, Interval: 5 * time.Millisecond})
-	}()
+	go func() { ended <- sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: margin, Step: 5 * time.Minute}) }()
 	first := sb.CurrentSession()
 	advance := func(total time.Duration) {
 		for range int(total / time.Minute) {
-			looked(t, srv)
+			kept(t, client, sb, margin)
 			srv.Advance(time.Minute)
 		}
 	}
 	advance(30 * time.Minute)
 	require.NoError(t, first.Refresh(t.Context()))
 	assert.Equal(t, sandbox.StatusRunning, first.Info().Status)
+	assert.Equal(t, 6, testkit.Count(srv, sandboxtest.ExtendTimeout))
+	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.GetSession), "this test's")
 
-	_, err := sb.Stop(t.Context(), nil)
+	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	looked(t, srv)
-	assert.Equal(t, first.ID(), sb.CurrentSession().ID(), "KeepAlive does not resume")
 	_, err = sb.RunCommand(t.Context(), "true", nil, nil)
 	require.NoError(t, err)
 	second := sb.CurrentSession()
@@ -74,37 +76,51 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 	events := &sandboxtest.Recorder{}
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events}).Create(t.Context(), &sandbox.CreateOptions{Name: "kept", Timeout: 90 * time.Minute})
 	require.NoError(t, err)
-	told := func(want func(observe.Event) bool) bool {
-		return slices.ContainsFunc(events.Events("extension"), func(e observe.Event) bool { return e.Sandbox == "kept" && want(e) })
-	}
-	// The plan's limit.
-	err = sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Hour, Step: 1000 * time.Hour})
-	assert.ErrorContains(t, err, "can't be extended any further, and ends in 1h")
-	assert.ErrorContains(t, err, "extension would exceed maximum execution timeout")
-	assert.True(t, told(func(e observe.Event) bool {
-		return e.Extended == 1000*time.Hour && e.Outcome == "refused" && e.Err != nil
-	}), "%+v", events.Events("extension"))
-
-	// A temporary failure does not stop it.
 	expires := sb.ExpiresAt()
-	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ExtendTimeout, Status: http.StatusServiceUnavailable, Times: 2})
-	defer remove()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	ended := make(chan error, 1)
-	go func() {
-		ended <- sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: 2 * time.Hour, Interval: time.Millisecond})
-	}()
+	go func() { ended <- sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Hour}) }()
 	require.Eventually(t, func() bool { return sb.ExpiresAt().After(expires) }, testkit.Patience, time.Millisecond)
 	require.Eventually(t, func() bool {
-		return told(func(e observe.Event) bool { return e.Extended > 0 && e.Outcome == "ok" })
+		return slices.ContainsFunc(events.Events("extension"), func(e observe.Event) bool {
+			return e.Sandbox == "kept" && e.Extended > 0 && e.Outcome == "ok"
+		})
 	}, testkit.Patience, time.Millisecond, "%+v", events.Events("extension"))
 
 	assert.ErrorIs(t, sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: -1}), sandbox.ErrInvalid)
 	require.NoError(t, sb.Delete(t.Context(), nil))
-	// The request in progress finds the session gone.
 	err = <-ended
 	assert.True(t, errors.Is(err, sandbox.ErrDeleted) || errors.Is(err, sandbox.ErrNotFound), "%v", err)
+}
+
+// TestNoMoreTime: a session is extended as far as the plan lets, which one event and
+// one error say with what is left, and no request asks again.
+func TestNoMoreTime(t *testing.T) {
+	t.Parallel()
+	const plan = 24 * time.Hour
+	srv := sandboxtest.New(t, nil)
+	events := &sandboxtest.Recorder{}
+	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events})
+	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 23*time.Hour + 50*time.Minute})
+	require.NoError(t, err)
+	srv.Advance(23*time.Hour + 49*time.Minute)
+	_, err = client.ListPage(t.Context(), nil)
+	require.NoError(t, err)
+	err = sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 5 * time.Minute, Step: 20 * time.Minute})
+	require.ErrorIs(t, err, sandbox.ErrNoMoreTime)
+	assert.Regexp(t, `can't be extended any further, and ends in 10m[3-5]\ds: .*extension would exceed maximum execution timeout`, err.Error())
+	assert.InDelta(t, plan, time.Duration(sb.CurrentSession().Info().Timeout), float64(30*time.Second))
+	refused := events.Events("extension")
+	require.Len(t, refused, 1)
+	assert.Equal(t, []any{"refused", err.Error()}, []any{refused[0].Outcome, refused[0].Err.Error()})
+
+	before := len(srv.Requests())
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 5*time.Minute, 0), "it has that")
+	require.ErrorIs(t, sb.EnsureTimeLeft(t.Context(), time.Hour, 0), sandbox.ErrNoMoreTime)
+	assert.Len(t, srv.Requests(), before)
+	srv.Advance(time.Hour)
+	_, err = sb.RunCommand(t.Context(), "true", nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), time.Hour, 0), "another session has its own time")
 }
 
 // TestEnsureTimeLeft: a session gets the time that is asked for, by no request as long
@@ -117,24 +133,23 @@ func TestEnsureTimeLeft(t *testing.T) {
 	require.NoError(t, err)
 	left := func() float64 { return sb.CurrentSession().TimeLeft().Minutes() }
 	before := len(srv.Requests())
-	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 0))
-	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 5*time.Minute))
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 0, 0))
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 5*time.Minute, time.Hour))
 	assert.Len(t, srv.Requests(), before)
-	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 20*time.Minute))
-	assert.GreaterOrEqual(t, left(), 20.0)
-	assert.Len(t, srv.Requests(), before+2)
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 20*time.Minute, 40*time.Minute))
+	assert.InDelta(t, 40, left(), 2)
+	assert.Len(t, srv.Requests(), before+1)
 	assert.Len(t, events.Events("extension"), 1)
 	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ExtendTimeout, Status: http.StatusServiceUnavailable, Times: 100})
-	require.NoError(t, sb.EnsureTimeLeft(t.Context(), time.Hour))
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), time.Hour, 0))
 	remove()
-	assert.ErrorContains(t, sb.EnsureTimeLeft(t.Context(), 1000*time.Hour), "can't be extended any further")
-	assert.ErrorIs(t, sb.EnsureTimeLeft(t.Context(), -1), sandbox.ErrInvalid)
+	assert.ErrorIs(t, sb.EnsureTimeLeft(t.Context(), -1, 0), sandbox.ErrInvalid)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.ErrorIs(t, sb.EnsureTimeLeft(ctx, 2*time.Hour), context.Canceled)
+	assert.ErrorIs(t, sb.EnsureTimeLeft(ctx, 2*time.Hour, 0), context.Canceled)
 	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 2*time.Hour), "it does not resume")
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 2*time.Hour, 0), "it does not resume")
 }
 
 // TestTimeLeft: how long a session has is by the service's clock, whatever this

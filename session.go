@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -27,6 +28,8 @@ type Session struct {
 	// policy is the network policy of a handle decoded from JSON, which
 	// contains only the public form.
 	policy json.RawMessage
+	// noMoreTime is set once the plan has let no extension.
+	noMoreTime atomic.Bool
 }
 
 func newSession(c *Client, data wire.Session, routes []wire.Route) *Session {

@@ -126,8 +126,7 @@ func (r Result) with(name string, value any) Result {
 // afterCall is how long a sandbox goes on running after a call, at least.
 const afterCall = 5 * time.Minute
 
-// keeper keeps the session of a sandbox from ending under those who use it. It
-// extends it before its end, and makes no request as long as that is far.
+// keeper keeps the session of a sandbox from ending under those who use it.
 type keeper struct {
 	uses   int
 	cancel context.CancelFunc
@@ -145,10 +144,10 @@ func (t *Toolset) keep(ctx context.Context, c *call) (release func()) {
 	}
 	k := &c.box.keeper
 	c.box.mu.Lock()
-	refused := k.refused != "" && k.refused == sessionID(c.sb)
+	refused := k.ends(c.sb) > 0 // by this handle, or one before
 	c.box.mu.Unlock()
 	if !refused {
-		c.box.refuse(c.sb, c.sb.EnsureTimeLeft(ctx, margin))
+		c.box.refuse(c.sb, c.sb.EnsureTimeLeft(ctx, margin, 2*margin))
 	}
 	c.box.mu.Lock()
 	defer c.box.mu.Unlock()
@@ -158,7 +157,11 @@ func (t *Toolset) keep(ctx context.Context, c *call) (release func()) {
 	}
 	keeping, cancel := context.WithCancel(t.ctx)
 	k.cancel = cancel
-	t.wg.Go(func() { extend(keeping, c.box, c.sb, margin) })
+	if !refused {
+		t.wg.Go(func() {
+			c.box.refuse(c.sb, c.sb.KeepAlive(keeping, &sandbox.KeepAliveOptions{Margin: margin, Step: margin}))
+		})
+	}
 	return func() {
 		c.box.mu.Lock()
 		defer c.box.mu.Unlock()
@@ -168,35 +171,26 @@ func (t *Toolset) keep(ctx context.Context, c *call) (release func()) {
 	}
 }
 
-// extend extends the session of a sandbox whenever less than margin is left of it.
-func extend(ctx context.Context, b *box, sb *sandbox.Sandbox, margin time.Duration) {
-	// This looks at what is known here: another session may begin meanwhile.
-	look := time.NewTicker(time.Second)
-	defer look.Stop()
-	for {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return
-		}
-		b.mu.Lock()
-		refused := b.keeper.refused != "" && b.keeper.refused == sessionID(sb)
-		b.mu.Unlock()
-		if !refused {
-			b.refuse(sb, sb.EnsureTimeLeft(ctx, margin))
-		}
+// ends returns how long a session has that can't be extended any further, and zero for
+// any other one.
+func (k *keeper) ends(sb *sandbox.Sandbox) time.Duration {
+	if cur := sb.CurrentSession(); cur != nil && cur.ID() == k.refused {
+		return max(0, cur.TimeLeft())
 	}
+	return 0
 }
 
 // refuse remembers that a session can't be extended any further, if that is the error.
 // Others are those of the calls as well.
 func (b *box) refuse(sb *sandbox.Sandbox, err error) {
-	if api, ok := errors.AsType[*sandbox.APIError](err); !ok || errors.Is(api, sandbox.ErrNotFound) || errors.Is(api, sandbox.ErrUnauthorized) {
+	if !errors.Is(err, sandbox.ErrNoMoreTime) {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.keeper.refused, b.keeper.told = sessionID(sb), false
+	if id := sessionID(sb); b.keeper.refused != id {
+		b.keeper.refused, b.keeper.told = id, false
+	}
 }
 
 // shortened reports how long the session has, if it can't be extended any further
@@ -208,10 +202,7 @@ func (c *call) shortened() (left time.Duration, refused bool) {
 	c.box.mu.Lock()
 	defer c.box.mu.Unlock()
 	k := &c.box.keeper
-	if k.told || k.refused == "" || k.refused != sessionID(c.sb) {
-		return 0, false
-	}
-	if left = c.sb.CurrentSession().TimeLeft().Round(time.Second); left <= 0 {
+	if left = k.ends(c.sb).Round(time.Second); left <= 0 || k.told {
 		return 0, false
 	}
 	k.told = true

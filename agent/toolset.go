@@ -44,8 +44,7 @@ type Options struct {
 	// KeepRunning keeps the sandboxes that calls have used running until Close, as far
 	// as the platform lets. By default a call keeps its sandbox running until its own
 	// end and for as long after as [PoolOptions].Idle says, or five minutes: it extends
-	// the session when less than that and a minute are left. That takes two requests
-	// or three each time.
+	// the session when less than that and a minute are left, by one request.
 	KeepRunning bool
 	// Guidance is added to the instructions for the model.
 	Guidance string

@@ -119,32 +119,14 @@ func timeLeft(sb *sandbox.Sandbox) time.Duration {
 // extendAll extends the running sandboxes whose time runs low.
 func (p *Pool) extendAll() {
 	p.mu.Lock()
-	var low []*sandbox.Sandbox
-	for _, sb := range p.alive {
-		if timeLeft(sb) < p.opts.Lease*5/8 {
-			low = append(low, sb)
-		}
-	}
+	all := slices.Collect(maps.Values(p.alive))
 	p.mu.Unlock()
-	each(low, func(_ int, sb *sandbox.Sandbox) {
-		session := sb.CurrentSession()
-		if session == nil {
-			return
-		}
+	each(all, func(_ int, sb *sandbox.Sandbox) {
 		ctx, cancel := context.WithTimeout(p.ctx, p.opts.Lease/4)
 		defer cancel()
-		err := session.ExtendTimeout(ctx, (p.opts.Lease - max(0, timeLeft(sb))).Round(time.Millisecond))
-		if err == nil || p.ctx.Err() != nil {
-			return
-		}
-		p.mu.Lock()
-		_, still := p.alive[sb.Name()]
-		if gone(err) || errors.Is(err, sandbox.ErrStopped) {
-			p.ready = slices.DeleteFunc(p.ready, func(m *member) bool { return m.sb == sb })
-		}
-		p.mu.Unlock()
-		if still {
-			p.event("could not be extended", sb.Name(), err)
+		err := sb.EnsureTimeLeft(ctx, p.opts.Lease*5/8, p.opts.Lease)
+		if gone(err) || err == nil && timeLeft(sb) == 0 {
+			p.ended(sb)
 		}
 	})
 }

@@ -90,7 +90,7 @@ var onlyHere = []method{
 		},
 	}},
 	{name: "KeepAlive", opts: &sandbox.KeepAliveOptions{}, held: map[string]string{
-		"Margin": ". TestKeepAlive", "Step": ". TestKeepAlive", "Interval": ". TestKeepAlive",
+		"Margin": ". TestKeepAlive", "Step": ". TestKeepAlive",
 	}},
 	{name: "WaitForPort", opts: &sandbox.WaitForPortOptions{}, held: map[string]string{
 		"Path": ". TestWaitForPort", "Status": ". TestWaitForPort", "HTTPClient": ". TestWaitForPort",

@@ -181,7 +181,7 @@ func TestKeepAliveShortMargin(t *testing.T) {
 // nor temporarily missing credentials end KeepAlive, and the session is
 // extended in time.
 func TestKeepAliveOutlastsSilence(t *testing.T) {
-	for _, what := range []string{"the look", "the extension", "the credentials"} {
+	for _, what := range []string{"the extension", "the service", "the credentials"} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()
@@ -205,8 +205,10 @@ func TestKeepAliveOutlastsSilence(t *testing.T) {
 						switch {
 						case strings.HasPrefix(req.URL.Path, "/v2/sandboxes/box"):
 							return testkit.JSON(200, testkit.RunningSandbox), nil
-						case trouble() && what == "the look" && !extends, trouble() && what == "the extension" && extends:
+						case trouble() && what == "the extension" && extends:
 							return testkit.Unanswered(req)
+						case trouble() && what == "the service":
+							return testkit.JSON(503, `{"error":{"code":"unavailable","message":"busy"}}`), nil
 						case extends:
 							life.Add(int64(3 * time.Minute))
 						}
