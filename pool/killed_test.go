@@ -28,15 +28,20 @@ import (
 const (
 	// workerEnv makes the test binary a process that takes sandboxes.
 	workerEnv = "SANDBOX_POOL_WORKER"
+	// versionEnv is the version of its pool.
+	versionEnv = "SANDBOX_POOL_VERSION"
 	// takesEnv is how many are taken in all by TestKilledPools.
 	takesEnv = "SANDBOX_POOL_TAKES"
 )
 
 // shared are the options of the pools of all processes. What was given back has no
 // record any more. The lease is longer than a process waits for a busy machine.
-func shared(stopped bool) pool.Options {
+func shared(stopped bool, version string) pool.Options {
 	return pool.Options{
-		Name: "shared", Size: 6, Lease: 16 * time.Second, Stopped: stopped,
+		Name: "shared", Version: version, Size: 6,
+		Warm: func(ctx context.Context, sb *sandbox.Sandbox) error {
+			return sb.FS().WriteFile(ctx, "version", []byte(version), 0o644)
+		}, Lease: 16 * time.Second, Stopped: stopped,
 		Reset: func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.FS().Remove(ctx, "takes") },
 	}
 }
@@ -50,7 +55,8 @@ func worker() int {
 		fmt.Println("error", err)
 		return 1
 	}
-	p, err := pool.New(context.Background(), c, shared(os.Getenv(workerEnv) == "stopped"))
+	version := os.Getenv(versionEnv)
+	p, err := pool.New(context.Background(), c, shared(os.Getenv(workerEnv) == "stopped", version))
 	if err != nil {
 		fmt.Println("error", err)
 		return 1
@@ -64,7 +70,7 @@ func worker() int {
 	for i := range 7 {
 		all.Go(func() {
 			for n := i; ctx.Err() == nil; n++ {
-				use(ctx, p, n%2 == 0)
+				use(ctx, p, version, n%2 == 0)
 			}
 		})
 	}
@@ -75,7 +81,7 @@ func worker() int {
 	return 0
 }
 
-func use(ctx context.Context, p *pool.Pool, again bool) {
+func use(ctx context.Context, p *pool.Pool, version string, again bool) {
 	counted, n := counting(ctx)
 	box, err := p.Take(counted, "worker")
 	if err != nil {
@@ -87,13 +93,13 @@ func use(ctx context.Context, p *pool.Pool, again bool) {
 	requests := n.Load()
 	ctx = context.WithoutCancel(ctx)
 	record := func(what string) {
-		done, err := box.CurrentSession().RunCommand(ctx, "sh", []string{"-c", what + "; wc -l < takes"}, nil)
+		done, err := box.CurrentSession().RunCommand(ctx, "sh", []string{"-c", what + "; wc -l < takes; cat version"}, nil)
 		if err != nil {
 			fmt.Println("error record:", err)
 			return
 		}
-		if out, err := done.Stdout(ctx); err != nil || strings.TrimSpace(out) != "1" {
-			fmt.Println("double", box.Name(), strings.TrimSpace(out), err)
+		if out, err := done.Stdout(ctx); err != nil || strings.Join(strings.Fields(out), " ") != "1 "+version {
+			fmt.Println("double, or of another version", box.Name(), strings.TrimSpace(out), err)
 		}
 	}
 	record("echo taken >> takes")
@@ -110,9 +116,9 @@ func use(ctx context.Context, p *pool.Pool, again bool) {
 }
 
 // TestKilledPools: 20 goroutines in three processes take sandboxes, one process is
-// killed each second and replaced. None is taken twice by the sandboxes' own
-// record, none is left at the end, and half of the takes need two requests at
-// most.
+// killed each second and replaced; each third kill begins to deploy another version.
+// By the sandboxes' own record none is taken twice or by another version; none is left
+// at the end, and half of the takes need two requests at most.
 func TestKilledPools(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -151,7 +157,7 @@ func TestKilledPools(t *testing.T) {
 			}
 			workers := make([]*process, 3)
 			for i := range workers {
-				workers[i] = startWorker(t, srv, name, listen)
+				workers[i] = startWorker(t, srv, name, 0, listen)
 			}
 			kills := 0
 			for kill := time.NewTicker(time.Second); ; {
@@ -161,7 +167,7 @@ func TestKilledPools(t *testing.T) {
 					i := kills % len(workers)
 					kills++
 					workers[i].kill(t)
-					workers[i] = startWorker(t, srv, name, listen)
+					workers[i] = startWorker(t, srv, name, (kills+2)/len(workers), listen)
 					continue
 				}
 				kill.Stop()
@@ -173,7 +179,7 @@ func TestKilledPools(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			began := time.Now()
-			p, err := pool.New(ctx, srv.Client(), shared(stopped))
+			p, err := pool.New(ctx, srv.Client(), shared(stopped, "drains"))
 			require.NoError(t, err)
 			require.NoError(t, p.Drain(ctx))
 			left, err := sandbox.Collect(srv.Client().List(ctx, nil))
@@ -196,12 +202,12 @@ type process struct {
 	read chan struct{} // closed when its output has been read
 }
 
-func startWorker(t *testing.T, srv *sandboxtest.Server, mode string, listen func(io.Reader)) *process {
+func startWorker(t *testing.T, srv *sandboxtest.Server, mode string, version int, listen func(io.Reader)) *process {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(exe)
-	cmd.Env = append(append(os.Environ(), srv.Environ()...), workerEnv+"="+mode)
+	cmd.Env = append(append(os.Environ(), srv.Environ()...), workerEnv+"="+mode, versionEnv+"="+strconv.Itoa(version))
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()

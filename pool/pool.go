@@ -33,8 +33,11 @@
 // the name deletes it: to outlive its process, or to sleep, a sandbox must leave
 // the pool by [Box.Keep].
 //
-// The clocks of the processes and of the service must agree to within an eighth of
-// Lease.
+// # Deployments
+//
+// Sandboxes are of the version of the options that made them ([Options].Version), and a
+// pool hands out those of its own alone. It deletes the stopped ones of other versions
+// that are older than itself; running ones end with the processes that keep them.
 //
 // A pool never deletes a snapshot. Snapshots of stopped sandboxes expire after
 // CreateOptions.SnapshotExpiration, by default a day.
@@ -45,6 +48,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"strings"
@@ -65,10 +69,13 @@ var ErrClosed = errors.New("pool: it is closed")
 
 // Options configures a [Pool].
 type Options struct {
-	// Name is that of the pool, and required. Pools of one name share their
-	// sandboxes, in any number of processes, and should have the same options. It
-	// begins the sandboxes' names.
+	// Name is that of the pool, and required. Pools of one name and version share their sandboxes, in any
+	// number of processes. It begins the sandboxes' names.
 	Name string
+	// Version tells sandboxes of one deployment from those of another. By default it is
+	// made of Create and Stopped and, where there is a Warm or Reset, of the program's
+	// revision, if it was built with one.
+	Version string
 	// Size is the number of sandboxes to keep ready: for each process, or in all
 	// if Stopped is set. Zero means one.
 	Size int
@@ -151,18 +158,21 @@ type Pool struct {
 	ended  sync.Once
 	work   sync.WaitGroup
 	poke   chan struct{} // something is missing
+	prefix string        // of the names of sandboxes of this version
+	began  time.Time     // by the service's clock
 
 	mu       sync.Mutex
 	closed   bool // no more takes or creations
 	sweeping bool
 	filling  int       // made to be ready
 	taking   int       // by Take: made, or tried
-	held     int       // taken and not yet ended
 	retryAt  time.Time // when to make one after a failure
 	failures int       // in a row
 	ready    []*member
 	trying   map[string]bool             // tried by Take, by name
 	alive    map[string]*sandbox.Sandbox // the sandboxes kept from timing out, by name
+	held     map[string]bool             // taken and not yet given back, deleted or kept
+	lost     map[string]bool             // those of held that have ended
 	freed    chan struct{}               // closed when there may be room below Max
 	suspects map[string]bool             // running sandboxes that must not be adopted
 }
@@ -194,6 +204,7 @@ func New(ctx context.Context, client *sandbox.Client, opts Options) (*Pool, erro
 	p := &Pool{
 		client: client, opts: opts, poke: make(chan struct{}, 1), end: make(chan struct{}), freed: make(chan struct{}),
 		trying: map[string]bool{}, alive: map[string]*sandbox.Sandbox{}, suspects: map[string]bool{},
+		held: map[string]bool{}, lost: map[string]bool{}, prefix: opts.Name + "-" + opts.version() + "-", began: client.Now(),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	p.work.Go(p.keepUp)
@@ -270,7 +281,7 @@ func (p *Pool) Drain(ctx context.Context) error {
 // Stats are the numbers of this process's sandboxes.
 type Stats struct {
 	Ready  int // to be taken; if Options.Stopped is set, by any process
-	Taken  int // and not yet given back or deleted
+	Taken  int // and not yet given back or deleted, unless they have ended by themselves
 	Making int
 }
 
@@ -281,7 +292,17 @@ func (p *Pool) Stats() Stats {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Stats{Ready: len(p.ready), Taken: p.held, Making: p.filling + p.taking}
+	return Stats{Ready: len(p.ready), Taken: len(p.held) - len(p.lost), Making: p.filling + p.taking}
+}
+
+// Format prints the pool's name and numbers, for every verb: its options have secrets.
+func (p *Pool) Format(f fmt.State, _ rune) {
+	if p == nil {
+		_, _ = io.WriteString(f, "pool <nil>")
+		return
+	}
+	s := p.Stats()
+	_, _ = fmt.Fprintf(f, "pool %q: %d ready, %d taken, %d making", p.opts.Name, s.Ready, s.Taken, s.Making)
 }
 
 // event reports what the pool does to the observer of its client and to the log.
@@ -322,7 +343,7 @@ func (p *Pool) letGo(name string) {
 // make creates and prepares a sandbox.
 func (p *Pool) make(ctx context.Context) (*sandbox.Sandbox, error) {
 	o := p.opts.Create
-	o.Name = p.opts.Name + "-" + strings.ToLower(rand.Text()[:16])
+	o.Name = p.prefix + strings.ToLower(rand.Text()[:16])
 	began := time.Now()
 	sb, err := p.client.Create(ctx, &o)
 	if err == nil {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -364,6 +367,138 @@ func TestKeptAlive(t *testing.T) {
 		assert.Zero(t, p.Stats().Taken)
 		require.NoError(t, box.Sandbox.Delete(t.Context(), nil))
 	})
+}
+
+// TestAges: what is ready is replaced at its age by the service's clock, which a test
+// moves.
+func TestAges(t *testing.T) {
+	t.Parallel()
+	srv := emulator(t)
+	p := open(t, srv.Client(), pool.Options{Name: "ages", Stopped: true, Create: sandbox.CreateOptions{SnapshotExpiration: sandbox.Forever}})
+	awaitReady(t, p, 1)
+	take := func() string {
+		_, err := srv.Client().ListPage(t.Context(), nil) // any response tells the time
+		require.NoError(t, err)
+		box, err := p.Take(t.Context(), "")
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, box.Delete(t.Context())) }()
+		return box.Name()
+	}
+	ready := names(t, srv)
+	srv.Advance(19 * time.Hour)
+	assert.Equal(t, ready, []string{take()})
+	awaitReady(t, p, 1)
+	ready = names(t, srv)
+	srv.Advance(21 * time.Hour)
+	assert.NotContains(t, ready, take())
+}
+
+func names(t *testing.T, srv *sandboxtest.Server) (list []string) {
+	t.Helper()
+	for info, err := range srv.Client().List(t.Context(), nil) {
+		require.NoError(t, err)
+		list = append(list, info.Name)
+	}
+	return list
+}
+
+// TestDeployment: a pool hands out nothing that other options have made, and deletes
+// what an earlier one has left stopped, but not what a later one makes.
+func TestDeployment(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][2]pool.Options{
+		"environment": {{Create: sandbox.CreateOptions{Env: sandbox.Env{"VERSION": "1"}}}, {Create: sandbox.CreateOptions{Env: sandbox.Env{"VERSION": "2"}}}},
+		"policy": {
+			{Create: sandbox.CreateOptions{NetworkPolicy: &sandbox.NetworkPolicy{}}}, {Create: sandbox.CreateOptions{NetworkPolicy: sandbox.DenyAll()}},
+		},
+		"version": {{Version: "1"}, {Version: "2"}},
+		"warm":    {{}, {Warm: func(context.Context, *sandbox.Sandbox) error { return nil }}},
+	} {
+		for _, stopped := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", name, stopped), func(t *testing.T) {
+				t.Parallel()
+				srv := emulator(t)
+				opts := opts // of this one alone
+				for i := range opts {
+					opts[i].Name, opts[i].Stopped, opts[i].Lease = "deployed", stopped, 4*time.Second
+				}
+				before, err := pool.New(t.Context(), srv.Client(), opts[0])
+				require.NoError(t, err)
+				awaitReady(t, before, 1)
+				old := names(t, srv)
+				srv.Advance(time.Second) // creation is told to the second
+				after := open(t, testkit.Client(t, srv, sandbox.ClientOptions{}), opts[1])
+				box, err := after.Take(t.Context(), "")
+				require.NoError(t, err)
+				assert.NotContains(t, old, box.Name())
+				require.NoError(t, box.Delete(t.Context()))
+				require.NoError(t, before.Close(t.Context()))
+				require.Eventually(t, func() bool { return !slices.Contains(names(t, srv), old[0]) }, patience, 10*time.Millisecond)
+
+				same, err := pool.New(t.Context(), srv.Client(), opts[1])
+				require.NoError(t, err)
+				again, err := same.Take(t.Context(), "")
+				require.NoError(t, err)
+				version := func(name string) string { return name[:strings.LastIndex(name, "-")] }
+				assert.Equal(t, version(box.Name()), version(again.Name()), "the same options are the same version")
+				require.NoError(t, again.Delete(t.Context()))
+				require.NoError(t, same.Close(t.Context()))
+			})
+		}
+	}
+}
+
+// TestLostPlace: a taken sandbox that has ended takes no place, whatever its holder
+// does, and has it again if he starts it again.
+func TestLostPlace(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(t *testing.T, srv *sandboxtest.Server, box *pool.Box){
+		"crashed": func(t *testing.T, srv *sandboxtest.Server, box *pool.Box) { assert.True(t, srv.Crash(box.Name())) },
+		"stopped": func(t *testing.T, _ *sandboxtest.Server, box *pool.Box) {
+			_, err := box.Stop(t.Context(), nil)
+			assert.NoError(t, err)
+		},
+		"deleted": func(t *testing.T, _ *sandboxtest.Server, box *pool.Box) {
+			assert.NoError(t, box.Sandbox.Delete(t.Context(), nil))
+		},
+		"deleted by another": func(t *testing.T, srv *sandboxtest.Server, box *pool.Box) {
+			assert.NoError(t, srv.Client().Delete(t.Context(), box.Name(), nil))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := emulator(t)
+			p := open(t, testkit.Client(t, srv, sandbox.ClientOptions{}), pool.Options{Name: "places", Max: 1, Lease: 4 * time.Second})
+			box, err := p.Take(t.Context(), "")
+			require.NoError(t, err)
+			lose(t, srv, box)
+			next, err := p.Take(t.Context(), "") // waits for the place
+			require.NoError(t, err)
+			assert.Equal(t, 1, p.Stats().Taken)
+			require.NoError(t, box.Delete(t.Context()))
+			assert.Equal(t, 1, p.Stats().Taken)
+			require.NoError(t, next.Delete(t.Context()))
+			assert.Zero(t, p.Stats().Taken)
+		})
+	}
+}
+
+// TestPrinting: a pool prints none of the secrets of its options.
+func TestPrinting(t *testing.T) {
+	t.Parallel()
+	srv := emulator(t)
+	p := open(t, srv.Client(), pool.Options{Name: "printed", Create: sandbox.CreateOptions{Env: sandbox.Env{"K": "SECRET"}}})
+	awaitReady(t, p, 1)
+	var text bytes.Buffer
+	slog.New(slog.NewTextHandler(&text, nil)).Info("", "pool", p)
+	slog.New(slog.NewJSONHandler(&text, nil)).Info("", "pool", p)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
+		fmt.Fprintf(&text, verb, p)
+		fmt.Fprintf(&text, verb, struct{ *pool.Pool }{p})
+	}
+	assert.NotContains(t, text.String(), "SECRET")
+	assert.NotContains(t, text.String(), fmt.Sprintf("%x", "SECRET"))
+	assert.Contains(t, text.String(), `pool "printed": 1 ready, 0 taken, 0 making`)
 }
 
 // TestMaxAge: what is too old is deleted, and replaced.

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/entry"
@@ -50,7 +49,7 @@ func (p *Pool) Take(ctx context.Context, key string) (*Box, error) {
 			delete(p.trying, m.name)
 		}
 		if sb != nil && err == nil {
-			p.held++
+			p.held[sb.Name()] = true
 			p.alive[sb.Name()] = sb
 		}
 		p.mu.Unlock()
@@ -81,7 +80,7 @@ func (p *Pool) pick(ctx context.Context) (*member, error) {
 			}
 			m := p.ready[i]
 			p.ready = slices.Delete(p.ready, i, i+1)
-			if time.Since(m.created) < p.opts.MaxAge {
+			if p.client.Now().Sub(m.created) < p.opts.MaxAge {
 				p.taking++
 				p.trying[m.name] = true
 				p.mu.Unlock()
@@ -109,7 +108,7 @@ func (p *Pool) pick(ctx context.Context) (*member, error) {
 
 // room reports whether one more may be made. Stopped ones are not this process's.
 func (p *Pool) room() bool {
-	all := p.filling + p.taking + p.held
+	all := p.filling + p.taking + len(p.held) - len(p.lost)
 	if !p.opts.Stopped {
 		all += len(p.ready)
 	}
@@ -200,7 +199,8 @@ func (b *Box) end(fn func() error) error {
 	b.over.Do(func() {
 		err = fn()
 		b.p.mu.Lock()
-		b.p.held--
+		delete(b.p.held, b.Name())
+		delete(b.p.lost, b.Name())
 		b.p.mu.Unlock()
 		b.p.free()
 	})

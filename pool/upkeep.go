@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -125,10 +127,35 @@ func (p *Pool) extendAll() {
 		ctx, cancel := context.WithTimeout(p.ctx, p.opts.Lease/4)
 		defer cancel()
 		err := sb.EnsureTimeLeft(ctx, p.opts.Lease*5/8, p.opts.Lease)
-		if gone(err) || err == nil && timeLeft(sb) == 0 {
-			p.ended(sb)
-		}
+		p.note(sb, err)
 	})
+}
+
+// note frees the place of a sandbox that has ended, which err of an extension and the
+// handle tell. One that its holder starts again takes it again.
+func (p *Pool) note(sb *sandbox.Sandbox, err error) {
+	ended := gone(err) || err == nil && timeLeft(sb) == 0
+	name := sb.Name()
+	p.mu.Lock()
+	was := p.lost[name]
+	switch {
+	case gone(err):
+		delete(p.alive, name)
+		fallthrough
+	case ended:
+		p.ready = slices.DeleteFunc(p.ready, func(m *member) bool { return m.sb == sb })
+		if p.held[name] {
+			p.lost[name] = true
+		}
+	case err == nil:
+		delete(p.lost, name)
+	}
+	told := p.lost[name] && !was
+	p.mu.Unlock()
+	if told {
+		p.event("lost", name, sandbox.ErrStopped)
+		p.free()
+	}
 }
 
 // list returns all sandboxes of the pool.
@@ -137,6 +164,9 @@ func (p *Pool) list(ctx context.Context) ([]sandbox.Info, error) {
 	// Sandboxes of this list may be deleted, so don't rely on the filter.
 	return slices.DeleteFunc(infos, func(info sandbox.Info) bool { return info.Tags[Tag] != p.opts.Name }), err
 }
+
+// current reports whether a sandbox is of this version, by its name.
+func (p *Pool) current(name string) bool { return strings.HasPrefix(name, p.prefix) }
 
 // running reports whether a sandbox of that status runs, starts or stops.
 func running(status sandbox.Status) bool {
@@ -183,20 +213,23 @@ func (p *Pool) sort(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) {
 	defer p.mu.Unlock()
 	listed := map[string]bool{}
 	var stopped []*member
+	now := p.client.Now()
 	for _, info := range infos {
 		listed[info.Name] = true
 		suspect := p.suspects[info.Name]
-		age := time.Since(info.CreatedAt)
+		age := now.Sub(info.CreatedAt)
+		other := !p.current(info.Name)
 		switch {
-		case p.alive[info.Name] != nil || p.trying[info.Name]: // ours
+		case p.alive[info.Name] != nil && !p.lost[info.Name], p.trying[info.Name]: // ours
 		case running(info.Status):
-			if !p.opts.Stopped && !suspect && time.Until(info.ExpiresAt) < p.opts.Lease*3/8 {
+			if !p.opts.Stopped && !suspect && !other && info.ExpiresAt.Sub(now) < p.opts.Lease*3/8 {
 				adopt = append(adopt, info)
 			}
-		case !p.opts.Stopped && time.Since(info.StatusUpdatedAt) > p.opts.Lease/4,
-			p.opts.Stopped && age > p.opts.MaxAge+p.opts.Lease: // one taken at that age is running by then
+		case !p.opts.Stopped && now.Sub(info.StatusUpdatedAt) > p.opts.Lease/4,
+			p.opts.Stopped && age > p.opts.MaxAge+p.opts.Lease,        // one taken at that age is running by then
+			p.opts.Stopped && other && info.CreatedAt.Before(p.began): // a later one is of a process that goes on
 			abandoned = append(abandoned, info)
-		case p.opts.Stopped && age < p.opts.MaxAge:
+		case p.opts.Stopped && !other && age < p.opts.MaxAge:
 			stopped = append(stopped, &member{name: info.Name, created: info.CreatedAt})
 		}
 	}

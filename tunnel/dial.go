@@ -43,7 +43,8 @@ var allHelpers = helpers{pythonHelper, nodeHelper, bashHelper}
 // Dial connects to a TCP port of the sandbox's loopback interface, resuming the
 // sandbox if it has stopped. If nothing listens there, the error matches
 // [ErrRefused]. It makes one request and a WebSocket connection, and starts a
-// program in the sandbox: a [Dialer] does that once for many connections.
+// program in the sandbox: a [Dialer] does that once for many connections. While it is
+// open, it keeps the sandbox running, as [sandbox.Sandbox.KeepAlive] does.
 //
 // As with [net.Dialer.DialContext], the end of ctx ends the dialing only; the
 // caller must close the connection. It fits fields such as
@@ -79,11 +80,13 @@ func checkPort(port int) error {
 // A Dialer makes connections to programs in a sandbox over one terminal, which the
 // first one opens: the others cost no request, and about a millisecond beside the network. Where the
 // sandbox has only bash (see the package), each has a terminal of its own, as with
-// [Dial]. It is safe for concurrent use. The caller must close it.
+// [Dial]. While a connection is open, it keeps the sandbox running, as
+// [sandbox.Sandbox.KeepAlive] does. It is safe for concurrent use. The caller must close it.
 type Dialer struct {
 	sb      *sandbox.Sandbox
 	name    string
 	helpers helpers
+	keep    func(ctx context.Context) // the sandbox running, until ctx ends
 
 	// opening is full while a terminal is opened, and guards plain, which says
 	// that a terminal carries one connection.
@@ -104,7 +107,8 @@ func NewDialer(sb *sandbox.Sandbox) *Dialer {
 }
 
 func newDialer(sb *sandbox.Sandbox, h helpers) *Dialer {
-	return &Dialer{sb: sb, name: sb.Name(), helpers: h, opening: make(chan struct{}, 1)}
+	keep := func(ctx context.Context) { _ = sb.KeepAlive(ctx, nil) } // an event tells where the plan lets no more
+	return &Dialer{sb: sb, name: sb.Name(), helpers: h, keep: keep, opening: make(chan struct{}, 1)}
 }
 
 // Dial connects to a port, as the function [Dial] does. If the terminal was lost, as
@@ -227,7 +231,7 @@ func (d *Dialer) open(ctx context.Context, port int) (*link, error) {
 		}
 		return nil, err
 	}
-	return newLink(stream, stream.Greeting == "framed", hangUp, addr{d.name, port}), nil
+	return newLink(stream, stream.Greeting == "framed", hangUp, addr{d.name, port}, d.keep), nil
 }
 
 // Close closes the terminal, and with it all connections. It may be called more

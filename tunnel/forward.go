@@ -20,6 +20,9 @@ type ForwardOptions struct {
 	// and with a temporary error of l, such as too many open files.
 	// It may be called by several goroutines at once. Nil means no report.
 	OnError func(error)
+	// NoKeepAlive leaves the end of the sandbox's session where it is while connections
+	// are open.
+	NoKeepAlive bool
 }
 
 // Forward joins each connection that l accepts with one to a port of the sandbox,
@@ -43,6 +46,9 @@ func Forward(ctx context.Context, l net.Listener, sb *sandbox.Sandbox, port int,
 		o = *opts
 	}
 	d := NewDialer(sb)
+	if o.NoKeepAlive {
+		d.keep = nil
+	}
 	defer d.Close()
 	return forward(ctx, l, func(ctx context.Context) (*Conn, error) { return d.Dial(ctx, port) }, o)
 }

@@ -240,7 +240,7 @@ func TestJoinFillsMessages(t *testing.T) {
 // fakeHelper returns a connection and what stands in for its terminal.
 func fakeHelper(t *testing.T, framed bool) (*Conn, net.Conn) {
 	here, there := net.Pipe()
-	l := newLink(here, framed, func(error) {}, addr{"web", 80})
+	l := newLink(here, framed, func(error) {}, addr{"web", 80}, nil)
 	c := l.only
 	if framed {
 		var err error

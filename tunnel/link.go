@@ -22,6 +22,7 @@ type link struct {
 	hangUp context.CancelCauseFunc
 	framed bool
 	only   *Conn // without frames
+	keep   func(ctx context.Context)
 
 	out  chan outgoing // what connections send, in turn
 	told chan struct{} // full while there is something in control
@@ -32,8 +33,10 @@ type link struct {
 	mu      sync.Mutex
 	conns   map[uint32]*Conn
 	last    uint32
-	control []byte // frames that follow what has been taken of out
-	err     error  // why it has ended
+	control []byte             // frames that follow what has been taken of out
+	err     error              // why it has ended
+	let     context.CancelFunc // ends keep; nil while there is no connection
+	keeping sync.WaitGroup
 }
 
 // outgoing is what a connection sends. sent, if not nil, is closed when it is on its
@@ -45,14 +48,15 @@ type outgoing struct {
 
 // newLink begins to receive. Where there are no frames, the connection is one to
 // remote.
-func newLink(s io.ReadWriteCloser, framed bool, hangUp context.CancelCauseFunc, remote addr) *link {
+func newLink(s io.ReadWriteCloser, framed bool, hangUp context.CancelCauseFunc, remote addr, keep func(ctx context.Context)) *link {
 	l := &link{
-		stream: s, hangUp: hangUp, framed: framed, conns: map[uint32]*Conn{},
+		stream: s, hangUp: hangUp, framed: framed, keep: keep, conns: map[uint32]*Conn{},
 		out: make(chan outgoing), told: make(chan struct{}, 1), done: make(chan struct{}), sent: make(chan struct{}),
 	}
 	if !framed {
 		l.only = &Conn{l: l, remote: remote, sole: true, answered: true, credit: math.MaxInt}
 		l.conns[0] = l.only
+		l.keepLocked()
 	}
 	go l.receive()
 	go l.send()
@@ -69,7 +73,22 @@ func (l *link) add(remote addr) (*Conn, error) {
 	l.last++
 	c := &Conn{l: l, id: l.last, remote: remote, allowed: firstWindow, window: firstWindow, credit: firstWindow}
 	l.conns[c.id] = c
+	l.keepLocked()
 	return c, nil
+}
+
+// keepLocked keeps the sandbox running while there are connections.
+func (l *link) keepLocked() {
+	switch {
+	case l.keep == nil || (len(l.conns) > 0) == (l.let != nil):
+	case l.let != nil:
+		l.let()
+		l.let = nil
+	default:
+		var ctx context.Context
+		ctx, l.let = context.WithCancel(context.Background())
+		l.keeping.Go(func() { l.keep(ctx) })
+	}
 }
 
 // open connects to a port.
@@ -119,6 +138,7 @@ func (l *link) forget(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c.id)
+	l.keepLocked()
 }
 
 // tell sends a frame after what was sent before, without waiting for it.
@@ -240,6 +260,7 @@ func (l *link) end(err error) {
 	}
 	conns := l.conns
 	l.conns = map[uint32]*Conn{}
+	l.keepLocked()
 	l.mu.Unlock()
 	for _, c := range conns {
 		c.fail(err)
@@ -253,6 +274,7 @@ func (l *link) close() {
 	_ = l.stream.Close() // that of a terminal, always nil
 	<-l.done
 	<-l.sent
+	l.keeping.Wait()
 	l.hangUp(nil)
 }
 

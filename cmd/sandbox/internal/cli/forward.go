@@ -113,7 +113,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 
 // serveTunnel gives each connection a tunnel, until ctx ends.
 func (c *forwardCommand) serveTunnel(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
-	return tunnel.Forward(ctx, listener, sb, port, &tunnel.ForwardOptions{OnError: func(err error) {
+	return tunnel.Forward(ctx, listener, sb, port, &tunnel.ForwardOptions{NoKeepAlive: true, OnError: func(err error) { // the command does
 		if errors.Is(err, tunnel.ErrRefused) {
 			c.app.warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
 			return
