@@ -85,11 +85,10 @@ type ClientOptions struct {
 	// defaults of [ReattachOptions].
 	Reattach *ReattachOptions
 	// ServerCommandIDs is experimental: it lets the service choose the IDs of
-	// commands. By default
-	// the client generates one and sends it with the command, so that a command
-	// whose response was lost can be found again. If the service ignores or
-	// rejects such IDs, the client notices at the first command, logs it, and
-	// continues as if this field were set.
+	// commands. By default the client generates one and sends it with the command,
+	// so that a command whose response was lost can be found again. If the service
+	// ignores or rejects such IDs, the client notices at the first command, logs it,
+	// and continues as if this field were set.
 	ServerCommandIDs bool
 	// UserAgent is prepended to the SDK's own User-Agent header. Like the
 	// official tools, the SDK also names the coding agent that the program runs
@@ -112,10 +111,10 @@ type ClientOptions struct {
 	Hooks func(sb Info) (onCreate, onResume Hook)
 }
 
-// ReattachOptions is experimental: it limits how a command's output stream is resumed after its
-// connection broke, and how a command is searched for if the response to its
-// start was lost and the API can't be reached, which takes at most 45 seconds.
-// The limits apply to attempts without progress: a stream that advances a little
+// ReattachOptions is experimental: it limits how a command's output stream is
+// resumed after its connection broke, and how a command is searched for if the
+// response to its start was lost and the API can't be reached, which takes at most
+// 45 seconds. The limits apply to attempts without progress: a stream that advances a little
 // each time is resumed for as long as the command runs.
 type ReattachOptions struct {
 	// Attempts is how often in a row a broken stream is reopened without

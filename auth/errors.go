@@ -62,7 +62,7 @@ const (
 // remedyLocal is for users of Go programs, who may not have Node.
 const remedyLocal = "Set VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or VERCEL_AUTH_TOKEN alone,\n" +
 	"or link the project with `vercel link`, and load VERCEL_OIDC_TOKEN from the file that `vercel env pull` writes.\n" +
-	"Without an account, run the program under the emulator: `sandbox-emulator COMMAND`."
+	"Without an account, run it on the emulator: `go run github.com/go-vercel/sandbox/cmd/sandbox-emulator@latest go run .`"
 
 // Advice returns what to do about it, in the words of the official SDK.
 func (e *OIDCError) Advice() string {
