@@ -181,3 +181,34 @@ func TestEchoesOfTheAuthorizationServer(t *testing.T) {
 	assert.ErrorContains(t, err, "is not valid")
 	assert.NotContains(t, err.Error(), "SECRET")
 }
+
+// TestRefreshedLogin: what a refresh returns is kept as it is understood, since the
+// token that it was bought with is spent.
+func TestRefreshedLogin(t *testing.T) {
+	for name, c := range map[string]struct {
+		body  any
+		again string // the refresh token
+		lasts time.Duration
+	}{
+		"all":             {map[string]any{"access_token": "new", "token_type": "bearer", "refresh_token": "next", "expires_in": 3600}, "next", time.Hour},
+		"a text":          {map[string]any{"access_token": "new", "expires_in": "3600"}, "sent", time.Hour},
+		"no end":          {map[string]any{"access_token": "new", "token_type": "Bearer"}, "sent", 0},
+		"strange numbers": {map[string]any{"access_token": "new", "refresh_token": "next", "expires_in": []int{1}}, "next", 0},
+	} {
+		m := oidctest.NewMachine(t)
+		m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": "sent", "expiresAt": 1})
+		var v oidctest.Vercel
+		v.Discover()
+		v.Say("POST api.vercel.com/login/oauth/token", oidctest.Response{Status: 200, Body: c.body})
+		login, err := oidc.NewHost(v.Client(), m.Getenv, m.Dir).Login(t.Context(), 0, "")
+		require.NoError(t, err, name)
+		assert.Equal(t, "new", login.Token, name)
+		assert.Equal(t, c.again, login.RefreshToken, name)
+		if c.lasts == 0 {
+			assert.Zero(t, login.Expiry, name)
+		} else {
+			assert.WithinDuration(t, time.Now().Add(c.lasts), login.Expiry, time.Minute, name)
+		}
+		assert.Equal(t, c.again, m.Read(m.LoginFile())["refreshToken"], name)
+	}
+}

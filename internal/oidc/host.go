@@ -136,21 +136,27 @@ func (e *StatusError) Error() string {
 // Do sends a request and reads the response. An unsuccessful one is a
 // *RemoteError.
 func (h *Host) Do(req *http.Request, doing string) ([]byte, error) {
-	req.Header.Set("User-Agent", userAgent)
 	known := redact.Knowing(strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer "))
-	res, err := h.client.Do(req)
+	res, body, err := h.Send(req)
 	if err != nil {
 		return nil, &RemoteError{doing, known.Error(err)}
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
-	if err != nil {
-		return nil, &RemoteError{doing, err}
 	}
 	if res.StatusCode/100 != 2 {
 		return nil, &RemoteError{doing, &StatusError{res.StatusCode, known.Text(errorText(body))}}
 	}
 	return body, nil
+}
+
+// Send sends a request and reads the response, whatever its status.
+func (h *Host) Send(req *http.Request) (*http.Response, []byte, error) {
+	req.Header.Set("User-Agent", userAgent)
+	res, err := h.client.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
+	return res, body, err
 }
 
 // userAgent identifies the SDK to the servers that issue tokens.

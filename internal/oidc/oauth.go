@@ -1,17 +1,15 @@
 package oidc
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
-
-	"golang.org/x/oauth2"
+	"time"
 
 	"github.com/go-vercel/sandbox/internal/redact"
 )
@@ -53,82 +51,57 @@ func Issuers(address string) bool {
 		(u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com"))
 }
 
-// OAuthContext returns ctx for the oauth2 package, which then makes its
-// requests with the host's client, and with ctx, which that package ignores for
-// some of them.
-func (h *Host) OAuthContext(ctx context.Context) context.Context {
-	c := *h.client
-	base := c.Transport
-	if base == nil {
-		base = http.DefaultTransport
-	}
-	// That package does not close every body, so bodies are read here, and the
-	// timeout is enforced here.
-	timeout := c.Timeout
-	c.Timeout = 0
-	c.Transport = roundTripper(func(req *http.Request) (*http.Response, error) {
-		bound, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		req = req.Clone(bound)
-		req.Header.Set("User-Agent", userAgent)
-		res, err := base.RoundTrip(req)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = res.Body.Close() }()
-		body, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
-		if err != nil {
-			return nil, err
-		}
-		res.Body = io.NopCloser(bytes.NewReader(body))
-		return res, nil
-	})
-	return context.WithValue(ctx, oauth2.HTTPClient, &c)
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
-// refreshLogin exchanges a refresh token for a new login.
+// refreshLogin exchanges a refresh token for a new login (RFC 6749, section 6).
 func (h *Host) refreshLogin(ctx context.Context, refreshToken string) (Login, error) {
+	const doing = "refreshing the CLI's login"
 	found, err := h.Endpoints(ctx, "token_endpoint")
 	if err != nil {
 		return Login{}, err
 	}
-	config := oauth2.Config{ClientID: ClientID, Endpoint: oauth2.Endpoint{TokenURL: found[0], AuthStyle: oauth2.AuthStyleInParams}}
-	token, err := config.TokenSource(h.OAuthContext(ctx), &oauth2.Token{RefreshToken: refreshToken}).Token()
-	return ToLogin(token, err, "refreshing the CLI's login", refreshToken)
-}
-
-// ToLogin converts the result of the oauth2 package. Its errors may quote the
-// response, which can contain tokens, so only the code and the description that
-// the standard defines are kept, without the secrets that were sent.
-func ToLogin(token *oauth2.Token, err error, doing string, sent ...string) (Login, error) {
+	form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refreshToken}, "client_id": {ClientID}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, found[0], strings.NewReader(form.Encode()))
 	if err != nil {
-		return Login{}, &RemoteError{doing, oauthError(err, redact.Knowing(sent...))}
+		return Login{}, err
 	}
-	if !strings.EqualFold(token.Type(), "Bearer") {
-		return Login{}, &RemoteError{doing, errors.New("the response has a token of an unknown type")}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	known := redact.Knowing(refreshToken)
+	res, body, err := h.Send(req)
+	if err != nil {
+		return Login{}, &RemoteError{doing, known.Error(err)}
 	}
-	return Login{Token: token.AccessToken, RefreshToken: token.RefreshToken, Expiry: token.Expiry}, nil
+	var resp struct {
+		Token        string      `json:"access_token"`
+		Type         string      `json:"token_type"`
+		RefreshToken string      `json:"refresh_token"`
+		Seconds      json.Number `json:"expires_in"`
+		Error        string      `json:"error"`
+		Description  string      `json:"error_description"`
+	}
+	_ = json.Unmarshal(body, &resp) // the refresh token is spent: what is there counts
+	switch {
+	case res.StatusCode/100 != 2 || resp.Error != "":
+		return Login{}, &RemoteError{doing, Refusal(res.StatusCode, resp.Error, resp.Description, known)}
+	case resp.Token == "":
+		return Login{}, &RemoteError{doing, ErrNonstandard}
+	case resp.Type != "" && !strings.EqualFold(resp.Type, "Bearer"):
+		return Login{}, &RemoteError{doing, ErrTokenType}
+	}
+	login := Login{Token: resp.Token, RefreshToken: cmp.Or(resp.RefreshToken, refreshToken)}
+	if seconds, err := resp.Seconds.Float64(); err == nil && seconds != 0 {
+		login.Expiry = unix(float64(time.Now().Unix()) + seconds)
+	}
+	return login, nil
 }
 
-func oauthError(err error, sent *redact.Known) error {
-	refusal, ok := errors.AsType[*oauth2.RetrieveError](err)
-	if ok {
-		return &OAuthError{
-			Status: refusal.Response.StatusCode,
-			Code:   sent.Text(clip(refusal.ErrorCode)), Description: sent.Text(clip(refusal.ErrorDescription)),
-		}
-	}
-	if netErr, ok := errors.AsType[*url.Error](err); ok {
-		return sent.Error(netErr)
-	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return errors.New("the response does not conform to the standard")
+// What a response with a token can lack.
+var (
+	ErrNonstandard = errors.New("the response does not conform to the standard")
+	ErrTokenType   = errors.New("the response has a token of an unknown type")
+)
+
+// Refusal returns the error of a response without what was sent, which it may quote.
+func Refusal(status int, code, description string, sent *redact.Known) *OAuthError {
+	return &OAuthError{Status: status, Code: sent.Text(clip(code)), Description: sent.Text(clip(description))}
 }
 
 // OAuthError is an error response of the authorization server.

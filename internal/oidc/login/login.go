@@ -3,9 +3,11 @@
 package login
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // Save stores a new login like `vercel login`. Unknown keys are preserved.
@@ -75,12 +78,12 @@ func Device(ctx context.Context, h *oidc.Host, prompt func(context.Context, Code
 		return oidc.Login{}, err
 	}
 	endpoint := oauth2.Endpoint{TokenURL: found[0], DeviceAuthURL: found[1], AuthStyle: oauth2.AuthStyleInParams}
-	ctx = h.OAuthContext(ctx)
+	ctx = oauthContext(ctx, h)
 	// Scopes are part of the first request only.
 	config := oauth2.Config{ClientID: oidc.ClientID, Endpoint: endpoint, Scopes: []string{"openid", "offline_access"}}
 	code, err := config.DeviceAuth(ctx)
 	if err != nil {
-		return oidc.ToLogin(nil, err, doing)
+		return toLogin(nil, err, doing)
 	}
 	config.Scopes = nil
 	if code.DeviceCode == "" || code.UserCode == "" || !oidc.Issuers(code.VerificationURI) {
@@ -108,7 +111,7 @@ func Device(ctx context.Context, h *oidc.Host, prompt func(context.Context, Code
 		// A failed poll is not a refusal by the user. This begins with a pause.
 		token, err = config.DeviceAccessToken(ctx, code)
 	}
-	login, err := oidc.ToLogin(token, err, doing, code.DeviceCode)
+	login, err := toLogin(token, err, doing, code.DeviceCode)
 	if err != nil {
 		return oidc.Login{}, err
 	}
@@ -118,4 +121,52 @@ func Device(ctx context.Context, h *oidc.Host, prompt func(context.Context, Code
 func isNetwork(err error) bool {
 	_, ok := errors.AsType[*url.Error](err)
 	return ok
+}
+
+// oauthContext returns ctx for the oauth2 package, which then makes its requests
+// as the host does, and with ctx, which that package ignores for some of them.
+func oauthContext(ctx context.Context, h *oidc.Host) context.Context {
+	send := roundTripper(func(req *http.Request) (*http.Response, error) {
+		// That package does not close every body, so they are read here.
+		res, body, err := h.Send(req.Clone(ctx))
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err // it gets another
+		}
+		if err != nil {
+			return nil, err
+		}
+		res.Body = io.NopCloser(bytes.NewReader(body))
+		return res, nil
+	})
+	return context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: send})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// toLogin converts the result of the oauth2 package. Its errors may quote the
+// response, which can contain tokens, so only the code and the description that
+// the standard defines are kept, without the secrets that were sent.
+func toLogin(token *oauth2.Token, err error, doing string, sent ...string) (oidc.Login, error) {
+	if err != nil {
+		return oidc.Login{}, &oidc.RemoteError{Doing: doing, Err: oauthError(err, redact.Knowing(sent...))}
+	}
+	if !strings.EqualFold(token.Type(), "Bearer") {
+		return oidc.Login{}, &oidc.RemoteError{Doing: doing, Err: oidc.ErrTokenType}
+	}
+	return oidc.Login{Token: token.AccessToken, RefreshToken: token.RefreshToken, Expiry: token.Expiry}, nil
+}
+
+func oauthError(err error, sent *redact.Known) error {
+	if refusal, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		return oidc.Refusal(refusal.Response.StatusCode, refusal.ErrorCode, refusal.ErrorDescription, sent)
+	}
+	if netErr, ok := errors.AsType[*url.Error](err); ok {
+		return sent.Error(netErr)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return oidc.ErrNonstandard
 }
