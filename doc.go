@@ -96,13 +96,14 @@
 //
 // # Concurrency and cleanup
 //
-// [Client], [Sandbox], [Session], [Command], [Snapshot] and [FileSystem] are
-// safe for concurrent use. No goroutine outlives the call that started it, except
-// for those of a command with writers or KillOnCancel, of a started [Cmd], of a
-// [Shell], of the writers that [Command.Stdin] and [FileSystem.Create] return, of
-// [Command.Done], and for the request that asks [FileSystem.Open]'s file for its
-// size: they end with what they serve, and with its context. A sandbox that is
-// not stopped runs until it times out: defer [Sandbox.Close].
+// [Client] and the handles, [Sandbox], [Session], [Command], [User], [FileSystem],
+// [Snapshot] and [Drive], are safe for concurrent use. No goroutine outlives the
+// call that started it, except for those of a command with writers or
+// KillOnCancel, of a started [Cmd], of the writers that [Command.Stdin] and
+// [FileSystem.Create] return, of [Command.Done], and for the request that asks
+// [FileSystem.Open]'s file for its size: they end with what they serve, and with
+// its context. A sandbox that is not stopped runs until it times out: defer
+// [Sandbox.Close].
 //
 // # Testing
 //

@@ -3,11 +3,11 @@
 //
 // [Default] looks where the official tools look, and is what a client uses by
 // default. Any other [Provider] can be set in
-// sandbox.ClientOptions.Credentials: fixed credentials ([Static]), an
-// access token whose project is found ([Token]), the environment ([Env]), an OIDC token of the project ([OIDC]), the login of the
-// Vercel CLI ([CLI]), a login through a browser ([Device]), several providers
-// in order ([Chain]), or a function ([ProviderFunc]), which [Cache] can make
-// fast.
+// sandbox.ClientOptions.Credentials: fixed credentials ([Static]), an access token
+// whose project is found ([Token]), the environment ([Env]), an OIDC token of the
+// project ([OIDC]), the login of the Vercel CLI ([CLI]), a login through a browser
+// (package device), several providers in order ([Chain]), or a function
+// ([ProviderFunc]), which [Cache] can make fast.
 package auth
 
 import (
