@@ -329,7 +329,7 @@ func TestDocsNameTests(t *testing.T) {
 }
 
 // TestDocsNameSymbols: what the documentation calls a field or a method of one of
-// the module's types, is.
+// the module's types, is, and what a comment links to exists.
 func TestDocsNameSymbols(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
@@ -362,6 +362,28 @@ func TestDocsNameSymbols(t *testing.T) {
 		}
 	}
 	assert.Greater(t, named, 50)
+	linked := 0
+	for pkg, dir := range packages {
+		sources, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		for _, file := range sources {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, m := range regexp.MustCompile(`(?m)^\s*//.*`).FindAllString(string(text), -1) {
+				for _, link := range regexp.MustCompile(`\[\*?(?:([a-z]+)\.)?([A-Z]\w*(?:\.[A-Z]\w*)?)\](?:[^(:]|$)`).FindAllStringSubmatch(m, -1) {
+					to := pkg
+					if link[1] != "" {
+						to = strings.TrimSuffix(link[1], "sandbox")
+					}
+					if _, ours := packages[to]; ours {
+						linked++
+						assert.True(t, symbols[strings.TrimPrefix(to+".", ".")+link[2]], "%s links to %s, which there is not", file, link[0])
+					}
+				}
+			}
+		}
+	}
+	assert.Greater(t, linked, 500)
 }
 
 // importingModule creates a module in a temporary folder that imports this one,

@@ -327,6 +327,13 @@ func declared(decl ast.Decl, embedded map[string][]string) []string {
 					continue
 				}
 				out = append(out, s.Name.Name)
+				if it, ok := s.Type.(*ast.InterfaceType); ok {
+					for _, m := range it.Methods.List {
+						for _, n := range m.Names {
+							out = append(out, s.Name.Name+"."+n.Name)
+						}
+					}
+				}
 				st, ok := s.Type.(*ast.StructType)
 				if !ok {
 					continue
