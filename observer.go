@@ -19,6 +19,14 @@ func (c *Client) Observer() observe.Observer {
 	return c.api.Observer()
 }
 
+// Observer is that of the sandbox's client; see [Client.Observer].
+func (s *Sandbox) Observer() observe.Observer {
+	if c, err := s.client(); err == nil {
+		return c.Observer()
+	}
+	return nil
+}
+
 // named is a sandbox, or what is of one.
 type named interface {
 	// names returns its names for observers; either may be empty.

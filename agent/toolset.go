@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/entry"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // Options configure a [Toolset]. The zero value offers every tool but those that
@@ -193,6 +194,7 @@ type call struct {
 
 	news  news      // that the model has not been told
 	begun time.Time // zero for a call that was refused
+	end   func(err error, known func(*observe.Event))
 }
 
 // limits are those of the toolset.
@@ -328,6 +330,14 @@ func (t *Toolset) Call(ctx context.Context, name string, args json.RawMessage) (
 	own, args := ownName(name, args)
 	c := &call{Call: Call{Tool: own, Arguments: args, Conversation: t.conversation}, t: t}
 	result, err := t.call(ctx, c)
+	if c.end != nil {
+		_, program := told(err)
+		if err != nil && !program { // the model's mistake
+			c.end(nil, func(e *observe.Event) { e.Outcome = observe.Exit })
+		} else {
+			c.end(err, nil)
+		}
+	}
 	if err != nil {
 		text, program := told(err)
 		if ctx.Err() != nil {
@@ -401,6 +411,10 @@ func (t *Toolset) call(ctx context.Context, c *call) (Result, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	event := observe.Event{Kind: observe.Tool, Operation: c.Tool}
+	if tool.alone && t.client != nil {
+		ctx, c.end = observe.Start(ctx, t.client.Observer(), event)
+	}
 	if !tool.alone {
 		sb, release, err := t.acquire(ctx, c.Conversation)
 		if err != nil {
@@ -408,6 +422,8 @@ func (t *Toolset) call(ctx context.Context, c *call) (Result, error) {
 		}
 		defer release()
 		c.sb, c.box = sb, t.boxOf(c.Conversation)
+		event.Sandbox = sb.Name()
+		ctx, c.end = observe.Start(ctx, sb.Observer(), event)
 		c.box.knows(sb)
 		resolve(c.in, sb.Cwd())
 		if err := t.begins(c); err != nil {

@@ -7,7 +7,7 @@
 //		if err != nil {
 //			return "", err
 //		}
-//		defer sb.Close(ctx)
+//		defer sb.Close(context.WithoutCancel(ctx))
 //		res, err := sb.Run(ctx, "git", []string{"clone", "--depth=1", repo, "."}, nil)
 //		if err != nil {
 //			return "", err

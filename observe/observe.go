@@ -4,6 +4,7 @@ package observe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -90,6 +91,16 @@ const (
 	// unless the program has written that character itself. It comes once for a
 	// reading of the output; see CommandOptions.Binary.
 	ReplacedOutput Kind = "replaced output"
+	// Tool is a call of a tool of package agent, which Operation names.
+	Tool Kind = "tool"
+	// Take is a Take of package pool. Cause is "ready", or "made" where a sandbox was
+	// made for it.
+	Take Kind = "take"
+	// Terminal is a terminal, from its opening to its end.
+	Terminal Kind = "terminal"
+	// Visit is a request to the server of a sandbox by package preview, until the
+	// header of the response. Cause is why it waited: "stopped" or "not listening".
+	Visit Kind = "visit"
 	// Pool is what a pool of package pool has done with a sandbox, which
 	// Operation says in words such as "taken".
 	Pool Kind = "pool"
@@ -239,6 +250,34 @@ func (e Event) Format(f fmt.State, verb rune) { redact.String(f, verb, e.text())
 // LogValue implements [slog.LogValuer], without the arguments of a command.
 func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(append([]slog.Attr{slog.String("kind", string(e.Kind))}, e.attrs()...)...)
+}
+
+// Start tells o, which may be nil, that something begins. The returned function tells
+// that it has ended, with its error and with what has become known.
+func Start(ctx context.Context, o Observer, e Event) (_ context.Context, end func(err error, known func(e *Event))) {
+	if o == nil {
+		return ctx, func(error, func(*Event)) {}
+	}
+	e.Start = time.Now()
+	if inner := o.Begin(ctx, e); inner != nil {
+		ctx = inner
+	}
+	return ctx, func(err error, known func(*Event)) {
+		e.Duration, e.Outcome, e.Err = time.Since(e.Start), OK, err
+		switch {
+		case err == nil:
+		case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			e.Outcome = Deadline
+		case ctx.Err() != nil:
+			e.Outcome = Canceled
+		default:
+			e.Outcome = Failed
+		}
+		if known != nil {
+			known(&e)
+		}
+		o.End(ctx, e)
+	}
 }
 
 // Multi returns an Observer that tells each of the given ones: in their order what

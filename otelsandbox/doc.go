@@ -16,6 +16,10 @@
 // attribute url.full is left out, since the names and IDs in it are attributes of
 // their own and its query names the team.
 //
+// A call of a tool of package agent is a span by the conventions for generative AI,
+// "execute_tool bash", with gen_ai.operation.name and gen_ai.tool.name. A 404 for a GET
+// is an answer, and no error of its span.
+//
 // A sampler sees the name and kind of a span, sandbox.operation and, of a request,
 // the attributes of the conventions. It is not asked about what is part of an
 // event that it has dropped.
@@ -25,7 +29,8 @@
 //	http.client.request.duration    histogram, s   until the header of the response
 //	http.client.request.body.size   histogram, By  with [Options].BodySizes
 //	http.client.response.body.size  histogram, By  with [Options].BodySizes
-//	sandbox.KIND.duration           histogram, s   of operation, command, wait, repair, resume, hook, stop, upload, download, pace, extension
+//	sandbox.KIND.duration           histogram, s   of operation, command, wait, repair, resume, hook, stop, upload, download, pace, extension,
+//	                                               tool, take, terminal, visit
 //	sandbox.retries                 counter        requests that were sent since an earlier one has failed
 //	sandbox.commands.active         up-down counter
 //	sandbox.command.output          counter, By

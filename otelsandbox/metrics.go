@@ -22,6 +22,7 @@ var (
 var measured = []observe.Kind{
 	observe.Operation, observe.Command, observe.Wait, observe.Repair, observe.Resume, observe.Hook,
 	observe.Stop, observe.Upload, observe.Download, observe.Pace, observe.Extension,
+	observe.Tool, observe.Take, observe.Terminal, observe.Visit,
 }
 
 type metrics struct {

@@ -3,6 +3,7 @@ package otelsandbox
 import (
 	"context"
 	"net"
+	"net/http"
 	"slices"
 	"strconv"
 
@@ -79,6 +80,10 @@ type start struct {
 func newStart(e *observe.Event) *start {
 	list := texts(nil, "sandbox.operation", e.Operation)
 	name, kind := "sandbox "+string(e.Kind), trace.SpanKindInternal
+	if e.Kind == observe.Tool {
+		name = "execute_tool " + e.Operation
+		list = append(list, attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("gen_ai.tool.name", e.Operation), attribute.String("gen_ai.tool.type", "function"))
+	}
 	if e.Kind == observe.Request {
 		name, kind = e.Method+" "+e.Path, trace.SpanKindClient
 		list = append(list, httpOf(e.Method, e.Path, e.Host)...)
@@ -150,7 +155,7 @@ func (o *observer) End(ctx context.Context, e observe.Event) {
 	if errorType(&e) != "" {
 		b.span.SetStatus(codes.Error, e.Outcome)
 	}
-	if e.Err != nil {
+	if e.Err != nil && !answer(&e) {
 		b.span.RecordError(e.Err)
 	}
 	b.span.End()
@@ -167,12 +172,20 @@ func (o *observer) extra(e *observe.Event) []attribute.KeyValue {
 // well. An exit code is a result.
 func errorType(e *observe.Event) string {
 	switch {
+	case answer(e):
+		return ""
 	case e.Kind == observe.Request && e.Status >= 400:
 		return strconv.Itoa(e.Status)
 	case e.Outcome == "ok", e.Outcome == "exit", e.Outcome == "found", e.Outcome == "started":
 		return ""
 	}
 	return e.Outcome
+}
+
+// answer reports whether a request has learnt that something is not there, which is
+// what it was to learn.
+func answer(e *observe.Event) bool {
+	return e.Kind == observe.Request && e.Method == http.MethodGet && e.Status == http.StatusNotFound
 }
 
 // first returns the attributes that are known when an event begins, beside those

@@ -14,13 +14,18 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/agent"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/otelsandbox"
+	"github.com/go-vercel/sandbox/pool"
+	"github.com/go-vercel/sandbox/preview"
 	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/terminal"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -461,4 +466,62 @@ func TestSeries(t *testing.T) {
 	}
 	assert.Equal(t, map[string]float64{"": 1, "a": 1, "b": 2}, x.metric(t, "sandbox.commands.active", "tenant"))
 	assert.Equal(t, map[string]float64{"": 5, "a": 5, "b": 10}, x.metric(t, "sandbox.command.output", "tenant"))
+}
+
+// TestProduct: what an operator's own users do has spans and metrics: calls of tools,
+// sandboxes of a pool, terminals, visitors. What is looked for and not there is no error.
+func TestProduct(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	x := observed(t, nil)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: x})
+	sb, err := client.GetOrCreate(t.Context(), "product", testkit.Lasting(&sandbox.CreateOptions{Ports: []int{3000}})) // a 404 first
+	require.NoError(t, err)
+
+	tools := agent.New(sb, nil)
+	defer tools.Close()
+	_, err = tools.Call(t.Context(), "bash", []byte(`{"command": "exit 3"}`))
+	require.NoError(t, err)
+	_, err = tools.Call(t.Context(), "read_file", []byte(`{"path": "nowhere"}`))
+	require.NoError(t, err)
+
+	p, err := pool.New(t.Context(), client, pool.Options{Name: "product"})
+	require.NoError(t, err)
+	box, err := p.Take(t.Context(), "")
+	require.NoError(t, err)
+	require.NoError(t, box.Delete(t.Context()))
+	require.NoError(t, p.Close(t.Context()))
+
+	sh, err := terminal.Open(t.Context(), sb, nil)
+	require.NoError(t, err)
+	require.NoError(t, sh.Close())
+
+	visitor := &http.Client{Transport: preview.Transport(sb, 3000, &preview.Options{MaxWait: time.Millisecond})}
+	_, err = visitor.Get("http://app/") //nolint:bodyclose // there is none
+	require.Error(t, err)
+
+	got := map[string]codes.Code{}
+	require.Eventually(t, func() bool {
+		for _, s := range x.spans.GetSpans() {
+			if strings.HasPrefix(s.Name, "execute_tool ") || strings.HasPrefix(s.Name, "sandbox ") {
+				got[s.Name] = s.Status.Code
+			}
+			assert.False(t, attr(s, "http.response.status_code") == "404" && s.Status.Code == codes.Error, "%s %v", s.Name, s.Attributes)
+		}
+		_, terminal := got["sandbox terminal"] // it ends by itself
+		return terminal
+	}, testkit.Patience, time.Millisecond)
+	for name, code := range map[string]codes.Code{
+		"execute_tool bash": codes.Unset, "execute_tool read_file": codes.Unset, "sandbox take": codes.Unset, "sandbox terminal": codes.Unset,
+		"sandbox visit": codes.Error,
+	} {
+		status, ok := got[name]
+		assert.True(t, ok, name)
+		assert.Equal(t, code, status, name)
+	}
+	assert.Equal(t, map[string]float64{"bash ok": 1, "read_file exit": 1}, x.metric(t, "sandbox.tool.duration", "sandbox.operation", "sandbox.outcome"))
+	assert.Equal(t, map[string]float64{"not listening": 1}, x.metric(t, "sandbox.visit.duration", "sandbox.cause"))
+	for _, name := range []string{"sandbox.take.duration", "sandbox.terminal.duration"} {
+		assert.Len(t, x.metric(t, name, "sandbox.outcome"), 1, name)
+	}
 }

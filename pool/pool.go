@@ -3,10 +3,10 @@
 //
 //	p, err := pool.New(ctx, client, pool.Options{Name: "agents", Size: 10, Create: …, Warm: …})
 //	…
-//	defer p.Close(ctx)
+//	defer p.Close(context.WithoutCancel(ctx))
 //	box, err := p.Take(ctx, "session-17")
 //	…
-//	defer box.Delete(ctx)
+//	defer box.Delete(context.WithoutCancel(ctx))
 //
 // # Ready
 //
@@ -307,14 +307,8 @@ func (p *Pool) Format(f fmt.State, _ rune) {
 
 // event reports what the pool does to the observer of its client and to the log.
 func (p *Pool) event(what, name string, err error, attrs ...slog.Attr) {
-	if o := p.client.Observer(); o != nil {
-		e := observe.Event{Kind: observe.Pool, Operation: what, Sandbox: name, Start: time.Now()}
-		ctx := o.Begin(p.ctx, e)
-		if e.Outcome = "ok"; err != nil {
-			e.Outcome, e.Err = "failed", err
-		}
-		o.End(ctx, e)
-	}
+	_, end := observe.Start(p.ctx, p.client.Observer(), observe.Event{Kind: observe.Pool, Operation: what, Sandbox: name})
+	end(err, nil)
 	if p.opts.Logger == nil {
 		return
 	}

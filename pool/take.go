@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/entry"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // Box is a sandbox that was taken from a pool. It runs, and the pool keeps it
@@ -31,10 +32,26 @@ func (p *Pool) Take(ctx context.Context, key string) (*Box, error) {
 	if err := entry.Check(ctx, p != nil && p.client != nil, "pool", "the Pool"); err != nil {
 		return nil, err
 	}
+	ctx, end := observe.Start(ctx, p.client.Observer(), observe.Event{Kind: observe.Take})
+	sb, ready, err := p.take(ctx)
+	end(err, func(e *observe.Event) {
+		if err == nil {
+			e.Sandbox, e.Cause = sb.Name(), map[bool]string{true: "ready", false: "made"}[ready]
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.event("taken", sb.Name(), nil, slog.String("key", key), slog.Bool("ready", ready))
+	return &Box{Sandbox: sb, Key: key, p: p}, nil
+}
+
+// take is Take, and reports whether the sandbox was ready.
+func (p *Pool) take(ctx context.Context) (sb *sandbox.Sandbox, ready bool, err error) {
 	for {
 		m, err := p.pick(ctx)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		p.nudge()
 		var sb *sandbox.Sandbox
@@ -55,11 +72,10 @@ func (p *Pool) Take(ctx context.Context, key string) (*Box, error) {
 		p.mu.Unlock()
 		switch {
 		case sb != nil && err == nil:
-			p.event("taken", sb.Name(), nil, slog.String("key", key), slog.Bool("ready", m != nil))
-			return &Box{Sandbox: sb, Key: key, p: p}, nil
+			return sb, m != nil, nil
 		case err != nil:
 			p.free()
-			return nil, err
+			return nil, false, err
 		}
 		p.free()
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/edge"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // Options are the options of [Transport] and [ReverseProxy]. The zero value is ready to use.
@@ -146,19 +147,28 @@ type portTransport struct {
 }
 
 func (t *portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, end := observe.Start(req.Context(), t.sb.Observer(), observe.Event{Kind: observe.Visit, Sandbox: t.sb.Name(), Method: req.Method})
+	why := ""
+	req = req.WithContext(ctx)
 	body := &replayBody{reading: make(chan struct{}, 1)}
 	if req.Body != nil && req.Body != http.NoBody {
 		body.src = req.Body
 	}
-	resp, err := t.roundTrip(req, body)
+	resp, err := t.roundTrip(req, body, &why)
 	body.finish(err != nil)
+	end(err, func(e *observe.Event) {
+		if e.Cause = why; err == nil {
+			e.Status = resp.StatusCode
+		}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: port %d of %q: %w", t.port, t.sb.Name(), err)
 	}
 	return resp, nil
 }
 
-func (t *portTransport) roundTrip(req *http.Request, body *replayBody) (*http.Response, error) {
+// roundTrip says why the request waited, if it did.
+func (t *portTransport) roundTrip(req *http.Request, body *replayBody, why *string) (*http.Response, error) {
 	if t.err != nil {
 		return nil, t.err
 	}
@@ -176,6 +186,10 @@ func (t *portTransport) roundTrip(req *http.Request, body *replayBody) (*http.Re
 			}
 			resp.Body = whenClosed(resp.Body, done)
 			return resp, nil
+		}
+		*why = "stopped"
+		if refused.Code == edge.NotListening {
+			*why = "not listening"
 		}
 		first := giveUp.IsZero()
 		if first {

@@ -18,6 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/shell"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // ShellOptions are the options of [Open]. The zero value opens the
@@ -138,6 +139,11 @@ func Open(ctx context.Context, sb *sandbox.Sandbox, opts *ShellOptions) (*Shell,
 	if sh.conn, err = shell.Open(ctx, socket, start, sh.lost); err != nil {
 		return nil, err
 	}
+	_, end := observe.Start(context.WithoutCancel(ctx), sb.Observer(), observe.Event{Kind: observe.Terminal, Sandbox: sb.Name(), Session: session, Program: start.Command})
+	sh.conn.Go(func(ctx context.Context) {
+		<-ctx.Done()
+		end(nil, nil)
+	})
 	if o.PingInterval >= 0 {
 		every := cmp.Or(o.PingInterval, defaultPing)
 		sh.conn.Go(func(ctx context.Context) { sh.conn.Watch(ctx, every) })
