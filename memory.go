@@ -1,49 +1,37 @@
 package sandbox
 
-import (
-	"sync"
-	"time"
-)
+import "sync"
 
-// memory is a set of what a client has seen, for limited time, and no more than
-// maxMemory of it: forgetting costs a request. It is safe for concurrent use.
+// memory is a set of what a client has seen, and no more than maxMemory of it:
+// forgetting costs a request. It is safe for concurrent use.
 type memory struct {
-	mu    sync.Mutex
-	since map[string]time.Time
+	mu   sync.Mutex
+	seen map[string]bool
 }
 
-const (
-	maxMemory  = 1000
-	memoryTime = 24 * time.Hour // longer than any session lasts
-)
+const maxMemory = 1000
 
-// add remembers a key. At the limit the oldest is forgotten.
+// add remembers a key. At the limit another one is forgotten.
 func (m *memory) add(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.since == nil {
-		m.since = map[string]time.Time{}
+	if m.seen == nil {
+		m.seen = map[string]bool{}
 	}
-	oldest := key
-	for k, since := range m.since {
-		if time.Since(since) > memoryTime {
-			delete(m.since, k)
-		} else if first, ok := m.since[oldest]; !ok || since.Before(first) {
-			oldest = k
+	for other := range m.seen {
+		if len(m.seen) < maxMemory {
+			break
 		}
+		delete(m.seen, other)
 	}
-	if _, known := m.since[key]; !known && len(m.since) >= maxMemory {
-		delete(m.since, oldest)
-	}
-	m.since[key] = time.Now()
+	m.seen[key] = true
 }
 
 // has reports whether a key is remembered.
 func (m *memory) has(key string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	since, ok := m.since[key]
-	return ok && time.Since(since) <= memoryTime
+	return m.seen[key]
 }
 
 // flights are what goroutines of a client wait for that another one of them does.
