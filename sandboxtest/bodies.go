@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // maxJSON bounds a JSON body.
@@ -75,10 +77,10 @@ func (c *call) wellTyped(e *endpoint) bool {
 // bodyError returns the error for a body that can't be read.
 func bodyError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return errTooLarge
+		return reply.ErrTooLarge
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return errSlowBody
+		return reply.ErrSlowBody
 	}
 	return err
 }
@@ -93,10 +95,10 @@ func (c *call) decode(v any) error { return c.decodeUpTo(maxJSON, v) }
 func (c *call) decodeUpTo(limit int64, v any) error {
 	data, err := io.ReadAll(c.shortBody(limit))
 	if err != nil {
-		if e, ok := errors.AsType[*apiError](err); ok {
+		if e, ok := errors.AsType[*reply.Error](err); ok {
 			return e
 		}
-		return badRequest("The request body could not be read.")
+		return reply.BadRequest("The request body could not be read.")
 	}
 	c.s.requests.body(c.record, data)
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -104,18 +106,18 @@ func (c *call) decodeUpTo(limit int64, v any) error {
 	}
 	var present map[string]json.RawMessage
 	if err := json.Unmarshal(data, &present); err != nil || present == nil {
-		return badRequest("Invalid JSON: the request body should be an object.")
+		return reply.BadRequest("Invalid JSON: the request body should be an object.")
 	}
 	maps.DeleteFunc(present, func(key string, _ json.RawMessage) bool { return strings.HasPrefix(key, "__") })
 	if data, err = json.Marshal(present); err != nil {
-		return badRequest("Invalid JSON: the request body should be an object.")
+		return reply.BadRequest("Invalid JSON: the request body should be an object.")
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
 		for _, field := range durationFields {
 			if value := present[field]; len(value) > 0 && strings.ContainsAny(string(value[:1]), `"{[tf`) {
-				return invalid("`%s` should be number.", field)
+				return reply.Invalid("`%s` should be number.", field)
 			}
 		}
 		return decodeError(err)
@@ -145,7 +147,7 @@ func (n *nullable[T]) UnmarshalJSON(data []byte) error {
 var durationFields = []string{"timeout", "duration", "expiration", "snapshotExpiration"}
 
 // decodeError says which field is wrong and what it should be.
-func decodeError(err error) *apiError {
+func decodeError(err error) *reply.Error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		want := e.Type.String()
 		switch kind := e.Type.Kind().String(); {
@@ -159,14 +161,14 @@ func decodeError(err error) *apiError {
 			want = "boolean"
 		}
 		if e.Field == "" {
-			return invalid("the body should be %s.", want)
+			return reply.Invalid("the body should be %s.", want)
 		}
-		return invalid("`%s` should be %s.", strings.TrimPrefix(e.Field, "sandboxParams."), want)
+		return reply.Invalid("`%s` should be %s.", strings.TrimPrefix(e.Field, "sandboxParams."), want)
 	}
 	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return invalid("should NOT have additional property %.80s.", strings.ReplaceAll(field, `"`, "`"))
+		return reply.Invalid("should NOT have additional property %.80s.", strings.ReplaceAll(field, `"`, "`"))
 	}
-	return invalid("%.200s", strings.TrimPrefix(err.Error(), "json: "))
+	return reply.Invalid("%.200s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
 // object reads a JSON object as it is, without its private parameters.

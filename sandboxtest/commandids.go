@@ -1,10 +1,8 @@
 package sandboxtest
 
 import (
-	"context"
-	"net/http"
-
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // CommandIDs is how the service treats an ID that the caller has chosen for a
@@ -28,53 +26,11 @@ func (c *call) chosenID() (string, error) {
 		return "", nil
 	}
 	if c.s.opts.CommandIDs == CommandIDsRefused {
-		return "", invalid("should NOT have additional property `cmdId`.")
+		return "", reply.Invalid("should NOT have additional property `cmdId`.")
 	}
 	id := q.Get("cmdId")
 	if !wire.PlainName(id, wire.MaxCommandID) {
-		return "", invalid("`cmdId` should match pattern \"%s\" and NOT be longer than %d characters.", namePattern, wire.MaxCommandID)
+		return "", reply.Invalid("`cmdId` should match pattern \"%s\" and NOT be longer than %d characters.", namePattern, wire.MaxCommandID)
 	}
 	return id, nil
-}
-
-// takeID reserves an ID for a command that is about to start; without one it
-// makes one up. Where another command is about to start with the ID, it waits: who
-// is told that there is a command finds it.
-func (sess *session) takeID(ctx context.Context, id string) (string, error) {
-	if id == "" {
-		id = newCommandID()
-	}
-	st := sess.sb.s.store
-	for {
-		st.mu.Lock()
-		cmd, taken := sess.commands[id]
-		if !taken {
-			sess.commands[id] = nil
-		}
-		changed := sess.changed
-		st.mu.Unlock()
-		switch {
-		case !taken:
-			return id, nil
-		case cmd != nil:
-			return "", fail(http.StatusConflict, "conflict", "A command with the ID '%s' already exists.", id)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
-	}
-}
-
-// settleID says that the command with a reserved ID has started, or else gives the
-// ID back.
-func (sess *session) settleID(id string) {
-	st := sess.sb.s.store
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if sess.commands[id] == nil {
-		delete(sess.commands, id)
-	}
-	sess.tellLocked()
 }

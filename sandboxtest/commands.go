@@ -1,77 +1,15 @@
 package sandboxtest
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
-
-// command is a process in a session, or a stub in its place. What is not
-// guarded by mu never changes.
-type command struct {
-	sess      *session
-	id        string
-	name      string
-	args      []string
-	cwd       string
-	startedAt time.Time
-	began     time.Time // by the machine's clock
-	log       *commandLog
-	input     *commandInput // nil without an open standard input
-	done      chan struct{} // closed at the end
-
-	mu       sync.Mutex
-	proc     runner
-	exitCode *int
-	duration time.Duration
-	timeout  *timer
-	// waited says that somebody has waited for the end: before that nobody is
-	// told of it.
-	waited bool
-	// cut says that the end of the session has ended it.
-	cut bool
-	// signalled is when it last got a signal, by the machine's clock.
-	signalled time.Time
-}
-
-// exited reports whether the command has ended.
-func (cmd *command) exited() bool {
-	cmd.mu.Lock()
-	defer cmd.mu.Unlock()
-	return cmd.exitCode != nil
-}
-
-// report describes a command that has ended to who has waited for it, and from
-// now on to everybody.
-func (cmd *command) report() wire.Command {
-	cmd.mu.Lock()
-	cmd.waited = true
-	cmd.mu.Unlock()
-	return cmd.wire()
-}
-
-func (cmd *command) wire() wire.Command {
-	cmd.mu.Lock()
-	defer cmd.mu.Unlock()
-	w := wire.Command{
-		ID: cmd.id, Name: cmd.name, Args: cmd.args, Cwd: cmd.cwd, SessionID: cmd.sess.id,
-		StartedAt: wire.At(cmd.startedAt),
-	}
-	if w.Args == nil {
-		w.Args = []string{}
-	}
-	if cmd.exitCode != nil && cmd.waited {
-		w.ExitCode, w.DurationMs = cmd.exitCode, new(wholeMillis(cmd.duration))
-	}
-	return w
-}
 
 type commandParams struct {
 	Command string            `json:"command"`
@@ -86,21 +24,25 @@ type commandParams struct {
 	AttachStdin *bool `json:"attachStdin"`
 }
 
-func (p *commandParams) attachesStdin() bool { return p.AttachStdin != nil && *p.AttachStdin }
+func (p *commandParams) spec() *store.CommandSpec {
+	return &store.CommandSpec{
+		Name: p.Command, Args: p.Args, Cwd: p.Cwd, Env: p.Env, Sudo: p.Sudo, Timeout: p.Timeout.Std(), OpenStdin: p.AttachStdin != nil && *p.AttachStdin,
+	}
+}
 
 func (p *commandParams) check() error {
 	if p.Command == "" {
-		return invalid("missing required property `command`.")
+		return reply.Invalid("missing required property `command`.")
 	}
 	if strings.ContainsRune(p.Command+p.Cwd+strings.Join(p.Args, ""), 0) {
-		return invalid("`command`, `args` and `cwd` should NOT have NUL bytes.")
+		return reply.Invalid("`command`, `args` and `cwd` should NOT have NUL bytes.")
 	}
 	if p.Timeout != nil {
 		switch t := time.Duration(*p.Timeout); {
 		case t < wire.MinCommandTimeout:
-			return invalid("`timeout` should be >= %d.", wire.MinCommandTimeout.Milliseconds())
+			return reply.Invalid("`timeout` should be >= %d.", wire.MinCommandTimeout.Milliseconds())
 		case t > wire.MaxCommandTimeout:
-			return invalid("`timeout` should be <= %d.", wire.MaxCommandTimeout.Milliseconds())
+			return reply.Invalid("`timeout` should be <= %d.", wire.MaxCommandTimeout.Milliseconds())
 		}
 	}
 	return checkEnv(p.Env)
@@ -117,7 +59,7 @@ func (c *call) runCommand() error {
 		return err
 	}
 	if p.AttachStdin != nil && c.s.opts.Stdin == NoStdin {
-		return invalid("should NOT have additional property `attachStdin`.")
+		return reply.Invalid("should NOT have additional property `attachStdin`.")
 	}
 	if err := p.check(); err != nil {
 		return err
@@ -126,78 +68,51 @@ func (c *call) runCommand() error {
 	if err != nil {
 		return err
 	}
-	machine, err := sess.use(c.ctx)
+	cmd, err := sess.RunCommand(c.ctx, chosen, p.spec())
 	if err != nil {
 		return err
 	}
-	cmd, err := sess.launchCommand(c.ctx, machine, chosen, &p)
-	if err != nil {
-		return sess.machineError(c.ctx, err)
-	}
 	if !p.Wait {
-		writeJSON(c.w, http.StatusOK, wire.CommandResponse{Command: cmd.wire()})
+		reply.WriteJSON(c.w, http.StatusOK, wire.CommandResponse{Command: cmd.Describe()})
 		return nil
 	}
+	atStart := cmd.Describe()
+	atStart.ExitCode, atStart.DurationMs = nil, nil
 	stream := c.stream()
-	if err := stream.record(wire.CommandResponse{Command: cmd.running()}); err != nil {
+	if err := stream.record(wire.CommandResponse{Command: atStart}); err != nil {
 		return nil // the client has gone; the command goes on
 	}
 	if p.Logs {
-		if err := cmd.log.CopyTo(c.ctx, c.w, stream.flush); err != nil {
+		if err := cmd.CopyLog(c.ctx, c.w, stream.flush); err != nil {
 			return stream.broken(err)
 		}
 	}
 	select {
-	case <-cmd.done:
+	case <-cmd.Ended():
 	case <-c.ctx.Done():
 		return stream.broken(c.ctx.Err())
 	}
-	if cmd.wasCut() {
+	if cmd.WasCut() {
 		return stream.broken(errSessionEnded)
 	}
-	_ = stream.record(wire.CommandResponse{Command: cmd.report()}) // as above
+	_ = stream.record(wire.CommandResponse{Command: cmd.Report()}) // as above
 	return nil
 }
 
-// running describes the command as it was at its start.
-func (cmd *command) running() wire.Command {
-	w := cmd.wire()
-	w.ExitCode, w.DurationMs = nil, nil
-	return w
-}
-
-// wasCut reports whether the end of the session has ended the command.
-func (cmd *command) wasCut() bool {
-	cmd.mu.Lock()
-	defer cmd.mu.Unlock()
-	return cmd.cut
-}
-
 // command gives the command that the path names.
-func (c *call) command() (*command, error) {
+func (c *call) command() (*store.Command, error) {
 	sess, err := c.session()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := sess.use(c.ctx); err != nil {
-		return nil, err
-	}
-	c.s.store.mu.Lock()
-	defer c.s.store.mu.Unlock()
-	if cmd := sess.commands[c.values[1]]; cmd != nil {
-		return cmd, nil
-	}
-	return nil, errCommandNotFound
+	return sess.Command(c.ctx, c.values[1])
 }
 
-// minSignalAge is how old a command is at least when a signal reaches it.
-const minSignalAge = 50 * time.Millisecond
-
 // liveCommand is command for requests that only a running command takes.
-func (c *call) liveCommand() (*command, error) {
+func (c *call) liveCommand() (*store.Command, error) {
 	cmd, err := c.command()
-	if err == errCommandNotFound {
-		err = errCommandGone
+	if err == reply.ErrCommandNotFound {
+		err = reply.ErrCommandGone
 	}
 	return cmd, err
 }
@@ -207,16 +122,16 @@ func (c *call) listCommands() error {
 	if err != nil {
 		return err
 	}
-	if _, err := sess.use(c.ctx); err != nil {
+	if _, err := sess.Use(c.ctx); err != nil {
 		return err
 	}
-	order := sess.started()
+	order := sess.Started()
 	resp := wire.CommandsResponse{Commands: make([]wire.Command, 0, len(order))}
 	slices.Reverse(order) // newest first
 	for _, cmd := range order {
-		resp.Commands = append(resp.Commands, cmd.wire())
+		resp.Commands = append(resp.Commands, cmd.Describe())
 	}
-	writeJSON(c.w, http.StatusOK, resp)
+	reply.WriteJSON(c.w, http.StatusOK, resp)
 	return nil
 }
 
@@ -231,16 +146,16 @@ func (c *call) getCommand() error {
 	}
 	if wait {
 		select {
-		case <-cmd.done:
-			if cmd.sess.hasFailed() {
-				return errStopped
+		case <-cmd.Ended():
+			if cmd.SessionFailed() {
+				return reply.ErrStopped
 			}
-			cmd.report()
+			cmd.Report()
 		case <-c.ctx.Done():
 			return c.ctx.Err()
 		}
 	}
-	writeJSON(c.w, http.StatusOK, wire.CommandResponse{Command: cmd.wire()})
+	reply.WriteJSON(c.w, http.StatusOK, wire.CommandResponse{Command: cmd.Describe()})
 	return nil
 }
 
@@ -253,8 +168,8 @@ func (c *call) commandLogs() error {
 	if err := stream.start(); err != nil {
 		return nil // the client has gone
 	}
-	err = cmd.log.CopyTo(c.ctx, c.w, stream.flush)
-	if err == nil && cmd.wasCut() {
+	err = cmd.CopyLog(c.ctx, c.w, stream.flush)
+	if err == nil && cmd.WasCut() {
 		err = errSessionEnded
 	}
 	return stream.broken(err)
@@ -274,27 +189,14 @@ func (c *call) killCommand() error {
 		return err
 	}
 	if p.Signal == nil {
-		return invalid("missing required property `signal`.")
+		return reply.Invalid("missing required property `signal`.")
 	}
 	if *p.Signal < 1 || *p.Signal > 64 {
-		return invalid("`signal` should be between 1 and 64.")
+		return reply.Invalid("`signal` should be between 1 and 64.")
 	}
-	cmd.mu.Lock()
-	proc := cmd.proc
-	cmd.mu.Unlock()
-	// Over a network no signal comes before the program has set its traps.
-	if early := minSignalAge - time.Since(cmd.began); early > 0 && !c.wait(early) {
-		return c.ctx.Err()
+	if err := cmd.Signal(c.ctx, *p.Signal); err != nil {
+		return err
 	}
-	cmd.mu.Lock()
-	cmd.signalled = time.Now()
-	cmd.mu.Unlock()
-	switch err := proc.Signal(*p.Signal); {
-	case errors.Is(err, os.ErrProcessDone):
-		return errCommandGone
-	case err != nil:
-		return fmt.Errorf("signal: %w", err)
-	}
-	writeJSON(c.w, http.StatusOK, wire.CommandResponse{Command: cmd.wire()})
+	reply.WriteJSON(c.w, http.StatusOK, wire.CommandResponse{Command: cmd.Describe()})
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
 // TestSpareConnection: a connection that a client has dialed, and has not
@@ -20,7 +22,7 @@ func TestSpareConnection(t *testing.T) {
 		client, served := net.Pipe()
 		conns := make(pipes, 1)
 		conns <- served
-		server := newHTTPServer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, slog.New(slog.DiscardHandler))
+		server := store.NewHTTPServer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, slog.New(slog.DiscardHandler))
 		go func() { _ = server.Serve(conns) }()
 		defer func() { assert.NoError(t, server.Close()) }()
 		time.Sleep(http.DefaultTransport.(*http.Transport).IdleConnTimeout)

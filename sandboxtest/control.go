@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // controlPath is where the control API is, next to the API of sandboxes.
@@ -149,31 +151,31 @@ type control struct {
 // program that uses sandboxes can't set the clock, and this one can't use them.
 func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 	if s.opts.ControlToken == "" {
-		writeError(w, notFound("Not found. The control API needs Options.ControlToken."))
+		reply.WriteError(w, reply.NotFound("Not found. The control API needs Options.ControlToken."))
 		return
 	}
 	if failure := s.authorizeBy(r, s.opts.ControlToken); failure != nil {
-		writeError(w, failure)
+		reply.WriteError(w, failure)
 		return
 	}
 	mux := http.NewServeMux()
 	for _, route := range controlRoutes {
 		mux.HandleFunc(route.method+" "+controlPath+route.path, func(w http.ResponseWriter, r *http.Request) {
 			out, err := route.handle(s, r)
-			switch failure, ok := errors.AsType[*apiError](err); {
+			switch failure, ok := errors.AsType[*reply.Error](err); {
 			case ok:
-				writeError(w, failure)
+				reply.WriteError(w, failure)
 			case err != nil:
-				writeError(w, fail(http.StatusInternalServerError, "internal_server_error", "%v", err))
+				reply.WriteError(w, reply.Fail(http.StatusInternalServerError, "internal_server_error", "%v", err))
 			case route.out == nil:
 				w.WriteHeader(http.StatusNoContent)
 			default:
-				writeJSON(w, http.StatusOK, out)
+				reply.WriteJSON(w, http.StatusOK, out)
 			}
 		})
 	}
 	if _, pattern := mux.Handler(r); pattern == "" {
-		writeError(w, notFound("The control API has no %.20s %.100s.", r.Method, r.URL.Path))
+		reply.WriteError(w, reply.NotFound("The control API has no %.20s %.100s.", r.Method, r.URL.Path))
 		return
 	}
 	mux.ServeHTTP(w, r)
@@ -195,7 +197,7 @@ func (s *Server) controlRequests(r *http.Request) (any, error) {
 	if text := r.URL.Query().Get("after"); text != "" {
 		var err error
 		if after, err = strconv.Atoi(text); err != nil || after < 0 {
-			return nil, invalid("`after` should be a number >= 0.")
+			return nil, reply.Invalid("`after` should be a number >= 0.")
 		}
 	}
 	out := controlRequests{Requests: []controlRequest{}}
@@ -211,24 +213,14 @@ func (s *Server) controlRequests(r *http.Request) (any, error) {
 
 func (s *Server) controlRunning(*http.Request) (any, error) {
 	out := controlRunning{[]controlSandbox{}, []controlDrive{}}
-	s.store.mu.Lock()
-	for key, sb := range s.store.sandboxes {
-		if sess := sb.current; !sess.endedLocked() {
-			row := controlSandbox{ProjectID: key.project, Name: key.name, SessionID: sess.id}
-			for _, cmd := range sess.order {
-				if !cmd.exited() {
-					row.Commands++
-				}
-			}
-			out.Sandboxes = append(out.Sandboxes, row)
+	for _, sb := range s.store.Running() {
+		out.Sandboxes = append(out.Sandboxes, controlSandbox{ProjectID: sb.Project, Name: sb.Name, SessionID: sb.Session, Commands: sb.Commands})
+	}
+	for _, d := range s.store.ListDrives("") {
+		if d.CurrentSessionID != "" {
+			out.Drives = append(out.Drives, controlDrive{d.ProjectID, d.Name, d.CurrentSessionID})
 		}
 	}
-	for key, d := range s.store.drives {
-		if d.attached != nil {
-			out.Drives = append(out.Drives, controlDrive{key.project, key.name, d.attached.id})
-		}
-	}
-	s.store.mu.Unlock()
 	slices.SortFunc(out.Sandboxes, func(a, b controlSandbox) int { return strings.Compare(a.ProjectID+" "+a.Name, b.ProjectID+" "+b.Name) })
 	slices.SortFunc(out.Drives, func(a, b controlDrive) int { return strings.Compare(a.ProjectID+" "+a.Name, b.ProjectID+" "+b.Name) })
 	return out, nil
@@ -243,8 +235,8 @@ func (s *Server) controlAdvance(r *http.Request) (any, error) {
 	if err := controlBody(r, &p); err != nil {
 		return nil, err
 	}
-	if p.AdvanceMs < 0 || p.AdvanceMs > int64(100*365*day/time.Millisecond) {
-		return nil, invalid("`advanceMs` should be between 0 and a hundred years.")
+	if p.AdvanceMs < 0 || p.AdvanceMs > int64(100*365*24*time.Hour/time.Millisecond) {
+		return nil, reply.Invalid("`advanceMs` should be between 0 and a hundred years.")
 	}
 	s.Advance(millis(p.AdvanceMs))
 	return s.controlClock(r)
@@ -271,14 +263,14 @@ func (s *Server) controlInject(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if _, err := path.Match(p.Path, ""); err != nil {
-		return nil, invalid("`path` is not a pattern.")
+		return nil, reply.Invalid("`path` is not a pattern.")
 	}
 	if p.Operation != "" && !slices.Contains(operations(), p.Operation) {
-		return nil, invalid("`operation` should be an operationId of GET %s/openapi.json, not %.80q.", controlPath, p.Operation)
+		return nil, reply.Invalid("`operation` should be an operationId of GET %s/openapi.json, not %.80q.", controlPath, p.Operation)
 	}
 	for _, status := range []int{p.Status, p.ActThenStatus} {
 		if status != 0 && (status < 200 || status > 599) {
-			return nil, invalid("a status should be between 200 and 599.")
+			return nil, reply.Invalid("a status should be between 200 and 599.")
 		}
 	}
 	f := Fault{
@@ -311,7 +303,7 @@ func (s *Server) controlRemoveFault(r *http.Request) (any, error) {
 	id := r.PathValue("id")
 	in := s.control.faults[id]
 	if in == nil {
-		return nil, notFound("There is no fault %.80q.", id)
+		return nil, reply.NotFound("There is no fault %.80q.", id)
 	}
 	s.faults.remove(in)
 	delete(s.control.faults, id)
@@ -334,10 +326,10 @@ func (s *Server) controlStub(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if err := checkPattern(p.Pattern); err != nil {
-		return nil, invalid("`pattern`: %v", err)
+		return nil, reply.Invalid("`pattern`: %v", err)
 	}
 	if p.ExitCode < 0 || p.ExitCode > 255 {
-		return nil, invalid("`exitCode` should be between 0 and 255.")
+		return nil, reply.Invalid("`exitCode` should be between 0 and 255.")
 	}
 	s.HandleCommand(p.Pattern, printing(p.Stdout, p.Stderr, p.ExitCode))
 	return nil, nil
@@ -357,3 +349,9 @@ func (s *Server) controlCrash(r *http.Request) (any, error) {
 }
 
 func (s *Server) controlOpenAPI(*http.Request) (any, error) { return OpenAPI(), nil }
+
+// Crash simulates the death of the machine of a running sandbox: its processes
+// end, its files since the last snapshot are lost, and its session has failed.
+// Callers waiting for a command receive the error that the sandbox has stopped,
+// and no exit code. It reports whether there was such a sandbox with a session.
+func (s *Server) Crash(name string) bool { return s.store.Crash(name) }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // tokenPrefix tells what a token is for wherever it turns up.
@@ -29,7 +30,7 @@ const HostName = firewall.HostName
 // one whose name was pointed to this machine after it was loaded is of the same
 // origin as the server, for the browser, and needs no permission to send what
 // it likes. It can't hide its name in Host, though, nor its Origin.
-func (s *Server) authorize(r *http.Request) *apiError {
+func (s *Server) authorize(r *http.Request) *reply.Error {
 	if failure := s.authorizeBy(r, s.opts.Token, s.oidcToken); failure != nil {
 		return failure
 	}
@@ -45,17 +46,17 @@ func (s *Server) authorize(r *http.Request) *apiError {
 // wrongTeam is the failure of a request that looks for the emulator's own project
 // in another team than its own. Any other project is in the team that it is asked
 // for in.
-func wrongTeam(r *http.Request, project string) *apiError {
+func wrongTeam(r *http.Request, project string) *reply.Error {
 	query := r.URL.Query()
 	team, slug := query.Get("teamId"), query.Get("slug")
 	if project != projectID || (team == "" || team == teamID) && (slug == "" || slug == teamSlug) {
 		return nil
 	}
-	return fail(http.StatusForbidden, "forbidden", "Not authorized")
+	return reply.Fail(http.StatusForbidden, "forbidden", "Not authorized")
 }
 
 // authorizeBy is authorize with other tokens.
-func (s *Server) authorizeBy(r *http.Request, tokens ...string) *apiError {
+func (s *Server) authorizeBy(r *http.Request, tokens ...string) *reply.Error {
 	if !s.knownHost(r.Host) {
 		return forbidden("invalidHost", "The emulator is not reached by the name %.100q. Use its address, localhost, or a name in Options.Hosts.", r.Host)
 	}
@@ -94,9 +95,9 @@ func (c *call) inProject(named string) (string, error) {
 }
 
 // forbidden is a 403 of that kind.
-func forbidden(kind, format string, args ...any) *apiError {
-	e := fail(http.StatusForbidden, "forbidden", format, args...)
-	e.extra = map[string]any{kind: true}
+func forbidden(kind, format string, args ...any) *reply.Error {
+	e := reply.Fail(http.StatusForbidden, "forbidden", format, args...)
+	e.Extra = map[string]any{kind: true}
 	return e
 }
 

@@ -2,12 +2,7 @@ package sandboxtest
 
 import (
 	"errors"
-	"fmt"
 	"runtime"
-	"strings"
-	"sync"
-
-	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // Enforcement reports which parts of the platform are real on this machine. The
@@ -38,13 +33,13 @@ type Enforcement struct {
 func (s *Server) Enforces() Enforcement {
 	e := Enforcement{
 		Files:    s.Mode() == Namespace,
-		Users:    s.Mode() == Namespace && !s.host.Rootless(),
-		Policies: s.host.Gated(),
-		Limits:   s.host.Limited(),
+		Users:    s.Mode() == Namespace && !s.store.Host.Rootless(),
+		Policies: s.store.Host.Gated(),
+		Limits:   s.store.Host.Limited(),
 	}
 	var missing []error
 	if !e.Files {
-		why, remedy := shortly(s.host.Reasons()), namespacesRemedy()
+		why, remedy := shortly(s.store.Host.Reasons()), namespacesRemedy()
 		if s.opts.Mode == Folder {
 			why, remedy = "folder mode was asked for", "ask for no mode"
 		}
@@ -64,10 +59,6 @@ func (s *Server) Enforces() Enforcement {
 	return e
 }
 
-// maxProcesses is what a sandbox may have at a time, where that is limited: more
-// than tests need, and too few for a fork bomb to take the machine.
-const maxProcesses = 4096
-
 // HostAddress returns the host name or address by which commands in sandboxes,
 // git sources and tarball sources reach servers on the loopback interface of
 // this machine: [HostName], or 127.0.0.1 in [Folder] mode.
@@ -81,37 +72,11 @@ func (s *Server) HostAddress() string {
 // whyFolder says, in two lines, why Auto has ended in folder mode where namespaces
 // could be had, and what to do about it; nil elsewhere.
 func (s *Server) whyFolder() []string {
-	if s.opts.Mode != Auto || s.Mode() != Folder || runtime.GOOS != "linux" || s.host.Reasons() == nil {
+	if s.opts.Mode != Auto || s.Mode() != Folder || runtime.GOOS != "linux" || s.store.Host.Reasons() == nil {
 		return nil
 	}
 	return []string{
-		"sandboxes run as ordinary processes on this machine's own files (folder mode): " + shortly(s.host.Reasons()),
+		"sandboxes run as ordinary processes on this machine's own files (folder mode): " + shortly(s.store.Host.Reasons()),
 		"to give them namespaces: " + namespacesRemedy(),
 	}
-}
-
-// warnings are what was said once.
-type warnings struct{ policy, oldClient sync.Once }
-
-// enforceable is an error, or a warning, for a mode of policies that does not
-// hold here even for a session that starts with it.
-func (s *Server) enforceable(mode string) error {
-	return s.unenforced(s.host.Gated() || mode == firewall.AllowAll || mode == firewall.DenyAll && s.Mode() == Namespace)
-}
-
-// unenforced warns, once, of a policy that does not hold here, or refuses it.
-// holds says that it does.
-func (s *Server) unenforced(holds bool) error {
-	why := s.Enforces().Missing
-	switch {
-	case holds:
-		return nil
-	case s.opts.RefuseUnenforced:
-		return badRequest("The emulator can't enforce this network policy here: %s.",
-			strings.ReplaceAll(fmt.Sprint(why), "\n", "; "))
-	}
-	s.warned.policy.Do(func() {
-		s.opts.Logger.Warn("a network policy is accepted and not enforced", "reason", why)
-	})
-	return nil
 }

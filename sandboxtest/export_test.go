@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
 // Every test of this package that has a directory also looks whether each
@@ -17,25 +19,25 @@ func init() {
 		return
 	}
 	var long atomic.Int64
-	checkSaved = func(name string, whole *state) error {
+	store.CheckSaved = func(name string, whole *store.State) error {
 		if len(whole.Sandboxes) > 100 {
 			return nil // it would cost too much
 		}
 		if info, err := os.Stat(name); err == nil && info.Size() > 128<<10 && long.Add(1)%16 != 0 {
 			return nil // so would each change of a long file
 		}
-		saved, err := readState(name)
+		saved, err := store.ReadState(name)
 		if err != nil {
 			return err
 		}
-		if want, got := whole.sorted(), saved.sorted(); want != got {
+		if want, got := sorted(whole), sorted(saved); want != got {
 			panic(fmt.Sprintf("the file does not say what the memory does:\n%s\n%s", want, got))
 		}
 		return nil
 	}
 }
 
-func (in *state) sorted() string {
+func sorted(in *store.State) string {
 	lines := []string{in.Kind}
 	add := func(x any) {
 		data, err := json.Marshal(x)
@@ -63,36 +65,25 @@ func (in *state) sorted() string {
 // Freeze stops the machine's clock for the server: only Advance moves its time
 // on, however slow the machine is.
 func (s *Server) Freeze() {
-	c := s.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := c.now()
-	c.now = func() time.Time { return at }
+	s.store.Clock.Replace(func(before func() time.Time) func() time.Time {
+		at := before()
+		return func() time.Time { return at }
+	})
 }
 
 // Due counts what is to happen within d.
-func (s *Server) Due(d time.Duration) (n int) {
-	c := s.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, t := range c.timers {
-		if !t.at.After(c.nowLocked().Add(d)) {
-			n++
-		}
-	}
-	return n
-}
+func (s *Server) Due(d time.Duration) int { return s.store.Clock.Due(d) }
 
 // uncheckedEnv leaves these looks out, to measure what a change costs.
 const uncheckedEnv = "SANDBOXTEST_UNCHECKED"
 
 // ReadState says what is in a file of the state, in an order of its own.
 func ReadState(name string) (string, error) {
-	in, err := readState(name)
+	in, err := store.ReadState(name)
 	if err != nil || in == nil {
 		return "", err
 	}
-	return in.sorted(), nil
+	return sorted(in), nil
 }
 
 // Operations are those with a route.
@@ -105,8 +96,8 @@ func Operations() (names []string) {
 
 // Tick makes d pass at each look at the clock.
 func (s *Server) Tick(d time.Duration) {
-	s.clock.mu.Lock()
-	defer s.clock.mu.Unlock()
-	var looks time.Duration
-	s.clock.now = func() time.Time { looks += d; return time.Now().Add(looks) }
+	s.store.Clock.Replace(func(func() time.Time) func() time.Time {
+		var looks time.Duration
+		return func() time.Time { looks += d; return time.Now().Add(looks) }
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // Fault is a failure that the server simulates. The zero value does nothing.
@@ -173,19 +175,19 @@ func (f *Fault) respond(w http.ResponseWriter, status int) {
 		seconds := (f.RetryAfter + time.Second - 1) / time.Second
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
 	}
-	e := &apiError{status: status, code: f.Code, message: f.Message}
-	if e.code == "" {
+	e := &reply.Error{Status: status, Code: f.Code, Message: f.Message}
+	if e.Code == "" {
 		switch status {
 		case http.StatusTooManyRequests:
-			e.code = "rate_limited"
+			e.Code = "rate_limited"
 		case http.StatusInternalServerError:
-			e.code = "internal_server_error"
+			e.Code = "internal_server_error"
 		default:
-			e.code = "injected_fault"
+			e.Code = "injected_fault"
 		}
 	}
-	if e.message == "" {
-		e.message = http.StatusText(status)
+	if e.Message == "" {
+		e.Message = http.StatusText(status)
 	}
-	writeError(w, e)
+	reply.WriteError(w, e)
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
 type pathParams struct {
@@ -22,16 +24,16 @@ type pathParams struct {
 
 func (p *pathParams) check() error {
 	if p.Path == "" {
-		return invalid("missing required property `path`.")
+		return reply.Invalid("missing required property `path`.")
 	}
 	if strings.ContainsRune(p.Path+p.Cwd, 0) {
-		return invalid("`path` and `cwd` should NOT have NUL bytes.")
+		return reply.Invalid("`path` and `cwd` should NOT have NUL bytes.")
 	}
 	return nil
 }
 
 // fileCall reads the body of an operation on a file and finds the machine.
-func (c *call) fileCall() (*session, *box.Box, *pathParams, error) {
+func (c *call) fileCall() (*store.Session, *box.Box, *pathParams, error) {
 	sess, err := c.session()
 	if err != nil {
 		return nil, nil, nil, err
@@ -43,7 +45,7 @@ func (c *call) fileCall() (*session, *box.Box, *pathParams, error) {
 	if err := p.check(); err != nil {
 		return nil, nil, nil, err
 	}
-	machine, err := sess.use(c.ctx)
+	machine, err := sess.Use(c.ctx)
 	return sess, machine, p, err
 }
 
@@ -60,7 +62,7 @@ func (c *call) makeDir() error {
 	if err := mkdir(p.Path, p.Cwd); err != nil {
 		return c.fileError(sess, "error creating directory", err)
 	}
-	writeJSON(c.w, http.StatusOK, struct{}{})
+	reply.WriteJSON(c.w, http.StatusOK, struct{}{})
 	return nil
 }
 
@@ -73,7 +75,7 @@ func (c *call) readFile() error {
 	f, _, err := machine.ReadFile(p.Path, p.Cwd)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return notFound("File not found.")
+			return reply.NotFound("File not found.")
 		}
 		return c.fileError(sess, "error reading file", err)
 	}
@@ -122,9 +124,9 @@ func (c *call) writeFiles() error {
 	}
 	cwd := c.r.Header.Get("X-Cwd")
 	if cwd != "" && !path.IsAbs(cwd) {
-		return invalid("`x-cwd` should be an absolute path.")
+		return reply.Invalid("`x-cwd` should be an absolute path.")
 	}
-	machine, err := sess.use(c.ctx)
+	machine, err := sess.Use(c.ctx)
 	if err != nil {
 		return err
 	}
@@ -132,30 +134,30 @@ func (c *call) writeFiles() error {
 		cwd = machine.Account().WorkDir
 	}
 	if f, _, err := machine.ReadFile(cwd, ""); errors.Is(err, fs.ErrNotExist) {
-		return fileError("The archive could not be extracted: %s: No such file or directory", cwd)
+		return reply.FileError("The archive could not be extracted: %s: No such file or directory", cwd)
 	} else if err == nil {
 		_ = f.Close() // it was only opened
 	}
 	if err := machine.Extract(c.ctx, c.body(c.s.opts.MaxUpload), cwd); err != nil {
-		if e, ok := errors.AsType[*apiError](err); ok {
+		if e, ok := errors.AsType[*reply.Error](err); ok {
 			return e
 		}
 		return c.fileError(sess, "error writing files", err)
 	}
-	writeJSON(c.w, http.StatusOK, struct{}{})
+	reply.WriteJSON(c.w, http.StatusOK, struct{}{})
 	return nil
 }
 
 // fileError returns the error for what the file system refused.
-func (c *call) fileError(sess *session, what string, err error) error {
+func (c *call) fileError(sess *store.Session, what string, err error) error {
 	if c.ctx.Err() != nil {
 		return c.ctx.Err()
 	}
 	if errors.Is(err, box.ErrStopped) {
-		return sess.machineError(c.ctx, err)
+		return sess.MachineError(c.ctx, err)
 	}
 	// A machine that goes down in the middle fails in any way.
-	if _, gone := sess.use(c.ctx); gone != nil {
+	if _, gone := sess.Use(c.ctx); gone != nil {
 		return gone
 	}
 	reason := strings.TrimPrefix(err.Error(), "box: ")
@@ -167,9 +169,9 @@ func (c *call) fileError(sess *session, what string, err error) error {
 		}
 	}
 	if strings.Contains(strings.ToLower(reason), "is a directory") {
-		return fail(http.StatusBadRequest, "is_directory", "%s: %s", what, reason)
+		return reply.Fail(http.StatusBadRequest, "is_directory", "%s: %s", what, reason)
 	}
-	return fileError("%s: %s", what, reason)
+	return reply.FileError("%s: %s", what, reason)
 }
 
 // capital is a text that begins as those of the C library do.

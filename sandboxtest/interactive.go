@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
 // interactivePath is where terminals are, followed by the session's ID.
@@ -35,12 +38,12 @@ func (c *call) openInteractive() error {
 	if err := c.decode(&struct{}{}); err != nil {
 		return err
 	}
-	if _, err := sess.use(c.ctx); err != nil {
+	if _, err := sess.Use(c.ctx); err != nil {
 		return err
 	}
-	writeJSON(c.w, http.StatusOK, wire.InteractiveResponse{
-		URL:   "ws://" + c.s.address() + interactivePath + sess.id,
-		Token: sess.token,
+	reply.WriteJSON(c.w, http.StatusOK, wire.InteractiveResponse{
+		URL:   "ws://" + c.s.address() + interactivePath + c.values[0],
+		Token: sess.Token,
 	})
 	return nil
 }
@@ -72,21 +75,21 @@ func cells(n, otherwise int) uint16 {
 
 // serveInteractive is the WebSocket of a terminal.
 func (s *Server) serveInteractive(w http.ResponseWriter, r *http.Request, id string) {
-	sess, err := s.store.session(id)
+	sess, err := s.store.Session(id)
 	if err != nil {
-		writeError(w, errSessionNotFound)
+		reply.WriteError(w, reply.ErrSessionNotFound)
 		return
 	}
-	if subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("token")), []byte(sess.token)) != 1 {
-		writeError(w, fail(http.StatusUnauthorized, "unauthorized", "The token is missing or wrong."))
+	if subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("token")), []byte(sess.Token)) != 1 {
+		reply.WriteError(w, reply.Fail(http.StatusUnauthorized, "unauthorized", "The token is missing or wrong."))
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
-	machine, err := sess.use(ctx)
+	defer s.store.OnClose(cancel)()
+	machine, err := sess.Use(ctx)
 	if err != nil {
-		writeError(w, errStopped)
+		reply.WriteError(w, reply.ErrStopped)
 		return
 	}
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // the token is what counts
@@ -105,16 +108,13 @@ type terminal struct {
 	ctx  context.Context
 }
 
-func (t *terminal) run(sess *session, machine *box.Box) {
+func (t *terminal) run(sess *store.Session, machine *box.Box) {
 	start, err := t.start()
 	if err != nil {
 		t.conn.Close(websocket.StatusPolicyViolation, err.Error())
 		return
 	}
-	st := sess.sb.s.store
-	st.mu.Lock()
-	env := environ(sess.sb.settings.Env)
-	st.mu.Unlock()
+	env := sess.Environ()
 	spec := box.Spec{
 		Path: start.Command, Args: start.Args, Dir: start.Cwd,
 		Env: append(append([]string{"TERM=xterm-256color"}, env...), start.Env...),
@@ -157,14 +157,14 @@ func (t *terminal) start() (*terminalMessage, error) {
 	}
 	m := new(terminalMessage)
 	if kind != websocket.MessageText || json.Unmarshal(data, m) != nil || m.Type != "start" {
-		return nil, invalid("the first frame should be a start message.")
+		return nil, reply.Invalid("the first frame should be a start message.")
 	}
 	if m.Command == "" {
 		m.Command = "/bin/bash"
 	}
 	for _, kv := range m.Env {
 		if key, _, ok := strings.Cut(kv, "="); !ok || key == "" {
-			return nil, invalid("`env` should have entries of the form KEY=value.")
+			return nil, reply.Invalid("`env` should have entries of the form KEY=value.")
 		}
 	}
 	return m, nil

@@ -3,6 +3,8 @@ package sandboxtest
 import (
 	"slices"
 	"testing"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
 // CheckClosed fails a test for each sandbox that still has a session, which on
@@ -10,15 +12,12 @@ import (
 // forgotten Close, Stop or Delete. Call it when the program under test has ended.
 func (s *Server) CheckClosed(t testing.TB) {
 	t.Helper()
-	st := s.store
-	st.mu.Lock()
 	var live []string
-	for _, sb := range st.sandboxes {
-		if sb.current != nil && sb.current.liveLocked() {
-			live = append(live, sb.key.name)
+	for _, sb := range s.store.ListSandboxes("") {
+		if sb.Status == store.StatusRunning {
+			live = append(live, sb.Name)
 		}
 	}
-	st.mu.Unlock()
 	slices.Sort(live)
 	for _, name := range live {
 		t.Errorf("the sandbox %q still runs", name)

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // Operation names an operation of the API, for [Fault] and [Request].
@@ -119,7 +121,7 @@ func init() {
 
 // lookUp finds the endpoint of a request and the values of its wildcards.
 // allowed lists the methods that the path has when none of them fits.
-func lookUp(method, escapedPath string) (e *endpoint, version int, values []string, allowed []string, err *apiError) {
+func lookUp(method, escapedPath string) (e *endpoint, version int, values []string, allowed []string, err *reply.Error) {
 	// Drives are a product of their own as well, with the same operations.
 	if rest, ok := strings.CutPrefix(escapedPath, "/v1/drives"); ok && (rest == "" || rest[0] == '/') {
 		escapedPath = "/v2/sandboxes/drives" + rest
@@ -135,7 +137,7 @@ func lookUp(method, escapedPath string) (e *endpoint, version int, values []stri
 	for i, s := range segments {
 		plain, err := url.PathUnescape(s)
 		if err != nil {
-			return nil, version, nil, nil, badRequest("The path is not well formed.")
+			return nil, version, nil, nil, reply.BadRequest("The path is not well formed.")
 		}
 		segments[i] = plain
 	}
@@ -151,23 +153,23 @@ func lookUp(method, escapedPath string) (e *endpoint, version int, values []stri
 		}
 	}
 	if len(allowed) > 0 {
-		return nil, version, nil, allowed, fail(http.StatusMethodNotAllowed, "method_not_allowed", "The method %.20q is not allowed here.", method)
+		return nil, version, nil, allowed, reply.Fail(http.StatusMethodNotAllowed, "method_not_allowed", "The method %.20q is not allowed here.", method)
 	}
-	return nil, version, nil, nil, notFound("Not Found")
+	return nil, version, nil, nil, reply.NotFound("Not Found")
 }
 
 // cutVersion takes the version off a path, and the name that all have in
 // common.
-func cutVersion(escapedPath string) (version int, rest string, err *apiError) {
+func cutVersion(escapedPath string) (version int, rest string, err *reply.Error) {
 	number, rest, ok := strings.Cut(strings.TrimPrefix(escapedPath, "/v"), "/sandboxes")
 	version, aerr := strconv.Atoi(number)
 	switch {
 	case !ok || aerr != nil || rest != "" && rest[0] != '/':
-		return 0, "", notFound("Not Found")
+		return 0, "", reply.NotFound("Not Found")
 	case version == 1:
-		return version, "", errNoVersion1
+		return version, "", reply.ErrNoVersion1
 	case version < 2:
-		return version, "", notFound("Not Found")
+		return version, "", reply.NotFound("Not Found")
 	}
 	return version, rest, nil
 }
@@ -185,4 +187,15 @@ func match(pattern, segments []string) (values []string, ok bool) {
 		}
 	}
 	return values, true
+}
+
+// durable reports whether the effect of an operation is saved before its
+// response, so that it survives a crash of the server.
+func (op Operation) durable() bool {
+	switch op {
+	case CreateSandbox, ForkSandbox, GetSandbox, UpdateSandbox, DeleteSandbox, StopSession, ExtendTimeout, SetPolicy, CreateSnapshot, DeleteSnapshot,
+		GetOrCreateDrive, ForkDrive, DeleteDrive:
+		return true
+	}
+	return false
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 const defaultLimit = 20
@@ -55,7 +56,7 @@ func (c *call) flag(name string) (bool, error) {
 	case "", "false":
 		return false, nil
 	}
-	return false, invalid("`%s` should be equal to one of the allowed values \"true, false\".", name)
+	return false, reply.Invalid("`%s` should be equal to one of the allowed values \"true, false\".", name)
 }
 
 // parsePage reads limit, sortOrder and cursor. by names the order, which a
@@ -66,11 +67,11 @@ func parsePage(q url.Values, by string, limit int) (*pageQuery, error) {
 		n, err := strconv.Atoi(q.Get("limit"))
 		switch {
 		case err != nil:
-			return nil, invalid("`limit` should be integer.")
+			return nil, reply.Invalid("`limit` should be integer.")
 		case n < 1:
-			return nil, invalid("`limit` should be >= 1.")
+			return nil, reply.Invalid("`limit` should be >= 1.")
 		case n > limit:
-			return nil, invalid("`limit` should be <= %d.", limit)
+			return nil, reply.Invalid("`limit` should be <= %d.", limit)
 		}
 		p.limit = n
 	}
@@ -79,12 +80,12 @@ func parsePage(q url.Values, by string, limit int) (*pageQuery, error) {
 	case "asc":
 		p.desc = false
 	default:
-		return nil, invalid("`sortOrder` should be equal to one of the allowed values \"asc, desc\".")
+		return nil, reply.Invalid("`sortOrder` should be equal to one of the allowed values \"asc, desc\".")
 	}
 	if text := q.Get("cursor"); text != "" {
 		c, err := parseCursor(text)
 		if err != nil || c.By != by || c.Desc != p.desc {
-			return nil, invalid("`cursor` is not one of this listing")
+			return nil, reply.Invalid("`cursor` is not one of this listing")
 		}
 		p.after = c
 	}

@@ -12,14 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-vercel/sandbox/internal/wire"
-)
-
-const (
-	day = 24 * time.Hour
-	// defaultExpiration is that of snapshots, counted from their last use.
-	defaultExpiration = 30 * day
-	// shortExpiration is that of the newest versions of the API.
-	shortExpiration = 7 * day
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
 var (
@@ -82,20 +76,38 @@ type updateParams struct {
 	CurrentSnapshotID string `json:"currentSnapshotId"`
 }
 
+func (p *updateParams) apply(st *store.Store, set *store.Settings) error {
+	if err := p.sandboxParams.apply(st, set); err != nil {
+		return err
+	}
+	if p.NetworkPolicy.Given { // before a later session fails by it
+		if err := st.Enforceable(set.Policy.Mode); err != nil {
+			return err
+		}
+	}
+	if p.Runtime != "" {
+		if err := checkRuntime(p.Runtime); err != nil {
+			return err
+		}
+		set.Runtime = p.Runtime
+	}
+	return nil
+}
+
 // applyArchitecture takes up the architecture, which is that of the source unless
 // one is asked for.
-func (p *createParams) applyArchitecture(version int, set *settings, from *snapshot) error {
+func (p *createParams) applyArchitecture(version int, set *store.Settings, from *store.Snapshot) error {
 	switch {
-	case p.Architecture != "" && p.Architecture != architecture && p.Architecture != arm64:
-		return invalid("`architecture` should be equal to one of the allowed values \"%s, %s\".", architecture, arm64)
-	case from != nil && p.Architecture != "" && p.Architecture != from.architecture:
-		return invalid("`architecture` must match the source, which is %s", from.architecture)
-	case p.Architecture == arm64 && (version < 3 || p.Runtime != ""):
-		return invalid("`architecture` %s requires version 3 or 4 of the API, and no `runtime`", arm64)
+	case p.Architecture != "" && p.Architecture != store.Architecture && p.Architecture != store.Arm64:
+		return reply.Invalid("`architecture` should be equal to one of the allowed values \"%s, %s\".", store.Architecture, store.Arm64)
+	case from != nil && p.Architecture != "" && p.Architecture != from.Architecture:
+		return reply.Invalid("`architecture` must match the source, which is %s", from.Architecture)
+	case p.Architecture == store.Arm64 && (version < 3 || p.Runtime != ""):
+		return reply.Invalid("`architecture` %s requires version 3 or 4 of the API, and no `runtime`", store.Arm64)
 	case from != nil:
-		set.Architecture = from.architecture
+		set.Architecture = from.Architecture
 	default:
-		set.Architecture = cmp.Or(p.Architecture, architecture)
+		set.Architecture = cmp.Or(p.Architecture, store.Architecture)
 	}
 	return nil
 }
@@ -115,25 +127,25 @@ type source struct {
 func checkName(name string) error {
 	switch {
 	case len(name) > wire.MaxName:
-		return invalid("`name` should NOT be longer than %d characters.", wire.MaxName)
+		return reply.Invalid("`name` should NOT be longer than %d characters.", wire.MaxName)
 	case !wire.PlainName(name, wire.MaxName):
-		return invalid("`name` should match pattern \"%s\".", namePattern)
+		return reply.Invalid("`name` should match pattern \"%s\".", namePattern)
 	case !wire.SandboxName(name):
-		return invalid("`name` is reserved")
+		return reply.Invalid("`name` is reserved")
 	}
 	return nil
 }
 
 // apply checks the parameters and puts those that are given into set.
-func (p *sandboxParams) apply(set *settings, images *images) error {
+func (p *sandboxParams) apply(st *store.Store, set *store.Settings) error {
 	if p.Image != "" {
-		image, err := images.pin(p.Image)
+		image, err := st.PinImage(p.Image)
 		if err != nil {
 			return err
 		}
 		set.Image, set.Runtime = image, ""
 	}
-	for _, part := range []func(*settings) error{p.applyMachine, p.applyPlace, p.applyNetwork, p.applyLabels, p.applyRetention} {
+	for _, part := range []func(*store.Settings) error{p.applyMachine, p.applyPlace, p.applyNetwork, p.applyLabels, p.applyRetention} {
 		if err := part(set); err != nil {
 			return err
 		}
@@ -141,13 +153,13 @@ func (p *sandboxParams) apply(set *settings, images *images) error {
 	return nil
 }
 
-func (p *sandboxParams) applyMachine(set *settings) error {
+func (p *sandboxParams) applyMachine(set *store.Settings) error {
 	if p.Timeout != nil {
 		switch t := time.Duration(*p.Timeout); {
 		case t < wire.MinTimeout:
-			return invalid("`timeout` should be >= %d.", wire.MinTimeout.Milliseconds())
+			return reply.Invalid("`timeout` should be >= %d.", wire.MinTimeout.Milliseconds())
 		case t > wire.MaxTimeout:
-			return invalid("`timeout` should be <= %dd", wire.MaxTimeout/day)
+			return reply.Invalid("`timeout` should be <= %dd", wire.MaxTimeout/(24*time.Hour))
 		default:
 			set.Timeout = t
 		}
@@ -162,9 +174,9 @@ func (p *sandboxParams) applyMachine(set *settings) error {
 }
 
 // applyPlace takes up where the sandbox is, and with which drives.
-func (p *sandboxParams) applyPlace(set *settings) error {
+func (p *sandboxParams) applyPlace(set *store.Settings) error {
 	if p.Region != "" {
-		if err := checkRegion("region", p.Region); err != nil {
+		if err := store.CheckRegion("region", p.Region); err != nil {
 			return err
 		}
 		set.Region = p.Region
@@ -182,7 +194,7 @@ func (p *sandboxParams) applyPlace(set *settings) error {
 	return nil
 }
 
-func (p *sandboxParams) applyNetwork(set *settings) error {
+func (p *sandboxParams) applyNetwork(set *store.Settings) error {
 	if p.Ports != nil {
 		if err := checkPorts(*p.Ports); err != nil {
 			return err
@@ -203,13 +215,13 @@ func (p *sandboxParams) applyNetwork(set *settings) error {
 }
 
 // applyLabels takes up the environment and the tags.
-func (p *sandboxParams) applyLabels(set *settings) error {
+func (p *sandboxParams) applyLabels(set *store.Settings) error {
 	if p.Env != nil {
 		if err := checkEnv(p.Env); err != nil {
 			return err
 		}
-		if data, err := encode(p.Env); err != nil || len(data) > wire.MaxEnv {
-			return badRequest("env payload too large (%d bytes; max %d)", len(data), wire.MaxEnv)
+		if data, err := reply.Encode(p.Env); err != nil || len(data) > wire.MaxEnv {
+			return reply.BadRequest("env payload too large (%d bytes; max %d)", len(data), wire.MaxEnv)
 		}
 		set.Env = maps.Clone(p.Env)
 	}
@@ -223,7 +235,7 @@ func (p *sandboxParams) applyLabels(set *settings) error {
 }
 
 // applyRetention takes up how long snapshots are kept, and how many.
-func (p *sandboxParams) applyRetention(set *settings) error {
+func (p *sandboxParams) applyRetention(set *store.Settings) error {
 	if p.SnapshotExpiration != nil {
 		d := time.Duration(*p.SnapshotExpiration)
 		if err := checkExpiration("snapshotExpiration", d); err != nil {
@@ -239,7 +251,7 @@ func (p *sandboxParams) applyRetention(set *settings) error {
 	}
 	k := &p.KeepLastSnapshots.Value
 	if k.Count < 1 || k.Count > wire.MaxKeptSnapshots {
-		return invalid("`keepLastSnapshots.count` should be between 1 and %d.", wire.MaxKeptSnapshots)
+		return reply.Invalid("`keepLastSnapshots.count` should be between 1 and %d.", wire.MaxKeptSnapshots)
 	}
 	if k.Expiration != nil {
 		if err := checkExpiration("keepLastSnapshots.expiration", time.Duration(*k.Expiration)); err != nil {
@@ -253,16 +265,16 @@ func (p *sandboxParams) applyRetention(set *settings) error {
 	return nil
 }
 
-func (r *resources) apply(set *settings) error {
+func (r *resources) apply(set *store.Settings) error {
 	if r.VCPUs == nil {
-		return invalid("`resources` missing required property `vcpus`.")
+		return reply.Invalid("`resources` missing required property `vcpus`.")
 	}
 	n := *r.VCPUs
 	if !wire.VCPUs(n) || n > wire.MaxVCPUs {
-		return invalid("`resources.vcpus` should be 1 or an even number up to %d.", wire.MaxVCPUs)
+		return reply.Invalid("`resources.vcpus` should be 1 or an even number up to %d.", wire.MaxVCPUs)
 	}
 	if r.Memory != nil && *r.Memory != n*wire.MemoryPerVCPU {
-		return invalid("`resources.memory` should be %d for %d vCPUs.", n*wire.MemoryPerVCPU, n)
+		return reply.Invalid("`resources.memory` should be %d for %d vCPUs.", n*wire.MemoryPerVCPU, n)
 	}
 	set.VCPUs = n
 	return nil
@@ -270,19 +282,19 @@ func (r *resources) apply(set *settings) error {
 
 func checkPorts(ports []int) error {
 	if len(ports) > wire.MaxPorts {
-		return invalid("`ports` should NOT have more than %d items.", wire.MaxPorts)
+		return reply.Invalid("`ports` should NOT have more than %d items.", wire.MaxPorts)
 	}
 	seen := make(map[int]bool)
 	for _, port := range ports {
 		switch {
 		case port < wire.MinPort:
-			return invalid("`ports` should be >= %d.", wire.MinPort)
+			return reply.Invalid("`ports` should be >= %d.", wire.MinPort)
 		case port > wire.MaxPort:
-			return invalid("`ports` should be <= %d.", wire.MaxPort)
+			return reply.Invalid("`ports` should be <= %d.", wire.MaxPort)
 		case port == wire.ReservedPort:
-			return fail(400, "reserved_port", "The port %d is reserved.", port)
+			return reply.Fail(400, "reserved_port", "The port %d is reserved.", port)
 		case seen[port]:
-			return invalid("`ports` should NOT have duplicate items.")
+			return reply.Invalid("`ports` should NOT have duplicate items.")
 		}
 		seen[port] = true
 	}
@@ -293,7 +305,7 @@ func checkEnv(env map[string]string) error {
 	for k, v := range env {
 		// Values are secrets and are not shown.
 		if !validEnvKey.MatchString(k) || strings.ContainsRune(v, 0) {
-			return invalid("`env` has a name that is empty or has \"=\" in it, or a NUL byte")
+			return reply.Invalid("`env` has a name that is empty or has \"=\" in it, or a NUL byte")
 		}
 	}
 	return nil
@@ -301,11 +313,11 @@ func checkEnv(env map[string]string) error {
 
 func checkTags(tags map[string]string) error {
 	if len(tags) > wire.MaxTags {
-		return invalid("`tags` should NOT have more than %d properties.", wire.MaxTags)
+		return reply.Invalid("`tags` should NOT have more than %d properties.", wire.MaxTags)
 	}
 	for k, v := range tags {
 		if k == "" || utf8.RuneCountInString(k) > wire.MaxTagKey || utf8.RuneCountInString(v) > wire.MaxTagValue {
-			return invalid("`tags` should have keys of 1 to %d characters and values of at most %d.", wire.MaxTagKey, wire.MaxTagValue)
+			return reply.Invalid("`tags` should have keys of 1 to %d characters and values of at most %d.", wire.MaxTagKey, wire.MaxTagValue)
 		}
 	}
 	return nil
@@ -313,14 +325,14 @@ func checkTags(tags map[string]string) error {
 
 func checkExpiration(field string, d time.Duration) error {
 	if d != 0 && d < wire.MinExpiration {
-		return badRequest("`%s` must be 0 (no expiration) or >= %d ms (1 day).", field, wire.MinExpiration.Milliseconds())
+		return reply.BadRequest("`%s` must be 0 (no expiration) or >= %d ms (1 day).", field, wire.MinExpiration.Milliseconds())
 	}
 	return nil
 }
 
 func checkRuntime(runtime string) error {
 	if !validRuntime.MatchString(runtime) {
-		return invalid("`runtime` should be equal to one of the allowed values \"node22, node24, node26, python3.13\".")
+		return reply.Invalid("`runtime` should be equal to one of the allowed values \"node22, node24, node26, python3.13\".")
 	}
 	return nil
 }
@@ -329,7 +341,7 @@ func checkRuntime(runtime string) error {
 func checkCIDRs(list []string) error {
 	for _, text := range list {
 		if p, err := netip.ParsePrefix(text); err != nil || !p.Addr().Is4() {
-			return badRequest("Invalid CIDR \"%.80s\"", text)
+			return reply.BadRequest("Invalid CIDR \"%.80s\"", text)
 		}
 	}
 	return nil

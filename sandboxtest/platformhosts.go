@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // The names under which the platform's clients look for it. A request that asks
@@ -29,22 +31,12 @@ func apiPath(r *http.Request) (string, bool) {
 // serveRoute serves a port of a sandbox under the name that it has on the
 // platform.
 func (s *Server) serveRoute(w http.ResponseWriter, r *http.Request, subdomain string) {
-	st := s.store
-	var found *route
-	st.mu.Lock()
-	for _, sb := range st.sandboxes {
-		for _, route := range sb.routes {
-			if strings.EqualFold(route.subdomain, subdomain) {
-				found = route
-			}
-		}
-	}
-	st.mu.Unlock()
+	found := s.store.Route(subdomain)
 	if found == nil {
-		writeEdgeError(w, fail(http.StatusNotFound, "SANDBOX_NOT_FOUND", "There is no sandbox with the subdomain %.100q.", subdomain))
+		reply.WriteEdgeError(w, reply.Fail(http.StatusNotFound, "SANDBOX_NOT_FOUND", "There is no sandbox with the subdomain %.100q.", subdomain))
 		return
 	}
-	found.server.Handler.ServeHTTP(w, r)
+	found.ServeHTTP(w, r)
 }
 
 // OIDCToken returns a token in the form of the platform's OIDC tokens, for

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // parsePolicy checks a policy and returns it in the form of responses. The
@@ -32,15 +33,15 @@ func parsePolicy(data []byte) (*wire.NetworkPolicy, error) {
 	switch {
 	case p.Mode == firewall.AllowAll || p.Mode == firewall.DenyAll:
 		if v2 || legacy {
-			return nil, invalid("`networkPolicy` should NOT have rules in mode %s.", p.Mode)
+			return nil, reply.Invalid("`networkPolicy` should NOT have rules in mode %s.", p.Mode)
 		}
 		return &wire.NetworkPolicy{Mode: p.Mode}, nil
 	case p.Mode == firewall.Custom && !v2:
 		return legacyPolicy(&p)
 	case p.Mode != "":
-		return nil, invalid("`networkPolicy.mode` should be equal to one of the allowed values \"allow-all, deny-all, custom\".")
+		return nil, reply.Invalid("`networkPolicy.mode` should be equal to one of the allowed values \"allow-all, deny-all, custom\".")
 	case legacy:
-		return nil, invalid("`networkPolicy` should NOT have additional properties of another form.")
+		return nil, reply.Invalid("`networkPolicy` should NOT have additional properties of another form.")
 	}
 	return customPolicy(&p)
 }
@@ -84,7 +85,7 @@ func customPolicy(p *firewall.PolicyRequest) (*wire.NetworkPolicy, error) {
 			return nil, err
 		}
 	default:
-		return nil, invalid("`networkPolicy.allow` should be array or object.")
+		return nil, reply.Invalid("`networkPolicy.allow` should be array or object.")
 	}
 	return out, checkPolicy(out)
 }
@@ -110,7 +111,7 @@ func addRules(out *wire.NetworkPolicy, p *firewall.PolicyRequest) error {
 			}
 			switch {
 			case kinds > 1:
-				return invalid("only one of `transform`, `forwardURL` or `response` can be used in a rule")
+				return reply.Invalid("only one of `transform`, `forwardURL` or `response` can be used in a rule")
 			case r.Response != nil:
 				if err := checkResponse((*wire.Response)(r.Response), r.Match); err != nil {
 					return err
@@ -131,7 +132,7 @@ func addRules(out *wire.NetworkPolicy, p *firewall.PolicyRequest) error {
 				}
 				out.InjectionRules = append(out.InjectionRules, wire.InjectionRule{Domain: domain, HeaderNames: headerNames(headers), Match: r.Match})
 			default:
-				return invalid("`transform`, `forwardURL` or `response` must be provided")
+				return reply.Invalid("`transform`, `forwardURL` or `response` must be provided")
 			}
 		}
 	}
@@ -171,7 +172,7 @@ var validDomain = regexp.MustCompile(`^[^\s/:.\x00]{1,63}(\.[^\s/:.\x00]{1,63})*
 func checkPolicy(p *wire.NetworkPolicy) error {
 	for _, d := range p.AllowedDomains {
 		if _, err := netip.ParseAddr(d); err == nil || len(d) > 253 || !validDomain.MatchString(d) {
-			return invalid("`networkPolicy.allow` should have domains, not %.80q.", d)
+			return reply.Invalid("`networkPolicy.allow` should have domains, not %.80q.", d)
 		}
 	}
 	return checkCIDRs(slices.Concat(p.AllowedCIDRs, p.DeniedCIDRs))
@@ -180,14 +181,14 @@ func checkPolicy(p *wire.NetworkPolicy) error {
 // checkResponse checks what the firewall is to respond with.
 func checkResponse(r *wire.Response, match json.RawMessage) error {
 	if r.StatusCode < 200 || r.StatusCode > 599 {
-		return invalid("`response.statusCode` should be between 200 and 599.")
+		return reply.Invalid("`response.statusCode` should be between 200 and 599.")
 	}
 	if r.Body != nil {
 		switch {
 		case r.StatusCode == 204 || r.StatusCode == 205 || r.StatusCode == 304:
-			return invalid("`response.body` should NOT be used with status %d.", r.StatusCode)
+			return reply.Invalid("`response.body` should NOT be used with status %d.", r.StatusCode)
 		case r.ContentType == nil:
-			return invalid("`response` should have property `contentType` when property `body` is present.")
+			return reply.Invalid("`response` should have property `contentType` when property `body` is present.")
 		}
 	}
 	seen := make(map[string]bool)
@@ -195,9 +196,9 @@ func checkResponse(r *wire.Response, match json.RawMessage) error {
 		lower := strings.ToLower(name)
 		switch {
 		case lower == "connection" || lower == "content-length" || lower == "transfer-encoding":
-			return invalid("`response.headers` should NOT have the header `%s`.", lower)
+			return reply.Invalid("`response.headers` should NOT have the header `%s`.", lower)
 		case seen[lower]:
-			return invalid("`response.headers` should NOT have the header `%s` twice.", lower)
+			return reply.Invalid("`response.headers` should NOT have the header `%s` twice.", lower)
 		}
 		seen[lower] = true
 	}
@@ -207,7 +208,7 @@ func checkResponse(r *wire.Response, match json.RawMessage) error {
 func checkForward(text string, match json.RawMessage) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return invalid("`forwardURL` should be an https URL without user, query and fragment.")
+		return reply.Invalid("`forwardURL` should be an https URL without user, query and fragment.")
 	}
 	return checkMatch(match)
 }
@@ -227,7 +228,7 @@ func checkMatch(data json.RawMessage) error {
 	for _, one := range all {
 		if one != nil && one.Regex != nil {
 			if _, err := regexp.Compile(*one.Regex); err != nil {
-				return invalid("`regex` is not a regular expression")
+				return reply.Invalid("`regex` is not a regular expression")
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // quota is how many requests of a kind there may be in a window.
@@ -64,8 +66,8 @@ func (l *rateLimits) take(q quota, now time.Time) (left int, ends time.Time) {
 // limitRate sets the rate limit headers of a response. Without
 // Options.RateLimits it is one that never runs low: clients that slow down when
 // little is left have no reason to.
-func (c *call) limitRate(op Operation) *apiError {
-	q, now := op.quota(), c.s.clock.Now()
+func (c *call) limitRate(op Operation) *reply.Error {
+	q, now := op.quota(), c.s.store.Clock.Now()
 	left, ends := q.limit-1, now.Add(q.window)
 	if c.s.rates.enforced.Load() {
 		left, ends = c.s.rates.take(q, now)
@@ -79,7 +81,7 @@ func (c *call) limitRate(op Operation) *apiError {
 	}
 	seconds := int64((ends.Sub(now) + time.Second - 1) / time.Second)
 	h.Set("Retry-After", strconv.FormatInt(seconds, 10))
-	e := fail(http.StatusTooManyRequests, "rate_limited", "Too many requests - try again in %d seconds (more than %d).", seconds, q.limit)
-	e.extra = map[string]any{"limit": map[string]any{"total": q.limit, "remaining": 0, "reset": ends.Unix()}}
+	e := reply.Fail(http.StatusTooManyRequests, "rate_limited", "Too many requests - try again in %d seconds (more than %d).", seconds, q.limit)
+	e.Extra = map[string]any{"limit": map[string]any{"total": q.limit, "remaining": 0, "reset": ends.Unix()}}
 	return e
 }

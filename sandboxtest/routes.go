@@ -8,6 +8,9 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
 // call is one request to one operation.
@@ -36,7 +39,7 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 && w.settle != nil && status < 300 && w.settle() != nil {
-		writeError(w, errNotKept)
+		reply.WriteError(w, reply.ErrNotKept)
 		w.failed = true
 	}
 	if w.failed {
@@ -60,11 +63,11 @@ func (w *statusWriter) Write(p []byte) (int, error) {
 
 // serve is the handler of everything.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	if !s.enter() {
-		writeError(w, errClosing)
+	if !s.store.Enter() {
+		reply.WriteError(w, reply.ErrClosing)
 		return
 	}
-	defer s.leave()
+	defer s.store.Leave()
 	if subdomain, ok := strings.CutSuffix(hostName(r.Host), routesHost); ok {
 		s.serveRoute(w, r, subdomain)
 		return
@@ -82,12 +85,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := &call{s: s, r: r, version: version, values: values, record: s.requests.begin(r, op, path)}
 	sw := &statusWriter{ResponseWriter: w}
 	if s.opts.Dir != "" && op.durable() {
-		sw.settle = s.store.flush
+		sw.settle = s.store.Flush
 	}
 	c.w = sw
-	sw.Header().Set("X-Vercel-Id", newRequestID())
+	sw.Header().Set("X-Vercel-Id", store.NewRequestID())
 	sw.Header().Set("Cache-Control", "private, max-age=0, must-revalidate")
-	sw.Header().Set("Date", s.clock.Now().UTC().Format(http.TimeFormat))
+	sw.Header().Set("Date", s.store.Clock.Now().UTC().Format(http.TimeFormat))
 	defer func() {
 		rec := s.requests.end(c.record, sw.status)
 		if s.opts.OnRequest != nil {
@@ -97,10 +100,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	var cancel context.CancelFunc
 	c.ctx, cancel = context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
+	defer s.store.OnClose(cancel)()
 
-	if failure == errNoVersion1 { // of which older clients show the status alone
-		s.warned.oldClient.Do(func() { s.opts.Logger.Warn(errNoVersion1.message, "client", r.UserAgent()) })
+	if failure == reply.ErrNoVersion1 { // of which older clients show the status alone
+		s.oldClient.Do(func() { s.opts.Logger.Warn(reply.ErrNoVersion1.Message, "client", r.UserAgent()) })
 	}
 	if e == nil && s.serveScope(sw, r, path) {
 		return
@@ -112,7 +115,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		if len(allowed) > 0 {
 			sw.Header().Set("Allow", strings.Join(allowed, ", "))
 		}
-		writeError(sw, failure)
+		reply.WriteError(sw, failure)
 		return
 	}
 	c.dispatch(e)
@@ -128,7 +131,7 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request) {
 		s.serveInteractive(w, r, id)
 		return
 	}
-	writeError(w, notFound("Not found. The API is below /api."))
+	reply.WriteError(w, reply.NotFound("Not found. The API is below /api."))
 }
 
 // dispatch lets faults strike, and runs the operation.
@@ -160,16 +163,16 @@ func (c *call) dispatch(e *endpoint) {
 			var cut context.CancelFunc
 			c.ctx, cut = context.WithCancel(c.ctx)
 			defer cut()
-			defer c.s.clock.AfterFunc(f.CutAfter, func() { fw.cut.Store(true); cut() }).Stop()
+			defer c.s.store.Clock.AfterFunc(f.CutAfter, func() { fw.cut.Store(true); cut() }).Stop()
 			defer fw.end()
 		}
 	}
 	if failure := c.limitRate(e.op); failure != nil {
-		writeError(c.w, failure)
+		reply.WriteError(c.w, failure)
 		return
 	}
 	if !c.wellTyped(e) {
-		writeError(c.w, errMediaType)
+		reply.WriteError(c.w, reply.ErrMediaType)
 		return
 	}
 	if err := e.handle(c); err != nil {
@@ -191,20 +194,20 @@ func (c *call) wait(d time.Duration) bool {
 
 // fail responds with an error; any that is not the API's is an internal one.
 func (c *call) fail(e *endpoint, err error) {
-	failure, ok := errors.AsType[*apiError](err)
+	failure, ok := errors.AsType[*reply.Error](err)
 	switch {
 	case ok:
-	case c.s.ctx.Err() != nil:
-		failure = errClosing
+	case c.s.store.Closing():
+		failure = reply.ErrClosing
 	case c.ctx.Err() != nil:
 		// The client has gone, or its connection has failed us. If it were still
 		// there, a response without content would look like success.
 		panic(http.ErrAbortHandler)
 	default:
 		c.s.opts.Logger.Error("operation failed", slog.String("operation", string(e.op)), slog.Any("error", err))
-		failure = internal(err, "The emulator failed: %v", err)
+		failure = reply.Internal(err, "The emulator failed: %v", err)
 	}
-	writeError(c.w, failure)
+	reply.WriteError(c.w, failure)
 }
 
 // project is the project that the request is about, empty when it says none.

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // defaultProject is the project that clients use which are told of none. Unlike
@@ -25,25 +27,25 @@ func (s *Server) serveScope(w http.ResponseWriter, r *http.Request, escapedPath 
 		found, failure = answer()
 	}
 	if failure != nil {
-		writeError(w, failure)
+		reply.WriteError(w, failure)
 	} else {
-		writeJSON(w, http.StatusOK, found)
+		reply.WriteJSON(w, http.StatusOK, found)
 	}
 	return true
 }
 
 // scopeAnswer returns what answers a request to find a team or a project; nil if
 // it is none.
-func (s *Server) scopeAnswer(r *http.Request, escapedPath string) func() (any, *apiError) {
+func (s *Server) scopeAnswer(r *http.Request, escapedPath string) func() (any, *reply.Error) {
 	team := map[string]any{
 		"id": teamID, "slug": teamSlug, "updatedAt": 1,
 		"membership": map[string]string{"role": "OWNER"}, "billing": map[string]string{"plan": "hobby"},
 	}
-	is := func(v any) func() (any, *apiError) { return func() (any, *apiError) { return v, nil } }
+	is := func(v any) func() (any, *reply.Error) { return func() (any, *reply.Error) { return v, nil } }
 	rest, isProject := strings.CutPrefix(escapedPath, "/v2/projects/")
 	switch {
 	case r.Method == http.MethodPost && escapedPath == "/v11/projects":
-		return func() (any, *apiError) { return s.createProject(r) }
+		return func() (any, *reply.Error) { return s.createProject(r) }
 	case r.Method != http.MethodGet:
 	case escapedPath == "/v2/user":
 		return is(map[string]any{"user": map[string]string{"defaultTeamId": teamID, "username": teamSlug}})
@@ -56,51 +58,34 @@ func (s *Server) scopeAnswer(r *http.Request, escapedPath string) func() (any, *
 		if err != nil {
 			return nil
 		}
-		return func() (any, *apiError) { return s.findProject(r, name) }
+		return func() (any, *reply.Error) { return s.findProject(r, name) }
 	}
 	return nil
 }
 
 // findProject finds a project in the token's team; in others it may look for none.
-func (s *Server) findProject(r *http.Request, name string) (any, *apiError) {
+func (s *Server) findProject(r *http.Request, name string) (any, *reply.Error) {
 	if failure := wrongTeam(r, projectID); failure != nil {
 		return nil, failure
 	}
-	if name == defaultProject && !s.hasDefaultProject.Load() && !s.store.uses(name) {
-		return nil, notFound("Project not found.")
+	if name == defaultProject && !s.hasDefaultProject.Load() && !s.store.Uses(name) {
+		return nil, reply.NotFound("Project not found.")
 	}
 	return map[string]string{"id": name, "name": name}, nil
 }
 
 // createProject creates a project. Those other than the default one are there
 // already.
-func (s *Server) createProject(r *http.Request) (any, *apiError) {
+func (s *Server) createProject(r *http.Request) (any, *reply.Error) {
 	if failure := wrongTeam(r, projectID); failure != nil {
 		return nil, failure
 	}
 	var body struct{ Name string }
 	if err := json.NewDecoder(io.LimitReader(r.Body, keptBody)).Decode(&body); err != nil || body.Name == "" {
-		return nil, badRequest("The project has no name.")
+		return nil, reply.BadRequest("The project has no name.")
 	}
 	if body.Name == defaultProject {
 		s.hasDefaultProject.Store(true)
 	}
 	return map[string]string{"id": body.Name, "name": body.Name}, nil
-}
-
-// uses reports whether a project has a sandbox or a drive.
-func (st *store) uses(project string) bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for key := range st.sandboxes {
-		if key.project == project {
-			return true
-		}
-	}
-	for key := range st.drives {
-		if key.project == project {
-			return true
-		}
-	}
-	return false
 }

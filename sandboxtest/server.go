@@ -1,16 +1,13 @@
 package sandboxtest
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,7 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/proxy/proxytest"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
-	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
 // Mode is how the server runs commands.
@@ -167,39 +164,23 @@ type Server struct {
 	// example http://127.0.0.1:38331/api.
 	URL string
 
-	opts     Options
-	guard    *guard.Guard // of the goroutines that handle what sandboxes send
-	clock    *clock
-	host     *box.Host
-	listener net.Listener
-	http     *http.Server
-	spool    string
-	// unlockSpool gives the spool free for others to sweep.
-	unlockSpool func() error
-	warned      warnings
-	oidcToken   string
-	site        *firewall.Site
-	images      *images
-	tokens      func() (*proxytest.Authority, error)
-	requests    requests
-	faults      faults
-	stubs       stubs
-	rates       rateLimits
-	control     control
-	store       *store
-	found       *state // in Options.Dir; nil if there was none
+	opts      Options
+	listener  net.Listener
+	http      *http.Server
+	oldClient sync.Once // was warned of
+	oidcToken string
+	tokens    func() (*proxytest.Authority, error)
+	requests  requests
+	faults    faults
+	stubs     stubs
+	rates     rateLimits
+	control   control
+	store     *store.Store
 	// hasDefaultProject is set once a client has created the default project.
 	hasDefaultProject atomic.Bool
-
-	// ctx ends when the server closes; background holds what Close waits for.
-	ctx        context.Context
-	cancel     context.CancelFunc
-	background sync.WaitGroup
-	gate       sync.Mutex
-	closed     bool // by gate: nothing may be added to background
-	closeOnce  sync.Once
-	closeErr   error
-	client     *sandbox.Client
+	closeOnce         sync.Once
+	closeErr          error
+	client            *sandbox.Client
 }
 
 // Format writes the server's address, without its token, for every verb.
@@ -240,12 +221,8 @@ func NewServer(opts *Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("sandboxtest: %w", err)
 	}
-	guard := guard.New(o.Logger)
-	s := &Server{opts: o, guard: guard, clock: newClock(guard)}
+	s := &Server{opts: o}
 	s.rates.enforced.Store(o.RateLimits)
-	if !o.Start.IsZero() {
-		s.clock.offset = time.Until(o.Start)
-	}
 	var err error
 	if s.oidcToken, err = newOIDCToken(o.Token, time.Now()); err != nil {
 		return nil, fmt.Errorf("sandboxtest: %w", err)
@@ -256,8 +233,13 @@ func NewServer(opts *Options) (*Server, error) {
 		}
 		return proxytest.NewAuthority()
 	})
-	s.store = newStore(s)
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.store = store.New(store.Options{
+		Mode: box.Mode(o.Mode), Dir: o.Dir, Images: o.Images, Start: o.Start,
+		Pending: o.Pending, Stopping: o.Stopping, Snapshotting: o.Snapshotting, Realistic: o.Realistic,
+		RefuseUnenforced: o.RefuseUnenforced, Log: o.Logger, Team: teamID,
+		Firewall: firewall.Options{Names: o.Names, NPMRC: o.NPMRC, RootCAs: o.RootCAs, Tokens: s.tokens},
+		Stub:     s.stubs.find, Missing: func() error { return s.Enforces().Missing },
+	})
 	if err := s.open(); err != nil {
 		return nil, fmt.Errorf("sandboxtest: %w", errors.Join(err, s.Close()))
 	}
@@ -307,39 +289,11 @@ func (o *Options) complete() error {
 
 func (s *Server) open() (err error) {
 	sparedSignals()
-	config := box.Options{Mode: box.Mode(s.opts.Mode), Logger: s.opts.Logger}
-	if s.opts.Dir != "" {
-		config.Dir, config.Contents = filepath.Join(s.opts.Dir, machinesDir), s.contents
-		if err := checkDir(s.opts.Dir); err != nil {
-			return err
-		}
-		if err := os.MkdirAll(s.opts.Dir, 0o711); err != nil {
-			return err
-		}
-	}
-	s.site, err = firewall.NewSite(firewall.Options{
-		Names: s.opts.Names, NPMRC: s.opts.NPMRC, RootCAs: s.opts.RootCAs, Tokens: s.tokens, Guard: s.guard, Log: s.opts.Logger,
-	})
-	if err != nil {
-		return err
-	}
-	config.Trusted = func() (_ []byte, err error) {
-		if s.site.Authority, err = openAuthority(s.opts.Dir); err != nil {
-			return nil, err
-		}
-		return s.site.Authority.PEM, nil
-	}
-	if s.host, err = box.NewHost(config); err != nil {
+	if err = s.store.Open(); err != nil {
 		return err
 	}
 	for _, line := range s.whyFolder() {
 		s.opts.Logger.Warn(line)
-	}
-	if err = s.openImages(); err != nil {
-		return err
-	}
-	if s.spool, s.unlockSpool, err = box.TempDir(os.TempDir(), "sandbox-logs-"); err != nil {
-		return err
 	}
 	if s.listener, err = net.Listen("tcp", s.opts.Addr); err != nil {
 		return err
@@ -347,51 +301,18 @@ func (s *Server) open() (err error) {
 	if ip := s.listener.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
 		s.opts.Logger.Warn("other machines can reach the emulator: whoever has its token can run commands on this one", "address", s.listener.Addr())
 	}
-	if err = s.load(); err != nil {
+	host, _, err := net.SplitHostPort(s.address())
+	if err != nil {
 		return err
 	}
-	if s.opts.Dir != "" {
-		s.background.Go(s.store.saveChanges) // ends with ctx
+	if err = s.store.Load(host); err != nil {
+		return err
 	}
 	s.URL = "http://" + s.address() + "/api"
-	s.http = newHTTPServer(s.serve, s.opts.Logger)
+	s.http = store.NewHTTPServer(s.serve, s.opts.Logger)
 	s.http.MaxHeaderBytes = 64 << 10
-	s.background.Go(func() { _ = s.http.Serve(s.listener) }) // ends by Close
+	s.store.Spawn(func() { _ = s.http.Serve(s.listener) }) // ends by Close
 	return s.openClient()
-}
-
-// newHTTPServer returns a server that keeps a connection for longer than clients
-// do. They dial one more than they turn out to need, and keep it: the request
-// that they send on it when the server gives it up is lost, done or not.
-func newHTTPServer(handler http.HandlerFunc, logger *slog.Logger) *http.Server {
-	// It would print broken connections, which are expected here.
-	return &http.Server{Handler: handler, ReadHeaderTimeout: 2 * time.Minute, ErrorLog: slogDebug(logger)}
-}
-
-func slogDebug(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }
-
-// enter holds Close back until leave is called; it is false once Close has
-// begun.
-func (s *Server) enter() bool {
-	s.gate.Lock()
-	defer s.gate.Unlock()
-	if !s.closed {
-		s.background.Add(1)
-	}
-	return !s.closed
-}
-
-func (s *Server) leave() { s.background.Done() }
-
-// spawn runs f in the background; Close waits for it. It does nothing once
-// Close has begun.
-func (s *Server) spawn(f func()) {
-	if s.enter() {
-		go func() {
-			defer s.leave()
-			f()
-		}()
-	}
 }
 
 // address is where this machine reaches the listener.
@@ -404,15 +325,15 @@ func (s *Server) address() string {
 }
 
 // Mode returns how commands are run: [Namespace] or [Folder].
-func (s *Server) Mode() Mode { return Mode(s.host.Mode()) }
+func (s *Server) Mode() Mode { return Mode(s.store.Host.Mode()) }
 
 // Now returns the current time of the server's clock.
-func (s *Server) Now() time.Time { return s.clock.Now() }
+func (s *Server) Now() time.Time { return s.store.Clock.Now() }
 
 // Advance moves the server's clock forward by d: sessions and commands reach
 // their timeouts, snapshots their expiry, transitional states their end. It
 // returns when all of that has happened.
-func (s *Server) Advance(d time.Duration) { s.clock.Advance(d) }
+func (s *Server) Advance(d time.Duration) { s.store.Clock.Advance(d) }
 
 // Close stops the server: it ends all processes, closes all connections, and
 // removes its files and other resources from the machine. If [Options].Dir is
@@ -425,11 +346,7 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) close() error {
-	s.gate.Lock()
-	s.closed = true
-	s.gate.Unlock()
-	s.cancel()
-	s.clock.Close()
+	s.store.BeginClose()
 	var errs []error
 	if s.http != nil {
 		errs = append(errs, s.http.Close())
@@ -439,15 +356,11 @@ func (s *Server) close() error {
 	if s.client != nil {
 		s.client.CloseIdleConnections()
 	}
-	if s.host != nil {
-		errs = append(errs, s.store.shutDown(), s.store.closeState())
-	}
-	s.background.Wait()
-	if s.host != nil {
-		errs = append(errs, s.host.Close())
-	}
-	if s.spool != "" {
-		errs = append(errs, os.RemoveAll(s.spool), s.unlockSpool())
-	}
+	errs = append(errs, s.store.Close())
 	return errors.Join(errs...)
 }
+
+// Authority returns the authority that signs the tokens which the firewall
+// sends to forward URLs: its Client provides [proxy.Handler] with the keys to
+// verify them. It is [Options].Authority, or one created by the first call.
+func (s *Server) Authority() (*proxytest.Authority, error) { return s.tokens() }

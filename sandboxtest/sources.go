@@ -18,6 +18,8 @@ import (
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
 // The kinds of sources.
@@ -31,30 +33,30 @@ func (src *source) check() error {
 	switch src.Type {
 	case sourceSnapshot:
 		if src.SnapshotID == "" {
-			return invalid("`source` missing required property `snapshotId`.")
+			return reply.Invalid("`source` missing required property `snapshotId`.")
 		}
 		return nil
 	case sourceGit, sourceTarball:
 	default:
-		return invalid("`source.type` should be equal to one of the allowed values \"git, tarball, snapshot\".")
+		return reply.Invalid("`source.type` should be equal to one of the allowed values \"git, tarball, snapshot\".")
 	}
 	u, err := url.Parse(src.URL)
 	if err != nil || u.Scheme == "" || strings.HasPrefix(src.URL, "-") {
-		return invalid("`source.url` should match format \"uri\".")
+		return reply.Invalid("`source.url` should match format \"uri\".")
 	}
 	if src.Type == sourceTarball {
 		if u.Scheme != "http" && u.Scheme != "https" {
-			return invalid("`source.url` of a tarball should be an http or https URL.")
+			return reply.Invalid("`source.url` of a tarball should be an http or https URL.")
 		}
 		return nil
 	}
 	switch {
 	case src.Depth != nil && *src.Depth < 1:
-		return invalid("`source.depth` should be >= 1.")
+		return reply.Invalid("`source.depth` should be >= 1.")
 	case strings.HasPrefix(src.Revision, "-") || strings.ContainsAny(src.Revision, " \n\x00"):
-		return invalid("`source.revision` is not a revision")
+		return reply.Invalid("`source.revision` is not a revision")
 	case (src.Username == "") != (src.Password == ""):
-		return invalid("`source` should have `username` and `password` together.")
+		return reply.Invalid("`source` should have `username` and `password` together.")
 	}
 	return nil
 }
@@ -95,7 +97,7 @@ func (src *source) clone(ctx context.Context, m *box.Box, dir string) error {
 	if src.Username != "" {
 		u, err := url.Parse(src.URL)
 		if err != nil {
-			return invalid("`source.url` should match format \"uri\".")
+			return reply.Invalid("`source.url` should match format \"uri\".")
 		}
 		git.env = append(git.env,
 			"GIT_CONFIG_COUNT=1",
@@ -161,7 +163,7 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 	select {
 	case <-p.Done():
 	case <-ctx.Done():
-		_ = p.SignalGroup(sigKill) // it may have ended by itself
+		_ = p.SignalGroup(store.SigKill) // it may have ended by itself
 		<-p.Done()
 		return ctx.Err()
 	}
@@ -175,7 +177,7 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 			text = strings.ReplaceAll(text, secret, "<redacted>")
 		}
 	}
-	return badRequest("git clone failed: exit status %d: %s", code, text)
+	return reply.BadRequest("git clone failed: exit status %d: %s", code, text)
 }
 
 // unpack downloads a tarball and unpacks it. A server that says nothing for too
@@ -187,10 +189,10 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *firewall.Poli
 	defer silence.Stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, src.URL, nil)
 	if err != nil {
-		return invalid("`source.url` should match format \"uri\".")
+		return reply.Invalid("`source.url` should match format \"uri\".")
 	}
 	if !policy.AllowsURL(req.URL) {
-		return badRequest("Downloading the tarball failed: the network policy denies it.")
+		return reply.BadRequest("Downloading the tarball failed: the network policy denies it.")
 	}
 	// A client of its own: its connections go with it.
 	transport := &http.Transport{Proxy: proxyBeyondHost, DisableKeepAlives: true, DialContext: firewall.Dial}
@@ -211,25 +213,25 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *firewall.Poli
 		if ue, ok := errors.AsType[*url.Error](err); ok {
 			err = ue.Err // the URL may hold a password
 		}
-		return badRequest("Downloading the tarball failed: %v", err)
+		return reply.BadRequest("Downloading the tarball failed: %v", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return badRequest("Downloading the tarball failed: the server answered %d", resp.StatusCode)
+		return reply.BadRequest("Downloading the tarball failed: the server answered %d", resp.StatusCode)
 	}
 	archive, stop, err := gzipped(&heard{resp.Body, silence, pause})
 	if err != nil && ctx.Err() == nil {
-		return badRequest("Uncompressing the tarball failed: %v", err)
+		return reply.BadRequest("Uncompressing the tarball failed: %v", err)
 	}
 	if err == nil {
 		defer stop()
 		err = m.Extract(ctx, archive, "")
 	}
 	if err != nil && ctx.Err() != nil {
-		return badRequest("Downloading the tarball failed: %v", context.Cause(ctx))
+		return reply.BadRequest("Downloading the tarball failed: %v", context.Cause(ctx))
 	}
 	if err != nil {
-		return badRequest("Uncompressing the tarball failed: %v", err)
+		return reply.BadRequest("Uncompressing the tarball failed: %v", err)
 	}
 	return nil
 }

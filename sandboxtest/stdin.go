@@ -3,13 +3,11 @@ package sandboxtest
 import (
 	"encoding/base64"
 	"errors"
-	"io"
 	"net/http"
-	"os"
-	"sync"
-	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
 // StdinSupport is how the service supports the standard input of commands. The
@@ -28,48 +26,6 @@ const (
 	NoStdin StdinSupport = "none"
 )
 
-const (
-	// stdinTimeout is how long a write waits, by the server's clock, for the
-	// command to read.
-	stdinTimeout = 30 * time.Second
-)
-
-// inputPipe is where the input of a command is written to.
-type inputPipe interface {
-	io.WriteCloser
-	SetWriteDeadline(time.Time) error
-}
-
-// commandInput is the open standard input of a command.
-type commandInput struct {
-	pipe inputPipe
-
-	mu      sync.Mutex // held while a write lasts: they are applied one by one
-	written int64
-	closed  bool
-
-	waiting sync.Mutex // guards what follows and the pipe's deadline
-	attempt int
-}
-
-// await starts an attempt to write, which expire ends.
-func (in *commandInput) await() (expire func()) {
-	in.waiting.Lock()
-	defer in.waiting.Unlock()
-	in.attempt++
-	attempt := in.attempt
-	_ = in.pipe.SetWriteDeadline(time.Time{}) // Windows has none, and waits
-	return func() {
-		in.waiting.Lock()
-		defer in.waiting.Unlock()
-		if in.attempt == attempt {
-			_ = in.pipe.SetWriteDeadline(time.Unix(1, 0)) // as above
-		}
-	}
-}
-
-var errStdinUnavailable = fail(http.StatusBadRequest, "command_stdin_unavailable", "The command's standard input is not available.")
-
 type stdinParams struct {
 	Data   *string `json:"data"`
 	Offset *int64  `json:"offset"`
@@ -79,7 +35,7 @@ type stdinParams struct {
 // writeStdin handles POST …/cmd/{id}/stdin.
 func (c *call) writeStdin() error {
 	if c.s.opts.Stdin == NoStdin {
-		return notFound("Not Found")
+		return reply.NotFound("Not Found")
 	}
 	cmd, err := c.liveCommand()
 	if err != nil {
@@ -92,74 +48,40 @@ func (c *call) writeStdin() error {
 	var data []byte
 	if p.Data != nil {
 		if data, err = base64.StdEncoding.DecodeString(*p.Data); err != nil {
-			return invalid("`data` should match format \"base64\".")
+			return reply.Invalid("`data` should match format \"base64\".")
 		}
 	}
 	if p.Offset != nil && *p.Offset < 0 {
-		return invalid("`offset` should be >= 0.")
+		return reply.Invalid("`offset` should be >= 0.")
 	}
 	if c.s.opts.Stdin == StdinWithoutOffsets {
 		p.Offset = nil
 	}
 	switch {
-	case cmd.exited():
-		return errCommandGone
-	case cmd.input == nil:
-		return errStdinUnavailable
+	case cmd.Exited():
+		return reply.ErrCommandGone
+	case !cmd.HasStdin():
+		return store.ErrStdinUnavailable
 	}
-	written, err := cmd.input.write(c.s.clock, data, p.Offset, p.Close)
-	resp := wire.StdinResponse{Command: cmd.wire(), BytesWritten: &written}
+	written, err := cmd.WriteStdin(data, p.Offset, p.Close)
+	resp := wire.StdinResponse{Command: cmd.Describe(), BytesWritten: &written}
 	if c.s.opts.Stdin == StdinWithoutOffsets {
 		resp.BytesWritten = nil
 	}
 	if err == nil {
-		writeJSON(c.w, http.StatusOK, resp)
+		reply.WriteJSON(c.w, http.StatusOK, resp)
 		return nil
 	}
-	failure, ok := errors.AsType[*apiError](err)
+	failure, ok := errors.AsType[*reply.Error](err)
 	switch {
-	case !ok && cmd.exited():
-		return errCommandGone
+	case !ok && cmd.Exited():
+		return reply.ErrCommandGone
 	case !ok: // the command has closed its end
-		return errStdinUnavailable
+		return store.ErrStdinUnavailable
 	case resp.BytesWritten != nil:
 		told := *failure
-		told.extra = map[string]any{"bytesWritten": written}
+		told.Extra = map[string]any{"bytesWritten": written}
 		failure = &told
 	}
 	return failure
-}
-
-// write writes what of data was not written before, and gives how much was
-// written in all.
-func (in *commandInput) write(clock *clock, data []byte, offset *int64, closeAfter bool) (int64, error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if offset != nil {
-		known := in.written - *offset
-		if known < 0 {
-			return in.written, fail(http.StatusConflict, "conflict", "The offset %d is beyond the %d bytes that were written.", *offset, in.written)
-		}
-		data = data[min(known, int64(len(data))):]
-	}
-	if len(data) > 0 {
-		if in.closed {
-			return in.written, errStdinUnavailable
-		}
-		late := clock.AfterFunc(stdinTimeout, in.await())
-		n, err := in.pipe.Write(data)
-		late.Stop()
-		in.written += int64(n)
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return in.written, fail(http.StatusGatewayTimeout, "gateway_timeout", "The command did not read its standard input in time.")
-		case err != nil:
-			return in.written, err
-		}
-	}
-	if closeAfter && !in.closed {
-		in.closed = true
-		_ = in.pipe.Close() // no one is left to tell
-	}
-	return in.written, nil
 }

@@ -3,10 +3,10 @@ package sandboxtest
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
-	"strings"
-	"sync"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
 // stream is a response of NDJSON records.
@@ -37,7 +37,7 @@ func (s *stream) record(v any) error {
 			return err
 		}
 	}
-	data, err := encode(v)
+	data, err := reply.Encode(v)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *stream) broken(err error) error {
 		return nil
 	case err == context.Canceled:
 		_ = s.failure(streamClosed, "The emulator is closing.")
-	case err == errLogGone, err == errSessionEnded:
+	case err == store.ErrLogGone, err == errSessionEnded:
 		_ = s.failure(streamClosed, "Sandbox stream was closed and is not accepting commands.")
 	default:
 		_ = s.failure("internal_server_error", err.Error())
@@ -73,33 +73,3 @@ const streamClosed = "sandbox_stream_closed"
 
 // errSessionEnded is the end of a stream whose session is ending.
 var errSessionEnded = errors.New("the session is ending")
-
-// firstLine remembers the beginning of what is written through it.
-type firstLine struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-const maxFirstLine = 1 << 10
-
-func (f *firstLine) tee(w io.Writer) io.Writer {
-	return writerFunc(func(p []byte) (int, error) {
-		f.mu.Lock()
-		if room := maxFirstLine - len(f.buf); room > 0 {
-			f.buf = append(f.buf, p[:min(room, len(p))]...)
-		}
-		f.mu.Unlock()
-		return w.Write(p)
-	})
-}
-
-func (f *firstLine) text() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	line, _, _ := strings.Cut(string(f.buf), "\n")
-	return line
-}
-
-type writerFunc func(p []byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

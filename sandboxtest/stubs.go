@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
 // Invocation is a command that a [CommandHandler] stands in for.
@@ -132,7 +132,8 @@ func printing(stdout, stderr string, code int) CommandHandler {
 	}
 }
 
-func (st *stubs) find(name string, args []string) CommandHandler {
+// find gives the handler that fits a command best, nil if none does.
+func (st *stubs) find(name string, args []string) store.Stub {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if len(st.list) == 0 {
@@ -148,7 +149,13 @@ func (st *stubs) find(name string, args []string) CommandHandler {
 	if best == nil {
 		return nil
 	}
-	return best.handle
+	handle := best.handle
+	return func(ctx context.Context, inv *store.Invocation) int {
+		return handle(ctx, &Invocation{
+			Sandbox: inv.Sandbox, Session: inv.Session, Name: inv.Name, Args: inv.Args, Cwd: inv.Cwd, Env: inv.Env, Sudo: inv.Sudo,
+			Stdin: inv.Stdin, Stdout: inv.Stdout, Stderr: inv.Stderr, machine: inv.Machine,
+		})
+	}
 }
 
 func (s *stub) fits(words []string) bool {
@@ -163,73 +170,4 @@ func (s *stub) fits(words []string) bool {
 		}
 	}
 	return true
-}
-
-// stubRun is a runner that is a handler.
-type stubRun struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-
-	mu     sync.Mutex
-	signal int
-	exited bool
-	code   int
-}
-
-func startStub(h CommandHandler, inv *Invocation) *stubRun {
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &stubRun{cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(r.done)
-		defer cancel()
-		code := h(ctx, inv)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.exited, r.code = true, code&0xff; r.signal != 0 {
-			r.code = 128 + r.signal
-		}
-	}()
-	return r
-}
-
-// The numbers of the signals are those of Linux everywhere.
-const (
-	sigKill = 9
-	sigCont = 18
-	sigStop = 19
-)
-
-func (r *stubRun) Signal(n int) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.exited {
-		return os.ErrProcessDone
-	}
-	if n != sigCont && n != sigStop && r.signal == 0 {
-		r.signal = n
-		r.cancel()
-	}
-	return nil
-}
-
-// SignalGroup is Signal: a stub has no children.
-func (r *stubRun) SignalGroup(n int) error { return r.Signal(n) }
-
-func (r *stubRun) Wait() int {
-	<-r.done
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.code
-}
-
-// haltStubs ends the stubs of the session.
-func (sess *session) haltStubs() {
-	for _, cmd := range sess.started() {
-		cmd.mu.Lock()
-		r, ok := cmd.proc.(*stubRun)
-		cmd.mu.Unlock()
-		if ok {
-			_ = r.Signal(sigKill) // it may have ended by itself
-		}
-	}
 }

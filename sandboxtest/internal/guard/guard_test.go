@@ -33,11 +33,11 @@ var unguarded = map[string]string{
 	"../box/remote_linux.go remoteMachine.extract: go":            "it copies what a client has sent",
 	"../../sources.go gzipped: wg.Go":                             "it copies what a client has sent",
 	"../../interactive.go terminal.run: go":                       "it reads what a client sends",
-	"../../launch.go session.launchCommand: go":                   "it waits for a process; what is left of its output is guarded",
-	"../../lifecycle.go store.shutDown: go":                       "a Guard calls what looks into a sandbox",
-	"../../stubs.go startStub: go":                                "a function of the test: what goes wrong there is the test's to see",
-	"../../server.go Server.open: s.background.Go":                "net/http has a recover of its own for each connection",
-	"../../server.go Server.spawn: go":                            "net/http has a recover of its own for each connection",
+	"../store/launch.go Session.launchCommand: go":                "it waits for a process; what is left of its output is guarded",
+	"../store/lifecycle.go Store.shutDown: go":                    "a Guard calls what looks into a sandbox",
+	"../store/stubs.go startStub: go":                             "a function of the test: what goes wrong there is the test's to see",
+	"../store/state.go Store.Load: st.background.Go":              "it saves",
+	"../store/store.go Store.Spawn: go":                           "net/http has a recover of its own for each connection",
 	"../firewall/firewall.go Site.New: f.serving.Go":              "net/http has a recover of its own for each connection",
 }
 
@@ -45,7 +45,7 @@ var unguarded = map[string]string{
 // or is listed with the reason why nothing that a box sends is handled there.
 func TestEveryGoroutineIsGuarded(t *testing.T) {
 	found := map[string]string{}
-	for _, dir := range []string{"../..", "../box", "../firewall", "."} {
+	for _, dir := range []string{"../..", "../store", "../box", "../firewall", "."} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
 		for _, name := range files {

@@ -1,21 +1,18 @@
-package sandboxtest
+package store
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
-	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"time"
+	"strings"
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/proxy/proxytest"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // authorityFile keeps the authority in Options.Dir: what was installed in
@@ -46,39 +43,39 @@ func openAuthority(dir string) (*firewall.Authority, error) {
 
 // guard puts the firewall before a machine that is about to be made, as far as
 // there can be one.
-func (sess *session) guard(config *box.Config, set *settings) error {
-	s, sb := sess.sb.s, sess.sb
+func (sess *Session) guard(config *box.Config, set *Settings) error {
+	st, sb := sess.sb.st, sess.sb
 	e, err := firewall.ParsePolicy(set.PolicyRequest)
 	if err != nil {
 		return err
 	}
-	if !s.host.Gated() {
+	if !st.Host.Gated() {
 		if set.NPM {
-			return badRequest("The emulator can't add npm credentials to requests here: %v", s.Enforces().Missing)
+			return reply.BadRequest("The emulator can't add npm credentials to requests here: %v", st.opts.Missing())
 		}
-		return s.enforceable(e.Mode)
+		return st.Enforceable(e.Mode)
 	}
-	sess.firewall = s.site.New(s.ctx, proxytest.Claims{
-		Issuer: "https://oidc.vercel.com/emulator", TeamID: teamID, ProjectID: sb.key.project, SandboxID: sess.id, SandboxName: sb.key.name,
+	sess.firewall = st.site.New(st.ctx, proxytest.Claims{
+		Issuer: "https://oidc.vercel.com/emulator", TeamID: st.opts.Team, ProjectID: sb.key.Project, SandboxID: sess.id, SandboxName: sb.key.Name,
 	}, e, set.NPM)
 	config.Firewall = sess.firewall
 	return nil
 }
 
 // unguard takes it away again. The machine is gone.
-func (sess *session) unguard() {
+func (sess *Session) unguard() {
 	sess.firewall.Close()
 }
 
 // enforce puts another policy into force while the machine runs, as far as it
 // can. What was connected before has to connect anew.
-func (sess *session) enforce(machine *box.Box, policy *wire.NetworkPolicy, raw []byte) error {
+func (sess *Session) enforce(machine *box.Box, policy *wire.NetworkPolicy, raw []byte) error {
 	e, err := firewall.ParsePolicy(raw)
 	if err != nil {
 		return err
 	}
 	if sess.firewall == nil {
-		if err := sess.sb.s.unenforced(e.Mode == firewall.AllowAll); err != nil {
+		if err := sess.sb.st.unenforced(e.Mode == firewall.AllowAll); err != nil {
 			return err
 		}
 	} else {
@@ -86,7 +83,7 @@ func (sess *session) enforce(machine *box.Box, policy *wire.NetworkPolicy, raw [
 	}
 	err = machine.SetNetwork(policy.Mode == firewall.DenyAll)
 	if errors.Is(err, box.ErrUnsupported) || sess.firewall == nil && e.Mode == firewall.Custom {
-		return sess.sb.s.unenforced(false)
+		return sess.sb.st.unenforced(false)
 	}
 	if err == nil && e.Mode == firewall.Custom {
 		machine.Disconnect()
@@ -94,31 +91,29 @@ func (sess *session) enforce(machine *box.Box, policy *wire.NetworkPolicy, raw [
 	return err
 }
 
-// Authority returns the authority that signs the tokens which the firewall
-// sends to forward URLs: its Client provides [proxy.Handler] with the keys to
-// verify them. It is [Options].Authority, or one created by the first call.
-func (s *Server) Authority() (*proxytest.Authority, error) { return s.tokens() }
-
-// fillNPMRC tells npm in a new machine which registries there are, unless its files
-// say so already.
-func fillNPMRC(ctx context.Context, m *box.Box, lines string) error {
-	const name = ".npmrc"
-	if lines == "" {
-		return nil
-	}
-	home := m.Account().Home
-	if f, _, err := m.ReadFile(path.Join(home, name), ""); err == nil {
-		return f.Close()
-	}
-	var archive bytes.Buffer
-	zip := gzip.NewWriter(&archive)
-	w := tar.NewWriter(zip)
-	err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(lines)), ModTime: time.Now()})
-	if err == nil {
-		_, err = w.Write([]byte(lines))
-	}
-	if err = errors.Join(err, w.Close(), zip.Close()); err != nil {
-		return err
-	}
-	return m.Extract(ctx, &archive, home)
+// Enforceable is an error, or a warning, for a mode of policies that does not
+// hold here even for a session that starts with it.
+func (st *Store) Enforceable(mode string) error {
+	return st.unenforced(st.Host.Gated() || mode == firewall.AllowAll || mode == firewall.DenyAll && st.Host.Mode() == box.Namespace)
 }
+
+// unenforced warns, once, of a policy that does not hold here, or refuses it.
+// holds says that it does.
+func (st *Store) unenforced(holds bool) error {
+	why := st.opts.Missing()
+	switch {
+	case holds:
+		return nil
+	case st.opts.RefuseUnenforced:
+		return reply.BadRequest("The emulator can't enforce this network policy here: %s.",
+			strings.ReplaceAll(fmt.Sprint(why), "\n", "; "))
+	}
+	st.warned.Do(func() {
+		st.opts.Log.Warn("a network policy is accepted and not enforced", "reason", why)
+	})
+	return nil
+}
+
+// maxProcesses is what a sandbox may have at a time, where that is limited: more
+// than tests need, and too few for a fork bomb to take the machine.
+const maxProcesses = 4096

@@ -1,20 +1,24 @@
-package sandboxtest
+package store
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/edge"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // route makes a port of a sandbox reachable: a listener of its own whose
@@ -51,8 +55,8 @@ type traffic struct{ in, out atomic.Int64 }
 func (t *traffic) load() (in, out int64) { return t.in.Load(), t.out.Load() }
 
 // setPortsInOp makes routes for ports and closes those of others.
-func (sb *namedSandbox) setPortsInOp(ports []int) error {
-	st := sb.s.store
+func (sb *Sandbox) setPortsInOp(ports []int) error {
+	st := sb.st
 	st.mu.Lock()
 	old := slices.Clone(sb.routes)
 	st.mu.Unlock()
@@ -83,18 +87,14 @@ func (sb *namedSandbox) setPortsInOp(ports []int) error {
 	return nil
 }
 
-func (sb *namedSandbox) closeRoutesInOp() {
+func (sb *Sandbox) closeRoutesInOp() {
 	// Without ports there is nothing to open that could fail.
 	_ = sb.setPortsInOp(nil)
 }
 
-func (sb *namedSandbox) openRoute(port int) (*route, error) {
-	s := sb.s
-	host, _, err := net.SplitHostPort(s.address())
-	if err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+func (sb *Sandbox) openRoute(port int) (*route, error) {
+	st := sb.st
+	l, err := net.Listen("tcp", net.JoinHostPort(st.routesHost, "0"))
 	if err != nil {
 		return nil, err
 	}
@@ -127,57 +127,50 @@ func (sb *namedSandbox) openRoute(port int) (*route, error) {
 		Transport:     transport,
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			e := fail(http.StatusBadGateway, "SANDBOX_NOT_LISTENING", "Nothing listens on port %d of the sandbox.", port)
+			e := reply.Fail(http.StatusBadGateway, "SANDBOX_NOT_LISTENING", "Nothing listens on port %d of the sandbox.", port)
 			_, unreached := errors.AsType[dialError](err)
 			switch {
 			case errors.Is(err, box.ErrLoopbackOnly):
-				e.message = fmt.Sprintf("What listens on port %d of the sandbox does so on 127.0.0.1, where only the sandbox itself reaches it: let it listen on 0.0.0.0.", port)
+				e.Message = fmt.Sprintf("What listens on port %d of the sandbox does so on 127.0.0.1, where only the sandbox itself reaches it: let it listen on 0.0.0.0.", port)
 			case !unreached:
 				// A server that was reached may have acted, so that nobody may take
 				// its end for "not delivered".
-				e = fail(http.StatusBadGateway, "ROUTER_EXTERNAL_TARGET_ERROR", "The server on port %d of the sandbox closed the connection.", port)
+				e = reply.Fail(http.StatusBadGateway, "ROUTER_EXTERNAL_TARGET_ERROR", "The server on port %d of the sandbox closed the connection.", port)
 			}
-			writeEdgeError(w, e)
+			reply.WriteEdgeError(w, e)
 		},
-		ErrorLog: slogDebug(s.opts.Logger),
+		ErrorLog: slogDebug(st.opts.Log),
 	}
 	r := &route{port: port, subdomain: newSubdomain(), listener: l}
-	r.server = newHTTPServer(func(w http.ResponseWriter, req *http.Request) {
+	r.server = NewHTTPServer(func(w http.ResponseWriter, req *http.Request) {
 		if e := sb.unreachable(); e != nil {
-			writeEdgeError(w, e)
+			reply.WriteEdgeError(w, e)
 			return
 		}
 		w.Header()["Content-Type"] = nil // not to be guessed
 		proxy.ServeHTTP(w, req)
-	}, s.opts.Logger)
-	r.forget = context.AfterFunc(s.ctx, r.shut)
-	s.spawn(func() { _ = r.server.Serve(l) }) // ends when the server is closed
+	}, st.opts.Log)
+	r.forget = context.AfterFunc(st.ctx, r.shut)
+	st.Spawn(func() { _ = r.server.Serve(l) }) // ends when the server is closed
 	return r, nil
 }
 
 // unreachable is the edge's error in place of a sandbox that isn't running.
-func (sb *namedSandbox) unreachable() *apiError {
-	st := sb.s.store
+func (sb *Sandbox) unreachable() *reply.Error {
+	st := sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	switch {
 	case sb.deleted || sb.current == nil:
-		return fail(http.StatusNotFound, "SANDBOX_NOT_FOUND", "The sandbox was not found.")
+		return reply.Fail(http.StatusNotFound, "SANDBOX_NOT_FOUND", "The sandbox was not found.")
 	case sb.current.liveLocked():
 		return nil
-	case sb.current.status == statusStopping:
-		return fail(http.StatusUnprocessableEntity, "SANDBOX_STOPPING", "The sandbox is stopping.")
+	case sb.current.status == StatusStopping:
+		return reply.Fail(http.StatusUnprocessableEntity, "SANDBOX_STOPPING", "The sandbox is stopping.")
 	case sb.current.status == statusSnapshotting:
-		return fail(http.StatusUnprocessableEntity, "SANDBOX_SNAPSHOTTING", "The sandbox is creating a snapshot.")
+		return reply.Fail(http.StatusUnprocessableEntity, "SANDBOX_SNAPSHOTTING", "The sandbox is creating a snapshot.")
 	}
-	return fail(http.StatusGone, "SANDBOX_STOPPED", "The sandbox has stopped.")
-}
-
-// writeEdgeError responds with an error of the edge, which also names it in a
-// header, as the platform does with its own errors.
-func writeEdgeError(w http.ResponseWriter, e *apiError) {
-	w.Header().Set("X-Vercel-Error", e.code)
-	writeError(w, e)
+	return reply.Fail(http.StatusGone, "SANDBOX_STOPPED", "The sandbox has stopped.")
 }
 
 // dialError is a failure to connect.
@@ -186,18 +179,18 @@ type dialError struct{ error }
 func (e dialError) Unwrap() error { return e.error }
 
 // dial connects to a port of the sandbox's running session.
-func (sb *namedSandbox) dial(ctx context.Context, port int) (net.Conn, error) {
-	st := sb.s.store
+func (sb *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
+	st := sb.st
 	st.mu.Lock()
 	sess := sb.current
 	var conn net.Conn
 	err := errors.New("no session")
-	running := sess != nil && sess.status == statusRunning
+	running := sess != nil && sess.status == StatusRunning
 	st.mu.Unlock()
 	if !running {
 		return nil, err
 	}
-	machine, err := sess.use(ctx)
+	machine, err := sess.Use(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -224,3 +217,27 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	c.t.in.Add(int64(n))
 	return n, err
 }
+
+// Route serves the port with that subdomain, nil if there is none.
+func (st *Store) Route(subdomain string) http.Handler {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, sb := range st.sandboxes {
+		for _, r := range sb.routes {
+			if strings.EqualFold(r.subdomain, subdomain) {
+				return r.server.Handler
+			}
+		}
+	}
+	return nil
+}
+
+// NewHTTPServer returns a server that keeps a connection for longer than clients
+// do. They dial one more than they turn out to need, and keep it: the request
+// that they send on it when the server gives it up is lost, done or not.
+func NewHTTPServer(handler http.HandlerFunc, logger *slog.Logger) *http.Server {
+	// It would print broken connections, which are expected here.
+	return &http.Server{Handler: handler, ReadHeaderTimeout: 2 * time.Minute, ErrorLog: slogDebug(logger)}
+}
+
+func slogDebug(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

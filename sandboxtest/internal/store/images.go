@@ -1,4 +1,4 @@
-package sandboxtest
+package store
 
 import (
 	"crypto/sha256"
@@ -12,17 +12,18 @@ import (
 	"strings"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 const (
 	// managedPrefix is that of the service's own images.
 	managedPrefix = "vercel/sandbox/"
-	defaultImage  = managedPrefix + "universal"
-	// defaultRuntime is that of sandboxes of the v2 API without a runtime or an
+	DefaultImage  = managedPrefix + "universal"
+	// DefaultRuntime is that of sandboxes of the v2 API without a runtime or an
 	// image, and what sandboxes of an image show.
-	defaultRuntime = "node22"
-	architecture   = "amd64"
-	arm64          = "arm64"
+	DefaultRuntime = "node22"
+	Architecture   = "amd64"
+	Arm64          = "arm64"
 )
 
 // managedImages are the service's own, below managedPrefix. They stand for the
@@ -32,7 +33,7 @@ var managedImages = []string{"universal", "node:22", "node:24", "node:26", "pyth
 
 var validImage = regexp.MustCompile(`^[a-z0-9]+([._/-][a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
 
-var errImageNotFound = notFound("Image not found.")
+var errImageNotFound = reply.NotFound("Image not found.")
 
 // reference is the name of an image in its parts.
 type reference struct{ repository, tag, digest string }
@@ -40,7 +41,7 @@ type reference struct{ repository, tag, digest string }
 // parseReference reads a name as callers write it.
 func parseReference(image string) (reference, error) {
 	if len(image) > 512 || !validImage.MatchString(image) {
-		return reference{}, badRequest("Invalid image reference: %.512s", image)
+		return reference{}, reply.BadRequest("Invalid image reference: %.512s", image)
 	}
 	name, digest, _ := strings.Cut(image, "@sha256:")
 	repository, tag, _ := strings.Cut(name, ":")
@@ -86,10 +87,10 @@ type images struct {
 }
 
 // openImages opens the images of Options.Images.
-func (s *Server) openImages() error {
-	s.images = &images{host: s.host, pins: make(map[string]string), roots: make(map[string]box.ImageID)}
-	for _, name := range slices.Sorted(maps.Keys(s.opts.Images)) {
-		path := s.opts.Images[name]
+func (st *Store) openImages() error {
+	st.images = &images{host: st.Host, pins: make(map[string]string), roots: make(map[string]box.ImageID)}
+	for _, name := range slices.Sorted(maps.Keys(st.opts.Images)) {
+		path := st.opts.Images[name]
 		ref, err := parseReference(name)
 		if err != nil || ref.digest != "" {
 			return fmt.Errorf("Options.Images: %.512q is not the name of an image, as in team/tools:v1", name)
@@ -97,23 +98,23 @@ func (s *Server) openImages() error {
 		if path == "" {
 			return fmt.Errorf("Options.Images: %s has no path", name)
 		}
-		if s.images.pins[ref.name()] != "" {
+		if st.images.pins[ref.name()] != "" {
 			return fmt.Errorf("Options.Images has two of %s", ref.name())
 		}
 		ref.digest = ref.madeUpDigest()
 		var root box.ImageID
 		if path != machineRoot {
-			if s.Mode() == Folder {
+			if st.Host.Mode() == box.Folder {
 				return errors.Join(fmt.Errorf("Options.Images: %s has a root file system of its own, which only namespace mode can give a sandbox", name),
-					s.host.Reasons())
+					st.Host.Reasons())
 			}
-			if root, err = s.host.AddImage(s.ctx, path); err != nil {
+			if root, err = st.Host.AddImage(st.ctx, path); err != nil {
 				return fmt.Errorf("Options.Images: %s: %w", name, err)
 			}
 			ref.digest = string(root)
 		}
-		s.images.pins[ref.name()] = ref.digest
-		s.images.roots[ref.pinned()] = root
+		st.images.pins[ref.name()] = ref.digest
+		st.images.roots[ref.pinned()] = root
 	}
 	return nil
 }
@@ -157,7 +158,7 @@ func (i *images) root(pinned string) (box.ImageID, error) {
 }
 
 // keepImages removes what was unpacked of images that nothing needs anymore.
-func (st *store) keepImages() error {
+func (st *Store) keepImages() error {
 	var ids []box.ImageID
 	add := func(image string) {
 		if ref, err := parseReference(image); err == nil && ref.digest != "" {
@@ -170,15 +171,15 @@ func (st *store) keepImages() error {
 	}
 	for _, sn := range st.snapshots {
 		if sn.status == snapshotCreated {
-			add(sn.image)
+			add(sn.Image)
 		}
 	}
 	st.mu.Unlock()
-	return st.s.host.KeepImages(ids)
+	return st.Host.KeepImages(ids)
 }
 
 // account is the user that sandboxes with the settings have.
-func (c *settings) account() box.Account {
+func (c *Settings) account() box.Account {
 	if c.Image != "" {
 		return box.ImageAccount
 	}

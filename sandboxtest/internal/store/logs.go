@@ -1,4 +1,4 @@
-package sandboxtest
+package store
 
 import (
 	"context"
@@ -35,7 +35,7 @@ type commandLog struct {
 	grown   chan struct{} // closed when something changes, then replaced
 }
 
-var errLogGone = errors.New("the log was removed")
+var ErrLogGone = errors.New("the log was removed")
 
 func newCommandLog(dir string) *commandLog {
 	return &commandLog{dir: dir, grown: make(chan struct{})}
@@ -46,7 +46,7 @@ func (l *commandLog) Append(records []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || l.gone && l.readers == 0 {
-		return errLogGone
+		return ErrLogGone
 	}
 	if l.failed != nil {
 		return l.failed
@@ -155,7 +155,7 @@ func (l *commandLog) leave() {
 // command has ended. flush is called after each write.
 func (l *commandLog) CopyTo(ctx context.Context, w io.Writer, flush func() error) error {
 	if !l.open() {
-		return errLogGone
+		return ErrLogGone
 	}
 	defer l.leave()
 	r := &logReader{log: l}

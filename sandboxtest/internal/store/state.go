@@ -1,4 +1,4 @@
-package sandboxtest
+package store
 
 import (
 	"cmp"
@@ -24,10 +24,10 @@ const (
 	saveDelay = 50 * time.Millisecond
 )
 
-// state is what Options.Dir keeps. It holds the environment of sandboxes, so
+// State is what Options.Dir keeps. It holds the environment of sandboxes, so
 // that its file is for its owner alone. Commands are not in it: those of an
 // ended session can't be requested.
-type state struct {
+type State struct {
 	// Kind names the layers of the snapshots: those of one kind of host are of
 	// no use to another.
 	Kind      string          `json:"kind"`
@@ -44,7 +44,7 @@ type state struct {
 type sandboxState struct {
 	Project         string    `json:"project"`
 	Name            string    `json:"name"`
-	Settings        settings  `json:"settings"`
+	Settings        Settings  `json:"settings"`
 	CreatedAt       time.Time `json:"createdAt"`
 	UpdatedAt       time.Time `json:"updatedAt"`
 	StatusUpdatedAt time.Time `json:"statusUpdatedAt"`
@@ -119,15 +119,15 @@ type saver struct {
 
 // touchedLocked notes that objects have changed, which is saved with the next
 // change of weight.
-func (st *store) touchedLocked(objects ...any) {
-	if st.s.opts.Dir != "" {
+func (st *Store) touchedLocked(objects ...any) {
+	if st.opts.Dir != "" {
 		st.saver.changed.note(objects)
 	}
 }
 
 // changedLocked notes that objects have changed, which is to be saved. Objects
 // that were deleted are marked as such before.
-func (st *store) changedLocked(objects ...any) {
+func (st *Store) changedLocked(objects ...any) {
 	st.touchedLocked(objects...)
 	st.saver.changes++
 	select {
@@ -137,36 +137,25 @@ func (st *store) changedLocked(objects ...any) {
 }
 
 // saveChanges saves until the server closes.
-func (st *store) saveChanges() {
+func (st *Store) saveChanges() {
 	for {
 		select {
 		case <-st.saver.wake:
-		case <-st.s.ctx.Done():
+		case <-st.ctx.Done():
 			return
 		}
 		select {
 		case <-time.After(saveDelay):
-		case <-st.s.ctx.Done():
+		case <-st.ctx.Done():
 			return
 		}
-		_ = st.flush() // which has logged it
+		_ = st.Flush() // which has logged it
 	}
 }
 
-// durable reports whether the effect of an operation is saved before its
-// response, so that it survives a crash of the server.
-func (op Operation) durable() bool {
-	switch op {
-	case CreateSandbox, ForkSandbox, GetSandbox, UpdateSandbox, DeleteSandbox, StopSession, ExtendTimeout, SetPolicy, CreateSnapshot, DeleteSnapshot,
-		GetOrCreateDrive, ForkDrive, DeleteDrive:
-		return true
-	}
-	return false
-}
-
-// flush returns when all changes up to now are saved. What can't be saved, for
+// Flush returns when all changes up to now are saved. What can't be saved, for
 // example because the disk is full, is saved with the next change.
-func (st *store) flush() error {
+func (st *Store) Flush() error {
 	st.mu.Lock()
 	want := st.saver.changes
 	st.mu.Unlock()
@@ -180,40 +169,40 @@ func (st *store) flush() error {
 	}
 	err := st.saveWriting(false)
 	if err != nil {
-		st.s.opts.Logger.Error("save the state", "error", err)
+		st.opts.Log.Error("save the state", "error", err)
 	}
 	return err
 }
 
 // save writes all of the state.
-func (st *store) save() error {
+func (st *Store) save() error {
 	st.saver.writing.Lock()
 	defer st.saver.writing.Unlock()
 	return st.saveWriting(true)
 }
 
 // closeState is for the end, when nothing is saved anymore.
-func (st *store) closeState() error {
+func (st *Store) closeState() error {
 	st.saver.writing.Lock()
 	defer st.saver.writing.Unlock()
 	return st.saver.log.close()
 }
 
-// checkSaved, in tests of this package, looks whether the file says the same as
+// CheckSaved, in tests of this package, looks whether the file says the same as
 // the memory after each change.
-var checkSaved func(name string, whole *state) error
+var CheckSaved func(name string, whole *State) error
 
 // saveWriting writes what has changed, or everything, and then removes the layers
 // that the state no longer names. It is called with saver.writing held.
-func (st *store) saveWriting(everything bool) error {
+func (st *Store) saveWriting(everything bool) error {
 	log := &st.saver.log
-	log.name = filepath.Join(st.s.opts.Dir, stateFile)
+	log.name = filepath.Join(st.opts.Dir, stateFile)
 	st.mu.Lock()
 	changes, doomed, changed := st.saver.changes, st.saver.doomed, st.saver.changed
 	st.saver.doomed, st.saver.changed = nil, newStateChanges()
-	loaded := st.s.opts.Dir != "" && st.saver.loaded
-	var whole, part *state
-	if everything = everything || log.full(); loaded && (everything || checkSaved != nil) {
+	loaded := st.opts.Dir != "" && st.saver.loaded
+	var whole, part *State
+	if everything = everything || log.full(); loaded && (everything || CheckSaved != nil) {
 		whole = st.stateLocked()
 	}
 	if loaded && !everything {
@@ -228,8 +217,8 @@ func (st *store) saveWriting(everything bool) error {
 	default:
 		err = log.add(part)
 	}
-	if loaded && err == nil && checkSaved != nil {
-		err = checkSaved(log.name, whole)
+	if loaded && err == nil && CheckSaved != nil {
+		err = CheckSaved(log.name, whole)
 	}
 	st.mu.Lock()
 	if err == nil {
@@ -251,8 +240,8 @@ func (st *store) saveWriting(everything bool) error {
 }
 
 // state is all that is kept.
-func (st *store) stateLocked() *state {
-	out := &state{Kind: st.s.host.Kind(), Offset: st.s.clock.Offset()}
+func (st *Store) stateLocked() *State {
+	out := &State{Kind: st.Host.Kind(), Offset: st.Clock.Offset()}
 	for _, sb := range st.sandboxes {
 		out.addSandboxLocked(sb)
 	}
@@ -270,23 +259,23 @@ func (st *store) stateLocked() *state {
 
 // The objects are described unless they were deleted, or are not yet whole.
 
-func (in *state) addSandboxLocked(sb *namedSandbox) {
+func (in *State) addSandboxLocked(sb *Sandbox) {
 	if sb.deleted || sb.making {
 		return
 	}
 	in.Sandboxes = append(in.Sandboxes, sandboxState{
-		Project: sb.key.project, Name: sb.key.name, Settings: sb.settings.clone(),
+		Project: sb.key.Project, Name: sb.key.Name, Settings: sb.settings.clone(),
 		CreatedAt: sb.createdAt, UpdatedAt: sb.updatedAt, StatusUpdatedAt: sb.statusUpdatedAt,
 		CurrentSnapshot: sb.currentSnapshot, CurrentSession: sb.current.id, Used: sb.past,
 	})
 }
 
-func (in *state) addSessionLocked(sess *session) {
-	if sess.sb.deleted || sess.sb.making || sess.sb.s.store.sessions[sess.id] != sess {
+func (in *State) addSessionLocked(sess *Session) {
+	if sess.sb.deleted || sess.sb.making || sess.sb.st.sessions[sess.id] != sess {
 		return
 	}
 	s := sessionState{
-		Project: sess.sb.key.project, Name: sess.sb.key.name, ID: sess.id, VCPUs: sess.vcpus,
+		Project: sess.sb.key.Project, Name: sess.sb.key.Name, ID: sess.id, VCPUs: sess.vcpus,
 		Runtime: sess.runtime, Region: sess.region, Cwd: sess.cwd, SourceSnapshot: sess.sourceSnapshot, Status: sess.status,
 		Timeout: sess.timeout, Policy: sess.policy, RequestedAt: sess.requestedAt,
 		StartedAt: sess.startedAt, RequestedStopAt: sess.requestedStopAt, StoppedAt: sess.stoppedAt,
@@ -298,12 +287,12 @@ func (in *state) addSessionLocked(sess *session) {
 	in.Sessions = append(in.Sessions, s)
 }
 
-func (in *state) addSnapshotLocked(sn *snapshot) {
+func (in *State) addSnapshotLocked(sn *Snapshot) {
 	in.Snapshots = append(in.Snapshots, snapshotState{
-		Project: sn.key.project, Name: sn.key.name, ID: sn.id, Session: sn.session, Parent: sn.parent,
+		Project: sn.key.Project, Name: sn.key.Name, ID: sn.id, Session: sn.session, Parent: sn.parent,
 		Method: sn.method, Layer: sn.layer, Size: sn.size, Status: sn.status, CreatedAt: sn.createdAt,
 		UpdatedAt: sn.updatedAt, LastUsedAt: sn.lastUsedAt, ExpiresAt: sn.expiresAt, TTL: sn.ttl,
-		Regions: sn.regions, Runtime: sn.runtime, Image: sn.image, Architecture: sn.architecture,
+		Regions: sn.Regions, Runtime: sn.Runtime, Image: sn.Image, Architecture: sn.Architecture,
 	})
 }
 
@@ -335,14 +324,14 @@ func checkDir(dir string) error {
 // contents reads what an earlier server has left in Options.Dir, which is
 // locked, and says what the host has to have for it. Layers of another kind of
 // host are none of its business.
-func (s *Server) contents(kind string) (want box.Contents, err error) {
-	if s.found, err = readState(filepath.Join(s.opts.Dir, stateFile)); err != nil || s.found == nil {
+func (st *Store) contents(kind string) (want box.Contents, err error) {
+	if st.found, err = ReadState(filepath.Join(st.opts.Dir, stateFile)); err != nil || st.found == nil {
 		return want, err
 	}
-	if s.found.Kind == kind {
-		want.Layers = s.found.layers()
+	if st.found.Kind == kind {
+		want.Layers = st.found.layers()
 	}
-	for _, d := range s.found.Drives {
+	for _, d := range st.found.Drives {
 		if d.Made {
 			want.Drives = append(want.Drives, d.ID)
 		}
@@ -351,7 +340,7 @@ func (s *Server) contents(kind string) (want box.Contents, err error) {
 }
 
 // layers are those of the snapshots.
-func (in *state) layers() (ids []box.LayerID) {
+func (in *State) layers() (ids []box.LayerID) {
 	for _, sn := range in.Snapshots {
 		if sn.Status == snapshotCreated {
 			ids = append(ids, sn.Layer)
@@ -360,49 +349,56 @@ func (in *state) layers() (ids []box.LayerID) {
 	return ids
 }
 
-// load takes up what an earlier server has left. Sessions that it had no time to
+// Load takes up what an earlier server has left. Sessions that it had no time to
 // stop were aborted. Until it has succeeded nothing is saved; then there is a
 // state, so that one that is missing later is missed.
-func (s *Server) load() error {
-	if s.found != nil {
-		if err := s.takeUp(s.found); err != nil {
+func (st *Store) Load(host string) error {
+	st.routesHost = host
+	if st.found != nil {
+		if err := st.takeUp(st.found); err != nil {
 			return err
 		}
 	}
-	s.store.mu.Lock()
-	s.store.saver.loaded = true
-	s.store.mu.Unlock()
-	if err := s.store.keepImages(); err != nil {
+	st.mu.Lock()
+	st.saver.loaded = true
+	st.mu.Unlock()
+	if err := st.keepImages(); err != nil {
 		return err
 	}
-	return s.store.save()
+	if err := st.save(); err != nil {
+		return err
+	}
+	if st.opts.Dir != "" {
+		st.background.Go(st.saveChanges) // ends with ctx
+	}
+	return nil
 }
 
-func (s *Server) takeUp(in *state) error {
+func (st *Store) takeUp(in *State) error {
 	layers := in.layers()
-	if in.Kind != s.host.Kind() {
+	if in.Kind != st.Host.Kind() {
 		if len(layers) > 0 {
 			return fmt.Errorf("%s has snapshots that were made in %s mode, which %s mode can't use: "+
-				"insist on that mode, or use another directory", s.opts.Dir, in.Kind, s.host.Kind())
+				"insist on that mode, or use another directory", st.opts.Dir, in.Kind, st.Host.Kind())
 		}
-	} else if err := s.host.KeepOnly(layers); err != nil {
+	} else if err := st.Host.KeepOnly(layers); err != nil {
 		return err
 	}
 	drives := make([]string, 0, len(in.Drives))
 	for _, d := range in.Drives {
 		drives = append(drives, d.ID)
 	}
-	if err := s.host.KeepDrives(drives); err != nil {
+	if err := st.Host.KeepDrives(drives); err != nil {
 		return err
 	}
-	if s.opts.Start.IsZero() {
-		s.clock.Advance(in.Offset)
+	if st.opts.Start.IsZero() {
+		st.Clock.Advance(in.Offset)
 	}
-	return s.store.restore(in)
+	return st.restore(in)
 }
 
 // restore takes the state up. The routes of its sandboxes get new addresses.
-func (st *store) restore(in *state) error {
+func (st *Store) restore(in *State) error {
 	st.mu.Lock()
 	err := st.restoreLocked(in)
 	all := slices.Collect(maps.Values(st.sandboxes))
@@ -417,16 +413,16 @@ func (st *store) restore(in *state) error {
 	return err
 }
 
-func (st *store) restoreLocked(in *state) error {
+func (st *Store) restoreLocked(in *State) error {
 	if err := st.restoreDrivesLocked(in.Drives); err != nil {
 		return err
 	}
 	for _, x := range in.Snapshots {
-		sn := &snapshot{
-			s: st.s, id: x.ID, key: sandboxKey{x.Project, x.Name}, session: x.Session, parent: x.Parent,
+		sn := &Snapshot{
+			st: st, id: x.ID, key: Key{x.Project, x.Name}, session: x.Session, parent: x.Parent,
 			method: x.Method, layer: x.Layer, size: x.Size, status: x.Status, createdAt: x.CreatedAt,
 			updatedAt: x.UpdatedAt, lastUsedAt: x.LastUsedAt, ttl: x.TTL,
-			regions: x.Regions, runtime: x.Runtime, image: x.Image, architecture: cmp.Or(x.Architecture, architecture),
+			Regions: x.Regions, Runtime: x.Runtime, Image: x.Image, Architecture: cmp.Or(x.Architecture, Architecture),
 		}
 		if sn.expiresAt = x.ExpiresAt; sn.status == snapshotCreated {
 			sn.expireAtLocked(x.ExpiresAt)
@@ -434,9 +430,9 @@ func (st *store) restoreLocked(in *state) error {
 		st.snapshots[sn.id] = sn
 	}
 	for _, x := range in.Sandboxes {
-		key := sandboxKey{x.Project, x.Name}
-		st.sandboxes[key] = &namedSandbox{
-			s: st.s, key: key, settings: x.Settings, createdAt: x.CreatedAt, updatedAt: x.UpdatedAt,
+		key := Key{x.Project, x.Name}
+		st.sandboxes[key] = &Sandbox{
+			st: st, key: key, settings: x.Settings, createdAt: x.CreatedAt, updatedAt: x.UpdatedAt,
 			statusUpdatedAt: x.StatusUpdatedAt, currentSnapshot: x.CurrentSnapshot, past: x.Used,
 		}
 	}
@@ -445,19 +441,19 @@ func (st *store) restoreLocked(in *state) error {
 		current[x.CurrentSession] = true
 	}
 	for _, x := range in.Sessions {
-		sb := st.sandboxes[sandboxKey{x.Project, x.Name}]
+		sb := st.sandboxes[Key{x.Project, x.Name}]
 		if sb == nil {
 			continue
 		}
-		sess := &session{
+		sess := &Session{
 			sb: sb, id: x.ID, vcpus: x.VCPUs, runtime: x.Runtime, region: x.Region, cwd: x.Cwd, sourceSnapshot: x.SourceSnapshot,
 			status: x.Status, timeout: x.Timeout, policy: x.Policy, requestedAt: x.RequestedAt,
 			startedAt: x.StartedAt, requestedStopAt: x.RequestedStopAt, stoppedAt: x.StoppedAt,
 			abortedAt: x.AbortedAt, snapshottedAt: x.SnapshottedAt, updatedAt: x.UpdatedAt, used: x.Used,
-			taken: st.snapshots[x.Taken], token: newToken(), changed: make(chan struct{}),
+			taken: st.snapshots[x.Taken], Token: newToken(), changed: make(chan struct{}),
 		}
 		if !sess.endedLocked() {
-			sess.status, sess.abortedAt, sess.stoppedAt = statusAborted, st.s.clock.Now(), x.UpdatedAt
+			sess.status, sess.abortedAt, sess.stoppedAt = statusAborted, st.Clock.Now(), x.UpdatedAt
 		}
 		st.sessions[sess.id] = sess
 		if current[sess.id] {
@@ -466,7 +462,7 @@ func (st *store) restoreLocked(in *state) error {
 	}
 	for key, sb := range st.sandboxes {
 		if sb.current == nil {
-			return fmt.Errorf("%s is damaged: sandbox %s has no session", stateFile, key.name)
+			return fmt.Errorf("%s is damaged: sandbox %s has no session", stateFile, key.Name)
 		}
 	}
 	return nil

@@ -1,17 +1,31 @@
-package sandboxtest
+package store
 
 import (
 	"context"
+	"io"
 	"maps"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
+
+// CommandSpec is a command to start.
+type CommandSpec struct {
+	Name      string
+	Args      []string
+	Cwd       string
+	Env       map[string]string
+	Sudo      bool
+	Timeout   *time.Duration
+	OpenStdin bool
+}
 
 // runner is what a command runs on.
 type runner interface {
@@ -28,15 +42,27 @@ type process struct{ *box.Process }
 
 func (p process) Wait() int { return p.Process.Wait().ExitCode }
 
-// launchCommand starts a command on the machine, with an ID that the caller
+// RunCommand starts a command on the machine, with an ID that the caller
 // has chosen or one of our own.
-func (sess *session) launchCommand(ctx context.Context, machine *box.Box, chosen string, p *commandParams) (*command, error) {
+func (sess *Session) RunCommand(ctx context.Context, chosen string, p *CommandSpec) (*Command, error) {
+	machine, err := sess.Use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cmd, err := sess.launchCommand(ctx, machine, chosen, p)
+	if err != nil {
+		return nil, sess.MachineError(ctx, err)
+	}
+	return cmd, nil
+}
+
+func (sess *Session) launchCommand(ctx context.Context, machine *box.Box, chosen string, p *CommandSpec) (*Command, error) {
 	id, err := sess.takeID(ctx, chosen)
 	if err != nil {
 		return nil, err
 	}
 	defer sess.settleID(id)
-	s, st := sess.sb.s, sess.sb.s.store
+	st := sess.sb.st
 	st.mu.Lock()
 	env := maps.Clone(sess.sb.settings.Env)
 	st.mu.Unlock()
@@ -44,24 +70,24 @@ func (sess *session) launchCommand(ctx context.Context, machine *box.Box, chosen
 		env = make(map[string]string, len(p.Env))
 	}
 	maps.Copy(env, p.Env)
-	cmd := &command{
-		sess: sess, id: id, name: p.Command, args: p.Args, cwd: absolute(machine.Account(), p.Cwd),
-		startedAt: s.clock.Now(), began: time.Now(), log: newCommandLog(s.spool), done: make(chan struct{}),
+	cmd := &Command{
+		sess: sess, id: id, name: p.Name, args: p.Args, cwd: absolute(machine.Account(), p.Cwd),
+		startedAt: st.Clock.Now(), began: time.Now(), log: newCommandLog(st.spool), done: make(chan struct{}),
 	}
 	stdout, stderr := newOutputWriter(cmd.log, "stdout"), newOutputWriter(cmd.log, "stderr")
-	if !s.enter() {
-		return nil, errClosing
+	if !st.Enter() {
+		return nil, reply.ErrClosing
 	}
 	proc, err := sess.launch(ctx, machine, cmd, p, env, stdout, stderr)
 	if err != nil {
-		s.leave()
+		st.Leave()
 		cmd.log.Remove()
 		return nil, err
 	}
 	cmd.mu.Lock()
 	cmd.proc = proc
 	if p.Timeout != nil {
-		cmd.timeout = s.clock.AfterFunc(time.Duration(*p.Timeout), func() { _ = proc.SignalGroup(sigKill) })
+		cmd.timeout = st.Clock.AfterFunc(*p.Timeout, func() { _ = proc.SignalGroup(SigKill) })
 	}
 	cmd.mu.Unlock()
 	st.mu.Lock()
@@ -69,9 +95,9 @@ func (sess *session) launchCommand(ctx context.Context, machine *box.Box, chosen
 	sess.order = append(sess.order, cmd)
 	st.mu.Unlock()
 	go func() {
-		defer s.leave()
+		defer st.Leave()
 		code := proc.Wait()
-		s.guard.Do("ending output", func() { stdout.Flush(); stderr.Flush() })
+		st.guard.Do("ending output", func() { stdout.Flush(); stderr.Flush() })
 		cmd.finish(code)
 		st.mu.Lock()
 		late := sess.machine == nil
@@ -84,18 +110,18 @@ func (sess *session) launchCommand(ctx context.Context, machine *box.Box, chosen
 }
 
 // launch starts the stub that fits the command, or a process.
-func (sess *session) launch(ctx context.Context, machine *box.Box, cmd *command, p *commandParams, env map[string]string, stdout, stderr *outputWriter) (runner, error) {
-	own, name, args := clean.Of(p.Command, p.Args)
-	if h := sess.sb.s.stubs.find(name, args); h != nil {
+func (sess *Session) launch(ctx context.Context, machine *box.Box, cmd *Command, p *CommandSpec, env map[string]string, stdout, stderr *outputWriter) (runner, error) {
+	own, name, args := clean.Of(p.Name, p.Args)
+	if h := sess.sb.st.opts.Stub(name, args); h != nil {
 		if own != nil {
 			env = clean.Env(env)
 		}
 		inv := &Invocation{
-			Sandbox: sess.sb.key.name, Session: sess.id, Name: name, Args: slices.Clone(args),
+			Sandbox: sess.sb.key.Name, Session: sess.id, Name: name, Args: slices.Clone(args),
 			Cwd: cmd.cwd, Env: env, Sudo: p.Sudo, Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr,
-			machine: machine,
+			Machine: machine,
 		}
-		if !p.attachesStdin() {
+		if !p.OpenStdin {
 			return startStub(h, inv), nil
 		}
 		ours, its := net.Pipe()
@@ -108,8 +134,8 @@ func (sess *session) launch(ctx context.Context, machine *box.Box, cmd *command,
 	}
 	early := &firstLine{}
 	spec := box.Spec{
-		Path: p.Command, Args: p.Args, Dir: p.Cwd, Env: environ(env),
-		Stdout: stdout, Stderr: early.tee(stderr), OpenStdin: p.attachesStdin(),
+		Path: p.Name, Args: p.Args, Dir: p.Cwd, Env: environ(env),
+		Stdout: stdout, Stderr: early.tee(stderr), OpenStdin: p.OpenStdin,
 	}
 	if p.Sudo {
 		spec.User = "root"
@@ -121,11 +147,11 @@ func (sess *session) launch(ctx context.Context, machine *box.Box, cmd *command,
 	if proc.Pid() == 0 {
 		// The machine tells it as a shell does; the API refuses the request.
 		if res := proc.Wait(); res.ExitCode == 127 {
-			return nil, fail(http.StatusBadRequest, "executable_not_found", "[invalid_argument] executable file not found in $PATH: %s", p.Command)
+			return nil, reply.Fail(http.StatusBadRequest, "executable_not_found", "[invalid_argument] executable file not found in $PATH: %s", p.Name)
 		}
-		return nil, badRequest("[invalid_argument] %s", early.text())
+		return nil, reply.BadRequest("[invalid_argument] %s", early.text())
 	}
-	if p.attachesStdin() {
+	if p.OpenStdin {
 		cmd.input = &commandInput{pipe: proc.Input()}
 	}
 	return process{proc}, nil
@@ -140,11 +166,11 @@ func environ(env map[string]string) []string {
 	return out
 }
 
-func (cmd *command) finish(code int) {
+func (cmd *Command) finish(code int) {
 	cut := cmd.sess.isEnding()
 	cmd.mu.Lock()
 	cmd.exitCode, cmd.cut = &code, cut
-	cmd.duration = max(0, cmd.sess.sb.s.clock.Now().Sub(cmd.startedAt))
+	cmd.duration = max(0, cmd.sess.sb.st.Clock.Now().Sub(cmd.startedAt))
 	cmd.timeout.Stop()
 	cmd.mu.Unlock()
 	cmd.log.Close()
@@ -156,17 +182,17 @@ func (cmd *command) finish(code int) {
 // and this machine may be busy.
 const signalGrace = 2 * time.Second
 
-// started returns the session's commands.
-func (sess *session) started() []*command {
-	st := sess.sb.s.store
+// Started returns the session's commands.
+func (sess *Session) Started() []*Command {
+	st := sess.sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return slices.Clone(sess.order)
 }
 
 // awaitSignals lets commands end of the signals that they got a moment ago.
-func (sess *session) awaitSignals() {
-	for _, cmd := range sess.started() {
+func (sess *Session) awaitSignals() {
+	for _, cmd := range sess.Started() {
 		cmd.mu.Lock()
 		left := signalGrace - time.Since(cmd.signalled)
 		cmd.mu.Unlock()
@@ -184,8 +210,38 @@ func (sess *session) awaitSignals() {
 
 // awaitCommands waits until the commands of a machine that was stopped have
 // noticed.
-func (sess *session) awaitCommands() {
-	for _, cmd := range sess.started() {
+func (sess *Session) awaitCommands() {
+	for _, cmd := range sess.Started() {
 		<-cmd.done
 	}
 }
+
+const maxFirstLine = 1 << 10
+
+// firstLine remembers the beginning of what is written through it.
+type firstLine struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+func (f *firstLine) tee(w io.Writer) io.Writer {
+	return writerFunc(func(p []byte) (int, error) {
+		f.mu.Lock()
+		if room := maxFirstLine - len(f.buf); room > 0 {
+			f.buf = append(f.buf, p[:min(room, len(p))]...)
+		}
+		f.mu.Unlock()
+		return w.Write(p)
+	})
+}
+
+func (f *firstLine) text() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	line, _, _ := strings.Cut(string(f.buf), "\n")
+	return line
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

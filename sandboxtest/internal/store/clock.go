@@ -1,4 +1,4 @@
-package sandboxtest
+package store
 
 import (
 	"slices"
@@ -8,10 +8,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
-// clock is the server's time: the machine's, plus what Advance has added. All
+// Clock is the server's time: the machine's, plus what Advance has added. All
 // that expires in the emulator hangs on it, so that a test can make a day pass
 // at once.
-type clock struct {
+type Clock struct {
 	guard  *guard.Guard
 	mu     sync.Mutex
 	now    func() time.Time // the machine's
@@ -24,24 +24,24 @@ type clock struct {
 
 // timer is a function that the clock calls once its time has come.
 type timer struct {
-	clock *clock
+	clock *Clock
 	at    time.Time
 	f     func()
 }
 
-func newClock(guard *guard.Guard) *clock { return &clock{now: time.Now, guard: guard} }
+func newClock(guard *guard.Guard) *Clock { return &Clock{now: time.Now, guard: guard} }
 
 // Now returns the current time.
-func (c *clock) Now() time.Time {
+func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.nowLocked()
 }
 
-func (c *clock) nowLocked() time.Time { return c.now().Add(c.offset).Round(0) }
+func (c *Clock) nowLocked() time.Time { return c.now().Add(c.offset).Round(0) }
 
 // Offset is what was added to the machine's time.
-func (c *clock) Offset() time.Duration {
+func (c *Clock) Offset() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.offset
@@ -49,7 +49,7 @@ func (c *clock) Offset() time.Duration {
 
 // AfterFunc calls f once d has passed, in a goroutine of its own or in that of
 // Advance.
-func (c *clock) AfterFunc(d time.Duration, f func()) *timer {
+func (c *Clock) AfterFunc(d time.Duration, f func()) *timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := &timer{clock: c, at: c.nowLocked().Add(d), f: f}
@@ -79,7 +79,7 @@ func (t *timer) Stop() {
 
 // Advance moves the time on by d and returns when what became due has run, in
 // its order, each at its own time.
-func (c *clock) Advance(d time.Duration) {
+func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	for d > 0 && !c.closed {
 		step := d
@@ -101,7 +101,7 @@ func (c *clock) Advance(d time.Duration) {
 }
 
 // armLocked lets the machine's clock wake us for the earliest timer.
-func (c *clock) armLocked() {
+func (c *Clock) armLocked() {
 	if c.wake != nil {
 		c.wake.Stop()
 		c.wake = nil
@@ -113,7 +113,7 @@ func (c *clock) armLocked() {
 }
 
 // fire runs what is due, side by side: one slow stop holds up no other.
-func (c *clock) fire() {
+func (c *Clock) fire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for t := c.dueLocked(); t != nil && !c.closed; t = c.dueLocked() {
@@ -123,7 +123,7 @@ func (c *clock) fire() {
 }
 
 // Close drops the timers and waits for those that are running.
-func (c *clock) Close() {
+func (c *Clock) Close() {
 	c.mu.Lock()
 	c.closed = true
 	c.armLocked()
@@ -132,11 +132,31 @@ func (c *clock) Close() {
 }
 
 // dueLocked takes the next timer whose time has come; nil if there is none.
-func (c *clock) dueLocked() *timer {
+func (c *Clock) dueLocked() *timer {
 	if len(c.timers) == 0 || c.timers[0].at.After(c.nowLocked()) {
 		return nil
 	}
 	t := c.timers[0]
 	c.timers = slices.Delete(c.timers, 0, 1)
 	return t
+}
+
+// Replace gives the clock another source of time, for tests. source is told the
+// one before.
+func (c *Clock) Replace(source func(before func() time.Time) func() time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = source(c.now)
+}
+
+// Due counts what is to happen within d, for tests.
+func (c *Clock) Due(d time.Duration) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.timers {
+		if !t.at.After(c.nowLocked().Add(d)) {
+			n++
+		}
+	}
+	return n
 }

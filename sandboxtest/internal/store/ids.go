@@ -1,4 +1,4 @@
-package sandboxtest
+package store
 
 import (
 	"crypto/rand"
@@ -26,9 +26,9 @@ func newSessionID() string  { return "sbx_" + randomText(base62, 28) }
 func newSnapshotID() string { return "snap_" + randomText(base62, 28) }
 func newDriveID() string    { return "drv_" + randomText(base62, 28) }
 func newSubdomain() string  { return "sb-" + randomText(base36, 12) }
-func newName() string       { return "sandbox-" + randomText(base36, 12) }
+func NewName() string       { return "sandbox-" + randomText(base36, 12) }
 func newToken() string      { return strings.ToLower(rand.Text()) }
-func newRequestID() string  { return "emu1::" + randomText(base36, 16) }
+func NewRequestID() string  { return "emu1::" + randomText(base36, 16) }
 
 func newCommandID() string {
 	buf := make([]byte, 14)

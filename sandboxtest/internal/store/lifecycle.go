@@ -1,4 +1,4 @@
-package sandboxtest
+package store
 
 import (
 	"context"
@@ -10,15 +10,16 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
 // newSessionLocked gives a session of the sandbox that has no machine yet.
-func (sb *namedSandbox) newSessionLocked(from *snapshot) *session {
+func (sb *Sandbox) newSessionLocked(from *Snapshot) *Session {
 	set := sb.settings.clone()
-	sess := &session{
+	sess := &Session{
 		sb: sb, id: newSessionID(), vcpus: set.VCPUs, runtime: set.Runtime, timeout: set.Timeout,
-		policy: set.Policy, region: set.Region, cwd: set.account().WorkDir, requestedAt: sb.s.clock.Now(), status: statusPending,
-		commands: make(map[string]*command), changed: make(chan struct{}), token: newToken(),
+		policy: set.Policy, region: set.Region, cwd: set.account().WorkDir, requestedAt: sb.st.Clock.Now(), status: statusPending,
+		commands: make(map[string]*Command), changed: make(chan struct{}), Token: newToken(),
 	}
 	if from != nil {
 		sess.sourceSnapshot = from.id
@@ -30,8 +31,8 @@ func (sb *namedSandbox) newSessionLocked(from *snapshot) *session {
 // bootInOp boots a session of the sandbox from a layer, and makes it the current
 // one. fill, when given, puts the first files in place before anybody else can
 // reach the machine.
-func (sb *namedSandbox) bootInOp(ctx context.Context, sess *session, from *snapshot, fill func(context.Context, *box.Box) error) error {
-	st := sb.s.store
+func (sb *Sandbox) bootInOp(ctx context.Context, sess *Session, from *Snapshot, fill func(context.Context, *box.Box) error) error {
+	st := sb.st
 	st.mu.Lock()
 	set := sb.settings.clone()
 	st.mu.Unlock()
@@ -45,13 +46,13 @@ func (sb *namedSandbox) bootInOp(ctx context.Context, sess *session, from *snaps
 	defer st.mu.Unlock()
 	sess.machine = machine
 	if from != nil {
-		from.useLocked(sb.s.clock.Now())
+		from.useLocked(sb.st.Clock.Now())
 	}
 	sb.current, sb.making = sess, false
 	st.sessions[sess.id] = sess
-	if d := sb.s.opts.Pending; d > 0 {
+	if d := sb.st.opts.Pending; d > 0 {
 		sess.setStatusLocked(statusPending)
-		sess.next = sb.s.clock.AfterFunc(d, sess.run)
+		sess.next = sb.st.Clock.AfterFunc(d, sess.run)
 	} else {
 		sess.runLocked()
 	}
@@ -61,9 +62,9 @@ func (sb *namedSandbox) bootInOp(ctx context.Context, sess *session, from *snaps
 
 // makeMachine makes the machine of a session that starts. What the session has
 // taken for it is given back by the caller if that fails.
-func (sess *session) makeMachine(ctx context.Context, set *settings, from *snapshot, fill func(context.Context, *box.Box) error) (*box.Box, error) {
-	s := sess.sb.s
-	config := box.Config{Hostname: sess.sb.key.name, DenyNetwork: set.deniesAll(), Account: set.account(),
+func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snapshot, fill func(context.Context, *box.Box) error) (*box.Box, error) {
+	st := sess.sb.st
+	config := box.Config{Hostname: sess.sb.key.Name, DenyNetwork: set.deniesAll(), Account: set.account(),
 		Limits: box.Limits{Memory: int64(sess.vcpus) * wire.MemoryPerVCPU << 20, Processes: maxProcesses}}
 	if err := sess.guard(&config, set); err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func (sess *session) makeMachine(ctx context.Context, set *settings, from *snaps
 		err = set.reach(from)
 		config.Layer = from.layer // and what that stands on
 	case set.Image != "":
-		config.Image, err = s.images.root(set.Image)
+		config.Image, err = st.images.root(set.Image)
 	}
 	if err == nil {
 		config.Mounts, err = sess.attach(set.Mounts)
@@ -82,14 +83,14 @@ func (sess *session) makeMachine(ctx context.Context, set *settings, from *snaps
 	if err != nil {
 		return nil, err
 	}
-	machine, err := s.host.New(ctx, config)
+	machine, err := st.Host.New(ctx, config)
 	switch {
 	case errors.Is(err, box.ErrNoLayer):
-		return nil, errSnapshotGone
+		return nil, reply.ErrSnapshotGone
 	case errors.Is(err, box.ErrNoImage):
-		return nil, badRequest("The image that the snapshot stands on is not on this machine: %s. Start the emulator with the directory in Options.Images again.", set.Image)
+		return nil, reply.BadRequest("The image that the snapshot stands on is not on this machine: %s. Start the emulator with the directory in Options.Images again.", set.Image)
 	case errors.Is(err, box.ErrTooManyLayers):
-		return nil, badRequest("The snapshot has too many ancestors for this machine: %v", err)
+		return nil, reply.BadRequest("The snapshot has too many ancestors for this machine: %v", err)
 	case err != nil:
 		return nil, err
 	}
@@ -102,8 +103,8 @@ func (sess *session) makeMachine(ctx context.Context, set *settings, from *snaps
 	return machine, nil
 }
 
-func (sess *session) run() {
-	st := sess.sb.s.store
+func (sess *Session) run() {
+	st := sess.sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if sess.status == statusPending {
@@ -112,20 +113,20 @@ func (sess *session) run() {
 	}
 }
 
-func (sess *session) runLocked() {
-	sess.startedAt = sess.sb.s.clock.Now()
+func (sess *Session) runLocked() {
+	sess.startedAt = sess.sb.st.Clock.Now()
 	sess.updatedAt = sess.startedAt
-	sess.setStatusLocked(statusRunning)
+	sess.setStatusLocked(StatusRunning)
 	sess.scheduleExpiryLocked()
 }
 
 // scheduleExpiryLocked lets the clock stop the session once its timeout is over.
-func (sess *session) scheduleExpiryLocked() {
+func (sess *Session) scheduleExpiryLocked() {
 	sess.expiry.Stop()
-	left := sess.beganLocked().Add(sess.timeout).Sub(sess.sb.s.clock.Now())
-	sess.expiry = sess.sb.s.clock.AfterFunc(left, func() {
-		if sess.sb.s.enter() {
-			defer sess.sb.s.leave()
+	left := sess.beganLocked().Add(sess.timeout).Sub(sess.sb.st.Clock.Now())
+	sess.expiry = sess.sb.st.Clock.AfterFunc(left, func() {
+		if sess.sb.st.Enter() {
+			defer sess.sb.st.Leave()
 			sess.stop(nil)
 		}
 	})
@@ -135,8 +136,8 @@ func (sess *session) scheduleExpiryLocked() {
 // goes as far as the durations of the states let it. A nil plan makes a
 // snapshot where the sandbox is persistent. On a session that is about to end
 // it does nothing.
-func (sess *session) stop(plan *snapshotPlan) bool {
-	s, st := sess.sb.s, sess.sb.s.store
+func (sess *Session) stop(plan *snapshotPlan) bool {
+	st := sess.sb.st
 	sess.awaitMachine()
 	sess.awaitSignals()
 	st.mu.Lock()
@@ -148,9 +149,9 @@ func (sess *session) stop(plan *snapshotPlan) bool {
 	sess.next.Stop()
 	explicit := plan != nil
 	if explicit {
-		sess.snapshottedAt = s.clock.Now() // when it was asked for
+		sess.snapshottedAt = st.Clock.Now() // when it was asked for
 	} else {
-		sess.requestedStopAt = s.clock.Now()
+		sess.requestedStopAt = st.Clock.Now()
 	}
 	if plan == nil && sess.sb.settings.Persistent {
 		plan = &snapshotPlan{method: methodAutomatic}
@@ -159,21 +160,21 @@ func (sess *session) stop(plan *snapshotPlan) bool {
 	if explicit {
 		sess.setStatusLocked(statusSnapshotting)
 	} else {
-		sess.setStatusLocked(statusStopping)
+		sess.setStatusLocked(StatusStopping)
 	}
 	machine := sess.machine
 	st.mu.Unlock()
 
 	sess.haltStubs()
 	if err := machine.Stop(context.Background()); err != nil {
-		s.opts.Logger.Error("stop", "session", sess.id, "error", err)
+		st.opts.Log.Error("stop", "session", sess.id, "error", err)
 	}
 	sess.awaitCommands()
 	if explicit {
 		sess.snapshotAndFinish()
 		return true
 	}
-	sess.after(s.stoppingTime(), func() {
+	sess.after(st.stoppingTime(), func() {
 		if !sess.toSnapshotting() {
 			sess.finish()
 			return
@@ -184,8 +185,8 @@ func (sess *session) stop(plan *snapshotPlan) bool {
 }
 
 // awaitMachine waits while the session's sandbox is being made.
-func (sess *session) awaitMachine() {
-	st := sess.sb.s.store
+func (sess *Session) awaitMachine() {
+	st := sess.sb.st
 	for {
 		st.mu.Lock()
 		making, changed := sess.sb.making, sess.changed
@@ -198,21 +199,21 @@ func (sess *session) awaitMachine() {
 }
 
 // after goes on at once, or once the transitional state has lasted for d.
-func (sess *session) after(d time.Duration, f func()) {
+func (sess *Session) after(d time.Duration, f func()) {
 	if d <= 0 {
 		f()
 		return
 	}
-	st := sess.sb.s.store
+	st := sess.sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if sess.machine != nil {
-		sess.next = sess.sb.s.clock.AfterFunc(d, f)
+		sess.next = sess.sb.st.Clock.AfterFunc(d, f)
 	}
 }
 
-func (sess *session) toSnapshotting() bool {
-	st := sess.sb.s.store
+func (sess *Session) toSnapshotting() bool {
+	st := sess.sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if sess.plan == nil || sess.machine == nil {
@@ -223,10 +224,10 @@ func (sess *session) toSnapshotting() bool {
 }
 
 // finish ends the session. It does nothing when that was done already.
-func (sess *session) finish() { sess.end(statusStopped) }
+func (sess *Session) finish() { sess.end(StatusStopped) }
 
-func (sess *session) end(status string) {
-	st := sess.sb.s.store
+func (sess *Session) end(status string) {
+	st := sess.sb.st
 	st.mu.Lock()
 	machine := sess.machine
 	if machine == nil {
@@ -242,12 +243,12 @@ func (sess *session) end(status string) {
 	st.mu.Unlock()
 	// Whoever hears that the session has ended may have its drives.
 	if err := machine.Remove(); err != nil {
-		sess.sb.s.opts.Logger.Error("remove", "session", sess.id, "error", err)
+		sess.sb.st.opts.Log.Error("remove", "session", sess.id, "error", err)
 	}
 	sess.detach()
 	sess.unguard()
 	st.mu.Lock()
-	now := sess.sb.s.clock.Now()
+	now := sess.sb.st.Clock.Now()
 	if sess.stoppedAt = now; status == statusAborted {
 		sess.abortedAt = now
 	}
@@ -260,8 +261,8 @@ func (sess *session) end(status string) {
 }
 
 // kill ends the session at once and without a snapshot.
-func (sess *session) kill(status string) {
-	st := sess.sb.s.store
+func (sess *Session) kill(status string) {
+	st := sess.sb.st
 	st.mu.Lock()
 	machine := sess.machine
 	if machine == nil {
@@ -276,29 +277,29 @@ func (sess *session) kill(status string) {
 	case status == statusFailed: // a machine that dies does not tell before
 		sess.setStatusLocked(status)
 	case sess.liveLocked():
-		sess.requestedStopAt = sess.sb.s.clock.Now()
-		sess.setStatusLocked(statusStopping)
+		sess.requestedStopAt = sess.sb.st.Clock.Now()
+		sess.setStatusLocked(StatusStopping)
 	}
 	st.mu.Unlock()
 	sess.haltStubs()
 	if err := machine.Stop(context.Background()); err != nil {
-		sess.sb.s.opts.Logger.Error("stop", "session", sess.id, "error", err)
+		sess.sb.st.opts.Log.Error("stop", "session", sess.id, "error", err)
 	}
 	sess.awaitCommands()
 	sess.end(status)
 }
 
 // sourceLocked gives the snapshot that the sandbox's files are in.
-func (sb *namedSandbox) sourceLocked() (*snapshot, error) {
+func (sb *Sandbox) sourceLocked() (*Snapshot, error) {
 	if sb.currentSnapshot == "" {
 		if sb.settings.Persistent {
-			return nil, errNothingYet
+			return nil, reply.ErrNothingYet
 		}
-		return nil, errNothingKept
+		return nil, reply.ErrNothingKept
 	}
-	from := sb.s.store.snapshots[sb.currentSnapshot]
+	from := sb.st.snapshots[sb.currentSnapshot]
 	if from == nil || from.status != snapshotCreated {
-		return nil, errSnapshotGone
+		return nil, reply.ErrSnapshotGone
 	}
 	return from, nil
 }
@@ -306,13 +307,13 @@ func (sb *namedSandbox) sourceLocked() (*snapshot, error) {
 // resumeInOp gives the sandbox a running session, and says whether it is a new
 // one. A session that is about to end is left to do so; where the server is
 // realistic, the resume waits for that.
-func (sb *namedSandbox) resumeInOp(ctx context.Context) (bool, error) {
-	if sb.s.opts.Realistic {
+func (sb *Sandbox) resumeInOp(ctx context.Context) (bool, error) {
+	if sb.st.opts.Realistic {
 		if err := sb.awaitEnd(ctx); err != nil {
 			return false, err
 		}
 	}
-	st := sb.s.store
+	st := sb.st
 	st.mu.Lock()
 	if !sb.current.endedLocked() {
 		st.mu.Unlock()
@@ -329,29 +330,8 @@ func (sb *namedSandbox) resumeInOp(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// Crash simulates the death of the machine of a running sandbox: its processes
-// end, its files since the last snapshot are lost, and its session has failed.
-// Callers waiting for a command receive the error that the sandbox has stopped,
-// and no exit code. It reports whether there was such a sandbox with a session.
-func (s *Server) Crash(name string) bool {
-	sb := s.store.find("", name)
-	if sb == nil || sb.lock() != nil {
-		return false
-	}
-	defer sb.op.Unlock()
-	s.store.mu.Lock()
-	current := sb.current
-	live := current.liveLocked()
-	current.failed = current.failed || live
-	s.store.mu.Unlock()
-	if live {
-		current.kill(statusFailed)
-	}
-	return live
-}
-
 // shutDown ends every session, as Server.Close documents.
-func (st *store) shutDown() error {
+func (st *Store) shutDown() error {
 	st.mu.Lock()
 	sandboxes := slices.Collect(maps.Values(st.sandboxes))
 	st.mu.Unlock()
@@ -364,7 +344,7 @@ func (st *store) shutDown() error {
 			defer func() { <-slots; done <- err }()
 			sb.op.Lock()
 			defer sb.op.Unlock()
-			st.s.guard.Do("ending a session", func() { err = sb.shutDownInOp() })
+			st.guard.Do("ending a session", func() { err = sb.shutDownInOp() })
 		}()
 	}
 	var errs []error
@@ -375,10 +355,10 @@ func (st *store) shutDown() error {
 }
 
 // shutDownInOp ends the session. The error says that its files could not be kept.
-func (sb *namedSandbox) shutDownInOp() (err error) {
-	st := sb.s.store
+func (sb *Sandbox) shutDownInOp() (err error) {
+	st := sb.st
 	st.mu.Lock()
-	current, keep := sb.current, sb.settings.Persistent && sb.s.opts.Dir != ""
+	current, keep := sb.current, sb.settings.Persistent && sb.st.opts.Dir != ""
 	machine, taken := current.machine, current.taken
 	if keep && machine != nil && taken == nil {
 		current.plan = &snapshotPlan{method: methodAutomatic}
@@ -390,15 +370,34 @@ func (sb *namedSandbox) shutDownInOp() (err error) {
 	}
 	current.haltStubs()
 	if err := machine.Stop(context.Background()); err != nil {
-		sb.s.opts.Logger.Error("stop", "session", current.id, "error", err)
+		sb.st.opts.Log.Error("stop", "session", current.id, "error", err)
 	}
 	current.awaitCommands()
 	if keep && taken == nil && !current.takeSnapshot() {
 		st.mu.Lock()
-		err = fmt.Errorf("the files of sandbox %s are lost: %w", sb.key.name, current.saveErr)
+		err = fmt.Errorf("the files of sandbox %s are lost: %w", sb.key.Name, current.saveErr)
 		st.mu.Unlock()
 	}
-	current.end(statusStopped)
+	current.end(StatusStopped)
 	sb.closeRoutesInOp()
 	return err
+}
+
+// Crash ends the machine of a sandbox that runs, whose session has failed then. It
+// reports whether there was one.
+func (st *Store) Crash(name string) bool {
+	sb := st.Find("", name)
+	if sb == nil || sb.lock() != nil {
+		return false
+	}
+	defer sb.op.Unlock()
+	st.mu.Lock()
+	current := sb.current
+	live := current.liveLocked()
+	current.failed = current.failed || live
+	st.mu.Unlock()
+	if live {
+		current.kill(statusFailed)
+	}
+	return live
 }

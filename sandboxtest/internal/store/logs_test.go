@@ -1,4 +1,4 @@
-package sandboxtest
+package store
 
 import (
 	"bytes"
@@ -74,7 +74,7 @@ func TestCommandLog(t *testing.T) {
 	require.True(t, log.open())
 	log.Remove()
 	assert.Equal(t, 1, files())
-	require.ErrorIs(t, log.CopyTo(context.Background(), &got[0], noFlush), errLogGone)
+	require.ErrorIs(t, log.CopyTo(context.Background(), &got[0], noFlush), ErrLogGone)
 	log.leave()
 	assert.Zero(t, files())
 }

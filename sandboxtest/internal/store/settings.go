@@ -1,4 +1,4 @@
-package sandboxtest
+package store
 
 import (
 	"encoding/json"
@@ -10,9 +10,17 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
-// settings are what a sandbox is configured with: what create takes, update
+const (
+	day = 24 * time.Hour
+	// defaultExpiration is that of snapshots, counted from their last use.
+	defaultExpiration = 30 * day
+	// ShortExpiration is that of the newest versions of the API.
+	ShortExpiration = 7 * day
+)
+
+// Settings are what a sandbox is configured with: what create takes, update
 // changes and fork copies.
-type settings struct {
+type Settings struct {
 	Persistent         bool                    `json:"persistent"`
 	VCPUs              int                     `json:"vcpus"`
 	Runtime            string                  `json:"runtime,omitempty"`
@@ -34,41 +42,27 @@ type settings struct {
 }
 
 // clone copies the settings so far that no change to one shows in the other.
-func (c settings) clone() settings {
+func (c Settings) clone() Settings {
 	c.Env, c.Tags, c.Ports = maps.Clone(c.Env), maps.Clone(c.Tags), slices.Clone(c.Ports)
 	c.FailoverRegions, c.Mounts = slices.Clone(c.FailoverRegions), maps.Clone(c.Mounts)
 	return c
 }
 
 // deniesAll reports whether the policy cuts the network off.
-func (c *settings) deniesAll() bool { return c.Policy != nil && c.Policy.Mode == firewall.DenyAll }
+func (c *Settings) deniesAll() bool { return c.Policy != nil && c.Policy.Mode == firewall.DenyAll }
 
-// defaultSettings are those of a sandbox whose creator has none to give.
-func defaultSettings() settings {
-	return settings{
+// DefaultSettings are those of a sandbox whose creator has none to give.
+func DefaultSettings() Settings {
+	return Settings{
 		Persistent: true, VCPUs: 2, Timeout: 5 * time.Minute, Region: defaultRegion,
 	}
 }
 
-// boot settles on the runtime or the image of a new sandbox.
-func (c *settings) boot(version int, from *snapshot, images *images) (err error) {
-	if from == nil && c.Runtime == "" && c.Image == "" && version >= 3 {
-		c.Image, err = images.pin(defaultImage)
-	}
-	if c.Runtime == "" {
-		c.Runtime = defaultRuntime
-	}
-	if err == nil {
-		err = c.checkPlace()
-	}
-	return err
-}
-
-// shortenRetention sets what the newest versions of the API keep of snapshots
+// ShortenRetention sets what the newest versions of the API keep of snapshots
 // unless told otherwise.
-func (c *settings) shortenRetention() {
+func (c *Settings) ShortenRetention() {
 	if c.SnapshotExpiration == nil {
-		c.SnapshotExpiration = new(shortExpiration)
+		c.SnapshotExpiration = new(ShortExpiration)
 	}
 	if c.KeepLast == nil && c.Persistent {
 		c.KeepLast = &wire.KeepLastSnapshots{Count: 1, DeleteEvicted: new(true)}

@@ -1,4 +1,4 @@
-package sandboxtest
+package store
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ type stateFrame struct {
 	State json.RawMessage `json:"state"`
 }
 
-func newFrame(version int, in *state) ([]byte, error) {
+func newFrame(version int, in *State) ([]byte, error) {
 	data, err := json.Marshal(in)
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func newFrame(version int, in *state) ([]byte, error) {
 	return append(line, '\n'), err
 }
 
-func (f *stateFrame) read(line []byte) (*state, error) {
+func (f *stateFrame) read(line []byte) (*State, error) {
 	if err := json.Unmarshal(line, f); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (f *stateFrame) read(line []byte) (*state, error) {
 	if sum := sha256.Sum256(f.State); hex.EncodeToString(sum[:]) != f.Sum {
 		return nil, errors.New("its checksum is wrong")
 	}
-	in := new(state)
+	in := new(State)
 	return in, json.Unmarshal(f.State, in)
 }
 
@@ -66,7 +66,7 @@ type stateLog struct {
 }
 
 // rewrite makes a file of the whole state in one step.
-func (l *stateLog) rewrite(whole *state) error {
+func (l *stateLog) rewrite(whole *State) error {
 	line, err := newFrame(stateVersion, whole)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (l *stateLog) rewrite(whole *state) error {
 
 // add adds a line. If that fails nothing of it stays, or the file is written
 // anew by the next change.
-func (l *stateLog) add(changes *state) error {
+func (l *stateLog) add(changes *State) error {
 	line, err := newFrame(0, changes)
 	if err != nil {
 		return err
@@ -111,10 +111,10 @@ func (l *stateLog) close() error {
 	return err
 }
 
-// readState reads what an earlier server has left, nil when there is nothing.
+// ReadState reads what an earlier server has left, nil when there is nothing.
 // What can't be read is left as it is. The last line may be half of one that
 // was being written when that server ended, and counts for nothing then.
-func readState(name string) (*state, error) {
+func ReadState(name string) (*State, error) {
 	data, err := os.ReadFile(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -122,7 +122,7 @@ func readState(name string) (*state, error) {
 	case err != nil:
 		return nil, err
 	}
-	var whole *state
+	var whole *State
 	for number := 1; len(data) > 0; number++ {
 		line, rest, ended := bytes.Cut(data, []byte("\n"))
 		data = rest
@@ -160,18 +160,18 @@ type stateChanges struct {
 	dirty map[any]bool
 	// gone are the sandboxes, with their sessions, and the drives that were
 	// deleted. What has taken their names is among the dirty ones.
-	goneSandboxes, goneDrives map[sandboxKey]bool
+	goneSandboxes, goneDrives map[Key]bool
 }
 
 func newStateChanges() *stateChanges {
-	return &stateChanges{make(map[any]bool), make(map[sandboxKey]bool), make(map[sandboxKey]bool)}
+	return &stateChanges{make(map[any]bool), make(map[Key]bool), make(map[Key]bool)}
 }
 
 // note adds objects that have changed; those that were deleted say so.
 func (c *stateChanges) note(objects []any) {
 	for _, o := range objects {
 		switch o := o.(type) {
-		case *namedSandbox:
+		case *Sandbox:
 			if o.deleted {
 				c.goneSandboxes[o.key] = true
 			}
@@ -198,21 +198,21 @@ func (c *stateChanges) add(before *stateChanges) {
 }
 
 // stateOfLocked describes what has changed.
-func (st *store) stateOfLocked(c *stateChanges) *state {
-	out := &state{Kind: st.s.host.Kind(), Offset: st.s.clock.Offset()}
+func (st *Store) stateOfLocked(c *stateChanges) *State {
+	out := &State{Kind: st.Host.Kind(), Offset: st.Clock.Offset()}
 	for key := range c.goneSandboxes {
-		out.GoneSandboxes = append(out.GoneSandboxes, goneState{key.project, key.name})
+		out.GoneSandboxes = append(out.GoneSandboxes, goneState{key.Project, key.Name})
 	}
 	for key := range c.goneDrives {
-		out.GoneDrives = append(out.GoneDrives, goneState{key.project, key.name})
+		out.GoneDrives = append(out.GoneDrives, goneState{key.Project, key.Name})
 	}
 	for o := range c.dirty {
 		switch o := o.(type) {
-		case *namedSandbox:
+		case *Sandbox:
 			out.addSandboxLocked(o)
-		case *session:
+		case *Session:
 			out.addSessionLocked(o)
-		case *snapshot:
+		case *Snapshot:
 			out.addSnapshotLocked(o)
 		case *drive:
 			out.addDriveLocked(o)
@@ -228,7 +228,7 @@ type goneState struct {
 }
 
 // apply takes up later changes.
-func (in *state) apply(later *state) {
+func (in *State) apply(later *State) {
 	in.Offset = later.Offset
 	for _, g := range later.GoneSandboxes {
 		in.Sandboxes = without(in.Sandboxes, func(x sandboxState) bool { return x.Project == g.Project && x.Name == g.Name })
@@ -237,10 +237,10 @@ func (in *state) apply(later *state) {
 	for _, g := range later.GoneDrives {
 		in.Drives = without(in.Drives, func(x driveState) bool { return x.Project == g.Project && x.Name == g.Name })
 	}
-	in.Sandboxes = latest(in.Sandboxes, later.Sandboxes, func(x sandboxState) any { return sandboxKey{x.Project, x.Name} })
+	in.Sandboxes = latest(in.Sandboxes, later.Sandboxes, func(x sandboxState) any { return Key{x.Project, x.Name} })
 	in.Sessions = latest(in.Sessions, later.Sessions, func(x sessionState) any { return x.ID })
 	in.Snapshots = latest(in.Snapshots, later.Snapshots, func(x snapshotState) any { return x.ID })
-	in.Drives = latest(in.Drives, later.Drives, func(x driveState) any { return sandboxKey{x.Project, x.Name} })
+	in.Drives = latest(in.Drives, later.Drives, func(x driveState) any { return Key{x.Project, x.Name} })
 }
 
 // without leaves elements out.

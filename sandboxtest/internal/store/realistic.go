@@ -1,4 +1,4 @@
-package sandboxtest
+package store
 
 import (
 	"context"
@@ -23,11 +23,11 @@ const (
 )
 
 // stoppingTime is how long a session is stopping.
-func (s *Server) stoppingTime() time.Duration {
-	if s.opts.Realistic {
+func (st *Store) stoppingTime() time.Duration {
+	if st.opts.Realistic {
 		return minStopping + rand.N(maxStopping-minStopping)
 	}
-	return s.opts.Stopping
+	return st.opts.Stopping
 }
 
 // snapshottingTimeOf is how long a realistic session with so many bytes of its
@@ -39,8 +39,8 @@ func snapshottingTimeOf(size int64) time.Duration {
 
 // snapshotAndFinish takes the session's snapshot and ends it. A realistic
 // snapshot is there only at the end of its time, others are from the start.
-func (sess *session) snapshotAndFinish() {
-	if sess.sb.s.opts.Realistic {
+func (sess *Session) snapshotAndFinish() {
+	if sess.sb.st.opts.Realistic {
 		sess.after(snapshottingTimeOf(sess.freeze().size), func() {
 			if sess.takeSnapshot() || !sess.goOn() {
 				sess.after(settleTime, sess.finish)
@@ -49,14 +49,14 @@ func (sess *session) snapshotAndFinish() {
 		return
 	}
 	if sess.takeSnapshot() || !sess.goOn() {
-		sess.after(sess.sb.s.opts.Snapshotting, sess.finish)
+		sess.after(sess.sb.st.opts.Snapshotting, sess.finish)
 	}
 }
 
 // await waits until done, which is called with the store's lock held, or until
 // the session has ended, or runs on.
-func (sess *session) await(ctx context.Context, done func() bool) error {
-	st := sess.sb.s.store
+func (sess *Session) await(ctx context.Context, done func() bool) error {
+	st := sess.sb.st
 	for {
 		st.mu.Lock()
 		over, changed := sess.endedLocked() || sess.liveLocked() || done(), sess.changed
@@ -73,30 +73,30 @@ func (sess *session) await(ctx context.Context, done func() bool) error {
 }
 
 // awaitEnd waits until no session of the sandbox is coming to its end.
-func (sb *namedSandbox) awaitEnd(ctx context.Context) error {
-	sb.s.store.mu.Lock()
+func (sb *Sandbox) awaitEnd(ctx context.Context) error {
+	sb.st.mu.Lock()
 	current := sb.current
-	sb.s.store.mu.Unlock()
+	sb.st.mu.Unlock()
 	return current.await(ctx, func() bool { return current.liveLocked() })
 }
 
 // awaitStop waits until a stop responds. ours says that this stop has begun it.
-func (c *call) awaitStop(sess *session, ours bool) error {
-	o := &c.s.opts
+func (sess *Session) awaitStop(ctx context.Context, ours bool) error {
+	st := sess.sb.st
+	o := &st.opts
 	if !o.Realistic {
 		if ours || o.Stopping > 0 || o.Snapshotting > 0 {
 			return nil
 		}
-		return sess.await(c.ctx, func() bool { return false })
+		return sess.await(ctx, func() bool { return false })
 	}
 	late := func() bool { return false }
-	st := c.s.store
 	st.mu.Lock()
 	persistent := sess.plan != nil
 	st.mu.Unlock()
 	if persistent {
 		var over bool
-		t := c.s.clock.AfterFunc(stopResponse, func() {
+		t := st.Clock.AfterFunc(stopResponse, func() {
 			st.mu.Lock()
 			defer st.mu.Unlock()
 			over = true
@@ -105,5 +105,5 @@ func (c *call) awaitStop(sess *session, ours bool) error {
 		defer t.Stop()
 		late = func() bool { return over }
 	}
-	return sess.await(c.ctx, late)
+	return sess.await(ctx, late)
 }

@@ -1,0 +1,130 @@
+// Package reply is how the emulator answers: the errors of the API, and JSON.
+package reply
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+	"syscall"
+)
+
+// Error is an error response of the API.
+type Error struct {
+	Status  int
+	Code    string
+	Message string
+	// Extra are further fields of the error object.
+	Extra map[string]any
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%d %s: %s", e.Status, e.Code, e.Message) }
+
+// Fail is the error with that status and code.
+func Fail(status int, code, format string, args ...any) *Error {
+	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Internal is a failure of the emulator or its machine: 507 if the disk is full, 503
+// if it may open no more files.
+func Internal(err error, format string, args ...any) *Error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return Fail(http.StatusInsufficientStorage, "insufficient_storage", format, args...)
+	}
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return Fail(http.StatusServiceUnavailable, "service_unavailable", format, args...)
+	}
+	return Fail(http.StatusInternalServerError, "internal_server_error", format, args...)
+}
+
+// BadRequest is bad input; the message says what.
+func BadRequest(format string, args ...any) *Error {
+	return Fail(http.StatusBadRequest, "bad_request", format, args...)
+}
+
+// Invalid is bad input in a body or a query.
+func Invalid(format string, args ...any) *Error {
+	return BadRequest("Invalid request: "+format, args...)
+}
+
+// NotFound is what is not there.
+func NotFound(format string, args ...any) *Error {
+	return Fail(http.StatusNotFound, "not_found", format, args...)
+}
+
+// SandboxNotFound is a sandbox that is not there.
+func SandboxNotFound(name string) *Error {
+	return NotFound("Named sandbox '%s' not found for this project.", name)
+}
+
+// FileError is what the file system of the sandbox has refused.
+func FileError(format string, args ...any) *Error {
+	return Fail(http.StatusBadRequest, "file_error", format, args...)
+}
+
+const noSnapshot = "Cannot resume sandbox: no snapshot available."
+
+var (
+	ErrSessionNotFound  = NotFound("Vercel Sandbox not found")
+	ErrSnapshotNotFound = NotFound("Snapshot not found.")
+	ErrCommandNotFound  = NotFound("Command not found.")
+	ErrCommandGone      = Fail(http.StatusNotFound, "command_not_found_or_exited", "Command not found or has exited.")
+	ErrStopped          = Fail(http.StatusGone, "sandbox_stopped", "Sandbox has stopped execution and is no longer available")
+	ErrStopping         = Fail(http.StatusUnprocessableEntity, "sandbox_stopping", "Sandbox is stopping and is no longer available")
+	ErrSnapshotting     = Fail(http.StatusUnprocessableEntity, "sandbox_snapshotting", "Sandbox is creating a snapshot and will be stopped shortly")
+	// The three errors for resuming a sandbox without files that were observed:
+	// for one that keeps none, for one that has none yet, and for one whose
+	// snapshot was deleted or has expired.
+	ErrNothingKept  = Fail(http.StatusBadRequest, "snapshot_not_found", noSnapshot)
+	ErrNothingYet   = BadRequest(noSnapshot)
+	ErrSnapshotGone = Fail(http.StatusGone, "snapshot_not_found", noSnapshot)
+	// ErrNotKept is the emulator's own: the service has room.
+	ErrNotKept = Fail(http.StatusInsufficientStorage, "insufficient_storage",
+		"The emulator could not save the change, for example because the disk is full. It is forgotten when the emulator ends, unless a later one is saved.")
+	// ErrSourceGone is for a new sandbox from a deleted snapshot.
+	ErrSourceGone = Fail(http.StatusGone, "snapshot_not_found", "Snapshot not found.")
+	ErrMediaType  = Fail(http.StatusUnsupportedMediaType, "unsupported_media_type", "Unsupported Media Type")
+	ErrNoVersion1 = NotFound("The emulator does not have version 1 of the API, only later ones: use @vercel/sandbox 2 or later, or a release of your library that does.")
+	ErrTooLarge   = Fail(http.StatusRequestEntityTooLarge, "payload_too_large", "The request body is too large.")
+	ErrSlowBody   = Fail(http.StatusRequestTimeout, "request_timeout", "The request body did not arrive in time.")
+	ErrClosing    = Fail(http.StatusServiceUnavailable, "service_unavailable", "The emulator is closing.")
+)
+
+// WriteError responds with e.
+func WriteError(w http.ResponseWriter, e *Error) {
+	body := map[string]any{"code": e.Code, "message": e.Message}
+	maps.Copy(body, e.Extra)
+	WriteJSON(w, e.Status, map[string]any{"error": body})
+}
+
+// WriteJSON responds with v.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
+	data, err := Encode(v)
+	if err != nil { // our own types always encode
+		status, data = http.StatusInternalServerError, []byte(`{"error":{"code":"internal_server_error","message":"the response can't be encoded"}}`)
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	w.WriteHeader(status)
+	// A failed write means that the client has gone.
+	_, _ = w.Write(data)
+}
+
+// Encode writes JSON as the service does, with <, > and & as they are.
+func Encode(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), err
+}
+
+// WriteEdgeError responds with an error of the edge, which also names it in a
+// header, as the platform does with its own errors.
+func WriteEdgeError(w http.ResponseWriter, e *Error) {
+	w.Header().Set("X-Vercel-Error", e.Code)
+	WriteError(w, e)
+}

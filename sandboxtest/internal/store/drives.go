@@ -1,0 +1,317 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+)
+
+const (
+	defaultDriveSize = 1 << 40
+
+	MountReadWrite = "read-write"
+	MountSnapshot  = "snapshot"
+)
+
+// drive is a directory that outlives sandboxes. A session that has it mounted
+// to read and write works on it apart, and the end of that session makes what it
+// has written the drive's: until then forks and snapshot mounts see what was
+// there before. Its fields are guarded by the store's lock.
+type drive struct {
+	id        string
+	key       Key
+	region    string
+	maxSize   int64
+	createdAt time.Time
+	updatedAt time.Time
+	// parent is the drive that it was forked from, root the first of that line.
+	parent, root string
+	// attached is the session that has it mounted to read and write.
+	attached *Session
+	// busy counts what is about to read it: forks, and sessions that start.
+	busy int
+	// making says that it is a fork whose files are not there yet.
+	making bool
+	// deleted says that no request finds it anymore.
+	deleted bool
+}
+
+func (d *drive) wireLocked() wire.Drive {
+	w := wire.Drive{
+		ID: d.id, Name: d.key.Name, ProjectID: d.key.Project, Region: d.region, MaxSizeBytes: d.maxSize,
+		CreatedAt: wire.At(d.createdAt), UpdatedAt: wire.At(d.updatedAt), ParentDriveID: d.parent, RootDriveID: d.root,
+	}
+	if d.attached != nil {
+		w.CurrentSessionID, w.CurrentSandboxName = d.attached.id, d.attached.sb.key.Name
+	}
+	return w
+}
+
+func driveNotFound(name string) *reply.Error {
+	return reply.NotFound("Drive '%.100s' not found.", name)
+}
+
+func driveInMaking(d *drive) *reply.Error {
+	return reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is still being made.", d.key.Name)
+}
+
+// findDriveLocked gives the drive with that name or ID. Without a project it is
+// looked for in all of them.
+func (st *Store) findDriveLocked(project, nameOrID string) *drive {
+	if d := st.drives[Key{project, nameOrID}]; d != nil {
+		return d
+	}
+	for key, d := range st.drives {
+		if (project == "" || key.Project == project) && (d.id == nameOrID || project == "" && key.Name == nameOrID) {
+			return d
+		}
+	}
+	return nil
+}
+
+// checkMounts checks that the drives of the settings are there, and near.
+func (st *Store) checkMounts(project string, set *Settings) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, p := range slices.Sorted(maps.Keys(set.Mounts)) {
+		name := set.Mounts[p].Drive
+		d := st.findDriveLocked(project, name)
+		switch {
+		case d == nil:
+			return driveNotFound(name)
+		case d.region != set.Region:
+			return reply.BadRequest("The drive '%s' is in the region '%s', the sandbox in '%s'.", name, d.region, set.Region)
+		}
+	}
+	return nil
+}
+
+// attach takes the drives that the session is to have, and gives their mounts.
+func (sess *Session) attach(mounts map[string]wire.Mount) ([]box.Mount, error) {
+	project := sess.sb.key.Project
+	st := sess.sb.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	out := make([]box.Mount, 0, len(mounts))
+	for _, p := range slices.Sorted(maps.Keys(mounts)) {
+		m := mounts[p]
+		d := st.findDriveLocked(project, m.Drive)
+		var err error
+		switch {
+		case d == nil:
+			err = driveNotFound(m.Drive)
+		case d.making:
+			err = driveInMaking(d)
+		case m.Mode == MountReadWrite && d.attached != nil:
+			err = reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is attached to the sandbox '%s'.", d.key.Name, d.attached.sb.key.Name)
+		}
+		if err != nil {
+			sess.detachLocked()
+			return nil, err
+		}
+		if m.Mode == MountReadWrite {
+			d.attached = sess
+			sess.drives = append(sess.drives, d)
+		}
+		d.busy++ // until the machine has hold of its files
+		sess.taking = append(sess.taking, d)
+		out = append(out, box.Mount{Path: p, Drive: d.id, Keep: m.Mode == MountReadWrite})
+	}
+	return out, nil
+}
+
+// haveTaken notes that the session's machine has hold of what it needs.
+func (sess *Session) haveTaken() {
+	st := sess.sb.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sess.haveTakenLocked()
+}
+
+func (sess *Session) haveTakenLocked() {
+	for _, d := range sess.taking {
+		d.busy--
+	}
+	sess.taking = nil
+}
+
+// detach gives the session's drives back.
+func (sess *Session) detach() {
+	st := sess.sb.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sess.detachLocked()
+}
+
+func (sess *Session) detachLocked() {
+	sess.haveTakenLocked()
+	for _, d := range sess.drives {
+		d.attached = nil
+	}
+	sess.drives = nil
+}
+
+// driveState is a drive in the state that is kept.
+type driveState struct {
+	ID        string    `json:"id"`
+	Project   string    `json:"project"`
+	Name      string    `json:"name"`
+	Region    string    `json:"region"`
+	MaxSize   int64     `json:"maxSizeBytes"`
+	CreatedAt time.Time `json:"createdAt"`
+	UpdatedAt time.Time `json:"updatedAt"`
+	// Made says that there is a directory of it: earlier servers made none before
+	// the drive was used.
+	Made   bool   `json:"made,omitempty"`
+	Parent string `json:"parent,omitempty"`
+	Root   string `json:"root,omitempty"`
+}
+
+// addDriveLocked describes a drive that is whole.
+func (in *State) addDriveLocked(d *drive) {
+	if !d.making && !d.deleted {
+		in.Drives = append(in.Drives, driveState{
+			ID: d.id, Project: d.key.Project, Name: d.key.Name, Region: d.region, MaxSize: d.maxSize,
+			CreatedAt: d.createdAt, UpdatedAt: d.updatedAt, Made: true, Parent: d.parent, Root: d.root,
+		})
+	}
+}
+
+// restoreDrivesLocked takes up drives.
+func (st *Store) restoreDrivesLocked(in []driveState) error {
+	for _, x := range in {
+		key := Key{x.Project, x.Name}
+		if !x.Made {
+			if err := st.Host.MakeDrive(x.ID); err != nil {
+				return err
+			}
+		}
+		st.drives[key] = &drive{id: x.ID, key: key, region: x.Region, maxSize: x.MaxSize, createdAt: x.CreatedAt, updatedAt: x.UpdatedAt, parent: x.Parent, root: x.Root}
+	}
+	return nil
+}
+
+// GetOrCreateDrive gives the drive with that name, and says whether it is a new
+// one. region and size are those asked for, if any.
+func (st *Store) GetOrCreateDrive(key Key, region string, size *int64) (w wire.Drive, fresh bool, err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if d := st.drives[key]; d != nil {
+		if region != "" && region != d.region || size != nil && *size != d.maxSize {
+			return w, false, reply.Fail(http.StatusConflict, "conflict", "A drive with the name '%s' already exists with another region or size.", key.Name)
+		}
+		return d.wireLocked(), false, nil
+	}
+	d := st.newDrive(key, cmp.Or(region, defaultRegion), defaultDriveSize)
+	if size != nil {
+		d.maxSize = *size
+	}
+	if err := st.Host.MakeDrive(d.id); err != nil {
+		return w, false, err
+	}
+	st.drives[d.key] = d
+	st.changedLocked(d)
+	return d.wireLocked(), true, nil
+}
+
+func (st *Store) newDrive(key Key, region string, size int64) *drive {
+	now := st.Clock.Now()
+	return &drive{id: newDriveID(), key: key, region: region, maxSize: size, createdAt: now, updatedAt: now}
+}
+
+// Drive gives the drive with that name or ID.
+func (st *Store) Drive(project, nameOrID string) (w wire.Drive, err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	d := st.findDriveLocked(project, nameOrID)
+	if d == nil {
+		return w, driveNotFound(nameOrID)
+	}
+	return d.wireLocked(), nil
+}
+
+// ListDrives gives the drives of a project, or of all.
+func (st *Store) ListDrives(project string) []wire.Drive {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	items := []wire.Drive{}
+	for key, d := range st.drives {
+		if project == "" || key.Project == project {
+			items = append(items, d.wireLocked())
+		}
+	}
+	return items
+}
+
+// DeleteDrive deletes a drive that nothing uses.
+func (st *Store) DeleteDrive(project, nameOrID string) (w wire.Drive, err error) {
+	d, err := st.takeDrive(project, nameOrID)
+	if err != nil {
+		return w, err
+	}
+	_ = st.Flush() // which the response waits for as well
+	return d, nil
+}
+
+// takeDrive takes a drive that nothing uses from what is known.
+func (st *Store) takeDrive(project, nameOrID string) (w wire.Drive, err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	d := st.findDriveLocked(project, nameOrID)
+	switch {
+	case d == nil:
+		return w, driveNotFound(nameOrID)
+	case d.making:
+		return w, driveInMaking(d)
+	case d.busy > 0 && d.attached == nil:
+		return w, reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is being read, by a fork or a sandbox that starts.", d.key.Name)
+	case d.attached != nil:
+		return w, reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is attached to a sandbox.", d.key.Name)
+	}
+	w = d.wireLocked()
+	delete(st.drives, d.key)
+	d.deleted = true
+	st.saver.doomed = append(st.saver.doomed, func() error { return st.Host.RemoveDrive(d.id) })
+	st.changedLocked(d)
+	return w, nil
+}
+
+// ForkDrive copies a drive of the same project.
+func (st *Store) ForkDrive(ctx context.Context, nameOrID string, key Key) (w wire.Drive, err error) {
+	st.mu.Lock()
+	source := st.findDriveLocked(key.Project, nameOrID)
+	switch {
+	case source == nil:
+		st.mu.Unlock()
+		return w, driveNotFound(nameOrID)
+	case source.making:
+		st.mu.Unlock()
+		return w, driveInMaking(source)
+	case st.drives[key] != nil:
+		st.mu.Unlock()
+		return w, reply.Fail(http.StatusConflict, "conflict", "A drive with the name '%s' already exists.", key.Name)
+	}
+	d := st.newDrive(key, source.region, source.maxSize)
+	d.making, d.parent, d.root = true, source.id, cmp.Or(source.root, source.id)
+	source.busy++
+	st.drives[key] = d
+	st.mu.Unlock()
+	err = st.Host.CopyDrive(ctx, source.id, d.id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	source.busy--
+	d.making = false
+	if err != nil {
+		delete(st.drives, key)
+		d.deleted = true
+	}
+	st.changedLocked(d)
+	return d.wireLocked(), err
+}

@@ -1,0 +1,96 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+)
+
+const (
+	// stdinTimeout is how long a write waits, by the server's clock, for the
+	// command to read.
+	stdinTimeout = 30 * time.Second
+)
+
+// inputPipe is where the input of a command is written to.
+type inputPipe interface {
+	io.WriteCloser
+	SetWriteDeadline(time.Time) error
+}
+
+// commandInput is the open standard input of a command.
+type commandInput struct {
+	pipe inputPipe
+
+	mu      sync.Mutex // held while a write lasts: they are applied one by one
+	written int64
+	closed  bool
+
+	waiting sync.Mutex // guards what follows and the pipe's deadline
+	attempt int
+}
+
+// await starts an attempt to write, which expire ends.
+func (in *commandInput) await() (expire func()) {
+	in.waiting.Lock()
+	defer in.waiting.Unlock()
+	in.attempt++
+	attempt := in.attempt
+	_ = in.pipe.SetWriteDeadline(time.Time{}) // Windows has none, and waits
+	return func() {
+		in.waiting.Lock()
+		defer in.waiting.Unlock()
+		if in.attempt == attempt {
+			_ = in.pipe.SetWriteDeadline(time.Unix(1, 0)) // as above
+		}
+	}
+}
+
+var ErrStdinUnavailable = reply.Fail(http.StatusBadRequest, "command_stdin_unavailable", "The command's standard input is not available.")
+
+// write writes what of data was not written before, and gives how much was
+// written in all.
+func (in *commandInput) write(clock *Clock, data []byte, offset *int64, closeAfter bool) (int64, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if offset != nil {
+		known := in.written - *offset
+		if known < 0 {
+			return in.written, reply.Fail(http.StatusConflict, "conflict", "The offset %d is beyond the %d bytes that were written.", *offset, in.written)
+		}
+		data = data[min(known, int64(len(data))):]
+	}
+	if len(data) > 0 {
+		if in.closed {
+			return in.written, ErrStdinUnavailable
+		}
+		late := clock.AfterFunc(stdinTimeout, in.await())
+		n, err := in.pipe.Write(data)
+		late.Stop()
+		in.written += int64(n)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return in.written, reply.Fail(http.StatusGatewayTimeout, "gateway_timeout", "The command did not read its standard input in time.")
+		case err != nil:
+			return in.written, err
+		}
+	}
+	if closeAfter && !in.closed {
+		in.closed = true
+		_ = in.pipe.Close() // no one is left to tell
+	}
+	return in.written, nil
+}
+
+// WriteStdin writes to the command, and gives how much was written in all.
+func (cmd *Command) WriteStdin(data []byte, offset *int64, closeAfter bool) (written int64, err error) {
+	return cmd.input.write(cmd.sess.sb.st.Clock, data, offset, closeAfter)
+}
+
+// HasStdin reports whether the command was started with an open standard input.
+func (cmd *Command) HasStdin() bool { return cmd.input != nil }

@@ -1,0 +1,302 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+)
+
+// Sandbox is a sandbox.
+type Sandbox struct {
+	st *Store
+	// op serialises what starts and ends sessions. It is taken before the
+	// store's lock.
+	op sync.Mutex
+
+	key             Key
+	settings        Settings
+	createdAt       time.Time
+	updatedAt       time.Time
+	statusUpdatedAt time.Time
+	currentSnapshot string
+	current         *Session
+	routes          []*route
+	// making says that its first session has no machine yet. Requests find it, but
+	// those that change it wait, and nothing of it is saved.
+	making  bool
+	deleted bool
+	// past is what its ended sessions have used.
+	past usage
+}
+
+// usage is what sessions have used.
+type usage struct {
+	CPU      time.Duration `json:"cpu"`
+	Duration time.Duration `json:"duration"`
+	Ingress  int64         `json:"ingress"`
+	Egress   int64         `json:"egress"`
+}
+
+func (u *usage) add(v usage) {
+	u.CPU += v.CPU
+	u.Duration += v.Duration
+	u.Ingress += v.Ingress
+	u.Egress += v.Egress
+}
+
+// terminalPort is what sessions say of terminals, which have another address here.
+const terminalPort = 26661
+
+// wireLocked describes a sandbox.
+func (sb *Sandbox) wireLocked() wire.Sandbox {
+	set := sb.settings
+	total := sb.past // without what the session that runs has used
+	cur := sb.current
+	w := wire.Sandbox{
+		Name: sb.key.Name, Persistent: set.Persistent, Region: set.Region, FailoverRegions: append([]string{}, set.FailoverRegions...),
+		VCPUs: set.VCPUs, Memory: set.VCPUs * wire.MemoryPerVCPU, Runtime: set.Runtime, Architecture: cmp.Or(set.Architecture, Architecture), Image: set.Image,
+		Timeout: wire.Duration(set.Timeout), NetworkPolicy: set.Policy, NetworkID: set.NetworkID, Mounts: maps.Clone(set.Mounts),
+		TotalEgressBytes: new(total.Egress), TotalIngressBytes: new(total.Ingress),
+		TotalActiveCPUDurationMs: new(wholeMillis(total.CPU)),
+		TotalDurationMs:          new(wholeMillis(total.Duration)),
+		CreatedAt:                wire.At(sb.createdAt), UpdatedAt: wire.At(sb.updatedAt),
+		CurrentSessionID: cur.id, CurrentSnapshotID: sb.currentSnapshot,
+		Status: cur.sandboxStatusLocked(), StatusUpdatedAt: wire.At(sb.statusUpdatedAt), Cwd: set.account().WorkDir,
+		Tags:               maps.Clone(set.Tags),
+		SnapshotExpiration: wire.DurationPtr(set.SnapshotExpiration),
+		KeepLastSnapshots:  set.KeepLast,
+	}
+	if cur.liveLocked() {
+		w.ExpiresAt = wire.At(cur.beganLocked().Add(cur.timeout))
+	}
+	return w
+}
+
+// wholeMillis drops what the API does not tell.
+func wholeMillis(d time.Duration) wire.Duration { return wire.Duration(d.Truncate(time.Millisecond)) }
+
+func (sb *Sandbox) wireRoutesLocked() []wire.Route {
+	routes := make([]wire.Route, 0, len(sb.routes))
+	for _, r := range sb.routes {
+		routes = append(routes, r.wire())
+	}
+	return routes
+}
+
+// lock takes the sandbox for a change of its sessions, unless it was deleted
+// meanwhile.
+func (sb *Sandbox) lock() error {
+	sb.op.Lock()
+	sb.st.mu.Lock()
+	deleted := sb.deleted
+	sb.st.mu.Unlock()
+	if deleted {
+		sb.op.Unlock()
+		return reply.SandboxNotFound(sb.key.Name)
+	}
+	return nil
+}
+
+// orphansLocked gives the snapshots of a deleted sandbox that no other sandbox
+// starts from.
+func (st *Store) orphansLocked(key Key) (out []*Snapshot) {
+	needed := make(map[string]bool)
+	for _, sb := range st.sandboxes {
+		needed[sb.currentSnapshot] = true
+		needed[sb.current.sourceSnapshot] = true
+	}
+	for _, sn := range st.snapshots {
+		if sn.key == key && sn.status == snapshotCreated && !needed[sn.id] {
+			out = append(out, sn)
+		}
+	}
+	return out
+}
+
+// Describe gives the sandbox with its current session.
+func (sb *Sandbox) Describe() wire.SandboxResponse {
+	sb.st.mu.Lock()
+	defer sb.st.mu.Unlock()
+	return wire.SandboxResponse{Sandbox: sb.wireLocked(), Session: sb.current.wireLocked(), Routes: sb.wireRoutesLocked()}
+}
+
+// ListSandboxes gives the sandboxes of a project, or of all.
+func (st *Store) ListSandboxes(project string) []wire.Sandbox {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	items := []wire.Sandbox{}
+	for key, sb := range st.sandboxes {
+		if project == "" || key.Project == project {
+			items = append(items, sb.wireLocked())
+		}
+	}
+	return items
+}
+
+// Resume gives the sandbox a running session, and says whether it is a new one.
+func (sb *Sandbox) Resume(ctx context.Context) (bool, error) {
+	if err := sb.lock(); err != nil {
+		return false, err
+	}
+	defer sb.op.Unlock()
+	return sb.resumeInOp(ctx)
+}
+
+// Origin is what a fork begins with: the settings, and the snapshot that the files
+// are in.
+func (sb *Sandbox) Origin() (set Settings, snapshotID string) {
+	sb.st.mu.Lock()
+	defer sb.st.mu.Unlock()
+	return sb.settings.clone(), sb.currentSnapshot
+}
+
+// Update changes the settings, from the next session on, and makes another
+// snapshot the current one if it is named.
+func (sb *Sandbox) Update(ctx context.Context, change func(*Settings) error, snapshotID string, resume bool) (resp wire.UpdateResponse, err error) {
+	if err := sb.lock(); err != nil {
+		return resp, err
+	}
+	defer sb.op.Unlock()
+	st := sb.st
+	set, _ := sb.Origin()
+	if err := change(&set); err != nil {
+		return resp, err
+	}
+	if snapshotID != "" {
+		if _, err := st.Usable(sb.key.Project, snapshotID); err != nil {
+			return resp, reply.NotFound("Snapshot '%.100s' not found", snapshotID)
+		}
+	}
+	if err := set.CheckPlace(); err != nil {
+		return resp, err
+	}
+	if err := st.checkMounts(sb.key.Project, &set); err != nil {
+		return resp, err
+	}
+	if err := sb.setPortsInOp(set.Ports); err != nil {
+		return resp, err
+	}
+	st.mu.Lock()
+	sb.settings, sb.updatedAt = set, st.Clock.Now()
+	if snapshotID != "" {
+		sb.currentSnapshot = snapshotID
+	}
+	st.changedLocked(sb)
+	st.mu.Unlock()
+	if resume {
+		if _, err := sb.resumeInOp(ctx); err != nil {
+			return resp, err
+		}
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return wire.UpdateResponse{Sandbox: sb.wireLocked(), Routes: sb.wireRoutesLocked()}, nil
+}
+
+// Delete ends the sandbox. orphans says that the snapshots of which no other
+// sandbox starts go with it.
+func (sb *Sandbox) Delete(orphans bool) (resp wire.UpdateResponse, err error) {
+	if err := sb.lock(); err != nil {
+		return resp, err
+	}
+	defer sb.op.Unlock()
+	st := sb.st
+	st.mu.Lock()
+	current := sb.current
+	st.mu.Unlock()
+	current.awaitSignals()
+	current.kill(StatusStopped)
+	sb.closeRoutesInOp()
+	st.mu.Lock()
+	sb.deleted = true
+	delete(st.sandboxes, sb.key)
+	resp = wire.UpdateResponse{Sandbox: sb.wireLocked()}
+	var gone []*Snapshot
+	if orphans {
+		gone = st.orphansLocked(sb.key)
+	}
+	st.changedLocked(sb)
+	st.mu.Unlock()
+	for _, sn := range gone {
+		st.RemoveSnapshot(sn)
+	}
+	return resp, nil
+}
+
+// Usable gives a snapshot that a sandbox of the project can start from.
+func (st *Store) Usable(project, id string) (*Snapshot, error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sn := st.snapshots[id]
+	switch {
+	case sn == nil || sn.key.Project != project || sn.status == snapshotFailed:
+		return nil, reply.ErrSnapshotNotFound
+	case sn.status != snapshotCreated:
+		return nil, reply.ErrSourceGone
+	}
+	return sn, nil
+}
+
+// addInOp makes a sandbox known whose machine is about to be made: whoever is told
+// that the name is taken finds it, with a session that is pending.
+func (st *Store) addInOp(sb *Sandbox, from *Snapshot) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.sandboxes[sb.key] != nil {
+		return reply.BadRequest("A sandbox with the name '%s' already exists for this project.", sb.key.Name)
+	}
+	st.sandboxes[sb.key] = sb
+	sb.current = sb.newSessionLocked(from)
+	// Not before its first session, which clients tell from later ones by that.
+	sb.createdAt = sb.current.requestedAt
+	sb.updatedAt, sb.statusUpdatedAt = sb.createdAt, sb.createdAt
+	st.sessions[sb.current.id] = sb.current
+	return nil
+}
+
+// giveUpInOp forgets a sandbox that could not be made. What has waited for it finds
+// it gone.
+func (sb *Sandbox) giveUpInOp() {
+	sb.closeRoutesInOp()
+	st := sb.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sb.deleted, sb.making = true, false
+	delete(st.sandboxes, sb.key)
+	delete(st.sessions, sb.current.id)
+	sb.current.setStatusLocked(statusFailed)
+}
+
+// Create makes a sandbox with its first session.
+func (st *Store) Create(ctx context.Context, key Key, set Settings, from *Snapshot, fill func(context.Context, *box.Box) error) (resp wire.SandboxResponse, err error) {
+	if err := st.checkMounts(key.Project, &set); err != nil {
+		return resp, err
+	}
+	sb := &Sandbox{st: st, key: key, settings: set, making: true}
+	if from != nil {
+		sb.currentSnapshot = from.id
+	}
+	sb.op.Lock()
+	defer sb.op.Unlock()
+	if err := sb.setPortsInOp(set.Ports); err != nil {
+		return resp, err
+	}
+	if err := st.addInOp(sb, from); err != nil {
+		sb.closeRoutesInOp()
+		return resp, err
+	}
+	if err := sb.bootInOp(ctx, sb.current, from, fill); err != nil {
+		sb.giveUpInOp()
+		return resp, err
+	}
+	return sb.Describe(), nil
+}
+
+// Project is that of the sandbox.
+func (sb *Sandbox) Project() string { return sb.key.Project }

@@ -1,0 +1,308 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+)
+
+// The status values of a session.
+const (
+	statusPending      = "pending"
+	StatusRunning      = "running"
+	StatusStopping     = "stopping"
+	statusSnapshotting = "snapshotting"
+	StatusStopped      = "stopped"
+	statusFailed       = "failed"
+	statusAborted      = "aborted"
+)
+
+// Session is one run of a sandbox. Its fields are guarded by the store's lock,
+// save those that never change.
+type Session struct {
+	sb             *Sandbox
+	id             string
+	vcpus          int
+	runtime        string
+	region         string
+	cwd            string
+	drives         []*drive // mounted to read and write
+	taking         []*drive // that the machine is about to take hold of
+	sourceSnapshot string
+	requestedAt    time.Time
+
+	status          string
+	timeout         time.Duration
+	policy          *wire.NetworkPolicy // nil was never set
+	failed          bool                // by Server.Crash
+	startedAt       time.Time
+	requestedStopAt time.Time
+	stoppedAt       time.Time
+	abortedAt       time.Time
+	snapshottedAt   time.Time
+	updatedAt       time.Time
+	used            usage // once it has ended
+
+	machine  *box.Box           // nil once it has ended
+	firewall *firewall.Firewall // nil where the machine heeds none
+	expiry   *timer
+	next     *timer // of the transitional state
+	plan     *snapshotPlan
+	frozen   *frozen // nil until its files are a layer
+	taken    *Snapshot
+	saveErr  error  // why taken has failed
+	Token    string // of the terminal
+	commands map[string]*Command
+	order    []*Command
+	streams  traffic
+	// changed is closed when the status changes, then replaced.
+	changed chan struct{}
+}
+
+// snapshotPlan is the snapshot that the end of a session makes.
+type snapshotPlan struct {
+	method     string
+	expiration *time.Duration // nil means the sandbox's own
+}
+
+func (sess *Session) liveLocked() bool {
+	return sess.status == statusPending || sess.status == StatusRunning
+}
+
+// sandboxStatusLocked is the status of the session's sandbox, of which there are
+// fewer.
+func (sess *Session) sandboxStatusLocked() string {
+	switch sess.status {
+	case statusPending, StatusRunning:
+		return StatusRunning
+	case StatusStopping, statusSnapshotting:
+		return StatusStopping
+	}
+	return StatusStopped
+}
+
+// isEnding reports whether the session comes to its end, or has.
+func (sess *Session) isEnding() bool {
+	st := sess.sb.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return !sess.liveLocked()
+}
+
+// hasFailed reports whether the session's machine has died.
+func (sess *Session) hasFailed() bool {
+	st := sess.sb.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return sess.failed
+}
+
+// endedLocked says whether the session has come to its end.
+func (sess *Session) endedLocked() bool {
+	switch sess.status {
+	case StatusStopped, statusFailed, statusAborted:
+		return true
+	}
+	return false
+}
+
+// beganLocked is what the timeout counts from.
+func (sess *Session) beganLocked() time.Time {
+	if sess.startedAt.IsZero() {
+		return sess.requestedAt
+	}
+	return sess.startedAt
+}
+
+// setStatusLocked changes the status and wakes those that wait for it.
+func (sess *Session) setStatusLocked(status string) {
+	sess.status = status
+	if sess.sb.current == sess {
+		sess.sb.statusUpdatedAt = sess.sb.st.Clock.Now()
+	}
+	sess.wakeLocked()
+}
+
+// wakeLocked tells those who wait that something about the session has changed.
+func (sess *Session) wakeLocked() {
+	sess.sb.st.touchedLocked(sess, sess.sb)
+	sess.tellLocked()
+}
+
+// tellLocked is for what is not saved.
+func (sess *Session) tellLocked() {
+	close(sess.changed)
+	sess.changed = make(chan struct{})
+}
+
+func (sess *Session) wireLocked() wire.Session {
+	w := wire.Session{
+		ID: sess.id, Memory: sess.vcpus * wire.MemoryPerVCPU, VCPUs: sess.vcpus, Region: sess.region,
+		Runtime: sess.runtime, Architecture: cmp.Or(sess.sb.settings.Architecture, Architecture), Timeout: wire.Duration(sess.timeout), Status: sess.status,
+		RequestedAt: wire.At(sess.requestedAt), StartedAt: wire.At(sess.startedAt),
+		RequestedStopAt: wire.At(sess.requestedStopAt), StoppedAt: wire.At(sess.stoppedAt),
+		AbortedAt: wire.At(sess.abortedAt), SourceSnapshotID: sess.sourceSnapshot,
+		SnapshottedAt: wire.At(sess.snapshottedAt), CreatedAt: wire.At(sess.requestedAt),
+		Cwd: sess.cwd, UpdatedAt: wire.At(sess.updatedAt), InteractivePort: terminalPort,
+		NetworkPolicy: sess.policy, SourceSandboxName: sess.sb.key.Name, ProjectID: sess.sb.key.Project,
+	}
+	if sess.endedLocked() {
+		w.Duration = new(wholeMillis(sess.used.Duration))
+		w.ActiveCPUDurationMs = new(wholeMillis(sess.used.CPU))
+		w.NetworkTransfer = &wire.NetworkTransfer{Ingress: sess.used.Ingress, Egress: sess.used.Egress}
+	}
+	return w
+}
+
+// measureLocked is what a session with a machine has used so far.
+func (sess *Session) measureLocked() usage {
+	u := sess.machine.Usage()
+	in, out := sess.streams.load()
+	return usage{
+		CPU:      u.CPU,
+		Duration: sess.sb.st.Clock.Now().Sub(sess.beganLocked()),
+		Ingress:  max(u.NetworkIn, in), Egress: max(u.NetworkOut, out),
+	}
+}
+
+// Use waits until the session runs, and returns its machine, or the API's error
+// when there is none.
+func (sess *Session) Use(ctx context.Context) (*box.Box, error) {
+	st := sess.sb.st
+	for {
+		st.mu.Lock()
+		status, changed, machine := sess.status, sess.changed, sess.machine
+		st.mu.Unlock()
+		switch status {
+		case StatusRunning:
+			return machine, nil
+		case statusPending:
+		case StatusStopping:
+			return nil, reply.ErrStopping
+		case statusSnapshotting:
+			return nil, reply.ErrSnapshotting
+		default:
+			return nil, reply.ErrStopped
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// MachineError returns the error for what a machine refused; if the machine was
+// stopped meanwhile, that takes precedence.
+func (sess *Session) MachineError(ctx context.Context, err error) error {
+	if errors.Is(err, box.ErrStopped) {
+		if _, err := sess.Use(ctx); err != nil {
+			return err
+		}
+		return reply.ErrStopping
+	}
+	return err
+}
+
+// Project is that of the session's sandbox.
+func (sess *Session) Project() string { return sess.sb.key.Project }
+
+// Environ are the variables that the sandbox has set, as KEY=value.
+func (sess *Session) Environ() []string {
+	sess.sb.st.mu.Lock()
+	defer sess.sb.st.mu.Unlock()
+	return environ(sess.sb.settings.Env)
+}
+
+// Describe gives the session with the routes of its sandbox.
+func (sess *Session) Describe() wire.SessionResponse {
+	sess.sb.st.mu.Lock()
+	defer sess.sb.st.mu.Unlock()
+	return wire.SessionResponse{Session: sess.wireLocked(), Routes: sess.sb.wireRoutesLocked()}
+}
+
+// ListSessions gives the sessions of a project or of all, and of a sandbox or of
+// all.
+func (st *Store) ListSessions(project, name string) []wire.Session {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	items := []wire.Session{}
+	for _, sess := range st.sessions {
+		key := sess.sb.key
+		if (project == "" || key.Project == project) && (name == "" || key.Name == name) && !sess.sb.deleted {
+			items = append(items, sess.wireLocked())
+		}
+	}
+	return items
+}
+
+// StopAndAwait stops the session, unless something else has, and waits until the
+// stop responds.
+func (sess *Session) StopAndAwait(ctx context.Context) (resp wire.StopResponse, err error) {
+	if err := sess.awaitStop(ctx, sess.stop(nil)); err != nil {
+		return resp, err
+	}
+	st := sess.sb.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if sess.notSavedLocked() {
+		return resp, errNotSaved(sess.saveErr)
+	}
+	if sess.requestedStopAt.IsZero() { // something else has ended it
+		sess.requestedStopAt = st.Clock.Now()
+	}
+	resp.Session = sess.wireLocked()
+	if !sess.sb.deleted {
+		resp.Sandbox = new(sess.sb.wireLocked())
+	}
+	if sess.endedLocked() {
+		if sess.taken != nil && sess.taken.method == methodAutomatic { // which this stop has made
+			resp.Snapshot = new(sess.taken.wireLocked())
+		}
+	}
+	return resp, nil
+}
+
+// Extend gives a running session more time.
+func (sess *Session) Extend(ctx context.Context, d time.Duration) error {
+	if _, err := sess.Use(ctx); err != nil {
+		return err
+	}
+	st := sess.sb.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if d > wire.MaxTimeout-sess.timeout {
+		return reply.Fail(http.StatusBadRequest, "sandbox_timeout_invalid", "Failed to extend timeout: extension would exceed maximum execution timeout")
+	}
+	if sess.liveLocked() {
+		sess.timeout += d
+		sess.scheduleExpiryLocked()
+		st.changedLocked(sess)
+	}
+	return nil
+}
+
+// SetPolicy puts a policy into force, for this session and for those that come
+// after it. raw is what it was made of.
+func (sess *Session) SetPolicy(ctx context.Context, policy *wire.NetworkPolicy, raw []byte) error {
+	machine, err := sess.Use(ctx)
+	if err != nil {
+		return err
+	}
+	if err := sess.enforce(machine, policy, raw); err != nil {
+		return sess.MachineError(ctx, err)
+	}
+	st := sess.sb.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sess.policy, sess.sb.settings.Policy, sess.sb.settings.PolicyRequest = policy, policy, raw
+	st.changedLocked(sess, sess.sb)
+	return nil
+}

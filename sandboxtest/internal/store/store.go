@@ -1,0 +1,258 @@
+// Package store holds all that the emulator's API knows, and starts and ends what
+// runs: sandboxes and their sessions, snapshots, drives, commands and ports. Its
+// seam is [Store]; the handlers of the API call it, and it knows nothing of them.
+package store
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
+)
+
+// Options are those of a store; see the options of the server.
+type Options struct {
+	Mode                            box.Mode
+	Dir                             string
+	Images                          map[string]string
+	Start                           time.Time
+	Pending, Stopping, Snapshotting time.Duration
+	Realistic                       bool
+	RefuseUnenforced                bool
+	Firewall                        firewall.Options // but for its guard and its log
+	Log                             *slog.Logger
+	// Team is the ID of the team that sandboxes belong to.
+	Team string
+	// Stub gives what stands in for a command, nil for the command itself.
+	Stub func(name string, args []string) Stub
+	// Missing is what is not enforced on this machine, and why.
+	Missing func() error
+}
+
+// Store holds all that the API knows, and starts and ends what runs. Its lock
+// guards the fields of every sandbox, session, snapshot and drive, and is never
+// held while a machine works or a client is written to.
+//
+// The locks show in names: a function that ends in Locked is called with the
+// store's lock held, one that ends in InOp with the op of its sandbox, which is
+// taken before it. Every other one takes what it needs.
+type Store struct {
+	opts   Options
+	Clock  *Clock
+	guard  *guard.Guard // of the goroutines that handle what sandboxes send
+	Host   *box.Host
+	site   *firewall.Site
+	images *images
+	spool  string
+	// unlockSpool gives the spool free for others to sweep.
+	unlockSpool func() error
+	routesHost  string    // where the ports of sandboxes are
+	warned      sync.Once // of a policy that is not enforced
+	found       *State    // in Options.Dir; nil if there was none
+
+	// ctx ends when the server closes; background holds what close waits for.
+	ctx        context.Context
+	cancel     context.CancelFunc
+	background sync.WaitGroup
+	gate       sync.Mutex
+	closed     bool // by gate: nothing may be added to background
+
+	mu        sync.Mutex
+	sandboxes map[Key]*Sandbox
+	sessions  map[string]*Session
+	snapshots map[string]*Snapshot
+	drives    map[Key]*drive
+	saver     saver
+}
+
+// Key is what a name is unique in.
+type Key struct{ Project, Name string }
+
+// New makes a store with nothing in it. Open and Load come next, in this order.
+func New(opts Options) *Store {
+	g := guard.New(opts.Log)
+	st := &Store{
+		opts:      opts,
+		Clock:     newClock(g),
+		guard:     g,
+		sandboxes: make(map[Key]*Sandbox),
+		sessions:  make(map[string]*Session),
+		snapshots: make(map[string]*Snapshot),
+		drives:    make(map[Key]*drive),
+		saver:     saver{wake: make(chan struct{}, 1), changed: newStateChanges()},
+	}
+	if !opts.Start.IsZero() {
+		st.Clock.offset = time.Until(opts.Start)
+	}
+	st.ctx, st.cancel = context.WithCancel(context.Background())
+	return st
+}
+
+// Open makes ready what sandboxes run on.
+func (st *Store) Open() (err error) {
+	config := box.Options{Mode: st.opts.Mode, Logger: st.opts.Log}
+	if st.opts.Dir != "" {
+		config.Dir, config.Contents = filepath.Join(st.opts.Dir, machinesDir), st.contents
+		if err := checkDir(st.opts.Dir); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(st.opts.Dir, 0o711); err != nil {
+			return err
+		}
+	}
+	site := st.opts.Firewall
+	site.Guard, site.Log = st.guard, st.opts.Log
+	if st.site, err = firewall.NewSite(site); err != nil {
+		return err
+	}
+	config.Trusted = func() (_ []byte, err error) {
+		if st.site.Authority, err = openAuthority(st.opts.Dir); err != nil {
+			return nil, err
+		}
+		return st.site.Authority.PEM, nil
+	}
+	if st.Host, err = box.NewHost(config); err != nil {
+		return err
+	}
+	if err = st.openImages(); err != nil {
+		return err
+	}
+	st.spool, st.unlockSpool, err = box.TempDir(os.TempDir(), "sandbox-logs-")
+	return err
+}
+
+// Enter holds close back until leave is called; it is false once that has begun.
+func (st *Store) Enter() bool {
+	st.gate.Lock()
+	defer st.gate.Unlock()
+	if !st.closed {
+		st.background.Add(1)
+	}
+	return !st.closed
+}
+
+// Leave takes an Enter back.
+func (st *Store) Leave() { st.background.Done() }
+
+// Spawn runs f in the background; close waits for it. It does nothing once
+// the end has begun.
+func (st *Store) Spawn(f func()) {
+	if st.Enter() {
+		go func() {
+			defer st.Leave()
+			f()
+		}()
+	}
+}
+
+// BeginClose lets nothing begin any more, and time stand still.
+func (st *Store) BeginClose() {
+	st.gate.Lock()
+	st.closed = true
+	st.gate.Unlock()
+	st.cancel()
+	st.Clock.Close()
+}
+
+// Close ends everything, as Server.Close documents.
+func (st *Store) Close() error {
+	var errs []error
+	if st.Host != nil {
+		errs = append(errs, st.shutDown(), st.closeState())
+	}
+	st.background.Wait()
+	if st.Host != nil {
+		errs = append(errs, st.Host.Close())
+	}
+	if st.spool != "" {
+		errs = append(errs, os.RemoveAll(st.spool), st.unlockSpool())
+	}
+	return errors.Join(errs...)
+}
+
+// Find gives the sandbox of that name. Without a project the name is looked
+// for in all of them.
+func (st *Store) Find(project, name string) *Sandbox {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if project != "" {
+		return st.sandboxes[Key{project, name}]
+	}
+	for key, sb := range st.sandboxes {
+		if key.Name == name {
+			return sb
+		}
+	}
+	return nil
+}
+
+// Session gives the session with that ID.
+func (st *Store) Session(id string) (*Session, error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if sess := st.sessions[id]; sess != nil {
+		return sess, nil
+	}
+	return nil, reply.ErrSessionNotFound
+}
+
+// runningSandbox is a sandbox whose session has not ended.
+type runningSandbox struct {
+	Project, Name, Session string
+	Commands               int // that have not ended
+}
+
+// Running gives what runs.
+func (st *Store) Running() (all []runningSandbox) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for key, sb := range st.sandboxes {
+		if sess := sb.current; !sess.endedLocked() {
+			row := runningSandbox{Project: key.Project, Name: key.Name, Session: sess.id}
+			for _, cmd := range sess.order {
+				if !cmd.Exited() {
+					row.Commands++
+				}
+			}
+			all = append(all, row)
+		}
+	}
+	return all
+}
+
+// Uses reports whether a project has a sandbox or a drive.
+func (st *Store) Uses(project string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for key := range st.sandboxes {
+		if key.Project == project {
+			return true
+		}
+	}
+	for key := range st.drives {
+		if key.Project == project {
+			return true
+		}
+	}
+	return false
+}
+
+// OnClose calls f once the end begins, unless stop is called before.
+func (st *Store) OnClose(f func()) (stop func() bool) { return context.AfterFunc(st.ctx, f) }
+
+// Closing reports whether the end has begun.
+func (st *Store) Closing() bool { return st.ctx.Err() != nil }
+
+// PinImage gives an image as the service shows it.
+func (st *Store) PinImage(image string) (string, error) { return st.images.pin(image) }
+
+// Registries are the lines of an npmrc for sandboxes with npm credentials.
+func (st *Store) Registries() string { return st.site.Registries() }
