@@ -13,7 +13,8 @@ import (
 )
 
 // TestImportRules: the imports between the packages of this module are those of
-// the table in docs/maintainers/architecture.md. A package without a row imports none.
+// the table in docs/maintainers/architecture.md, and lead down in it. A package
+// without a row imports none.
 func TestImportRules(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
@@ -23,14 +24,23 @@ func TestImportRules(t *testing.T) {
 	_, table, _ := strings.Cut(string(text), "\n## Packages\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	allowed := map[string][]string{}
+	row := map[string]int{}
 	code := regexp.MustCompile("`([^`]+)`")
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|[^|]*\\|([^|]*)\\|$").FindAllStringSubmatch(table, -1) {
 		allowed[m[1]] = []string{}
+		row[m[1]] = len(row)
 		for _, p := range code.FindAllStringSubmatch(m[2], -1) {
 			allowed[m[1]] = append(allowed[m[1]], p[1])
 		}
 	}
 	require.Greater(t, len(allowed), 10)
+	for name, imports := range allowed {
+		for _, path := range imports {
+			if below, ok := row[path]; ok {
+				assert.Greater(t, below, row[name], "the row of %s stands above that of %s, which imports it: move it down", path, name)
+			}
+		}
+	}
 
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
 	require.NoError(t, err)
