@@ -43,21 +43,21 @@ func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (mach
 	defer stop()
 	create, err := w.create(ctx, o, epoch)
 	if err != nil {
-		return machine{}, classify(err)
+		return machine{}, classify(ctx, err)
 	}
 	sb, err := w.Client.GetOrCreate(ctx, o.Name, create)
 	if err != nil {
-		return machine{}, classify(err)
+		return machine{}, classify(ctx, err)
 	}
 	if sb.Status() != sandbox.StatusRunning {
 		// One that is on its way out is waited for.
 		if err := sb.Resume(ctx); err != nil {
-			return machine{}, classify(err)
+			return machine{}, classify(ctx, err)
 		}
 	}
 	m := runs(sb)
 	m.SavedAt, err = w.rolledBack(ctx, sb, ended)
-	return m, classify(err)
+	return m, classify(ctx, err)
 }
 
 // rolledBack returns when the files were saved that the session of a sandbox began
@@ -117,6 +117,12 @@ func (w *Worker) create(ctx context.Context, o Options, epoch string) (*sandbox.
 // the last dot.
 func madeBy(ctx context.Context, epoch string) string {
 	return activity.GetInfo(ctx).WorkflowExecution.ID + "." + epoch
+}
+
+// WorkflowOf returns the ID of the workflow that has made a sandbox, empty if none has.
+func WorkflowOf(info sandbox.Info) string {
+	id, _ := madeIn(info.Tags[tagWorkflow])
+	return id
 }
 
 // madeIn returns the ID of the workflow that has made a sandbox with the tag, and the
@@ -201,7 +207,7 @@ func (w *Worker) renew(ctx context.Context, o Options, vm string) (machine, erro
 		return machine{}, nil
 	}
 	if err != nil {
-		return machine{}, classify(err)
+		return machine{}, classify(ctx, err)
 	}
 	return machine{ID: vm, ExpiresAt: extend(ctx, cur, o.lease()), Now: now(cur)}, nil
 }
@@ -216,12 +222,12 @@ func (w *Worker) adopt(ctx context.Context, o Options, last string) (machine, er
 		return machine{}, nil
 	}
 	if err != nil {
-		return machine{}, classify(err)
+		return machine{}, classify(ctx, err)
 	}
 	m := runs(sb)
 	m.ExpiresAt = extend(ctx, sb.CurrentSession(), o.lease())
 	m.SavedAt, err = w.rolledBack(ctx, sb, last)
-	return m, classify(err)
+	return m, classify(ctx, err)
 }
 
 // extend makes a session last for about d more, or for as long as the platform
@@ -264,7 +270,7 @@ func (w *Worker) undo(ctx context.Context, name, epoch string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, classify(err)
+		return false, classify(ctx, err)
 	}
 	if sb.Info().Tags[tagWorkflow] == madeBy(ctx, epoch) {
 		return true, w.delete(ctx, name)
@@ -282,7 +288,7 @@ func (w *Worker) stop(ctx context.Context, name, vm string) (ran bool, err error
 			return false, nil
 		}
 		if err != nil {
-			return false, classify(err)
+			return false, classify(ctx, err)
 		}
 		vm = sb.CurrentSession().ID()
 	}
@@ -293,7 +299,7 @@ func (w *Worker) stop(ctx context.Context, name, vm string) (ran bool, err error
 	if gone(err) {
 		return false, nil
 	}
-	return err == nil, classify(err)
+	return err == nil, classify(ctx, err)
 }
 
 func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) {
@@ -305,27 +311,27 @@ func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) 
 			return snap.ID(), nil
 		}
 		if !gone(err) && !errors.Is(err, sandbox.ErrOutcomeUnknown) {
-			return "", classify(err)
+			return "", classify(ctx, err)
 		}
 	} else if !gone(err) {
-		return "", classify(err)
+		return "", classify(ctx, err)
 	}
 	// An earlier attempt made it, or the machine ended with one of its own.
 	sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
 	if err != nil {
-		return "", classify(err)
+		return "", classify(ctx, err)
 	}
 	if id := sb.Info().CurrentSnapshotID; id != "" && sb.Status() == sandbox.StatusStopped {
 		return id, nil
 	}
-	return "", classify(errors.New("the snapshot is not there yet"))
+	return "", classify(ctx, errors.New("the snapshot is not there yet"))
 }
 
 func (w *Worker) delete(ctx context.Context, name string) error {
 	ctx, stop := alive(ctx)
 	defer stop()
 	if err := w.Client.Delete(ctx, name, nil); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
-		return classify(err)
+		return classify(ctx, err)
 	}
 	return nil
 }
@@ -335,7 +341,7 @@ func (w *Worker) kill(ctx context.Context, c Command, sig int) error {
 	defer stop()
 	cmd, err := w.command(c)
 	if err != nil {
-		return classify(err)
+		return classify(ctx, err)
 	}
 	send := cmd.SignalTree
 	if s := sandbox.Signal(sig); s == sandbox.SIGSTOP || s == sandbox.SIGCONT {
@@ -349,5 +355,5 @@ func (w *Worker) kill(ctx context.Context, c Command, sig int) error {
 		activity.GetLogger(ctx).Warn("the signal has reached the command alone", "command", c.ID, "error", err)
 		return nil
 	}
-	return classify(err)
+	return classify(ctx, err)
 }

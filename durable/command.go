@@ -193,7 +193,7 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 // error; another refusal is outlasted.
 func (s *Sandbox) start(ctx workflow.Context, in startInput) (got started, err error) {
 	for again := true; again; {
-		err = workflow.ExecuteActivity(s.brief(ctx), activityStart, in).Get(ctx, &got)
+		err = workflow.ExecuteActivity(of(s.brief(ctx), in.Options.Output), activityStart, in).Get(ctx, &got)
 		if refusal(err) == errInvalid {
 			break
 		}
@@ -228,7 +228,7 @@ func (s *Sandbox) Follow(ctx workflow.Context, c *Command) workflow.Future {
 		settable.Set(Result{Outcome: Lost}, err)
 		return done
 	}
-	return workflow.ExecuteActivity(s.long(ctx), activityFollow, followInput{
+	return workflow.ExecuteActivity(of(s.long(ctx), c.Output), activityFollow, followInput{
 		Command: *c, Sandbox: s.Options.Name, Lease: s.Options.lease(), Heartbeat: s.Options.heartbeat(), Expires: s.ExpiresAt,
 	})
 }
@@ -272,5 +272,5 @@ func (s *Sandbox) Kill(ctx workflow.Context, c *Command, sig sandbox.Signal) err
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	c.Signaled = true
-	return workflow.ExecuteActivity(s.brief(ctx), activityKill, *c, int(sig)).Get(ctx, nil)
+	return workflow.ExecuteActivity(of(s.brief(ctx), c.Output), activityKill, *c, int(sig)).Get(ctx, nil)
 }

@@ -46,7 +46,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	defer stop()
 	cmd, err := w.command(in.Command)
 	if err != nil {
-		return Result{}, classify(err)
+		return Result{}, classify(ctx, err)
 	}
 	chunks := cmd.LogChunks
 	if h := w.takeHanded(in.Command.ID); h != nil {
@@ -55,14 +55,14 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	var vm *sandbox.Session
 	if activity.GetInfo(ctx).Attempt == 1 { // others may have renewed it since
 		if vm, err = w.known(in.Sandbox, in.Command.VM, in.Expires); err != nil {
-			return Result{}, classify(err)
+			return Result{}, classify(ctx, err)
 		}
 	}
 	lease := w.keepLease(ctx, in, vm)
 	res, err := w.readWon(ctx, cmd, counted(chunks, &read), in)
 	vm = lease()
 	if err != nil {
-		return Result{}, classify(err)
+		return Result{}, classify(ctx, err)
 	}
 	if res.Outcome == Exited && !res.Rewound {
 		res.ExpiresAt = w.renewed(ctx, in, vm)

@@ -16,8 +16,8 @@ func TestMisuse(t *testing.T) {
 			reflect.TypeFor[durable.Result](), reflect.TypeFor[durable.Sandbox](), reflect.TypeFor[durable.Worker](),
 		},
 		Funcs: map[string]any{
-			"Message": durable.Message, "ReadOutput": durable.ReadOutput, "ReadOutputFrom": durable.ReadOutputFrom, "SweepWorkflow": durable.SweepWorkflow,
-			"Written": durable.Written, "Dir": durable.Dir, "ExpiringDir": durable.ExpiringDir, "Open": durable.Open,
+			"DefaultName": durable.DefaultName, "Message": durable.Message, "ReadOutput": durable.ReadOutput, "ReadOutputFrom": durable.ReadOutputFrom, "SweepWorkflow": durable.SweepWorkflow,
+			"Written": durable.Written, "Dir": durable.Dir, "ExpiringDir": durable.ExpiringDir, "Open": durable.Open, "WorkflowOf": durable.WorkflowOf,
 		},
 		Except: map[string]string{
 			"nil Sandbox.Follow": "a Future needs the context", "zero Sandbox.Follow": "a Future needs the context",

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
@@ -137,6 +138,9 @@ type Sandbox struct {
 	refusals int // in a row
 }
 
+// DefaultName is the name of a workflow's sandbox, unless its Options have one.
+func DefaultName(workflowID string) string { return "durable-" + workflowID }
+
 // Open makes the sandbox of that name, or starts the one that there is. One that fails,
 // or whose ctx is cancelled, leaves no machine that runs, and no sandbox that it has made.
 func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
@@ -148,7 +152,7 @@ func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
 		s.Options = *o
 	}
 	if s.Options.Name == "" {
-		s.Options.Name = "durable-" + workflow.GetInfo(ctx).WorkflowExecution.ID
+		s.Options.Name = DefaultName(workflow.GetInfo(ctx).WorkflowExecution.ID)
 	}
 	s.Epoch = moment(ctx)
 	err := s.Resume(ctx)
@@ -380,9 +384,20 @@ func waiting(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, opts)
 }
 
-func retries() *temporal.RetryPolicy {
+// What follows a command, which others wait for, is tried again often: its attempts are
+// those of a whole day.
+const followPause = 10 * time.Second
+
+// tryPause is how long at most the attempts of something else are apart. A thousand
+// sandboxes that wake in an outage do not exceed the platform's limit so, and nothing that
+// the outage has not lost is lost by a pause in addition.
+func (o Options) tryPause() time.Duration {
+	return min(max(o.lease()/6, followPause), 5*time.Minute)
+}
+
+func retries(longest time.Duration) *temporal.RetryPolicy {
 	return &temporal.RetryPolicy{
-		InitialInterval: 200 * time.Millisecond, MaximumInterval: 10 * time.Second,
+		InitialInterval: 200 * time.Millisecond, MaximumInterval: longest,
 		NonRetryableErrorTypes: []string{errInvalid, errUnauthorized, errQuota, errRefused},
 	}
 }
@@ -391,7 +406,7 @@ func retries() *temporal.RetryPolicy {
 // takes.
 func (s *Sandbox) brief(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: 5 * time.Minute, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(),
+		StartToCloseTimeout: 5 * time.Minute, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(s.Options.tryPause()),
 		WaitForCancellation: workflow.GetActivityOptions(ctx).WaitForCancellation,
 	})
 }
@@ -399,10 +414,17 @@ func (s *Sandbox) brief(ctx workflow.Context) workflow.Context {
 // followTime is after how long a command is followed anew, from its start.
 const followTime = 24 * time.Hour
 
+// of has an activity shown with the command that it is for.
+func of(ctx workflow.Context, output string) workflow.Context {
+	opts := workflow.GetActivityOptions(ctx)
+	opts.Summary = path.Base(output)
+	return workflow.WithActivityOptions(ctx, opts)
+}
+
 // long is for following a command.
 func (s *Sandbox) long(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: s.Options.FollowQueue, StartToCloseTimeout: followTime, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(),
+		TaskQueue: s.Options.FollowQueue, StartToCloseTimeout: followTime, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(followPause),
 	})
 }
 

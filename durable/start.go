@@ -114,7 +114,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	defer stop()
 	key := in.Options.Key
 	if !validKey.MatchString(key) || key == "." || key == ".." {
-		return started{}, classify(fmt.Errorf("%w: the key %q has characters that no key may have", sandbox.ErrInvalid, key))
+		return started{}, classify(ctx, fmt.Errorf("%w: the key %q has characters that no key may have", sandbox.ErrInvalid, key))
 	}
 	first := unsent
 	ended := func() (started, error) { return started{Refused: first, Lost: !first}, nil }
@@ -129,7 +129,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 		return ended()
 	}
 	if err != nil {
-		return started{}, classify(err)
+		return started{}, classify(ctx, err)
 	}
 	if !first || in.shared() {
 		cmd, err := find(ctx, vm, in)
@@ -137,15 +137,15 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 			return ended()
 		}
 		if err != nil {
-			return started{}, classify(err)
+			return started{}, classify(ctx, err)
 		}
 		if cmd != nil {
-			return w.found(cmd, in, vm)
+			return w.found(ctx, cmd, in, vm)
 		}
 	}
 	opts, err := w.prepare(ctx, &in)
 	if err != nil {
-		return started{}, classify(err)
+		return started{}, classify(ctx, err)
 	}
 	if in.Lease > 0 && vm.TimeLeft() < in.Lease/2 {
 		extend(ctx, vm, in.Lease) // it is some time until somebody follows the command
@@ -154,10 +154,10 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	unsent = unsent && notStarted(err)
 	switch {
 	case err == nil:
-		return w.found(cmd, in, vm)
+		return w.found(ctx, cmd, in, vm)
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		// The next attempt looks, and the guard holds.
-		return started{}, classify(errors.New(err.Error()))
+		return started{}, classify(ctx, errors.New(err.Error()))
 	case gone(err):
 		return ended()
 	case errors.Is(err, sandbox.ErrRefused):
@@ -167,10 +167,10 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 		case gone(lookErr):
 			return ended()
 		default:
-			return started{}, classify(lookErr) // all requests are refused
+			return started{}, classify(ctx, lookErr) // all requests are refused
 		}
 	}
-	return started{}, classify(err)
+	return started{}, classify(ctx, err)
 }
 
 // notStarted reports whether a failure of the start says that nothing was started.
@@ -228,12 +228,12 @@ func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, o
 }
 
 // found is a command that has the key: the one that is to be started, if it is the same.
-func (w *Worker) found(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
+func (w *Worker) found(ctx context.Context, cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
 	switch {
 	case in.started(cmd):
 		return handle(cmd, in, vm)
 	case in.shared():
-		return started{}, classify(fmt.Errorf("%w: the key %q is that of another command in this machine", sandbox.ErrInvalid, in.Options.Key))
+		return started{}, classify(ctx, fmt.Errorf("%w: the key %q is that of another command in this machine", sandbox.ErrInvalid, in.Options.Key))
 	}
 	return started{Rewound: true}, nil
 }

@@ -126,7 +126,7 @@ func (w *Worker) sweep(ctx context.Context) (int, error) {
 	ctx, stop := alive(ctx)
 	defer stop()
 	n, err := w.Sweep(ctx, activity.GetClient(ctx))
-	return n, classify(err)
+	return n, classify(ctx, err)
 }
 
 // SweepWorkflow runs [Worker.Sweep] once and returns how many sandboxes it has
@@ -136,7 +136,7 @@ func SweepWorkflow(ctx workflow.Context) (int, error) {
 		return 0, err
 	}
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: 10 * time.Minute, HeartbeatTimeout: 30 * time.Second, RetryPolicy: retries(),
+		StartToCloseTimeout: 10 * time.Minute, HeartbeatTimeout: 30 * time.Second, RetryPolicy: retries(followPause),
 	})
 	var n int
 	err := workflow.ExecuteActivity(ctx, activitySweep).Get(ctx, &n)

@@ -1,8 +1,10 @@
 package durable
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,7 +116,7 @@ func (w *Worker) Plugin() (*temporal.SimplePlugin, error) {
 }
 
 // classify makes of an error of the SDK what Temporal retries as it should be.
-func classify(err error) error {
+func classify(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -128,10 +130,20 @@ func classify(err error) error {
 		return temporal.NewNonRetryableApplicationError(err.Error(), errUnauthorized, nil)
 	case errors.Is(err, sandbox.ErrQuotaExceeded):
 		return temporal.NewNonRetryableApplicationError(err.Error(), errQuota, nil)
-	case isAPI && api.RetryAfter > 0:
-		return temporal.NewApplicationErrorWithOptions(err.Error(), "RetryAfter", temporal.ApplicationErrorOptions{NextRetryDelay: api.RetryAfter})
 	}
-	return temporal.NewApplicationError(err.Error(), "Sandbox")
+	pause := nextPause(activity.GetInfo(ctx))
+	if isAPI && api.RetryAfter > 0 {
+		pause = max(pause, api.RetryAfter+rand.N(api.RetryAfter/4+1))
+	}
+	return temporal.NewApplicationErrorWithOptions(err.Error(), "Sandbox", temporal.ApplicationErrorOptions{NextRetryDelay: pause})
+}
+
+// nextPause is how long the next attempt of an activity waits: as its policy says, less up to
+// a half, at random. What an outage has stopped at once does not come back at once.
+func nextPause(info activity.Info) time.Duration {
+	policy := cmp.Or(info.RetryPolicy, retries(followPause)) // which an old server does not tell
+	pause := min(policy.InitialInterval<<min(info.Attempt-1, 30), policy.MaximumInterval)
+	return pause - rand.N(pause/2+1)
 }
 
 // invalid is the error of what can't ever be done.
