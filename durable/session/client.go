@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -52,6 +53,11 @@ type Options struct {
 	// Hold is for how long [Client.Hold] keeps a machine whose process has died; it
 	// renews that while it lives. Zero means 30 seconds, and 10 minutes are the most.
 	Hold time.Duration
+	// SearchAttributes says that the namespace has the search attributes [AttributeOwner],
+	// [AttributeSandbox] and [AttributeState], as keywords, which sessions that this client
+	// starts then have: a cluster that does not refuses them. The state adds an event to
+	// their histories at each change.
+	SearchAttributes bool
 	// Policy and Defaults are for sessions that this client starts.
 	Policy   Policy
 	Defaults durable.Options
@@ -104,6 +110,8 @@ type StartOptions struct {
 	// start idempotent. Empty means [NewID]. It has letters, digits, "-" and
 	// "_", at most 100.
 	ID string
+	// Owner is whose it is, for [Client.List]: at most 200 characters without quotes.
+	Owner string
 	// Sandbox and Policy replace the client's where they are not nil.
 	Sandbox *durable.Options
 	Policy  *Policy
@@ -124,9 +132,10 @@ func (c *Client) check(ctx context.Context) error {
 
 // start is Start; again says whether a session that is over is started anew.
 func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.WorkflowIdReusePolicy) (id string, err error) {
-	in := input{Options: c.opts.Defaults, Policy: c.opts.Policy}
+	in := input{Options: c.opts.Defaults, Policy: c.opts.Policy, SearchAttributes: c.opts.SearchAttributes}
+	owner := ""
 	if opts != nil {
-		id = opts.ID
+		id, owner = opts.ID, opts.Owner
 		if opts.Sandbox != nil {
 			in.Options = *opts.Sandbox
 		}
@@ -143,8 +152,20 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.Work
 	if err := in.check(); err != nil {
 		return "", err
 	}
+	if !validOwner.MatchString(owner) {
+		return "", fmt.Errorf("%w: the owner %.40q has quotes or control characters, or is too long", sandbox.ErrInvalid, owner)
+	}
+	memo := map[string]any{AttributeSandbox: cmp.Or(in.Options.Name, durable.DefaultName(id)), AttributeOwner: owner}
+	var attributes temporal.SearchAttributes
+	if c.opts.SearchAttributes {
+		var set []temporal.SearchAttributeUpdate
+		for name, value := range memo {
+			set = append(set, temporal.NewSearchAttributeKeyKeyword(name).ValueSet(value.(string)))
+		}
+		attributes = temporal.NewSearchAttributes(set...)
+	}
 	_, err = c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: id, TaskQueue: c.opts.TaskQueue,
+		ID: id, TaskQueue: c.opts.TaskQueue, Memo: memo, TypedSearchAttributes: attributes,
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		WorkflowIDReusePolicy:    again,
 	}, workflowName, in)
@@ -173,6 +194,10 @@ type Command struct {
 	// Key makes it idempotent: of all commands of a session with one key, the
 	// first runs. The last 1,000 keys are remembered. Empty means none.
 	Key string
+	// Secret keeps the text out of Temporal's history: it goes into the client's
+	// Options.Output, whatever its length, and the history has its SHA-256, from which
+	// a text that can be guessed is found. Viewers see it.
+	Secret bool
 }
 
 // Command puts a command into the session's queue and returns the ID that its
@@ -191,7 +216,10 @@ func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID
 		return "", fmt.Errorf("%w: a key of %d bytes; at most 200 are taken", sandbox.ErrInvalid, len(cmd.Key))
 	}
 	up := commandUpdate{Key: cmd.Key, Command: cmd.Command}
-	if len(cmd.Command) > maxInline && c.opts.Output != nil {
+	if cmd.Secret && c.opts.Output == nil {
+		return "", fmt.Errorf("%w: a secret command needs Options.Output, which is nil", sandbox.ErrInvalid)
+	}
+	if (cmd.Secret || len(cmd.Command) > maxInline) && c.opts.Output != nil {
 		up.Command = ""
 		if up.Text, err = c.store(ctx, id, cmd.Command); err != nil {
 			return "", err

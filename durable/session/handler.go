@@ -166,6 +166,7 @@ type body struct {
 	Lines      *int   `json:"lines"`
 	Command    string `json:"command"`
 	Key        string `json:"key"`
+	Secret     bool   `json:"secret"`
 	ID         string `json:"id"`
 	Signal     string `json:"signal"`
 	DestroyOptions

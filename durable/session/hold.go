@@ -59,8 +59,8 @@ func (s *run) acceptHold(_ workflow.Context, h holdUpdate) error {
 	if !validHold.MatchString(h.ID) || h.For <= 0 || h.For > maxHoldFor {
 		return temporal.NewApplicationError("this is no hold", errNoCommandType)
 	}
-	if slices.ContainsFunc(s.Holds, byHolder(h.ID)) {
-		return nil
+	if err := s.crowded(); err != nil || slices.ContainsFunc(s.Holds, byHolder(h.ID)) {
+		return err
 	}
 	waits := 0
 	for _, q := range s.Queue {
@@ -69,7 +69,7 @@ func (s *run) acceptHold(_ workflow.Context, h holdUpdate) error {
 		}
 	}
 	switch {
-	case s.begun != "" && s.calls >= maxCommandCalls, len(s.Holds)+waits >= maxHolds && !slices.ContainsFunc(s.Queue, byWaiting(h.ID)):
+	case len(s.Holds)+waits >= maxHolds && !slices.ContainsFunc(s.Queue, byWaiting(h.ID)):
 		return temporal.NewApplicationError("too many hold the session, or wait for that", errQueueFullType)
 	case s.waitingHolds >= maxWaiting:
 		return temporal.NewApplicationError("others wait to hold the session", errRollingType)

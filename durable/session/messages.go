@@ -43,6 +43,9 @@ func (s *run) listen(ctx workflow.Context) error {
 	}); err != nil {
 		return err
 	}
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updatePolicy, s.setPolicy, workflow.UpdateHandlerOptions{Validator: s.acceptPolicy}); err != nil {
+		return err
+	}
 	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateHold, s.hold, workflow.UpdateHandlerOptions{Validator: s.acceptHold}); err != nil {
 		return err
 	}
@@ -71,13 +74,22 @@ func (s *run) open() error {
 // maxInterrupts is how many may wait to be passed on.
 const maxInterrupts = 100
 
-// One run of a workflow takes 2,000 updates, and begins no other while a command runs.
-// Its owner must still be able to interrupt that, and to destroy the session, whatever
-// was sent.
+// One run of a workflow takes 2,000 updates, and begins no other while a command runs or
+// the platform refuses. Its owner must still be able to interrupt a command, and to destroy
+// the session, whatever was sent. The next run begins before, if it can.
 const (
-	maxCommandCalls   = 1000
+	rollCalls         = 900
+	maxCalls          = 1000
 	maxInterruptCalls = 1500
 )
+
+// crowded refuses a call that would leave no room for the interrupts and the destroy.
+func (s *run) crowded() error {
+	if s.calls < maxCalls {
+		return nil
+	}
+	return temporal.NewApplicationError("too many calls until what the session does at the moment has ended", errQueueFullType)
+}
 
 // acceptInterrupt is the validator of an interrupt.
 func (s *run) acceptInterrupt(_ workflow.Context, i interrupt) error {
@@ -127,10 +139,7 @@ func (s *run) acceptTouch(workflow.Context, struct{}) error {
 	if s.refused.reason == "" && (s.begun != "" || s.touched) {
 		return temporal.NewApplicationError("it is in use", errNothingType)
 	}
-	if s.begun != "" && s.calls >= maxCommandCalls {
-		return temporal.NewApplicationError("too many calls until the command that runs has ended", errQueueFullType)
-	}
-	return nil
+	return s.crowded()
 }
 
 // accept is the validator of a command: what it refuses leaves no trace.
@@ -141,8 +150,8 @@ func (s *run) accept(_ workflow.Context, c commandUpdate) error {
 	switch {
 	case len(c.Command) > MaxCommand, c.Text != "" && !validText.MatchString(c.Text):
 		return temporal.NewApplicationError("it is not a command", errInvalidType)
-	case s.begun != "" && s.calls >= maxCommandCalls:
-		return temporal.NewApplicationError("too many commands and interrupts until the command that runs has ended", errQueueFullType)
+	case s.crowded() != nil:
+		return s.crowded()
 	case s.known(c.Key) != "":
 	case s.noRoom(c):
 		return temporal.NewApplicationError("the session's queue is full", errQueueFullType)

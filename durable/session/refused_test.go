@@ -14,7 +14,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/common/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable"
@@ -246,7 +251,7 @@ func TestCallsAreBounded(t *testing.T) {
 		require.Equal(t, "cmd-1", id)
 		taken++
 	}
-	assert.Equal(t, maxCommandCalls, taken)
+	assert.Equal(t, maxCalls, taken)
 	for r.acceptInterrupt(nil, interrupt{"cmd-1", 2}) == nil && taken <= updates {
 		_, err := r.interrupt(nil, interrupt{"cmd-1", 2})
 		require.NoError(t, err)
@@ -256,7 +261,90 @@ func TestCallsAreBounded(t *testing.T) {
 	assert.Equal(t, maxInterruptCalls, taken)
 	assert.Less(t, taken, updates)
 	require.NoError(t, r.open(), "it can be destroyed")
-	r.begun = ""
+	r.begun, r.calls = "", 0 // the next run
 	require.NoError(t, r.accept(nil, commandUpdate{Key: "b"}), "and goes on once the command has ended")
 	require.ErrorContains(t, r.acceptInterrupt(nil, interrupt{"cmd-1", 2}), "nothing", "which leaves no trace")
 }
+
+// TestCallsWhileRefused: while the platform refuses, no run of the workflow takes so many
+// calls of any kind that it can't be destroyed; once it does not, the next run begins, and
+// takes calls again.
+func TestCallsWhileRefused(t *testing.T) {
+	t.Parallel()
+	for _, destroyed := range []bool{true, false} {
+		p := newPlay(t, nil)
+		p.send(time.Minute, "a", "true")
+		p.At(40*time.Minute, func() { // it has hibernated
+			stop := p.Server.Inject(sandboxtest.Fault{Status: http.StatusUnauthorized})
+			p.RegisterDelayedCallback(stop, 30*time.Minute)
+		})
+		p.update(41*time.Minute, "hold", updateHold, holdUpdate{"a", time.Minute})
+		calls := []func(key string){
+			func(key string) { p.update(0, key, updateTouch, struct{}{}) },
+			func(key string) { p.update(0, key, updateHold, holdUpdate{"a", time.Minute}) },
+			func(key string) { p.update(0, key, updatePolicy, Policy{QueueLimit: 2000}) },
+			func(key string) { p.send(0, key, "true") },
+		}
+		var next func(i int)
+		next = func(i int) { // the environment has no room for all at once
+			if i < 1200 {
+				calls[i%len(calls)](fmt.Sprint(i))
+				p.RegisterDelayedCallback(func() { next(i + 1) }, time.Millisecond)
+			}
+		}
+		p.At(42*time.Minute, func() { next(0) })
+		if destroyed {
+			p.update(50*time.Minute, "destroy", updateDestroy, DestroyOptions{})
+		}
+		p.ExecuteWorkflow(Workflow, input{Policy: Policy{QueueLimit: 2000}})
+		taken := 0
+		for _, outcome := range p.outcomes {
+			if !strings.HasPrefix(outcome, "refused") {
+				taken++
+			}
+		}
+		assert.Less(t, taken, maxCalls+10)
+		assert.Greater(t, taken, rollCalls)
+		assert.Equal(t, destroyed, p.outcomes["destroy"] == "done")
+		assert.Equal(t, !destroyed, workflow.IsContinueAsNewError(p.GetWorkflowError()), "%v", p.GetWorkflowError())
+	}
+}
+
+// TestSecret: a secret command runs, and nothing of its text is in what the workflow is told.
+func TestSecret(t *testing.T) {
+	u := &updates{}
+	c := New(u, &Options{Output: durable.Dir(t.TempDir())})
+	c.know("ses-1")
+	_, err := c.Command(t.Context(), "ses-1", Command{Command: "echo s3cret", Secret: true})
+	require.NoError(t, err)
+	assert.Equal(t, []any{commandUpdate{Text: textOf("echo s3cret")}}, u.args)
+	e, err := c.archive.event(t.Context(), "ses-1", stored{Text: textOf("echo s3cret")})
+	require.NoError(t, err)
+	assert.Equal(t, "echo s3cret", e.Command)
+	_, err = New(u, nil).Command(t.Context(), "ses-1", Command{Command: "echo s3cret", Secret: true})
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+}
+
+// updates is a cluster that notes what a session is told.
+type updates struct {
+	client.Client
+	args []any
+}
+
+func (u *updates) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Type: &common.WorkflowType{Name: workflowName}}}, nil
+}
+
+func (u *updates) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+	payloads, err := converter.GetDefaultDataConverter().ToPayloads(decided{})
+	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
+}
+
+func (u *updates) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
+	u.args = append(u.args, o.Args...)
+	return taken{}, nil
+}
+
+type taken struct{ client.WorkflowUpdateHandle }
+
+func (taken) Get(context.Context, any) error { return nil }

@@ -17,13 +17,15 @@ func (s *run) full(ctx workflow.Context) bool {
 	}
 	info := workflow.GetInfo(ctx)
 	limit := s.in.Policy.HistoryLimit
-	return info.GetContinueAsNewSuggested() || limit > 0 && info.GetCurrentHistoryLength() > limit || sizeOf(s.Events) > maxBytes
+	return info.GetContinueAsNewSuggested() || s.calls >= rollCalls || limit > 0 && info.GetCurrentHistoryLength() > limit || sizeOf(s.Events) > maxBytes
 }
 
 // overdue reports whether a new history is to begin although commands wait. A
 // busy session always has waiting commands, so waiting for an empty queue would
 // never roll over.
-func (s *run) overdue(ctx workflow.Context) bool { return s.ran && s.full(ctx) }
+func (s *run) overdue(ctx workflow.Context) bool {
+	return (s.ran || s.calls >= rollCalls) && s.full(ctx)
+}
 
 // roll continues as new, with the oldest events put into the store.
 func (s *run) roll(ctx workflow.Context) error {

@@ -173,7 +173,7 @@ func (h *handler) command(w http.ResponseWriter, r *http.Request) {
 		h.done(w, r, h.c.Destroy(r.Context(), b.RunID, nil))
 		return
 	}
-	id, err := h.c.Command(r.Context(), b.RunID, Command{Command: b.Command, Key: b.Key})
+	id, err := h.c.Command(r.Context(), b.RunID, Command{Command: b.Command, Key: b.Key, Secret: b.Secret})
 	if err != nil {
 		h.fail(w, r, err)
 		return

@@ -24,6 +24,7 @@ const (
 	updateTouch     = workflowName + ".touch"
 	updateHold      = workflowName + ".hold"
 	updateGo        = workflowName + ".go"
+	updatePolicy    = workflowName + ".policy"
 	updateRelease   = workflowName + ".release"
 	activityArchive = workflowName + ".Archive"
 	activityClear   = workflowName + ".Clear"
@@ -49,6 +50,8 @@ type input struct {
 	Options durable.Options `json:"options"`
 	Policy  Policy          `json:"policy"`
 	State   *state          `json:"state,omitempty"`
+	// SearchAttributes says that the namespace has those of sessions.
+	SearchAttributes bool `json:"searchAttributes,omitempty"`
 }
 
 // DestroyOptions says what is left of a destroyed session.
@@ -75,6 +78,7 @@ type run struct {
 	current    string // the command that runs
 	ran        bool   // a command has, in this run
 	refused    refused
+	listed     string    // the state in the cluster's lists
 	calls      int       // commands, interrupts and holds that were taken
 	rollAfter  time.Time // not before, since the store was away
 	// waitingHolds is how many updates wait for their hold.
@@ -93,7 +97,7 @@ type run struct {
 func Workflow(ctx workflow.Context, in input) error {
 	in.Policy = in.Policy.withDefaults()
 	if in.Options.Lease == 0 {
-		in.Options.Lease = in.Policy.IdleAfter + 2*time.Minute
+		in.Options.Lease = in.Policy.lease()
 	}
 	s := &run{state: in.State, in: in, id: workflow.GetInfo(ctx).WorkflowExecution.ID, run: workflow.GetInfo(ctx).OriginalRunID}
 	if s.state == nil {
