@@ -3,6 +3,7 @@ package box
 import (
 	"os/exec"
 
+	"github.com/go-vercel/sandbox/internal/inherited"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
@@ -15,12 +16,14 @@ type child struct {
 // startChild starts cmd by start, and waits for it, on one OS thread that
 // nothing else uses meanwhile. The kernel takes the thread for the parent: a
 // program that asks for a signal when its parent dies (PR_SET_PDEATHSIG, as
-// setpriv and bubblewrap do) would get it when that thread ends.
+// setpriv and bubblewrap do) would get it when that thread ends. The process
+// inherits no open file and no handling of signals; the thread decides on the rest.
 func startChild(thread func(func()), cmd *exec.Cmd, start func() error) (running, error) {
 	c := child{cmd, make(chan exit, 1)}
 	started := make(chan error, 1)
+	inherited.Close(cmd)
 	go thread(func() {
-		err := guard.Tried(start)
+		err := guard.Tried(func() error { return withUsualSignals(start) })
 		started <- err
 		if err != nil {
 			return

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/go-vercel/sandbox/internal/inherited"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
@@ -215,7 +214,6 @@ func (m *folderMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 	}
 	prepare(cmd, spec.TTY != nil)
 	m.guest.become(cmd)
-	inherited.Close(cmd)
 	return startChild(folderThread, cmd, func() error {
 		if err := keepPrivileges(); err != nil {
 			return err

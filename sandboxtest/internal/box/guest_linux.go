@@ -80,7 +80,14 @@ var folderThread = lockAway
 
 // keepPrivileges keeps what the calling thread starts from becoming another user,
 // as by the machine's sudo: nothing in a folder is to change the machine.
-func keepPrivileges() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }
+func keepPrivileges() error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	// A machine may allow neither, and who works in a folder is promised neither.
+	_, _ = standApart(), refuseCalls()
+	return nil
+}
 
 // own gives the guest a tree that the guest can't reach yet: a file that changed
 // places meanwhile would be given away, too.

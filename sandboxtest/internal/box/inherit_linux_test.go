@@ -1,10 +1,13 @@
 package box
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,50 +17,114 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/rootfs"
 )
 
-// keyringProbe makes this program one that runs in a box and tries to use
-// keyrings.
-const keyringProbe = "SANDBOX_TEST_KEYRING_PROBE"
+// insideProbe makes this program one that runs in a box, and says what it has
+// there. Its value are the namespaces of the host.
+const insideProbe = "SANDBOX_TEST_INSIDE"
 
 func init() {
-	if os.Getenv(keyringProbe) == "" {
+	namespaces := os.Getenv(insideProbe)
+	if namespaces == "" {
 		return
+	}
+	for fd := range 4096 {
+		// Those that this program has opened since are closed on exec.
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			fmt.Println("fd", fd)
+		}
+	}
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		fmt.Println("env", name)
+	}
+	for kv := range strings.FieldsSeq(namespaces) {
+		kind, host, _ := strings.Cut(kv, "=")
+		whose := "own"
+		if now, err := os.Readlink("/proc/self/ns/" + kind); err != nil || now == host {
+			whose = "shared"
+		}
+		fmt.Println("namespace", kind, whose)
+	}
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(mounts)) {
+		before, after, _ := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(before), strings.Fields(after)
+		rights, _, _ := strings.Cut(fields[5], ",")
+		fmt.Println("mount", rights, kind[0], fields[4])
+	}
+	sockets, _ := os.ReadFile("/proc/net/unix")
+	for line := range strings.Lines(string(sockets)) {
+		if _, name, ok := strings.Cut(line, " @"); ok {
+			fmt.Println("socket", strings.TrimSpace(name))
+		}
+	}
+	for _, r := range refusedCalls {
+		if n := callTables[runtime.GOARCH][0].number(r); n >= 0 {
+			_, _, errno := unix.RawSyscall6(uintptr(n), ^uintptr(0), ^uintptr(0), ^uintptr(0), ^uintptr(0), ^uintptr(0), ^uintptr(0))
+			fmt.Println("call", r.name, errno)
+		}
 	}
 	for _, ring := range []int{unix.KEY_SPEC_SESSION_KEYRING, unix.KEY_SPEC_USER_KEYRING, unix.KEY_SPEC_USER_SESSION_KEYRING} {
 		_, err := unix.KeyctlSearch(ring, "user", "secret-of-the-login", 0)
-		fmt.Println("search", err)
-		_, err = unix.AddKey("user", "from-a-box", []byte("x"), ring)
-		fmt.Println("add", err)
+		fmt.Println("call keyctl", err)
 	}
-	_, err := unix.RequestKey("user", "secret-of-the-login", "", 0)
-	fmt.Println("request", err)
+	for kind, domain := range map[string]int{"vsock": unix.AF_VSOCK, "unix": unix.AF_UNIX} {
+		_, err := unix.Socket(domain, unix.SOCK_STREAM, 0)
+		fmt.Println("call socket", kind, err)
+	}
 	os.Exit(0)
 }
 
-// inheritedBy is all that a program of a box may have of whoever has started the
-// emulator, as a program there sees it.
-var inheritedBy = []string{
-	`fd [012]`, `umask 0022`, `search operation not permitted`, `add operation not permitted`, `request operation not permitted`,
-	`(PWD|HOME|USER|LOGNAME|SHELL|LANG|PATH|SHLVL|_|TERM|SUDO_USER|SSL_CERT_FILE|NODE_EXTRA_CA_CERTS|[A-Z_]*CA[A-Z_]*)=.*`,
-	`755 /`, `1777 /tmp`, `755 /vercel/sandbox`,
-	`CapInh:\s0*`, `CapAmb:\s0*`, `Seccomp:\s2`, `NoNewPrivs:\s0`, `SigBlk:\s0*`, `Seccomp_filters:\s\d+`,
-}
+// has is what a program of a box may have, as one there sees it, and nothing else:
+// of all boxes, and of each kind. Limits of resources, priority and control group
+// are not asked about: they are those of whoever has started the emulator.
+var (
+	has = []string{
+		`fd [012]`, `Umask:\s0022`, `Sig(Blk|Ign|Cgt):\s0*`, `Cap(Inh|Amb):\s0*`, `Seccomp:\s2`, `Seccomp_filters:\s\d+`,
+		`env (PWD|OLDPWD|HOME|USER|LOGNAME|SHELL|LANG|PATH|SHLVL|_|TERM|SUDO_USER|SSL_CERT_FILE|NODE_EXTRA_CA_CERTS|[A-Z_]*CA[A-Z_]*|` + insideProbe + `)`,
+		`call \w+ operation not permitted`, `call socket vsock operation not permitted`, `call socket unix <nil>`,
+		`namespace (cgroup|time|time_for_children) shared`,
+	}
+	inNamespaces = []string{
+		`CapBnd:\s0000000[0-9a-f]*`, `NoNewPrivs:\s0`, `namespace (ipc|mnt|net|pid|pid_for_children|uts) own`,
+		`mount rw overlay /`, `mount rw devpts /dev/pts`, `mount rw tmpfs /dev/shm`, `mount rw proc /proc`,
+		// Devices without anything in them; some stand before files of the kernel.
+		`mount rw \w+ (/dev/(null|zero|full|random|urandom|tty)|/proc/(sysrq-trigger|keys|key-users|timer_list))`,
+		// What is the machine's is to be read only.
+		`mount ro .*`,
+	}
+	ofRoot = []string{`namespace user shared`}
+	// The user's namespace inside that of the boxes begins with all capabilities,
+	// which are none outside it.
+	ofRootless = []string{`namespace user own`, `CapBnd:.*`}
+	// Without a device for networks of their own.
+	inNetworkOfMachine = []string{`namespace net shared`, `socket .*`}
+	inFolders          = []string{
+		`CapBnd:.*`, `NoNewPrivs:\s1`, `namespace .* shared`, `mount .*`, `socket .*`, `env SANDBOX_BOX_ID`, `Umask:.*`,
+	}
+)
 
 // TestWhatABoxInherits: whoever has started the emulator, a program of a box
 // has nothing of them but what is listed.
 func TestWhatABoxInherits(t *testing.T) {
 	const inside = "SANDBOX_TEST_INHERITS"
 	if os.Getenv(inside) != "" {
-		whatABoxInherits(t, os.Getenv(inside) == "true")
+		whatABoxInherits(t)
 		return
 	}
 	needs.Programs(t, "sh")
-	rootless := openHost(t, Options{Mode: Namespace}).Rootless()
+	rootless := false
+	if h, err := NewHost(Options{Mode: Namespace}); err == nil {
+		rootless = h.Rootless()
+		require.NoError(t, h.Close())
+	}
 	secret := t.TempDir() + "/secret"
 	require.NoError(t, os.WriteFile(secret, []byte("secret-of-a-file\n"), 0o600))
-	// A shell with open files and a umask of its own, in a login with a keyring.
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", `exec 7<"$1" 9</; umask 077; exec "$2" -test.v "-test.run=^TestWhatABoxInherits$"`, "sh", secret, os.Args[0])
+	// A shell with open files that has signals ignored, in a login with a keyring
+	// whose program blocks one.
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap '' INT HUP QUIT TSTP TTOU USR1; exec 7<"$1" 9</; exec "$2" -test.v "-test.run=^TestWhatABoxInherits$"`, "sh", secret, os.Args[0])
 	cmd.Env = append(os.Environ(), inside+"="+strconv.FormatBool(rootless), "SECRET_OF_THE_LOGIN=secret")
 	var out buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -66,34 +133,96 @@ func TestWhatABoxInherits(t *testing.T) {
 		if _, err := unix.AddKey("user", "secret-of-the-login", []byte("secret"), unix.KEY_SPEC_SESSION_KEYRING); err != nil {
 			fmt.Fprintln(&out, "no keyrings here:", err)
 		}
-		return cmd.Run()
+		blocked := unix.Sigset_t{}
+		blocked.Val[0] = 1 << (unix.SIGWINCH - 1)
+		return errors.Join(unix.PthreadSigmask(unix.SIG_SETMASK, &blocked, nil), cmd.Run())
 	})
 	require.NoError(t, err, out.String())
-	assert.Contains(t, out.String(), "PASS: TestWhatABoxInherits")
+	assert.Contains(t, out.String(), "PASS: TestWhatABoxInherits/folder")
+	t.Log(out.String())
 }
 
-func whatABoxInherits(t *testing.T, rootless bool) {
-	h, err := NewHost(Options{Mode: Namespace})
+func whatABoxInherits(t *testing.T) {
+	unix.Umask(0o077)
+	ignored := ignoredSignals()
+	assert.Contains(t, ignored, os.Signal(unix.SIGHUP), "the rig works")
+	for _, mode := range []Mode{Namespace, Folder} {
+		t.Run(string(mode), func(t *testing.T) {
+			h := openHost(t, Options{Mode: mode})
+			allowed := slices.Clone(has)
+			switch {
+			case mode == Folder:
+				allowed = append(allowed, inFolders...)
+			case h.Rootless():
+				allowed = append(append(allowed, inNamespaces...), ofRootless...)
+			default:
+				allowed = append(append(allowed, inNamespaces...), ofRoot...)
+			}
+			if mode == Namespace && !h.Gated() {
+				allowed = append(allowed, inNetworkOfMachine...)
+			}
+			t.Run("runtime", func(t *testing.T) {
+				b := newBox(t, h, Config{})
+				program, err := os.Open(os.Args[0])
+				require.NoError(t, err)
+				defer program.Close()
+				_, errOut, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", "cat > probe && chmod +x probe"}, Stdin: program})
+				require.Zero(t, res.ExitCode, errOut)
+				assertInherits(t, b, "./probe", allowed)
+			})
+			if mode == Folder {
+				return
+			}
+			t.Run("without a network", func(t *testing.T) {
+				b := newBox(t, h, Config{DenyNetwork: true})
+				assert.Equal(t, "own", sh(t, b, `test "$(readlink /proc/self/ns/net)" = "$1" || echo own`, namespaceOf(t, "net")))
+				assert.Empty(t, sh(t, b, `sed -n 's/.* @/@/p' /proc/net/unix`))
+			})
+			t.Run("image", func(t *testing.T) {
+				dir := t.TempDir()
+				unix.Umask(0o022) // its author's
+				rootfs.Make(t, dir, os.Args[0], "sh", "cat")
+				unix.Umask(0o077)
+				id, err := h.AddImage(t.Context(), dir)
+				require.NoError(t, err)
+				assertInherits(t, newBox(t, h, Config{Image: id, Account: ImageAccount}), "/bin"+os.Args[0], allowed)
+			})
+		})
+	}
+	// It ignores what it has ignored, now that commands were started.
+	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGHUP, unix.SIGTSTP} {
+		require.NoError(t, unix.Kill(os.Getpid(), sig))
+	}
+}
+
+func namespaceOf(t *testing.T, kind string) string {
+	name, err := os.Readlink("/proc/self/ns/" + kind)
 	require.NoError(t, err)
-	defer func() { assert.NoError(t, h.Close()) }()
-	assert.Equal(t, rootless, h.Rootless(), "the umask changes nothing")
-	b := newBox(t, h, Config{})
-	const look = `
-for fd in /proc/self/fd/*; do fd=${fd##*/}; test ! -e /proc/$$/fd/$fd || echo fd $fd; done
-echo umask $(umask); env; stat -c '%a %n' / /tmp /vercel/sandbox
-grep -E '^(CapInh|CapAmb|Seccomp|Seccomp_filters|NoNewPrivs|SigBlk):' /proc/self/status
-cp ` + sudoProgram + ` /tmp/probe && ` + keyringProbe + `=1 /tmp/probe`
-	allowed := regexp.MustCompile(`^(` + strings.Join(inheritedBy, "|") + `)$`)
+	return name
+}
+
+// assertInherits runs the probe as every user of a box, with a terminal, too.
+func assertInherits(t *testing.T, b *Box, probe string, allowed []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/ns")
+	require.NoError(t, err)
+	namespaces := make([]string, 0, len(entries))
+	for _, e := range entries {
+		namespaces = append(namespaces, e.Name()+"="+namespaceOf(t, e.Name()))
+	}
+	pattern := regexp.MustCompile(`^(` + strings.Join(allowed, "|") + `)$`)
+	const look = `while read line; do case $line in Sig[BI]*|Cap[IAB]*|Seccomp*|NoNew*|Umask*) echo "$line";; esac; done </proc/self/status; exec "$1"`
 	for _, spec := range []Spec{{User: ""}, {User: rootUser}, {TTY: &Size{Cols: 80, Rows: 24}}} {
-		spec.Path, spec.Args = "sh", []string{"-c", look}
+		spec.Path, spec.Args = "sh", []string{"-c", look, "sh", probe}
+		spec.Env = []string{insideProbe + "=" + strings.Join(namespaces, " ")}
 		out, errOut, res := run(t, b, spec)
 		assert.Zero(t, res.ExitCode, errOut)
-		assert.Contains(t, out, "fd 1")
-		assert.Contains(t, out, "umask 0022")
-		assert.Contains(t, out, "request operation not permitted")
+		for _, line := range []string{"fd 1", "SigIgn:", "call keyctl operation not permitted", "call socket unix <nil>", "mount ", "namespace mnt "} {
+			assert.Contains(t, out, line)
+		}
 		for line := range strings.Lines(out) {
 			line = strings.TrimSpace(line)
-			assert.Regexp(t, allowed, line, "user %q, terminal %v", spec.User, spec.TTY != nil)
+			assert.Regexp(t, pattern, line, "user %q, terminal %v", spec.User, spec.TTY != nil)
 		}
 	}
 }

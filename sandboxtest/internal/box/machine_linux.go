@@ -304,12 +304,11 @@ func (m *namespaceMachine) namespaces() int {
 }
 
 func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
-	inherited.Close(cmd)
 	return startChild(lockAway, cmd, func() (err error) {
 		if err := m.enter(m.namespaces()); err != nil {
 			return err
 		}
-		if err := errors.Join(limitCapabilities(), m.backend.leaveKeyrings()); err != nil {
+		if err := errors.Join(limitCapabilities(), m.backend.standApart()); err != nil {
 			return err
 		}
 		if err := enterable(spec.Dir, spec.Dir); err != nil {

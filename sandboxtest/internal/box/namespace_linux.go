@@ -35,7 +35,7 @@ type namespaceBackend struct {
 	tun    bool    // boxes have networks that lead outside
 
 	rootless bool
-	keyrings bool   // boxes can use the kernel's
+	callable bool   // boxes can make the calls of refusedCalls
 	trusted  []byte // see Options
 	// bundles are the lists of authorities that a rootless box trusts, by the
 	// machine's that they stand for, and bundle is the name of one.
@@ -62,8 +62,8 @@ func newLocalBackend(dir string, log *slog.Logger, rootless bool, trusted []byte
 		images: imageMounts{open: make(map[ImageID]*imageMount)},
 		mnt:    -1, net: -1, uts: -1, ipc: -1,
 	}
-	if err := onThread(refuseKeyrings); err != nil {
-		n.keyrings = true
+	if err := onThread(refuseCalls); err != nil {
+		n.callable = true
 		log.Warn("boxes share the kernel's keyrings with this machine", "reason", err)
 	}
 	err := n.pool.add(n.setUp)
@@ -92,17 +92,21 @@ func (n *namespaceBackend) limited() bool   { return n.groups != nil }
 // the names of so many fit in a page.
 func (n *namespaceBackend) maxLayers() int { return 400 }
 
-// leaveKeyrings takes the kernel's keyrings from what the calling thread starts.
-// Without root the session's is already a new one, for all boxes: a user can't
-// have many.
-func (n *namespaceBackend) leaveKeyrings() error {
+// standApart separates the calling thread, and what it starts, from this process
+// where no namespace does.
+func (n *namespaceBackend) standApart() error {
+	if err := standApart(); err != nil {
+		return err
+	}
+	// Without root the session's keyring is already a new one, for all boxes: a
+	// user can't have many.
 	if !n.rootless {
 		newSessionKeyring()
 	}
-	if n.keyrings {
+	if n.callable {
 		return nil
 	}
-	return refuseKeyrings()
+	return refuseCalls()
 }
 
 // bootThreads is the number of boxes that start at a time; mostly they wait for
@@ -111,7 +115,7 @@ const bootThreads = 4
 
 // join brings one more thread in.
 func (n *namespaceBackend) join() error {
-	if err := errors.Join(standApart(), n.leaveKeyrings()); err != nil {
+	if err := n.standApart(); err != nil {
 		return err
 	}
 	return unix.Setns(n.mnt, unix.CLONE_NEWNS)
@@ -139,7 +143,7 @@ func (n *namespaceBackend) onBootThread(f func() error, dead <-chan struct{}) er
 
 // setUp runs on the first thread.
 func (n *namespaceBackend) setUp() error {
-	if err := errors.Join(standApart(), n.leaveKeyrings()); err != nil {
+	if err := n.standApart(); err != nil {
 		return err
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
