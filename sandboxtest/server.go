@@ -89,6 +89,10 @@ type Options struct {
 	// [Namespace] mode. Without root all files of an image belong to the only
 	// user.
 	Images map[string]string
+	// HomeFolders are folders in the home directories of the machine's users that
+	// sandboxes see in namespace mode, relative to a home. Of homes they see nothing
+	// else but the folders that PATH names and those of known tools, such as .nvm.
+	HomeFolders []string
 	// NPMRC is what the team keeps for sandboxes that are created with npm
 	// credentials: an npmrc, whose ${NAME} are variables of this process. The
 	// variable NPM_TOKEN of a team is the line
@@ -234,7 +238,7 @@ func NewServer(opts *Options) (*Server, error) {
 		return proxytest.NewAuthority()
 	})
 	s.store = store.New(store.Options{
-		Mode: box.Mode(o.Mode), Dir: o.Dir, Images: o.Images, Start: o.Start,
+		Mode: box.Mode(o.Mode), Dir: o.Dir, Images: o.Images, HomeFolders: o.HomeFolders, Start: o.Start,
 		Pending: o.Pending, Stopping: o.Stopping, Snapshotting: o.Snapshotting, Realistic: o.Realistic,
 		RefuseUnenforced: o.RefuseUnenforced, Log: o.Logger, Team: teamID,
 		Firewall: firewall.Options{Names: o.Names, NPMRC: o.NPMRC, RootCAs: o.RootCAs, Tokens: s.tokens},

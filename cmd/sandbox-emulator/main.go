@@ -30,6 +30,8 @@
 //	-name NAME=TARGET
 //	              let sandboxes find the server TARGET, host:port or http://host:port,
 //	              under NAME; may be given several times
+//	-home FOLDER  let sandboxes see FOLDER of home directories, of which they see only
+//	              programs otherwise; may be given several times
 //	-npmrc FILE   the npmrc of the team, for sandboxes with npm credentials
 //	-unenforced-policies
 //	              accept network policies that have no effect on this machine, as in
@@ -82,7 +84,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // options are what the flags say.
 type options struct {
 	addr, mode, state, token string
-	hosts                    []string
+	hosts, homeFolders       []string
 	images, names            map[string]string
 	npmrc                    string
 	rateLimits, realistic    bool
@@ -104,6 +106,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.mode, "mode", "", "insist on a `MODE` of running commands: namespace or folder")
 	flags.Func("image", "let sandboxes be made of an image of your own, `NAME=PATH`: PATH is a directory or a tar archive; may be given several times", into(o.images, "PATH"))
 	flags.Func("name", "let sandboxes find a server under a name, `NAME=TARGET`: TARGET is host:port or http://host:port; may be given several times", into(o.names, "TARGET"))
+	flags.Func("home", "let sandboxes see `FOLDER` of home directories, of which they see only programs otherwise; may be given several times", func(name string) error {
+		o.homeFolders = append(o.homeFolders, name)
+		return nil
+	})
 	flags.StringVar(&o.npmrc, "npmrc", "", "use the npmrc of the team in `FILE` for sandboxes with npm credentials")
 	flags.BoolVar(&o.unenforced, "unenforced-policies", false, "accept network policies that have no effect on this machine, instead of refusing them")
 	flags.BoolVar(&o.rateLimits, "rate-limits", false, "refuse what the service would refuse")
@@ -155,7 +161,7 @@ func into(all map[string]string, what string) func(arg string) error {
 // config is what the server is started with.
 func (o *options) config(stderr io.Writer) (*sandboxtest.Options, error) {
 	config := &sandboxtest.Options{
-		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token, Images: o.images, Names: o.names, Hosts: o.hosts,
+		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token, Images: o.images, Names: o.names, Hosts: o.hosts, HomeFolders: o.homeFolders,
 		RateLimits: o.rateLimits, Realistic: o.realistic, RefuseUnenforced: !o.unenforced,
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}

@@ -36,11 +36,11 @@ type request struct {
 	Flag   bool     `json:"flag,omitempty"`
 	Port   int      `json:"port,omitempty"`
 	Max    limits   `json:"max"`
-	// Trusted is for "open"; see Options.
-	Trusted []byte `json:"trusted,omitempty"`
-	Size    Size   `json:"size"`
-	Spec    *launchSpec
-	Within  time.Duration `json:"within,omitempty"` // 0 means no limit
+	// Seen is for "open".
+	Seen   seen `json:"seen"`
+	Size   Size `json:"size"`
+	Spec   *launchSpec
+	Within time.Duration `json:"within,omitempty"` // 0 means no limit
 }
 
 // launchSpec is the part of a Spec that can be encoded; its files are sent with

@@ -46,9 +46,9 @@ func (b baseLayer) chown(name string, uid, gid int) error {
 }
 
 // build writes what a new box has over the machine's root: its user, its own
-// directories, and covers that hide what belongs to the machine alone. hide is a
-// directory of the machine that boxes don't see.
-func (b baseLayer) build(hide string, account Account) error {
+// directories, and covers that hide what belongs to the machine alone: its homes,
+// and hide, a directory.
+func (b baseLayer) build(hide string, homes []home, account Account) error {
 	type ownDir struct {
 		name   string
 		mode   fs.FileMode
@@ -93,7 +93,7 @@ func (b baseLayer) build(hide string, account Account) error {
 	if err := b.openWayToPrograms(); err != nil {
 		return err
 	}
-	return b.cover(hide)
+	return errors.Join(b.coverPrivate(homes), b.cover(hide))
 }
 
 // writeAccounts writes the files in etc that know the box's user and network,
@@ -238,15 +238,23 @@ func (b baseLayer) copyDir(dir string, mode fs.FileMode) error {
 	return errors.Join(b.chown(dir, int(st.Uid), int(st.Gid)), os.Chmod(name, mode))
 }
 
-// cover hides a directory of the machine, if nothing else hides it.
-func (b baseLayer) cover(dir string) error {
+// covered reports whether a directory of the machine is hidden.
+func (b baseLayer) covered(dir string) bool {
 	for at := dir; at != "/"; at = filepath.Dir(at) {
 		if _, err := unix.Getxattr(b.name(at), opaqueAttr, make([]byte, 1)); err == nil {
-			return nil
+			return true
 		}
 		if made, err := os.Lstat(b.name(at)); err == nil && made.Mode()&fs.ModeCharDevice != 0 {
-			return nil
+			return true
 		}
+	}
+	return false
+}
+
+// cover hides a directory of the machine, if nothing else hides it.
+func (b baseLayer) cover(dir string) error {
+	if b.covered(dir) {
+		return nil
 	}
 	parent := filepath.Dir(dir)
 	info, err := b.root.lstat(parent)

@@ -86,8 +86,17 @@ type Options struct {
 	// once the directory is locked; if something is missing, NewHost fails
 	// without changing anything. Nil requires nothing.
 	Contents func(kind string) (Contents, error)
+	// HomeFolders are folders in the homes of the machine's users that boxes see,
+	// besides those that PATH names and those of known tools.
+	HomeFolders []string
 	// Logger receives unusual events. Nil means no log.
 	Logger *slog.Logger
+}
+
+// seen is what boxes see of this machine by Options.
+type seen struct {
+	Trusted     []byte   `json:"trusted,omitempty"`
+	HomeFolders []string `json:"homeFolders,omitempty"`
 }
 
 // Contents are layers and drives.
@@ -241,9 +250,9 @@ func (h *Host) openBackend(opts Options) (err error) {
 	if err := h.drives.check(want.Drives); err != nil {
 		return err
 	}
-	var trusted []byte
+	seen := seen{HomeFolders: opts.HomeFolders}
 	if opts.Trusted != nil {
-		if trusted, err = opts.Trusted(); err != nil {
+		if seen.Trusted, err = opts.Trusted(); err != nil {
 			return err
 		}
 	}
@@ -257,7 +266,7 @@ func (h *Host) openBackend(opts Options) (err error) {
 	if h.way.mode == Folder {
 		return h.openFolders(dir)
 	}
-	if h.backend, err = newNamespaceBackend(dir, h.log, h.way.rootless, trusted); err != nil {
+	if h.backend, err = newNamespaceBackend(dir, h.log, h.way.rootless, seen); err != nil {
 		return fmt.Errorf("%s mode in %s: %w: %w", h.way.kind(), h.dir, ErrUnavailable, err)
 	}
 	return nil

@@ -29,6 +29,7 @@ type namespaceBackend struct {
 	pool   *threads
 	lower  map[string]string // the lowest layers by the account's name, as boxes name them
 	extra  []string          // host directories to bind
+	homes  []home            // of the machine's users
 	kit    *kit              // nil until an image needs it
 	images imageMounts
 	groups *groups // nil where boxes can't be limited
@@ -46,18 +47,18 @@ type namespaceBackend struct {
 	mnt, net, uts, ipc int
 }
 
-func newNamespaceBackend(dir string, log *slog.Logger, rootless bool, trusted []byte) (backend, error) {
+func newNamespaceBackend(dir string, log *slog.Logger, rootless bool, seen seen) (backend, error) {
 	if rootless {
-		return newRemoteBackend(dir, log, trusted)
+		return newRemoteBackend(dir, log, seen)
 	}
-	return newLocalBackend(dir, log, false, trusted)
+	return newLocalBackend(dir, log, false, seen)
 }
 
 // newLocalBackend works with the process's own rights. rootless means that it is
 // root only of a user namespace without other users.
-func newLocalBackend(dir string, log *slog.Logger, rootless bool, trusted []byte) (*namespaceBackend, error) {
+func newLocalBackend(dir string, log *slog.Logger, rootless bool, seen seen) (*namespaceBackend, error) {
 	n := &namespaceBackend{
-		rootless: rootless, trusted: trusted, tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
+		rootless: rootless, trusted: seen.Trusted, homes: homes(seen.HomeFolders), tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
 		lower:  make(map[string]string, len(accounts)),
 		images: imageMounts{open: make(map[ImageID]*imageMount)},
 		mnt:    -1, net: -1, uts: -1, ipc: -1,
@@ -179,6 +180,9 @@ func (n *namespaceBackend) setUp() error {
 	if err != nil {
 		return err
 	}
+	if err := n.emptyHomes(); err != nil {
+		return err
+	}
 	for kind, fd := range map[string]*int{"mnt": &n.mnt, "net": &n.net, "uts": &n.uts, "ipc": &n.ipc} {
 		if *fd, err = openNamespace(kind); err != nil {
 			return err
@@ -197,11 +201,8 @@ func (n *namespaceBackend) setUpAsRoot() error {
 	}
 	for _, a := range accounts {
 		base := baseLayer{dir: filepath.Join(n.mounts, a.baseName()), root: machineRoot, owners: true}
-		err := errors.Join(base.build(filepath.Dir(n.dir), a), writeAccounts(base.name("/etc"), base.root, n.tun, searchPath(), a), base.makeOwnRun(),
+		err := errors.Join(base.build(filepath.Dir(n.dir), n.homes, a), writeAccounts(base.name("/etc"), base.root, n.tun, searchPath(), a), base.makeOwnRun(),
 			base.addSudo(searchPath(), sudoProgram), base.trust(n.trusted))
-		if err == nil {
-			err = base.coverPrivate()
-		}
 		if err == nil {
 			err = n.chooseLower(a)
 		}

@@ -8,6 +8,6 @@ import (
 	"runtime"
 )
 
-func newNamespaceBackend(string, *slog.Logger, bool, []byte) (backend, error) {
+func newNamespaceBackend(string, *slog.Logger, bool, seen) (backend, error) {
 	return nil, fmt.Errorf("no namespaces on %s", runtime.GOOS)
 }

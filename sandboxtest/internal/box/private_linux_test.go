@@ -13,8 +13,27 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestPrivateFiles: a box sees the files of the machine, but not the keys and
-// logins in the homes of its users, not even as root.
+// usualLogins are files in homes in which tools keep keys, logins and what was typed.
+var usualLogins = strings.Fields(`
+	.pulumi/credentials.json .m2/settings.xml .gradle/gradle.properties .cache/huggingface/token .huggingface/token .config/rclone/rclone.conf .s3cfg
+	.boto .my.cnf .mysql_history .psql_history .python_history .node_repl_history .local/share/fish/fish_history .config/github-copilot/hosts.json
+	.config/containers/auth.json .config/sops/age/keys.txt .config/hub .config/glab-cli/config.yml .config/doctl/config.yaml
+	.config/configstore/firebase-tools.json .config/netlify/config.json .config/stripe/config.toml .config/solana/id.json
+	.config/Code/User/globalStorage/state.vscdb .config/Cursor/auth.json .config/pip/pip.conf .pip/pip.conf .config/pypoetry/auth.toml
+	.composer/auth.json .bundle/config .nuget/NuGet/NuGet.Config .oci/config .databrickscfg .snowsql/config .dbt/profiles.yml .kaggle/kaggle.json
+	.fly/config.yml .railway/config.json .supabase/access-token .wrangler/config/default.toml .config/.wrangler/config/default.toml .cloudflared/cert.pem
+	.ngrok2/ngrok.yml .config/ngrok/ngrok.yml .aider.conf.yml .config/goose/secrets.yaml .ollama/id_ed25519 .thunderbird/logins.json
+	.vscode-server/data/User/settings.json .terraformrc .config/helm/repositories.yaml .helm/repository.yaml .docker/contexts/tls/key.pem
+	.config/heroku/config.json .envrc .bashrc .zshrc .profile .zshenv .config/fish/config.fish .config/environment.d/10.conf .subversion/auth/x .hgrc
+	.config/filezilla/sitemanager.xml .lftprc .ssh/id_rsa .aws/credentials .npmrc .netrc .config/gh/hosts.yml .kube/config .docker/config.json
+	.git-credentials .pypirc .claude.json .cargo/credentials.toml .gnupg/x .vault-token
+	.azure/msal_token_cache.json .codex/auth.json .gemini/oauth_creds.json .local/share/keyrings/login.keyring .mozilla/firefox/x/logins.json
+	.local/share/com.vercel.cli/auth.json .config/sandbox-cli/config.toml .local/state/sandbox-cli/daemon/socket .cache/sandbox-sessions/token
+	.cargo/credentials .local/share/opencode/auth.json a-tool-of-tomorrow/token .a-tool-of-tomorrow dotfiles/netrc project/.env
+`)
+
+// TestPrivateFiles: a box sees the files of the machine, but of the homes of its users
+// only what programs need, not even as root: no login of today or tomorrow.
 func TestPrivateFiles(t *testing.T) {
 	real, err := os.UserHomeDir()
 	require.NoError(t, err)
@@ -23,59 +42,79 @@ func TestPrivateFiles(t *testing.T) {
 	if slices.ContainsFunc([]string{"/tmp", "/mnt", "/media", "/srv", "/run"}, hidden) {
 		needs.Other(t, "boxes don't show this machine's %v", real)
 	}
-	home, err := os.MkdirTemp(real, ".sandbox-test-home-") //nolint:usetesting // t.TempDir is below /tmp
+	outer, err := os.MkdirTemp(real, ".sandbox-test-home-") //nolint:usetesting // t.TempDir is below /tmp
 	if err != nil {
 		needs.Other(t, "no home to have secrets in: %v", err)
 	}
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(home)) })
-	for name, text := range map[string]string{
-		".ssh/id_ed25519": "secret", ".npmrc": "secret", ".config/gh/hosts.yml": "secret", ".local/share/com.vercel.cli/auth.json": "secret",
-		".claude/settings.json": "secret", ".config/plain": "plain", "file": "plain",
-		".config/sandbox-cli/config.toml": "secret", ".local/state/sandbox-cli/daemon/socket": "secret", ".cache/sandbox-sessions/token": "secret",
-		"elsewhere/sandbox-cli/config.toml": "secret",
-	} {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(home, name)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text+"\n"), 0o644))
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(outer)) })
+	t.Setenv("HOME", outer) // the real one is no less private
+	home := filepath.Join(real, filepath.Base(outer))
+	write := func(mode os.FileMode, text string, names ...string) {
+		t.Helper()
+		for _, name := range names {
+			name = filepath.Join(home, name)
+			require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+			require.NoError(t, os.WriteFile(name, []byte(text), mode))
+		}
 	}
-	require.NoError(t, os.Mkdir(filepath.Join(home, "dotfiles"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(home, "dotfiles/netrc"), []byte("secret\n"), 0o644))
-	require.NoError(t, os.Symlink("dotfiles/netrc", filepath.Join(home, ".netrc")))
-	require.NoError(t, os.Mkdir(filepath.Join(home, "linked"), 0o755))
-	require.NoError(t, os.Symlink("linked", filepath.Join(home, ".docker")))
-	t.Setenv("HOME", home)
+	assert.Greater(t, len(usualLogins), 79)
+	write(0o644, "secret\n", usualLogins...)
+	write(0o644, "secret\n", "elsewhere/sandbox-cli/config.toml")
+	require.NoError(t, os.Symlink("dotfiles/netrc", filepath.Join(home, "linked-netrc")))
+	require.NoError(t, os.Symlink(".", filepath.Join(home, "sdk")), "a folder of tools that leads to all")
 	t.Setenv("XDG_DATA_HOME", filepath.Join(home, "later", "data"))
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, "elsewhere"))
-	// A program in a home that is closed to others stays within reach.
-	require.NoError(t, os.Mkdir(filepath.Join(home, "bin"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(home, "bin/tool-of-the-home"), []byte("#!/bin/sh\necho tool\n"), 0o755))
-	t.Setenv("PATH", filepath.Join(home, "bin")+":"+os.Getenv("PATH"))
+	// Programs, with what they need, in a home that is closed to others.
+	const script, calls = "#!/bin/sh\necho tool\n", "#!/bin/sh\ncat \"${0%/bin/*}/lib/text\"\n"
+	write(0o755, script, "closed/bin/tool-of-path", ".nvm/bin/tool-of-nvm", "mine/tool-of-mine")
+	write(0o755, calls, "prefix/bin/tool-with-library")
+	write(0o644, "library\n", "prefix/lib/text")
+	write(0o644, "secret\n", "closed/secret", "prefix/secret", "prefix/etc/secret")
+	require.NoError(t, os.Chmod(filepath.Join(home, "closed"), 0o700))
+	t.Setenv("PATH", strings.Join([]string{filepath.Join(home, "closed/bin"), filepath.Join(home, "prefix/bin"), os.Getenv("PATH")}, ":"))
 	// The host's own files may be among what is private.
-	own := openHost(t, Options{Mode: Namespace, Dir: filepath.Join(home, ".local", "state", "sandbox-cli", "daemon")})
-	rootless := openHost(t, Options{Mode: Namespace}).Rootless()
-	assert.Equal(t, rootless, own.Rootless())
-	assert.Equal(t, "tool", sh(t, newBox(t, own, Config{}), "tool-of-the-home"))
-	h := openHost(t, Options{Mode: Namespace, Dir: filepath.Join(home, ".cache", "sandbox-sessions", "emulator")})
-	assert.Equal(t, rootless, h.Rootless())
-	b := newBox(t, h, Config{})
-	assert.Equal(t, "tool", sh(t, b, "tool-of-the-home"))
-	out, errOut, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `cd "$1" && cat file .config/plain && grep -rs secret . ; ls -A .ssh`, "sh", home}, User: rootUser})
-	assert.Equal(t, "plain\nplain\n", out, errOut)
-	if h.Rootless() {
-		return // what is shown there is to read only, and seen as the machine has it
-	}
-	assert.NotZero(t, res.ExitCode, "there is no .ssh")
-	out, errOut, res = run(t, b, Spec{Path: "sh", Args: []string{"-c", `cd "$1" && mkdir .ssh && echo own > .ssh/config && echo own > .npmrc && cat .ssh/* .npmrc`, "sh", home}, User: rootUser})
-	assert.Zero(t, res.ExitCode, errOut)
-	assert.Equal(t, "own\nown\n", out)
+	for _, dir := range []string{".local/state/sandbox-cli/own", ".cache/sandbox-sessions/emulator"} {
+		h := openHost(t, Options{Mode: Namespace, Dir: filepath.Join(home, dir), HomeFolders: []string{"mine", "../" + filepath.Base(home) + "/dotfiles", "/dotfiles", ".", ""}})
+		b := newBox(t, h, Config{})
+		try := func(user, script string) string {
+			out, errOut, _ := run(t, b, Spec{Path: "sh", Args: []string{"-c", script, "sh", home, strings.Join(usualLogins, " ")}, User: user})
+			return out + errOut
+		}
+		for _, user := range []string{"", rootUser} {
+			assert.Equal(t, "tool\ntool\ntool\nlibrary\n", try(user, `tool-of-path; "$1/.nvm/bin/tool-of-nvm"; "$1/mine/tool-of-mine"; tool-with-library`), "user %q", user)
+			assert.Empty(t, try(user, `for name in $2; do test ! -e "$1/$name" || echo "$name"; done; grep -rs secret "$1"; cat "$1/linked-netrc" "$1/sdk/.netrc" 2>/dev/null`), "user %q", user)
+			if real != "/root" || user == rootUser {
+				assert.Empty(t, try(user, `test ! -e "$1/../.bashrc" || ls -A "$1/.."; grep -s . /root/.*rc /root/.profile`), "the home of the account")
+			}
+		}
+		if h.Rootless() {
+			continue // what is shown there is to read only, and seen as the machine has it
+		}
+		assert.Equal(t, "own\nown\n", try(rootUser, `cd "$1" && mkdir .ssh && echo own > .ssh/config && echo own > .npmrc && cat .ssh/* .npmrc`))
+		assert.Equal(t, "new\ntool\n", try(rootUser, `cd "$1/.nvm/bin" && echo new > new && mv tool-of-nvm moved && cat new && ./moved`))
 
-	// A login that is made while boxes run is as private as those before.
-	late := []string{".aws/credentials", ".kube/config", ".config/gcloud/credentials.db", ".local/share/opencode/auth.json", ".vault-token", "linked/config.json", "later/data/com.vercel.cli/auth.json"}
-	for _, name := range late {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(home, name)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte("secret\n"), 0o644))
+		// A login that is made while boxes run is as private as those before.
+		write(0o644, "secret\n", "linked/config.json", "later/data/com.vercel.cli/auth.json", "made-later", ".config/made-later", ".made/later")
+		for _, box := range []*Box{b, newBox(t, h, Config{})} {
+			b = box
+			assert.Empty(t, try(rootUser, `grep -rs secret "$1"`))
+		}
 	}
-	for _, b := range []*Box{b, newBox(t, h, Config{})} {
-		out, _, _ = run(t, b, Spec{Path: "sh", Args: []string{"-c", `cd "$1" && cat file && grep -rs secret .`, "sh", home}, User: rootUser})
-		assert.Equal(t, "plain\n", out)
+}
+
+// TestHomesOfTheSystem: what all programs need is no home, whatever an account or the
+// environment calls one.
+func TestHomesOfTheSystem(t *testing.T) {
+	for _, dir := range []string{"/", "/usr", "/usr/sbin", "/bin", "/etc", "/home", "/tmp", "/var", "/opt", "/nonexistent", "relative", ""} {
+		t.Setenv("HOME", dir)
+		for _, h := range homes(nil) {
+			assert.NotEqual(t, dir, h.dir)
+		}
+	}
+	dir := t.TempDir()
+	t.Setenv("HOME", dir)
+	t.Setenv("PATH", dir+":/bin")
+	for _, h := range homes(nil) {
+		assert.NotEqual(t, dir, h.dir, "all of it is in PATH")
 	}
 }

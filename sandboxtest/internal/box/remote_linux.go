@@ -40,7 +40,7 @@ func (l *lastWords) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func newRemoteBackend(dir string, log *slog.Logger, trusted []byte) (backend, error) {
+func newRemoteBackend(dir string, log *slog.Logger, seen seen) (backend, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func newRemoteBackend(dir string, log *slog.Logger, trusted []byte) (backend, er
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close())
 	}
-	resp, _, err := r.call(&request{Op: "open", Dir: dir, Trusted: trusted})
+	resp, _, err := r.call(&request{Op: "open", Dir: dir, Seen: seen})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("in a user namespace: %w", err), r.close())
 	}

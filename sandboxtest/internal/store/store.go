@@ -23,6 +23,7 @@ type Options struct {
 	Mode                            box.Mode
 	Dir                             string
 	Images                          map[string]string
+	HomeFolders                     []string
 	Start                           time.Time
 	Pending, Stopping, Snapshotting time.Duration
 	Realistic                       bool
@@ -98,7 +99,7 @@ func New(opts Options) *Store {
 
 // Open makes ready what sandboxes run on.
 func (st *Store) Open() (err error) {
-	config := box.Options{Mode: st.opts.Mode, Logger: st.opts.Log}
+	config := box.Options{Mode: st.opts.Mode, HomeFolders: st.opts.HomeFolders, Logger: st.opts.Log}
 	if st.opts.Dir != "" {
 		config.Dir, config.Contents = filepath.Join(st.opts.Dir, machinesDir), st.contents
 		if err := checkDir(st.opts.Dir); err != nil {
