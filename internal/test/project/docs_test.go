@@ -404,12 +404,21 @@ func importingModule(t *testing.T) string {
 	return dir
 }
 
-// TestSecurityModel: the tests that docs/security.md names exist.
+// TestSecurityModel: the tests that docs/security.md and docs/isolation.md name
+// exist, and each promise of the latter has one.
 func TestSecurityModel(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
 	text, err := os.ReadFile(filepath.Join("docs", "security.md"))
 	require.NoError(t, err)
+	promises, err := os.ReadFile(filepath.Join("docs", "isolation.md"))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(promises)) {
+		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| ---") && !strings.HasPrefix(line, "| a sandbox can't") {
+			assert.Regexp(t, "`(Test|Fuzz)\\w+`", line, "a promise without a test")
+		}
+	}
+	text = append(text, promises...)
 	defined := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	require.NoError(t, filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
@@ -425,7 +434,7 @@ func TestSecurityModel(t *testing.T) {
 	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(text), -1)
 	require.Greater(t, len(named), 50)
 	for _, m := range named {
-		assert.True(t, defined[m[1]], "docs/security.md names %s, which there is not", m[1])
+		assert.True(t, defined[m[1]], "the pages name %s, which there is not", m[1])
 	}
 }
 
