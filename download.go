@@ -288,8 +288,8 @@ type DownloadDirOptions struct {
 	// where dst is in a working tree of Git. There it is left out by default: .git in
 	// any spelling that a file system takes for it, since Git runs the hooks in it;
 	// files named HEAD, and whatever belongs into a directory that has one, since Git takes that for a repository; and what
-	// editors obey (.vscode, .idea, .zed, .fleet, .exrc, .vimrc, .nvimrc, .nvim.lua,
-	// .dir-locals.el).
+	// editors, agents and shells obey without a question (.vscode, .idea, .vim, .exrc,
+	// .claude, .cursor, .husky, mise.toml and the like).
 	DotGit bool
 	// LeftOut, if not nil, is called with each path, relative to dst, that is left
 	// out for want of DotGit. One of a directory stands for all below it.

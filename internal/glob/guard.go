@@ -73,12 +73,14 @@ func (g *Guard) holdsHead(dir string) bool {
 	return held
 }
 
-// obeyed are the names of what editors run or obey in a folder that was trusted
-// before. (What shells run when a directory is entered, such as .envrc, their
-// programs ask about again once it has changed.)
+// obeyed are the names of what editors, agents, shells and Git's hooks run or obey
+// in a folder that was trusted before. (What is asked about again once it has changed,
+// such as .envrc and .devcontainer, is not among them.)
 var obeyed = map[string]bool{
-	".vscode": true, ".idea": true, ".zed": true, ".fleet": true,
-	".exrc": true, ".vimrc": true, ".nvimrc": true, ".nvim.lua": true, ".dir-locals.el": true, ".dir-locals-2.el": true,
+	".vscode": true, ".idea": true, ".zed": true, ".fleet": true, ".helix": true, ".vim": true, ".nova": true,
+	".exrc": true, ".vimrc": true, ".nvimrc": true, ".lvimrc": true, ".nvim.lua": true, ".dir-locals.el": true, ".dir-locals-2.el": true,
+	".claude": true, ".cursor": true, ".windsurf": true, ".gemini": true, ".codex": true,
+	".husky": true, ".mise": true, ".mise.toml": true, "mise.toml": true,
 }
 
 // plain returns the name that some file system takes an element of a path for, in

@@ -72,6 +72,12 @@ func TestGuard(t *testing.T) {
 		{"a/.IDEA/workspace.xml", false, "a/.IDEA"},
 		{".exrc", false, ".exrc"},
 		{"a/.dir-locals.el", false, "a/.dir-locals.el"},
+		{"a/.husky/_/pre-commit", false, "a/.husky"},
+		{".claude/settings.json", false, ".claude"},
+		{".vim/coc-settings.json", false, ".vim"},
+		{"Mise.toml", false, "Mise.toml"},
+		{"mise.toml.md", false, ""},
+		{".envrc", false, ""},
 		{".env", false, ""},
 	} {
 		said := ""

@@ -64,8 +64,8 @@ type Changes struct {
 	Write, Mkdir, Delete []string
 	// LeftOut is what a download leaves alone on both sides because Git or an editor
 	// would run it by itself: files named HEAD, and whatever is in a directory that
-	// has one here, since Git takes that for a repository; and .vscode, .idea, .zed,
-	// .fleet, .exrc, .vimrc, .nvimrc, .nvim.lua and .dir-locals.el.
+	// has one here, since Git takes that for a repository; and what editors, agents
+	// and shells obey without a question: .vscode, .vim, .claude, .husky and the like.
 	LeftOut []string
 	// OutsideLinks is what a download leaves alone without [Options].OutsideLinks.
 	OutsideLinks []string
