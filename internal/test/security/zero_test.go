@@ -84,7 +84,7 @@ func TestMisuse(t *testing.T) {
 			Except: map[string]string{"function ContextWithToken": "as context.WithValue does", "zero ProviderFunc.": "a nil function"},
 		},
 		"auth/device": {Funcs: map[string]any{"Login": device.Login, "PromptOn": device.PromptOn}},
-		"observe":     {Types: []reflect.Type{reflect.TypeFor[observe.Event]()}, Funcs: map[string]any{"Multi": observe.Multi}},
+		"observe":     {Types: []reflect.Type{reflect.TypeFor[observe.Event]()}, Funcs: map[string]any{"Multi": observe.Multi, "Start": observe.Start}},
 		"outputs": {
 			Types:  []reflect.Type{reflect.TypeFor[outputs.HeadTail](), reflect.TypeFor[outputs.Lines](), reflect.TypeFor[outputs.Tail]()},
 			Funcs:  map[string]any{"Limit": outputs.Limit, "NewLines": outputs.NewLines},
