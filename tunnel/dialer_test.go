@@ -232,3 +232,40 @@ func TestEmptyReadAndWrite(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, n)
 }
+
+// TestKeepsSandbox: a session goes on past its timeout while a connection is open, and
+// ends with the last one.
+func TestKeepsSandbox(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "stty", "python3")
+	srv := sandboxtest.New(t, nil)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
+	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Minute})
+	require.NoError(t, err)
+	port := startServer(t, sb, server)
+	session := sb.CurrentSession()
+	d := NewDialer(sb)
+	defer d.Close()
+	c, err := d.Dial(t.Context(), port)
+	require.NoError(t, err)
+	for range 20 { // each less than the margin of a minute
+		srv.Advance(45 * time.Second)
+		_, err := client.ListPage(t.Context(), nil) // any response tells the time
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return session.TimeLeft() > time.Minute }, testkit.Patience, time.Millisecond)
+	}
+	_, err = io.WriteString(c, "estill there")
+	require.NoError(t, err)
+	got := make([]byte, len("still there"))
+	_, err = io.ReadFull(c, got)
+	require.NoError(t, err)
+	assert.Equal(t, "still there", string(got))
+	asked := testkit.Count(srv, sandboxtest.ExtendTimeout)
+	assert.LessOrEqual(t, asked, 5)
+	require.NoError(t, c.Close())
+	srv.Advance(20 * time.Minute)
+	require.Eventually(t, func() bool {
+		return session.Refresh(t.Context()) == nil && session.Info().Status == sandbox.StatusStopped
+	}, testkit.Patience, time.Millisecond)
+	assert.Equal(t, asked, testkit.Count(srv, sandboxtest.ExtendTimeout))
+}
