@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 
 	"github.com/go-vercel/sandbox"
 )
 
 func BenchmarkRunCommand(b *testing.B) {
-	stream := fmt.Sprintf(testkit.CannedCommand, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(testkit.CannedCommand, "0") + "\n"
-	sb := testkit.CannedBox(b, func(*http.Request) (string, string) { return "application/x-ndjson", stream })
+	stream := fmt.Sprintf(canned.Command, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(canned.Command, "0") + "\n"
+	sb := canned.Box(b, func(*http.Request) (string, string) { return "application/x-ndjson", stream })
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := sb.RunCommand(b.Context(), "echo", []string{"hello"}, nil); err != nil {
@@ -24,8 +24,8 @@ func BenchmarkRunCommand(b *testing.B) {
 }
 
 func BenchmarkGetCommand(b *testing.B) {
-	resp := fmt.Sprintf(testkit.CannedCommand, "0")
-	sb := testkit.CannedBox(b, func(*http.Request) (string, string) { return "application/json", resp })
+	resp := fmt.Sprintf(canned.Command, "0")
+	sb := canned.Box(b, func(*http.Request) (string, string) { return "application/json", resp })
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := sb.GetCommand(b.Context(), "cmd_1"); err != nil {
@@ -38,8 +38,8 @@ func BenchmarkLogs(b *testing.B) {
 	const lines = 1000
 	line := `{"data":"` + strings.Repeat("0123456789", 10) + `\n","stream":"stdout"}` + "\n"
 	log := strings.Repeat(line, lines)
-	command := fmt.Sprintf(testkit.CannedCommand, "0")
-	sb := testkit.CannedBox(b, testkit.CannedLog(command, log))
+	command := fmt.Sprintf(canned.Command, "0")
+	sb := canned.Box(b, canned.Log(command, log))
 	cmd, err := sb.GetCommand(b.Context(), "cmd_1")
 	if err != nil {
 		b.Fatal(err)
@@ -82,10 +82,10 @@ func BenchmarkList(b *testing.B) {
 	const items = 50
 	list := make([]string, items)
 	for i := range list {
-		list[i] = fmt.Sprintf(testkit.CannedSandbox, i)
+		list[i] = fmt.Sprintf(canned.Sandbox, i)
 	}
 	page := `{"sandboxes":[` + strings.Join(list, ",") + `],"pagination":{"count":50,"next":null}}`
-	c := testkit.CannedClient(b, func(*http.Request) (string, string) { return "application/json", page })
+	c := canned.Client(b, func(*http.Request) (string, string) { return "application/json", page })
 	b.SetBytes(int64(len(page)))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -103,7 +103,7 @@ func BenchmarkList(b *testing.B) {
 }
 
 func BenchmarkWriteFiles(b *testing.B) {
-	sb := testkit.CannedBox(b, func(*http.Request) (string, string) { return "application/json", "{}" })
+	sb := canned.Box(b, func(*http.Request) (string, string) { return "application/json", "{}" })
 	content := []byte(strings.Repeat("some text of a file\n", 200))
 	files := make([]sandbox.File, 100)
 	for i := range files {
@@ -127,8 +127,8 @@ func BenchmarkNetworkPolicy(b *testing.B) {
 		}}
 	}
 	b.Run("write", func(b *testing.B) {
-		resp := `{"session":` + testkit.CannedSession + `}`
-		sb := testkit.CannedBox(b, func(*http.Request) (string, string) { return "application/json", resp })
+		resp := `{"session":` + canned.Session + `}`
+		sb := canned.Box(b, func(*http.Request) (string, string) { return "application/json", resp })
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := sb.UpdateNetworkPolicy(b.Context(), policy); err != nil {
@@ -142,8 +142,8 @@ func BenchmarkNetworkPolicy(b *testing.B) {
 			rules[i] = fmt.Sprintf(`{"domain":"host-%d.example.com","headerNames":["authorization"],"match":{"path":{"startsWith":"/v1/"},"method":["GET","POST"]}}`, i)
 		}
 		custom := `{"mode":"custom","injectionRules":[` + strings.Join(rules, ",") + `]}`
-		resp := `{"session":` + strings.TrimSuffix(testkit.CannedSession, "}") + `,"networkPolicy":` + custom + `},"routes":[]}`
-		sb := testkit.CannedBox(b, func(*http.Request) (string, string) { return "application/json", resp })
+		resp := `{"session":` + strings.TrimSuffix(canned.Session, "}") + `,"networkPolicy":` + custom + `},"routes":[]}`
+		sb := canned.Box(b, func(*http.Request) (string, string) { return "application/json", resp })
 		b.ReportAllocs()
 		for b.Loop() {
 			if err := sb.CurrentSession().Refresh(b.Context()); err != nil {

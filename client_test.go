@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/go-vercel/sandbox/internal/test/testkit"
@@ -63,4 +64,25 @@ func TestContextWithClient(t *testing.T) {
 	_, err = sandbox.Get(t.Context(), "of-this-context", nil)
 	assert.ErrorIs(t, err, sandbox.ErrNotFound, "the default client has another server")
 	require.NoError(t, sb.Delete(ctx, nil))
+}
+
+// TestServerRefuses: limits that the platform may change are left to the server
+// and its errors.
+func TestServerRefuses(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Name: "taken"})
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
+	_, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: sb.Name()})
+	e := testkit.APIError(t, err)
+	assert.Equal(t, 400, e.Status)
+	assert.Equal(t, "bad_request", e.Code)
+	assert.Contains(t, err.Error(), e.Message)
+	assert.NotEmpty(t, e.Message)
+
+	_, err = client.Create(t.Context(), &sandbox.CreateOptions{VCPUs: 1 << 20})
+	assert.Contains(t, strings.ToLower(testkit.APIError(t, err).Message), "vcpus")
+
+	_, err = client.Get(t.Context(), "missing", nil)
+	require.ErrorIs(t, err, sandbox.ErrNotFound)
+	assert.Equal(t, "missing", testkit.APIError(t, err).SandboxName)
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -64,12 +65,12 @@ func TestCmdKill(t *testing.T) {
 // command's end.
 func TestCmdWaitDelayEndsCopying(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		success := strings.Replace(testkit.Ended, `"exitCode":3`, `"exitCode":0`, 1)
-		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+		success := strings.Replace(canned.Ended, `"exitCode":3`, `"exitCode":0`, 1)
+		sb := canned.API(func(req *http.Request) (*http.Response, error) {
 			if testkit.IsRun(req) {
-				return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun+strings.Repeat(`{"stream":"stdout","data":"one\n"}`+"\n", 1000)+success)), nil
+				return canned.Response(200, "application/x-ndjson", strings.NewReader(canned.Begun+strings.Repeat(`{"stream":"stdout","data":"one\n"}`+"\n", 1000)+success)), nil
 			}
-			return testkit.JSON(200, success), nil
+			return canned.JSON(200, success), nil
 		}).Sandbox(t)
 		c := sb.CommandContext(t.Context(), "x")
 		c.Stdout = &notifyWriter{text: "one", notify: func() { time.Sleep(time.Second) }}
@@ -184,7 +185,7 @@ func TestCmdIsGivenUp(t *testing.T) {
 		started, silent := false, false
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{
 			ServerCommandIDs: true, BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
-			HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 				const command = `{"command":{"id":"cmd_1","name":"sleep","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}}`
 				switch {
 				case strings.HasSuffix(r.URL.Path, "/kill"):
@@ -462,11 +463,11 @@ func TestCmdEndsWithItsContext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+				sb := canned.API(func(req *http.Request) (*http.Response, error) {
 					if c.silent(req.URL.Path) {
-						return testkit.Unanswered(req)
+						return canned.Unanswered(req)
 					}
-					return testkit.Forgotten(req, testkit.Begun)
+					return canned.Forgotten(req, canned.Begun)
 				}).Sandbox(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()

@@ -317,48 +317,6 @@ func TestGetOrCreateRace(t *testing.T) {
 	}
 }
 
-// Each chunk is a line, and valid until the next iteration.
-func TestLogChunks(t *testing.T) {
-	log := ""
-	for i := range 500 {
-		log += fmt.Sprintf(`{"stream":"stdout","data":"line %d\n"}`+"\n"+`{"stream":"stderr","data":"\u00e9 \"%d\""}`+"\n", i, i)
-	}
-	command := fmt.Sprintf(testkit.CannedCommand, "0")
-	sb := testkit.CannedBox(t, testkit.CannedLog(command, log))
-	cmd, err := sb.GetCommand(t.Context(), "cmd_1")
-	require.NoError(t, err)
-	var lines, chunks []sandbox.LogEntry
-	for line, err := range cmd.Logs(t.Context()) {
-		require.NoError(t, err)
-		lines = append(lines, line)
-	}
-	for chunk, err := range cmd.LogChunks(t.Context()) {
-		require.NoError(t, err)
-		chunks = append(chunks, sandbox.LogEntry{Stream: chunk.Stream, Data: string(chunk.Data)})
-		clear(chunk.Data) // the loop may change it
-	}
-	require.Len(t, lines, 1000)
-	assert.Equal(t, lines, chunks)
-	assert.Equal(t, sandbox.LogEntry{Stream: sandbox.Stderr, Data: `é "499"`}, lines[999])
-}
-
-func TestLogChunksAllocateNothing(t *testing.T) {
-	allocs := func(lines int) float64 {
-		log := strings.Repeat(`{"stream":"stdout","data":"some text, é\n"}`+"\n", lines)
-		sb := testkit.CannedBox(t, testkit.CannedLog(fmt.Sprintf(testkit.CannedCommand, "0"), log))
-		cmd, err := sb.GetCommand(t.Context(), "cmd_1")
-		require.NoError(t, err)
-		return testing.AllocsPerRun(5, func() {
-			n := 0
-			for range cmd.LogChunks(t.Context()) {
-				n++
-			}
-			require.Equal(t, lines, n)
-		})
-	}
-	assert.Less(t, allocs(10_000), allocs(10)+100, "whatever the number of lines")
-}
-
 // TestEndedCommandIsLetGo: a context that lives on does not keep the commands
 // that it would have killed.
 func TestEndedCommandIsLetGo(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
@@ -251,7 +252,7 @@ func TestReadFileCopied(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if !strings.HasSuffix(req.URL.Path, "/fs/read") {
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"sandbox":%s,"session":%s,"routes":[]}`, fmt.Sprintf(testkit.CannedSandbox, 0), testkit.CannedSession)
+			fmt.Fprintf(w, `{"sandbox":%s,"session":%s,"routes":[]}`, fmt.Sprintf(canned.Sandbox, 0), canned.Session)
 			return
 		}
 		w.Header().Set("Content-Type", "application/octet-stream")
@@ -302,7 +303,7 @@ func changed(t *testing.T, create *sandbox.CreateOptions, change func(*http.Resp
 	t.Helper()
 	srv := sandboxtest.New(t, nil)
 	tr := testkit.Transport(t)
-	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := tr.RoundTrip(r)
 		if err == nil && strings.HasSuffix(r.URL.Path, "/fs/read") {
 			change(resp)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -113,7 +114,7 @@ func TestAnnouncedLength(t *testing.T) {
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", bytes.Repeat([]byte("0123456789"), 1000), 0o644))
 	const came = 5000
 	next := testkit.Transport(t)
-	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(r)
 		if err == nil && isRead(r) {
 			resp.Body, resp.ContentLength = testkit.CleanCut(resp.Body, came), came
@@ -155,7 +156,7 @@ func lengthless(t *testing.T, srv *sandboxtest.Server, trip func(*http.Request, 
 	direct := testkit.Transport(t)
 	return testkit.Client(t, srv, sandbox.ClientOptions{
 		MaxRetries: 1, RetryWait: time.Millisecond,
-		HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := trip(r, direct)
 			if err == nil && isRead(r) {
 				resp.ContentLength = -1

@@ -22,6 +22,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
@@ -517,7 +518,7 @@ func TestRelativeAfterResume(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	moved := testkit.Transport(t)
 	var move atomic.Bool
-	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := moved.RoundTrip(r)
 		if err != nil || !move.Load() || !strings.Contains(r.URL.RawQuery, "resume=true") {
 			return resp, err
@@ -584,7 +585,7 @@ func TestFilesEndWithTheirContext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sb := testkit.API(testkit.Unanswered).Sandbox(t)
+				sb := canned.API(canned.Unanswered).Sandbox(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var ended time.Time

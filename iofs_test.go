@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
@@ -136,7 +137,7 @@ func TestIOFSRanges(t *testing.T) {
 	srv, _ := testkit.Start(t, nil)
 	var received atomic.Int64
 	base := testkit.Transport(t)
-	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := base.RoundTrip(r)
 		if err == nil {
 			resp.Body = countedBody{resp.Body, &received}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -131,8 +132,8 @@ func TestMessages(t *testing.T) {
 // TestFilesGoneOf: what is said to do when files are gone is possible.
 func TestFilesGoneOf(t *testing.T) {
 	t.Parallel()
-	c := testkit.API(func(*http.Request) (*http.Response, error) {
-		return testkit.JSON(410, `{"error":{"code":"snapshot_not_found","message":"Snapshot not found."}}`), nil
+	c := canned.API(func(*http.Request) (*http.Response, error) {
+		return canned.JSON(410, `{"error":{"code":"snapshot_not_found","message":"Snapshot not found."}}`), nil
 	}).Client(t)
 	_, err := c.Get(t.Context(), "box", nil)
 	require.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)

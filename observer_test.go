@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/observe"
@@ -257,22 +258,22 @@ func (noOp) End(context.Context, observe.Event)                         {}
 // TestObserverAllocations: an observer that does nothing costs no allocation, and
 // none costs nothing.
 func TestObserverAllocations(t *testing.T) {
-	stream := fmt.Sprintf(testkit.CannedCommand, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(testkit.CannedCommand, "0") + "\n"
+	stream := fmt.Sprintf(canned.Command, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(canned.Command, "0") + "\n"
 	responses := func(req *http.Request) (string, string) {
 		switch {
 		case strings.HasSuffix(req.URL.Path, "/cmd"):
 			return "application/x-ndjson", stream
 		case strings.HasSuffix(req.URL.Path, "/v3/sandboxes"):
-			return "application/json", `{"sandbox":` + fmt.Sprintf(testkit.CannedSandbox, 0) + `,"session":` + testkit.CannedSession + `,"routes":[]}`
+			return "application/json", `{"sandbox":` + fmt.Sprintf(canned.Sandbox, 0) + `,"session":` + canned.Session + `,"routes":[]}`
 		}
-		return "application/json", fmt.Sprintf(testkit.CannedCommand, "0")
+		return "application/json", fmt.Sprintf(canned.Command, "0")
 	}
 	// The fewest of many calls: the pools of the standard library lose buffers now
 	// and then, at random with the race detector, and an allocation of ours would be
 	// there each time.
 	measure := func(o observe.Observer) (got [2]float64) {
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
-			BaseURL: "https://api.test", HTTPClient: &http.Client{Transport: testkit.Canned(responses)}, Observer: o,
+			BaseURL: "https://api.test", HTTPClient: &http.Client{Transport: canned.Responses(responses)}, Observer: o,
 			Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
 		})
 		require.NoError(t, err)
@@ -302,8 +303,8 @@ func TestObserverSecrets(t *testing.T) {
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL: "https://api.test", Observer: events, MaxRetries: 1, RetryWait: time.Millisecond,
 		Credentials: auth.Static(auth.Credentials{Token: token, TeamID: "team", ProjectID: "project"}),
-		HTTPClient: &http.Client{Transport: testkit.API(func(req *http.Request) (*http.Response, error) {
-			resp := testkit.JSON(503, `{"error":{"code":"busy","message":"`+req.Header.Get("Authorization")+`\u001b[2J"}}`)
+		HTTPClient: &http.Client{Transport: canned.API(func(req *http.Request) (*http.Response, error) {
+			resp := canned.JSON(503, `{"error":{"code":"busy","message":"`+req.Header.Get("Authorization")+`\u001b[2J"}}`)
 			resp.Header.Set("X-Vercel-Id", "iad1::"+token+"\x1b")
 			return resp, nil
 		})},
@@ -327,19 +328,19 @@ func TestTransferProgress(t *testing.T) {
 		const size, piece, slow = 100_000, 10_000, 500 * time.Millisecond
 		pause := time.Duration(0)
 		events := &sandboxtest.Recorder{}
-		transport := testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
+		transport := canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
 			if req.Body != nil {
 				if _, err := io.Copy(io.Discard, req.Body); err != nil {
 					return nil, err
 				}
 			}
-			resp := testkit.JSON(http.StatusOK, "{}")
+			resp := canned.JSON(http.StatusOK, "{}")
 			switch {
 			case strings.HasSuffix(req.URL.Path, "/fs/read"):
 				resp.Header.Set("Content-Type", "application/octet-stream")
 				resp.Body = io.NopCloser(&slowly{bytes.NewReader(make([]byte, size)), piece, pause})
 			case strings.HasSuffix(req.URL.Path, "/sandboxes"):
-				resp = testkit.JSON(http.StatusOK, `{"sandbox":`+fmt.Sprintf(testkit.CannedSandbox, 0)+`,"session":`+testkit.CannedSession+`,"routes":[]}`)
+				resp = canned.JSON(http.StatusOK, `{"sandbox":`+fmt.Sprintf(canned.Sandbox, 0)+`,"session":`+canned.Session+`,"routes":[]}`)
 			}
 			resp.Request = req
 			return resp, nil

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -84,7 +85,7 @@ func untilSecondAttempt(t *testing.T) (context.Context, *http.Client) {
 	t.Helper()
 	ctx, end := context.WithCancelCause(t.Context())
 	tr, attempts := testkit.Transport(t), 0
-	return ctx, &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	return ctx, &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		if attempts++; attempts == 2 {
 			end(context.DeadlineExceeded)
 		}
@@ -106,7 +107,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 		status := "running"
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
-			HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(*http.Request) (*http.Response, error) {
+			HTTPClient: &http.Client{Transport: canned.RoundTripper(func(*http.Request) (*http.Response, error) {
 				return respond(200, `{"session":{"id":"sess_1","status":"`+status+`"},`+routes)
 			})},
 		})
@@ -115,7 +116,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 
 		began := time.Now()
 		var at []time.Duration
-		opts := &sandbox.WaitForPortOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		opts := &sandbox.WaitForPortOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			assert.Equal(t, "https://a-3000.example.com/health?x=1", r.URL.String())
 			assert.Empty(t, r.Header.Get("Authorization"))
 			at = append(at, time.Since(began))
@@ -138,7 +139,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 		assert.Equal(t, []time.Duration{0, 100 * ms, 300 * ms, 20700 * ms, 21500 * ms, 23100 * ms, 25100 * ms, 27100 * ms}, at)
 
 		status = "stopped"
-		opts.HTTPClient.Transport = testkit.RoundTripper(func(*http.Request) (*http.Response, error) { return respond(502, "nobody home") })
+		opts.HTTPClient.Transport = canned.RoundTripper(func(*http.Request) (*http.Response, error) { return respond(502, "nobody home") })
 		began = time.Now()
 		_, err = sb.WaitForPort(t.Context(), 3000, opts)
 		assert.ErrorIs(t, err, sandbox.ErrStopped)
@@ -176,11 +177,11 @@ func TestWaitForLog(t *testing.T) {
 // A wait for a line ends with its context, and says what it has seen last.
 func TestWaitForLogEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+		sb := canned.API(func(req *http.Request) (*http.Response, error) {
 			if testkit.IsLogs(req) {
-				return testkit.Forgotten(req, `{"stream":"stdout","data":"one\n"}`+"\n"+`{"stream":"stderr","data":"two\n"}`+"\n")
+				return canned.Forgotten(req, `{"stream":"stdout","data":"one\n"}`+"\n"+`{"stream":"stderr","data":"two\n"}`+"\n")
 			}
-			return testkit.JSON(200, testkit.Begun), nil
+			return canned.JSON(200, canned.Begun), nil
 		}).Sandbox(t)
 		cmd, err := sb.StartCommand(t.Context(), "x", nil, nil)
 		require.NoError(t, err)

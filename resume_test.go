@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -65,16 +66,16 @@ func TestSharedResume(t *testing.T) {
 func TestResumeCancelledCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inHook, release := make(chan struct{}), make(chan struct{})
-		c := testkit.API(func(req *http.Request) (*http.Response, error) {
+		c := canned.API(func(req *http.Request) (*http.Response, error) {
 			switch {
 			case req.URL.Query().Get("resume") == "true":
-				return testkit.JSON(200, strings.NewReplacer(`"s1"`, `"s2"`, `"routes"`, `"resumed":true,"routes"`).Replace(testkit.RunningSandbox)), nil
+				return canned.JSON(200, strings.NewReplacer(`"s1"`, `"s2"`, `"routes"`, `"resumed":true,"routes"`).Replace(canned.RunningSandbox)), nil
 			case req.Method == http.MethodGet:
-				return testkit.JSON(200, testkit.RunningSandbox), nil
+				return canned.JSON(200, canned.RunningSandbox), nil
 			case strings.Contains(req.URL.Path, "/s2/"):
-				return testkit.Response(200, "application/x-ndjson", strings.NewReader(strings.ReplaceAll(testkit.Begun+testkit.Ended, `"s1"`, `"s2"`))), nil
+				return canned.Response(200, "application/x-ndjson", strings.NewReader(strings.ReplaceAll(canned.Begun+canned.Ended, `"s1"`, `"s2"`))), nil
 			}
-			return testkit.JSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
+			return canned.JSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
 		}).Client(t)
 		sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true, OnResume: func(context.Context, *sandbox.Sandbox) error {
 			close(inHook)

@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
@@ -548,18 +549,18 @@ func TestStdinOfAnInterpreter(t *testing.T) {
 func TestStdinWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int32
-		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+		sb := canned.API(func(req *http.Request) (*http.Response, error) {
 			switch {
 			case testkit.IsRun(req):
-				return testkit.JSON(200, strings.TrimSpace(testkit.Begun)), nil
+				return canned.JSON(200, strings.TrimSpace(canned.Begun)), nil
 			case strings.HasSuffix(req.URL.Path, "/stdin"):
 				if writes.Add(1) > 1000 {
 					<-req.Context().Done()
 					return nil, req.Context().Err()
 				}
-				return testkit.JSON(200, strings.Replace(strings.TrimSpace(testkit.Begun), `{"command"`, `{"bytesWritten":0,"command"`, 1)), nil
+				return canned.JSON(200, strings.Replace(strings.TrimSpace(canned.Begun), `{"command"`, `{"bytesWritten":0,"command"`, 1)), nil
 			}
-			return testkit.JSON(404, `{}`), nil
+			return canned.JSON(404, `{}`), nil
 		}).Sandbox(t)
 		cmd, err := sb.StartCommand(t.Context(), "x", nil, &sandbox.StartOptions{AttachStdin: true})
 		require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/stretchr/testify/assert"
@@ -82,7 +83,7 @@ func TestStopThenFork(t *testing.T) {
 	for range 4 {
 		srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
 		real := testkit.Transport(t)
-		client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "resume=false") {
 				srv.Advance(1500 * time.Millisecond)
 			}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/agent"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/scripted"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
@@ -181,7 +182,7 @@ func TestCanceledStart(t *testing.T) {
 			defer cancel()
 			var mark string
 			var held atomic.Bool
-			client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 				if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/cmd") || held.Swap(true) {
 					return network.RoundTrip(r)
 				}

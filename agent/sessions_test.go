@@ -20,6 +20,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/agent"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -289,7 +290,7 @@ func TestListOfSandboxes(t *testing.T) {
 	for i := range all {
 		all[i] = fmt.Sprintf(`{"name": "box-%02d", "status": "stopped", "runtime": "node24", "tags": {"k": "%s"}}`, i, strings.Repeat(`\n`, 300))
 	}
-	client := testkit.API(func(req *http.Request) (*http.Response, error) {
+	client := canned.API(func(req *http.Request) (*http.Response, error) {
 		query := req.URL.Query()
 		limit, err := strconv.Atoi(query.Get("limit"))
 		assert.NoError(t, err)
@@ -299,7 +300,7 @@ func TestListOfSandboxes(t *testing.T) {
 		if to < n {
 			next = fmt.Sprintf(`"%d"`, to)
 		}
-		return testkit.JSON(http.StatusOK, fmt.Sprintf(`{"sandboxes": [%s], "pagination": {"count": %d, "next": %s}}`, strings.Join(all[from:to], ","), to-from, next)), nil
+		return canned.JSON(http.StatusOK, fmt.Sprintf(`{"sandboxes": [%s], "pagination": {"count": %d, "next": %s}}`, strings.Join(all[from:to], ","), to-from, next)), nil
 	}).Client(t)
 	tools := agent.ForProject(client, &agent.Options{Limits: agent.Limits{Output: 4 << 10}})
 	defer tools.Close()
@@ -371,16 +372,16 @@ func TestErrorsOfTheProgram(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	const secret = "token-in-a-message"
-	refuse := func(status int, code string) testkit.API {
+	refuse := func(status int, code string) canned.API {
 		return func(req *http.Request) (*http.Response, error) {
 			if strings.HasSuffix(req.URL.Path, "/cmd") && req.Method == http.MethodPost {
-				return testkit.JSON(status, fmt.Sprintf(`{"error": {"code": %q, "message": %q}}`, code, secret)), nil
+				return canned.JSON(status, fmt.Sprintf(`{"error": {"code": %q, "message": %q}}`, code, secret)), nil
 			}
-			return testkit.JSON(http.StatusOK, testkit.RunningSandbox), nil
+			return canned.JSON(http.StatusOK, canned.RunningSandbox), nil
 		}
 	}
 	for name, test := range map[string]struct {
-		api     testkit.API
+		api     canned.API
 		matches error
 		told    string
 	}{

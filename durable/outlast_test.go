@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/durabletest"
-	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -130,14 +130,14 @@ func TestNothingSent(t *testing.T) {
 				if refused++; refused == 1 {
 					assert.True(t, env.Server.Crash("unsent-sandbox"), "its machine ends")
 				}
-				resp := testkit.JSON(refusals[refused-1], `{"error":{"code":"refused","message":"not now"}}`)
+				resp := canned.JSON(refusals[refused-1], `{"error":{"code":"refused","message":"not now"}}`)
 				resp.Request = req
 				return resp, nil
 			}
 			var err error
 			env.Worker.Client, err = sandbox.NewClient(&sandbox.ClientOptions{
 				BaseURL: env.Server.URL, Credentials: auth.Static(env.Server.Credentials()), MaxRateLimitWait: -1, MaxRetries: -1,
-				HTTPClient: &http.Client{Transport: testkit.RoundTripper(network)},
+				HTTPClient: &http.Client{Transport: canned.RoundTripper(network)},
 			})
 			require.NoError(t, err)
 			env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "unsent"})
@@ -166,7 +166,7 @@ func TestNothingSent(t *testing.T) {
 func TestPerhapsSent(t *testing.T) {
 	page := func(status int) func(*http.Response) *http.Response {
 		return func(*http.Response) *http.Response {
-			resp := testkit.JSON(status, "<html>Sign in</html>")
+			resp := canned.JSON(status, "<html>Sign in</html>")
 			resp.Header.Set("Content-Type", "text/html")
 			return resp
 		}
@@ -216,7 +216,7 @@ func TestPerhapsSent(t *testing.T) {
 			var err error
 			env.Worker.Client, err = sandbox.NewClient(&sandbox.ClientOptions{
 				BaseURL: env.Server.URL, Credentials: auth.Static(env.Server.Credentials()), MaxRateLimitWait: -1, MaxRetries: -1,
-				HTTPClient: &http.Client{Transport: testkit.RoundTripper(network)},
+				HTTPClient: &http.Client{Transport: canned.RoundTripper(network)},
 			})
 			require.NoError(t, err)
 			env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "sent"})

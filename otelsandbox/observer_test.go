@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/agent"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/otelsandbox"
@@ -427,7 +428,7 @@ func (r redirecting) RoundTrip(req *http.Request) (*http.Response, error) {
 	if strings.HasPrefix(r.to, "http://"+req.URL.Host) {
 		return http.DefaultTransport.RoundTrip(req)
 	}
-	resp := testkit.JSON(http.StatusFound, "")
+	resp := canned.JSON(http.StatusFound, "")
 	resp.Header.Set("Location", r.to)
 	resp.Request = req
 	return resp, nil

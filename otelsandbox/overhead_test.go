@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
-	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/otelsandbox"
 	"github.com/stretchr/testify/require"
@@ -31,15 +31,15 @@ func BenchmarkRunCommand(b *testing.B) {
 		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
 	})
 	require.NoError(b, err)
-	stream := fmt.Sprintf(testkit.CannedCommand, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(testkit.CannedCommand, "0") + "\n"
+	stream := fmt.Sprintf(canned.Command, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(canned.Command, "0") + "\n"
 	for name, o := range map[string]observe.Observer{"nil": nil, "silent": silent{}, "otel": otel} {
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.test", Observer: o, Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
-			HTTPClient: &http.Client{Transport: testkit.Canned(func(req *http.Request) (string, string) {
+			HTTPClient: &http.Client{Transport: canned.Responses(func(req *http.Request) (string, string) {
 				if strings.HasSuffix(req.URL.Path, "/cmd") {
 					return "application/x-ndjson", stream
 				}
-				return "application/json", `{"sandbox":` + fmt.Sprintf(testkit.CannedSandbox, 0) + `,"session":` + testkit.CannedSession + `,"routes":[]}`
+				return "application/json", `{"sandbox":` + fmt.Sprintf(canned.Sandbox, 0) + `,"session":` + canned.Session + `,"routes":[]}`
 			})},
 		})
 		require.NoError(b, err)

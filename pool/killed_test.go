@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/pool"
@@ -244,7 +245,7 @@ func TestAdopted(t *testing.T) {
 	srv := emulator(t)
 	opts := pool.Options{Name: "adopted", Lease: 16 * time.Second}
 	network := testkit.Transport(t)
-	deaf := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	deaf := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		if strings.HasSuffix(r.URL.Path, "/extend-timeout") {
 			<-r.Context().Done()
 			return nil, r.Context().Err()

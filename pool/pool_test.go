@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/pool"
@@ -307,7 +308,7 @@ func ofBubbles(t *testing.T) (*sandboxtest.Server, func() http.RoundTripper) {
 	})
 	return srv, func() http.RoundTripper {
 		began := time.Now()
-		return testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		return canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			req := r.Clone(context.Background())
 			if r.Body != nil {
 				body, err := io.ReadAll(r.Body)
@@ -591,7 +592,7 @@ func TestForeignSandboxes(t *testing.T) {
 	_, err = stranger.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	network := testkit.Transport(t)
-	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Query().Has("tags") {
 			q := r.URL.Query()
 			q.Del("tags")
@@ -634,7 +635,7 @@ func TestCancelledTake(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		network := transport()
-		c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := network.RoundTrip(r)
 			if r.Context().Value(countKey{}) != nil {
 				cancel() // the claim has been made

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/preview"
@@ -210,7 +211,7 @@ func TestTransportRunsHooks(t *testing.T) {
 	require.Zero(t, hooks.Load())
 	refusals := testkit.LockedBuffer{}
 	base := testkit.Transport(t)
-	tr := preview.Transport(sb, port, &preview.Options{Base: testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	tr := preview.Transport(sb, port, &preview.Options{Base: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := base.RoundTrip(r)
 		if err == nil && resp.StatusCode == http.StatusBadGateway {
 			fmt.Fprintln(&refusals, resp.Header.Get("X-Vercel-Error"))
@@ -260,12 +261,12 @@ func TestTransportGivesUp(t *testing.T) {
 
 // edgeSandbox is a sandbox whose port is served by a function in place of the
 // edge.
-func edgeSandbox(t *testing.T, edge testkit.RoundTripper) (*http.Client, *int) {
+func edgeSandbox(t *testing.T, edge canned.RoundTripper) (*http.Client, *int) {
 	t.Helper()
 	resumes := 0
-	client := testkit.API(func(*http.Request) (*http.Response, error) {
+	client := canned.API(func(*http.Request) (*http.Response, error) {
 		resumes++
-		return testkit.JSON(200, `{"session":{"id":"sess_1","status":"running"},"sandbox":{"name":"box","currentSessionId":"sess_1"},
+		return canned.JSON(200, `{"session":{"id":"sess_1","status":"running"},"sandbox":{"name":"box","currentSessionId":"sess_1"},
 			"routes":[{"url":"https://a-3000.example.com","subdomain":"a","port":3000}]}`), nil
 	}).Client(t)
 	sb, err := client.Get(t.Context(), "box", nil)
@@ -277,9 +278,9 @@ func edgeSandbox(t *testing.T, edge testkit.RoundTripper) (*http.Client, *int) {
 // TestReverseProxyPages: what a visitor is told when there is no response of the
 // server.
 func TestReverseProxyPages(t *testing.T) {
-	refusal := func(status int, code, message string) testkit.RoundTripper {
+	refusal := func(status int, code, message string) canned.RoundTripper {
 		return func(*http.Request) (*http.Response, error) {
-			resp := testkit.JSON(status, fmt.Sprintf(`{"error":{"code":%q,"message":%q}}`, code, message))
+			resp := canned.JSON(status, fmt.Sprintf(`{"error":{"code":%q,"message":%q}}`, code, message))
 			resp.Header.Set("X-Vercel-Error", code)
 			return resp, nil
 		}
@@ -287,7 +288,7 @@ func TestReverseProxyPages(t *testing.T) {
 	for _, test := range []struct {
 		name         string
 		gone         bool
-		base         testkit.RoundTripper
+		base         canned.RoundTripper
 		start        sandbox.Hook
 		status       int
 		again        bool
@@ -309,12 +310,12 @@ func TestReverseProxyPages(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				got := false
-				client := testkit.API(func(*http.Request) (*http.Response, error) {
+				client := canned.API(func(*http.Request) (*http.Response, error) {
 					if test.gone && got {
-						return testkit.JSON(404, `{"error":{"code":"not_found","message":"Named sandbox 'box' not found for this project."}}`), nil
+						return canned.JSON(404, `{"error":{"code":"not_found","message":"Named sandbox 'box' not found for this project."}}`), nil
 					}
 					got = true
-					return testkit.JSON(200, `{"session":{"id":"sess_1","status":"running"},"sandbox":{"name":"box","currentSessionId":"sess_1"},
+					return canned.JSON(200, `{"session":{"id":"sess_1","status":"running"},"sandbox":{"name":"box","currentSessionId":"sess_1"},
 						"routes":[{"url":"https://a-3000.example.com","subdomain":"a","port":3000}]}`), nil
 				}).Client(t)
 				sb, err := client.Get(t.Context(), "box", nil)
@@ -421,14 +422,14 @@ func TestTransportBelievesTheEdge(t *testing.T) {
 					assert.NoError(t, errors.Join(err, r.Body.Close()))
 					bodies = append(bodies, string(data))
 					if len(bodies) == 1 {
-						resp := testkit.Response(test.status, "text/plain", strings.NewReader(test.body))
+						resp := canned.Response(test.status, "text/plain", strings.NewReader(test.body))
 						resp.Header = test.header.Clone()
 						if resp.Header == nil {
 							resp.Header = http.Header{}
 						}
 						return resp, nil
 					}
-					return testkit.Response(201, "text/plain", strings.NewReader("done")), nil
+					return canned.Response(201, "text/plain", strings.NewReader("done")), nil
 				})
 				// Without GetBody, as a reverse proxy has it.
 				resp, err := client.Post("http://app/x?y=1", "text/plain", io.MultiReader(strings.NewReader("bo"), strings.NewReader("dy")))
@@ -455,7 +456,7 @@ func TestForgedEdge(t *testing.T) {
 		t.Run(code, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, resumes := edgeSandbox(t, func(*http.Request) (*http.Response, error) {
-					resp := testkit.Response(status, "text/plain", http.NoBody)
+					resp := canned.Response(status, "text/plain", http.NoBody)
 					resp.Header.Set("X-Vercel-Error", code)
 					return resp, nil
 				})
@@ -489,14 +490,14 @@ func TestTransportLargeBody(t *testing.T) {
 				if attempts++; attempts == 1 {
 					_, err := io.CopyN(io.Discard, r.Body, read)
 					assert.NoError(t, err)
-					resp := testkit.Response(410, "text/plain", http.NoBody)
+					resp := canned.Response(410, "text/plain", http.NoBody)
 					resp.Header.Set("X-Vercel-Error", "SANDBOX_STOPPED")
 					return resp, nil
 				}
 				n, err := io.Copy(io.Discard, r.Body)
 				assert.NoError(t, err)
 				assert.EqualValues(t, size, n)
-				return testkit.Response(200, "text/plain", http.NoBody), nil
+				return canned.Response(200, "text/plain", http.NoBody), nil
 			})
 			source := &closeCounter{Reader: io.LimitReader(bytes.NewReader(make([]byte, size)), size)}
 			resp, err := client.Post("http://app/", "text/plain", source)
@@ -530,9 +531,9 @@ func TestTransportSlowBody(t *testing.T) {
 					_ = r.Body.Close()
 				})
 				synctest.Wait()
-				resp := testkit.Response(200, "text/plain", http.NoBody)
+				resp := canned.Response(200, "text/plain", http.NoBody)
 				if attempt == 0 {
-					resp = testkit.Response(status, "text/plain", http.NoBody)
+					resp = canned.Response(status, "text/plain", http.NoBody)
 					resp.Header.Set("X-Vercel-Error", "SANDBOX_STOPPED")
 				}
 				return resp, nil
@@ -570,21 +571,21 @@ func TestTransportKeepsAlive(t *testing.T) {
 		began := time.Now()
 		var extended []time.Duration
 		end := began.Add(5 * time.Minute)
-		api := testkit.API(func(r *http.Request) (*http.Response, error) {
+		api := canned.API(func(r *http.Request) (*http.Response, error) {
 			if strings.HasSuffix(r.URL.Path, "/extend-timeout") {
 				extended = append(extended, time.Since(began))
 				end = end.Add(5 * time.Minute)
 			}
-			return testkit.JSON(200, fmt.Sprintf(`{"session":{"id":"sess_1","status":"running","startedAt":%d,"timeout":%d},
+			return canned.JSON(200, fmt.Sprintf(`{"session":{"id":"sess_1","status":"running","startedAt":%d,"timeout":%d},
 				"sandbox":{"name":"box","currentSessionId":"sess_1"},"routes":[{"url":"https://a.example.com","subdomain":"a","port":3000}]}`,
 				began.UnixMilli(), end.Sub(began).Milliseconds())), nil
 		}).Client(t)
 		sb, err := api.Get(t.Context(), "box", nil)
 		require.NoError(t, err)
 		streaming, finish := io.Pipe()
-		client := &http.Client{Transport: preview.Transport(sb, 3000, &preview.Options{Idle: 10 * time.Minute, Base: testkit.RoundTripper(
+		client := &http.Client{Transport: preview.Transport(sb, 3000, &preview.Options{Idle: 10 * time.Minute, Base: canned.RoundTripper(
 			func(*http.Request) (*http.Response, error) {
-				return testkit.Response(200, "text/plain", streaming), nil
+				return canned.Response(200, "text/plain", streaming), nil
 			})})}
 		resp, err := client.Get("http://app/")
 		require.NoError(t, err)

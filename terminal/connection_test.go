@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/coder/websocket"
@@ -348,7 +349,7 @@ func piped(t *testing.T, talk func(http.ResponseWriter, *http.Request, <-chan st
 		case r.URL.Path == "/terminal":
 			talk(w, r, l.over)
 		default:
-			_, _ = io.WriteString(w, testkit.RunningSandbox)
+			_, _ = io.WriteString(w, canned.RunningSandbox)
 		}
 	})}
 	var group sync.WaitGroup

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 
 	"github.com/stretchr/testify/require"
 
@@ -55,7 +55,7 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 		status, text, _ := strings.Cut(a[1], " ")
 		code, err := strconv.Atoi(status)
 		require.NoError(s.t, err)
-		resp := testkit.JSON(code, text)
+		resp := canned.JSON(code, text)
 		if strings.Contains(text, "}\n") {
 			resp.Header.Set("Content-Type", "application/x-ndjson")
 		}
@@ -63,10 +63,10 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 		return resp, nil
 	}
 	if r.Method == http.MethodGet && ownCommand.MatchString(r.URL.Path) {
-		return testkit.JSON(http.StatusNotFound, `{"error":{"code":"not_found","message":"Command not found"}}`), nil
+		return canned.JSON(http.StatusNotFound, `{"error":{"code":"not_found","message":"Command not found"}}`), nil
 	}
 	s.t.Errorf("not expected: %s %s", asked, body)
-	return testkit.JSON(418, `{}`), nil
+	return canned.JSON(418, `{}`), nil
 }
 
 // ownCommand is a command by an ID that the client has chosen, where the service

@@ -6,13 +6,14 @@ import "regexp"
 // under faults, which takes minutes.
 var (
 	everyCall   = [2]string{"./internal/test/fields", "."}
+	canned      = [2]string{"./internal/test/canned", "."}
 	reliability = [2]string{"./internal/test/reliability", "."}
 )
 
 // Tests of starts, of which some are near and others make faults.
 var (
 	starts = [2]string{".", "Cmd|KillOnCancel|StartErrors|StartCommandCosts|OneRequest|OutputOrder|OutputWhileRunning|ProcessesEnd|ExitCodes|" +
-		"EnsureCommand|InvalidArguments|ServerRefuses|WriterFails|CommandIDCharacters|NoneSurvives|TwinsEnd|SignalTree|StdinConversation"}
+		"EnsureCommand|ServerRefuses|WriterFails|CommandIDCharacters|NoneSurvives|TwinsEnd|SignalTree|StdinConversation"}
 	faults = [2]string{"./internal/test/reliability", "AtMostOnce|CommandIDs|KillOn|LateStart|CutBeforeTheCommand|Crossed|ExactlyOnceWaited|" +
 		"RunOnce|ContextEndsWhile|ContextCauses|DeliveredTwice|EmptySuccesses|ErrorWithoutEnd|FailedWriter|ProgramKilled"}
 	fileFaults = [2]string{"./internal/test/reliability", "LateJoin|LateUpload|DeliveredTwice|LateRequests|LostMkdir|FilesOfAnEnded|CleanUp|ProgramKilled"}
@@ -39,19 +40,19 @@ func (h heart) refusals(functions string) heart {
 
 var lists = map[string]*list{
 	"guards": {name: "guards", seed: "2026-11-22", hearts: []heart{
-		code(".", "internal/api", "*.go", 30, [2]string{"./internal/api", "."}, everyCall, reliability),
-		code(".", "internal/logstream", "*.go", 24, [2]string{"./internal/logstream", "."}, reliability),
+		code(".", "internal/api", "*.go", 30, [2]string{"./internal/api", "."}, canned, everyCall, reliability),
+		code(".", "internal/logstream", "*.go", 24, [2]string{"./internal/logstream", "."}, canned, reliability),
 		code(".", "internal/untar", "untar.go", 14, [2]string{"./internal/untar", "."}),
 		code(".", "proxy", "*.go", 20, [2]string{"./proxy", "."}),
 		code(".", "auth", "*.go", 14, [2]string{"./auth", "."}),
 		code(".", "sandboxtest", "door.go", 6, [2]string{"./sandboxtest", "Authorization|Teams|Token|Web|Warns|Control|Refus"}),
-		code(".", ".", "runcommand.go output.go", 8, starts, faults, reliability),
-		code(".", "internal/engine", "*.go", 12, [2]string{"./internal/engine", "."}, starts, faults, reliability),
+		code(".", ".", "runcommand.go output.go", 8, canned, starts, faults, reliability),
+		code(".", "internal/engine", "*.go", 12, [2]string{"./internal/engine", "."}, canned, starts, faults, reliability),
 		code(".", ".", "*resume.go", 8, [2]string{".", "Resume|Hook|CallsWait|SessionStopped|OnCreate|ObserverKinds|NilContext"}, hookFaults, reliability),
 		code(".", ".", "stdin.go", 8, [2]string{".", "Stdin"}, [2]string{"./internal/test/reliability", "Stdin"}, reliability),
 		code(".", ".", "filewriter.go", 8, [2]string{".", "Writer|Append|CreateStream|CreateNames|FileIsWhole|LateUpload|UserMakesDirectories|UserFiles"}, fileFaults, reliability),
 		code(".", ".", "getorcreate.go", 8, [2]string{".", "OnCreate|GetOrCreate|Hook"}, hookFaults, reliability),
-		code(".", ".", "cmdrun.go", 6, starts, faults, reliability),
+		code(".", ".", "cmdrun.go", 6, canned, starts, faults, reliability),
 		code(".", ".", "download.go", 8, [2]string{".", "Download|Transfer|RoundTrip"}, reliability),
 		code("cmd/sandbox", "internal/cli", "*.go", 14, [2]string{"./internal/cli", "."}, [2]string{".", "Scripts|EveryOption|Login|Stranger|Refused|Sources|NoTerminal|ExecInTerminal|Mistakes"}).errors(),
 	}},
@@ -65,8 +66,8 @@ var lists = map[string]*list{
 		code(".", "internal/oidc", "*.go", 5, [2]string{"./internal/oidc", "."}, [2]string{"./internal/test/security", "."}).refusals("trusted|check.*|Issuers|readObject|Address|onThisMachine"),
 		code(".", "internal/redact", "*.go", 3, [2]string{"./internal/redact", "."}, [2]string{"./internal/test/security", "."}, [2]string{"./internal/api", "."}).refusals("Printable|URL|shown|Struct|String|Text"),
 		code(".", ".", "validate.go", 1,
-			[2]string{".", "ClientOptions|Credentials|InvalidArguments|FilePath|NamesThat|Trailing|CreateNames"}, [2]string{"./internal/test/security", "."}).refusals("absolutePath|isWithin"),
-		code(".", "internal/wire", "limits.go", 1, [2]string{".", "InvalidArguments|NamesThat"}, [2]string{"./internal/test/security", "."}).refusals("CheckText|CheckEnv"),
+			canned, [2]string{".", "FilePath|NamesThat|Trailing|CreateNames"}, [2]string{"./internal/test/security", "."}).refusals("absolutePath|isWithin"),
+		code(".", "internal/wire", "limits.go", 1, canned, [2]string{".", "NamesThat"}, [2]string{"./internal/test/security", "."}).refusals("CheckText|CheckEnv"),
 		code(".", "internal/shell", "dial.go", 1, [2]string{"./internal/shell", "."}, [2]string{"./terminal", "."}).refusals("fullAddress"),
 		code(".", "internal/api", "transport.go", 2, [2]string{"./internal/api", "."}).refusals("redirectPolicy"),
 		code(".", "sandboxtest/internal/firewall", "*.go", 9,

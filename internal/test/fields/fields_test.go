@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -112,7 +113,7 @@ func newWorld(t *testing.T) *world {
 
 // record notes requests on their way.
 func (w *world) record(next http.RoundTripper) http.RoundTripper {
-	return testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	return canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		var body []byte
 		if r.Body != nil {
 			var err error
@@ -222,7 +223,7 @@ func (m *method) row(t *testing.T, w *world, r row) {
 		m.before(t, w)
 	}
 	if r.alone != "" {
-		w.set(func(req *http.Request) (*http.Response, error) { return testkit.JSON(200, testkit.RunningSandbox), nil })
+		w.set(func(req *http.Request) (*http.Response, error) { return canned.JSON(200, canned.RunningSandbox), nil })
 		defer w.set(nil)
 	}
 	base, _, _ := m.play(t, w, "", r.and)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/preview"
@@ -160,9 +161,9 @@ func rateLimitWait(t *testing.T, _ *world, _ method) {
 			n := 0
 			c, err := sandbox.NewClient(&sandbox.ClientOptions{
 				Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}), BaseURL: "https://api.test", MaxRateLimitWait: longest,
-				HTTPClient: &http.Client{Transport: testkit.API(func(r *http.Request) (*http.Response, error) {
+				HTTPClient: &http.Client{Transport: canned.API(func(r *http.Request) (*http.Response, error) {
 					n++
-					resp := testkit.JSON(200, testkit.RunningSandbox)
+					resp := canned.JSON(200, canned.RunningSandbox)
 					resp.Header.Set("X-RateLimit-Limit", "1")
 					resp.Header.Set("X-RateLimit-Remaining", "0")
 					resp.Header.Set("X-RateLimit-Reset", strconv.FormatInt(time.Now().Add(time.Minute).Unix(), 10))
@@ -187,14 +188,14 @@ func reattachLimit(t *testing.T, _ *world, _ method) {
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}), BaseURL: "https://api.test",
 			MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Attempts: 1000, Limit: 30 * time.Second, Wait: time.Second},
-			HTTPClient: &http.Client{Transport: testkit.API(func(r *http.Request) (*http.Response, error) {
+			HTTPClient: &http.Client{Transport: canned.API(func(r *http.Request) (*http.Response, error) {
 				switch {
 				case testkit.IsRun(r):
-					return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun)), nil
+					return canned.Response(200, "application/x-ndjson", strings.NewReader(canned.Begun)), nil
 				case r.Method == http.MethodPost:
-					return testkit.JSON(200, testkit.RunningSandbox), nil
+					return canned.JSON(200, canned.RunningSandbox), nil
 				}
-				return testkit.JSON(502, ""), nil
+				return canned.JSON(502, ""), nil
 			})},
 		})
 		require.NoError(t, err)
@@ -218,9 +219,9 @@ func clientOption(t *testing.T, _ *world, _ method) {
 		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 		BaseURL:     "https://api.test/base", UserAgent: "mine/1", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Observer: events,
-		HTTPClient: &http.Client{Transport: testkit.API(func(r *http.Request) (*http.Response, error) {
+		HTTPClient: &http.Client{Transport: canned.API(func(r *http.Request) (*http.Response, error) {
 			seen = r
-			resp := testkit.JSON(200, testkit.RunningSandbox)
+			resp := canned.JSON(200, canned.RunningSandbox)
 			resp.Header.Set("X-RateLimit-Limit", "10")
 			resp.Header.Set("X-RateLimit-Remaining", "7")
 			resp.Header.Set("X-RateLimit-Reset", "1900000000")

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
 // unread are fields of recorded responses that have no place in a public type,
@@ -255,7 +255,7 @@ func show(t *testing.T, shown func(*testing.T, map[string]any) any, objects map[
 func clientOf(t *testing.T, response map[string]any) *sandbox.Client {
 	text, err := json.Marshal(response)
 	require.NoError(t, err)
-	return testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, string(text)), nil }).Client(t)
+	return canned.API(func(*http.Request) (*http.Response, error) { return canned.JSON(200, string(text)), nil }).Client(t)
 }
 
 // identity returns what an object is to be asked for by: the client refuses a

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
@@ -335,9 +336,9 @@ func waitForImage(t *testing.T, w *world, m method) {
 		w.set(func(r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodPost {
 				defer cancel() // so that a client that waits does so no longer
-				return testkit.JSON(409, `{"error":{"code":"image_not_ready","message":"not yet"}}`), nil
+				return canned.JSON(409, `{"error":{"code":"image_not_ready","message":"not yet"}}`), nil
 			}
-			return testkit.JSON(404, `{"error":{"code":"not_found","message":"no"}}`), nil
+			return canned.JSON(404, `{"error":{"code":"not_found","message":"no"}}`), nil
 		})
 		w.ctx = ctx
 		_, err := m.call(w, m.with(w, map[string]any{"WaitForImage": wait, "Image": "mine"}))

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/stretchr/testify/assert"
@@ -55,7 +56,7 @@ func newTLSServer(t testing.TB, command func(ctx context.Context, w http.Respons
 			if n := s.commands.Add(1); s.drain > 0 && n%s.drain == 0 {
 				w.Header().Set("Connection", "close") // over HTTP/2: GOAWAY
 			}
-			record := strings.Replace(testkit.CannedCommand, "cmd_1", r.URL.Query().Get("cmdId"), 1) + "\n"
+			record := strings.Replace(canned.Command, "cmd_1", r.URL.Query().Get("cmdId"), 1) + "\n"
 			fmt.Fprintf(w, record, "null")
 			_ = http.NewResponseController(w).Flush() // how many may run at once is known then
 			command(r.Context(), w, body.Args)
@@ -69,7 +70,7 @@ func newTLSServer(t testing.TB, command func(ctx context.Context, w http.Respons
 			}
 		default:
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"sandbox":`+testkit.CannedSandbox+`,"session":`+testkit.CannedSession+`,"routes":[]}`, 0)
+			fmt.Fprintf(w, `{"sandbox":`+canned.Sandbox+`,"session":`+canned.Session+`,"routes":[]}`, 0)
 		}
 	}))
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
-	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
 // TestLongRecord: the output in a record of almost 16 MiB arrives, and a longer one
@@ -29,14 +29,14 @@ func TestLongRecord(t *testing.T) {
 		var runs atomic.Int32
 		stream := func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/x-ndjson")
-			fmt.Fprintf(w, testkit.CannedCommand+"\n"+`{"data":"before","stream":"stderr"}`+"\n"+`{"data":"`, "null")
+			fmt.Fprintf(w, canned.Command+"\n"+`{"data":"before","stream":"stderr"}`+"\n"+`{"data":"`, "null")
 			block := strings.Repeat("x", 1<<20)
 			for left := size; left > 0; left -= int64(len(block)) {
 				if _, err := io.WriteString(w, block[:min(left, int64(len(block)))]); err != nil {
 					return
 				}
 			}
-			fmt.Fprintf(w, `","stream":"stdout"}`+"\n"+`{"data":"after","stream":"stderr"}`+"\n"+testkit.CannedCommand+"\n", fmt.Sprint(exit))
+			fmt.Fprintf(w, `","stream":"stdout"}`+"\n"+`{"data":"after","stream":"stderr"}`+"\n"+canned.Command+"\n", fmt.Sprint(exit))
 		}
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch {
@@ -48,15 +48,15 @@ func TestLongRecord(t *testing.T) {
 					stream(w)
 					return
 				}
-				fmt.Fprintf(w, testkit.CannedCommand, "null")
+				fmt.Fprintf(w, canned.Command, "null")
 			case strings.HasSuffix(r.URL.Path, "/logs"):
 				stream(w)
 			case strings.Contains(r.URL.Path, "/cmd/"):
 				w.Header().Set("Content-Type", "application/json")
-				fmt.Fprintf(w, testkit.CannedCommand, fmt.Sprint(exit))
+				fmt.Fprintf(w, canned.Command, fmt.Sprint(exit))
 			default:
 				w.Header().Set("Content-Type", "application/json")
-				fmt.Fprintf(w, `{"sandbox":`+testkit.CannedSandbox+`,"session":`+testkit.CannedSession+`,"routes":[]}`, 0)
+				fmt.Fprintf(w, `{"sandbox":`+canned.Sandbox+`,"session":`+canned.Session+`,"routes":[]}`, 0)
 			}
 		}))
 		t.Cleanup(srv.Close)

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -62,13 +62,13 @@ func followed(t *testing.T, n int) (f following) {
 			_, _ = io.WriteString(w, line)
 		case strings.HasSuffix(r.URL.Path, "/cmd"):
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, testkit.CannedCommand, "null")
+			fmt.Fprintf(w, canned.Command, "null")
 		case strings.Contains(r.URL.Path, "/cmd/"):
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, testkit.CannedCommand, "0")
+			fmt.Fprintf(w, canned.Command, "0")
 		default:
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"sandbox":`+testkit.CannedSandbox+`,"session":`+testkit.CannedSession+`,"routes":[]}`, 0)
+			fmt.Fprintf(w, `{"sandbox":`+canned.Sandbox+`,"session":`+canned.Session+`,"routes":[]}`, 0)
 		}
 	}))
 	srv.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {

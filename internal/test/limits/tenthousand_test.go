@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
-	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
 // TestTenThousand: what a process pays for 10,000 sandboxes that it only holds, and
@@ -30,8 +30,8 @@ func TestTenThousand(t *testing.T) {
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL: "https://api.test", MaxRateLimitWait: time.Hour,
 		Credentials: auth.Static(auth.Credentials{Token: "any", TeamID: "team", ProjectID: "project"}),
-		HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(*http.Request) (*http.Response, error) {
-			resp := testkit.JSON(200, `{"sandbox":`+fmt.Sprintf(testkit.CannedSandbox, 0)+`,"session":`+testkit.CannedSession+`,"routes":[]}`)
+		HTTPClient: &http.Client{Transport: canned.RoundTripper(func(*http.Request) (*http.Response, error) {
+			resp := canned.JSON(200, `{"sandbox":`+fmt.Sprintf(canned.Sandbox, 0)+`,"session":`+canned.Session+`,"routes":[]}`)
 			left := many * 2
 			if spent.Load() {
 				left = 0

@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
@@ -64,17 +65,17 @@ func (m *moody) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	switch m.draw(10) {
 	case 0:
-		return testkit.Unanswered(req)
+		return canned.Unanswered(req)
 	case 1:
 		return nil, errReset
 	case 2:
-		return testkit.Response([]int{200, 404, 429, 502}[m.draw(4)], "text/html", strings.NewReader("<html>")), nil
+		return canned.Response([]int{200, 404, 429, 502}[m.draw(4)], "text/html", strings.NewReader("<html>")), nil
 	}
 	stream := func(text string) (*http.Response, error) {
 		if m.draw(2) == 0 {
-			return testkit.Forgotten(req, text)
+			return canned.Forgotten(req, text)
 		}
-		return testkit.Response(200, "application/x-ndjson", strings.NewReader(text)), nil
+		return canned.Response(200, "application/x-ndjson", strings.NewReader(text)), nil
 	}
 	const line = `{"stream":"stdout","data":"x\n"}` + "\n"
 	_, id, ofCommand := strings.Cut(req.URL.Path, "/cmd/")
@@ -85,25 +86,25 @@ func (m *moody) RoundTrip(req *http.Request) (*http.Response, error) {
 	as := func(text string) string { return strings.ReplaceAll(text, "c1", id) }
 	switch {
 	case waited:
-		return stream(as(testkit.Begun) + line + as(testkit.Ended))
+		return stream(as(canned.Begun) + line + as(canned.Ended))
 	case strings.HasSuffix(req.URL.Path, "/logs"):
 		return stream(line)
 	case ofCommand && req.URL.Query().Has("wait") && m.draw(2) == 0:
-		return testkit.Unanswered(req)
+		return canned.Unanswered(req)
 	case ofCommand && m.draw(3) == 0:
-		return testkit.JSON(200, as(testkit.Ended)), nil
+		return canned.JSON(200, as(canned.Ended)), nil
 	case ofCommand, testkit.IsRun(req):
-		return testkit.JSON(200, as(testkit.Begun)), nil
+		return canned.JSON(200, as(canned.Begun)), nil
 	case strings.HasSuffix(req.URL.Path, "/fs/read"):
 		resp, err := stream("content")
 		resp.Header.Set("Content-Type", "application/octet-stream")
 		return resp, err
 	case strings.Contains(req.URL.Path, "/fs/"):
-		return testkit.JSON(200, "{}"), nil
+		return canned.JSON(200, "{}"), nil
 	case strings.Contains(req.URL.Path, "/sessions/"):
-		return testkit.JSON(200, testkit.RunningSandbox), nil
+		return canned.JSON(200, canned.RunningSandbox), nil
 	}
-	return testkit.JSON(200, strings.ReplaceAll(testkit.RunningSandbox, `"name":"box"`, fmt.Sprintf(`"name":%q`, path.Base(req.URL.Path)))), nil
+	return canned.JSON(200, strings.ReplaceAll(canned.RunningSandbox, `"name":"box"`, fmt.Sprintf(`"name":%q`, path.Base(req.URL.Path)))), nil
 }
 
 func bodyOf(req *http.Request) []byte {

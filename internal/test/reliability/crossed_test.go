@@ -19,6 +19,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -66,7 +67,7 @@ func crossResponse(t *testing.T, op *api.Op, row lostResponse) {
 	twin := newTwin(t, w.c)
 	next, is := testkit.Transport(t), isOp(op)
 	var crossed atomic.Int64
-	gate := testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
+	gate := canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
 		if !is(req) || crossed.Add(1) > 1 {
 			return next.RoundTrip(req)
 		}
@@ -176,13 +177,13 @@ func TestCrossedAndUnreachable(t *testing.T) {
 	var looks, chosen atomic.Int64
 	for name, look := range map[string]func() (*http.Response, error){
 		"a page": func() (*http.Response, error) {
-			return testkit.Response(404, "text/html", strings.NewReader("<html>")), nil
+			return canned.Response(404, "text/html", strings.NewReader("<html>")), nil
 		},
-		"a bad gateway":  func() (*http.Response, error) { return testkit.Response(502, "text/html", strings.NewReader("")), nil },
+		"a bad gateway":  func() (*http.Response, error) { return canned.Response(502, "text/html", strings.NewReader("")), nil },
 		"no connection":  func() (*http.Response, error) { return nil, errReset },
-		"a stopped one":  func() (*http.Response, error) { return testkit.JSON(410, `{"error":{"code":"sandbox_stopped"}}`), nil },
-		"no permission":  func() (*http.Response, error) { return testkit.JSON(403, `{"error":{"code":"forbidden"}}`), nil },
-		"another's look": func() (*http.Response, error) { return testkit.JSON(200, `{"command":{"id":"another"}}`), nil },
+		"a stopped one":  func() (*http.Response, error) { return canned.JSON(410, `{"error":{"code":"sandbox_stopped"}}`), nil },
+		"no permission":  func() (*http.Response, error) { return canned.JSON(403, `{"error":{"code":"forbidden"}}`), nil },
+		"another's look": func() (*http.Response, error) { return canned.JSON(200, `{"command":{"id":"another"}}`), nil },
 	} {
 		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 			switch {
@@ -226,18 +227,18 @@ func TestDoubleWithOwnIDs(t *testing.T) {
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL: "http://127.0.0.1:1", Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 		MaxRetries: -1,
-		HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
+		HTTPClient: &http.Client{Transport: canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
 			switch {
 			case testkit.IsRun(req):
 				if req.URL.Query().Has("cmdId") {
 					chosen.Add(1)
 				}
-				return testkit.JSON(200, testkit.Begun), nil
+				return canned.JSON(200, canned.Begun), nil
 			case strings.Contains(req.URL.Path, "/cmd/"):
 				looks.Add(1)
 				return nil, errReset
 			}
-			return testkit.JSON(200, testkit.RunningSandbox), nil
+			return canned.JSON(200, canned.RunningSandbox), nil
 		})},
 	})
 	require.NoError(t, err)

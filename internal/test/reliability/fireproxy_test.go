@@ -25,6 +25,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -149,7 +150,7 @@ func newFire(t *testing.T, http2 bool, boxes int, least, most int64) *fire {
 	defer f.calm.Store(false)
 	client := testkit.Client(t, f.srv, sandbox.ClientOptions{})
 	faulty, err := sandbox.NewClient(&sandbox.ClientOptions{
-		BaseURL: front.URL + f.target.Path, Credentials: testkit.Credentials(f.srv), HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
+		BaseURL: front.URL + f.target.Path, Credentials: testkit.Credentials(f.srv), HTTPClient: &http.Client{Transport: canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
 			c, ok := req.Context().Value(fireKey{}).(*fireCall)
 			if !ok {
 				return tr.RoundTrip(req)

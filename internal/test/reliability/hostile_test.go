@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -45,8 +45,8 @@ func TestAfterTheLastRecord(t *testing.T) {
 		for _, after := range []time.Duration{0, 250 * time.Millisecond} {
 			t.Run(name+" "+after.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					sb := testkit.API(func(*http.Request) (*http.Response, error) {
-						return testkit.Response(200, "application/x-ndjson", &slowEnd{strings.NewReader(testkit.Begun + testkit.Ended + rest), after}), nil
+					sb := canned.API(func(*http.Request) (*http.Response, error) {
+						return canned.Response(200, "application/x-ndjson", &slowEnd{strings.NewReader(canned.Begun + canned.Ended + rest), after}), nil
 					}).Sandbox(t)
 					done, err := sb.RunCommand(t.Context(), "x", nil, nil)
 					require.NoError(t, err)
@@ -57,76 +57,6 @@ func TestAfterTheLastRecord(t *testing.T) {
 	}
 }
 
-// TestUnknownTransport: a transport that does not report whether it sent a
-// request is assumed to have sent it.
-func TestUnknownTransport(t *testing.T) {
-	for name, c := range map[string]struct {
-		err     error
-		sent    int
-		unknown bool
-	}{
-		"lost":    {syscall.ECONNRESET, 1, true},
-		"refused": {&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}, 3, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				sent := 0
-				sb := testkit.API(func(req *http.Request) (*http.Response, error) {
-					if req.Method == http.MethodPost {
-						sent++
-					}
-					return nil, c.err
-				}).Sandbox(t)
-				_, err := sb.StartCommand(t.Context(), "x", nil, nil)
-				require.ErrorIs(t, err, c.err)
-				assert.Equal(t, c.unknown, errors.Is(err, sandbox.ErrOutcomeUnknown))
-				assert.Equal(t, c.sent, sent, "requests")
-			})
-		})
-	}
-}
-
-// TestWrongContentType: a successful response that isn't a stream may have
-// started the command; its body is not awaited, nor are those of the lookups
-// for it.
-func TestWrongContentType(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sb := testkit.API(func(*http.Request) (*http.Response, error) {
-			pr, pw := io.Pipe()
-			t.Cleanup(func() { pw.Close() })
-			resp := testkit.Response(200, "text/html", nil)
-			resp.Body = pr
-			return resp, nil
-		}).Sandbox(t)
-		_, err := sb.RunCommand(t.Context(), "x", nil, nil)
-		require.ErrorContains(t, err, "text/html")
-		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
-	})
-}
-
-// TestReattachLimits: the client gives up on a lost network, however long each
-// attempt takes.
-func TestReattachLimits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
-			if req.Method == http.MethodPost {
-				return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun)), nil
-			}
-			if time.Since(begin) > 24*time.Hour {
-				t.Error("it goes on for ever")
-				return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun+testkit.Ended)), nil
-			}
-			time.Sleep(40 * time.Second)
-			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ETIMEDOUT}
-		}).Sandbox(t)
-		_, err := sb.RunCommand(t.Context(), "x", nil, nil)
-		e, ok := errors.AsType[*sandbox.StreamError](err)
-		require.True(t, ok, "%v", err)
-		assert.Equal(t, "c1", e.CommandID)
-	})
-}
-
 // TestWaitLimits: waiting for a command ends when the API can't be reached, but
 // not when the platform cuts a long request.
 func TestWaitLimits(t *testing.T) {
@@ -134,24 +64,24 @@ func TestWaitLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				waits := 0
-				sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+				sb := canned.API(func(req *http.Request) (*http.Response, error) {
 					if req.Method == http.MethodPost {
-						return testkit.JSON(200, testkit.Begun), nil
+						return canned.JSON(200, canned.Begun), nil
 					}
 					if req.URL.Query().Get("wait") == "" {
-						return testkit.JSON(200, testkit.Begun), nil // a lookup, which doesn't wait
+						return canned.JSON(200, canned.Begun), nil // a lookup, which doesn't wait
 					}
 					waits++
 					trace := httptrace.ContextClientTrace(req.Context())
 					if waits > 30 && trace.GotConn == nil {
-						return testkit.JSON(200, testkit.Ended), nil
+						return canned.JSON(200, canned.Ended), nil
 					}
 					if trace.GetConn != nil {
 						trace.GetConn("api.test:443")
 					}
 					switch {
 					case waits > 30:
-						return testkit.JSON(200, testkit.Ended), nil
+						return canned.JSON(200, canned.Ended), nil
 					case cut:
 						trace.GotConn(httptrace.GotConnInfo{})
 						time.Sleep(5 * time.Minute)
@@ -188,14 +118,14 @@ func TestHookThatIgnoresItsEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var outer *sandbox.Sandbox
-				c := testkit.API(func(req *http.Request) (*http.Response, error) {
+				c := canned.API(func(req *http.Request) (*http.Response, error) {
 					if req.URL.Query().Get("resume") == "true" {
-						return testkit.JSON(200, strings.Replace(testkit.RunningSandbox, `"routes"`, `"resumed":true,"routes"`, 1)), nil
+						return canned.JSON(200, strings.Replace(canned.RunningSandbox, `"routes"`, `"resumed":true,"routes"`, 1)), nil
 					}
 					if req.Method == http.MethodGet {
-						return testkit.JSON(200, testkit.RunningSandbox), nil
+						return canned.JSON(200, canned.RunningSandbox), nil
 					}
-					return testkit.JSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
+					return canned.JSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
 				}).Client(t)
 				outer, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true, OnResume: func(context.Context, *sandbox.Sandbox) error {
 					return hook(outer)
@@ -213,14 +143,14 @@ func TestHookThatIgnoresItsEnd(t *testing.T) {
 // and does not clear a handle.
 func TestEmptyResponses(t *testing.T) {
 	var stopped atomic.Bool
-	sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+	sb := canned.API(func(req *http.Request) (*http.Response, error) {
 		switch {
 		case strings.HasSuffix(req.URL.Path, "/stop"):
 			stopped.Store(true)
 		case strings.HasSuffix(req.URL.Path, "/cmd"):
-			return testkit.JSON(200, testkit.Begun), nil
+			return canned.JSON(200, canned.Begun), nil
 		}
-		return testkit.JSON(200, "{}"), nil
+		return canned.JSON(200, "{}"), nil
 	}).Sandbox(t)
 	_, err := sb.Stop(t.Context(), &sandbox.StopOptions{NoWait: true})
 	require.Error(t, err)
@@ -232,7 +162,7 @@ func TestEmptyResponses(t *testing.T) {
 	_, err = sb.StartCommand(t.Context(), "x", nil, nil)
 	require.NoError(t, err)
 
-	c := testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, "{}"), nil }).Client(t)
+	c := canned.API(func(*http.Request) (*http.Response, error) { return canned.JSON(200, "{}"), nil }).Client(t)
 	for _, name := range []string{"mine", ""} {
 		_, err = c.Create(t.Context(), &sandbox.CreateOptions{Name: name})
 		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "the handle could not be used")
@@ -241,7 +171,7 @@ func TestEmptyResponses(t *testing.T) {
 
 // TestQueryStaysOutOfErrors: queries can be confidential.
 func TestQueryStaysOutOfErrors(t *testing.T) {
-	c := testkit.API(func(*http.Request) (*http.Response, error) { return nil, context.Canceled }).Client(t)
+	c := canned.API(func(*http.Request) (*http.Response, error) { return nil, context.Canceled }).Client(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := c.Get(ctx, "box", &sandbox.GetOptions{Extra: map[string]any{"__key": "planted"}})
@@ -252,8 +182,8 @@ func TestQueryStaysOutOfErrors(t *testing.T) {
 // TestFinishedByValue: a result is marshalled alike by value and by pointer,
 // and an empty one does not panic.
 func TestFinishedByValue(t *testing.T) {
-	sb := testkit.API(func(*http.Request) (*http.Response, error) {
-		return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun+testkit.Ended)), nil
+	sb := canned.API(func(*http.Request) (*http.Response, error) {
+		return canned.Response(200, "application/x-ndjson", strings.NewReader(canned.Begun+canned.Ended)), nil
 	}).Sandbox(t)
 	done, err := sb.RunCommand(t.Context(), "x", nil, nil)
 	require.NoError(t, err)
@@ -273,23 +203,23 @@ func TestBackPressure(t *testing.T) {
 		line := `{"stream":"stdout","data":"` + strings.Repeat("x", 1023) + `\n"}` + "\n"
 		const count = 1000
 		var sent atomic.Int64
-		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+		sb := canned.API(func(req *http.Request) (*http.Response, error) {
 			if !testkit.IsRun(req) {
-				return testkit.JSON(404, `{"error":{"code":"not_found","message":"not found"}}`), nil
+				return canned.JSON(404, `{"error":{"code":"not_found","message":"not found"}}`), nil
 			}
 			pr, pw := io.Pipe()
 			go func() {
-				_, _ = io.WriteString(pw, testkit.Begun)
+				_, _ = io.WriteString(pw, canned.Begun)
 				for range count {
 					if _, err := io.WriteString(pw, line); err != nil {
 						return
 					}
 					sent.Add(1)
 				}
-				_, _ = io.WriteString(pw, testkit.Ended)
+				_, _ = io.WriteString(pw, canned.Ended)
 				pw.Close()
 			}()
-			resp := testkit.Response(200, "application/x-ndjson", nil)
+			resp := canned.Response(200, "application/x-ndjson", nil)
 			resp.Body = pr
 			return resp, nil
 		}).Sandbox(t)
@@ -325,14 +255,14 @@ func TestGetOrCreateFindsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int64
 		var silent int64 // the lookup that gets no response
-		c := testkit.API(func(req *http.Request) (*http.Response, error) {
+		c := canned.API(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Query().Get("resume") == "true" {
 				if lookups.Add(1) == silent {
-					return testkit.Unanswered(req)
+					return canned.Unanswered(req)
 				}
-				return testkit.JSON(410, `{"error":{"code":"snapshot_not_found","message":"Cannot resume sandbox: no snapshot available."}}`), nil
+				return canned.JSON(410, `{"error":{"code":"snapshot_not_found","message":"Cannot resume sandbox: no snapshot available."}}`), nil
 			}
-			return testkit.JSON(200, testkit.RunningSandbox), nil
+			return canned.JSON(200, canned.RunningSandbox), nil
 		}).Client(t)
 		sb, err := c.GetOrCreate(t.Context(), "box", nil)
 		assert.Nil(t, sb)
@@ -354,11 +284,11 @@ func TestOddTimes(t *testing.T) {
 	t.Parallel()
 	for _, odd := range []string{"9e300", "1e400", "-1e400", "900000000000000000", "-900000000000000000"} {
 		box := `{"name":"box","createdAt":` + odd + `,"updatedAt":1700000000000}`
-		c := testkit.API(func(req *http.Request) (*http.Response, error) {
+		c := canned.API(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/v2/sandboxes" {
-				return testkit.JSON(200, `{"sandboxes":[`+box+`],"pagination":{"count":1,"next":null}}`), nil
+				return canned.JSON(200, `{"sandboxes":[`+box+`],"pagination":{"count":1,"next":null}}`), nil
 			}
-			return testkit.JSON(200, `{"sandbox":`+box+`,"session":{"id":"s1","status":"running","createdAt":`+odd+`},"routes":[]}`), nil
+			return canned.JSON(200, `{"sandbox":`+box+`,"session":{"id":"s1","status":"running","createdAt":`+odd+`},"routes":[]}`), nil
 		}).Client(t)
 		sb, err := c.Get(t.Context(), "box", nil)
 		require.NoError(t, err, odd)
@@ -392,15 +322,15 @@ func TestGetOrCreateWaits(t *testing.T) {
 		var requests atomic.Int64
 		var there time.Time // when the sandbox can be found
 		absent := "Sandbox not found."
-		c := testkit.API(func(req *http.Request) (*http.Response, error) {
+		c := canned.API(func(req *http.Request) (*http.Response, error) {
 			requests.Add(1)
 			switch {
 			case time.Now().After(there) && req.Method == http.MethodGet:
-				return testkit.JSON(200, testkit.RunningSandbox), nil
+				return canned.JSON(200, canned.RunningSandbox), nil
 			case req.Method == http.MethodGet:
-				return testkit.JSON(404, `{"error":{"code":"not_found","message":"`+absent+`"}}`), nil
+				return canned.JSON(404, `{"error":{"code":"not_found","message":"`+absent+`"}}`), nil
 			}
-			return testkit.JSON(400, `{"error":{"code":"bad_request","message":"A sandbox with the name 'box' already exists for this project."}}`), nil
+			return canned.JSON(400, `{"error":{"code":"bad_request","message":"A sandbox with the name 'box' already exists for this project."}}`), nil
 		}).Client(t)
 		for _, row := range []struct {
 			takes, ctx, waits time.Duration

@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -20,7 +21,7 @@ import (
 
 // page is what a gateway sends of its own accord.
 func page(status int) *http.Response {
-	return testkit.Response(status, "text/html; charset=utf-8", strings.NewReader("<html><body><h1>Please accept our terms</h1></body></html>"))
+	return canned.Response(status, "text/html; charset=utf-8", strings.NewReader("<html><body><h1>Please accept our terms</h1></body></html>"))
 }
 
 // TestPageAfterAStart: a gateway's page after a start that has acted is never a
@@ -90,7 +91,7 @@ func TestPageForASuccess(t *testing.T) {
 				if req.Body != nil {
 					_, _ = io.Copy(io.Discard, req.Body)
 				}
-				return testkit.Response(http.StatusOK, "text/html", strings.NewReader(body)), nil
+				return canned.Response(http.StatusOK, "text/html", strings.NewReader(body)), nil
 			})
 			err := call(t.Context())
 			gate.Set(nil)
@@ -104,7 +105,7 @@ func TestPageForASuccess(t *testing.T) {
 func TestForkOfADriveIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"", "{}", "null", `{"drive":{}}`, `{"drive":{"name":"precious","id":"d1"}}`} {
-		c := testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, body), nil }).Client(t)
+		c := canned.API(func(*http.Request) (*http.Response, error) { return canned.JSON(200, body), nil }).Client(t)
 		_, err := c.ForkDrive(t.Context(), "precious", "scratch")
 		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "%q", body)
 	}

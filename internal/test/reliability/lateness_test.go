@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -59,12 +60,12 @@ func handles(t *testing.T, service http.RoundTripper) []any {
 		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 	})
 	require.NoError(t, err)
-	box := strings.Replace(testkit.RunningSandbox, `"routes":[]`, `"routes":[{"url":"https://a-1000.example.com","subdomain":"a","port":1000}]`, 1)
-	first := testkit.API(func(req *http.Request) (*http.Response, error) {
+	box := strings.Replace(canned.RunningSandbox, `"routes":[]`, `"routes":[{"url":"https://a-1000.example.com","subdomain":"a","port":1000}]`, 1)
+	first := canned.API(func(req *http.Request) (*http.Response, error) {
 		if testkit.IsRun(req) {
-			return testkit.JSON(200, testkit.Begun), nil
+			return canned.JSON(200, canned.Begun), nil
 		}
-		return testkit.JSON(200, box), nil
+		return canned.JSON(200, box), nil
 	}).Client(t)
 	sb, err := first.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 	require.NoError(t, err)
@@ -113,7 +114,7 @@ func callByName(ctx context.Context, t *testing.T, handles []any, typ, method st
 	in := []reflect.Value{reflect.ValueOf(&ctx).Elem()}
 	for i := 1; i < call.Type().NumIn() && !(call.Type().IsVariadic() && i == call.Type().NumIn()-1); i++ {
 		if given {
-			in = append(in, testkit.Argument(t, method, i, call.Type().In(i)))
+			in = append(in, canned.Argument(t, method, i, call.Type().In(i)))
 		} else {
 			in = append(in, reflect.Zero(call.Type().In(i)))
 		}
@@ -140,7 +141,7 @@ func TestEveryCallReturns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				typ, method, _ := strings.Cut(name, ".")
-				all := handles(t, testkit.Silent{})
+				all := handles(t, canned.Silent{})
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)
 				defer cancel()
 				begin := time.Now()
@@ -167,7 +168,7 @@ func TestEndedContextSendsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				typ, method, _ := strings.Cut(name, ".")
-				all := handles(t, testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
+				all := handles(t, canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
 					t.Errorf("%s %s is sent", req.Method, req.URL.Path)
 					return nil, context.Canceled
 				}))
@@ -191,7 +192,7 @@ func TestNilContext(t *testing.T) {
 	for _, name := range append(callsWithContext(t), slices.Sorted(maps.Keys(withoutRequest))...) {
 		t.Run(name, func(t *testing.T) {
 			typ, method, _ := strings.Cut(name, ".")
-			all := handles(t, testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
+			all := handles(t, canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
 				t.Errorf("%s %s is sent", req.Method, req.URL.Path)
 				return nil, context.Canceled
 			}))
@@ -296,18 +297,18 @@ func TestLateReturns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.API(func(req *http.Request) (*http.Response, error) {
+				api := canned.API(func(req *http.Request) (*http.Response, error) {
 					switch {
 					case c.silent == nil && !testkit.IsRun(req), c.silent != nil && c.silent(req):
-						return testkit.Unanswered(req)
+						return canned.Unanswered(req)
 					case testkit.IsRun(req) && isWaited(t, req):
-						return testkit.Forgotten(req, testkit.Begun)
+						return canned.Forgotten(req, canned.Begun)
 					case req.Method == http.MethodGet:
-						return testkit.JSON(404, `{"error":{"code":"not_found","message":"not found"}}`), nil
+						return canned.JSON(404, `{"error":{"code":"not_found","message":"not found"}}`), nil
 					case strings.HasSuffix(req.URL.Path, "/sandboxes"):
-						return testkit.JSON(200, strings.ReplaceAll(testkit.RunningSandbox, `"name":"box"`, `"name":"new"`)), nil
+						return canned.JSON(200, strings.ReplaceAll(canned.RunningSandbox, `"name":"box"`, `"name":"new"`)), nil
 					}
-					return testkit.JSON(200, testkit.Begun), nil
+					return canned.JSON(200, canned.Begun), nil
 				})
 				sb := boxed{api.Sandbox(t), api.Client(t)}
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -65,7 +66,7 @@ func (l *latecomer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	l.held = late
 	if l.status != 0 {
-		return testkit.JSON(l.status, "bad gateway"), nil
+		return canned.JSON(l.status, "bad gateway"), nil
 	}
 	return nil, errReset
 }

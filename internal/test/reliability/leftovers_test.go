@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -149,7 +150,7 @@ func TestSuccessOfNothingSent(t *testing.T) {
 			return next.RoundTrip(req)
 		}
 		req.Body.Close()
-		return testkit.JSON(200, "{}"), nil
+		return canned.JSON(200, "{}"), nil
 	})
 	assert.Error(t, sb.FS().AppendFile(t.Context(), "f", make([]byte, 1<<20)))
 	assert.Error(t, sb.FS().WriteFile(t.Context(), "f", []byte("x"), 0o644))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
@@ -32,7 +33,7 @@ func oddResponses() []oddResponse {
 	response := func(status int, header, body string) string {
 		return fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: text/html\r\n%sContent-Length: %d\r\n\r\n%s", status, header, len(body), body)
 	}
-	const ok, success = "HTTP/1.1 200 OK\r\nContent-Type: KIND\r\n", testkit.Begun + testkit.Ended
+	const ok, success = "HTTP/1.1 200 OK\r\nContent-Type: KIND\r\n", canned.Begun + canned.Ended
 	chunk := func(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
 	var odd []oddResponse
 	for _, s := range []int{
@@ -59,15 +60,15 @@ func oddResponses() []oddResponse {
 		oddResponse{"200 empty", response(200, "", ""), 0},
 		oddResponse{"204", "HTTP/1.1 204 No Content\r\n\r\n", 0},
 		oddResponse{"half of the JSON", fmt.Sprintf("%sContent-Length: 40\r\n\r\n%s", ok, success[:40]), 0},
-		oddResponse{"a length that is too long", fmt.Sprintf("%sContent-Length: 9999\r\n\r\n%s", ok, testkit.Begun[:40]), 0},
+		oddResponse{"a length that is too long", fmt.Sprintf("%sContent-Length: 9999\r\n\r\n%s", ok, canned.Begun[:40]), 0},
 		oddResponse{"a length that is too short", fmt.Sprintf("%sContent-Length: 50\r\n\r\n%s", ok, success), 0},
 		oddResponse{"two lengths", ok + "Content-Length: 10\r\nContent-Length: 20\r\n\r\n" + success, 0},
 		oddResponse{"1xx without end", strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", 100), 0},
 		oddResponse{"1xx, then 200", fmt.Sprintf("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n%sContent-Length: %d\r\n\r\n%s", ok, len(success), success), 0},
 		oddResponse{"garbage", "SSH-2.0-OpenSSH\r\n", 0},
 		oddResponse{"nothing", "", 0},
-		oddResponse{"a chunk that is none", ok + "Transfer-Encoding: chunked\r\n\r\n" + chunk(testkit.Begun[:40]) + "zz\r\n", 0},
-		oddResponse{"a cut within a chunk's length", ok + "Transfer-Encoding: chunked\r\n\r\n" + chunk(testkit.Begun[:40]) + "1", 0},
+		oddResponse{"a chunk that is none", ok + "Transfer-Encoding: chunked\r\n\r\n" + chunk(canned.Begun[:40]) + "zz\r\n", 0},
+		oddResponse{"a cut within a chunk's length", ok + "Transfer-Encoding: chunked\r\n\r\n" + chunk(canned.Begun[:40]) + "1", 0},
 	)
 }
 
@@ -118,7 +119,7 @@ func (o oddResponse) play(t *testing.T, name string, call func(context.Context, 
 			text, kind := o.text, "application/json"
 			switch {
 			case telling:
-				text = fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: KIND\r\nContent-Length: %d\r\n\r\n%s", len(testkit.RunningSandbox), testkit.RunningSandbox)
+				text = fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: KIND\r\nContent-Length: %d\r\n\r\n%s", len(canned.RunningSandbox), canned.RunningSandbox)
 			case testkit.IsRun(req):
 				starts++
 				if name == "RunCommand" {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -25,7 +25,7 @@ var chosen = map[string]any{
 	"KeepLastSnapshots": &sandbox.KeepLastSnapshots{Count: 1}, "Extra": map[string]any{"x": 1}, "Env": sandbox.Env{"A": "b"},
 	"SortBy": sandbox.SortByName, "ListDrivesOptions.SortBy": sandbox.DrivesByName, "SortOrder": sandbox.Ascending, "Status": sandbox.StatusRunning,
 	"Limit": 1, "MaxSizeBytes": int64(1 << 30), "Stdout": io.Discard, "Stderr": io.Discard, "Include": []string{"*"}, "Exclude": []string{"x"},
-	"Args": []string{"a"}, "HTTPClient": &http.Client{Transport: testkit.Silent{}}, "KeepAlive": &sandbox.KeepAliveOptions{},
+	"Args": []string{"a"}, "HTTPClient": &http.Client{Transport: canned.Silent{}}, "KeepAlive": &sandbox.KeepAliveOptions{},
 	"WaitForPortOptions.Status": 200, "WaitForPortOptions.Path": "/x", "Log": regexp.MustCompile("x"),
 	"EnsureOptions.Port": 1000, "Cwd": "/tmp",
 }
@@ -37,7 +37,7 @@ func TestNoOptionIsRefused(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel() // the checks come before the first request
 	fields := 0
-	for _, h := range handles(t, testkit.Silent{}) {
+	for _, h := range handles(t, canned.Silent{}) {
 		for m, method := range reflect.ValueOf(h).Methods() {
 			for at := range method.Type().NumIn() {
 				typ := method.Type().In(at)
@@ -52,7 +52,7 @@ func TestNoOptionIsRefused(t *testing.T) {
 					name := fmt.Sprintf("%s of %T.%s", field.Name, h, m.Name)
 					in := []reflect.Value{reflect.ValueOf(ended)}
 					for i := 1; i < method.Type().NumIn(); i++ {
-						in = append(in, testkit.Argument(t, m.Name, i, method.Type().In(i)))
+						in = append(in, canned.Argument(t, m.Name, i, method.Type().In(i)))
 					}
 					in[at] = reflect.New(typ.Elem())
 					in[at].Elem().FieldByIndex(field.Index).Set(valueOf(t, typ.Elem().Name(), field))
@@ -90,7 +90,7 @@ func valueOf(t *testing.T, options string, field reflect.StructField) reflect.Va
 	case field.Type.Kind() == reflect.Pointer:
 		return reflect.New(field.Type.Elem())
 	default:
-		v := testkit.Argument(t, "", 0, field.Type)
+		v := canned.Argument(t, "", 0, field.Type)
 		assert.False(t, v.IsZero(), "chosen has no value for %s.%s", options, field.Name)
 		return v
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
 // portal is something that responds in place of the API, always the same.
@@ -93,7 +93,7 @@ func TestPortals(t *testing.T) {
 func (p portal) play(t *testing.T, name string) {
 	typ, method, _ := strings.Cut(name, ".")
 	var requests atomic.Int64
-	all := handles(t, testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
+	all := handles(t, canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
 		requests.Add(1)
 		if req.Body != nil {
 			_, _ = io.Copy(io.Discard, req.Body)
@@ -102,7 +102,7 @@ func (p portal) play(t *testing.T, name string) {
 		if req.URL.Host != "api.test" {
 			assert.Empty(t, req.Header.Get("Authorization"), "%s: the token goes to %s", name, req.URL.Host)
 		}
-		resp := testkit.Response(p.status, "", strings.NewReader(p.body))
+		resp := canned.Response(p.status, "", strings.NewReader(p.body))
 		resp.Header, resp.Request = p.header.Clone(), req
 		return resp, nil
 	}))

@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
@@ -311,9 +312,9 @@ func TestDeleteIsNotProvenByAnother(t *testing.T) {
 		var lost atomic.Bool
 		gate.Set(func(req *http.Request, _ http.RoundTripper) (*http.Response, error) {
 			if !lost.Swap(true) {
-				return testkit.Response(http.StatusBadGateway, "text/html", strings.NewReader("<html>Bad Gateway</html>")), nil
+				return canned.Response(http.StatusBadGateway, "text/html", strings.NewReader("<html>Bad Gateway</html>")), nil
 			}
-			return testkit.JSON(http.StatusNotFound, `{"error":{"code":"not_found","message":"Not found."}}`), nil
+			return canned.JSON(http.StatusNotFound, `{"error":{"code":"not_found","message":"Not found."}}`), nil
 		})
 		err := call.remove()
 		gate.Set(nil)
@@ -565,12 +566,12 @@ func TestFilesOfAnEndedSession(t *testing.T) {
 func TestProgramKilledWithItsSession(t *testing.T) {
 	t.Parallel()
 	for _, status := range []sandbox.Status{sandbox.StatusStopped, sandbox.StatusStopping, sandbox.StatusFailed, sandbox.StatusRunning} {
-		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+		sb := canned.API(func(req *http.Request) (*http.Response, error) {
 			if testkit.IsRun(req) {
-				killed := strings.Replace(testkit.Ended, `"exitCode":3`, `"exitCode":137`, 1)
-				return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun+killed)), nil
+				killed := strings.Replace(canned.Ended, `"exitCode":3`, `"exitCode":137`, 1)
+				return canned.Response(200, "application/x-ndjson", strings.NewReader(canned.Begun+killed)), nil
 			}
-			return testkit.JSON(200, `{"session":{"id":"s1","status":"`+string(status)+`"},"routes":[]}`), nil
+			return canned.JSON(200, `{"session":{"id":"s1","status":"`+string(status)+`"},"routes":[]}`), nil
 		}).Sandbox(t)
 		err := sb.FS().Remove(t.Context(), "x")
 		require.Error(t, err, status)
@@ -581,7 +582,7 @@ func TestProgramKilledWithItsSession(t *testing.T) {
 // TestEmptySuccesses: a response without the created object is an error.
 func TestEmptySuccesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sb := testkit.API(func(*http.Request) (*http.Response, error) { return testkit.JSON(200, "{}"), nil }).Sandbox(t)
+		sb := canned.API(func(*http.Request) (*http.Response, error) { return canned.JSON(200, "{}"), nil }).Sandbox(t)
 		_, err := sb.StartCommand(t.Context(), "x", nil, nil)
 		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
 		_, err = sb.Snapshot(t.Context(), nil)

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -57,24 +58,24 @@ func TestForgottenStream(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					begin, logs := time.Now(), 0
 					const runs = 30 * time.Second
-					sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+					sb := canned.API(func(req *http.Request) (*http.Response, error) {
 						over := time.Since(begin) >= runs
 						switch {
 						case testkit.IsRun(req):
-							return testkit.Forgotten(req, testkit.Begun+brought)
+							return canned.Forgotten(req, canned.Begun+brought)
 						case testkit.IsLogs(req):
 							if logs++; logs == 1 && name != "RunCommand" {
-								return testkit.Forgotten(req, brought)
+								return canned.Forgotten(req, brought)
 							}
-							return testkit.Response(200, "application/x-ndjson", strings.NewReader(firstOutput+secondOutput)), nil
+							return canned.Response(200, "application/x-ndjson", strings.NewReader(firstOutput+secondOutput)), nil
 						case over:
-							return testkit.JSON(200, testkit.Ended), nil
+							return canned.JSON(200, canned.Ended), nil
 						case req.URL.Query().Get("wait") == "":
-							return testkit.JSON(200, testkit.Begun), nil
+							return canned.JSON(200, canned.Begun), nil
 						}
 						select {
 						case <-time.After(runs - time.Since(begin)):
-							return testkit.JSON(200, testkit.Ended), nil
+							return canned.JSON(200, canned.Ended), nil
 						case <-req.Context().Done():
 							return nil, req.Context().Err()
 						}
@@ -108,18 +109,18 @@ func TestStreamClosedByServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				opened := 0
-				sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+				sb := canned.API(func(req *http.Request) (*http.Response, error) {
 					switch {
 					case testkit.IsRun(req):
-						return testkit.Response(200, "application/x-ndjson", strings.NewReader(testkit.Begun+firstOutput+closed)), nil
+						return canned.Response(200, "application/x-ndjson", strings.NewReader(canned.Begun+firstOutput+closed)), nil
 					case testkit.IsLogs(req):
 						if opened++; opened > len(c.logs) {
 							t.Errorf("the log was opened %d times", opened)
-							return testkit.JSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
+							return canned.JSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
 						}
-						return testkit.Response(200, "application/x-ndjson", strings.NewReader(c.logs[opened-1])), nil
+						return canned.Response(200, "application/x-ndjson", strings.NewReader(c.logs[opened-1])), nil
 					}
-					return testkit.JSON(200, testkit.Ended), nil
+					return canned.JSON(200, canned.Ended), nil
 				}).Sandbox(t)
 				done, err := sb.RunCommand(t.Context(), "x", nil, nil)
 				assert.Equal(t, len(c.logs), opened)
@@ -147,7 +148,7 @@ func TestKeepAliveShortMargin(t *testing.T) {
 		begin, end := time.Now(), time.Now().Add(step)
 		dropped := false
 		var mu sync.Mutex
-		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+		sb := canned.API(func(req *http.Request) (*http.Response, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -155,11 +156,11 @@ func TestKeepAliveShortMargin(t *testing.T) {
 				dropped = true
 				mu.Unlock()
 				defer mu.Lock()
-				return testkit.Unanswered(req)
+				return canned.Unanswered(req)
 			case req.Method == http.MethodPost:
 				end, dropped = end.Add(step), false
 			}
-			return testkit.JSON(200, fmt.Sprintf(`{"session":{"id":"s1","status":"running","startedAt":%d,"timeout":%d},"routes":[]}`, begin.UnixMilli(), end.Sub(begin).Milliseconds())), nil
+			return canned.JSON(200, fmt.Sprintf(`{"session":{"id":"s1","status":"running","startedAt":%d,"timeout":%d},"routes":[]}`, begin.UnixMilli(), end.Sub(begin).Milliseconds())), nil
 		}).Sandbox(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -200,19 +201,19 @@ func TestKeepAliveOutlastsSilence(t *testing.T) {
 						}
 						return auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}, nil
 					}),
-					HTTPClient: &http.Client{Transport: testkit.API(func(req *http.Request) (*http.Response, error) {
+					HTTPClient: &http.Client{Transport: canned.API(func(req *http.Request) (*http.Response, error) {
 						extends := req.Method == http.MethodPost
 						switch {
 						case strings.HasPrefix(req.URL.Path, "/v2/sandboxes/box"):
-							return testkit.JSON(200, testkit.RunningSandbox), nil
+							return canned.JSON(200, canned.RunningSandbox), nil
 						case trouble() && what == "the extension" && extends:
-							return testkit.Unanswered(req)
+							return canned.Unanswered(req)
 						case trouble() && what == "the service":
-							return testkit.JSON(503, `{"error":{"code":"unavailable","message":"busy"}}`), nil
+							return canned.JSON(503, `{"error":{"code":"unavailable","message":"busy"}}`), nil
 						case extends:
 							life.Add(int64(3 * time.Minute))
 						}
-						return testkit.JSON(200, session()), nil
+						return canned.JSON(200, session()), nil
 					})},
 				})
 				require.NoError(t, err)
@@ -241,23 +242,23 @@ func TestWaitForPortOutlastsSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, looks := time.Now(), 0
 		const comesUp = 15 * time.Second
-		box := strings.Replace(testkit.RunningSandbox, `"routes":[]`, `"routes":[{"url":"https://a-3000.example.com","subdomain":"a","port":3000}]`, 1)
-		c := testkit.API(func(req *http.Request) (*http.Response, error) {
+		box := strings.Replace(canned.RunningSandbox, `"routes":[]`, `"routes":[{"url":"https://a-3000.example.com","subdomain":"a","port":3000}]`, 1)
+		c := canned.API(func(req *http.Request) (*http.Response, error) {
 			if strings.HasPrefix(req.URL.Path, "/v2/sandboxes/box") {
-				return testkit.JSON(200, box), nil
+				return canned.JSON(200, box), nil
 			}
 			looks++
-			return testkit.Unanswered(req)
+			return canned.Unanswered(req)
 		}).Client(t)
 		sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		_, err = sb.WaitForPort(ctx, 3000, &sandbox.WaitForPortOptions{HTTPClient: &http.Client{Transport: testkit.RoundTripper(func(*http.Request) (*http.Response, error) {
+		_, err = sb.WaitForPort(ctx, 3000, &sandbox.WaitForPortOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(*http.Request) (*http.Response, error) {
 			if time.Since(begin) < comesUp {
-				return testkit.Response(502, "text/plain", strings.NewReader("")), nil
+				return canned.Response(502, "text/plain", strings.NewReader("")), nil
 			}
-			return testkit.Response(200, "text/plain", strings.NewReader("hello")), nil
+			return canned.Response(200, "text/plain", strings.NewReader("hello")), nil
 		})}})
 		require.NoError(t, err)
 		assert.Positive(t, looks)
@@ -270,13 +271,13 @@ func TestWaitForPortOutlastsSilence(t *testing.T) {
 func TestErrorWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries atomic.Int32
-		c := testkit.API(func(req *http.Request) (*http.Response, error) {
+		c := canned.API(func(req *http.Request) (*http.Response, error) {
 			if tries.Add(1) == 1 {
-				brief, err := testkit.Forgotten(req, "{")
+				brief, err := canned.Forgotten(req, "{")
 				brief.StatusCode = http.StatusServiceUnavailable
 				return brief, err
 			}
-			return testkit.JSON(200, testkit.RunningSandbox), nil
+			return canned.JSON(200, canned.RunningSandbox), nil
 		}).Client(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -33,7 +34,7 @@ func (r *replayer) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if body, ok := r.known[req.URL.Path]; ok {
-		resp := testkit.JSON(200, string(body))
+		resp := canned.JSON(200, string(body))
 		resp.Request = req
 		return resp, nil
 	}

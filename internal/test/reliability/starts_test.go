@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
@@ -146,19 +147,19 @@ func TestCompressedErrors(t *testing.T) {
 func TestStdinRetryAfterYears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int32
-		sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+		sb := canned.API(func(req *http.Request) (*http.Response, error) {
 			switch {
 			case testkit.IsRun(req):
-				return testkit.JSON(200, strings.TrimSpace(testkit.Begun)), nil
+				return canned.JSON(200, strings.TrimSpace(canned.Begun)), nil
 			case strings.HasSuffix(req.URL.Path, "/stdin"):
-				resp := testkit.JSON(429, `{"error":{"code":"rate_limited","message":"slow down"}}`)
+				resp := canned.JSON(429, `{"error":{"code":"rate_limited","message":"slow down"}}`)
 				resp.Header.Set("Retry-After", "25")
 				if writes.Add(1) > 1 {
 					resp.Header.Set("Retry-After", "100000000")
 				}
 				return resp, nil
 			}
-			return testkit.JSON(404, `{}`), nil
+			return canned.JSON(404, `{}`), nil
 		}).Sandbox(t)
 		cmd, err := sb.StartCommand(t.Context(), "x", nil, &sandbox.StartOptions{AttachStdin: true})
 		require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
@@ -190,7 +191,7 @@ func stdinEmptySuccess(t *testing.T, body, at string, passOn bool) {
 				assert.NoError(t, err)
 			}
 		}
-		return testkit.JSON(200, body), nil
+		return canned.JSON(200, body), nil
 	})
 	w := cmd.Stdin(t.Context())
 	_, err = io.Copy(w, bytes.NewReader(data))

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -25,18 +26,18 @@ import (
 func TestCleanCuts(t *testing.T) {
 	t.Parallel()
 	responses := map[string]func() (*http.Response, error){
-		"401": func() (*http.Response, error) { return testkit.JSON(401, ""), nil },
+		"401": func() (*http.Response, error) { return canned.JSON(401, ""), nil },
 		"403": func() (*http.Response, error) {
-			return testkit.Response(403, "text/html", strings.NewReader("<html>")), nil
+			return canned.Response(403, "text/html", strings.NewReader("<html>")), nil
 		},
-		"404": func() (*http.Response, error) { return testkit.JSON(404, ""), nil },
-		"408": func() (*http.Response, error) { return testkit.JSON(408, ""), nil },
-		"502": func() (*http.Response, error) { return testkit.JSON(502, "bad gateway"), nil },
+		"404": func() (*http.Response, error) { return canned.JSON(404, ""), nil },
+		"408": func() (*http.Response, error) { return canned.JSON(408, ""), nil },
+		"502": func() (*http.Response, error) { return canned.JSON(502, "bad gateway"), nil },
 		"broken off": func() (*http.Response, error) {
-			return testkit.Response(200, "application/json", io.MultiReader(strings.NewReader(`{"command":`), broken{})), nil
+			return canned.Response(200, "application/json", io.MultiReader(strings.NewReader(`{"command":`), broken{})), nil
 		},
 		"another page": func() (*http.Response, error) {
-			return testkit.Response(200, "text/html", strings.NewReader("<html>")), nil
+			return canned.Response(200, "text/html", strings.NewReader("<html>")), nil
 		},
 		"as it is": nil,
 	}
@@ -105,7 +106,7 @@ func TestOddResponsesCostAnAttempt(t *testing.T) {
 			var cut, odd atomic.Bool
 			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 				if testkit.IsLogs(req) && odd.CompareAndSwap(false, true) {
-					return testkit.Response(status, "text/html", strings.NewReader("<html>gateway</html>")), nil
+					return canned.Response(status, "text/html", strings.NewReader("<html>gateway</html>")), nil
 				}
 				resp, err := next.RoundTrip(req)
 				if err == nil && testkit.IsRun(req) && cut.CompareAndSwap(false, true) {
@@ -213,11 +214,11 @@ func TestChunksDoNotOverlap(t *testing.T) {
 		fmt.Fprintf(&want, "line %d\n", i)
 		fmt.Fprintf(&log, `{"stream":"stdout","data":"line %d\n"}`+"\n", i)
 	}
-	sb := testkit.API(func(req *http.Request) (*http.Response, error) {
+	sb := canned.API(func(req *http.Request) (*http.Response, error) {
 		if testkit.IsLogs(req) {
-			return testkit.Response(200, "application/x-ndjson", strings.NewReader(log.String())), nil
+			return canned.Response(200, "application/x-ndjson", strings.NewReader(log.String())), nil
 		}
-		return testkit.JSON(200, testkit.Ended), nil
+		return canned.JSON(200, canned.Ended), nil
 	}).Sandbox(t)
 	cmd, err := sb.GetCommand(t.Context(), "c1")
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -163,7 +164,7 @@ func TestSecretsOfSourcesAreNotEchoed(t *testing.T) {
 				return nil, err
 			}
 			text, err := json.Marshal(string(body))
-			return testkit.JSON(400, `{"error":{"code":"bad_request","message":`+string(text)+`}}`), err
+			return canned.JSON(400, `{"error":{"code":"bad_request","message":`+string(text)+`}}`), err
 		})
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			HTTPClient: &http.Client{Transport: gate}, BaseURL: "https://api.test",

@@ -23,6 +23,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/go-vercel/sandbox/terminal"
@@ -482,7 +483,7 @@ func TestIDsOfStreamsChooseNoRoute(t *testing.T) {
 			return next.RoundTrip(req)
 		}
 		const first = `{"command":{"id":"..","name":"true","args":[],"cwd":"/","sessionId":"sbx_1","exitCode":null,"startedAt":1}}` + "\n"
-		return testkit.Response(http.StatusOK, "application/x-ndjson", strings.NewReader(first)), nil
+		return canned.Response(http.StatusOK, "application/x-ndjson", strings.NewReader(first)), nil
 	})
 	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 	assert.Error(t, err)

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -118,7 +119,7 @@ func (x Exports) complete(t *testing.T) (declared map[string]bool) {
 // arguments. What has a receiver gets a context that lives, too.
 func (x Exports) call(t *testing.T, name, what string, fn reflect.Value) {
 	t.Helper()
-	ended, cancel := context.WithCancel(sandbox.ContextWithClient(t.Context(), API(func(req *http.Request) (*http.Response, error) {
+	ended, cancel := context.WithCancel(sandbox.ContextWithClient(t.Context(), canned.API(func(req *http.Request) (*http.Response, error) {
 		t.Errorf("%s sends %s %s", name, req.Method, req.URL.Path)
 		return nil, context.Canceled
 	}).Client(t)))
@@ -143,7 +144,7 @@ func (x Exports) call(t *testing.T, name, what string, fn reflect.Value) {
 					in = append(in, reflect.ValueOf(&ctx).Elem())
 					missing = missing || ctx == nil
 				case args:
-					in = append(in, Argument(t, name[strings.Index(name, ".")+1:], i, typ))
+					in = append(in, canned.Argument(t, name[strings.Index(name, ".")+1:], i, typ))
 				default:
 					in = append(in, reflect.Zero(typ))
 				}

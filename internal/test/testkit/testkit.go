@@ -182,12 +182,6 @@ func APIError(t *testing.T, err error) *sandbox.APIError {
 	return e
 }
 
-// RoundTripper is a transport that is a function.
-type RoundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip calls the function.
-func (f RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // AdvanceWhile advances the emulator's clock until finish is called, 400 times
 // as fast as real time: sessions that must survive this on a busy machine need
 // a long timeout.

@@ -1,4 +1,4 @@
-package testkit
+package canned
 
 import (
 	"cmp"
@@ -196,3 +196,9 @@ func Forgotten(req *http.Request, text string) (*http.Response, error) {
 	resp.Body = pr
 	return resp, nil
 }
+
+// RoundTripper is a transport that is a function.
+type RoundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip calls the function.
+func (f RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,4 +1,7 @@
-package testkit
+// Package canned has an API whose responses come from memory, for tests of what the
+// client does with them: they link no emulator, which takes longer to compile and to
+// link than the client itself.
+package canned
 
 import (
 	"fmt"
@@ -11,12 +14,12 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// Canned responds to every request from memory, so that a benchmark measures
+// Responses responds to every request from memory, so that a benchmark measures
 // only the SDK.
-type Canned func(*http.Request) (contentType, body string)
+type Responses func(*http.Request) (contentType, body string)
 
 // RoundTrip reads the request and responds with what the function returns.
-func (f Canned) RoundTrip(req *http.Request) (*http.Response, error) {
+func (f Responses) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		if _, err := io.Copy(io.Discard, req.Body); err != nil {
 			return nil, err
@@ -41,16 +44,16 @@ func (f Canned) RoundTrip(req *http.Request) (*http.Response, error) {
 // Objects as the API sends them: the sandbox lacks the number in its name, the
 // command its exit code.
 const (
-	CannedSession = `{"id":"sess_1","memory":4096,"vcpus":2,"region":"iad1","runtime":"node24","timeout":300000,"status":"running",` +
+	Session = `{"id":"sess_1","memory":4096,"vcpus":2,"region":"iad1","runtime":"node24","timeout":300000,"status":"running",` +
 		`"requestedAt":1760000000000,"startedAt":1760000000500,"createdAt":1760000000000,"cwd":"/vercel/sandbox","updatedAt":1760000000500}`
-	CannedSandbox = `{"name":"box-%d","persistent":true,"region":"iad1","vcpus":2,"memory":4096,"runtime":"node24","timeout":300000,` +
+	Sandbox = `{"name":"box-%d","persistent":true,"region":"iad1","vcpus":2,"memory":4096,"runtime":"node24","timeout":300000,` +
 		`"networkPolicy":{"mode":"allow-all"},"totalEgressBytes":1000,"totalIngressBytes":2000,"createdAt":1760000000000,"updatedAt":1760000000500,` +
 		`"currentSessionId":"sess_1","status":"running","statusUpdatedAt":1760000000200,"cwd":"/vercel/sandbox","tags":{"env":"test","team":"sdk"}}`
-	CannedCommand = `{"command":{"id":"cmd_1","name":"echo","args":["hello"],"cwd":"/vercel/sandbox","sessionId":"sess_1","exitCode":%s,"startedAt":1760000001000}}`
+	Command = `{"command":{"id":"cmd_1","name":"echo","args":["hello"],"cwd":"/vercel/sandbox","sessionId":"sess_1","exitCode":%s,"startedAt":1760000001000}}`
 )
 
-// CannedClient returns a client of canned responses.
-func CannedClient(b testing.TB, resp Canned) *sandbox.Client {
+// Client returns a client of canned responses.
+func Client(b testing.TB, resp Responses) *sandbox.Client {
 	b.Helper()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL:     "https://api.test",
@@ -63,15 +66,15 @@ func CannedClient(b testing.TB, resp Canned) *sandbox.Client {
 	return c
 }
 
-// CannedBox returns a sandbox whose requests, after its creation, are responded
+// Box returns a sandbox whose requests, after its creation, are responded
 // to as given.
-func CannedBox(b testing.TB, resp Canned) *sandbox.Sandbox {
+func Box(b testing.TB, resp Responses) *sandbox.Sandbox {
 	b.Helper()
 	created := false
-	c := CannedClient(b, func(req *http.Request) (string, string) {
+	c := Client(b, func(req *http.Request) (string, string) {
 		if !created {
 			created = true
-			return "application/json", `{"sandbox":` + fmt.Sprintf(CannedSandbox, 0) + `,"session":` + CannedSession + `,"routes":[]}`
+			return "application/json", `{"sandbox":` + fmt.Sprintf(Sandbox, 0) + `,"session":` + Session + `,"routes":[]}`
 		}
 		return resp(req)
 	})
@@ -82,8 +85,8 @@ func CannedBox(b testing.TB, resp Canned) *sandbox.Sandbox {
 	return sb
 }
 
-// CannedLog responds with a command and its log.
-func CannedLog(command, log string) Canned {
+// Log responds with a command and its log.
+func Log(command, log string) Responses {
 	return func(req *http.Request) (string, string) {
 		if strings.HasSuffix(req.URL.Path, "/logs") {
 			return "application/x-ndjson", log

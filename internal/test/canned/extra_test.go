@@ -1,4 +1,4 @@
-package sandbox_test
+package canned_test
 
 import (
 	"fmt"
@@ -8,15 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // TestExtra: what has a field, or can't be sent, is refused before any request,
 // and no value prints.
 func TestExtra(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
-	c, ctx := srv.Client(), t.Context()
+	c, ctx := noRequests(t).Client(t), t.Context()
 	create := func(o sandbox.CreateOptions) error { _, err := c.Create(ctx, &o); return err }
 	region, function := map[string]any{"region": "hush"}, map[string]any{"x": func() {}}
 	sb := &sandbox.Sandbox{}
@@ -38,7 +36,6 @@ func TestExtra(t *testing.T) {
 		assert.ErrorIs(t, err, sandbox.ErrInvalid, name)
 		assert.ErrorContains(t, err, "Extra", name)
 	}
-	assert.Empty(t, srv.Requests())
 	extra := map[string]any{"x": "hush"}
 	for _, v := range []any{
 		sandbox.CreateOptions{Extra: extra}, sandbox.ForkOptions{Extra: extra}, sandbox.UpdateOptions{Extra: extra},

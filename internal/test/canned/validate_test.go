@@ -1,4 +1,4 @@
-package sandbox_test
+package canned_test
 
 import (
 	"encoding/json"
@@ -7,29 +7,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/test/testkit"
-
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
-	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// noRequests is an API to which no request is to be made.
+func noRequests(t *testing.T) canned.API {
+	return func(req *http.Request) (*http.Response, error) {
+		t.Errorf("%s %s", req.Method, req.URL.Path)
+		return canned.JSON(http.StatusTeapot, `{}`), nil
+	}
+}
 
 // TestInvalidArguments: what no server could accept is refused before any
 // request, with an error that names the argument.
 func TestInvalidArguments(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
-	client := testkit.Client(t, srv, sandbox.ClientOptions{})
-	ctx := t.Context()
+	api := noRequests(t)
+	sb, client, ctx := api.Sandbox(t), api.Client(t), t.Context()
 	create := func(o sandbox.CreateOptions) error { _, err := client.Create(ctx, &o); return err }
 	get := func(name string) error { _, err := client.Get(ctx, name, nil); return err }
 	run := func(name string, args []string, o sandbox.CommandOptions) error {
 		_, err := sb.RunCommand(ctx, name, args, &o)
 		return err
 	}
-	before := len(srv.Requests())
 	for _, tc := range []struct {
 		name, mentions string
 		err            error
@@ -151,28 +155,6 @@ func TestInvalidArguments(t *testing.T) {
 			assert.Contains(t, tc.err.Error(), tc.mentions)
 		})
 	}
-	assert.Len(t, srv.Requests(), before, "no request was made")
-}
-
-// TestServerRefuses: limits that the platform may change are left to the server
-// and its errors.
-func TestServerRefuses(t *testing.T) {
-	t.Parallel()
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Name: "taken"})
-	client := testkit.Client(t, srv, sandbox.ClientOptions{})
-	_, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: sb.Name()})
-	e := testkit.APIError(t, err)
-	assert.Equal(t, 400, e.Status)
-	assert.Equal(t, "bad_request", e.Code)
-	assert.Contains(t, err.Error(), e.Message)
-	assert.NotEmpty(t, e.Message)
-
-	_, err = client.Create(t.Context(), &sandbox.CreateOptions{VCPUs: 1 << 20})
-	assert.Contains(t, strings.ToLower(testkit.APIError(t, err).Message), "vcpus")
-
-	_, err = client.Get(t.Context(), "missing", nil)
-	require.ErrorIs(t, err, sandbox.ErrNotFound)
-	assert.Equal(t, "missing", testkit.APIError(t, err).SandboxName)
 }
 
 // TestClientOptions: a client that could not work is refused when it is
@@ -197,14 +179,20 @@ func TestClientOptions(t *testing.T) {
 
 func TestMaxRetries(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
-	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ListSandboxes, Status: http.StatusBadGateway})
 	for limit, want := range map[int]int{0: 3, 1: 2, -1: 1} {
-		before := testkit.Count(srv, sandboxtest.ListSandboxes)
-		client := testkit.Client(t, srv, sandbox.ClientOptions{MaxRetries: limit, RetryWait: time.Millisecond})
-		_, err := client.ListPage(t.Context(), nil)
+		requests := 0
+		client, err := sandbox.NewClient(&sandbox.ClientOptions{
+			MaxRetries: limit, RetryWait: time.Millisecond, BaseURL: "https://api.test",
+			Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "t", ProjectID: "p"}),
+			HTTPClient: &http.Client{Transport: canned.API(func(*http.Request) (*http.Response, error) {
+				requests++
+				return canned.JSON(http.StatusBadGateway, `{}`), nil
+			})},
+		})
+		require.NoError(t, err)
+		_, err = client.ListPage(t.Context(), nil)
 		require.Error(t, err)
-		assert.Equal(t, want, testkit.Count(srv, sandboxtest.ListSandboxes)-before, "%d", limit)
+		assert.Equal(t, want, requests, "%d", limit)
 	}
 }
 
@@ -212,21 +200,21 @@ func TestMaxRetries(t *testing.T) {
 // before any request.
 func TestCredentialsBeforeRequests(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
 	for name, creds := range map[string]auth.Provider{
 		"none":      auth.Default(&auth.Options{LookupEnv: func(string) (string, bool) { return "", false }}),
 		"no team":   auth.Static(auth.Credentials{Token: "t", ProjectID: "p"}),
 		"malformed": auth.Static(auth.Credentials{Token: "line\nbreak", TeamID: "t", ProjectID: "p"}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: srv.URL, Credentials: creds})
+			client, err := sandbox.NewClient(&sandbox.ClientOptions{
+				BaseURL: "https://api.test", Credentials: creds, HTTPClient: &http.Client{Transport: noRequests(t)},
+			})
 			require.NoError(t, err)
 			_, err = client.Create(t.Context(), nil)
 			require.Error(t, err)
 			assert.NotContains(t, err.Error(), "line\nbreak")
 		})
 	}
-	assert.Empty(t, srv.Requests())
 }
 
 func driveIn(t *testing.T, region string) *sandbox.Drive {

@@ -1,4 +1,4 @@
-package sandbox_test
+package canned_test
 
 import (
 	"encoding/json"
@@ -40,7 +40,7 @@ func gockReply(path, file string) {
 	gock.New("https://vercel.com").Get("^/api"+path+"$").
 		MatchHeader("Authorization", "^Bearer tok$").MatchHeader("User-Agent", "^go-vercel-sandbox/").
 		MatchParam("teamId", "^team$").
-		Reply(http.StatusOK).SetHeader("Content-Type", "application/json").File("testdata/rest/" + file)
+		Reply(http.StatusOK).SetHeader("Content-Type", "application/json").File("../../../testdata/rest/" + file)
 }
 
 func gockTime(seconds int64) time.Time { return time.Unix(1700000000+seconds, 0).UTC() }

@@ -1,4 +1,4 @@
-package sandbox_test
+package canned_test
 
 import (
 	"context"
