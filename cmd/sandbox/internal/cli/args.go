@@ -156,7 +156,6 @@ var negative = regexp.MustCompile(`^-\d+$`)
 
 // read sets options and keeps arguments. Some words are from before the command.
 func (l *line) read(moved, rest []string) error {
-	l.cmd.InitDefaultHelpFlag()
 	l.cmd.InheritedFlags() // which become the command's
 	for len(moved) > 0 {
 		n, err := l.option(moved)

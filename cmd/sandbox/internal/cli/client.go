@@ -56,6 +56,9 @@ func (c *connection) connect(ctx context.Context) (*sandbox.Client, error) {
 		if _, unreadable := errors.AsType[*fs.PathError](err); unreadable { // the login
 			err = &exitError{code: exitLogin, err: withHint(err, "set VERCEL_AUTH_TOKEN to do without it")}
 		}
+		if _, away := errors.AsType[*url.Error](err); away {
+			err = &exitError{code: exitLogin, err: withHint(err, "logging in needs Vercel, which did not answer; VERCEL_AUTH_TOKEN is another way, and --local needs no account")}
+		}
 		return nil, err
 	}
 	if c.scope.FromLogin() && !c.mayHaveLogin() {

@@ -135,7 +135,7 @@ func (c *copyCommand) copy(ctx context.Context, sources []string, destination st
 		}
 		copies = append(copies, copyView{f.String(), to.String()})
 		if !to.stream && !c.app.opts.structured() {
-			fmt.Fprintf(c.app.err, "%s Copied %s to %s successfully!\n", c.app.err.Paint(console.Green, "✔"), lines(f.path), lines(to.path))
+			fmt.Fprintf(c.app.err, "%s Copied %s to %s successfully!\n", c.app.err.Paint(console.Green, "✔"), lines(f.String()), lines(to.String()))
 		}
 	}
 	if to.stream {

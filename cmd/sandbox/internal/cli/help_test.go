@@ -32,8 +32,6 @@ func testTree(t *testing.T) *cobra.Command {
 	a := newApp(nil)
 	a.setStreams("never")
 	root := a.rootCommand()
-	root.InitDefaultHelpFlag()
-	root.InitDefaultVersionFlag()
 	return root
 }
 
@@ -68,7 +66,6 @@ func TestHelpPages(t *testing.T) {
 				assert.Contains(t, cmd.Use, strings.Trim(arg, "[]."), "arguments of %s", cmd.CommandPath())
 			}
 			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-			cmd.InitDefaultHelpFlag()
 			cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { flags.AddFlag(f) })
 			cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) { flags.AddFlag(f) })
 			for _, o := range p.Options {

@@ -81,6 +81,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddCommand(help)
 	root.SetHelpCommand(help)
 	withVersion(group(root))
+	withHelp(root)
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "team" {
 			name = "scope"
@@ -90,11 +91,20 @@ func (a *app) rootCommand() *cobra.Command {
 	return root
 }
 
+// withHelp adds the option --help to a command and those below it.
+func withHelp(cmd *cobra.Command) {
+	cmd.InitDefaultHelpFlag()
+	cmd.Flags().Lookup("help").Usage = "Show this page"
+	for _, c := range cmd.Commands() {
+		withHelp(c)
+	}
+}
+
 // withVersion adds the option --version, which writes the number alone. For that
 // cobra's own needs a template, and with the package of templates the linker
 // keeps methods that nothing calls: a tenth of the program.
 func withVersion(root *cobra.Command) {
-	number := root.Flags().BoolP("version", "v", false, "version for sandbox")
+	number := root.Flags().BoolP("version", "v", false, "Show the version alone")
 	run := root.RunE
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if !*number {
