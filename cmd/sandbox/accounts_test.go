@@ -28,8 +28,8 @@ var accountRows = map[string]string{
 	"config list": "web", "config vcpus": "web 2", "config timeout": "web 5m", "config persistent": "web true", "config region": "web sfo1",
 	"config failover-regions": "web none", "config network-id": "web none", "config snapshot-expiration": "web 7d", "config keep-last-snapshots": "web 2",
 	"config keep-last-snapshots-for": "web 7d", "config delete-evicted-snapshots": "web true", "config current-snapshot": "web snap_nosuch",
-	"config mounts": "web", "config network-policy": "web --network-policy allow-all", "config ports": "web", "config tags": "web",
-	"config policy show": "web", "config policy set": "web policy.json", "config policy allow": "web a.example", "config policy deny": "web a.example",
+	"config mounts": "web", "config network-policy": "web --allowed-domain b.example", "config ports": "web", "config tags": "web",
+	"config policy show": "web", "config policy allow": "web a.example", "config policy deny": "web a.example",
 }
 
 // leaves are the commands, as completion lists them.
@@ -57,7 +57,6 @@ func TestAccounts(t *testing.T) {
 	d := newDesk(t, nil)
 	named := sandboxtest.New(t, nil)
 	credentials := named.Credentials()
-	d.write("policy.json", `{"allow":["c.example"]}`)
 	d.write("folder/f", "x")
 	d.ok("profile", "set", "named", "--api-url", named.URL, "--token", credentials.Token, "--scope", credentials.TeamID, "--project", project)
 	leaves := slices.DeleteFunc(d.leaves(), func(name string) bool { return name == "help" })

@@ -24,7 +24,7 @@ func TestDocuments(t *testing.T) {
 	for _, row := range [][2]string{
 		{"sandbox", "create --name c -p 3000 -t k=v --keep-last-snapshots 3 --snapshot-expiration 3d --upload box"},
 		{"sandboxes", "ls"}, {"inspection", "inspect c"}, {"sandbox", "config list c"}, {"sandbox", "config vcpus c 4"},
-		{"sandbox", "config policy set c policy.json"}, {"sandboxes", "ls"}, {"policy", "config policy show c"},
+		{"sandbox", "config network-policy c --network-policy-file policy.json"}, {"sandboxes", "ls"}, {"policy", "config policy show c"},
 		{"sandbox", "config network-policy c --network-policy deny-all"}, {"policy", "config policy show c"},
 		{"session", "extend c 1m"}, {"sessions", "sessions ls c -a"},
 		{"changes", "sync --dry-run box c:other"}, {"url", "url c 3000"}, {"command", "exec -d c -- true"}, {"command", "wait c ID"},

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ import (
 // recordedLine is a command line that was recorded from the official CLI.
 type recordedLine struct {
 	Argv   []string       `json:"argv"`
+	Dir    string         `json:"dir,omitempty"`   // a folder of the desk to run in
 	Env    []string       `json:"env,omitempty"`   // set besides that of the desk
 	Stdin  string         `json:"stdin,omitempty"` // standard input
 	TTY    bool           `json:"tty,omitempty"`   // standard output is a terminal
@@ -43,6 +45,9 @@ func (l *recordedLine) String() string {
 	if l.TTY {
 		line += " # at a terminal"
 	}
+	if l.Dir != "" {
+		line += " # in " + l.Dir
+	}
 	if len(l.Env) > 0 {
 		line += " # with " + strings.Join(l.Env, " ")
 	}
@@ -52,6 +57,7 @@ func (l *recordedLine) String() string {
 // finish runs a program as the line says.
 func (l *recordedLine) finish(t *testing.T, cmd *exec.Cmd) outcome {
 	t.Helper()
+	cmd.Dir = filepath.Join(cmd.Dir, l.Dir)
 	cmd.Env = append(slices.Clone(cmd.Env), l.Env...)
 	cmd.Stdin = strings.NewReader(l.Stdin)
 	if l.TTY {
@@ -166,6 +172,10 @@ func twinDesk(t *testing.T) *desk {
 	d := newDesk(t, &sandboxtest.Options{Mode: sandboxtest.Namespace})
 	d.write("local-file.txt", "local\n")
 	d.write("dir/inner.txt", "inner\n")
+	d.write("two words.txt", "two words\n")
+	for name, content := range map[string]string{"broken": "{", "empty": "", "noids": "{}"} {
+		d.write(name+"/.vercel/project.json", content)
+	}
 	return d
 }
 
@@ -189,7 +199,7 @@ func TestTwins(t *testing.T) {
 }
 
 // moreLines are files of lines, each of which begins without a sandbox.
-var moreLines = []string{"testdata/more.json", "testdata/further.json", "testdata/terminal.json"}
+var moreLines = []string{"testdata/more.json", "testdata/further.json", "testdata/terminal.json", "testdata/unusual.json"}
 
 // TestMoreTwins is TestTwins with lines that look for odd values, recorded from
 // the official CLI 4.5 with this emulator.

@@ -33,7 +33,6 @@ var argumentTexts = map[string]string{
 	"<REGION,...|none>":                  "Regions, divided by commas",
 	"<NETWORK_ID|none>":                  "The ID of the network",
 	"<DURATION|none>":                    "A duration, such as 7d",
-	"<FILE>":                             "A network policy as JSON; - is standard input",
 	"<domain>":                           "A domain, such as api.example.com or *.example.com",
 	"[...domain]":                        "More of them",
 	"<method>":                           "The method of HTTP, such as GET",

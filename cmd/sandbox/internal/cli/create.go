@@ -123,7 +123,7 @@ func (p *policyOptions) build(ctx context.Context, io *stdio) (*sandbox.NetworkP
 	case p.file != "" && (p.mode != "" || custom):
 		return nil, usagef("--network-policy-file can't be combined with the other options of a network policy")
 	case p.file != "":
-		return io.readPolicy(ctx, "--network-policy-file", p.file)
+		return io.readPolicy(ctx, p.file)
 	case p.mode != "" && custom:
 		return nil, usagef("--network-policy=%s can't be combined with --allowed-domain, --allowed-cidr or --denied-cidr", p.mode)
 	case p.mode == "allow-all":

@@ -48,7 +48,7 @@ func init() {
 	for _, s := range configSettings {
 		documents["config "+s.name] = oneSandbox
 	}
-	for _, name := range []string{"mounts", "network-policy", "ports", "tags", "policy set", "policy allow", "policy deny"} {
+	for _, name := range []string{"mounts", "network-policy", "ports", "tags", "policy allow", "policy deny"} {
 		documents["config "+name] = oneSandbox
 	}
 }

@@ -15,7 +15,7 @@ type policyCommand struct{ app *app }
 func (c *policyCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "policy", Short: "Show and change what a sandbox can reach"}
 	show := &cobra.Command{
-		Use: "show <name>", Short: "Write the network policy as set reads it, but without the values of headers; with --json always as an object", Args: c.app.oneName(),
+		Use: "show <name>", Short: "Write the network policy as --network-policy-file reads it, but without the values of headers; with --json always as an object", Args: c.app.oneName(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sb, err := c.app.getOnly(cmd.Context(), args, false)
 			if err != nil {
@@ -26,16 +26,6 @@ func (c *policyCommand) command() *cobra.Command {
 				return c.app.print(output{doc: v, names: []string{policyText(v)}})
 			}
 			return writeJSON(c.app.shown(), policy, true)
-		},
-	}
-	set := &cobra.Command{
-		Use: "set <name> <FILE>", Short: "Set the network policy from a file, or from - for standard input", Args: positionals("name", "FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			policy, err := c.app.readPolicy(cmd.Context(), "FILE", args[1])
-			if err != nil {
-				return err
-			}
-			return c.setPolicy(cmd.Context(), args[0], func(*sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return policy, nil })
 		},
 	}
 	allow := &cobra.Command{
@@ -53,7 +43,7 @@ func (c *policyCommand) command() *cobra.Command {
 			return c.setPolicy(cmd.Context(), args[0], func(p *sandbox.NetworkPolicy) (*sandbox.NetworkPolicy, error) { return denied(p, args[1:]) })
 		},
 	}
-	cmd.AddCommand(show, set, allow, deny)
+	cmd.AddCommand(show, allow, deny)
 	return group(cmd)
 }
 

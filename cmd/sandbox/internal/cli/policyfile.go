@@ -14,7 +14,7 @@ const maxPolicy = 1 << 20
 
 // readPolicy reads a policy from a file or a pipe, or from standard input for "-".
 // A signal ends the wait for what does not come.
-func (s *stdio) readPolicy(ctx context.Context, option, name string) (*sandbox.NetworkPolicy, error) {
+func (s *stdio) readPolicy(ctx context.Context, name string) (*sandbox.NetworkPolicy, error) {
 	type reading struct {
 		data []byte
 		err  error
@@ -45,12 +45,12 @@ func (s *stdio) readPolicy(ctx context.Context, option, name string) (*sandbox.N
 		name = "standard input"
 	}
 	if len(got.data) > maxPolicy {
-		return nil, usagef("%s: %s has more than 1 MiB", option, name)
+		return nil, usagef("--network-policy-file: %s has more than 1 MiB", name)
 	}
 	policy, err := sandbox.ParseNetworkPolicy(got.data)
 	if err != nil {
 		message := strings.TrimPrefix(err.Error(), "sandbox: "+sandbox.ErrInvalid.Error()+": ")
-		return nil, usagef("%s: %s, %s", option, name, message)
+		return nil, usagef("--network-policy-file: %s, %s", name, message)
 	}
 	return policy, nil
 }
