@@ -12,11 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDocs: the code of docs/durable.md is that of the examples, which are
-// compiled and tested, and the tests that it names are there.
+// TestDocs: the code of the two pages is that of the examples, which are compiled
+// and tested, and the tests that they name are there.
 func TestDocs(t *testing.T) {
-	doc, err := os.ReadFile("../docs/durable.md")
-	require.NoError(t, err)
+	var doc []byte
+	for _, page := range []string{"../docs/durable.md", "../docs/durable-service.md"} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		doc = append(doc, text...)
+	}
 	var code strings.Builder
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".go") {

@@ -94,7 +94,7 @@ func memory(t *testing.T, pid int) (kib int) {
 
 // TestManySessions: sessions with a viewer each run commands at once. It logs what
 // a command takes from its POST to its end at the viewer, and the service's
-// memory. SANDBOX_DURABLE_SESSIONS says how many; 100 are in docs/durable.md.
+// memory. SANDBOX_DURABLE_SESSIONS says how many; 100 are in docs/durable-service.md.
 func TestManySessions(t *testing.T) {
 	const commands = 5
 	n := number(t, "SANDBOX_DURABLE_SESSIONS", 5, 25)
@@ -136,7 +136,7 @@ func TestManySessions(t *testing.T) {
 
 // TestManyViewers: all viewers of one session see all ends. It logs when, after
 // the command's POST, and the service's memory. SANDBOX_DURABLE_VIEWERS says how
-// many; 100 are in docs/durable.md.
+// many; 100 are in docs/durable-service.md.
 func TestManyViewers(t *testing.T) {
 	const commands = 5
 	n := number(t, "SANDBOX_DURABLE_VIEWERS", 20, 100)
@@ -174,7 +174,7 @@ func TestManyViewers(t *testing.T) {
 
 // TestAsleep: sessions that sleep have no machine, no timer and no activity, and a
 // service that starts with them makes no request for them; what is left are rows.
-// SANDBOX_DURABLE_ASLEEP says how many; 1,000 are in docs/durable.md.
+// SANDBOX_DURABLE_ASLEEP says how many; 1,000 are in docs/durable-service.md.
 func TestAsleep(t *testing.T) {
 	n := number(t, "SANDBOX_DURABLE_ASLEEP", 5, 50)
 	emulator, config := startEmulator(t)
