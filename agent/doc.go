@@ -9,7 +9,7 @@
 //	result, err := tools.Call(ctx, "bash", json.RawMessage(`{"command": "make test"}`))
 //
 // A Toolset works on one sandbox ([New]), on that of a conversation
-// ([ForConversation], with a [Pool] for example), or on all of a project
+// ([ForConversation], with a [Conversations] for example), or on all of a project
 // ([ForProject]). Adapters for the Model Context Protocol, Google's ADK and
 // Anthropic's client are modules of their own: agent/mcptools, agent/adktools
 // and agent/anthropictools.

@@ -19,9 +19,9 @@ import (
 
 // process is a pool with the platform's own timeout, as of one process, and a
 // client of its own.
-func process(t *testing.T, srv *sandboxtest.Server, opts *agent.PoolOptions) *agent.Pool {
+func process(t *testing.T, srv *sandboxtest.Server, opts *agent.ConversationsOptions) *agent.Conversations {
 	t.Helper()
-	p := agent.NewPool(testkit.Client(t, srv, sandbox.ClientOptions{}), opts)
+	p := agent.NewConversations(testkit.Client(t, srv, sandbox.ClientOptions{}), opts)
 	t.Cleanup(func() { assert.NoError(t, p.Close(context.WithoutCancel(t.Context()))) })
 	return p
 }
@@ -40,7 +40,7 @@ func TestConversationOfTwoHours(t *testing.T) {
 	needs.GNU(t)
 	for name, sessions := range map[string]func(t *testing.T, client *sandbox.Client) agent.Sessions{
 		"pool": func(t *testing.T, client *sandbox.Client) agent.Sessions {
-			p := agent.NewPool(client, &agent.PoolOptions{Prefix: "p-"})
+			p := agent.NewConversations(client, &agent.ConversationsOptions{Prefix: "p-"})
 			t.Cleanup(func() { assert.NoError(t, p.Close(context.WithoutCancel(t.Context()))) })
 			return p
 		},
@@ -204,7 +204,7 @@ func TestAgeOfUse(t *testing.T) {
 func TestEndOfThePlan(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	p := process(t, srv, &agent.PoolOptions{Create: func(string) *sandbox.CreateOptions { return &sandbox.CreateOptions{Timeout: 24 * time.Hour} }})
+	p := process(t, srv, &agent.ConversationsOptions{Create: func(string) *sandbox.CreateOptions { return &sandbox.CreateOptions{Timeout: 24 * time.Hour} }})
 	d := talk(t, srv, p, "long", nil)
 	d.ok("bash", args{"command": "true"})
 	srv.Advance(23*time.Hour + 57*time.Minute)

@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/entry"
 )
 
-// Sessions hands out the sandboxes of conversations. [Pool] is one; it finds the
+// Sessions hands out the sandboxes of conversations. [Conversations] is one; it finds the
 // sandbox of a conversation again by its name, in another process too.
 type Sessions interface {
 	// Acquire returns the sandbox of a conversation, which it makes or wakes if
@@ -36,24 +36,24 @@ func (f SessionsFunc) Acquire(ctx context.Context, conversation string) (*sandbo
 	return sb, func() {}, nil
 }
 
-// PoolOptions are the options of [NewPool]. The zero value is ready to use.
-type PoolOptions struct {
-	// Prefix begins the names of the pool's sandboxes, "agent-" by default. Pools of
+// ConversationsOptions are the options of [NewConversations]. The zero value is ready to use.
+type ConversationsOptions struct {
+	// Prefix begins the names of the sandboxes, "agent-" by default. Conversations of
 	// one project that have the same prefix share their sandboxes: also those of
 	// one program, one run after the other.
 	Prefix string
 	// Create, if not nil, returns the options of a conversation's new sandbox, whose
-	// name is the pool's to choose.
+	// name is [Conversations.Name].
 	Create func(conversation string) *sandbox.CreateOptions
 	// Idle is how long a sandbox stays running without a call, five minutes by
 	// default. Calls of a [Toolset] extend its session beyond that.
 	Idle time.Duration
 	// MaxAge is how long a sandbox is kept after it was last used, by the service's
 	// clock: one that has been stopped for longer is deleted, with its files, when its
-	// conversation comes back, which is told, and by [Pool.Cleanup]. Zero means a
+	// conversation comes back, which is told, and by [Conversations.Cleanup]. Zero means a
 	// week, a negative number means no limit.
 	MaxAge time.Duration
-	// MaxRunning is how many of this pool's sandboxes run at the same time, 16 by
+	// MaxRunning is how many of these sandboxes run at the same time, 16 by
 	// default. For one more, the one that was not used for longest is stopped; if
 	// all are in use, Acquire waits.
 	MaxRunning int
@@ -62,11 +62,11 @@ type PoolOptions struct {
 	Logger *slog.Logger
 }
 
-// Pool keeps a sandbox for each conversation, where package pool keeps sandboxes
-// ready for whoever comes. It implements [Sessions] and is safe for concurrent use.
-type Pool struct {
+// Conversations keeps a sandbox for each conversation, where package pool keeps
+// sandboxes ready for whoever comes. It implements [Sessions] and is safe for concurrent use.
+type Conversations struct {
 	client  *sandbox.Client
-	opts    PoolOptions
+	opts    ConversationsOptions
 	invalid error // of the options
 
 	mu     sync.Mutex
@@ -90,11 +90,11 @@ type session struct {
 	stopping chan struct{}
 }
 
-// NewPool returns a pool of the client's sandboxes. A nil opts means the defaults.
-// It makes no request. A mistake in the options is the error of every Acquire, and
-// matches [sandbox.ErrInvalid]. The caller closes the pool.
-func NewPool(client *sandbox.Client, opts *PoolOptions) *Pool {
-	p := &Pool{client: client, lives: map[string]*session{}, lost: map[string]bool{}, freed: make(chan struct{})}
+// NewConversations keeps the client's sandboxes. A nil opts means the defaults. It
+// makes no request. A mistake in the options is the error of every Acquire, and
+// matches [sandbox.ErrInvalid]. The caller calls Close.
+func NewConversations(client *sandbox.Client, opts *ConversationsOptions) *Conversations {
+	p := &Conversations{client: client, lives: map[string]*session{}, lost: map[string]bool{}, freed: make(chan struct{})}
 	if opts != nil {
 		p.opts = *opts
 	}
@@ -116,14 +116,14 @@ func NewPool(client *sandbox.Client, opts *PoolOptions) *Pool {
 	return p
 }
 
-func (p *Pool) check(ctx context.Context) error {
-	return entry.Check(ctx, p != nil && p.lives != nil, "agent", "the Pool")
+func (p *Conversations) check(ctx context.Context) error {
+	return entry.Check(ctx, p != nil && p.lives != nil, "agent", "the Conversations")
 }
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // Name returns the name of a conversation's sandbox. It does not show the ID.
-func (p *Pool) Name(conversation string) string {
+func (p *Conversations) Name(conversation string) string {
 	if p == nil {
 		return ""
 	}
@@ -131,7 +131,7 @@ func (p *Pool) Name(conversation string) string {
 	return p.opts.Prefix + hex.EncodeToString(sum[:16])
 }
 
-var errPoolClosed = errors.New("agent: the Pool is closed")
+var errConversationsClosed = errors.New("agent: the Conversations are closed")
 
 // checkConversation refuses what all callers without an ID would share.
 func checkConversation(conversation string) error {
@@ -141,10 +141,10 @@ func checkConversation(conversation string) error {
 	return nil
 }
 
-// Acquire implements [Sessions]. The sandbox is not stopped by the pool before
+// Acquire implements [Sessions]. The sandbox is not stopped before
 // release was called and Idle has passed; its session ends with its timeout unless
 // the caller extends it, as a [Toolset] does. One whose files are gone is replaced.
-func (p *Pool) Acquire(ctx context.Context, conversation string) (*sandbox.Sandbox, func(), error) {
+func (p *Conversations) Acquire(ctx context.Context, conversation string) (*sandbox.Sandbox, func(), error) {
 	if err := p.check(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -183,11 +183,11 @@ func (p *Pool) Acquire(ctx context.Context, conversation string) (*sandbox.Sandb
 
 // enter returns the session of a conversation, in use, and begins to open it if
 // there is none. If there is no room yet, it returns what to wait for.
-func (p *Pool) enter(conversation string) (*session, <-chan struct{}, error) {
+func (p *Conversations) enter(conversation string) (*session, <-chan struct{}, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, nil, errPoolClosed
+		return nil, nil, errConversationsClosed
 	}
 	if s := p.lives[conversation]; s != nil {
 		if s.stopping != nil {
@@ -225,7 +225,7 @@ const (
 )
 
 // open makes or wakes the sandbox of a conversation, and says what it found.
-func (p *Pool) open(ctx context.Context, conversation string) (*sandbox.Sandbox, news, error) {
+func (p *Conversations) open(ctx context.Context, conversation string) (*sandbox.Sandbox, news, error) {
 	var create sandbox.CreateOptions
 	if p.opts.Create != nil {
 		if o := p.opts.Create(conversation); o != nil {
@@ -275,7 +275,7 @@ func (p *Pool) open(ctx context.Context, conversation string) (*sandbox.Sandbox,
 }
 
 // expired reports whether a sandbox was stopped too long ago.
-func (p *Pool) expired(info sandbox.Info) bool {
+func (p *Conversations) expired(info sandbox.Info) bool {
 	switch {
 	case p.opts.MaxAge < 0, info.Status == sandbox.StatusRunning, info.Status == sandbox.StatusPending:
 		return false
@@ -290,7 +290,7 @@ func (p *Pool) expired(info sandbox.Info) bool {
 }
 
 // news returns what there is to tell of how a conversation's sandbox began, once.
-func (p *Pool) news(conversation string) news {
+func (p *Conversations) news(conversation string) news {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.lives[conversation]
@@ -304,7 +304,7 @@ func (p *Pool) news(conversation string) news {
 
 // discard lets go of a sandbox that is gone, so that the next call has another.
 // told is whether the conversation knows of its files' loss.
-func (p *Pool) discard(conversation string, sb *sandbox.Sandbox, told bool) {
+func (p *Conversations) discard(conversation string, sb *sandbox.Sandbox, told bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.lives[conversation]; s != nil && s.sb == sb && s.stopping == nil {
@@ -316,11 +316,11 @@ func (p *Pool) discard(conversation string, sb *sandbox.Sandbox, told bool) {
 	}
 }
 
-func (p *Pool) idle() time.Duration { return p.opts.Idle }
+func (p *Conversations) idle() time.Duration { return p.opts.Idle }
 
 // idlest returns the session that was not used for longest, of those that are not
 // in use.
-func (p *Pool) idlest() (conversation string, s *session) {
+func (p *Conversations) idlest() (conversation string, s *session) {
 	for name, other := range p.lives {
 		if other.uses == 0 && other.stopping == nil && (s == nil || other.last.Before(s.last)) {
 			conversation, s = name, other
@@ -330,7 +330,7 @@ func (p *Pool) idlest() (conversation string, s *session) {
 }
 
 // leave ends a use of a session.
-func (p *Pool) leave(conversation string, s *session) {
+func (p *Conversations) leave(conversation string, s *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.uses--
@@ -361,13 +361,13 @@ func (p *Pool) leave(conversation string, s *session) {
 }
 
 // wake lets those look again that wait for room. The lock is held.
-func (p *Pool) wake() {
+func (p *Conversations) wake() {
 	close(p.freed)
 	p.freed = make(chan struct{})
 }
 
 // stopLocked begins to stop a session. The lock is held.
-func (p *Pool) stopLocked(conversation string, s *session) {
+func (p *Conversations) stopLocked(conversation string, s *session) {
 	s.stopping = make(chan struct{})
 	if s.timer != nil {
 		s.timer.Stop()
@@ -394,7 +394,7 @@ func (p *Pool) stopLocked(conversation string, s *session) {
 
 // Stop stops the sandbox of a conversation now, whoever uses it. One that does
 // not run stays as it is.
-func (p *Pool) Stop(ctx context.Context, conversation string) error {
+func (p *Conversations) Stop(ctx context.Context, conversation string) error {
 	if err := p.check(ctx); err != nil {
 		return err
 	}
@@ -418,7 +418,7 @@ func (p *Pool) Stop(ctx context.Context, conversation string) error {
 
 // Delete stops the sandbox of a conversation and deletes it, with its files and
 // snapshots. One that does not exist is not an error.
-func (p *Pool) Delete(ctx context.Context, conversation string) error {
+func (p *Conversations) Delete(ctx context.Context, conversation string) error {
 	if err := p.check(ctx); err != nil {
 		return err
 	}
@@ -431,7 +431,7 @@ func (p *Pool) Delete(ctx context.Context, conversation string) error {
 	return p.remove(ctx, p.Name(conversation))
 }
 
-func (p *Pool) remove(ctx context.Context, name string) error {
+func (p *Conversations) remove(ctx context.Context, name string) error {
 	err := p.client.Delete(ctx, name, &sandbox.DeleteOptions{DeleteOrphanSnapshots: true})
 	if errors.Is(err, sandbox.ErrNotFound) {
 		return nil
@@ -439,9 +439,9 @@ func (p *Pool) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// Cleanup deletes the sandboxes with the pool's prefix, of other processes too,
+// Cleanup deletes the sandboxes with the prefix, of other processes too,
 // that have been stopped for longer than MaxAge. It returns how many there were.
-func (p *Pool) Cleanup(ctx context.Context) (deleted int, err error) {
+func (p *Conversations) Cleanup(ctx context.Context) (deleted int, err error) {
 	if err := p.check(ctx); err != nil {
 		return 0, err
 	}
@@ -461,9 +461,9 @@ func (p *Pool) Cleanup(ctx context.Context) (deleted int, err error) {
 	return deleted, nil
 }
 
-// Close stops the pool's sandboxes, also those in use, and waits for that or for
+// Close stops the sandboxes, also those in use, and waits for that or for
 // the end of ctx. Later calls of Acquire fail.
-func (p *Pool) Close(ctx context.Context) error {
+func (p *Conversations) Close(ctx context.Context) error {
 	if err := p.check(ctx); err != nil {
 		return err
 	}

@@ -26,10 +26,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-func newPool(t *testing.T, srv *sandboxtest.Server, opts agent.PoolOptions) *agent.Pool {
+func newPool(t *testing.T, srv *sandboxtest.Server, opts agent.ConversationsOptions) *agent.Conversations {
 	t.Helper()
 	opts.Create = func(string) *sandbox.CreateOptions { return testkit.Lasting(nil) }
-	p := agent.NewPool(srv.Client(), &opts)
+	p := agent.NewConversations(srv.Client(), &opts)
 	t.Cleanup(func() { assert.NoError(t, p.Close(context.WithoutCancel(t.Context()))) })
 	return p
 }
@@ -50,7 +50,7 @@ func TestPool(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	srv := sandboxtest.New(t, nil)
-	p := newPool(t, srv, agent.PoolOptions{Idle: 50 * time.Millisecond})
+	p := newPool(t, srv, agent.ConversationsOptions{Idle: 50 * time.Millisecond})
 	tools := agent.ForConversation(p, "user 7: chat/3", nil)
 	defer tools.Close()
 	d := &desk{tools, t, srv, nil}
@@ -72,13 +72,13 @@ func TestPool(t *testing.T) {
 	require.Eventually(t, stopped, testkit.Patience, 10*time.Millisecond)
 
 	// Another process's pool finds the same, and one that keeps nothing begins anew.
-	other := newPool(t, srv, agent.PoolOptions{})
+	other := newPool(t, srv, agent.ConversationsOptions{})
 	again, release, err := other.Acquire(t.Context(), "user 7: chat/3")
 	require.NoError(t, err)
 	assert.Equal(t, name, again.Name())
 	release()
 	require.NoError(t, other.Stop(t.Context(), "user 7: chat/3"))
-	old := newPool(t, srv, agent.PoolOptions{MaxAge: time.Minute})
+	old := newPool(t, srv, agent.ConversationsOptions{MaxAge: time.Minute})
 	srv.Advance(time.Hour)
 	fresh, release, err := old.Acquire(t.Context(), "user 7: chat/3")
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestPool(t *testing.T) {
 	srv.Advance(time.Hour)
 	_, err = srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "mine"})
 	require.NoError(t, err)
-	n, err = newPool(t, srv, agent.PoolOptions{}).Cleanup(t.Context())
+	n, err = newPool(t, srv, agent.ConversationsOptions{}).Cleanup(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, n)
 	n, err = old.Cleanup(t.Context())
@@ -110,7 +110,7 @@ func TestPool(t *testing.T) {
 func TestPoolIsFull(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	p := newPool(t, srv, agent.PoolOptions{MaxRunning: 2, Idle: time.Hour})
+	p := newPool(t, srv, agent.ConversationsOptions{MaxRunning: 2, Idle: time.Hour})
 	running := func() int {
 		n := 0
 		for info, err := range srv.Client().List(t.Context(), nil) {
@@ -243,8 +243,8 @@ func TestLimitsOfProjects(t *testing.T) {
 // anything is done, and no model is asked to try again.
 func TestMistakesInOptions(t *testing.T) {
 	t.Parallel()
-	pool := func(o agent.PoolOptions) *agent.Toolset {
-		p := agent.NewPool(nil, &o)
+	pool := func(o agent.ConversationsOptions) *agent.Toolset {
+		p := agent.NewConversations(nil, &o)
 		t.Cleanup(func() { assert.NoError(t, p.Close(context.WithoutCancel(t.Context()))) })
 		return agent.ForConversation(p, "chat", nil)
 	}
@@ -253,9 +253,9 @@ func TestMistakesInOptions(t *testing.T) {
 		"Limits.Timeout is negative":  agent.New(nil, &agent.Options{Limits: agent.Limits{Timeout: -1}}),
 		"Limits.Output is negative":   agent.ForProject(nil, &agent.Options{Limits: agent.Limits{Output: -1}}),
 		`Paths has "src"`:             agent.New(nil, &agent.Options{Paths: []string{"/a", "src"}}),
-		`Prefix is "my agent/"`:       pool(agent.PoolOptions{Prefix: "my agent/"}),
-		"Idle and MaxRunning":         pool(agent.PoolOptions{Idle: -1}),
-		"the conversation's ID is em": agent.ForConversation(agent.NewPool(nil, nil), "", nil),
+		`Prefix is "my agent/"`:       pool(agent.ConversationsOptions{Prefix: "my agent/"}),
+		"Idle and MaxRunning":         pool(agent.ConversationsOptions{Idle: -1}),
+		"the conversation's ID is em": agent.ForConversation(agent.NewConversations(nil, nil), "", nil),
 	} {
 		result, err := tools.Call(t.Context(), "bash", json.RawMessage(`{"command": "true"}`))
 		require.ErrorIs(t, err, sandbox.ErrInvalid, want)
@@ -327,8 +327,8 @@ func TestErrorsOfSessions(t *testing.T) {
 	find := func(err error) agent.Sessions {
 		return agent.SessionsFunc(func(context.Context, string) (*sandbox.Sandbox, error) { return nil, err })
 	}
-	wrong := &agent.PoolOptions{Create: func(string) *sandbox.CreateOptions { return &sandbox.CreateOptions{VCPUs: 3} }}
-	pool := agent.NewPool(srv.Client(), wrong)
+	wrong := &agent.ConversationsOptions{Create: func(string) *sandbox.CreateOptions { return &sandbox.CreateOptions{VCPUs: 3} }}
+	pool := agent.NewConversations(srv.Client(), wrong)
 	defer func() { assert.NoError(t, pool.Close(t.Context())) }()
 	for name, test := range map[string]struct {
 		sessions agent.Sessions

@@ -44,7 +44,7 @@ type Options struct {
 	Environment string
 	// KeepRunning keeps the sandboxes that calls have used running until Close, as far
 	// as the platform lets. By default a call keeps its sandbox running until its own
-	// end and for as long after as [PoolOptions].Idle says, or five minutes: it extends
+	// end and for as long after as [ConversationsOptions].Idle says, or five minutes: it extends
 	// the session when less than that and a minute are left, by one request.
 	KeepRunning bool
 	// Guidance is added to the instructions for the model.

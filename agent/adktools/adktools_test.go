@@ -86,7 +86,7 @@ func TestScript(t *testing.T) {
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	pool := agent.NewPool(srv.Client(), &agent.PoolOptions{Create: func(string) *sandbox.CreateOptions { return &sandbox.CreateOptions{Timeout: time.Hour} }})
+	pool := agent.NewConversations(srv.Client(), &agent.ConversationsOptions{Create: func(string) *sandbox.CreateOptions { return &sandbox.CreateOptions{Timeout: time.Hour} }})
 	defer func() { assert.NoError(t, pool.Close(context.WithoutCancel(t.Context()))) }()
 	var told []error
 	tools := adktools.ForSessions(pool, &agent.Options{Limits: agent.Limits{Calls: 1}, OnError: func(_ agent.Call, err error) { told = append(told, err) }})

@@ -37,7 +37,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	pool := agent.NewPool(client, &agent.PoolOptions{
+	conversations := agent.NewConversations(client, &agent.ConversationsOptions{
 		Idle: 5 * time.Minute,
 		Create: func(string) *sandbox.CreateOptions {
 			return &sandbox.CreateOptions{
@@ -51,9 +51,9 @@ func run(ctx context.Context) (err error) {
 	})
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
-		err = errors.Join(err, pool.Delete(ctx, conversation), pool.Close(ctx))
+		err = errors.Join(err, conversations.Delete(ctx, conversation), conversations.Close(ctx))
 	}()
-	tools := agent.ForConversation(pool, conversation, &agent.Options{
+	tools := agent.ForConversation(conversations, conversation, &agent.Options{
 		Limits: agent.Limits{Calls: 50},
 		Before: func(_ context.Context, call agent.Call) error {
 			shown := string(call.Arguments)
@@ -75,7 +75,7 @@ func run(ctx context.Context) (err error) {
 			return err
 		}
 		fmt.Println("-- no question for a while: stopping")
-		if err := pool.Stop(ctx, conversation); err != nil {
+		if err := conversations.Stop(ctx, conversation); err != nil {
 			return err
 		}
 	}

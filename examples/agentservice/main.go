@@ -56,7 +56,7 @@ func run(ctx context.Context, address string) (err error) {
 	defer func() {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		err = errors.Join(err, server.Shutdown(late), s.pool.Close(late))
+		err = errors.Join(err, server.Shutdown(late), s.conversations.Close(late))
 	}()
 	fmt.Println("Listening on", l.Addr())
 	<-ctx.Done()
@@ -64,13 +64,13 @@ func run(ctx context.Context, address string) (err error) {
 }
 
 type service struct {
-	pool  *agent.Pool
-	mu    sync.Mutex
-	turns map[string]chan struct{} // of each chat; closed when it is over
+	conversations *agent.Conversations
+	mu            sync.Mutex
+	turns         map[string]chan struct{} // of each chat; closed when it is over
 }
 
 func newService(client *sandbox.Client) *service {
-	return &service{turns: map[string]chan struct{}{}, pool: agent.NewPool(client, &agent.PoolOptions{
+	return &service{turns: map[string]chan struct{}{}, conversations: agent.NewConversations(client, &agent.ConversationsOptions{
 		Prefix: "chat-", Idle: time.Minute, MaxRunning: 100,
 		Create: func(string) *sandbox.CreateOptions {
 			return &sandbox.CreateOptions{Timeout: 10 * time.Minute, NetworkPolicy: sandbox.DenyAll()}
@@ -100,7 +100,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer done()
 	w.Header().Set("Content-Type", "text/event-stream")
 	events := &stream{w: w}
-	tools := agent.ForConversation(s.pool, chat, &agent.Options{
+	tools := agent.ForConversation(s.conversations, chat, &agent.Options{
 		Limits:   agent.Limits{Calls: 20},
 		OnOutput: func(_ agent.Call, data []byte) { events.send("output", string(data)) },
 	})

@@ -43,7 +43,7 @@ func TestService(t *testing.T) {
 		return last
 	}
 	assert.Contains(t, answer("alice", "echo 42 > answer; cat answer"), "\n42\n")
-	require.NoError(t, s.pool.Stop(t.Context(), "alice/first"))
+	require.NoError(t, s.conversations.Stop(t.Context(), "alice/first"))
 	assert.Contains(t, answer("alice", "cat answer"), "\n42\n")
 	assert.Contains(t, answer("bob", "cat answer"), "No such file")
 	assert.Equal(t, http.StatusUnauthorized, say(t.Context(), "mallory", "id").StatusCode)
@@ -59,6 +59,6 @@ func TestService(t *testing.T) {
 	assert.Contains(t, answer("alice", "echo again"), "\nagain\n", "a turn waits for the one before, which has ended")
 	assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) == 0 }, testkit.Patience, 20*time.Millisecond)
 
-	require.NoError(t, s.pool.Close(t.Context()))
+	require.NoError(t, s.conversations.Close(t.Context()))
 	srv.CheckClosed(t)
 }
