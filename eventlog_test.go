@@ -15,7 +15,8 @@ import (
 // eventKinds are all kinds of events.
 var eventKinds = []observe.Kind{
 	observe.Request, observe.Operation, observe.Command, observe.Wait, observe.Repair, observe.Resume, observe.Hook, observe.Stop,
-	observe.Upload, observe.Download, observe.Progress, observe.Pace, observe.Extension, observe.CommandIDs, observe.EmptyFork, observe.ReplacedOutput, observe.Pool,
+	observe.Upload, observe.Download, observe.Progress, observe.Pace, observe.Extension, observe.CommandIDs, observe.EmptyFork, observe.ReplacedOutput,
+	observe.Tool, observe.Take, observe.Terminal, observe.Visit, observe.Pool,
 }
 
 // TestEventLevels: the level of a record says what an operator does.

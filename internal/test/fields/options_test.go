@@ -112,7 +112,7 @@ var onlyHere = []method{
 		"Attempts": "internal/test/reliability TestReattachGivesUp", "Wait": "internal/test/reliability TestReattachGivesUp",
 	}, local: local{"Limit": reattachLimit}},
 	{name: "NewClient", opts: &sandbox.ClientOptions{}, held: map[string]string{
-		"AllowHTTP": "internal/test/security TestBaseURLs", "Hooks": ". TestClientHooks", "MaxRetries": ". TestMaxRetries", "RetryWait": ". TestMaxRetries",
+		"AllowHTTP": "internal/test/security TestBaseURLs", "Hooks": ". TestClientHooks", "MaxRetries": "internal/test/canned TestMaxRetries", "RetryWait": "internal/test/canned TestMaxRetries",
 		"Reattach.Attempts": "internal/test/reliability TestReattachGivesUp", "Reattach.Wait": "internal/test/reliability TestReattachGivesUp",
 	}, local: local{
 		"Reattach.Limit": reattachLimit, "ServerCommandIDs": func(t *testing.T, w *world, _ method) {

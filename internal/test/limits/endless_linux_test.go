@@ -366,6 +366,9 @@ func TestOwnPrograms(t *testing.T) {
 				if !ok || ofEvents(call) {
 					return true
 				}
+				if fn, ok := call.Fun.(*ast.Ident); ok && fn.Name == "Open" && parsed.Name.Name == "terminal" && f.Name.Name != "Open" {
+					found[filepath.ToSlash(name)+" "+f.Name.Name] = true
+				}
 				s, ok := call.Fun.(*ast.SelectorExpr)
 				if ok && slices.Contains([]string{"own.Run", "clean.Run", "rawshell.OpenOwn"}, types.ExprString(s)) {
 					own[filepath.ToSlash(name)+" "+f.Name.Name] = true
@@ -374,7 +377,7 @@ func TestOwnPrograms(t *testing.T) {
 					return true
 				}
 				on := types.ExprString(s.X)
-				here := on == "exec" || s.Sel.Name == "Open" && on != "rawshell" || strings.HasSuffix(s.Sel.Name, "egin") && strings.Contains(name, "/")
+				here := on == "exec" || s.Sel.Name == "Open" && on != "rawshell" && on != "terminal" || strings.HasSuffix(s.Sel.Name, "egin") && strings.Contains(name, "/")
 				if !here {
 					found[filepath.ToSlash(name)+" "+f.Name.Name] = true
 				}
