@@ -129,13 +129,15 @@ func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
 //	temporal --address ADDRESS --tls-cert-path FILE --tls-key-path FILE --tls-ca-path FILE workflow list
 const KeyFile = "tls.pem"
 
-// makeKey makes the key of this start. A file of the start before has a key that
-// opens nothing anymore.
+// makeKey makes the server's key, or takes that of the folder: clients in other processes
+// outlive a restart.
 func (s *Server) makeKey(dir string) (err error) {
-	if s.key, err = mutual.NewKey(); err != nil || dir == "" {
-		return err
+	if dir == "" {
+		s.key, err = mutual.NewKey()
+	} else {
+		s.key, err = mutual.KeyOf(filepath.Join(dir, KeyFile))
 	}
-	return mutual.WriteKey(filepath.Join(dir, KeyFile), s.key)
+	return err
 }
 
 // secure returns the configurations of the server's four services and of those
@@ -293,6 +295,8 @@ func (s *Server) start(db *config.SQL, o Options) error {
 		dynamic[dynamicconfig.MakeKey("history."+queue+"ProcessorMaxPollRPS")] = 2000
 		dynamic[dynamicconfig.MakeKey("history."+queue+"ProcessorMaxPollHostRPS")] = 2000
 	}
+	// Each session that is viewed has a long poll in each process that shows it.
+	dynamic[dynamicconfig.MakeKey("frontend.namespaceCount")] = 100_000
 	var to log.Logger = log.NewNoopLogger()
 	if o.Logger != nil {
 		to = logger{o.Logger}
@@ -369,7 +373,7 @@ func (s *Server) Dial(ctx context.Context, o client.Options) (client.Client, err
 
 // Close stops the server and gives its folder free.
 func (s *Server) Close() error {
-	if err := entry.Made(s != nil && s.lock != nil, "embedded", "the Server"); err != nil {
+	if err := entry.Made(s != nil && (s.temporal != nil || s.lock != nil), "embedded", "the Server"); err != nil {
 		return err
 	}
 	var errs []error

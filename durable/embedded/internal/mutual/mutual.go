@@ -33,7 +33,7 @@ func NewKey() ([]byte, error) {
 	now := time.Now()
 	cert := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "go-vercel/sandbox"},
-		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.AddDate(10, 0, 0), // the key ends with the process
+		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.AddDate(10, 0, 0),
 		IPAddresses: []net.IP{net.ParseIP(IP)},
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		BasicConstraintsValid: true, IsCA: true,
@@ -49,6 +49,24 @@ func NewKey() ([]byte, error) {
 	return append(
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})...), nil
+}
+
+// KeyOf returns the key of a file, which it makes if there is none that is good for another
+// year.
+func KeyOf(file string) ([]byte, error) {
+	key, err := os.ReadFile(file)
+	if err == nil {
+		pair, err := tls.X509KeyPair(key, key)
+		if err == nil && pair.Leaf.NotAfter.After(time.Now().AddDate(1, 0, 0)) {
+			return key, nil
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	if key, err = NewKey(); err != nil {
+		return nil, err
+	}
+	return key, WriteKey(file, key)
 }
 
 // WriteKey puts a key into a file that is its owner's alone, in one step.
