@@ -359,7 +359,12 @@ func TestStart(t *testing.T) {
 	serve := serveApp(port)
 	client := &http.Client{Transport: preview.Transport(sb, port, &preview.Options{Start: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		starts.Add(1)
-		return serve(ctx, sb)
+		if err := serve(ctx, sb); err != nil {
+			return err
+		}
+		// Another start would follow while a busy machine takes its time.
+		_, err := sb.WaitForPort(ctx, port, nil)
+		return err
 	}, Base: testkit.Transport(t)})}
 	post := func(path, body string, status int) {
 		resp, err := client.Post("http://app"+path, "text/plain", strings.NewReader(body))
