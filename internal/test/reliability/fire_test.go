@@ -286,7 +286,11 @@ func TestCommandsUnderFire(t *testing.T) {
 					}
 				}
 			}
-			assert.Greater(t, y.counts["has run"], size/2)
+			least := size / 2
+			if size < 50 {
+				least = size / 3 // of few calls chance spoils more than half
+			}
+			assert.Greater(t, y.counts["has run"], least)
 			t.Logf("%s; commands: %v; %d slow readers; ran twice: %d, lost: %d, left running: %d; %v", f, y.counts, f.slow.Load(), twice, lost, f.left.Load(), time.Since(began).Round(time.Second))
 		})
 	}
