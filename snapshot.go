@@ -253,15 +253,14 @@ type SnapshotTreeOptions struct {
 	SortOrder SortOrder
 }
 
-// SnapshotTree, which is experimental, returns an iterator over the ancestors of a
+// SnapshotTree is experimental: it returns an iterator over the ancestors of a
 // snapshot, or over its descendants if opts says so, like [Client.List] for
 // sandboxes.
 func (c *Client) SnapshotTree(ctx context.Context, id string, opts *SnapshotTreeOptions) iter.Seq2[SnapshotTreeNode, error] {
 	return listAll(ctx, func() (*Page[SnapshotTreeNode], error) { return c.SnapshotTreePage(ctx, id, opts) })
 }
 
-// SnapshotTreePage, which is experimental, returns one page of
-// [Client.SnapshotTree].
+// SnapshotTreePage is experimental: it returns one page of [Client.SnapshotTree].
 func (c *Client) SnapshotTreePage(ctx context.Context, id string, opts *SnapshotTreeOptions) (*Page[SnapshotTreeNode], error) {
 	if _, err := enter(ctx, c); err != nil {
 		return nil, err

@@ -42,8 +42,8 @@ func write(w io.Writer, v reflect.Value) {
 	case reflect.Pointer, reflect.Interface:
 		write(w, v.Elem())
 	case reflect.Struct:
-		for i := range v.NumField() {
-			write(w, v.Field(i))
+		for _, field := range v.Fields() {
+			write(w, field)
 		}
 	case reflect.Slice, reflect.Array:
 		_, _ = fmt.Fprint(w, v.Len(), ";")

@@ -26,9 +26,13 @@ func newSessionID() string  { return "sbx_" + randomText(base62, 28) }
 func newSnapshotID() string { return "snap_" + randomText(base62, 28) }
 func newDriveID() string    { return "drv_" + randomText(base62, 28) }
 func newSubdomain() string  { return "sb-" + randomText(base36, 12) }
-func NewName() string       { return "sandbox-" + randomText(base36, 12) }
 func newToken() string      { return strings.ToLower(rand.Text()) }
-func NewRequestID() string  { return "emu1::" + randomText(base36, 16) }
+
+// NewName returns the name of a sandbox that was not given one.
+func NewName() string { return "sandbox-" + randomText(base36, 12) }
+
+// NewRequestID returns the ID of a request.
+func NewRequestID() string { return "emu1::" + randomText(base36, 16) }
 
 func newCommandID() string {
 	buf := make([]byte, 14)

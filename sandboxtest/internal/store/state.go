@@ -188,8 +188,8 @@ func (st *Store) closeState() error {
 	return st.saver.log.close()
 }
 
-// CheckSaved, in tests of this package, looks whether the file says the same as
-// the memory after each change.
+// CheckSaved looks, in tests, whether the file says the same as the memory after
+// each change.
 var CheckSaved func(name string, whole *State) error
 
 // saveWriting writes what has changed, or everything, and then removes the layers

@@ -201,10 +201,10 @@ func (c *stateChanges) add(before *stateChanges) {
 func (st *Store) stateOfLocked(c *stateChanges) *State {
 	out := &State{Kind: st.Host.Kind(), Offset: st.Clock.Offset()}
 	for key := range c.goneSandboxes {
-		out.GoneSandboxes = append(out.GoneSandboxes, goneState{key.Project, key.Name})
+		out.GoneSandboxes = append(out.GoneSandboxes, goneState(key))
 	}
 	for key := range c.goneDrives {
-		out.GoneDrives = append(out.GoneDrives, goneState{key.Project, key.Name})
+		out.GoneDrives = append(out.GoneDrives, goneState(key))
 	}
 	for o := range c.dirty {
 		switch o := o.(type) {
