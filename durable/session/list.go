@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"regexp"
+	"strings"
 	"time"
 
 	"go.temporal.io/api/common/v1"
@@ -102,12 +103,11 @@ func (c *Client) listQuery(ctx context.Context, opts *ListOptions) (string, erro
 	if opts != nil {
 		o = *opts
 	}
-	query := "WorkflowType = '" + workflowName + "' AND ExecutionStatus "
+	status := "= 'Running'"
 	if o.Ended {
-		query += "NOT IN ('Running', 'ContinuedAsNew')"
-	} else {
-		query += "= 'Running'"
+		status = "NOT IN ('Running', 'ContinuedAsNew')"
 	}
+	terms := []string{"WorkflowType = '" + workflowName + "'", "ExecutionStatus " + status}
 	for _, attribute := range [][2]string{{AttributeOwner, o.Owner}, {AttributeState, o.State}} {
 		switch name, value := attribute[0], attribute[1]; {
 		case value == "":
@@ -117,9 +117,9 @@ func (c *Client) listQuery(ctx context.Context, opts *ListOptions) (string, erro
 		case !validOwner.MatchString(value):
 			return "", fmt.Errorf("%w: ListOptions: %.40q has quotes or control characters, or is too long", sandbox.ErrInvalid, value)
 		}
-		query += fmt.Sprintf(" AND %s = '%s'", attribute[0], attribute[1])
+		terms = append(terms, fmt.Sprintf("%s = '%s'", attribute[0], attribute[1]))
 	}
-	return query, nil
+	return strings.Join(terms, " AND "), nil
 }
 
 func listed(info *workflow.WorkflowExecutionInfo) Listed {

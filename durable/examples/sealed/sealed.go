@@ -59,7 +59,7 @@ func (s Store) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 		var box, data []byte
 		for n, from := 1, json.NewDecoder(sealed); err == nil; n++ {
 			if err = from.Decode(&box); err != nil {
-				err = fmt.Errorf("sealed: %q is cut off: %v", key, err) // never an io.EOF
+				err = fmt.Errorf("sealed: %q is cut off: %s", key, err.Error()) // never an io.EOF
 			} else if data, err = s.AEAD.Open(nil, nil, box, place(key, n)); err == nil && len(data) == 0 {
 				err = io.EOF
 			} else if err == nil {
