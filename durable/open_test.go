@@ -1,6 +1,7 @@
 package durable_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -80,22 +81,28 @@ func TestFailedOpen(t *testing.T) {
 	}
 }
 
-// TestCanceledResume: the machine that a cancelled call was about to start does not
-// go on when the sandbox is closed.
+// TestCanceledResume: a call that is cancelled returns once its machine has started, which
+// does not go on when the sandbox is closed.
 func TestCanceledResume(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "sleeper"})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
-		sb, err := durable.Open(ctx, &durable.Options{Heartbeat: time.Second})
+		sb, err := durable.Open(ctx, nil)
 		if err != nil {
 			return err
 		}
 		require.NoError(t, sb.Hibernate(ctx))
-		env.Server.Inject(sandboxtest.Fault{Delay: 400 * time.Millisecond})
-		resuming, cancel := workflow.WithCancel(ctx)
-		workflow.Go(ctx, func(workflow.Context) { cancel() })
-		if err := sb.Resume(resuming); err != nil {
+		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.GetSandbox, Delay: 400 * time.Millisecond})
+		env.Worker.Prepare = func(context.Context, durable.Options, *sandbox.CreateOptions) error {
+			env.CancelWorkflow() // in the activity, before its first request
+			return nil
+		}
+		if err := sb.Resume(ctx); err != nil {
 			assert.True(t, temporal.IsCanceledError(err), "%v", err)
+		}
+		for info, err := range env.Server.Client().List(t.Context(), nil) {
+			require.NoError(t, err)
+			assert.Equal(t, sandbox.StatusRunning, info.Status)
 		}
 		return sb.Close(ctx)
 	})

@@ -4,15 +4,20 @@
 package durabletest
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"sync"
 	"testing"
 	"time"
 
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -67,29 +72,92 @@ func New(tb testing.TB, opts *Options) *Env {
 	}
 	e.SetTestTimeout(o.Timeout)
 	// A second, which is the default, may pass on a machine that does other things.
-	e.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: o.Timeout, Interceptors: []interceptor.WorkerInterceptor{&joins{e: e}}})
+	e.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: o.Timeout, Interceptors: []interceptor.WorkerInterceptor{&intercepts{e: e}}})
 	e.SetStartTime(start)
 	e.Worker.Register(e.TestWorkflowEnvironment)
 	return e
 }
 
-// joins joins the clocks before each activity.
-type joins struct {
+// intercepts does what the test environment does not: it joins the clocks before each
+// activity, and ends one that the workflow waits for also when that is cancelled
+// (WaitForCancellation) as a server does.
+type intercepts struct {
 	interceptor.WorkerInterceptorBase
 	e *Env
+
+	asked sync.Map // channels by the activities' IDs, closed when they are to be cancelled
 }
 
-func (j *joins) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
-	return &joinsActivity{interceptor.ActivityInboundInterceptorBase{Next: next}, j.e}
+func (i *intercepts) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &interceptsWorkflow{interceptor.WorkflowInboundInterceptorBase{Next: next}, i}
 }
 
-type joinsActivity struct {
+type interceptsWorkflow struct {
+	interceptor.WorkflowInboundInterceptorBase
+	*intercepts
+}
+
+func (w *interceptsWorkflow) Init(out interceptor.WorkflowOutboundInterceptor) error {
+	return w.Next.Init(&interceptsCalls{interceptor.WorkflowOutboundInterceptorBase{Next: out}, w.intercepts})
+}
+
+type interceptsCalls struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	*intercepts
+}
+
+func (c *interceptsCalls) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
+	opts := workflow.GetActivityOptions(ctx)
+	if !opts.WaitForCancellation {
+		return c.Next.ExecuteActivity(ctx, name, args...)
+	}
+	asked := make(chan struct{})
+	opts.ActivityID = cmp.Or(opts.ActivityID, rand.Text())
+	c.asked.Store(opts.ActivityID, asked)
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		ctx.Done().Receive(ctx, nil)
+		close(asked)
+	})
+	ctx, _ = workflow.NewDisconnectedContext(workflow.WithActivityOptions(ctx, opts))
+	return c.Next.ExecuteActivity(ctx, name, args...)
+}
+
+func (i *intercepts) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &interceptsActivity{interceptor.ActivityInboundInterceptorBase{Next: next}, i}
+}
+
+type interceptsActivity struct {
 	interceptor.ActivityInboundInterceptorBase
-	e *Env
+	*intercepts
 }
 
-func (a *joinsActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+func (a *interceptsActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	a.e.Join()
+	info := activity.GetInfo(ctx)
+	value, ok := a.asked.Load(info.ActivityID)
+	if !ok {
+		return a.Next.ExecuteActivity(ctx, in)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	asked := value.(chan struct{})
+	select {
+	case <-asked: // between two attempts
+		return nil, temporal.NewCanceledError()
+	default:
+	}
+	go func() {
+		select {
+		case <-asked:
+		case <-ctx.Done():
+			return
+		}
+		// A worker hears of it by the answer to a heartbeat, and never without any.
+		if info.HeartbeatTimeout > 0 {
+			defer time.AfterFunc(info.HeartbeatTimeout, cancel).Stop()
+		}
+		<-ctx.Done()
+	}()
 	return a.Next.ExecuteActivity(ctx, in)
 }
 

@@ -1,11 +1,16 @@
 package durabletest
 
 import (
+	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox/durable"
@@ -38,4 +43,55 @@ func TestSleep(t *testing.T) {
 	var text string
 	require.NoError(t, e.GetWorkflowResult(&text))
 	assert.Equal(t, "kept\n", text)
+}
+
+// TestWaitForCancellation: what a workflow waits for also when it is cancelled has ended
+// before the workflow goes on; between two attempts it ends at once, and one that takes
+// long is told.
+func TestWaitForCancellation(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		heartbeat time.Duration
+		attempt   func(ctx context.Context) error
+		attempts  int32
+		canceled  bool
+	}{
+		"ends": {time.Hour, func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }, 1, false},
+		"is told": {2 * time.Second, func(ctx context.Context) error {
+			for ctx.Err() == nil {
+				activity.RecordHeartbeat(ctx)
+				time.Sleep(10 * time.Millisecond)
+			}
+			return ctx.Err()
+		}, 1, true},
+		"is tried": {time.Hour, func(context.Context) error { return errors.New("again") }, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := New(t, nil)
+			var running, attempts atomic.Int32
+			e.RegisterActivityWithOptions(func(ctx context.Context) error {
+				running.Add(1)
+				defer running.Add(-1)
+				if attempts.Add(1) == 1 {
+					e.CancelWorkflow()
+				}
+				return row.attempt(ctx)
+			}, activity.RegisterOptions{Name: "slow"})
+			e.ExecuteWorkflow(func(ctx workflow.Context) error {
+				err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+					StartToCloseTimeout: time.Minute, HeartbeatTimeout: row.heartbeat, WaitForCancellation: true,
+				}), "slow").Get(ctx, nil)
+				assert.Zero(t, running.Load(), "the workflow has gone on before it")
+				assert.Error(t, ctx.Err())
+				return err
+			})
+			assert.Equal(t, row.attempts, attempts.Load())
+			if err := e.GetWorkflowError(); row.canceled {
+				assert.True(t, temporal.IsCanceledError(err), "%v", err)
+			} else {
+				assert.NoError(t, err)
+			}
+		})
+	}
 }
