@@ -79,7 +79,7 @@ var optionCommands = []struct {
 			{"--stdin", `{"attachStdin":true,"logs":null,"wait":null}`},
 		},
 		map[string]string{
-			"ai": "asks Vercel: see TestAI", "user": "runs the command by sudo", "tty": terminal, "no-tty": terminal, "no-extend-timeout": terminal, "no-echo": printed,
+			"ai": "asks Vercel: see TestAI", "user": "runs the command by sudo", "tty": terminal, "no-tty": terminal, "no-extend-timeout": "is about the end of the session: see TestLongCommand", "no-echo": printed,
 			"detach": "does not wait", "binary": "encodes the output", "kill-on-exit": "is about the end of this program", "stop": "another request",
 		},
 	},

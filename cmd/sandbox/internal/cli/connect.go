@@ -33,8 +33,12 @@ type terminalOptions struct {
 	reconnect bool
 }
 
-// keepAliveStep is by how much the timeout is extended while a terminal is open.
-const keepAliveStep = 5 * time.Minute
+// While a terminal is open, or a command runs, the timeout is extended so late, for one that
+// ends before costs no more time of the machine, and by so much.
+const (
+	keepAliveMargin = 10 * time.Second
+	keepAliveStep   = 5 * time.Minute
+)
 
 // prompt is the prompt of a plain shell.
 const prompt = "▲ \x01\x1b[2m\x02$PWD/\x01\x1b[0m\x02 "
@@ -83,7 +87,7 @@ func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOpti
 	var overtime error // why the timeout is no longer extended
 	stop := func() {}
 	if o.keepAlive {
-		stop = keepAlive(context.WithoutCancel(ctx), sb, &sandbox.KeepAliveOptions{Margin: 10 * time.Second, Step: keepAliveStep}, func(err error) { overtime = err })
+		stop = keepAlive(context.WithoutCancel(ctx), sb, keepAliveMargin, func(err error) { overtime = err })
 	}
 	defer guardTerminal(a.in)()
 	for {

@@ -85,7 +85,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	if !c.noKeep {
-		defer c.app.keepAlive(ctx, sb, "the ports end with the session")()
+		defer c.app.keepAlive(ctx, sb, 0, "the ports end with the session")()
 	}
 	failed := make(chan error, len(forwards))
 	for _, f := range forwards {

@@ -33,6 +33,7 @@ type commandOptions struct {
 	envFiles    []string
 	timeout     time.Duration
 	noExtend    bool
+	limited     bool // by the timeout of the sandbox, which was given for this command
 	detach      bool
 	binary      bool
 	noEcho      bool
@@ -48,7 +49,7 @@ func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 	toggle(flags, &o.interactive, "interactive", "i", "Pass standard input on: key by key at a terminal, as it comes from a pipe")
 	toggle(flags, &o.tty, "tty", ttyShort, "Run the command in a terminal")
 	toggle(flags, &o.noTTY, "no-tty", "T", "Never run the command in a terminal")
-	toggle(flags, &o.noExtend, "no-extend-timeout", "", "Don't extend the sandbox's timeout while an interactive command runs")
+	toggle(flags, &o.noExtend, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the command runs")
 	option(flags, &o.workdir, "workdir", "w", "str", "", "The directory to run the command in", parseAny)
 	toggle(flags, &o.detach, "detach", "d", "Start the command, write its ID to standard output and leave it running")
 	toggle(flags, &o.binary, "binary", "", "Carry standard output byte by byte, for output that is not text")
@@ -164,6 +165,9 @@ func (r *remoteRun) run(ctx context.Context) error {
 	r.echo()
 	if r.o.detach {
 		return r.detach(ctx, target, r.name, r.args)
+	}
+	if !r.o.noExtend && !r.o.limited {
+		defer r.app.keepAlive(context.WithoutCancel(ctx), r.sb, keepAliveMargin, "the command ends with the session")()
 	}
 	opts := &sandbox.CommandOptions{
 		Cwd: r.o.workdir, Env: r.env, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: r.app.out, Stderr: r.app.err, Binary: r.o.binary,

@@ -54,6 +54,7 @@ func (c *runCommand) run(cmd *cobra.Command, args []string) error {
 	if err := c.o.command.rehearse(cmd.Context(), c.app.stdio, args); err != nil {
 		return err
 	}
+	c.o.command.limited = cmd.Flags().Changed("timeout")
 	if err := c.app.applyDefaults(cmd, &c.o.settings); err != nil {
 		return err
 	}

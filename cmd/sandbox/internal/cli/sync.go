@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -63,7 +64,7 @@ func (c *syncCommand) run(cmd *cobra.Command, args []string) error {
 	c.o.Progress = c.progress
 	if c.watch && !c.o.DryRun {
 		if !c.noKeep {
-			defer c.app.keepAlive(ctx, sb, "the watch ends with the session")()
+			defer c.app.keepAlive(ctx, sb, 0, "the watch ends with the session")()
 		}
 		return c.keepSynced(ctx, sb, there.path, here, upward)
 	}
@@ -156,19 +157,19 @@ func advised(err error) error {
 }
 
 // keepAlive extends the sandbox's timeout until the returned function is called.
-func (a *app) keepAlive(ctx context.Context, sb *sandbox.Sandbox, otherwise string) (stop func()) {
-	return keepAlive(ctx, sb, &sandbox.KeepAliveOptions{Step: keepAliveStep}, func(err error) {
+func (a *app) keepAlive(ctx context.Context, sb *sandbox.Sandbox, margin time.Duration, otherwise string) (stop func()) {
+	return keepAlive(ctx, sb, margin, func(err error) {
 		a.warn("the sandbox's timeout can't be extended any further: "+err.Error(), otherwise)
 	})
 }
 
 // keepAlive is [sandbox.Sandbox.KeepAlive] until the returned function is called,
 // and failed once it can't go on.
-func keepAlive(ctx context.Context, sb *sandbox.Sandbox, opts *sandbox.KeepAliveOptions, failed func(error)) (stop func()) {
+func keepAlive(ctx context.Context, sb *sandbox.Sandbox, margin time.Duration, failed func(error)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := sb.KeepAlive(ctx, opts); err != nil && ctx.Err() == nil {
+		if err := sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: margin, Step: keepAliveStep}); err != nil && ctx.Err() == nil {
 			failed(err)
 		}
 	})
