@@ -97,7 +97,8 @@ type Cmd struct {
 	// open are not waited for anyway, as the service ends the output with the
 	// command; with Binary the command has not ended before they have. When it has
 	// passed, a command that still runs is killed with its children, and abandoned five seconds
-	// later if the API has not reported its end. Zero means no limit, except
+	// later if the API has not reported its end; if the kill may have failed, the
+	// error matches [ErrOutcomeUnknown], or [ErrChildren]. Zero means no limit, except
 	// for a command that Cancel was called for: it is killed and abandoned in
 	// the same way after 30 seconds, or abandoned after five if the API does
 	// not respond to the kill at all. A pending Write to Stdout or Stderr is

@@ -308,7 +308,12 @@ func (r *execRun) supervise() {
 		run.Waiting = r.waiting
 	}
 	res := run.Supervise()
-	r.finish(res, run.Cancellation(res, errCancelling))
+	r.finish(res, run.Cancellation(res, func(err error) error {
+		if left := r.remote.remains(err); left != nil && run.Silent(err) {
+			err = left
+		}
+		return errCancelling(err)
+	}))
 	if unread := r.unread.Load(); unread != nil {
 		unread.Wait()
 	}
@@ -416,7 +421,7 @@ func (r *execRun) finish(res engine.Result, cancelErr error) {
 	_, lost := errors.AsType[*engine.InputError](res.Input)
 	switch {
 	case lost:
-		r.err = res.Input
+		r.err = also(res.Input, r.remote.remains(res.Killed))
 	case state != nil && !state.Success():
 		r.err = &ExitError{ProcessState: state}
 		if res.Stream != nil {
@@ -424,13 +429,15 @@ func (r *execRun) finish(res engine.Result, cancelErr error) {
 		}
 		if errors.Is(cancelErr, ErrChildren) {
 			r.err = also(r.err, cancelErr)
+		} else {
+			r.err = also(r.err, r.remote.remains(res.Killed))
 		}
 	case cancelErr != nil:
 		r.err = cancelErr
 	case state == nil && res.Stream != nil:
 		r.err = res.Stream
 	case state == nil && r.ctx.Err() != nil:
-		r.err = r.ctx.Err()
+		r.err = also(r.ctx.Err(), r.remote.remains(res.Killed))
 	case res.Overrun:
 		r.err = exec.ErrWaitDelay
 	case res.Stream != nil:

@@ -43,10 +43,11 @@ type CommandOptions struct {
 	// KillOnCancel kills the command and its children, as [Command.SignalTree]
 	// does with [SIGKILL], if the context of RunCommand or StartCommand ends
 	// while it runs, or if a writer fails; if the children can't be reached, the
-	// error matches [ErrChildren]. Otherwise the command continues and only the
-	// call ends. With KillOnCancel the call may take up to five seconds to return after the context has
-	// ended, if the API has not yet responded to the start, or does not respond
-	// to the kill.
+	// error matches [ErrChildren], and if it is not known whether the command was,
+	// [ErrOutcomeUnknown]. Otherwise the command continues and only the call ends.
+	// With KillOnCancel the call may take up to five seconds to return after the
+	// context has ended, if the API has not yet responded to the start, or does not
+	// respond to the kill.
 	KillOnCancel bool
 	// ID identifies the command within its session: at most 64 letters, digits,
 	// underscores and dashes, not used before in this session. A program that

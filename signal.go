@@ -221,15 +221,23 @@ func treeToken(session, id string) string {
 
 // killLate kills a command of a call with KillOnCancel, and its children, after
 // the call's context has ended or because its output can't be delivered. It
-// returns why, the call's error, and after it that children were not reached; any
-// other error of the kill would not help the caller.
+// returns why, the call's error, and after it what may go on.
 func (c *Command) killLate(ctx context.Context, within time.Duration, why error) error {
 	late, cancel := engine.Late(ctx, within)
 	defer cancel()
-	if err := c.SignalTree(late, SIGKILL); errors.Is(err, ErrChildren) {
-		return also(why, err)
+	return also(why, c.remains(c.SignalTree(late, SIGKILL)))
+}
+
+// remains returns what the error of a kill means for whoever gave a command up:
+// nil unless it, or its children, may go on.
+func (c *Command) remains(err error) error {
+	switch {
+	case err == nil, errors.Is(err, os.ErrProcessDone), errors.Is(err, ErrStopped), errors.Is(err, ErrNotFound):
+		return nil
+	case errors.Is(err, ErrChildren):
+		return err
 	}
-	return why
+	return fmt.Errorf("sandbox: command %s may go on: %w: %w", c.ID(), ErrOutcomeUnknown, err)
 }
 
 // also is an error and, unless it is nil, another one after it.

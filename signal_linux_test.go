@@ -97,6 +97,7 @@ func TestNoneSurvives(t *testing.T) {
 		begun  func() // waits for the family
 		ctx    context.Context
 		cancel func()
+		judge  func(error) // that there is nothing left, or that it says so
 	}
 	options := func(r *run) *sandbox.CommandOptions { return &sandbox.CommandOptions{KillOnCancel: true, Env: r.env} }
 	// cmd runs a Cmd, and calls end when the family is there.
@@ -108,24 +109,24 @@ func TestNoneSurvives(t *testing.T) {
 		r.begun()
 		end(c)
 		err := c.Wait()
+		r.judge(err)
 		exit, ok := errors.AsType[*sandbox.ExitError](err)
 		require.True(r, ok, "%v", err)
 		assert.Equal(r, 137, exit.ExitCode())
-		assert.NotErrorIs(r, err, sandbox.ErrChildren)
 	}
 	for name, end := range map[string]func(r *run){
 		"RunCommand, KillOnCancel": func(r *run) {
 			go func() { r.begun(); r.cancel() }()
 			_, err := r.sb.RunCommand(r.ctx, "bash", r.args, options(r))
 			assert.ErrorIs(r, err, context.Canceled)
-			assert.NotErrorIs(r, err, sandbox.ErrChildren)
+			r.judge(err)
 		},
 		"RunCommand, KillOnCancel, writer fails": func(r *run) {
 			o := options(r)
 			o.Stdout = failing{errors.New("disk full")}
 			_, err := r.sb.RunCommand(r.ctx, "bash", r.args, o)
 			assert.ErrorContains(r, err, "disk full")
-			assert.NotErrorIs(r, err, sandbox.ErrChildren)
+			r.judge(err)
 		},
 		"StartCommand, KillOnCancel": func(r *run) {
 			_, err := r.sb.StartCommand(r.ctx, "bash", r.args, &sandbox.StartOptions{KillOnCancel: true, Env: r.env})
@@ -171,6 +172,13 @@ func TestNoneSurvives(t *testing.T) {
 			r := &run{T: t, sb: sb, args: []string{"-c", family}, env: sandbox.Env{"FAMILY": mark}}
 			r.ctx, r.cancel = context.WithCancel(t.Context())
 			defer r.cancel()
+			r.judge = func(err error) {
+				if late(err) {
+					needs.Other(t, "needs a machine that is less busy: the kill says that it had no answer in time")
+				}
+				assert.NotErrorIs(t, err, sandbox.ErrChildren)
+				assert.NotErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+			}
 			r.begun = func() {
 				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 5 }, testkit.Patience, 10*time.Millisecond)
 			}
@@ -206,13 +214,12 @@ func TestTwinsEndTogether(t *testing.T) {
 	alive := func() int { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) }
 	require.Eventually(t, func() bool { return alive() == 5*twins }, testkit.Patience, 10*time.Millisecond)
 	cancel()
-	left := 0 // children that a busy machine did not find within the second of a kill
+	left := 0
 	for range twins {
 		err := <-ended
 		assert.ErrorIs(t, err, context.Canceled)
-		if errors.Is(err, context.DeadlineExceeded) {
-			assert.ErrorIs(t, err, sandbox.ErrChildren)
-			left += 4
+		if late(err) {
+			left += 5
 			continue
 		}
 		assert.NotErrorIs(t, err, sandbox.ErrChildren)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -85,6 +84,8 @@ type Result struct {
 	// Canceled is what Cancel returned, if it was called.
 	Called   bool
 	Canceled error
+	// Killed is what Kill returned, if it was called.
+	Killed error
 	// Overrun is set if WaitDelay has passed.
 	Overrun bool
 }
@@ -107,7 +108,8 @@ type supervisor struct {
 	stopFeeding context.CancelFunc
 	// watching is set once the end of the command is asked for.
 	known, killed, watching bool
-	kills                   sync.WaitGroup
+	kills                   chan error
+	killing                 int // how many were begun
 }
 
 // Supervise waits for the command to end, for its output to be copied and for
@@ -138,7 +140,7 @@ func (r *Run) Supervise() Result {
 	if s.cancelled != nil {
 		s.res.Called, s.res.Canceled = true, <-s.cancelled
 	}
-	s.kills.Wait()
+	s.awaitKills()
 	if s.Live.Err() != nil {
 		s.res.Stream = nil // it was given up
 	}
@@ -162,7 +164,7 @@ func (s *supervisor) begin() {
 		close(now)
 		s.waiting = now
 	}
-	s.ended = make(chan *wire.Command, 1)
+	s.ended, s.kills = make(chan *wire.Command, 1), make(chan error)
 	if s.Cancel != nil || s.WaitDelay > 0 {
 		s.ctxDone = s.Ctx.Done()
 	}
@@ -284,7 +286,19 @@ func (s *supervisor) delay(d time.Duration) {
 	}
 }
 
-func (s *supervisor) kill() { s.kills.Go(func() { _ = s.Kill(s.Live) }) }
+func (s *supervisor) kill() {
+	s.killing++
+	go func() { s.kills <- s.Kill(s.Live) }()
+}
+
+// awaitKills waits for the kills. That of a lost input may be followed by another.
+func (s *supervisor) awaitKills() {
+	for n := range s.killing {
+		if err := <-s.kills; n == 0 || err == nil {
+			s.res.Killed = err
+		}
+	}
+}
 
 // Cancellation returns the error of a run whose context has ended, given what
 // Cancel returned; wrap describes an error of Cancel. It is nil if the command

@@ -55,10 +55,19 @@ const (
 // taken. With $3 they are all that have the variable: once the process has been
 // killed alone, nothing else tells what came from it.
 //
+// A process that is told to stop while it makes another has that one before it
+// stops: whether there are more is looked for once all have stopped. One that waits
+// for the kernel may take long, or does not, as for a child that is stopped before it
+// has its own memory: it is waited for some rounds.
+//
+// A process of which the environment's text lacks the variable is not looked at
+// more closely, which takes two processes, but for the second and third try: what a
+// shell's read makes of the zero bytes in it is not said.
+//
 // Exit code 3 says that there is none, 4 that there may be one whose environment
 // can't be read, 5 that a process may not be signaled, before any was, and 6 that
 // one was not, or does not end.
-const TreeScript = `sig=$1 want=` + TreeVariable + `=$2 all=$3 nl='
+const TreeScript = `sig=$1 want=` + TreeVariable + `=$2 all=$3 sudo= nl='
 '
 [ -r /proc/self/stat ] || exit 3
 look() {
@@ -71,18 +80,27 @@ above() {
 	up=$1 sudos=
 	while look "$up" && up=$parent && look "$up" && [ "$comm" = sudo ]; do sudos="$up:$start $sudos"; done
 }
-environ() {
-	{ env=$(tr '\000' '\n' < "/proc/$1/environ"); } 2>/dev/null && return
-	owner=
-	{ while read -r key _ value _; do [ "$key" != Uid: ] || owner=$value; done < "/proc/$1/status"; } 2>/dev/null
-	for who in 0 $owner; do
-		env=$(sudo -n -u "#$who" sh -c 'exec tr "\000" "\n" < "/proc/$1/environ"' sh "$1" 2>/dev/null) && return
-	done
-	look "$1" && hidden=1
-	return 1
+may_sudo() {
+	[ -n "$sudo" ] || { sudo=no; sudo -n sh -c : 2>/dev/null && sudo=yes; }
+	[ "$sudo" = yes ]
+}
+marked() {
+	some=
+	if { while IFS= read -r part || [ -n "$part" ]; do case $part in *"$want"*) some=1;; esac; done < "/proc/$1/environ"; } 2>/dev/null; then
+		[ -n "$some" ] || [ "$try" != 1 ] || return 1
+		env=$(tr '\000' '\n' < "/proc/$1/environ") 2>/dev/null
+	else
+		owner= known=
+		{ while read -r key _ value _; do [ "$key" != Uid: ] || owner=$value; done < "/proc/$1/status"; } 2>/dev/null
+		for who in 0 $owner; do
+			may_sudo && env=$(sudo -n -u "#$who" sh -c 'exec tr "\000" "\n" < "/proc/$1/environ"' sh "$1" 2>/dev/null) && known=1 && break
+		done
+		[ -n "$known" ] || { ! look "$1" || hidden=1; return 1; }
+	fi
+	case $nl$env$nl in *"$nl$want$nl"*) ;; *) return 1;; esac
 }
 send() {
-	kill -"$1" "$2" 2>/dev/null || sudo -n sh -c 'kill -"$1" "$2"' sh "$1" "$2" 2>/dev/null || ! look "$2" || [ "$state" = Z ]
+	kill -"$1" "$2" 2>/dev/null || { may_sudo && sudo -n sh -c 'kill -"$1" "$2"' sh "$1" "$2" 2>/dev/null; } || ! look "$2" || [ "$state" = Z ]
 }
 proceed() {
 	back=
@@ -98,9 +116,7 @@ seek() {
 	for dir in /proc/[0-9]*; do
 		pid=${dir#/proc/}
 		[ "$pid" != $$ ] && above "$pid" && { [ "$up" = "$service" ] || [ -n "$all" ]; } || continue
-		look "$pid" && [ "$state" != Z ] && environ "$pid" || continue
-		case $nl$env$nl in *"$nl$want$nl"*) ;; *) continue;; esac
-		look "$pid" || continue
+		look "$pid" && [ "$state" != Z ] && marked "$pid" && look "$pid" || continue
 		[ -z "$all" ] || tree="$tree$pid:$start "
 		[ -n "$root" ] && [ "$start" -ge "$oldest" ] || root=$pid oldest=$start
 	done
@@ -125,16 +141,21 @@ for it in $seen; do above "${it%:*}"; outer="$outer$sudos"; done
 for it in $outer; do hold "${it%:*}" "${it#*:}"; done
 for it in $seen; do ! hold "${it%:*}" "${it#*:}" || tree="$tree$it "; done
 [ "$tree" != ' ' ] || exit 3
-grown=1
-while [ -n "$grown" ]; do
-	grown=
+again=1 rounds=0
+while [ -n "$again" ]; do
+	again=
+	for it in $tree; do
+		[ $rounds -lt 40 ] && look "${it%:*}" && [ "$start" = "${it#*:}" ] || continue
+		case $state in [TtZXx]) ;; *) again=1;; esac
+	done
+	rounds=$((rounds + 1))
 	for dir in /proc/[0-9]*; do
 		pid=${dir#/proc/}
 		case $tree in *" $pid:"*) continue;; esac
 		look "$pid" && [ "$state" != Z ] || continue
 		case $tree in *" $parent:"*) ;; *) continue;; esac
 		hold "$pid" "$start" || continue
-		tree="$tree$pid:$start " grown=1
+		tree="$tree$pid:$start " again=1
 	done
 done
 echo

@@ -211,7 +211,6 @@ func TestCancellationsOfProcesses(t *testing.T) {
 				case <-time.After(time.Duration(rng.IntN(k.most)) * time.Millisecond):
 				}
 				cancel()
-				began := time.Now()
 				if !over {
 					select {
 					case err = <-done:
@@ -226,8 +225,8 @@ func TestCancellationsOfProcesses(t *testing.T) {
 					canceled.Add(1)
 				}
 				switch {
-				case errors.Is(err, sandbox.ErrOutcomeUnknown), errors.Is(err, sandbox.ErrChildren), time.Since(began) > 2*time.Second:
-					unknown.Add(1) // the time for the kill may have been too short on a busy machine
+				case errors.Is(err, sandbox.ErrOutcomeUnknown), errors.Is(err, sandbox.ErrChildren):
+					unknown.Add(1) // the time for the kill was too short on a busy machine
 				case k.kills:
 					mu.Lock()
 					killed[mark] = err
@@ -242,7 +241,7 @@ func TestCancellationsOfProcesses(t *testing.T) {
 	}
 	assert.EqualValues(t, n, calls.Load())
 	assert.NotEmpty(t, killed)
-	t.Logf("seed %d: %d calls, %d of them canceled, %d unknown or slow; %d commands killed", seed, calls.Load(), canceled.Load(), unknown.Load(), len(killed))
+	t.Logf("seed %d: %d calls, %d of them canceled, %d unknown; %d commands killed", seed, calls.Load(), canceled.Load(), unknown.Load(), len(killed))
 }
 
 // cancelCall is what a call is made with.
