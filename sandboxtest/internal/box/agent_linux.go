@@ -91,7 +91,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 	}
 	switch req.Op {
 	case "open":
-		a.backend, err = newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true, req.Seen)
+		a.backend, err = newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true, req.Seen, req.Name)
 		resp.Networked = err == nil && a.backend.networked()
 		resp.Limited = err == nil && a.backend.limited()
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -47,16 +48,56 @@ type namespaceBackend struct {
 	mnt, net, uts, ipc int
 }
 
-func newNamespaceBackend(dir string, log *slog.Logger, rootless bool, seen seen) (backend, error) {
-	if rootless {
-		return newRemoteBackend(dir, log, seen)
-	}
-	return newLocalBackend(dir, log, false, seen)
+// machineKey is what decides whether boxes run on this machine.
+type machineKey struct {
+	rootless bool
+	user     int
+	device   uint64 // of the store
+	path     string // of the programs
 }
 
+// machinesTried has the machines on which a box has run, and whether it had limits.
+// A process that opens many hosts need not try again.
+var machinesTried sync.Map
+
+func newNamespaceBackend(dir string, log *slog.Logger, rootless bool, seen seen) (backend, error) {
+	var store unix.Stat_t
+	if err := unix.Stat(dir, &store); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	key := machineKey{rootless, os.Geteuid(), uint64(store.Dev), os.Getenv("PATH")} //nolint:unconvert // another type elsewhere
+	tried := ""
+	if limited, ok := machinesTried.Load(key); ok {
+		tried = limited.(string)
+	}
+	var b backend
+	var err error
+	if rootless {
+		b, err = newRemoteBackend(dir, log, seen, tried)
+	} else {
+		b, err = newLocalBackend(dir, log, false, seen, tried)
+	}
+	if err != nil {
+		return nil, err
+	}
+	tried = triedPlain
+	if b.limited() {
+		tried = triedLimited
+	}
+	machinesTried.Store(key, tried)
+	return b, nil
+}
+
+// How a box has run before on this machine.
+const (
+	triedLimited = "limited"
+	triedPlain   = "plain"
+)
+
 // newLocalBackend works with the process's own rights. rootless means that it is
-// root only of a user namespace without other users.
-func newLocalBackend(dir string, log *slog.Logger, rootless bool, seen seen) (*namespaceBackend, error) {
+// root only of a user namespace without other users. tried is how a box has run
+// before, if any has.
+func newLocalBackend(dir string, log *slog.Logger, rootless bool, seen seen, tried string) (*namespaceBackend, error) {
 	n := &namespaceBackend{
 		rootless: rootless, trusted: seen.Trusted, homes: homes(seen.HomeFolders), tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
 		lower:  make(map[string]string, len(accounts)),
@@ -74,7 +115,7 @@ func newLocalBackend(dir string, log *slog.Logger, rootless bool, seen seen) (*n
 		}
 	}
 	if err == nil {
-		err = n.tryLimited()
+		err = n.tryLimited(tried)
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.close())
@@ -237,9 +278,13 @@ func (n *namespaceBackend) chooseLower(a Account) error {
 		data: "lowerdir=" + a.baseName() + ":/,redirect_dir=on"}.mount()
 }
 
-// tryLimited runs a box once, with limits if there can be any.
-func (n *namespaceBackend) tryLimited() (err error) {
+// tryLimited runs a box once, with limits if there can be any, unless one has run
+// so before.
+func (n *namespaceBackend) tryLimited(tried string) (err error) {
 	if n.groups, err = findGroups(n.rootless); err == nil {
+		if tried == triedLimited {
+			return nil
+		}
 		if err = n.try(); err == nil {
 			return nil
 		}
@@ -247,6 +292,9 @@ func (n *namespaceBackend) tryLimited() (err error) {
 		n.groups = nil
 	}
 	n.log.Info("boxes may use all of this machine's memory and processes", "reason", err)
+	if tried == triedPlain {
+		return nil
+	}
 	return n.try()
 }
 

@@ -40,7 +40,7 @@ func (l *lastWords) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func newRemoteBackend(dir string, log *slog.Logger, seen seen) (backend, error) {
+func newRemoteBackend(dir string, log *slog.Logger, seen seen, tried string) (backend, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func newRemoteBackend(dir string, log *slog.Logger, seen seen) (backend, error) 
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close())
 	}
-	resp, _, err := r.call(&request{Op: "open", Dir: dir, Seen: seen})
+	resp, _, err := r.call(&request{Op: "open", Dir: dir, Seen: seen, Name: tried})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("in a user namespace: %w", err), r.close())
 	}
