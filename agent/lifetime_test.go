@@ -89,6 +89,38 @@ func TestConversationOfTwoHours(t *testing.T) {
 	}
 }
 
+// TestKeepRunning: a program that is asked to, as sandbox mcp is, keeps what it has used
+// across two hours of silence.
+func TestKeepRunning(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	srv := sandboxtest.New(t, nil)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
+	_, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: "chat"})
+	require.NoError(t, err)
+	extensions := func() (n int) {
+		for _, r := range srv.Requests() {
+			if r.Operation == sandboxtest.ExtendTimeout {
+				n++
+			}
+		}
+		return n
+	}
+	d := talk(t, srv, agent.ByName(client), "chat", &agent.Options{KeepRunning: true})
+	id := d.try("start_command", args{"command": "sleep 100000"}).Data["command_id"]
+	const times = 11
+	for i := range times {
+		require.Equal(t, i+1, extensions(), "one for each end")
+		srv.Advance(11 * time.Minute)
+		require.Eventually(t, func() bool {
+			sb, err := client.Get(t.Context(), "chat", &sandbox.GetOptions{NoResume: true}) // any response tells the time
+			assert.NoError(t, err)
+			return sb.CurrentSession().TimeLeft() > 10*time.Minute
+		}, testkit.Patience, 50*time.Millisecond)
+	}
+	assert.Contains(t, d.ok("read_output", args{"command_id": id}), "It still runs.")
+}
+
 // TestLostMachine: a machine that dies before its files were saved is told once, in
 // one process or the next, and the conversation goes on with a new one.
 func TestLostMachine(t *testing.T) {
@@ -152,6 +184,8 @@ func TestNews(t *testing.T) {
 	told(next, stopped, "commands", "variables") // in another process
 	require.True(t, srv.Crash(p.Name("chat")))
 	told(next, died, "files", "commands", "variables")
+	require.True(t, srv.Crash(p.Name("chat")))
+	told(talk(t, srv, other, "chat", nil), died, "files", "commands", "variables") // by a Toolset of each turn
 	require.True(t, srv.Crash(p.Name("chat")))
 	told(talk(t, srv, process(t, srv, nil), "chat", nil), died, "files", "commands", "variables")
 

@@ -45,11 +45,15 @@ func (n news) ends() bool { return n == lost || n == expired }
 // begins tells what there is to tell before a call. It is an error if the call is not
 // made for it.
 func (t *Toolset) begins(c *call) error {
-	if s, ok := t.sessions.(interface{ news(string) news }); ok {
+	s, kept := t.sessions.(interface{ news(string) news })
+	if kept {
 		c.news = s.news(c.Conversation)
 	}
 	c.box.mu.Lock()
 	defer c.box.mu.Unlock()
+	if kept && c.box.last == nil {
+		c.box.last = c.sb.CurrentSession() // of a Toolset before this one
+	}
 	if c.news != nothing {
 		c.box.last = c.sb.CurrentSession()
 		c.box.begun = true

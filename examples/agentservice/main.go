@@ -158,8 +158,11 @@ func turn(ctx context.Context, tools *agent.Toolset, text string, events *stream
 			return "", err
 		}
 		result, err := tools.Call(ctx, tool, arguments)
-		if err != nil { // nothing that the model could mend
+		switch {
+		case ctx.Err() != nil, errors.Is(err, agent.ErrLimit):
 			return "", err
+		case err != nil: // which the model reads in other words
+			log.Print(err)
 		}
 		seen = result.Text
 	}
