@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -602,4 +603,23 @@ func TestTransportKeepsAlive(t *testing.T) {
 		assert.Greater(t, extended[len(extended)-1], 30*time.Minute)
 		assert.Less(t, extended[len(extended)-1], 40*time.Minute)
 	})
+}
+
+// TestCutBeginning: a response of a server that breaks off where the edge's reason
+// would stand does not end as if it were whole.
+func TestCutBeginning(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{3000}})
+	cut := errors.New("cut")
+	tr := preview.Transport(sb, 3000, &preview.Options{Base: canned.RoundTripper(func(*http.Request) (*http.Response, error) {
+		return canned.Response(http.StatusNotFound, "text/html", io.MultiReader(strings.NewReader("<h1>no"), iotest.ErrReader(cut))), nil
+	})})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://sandbox/", nil)
+	require.NoError(t, err)
+	resp, err := tr.RoundTrip(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	assert.Equal(t, "<h1>no", string(text))
+	assert.ErrorIs(t, err, cut)
 }

@@ -1,0 +1,112 @@
+package canned_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/test/canned"
+)
+
+// TestPlainRefusal: a start that the API refuses is returned at once, and nobody
+// looks for the command.
+func TestPlainRefusal(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(*sandbox.Sandbox) error{
+		"RunCommand": func(sb *sandbox.Sandbox) error {
+			_, err := sb.RunCommand(t.Context(), "x", nil, &sandbox.CommandOptions{KillOnCancel: true})
+			return err
+		},
+		"StartCommand": func(sb *sandbox.Sandbox) error {
+			_, err := sb.StartCommand(t.Context(), "x", nil, nil)
+			return err
+		},
+		"Cmd": func(sb *sandbox.Sandbox) error { return sb.CommandContext(t.Context(), "x").Run() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests []string
+			sb := canned.API(func(req *http.Request) (*http.Response, error) {
+				requests = append(requests, req.Method+" "+req.URL.Path)
+				return canned.JSON(400, `{"error":{"code":"bad_request","message":"no"}}`), nil
+			}).Sandbox(t)
+			err := start(sb)
+			assert.ErrorIs(t, err, sandbox.ErrRefused)
+			assert.NotErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+			assert.Len(t, requests, 1, "%q", requests)
+		})
+	}
+}
+
+// TestCallersRedirects: the CheckRedirect of the caller's HTTP client is asked.
+func TestCallersRedirects(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("not there")
+	var asked string
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: "https://api.test", Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+		HTTPClient: &http.Client{
+			Transport: canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
+				resp := canned.Response(http.StatusTemporaryRedirect, "text/plain", strings.NewReader(""))
+				resp.Header.Set("Location", "https://api.test/elsewhere")
+				resp.Request = req
+				return resp, nil
+			}),
+			CheckRedirect: func(req *http.Request, _ []*http.Request) error {
+				asked = req.URL.Path
+				return refused
+			},
+		},
+	})
+	require.NoError(t, err)
+	_, err = c.Get(t.Context(), "box", nil)
+	assert.ErrorIs(t, err, refused)
+	assert.Equal(t, "/elsewhere", asked)
+}
+
+// TestDeleteOfAnother: the API deletes by name, and says what it has deleted.
+func TestDeleteOfAnother(t *testing.T) {
+	t.Parallel()
+	for created, want := range map[string]error{"1760000000000": nil, "1760000000001": sandbox.ErrReplaced} {
+		c := canned.API(func(req *http.Request) (*http.Response, error) {
+			if req.Method == http.MethodDelete {
+				return canned.JSON(200, `{"sandbox":{"name":"box","status":"running","createdAt":`+created+`}}`), nil
+			}
+			return canned.JSON(200, strings.Replace(canned.RunningSandbox, `"name"`, `"createdAt":1760000000000,"name"`, 1)), nil
+		}).Client(t)
+		sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
+		require.NoError(t, err)
+		err = sb.Delete(t.Context(), nil)
+		if want == nil {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, want)
+		}
+	}
+}
+
+// TestUpdateReachesTheMachine: another client has started a session since, which
+// the settings have to reach.
+func TestUpdateReachesTheMachine(t *testing.T) {
+	t.Parallel()
+	var policies []string
+	now := "s1"
+	c := canned.API(func(req *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(req.URL.Path, "/network-policy") {
+			policies = append(policies, req.URL.Path)
+			return canned.JSON(200, `{"session":{"id":"s2","status":"running"}}`), nil
+		}
+		return canned.JSON(200, strings.ReplaceAll(canned.RunningSandbox, "s1", now)), nil
+	}).Client(t)
+	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
+	require.NoError(t, err)
+	now = "s2"
+	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{NetworkPolicy: &sandbox.NetworkPolicy{Mode: sandbox.PolicyDenyAll}}))
+	require.Len(t, policies, 1)
+	assert.Contains(t, policies[0], "/s2/")
+}
