@@ -26,7 +26,7 @@ var (
 		"context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "fs": "io/fs", "json": "encoding/json", "log": "log",
 		"http": "net/http", "httputil": "net/http/httputil", "url": "net/url", "os": "os", "regexp": "regexp", "slog": "log/slog", "slices": "slices", "strings": "strings", "time": "time",
 		"sandbox": "github.com/go-vercel/sandbox", "agent": "github.com/go-vercel/sandbox/agent", "auth": "github.com/go-vercel/sandbox/auth", "sandboxtest": "github.com/go-vercel/sandbox/sandboxtest", "proxy": "github.com/go-vercel/sandbox/proxy", "terminal": "github.com/go-vercel/sandbox/terminal",
-		"outputs": "github.com/go-vercel/sandbox/outputs", "tunnel": "github.com/go-vercel/sandbox/tunnel", "preview": "github.com/go-vercel/sandbox/preview", "net": "net",
+		"outputs": "github.com/go-vercel/sandbox/outputs", "tunnel": "github.com/go-vercel/sandbox/tunnel", "pool": "github.com/go-vercel/sandbox/pool", "preview": "github.com/go-vercel/sandbox/preview", "net": "net", "sync": "sync",
 	}
 )
 
