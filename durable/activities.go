@@ -45,7 +45,11 @@ func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (mach
 	if err != nil {
 		return machine{}, classify(ctx, err)
 	}
-	sb, err := w.Client.GetOrCreate(ctx, o.Name, create)
+	client, err := w.client(ctx)
+	if err != nil {
+		return machine{}, classify(ctx, err)
+	}
+	sb, err := client.GetOrCreate(ctx, o.Name, create)
 	if err != nil {
 		return machine{}, classify(ctx, err)
 	}
@@ -71,7 +75,11 @@ func (w *Worker) rolledBack(ctx context.Context, sb *sandbox.Sandbox, ended stri
 	if id == "" {
 		return time.Time{}, nil // that it was made anew shows by CreatedAt
 	}
-	snap, err := w.Client.GetSnapshot(ctx, id)
+	client, err := w.client(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	snap, err := client.GetSnapshot(ctx, id)
 	switch {
 	case errors.Is(err, sandbox.ErrSnapshotNotFound), errors.Is(err, sandbox.ErrNotFound):
 		return time.Time{}, nil // deleted since: nothing is known
@@ -158,10 +166,27 @@ func now(s *sandbox.Session) time.Time {
 	return expiry(s).Add(-left)
 }
 
+// client is that of an activity.
+func (w *Worker) client(ctx context.Context) (*sandbox.Client, error) {
+	if w.ClientFor == nil {
+		return w.Client, nil
+	}
+	return w.ClientFor(ctx)
+}
+
+// get finds a sandbox, and resumes nothing.
+func (w *Worker) get(ctx context.Context, name string) (*sandbox.Sandbox, error) {
+	client, err := w.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
+}
+
 // session gives the handle of one session, and resumes nothing. It matches
 // sandbox.ErrStopped when another one, or none, runs.
 func (w *Worker) session(ctx context.Context, name, id string) (*sandbox.Session, error) {
-	sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
+	sb, err := w.get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +204,11 @@ func (w *Worker) session(ctx context.Context, name, id string) (*sandbox.Session
 // known gives the handle of a session from what the workflow knows of it, without
 // a request: other clients may have moved its end to a later time, and only the
 // next request tells whether it still runs.
-func (w *Worker) known(name, id string, expires time.Time) (*sandbox.Session, error) {
+func (w *Worker) known(ctx context.Context, name, id string, expires time.Time) (*sandbox.Session, error) {
+	client, err := w.client(ctx)
+	if err != nil {
+		return nil, err
+	}
 	text, err := json.Marshal(map[string]any{"routes": []any{}, "session": map[string]any{
 		"id": id, "sourceSandboxName": name, "status": sandbox.StatusRunning, "startedAt": expires.UnixMilli(),
 	}})
@@ -190,7 +219,7 @@ func (w *Worker) known(name, id string, expires time.Time) (*sandbox.Session, er
 	if err := json.Unmarshal(text, cur); err != nil {
 		return nil, err
 	}
-	w.Client.Bind(cur)
+	client.Bind(cur)
 	return cur, nil
 }
 
@@ -217,7 +246,7 @@ func (w *Worker) renew(ctx context.Context, o Options, vm string) (machine, erro
 func (w *Worker) adopt(ctx context.Context, o Options, last string) (machine, error) {
 	ctx, stop := alive(ctx)
 	defer stop()
-	sb, err := w.Client.Get(ctx, o.Name, &sandbox.GetOptions{NoResume: true})
+	sb, err := w.get(ctx, o.Name)
 	if gone(err) || err == nil && sb.Status() != sandbox.StatusRunning {
 		return machine{}, nil
 	}
@@ -265,7 +294,7 @@ func (w *Worker) abandon(ctx context.Context, name, epoch string) error {
 
 // undo reports whether there was something that an opening may have done.
 func (w *Worker) undo(ctx context.Context, name, epoch string) (bool, error) {
-	sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
+	sb, err := w.get(ctx, name)
 	if gone(err) {
 		return false, nil
 	}
@@ -283,7 +312,7 @@ func (w *Worker) stop(ctx context.Context, name, vm string) (ran bool, err error
 	ctx, end := alive(ctx)
 	defer end()
 	if vm == "" {
-		sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
+		sb, err := w.get(ctx, name)
 		if gone(err) || err == nil && sb.CurrentSession() == nil {
 			return false, nil
 		}
@@ -317,7 +346,7 @@ func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) 
 		return "", classify(ctx, err)
 	}
 	// An earlier attempt made it, or the machine ended with one of its own.
-	sb, err := w.Client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
+	sb, err := w.get(ctx, name)
 	if err != nil {
 		return "", classify(ctx, err)
 	}
@@ -330,7 +359,11 @@ func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) 
 func (w *Worker) delete(ctx context.Context, name string) error {
 	ctx, stop := alive(ctx)
 	defer stop()
-	if err := w.Client.Delete(ctx, name, nil); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+	client, err := w.client(ctx)
+	if err != nil {
+		return classify(ctx, err)
+	}
+	if err := client.Delete(ctx, name, nil); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return classify(ctx, err)
 	}
 	return nil
@@ -339,7 +372,7 @@ func (w *Worker) delete(ctx context.Context, name string) error {
 func (w *Worker) kill(ctx context.Context, c Command, sig int) error {
 	ctx, stop := alive(ctx)
 	defer stop()
-	cmd, err := w.command(c)
+	cmd, err := w.command(ctx, c)
 	if err != nil {
 		return classify(ctx, err)
 	}

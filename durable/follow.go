@@ -29,12 +29,16 @@ type followInput struct {
 const tailSize = 2 << 10
 
 // command revives a handle, which makes no request and resumes nothing.
-func (w *Worker) command(c Command) (*sandbox.Command, error) {
+func (w *Worker) command(ctx context.Context, c Command) (*sandbox.Command, error) {
+	client, err := w.client(ctx)
+	if err != nil {
+		return nil, err
+	}
 	cmd := new(sandbox.Command)
 	if err := json.Unmarshal(c.Handle, cmd); err != nil {
 		return nil, err
 	}
-	w.Client.Bind(cmd)
+	client.Bind(cmd)
 	return cmd, nil
 }
 
@@ -44,7 +48,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	var read atomic.Int64
 	ctx, stop := aliveWith(ctx, func() []any { return []any{progress{in.Command.ID, read.Load()}} })
 	defer stop()
-	cmd, err := w.command(in.Command)
+	cmd, err := w.command(ctx, in.Command)
 	if err != nil {
 		return Result{}, classify(ctx, err)
 	}
@@ -54,7 +58,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	}
 	var vm *sandbox.Session
 	if activity.GetInfo(ctx).Attempt == 1 { // others may have renewed it since
-		if vm, err = w.known(in.Sandbox, in.Command.VM, in.Expires); err != nil {
+		if vm, err = w.known(ctx, in.Sandbox, in.Command.VM, in.Expires); err != nil {
 			return Result{}, classify(ctx, err)
 		}
 	}

@@ -121,7 +121,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	var vm *sandbox.Session
 	if first && !in.shared() {
 		// That it has ended is what the service says to the start as well.
-		vm, err = w.known(in.Sandbox, in.VM, in.Expires)
+		vm, err = w.known(ctx, in.Sandbox, in.VM, in.Expires)
 	} else {
 		vm, err = w.session(ctx, in.Sandbox, in.VM)
 	}

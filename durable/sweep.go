@@ -27,7 +27,11 @@ import (
 // outside of an activity Fleet has to be set. It costs a request for every 50 sandboxes
 // of a fleet, and one to Temporal for each that runs or may be deleted.
 func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err error) {
-	if err := entry.Check(ctx, w != nil && w.Client != nil, "durable", "the Worker, or its Client,"); err != nil {
+	if err := entry.Check(ctx, w != nil && (w.Client != nil || w.ClientFor != nil), "durable", "the Worker, or its Client,"); err != nil {
+		return 0, err
+	}
+	project, err := w.client(ctx)
+	if err != nil {
 		return 0, err
 	}
 	fleet, err := w.fleet(ctx)
@@ -36,7 +40,7 @@ func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err err
 	}
 	var errs []error
 	for _, fleet := range append([]string{fleet}, w.OldFleets...) {
-		for info, err := range w.Client.List(ctx, &sandbox.ListOptions{Tags: map[string]string{tagFleet: fleet}, Limit: 50}) {
+		for info, err := range project.List(ctx, &sandbox.ListOptions{Tags: map[string]string{tagFleet: fleet}, Limit: 50}) {
 			if err != nil {
 				errs = append(errs, err)
 				break
@@ -72,7 +76,7 @@ func (w *Worker) sweepOne(ctx context.Context, c client.Client, info sandbox.Inf
 			return false, nil
 		}
 	}
-	sb, err := w.Client.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
+	sb, err := w.get(ctx, info.Name)
 	switch {
 	case err != nil:
 	case runs && sb.Status() == sandbox.StatusRunning:

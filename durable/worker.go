@@ -23,6 +23,12 @@ import (
 type Worker struct {
 	// Client makes the requests.
 	Client *sandbox.Client
+	// ClientFor, if not nil, gives the client in its place, for a worker of several
+	// tenants. ctx is that of an activity, which knows the ID of its workflow
+	// (activity.GetInfo) and what context propagators carry; [Worker.Sweep] looks after
+	// the tenant alone that its own ctx is for. An error is tried again, unless it
+	// matches sandbox.ErrInvalid.
+	ClientFor func(ctx context.Context) (*sandbox.Client, error)
 	// Output keeps what commands write. Nil keeps nothing but each command's
 	// last 2 KiB.
 	Output OutputStore
