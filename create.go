@@ -169,13 +169,8 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 	if o.Runtime != "" {
 		op = api.CreateRuntime
 	}
-	if s, ok := o.Source.(interface{ secrets() []string }); ok {
-		for _, secret := range s.secrets() {
-			c.secrets.Add(secret) // since the error of a failed clone may quote it
-		}
-	}
 	var resp wire.SandboxResponse
-	if err := c.doWithImage(ctx, o.WaitForImage, &api.Request{Op: op, Body: body, New: o.Name}, &resp); err != nil {
+	if err := c.doWithImage(ctx, o.WaitForImage, &api.Request{Op: op, Body: body, New: o.Name, Extra: o.Extra}, &resp); err != nil {
 		return nil, o.missing(err)
 	}
 	return newSandbox(c, project, &resp, o.OnResume), nil

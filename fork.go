@@ -102,7 +102,7 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 		}
 	}
 	var resp wire.SandboxResponse
-	req := &api.Request{Op: api.ForkSandbox, Path: []string{source}, New: o.Name, Query: projectQuery(project), Body: body}
+	req := &api.Request{Op: api.ForkSandbox, Path: []string{source}, New: o.Name, Query: projectQuery(project), Body: body, Extra: o.Extra}
 	if err := c.doWithImage(ctx, o.WaitForImage, req, &resp); err != nil {
 		return nil, err
 	}

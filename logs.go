@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/clean"
+	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/exact"
 	"github.com/go-vercel/sandbox/internal/logstream"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -49,6 +50,9 @@ type follower struct {
 	c           *Client
 	session, id string
 	release     func() // nil if nothing is to be freed
+	// asked is the request whose response this is, whose secrets an error of the
+	// stream does not show; nil if it has none.
+	asked *engine.Body
 	// encoded decodes the outputs of a command that was started with Binary. Those
 	// of others are watched for bytes that were replaced, once each.
 	encoded *[2]exact.Decoder
@@ -150,7 +154,7 @@ func (f *follower) each(sink func(string, []byte) error) error {
 // public converts an error of the reader to the one that users see.
 func (f *follower) public(err error) error {
 	if e, ok := err.(*logstream.Error); ok {
-		return f.c.streamError(e, f.session, f.id)
+		return f.c.streamError(e, f.session, f.id, f.asked)
 	}
 	if f.ctx.Err() != nil {
 		return &RequestError{operation: "read output of command " + f.id, session: f.session, Err: err}
@@ -160,10 +164,11 @@ func (f *follower) public(err error) error {
 
 // streamError returns the error of a stream that can't continue. The server's
 // message is redacted.
-func (c *Client) streamError(e *logstream.Error, session, id string) *StreamError {
+func (c *Client) streamError(e *logstream.Error, session, id string, asked *engine.Body) *StreamError {
+	secrets := c.api.Known(&api.Request{Body: asked})
 	return &StreamError{
-		Code: c.secrets.Text(e.Code), Message: c.secrets.Text(e.Message), SessionID: session, CommandID: id,
-		Err: c.secrets.Error(publicError(e.Err)), sandbox: c.api.Owner(session),
+		Code: secrets.Text(e.Code), Message: secrets.Text(e.Message), SessionID: session, CommandID: id,
+		Err: secrets.Error(publicError(e.Err)), sandbox: c.api.Owner(session),
 	}
 }
 

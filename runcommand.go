@@ -343,7 +343,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	}
 	data, r, release, err := start.Begin(ctx, live)
 	if err != nil {
-		return nil, nil, also(noShell(c.startError(session, err), name), left)
+		return nil, nil, also(noShell(c.startError(session, err, body), name), left)
 	}
 	if generated := o.ID == "" && start.Stream.ID != ""; generated && data.ID == start.Stream.ID {
 		c.honoredIDs.Store(true)
@@ -353,7 +353,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 		release()
 		return cmd, nil, nil
 	}
-	f := &follower{Reader: r, ctx: live, c: c, session: session, id: data.ID, release: release}
+	f := &follower{Reader: r, ctx: live, c: c, session: session, id: data.ID, release: release, asked: body}
 	f.expect(o.Binary, own != nil)
 	return cmd, f, nil
 }
@@ -446,11 +446,11 @@ func noShell(err error, name string) error {
 }
 
 // startError converts an error of a start to the one that users see.
-func (c *Client) startError(session string, err error) error {
+func (c *Client) startError(session string, err error, asked *engine.Body) error {
 	unknown := engine.Unknown(err)
 	switch e := err.(type) {
 	case *logstream.Error:
-		return c.streamError(e, session, "")
+		return c.streamError(e, session, "", asked)
 	case *engine.TwiceError:
 		err = publicError(e.Err)
 	case *api.Failure, *api.AuthError:

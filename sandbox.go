@@ -272,7 +272,7 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume bo
 	}
 	query.Set("resume", strconv.FormatBool(resume))
 	var resp wire.SandboxResponse
-	req := &api.Request{Op: api.GetSandbox, Path: []string{name}, Query: query}
+	req := &api.Request{Op: api.GetSandbox, Path: []string{name}, Query: query, Extra: extra}
 	if err := c.do(ctx, req, &resp); err != nil {
 		return nil, err
 	}

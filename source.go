@@ -3,7 +3,6 @@ package sandbox
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"reflect"
 	"strings"
 
@@ -72,23 +71,6 @@ func (g GitSource) source() (any, error) {
 	}{"git", g.URL, g.Username, g.Password, g.Depth, g.Revision}, nil
 }
 
-func (g GitSource) secrets() []string { return append(urlSecrets(g.URL), g.Password) }
-
-// urlSecrets returns the parts of an address that may be secret.
-func urlSecrets(address string) []string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil
-	}
-	secrets := []string{u.RawQuery}
-	if password, ok := u.User.Password(); ok {
-		secrets = append(secrets, password)
-	} else if u.User != nil {
-		secrets = append(secrets, u.User.Username()) // which may be a token without a password
-	}
-	return secrets
-}
-
 // TarballSource unpacks an archive that the platform downloads over http or
 // https.
 type TarballSource struct {
@@ -107,8 +89,6 @@ func (t TarballSource) MarshalJSON() ([]byte, error) {
 		URL  string `json:"url"`
 	}{"tarball", redact.URL(t.URL)})
 }
-
-func (t TarballSource) secrets() []string { return urlSecrets(t.URL) }
 
 func (t TarballSource) source() (any, error) {
 	if t.URL == "" {

@@ -88,7 +88,7 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 	}
 	var resp wire.UpdateResponse
 	if err := c.do(ctx, &api.Request{
-		Op: api.UpdateSandbox, Path: []string{s.Name()}, Query: projectQuery(s.st.project), Body: body,
+		Op: api.UpdateSandbox, Path: []string{s.Name()}, Query: projectQuery(s.st.project), Body: body, Extra: o.Extra,
 	}, &resp); err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ type Config struct {
 	// secret.
 	Observer observe.Observer
 	// Secrets records the tokens that are sent. They are removed from what
-	// responses and the transport report.
+	// responses and the transport report, as is what Known adds to them.
 	Secrets *redact.Known
 	// Auth is called before every operation.
 	Auth func(context.Context) (Auth, error)
@@ -95,6 +95,7 @@ type Request struct {
 	Open   func() (io.ReadCloser, error)
 	Header http.Header // added to the request; keys in canonical form
 	New    string      // the requested name, if the operation makes something
+	Extra  any         // what of the query and Body is secret, whatever it is; nil for nothing
 
 	// Uncertain is set when the operation is over, if an attempt may have taken
 	// effect, or may still do so, without a clear response.
@@ -218,7 +219,7 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 		}
 		f.Kind, f.Err = Foreign, foreign(resp, nil, errors.New("not found, and no rate limit, of which the API's responses have told"))
 	}
-	return nil, c.shown(f)
+	return nil, c.shown(f, req)
 }
 
 // try runs the retry loop once.
@@ -301,17 +302,60 @@ func (c *Client) failure(a *attempts) *Failure {
 func (c *Client) broken(a *attempts, err error) error {
 	f := c.failure(a)
 	f.Err = err
-	return c.shown(f)
+	return c.shown(f, a.req)
 }
 
 // shown returns a failure as it leaves the package, without secrets in what the
 // other end sent.
-func (c *Client) shown(f *Failure) *Failure {
-	known := c.cfg.Secrets
+func (c *Client) shown(f *Failure, req *Request) *Failure {
+	known := c.Known(req)
 	f.Code, f.Message, f.Err = known.Text(f.Code), known.Text(f.Message), known.Error(f.Err)
 	f.Header = known.Header(f.Header)
 	if body := string(f.Body); known.Text(body) != body {
 		f.Body = []byte(known.Text(body))
 	}
 	return f
+}
+
+// Known returns the secrets that must not come back in what is said of a request,
+// which may be nil: the tokens that were sent, and the request's own.
+func (c *Client) Known(req *Request) *redact.Known {
+	if req == nil || req.Body == nil && req.Extra == nil {
+		return c.cfg.Secrets
+	}
+	data, err := json.Marshal([]any{req.Body, req.Extra})
+	var sent [2]any
+	if err != nil || json.Unmarshal(data, &sent) != nil {
+		return c.cfg.Secrets // nothing was sent
+	}
+	return c.cfg.Secrets.With(secretsOf(secretsOf(nil, sent[0], false), sent[1], true)...)
+}
+
+// secretsOf adds the secrets of a value of a request: the values of variables and
+// headers, names and passwords, those in addresses, or all that is in it.
+func secretsOf(list []string, v any, all bool) []string {
+	switch v := v.(type) {
+	case string:
+		if all {
+			list = append(list, v)
+		}
+	case []any:
+		for _, x := range v {
+			list = secretsOf(list, x, all)
+		}
+	case map[string]any:
+		for name, x := range v {
+			text, _ := x.(string)
+			_, table := x.(map[string]any) // other headers are those that a rule matches
+			switch name {
+			case "url", "forwardURL":
+				list = append(secretsOf(list, x, all), redact.URLSecrets(text)...)
+			case "env", "username", "password", "credentials":
+				list = secretsOf(list, x, true)
+			default:
+				list = secretsOf(list, x, all || name == "headers" && table)
+			}
+		}
+	}
+	return list
 }

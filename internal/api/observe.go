@@ -46,7 +46,7 @@ func (a *attempts) start(ctx context.Context, kind observe.Kind, limit RateLimit
 			e.Cause = CauseSpent
 		}
 	}
-	return a.client.Begin(ctx, e)
+	return a.client.begin(ctx, e, a.req)
 }
 
 // event describes the operation for observers.

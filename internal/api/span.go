@@ -16,22 +16,28 @@ type Span struct {
 	// Context is that of all that is part of it.
 	Context context.Context
 	client  *Client
+	req     *Request // whose secrets are not told; nil for none
 }
 
 // Begin tells the client's observer that something begins. It returns the context
 // of all that is part of it.
 func (c *Client) Begin(ctx context.Context, e observe.Event) (context.Context, Span) {
+	return c.begin(ctx, e, nil)
+}
+
+// begin is Begin for something of a request.
+func (c *Client) begin(ctx context.Context, e observe.Event, req *Request) (context.Context, Span) {
 	if !c.Observed() || ctx == nil {
 		return ctx, Span{Event: e}
 	}
 	if e.Start.IsZero() {
 		e.Start = time.Now()
 	}
-	c.complete(&e)
+	c.complete(&e, req)
 	if next := c.cfg.Observer.Begin(ctx, e); next != nil {
 		ctx = next
 	}
-	return ctx, Span{e, ctx, c}
+	return ctx, Span{e, ctx, c, req}
 }
 
 // Observed reports whether anybody is told what the client does.
@@ -53,14 +59,17 @@ func (s *Span) End(err error) {
 		s.Outcome = Outcome(s.Context, err)
 	}
 	s.Duration = time.Since(s.Start)
-	c.complete(&s.Event)
+	c.complete(&s.Event, s.req)
 	c.cfg.Observer.End(s.Context, s.Event)
 }
 
 // complete is the only place that events leave: what others have written is
 // redacted here. Most requests have only the session.
-func (c *Client) complete(e *observe.Event) {
+func (c *Client) complete(e *observe.Event, req *Request) {
 	secrets := c.cfg.Secrets
+	if e.Err != nil || e.CauseErr != nil {
+		secrets = c.Known(req)
+	}
 	if e.Err != nil {
 		e.Err = secrets.Error(e.Err)
 	}
@@ -85,7 +94,7 @@ func (o outside) Begin(ctx context.Context, e observe.Event) context.Context {
 }
 
 func (o outside) End(ctx context.Context, e observe.Event) {
-	s := Span{e, ctx, o.client}
+	s := Span{Event: e, Context: ctx, client: o.client}
 	s.End(e.Err)
 }
 

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -48,8 +49,9 @@ const minSecret = 8
 // request with an old token has ended long before so many have followed.
 const maxKnown = 16
 
-// Known is the set of secrets that a client knows: the tokens that it has sent.
-// The zero value is empty. It is safe for concurrent use.
+// Known is the set of secrets that a client knows: the tokens that it has sent,
+// and, of With, what a request has. The zero value is empty. It is safe for
+// concurrent use.
 type Known struct {
 	list atomic.Pointer[known]
 }
@@ -84,19 +86,48 @@ func (k *Known) Add(secret string) {
 			secrets = secrets[:min(len(secrets), maxKnown-1)]
 		}
 		secrets = append([]string{secret}, secrets...)
-		var pairs []string
-		for _, s := range secrets {
-			// A secret may also come back as written in a query, a path or a
-			// quoted string.
-			quoted := strconv.Quote(s)
-			for _, form := range []string{s, url.QueryEscape(s), url.PathEscape(s), quoted[1 : len(quoted)-1]} {
-				pairs = append(pairs, form, Mark)
-			}
-		}
-		if k.list.CompareAndSwap(old, &known{secrets, strings.NewReplacer(pairs...)}) {
+		if k.list.CompareAndSwap(old, remember(secrets)) {
 			return
 		}
 	}
+}
+
+// With returns a set that has these secrets, too. It does not change k: a request
+// may have many, which are nothing to other requests.
+func (k *Known) With(secrets ...string) *Known {
+	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < minSecret })
+	if len(secrets) == 0 {
+		return k
+	}
+	if old := k.list.Load(); old != nil {
+		secrets = append(secrets, old.secrets...)
+	}
+	more := &Known{}
+	more.list.Store(remember(secrets))
+	return more
+}
+
+func remember(secrets []string) *known {
+	var all []string
+	for _, s := range secrets {
+		// A secret may also come back as written in a query, a path or a quoted
+		// string, of JSON also where the whole is quoted once more.
+		quoted, once := strconv.Quote(s), inJSON(s)
+		all = append(all, s, url.QueryEscape(s), url.PathEscape(s), quoted[1:len(quoted)-1], once, inJSON(once))
+	}
+	// Of two of which one begins the other, nothing must remain of the longer.
+	slices.SortStableFunc(all, func(a, b string) int { return len(b) - len(a) })
+	pairs := make([]string, 0, 2*len(all))
+	for _, form := range all {
+		pairs = append(pairs, form, Mark)
+	}
+	return &known{secrets, strings.NewReplacer(pairs...)}
+}
+
+// inJSON returns text as it stands between the quotes of JSON.
+func inJSON(text string) string {
+	quoted, _ := json.Marshal(text) // never fails for a string
+	return string(quoted[1 : len(quoted)-1])
 }
 
 // Text returns text without the secrets.

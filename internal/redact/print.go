@@ -99,6 +99,22 @@ func shown(kind string, v reflect.Value) any {
 	return Mark
 }
 
+// URLSecrets returns the parts of an address that URL does not show and that may be
+// secret.
+func URLSecrets(address string) []string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil
+	}
+	secrets := []string{u.RawQuery}
+	if password, ok := u.User.Password(); ok {
+		secrets = append(secrets, password)
+	} else if u.User != nil {
+		secrets = append(secrets, u.User.Username()) // which may be a token without a password
+	}
+	return secrets
+}
+
 // URL returns an address without its user, password, query and fragment, any of
 // which may be a token.
 func URL(address string) string {

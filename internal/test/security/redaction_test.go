@@ -1,15 +1,19 @@
 package security_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/test/canned"
@@ -177,4 +181,141 @@ func TestSecretsOfSourcesAreNotEchoed(t *testing.T) {
 			assert.NotContains(t, everyForm(err), secret, name)
 		}
 	}
+}
+
+// TestRequestsAreNotEchoed: no error has what a request carried, of every operation
+// that has variables, header rules or parameters of the caller's.
+func TestRequestsAreNotEchoed(t *testing.T) {
+	t.Parallel()
+	env := sandbox.Env{"SECRET": plantedEnv + `"<\é`}
+	policy := &sandbox.NetworkPolicy{Rules: map[string][]sandbox.PolicyRule{
+		"a.example": {{Transform: []sandbox.PolicyTransform{{Headers: sandbox.PolicyHeaders{"Authorization": plantedHeader}}}}},
+	}}
+	extra := map[string]any{"__new": map[string]any{"x": []string{plantedPassword}}}
+	calls := map[string]func(context.Context, *sandbox.Sandbox, *sandbox.Client) error{
+		"CreateOptions": func(ctx context.Context, _ *sandbox.Sandbox, c *sandbox.Client) error {
+			_, err := c.Create(ctx, &sandbox.CreateOptions{
+				Env: env, NetworkPolicy: policy, Extra: extra, Credentials: &sandbox.Credentials{Extra: map[string]any{"new": plantedPassword}},
+			})
+			return err
+		},
+		"ForkOptions": func(ctx context.Context, _ *sandbox.Sandbox, c *sandbox.Client) error {
+			_, err := c.Fork(ctx, "box", &sandbox.ForkOptions{Env: env, NetworkPolicy: policy, Extra: extra})
+			return err
+		},
+		"GetOptions": func(ctx context.Context, _ *sandbox.Sandbox, c *sandbox.Client) error {
+			_, err := c.Get(ctx, "box", &sandbox.GetOptions{Extra: extra})
+			return err
+		},
+		"UpdateOptions": func(ctx context.Context, sb *sandbox.Sandbox, _ *sandbox.Client) error {
+			return sb.Update(ctx, &sandbox.UpdateOptions{Env: env, NetworkPolicy: policy, Extra: extra})
+		},
+		"NetworkPolicy": func(ctx context.Context, sb *sandbox.Sandbox, _ *sandbox.Client) error {
+			_, err := sb.UpdateNetworkPolicy(ctx, policy)
+			return err
+		},
+		"CommandOptions": func(ctx context.Context, sb *sandbox.Sandbox, _ *sandbox.Client) error {
+			_, err := sb.RunCommand(ctx, "true", nil, &sandbox.CommandOptions{Env: env})
+			return err
+		},
+		"StartOptions": func(ctx context.Context, sb *sandbox.Sandbox, _ *sandbox.Client) error {
+			_, err := sb.StartCommand(ctx, "true", nil, &sandbox.StartOptions{Env: env})
+			return err
+		},
+		"Cmd": func(ctx context.Context, sb *sandbox.Sandbox, _ *sandbox.Client) error {
+			cmd := sb.CommandContext(ctx, "true")
+			cmd.Env = []string{"SECRET=" + env["SECRET"]}
+			return cmd.Run()
+		},
+	}
+	for name, typ := range publicTypes(t) {
+		if name, root := strings.CutPrefix(name, "."); root && (strings.HasSuffix(name, "Options") || name == "Cmd") && carriesSecrets(typ) {
+			if name == "EnsureOptions" {
+				name = "StartOptions" // by which it starts
+			}
+			assert.Contains(t, calls, name, "it has what must not come back: add a call")
+		}
+	}
+	for way, quote := range map[string]func(text string) (*http.Response, error){
+		"a message": func(text string) (*http.Response, error) {
+			quoted, err := json.Marshal("you sent " + text)
+			return canned.JSON(400, `{"error":{"code":"bad_request","message":`+string(quoted)+`}}`), err
+		},
+		"a page": func(text string) (*http.Response, error) {
+			return canned.Response(502, "text/plain", strings.NewReader("you sent\n"+text)), nil
+		},
+		"a stream": func(text string) (*http.Response, error) {
+			quoted, err := json.Marshal("you sent " + text)
+			return canned.Response(200, "application/x-ndjson", strings.NewReader(
+				`{"stream":"error","data":{"code":"x","message":`+string(quoted)+`}}`+"\n"+canned.Begun+`{"stream":"error","data":{"code":"x","message":`+string(quoted)+`}}`+"\n")), err
+		},
+		"the transport": func(text string) (*http.Response, error) { return nil, errors.New("you sent " + text) },
+	} {
+		for call, do := range calls {
+			synctest.Test(t, func(t *testing.T) {
+				var logs testkit.LockedBuffer
+				quoted := false
+				gate := &testkit.Gateway{}
+				gate.Set(func(req *http.Request, _ http.RoundTripper) (*http.Response, error) {
+					text := req.URL.RawQuery
+					if query, err := url.QueryUnescape(text); err == nil {
+						text += " " + query
+					}
+					if req.Body != nil {
+						body, err := io.ReadAll(req.Body)
+						req.Body.Close()
+						if err != nil {
+							return nil, err
+						}
+						text += " " + string(body)
+					}
+					switch {
+					case strings.Contains(text, "planted-") || strings.Contains(text, "REDACTED"):
+						quoted = true
+						return quote(text)
+					case strings.Contains(req.URL.Path, "/cmd/"):
+						return canned.JSON(404, `{"error":{"code":"not_found","message":"there is no such command"}}`), nil
+					}
+					return canned.JSON(200, canned.RunningSandbox), nil
+				})
+				c, err := sandbox.NewClient(&sandbox.ClientOptions{
+					HTTPClient: &http.Client{Transport: gate}, BaseURL: "https://api.test", MaxRetries: 1,
+					Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+					Logger:      slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+				})
+				require.NoError(t, err)
+				sb, err := c.Get(t.Context(), "box", nil)
+				require.NoError(t, err)
+				err = do(t.Context(), sb, c)
+				require.Error(t, err, "%s, %s", call, way)
+				assert.True(t, quoted, "%s, %s: %v", call, way, err)
+				for _, secret := range planted {
+					assert.NotContains(t, everyForm(err), secret, "%s, %s", call, way)
+					assert.NotContains(t, logs.String(), secret, "%s, %s", call, way)
+				}
+			})
+		}
+	}
+}
+
+// carriesSecrets reports whether a struct has variables, headers or what a tag says
+// is secret.
+func carriesSecrets(typ reflect.Type) bool {
+	root := func(t reflect.Type) bool { return t.PkgPath() == reflect.TypeFor[sandbox.Client]().PkgPath() }
+	switch typ {
+	case reflect.TypeFor[sandbox.Env](), reflect.TypeFor[sandbox.PolicyHeaders]():
+		return true
+	}
+	switch typ.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return carriesSecrets(typ.Elem())
+	case reflect.Struct:
+		for field := range typ.Fields() {
+			if field.IsExported() && (field.Tag.Get("secret") != "" || root(field.Type) && carriesSecrets(field.Type) ||
+				field.Type.Kind() == reflect.Pointer && root(field.Type.Elem()) && field.Type.Elem().Name() == "NetworkPolicy") {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -89,6 +89,9 @@ func everyForm(err error) string {
 			continue
 		}
 		fmt.Fprintf(&b, "%v %+v %#v %q\n", e, e, e, e)
+		if e, ok := e.(*sandbox.APIError); ok {
+			fmt.Fprintf(&b, "%s\n", e.Body)
+		}
 		switch u := any(e).(type) {
 		case interface{ Unwrap() error }:
 			todo = append(todo, u.Unwrap())
