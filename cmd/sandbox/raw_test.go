@@ -3,13 +3,19 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestNothingRaw lets the API, and a sandbox, say what acts on a terminal.
@@ -33,6 +39,37 @@ func TestNothingRaw(t *testing.T) {
 	} {
 		silent(strings.Join(args, " "), d.inTerminal(args...))
 	}
+
+	// Whatever the emulator says that is neither looked up again nor checked.
+	upstream, err := url.Parse(d.server.URL)
+	require.NoError(t, err)
+	words := regexp.MustCompile(`("(?:region|image|runtime|cwd|url|description|ownerId|projectId|size|key)":")([^"]*")`)
+	quoted, err := json.Marshal(evil)
+	require.NoError(t, err)
+	says := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(upstream) }, ModifyResponse: func(resp *http.Response) error {
+		if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+			return nil
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return err
+		}
+		body = words.ReplaceAll(body, append([]byte("${1}"), append(quoted[1:len(quoted)-1:len(quoted)-1], "${2}"...)...))
+		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		resp.Header.Del("Content-Length")
+		return nil
+	}}
+	hostile := httptest.NewServer(says)
+	t.Cleanup(hostile.Close)
+	given := d.env
+	d.env = append(d.env, "VERCEL_SANDBOX_BASE_URL="+hostile.URL)
+	for _, args := range [][]string{
+		{"create", "--name", "d", "-p", "3000"}, {"run", "--name", "e", "--", "true"}, {"config", "list", "d"}, {"inspect", "d"}, {"ls", "-o", "wide"}, {"sessions", "list", "d"},
+		{"snapshot", "d", "--stop"}, {"snapshots", "list"}, {"drives", "create", "f"}, {"drives", "list"}, {"api", "/v2/sandboxes"}, {"api", "-i", "/v2/sandboxes"}, {"ps", "c"}, {"create", "--name", "g", "-e", "=" + evil},
+	} {
+		silent(strings.Join(args, " "), d.inTerminal(args...))
+	}
+	d.env = given
 
 	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -233,7 +233,7 @@ func (c *copying) toStdout(ctx context.Context) error {
 		return c.missing(err)
 	}
 	defer r.Close()
-	_, err = io.Copy(c.app.out, r)
+	_, err = io.Copy(c.app.out.Raw, r)
 	return err
 }
 
@@ -242,7 +242,7 @@ func (c *copying) archiveToStdout(ctx context.Context, dir, name string) error {
 	if c.app.out.Terminal {
 		return withHint(usagef("a directory goes to standard output as an archive, which is not for a terminal"), "%s | tar -t", try("cp %s -", shellWord(c.from.String())))
 	}
-	stdout, finish := decodeBase64(c.app.out)
+	stdout, finish := decodeBase64(c.app.out.Raw)
 	stderr := &outputs.Tail{Max: 16 << 20}
 	result, err := own.Run(ctx, c.source, &sandbox.CommandOptions{Stdout: stdout, Stderr: stderr, KillOnCancel: true}, "bash", "-c", archiveScript, "bash", dir, name)
 	if finishErr := finish(); err == nil {

@@ -496,7 +496,7 @@ func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hin
 	}
 	if s.silent || a.opts.quiet {
 		if nameOut && !s.silent {
-			_, err := fmt.Fprint(a.shown(), sb.Name())
+			_, err := fmt.Fprint(a.out, sb.Name())
 			return err
 		}
 		return nil
@@ -506,7 +506,7 @@ func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hin
 	cyan := func(s string) string { return e.Paint(console.Cyan, s) }
 	fmt.Fprint(e, "✅ Sandbox ")
 	if nameOut {
-		if _, err := fmt.Fprint(a.shown(), sb.Name()); err != nil {
+		if _, err := fmt.Fprint(a.out, sb.Name()); err != nil {
 			return err
 		}
 	} else {

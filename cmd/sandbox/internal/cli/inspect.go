@@ -162,7 +162,7 @@ func (c *rollbackCommand) run(cmd *cobra.Command, args []string) error {
 		return c.app.print(output{doc: viewHandle(sb), names: []string{id}})
 	}
 	fmt.Fprintf(c.app.err, "%s starts from %s next time.\n", name, id)
-	_, err = fmt.Fprintln(c.app.shown(), id)
+	_, err = fmt.Fprintln(c.app.out, id)
 	return err
 }
 

@@ -312,7 +312,7 @@ func (s *stdio) repeat(ctx context.Context, every time.Duration, show func() err
 	defer tick.Stop()
 	for {
 		if s.out.Terminal {
-			fmt.Fprint(s.out, "\x1b[H\x1b[2J")
+			fmt.Fprint(s.out.Raw, "\x1b[H\x1b[2J")
 		}
 		if err := show(); err != nil {
 			return err

@@ -154,7 +154,7 @@ func (c *localCommand) logs(*cobra.Command, []string) error {
 		return err
 	}
 	defer f.Close()
-	_, err = io.Copy(c.app.shown(), f)
+	_, err = io.Copy(c.app.out, f)
 	return err
 }
 

@@ -79,7 +79,7 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, tools.Close()) }()
 	server := mcptools.NewServer(tools, &mcp.Implementation{Name: "sandbox", Title: "Vercel Sandbox", Version: Version()})
-	answers := &answers{to: c.app.out}
+	answers := &answers{to: c.app.out.Raw}
 	return server.Run(cmd.Context(), &mcp.IOTransport{Reader: newMessages(c.app.in, answers), Writer: answers})
 }
 

@@ -45,24 +45,6 @@ func (o *globals) wantsJSON() bool {
 // structured reports whether the output is for a program.
 func (o *globals) structured() bool { return o.wantsJSON() || o.quiet }
 
-type writerFunc func(p []byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-// shown is standard output for texts of the API and of sandboxes: nothing in them
-// acts on a terminal. A program gets them as they are.
-func (s *stdio) shown() io.Writer {
-	if !s.out.Terminal {
-		return s.out
-	}
-	return writerFunc(func(p []byte) (int, error) {
-		if _, err := io.WriteString(s.out, lines(string(p))); err != nil {
-			return 0, err
-		}
-		return len(p), nil
-	})
-}
-
 // prose breaks sentences between words where somebody looks at them. Errors are not:
 // what a hint says to run is copied from there.
 func prose(out *console.Stream, text string) string {
@@ -83,22 +65,22 @@ func (p *printer) print(out output) error {
 			return err
 		}
 		for _, it := range items {
-			if err := writeJSON(p.shown(), it, false); err != nil {
+			if err := writeJSON(p.out, it, false); err != nil {
 				return err
 			}
 		}
 		return nil
 	case p.opts.output == "json":
-		return writeJSON(p.shown(), out.doc, true)
+		return writeJSON(p.out, out.doc, true)
 	case p.opts.quiet:
 		for _, n := range out.names {
-			if _, err := fmt.Fprintln(p.shown(), n); err != nil {
+			if _, err := fmt.Fprintln(p.out, n); err != nil {
 				return err
 			}
 		}
 		return nil
 	case out.table == nil:
-		return writeJSON(p.shown(), out.doc, true)
+		return writeJSON(p.out, out.doc, true)
 	}
 	t := out.table()
 	if len(t.Rows) == 0 && out.empty != "" && p.out.Terminal {
@@ -176,9 +158,9 @@ func (p *printer) query(doc any) error {
 			return fmt.Errorf("--jq: %w", err)
 		}
 		if text, ok := r.(string); ok {
-			_, err = fmt.Fprintln(p.shown(), text)
+			_, err = fmt.Fprintln(p.out, text)
 		} else {
-			err = writeJSON(p.shown(), r, false)
+			err = writeJSON(p.out, r, false)
 		}
 		if err != nil {
 			return err

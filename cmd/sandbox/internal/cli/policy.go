@@ -25,7 +25,7 @@ func (c *policyCommand) command() *cobra.Command {
 			if v := viewPolicy(policy); c.app.opts.structured() {
 				return c.app.print(output{doc: v, names: []string{policyText(v)}})
 			}
-			return writeJSON(c.app.shown(), policy, true)
+			return writeJSON(c.app.out, policy, true)
 		},
 	}
 	allow := &cobra.Command{

@@ -212,9 +212,9 @@ func (l *logReader) run(ctx context.Context) error {
 }
 
 func (l *logReader) write(stream, text string) error {
-	var w io.Writer = l.app.out
+	w := l.app.out.Raw
 	if stream == sandbox.Stderr {
-		w = l.app.err
+		w = l.app.err.Raw
 	}
 	_, err := io.WriteString(w, text)
 	return err

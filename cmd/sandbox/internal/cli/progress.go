@@ -90,7 +90,7 @@ func (s *stdio) barOf(p *progress, o *copyOptions) bar {
 			}
 			shown = at
 			if s.err.Rewrites() {
-				fmt.Fprintf(s.err, "\r%s\x1b[K", p.line(at, s.err.Width()-1))
+				fmt.Fprintf(s.err.Raw, "\r%s\x1b[K", p.line(at, s.err.Width()-1))
 			} else {
 				fmt.Fprintln(s.err, p.line(at, s.err.Width()))
 			}
@@ -99,7 +99,7 @@ func (s *stdio) barOf(p *progress, o *copyOptions) bar {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if !shown.IsZero() && s.err.Rewrites() {
-				fmt.Fprint(s.err, "\r\x1b[K")
+				fmt.Fprint(s.err.Raw, "\r\x1b[K")
 			}
 			shown = time.Time{}
 		},

@@ -31,7 +31,7 @@ func (s *stdio) confirm(ctx context.Context, question string) error {
 // ask asks a question and returns the line that is typed. The end of the input is
 // an empty one.
 func (s *stdio) ask(ctx context.Context, question string) (string, error) {
-	fmt.Fprint(s.err, prose(s.err, lines(question)), " ")
+	fmt.Fprint(s.err, prose(s.err, question), " ")
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(s.in).ReadString('\n')

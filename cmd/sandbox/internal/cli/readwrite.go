@@ -73,7 +73,7 @@ func (s *stdio) catFile(ctx context.Context, files *sandbox.FileSystem, name str
 		return err
 	}
 	defer r.Close()
-	_, err = io.Copy(s.out, r)
+	_, err = io.Copy(s.out.Raw, r)
 	return err
 }
 

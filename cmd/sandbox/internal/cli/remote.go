@@ -170,7 +170,7 @@ func (r *remoteRun) run(ctx context.Context) error {
 		defer r.app.keepAlive(context.WithoutCancel(ctx), r.sb, keepAliveMargin, "the command ends with the session")()
 	}
 	opts := &sandbox.CommandOptions{
-		Cwd: r.o.workdir, Env: r.env, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: r.app.out, Stderr: r.app.err, Binary: r.o.binary,
+		Cwd: r.o.workdir, Env: r.env, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: r.app.out.Raw, Stderr: r.app.err.Raw, Binary: r.o.binary,
 	}
 	code, err := r.follow(ctx, target, r.name, r.args, opts)
 	if err != nil {

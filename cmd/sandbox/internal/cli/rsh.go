@@ -108,7 +108,7 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line 
 	}
 	defer conn.Close()
 	go c.app.passInput(blocks{conn}) // it ends with the connection
-	_, copyErr := io.Copy(c.app.out, conn)
+	_, copyErr := io.Copy(c.app.out.Raw, conn)
 	late, cancel := withDeadline(ctx, cleanupTime)
 	defer cancel()
 	if text, err := sb.FS().ReadFile(late, stderrFile); err == nil {

@@ -75,7 +75,7 @@ func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	fmt.Fprintf(c.app.err, "%s Snapshot %s created.\n", c.app.err.Paint(console.Green, "✔"), snap.ID())
-	_, err = fmt.Fprintln(c.app.shown(), snap.ID())
+	_, err = fmt.Fprintln(c.app.out, snap.ID())
 	return err
 }
 

@@ -182,7 +182,7 @@ func (p *printer) wouldBe(done, what string, names []string) error {
 	}
 	fmt.Fprintf(p.err, "%s would be %s%s\n", what, done, map[bool]string{true: ":", false: "."}[len(names) > 0])
 	for _, n := range names {
-		fmt.Fprintln(p.shown(), n)
+		fmt.Fprintln(p.out, n)
 	}
 	return nil
 }
@@ -335,7 +335,7 @@ func (p *printer) printDone(names []string) error {
 		return nil
 	}
 	for _, n := range names {
-		if _, err := fmt.Fprintln(p.shown(), n); err != nil {
+		if _, err := fmt.Fprintln(p.out, n); err != nil {
 			return err
 		}
 	}

@@ -75,7 +75,7 @@ func (c *syncCommand) show(changes mirror.Changes) error {
 		names []string
 	}{{"copy  ", changes.Write}, {"mkdir ", changes.Mkdir}, {"delete", changes.Delete}, {"leave ", slices.Concat(changes.LeftOut, changes.OutsideLinks)}} {
 		for _, p := range l.names {
-			fmt.Fprintln(c.app.shown(), l.what, p)
+			fmt.Fprintln(c.app.out, l.what, p)
 		}
 	}
 	return nil

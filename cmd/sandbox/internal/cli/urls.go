@@ -81,7 +81,7 @@ func (c *urlCommand) run(cmd *cobra.Command, args []string) error {
 	if c.app.opts.structured() {
 		return c.app.print(output{doc: urlView{address}, names: []string{address}})
 	}
-	_, err = fmt.Fprintln(c.app.shown(), address)
+	_, err = fmt.Fprintln(c.app.out, address)
 	return err
 }
 
@@ -177,7 +177,7 @@ func (c *waitForCommand) waitFor(ctx context.Context, w *waiting, args []string)
 		if c.app.opts.structured() {
 			return c.app.print(output{doc: waitView{Name: name, Line: line}, names: []string{name}})
 		}
-		_, err = fmt.Fprintln(c.app.shown(), line)
+		_, err = fmt.Fprintln(c.app.out, line)
 		return err
 	case w.port != 0:
 		sb, err := c.app.get(ctx, name, true)

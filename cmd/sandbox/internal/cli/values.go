@@ -339,7 +339,7 @@ type pair struct {
 func parsePair(s string) (pair, error) {
 	key, value, ok := strings.Cut(s, "=")
 	if key == "" {
-		return pair{}, fmt.Errorf("%q has no name; use NAME=VALUE", s)
+		return pair{}, errors.New("there is no name before the value; use NAME=VALUE") // which may be a secret
 	}
 	return pair{key: key, value: value, inherit: !ok}, nil
 }
@@ -347,8 +347,8 @@ func parsePair(s string) (pair, error) {
 // parseVariable is parsePair for a variable of the environment.
 func parseVariable(s string) (pair, error) {
 	p, err := parsePair(s)
-	if err == nil && p.inherit && strings.ContainsAny(s, ": \t\n") {
-		return pair{}, fmt.Errorf("%q is not the name of a variable; use NAME=VALUE", s)
+	if i := strings.IndexAny(s, ": \t\n"); err == nil && p.inherit && i >= 0 {
+		return pair{}, fmt.Errorf("%q is followed by %q, not by %q; use NAME=VALUE", s[:i], s[i:i+1], "=") // the rest may be a secret
 	}
 	return p, err
 }

@@ -1,17 +1,30 @@
 // Package console knows what the standard streams are: terminals or not, with
-// colours or not, and how wide.
+// colours or not, and how wide. It is the one way to a terminal: nothing that is
+// written to a Stream acts on it.
 package console
 
 import (
+	"bytes"
 	"io"
 	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Stream is a standard output stream.
+// Stream is a standard output stream. What is written to one that is a terminal
+// is shown, and does nothing else: whoever has written it, the API, a sandbox or
+// this program, only lines, tabs and the colours of Paint are what they are. A
+// program gets everything as it is.
 type Stream struct {
-	io.Writer
+	// Raw is the way around, for the output of programs of a sandbox, for the
+	// content of its files, and for what this program draws.
+	Raw io.Writer
 	// Terminal says whether somebody looks at it.
 	Terminal bool
 	// Color says whether escape sequences for colours may be written to it.
@@ -19,6 +32,53 @@ type Stream struct {
 
 	file *os.File
 	dumb bool // a terminal that only goes on
+
+	mu   sync.Mutex
+	rest []byte // the beginning of a character, of which the end has yet to come
+}
+
+// own finds what Write leaves alone.
+var own = regexp.MustCompile(`\t|\r?\n|\x1b\[(?:0|1|2|3[1-6]|90)m`)
+
+// Write implements [io.Writer].
+func (s *Stream) Write(p []byte) (int, error) {
+	if !s.Terminal {
+		return s.Raw.Write(p)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := append(s.rest, p...)
+	end := len(text)
+	for i := max(0, end-utf8.UTFMax+1); i < len(text); i++ {
+		if utf8.RuneStart(text[i]) && !utf8.FullRune(text[i:]) {
+			end = i
+		}
+	}
+	shown := s.shown(string(text[:end]))
+	s.rest = bytes.Clone(text[end:])
+	if _, err := io.WriteString(s.Raw, shown); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// shown returns text with everything escaped that is not to act on a terminal.
+func (s *Stream) shown(text string) string {
+	var b strings.Builder
+	for text != "" {
+		at := own.FindStringIndex(text)
+		if at == nil {
+			at = []int{len(text), len(text)}
+		}
+		b.WriteString(redact.Printable(text[:at[0]]))
+		if found := text[at[0]:at[1]]; s.Color || !strings.HasPrefix(found, "\x1b") {
+			b.WriteString(found)
+		} else {
+			b.WriteString(redact.Printable(found))
+		}
+		text = text[at[1]:]
+	}
+	return b.String()
 }
 
 // Rewrites reports whether a line that is there can be written over.
@@ -38,7 +98,7 @@ const (
 // TERM=dumb and FORCE_COLOR=0 forbid colours, FORCE_COLOR and CLICOLOR_FORCE force
 // them, and otherwise a terminal gets them.
 func NewStream(f *os.File, mode ColorMode, lookup func(string) (string, bool)) *Stream {
-	s := &Stream{Writer: f, file: f, Terminal: term.IsTerminal(int(f.Fd()))}
+	s := &Stream{Raw: f, file: f, Terminal: term.IsTerminal(int(f.Fd()))}
 	set := func(key string) bool {
 		v, ok := lookup(key)
 		return ok && v != "" && v != "0" && v != "false"

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // Spinner shows that something is going on: animated at a terminal, one line
@@ -24,15 +26,16 @@ func Spin(out *Stream, text string) *Spinner {
 		fmt.Fprintf(out, "- %s\n", text)
 		return s
 	}
+	shown := redact.Printable(text)
 	s.done.Go(func() {
 		tick := time.NewTicker(80 * time.Millisecond)
 		defer tick.Stop()
 		for i := 0; ; i++ {
-			fmt.Fprintf(out, "\r\x1b[2K%s %s", out.Paint(Cyan, frames[i%len(frames)]), text)
+			fmt.Fprintf(out.Raw, "\r\x1b[2K%s %s", out.Paint(Cyan, frames[i%len(frames)]), shown)
 			select {
 			case <-tick.C:
 			case <-s.stop:
-				fmt.Fprint(out, "\r\x1b[2K")
+				fmt.Fprint(out.Raw, "\r\x1b[2K")
 				return
 			}
 		}

@@ -24,7 +24,7 @@ func TestFit(t *testing.T) {
 		32: "NAME STATUS SIZE …", 31: "NAME STATUS SIZE …", 30: "NAME STATUS …", 10: "NAME …",
 	} {
 		var b bytes.Buffer
-		require.NoError(t, table.Write(&console.Stream{Writer: &b}, Options{Width: width}))
+		require.NoError(t, table.Write(&console.Stream{Raw: &b}, Options{Width: width}))
 		header, rows, _ := strings.Cut(b.String(), "\n")
 		assert.Equal(t, want, strings.Join(strings.Fields(header), " "), "%d columns:\n%s", width, b.String())
 		if width > 17 {
@@ -35,6 +35,6 @@ func TestFit(t *testing.T) {
 	one.Least = []string{"REGION"}
 	one.Row("web", "iad1")
 	var b bytes.Buffer
-	require.NoError(t, one.Write(&console.Stream{Writer: &b}, Options{Width: 20, NoHeader: true}))
+	require.NoError(t, one.Write(&console.Stream{Raw: &b}, Options{Width: 20, NoHeader: true}))
 	assert.Equal(t, "web   iad1\n", b.String())
 }
