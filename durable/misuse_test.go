@@ -13,7 +13,7 @@ func TestMisuse(t *testing.T) {
 	testkit.Exports{
 		Dir: ".",
 		Types: []reflect.Type{
-			reflect.TypeFor[durable.Result](), reflect.TypeFor[durable.Sandbox](), reflect.TypeFor[durable.Worker](),
+			reflect.TypeFor[durable.Git](), reflect.TypeFor[durable.Result](), reflect.TypeFor[durable.Sandbox](), reflect.TypeFor[durable.Worker](),
 		},
 		Funcs: map[string]any{
 			"DefaultName": durable.DefaultName, "Message": durable.Message, "ReadOutput": durable.ReadOutput, "ReadOutputFrom": durable.ReadOutputFrom, "SweepWorkflow": durable.SweepWorkflow,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/entry"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // Options describes the sandbox of a workflow. Everything in it becomes part of
@@ -63,12 +64,17 @@ type Options struct {
 // Git is a repository that a sandbox begins with. [Worker.Prepare] sets the
 // credentials of one that is private.
 type Git struct {
-	URL string `json:"url"`
+	// URL is the address. A user, a password and the query are never shown, but they
+	// would be in the history: they are for [Worker.Prepare], too.
+	URL string `json:"url" secret:"url"`
 	// Revision is a branch, tag or commit. Empty means the default branch.
 	Revision string `json:"revision,omitempty"`
 	// Depth limits the history to that many commits. Zero fetches all of it.
 	Depth int `json:"depth,omitempty"`
 }
+
+// Format prints the repository without credentials, for every verb.
+func (g Git) Format(f fmt.State, verb rune) { redact.Struct(f, verb, g) }
 
 func (o Options) lease() time.Duration {
 	if o.Lease == 0 {

@@ -58,6 +58,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/entry"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/observe"
 )
 
@@ -112,6 +113,9 @@ type Options struct {
 	// deletes, and at warning level its failures. Nil disables logging.
 	Logger *slog.Logger
 }
+
+// Format prints the options without values of variables and headers, for every verb.
+func (o Options) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 func (o *Options) complete() error {
 	switch {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -34,6 +36,9 @@ type Options struct {
 	// Metrics gets what workflows and activities count. Nil discards it.
 	Metrics client.MetricsHandler
 }
+
+// Format prints the options without secrets of the emulator, for every verb.
+func (o Options) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 // Env is a workflow's test environment with an emulator. Register the workflow,
 // plan what happens with At, and execute the workflow.

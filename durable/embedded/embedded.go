@@ -39,6 +39,7 @@ import (
 	"github.com/go-vercel/sandbox/durable/embedded/internal/mutual"
 	"github.com/go-vercel/sandbox/internal/entry"
 	"github.com/go-vercel/sandbox/internal/private"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // Options configures a [Server]. The zero value keeps everything in memory.
@@ -68,6 +69,15 @@ type Server struct {
 	addr      string
 	namespace string
 	key       []byte
+}
+
+// Format prints the address, and not the key, for every verb.
+func (s *Server) Format(f fmt.State, verb rune) {
+	if s == nil {
+		redact.String(f, verb, "server of Temporal <nil>")
+		return
+	}
+	redact.String(f, verb, "server of Temporal at "+s.addr)
 }
 
 // Errors of [Start].

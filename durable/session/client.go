@@ -22,6 +22,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/internal/entry"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // Errors of a [Client].
@@ -92,6 +93,15 @@ func New(c client.Client, opts *Options) *Client {
 	}
 	s.archive.store = s.opts.Output
 	return s
+}
+
+// Format prints the client without what it was given, for every verb.
+func (c *Client) Format(f fmt.State, verb rune) {
+	if c == nil {
+		redact.String(f, verb, "client of sessions <nil>")
+		return
+	}
+	redact.String(f, verb, "client of the sessions of task queue "+c.opts.TaskQueue)
 }
 
 var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
@@ -198,6 +208,14 @@ type Command struct {
 	// Options.Output, whatever its length, and the history has its SHA-256, from which
 	// a text that can be guessed is found. Viewers see it.
 	Secret bool
+}
+
+// Format prints the command, without its text if that is secret, for every verb.
+func (c Command) Format(f fmt.State, verb rune) {
+	if c.Secret {
+		c.Command = redact.Mark
+	}
+	redact.Struct(f, verb, c)
 }
 
 // Command puts a command into the session's queue and returns the ID that its

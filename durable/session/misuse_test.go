@@ -13,7 +13,7 @@ func TestMisuse(t *testing.T) {
 	testkit.Exports{
 		Dir: ".",
 		Types: []reflect.Type{
-			reflect.TypeFor[session.Client](), reflect.TypeFor[session.Conversations](), reflect.TypeFor[session.Cursor](),
+			reflect.TypeFor[session.Client](), reflect.TypeFor[session.Command](), reflect.TypeFor[session.Conversations](), reflect.TypeFor[session.Cursor](),
 			reflect.TypeFor[session.Event](), reflect.TypeFor[session.Millis](),
 		},
 		Funcs: map[string]any{

@@ -3,12 +3,14 @@
 package sessiontest
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-vercel/sandbox/durable/durabletest"
 	"github.com/go-vercel/sandbox/durable/session"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // Options configures [New]. The zero value works.
@@ -19,6 +21,9 @@ type Options struct {
 	// Session is for the Client. Its Sandbox and Output are those of Env.
 	Session session.Options
 }
+
+// Format prints the options without secrets of the emulator, for every verb.
+func (o Options) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 // Env is the test environment of one session. Plan with At what happens, start the
 // session with Client, and Run it.

@@ -91,7 +91,7 @@ func TestMisuse(t *testing.T) {
 			Except: map[string]string{"nil ": "nil writers panic as a nil bytes.Buffer"},
 		},
 		"pool": {
-			Types: []reflect.Type{reflect.TypeFor[pool.Box](), reflect.TypeFor[pool.Pool]()}, Funcs: map[string]any{"New": pool.New},
+			Types: []reflect.Type{reflect.TypeFor[pool.Box](), reflect.TypeFor[pool.Options](), reflect.TypeFor[pool.Pool]()}, Funcs: map[string]any{"New": pool.New},
 		},
 		"preview": {Funcs: map[string]any{"ReverseProxy": preview.ReverseProxy, "Transport": preview.Transport}},
 		"proxy": {
