@@ -170,8 +170,11 @@ func (t *terminal) start() (*terminalMessage, error) {
 	return m, nil
 }
 
-// input feeds the program until the client leaves.
-func (t *terminal) input(ctx context.Context, proc *box.Process) {
+// input feeds a program until the client leaves.
+func (t *terminal) input(ctx context.Context, proc interface {
+	io.Writer
+	Resize(box.Size) error
+}) {
 	buf := make([]byte, inputSize)
 	for {
 		kind, r, err := t.conn.Reader(ctx)
