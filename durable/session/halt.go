@@ -10,7 +10,8 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// Values of [Policy].Halt.
+// Values of [Policy].Halt: after which losses, of files or of what is known of
+// commands, a session waits for [Client.Go].
 const (
 	// HaltAny halts after any loss, also one of what was written since the files were
 	// saved.
