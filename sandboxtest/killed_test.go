@@ -95,7 +95,8 @@ func runVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, e
 func tryVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, env ...string) (_ *victim, instead string) {
 	t.Helper()
 	v := &victim{t: t, cmd: cmd}
-	v.cmd.Env = append(append(os.Environ(), victimEnv+"="+string(mode)+":"+dir), env...)
+	// What it leaves is not left to the next server of this machine.
+	v.cmd.Env = append(append(os.Environ(), victimEnv+"="+string(mode)+":"+dir, "TMPDIR="+victimsDir(t)), env...)
 	v.cmd.Stderr = &v.said
 	out, err := v.cmd.StdoutPipe()
 	require.NoError(t, err)
