@@ -427,8 +427,8 @@ func (r *execRun) finish(res engine.Result, cancelErr error) {
 		if res.Stream != nil {
 			r.err = also(r.err, res.Stream)
 		}
-		if errors.Is(cancelErr, ErrChildren) {
-			r.err = also(r.err, cancelErr)
+		if errors.Is(res.Canceled, ErrChildren) {
+			r.err = also(r.err, errCancelling(res.Canceled))
 		} else {
 			r.err = also(r.err, r.remote.remains(res.Killed))
 		}
