@@ -2,7 +2,6 @@ package shell
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha1"
 	"encoding/base64"
 	"encoding/binary"
@@ -78,12 +77,12 @@ func FuzzConn(f *testing.F) {
 	}
 	described := errors.New("described")
 	f.Fuzz(func(t *testing.T, says []byte) {
-		socket, err := Dial(context.Background(), otherEnd(says), "wss://terminal.test/", "token", true)
+		socket, err := Dial(t.Context(), otherEnd(says), "wss://terminal.test/", "token", true)
 		require.NoError(t, err)
-		c, err := Open(context.Background(), socket, &Start{Command: "sh", Cols: 80, Rows: 24}, func(error, int, string) error { return described })
+		c, err := Open(t.Context(), socket, &Start{Command: "sh", Cols: 80, Rows: 24}, func(error, int, string) error { return described })
 		require.NoError(t, err)
 		out, readErr := io.ReadAll(c)
-		code, err := c.Wait(context.Background())
+		code, err := c.Wait(t.Context())
 		assert.LessOrEqual(t, len(out), len(says))
 		if err == nil {
 			assert.NoError(t, readErr, "the output of a program that has ended has an end")
