@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
 // TestSleep: a lease ends while a workflow sleeps, and it finds its files again.
@@ -56,11 +57,11 @@ func TestWaitForCancellation(t *testing.T) {
 		attempts  int32
 		canceled  bool
 	}{
-		"ends": {time.Hour, func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }, 1, false},
+		"ends": {time.Hour, func(context.Context) error { testkit.Linger(100 * time.Millisecond); return nil }, 1, false},
 		"is told": {2 * time.Second, func(ctx context.Context) error {
 			for ctx.Err() == nil {
 				activity.RecordHeartbeat(ctx)
-				time.Sleep(10 * time.Millisecond)
+				testkit.Linger(10 * time.Millisecond)
 			}
 			return ctx.Err()
 		}, 1, true},

@@ -227,17 +227,7 @@ func (m *module) plant(v reflect.Value, secret bool, depth int) {
 			return
 		}
 		for i := range v.NumField() {
-			field := v.Type().Field(i)
-			tag := field.Tag.Get("secret")
-			if tag == "url" && v.Field(i).CanSet() {
-				v.Field(i).SetString("https://user:" + Mark + "@example.com/x?token=" + Mark)
-				continue
-			}
-			if tag == "names" && field.Type.Kind() == reflect.Slice && v.Field(i).CanSet() {
-				v.Field(i).Set(reflect.ValueOf([]string{"NAME=" + Mark}))
-				continue
-			}
-			m.plant(v.Field(i), secret || tag != "" || !field.IsExported() && sensitive.MatchString(field.Name), depth+1)
+			m.plantField(v.Field(i), v.Type().Field(i), secret, depth)
 		}
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
@@ -260,6 +250,18 @@ func (m *module) plant(v reflect.Value, secret bool, depth int) {
 		} else if reflect.TypeFor[error]().Implements(v.Type()) {
 			v.Set(reflect.ValueOf(errors.New(text)))
 		}
+	}
+}
+
+func (m *module) plantField(v reflect.Value, field reflect.StructField, secret bool, depth int) {
+	tag := field.Tag.Get("secret")
+	switch {
+	case tag == "url" && v.CanSet():
+		v.SetString("https://user:" + Mark + "@example.com/x?token=" + Mark)
+	case tag == "names" && field.Type.Kind() == reflect.Slice && v.CanSet():
+		v.Set(reflect.ValueOf([]string{"NAME=" + Mark}))
+	default:
+		m.plant(v, secret || tag != "" || !field.IsExported() && sensitive.MatchString(field.Name), depth+1)
 	}
 }
 
