@@ -97,7 +97,7 @@ func TestWatchGoesOn(t *testing.T) {
 		}
 	})
 	d.ok("sync", "tree", "c:app")
-	assert.Equal(t, "200\n", d.ok("exec", "c", "--", "sh", "-c", "ls app/many | wc -l"))
+	assert.Equal(t, "200\n", d.ok("exec", "--no-extend-timeout", "c", "--", "sh", "-c", "ls app/many | wc -l"))
 
 	d.seen()
 	cmd, lines := d.background("sync", "--watch", "--delete", "tree", "c:app")

@@ -37,6 +37,7 @@ var outsideRules = map[string]string{
 	"internal/logstream/service.over":                        "runs in bubbles",
 	"internal/platform/stopsAtOnce":                          "is a row of TestPlatform",
 	"internal/test/modeltest/world.killed":                   "a caller gives up, whatever has happened until then",
+	"TestNoneSurvives":                                       "what a kill leaves is always judged; the requests are not counted where it took longer than its script has",
 	"internal/test/reliability/fire.cancel":                  "a caller gives up, whatever has happened until then; what took longer is not judged",
 	"internal/test/reliability/TestManyCallsAtOnce":          "callers give up, whatever has happened until then",
 	"internal/test/limits/endlessCalls":                      "waits for what never comes",
