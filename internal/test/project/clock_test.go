@@ -28,7 +28,7 @@ var outsideRules = map[string]string{
 	"local.MkdirTemp":                                        "is what is compared with the SDK's",
 	"internal/test/modeltest/world.tree":                     "runs many times in a test, which has one folder",
 	"durable/examples/stores/sqlstore/startPostgres":         "what t.TempDir makes its owner alone can enter",
-	"internal/test/reliability/TestCancellationsOfProcesses": "it cancels at random moments, and looks for the commands of calls alone that came back soon enough to kill them",
+	"internal/test/reliability/TestCancellationsOfProcesses": "it cancels at random moments",
 	"internal/test/testkit/AsNobody":                         "what t.TempDir makes its owner alone can enter",
 	"sandboxtest/internal/box/TestGuestsElsewhere":           "is about a folder on another file system",
 	"cmd/sandbox/TestKeptTerminal":                           "the name of a socket is short",

@@ -156,6 +156,14 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 		c, err := Use(ctx, dir)
 		if err == nil {
 			c.Started = c.Address.PID == spawned
+			if !c.Started && ended != nil {
+				// One that was started in vain finds that out before this one can end, and
+				// does not take its place then.
+				select {
+				case <-ended:
+				case <-ctx.Done():
+				}
+			}
 			return c, nil
 		}
 		if !errors.Is(err, ErrNone) {
