@@ -159,10 +159,7 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 			if !c.Started && ended != nil {
 				// One that was started in vain finds that out before this one can end, and
 				// does not take its place then.
-				select {
-				case <-ended:
-				case <-ctx.Done():
-				}
+				_ = within(ctx, ended)
 			}
 			return c, nil
 		}
@@ -186,6 +183,16 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 			time.Sleep(pollTime)
 		case <-time.After(pollTime):
 		}
+	}
+}
+
+// within waits for the end of a process, or of ctx.
+func within(ctx context.Context, ended <-chan error) error {
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
