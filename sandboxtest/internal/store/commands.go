@@ -83,7 +83,7 @@ func (cmd *Command) WasCut() bool {
 }
 
 // minSignalAge is how old a command is at least when a signal reaches it.
-const minSignalAge = 50 * time.Millisecond
+const minSignalAge = 150 * time.Millisecond
 
 // Signal sends a signal to the command alone.
 func (cmd *Command) Signal(ctx context.Context, n int) error {
