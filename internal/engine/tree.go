@@ -88,7 +88,7 @@ marked() {
 	some=
 	if { while IFS= read -r part || [ -n "$part" ]; do case $part in *"$want"*) some=1;; esac; done < "/proc/$1/environ"; } 2>/dev/null; then
 		[ -n "$some" ] || [ "$try" != 1 ] || return 1
-		env=$(tr '\000' '\n' < "/proc/$1/environ") 2>/dev/null
+		{ env=$(tr '\000' '\n' < "/proc/$1/environ"); } 2>/dev/null || return
 	else
 		owner= known=
 		{ while read -r key _ value _; do [ "$key" != Uid: ] || owner=$value; done < "/proc/$1/status"; } 2>/dev/null
@@ -145,7 +145,7 @@ again=1 rounds=0
 while [ -n "$again" ]; do
 	again=
 	for it in $tree; do
-		[ $rounds -lt 40 ] && look "${it%:*}" && [ "$start" = "${it#*:}" ] || continue
+		[ $rounds -lt 20 ] && look "${it%:*}" && [ "$start" = "${it#*:}" ] || continue
 		case $state in [TtZXx]) ;; *) again=1;; esac
 	done
 	rounds=$((rounds + 1))
