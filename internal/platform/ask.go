@@ -328,8 +328,9 @@ func (w *walk) do(req *http.Request) (reply, error) {
 func (w *walk) visit(port int) reply {
 	route, err := w.sb.URL(port)
 	w.must(err)
-	req, err := http.NewRequestWithContext(w.ctx, "GET", route, nil)
+	req, err := http.NewRequestWithContext(w.ctx, "GET", strings.TrimSuffix(route, "/")+oddPath, nil)
 	w.must(err)
+	req.Header.Set("X-Original-For", originalFor)
 	r, err := w.do(req)
 	w.must(err)
 	return r

@@ -158,7 +158,7 @@ func (w *walk) processes() {
 	w.row("arguments of a process", assumed, "sh -c, exit code 0", w.sh(`tr '\0' '\n' < /proc/$$/cmdline | head -n 2`, env))
 	w.row("one parent for all", assumed, w.sh("echo $PPID", nil), w.sh("echo $PPID", nil))
 	if w.Users {
-		w.about = "… each user may read the environment"
+		w.about = "… a user may read the variables"
 		sleeper := w.start("echo $$; exec sleep 300", body{"env": body{"LIVE_WALK": "there"}, "sudo": true})
 		script := fmt.Sprintf(`sudo -n sh -c 'tr "\0" "\n" < /proc/%s/environ' | grep ^LIVE_WALK=`, w.firstLine(sleeper))
 		w.row("environment of root's process, for root", assumed, "LIVE_WALK=there, exit code 0", w.sh(script, nil))
@@ -202,7 +202,7 @@ kind, port = sys.argv[1], int(sys.argv[2])
 class Echo(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         h = self.headers
-        text = '%s %s %s' % (h.get('X-Forwarded-Host'), h.get('X-Forwarded-Proto'), 'for' if h.get('X-Forwarded-For') else 'none')
+        text = '%s %s %s\n%s\n%s' % (h.get('X-Forwarded-Host'), h.get('X-Forwarded-Proto'), 'for' if h.get('X-Forwarded-For') else 'none', h.get('X-Original-For'), self.path)
         self.send_response(200)
         self.send_header('Content-Length', str(len(text)))
         self.end_headers()
@@ -222,6 +222,12 @@ if kind == 'close':
         c.close()
 s.serve_forever()
 `
+
+// What a visit of a route sends.
+const (
+	oddPath     = "/a%2Fb;c/~%7e/%C3%A9/?q=+%20&&=%00"
+	originalFor = "192.0.2.1"
+)
 
 // routes asks about the ports of the sandbox.
 func (w *walk) routes() {
@@ -244,8 +250,14 @@ func (w *walk) routes() {
 	w.must(err)
 	at, err := url.Parse(route)
 	w.must(err)
-	w.about = "a server behind a route"
-	w.row("headers that tell of the request", assumed, at.Host+" "+at.Scheme+" for", w.visit(3000).text)
+	forwarded, rest, _ := strings.Cut(w.visit(3000).text, "\n")
+	visitor, path, _ := strings.Cut(rest, "\n")
+	w.about = "the edge sets `X-Forwarded-Host`"
+	w.row("headers that tell of the request", assumed, at.Host+" "+at.Scheme+" for", forwarded)
+	w.about = "… and leaves `X-Original-For`"
+	w.row("a header of another proxy", assumed, originalFor, visitor)
+	w.about = "… passes on each byte of a path"
+	w.row("an odd address", assumed, oddPath, path)
 	w.about = "a route whose server closes the connection"
 	r = w.visit(3001)
 	w.row("a server that closes the connection", assumed, "502 ROUTER_EXTERNAL_TARGET_ERROR", fmt.Sprint(r.status, " ", r.header.Get("X-Vercel-Error")))
