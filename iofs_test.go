@@ -26,13 +26,13 @@ import (
 )
 
 // TestIOFS runs testing/fstest on a tree with links, odd names and empty files:
-// 2,000 files, or 60 with -short.
+// 2,000 files, or 20 with -short: each is opened about ten times, by a program each.
 func TestIOFS(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	count := 2000
 	if testing.Short() {
-		count = 60
+		count = 20
 	}
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()

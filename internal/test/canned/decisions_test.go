@@ -2,6 +2,7 @@ package canned_test
 
 import (
 	"errors"
+	"io/fs"
 	"net/http"
 	"strings"
 	"testing"
@@ -109,4 +110,21 @@ func TestUpdateReachesTheMachine(t *testing.T) {
 	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{NetworkPolicy: &sandbox.NetworkPolicy{Mode: sandbox.PolicyDenyAll}}))
 	require.Len(t, policies, 1)
 	assert.Contains(t, policies[0], "/s2/")
+}
+
+// TestOpenFailsAtOnce: what a program says of a file is the error of Open, not of
+// a later Read, also where the file is read by a program.
+func TestOpenFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	sb := canned.API(func(*http.Request) (*http.Response, error) {
+		said := `{"stream":"stderr","data":"base64: x: No such file or directory\n"}` + "\n"
+		return canned.Response(200, "application/x-ndjson", strings.NewReader(canned.Begun+said+canned.Ended)), nil
+	}).Sandbox(t)
+	ada, err := sb.AsUser("ada")
+	require.NoError(t, err)
+	for name, fsys := range map[string]*sandbox.FileSystem{"missing\xff": sb.FS(), "missing": ada.FS()} {
+		file, err := fsys.Open(t.Context(), name, nil)
+		assert.ErrorIs(t, err, fs.ErrNotExist, "%q", name)
+		assert.Nil(t, file, "%q", name)
+	}
 }
