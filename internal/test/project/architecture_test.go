@@ -14,7 +14,8 @@ import (
 
 // TestImportRules: the imports between the packages of this module are those of
 // the table in docs/maintainers/architecture.md, and lead down in it. A package
-// without a row imports none.
+// without a row imports none. Without it a client linked what only the emulator, or
+// a tool, needs, and two packages grew into one.
 func TestImportRules(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
@@ -66,14 +67,14 @@ func TestImportRules(t *testing.T) {
 				imported = append(imported, short(path))
 			}
 		}
-		assert.ElementsMatch(t, imported, allowed[name], "the imports of %s, and those of its row in docs/maintainers/architecture.md", name)
+		assert.ElementsMatch(t, imported, allowed[name], "the imports of %s are not those of its row in docs/maintainers/architecture.md: change the row if they should be, or the import", name)
 		delete(allowed, name)
 	}
-	assert.Empty(t, allowed, "rows of packages that there are not")
+	assert.Empty(t, allowed, "docs/maintainers/architecture.md has rows of packages that there are not: remove them")
 	// The dependencies of the heavy modules stay out of the root module.
 	sum, err := os.ReadFile("go.sum")
 	require.NoError(t, err)
 	for _, heavy := range []string{"go.temporal.io/", "github.com/spf13/cobra", "github.com/modelcontextprotocol/"} {
-		assert.NotContains(t, string(sum), heavy)
+		assert.NotContains(t, string(sum), heavy, "everybody who imports the client would load it: it belongs into a module of its own")
 	}
 }

@@ -49,7 +49,8 @@ var outsideRules = map[string]string{
 
 // TestNoClockDecides: no test of any module depends on how fast the machine is,
 // on a port or on a folder that others may use. In a bubble of testing/synctest
-// everything is allowed: its clock is not the machine's.
+// everything is allowed: its clock is not the machine's. Without it tests failed on
+// busy machines, and passed by luck on quiet ones.
 func TestNoClockDecides(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
@@ -87,9 +88,15 @@ func TestNoClockDecides(t *testing.T) {
 		}
 	}
 	for name := range outsideRules {
-		assert.True(t, exempt[name], "%s needs no exception", name)
+		assert.True(t, exempt[name], "outsideRules has %s, which breaks no rule any longer: remove the row", name)
 	}
 }
+
+// What several rules say.
+const (
+	aDuration = "a duration that was measured decides, and a busy machine is slower: count what happened, or measure in a bubble of testing/synctest"
+	aPort     = "a fixed port, which another process may have: listen on port 0"
+)
 
 // ofTests are folders whose code only tests use.
 var ofTests = map[string]bool{"internal/test/testkit": true, "internal/test/needs": true, "internal/test/testmain": true}
@@ -147,12 +154,12 @@ func (c *clockRules) visit(n ast.Node) bool {
 	case *ast.BinaryExpr:
 		order := n.Op == token.LSS || n.Op == token.GTR || n.Op == token.LEQ || n.Op == token.GEQ
 		if order && (c.measures(n.X) || c.measures(n.Y)) && !c.patient(n.X) && !c.patient(n.Y) {
-			c.report(n, "a duration that was measured decides")
+			c.report(n, "%s", aDuration)
 		}
 	case *ast.KeyValueExpr:
 		key, _ := n.Key.(*ast.Ident)
 		if key != nil && key.Name == "Addr" && fixedPort(n.Value) {
-			c.report(n, "a fixed port")
+			c.report(n, "%s", aPort)
 		}
 	}
 	return true
@@ -162,22 +169,22 @@ func (c *clockRules) call(n *ast.CallExpr) {
 	pkg, name := callee(n)
 	switch {
 	case pkg == "time" && name == "Sleep":
-		c.report(n, "time.Sleep outside of testkit.Linger and of bubbles of synctest")
+		c.report(n, "time.Sleep: wait for a condition, sleep in a bubble of testing/synctest, or call testkit.Linger to give something a moment to go wrong")
 	case pkg == "time" && (name == "After" || name == "NewTimer" || name == "AfterFunc"), pkg == "context" && strings.HasPrefix(name, "WithTimeout"):
 		for _, arg := range n.Args {
 			if d, ok := c.duration(arg); ok && d < minute {
-				c.report(n, "%s.%s of less than a minute", pkg, name)
+				c.report(n, "%s.%s of less than a minute, which a busy machine takes: give up after testkit.Patience", pkg, name)
 			}
 		}
 	case strings.HasPrefix(name, "Listen") && slices.ContainsFunc(n.Args, fixedPort):
-		c.report(n, "a fixed port")
+		c.report(n, "%s", aPort)
 	case pkg == "os" && (name == "TempDir" || name == "MkdirTemp" || name == "CreateTemp"):
-		c.report(n, "os.%s instead of t.TempDir", name)
+		c.report(n, "os.%s, whose files stay: use t.TempDir", name)
 	case pkg == "os" && slices.ContainsFunc(n.Args, func(arg ast.Expr) bool {
 		text := literal(arg)
 		return text == "/tmp" || strings.HasPrefix(text, "/tmp/")
 	}):
-		c.report(n, "a name in the temporary folder of everybody")
+		c.report(n, "a name in the temporary folder of everybody, which another run may have taken: use t.TempDir")
 	case pkg == "assert" || pkg == "require":
 		c.assertion(n, strings.TrimSuffix(name, "f"))
 	}
@@ -189,22 +196,22 @@ func (c *clockRules) assertion(n *ast.CallExpr, name string) {
 	switch name {
 	case "Eventually", "EventuallyWithT":
 		if d, ok := c.duration(n.Args[2]); ok && d < minute {
-			c.report(n, "patience of less than a minute")
+			c.report(n, "patience of less than a minute, which a busy machine takes: use testkit.Patience")
 		}
 	case "Never":
-		c.report(n, "that nothing happens in some time")
+		c.report(n, "that nothing happens in some time, which a slow machine grants: wait for what comes after it, or look in a bubble of testing/synctest")
 	case "Greater", "GreaterOrEqual":
 		if c.measures(n.Args[2]) || calls(n.Args[1], "time", "Until") {
-			c.report(n, "a duration that was measured decides")
+			c.report(n, "%s", aDuration)
 		}
 	case "WithinDuration":
 		if !isZero(n.Args[3]) {
-			c.report(n, "a moment that was measured decides; two that were, around it, do for WithinRange")
+			c.report(n, "a moment that was measured decides: take one before and one after, and use WithinRange")
 		}
 	case "WithinRange":
 	default:
 		if slices.ContainsFunc(n.Args, c.measures) {
-			c.report(n, "a duration that was measured decides")
+			c.report(n, "%s", aDuration)
 		}
 	}
 }

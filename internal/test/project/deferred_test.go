@@ -17,6 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// theEnd says what a sample does instead.
+const theEnd = "the context may have ended by then, and what is to be deleted stays: give the deferred call context.WithoutCancel(ctx)"
+
 // TestDeferredContexts: no sample defers a call with a context that may have ended by
 // then, in the pages, the examples and the comments: it would do nothing.
 func TestDeferredContexts(t *testing.T) {
@@ -44,16 +47,16 @@ func TestDeferredContexts(t *testing.T) {
 					code = fragment(code)
 				}
 				samples++
-				assert.Empty(t, deferred(t, code), name)
+				assert.Empty(t, deferred(t, code), "%s: %s", name, theEnd)
 			}
 			return nil
 		}
 		for line := range bytes.Lines(text) {
-			assert.False(t, comment.Match(line), "%s: %s", name, line)
+			assert.False(t, comment.Match(line), "%s: %s: %s", name, theEnd, line)
 		}
 		if isSample && filepath.Ext(name) == ".go" && (!strings.HasSuffix(name, "_test.go") || strings.HasPrefix(d.Name(), "example")) {
 			samples++
-			assert.Empty(t, deferred(t, string(text)), name)
+			assert.Empty(t, deferred(t, string(text)), "%s: %s", name, theEnd)
 		}
 		return nil
 	}))

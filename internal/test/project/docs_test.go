@@ -199,26 +199,26 @@ func TestDocsBeginWithPrograms(t *testing.T) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		block := first.FindStringSubmatchIndex(string(text))
-		if !assert.NotNil(t, block, "%s has no program", file) {
+		if !assert.NotNil(t, block, "%s has no program: begin with one that can be run", file) {
 			continue
 		}
 		before := string(text[:block[0]])
-		assert.Less(t, strings.Count(before, "\n"), 16, "%s begins with something else than a program", file)
+		assert.Less(t, strings.Count(before, "\n"), 16, "%s has its first program after 15 lines: people look before they read, so move it up", file)
 		language, code := string(text[block[2]:block[3]]), string(text[block[4]:block[5]])
 		switch language {
 		case "go":
-			assert.Regexp(t, `^package (main|\w+_test)\n`, code, "%s begins with a fragment", file)
+			assert.Regexp(t, `^package (main|\w+_test)\n`, code, "%s begins with a fragment: begin with a whole program, whose output is compared", file)
 		case "sh":
 			for _, m := range testRun.FindAllStringSubmatch(code, -1) {
 				for name := range strings.SplitSeq(m[1], "|") {
-					assert.True(t, strings.Contains(testFunctions(t), "func "+name+"("), "%s runs %s", file, name)
+					assert.True(t, strings.Contains(testFunctions(t), "func "+name+"("), "%s runs %s, which there is not: name the test as it is called now", file, name)
 				}
 			}
 			for _, m := range mainPackage.FindAllStringSubmatch(code, -1) {
-				assert.FileExists(t, filepath.Join(m[1], m[2], "main.go"), "%s runs it", file)
+				assert.FileExists(t, filepath.Join(m[1], m[2], "main.go"), "%s runs a program that there is not", file)
 			}
 		default:
-			t.Errorf("%s begins with a block of %q", file, language)
+			t.Errorf("%s begins with a block of %q: begin with go or sh", file, language)
 		}
 	}
 }
@@ -270,7 +270,7 @@ func TestDocsLinks(t *testing.T) {
 		for _, m := range test.FindAllStringSubmatch(string(text), -1) {
 			there, err := os.ReadFile(filepath.Join(filepath.Dir(file), m[2]))
 			require.NoError(t, err)
-			assert.True(t, strings.Contains(string(there), "func "+m[1]+"("), "%s links to %s for %s", file, m[2], m[1])
+			assert.True(t, strings.Contains(string(there), "func "+m[1]+"("), "%s links to %s for %s, which is not there: link to its file", file, m[2], m[1])
 		}
 		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {
 			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
@@ -285,17 +285,17 @@ func TestDocsLinks(t *testing.T) {
 			if file == filepath.Join("docs", "README.md") {
 				linked[target] = true
 			}
-			if _, err := os.Stat(target); !assert.NoError(t, err, "%s links to %s", file, m[1]) || heading == "" {
+			if _, err := os.Stat(target); !assert.NoError(t, err, "%s links to %s, which there is not", file, m[1]) || heading == "" {
 				continue
 			}
 			there, err := os.ReadFile(target)
 			require.NoError(t, err)
-			assert.Contains(t, headings(string(there)), heading, "%s links to %s", file, m[1])
+			assert.Contains(t, headings(string(there)), heading, "%s links to %s, which there is not", file, m[1])
 		}
 	}
 	assert.Greater(t, links, 50)
 	for _, page := range pages(t) {
-		assert.True(t, linked[page] || page == filepath.Join("docs", "README.md"), "%s is not in the index", page)
+		assert.True(t, linked[page] || page == filepath.Join("docs", "README.md"), "%s is not in docs/README.md, where people look for it: add a line", page)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestDocsNameTests(t *testing.T) {
 		require.NoError(t, err)
 		for _, m := range regexp.MustCompile("`((?:Test|Benchmark)[A-Z]\\w*)`").FindAllStringSubmatch(string(text), -1) {
 			named++
-			assert.True(t, strings.Contains(testFunctions(t), "func "+m[1]+"("), "%s names %s", file, m[1])
+			assert.True(t, strings.Contains(testFunctions(t), "func "+m[1]+"("), "%s names %s, which there is not: name the test as it is called now", file, m[1])
 		}
 	}
 	assert.Greater(t, named, 5)
@@ -357,7 +357,7 @@ func TestDocsNameSymbols(t *testing.T) {
 			}
 			if ours {
 				named++
-				assert.True(t, found, "%s names %s.%s", file, m[2], m[3])
+				assert.True(t, found, "%s names %s.%s, which there is not", file, m[2], m[3])
 			}
 		}
 	}
@@ -415,7 +415,7 @@ func TestSecurityModel(t *testing.T) {
 	require.NoError(t, err)
 	for line := range strings.Lines(string(promises)) {
 		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| ---") && !strings.HasPrefix(line, "| a sandbox can't") {
-			assert.Regexp(t, "`(Test|Fuzz)\\w+`", line, "a promise without a test")
+			assert.Regexp(t, "`(Test|Fuzz)\\w+`", line, "docs/isolation.md: a promise without a test: name one")
 		}
 	}
 	text = append(text, promises...)
@@ -434,18 +434,18 @@ func TestSecurityModel(t *testing.T) {
 	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(text), -1)
 	require.Greater(t, len(named), 50)
 	for _, m := range named {
-		assert.True(t, defined[m[1]], "the pages name %s, which there is not", m[1])
+		assert.True(t, defined[m[1]], "docs/security.md or docs/isolation.md names %s, which there is not: name the test as it is called now", m[1])
 	}
 }
 
-// TestDocsLength: the README fits 150 lines and a page 2,000 words, so that
+// TestDocsLength: the README fits 150 lines and a page 1,400 words, so that
 // they are read.
 func TestDocsLength(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
-	assert.LessOrEqual(t, strings.Count(string(text), "\n"), 150, "lines of the README")
+	assert.LessOrEqual(t, strings.Count(string(text), "\n"), 150, "lines of the README: what a newcomer does not need belongs into docs")
 	code, marks := regexp.MustCompile("(?s)```.*?```"), regexp.MustCompile(`\||-{3,}`)
 	for _, file := range append(pages(t), "CONTRIBUTING.md", "perf/README.md") {
 		if file == "docs/maintainers/platform.md" || file == "docs/maintainers/differences.md" {
@@ -454,7 +454,7 @@ func TestDocsLength(t *testing.T) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		words := strings.Fields(marks.ReplaceAllString(code.ReplaceAllString(string(text), ""), " "))
-		assert.LessOrEqual(t, len(words), 1400, "words of %s, without code", file)
+		assert.LessOrEqual(t, len(words), 1400, "words of %s, without code: cut what repeats, or split the page", file)
 	}
 }
 
@@ -476,7 +476,7 @@ func TestDocsTables(t *testing.T) {
 			if cells == 0 {
 				cells = here
 			}
-			assert.Equal(t, cells, here, "%s: %s", file, line)
+			assert.Equal(t, cells, here, "%s has a row with more or fewer cells than its heading, which is shown cut; write \\| for a bar in a cell: %s", file, line)
 		}
 	}
 }

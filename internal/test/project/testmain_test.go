@@ -15,7 +15,8 @@ import (
 
 // TestEveryTestMain: the tests of each package begin in the same environment,
 // whatever a user has set, and leave no goroutine behind. Those of the examples'
-// programs have the user's, like those of their readers.
+// programs have the user's, like those of their readers. Without it a token of the
+// user's went to a test's server, and leaked goroutines were found by users.
 func TestEveryTestMain(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
@@ -38,12 +39,13 @@ func TestEveryTestMain(t *testing.T) {
 			require.NoError(t, err)
 			found = found || calls.Match(text)
 		}
-		assert.True(t, found, "%s has no TestMain that calls testmain.Main or testkit.Main", folder)
+		assert.True(t, found, "%s has no TestMain: add main_test.go with func TestMain(m *testing.M) { testmain.Main(m) }", folder)
 	}
 }
 
 // TestSkips: tests are skipped by package needs alone, whose reasons a check
 // counts, and which tells what could be installed from what is not for a machine.
+// Without it tests that ran nowhere looked as if they passed.
 func TestSkips(t *testing.T) {
 	t.Parallel()
 	atRoot(t)

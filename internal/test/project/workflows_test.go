@@ -32,17 +32,17 @@ func TestWorkflows(t *testing.T) {
 		text := string(data)
 		assert.NotEmpty(t, uses.FindAllString(text, -1), file)
 		for _, line := range uses.FindAllString(text, -1) {
-			assert.Regexp(t, pinned, line, file)
+			assert.Regexp(t, pinned, line, "%s: pin the action by its digest, with the version as a comment: a tag can be moved", file)
 		}
-		assert.Contains(t, text, "\npermissions:\n  contents: read\n", file)
-		assert.Equal(t, strings.Count(text, " runs-on: "), strings.Count(text, " timeout-minutes: "), "%s has a job without a time limit", file)
+		assert.Contains(t, text, "\npermissions:\n  contents: read\n", "%s: a job may read unless it has to write", file)
+		assert.Equal(t, strings.Count(text, " runs-on: "), strings.Count(text, " timeout-minutes: "), "%s has a job without timeout-minutes, which can run for six hours", file)
 		var granted []string
 		for _, m := range writes.FindAllStringSubmatch(text, -1) {
 			granted = append(granted, m[1])
 		}
-		assert.Equal(t, may[filepath.Base(file)], granted, file)
-		assert.NotContains(t, text, "write-all", file)
-		assert.NotContains(t, text, "pull_request_target", file)
+		assert.Equal(t, may[filepath.Base(file)], granted, "%s lets a job write what it did not: add it to this test with its reason, or take it out", file)
+		assert.NotContains(t, text, "write-all", "%s: name what is written", file)
+		assert.NotContains(t, text, "pull_request_target", "%s: it gives secrets to the code of strangers", file)
 	}
 }
 
@@ -87,5 +87,5 @@ func TestDependenciesAreWatched(t *testing.T) {
 		}
 		return nil
 	}))
-	assert.ElementsMatch(t, want, watched)
+	assert.ElementsMatch(t, want, watched, ".github/dependabot.yml lists each folder with a go.mod or package-lock.json: without a line its dependencies grow old unseen")
 }
