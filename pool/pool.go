@@ -44,6 +44,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -59,6 +60,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/entry"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/observe"
 )
 
@@ -82,7 +84,8 @@ type Options struct {
 	Size int
 	// Max limits how many sandboxes of this pool, ready, taken or in the making,
 	// this process has at a time. At the limit Take waits until one is given back
-	// or deleted. Zero means no limit.
+	// or deleted. Zero means no limit; less than Size is an error unless Stopped is
+	// set.
 	Max int
 	// Create are the options of new sandboxes, except Name and Timeout, which are
 	// the pool's, and Ephemeral, which is set unless Stopped is. The pool adds a
@@ -91,9 +94,9 @@ type Options struct {
 	// Warm, if not nil, prepares a new sandbox. If it fails, the sandbox is
 	// deleted.
 	Warm func(ctx context.Context, sb *sandbox.Sandbox) error
-	// Check, if not nil, is called for a sandbox that was ready, before Take
-	// returns it. If it fails, the sandbox is deleted and another one is taken.
-	// It need not check that the sandbox runs programs.
+	// Check, if not nil, is called for a sandbox before Take returns it. One that
+	// fails is deleted: if it was ready, another one is taken, and if it is new, Take
+	// returns the error. It need not check that the sandbox runs programs.
 	Check func(ctx context.Context, sb *sandbox.Sandbox) error
 	// Reset prepares a sandbox that was given back for the next one who takes it.
 	// If it is nil or fails, the sandbox is deleted instead. A program left in
@@ -106,8 +109,8 @@ type Options struct {
 	MaxAge time.Duration
 	// Lease is how long a running sandbox outlives its process at most. The pool
 	// extends it when half of it is left, with one request for each sandbox, and
-	// lists its sandboxes eight times in a lease. Zero means five minutes; less
-	// than four seconds is an error.
+	// lists its sandboxes eight times in a lease. Zero means five minutes; what is
+	// not from four seconds to 24 hours is an error.
 	Lease time.Duration
 	// Logger receives at debug level what the pool makes, takes, adopts and
 	// deletes, and at warning level its failures. Nil disables logging.
@@ -117,22 +120,33 @@ type Options struct {
 // Format prints the options without values of variables and headers, for every verb.
 func (o Options) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
+// minLease is the shortest lease that a busy machine can extend in time.
+const minLease = 4 * time.Second
+
 func (o *Options) complete() error {
 	switch {
 	case o.Name == "" || len(o.Name) > 64 || strings.Trim(strings.ToLower(o.Name), "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
-		return fmt.Errorf("pool: %w: Options.Name %q: want 1 to 64 letters, digits, - and _", sandbox.ErrInvalid, o.Name)
-	case o.Size < 0 || o.Max < 0 || o.MaxAge < 0:
-		return fmt.Errorf("pool: %w: a negative number in Options", sandbox.ErrInvalid)
-	case o.Lease != 0 && o.Lease < 4*time.Second:
-		return fmt.Errorf("pool: %w: Options.Lease of %v is less than four seconds", sandbox.ErrInvalid, o.Lease)
-	case o.Create.OnCreate != nil || o.Create.Name != "" || o.Create.Timeout != 0:
-		return fmt.Errorf("pool: %w: Options.Create has a Name, a Timeout or OnCreate, which are the pool's", sandbox.ErrInvalid)
+		return entry.Invalid("pool", "Options.Name", "%q; want 1 to 64 letters, digits, - and _", o.Name)
+	case o.Create.Name != "":
+		return entry.Invalid("pool", "Options.Create.Name", "%q is set; the pool names its sandboxes by Options.Name", o.Create.Name)
+	case o.Create.Timeout != 0:
+		return entry.Invalid("pool", "Options.Create.Timeout", "%v is set; the pool keeps its sandboxes by Options.Lease", o.Create.Timeout)
+	case o.Create.OnCreate != nil:
+		return entry.Invalid("pool", "Options.Create.OnCreate", "is set; Options.Warm is what prepares a sandbox")
 	}
 	if o.Size == 0 {
 		o.Size = 1
 	}
 	if o.Lease == 0 {
 		o.Lease = 5 * time.Minute
+	}
+	if err := cmp.Or(entry.NotNegative("pool", "Options.Size", o.Size), entry.NotNegative("pool", "Options.Max", o.Max),
+		entry.NotNegative("pool", "Options.MaxAge", o.MaxAge), entry.Range("pool", "Options.Lease", o.Lease, minLease, wire.MaxTimeout)); err != nil {
+		return err
+	}
+	// Stopped ones are those of all processes, and Max is each one's own.
+	if !o.Stopped && o.Max > 0 && o.Max < o.Size {
+		return entry.Invalid("pool", "Options.Max", "%d is less than Options.Size, %d, which is how many are kept ready", o.Max, o.Size)
 	}
 	if o.MaxAge == 0 {
 		o.MaxAge = 24 * time.Hour

@@ -158,6 +158,7 @@ func TestOnDemand(t *testing.T) {
 	cancel()
 	_, err := p.Take(ctx, "")
 	require.ErrorIs(t, err, context.Canceled)
+	assert.ErrorContains(t, err, `pool "demand": 0 ready, 2 taken, 0 making, and Options.Max is 2`)
 	assert.Empty(t, got, "there may be no more than two")
 	require.NoError(t, boxes[0].Return(t.Context()))
 	third := <-got
@@ -216,6 +217,11 @@ func TestUnfit(t *testing.T) {
 	for _, box := range all {
 		require.NoError(t, box.Delete(t.Context()))
 	}
+	never := open(t, emulator(t).Client(), pool.Options{Name: "never", Check: func(context.Context, *sandbox.Sandbox) error { return errors.New("unfit") }})
+	_, err := never.Take(t.Context(), "")
+	assert.ErrorContains(t, err, `pool: Check of "never-`)
+	assert.ErrorContains(t, err, ": unfit")
+	assert.Zero(t, never.Stats().Taken)
 }
 
 // TestHostileSandbox: one whose programs never end is neither given away nor kept,
@@ -469,7 +475,11 @@ func TestLostPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := emulator(t)
-			p := open(t, testkit.Client(t, srv, sandbox.ClientOptions{}), pool.Options{Name: "places", Max: 1, Lease: 4 * time.Second})
+			lease := 4 * time.Second
+			if name == "stopped" || name == "deleted" {
+				lease = 24 * time.Hour // the box knows: no beat of the pool is waited for
+			}
+			p := open(t, testkit.Client(t, srv, sandbox.ClientOptions{}), pool.Options{Name: "places", Max: 1, Lease: lease})
 			box, err := p.Take(t.Context(), "")
 			require.NoError(t, err)
 			lose(t, srv, box)
@@ -612,17 +622,22 @@ func TestForeignSandboxes(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string]pool.Options{
-		"no name":        {},
-		"a bad name":     {Name: "a/b"},
-		"a negative max": {Name: "a", Max: -1},
-		"a short lease":  {Name: "a", Lease: time.Second},
-		"a timeout":      {Name: "a", Create: sandbox.CreateOptions{Timeout: time.Hour}},
-		"a second hook":  {Name: "a", Create: sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error { return nil }}},
+	for want, opts := range map[string]pool.Options{
+		`Name: ""`:         {},
+		`Name: "a/b"`:      {Name: "a/b"},
+		"Size: -1":         {Name: "a", Size: -1},
+		"Max: -1":          {Name: "a", Max: -1},
+		"MaxAge: -1s":      {Name: "a", MaxAge: -time.Second},
+		"Max: 2 is less":   {Name: "a", Size: 5, Max: 2},
+		"Lease: 1s":        {Name: "a", Lease: time.Second},
+		"Lease: 48h0m0s":   {Name: "a", Lease: 48 * time.Hour},
+		`Create.Name: "b"`: {Name: "a", Create: sandbox.CreateOptions{Name: "b"}},
+		"Create.Timeout: ": {Name: "a", Create: sandbox.CreateOptions{Timeout: time.Hour}},
+		"Create.OnCreate":  {Name: "a", Create: sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error { return nil }}},
 	} {
 		_, err := pool.New(t.Context(), nil, opts)
-		require.ErrorIs(t, err, sandbox.ErrInvalid, name)
-		assert.True(t, strings.HasPrefix(err.Error(), "pool: "), err)
+		require.ErrorIs(t, err, sandbox.ErrInvalid, want)
+		assert.ErrorContains(t, err, "pool: invalid argument: Options."+want)
 	}
 }
 

@@ -56,7 +56,9 @@ func (p *Pool) take(ctx context.Context) (sb *sandbox.Sandbox, ready bool, err e
 		p.nudge()
 		var sb *sandbox.Sandbox
 		if m == nil {
-			sb, err = p.make(ctx)
+			if sb, err = p.make(ctx); err == nil {
+				err = p.check(ctx, sb)
+			}
 		} else {
 			sb, err = p.claim(ctx, m)
 		}
@@ -83,7 +85,7 @@ func (p *Pool) take(ctx context.Context) (sb *sandbox.Sandbox, ready bool, err e
 
 // pick chooses a sandbox that is ready, or nil if one has to be made.
 func (p *Pool) pick(ctx context.Context) (*member, error) {
-	for {
+	for first := true; ; first = false {
 		p.mu.Lock()
 		if p.closed {
 			p.mu.Unlock()
@@ -113,11 +115,14 @@ func (p *Pool) pick(ctx context.Context) (*member, error) {
 		}
 		freed := p.freed
 		p.mu.Unlock()
+		if first { // a handle may know already that its place is free
+			p.spawn(p.extendAll)
+		}
 		select {
 		case <-freed:
 		case <-p.end:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, fmt.Errorf("%v, and Options.Max is %d: Take waited for a Box to be given back or deleted: %w", p, p.opts.Max, context.Cause(ctx))
 		}
 	}
 }
@@ -172,14 +177,24 @@ func (p *Pool) claim(ctx context.Context, m *member) (*sandbox.Sandbox, error) {
 		p.remove(ctx, sb)
 		return nil, nil
 	}
-	if p.opts.Check != nil {
-		if err := p.opts.Check(ctx, sb); err != nil {
-			p.event("did not pass its check", m.name, err)
-			p.remove(ctx, sb)
-			return nil, context.Cause(ctx)
-		}
+	if p.check(ctx, sb) != nil {
+		return nil, context.Cause(ctx)
 	}
 	return sb, nil
+}
+
+// check deletes a sandbox that does not pass Options.Check.
+func (p *Pool) check(ctx context.Context, sb *sandbox.Sandbox) error {
+	if p.opts.Check == nil {
+		return nil
+	}
+	err := p.opts.Check(ctx, sb)
+	if err != nil {
+		p.event("did not pass its check", sb.Name(), err)
+		p.remove(ctx, sb)
+		err = fmt.Errorf("pool: Check of %q: %w", sb.Name(), err)
+	}
+	return err
 }
 
 // abandon deletes a sandbox that a call may have claimed which was given up. If it
@@ -244,7 +259,8 @@ func (b *Box) Delete(ctx context.Context) error {
 }
 
 // Return gives the sandbox back to the pool: it calls Options.Reset, and another
-// Take may get the sandbox. Without a Reset, or if that fails, it is deleted.
+// Take may get the sandbox, so the caller must not use it after that. Without a
+// Reset, or if that fails, it is deleted.
 func (b *Box) Return(ctx context.Context) error {
 	if err := b.check(ctx); err != nil {
 		return err

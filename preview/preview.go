@@ -4,6 +4,7 @@ package preview
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/edge"
+	"github.com/go-vercel/sandbox/internal/entry"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/observe"
 )
@@ -76,12 +78,8 @@ func newTransport(sb *sandbox.Sandbox, port int, opts *Options) *portTransport {
 			t.opts.MaxWait = opts.MaxWait
 		}
 	}
-	switch {
-	case port < 1 || port > wire.MaxPort:
-		t.err = fmt.Errorf("%w: the port is outside 1 to %d", sandbox.ErrInvalid, wire.MaxPort)
-	case t.opts.MaxWait < 0 || t.opts.Idle < 0:
-		t.err = fmt.Errorf("%w: MaxWait or Idle is negative", sandbox.ErrInvalid)
-	}
+	t.err = cmp.Or(entry.Range("preview", "port", port, 1, wire.MaxPort),
+		entry.NotNegative("preview", "MaxWait", t.opts.MaxWait), entry.NotNegative("preview", "Idle", t.opts.Idle))
 	if t.opts.Base == nil {
 		t.opts.Base = http.DefaultTransport
 		if d, ok := http.DefaultTransport.(*http.Transport); ok {

@@ -252,8 +252,10 @@ func TestTransportGivesUp(t *testing.T) {
 	assert.ErrorContains(t, err, fmt.Sprintf("port %d of %q", port, sb.Name()))
 	assert.ErrorContains(t, err, "SANDBOX_NOT_LISTENING for 300ms")
 	assert.ErrorIs(t, get(preview.Transport(sb, 9, nil), nil), sandbox.ErrNoRoute)
-	for _, bad := range []preview.Options{{MaxWait: -1}, {Idle: -1}} {
-		assert.ErrorIs(t, get(preview.Transport(sb, port, &bad), nil), sandbox.ErrInvalid)
+	for field, bad := range map[string]preview.Options{"MaxWait": {MaxWait: -1}, "Idle": {Idle: -1}} {
+		err := get(preview.Transport(sb, port, &bad), nil)
+		assert.ErrorIs(t, err, sandbox.ErrInvalid)
+		assert.ErrorContains(t, err, field+": -1ns is negative")
 	}
 	assert.ErrorIs(t, get(preview.Transport(sb, 0, nil), nil), sandbox.ErrInvalid)
 	require.NoError(t, sb.Delete(t.Context(), nil))

@@ -70,12 +70,7 @@ func check(ctx context.Context, sb *sandbox.Sandbox, port int) error {
 	return cmp.Or(entry.Check(ctx, sb != nil, "tunnel", "the Sandbox"), checkPort(port))
 }
 
-func checkPort(port int) error {
-	if port < 1 || port > 65535 {
-		return fmt.Errorf("tunnel: %w: port %d is outside 1 to 65535", sandbox.ErrInvalid, port)
-	}
-	return nil
-}
+func checkPort(port int) error { return entry.Range("tunnel", "port", port, 1, 65535) }
 
 // A Dialer makes connections to programs in a sandbox over one terminal, which the
 // first one opens: the others cost no request, and about a millisecond beside the network. Where the

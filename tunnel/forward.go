@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // ForwardOptions are the options of [Forward]. The zero value is ready to use.
@@ -39,7 +39,7 @@ func Forward(ctx context.Context, l net.Listener, sb *sandbox.Sandbox, port int,
 		return err
 	}
 	if l == nil {
-		return fmt.Errorf("tunnel: %w: the listener is nil", sandbox.ErrInvalid)
+		return entry.Invalid("tunnel", "l", "the listener is nil")
 	}
 	var o ForwardOptions
 	if opts != nil {
