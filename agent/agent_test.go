@@ -130,7 +130,8 @@ func TestBash(t *testing.T) {
 	assert.Equal(t, map[string]any{"exit_code": 4, "timed_out": false, "omitted_bytes": int64(0)}, result.Data)
 	assert.Contains(t, d.refused("bash", args{"comand": "true"}), `"command" is missing`)
 	assert.Contains(t, d.refused("bash", args{"command": "true", "x": 1}), "This tool takes: command, cwd, env, timeout_seconds.")
-	assert.Contains(t, d.refused("bash", args{"command": 1}), `"command" is of the wrong type`)
+	assert.Contains(t, d.refused("bash", args{"command": 1}), `"command" is of the wrong type: number where string belongs`)
+	assert.Contains(t, d.refused("bash", args{"command": "true", "env": args{"PORT": 3000}}), `"env" is of the wrong type: number where string belongs`)
 	assert.Contains(t, d.refused("nonesuch", nil), "There is no tool")
 }
 
@@ -599,7 +600,7 @@ func TestDocumentedPolicy(t *testing.T) {
 	} {
 		result, err := d.Call(t.Context(), c[0], json.RawMessage(c[1]))
 		require.NoError(t, err)
-		assert.Regexp(t, "^(Refused: |There is no argument )", result.Text, "%s %s", c[0], c[1])
+		assert.Regexp(t, "^(Refused: |There is no argument |The argument .* is given twice)", result.Text, "%s %s", c[0], c[1])
 	}
 	assert.Contains(t, d.ok("shell", args{"command": []string{"make", "test"}}), "Exit code", "what is known runs, however it is spelled")
 	d.ok("write_file", args{"file_path": "other/production", "content": "x"})
@@ -618,7 +619,12 @@ func TestMistakesOfCommands(t *testing.T) {
 		assert.Contains(t, d.refused(tool, args{"command": "echo " + strings.Repeat("x", 128<<10)}), "at most 131071 can be run. Write long text by write_file")
 		assert.Contains(t, d.refused(tool, args{"command": "true", "env": args{"LONG": strings.Repeat("x", 128<<10)}}), "The variable LONG has")
 		assert.Equal(t, "The command is empty.", d.refused(tool, args{"command": []string{}}))
+		assert.Equal(t, "The command is empty.", d.refused(tool, args{"command": " \n"}))
+		twice, err := d.Call(t.Context(), tool, json.RawMessage(`{"command": "true", "command": "false"}`))
+		require.NoError(t, err)
+		assert.Equal(t, "The argument \"command\" is given twice.", twice.Text)
 	}
+	assert.Equal(t, "The code is empty.", d.refused("python", args{"code": " "}))
 	assert.Contains(t, d.ok("bash", args{"command": "echo '" + strings.Repeat("x", 128<<10-20) + "' | wc -c"}), "131053")
 	assert.Equal(t, "Exit code 0."+data("a b|it's||$HOME|*|\n"), d.ok("bash", args{"command": []string{"printf", "%s|", "a b", "it's", "", "$HOME", "*"}, "cwd": "."}))
 }

@@ -200,7 +200,7 @@ func TestLimits(t *testing.T) {
 	}
 	t.Run("output", func(t *testing.T) {
 		t.Parallel()
-		d := deskOf(t, srv, sb, &agent.Options{Limits: agent.Limits{Output: 1}})
+		d := deskOf(t, srv, sb, &agent.Options{Limits: agent.Limits{Output: 2 << 10}})
 		text := d.ok("bash", args{"command": "seq 100000"})
 		assert.LessOrEqual(t, len(text), 2<<10)
 		assert.Contains(t, text, "\n1\n2\n3\n")

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -8,13 +9,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // Limits bound what a model can cause. Zero values mean the defaults.
 type Limits struct {
 	// Output is the length of a result in bytes: 16 KiB by default, about 4,000
-	// tokens, and at least 2 KiB.
+	// tokens. Less than 2 KiB is an error.
 	Output int
 	// Timeout is how long a command may run unless the model asks for another
 	// time, two minutes by default, and MaxTimeout the longest that it can ask
@@ -46,6 +47,9 @@ type Limits struct {
 // ErrLimit matches the error of a call beyond a budget in [Limits].
 var ErrLimit = errors.New("the budget of the agent's tools is used up")
 
+// minOutput is the shortest result that has room for words and data.
+const minOutput = 2 << 10
+
 // words is what a result has in addition to data.
 const words = 1 << 10
 
@@ -59,19 +63,18 @@ const (
 
 // check finds values that nothing can go by.
 func (l *Limits) check() error {
-	for name, v := range map[string]int64{
-		"Output": int64(l.Output), "Timeout": int64(l.Timeout), "MaxTimeout": int64(l.MaxTimeout), "FileBytes": l.FileBytes, "Background": int64(l.Background),
-		"Calls": int64(l.Calls), "Bytes": l.Bytes, "Time": int64(l.Time),
-	} {
-		if v < 0 {
-			return fmt.Errorf("%w: agent: Limits.%s is negative", sandbox.ErrInvalid, name)
-		}
+	const pkg = "agent"
+	var short error
+	if l.Output != 0 && l.Output < minOutput {
+		short = entry.Invalid(pkg, "Limits.Output", "%d is less than %d, which words alone may take", l.Output, minOutput)
 	}
-	return nil
+	return cmp.Or(short, entry.NotNegative(pkg, "Limits.Timeout", l.Timeout), entry.NotNegative(pkg, "Limits.MaxTimeout", l.MaxTimeout),
+		entry.NotNegative(pkg, "Limits.FileBytes", l.FileBytes), entry.NotNegative(pkg, "Limits.Background", l.Background),
+		entry.NotNegative(pkg, "Limits.Calls", l.Calls), entry.NotNegative(pkg, "Limits.Bytes", l.Bytes), entry.NotNegative(pkg, "Limits.Time", l.Time))
 }
 
 func (l Limits) withDefaults() Limits {
-	l.Output = max(pick(l.Output, 16<<10), 2<<10)
+	l.Output = max(pick(l.Output, 16<<10), minOutput)
 	l.MaxTimeout = pick(l.MaxTimeout, 10*time.Minute)
 	l.Timeout = min(pick(l.Timeout, 2*time.Minute), l.MaxTimeout)
 	l.FileBytes = pick(l.FileBytes, 8<<20)

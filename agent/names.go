@@ -58,8 +58,8 @@ func rename(given map[string]json.RawMessage) {
 // that asks for that. It is allowed or not as the tool that it is.
 func shellTool(args json.RawMessage) (string, json.RawMessage) {
 	const background = "run_in_background"
-	given := map[string]json.RawMessage{}
-	if json.Unmarshal(args, &given) != nil || given[background] == nil {
+	given, err := object(args)
+	if err != nil || given[background] == nil {
 		return "bash", args
 	}
 	name := "bash"
@@ -99,8 +99,8 @@ func ownName(name string, args json.RawMessage) (string, json.RawMessage) {
 		return name, args
 	}
 	var e editor
-	given := map[string]json.RawMessage{}
-	if json.Unmarshal(args, &e) != nil || json.Unmarshal(args, &given) != nil {
+	given, err := object(args)
+	if err != nil || json.Unmarshal(args, &e) != nil {
 		return name, args
 	}
 	delete(given, "command")

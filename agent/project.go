@@ -93,11 +93,11 @@ func (t *Toolset) choose(c *call) (json.RawMessage, error) {
 	if t.client == nil || slices.Contains(ofProject, c.Tool) {
 		return c.Arguments, nil
 	}
-	var given map[string]json.RawMessage
-	var name string
-	if json.Unmarshal(c.Arguments, &given) != nil {
-		return nil, mistake("The arguments are not a JSON object.")
+	given, err := object(c.Arguments)
+	if err != nil {
+		return nil, err
 	}
+	var name string
 	if json.Unmarshal(given["sandbox"], &name) != nil || name == "" {
 		return nil, mistake(`The argument "sandbox" is missing: the name of a sandbox. list_sandboxes lists all.`)
 	}

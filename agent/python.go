@@ -42,6 +42,9 @@ type cellEnd struct {
 }
 
 func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
+	if strings.TrimSpace(in.Code) == "" {
+		return Result{}, mistake("The code is empty.")
+	}
 	p := &c.box.python
 	p.mu.Lock()
 	defer p.mu.Unlock()

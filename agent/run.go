@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"syscall"
 	"time"
 
@@ -43,7 +44,7 @@ const longestArgument = 128<<10 - 1
 
 // check refuses a command that no program can be started with.
 func (in *shellInput) check() error {
-	if in.Command == "" {
+	if strings.TrimSpace(string(in.Command)) == "" {
 		return mistake("The command is empty.")
 	}
 	if n := len(in.Command); n > longestArgument {

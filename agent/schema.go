@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path"
 	"reflect"
 	"slices"
@@ -74,14 +75,39 @@ func arguments(of reflect.Type) []argument {
 	return list
 }
 
+// object reads a JSON object, or nothing. Which of two values of one name is meant
+// nobody knows: neither a policy nor a reader of the call sees both.
+func object(args json.RawMessage) (map[string]json.RawMessage, error) {
+	given := map[string]json.RawMessage{}
+	if len(bytes.TrimSpace(args)) == 0 {
+		return given, nil
+	}
+	if err := json.Unmarshal(args, &given); err != nil {
+		return nil, mistake("The arguments are not a JSON object.")
+	}
+	if given == nil { // null
+		return map[string]json.RawMessage{}, nil
+	}
+	seen := map[json.Token]bool{}
+	d := json.NewDecoder(bytes.NewReader(args)) // of what is valid
+	for _, _ = d.Token(); d.More(); {
+		name, _ := d.Token()
+		if seen[name] {
+			return nil, mistake("The argument %q is given twice.", line(fmt.Sprint(name)))
+		}
+		seen[name] = true
+		var value json.RawMessage
+		_ = d.Decode(&value)
+	}
+	return given, nil
+}
+
 // decode reads the arguments of a call. Its errors are for the model, and say
 // what the tool takes.
 func decode(args json.RawMessage, into any) error {
-	given := map[string]json.RawMessage{}
-	if len(bytes.TrimSpace(args)) > 0 {
-		if err := json.Unmarshal(args, &given); err != nil {
-			return mistake("The arguments are not a JSON object.")
-		}
+	given, err := object(args)
+	if err != nil {
+		return err
 	}
 	rename(given)
 	known := arguments(reflect.TypeOf(into).Elem())
@@ -114,7 +140,7 @@ func decode(args json.RawMessage, into any) error {
 			if !embedded {
 				name = wrong.Field
 			}
-			return mistake("The argument %q is of the wrong type: %s.", line(name), wrong.Value)
+			return mistake("The argument %q is of the wrong type: %s where %s belongs.", line(name), wrong.Value, kindOf(wrong.Type)["type"])
 		}
 		return mistake("The arguments can't be read.")
 	}
@@ -127,10 +153,8 @@ type shellLine string
 
 func (s *shellLine) UnmarshalJSON(data []byte) error {
 	var words []string
-	if json.Unmarshal(data, (*string)(s)) == nil {
-		return nil
-	}
-	if err := json.Unmarshal(data, &words); err != nil {
+	err := json.Unmarshal(data, (*string)(s))
+	if err == nil || json.Unmarshal(data, &words) != nil {
 		return err
 	}
 	for i, w := range words {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -103,9 +104,9 @@ func NewConversations(client *sandbox.Client, opts *ConversationsOptions) *Conve
 	}
 	switch {
 	case !validPrefix.MatchString(p.opts.Prefix):
-		p.invalid = fmt.Errorf("%w: agent: Prefix is %q; it has to begin with a letter or digit, to have only those and - _ . and at most 64 characters", sandbox.ErrInvalid, p.opts.Prefix)
-	case p.opts.Idle < 0, p.opts.MaxRunning < 0:
-		p.invalid = fmt.Errorf("%w: agent: Idle and MaxRunning are not negative", sandbox.ErrInvalid)
+		p.invalid = entry.Invalid("agent", "Prefix", "%q; it has to begin with a letter or digit, to have only those and - _ . and at most 64 characters", p.opts.Prefix)
+	default:
+		p.invalid = cmp.Or(entry.NotNegative("agent", "Idle", p.opts.Idle), entry.NotNegative("agent", "MaxRunning", p.opts.MaxRunning))
 	}
 	p.opts.Idle = pick(p.opts.Idle, 5*time.Minute)
 	p.opts.MaxAge = pick(p.opts.MaxAge, 7*24*time.Hour)
@@ -136,7 +137,7 @@ var errConversationsClosed = errors.New("agent: the Conversations are closed")
 // checkConversation refuses what all callers without an ID would share.
 func checkConversation(conversation string) error {
 	if conversation == "" {
-		return fmt.Errorf("%w: agent: the conversation's ID is empty", sandbox.ErrInvalid)
+		return entry.Invalid("agent", "conversation", "the ID is empty, which all that have none would share")
 	}
 	return nil
 }

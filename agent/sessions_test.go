@@ -249,17 +249,23 @@ func TestMistakesInOptions(t *testing.T) {
 		return agent.ForConversation(p, "chat", nil)
 	}
 	for want, tools := range map[string]*agent.Toolset{
-		`Tools has "bsh"`:             agent.New(nil, &agent.Options{Tools: []string{"bash", "bsh"}}),
-		"Limits.Timeout is negative":  agent.New(nil, &agent.Options{Limits: agent.Limits{Timeout: -1}}),
-		"Limits.Output is negative":   agent.ForProject(nil, &agent.Options{Limits: agent.Limits{Output: -1}}),
-		`Paths has "src"`:             agent.New(nil, &agent.Options{Paths: []string{"/a", "src"}}),
-		`Prefix is "my agent/"`:       pool(agent.ConversationsOptions{Prefix: "my agent/"}),
-		"Idle and MaxRunning":         pool(agent.ConversationsOptions{Idle: -1}),
-		"the conversation's ID is em": agent.ForConversation(agent.NewConversations(nil, nil), "", nil),
+		`Tools: "bsh" is none of bash`:  agent.New(nil, &agent.Options{Tools: []string{"bash", "bsh"}}),
+		"Limits.Timeout: -1ns is neg":   agent.New(nil, &agent.Options{Limits: agent.Limits{Timeout: -1}}),
+		"Limits.Output: -1 is less":     agent.ForProject(nil, &agent.Options{Limits: agent.Limits{Output: -1}}),
+		"Limits.Output: 10 is less":     agent.New(nil, &agent.Options{Limits: agent.Limits{Output: 10}}),
+		"Limits.Calls: -1 is negative":  agent.New(nil, &agent.Options{Limits: agent.Limits{Calls: -1}}),
+		"the Sandbox is nil, or":        agent.New(nil, nil),
+		"the Sandbox is nil, or was":    agent.New(&sandbox.Sandbox{}, nil),
+		"sessions: is nil":              agent.ForConversation(nil, "chat", nil),
+		`Paths: "src"`:                  agent.New(nil, &agent.Options{Paths: []string{"/a", "src"}}),
+		`Prefix: "my agent/"`:           pool(agent.ConversationsOptions{Prefix: "my agent/"}),
+		"Idle: -1ns is negative":        pool(agent.ConversationsOptions{Idle: -1}),
+		"MaxRunning: -1 is negative":    pool(agent.ConversationsOptions{MaxRunning: -1}),
+		"conversation: the ID is empty": agent.ForConversation(agent.NewConversations(nil, nil), "", nil),
 	} {
 		result, err := tools.Call(t.Context(), "bash", json.RawMessage(`{"command": "true"}`))
 		require.ErrorIs(t, err, sandbox.ErrInvalid, want)
-		assert.ErrorContains(t, err, want)
+		assert.ErrorContains(t, err, "agent: invalid argument: "+want)
 		assert.Contains(t, result.Text, "nothing that you call can change it", want)
 		require.NoError(t, tools.Close())
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path"
 	"reflect"
@@ -237,11 +236,14 @@ func newToolset(sessions Sessions, opts *Options) *Toolset {
 		t.opts = *opts
 	}
 	t.invalid = t.opts.Limits.check()
+	if sessions == nil {
+		t.invalid = entry.Invalid("agent", "sessions", "is nil; ByName and NewConversations make some")
+	}
 	t.opts.Limits = t.opts.Limits.withDefaults()
 	t.opts.Tools, t.opts.Paths = slices.Clone(t.opts.Tools), slices.Clone(t.opts.Paths)
 	for i, p := range t.opts.Paths {
 		if !path.IsAbs(p) {
-			t.invalid = cmp.Or(t.invalid, fmt.Errorf("%w: agent: Paths has %q, which is not absolute", sandbox.ErrInvalid, p))
+			t.invalid = cmp.Or(t.invalid, entry.Invalid("agent", "Paths", "%q is not absolute", p))
 		}
 		t.opts.Paths[i] = path.Clean(p)
 	}
@@ -254,9 +256,13 @@ func (t *Toolset) made() error { return entry.Made(t != nil && t.close != nil, "
 // offer sets the tools, without those that the options leave out.
 func (t *Toolset) offer(all []*tool) {
 	figures := t.opts.Limits.figures()
+	var names []string
+	for _, tool := range all {
+		names = append(names, tool.Name)
+	}
 	for _, name := range t.opts.Tools {
-		if !slices.ContainsFunc(all, func(tool *tool) bool { return tool.Name == name }) {
-			t.invalid = cmp.Or(t.invalid, fmt.Errorf("%w: agent: Tools has %q, and there is no such tool", sandbox.ErrInvalid, name))
+		if !slices.Contains(names, name) {
+			t.invalid = cmp.Or(t.invalid, entry.Invalid("agent", "Tools", "%q is none of %s", name, strings.Join(names, ", ")))
 		}
 	}
 	for _, tool := range all {
@@ -483,6 +489,9 @@ func (t *Toolset) cwd(ctx context.Context, conversation string) (string, error) 
 // the sandbox.
 func (t *Toolset) acquire(ctx context.Context, conversation string) (*sandbox.Sandbox, func(), error) {
 	sb, release, err := t.sessions.Acquire(ctx, conversation)
+	if err == nil {
+		err = entry.Made(sb != nil && sb.Name() != "", "agent", "the Sandbox")
+	}
 	if err != nil && t.client == nil {
 		err = &sessionError{err}
 	}
