@@ -40,10 +40,11 @@ type Command struct {
 	// or no longer.
 	release func() bool
 	// stdinOpen is set while there is a writer for standard input. stdinAt is
-	// the position of the next byte, if stdinKnown.
-	stdinOpen, stdinKnown bool
-	stdinAt               int64
-	stdinLost             lostInput // of the last writer
+	// the position of the next byte, if stdinKnown; stdinNone is known of a command
+	// that was started without.
+	stdinOpen, stdinKnown, stdinNone bool
+	stdinAt                          int64
+	stdinLost                        lostInput // of the last writer
 }
 
 // CommandResult is a command that has ended. A non-zero exit code is a result

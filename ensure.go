@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -50,8 +51,9 @@ const (
 // opts means the defaults.
 //
 // The ID has at most 40 letters, digits, underscores and dashes; [Command.ID]
-// is longer, since each start has its own. An ID stands for one program: a
-// caller that asks for another one gets what runs.
+// is longer, since each start has its own. An ID stands for one program: if another
+// runs under it, by its name or arguments, EnsureCommand returns that with an error
+// that matches [ErrConflict], for the caller to kill it, or to choose another ID.
 //
 // It resumes a stopped sandbox. It makes one or two requests if the program
 // runs, five to start it, and those of [Sandbox.WaitForPort] and
@@ -88,6 +90,12 @@ func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []str
 	})
 	if err != nil {
 		return nil, err
+	}
+	if other := cmd.Name(); other != name || !slices.Equal(cmd.Args(), args) {
+		if other == name {
+			other += " with other arguments"
+		}
+		return cmd, fmt.Errorf("sandbox: %w: %q of %q is already %s, command %s: kill it first, or take another ID", ErrConflict, id, s.Name(), other, cmd.ID())
 	}
 	if err := s.awaitReady(ctx, cmd, &o); err != nil {
 		return nil, fmt.Errorf("sandbox: %q of %q is not ready: %w", id, s.Name(), err)

@@ -16,6 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // Errors to be matched with [errors.Is].
@@ -64,7 +65,8 @@ var (
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrConflict matches an [APIError] that reports that what exists contradicts
 	// the request: a sandbox, a drive or a command of that name or ID is there. It
-	// also matches the error of [Sandbox.CreateUser] if the name is taken.
+	// also matches the error of [Sandbox.CreateUser] if the name is taken, and of
+	// [Sandbox.EnsureCommand] if another program has the ID.
 	ErrConflict = errors.New("conflict")
 	// ErrCommandIDs matches an [APIError] that reports that the service lets
 	// nobody choose the IDs of commands; see [CommandOptions.ID]. The command was
@@ -393,6 +395,9 @@ func publicError(err error) error {
 
 // noRoute returns the error of a port that is not exposed.
 func noRoute(port int, exposed ...int) error {
+	if port < wire.MinPort || port > wire.MaxPort {
+		return fmt.Errorf("sandbox: %w for port %d; only ports from %d to %d can be exposed", ErrNoRoute, port, wire.MinPort, wire.MaxPort)
+	}
 	others := "none"
 	if len(exposed) > 0 {
 		others = strings.Trim(strings.ReplaceAll(fmt.Sprint(exposed), " ", ", "), "[]")

@@ -261,7 +261,7 @@ func (s *Session) startCommand(ctx context.Context, name string, args []string, 
 		return r, err
 	}
 	r.id = cmd.ID()
-	cmd.stdinKnown = o.attach
+	cmd.stdinKnown, cmd.stdinNone = o.attach, !o.attach
 	if o.KillOnCancel && ctx.Err() != nil {
 		f.Close()
 		why := &RequestError{operation: api.StartCommand.Name, session: s.ID(), Err: api.ContextError(ctx)}

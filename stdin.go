@@ -54,6 +54,9 @@ func (c *Command) Stdin(ctx context.Context) io.WriteCloser {
 		if c.stdinOpen {
 			err = invalid("Stdin", "is open already")
 		}
+		if c.stdinNone {
+			err = fmt.Errorf("%w: %s", io.ErrClosedPipe, noInput)
+		}
 	}
 	if err != nil {
 		w.err = err
@@ -107,12 +110,14 @@ type closedPipeError struct {
 	unsure bool
 }
 
+const noInput = "the command reads no input; start it with AttachStdin"
+
 func (e closedPipeError) Error() string {
 	if e.unsure {
 		return io.ErrClosedPipe.Error() + ": the command is gone, and what became of the end of its input is not known"
 	}
 	if api, ok := e.api.(*APIError); ok && api.Code == "command_stdin_unavailable" {
-		return io.ErrClosedPipe.Error() + ": the command reads no input; start it with AttachStdin"
+		return io.ErrClosedPipe.Error() + ": " + noInput
 	}
 	return io.ErrClosedPipe.Error()
 }

@@ -75,7 +75,7 @@ func (w *prefixed) line(end []byte) error {
 	l.buf = append(l.buf, w.unfinished...)
 	l.buf = append(append(l.buf, end...), '\n')
 	w.unfinished = w.unfinished[:0]
-	n, err := l.w.Write(l.buf)
+	n, err := writeTo(l.w, l.buf)
 	if err == nil && n < len(l.buf) {
 		err = io.ErrShortWrite
 	}

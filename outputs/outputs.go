@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"sync"
 )
 
@@ -19,8 +20,16 @@ var ErrLimit = errors.New("output limit exceeded")
 // exceeds them passes on what still fits and fails, as does every later one,
 // with an error that matches [ErrLimit]. Given to a command as both Stdout and
 // Stderr, it limits their sum. A command whose writer fails continues, unless
-// its option KillOnCancel is set.
+// its option KillOnCancel is set. A negative n is an error of every write.
 func Limit(w io.Writer, n int64) io.Writer { return &limit{w: w, most: n, left: n} }
+
+// writeTo writes to the writer that was given, if there is one.
+func writeTo(w io.Writer, p []byte) (int, error) {
+	if w == nil {
+		return 0, fmt.Errorf("outputs: %w: the writer is nil", fs.ErrInvalid)
+	}
+	return w.Write(p)
+}
 
 type limit struct {
 	w    io.Writer
@@ -31,14 +40,17 @@ type limit struct {
 }
 
 func (l *limit) Write(p []byte) (n int, err error) {
+	if l.most < 0 {
+		return 0, fmt.Errorf("outputs: %w: a limit of %d bytes is negative", fs.ErrInvalid, l.most)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fits := p
 	if int64(len(p)) > l.left {
-		fits = p[:max(l.left, 0)]
+		fits = p[:l.left]
 	}
 	if len(fits) > 0 {
-		n, err = l.w.Write(fits)
+		n, err = writeTo(l.w, fits)
 		l.left -= int64(n)
 	}
 	if err == nil && n < len(p) {
