@@ -251,7 +251,9 @@ func TestTransportGivesUp(t *testing.T) {
 	err := get(tr, nil)
 	assert.ErrorContains(t, err, fmt.Sprintf("port %d of %q", port, sb.Name()))
 	assert.ErrorContains(t, err, "SANDBOX_NOT_LISTENING for 300ms")
-	assert.ErrorIs(t, get(preview.Transport(sb, 9, nil), nil), sandbox.ErrNoRoute)
+	err = get(preview.Transport(sb, 9, nil), nil)
+	assert.ErrorIs(t, err, sandbox.ErrNoRoute)
+	assert.ErrorContains(t, err, "only ports from 1024 to 65535 can be exposed")
 	for field, bad := range map[string]preview.Options{"MaxWait": {MaxWait: -1}, "Idle": {Idle: -1}} {
 		err := get(preview.Transport(sb, port, &bad), nil)
 		assert.ErrorIs(t, err, sandbox.ErrInvalid)
