@@ -179,6 +179,8 @@ type Pool struct {
 	prefix string        // of the names of sandboxes of this version
 	began  time.Time     // by the service's clock
 
+	extending atomic.Bool
+
 	mu       sync.Mutex
 	closed   bool // no more takes or creations
 	sweeping bool

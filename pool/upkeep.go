@@ -120,6 +120,10 @@ func timeLeft(sb *sandbox.Sandbox) time.Duration {
 
 // extendAll extends the running sandboxes whose time runs low.
 func (p *Pool) extendAll() {
+	if !p.extending.CompareAndSwap(false, true) {
+		return // as many as wait at Max ask for it
+	}
+	defer p.extending.Store(false)
 	p.mu.Lock()
 	all := slices.Collect(maps.Values(p.alive))
 	p.mu.Unlock()
