@@ -97,8 +97,9 @@ type WriteFilesOptions struct {
 // If a source's Read hangs when ctx ends, WriteFiles returns within a second.
 //
 // A relative path starts in the working directory of the session that receives
-// the files. ".." removes the element before it, even a symbolic link. A path
-// that is empty, ends with a slash or names a known directory is refused.
+// the files. ".." removes the element before it, even a symbolic link; trailing
+// slashes are ignored. A path that is empty or names a known directory is
+// refused.
 //
 // The API unpacks the files in place: other processes may see part of a file, a
 // failed call may leave one, and late data of a broken first attempt can

@@ -203,9 +203,6 @@ func filePath(cwd, name string) (string, error) {
 	if cwd == "" {
 		cwd = defaultCwd
 	}
-	if strings.HasSuffix(name, "/") {
-		return "", invalid("Path", "%q is the path of a directory, by the slash at its end", name)
-	}
 	if isWithin(path.Clean(cwd), abs) {
 		return "", invalid("Path", "%q is a directory (%s), which a file would replace", name, abs)
 	}

@@ -86,7 +86,6 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: name with a space", `"a b"`, create(sandbox.CreateOptions{Name: "a b"})},
 		{"create: long name", "at most 128", create(sandbox.CreateOptions{Name: strings.Repeat("a", 129)})},
 		{"create: nil source", "nil pointer", create(sandbox.CreateOptions{Source: (*sandbox.GitSource)(nil)})},
-		{"writeFiles: path of a directory", `"d/"`, sb.WriteFiles(ctx, []sandbox.File{{Path: "d/"}}, nil)},
 		{"copyFS: nothing", "fsys", sb.FS().CopyFS(ctx, "x", nil, nil)},
 		{"walkDir: no function", "fn", sb.FS().WalkDir(ctx, "/tmp", nil)},
 		{"create: low port", "1024 to 65535", create(sandbox.CreateOptions{Ports: []int{80}})},
