@@ -325,14 +325,11 @@ func only(text string, variables []string) string {
 	return strings.Join(kept, "")
 }
 
-// TestCmdRandom runs random programs with exec.Cmd and with Cmd: 60, 30 with -short,
-// or as many as SANDBOX_CMD_PROGRAMS says.
+// TestCmdRandom runs random programs with exec.Cmd and with Cmd: as many as
+// SANDBOX_CMD_PROGRAMS says.
 func TestCmdRandom(t *testing.T) {
 	t.Parallel()
 	count := 60
-	if testing.Short() {
-		count = 30
-	}
 	if text := os.Getenv(programsEnv); text != "" {
 		var err error
 		count, err = strconv.Atoi(text)
