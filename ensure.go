@@ -98,6 +98,9 @@ func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []str
 		return cmd, fmt.Errorf("sandbox: %w: %q of %q is already %s, command %s: kill it first, or take another ID", ErrConflict, id, s.Name(), other, cmd.ID())
 	}
 	if err := s.awaitReady(ctx, cmd, &o); err != nil {
+		if code, over := cmd.ExitStatus(); over && code == 0 {
+			err = fmt.Errorf("%w; run the program in the foreground, without & and not as a daemon", err)
+		}
 		return nil, fmt.Errorf("sandbox: %q of %q is not ready: %w", id, s.Name(), err)
 	}
 	return cmd, nil

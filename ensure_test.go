@@ -136,7 +136,9 @@ func TestEnsureCommandReady(t *testing.T) {
 		assert.ErrorContains(t, err, strconv.Quote(sb.Name()))
 		assert.Equal(t, o.Log != nil, strings.Contains(err.Error(), "a line that matches"), "%v", err)
 	}
-	_, err := sb.EnsureCommand(ctx, "aside", "sleep", []string{"1000"}, &sandbox.EnsureOptions{Port: port + 1})
+	_, err := sb.EnsureCommand(ctx, "daemon", "sh", []string{"-c", "sleep 1000 >/dev/null 2>&1 &"}, &sandbox.EnsureOptions{Port: port})
+	require.ErrorContains(t, err, "in the foreground")
+	_, err = sb.EnsureCommand(ctx, "aside", "sleep", []string{"1000"}, &sandbox.EnsureOptions{Port: port + 1})
 	require.ErrorIs(t, err, sandbox.ErrNoRoute)
 	all, err := sb.ListCommands(ctx)
 	require.NoError(t, err)

@@ -131,8 +131,18 @@ func TestBash(t *testing.T) {
 	assert.Contains(t, d.refused("bash", args{"comand": "true"}), `"command" is missing`)
 	assert.Contains(t, d.refused("bash", args{"command": "true", "x": 1}), "This tool takes: command, cwd, env, timeout_seconds.")
 	assert.Contains(t, d.refused("bash", args{"command": 1}), `"command" is of the wrong type: number where string belongs`)
-	assert.Contains(t, d.refused("bash", args{"command": "true", "env": args{"PORT": 3000}}), `"env" is of the wrong type: number where string belongs`)
+	assert.Contains(t, d.refused("bash", args{"command": "true", "env": args{"PORT": 3000}}), `The value "PORT" of the argument "env" is of the wrong type: number where string belongs`)
 	assert.Contains(t, d.refused("nonesuch", nil), "There is no tool")
+	for args, want := range map[string]string{
+		`{"command":`:              "unexpected end of JSON input, at byte 11.",
+		`{"command":"ls"} {"x":1}`: "invalid character '{' after top-level value, at byte 18.",
+		`["ls"]`:                   "The arguments are not a JSON object.",
+	} {
+		result, err := d.Call(t.Context(), "bash", json.RawMessage(args))
+		require.NoError(t, err)
+		assert.True(t, result.Failed)
+		assert.Contains(t, result.Text, want)
+	}
 }
 
 // TestTimeout wants a command that takes too long to be stopped with its

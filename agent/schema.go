@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"reflect"
 	"slices"
@@ -83,6 +84,9 @@ func object(args json.RawMessage) (map[string]json.RawMessage, error) {
 		return given, nil
 	}
 	if err := json.Unmarshal(args, &given); err != nil {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+			return nil, mistake("The arguments are not a JSON object: %s, at byte %d.", line(syntax.Error()), syntax.Offset)
+		}
 		return nil, mistake("The arguments are not a JSON object.")
 	}
 	if given == nil { // null
@@ -140,11 +144,30 @@ func decode(args json.RawMessage, into any) error {
 			if !embedded {
 				name = wrong.Field
 			}
+			if key := wrongValue(given[name], wrong.Value); key != "" {
+				return mistake("The value %q of the argument %q is of the wrong type: %s where %s belongs.", line(key), line(name), wrong.Value, kindOf(wrong.Type)["type"])
+			}
 			return mistake("The argument %q is of the wrong type: %s where %s belongs.", line(name), wrong.Value, kindOf(wrong.Type)["type"])
 		}
 		return mistake("The arguments can't be read.")
 	}
 	return nil
+}
+
+// wrongValue returns the key of an object's value whose type is the wrong one, by
+// the word of package json, and "" if the argument is no object.
+func wrongValue(argument json.RawMessage, wrong string) string {
+	var values map[string]json.RawMessage
+	if json.Unmarshal(argument, &values) != nil {
+		return ""
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		var text string
+		if err, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(values[key], &text)); ok && err.Value == wrong {
+			return key
+		}
+	}
+	return ""
 }
 
 // shellLine is a command line for the shell. Some models send the words of a

@@ -2,6 +2,7 @@ package outputs
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"io/fs"
 	"sync"
@@ -43,7 +44,7 @@ func (w *prefixed) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return 0, fs.ErrClosed
+		return 0, fmt.Errorf("outputs: a write to Lines after Close: %w", fs.ErrClosed)
 	}
 	n := 0
 	for n < len(p) {

@@ -237,6 +237,7 @@ func TestLines(t *testing.T) {
 				require.True(t, test.want == got.String(), "%.100q", got.String()) // too long to print
 				_, err := io.WriteString(w, "x")
 				require.ErrorIs(t, err, fs.ErrClosed)
+				require.ErrorContains(t, err, "outputs: ")
 			}
 		})
 	}
