@@ -6,11 +6,14 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -190,4 +193,30 @@ func TestNamesOfTheHost(t *testing.T) {
 	assert.Equal(t, "there\n", read(t, b, sh(t, b, "realpath /vercel/data/file")))
 	require.NoError(t, b.Mkdir(sh(t, b, "realpath dir")+"/new", ""))
 	assert.Equal(t, "new", sh(t, b, "ls dir"))
+}
+
+// TestWrittenProgramsRun: what was written can be run at once, while other processes
+// are started, which hold for a moment what is being written.
+func TestWrittenProgramsRun(t *testing.T) {
+	eachMode(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var others sync.WaitGroup
+		for range 4 {
+			others.Go(func() {
+				for ctx.Err() == nil {
+					_ = exec.CommandContext(ctx, "true").Run()
+				}
+			})
+		}
+		for i := range 60 {
+			name := fmt.Sprint("program", i)
+			require.NoError(t, b.Extract(t.Context(), archive(t, tar.Header{Name: name, Mode: 0o755}), WorkDir))
+			_, stderr, res := run(t, b, Spec{Path: "./" + name})
+			require.NotContains(t, stderr, "busy")
+			require.NotEqual(t, 126, res.ExitCode, stderr)
+		}
+		cancel()
+		others.Wait()
+	})
 }
