@@ -263,7 +263,8 @@ func TestLimitsAreTold(t *testing.T) {
 		output, timeout, longest string
 	}{
 		{agent.Limits{}, "16384 bytes", "120 by default", "600 at most"},
-		{agent.Limits{Output: 4000, Timeout: 90 * time.Minute, MaxTimeout: 1500 * time.Millisecond}, "4000 bytes", "1.5 by default", "1.5 at most"},
+		{agent.Limits{Output: 4000, MaxTimeout: 1500 * time.Millisecond}, "4000 bytes", "1.5 by default", "1.5 at most"},
+		{agent.Limits{Output: 4000, Timeout: 90 * time.Minute}, "4000 bytes", "5400 by default", "5400 at most"},
 	} {
 		tools := agent.New(nil, &agent.Options{Limits: test.limits})
 		assert.Contains(t, tools.Instructions(), test.output)

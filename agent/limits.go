@@ -19,7 +19,8 @@ type Limits struct {
 	Output int
 	// Timeout is how long a command may run unless the model asks for another
 	// time, two minutes by default, and MaxTimeout the longest that it can ask
-	// for, ten minutes by default.
+	// for, ten minutes by default, or Timeout if that is longer. A Timeout above the
+	// MaxTimeout that is given is an error.
 	Timeout, MaxTimeout time.Duration
 	// FileBytes is the largest file that is written, edited or copied from or to
 	// [Options].Artifacts: 8 MiB by default.
@@ -64,18 +65,21 @@ const (
 // check finds values that nothing can go by.
 func (l *Limits) check() error {
 	const pkg = "agent"
-	var short error
+	var short, long error
 	if l.Output != 0 && l.Output < minOutput {
 		short = entry.Invalid(pkg, "Limits.Output", "%d is less than %d, which words alone may take", l.Output, minOutput)
 	}
-	return cmp.Or(short, entry.NotNegative(pkg, "Limits.Timeout", l.Timeout), entry.NotNegative(pkg, "Limits.MaxTimeout", l.MaxTimeout),
+	if l.MaxTimeout > 0 && l.Timeout > l.MaxTimeout {
+		long = entry.Invalid(pkg, "Limits.Timeout", "%v is more than Limits.MaxTimeout, %v", l.Timeout, l.MaxTimeout)
+	}
+	return cmp.Or(short, entry.NotNegative(pkg, "Limits.Timeout", l.Timeout), entry.NotNegative(pkg, "Limits.MaxTimeout", l.MaxTimeout), long,
 		entry.NotNegative(pkg, "Limits.FileBytes", l.FileBytes), entry.NotNegative(pkg, "Limits.Background", l.Background),
 		entry.NotNegative(pkg, "Limits.Calls", l.Calls), entry.NotNegative(pkg, "Limits.Bytes", l.Bytes), entry.NotNegative(pkg, "Limits.Time", l.Time))
 }
 
 func (l Limits) withDefaults() Limits {
 	l.Output = max(pick(l.Output, 16<<10), minOutput)
-	l.MaxTimeout = pick(l.MaxTimeout, 10*time.Minute)
+	l.MaxTimeout = pick(l.MaxTimeout, max(10*time.Minute, l.Timeout))
 	l.Timeout = min(pick(l.Timeout, 2*time.Minute), l.MaxTimeout)
 	l.FileBytes = pick(l.FileBytes, 8<<20)
 	l.Background = pick(l.Background, 8)

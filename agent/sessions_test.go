@@ -251,6 +251,7 @@ func TestMistakesInOptions(t *testing.T) {
 	for want, tools := range map[string]*agent.Toolset{
 		`Tools: "bsh" is none of bash`:  agent.New(nil, &agent.Options{Tools: []string{"bash", "bsh"}}),
 		"Limits.Timeout: -1ns is neg":   agent.New(nil, &agent.Options{Limits: agent.Limits{Timeout: -1}}),
+		"Limits.Timeout: 1h0m0s is mor": agent.New(nil, &agent.Options{Limits: agent.Limits{Timeout: time.Hour, MaxTimeout: time.Second}}),
 		"Limits.Output: -1 is less":     agent.ForProject(nil, &agent.Options{Limits: agent.Limits{Output: -1}}),
 		"Limits.Output: 10 is less":     agent.New(nil, &agent.Options{Limits: agent.Limits{Output: 10}}),
 		"Limits.Calls: -1 is negative":  agent.New(nil, &agent.Options{Limits: agent.Limits{Calls: -1}}),
