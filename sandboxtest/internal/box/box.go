@@ -8,7 +8,6 @@ import (
 	"net"
 	"os/exec"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -341,19 +340,10 @@ func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error 
 		_ = w.CloseWithError(err)
 	})
 	err = b.machine.extract(ctx, r, dir, archiveLimits)
-	awaitStarts()
 	_ = r.Close()
 	done()
 	pump.Wait()
 	return err
-}
-
-// awaitStarts waits for the processes that this one is starting: until they run
-// their program they hold what was open for writing, which can't be run as long as
-// somebody does (ETXTBSY).
-func awaitStarts() {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
 }
 
 // path returns a clean absolute path in the box.

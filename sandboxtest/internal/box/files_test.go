@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
 func TestExtract(t *testing.T) {
@@ -199,6 +201,9 @@ func TestNamesOfTheHost(t *testing.T) {
 // are started, which hold for a moment what is being written.
 func TestWrittenProgramsRun(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
+		if h.Mode() == Namespace && os.Getuid() != 0 {
+			needs.Other(t, "unshare starts the programs")
+		}
 		b := newBox(t, h, Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		var others sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // lookPath finds a program as a shell does, in the PATH of env and relative to
@@ -83,13 +84,21 @@ func notStarted(name string, err error) *launchError {
 // script of the shell, as it is when a shell runs it.
 func startOrExplain(cmd *exec.Cmd, name string) error {
 	err := cmd.Start()
-	if errors.Is(err, syscall.ENOEXEC) && runtime.GOOS != "windows" {
-		retry := &exec.Cmd{
-			Path: "/bin/sh", Args: append([]string{"sh", cmd.Path}, cmd.Args[1:]...), Env: cmd.Env, Dir: cmd.Dir,
+	again := func(path string, args []string) {
+		*cmd = exec.Cmd{
+			Path: path, Args: args, Env: cmd.Env, Dir: cmd.Dir,
 			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: cmd.SysProcAttr,
 		}
-		*cmd = *retry
 		err = cmd.Start()
+	}
+	// Another process that is being started holds for a moment what was open for
+	// writing, such as a program of an upload that is over.
+	for pause := time.Millisecond; errors.Is(err, syscall.ETXTBSY) && pause < time.Second; pause *= 2 {
+		time.Sleep(pause)
+		again(cmd.Path, cmd.Args)
+	}
+	if errors.Is(err, syscall.ENOEXEC) && runtime.GOOS != "windows" {
+		again("/bin/sh", append([]string{"sh", cmd.Path}, cmd.Args[1:]...))
 	}
 	switch {
 	case err == nil:
