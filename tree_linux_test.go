@@ -333,14 +333,18 @@ func TestLostScript(t *testing.T) {
 			_, err := sb.RunCommand(ctx, "sh", []string{"-c", begetting, "sh", mark}, &sandbox.CommandOptions{KillOnCancel: true, Stdout: out})
 			assert.ErrorIs(t, err, context.Canceled)
 			assert.Equal(t, 1, testkit.Count(srv, sandboxtest.KillCommand))
-			assert.Positive(t, more.Load(), "scripts that kill what is left")
+			// A very busy machine has no time for it, and then the error says so.
+			told := errors.Is(err, sandbox.ErrChildren) || errors.Is(err, sandbox.ErrOutcomeUnknown)
+			if !told {
+				assert.Positive(t, more.Load(), "scripts that kill what is left: %v", err)
+			}
 			if late {
 				resp, err := testkit.Transport(t).RoundTrip(<-held)
 				require.NoError(t, err)
 				_, _ = io.Copy(io.Discard, resp.Body)
 				assert.NoError(t, resp.Body.Close())
 			}
-			if !errors.Is(err, sandbox.ErrChildren) { // half a second is not enough for a very busy machine
+			if !told {
 				assert.Eventually(t, func() bool { return len(withArgument(t, mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
 			}
 		})
