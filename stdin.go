@@ -104,7 +104,7 @@ type lostInput struct {
 }
 
 // closedPipeError is io.ErrClosedPipe with the API's error. unsure is set if the
-// last request may have been delivered before.
+// last request may have been delivered before, and nothing was written after it.
 type closedPipeError struct {
 	api    error
 	unsure bool
@@ -129,6 +129,16 @@ func (e closedPipeError) Unwrap() []error {
 	return []error{io.ErrClosedPipe, e.api}
 }
 
+// undelivered is the error of a writer that was given more than what its last
+// request had: that has surely not arrived.
+func undelivered(err error) error {
+	if gone, ok := errors.AsType[closedPipeError](err); ok {
+		gone.unsure = false
+		return gone
+	}
+	return err
+}
+
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -145,7 +155,11 @@ func (w *stdinWriter) Write(p []byte) (int, error) {
 			w.mu.Unlock()
 			return n, &fs.PathError{Op: "write", Path: "|1", Err: os.ErrClosed}
 		}
-		if err := w.err; err != nil {
+		if w.err != nil {
+			if len(p) > 0 {
+				w.err = undelivered(w.err)
+			}
+			err := w.err
 			w.mu.Unlock()
 			return n, err
 		}
@@ -194,6 +208,9 @@ func (w *stdinWriter) run() {
 		spare = data
 	}
 	w.mu.Lock()
+	if len(w.buf) > 0 {
+		err = undelivered(err)
+	}
 	w.err, w.buf = err, nil
 	w.mu.Unlock()
 	w.cmd.mu.Lock()
@@ -311,7 +328,7 @@ func (w *stdinWriter) send(data []byte, last bool) (err error) {
 			if w.at == w.end {
 				return nil // it had everything
 			}
-			gone.unsure = w.uncertain && last
+			gone.unsure = w.uncertain
 			return gone
 		}
 		return err
