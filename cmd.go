@@ -70,9 +70,8 @@ type Cmd struct {
 	// refuses all of it and runs on for a second: then it has none.
 	//
 	// If the service does not support input to running commands, such a reader
-	// is first read to its end, in the background, into a local temporary file,
-	// and only then does the command begin. Until then Process.Command returns
-	// nil.
+	// makes Start fail with an error that matches [errors.ErrUnsupported]: read it
+	// into a [bytes.Buffer] or a file first.
 	Stdin io.Reader
 
 	// Stdout and Stderr receive the output as it arrives; nil discards it. At
@@ -318,8 +317,8 @@ func (c *Cmd) outputPipe(name string, w *io.Writer) (io.ReadCloser, error) {
 
 // StdinPipe returns a pipe that is connected to the command's standard input
 // while it runs. Closing it ends the input; Wait closes it after the command
-// has ended. Where the service does not support input to running commands, see
-// the field Stdin.
+// has ended. Where the service does not support input to running commands, Start
+// fails; see the field Stdin.
 func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 	if c.Stdin != nil {
 		return nil, errors.New("exec: Stdin already set")

@@ -82,46 +82,6 @@ func knownInput(r io.Reader) (*input, error) {
 	return nil, nil
 }
 
-// spool copies an input into a local temporary file, so that an input of any
-// length takes no memory. If ctx ends it returns at once; the copying stops
-// after the pending Read.
-func spool(ctx context.Context, r io.Reader) (*input, error) {
-	f, err := os.CreateTemp("", "sandbox-stdin-")
-	if err != nil {
-		return nil, fmt.Errorf("sandbox: keeping standard input: %w", err)
-	}
-	os.Remove(f.Name()) // where the system allows it, so that nothing is left behind by a crash
-	in := &input{close: func() {
-		f.Close()
-		os.Remove(f.Name())
-	}}
-	copied := make(chan error)
-	go func() {
-		_, err := io.Copy(f, r)
-		select {
-		case copied <- err:
-		case <-ctx.Done():
-			in.close()
-		}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, api.ContextError(ctx)
-	case err = <-copied:
-	}
-	if err == nil {
-		_, err = f.Seek(0, io.SeekStart)
-	}
-	if err == nil {
-		in.content, err = contentOf(f)
-	}
-	if err != nil {
-		in.close()
-		return nil, fmt.Errorf("sandbox: reading standard input: %w", err)
-	}
-	return in, nil
-}
-
 // startWithInput starts a command with its input in a file. Meanwhile the
 // program is looked for: the start that follows is that of a shell. Each attempt
 // uploads to a new name; the files of attempts that did not start the command are

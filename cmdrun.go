@@ -18,8 +18,6 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-var errDropped = errors.New("exec: killed before its standard input came to an end")
-
 // execRun is a Cmd that was started. One goroutine, supervise, runs until its
 // end.
 type execRun struct {
@@ -48,13 +46,9 @@ type execRun struct {
 	event    api.Span
 	received atomic.Int64
 
-	inputCtx            context.Context // ends when the input is no longer waited for
-	stopWaitingForInput context.CancelFunc
-
-	mu      sync.Mutex
-	remote  *Command // nil until the command has begun
-	dropped bool     // killed before it began
-	state   *ProcessState
+	remote *Command // nil if the command did not start
+	mu     sync.Mutex
+	state  *ProcessState // guarded by mu
 
 	unread  atomic.Pointer[engine.Unread]
 	stream  *follower     // the output from the start on; nil for none yet
@@ -117,8 +111,6 @@ func (c *Cmd) start() error {
 	}
 	r.options.KillOnCancel = true // a start that is not known yet when ctx ends
 	r.live, r.abandon = context.WithCancel(context.WithoutCancel(ctx))
-	r.inputCtx, r.stopWaitingForInput = context.WithCancel(ctx)
-	c.run, c.Process = r, &Process{r}
 	var in *input
 	if c.Stdin != nil {
 		if in, err = knownInput(c.Stdin); err == nil && in == nil {
@@ -131,51 +123,14 @@ func (c *Cmd) start() error {
 	if err == nil {
 		err = r.launch(in)
 	}
-	if e, ok := errors.AsType[*APIError](err); ok && r.stdin != nil && e.noStdin() {
-		// Older services and sandboxes do not support input to running
-		// commands. The whole input is sent before the command then.
-		r.stdin, r.options.attach = nil, false
-		if err = r.found(); err == nil {
-			go r.launchSpooled(c.Stdin)
-			return nil
-		}
-	}
-	r.stopWaitingForInput()
 	if err != nil {
 		r.abandon()
 		r.ended(err)
-		c.run, c.Process = nil, nil
 		return err
 	}
+	c.run, c.Process = r, &Process{r}
 	go r.supervise()
 	return nil
-}
-
-// launchSpooled starts the command when its input has come to its end.
-func (r *execRun) launchSpooled(stdin io.Reader) {
-	in, err := spool(r.inputCtx, stdin)
-	if r.stdinPipe != nil {
-		_ = r.stdinPipe.Close()
-	}
-	if err == nil {
-		err = r.launch(in)
-	}
-	r.stopWaitingForInput()
-	if err != nil {
-		r.notStarted(err)
-		return
-	}
-	r.supervise()
-}
-
-// noStdin reports whether a command was refused because the service does not
-// support input to running commands.
-func (e *APIError) noStdin() bool { return e.judged() == api.InputRefused }
-
-func (r *execRun) command() *Command {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.remote
 }
 
 // found returns the error of a program that can't be started.
@@ -203,13 +158,7 @@ func (r *execRun) launch(in *input) (err error) {
 		return r.startError(err)
 	}
 	cmd.stdinKnown = r.options.attach
-	r.mu.Lock()
 	r.remote = cmd
-	dropped := r.dropped
-	r.mu.Unlock()
-	if dropped {
-		return r.signal(context.WithoutCancel(r.ctx), SIGKILL, (*Command).SignalTree)
-	}
 	return nil
 }
 
@@ -243,25 +192,10 @@ type notFoundError []error
 func (e notFoundError) Error() string   { return exec.ErrNotFound.Error() }
 func (e notFoundError) Unwrap() []error { return e }
 
-// notStarted ends a run whose command did not start.
-func (r *execRun) notStarted(err error) {
-	r.mu.Lock()
-	if r.dropped && r.ctx.Err() == nil {
-		err = errDropped
-	}
-	r.mu.Unlock()
-	r.abandon()
-	r.endPipes()
-	r.err = err
-	r.ended(err)
-	r.exit.Do(func() { close(r.exited) })
-	close(r.done)
-}
-
 // ended tells that the run is over. An exit code is not an error here.
 func (r *execRun) ended(err error) {
 	e := r.event
-	if cmd := r.command(); cmd != nil {
+	if cmd := r.remote; cmd != nil {
 		e.Session, e.Command = cmd.SessionID(), cmd.ID()
 	}
 	r.mu.Lock()
@@ -454,14 +388,12 @@ func (r *execRun) finish(res engine.Result, cancelErr error) {
 // Process is a command that a [Cmd] has started. It is safe for concurrent use.
 type Process struct{ run *execRun }
 
-// Command returns the command as the API knows it. It returns nil until the
-// command has begun, which can take until the end of its standard input; see
-// [Cmd].
+// Command returns the command as the API knows it.
 func (p *Process) Command() *Command {
 	if p == nil || p.run == nil {
 		return nil
 	}
-	return p.run.command()
+	return p.run.remote
 }
 
 // Kill ends the command, and not its children, as [os.Process.Kill] does; see
@@ -516,25 +448,17 @@ var signalTexts = map[string]Signal{
 	"user defined signal 1": 10, "user defined signal 2": 12, "alarm clock": 14,
 }
 
-// signal sends a signal to the command. A command that has not begun is not
-// started.
+// signal sends a signal to the command.
 func (r *execRun) signal(ctx context.Context, sig Signal, send func(*Command, context.Context, Signal) error) error {
 	r.mu.Lock()
-	cmd, ended := r.remote, r.state != nil
-	if cmd == nil && !ended {
-		r.dropped = true
-		r.stopWaitingForInput()
-	}
+	ended := r.state != nil
 	r.mu.Unlock()
-	switch {
-	case ended:
+	if ended {
 		return os.ErrProcessDone
-	case cmd == nil:
-		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, engine.KillTimeout-2*engine.TreeGrace)
 	defer cancel()
-	err := send(cmd, ctx, sig)
+	err := send(r.remote, ctx, sig)
 	if errors.Is(err, os.ErrProcessDone) {
 		return os.ErrProcessDone
 	}

@@ -375,6 +375,8 @@ func publicError(err error) error {
 		e.hint = "the service may say so of a network policy in which it does not accept a rule: look at the rules of its hosts"
 	}
 	switch f.Kind {
+	case api.InputRefused:
+		e.hint = "commands get no input here while they run: a Cmd may have one of known length, such as a bytes.Reader or a file"
 	case api.NoDrives:
 		e.hint = "drives are not enabled for this project; they may need another plan or access to a beta"
 	case api.Unauthorized:

@@ -110,7 +110,7 @@ type StartOptions struct {
 	Binary bool
 	// AttachStdin keeps the command's standard input open for [Command.Stdin].
 	// Otherwise the input is empty. A sandbox or service that does not support
-	// this refuses the command; [Cmd] falls back to a file.
+	// this refuses the command, with an error that matches [errors.ErrUnsupported].
 	AttachStdin bool
 }
 
