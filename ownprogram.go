@@ -14,6 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/outputs"
 )
 
 const (
@@ -82,8 +83,8 @@ func (p program) run(ctx context.Context, on target) (done coreutils.Result, err
 }
 
 func (p program) command(ctx context.Context, on target, name string, args []string) (coreutils.Result, error) {
-	reply := &limitedOutput{from: "standard output of " + p.name, limit: maxReply, keep: maxReply}
-	complaints := &limitedOutput{from: "standard error of " + p.name, limit: maxComplaints, keep: cmp.Or(p.keep, keptComplaints)}
+	reply := &limitedOutput{Tail: outputs.Tail{Max: maxReply}, from: "standard output of " + p.name, limit: maxReply}
+	complaints := &limitedOutput{Tail: outputs.Tail{Max: cmp.Or(p.keep, keptComplaints)}, from: "standard error of " + p.name, limit: maxComplaints}
 	o := &CommandOptions{Sudo: p.sudo, Stdout: p.stdout, Stderr: complaints, KillOnCancel: !p.spared}
 	if p.in != nil {
 		o.Cwd, o.Env = p.in.Cwd, p.in.Env
@@ -100,34 +101,29 @@ func (p program) command(ctx context.Context, on target, name string, args []str
 				_ = newCommand(c, broken.SessionID, wire.Command{ID: broken.CommandID}).Signal(late, SIGKILL)
 			}
 		}
-		return coreutils.Result{Stderr: string(complaints.kept)}, cmp.Or(reply.err, complaints.err, err)
+		return coreutils.Result{Stderr: complaints.String()}, cmp.Or(reply.err, complaints.err, err)
 	}
 	if err := done.endedWithSession(ctx); err != nil {
-		return coreutils.Result{Stderr: string(complaints.kept)}, err
+		return coreutils.Result{Stderr: complaints.String()}, err
 	}
-	return coreutils.Result{ExitCode: done.ExitCode, Stdout: string(reply.kept), Stderr: string(complaints.kept)}, nil
+	return coreutils.Result{ExitCode: done.ExitCode, Stdout: reply.String(), Stderr: complaints.String()}, nil
 }
 
 // limitedOutput keeps the end of what is written to it, and fails beyond its
 // limit.
 type limitedOutput struct {
-	from              string
-	limit, keep, seen int
-	kept              []byte
-	err               error
+	outputs.Tail
+	from  string
+	limit int64
+	err   error
 }
 
 func (l *limitedOutput) Write(p []byte) (int, error) {
-	if l.seen += len(p); l.seen > l.limit {
+	if l.Total()+int64(len(p)) > l.limit {
 		l.err = fmt.Errorf("%w: the %s is longer than %d bytes", coreutils.ErrOutput, l.from, l.limit)
 		return 0, l.err
 	}
-	if over := len(l.kept) + len(p) - l.keep; over >= len(l.kept) {
-		l.kept = append(l.kept[:0], p[max(0, len(p)-l.keep):]...)
-	} else {
-		l.kept = append(l.kept[:copy(l.kept, l.kept[max(0, over):])], p...)
-	}
-	return len(p), nil
+	return l.Tail.Write(p)
 }
 
 // commandReader reads the output of a running command in constant memory. It
