@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -75,14 +76,7 @@ func (s *Sandbox) dueHooks(c *Client, session *Session) (due []dueHook) {
 	if onResume != nil && s.wasResumed(session) {
 		due = append(due, dueHook{resumeKey(session), "OnResume", onResume})
 	}
-	n := 0
-	for _, d := range due {
-		if !c.hooksRun.has(d.key) {
-			due[n] = d
-			n++
-		}
-	}
-	return due[:n]
+	return slices.DeleteFunc(due, func(d dueHook) bool { return c.hooksRun.has(d.key) })
 }
 
 func resumeKey(session *Session) string { return "resume-" + session.ID() }
