@@ -73,9 +73,6 @@ func (g *gate) enter(ctx context.Context, a *attempts) error {
 		pace.Outcome = RateLimited.String()
 	}
 	pace.End(err)
-	if err != nil {
-		err = notSentError{err}
-	}
 	return err
 }
 
@@ -134,14 +131,13 @@ func (g *gate) learn(h http.Header, refused bool) {
 	if r.Limit > 0 {
 		g.limit, g.most = r.Limit, min(g.most, r.Limit)
 	}
-	switch {
-	case !resets.After(now), r.Reset.Before(g.told):
+	if !resets.After(now) || r.Reset.Before(g.told) {
 		return
-	case r.Reset.Equal(g.told):
-		g.left = min(g.left, r.Remaining)
-	default:
+	}
+	if r.Reset.After(g.told) {
 		g.told, g.left, g.resets = r.Reset, r.Remaining, time.Time{}
 	}
+	g.left = min(g.left, r.Remaining)
 	if resets.After(g.resets) {
 		g.resets = resets.Add(rand.N(jitter))
 		g.after(g.resets.Sub(now), g.wake)

@@ -63,7 +63,7 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 		if req.Body != nil {
 			req.Body.Close()
 		}
-		return nil, err
+		return nil, notSentError{err}
 	}
 	sent := time.Now()
 	resp, err := t.exchange(a.beginRequest(req), a)
