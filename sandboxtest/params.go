@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -16,10 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-var (
-	validRuntime = regexp.MustCompile(`^(node|python)[0-9]+(\.[0-9]+)?$`)
-	validEnvKey  = regexp.MustCompile(`^[^=\x00]+$`)
-)
+var validRuntime = regexp.MustCompile(`^(node|python)[0-9]+(\.[0-9]+)?$`)
 
 // namePattern is what names and IDs match.
 const namePattern = "^[a-zA-Z0-9_-]+$"
@@ -302,11 +298,8 @@ func checkPorts(ports []int) error {
 }
 
 func checkEnv(env map[string]string) error {
-	for k, v := range env {
-		// Values are secrets and are not shown.
-		if !validEnvKey.MatchString(k) || strings.ContainsRune(v, 0) {
-			return reply.Invalid("`env` has a name that is empty or has \"=\" in it, or a NUL byte")
-		}
+	if err := wire.CheckEnv(env); err != nil {
+		return reply.Invalid("`env`: %v", err)
 	}
 	return nil
 }

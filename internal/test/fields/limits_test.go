@@ -50,6 +50,21 @@ var limits = []limit{
 	{"value of a tag", wire.MaxTagValue, wire.MaxTagValue + 1, func(n int) sandbox.CreateOptions {
 		return sandbox.CreateOptions{Tags: map[string]string{"k": text(n)}}
 	}, "tags", func(n int) any { return map[string]string{"k": text(n)} }, ""},
+	{"least key of a tag", 1, 0, func(n int) sandbox.CreateOptions {
+		return sandbox.CreateOptions{Tags: map[string]string{text(n): ""}}
+	}, "tags", func(n int) any { return map[string]string{text(n): ""} }, ""},
+	{"least name of a variable", 1, 0, func(n int) sandbox.CreateOptions { return sandbox.CreateOptions{Env: sandbox.Env{text(n): "v"}} },
+		"env", func(n int) any { return map[string]string{text(n): "v"} }, ""},
+	{"= in the name of a variable", 0, 1, func(n int) sandbox.CreateOptions {
+		return sandbox.CreateOptions{Env: sandbox.Env{"K" + strings.Repeat("=", n): "v"}}
+	}, "env", func(n int) any { return map[string]string{"K" + strings.Repeat("=", n): "v"} }, ""},
+	{"NUL in the name of a variable", 0, 1, func(n int) sandbox.CreateOptions {
+		return sandbox.CreateOptions{Env: sandbox.Env{"K" + strings.Repeat("\x00", n): "v"}}
+	}, "env", func(n int) any { return map[string]string{"K" + strings.Repeat("\x00", n): "v"} }, ""},
+	{"NUL in a variable", 0, 1, func(n int) sandbox.CreateOptions {
+		return sandbox.CreateOptions{Env: sandbox.Env{"K": strings.Repeat("\x00", n)}}
+	},
+		"env", func(n int) any { return map[string]string{"K": strings.Repeat("\x00", n)} }, ""},
 	// As JSON it is {"K":"…"}.
 	{"environment", wire.MaxEnv - len(`{"K":""}`), wire.MaxEnv, func(n int) sandbox.CreateOptions {
 		return sandbox.CreateOptions{Env: sandbox.Env{"K": strings.Repeat("v", n)}}
@@ -67,9 +82,8 @@ var limits = []limit{
 	{"expiration", int(wire.MinExpiration), int(wire.MinExpiration - time.Millisecond), func(n int) sandbox.CreateOptions {
 		return sandbox.CreateOptions{SnapshotExpiration: time.Duration(n)}
 	}, "snapshotExpiration", millis, ""},
-	{"kept snapshots", wire.MaxKeptSnapshots, wire.MaxKeptSnapshots + 1, func(n int) sandbox.CreateOptions {
-		return sandbox.CreateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: n}}
-	}, "keepLastSnapshots", func(n int) any { return map[string]int{"count": n} }, ""},
+	{"least kept snapshots", 1, -1, kept, "keepLastSnapshots", keptCount, ""},
+	{"kept snapshots", wire.MaxKeptSnapshots, wire.MaxKeptSnapshots + 1, kept, "keepLastSnapshots", keptCount, ""},
 	{"mounts", wire.MaxMounts, wire.MaxMounts + 1, func(n int) sandbox.CreateOptions {
 		mounts := map[string]sandbox.Mount{}
 		for i := range n {
@@ -91,6 +105,10 @@ func vcpus(n int) sandbox.CreateOptions   { return sandbox.CreateOptions{VCPUs: 
 func oneSize(n int) any                   { return map[string]int{"vcpus": n} }
 func timeout(n int) sandbox.CreateOptions { return sandbox.CreateOptions{Timeout: time.Duration(n)} }
 func millis(n int) any                    { return time.Duration(n).Milliseconds() }
+func keptCount(n int) any                 { return map[string]int{"count": n} }
+func kept(n int) sandbox.CreateOptions {
+	return sandbox.CreateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: n}}
+}
 
 // TestLimitsAgree: the client and the emulator take what the table of limits
 // permits, and refuse what is beyond it, each by itself.
@@ -158,6 +176,9 @@ func TestOtherLimitsAgree(t *testing.T) {
 		"command ID":           {wire.MaxCommandID, wire.MaxCommandID + 1, func(n int) error { return run(sandbox.CommandOptions{ID: strings.Repeat("i", n)}) }},
 		"a command's least":    {int(wire.MinCommandTimeout), int(wire.MinCommandTimeout - time.Millisecond), func(n int) error { return run(sandbox.CommandOptions{Timeout: time.Duration(n)}) }},
 		"a command's greatest": {int(wire.MaxCommandTimeout), int(wire.MaxCommandTimeout + time.Millisecond), func(n int) error { return run(sandbox.CommandOptions{Timeout: time.Duration(n)}) }},
+		"= in the name of a command's variable": {0, 1, func(n int) error {
+			return run(sandbox.CommandOptions{Env: sandbox.Env{"K" + strings.Repeat("=", n): "v"}})
+		}},
 		"drive": {wire.MaxDriveName, wire.MaxDriveName + 1, func(n int) error {
 			_, err := c.GetOrCreateDrive(t.Context(), strings.Repeat("d", n), nil)
 			return err
