@@ -17,26 +17,10 @@ const (
 	stringBad                       // at something invalid in a JSON string
 )
 
-// decodeString decodes the inside of a JSON string exactly like encoding/json:
-// invalid UTF-8 and unpaired surrogates become U+FFFD. It returns the decoded
-// data and how much of s it represents, including the closing quote. The data
-// is part of s if nothing had to be changed, and otherwise in scratch, which
-// grows as needed. An open string ends before an escape or a character that may
-// continue in later input.
-func decodeString(scratch *[]byte, s []byte) (data []byte, n int, st stringState) {
-	n = textPrefix(s)
-	if n == len(s) {
-		return s, n, stringOpen
-	}
-	if s[n] == '"' {
-		return s[:n], n + 1, stringClosed
-	}
-	data, k, st := unescape(append((*scratch)[:0], s[:n]...), s[n:])
-	*scratch = data[:0]
-	return data, n + k, st
-}
-
-// unescape appends the decoded s to data; see decodeString.
+// unescape appends to data what s, the inside of a JSON string, represents, exactly
+// like encoding/json: invalid UTF-8 and unpaired surrogates become U+FFFD. It returns
+// how much of s that is, including the closing quote. An open string ends before an
+// escape or a character that may continue in later input.
 //
 // Where there are escapes or characters that are not ASCII, they are rarely far
 // apart. So text is copied while it is examined, always the same number of
