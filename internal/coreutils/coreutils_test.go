@@ -73,27 +73,33 @@ func FuzzListing(f *testing.F) {
 	})
 }
 
-func TestBase64Writer(t *testing.T) {
+func TestDecoding(t *testing.T) {
 	data := strings.Repeat("\xff\x00abc", 100)
 	text := base64.StdEncoding.EncodeToString([]byte(data))
 	for _, size := range []int{1, 3, 5, 76, 1000} {
 		var out strings.Builder
-		w := newBase64Writer(&out)
+		w, end := decoding(&out)
 		for s := text; len(s) > 0; {
 			n := min(size, len(s))
 			_, err := io.WriteString(w, s[:n]+"\n")
 			require.NoError(t, err)
 			s = s[n:]
 		}
-		require.NoError(t, w.Close())
+		require.NoError(t, end())
 		assert.Equal(t, data, out.String())
 	}
-	w := newBase64Writer(io.Discard)
+	w, end := decoding(io.Discard)
 	_, err := io.WriteString(w, "QUJDR")
 	require.NoError(t, err)
-	assert.ErrorIs(t, w.Close(), io.ErrUnexpectedEOF)
-	_, err = io.WriteString(newBase64Writer(io.Discard), "!!!!")
+	err = end()
+	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	assert.ErrorIs(t, err, ErrOutput)
+	w, end = decoding(io.Discard)
+	for err = nil; err == nil; { // at the latest once that is looked at which came before
+		_, err = io.WriteString(w, "!!!!")
+	}
+	assert.ErrorIs(t, err, ErrOutput, "it ends the command")
+	assert.ErrorIs(t, end(), ErrOutput)
 }
 
 func TestParseStat(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -63,10 +64,11 @@ func vanished(r Result, dir string) bool {
 // meanwhile may be missing.
 func (run Runner) List(ctx context.Context, dir string) ([]Entry, error) {
 	args := []string{listed(dir), "-maxdepth", "1", "-mindepth", "1", "-ignore_readdir_race", "-printf", listFormat}
-	entries, lossy, err := run.list(ctx, dir, "find", args, func(w io.Writer) io.WriteCloser { return nopCloser{w} })
+	plain := func(to io.Writer) (io.Writer, func() error) { return to, func() error { return nil } }
+	entries, lossy, err := run.list(ctx, dir, "find", args, plain)
 	if err == nil && lossy {
 		name, args := encoded("find", args)
-		entries, _, err = run.list(ctx, dir, name, args, newBase64Writer)
+		entries, _, err = run.list(ctx, dir, name, args, decoding)
 	}
 	return entries, err
 }
@@ -125,21 +127,22 @@ func (run Runner) Tree(ctx context.Context, dir string, limit int) (top *Entry, 
 
 // list runs a listing of dir and parses it as it arrives. lossy is set if a name may
 // not have survived the transfer.
-func (run Runner) list(ctx context.Context, dir, name string, args []string, decode func(io.Writer) io.WriteCloser) (entries []Entry, lossy bool, err error) {
+func (run Runner) list(ctx context.Context, dir, name string, args []string, decode func(io.Writer) (io.Writer, func() error)) (entries []Entry, lossy bool, err error) {
 	p := &listParser{emit: func(e Entry) {
 		lossy = lossy || strings.ContainsRune(e.Name, utf8.RuneError)
 		entries = append(entries, e)
 	}}
-	w := decode(p)
+	w, end := decode(p)
 	name, args = Carry(name, args)
-	switch res, err := run(ctx, Call{Name: name, Args: args, Stdout: w}); {
+	res, err := run(ctx, Call{Name: name, Args: args, Stdout: w})
+	wrong := end()
+	switch {
 	case err != nil:
 		return nil, false, err
 	case res.ExitCode != 0 && !vanished(res, dir):
 		return nil, false, NewError(name, res.ExitCode, res.Stderr)
-	}
-	if err := w.Close(); err != nil {
-		return nil, false, err
+	case wrong != nil:
+		return nil, false, wrong
 	}
 	return entries, lossy, p.end()
 }
@@ -261,46 +264,21 @@ func listType(s string) uint32 {
 	return 0 // becomes fs.ModeIrregular
 }
 
-type nopCloser struct{ io.Writer }
-
-func (nopCloser) Close() error { return nil }
-
-// base64Writer decodes what is written to it, in pieces of any size, and passes
-// it on.
-type base64Writer struct {
-	w    io.Writer
-	rest []byte
-}
-
-func newBase64Writer(w io.Writer) io.WriteCloser { return &base64Writer{w: w} }
-
-func (d *base64Writer) Write(b []byte) (int, error) {
-	for _, c := range b {
-		if c != '\n' && c != '\r' {
-			d.rest = append(d.rest, c)
+// decoding returns a writer that passes on what is written to it in base64. end
+// tells that this was all, and returns what was wrong with it.
+func decoding(to io.Writer) (w io.Writer, end func() error) {
+	in, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(to, base64.NewDecoder(base64.StdEncoding, in))
+		if err != nil && !errors.Is(err, ErrOutput) {
+			err = fmt.Errorf("%w: %w", ErrOutput, err)
 		}
+		in.CloseWithError(err)
+		done <- err
+	}()
+	return out, func() error {
+		out.Close()
+		return <-done
 	}
-	whole := len(d.rest) &^ 3
-	if err := d.pass(d.rest[:whole]); err != nil {
-		return 0, err
-	}
-	d.rest = append(d.rest[:0], d.rest[whole:]...)
-	return len(b), nil
-}
-
-func (d *base64Writer) pass(b []byte) error {
-	out, err := base64.StdEncoding.AppendDecode(nil, b)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrOutput, err)
-	}
-	_, err = d.w.Write(out)
-	return err
-}
-
-// Close reports output that was cut off.
-func (d *base64Writer) Close() error {
-	if len(d.rest) > 0 {
-		return fmt.Errorf("%w: %w", ErrOutput, io.ErrUnexpectedEOF)
-	}
-	return nil
 }

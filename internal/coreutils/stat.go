@@ -1,6 +1,7 @@
 package coreutils
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
@@ -142,32 +143,9 @@ const (
 
 // FileMode converts a st_mode.
 func FileMode(raw uint32) fs.FileMode {
-	mode := fs.FileMode(raw & 0o777)
-	switch raw & sIFMT {
-	case sIFDIR:
-		mode |= fs.ModeDir
-	case sIFLNK:
-		mode |= fs.ModeSymlink
-	case sIFBLK:
-		mode |= fs.ModeDevice
-	case sIFCHR:
-		mode |= fs.ModeDevice | fs.ModeCharDevice
-	case sIFIFO:
-		mode |= fs.ModeNamedPipe
-	case sIFSOCK:
-		mode |= fs.ModeSocket
-	case sIFREG:
-	default:
+	mode := (&tar.Header{Mode: int64(raw)}).FileInfo().Mode()
+	if mode.IsRegular() && raw&sIFMT != sIFREG {
 		mode |= fs.ModeIrregular
-	}
-	if raw&sISUID != 0 {
-		mode |= fs.ModeSetuid
-	}
-	if raw&sISGID != 0 {
-		mode |= fs.ModeSetgid
-	}
-	if raw&sISVTX != 0 {
-		mode |= fs.ModeSticky
 	}
 	return mode
 }
