@@ -1,0 +1,108 @@
+package tunnel
+
+import (
+	"bytes"
+	"net"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+)
+
+// databases are servers, and what their own clients do with them: scripts of a shell
+// whose argument is a port of 127.0.0.1.
+var databases = []struct {
+	name   string
+	needs  []string
+	begin  string // of each script
+	server string // which runs it, for as long as it does
+	ready  string // which waits for it
+	// clients are scripts, and where their output has how many requests they have made
+	// in a second. That of others is the same each time.
+	clients []struct{ script, figure string }
+}{
+	{
+		name: "postgres", needs: []string{"pgbench", "psql", "initdb"},
+		// Debian has the server outside PATH.
+		begin:  `set -e; export PGHOST=127.0.0.1 PGPORT=$1 PGUSER=test PGDATABASE=postgres PATH="$PATH:$(echo /usr/lib/postgresql/*/bin)"` + "\n",
+		server: `initdb -D data -U test -A trust -E UTF8 --locale=C.UTF-8 --no-sync >&2; exec postgres -D data -k "$PWD" -h 127.0.0.1 -p $1 -F`,
+		ready:  `until pg_isready -q; do sleep 0.1; done; pgbench -q -i`,
+		clients: []struct{ script, figure string }{
+			{`pgbench -n -S -c 8 -t 2000`, `tps = (\d+)`},
+			{`pgbench -n -S -c 8 -t 20 -C`, `tps = (\d+)`},
+			{`psql -Atc "select n, md5(n::text) from generate_series(1, 300000) n" | cksum`, ""},
+		},
+	},
+	{
+		name: "redis", needs: []string{"redis-server", "redis-benchmark", "redis-cli"},
+		begin:  "set -e\n",
+		server: `exec redis-server --port $1 --bind 127.0.0.1 --save "" --appendonly no`,
+		ready:  `until redis-cli -p $1 ping; do sleep 0.1; done; head -c 7000000 /dev/zero | tr '\0' x | redis-cli -p $1 -x set large`,
+		clients: []struct{ script, figure string }{
+			{`redis-benchmark -p $1 -c 50 -n 50000 -t get --csv`, `"GET","(\d+)`},
+			{`redis-benchmark -p $1 -c 50 -n 200000 -P 16 -t set --csv`, `"SET","(\d+)`},
+			{`redis-cli -p $1 get large | cksum`, ""},
+		},
+	},
+}
+
+// TestDatabases runs the clients and benchmarks of databases in the sandbox, beside the
+// server, and here, through a tunnel: none fails, and what they read is the same. It
+// logs what both have done in a second.
+func TestDatabases(t *testing.T) {
+	needs.Long(t, "runs the benchmarks of databases")
+	for _, db := range databases {
+		t.Run(db.name, func(t *testing.T) {
+			needs.Programs(t, append(db.needs, "stty", "python3")...)
+			_, sb := testkit.Start(t, nil)
+			port := needs.Port(t) // the sandbox may share this machine's
+			script := func(text string, port int) []string {
+				return []string{"-c", db.begin + text, "sh", strconv.Itoa(port)}
+			}
+			there := func(text string) string {
+				cmd := sb.CommandContext(t.Context(), "sh", script(text, port)...)
+				var failure bytes.Buffer
+				cmd.Stderr = &failure
+				out, err := cmd.Output()
+				require.NoError(t, err, "%s\n%s", out, &failure)
+				return string(out)
+			}
+			_, err := sb.StartCommand(t.Context(), "sh", script(db.server, port), nil)
+			require.NoError(t, err)
+			there(db.ready)
+
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			var forwarding sync.WaitGroup
+			defer forwarding.Wait()
+			defer l.Close()
+			forwarding.Go(func() { _ = Forward(t.Context(), l, sb, port, nil) }) // ends with l
+			here := func(text string) string {
+				cmd := exec.CommandContext(t.Context(), "sh", script(text, l.Addr().(*net.TCPAddr).Port)...)
+				var failure bytes.Buffer
+				cmd.Stderr, cmd.Dir = &failure, t.TempDir()
+				out, err := cmd.Output()
+				require.NoError(t, err, "%s\n%s", out, &failure)
+				return string(out)
+			}
+			for _, client := range db.clients {
+				beside, through := there(client.script), here(client.script)
+				if client.figure == "" {
+					assert.Equal(t, beside, through, client.script)
+					continue
+				}
+				figure := regexp.MustCompile(client.figure)
+				require.Regexp(t, figure, beside)
+				require.Regexp(t, figure, through)
+				t.Logf("%s: %s/s on loopback, %s/s through a tunnel", client.script, figure.FindStringSubmatch(beside)[1], figure.FindStringSubmatch(through)[1])
+			}
+		})
+	}
+}
