@@ -175,6 +175,7 @@ func (t *portTransport) roundTrip(req *http.Request, body *replayBody, why *stri
 	var giveUp time.Time
 	pause := 100 * time.Millisecond
 	for {
+		sent := time.Now()
 		resp, err := t.send(req, body)
 		refused, ok := errors.AsType[*edge.Error](err)
 		if !ok {
@@ -193,7 +194,7 @@ func (t *portTransport) roundTrip(req *http.Request, body *replayBody, why *stri
 		if first {
 			giveUp = time.Now().Add(t.opts.MaxWait)
 		}
-		if err := t.wait(req.Context(), refused, giveUp, first, pause, body); err != nil {
+		if err := t.wait(req.Context(), refused, sent, giveUp, first, pause, body); err != nil {
 			done()
 			return nil, err
 		}
@@ -274,8 +275,9 @@ func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Respons
 	return resp, nil
 }
 
-// wait does what makes the next attempt succeed where this one was refused.
-func (t *portTransport) wait(ctx context.Context, refused *edge.Error, giveUp time.Time, first bool, pause time.Duration, body *replayBody) error {
+// wait does what makes the next attempt succeed where the one that was sent then was
+// refused.
+func (t *portTransport) wait(ctx context.Context, refused *edge.Error, sent, giveUp time.Time, first bool, pause time.Duration, body *replayBody) error {
 	if body.lost() {
 		return fmt.Errorf("%w; the request's body is too large to be sent again", refused)
 	}
@@ -292,7 +294,7 @@ func (t *portTransport) wait(ctx context.Context, refused *edge.Error, giveUp ti
 		}
 	}
 	if refused.Code == edge.NotListening && t.opts.Start != nil {
-		if err := t.start(ctx); err != nil {
+		if err := t.start(ctx, sent); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -305,15 +307,16 @@ func (t *portTransport) wait(ctx context.Context, refused *edge.Error, giveUp ti
 	return nil
 }
 
-// start calls Options.Start unless that has just been done.
-func (t *portTransport) start(ctx context.Context) error {
+// start calls Options.Start unless that has just been done, or since the attempt that
+// was sent then: its refusal says nothing of the server that runs now.
+func (t *portTransport) start(ctx context.Context, sent time.Time) error {
 	select {
 	case t.starting <- struct{}{}:
 		defer func() { <-t.starting }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if time.Since(t.started) < longestPause {
+	if !t.started.Before(sent) || time.Since(t.started) < longestPause {
 		return nil
 	}
 	if err := t.opts.Start(ctx, t.sb); err != nil {

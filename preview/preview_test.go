@@ -395,6 +395,46 @@ func TestStart(t *testing.T) {
 	assert.Equal(t, []string{"before", "last", "after", "after", "after", "after", "after"}, posts(t, sb))
 }
 
+// TestStartOnce: a visitor whose refusal is older than the server's start does not have
+// it started again, however late the refusal comes.
+func TestStartOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		starts := 0
+		client := canned.API(func(*http.Request) (*http.Response, error) {
+			return canned.JSON(200, `{"session":{"id":"sess_1","status":"running"},"sandbox":{"name":"box","currentSessionId":"sess_1"},
+				"routes":[{"url":"https://a-3000.example.com","subdomain":"a","port":3000}]}`), nil
+		}).Client(t)
+		sb, err := client.Get(t.Context(), "box", nil)
+		require.NoError(t, err)
+		visits := &http.Client{Transport: preview.Transport(sb, 3000, &preview.Options{
+			Base: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
+				running := starts > 0
+				late, err := time.ParseDuration(r.URL.Path[1:])
+				require.NoError(t, err)
+				time.Sleep(late)
+				if running {
+					return canned.Response(200, "text/plain", http.NoBody), nil
+				}
+				resp := canned.Response(502, "text/plain", http.NoBody)
+				resp.Header.Set("X-Vercel-Error", "SANDBOX_NOT_LISTENING")
+				return resp, nil
+			}),
+			Start: func(context.Context, *sandbox.Sandbox) error { starts++; return nil },
+		})}
+		var visitors sync.WaitGroup
+		for i := range 5 {
+			visitors.Go(func() {
+				resp, err := visits.Get(fmt.Sprintf("http://app/%ds", 3*i))
+				if assert.NoError(t, err) {
+					assert.NoError(t, resp.Body.Close())
+				}
+			})
+		}
+		visitors.Wait()
+		assert.Equal(t, 1, starts)
+	})
+}
+
 // TestTransportBelievesTheEdge: what is the edge's word, and what a server's.
 func TestTransportBelievesTheEdge(t *testing.T) {
 	header := func(code string) http.Header { return http.Header{"X-Vercel-Error": {code}} }
