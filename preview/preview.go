@@ -101,7 +101,7 @@ func newTransport(sb *sandbox.Sandbox, port int, opts *Options) *portTransport {
 // that sets the request's RemoteAddr. Cookies are for the visitor's host
 // alone, whatever their Domain. Headers that tell a web server in front to serve a
 // file of its own (X-Accel-Redirect, X-Sendfile and such), and Alt-Svc, are left
-// out. A response without a Content-Type has an empty one, so that none is guessed.
+// out. A server may respond while it is sent the request, over HTTP/1 too.
 //
 // If the server can't be reached, the visitor gets a short page with the reason,
 // with 504 and Retry-After while the sandbox wakes or nothing listens after
@@ -112,15 +112,23 @@ func newTransport(sb *sandbox.Sandbox, port int, opts *Options) *portTransport {
 // It lets everybody in: put a handler that checks who asks in front. And it
 // belongs on a host of its own: the server receives the visitors' cookies and
 // credentials for the host that they ask, and its pages act there in their name.
-func ReverseProxy(sb *sandbox.Sandbox, port int, opts *Options) *httputil.ReverseProxy {
+func ReverseProxy(sb *sandbox.Sandbox, port int, opts *Options) *Proxy {
 	t := newTransport(sb, port, opts)
 	if base, ok := t.opts.Base.(*http.Transport); ok && (opts == nil || opts.Base == nil) {
 		base.DisableCompression = true // what the visitor asks for counts
 	}
 	v := visitors{t}
-	p := &httputil.ReverseProxy{Transport: v, FlushInterval: -1, Rewrite: v.rewrite}
+	p := &Proxy{httputil.ReverseProxy{Transport: v, FlushInterval: -1, Rewrite: v.rewrite}}
 	p.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) { failed(w, r, err, logger(p)) }
 	return p
+}
+
+// Proxy is what [ReverseProxy] returns.
+type Proxy struct{ httputil.ReverseProxy }
+
+// ServeHTTP implements [http.Handler].
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	edge.Serve(&p.ReverseProxy, w, r)
 }
 
 type portTransport struct {

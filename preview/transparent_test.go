@@ -45,7 +45,6 @@ var differences = map[string]string{
 	"cookie, its own domain": "a cookie is for the visitor's host alone",
 	"X-Accel-Redirect":       "a web server in front would serve a file of its own",
 	"alternative service":    "it would lead past the proxy",
-	"no content type":        "an empty one, which is none to browsers: package http would guess one, at times",
 	"reason phrase":          "package http has its own, which HTTP/2 has not at all",
 	"malformed response":     "502 in place of a broken connection",
 	"OPTIONS *":              "a server of package http responds itself, unless DisableGeneralOptionsHandler is set",
@@ -130,6 +129,31 @@ func (v *visitor) exchange(address, text string) string {
 }
 
 func (v *visitor) site() string { return strings.TrimPrefix(v.url, "http://") }
+
+// duplex sends lines, the last of which is more than any buffer on the way, once the
+// one before has come back.
+func (v *visitor) duplex(client *http.Client, address string) string {
+	ctx, cancel := context.WithTimeout(v.t.Context(), testkit.Patience)
+	defer cancel()
+	body, in := io.Pipe()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/duplex", body)
+	require.NoError(v.t, err)
+	defer in.Close()
+	resp, err := client.Do(req)
+	if err != nil {
+		return "error"
+	}
+	defer resp.Body.Close()
+	r, said := bufio.NewReader(resp.Body), resp.Proto
+	for _, line := range []string{"one\n", "two\n", strings.Repeat("0123456789abcdef", 200_000) + "\n"} {
+		go func() { _, _ = io.WriteString(in, line) }()
+		got, err := r.ReadString('\n')
+		said += fmt.Sprint(got == line, err)
+	}
+	_ = in.Close() // always nil
+	rest, err := io.ReadAll(r)
+	return said + fmt.Sprint(len(rest), err)
+}
 
 // uri tells how a target arrives.
 func (v *visitor) uri(target string) string {
@@ -240,18 +264,19 @@ func visits() map[string]func(v *visitor) string {
 		"X-Accel-Redirect":    get("/accel"),
 		"alternative service": get("/alt"),
 
-		"range":             get("/file", "Range", "bytes=5-9"),
-		"ranges":            func(v *visitor) string { s := v.get("/file", "Range", "bytes=0-1,5-9"); return s[:8] },
-		"range, suffix":     get("/file", "Range", "bytes=-3"),
-		"range, impossible": get("/file", "Range", "bytes=900000-"),
-		"not modified":      get("/file", "If-None-Match", `"etag"`),
-		"conditional":       get("/file", "If-Match", `"other"`),
-		"no content":        get("/status?204"),
-		"odd status":        get("/status?599"),
-		"retry after":       get("/status?503"),
-		"gone":              get("/status?410"),
-		"unauthorized":      get("/status?401"),
-		"trailers":          get("/trailers", "TE", "trailers"),
+		"range":                       get("/file", "Range", "bytes=5-9"),
+		"ranges":                      func(v *visitor) string { s := v.get("/file", "Range", "bytes=0-1,5-9"); return s[:8] },
+		"range, suffix":               get("/file", "Range", "bytes=-3"),
+		"range, impossible":           get("/file", "Range", "bytes=900000-"),
+		"not modified":                get("/file", "If-None-Match", `"etag"`),
+		"conditional":                 get("/file", "If-Match", `"other"`),
+		"no content":                  get("/status?204"),
+		"odd status":                  get("/status?599"),
+		"retry after":                 get("/status?503"),
+		"gone":                        get("/status?410"),
+		"unauthorized":                get("/status?401"),
+		"trailers":                    get("/trailers", "TE", "trailers"),
+		"upload, answered as it goes": func(v *visitor) string { return v.duplex(v.client, v.url) },
 		"trailers sent": func(v *visitor) string {
 			pr, pw := io.Pipe()
 			req, err := http.NewRequestWithContext(v.t.Context(), http.MethodPost, v.url+"/echo", pr)
@@ -353,8 +378,9 @@ func visits() map[string]func(v *visitor) string {
 		"HTTP/2": func(v *visitor) string {
 			return v.do(v.h2, http.MethodGet, v.h2url+"/echo?a=1;b=%", nil, "Cookie", "a=1", "Cookie", "b=2")
 		},
-		"HTTP/2, post":     func(v *visitor) string { return v.do(v.h2, http.MethodPost, v.h2url+"/echo", strings.NewReader(big)) },
-		"HTTP/2, trailers": func(v *visitor) string { return v.do(v.h2, http.MethodGet, v.h2url+"/trailers", nil) },
+		"HTTP/2, post":                        func(v *visitor) string { return v.do(v.h2, http.MethodPost, v.h2url+"/echo", strings.NewReader(big)) },
+		"HTTP/2, upload, answered as it goes": func(v *visitor) string { return v.duplex(v.h2, v.h2url) },
+		"HTTP/2, trailers":                    func(v *visitor) string { return v.do(v.h2, http.MethodGet, v.h2url+"/trailers", nil) },
 	}
 }
 
@@ -538,6 +564,16 @@ func showSite() http.Handler {
 		_, _ = io.WriteString(w, "body")
 		w.Header().Set("X-Announced", "1")
 		w.Header().Set(http.TrailerPrefix+"X-Late", "2")
+	})
+	mux.HandleFunc("/duplex", func(w http.ResponseWriter, r *http.Request) {
+		c, buf := http.NewResponseController(w), make([]byte, 32<<10)
+		_ = c.EnableFullDuplex() // HTTP/2 is
+		for err := c.Flush(); err == nil; {
+			var n int
+			n, err = r.Body.Read(buf)
+			_, _ = w.Write(buf[:n])
+			_ = c.Flush()
+		}
 	})
 	mux.HandleFunc("/form", func(w http.ResponseWriter, r *http.Request) {
 		_, h, err := r.FormFile("file")

@@ -77,10 +77,6 @@ func (v visitors) RoundTrip(req *http.Request) (*http.Response, error) {
 	own := v.address()
 	edge.Disarm(resp.Header)
 	resp.Header.Del("Alt-Svc") // leads past the proxy
-	if _, ok := resp.Header["Content-Type"]; !ok && resp.ContentLength != 0 && resp.StatusCode != http.StatusSwitchingProtocols {
-		// Browsers take an empty one for none; package http would guess one, at times.
-		resp.Header.Set("Content-Type", "")
-	}
 	for _, name := range []string{"Location", "Content-Location"} {
 		for i, value := range resp.Header[name] {
 			resp.Header[name][i] = v.relative(value, own)
@@ -203,7 +199,7 @@ var failurePage = template.Must(template.New("").Parse(`<!doctype html>
 `))
 
 // logger returns where a proxy logs to.
-func logger(p *httputil.ReverseProxy) func(string, ...any) {
+func logger(p *Proxy) func(string, ...any) {
 	if p.ErrorLog != nil {
 		return p.ErrorLog.Printf
 	}

@@ -208,8 +208,6 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
-	// A server may respond while the request is still being sent.
-	_ = http.NewResponseController(w).EnableFullDuplex()
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	if r.Body != nil && r.Body != http.NoBody {
 		body := r.Body
@@ -218,8 +216,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		r.Body = &countedBody{ReadCloser: body, count: &x.sent}
 	}
-	w.Header()["Content-Type"] = nil // not to be guessed
-	f.proxy.ServeHTTP(w, r)
+	edge.Serve(f.proxy, w, r)
 	x.complete = true
 }
 

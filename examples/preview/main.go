@@ -15,7 +15,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"os"
 	"os/signal"
 	"slices"
@@ -75,7 +74,7 @@ type previews struct {
 type site struct {
 	once  sync.Once
 	sb    *sandbox.Sandbox
-	proxy *httputil.ReverseProxy
+	proxy *preview.Proxy
 	err   error
 }
 
@@ -105,7 +104,7 @@ func (p *previews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // start finds or makes the sandbox of a project.
-func start(ctx context.Context, project string) (*sandbox.Sandbox, *httputil.ReverseProxy, error) {
+func start(ctx context.Context, project string) (*sandbox.Sandbox, *preview.Proxy, error) {
 	sb, err := sandbox.GetOrCreate(ctx, "preview-"+project, &sandbox.CreateOptions{
 		Ports: []int{port}, Timeout: 2 * time.Minute,
 		OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {

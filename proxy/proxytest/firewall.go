@@ -8,6 +8,8 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+
+	"github.com/go-vercel/sandbox/internal/edge"
 )
 
 // Firewall sends requests to a forward URL like the firewall of a sandbox: with
@@ -125,7 +127,6 @@ func (f *Firewall) Proxy() http.Handler {
 			http.Error(w, "this proxy takes http URLs only", http.StatusBadRequest)
 			return
 		}
-		w.Header()["Content-Type"] = nil // not to be guessed
-		through.ServeHTTP(w, r)
+		edge.Serve(through, w, r)
 	})
 }

@@ -53,7 +53,7 @@ func root() printing.Module {
 		reflect.TypeFor[terminal.ShellError](), reflect.TypeFor[terminal.SignalError](),
 		reflect.TypeFor[agent.Toolset](), reflect.TypeFor[agent.Options](), reflect.TypeFor[agent.Limits](), reflect.TypeFor[agent.Conversations](),
 		reflect.TypeFor[agent.ConversationsOptions](), reflect.TypeFor[pool.Options](), reflect.TypeFor[pool.Pool](), reflect.TypeFor[pool.Box](),
-		reflect.TypeFor[preview.Options](), reflect.TypeFor[tunnel.Conn](), reflect.TypeFor[tunnel.Dialer](), reflect.TypeFor[tunnel.ForwardOptions](),
+		reflect.TypeFor[preview.Options](), reflect.TypeFor[preview.Proxy](), reflect.TypeFor[tunnel.Conn](), reflect.TypeFor[tunnel.Dialer](), reflect.TypeFor[tunnel.ForwardOptions](),
 		reflect.TypeFor[observe.Event](), reflect.TypeFor[outputs.HeadTail](), reflect.TypeFor[outputs.Lines](), reflect.TypeFor[outputs.Tail](),
 	}}
 }

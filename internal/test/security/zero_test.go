@@ -93,7 +93,10 @@ func TestMisuse(t *testing.T) {
 		"pool": {
 			Types: []reflect.Type{reflect.TypeFor[pool.Box](), reflect.TypeFor[pool.Options](), reflect.TypeFor[pool.Pool]()}, Funcs: map[string]any{"New": pool.New},
 		},
-		"preview": {Funcs: map[string]any{"ReverseProxy": preview.ReverseProxy, "Transport": preview.Transport}},
+		"preview": {
+			Types: found[module+"/preview"], Funcs: map[string]any{"ReverseProxy": preview.ReverseProxy, "Transport": preview.Transport},
+			Except: map[string]string{"nil Proxy.ServeHTTP": "as httputil.ReverseProxy", "zero Proxy.ServeHTTP": "as httputil.ReverseProxy"},
+		},
 		"proxy": {
 			Types: found[module+"/proxy"],
 			Funcs: map[string]any{

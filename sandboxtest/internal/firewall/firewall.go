@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/edge"
 	"github.com/go-vercel/sandbox/proxy/proxytest"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
@@ -447,8 +448,7 @@ func (f *Firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 			Authority: authority, ForwardURL: rule.forwardURL, Audience: rule.forwardURL, Claims: f.claims, Transport: (*toForwardURL)(f),
 		}
 	}
-	w.Header()["Content-Type"] = nil // not to be guessed
-	pass.ServeHTTP(w, r)
+	edge.Serve(pass, w, r)
 }
 
 // toForwardURL makes the requests to forward URLs.

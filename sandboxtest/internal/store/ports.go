@@ -147,8 +147,7 @@ func (sb *Sandbox) openRoute(port int) (*route, error) {
 			reply.WriteEdgeError(w, e)
 			return
 		}
-		w.Header()["Content-Type"] = nil // not to be guessed
-		proxy.ServeHTTP(w, req)
+		edge.Serve(proxy, w, req)
 	}, st.opts.Log)
 	r.forget = context.AfterFunc(st.ctx, r.shut)
 	st.Spawn(func() { _ = r.server.Serve(l) }) // ends when the server is closed
