@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/preview"
 	"github.com/go-vercel/sandbox/tunnel"
 )
 
@@ -124,26 +123,10 @@ func (c *forwardCommand) serveTunnel(ctx context.Context, listener net.Listener,
 
 // serveWeb passes HTTP requests on to the published address of a port.
 func (c *forwardCommand) serveWeb(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
-	published, err := sb.URL(port)
-	if err != nil {
+	if _, err := sb.URL(port); err != nil {
 		return withHint(err, "publish it with: %s", try("url --publish %s %d", sb.Name(), port))
 	}
-	target, err := url.Parse(published)
-	if err != nil {
-		return err
-	}
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(target)
-		r.Out.URL.RawQuery = r.In.URL.RawQuery // Out has lost what package url can't parse
-		r.SetXForwarded()
-	}}
-	server := &http.Server{
-		ReadHeaderTimeout: time.Minute,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header()["Content-Type"] = nil // not to be guessed
-			proxy.ServeHTTP(w, r)
-		}),
-	}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: preview.ReverseProxy(sb, port, nil)}
 	context.AfterFunc(ctx, func() { server.Close() })
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) && ctx.Err() == nil {
 		return err
