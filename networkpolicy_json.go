@@ -60,6 +60,12 @@ func (m *lenientMatch) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// wholePolicy is a policy as it was read.
+type wholePolicy struct {
+	text  []byte // the JSON
+	known []byte // what of it is in the fields, in the form of requests
+}
+
 // encode returns the form of requests, or the public one.
 func (p *NetworkPolicy) encode(request bool) ([]byte, error) {
 	doc := policyJSON{Mode: p.Mode}
@@ -119,6 +125,14 @@ func (h PolicyHeaders) shown() map[string]string {
 		out[name] = redactedHeader
 	}
 	return out
+}
+
+// read returns what was read if some of it is not understood.
+func (p *NetworkPolicy) read() wholePolicy {
+	if p.whole == nil {
+		return wholePolicy{}
+	}
+	return *p.whole()
 }
 
 // Format prints the policy as JSON with redacted header values, for every verb.
@@ -214,15 +228,22 @@ func decodeRules(data []byte) (map[string][]PolicyRule, error) {
 	return rules, nil
 }
 
-// notice names what the policy was read from and its fields don't say.
+// notice keeps the JSON that the policy was read from if the fields don't say
+// all that it says.
 func (p *NetworkPolicy) notice(data []byte) error {
 	known, err := p.encode(true)
 	if err != nil {
 		return err
 	}
 	unread, err := unreadParts(data, known)
+	if err != nil || len(unread) == 0 {
+		return err
+	}
+	if p.unread == nil { // otherwise the JSON is what is left of another
+		p.whole = redact.Hide(&wholePolicy{slices.Clone(data), known})
+	}
 	p.unread = append(p.unread, unread...)
-	return err
+	return nil
 }
 
 // unreadParts names the parts of a JSON text that are not in what was made of
@@ -290,10 +311,14 @@ func (p *NetworkPolicy) toWire() (json.RawMessage, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	if p.unread != nil {
-		return nil, invalid("NetworkPolicy", "was read with parts that this version does not know (%s), which would be lost if it was written back: make a new one", strings.Join(p.unread, ", "))
+	body, err := p.encode(true)
+	if err != nil || p.unread == nil {
+		return body, err
 	}
-	return p.encode(true)
+	if whole := p.read(); bytes.Equal(body, whole.known) {
+		return whole.text, nil
+	}
+	return nil, invalid("NetworkPolicy", "was read with parts that this version does not know (%s), which would be lost if it was written back: make a new one", strings.Join(p.unread, ", "))
 }
 
 // networkPolicyFromWire converts the API's form of a policy to the public one.
