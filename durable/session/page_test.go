@@ -35,7 +35,7 @@ globalThis.document = {
 }
 globalThis.window = globalThis
 globalThis.location = { hash: "" }
-globalThis.localStorage = { getItem: () => null, setItem() {} }
+globalThis.localStorage = { getItem: () => null, setItem() {}, removeItem() {} }
 globalThis.ResizeObserver = class { observe() {} }
 globalThis.Option = Node_
 globalThis.setInterval = () => {}
@@ -142,6 +142,41 @@ const play = async () => {
 play().catch((e) => { console.error(e); process.exit(1) })
 `
 
+// ended is a service that was killed and started again, with another token.
+const ended = `
+const kept = { token: "old" }, asked = []
+Object.assign(localStorage, { getItem: (k) => kept[k] ?? null, setItem: (k, v) => { kept[k] = v }, removeItem: (k) => { delete kept[k] } })
+globalThis.history = { replaceState: (_, __, to) => { location.hash = to.replace(/^[^#]*/, "") } }
+location.pathname = "/"; location.search = ""
+let status = 401
+globalThis.fetch = (path, o) => {
+  asked.push([path, o.headers.Authorization])
+  return status === 200 ? new Promise(() => {}) : Promise.resolve({ ok: false, status, json: async () => ({ error: "no" }), text: async () => "no" })
+}
+const want = (what, got, want) => { got = JSON.stringify(got); want = JSON.stringify(want); if (got !== want) throw new Error(what + ": " + got + ", want " + want) }
+const refuse = async () => { asked.length = 0; await follow("ses-1"); want("refused", info.state, "refused") }
+const play = async () => {
+  status = 403; await refuse(); want("a session of somebody else", kept.token, "old")
+  status = 401; await refuse(); want("the token of a run that has ended", [asked.at(-1), kept.token], [["start", "Bearer old"], undefined])
+  await refuse(); want("without a token", asked.at(-1), ["start", null])
+  keepUnsent([{ run: "ses-1", text: "make", key: "k" }])
+  send(unsent[0])
+  await new Promise((r) => setTimeout(r))
+  want("a command", [unsent.length, $("line").value || ""], [1, ""])
+  status = 200; asked.length = 0
+  location.hash = "#token=new"; onhashchange() // in this tab
+  want("in this tab", [asked, location.hash, run], [[["session?runId=ses-1", "Bearer new"]], "", "ses-1"])
+  status = 401; await refuse()
+  status = 200; asked.length = 0
+  kept.token = "newer"; onstorage({ key: "token", newValue: "newer" })
+  onstorage({ key: "token", newValue: "newer" }) // it goes on
+  want("in another tab", [asked, run], [[["session?runId=ses-1", "Bearer newer"]], "ses-1"])
+  console.log("shown")
+  process.exit(0)
+}
+play().catch((e) => { console.error(e); process.exit(1) })
+`
+
 // script runs the page's script, and then another one, and wants its word.
 func script(t *testing.T, then string) {
 	t.Helper()
@@ -177,4 +212,11 @@ func TestScreen(t *testing.T) {
 func TestPageGo(t *testing.T) {
 	t.Parallel()
 	script(t, halted)
+}
+
+// TestPageRefused: the page forgets a token that is refused, and goes on with that of
+// the next run, wherever it is opened; what was typed waits for it.
+func TestPageRefused(t *testing.T) {
+	t.Parallel()
+	script(t, ended)
 }

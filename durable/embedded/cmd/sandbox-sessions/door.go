@@ -20,23 +20,26 @@ import (
 // sandboxes.
 const machineAddr = "10.0.2.2"
 
-// keptToken returns the token of a folder of ours, which it makes up unless a run that was
-// killed has left one, or another process shares it. forget removes it.
-func keptToken(dir string) (token string, forget func() error, err error) {
+// doorToken returns the token of this run. One that shares its sessions with others
+// has theirs, from a folder of ours. Otherwise it is made up: who listens at the port
+// of a run that has ended may get it of a page, and has no use for it.
+func doorToken(dir string, shared bool) (string, error) {
+	if !shared {
+		return rand.Text(), nil
+	}
 	file := filepath.Join(dir, "token")
-	forget = func() error { return os.Remove(file) }
 	info, err := os.Lstat(file)
 	switch {
 	case err == nil && info.Mode().IsRegular() && (info.Mode().Perm()&0o077 == 0 || runtime.GOOS == "windows"):
 		data, err := os.ReadFile(file)
-		if token = strings.TrimSpace(string(data)); err != nil || token != "" {
-			return token, forget, err
+		if token := strings.TrimSpace(string(data)); err != nil || token != "" {
+			return token, err
 		}
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return "", nil, err
+		return "", err
 	}
-	token = rand.Text()
-	return token, forget, mutual.WriteKey(file, []byte(token+"\n"))
+	token := rand.Text()
+	return token, mutual.WriteKey(file, []byte(token+"\n"))
 }
 
 // onlyHosts refuses names that a page could have pointed to this machine: with the

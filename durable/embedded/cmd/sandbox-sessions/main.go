@@ -1,18 +1,17 @@
 // Sandbox-sessions serves durable sandbox sessions and a page to use them, in one
 // process. Stop it at any moment, also with kill -9, and start it again: sessions
-// go on, and no command runs twice.
+// go on, and no command runs twice. The page wants the new address.
 //
 //	sandbox-sessions [-addr ADDR] [-host NAME,…] [-dir DIR] [-emulator] [-idle DURATION]
 //
 // It prints an address with a token, which every request needs: any user of the
-// machine can reach a port. The token is made up and kept in DIR, for its owner
-// alone, until the program is told to stop: one that was killed is continued with
-// the same. DIR is this user's alone, and in the home directory unless it is given.
+// machine can reach a port. The token is made up for each run. DIR is this user's
+// alone, and in the home directory unless it is given.
 //
 // With TEMPORAL_ADDRESS in the environment (and TEMPORAL_NAMESPACE,
 // TEMPORAL_API_KEY, TEMPORAL_TLS_CLIENT_CERT_PATH and what else Temporal's tools
 // read there) sessions live on that cluster, which any number of these processes
-// can share if they share DIR; the token is kept for all of them. Without it they
+// can share if they share DIR, where a token is kept for all of them. Without it they
 // live in an embedded server, which is for trying things out, development, CI and
 // one small machine.
 package main
@@ -120,8 +119,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, closeTemporal()) }()
-	// Only now: the embedded server's folder has one process at a time.
-	token, forget, err := keptToken(c.dir)
+	token, err := doorToken(c.dir, os.Getenv("TEMPORAL_ADDRESS") != "")
 	if err != nil {
 		return err
 	}
@@ -144,13 +142,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	})
 	handler := onlyHosts(c.hosts, sessions.Handler(&session.HandlerOptions{Page: true, Metrics: true, Logger: log, Authorize: session.Token(token)}))
 	fmt.Fprintf(stdout, "http://%s/#token=%s\n", l.Addr(), token)
-	if err := serve(ctx, l, handler); err != nil {
-		return err
-	}
-	if os.Getenv("TEMPORAL_ADDRESS") == "" {
-		return forget()
-	}
-	return nil
+	return serve(ctx, l, handler)
 }
 
 // commandsAtOnce is how many commands may run, of all sessions of this process.

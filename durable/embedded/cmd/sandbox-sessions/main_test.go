@@ -100,9 +100,7 @@ func TestDoor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	base, token, stop := start(t, dir)
 	require.NotEmpty(t, token)
-	info, err := os.Stat(filepath.Join(dir, "token"))
-	require.NoError(t, err)
-	assert.Zero(t, info.Mode().Perm()&0o077)
+	assert.NoFileExists(t, filepath.Join(dir, "token"), "it ends with its run, also with one that is killed")
 
 	ask := func(method, path, body, token, host string) (int, string) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -146,15 +144,31 @@ func TestDoor(t *testing.T) {
 	assert.Contains(t, out, "tried")
 	assert.NotContains(t, out, "reached")
 
-	// Another run has another token; one that was killed is continued with its own.
+	// Another run has another token.
 	stop()
 	_, again, stop := start(t, dir)
 	assert.NotEqual(t, token, again)
-	kept, _, err := keptToken(dir)
-	require.NoError(t, err)
-	assert.Equal(t, again, kept)
 	stop()
-	assert.NoFileExists(t, filepath.Join(dir, "token"))
+}
+
+// TestTokens: a run that shares its sessions has the token of the others, which
+// nobody else can read; any other has its own.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	token := func(shared bool) string {
+		token, err := doorToken(dir, shared)
+		require.NoError(t, err)
+		require.NotEmpty(t, token)
+		return token
+	}
+	assert.NotEqual(t, token(false), token(false))
+	kept := token(true)
+	assert.Equal(t, kept, token(true))
+	assert.NotEqual(t, kept, token(false))
+	info, err := os.Stat(filepath.Join(dir, "token"))
+	require.NoError(t, err)
+	assert.Zero(t, info.Mode().Perm()&0o077)
 }
 
 func port(t *testing.T, base string) string {
