@@ -241,6 +241,9 @@ func (b baseLayer) copyDir(dir string, mode fs.FileMode) error {
 // covered reports whether a directory of the machine is hidden.
 func (b baseLayer) covered(dir string) bool {
 	for at := dir; at != "/"; at = filepath.Dir(at) {
+		if _, err := unix.Getxattr(b.name(at), redirectAttr, make([]byte, 1)); err != unix.ENODATA && err != unix.ENOENT && err != unix.ENOTDIR {
+			return false // shown in what is hidden
+		}
 		if _, err := unix.Getxattr(b.name(at), opaqueAttr, make([]byte, 1)); err == nil {
 			return true
 		}

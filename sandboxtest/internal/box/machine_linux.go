@@ -144,19 +144,34 @@ func (m *namespaceMachine) bootOnThread() (err error) {
 	if err := m.setHostname(); err != nil {
 		return err
 	}
-	err = mountAll([]mountPoint{
-		{source: "/proc/sys", target: "/proc/sys", flags: unix.MS_BIND},
-		{target: "/proc/sys", flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY},
-	})
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	return keepProc()
+}
+
+// keepProc keeps programs of a box, which may be root's, from changing the machine by
+// what is in /proc: only what is a process's can be written to. What tells of others
+// is empty.
+func keepProc() error {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
 		return err
 	}
-	for _, name := range []string{"/proc/sysrq-trigger", "/proc/keys", "/proc/key-users", "/proc/timer_list"} {
-		if err := (mountPoint{source: "/dev/null", target: name, flags: unix.MS_BIND}).mount(); err != nil && !errors.Is(err, unix.ENOENT) {
+	for _, entry := range entries {
+		name := entry.Name()
+		info, err := entry.Info()
+		if err != nil || name[0] >= '0' && name[0] <= '9' {
+			continue // a process
+		}
+		switch mode := info.Mode(); {
+		case slices.Contains([]string{"keys", "key-users", "timer_list"}, name):
+			err = mountPoint{source: "/dev/null", target: "/proc/" + name, flags: unix.MS_BIND}.mount()
+		case mode.IsDir(), mode.IsRegular() && mode.Perm()&0o222 != 0:
+			err = bindReadOnly("/proc/"+name, "/proc/"+name)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return nil // a kernel may have none of them
+	return nil
 }
 
 // mountRoot mounts the box's files and drives, and returns the root.
@@ -308,7 +323,7 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		if err := m.enter(m.namespaces()); err != nil {
 			return err
 		}
-		if err := errors.Join(limitCapabilities(), m.backend.standApart()); err != nil {
+		if err := errors.Join(limitCapabilities(), m.backend.standApart(m.groupNow() != nil)); err != nil {
 			return err
 		}
 		if err := enterable(spec.Dir, spec.Dir); err != nil {

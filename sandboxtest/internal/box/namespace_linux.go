@@ -26,6 +26,7 @@ type namespaceBackend struct {
 	log    *slog.Logger
 	dir    string // the store
 	mounts string // the tmpfs below dir, seen by the threads only
+	hidden string // of the machine, with dir in it
 	self   string // this program, below mounts
 	pool   *threads
 	lower  map[string]string // the lowest layers by the account's name, as boxes name them
@@ -99,12 +100,12 @@ const (
 // before, if any has.
 func newLocalBackend(dir string, log *slog.Logger, rootless bool, seen seen, tried string) (*namespaceBackend, error) {
 	n := &namespaceBackend{
-		rootless: rootless, trusted: seen.Trusted, homes: homes(seen.HomeFolders), tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
+		rootless: rootless, trusted: seen.Trusted, homes: homes(seen.HomeFolders), hidden: seen.Hidden, tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
 		lower:  make(map[string]string, len(accounts)),
 		images: imageMounts{open: make(map[ImageID]*imageMount)},
 		mnt:    -1, net: -1, uts: -1, ipc: -1,
 	}
-	if err := onThread(refuseCalls); err != nil {
+	if err := onThread(func() error { return refuseCalls(true) }); err != nil {
 		n.callable = true
 		log.Warn("boxes share the kernel's keyrings with this machine", "reason", err)
 	}
@@ -135,8 +136,8 @@ func (n *namespaceBackend) limited() bool   { return n.groups != nil }
 func (n *namespaceBackend) maxLayers() int { return 400 }
 
 // standApart separates the calling thread, and what it starts, from this process
-// where no namespace does.
-func (n *namespaceBackend) standApart() error {
+// where no namespace does. inGroups is for threads that start programs in groups.
+func (n *namespaceBackend) standApart(inGroups bool) error {
 	if err := standApart(); err != nil {
 		return err
 	}
@@ -148,7 +149,7 @@ func (n *namespaceBackend) standApart() error {
 	if n.callable {
 		return nil
 	}
-	return refuseCalls()
+	return refuseCalls(inGroups)
 }
 
 // bootThreads is the number of boxes that start at a time; mostly they wait for
@@ -157,7 +158,7 @@ const bootThreads = 4
 
 // join brings one more thread in.
 func (n *namespaceBackend) join() error {
-	if err := n.standApart(); err != nil {
+	if err := n.standApart(true); err != nil {
 		return err
 	}
 	return unix.Setns(n.mnt, unix.CLONE_NEWNS)
@@ -185,7 +186,7 @@ func (n *namespaceBackend) onBootThread(f func() error, dead <-chan struct{}) er
 
 // setUp runs on the first thread.
 func (n *namespaceBackend) setUp() error {
-	if err := n.standApart(); err != nil {
+	if err := n.standApart(true); err != nil {
 		return err
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -242,7 +243,7 @@ func (n *namespaceBackend) setUpAsRoot() error {
 	}
 	for _, a := range accounts {
 		base := baseLayer{dir: filepath.Join(n.mounts, a.baseName()), root: machineRoot, owners: true}
-		err := errors.Join(base.build(filepath.Dir(n.dir), n.homes, a), writeAccounts(base.name("/etc"), base.root, n.tun, searchPath(), a), base.makeOwnRun(),
+		err := errors.Join(base.build(n.hidden, n.homes, a), writeAccounts(base.name("/etc"), base.root, n.tun, searchPath(), a), base.makeOwnRun(),
 			base.addSudo(searchPath(), sudoProgram), base.trust(n.trusted))
 		if err == nil {
 			err = n.chooseLower(a)

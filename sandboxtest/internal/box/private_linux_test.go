@@ -73,8 +73,9 @@ func TestPrivateFiles(t *testing.T) {
 	require.NoError(t, os.Chmod(filepath.Join(home, "closed"), 0o700))
 	t.Setenv("PATH", strings.Join([]string{filepath.Join(home, "closed/bin"), filepath.Join(home, "prefix/bin"), os.Getenv("PATH")}, ":"))
 	// The host's own files may be among what is private.
-	for _, dir := range []string{".local/state/sandbox-cli/own", ".cache/sandbox-sessions/emulator"} {
-		h := openHost(t, Options{Mode: Namespace, Dir: filepath.Join(home, dir), HomeFolders: []string{"mine", "../" + filepath.Base(home) + "/dotfiles", "/dotfiles", ".", ""}})
+	for _, dir := range []string{".local/state/sandbox-cli/own", ".cache/sandbox-sessions/emulator", "mine/state"} {
+		write(0o600, "secret\n", dir+"/state.json")
+		h := openHost(t, Options{Mode: Namespace, Dir: filepath.Join(home, dir, "machines"), Hidden: filepath.Join(home, dir), HomeFolders: []string{"mine", "../" + filepath.Base(home) + "/dotfiles", "/dotfiles", ".", ""}})
 		b := newBox(t, h, Config{})
 		try := func(user, script string) string {
 			out, errOut, _ := run(t, b, Spec{Path: "sh", Args: []string{"-c", script, "sh", home, strings.Join(usualLogins, " ")}, User: user})
@@ -87,6 +88,10 @@ func TestPrivateFiles(t *testing.T) {
 				assert.Empty(t, try(user, `test ! -e "$1/../.bashrc" || ls -A "$1/.."; grep -s . /root/.*rc /root/.profile`), "the home of the account")
 			}
 		}
+		// A namespace of the program's own uncovers nothing.
+		assert.NotContains(t, try(rootUser, `cd /tmp && mkdir a b c && unshare -Urm sh -c '
+			umount -l "$1"; mount --bind / a; mount -t overlay -o lowerdir=/ o b; mount --rbind / c; umount -l "c/$1"
+			grep -rs secret "$1" "a/$1" "b/$1" "c/$1"' sh "$1"`), "secret")
 		if h.Rootless() {
 			continue // what is shown there is to read only, and seen as the machine has it
 		}

@@ -15,7 +15,10 @@ import (
 // boxes; the kernel's log and clocks; BPF, performance counters, io_uring. The
 // kernel refuses them to programs of a box, as in Docker, whose profile this
 // follows. Unlike there, programs may make user namespaces and mount in them, if
-// users of the machine may: browsers contain their pages so.
+// users of the machine may: browsers contain their pages so, and the service's
+// machines allow it. A namespace of control groups is refused, since a program that
+// is root could mount the group that it shares with this process there, and limit,
+// freeze or end it.
 
 // refusedCall is a system call, by its number in each of the kernel's tables.
 type refusedCall struct {
@@ -73,14 +76,27 @@ var refusedCalls = []refusedCall{
 	{"vm86old", -1, 113, -1, -1, -1, -1},
 }
 
+// refusedSockets are kinds of addresses: those of the kernel's ciphers, which have
+// written to files that are only read, and of a machine's hypervisor, which are in no
+// namespace.
+var refusedSockets = []uint32{unix.AF_ALG, unix.AF_VSOCK}
+
 // callTable is one of the kernel's tables, by the number of its architecture.
 type callTable struct {
 	arch   uint32
 	number func(refusedCall) int16
 	// socket is the call that makes a socket; its first argument is the kind of
-	// address.
+	// address. (That of an older call, socketcall, is in memory, where a filter does
+	// not look; programs of 32 bits need it.)
 	socket int16
+	// clone and unshare make namespaces; flags is which argument of clone says of
+	// what.
+	clone, unshare int16
+	flags          uint32
 }
+
+// clone3 is the call's number in all tables.
+const clone3 = 435
 
 func numberX86(r refusedCall) int16     { return r.x86 }
 func numberI386(r refusedCall) int16    { return r.i386 }
@@ -90,9 +106,9 @@ func numberPowerPC(r refusedCall) int16 { return r.powerpc }
 func numberS390(r refusedCall) int16    { return r.s390 }
 
 var (
-	tableX86  = callTable{unix.AUDIT_ARCH_X86_64, numberX86, 41}
-	tableI386 = callTable{unix.AUDIT_ARCH_I386, numberI386, 359}
-	tableARM  = callTable{unix.AUDIT_ARCH_ARM, numberARM, 281}
+	tableX86  = callTable{unix.AUDIT_ARCH_X86_64, numberX86, 41, 56, 272, 0}
+	tableI386 = callTable{unix.AUDIT_ARCH_I386, numberI386, 359, 120, 310, 0}
+	tableARM  = callTable{unix.AUDIT_ARCH_ARM, numberARM, 281, 120, 337, 0}
 )
 
 // callTables has, for a machine, that of its programs and of others that it runs
@@ -100,12 +116,12 @@ var (
 var callTables = map[string][]callTable{
 	"amd64":   {tableX86, tableI386},
 	"386":     {tableI386},
-	"arm64":   {{unix.AUDIT_ARCH_AARCH64, numberGeneric, 198}, tableARM},
+	"arm64":   {{unix.AUDIT_ARCH_AARCH64, numberGeneric, 198, 220, 97, 0}, tableARM},
 	"arm":     {tableARM},
-	"riscv64": {{unix.AUDIT_ARCH_RISCV64, numberGeneric, 198}},
-	"loong64": {{unix.AUDIT_ARCH_LOONGARCH64, numberGeneric, 198}},
-	"ppc64le": {{unix.AUDIT_ARCH_PPC64LE, numberPowerPC, 326}},
-	"s390x":   {{unix.AUDIT_ARCH_S390X, numberS390, 359}},
+	"riscv64": {{unix.AUDIT_ARCH_RISCV64, numberGeneric, 198, 220, 97, 0}},
+	"loong64": {{unix.AUDIT_ARCH_LOONGARCH64, numberGeneric, 198, 220, 97, 0}},
+	"ppc64le": {{unix.AUDIT_ARCH_PPC64LE, numberPowerPC, 326, 120, 282, 0}},
+	"s390x":   {{unix.AUDIT_ARCH_S390X, numberS390, 359, 120, 303, 1}},
 }
 
 // newSessionKeyring gives the calling thread, and what it starts, a session's
@@ -114,13 +130,15 @@ var callTables = map[string][]callTable{
 func newSessionKeyring() { _, _ = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) }
 
 // refuseCalls makes the kernel refuse them to programs that the calling thread
-// starts.
-func refuseCalls() error {
+// starts. A filter can't see what clone3 makes, so that the kernel has none, and
+// libraries use clone instead, unless inGroups: programs are started in groups by it.
+// Such groups were delegated, which systemd makes a boundary.
+func refuseCalls(inGroups bool) error {
 	tables := callTables[runtime.GOARCH]
 	if tables == nil {
 		return fmt.Errorf("refuse system calls on %s: %w", runtime.GOARCH, errors.ErrUnsupported)
 	}
-	filter := callFilter(tables)
+	filter := callFilter(tables, inGroups)
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	// A thread that may change its namespaces may do this without giving up the
 	// rights of set-id programs, such as sudo.
@@ -131,20 +149,26 @@ func refuseCalls() error {
 }
 
 // callFilter also refuses every call of another architecture.
-func callFilter(tables []callTable) []unix.SockFilter {
+func callFilter(tables []callTable, inGroups bool) []unix.SockFilter {
 	const (
 		load, ret  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_RET | unix.BPF_K
 		jump       = unix.BPF_JMP | unix.BPF_JA
 		equal, min = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+		has        = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
 		refuse     = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 		shortCalls = 0x40000000 // of programs with short pointers, x32
 		// In struct seccomp_data.
-		number, arch, argument = 0, 4, 16
+		number, arch, arguments = 0, 4, 16
 	)
-	low := uint32(argument) // the argument's lower half
-	if runtime.GOARCH == "s390x" {
-		low += 4
+	// The lower half of an argument.
+	low := func(argument uint32) unix.SockFilter {
+		offset := arguments + 8*argument
+		if runtime.GOARCH == "s390x" {
+			offset += 4
+		}
+		return unix.SockFilter{Code: load, K: offset}
 	}
+	allow := unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW}
 	refuseIf := func(is uint32) []unix.SockFilter {
 		return []unix.SockFilter{{Code: equal, Jf: 1, K: is}, {Code: ret, K: refuse}}
 	}
@@ -156,10 +180,21 @@ func callFilter(tables []callTable) []unix.SockFilter {
 				own = append(own, refuseIf(uint32(n))...)
 			}
 		}
-		// The sockets of a machine's hypervisor are in no namespace.
-		own = append(own, unix.SockFilter{Code: equal, Jf: 3, K: uint32(table.socket)}, unix.SockFilter{Code: load, K: low})
-		own = append(own, refuseIf(unix.AF_VSOCK)...)
-		own = append(own, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW})
+		if !inGroups {
+			own = append(own, unix.SockFilter{Code: equal, Jf: 1, K: clone3}, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)})
+		}
+		for _, maker := range []struct {
+			call  int16
+			flags uint32
+		}{{table.clone, table.flags}, {table.unshare, 0}} {
+			own = append(own, unix.SockFilter{Code: equal, Jf: 4, K: uint32(maker.call)}, low(maker.flags),
+				unix.SockFilter{Code: has, Jf: 1, K: unix.CLONE_NEWCGROUP}, unix.SockFilter{Code: ret, K: refuse}, allow)
+		}
+		own = append(own, unix.SockFilter{Code: equal, Jf: uint8(1 + 2*len(refusedSockets)), K: uint32(table.socket)}, low(0))
+		for _, kind := range refusedSockets {
+			own = append(own, refuseIf(kind)...)
+		}
+		own = append(own, allow)
 		filter = append(filter, unix.SockFilter{Code: equal, Jt: 1, K: table.arch}, unix.SockFilter{Code: jump, K: uint32(len(own))})
 		filter = append(filter, own...)
 	}

@@ -101,7 +101,7 @@ func New(opts Options) *Store {
 func (st *Store) Open() (err error) {
 	config := box.Options{Mode: st.opts.Mode, HomeFolders: st.opts.HomeFolders, Logger: st.opts.Log}
 	if st.opts.Dir != "" {
-		config.Dir, config.Contents = filepath.Join(st.opts.Dir, machinesDir), st.contents
+		config.Dir, config.Hidden, config.Contents = filepath.Join(st.opts.Dir, machinesDir), st.opts.Dir, st.contents
 		if err := checkDir(st.opts.Dir); err != nil {
 			return err
 		}
