@@ -65,7 +65,7 @@ type PolicyRule struct {
 	Transform []PolicyTransform `json:"transform,omitzero"`
 	// ForwardURL is the https URL of a proxy, without query and fragment, that
 	// receives the requests; package proxy implements one.
-	ForwardURL string `json:"forwardURL,omitempty"`
+	ForwardURL string `json:"forwardURL,omitempty" secret:"url"`
 	// Response is returned for the requests, which are not sent.
 	Response *PolicyResponse `json:"response,omitempty"`
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -100,6 +101,9 @@ func (p *NetworkPolicy) rulesJSON(values bool) map[string][]policyRuleJSON {
 		out[domain] = make([]policyRuleJSON, len(rules))
 		for i, r := range rules {
 			rule := policyRuleJSON{Match: (*lenientMatch)(r.Match), ForwardURL: r.ForwardURL, Response: r.Response}
+			if !values {
+				rule.ForwardURL = shownURL(r.ForwardURL)
+			}
 			if r.Transform != nil {
 				rule.Transform = make([]policyTransformJSON, len(r.Transform))
 			}
@@ -113,6 +117,15 @@ func (p *NetworkPolicy) rulesJSON(values bool) map[string][]policyRuleJSON {
 		}
 	}
 	return out
+}
+
+// shownURL returns the URL of a proxy, unless it has what may be a secret, with which
+// it can't be sent either.
+func shownURL(text string) string {
+	if u, err := url.Parse(text); err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return redactedHeader
+	}
+	return text
 }
 
 // shown returns the headers without their values.

@@ -108,6 +108,8 @@ func TestNetworkPolicyRefusals(t *testing.T) {
 			require.ErrorIs(t, err, ErrInvalid)
 			assert.ErrorContains(t, err, c.want)
 			assert.NotContains(t, err.Error(), "hunter2")
+			text, err := json.Marshal(c.policy)
+			assert.NotContains(t, fmt.Sprintf("%v %+v %s %v", c.policy, c.policy.Rules, text, err), "hunter2")
 		})
 	}
 }

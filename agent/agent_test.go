@@ -539,7 +539,7 @@ func TestPolicy(t *testing.T) {
 	assert.Contains(t, some.refused("read_file", args{"path": "x"}), "There are: bash, glob.")
 	assert.Contains(t, some.refused("Bash", args{"command": "true", "run_in_background": true}), `no tool "start_command"`)
 
-	d.ok("bash", args{"command": "mkdir in out; echo i >in/f; echo o >out/f; ln -s ../out in/link"})
+	d.ok("bash", args{"command": "mkdir in out; echo i >in/f; echo o >out/f; ln -s ../out in/link; ln -s ../out/later in/dangling"})
 	held := deskOf(t, d.srv, d.sb, &agent.Options{Paths: []string{d.sb.Cwd() + "/in"}})
 	held.ok("read_file", args{"path": "in/f"})
 	held.ok("write_file", args{"path": "in/new/deep", "content": "x"})
@@ -547,9 +547,11 @@ func TestPolicy(t *testing.T) {
 	for tool, a := range map[string]args{
 		"read_file": {"path": "in/link/f"}, "write_file": {"path": "in/link/new", "content": "x"}, "list_files": {"path": "in/../out"},
 		"glob": {"pattern": "*"}, "grep": {"pattern": "o", "path": "/"}, "edit_file": {"path": d.sb.Cwd() + "/inside", "old_string": "x"},
+		"Write": {"path": "in/dangling", "content": "x"}, "writeFile": {"path": "in/dangling/deep", "content": "x"},
 	} {
 		assert.Contains(t, held.refused(tool, a), "outside", tool)
 	}
+	assert.NotContains(t, d.ok("bash", args{"command": "ls out"}), "later")
 }
 
 // documented is the policy of docs/agents.md.
@@ -597,6 +599,8 @@ func TestDocumentedPolicy(t *testing.T) {
 		{"str_replace_based_edit_tool", `{"command":"create","path":"/../vercel/production/a","file_text":"x"}`},
 		{"str_replace_editor", `{"command":"insert","path":"../../../../vercel/production","insert_line":0,"insert_text":"x"}`},
 		{"edit_file", `{"dir_path":"/vercel/production","old_str":"","new_str":"x"}`},
+		{"write_file", `{"path":"/proc/self/root/vercel/production/a","content":"x"}`},
+		{"edit_file", `{"path":"/proc/1/task/1/root/vercel/production/a","old_str":"","new_str":"x"}`},
 		{"bash", `{"command":"mkdir -p /vercel/production"}`},
 		{"bash", `{"cmd":"mkdir -p /vercel/production"}`},
 		{"shell", `{"script":"mkdir -p /vercel/production"}`},
@@ -610,7 +614,7 @@ func TestDocumentedPolicy(t *testing.T) {
 	} {
 		result, err := d.Call(t.Context(), c[0], json.RawMessage(c[1]))
 		require.NoError(t, err)
-		assert.Regexp(t, "^(Refused: |There is no argument |The argument .* is given twice)", result.Text, "%s %s", c[0], c[1])
+		assert.Regexp(t, "^(Refused: |There is no argument |The argument .* is given twice|.* leads elsewhere)", result.Text, "%s %s", c[0], c[1])
 	}
 	assert.Contains(t, d.ok("shell", args{"command": []string{"make", "test"}}), "Exit code", "what is known runs, however it is spelled")
 	d.ok("write_file", args{"file_path": "other/production", "content": "x"})

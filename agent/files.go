@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os/exec"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -31,11 +32,17 @@ func fileTools() []*tool {
 	}
 }
 
+// ofProcess are paths that lead wherever a process is, and so around every policy.
+var ofProcess = regexp.MustCompile(`^/proc/[^/]+/(task/[^/]+/)?(cwd|root|fd|map_files)(/|$)`)
+
 // place returns the absolute path of a file, if the options allow it.
 func (c *call) place(ctx context.Context, l location) (string, error) {
 	name := l.at
 	if name == "" || strings.ContainsRune(name, 0) {
 		return "", mistake("A path is needed, without NUL.")
+	}
+	if ofProcess.MatchString(path.Clean(name)) {
+		return "", mistake("%s leads elsewhere: say where the file is.", line(name))
 	}
 	if len(c.t.opts.Paths) == 0 {
 		return name, nil
@@ -44,6 +51,12 @@ func (c *call) place(ctx context.Context, l location) (string, error) {
 	for at, rest := name, ""; ; at, rest = path.Dir(at), path.Join(path.Base(at), rest) {
 		found, err := c.sb.FS().RealPath(ctx, at)
 		if errors.Is(err, fs.ErrNotExist) && at != "/" {
+			// What is written to a link would make the file that it leads to.
+			if _, err := c.sb.FS().Lstat(ctx, at); err == nil {
+				return "", mistake("%s is outside of what the tools for files may use: it is a link to what is not there.", line(at))
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				return "", err
+			}
 			continue
 		}
 		if err != nil {
