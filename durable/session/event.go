@@ -138,7 +138,8 @@ func (c Cursor) next() int {
 	return c.Seq + 1 + c.Ahead
 }
 
-// ErrCursor matches the error for a text that is not a cursor.
+// ErrCursor matches the error for a text that is not a cursor, and for a cursor that is
+// not the session's.
 var ErrCursor = errors.New("session: not a cursor")
 
 // ParseCursor reads the text of a cursor. An empty text is the start.

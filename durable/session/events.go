@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"iter"
 	"time"
@@ -22,7 +23,9 @@ import (
 // ones until the session has ended or ctx has. The output of commands is among
 // them, live while they run. Each event, and each byte of output, comes once; a
 // loop that ended is continued without a gap at the Cursor of its last event, in
-// this process or another. It needs a worker to be up.
+// this process or another. A cursor behind all that has happened is an error that matches
+// [ErrCursor], also when a database that was put back has lost what came before: begin
+// anew then. It needs a worker to be up.
 func (c *Client) Events(ctx context.Context, id string, from Cursor) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := c.check(ctx); err != nil {
@@ -220,6 +223,9 @@ func (v *viewer) page() ([]stored, bool, error) {
 		return nil, false, err
 	}
 	v.failed = 0
+	if p.Next > 0 && from > p.Next {
+		return nil, false, tooFar(v.at, p.Next)
+	}
 	if from >= p.Base {
 		events, all := v.w.reached(p)
 		if !all && len(events) == 0 {
@@ -237,6 +243,12 @@ func (v *viewer) page() ([]stored, bool, error) {
 		return nil, false, err
 	}
 	return v.page()
+}
+
+// tooFar is the error of a cursor behind all that has happened: it is of another session,
+// or of what a database has lost, and nothing would ever come.
+func tooFar(at Cursor, events int) error {
+	return fmt.Errorf("%w of this session, which has %d events: %s", ErrCursor, events, at)
 }
 
 // maxFailed is how many queries in a row may fail, a second apart.

@@ -174,6 +174,7 @@ func TestArchive(t *testing.T) {
 	base := carried.State.Base
 	require.Positive(t, base)
 	r := &run{state: carried.State}
+	assert.Equal(t, StateActive, r.describe().State, "although the event is in the store")
 	a := archive{p.Worker.Output}
 	seen := 0
 	for seq := 0; seq < base; {

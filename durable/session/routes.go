@@ -83,11 +83,10 @@ func idOf(key string) string {
 }
 
 // from returns where a stream begins: at the cursor, which is at, or at the tail that
-// a request without a cursor asks for. A cursor behind all that has happened is of
-// another session, or of what a database has lost: nothing would ever come.
+// a request without a cursor asks for.
 func (h *handler) from(ctx context.Context, b body, at Cursor, s *State) (Cursor, error) {
 	if at.next() > s.Events && s.State != StateTerminated {
-		return at, fmt.Errorf("%w of this session, which has %d events: %s", ErrCursor, s.Events, at)
+		return at, tooFar(at, s.Events)
 	}
 	switch {
 	case b.Cursor != "":

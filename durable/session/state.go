@@ -110,8 +110,10 @@ type page struct {
 	Events []stored `json:"events"`
 	// Base is the first event that the workflow has. Those before it are in the
 	// store, in the page that begins at Stored or behind it, unless that is -1.
-	Base   int  `json:"base"`
-	Stored int  `json:"stored"`
+	Base   int `json:"base"`
+	Stored int `json:"stored"`
+	// Next is the number that the next event will have; 0 says nothing.
+	Next   int  `json:"next,omitempty"`
 	Closed bool `json:"closed,omitempty"` // and there will be no more
 	// Run is the run of the workflow that answers, and Dir where its pages are stored.
 	Run string `json:"run"`
@@ -134,6 +136,7 @@ func (s *run) page(from int) page {
 	if s.guesses {
 		events = events[:max(s.decided.Events-s.Base, 0)]
 	}
+	p.Next = s.Base + len(events)
 	events = events[min(max(from-s.Base, 0), len(events)):]
 	n := pageOf(events)
 	p.Events, p.Closed = events[:n], s.closed && !s.guesses && n == len(events)
@@ -191,6 +194,15 @@ func (s *run) describe() State {
 			d.State, d.Error = e.Event.State, e.Event.Error
 			break
 		}
+	}
+	switch { // what said so is in the store
+	case d.State != "" || s.Sandbox == nil:
+	case s.Halted != "":
+		d.State, d.Error = StateHalted, s.Halted
+	case s.Sandbox.VM == "":
+		d.State = StateHibernated
+	default:
+		d.State = StateActive
 	}
 	if s.Sandbox != nil {
 		d.SandboxID, d.SessionID = s.Sandbox.Options.Name, s.Sandbox.VM

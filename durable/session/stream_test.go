@@ -473,6 +473,24 @@ func TestFutureCursor(t *testing.T) {
 	}
 }
 
+// TestLostFromHistory: a viewer who has seen what a database has lost that was put back
+// learns so, and does not wait for what comes in its place.
+func TestLostFromHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		temporal := newCluster()
+		v := watchFrom(New(temporal, nil), Cursor{})
+		temporal.knows(of(3, Event{Type: TypeCreated}), of(3, queuedEvent("cmd-1")), of(3, queuedEvent("lost")))
+		temporal.commits(3)
+		assert.Len(t, v.saw(), 3)
+		temporal.knows(of(3, Event{Type: TypeCreated}), of(3, queuedEvent("cmd-1")))
+		temporal.commits(7) // a change, so that the viewer asks
+		assert.Len(t, v.saw(), 3)
+		over, err := v.ended()
+		assert.True(t, over)
+		assert.ErrorIs(t, err, ErrCursor)
+	})
+}
+
 // TestFailingQueries: a query that fails for good ends the stream with its error.
 func TestFailingQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
