@@ -34,6 +34,16 @@ func compact(file string) (err error) {
 	if _, err := db.Exec("VACUUM"); err != nil {
 		return err
 	}
-	_, err = db.Exec("PRAGMA wal_checkpoint(TRUNCATE)") // the file itself
+	return checkpoint(file)
+}
+
+// checkpoint puts into the file of a database what is beside it.
+func checkpoint(file string) (err error) {
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	_, err = db.Exec("PRAGMA wal_checkpoint(TRUNCATE)")
 	return err
 }

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -26,7 +27,6 @@ import (
 	"go.temporal.io/server/common/cluster"
 	"go.temporal.io/server/common/config"
 	"go.temporal.io/server/common/dynamicconfig"
-	"go.temporal.io/server/common/headers"
 	"go.temporal.io/server/common/log"
 	"go.temporal.io/server/common/membership/static"
 	sqliteplugin "go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
@@ -52,8 +52,9 @@ type Options struct {
 	// Namespace is the one that is made. Empty means "default".
 	Namespace string
 	// Retention is how long closed workflows are kept, at least a day. Zero means 30
-	// days. It is that of the start that made Dir. The room that they leave is used
-	// again, and given back by a later start where it is much.
+	// days. It is that of the start that made Dir. Of a session that has continued as new,
+	// what was before is kept for a minute. The room that they leave is used again, and
+	// given back by a later start where it is much.
 	Retention time.Duration
 	// Port is where the server is reached. Zero means one that is free: then workers
 	// in other processes have to ask for [Server.Address] after each start.
@@ -65,6 +66,9 @@ type Options struct {
 // Server is a Temporal server in this process. Close it.
 type Server struct {
 	temporal  temporal.Server
+	file      string // of the database, empty in memory
+	stop      func() // what goes on beside Temporal
+	inside    connections
 	lock      *flock.Flock
 	addr      string
 	namespace string
@@ -84,8 +88,9 @@ func (s *Server) Format(f fmt.State, verb rune) {
 var (
 	// ErrInUse matches when another server has the folder.
 	ErrInUse = errors.New("embedded: another server uses the folder")
-	// ErrVersion matches when the folder was made by another version of the
-	// server, whose tables may differ.
+	// ErrVersion matches when the folder was made by a version of the server that this
+	// one does not follow on: it takes along those of its own minor version and of the
+	// one before, if their tables are the same.
 	ErrVersion = errors.New("embedded: the folder was made by another version of the server")
 )
 
@@ -130,6 +135,7 @@ func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("embedded: %w", err)
 		}
 	}
+	s.forgetting(o.Logger)
 	return s, nil
 }
 
@@ -167,6 +173,13 @@ func (s *Server) secure() (encryption.TLSConfigProvider, error) {
 // [Server.Key].
 func TLS(key []byte) (*tls.Config, error) { return mutual.Client(key) }
 
+// connLifetime is after how long a connection to the database is closed and another one
+// opened: Temporal itself never closes its own, also not when its server stops.
+const connLifetime = 10 * time.Second
+
+// starts counts the databases of this process.
+var starts atomic.Int64
+
 // database opens the tables, and makes them when they are missing.
 func (s *Server) database(o Options) (*config.SQL, error) {
 	db := &config.SQL{PluginName: sqliteplugin.PluginName, ConnectAttributes: map[string]string{}}
@@ -183,13 +196,18 @@ func (s *Server) database(o Options) (*config.SQL, error) {
 			s.lock = nil
 			return nil, errors.Join(fmt.Errorf("%w (%s)", ErrInUse, o.Dir), err)
 		}
-		db.DatabaseName = filepath.Join(o.Dir, "temporal.db")
+		s.file = filepath.Join(o.Dir, "temporal.db")
+		db.DatabaseName, db.MaxConnLifetime = s.file, connLifetime
 		db.ConnectAttributes["mode"] = "rwc"
+		// Temporal keeps what it has opened for the next server with the same attributes,
+		// whose folder may be another one of the same name. SQLite ignores this.
+		start := strconv.FormatInt(starts.Add(1), 10)
+		db.ConnectAttributes["sandbox_start"] = start
 		// Safe against a kill at any moment; a power cut may lose the last
 		// transactions.
 		db.ConnectAttributes["journal_mode"], db.ConnectAttributes["synchronous"] = "wal", "normal"
 		db.ConnectAttributes["busy_timeout"] = "10000"
-		if err := checkVersion(filepath.Join(o.Dir, "version")); err != nil {
+		if err := checkVersion(o.Dir, s.file); err != nil {
 			return nil, err
 		}
 		if _, err := os.Stat(db.DatabaseName); err == nil {
@@ -204,7 +222,7 @@ func (s *Server) database(o Options) (*config.SQL, error) {
 		for _, suffix := range []string{"", "-wal", "-shm"} {
 			_ = os.Remove(fresh.DatabaseName + suffix)
 		}
-		fresh.ConnectAttributes = map[string]string{"mode": "rwc"}
+		fresh.ConnectAttributes = map[string]string{"mode": "rwc", "sandbox_start": start}
 		if err := setUp(&fresh, o); err != nil {
 			return nil, err
 		}
@@ -231,22 +249,6 @@ func createNamespace(db *config.SQL, o Options) error {
 	ns.Detail.Config.Retention = durationpb.New(o.Retention)
 	if err := sqlite.CreateNamespaces(db, ns); err != nil {
 		return fmt.Errorf("embedded: making the namespace: %w", err)
-	}
-	return nil
-}
-
-// checkVersion refuses a folder of another version of the server, whose tables
-// nothing migrates.
-func checkVersion(file string) error {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return os.WriteFile(file, []byte(headers.ServerVersion+"\n"), 0o600)
-	}
-	if err != nil {
-		return err
-	}
-	if had := strings.TrimSpace(string(text)); had != headers.ServerVersion {
-		return fmt.Errorf("%w: %s, this one is %s; let its sessions end there, or begin with another folder (%s)", ErrVersion, had, headers.ServerVersion, filepath.Dir(file))
 	}
 	return nil
 }
@@ -307,6 +309,11 @@ func (s *Server) start(db *config.SQL, o Options) error {
 	}
 	// Each session that is viewed has a long poll in each process that shows it.
 	dynamic[dynamicconfig.MakeKey("frontend.namespaceCount")] = 100_000
+	// Temporal stops none of the workers of these when it stops itself. They look for what
+	// crashes of big clusters leave, and close children of workflows by the hundred.
+	for _, worker := range []dynamicconfig.GlobalBoolSetting{dynamicconfig.TaskQueueScannerEnabled, dynamicconfig.HistoryScannerEnabled, dynamicconfig.EnableParentClosePolicyWorker} {
+		dynamic[worker.Key()] = false
+	}
 	var to log.Logger = log.NewNoopLogger()
 	if o.Logger != nil {
 		to = logger{o.Logger}
@@ -314,7 +321,7 @@ func (s *Server) start(db *config.SQL, o Options) error {
 	srv, err := temporal.NewServer(
 		temporal.WithConfig(conf), temporal.ForServices(temporal.DefaultServices),
 		temporal.WithStaticHosts(hosts), temporal.WithLogger(to), temporal.WithDynamicConfigClient(dynamic),
-		temporal.WithTLSConfigFactory(secure),
+		temporal.WithTLSConfigFactory(secure), temporal.WithClientFactoryProvider(&s.inside),
 	)
 	if err != nil {
 		return err
@@ -381,14 +388,22 @@ func (s *Server) Dial(ctx context.Context, o client.Options) (client.Client, err
 	return client.DialContext(ctx, o)
 }
 
-// Close stops the server and gives its folder free.
+// Close stops the server and gives its folder free, with all that is known in
+// temporal.db. Some of Temporal's goroutines stay, and the database's file is open for up
+// to ten seconds more; nothing is written to it.
 func (s *Server) Close() error {
 	if err := entry.Made(s != nil && (s.temporal != nil || s.lock != nil), "embedded", "the Server"); err != nil {
 		return err
 	}
 	var errs []error
+	if s.stop != nil {
+		s.stop()
+	}
 	if s.temporal != nil {
-		errs = append(errs, s.temporal.Stop())
+		errs = append(errs, s.temporal.Stop(), s.inside.close())
+		if s.file != "" {
+			errs = append(errs, checkpoint(s.file))
+		}
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Unlock())
