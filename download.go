@@ -345,7 +345,8 @@ func (o *DownloadDirOptions) check(src, dst string) error {
 // DownloadDir copies the directory src of the sandbox to the local directory
 // dst, which is created if it does not exist. Existing files are replaced,
 // others are left alone. Modification times, symbolic links and, subject to the
-// umask, permissions are preserved; set-id bits and owners are not. If dst is in
+// umask, permissions are preserved, those of src if dst is new; set-id bits and owners
+// are not. If dst is in
 // a working tree of Git, what Git and editors run by themselves is left out unless
 // DotGit is set.
 //
@@ -389,6 +390,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		return &fs.PathError{Op: "open", Path: src, Err: err}
 	}
 	defer cmd.Close()
+	_, there := os.Lstat(dst)
 	if err := os.MkdirAll(dst, 0o777); err != nil {
 		return err
 	}
@@ -397,6 +399,14 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		return err
 	}
 	defer root.Close()
+	var top fs.FileMode
+	if errors.Is(there, fs.ErrNotExist) {
+		defer func() {
+			if top != 0 { // what only the sandbox's user could enter is not for others here
+				err = also(err, root.Chmod(".", top))
+			}
+		}()
+	}
 	keep := func(name string, _ bool) bool { return filter.Keeps(name) }
 	if !o.DotGit {
 		within, err := glob.WorkTree(dst)
@@ -411,7 +421,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	m := c.watch(ctx, &e, newMeter(o.Progress, -1))
 	unpacking := untar.Options{
 		MaxEntries: cmp.Or(o.MaxEntries, maxEntries), MaxBytes: cmp.Or(o.MaxBytes, maxBytes),
-		OutsideLinks: o.OutsideLinks, Keep: keep,
+		OutsideLinks: o.OutsideLinks, Keep: keep, Top: &top,
 		Progress: func(name string, n int) {
 			e.Received += int64(n)
 			m.add(path.Join(src, name), n)

@@ -172,6 +172,26 @@ func TestUploadDirPatterns(t *testing.T) {
 	assert.ErrorIs(t, sb.FS().DownloadDir(ctx, "all/main.go", back, nil), syscall.ENOTDIR)
 }
 
+// TestDownloadDirPermissions: a new directory is as closed as that of the sandbox; one
+// that is there stays as it is.
+func TestDownloadDirPermissions(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	_, sb := testkit.Start(t, nil)
+	testkit.Output(t, sb, "sh", "-c", "mkdir -p closed/in && touch closed/in/f && chmod 700 closed")
+	dst := filepath.Join(t.TempDir(), "new", "closed")
+	perm := func() os.FileMode {
+		info, err := os.Stat(dst)
+		require.NoError(t, err)
+		return info.Mode().Perm()
+	}
+	require.NoError(t, sb.FS().DownloadDir(t.Context(), "closed", dst, nil))
+	assert.Equal(t, os.FileMode(0o700), perm())
+	require.NoError(t, os.Chmod(dst, 0o750))
+	require.NoError(t, sb.FS().DownloadDir(t.Context(), "closed", dst, nil))
+	assert.Equal(t, os.FileMode(0o750), perm())
+}
+
 // TestDownloadDirIntoWorkTree: a sandbox's hooks don't get to where Git runs them,
 // unless an option says so.
 func TestDownloadDirIntoWorkTree(t *testing.T) {

@@ -42,6 +42,9 @@ type Options struct {
 	// Check, if not nil, is called with the clean name of each entry that Keep
 	// selects. Its error ends the unpacking before anything is done for it.
 	Check func(name string, h *tar.Header) error
+	// Top, if not nil, gets the permissions of the directory itself, if the archive has
+	// them, subject to the umask.
+	Top *fs.FileMode
 	// Progress, if not nil, is called with the number of bytes written.
 	Progress func(name string, n int)
 }
@@ -156,6 +159,9 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 	if name == "." {
 		if h.Typeflag != tar.TypeDir {
 			return unsafe("it would replace the directory itself")
+		}
+		if x.opts.Top != nil {
+			*x.opts.Top = x.mode(h)
 		}
 		return nil
 	}

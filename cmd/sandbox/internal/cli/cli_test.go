@@ -98,6 +98,30 @@ func TestArrange(t *testing.T) {
 	}
 }
 
+// TestVariables: every option that sets a variable refuses another form without
+// showing what may be its value.
+func TestVariables(t *testing.T) {
+	a := newApp(nil)
+	a.setStreams("never")
+	seen := 0
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		if flag := cmd.Flags().Lookup("env"); flag != nil {
+			seen++
+			for _, text := range []string{"KEY: hunter2", "KEY hunter2", "=hunter2", "KEY\thunter2"} {
+				err := flag.Value.Set(text)
+				require.Error(t, err, "%s %q", cmd.CommandPath(), text)
+				assert.NotContains(t, err.Error(), "hunter2", cmd.CommandPath())
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			look(sub)
+		}
+	}
+	look(a.rootCommand())
+	assert.GreaterOrEqual(t, seen, 4)
+}
+
 // FuzzArrange takes any words, and makes none up: what is not an option is in the
 // order in which it was given.
 func FuzzArrange(f *testing.F) {

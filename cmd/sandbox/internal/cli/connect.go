@@ -155,7 +155,7 @@ func (c *connectCommand) command() *cobra.Command {
 	toggle(flags, &c.o.sudo, "sudo", "", "Start the shell as root")
 	option(flags, &c.o.user, "user", "u", "name", "", "Start the shell as another user of the sandbox", parseText)
 	option(flags, &c.o.workdir, "workdir", "w", "str", "", "The directory to start in", parseAny)
-	options(flags, &c.env, "env", "e", "key=value", "An environment variable for the shell (repeatable)", parsePair)
+	variables(flags, &c.env, "An environment variable for the shell (repeatable)")
 	option(flags, &c.timeout, "timeout", "", "num UNIT", "", "Not for shells, which have no time limit of their own", parseDuration)
 	toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the shell is open")
 	option(flags, &c.o.command, "shell", "", "program", "", "The shell to start; by default that of the user, $SHELL in the sandbox", parseText)

@@ -160,7 +160,7 @@ func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText string) {
 	option(flags, &s.vcpus, "vcpus", "", "COUNT", "", "Number of vCPUs; each has 2048 MB of memory", parseVCPUs)
 	options(flags, &s.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", parsePort)
-	options(flags, &s.env, "env", "e", "key=value", envText, parseVariable)
+	variables(flags, &s.env, envText)
 	options(flags, &s.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
 	if tagText == "" {
 		tagText = "A tag of the sandbox (repeatable)"

@@ -344,6 +344,11 @@ func parsePair(s string) (pair, error) {
 	return pair{key: key, value: value, inherit: !ok}, nil
 }
 
+// variables adds the option of environment variables, whose values are shown nowhere.
+func variables(flags *pflag.FlagSet, target *[]pair, usage string) {
+	options(flags, target, "env", "e", "key=value", usage, parseVariable)
+}
+
 // parseVariable is parsePair for a variable of the environment.
 func parseVariable(s string) (pair, error) {
 	p, err := parsePair(s)
