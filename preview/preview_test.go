@@ -399,7 +399,7 @@ func TestStart(t *testing.T) {
 // it started again, however late the refusal comes.
 func TestStartOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		starts := 0
+		var starts atomic.Int64
 		client := canned.API(func(*http.Request) (*http.Response, error) {
 			return canned.JSON(200, `{"session":{"id":"sess_1","status":"running"},"sandbox":{"name":"box","currentSessionId":"sess_1"},
 				"routes":[{"url":"https://a-3000.example.com","subdomain":"a","port":3000}]}`), nil
@@ -408,7 +408,7 @@ func TestStartOnce(t *testing.T) {
 		require.NoError(t, err)
 		visits := &http.Client{Transport: preview.Transport(sb, 3000, &preview.Options{
 			Base: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
-				running := starts > 0
+				running := starts.Load() > 0
 				late, err := time.ParseDuration(r.URL.Path[1:])
 				require.NoError(t, err)
 				time.Sleep(late)
@@ -419,7 +419,7 @@ func TestStartOnce(t *testing.T) {
 				resp.Header.Set("X-Vercel-Error", "SANDBOX_NOT_LISTENING")
 				return resp, nil
 			}),
-			Start: func(context.Context, *sandbox.Sandbox) error { starts++; return nil },
+			Start: func(context.Context, *sandbox.Sandbox) error { starts.Add(1); return nil },
 		})}
 		var visitors sync.WaitGroup
 		for i := range 5 {
@@ -431,7 +431,7 @@ func TestStartOnce(t *testing.T) {
 			})
 		}
 		visitors.Wait()
-		assert.Equal(t, 1, starts)
+		assert.EqualValues(t, 1, starts.Load())
 	})
 }
 
