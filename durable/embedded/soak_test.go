@@ -1,7 +1,9 @@
 package embedded_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -36,12 +38,21 @@ func number(t *testing.T, name string, short, normal int) int {
 	return normal
 }
 
+// past is what is known of a database that may be put back to an earlier copy: lives counts
+// how often that was done. No command is sent meanwhile.
+type past struct {
+	sync.RWMutex
+	lives int
+}
+
 // soak has sessions run commands while faults happen, one after the other, and holds
 // what is promised: each command runs once by the sandbox's own record, each event and
-// each byte of output comes once.
-func soak(t *testing.T, emu *sandboxtest.Server, base func() string, commands int, faults []func()) {
+// each byte of output comes once. What a database loses that is put back is sent again,
+// with another text; a command of before runs again only in a session that has said so.
+func soak(t *testing.T, emu *sandboxtest.Server, base func() string, commands int, faults []func(), history *past) {
 	random := rand.New(rand.NewPCG(testkit.Seed(t), 1))
-	const sessions = 5
+	sessions := number(t, "SANDBOX_DURABLE_SESSIONS", 5, 5)
+	each := commands / sessions
 	ids := make([]string, sessions)
 	views := make([]*viewer, sessions)
 	for i := range ids {
@@ -50,20 +61,47 @@ func soak(t *testing.T, emu *sandboxtest.Server, base func() string, commands in
 	}
 	var wg sync.WaitGroup
 	var once sync.Mutex // the random source
+	calm := make(chan struct{})
 	for _, id := range ids {
+		// send sends a command, and goes on after a loss.
+		send := func(n, life int) {
+			once.Lock()
+			pause := time.Duration(random.IntN(400)) * time.Millisecond
+			lines := 1 + random.IntN(20)
+			long := random.IntN(5) == 0 // it goes into the store
+			once.Unlock()
+			script := fmt.Sprintf(`echo %d %d >> "$HOME/record"; for i in $(seq %d); do echo "line $i of %[1]d %[2]d"; sleep 0.0%[4]d; done; exit %[5]d`, n, life, lines, n%6, n%3)
+			if long {
+				script = ": " + strings.Repeat("x", 5000) + "\n" + script
+			}
+			post(t, base, "/command", map[string]any{"runId": id, "command": script, "key": fmt.Sprintf("k%d", n)})
+			if life > 0 {
+				post(t, base, "/go", map[string]any{"runId": id})
+			}
+			testkit.Linger(pause)
+		}
 		wg.Go(func() {
-			for n := range commands / sessions {
-				once.Lock()
-				pause := time.Duration(random.IntN(400)) * time.Millisecond
-				lines := 1 + random.IntN(20)
-				long := random.IntN(5) == 0 // it goes into the store
-				once.Unlock()
-				script := fmt.Sprintf(`echo %d >> "$HOME/record"; for i in $(seq %d); do echo "line $i of %d"; sleep 0.0%d; done; exit %d`, n, lines, n, n%6, n%3)
-				if long {
-					script = ": " + strings.Repeat("x", 5000) + "\n" + script
+			for n, life := 0, 0; ; n++ {
+				if n >= each {
+					testkit.Linger(50 * time.Millisecond)
 				}
-				post(t, base, "/command", map[string]any{"runId": id, "command": script, "key": fmt.Sprintf("k%d", n)})
-				testkit.Linger(pause)
+				over := false
+				select {
+				case <-calm:
+					over = true
+				default:
+				}
+				history.RLock()
+				if life != history.lives {
+					n, life = 0, history.lives
+				}
+				if n < each {
+					send(n, life)
+				}
+				history.RUnlock()
+				if n >= each && over {
+					return
+				}
 			}
 		})
 	}
@@ -74,25 +112,30 @@ func soak(t *testing.T, emu *sandboxtest.Server, base func() string, commands in
 		testkit.Linger(pause)
 		fault()
 	}
+	close(calm)
 	wg.Wait()
-	each := commands / sessions
-	for i, v := range views {
-		require.Eventually(t, func() bool { return v.done() == each }, 10*time.Minute, 50*time.Millisecond, "session %d", i)
-	}
-	breaks := 0
+	breaks, anew, again, rewound := 0, 0, 0, 0
 	for i, id := range ids {
+		v := views[i]
+		if history.lives > 0 { // the other one may have been ahead of the history for a moment
+			v = view(t.Context(), base, id)
+		}
+		for began := time.Now(); v.done() < each && time.Since(began) < 10*time.Minute; testkit.Linger(50 * time.Millisecond) {
+			if history.lives > 0 {
+				post(t, base, "/go", map[string]any{"runId": id})
+			}
+		}
+		require.Equal(t, each, v.done(), "session %d", i)
 		sb, err := emu.Client().Get(t.Context(), "durable-"+id, nil)
 		require.NoError(t, err)
 		record, err := sb.FS().ReadFile(t.Context(), homeOf(t, sb)+"/record")
 		require.NoError(t, err)
-		var want strings.Builder
-		for n := range each {
-			fmt.Fprintln(&want, n)
-		}
-		assert.Equal(t, want.String(), string(record), "each command of session %d ran once, in order", i)
 		post(t, base, "/destroy", map[string]any{"runId": id})
 		<-views[i].over
-		v := views[i]
+		<-v.over
+		back := ranOnce(t, string(record), each)
+		assert.LessOrEqual(t, back, v.rewound, "where commands of before run again in session %d, it has said so", i)
+		assert.LessOrEqual(t, v.rewound, history.lives)
 		for n, seq := range v.seqs {
 			require.Equal(t, n, seq, "events of session %d: each once, none missing", i)
 		}
@@ -101,11 +144,39 @@ func soak(t *testing.T, emu *sandboxtest.Server, base func() string, commands in
 			require.Equal(t, durable.Exited, e.Outcome)
 			require.NotNil(t, e.ExitCode)
 			assert.Equal(t, n%3, *e.ExitCode)
-			assert.EqualValues(t, e.Bytes, len(v.output[e.ID]), "each byte of command %d once", n)
+			output := v.output[e.ID]
+			assert.EqualValues(t, e.Bytes, len(output), "each byte of command %d once", n)
+			assert.Contains(t, v.starts[e.ID], "echo "+strings.TrimSuffix(output[strings.LastIndex(output, " of ")+4:], "\n")+" >>", "command %d is no other", n)
 		}
-		breaks += v.breaks
+		breaks, anew, again, rewound = breaks+v.breaks, anew+views[i].anew, again+back, rewound+v.rewound
 	}
-	t.Logf("%d faults, %d commands in %d sessions, %d broken streams", len(faults), commands, sessions, breaks)
+	for info, err := range emu.Client().List(t.Context(), nil) {
+		require.NoError(t, err)
+		assert.Equal(t, sandbox.StatusStopped, info.Status, "nothing is paid for that no session has")
+		assert.Contains(t, ids, strings.TrimPrefix(info.Name, "durable-"))
+	}
+	t.Logf("%d faults, %d commands in %d sessions, %d broken streams; %d lives: %d sessions rewound, commands run again after a go in %d, %d viewers begun anew",
+		len(faults), commands, sessions, breaks, history.lives+1, rewound, again, anew)
+}
+
+// ranOnce holds that each command ran, in order. It returns how often the record goes
+// back, to one that had run.
+func ranOnce(t *testing.T, record string, each int) (back int) {
+	last, all := -1, map[int]bool{}
+	for line := range strings.Lines(record) {
+		var n, life int
+		_, err := fmt.Sscan(line, &n, &life)
+		require.NoError(t, err)
+		if all[n] = true; n <= last {
+			back++
+		} else {
+			assert.Equal(t, last+1, n, "commands run in order")
+		}
+		last = n
+	}
+	assert.Len(t, all, each, "each command ran")
+	assert.Equal(t, each-1, last)
+	return back
 }
 
 // length is how many faults a soak has, and how many commands.
@@ -131,12 +202,13 @@ func TestKilledService(t *testing.T) {
 			base.Store(addr)
 		})
 	}
-	soak(t, emu, func() string { return base.Load().(string) }, commands, faults)
+	soak(t, emu, func() string { return base.Load().(string) }, commands, faults, new(past))
 }
 
 // TestKilledTemporal kills Temporal alone and one of two services in turn, and has a
 // new build of the services take over in the middle, whose workflow decides
-// differently: the old ones are killed.
+// differently: the old ones are killed. Where there are many faults, Temporal's database
+// is put back to a copy of three faults before, while the services go on.
 func TestKilledTemporal(t *testing.T) {
 	kills, commands := length(t)
 	emu, config := startEmulator(t)
@@ -189,12 +261,44 @@ func TestKilledTemporal(t *testing.T) {
 			faults = append(faults, fault)
 		}
 	}
+	var history past
+	if backup, at := t.TempDir(), kills/2+1; kills >= 10 {
+		faults = slices.Insert(faults, at+3, func() {
+			history.Lock()
+			defer history.Unlock()
+			kill(t, temporal)
+			copyDatabase(t, dir, backup)
+			start()
+			history.lives++
+		})
+		faults = slices.Insert(faults, at, func() {
+			kill(t, temporal)
+			copyDatabase(t, backup, dir)
+			start()
+		})
+	}
 	var asked atomic.Int64
 	soak(t, emu, func() string {
 		mu.Lock()
 		defer mu.Unlock()
 		return addrs[asked.Add(1)%2]
-	}, commands, faults)
+	}, commands, faults, &history)
+}
+
+// copyDatabase copies the database of a server that does not run.
+func copyDatabase(t *testing.T, to, from string) {
+	t.Helper()
+	for _, name := range []string{"temporal.db", "temporal.db-wal", "temporal.db-shm"} {
+		if err := os.Remove(filepath.Join(to, name)); !errors.Is(err, fs.ErrNotExist) {
+			require.NoError(t, err)
+		}
+		data, err := os.ReadFile(filepath.Join(from, name))
+		if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(name, "-shm") { // which is made anew
+			continue
+		}
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(to, name), data, 0o600))
+	}
 }
 
 func kill(t *testing.T, cmd *exec.Cmd) {

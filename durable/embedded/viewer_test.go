@@ -48,19 +48,27 @@ func post(t *testing.T, base func() string, path string, body any) map[string]an
 }
 
 // viewer follows a session through every break, as the guide's client does, and
-// keeps what it saw.
+// keeps what it saw. It begins anew when that is lost from the history.
 type viewer struct {
-	mu     sync.Mutex
-	seqs   []int
-	output map[string]string
-	ends   map[string]session.Event
-	cursor string
-	breaks int
-	over   chan struct{}
+	mu      sync.Mutex
+	seqs    []int
+	output  map[string]string
+	starts  map[string]string // their texts
+	ends    map[string]session.Event
+	rewound int
+	cursor  string
+	breaks  int
+	anew    int
+	over    chan struct{}
+}
+
+func (v *viewer) begin() {
+	v.seqs, v.output, v.starts, v.ends, v.rewound, v.cursor = nil, map[string]string{}, map[string]string{}, map[string]session.Event{}, 0, ""
 }
 
 func view(ctx context.Context, base func() string, id string) *viewer {
-	v := &viewer{output: map[string]string{}, ends: map[string]session.Event{}, over: make(chan struct{})}
+	v := &viewer{over: make(chan struct{})}
+	v.begin()
 	go func() {
 		defer close(v.over)
 		for ctx.Err() == nil && !v.read(ctx, base(), id) {
@@ -81,6 +89,12 @@ func (v *viewer) read(ctx context.Context, base, id string) bool {
 		return false
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusBadRequest {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.begin()
+		v.anew++
+	}
 	if resp.StatusCode != 200 {
 		return false
 	}
@@ -93,11 +107,15 @@ func (v *viewer) read(ctx context.Context, base, id string) bool {
 		}
 		v.mu.Lock()
 		v.cursor = e.Cursor.String()
-		switch e.Type {
-		case session.TypeCommandOutput:
+		switch {
+		case e.Type == session.TypeCommandStart:
+			v.starts[e.ID], v.output[e.ID] = e.Command, ""
+		case e.Type == session.TypeCommandOutput:
 			v.output[e.ID] += e.Data
-		case session.TypeCommandEnd:
+		case e.Type == session.TypeCommandEnd:
 			v.ends[e.ID] = e
+		case e.State == session.StateRewound:
+			v.rewound++
 		}
 		if e.Type != session.TypeCommandOutput {
 			v.seqs = append(v.seqs, e.Seq)
