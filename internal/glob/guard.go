@@ -79,8 +79,9 @@ func (g *Guard) holdsHead(dir string) bool {
 var obeyed = map[string]bool{
 	".vscode": true, ".idea": true, ".zed": true, ".fleet": true, ".helix": true, ".vim": true, ".nova": true,
 	".exrc": true, ".vimrc": true, ".nvimrc": true, ".lvimrc": true, ".nvim.lua": true, ".dir-locals.el": true, ".dir-locals-2.el": true,
-	".claude": true, ".cursor": true, ".windsurf": true, ".gemini": true, ".codex": true,
-	".husky": true, ".mise": true, ".mise.toml": true, "mise.toml": true,
+	".claude": true, ".cursor": true, ".windsurf": true, ".gemini": true, ".codex": true, ".kiro": true,
+	".opencode": true, "opencode.json": true, "opencode.jsonc": true,
+	".irbrc": true, ".pryrc": true, ".husky": true, ".mise": true, ".mise.toml": true, "mise.toml": true,
 }
 
 // plain returns the name that some file system takes an element of a path for, in
