@@ -470,3 +470,18 @@ func TestShorten(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, list, 1)
 }
+
+// TestExtractKeeps unpacks what Keep selects and nothing else, and tells the
+// permissions of the directory itself.
+func TestExtractKeeps(t *testing.T) {
+	var top fs.FileMode
+	opts := lax
+	opts.Keep, opts.Top = func(name string, dir bool) bool { return name == "a" && !dir }, &top
+	in, err := extract(t, archive(t, dir("./", 0o700), file("a", "x"), file("b", "x"), dir("c", 0o755)), opts)
+	require.NoError(t, err)
+	list, err := os.ReadDir(in)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.Equal(t, "a", list[0].Name())
+	assert.Equal(t, fs.FileMode(0o700), top)
+}
