@@ -160,6 +160,14 @@ func (p NetworkPolicy) Format(f fmt.State, verb rune) {
 // Format prints the rule without the values of headers, for every verb.
 func (r PolicyRule) Format(f fmt.State, verb rune) { redact.Struct(f, verb, r) }
 
+// MarshalJSON encodes the rule with redacted header values, and with a redacted
+// ForwardURL if that has a password, a query or a fragment.
+func (r PolicyRule) MarshalJSON() ([]byte, error) {
+	type rule PolicyRule
+	r.ForwardURL = shownURL(r.ForwardURL)
+	return json.Marshal(rule(r))
+}
+
 // Format prints the transform without the values of headers, for every verb.
 func (t PolicyTransform) Format(f fmt.State, verb rune) { redact.Struct(f, verb, t) }
 
