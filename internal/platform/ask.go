@@ -324,16 +324,34 @@ func (w *walk) do(req *http.Request) (reply, error) {
 	return r, err
 }
 
-// visit asks the server behind a port of the walk's sandbox.
-func (w *walk) visit(port int) reply {
+// visit asks the server behind a port of the walk's sandbox, by POST if there is a
+// body.
+func (w *walk) visit(port int, body io.Reader) reply {
 	route, err := w.sb.URL(port)
 	w.must(err)
-	req, err := http.NewRequestWithContext(w.ctx, "GET", strings.TrimSuffix(route, "/")+oddPath, nil)
+	method := "GET"
+	if body != nil {
+		method = "POST"
+	}
+	req, err := http.NewRequestWithContext(w.ctx, method, strings.TrimSuffix(route, "/")+oddPath, body)
 	w.must(err)
 	req.Header.Set("X-Original-For", originalFor)
 	r, err := w.do(req)
 	w.must(err)
 	return r
+}
+
+// early tells when a server's response arrives that does not read the request: before
+// the request has ended, or after.
+func (w *walk) early(port int) string {
+	body, in := io.Pipe()
+	late := time.AfterFunc(10*time.Second, func() { _ = in.Close() })
+	w.visit(port, body)
+	_ = in.Close() // always nil
+	if late.Stop() {
+		return "before"
+	}
+	return "after"
 }
 
 type body = map[string]any

@@ -207,6 +207,7 @@ class Echo(http.server.BaseHTTPRequestHandler):
         self.send_header('Content-Length', str(len(text)))
         self.end_headers()
         self.wfile.write(text.encode())
+    do_POST = do_GET
     def log_message(self, *args): pass
 if kind == 'echo':
     s = http.server.HTTPServer(('0.0.0.0', port), Echo)
@@ -235,7 +236,7 @@ func (w *walk) routes() {
 		w.skip("the sandbox has no ports of its own")
 	}
 	w.about = "a route returns 502"
-	r := w.visit(3000)
+	r := w.visit(3000, nil)
 	w.row("a port where nobody listens", observed, "502", r.status)
 	w.row("its x-vercel-error", assumed, "SANDBOX_NOT_LISTENING", r.header.Get("X-Vercel-Error"))
 	if !strings.HasSuffix(w.sh("command -v python3", nil), "exit code 0") {
@@ -250,20 +251,22 @@ func (w *walk) routes() {
 	w.must(err)
 	at, err := url.Parse(route)
 	w.must(err)
-	forwarded, rest, _ := strings.Cut(w.visit(3000).text, "\n")
+	forwarded, rest, _ := strings.Cut(w.visit(3000, nil).text, "\n")
 	visitor, path, _ := strings.Cut(rest, "\n")
 	w.about = "the edge sets `X-Forwarded-Host`"
 	w.row("headers that tell of the request", assumed, at.Host+" "+at.Scheme+" for", forwarded)
+	w.about = "… and passes a response on"
+	w.row("a response to a request that goes on", assumed, "before", w.early(3000))
 	w.about = "… and leaves `X-Original-For`"
 	w.row("a header of another proxy", assumed, originalFor, visitor)
 	w.about = "… passes on each byte of a path"
 	w.row("an odd address", assumed, oddPath, path)
 	w.about = "a route whose server closes the connection"
-	r = w.visit(3001)
+	r = w.visit(3001, nil)
 	w.row("a server that closes the connection", assumed, "502 ROUTER_EXTERNAL_TARGET_ERROR", fmt.Sprint(r.status, " ", r.header.Get("X-Vercel-Error")))
 	if w.Policies {
 		w.about = "a server on 127.0.0.1 alone"
-		w.row("a server on 127.0.0.1", assumed, "502", w.visit(3002).status)
+		w.row("a server on 127.0.0.1", assumed, "502", w.visit(3002, nil).status)
 	}
 }
 
@@ -444,7 +447,7 @@ func (w *walk) snapshot() {
 	w.row("a command of a session that has ended", observed, "410 sandbox_stopped",
 		w.ask("POST", w.session("/cmd"), body{"command": "true", "args": []string{}, "env": body{}, "sudo": false}))
 	if w.Apart {
-		r := w.visit(3000)
+		r := w.visit(3000, nil)
 		w.about = "a route returns 502"
 		w.row("a port of a sandbox that is stopped", assumed, "410 SANDBOX_STOPPED", fmt.Sprint(r.status, " ", r.header.Get("X-Vercel-Error")))
 	}
