@@ -1,10 +1,10 @@
 package preview
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"html/template"
+	"fmt"
+	"html"
 	"log"
 	"net"
 	"net/http"
@@ -178,25 +178,25 @@ func failed(w http.ResponseWriter, r *http.Request, err error, log func(string, 
 	}
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-	var page bytes.Buffer
-	_ = failurePage.Execute(&page, map[string]any{ // to memory
-		"Title": title, "Text": text,
-		"Again": h.Get("Retry-After") != "" && (r.Method == http.MethodGet || r.Method == http.MethodHead),
-	})
+	var again, soon string
+	if h.Get("Retry-After") != "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		again, soon = "\n"+`<meta http-equiv="refresh" content="5">`, "<p>This page loads again by itself.</p>\n"
+	}
+	title, text = html.EscapeString(title), html.EscapeString(text)
 	w.WriteHeader(status)
-	_, _ = w.Write(page.Bytes()) // the visitor may have left
+	_, _ = fmt.Fprintf(w, failurePage, again, title, title, text, soon) // the visitor may have left
 }
 
-var failurePage = template.Must(template.New("").Parse(`<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">{{if .Again}}
-<meta http-equiv="refresh" content="5">{{end}}
-<title>{{.Title}}</title>
+// failurePage is not a template of package html/template, which makes each program that
+// has it a megabyte larger.
+const failurePage = `<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">%s
+<title>%s</title>
 <style>body{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh auto 0;padding:0 1.5rem;color-scheme:light dark}</style>
-<h1>{{.Title}}</h1>
-<p>{{.Text}}</p>
-{{if .Again}}<p>This page loads again by itself.</p>
-{{end}}</html>
-`))
+<h1>%s</h1>
+<p>%s</p>
+%s</html>
+`
 
 // logger returns where a proxy logs to.
 func logger(p *Proxy) func(string, ...any) {
