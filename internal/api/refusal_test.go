@@ -231,6 +231,7 @@ func TestUntrustedCertificate(t *testing.T) {
 	srv.StartTLS()
 	defer srv.Close()
 	transport := DefaultTransport()
+	transport.TLSHandshakeTimeout = 0 // after which it would be tried again
 	defer transport.CloseIdleConnections()
 	base, err := url.Parse(srv.URL)
 	require.NoError(t, err)
