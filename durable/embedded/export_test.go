@@ -6,9 +6,9 @@ import (
 )
 
 // Forget deletes what is over in sessions at once.
-func (s *Server) Forget(ctx context.Context, before time.Time) (int, error) {
+func Forget(ctx context.Context, s *Server, before time.Time) (int, error) {
 	return s.forget(ctx, before)
 }
 
 // KeepRuns keeps what is over in sessions, for a test that reads it.
-func (s *Server) KeepRuns() { s.stop() }
+func KeepRuns(s *Server) { s.stop() }

@@ -64,10 +64,10 @@ func TestForget(t *testing.T) {
 		runs = n.GetCount()
 		return runs >= 3
 	}, time.Minute, 50*time.Millisecond)
-	forgotten, err := srv.Forget(t.Context(), time.Now().Add(-time.Hour))
+	forgotten, err := embedded.Forget(t.Context(), srv, time.Now().Add(-time.Hour))
 	require.NoError(t, err)
 	assert.Zero(t, forgotten, "who reads them is left the time")
-	_, err = srv.Forget(t.Context(), time.Now().Add(time.Minute))
+	_, err = embedded.Forget(t.Context(), srv, time.Now().Add(time.Minute))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		n, err := c.CountWorkflow(t.Context(), over)

@@ -43,7 +43,7 @@ func TestHistories(t *testing.T) {
 	srv, err := embedded.Start(t.Context(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, srv.Close()) })
-	srv.KeepRuns()
+	embedded.KeepRuns(srv)
 	c, err := srv.Dial(t.Context(), client.Options{Logger: quiet, Identity: "worker"})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
