@@ -53,10 +53,7 @@ func main() {
 		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	}
 	cancel()
-	if errors.Is(err, flag.ErrHelp) {
-		os.Exit(2)
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, flag.ErrHelp) { // which was asked for
 		fmt.Fprintln(os.Stderr, "sandbox-sessions:", err)
 		os.Exit(1)
 	}
