@@ -345,7 +345,7 @@ func (w *walk) visit(port int, body io.Reader) reply {
 // the request has ended, or after.
 func (w *walk) early(port int) string {
 	body, in := io.Pipe()
-	late := time.AfterFunc(10*time.Second, func() { _ = in.Close() })
+	late := time.AfterFunc(time.Minute, func() { _ = in.Close() })
 	w.visit(port, body)
 	_ = in.Close() // always nil
 	if late.Stop() {
