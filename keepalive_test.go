@@ -26,19 +26,22 @@ func kept(t *testing.T, client *sandbox.Client, sb *sandbox.Sandbox, margin time
 	require.Eventually(t, func() bool { return sb.CurrentSession().TimeLeft() > margin }, testkit.Patience, time.Millisecond)
 }
 
-// A session of five minutes lives for an hour, also across a resume, and ends when
-// KeepAlive does. It costs a request for each step.
+// A session of some minutes lives for an hour, also across a resume, and ends when
+// KeepAlive does. It costs a request for each step. No minute of the clock falls on a
+// margin, where a response's delay would decide between one minute and the next.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
-	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Minute})
+	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 4*time.Minute + 30*time.Second})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const margin = 3 * time.Minute
 	ended := make(chan error, 1)
-	go func() { ended <- sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: margin, Step: 5 * time.Minute}) }()
+	go func() {
+		ended <- sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: margin, Step: 4*time.Minute + 30*time.Second})
+	}()
 	first := sb.CurrentSession()
 	advance := func(total time.Duration) {
 		for range int(total / time.Minute) {

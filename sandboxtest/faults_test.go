@@ -107,7 +107,7 @@ func TestRequests(t *testing.T) {
 		defer mu.Unlock()
 		told = append(told, r)
 	}})
-	c.create(obj{"name": "one"})
+	sess := c.create(obj{"name": "one"}).Session.ID
 	c.refused("GET", "/v2/sandboxes/none?projectId=prj", nil, 404, "not_found")
 	assert.Contains(t, c.refused("POST", "/v1/sandboxes", obj{}, 404, "not_found"), "does not have version 1")
 	c.refused("PUT", "/v2/sandboxes", nil, 405, "method_not_allowed")
@@ -122,8 +122,19 @@ func TestRequests(t *testing.T) {
 	assert.Equal(t, "prj", list[1].Query.Get("projectId"))
 	assert.Empty(t, list[2].Operation)
 	mu.Lock()
-	defer mu.Unlock()
 	assert.Len(t, told, 4)
+	mu.Unlock()
+
+	// Whoever has a response finds its status, also while the body is on its way.
+	follow := c.stream("POST", session(sess)+"/cmd", obj{"command": "sleep", "args": []string{"1000"}, "wait": true, "logs": true})
+	last := srv.Requests()[4]
+	assert.Equal(t, []any{sandboxtest.RunCommand, 200, time.Duration(0)}, []any{last.Operation, last.Status, last.Duration})
+	c.stop(sess)
+	for follow.next() != nil {
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, 200, told[4].Status)
 }
 
 func TestHandleCommand(t *testing.T) {

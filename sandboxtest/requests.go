@@ -83,10 +83,18 @@ func (q *requests) body(rec *Request, data []byte) {
 	rec.Body = slices.Clone(data[:min(len(data), keptBody)])
 }
 
-// end completes the record and gives a copy of it.
-func (q *requests) end(rec *Request, status int) Request {
+// status records the status before the client can have seen it, so that whoever has
+// the response finds it in Requests.
+func (q *requests) status(rec *Request, status int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	rec.Status, rec.Duration = status, time.Since(rec.Start)
+	rec.Status = status
+}
+
+// end completes the record and gives a copy of it.
+func (q *requests) end(rec *Request) Request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	rec.Duration = time.Since(rec.Start)
 	return *rec
 }

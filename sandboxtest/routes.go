@@ -27,7 +27,9 @@ type call struct {
 // statusWriter remembers the status for the record of the request.
 type statusWriter struct {
 	http.ResponseWriter
-	status int
+	requests *requests
+	record   *Request
+	status   int
 	// settle is called before a response that reports success, which becomes
 	// errNotKept if it fails. Nil does nothing.
 	settle func() error
@@ -47,6 +49,7 @@ func (w *statusWriter) WriteHeader(status int) {
 	}
 	if w.status == 0 {
 		w.status = status
+		w.requests.status(w.record, status)
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -83,7 +86,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		op = e.op
 	}
 	c := &call{s: s, r: r, version: version, values: values, record: s.requests.begin(r, op, path)}
-	sw := &statusWriter{ResponseWriter: w}
+	sw := &statusWriter{ResponseWriter: w, requests: &s.requests, record: c.record}
 	if s.opts.Dir != "" && op.durable() {
 		sw.settle = s.store.Flush
 	}
@@ -92,7 +95,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	sw.Header().Set("Cache-Control", "private, max-age=0, must-revalidate")
 	sw.Header().Set("Date", s.store.Clock.Now().UTC().Format(http.TimeFormat))
 	defer func() {
-		rec := s.requests.end(c.record, sw.status)
+		rec := s.requests.end(c.record)
 		if s.opts.OnRequest != nil {
 			s.opts.OnRequest(rec)
 		}
