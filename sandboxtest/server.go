@@ -93,6 +93,10 @@ type Options struct {
 	// sandboxes see in namespace mode, relative to a home. Of homes they see nothing
 	// else but the folders that PATH names and those of known tools, such as .nvm.
 	HomeFolders []string
+	// Hidden are folders of this machine that sandboxes don't see in namespace mode,
+	// such as one with the keys of the program that starts the server. They must
+	// exist. What is hidden without them is in docs/isolation.md, Dir included.
+	Hidden []string
 	// NPMRC is what the team keeps for sandboxes that are created with npm
 	// credentials: an npmrc, whose ${NAME} are variables of this process. The
 	// variable NPM_TOKEN of a team is the line
@@ -238,7 +242,7 @@ func NewServer(opts *Options) (*Server, error) {
 		return proxytest.NewAuthority()
 	})
 	s.store = store.New(store.Options{
-		Mode: box.Mode(o.Mode), Dir: o.Dir, Images: o.Images, HomeFolders: o.HomeFolders, Start: o.Start,
+		Mode: box.Mode(o.Mode), Dir: o.Dir, Images: o.Images, HomeFolders: o.HomeFolders, Hidden: o.Hidden, Start: o.Start,
 		Pending: o.Pending, Stopping: o.Stopping, Snapshotting: o.Snapshotting, Realistic: o.Realistic,
 		RefuseUnenforced: o.RefuseUnenforced, Log: o.Logger, Team: teamID,
 		Firewall: firewall.Options{Names: o.Names, NPMRC: o.NPMRC, RootCAs: o.RootCAs, Tokens: s.tokens},

@@ -48,7 +48,7 @@ func (b baseLayer) chown(name string, uid, gid int) error {
 // build writes what a new box has over the machine's root: its user, its own
 // directories, and covers that hide what belongs to the machine alone: its homes,
 // and hide, a directory.
-func (b baseLayer) build(hide string, homes []home, account Account) error {
+func (b baseLayer) build(hidden []string, homes []home, account Account) error {
 	type ownDir struct {
 		name   string
 		mode   fs.FileMode
@@ -93,7 +93,11 @@ func (b baseLayer) build(hide string, homes []home, account Account) error {
 	if err := b.openWayToPrograms(); err != nil {
 		return err
 	}
-	return errors.Join(b.coverPrivate(homes), b.cover(hide))
+	err := b.coverPrivate(homes)
+	for _, dir := range hidden {
+		err = errors.Join(err, b.cover(dir))
+	}
+	return err
 }
 
 // writeAccounts writes the files in etc that know the box's user and network,

@@ -1,7 +1,6 @@
 package box
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
@@ -87,8 +87,8 @@ type Options struct {
 	// once the directory is locked; if something is missing, NewHost fails
 	// without changing anything. Nil requires nothing.
 	Contents func(kind string) (Contents, error)
-	// Hidden is a folder with Dir in it that boxes don't see. Empty means Dir.
-	Hidden string
+	// Hidden are folders that boxes don't see, besides Dir.
+	Hidden []string
 	// HomeFolders are folders in the homes of the machine's users that boxes see,
 	// besides those that PATH names and those of known tools.
 	HomeFolders []string
@@ -100,7 +100,7 @@ type Options struct {
 type seen struct {
 	Trusted     []byte   `json:"trusted,omitempty"`
 	HomeFolders []string `json:"homeFolders,omitempty"`
-	Hidden      string   `json:"hidden"`
+	Hidden      []string `json:"hidden"`
 }
 
 // Contents are layers and drives.
@@ -255,11 +255,14 @@ func (h *Host) openBackend(opts Options) (err error) {
 		return err
 	}
 	seen := seen{HomeFolders: opts.HomeFolders}
-	if seen.Hidden, err = filepath.Abs(cmp.Or(opts.Hidden, h.dir)); err != nil {
-		return err
-	}
-	if seen.Hidden, err = filepath.EvalSymlinks(seen.Hidden); err != nil {
-		return err
+	for _, dir := range append(slices.Clone(opts.Hidden), h.dir) {
+		if dir, err = filepath.Abs(dir); err != nil {
+			return err
+		}
+		if dir, err = filepath.EvalSymlinks(dir); err != nil {
+			return err
+		}
+		seen.Hidden = append(seen.Hidden, dir)
 	}
 	if opts.Trusted != nil {
 		if seen.Trusted, err = opts.Trusted(); err != nil {

@@ -24,10 +24,10 @@ type unixStat = syscall.Stat_t
 // and they disappear with the threads, however those end.
 type namespaceBackend struct {
 	log    *slog.Logger
-	dir    string // the store
-	mounts string // the tmpfs below dir, seen by the threads only
-	hidden string // of the machine, with dir in it
-	self   string // this program, below mounts
+	dir    string   // the store
+	mounts string   // the tmpfs below dir, seen by the threads only
+	hidden []string // of the machine, with dir in it
+	self   string   // this program, below mounts
 	pool   *threads
 	lower  map[string]string // the lowest layers by the account's name, as boxes name them
 	extra  []string          // host directories to bind

@@ -320,7 +320,7 @@ func (n *namespaceBackend) coverShown(root string, shown []string) error {
 			}
 		}
 	}
-	for _, path := range append(privatePaths(), n.hidden) {
+	for _, path := range append(privatePaths(), n.hidden...) {
 		if !bound(path) {
 			continue
 		}

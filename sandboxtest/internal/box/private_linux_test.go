@@ -72,10 +72,11 @@ func TestPrivateFiles(t *testing.T) {
 	write(0o644, "secret\n", "closed/secret", "prefix/secret", "prefix/etc/secret")
 	require.NoError(t, os.Chmod(filepath.Join(home, "closed"), 0o700))
 	t.Setenv("PATH", strings.Join([]string{filepath.Join(home, "closed/bin"), filepath.Join(home, "prefix/bin"), os.Getenv("PATH")}, ":"))
-	// The host's own files may be among what is private.
+	// The host's own files may be among what is private, and those of who starts it.
+	write(0o600, "secret\n", "mine/beside/key")
 	for _, dir := range []string{".local/state/sandbox-cli/own", ".cache/sandbox-sessions/emulator", "mine/state"} {
 		write(0o600, "secret\n", dir+"/state.json")
-		h := openHost(t, Options{Mode: Namespace, Dir: filepath.Join(home, dir, "machines"), Hidden: filepath.Join(home, dir), HomeFolders: []string{"mine", "../" + filepath.Base(home) + "/dotfiles", "/dotfiles", ".", ""}})
+		h := openHost(t, Options{Mode: Namespace, Dir: filepath.Join(home, dir, "machines"), Hidden: []string{filepath.Join(home, dir), filepath.Join(home, "mine/beside")}, HomeFolders: []string{"mine", "../" + filepath.Base(home) + "/dotfiles", "/dotfiles", ".", ""}})
 		b := newBox(t, h, Config{})
 		try := func(user, script string) string {
 			out, errOut, _ := run(t, b, Spec{Path: "sh", Args: []string{"-c", script, "sh", home, strings.Join(usualLogins, " ")}, User: user})

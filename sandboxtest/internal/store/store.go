@@ -23,7 +23,7 @@ type Options struct {
 	Mode                            box.Mode
 	Dir                             string
 	Images                          map[string]string
-	HomeFolders                     []string
+	HomeFolders, Hidden             []string
 	Start                           time.Time
 	Pending, Stopping, Snapshotting time.Duration
 	Realistic                       bool
@@ -99,9 +99,9 @@ func New(opts Options) *Store {
 
 // Open makes ready what sandboxes run on.
 func (st *Store) Open() (err error) {
-	config := box.Options{Mode: st.opts.Mode, HomeFolders: st.opts.HomeFolders, Logger: st.opts.Log}
+	config := box.Options{Mode: st.opts.Mode, HomeFolders: st.opts.HomeFolders, Hidden: st.opts.Hidden, Logger: st.opts.Log}
 	if st.opts.Dir != "" {
-		config.Dir, config.Hidden, config.Contents = filepath.Join(st.opts.Dir, machinesDir), st.opts.Dir, st.contents
+		config.Dir, config.Hidden, config.Contents = filepath.Join(st.opts.Dir, machinesDir), append([]string{st.opts.Dir}, config.Hidden...), st.contents
 		if err := checkDir(st.opts.Dir); err != nil {
 			return err
 		}

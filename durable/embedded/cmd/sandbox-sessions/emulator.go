@@ -145,7 +145,7 @@ func (e *emulator) stop() error {
 func serveEmulator(ctx context.Context, dir string) (err error) {
 	used := make(chan struct{}, 1)
 	srv, err := sandboxtest.NewServer(&sandboxtest.Options{
-		Dir: filepath.Join(dir, "state"),
+		Dir: filepath.Join(dir, "state"), Hidden: []string{filepath.Dir(dir)}, // with the keys of the service beside it
 		OnRequest: func(sandboxtest.Request) {
 			select {
 			case used <- struct{}{}:

@@ -1,0 +1,41 @@
+package sandboxtest_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestHidden: sandboxes see a folder of a home that is shown, but for what is hidden of it.
+func TestHidden(t *testing.T) {
+	home, err := os.UserHomeDir()
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp(home, ".sandbox-test-hidden-") //nolint:usetesting // sandboxes don't see t.TempDir
+	if err != nil {
+		needs.Other(t, "no home to have secrets in: %v", err)
+	}
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	for _, name := range []string{"tool", "keys/key"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644)) //nolint:gosec // for sandboxes
+	}
+	srv, err := sandboxtest.NewServer(&sandboxtest.Options{
+		Mode: sandboxtest.Namespace, HomeFolders: []string{filepath.Base(dir)}, Hidden: []string{filepath.Join(dir, "keys")},
+	})
+	if err != nil {
+		needs.Missing(t, "namespace mode: %v", err)
+	}
+	t.Cleanup(func() { assert.NoError(t, srv.Close()) })
+	c := newRaw(t, srv)
+	res := c.run(c.create(nil).Session.ID, obj{"command": "sh", "args": []string{"-c", `cat "$1/tool" "$1/keys/key" 2>/dev/null`, "sh", dir}, "sudo": true})
+	if res.stdout == "" {
+		needs.Other(t, "sandboxes don't show the home of this user")
+	}
+	assert.Equal(t, "tool", res.stdout)
+}
