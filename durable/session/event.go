@@ -120,7 +120,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 
 // Cursor is a place in a session's stream: an event's number and, within the
 // output of a command, a byte. The zero value is the start of the stream. As text
-// it is "SEQ.BYTE", or "SEQ.BYTE.AHEAD".
+// it is "SEQ.BYTE", "SEQ.BYTE.AHEAD" or "SEQ.BYTE.AHEAD.AT".
 type Cursor struct {
 	Seq int
 	// Byte is 0 before the event, and otherwise 1 and the bytes of its output
@@ -128,6 +128,9 @@ type Cursor struct {
 	Byte int64
 	// Ahead is how many later events came while the event's output did.
 	Ahead int
+	// At is when the last event that came happened, by which one is known that a
+	// history has lost which was put back; 0 says nothing.
+	At Millis
 }
 
 // next is the number of the first event that did not come.
@@ -147,10 +150,10 @@ func ParseCursor(text string) (Cursor, error) {
 	if text == "" {
 		return Cursor{}, nil
 	}
-	var n [3]uint64
+	var n [4]uint64
 	parts := strings.Split(text, ".")
 	bad := len(parts) > len(n)
-	for i, bits := range []int{31, 63, 30} {
+	for i, bits := range []int{31, 63, 30, 63} {
 		if i < len(parts) && !bad {
 			var err error
 			n[i], err = strconv.ParseUint(parts[i], 10, bits)
@@ -160,12 +163,15 @@ func ParseCursor(text string) (Cursor, error) {
 	if bad || n[1] == 0 && n[2] > 0 {
 		return Cursor{}, fmt.Errorf("%w: %.40q", ErrCursor, text)
 	}
-	return Cursor{int(n[0]), int64(n[1]), int(n[2])}, nil //nolint:gosec // ParseUint has held each to its bits
+	return Cursor{int(n[0]), int64(n[1]), int(n[2]), Millis(n[3])}, nil //nolint:gosec // ParseUint has held each to its bits
 }
 
 // String returns the cursor's text.
 func (c Cursor) String() string {
-	if c.Ahead > 0 {
+	switch {
+	case c.At > 0:
+		return fmt.Sprintf("%d.%d.%d.%d", c.Seq, c.Byte, c.Ahead, c.At)
+	case c.Ahead > 0:
 		return fmt.Sprintf("%d.%d.%d", c.Seq, c.Byte, c.Ahead)
 	}
 	return fmt.Sprintf("%d.%d", c.Seq, c.Byte)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -24,8 +25,8 @@ import (
 // them, live while they run. Each event, and each byte of output, comes once; a
 // loop that ended is continued without a gap at the Cursor of its last event, in
 // this process or another. A cursor behind all that has happened is an error that matches
-// [ErrCursor], also when a database that was put back has lost what came before: begin
-// anew then. It needs a worker to be up.
+// [ErrCursor], and so is one after an event that a database has lost which was put back:
+// begin anew then. It needs a worker to be up.
 func (c *Client) Events(ctx context.Context, id string, from Cursor) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := c.check(ctx); err != nil {
@@ -79,6 +80,7 @@ func (v *viewer) giveStored(s stored) error {
 	if err != nil {
 		return err
 	}
+	v.at.At = s.Event.At
 	return v.give(e)
 }
 
@@ -227,7 +229,11 @@ func (v *viewer) page() ([]stored, bool, error) {
 		return nil, false, tooFar(v.at, p.Next)
 	}
 	if from >= p.Base {
-		events, all := v.w.reached(p)
+		events, all := v.w.reached(p, p.Events)
+		before, _ := v.w.reached(p, p.Before)
+		if v.lost(before) || v.lost(events) {
+			return nil, false, fmt.Errorf("%w: event %d is another one since the history was put back", ErrCursor, v.at.next()-1)
+		}
 		if !all && len(events) == 0 {
 			return nil, false, errPending
 		}
@@ -243,6 +249,13 @@ func (v *viewer) page() ([]stored, bool, error) {
 		return nil, false, err
 	}
 	return v.page()
+}
+
+// lost reports whether the last event that came is another one by now.
+func (v *viewer) lost(events []stored) bool {
+	return v.at.At > 0 && slices.ContainsFunc(events, func(s stored) bool {
+		return s.Event.Seq == v.at.next()-1 && s.Event.At != v.at.At
+	})
 }
 
 // tooFar is the error of a cursor behind all that has happened: it is of another session,
@@ -296,7 +309,7 @@ func (v *viewer) finish(end *Event) error {
 // leave moves the cursor to the end of the output that it is in.
 func (v *viewer) leave() {
 	v.out.stop()
-	v.at, v.start, v.out = Cursor{Seq: v.at.next()}, nil, nil
+	v.at, v.start, v.out = Cursor{Seq: v.at.next(), At: v.at.At}, nil, nil
 }
 
 // finished is called when the reader of the output has ended. What is lost for good

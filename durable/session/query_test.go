@@ -101,7 +101,8 @@ func (a *asker) events(t *testing.T, h []*history.HistoryEvent, at place) page {
 // are decided, from a number on, to one who has followed the history to there.
 var tellings = map[string]func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int){
 	queryEvents: func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int) {
-		got, _ := w.reached(a.events(t, h, w.at))
+		p := a.events(t, h, w.at)
+		got, _ := w.reached(p, p.Events)
 		got = slices.DeleteFunc(append([]stored{}, got...), func(e stored) bool { return e.Event.Seq < from })
 		assert.Equal(t, want, got)
 	},

@@ -115,6 +115,9 @@ type page struct {
 	// Next is the number that the next event will have; 0 says nothing.
 	Next   int  `json:"next,omitempty"`
 	Closed bool `json:"closed,omitempty"` // and there will be no more
+	// Before is the event before the first of those that were asked for, with its number,
+	// time and decision alone, if the workflow has it.
+	Before []stored `json:"before,omitempty"`
 	// Run is the run of the workflow that answers, and Dir where its pages are stored.
 	Run string `json:"run"`
 	Dir string `json:"dir"`
@@ -137,6 +140,9 @@ func (s *run) page(from int) page {
 		events = events[:max(s.decided.Events-s.Base, 0)]
 	}
 	p.Next = s.Base + len(events)
+	if i := from - 1 - s.Base; i >= 0 && i < len(events) {
+		p.Before = []stored{{Event: Event{Seq: from - 1, At: events[i].Event.At}, Decision: events[i].Decision}}
+	}
 	events = events[min(max(from-s.Base, 0), len(events)):]
 	n := pageOf(events)
 	p.Events, p.Closed = events[:n], s.closed && !s.guesses && n == len(events)

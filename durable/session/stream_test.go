@@ -474,21 +474,47 @@ func TestFutureCursor(t *testing.T) {
 }
 
 // TestLostFromHistory: a viewer who has seen what a database has lost that was put back
-// learns so, and does not wait for what comes in its place.
+// learns so, and neither waits for what comes in its place nor goes on behind it, in
+// this process or another.
 func TestLostFromHistory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		temporal := newCluster()
-		v := watchFrom(New(temporal, nil), Cursor{})
-		temporal.knows(of(3, Event{Type: TypeCreated}), of(3, queuedEvent("cmd-1")), of(3, queuedEvent("lost")))
-		temporal.commits(3)
-		assert.Len(t, v.saw(), 3)
-		temporal.knows(of(3, Event{Type: TypeCreated}), of(3, queuedEvent("cmd-1")))
-		temporal.commits(7) // a change, so that the viewer asks
-		assert.Len(t, v.saw(), 3)
-		over, err := v.ended()
-		assert.True(t, over)
-		assert.ErrorIs(t, err, ErrCursor)
-	})
+	at := func(e Event, at Millis) stored { e.At = at; return of(3, e) }
+	both := []stored{at(Event{Type: TypeCreated}, 1), at(queuedEvent("cmd-1"), 2)}
+	seen := append(slices.Clone(both), at(queuedEvent("lost"), 3))
+	for name, row := range map[string]struct {
+		then []stored
+		more []string // without an error
+	}{
+		"fewer":    {then: both},
+		"as many":  {then: append(slices.Clone(both), at(queuedEvent("another"), 9))},
+		"more":     {then: append(slices.Clone(both), at(queuedEvent("another"), 9), at(queuedEvent("more"), 10))},
+		"the same": {then: append(slices.Clone(seen), at(queuedEvent("more"), 10)), more: []string{"command_queued more"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				temporal := newCluster()
+				v := watchFrom(New(temporal, nil), Cursor{})
+				defer v.stop()
+				temporal.knows(seen...)
+				temporal.commits(3)
+				require.Len(t, v.saw(), 3)
+				from, err := ParseCursor(v.last[2].String())
+				require.NoError(t, err)
+				temporal.knows(row.then...)
+				temporal.commits(7) // a change, so that the viewer asks
+				late := watchFrom(New(temporal, nil), from)
+				defer late.stop()
+				assert.Equal(t, append([]string{}, row.more...), v.saw()[3:])
+				assert.Equal(t, row.more, late.saw())
+				for _, v := range []*watcher{v, late} {
+					over, err := v.ended()
+					assert.Equal(t, row.more == nil, over)
+					if over {
+						assert.ErrorIs(t, err, ErrCursor)
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestFailingQueries: a query that fails for good ends the stream with its error.

@@ -163,7 +163,7 @@ func (w *watch) kept(ctx context.Context) (events []stored, base int, err error)
 				continue
 			}
 		}
-		more, all := w.reached(p)
+		more, all := w.reached(p, p.Events)
 		events = append(events, more...)
 		switch {
 		case len(more) > 0:

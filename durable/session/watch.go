@@ -78,19 +78,19 @@ func (w *watch) next() <-chan struct{} {
 	return w.changed
 }
 
-// reached returns those of a page's events that the history has reached. A worker
+// reached returns those of events of a page that the history has reached. A worker
 // answers queries from what it has in memory, which may be of a decision that is
 // never committed: then another one is made in its place, with other events.
-func (w *watch) reached(p page) (events []stored, all bool) {
+func (w *watch) reached(p page, events []stored) (reached []stored, all bool) {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	if p.Run == "" { // in a test environment, which commits all
-		return p.Events, true
+		return events, true
 	}
 	if p.Run != w.at.run {
 		return nil, false
 	}
-	for i, e := range p.Events {
+	for i, e := range events {
 		// A worker that replays the history for a query makes the decision that has just
 		// begun as well, without the updates that only the one that began it knows. If it
 		// is asked after that was committed, it replays that too.
@@ -99,10 +99,10 @@ func (w *watch) reached(p page) (events []stored, all bool) {
 		// the one that is committed has their number, but is later. What a workflow
 		// takes for the time never goes back, and may be later still.
 		if at, ok := w.committed[e.Decision]; e.Decision > 0 && (!ok || p.Replayed > 0 && !p.asked.has(p.Run, e.Decision) || e.Event.At < at) {
-			return p.Events[:i], false
+			return events[:i], false
 		}
 	}
-	return p.Events, true
+	return events, true
 }
 
 // ended returns how the workflow has ended, zero if it has not.
