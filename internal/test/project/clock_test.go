@@ -23,6 +23,7 @@ var outsideRules = map[string]string{
 	"cmd/sandbox/internal/local/TestIdle":                    "a daemon that is in use does not end, at any speed",
 	"durable/TestLeaseIsRenewed":                             "looks again and again for what its command waits for",
 	"sandboxtest/internal/box/TestPrivateFiles":              "the home of a user is what it is about",
+	"sandboxtest/TestHidden":                                 "the home of a user is what it is about",
 	"internal/test/testkit/Linger":                           "is the only one that waits",
 	"internal/test/testmain/TestMainWaits":                   "leaves a goroutine that sleeps",
 	"local.MkdirTemp":                                        "is what is compared with the SDK's",

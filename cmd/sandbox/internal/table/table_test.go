@@ -38,3 +38,15 @@ func TestFit(t *testing.T) {
 	require.NoError(t, one.Write(&console.Stream{Raw: &b}, Options{Width: 20, NoHeader: true}))
 	assert.Equal(t, "web   iad1\n", b.String())
 }
+
+// TestHostileTexts: what comes from the network moves no cursor and makes no line, and a
+// column is as wide as what is seen of it.
+func TestHostileTexts(t *testing.T) {
+	t.Parallel()
+	table := New("NAME", "REGION")
+	table.Row("a\x1b[2J\nb\r\u202ec", Cell{Text: "\x1b]0;title\aiad1"})
+	table.Row("web", "iad1")
+	var b bytes.Buffer
+	require.NoError(t, table.Write(&console.Stream{Raw: &b}, Options{NoHeader: true}))
+	assert.Equal(t, "a b  c   iad1\nweb      iad1\n", b.String())
+}
