@@ -141,3 +141,33 @@ func TestNothingABoxSendsEndsTheProcess(t *testing.T) {
 		assert.Contains(t, log.String(), what)
 	}
 }
+
+// TestTooManyConnections: a box that has as many connections as there may be gets no more,
+// and is told nothing, until one of them has been over for a while.
+func TestTooManyConnections(t *testing.T) {
+	n, box := openNAT(t, new(faulty), new(buffer))
+	from, resolver := netip.AddrPortFrom(BoxAddr, 4000), netip.AddrPortFrom(ResolverAddr, 53)
+	var last *tcpFlow
+	n.mu.Lock()
+	for i := range uint16(maxFlows) {
+		last = &tcpFlow{flow: flow{from: netip.AddrPortFrom(BoxAddr, 10_000+i)}, port: 20_000 + i, taken: make(chan struct{})}
+		n.tcp[last.flow], n.ports[last.port] = last, last
+	}
+	n.mu.Unlock()
+	for _, want := range []netip.AddrPort{resolver, netip.AddrPortFrom(HostAddr, 30_001)} {
+		for _, data := range [][]byte{syn(from, netip.MustParseAddrPort("192.0.2.7:443")), datagram(from, resolver, dnsQuery("good.test"))} {
+			_, err := box.Write(data)
+			require.NoError(t, err)
+		}
+		buf := make([]byte, MTU)
+		size, err := box.Read(buf)
+		require.NoError(t, err)
+		p, ok := parsePacket(buf[:size])
+		require.True(t, ok)
+		assert.Equal(t, want, p.src())
+		n.mu.Lock()
+		assert.Equal(t, maxFlows, len(n.ports)) // Len would print them all
+		last.done, n.lastPort = time.Now().Add(-time.Minute), 30_000
+		n.mu.Unlock()
+	}
+}
