@@ -392,6 +392,7 @@ func TestForwarderLogsOneLine(t *testing.T) {
 		"duration=", "team=team_test", "project=prj_test", "sandbox=sbx_test", "name=sandbox-test", "rules=[Authorization]"} {
 		assert.Contains(t, lines[0], want)
 	}
+	assert.NotContains(t, lines[0], "error=")
 	assert.Contains(t, lines[1], "status=502")
 	assert.Contains(t, lines[1], "error=")
 	assert.NotContains(t, g.log.String(), "s3cret")
