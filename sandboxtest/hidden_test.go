@@ -25,6 +25,8 @@ func TestHidden(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644)) //nolint:gosec // for sandboxes
 	}
+	_, err = sandboxtest.NewServer(&sandboxtest.Options{Hidden: []string{filepath.Join(dir, "none")}})
+	require.ErrorContains(t, err, "hiding "+dir)
 	srv, err := sandboxtest.NewServer(&sandboxtest.Options{
 		Mode: sandboxtest.Namespace, HomeFolders: []string{filepath.Base(dir)}, Hidden: []string{filepath.Join(dir, "keys")},
 	})

@@ -47,7 +47,7 @@ func (b baseLayer) chown(name string, uid, gid int) error {
 
 // build writes what a new box has over the machine's root: its user, its own
 // directories, and covers that hide what belongs to the machine alone: its homes,
-// and hide, a directory.
+// and the directories in hidden.
 func (b baseLayer) build(hidden []string, homes []home, account Account) error {
 	type ownDir struct {
 		name   string

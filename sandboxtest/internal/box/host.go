@@ -256,13 +256,14 @@ func (h *Host) openBackend(opts Options) (err error) {
 	}
 	seen := seen{HomeFolders: opts.HomeFolders}
 	for _, dir := range append(slices.Clone(opts.Hidden), h.dir) {
-		if dir, err = filepath.Abs(dir); err != nil {
-			return err
+		real, err := filepath.Abs(dir) // first: the working directory's own name may have links
+		if err == nil {
+			real, err = filepath.EvalSymlinks(real)
 		}
-		if dir, err = filepath.EvalSymlinks(dir); err != nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("hiding %s: %w", dir, err)
 		}
-		seen.Hidden = append(seen.Hidden, dir)
+		seen.Hidden = append(seen.Hidden, real)
 	}
 	if opts.Trusted != nil {
 		if seen.Trusted, err = opts.Trusted(); err != nil {
