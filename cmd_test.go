@@ -84,7 +84,7 @@ func TestCmdWaitDelayKills(t *testing.T) {
 	_, sb := testkit.Start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c := sb.CommandContext(ctx, "sh", "-c", "trap '' INT; echo ready; while :; do sleep .02; done")
+	c := sb.CommandContext(ctx, "sh", "-c", "trap '' INT; echo ready; while :; do sleep .1; done")
 	c.Stdout = &notifyWriter{text: "ready", notify: cancel}
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	c.WaitDelay = 200 * time.Millisecond

@@ -41,7 +41,7 @@ func TestOutputWhileRunning(t *testing.T) {
 	result := make(chan error, 1)
 	go func() {
 		_, err := sb.RunCommand(t.Context(), "sh", []string{"-c",
-			`for i in 1 2 3; do echo line $i; while [ ! -e seen-$i ]; do sleep 0.01; done; done`}, &sandbox.CommandOptions{Stdout: lines})
+			`for i in 1 2 3; do echo line $i; while [ ! -e seen-$i ]; do sleep 0.1; done; done`}, &sandbox.CommandOptions{Stdout: lines})
 		close(lines)
 		result <- err
 	}()
@@ -129,7 +129,7 @@ func TestExitCodes(t *testing.T) {
 func TestOutputOrder(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	script := []string{"-c", `go() { until [ -e "$0-$1" ]; do sleep 0.01; done; }
+	script := []string{"-c", `go() { until [ -e "$0-$1" ]; do sleep 0.1; done; }
 		for i in 1 2 3; do echo out $i; go o$i; echo err $i >&2; go e$i; done`}
 	for _, name := range []string{"waited", "detached"} {
 		id := "order-" + name

@@ -222,7 +222,7 @@ func TestWriterAcrossSessions(t *testing.T) {
 			_, err = w.Write(first)
 			require.NoError(t, err)
 			joined, err := sb.RunCommand(t.Context(), "timeout", []string{"120", "sh", "-c",
-				`until [ "$(stat -c %s .write-*)" = 8388608 ] && [ -z "$(ls -A /tmp)" ]; do sleep .01; done`}, nil)
+				`until [ "$(stat -c %s .write-*)" = 8388608 ] && [ -z "$(ls -A /tmp)" ]; do sleep .1; done`}, nil)
 			require.NoError(t, err)
 			require.Zero(t, joined.ExitCode, "both whole pieces are in the sandbox")
 			c.end(t, srv, sb)

@@ -168,11 +168,11 @@ func TestHookStartsServers(t *testing.T) {
 	var cmd *sandbox.Cmd
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		var err error
-		server, err = sb.StartCommand(ctx, "sh", []string{"-c", "while [ ! -e say ]; do sleep 0.05; done; echo served; sleep 1000"}, &sandbox.StartOptions{Stdout: &out, KillOnCancel: true})
+		server, err = sb.StartCommand(ctx, "sh", []string{"-c", "while [ ! -e say ]; do sleep 0.1; done; echo served; sleep 1000"}, &sandbox.StartOptions{Stdout: &out, KillOnCancel: true})
 		if err != nil {
 			return err
 		}
-		cmd = sb.CommandContext(ctx, "sh", "-c", "while [ ! -e say ]; do sleep 0.05; done; exit 5")
+		cmd = sb.CommandContext(ctx, "sh", "-c", "while [ ! -e say ]; do sleep 0.1; done; exit 5")
 		return cmd.Start()
 	}})
 	testkit.StopElsewhere(t, srv, sb)

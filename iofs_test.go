@@ -26,20 +26,20 @@ import (
 )
 
 // TestIOFS runs testing/fstest on a tree with links, odd names and empty files:
-// 2,000 files, or 20 with -short: each is opened about ten times, by a program each.
+// 2,000 files, or 8 with -short: each is opened about ten times, by a program each.
 func TestIOFS(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	count := 2000
+	count, dirs := 2000, 20
 	if testing.Short() {
-		count = 20
+		count, dirs = 8, 2
 	}
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	var files []sandbox.File
 	var expected []string
 	for i := range count {
-		name := fmt.Sprintf("dir%02d/sub/file %d", i%20, i)
+		name := fmt.Sprintf("dir%02d/sub/file %d", i%dirs, i)
 		f := sandbox.File{Path: "tree/" + name}
 		switch {
 		case i%7 == 0: // empty

@@ -137,7 +137,7 @@ func TestStdinGoesOn(t *testing.T) {
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "while [ ! -e go ]; do sleep .01; done; exec wc -c"}, &sandbox.StartOptions{AttachStdin: true})
+	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "while [ ! -e go ]; do sleep .1; done; exec wc -c"}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
 	var written atomic.Int64

@@ -70,7 +70,7 @@ func TestConversationOfTwoHours(t *testing.T) {
 				// The command goes on over what was the end.
 				ended := make(chan agent.Result, 1)
 				go func() {
-					r, err := d.Call(t.Context(), "bash", json.RawMessage(fmt.Sprintf(`{"command": "echo begun; until [ -e go-%d ]; do sleep .01; done", "timeout_seconds": 600}`, i)))
+					r, err := d.Call(t.Context(), "bash", json.RawMessage(fmt.Sprintf(`{"command": "echo begun; until [ -e go-%d ]; do sleep .1; done", "timeout_seconds": 600}`, i)))
 					assert.NoError(t, err)
 					ended <- r
 				}()

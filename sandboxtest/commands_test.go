@@ -52,7 +52,7 @@ func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 	sess := c.create(nil).Session.ID
 	// Each line is written only after the previous one was received here.
 	l := c.stream("POST", session(sess)+"/cmd", obj{
-		"command": "sh", "args": []string{"-c", `for i in 1 2 3; do echo $i; while [ ! -e go$i ]; do sleep 0.01; done; done`},
+		"command": "sh", "args": []string{"-c", `for i in 1 2 3; do echo $i; while [ ! -e go$i ]; do sleep 0.1; done; done`},
 		"wait": true, "logs": true,
 	})
 	cmd := l.next().Command
@@ -67,7 +67,7 @@ func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 func TestLogsReplayAndFollow(t *testing.T) {
 	_, c := start(t, nil)
 	sess := c.create(nil).Session.ID
-	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "echo one; while [ ! -e go ]; do sleep 0.01; done; echo two >&2"}})
+	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "echo one; while [ ! -e go ]; do sleep 0.1; done; echo two >&2"}})
 	path := session(sess) + "/cmd/" + cmd.ID + "/logs"
 	first := c.stream("GET", path, nil)
 	assert.Equal(t, "one\n", first.next().text(t))
@@ -90,7 +90,7 @@ func TestDisconnectDoesNotKill(t *testing.T) {
 	_, c := start(t, nil)
 	sess := c.create(nil).Session.ID
 	l := c.stream("POST", session(sess)+"/cmd", obj{
-		"command": "sh", "args": []string{"-c", "while [ ! -e go ]; do sleep 0.01; done; exit 5"}, "wait": true, "logs": true,
+		"command": "sh", "args": []string{"-c", "while [ ! -e go ]; do sleep 0.1; done; exit 5"}, "wait": true, "logs": true,
 	})
 	cmd := l.next().Command
 	require.NoError(t, l.body.Close())
@@ -118,7 +118,7 @@ func TestKill(t *testing.T) {
 			c.refused("POST", session(sess)+"/cmd/"+cmd.ID+"/kill", obj{"signal": 9}, 404, "command_not_found_or_exited")
 		}
 		// One signal is caught; another stops and continues the process.
-		cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", `trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.01; done`}})
+		cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", `trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.1; done`}})
 		l := c.stream("GET", session(sess)+"/cmd/"+cmd.ID+"/logs", nil)
 		assert.Equal(t, "ready\n", l.next().text(t))
 		c.kill(cmd, 19, 200)

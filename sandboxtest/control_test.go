@@ -197,7 +197,7 @@ func TestEdgeCuts(t *testing.T) {
 		}
 		done := make(chan ending, 1)
 		go func() {
-			out, err := sb.CommandContext(t.Context(), "sh", "-c", "echo one; touch started; until test -e go; do sleep 0.02; done; echo two; exit 3").Output()
+			out, err := sb.CommandContext(t.Context(), "sh", "-c", "echo one; touch started; until test -e go; do sleep 0.1; done; echo two; exit 3").Output()
 			done <- ending{string(out), err}
 		}()
 		require.Eventually(t, func() bool {

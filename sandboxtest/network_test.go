@@ -189,7 +189,7 @@ func TestTerminal(t *testing.T) {
 
 		// The terminal turns ^C into a signal.
 		x = c.terminal(t, sess, obj{"type": "start", "command": "sh",
-			"args": []string{"-c", "trap 'echo caught; exit 5' INT; echo up; while :; do sleep 0.01; done"}})
+			"args": []string{"-c", "trap 'echo caught; exit 5' INT; echo up; while :; do sleep 0.1; done"}})
 		x.until("up")
 		x.input("\x03")
 		assert.Equal(t, 5, x.exit())

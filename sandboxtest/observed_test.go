@@ -81,7 +81,7 @@ func TestSignalThenDelete(t *testing.T) {
 	for _, end := range []string{"DELETE", "stop"} {
 		made := c.create(obj{"name": "box", "persistent": false})
 		sess := session(made.Session.ID)
-		cmd := c.detach(made.Session.ID, obj{"command": "sh", "args": []string{"-c", "trap 'sleep 0.1; echo trapped; exit 3' TERM; echo set; while :; do sleep 0.01; done"}})
+		cmd := c.detach(made.Session.ID, obj{"command": "sh", "args": []string{"-c", "trap 'sleep 0.1; echo trapped; exit 3' TERM; echo set; while :; do sleep 0.1; done"}})
 		logs := c.send(c.request("GET", sess+"/cmd/"+cmd.ID+"/logs", nil))
 		first := make([]byte, 100)
 		n, err := logs.Body.Read(first)

@@ -86,7 +86,7 @@ func TestStdin(t *testing.T) {
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(obj{"timeout": day.Milliseconds()}).Session.ID // advances the clock until the write fails
-		script := `while [ ! -e go ]; do sleep 0.01; done; cat | wc -c`
+		script := `while [ ! -e go ]; do sleep 0.1; done; cat | wc -c`
 		cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", script}, "attachStdin": true})
 		text := strings.Repeat("x", 500<<10)
 		type response struct {

@@ -154,7 +154,7 @@ func TestRun(t *testing.T) {
 
 	w.resize(44, 133)
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGWINCH))
-	w.press("while [ \"$(stty size)\" != '44 133' ]; do sleep 0.01; done; echo has \"\"followed\r")
+	w.press("while [ \"$(stty size)\" != '44 133' ]; do sleep 0.1; done; echo has \"\"followed\r")
 	w.until("has followed\r\n")
 	w.until("ready> ")
 

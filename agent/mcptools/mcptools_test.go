@@ -74,7 +74,7 @@ func TestProgress(t *testing.T) {
 		assert.NoError(t, cs.Close())
 		assert.NoError(t, ss.Wait())
 	}()
-	params := &mcp.CallToolParams{Name: "bash", Arguments: map[string]any{"command": "echo first; printf 'second\\033\\n'; until [ -e go ]; do sleep .01; done; exit 3"}}
+	params := &mcp.CallToolParams{Name: "bash", Arguments: map[string]any{"command": "echo first; printf 'second\\033\\n'; until [ -e go ]; do sleep .1; done; exit 3"}}
 	params.SetProgressToken("p")
 	ended := make(chan *mcp.CallToolResult, 1)
 	go func() {

@@ -234,7 +234,7 @@ func TestServesUntilInterrupted(t *testing.T) {
 }
 
 func TestForwardsSignals(t *testing.T) {
-	cmd := program(t, "sh", "-c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.01; done")
+	cmd := program(t, "sh", "-c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.1; done")
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

@@ -170,7 +170,7 @@ func TestTerminalSizeAndCode(t *testing.T) {
 	s.until("24 80")
 	require.NoError(t, pty.Setsize(s.own, &pty.Winsize{Rows: 50, Cols: 132}))
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGWINCH))
-	s.press("until [ \"$(stty size)\" = '50 132' ]; do sleep 0.05; done; echo resi''zed\r")
+	s.press("until [ \"$(stty size)\" = '50 132' ]; do sleep 0.1; done; echo resi''zed\r")
 	s.until("resized")
 	s.press("exit 5\r")
 	s.until("connection to")

@@ -129,7 +129,7 @@ func (w *world) file(ctx context.Context, s Step) error {
 // pause waits until the pieces that a FileWriter has written are joined, and then
 // triggers the fault.
 func (w *world) pause() error {
-	const size = `until [ "$(stat -c %s .write-* 2>/dev/null)" = "$0" ]; do sleep 0.02; done`
+	const size = `until [ "$(stat -c %s .write-* 2>/dev/null)" = "$0" ]; do sleep 0.1; done`
 	if _, err := w.same.RunCommand(w.ctx, "sh", []string{"-c", size, fmt.Sprint(written)}, &sandbox.CommandOptions{Timeout: stepTime}); err != nil {
 		return err
 	}

@@ -249,7 +249,7 @@ func TestExactlyOnceLogs(t *testing.T) {
 	s := smallScript()
 	// After its output, the command waits for a file, so that a clean cut of its
 	// log can be told from its end.
-	hold := []string{"-c", strings.Replace(s.args[1], "exit 3", "while [ ! -e go ]; do sleep 0.01; done; exit 3", 1)}
+	hold := []string{"-c", strings.Replace(s.args[1], "exit 3", "while [ ! -e go ]; do sleep 0.1; done; exit 3", 1)}
 	cmd, err := sb.StartCommand(t.Context(), "bash", hold, nil)
 	require.NoError(t, err)
 	size := int64(len(s.stdout) + len(s.stderr)) // the log is longer than that

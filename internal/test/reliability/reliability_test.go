@@ -334,7 +334,7 @@ func TestKillOnce(t *testing.T) {
 	srv, sb := testkit.Start(t, nil)
 	for _, f := range []sandboxtest.Fault{{ActThenStatus: 502}, {DropAfter: true}} {
 		f.Operation, f.Times = sandboxtest.KillCommand, 1
-		cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", `trap 'echo got one' INT; echo ready; while [ ! -e go ]; do sleep 0.05; done; rm go; echo over`}, nil)
+		cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", `trap 'echo got one' INT; echo ready; while [ ! -e go ]; do sleep 0.1; done; rm go; echo over`}, nil)
 		require.NoError(t, err)
 		_, err = cmd.WaitForLog(t.Context(), regexp.MustCompile("ready"))
 		require.NoError(t, err)
@@ -552,7 +552,7 @@ func TestFilesOfAnEndedSession(t *testing.T) {
 			testkit.Output(t, sb, "mkfifo", pipe)
 			result := make(chan error, 1)
 			go func() { result <- sb.FS().AppendFile(t.Context(), pipe, []byte("nobody reads")) }()
-			testkit.Output(t, sb, "sh", "-c", "until pgrep -f '^dd of=.*"+pipe+"'; do sleep 0.01; done")
+			testkit.Output(t, sb, "sh", "-c", "until pgrep -f '^dd of=.*"+pipe+"'; do sleep 0.1; done")
 			end(t, srv, sb)
 			err := <-result
 			require.Error(t, err)

@@ -192,7 +192,7 @@ func TestCopyingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("the helper has returned")
 	var out testkit.LockedBuffer
-	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two"}, &sandbox.StartOptions{Stdout: &out})
+	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo one; while [ ! -e go ]; do sleep 0.1; done; echo two"}, &sandbox.StartOptions{Stdout: &out})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return out.String() != "" }, testkit.Patience, 10*time.Millisecond)
 	cancel(why)

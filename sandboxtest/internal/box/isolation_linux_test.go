@@ -53,7 +53,7 @@ func TestNothingReachesTheHost(t *testing.T) {
 	assert.Zero(t, res.ExitCode)
 	assert.Less(t, len(strings.Fields(sh(t, other, "cd /proc; echo [0-9]*"))), 6)
 	// The first process reaps zombies.
-	sh(t, b, `for i in 1 2 3 4 5; do (setsid sh -c 'echo >> ended' &); done; until test "$(wc -l < ended)" = 5; do sleep 0.01; done 2>/dev/null`)
+	sh(t, b, `for i in 1 2 3 4 5; do (setsid sh -c 'echo >> ended' &); done; until test "$(wc -l < ended)" = 5; do sleep 0.1; done 2>/dev/null`)
 	assert.Eventually(t, func() bool { return sh(t, b, `grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l`) == "0" }, wait, tick)
 }
 
