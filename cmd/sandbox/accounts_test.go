@@ -90,13 +90,13 @@ func TestAccounts(t *testing.T) {
 				defer cancel()
 				return finish(t, d.command(ctx, line...))
 			}
+			got := run(slices.Concat(way.options, strings.Fields("create --name web --or-get --silent"))...)
+			require.Zero(t, got.code, got.stderr)
 			for _, name := range leaves {
 				row := accountRows[name]
 				if row == "" {
 					continue
 				}
-				got := run(slices.Concat(way.options, strings.Fields("create --name web --or-get --silent"))...)
-				require.Zero(t, got.code, got.stderr)
 				before := len(look())
 				// Before the command's name, and behind it.
 				for _, line := range [][]string{
