@@ -44,40 +44,44 @@ var untold = map[*api.Op]string{
 
 // TestCrossedResponses exchanges, for each row of the table of operations, the
 // response for that to the same operation of somebody else, as a gateway does
-// which mixes up two connections: it is like a lost response.
+// which mixes up two connections: it is like a lost response. The rows share two
+// worlds, one after another.
 func TestCrossedResponses(t *testing.T) {
 	t.Parallel()
 	rows := lostResponses()
-	for _, op := range operations() {
+	srv := sandboxtest.New(t, nil)
+	w := newLostWorld(t, srv)
+	twin := newTwin(t, w.c)
+	for _, op := range inTurn() {
 		row, ok := rows[op]
 		require.True(t, ok, "%s %s has no row", op.Method, op.Path)
 		if untold[op] != "" {
 			continue
 		}
 		t.Run(op.Name+" "+op.Path, func(t *testing.T) {
-			t.Parallel()
-			crossResponse(t, op, row)
+			crossResponse(t, srv, w, twin, op, row)
 		})
 	}
 }
 
-func crossResponse(t *testing.T, op *api.Op, row lostResponse) {
-	srv := sandboxtest.New(t, nil)
-	w := newLostWorld(t, srv)
-	twin := newTwin(t, w.c)
+func crossResponse(t *testing.T, srv *sandboxtest.Server, w, twin *lostWorld, op *api.Op, row lostResponse) {
 	next, is := testkit.Transport(t), isOp(op)
 	var crossed atomic.Int64
 	gate := canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
 		if !is(req) || crossed.Add(1) > 1 {
 			return next.RoundTrip(req)
 		}
-		theirs := twin.request(t, req, w)
+		theirs := w.twins(t, req, twin)
 		mine, err := next.RoundTrip(req)
 		if err != nil {
 			return nil, err
 		}
 		mine.Body.Close()
-		return next.RoundTrip(theirs)
+		resp, err := next.RoundTrip(theirs)
+		if assert.NoError(t, err) {
+			assert.Equal(t, mine.StatusCode, resp.StatusCode, "of the twin")
+		}
+		return resp, err
 	})
 	w.c = testkit.Client(t, srv, sandbox.ClientOptions{
 		HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond},
@@ -86,6 +90,12 @@ func crossResponse(t *testing.T, op *api.Op, row lostResponse) {
 	w.c.Bind(w.cmd)
 	w.c.Bind(w.drive)
 	err := row.call(t.Context(), w)
+	if undo := undone()[op]; undo != nil {
+		defer func() {
+			assert.NoError(t, undo(t.Context(), w))
+			assert.NoError(t, undo(t.Context(), twin))
+		}()
+	}
 	require.Positive(t, crossed.Load(), "nothing was exchanged")
 	if row.unknown {
 		assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
@@ -290,39 +300,33 @@ func (s *swapper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// lostTwin is somebody else's world.
-type lostTwin struct {
-	sb       *sandbox.Sandbox
-	cmd      *sandbox.Command
-	snapshot string
-}
-
-func newTwin(t *testing.T, c *sandbox.Client) *lostTwin {
+// newTwin creates somebody else's world.
+func newTwin(t *testing.T, c *sandbox.Client) *lostWorld {
 	t.Helper()
 	kept, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "twinkept"})
 	require.NoError(t, err)
 	stopped, err := kept.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	_, err = c.GetOrCreateDrive(t.Context(), "twindata", nil)
+	drive, err := c.GetOrCreateDrive(t.Context(), "twindata", nil)
 	require.NoError(t, err)
 	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "twinwork"})
 	require.NoError(t, err)
-	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "echo twin; read -r line; exec sleep 1000"}, &sandbox.StartOptions{AttachStdin: true})
-	require.NoError(t, err)
-	return &lostTwin{sb, cmd, stopped.Snapshot.ID}
+	twin := &lostWorld{c: c, sb: sb, drive: drive, snapshot: stopped.Snapshot.ID, prefix: "twin"}
+	require.NoError(t, twin.start(t.Context()))
+	return twin
 }
 
-// request returns the same request, of the twin.
-func (w *lostTwin) request(t *testing.T, req *http.Request, mine *lostWorld) *http.Request {
+// twins returns the same request, of the twin.
+func (w *lostWorld) twins(t *testing.T, req *http.Request, twin *lostWorld) *http.Request {
 	theirs := req.Clone(req.Context())
 	names := strings.NewReplacer(
-		mine.cmd.ID(), w.cmd.ID(), mine.sb.CurrentSession().ID(), w.sb.CurrentSession().ID(), mine.snapshot, w.snapshot,
-		"/sandboxes/work", "/sandboxes/twinwork", "/sandboxes/kept", "/sandboxes/twinkept", "/drives/data", "/drives/twindata", "/drives/another", "/drives/twin",
+		w.cmd.ID(), twin.cmd.ID(), w.sb.CurrentSession().ID(), twin.sb.CurrentSession().ID(), w.snapshot, twin.snapshot,
+		"/sandboxes/work", "/sandboxes/twinwork", "/sandboxes/kept", "/sandboxes/twinkept", "/drives/data", "/drives/twindata", "/drives/another", "/drives/twinanother",
 	)
 	theirs.URL.Path, theirs.URL.RawPath = names.Replace(req.URL.Path), ""
 	query := theirs.URL.Query()
 	if query.Has("cmdId") {
-		query.Set("cmdId", "twin")
+		query.Set("cmdId", "twin"+query.Get("cmdId"))
 	}
 	theirs.URL.RawQuery = query.Encode()
 	if req.Body == nil || req.Body == http.NoBody {

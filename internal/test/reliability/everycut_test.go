@@ -142,7 +142,8 @@ func newCutProxy(t *testing.T, srv *sandboxtest.Server, f cutFraming, op *api.Op
 
 // TestCutResponses cuts the response to each row of the table of operations, by a
 // real proxy in each framing, at random places of its body: what was lost is
-// asked for again, looked up or unknown, as when nothing has come.
+// asked for again, looked up or unknown, as when nothing has come. The rows share a
+// world, one after another.
 func TestCutResponses(t *testing.T) {
 	t.Parallel()
 	rows, rng, each := lostResponses(), rand.New(rand.NewPCG(testkit.Seed(t), 0)), 0
@@ -151,25 +152,24 @@ func TestCutResponses(t *testing.T) {
 		each, err = strconv.Atoi(text)
 		require.NoError(t, err)
 	}
-	for _, op := range operations() {
-		row, ok := rows[op]
-		require.True(t, ok, "%s %s has no row", op.Method, op.Path)
-		for n := range max(1, each*len(cutFramings)) {
+	for n := range max(1, each*len(cutFramings)) {
+		srv := sandboxtest.New(t, nil)
+		w := newLostWorld(t, srv)
+		for _, op := range inTurn() {
+			row, ok := rows[op]
+			require.True(t, ok, "%s %s has no row", op.Method, op.Path)
 			f, at := cutFramings[n%len(cutFramings)], rng.Float64()
 			if each == 0 {
 				f = cutFramings[rng.IntN(len(cutFramings))]
 			}
 			t.Run(fmt.Sprintf("%s %s %s %.3f", op.Name, op.Path, f.name, at), func(t *testing.T) {
-				t.Parallel()
-				cutResponse(t, op, row, f, at)
+				cutResponse(t, srv, w, op, row, f, at)
 			})
 		}
 	}
 }
 
-func cutResponse(t *testing.T, op *api.Op, row lostResponse, f cutFraming, at float64) {
-	srv := sandboxtest.New(t, nil)
-	w := newLostWorld(t, srv)
+func cutResponse(t *testing.T, srv *sandboxtest.Server, w *lostWorld, op *api.Op, row lostResponse, f cutFraming, at float64) {
 	p, c := newCutProxy(t, srv, f, op)
 	w.c = c
 	c.Bind(w.sb)
@@ -179,6 +179,9 @@ func cutResponse(t *testing.T, op *api.Op, row lostResponse, f cutFraming, at fl
 	p.at, p.armed = at, true
 	err := row.call(t.Context(), w)
 	sent := testkit.Count(srv, row.op) - before
+	if undo := undone()[op]; undo != nil {
+		defer func() { assert.NoError(t, undo(t.Context(), w)) }() // when p.mu is free
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	require.False(t, p.armed, "nothing was cut")

@@ -26,6 +26,7 @@ type lostWorld struct {
 	cmd      *sandbox.Command // sleeps, and reads its input
 	drive    *sandbox.Drive
 	snapshot string
+	prefix   string // of all names
 }
 
 // lostResponse describes an operation that took effect although its first
@@ -180,17 +181,21 @@ func lostResponses() map[*api.Op]lostResponse {
 	}
 }
 
-// takers take away what the other rows need, and come after them.
-var takers = []*api.Op{api.DeleteSandbox, api.DeleteDrive, api.DeleteSnapshot}
+// inTurn returns the table of operations in an order in which they can share a
+// world: those that take away what the others need come last.
+func inTurn() []*api.Op {
+	takers := []*api.Op{api.DeleteSandbox, api.DeleteDrive, api.DeleteSnapshot}
+	return append(slices.DeleteFunc(operations(), func(op *api.Op) bool { return slices.Contains(takers, op) }), takers...)
+}
 
 // undone has what makes the world, after an operation, what the other rows expect.
 func undone() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
 	deletes := func(name string) func(context.Context, *lostWorld) error {
-		return func(ctx context.Context, w *lostWorld) error { return w.c.Delete(ctx, name, nil) }
+		return func(ctx context.Context, w *lostWorld) error { return w.c.Delete(ctx, w.prefix+name, nil) }
 	}
 	deletesDrive := func(name string) func(context.Context, *lostWorld) error {
 		return func(ctx context.Context, w *lostWorld) error {
-			drive, err := w.c.GetDrive(ctx, name)
+			drive, err := w.c.GetDrive(ctx, w.prefix+name)
 			if err == nil {
 				err = drive.Delete(ctx)
 			}
@@ -247,11 +252,10 @@ func (w *lostWorld) start(ctx context.Context) (err error) {
 func TestLostResponses(t *testing.T) {
 	t.Parallel()
 	rows, undo := lostResponses(), undone()
-	ops := slices.DeleteFunc(operations(), func(op *api.Op) bool { return slices.Contains(takers, op) })
 	for how, fault := range map[string]sandboxtest.Fault{"502": {ActThenStatus: http.StatusBadGateway}, "dropped": {DropAfter: true}} {
 		srv := sandboxtest.New(t, nil)
 		w := newLostWorld(t, srv)
-		for _, op := range append(slices.Clone(ops), takers...) {
+		for _, op := range inTurn() {
 			row, ok := rows[op]
 			if !assert.True(t, ok, "%s %s has no row", op.Method, op.Path) {
 				continue
