@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -60,7 +59,11 @@ type dueHook struct {
 	hook Hook
 }
 
-var validMark = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
+func validMark(mark string) bool {
+	return mark != "" && len(mark) <= 64 && strings.IndexFunc(mark, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}) < 0
+}
 
 // dueHooks returns the hooks that have to run before a session is used, as far as
 // this client knows.
@@ -70,7 +73,7 @@ func (s *Sandbox) dueHooks(c *Client, session *Session) (due []dueHook) {
 		return nil
 	}
 	mark := cmp.Or(s.st.mark, s.metadata().Tags[creationMark])
-	if mark, once := strings.CutPrefix(mark, onceMark); onCreate != nil && once && validMark.MatchString(mark) {
+	if mark, once := strings.CutPrefix(mark, onceMark); onCreate != nil && once && validMark(mark) {
 		due = append(due, dueHook{"create-" + mark, "OnCreate", onCreate})
 	}
 	if onResume != nil && s.wasResumed(session) {

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
@@ -167,11 +168,13 @@ func headerNames(headers map[string]string) []string {
 }
 
 // validDomain is what can be the name of a host, with wildcards.
-var validDomain = regexp.MustCompile(`^[^\s/:.\x00]{1,63}(\.[^\s/:.\x00]{1,63})*\.?$`)
+var validDomain = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[^\s/:.\x00]{1,63}(\.[^\s/:.\x00]{1,63})*\.?$`)
+})
 
 func checkPolicy(p *wire.NetworkPolicy) error {
 	for _, d := range p.AllowedDomains {
-		if _, err := netip.ParseAddr(d); err == nil || len(d) > 253 || !validDomain.MatchString(d) {
+		if _, err := netip.ParseAddr(d); err == nil || len(d) > 253 || !validDomain().MatchString(d) {
 			return reply.Invalid("`networkPolicy.allow` should have domains, not %.80q.", d)
 		}
 	}

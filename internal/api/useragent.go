@@ -3,7 +3,6 @@ package api
 import (
 	"fmt"
 	"os"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -40,8 +39,10 @@ var CodingAgent = sync.OnceValue(func() string {
 	})
 })
 
-// agentName matches what can stand in a header.
-var agentName = regexp.MustCompile(`^[ -~]{1,64}$`)
+// isAgentName reports whether a name can stand in a header.
+func isAgentName(name string) bool {
+	return name != "" && len(name) <= 64 && strings.IndexFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) < 0
+}
 
 // agentMarks are variables that identify agents that do not set AI_AGENT, in
 // order of precedence.
@@ -63,7 +64,7 @@ func findAgent(getenv func(string) string, exists func(path string) bool) string
 		switch {
 		case name == "github-copilot-cli":
 			return "github-copilot"
-		case agentName.MatchString(name):
+		case isAgentName(name):
 			return name
 		}
 		// Anything else is omitted: statistics must not make a request fail.

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
@@ -31,7 +32,9 @@ const (
 // Options.Images says otherwise.
 var managedImages = []string{"universal", "node:22", "node:24", "node:26", "python:3.14", "ubuntu", "arch"}
 
-var validImage = regexp.MustCompile(`^[a-z0-9]+([._/-][a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
+var validImage = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9]+([._/-][a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
+})
 
 var errImageNotFound = reply.NotFound("Image not found.")
 
@@ -40,7 +43,7 @@ type reference struct{ repository, tag, digest string }
 
 // parseReference reads a name as callers write it.
 func parseReference(image string) (reference, error) {
-	if len(image) > 512 || !validImage.MatchString(image) {
+	if len(image) > 512 || !validImage().MatchString(image) {
 		return reference{}, reply.BadRequest("Invalid image reference: %.512s", image)
 	}
 	name, digest, _ := strings.Cut(image, "@sha256:")
