@@ -327,8 +327,8 @@ func TestCmdReaderGoesAway(t *testing.T) {
 	}{
 		"pipe":           {[]string{"yes"}, true, 128 + 13},
 		"writer":         {[]string{"yes"}, false, 128 + 13},
-		"ignored":        {[]string{"sh", "-c", "trap '' PIPE; while :; do echo y; done"}, true, 128 + 15},
-		"ignored always": {[]string{"sh", "-c", "trap '' PIPE TERM; while :; do echo y; done"}, false, 128 + 9},
+		"ignored":        {[]string{"sh", "-c", "trap '' PIPE; while :; do echo y; sleep .1; done"}, true, 128 + 15},
+		"ignored always": {[]string{"sh", "-c", "trap '' PIPE TERM; while :; do echo y; sleep .1; done"}, false, 128 + 9},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

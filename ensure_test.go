@@ -30,10 +30,14 @@ func TestEnsureCommand(t *testing.T) {
 	clients := []*sandbox.Client{testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})}
 	made, err := clients[0].Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "x"}))
 	require.NoError(t, err)
+	callers := 8
+	if testing.Short() {
+		callers = 4
+	}
 	ensure := func() *sandbox.Command {
 		t.Helper()
 		var group sync.WaitGroup
-		found := make([]*sandbox.Command, 8)
+		found := make([]*sandbox.Command, callers)
 		for i := range found {
 			group.Go(func() {
 				sb, err := clients[i%2].Get(t.Context(), "x", nil)
@@ -86,8 +90,12 @@ func TestEnsureCommand(t *testing.T) {
 func TestEnsureCommandEndsAlways(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
+	starts := 20
+	if testing.Short() {
+		starts = 9 // one more than the third number that is doubled
+	}
 	seen := map[string]bool{}
-	for n := 1; n <= 20; n++ {
+	for n := 1; n <= starts; n++ {
 		before := len(srv.Requests())
 		cmd, err := sb.EnsureCommand(t.Context(), "server", "true", nil, nil)
 		require.NoError(t, err)

@@ -160,7 +160,11 @@ exit 1
 func TestAppendConcurrently(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	const writers, each = 8, 4
+	const writers = 8
+	each := 4
+	if testing.Short() {
+		each = 2
+	}
 	line := func(w, i int) string {
 		return fmt.Sprintf("%02d-%02d:%s\n", w, i, strings.Repeat(string(rune('a'+w)), 20_000+30_000*(i%2)))
 	}
@@ -191,7 +195,7 @@ func TestAppendConcurrently(t *testing.T) {
 func TestWriterAcrossSessions(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	first, second := bytes.Repeat([]byte("A"), 9<<20), bytes.Repeat([]byte("B"), 5<<20)
+	first, second := bytes.Repeat([]byte("A"), 8<<20+1), bytes.Repeat([]byte("B"), 4<<20)
 	for name, c := range map[string]struct {
 		persistent bool
 		end        func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox)
@@ -324,7 +328,8 @@ func newLateProxy(t *testing.T, target string, after int64) *lateProxy {
 func TestLateUpload(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	data := make([]byte, 5<<20)
+	srv := sandboxtest.New(t, nil)
+	data := make([]byte, 4<<20+1<<10) // two pieces
 	_, err := rand.Read(data)
 	require.NoError(t, err)
 	for name, write := range map[string]func(ctx context.Context, f *sandbox.FileSystem) error{
@@ -341,7 +346,6 @@ func TestLateUpload(t *testing.T) {
 		for _, early := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, before its command: %t", name, early), func(t *testing.T) {
 				t.Parallel()
-				srv := sandboxtest.New(t, nil)
 				p := newLateProxy(t, srv.URL, 300_000)
 				b := &before{op: "/cmd", RoundTripper: &http.Transport{DisableKeepAlives: true}}
 				client, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -376,7 +380,7 @@ func TestWriterLosesResponses(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	srv, sb := testkit.Start(t, nil)
-	data := make([]byte, 9<<20) // three pieces, the last one short
+	data := make([]byte, 8<<20+1<<10) // three pieces, the last one short
 	_, err := rand.Read(data)
 	require.NoError(t, err)
 	for i, f := range []sandboxtest.Fault{

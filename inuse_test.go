@@ -130,7 +130,7 @@ func TestReadsOfDirectoryInUse(t *testing.T) {
 	rounds := 10
 	rows := churns
 	if testing.Short() {
-		rounds = 2
+		rounds = 1
 		seed := testkit.Seed(t)
 		rows = []string{churns[seed%uint64(len(churns))], churns[(seed+3)%uint64(len(churns))]}
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSharedResume: 200 goroutines share a sandbox whose session is stopped
-// meanwhile. Every command succeeds, there is one resume, and the hook runs
+// TestSharedResume: 200 goroutines, or with -short 50, share a sandbox whose session
+// is stopped meanwhile. Every command succeeds, there is one resume, and the hook runs
 // once.
 func TestSharedResume(t *testing.T) {
 	t.Parallel()
@@ -38,8 +38,12 @@ func TestSharedResume(t *testing.T) {
 	require.NoError(t, err)
 	before := testkit.Count(srv, sandboxtest.GetSandbox)
 
+	callers := 200
+	if testing.Short() {
+		callers = 50
+	}
 	var group sync.WaitGroup
-	errs := make([]error, 200)
+	errs := make([]error, callers)
 	for i := range errs {
 		group.Go(func() {
 			want := fmt.Sprintf("number %d\n", i)
