@@ -266,10 +266,10 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		return cmdOutcomeOf(nil, nil, err)
 	},
 	"stdin that is copied of a command that ends early": func(t *testing.T, mk makeCmd) cmdOutcome {
-		return output(mk(t.Context(), cmdFields{stdin: struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 3<<20))}}, "head", "-c", "3"))
+		return output(mk(t.Context(), cmdFields{stdin: struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 2<<20))}}, "head", "-c", "3"))
 	},
 	"stdin that is much": func(t *testing.T, mk makeCmd) cmdOutcome {
-		return output(mk(t.Context(), cmdFields{stdin: io.LimitReader(zeros{}, 5<<20)}, "wc", "-c"))
+		return output(mk(t.Context(), cmdFields{stdin: io.LimitReader(zeros{}, 2<<20)}, "wc", "-c"))
 	},
 	"a command that reads late": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 300_000))}}, "sh", "-c", "sleep .3; wc -c"))

@@ -329,7 +329,7 @@ func TestLateUpload(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	srv := sandboxtest.New(t, nil)
-	data := make([]byte, 4<<20+1<<10) // two pieces
+	data := make([]byte, 5<<20)
 	_, err := rand.Read(data)
 	require.NoError(t, err)
 	for name, write := range map[string]func(ctx context.Context, f *sandbox.FileSystem) error{

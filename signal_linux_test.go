@@ -115,6 +115,8 @@ func TestNoneSurvives(t *testing.T) {
 		require.True(r, ok, "%v", err)
 		assert.Equal(r, 137, exit.ExitCode())
 	}
+	srv := sandboxtest.New(t, nil)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	for name, end := range map[string]func(r *run){
 		"RunCommand, KillOnCancel": func(r *run) {
 			go func() { r.begun(); r.cancel() }()
@@ -168,7 +170,16 @@ func TestNoneSurvives(t *testing.T) {
 		// One after another: a kill has five seconds, which ten machines at once can
 		// take on a busy one.
 		t.Run(name, func(t *testing.T) {
-			srv, sb := testkit.Start(t, nil)
+			sb, err := client.Create(t.Context(), testkit.Lasting(nil))
+			require.NoError(t, err)
+			count := func(op sandboxtest.Operation) (n int) {
+				for _, r := range srv.Requests() {
+					if r.Operation == op && strings.Contains(r.Path, sb.CurrentSession().ID()) {
+						n++
+					}
+				}
+				return n
+			}
 			mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
 			r := &run{T: t, sb: sb, args: []string{"-c", family}, env: sandbox.Env{"FAMILY": mark}}
 			r.ctx, r.cancel = context.WithCancel(t.Context())
@@ -181,20 +192,20 @@ func TestNoneSurvives(t *testing.T) {
 				assert.NotErrorIs(t, err, sandbox.ErrOutcomeUnknown)
 			}
 			r.begun = func() {
-				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 5 }, testkit.Patience, 10*time.Millisecond)
+				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 5 }, testkit.Patience, 30*time.Millisecond)
 			}
 			begin := time.Now()
 			end(r)
-			assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
+			assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 0 }, testkit.Patience, 30*time.Millisecond)
 			if time.Since(begin) > engine.KillTimeout-2*engine.TreeGrace {
 				return // a script that takes so long is given up, and the process is killed alone first
 			}
-			assert.Zero(t, testkit.Count(srv, sandboxtest.KillCommand))
+			assert.Zero(t, count(sandboxtest.KillCommand))
 			want := 1 + scripts(srv)
 			if name == "Cmd, file as Stdin" {
 				want++ // the program is looked for
 			}
-			assert.Equal(t, want, testkit.Count(srv, sandboxtest.RunCommand), "the start, and the script")
+			assert.Equal(t, want, count(sandboxtest.RunCommand), "the start, and the script")
 		})
 	}
 }

@@ -140,10 +140,11 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "while [ ! -e go ]; do sleep .1; done; exec wc -c"}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
+	const writes = 24 // more than the pipe and both batches hold
 	var written atomic.Int64
 	done := make(chan error, 1)
 	go func() {
-		for range 64 {
+		for range writes {
 			n, err := in.Write(make([]byte, 64<<10))
 			written.Add(int64(n))
 			if err != nil {
@@ -162,7 +163,7 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	require.NoError(t, <-done)
 	out, err := cmd.Stdout(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, strconv.Itoa(64*64<<10), strings.TrimSpace(out))
+	assert.Equal(t, strconv.Itoa(writes*64<<10), strings.TrimSpace(out))
 
 	for _, script := range []string{"exit 3", "exec <&-; sleep 1000", "head -c 100000 >/dev/null"} {
 		cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", script}, &sandbox.StartOptions{AttachStdin: true})
