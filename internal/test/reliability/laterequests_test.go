@@ -127,19 +127,18 @@ func (w *lateWorld) state(t *testing.T) map[string]string {
 		require.NoError(t, err)
 		session := sb.CurrentSession()
 		state[key+": timeout"] = session.Info().Timeout.String()
-		if policy := session.Info().NetworkPolicy; policy != nil {
-			state[key+": policy"] = fmt.Sprint(policy)
-		}
-		const list = `find . -type f -exec sha256sum {} + | sort; find . -type d | sort`
-		done, err := session.RunCommand(ctx, "sh", []string{"-c", list, "looks"}, nil)
+		state[key+": policy"] = fmt.Sprint(session.Info().NetworkPolicy)
+		done, err := session.RunCommand(ctx, "find", []string{".", "-type", "d", "-print", "-o", "-type", "f", "-exec", "sha256sum", "{}", "+"}, nil)
 		require.NoError(t, err)
-		state[key+": files"], err = done.Stdout(ctx)
+		require.Zero(t, done.ExitCode)
+		list, err := done.Stdout(ctx)
 		require.NoError(t, err)
+		state[key+": files"] = strings.Join(slices.Sorted(strings.Lines(list)), "")
 		cmds, err := session.ListCommands(ctx)
 		require.NoError(t, err)
 		var ids []string
 		for _, cmd := range cmds {
-			if args := cmd.Args(); len(args) == 3 && args[2] == "looks" {
+			if cmd.Name() == "find" {
 				continue
 			}
 			now, err := session.GetCommand(ctx, cmd.ID())
@@ -249,7 +248,7 @@ func lateRequests() map[*api.Op]lateRequest {
 	rows[api.StopSession] = lateRequest{call: as(api.StopSession), next: as(api.RunCommand)}
 	rows[api.DeleteSnapshot] = lateRequest{call: as(api.DeleteSnapshot), status: http.StatusBadRequest}
 	rows[api.StartCommand] = lateRequest{unknown: true, call: start("mine"), next: start("mine"), status: conflict}
-	rows[api.RunCommand] = lateRequest{unknown: true, call: run("mine"), next: run("mine"), status: conflict}
+	rows[api.RunCommand] = lateRequest{unknown: true, call: run("ours"), next: run("ours"), status: conflict}
 	rows[api.KillCommand] = lateRequest{call: func(ctx context.Context, w *lateWorld) error {
 		if err := w.cmd.Kill(ctx); err != nil {
 			return err
@@ -274,7 +273,7 @@ func lateRequests() map[*api.Op]lateRequest {
 	// What is done once is done late; the program knows that it may be.
 	rows[api.ExtendTimeout] = lateRequest{unknown: true, call: as(api.ExtendTimeout), next: as(api.ExtendTimeout), changes: "sandbox work: timeout"}
 	rows[api.CreateSnapshot] = lateRequest{unknown: true, call: as(api.CreateSnapshot), status: http.StatusCreated,
-		changes: "new snapshot, no sandbox work: commands, no sandbox work: files, no sandbox work: timeout, sandbox work"}
+		changes: "new snapshot, no sandbox work: commands, no sandbox work: files, no sandbox work: policy, no sandbox work: timeout, sandbox work"}
 	rows[api.SignalCommand] = lateRequest{unknown: true,
 		call:    func(ctx context.Context, w *lateWorld) error { return w.cmd.Signal(ctx, sandbox.SIGTERM) },
 		changes: "sandbox work: commands"}
@@ -297,7 +296,7 @@ func lateRequests() map[*api.Op]lateRequest {
 		next: func(ctx context.Context, w *lateWorld) error {
 			return second(w.c.Create(ctx, &sandbox.CreateOptions{Name: "work"}))
 		},
-		changes: "no sandbox work, no sandbox work: commands, no sandbox work: files, no sandbox work: tags, no sandbox work: timeout",
+		changes: "no sandbox work, no sandbox work: commands, no sandbox work: files, no sandbox work: policy, no sandbox work: tags, no sandbox work: timeout",
 	}
 	rows[api.GetOrCreateDrive] = lateRequest{
 		call: as(api.GetOrCreateDrive),
@@ -319,6 +318,27 @@ func lateRequests() map[*api.Op]lateRequest {
 	return rows
 }
 
+// lateUndone is undone after a late request, too.
+func lateUndone() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
+	undo := undone()
+	deletesNew := func(ctx context.Context, w *lostWorld) error { // whose state would have to be looked at
+		for info, err := range w.c.List(ctx, nil) {
+			if err != nil {
+				return err
+			}
+			if info.Name != "work" && info.Name != "kept" {
+				if err := w.c.Delete(ctx, info.Name, nil); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	undo[api.CreateSandbox], undo[api.CreateRuntime], undo[api.ForkSandbox] = deletesNew, deletesNew, deletesNew
+	undo[api.GetSandbox] = undo[api.StopSession]
+	return undo
+}
+
 // newLateWorld is newLostWorld with a latecomer in front.
 func newLateWorld(t *testing.T) (*lateWorld, *latecomer) {
 	t.Helper()
@@ -330,10 +350,15 @@ func newLateWorld(t *testing.T) (*lateWorld, *latecomer) {
 	c.Bind(w.sb)
 	c.Bind(w.cmd)
 	c.Bind(w.drive)
+	return w, late
+}
+
+// read starts the reader.
+func (w *lateWorld) read(t *testing.T) {
+	t.Helper()
 	reader, err := w.sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	w.reader, w.input = reader, reader.Stdin(t.Context())
-	return w, late
 }
 
 // TestLateRequests plays, for each row of the table of operations, a first
@@ -342,43 +367,52 @@ func newLateWorld(t *testing.T) (*lateWorld, *latecomer) {
 func TestLateRequests(t *testing.T) {
 	t.Parallel()
 	rows := lateRequests()
-	for _, op := range operations() {
-		row, ok := rows[op]
-		if !assert.True(t, ok, "%s %s has no row", op.Method, op.Path) {
+	for how, status := range map[string]int{"reset": 0, "502": http.StatusBadGateway} {
+		if testing.Short() && status != 0 {
 			continue
 		}
-		for how, status := range map[string]int{"reset": 0, "502": http.StatusBadGateway} {
-			if testing.Short() && status != 0 {
+		w, late := newLateWorld(t)
+		for _, op := range inTurn() {
+			row, ok := rows[op]
+			if !assert.True(t, ok, "%s %s has no row", op.Method, op.Path) {
 				continue
 			}
 			t.Run(op.Name+" "+op.Path+" "+how, func(t *testing.T) {
-				t.Parallel()
-				w, late := newLateWorld(t)
-				late.hold(op, status)
-				err := row.call(t.Context(), w)
-				if row.unknown {
-					require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
-				} else {
-					require.NoError(t, err)
-				}
-				if row.next != nil {
-					require.NoError(t, row.next(t.Context(), w))
-				}
-				before := w.state(t)
-				want := row.status
-				if want == 0 {
-					want = http.StatusOK
-				}
-				assert.Equal(t, want, late.deliver(t), "the response to the late request")
-				assert.Equal(t, row.changes, difference(before, w.state(t)))
-				if op == api.WriteStdin {
-					require.NoError(t, w.input.Close())
-					out, err := w.reader.Stdout(t.Context())
-					require.NoError(t, err)
-					assert.Equal(t, "one\ntwo\n", out)
-				}
+				lateRequested(t, w, late, op, row, status)
 			})
 		}
+	}
+}
+
+func lateRequested(t *testing.T, w *lateWorld, late *latecomer, op *api.Op, row lateRequest, status int) {
+	if op == api.WriteStdin {
+		w.read(t)
+	}
+	late.hold(op, status)
+	err := row.call(t.Context(), w)
+	if undo := lateUndone()[op]; undo != nil {
+		defer func() { assert.NoError(t, undo(t.Context(), w.lostWorld)) }()
+	}
+	if row.unknown {
+		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+	} else {
+		require.NoError(t, err)
+	}
+	if row.next != nil {
+		require.NoError(t, row.next(t.Context(), w))
+	}
+	before := w.state(t)
+	want := row.status
+	if want == 0 {
+		want = http.StatusOK
+	}
+	assert.Equal(t, want, late.deliver(t), "the response to the late request")
+	assert.Equal(t, row.changes, difference(before, w.state(t)))
+	if op == api.WriteStdin {
+		require.NoError(t, w.input.Close())
+		out, err := w.reader.Stdout(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "one\ntwo\n", out)
 	}
 }
 
