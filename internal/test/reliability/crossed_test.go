@@ -309,7 +309,7 @@ func newTwin(t *testing.T, c *sandbox.Client) *lostWorld {
 	require.NoError(t, err)
 	drive, err := c.GetOrCreateDrive(t.Context(), "twindata", nil)
 	require.NoError(t, err)
-	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "twinwork"})
+	sb, err := c.Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "twinwork"}))
 	require.NoError(t, err)
 	twin := &lostWorld{c: c, sb: sb, drive: drive, snapshot: stopped.Snapshot.ID, prefix: "twin"}
 	require.NoError(t, twin.start(t.Context()))

@@ -227,7 +227,7 @@ func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
 	require.NoError(t, err)
 	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
 	require.NoError(t, err)
-	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work", Mounts: map[string]sandbox.Mount{"/mnt/data": drive.Mount(sandbox.MountReadWrite)}})
+	sb, err := c.Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "work", Mounts: map[string]sandbox.Mount{"/mnt/data": drive.Mount(sandbox.MountReadWrite)}}))
 	require.NoError(t, err)
 	testkit.Output(t, sb, "sh", "-c", "echo x > /mnt/data/x; echo x > there")
 	_, err = sb.Stop(t.Context(), nil) // the drive can be forked and deleted from now on
