@@ -210,6 +210,8 @@ func TestTrees(t *testing.T) {
 				require.Zero(t, out.ExitCode)
 			}
 			t.Run("kinds", func(t *testing.T) {
+				// Beside each other, but few: a kill looks at the processes of all.
+				beside := make(chan struct{}, 2)
 				for kind, k := range kinds {
 					if k.user && machine.without {
 						continue // nobody becomes alice but by sudo
@@ -221,6 +223,8 @@ func TestTrees(t *testing.T) {
 						t.Run(kind+"/"+name, func(t *testing.T) {
 							t.Parallel()
 							needs.Programs(t, k.programs...)
+							beside <- struct{}{}
+							defer func() { <-beside }()
 							var on runner = sb
 							if k.user {
 								if !users {
@@ -244,7 +248,7 @@ func TestTrees(t *testing.T) {
 								assert.Positive(t, left())
 							default:
 								assert.NotErrorIs(t, err, sandbox.ErrChildren)
-								assert.Eventually(t, func() bool { return left() == 0 }, testkit.Patience, 10*time.Millisecond)
+								assert.Eventually(t, func() bool { return left() == 0 }, testkit.Patience, 30*time.Millisecond)
 							}
 						})
 					}
@@ -436,7 +440,7 @@ func TestStrangersAreSpared(t *testing.T) {
 					return
 				}
 				assert.NoError(t, c.SignalTree(t.Context(), sig))
-				assert.Eventually(t, func() bool { return len(withArgument(t, mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
+				assert.Eventually(t, func() bool { return len(withArgument(t, mark)) == 0 }, testkit.Patience, 30*time.Millisecond)
 			}
 		})
 	}
