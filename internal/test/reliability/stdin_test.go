@@ -20,6 +20,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 func isStdin(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/stdin") }
@@ -155,12 +156,13 @@ func TestStdinCloseOfWhatIsGone(t *testing.T) {
 // the sandbox's word that it does not count: what it was given is sent again.
 func TestStdinEmptySuccess(t *testing.T) {
 	t.Parallel()
+	srv, direct := testkit.Start(t, nil)
 	for _, body := range []string{``, `{}`, `null`, `{"command":{"id":"another"}}`} {
 		for _, at := range []string{"first", "second", "last"} {
 			for _, passOn := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s at the %s, passed on %v", body, at, passOn), func(t *testing.T) {
 					t.Parallel()
-					stdinEmptySuccess(t, body, at, passOn)
+					stdinEmptySuccess(t, srv, direct, body, at, passOn)
 				})
 			}
 		}
@@ -169,9 +171,9 @@ func TestStdinEmptySuccess(t *testing.T) {
 
 // stdinEmptySuccess answers one request with body, after the sandbox has had it
 // if passOn is set. After the last request that is once the command has ended.
-func stdinEmptySuccess(t *testing.T, body, at string, passOn bool) {
+func stdinEmptySuccess(t *testing.T, srv *sandboxtest.Server, direct *sandbox.Sandbox, body, at string, passOn bool) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 100<<10) // 4 requests at least
-	_, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
+	gate, sb := through(t, srv, direct, sandbox.ClientOptions{Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
 	cmd, err := sb.StartCommand(t.Context(), "sha256sum", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	var requests, answered atomic.Int32

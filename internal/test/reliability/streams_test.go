@@ -14,11 +14,23 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// through returns a sandbox that others use as well, by a client of its own that goes
+// through a gateway.
+func through(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox, opts sandbox.ClientOptions) (*testkit.Gateway, *sandbox.Sandbox) {
+	t.Helper()
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	opts.HTTPClient = &http.Client{Transport: gate}
+	again, err := testkit.Client(t, srv, opts).Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: true})
+	require.NoError(t, err)
+	return gate, again
+}
 
 // TestCleanCuts: a log that ends without an error, between two records or
 // within one, is not taken as complete, whether or not the command has ended,
@@ -41,6 +53,7 @@ func TestCleanCuts(t *testing.T) {
 		},
 		"as it is": nil,
 	}
+	srv, shared := testkit.Start(t, nil)
 	type place struct{ name, tail, where string }
 	for name, respond := range responses {
 		for _, p := range []place{
@@ -50,7 +63,7 @@ func TestCleanCuts(t *testing.T) {
 			tail := p.tail
 			t.Run(name+", "+p.name+", "+p.where, func(t *testing.T) {
 				t.Parallel()
-				_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
+				gate, sb := through(t, srv, shared, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
 				var cut, odd atomic.Bool
 				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 					if testkit.IsLook(req) && respond != nil && cut.Load() && odd.CompareAndSwap(false, true) {
@@ -99,10 +112,11 @@ func TestCleanCuts(t *testing.T) {
 // first time, a single odd response for its log leads to another attempt.
 func TestOddResponsesCostAnAttempt(t *testing.T) {
 	t.Parallel()
+	srv, shared := testkit.Start(t, nil)
 	for _, status := range []int{200, 403, 408, 425, 502} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
-			_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
+			gate, sb := through(t, srv, shared, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
 			var cut, odd atomic.Bool
 			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 				if testkit.IsLogs(req) && odd.CompareAndSwap(false, true) {
