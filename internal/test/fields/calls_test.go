@@ -15,7 +15,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-type local = map[string]func(*testing.T, *world, method)
+type (
+	local = map[string]func(*testing.T, *world, method)
+	plain = map[string]func(*testing.T)
+)
 
 // calls are the methods with options other than those that make or change a
 // sandbox.
@@ -166,7 +169,7 @@ var calls = []method{
 		held: commandHeld,
 		local: local{
 			"AttachStdin": func(t *testing.T, w *world, m method) {
-				running(t, w)
+				boxed(t, w)
 				w.recorded()
 				c, err := w.box.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 				require.NoError(t, err)
@@ -193,7 +196,7 @@ var calls = []method{
 		},
 		rows: []row{{field: "Cwd", value: "/tmp", sent: `{"cwd":"/tmp"}`}},
 		local: local{"NoSizeCheck": func(t *testing.T, w *world, _ method) {
-			running(t, w)
+			boxed(t, w)
 			// Longer than what net/http gives a length by itself.
 			require.NoError(t, w.box.FS().WriteFile(t.Context(), "data", make([]byte, 100_000), 0o644))
 			for _, no := range []bool{true, false} {
@@ -279,17 +282,18 @@ func noDrive(t *testing.T, w *world) {
 	}
 }
 
-// fresh starts a session in which no command has an ID yet.
+// fresh makes the sandbox anew, in which no command has an ID yet.
 func fresh(t *testing.T, w *world) {
-	running(t, w)
-	_, err := w.box.Stop(t.Context(), nil)
-	require.NoError(t, err)
-	running(t, w)
+	if w.box != nil {
+		require.NoError(t, w.box.Delete(t.Context(), nil))
+		w.box = nil
+	}
+	boxed(t, w)
 }
 
 // file writes the same file into two directories.
 func file(t *testing.T, w *world) {
-	running(t, w)
+	boxed(t, w)
 	require.NoError(t, w.box.WriteFiles(t.Context(), []sandbox.File{{Path: "field.txt"}, {Path: "/tmp/field.txt"}}, nil))
 }
 

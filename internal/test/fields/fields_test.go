@@ -72,6 +72,8 @@ type method struct {
 	silent bool
 	// local holds the fields that are in no request, each with its own test.
 	local map[string]func(*testing.T, *world, method)
+	// plain is local, of tests that need no emulator.
+	plain map[string]func(*testing.T)
 	// held holds the fields that are in no request either, each with the test
 	// that gives it a value: a folder of this module and a function.
 	held map[string]string
@@ -204,12 +206,14 @@ func (m *method) test(t *testing.T) {
 	for field, by := range m.held {
 		checkHeld(t, field, by)
 	}
-	if len(m.rows) == 0 && len(m.local) == 0 {
-		return
+	if len(m.rows) > 0 {
+		w := newWorld(t)
+		for _, r := range m.rows {
+			t.Run(r.field, func(t *testing.T) { m.row(t, w, r) })
+		}
 	}
-	w := newWorld(t)
-	for _, r := range m.rows {
-		t.Run(r.field, func(t *testing.T) { m.row(t, w, r) })
+	for name, test := range m.plain {
+		t.Run(name, test)
 	}
 	for name, test := range m.local {
 		t.Run(name, func(t *testing.T) { test(t, newWorld(t), *m) })
@@ -361,7 +365,7 @@ func (m *method) complete(t *testing.T) {
 		holder.Set(reflect.ValueOf(v))
 		filled(holder, r.field, func(path string) { delete(want, path) })
 	}
-	for path := range m.local {
+	for _, path := range slices.AppendSeq(slices.Collect(maps.Keys(m.local)), maps.Keys(m.plain)) {
 		f, _, _ := strings.Cut(path, ".")
 		_, ok := typ.FieldByName(f)
 		assert.True(t, ok, "%s is not a field", path)

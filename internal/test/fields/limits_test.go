@@ -114,15 +114,15 @@ func kept(n int) sandbox.CreateOptions {
 // permits, and refuse what is beyond it, each by itself.
 func TestLimitsAgree(t *testing.T) {
 	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	for i := range wire.MaxMounts + 1 {
+		_, err := c.GetOrCreateDrive(t.Context(), fmt.Sprintf("d%d", i), nil)
+		require.NoError(t, err)
+	}
 	for _, l := range limits {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
-			srv := sandboxtest.New(t, nil)
-			c := testkit.Client(t, srv, sandbox.ClientOptions{})
-			for i := range wire.MaxMounts + 1 {
-				_, err := c.GetOrCreateDrive(t.Context(), fmt.Sprintf("d%d", i), nil)
-				require.NoError(t, err)
-			}
 			create := func(n int) error {
 				opts := l.options(n)
 				sb, err := c.Create(t.Context(), &opts)

@@ -39,7 +39,7 @@ var onlyHere = []method{
 		"Exclude": ". TestDownloadDirHostile", "MaxEntries": ". TestDownloadDirHostile",
 		"MaxBytes": ". TestDownloadDirHostile", "OutsideLinks": ". TestDownloadDirHostile", "DotGit": ". TestDownloadDirIntoWorkTree", "LeftOut": ". TestDownloadDirOfRepositories", "Progress": ". TestDirectoryRoundTrip",
 	}, local: local{"Include": func(t *testing.T, w *world, _ method) {
-		running(t, w)
+		boxed(t, w)
 		require.NoError(t, w.box.WriteFiles(t.Context(), []sandbox.File{{Path: "d/a.go"}, {Path: "d/b.txt"}, {Path: "d/e/c.go"}}, nil))
 		dst := t.TempDir()
 		require.NoError(t, w.box.FS().DownloadDir(t.Context(), "d", dst, &sandbox.DownloadDirOptions{Include: []string{"*.go"}}))
@@ -81,7 +81,7 @@ var onlyHere = []method{
 	}},
 	{name: "Writer", opts: &sandbox.WriterOptions{}, held: map[string]string{"Mode": ". TestCreateStream"}, local: local{
 		"Progress": func(t *testing.T, w *world, _ method) {
-			running(t, w)
+			boxed(t, w)
 			var last sandbox.Progress
 			f, err := w.box.FS().Create(t.Context(), "f", &sandbox.WriterOptions{Progress: func(p sandbox.Progress) { last = p }})
 			require.NoError(t, err)
@@ -110,13 +110,13 @@ var onlyHere = []method{
 	}},
 	{name: "Reattach", opts: &sandbox.ReattachOptions{}, held: map[string]string{
 		"Attempts": "internal/test/reliability TestReattachGivesUp", "Wait": "internal/test/reliability TestReattachGivesUp",
-	}, local: local{"Limit": reattachLimit}},
+	}, plain: plain{"Limit": reattachLimit}},
 	{name: "NewClient", opts: &sandbox.ClientOptions{}, held: map[string]string{
 		"AllowHTTP": "internal/test/security TestBaseURLs", "Hooks": ". TestClientHooks", "MaxRetries": "internal/test/canned TestMaxRetries", "RetryWait": "internal/test/canned TestMaxRetries",
 		"Reattach.Attempts": "internal/test/reliability TestReattachGivesUp", "Reattach.Wait": "internal/test/reliability TestReattachGivesUp",
 	}, local: local{
-		"Reattach.Limit": reattachLimit, "ServerCommandIDs": func(t *testing.T, w *world, _ method) {
-			running(t, w)
+		"ServerCommandIDs": func(t *testing.T, w *world, _ method) {
+			boxed(t, w)
 			for theirs, sent := range map[bool]bool{false: true, true: false} {
 				c := testkit.Client(t, w.srv, sandbox.ClientOptions{ServerCommandIDs: theirs})
 				sb, err := c.Get(t.Context(), "box", nil)
@@ -126,7 +126,8 @@ var onlyHere = []method{
 				assert.Equal(t, sent, all[len(all)-1].Query.Has("cmdId"))
 			}
 		},
-		"Credentials": clientOption, "BaseURL": clientOption, "HTTPClient": clientOption, "UserAgent": clientOption, "Logger": clientOption,
+	}, plain: plain{
+		"Reattach.Limit": reattachLimit, "Credentials": clientOption, "BaseURL": clientOption, "HTTPClient": clientOption, "UserAgent": clientOption, "Logger": clientOption,
 		"Observer": clientOption, "MaxRateLimitWait": rateLimitWait,
 	}},
 }
@@ -142,7 +143,7 @@ func TestOnlyHere(t *testing.T) {
 // written returns a test that a file arrives as it is described.
 func written(f sandbox.File, content string, mode os.FileMode) func(*testing.T, *world, method) {
 	return func(t *testing.T, w *world, _ method) {
-		running(t, w)
+		boxed(t, w)
 		f.Path = "f"
 		require.NoError(t, w.box.WriteFiles(t.Context(), []sandbox.File{f}, nil))
 		data, err := w.box.FS().ReadFile(t.Context(), "f")
@@ -155,7 +156,7 @@ func written(f sandbox.File, content string, mode os.FileMode) func(*testing.T, 
 }
 
 // rateLimitWait looks at how long a request waits for a limit that is spent.
-func rateLimitWait(t *testing.T, _ *world, _ method) {
+func rateLimitWait(t *testing.T) {
 	for longest, sent := range map[time.Duration]int{0: 2, 10 * time.Second: 1, time.Hour: 2, -1: 2} {
 		synctest.Test(t, func(t *testing.T) {
 			n := 0
@@ -183,7 +184,7 @@ func rateLimitWait(t *testing.T, _ *world, _ method) {
 }
 
 // reattachLimit looks at how long a broken stream is tried again.
-func reattachLimit(t *testing.T, _ *world, _ method) {
+func reattachLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}), BaseURL: "https://api.test",
@@ -211,7 +212,7 @@ func reattachLimit(t *testing.T, _ *world, _ method) {
 }
 
 // clientOption looks for what each field does to one request.
-func clientOption(t *testing.T, _ *world, _ method) {
+func clientOption(t *testing.T) {
 	var log strings.Builder
 	var seen *http.Request
 	events := &sandboxtest.Recorder{}

@@ -193,6 +193,15 @@ func source(t *testing.T, w *world) {
 	w.box, w.snapshot = box, snapshot.ID()
 }
 
+// boxed makes the sandbox without a snapshot.
+func boxed(t *testing.T, w *world) {
+	if w.box == nil {
+		var err error
+		w.box, err = w.client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute, Name: "box"})
+		require.NoError(t, err)
+	}
+}
+
 // running makes them and starts the sandbox.
 func running(t *testing.T, w *world) {
 	source(t, w)
@@ -266,16 +275,8 @@ func requireSaved(t *testing.T, w *world, m method) {
 
 func TestFork(t *testing.T) {
 	t.Parallel()
-	// Without a snapshot, which would bind it to a region.
-	plain := func(t *testing.T, w *world) {
-		if w.box == nil {
-			var err error
-			w.box, err = w.client.Create(t.Context(), &sandbox.CreateOptions{Name: "box"})
-			require.NoError(t, err)
-		}
-	}
 	fork := method{
-		name: "Fork", opts: &sandbox.ForkOptions{}, request: "POST /v2/sandboxes/SANDBOX/fork", rows: forks, before: plain,
+		name: "Fork", opts: &sandbox.ForkOptions{}, request: "POST /v2/sandboxes/SANDBOX/fork", rows: forks, before: boxed, // without a snapshot, which would bind it to a region
 		call: func(w *world, opts any) (any, error) {
 			return w.client.Fork(w.ctx, w.box.Name(), opts.(*sandbox.ForkOptions))
 		},
