@@ -154,6 +154,9 @@ func (l *log) failures() string {
 		if inner && len(own) <= 1 { // "--- FAIL"
 			continue
 		}
+		if e.Test == "" && e.Action == "fail" {
+			own = append(own, l.unended(e.Package)...)
+		}
 		said := strings.Join(own, "")
 		fmt.Fprintf(&text, "\n%s\n%s", strings.TrimSpace(key(e)), said)
 		if e.Action == "build-fail" {
@@ -172,6 +175,24 @@ func (l *log) failures() string {
 		fmt.Fprintf(&text, "again: %s %s\n", again, e.Package)
 	}
 	return text.String()
+}
+
+// unended is what the tests of a package said that have not ended: a panic, or
+// running out of time, is told as if one of them did.
+func (l *log) unended(pkg string) (own []string) {
+	for _, name := range slices.Sorted(maps.Keys(l.outputs)) {
+		test, of := strings.CutPrefix(name, pkg+" ")
+		if _, ended := l.took[name]; !of || test == "" || ended {
+			continue
+		}
+		own = append(own, "not ended: "+test+"\n")
+		for _, line := range l.outputs[name] {
+			if !frame.MatchString(line) {
+				own = append(own, line)
+			}
+		}
+	}
+	return own
 }
 
 // below names the packages of which fewer tests passed than the lines say for a

@@ -33,11 +33,16 @@ func TestFailuresExplainThemselves(t *testing.T) {
 {"Action":"output","Package":"x/r","Output":"-test.shuffle 1234\n"}
 {"Action":"output","Package":"x/r","Output":"goleak: found unexpected goroutines\n"}
 {"Action":"fail","Package":"x/r","Elapsed":0.2}
+{"Action":"pass","Package":"x/s","Test":"TestE"}
+{"Action":"output","Package":"x/s","Test":"TestF/one","Output":"=== CONT  TestF/one\n"}
+{"Action":"output","Package":"x/s","Test":"TestF/one","Output":"panic: test timed out\n"}
+{"Action":"output","Package":"x/s","Output":"FAIL x/s\n"}
+{"Action":"fail","Package":"x/s","Elapsed":0.2}
 `)))
 	l.summary()
 	assert.Contains(t, out.String(), "go: downloading something\n")
-	assert.Equal(t, "skip x/p TestB needs a printer\nskip x/p TestD/root not root\npass x/q TestC\n", l.outcomes.String())
-	assert.Contains(t, out.String(), "     1 × needs a printer\n     1 × not root\n1 passed, 3 failed, 2 skipped\n")
+	assert.Equal(t, "skip x/p TestB needs a printer\nskip x/p TestD/root not root\npass x/q TestC\npass x/s TestE\n", l.outcomes.String())
+	assert.Contains(t, out.String(), "     1 × needs a printer\n     1 × not root\n2 passed, 4 failed, 2 skipped\n")
 	assert.Equal(t, `
 x/p TestA/one_(b)
     a_test.go:7: SANDBOX_TEST_SEED=42
@@ -49,6 +54,12 @@ x/r
 -test.shuffle 1234
 goleak: found unexpected goroutines
 again: SANDBOX_TEST_NEEDS=all go test -race -short -shuffle=1234 -count=1 x/r
+
+x/s
+FAIL x/s
+not ended: TestF/one
+panic: test timed out
+again: SANDBOX_TEST_NEEDS=all go test -race -short -shuffle=on -count=1 x/s
 `, l.failures())
 }
 

@@ -536,8 +536,12 @@ func TestFilesOfAnEndedSession(t *testing.T) {
 			require.True(t, srv.Crash(sb.Name()))
 		},
 		"alone": func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
-			cmds, err := sb.ListCommands(t.Context())
-			require.NoError(t, err)
+			var cmds []*sandbox.Command
+			require.Eventually(t, func() bool { // it may run before it is listed
+				var err error
+				cmds, err = sb.ListCommands(t.Context())
+				return err == nil && slices.ContainsFunc(cmds, func(cmd *sandbox.Command) bool { return slices.Contains(cmd.Args(), pipeOf("alone")) })
+			}, testkit.Patience, 10*time.Millisecond)
 			for _, cmd := range cmds {
 				if err := cmd.Kill(t.Context()); err != nil {
 					require.ErrorIs(t, err, os.ErrProcessDone)
@@ -548,7 +552,7 @@ func TestFilesOfAnEndedSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv, sb := testkit.Start(t, nil)
-			pipe := fmt.Sprintf("pipe-%s-%d", name, os.Getpid()) // without namespaces others' processes show
+			pipe := pipeOf(name)
 			testkit.Output(t, sb, "mkfifo", pipe)
 			result := make(chan error, 1)
 			go func() { result <- sb.FS().AppendFile(t.Context(), pipe, []byte("nobody reads")) }()
@@ -560,6 +564,9 @@ func TestFilesOfAnEndedSession(t *testing.T) {
 		})
 	}
 }
+
+// pipeOf names a pipe. Without namespaces others' processes show.
+func pipeOf(name string) string { return fmt.Sprintf("pipe-%s-%d", name, os.Getpid()) }
 
 // TestProgramKilledWithItsSession: the same where the stream tells of the kill
 // before it breaks, and the session has to be looked at.
