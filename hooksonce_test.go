@@ -491,3 +491,21 @@ func checkHookRecord(t *testing.T, record string, killed map[string]bool) (compl
 	require.NotEmpty(t, done["create"], record)
 	return completed
 }
+
+// TestMarksOfOthers: a tag that anybody could have written names no lock in the
+// sandbox unless it is a name and nothing else.
+func TestMarksOfOthers(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	for mark, runs := range map[string]int{
+		"M1": 1, strings.Repeat("a", 64): 1, strings.Repeat("a", 65): 0, "": 0, "../x": 0, "a b": 0, "a-b": 0, "é": 0,
+	} {
+		sb, err := c.Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Tags: map[string]string{"go-sandbox-creation": "once-" + mark}}))
+		require.NoError(t, err)
+		ran := 0
+		_, err = c.GetOrCreate(t.Context(), sb.Name(), &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error { ran++; return nil }})
+		require.NoError(t, err)
+		assert.Equal(t, runs, ran, "%q", mark)
+	}
+}

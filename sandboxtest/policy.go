@@ -167,7 +167,8 @@ func headerNames(headers map[string]string) []string {
 	return append([]string{}, slices.Sorted(maps.Keys(headers))...)
 }
 
-// validDomain is what can be the name of a host, with wildcards.
+// validDomain is what can be the name of a host, with wildcards. It is compiled for the
+// first policy, as its repetitions take a while.
 var validDomain = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[^\s/:.\x00]{1,63}(\.[^\s/:.\x00]{1,63})*\.?$`)
 })

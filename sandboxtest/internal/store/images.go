@@ -32,6 +32,8 @@ const (
 // Options.Images says otherwise.
 var managedImages = []string{"universal", "node:22", "node:24", "node:26", "python:3.14", "ubuntu", "arch"}
 
+// validImage is compiled for the first image: its repetitions take a millisecond of
+// each process's start.
 var validImage = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-z0-9]+([._/-][a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
 })
