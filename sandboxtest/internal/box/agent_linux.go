@@ -31,7 +31,13 @@ func init() {
 // agent works as root of a user namespace for a host without rights, which can't
 // enter one because it has threads. It ends with its connection.
 type agent struct {
-	backend *namespaceBackend
+	mu    sync.Mutex
+	hosts map[string]*agentHost // by their directories
+}
+
+// agentHost is what the agent has of a host.
+type agentHost struct {
+	*namespaceBackend
 
 	mu       sync.Mutex
 	machines map[string]*namespaceMachine
@@ -42,12 +48,13 @@ func runAgent() int {
 	if err != nil {
 		return 2
 	}
-	a := &agent{machines: make(map[string]*namespaceMachine)}
+	a := &agent{hosts: make(map[string]*agentHost)}
 	for {
 		files, err := receive(conn, &struct{}{})
 		if err != nil {
-			if a.backend != nil {
-				a.backend.groups.close()
+			a.mu.Lock()
+			for _, h := range a.hosts {
+				h.groups.close()
 			}
 			return 0 // the kernel ends the boxes with this process
 		}
@@ -89,35 +96,71 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 		ctx, cancel = context.WithTimeout(ctx, req.Within)
 		defer cancel()
 	}
+	if req.Op == "open" {
+		return nil, a.open(req, resp)
+	}
+	a.mu.Lock()
+	h := a.hosts[req.Host]
+	a.mu.Unlock()
+	if h == nil {
+		return nil, ErrStopped
+	}
 	switch req.Op {
-	case "open":
-		a.backend, err = newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true, req.Seen, req.Name)
-		resp.Networked = err == nil && a.backend.networked()
-		resp.Limited = err == nil && a.backend.limited()
-		return nil, err
+	case "close":
+		return nil, a.close(req.Host, h)
 	case "make":
 		if err := room(); err != nil {
 			return nil, err
 		}
-		m, err := a.backend.machine(req.Dir, req.Layers, req.Config)
+		m, err := h.machine(req.Dir, req.Layers, req.Config)
 		if err == nil {
-			a.mu.Lock()
-			a.machines[req.Box] = m
-			a.mu.Unlock()
+			h.mu.Lock()
+			h.machines[req.Box] = m
+			h.mu.Unlock()
 		}
 		return nil, err
 	case "flatten":
-		return nil, a.backend.flatten(req.Layers, req.Config.Image, req.Dir)
+		return nil, h.flatten(req.Layers, req.Config.Image, req.Dir)
 	case "image":
-		return nil, a.backend.addImage(req.Config.Image, req.Dir)
+		return nil, h.addImage(req.Config.Image, req.Dir)
+	case "forget":
+		h.mu.Lock()
+		delete(h.machines, req.Box)
+		h.mu.Unlock()
+		return nil, nil
 	}
-	a.mu.Lock()
-	m := a.machines[req.Box]
-	a.mu.Unlock()
+	h.mu.Lock()
+	m := h.machines[req.Box]
+	h.mu.Unlock()
 	if m == nil {
 		return nil, ErrStopped
 	}
 	return a.doIn(ctx, m, call, req, files, resp)
+}
+
+func (a *agent) open(req *request, resp *response) error {
+	backend, err := newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true, req.Seen, req.Name)
+	if err != nil {
+		return err
+	}
+	resp.Networked, resp.Limited = backend.networked(), backend.limited()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.hosts[req.Host] = &agentHost{namespaceBackend: backend, machines: make(map[string]*namespaceMachine)}
+	return nil
+}
+
+// close ends what is left of a host.
+func (a *agent) close(name string, h *agentHost) (err error) {
+	a.mu.Lock()
+	delete(a.hosts, name)
+	a.mu.Unlock()
+	h.mu.Lock()
+	for _, m := range h.machines {
+		err = errors.Join(err, m.halt(nil))
+	}
+	h.mu.Unlock()
+	return errors.Join(err, h.namespaceBackend.close())
 }
 
 // doIn carries out a request for a machine.
@@ -168,11 +211,6 @@ func (a *agent) doIn(ctx context.Context, m *namespaceMachine, call *net.UnixCon
 		return nil, m.setNetwork(req.Flag)
 	case "halt":
 		return nil, m.halt(nil)
-	case "forget":
-		a.mu.Lock()
-		delete(a.machines, req.Box)
-		a.mu.Unlock()
-		return nil, nil
 	}
 	return nil, errors.New("unknown operation " + req.Op)
 }

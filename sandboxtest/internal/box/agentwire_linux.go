@@ -28,6 +28,7 @@ const (
 // request is what the host sends to the agent.
 type request struct {
 	Op     string   `json:"op"`
+	Host   string   `json:"host"`          // its directory
 	Box    string   `json:"box,omitempty"` // ID
 	Dir    string   `json:"dir,omitempty"`
 	Layers []string `json:"layers,omitempty"`

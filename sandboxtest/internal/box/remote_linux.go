@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -20,33 +22,72 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
-// remoteBackend has an agent in a user namespace of its own do the work.
-type remoteBackend struct {
-	mu   sync.Mutex // held while a message is written
+// agentProcess is an agent: this program, started once more in a user namespace.
+// Hosts that are opened in the same environment share it.
+type agentProcess struct {
 	conn *net.UnixConn
 	cmd  *exec.Cmd
-	dir  string
-	log  *slog.Logger
-	said lastWords
-	tun  bool // boxes have networks that lead outside
-	caps bool // boxes heed their limits
+	said *os.File // its output: nothing, unless it fails
+
+	mu sync.Mutex // held while a message is written
+
+	// Guarded by agents.mu.
+	hosts int
+	idle  *time.Timer // ends it
 }
 
-// lastWords keeps the beginning of the output of a process that should be silent.
-type lastWords struct{ text []byte }
+// agentLinger is how long an agent without hosts stays: to start one takes longer
+// than to open a host, and programs that open hosts one after another are common.
+const agentLinger = 5 * time.Second
 
-func (l *lastWords) Write(p []byte) (int, error) {
-	l.text = append(l.text, p[:min(len(p), 8192-len(l.text))]...)
-	return len(p), nil
+// agents are those of this process by their environment.
+var agents struct {
+	mu   sync.Mutex
+	open map[string]*agentProcess
 }
 
-func newRemoteBackend(dir string, log *slog.Logger, seen seen, tried string) (backend, error) {
+// acquireAgent returns an agent with this process's environment, which release
+// gives back.
+func acquireAgent() (*agentProcess, error) {
+	env := os.Environ()
+	key := strings.Join(env, "\x00")
+	agents.mu.Lock()
+	defer agents.mu.Unlock()
+	a := agents.open[key]
+	if a != nil && !a.alive() {
+		a.retireLocked()
+		a = nil
+	}
+	if a == nil {
+		var err error
+		if a, err = startAgent(env); err != nil {
+			return nil, err
+		}
+		if agents.open == nil {
+			agents.open = make(map[string]*agentProcess)
+		}
+		agents.open[key] = a
+	}
+	if a.idle != nil {
+		a.idle.Stop()
+		a.idle = nil
+	}
+	a.hosts++
+	return a, nil
+}
+
+func startAgent(env []string) (*agentProcess, error) {
+	fd, err := unix.MemfdCreate("agent", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	said := os.NewFile(uintptr(fd), "agent")
 	ours, theirs, err := socketPair()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, said.Close())
 	}
 	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{agentName}, Env: os.Environ(), Dir: "/", ExtraFiles: []*os.File{theirs},
+		Path: "/proc/self/exe", Args: []string{agentName}, Env: env, Dir: "/", ExtraFiles: []*os.File{theirs}, Stderr: said,
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
 			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
@@ -54,8 +95,6 @@ func newRemoteBackend(dir string, log *slog.Logger, seen seen, tried string) (ba
 			Setsid:      true, // a Ctrl-C is not for it
 		},
 	}
-	r := &remoteBackend{conn: ours, cmd: cmd, dir: dir, log: log}
-	cmd.Stderr = &r.said
 	inherited.Close(cmd)
 	err = onThread(func() error {
 		newSessionKeyring()
@@ -63,8 +102,76 @@ func newRemoteBackend(dir string, log *slog.Logger, seen seen, tried string) (ba
 	})
 	_ = theirs.Close()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close())
+		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close(), said.Close())
 	}
+	return &agentProcess{conn: ours, cmd: cmd, said: said}, nil
+}
+
+// alive reports whether the agent still has its end of the connection, on which it
+// sends nothing.
+func (a *agentProcess) alive() bool {
+	raw, err := a.conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	alive := false
+	err = raw.Control(func(fd uintptr) {
+		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		alive = err == unix.EAGAIN || err == unix.EINTR
+	})
+	return err == nil && alive
+}
+
+// release gives the agent back, and returns what it has printed as it failed.
+func (a *agentProcess) release() string {
+	agents.mu.Lock()
+	defer agents.mu.Unlock()
+	text := make([]byte, 8192)
+	n, _ := a.said.ReadAt(text, 0)
+	a.hosts--
+	switch {
+	case a.hosts > 0:
+	case !a.alive():
+		a.retireLocked()
+	default:
+		a.idle = time.AfterFunc(agentLinger, func() {
+			agents.mu.Lock()
+			defer agents.mu.Unlock()
+			if a.hosts == 0 {
+				a.retireLocked()
+			}
+		})
+	}
+	return string(text[:n])
+}
+
+// retireLocked gives the agent no more hosts, and ends it once it has none.
+func (a *agentProcess) retireLocked() {
+	maps.DeleteFunc(agents.open, func(_ string, b *agentProcess) bool { return a == b })
+	if a.hosts > 0 || a.cmd == nil {
+		return
+	}
+	_ = a.conn.Close()
+	_ = a.cmd.Wait() // it ends with its connection
+	_ = a.said.Close()
+	a.cmd = nil
+}
+
+// remoteBackend has an agent do the work of a host.
+type remoteBackend struct {
+	agent *agentProcess
+	dir   string
+	log   *slog.Logger
+	tun   bool // boxes have networks that lead outside
+	caps  bool // boxes heed their limits
+}
+
+func newRemoteBackend(dir string, log *slog.Logger, seen seen, tried string) (backend, error) {
+	agent, err := acquireAgent()
+	if err != nil {
+		return nil, err
+	}
+	r := &remoteBackend{agent: agent, dir: dir, log: log}
 	resp, _, err := r.call(&request{Op: "open", Dir: dir, Seen: seen, Name: tried})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("in a user namespace: %w", err), r.close())
@@ -79,10 +186,12 @@ func (r *remoteBackend) limited() bool   { return r.caps }
 func (r *remoteBackend) maxLayers() int  { return (&namespaceBackend{}).maxLayers() }
 
 func (r *remoteBackend) close() error {
-	err := r.conn.Close()
-	_ = r.cmd.Wait() // it ends with its connection
-	if len(r.said.text) > 0 {
-		r.log.Error("the agent in the user namespace has failed", "output", string(r.said.text))
+	_, _, err := r.call(&request{Op: "close"})
+	if errors.Is(err, ErrStopped) || !r.agent.alive() {
+		err = nil // it was never opened, or has ended with the agent
+	}
+	if said := r.agent.release(); said != "" {
+		r.log.Error("the agent in the user namespace has failed", "output", said)
 	}
 	if rerr := os.Remove(filepath.Join(r.dir, "ns")); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
 		err = errors.Join(err, rerr)
@@ -101,14 +210,18 @@ func (r *remoteBackend) begin(req *request, files ...*os.File) (*net.UnixConn, e
 	if err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	err = send(r.conn, struct{}{}, theirs)
-	r.mu.Unlock()
+	r.agent.mu.Lock()
+	err = send(r.agent.conn, struct{}{}, theirs)
+	r.agent.mu.Unlock()
 	_ = theirs.Close()
 	if err == nil {
+		req.Host = r.dir
 		err = send(ours, req, files...)
 	}
 	if err != nil {
+		if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+			err = fmt.Errorf("the agent has gone: %w", err)
+		}
 		return nil, errors.Join(err, ours.Close())
 	}
 	return ours, nil
