@@ -427,6 +427,9 @@ func TestLinksOfAnImage(t *testing.T) {
 	link(image, "/etc/pki", up+dir[1:])
 	link(image, "/usr/bin", dir)
 	for _, name := range []string{"/run", "/tmp", "/root", "/shared", "/dev", "/proc", "/sys", "/vercel"} {
+		if strings.HasPrefix(dir, name+"/") {
+			continue // no program is found through /usr/bin, where links lead round in a circle
+		}
 		link(image, name, dir)
 	}
 	srv := namespaceServer(t, &sandboxtest.Options{Images: map[string]string{"team/links": image}})

@@ -3,8 +3,11 @@
 package testmain
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +60,13 @@ func Environment() {
 			_ = os.Unsetenv(name) // fails for names that can't be there
 		}
 	}
+	// Of a directory that may not be searched, which su leaves there, sh says that a
+	// program may not be executed, and env that there is none.
+	dirs := slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, "program"))
+		return errors.Is(err, fs.ErrPermission)
+	})
+	_ = os.Setenv("PATH", strings.Join(dirs, string(filepath.ListSeparator)))
 	_ = os.Setenv(cleanEnv, "1")
 }
 

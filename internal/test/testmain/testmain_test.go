@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -50,7 +51,9 @@ func TestEnvironment(t *testing.T) {
 		}
 		return
 	}
-	set := []string{"PATH=" + os.Getenv("PATH"), inner + "=1", "VERCEL_TOKEN=t", "http_proxy=http://127.0.0.1:1", "HTTPS_PROXY=x", "GIT_DIR=x", "BASH_ENV=x", "TAR_OPTIONS=-v",
+	closed := filepath.Join(t.TempDir(), "closed")
+	require.NoError(t, os.Mkdir(closed, 0))
+	set := []string{"PATH=" + closed + string(filepath.ListSeparator) + os.Getenv("PATH"), inner + "=1", "VERCEL_TOKEN=t", "http_proxy=http://127.0.0.1:1", "HTTPS_PROXY=x", "GIT_DIR=x", "BASH_ENV=x", "TAR_OPTIONS=-v",
 		"SANDBOX_SCOPE=x", "FORCE_COLOR=1", "POSIXLY_CORRECT=", "LC_ALL=tr_TR.UTF-8", "GOFLAGS=-mod=mod", "NODE_OPTIONS=x", "PYTHONPATH=x"}
 	for name, want := range map[string][]string{"": {"GOFLAGS", "PATH", cleanEnv, inner}, cleanEnv + "=1": nil} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestEnvironment$")
@@ -63,8 +66,11 @@ func TestEnvironment(t *testing.T) {
 		var names []string
 		for line := range strings.Lines(string(out)) {
 			if kv, ok := strings.CutPrefix(line, "ENV "); ok {
-				key, _, _ := strings.Cut(kv, "=")
+				key, value, _ := strings.Cut(kv, "=")
 				names = append(names, key)
+				if _, err := os.ReadDir(closed); key == "PATH" && want != nil && err != nil { // root may read it
+					assert.NotContains(t, value, closed)
+				}
 			}
 		}
 		slices.Sort(names)
