@@ -93,8 +93,7 @@ func (a *app) rootCommand() *cobra.Command {
 
 // withHelp adds the option --help to a command and those below it.
 func withHelp(cmd *cobra.Command) {
-	cmd.InitDefaultHelpFlag()
-	cmd.Flags().Lookup("help").Usage = "Show this page"
+	cmd.Flags().BoolP("help", "h", false, "Show this page") // InitDefaultHelpFlag would merge the options of each
 	for _, c := range cmd.Commands() {
 		withHelp(c)
 	}
