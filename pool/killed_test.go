@@ -125,6 +125,9 @@ func TestKilledPools(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	needed := 100
+	if testing.Short() {
+		needed = 50
+	}
 	if v := os.Getenv(takesEnv); v != "" {
 		var err error
 		needed, err = strconv.Atoi(v)
