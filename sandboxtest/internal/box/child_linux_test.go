@@ -17,7 +17,10 @@ func TestParentDeathSignal(t *testing.T) {
 	needs.Programs(t, "setpriv")
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, Config{})
-		const clients, each = 8, 15
+		clients, each := 8, 15
+		if testing.Short() {
+			each = 5
+		}
 		var mu sync.Mutex
 		ends := make(map[string]map[int]int)
 		var all sync.WaitGroup

@@ -444,7 +444,11 @@ func TestOutputInOrder(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, Config{})
 		for _, script := range []string{"echo 1; echo 2 >&2", "echo 1 >&2; echo 2", "echo 1; exec >&-; echo 2 >&2", "echo 1 >&2; exec 2>&-; echo 2"} {
-			for range 50 {
+			times := 50
+			if testing.Short() {
+				times = 15
+			}
+			for range times {
 				var both buffer
 				p, err := b.Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", script}, Stdout: &both, Stderr: &both})
 				require.NoError(t, err)
