@@ -69,6 +69,15 @@ func TestHostsShareAnAgent(t *testing.T) {
 		require.NoError(t, h.Close())
 	}
 	assert.Eventually(t, func() bool { return held() <= before+2 }, time.Minute, 10*time.Millisecond, "descriptors of hosts that are closed stay")
+
+	// Nothing of a host runs on in the agent, not even what it could not end itself.
+	third, seconds := openRootless(t, slog.New(slog.DiscardHandler)), mark()
+	start(t, newBox(t, third, Config{}), Spec{Path: "sleep", Args: []string{seconds}})
+	assertRuns(t, seconds)
+	_, _, err = third.backend.(*remoteBackend).call(&request{Op: "close"})
+	require.NoError(t, err)
+	assertGone(t, seconds)
+	_ = third.Close() // its box has gone
 	require.NoError(t, other.Close())
 }
 
@@ -111,6 +120,13 @@ func TestIdleAgent(t *testing.T) {
 		time.Sleep(2 * agentLinger)
 		assert.True(t, a.alive(), "ended under its host")
 		a.release()
+		time.Sleep(agentLinger - 1)
+		_, err = acquireAgent()
+		require.NoError(t, err)
+		a.release()
+		time.Sleep(2)
+		synctest.Wait()
+		assert.True(t, a.alive(), "ended by an earlier host")
 		time.Sleep(agentLinger)
 		synctest.Wait()
 		agents.mu.Lock()
