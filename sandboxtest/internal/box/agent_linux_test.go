@@ -124,7 +124,7 @@ func TestIdleAgent(t *testing.T) {
 		_, err = acquireAgent()
 		require.NoError(t, err)
 		a.release()
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
 		assert.True(t, a.alive(), "ended by an earlier host")
 		time.Sleep(agentLinger)
