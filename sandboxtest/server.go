@@ -348,6 +348,9 @@ func (s *Server) Advance(d time.Duration) { s.store.Clock.Advance(d) }
 // set, running persistent sandboxes are first stopped, with a snapshot; the error
 // names those whose files could not be saved, for example because the disk is
 // full. Close may be called more than once.
+//
+// On Linux without root one process of this program, which servers share, stays for
+// up to five seconds for the next.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() { s.closeErr = s.close() })
 	return s.closeErr

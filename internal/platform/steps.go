@@ -595,7 +595,7 @@ func (w *walk) drives() {
 	w.row("parent and root of a fork", published, drive.Info().ID+" "+drive.Info().ID, copied.at("drive", "parentDriveId")+" "+copied.at("drive", "rootDriveId"))
 	w.row("parent of a drive that is no fork", assumed, "", w.ask("GET", path(""), nil).at("drive", "parentDriveId"))
 	w.about = "… `maxSizeBytes`"
-	w.row("size of a drive", published, fmt.Sprint(1<<40), copied.at("drive", "maxSizeBytes"))
+	w.row("size of a drive", published, fmt.Sprint(int64(1<<40)), copied.at("drive", "maxSizeBytes"))
 	w.about = "… the same below `/v1/drives`"
 	w.row("a drive by version 1", assumed, "200", w.ask("GET", strings.Replace(path(""), "/v2/sandboxes/drives/", "/v1/drives/", 1), nil))
 	forked, err := w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{Name: w.prefix + "heir", Tags: tags})

@@ -77,10 +77,10 @@ var limits = []limit{
 		"ports", func(n int) any { list, _ := numbered(n); return list }, ""},
 	{"odd vCPUs", 4, 3, vcpus, "resources", oneSize, ""},
 	{"most vCPUs", wire.MaxVCPUs, wire.MaxVCPUs + 2, vcpus, "resources", oneSize, "the plan's limit is lower"},
-	{"least timeout", int(wire.MinTimeout), int(wire.MinTimeout - time.Millisecond), timeout, "timeout", millis, ""},
-	{"longest timeout", int(wire.MaxTimeout), int(wire.MaxTimeout + time.Millisecond), timeout, "timeout", millis, ""},
-	{"expiration", int(wire.MinExpiration), int(wire.MinExpiration - time.Millisecond), func(n int) sandbox.CreateOptions {
-		return sandbox.CreateOptions{SnapshotExpiration: time.Duration(n)}
+	{"least timeout", int(wire.MinTimeout.Milliseconds()), int(wire.MinTimeout.Milliseconds()) - 1, timeout, "timeout", millis, ""},
+	{"longest timeout", int(wire.MaxTimeout.Milliseconds()), int(wire.MaxTimeout.Milliseconds()) + 1, timeout, "timeout", millis, ""},
+	{"expiration", int(wire.MinExpiration.Milliseconds()), int(wire.MinExpiration.Milliseconds()) - 1, func(n int) sandbox.CreateOptions {
+		return sandbox.CreateOptions{SnapshotExpiration: time.Duration(n) * time.Millisecond}
 	}, "snapshotExpiration", millis, ""},
 	{"least kept snapshots", 1, -1, kept, "keepLastSnapshots", keptCount, ""},
 	{"kept snapshots", wire.MaxKeptSnapshots, wire.MaxKeptSnapshots + 1, kept, "keepLastSnapshots", keptCount, ""},
@@ -99,13 +99,15 @@ var limits = []limit{
 	}, ""},
 }
 
-func port(n int) sandbox.CreateOptions    { return sandbox.CreateOptions{Ports: []int{n}} }
-func onePort(n int) any                   { return []int{n} }
-func vcpus(n int) sandbox.CreateOptions   { return sandbox.CreateOptions{VCPUs: n} }
-func oneSize(n int) any                   { return map[string]int{"vcpus": n} }
-func timeout(n int) sandbox.CreateOptions { return sandbox.CreateOptions{Timeout: time.Duration(n)} }
-func millis(n int) any                    { return time.Duration(n).Milliseconds() }
-func keptCount(n int) any                 { return map[string]int{"count": n} }
+func port(n int) sandbox.CreateOptions  { return sandbox.CreateOptions{Ports: []int{n}} }
+func onePort(n int) any                 { return []int{n} }
+func vcpus(n int) sandbox.CreateOptions { return sandbox.CreateOptions{VCPUs: n} }
+func oneSize(n int) any                 { return map[string]int{"vcpus": n} }
+func timeout(n int) sandbox.CreateOptions {
+	return sandbox.CreateOptions{Timeout: time.Duration(n) * time.Millisecond}
+}
+func millis(n int) any    { return int64(n) }
+func keptCount(n int) any { return map[string]int{"count": n} }
 func kept(n int) sandbox.CreateOptions {
 	return sandbox.CreateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: n}}
 }
@@ -174,8 +176,8 @@ func TestOtherLimitsAgree(t *testing.T) {
 		call      func(n int) error
 	}{
 		"command ID":           {wire.MaxCommandID, wire.MaxCommandID + 1, func(n int) error { return run(sandbox.CommandOptions{ID: strings.Repeat("i", n)}) }},
-		"a command's least":    {int(wire.MinCommandTimeout), int(wire.MinCommandTimeout - time.Millisecond), func(n int) error { return run(sandbox.CommandOptions{Timeout: time.Duration(n)}) }},
-		"a command's greatest": {int(wire.MaxCommandTimeout), int(wire.MaxCommandTimeout + time.Millisecond), func(n int) error { return run(sandbox.CommandOptions{Timeout: time.Duration(n)}) }},
+		"a command's least":    {int(wire.MinCommandTimeout.Milliseconds()), int(wire.MinCommandTimeout.Milliseconds()) - 1, func(n int) error { return run(sandbox.CommandOptions{Timeout: time.Duration(n) * time.Millisecond}) }},
+		"a command's greatest": {int(wire.MaxCommandTimeout.Milliseconds()), int(wire.MaxCommandTimeout.Milliseconds()) + 1, func(n int) error { return run(sandbox.CommandOptions{Timeout: time.Duration(n) * time.Millisecond}) }},
 		"= in the name of a command's variable": {0, 1, func(n int) error {
 			return run(sandbox.CommandOptions{Env: sandbox.Env{"K" + strings.Repeat("=", n): "v"}})
 		}},

@@ -150,8 +150,8 @@ type backend interface {
 	close() error
 }
 
-// NewHost opens a host. Close ends its processes and removes what it has put on
-// the machine.
+// NewHost opens a host. Close ends its processes, but for an agent that hosts of
+// this process share, and removes what it has put on the machine.
 func NewHost(opts Options) (*Host, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
