@@ -134,4 +134,16 @@ func TestIdleAgent(t *testing.T) {
 		assert.Nil(t, a.cmd)
 		assert.NotContains(t, slices.Collect(maps.Values(agents.open)), a)
 	})
+	// One that a bubble has left is anybody's.
+	var left *agentProcess
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		left, err = acquireAgent()
+		require.NoError(t, err)
+		left.release()
+	})
+	again, err := acquireAgent()
+	require.NoError(t, err)
+	assert.Same(t, left, again)
+	again.release()
 }

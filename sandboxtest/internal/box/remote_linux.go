@@ -32,8 +32,8 @@ type agentProcess struct {
 	mu sync.Mutex // held while a message is written
 
 	// Guarded by agents.mu.
-	hosts int
-	idle  *time.Timer // ends it
+	hosts  int
+	opened int // hosts so far
 }
 
 // agentLinger is how long an agent without hosts stays: to start one takes longer
@@ -68,11 +68,8 @@ func acquireAgent() (*agentProcess, error) {
 		}
 		agents.open[key] = a
 	}
-	if a.idle != nil {
-		a.idle.Stop()
-		a.idle = nil
-	}
 	a.hosts++
+	a.opened++
 	return a, nil
 }
 
@@ -134,10 +131,12 @@ func (a *agentProcess) release() string {
 	case !a.alive():
 		a.retireLocked()
 	default:
-		a.idle = time.AfterFunc(agentLinger, func() {
+		// Never stopped: a test of a bubble may not touch another's timer.
+		opened := a.opened
+		time.AfterFunc(agentLinger, func() {
 			agents.mu.Lock()
 			defer agents.mu.Unlock()
-			if a.hosts == 0 {
+			if a.opened == opened {
 				a.retireLocked()
 			}
 		})
