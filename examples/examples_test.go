@@ -151,7 +151,7 @@ var programs = []struct {
 // environment pointing to an emulator.
 func TestExamples(t *testing.T) {
 	bin := t.TempDir() // without symbols, which take most of the time
-	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-buildvcs=false", "-o", bin, "./...").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, "./...").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // a machine that is lost.
 func TestExample(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "fanout")
-	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", bin, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	refused := 0

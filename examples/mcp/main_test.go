@@ -16,7 +16,7 @@ import (
 func TestExample(t *testing.T) {
 	needs.Programs(t, "python3") // the emulator's sandboxes have the programs of this machine
 	bin := filepath.Join(t.TempDir(), "mcp")
-	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", bin, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	srv := sandboxtest.New(t, nil)

@@ -1,4 +1,4 @@
-package oidc
+package oidc_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
@@ -26,9 +27,9 @@ func FuzzLink(f *testing.F) {
 	require.NoError(f, os.Mkdir(filepath.Dir(file), 0o700))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		require.NoError(t, os.WriteFile(file, data, 0o600))
-		scope, err := (&Host{Dir: dir}).Link()
+		scope, err := (&oidc.Host{Dir: dir}).Link()
 		if err != nil {
-			assert.False(t, errors.Is(err, ErrNotLinked))
+			assert.False(t, errors.Is(err, oidc.ErrNotLinked))
 			assert.Equal(t, redact.Printable(err.Error()), err.Error())
 			assert.Empty(t, scope)
 			return

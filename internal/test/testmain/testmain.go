@@ -48,7 +48,7 @@ const cleanEnv = "SANDBOX_TEST_ENVIRONMENT"
 
 // Environment takes away what users may have set, and tests don't ask for:
 // credentials, proxies, options of programs such as Git and tar, languages. It sets
-// the umask that the platform has.
+// the umask that the platform has, and lets go build what tests run in any clone.
 func Environment() {
 	setUmask(0o022)
 	if os.Getenv(cleanEnv) != "" {
@@ -67,6 +67,9 @@ func Environment() {
 		return errors.Is(err, fs.ErrPermission)
 	})
 	_ = os.Setenv("PATH", strings.Join(dirs, string(filepath.ListSeparator)))
+	// Git tells nothing of a clone of another user's, as a container has it, and go
+	// fails to ask for the revision of what it builds.
+	_ = os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -buildvcs=false"))
 	_ = os.Setenv(cleanEnv, "1")
 }
 

@@ -68,6 +68,9 @@ func TestEnvironment(t *testing.T) {
 			if kv, ok := strings.CutPrefix(line, "ENV "); ok {
 				key, value, _ := strings.Cut(kv, "=")
 				names = append(names, key)
+				if key == "GOFLAGS" && want != nil {
+					assert.Equal(t, "-mod=mod -buildvcs=false\n", value)
+				}
 				if _, err := os.ReadDir(closed); key == "PATH" && want != nil && err != nil { // root may read it
 					assert.NotContains(t, value, closed)
 				}
