@@ -39,7 +39,6 @@ func TestImporter(t *testing.T) {
 		return string(out)
 	}
 	assert.Contains(t, run("run", "."), "hello from a stranger, gone: true\n")
-	run("vet", ".") // as TestDocsCompile, so that the standard library is read once
 	run("test", "-vet=off", ".")
 
 	// Seven modules, as the README says.
