@@ -212,7 +212,8 @@ func undone() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
 		createNamed: deletes("new"), createRuntimeNamed: deletes("new"), forkNamed: deletes("fork"),
 		api.StopSession: startsAgain, api.CreateSnapshot: startsAgain,
 		api.KillCommand: startsAgain, api.SignalCommand: startsAgain, api.WriteStdin: startsAgain,
-		api.MakeDir:          func(ctx context.Context, w *lostWorld) error { return w.sb.FS().Remove(ctx, "dir") },
+		// Not by Remove, which needs GNU's rm.
+		api.MakeDir:          func(ctx context.Context, w *lostWorld) error { return w.sb.CommandContext(ctx, "rmdir", "dir").Run() },
 		api.GetOrCreateDrive: deletesDrive("another"), api.ForkDrive: deletesDrive("forked"),
 	}
 }
