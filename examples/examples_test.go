@@ -3,6 +3,7 @@ package examples
 import (
 	"bytes"
 	"crypto/subtle"
+	"encoding/json"
 	"fmt"
 	"image/png"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -147,12 +149,10 @@ var programs = []struct {
 	},
 }
 
-// TestExamples builds every example and runs it as its reader would, with the
-// environment pointing to an emulator.
+// TestExamples runs every example as its reader would, with the environment
+// pointing to an emulator.
 func TestExamples(t *testing.T) {
-	bin := t.TempDir() // without symbols, which take most of the time
-	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, "./...").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	bin := buildExamples(t)
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
@@ -170,8 +170,8 @@ func TestExamples(t *testing.T) {
 				args, env = append(moreArgs, args...), append(env, moreEnv...)
 			}
 			folder, _, _ := strings.Cut(p.name, "/")
-			cmd := exec.CommandContext(t.Context(), filepath.Join(bin, folder), args...)
-			cmd.Env = env
+			cmd := exec.CommandContext(t.Context(), bin, args...)
+			cmd.Args[0], cmd.Env = folder, env
 			var output bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &output, &output
 			_ = cmd.Run() // the code says it
@@ -191,6 +191,53 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
+}
+
+// buildExamples builds one program that is all of them, since linking each takes
+// longer than running it. Its name says which it is.
+func buildExamples(t *testing.T) (bin string) {
+	t.Helper()
+	dir := t.TempDir()
+	here, err := filepath.Abs(".")
+	require.NoError(t, err)
+	replaced := map[string]string{}
+	put := func(name, code string) {
+		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
+		require.NoError(t, os.WriteFile(file, []byte(code), 0o600))
+		replaced[filepath.Join(here, filepath.FromSlash(name))] = file
+	}
+	var imports, cases strings.Builder
+	built := map[string]bool{}
+	for _, p := range programs {
+		folder, _, _ := strings.Cut(p.name, "/")
+		if built[folder] {
+			continue
+		}
+		built[folder] = true
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		require.NoError(t, err)
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				replaced[filepath.Join(here, name)] = "" // by nothing
+				continue
+			}
+			code, err := os.ReadFile(name)
+			require.NoError(t, err)
+			text := regexp.MustCompile(`(?m)^package main$`).ReplaceAllLiteralString(string(code), "package program")
+			put(filepath.ToSlash(name), strings.Replace(text, "\nfunc main() {", "\nfunc Main() {", 1))
+		}
+		fmt.Fprintf(&imports, "\t%s_ \"github.com/go-vercel/sandbox/examples/%[1]s\"\n", folder)
+		fmt.Fprintf(&cases, "\tcase %q:\n\t\t%[1]s_.Main()\n", folder)
+	}
+	put("all/main.go", "package main\n\nimport (\n\t\"os\"\n\n"+imports.String()+")\n\nfunc main() {\n\tswitch os.Args[0] {\n"+cases.String()+"\t}\n}\n")
+	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
+	bin = filepath.Join(dir, "examples.exe")
+	// Without symbols, which take most of the time.
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", bin, "./all").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return bin
 }
 
 // TestEveryExampleIsThere: a folder without a README or a test is not one.
