@@ -105,6 +105,24 @@ func mkdir(name string, mode fs.FileMode) error {
 	return os.Chmod(name, mode)
 }
 
+// mkdirs makes a directory, unless there is one, and its missing parents, all of
+// that mode.
+func mkdirs(name string, mode fs.FileMode) error {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return nil
+	}
+	if parent := filepath.Dir(name); parent != name {
+		if err := mkdirs(parent, mode); err != nil {
+			return err
+		}
+	}
+	err := mkdir(name, mode)
+	if info, statErr := os.Stat(name); errors.Is(err, fs.ErrExist) && statErr == nil && info.IsDir() {
+		return nil // another has made it
+	}
+	return err
+}
+
 // openDir takes the host's directory for itself; without one it makes one in
 // parent.
 func (h *Host) openDir(dir, parent string) (err error) {
@@ -117,7 +135,7 @@ func (h *Host) openDir(dir, parent string) (err error) {
 		// Processes of the box's user pass through it in folder mode.
 		return os.Chmod(h.dir, 0o711)
 	}
-	if err := os.MkdirAll(dir, 0o711); err != nil {
+	if err := mkdirs(dir, 0o711); err != nil {
 		return err
 	}
 	if dir, err = filepath.Abs(dir); err != nil {

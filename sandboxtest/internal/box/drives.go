@@ -73,7 +73,7 @@ func (d *drives) hold(id string, give func(dir string) error) (string, error) {
 	}
 	dir := d.version(id, max(n, 0))
 	if n < 0 {
-		if err := os.MkdirAll(d.dirOf(id), 0o711); err != nil {
+		if err := mkdirs(d.dirOf(id), 0o711); err != nil {
 			return "", err
 		}
 		if err := mkdir(dir, 0o755); err != nil {
@@ -111,7 +111,7 @@ func (d *drives) keep(id, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(d.dirOf(id), 0o711); err != nil {
+	if err := mkdirs(d.dirOf(id), 0o711); err != nil {
 		return err
 	}
 	if err := moveTree(dir, d.version(id, n+1)); err != nil {
@@ -188,7 +188,7 @@ func (d *drives) keepOnly(ids []string) error {
 }
 
 // MakeDrive makes an empty drive.
-func (h *Host) MakeDrive(id string) error { return os.MkdirAll(h.drives.dirOf(id), 0o711) }
+func (h *Host) MakeDrive(id string) error { return mkdirs(h.drives.dirOf(id), 0o711) }
 
 // RemoveDrive removes a drive; it succeeds if there is none. Boxes that have it
 // mounted read-only keep their view.

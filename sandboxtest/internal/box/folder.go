@@ -50,7 +50,7 @@ func (f *folderBackend) newMachine(b *Box, dir string, layers []string) (machine
 		return m, copyTree(b.host.store.treeDir(LayerID(layers[0])), m.root)
 	}
 	for _, name := range folders {
-		if err := os.MkdirAll(m.real(name), 0o755); err != nil {
+		if err := mkdirs(m.real(name), 0o755); err != nil {
 			return nil, err
 		}
 	}
@@ -99,7 +99,7 @@ func (m *folderMachine) hand() error {
 func (m *folderMachine) linkDrives() error {
 	for _, mount := range m.mounts {
 		point := m.real(mount.Path)
-		if err := os.MkdirAll(filepath.Dir(point), 0o755); err != nil {
+		if err := mkdirs(filepath.Dir(point), 0o755); err != nil {
 			return err
 		}
 		if err := os.Remove(point); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -118,7 +118,7 @@ func (m *folderMachine) unlinkDrives() error {
 	for _, mount := range m.mounts {
 		point := m.real(mount.Path)
 		if info, err := os.Lstat(point); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			errs = append(errs, os.Remove(point), os.Mkdir(point, 0o755))
+			errs = append(errs, os.Remove(point), mkdir(point, 0o755))
 		}
 	}
 	return errors.Join(errs...)

@@ -8,17 +8,25 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
 // TestGuestsElsewhere: the boxes of a directory that their user can't enter, such
 // as one that a test made, are elsewhere, and what they leave is in the directory,
-// on another file system, too, and out of their reach.
+// on another file system, too, and out of their reach. The umask is one that closes
+// to them what this process makes.
 func TestGuestsElsewhere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root")
 	}
+	nobody, err := newGuest()
+	require.NoError(t, err)
+	if err := nobody.enters("/"); err != nil {
+		needs.Missing(t, "the right to become nobody: %v", err)
+	}
+	defer unix.Umask(unix.Umask(0o027))
 	parents := map[string]string{"the same file system": t.TempDir()}
 	if dir, err := os.MkdirTemp("/dev/shm", "box-"); err == nil { //nolint:usetesting // another file system
 		t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
@@ -29,9 +37,7 @@ func TestGuestsElsewhere(t *testing.T) {
 			require.NoError(t, os.Chmod(parent, 0o700))
 			opts := Options{Mode: Folder, Dir: filepath.Join(parent, "dir")}
 			h := openHost(t, opts)
-			if !h.way.guest {
-				needs.Missing(t, "the right to become nobody")
-			}
+			require.True(t, h.way.guest)
 			b := newBox(t, h, Config{Mounts: []Mount{{Path: "/data", Drive: "d", Keep: true}}})
 			assert.NotEqual(t, "0", sh(t, b, "umask 077; echo kept | tee file /data/file >/dev/null; mkdir dir; ln -s file link; ln file hard; id -u"))
 			for _, kept := range []string{filepath.Join(h.store.dir, "l"), filepath.Join(h.dir, drivesName)} {

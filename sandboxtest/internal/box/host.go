@@ -316,7 +316,7 @@ func (h *Host) openFolders(dir string) (err error) {
 			return err
 		}
 		h.store.boxes = filepath.Join(h.boxesDir, h.way.kind(), "b")
-		err = errors.Join(os.Chmod(h.boxesDir, 0o711), os.MkdirAll(h.store.boxes, 0o711))
+		err = errors.Join(os.Chmod(h.boxesDir, 0o711), mkdirs(h.store.boxes, 0o711))
 		if err == nil {
 			err = folders.guest.enters(h.store.boxes)
 		}

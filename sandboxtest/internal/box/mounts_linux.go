@@ -13,7 +13,7 @@ import (
 // makeOverlay makes the directories of an overlay over the drive's files. Its root
 // looks like that of the drive.
 func (m Mount) makeOverlay() error {
-	if err := os.MkdirAll(m.upper(), 0o711); err != nil {
+	if err := mkdirs(m.upper(), 0o711); err != nil {
 		return err
 	}
 	info, err := os.Stat(m.Lower)

@@ -69,7 +69,7 @@ func openStore(dir string, want []LayerID) (*store, error) {
 		return nil, err
 	}
 	for _, sub := range []string{"l", "m", "b"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o711); err != nil {
+		if err := mkdirs(filepath.Join(dir, sub), 0o711); err != nil {
 			return nil, err
 		}
 	}
