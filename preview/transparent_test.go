@@ -30,7 +30,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/preview"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -479,9 +478,9 @@ func TestReverseProxyTransparent(t *testing.T) {
 // listen serves a handler on all addresses, as the edge demands.
 func listen(t *testing.T, h http.Handler) (port int, address string) {
 	t.Helper()
-	port = needs.Port(t)
-	l, err := net.Listen("tcp", ":"+strconv.Itoa(port))
+	l, err := net.Listen("tcp", ":0")
 	require.NoError(t, err)
+	port = l.Addr().(*net.TCPAddr).Port
 	s := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)} //nolint:gosec // a test's own visitors
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Close() })
@@ -651,9 +650,9 @@ func showSite() http.Handler {
 // by the target, and the first line of the request for others.
 func listenRaw(t *testing.T) (port int, address string) {
 	t.Helper()
-	port = needs.Port(t)
-	l, err := net.Listen("tcp", ":"+strconv.Itoa(port))
+	l, err := net.Listen("tcp", ":0")
 	require.NoError(t, err)
+	port = l.Addr().(*net.TCPAddr).Port
 	t.Cleanup(func() { _ = l.Close() })
 	responses := map[string]string{
 		"/noct":      "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>",

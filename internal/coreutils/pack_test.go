@@ -47,6 +47,7 @@ func TestPackChanges(t *testing.T) {
 // whatever its name is.
 func TestVanished(t *testing.T) {
 	needs.GNU(t)
+	needs.Programs(t, "find")
 	dir := t.TempDir()
 	run := local(t, dir)
 	for _, name := range []string{"none", "no'ne", "no\nne", "ä: No such file or directory", "n/"} {
