@@ -20,6 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/edge"
 	"github.com/go-vercel/sandbox/internal/entry"
+	"github.com/go-vercel/sandbox/internal/relay"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/observe"
 )
@@ -128,7 +129,7 @@ type Proxy struct{ httputil.ReverseProxy }
 
 // ServeHTTP implements [http.Handler].
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	edge.Serve(&p.ReverseProxy, w, r)
+	relay.Serve(&p.ReverseProxy, w, r)
 }
 
 type portTransport struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/edge"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/internal/relay"
 )
 
 // visitors is a portTransport for visitors, who know the server by another address
@@ -31,7 +32,7 @@ const (
 
 // rewrite makes the request for the server.
 func (v visitors) rewrite(r *httputil.ProxyRequest) {
-	edge.Pass(r.In, r.Out)
+	relay.Pass(r.In, r.Out)
 	r.Out.URL.Scheme, r.Out.URL.Host = "http", "sandbox"
 	r.Out.Host = ""
 	h := r.Out.Header
@@ -75,7 +76,7 @@ func (v visitors) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	own := v.address()
-	edge.Disarm(resp.Header)
+	relay.Disarm(resp.Header)
 	resp.Header.Del("Alt-Svc") // leads past the proxy
 	for _, name := range []string{"Location", "Content-Location"} {
 		for i, value := range resp.Header[name] {

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/edge"
+	"github.com/go-vercel/sandbox/internal/relay"
 )
 
 // ForwarderOptions are the options of [NewForwarder].
@@ -216,7 +216,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		r.Body = &countedBody{ReadCloser: body, count: &x.sent}
 	}
-	edge.Serve(f.proxy, w, r)
+	relay.Serve(f.proxy, w, r)
 	x.complete = true
 }
 
@@ -287,7 +287,7 @@ func (f *Forwarder) modifyResponse(resp *http.Response) error {
 		!strings.EqualFold(resp.Request.Header.Get("Upgrade"), resp.Header.Get("Upgrade"))) {
 		return errBadStatus
 	}
-	edge.Disarm(resp.Header)
+	relay.Disarm(resp.Header)
 	x.status = resp.StatusCode
 	if tunnel, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body = &countedTunnel{ReadWriteCloser: tunnel, x: x}

@@ -9,7 +9,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/go-vercel/sandbox/internal/edge"
+	"github.com/go-vercel/sandbox/internal/relay"
 )
 
 // Firewall sends requests to a forward URL like the firewall of a sandbox: with
@@ -127,6 +127,6 @@ func (f *Firewall) Proxy() http.Handler {
 			http.Error(w, "this proxy takes http URLs only", http.StatusBadRequest)
 			return
 		}
-		edge.Serve(through, w, r)
+		relay.Serve(through, w, r)
 	})
 }

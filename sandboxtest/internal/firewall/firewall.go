@@ -20,7 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/edge"
+	"github.com/go-vercel/sandbox/internal/relay"
 	"github.com/go-vercel/sandbox/proxy/proxytest"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
@@ -448,7 +448,7 @@ func (f *Firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 			Authority: authority, ForwardURL: rule.forwardURL, Audience: rule.forwardURL, Claims: f.claims, Transport: (*toForwardURL)(f),
 		}
 	}
-	edge.Serve(pass, w, r)
+	relay.Serve(pass, w, r)
 }
 
 // toForwardURL makes the requests to forward URLs.

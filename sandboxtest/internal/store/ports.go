@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/edge"
+	"github.com/go-vercel/sandbox/internal/relay"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
@@ -116,7 +116,7 @@ func (sb *Sandbox) openRoute(port int) (*route, error) {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
-			edge.Pass(r.In, r.Out)
+			relay.Pass(r.In, r.Out)
 			r.Out.Host = r.In.Host
 			r.SetXForwarded()
 			// The platform documents these, too.
@@ -147,7 +147,7 @@ func (sb *Sandbox) openRoute(port int) (*route, error) {
 			reply.WriteEdgeError(w, e)
 			return
 		}
-		edge.Serve(proxy, w, req)
+		relay.Serve(proxy, w, req)
 	}, st.opts.Log)
 	r.forget = context.AfterFunc(st.ctx, r.shut)
 	st.Spawn(func() { _ = r.server.Serve(l) }) // ends when the server is closed
