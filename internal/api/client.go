@@ -114,7 +114,7 @@ var (
 // credentials. A response that breaks off, or is not the API's, counts as none.
 func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 	a := &attempts{client: c, req: req, whole: true, out: out}
-	ctx, a.op = a.start(ctx, observe.Operation, RateLimit{}, 0)
+	ctx, a.op = a.start(ctx, observe.Event{Kind: observe.Operation})
 	resp, err := c.send(ctx, a)
 	if resp != nil {
 		resp.Body.Close()
@@ -144,7 +144,7 @@ func decode(body []byte, out any) error {
 // the caller must close it. Errors are like those of Do.
 func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, error) {
 	a := &attempts{client: c, req: req}
-	ctx, a.op = a.start(ctx, observe.Operation, RateLimit{}, 0)
+	ctx, a.op = a.start(ctx, observe.Event{Kind: observe.Operation})
 	resp, err := c.send(ctx, a)
 	if err != nil {
 		a.end(err)
@@ -184,7 +184,7 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 			resp, err = c.try(traced, a, better, body)
 		}
 	}
-	req.Uncertain, req.Sent = a.uncertain, a.allSent+a.sent.Load()
+	req.Uncertain, req.Sent = a.uncertain, a.op.Sent+a.sent.Load()
 	if err == nil && a.verdict.err == nil {
 		c.noteLimit(req.Op, resp.Header)
 	}

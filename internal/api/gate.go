@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/go-vercel/sandbox/observe"
 )
 
 const (
@@ -49,7 +47,7 @@ func (g *gate) enter(ctx context.Context, a *attempts) error {
 	}
 	limit, err, began := RateLimit{g.limit, g.left, g.told}, g.tooLong(ctx, a), time.Now()
 	g.mu.Unlock()
-	_, pace := a.start(ctx, observe.Pace, limit, before+1)
+	pace := a.beginPace(ctx, limit, before+1)
 	if err == nil {
 		timer := time.NewTimer(g.longest - a.waited)
 		defer timer.Stop()

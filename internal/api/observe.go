@@ -19,43 +19,21 @@ const NoCredentials = "no_credentials"
 
 // observed is what observers learn about an operation and its last request.
 type observed struct {
-	op, try        Span // the operation, and the request
-	latency        time.Duration
-	cause          string // the outcome of the attempt before
-	causeErr       error
-	status         int
-	header         http.Header
-	sent, received atomic.Int64 // by the request
-	// allSent and allReceived are by the requests before.
-	allSent, allReceived int64
+	// op is the operation, with what its requests before the last have sent and
+	// received, why the last was made, and the rate limit of its response.
+	op             Span
+	try            Span         // the last request; the rest of the response is here
+	sent, received atomic.Int64 // by the last request
 }
 
-// start tells that something of the operation begins, with its next attempt, and
-// returns the context of all that is part of it.
-func (a *attempts) start(ctx context.Context, kind observe.Kind, limit RateLimit, place int) (context.Context, Span) {
+// start tells that something of the operation begins, and returns the context of
+// all that is part of it.
+func (a *attempts) start(ctx context.Context, e observe.Event) (context.Context, Span) {
 	if !a.client.Observed() {
 		return ctx, Span{}
 	}
-	e := a.event(kind)
-	switch kind {
-	case observe.Request:
-		e.Attempt++
-	case observe.Pace:
-		e.RateLimit, e.RateRemaining, e.Attempt, e.Cause = limit.Limit, limit.Remaining, place, CauseQueue
-		if limit.Limit > 0 && limit.Remaining == 0 {
-			e.Cause = CauseSpent
-		}
-	}
-	return a.client.begin(ctx, e, a.req)
-}
-
-// event describes the operation for observers.
-func (a *attempts) event(kind observe.Kind) observe.Event {
 	op := a.req.Op
-	e := observe.Event{
-		Kind: kind, Operation: op.Name, Method: op.Method, Path: op.Path,
-		Attempt: a.count, Cause: a.cause, CauseErr: a.causeErr, Status: a.status,
-	}
+	e.Operation, e.Method, e.Path, e.CauseErr = op.Name, op.Method, op.Path, a.op.CauseErr
 	for i, v := range a.req.Path {
 		switch op.Placeholders[i] {
 		case "sandbox":
@@ -76,7 +54,7 @@ func (a *attempts) event(kind observe.Kind) observe.Event {
 	case a.req.New != "":
 		e.Sandbox = a.req.New
 	}
-	return e
+	return a.client.begin(ctx, e, a.req)
 }
 
 // named is a response about a sandbox or a session.
@@ -84,16 +62,12 @@ type named interface {
 	Names() (sandbox, session string)
 }
 
-// know completes an event with the last response. A sandbox without a name of the
-// caller's gets one there, and a session its ID.
+// know completes an event with what a response is about. A sandbox without a name
+// of the caller's gets one there, and a session its ID.
 func (a *attempts) know(s *Span, succeeded bool) {
-	s.Status, s.Latency = a.status, a.latency
 	if out, ok := a.out.(named); ok && succeeded {
 		sandbox, session := out.Names()
 		s.Sandbox, s.Session = cmp.Or(sandbox, s.Sandbox), cmp.Or(session, s.Session)
-	}
-	if a.header != nil {
-		s.RequestID = a.header.Get("X-Vercel-Id")
 	}
 }
 
@@ -104,22 +78,20 @@ func (a *attempts) end(err error) {
 		return
 	}
 	a.know(s, err == nil)
-	s.Attempt, s.Cause, s.CauseErr = a.count, a.cause, a.causeErr
-	s.Sent, s.Received = a.allSent+a.sent.Load(), a.allReceived+a.received.Load()
-	if r, ok := ReadRateLimit(a.header); ok {
-		s.RateLimit, s.RateRemaining = r.Limit, r.Remaining
-	}
+	s.Attempt, s.Status, s.Latency, s.RequestID = a.count, a.try.Status, a.try.Latency, a.try.RequestID
+	s.Sent, s.Received = s.Sent+a.sent.Load(), s.Received+a.received.Load()
 	s.End(err)
 }
 
 // beginRequest tells that a request begins, and returns it with the context that
 // the observer gives it.
 func (a *attempts) beginRequest(req *http.Request) *http.Request {
-	a.allSent, a.allReceived = a.allSent+a.sent.Swap(0), a.allReceived+a.received.Swap(0)
+	op := &a.op
+	op.Sent, op.Received = op.Sent+a.sent.Swap(0), op.Received+a.received.Swap(0)
 	a.sent.Store(max(req.ContentLength, 0))
-	a.status, a.header, a.latency = 0, nil, 0
+	op.RateLimit, op.RateRemaining = 0, 0
 	var ctx context.Context
-	if ctx, a.try = a.start(req.Context(), observe.Request, RateLimit{}, 0); same(ctx, req.Context()) {
+	if ctx, a.try = a.start(req.Context(), observe.Event{Kind: observe.Request, Attempt: a.count + 1, Cause: op.Cause}); same(ctx, req.Context()) {
 		return req
 	}
 	return req.WithContext(ctx)
@@ -131,10 +103,13 @@ func same(a, b context.Context) bool { return reflect.TypeOf(a).Comparable() && 
 
 // arrived notes the response to a request.
 func (a *attempts) arrived(resp *http.Response) {
-	a.status, a.header = resp.StatusCode, resp.Header
-	if a.try.Observed() {
-		a.latency = time.Since(a.try.Start)
+	s := &a.try
+	if s.Status = resp.StatusCode; !s.Observed() {
+		return
 	}
+	s.Latency, s.RequestID = time.Since(s.Start), resp.Header.Get("X-Vercel-Id")
+	r, _ := ReadRateLimit(resp.Header)
+	a.op.RateLimit, a.op.RateRemaining = r.Limit, r.Remaining
 }
 
 // streams reports whether the response is passed on unread.
@@ -162,13 +137,27 @@ const (
 	CauseQueue = "queue" // what is left belongs to requests that are on their way
 )
 
+// beginPace tells that a request begins to wait for a rate limit, at a place in
+// line.
+func (a *attempts) beginPace(ctx context.Context, limit RateLimit, place int) Span {
+	e := observe.Event{
+		Kind: observe.Pace, Attempt: place, Cause: CauseQueue, Status: a.try.Status,
+		RateLimit: limit.Limit, RateRemaining: limit.Remaining,
+	}
+	if limit.Limit > 0 && limit.Remaining == 0 {
+		e.Cause = CauseSpent
+	}
+	_, pace := a.start(ctx, e)
+	return pace
+}
+
 // because notes why another attempt is made: err, or the response.
 func (a *attempts) because(err error) {
 	if err != nil {
-		a.cause, a.causeErr = Broken.String(), err
+		a.op.Cause, a.op.CauseErr = Broken.String(), err
 		return
 	}
-	a.cause, a.causeErr = a.verdict.kind.String(), a.refusal()
+	a.op.Cause, a.op.CauseErr = a.verdict.kind.String(), a.refusal()
 }
 
 // refusal returns the last response as an error.
@@ -176,11 +165,11 @@ func (a *attempts) refusal() error {
 	said := a.verdict.refusal.Error
 	switch {
 	case a.verdict.err != nil:
-		return fmt.Errorf("status %d: %w", a.status, a.verdict.err)
+		return fmt.Errorf("status %d: %w", a.try.Status, a.verdict.err)
 	case said.Message != "":
-		return fmt.Errorf("status %d, %s: %s", a.status, said.Code, said.Message)
+		return fmt.Errorf("status %d, %s: %s", a.try.Status, said.Code, said.Message)
 	}
-	return fmt.Errorf("status %d, %s", a.status, said.Code)
+	return fmt.Errorf("status %d, %s", a.try.Status, said.Code)
 }
 
 // Outcome returns the word for an error of this package, as observers are told
