@@ -184,7 +184,7 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 		data = &known
 	}
 	if data == nil {
-		waiting, e := client.beginEvent(ctx, nil, observe.Event{Kind: observe.Wait, Session: c.session, Command: c.ID(), Program: c.Name()})
+		waiting, e := client.api.Begin(ctx, observe.Event{Kind: observe.Wait, Session: c.session, Command: c.ID(), Program: c.Name()})
 		data, err = client.waitCommand(waiting, c.session, c.ID())
 		exited(&e, data)
 		endEvent(&e, err)

@@ -108,10 +108,10 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 	}
 	fork := newSandbox(c, project, &resp, o.OnResume)
 	if resp.Session.SourceSnapshotID == "" && o.Image == "" {
-		c.tell(ctx, nil, observe.Event{
+		c.tell(ctx, observe.Event{
 			Kind: observe.EmptyFork, Operation: api.ForkSandbox.Name, Sandbox: fork.Name(), Session: resp.Session.ID,
 			Cause: "never saved", CauseErr: fmt.Errorf("the source %q was never saved", source),
-		}, nil)
+		})
 	}
 	return fork, nil
 }

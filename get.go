@@ -74,7 +74,7 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sa
 	}
 	sb := newSandbox(c, project, resp, o.OnResume)
 	if resp.Resumed {
-		c.tell(ctx, sb, observe.Event{Kind: observe.Resume, Cause: causeGet, Start: start}, nil)
+		c.tell(ctx, observe.Event{Kind: observe.Resume, Sandbox: sb.Name(), Session: resp.Session.ID, Cause: causeGet, Start: start})
 	}
 	return sb, nil
 }

@@ -126,7 +126,7 @@ func (f *follower) next() (string, []byte, error) {
 	}
 	if f.watched[i] && bytes.Contains(data, []byte("\uFFFD")) {
 		f.watched[i] = false
-		f.c.tell(f.ctx, nil, observe.Event{Kind: observe.ReplacedOutput, Operation: stream, Session: f.session, Command: f.id}, nil)
+		f.c.tell(f.ctx, observe.Event{Kind: observe.ReplacedOutput, Operation: stream, Session: f.session, Command: f.id})
 	}
 	return stream, data, nil
 }

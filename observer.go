@@ -33,10 +33,9 @@ type named interface {
 	names() (sandbox, session string)
 }
 
-// beginEvent tells that something begins on a sandbox; see [api.Client.Begin]. A
-// nil on is for what has the names in its event.
+// beginEvent tells that something begins on a sandbox; see [api.Client.Begin].
 func (c *Client) beginEvent(ctx context.Context, on named, e observe.Event) (context.Context, api.Span) {
-	if on != nil && c.api.Observed() {
+	if c.api.Observed() {
 		e.Sandbox, e.Session = on.names()
 	}
 	return c.api.Begin(ctx, e)
@@ -55,9 +54,9 @@ func endEvent(e *api.Span, err error) {
 }
 
 // tell tells of something that has no duration.
-func (c *Client) tell(ctx context.Context, on named, e observe.Event, err error) {
-	_, told := c.beginEvent(ctx, on, e)
-	endEvent(&told, err)
+func (c *Client) tell(ctx context.Context, e observe.Event) {
+	_, told := c.api.Begin(ctx, e)
+	told.End(nil)
 }
 
 // outcome returns the word for an error of this package.

@@ -76,7 +76,7 @@ func (c *Client) watch(ctx context.Context, e *api.Span, m *meter) *meter {
 		} else {
 			progress.Received = done
 		}
-		c.tell(ctx, nil, progress, nil)
+		c.tell(ctx, progress)
 	}
 	return m
 }

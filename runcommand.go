@@ -425,7 +425,7 @@ func checkCommandID(id string) error {
 // distrustIDs stops generating IDs for commands, and tells that once.
 func (c *Client) distrustIDs(ctx context.Context, why string) {
 	if !c.serverIDs.Swap(true) {
-		c.tell(ctx, nil, observe.Event{Kind: observe.CommandIDs, Cause: why}, nil)
+		c.tell(ctx, observe.Event{Kind: observe.CommandIDs, Cause: why})
 	}
 }
 
