@@ -124,30 +124,23 @@ func (s *Sandbox) uploadTarGz(ctx context.Context, open func(cwd string) (io.Rea
 // RunCommand is like [Session.RunCommand] for the current session, but resumes
 // the sandbox if it is stopped.
 func (s *Sandbox) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
-	ctx, e, err := s.beginCommand(ctx, name, args)
+	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, err
 	}
+	ctx, e := c.beginCommand(ctx, s, name, args)
 	return s.runCommand(ctx, name, args, opts, e)
 }
 
 // StartCommand is like [Session.StartCommand] for the current session, but
 // resumes the sandbox if it is stopped.
 func (s *Sandbox) StartCommand(ctx context.Context, name string, args []string, opts *StartOptions) (*Command, error) {
-	ctx, e, err := s.beginCommand(ctx, name, args)
+	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	return s.startCommand(ctx, name, args, *opts.command(), e)
-}
-
-func (s *Sandbox) beginCommand(ctx context.Context, name string, args []string) (context.Context, api.Span, error) {
-	c, err := enter(ctx, s)
-	if err != nil {
-		return ctx, api.Span{}, err
-	}
 	ctx, e := c.beginCommand(ctx, s, name, args)
-	return ctx, e, nil
+	return s.startCommand(ctx, name, args, *opts.command(), e)
 }
 
 func (s *Sandbox) runCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e api.Span) (*CommandResult, error) {

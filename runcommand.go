@@ -161,10 +161,7 @@ type ran struct {
 	result      *CommandResult // nil after an error
 	session, id string
 	received    int64
-	// pumped is set if the output is still being copied: the event is over when
-	// that is.
-	pumped bool
-	cmd    *Command
+	cmd         *Command // that was started; its pump, if any, ends the event
 }
 
 // know completes the event of the command.
@@ -178,7 +175,7 @@ func (r *ran) know(e *api.Span) {
 // end completes the event of the command, and ends it unless the output is still
 // being copied.
 func (r *ran) end(e *api.Span, err error) {
-	if r.know(e); !r.pumped {
+	if r.know(e); r.cmd == nil || r.cmd.pump == nil {
 		endEvent(e, err)
 	}
 }
@@ -272,7 +269,6 @@ func (s *Session) startCommand(ctx context.Context, name string, args []string, 
 		if f == nil {
 			f = newFollower(ctx, cmd.c, cmd)
 		}
-		r.pumped = true
 		r.know(&e)
 		cmd.pump = startPump(ctx, f, cmd, &o, e)
 		return r, nil

@@ -225,17 +225,15 @@ func (u *User) FS() *FileSystem { return &FileSystem{t: u} }
 // The variables of Env are arguments of the program env, visible to other users
 // of the sandbox while it runs.
 func (u *User) RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error) {
-	if _, err := enter(ctx, u); err != nil {
+	c, err := enter(ctx, u)
+	if err != nil {
 		return nil, err
 	}
 	wrapper, wrapped, opts, err := u.wrap(name, args, opts)
 	if err != nil {
 		return nil, err
 	}
-	ctx, e, err := u.sandbox.beginCommand(ctx, name, args)
-	if err != nil {
-		return nil, err
-	}
+	ctx, e := c.beginCommand(ctx, u, name, args)
 	done, err := u.sandbox.runCommand(ctx, wrapper, wrapped, opts, e)
 	if err != nil || wrapper != "sudo" {
 		return done, err
@@ -269,17 +267,15 @@ func (u *User) missing(ctx context.Context) error {
 // at [User.RunCommand]. A start as a user that does not exist succeeds: the
 // command ends with code 1, and sudo says why on standard error.
 func (u *User) StartCommand(ctx context.Context, name string, args []string, opts *StartOptions) (*Command, error) {
-	if _, err := enter(ctx, u); err != nil {
+	c, err := enter(ctx, u)
+	if err != nil {
 		return nil, err
 	}
 	wrapper, wrapped, o, err := u.wrap(name, args, opts.command())
 	if err != nil {
 		return nil, err
 	}
-	ctx, e, err := u.sandbox.beginCommand(ctx, name, args)
-	if err != nil {
-		return nil, err
-	}
+	ctx, e := c.beginCommand(ctx, u, name, args)
 	return u.sandbox.startCommand(ctx, wrapper, wrapped, *o, e)
 }
 
