@@ -418,7 +418,7 @@ func (t *Toolset) call(ctx context.Context, c *call) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	event := observe.Event{Kind: observe.Tool, Operation: c.Tool}
-	if tool.alone && t.client != nil {
+	if tool.alone {
 		ctx, c.end = observe.Start(ctx, t.client.Observer(), event)
 	}
 	if !tool.alone {

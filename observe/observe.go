@@ -266,12 +266,12 @@ func Start(ctx context.Context, o Observer, e Event) (_ context.Context, end fun
 		e.Duration, e.Outcome, e.Err = time.Since(e.Start), OK, err
 		switch {
 		case err == nil:
-		case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-			e.Outcome = Deadline
-		case ctx.Err() != nil:
-			e.Outcome = Canceled
-		default:
+		case ctx.Err() == nil:
 			e.Outcome = Failed
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			e.Outcome = Deadline
+		default:
+			e.Outcome = Canceled
 		}
 		if known != nil {
 			known(&e)
