@@ -120,8 +120,9 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 	// requests.
 	ended := 0
 	find := func() (*Command, error) {
-		missing, n := math.MaxInt, ended+1
+		missing, known := math.MaxInt, ended
 		for missing-ended > 1 {
+			n := ended + min(max(1, ended-known), (missing-ended)/2)
 			o.ID = base + "-" + strconv.Itoa(n)
 			data, err := c.lookAtCommand(ctx, s.ID(), o.ID)
 			switch e, is := errors.AsType[*APIError](err); {
@@ -133,9 +134,6 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 				return newCommand(c, s.ID(), *data), nil
 			default:
 				ended = n
-			}
-			if n = 2 * ended; missing < math.MaxInt {
-				n = ended + (missing-ended)/2
 			}
 		}
 		o.ID = base + "-" + strconv.Itoa(missing)
@@ -165,9 +163,6 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 
 // awaitReady waits for what a program is to provide, and gives up when it ends.
 func (s *Sandbox) awaitReady(ctx context.Context, cmd *Command, o *EnsureOptions) error {
-	if o.Port == 0 && o.Log == nil {
-		return nil
-	}
 	if o.Log != nil {
 		if _, err := cmd.WaitForLog(ctx, o.Log); err != nil {
 			return err
