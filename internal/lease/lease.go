@@ -148,16 +148,14 @@ func Take(ctx context.Context, run Runner, o Options, keys ...string) (*Lease, e
 		if err != nil {
 			return nil, err
 		}
-		if strings.TrimSpace(out) == "done" {
+		what, key, _ := strings.Cut(strings.TrimSpace(out), " ")
+		switch {
+		case what == "done" && key == "":
 			return nil, nil
-		}
-		var what, key string
-		_, err = fmt.Sscanf(out, "%s %s\n", &what, &key)
 		// A key of its own choice would be one of another sandbox's hooks.
-		if err != nil || what != "taken" && what != "held" || !slices.Contains(keys, key) {
+		case what != "taken" && what != "held" || !slices.Contains(keys, key):
 			return nil, fmt.Errorf("the lock in the sandbox can't be read: %.100q", out)
-		}
-		if what == "taken" {
+		case what == "taken":
 			// It may have begun at any time since.
 			return &Lease{Key: key, run: run, owner: o.Owner, term: o.Term, until: begin.Add(o.Term)}, nil
 		}
@@ -182,10 +180,19 @@ func (l *Lease) Keep(ctx context.Context) (kept context.Context, stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for l.renewLater(renewing) {
-		}
-		if renewing.Err() == nil {
-			lose(ErrLost)
+		for {
+			select {
+			case <-time.After(l.term / 3):
+			case <-renewing.Done():
+				return
+			}
+			attempt, cancel := context.WithDeadline(renewing, l.until)
+			err := l.put(attempt, "held")
+			cancel()
+			if errors.Is(err, ErrLost) || !time.Now().Before(l.until) {
+				lose(ErrLost)
+				return
+			}
 		}
 	}()
 	return kept, func() {
@@ -193,24 +200,6 @@ func (l *Lease) Keep(ctx context.Context) (kept context.Context, stop func()) {
 		<-done
 		lose(context.Canceled)
 	}
-}
-
-// renewLater waits for the time to renew the lease, and reports whether it still
-// lasts.
-func (l *Lease) renewLater(ctx context.Context) bool {
-	timer := time.NewTimer(l.term / 3)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return false
-	}
-	attempt, cancel := context.WithDeadline(ctx, l.until)
-	defer cancel()
-	if err := l.put(attempt, "held"); errors.Is(err, ErrLost) {
-		return false
-	}
-	return time.Now().Before(l.until)
 }
 
 // Done records that what the key stands for need not be done again. The error

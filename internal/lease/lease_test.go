@@ -216,7 +216,7 @@ func TestHangingCommand(t *testing.T) {
 func TestStrange(t *testing.T) {
 	t.Parallel()
 	for _, out := range []string{
-		"", "taken", "taken 1 job", "maybe job", strings.Repeat("x", 1000),
+		"", "taken", "taken 1 job", "done job", "maybe job", strings.Repeat("x", 1000),
 		"taken resume-of-another", "held resume-of-another",
 	} {
 		_, err := lease.Take(t.Context(), func(context.Context, string, ...string) (string, error) { return out, nil }, lease.Options{Owner: "o", Term: time.Minute}, "job")
