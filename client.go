@@ -170,9 +170,9 @@ type Client struct {
 	// hooks is ClientOptions.Hooks.
 	hooks func(Info) (onCreate, onResume Hook)
 	// hooksRun holds the keys of hooks that have run, in any process, and hooksNow
-	// those that goroutines of this client see to.
+	// the flight by key of those that goroutines of this client see to.
 	hooksRun memory
-	hooksNow flights
+	hooksNow sync.Map
 }
 
 // NewClient returns a client. A nil opts takes everything from the

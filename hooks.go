@@ -101,28 +101,18 @@ func (s *Sandbox) settled(session *Session) bool {
 	return c == nil || hooked == session.ID() || len(s.dueHooks(c, session)) == 0
 }
 
-// settle lets the hooks run that have to, for the session that is current, and
-// waits for them. refused means that this session has ended.
+// settle lets the hooks run that have to for the current session, and waits for
+// them. refused means that this session has ended.
 func (s *Sandbox) settle(ctx context.Context) (refused bool, err error) {
-	for session := s.CurrentSession(); session != nil; {
-		if refused, err = s.settleSession(ctx, session); refused || err != nil {
-			return refused, err
-		}
-		next := s.CurrentSession()
-		if next == session {
-			return false, nil
-		}
-		session = next // a hook has found the session stopped
-	}
-	return false, nil
-}
-
-func (s *Sandbox) settleSession(ctx context.Context, session *Session) (refused bool, err error) {
 	c, err := enter(ctx, s)
-	if err != nil {
+	if err != nil || s.hookOf(ctx) != nil {
 		return false, err
 	}
 	for {
+		session := s.CurrentSession() // the next one, if a hook has found the last stopped
+		if session == nil {
+			return false, nil
+		}
 		due := s.dueHooks(c, session)
 		if len(due) == 0 {
 			s.st.mu.Lock()
@@ -130,19 +120,18 @@ func (s *Sandbox) settleSession(ctx context.Context, session *Session) (refused 
 			s.st.mu.Unlock()
 			return false, nil
 		}
-		if run, ok := ctx.Value(hookKey{key: due[0].key}).(*hookRun); ok && !run.over.Load() {
-			return false, nil // the call comes from that very hook, by another handle
-		}
 		if err := session.waitReady(ctx); err != nil {
 			return false, err
 		}
-		f, mine := c.hooksNow.join(due[0].key)
-		if mine {
-			if refused, err = s.flyHooks(ctx, c, f, session, due); refused || err != nil {
+		mine := &flight{done: make(chan struct{})}
+		other, flying := c.hooksNow.LoadOrStore(due[0].key, mine)
+		if !flying {
+			if refused, err = s.flyHooks(ctx, c, mine, session, due); refused || err != nil {
 				return refused, err
 			}
 			continue
 		}
+		f := other.(*flight)
 		select {
 		case <-f.done:
 			if f.err != nil {
@@ -154,19 +143,27 @@ func (s *Sandbox) settleSession(ctx context.Context, session *Session) (refused 
 	}
 }
 
+// flight is what goroutines of a client wait for that another one of them does.
+type flight struct {
+	done chan struct{}
+	// err is for those that wait. It is nil also when they are to try themselves.
+	err error
+}
+
 // flyHooks runs the first of the hooks that has not run, in any process.
 func (s *Sandbox) flyHooks(ctx context.Context, c *Client, f *flight, session *Session, due []dueHook) (refused bool, err error) {
 	defer func() {
 		if ctx.Err() == nil { // one that has given up does not fail the others
 			f.err = err
 		}
-		c.hooksNow.land(due[0].key, f)
+		c.hooksNow.Delete(due[0].key)
+		close(f.done)
 	}()
 	keys := make([]string, len(due))
 	for i, d := range due {
 		keys[i] = d.key
 	}
-	run := &hookRun{st: s.st}
+	run := &hookRun{}
 	run.session.Store(session)
 	l, err := lease.Take(ctx, run.script, lease.Options{Owner: rand.Text(), Term: hookLease}, keys...)
 	switch {
@@ -256,7 +253,7 @@ func (s *Sandbox) setUp(ctx context.Context, onCreate Hook) (*Sandbox, error) {
 	if onCreate == nil {
 		return s, nil
 	}
-	d, run := dueHook{name: "OnCreate", hook: onCreate}, &hookRun{st: s.st}
+	d, run := dueHook{name: "OnCreate", hook: onCreate}, &hookRun{}
 	if err := s.runHook(ctx, d, run); err != nil {
 		return nil, s.abandon(ctx, d, run, err)
 	}
@@ -288,20 +285,24 @@ func (r *hookRun) follow(ctx context.Context, session *Session) error {
 	return err
 }
 
-// hookKey finds the run of a hook in the hook's context: by the sandbox's handle,
-// or by the key of its lock.
+// hookKey finds the run of a sandbox's hook in the hook's context.
 type hookKey struct {
-	st  *sandboxState
-	key string
+	name    string
+	created int64
+}
+
+func (s *Sandbox) hookKey() hookKey {
+	info := s.metadata()
+	return hookKey{info.Name, info.CreatedAt.UnixMilli()}
 }
 
 // hookOf returns the hook that is running and makes a call: by the handle that it
-// received, or by its context. It is nil for other calls.
+// received, or by its context and another handle. It is nil for other calls.
 func (s *Sandbox) hookOf(ctx context.Context) *hookRun {
 	if s.hook != nil && !s.hook.over.Load() {
 		return s.hook
 	}
-	if run, ok := ctx.Value(hookKey{st: s.st}).(*hookRun); ok && !run.over.Load() {
+	if run, ok := ctx.Value(s.hookKey()).(*hookRun); ok && !run.over.Load() {
 		return run
 	}
 	return nil
@@ -324,10 +325,7 @@ func (s *Sandbox) runHook(ctx context.Context, d dueHook, run *hookRun) (err err
 			end(err)
 		}
 	}()
-	lasting = context.WithValue(lasting, hookKey{st: s.st}, run)
-	if d.key != "" {
-		lasting = context.WithValue(lasting, hookKey{key: d.key}, run)
-	}
+	lasting = context.WithValue(lasting, s.hookKey(), run)
 	if err = d.hook(lasting, &Sandbox{st: s.st, hook: run}); err != nil {
 		err = fmt.Errorf("sandbox: %s of %q: %w", d.name, s.Name(), err)
 	}
@@ -364,39 +362,4 @@ func (m *memory) has(key string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.seen[key]
-}
-
-// flights are what goroutines of a client wait for that another one of them does.
-type flights struct {
-	mu    sync.Mutex
-	under map[string]*flight
-}
-
-type flight struct {
-	done chan struct{}
-	// err is for those that wait. It is nil also when they are to try themselves.
-	err error
-}
-
-// join returns what is on its way for a key; if it is mine, it was not before,
-// and the caller lands it.
-func (f *flights) join(key string) (on *flight, mine bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if on = f.under[key]; on != nil {
-		return on, false
-	}
-	if f.under == nil {
-		f.under = map[string]*flight{}
-	}
-	on = &flight{done: make(chan struct{})}
-	f.under[key] = on
-	return on, true
-}
-
-func (f *flights) land(key string, on *flight) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.under, key)
-	close(on.done)
 }

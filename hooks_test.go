@@ -158,6 +158,29 @@ func TestOnCreateEndsItsCall(t *testing.T) {
 	assert.ErrorIs(t, err, io.ErrClosedPipe)
 }
 
+// TestHookWithAnotherHandle: a hook that gets a handle of its own sandbox, with the
+// same hook and from another client, does not wait for itself.
+func TestHookWithAnotherHandle(t *testing.T) {
+	t.Parallel()
+	var c *sandbox.Client
+	var runs atomic.Int64
+	var hook sandbox.Hook
+	hook = func(ctx context.Context, sb *sandbox.Sandbox) error {
+		runs.Add(1)
+		again, err := c.Get(ctx, sb.Name(), &sandbox.GetOptions{OnResume: hook})
+		if err != nil {
+			return err
+		}
+		_, err = again.RunCommand(ctx, "true", nil, nil)
+		return err
+	}
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: hook})
+	c = testkit.Client(t, srv, sandbox.ClientOptions{})
+	testkit.StopElsewhere(t, srv, sb)
+	testkit.Output(t, sb, "true")
+	assert.EqualValues(t, 1, runs.Load())
+}
+
 // TestHookStartsServers: a command that OnResume starts with its context
 // continues after the hook has returned, including its output and KillOnCancel,
 // as with a Cmd.

@@ -74,7 +74,6 @@ type sandboxState struct {
 // hookRun is one run of a hook. Until it is over, calls made by the hook do not
 // wait for the resume that the hook is part of.
 type hookRun struct {
-	st      *sandboxState
 	over    atomic.Bool
 	lease   *lease.Lease            // nil for a run without a lock
 	session atomic.Pointer[Session] // where the lock is
