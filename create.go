@@ -128,10 +128,14 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 	}
 	o = c.withHooks(o)
 	sb, err := c.create(ctx, &o)
+	if err == nil && o.OnCreate != nil {
+		// No other process knows it to be incomplete, so there is no lock.
+		err = sb.runHook(ctx, dueHook{name: "OnCreate", hook: o.OnCreate}, &hookRun{})
+	}
 	if err != nil {
 		return nil, err
 	}
-	return sb.setUp(ctx, o.OnCreate)
+	return sb, nil
 }
 
 // withHooks returns options with the hooks of the client where they have none.

@@ -197,21 +197,12 @@ func (s *Sandbox) lockError(err error) error {
 // runLeased runs a hook under the lease of its lock, and returns nil also if
 // another process has taken over.
 func (s *Sandbox) runLeased(ctx context.Context, c *Client, d dueHook, run *hookRun) (refused bool, err error) {
-	kept, stop := run.lease.Keep(ctx)
-	failure := errHookLeft
-	defer func() {
-		stop()
-		if failure != nil {
-			err = s.abandon(ctx, d, run, failure)
-		}
-	}()
-	if failure = s.runHook(kept, d, run); failure != nil {
-		if errors.Is(context.Cause(kept), lease.ErrLost) {
-			failure = nil
-		}
-		return false, nil // or the failure
+	switch err = s.runHook(ctx, d, run); {
+	case errors.Is(err, lease.ErrLost):
+		return false, nil
+	case err != nil:
+		return false, err
 	}
-	stop()
 	for range 2 { // a response may be lost
 		switch err = run.lease.Done(ctx); {
 		case err == nil:
@@ -245,19 +236,6 @@ func (s *Sandbox) abandon(ctx context.Context, d dueHook, run *hookRun, err erro
 		_ = run.lease.Free(late) // its lease ends anyway
 	}
 	return err
-}
-
-// setUp calls the hook of a sandbox that was just created, and that no other
-// process knows to be incomplete.
-func (s *Sandbox) setUp(ctx context.Context, onCreate Hook) (*Sandbox, error) {
-	if onCreate == nil {
-		return s, nil
-	}
-	d, run := dueHook{name: "OnCreate", hook: onCreate}, &hookRun{}
-	if err := s.runHook(ctx, d, run); err != nil {
-		return nil, s.abandon(ctx, d, run, err)
-	}
-	return s, nil
 }
 
 func (r *hookRun) script(ctx context.Context, script string, args ...string) (string, error) {
@@ -309,20 +287,32 @@ func (s *Sandbox) hookOf(ctx context.Context) *hookRun {
 }
 
 // runHook calls a hook with a handle and a context that identify the hook's own
-// calls.
+// calls, and keeps its lease meanwhile, if it has one. A hook that fails is
+// abandoned, unless another process has taken over: the error is lease.ErrLost.
 func (s *Sandbox) runHook(ctx context.Context, d dueHook, run *hookRun) (err error) {
-	ctx, e := s.st.client.beginEvent(ctx, s, observe.Event{Kind: observe.Hook, Operation: d.name})
+	kept, release := ctx, func() {}
+	if run.lease != nil {
+		kept, release = run.lease.Keep(ctx)
+	}
+	inside, e := s.st.client.beginEvent(kept, s, observe.Event{Kind: observe.Hook, Operation: d.name})
 	// The context must outlive the hook, for what the hook has started. While
 	// the hook runs, it ends with the caller's.
-	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { end(api.ContextError(ctx)) })
+	lasting, end := context.WithCancelCause(context.WithoutCancel(inside))
+	stop := context.AfterFunc(inside, func() { end(api.ContextError(inside)) })
 	err = errHookLeft
 	defer func() {
 		run.over.Store(true)
 		stop()
+		release()
 		endEvent(&e, err)
-		if err != nil {
-			end(err)
+		if err == nil {
+			return
+		}
+		end(err)
+		if errors.Is(context.Cause(kept), lease.ErrLost) {
+			err = lease.ErrLost
+		} else {
+			err = s.abandon(ctx, d, run, err)
 		}
 	}()
 	lasting = context.WithValue(lasting, s.hookKey(), run)
