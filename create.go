@@ -140,16 +140,7 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 
 // withHooks returns options with the hooks of the client where they have none.
 func (c *Client) withHooks(o CreateOptions) CreateOptions {
-	if c.hooks == nil || o.OnCreate != nil && o.OnResume != nil {
-		return o
-	}
-	onCreate, onResume := c.hooks(Info{Name: o.Name, Tags: o.Tags})
-	if o.OnCreate == nil {
-		o.OnCreate = onCreate
-	}
-	if o.OnResume == nil {
-		o.OnResume = onResume
-	}
+	o.OnCreate, o.OnResume = c.hooksOr(o.OnCreate, o.OnResume, func() Info { return Info{Name: o.Name, Tags: o.Tags} })
 	return o
 }
 

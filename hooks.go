@@ -34,20 +34,18 @@ const (
 
 var errHookLeft = errors.New("the hook ended its goroutine instead of returning")
 
-// hooksOf returns the hooks of a sandbox: those of the call that made the handle
-// or, where that has none, of its client.
-func (s *Sandbox) hooksOf(c *Client) (onCreate, onResume Hook) {
-	if c.hooks != nil {
-		s.st.mu.Lock()
-		info := s.st.info
-		s.st.mu.Unlock()
-		onCreate, onResume = c.hooks(sandboxInfo(&info))
+// hooksOr returns the hooks of a call or, where that has none, those of the client
+// for the sandbox.
+func (c *Client) hooksOr(onCreate, onResume Hook, sb func() Info) (Hook, Hook) {
+	if c.hooks == nil || onCreate != nil && onResume != nil {
+		return onCreate, onResume
 	}
-	if s.st.onCreate != nil {
-		onCreate = s.st.onCreate
+	itsCreate, itsResume := c.hooks(sb())
+	if onCreate == nil {
+		onCreate = itsCreate
 	}
-	if s.st.onResume != nil {
-		onResume = s.st.onResume
+	if onResume == nil {
+		onResume = itsResume
 	}
 	return onCreate, onResume
 }
@@ -68,7 +66,7 @@ func validMark(mark string) bool {
 // dueHooks returns the hooks that have to run before a session is used, as far as
 // this client knows.
 func (s *Sandbox) dueHooks(c *Client, session *Session) (due []dueHook) {
-	onCreate, onResume := s.hooksOf(c)
+	onCreate, onResume := c.hooksOr(s.st.onCreate, s.st.onResume, s.Info)
 	if onCreate == nil && onResume == nil {
 		return nil
 	}
@@ -250,17 +248,6 @@ func (s *Session) lockScript(ctx context.Context, script string, args ...string)
 		err = fmt.Errorf("sh has failed with exit code %d%s", res.ExitCode, excerpt([]byte(res.Stderr)))
 	}
 	return res.Stdout, err
-}
-
-// follow keeps the lock from the session that the hook has started, since its own
-// had ended.
-func (r *hookRun) follow(ctx context.Context, session *Session) error {
-	if r.lease == nil {
-		return nil
-	}
-	err := session.waitReady(ctx)
-	r.session.Store(session)
-	return err
 }
 
 // hookKey finds the run of a sandbox's hook in the hook's context.

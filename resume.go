@@ -51,10 +51,10 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session, cause string, caus
 			return cur, nil
 		}
 		session, err := s.startSession(ctx, stale, why)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			run.session.Store(session) // the lock is kept from there, since its own has ended
 		}
-		return session, run.follow(ctx, session)
+		return session, err
 	}
 	session, joined, err := s.share(ctx, stale, why)
 	if err == nil && joined && session == stale {

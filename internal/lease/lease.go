@@ -160,11 +160,9 @@ func Take(ctx context.Context, run Runner, o Options, keys ...string) (*Lease, e
 			return &Lease{Key: key, run: run, owner: o.Owner, term: o.Term, until: begin.Add(o.Term)}, nil
 		}
 		// The script has waited, unless something stands in its place.
-		rest := time.NewTimer(time.Until(begin.Add(longestWait - clockSlack)))
 		select {
-		case <-rest.C:
+		case <-time.After(time.Until(begin.Add(longestWait - clockSlack))):
 		case <-ctx.Done(): // of which run tells
-			rest.Stop()
 		}
 	}
 }
