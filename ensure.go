@@ -76,8 +76,8 @@ func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []str
 			return nil, err
 		}
 	}
-	run := &CommandOptions{Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, ID: id}
-	if _, err := newCommandBody(name, args, run); err != nil {
+	run := &StartOptions{Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, ID: id}
+	if _, err := newCommandBody(name, args, run.command()); err != nil {
 		return nil, err
 	}
 	cmd, err := withResume(ctx, s, func(cur *Session) (*Command, error) {
@@ -108,7 +108,7 @@ func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []str
 
 // ensure finds the program that runs under an ID, or starts it. The IDs of its
 // starts contain the session, so that they are new wherever they have to be.
-func (s *Session) ensure(ctx context.Context, id, name string, args []string, o CommandOptions) (*Command, error) {
+func (s *Session) ensure(ctx context.Context, id, name string, args []string, o StartOptions) (*Command, error) {
 	c, err := enter(ctx, s)
 	if err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 	if cmd, err := find(); cmd != nil || err != nil {
 		return cmd, err
 	}
-	cmd, err := s.StartCommand(ctx, name, args, &StartOptions{Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, ID: o.ID})
+	cmd, err := s.StartCommand(ctx, name, args, &o)
 	if err == nil && cmd.ID() != o.ID {
 		return nil, cmd.killLate(ctx, engine.KillGrace, fmt.Errorf("sandbox: %q can't be found again: %w", id, ErrCommandIDs))
 	}
