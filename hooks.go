@@ -290,8 +290,8 @@ func (s *Sandbox) runHook(ctx context.Context, d dueHook, run *hookRun) (err err
 	defer func() {
 		run.over.Store(true)
 		stop()
+		endEvent(&e, err) // while its context lasts
 		release()
-		endEvent(&e, err)
 		if err == nil {
 			return
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -122,11 +124,12 @@ func TestOnCreateOnce(t *testing.T) {
 }
 
 // TestOnCreateFails: a sandbox whose OnCreate failed is deleted, so that the
-// next call starts over.
+// next call starts over, and the log says that it has failed.
 func TestOnCreateFails(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	var log testkit.LockedBuffer
+	c := testkit.Client(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	var runs atomic.Int64
 	opts := &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
 		if runs.Add(1) == 1 {
@@ -138,9 +141,29 @@ func TestOnCreateFails(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 	_, err = c.Get(t.Context(), "workspace", nil)
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
+	assert.Contains(t, log.String(), `level=ERROR msg="sandbox hook: failed"`)
 	_, err = c.GetOrCreate(t.Context(), "workspace", opts)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, runs.Load())
+}
+
+// TestOnCreateLeaves: the sandbox is deleted, too, if the hook of a Create ends its
+// goroutine, as a test does that fails there.
+func TestOnCreateLeaves(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_, _ = c.Create(t.Context(), &sandbox.CreateOptions{Name: "work", OnCreate: func(context.Context, *sandbox.Sandbox) error {
+			runtime.Goexit()
+			return nil
+		}})
+	}()
+	<-left
+	_, err := c.Get(t.Context(), "work", nil)
+	assert.ErrorIs(t, err, sandbox.ErrNotFound)
 }
 
 // TestOnCreateEndsItsCall: a hook ends the context of a call that has had to try
