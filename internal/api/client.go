@@ -130,11 +130,8 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 // decode decodes a JSON response into out. What an earlier attempt has left there
 // is gone.
 func decode(body []byte, out any) error {
-	switch {
-	case len(body) == 0:
+	if len(body) == 0 {
 		return io.ErrUnexpectedEOF
-	case out == nil:
-		return json.Unmarshal(body, new(struct{}))
 	}
 	reflect.ValueOf(out).Elem().SetZero()
 	return json.Unmarshal(body, out)

@@ -32,7 +32,7 @@ type Op struct {
 	// stream, or terms separated by spaces. "a.b" is a string, "a.b={x}" one that
 	// is the value of a placeholder, or of {new}, the name that was asked for, and
 	// "a.b?={x}" is that if there is one; "a[]" is a list, "a[].b" a field of its
-	// first element, and "{}" any object.
+	// first element, "a{}" an object, and "{}" the whole as one.
 	Success string
 	// Bare marks operations whose success may be without a body, if its status
 	// is not 200.
@@ -76,7 +76,7 @@ const (
 	thatCommand = "command.id={command}"
 	ofSession   = ".sessionId?={session}"
 	thatDrive   = "drive.name={drive}|drive.id={drive}"
-	page        = " pagination.next|pagination.next=null" // otherwise a part would pass for the whole
+	page        = " pagination{}" // whose next may be null, but not missing
 )
 
 func op(name, method, path string, class Class, success string) *Op {

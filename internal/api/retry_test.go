@@ -126,6 +126,8 @@ func success(op *Op) string {
 				at = at[key].(map[string]any)
 			case t.kind == '[':
 				at[key] = []any{}
+			case t.kind == '{':
+				at[key] = map[string]any{}
 			default:
 				at[key] = cmp.Or(op.placeholder(t.want, values(op)), "x")
 			}

@@ -1,15 +1,15 @@
 package api
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"mime"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/go-vercel/sandbox/internal/redact"
-	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // term is one condition of Op.Success.
@@ -30,22 +30,16 @@ func terms(success string) (list []term) {
 	for text := range strings.FieldsSeq(success) {
 		var t *term
 		words, _, _ := strings.Cut(strings.ReplaceAll(text, "=", "|"), "|")
-		words = strings.NewReplacer("[]", "", "?", "").Replace(words)
-		if words == "{}" {
-			words = "object"
-		}
+		words = cmp.Or(strings.NewReplacer("[]", "", "?", "", "{}", "").Replace(words), "object")
 		for alternative := range strings.SplitSeq(text, "|") {
 			t = &term{text: words, kind: '"', or: t}
 			name, want, _ := strings.Cut(alternative, "=")
-			if t.want = strings.Trim(want, "{}"); t.want == "null" {
-				t.kind, t.want = 'n', ""
-			}
+			t.want = strings.Trim(want, "{}")
 			name, t.may = strings.CutSuffix(name, "?")
-			switch before, isList := strings.CutSuffix(name, "[]"); {
-			case name == "{}":
-				t.kind, name = '{', ""
-			case isList:
-				t.kind, name = '[', before
+			for suffix, kind := range map[string]byte{"[]": '[', "{}": '{'} {
+				if before, ok := strings.CutSuffix(name, suffix); ok {
+					t.kind, name = kind, before
+				}
 			}
 			name = strings.ReplaceAll(name, "[]", ".[]")
 			t.path = strings.FieldsFunc(name, func(r rune) bool { return r == '.' })
@@ -63,68 +57,70 @@ func (t *term) wanted(req *Request) string {
 	return req.Op.placeholder(t.want, req.Path)
 }
 
-// holds reports whether a response to req meets the condition, and otherwise
-// the value that it has instead.
-func (t *term) holds(req *Request, body []byte) (ok bool, have string) {
-	kind, have := wire.Find(body, t.path...)
-	want := t.wanted(req)
-	switch {
-	case kind == t.kind && (kind != '"' || have != "" && (want == "" || have == want)):
-		return true, have
-	case t.or != nil:
-		return t.or.holds(req, body)
+// holds reports whether a response to req, as decoded, meets the condition, and
+// otherwise the value that it has instead.
+func (t *term) holds(req *Request, response reflect.Value) (ok bool, have string) {
+	v := find(response, t.path)
+	if v.Kind() == reflect.String {
+		have = v.String()
 	}
-	return t.may && have == "", have
+	switch t.kind {
+	case '"':
+		want := t.wanted(req)
+		ok = have != "" && (want == "" || have == want)
+	case '[':
+		ok = v.Kind() == reflect.Slice && !v.IsNil()
+	case '{':
+		ok = v.Kind() == reflect.Map || v.Kind() == reflect.Struct && !v.IsZero()
+	}
+	if !ok && t.or != nil {
+		return t.or.holds(req, response)
+	}
+	return ok || t.may && have == "", have
 }
 
-// read reads a response whose status is that of a success, and reports why it is
-// not the API's, or decodes it into out, if it is not nil. In kept is what it has
-// read: of a listing the beginning.
-func (req *Request) read(resp *http.Response, in *wire.Reader, kept *bytes.Buffer, out any) error {
-	list, name, ok := req.listOf(out)
-	if !ok {
-		if _, err := kept.ReadFrom(in); err != nil {
-			return err
+// find returns the value at a path of keys of a decoded response; the zero Value if
+// there is none. The key "[]" is the first element of a list.
+func find(v reflect.Value, path []string) reflect.Value {
+	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		v = v.Elem()
+	}
+	if len(path) == 0 {
+		return v
+	}
+	key, rest := path[0], path[1:]
+	switch v.Kind() {
+	case reflect.Map:
+		return find(v.MapIndex(reflect.ValueOf(key)), rest)
+	case reflect.Slice:
+		if key == "[]" && v.Len() > 0 {
+			return find(v.Index(0), rest)
 		}
-		return req.accept(resp, kept.Bytes(), out)
+	case reflect.Struct:
+		for field, value := range v.Fields() {
+			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name == key {
+				return find(value, rest)
+			}
+		}
 	}
-	items, rest, err := readList(in, list, name)
-	if in.Err != nil {
-		return in.Err
-	}
-	if errors.Is(err, errNotAList) {
-		err = errors.New("it has no " + req.Op.terms[0].text)
-	}
-	switch err {
-	case nil:
-	case wire.ErrTooLarge, wire.ErrTooMany:
-		return err
-	default:
-		return foreign(resp, kept.Bytes(), err)
-	}
-	if err := req.accept(resp, rest, out); err != nil {
-		return err
-	}
-	list.Set(items)
-	return nil
+	return reflect.Value{}
 }
 
-// beginning keeps the first bytes that are written to it.
-type beginning struct{ *bytes.Buffer }
-
-func (b *beginning) Write(p []byte) (int, error) {
-	b.Buffer.Write(p[:min(len(p), maxErrorBody-b.Len())])
-	return len(p), nil
-}
-
-// accept reports why a response whose status is that of a success is not the
-// API's, and decodes it into out, if it is not nil.
+// accept decodes a response whose status is that of a success into out, if it is not
+// nil, and reports why it is not the API's. The conditions are checked on what was
+// decoded: a key that comes twice, or in another case, has one meaning.
 func (req *Request) accept(resp *http.Response, body []byte, out any) error {
 	if len(body) == 0 && req.Op.Bare && resp.StatusCode != http.StatusOK {
 		return nil
 	}
+	if out == nil {
+		out = new(any)
+	}
+	if err := decode(body, out); err != nil {
+		return foreign(resp, body, err)
+	}
 	for _, t := range req.Op.terms {
-		if ok, have := t.holds(req, body); !ok {
+		if ok, have := t.holds(req, reflect.ValueOf(out)); !ok {
 			why := "it has no " + t.text
 			if have != "" {
 				why = fmt.Sprintf("its %s is %q", t.text, have)
@@ -134,9 +130,6 @@ func (req *Request) accept(resp *http.Response, body []byte, out any) error {
 			}
 			return foreign(resp, body, errors.New(why))
 		}
-	}
-	if err := decode(body, out); err != nil {
-		return foreign(resp, body, err)
 	}
 	return nil
 }

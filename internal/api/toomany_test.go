@@ -58,53 +58,6 @@ func TestBracesOfArguments(t *testing.T) {
 	assert.True(t, list.Commands[1].Args[0] == want)
 }
 
-// TestListOfLongCommands: a session's commands are listed however long their
-// arguments are, of which no more are kept than fit.
-func TestListOfLongCommands(t *testing.T) {
-	t.Parallel()
-	const commands, size = 100, 1 << 20
-	next, sent := "", 0
-	body := readerFunc(func(p []byte) (int, error) {
-		if next == "" {
-			switch {
-			case sent > commands:
-				return 0, io.EOF
-			case sent == commands:
-				next = `]}`
-			default:
-				next = fmt.Sprintf(`{"id":"c%d","name":"sh","args":["%s"],"cwd":"/","sessionId":"s","startedAt":1,"exitCode":0},`, sent, strings.Repeat("{", size))
-				if sent == commands-1 {
-					next = next[:len(next)-1]
-				}
-				if sent == 0 {
-					next = `{"commands":[` + next
-				}
-			}
-			sent++
-		}
-		n := copy(p, next)
-		next = next[n:]
-		return n, nil
-	})
-	c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
-		resp := respond(200, "")
-		resp.Body, resp.ContentLength = io.NopCloser(body), -1
-		return resp, nil
-	}))
-	var list wire.CommandsResponse
-	require.NoError(t, c.Do(t.Context(), &Request{Op: ListCommands, Path: []string{"s"}}, &list))
-	require.Len(t, list.Commands, commands)
-	for i, cmd := range list.Commands {
-		assert.Equal(t, fmt.Sprintf("c%d", i), cmd.ID)
-		if whole := i < 63; whole {
-			require.Len(t, cmd.Args, 1, "%d", i)
-			assert.Len(t, cmd.Args[0], size)
-		} else if i > 63 {
-			assert.Nil(t, cmd.Args)
-		}
-	}
-}
-
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
@@ -159,8 +112,8 @@ func TestTooMuch(t *testing.T) {
 	}
 }
 
-// TestListings: what encoding/json reads of a page is what is read element by
-// element, and what it refuses is refused.
+// TestListings: a page is what encoding/json reads, and an error where that is one or
+// a part is missing.
 func TestListings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, testListings) // what is refused is asked for again
@@ -174,7 +127,7 @@ func testListings(t *testing.T) {
 		`{"sandboxes":[{"name":"a"},{"name":5}],"pagination":{"next":null}}`,
 		`{"sandboxes":[{"name":"a"}],"pagination":{"next":null}}x`,
 		`{"sandboxes":[{"name":"a"}],"pagination":{"next":null}`,
-		`{"sandboxes":[{"name":"a"}]}`,
+		`{"sandboxes":[{"name":"a"}]}`, `{"sandboxes":[],"pagination":{"count":0}}`, `{"sandboxes":[],"pagination":null}`,
 		`{"sandboxes":[{"name":"a"},],"pagination":{"next":null}}`,
 		`{"sandboxes":[{"name":"a"} {"name":"b"}],"pagination":{"next":null}}`,
 		`{"sandboxes":null,"pagination":{"next":null}}`, `{"sandboxes":{},"pagination":{"next":null}}`,
@@ -193,6 +146,36 @@ func testListings(t *testing.T) {
 			assert.Equal(t, want, got, text)
 		}
 	}
+}
+
+// TestRepeatedKeys: the check of a response reads what the decoder does, so that a key
+// that comes twice, or in another case, can't pass another object off as the requested
+// one.
+func TestRepeatedKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, key := range []string{"name", "Name", "NAME", "n\\u0061me"} {
+			for _, other := range []bool{true, false} {
+				names := []string{"mine", "other"}
+				if !other {
+					names = []string{"other", "mine"}
+				}
+				for _, text := range []string{
+					fmt.Sprintf(`{"sandbox":{"name":%q,"%s":%q},"session":{"id":"s"}}`, names[0], key, names[1]),
+					fmt.Sprintf(`{"sandbox":{"%s":%q,"name":%q},"session":{"id":"s"}}`, key, names[0], names[1]),
+					fmt.Sprintf(`{"sandbox":{"name":%q},"session":{"id":"s"},"Sandbox":{"%s":%q}}`, names[0], key, names[1]),
+				} {
+					c := testClient(roundTripper(func(*http.Request) (*http.Response, error) { return respond(200, text), nil }))
+					var got wire.SandboxResponse
+					err := c.Do(t.Context(), &Request{Op: GetSandbox, Path: []string{"mine"}}, &got)
+					assert.Equal(t, other, err != nil, text)
+					if err == nil {
+						assert.Equal(t, "mine", got.Sandbox.Name, text)
+					}
+				}
+			}
+		}
+	})
 }
 
 // BenchmarkListing reads a page of a hundred sandboxes, as the client does and as

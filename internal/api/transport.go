@@ -103,26 +103,24 @@ func (t wholeResponses) exchange(req *http.Request, a *attempts) (*http.Response
 		a.verdict = refusal(a.req.Op, resp, body.content.Bytes(), err)
 		return resp, nil
 	}
-	var in *wire.Reader
-	body, err := readWhole(req.Context(), resp, 0, func(content io.Reader, kept *bytes.Buffer) error {
-		if _, _, list := a.req.listOf(a.out); list {
-			content = io.TeeReader(content, &beginning{kept})
-		}
-		in = wire.NewReader(content)
-		return a.req.read(resp, in, kept, a.out)
-	})
+	in := wire.NewReader(resp.Body)
+	body, err := readWhole(req.Context(), resp, 0, func(io.Reader) io.Reader { return in })
 	a.received.Add(in.Size)
-	switch resp.Body = body; {
+	resp.Body = body
+	switch {
 	case err == wire.ErrTooLarge, err == wire.ErrTooMany:
 		a.verdict.err, a.verdict.judgement = err, tooMuch
-	case in.Err != nil:
+		return resp, nil
+	case err != nil:
 		body.Close()
 		a.wrote.Store(true) // there was a response
 		return nil, &BodyError{err}
 	case a.req.Open != nil && !a.asked.Load():
 		err = foreign(resp, body.content.Bytes(), errors.New("it came before anything was sent"))
-		fallthrough
-	case err != nil:
+	default:
+		err = a.req.accept(resp, body.content.Bytes(), a.out)
+	}
+	if err != nil {
 		a.verdict.err, a.verdict.judgement = err, noResponse
 	}
 	return resp, nil
@@ -130,17 +128,14 @@ func (t wholeResponses) exchange(req *http.Request, a *attempts) (*http.Response
 
 // readRefusal reads the beginning of a response that is not a success.
 func (a *attempts) readRefusal(ctx context.Context, resp *http.Response) (*responseBody, error) {
-	body, err := readWhole(ctx, resp, errorBodyTime, func(content io.Reader, kept *bytes.Buffer) error {
-		_, err := kept.ReadFrom(io.LimitReader(content, maxErrorBody))
-		return err
-	})
+	body, err := readWhole(ctx, resp, errorBodyTime, func(content io.Reader) io.Reader { return io.LimitReader(content, maxErrorBody) })
 	a.received.Add(int64(body.content.Len()))
 	return body, err
 }
 
-// readWhole reads the body of a response, and closes it. Patience, if it is not
-// 0, limits how long that takes.
-func readWhole(ctx context.Context, resp *http.Response, patience time.Duration, read func(io.Reader, *bytes.Buffer) error) (*responseBody, error) {
+// readWhole reads the body of a response through limit, and closes it. Patience, if it
+// is not 0, limits how long that takes.
+func readWhole(ctx context.Context, resp *http.Response, patience time.Duration, limit func(io.Reader) io.Reader) (*responseBody, error) {
 	// Not every transport ends the reading of bodies with the context.
 	body := resp.Body
 	stop := context.AfterFunc(ctx, func() { body.Close() })
@@ -156,7 +151,7 @@ func readWhole(ctx context.Context, resp *http.Response, patience time.Duration,
 	}
 	buf := buffers.Get().(*bytes.Buffer)
 	buf.Reset()
-	err := read(content, buf)
+	_, err := buf.ReadFrom(limit(content))
 	body.Close()
 	return &responseBody{Reader: bytes.NewReader(buf.Bytes()), content: buf}, err
 }

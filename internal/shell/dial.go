@@ -2,6 +2,7 @@ package shell
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -129,8 +130,9 @@ func again(err error) bool {
 		return false
 	}
 	if e, ok := errors.AsType[*api.TerminalRefusal](err); ok {
-		_, code := wire.Find(e.Body, "error", "code")
-		return api.KindOf(api.OpenInteractive.Name, e.Status, code, "").Passing()
+		var refusal wire.ErrorResponse
+		_ = json.Unmarshal(e.Body, &refusal) // a page has no code
+		return api.KindOf(api.OpenInteractive.Name, e.Status, refusal.Error.Code, "").Passing()
 	}
 	return true
 }

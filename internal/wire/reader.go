@@ -22,26 +22,20 @@ var (
 	ErrTooMany  = errors.New("the response holds more than 100,000 objects")
 )
 
-// Reader reads the JSON of a response within the limits. Braces in strings,
-// such as those of the arguments that a command was started with, are no objects.
-// Whole numbers with a fraction of zeros, which for others are the same, are read
-// without it, and white space as one character: for each read a json.Decoder begins
-// again at the first.
+// Reader reads the JSON of a response within the limits. It doesn't count braces in
+// strings, such as those in a command's arguments. It removes fractions of zeros from
+// numbers: encoding/json doesn't decode 7.0 into an int.
 type Reader struct {
-	r io.Reader
-	// Size counts the bytes, and Left those until there are too many.
-	Size int64
-	Left int
-	// Err is the error of the last Read, if that is not io.EOF.
-	Err     error
+	r       io.Reader
+	Size    int64 // of what was read, in bytes
 	objects int
 
-	inString, escaped, space bool
-	held                     []byte // a point and zeros, after which a digit may come
+	inString, escaped bool
+	held              []byte // a point and zeros, after which a digit may come
 }
 
 // NewReader returns a reader of a response.
-func NewReader(r io.Reader) *Reader { return &Reader{r: r, Left: MaxResponse} }
+func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
 
 // maxHeld is how many zeros may follow a point.
 const maxHeld = 32
@@ -56,24 +50,20 @@ func (j *Reader) Read(p []byte) (n int, err error) {
 		var more int
 		more, err = j.r.Read(p[n:])
 		j.Size += int64(more)
-		j.Left -= more
 		n = j.scan(p[:n+more], err != nil)
 		switch {
-		case j.Left < 0:
+		case j.Size > MaxResponse:
 			err = ErrTooLarge
 		case j.objects > MaxObjects:
 			err = ErrTooMany
 		}
 	}
-	if err != nil && err != io.EOF {
-		j.Err = err
-	}
 	return n, err
 }
 
-// scan follows the structure of b, removes fractions of zeros and white space from it
-// and returns how much is left. What may be such a fraction is held back, unless b is the
-// last.
+// scan follows the structure of b, removes fractions of zeros from it and returns how
+// many bytes remain. It holds back what may be the beginning of such a fraction, unless
+// b is the last.
 func (j *Reader) scan(b []byte, last bool) int {
 	w, from := 0, 0 // what is before from has been moved to before w
 	for i := 0; i < len(b); {
@@ -81,12 +71,6 @@ func (j *Reader) scan(b []byte, last bool) int {
 			i = j.text(b, i)
 			continue
 		}
-		space := b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r'
-		if space && j.space {
-			w += copy(b[w:], b[from:i])
-			from = i + 1
-		}
-		j.space = space
 		switch b[i] {
 		case '"':
 			j.inString = true

@@ -4,7 +4,10 @@
 // zero has a meaning); unknown fields that it adds later are kept.
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"errors"
+)
 
 // Sandbox is a named sandbox as described by the API. The fields are in the
 // order in which the API writes them.
@@ -168,11 +171,27 @@ type Command struct {
 	DurationMs *Duration `json:"durationMs,omitempty"`
 }
 
-// Trim drops what may be long.
-func (c *Command) Trim() { c.Args = nil }
-
 // Pagination is the cursor of a listing. Next is nil on the last page.
 type Pagination struct {
 	Count int     `json:"count"`
 	Next  *string `json:"next"`
+	// Complete is set by decoding.
+	Complete bool `json:"-"`
+}
+
+// UnmarshalJSON refuses a pagination without a next, which would make one page look
+// like the last.
+func (p *Pagination) UnmarshalJSON(data []byte) error {
+	var all struct {
+		Count int
+		Next  json.RawMessage
+	}
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	if all.Next == nil {
+		return errors.New("it has no pagination.next")
+	}
+	*p = Pagination{Count: all.Count, Complete: true}
+	return json.Unmarshal(all.Next, &p.Next)
 }
