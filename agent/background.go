@@ -45,7 +45,7 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 		return Result{}, err
 	}
 	live, end, started := starting(ctx, context.WithoutCancel(ctx))
-	cmd, err := c.sb.StartCommand(live, "bash", []string{"-c", string(in.Command)}, &sandbox.StartOptions{Cwd: in.Cwd.at, Env: in.Env, AttachStdin: in.Input, KillOnCancel: true})
+	cmd, err := c.sb.StartCommand(live, "bash", []string{"-c", in.Command}, &sandbox.StartOptions{Cwd: in.Cwd.at, Env: in.Env, AttachStdin: in.Input, KillOnCancel: true})
 	if !started() || err != nil {
 		end()
 		if err == nil {

@@ -258,11 +258,10 @@ func (c *call) put(ctx context.Context, name string, content io.Reader, mode fs.
 }
 
 type editInput struct {
-	Path       location `json:"path" is:"the file"`
-	Old        string   `json:"old_string,omitempty" is:"the text to replace, exactly as it is in the file"`
-	New        string   `json:"new_string,omitempty" is:"what to put in its place; nothing by default"`
-	All        bool     `json:"replace_all,omitempty" is:"whether to replace it wherever it is"`
-	InsertLine *int     `json:"insert_line,omitempty"` // of Claude's text editor: after which line
+	Path location `json:"path" is:"the file"`
+	Old  string   `json:"old_string,omitempty" is:"the text to replace, exactly as it is in the file"`
+	New  string   `json:"new_string,omitempty" is:"what to put in its place; nothing by default"`
+	All  bool     `json:"replace_all,omitempty" is:"whether to replace it wherever it is"`
 }
 
 func editFile(ctx context.Context, c *call, in *editInput) (Result, error) {
@@ -316,18 +315,6 @@ func (c *call) content(ctx context.Context, name string) ([]byte, error) {
 
 // apply edits a text, and says what it did.
 func (in *editInput) apply(text string) (edited, said string, err error) {
-	if in.InsertLine != nil {
-		lines := strings.SplitAfter(text, "\n")
-		at := *in.InsertLine
-		if at < 0 || at > len(lines) {
-			return "", "", mistake("There is no line %d to insert text after.", at)
-		}
-		before := strings.Join(lines[:at], "")
-		if before != "" && !strings.HasSuffix(before, "\n") {
-			before += "\n"
-		}
-		return before + strings.TrimSuffix(in.New, "\n") + "\n" + strings.Join(lines[at:], ""), fmt.Sprintf("Inserted text after line %d", at), nil
-	}
 	if in.Old == "" {
 		return "", "", mistake("old_string is empty. Use write_file for a new file.")
 	}

@@ -28,7 +28,7 @@ func commandTools() []*tool {
 }
 
 type shellInput struct {
-	Command shellLine         `json:"command" is:"the command line, for bash"`
+	Command string            `json:"command" is:"the command line, for bash"`
 	Cwd     location          `json:"cwd,omitzero" is:"the directory to run it in; the sandbox's working directory by default"`
 	Env     map[string]string `json:"env,omitempty" is:"environment variables to add"`
 }
@@ -36,7 +36,6 @@ type shellInput struct {
 type runInput struct {
 	shellInput
 	Timeout float64 `json:"timeout_seconds,omitempty" is:"how long it may run; {timeout} by default, {longest} at most"`
-	Restart bool    `json:"restart,omitempty"` // of Claude's bash tool
 }
 
 // longestArgument is what Linux takes as one argument or variable of a program.
@@ -44,7 +43,7 @@ const longestArgument = 128<<10 - 1
 
 // check refuses a command that no program can be started with.
 func (in *shellInput) check() error {
-	if strings.TrimSpace(string(in.Command)) == "" {
+	if strings.TrimSpace(in.Command) == "" {
 		return mistake("The command is empty.")
 	}
 	if n := len(in.Command); n > longestArgument {
@@ -78,9 +77,6 @@ func (c *call) startError(ctx context.Context, cwd location, err error) error {
 const killTime = 10 * time.Second
 
 func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
-	if in.Restart {
-		return Result{Text: "Each command starts in a new shell: there is nothing to restart."}, nil
-	}
 	if err := in.check(); err != nil {
 		return Result{}, err
 	}
@@ -97,7 +93,7 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 	defer done()
 	// The service ends it should this program be gone by then. One whose start has
 	// not been responded to when the call is canceled is killed as well.
-	cmd, err := c.sb.StartCommand(copying, "bash", []string{"-c", string(in.Command)}, &sandbox.StartOptions{
+	cmd, err := c.sb.StartCommand(copying, "bash", []string{"-c", in.Command}, &sandbox.StartOptions{
 		Cwd: in.Cwd.at, Env: in.Env, Stdout: w, Stderr: w, Timeout: min(limit+time.Minute, 5*time.Hour),
 		KillOnCancel: true,
 	})

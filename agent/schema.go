@@ -13,15 +13,11 @@ import (
 	"strings"
 )
 
-// schema describes the arguments of a tool by the fields of a struct: "json" has
-// the name, which is optional with omitempty or omitzero, and "is" the description. A field
-// without a description is accepted and not offered.
+// schema describes the arguments of a tool by the fields of a struct: "json" gives
+// the name, which is optional with omitempty or omitzero, and "is" the description.
 func schema(of reflect.Type) json.RawMessage {
 	properties, required := map[string]any{}, []string{}
 	for _, f := range arguments(of) {
-		if f.about == "" {
-			continue
-		}
 		property := kindOf(f.typ)
 		property["description"] = f.about
 		properties[f.name] = property
@@ -42,8 +38,6 @@ func schema(of reflect.Type) json.RawMessage {
 
 func kindOf(t reflect.Type) map[string]any {
 	switch t.Kind() {
-	case reflect.Pointer:
-		return kindOf(t.Elem())
 	case reflect.Bool:
 		return map[string]any{"type": "boolean"}
 	case reflect.Int:
@@ -113,25 +107,22 @@ func decode(args json.RawMessage, into any) error {
 	if err != nil {
 		return err
 	}
-	rename(given)
 	known := arguments(reflect.TypeOf(into).Elem())
 	var names []string
 	for _, a := range known {
-		value, ok := given[a.name]
-		if ok && string(value) == "null" {
-			delete(given, a.name)
-			ok = false
-		}
-		if a.about != "" {
-			names = append(names, a.name)
-		}
-		if !ok && !a.optional {
-			return mistake("The argument %q is missing.", a.name)
+		names = append(names, a.name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(names, name) {
+			return mistake("There is no argument %q. This tool takes: %s.", line(name), strings.Join(names, ", "))
 		}
 	}
-	for name := range given {
-		if !slices.ContainsFunc(known, func(a argument) bool { return a.name == name }) {
-			return mistake("There is no argument %q. This tool takes: %s.", line(name), strings.Join(names, ", "))
+	for _, a := range known {
+		if string(given[a.name]) == "null" {
+			delete(given, a.name)
+		}
+		if given[a.name] == nil && !a.optional {
+			return mistake("The argument %q is missing.", a.name)
 		}
 	}
 	all, err := json.Marshal(given)
@@ -168,32 +159,6 @@ func wrongValue(argument json.RawMessage, wrong string) string {
 		}
 	}
 	return ""
-}
-
-// shellLine is a command line for the shell. Some models send the words of a
-// command, of which it is made.
-type shellLine string
-
-func (s *shellLine) UnmarshalJSON(data []byte) error {
-	var words []string
-	err := json.Unmarshal(data, (*string)(s))
-	if err == nil || json.Unmarshal(data, &words) != nil {
-		return err
-	}
-	for i, w := range words {
-		words[i] = shellWord(w)
-	}
-	*s = shellLine(strings.Join(words, " "))
-	return nil
-}
-
-// shellWord quotes a word for the shell unless it has no need of that.
-func shellWord(w string) string {
-	const bare = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,@%+"
-	if w != "" && strings.Trim(w, bare) == "" {
-		return w
-	}
-	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }
 
 // location is a path of the sandbox in the arguments of a call.

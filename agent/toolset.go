@@ -325,16 +325,14 @@ func (t *Toolset) Instructions() string {
 	return text
 }
 
-// Call makes a call of a tool, by its own name or another that models know it by.
-// args is a JSON object. The result is for the model, also if there is an error,
+// Call makes a call of a tool. args is a JSON object. The result is for the model, also if there is an error,
 // which is one for the program: see the documentation of the package. If ctx ends
 // the call is given up, and a command that it runs is killed with its children.
 func (t *Toolset) Call(ctx context.Context, name string, args json.RawMessage) (Result, error) {
 	if err := cmp.Or(t.made(), entry.Check(ctx, true, "agent", "")); err != nil {
 		return Result{}, err
 	}
-	own, args := ownName(name, args)
-	c := &call{Call: Call{Tool: own, Arguments: args, Conversation: t.conversation}, t: t}
+	c := &call{Call: Call{Tool: name, Arguments: args, Conversation: t.conversation}, t: t}
 	result, err := t.call(ctx, c)
 	if c.end != nil {
 		_, program := told(err)
