@@ -138,7 +138,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 		_, err = env.Worker.Client.Get(t.Context(), sb.Options.Name, nil) // each response tells the time
 		require.NoError(t, err)
 		go func() {
-			for ctx := t.Context(); ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+			for ctx := t.Context(); ctx.Err() == nil; time.Sleep(50 * time.Millisecond) { //nolint:sleeping // polls until its command waits
 				for _, r := range env.Server.Requests() {
 					if r.Operation != sandboxtest.ExtendTimeout {
 						continue

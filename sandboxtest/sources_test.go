@@ -200,7 +200,7 @@ func TestSilentTarballServer(t *testing.T) {
 			for begin := time.Now(); time.Since(begin) < 2*pause; {
 				flush(rest[:1])
 				rest = rest[1:]
-				time.Sleep(pause / 10)
+				time.Sleep(pause / 10) //nolint:sleeping // a slow body
 			}
 			flush(rest)
 			return

@@ -1,10 +1,9 @@
-// Lint finds the faults of every day, in a pull request's check:
+// Lint finds common mistakes in the packages of this repository:
 //
-//	go build -C tools/lint -o /tmp/lint && go vet -vettool=/tmp/lint ./...
+//	make lint
 //
-// As a program for go vet it reads what the tests have compiled, and what it
-// found is cached. golangci-lint, with make lint and each night, also has what
-// is dearer: it type-checks every dependency, from the standard library on.
+// It is a program for go vet, so it reads the packages that the tests have
+// compiled, and go vet caches its findings.
 package main
 
 import (
@@ -13,9 +12,11 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"go/types"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"codeberg.org/polyfloyd/go-errorlint/errorlint"
@@ -28,6 +29,7 @@ import (
 	"golang.org/x/tools/go/analysis/passes/printf"
 	"golang.org/x/tools/go/analysis/suite/vet"
 	"golang.org/x/tools/go/analysis/unitchecker"
+	"golang.org/x/tools/go/types/typeutil"
 	"honnef.co/go/tools/analysis/facts/deprecated"
 	"honnef.co/go/tools/simple"
 	"honnef.co/go/tools/staticcheck"
@@ -59,11 +61,11 @@ func ours(config string) bool {
 	return strings.HasPrefix(unit.ImportPath, module)
 }
 
-// unwanted are those that .golangci.yml leaves out, and those that need the
-// intermediate representation of all that is imported.
+// unwanted are checks that do not fit this repository, and checks that need the
+// intermediate representation of every imported package.
 var unwanted = []string{"ST1000", "ST1013", "SA4017", "SA4018", "SA4023", "S1011", "SA5012"}
 
-// analyzers are those of every day.
+// analyzers returns the analyzers that every package must pass.
 func analyzers() []*analysis.Analyzer {
 	list := slices.Concat(vet.Suite, modernize.Suite, []*analysis.Analyzer{
 		ineffassign.Analyzer,
@@ -72,6 +74,7 @@ func analyzers() []*analysis.Analyzer {
 		unchecked,
 		unusedCode,
 		undocumented,
+		sleeping,
 	})
 	for _, a := range slices.Concat(staticcheck.Analyzers, simple.Analyzers, stylecheck.Analyzers) {
 		if !slices.Contains(unwanted, a.Analyzer.Name) {
@@ -124,7 +127,7 @@ func with(a *analysis.Analyzer, flags ...string) *analysis.Analyzer {
 	return a
 }
 
-// allowed are functions whose errors nobody needs, as .golangci.yml has it.
+// allowed matches functions whose errors need no check.
 var allowed = regexp.MustCompile(`^(fmt\.Fprint(f|ln)?|os\.Remove(All)?|.*Close(Now)?)$`)
 
 // unchecked is errcheck with these exceptions.
@@ -198,4 +201,33 @@ var undocumented = &analysis.Analyzer{
 		}
 		return nil, nil
 	},
+}
+
+// sleeping reports tests that wait for the real clock. Files that use
+// testing/synctest may sleep: time in a bubble is not the machine's.
+var sleeping = &analysis.Analyzer{
+	Name: "sleeping",
+	Doc:  "find tests that sleep",
+	Run: func(pass *analysis.Pass) (any, error) {
+		for _, file := range pass.Files {
+			if !strings.HasSuffix(pass.Fset.Position(file.Pos()).Filename, "_test.go") || imports(file, "testing/synctest") {
+				continue
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				if fn, ok := typeutil.Callee(pass.TypesInfo, call).(*types.Func); ok && fn.FullName() == "time.Sleep" {
+					pass.Reportf(call.Pos(), "a test must not sleep: wait for a condition, or use testing/synctest")
+				}
+				return true
+			})
+		}
+		return nil, nil
+	},
+}
+
+func imports(file *ast.File, path string) bool {
+	return slices.ContainsFunc(file.Imports, func(spec *ast.ImportSpec) bool { return spec.Path.Value == strconv.Quote(path) })
 }

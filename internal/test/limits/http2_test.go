@@ -288,7 +288,7 @@ func protocols(b *testing.B, f func(b *testing.B, http2 bool)) {
 func BenchmarkCommandsAtOnce(b *testing.B) {
 	protocols(b, func(b *testing.B, http2 bool) {
 		srv := newTLSServer(b, func(_ context.Context, w http.ResponseWriter, _ []string) {
-			time.Sleep(5 * time.Millisecond) // the duration of the command
+			time.Sleep(5 * time.Millisecond) //nolint:sleeping // the duration of the command
 			_, _ = io.WriteString(w, `{"data":"hello\n","stream":"stdout"}`+"\n")
 		}, nil)
 		sb := srv.sandbox(b, http2)

@@ -27,7 +27,7 @@ func TestMainWaits(t *testing.T) {
 	if last := os.Getenv(leaves); last != "" {
 		d, err := time.ParseDuration(last)
 		require.NoError(t, err)
-		go time.Sleep(d)
+		go time.Sleep(d) //nolint:sleeping // is the goroutine that leaks
 		return
 	}
 	needs.Long(t, "waits for a minute")

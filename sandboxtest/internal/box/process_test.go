@@ -253,7 +253,7 @@ func TestCloseEndsEverything(t *testing.T) {
 type slowWriter struct{ n int }
 
 func (w *slowWriter) Write(p []byte) (int, error) {
-	time.Sleep(graceAfterExit + 20*time.Millisecond)
+	time.Sleep(graceAfterExit + 20*time.Millisecond) //nolint:sleeping // outlasts the grace period
 	w.n += len(p)
 	return len(p), nil
 }

@@ -12,7 +12,7 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/go-vercel/sandbox/perf/kit"
+	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
 type file struct {
@@ -21,33 +21,12 @@ type file struct {
 	open func() (io.Reader, error)
 }
 
-// send uploads files as a gzipped tarball, compressing while sending; raw
-// sends nothing but the content.
-func send(files []file, total int64) error {
-	var body io.Reader
-	if *variant == "raw" {
-		readers := make([]io.Reader, len(files))
-		for i, f := range files {
-			src, err := f.open()
-			if err != nil {
-				return err
-			}
-			readers[i] = src
-		}
-		body = io.MultiReader(readers...)
-		if len(readers) == 1 {
-			body = readers[0]
-		}
-		return finish(newUpload(body, total))
-	}
-	level := gzip.DefaultCompression
-	if *variant == "fast" {
-		level = gzip.BestSpeed
-	}
+// send uploads files as a gzipped tarball, compressing while it sends.
+func send(files []file) error {
 	pr, pw := io.Pipe()
 	go func() {
 		bw := bufio.NewWriterSize(pw, 64<<10)
-		zw, err := gzip.NewWriterLevel(bw, level)
+		zw, err := gzip.NewWriterLevel(bw, gzip.DefaultCompression)
 		if err == nil {
 			err = pack(zw, files)
 		}
@@ -142,7 +121,7 @@ func upload(r *kit.Run, files []file, total int64) error {
 		return err
 	}
 	r.Bytes(total)
-	return r.Timed(func() error { return send(files, total) })
+	return r.Timed(func() error { return send(files) })
 }
 
 func download(n int64) (*http.Response, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/otelsandbox"
-	"github.com/go-vercel/sandbox/perf/kit"
+	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
 // observerNamed returns the observer of a case's argument: none, one that does

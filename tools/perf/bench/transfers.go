@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/perf/kit"
+	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
 // upload writes files to a new sandbox.

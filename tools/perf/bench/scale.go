@@ -2,7 +2,7 @@ package main
 
 import (
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/perf/kit"
+	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
 // scale follows the command of each of many sandboxes.

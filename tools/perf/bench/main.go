@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/perf/kit"
+	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
 func main() {

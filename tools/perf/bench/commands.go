@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/observe"
-	"github.com/go-vercel/sandbox/perf/kit"
+	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
 // newClient returns a client of the harness's server, as a user of the SDK

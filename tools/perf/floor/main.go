@@ -1,14 +1,8 @@
-// Command floor does the harness's cases with net/http and as little else as
-// possible. It is what an SDK is compared with, not an SDK.
+// Command floor runs the cases of the harness with net/http and encoding/json
+// alone. It is the lower bound that a client is compared with: it decodes every
+// line of a log, and uploads tar and gzip at the default level.
 //
-//	floor -variant raw|json|scan|fast <case> [key=value]...
-//
-// raw is the physical lower bound: response bodies are read and dropped,
-// uploads are the content as it is. json does the least a client of this API
-// can honestly do with the standard library: every line of a log is decoded by
-// encoding/json, uploads are tar and gzip at the default level. scan is json
-// with a decoder written for the shape of a log line, falling back to
-// encoding/json. fast is json with gzip at BestSpeed.
+//	floor <case> [key=value]...
 package main
 
 import (
@@ -16,7 +10,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,11 +17,10 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/go-vercel/sandbox/perf/kit"
+	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
 var (
-	variant = flag.String("variant", "raw", "raw, json, scan or fast")
 	client  *http.Client
 	session string // the session's URL
 )
@@ -36,7 +28,6 @@ var (
 const query = "?teamId=team_stub"
 
 func main() {
-	flag.Parse()
 	tr := &http.Transport{
 		MaxIdleConnsPerHost: 256,
 		DisableCompression:  true,
@@ -55,7 +46,7 @@ func main() {
 	}
 	client = &http.Client{Transport: tr}
 
-	kit.Main("floor-"+*variant, runtime.Version(), flag.Args(), kit.Cases{
+	kit.Main("floor-json", runtime.Version(), os.Args[1:], kit.Cases{
 		"startup":               startup,
 		"rtt-seq":               rttSeq,
 		"rtt-conc":              rttConc,

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-vercel/sandbox/perf/kit"
+	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
 type cmdRequest struct {
@@ -42,10 +42,6 @@ func decodeLines(body io.ReadCloser) (n int64, finished bool, err error) {
 	defer readers.Put(br)
 	br.Reset(body)
 	var long []byte
-	var scratch []byte
-	if *variant == "scan" {
-		scratch = *buffers.Get().(*[]byte)
-	}
 	for {
 		b, err := br.ReadSlice('\n')
 		if err == bufio.ErrBufferFull {
@@ -61,13 +57,6 @@ func decodeLines(body io.ReadCloser) (n int64, finished bool, err error) {
 		}
 		if err == io.EOF {
 			return n, finished, nil
-		}
-		if *variant == "scan" {
-			if data, ok := scanLine(b, scratch); ok {
-				k, _ := io.Discard.Write(data)
-				n += int64(k)
-				continue
-			}
 		}
 		var l line
 		if err := json.Unmarshal(b, &l); err != nil {
@@ -86,9 +75,6 @@ func runWaited(cmd string, args ...string) (int64, error) {
 	resp, err := post(session+"/cmd"+query, cmdRequest{Command: cmd, Args: args, Env: map[string]string{}, Wait: true, Logs: true})
 	if err != nil {
 		return 0, err
-	}
-	if *variant == "raw" {
-		return drop(resp.Body)
 	}
 	n, finished, err := decodeLines(resp.Body)
 	if err == nil && !finished {
@@ -190,11 +176,7 @@ func logsWaited(r *kit.Run) error {
 		got, err = runWaited("emit", emitArgs(r)...)
 		return err
 	})
-	if *variant == "raw" {
-		r.Extra["wire_bytes"] = got
-	} else {
-		r.Expect(got, r.Int("bytes"))
-	}
+	r.Expect(got, r.Int("bytes"))
 	return err
 }
 
@@ -237,11 +219,6 @@ func logsDetached(r *kit.Run) error {
 	return r.Timed(func() error {
 		resp, err := open()
 		if err != nil {
-			return err
-		}
-		if *variant == "raw" {
-			n, err := drop(resp.Body)
-			r.Extra["wire_bytes"] = n
 			return err
 		}
 		n, _, err := decodeLines(resp.Body)

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-vercel/sandbox/perf/kit"
+	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
 // upload describes one POST .../fs/write as the server saw it. The instants

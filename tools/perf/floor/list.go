@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
-	"github.com/go-vercel/sandbox/perf/kit"
+	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
 func list(r *kit.Run) error {
@@ -32,12 +30,7 @@ func list(r *kit.Run) error {
 				return err
 			}
 			var n int64
-			if *variant == "raw" {
-				n, cursor, err = scanPage(buf)
-			} else {
-				n, cursor, err = decodePage(buf)
-			}
-			if err != nil {
+			if n, cursor, err = decodePage(buf); err != nil {
 				return err
 			}
 			got += n
@@ -67,19 +60,6 @@ func readInto(b []byte, body io.ReadCloser) ([]byte, error) {
 			return b, err
 		}
 	}
-}
-
-// scanPage looks only at the pagination object at the end of the page.
-func scanPage(b []byte) (int64, string, error) {
-	i := bytes.LastIndex(b, []byte(`"pagination":`))
-	if i < 0 {
-		return 0, "", errors.New("no pagination")
-	}
-	var p pagination
-	if err := json.Unmarshal(bytes.TrimSuffix(b[i+len(`"pagination":`):], []byte("}")), &p); err != nil {
-		return 0, "", err
-	}
-	return p.Count, p.Next, nil
 }
 
 type pagination struct {
