@@ -12,6 +12,8 @@ import (
 )
 
 // fsys is the file system of a box. Names are clean absolute paths of the box.
+// Programs of the box can put anything in a file's place at any time, so Open and
+// OpenFile never wait: they add openFlags.
 type fsys interface {
 	Open(name string) (*os.File, error)
 	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)

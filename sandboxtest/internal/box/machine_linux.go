@@ -232,11 +232,11 @@ func (m *namespaceMachine) setHostname() error {
 	if err := unix.Sethostname([]byte(name)); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
 	}
-	hosts, err := os.ReadFile("/etc/hosts")
+	hosts, err := readOwn("/etc/hosts")
 	if err != nil || m.backend.rootless || slices.Contains(strings.Fields(string(hosts)), name) {
-		return nil // the file was removed on purpose
+		return nil // the file was removed or replaced on purpose
 	}
-	f, err := os.OpenFile("/etc/hosts", os.O_WRONLY|os.O_APPEND, 0)
+	f, err := threadFS{}.OpenFile("/etc/hosts", os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
@@ -382,7 +382,7 @@ func (m *namespaceMachine) credential(user string) *syscall.Credential {
 
 // supplementaryGroups are the groups of the user in /etc/group.
 func supplementaryGroups(user string) []uint32 {
-	data, err := os.ReadFile("/etc/group")
+	data, err := readOwn("/etc/group")
 	if err != nil {
 		return nil
 	}

@@ -13,6 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// openFlags keep the opening of a pipe from waiting for its other end, and that of
+// a terminal from making it this process's.
+const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY
+
 // prepare gives a command a session of its own, and so a process group that can
 // be signaled.
 func prepare(cmd *exec.Cmd, tty bool) {

@@ -17,6 +17,9 @@ const hasMarker = false
 // stopSignal stops a process.
 const stopSignal = syscall.Signal(19) // not there, which is not an error of those who send it
 
+// openFlags is empty: no name in a folder is a pipe or a terminal here.
+const openFlags = 0
+
 // prepare gives a command a process group of its own.
 func prepare(cmd *exec.Cmd, _ bool) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}

@@ -56,13 +56,12 @@ func below(name, dir string) (rest string, ok bool) {
 }
 
 func (f rootFS) Open(name string) (*os.File, error) {
-	root, name := f.at(name)
-	return root.Open(name)
+	return f.OpenFile(name, os.O_RDONLY, 0)
 }
 
 func (f rootFS) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	root, name := f.at(name)
-	return root.OpenFile(name, flag, perm)
+	return root.OpenFile(name, flag|openFlags, perm)
 }
 
 func (f rootFS) Mkdir(name string, perm fs.FileMode) error {

@@ -1,6 +1,8 @@
 package box
 
 import (
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,9 +16,9 @@ import (
 // names can't resolve to anything outside.
 type threadFS struct{}
 
-func (threadFS) Open(name string) (*os.File, error) { return os.OpenFile(name, os.O_RDONLY, 0) }
+func (f threadFS) Open(name string) (*os.File, error) { return f.OpenFile(name, os.O_RDONLY, 0) }
 func (threadFS) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
-	return os.OpenFile(name, flag, perm)
+	return os.OpenFile(name, flag|openFlags, perm)
 }
 func (threadFS) Mkdir(name string, perm fs.FileMode) error  { return os.Mkdir(name, perm) }
 func (threadFS) Lstat(name string) (fs.FileInfo, error)     { return os.Lstat(name) }
@@ -26,6 +28,30 @@ func (threadFS) Link(old, name string) error                { return os.Link(old
 func (threadFS) Remove(name string) error                   { return os.Remove(name) }
 func (threadFS) Chmod(name string, mode fs.FileMode) error  { return os.Chmod(name, mode) }
 func (threadFS) Chtimes(name string, mtime time.Time) error { return os.Chtimes(name, mtime, mtime) }
+
+// maxRead is the most that the emulator reads of a file of a box for itself.
+const maxRead = 1 << 20
+
+// readOwn reads a file of the thread's box that the emulator needs for itself,
+// such as /etc/group. A program of the box may have replaced it by something
+// endless, or by something that is never written.
+func readOwn(name string) ([]byte, error) {
+	file, _, err := openRegular(threadFS{}, name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	// Reading a file on a disk never waits, and so has no deadline. Reading
+	// /proc/kmsg, which calls itself a regular file, can wait.
+	if file.SetReadDeadline(time.Now()) == nil {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: errNotRegular}
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxRead+1))
+	if err == nil && len(data) > maxRead {
+		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("longer than %d bytes", maxRead)}
+	}
+	return data, err
+}
 
 // setThreadGroups sets the groups of the calling thread only, other than
 // syscall.Setgroups.
