@@ -23,7 +23,7 @@ var accountRows = map[string]string{
 	"drives delete": "nosuch", "login": "", "logout": "", "ps": "web", "logs": "nosuch", "wait": "nosuch cmd_x", "kill": "nosuch cmd_x",
 	"wait-for": "web --status running", "sync": "folder web:folder", "read": "web file", "write": "web file", "edit": "", "port-forward": "nosuch 8080",
 	"url": "nosuch 8080", "rsh": "web cat file", "inspect": "web", "start": "web", "extend": "web 1m", "rollback": "nosuch", "top": "web",
-	"profile list": "", "profile set": "", "profile use": "", "profile remove": "", "whoami": "", "doctor": "-q", "api": "GET /v2/sandboxes", "emulator": "",
+	"whoami": "", "doctor": "-q", "api": "GET /v2/sandboxes", "emulator": "",
 	"local status": "", "local stop": "", "local restart": "", "local logs": "", "mcp": "", "completion": "", "version": "",
 	"config list": "web", "config vcpus": "web 2", "config timeout": "web 5m", "config persistent": "web true", "config region": "web sfo1",
 	"config failover-regions": "web none", "config network-id": "web none", "config snapshot-expiration": "web 7d", "config keep-last-snapshots": "web 2",
@@ -39,7 +39,7 @@ func (d *desk) leaves(path ...string) (all []string) {
 		if strings.HasPrefix(name, ":") {
 			break
 		}
-		if slices.Contains([]string{"config", "policy", "snapshots", "sessions", "drives", "profile", "local"}, name) {
+		if slices.Contains([]string{"config", "policy", "snapshots", "sessions", "drives", "local"}, name) {
 			all = append(all, d.leaves(append(slices.Clip(path), name)...)...)
 		} else {
 			all = append(all, strings.Join(append(slices.Clip(path), name), " "))
@@ -48,7 +48,7 @@ func (d *desk) leaves(path ...string) (all []string) {
 	return all
 }
 
-// TestAccounts runs every command with an account, a project or a profile that its
+// TestAccounts runs every command with an account or a project that its
 // line names, next to the account that the environment has, which nobody asks for
 // anything.
 func TestAccounts(t *testing.T) {
@@ -58,7 +58,6 @@ func TestAccounts(t *testing.T) {
 	named := sandboxtest.New(t, nil)
 	credentials := named.Credentials()
 	d.write("folder/f", "x")
-	d.ok("profile", "set", "named", "--api-url", named.URL, "--token", credentials.Token, "--scope", credentials.TeamID, "--project", project)
 	leaves := slices.DeleteFunc(d.leaves(), func(name string) bool { return name == "help" })
 	require.Subset(t, leaves, []string{"rsh", "config policy show", "drives list"})
 	for _, name := range leaves {
@@ -73,7 +72,6 @@ func TestAccounts(t *testing.T) {
 		server  *sandboxtest.Server // of whom requests come to, nil for that of --local
 	}{
 		{"local", []string{"--local", "--project=" + project}, nil},
-		{"profile", []string{"--profile=named"}, named},
 		{"options", []string{"--api-url=" + named.URL, "--token", credentials.Token, "--scope=" + credentials.TeamID, "--project=" + project}, named},
 		{"project", environment, d.server},
 	} {

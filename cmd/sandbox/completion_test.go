@@ -25,7 +25,6 @@ func TestCompletion(t *testing.T) {
 	d.ok("create", "--name", "off", "-p", "3000")
 	d.ok("stop", "off")
 	snapshot := strings.TrimSpace(d.ok("snapshots", "ls", "--name", "off", "-q"))
-	d.ok("profile", "set", "work", "--scope", "team_work", "--project", "prj_work")
 	ended := strings.TrimSpace(d.ok("exec", "-d", "box-1", "--", "true"))
 	d.ok("wait", "box-1", ended)
 	runs := strings.TrimSpace(d.ok("exec", "-d", "box-1", "--", "sleep", "1000"))
@@ -40,9 +39,7 @@ func TestCompletion(t *testing.T) {
 		"rollback off ":                     snapshot,
 		"rollback off s":                    snapshot,
 		"snapshots get ":                    snapshot,
-		"--scope ":                          "team_work",
 		"ls --scope=e":                      "emulator",
-		"ls --project ":                     "prj_work",
 		"kill box-1 ":                       runs,
 		"logs box-1 ":                       ended,
 		"url off ":                          "3000",

@@ -35,9 +35,8 @@ func TestDocuments(t *testing.T) {
 		{"tree", "snapshots tree c"}, {"names", "start c"}, {"sandbox", "fork c --name d"}, {"stops", "stop c d"},
 		{"drive", "drives get-or-create disk"}, {"drives", "drives ls"}, {"names", "drives rm disk"}, {"names", "rm d"},
 		{"names", "snapshots prune --dry-run"}, {"names", "snapshots rm ID"}, {"sandboxes", "ls -a"},
-		{"profiles", "profile ls"}, {"whoami", "whoami"}, {"findings", "doctor"}, {"version", "version"},
+		{"whoami", "whoami"}, {"findings", "doctor"}, {"version", "version"},
 		{"telemetry", "telemetry status"}, {"telemetry", "telemetry disable"}, {"telemetry", "telemetry enable"}, {"done", "logout"},
-		{"names", "profile set p"}, {"names", "profile use p"}, {"names", "profile use -"}, {"names", "profile rm p"},
 		{"names", "--local rm -f none"}, {"local", "local status"},
 	} {
 		schema := row[0]

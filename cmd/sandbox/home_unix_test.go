@@ -19,8 +19,7 @@ func TestHomes(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
 	d.ok("create", "--name", "c", "--silent")
-	d.write("config.toml", "profile = [") // not the one of a home
-	d.write("sandbox-cli/config.toml", "profile = [")
+	d.write("sandbox-cli/telemetry.json", "[") // not the one of a home
 	d.unset("HOME")
 	for _, home := range []string{"", "HOME=", "HOME=/dev/null", "HOME=/nonexistent"} {
 		t.Run(home, func(t *testing.T) {
@@ -38,7 +37,7 @@ func TestHomes(t *testing.T) {
 			assert.Equal(t, 4, got.code, got.stderr)
 		})
 	}
-	got := d.run("", "profile", "set", "p")
+	got := d.run("", "telemetry", "enable")
 	assert.Equal(t, 1, got.code)
 	assert.Contains(t, got.stderr, "set HOME")
 	got = d.run("", "--local", "ls")
@@ -46,7 +45,7 @@ func TestHomes(t *testing.T) {
 	assert.Contains(t, got.stderr, "set HOME")
 
 	d.env = append(d.env, "HOME="+d.home)
-	config := filepath.Join(d.home, ".config", "sandbox-cli", "config.toml")
+	config := filepath.Join(d.home, ".config", "sandbox-cli", "telemetry.json")
 	require.NoError(t, os.MkdirAll(filepath.Dir(config), 0o700))
 	for what, put := range map[string]func() error{
 		"it is not a file": func() error { return syscall.Mkfifo(config, 0o600) },
@@ -61,7 +60,7 @@ func TestHomes(t *testing.T) {
 				f.Close()
 			}
 		}()
-		got := d.run("", "ls")
+		got := d.run("", "telemetry", "enable")
 		if f, err := os.OpenFile(config, os.O_RDONLY|syscall.O_NONBLOCK, 0); assert.NoError(t, err) {
 			<-unread
 			f.Close()

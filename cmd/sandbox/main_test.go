@@ -33,6 +33,7 @@ type desk struct {
 	server    *sandboxtest.Server
 	dir, home string
 	env       []string
+	options   []string // in front of every line
 
 	snapshot string // the first one of the sandbox c2, once it was asked for
 
@@ -75,7 +76,7 @@ type outcome struct {
 }
 
 func (d *desk) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd := exec.CommandContext(ctx, os.Args[0], slices.Concat(d.options, args)...)
 	cmd.Dir, cmd.Env = d.dir, d.env
 	return cmd
 }

@@ -21,10 +21,8 @@ func TestQuickReference(t *testing.T) {
 	needs.Programs(t, "node")
 	d, v := loginDesk(t)
 	grant(d, v)
-	// The login is for vercel.com; that it is sent here is the user's choice.
-	d.unset("VERCEL_SANDBOX_BASE_URL")
-	d.ok("profile", "set", "here", "--api-url", d.server.URL)
-	d.ok("profile", "use", "here")
+	// The login is for vercel.com. The user agrees to send it here.
+	d.options = []string{"--api-url=" + d.server.URL}
 	// Sandboxes have no project to build: in the place of npm is a program that
 	// tells what it was asked for.
 	d.server.HandleCommand("npm", func(_ context.Context, inv *sandboxtest.Invocation) int {

@@ -29,7 +29,6 @@ type globals struct {
 	color          string
 	noInput, yes   bool
 	debug          string
-	profile        string
 	apiURL         string
 	requestTimeout time.Duration
 	local          bool

@@ -44,8 +44,6 @@ var argumentTexts = map[string]string{
 	"[command]":                          "A program to run with the emulator's address in its environment",
 	"<bash|zsh|fish|powershell>":         "The shell",
 	"drives <name>":                      "The name of the drive",
-	"profile <name>":                     "The name of the profile",
-	"profile use <name>":                 "The name of the profile, or - for none",
 	"config keep-last-snapshots <COUNT>": "A number from 1 to 10; 0 keeps all",
 }
 

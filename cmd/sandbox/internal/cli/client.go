@@ -17,7 +17,6 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/auth/device"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
@@ -80,20 +79,7 @@ const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
 // has set up this environment chose, and not the user.
 func (c *connection) urlFromEnvironment() bool {
 	v, _ := c.env.lookup(baseURLVariable)
-	return c.opts.apiURL == "" && v != "" && c.forcedURL() == ""
-}
-
-// forcedURL is the address of a profile that the line names. What is in the
-// environment is not to send that profile's token elsewhere.
-func (c *connection) forcedURL() string {
-	if c.opts.profile == "" {
-		return ""
-	}
-	p, err := c.profile()
-	if err != nil {
-		return "" // which credentials reports
-	}
-	return p.APIURL
+	return c.opts.apiURL == "" && v != ""
 }
 
 // mayHaveLogin reports whether the address of the API is to get the login, as in
@@ -109,16 +95,7 @@ func (c *connection) atVercel() bool {
 // apiURL is the address of the API, "" for the SDK's own choice. The .env files
 // have no say in it.
 func (c *connection) apiURL() string {
-	if forced := first(c.opts.apiURL, c.forcedURL()); forced != "" {
-		return forced
-	}
-	if v, _ := c.env.lookup(baseURLVariable); v != "" {
-		return v
-	}
-	if p, err := c.profile(); err == nil {
-		return p.APIURL
-	}
-	return ""
+	return first(c.opts.apiURL, c.getenv(baseURLVariable))
 }
 
 func (c *connection) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
@@ -147,15 +124,11 @@ func (c *connection) newClient(provider auth.Provider, base string) (*sandbox.Cl
 
 // credentials finds the token and the project in the order that docs/cli.md has.
 func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
-	profile, err := c.profile()
-	if err != nil {
-		return nil, err
-	}
 	host := oidc.NewHost(nil, c.getenv, "")
-	token, source := c.token(host, profile)
-	scope := c.givenScope(profile, token)
+	token, source := c.token(host)
+	scope := c.givenScope(token)
 	c.source = source
-	c.tellOfFiles(host, profile, source)
+	c.tellOfFiles(host, source)
 	opts := &auth.Options{TeamID: scope.TeamID, ProjectID: scope.ProjectID, BaseURL: c.base(), NoCreate: c.looks}
 	switch {
 	case token == "":
@@ -181,9 +154,9 @@ func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 // ofFile marks credentials that come from a .env file of the folder.
 const ofFile = " (of a .env file)"
 
-// tellOfFiles says that the folder one happens to stand in, and not one's login or
-// profile, has chosen the account that everything goes to.
-func (c *connection) tellOfFiles(host *oidc.Host, profile settings.Profile, source string) {
+// tellOfFiles warns that the .env files of the current folder, and not the user's
+// login, have chosen the account.
+func (c *connection) tellOfFiles(host *oidc.Host, source string) {
 	what := ""
 	if name, found := strings.CutSuffix(source, ofFile); found {
 		what = name
@@ -198,8 +171,8 @@ func (c *connection) tellOfFiles(host *oidc.Host, profile settings.Profile, sour
 	if err == nil {
 		_, err = os.Stat(login)
 	}
-	if what != "" && (err == nil || profile != (settings.Profile{})) {
-		c.warn(what+" of this folder's .env files is used, and not your login or profile", try("whoami")+" shows the account")
+	if what != "" && err == nil {
+		c.warn(what+" of this folder's .env files is used, and not your login", try("whoami")+" shows the account")
 	}
 }
 
@@ -209,12 +182,9 @@ func (s *stdio) getenv(key string) string {
 }
 
 // token finds the token, and says where.
-func (c *connection) token(host *oidc.Host, profile settings.Profile) (token, source string) {
+func (c *connection) token(host *oidc.Host) (token, source string) {
 	if c.opts.token != "" {
 		return c.opts.token, "--token"
-	}
-	if c.opts.profile != "" && profile.Token != "" {
-		return profile.Token, "profile " + c.opts.profile
 	}
 	for _, from := range []struct {
 		lookup func(string) (string, bool)
@@ -236,22 +206,15 @@ func (c *connection) token(host *oidc.Host, profile settings.Profile) (token, so
 			return t.Token, t.Variable + from.suffix
 		}
 	}
-	if profile.Token != "" {
-		return profile.Token, "the default profile"
-	}
 	return "", ""
 }
 
 // givenScope is what is known of the team and the project without asking anybody.
-func (c *connection) givenScope(profile settings.Profile, token string) oidc.Scope {
+func (c *connection) givenScope(token string) oidc.Scope {
 	env := func(key string) string { v, _ := c.env.lookupAll(key); return v }
-	var forced settings.Profile
-	if c.opts.profile != "" {
-		forced = profile
-	}
 	s := oidc.Scope{
-		TeamID:    first(c.opts.scope, forced.Team, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
-		ProjectID: first(c.opts.project, forced.Project, env("SANDBOX_PROJECT")),
+		TeamID:    first(c.opts.scope, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
+		ProjectID: first(c.opts.project, env("SANDBOX_PROJECT")),
 	}
 	if env("VERCEL_TEAM_ID") != "" {
 		s.ProjectID = first(s.ProjectID, env("VERCEL_PROJECT_ID"))
@@ -259,30 +222,7 @@ func (c *connection) givenScope(profile settings.Profile, token string) oidc.Sco
 	if claims, err := oidc.ParseClaims(token); err == nil {
 		s.TeamID, s.ProjectID = first(s.TeamID, claims.TeamID), first(s.ProjectID, claims.ProjectID)
 	}
-	if s.TeamID == "" || s.TeamID == profile.Team {
-		s.TeamID, s.ProjectID = first(s.TeamID, profile.Team), first(s.ProjectID, profile.Project)
-	}
 	return s
-}
-
-// profile is the profile in force; the zero one when there is none.
-func (c *connection) profile() (settings.Profile, error) {
-	config, err := settings.FindDirs(c.env.lookup).ReadConfig()
-	if err != nil {
-		return settings.Profile{}, err
-	}
-	name := c.opts.profile
-	if name == "" {
-		name = config.Profile
-	}
-	if name == "" {
-		return settings.Profile{}, nil
-	}
-	p, ok := config.Profiles[name]
-	if !ok {
-		return settings.Profile{}, usagef("there is no profile %s", quote(name))
-	}
-	return p, nil
 }
 
 // asks reports whether the program may ask questions: it has a terminal, and

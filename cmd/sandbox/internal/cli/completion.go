@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"path"
@@ -21,7 +20,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/own"
 	"github.com/go-vercel/sandbox/internal/redact"
@@ -136,14 +134,8 @@ func (c *completer) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
 					return name + ":/"
 				}), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 			}
-		case "profile":
-			find = ids("profiles", c.profileNames)
 		case "scope":
 			find = ids("teams", c.teams)
-		case "project":
-			find = ids("projects", func(context.Context) ([]string, error) {
-				return c.ofProfiles(func(p settings.Profile) string { return p.Project })
-			})
 		case "upload", "env-file", "network-policy-file", "state", "input":
 			return // files, as by default
 		}
@@ -152,32 +144,9 @@ func (c *completer) completeValues(cmd *cobra.Command, flags *pflag.FlagSet) {
 	})
 }
 
-func (c *completer) profileNames(context.Context) ([]string, error) {
-	dirs := c.app.dirs()
-	config, err := dirs.ReadConfig()
-	return slices.Sorted(maps.Keys(config.Profiles)), err
-}
-
-// ofProfiles are what the profiles say, once each.
-func (c *completer) ofProfiles(what func(settings.Profile) string) ([]string, error) {
-	dirs := c.app.dirs()
-	config, err := dirs.ReadConfig()
-	var found []string
-	for _, p := range config.Profiles {
-		if v := what(p); v != "" {
-			found = append(found, v)
-		}
-	}
-	slices.Sort(found)
-	return slices.Compact(found), err
-}
-
-// teams are those of the profiles, and those that the token has.
+// teams returns the slugs of the teams that the token can use.
 func (c *completer) teams(ctx context.Context) ([]string, error) {
-	found, err := c.ofProfiles(func(p settings.Profile) string { return p.Team })
-	if err != nil {
-		return nil, err
-	}
+	var found []string
 	c.app.opts.scope = "" // which is what is looked for
 	if _, err := c.app.connect(ctx); err != nil {
 		return found, nil
@@ -254,8 +223,6 @@ func (c *completer) complete(cmd *cobra.Command) {
 			sub.ValidArgsFunction = cobra.NoFileCompletions // its words are the sandbox's
 		case sub.Parent().Name() == "drives" && !strings.Contains(use, ":"):
 			sub.ValidArgsFunction = c.completeFound("drives", c.driveNames, strings.Contains(use, "...name"))
-		case sub.Parent().Name() == "profile":
-			sub.ValidArgsFunction = c.completeFound("profiles", c.profileNames, false)
 		case strings.Contains(use, "<name>"), strings.Contains(use, "[name"), strings.Contains(use, "<source>"):
 			var second func(context.Context, string) ([]string, error)
 			switch {
@@ -489,12 +456,8 @@ func (c *completer) cached(ctx context.Context, key string, find func(context.Co
 		return nil
 	}
 	c.app.opts.noInput, c.app.looks = true, true
-	profile, err := c.app.profile()
-	if err != nil {
-		return nil
-	}
 	sum := sha256.Sum256([]byte(strings.Join([]string{
-		key, profile.Team, profile.Project, profile.Token, c.app.opts.scope, c.app.opts.project, c.app.opts.profile, c.app.opts.token, strconv.FormatBool(c.app.opts.local), c.app.apiURL(), workingDir(),
+		key, c.app.opts.scope, c.app.opts.project, c.app.opts.token, strconv.FormatBool(c.app.opts.local), c.app.apiURL(), workingDir(),
 		c.app.getenv("VERCEL_AUTH_TOKEN"), c.app.getenv("SANDBOX_TOKEN"), c.app.getenv("SANDBOX_SCOPE"), c.app.getenv("SANDBOX_PROJECT"),
 		c.app.getenv("VERCEL_TOKEN"), c.app.getenv("VERCEL_TEAM_ID"), c.app.getenv("VERCEL_PROJECT_ID"), c.app.getenv("VERCEL_OIDC_TOKEN"),
 	}, "\x00")))
@@ -507,7 +470,8 @@ func (c *completer) cached(ctx context.Context, key string, find func(context.Co
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
-	if found, err = find(ctx); err != nil {
+	found, err := find(ctx)
+	if err != nil {
 		return nil
 	}
 	// A shell may come to harm by a name that has more than letters in it, and

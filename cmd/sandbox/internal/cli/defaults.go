@@ -13,8 +13,6 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 )
 
 const (
@@ -124,7 +122,7 @@ func readDefaults(file string) ([]byte, error) {
 func parseDefaults(file string, data []byte) ([]defaultValue, error) {
 	var all map[string]any
 	if err := toml.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &all); err != nil {
-		return nil, usagef("%v", settings.OfTOML(file, err))
+		return nil, usagef("%v", ofTOML(file, err))
 	}
 	var values []defaultValue
 	for _, option := range slices.Concat(defaultOptions...) {
@@ -159,4 +157,13 @@ func parseDefaults(file string, data []byte) ([]defaultValue, error) {
 		}
 	}
 	return values, nil
+}
+
+// ofTOML adds the line and the column to an error of a file in TOML.
+func ofTOML(name string, err error) error {
+	if at, ok := errors.AsType[*toml.DecodeError](err); ok {
+		row, column := at.Position()
+		return fmt.Errorf("%s:%d:%d: %w", name, row, column, err)
+	}
+	return fmt.Errorf("%s: %w", name, err)
 }

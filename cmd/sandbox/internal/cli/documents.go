@@ -35,12 +35,11 @@ var documents = map[string]document{
 	"drives list": {"drives", []driveView{}}, "drives get-or-create": {"drive", driveView{}}, "drives delete": someNames,
 	"sync": {"changes", changesView{}}, "url": {"url", urlView{}},
 	"config policy show": {"policy", policyView{}},
-	"profile list":       {"profiles", []profileView{}}, "whoami": {"whoami", whoamiView{}}, "doctor": {"findings", []finding{}},
+	"whoami":             {"whoami", whoamiView{}}, "doctor": {"findings", []finding{}},
 	"local status": {"local", localView{}}, "version": {"version", versionView{}},
 	"copy": someCopies, "write": someCopies, "wait-for": {"waited", waitView{}},
 	"telemetry status": telemetry, "telemetry enable": telemetry, "telemetry disable": telemetry, "login": {"login", loginView{}}, "logout": isDone, "local stop": isDone, "local restart": isDone,
 	"kill": someNames, "rollback": oneSandbox,
-	"profile set": someNames, "profile use": someNames, "profile remove": someNames,
 }
 
 // Commands that change a sandbox write it.

@@ -44,7 +44,7 @@ func (s *stdio) account() (words []string) {
 	if o.local {
 		words = append(words, "--local")
 	}
-	for _, option := range [][2]string{{"--api-url", o.apiURL}, {"--profile", o.profile}, {"--scope", o.scope}, {"--project", o.project}} {
+	for _, option := range [][2]string{{"--api-url", o.apiURL}, {"--scope", o.scope}, {"--project", o.project}} {
 		if option[1] != "" {
 			words = append(words, option[0]+"="+option[1])
 		}

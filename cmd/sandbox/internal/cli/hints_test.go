@@ -110,7 +110,7 @@ func TestFilled(t *testing.T) {
 	for line, want := range map[string]string{
 		"ls":                                    "run sandbox rm web now",
 		"--local --project=p ls":                "run sandbox --local --project=p rm web now",
-		"ls --profile work --token secret":      "run sandbox --profile=work rm web now",
+		"ls --scope work --token secret":        "run sandbox --scope=work rm web now",
 		"ls --team t --api-url http://x/api -q": "run sandbox --api-url=http://x/api --scope=t rm web now",
 		"ls --project 'a' --scope=$(x)":         "run sandbox '--scope=$(x)' \"--project='a'\" rm web now",
 	} {

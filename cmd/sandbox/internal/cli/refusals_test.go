@@ -67,7 +67,6 @@ func TestRefusals(t *testing.T) {
 		{"create -p x", "invalid port", "create -p 3000"},
 		{"--token= ls", "it is empty", "--token t ls"},
 		{"ls --team=", "it is empty", "ls --team t"},
-		{"ls --profile=", "it is empty", "ls --profile p"},
 		{"--project= ls", "it is empty", "--project p ls"},
 		{"ls -q --name-prefix=", "lists everything", "ls --name-prefix="},
 		{"snapshots ls --json --name=", "lists everything", "snapshots ls --name="},

@@ -137,7 +137,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		&psCommand{app: a}, &logsCommand{app: a}, &waitCommand{app: a}, &killCommand{app: a},
 		&waitForCommand{app: a}, &syncCommand{app: a}, &readCommand{app: a}, &writeCommand{app: a}, &editCommand{app: a}, &forwardCommand{app: a}, &urlCommand{app: a},
 		&rshCommand{app: a}, &inspectCommand{app: a}, &startCommand{app: a}, &extendCommand{app: a},
-		&rollbackCommand{app: a}, &topCommand{app: a}, &profileCommand{app: a},
+		&rollbackCommand{app: a}, &topCommand{app: a},
 		&whoamiCommand{app: a}, &doctorCommand{app: a}, &apiCommand{app: a}, &emulatorCommand{app: a}, &localCommand{app: a},
 		&mcpCommand{app: a}, &completionCommand{app: a}, &versionCommand{app: a},
 	)...)
@@ -163,7 +163,6 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 		option(flags, &o.token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; the default is the first that the documentation lists", parseText)
 		option(flags, &o.project, "project", "", "my-project", "", "The name or ID of the project", parseText)
 		option(flags, &o.scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", parseText)
-		option(flags, &o.profile, "profile", "", "name", "", "Take team, project and token from a profile", parseText)
 		toggle(flags, &o.local, "local", "", "Run everything on an emulator on this machine, without an account and without isolation; see sandbox local")
 		option(flags, &o.apiURL, "api-url", "", "url", "", "The address of the API", parseText)
 	})
@@ -192,8 +191,8 @@ func (a *app) settle(cmd *cobra.Command, args []string) error {
 		}
 		o.output = "json"
 	}
-	if o.local && (o.apiURL != "" || o.token != "" || o.profile != "") {
-		return usagef("--local needs no --api-url, --token or --profile: everything is on this machine")
+	if o.local && (o.apiURL != "" || o.token != "") {
+		return usagef("--local needs no --api-url or --token: everything is on this machine")
 	}
 	if o.color != "" {
 		a.setStreams(console.ColorMode(o.color))

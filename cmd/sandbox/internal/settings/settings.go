@@ -1,4 +1,4 @@
-// Package settings keeps the files of the command line: profiles and the choice about telemetry.
+// Package settings finds the folders of the command line and keeps the choice about telemetry.
 package settings
 
 import (
@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"syscall"
 
 	"github.com/gofrs/flock"
 )
@@ -52,17 +51,10 @@ func FindDirs(lookup func(string) (string, bool)) Dirs {
 // maxFile is how long a file may be.
 const maxFile = 1 << 20
 
-// read reads a file. One that is in no directory at all, or in one that can't be
-// entered, does not exist, whatever the working directory has under its name; a pipe
-// is not waited for.
+// read reads a file. It never waits for a pipe.
 func read(name string) ([]byte, error) {
-	if !filepath.IsAbs(name) {
-		return nil, fs.ErrNotExist
-	}
 	info, err := os.Stat(name)
 	switch {
-	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrPermission): // as sudo leaves HOME
-		return nil, fs.ErrNotExist
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():

@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+	"github.com/go-vercel/sandbox/internal/oidc"
+)
+
+type whoamiView struct {
+	Team    string `json:"team"`
+	Project string `json:"project"`
+	Source  string `json:"source"`
+	Expires string `json:"expires,omitempty"`
+}
+
+type whoamiCommand struct{ app *app }
+
+func (c *whoamiCommand) command() *cobra.Command {
+	return &cobra.Command{
+		Use: "whoami", Short: "Show the team and project in use, and where the token comes from", GroupID: groupTools, Args: positionals(),
+		RunE: c.run,
+	}
+}
+
+func (c *whoamiCommand) run(cmd *cobra.Command, _ []string) error {
+	if _, err := c.app.connect(cmd.Context()); err != nil {
+		return err
+	}
+	v := whoamiView{Team: c.app.scope.TeamID, Project: c.app.scope.ProjectID, Source: c.app.source}
+	if at, ok := oidc.Expiry(c.app.scope.Token); ok {
+		v.Expires = at.UTC().Format("2006-01-02T15:04:05Z")
+	}
+	return c.app.print(output{doc: v, names: []string{v.Team + "/" + v.Project}, table: func() *table.Table {
+		t := table.New("TEAM", "PROJECT", "TOKEN FROM", "EXPIRES")
+		t.Least = []string{"EXPIRES"}
+		t.Row(v.Team, v.Project, v.Source, dash(v.Expires))
+		return t
+	}})
+}
