@@ -289,14 +289,16 @@ func clientOf(ctx context.Context) (*Client, error) {
 	return DefaultClient()
 }
 
-// Now returns the time by the service's clock, which its responses tell to the
-// second; this machine's before the first response. Ages of sandboxes and sessions
-// are counted by it, whatever this machine's clock is set to. It makes no request.
-func (c *Client) Now() time.Time {
-	if c == nil || c.api == nil {
-		return time.Now()
+// Age returns how long ago at was, by the service's clock or by this machine's, whichever
+// says less. Delete by it what is too old: a wrong Date in one response, or a wrong clock of
+// this machine, then deletes nothing. at is a time that the service reported, like
+// [Info.UpdatedAt]. Age makes no request.
+func (c *Client) Age(at time.Time) time.Duration {
+	age := time.Since(at)
+	if c != nil && c.api != nil {
+		age = min(age, c.api.Now().Sub(at))
 	}
-	return c.api.Now()
+	return age
 }
 
 // CloseIdleConnections closes connections that are not in use.

@@ -119,23 +119,13 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 			if !made.Equal(created) {
 				return nil, nil // another sandbox has the name now
 			}
-		case made.After(c.earliest().Add(-time.Since(begin) - clockSlack)):
+		case c.Age(made) < time.Since(begin)+clockSlack:
 			return nil, err // unknown
 		}
 		if !api.Sleep(ctx, time.Duration(attempt)*pollInterval) {
 			return nil, err
 		}
 	}
-}
-
-// earliest returns the service's current time, or this machine's if that is earlier:
-// the Date of a response may be that of something in between, whose clock is wrong.
-func (c *Client) earliest() time.Time {
-	theirs, ours := c.api.Now(), time.Now()
-	if ours.Before(theirs) {
-		return ours
-	}
-	return theirs
 }
 
 // isGone reports whether err is the API's own word that there is nothing of a name,

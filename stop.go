@@ -189,7 +189,7 @@ func (w *stopWait) look(ctx context.Context) (done bool, err error) {
 	// If it ended so long ago that nothing more is to be expected of it, what is
 	// current by now is what there is.
 	ended := now.Session.StoppedAt
-	return !ended.IsZero() && w.c.api.Now().Sub(ended.Time) > stopLimit, nil
+	return !ended.IsZero() && w.c.Age(ended.Time) > stopLimit, nil
 }
 
 func (w *stopWait) failed(err error) error {

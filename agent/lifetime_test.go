@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -208,7 +209,7 @@ func TestNews(t *testing.T) {
 // by the service's clock, and the next call says that they are gone.
 func TestAgeOfUse(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().AddDate(0, -2, 0)})
 	p := process(t, srv, nil)
 	d := talk(t, srv, p, "diary", nil)
 	const day = 24 * time.Hour
@@ -234,6 +235,27 @@ func TestAgeOfUse(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
 	assert.Empty(t, statusOf(t, srv, p.Name("diary")))
+}
+
+// TestWrongDate: no Date of a response makes a conversation old.
+func TestWrongDate(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+	p := agent.NewConversations(client, &agent.ConversationsOptions{MaxAge: 24 * time.Hour})
+	defer func() { assert.NoError(t, p.Close(context.WithoutCancel(t.Context()))) }()
+	d := talk(t, srv, p, "diary", nil)
+	d.ok("bash", args{"command": "echo precious >diary"})
+	for _, wrong := range []time.Duration{8 * 24 * time.Hour, -8 * 24 * time.Hour, 48 * time.Hour, -48 * time.Hour} {
+		require.NoError(t, p.Stop(t.Context(), "diary"))
+		gate.Set(testkit.ShiftDate(wrong))
+		n, err := p.Cleanup(t.Context())
+		require.NoError(t, err)
+		assert.Zero(t, n, "%v", wrong)
+		assert.Contains(t, d.ok("bash", args{"command": "cat diary"}), "precious", "%v", wrong)
+		gate.Set(nil)
+	}
 }
 
 // TestEndOfThePlan: a session that can't be extended any further says how long it has,

@@ -49,10 +49,10 @@ type ConversationsOptions struct {
 	// Idle is how long a sandbox stays running without a call, five minutes by
 	// default. Calls of a [Toolset] extend its session beyond that.
 	Idle time.Duration
-	// MaxAge is how long a sandbox is kept after it was last used, by the service's
-	// clock: one that has been stopped for longer is deleted, with its files, when its
-	// conversation comes back, which is told, and by [Conversations.Cleanup]. Zero means a
-	// week, a negative number means no limit.
+	// MaxAge is how long a sandbox is kept after it was last used, by [sandbox.Client.Age].
+	// One that has been stopped for longer is deleted with its files by
+	// [Conversations.Cleanup], or when its conversation continues, which the next result
+	// says. Zero means a week, a negative number means no limit.
 	MaxAge time.Duration
 	// MaxRunning is how many of these sandboxes run at the same time, 16 by
 	// default. For one more, the one that was not used for longest is stopped; if
@@ -287,7 +287,7 @@ func (p *Conversations) expired(info sandbox.Info) bool {
 			used = at
 		}
 	}
-	return !used.IsZero() && p.client.Now().Sub(used) > p.opts.MaxAge
+	return !used.IsZero() && p.client.Age(used) > p.opts.MaxAge
 }
 
 // news returns what there is to tell of how a conversation's sandbox began, once.

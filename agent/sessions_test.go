@@ -49,7 +49,7 @@ func statusOf(t *testing.T, srv *sandboxtest.Server, name string) sandbox.Status
 func TestPool(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv := sandboxtest.New(t, nil)
+	srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().Add(-2 * time.Hour)})
 	p := newPool(t, srv, agent.ConversationsOptions{Idle: 50 * time.Millisecond})
 	tools := agent.ForConversation(p, "user 7: chat/3", nil)
 	defer tools.Close()

@@ -37,7 +37,11 @@
 //
 // Sandboxes are of the version of the options that made them ([Options].Version), and a
 // pool hands out those of its own alone. It deletes the stopped ones of other versions
-// that are older than itself; running ones end with the processes that keep them.
+// that are older than the first that it made; running ones end with the processes that
+// keep them.
+//
+// A sandbox is deleted for its age only if both the service's clock and this machine's say
+// that it is too old.
 //
 // A pool never deletes a snapshot. Snapshots of stopped sandboxes expire after
 // CreateOptions.SnapshotExpiration, by default a day.
@@ -177,12 +181,12 @@ type Pool struct {
 	work   sync.WaitGroup
 	poke   chan struct{} // something is missing
 	prefix string        // of the names of sandboxes of this version
-	began  time.Time     // by the service's clock
 
 	extending atomic.Bool
 
 	mu       sync.Mutex
-	closed   bool // no more takes or creations
+	closed   bool      // no more takes or creations
+	began    time.Time // when the first sandbox that this process made was created
 	sweeping bool
 	filling  int       // made to be ready
 	taking   int       // by Take: made, or tried
@@ -224,7 +228,7 @@ func New(ctx context.Context, client *sandbox.Client, opts Options) (*Pool, erro
 	p := &Pool{
 		client: client, opts: opts, poke: make(chan struct{}, 1), end: make(chan struct{}), freed: make(chan struct{}),
 		trying: map[string]bool{}, alive: map[string]*sandbox.Sandbox{}, suspects: map[string]bool{},
-		held: map[string]bool{}, lost: map[string]bool{}, prefix: opts.Name + "-" + opts.version() + "-", began: client.Now(),
+		held: map[string]bool{}, lost: map[string]bool{}, prefix: opts.Name + "-" + opts.version() + "-",
 	}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	p.work.Go(p.keepUp)
@@ -362,6 +366,11 @@ func (p *Pool) make(ctx context.Context) (*sandbox.Sandbox, error) {
 	sb, err := p.client.Create(ctx, &o)
 	if err == nil {
 		p.keepAlive(sb)
+		p.mu.Lock()
+		if created := sb.Info().CreatedAt; p.began.IsZero() || created.Before(p.began) {
+			p.began = created
+		}
+		p.mu.Unlock()
 		if p.opts.Warm != nil {
 			if err = p.opts.Warm(ctx, sb); err != nil {
 				p.remove(ctx, sb)

@@ -380,7 +380,7 @@ func TestKeptAlive(t *testing.T) {
 // moves.
 func TestAges(t *testing.T) {
 	t.Parallel()
-	srv := emulator(t)
+	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Start: time.Now().AddDate(0, 0, -2)})
 	p := open(t, srv.Client(), pool.Options{Name: "ages", Stopped: true, Create: sandbox.CreateOptions{SnapshotExpiration: sandbox.Forever}})
 	awaitReady(t, p, 1)
 	take := func() string {
@@ -522,6 +522,49 @@ func TestMaxAge(t *testing.T) {
 		box, err := p.Take(t.Context(), "")
 		require.NoError(t, err, "a new one is made")
 		require.NoError(t, box.Delete(t.Context()))
+	}
+}
+
+// TestWrongDate: no Date of a response makes a sandbox too old, an abandoned one, one
+// that another process has left, or one of an earlier deployment.
+func TestWrongDate(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	for _, stopped := range []bool{false, true} {
+		for _, wrong := range []time.Duration{8 * 24 * time.Hour, -8 * 24 * time.Hour, 48 * time.Hour, -48 * time.Hour} {
+			t.Run(fmt.Sprintf("%v/%v", stopped, wrong), func(t *testing.T) {
+				t.Parallel()
+				srv := emulator(t)
+				opts := pool.Options{Name: "dates", Version: "1", Size: 2, Stopped: stopped, Lease: 16 * time.Second}
+				other := open(t, srv.Client(), opts)
+				awaitReady(t, other, 2)
+
+				gate := &testkit.Gateway{Next: testkit.Transport(t)}
+				gate.Set(testkit.ShiftDate(wrong))
+				opts.Max = 2
+				var log testkit.LockedBuffer
+				opts.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+				p := open(t, testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}), opts)
+				awaitReady(t, p, 2)
+				if stopped { // of a deployment that came later
+					sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "dates-2", Tags: map[string]string{pool.Tag: "dates"}})
+					require.NoError(t, err)
+					_, err = sb.Stop(t.Context(), nil)
+					require.NoError(t, err)
+				}
+				before := names(t, srv)
+				testkit.Linger(2*time.Second + 200*time.Millisecond) // a sweep
+				assert.Subset(t, names(t, srv), before)
+				box, err := p.Take(t.Context(), "")
+				require.NoError(t, err)
+				assert.Contains(t, before, box.Name(), "a ready one is taken")
+				assert.NoError(t, box.Delete(t.Context()))
+				gate.Set(nil)
+				for _, what := range []string{"too old", "abandoned", "adopted"} {
+					assert.NotContains(t, log.String(), what)
+				}
+			})
+		}
 	}
 }
 

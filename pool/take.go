@@ -98,7 +98,7 @@ func (p *Pool) pick(ctx context.Context) (*member, error) {
 			}
 			m := p.ready[i]
 			p.ready = slices.Delete(p.ready, i, i+1)
-			if p.client.Now().Sub(m.created) < p.opts.MaxAge {
+			if p.client.Age(m.created) < p.opts.MaxAge {
 				p.taking++
 				p.trying[m.name] = true
 				p.mu.Unlock()

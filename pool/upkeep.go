@@ -217,19 +217,18 @@ func (p *Pool) sort(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) {
 	defer p.mu.Unlock()
 	listed := map[string]bool{}
 	var stopped []*member
-	now := p.client.Now()
 	for _, info := range infos {
 		listed[info.Name] = true
 		suspect := p.suspects[info.Name]
-		age := now.Sub(info.CreatedAt)
+		age := p.client.Age(info.CreatedAt)
 		other := !p.current(info.Name)
 		switch {
 		case p.alive[info.Name] != nil && !p.lost[info.Name], p.trying[info.Name]: // ours
 		case running(info.Status):
-			if !p.opts.Stopped && !suspect && !other && info.ExpiresAt.Sub(now) < p.opts.Lease*3/8 {
+			if !p.opts.Stopped && !suspect && !other && -p.client.Age(info.ExpiresAt) < p.opts.Lease*3/8 {
 				adopt = append(adopt, info)
 			}
-		case !p.opts.Stopped && now.Sub(info.StatusUpdatedAt) > p.opts.Lease/4,
+		case !p.opts.Stopped && p.client.Age(info.StatusUpdatedAt) > p.opts.Lease/4,
 			p.opts.Stopped && age > p.opts.MaxAge+p.opts.Lease,        // one taken at that age is running by then
 			p.opts.Stopped && other && info.CreatedAt.Before(p.began): // a later one is of a process that goes on
 			abandoned = append(abandoned, info)

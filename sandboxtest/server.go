@@ -340,7 +340,9 @@ func (s *Server) Now() time.Time { return s.store.Clock.Now() }
 
 // Advance moves the server's clock forward by d: sessions and commands reach
 // their timeouts, snapshots their expiry, transitional states their end. It
-// returns when all of that has happened.
+// returns when all of that has happened. This machine's clock stays as it is: what goes by
+// [sandbox.Client.Age] too, as packages agent and pool do before they delete, needs an
+// [Options.Start] that is long enough ago.
 func (s *Server) Advance(d time.Duration) { s.store.Clock.Advance(d) }
 
 // Close stops the server: it ends all processes, closes all connections, and

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -37,6 +38,17 @@ func (g *Gateway) Set(via func(*http.Request, http.RoundTripper) (*http.Response
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.via = via
+}
+
+// ShiftDate is a function for [Gateway.Set]: the Date of every response is wrong by d.
+func ShiftDate(d time.Duration) func(*http.Request, http.RoundTripper) (*http.Response, error) {
+	return func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err == nil {
+			resp.Header.Set("Date", time.Now().Add(d).UTC().Format(http.TimeFormat))
+		}
+		return resp, err
+	}
 }
 
 // Behind returns a sandbox whose client goes through a gateway, and the same one
