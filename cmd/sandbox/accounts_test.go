@@ -21,7 +21,7 @@ var accountRows = map[string]string{
 	"stop": "nosuch", "remove": "nosuch", "run": "--rm -- true", "snapshot": "nosuch --stop", "snapshots list": "-q", "snapshots get": "snap_nosuch",
 	"snapshots delete": "snap_nosuch", "snapshots tree": "nosuch", "snapshots prune": "--dry-run", "sessions list": "nosuch", "drives list": "-q", "drives get-or-create": "disk",
 	"drives delete": "nosuch", "login": "", "logout": "", "ps": "web", "logs": "nosuch", "wait": "nosuch cmd_x", "kill": "nosuch cmd_x",
-	"wait-for": "web --status running", "sync": "folder web:folder", "read": "web file", "write": "web file", "edit": "", "port-forward": "nosuch 8080",
+	"wait-for": "web --status running", "read": "web file", "write": "web file", "edit": "", "port-forward": "nosuch 8080",
 	"url": "nosuch 8080", "rsh": "web cat file", "inspect": "web", "start": "web", "extend": "web 1m", "rollback": "nosuch", "top": "web",
 	"whoami": "", "doctor": "-q", "api": "GET /v2/sandboxes", "emulator": "",
 	"local status": "", "local stop": "", "local restart": "", "local logs": "", "mcp": "", "completion": "", "version": "",

@@ -27,7 +27,7 @@ func TestDocuments(t *testing.T) {
 		{"sandbox", "config network-policy c --network-policy-file policy.json"}, {"sandboxes", "ls"}, {"policy", "config policy show c"},
 		{"sandbox", "config network-policy c --network-policy deny-all"}, {"policy", "config policy show c"},
 		{"session", "extend c 1m"}, {"sessions", "sessions ls c -a"},
-		{"changes", "sync --dry-run box c:other"}, {"url", "url c 3000"}, {"command", "exec -d c -- true"}, {"command", "wait c ID"},
+		{"url", "url c 3000"}, {"command", "exec -d c -- true"}, {"command", "wait c ID"},
 		{"commands", "ps -a c"}, {"usages", "top c"},
 		{"command", "exec -d c -- echo ready"}, {"waited", "wait-for c --log ready"}, {"waited", "wait-for c --status stopped,running"},
 		{"command", "exec -d c -- sleep 1000"}, {"names", "kill c ID"}, {"copies", "cp box/file c:other"}, {"copies", "write c other"},

@@ -94,13 +94,6 @@ func ownPrograms(t *testing.T, d *desk, name string, row hostile.Row) (results [
 	}
 	slices.Sort(packed)
 	say(packed...)
-	run("sync", name+":d", name+"/synced")
-	tree(filepath.Join(local, "synced"))
-	require.NoError(t, os.RemoveAll(filepath.Join(local, "synced/node_modules")))
-	d.write(name+"/synced/new/file", "new")
-	run("sync", "--delete", name+"/synced", name+":d")
-	run("sync", "--dry-run", "--json", name+":d", name+"/synced")
-	run("sync", name+":none", name+"/none")
 	say(strconv.FormatBool(strings.Contains("\n"+run("__completeNoDesc", "exec", name, "mkd"), "\nmkdir\n")))
 	memory, err := strconv.Atoi(strings.TrimSpace(run("top", "--once", "--jq", ".[].memoryTotalBytes", name)))
 	require.NoError(t, err)

@@ -64,7 +64,6 @@ var hintRows = map[string]hintRow{
 	"stop NAME":    {elsewhere: "is printed when a signal was only half sent"},
 	"logs NAME %s": {elsewhere: "is printed when the service goes away: TestServerGone"},
 	"snapshots tree %s --cursor %s --sort-order %s": {line: "snapshots tree still --limit 1"},
-	"cp NAME:FILE FILE":                             {line: "sync box:folder got"},
 }
 
 // hintsInSource are the lines of hints, which one function makes.

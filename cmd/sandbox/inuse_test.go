@@ -43,8 +43,6 @@ exit "${PIPESTATUS[0]}"
 		{"echo more >>aa", "aa", []string{"cp", "-r", "c:d", "other:here"}, 24},
 		{"echo more >>aa", "aa", []string{"cp", "c:d", "-"}, 24},
 		{": >aa", "File shrank", []string{"cp", "c:d", "-"}, 1},
-		{"echo more >>aa", "aa", []string{"sync", "c:d", "here"}, 24},
-		{"true", "", []string{"sync", "c:d", "here"}, 0},
 	} {
 		require.NoError(t, os.RemoveAll(filepath.Join(d.dir, "here")))
 		d.ok("exec", "other", "rm", "-rf", "here")

@@ -34,7 +34,7 @@ func TestNothingRaw(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"cp", "--progress", "c:f", "here"}, {"sync", "--dry-run", "c:f", "there"}, {"exec", "c", "--", "true", evil},
+		{"cp", "--progress", "c:f", "here"}, {"exec", "c", "--", "true", evil},
 		{"exec", "c", "--", evil}, {"cp", "c:" + evil, "x"}, {"exec", "c" + evil, "x"}, {"nonsense" + evil}, {"ls", "--" + evil},
 	} {
 		silent(strings.Join(args, " "), d.inTerminal(args...))

@@ -82,10 +82,6 @@ var shots = []shot{
 	{name: "first", args: []string{"--local", "run", "--rm", "--", "python3", "-c", "print(6 * 7)"}, cols: 120, look: true},
 	{name: "rm", args: []string{"rm", "--status", "stopped", "--tag", "env=ci"}, cols: 120, cues: []cue{{`\[y/N\]`, types("y\n")}}},
 	{name: "local", args: []string{"local", "status"}, cols: 120},
-	{name: "sync", args: []string{"sync", "--watch", "--delete", "site", "web:/vercel/site"}, cols: 120, when: `1 deleted`, cues: []cue{
-		{`Watching`, func(s *studio, _ io.Writer) error { return s.write("site/style.css", "h1 { color: teal }") }},
-		{`Watching[^$]*1 file`, func(s *studio, _ io.Writer) error { return os.Remove(filepath.Join(s.dir, "site/index.html")) }},
-	}},
 }
 
 // run takes the pictures of the page, or, in so many columns, those of all there is to

@@ -405,9 +405,8 @@ var ofTests = []string{"examples", "docs", "perf", "tools", "sandboxtest", "inte
 // of the test that runs them in hostile environments.
 var ownPrograms = map[string]string{
 	"ownprogram.go run": "environment_test.go", "agent/search.go program": "environment_test.go", "tunnel/dial.go open": "environment_test.go",
-	"pool/mark.go script":                   "pool/environment_test.go",
-	"cmd/sandbox/mirror/copy.go listRemote": "cmd/sandbox/environment_test.go", "cmd/sandbox/mirror/copy.go runThere": "cmd/sandbox/environment_test.go",
-	"cmd/sandbox/mirror/copy.go packed": "cmd/sandbox/environment_test.go", "cmd/sandbox/internal/cli/copy.go archiveToStdout": "cmd/sandbox/environment_test.go",
+	"pool/mark.go script":                                    "pool/environment_test.go",
+	"cmd/sandbox/internal/cli/copy.go archiveToStdout":       "cmd/sandbox/environment_test.go",
 	"cmd/sandbox/internal/cli/completion.go completeCommand": "cmd/sandbox/environment_test.go", "cmd/sandbox/internal/cli/top.go measure": "cmd/sandbox/environment_test.go",
 	"cmd/sandbox/internal/cli/download.go outsideLinks": "cmd/sandbox/environment_test.go",
 	"internal/own/own.go Run":                           "", "internal/rawshell/rawshell.go OpenOwn": "", // which the others go through
@@ -431,5 +430,4 @@ var callersPrograms = map[string]string{
 	"cmd/sandbox/internal/cli/rehearse.go rehearse": "the user's", "cmd/sandbox/internal/cli/remote.go detach": "the user's",
 	"cmd/sandbox/internal/cli/remote.go follow": "the user's", "cmd/sandbox/internal/cli/remote.go withInput": "the user's",
 	"cmd/sandbox/internal/cli/rsh.go remoteShell": "the user's command line",
-	"cmd/sandbox/mirror/copy.go packed":           "the package's own, by clean.Run: it has an input",
 }

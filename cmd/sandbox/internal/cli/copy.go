@@ -20,6 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/own"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/outputs"
 )
 
@@ -347,4 +348,24 @@ func (c *copying) acrossDir(ctx context.Context) error {
 		return err
 	}
 	return cmp.Or(c.target.FS().UploadDir(ctx, dir, to.path, o), err)
+}
+
+// leftOut says what did not arrive since it would act by itself.
+func (a *app) leftOut(names []string, hint string) {
+	a.warn("left out, since Git or an editor would run it by itself: "+some(names), hint)
+}
+
+// leftOutside says which links did not arrive since they lead elsewhere.
+func (a *app) leftOutside(names []string) {
+	a.warn("left out, since these links lead out of the directory: "+some(names), "--outside-links keeps them")
+}
+
+// some are the first of some names.
+func some(names []string) string {
+	const shown = 10
+	text := strings.Join(mapped(names[:min(len(names), shown)], redact.Printable), ", ")
+	if more := len(names) - shown; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }

@@ -33,7 +33,7 @@ var documents = map[string]document{
 	"snapshot": {"snapshot", snapshotView{}}, "snapshots list": {"snapshots", []snapshotView{}}, "snapshots get": {"snapshot", snapshotView{}},
 	"snapshots tree": {"tree", treeView{}}, "snapshots delete": someNames, "snapshots prune": someNames,
 	"drives list": {"drives", []driveView{}}, "drives get-or-create": {"drive", driveView{}}, "drives delete": someNames,
-	"sync": {"changes", changesView{}}, "url": {"url", urlView{}},
+	"url":                {"url", urlView{}},
 	"config policy show": {"policy", policyView{}},
 	"whoami":             {"whoami", whoamiView{}}, "doctor": {"findings", []finding{}},
 	"local status": {"local", localView{}}, "version": {"version", versionView{}},
