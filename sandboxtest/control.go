@@ -32,29 +32,23 @@ func (s *Server) ControlURL() string {
 // controlRoute is an operation of the control API.
 type controlRoute struct {
 	method, path string
-	summary      string
 	// in and out show the JSON of the request and of the response; nil is none.
 	in, out any
 	handle  func(*Server, *http.Request) (any, error)
 }
 
-var controlRoutes []controlRoute
-
-func init() { // since the description of these routes is one of them
-	controlRoutes = []controlRoute{
-		{"GET", "/requests", "The requests that the API has received, the oldest first; ?after=N leaves out the first N.", nil, controlRequests{}, (*Server).controlRequests},
-		{"GET", "/running", "The sandboxes whose machines run, and the drives that they have: what a test has left behind.", nil, controlRunning{}, (*Server).controlRunning},
-		{"GET", "/clock", "The time of the server's clock.", nil, controlClock{}, (*Server).controlClock},
-		{"POST", "/clock", "Moves the clock forward, and responds when what became due has happened.", controlAdvance{}, controlClock{}, (*Server).controlAdvance},
-		{"GET", "/faults", "The faults that can still occur.", nil, controlFaults{}, (*Server).controlFaults},
-		{"POST", "/faults", "Injects a fault.", controlFaultParams{}, controlFault{}, (*Server).controlInject},
-		{"DELETE", "/faults", "Removes all faults that were injected here.", nil, nil, (*Server).controlClearFaults},
-		{"DELETE", "/faults/{id}", "Removes a fault.", nil, nil, (*Server).controlRemoveFault},
-		{"POST", "/stubs", "Lets commands that match a pattern print what is given instead of running.", controlStubParams{}, nil, (*Server).controlStub},
-		{"PUT", "/rate-limits", "Turns the limits of the service on or off.", controlLimits{}, controlLimits{}, (*Server).controlLimits},
-		{"POST", "/sandboxes/{name}/crash", "Ends the machine of a sandbox without saving its files.", nil, controlCrash{}, (*Server).controlCrash},
-		{"GET", "/openapi.json", "An OpenAPI description of the API of sandboxes and of this one.", nil, map[string]any{}, (*Server).controlOpenAPI},
-	}
+var controlRoutes = []controlRoute{
+	{"GET", "/requests", nil, controlRequests{}, (*Server).controlRequests},
+	{"GET", "/running", nil, controlRunning{}, (*Server).controlRunning},
+	{"GET", "/clock", nil, controlClock{}, (*Server).controlClock},
+	{"POST", "/clock", controlAdvance{}, controlClock{}, (*Server).controlAdvance},
+	{"GET", "/faults", nil, controlFaults{}, (*Server).controlFaults},
+	{"POST", "/faults", controlFaultParams{}, controlFault{}, (*Server).controlInject},
+	{"DELETE", "/faults", nil, nil, (*Server).controlClearFaults},
+	{"DELETE", "/faults/{id}", nil, nil, (*Server).controlRemoveFault},
+	{"POST", "/stubs", controlStubParams{}, nil, (*Server).controlStub},
+	{"PUT", "/rate-limits", controlLimits{}, controlLimits{}, (*Server).controlLimits},
+	{"POST", "/sandboxes/{name}/crash", nil, controlCrash{}, (*Server).controlCrash},
 }
 
 // The JSON of the control API.
@@ -265,8 +259,8 @@ func (s *Server) controlInject(r *http.Request) (any, error) {
 	if _, err := path.Match(p.Path, ""); err != nil {
 		return nil, reply.Invalid("`path` is not a pattern.")
 	}
-	if p.Operation != "" && !slices.Contains(operations(), p.Operation) {
-		return nil, reply.Invalid("`operation` should be an operationId of GET %s/openapi.json, not %.80q.", controlPath, p.Operation)
+	if p.Operation != "" && !slices.ContainsFunc(endpoints, func(e endpoint) bool { return e.op == p.Operation }) {
+		return nil, reply.Invalid("`operation` should be that of a request in GET %s/requests, not %.80q.", controlPath, p.Operation)
 	}
 	for _, status := range []int{p.Status, p.ActThenStatus} {
 		if status != 0 && (status < 200 || status > 599) {
@@ -347,8 +341,6 @@ func (s *Server) controlLimits(r *http.Request) (any, error) {
 func (s *Server) controlCrash(r *http.Request) (any, error) {
 	return controlCrash{s.Crash(r.PathValue("name"))}, nil
 }
-
-func (s *Server) controlOpenAPI(*http.Request) (any, error) { return OpenAPI(), nil }
 
 // Crash simulates the death of the machine of a running sandbox: its processes
 // end, its files since the last snapshot are lost, and its session has failed.

@@ -88,10 +88,11 @@ func ReadState(name string) (string, error) {
 
 // Operations are those with a route.
 func Operations() (names []string) {
-	for _, op := range operations() {
-		names = append(names, string(op))
+	for _, e := range endpoints {
+		names = append(names, string(e.op))
 	}
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Tick makes d pass at each look at the clock.

@@ -40,7 +40,6 @@
 //	-realistic    be as slow as the service
 //	-control      serve the control API (faults, clock, crashes, stubs, requests);
 //	              SANDBOX_CONTROL_URL and SANDBOX_CONTROL_TOKEN lead there
-//	-openapi      print an OpenAPI description of both APIs, and exit
 //	-doctor       print what sandboxes can do on this machine, what is missing and the
 //	              command that adds it, and exit
 //	-v            print each request in one line
@@ -51,7 +50,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -88,7 +86,7 @@ type options struct {
 	images, names            map[string]string
 	npmrc                    string
 	rateLimits, realistic    bool
-	control, openAPI, doctor bool
+	control, doctor          bool
 	unenforced               bool
 	verbose                  bool
 	command                  []string
@@ -115,7 +113,6 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.BoolVar(&o.rateLimits, "rate-limits", false, "refuse what the service would refuse")
 	flags.BoolVar(&o.realistic, "realistic", false, "be as slow as the service")
 	flags.BoolVar(&o.control, "control", false, "serve the control API; SANDBOX_CONTROL_URL and SANDBOX_CONTROL_TOKEN lead there")
-	flags.BoolVar(&o.openAPI, "openapi", false, "print an OpenAPI description of both APIs, and exit")
 	flags.BoolVar(&o.doctor, "doctor", false, "print what sandboxes can do on this machine, what is missing and the command that adds it, and exit")
 	flags.StringVar(&o.state, "state", "", "keep sandboxes and snapshots in `DIR`")
 	flags.StringVar(&o.token, "token", "", "ask clients for `TOKEN` instead of one made up for this run")
@@ -189,15 +186,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 0
 	case err != nil:
 		return exitUsage
-	}
-	if o.openAPI {
-		out := json.NewEncoder(stdout)
-		out.SetIndent("", "  ")
-		if err := out.Encode(sandboxtest.OpenAPI()); err != nil {
-			fmt.Fprintln(stderr, "sandbox-emulator:", err)
-			return exitFailure
-		}
-		return 0
 	}
 	// Signals are caught before anything is on the machine that has to go.
 	signals := make(chan os.Signal, 16)

@@ -257,9 +257,6 @@ func TestControlFlag(t *testing.T) {
 	stdout, stderr, code = outcome(t, "-mode", "folder", "sh", "-c", `echo "$SANDBOX_CONTROL_URL|$SANDBOX_CONTROL_TOKEN"`)
 	require.Zero(t, code, stderr)
 	assert.Equal(t, "|\n", stdout)
-	stdout, _, code = outcome(t, "-openapi")
-	require.Zero(t, code)
-	assert.Contains(t, stdout, `"openapi": "3.1.0"`)
 	for _, args := range [][]string{{"-name", "x"}, {"-name", "a=b:1", "-name", "a=c:1"}} {
 		_, _, code = outcome(t, append(args, "true")...)
 		assert.Equal(t, exitUsage, code, "%v", args)
