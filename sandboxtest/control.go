@@ -39,16 +39,12 @@ type controlRoute struct {
 
 var controlRoutes = []controlRoute{
 	{"GET", "/requests", nil, controlRequests{}, (*Server).controlRequests},
-	{"GET", "/running", nil, controlRunning{}, (*Server).controlRunning},
 	{"GET", "/clock", nil, controlClock{}, (*Server).controlClock},
 	{"POST", "/clock", controlAdvance{}, controlClock{}, (*Server).controlAdvance},
 	{"GET", "/faults", nil, controlFaults{}, (*Server).controlFaults},
 	{"POST", "/faults", controlFaultParams{}, controlFault{}, (*Server).controlInject},
 	{"DELETE", "/faults", nil, nil, (*Server).controlClearFaults},
 	{"DELETE", "/faults/{id}", nil, nil, (*Server).controlRemoveFault},
-	{"POST", "/stubs", controlStubParams{}, nil, (*Server).controlStub},
-	{"PUT", "/rate-limits", controlLimits{}, controlLimits{}, (*Server).controlLimits},
-	{"POST", "/sandboxes/{name}/crash", nil, controlCrash{}, (*Server).controlCrash},
 }
 
 // The JSON of the control API.
@@ -67,21 +63,6 @@ type (
 		Start      int64               `json:"start"`
 		DurationMs int64               `json:"durationMs"`
 	}
-	controlRunning struct {
-		Sandboxes []controlSandbox `json:"sandboxes"`
-		Drives    []controlDrive   `json:"drives"`
-	}
-	controlSandbox struct {
-		ProjectID string `json:"projectId"`
-		Name      string `json:"name"`
-		SessionID string `json:"sessionId"`
-		Commands  int    `json:"commands"` // that have not ended
-	}
-	controlDrive struct {
-		ProjectID string `json:"projectId"`
-		Name      string `json:"name"`
-		SessionID string `json:"sessionId"`
-	}
 	controlClock struct {
 		Now int64 `json:"now"` // milliseconds since 1970
 	}
@@ -95,12 +76,6 @@ type (
 		ID string `json:"id"`
 		// Left is how often it can still occur, -1 without end.
 		Left int `json:"left"`
-	}
-	controlLimits struct {
-		Enabled bool `json:"enabled"`
-	}
-	controlCrash struct {
-		Crashed bool `json:"crashed"`
 	}
 )
 
@@ -123,15 +98,6 @@ type controlFaultParams struct {
 	EndCleanly    bool    `json:"endCleanly,omitempty"`
 	DropBefore    bool    `json:"dropBefore,omitempty"`
 	DropAfter     bool    `json:"dropAfter,omitempty"`
-}
-
-// controlStubParams is what a command prints in place of a program.
-type controlStubParams struct {
-	// Pattern is as in [Server.HandleCommand].
-	Pattern  string `json:"pattern"`
-	Stdout   string `json:"stdout,omitempty"`
-	Stderr   string `json:"stderr,omitempty"`
-	ExitCode int    `json:"exitCode,omitempty"`
 }
 
 // control is what was done by the control API.
@@ -202,21 +168,6 @@ func (s *Server) controlRequests(r *http.Request) (any, error) {
 			q.Operation, q.Method, q.Path, q.Query, q.Header, body, q.Status, q.Start.UnixMilli(), q.Duration.Milliseconds(),
 		})
 	}
-	return out, nil
-}
-
-func (s *Server) controlRunning(*http.Request) (any, error) {
-	out := controlRunning{[]controlSandbox{}, []controlDrive{}}
-	for _, sb := range s.store.Running() {
-		out.Sandboxes = append(out.Sandboxes, controlSandbox{ProjectID: sb.Project, Name: sb.Name, SessionID: sb.Session, Commands: sb.Commands})
-	}
-	for _, d := range s.store.ListDrives("") {
-		if d.CurrentSessionID != "" {
-			out.Drives = append(out.Drives, controlDrive{d.ProjectID, d.Name, d.CurrentSessionID})
-		}
-	}
-	slices.SortFunc(out.Sandboxes, func(a, b controlSandbox) int { return strings.Compare(a.ProjectID+" "+a.Name, b.ProjectID+" "+b.Name) })
-	slices.SortFunc(out.Drives, func(a, b controlDrive) int { return strings.Compare(a.ProjectID+" "+a.Name, b.ProjectID+" "+b.Name) })
 	return out, nil
 }
 
@@ -312,34 +263,6 @@ func (s *Server) controlClearFaults(*http.Request) (any, error) {
 	}
 	clear(s.control.faults)
 	return nil, nil
-}
-
-func (s *Server) controlStub(r *http.Request) (any, error) {
-	var p controlStubParams
-	if err := controlBody(r, &p); err != nil {
-		return nil, err
-	}
-	if err := checkPattern(p.Pattern); err != nil {
-		return nil, reply.Invalid("`pattern`: %v", err)
-	}
-	if p.ExitCode < 0 || p.ExitCode > 255 {
-		return nil, reply.Invalid("`exitCode` should be between 0 and 255.")
-	}
-	s.HandleCommand(p.Pattern, printing(p.Stdout, p.Stderr, p.ExitCode))
-	return nil, nil
-}
-
-func (s *Server) controlLimits(r *http.Request) (any, error) {
-	var p controlLimits
-	if err := controlBody(r, &p); err != nil {
-		return nil, err
-	}
-	s.rates.enforced.Store(p.Enabled)
-	return p, nil
-}
-
-func (s *Server) controlCrash(r *http.Request) (any, error) {
-	return controlCrash{s.Crash(r.PathValue("name"))}, nil
 }
 
 // Crash simulates the death of the machine of a running sandbox: its processes

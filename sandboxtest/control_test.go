@@ -66,42 +66,11 @@ func TestControl(t *testing.T) {
 	c.control("DELETE", "/faults", nil, 204, nil)
 	c.get("one", "", 200)
 
-	c.control("POST", "/stubs", obj{"pattern": "npm install", "stdout": "added 1 package\n", "stderr": "w", "exitCode": 3}, 204, nil)
-	res := c.run(sess, obj{"command": "npm", "args": []string{"install", "x"}})
-	assert.Equal(t, []any{"added 1 package\n", "w", 3}, []any{res.stdout, res.stderr, res.code})
-
-	c.control("PUT", "/rate-limits", obj{"enabled": true}, 200, nil)
-	limited := false
-	for range 21 {
-		req := c.request("POST", "/v2/sandboxes", obj{})
-		limited = limited || c.send(req).StatusCode == http.StatusTooManyRequests
-	}
-	assert.True(t, limited)
-	c.control("PUT", "/rate-limits", obj{"enabled": false}, 200, nil)
-
-	var running struct {
-		Sandboxes []struct {
-			Name, SessionID string
-			Commands        int
-		}
-	}
-	c.control("GET", "/running", nil, 200, &running)
-	require.Len(t, running.Sandboxes, 1)
-	assert.Equal(t, sess, running.Sandboxes[0].SessionID)
-
 	var before, after struct{ Now int64 }
 	c.control("GET", "/clock", nil, 200, &before)
 	c.control("POST", "/clock", obj{"advanceMs": 6 * 60_000}, 200, &after)
 	assert.GreaterOrEqual(t, after.Now-before.Now, int64(6*60_000))
 	assert.Equal(t, "stopped", c.session(sess).Status, "its timeout has passed")
-
-	sess = c.get("one", "&resume=true", 200).Session.ID
-	var crash struct{ Crashed bool }
-	c.control("POST", "/sandboxes/one/crash", nil, 200, &crash)
-	assert.True(t, crash.Crashed)
-	assert.Equal(t, "failed", c.session(sess).Status)
-	c.control("GET", "/running", nil, 200, &running)
-	assert.Empty(t, running.Sandboxes)
 
 	var seen struct {
 		Requests []struct {
@@ -126,8 +95,6 @@ func TestControl(t *testing.T) {
 		{"POST", "/faults", obj{"status": 20}},
 		{"POST", "/faults", obj{"unknown": 1}},
 		{"POST", "/faults", "{"},
-		{"POST", "/stubs", obj{"pattern": " "}},
-		{"POST", "/stubs", obj{"pattern": "a", "exitCode": 256}},
 		{"POST", "/clock", obj{"advanceMs": -1}},
 		{"GET", "/requests?after=-1", nil},
 	} {

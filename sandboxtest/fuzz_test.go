@@ -26,14 +26,14 @@ func FuzzControl(f *testing.F) {
 	}
 	for i, body := range []string{
 		`{"advanceMs":3155760000000}`, `{"status":599,"times":-9,"probability":2,"retryAfterMs":-1,"delayMs":9223372036854775807}`, `{"path":"[","operation":"x"}`,
-		`{"pattern":"a [","exitCode":300}`, `{"pattern":"*"}`, `{"enabled":null}`, `[]`, `null`, `{"advanceMs":1e400}`,
+		`{"times":null}`, `[]`, `null`, `{"advanceMs":1e400}`,
 	} {
 		f.Add(uint8(i), "9223372036854775807", []byte(body))
 		f.Add(uint8(i+3), "-1", []byte(body))
 	}
 	f.Fuzz(func(t *testing.T, which uint8, word string, body []byte) {
 		route := controlRoutes[int(which)%len(controlRoutes)]
-		target := controlPath + strings.NewReplacer("{id}", url.PathEscape(word), "{name}", url.PathEscape(word)).Replace(route.path) + "?after=" + url.QueryEscape(word)
+		target := controlPath + strings.ReplaceAll(route.path, "{id}", url.PathEscape(word)) + "?after=" + url.QueryEscape(word)
 		before := s.Now()
 		status, answer := s.askControl(route.method, target, body)
 		assert.Less(t, status, http.StatusInternalServerError, "%s %s: %s", route.method, target, answer)
@@ -43,9 +43,6 @@ func FuzzControl(f *testing.F) {
 		assert.False(t, s.Now().Before(before))
 		status, answer = s.askControl("DELETE", controlPath+"/faults", nil)
 		assert.Equal(t, http.StatusNoContent, status, "%s", answer)
-		s.stubs.mu.Lock()
-		s.stubs.list = nil
-		s.stubs.mu.Unlock()
 	})
 }
 

@@ -101,35 +101,18 @@ func (s *Server) HandleCommand(pattern string, handler CommandHandler) {
 	if handler == nil {
 		panic("sandboxtest: HandleCommand needs a handler")
 	}
-	if err := checkPattern(pattern); err != nil {
-		panic(fmt.Sprintf("sandboxtest: HandleCommand: %v", err))
-	}
-	s.stubs.mu.Lock()
-	defer s.stubs.mu.Unlock()
-	s.stubs.list = append(s.stubs.list, stub{strings.Fields(pattern), handler})
-}
-
-// checkPattern says what is wrong with a pattern of commands.
-func checkPattern(pattern string) error {
 	words := strings.Fields(pattern)
 	if len(words) == 0 {
-		return errors.New("the pattern is empty")
+		panic("sandboxtest: HandleCommand: the pattern is empty")
 	}
 	for _, w := range words {
 		if _, err := path.Match(w, ""); err != nil {
-			return fmt.Errorf("pattern %q: %w", pattern, err)
+			panic(fmt.Sprintf("sandboxtest: HandleCommand: pattern %q: %v", pattern, err))
 		}
 	}
-	return nil
-}
-
-// printing is a handler that prints.
-func printing(stdout, stderr string, code int) CommandHandler {
-	return func(_ context.Context, inv *Invocation) int {
-		_, _ = io.WriteString(inv.Stdout, stdout) // of a log that the end of the session may have closed
-		_, _ = io.WriteString(inv.Stderr, stderr)
-		return code
-	}
+	s.stubs.mu.Lock()
+	defer s.stubs.mu.Unlock()
+	s.stubs.list = append(s.stubs.list, stub{words, handler})
 }
 
 // find gives the handler that fits a command best, nil if none does.

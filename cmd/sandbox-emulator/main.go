@@ -38,7 +38,7 @@
 //	              folder mode or without /dev/net/tun, which are refused otherwise
 //	-rate-limits  refuse what the service would refuse
 //	-realistic    be as slow as the service
-//	-control      serve the control API (faults, clock, crashes, stubs, requests);
+//	-control      serve the control API (requests, clock, faults);
 //	              SANDBOX_CONTROL_URL and SANDBOX_CONTROL_TOKEN lead there
 //	-doctor       print what sandboxes can do on this machine, what is missing and the
 //	              command that adds it, and exit
