@@ -164,7 +164,7 @@ func (sess *Session) settleID(id string) {
 	if sess.commands[id] == nil {
 		delete(sess.commands, id)
 	}
-	sess.tellLocked()
+	sess.wakeLocked()
 }
 
 // Ended is closed when the command has ended.

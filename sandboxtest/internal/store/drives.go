@@ -217,7 +217,7 @@ func (st *Store) GetOrCreateDrive(key Key, region string, size *int64) (w wire.D
 		return w, false, err
 	}
 	st.drives[d.key] = d
-	st.changedLocked(d)
+	st.changedLocked()
 	return d.wireLocked(), true, nil
 }
 
@@ -279,7 +279,7 @@ func (st *Store) takeDrive(project, nameOrID string) (w wire.Drive, err error) {
 	delete(st.drives, d.key)
 	d.deleted = true
 	st.saver.doomed = append(st.saver.doomed, func() error { return st.Host.RemoveDrive(d.id) })
-	st.changedLocked(d)
+	st.changedLocked()
 	return w, nil
 }
 
@@ -312,6 +312,6 @@ func (st *Store) ForkDrive(ctx context.Context, nameOrID string, key Key) (w wir
 		delete(st.drives, key)
 		d.deleted = true
 	}
-	st.changedLocked(d)
+	st.changedLocked()
 	return d.wireLocked(), err
 }

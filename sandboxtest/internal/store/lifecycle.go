@@ -56,7 +56,7 @@ func (sb *Sandbox) bootInOp(ctx context.Context, sess *Session, from *Snapshot, 
 	} else {
 		sess.runLocked()
 	}
-	st.changedLocked(sb, sess)
+	st.changedLocked()
 	return nil
 }
 
@@ -109,7 +109,7 @@ func (sess *Session) run() {
 	defer st.mu.Unlock()
 	if sess.status == statusPending {
 		sess.runLocked()
-		st.changedLocked(sess, sess.sb)
+		st.changedLocked()
 	}
 }
 
@@ -253,7 +253,7 @@ func (sess *Session) end(status string) {
 		sess.abortedAt = now
 	}
 	sess.setStatusLocked(status)
-	st.changedLocked(sess, sess.sb)
+	st.changedLocked()
 	st.mu.Unlock()
 	for _, cmd := range commands {
 		cmd.log.Remove()

@@ -187,7 +187,7 @@ func (sb *Sandbox) Update(ctx context.Context, change func(*Settings) error, sna
 	if snapshotID != "" {
 		sb.currentSnapshot = snapshotID
 	}
-	st.changedLocked(sb)
+	st.changedLocked()
 	st.mu.Unlock()
 	if resume {
 		if _, err := sb.resumeInOp(ctx); err != nil {
@@ -221,7 +221,7 @@ func (sb *Sandbox) Delete(orphans bool) (resp wire.UpdateResponse, err error) {
 	if orphans {
 		gone = st.orphansLocked(sb.key)
 	}
-	st.changedLocked(sb)
+	st.changedLocked()
 	st.mu.Unlock()
 	for _, sn := range gone {
 		st.RemoveSnapshot(sn)

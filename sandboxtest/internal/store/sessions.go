@@ -130,14 +130,8 @@ func (sess *Session) setStatusLocked(status string) {
 	sess.wakeLocked()
 }
 
-// wakeLocked tells those who wait that something about the session has changed.
+// wakeLocked wakes the goroutines that wait for a change of the session.
 func (sess *Session) wakeLocked() {
-	sess.sb.st.touchedLocked(sess, sess.sb)
-	sess.tellLocked()
-}
-
-// tellLocked is for what is not saved.
-func (sess *Session) tellLocked() {
 	close(sess.changed)
 	sess.changed = make(chan struct{})
 }
@@ -284,7 +278,7 @@ func (sess *Session) Extend(ctx context.Context, d time.Duration) error {
 	if sess.liveLocked() {
 		sess.timeout += d
 		sess.scheduleExpiryLocked()
-		st.changedLocked(sess)
+		st.changedLocked()
 	}
 	return nil
 }
@@ -303,6 +297,6 @@ func (sess *Session) SetPolicy(ctx context.Context, policy *wire.NetworkPolicy, 
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	sess.policy, sess.sb.settings.Policy, sess.sb.settings.PolicyRequest = policy, policy, raw
-	st.changedLocked(sess, sess.sb)
+	st.changedLocked()
 	return nil
 }

@@ -82,7 +82,6 @@ func (sn *Snapshot) expireAfterLocked(ttl time.Duration) {
 func (sn *Snapshot) expireAtLocked(at time.Time) {
 	sn.expiry.Stop()
 	sn.expiresAt = at
-	sn.st.touchedLocked(sn)
 	if !at.IsZero() {
 		sn.expiry = sn.st.Clock.AfterFunc(at.Sub(sn.st.Clock.Now()), func() { sn.st.RemoveSnapshot(sn) })
 	}
@@ -148,7 +147,7 @@ func (sess *Session) takeSnapshot() bool {
 	if files.err != nil {
 		st.opts.Log.Error("snapshot", "session", sess.id, "error", files.err)
 		sn.status, sess.saveErr = snapshotFailed, files.err
-		st.changedLocked(sn, sess)
+		st.changedLocked()
 		st.mu.Unlock()
 		return false
 	}
@@ -160,7 +159,7 @@ func (sess *Session) takeSnapshot() bool {
 	}
 	sess.sb.currentSnapshot = sn.id
 	evicted := sess.sb.keepLocked(sn, plan.expiration)
-	st.changedLocked(sn, sess, sess.sb)
+	st.changedLocked()
 	st.mu.Unlock()
 	for _, old := range evicted {
 		st.RemoveSnapshot(old)
@@ -195,7 +194,7 @@ func (sess *Session) goOn() bool {
 		sess.timeout += st.Clock.Now().Sub(over) + snapshotRetry
 	}
 	sess.scheduleExpiryLocked()
-	st.changedLocked(sess, sess.sb)
+	st.changedLocked()
 	return true
 }
 
@@ -260,7 +259,7 @@ func (st *Store) RemoveSnapshot(sn *Snapshot) bool {
 	sn.status = snapshotDeleted
 	sn.expiry.Stop()
 	st.saver.doomed = append(st.saver.doomed, func() error { return sn.st.Host.RemoveLayer(sn.layer) })
-	st.changedLocked(sn)
+	st.changedLocked()
 	st.mu.Unlock()
 	_ = st.Flush() // which the response waits for as well
 	return true

@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,6 +29,7 @@ const (
 // that its file is for its owner alone. Commands are not in it: those of an
 // ended session can't be requested.
 type State struct {
+	Version int `json:"version"`
 	// Kind names the layers of the snapshots: those of one kind of host are of
 	// no use to another.
 	Kind      string          `json:"kind"`
@@ -36,9 +38,6 @@ type State struct {
 	Sessions  []sessionState  `json:"sessions"`
 	Snapshots []snapshotState `json:"snapshots"`
 	Drives    []driveState    `json:"drives,omitempty"`
-	// What was deleted, in a line of changes.
-	GoneSandboxes []goneState `json:"goneSandboxes,omitempty"`
-	GoneDrives    []goneState `json:"goneDrives,omitempty"`
 }
 
 type sandboxState struct {
@@ -107,28 +106,17 @@ type saver struct {
 	wake   chan struct{}
 	// changes counts what there was to save; saved is how far that is done.
 	changes, saved uint64
-	changed        *stateChanges // since the last line
 	// doomed remove the files of snapshots and drives that were deleted, once no
 	// saved state names them: after a crash the state before the deletion still
 	// has to be whole.
 	doomed []func() error
 
 	writing sync.Mutex // held while the file is written
-	log     stateLog   // by writing
 }
 
-// touchedLocked notes that objects have changed, which is saved with the next
-// change of weight.
-func (st *Store) touchedLocked(objects ...any) {
-	if st.opts.Dir != "" {
-		st.saver.changed.note(objects)
-	}
-}
-
-// changedLocked notes that objects have changed, which is to be saved. Objects
+// changedLocked notes that something has changed, which is to be saved. Objects
 // that were deleted are marked as such before.
-func (st *Store) changedLocked(objects ...any) {
-	st.touchedLocked(objects...)
+func (st *Store) changedLocked() {
 	st.saver.changes++
 	select {
 	case st.saver.wake <- struct{}{}:
@@ -167,7 +155,7 @@ func (st *Store) Flush() error {
 	if done {
 		return nil // by another who was waiting for the same
 	}
-	err := st.saveWriting(false)
+	err := st.saveWriting()
 	if err != nil {
 		st.opts.Log.Error("save the state", "error", err)
 	}
@@ -178,54 +166,29 @@ func (st *Store) Flush() error {
 func (st *Store) save() error {
 	st.saver.writing.Lock()
 	defer st.saver.writing.Unlock()
-	return st.saveWriting(true)
+	return st.saveWriting()
 }
 
-// closeState is for the end, when nothing is saved anymore.
-func (st *Store) closeState() error {
-	st.saver.writing.Lock()
-	defer st.saver.writing.Unlock()
-	return st.saver.log.close()
-}
-
-// CheckSaved looks, in tests, whether the file says the same as the memory after
-// each change.
-var CheckSaved func(name string, whole *State) error
-
-// saveWriting writes what has changed, or everything, and then removes the layers
-// that the state no longer names. It is called with saver.writing held.
-func (st *Store) saveWriting(everything bool) error {
-	log := &st.saver.log
-	log.name = filepath.Join(st.opts.Dir, stateFile)
+// saveWriting writes the state in one step, and then removes the layers that it no
+// longer names. It is called with saver.writing held.
+func (st *Store) saveWriting() error {
 	st.mu.Lock()
-	changes, doomed, changed := st.saver.changes, st.saver.doomed, st.saver.changed
-	st.saver.doomed, st.saver.changed = nil, newStateChanges()
-	loaded := st.opts.Dir != "" && st.saver.loaded
-	var whole, part *State
-	if everything = everything || log.full(); loaded && (everything || CheckSaved != nil) {
+	changes, doomed := st.saver.changes, st.saver.doomed
+	st.saver.doomed = nil
+	var whole *State
+	if st.opts.Dir != "" && st.saver.loaded {
 		whole = st.stateLocked()
 	}
-	if loaded && !everything {
-		part = st.stateOfLocked(changed)
-	}
 	st.mu.Unlock()
-	err := error(nil)
-	switch {
-	case !loaded:
-	case everything:
-		err = log.rewrite(whole)
-	default:
-		err = log.add(part)
-	}
-	if loaded && err == nil && CheckSaved != nil {
-		err = CheckSaved(log.name, whole)
+	var err error
+	if whole != nil {
+		err = writeState(filepath.Join(st.opts.Dir, stateFile), whole)
 	}
 	st.mu.Lock()
 	if err == nil {
 		st.saver.saved = changes
 	} else {
 		st.saver.doomed = append(doomed, st.saver.doomed...)
-		st.saver.changed.add(changed)
 	}
 	st.mu.Unlock()
 	if err != nil {
@@ -237,6 +200,38 @@ func (st *Store) saveWriting(everything bool) error {
 		}
 	}
 	return err
+}
+
+// stateVersion is that of the file.
+const stateVersion = 5
+
+func writeState(name string, in *State) error {
+	in.Version = stateVersion
+	data, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	return box.WriteFile(name, append(data, '\n'), true)
+}
+
+// readState reads what an earlier server has left, nil when there is nothing.
+// What can't be read is left as it is.
+func readState(name string) (*State, error) {
+	data, err := os.ReadFile(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	in := new(State)
+	if err := json.Unmarshal(data, in); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", name, err)
+	}
+	if in.Version != stateVersion {
+		return nil, fmt.Errorf("%s: version %d, want %d", name, in.Version, stateVersion)
+	}
+	return in, nil
 }
 
 // state is all that is kept.
@@ -325,7 +320,7 @@ func checkDir(dir string) error {
 // locked, and says what the host has to have for it. Layers of another kind of
 // host are none of its business.
 func (st *Store) contents(kind string) (want box.Contents, err error) {
-	if st.found, err = ReadState(filepath.Join(st.opts.Dir, stateFile)); err != nil || st.found == nil {
+	if st.found, err = readState(filepath.Join(st.opts.Dir, stateFile)); err != nil || st.found == nil {
 		return want, err
 	}
 	if st.found.Kind == kind {

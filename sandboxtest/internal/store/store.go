@@ -88,7 +88,7 @@ func New(opts Options) *Store {
 		sessions:  make(map[string]*Session),
 		snapshots: make(map[string]*Snapshot),
 		drives:    make(map[Key]*drive),
-		saver:     saver{wake: make(chan struct{}, 1), changed: newStateChanges()},
+		saver:     saver{wake: make(chan struct{}, 1)},
 	}
 	if !opts.Start.IsZero() {
 		st.Clock.offset = time.Until(opts.Start)
@@ -167,7 +167,7 @@ func (st *Store) BeginClose() {
 func (st *Store) Close() error {
 	var errs []error
 	if st.Host != nil {
-		errs = append(errs, st.shutDown(), st.closeState())
+		errs = append(errs, st.shutDown())
 	}
 	st.background.Wait()
 	if st.Host != nil {
@@ -203,30 +203,6 @@ func (st *Store) Session(id string) (*Session, error) {
 		return sess, nil
 	}
 	return nil, reply.ErrSessionNotFound
-}
-
-// runningSandbox is a sandbox whose session has not ended.
-type runningSandbox struct {
-	Project, Name, Session string
-	Commands               int // that have not ended
-}
-
-// Running gives what runs.
-func (st *Store) Running() (all []runningSandbox) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for key, sb := range st.sandboxes {
-		if sess := sb.current; !sess.endedLocked() {
-			row := runningSandbox{Project: key.Project, Name: key.Name, Session: sess.id}
-			for _, cmd := range sess.order {
-				if !cmd.Exited() {
-					row.Commands++
-				}
-			}
-			all = append(all, row)
-		}
-	}
-	return all
 }
 
 // Uses reports whether a project has a sandbox or a drive.
