@@ -555,64 +555,6 @@ func TestPolicy(t *testing.T) {
 	assert.NotContains(t, d.ok("bash", args{"command": "ls out"}), "later")
 }
 
-// documented is the policy of docs/agents.md.
-func documented() func(ctx context.Context, call agent.Call) error {
-	known := []string{"make test", "go vet ./..."}
-	return func(ctx context.Context, call agent.Call) error {
-		if command := call.Command(); command != "" && !slices.Contains(known, command) {
-			return agent.Refuse("ask the user first")
-		}
-		for _, name := range call.Paths() {
-			if !call.ReadOnly && strings.HasPrefix(name+"/", "/vercel/production/") {
-				return agent.Refuse("production is not changed")
-			}
-		}
-		return nil
-	}
-}
-
-// TestDocumentedPolicy attacks the policy of docs/agents.md in the spellings that
-// tools accept.
-func TestDocumentedPolicy(t *testing.T) {
-	t.Parallel()
-	needs.GNU(t)
-	page, err := os.ReadFile("../docs/agents.md")
-	require.NoError(t, err)
-	source, err := os.ReadFile("agent_test.go")
-	require.NoError(t, err)
-	_, body, _ := strings.Cut(string(source), "func documented() ")
-	body, _, _ = strings.Cut(body, "\n}\n")
-	for text := range strings.Lines(body) {
-		if text = strings.TrimSpace(text); strings.HasPrefix(text, "if ") || strings.HasPrefix(text, "for ") || strings.HasPrefix(text, "known") {
-			assert.Contains(t, string(page), text, "the policy of the test is not that of the page")
-		}
-	}
-
-	d := newDesk(t, &agent.Options{Before: documented()})
-	for _, c := range [][2]string{
-		{"write_file", `{"path":"/vercel/production/a","content":"x"}`},
-		{"write_file", `{"path":"/vercel/pr\u006fduction/a","content":"x"}`},
-		{"write_file", `{"path":"/vercel//production/a","content":"x"}`},
-		{"write_file", `{"path":"/vercel/x/../production/a","content":"x"}`},
-		{"write_file", `{"path":"../../../../vercel/production/a","content":"x"}`},
-		{"write_file", `{"path":"/etc","path":"/vercel/./production/a","content":"x"}`},
-		{"edit_file", `{"path":"/vercel/production","old_string":"","new_string":"x"}`},
-		{"write_file", `{"path":"/proc/self/root/vercel/production/a","content":"x"}`},
-		{"edit_file", `{"path":"/proc/1/task/1/root/vercel/production/a","old_string":"","new_string":"x"}`},
-		{"bash", `{"command":"mkdir -p /vercel/production"}`},
-		{"start_command", `{"command":"mkdir -p /vercel/pr\u006fduction"}`},
-		{"bash", `{"command":"make test","cwd":"/vercel/production"}`},
-		{"python", `{"code":"import os; os.makedirs('/vercel/production')"}`},
-	} {
-		result, err := d.Call(t.Context(), c[0], json.RawMessage(c[1]))
-		require.NoError(t, err)
-		assert.Regexp(t, "^(Refused: |There is no argument |The argument .* is given twice|.* leads elsewhere)", result.Text, "%s %s", c[0], c[1])
-	}
-	assert.Contains(t, d.ok("bash", args{"command": "make test"}), "Exit code", "what is known runs")
-	d.ok("write_file", args{"path": "other/production", "content": "x"})
-	assert.Contains(t, d.ok("read_file", args{"path": "other/production"}), "x")
-}
-
 // TestMistakesOfCommands wants words for what can't be started.
 func TestMistakesOfCommands(t *testing.T) {
 	t.Parallel()

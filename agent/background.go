@@ -27,6 +27,12 @@ type startInput struct {
 	Input bool `json:"input,omitempty" is:"whether write_input will be used"`
 }
 
+func (in *startInput) program() *Program {
+	p := in.shellInput.program()
+	p.StdinOpen = in.Input
+	return p
+}
+
 func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) {
 	if err := in.check(); err != nil {
 		return Result{}, err
@@ -238,6 +244,10 @@ type writeInputInput struct {
 	commandInput
 	Text  string `json:"text,omitempty" is:"what to write; add a newline where the program expects one"`
 	Close bool   `json:"close,omitempty" is:"whether the input ends after it"`
+}
+
+func (in *writeInputInput) program() *Program {
+	return &Program{CommandID: in.ID, Stdin: in.Text, StdinOpen: !in.Close}
 }
 
 func writeInput(ctx context.Context, c *call, in *writeInputInput) (Result, error) {

@@ -88,16 +88,21 @@ func FuzzBefore(f *testing.F) {
 			paths = append(paths, l.at)
 		}
 		assert.ElementsMatch(t, paths, call.Paths())
+		var program *Program
 		switch in := ran.(type) {
 		case *runInput:
-			assert.Equal(t, in.Command, call.Command())
+			program = &Program{Name: "bash", Args: []string{"-c", in.Command}, Dir: in.Cwd.at, Env: in.Env}
 		case *startInput:
-			assert.Equal(t, in.Command, call.Command())
+			program = &Program{Name: "bash", Args: []string{"-c", in.Command}, Dir: in.Cwd.at, Env: in.Env, StdinOpen: in.Input}
 		case *pythonInput:
-			assert.Equal(t, in.Code, call.Command())
-		default:
-			assert.Empty(t, call.Command())
+			program = &Program{Name: "python3", Stdin: in.Code}
+		case *writeInputInput:
+			program = &Program{CommandID: in.ID, Stdin: in.Text, StdinOpen: !in.Close}
 		}
+		if program != nil && len(program.Env) == 0 {
+			program.Env = nil
+		}
+		assert.Equal(t, program, call.Program)
 
 		var given map[string]any
 		require.NoError(t, json.Unmarshal(call.Arguments, &given))

@@ -34,6 +34,8 @@ type pythonInput struct {
 	Timeout float64 `json:"timeout_seconds,omitempty" is:"how long it may run; {timeout} by default, {longest} at most"`
 }
 
+func (in *pythonInput) program() *Program { return &Program{Name: "python3", Stdin: in.Code} }
+
 // cellEnd is what the interpreter says at the end of a cell.
 type cellEnd struct {
 	OK    bool     `json:"ok"`

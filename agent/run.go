@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"strings"
 	"syscall"
 	"time"
@@ -36,6 +37,15 @@ type shellInput struct {
 type runInput struct {
 	shellInput
 	Timeout float64 `json:"timeout_seconds,omitempty" is:"how long it may run; {timeout} by default, {longest} at most"`
+}
+
+func (in *shellInput) program() *Program {
+	p := CommandLine(in.Command)
+	p.Dir = in.Cwd.at
+	if len(in.Env) > 0 {
+		p.Env = maps.Clone(in.Env)
+	}
+	return &p
 }
 
 // longestArgument is what Linux takes as one argument or variable of a program.

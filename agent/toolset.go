@@ -54,10 +54,10 @@ type Options struct {
 	// or the network policy, add tags. An error of [Refuse] is told to the model.
 	Create func(ctx context.Context, opts *sandbox.CreateOptions) error
 	// Before, if not nil, is called before each call, and may wait for a person's
-	// answer. It lets the call happen by returning nil. An error of [Refuse] is
-	// told to the model; any other is an error of the program. It gets the call as
-	// it will be made, however the model has spelled it. If a path of it is relative,
-	// the sandbox is looked up before, for its working directory.
+	// answer. It lets the call happen by returning nil. The model reads an error of
+	// [Refuse]; any other is an error of the program. Before gets the call as it
+	// will be made, with all that decides what runs in [Call].Program. If a path is
+	// relative, the sandbox is looked up first, for its working directory.
 	Before func(ctx context.Context, call Call) error
 	// OnOutput, if not nil, receives the output of bash as it arrives, unfiltered:
 	// it may hold terminal escapes. data is valid until it returns.
@@ -71,31 +71,52 @@ type Options struct {
 type Call struct {
 	// Tool is the tool's name, as in [Toolset.Tools].
 	Tool string
-	// Arguments are those that the tool gets, a JSON object: under the names and
-	// with the types of the tool's schema, with absolute paths, however the model
-	// has spelled them. Of a call that can't be made it is what the model has sent.
+	// Arguments are those that the tool gets: a JSON object with the names and types
+	// of the tool's schema and absolute paths. If the call can't be made, it is what
+	// the model sent.
 	Arguments json.RawMessage
-	// Conversation is the conversation's ID or, of a toolset over a project, the
+	// Program is what a call of bash, start_command, python or write_input runs, and
+	// nil for other tools.
+	Program *Program
+	// Conversation is the conversation's ID or, for a toolset over a project, the
 	// sandbox's name. It is empty for a toolset over one sandbox.
 	Conversation string
 	// ReadOnly reports whether the tool changes nothing.
 	ReadOnly bool
 }
 
-// Command returns what the call runs: the command line of bash and start_command,
-// which bash reads, or the program of python. It is empty for other tools. A shell
-// knows many spellings of the same: allow what is known, rather than look for what
-// is not wanted.
-func (c Call) Command() string {
-	var in struct{ Command, Code string }
-	_ = json.Unmarshal(c.Arguments, &in) // one that can't be read runs nothing
-	return cmp.Or(in.Command, in.Code)
+// Program is all that a call adds to a sandbox to decide what runs there. A policy
+// should compare all of it, with [Program.Equal]: an environment variable alone can
+// make bash, make, git and most interpreters run other code.
+type Program struct {
+	// Name is "bash" or "python3". It is empty for write_input, which writes to the
+	// running command CommandID.
+	Name      string
+	CommandID string
+	// Args are the arguments: "-c" and the command line for bash, none for python3.
+	Args []string
+	// Dir is the directory that it starts in, absolute and clean. Empty means the
+	// sandbox's working directory.
+	Dir string
+	// Env are the variables that are added to those of the sandbox, or nil.
+	Env map[string]string
+	// Stdin is what is written to the standard input: the code of python, or the
+	// text of write_input.
+	Stdin string
+	// StdinOpen reports that write_input can write more to the standard input.
+	StdinOpen bool
 }
 
-// Paths returns the paths of the sandbox in the arguments, absolute and clean: the
-// file or directory of a tool for files, and the directory that a command starts
-// in, if it is given. Links are not followed: see [Options].Paths for that, and
-// Command for what a command does.
+// CommandLine returns the Program of a call of bash or start_command that gives a
+// command line and nothing else.
+func CommandLine(line string) Program { return Program{Name: "bash", Args: []string{"-c", line}} }
+
+// Equal reports whether two programs are the same in every field.
+func (p Program) Equal(other Program) bool { return reflect.DeepEqual(p, other) }
+
+// Paths returns the paths in the arguments, absolute and clean: the file or directory
+// of a tool for files, and the directory that a command starts in, if it is given.
+// Links are not followed: see [Options].Paths for that.
 func (c Call) Paths() []string {
 	var in struct{ Path, Cwd string }
 	_ = json.Unmarshal(c.Arguments, &in)
@@ -455,6 +476,9 @@ func (t *Toolset) before(ctx context.Context, c *call) (err error) {
 		}
 	}
 	resolve(c.in, cwd)
+	if in, ok := c.in.(interface{ program() *Program }); ok {
+		c.Program = in.program()
+	}
 	chosen := ""
 	if t.client != nil && !slices.Contains(ofProject, c.Tool) {
 		chosen = c.Conversation

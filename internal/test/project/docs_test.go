@@ -91,12 +91,13 @@ func TestDocsCompile(t *testing.T) {
 func fragment(code string) string {
 	var b strings.Builder
 	b.WriteString("package fragment\n\nimport (\n")
+	declares := regexp.MustCompile(`(?m)^(type|func) `).MatchString(code)
 	for name, path := range imports {
-		if name == "context" || name == "sandbox" || regexp.MustCompile(`\b`+name+`\.[A-Z]`).MatchString(code) {
+		if !declares && (name == "context" || name == "sandbox") || regexp.MustCompile(`\b`+name+`\.[A-Z]`).MatchString(code) {
 			fmt.Fprintf(&b, "\t%s %q\n", name, path)
 		}
 	}
-	if regexp.MustCompile(`(?m)^(type|func) `).MatchString(code) {
+	if declares {
 		return b.String() + ")\n\n" + code
 	}
 	b.WriteString(")\n\nfunc _(ctx context.Context, sb *sandbox.Sandbox, client *sandbox.Client) error {\n")
