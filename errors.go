@@ -122,10 +122,10 @@ type APIError struct {
 	// Err is the cause if the response broke off or could not be decoded.
 	Err error
 
-	command, region string // what the request was about
-	kind            api.Kind
-	unknown         bool
-	limited         bool // the response reports a rate limit
+	command string // what the request was about
+	kind    api.Kind
+	unknown bool
+	limited bool // the response reports a rate limit
 	// refused is set if the request was refused before it had any effect,
 	// because the session does not run. It is set only where the response to
 	// that very request is known.
@@ -155,7 +155,7 @@ func (e *APIError) Error() string {
 	if e.Code != "" {
 		b.WriteString(", code " + e.Code)
 	}
-	writeObject(&b, e.SessionID, e.command, e.region)
+	writeObject(&b, e.SessionID, e.command)
 	if e.RequestID != "" {
 		b.WriteString(", request " + e.RequestID)
 	}
@@ -173,8 +173,8 @@ func (e *APIError) Error() string {
 }
 
 // writeObject adds what a request was about, apart from the sandbox.
-func writeObject(b *strings.Builder, session, command, region string) {
-	for _, part := range [][2]string{{"session", session}, {"command", command}, {"region", region}} {
+func writeObject(b *strings.Builder, session, command string) {
+	for _, part := range [][2]string{{"session", session}, {"command", command}} {
 		if part[1] != "" {
 			b.WriteString(", " + part[0] + " " + part[1])
 		}
@@ -252,9 +252,9 @@ type RequestError struct {
 	// Err is the cause.
 	Err error
 
-	operation                         string
-	sandbox, session, command, region string // what the request was about
-	unknown                           bool
+	operation                 string
+	sandbox, session, command string // what the request was about
+	unknown                   bool
 }
 
 // Error returns a description in one line.
@@ -267,7 +267,7 @@ func (e *RequestError) Error() string {
 		s += ": " + e.Err.Error()
 	}
 	var about strings.Builder
-	if writeObject(&about, e.session, e.command, e.region); about.Len() > 0 {
+	if writeObject(&about, e.session, e.command); about.Len() > 0 {
 		s += " (" + about.String()[2:] + ")"
 	}
 	if e.unknown {
@@ -356,7 +356,7 @@ func publicError(err error) error {
 	}
 	if f.Status == 0 {
 		return &RequestError{
-			operation: f.Op.Name, sandbox: f.Sandbox, session: f.Session, command: f.Command, region: f.Region,
+			operation: f.Op.Name, sandbox: f.Sandbox, session: f.Session, command: f.Command,
 			Err: f.Err, unknown: f.OutcomeUnknown(),
 		}
 	}
@@ -364,7 +364,7 @@ func publicError(err error) error {
 		Operation: f.Op.Name, Status: f.Status, Code: f.Code, Message: f.Message,
 		RequestID: f.Header.Get("X-Vercel-Id"), RetryAfter: f.RetryAfter,
 		SandboxName: f.Sandbox, SessionID: f.Session, ContentType: f.Header.Get("Content-Type"),
-		command: f.Command, region: f.Region, Body: f.Body, Err: f.Err, kind: f.Kind, unknown: f.OutcomeUnknown(),
+		command: f.Command, Body: f.Body, Err: f.Err, kind: f.Kind, unknown: f.OutcomeUnknown(),
 		// A log that is refused says nothing of the start of its command.
 		refused: f.Refused() && f.Op != api.CommandLogs,
 	}

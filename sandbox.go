@@ -138,7 +138,7 @@ func (s *Sandbox) bind(c *Client) {
 func (st *sandboxState) learn() {
 	if st.current != nil && st.client != nil && st.client.api != nil {
 		w := st.current.wire()
-		st.client.api.Learn(w.ID, st.info.Name, w.Region)
+		st.client.api.Learn(w.ID, st.info.Name)
 	}
 }
 

@@ -119,9 +119,9 @@ func (c *Client) Do(ctx context.Context, req *Request, out any) error {
 	if resp != nil {
 		resp.Body.Close()
 	}
-	if about, ok := out.(interface{ Region() string }); ok && err == nil {
-		sandbox, session := out.(named).Names()
-		c.owners.learn(session, sandbox, about.Region())
+	if about, ok := out.(named); ok && err == nil {
+		sandbox, session := about.Names()
+		c.owners.learn(session, sandbox)
 	}
 	a.end(err)
 	return err
@@ -289,8 +289,7 @@ func (c *Client) failure(a *attempts) *Failure {
 		Sandbox: op.placeholder("sandbox", path), Session: op.placeholder("session", path), Command: op.placeholder("command", path),
 	}
 	if f.Session != "" {
-		known := c.owners.find(f.Session)
-		f.Sandbox, f.Region = known.sandbox, known.region
+		f.Sandbox = c.Owner(f.Session)
 	}
 	return f
 }

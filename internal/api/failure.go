@@ -25,7 +25,6 @@ type Failure struct {
 	Sandbox   string // the sandbox's name, if the path has one, or if it is known for its session
 	Session   string // the session's ID, if the path has one
 	Command   string // the command's ID, if the path has one
-	Region    string // of the session, if it is known
 	As        string // whose credentials were refused
 	Attempts  int
 	Uncertain bool // a request that may have taken effect received no clear response

@@ -2,58 +2,49 @@ package api
 
 import "sync"
 
-// owners remembers which sandbox a session is of, and in which region, since
-// requests about a session name only the session. What is not used for long is
-// forgotten: once of is full it becomes older, which then is forgotten. It is safe
-// for concurrent use.
+// owners remembers the sandbox of each session, for errors and events: requests about
+// a session name only the session. It forgets sessions that are not used for long: a
+// full of becomes older, and the previous older is dropped. It is safe for concurrent
+// use.
 type owners struct {
 	mu        sync.Mutex
-	of, older map[string]owner
+	of, older map[string]string
 }
-
-type owner struct{ sandbox, region string }
 
 // maxOwners is the maximum number of sessions in owners.of.
 const maxOwners = 8192
 
-func (o *owners) learn(session, sandbox, region string) {
+func (o *owners) learn(session, sandbox string) {
 	if session == "" || sandbox == "" {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if region == "" {
-		region = o.look(session).region
-	}
-	o.put(session, owner{sandbox, region})
+	o.put(session, sandbox)
 }
 
-func (o *owners) find(session string) owner {
+func (o *owners) find(session string) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.look(session)
-}
-
-// look finds a session, which is in use again. The caller holds mu, as for put.
-func (o *owners) look(session string) owner {
-	known, ok := o.of[session]
+	sandbox, ok := o.of[session]
 	if !ok {
-		if known, ok = o.older[session]; ok {
-			o.put(session, known)
+		if sandbox, ok = o.older[session]; ok {
+			o.put(session, sandbox)
 		}
 	}
-	return known
+	return sandbox
 }
 
-func (o *owners) put(session string, of owner) {
+// put stores a session's sandbox. The caller holds mu.
+func (o *owners) put(session, sandbox string) {
 	if _, known := o.of[session]; !known && len(o.of) >= maxOwners || o.of == nil {
-		o.of, o.older = map[string]owner{}, o.of
+		o.of, o.older = map[string]string{}, o.of
 	}
-	o.of[session] = of
+	o.of[session] = sandbox
 }
 
-// Learn tells whose a session is that came from elsewhere than a response.
-func (c *Client) Learn(session, sandbox, region string) { c.owners.learn(session, sandbox, region) }
+// Learn stores the sandbox of a session that didn't come from a response.
+func (c *Client) Learn(session, sandbox string) { c.owners.learn(session, sandbox) }
 
-// Owner returns the name of a session's sandbox, if it is known.
-func (c *Client) Owner(session string) string { return c.owners.find(session).sandbox }
+// Owner returns the name of a session's sandbox; empty if it is not known.
+func (c *Client) Owner(session string) string { return c.owners.find(session) }

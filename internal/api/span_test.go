@@ -34,7 +34,7 @@ func TestSpanNames(t *testing.T) {
 		return seen.e.Sandbox
 	}
 	assert.Empty(t, tell("s1", ""))
-	s.owners.learn("s1", "of s1", "")
+	s.owners.learn("s1", "of s1")
 	assert.Equal(t, "of s1", tell("s1", ""))
 	assert.Equal(t, "box", tell("s1", "box"))
 	assert.Empty(t, tell("", ""))

@@ -12,9 +12,6 @@ type SandboxResponse struct {
 // Names returns what the response is about.
 func (r *SandboxResponse) Names() (sandbox, session string) { return r.Sandbox.Name, r.Session.ID }
 
-// Region returns where the session runs.
-func (r *SandboxResponse) Region() string { return r.Session.Region }
-
 // UpdateResponse is the response to update and delete. Routes is nil if omitted.
 type UpdateResponse struct {
 	Sandbox Sandbox `json:"sandbox"`
@@ -38,9 +35,6 @@ type SessionResponse struct {
 func (r *SessionResponse) Names() (sandbox, session string) {
 	return r.Session.SourceSandboxName, r.Session.ID
 }
-
-// Region returns where the session runs.
-func (r *SessionResponse) Region() string { return r.Session.Region }
 
 // SessionsPage is a page of sessions.
 type SessionsPage struct {
