@@ -161,9 +161,9 @@ func (s *Session) update(ctx context.Context, op *api.Op, body any) error {
 }
 
 // TimeLeft returns how long the session has until its timeout as last known:
-// negative once that has passed, and zero if the session has ended. It goes by the
-// service's clock, which its responses tell to the second, whatever this machine's
-// is set to. It makes no request; call [Session.Refresh] first if other clients
+// negative once that has passed, and zero if the session has ended. It uses the
+// service's clock, which the last response told to the second, and is never more than
+// the timeout. It makes no request; call [Session.Refresh] first if other clients
 // may have moved the end.
 func (s *Session) TimeLeft() time.Duration {
 	w := s.wire()
@@ -176,7 +176,7 @@ func (s *Session) TimeLeft() time.Duration {
 	if c, err := s.client(); err == nil && c.api != nil {
 		now = c.api.Now()
 	}
-	return timeout(&w).Sub(now)
+	return min(timeout(&w).Sub(now), time.Duration(w.Timeout))
 }
 
 // timeout is when a session times out.

@@ -74,7 +74,7 @@ func New(cfg Config) *Client {
 	if rt == nil {
 		rt = http.DefaultTransport
 	}
-	told := &clock{base: time.Now()}
+	told := &clock{}
 	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, newGates(cfg.MaxRateLimitWait, told), told}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
 	return &Client{

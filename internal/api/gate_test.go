@@ -190,7 +190,7 @@ func TestTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whens := map[time.Duration]bool{}
 		for range 10 {
-			g, now := newGates(time.Hour, &clock{base: time.Now()})[creations], time.Now()
+			g, now := newGates(time.Hour, &clock{})[creations], time.Now()
 			for _, told := range []struct{ remaining, reset, left int }{{18, 3, 18}, {19, 3, 18}, {10, 3, 10}, {4, 6, 4}, {0, 3, 4}, {5, 6, 4}} {
 				g.learn(rate(20, told.remaining, time.Duration(told.reset)*time.Second), false)
 				assert.Equal(t, told.left, g.left, "%+v", told)
