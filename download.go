@@ -284,12 +284,15 @@ type DownloadDirOptions struct {
 	// are refused by default, because anyone who works with the local directory
 	// later would follow them.
 	OutsideLinks bool
-	// DotGit unpacks .git and what else Git or an editor would run or obey, also
-	// where dst is in a working tree of Git. There it is left out by default: .git in
-	// any spelling that a file system takes for it, since Git runs the hooks in it;
-	// files named HEAD, and whatever belongs into a directory that has one, since Git takes that for a repository; and what
-	// editors, agents and shells obey without a question (.vscode, .idea, .vim, .exrc,
-	// .claude, .cursor, .husky, mise.toml and the like).
+	// DotGit unpacks .git and whatever else a tool would run or obey without a
+	// question, also where dst is in a working tree of Git, Mercurial or another
+	// version control system. There these are left out by default: .git in any
+	// spelling that a file system takes for it, since Git runs the hooks in it; files
+	// named HEAD, and files for a directory that has one, since Git takes that for a
+	// repository; the repositories of other systems (.hg, .sl, .jj, .bzr, .fslckout,
+	// _darcs and the like), which name programs to run as well; and what editors,
+	// agents and shells obey (.vscode, .idea, .vim, .exrc, .claude, .cursor, .husky,
+	// mise.toml and the like).
 	DotGit bool
 	// LeftOut, if not nil, is called with each path, relative to dst, that is left
 	// out for want of DotGit. One of a directory stands for all below it.

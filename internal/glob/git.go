@@ -1,8 +1,10 @@
 package glob
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -28,8 +30,9 @@ func visible(r rune) rune {
 	return r
 }
 
-// WorkTree reports whether a local directory is in a working tree of Git: whether
-// it, or one above it, holds ".git".
+// WorkTree reports whether a local directory is in a working tree: whether it, or
+// a directory above it, holds ".git" or the repository of another version control
+// system.
 func WorkTree(dir string) (bool, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -40,8 +43,10 @@ func WorkTree(dir string) (bool, error) {
 		dir = real
 	}
 	for {
-		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
-			return true, nil
+		for _, name := range append(slices.Collect(maps.Keys(repositories)), ".git", "_FOSSIL_", "_MTN") {
+			if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+				return true, nil
+			}
 		}
 		up := filepath.Dir(dir)
 		if up == dir {

@@ -29,7 +29,10 @@ func TestWorkTree(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "tree", ".git"), []byte("gitdir: elsewhere\n"), 0o644))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "apart"), 0o755))
 	require.NoError(t, os.Symlink(filepath.Join(dir, "tree", "sub"), filepath.Join(dir, "link")))
-	for name, want := range map[string]bool{"tree": true, "tree/sub/deep": true, "link": true, "link/deep": true, "apart": false} {
+	for _, name := range []string{"hg/.hg", "jj/.jj", "fossil/_FOSSIL_"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+	}
+	for name, want := range map[string]bool{"hg": true, "jj": true, "fossil": true, "tree": true, "tree/sub/deep": true, "link": true, "link/deep": true, "apart": false} {
 		got, err := WorkTree(filepath.Join(dir, name))
 		require.NoError(t, err)
 		assert.Equal(t, want, got, name)

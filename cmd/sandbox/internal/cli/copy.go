@@ -69,7 +69,7 @@ func (c *copyCommand) command() *cobra.Command {
 	options(flags, &c.o.exclude, "exclude", "", "pattern", "Leave out what matches, such as node_modules or **/*.log (repeatable)", parseText)
 	options(flags, &c.o.include, "include", "", "pattern", "Copy only what matches (repeatable)", parseText)
 	toggle(flags, &c.o.outsideLinks, "outside-links", "", "Keep symbolic links that lead out of a downloaded directory")
-	toggle(flags, &c.o.dotGit, "dot-git", "", "Download into a working tree of Git also what acts there by itself: .git, HEAD of a repository, .vscode and the like")
+	toggle(flags, &c.o.dotGit, "dot-git", "", "Download into a working tree also what acts there by itself: .git, .hg, HEAD of a repository, .vscode and the like")
 	toggle(flags, &c.o.mkdir, "mkdir", "", "Make the local directories that lead to the destination")
 	toggle(flags, &c.o.noClobber, "no-clobber", "n", "Leave files that exist as they are")
 	toggle(flags, &c.o.progress, "progress", "", "Show the progress even if standard error is not a terminal")
