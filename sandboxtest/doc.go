@@ -71,11 +71,7 @@
 // # Images
 //
 // The service's images are represented by the programs of this machine.
-// [Options].Images names root file systems of the test's own:
-//
-//	srv := sandboxtest.New(t, &sandboxtest.Options{
-//		Images: map[string]string{"team/toolchain:v1": "testdata/toolchain.tar.gz"},
-//	})
+// [Options].Images names others, for which the same programs stand.
 //
 // # Time
 //
@@ -95,9 +91,8 @@
 //
 // # Limitations
 //
-// Runtimes, and images that [Options].Images does not name, are represented by
-// the host's own programs, with the user and the directories of each. All
-// regions are this machine, networks are empty, and drives may grow beyond
-// their size. Plans and their quotas are accepted and reported, but have no
-// effect.
+// Runtimes and images are represented by the host's own programs, with the user
+// and the directories of each. All regions are this machine, networks are empty,
+// and drives may grow beyond their size. Plans and their quotas are accepted and
+// reported, but have no effect.
 package sandboxtest

@@ -100,12 +100,11 @@ func ExampleServer_Inject() {
 	// Output: exit code 0
 }
 
-// A program whose sandboxes use their own image finds it under that name. The
-// path is a directory or a tar archive; here it is "/", this machine's own
-// programs.
+// A program whose sandboxes use their own image finds it under that name, with this
+// machine's own programs.
 func ExampleOptions_images() {
 	srv, err := sandboxtest.NewServer(&sandboxtest.Options{
-		Images: map[string]string{"team/toolchain:v1": "/"},
+		Images: []string{"team/toolchain:v1"},
 	})
 	if err != nil {
 		log.Fatal(err)

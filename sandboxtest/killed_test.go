@@ -28,15 +28,12 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
-	"github.com/go-vercel/sandbox/sandboxtest/internal/rootfs"
 )
 
 const (
 	// victimEnv holds the state directory and the mode of a server that this test
 	// binary runs until it is killed.
 	victimEnv = "SANDBOXTEST_VICTIM"
-	// victimImagesEnv holds its images, as comma-separated NAME=PATH.
-	victimImagesEnv = "SANDBOXTEST_VICTIM_IMAGES"
 	// killRoundsEnv is the number of times that TestKilledUnderLoad kills the
 	// server.
 	killRoundsEnv = "SANDBOXTEST_KILL_ROUNDS"
@@ -51,15 +48,7 @@ func TestVictim(t *testing.T) {
 		return
 	}
 	mode, dir, _ := strings.Cut(arg, ":")
-	var images map[string]string
-	if list := os.Getenv(victimImagesEnv); list != "" {
-		images = make(map[string]string)
-		for pair := range strings.SplitSeq(list, ",") {
-			name, path, _ := strings.Cut(pair, "=")
-			images[name] = path
-		}
-	}
-	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Mode(mode), Dir: dir, Images: images,
+	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Mode(mode), Dir: dir, Images: []string{"team/tools"},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	require.NoError(t, err)
 	fmt.Printf("\nSERVING %s %s %s\n", srv.URL, srv.Credentials().Token, srv.Mode())
@@ -334,17 +323,11 @@ func TestKilledUnderLoad(t *testing.T) {
 		t.Parallel()
 		dir := filepath.Join(victimsDir(t), "state")
 		l := &ledger{sandboxes: make(map[string][]string), snapshots: make(map[string]string)}
-		var images []string
-		if probe.Mode() == sandboxtest.Namespace {
-			tree, archive := t.TempDir(), filepath.Join(t.TempDir(), "tools.tar")
-			rootfs.Make(t, tree, "sh", "seq", "mkdir", "cp", "sha256sum", "cut")
-			require.NoError(t, os.WriteFile(archive, tarball(t, entriesOf(t, tree)...), 0o600))
-			l.image, images = "team/tools", []string{victimImagesEnv + "=team/tools=" + archive}
-		}
+		l.image = "team/tools"
 		var slowest time.Duration
 		checked := 0
 		for round := range rounds {
-			v := startVictim(t, probe.Mode(), dir, images...)
+			v := startVictim(t, probe.Mode(), dir)
 			slowest = max(slowest, v.took)
 			var workers sync.WaitGroup
 			for i := range 4 {
@@ -358,7 +341,7 @@ func TestKilledUnderLoad(t *testing.T) {
 			v.kill()
 			workers.Wait()
 
-			v = startVictim(t, probe.Mode(), dir, images...)
+			v = startVictim(t, probe.Mode(), dir)
 			slowest = max(slowest, v.took)
 			checked += v.check(l, round)
 			v.kill()

@@ -61,7 +61,7 @@ func TestCreateReturnsEveryField(t *testing.T) {
 }
 
 func TestCreateWithEverything(t *testing.T) {
-	_, c := start(t, &sandboxtest.Options{Images: map[string]string{"repo:v1": "/"}})
+	_, c := start(t, &sandboxtest.Options{Images: []string{"repo:v1"}})
 	made := c.create(obj{
 		"name": "one", "ports": []int{3000, 8080}, "timeout": 120_000, "resources": obj{"vcpus": 8}, "runtime": "python3.13",
 		"persistent": false, "networkPolicy": obj{"mode": "deny-all"}, "env": obj{"SECRET": "planted"}, "tags": obj{"a": "b"},

@@ -72,23 +72,11 @@ type Options struct {
 	// network policies find them as well. It requires what
 	// [Enforcement].Policies requires.
 	Names map[string]string
-	// Images are images that sandboxes can be created from, in addition to
-	// those of the service: the key is a name as in CreateOptions.Image, for
-	// example "team/tools" or "team/tools:v1", and the value the path of its
-	// root file system: a directory, which is used as it is and must not change
-	// while the server is open, or a tar archive, plain or gzipped, as written
-	// by "docker export". "/" stands for the programs of this machine, and so
-	// do the service's own images unless they are named here. Any other name is
-	// reported as an image that does not exist.
-	//
-	// The user of such a sandbox is ubuntu and its directory /vercel, as with
-	// the service's images; entry points and configuration are ignored. An
-	// archive is unpacked when the server starts, into Dir if set, where it
-	// stays for as long as sandboxes and snapshots need it; a directory must
-	// stay in place, and named here, for as long as they need it. It requires
-	// [Namespace] mode. Without root all files of an image belong to the only
-	// user.
-	Images map[string]string
+	// Images are names of images, as in CreateOptions.Image, for example "team/tools"
+	// or "team/tools:v1", that exist in addition to those of the service. Each stands
+	// for the programs of this machine: to have others, run sandbox-emulator in a
+	// container. Any other name is reported as an image that does not exist.
+	Images []string
 	// HomeFolders are folders in the home directories of the machine's users that
 	// sandboxes see in namespace mode, relative to a home. Of homes they see nothing
 	// else but the folders that PATH names and those of known tools, such as .nvm.

@@ -23,9 +23,7 @@
 //	-mode MODE    insist on "namespace" or "folder"; see package sandboxtest
 //	-token TOKEN  ask clients for TOKEN instead of one made up for this run; other
 //	              users of the machine can see the arguments of a program
-//	-image NAME=PATH
-//	              let sandboxes be made of the image NAME, whose root file system is
-//	              the directory or tar archive PATH; may be given several times
+//	-image NAME   let sandboxes be made of the image NAME, for which the machine's programs stand
 //	-state DIR    keep sandboxes and snapshots in DIR from one run to the next
 //	-name NAME=TARGET
 //	              let sandboxes find the server TARGET, host:port or http://host:port,
@@ -83,7 +81,8 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 type options struct {
 	addr, mode, state, token string
 	hosts, homeFolders       []string
-	images, names            map[string]string
+	images                   []string
+	names                    map[string]string
 	npmrc                    string
 	rateLimits, realistic    bool
 	control, doctor          bool
@@ -93,7 +92,7 @@ type options struct {
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
-	o := options{images: make(map[string]string), names: make(map[string]string)}
+	o := options{names: make(map[string]string)}
 	flags := flag.NewFlagSet("sandbox-emulator", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.addr, "addr", "", "listen on `ADDR` instead of a free port of 127.0.0.1")
@@ -102,7 +101,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil
 	})
 	flags.StringVar(&o.mode, "mode", "", "insist on a `MODE` of running commands: namespace or folder")
-	flags.Func("image", "let sandboxes be made of an image of your own, `NAME=PATH`: PATH is a directory or a tar archive; may be given several times", into(o.images, "PATH"))
+	flags.Func("image", "let sandboxes be made of the image `NAME`, for which this machine's programs stand; may be given several times", func(name string) error {
+		o.images = append(o.images, name)
+		return nil
+	})
 	flags.Func("name", "let sandboxes find a server under a name, `NAME=TARGET`: TARGET is host:port or http://host:port; may be given several times", into(o.names, "TARGET"))
 	flags.Func("home", "let sandboxes see `FOLDER` of home directories, of which they see only programs otherwise; may be given several times", func(name string) error {
 		o.homeFolders = append(o.homeFolders, name)

@@ -120,9 +120,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 		}
 		return nil, err
 	case "flatten":
-		return nil, h.flatten(req.Layers, req.Config.Image, req.Dir)
-	case "image":
-		return nil, h.addImage(req.Config.Image, req.Dir)
+		return nil, h.flatten(req.Layers, req.Dir)
 	case "forget":
 		h.mu.Lock()
 		delete(h.machines, req.Box)

@@ -73,7 +73,7 @@ type failure struct {
 
 // kinds are the errors that callers test for.
 var kinds = []error{
-	ErrStopped, ErrLoopbackOnly, ErrNoImage, ErrBadPath, ErrBadArchive, ErrUnsupported, ErrTooManyLayers, errIsDir, errNotDir, errNotRegular,
+	ErrStopped, ErrLoopbackOnly, ErrBadPath, ErrBadArchive, ErrUnsupported, ErrTooManyLayers, errIsDir, errNotDir, errNotRegular,
 	fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, syscall.ECONNREFUSED, syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, context.DeadlineExceeded,
 }
 

@@ -29,8 +29,7 @@ func (a Account) etcName() string { return "etc-" + a.Name }
 // baseLayer is the layer between the root that provides a box's programs and what
 // the box writes.
 type baseLayer struct {
-	dir  string
-	root sysroot
+	dir string
 	// owners reports whether files in it have owners other than this process's
 	// user.
 	owners bool
@@ -101,11 +100,11 @@ func (b baseLayer) build(hidden []string, homes []home, account Account) error {
 }
 
 // writeAccounts writes the files in etc that know the box's user and network,
-// over those of root; resolver says that the box has one of its own, and path is
+// over the machine's; resolver says that the box has one of its own, and path is
 // where it looks for programs.
-func writeAccounts(etc string, root sysroot, resolver bool, path string, account Account) error {
+func writeAccounts(etc string, resolver bool, path string, account Account) error {
 	name, shell := account.Name, defaultShell
-	if !root.executable(shell) {
+	if executable(shell) != nil {
 		shell = "/bin/sh"
 	}
 	user := fmt.Sprintf("%s:x:%d:%d::%s:%s", name, UserID, GroupID, account.Home, shell)
@@ -121,7 +120,7 @@ func writeAccounts(etc string, root sysroot, resolver bool, path string, account
 		{"shadow", "", name + ":*:19000:0:99999:7:::", "root:*:19000:0:99999:7:::", 0o640},
 		{"gshadow", "", name + ":!::", "root:*::", 0o640},
 	} {
-		old, err := root.readFile("/etc/" + file.name)
+		old, err := os.ReadFile("/etc/" + file.name)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
@@ -190,12 +189,12 @@ func writeFile(name, text string, mode fs.FileMode) error {
 // closed to it on the host but lead to programs of PATH, such as /root.
 func (b baseLayer) openWayToPrograms() error {
 	for _, dir := range filepath.SplitList(searchPath()) {
-		dir, err := b.root.resolve(dir)
+		dir, err := filepath.EvalSymlinks(dir)
 		if err != nil {
 			continue // PATH may name missing directories
 		}
 		for dir = filepath.Dir(dir); dir != "/"; dir = filepath.Dir(dir) {
-			info, err := b.root.lstat(dir)
+			info, err := os.Lstat(dir)
 			if err != nil {
 				return err
 			}
@@ -221,7 +220,7 @@ func (b baseLayer) copyDir(dir string, mode fs.FileMode) error {
 		mode |= made.Mode().Perm() // what was opened stays open
 	} else if errors.Is(err, fs.ErrNotExist) {
 		parent := filepath.Dir(dir)
-		info, err := b.root.lstat(parent)
+		info, err := os.Lstat(parent)
 		if err != nil {
 			return err
 		}
@@ -234,7 +233,7 @@ func (b baseLayer) copyDir(dir string, mode fs.FileMode) error {
 	} else {
 		return err
 	}
-	info, err := b.root.lstat(dir)
+	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
 	}
@@ -264,7 +263,7 @@ func (b baseLayer) cover(dir string) error {
 		return nil
 	}
 	parent := filepath.Dir(dir)
-	info, err := b.root.lstat(parent)
+	info, err := os.Lstat(parent)
 	if err != nil {
 		return err
 	}

@@ -185,7 +185,7 @@ func (b *Box) Freeze(ctx context.Context) (LayerID, int64, error) {
 	if b.host.backend.layered() {
 		parent = b.cfg.Layer
 	}
-	id, err := b.host.store.add(dir, parent, b.cfg.Image, size)
+	id, err := b.host.store.add(dir, parent, size)
 	if err != nil {
 		return "", 0, fmt.Errorf("box: freeze: %w", err)
 	}

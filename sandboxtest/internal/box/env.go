@@ -30,18 +30,6 @@ func searchPath() string {
 	return strings.Join(dirs, string(os.PathListSeparator))
 }
 
-// imagePath is the PATH in boxes of an image, whose programs are not the
-// machine's.
-const imagePath = platformBin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-// pathOf is the PATH in boxes of an image, or of none.
-func pathOf(image ImageID) string {
-	if image != "" {
-		return imagePath
-	}
-	return searchPath()
-}
-
 // defaultShell is the shell of users, where it exists.
 const defaultShell = "/bin/bash"
 

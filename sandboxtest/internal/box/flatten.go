@@ -11,9 +11,9 @@ const longestChain = 100
 
 // flattener is a backend whose layers are differences, which it can merge.
 type flattener interface {
-	// flatten merges a chain (newest first), without the image below it, into one
+	// flatten merges a chain (newest first), without what is below it, into one
 	// layer in the new directory dir. The layers of the chain stay as they are.
-	flatten(chain []string, image ImageID, dir string) error
+	flatten(chain []string, dir string) error
 	// maxLayers is the longest chain that can be stacked as it is.
 	maxLayers() int
 }
@@ -21,7 +21,7 @@ type flattener interface {
 // flatten replaces a chain that is too long by one layer: the caller holds the
 // returned layer instead of id. The chain stays as long as snapshots and boxes
 // stand on it.
-func (h *Host) flatten(id LayerID, chain []string, image ImageID) (LayerID, []string, error) {
+func (h *Host) flatten(id LayerID, chain []string) (LayerID, []string, error) {
 	f, ok := h.backend.(flattener)
 	if !ok || len(chain) <= h.store.longest {
 		return id, chain, nil
@@ -39,7 +39,7 @@ func (h *Host) flatten(id LayerID, chain []string, image ImageID) (LayerID, []st
 	}
 	// What is cut short is swept there when the store is opened.
 	dir := h.store.boxDir(newID())
-	err := f.flatten(chain, image, dir)
+	err := f.flatten(chain, dir)
 	if err == nil {
 		err = h.store.addFlat(id, dir)
 	}
@@ -64,7 +64,7 @@ func (s *store) addFlat(id LayerID, dir string) error {
 	if l == nil {
 		return fmt.Errorf("%w: %q", ErrNoLayer, id)
 	}
-	flat, err := s.putLocked(dir, &layer{Removed: true, Image: l.Image})
+	flat, err := s.putLocked(dir, &layer{Removed: true})
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ type mergedDir struct {
 	below string
 }
 
-func (n *namespaceBackend) flatten(chain []string, image ImageID, dir string) error {
+func (n *namespaceBackend) flatten(chain []string, dir string) error {
 	m := &merger{attrs: "trusted.overlay."}
 	if n.rootless {
 		m.attrs = "user.overlay."
@@ -54,15 +54,7 @@ func (n *namespaceBackend) flatten(chain []string, image ImageID, dir string) er
 	for _, layer := range chain {
 		m.layers = append(m.layers, filepath.Join(n.dir, "l", layer))
 	}
-	if image != "" {
-		mount, err := n.image(image)
-		if err != nil {
-			return err
-		}
-		m.bases = mount.bases(m.attrs)
-	} else {
-		m.bases = n.machineBases(m.attrs)
-	}
+	m.bases = n.machineBases(m.attrs)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}

@@ -34,8 +34,6 @@ func (*folderBackend) networked() bool { return false }
 func (*folderBackend) limited() bool   { return false }
 func (*folderBackend) close() error    { return nil }
 
-func (*folderBackend) addImage(ImageID, string) error { return ErrUnsupported }
-
 func (f *folderBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {
 	m := &folderMachine{reaper: &f.reaper, guest: f.guest, id: b.id, dir: dir, root: filepath.Join(dir, "r"), mounts: b.cfg.Mounts}
 	folders := append(b.Account().dirs(), "/shared", "/tmp")

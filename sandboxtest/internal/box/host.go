@@ -52,10 +52,6 @@ var (
 	ErrLoopbackOnly = errors.New("listens on the loopback interface only")
 	// ErrNoLayer means that there is no layer with that ID.
 	ErrNoLayer = errors.New("no such layer")
-	// ErrNoImage means that the image of a box is missing.
-	ErrNoImage = errors.New("no such image")
-	// ErrBadImage means that a file or directory can't be used as an image.
-	ErrBadImage = errors.New("bad image")
 	// ErrTooManyLayers means that a chain of layers is longer than the kernel
 	// can stack.
 	ErrTooManyLayers = errors.New("too many layers")
@@ -127,7 +123,6 @@ type Host struct {
 	boxesUnlock func() error
 
 	flattening sync.Mutex // of chains, one at a time
-	images     imageTrees
 
 	mu     sync.Mutex
 	boxes  map[string]*Box
@@ -141,8 +136,6 @@ type backend interface {
 	newMachine(b *Box, dir string, layers []string) (machine, error)
 	// layered says whether a layer holds only the difference to its parent.
 	layered() bool
-	// addImage makes a tree the root of boxes with that image.
-	addImage(id ImageID, tree string) error
 	// networked says whether boxes have networks of their own.
 	networked() bool
 	// limited says whether boxes heed their limits.
@@ -233,7 +226,7 @@ func tempParents(dir string, mode Mode) []string {
 }
 
 func open(opts Options, way way, parent string) (*Host, error) {
-	h := &Host{way: way, log: opts.Logger, guard: guard.New(opts.Logger), boxes: make(map[string]*Box), images: imageTrees{dirs: make(map[ImageID]string)}}
+	h := &Host{way: way, log: opts.Logger, guard: guard.New(opts.Logger), boxes: make(map[string]*Box)}
 	if err := h.openDir(opts.Dir, parent); err != nil {
 		return nil, errors.Join(err, h.closeDir())
 	}
@@ -365,9 +358,6 @@ func (h *Host) Reasons() error { return h.reasons }
 type Config struct {
 	// Layer is what the box starts from. Empty means a new system.
 	Layer LayerID
-	// Image is the root of a new system; see [Host.AddImage]. Empty means the
-	// machine's own. A layer keeps the image that it stands on.
-	Image ImageID
 	// DenyNetwork starts the box without a network but loopback. See
 	// [Box.SetNetwork].
 	DenyNetwork bool
@@ -400,14 +390,7 @@ func (h *Host) New(ctx context.Context, cfg Config) (*Box, error) {
 	if err != nil {
 		return nil, fmt.Errorf("box: %w", err)
 	}
-	if layer != "" {
-		cfg.Image = h.store.imageOf(layer)
-	}
-	cfg.Layer = layer
-	if err = h.openImage(cfg.Image); err == nil {
-		cfg.Layer, chain, err = h.flatten(layer, chain, cfg.Image)
-	}
-	if err != nil {
+	if cfg.Layer, chain, err = h.flatten(layer, chain); err != nil {
 		h.store.release(cfg.Layer)
 		return nil, fmt.Errorf("box: %w", err)
 	}

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
-	"github.com/go-vercel/sandbox/sandboxtest/internal/rootfs"
 )
 
 // insideProbe makes this program one that runs in a box, and says what it has
@@ -206,15 +205,6 @@ func whatABoxInherits(t *testing.T) {
 				b := newBox(t, h, Config{DenyNetwork: true})
 				assert.Equal(t, "own", sh(t, b, `test "$(readlink /proc/self/ns/net)" = "$1" || echo own`, namespaceOf(t, "net")))
 				assert.Empty(t, sh(t, b, `sed -n 's/.* @/@/p' /proc/net/unix`))
-			})
-			t.Run("image", func(t *testing.T) {
-				dir := t.TempDir()
-				unix.Umask(0o022) // its author's
-				rootfs.Make(t, dir, os.Args[0], "sh", "cat")
-				unix.Umask(0o077)
-				id, err := h.AddImage(t.Context(), dir)
-				require.NoError(t, err)
-				assertInherits(t, newBox(t, h, Config{Image: id, Account: ImageAccount}), "/bin"+os.Args[0], allowed)
 			})
 		})
 	}

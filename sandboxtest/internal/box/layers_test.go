@@ -44,7 +44,7 @@ func TestLongChain(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "vercel/sandbox"), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "vercel/sandbox", fmt.Sprint("f", i)), nil, 0o644))
 		var err error
-		layer, err = h.store.add(dir, layer, "", 0)
+		layer, err = h.store.add(dir, layer, 0)
 		require.NoError(t, err)
 	}
 	b := newBox(t, h, Config{Layer: layer})
@@ -54,7 +54,7 @@ func TestLongChain(t *testing.T) {
 		dir := filepath.Join(h.store.dir, "b", newID())
 		require.NoError(t, os.Mkdir(dir, 0o755))
 		var err error
-		layer, err = h.store.add(dir, layer, "", 0)
+		layer, err = h.store.add(dir, layer, 0)
 		require.NoError(t, err)
 	}
 	b = newBox(t, h, Config{Layer: layer})

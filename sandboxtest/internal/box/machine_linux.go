@@ -29,7 +29,6 @@ type namespaceMachine struct {
 	backend  *namespaceBackend
 	dir      string
 	layers   []string
-	image    ImageID
 	deny     bool
 	hostname string
 	account  Account
@@ -50,8 +49,7 @@ type namespaceMachine struct {
 
 // initScript mounts /proc, which only a process of the box can do, and then reaps
 // orphans for ever: a waiting shell reaps every child, and it waits for a child
-// that reads from a pipe without a writer. It uses only the shell's own commands,
-// since an image may have no programs.
+// that reads from a pipe without a writer.
 const initScript = `mount -t proc -o nosuid,nodev,noexec proc "$1/proc" && echo ok || exit 1
 exec </dev/null >/dev/null 2>&1
 while :; do (read never <&3) & wait; done`
@@ -186,30 +184,21 @@ func (m *namespaceMachine) mountRoot() (target string, err error) {
 		target: n.mounts + "/root", upper: up + "/u", work: up + "/w",
 		options: overlayOptions, dev: n.mounts + "/dev", devpts: ",mode=0620,gid=5",
 	}
-	lowest, show := n.lower[m.account.Name], n.showSelf
-	if m.image != "" {
-		image, err := n.image(m.image)
-		if err != nil {
-			return "", err
-		}
-		lowest, show = image.lower, n.showKit
-	} else {
-		root.extra = n.extra
-	}
-	root.lower = append(slices.Clone(m.layers), lowest)
+	root.extra = n.extra
+	root.lower = append(slices.Clone(m.layers), n.lower[m.account.Name])
 	if n.rootless {
 		root.options, root.devpts = rootlessOptions, ",mode=0600"
 	}
 	if err := root.mount(); err != nil {
 		return "", err
 	}
-	if err := show(root.target); err != nil {
+	if err := n.showSelf(root.target); err != nil {
 		return "", err
 	}
 	if err := n.coverShown(root.target, root.extra); err != nil {
 		return "", err
 	}
-	if n.rootless && m.image == "" {
+	if n.rootless {
 		if err := errors.Join(n.accountFiles(root.target, m.account), n.showBundles(root.target)); err != nil {
 			return "", err
 		}
@@ -333,11 +322,8 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		if len(m.backend.trusted) > 0 {
 			cmd.Env = mergeEnv(trustEnv(m.trustedList()), cmd.Env)
 		}
-		if path := pathOf(m.image); m.backend.rootless && lookupEnv(cmd.Env, "PATH") == path {
+		if path := searchPath(); m.backend.rootless && lookupEnv(cmd.Env, "PATH") == path {
 			cmd.Env = mergeEnv(cmd.Env, []string{"PATH=" + ownBin + ":" + path})
-		}
-		if m.image != "" && lookupEnv(cmd.Env, "SHELL") == defaultShell && executable(defaultShell) != nil {
-			cmd.Env = mergeEnv(cmd.Env, []string{"SHELL=/bin/sh"})
 		}
 		if cmd.Path, err = lookPath(spec.Path, spec.Dir, cmd.Env); err != nil {
 			return notStarted(spec.Path, err)
@@ -347,10 +333,8 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		case !m.backend.rootless:
 			cmd.SysProcAttr.Credential = m.credential(spec.User)
 		case spec.User == rootUser: // which everybody is here
-		case m.image == "":
-			asBoxUser(cmd, "/usr/bin/unshare")
 		default:
-			asBoxUser(cmd, m.backend.kit.command("unshare")...)
+			asBoxUser(cmd, "/usr/bin/unshare")
 		}
 		return m.groupNow().in(cmd.SysProcAttr, func() error { return startOrExplain(cmd, spec.Path) })
 	})
@@ -358,7 +342,7 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 
 // trustedList is the box's file of authorities to trust.
 func (m *namespaceMachine) trustedList() string {
-	if m.backend.rootless && m.image == "" {
+	if m.backend.rootless {
 		return m.backend.bundle
 	}
 	return bundleName

@@ -32,10 +32,8 @@ type namespaceBackend struct {
 	lower  map[string]string // the lowest layers by the account's name, as boxes name them
 	extra  []string          // host directories to bind
 	homes  []home            // of the machine's users
-	kit    *kit              // nil until an image needs it
-	images imageMounts
-	groups *groups // nil where boxes can't be limited
-	tun    bool    // boxes have networks that lead outside
+	groups *groups           // nil where boxes can't be limited
+	tun    bool              // boxes have networks that lead outside
 
 	rootless bool
 	callable bool   // boxes can make the calls of refusedCalls
@@ -101,9 +99,8 @@ const (
 func newLocalBackend(dir string, log *slog.Logger, rootless bool, seen seen, tried string) (*namespaceBackend, error) {
 	n := &namespaceBackend{
 		rootless: rootless, trusted: seen.Trusted, homes: homes(seen.HomeFolders), hidden: seen.Hidden, tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
-		lower:  make(map[string]string, len(accounts)),
-		images: imageMounts{open: make(map[ImageID]*imageMount)},
-		mnt:    -1, net: -1, uts: -1, ipc: -1,
+		lower: make(map[string]string, len(accounts)),
+		mnt:   -1, net: -1, uts: -1, ipc: -1,
 	}
 	if err := onThread(func() error { return refuseCalls(true) }); err != nil {
 		n.callable = true
@@ -242,8 +239,8 @@ func (n *namespaceBackend) setUpAsRoot() error {
 		return err
 	}
 	for _, a := range accounts {
-		base := baseLayer{dir: filepath.Join(n.mounts, a.baseName()), root: machineRoot, owners: true}
-		err := errors.Join(base.build(n.hidden, n.homes, a), writeAccounts(base.name("/etc"), base.root, n.tun, searchPath(), a), base.makeOwnRun(),
+		base := baseLayer{dir: filepath.Join(n.mounts, a.baseName()), owners: true}
+		err := errors.Join(base.build(n.hidden, n.homes, a), writeAccounts(base.name("/etc"), n.tun, searchPath(), a), base.makeOwnRun(),
 			base.addSudo(searchPath(), sudoProgram), base.trust(n.trusted))
 		if err == nil {
 			err = n.chooseLower(a)
@@ -329,7 +326,7 @@ func (n *namespaceBackend) newMachine(b *Box, dir string, layers []string) (mach
 
 func (n *namespaceBackend) machine(dir string, layers []string, cfg Config) (*namespaceMachine, error) {
 	m := &namespaceMachine{
-		backend: n, dir: dir, layers: layers, image: cfg.Image, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account(), firewall: cfg.Firewall,
+		backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account(), firewall: cfg.Firewall,
 		mounts: cfg.Mounts, limits: cfg.Limits,
 	}
 	return m, m.make()

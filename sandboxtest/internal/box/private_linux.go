@@ -220,13 +220,13 @@ func (b baseLayer) emptyHome(h home) error {
 		return nil
 	}
 	open := func(dir string) error {
-		info, err := b.root.lstat(dir)
+		info, err := os.Lstat(dir)
 		if err != nil {
 			return err
 		}
 		return b.copyDir(dir, info.Mode()|0o011)
 	}
-	info, err := b.root.lstat(h.dir)
+	info, err := os.Lstat(h.dir)
 	if err == nil {
 		err = b.copyDir(h.dir, info.Mode())
 	}
@@ -249,7 +249,7 @@ func (b baseLayer) emptyHome(h home) error {
 			}
 			continue
 		}
-		info, err := b.root.lstat(s.real)
+		info, err := os.Lstat(s.real)
 		if err == nil {
 			err = b.copyDir(name, info.Mode())
 		}
@@ -344,3 +344,8 @@ func (n *namespaceBackend) coverShown(root string, shown []string) error {
 
 // nothingName is an empty directory among the backend's mounts.
 const nothingName = "nothing"
+
+// isBelow reports whether a path is dir, or below it.
+func isBelow(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}

@@ -104,7 +104,7 @@ func (b *Box) Start(ctx context.Context, spec Spec) (*Process, error) {
 	if err := spec.check(); err != nil {
 		return nil, fmt.Errorf("box: start: %w", err)
 	}
-	if err := spec.complete(b.Account(), pathOf(b.cfg.Image)); err != nil {
+	if err := spec.complete(b.Account(), searchPath()); err != nil {
 		return nil, fmt.Errorf("box: start: %w", err)
 	}
 	done, err := b.use()

@@ -256,13 +256,8 @@ func (r *remoteBackend) newMachine(b *Box, dir string, layers []string) (machine
 	return m, err
 }
 
-func (r *remoteBackend) flatten(chain []string, image ImageID, dir string) error {
-	_, _, err := r.call(&request{Op: "flatten", Dir: dir, Layers: chain, Config: Config{Image: image}})
-	return err
-}
-
-func (r *remoteBackend) addImage(id ImageID, tree string) error {
-	_, _, err := r.call(&request{Op: "image", Dir: tree, Config: Config{Image: id}})
+func (r *remoteBackend) flatten(chain []string, dir string) error {
+	_, _, err := r.call(&request{Op: "flatten", Dir: dir, Layers: chain})
 	return err
 }
 

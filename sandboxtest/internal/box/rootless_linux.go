@@ -39,7 +39,7 @@ func (n *namespaceBackend) setUpRootless() error {
 		return err
 	}
 	for _, a := range accounts {
-		base := baseLayer{dir: filepath.Join(n.mounts, a.baseName()), root: machineRoot}
+		base := baseLayer{dir: filepath.Join(n.mounts, a.baseName())}
 		extra, err := buildRootlessBase(base.dir, a)
 		if err == nil {
 			err = base.makeOwnRun()
@@ -48,7 +48,7 @@ func (n *namespaceBackend) setUpRootless() error {
 			err = os.WriteFile(base.name(trustedName), n.trusted, 0o644)
 		}
 		if err == nil {
-			err = writeAccounts(filepath.Join(n.mounts, a.etcName()), base.root, n.tun, searchPath(), a)
+			err = writeAccounts(filepath.Join(n.mounts, a.etcName()), n.tun, searchPath(), a)
 		}
 		if err != nil {
 			return err
@@ -65,11 +65,11 @@ func (n *namespaceBackend) writeBundles() error {
 	}
 	n.bundles, n.bundle = make(map[string]string), trustedName
 	for _, name := range bundles {
-		target, err := machineRoot.resolve(name)
+		target, err := filepath.EvalSymlinks(name)
 		if err != nil || n.bundles[target] != "" {
 			continue // few machines have more than one
 		}
-		old, err := machineRoot.readFile(target)
+		old, err := os.ReadFile(target)
 		if err != nil {
 			continue // which the box's user can't read either
 		}

@@ -18,8 +18,7 @@ import (
 type LayerID string
 
 // store keeps the layers of a host: l/ID is the tree, m/ID.json what is known
-// of it, and b/ID belongs to a box, unless boxes are elsewhere. i/ID is an image
-// that was unpacked.
+// of it, and b/ID belongs to a box, unless boxes are elsewhere.
 type store struct {
 	dir, boxes string
 
@@ -38,8 +37,6 @@ type store struct {
 type layer struct {
 	Parent LayerID `json:"parent,omitempty"`
 	Size   int64   `json:"size"`
-	// Image is the image below the chain, empty for the machine's root.
-	Image ImageID `json:"image,omitempty"`
 	// Removed layers stay for as long as something stands on them.
 	Removed bool `json:"removed,omitempty"`
 	// Flat is a layer without parents with the contents of this layer and its
@@ -243,13 +240,6 @@ func (s *store) get(id LayerID) (*layer, error) {
 	return l, nil
 }
 
-// imageOf returns the image that a layer stands on. The layer must be held.
-func (s *store) imageOf(id LayerID) ImageID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.layers[id].Image
-}
-
 // acquire keeps a layer, or the one that stands for its chain, from being
 // collected. It gives that one's ID and the names of its chain, newest first;
 // without chained only the layer itself.
@@ -291,10 +281,10 @@ func (s *store) release(id LayerID) {
 }
 
 // add takes the tree at dir as a new layer by renaming it.
-func (s *store) add(dir string, parent LayerID, image ImageID, size int64) (LayerID, error) {
+func (s *store) add(dir string, parent LayerID, size int64) (LayerID, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.putLocked(dir, &layer{Parent: parent, Image: image, Size: size})
+	return s.putLocked(dir, &layer{Parent: parent, Size: size})
 }
 
 func (s *store) putLocked(dir string, l *layer) (LayerID, error) {

@@ -166,7 +166,7 @@ func (n *namespaceBackend) bindSelf() error {
 // addSudo gives a base layer sudo where root finds it, unless the root has its
 // own. words are the beginning of its command.
 func (b baseLayer) addSudo(path string, words ...string) error {
-	if slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool { return b.root.executable(filepath.Join(dir, "sudo")) }) {
+	if slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool { return executable(filepath.Join(dir, "sudo")) == nil }) {
 		return nil
 	}
 	name, err := b.missing(sudoName)

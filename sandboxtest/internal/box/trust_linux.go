@@ -53,7 +53,7 @@ func (b baseLayer) trust(authority []byte) error {
 	}
 	done := make(map[string]bool)
 	for _, name := range bundles {
-		target, err := b.root.resolve(name)
+		target, err := filepath.EvalSymlinks(name)
 		if errors.Is(err, fs.ErrNotExist) && name == bundleName {
 			target, err = b.missing(name)
 		}
@@ -61,7 +61,7 @@ func (b baseLayer) trust(authority []byte) error {
 			continue
 		}
 		done[target] = true
-		old, err := b.root.readFile(target)
+		old, err := os.ReadFile(target)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -90,7 +90,7 @@ func (b baseLayer) trust(authority []byte) error {
 func (b baseLayer) missing(name string) (string, error) {
 	dir, base := filepath.Split(name)
 	dir = filepath.Clean(dir)
-	found, err := b.root.resolve(dir)
+	found, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) && dir != "/" {
 		found, err = b.missing(dir)
 	}
@@ -111,7 +111,7 @@ func (b baseLayer) makeDir(dir string) error {
 	if dir == "/" {
 		return nil
 	}
-	if info, err := b.root.lstat(dir); err == nil && info.IsDir() {
+	if info, err := os.Lstat(dir); err == nil && info.IsDir() {
 		return b.copyDir(dir, info.Mode())
 	}
 	if err := b.makeDir(filepath.Dir(dir)); err != nil {

@@ -3,7 +3,6 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -28,8 +27,7 @@ const (
 )
 
 // managedImages are the service's own, below managedPrefix. They stand for the
-// machine's programs, with the user and the directories of an image, unless
-// Options.Images says otherwise.
+// machine's programs, with the user and the directories of an image.
 var managedImages = []string{"universal", "node:22", "node:24", "node:26", "python:3.14", "ubuntu", "arch"}
 
 // validImage is compiled for the first image: its repetitions take a millisecond of
@@ -78,48 +76,19 @@ func (r reference) madeUpDigest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// machineRoot is the path in Options.Images of what stands for the machine's own
-// programs.
-const machineRoot = "/"
+// images are the names of Options.Images, with the digests by which they are shown.
+// They never change.
+type images struct{ pins map[string]string }
 
-// images are those that the server knows. They never change.
-type images struct {
-	host *box.Host
-	// pins are the digests of names, and roots what the pinned names lead to:
-	// the machine's programs, if it is empty.
-	pins  map[string]string
-	roots map[string]box.ImageID
-}
-
-// openImages opens the images of Options.Images.
+// openImages takes the names of Options.Images.
 func (st *Store) openImages() error {
-	st.images = &images{host: st.Host, pins: make(map[string]string), roots: make(map[string]box.ImageID)}
-	for _, name := range slices.Sorted(maps.Keys(st.opts.Images)) {
-		path := st.opts.Images[name]
+	st.images = &images{pins: make(map[string]string)}
+	for _, name := range st.opts.Images {
 		ref, err := parseReference(name)
 		if err != nil || ref.digest != "" {
 			return fmt.Errorf("Options.Images: %.512q is not the name of an image, as in team/tools:v1", name)
 		}
-		if path == "" {
-			return fmt.Errorf("Options.Images: %s has no path", name)
-		}
-		if st.images.pins[ref.name()] != "" {
-			return fmt.Errorf("Options.Images has two of %s", ref.name())
-		}
-		ref.digest = ref.madeUpDigest()
-		var root box.ImageID
-		if path != machineRoot {
-			if st.Host.Mode() == box.Folder {
-				return errors.Join(fmt.Errorf("Options.Images: %s has a root file system of its own, which only namespace mode can give a sandbox", name),
-					st.Host.Reasons())
-			}
-			if root, err = st.Host.AddImage(st.ctx, path); err != nil {
-				return fmt.Errorf("Options.Images: %s: %w", name, err)
-			}
-			ref.digest = string(root)
-		}
-		st.images.pins[ref.name()] = ref.digest
-		st.images.roots[ref.pinned()] = root
+		st.images.pins[ref.name()] = ref.madeUpDigest()
 	}
 	return nil
 }
@@ -131,56 +100,14 @@ func (i *images) pin(image string) (string, error) {
 		return "", err
 	}
 	if ref.digest == "" {
-		switch digest := i.pins[ref.name()]; {
-		case digest != "":
-			ref.digest = digest
-		case ref.managed():
-			ref.digest = ref.madeUpDigest()
-		default:
+		if i.pins[ref.name()] == "" && !ref.managed() {
 			return "", errImageNotFound
 		}
+		ref.digest = ref.madeUpDigest()
+	} else if !ref.managed() && !slices.Contains(slices.Collect(maps.Values(i.pins)), ref.digest) {
+		return "", errImageNotFound
 	}
-	_, err = i.root(ref.pinned())
-	return ref.pinned(), err
-}
-
-// root gives what a pinned image leads to.
-func (i *images) root(pinned string) (box.ImageID, error) {
-	ref, err := parseReference(pinned)
-	if err != nil {
-		return "", err
-	}
-	root, ok := i.roots[ref.pinned()]
-	switch id := box.ImageID(ref.digest); {
-	case ok:
-		return root, nil
-	case i.host.HasImage(id): // of an earlier server
-		return id, nil
-	case ref.managed():
-		return "", nil
-	}
-	return "", errImageNotFound
-}
-
-// keepImages removes what was unpacked of images that nothing needs anymore.
-func (st *Store) keepImages() error {
-	var ids []box.ImageID
-	add := func(image string) {
-		if ref, err := parseReference(image); err == nil && ref.digest != "" {
-			ids = append(ids, box.ImageID(ref.digest))
-		}
-	}
-	st.mu.Lock()
-	for _, sb := range st.sandboxes {
-		add(sb.settings.Image)
-	}
-	for _, sn := range st.snapshots {
-		if sn.status == snapshotCreated {
-			add(sn.Image)
-		}
-	}
-	st.mu.Unlock()
-	return st.Host.KeepImages(ids)
+	return ref.pinned(), nil
 }
 
 // account is the user that sandboxes with the settings have.

@@ -70,12 +70,9 @@ func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snaps
 		return nil, err
 	}
 	var err error
-	switch {
-	case from != nil:
+	if from != nil {
 		err = set.reach(from)
 		config.Layer = from.layer // and what that stands on
-	case set.Image != "":
-		config.Image, err = st.images.root(set.Image)
 	}
 	if err == nil {
 		config.Mounts, err = sess.attach(set.Mounts)
@@ -87,8 +84,6 @@ func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snaps
 	switch {
 	case errors.Is(err, box.ErrNoLayer):
 		return nil, reply.ErrSnapshotGone
-	case errors.Is(err, box.ErrNoImage):
-		return nil, reply.BadRequest("The image that the snapshot stands on is not on this machine: %s. Start the emulator with the directory in Options.Images again.", set.Image)
 	case errors.Is(err, box.ErrTooManyLayers):
 		return nil, reply.BadRequest("The snapshot has too many ancestors for this machine: %v", err)
 	case err != nil:

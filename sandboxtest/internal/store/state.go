@@ -357,9 +357,6 @@ func (st *Store) Load(host string) error {
 	st.mu.Lock()
 	st.saver.loaded = true
 	st.mu.Unlock()
-	if err := st.keepImages(); err != nil {
-		return err
-	}
 	if err := st.save(); err != nil {
 		return err
 	}

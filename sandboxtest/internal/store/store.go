@@ -22,7 +22,7 @@ import (
 type Options struct {
 	Mode                            box.Mode
 	Dir                             string
-	Images                          map[string]string
+	Images                          []string
 	HomeFolders, Hidden             []string
 	Start                           time.Time
 	Pending, Stopping, Snapshotting time.Duration
