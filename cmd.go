@@ -193,6 +193,9 @@ func (c *Cmd) dir() string {
 // options checks the fields and converts them to the options of StartCommand.
 func (c *Cmd) options() (*CommandOptions, error) {
 	o := &CommandOptions{Cwd: c.dir(), Sudo: c.Sudo, Binary: c.Binary}
+	if c.Env == nil {
+		o.callerEnv = Env{} // PWD is no secret
+	}
 	for i, kv := range c.environ() {
 		key, value, ok := strings.Cut(kv, "=")
 		if !ok {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -534,6 +535,43 @@ func TestStartErrors(t *testing.T) {
 	assert.ErrorContains(t, c.Wait(), "not started")
 	c = sb.CommandContext(t.Context(), "")
 	assert.ErrorContains(t, c.Start(), "no command")
+}
+
+// TestErrorsShowTheClientsVariables: variables that the client sets are no secrets.
+// An error that quotes the request shows all of them, and none of the caller's.
+func TestErrorsShowTheClientsVariables(t *testing.T) {
+	t.Parallel()
+	for name, env := range map[string][]string{"none": nil, "the caller's": {"SECRET=correct-horse"}} {
+		_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+		sent := map[string]string{}
+		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if !testkit.IsRun(req) {
+				return next.RoundTrip(req)
+			}
+			var body struct{ Env map[string]string }
+			assert.NoError(t, json.NewDecoder(req.Body).Decode(&body))
+			req.Body.Close()
+			sent = body.Env
+			quoted, err := json.Marshal(fmt.Sprint(sent))
+			return canned.JSON(400, `{"error":{"code":"bad_request","message":`+string(quoted)+`}}`), err
+		})
+		c := sb.CommandContext(t.Context(), "true")
+		c.Dir, c.Env = "missing-directory", env
+		err := c.Run()
+		require.Error(t, err)
+		require.NotEmpty(t, sent)
+		for variable, value := range sent {
+			if variable == "SECRET" {
+				assert.NotContains(t, err.Error(), value)
+			} else {
+				assert.ErrorContains(t, err, value, "%s: %s", name, variable)
+			}
+		}
+	}
+	_, sb := testkit.Start(t, nil)
+	c := sb.CommandContext(t.Context(), "true")
+	c.Dir = "missing-directory"
+	assert.ErrorContains(t, c.Run(), "missing-directory")
 }
 
 func TestCmdShowsNoEnvironment(t *testing.T) {

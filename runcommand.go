@@ -81,6 +81,9 @@ type CommandOptions struct {
 	envAt int
 	// input is the file that becomes the command's standard input.
 	input string
+	// callerEnv holds the variables that the caller has set, if Env has others or
+	// became arguments. Nil means those of Env.
+	callerEnv Env
 }
 
 // Format prints the options without values that may be secret, for every verb.
@@ -394,7 +397,10 @@ func newCommandBody(name string, args []string, o *CommandOptions) (*engine.Body
 	); err != nil {
 		return nil, err
 	}
-	b := &engine.Body{Command: name, Args: args, Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: wire.Duration(o.Timeout), Stdin: o.attach}
+	b := &engine.Body{Command: name, Args: args, Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: wire.Duration(o.Timeout), Stdin: o.attach, Secret: o.Env}
+	if o.callerEnv != nil {
+		b.Secret = o.callerEnv
+	}
 	if b.Args == nil {
 		b.Args = []string{}
 	}

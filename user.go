@@ -313,6 +313,9 @@ func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, [
 			wrapped = append(wrapped, k+"="+o.Env[k])
 		}
 	}
+	if o.callerEnv == nil {
+		o.callerEnv = o.Env
+	}
 	o.Cwd, o.Env = "", nil
 	wrapped = slices.Concat(own, wrapped, []string{name}, args)
 	return wrapped[0], wrapped[1:], &o, nil

@@ -314,12 +314,17 @@ func (c *Client) shown(f *Failure, req *Request) *Failure {
 }
 
 // Known returns the secrets that must not come back in what is said of a request,
-// which may be nil: the tokens that were sent, and the request's own.
+// which may be nil: the tokens that were sent, and the request's own. A body with
+// a method Secrets returns the part of it that may hold secrets.
 func (c *Client) Known(req *Request) *redact.Known {
 	if req == nil || req.Body == nil && req.Extra == nil {
 		return c.cfg.Secrets
 	}
-	data, err := json.Marshal([]any{req.Body, req.Extra})
+	body := req.Body
+	if b, ok := body.(interface{ Secrets() any }); ok {
+		body = b.Secrets()
+	}
+	data, err := json.Marshal([]any{body, req.Extra})
 	var sent [2]any
 	if err != nil || json.Unmarshal(data, &sent) != nil {
 		return c.cfg.Secrets // nothing was sent

@@ -36,6 +36,18 @@ type Body struct {
 	Logs    bool              `json:"logs,omitempty"`
 	Timeout wire.Duration     `json:"timeout,omitzero"`
 	Stdin   bool              `json:"attachStdin,omitempty"`
+
+	// Secret holds the variables that the caller has set. Env may have others,
+	// which the client sets and which an error may show.
+	Secret map[string]string `json:"-"`
+}
+
+// Secrets returns the part of the request that an error must not show.
+func (b *Body) Secrets() any {
+	if b == nil {
+		return nil
+	}
+	return map[string]any{"env": b.Secret}
 }
 
 // Mark gives the process the variable by which it is known in the sandbox. If at

@@ -222,6 +222,14 @@ func TestRequestsAreNotEchoed(t *testing.T) {
 			_, err := sb.StartCommand(ctx, "true", nil, &sandbox.StartOptions{Env: env})
 			return err
 		},
+		"a User's command": func(ctx context.Context, sb *sandbox.Sandbox, _ *sandbox.Client) error {
+			u, err := sb.AsUser("ann")
+			if err != nil {
+				return err
+			}
+			_, err = u.RunCommand(ctx, "true", nil, &sandbox.CommandOptions{Env: env})
+			return err
+		},
 		"Cmd": func(ctx context.Context, sb *sandbox.Sandbox, _ *sandbox.Client) error {
 			cmd := sb.CommandContext(ctx, "true")
 			cmd.Env = []string{"SECRET=" + env["SECRET"]}
