@@ -50,7 +50,7 @@ func (f *FileSystem) AppendFile(ctx context.Context, name string, data []byte) e
 
 func (f *FileSystem) appendFile(ctx context.Context, name string, data []byte) (made bool, err error) {
 	if len(data) <= maxInline {
-		return f.tools().Append(ctx, name, data)
+		return f.tools(name).Append(ctx, name, data)
 	}
 	for first := true; first || len(data) > 0; first = false {
 		part := data[:min(len(data), coreutils.MaxWrite)]
@@ -59,7 +59,7 @@ func (f *FileSystem) appendFile(ctx context.Context, name string, data []byte) (
 			piece, tried, err := f.uploadPiece(ctx, part)
 			if err == nil {
 				var madeNow bool
-				madeNow, err = f.tools().AppendPiece(ctx, name, piece)
+				madeNow, err = f.tools(name).AppendPiece(ctx, name, piece)
 				made = made || madeNow
 				if _, ran := errors.AsType[*coreutils.Error](err); err != nil && !ran {
 					tried = append(tried, piece.Path)

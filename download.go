@@ -388,7 +388,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		_, only := coreutils.PackChanges(r)
 		return only
 	}
-	cmd, err := readCommand(ctx, t, "bash", []string{"-c", coreutils.PackScript, "bash", src}, whole)
+	cmd, err := readCommand(ctx, t, src, "bash", []string{"-c", coreutils.PackScript, "bash", src}, whole)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: src, Err: err}
 	}

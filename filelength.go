@@ -120,7 +120,7 @@ func cannotTell(err error) bool {
 // countBytes reads the file in the sandbox, and returns how long it is.
 func countBytes(ctx context.Context, t target, path string) (int64, error) {
 	name, args := coreutils.Carry("sh", []string{"-c", `cat -- "$1" | wc -c`, "sh", path})
-	done, err := program{name: name, args: args}.run(ctx, t)
+	done, err := program{name: name, args: args, paths: []string{path}}.run(ctx, t)
 	if err != nil {
 		return 0, err
 	}

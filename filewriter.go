@@ -313,7 +313,7 @@ func (w *FileWriter) discard(pieces []coreutils.Piece) {
 func (w *FileWriter) join(pieces []coreutils.Piece, to *coreutils.Placement) error {
 	w.begun = true
 	for attempt := 1; ; attempt++ {
-		made, err := w.fs.tools().Join(w.uploads, w.part, w.joined, pieces, to, attempt > 1)
+		made, err := w.fs.tools(w.part).Join(w.uploads, w.part, w.joined, pieces, to, attempt > 1)
 		w.made = w.made || made
 		if err == nil {
 			for _, p := range pieces {
@@ -378,7 +378,7 @@ func (f *FileSystem) discard(ctx context.Context, paths ...string) {
 	name, args := coreutils.Carry("rm", append([]string{"-f", "--"}, paths...))
 	for range 2 { // the request for the first may be lost
 		attempt, stop := context.WithTimeout(ctx, cleanupTime/2)
-		_, err := program{name: name, args: args, spared: true}.run(attempt, on)
+		_, err := program{name: name, args: args, paths: paths, spared: true}.run(attempt, on)
 		late := attempt.Err() != nil
 		stop()
 		if !late && (err == nil || !interrupted(err)) {

@@ -189,7 +189,7 @@ func (f *FileSystem) pathOp(ctx context.Context, op, name, program string, args 
 	if err := f.enter(ctx, op, name); err != nil {
 		return err
 	}
-	if _, err := f.tools().Run(ctx, program, args...); err != nil {
+	if _, err := f.tools(name).Run(ctx, program, args...); err != nil {
 		return &fs.PathError{Op: op, Path: name, Err: reason(err)}
 	}
 	return nil
@@ -202,7 +202,7 @@ func (f *FileSystem) linkOp(ctx context.Context, op, from, to, program string, a
 			return &os.LinkError{Op: op, Old: from, New: to, Err: errors.Unwrap(err)}
 		}
 	}
-	if _, err := f.tools().Run(ctx, program, args...); err != nil {
+	if _, err := f.tools(from, to).Run(ctx, program, args...); err != nil {
 		return &os.LinkError{Op: op, Old: from, New: to, Err: reason(err)}
 	}
 	return nil
@@ -282,7 +282,7 @@ func (f *FileSystem) Rename(ctx context.Context, oldName, newName string) error 
 			}
 			// For rename(2), hard links to the same file are a no-op. mv also
 			// complains about a link and its target.
-			same, statErr := f.tools().SameFile(ctx, oldName, newName)
+			same, statErr := f.tools(oldName, newName).SameFile(ctx, oldName, newName)
 			if statErr == nil && same {
 				return nil
 			}
@@ -358,7 +358,7 @@ func (f *FileSystem) RealPath(ctx context.Context, name string) (string, error) 
 	if err := f.enter(ctx, "realpath", name); err != nil {
 		return "", err
 	}
-	out, err := f.tools().RealPath(ctx, name)
+	out, err := f.tools(name).RealPath(ctx, name)
 	if err != nil {
 		return "", &fs.PathError{Op: "realpath", Path: name, Err: reason(err)}
 	}
@@ -370,7 +370,7 @@ func (f *FileSystem) nameOp(ctx context.Context, op, name, program string, args 
 	if err := f.enter(ctx, op, name); err != nil {
 		return "", err
 	}
-	out, err := f.tools().Query(ctx, program, args...)
+	out, err := f.tools(name).Query(ctx, program, args...)
 	if err != nil {
 		return "", &fs.PathError{Op: op, Path: name, Err: reason(err)}
 	}
@@ -386,7 +386,7 @@ func (f *FileSystem) Truncate(ctx context.Context, name string, size int64) erro
 	if size < 0 {
 		return &fs.PathError{Op: "truncate", Path: name, Err: syscall.EINVAL}
 	}
-	if err := f.tools().Truncate(ctx, name, size); err != nil {
+	if err := f.tools(name).Truncate(ctx, name, size); err != nil {
 		return &fs.PathError{Op: "truncate", Path: name, Err: reason(err)}
 	}
 	return nil
@@ -439,7 +439,7 @@ func (f *FileSystem) Exists(ctx context.Context, name string) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	return f.tools().Test(ctx, "test", "-e", name)
+	return f.tools(name).Test(ctx, "test", "-e", name)
 }
 
 // ReadDir reads the named directory and returns its entries, sorted by
@@ -451,7 +451,7 @@ func (f *FileSystem) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, e
 	if err := f.enter(ctx, "open", name); err != nil {
 		return nil, err
 	}
-	list, err := f.tools().List(ctx, name)
+	list, err := f.tools(name).List(ctx, name)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: reason(err)}
 	}

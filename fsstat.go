@@ -24,7 +24,7 @@ func (f *FileSystem) stat(ctx context.Context, op, name string, follow bool) (fs
 	if err := f.enter(ctx, op, name); err != nil {
 		return nil, err
 	}
-	st, err := f.tools().Stat(ctx, name, follow)
+	st, err := f.tools(name).Stat(ctx, name, follow)
 	if err != nil {
 		return nil, &fs.PathError{Op: op, Path: name, Err: reason(err)}
 	}
@@ -72,9 +72,9 @@ func (i *fileInfo) Sys() any {
 	}
 }
 
-// tools returns a Runner of programs where the files are.
-func (f *FileSystem) tools() coreutils.Runner {
+// tools returns a Runner of programs that work on these paths.
+func (f *FileSystem) tools(paths ...string) coreutils.Runner {
 	return func(ctx context.Context, c coreutils.Call) (coreutils.Result, error) {
-		return program{name: c.Name, args: c.Args, stdout: c.Stdout}.run(ctx, f.on())
+		return program{name: c.Name, args: c.Args, paths: paths, stdout: c.Stdout}.run(ctx, f.on())
 	}
 }

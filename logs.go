@@ -110,7 +110,7 @@ func (f *follower) next() (string, []byte, error) {
 	kind, data, err := f.Next()
 	switch {
 	case err == io.EOF:
-		return "", nil, io.EOF
+		return "", nil, f.ended()
 	case err != nil:
 		return "", nil, f.public(err)
 	}
@@ -120,7 +120,7 @@ func (f *follower) next() (string, []byte, error) {
 	}
 	if f.encoded != nil {
 		if data, err = f.encoded[i].Decode(data); err != nil {
-			return "", nil, &StreamError{Code: codeNotEncoded, Message: err.Error(), SessionID: f.session, CommandID: f.id}
+			return "", nil, f.notEncoded(err)
 		}
 		f.decoded += int64(len(data))
 	}
@@ -129,6 +129,25 @@ func (f *follower) next() (string, []byte, error) {
 		f.c.tell(f.ctx, observe.Event{Kind: observe.ReplacedOutput, Operation: stream, Session: f.session, Command: f.id})
 	}
 	return stream, data, nil
+}
+
+// ended returns io.EOF, or the error of output that was to be encoded and is not. The
+// shell of a command that a signal ended may not have come to encoding it.
+func (f *follower) ended() error {
+	end := f.End()
+	if f.encoded == nil || end != nil && end.ExitCode != nil && *end.ExitCode > 128 {
+		return io.EOF
+	}
+	for i := range f.encoded {
+		if err := f.encoded[i].End(); err != nil {
+			return f.notEncoded(err)
+		}
+	}
+	return io.EOF
+}
+
+func (f *follower) notEncoded(err error) error {
+	return &StreamError{Code: codeNotEncoded, Message: err.Error(), SessionID: f.session, CommandID: f.id}
 }
 
 // codeNotEncoded is the code of output that was to be encoded and is not.

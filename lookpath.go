@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os/exec"
+	"path"
 )
 
 // LookPath looks for a program in the PATH that the sandbox's commands have,
@@ -27,15 +28,18 @@ func (u *User) LookPath(ctx context.Context, name string) (string, error) {
 	return lookPath(ctx, u, name, nil)
 }
 
-// lookFor writes where a program is, or ends with one code for none and with
-// another for one that can't be executed.
-const lookFor = `p=$1; set -f
+// lookFor writes where the program $1 is for a command in the directory $2, or ends
+// with one code for none and with another for one that can't be executed.
+const lookFor = `p=$1 dir=$2; set -f
 case $p in
 */*) set -- "$p" ;;
 *) IFS=:; set --; for d in $PATH; do set -- "$@" "${d:-.}/$p"; done ;;
 esac
 code=103
-for f; do [ ! -e "$f" ] || { code=104; [ -d "$f" ] || [ ! -x "$f" ] || { printf %s "$f"; exit 0; }; }; done
+for f; do
+	case $f in /*) at=$f;; *) at=$dir/$f;; esac
+	[ ! -e "$at" ] || { code=104; [ -d "$at" ] || [ ! -x "$at" ] || { printf %s "$f"; exit 0; }; }
+done
 exit $code`
 
 // lookPath looks for a program where a command with these options would.
@@ -49,8 +53,15 @@ func lookPath(ctx context.Context, t target, name string, o *CommandOptions) (st
 	if name == "" {
 		return "", missingProgram(name, nil)
 	}
-	sh := program{name: "/bin/sh", sudo: o != nil && o.Sudo, in: o, spared: true}
-	done, err := sh.command(ctx, t, sh.name, []string{"-c", lookFor, "sh", name})
+	if o == nil {
+		o = &CommandOptions{}
+	}
+	dir := o.Cwd
+	if !path.IsAbs(dir) {
+		dir = path.Join(t.cwd(), dir)
+	}
+	sh := program{name: "/bin/sh", sudo: o.Sudo, env: o.Env, spared: true}
+	done, err := sh.command(ctx, t, sh.name, []string{"-c", lookFor, "sh", name, dir})
 	switch {
 	case err != nil:
 		return "", err

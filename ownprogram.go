@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
+	"slices"
 	"strconv"
 
 	"github.com/go-vercel/sandbox/internal/clean"
@@ -54,7 +56,8 @@ var (
 
 // program is a program of the sandbox that the client runs for itself. The
 // sandbox may have replaced it by one that writes without end: beyond the limits
-// it is killed, and the error says so. It runs in an environment of its own.
+// it is killed, and the error says so. It runs in an environment of its own and, since
+// the working directory may have been removed, in / where that is possible.
 type program struct {
 	name string
 	args []string
@@ -65,9 +68,11 @@ type program struct {
 	// keep is how much of standard error is kept, its end; zero means
 	// keptComplaints.
 	keep int
-	// in is where the program runs that command starts: nil is the sandbox's
-	// own folder and environment.
-	in *CommandOptions
+	// paths are the arguments that name files. If one is relative, the program runs
+	// in the working directory, and otherwise in /.
+	paths []string
+	// env is added to the sandbox's environment.
+	env Env
 	// spared programs continue when the context ends: they change something that
 	// is better finished, or end at once.
 	spared bool
@@ -85,10 +90,11 @@ func (p program) run(ctx context.Context, on target) (done coreutils.Result, err
 func (p program) command(ctx context.Context, on target, name string, args []string) (coreutils.Result, error) {
 	reply := &limitedOutput{Tail: outputs.Tail{Max: maxReply}, from: "standard output of " + p.name, limit: maxReply}
 	complaints := &limitedOutput{Tail: outputs.Tail{Max: cmp.Or(p.keep, keptComplaints)}, from: "standard error of " + p.name, limit: maxComplaints}
-	o := &CommandOptions{Sudo: p.sudo, Stdout: p.stdout, Stderr: complaints, KillOnCancel: !p.spared}
-	if p.in != nil {
-		o.Cwd, o.Env = p.in.Cwd, p.in.Env
+	dir := "/"
+	if slices.ContainsFunc(p.paths, func(name string) bool { return !path.IsAbs(name) }) {
+		dir = ""
 	}
+	o := &CommandOptions{Cwd: dir, Env: p.env, Sudo: p.sudo, Stdout: p.stdout, Stderr: complaints, KillOnCancel: !p.spared}
 	if o.Stdout == nil {
 		o.Stdout = reply
 	}
@@ -136,10 +142,10 @@ type commandReader struct {
 	result coreutils.Result // after Close
 }
 
-// readCommand starts a command and returns when it has written something or
-// ended. Its error is an *FSError, returned at once or after the output, unless
+// readCommand starts a command that reads path, and returns when it has written
+// something or ended. Its error is an *FSError, returned at once or after the output, unless
 // whole, if not nil, says that the output is complete nevertheless.
-func readCommand(ctx context.Context, t target, name string, args []string, whole func(coreutils.Result) bool) (*commandReader, error) {
+func readCommand(ctx context.Context, t target, path, name string, args []string, whole func(coreutils.Result) bool) (*commandReader, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	pr, pw := io.Pipe()
 	r := &commandReader{
@@ -149,7 +155,7 @@ func readCommand(ctx context.Context, t target, name string, args []string, whol
 	go func() {
 		defer close(r.done)
 		name, args := coreutils.Carry(name, args)
-		p := program{name: name, args: args, stdout: pw}
+		p := program{name: name, args: args, paths: []string{path}, stdout: pw}
 		if whole != nil {
 			p.keep = maxComplaints
 		}
@@ -177,7 +183,7 @@ func (r *commandReader) Close() error {
 // openEncoded reads a file through a command's output, as base64, since output
 // is always UTF-8.
 func openEncoded(ctx context.Context, t target, path string) (io.ReadCloser, int64, error) {
-	r, err := readCommand(ctx, t, "base64", coreutils.Operands(path), nil)
+	r, err := readCommand(ctx, t, path, "base64", coreutils.Operands(path), nil)
 	if err != nil {
 		return nil, -1, err
 	}
@@ -196,7 +202,7 @@ const pieceBlock = 64 << 10
 // output. It is shorter where the file ends.
 func readBlocks(ctx context.Context, t target, path string, skip, count int64) ([]byte, error) {
 	args := []string{"-c", blocksScript, "sh", path, strconv.FormatInt(skip, 10), strconv.FormatInt(count, 10)}
-	r, err := readCommand(ctx, t, "sh", args, nil)
+	r, err := readCommand(ctx, t, path, "sh", args, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"time"
 
@@ -320,6 +321,11 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 		body.Mark(token, o.envAt)
 	}
 	own, _, _ := clean.Of(name, args)
+	if own != nil {
+		env := clean.Quiet()
+		maps.Copy(env, body.Env)
+		body.Env = env
+	}
 	if o.input != "" {
 		body.Command, body.Args = "/bin/sh", append([]string{"-c", withInput, "sh", o.input, body.Command}, body.Args...)
 	}
@@ -361,12 +367,14 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 // file is gone when the command begins. Then it is for whoever the command becomes,
 // who may open /dev/stdin. The command gets the environment that
 // the shell was given, which shells change: they drop what is no identifier, and
-// set variables of their own. PATH may be the command's own.
+// set variables of their own. PATH may be the command's own. The loader says nothing
+// of the programs that do this.
 const withInput = `exec <"$1" || exit 126
 old=$PATH PATH=/usr/bin:/bin:$PATH
-rm -f -- "$1" && chmod 644 /dev/stdin 2>/dev/null; shift
-env=$(LC_ALL=C sed -z "/=/!d; s/'/'\\\\''/g; s/^/'/; s/$/'/" "/proc/$$/environ" 2>/dev/null | tr '\0' ' ')
+(unset LD_PRELOAD LD_DEBUG; rm -f -- "$1" && chmod 644 /dev/stdin 2>/dev/null); shift
+env=$(unset LD_PRELOAD LD_DEBUG; LC_ALL=C sed -z "/=/!d; s/'/'\\\\''/g; s/^/'/; s/$/'/" "/proc/$$/environ" 2>/dev/null | tr '\0' ' ')
 [ -n "$env" ] || { PATH=$old; exec "$@"; }
+unset LD_PRELOAD LD_DEBUG
 case $1 in *=*) set -- "$(command -v nice)" -n 0 "$@";; esac
 eval "exec env -i -- $env \"\$@\""`
 

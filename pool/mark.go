@@ -65,7 +65,7 @@ func (p *Pool) atMost(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 func script(ctx context.Context, session *sandbox.Session, sb *sandbox.Sandbox, text string) (exitCode int, err error) {
-	done, err := own.Run(ctx, session, nil, "sh", "-c", text, "sh", directory(sb.Name()), session.ID())
+	done, err := own.Run(ctx, session, &sandbox.CommandOptions{Cwd: "/"}, "sh", "-c", text, "sh", directory(sb.Name()), session.ID())
 	if err != nil {
 		return 0, err
 	}

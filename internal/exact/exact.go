@@ -14,12 +14,14 @@ import (
 // read at once is a line in base64, so that output does not wait for more of it.
 // The exit code is the program's. A signal to all processes is for the program: the
 // shells wait for it, and the encoders for the rest of its output. What the shells
-// say themselves, as of a program that was killed, is not output.
+// say themselves, as of a program that was killed, is not output. What bash and the
+// loader say before the script runs, as of a missing locale, ends at a mark.
 const script = `(PATH=/usr/bin:/bin:$PATH; command -v dd && command -v base64) >/dev/null || { echo 'Binary needs the programs dd and base64' >&2; exit 127; }
 s='HUP INT QUIT PIPE ALRM TERM USR1 USR2'; trap '' $s
 e() { PATH=/usr/bin:/bin:$PATH
 while x=$(dd bs=49152 count=1 status=none | base64 -w 0); [ -n "$x" ]; do printf '%s\n' "$x"; done; }
 exec 3>&1 5>&2 2>/dev/null
+printf '\n:\n' >&3; printf '\n:\n' >&5
 { (trap - $s; exec -- "$@" 3>&- 4>&- 5>&-) 2>&4 | e >&3 4>&- 5>&-; exit "${PIPESTATUS[0]}"; } 4>&1 | e >&5 3>&-
 exit "${PIPESTATUS[0]}"`
 
@@ -41,16 +43,35 @@ func Unwrap(name string, args []string) (string, []string, bool) {
 	return args[n], args[n+1:], true
 }
 
+// mark begins the encoded output.
+const mark = "\n:\n"
+
+// maxBefore limits how much may come before the mark.
+const maxBefore = 1 << 20
+
 // Decoder decodes one output of such a command, which arrives in pieces.
 type Decoder struct {
-	rest []byte // less than four characters
-	out  []byte
+	before []byte // what came before the mark
+	begun  bool   // the mark has come
+	rest   []byte // less than four characters
+	out    []byte
 }
 
-// Decode returns what a piece adds, which is valid until the next call. What is
-// left when the output ends was cut off with the command.
+// Decode returns what a piece adds, which is valid until the next call. What
+// remains when the output ends was cut off with the command.
 func (d *Decoder) Decode(piece []byte) ([]byte, error) {
 	d.out = d.out[:0]
+	if !d.begun {
+		d.before = append(d.before, piece...)
+		_, after, found := bytes.Cut(d.before, []byte(mark))
+		if !found && len(d.before) > maxBefore {
+			return nil, d.notEncoded(d.before)
+		}
+		if !found {
+			return nil, nil
+		}
+		d.begun, d.before, piece = true, nil, after
+	}
 	for len(piece) > 0 {
 		line, after, ended := bytes.Cut(piece, []byte("\n"))
 		whole := piece[:len(piece)-len(after)]
@@ -60,10 +81,22 @@ func (d *Decoder) Decode(piece []byte) ([]byte, error) {
 		n := len(line) &^ 3
 		var err error
 		if d.out, err = base64.StdEncoding.AppendDecode(d.out, line[:n]); err != nil || ended && n < len(line) {
-			return nil, fmt.Errorf("the output is not encoded: %.200q", bytes.TrimSpace(whole))
+			return nil, d.notEncoded(whole)
 		}
 		d.rest = append(d.rest[:0], line[n:]...)
 		piece = after
 	}
 	return d.out, nil
+}
+
+// End returns the error of an output that has ended without being encoded.
+func (d *Decoder) End() error {
+	if text := bytes.TrimSpace(d.before); len(text) > 0 {
+		return d.notEncoded(text)
+	}
+	return nil
+}
+
+func (d *Decoder) notEncoded(text []byte) error {
+	return fmt.Errorf("the output is not encoded: %.200q", bytes.TrimSpace(text))
 }

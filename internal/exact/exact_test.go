@@ -1,6 +1,7 @@
 package exact
 
 import (
+	"cmp"
 	"encoding/base64"
 	"os/exec"
 	"testing"
@@ -26,7 +27,7 @@ func TestDecoder(t *testing.T) {
 	for size := 1; size < 90; size++ {
 		var d Decoder
 		var got []byte
-		for rest := []byte(text); len(rest) > 0; {
+		for rest := []byte("bash: warning: no locale\n" + mark + text); len(rest) > 0; {
 			n := min(size, len(rest))
 			piece, err := d.Decode(rest[:n])
 			require.NoError(t, err)
@@ -35,17 +36,20 @@ func TestDecoder(t *testing.T) {
 		}
 		assert.Equal(t, want, got, size)
 	}
-	for _, text := range []string{"bash: dd: not found\n", "QUJ\n", "QQ==QUJD\n"} {
-		_, err := new(Decoder).Decode([]byte(text))
-		assert.ErrorContains(t, err, "not encoded", text)
+	for _, text := range []string{"bash: dd: not found\n", mark + "QUJ\n", mark + "QQ==QUJD\n"} {
+		var d Decoder
+		_, err := d.Decode([]byte(text))
+		assert.ErrorContains(t, cmp.Or(err, d.End()), "not encoded", text)
 	}
+	_, err := new(Decoder).Decode(make([]byte, maxBefore+1))
+	assert.ErrorContains(t, err, "not encoded")
 }
 
 // FuzzDecoder: whatever a sandbox sends instead of base64 is an error or output that
 // is shorter than it, however it is cut, and nothing of it is kept.
 func FuzzDecoder(f *testing.F) {
 	for _, text := range []string{"", "QUJD\n", "QUJ\n", "QQ==QUJD\n", "====\n", "Q\nU", "\x00\xff"} {
-		f.Add([]byte(text), 1)
+		f.Add([]byte(mark+text), 1)
 	}
 	f.Fuzz(func(t *testing.T, text []byte, at int) {
 		var d Decoder
