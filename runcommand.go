@@ -143,9 +143,7 @@ func (o *StartOptions) command() *CommandOptions {
 // matches [ErrOutcomeUnknown]. A broken stream is reopened, each byte of output
 // is delivered once, and the exit code is the process's own. What is not UTF-8
 // arrives as U+FFFD, unless Binary is set. If that fails, or
-// a writer fails, the error is a [*StreamError] with the command's ID. After a
-// record of more than 16 MiB, which no service is known to send, that comes with
-// the result, once the command has ended.
+// a writer fails, the error is a [*StreamError] with the command's ID.
 //
 // If ctx ends, RunCommand returns as soon as a pending Write has returned, and
 // the command continues unless KillOnCancel is set.
@@ -213,12 +211,7 @@ func (s *Session) runCommand(ctx context.Context, name string, args []string, op
 	kept, err := f.deliver(&o)
 	r.id, r.received = f.id, f.Bytes()
 	if err != nil {
-		e, ok := err.(*StreamError)
-		if ok && e.Code == logstream.CodeTooLong { // the exit code need not be lost
-			f.Close()
-			r.result, _ = cmd.Wait(ctx)
-		}
-		if o.KillOnCancel && r.result == nil && (ctx.Err() != nil || ok && e.Code == codeWriteFailed) {
+		if e, ok := err.(*StreamError); o.KillOnCancel && (ctx.Err() != nil || ok && e.Code == codeWriteFailed) {
 			err = cmd.killLate(ctx, within, err)
 		}
 		return r, err

@@ -12,7 +12,6 @@ const (
 	CodeEndedEarly    = "stream_ended_early"
 	CodeInvalidRecord = "invalid_record"
 	CodeLost          = "stream_lost"
-	CodeTooLong       = "record_too_long"
 )
 
 // Error reports a stream that failed and could not be resumed. Code is the
@@ -36,12 +35,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // invalid returns the error of a stream with a line that another reading would
 // find again; false if err is no such line's.
 func invalid(err error) (*Error, bool) {
-	line, ok := errors.AsType[*wire.LineError](err)
-	switch {
-	case !ok:
+	if _, ok := errors.AsType[*wire.LineError](err); !ok {
 		return nil, false
-	case line.TooLong:
-		return &Error{Code: CodeTooLong, Message: "the stream holds a record that is too long", Err: err}, true
 	}
 	return &Error{Code: CodeInvalidRecord, Message: "the stream holds a line that is not a log record", Err: err}, true
 }
