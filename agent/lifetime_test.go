@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -255,6 +256,47 @@ func TestWrongDate(t *testing.T) {
 		assert.Zero(t, n, "%v", wrong)
 		assert.Contains(t, d.ok("bash", args{"command": "cat diary"}), "precious", "%v", wrong)
 		gate.Set(nil)
+	}
+}
+
+// TestCleanupOfAnother: Cleanup deletes only what it has found too old, and no sandbox that
+// took the name in the meantime.
+func TestCleanupOfAnother(t *testing.T) {
+	t.Parallel()
+	for requests := range 3 { // by name, before the sandbox is replaced
+		srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().AddDate(0, -1, 0)})
+		p := process(t, srv, nil)
+		talk(t, srv, p, "chat", nil).ok("bash", args{"command": "true"})
+		require.NoError(t, p.Stop(t.Context(), "chat"))
+		srv.Advance(8 * 24 * time.Hour)
+		name := p.Name("chat")
+		replace := func() {
+			require.NoError(t, srv.Client().Delete(t.Context(), name, nil))
+			sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: name})
+			require.NoError(t, err)
+			_, err = sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+		}
+		gate := &testkit.Gateway{Next: testkit.Transport(t)}
+		seen := 0
+		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if strings.HasSuffix(req.URL.Path, name) {
+				if seen == requests && req.Method != http.MethodDelete || req.Method == http.MethodDelete && seen == 0 {
+					replace()
+				}
+				seen++
+			}
+			return next.RoundTrip(req)
+		})
+		cleaner := agent.NewConversations(testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}), nil)
+		n, err := cleaner.Cleanup(t.Context())
+		require.NoError(t, err)
+		if requests < 2 {
+			assert.Zero(t, n, "%d", requests)
+			assert.Equal(t, sandbox.StatusStopped, statusOf(t, srv, name), "%d", requests)
+		} else {
+			assert.Equal(t, 1, n)
+		}
 	}
 }
 

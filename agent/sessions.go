@@ -440,6 +440,20 @@ func (p *Conversations) remove(ctx context.Context, name string) error {
 	return err
 }
 
+// removeExpired deletes a sandbox, unless its conversation has continued since it was
+// listed. It deletes none that has taken the name in the meantime.
+func (p *Conversations) removeExpired(ctx context.Context, name string) (removed bool, err error) {
+	sb, err := p.client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
+	if err == nil && p.expired(sb.Info()) {
+		err = sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: true})
+		removed = err == nil
+	}
+	if errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrDeleted) {
+		err = nil
+	}
+	return removed, err
+}
+
 // Cleanup deletes the sandboxes with the prefix, of other processes too,
 // that have been stopped for longer than MaxAge. It returns how many there were.
 func (p *Conversations) Cleanup(ctx context.Context) (deleted int, err error) {
@@ -454,10 +468,13 @@ func (p *Conversations) Cleanup(ctx context.Context) (deleted int, err error) {
 		if !p.expired(info) {
 			continue
 		}
-		if err := p.remove(ctx, info.Name); err != nil {
+		removed, err := p.removeExpired(ctx, info.Name)
+		if err != nil {
 			return deleted, fmt.Errorf("agent: delete %s: %w", info.Name, err)
 		}
-		deleted++
+		if removed {
+			deleted++
+		}
 	}
 	return deleted, nil
 }

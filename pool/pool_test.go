@@ -568,6 +568,68 @@ func TestWrongDate(t *testing.T) {
 	}
 }
 
+// TestDiscardOfAnother: a pool deletes the sandbox that it has found abandoned, and none
+// that took its name in the meantime.
+func TestDiscardOfAnother(t *testing.T) {
+	t.Parallel()
+	srv := emulator(t)
+	const name = "swapped-0-a"
+	stopped := func() *sandbox.Sandbox {
+		sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: name, Tags: map[string]string{pool.Tag: "swapped"}})
+		require.NoError(t, err)
+		_, err = sb.Stop(t.Context(), nil)
+		require.NoError(t, err)
+		return sb
+	}
+	stopped()
+	srv.Advance(time.Second)
+	replaced := make(chan *sandbox.Sandbox, 1)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	var once sync.Once
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if strings.HasSuffix(req.URL.Path, name) {
+			once.Do(func() {
+				assert.NoError(t, srv.Client().Delete(t.Context(), name, nil))
+				replaced <- stopped()
+			})
+		}
+		return next.RoundTrip(req)
+	})
+	open(t, testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}),
+		pool.Options{Name: "swapped", Version: "1", Stopped: true, Lease: 8 * time.Second})
+	sb := <-replaced
+	testkit.Linger(time.Second + 200*time.Millisecond) // a sweep
+	assert.NoError(t, sb.Refresh(t.Context()))
+	require.NoError(t, sb.Delete(t.Context(), nil))
+}
+
+// TestAbandoned: a sandbox whose taker has ended is handed out to nobody, and deleted.
+func TestAbandoned(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	srv := emulator(t)
+	opts := pool.Options{Name: "abandoned", Version: "1", Stopped: true}
+	first, err := pool.New(t.Context(), srv.Client(), opts)
+	require.NoError(t, err)
+	box, err := first.Take(t.Context(), "")
+	require.NoError(t, err)
+	require.NoError(t, first.Close(t.Context()))
+	for _, name := range names(t, srv) {
+		if name != box.Name() {
+			require.NoError(t, srv.Client().Delete(t.Context(), name, nil))
+		}
+	}
+	_, err = box.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	second := open(t, srv.Client(), opts)
+	awaitReady(t, second, 1)
+	next, err := second.Take(t.Context(), "")
+	require.NoError(t, err)
+	assert.NotEqual(t, box.Name(), next.Name())
+	assert.NotContains(t, names(t, srv), box.Name())
+	require.NoError(t, next.Delete(t.Context()))
+}
+
 // TestClosed: Close leaves what is taken, and nothing else.
 func TestClosed(t *testing.T) {
 	t.Parallel()

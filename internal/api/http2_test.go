@@ -89,6 +89,11 @@ func TestRedirects(t *testing.T) {
 	require.Len(t, strangers, 1)
 	assert.Empty(t, strangers[0].Header.Get("Authorization"))
 
+	to, strangers = "https://api.test/moved", nil // another scheme is another server
+	require.NoError(t, c.Do(t.Context(), &Request{Op: GetSandbox, Path: []string{"a"}}, nil))
+	require.Len(t, strangers, 1)
+	assert.Empty(t, strangers[0].Header.Get("Authorization"))
+
 	strangers = nil
 	for _, op := range []*Op{StartCommand, UpdateSandbox} {
 		err := c.Do(t.Context(), &Request{Op: op, Path: values(op), Body: struct{}{}}, nil)

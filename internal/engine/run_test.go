@@ -145,6 +145,16 @@ func TestRun(t *testing.T) {
 			after: time.Second,
 			check: func(t *testing.T, _ *story, res engine.Result) { assert.True(t, res.Overrun) },
 		},
+		"nor when the context has ended": {
+			tell: func(s *story) {
+				s.exit, s.output, s.dies = hour, hour, true
+				s.run.Feed = func(context.Context) error { time.Sleep(hour); return nil }
+				s.run.Cancel = func() error { return s.run.Kill(nil) }
+				time.AfterFunc(time.Second, s.cancel)
+			},
+			after:  time.Second,
+			events: map[string]time.Duration{"kill": time.Second},
+		},
 		"input that can't be delivered kills the command": {
 			tell: func(s *story) {
 				s.exit, s.output, s.dies = hour, hour, true

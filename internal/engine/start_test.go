@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,12 +26,16 @@ type transport func(*http.Request) (*http.Response, error)
 func (f transport) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // ofCommand is a response that names a command.
-func ofCommand(id, name string) (*http.Response, error) {
+func ofCommand(id, name string, args ...string) (*http.Response, error) {
+	list, err := json.Marshal(append([]string{}, args...))
+	if err != nil {
+		return nil, err
+	}
 	return &http.Response{
 		StatusCode: 200, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: -1,
 		Header: http.Header{"Content-Type": {"application/json"}},
 		Body: io.NopCloser(strings.NewReader(fmt.Sprintf(
-			`{"command":{"id":%q,"name":%q,"args":[],"cwd":"/","sessionId":"s1","exitCode":null,"startedAt":1}}`, id, name))),
+			`{"command":{"id":%q,"name":%q,"args":%s,"cwd":"/","sessionId":"s1","exitCode":null,"startedAt":1}}`, id, name, list))),
 	}, nil
 }
 
@@ -56,6 +61,11 @@ func TestStartGivenUp(t *testing.T) {
 			start:  func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET },
 			late:   2 * time.Second, // the caller has given up since, and the start is still waited for
 			look:   func(*http.Request) (*http.Response, error) { return ofCommand("ours", "another") },
+		},
+		"the program runs with other arguments": {
+			chosen: true,
+			start:  func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET },
+			look:   func(*http.Request) (*http.Response, error) { return ofCommand("ours", "x", "other") },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

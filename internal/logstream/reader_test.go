@@ -271,6 +271,7 @@ func TestStart(t *testing.T) {
 		"half of it":            {first[:20], CodeEndedEarly},
 		"output":                {`{"stream":"stdout","data":"x"}` + "\n", CodeInvalidRecord},
 		"a command without ID":  {`{"command":{"name":"x"}}` + "\n", CodeInvalidRecord},
+		"of another session":    {strings.Replace(first, `"s1"`, `"s2"`, 1), CodeInvalidRecord},
 		"no record":             {"<html>\n", CodeInvalidRecord},
 		"an error":              {`{"stream":"error","data":{"code":"out_of_luck","message":"no"}}` + "\n", "out_of_luck"},
 		"an error of a closing": {`{"stream":"error","data":{"code":"sandbox_stream_closed","message":"no"}}` + "\n", "sandbox_stream_closed"},
@@ -360,6 +361,12 @@ func TestWait(t *testing.T) {
 		<-req.Context().Done()
 		return nil, req.Context().Err()
 	}
+	silentWait := func(req *http.Request, resp *http.Response) (*http.Response, error) {
+		if req.URL.Query().Get("wait") == "" {
+			return resp, nil
+		}
+		return silent(req, resp)
+	}
 	for name, c := range map[string]struct {
 		looks []func(*http.Request, *http.Response) (*http.Response, error)
 		fails bool
@@ -368,6 +375,7 @@ func TestWait(t *testing.T) {
 		"an outage":        {repeat(10, down), false},
 		"pages of a proxy": {repeat(10, instead(func() *http.Response { return page(502) })), false},
 		"silence":          {repeat(1, silent), false},
+		"silence for good": {repeat(1000, silentWait), false},
 		"it is gone":       {repeat(1, instead(func() *http.Response { return refused(410, "sandbox_stopped") })), true},
 		"down for good":    {repeat(1000, down), true},
 	} {
@@ -382,6 +390,7 @@ func TestWait(t *testing.T) {
 				}
 				require.NoError(t, err)
 				assert.Equal(t, 3, *end.ExitCode)
+				assert.Less(t, time.Since(s.begin), s.ends+2*time.Minute)
 			})
 		})
 	}

@@ -91,6 +91,23 @@ func TestDeleteOfAnother(t *testing.T) {
 	}
 }
 
+// TestDeleteFindsAnother: a handle deletes nothing if another sandbox has its name.
+func TestDeleteFindsAnother(t *testing.T) {
+	t.Parallel()
+	created, deletes := "1760000000000", 0
+	c := canned.API(func(req *http.Request) (*http.Response, error) {
+		if req.Method == http.MethodDelete {
+			deletes++
+		}
+		return canned.JSON(200, strings.Replace(canned.RunningSandbox, `"name"`, `"createdAt":`+created+`,"name"`, 1)), nil
+	}).Client(t)
+	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
+	require.NoError(t, err)
+	created = "1760000000001"
+	require.ErrorIs(t, sb.Delete(t.Context(), nil), sandbox.ErrDeleted)
+	assert.Zero(t, deletes)
+}
+
 // TestUpdateReachesTheMachine: another client has started a session since, which
 // the settings have to reach.
 func TestUpdateReachesTheMachine(t *testing.T) {

@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestOpeningFollows: a command that is known in time lives on, although the caller's
+// context ended while it started.
+func TestOpeningFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		caller, end := context.WithCancel(t.Context())
+		o := newOpening(caller, time.Minute)
+		defer o.release()
+		end()
+		time.Sleep(30 * time.Second)
+		live, stop := context.WithCancel(context.Background())
+		o.follow(live)
+		time.Sleep(time.Hour)
+		require.NoError(t, o.Context.Err())
+		stop()
+		synctest.Wait()
+		assert.Error(t, o.Context.Err())
+	})
+}

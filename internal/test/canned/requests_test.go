@@ -1,0 +1,143 @@
+package canned_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/test/canned"
+)
+
+// bodies returns a client whose requests get the response, and what they sent.
+func bodies(t *testing.T, response string) (*sandbox.Client, *[]string) {
+	var sent []string
+	return sandboxOf(t, func(req *http.Request) (*http.Response, error) {
+		if req.Body != nil {
+			body, err := io.ReadAll(req.Body)
+			if err != nil {
+				return nil, err
+			}
+			sent = append(sent, string(body))
+		}
+		return canned.JSON(200, response), nil
+	}), &sent
+}
+
+func sandboxOf(t *testing.T, do func(*http.Request) (*http.Response, error)) *sandbox.Client {
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(do)}, BaseURL: "https://api.test", Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"})})
+	require.NoError(t, err)
+	return c
+}
+
+// TestNoPorts: a new sandbox without ports says so, and an update says it only if it is
+// to close those that are open.
+func TestNoPorts(t *testing.T) {
+	t.Parallel()
+	c, sent := bodies(t, canned.RunningSandbox)
+	sb, err := c.Create(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Ports: []int{}}))
+	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Timeout: time.Minute}))
+	require.NotEmpty(t, *sent)
+	var ports []string
+	for _, body := range *sent {
+		var o map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal([]byte(body), &o))
+		ports = append(ports, string(o["ports"]))
+	}
+	require.Greater(t, len(ports), 2)
+	assert.Equal(t, []string{"[]", "[]"}, ports[:2])
+	assert.NotContains(t, ports[2:], "[]")
+}
+
+// TestLaterPages: each page is asked for as the first, but for the cursor. The times of
+// what is listed are not exchanged.
+func TestLaterPages(t *testing.T) {
+	t.Parallel()
+	const times = `"createdAt":1000,"updatedAt":2000,"statusUpdatedAt":3000,"lastUsedAt":4000,"expiresAt":5000,"startedAt":6000,"requestedAt":7000,"stoppedAt":8000,"requestedStopAt":9000`
+	at := func(s int64) time.Time { return time.Unix(s, 0).UTC() }
+	for path, list := range map[string]func(c *sandbox.Client, sb *sandbox.Sandbox) ([]time.Time, []time.Time, error){
+		"sandboxes": func(c *sandbox.Client, _ *sandbox.Sandbox) (got, want []time.Time, err error) {
+			all, err := sandbox.Collect(c.List(t.Context(), &sandbox.ListOptions{Limit: 7, NamePrefix: "a", SortBy: sandbox.SortByName, SortOrder: sandbox.Descending}))
+			for _, i := range all {
+				got, want = append(got, i.CreatedAt, i.UpdatedAt, i.StatusUpdatedAt), append(want, at(1), at(2), at(3))
+			}
+			return got, want, err
+		},
+		"sessions": func(_ *sandbox.Client, sb *sandbox.Sandbox) (got, want []time.Time, err error) {
+			all, err := sandbox.Collect(sb.ListSessions(t.Context(), &sandbox.PageOptions{Limit: 7, SortOrder: sandbox.Ascending}))
+			for _, i := range all {
+				got, want = append(got, i.CreatedAt, i.UpdatedAt, i.StartedAt, i.RequestedAt, i.StoppedAt, i.RequestedStopAt), append(want, at(1), at(2), at(6), at(7), at(8), at(9))
+			}
+			return got, want, err
+		},
+		"snapshots": func(c *sandbox.Client, _ *sandbox.Sandbox) (got, want []time.Time, err error) {
+			all, err := sandbox.Collect(c.ListSnapshots(t.Context(), &sandbox.ListSnapshotsOptions{Limit: 7, SortOrder: sandbox.Ascending}))
+			for _, i := range all {
+				got, want = append(got, i.CreatedAt, i.UpdatedAt, i.LastUsedAt, i.ExpiresAt), append(want, at(1), at(2), at(4), at(5))
+			}
+			return got, want, err
+		},
+		"drives": func(c *sandbox.Client, _ *sandbox.Sandbox) (got, want []time.Time, err error) {
+			all, err := sandbox.Collect(c.ListDrives(t.Context(), &sandbox.ListDrivesOptions{Limit: 7, SortOrder: sandbox.Ascending}))
+			for _, i := range all {
+				got, want = append(got, i.CreatedAt, i.UpdatedAt), append(want, at(1), at(2))
+			}
+			return got, want, err
+		},
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			var pages []url.Values
+			c := sandboxOf(t, func(req *http.Request) (*http.Response, error) {
+				query := req.URL.Query()
+				if query.Get("limit") == "" && len(pages) == 0 {
+					return canned.JSON(200, canned.RunningSandbox), nil
+				}
+				pages = append(pages, query)
+				next := "null"
+				if len(pages) < 3 {
+					next = fmt.Sprintf(`"c%d"`, len(pages))
+				}
+				return canned.JSON(200, fmt.Sprintf(`{%q:[{"id":"x","name":"a","status":"stopped",%s}],"pagination":{"count":1,"next":%s}}`, path, times, next)), nil
+			})
+			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
+			require.NoError(t, err)
+			got, want, err := list(c, sb)
+			require.NoError(t, err)
+			assert.Equal(t, want, got)
+			require.Len(t, pages, 3)
+			for i, page := range pages {
+				assert.Equal(t, []string{"", "c1", "c2"}[i], page.Get("cursor"))
+				page.Del("cursor")
+				assert.Equal(t, "7", page.Get("limit"))
+				assert.Equal(t, pages[0], page)
+			}
+		})
+	}
+}
+
+// TestExtendedOnce: an extension whose response is lost is not sent again: it may have
+// been made.
+func TestExtendedOnce(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]func() (*http.Response, error){
+		"no response":       func() (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
+		"a page of a proxy": func() (*http.Response, error) { return canned.Response(502, "text/html", http.NoBody), nil },
+	} {
+		sent := 0
+		sb := canned.API(func(*http.Request) (*http.Response, error) { sent++; return lost() }).Sandbox(t)
+		err := sb.ExtendTimeout(t.Context(), time.Minute)
+		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
+		assert.Equal(t, 1, sent, name)
+	}
+}
