@@ -58,7 +58,7 @@ var oddEnv = []string{
 }
 
 // The program, its environment, its input and the errors of its start are the
-// same with any kind of Stdin, and those of os/exec. With -short each kind tries two
+// same with any kind of Stdin, and those of os/exec. By default each kind tries two
 // of the programs that can't be started, each of which is tried by others.
 func TestCmdStdinKinds(t *testing.T) {
 	needs.GNU(t)
@@ -92,7 +92,7 @@ func TestCmdStdinKinds(t *testing.T) {
 				}
 
 				programs := []string{"no-such-program", "cd", "/no/such/program", "/etc/passwd", "/etc"}
-				if testing.Short() {
+				if !needs.Slow() {
 					programs = []string{programs[i%5], programs[(i+2)%5]}
 				}
 				for _, program := range programs {
@@ -138,7 +138,7 @@ func oddVariables(t *testing.T, out string) string {
 }
 
 // Variables of the sandbox, and those of a user's command, are kept too, and
-// programs that env would take for a variable are started: with -short one program
+// programs that env would take for a variable are started: by default one program
 // for each kind of Stdin, and another one where that is delivered in another way.
 func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
 	needs.GNU(t)
@@ -156,7 +156,7 @@ func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
 				continue // refused
 			}
 			programs := []string{"sh", "./a=b"}
-			if testing.Short() {
+			if !needs.Slow() {
 				programs = programs[(i+m)%2:][:1]
 			}
 			for _, program := range programs {

@@ -31,7 +31,7 @@ func TestEnsureCommand(t *testing.T) {
 	made, err := clients[0].Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "x"}))
 	require.NoError(t, err)
 	callers := 8
-	if testing.Short() {
+	if !needs.Slow() {
 		callers = 4
 	}
 	ensure := func() *sandbox.Command {
@@ -91,7 +91,7 @@ func TestEnsureCommandEndsAlways(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	starts := 20
-	if testing.Short() {
+	if !needs.Slow() {
 		starts = 9 // one more than the third number that is doubled
 	}
 	seen := map[string]bool{}

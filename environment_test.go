@@ -29,7 +29,7 @@ import (
 
 // TestEnvironmentOfOwnPrograms: what the operations on files, users, commands that
 // are ensured, tunnels, tools and pools return does not depend on the sandbox's
-// environment, nor on which shell is its sh. With -short it is all of it at once, and
+// environment, nor on which shell is its sh. By default it is all of it at once, and
 // a part by chance.
 func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	t.Parallel()
@@ -39,8 +39,8 @@ func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	programs := []string{"bash", "chmod", "cp", "env", "find", "ln", "mkdir", "mktemp", "mv", "readlink", "rm", "sh", "stat"}
 	ofUsers := []string{"sudo", "id", "useradd", "chgrp"} // as far as the sandbox has them
 	assert.Equal(t, programs, slices.DeleteFunc(used, func(name string) bool { return slices.Contains(ofUsers, name) }))
-	rows := hostile.Rows(testkit.Seed(t), !testing.Short())
-	if testing.Short() {
+	rows := hostile.Rows(testkit.Seed(t), needs.Slow())
+	if !needs.Slow() {
 		rows = rows[len(rows)-2:]
 	}
 	for _, row := range rows {

@@ -162,7 +162,7 @@ func TestAppendConcurrently(t *testing.T) {
 	_, sb := testkit.Start(t, nil)
 	const writers = 8
 	each := 4
-	if testing.Short() {
+	if !needs.Slow() {
 		each = 2
 	}
 	line := func(w, i int) string {

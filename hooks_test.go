@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -89,7 +90,7 @@ func TestOnCreateOnce(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{MaxRetries: -1})
 	rounds := 12
-	if testing.Short() {
+	if !needs.Slow() {
 		rounds = 4
 	}
 	for round := range rounds {

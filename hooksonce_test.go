@@ -181,7 +181,7 @@ func TestLocksOfALongLife(t *testing.T) {
 				testkit.NeedBox(t, other) // the locks are in /tmp
 			}
 			lives, ids := 4, []string{"web", "db", "worker"}
-			if testing.Short() {
+			if !needs.Slow() {
 				lives, ids = 3, ids[:2]
 			}
 			created, resumed := 0, 0
@@ -400,7 +400,7 @@ func TestHooksOfProcesses(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "sh")
 	rounds := 6
-	if testing.Short() {
+	if !needs.Slow() {
 		rounds = 4
 	}
 	if text := os.Getenv("SANDBOX_HOOK_ROUNDS"); text != "" {

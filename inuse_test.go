@@ -129,7 +129,7 @@ func TestReadsOfDirectoryInUse(t *testing.T) {
 	const kept = 300
 	rounds := 10
 	rows := churns
-	if testing.Short() {
+	if !needs.Slow() {
 		rounds = 1
 		seed := testkit.Seed(t)
 		rows = []string{churns[seed%uint64(len(churns))], churns[(seed+3)%uint64(len(churns))]}

@@ -26,12 +26,12 @@ import (
 )
 
 // TestIOFS runs testing/fstest on a tree with links, odd names and empty files:
-// 2,000 files, or 8 with -short: each is opened about ten times, by a program each.
+// 2,000 files, or 8 by default: each is opened about ten times, by a program each.
 func TestIOFS(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	count, dirs := 2000, 20
-	if testing.Short() {
+	if !needs.Slow() {
 		count, dirs = 8, 2
 	}
 	_, sb := testkit.Start(t, nil)

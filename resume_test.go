@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/test/canned"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/go-vercel/sandbox"
@@ -21,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSharedResume: 200 goroutines, or with -short 50, share a sandbox whose session
+// TestSharedResume: 200 goroutines, or by default 50, share a sandbox whose session
 // is stopped meanwhile. Every command succeeds, there is one resume, and the hook runs
 // once.
 func TestSharedResume(t *testing.T) {
@@ -39,7 +40,7 @@ func TestSharedResume(t *testing.T) {
 	before := testkit.Count(srv, sandboxtest.GetSandbox)
 
 	callers := 200
-	if testing.Short() {
+	if !needs.Slow() {
 		callers = 50
 	}
 	var group sync.WaitGroup

@@ -451,7 +451,7 @@ func (c *cutUpload) Read(p []byte) (int, error) {
 func TestStdinUnderFire(t *testing.T) {
 	t.Parallel()
 	commands, largest := 60, 4<<20
-	if testing.Short() {
+	if !needs.Slow() {
 		commands, largest = 20, 1<<20
 	}
 	if n, err := strconv.Atoi(os.Getenv("SANDBOX_STDIN_COMMANDS")); err == nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/test/canned"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/stretchr/testify/assert"
@@ -74,7 +75,7 @@ func TestForkOfUnsaved(t *testing.T) {
 func TestStopThenFork(t *testing.T) {
 	t.Parallel()
 	rounds := 200
-	if testing.Short() {
+	if !needs.Slow() {
 		rounds = 8
 	}
 	var early atomic.Int64

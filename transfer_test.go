@@ -102,12 +102,12 @@ func oddTree(t *testing.T, files int) string {
 }
 
 // TestDirectoryRoundTrip uploads a tree and downloads it again: 5,000 files, or
-// 500 with -short.
+// 500 by default.
 func TestDirectoryRoundTrip(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	count := 5000
-	if testing.Short() {
+	if !needs.Slow() {
 		count = 500
 	}
 	_, sb := testkit.Start(t, nil)

@@ -217,7 +217,7 @@ func TestTrees(t *testing.T) {
 						continue // nobody becomes alice but by sudo
 					}
 					for name, end := range doors {
-						if testing.Short() && name != "SignalTree" && kind != "shell" && kind != "env -i" {
+						if !needs.Slow() && name != "SignalTree" && kind != "shell" && kind != "env -i" {
 							continue // each kind by one way, and each way with both outcomes; the rest of the product at night
 						}
 						t.Run(kind+"/"+name, func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestTrees(t *testing.T) {
 func TestTreesOfOrdinaryUsers(t *testing.T) {
 	t.Parallel()
 	cmd, env := testkit.AsNobody(t, "^(TestTrees|TestTreeOfAnotherClient)$")
-	cmd.Args = append(cmd.Args, "-test.v", fmt.Sprintf("-test.short=%t", testing.Short()))
+	cmd.Args = append(cmd.Args, "-test.v")
 	cmd.Env = append(os.Environ(), env)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -416,7 +416,7 @@ func readAll(t *testing.T, req *http.Request) []byte {
 func TestStrangersAreSpared(t *testing.T) {
 	t.Parallel()
 	kills, atOnce := 1000, 4
-	if testing.Short() {
+	if !needs.Slow() {
 		kills = 20
 	}
 	_, sb := testkit.Start(t, nil)

@@ -68,7 +68,7 @@ func TestConversationOfTwoHours(t *testing.T) {
 			id := started.Data["command_id"]
 			d.ok("python", args{"code": "n = 0"})
 			calls := 24
-			if testing.Short() && name != "by name" {
+			if !needs.Slow() && name != "by name" {
 				calls = 8 // five minutes each
 			}
 			for i := range calls {

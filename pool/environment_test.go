@@ -8,17 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/internal/test/testkit/hostile"
 	"github.com/go-vercel/sandbox/pool"
 )
 
 // TestEnvironmentOfOwnPrograms: what the pool marks in a sandbox does not depend on the
-// sandbox's environment. With -short it is all of it at once.
+// sandbox's environment. By default it is all of it at once.
 func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	t.Parallel()
-	rows := hostile.Rows(testkit.Seed(t), !testing.Short())
-	if testing.Short() {
+	rows := hostile.Rows(testkit.Seed(t), needs.Slow())
+	if !needs.Slow() {
 		rows = rows[len(rows)-1:]
 		rows[0].Bash = true
 	}

@@ -125,7 +125,7 @@ func TestKilledPools(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	needed := 100
-	if testing.Short() {
+	if !needs.Slow() {
 		needed = 50
 	}
 	if v := os.Getenv(takesEnv); v != "" {

@@ -20,6 +20,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
 var testKey = sync.OnceValue(func() *rsa.PrivateKey {
@@ -284,7 +286,7 @@ func TestKeysBadResponses(t *testing.T) {
 	assert.NoError(t, s.keys().has(t.Context(), testIssuer, "a"))
 }
 
-// TestKeysFlood: random key IDs and issuers, from many addresses, for an hour; with -short
+// TestKeysFlood: random key IDs and issuers, from many addresses, for an hour; by default
 // for ten minutes, in which every limit is reached many times.
 func TestKeysFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -308,7 +310,7 @@ func TestKeysFlood(t *testing.T) {
 		e.proven.Store(true)
 
 		seconds := 3600
-		if testing.Short() {
+		if !needs.Slow() {
 			seconds = 600
 		}
 		for second := range seconds {
@@ -374,7 +376,7 @@ func TestHandlerFlood(t *testing.T) {
 	unknown := testToken("k2", testIssuer)
 	elsewhere := testToken("k1", "https://oidc.vercel.com.evil.com/team")
 	requests := 20_000
-	if testing.Short() {
+	if !needs.Slow() {
 		requests = 2_000
 	}
 	var wg sync.WaitGroup

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/proxy"
 )
 
@@ -162,11 +163,11 @@ func peakHeap(f func()) uint64 {
 	return max(peak.Load(), before) - before
 }
 
-// TestForwarderLargeBodies sends 1 GiB in each direction, or 64 MiB with -short
+// TestForwarderLargeBodies sends 1 GiB in each direction, or 64 MiB by default
 // or under the race detector, which slows TLS down too much.
 func TestForwarderLargeBodies(t *testing.T) {
 	size := int64(1 << 30)
-	if testing.Short() || raceEnabled {
+	if !needs.Slow() || raceEnabled {
 		size = 64 << 20
 	}
 	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -222,7 +222,7 @@ func TestWaitersLearnOfTheStop(t *testing.T) {
 
 func TestMuchOutput(t *testing.T) {
 	size := 256 << 20
-	if testing.Short() {
+	if !needs.Slow() {
 		size = 80 << 20
 	}
 	_, c := start(t, nil)

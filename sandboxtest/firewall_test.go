@@ -293,7 +293,7 @@ func TestPoliciesOfOrdinaryUsers(t *testing.T) {
 	}
 	tests := []string{"TestPolicyTable", "TestFirewallRules", "TestCredentialsAreBrokered", "TestNetworkPolicies", "TestDenyAllCutsTheNetwork",
 		"TestSecretsOfPoliciesAreKept", "TestNPMCredentials"}
-	if !testing.Short() { // Go, Node, Python and git take their time
+	if needs.Slow() { // Go, Node, Python and git take their time
 		tests = append(tests, "TestFirewallClients")
 	}
 	cmd, env := testkit.AsNobody(t, "^("+strings.Join(tests, "|")+")$")

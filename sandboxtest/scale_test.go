@@ -40,7 +40,7 @@ const sandboxesEnv = "SANDBOXTEST_SANDBOXES"
 
 func TestManySandboxes(t *testing.T) {
 	n := 500
-	if testing.Short() {
+	if !needs.Slow() {
 		n = 50
 	}
 	if text := os.Getenv(sandboxesEnv); text != "" {

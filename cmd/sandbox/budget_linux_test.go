@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
 // maxCopyMemory is what a copy of any size may take.
@@ -112,14 +114,13 @@ func memoryOf(t *testing.T, cmd *exec.Cmd) (peak int64) {
 	}
 }
 
-// released builds the program as it is released, and returns what runs it. With
-// -short it is linked of what the tests have compiled, not compiled again with
-// other paths in it.
+// released builds the program as it is released, and returns what runs it. By
+// default it is linked from what the tests have compiled, which is quicker.
 func (d *desk) released() func(args ...string) *exec.Cmd {
 	d.t.Helper()
 	program := filepath.Join(d.t.TempDir(), "sandbox")
 	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, ".")
-	if !testing.Short() {
+	if needs.Slow() {
 		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath")
 	}
 	out, err := build.CombinedOutput()

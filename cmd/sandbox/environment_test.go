@@ -16,12 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit/hostile"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // TestEnvironmentOfOwnPrograms: what is copied, synced, completed and measured does
-// not depend on the sandbox's environment, nor on which shell is its sh. With -short
+// not depend on the sandbox's environment, nor on which shell is its sh. By default
 // it is all of it at once, and a few parts by chance.
 func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	t.Parallel()
@@ -34,8 +35,8 @@ func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	t.Logf("SANDBOX_TEST_SEED=%d", seed)
 	d := newDesk(t, nil)
 	want := ownPrograms(t, d, "plain", hostile.Row{})
-	rows := hostile.Rows(seed, !testing.Short())
-	if testing.Short() {
+	rows := hostile.Rows(seed, needs.Slow())
+	if !needs.Slow() {
 		rows = rows[1:]
 	}
 	for i, row := range rows {

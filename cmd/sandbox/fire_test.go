@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -41,7 +42,7 @@ func TestCutStreams(t *testing.T) {
 	whole := d.run("", "exec", "--no-echo", "c", "--", "sh", "-c", chatty)
 	require.Equal(t, outcome{3, chattyOut, "err\n"}, whole)
 	step := int64(1)
-	if testing.Short() {
+	if !needs.Slow() {
 		step = 16
 	}
 	var last struct{ SessionID string }
@@ -113,7 +114,7 @@ func TestCutFiles(t *testing.T) {
 	d.write("up", text)
 	d.ok("cp", "up", "c:file")
 	step := int64(1)
-	if testing.Short() {
+	if !needs.Slow() {
 		step = 7
 	}
 	for n := int64(1); n <= int64(len(text)); n += step {

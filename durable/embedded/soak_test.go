@@ -22,6 +22,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/embedded"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -32,7 +33,7 @@ func number(t *testing.T, name string, short, normal int) int {
 		require.NoError(t, err)
 		return n
 	}
-	if testing.Short() {
+	if !needs.Slow() {
 		return short
 	}
 	return normal

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -18,7 +19,7 @@ import (
 // that the sessions have kept, and no other.
 func TestBill(t *testing.T) {
 	ends := 1000
-	if testing.Short() {
+	if !needs.Slow() {
 		ends = 24
 	}
 	for seed := range ends {

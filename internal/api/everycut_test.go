@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
 // framing is a way in which a response says where it ends, and breaks off.
@@ -103,10 +105,10 @@ func (c *Client) call(ctx context.Context, op *Op) error {
 	return err
 }
 
-// stride is how many bytes lie between two cuts: with -short not all of them are
+// stride is how many bytes lie between two cuts: by default not all of them are
 // tried for each operation, but each for some.
 func stride() int {
-	if testing.Short() {
+	if !needs.Slow() {
 		return 5
 	}
 	return 1

@@ -130,7 +130,7 @@ func TestAppendIsOneWrite(t *testing.T) {
 func TestJoinTwice(t *testing.T) {
 	needs.GNU(t)
 	rounds := 100
-	if testing.Short() {
+	if !needs.Slow() {
 		rounds = 20
 	}
 	for range rounds {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/observe"
 	"github.com/stretchr/testify/assert"
@@ -96,7 +97,7 @@ func TestEveryCut(t *testing.T) {
 // followed by an error.
 func TestRandomTrouble(t *testing.T) {
 	rounds := 5000
-	if testing.Short() {
+	if !needs.Slow() {
 		rounds = 500
 	}
 	synctest.Test(t, func(t *testing.T) {

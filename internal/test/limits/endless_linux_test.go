@@ -37,6 +37,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/terminal"
 )
 
@@ -212,7 +213,7 @@ var listings = []string{"FileSystem.ReadDir", "FileSystem.IOFS", "FileSystem.Wal
 const listingMB = 256.0
 
 // differing are the calls that read what is not output, each in a way of its own;
-// the others have one place that does (TestOwnPrograms), and with -short they
+// the others have one place that does (TestOwnPrograms), and by default they
 // meet output alone.
 var differing = []string{"FileSystem.Chmod", "FileSystem.Open", "FileSystem.ReadDir", "FileSystem.WalkDir", "Sandbox.WaitForPort", "terminal.Open"}
 
@@ -256,7 +257,7 @@ func TestEndlessClient(t *testing.T) {
 		h := &hostile{sb: sb, fs: sb.FS(), user: user, local: job.Dir}
 		for name, call := range endlessCalls {
 			if call == nil || kind == "entries" && !slices.Contains(listings, name) ||
-				kind != "output" && testing.Short() && !slices.Contains(differing, name) {
+				kind != "output" && !needs.Slow() && !slices.Contains(differing, name) {
 				continue
 			}
 			debug.FreeOSMemory()
@@ -296,7 +297,7 @@ func TestEndlessPrograms(t *testing.T) {
 	url := startServer(t)
 	job, err := json.Marshal(transferJob{URL: url, Dir: t.TempDir()})
 	require.NoError(t, err)
-	client := exec.Command(os.Args[0], "-test.run=^TestEndlessClient$", "-test.timeout=30m", fmt.Sprint("-test.short=", testing.Short()))
+	client := exec.Command(os.Args[0], "-test.run=^TestEndlessClient$", "-test.timeout=30m")
 	client.Env = append(os.Environ(), endlessEnv+"="+string(job))
 	out, err := client.CombinedOutput()
 	require.NoError(t, err, string(out))
@@ -318,7 +319,7 @@ func TestEndlessPrograms(t *testing.T) {
 		assert.NotEmpty(t, r.Error, r.Case)
 	}
 	least := 70
-	if testing.Short() {
+	if !needs.Slow() {
 		least = 40
 	}
 	assert.Greater(t, cases, least)

@@ -196,13 +196,13 @@ func transfers(t testing.TB, sizes ...int64) []transferReport {
 }
 
 // TestTransferMemory shows that memory does not grow with the data:
-// transferring eight times as much takes about the same memory. With -short it
+// transferring eight times as much takes about the same memory. By default it
 // is five times as little, which still is twice what memory may grow by.
 func TestTransferMemory(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	least, most := int64(24<<20), int64(192<<20)
-	if testing.Short() {
+	if !needs.Slow() {
 		least, most = 5<<20, 40<<20
 	}
 	r := transfers(t, least, most)

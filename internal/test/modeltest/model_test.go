@@ -24,13 +24,13 @@ const (
 	shrinkTime = 3 * time.Minute
 )
 
-// TestModel plays programs of one seed after the other: two with -short, for a
+// TestModel plays programs of one seed after the other: two by default, for a
 // minute without, or for as long as SANDBOX_MODEL_TIME says.
 func TestModel(t *testing.T) {
 	needs.GNU(t)
 	begin := time.Now()
 	first, count, until := uint64(1), 2, begin
-	if !testing.Short() {
+	if needs.Slow() {
 		until = begin.Add(time.Minute)
 	}
 	if timed := os.Getenv(timeEnv); timed != "" {

@@ -1,7 +1,5 @@
-// Package needs is how tests are skipped, each with a reason that is true where it
-// is printed: by Missing for what a machine could have, by Other for what is not
-// for this machine, and by Long for what waits until the night. No test is skipped
-// otherwise, so that a check can list what was verified nowhere.
+// Package needs skips tests, each with its true reason: Missing for what a machine
+// could have, Other for what is not for this machine, and Long for slow tests.
 package needs
 
 import (
@@ -18,14 +16,8 @@ import (
 )
 
 // Missing skips the test, since the machine lacks something that can be installed.
-// With SANDBOX_TEST_NEEDS=all in the environment, as in CI, where everything is, the
-// test fails instead.
 func Missing(tb testing.TB, format string, args ...any) {
 	tb.Helper()
-	if os.Getenv("SANDBOX_TEST_NEEDS") == "all" {
-		tb.Fatalf("SANDBOX_TEST_NEEDS=all, but this machine lacks what the test needs: "+format, args...)
-		return
-	}
 	tb.Skipf("needs "+format, args...)
 }
 
@@ -35,13 +27,18 @@ func Other(tb testing.TB, format string, args ...any) {
 	tb.Skipf(format, args...)
 }
 
-// Long skips the test with -short: those that take so long run each night.
+// Long skips the test unless SANDBOX_SLOW=1 is set, as it is each night and for the
+// packages that a change touches.
 func Long(tb testing.TB, why string) {
 	tb.Helper()
-	if testing.Short() {
-		tb.Skipf("runs each night: %s", why)
+	if !Slow() {
+		tb.Skipf("runs with SANDBOX_SLOW=1: %s", why)
 	}
 }
+
+// Slow reports whether SANDBOX_SLOW=1 is set: tests then use all rows of their
+// tables and all of their rounds.
+func Slow() bool { return os.Getenv("SANDBOX_SLOW") == "1" }
 
 // Overlap lets four parallel tests to a core run at a time, unless -parallel
 // says otherwise: most of the time these tests wait for processes. It is called

@@ -288,7 +288,7 @@ func TestExactlyOnceRandom(t *testing.T) {
 	t.Parallel()
 	_, sb, cuts := cutSandbox(t)
 	want := 2000
-	if testing.Short() {
+	if !needs.Slow() {
 		want = 100
 	}
 	s := bigScript(20_000)
@@ -401,7 +401,7 @@ func TestAtMostOnce(t *testing.T) {
 
 func atMostOnce(t *testing.T, serverIDs bool) {
 	total := 1000
-	if testing.Short() {
+	if !needs.Slow() {
 		total = 100
 	}
 	srv := sandboxtest.New(t, nil)

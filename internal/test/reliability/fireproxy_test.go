@@ -26,6 +26,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/test/canned"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -41,7 +42,7 @@ func fireSize(t *testing.T) int {
 		require.NoError(t, err)
 		return n
 	}
-	if testing.Short() {
+	if !needs.Slow() {
 		return 60
 	}
 	return 600

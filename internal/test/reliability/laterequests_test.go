@@ -368,7 +368,7 @@ func TestLateRequests(t *testing.T) {
 	t.Parallel()
 	rows := lateRequests()
 	for how, status := range map[string]int{"reset": 0, "502": http.StatusBadGateway} {
-		if testing.Short() && status != 0 {
+		if !needs.Slow() && status != 0 {
 			continue
 		}
 		w, late := newLateWorld(t)

@@ -18,7 +18,7 @@ func TestParentDeathSignal(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, Config{})
 		clients, each := 8, 15
-		if testing.Short() {
+		if !needs.Slow() {
 			each = 5
 		}
 		var mu sync.Mutex

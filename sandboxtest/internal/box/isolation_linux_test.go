@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
 func TestUsersInsideTheBox(t *testing.T) {
@@ -67,7 +69,7 @@ func mounts(t testing.TB) string {
 
 func TestManyBoxesAtOnce(t *testing.T) {
 	count := 500
-	if testing.Short() {
+	if !needs.Slow() {
 		count = 60
 	}
 	for _, mode := range []Mode{Namespace, Folder} {

@@ -445,7 +445,7 @@ func TestOutputInOrder(t *testing.T) {
 		b := newBox(t, h, Config{})
 		for _, script := range []string{"echo 1; echo 2 >&2", "echo 1 >&2; echo 2", "echo 1; exec >&-; echo 2 >&2", "echo 1 >&2; exec 2>&-; echo 2"} {
 			times := 50
-			if testing.Short() {
+			if !needs.Slow() {
 				times = 15
 			}
 			for range times {
