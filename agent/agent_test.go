@@ -388,7 +388,7 @@ func TestPython(t *testing.T) {
 
 	gone := "Variables are gone; the next call starts a new interpreter."
 	anew := "The interpreter was started anew: variables of earlier calls are gone. "
-	assert.Contains(t, d.ok("python", args{"code": "print('last', flush=True); os._exit(7)"}), "The interpreter ended. Exit code 7. "+gone+data("last\n"))
+	assert.Contains(t, d.refused("python", args{"code": "print('last', flush=True); os._exit(7)"}), "The interpreter ended. Exit code 7. "+gone+data("last\n"))
 	assert.Contains(t, d.ok("python", args{"code": "x"}), anew+"It failed.")
 	assert.Equal(t, "Done."+data("1\n"), d.ok("python", args{"code": "x = 1\nx"}))
 	result := d.try("python", args{"code": "print(x, flush=True)\nwhile True: pass", "timeout_seconds": 1})

@@ -145,7 +145,7 @@ func (c *call) find(ctx context.Context, id string) (*background, error) {
 		return b, nil
 	}
 	cmd, err := c.sb.GetCommand(ctx, id)
-	if isGone(err) {
+	if errors.Is(err, sandbox.ErrNotFound) {
 		return nil, gone
 	}
 	if err != nil {
@@ -220,10 +220,8 @@ func readOutput(ctx context.Context, c *call, in *outputInput) (Result, error) {
 	case err != nil && ctx.Err() != nil:
 		return Result{}, err
 	case err != nil && reading.Err() != nil:
-	case isGone(err):
-		return Result{}, mistake("The sandbox has stopped, and the command with it. Start it again.")
 	case err != nil:
-		return Result{}, err
+		return soFar(out), err
 	default:
 		ended, err := b.cmd.Wait(ctx)
 		if err != nil {
@@ -282,6 +280,8 @@ func writeInput(ctx context.Context, c *call, in *writeInputInput) (Result, erro
 		return Result{}, mistake("The command does not read its input. How much of this has arrived is not known.")
 	}
 	switch {
+	case errors.Is(err, sandbox.ErrStopped):
+		return Result{}, err
 	case errors.Is(err, io.ErrClosedPipe), errors.Is(err, os.ErrClosed):
 		return Result{}, mistake("The command takes no more input: it has ended or closed it, or was started without input.")
 	case err != nil:

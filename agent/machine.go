@@ -54,10 +54,8 @@ func portURL(ctx context.Context, c *call, in *portInput) (Result, error) {
 	_, err = c.sb.WaitForPort(wait, in.Port, nil)
 	state := "A server answers there."
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, sandbox.ErrStopped):
 		return Result{}, err
-	case errors.Is(err, sandbox.ErrStopped):
-		state = "The sandbox is stopped: start the server again."
 	case err != nil:
 		state = "Nothing answers there yet: is the server running, and does it listen on 0.0.0.0?"
 	}
@@ -118,7 +116,10 @@ func stopSandbox(ctx context.Context, c *call, _ *noInput) (Result, error) {
 			return Result{}, acquireErr
 		}
 		defer release()
-		_, err = sb.Stop(ctx, nil)
+		if _, err = sb.Stop(ctx, nil); err != nil {
+			c.sb, c.box = sb, c.t.boxOf(c.Conversation)
+			return c.t.ended(ctx, c, Result{}, err)
+		}
 	}
 	if err != nil {
 		return Result{}, err

@@ -20,6 +20,8 @@ const (
 	crashed      // its machine died
 	lost         // its machine died before its files were saved, and it was replaced
 	expired      // it was deleted for its age, and replaced
+	stopped      // it stopped under the call
+	died         // its machine died under the call
 )
 
 // texts are what the model reads of news, and what is lost by them, for the program.
@@ -36,6 +38,17 @@ var texts = map[news]struct {
 		[]string{"files", "commands", "variables"}},
 	expired: {"Not done: the sandbox had not been used for so long that it was deleted, with all of its files. The next call works in a new, empty sandbox.",
 		[]string{"files", "commands", "variables"}},
+	stopped: {"", []string{"commands", "variables"}},
+	died:    {"", []string{"files", "commands", "variables"}},
+}
+
+// endTexts are what the model reads of a call under which the session ended. The
+// result then begins with them.
+var endTexts = map[news]string{
+	stopped: "The sandbox stopped before this call was done: what was asked for was done in part, or not at all. Its files are saved. " +
+		"Commands in the background and Python's variables are gone. It starts again with the next command or file that is used.",
+	died: "The machine of the sandbox died before this call was done: what was asked for was done in part, or not at all. Files are as they were when it was last stopped or saved. " +
+		"What was written since, commands in the background and Python's variables are gone. Another machine starts with the next command or file that is used.",
 }
 
 // ends reports whether a call is not made because of the news: what a model meant
@@ -54,6 +67,9 @@ func (t *Toolset) begins(c *call) error {
 	if kept && c.box.last == nil {
 		c.box.last = c.sb.CurrentSession() // of a Toolset before this one
 	}
+	if last := c.box.last; (c.news == woken || c.news == crashed) && last != nil && last.ID() == c.box.ended {
+		c.news = nothing // the call under which it ended said so
+	}
 	if c.news != nothing {
 		c.box.last = c.sb.CurrentSession()
 		c.box.begun = true
@@ -64,21 +80,33 @@ func (t *Toolset) begins(c *call) error {
 	return nil
 }
 
-// ended looks, after a call, whether it was made in another session than the last
-// one, and lets go of a sandbox that is gone.
-func (t *Toolset) ended(ctx context.Context, c *call, err error) error {
-	c.box.mu.Lock()
-	last, cur := c.box.last, c.sb.CurrentSession()
-	c.box.last = cur
-	c.box.mu.Unlock()
-	if last != nil && cur != nil && last.ID() != cur.ID() {
-		c.news = woken
-		if last.Refresh(ctx) == nil {
-			switch last.Info().Status {
-			case sandbox.StatusFailed, sandbox.StatusAborted:
-				c.news = crashed
-			}
+// ended finds out, after a call, whether sessions have ended since the last call or
+// under this one, and lets go of a sandbox that is gone. The end of the session is no
+// error: the model can make the call again.
+func (t *Toolset) ended(ctx context.Context, c *call, r Result, err error) (Result, error) {
+	under := ctx.Err() == nil && errors.Is(err, sandbox.ErrStopped)
+	if cur := c.sb.CurrentSession(); err != nil && ctx.Err() == nil && cur != nil {
+		if text, _ := told(err); text == unreachable && cur.Refresh(ctx) == nil {
+			under = hasStopped(c.sb) // which is why
 		}
+	}
+	c.box.mu.Lock()
+	last, cur, known := c.box.last, c.sb.CurrentSession(), c.box.ended
+	c.box.last = cur
+	if under && cur != nil {
+		c.box.ended = cur.ID()
+	}
+	c.box.mu.Unlock()
+	if last != nil && cur != nil && last.ID() != cur.ID() && last.ID() != known {
+		c.news = howEnded(ctx, last, woken, crashed)
+	}
+	if under {
+		n := howEnded(ctx, cur, stopped, died)
+		if (cur == nil || cur.ID() != known) && len(texts[c.news].lost) < len(texts[n].lost) {
+			c.news = n
+		}
+		r.Text, r.Failed = endTexts[n]+r.Text, true
+		return r, nil
 	}
 	p, ok := t.sessions.(interface {
 		discard(conversation string, sb *sandbox.Sandbox, told bool)
@@ -88,11 +116,24 @@ func (t *Toolset) ended(ctx context.Context, c *call, err error) error {
 	case errors.Is(err, sandbox.ErrSnapshotNotFound):
 		p.discard(c.Conversation, c.sb, true)
 		c.news = lost
-		return mistake("%s", texts[lost].text)
+		return Result{}, mistake("%s", texts[lost].text)
 	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrDeleted):
 		p.discard(c.Conversation, c.sb, false) // the next call finds out
 	}
-	return err
+	return r, err
+}
+
+// howEnded returns one of two news about a session that has ended: it was stopped, or
+// its machine died.
+func howEnded(ctx context.Context, s *sandbox.Session, byStop, byDeath news) news {
+	if s == nil || s.Refresh(ctx) != nil {
+		return byStop
+	}
+	switch s.Info().Status {
+	case sandbox.StatusFailed, sandbox.StatusAborted:
+		return byDeath
+	}
+	return byStop
 }
 
 // tell puts the news before what the model reads, and among the facts for the

@@ -24,7 +24,8 @@ type interpreter struct {
 	cmd    *sandbox.Command
 	stdin  io.WriteCloser
 	out    *cells
-	ended  chan struct{} // closed when it has
+	ended  chan struct{} // closed when it has, and err is set
+	err    error         // of waiting for its end
 	cancel context.CancelFunc
 	used   bool // there was one before
 }
@@ -80,7 +81,21 @@ func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
 			how = "It failed."
 		}
 	case <-p.ended:
-		gone, how = true, p.ending()
+		gone = true
+		select { // it may have ended after the code
+		case files = <-end:
+			how = "Done."
+			gone = false
+		default:
+		}
+		if !gone {
+			break
+		}
+		if code, known := p.cmd.ExitStatus(); known {
+			how = "The interpreter ended. " + exitText(code)
+		} else {
+			err = p.err
+		}
 	case <-wait.Done():
 		gone, how = true, fmt.Sprintf("It had not ended after %v, and was stopped.", limit)
 		data["timed_out"] = true
@@ -95,12 +110,12 @@ func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
 	if ctx.Err() != nil {
 		return Result{}, errors.Join(ctx.Err(), err)
 	}
-	if err != nil && !errors.Is(err, sandbox.ErrChildren) && !isGone(err) {
-		return Result{}, err
+	if err != nil && !errors.Is(err, sandbox.ErrChildren) {
+		return soFar(out), err
 	}
 	text, omitted := outputText(out)
 	data["omitted_bytes"] = omitted
-	return Result{Text: note + how + madeText(files) + text, Data: data}, nil
+	return Result{Text: note + how + madeText(files) + text, Failed: gone, Data: data}, nil
 }
 
 // madeText lists files that a cell has made or changed.
@@ -130,7 +145,7 @@ func (p *interpreter) start(ctx context.Context, c *call) (note string, err erro
 		select {
 		case <-p.ended:
 		default:
-			if p.cmd.SessionID() == sessionID(c.sb) && !stopped(c.sb) {
+			if p.cmd.SessionID() == sessionID(c.sb) && !hasStopped(c.sb) {
 				return "", nil
 			}
 		}
@@ -166,26 +181,18 @@ func (p *interpreter) start(ctx context.Context, c *call) (note string, err erro
 	ended := p.ended
 	c.t.wg.Go(func() {
 		defer close(ended)
-		_, _ = cmd.Wait(live) // how it ended is looked up by who asks
+		_, p.err = cmd.Wait(live)
 	})
 	return note, nil
 }
 
-// stopped reports whether the session that a handle knows of has ended.
-func stopped(sb *sandbox.Sandbox) bool {
+// hasStopped reports whether the session that a handle knows of has ended.
+func hasStopped(sb *sandbox.Sandbox) bool {
 	switch sb.Status() {
 	case sandbox.StatusStopped, sandbox.StatusFailed, sandbox.StatusAborted:
 		return true
 	}
 	return false
-}
-
-// ending says how the interpreter ended, which has.
-func (p *interpreter) ending() string {
-	if code, known := p.cmd.ExitStatus(); known {
-		return "The interpreter ended. " + exitText(code)
-	}
-	return "The interpreter is gone, perhaps since the sandbox stopped."
 }
 
 // forget lets go of an interpreter.

@@ -120,9 +120,12 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 		data["exit_code"] = ended.ExitCode
 		how = exitText(ended.ExitCode)
 	case wait.Err() == nil:
-		return Result{}, err
+		return soFar(out), err
 	default:
 		killErr := killTree(ctx, cmd)
+		if errors.Is(killErr, sandbox.ErrStopped) {
+			return soFar(out), killErr
+		}
 		if ctx.Err() != nil {
 			return Result{}, errors.Join(err, killErr)
 		}
@@ -134,7 +137,13 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 	}
 	text, omitted := outputText(out)
 	data["omitted_bytes"] = omitted
-	return Result{Text: how + text, Data: data}, nil
+	return Result{Text: how + text, Failed: data["timed_out"] == true, Data: data}, nil
+}
+
+// soFar is the result of a command whose session ended under it.
+func soFar(out *window) Result {
+	text, omitted := outputText(out)
+	return Result{Text: text, Data: map[string]any{"omitted_bytes": omitted}}
 }
 
 // killTree kills a command with its children, and waits for the end of its

@@ -396,7 +396,7 @@ func TestErrorsOfTheProgram(t *testing.T) {
 		"quota":       {refuse(http.StatusPaymentRequired, "payment_required"), sandbox.ErrQuotaExceeded, "quota"},
 		"rate":        {refuse(http.StatusTooManyRequests, "rate_limited"), sandbox.ErrRateLimited, "Wait a minute"},
 		"gone":        {refuse(http.StatusNotFound, "not_found"), sandbox.ErrNotFound, "no longer exists"},
-		"unknown":     {refuse(http.StatusInternalServerError, "internal"), sandbox.ErrOutcomeUnknown, "whether this was done is not known"},
+		"unknown":     {refuse(http.StatusInternalServerError, "internal"), nil, "whether this was done is not known"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -411,10 +411,15 @@ func TestErrorsOfTheProgram(t *testing.T) {
 				tools := agent.New(sb, &agent.Options{OnError: func(_ agent.Call, err error) { told = append(told, err) }})
 				defer tools.Close()
 				result, err := tools.Call(t.Context(), "bash", json.RawMessage(`{"command": "true"}`))
-				require.ErrorIs(t, err, test.matches)
 				assert.True(t, result.Failed)
 				assert.Contains(t, result.Text, test.told)
 				assert.NotContains(t, result.Text, secret)
+				if test.matches == nil { // the model can look
+					require.NoError(t, err)
+					assert.Empty(t, told)
+					return
+				}
+				require.ErrorIs(t, err, test.matches)
 				assert.Equal(t, []error{err}, told)
 			})
 		})
@@ -425,24 +430,5 @@ func TestErrorsOfTheProgram(t *testing.T) {
 		require.NoError(t, tools.Close())
 		_, err := tools.Call(t.Context(), "bash", json.RawMessage(`{"command": "true"}`))
 		require.ErrorContains(t, err, "closed")
-	})
-	t.Run("stopped in the middle", func(t *testing.T) {
-		t.Parallel()
-		d := newDesk(t, nil)
-		go func() {
-			for d.sb.FS() != nil {
-				if found, err := d.sb.FS().Exists(t.Context(), "begun"); err != nil || found {
-					break
-				}
-			}
-			sb, err := d.srv.Client().Get(t.Context(), d.sb.Name(), &sandbox.GetOptions{NoResume: true})
-			if assert.NoError(t, err) {
-				_, err = sb.Stop(t.Context(), nil)
-				assert.NoError(t, err)
-			}
-		}()
-		result, err := d.Call(t.Context(), "bash", json.RawMessage(`{"command": "touch begun; sleep 1000"}`))
-		t.Logf("%q %v", result.Text, err)
-		assert.Contains(t, d.ok("list_files", nil), "begun")
 	})
 }

@@ -46,10 +46,8 @@ var programErrors = []struct {
 	{sandbox.ErrSnapshotNotFound, "The sandbox has lost its files: the snapshot that had them is gone. Tell the user."},
 	{sandbox.ErrDeleted, "The sandbox was deleted, with its files. Tell the user."},
 	{sandbox.ErrNotFound, "The sandbox, or what was looked for in it, no longer exists. Tell the user."},
-	{sandbox.ErrOutcomeUnknown, "The connection to the sandbox broke: whether this was done is not known. Look before you do it again."},
-	{sandbox.ErrStopped, "The sandbox stopped during the call, and its processes ended. Files that were saved are still there. The next call starts it again."},
+	{sandbox.ErrStopped, "The sandbox is stopped. Try once more, then tell the user."},
 	{context.Canceled, "The call was canceled."},
-	{context.DeadlineExceeded, "The call took too long and was given up. What it has started may still run."},
 }
 
 const unreachable = "The sandbox can't be used at the moment. Try once more, then tell the user."
@@ -76,6 +74,12 @@ func told(err error) (text string, program bool) {
 		if errors.Is(err, e.err) {
 			return e.text, true
 		}
+	}
+	if !session && errors.Is(err, sandbox.ErrOutcomeUnknown) {
+		return "The connection to the sandbox broke: whether this was done is not known. Look before you do it again.", false
+	}
+	if !session && errors.Is(err, context.DeadlineExceeded) {
+		return "The call took too long and was given up. What it has started may still run. Ask for less at once.", false
 	}
 	if session {
 		return unreachable, true

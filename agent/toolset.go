@@ -185,6 +185,7 @@ type box struct {
 	starting int                    // that are not among them yet
 	cwd      string                 // empty until it is known
 	last     *sandbox.Session       // of the last call
+	ended    string                 // the session whose end a call has met, and told
 	begun    bool                   // what an interpreter would have had is known to be gone, or never was
 	keeper   keeper
 }
@@ -459,7 +460,7 @@ func (t *Toolset) call(ctx context.Context, c *call) (Result, error) {
 	defer progressOf(ctx).tell()()
 	result, err := tool.run(ctx, c)
 	if c.sb != nil {
-		err = t.ended(ctx, c, err)
+		return t.ended(ctx, c, result, err)
 	}
 	return result, err
 }

@@ -1,0 +1,215 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/agent"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// ends are the ways in which a session ends, and what is lost by each.
+var ends = []struct {
+	name string
+	end  func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox)
+	lost []string
+}{
+	{"stop", func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
+		other, err := srv.Client().Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: true})
+		require.NoError(t, err)
+		_, err = other.Stop(t.Context(), nil)
+		require.NoError(t, err)
+	}, []string{"commands", "variables"}},
+	{"timeout", func(_ *testing.T, srv *sandboxtest.Server, _ *sandbox.Sandbox) { srv.Advance(3 * time.Hour) }, []string{"commands", "variables"}},
+	{"crash", func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
+		require.True(t, srv.Crash(sb.Name()))
+	}, []string{"files", "commands", "variables"}},
+}
+
+// hook is a transport that calls a function before the next request.
+type hook struct {
+	next http.RoundTripper
+	fn   atomic.Pointer[func()]
+}
+
+func (h *hook) RoundTrip(r *http.Request) (*http.Response, error) {
+	if fn := h.fn.Swap(nil); fn != nil {
+		(*fn)()
+	}
+	return h.next.RoundTrip(r)
+}
+
+// sandboxOf returns a sandbox that has been saved, by a client whose requests can be
+// waited for.
+func sandboxOf(t *testing.T, srv *sandboxtest.Server) (*sandbox.Sandbox, *hook) {
+	t.Helper()
+	h := &hook{next: testkit.Transport(t)}
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: h}}).Create(t.Context(), &sandbox.CreateOptions{Timeout: time.Hour, Ports: []int{3000}})
+	require.NoError(t, err)
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "f", []byte("text\n"), 0o644))
+	_, err = sb.Stop(t.Context(), nil) // a crash goes back to these files
+	require.NoError(t, err)
+	require.NoError(t, sb.Resume(t.Context()))
+	return sb, h
+}
+
+// TestSessionEndsUnderTools ends the session before each tool is called, and at the
+// first request of it. The call has no error, a loss is told once, in the result of
+// the call that meets it, and what has not failed has run to its end.
+func TestSessionEndsUnderTools(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	needs.Programs(t, "python3")
+	for _, how := range ends {
+		if testing.Short() && how.name == "timeout" {
+			continue
+		}
+		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
+			srv := sandboxtest.New(t, nil)
+			sb, h := sandboxOf(t, srv)
+			root, err := os.OpenRoot(t.TempDir())
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, root.Close()) })
+			require.NoError(t, root.WriteFile("local", []byte("x"), 0o600))
+			opts := &agent.Options{Artifacts: root, Limits: agent.Limits{CallsPerMinute: -1}}
+			d, other := deskOf(t, srv, sb, opts), deskOf(t, srv, sb, opts)
+			snapshot := d.try("create_snapshot", nil).Data["snapshot_id"]
+			d.ok("bash", args{"command": "true"})
+			calls := map[string]args{
+				"bash": {"command": "touch mark"}, "start_command": {"command": "sleep 1000"}, "python": {"code": "open('mark', 'w').close()"},
+				"read_output": {"wait_seconds": 0.1}, "write_input": {"text": "x"}, "stop_command": {},
+				"read_file": {"path": "f"}, "write_file": {"path": "mark", "content": ""}, "edit_file": {"path": "f", "old_string": "text", "new_string": "text!"},
+				"list_files": {}, "glob": {"pattern": "*"}, "grep": {"pattern": "text"}, "save_artifact": {"path": "f"}, "load_artifact": {"name": "local", "path": "mark"},
+				"port_url": {"port": 3000, "wait_seconds": 0.1}, "create_snapshot": {}, "restore_snapshot": {"snapshot_id": snapshot}, "stop_sandbox": {},
+			}
+			ofStart := []string{"read_output", "write_input", "stop_command"}
+			stops := []string{"create_snapshot", "restore_snapshot", "stop_sandbox"}
+			marks := []string{"bash", "python", "write_file", "load_artifact"}
+			for _, tool := range d.Tools() {
+				for _, during := range []bool{false, true} {
+					name := fmt.Sprintf("%s, during it: %v", tool.Name, during)
+					a, ok := calls[tool.Name]
+					require.True(t, ok, "no call of %s", tool.Name)
+					d.ok("bash", args{"command": "rm -f mark; echo text >f"})
+					if tool.Name == "python" {
+						d.ok("python", args{"code": "x = 1"})
+					}
+					other.try("bash", args{"command": "true"})
+					if slices.Contains(ofStart, tool.Name) {
+						a["command_id"] = d.try("start_command", args{"command": "exec cat", "input": true}).Data["command_id"]
+					}
+					end := func() { how.end(t, srv, sb) }
+					if during {
+						h.fn.Store(&end)
+					} else {
+						end()
+					}
+					result := d.try(tool.Name, a) // without an error
+					next := d.try("bash", args{"command": "ls mark || true"})
+					h.fn.Store(nil)
+					require.False(t, next.Failed, "%s: the next call: %s", name, next.Text)
+					first, second := result.Data["lost"], next.Data["lost"]
+					if slices.Contains(stops, tool.Name) {
+						assert.True(t, first != nil || second != nil, "%s: %s", name, result.Text)
+						continue
+					}
+					if first == nil { // the tool did not need the session, or got its answer before
+						assert.False(t, result.Failed, "%s: %s", name, result.Text)
+						assert.Equal(t, how.lost, second, "%s: the next call: %s; before: %s", name, next.Text, result.Text)
+					} else {
+						assert.Equal(t, how.lost, first, "%s: %s", name, result.Text)
+						assert.Nil(t, second, "%s: told twice: %s", name, next.Text)
+					}
+					if slices.Contains(marks, tool.Name) && !result.Failed && !(how.name == "crash" && first == nil) {
+						assert.Contains(t, next.Text, "mark\n", "%s has not failed, and has not run: %s", name, result.Text)
+					}
+					// Another user of the sandbox has lost the same.
+					assert.Equal(t, how.lost, other.try("bash", args{"command": "true"}).Data["lost"], name)
+				}
+			}
+		})
+	}
+}
+
+// TestSessionEndsUnderPrograms ends the session while a program runs, for one user
+// and for two. What the program has written is in the result.
+func TestSessionEndsUnderPrograms(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	needs.Programs(t, "python3")
+	for _, how := range ends {
+		for _, users := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s, users: %d", how.name, users), func(t *testing.T) {
+				t.Parallel()
+				srv := sandboxtest.New(t, nil)
+				sb, _ := sandboxOf(t, srv)
+				for tool, a := range map[string]args{
+					"bash":        {"command": "echo begun; touch begun-$RANDOM; sleep 1000"},
+					"python":      {"code": "import time, os\nprint('begun', flush=True)\nopen('begun-%d' % os.getpid(), 'w').close()\ntime.sleep(1000)"},
+					"read_output": {"wait_seconds": 60},
+					"port_url":    {"port": 3000, "wait_seconds": 60},
+				} {
+					var desks []*desk
+					for range users {
+						d := deskOf(t, srv, sb, nil)
+						d.ok("bash", args{"command": "rm -f begun-*"})
+						desks = append(desks, d)
+					}
+					if tool == "read_output" {
+						a["command_id"] = desks[0].try("start_command", args{"command": "echo begun; touch begun-1 begun-2; sleep 1000"}).Data["command_id"]
+					}
+					var wg sync.WaitGroup
+					results := make([]agent.Result, users)
+					for i, d := range desks {
+						wg.Go(func() {
+							text, err := json.Marshal(a)
+							assert.NoError(t, err)
+							results[i], err = d.Call(t.Context(), tool, text)
+							assert.NoError(t, err, "%s: %s", tool, results[i].Text)
+						})
+					}
+					if tool != "port_url" {
+						require.Eventually(t, func() bool {
+							entries, err := sb.FS().ReadDir(t.Context(), ".")
+							begun := 0
+							for _, e := range entries {
+								if len(e.Name()) > len("begun-") && e.Name()[:len("begun-")] == "begun-" {
+									begun++
+								}
+							}
+							return err == nil && begun >= users
+						}, testkit.Patience, 50*time.Millisecond)
+					}
+					how.end(t, srv, sb)
+					wg.Wait()
+					for i, d := range desks {
+						name := fmt.Sprintf("%s of user %d: %s", tool, i, results[i].Text)
+						assert.True(t, results[i].Failed, name)
+						assert.Contains(t, results[i].Text, "before this call was done", name)
+						assert.Equal(t, how.lost, results[i].Data["lost"], name)
+						if tool == "bash" || tool == "python" {
+							assert.Contains(t, results[i].Text, "begun", name)
+						}
+						next := d.try("bash", args{"command": "true"})
+						assert.False(t, next.Failed, next.Text)
+						assert.Nil(t, next.Data["lost"], "%s\nsays it twice: %s", name, next.Text)
+					}
+				}
+			})
+		}
+	}
+}
