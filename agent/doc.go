@@ -16,13 +16,12 @@
 //
 // # Results and errors
 //
-// [Toolset.Call] tells two kinds of failures apart. What the model can do
-// something about is a [Result]: a command that fails, a file that does not
-// exist, an argument that is wrong, a refusal of [Options.Before]. What it can't
-// mend is an error for the program as well: a sandbox that is gone, refused
-// credentials, an exhausted quota, a budget that is used up. The Result then
-// says what the model reads meanwhile, in words of this package. (Why the API
-// refuses a sandbox that the model wants created is in the API's words.)
+// What the model can mend is a failed [Result] and no error: a file that does not
+// exist, an argument that is wrong, a refusal of [Options.Before], a command that
+// takes too long, a session that ends under the call. An error is for the program: a
+// sandbox that is gone, refused credentials, an exhausted quota, a budget that is
+// used up. The Result then says so to the model, in words of this package. (Why the
+// API refuses a sandbox that the model wants created is in the API's words.)
 //
 // # Data
 //

@@ -64,3 +64,66 @@ func ExampleOptions_before() {
 	// true
 	// true
 }
+
+// converse lets a model call tools until it answers, and returns the answer.
+func converse(ctx context.Context, tools *agent.Toolset, model func(seen string) (tool, args, answer string)) (string, error) {
+	seen := ""
+	for {
+		tool, args, answer := model(seen)
+		if tool == "" {
+			return answer, nil
+		}
+		result, err := tools.Call(ctx, tool, json.RawMessage(args))
+		if err != nil {
+			return "", err // the model can't mend it: your program or its user has to
+		}
+		seen = result.Text // failed or not, the model reads it and goes on
+	}
+}
+
+// The session stops in the middle of a call. The model reads that, makes the call
+// again, and the conversation continues.
+func ExampleToolset_Call() {
+	srv, err := sandboxtest.NewServer(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Close()
+	ctx := context.Background()
+	sb, err := srv.Client().Create(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	begun := make(chan struct{}, 1)
+	tools := agent.New(sb, &agent.Options{OnOutput: func(agent.Call, []byte) {
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
+	}})
+	defer tools.Close()
+	go func() { // somebody else, or the sandbox's timeout
+		<-begun
+		if other, err := srv.Client().Get(ctx, sb.Name(), nil); err == nil {
+			_, _ = other.Stop(ctx, nil)
+		}
+	}()
+
+	answer, err := converse(ctx, tools, func(seen string) (tool, args, answer string) { // stands in for a model
+		first, _, _ := strings.Cut(seen, ":")
+		fmt.Println(first)
+		if strings.Contains(seen, "built\n") {
+			return "", "", "The build has worked."
+		}
+		return "bash", `{"command": "if [ -e begun ]; then echo built; else touch begun; echo building; sleep 1000; fi"}`, ""
+	})
+	fmt.Println(answer, err)
+	// Output:
+	//
+	// The sandbox stopped before this call was done
+	// Exit code 0.
+	// <sandbox-data>
+	// built
+	// </sandbox-data>
+	// The build has worked. <nil>
+}

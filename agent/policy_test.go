@@ -24,7 +24,7 @@ func TestPageShowsExamples(t *testing.T) {
 	require.NoError(t, err)
 	source, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
-	for _, begin := range []string{"var known = ", "func policy("} {
+	for _, begin := range []string{"var known = ", "func policy(", "func converse("} {
 		_, text, found := strings.Cut(string(source), "\n"+begin)
 		require.True(t, found, begin)
 		text, _, _ = strings.Cut(text, "\n\n")

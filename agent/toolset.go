@@ -143,13 +143,14 @@ type Tool struct {
 type Result struct {
 	// Text is for the model, at most [Limits].Output bytes.
 	Text string
-	// Failed reports that the call was not made as asked. A command with another
-	// exit code than 0 has not failed in this sense.
+	// Failed reports that the call was not done as asked. A command that runs to its
+	// end has not failed, whatever its exit code; one that is stopped at its time
+	// limit, or by the end of the session, has.
 	Failed bool
 	// Data are facts for the program, by name: "exit_code" (int), "timed_out"
 	// (bool), "omitted_bytes" (int64), "command_id", "cursor", "url",
 	// "snapshot_id", "artifact" and "sandbox" (string), "lost" ([]string: what is
-	// gone since the last call, of "files", "commands" and "variables") and
+	// gone since the last call or by this one, of "files", "commands", "variables") and
 	// "stops_in" (time.Duration), where they apply.
 	Data map[string]any
 }

@@ -82,7 +82,8 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// solve lets the model make calls until it is done.
+// solve lets the model make calls until it is done. Only an error ends it: a session
+// that stops under a call is a result, and the model makes the call again.
 func solve(ctx context.Context, tools *agent.Toolset, next model) error {
 	for step, seen := 0, ""; ; step++ {
 		name, args := next(step, seen)
@@ -94,11 +95,11 @@ func solve(ctx context.Context, tools *agent.Toolset, next model) error {
 			return err
 		}
 		result, err := tools.Call(ctx, name, text)
-		if err != nil { // nothing that the model could mend
+		if err != nil { // the model can't mend it
 			return err
 		}
 		fmt.Println(result.Text)
-		seen = result.Text
+		seen = result.Text // failed or not, the model reads it and goes on
 	}
 }
 
@@ -111,7 +112,7 @@ func writeProgram(step int, seen string) (string, map[string]any) {
 	switch {
 	case step == 0:
 		return "write_file", map[string]any{"path": "sum.py", "content": "import sys\nprint('sum:', sum(sys.argv[1:]))\n"}
-	case step == 1 || strings.HasPrefix(seen, "Replaced"):
+	case step == 1, strings.HasPrefix(seen, "Replaced"), stopped(seen):
 		return "bash", map[string]any{"command": "python3 sum.py 20 22"}
 	case strings.Contains(seen, "TypeError"):
 		return "edit_file", map[string]any{"path": "sum.py", "old_string": "sum(sys.argv[1:])", "new_string": "sum(map(int, sys.argv[1:]))"}
@@ -119,6 +120,12 @@ func writeProgram(step int, seen string) (string, map[string]any) {
 	return "", nil
 }
 
-func useProgram(step int, _ string) (string, map[string]any) {
-	return []string{"bash", ""}[step], map[string]any{"command": "python3 sum.py $(seq 10)"}
+func useProgram(step int, seen string) (string, map[string]any) {
+	if step > 0 && !stopped(seen) {
+		return "", nil
+	}
+	return "bash", map[string]any{"command": "python3 sum.py $(seq 10)"}
 }
+
+// stopped reports whether a call has to be made again because the session ended.
+func stopped(seen string) bool { return strings.Contains(seen, "before this call was done") }

@@ -158,13 +158,10 @@ func turn(ctx context.Context, tools *agent.Toolset, text string, events *stream
 			return "", err
 		}
 		result, err := tools.Call(ctx, tool, arguments)
-		switch {
-		case ctx.Err() != nil, errors.Is(err, agent.ErrLimit):
+		if err != nil { // the model can't mend it
 			return "", err
-		case err != nil: // which the model reads in other words
-			log.Print(err)
 		}
-		seen = result.Text
+		seen = result.Text // failed or not, the model reads it and goes on
 	}
 }
 
