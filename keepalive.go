@@ -52,9 +52,9 @@ func (o *KeepAliveOptions) withDefaults() (KeepAliveOptions, error) {
 // start, and keeps that one alive.
 //
 // Requests that fail for a temporary reason, or receive no response within 15
-// seconds or half of Margin, are logged and retried. If the session can't be extended
-// further because the plan's limit is reached, KeepAlive returns an error that matches
-// [ErrNoMoreTime] and says how long is left; if the sandbox no longer exists, another.
+// seconds or half of Margin, are logged and retried. Once the plan allows neither Step nor
+// Margin, KeepAlive returns an error that matches [ErrNoMoreTime] and says how long the
+// session has; if the sandbox no longer exists, it returns another one.
 func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	if _, err := enter(ctx, s); err != nil {
 		return err
@@ -82,14 +82,14 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	}
 }
 
-// EnsureTimeLeft sees to it that the running session lasts for least from now: if less
-// is left, it is extended so that most is. It makes no request as long as
-// more is left as far as is known, and one to extend it. It does not resume the
-// sandbox, and a request that fails for a temporary reason is logged and no error. If
-// the session can't be extended that far because the plan's limit is reached, it is
-// extended as far as that lets, and the error matches [ErrNoMoreTime] and says how long
-// is left; this is asked once for each session. If the sandbox no longer exists, there
-// is an error, too.
+// EnsureTimeLeft extends the running session to at least most if less than least
+// remains. It makes one request then, and none otherwise. It does not resume the
+// sandbox, and a request that fails for a temporary reason is logged and no error.
+//
+// If the plan refuses most, EnsureTimeLeft asks once for least. If the plan refuses that
+// too, the error matches [ErrNoMoreTime] and says how long the session has; later calls
+// for this session make no request. If the sandbox no longer exists, there is an error,
+// too.
 func (s *Sandbox) EnsureTimeLeft(ctx context.Context, least, most time.Duration) error {
 	if _, err := enter(ctx, s); err != nil {
 		return err
@@ -155,9 +155,13 @@ func (s *Sandbox) keepAliveError(err error) error {
 // half of the margin is not less: one without a response leaves time for another.
 const keepAliveLimit = 15 * time.Second
 
-// extendTo extends the session so that most is left, or as much as the plan lets.
+// extendTo extends the session so that most remains or, if the plan refuses that, least.
+// It asks for no more once most was refused.
 func (s *Session) extendTo(ctx context.Context, least, most time.Duration) error {
-	err := s.ExtendTimeout(ctx, max(most-s.TimeLeft(), minExtension).Round(time.Millisecond))
+	extend := func(to time.Duration) error {
+		return s.ExtendTimeout(ctx, max(to-s.TimeLeft(), minExtension).Round(time.Millisecond))
+	}
+	err := extend(most)
 	if err == nil || passing(err) || errors.Is(err, ErrUnauthorized) {
 		return err
 	}
@@ -168,27 +172,20 @@ func (s *Session) extendTo(ctx context.Context, least, most time.Duration) error
 	if s.status() != StatusRunning || s.TimeLeft() > least {
 		return nil
 	}
-	// The plan may let a part of it.
-	for d := (most - s.TimeLeft()) / 2; d >= leastExtension && !passing(err); d /= 2 {
-		if again := s.ExtendTimeout(ctx, d.Round(time.Millisecond)); again != nil {
-			err = again
-		}
-	}
-	if passing(err) {
+	if !errors.Is(err, ErrNoMoreTime) {
 		return err
 	}
-	s.noMoreTime.Store(true)
-	return s.noMore(err)
+	if err = extend(least); err == nil || errors.Is(err, ErrNoMoreTime) {
+		s.noMoreTime.Store(true)
+	}
+	return err
 }
 
-// leastExtension is the shortest one that is worth a request.
-const leastExtension = 15 * time.Second
-
-// noMore is the error of a session that can't be extended, for the reason why.
-func (s *Session) noMore(why error) error {
+// noMore returns the error of a session that can't be extended, with its cause.
+func (s *Session) noMore(cause error) error {
 	err := fmt.Errorf("%w, and ends in %v", ErrNoMoreTime, s.TimeLeft().Round(time.Second))
-	if why != nil {
-		err = fmt.Errorf("%w: %w", err, why)
+	if cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	return err
 }

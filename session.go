@@ -28,7 +28,7 @@ type Session struct {
 	// policy is the network policy of a handle decoded from JSON, which
 	// contains only the public form.
 	policy json.RawMessage
-	// noMoreTime is set once the plan has let no extension.
+	// noMoreTime is set once the plan has refused an extension.
 	noMoreTime atomic.Bool
 }
 
@@ -247,7 +247,8 @@ func refusal(session *Session, err error) bool {
 	return ok && e.refused && e.SessionID == session.ID()
 }
 
-// ExtendTimeout moves the end of the session by d, with one request.
+// ExtendTimeout moves the end of the session by d, with one request. If the plan
+// refuses, the error matches [ErrNoMoreTime] and says how long the session has.
 func (s *Session) ExtendTimeout(ctx context.Context, d time.Duration) error {
 	if _, err := enter(ctx, s); err != nil {
 		return err
@@ -255,9 +256,13 @@ func (s *Session) ExtendTimeout(ctx context.Context, d time.Duration) error {
 	if err := checkDuration("d", d); err != nil {
 		return err
 	}
-	return s.update(ctx, api.ExtendTimeout, struct {
+	err := s.update(ctx, api.ExtendTimeout, struct {
 		Duration wire.Duration `json:"duration"`
 	}{wire.Duration(d)})
+	if e, ok := err.(*APIError); ok && e.kind == api.TimeLimit {
+		return s.noMore(err)
+	}
+	return err
 }
 
 // UpdateNetworkPolicy replaces the policy in effect, with one request, and

@@ -37,6 +37,7 @@ const (
 	InputRefused       // the service gives running commands no input
 	InputClosed        // the command reads no more input
 	NoProgram          // the sandbox does not have the program
+	TimeLimit          // the plan lets the session run no longer
 	NoDirectory        // the sandbox does not have the working directory
 	FileError          // the message ends in the words for an errno
 	numberOfKinds = iota
@@ -48,7 +49,7 @@ var kindNames = [numberOfKinds]string{
 	RateLimited: "rate_limited", Stopped: "stopped", Stopping: "stopping", FilesGone: "files_gone", SnapshotGone: "snapshot_gone",
 	CommandEnded: "command_ended", NotFound: "not_found", ImageNotReady: "image_not_ready", QuotaExceeded: "quota_exceeded",
 	NoDrives: "no_drives", Unauthorized: "unauthorized", NameTaken: "name_taken", Conflict: "conflict", IDsRefused: "ids_refused",
-	InputRefused: "input_refused", InputClosed: "input_closed", NoProgram: "no_program", NoDirectory: "no_directory", FileError: "file_error",
+	InputRefused: "input_refused", InputClosed: "input_closed", NoProgram: "no_program", TimeLimit: "time_limit", NoDirectory: "no_directory", FileError: "file_error",
 }
 
 // String returns the kind as events have it.
@@ -102,6 +103,7 @@ var judgements = []judgement{
 	{kind: InputRefused, status: []int{400}, texts: []string{"attachstdin"}, ops: startsCommand},
 	{kind: NoProgram, status: []int{400}, codes: []string{"executable_not_found"}, ops: startsCommand},
 	{kind: NoProgram, status: []int{400}, texts: []string{strings.ToLower(exec.ErrNotFound.Error())}, ops: startsCommand},
+	{kind: TimeLimit, status: []int{400}, codes: []string{"sandbox_timeout_invalid"}, ops: func(op *Op) bool { return op == ExtendTimeout }},
 	{kind: NoDirectory, status: []int{400}, texts: []string{"no such directory", "no such file or directory"}, ops: startsCommand},
 	{kind: InputClosed, codes: []string{"command_stdin_unavailable"}},
 	{kind: FileError, status: []int{400}, codes: []string{"file_error"}},
@@ -223,7 +225,7 @@ func FileMissing(code, message string) bool {
 // is not possible.
 func (k Kind) Final() bool {
 	switch k {
-	case Refused, IDsRefused, InputRefused, NoProgram, NoDirectory, FileError:
+	case Refused, IDsRefused, InputRefused, NoProgram, TimeLimit, NoDirectory, FileError:
 		return true
 	}
 	return false

@@ -126,6 +126,8 @@ func TestKinds(t *testing.T) {
 		{RunCommand, 400, "executable_not_found", "", NoProgram},
 		{RunCommand, 400, "bad_request", "executable file not found in $PATH: x", NoProgram},
 		{RunCommand, 400, "bad_request", "chdir: no such file or directory", NoDirectory},
+		{ExtendTimeout, 400, "sandbox_timeout_invalid", "", TimeLimit},
+		{CreateSandbox, 400, "sandbox_timeout_invalid", "", Refused},
 		{MakeDir, 400, "file_error", "x: File exists", FileError},
 		{StartCommand, 400, "bad_request", "fork/exec /x: permission denied", FileError},
 		{StartCommand, 400, "bad_request", "chdir /x: not a directory", FileError},
