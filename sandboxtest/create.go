@@ -1,14 +1,8 @@
 package sandboxtest
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"context"
-	"errors"
 	"net/http"
-	"path"
-	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
@@ -85,20 +79,7 @@ func (c *call) createSandbox() error {
 	if err := c.boot(&set, from); err != nil {
 		return err
 	}
-	if set.NPM = p.Credentials != nil && p.Credentials.NPM; set.NPM {
-		fill = c.s.withLogins(fill)
-	}
 	return c.makeSandbox(p.ProjectID, p.Name, set, from, fill)
-}
-
-// withLogins gives a sandbox the team's logins before its files.
-func (s *Server) withLogins(files func(context.Context, *box.Box) error) func(context.Context, *box.Box) error {
-	return func(ctx context.Context, m *box.Box) error {
-		if err := fillNPMRC(ctx, m, s.store.Registries()); err != nil || files == nil {
-			return err
-		}
-		return files(ctx, m)
-	}
 }
 
 // forkSandbox handles POST /v2/sandboxes/{name}/fork.
@@ -113,7 +94,7 @@ func (c *call) forkSandbox() error {
 	}
 	st := c.s.store
 	set, snapshotID := source.Origin()
-	set.Mounts, set.NPM = nil, false // forks have the drives that they ask for, and no credentials
+	set.Mounts = nil // forks have the drives that they ask for
 	if err := p.apply(st, &set); err != nil {
 		return err
 	}
@@ -167,30 +148,6 @@ func (c *call) makeSandbox(project, name string, set store.Settings, from *store
 	w.ExpiresAt = wire.Time{}
 	reply.WriteJSON(c.w, http.StatusOK, resp)
 	return nil
-}
-
-// fillNPMRC tells npm in a new machine which registries there are, unless its files
-// say so already.
-func fillNPMRC(ctx context.Context, m *box.Box, lines string) error {
-	const name = ".npmrc"
-	if lines == "" {
-		return nil
-	}
-	home := m.Account().Home
-	if f, _, err := m.ReadFile(path.Join(home, name), ""); err == nil {
-		return f.Close()
-	}
-	var archive bytes.Buffer
-	zip := gzip.NewWriter(&archive)
-	w := tar.NewWriter(zip)
-	err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(lines)), ModTime: time.Now()})
-	if err == nil {
-		_, err = w.Write([]byte(lines))
-	}
-	if err = errors.Join(err, w.Close(), zip.Close()); err != nil {
-		return err
-	}
-	return m.Extract(ctx, &archive, home)
 }
 
 // boot settles on the runtime or the image of a new sandbox.

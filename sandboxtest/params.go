@@ -55,7 +55,8 @@ type createParams struct {
 	Credentials *credentialParams `json:"credentials"`
 }
 
-// credentialParams name credentials of the team, which only create takes.
+// credentialParams name credentials of the team, which only create takes. They
+// have no effect here.
 type credentialParams struct {
 	NPM bool `json:"npm"`
 }

@@ -322,3 +322,15 @@ func TestDenyAllCutsTheNetwork(t *testing.T) {
 	c.call("POST", session(denied)+"/network-policy", obj{"mode": "allow-all"}, 200, nil)
 	assert.True(t, connects(denied))
 }
+
+// TestNPMCredentials: create alone takes the team's npm credentials, which have no
+// effect here.
+func TestNPMCredentials(t *testing.T) {
+	t.Parallel()
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	made := c.create(obj{"name": "one", "credentials": obj{"npm": true}})
+	assert.Empty(t, c.sh(made.Session.ID, "ls -A ~"))
+	c.refused("POST", "/v3/sandboxes", obj{"projectId": "prj", "credentials": obj{"github": true}}, 400, "bad_request")
+	c.refused("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"credentials": obj{"npm": true}}, 400, "bad_request")
+	c.refused("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"credentials": obj{"npm": true}}, 400, "bad_request")
+}

@@ -85,14 +85,6 @@ type Options struct {
 	// such as one with the keys of the program that starts the server. They must
 	// exist. What is hidden without them is in docs/isolation.md, Dir included.
 	Hidden []string
-	// NPMRC is what the team keeps for sandboxes that are created with npm
-	// credentials: an npmrc, whose ${NAME} are variables of this process. The
-	// variable NPM_TOKEN of a team is the line
-	// "//registry.npmjs.org/:_authToken=TOKEN". Tokens stay outside: the firewall
-	// adds them to downloads from the registries, which requires what
-	// [Enforcement].Policies requires. Sandboxes find the lines about registries
-	// in a .npmrc in their home.
-	NPMRC string `secret:"value"`
 	// RefuseUnenforced refuses network policies that have no effect on this
 	// machine, which are accepted with a warning otherwise: see
 	// [Enforcement].Policies. A program that isolates strangers' code by a policy
@@ -233,7 +225,7 @@ func NewServer(opts *Options) (*Server, error) {
 		Mode: box.Mode(o.Mode), Dir: o.Dir, Images: o.Images, HomeFolders: o.HomeFolders, Hidden: o.Hidden, Start: o.Start,
 		Pending: o.Pending, Stopping: o.Stopping, Snapshotting: o.Snapshotting, Realistic: o.Realistic,
 		RefuseUnenforced: o.RefuseUnenforced, Log: o.Logger, Team: teamID,
-		Firewall: firewall.Options{Names: o.Names, NPMRC: o.NPMRC, RootCAs: o.RootCAs, Tokens: s.tokens},
+		Firewall: firewall.Options{Names: o.Names, RootCAs: o.RootCAs, Tokens: s.tokens},
 		Stub:     s.stubs.find, Missing: func() error { return s.Enforces().Missing },
 	})
 	if err := s.open(); err != nil {

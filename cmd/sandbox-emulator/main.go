@@ -30,7 +30,6 @@
 //	              under NAME; may be given several times
 //	-home FOLDER  let sandboxes see FOLDER of home directories, of which they see only
 //	              programs otherwise; may be given several times
-//	-npmrc FILE   the npmrc of the team, for sandboxes with npm credentials
 //	-unenforced-policies
 //	              accept network policies that have no effect on this machine, as in
 //	              folder mode or without /dev/net/tun, which are refused otherwise
@@ -83,7 +82,6 @@ type options struct {
 	hosts, homeFolders       []string
 	images                   []string
 	names                    map[string]string
-	npmrc                    string
 	rateLimits, realistic    bool
 	control, doctor          bool
 	unenforced               bool
@@ -110,7 +108,6 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		o.homeFolders = append(o.homeFolders, name)
 		return nil
 	})
-	flags.StringVar(&o.npmrc, "npmrc", "", "use the npmrc of the team in `FILE` for sandboxes with npm credentials")
 	flags.BoolVar(&o.unenforced, "unenforced-policies", false, "accept network policies that have no effect on this machine, instead of refusing them")
 	flags.BoolVar(&o.rateLimits, "rate-limits", false, "refuse what the service would refuse")
 	flags.BoolVar(&o.realistic, "realistic", false, "be as slow as the service")
@@ -163,13 +160,6 @@ func (o *options) config(stderr io.Writer) (*sandboxtest.Options, error) {
 		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token, Images: o.images, Names: o.names, Hosts: o.hosts, HomeFolders: o.homeFolders,
 		RateLimits: o.rateLimits, Realistic: o.realistic, RefuseUnenforced: !o.unenforced,
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	}
-	if o.npmrc != "" {
-		text, err := os.ReadFile(o.npmrc)
-		if err != nil {
-			return nil, err
-		}
-		config.NPMRC = string(text)
 	}
 	if o.control {
 		config.ControlToken = "ctl_" + rand.Text()

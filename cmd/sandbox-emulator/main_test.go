@@ -253,8 +253,6 @@ func TestControlFlag(t *testing.T) {
 		_, _, code = outcome(t, append(args, "true")...)
 		assert.Equal(t, exitUsage, code, "%v", args)
 	}
-	_, _, code = outcome(t, "-npmrc", filepath.Join(t.TempDir(), "none"), "true")
-	assert.Equal(t, exitFailure, code)
 }
 
 // TestPoliciesAreEnforcedOrRefused: where policies can't be enforced, a program

@@ -140,7 +140,7 @@ var snapshotSource = func(w *world) any { return sandbox.SnapshotSource{Snapshot
 
 const (
 	elsewhere = "the emulator would look for it on the network"
-	guarded   = "the emulator gives it where it has a firewall only: TestNPMCredentials"
+	guarded   = "no response shows it: TestNPMCredentials"
 )
 
 // forks are the rows of a copy of another sandbox.

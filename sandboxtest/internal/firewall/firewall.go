@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -32,8 +33,6 @@ const peekTimeout = 10 * time.Second
 type Options struct {
 	// Names are servers that stand in for others, as in the server's options.
 	Names map[string]string
-	// NPMRC is what the team keeps for sandboxes with npm credentials.
-	NPMRC string `secret:"value"`
 	// RootCAs are trusted where the firewall makes TLS connections itself. Nil
 	// means the machine's.
 	RootCAs *x509.CertPool
@@ -51,7 +50,6 @@ type Site struct {
 
 	opts  Options
 	names *names
-	npm   *npmrc
 }
 
 // NewSite reads the options.
@@ -61,19 +59,7 @@ func NewSite(opts Options) (*Site, error) {
 	if s.names, err = newNames(opts.Names); err != nil {
 		return nil, err
 	}
-	if s.npm, err = newNPMRC(opts.NPMRC); err != nil {
-		return nil, err
-	}
-	return s, s.names.addRegistries(s.npm)
-}
-
-// Registries are the lines of the npmrc that hold no secrets: sandboxes with npm
-// credentials see them.
-func (s *Site) Registries() string {
-	if s.npm == nil {
-		return ""
-	}
-	return s.npm.open
+	return s, nil
 }
 
 // Firewall stands between one session and the outside.
@@ -81,7 +67,6 @@ type Firewall struct {
 	site   *Site
 	claims proxytest.Claims // of the session
 	policy atomic.Pointer[Policy]
-	npm    *npmrc // whose credentials are added; nil is none
 
 	// The server speaks HTTP with the programs of the sandbox on connections
 	// whose TLS ends here, and transport with the outside.
@@ -94,13 +79,9 @@ type Firewall struct {
 	serving   sync.WaitGroup
 }
 
-// New puts a firewall before a session. npm says that it adds npm credentials.
-// All connections end with ctx.
-func (s *Site) New(ctx context.Context, claims proxytest.Claims, policy *Policy, npm bool) *Firewall {
+// New puts a firewall before a session. All connections end with ctx.
+func (s *Site) New(ctx context.Context, claims proxytest.Claims, policy *Policy) *Firewall {
 	f := &Firewall{site: s, claims: claims, conns: make(chan net.Conn)}
-	if npm {
-		f.npm = s.npm
-	}
 	f.policy.Store(policy)
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	f.transport, f.forward = f.newTransport(f.dialOut), f.newTransport(f.dialForward)
@@ -170,9 +151,6 @@ func (f *Firewall) lookup(name string) (netip.Addr, bool) {
 	if name == HostName {
 		return HostAddr, true
 	}
-	if f.npm == nil && f.site.names.registry(name) {
-		return netip.Addr{}, true
-	}
 	return f.site.names.addr(name), true
 }
 
@@ -232,7 +210,7 @@ func (f *Firewall) serve(ctx context.Context, conn net.Conn, to netip.AddrPort) 
 		return
 	}
 	whole := &replayed{Conn: conn, before: hello}
-	if len(p.rulesOf(name)) == 0 && !f.site.names.plain(name) && !f.npm.has(name) {
+	if len(p.rulesOf(name)) == 0 && !f.site.names.plain(name) {
 		f.relay(ctx, whole, name, to)
 		return
 	}
@@ -421,9 +399,6 @@ func (f *Firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 			if f.site.names.plain(fl.name) {
 				pr.Out.URL.Scheme = "http"
 			}
-			if npm := f.npm.header(fl.name, fl.to.Port(), pr.In); npm != "" {
-				pr.Out.Header.Set("Authorization", npm)
-			}
 			if rule != nil {
 				for name, value := range rule.headers {
 					if strings.EqualFold(name, "host") {
@@ -478,4 +453,12 @@ func respondByRule(w http.ResponseWriter, rule *rule) {
 	if b := rule.response.Body; b != nil {
 		_, _ = io.WriteString(w, *b) // the client may have gone
 	}
+}
+
+// hostPort is how a request names a host at a port of TLS.
+func hostPort(host string, port uint16) string {
+	if port == 443 {
+		return host
+	}
+	return net.JoinHostPort(host, fmt.Sprint(port))
 }

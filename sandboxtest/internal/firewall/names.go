@@ -24,8 +24,6 @@ type nameServer struct {
 	addr   netip.Addr // in the network of sandboxes
 	target string     // host:port
 	plain  bool       // it speaks plain HTTP
-	// registry says that it is itself, and looked into for npm credentials.
-	registry bool
 }
 
 func newNames(list map[string]string) (*names, error) {
@@ -56,7 +54,6 @@ func (n *names) name(addr netip.Addr) string { return n.byAddr[addr] }
 
 func (n *names) target(name string) string { return n.servers[name].target }
 func (n *names) plain(name string) bool    { return n.servers[name].plain }
-func (n *names) registry(name string) bool { return n.servers[plainName(name)].registry }
 
 // replayed is a connection of which something was read already.
 type replayed struct {

@@ -26,7 +26,7 @@ func TestNamesOfSpecialAddresses(t *testing.T) {
 	require.NoError(t, err)
 	port := uint16(l.Addr().(*net.TCPAddr).Port)
 	for _, policy := range []*Policy{{Mode: AllowAll}, {Mode: Custom, domains: []string{"*"}, allow: prefixes([]string{"0.0.0.0/0", "::/0"})}} {
-		f := s.New(t.Context(), proxytest.Claims{}, policy, false)
+		f := s.New(t.Context(), proxytest.Claims{}, policy)
 		dial := func(name string) error {
 			conn, err := f.dial(context.Background(), name, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.7"), port))
 			if err == nil {

@@ -50,14 +50,11 @@ func (sess *Session) guard(config *box.Config, set *Settings) error {
 		return err
 	}
 	if !st.Host.Gated() {
-		if set.NPM {
-			return reply.BadRequest("The emulator can't add npm credentials to requests here: %v", st.opts.Missing())
-		}
 		return st.Enforceable(e.Mode)
 	}
 	sess.firewall = st.site.New(st.ctx, proxytest.Claims{
 		Issuer: "https://oidc.vercel.com/emulator", TeamID: st.opts.Team, ProjectID: sb.key.Project, SandboxID: sess.id, SandboxName: sb.key.Name,
-	}, e, set.NPM)
+	}, e)
 	config.Firewall = sess.firewall
 	return nil
 }

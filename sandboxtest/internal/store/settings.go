@@ -38,7 +38,6 @@ type Settings struct {
 	Ports              []int                   `json:"ports,omitempty"`
 	SnapshotExpiration *time.Duration          `json:"snapshotExpiration,omitempty"`
 	KeepLast           *wire.KeepLastSnapshots `json:"keepLastSnapshots,omitempty"`
-	NPM                bool                    `json:"npmCredentials,omitempty"` // the sandbox may use those of the team
 }
 
 // clone copies the settings so far that no change to one shows in the other.

@@ -230,6 +230,3 @@ func (st *Store) Closing() bool { return st.ctx.Err() != nil }
 
 // PinImage gives an image as the service shows it.
 func (st *Store) PinImage(image string) (string, error) { return st.images.pin(image) }
-
-// Registries are the lines of an npmrc for sandboxes with npm credentials.
-func (st *Store) Registries() string { return st.site.Registries() }
