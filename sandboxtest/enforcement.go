@@ -21,12 +21,6 @@ type Enforcement struct {
 	// Missing is why something of these is not enforced, and what adds it, a line for
 	// each; nil if everything is.
 	Missing error
-	// Limits: a sandbox has the memory of its virtual CPUs, 2048 MB each, and
-	// 4096 processes at most. It requires [Namespace] mode, and a control group of
-	// version 2 with the controllers memory and pids that is delegated to the
-	// emulator's user, as in a user's session of systemd. Otherwise sandboxes may
-	// use all of the machine's.
-	Limits bool
 }
 
 // Enforces reports which parts of the platform are real on this machine.
@@ -35,7 +29,6 @@ func (s *Server) Enforces() Enforcement {
 		Files:    s.Mode() == Namespace,
 		Users:    s.Mode() == Namespace && !s.store.Host.Rootless(),
 		Policies: s.store.Host.Gated(),
-		Limits:   s.store.Host.Limited(),
 	}
 	var missing []error
 	if !e.Files {

@@ -221,7 +221,6 @@ func diagnose(server *sandboxtest.Server, w io.Writer) {
 		{"files apart from this machine's", e.Files},
 		{"sudo, users and groups", e.Users},
 		{"network policies", e.Policies},
-		{"limits of memory and processes", e.Limits},
 	} {
 		answer := "yes"
 		if !part.real {
@@ -231,9 +230,6 @@ func diagnose(server *sandboxtest.Server, w io.Writer) {
 	}
 	if e.Missing != nil {
 		fmt.Fprintf(w, "missing:\n%s\n", e.Missing)
-	}
-	if !e.Limits {
-		fmt.Fprintln(w, "for limits: systemd-run --user --scope -p Delegate=yes COMMAND")
 	}
 }
 
@@ -260,12 +256,9 @@ func serve(server *sandboxtest.Server, stdout, stderr io.Writer, signals <-chan 
 		return exitFailure
 	}
 	fmt.Fprintf(stdout, "Serving the Sandbox API at %s (%s mode).\n", server.URL, server.Mode())
-	enforces := server.Enforces()
-	if !enforces.Limits {
-		fmt.Fprintf(stdout, "Sandboxes may use all of this machine's memory and processes.\n")
-	}
-	if enforces.Missing != nil {
-		fmt.Fprintf(stdout, "Not as on the platform here: %s.\n", strings.ReplaceAll(enforces.Missing.Error(), "\n", "; "))
+	fmt.Fprintf(stdout, "Sandboxes may use all of this machine's memory and processes.\n")
+	if missing := server.Enforces().Missing; missing != nil {
+		fmt.Fprintf(stdout, "Not as on the platform here: %s.\n", strings.ReplaceAll(missing.Error(), "\n", "; "))
 	}
 	fmt.Fprint(stdout, "\nPoint a program at it with:\n\n")
 	printExports(stdout, server.Environ())

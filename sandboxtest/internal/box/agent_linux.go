@@ -52,10 +52,6 @@ func runAgent() int {
 	for {
 		files, err := receive(conn, &struct{}{})
 		if err != nil {
-			a.mu.Lock()
-			for _, h := range a.hosts {
-				h.groups.close()
-			}
 			return 0 // the kernel ends the boxes with this process
 		}
 		for _, f := range files {
@@ -137,11 +133,11 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 }
 
 func (a *agent) open(req *request, resp *response) error {
-	backend, err := newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true, req.Seen, req.Name)
+	backend, err := newLocalBackend(req.Dir, slog.New(slog.DiscardHandler), true, req.Seen, req.Flag)
 	if err != nil {
 		return err
 	}
-	resp.Networked, resp.Limited = backend.networked(), backend.limited()
+	resp.Networked = backend.networked()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.hosts[req.Host] = &agentHost{namespaceBackend: backend, machines: make(map[string]*namespaceMachine)}

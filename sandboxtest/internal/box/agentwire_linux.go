@@ -60,7 +60,6 @@ type response struct {
 	Pid     int      `json:"pid,omitempty"`
 	// Networked is the result of "open": boxes have their own networks.
 	Networked bool `json:"networked,omitempty"`
-	Limited   bool `json:"limited,omitempty"` // and heed their limits
 	Exit      exit `json:"exit"`
 }
 

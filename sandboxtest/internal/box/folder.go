@@ -31,7 +31,6 @@ type folderBackend struct {
 
 func (*folderBackend) layered() bool   { return false }
 func (*folderBackend) networked() bool { return false }
-func (*folderBackend) limited() bool   { return false }
 func (*folderBackend) close() error    { return nil }
 
 func (f *folderBackend) newMachine(b *Box, dir string, layers []string) (machine, error) {

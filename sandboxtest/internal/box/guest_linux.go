@@ -85,7 +85,7 @@ func keepPrivileges() error {
 		return err
 	}
 	// A machine may allow neither, and who works in a folder is promised neither.
-	_, _ = standApart(), refuseCalls(false)
+	_, _ = standApart(), refuseCalls()
 	return nil
 }
 

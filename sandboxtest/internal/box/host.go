@@ -138,8 +138,6 @@ type backend interface {
 	layered() bool
 	// networked says whether boxes have networks of their own.
 	networked() bool
-	// limited says whether boxes heed their limits.
-	limited() bool
 	close() error
 }
 
@@ -343,9 +341,6 @@ func (h *Host) Rootless() bool { return h.way.rootless }
 // Options.Trusted.
 func (h *Host) Gated() bool { return h.backend.networked() }
 
-// Limited reports whether boxes heed [Config].Limits.
-func (h *Host) Limited() bool { return h.backend.limited() }
-
 // Kind names the layers that the host can use: those that a host of another
 // kind has made in the same directory are there, but not to be used.
 func (h *Host) Kind() string { return h.way.kind() }
@@ -367,18 +362,10 @@ type Config struct {
 	// Firewall decides what leaves the box, if [Host.Gated] reports true. Nil lets
 	// everything through.
 	Firewall *firewall.Firewall `json:"-"`
-	// Limits are what the box may use, if [Host.Limited] reports true.
-	Limits Limits
 	// Account is the box's user. The zero value is RuntimeAccount.
 	Account Account
 	// Hostname is the box's own, in namespace mode. Empty means "sandbox".
 	Hostname string
-}
-
-// Limits are what a box may use of the machine. Zero is no limit.
-type Limits struct {
-	Memory    int64 // in bytes
-	Processes int   // and threads, at a time
 }
 
 // New makes and starts a box.

@@ -175,9 +175,6 @@ func whatABoxInherits(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			h := openHost(t, Options{Mode: mode})
 			allowed := slices.Clone(has)
-			if h.Limited() {
-				allowed = append(allowed, `call clone3 .*`) // by which programs are started in groups
-			}
 			switch {
 			case mode == Folder:
 				allowed = append(allowed, inFolders...)

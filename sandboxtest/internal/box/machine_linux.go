@@ -34,15 +34,12 @@ type namespaceMachine struct {
 	account  Account
 	firewall *firewall.Firewall
 	mounts   []Mount
-	limits   Limits
 
 	mu   sync.Mutex
 	init *exec.Cmd
 	dead chan struct{} // closed when the first process is gone
 	net  *network
 	box  handle // pidfd of the first process
-	// group limits the processes, nil where nothing does.
-	group *group
 	// What earlier boots of the box have transferred.
 	in, out int64
 }
@@ -79,12 +76,7 @@ func (m *namespaceMachine) boot(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.dead = make(chan struct{})
-	group, err := m.backend.groups.add(filepath.Base(m.dir), m.limits.values())
-	if err != nil {
-		return err
-	}
-	m.group = group
-	err = m.backend.onBootThread(m.bootOnThread, m.dead)
+	err := m.backend.onBootThread(m.bootOnThread, m.dead)
 	if m.init != nil {
 		cmd, dead := m.init, m.dead
 		go lockAway(func() { // a waiting thread would stay with the process
@@ -259,7 +251,7 @@ func (m *namespaceMachine) startInit(root string) error {
 		},
 	}
 	inherited.Close(cmd)
-	err = m.group.in(cmd.SysProcAttr, cmd.Start)
+	err = cmd.Start()
 	_, _, _ = child.Close(), never.Close(), silent.Close()
 	if err != nil {
 		return fmt.Errorf("start the first process: %w", err)
@@ -312,7 +304,7 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		if err := m.enter(m.namespaces()); err != nil {
 			return err
 		}
-		if err := errors.Join(limitCapabilities(), m.backend.standApart(m.groupNow() != nil)); err != nil {
+		if err := errors.Join(limitCapabilities(), m.backend.standApart()); err != nil {
 			return err
 		}
 		if err := enterable(spec.Dir, spec.Dir); err != nil {
@@ -336,7 +328,7 @@ func (m *namespaceMachine) launch(cmd *exec.Cmd, spec *Spec) (running, error) {
 		default:
 			asBoxUser(cmd, "/usr/bin/unshare")
 		}
-		return m.groupNow().in(cmd.SysProcAttr, func() error { return startOrExplain(cmd, spec.Path) })
+		return startOrExplain(cmd, spec.Path)
 	})
 }
 
@@ -346,13 +338,6 @@ func (m *namespaceMachine) trustedList() string {
 		return m.backend.bundle
 	}
 	return bundleName
-}
-
-// groupNow is the group of the present boot.
-func (m *namespaceMachine) groupNow() *group {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.group
 }
 
 // credential returns a user of the box, with the groups in its files. It runs
@@ -501,8 +486,7 @@ func (m *namespaceMachine) shutDownLocked() error {
 		<-m.dead
 		m.init = nil
 	}
-	err := errors.Join(m.box.close(), m.group.close())
-	m.group = nil
+	err := m.box.close()
 	if m.net != nil {
 		in, out := m.net.nat.Transferred()
 		m.in, m.out = m.in+in, m.out+out

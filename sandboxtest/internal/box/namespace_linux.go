@@ -32,7 +32,6 @@ type namespaceBackend struct {
 	lower  map[string]string // the lowest layers by the account's name, as boxes name them
 	extra  []string          // host directories to bind
 	homes  []home            // of the machine's users
-	groups *groups           // nil where boxes can't be limited
 	tun    bool              // boxes have networks that lead outside
 
 	rootless bool
@@ -55,8 +54,8 @@ type machineKey struct {
 	path     string // of the programs
 }
 
-// machinesTried has the machines on which a box has run, and whether it had limits.
-// A process that opens many hosts need not try again.
+// machinesTried has the machines on which a box has run. A process that opens many
+// hosts need not try again.
 var machinesTried sync.Map
 
 func newNamespaceBackend(dir string, log *slog.Logger, rootless bool, seen seen) (backend, error) {
@@ -65,10 +64,7 @@ func newNamespaceBackend(dir string, log *slog.Logger, rootless bool, seen seen)
 		return nil, &fs.PathError{Op: "stat", Path: dir, Err: err}
 	}
 	key := machineKey{rootless, os.Geteuid(), uint64(store.Dev), os.Getenv("PATH")} //nolint:unconvert // another type elsewhere
-	tried := ""
-	if limited, ok := machinesTried.Load(key); ok {
-		tried = limited.(string)
-	}
+	_, tried := machinesTried.Load(key)
 	var b backend
 	var err error
 	if rootless {
@@ -79,30 +75,20 @@ func newNamespaceBackend(dir string, log *slog.Logger, rootless bool, seen seen)
 	if err != nil {
 		return nil, err
 	}
-	tried = triedPlain
-	if b.limited() {
-		tried = triedLimited
-	}
-	machinesTried.Store(key, tried)
+	machinesTried.Store(key, true)
 	return b, nil
 }
 
-// How a box has run before on this machine.
-const (
-	triedLimited = "limited"
-	triedPlain   = "plain"
-)
-
 // newLocalBackend works with the process's own rights. rootless means that it is
-// root only of a user namespace without other users. tried is how a box has run
-// before, if any has.
-func newLocalBackend(dir string, log *slog.Logger, rootless bool, seen seen, tried string) (*namespaceBackend, error) {
+// root only of a user namespace without other users. tried says that a box has run
+// before.
+func newLocalBackend(dir string, log *slog.Logger, rootless bool, seen seen, tried bool) (*namespaceBackend, error) {
 	n := &namespaceBackend{
 		rootless: rootless, trusted: seen.Trusted, homes: homes(seen.HomeFolders), hidden: seen.Hidden, tun: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: &threads{work: make(chan func())},
 		lower: make(map[string]string, len(accounts)),
 		mnt:   -1, net: -1, uts: -1, ipc: -1,
 	}
-	if err := onThread(func() error { return refuseCalls(true) }); err != nil {
+	if err := onThread(refuseCalls); err != nil {
 		n.callable = true
 		log.Warn("boxes share the kernel's keyrings with this machine", "reason", err)
 	}
@@ -112,8 +98,8 @@ func newLocalBackend(dir string, log *slog.Logger, rootless bool, seen seen, tri
 			err = n.pool.add(n.join)
 		}
 	}
-	if err == nil {
-		err = n.tryLimited(tried)
+	if err == nil && !tried {
+		err = n.try()
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.close())
@@ -126,15 +112,14 @@ func newLocalBackend(dir string, log *slog.Logger, rootless bool, seen seen, tri
 
 func (n *namespaceBackend) layered() bool   { return true }
 func (n *namespaceBackend) networked() bool { return n.tun }
-func (n *namespaceBackend) limited() bool   { return n.groups != nil }
 
 // maxLayers is under the kernel's limit of 500, some of which the base takes;
 // the names of so many fit in a page.
 func (n *namespaceBackend) maxLayers() int { return 400 }
 
 // standApart separates the calling thread, and what it starts, from this process
-// where no namespace does. inGroups is for threads that start programs in groups.
-func (n *namespaceBackend) standApart(inGroups bool) error {
+// where no namespace does.
+func (n *namespaceBackend) standApart() error {
 	if err := standApart(); err != nil {
 		return err
 	}
@@ -146,7 +131,7 @@ func (n *namespaceBackend) standApart(inGroups bool) error {
 	if n.callable {
 		return nil
 	}
-	return refuseCalls(inGroups)
+	return refuseCalls()
 }
 
 // bootThreads is the number of boxes that start at a time; mostly they wait for
@@ -155,7 +140,7 @@ const bootThreads = 4
 
 // join brings one more thread in.
 func (n *namespaceBackend) join() error {
-	if err := n.standApart(true); err != nil {
+	if err := n.standApart(); err != nil {
 		return err
 	}
 	return unix.Setns(n.mnt, unix.CLONE_NEWNS)
@@ -183,7 +168,7 @@ func (n *namespaceBackend) onBootThread(f func() error, dead <-chan struct{}) er
 
 // setUp runs on the first thread.
 func (n *namespaceBackend) setUp() error {
-	if err := n.standApart(true); err != nil {
+	if err := n.standApart(); err != nil {
 		return err
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -276,31 +261,11 @@ func (n *namespaceBackend) chooseLower(a Account) error {
 		data: "lowerdir=" + a.baseName() + ":/,redirect_dir=on"}.mount()
 }
 
-// tryLimited runs a box once, with limits if there can be any, unless one has run
-// so before.
-func (n *namespaceBackend) tryLimited(tried string) (err error) {
-	if n.groups, err = findGroups(n.rootless); err == nil {
-		if tried == triedLimited {
-			return nil
-		}
-		if err = n.try(); err == nil {
-			return nil
-		}
-		n.groups.close()
-		n.groups = nil
-	}
-	n.log.Info("boxes may use all of this machine's memory and processes", "reason", err)
-	if tried == triedPlain {
-		return nil
-	}
-	return n.try()
-}
-
 // try runs a box once, which best shows whether the kernel and the host's
 // programs suffice.
 func (n *namespaceBackend) try() error {
 	dir := filepath.Join(n.dir, "b", newID())
-	m := &namespaceMachine{backend: n, dir: dir, account: RuntimeAccount, limits: Limits{Memory: 1 << 30, Processes: 1000}}
+	m := &namespaceMachine{backend: n, dir: dir, account: RuntimeAccount}
 	defer func() { _ = removeAll(dir) }()
 	if err := m.make(); err != nil {
 		return err
@@ -327,7 +292,7 @@ func (n *namespaceBackend) newMachine(b *Box, dir string, layers []string) (mach
 func (n *namespaceBackend) machine(dir string, layers []string, cfg Config) (*namespaceMachine, error) {
 	m := &namespaceMachine{
 		backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.account(), firewall: cfg.Firewall,
-		mounts: cfg.Mounts, limits: cfg.Limits,
+		mounts: cfg.Mounts,
 	}
 	return m, m.make()
 }
@@ -343,6 +308,5 @@ func (n *namespaceBackend) close() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	n.groups.close()
 	return err
 }

@@ -131,14 +131,13 @@ func newSessionKeyring() { _, _ = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRIN
 
 // refuseCalls makes the kernel refuse them to programs that the calling thread
 // starts. A filter can't see what clone3 makes, so that the kernel has none, and
-// libraries use clone instead, unless inGroups: programs are started in groups by it.
-// Such groups were delegated, which systemd makes a boundary.
-func refuseCalls(inGroups bool) error {
+// libraries use clone instead.
+func refuseCalls() error {
 	tables := callTables[runtime.GOARCH]
 	if tables == nil {
 		return fmt.Errorf("refuse system calls on %s: %w", runtime.GOARCH, errors.ErrUnsupported)
 	}
-	filter := callFilter(tables, inGroups)
+	filter := callFilter(tables)
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	// A thread that may change its namespaces may do this without giving up the
 	// rights of set-id programs, such as sudo.
@@ -149,7 +148,7 @@ func refuseCalls(inGroups bool) error {
 }
 
 // callFilter also refuses every call of another architecture.
-func callFilter(tables []callTable, inGroups bool) []unix.SockFilter {
+func callFilter(tables []callTable) []unix.SockFilter {
 	const (
 		load, ret  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_RET | unix.BPF_K
 		jump       = unix.BPF_JMP | unix.BPF_JA
@@ -180,9 +179,7 @@ func callFilter(tables []callTable, inGroups bool) []unix.SockFilter {
 				own = append(own, refuseIf(uint32(n))...)
 			}
 		}
-		if !inGroups {
-			own = append(own, unix.SockFilter{Code: equal, Jf: 1, K: clone3}, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)})
-		}
+		own = append(own, unix.SockFilter{Code: equal, Jf: 1, K: clone3}, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)})
 		for _, maker := range []struct {
 			call  int16
 			flags uint32

@@ -162,26 +162,24 @@ type remoteBackend struct {
 	dir   string
 	log   *slog.Logger
 	tun   bool // boxes have networks that lead outside
-	caps  bool // boxes heed their limits
 }
 
-func newRemoteBackend(dir string, log *slog.Logger, seen seen, tried string) (backend, error) {
+func newRemoteBackend(dir string, log *slog.Logger, seen seen, tried bool) (backend, error) {
 	agent, err := acquireAgent()
 	if err != nil {
 		return nil, err
 	}
 	r := &remoteBackend{agent: agent, dir: dir, log: log}
-	resp, _, err := r.call(&request{Op: "open", Dir: dir, Seen: seen, Name: tried})
+	resp, _, err := r.call(&request{Op: "open", Dir: dir, Seen: seen, Flag: tried})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("in a user namespace: %w", err), r.close())
 	}
-	r.tun, r.caps = resp.Networked, resp.Limited
+	r.tun = resp.Networked
 	return r, nil
 }
 
 func (r *remoteBackend) layered() bool   { return true }
 func (r *remoteBackend) networked() bool { return r.tun }
-func (r *remoteBackend) limited() bool   { return r.caps }
 func (r *remoteBackend) maxLayers() int  { return (&namespaceBackend{}).maxLayers() }
 
 func (r *remoteBackend) close() error {

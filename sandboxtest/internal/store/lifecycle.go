@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
@@ -64,8 +63,7 @@ func (sb *Sandbox) bootInOp(ctx context.Context, sess *Session, from *Snapshot, 
 // taken for it is given back by the caller if that fails.
 func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snapshot, fill func(context.Context, *box.Box) error) (*box.Box, error) {
 	st := sess.sb.st
-	config := box.Config{Hostname: sess.sb.key.Name, DenyNetwork: set.deniesAll(), Account: set.account(),
-		Limits: box.Limits{Memory: int64(sess.vcpus) * wire.MemoryPerVCPU << 20, Processes: maxProcesses}}
+	config := box.Config{Hostname: sess.sb.key.Name, DenyNetwork: set.deniesAll(), Account: set.account()}
 	if err := sess.guard(&config, set); err != nil {
 		return nil, err
 	}

@@ -110,7 +110,3 @@ func (st *Store) unenforced(holds bool) error {
 	})
 	return nil
 }
-
-// maxProcesses is what a sandbox may have at a time, where that is limited: more
-// than tests need, and too few for a fork bomb to take the machine.
-const maxProcesses = 4096
