@@ -30,11 +30,11 @@ func (c *call) createSandbox() error {
 	}
 	st := c.s.store
 	set := store.DefaultSettings()
-	if c.version >= 4 {
-		set.ShortenRetention()
-	}
 	if err := p.apply(st, &set); err != nil {
 		return err
+	}
+	if c.version >= 4 {
+		p.shortenRetention(&set)
 	}
 	if p.Runtime != "" {
 		if err := checkRuntime(p.Runtime); err != nil {
@@ -99,10 +99,7 @@ func (c *call) forkSandbox() error {
 		return err
 	}
 	if c.version >= 3 {
-		set.ShortenRetention()
-	}
-	if p.KeepLastSnapshots.Null { // for good
-		set.KeepLast = nil
+		p.shortenRetention(&set)
 	}
 	var from *store.Snapshot
 	if snapshotID != "" {

@@ -36,11 +36,19 @@ func (s *Server) authorize(r *http.Request) *reply.Error {
 	}
 	query := r.URL.Query()
 	for _, name := range []string{"projectId", "project"} { // of objects, and of listings
-		if failure := wrongTeam(r, query.Get(name)); failure != nil {
+		if failure := checkProject(r, query.Get(name)); failure != nil {
 			return failure
 		}
 	}
 	return nil
+}
+
+// checkProject refuses a project that no project can be, or that is in another team.
+func checkProject(r *http.Request, project string) *reply.Error {
+	if strings.ContainsAny(project, "/\\ ") {
+		return reply.Invalid("`projectId` should be the ID of a project.")
+	}
+	return wrongTeam(r, project)
 }
 
 // wrongTeam is the failure of a request that looks for the emulator's own project
@@ -88,7 +96,7 @@ func (c *call) inProject(named string) (string, error) {
 	if named == "" && sameSecret(bearer(c.r), c.s.oidcToken) {
 		named = projectID
 	}
-	if failure := wrongTeam(c.r, named); failure != nil {
+	if failure := checkProject(c.r, named); failure != nil {
 		return "", failure
 	}
 	return named, nil

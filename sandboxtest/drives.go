@@ -165,7 +165,7 @@ func (c *call) getOrCreateDrive() error {
 
 // getDrive handles GET /v2/sandboxes/drives/{nameOrId}.
 func (c *call) getDrive() error {
-	d, err := c.s.store.Drive(c.project(), c.values[0])
+	d, err := c.s.store.Drive(c.r.URL.Query().Get("projectId"), c.values[0])
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (c *call) getDrive() error {
 
 // deleteDrive handles DELETE /v2/sandboxes/drives/{name}.
 func (c *call) deleteDrive() error {
-	d, err := c.s.store.DeleteDrive(c.project(), c.values[0])
+	d, err := c.s.store.DeleteDrive(c.r.URL.Query().Get("projectId"), c.values[0])
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (c *call) forkDrive() error {
 	if err := c.decode(&p); err != nil {
 		return err
 	}
-	project, err := c.inProject(c.project())
+	project, err := c.inProject(c.r.URL.Query().Get("projectId"))
 	if err != nil {
 		return err
 	}

@@ -148,7 +148,7 @@ func lookUp(method, escapedPath string) (e *endpoint, version int, values []stri
 		case !ok, version > e.newest:
 		case e.method == method:
 			return e, version, values, nil, nil
-		default:
+		case version == 2: // in later versions the service has no such path
 			allowed = append(allowed, e.method)
 		}
 	}

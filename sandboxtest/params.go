@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -15,7 +15,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-var validRuntime = regexp.MustCompile(`^(node|python)[0-9]+(\.[0-9]+)?$`)
+// runtimes are those that the service has.
+var runtimes = []string{"node22", "node24", "node26", "python3.13"}
 
 // namePattern is what names and IDs match.
 const namePattern = "^[a-zA-Z0-9_-]+$"
@@ -262,6 +263,15 @@ func (p *sandboxParams) applyRetention(set *store.Settings) error {
 	return nil
 }
 
+// shortenRetention sets the defaults of the newest versions of the API, which an
+// explicit null turns off.
+func (p *sandboxParams) shortenRetention(set *store.Settings) {
+	set.ShortenRetention()
+	if p.KeepLastSnapshots.Null {
+		set.KeepLast = nil
+	}
+}
+
 func (r *resources) apply(set *store.Settings) error {
 	if r.VCPUs == nil {
 		return reply.Invalid("`resources` missing required property `vcpus`.")
@@ -325,8 +335,8 @@ func checkExpiration(field string, d time.Duration) error {
 }
 
 func checkRuntime(runtime string) error {
-	if !validRuntime.MatchString(runtime) {
-		return reply.Invalid("`runtime` should be equal to one of the allowed values \"node22, node24, node26, python3.13\".")
+	if !slices.Contains(runtimes, runtime) {
+		return reply.Invalid("`runtime` should be equal to one of the allowed values \"%s\".", strings.Join(runtimes, ", "))
 	}
 	return nil
 }

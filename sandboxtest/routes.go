@@ -213,5 +213,18 @@ func (c *call) fail(e *endpoint, err error) {
 	reply.WriteError(c.w, failure)
 }
 
-// project is the project that the request is about, empty when it says none.
-func (c *call) project() string { return c.r.URL.Query().Get("projectId") }
+// project is the project that the request is about, empty when it says none. As on
+// the service, requests about one object name it by projectId.
+func (c *call) project() (string, error) { return c.projectBy("projectId", "project") }
+
+// listProject is the project of a listing, which names it by project.
+func (c *call) listProject() (string, error) { return c.projectBy("project", "projectId") }
+
+// projectBy reads a parameter of the query; other is a name that is wrong here.
+func (c *call) projectBy(name, other string) (string, error) {
+	q := c.r.URL.Query()
+	if q.Has(other) && !q.Has(name) {
+		return "", reply.Invalid("missing required property `%s`.", name)
+	}
+	return q.Get(name), nil
+}

@@ -16,7 +16,11 @@ func (c *call) sandbox() (*store.Sandbox, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	if sb := c.s.store.Find(c.project(), name); sb != nil {
+	project, err := c.project()
+	if err != nil {
+		return nil, err
+	}
+	if sb := c.s.store.Find(project, name); sb != nil {
 		return sb, nil
 	}
 	return nil, reply.SandboxNotFound(name)
@@ -24,6 +28,10 @@ func (c *call) sandbox() (*store.Sandbox, error) {
 
 // listSandboxes handles GET /v2/sandboxes.
 func (c *call) listSandboxes() error {
+	project, err := c.listProject()
+	if err != nil {
+		return err
+	}
 	q := c.r.URL.Query()
 	by := q.Get("sortBy")
 	if by == "" {
@@ -65,7 +73,7 @@ func (c *call) listSandboxes() error {
 	if err != nil {
 		return err
 	}
-	items := slices.DeleteFunc(c.s.store.ListSandboxes(q.Get("project")), func(sb wire.Sandbox) bool {
+	items := slices.DeleteFunc(c.s.store.ListSandboxes(project), func(sb wire.Sandbox) bool {
 		return !strings.HasPrefix(sb.Name, prefix) || !hasTags(sb.Tags, tags) || status != "" && sb.Status != status
 	})
 	items, pagination := cut(page, "sandboxes by "+by, items, func(s wire.Sandbox) sortKey { return sortKey{key(s), s.Name} })

@@ -22,12 +22,16 @@ func (c *call) session() (*store.Session, error) {
 }
 
 func (c *call) listSessions() error {
+	project, err := c.listProject()
+	if err != nil {
+		return err
+	}
 	q := c.r.URL.Query()
 	page, err := parsePage(q, "sessions", wire.MaxPage)
 	if err != nil {
 		return err
 	}
-	items := c.s.store.ListSessions(q.Get("project"), q.Get("name"))
+	items := c.s.store.ListSessions(project, q.Get("name"))
 	items, pagination := cut(page, "sessions", items, func(s wire.Session) sortKey { return sortKey{timeKey(s.CreatedAt), s.ID} })
 	reply.WriteJSON(c.w, http.StatusOK, wire.SessionsPage{Sessions: items, Pagination: pagination})
 	return nil

@@ -32,12 +32,16 @@ type snapshotParams struct {
 }
 
 func (c *call) listSnapshots() error {
+	project, err := c.listProject()
+	if err != nil {
+		return err
+	}
 	q := c.r.URL.Query()
 	page, err := parsePage(q, "snapshots", wire.MaxPage)
 	if err != nil {
 		return err
 	}
-	items := c.s.store.ListSnapshots(q.Get("project"), q.Get("name"))
+	items := c.s.store.ListSnapshots(project, q.Get("name"))
 	items, pagination := cut(page, "snapshots", items, func(s wire.Snapshot) sortKey { return sortKey{timeKey(s.CreatedAt), s.ID} })
 	reply.WriteJSON(c.w, http.StatusOK, wire.SnapshotsPage{Snapshots: items, Pagination: pagination})
 	return nil

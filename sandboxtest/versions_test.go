@@ -87,6 +87,7 @@ func TestRetentionOfTheNewestVersions(t *testing.T) {
 	assert.Equal(t, keep, *sb.KeepLastSnapshots)
 	sb = c.createBy("v4", obj{"persistent": false}).Sandbox
 	assert.NotNil(t, sb.SnapshotExpiration)
+	assert.Nil(t, sb.KeepLastSnapshots, "only persistent sandboxes keep the last one alone")
 	sb = c.createBy("v4", obj{"keepLastSnapshots": nil, "snapshotExpiration": 0}).Sandbox
 	assert.Nil(t, sb.KeepLastSnapshots)
 	assert.Equal(t, wire.Duration(0), *sb.SnapshotExpiration)
@@ -111,6 +112,9 @@ func TestRetentionOfTheNewestVersions(t *testing.T) {
 	}
 	// Other operations exist in one version only.
 	c.refused("GET", "/v3/sandboxes/one?projectId=prj", nil, 404, "not_found")
+	for _, version := range []string{"v3", "v4"} {
+		c.refused("GET", "/"+version+"/sandboxes?project=prj", nil, 404, "not_found")
+	}
 	c.refused("POST", "/v5/sandboxes", obj{}, 404, "not_found")
 	assert.Contains(t, c.refused("POST", "/v1/sandboxes", obj{}, 404, "not_found"), "version 1")
 }
