@@ -40,7 +40,7 @@ func TestSudo(t *testing.T) {
 	h := openWithUsers(t)
 	b := newBox(t, h, Config{})
 	needTools(t, b, "useradd", "groupadd", "usermod", "bash")
-	sh(t, b, "sudo useradd -m -s /bin/bash alice && sudo groupadd team && sudo usermod -aG team alice && sudo mkdir -p '/opt/a dir'")
+	sh(t, b, "sudo useradd -m -s /bin/bash alice && sudo groupadd team && sudo usermod -aG team alice")
 	type row struct{ script, want string }
 	rows := []row{ // with either sudo
 		{"sudo id -un", "root"},
@@ -60,12 +60,10 @@ func TestSudo(t *testing.T) {
 		{"sudo -u alice sudo -n true 2>/dev/null || echo refused", "refused"},
 		{"sudo -u alice touch /etc/x 2>/dev/null || echo refused", "refused"},
 	}
-	version, _, _ := run(t, b, Spec{Path: "sudo", Args: []string{"-V"}})
-	own := strings.Contains(version, "sandbox emulator")
+	_, said, _ := run(t, b, Spec{Path: "sudo", Args: []string{"-V"}})
+	own := strings.Contains(said, "the emulator's sudo has no option -V")
 	if own { // for these the machine's sudo depends on its configuration
 		rows = append(rows, []row{
-			{"sudo -g team id -gn", "team"},
-			{"sudo -u alice -g team id -gn", "team"},
 			{"sudo -u alice sh -c 'echo $HOME $USER $LOGNAME $SHELL $SUDO_USER $SUDO_UID $SUDO_GID'", "/home/alice alice alice /bin/bash vercel-sandbox 1000 1000"},
 			{"sudo sh -c 'echo $HOME $USER; echo $SUDO_COMMAND | grep -o /sh.*'", "/root root\n/sh -c echo $HOME $USER; echo $SUDO_COMMAND | grep -o /sh.*"},
 			{"A=1 sudo -E sh -c 'echo \"<$A>\"'", "<1>"},
@@ -77,16 +75,15 @@ func TestSudo(t *testing.T) {
 			{"sudo -EH sh -c 'echo $HOME'", "/root"},
 			{"sudo -u alice -i pwd", "/home/alice"},
 			{"sudo --login --user=alice sh -c 'echo \"$1|$0\"' 'it'\\''s' '$x y'", "$x y|it's"},
-			{"echo 'echo from $(id -un)' | sudo -u alice -s", "from alice"},
-			{"sudo -D '/opt/a dir' pwd", "/opt/a dir"},
 			{"sudo sh -c 'kill -9 $$'; echo $?", "137"},
 			{"sudo no-such-program 2>&1; echo $?", "sudo: no-such-program: command not found\n1"},
 			{"sudo -u nobody-like-that true 2>&1 | head -1 | grep -o 'unknown user nobody-like-that'; true", "unknown user nobody-like-that"},
 			{"sudo 2>&1 >/dev/null | grep -c usage", "1"},
-			{"sudo -v && sudo -k && echo ok", "ok"},
-			{"sudo -l | grep -o 'NOPASSWD: ALL'", "NOPASSWD: ALL"},
-			{"sudo sh -c 'echo alice ALL=\\(ALL\\) NOPASSWD: ALL > /etc/sudoers.d/alice' && sudo -u alice sudo id -un", "root"},
-			{"sudo sh -c 'sudo -u alice sudo -u vercel-sandbox id -un'", "vercel-sandbox"},
+			{"sudo -l 2>&1", "sudo: the emulator's sudo has no option -l: install sudo on this machine for it"},
+			{"sudo -nD /tmp pwd 2>&1", "sudo: the emulator's sudo has no option -D: install sudo on this machine for it"},
+			{"sudo --chdir=/tmp pwd 2>&1", "sudo: the emulator's sudo has no option --chdir=/tmp: install sudo on this machine for it"},
+			{"sudo -u alice sudo -n true 2>&1", "sudo: alice is not in the sudoers file"},
+			{"sudo -- A=1 sh -c 'echo $A'", "1"},
 		}...)
 	}
 	for _, x := range rows {

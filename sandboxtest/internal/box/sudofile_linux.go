@@ -190,7 +190,7 @@ func (b baseLayer) writeStarter(name string, mode fs.FileMode, words ...string) 
 
 // makeOwnRun makes the directory of what a box needs to be one in a base layer.
 func (b baseLayer) makeOwnRun() error {
-	err := errors.Join(os.MkdirAll(b.name(ownBin), 0o755), os.WriteFile(b.name(sudoProgram), nil, 0o755))
+	err := errors.Join(os.MkdirAll(b.name(ownBin), 0o755), os.WriteFile(b.name(sudoProgram), nil, 0o755), writeFile(b.name(pathName), searchPath(), 0o644))
 	for _, name := range append([]string{"sudo"}, userTools...) {
 		err = errors.Join(err, os.Symlink(sudoProgram, b.name(ownBin+"/"+name)))
 	}
