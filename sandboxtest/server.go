@@ -78,8 +78,8 @@ type Options struct {
 	// container. Any other name is reported as an image that does not exist.
 	Images []string
 	// HomeFolders are folders in the home directories of the machine's users that
-	// sandboxes see in namespace mode, relative to a home. Of homes they see nothing
-	// else but the folders that PATH names and those of known tools, such as .nvm.
+	// sandboxes see in namespace mode, relative to a home, such as .nvm. Of homes they
+	// see nothing else but the folders that PATH names.
 	HomeFolders []string
 	// Hidden are folders of this machine that sandboxes don't see in namespace mode,
 	// such as one with the keys of the program that starts the server. They must

@@ -86,7 +86,7 @@ type Options struct {
 	// Hidden are folders that boxes don't see, besides Dir.
 	Hidden []string
 	// HomeFolders are folders in the homes of the machine's users that boxes see,
-	// besides those that PATH names and those of known tools.
+	// besides those that PATH names.
 	HomeFolders []string
 	// Logger receives unusual events. Nil means no log.
 	Logger *slog.Logger

@@ -13,17 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of the homes of the machine's users boxes see what their programs need, and
-// nothing else: keys and logins are in too many places to know them all.
-
-// toolFolders are the folders of a home in which programs are that PATH leads to,
-// by themselves or by way of others.
-var toolFolders = []string{
-	".asdf", ".bun/bin", ".bun/install", ".cargo/bin", ".deno/bin", ".fnm", ".ghcup/bin", ".goenv", ".jenv", ".juliaup", ".local/bin", ".local/lib", ".local/share/fnm",
-	".local/share/mise/installs", ".local/share/mise/shims", ".local/share/pipx/venvs", ".local/share/pnpm", ".local/share/uv/python", ".local/share/uv/tools",
-	".nix-profile", ".nodenv", ".npm-global", ".nvm", ".phpenv", ".proto", ".pyenv", ".rbenv", ".rustup", ".rvm", ".rye/py", ".rye/shims", ".sdkman/candidates", ".swiftly",
-	".tfenv", ".volta", "bin", "go/bin", "go/pkg", "sdk",
-}
+// Of the homes of the machine's users boxes see the folders that PATH names and
+// those that the caller shows, and nothing else: keys and logins are in too many
+// places to know them all.
 
 // besidePrograms are the folders beside one with programs that these need.
 var besidePrograms = []string{"include", "lib", "lib32", "lib64", "libexec", "share"}
@@ -41,7 +33,7 @@ type shownDir struct {
 	link       bool
 }
 
-// homes are those of this machine. Of each folders are shown besides what is known.
+// homes are those of this machine. Of each, folders are shown besides those of PATH.
 func homes(folders []string) (list []home) {
 	dirs := []string{"/root"}
 	for _, of := range []func() (string, error){os.UserHomeDir, accountHome} {
@@ -103,7 +95,7 @@ func ofSystem(dir string) bool {
 
 // shownOf are the directories of a home that boxes see.
 func shownOf(dir string, folders []string) (shown []shownDir) {
-	names := slices.Concat(toolFolders, folders)
+	names := slices.Clone(folders)
 	for _, entry := range filepath.SplitList(searchPath()) {
 		for _, entry := range []string{entry, realPath(entry)} {
 			in, ok := strings.CutPrefix(entry, dir+"/")

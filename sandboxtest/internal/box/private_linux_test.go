@@ -61,12 +61,13 @@ func TestPrivateFiles(t *testing.T) {
 	write(0o644, "secret\n", usualLogins...)
 	write(0o644, "secret\n", "elsewhere/sandbox-cli/config.toml")
 	require.NoError(t, os.Symlink("dotfiles/netrc", filepath.Join(home, "linked-netrc")))
-	require.NoError(t, os.Symlink(".", filepath.Join(home, "sdk")), "a folder of tools that leads to all")
+	require.NoError(t, os.Symlink(".", filepath.Join(home, "sdk")), "a folder that leads to all")
 	t.Setenv("XDG_DATA_HOME", filepath.Join(home, "later", "data"))
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, "elsewhere"))
 	// Programs, with what they need, in a home that is closed to others.
 	const script, calls = "#!/bin/sh\necho tool\n", "#!/bin/sh\ncat \"${0%/bin/*}/lib/text\"\n"
 	write(0o755, script, "closed/bin/tool-of-path", ".nvm/bin/tool-of-nvm", "mine/tool-of-mine")
+	write(0o755, script, ".pyenv/bin/tool-of-nobody")
 	write(0o755, calls, "prefix/bin/tool-with-library")
 	write(0o644, "library\n", "prefix/lib/text")
 	write(0o644, "secret\n", "closed/secret", "prefix/secret", "prefix/etc/secret")
@@ -76,7 +77,7 @@ func TestPrivateFiles(t *testing.T) {
 	write(0o600, "secret\n", "mine/beside/key")
 	for _, dir := range []string{".local/state/sandbox-cli/own", ".cache/sandbox-sessions/emulator", "mine/state"} {
 		write(0o600, "secret\n", dir+"/state.json")
-		h := openHost(t, Options{Mode: Namespace, Dir: filepath.Join(home, dir, "machines"), Hidden: []string{filepath.Join(home, dir), filepath.Join(home, "mine/beside")}, HomeFolders: []string{"mine", "../" + filepath.Base(home) + "/dotfiles", "/dotfiles", ".", ""}})
+		h := openHost(t, Options{Mode: Namespace, Dir: filepath.Join(home, dir, "machines"), Hidden: []string{filepath.Join(home, dir), filepath.Join(home, "mine/beside")}, HomeFolders: []string{"mine", ".nvm", "sdk", "../" + filepath.Base(home) + "/dotfiles", "/dotfiles", ".", ""}})
 		b := newBox(t, h, Config{})
 		try := func(user, script string) string {
 			out, errOut, _ := run(t, b, Spec{Path: "sh", Args: []string{"-c", script, "sh", home, strings.Join(usualLogins, " ")}, User: user})
@@ -84,6 +85,7 @@ func TestPrivateFiles(t *testing.T) {
 		}
 		for _, user := range []string{"", rootUser} {
 			assert.Equal(t, "tool\ntool\ntool\nlibrary\n", try(user, `tool-of-path; "$1/.nvm/bin/tool-of-nvm"; "$1/mine/tool-of-mine"; tool-with-library`), "user %q", user)
+			assert.Contains(t, try(user, `"$1/.pyenv/bin/tool-of-nobody"`), "not found")
 			assert.Empty(t, try(user, `for name in $2; do test ! -e "$1/$name" || echo "$name"; done; grep -rs secret "$1"; cat "$1/linked-netrc" "$1/sdk/.netrc" 2>/dev/null`), "user %q", user)
 			if real != "/root" || user == rootUser {
 				assert.Empty(t, try(user, `test ! -e "$1/../.bashrc" || ls -A "$1/.."; grep -s . /root/.*rc /root/.profile`), "the home of the account")
