@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os/exec"
 	"syscall"
+	"time"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
@@ -42,13 +43,15 @@ var programErrors = []struct {
 	{auth.ErrNoCredentials, "This program has no credentials for the sandbox service. Tell the user: nothing that you call can change it."},
 	{sandbox.ErrUnauthorized, "The sandbox service refuses the credentials of this program. Tell the user: nothing that you call can change it."},
 	{sandbox.ErrQuotaExceeded, "The quota of the sandbox service is used up. Tell the user: nothing that you call can change it."},
-	{sandbox.ErrRateLimited, "The sandbox service limits the rate of requests. Wait a minute before the next call."},
+	{sandbox.ErrRateLimited, rateLimited + " It does not say for how long. Wait a minute before the next call."},
 	{sandbox.ErrSnapshotNotFound, "The sandbox has lost its files: the snapshot that had them is gone. Tell the user."},
 	{sandbox.ErrDeleted, "The sandbox was deleted, with its files. Tell the user."},
 	{sandbox.ErrNotFound, "The sandbox, or what was looked for in it, no longer exists. Tell the user."},
 	{sandbox.ErrStopped, "The sandbox is stopped. Try once more, then tell the user."},
 	{context.Canceled, "The call was canceled."},
 }
+
+const rateLimited = "The sandbox service limits the rate of requests."
 
 const unreachable = "The sandbox can't be used at the moment. Try once more, then tell the user."
 
@@ -69,6 +72,9 @@ func told(err error) (text string, program bool) {
 	// as well.
 	if !session && errors.Is(err, exec.ErrNotFound) {
 		return "The sandbox does not have the program that this takes.", false
+	}
+	if wait := retryAfter(err); wait > 0 {
+		return fmt.Sprintf("%s The next call can be made in %v. Wait for that long, or tell the user.", rateLimited, wait), true
 	}
 	for _, e := range programErrors {
 		if errors.Is(err, e.err) {
@@ -100,6 +106,15 @@ func told(err error) (text string, program bool) {
 		return "Not possible. The sandbox says:\n" + marked(line(f.Message)), false
 	}
 	return unreachable, true
+}
+
+// retryAfter returns for how long the service takes no more requests, if it says so.
+func retryAfter(err error) time.Duration {
+	api, ok := errors.AsType[*sandbox.APIError](err)
+	if !ok || !errors.Is(err, sandbox.ErrRateLimited) {
+		return 0
+	}
+	return api.RetryAfter.Round(time.Second)
 }
 
 // refused returns why the API has refused a choice of the model's: a name, an

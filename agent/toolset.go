@@ -151,7 +151,7 @@ type Result struct {
 	// (bool), "omitted_bytes" (int64), "command_id", "cursor", "url",
 	// "snapshot_id", "artifact" and "sandbox" (string), "lost" ([]string: what is
 	// gone since the last call or by this one, of "files", "commands", "variables") and
-	// "stops_in" (time.Duration), where they apply.
+	// "stops_in" and "retry_after" (time.Duration), where they apply.
 	Data map[string]any
 }
 
@@ -372,6 +372,9 @@ func (t *Toolset) Call(ctx context.Context, name string, args json.RawMessage) (
 			err = &canceledError{context.Cause(ctx), err}
 		}
 		result = Result{Text: text, Failed: true, Data: result.Data}
+		if wait := retryAfter(err); wait > 0 {
+			result = result.with("retry_after", wait)
+		}
 		if !program {
 			err = nil
 		}
