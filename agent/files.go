@@ -22,7 +22,7 @@ func fileTools() []*tool {
 		define("read_file", "Read lines of a text file, with their numbers", readFile).reads().soon(),
 		define("write_file", "Write a text file, with the directories that lead to it. An existing file is replaced and keeps its mode.", writeFile).destroys().soon(),
 		define("edit_file", "Replace a piece of a file. old_string must be there exactly once, unless replace_all is set: "+
-			"give enough of the lines around it, without line numbers.", editFile).destroys().soon(),
+			"give enough of the lines around it, without line numbers. The file keeps its line ends, unless you give \\r.", editFile).destroys().soon(),
 		define("list_files", "List a directory", listFiles).reads().soon(),
 		define("glob", "Find files by a pattern such as *.go or src/**/*.ts; .git is left out", globFiles).reads().soon(),
 		define("grep", "Find lines that a regular expression (RE2) matches, in all files below a directory, or in one file; "+
@@ -131,6 +131,8 @@ func readFile(ctx context.Context, c *call, in *readFileInput) (Result, error) {
 	return readLines(r, line(in.Path.said), first, most, c.limits().data())
 }
 
+const byteOrderMark = "\ufeff"
+
 // readLines shows lines of a file. It reads no further than it has to.
 func readLines(file io.Reader, name string, first, most, size int) (Result, error) {
 	r := bufio.NewReaderSize(file, 32<<10)
@@ -140,8 +142,8 @@ func readLines(file io.Reader, name string, first, most, size int) (Result, erro
 		return Result{}, mistake("%s is not a text file. Look at it with programs of the sandbox.", name)
 	}
 	var b strings.Builder
-	number, shown, scanned := 0, 0, 0
-	why := ""
+	number, shown, scanned, crs := 0, 0, 0, 0
+	why, note := "", ""
 	for why == "" {
 		text, length, err := readLine(r, maxScanned-scanned)
 		scanned += length
@@ -154,6 +156,14 @@ func readLines(file io.Reader, name string, first, most, size int) (Result, erro
 		number++
 		if number < first && scanned < maxScanned {
 			continue
+		}
+		if number == 1 && bytes.HasPrefix(text, []byte(byteOrderMark)) {
+			text, length = text[len(byteOrderMark):], length-len(byteOrderMark)
+			note = " It begins with a byte order mark, which edits keep."
+		}
+		cr := 0
+		if len(text) == length && bytes.HasSuffix(text, []byte("\r")) && !errors.Is(err, io.EOF) {
+			text, length, cr = text[:length-1], length-1, 1
 		}
 		row, used := fromStart(text, maxLine)
 		if left := length - used; left > 0 {
@@ -169,6 +179,13 @@ func readLines(file io.Reader, name string, first, most, size int) (Result, erro
 		}
 		b.WriteString(row)
 		shown++
+		crs += cr
+	}
+	switch {
+	case crs > 0 && crs < shown-1:
+		note += " Some lines end in CR LF, others in LF; edits keep those of their place."
+	case crs > 0:
+		note += " Its lines end in CR LF, which edits keep."
 	}
 	switch {
 	case b.Len() == 0 && why != "":
@@ -178,7 +195,7 @@ func readLines(file io.Reader, name string, first, most, size int) (Result, erro
 	case why == "":
 		why = "This is the end of the file."
 	}
-	return Result{Text: fmt.Sprintf("%s, lines %d to %d. %s\n", name, first, first+shown-1, why) + marked(b.String())}, nil
+	return Result{Text: fmt.Sprintf("%s, lines %d to %d. %s%s\n", name, first, first+shown-1, why, note) + marked(b.String())}, nil
 }
 
 // readLine reads a line of at most size bytes, without its end, and keeps the
@@ -311,42 +328,6 @@ func (c *call) content(ctx context.Context, name string) ([]byte, error) {
 		err = mistake("The file has more than %d bytes: use programs of the sandbox.", c.limits().FileBytes)
 	}
 	return data, err
-}
-
-// apply edits a text, and says what it did.
-func (in *editInput) apply(text string) (edited, said string, err error) {
-	if in.Old == "" {
-		return "", "", mistake("old_string is empty. Use write_file for a new file.")
-	}
-	if in.Old == in.New {
-		return "", "", mistake("old_string and new_string are the same.")
-	}
-	switch n := strings.Count(text, in.Old); {
-	case n == 0:
-		return "", "", mistake("old_string is not in the file. Read it again, and give the text exactly, with its spaces.")
-	case n > 1 && !in.All:
-		return "", "", mistake("old_string is in the file %d times, first in the lines %s. Give more of the lines around it, or set replace_all.", n, places(text, in.Old))
-	case n > 1:
-		return strings.ReplaceAll(text, in.Old, in.New), fmt.Sprintf("Replaced %d places", n), nil
-	}
-	return strings.Replace(text, in.Old, in.New, 1), "Replaced one place", nil
-}
-
-// places are the first lines in which a piece of text begins.
-func places(text, piece string) string {
-	var list []string
-	number, at := 1, 0
-	for len(list) < 5 {
-		i := strings.Index(text[at:], piece)
-		if i < 0 {
-			break
-		}
-		number += strings.Count(text[at:at+i], "\n")
-		list = append(list, fmt.Sprint(number))
-		number += strings.Count(piece, "\n")
-		at += i + len(piece)
-	}
-	return strings.Join(list, ", ")
 }
 
 type listInput struct {

@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// apply edits a text, and says what it did. Without a CR in the arguments, a line end
+// of old_string matches LF and CR LF, and new_string gets those of its place.
+func (in *editInput) apply(text string) (edited, said string, err error) {
+	if in.Old == "" {
+		return "", "", mistake("old_string is empty. Use write_file for a new file.")
+	}
+	if in.Old == in.New {
+		return "", "", mistake("old_string and new_string are the same.")
+	}
+	exact := strings.Contains(in.Old+in.New, "\r")
+	found := find(text, in.Old, exact)
+	switch {
+	case len(found) == 0:
+		return "", "", mistake("old_string is not in the file. %s", difference(text, in.Old))
+	case len(found) > 1 && !in.All:
+		var lines []string
+		for _, f := range found[:min(len(found), 5)] {
+			lines = append(lines, fmt.Sprint(1+strings.Count(text[:f[0]], "\n")))
+		}
+		return "", "", mistake("old_string is in the file %d times, first in the lines %s. Give more of the lines around it, or set replace_all.", len(found), strings.Join(lines, ", "))
+	}
+	var b strings.Builder
+	at := 0
+	for _, f := range found {
+		b.WriteString(text[at:f[0]])
+		if exact {
+			b.WriteString(in.New)
+		} else {
+			b.WriteString(strings.ReplaceAll(in.New, "\n", lineEnd(text, f[0], f[1])))
+		}
+		at = f[1]
+	}
+	b.WriteString(text[at:])
+	if len(found) > 1 {
+		return b.String(), fmt.Sprintf("Replaced %d places", len(found)), nil
+	}
+	return b.String(), "Replaced one place", nil
+}
+
+// find returns where a piece begins and ends in a text, from left to right. Unless it
+// is exact, LF in the piece matches CR LF as well.
+func find(text, piece string, exact bool) (found [][2]int) {
+	var dropped []int // where the text without them lacks a CR
+	plain := text
+	if !exact && strings.Contains(piece, "\n") && strings.Contains(text, "\r\n") {
+		for at := 0; ; {
+			i := strings.Index(text[at:], "\r\n")
+			if i < 0 {
+				break
+			}
+			at += i
+			dropped = append(dropped, at-len(dropped))
+			at += len("\r\n")
+		}
+		plain = strings.ReplaceAll(text, "\r\n", "\n")
+	}
+	inText := func(at int) int {
+		n, _ := slices.BinarySearch(dropped, at)
+		return at + n
+	}
+	for at := 0; ; {
+		i := strings.Index(plain[at:], piece)
+		if i < 0 {
+			return found
+		}
+		found = append(found, [2]int{inText(at + i), inText(at + i + len(piece))})
+		at += i + len(piece)
+	}
+}
+
+// lineEnd returns how lines end in a place of a text, or else next to it.
+func lineEnd(text string, from, to int) string {
+	i := strings.IndexByte(text[from:], '\n')
+	if i >= 0 {
+		i += from
+	} else {
+		i = strings.LastIndexByte(text[:to], '\n')
+	}
+	if i > 0 && text[i-1] == '\r' {
+		return "\r\n"
+	}
+	return "\n"
+}
+
+// difference tells the model where a piece that is not in a text departs from it.
+func difference(text, piece string) string {
+	const again = " Read it again, and give the text exactly, with its spaces."
+	plain := strings.ReplaceAll(text, "\r\n", "\n")
+	if !strings.Contains(plain, "\n") && strings.Contains(plain, "\r") {
+		return "The file's lines end in CR alone: give \\r where a line ends." + again
+	}
+	if strings.Contains(piece, "\r") && len(find(plain, strings.ReplaceAll(piece, "\r\n", "\n"), true)) > 0 {
+		return "It has other line ends than the file: give them without \\r."
+	}
+	if strings.HasSuffix(piece, "\n") && strings.HasSuffix(plain, strings.TrimSuffix(piece, "\n")) {
+		return "The file ends without a line end: leave the last one out."
+	}
+	have, want := strings.Split(plain, "\n"), strings.Split(strings.ReplaceAll(piece, "\r\n", "\n"), "\n")
+	best, line0 := 0, 0 // how many of its lines are there, and where
+	steps := 0
+	for i := range have {
+		n := 0
+		for n < len(want) && i+n < len(have) && strings.TrimSpace(have[i+n]) == strings.TrimSpace(want[n]) {
+			n++
+		}
+		const enough = 10_000_000
+		if steps += n + 1; steps > enough {
+			break // a file of nothing but equal lines
+		}
+		if n > best && strings.TrimSpace(strings.Join(want[:n], "")) != "" {
+			best, line0 = n, i
+		}
+	}
+	if best == 0 {
+		return "Not even its first line is there." + again
+	}
+	for i := range best {
+		if have[line0+i] != want[i] && !(i == 0 && strings.HasSuffix(have[line0], want[0])) {
+			return fmt.Sprintf("Line %d of the file has other spaces than line %d of old_string:\n%s", line0+i+1, i+1, marked(line(have[line0+i])))
+		}
+	}
+	if line0+best >= len(have) {
+		return fmt.Sprintf("Its first %d lines are the file's last ones, and the file ends there.", best) + again
+	}
+	return fmt.Sprintf("From line %d of the file, %d of its lines match. Then the file has, in line %d:\n%s", line0+1, best, line0+best+1, marked(line(have[line0+best])))
+}
