@@ -40,8 +40,8 @@
 // [auth.Default] looks for credentials where the official tools do, in this
 // order: an access token in the environment (VERCEL_AUTH_TOKEN, or VERCEL_TOKEN
 // with VERCEL_TEAM_ID and VERCEL_PROJECT_ID); the OIDC token of the request that
-// is being served; the OIDC token in VERCEL_OIDC_TOKEN, refreshed before it
-// expires; VERCEL_TOKEN with the linked project. [auth.Token] takes an access
+// is being served; the OIDC token in the file that VERCEL_OIDC_TOKEN_FILE names,
+// or in VERCEL_OIDC_TOKEN, refreshed before it expires; VERCEL_TOKEN with the linked project. [auth.Token] takes an access
 // token and finds its project; [ClientOptions] takes any other [auth.Provider]. Every
 // request asks the provider, so a handle can live for weeks.
 //

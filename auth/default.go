@@ -18,7 +18,7 @@ import (
 //     VERCEL_PROJECT_ID, or else with the project that [Token] finds
 //  2. VERCEL_TOKEN with VERCEL_TEAM_ID and VERCEL_PROJECT_ID
 //  3. the token of the request that the context carries ([ContextWithToken])
-//  4. VERCEL_OIDC_TOKEN
+//  4. the file that VERCEL_OIDC_TOKEN_FILE names, or else VERCEL_OIDC_TOKEN
 //  5. VERCEL_TOKEN with the project that this directory or a parent is linked to
 //     (.vercel/project.json), and with what else is set
 //  6. a token for the linked project, obtained with the login of the Vercel CLI
@@ -139,7 +139,7 @@ func (p *defaults) get(ctx context.Context, refused string) (Credentials, error)
 
 // tokenGiven reports whether there is an OIDC token, valid or not.
 func (p *defaults) tokenGiven(ctx context.Context) bool {
-	return tokenFromContext(ctx) != "" || p.opts.env(envOIDCToken) != ""
+	return tokenFromContext(ctx) != "" || p.opts.env(envOIDCFile) != "" || p.opts.env(envOIDCToken) != ""
 }
 
 // fallsToCLI reports whether the CLI's login is tried after an error of OIDC:

@@ -14,6 +14,7 @@ const (
 	envTeamID    = "VERCEL_TEAM_ID"
 	envProjectID = "VERCEL_PROJECT_ID"
 	envOIDCToken = "VERCEL_OIDC_TOKEN"
+	envOIDCFile  = "VERCEL_OIDC_TOKEN_FILE"
 	envOnVercel  = "VERCEL_URL"
 )
 

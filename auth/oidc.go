@@ -15,17 +15,20 @@ import (
 // project that it is for. In order:
 //
 //  1. the token that the context carries ([ContextWithToken])
-//  2. VERCEL_OIDC_TOKEN
-//  3. for the project that this directory or a parent is linked to
+//  2. the file that VERCEL_OIDC_TOKEN_FILE names, which is read at every call. If
+//     it can't be read, or is empty, that is the error.
+//  3. VERCEL_OIDC_TOKEN
+//  4. for the project that this directory or a parent is linked to
 //     (.vercel/project.json), a token stored by the Vercel tools, or a new one
-//     obtained with the login of the Vercel CLI
+//     obtained with the login of the Vercel CLI. If that is in the system's
+//     keyring, or bound to this device, the program vercel is run for it.
 //
 // Five minutes before it expires a token is replaced, from the store or with
 // the CLI's login, by one for the same team and project; while that fails it is
-// used until it expires. A VERCEL_OIDC_TOKEN that has expired before its first
-// use is replaced by one for the linked project, or for its own project if none
-// is linked. A token of the context is used as it is, and ignored if it has
-// expired. A VERCEL_OIDC_TOKEN that changes is noticed.
+// used until it expires. A token of the environment or the file that has expired
+// before its first use is replaced by one for the linked project, or for its own
+// project if none is linked. A token of the context is used as it is, and ignored
+// if it has expired. A token of the environment or the file that changes is noticed.
 //
 // Tokens are stored where the official tools store them, so that all of them
 // share tokens, and never in the environment. Errors are of type *[OIDCError],
@@ -45,7 +48,7 @@ type oidcTokens struct {
 
 type oidcState struct {
 	mu sync.Mutex
-	// source is the value of VERCEL_OIDC_TOKEN that cache started with.
+	// source is the token of the environment that cache started with.
 	source string
 	cache  *grantCache
 }
@@ -72,9 +75,13 @@ func (p *oidcTokens) get(ctx context.Context, refused string) (Credentials, erro
 			return oidcGrant(token, claims).Credentials, nil
 		}
 	}
-	cache, err := p.cacheFor(p.opts.env(envOIDCToken))
+	name, token, err := p.given()
+	var cache *grantCache
+	if err == nil {
+		cache, err = p.cacheFor(token)
+	}
 	if err != nil {
-		return Credentials{}, p.fail(fmt.Errorf("%s: %w", envOIDCToken, err))
+		return Credentials{}, p.fail(fmt.Errorf("%s: %w", name, err))
 	}
 	c, err := cache.get(ctx, refused)
 	if err != nil && ctx.Err() == nil {
@@ -83,7 +90,17 @@ func (p *oidcTokens) get(ctx context.Context, refused string) (Credentials, erro
 	return c, err
 }
 
-// cacheFor returns the cache for this value of VERCEL_OIDC_TOKEN.
+// given returns the token of the environment, which may be empty, and the variable
+// that it is from.
+func (p *oidcTokens) given() (name, token string, err error) {
+	if file := p.opts.env(envOIDCFile); file != "" {
+		token, err = oidc.ReadTokenFile(file)
+		return envOIDCFile, token, err
+	}
+	return envOIDCToken, p.opts.env(envOIDCToken), nil
+}
+
+// cacheFor returns the cache for this token of the environment.
 func (p *oidcTokens) cacheFor(source string) (*grantCache, error) {
 	s := p.state()
 	s.mu.Lock()
@@ -162,8 +179,8 @@ func (p *oidcTokens) scope(hint oidc.Scope) (oidc.Scope, error) {
 func (p *oidcTokens) fail(err error) error {
 	if errors.Is(err, oidc.ErrNothing) {
 		state := envOIDCToken + " is not set"
-		if p.opts.env(envOIDCToken) != "" {
-			state = envOIDCToken + " has expired"
+		if name, token, _ := p.given(); token != "" {
+			state = "the token of " + name + " has expired"
 		}
 		err = fmt.Errorf("%w: %s, and %w", ErrNoCredentials, state, err)
 	}

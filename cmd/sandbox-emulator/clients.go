@@ -46,8 +46,8 @@ func (h *hooks) environment(server *sandboxtest.Server, base []string) []string 
 	env := slices.DeleteFunc(append(slices.Clone(base), server.Environ()...), func(kv string) bool {
 		key, _, _ := strings.Cut(kv, "=")
 		switch key {
-		case "VERCEL_OIDC_TOKEN", "VERCEL_AUTH_TOKEN", "NODE_OPTIONS", "PYTHONPATH":
-			return true // a token of the user's own would come before ours
+		case "VERCEL_OIDC_TOKEN", "NODE_OPTIONS", "PYTHONPATH": // clients sets them
+			return true
 		}
 		return false
 	})

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -45,22 +46,79 @@ func (h *Host) DataDir() (string, error) {
 
 // LoginFile returns the file with the CLI's login.
 func (h *Host) LoginFile() (string, error) {
-	if dir := h.Getenv("VERCEL_AUTH_CONFIG_DIR"); dir != "" {
-		return h.join(dir, "auth.json"), nil
-	}
-	data, err := h.DataDir()
+	dir, err := h.cliDir()
 	if err != nil {
 		return "", err
 	}
-	file := h.join(data, "com.vercel.cli", "auth.json")
-	// On Windows the CLI and the package that refreshes tokens disagree about
-	// the directory: the one with a login is used.
-	if roaming := h.Getenv("APPDATA"); h.GOOS == "windows" && roaming != "" && !exists(file) {
-		if other := h.join(roaming, "xdg.data", "com.vercel.cli", "auth.json"); exists(other) {
-			return other, nil
+	return h.join(dir, "auth.json"), nil
+}
+
+// cliDir returns the folder of the Vercel CLI: the first of its possible folders
+// that exists, or else the first.
+func (h *Host) cliDir() (string, error) {
+	if dir := h.Getenv("VERCEL_AUTH_CONFIG_DIR"); dir != "" {
+		return dir, nil
+	}
+	dirs, err := h.appDirs("com.vercel.cli")
+	if err != nil {
+		return "", err
+	}
+	if roaming, err := h.roaming(); err == nil && h.GOOS == "windows" && h.Getenv("XDG_DATA_HOME") == "" {
+		dirs = append(dirs, h.join(roaming, "xdg.data", "com.vercel.cli"))
+	}
+	if home, err := h.home(); err == nil {
+		dirs = append(dirs, h.join(home, ".now"))
+	}
+	if older, err := h.appDirs("now"); err == nil {
+		dirs = append(dirs, older...)
+	}
+	for _, dir := range dirs {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			return dir, nil
 		}
 	}
-	return file, nil
+	return dirs[0], nil
+}
+
+// appDirs returns the data folders of a program, as the CLI's library
+// xdg-app-paths 5.1.0 does.
+func (h *Host) appDirs(app string) ([]string, error) {
+	var dirs []string
+	if h.GOOS == "windows" && h.Getenv("XDG_DATA_HOME") == "" {
+		roaming, err := h.roaming()
+		if err != nil {
+			return nil, err
+		}
+		dirs = append(dirs, h.join(roaming, app, "Data"))
+	} else {
+		data, err := h.DataDir()
+		if err != nil {
+			return nil, err
+		}
+		dirs = append(dirs, h.join(data, app))
+	}
+	separator := ":"
+	if h.GOOS == "windows" {
+		separator = ";"
+	}
+	if more := h.Getenv("XDG_DATA_DIRS"); more != "" {
+		for dir := range strings.SplitSeq(more, separator) {
+			dirs = append(dirs, h.join(dir, app))
+		}
+	}
+	return dirs, nil
+}
+
+// roaming returns the folder of Windows for data that follows its user.
+func (h *Host) roaming() (string, error) {
+	if dir := h.Getenv("APPDATA"); dir != "" {
+		return dir, nil
+	}
+	home, err := h.home()
+	if err != nil {
+		return "", err
+	}
+	return h.join(home, "AppData", "Roaming"), nil
 }
 
 // TokenFile returns the file in which the tools store the OIDC token of a
@@ -76,11 +134,6 @@ func (h *Host) TokenFile(projectID string) (string, error) {
 	return h.join(data, "com.vercel.token", projectID+".json"), nil
 }
 
-func exists(file string) bool {
-	_, err := os.Stat(file)
-	return err == nil
-}
-
 // object is a JSON object whose unknown keys are preserved when it is written
 // back.
 type object map[string]json.RawMessage
@@ -89,27 +142,42 @@ type object map[string]json.RawMessage
 // show its content. A missing file matches fs.ErrNotExist; an empty one, which
 // the official tools leave behind, counts as an empty object.
 func readObject(file string) (object, error) {
-	f, err := os.OpenFile(file, openFlags, 0)
+	data, _, err := readFile(file)
 	if err != nil {
-		// In a home that is /dev/null, or somebody else's, there is nothing.
+		// A home that is /dev/null, or another user's, holds no files.
 		if _, there := os.Stat(file); errors.Is(there, syscall.ENOTDIR) || errors.Is(there, fs.ErrPermission) {
 			err = fs.ErrNotExist
 		}
 		return nil, err
 	}
+	return parseObject(file, data)
+}
+
+// readFile reads a regular file of at most maxBody bytes. It never waits for a
+// pipe.
+func readFile(file string) ([]byte, fs.FileInfo, error) {
+	f, err := os.OpenFile(file, openFlags, 0)
+	if err != nil {
+		return nil, nil, err
+	}
 	defer func() { _ = f.Close() }()
-	if info, err := f.Stat(); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", file)
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s is not a regular file", file)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxBody+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(data) > maxBody:
-		return nil, fmt.Errorf("%s is too large", file)
-	case len(data) == 0:
+	if err == nil && len(data) > maxBody {
+		err = fmt.Errorf("%s has more than %d bytes", file, maxBody)
+	}
+	return data, info, err
+}
+
+// parseObject decodes the content of a file.
+func parseObject(file string, data []byte) (object, error) {
+	if len(data) == 0 {
 		return object{}, nil
 	}
 	o := object{}

@@ -1,7 +1,10 @@
 package oidc_test
 
 import (
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,9 +36,11 @@ func TestLocations(t *testing.T) {
 		{"macOS, XDG", "darwin", map[string]string{"HOME": "/Users/me", "XDG_DATA_HOME": "/data"},
 			"/data/com.vercel.cli/auth.json", "/data/com.vercel.token/prj.json"},
 		{"Windows", "windows", windows,
-			`D:\local\com.vercel.cli\auth.json`, `D:\local\com.vercel.token\prj.json`},
-		{"Windows without LOCALAPPDATA", "windows", map[string]string{"USERPROFILE": `C:\Users\me`},
-			`C:\Users\me\AppData\Local\com.vercel.cli\auth.json`, `C:\Users\me\AppData\Local\com.vercel.token\prj.json`},
+			`C:\Users\me\AppData\Roaming\com.vercel.cli\Data\auth.json`, `D:\local\com.vercel.token\prj.json`},
+		{"Windows, XDG", "windows", map[string]string{"USERPROFILE": `C:\Users\me`, "XDG_DATA_HOME": `E:\data`},
+			`E:\data\com.vercel.cli\auth.json`, `E:\data\com.vercel.token\prj.json`},
+		{"Windows without LOCALAPPDATA and APPDATA", "windows", map[string]string{"USERPROFILE": `C:\Users\me`},
+			`C:\Users\me\AppData\Roaming\com.vercel.cli\Data\auth.json`, `C:\Users\me\AppData\Local\com.vercel.token\prj.json`},
 		{"Windows, the CLI's folder named", "windows", map[string]string{"LOCALAPPDATA": `D:\local`, "VERCEL_AUTH_CONFIG_DIR": `E:\auth`},
 			`E:\auth\auth.json`, `D:\local\com.vercel.token\prj.json`},
 	} {
@@ -58,21 +63,39 @@ func TestLocations(t *testing.T) {
 	}
 }
 
-func TestWindowsLoginOfTheCLI(t *testing.T) {
-	m := oidctest.NewMachine(t)
-	local, roaming := filepath.Join(m.Home, "local"), filepath.Join(m.Home, "roaming")
-	h := oidc.NewHost(nil, func(key string) string {
-		return map[string]string{"LOCALAPPDATA": local, "APPDATA": roaming}[key]
-	}, "")
-	h.GOOS = "windows"
-	first, second := local+`\com.vercel.cli\auth.json`, roaming+`\xdg.data\com.vercel.cli\auth.json`
-	for _, step := range []struct{ write, want string }{{"", first}, {second, second}, {first, first}} {
-		if step.write != "" {
-			m.Write(step.write, "{}")
+// TestCLIFolders: the first of the CLI's possible folders that exists is its
+// folder, or else the first.
+func TestCLIFolders(t *testing.T) {
+	for goos, dirs := range map[string][]string{
+		"linux":   {"data/com.vercel.cli", "more/com.vercel.cli", ".now", "data/now", "more/now"},
+		"windows": {`roaming\com.vercel.cli\Data`, `more\com.vercel.cli`, `roaming\xdg.data\com.vercel.cli`, `\.now`, `roaming\now\Data`, `more\now`},
+	} {
+		m := oidctest.NewMachine(t)
+		env := map[string]string{"XDG_DATA_DIRS": filepath.Join(m.Home, "more"), "HOME": m.Home, "USERPROFILE": m.Home, "APPDATA": filepath.Join(m.Home, "roaming")}
+		slash := "/"
+		if goos == "windows" {
+			slash = `\`
+		} else {
+			env["XDG_DATA_HOME"] = filepath.Join(m.Home, "data")
 		}
-		file, err := h.LoginFile()
-		require.NoError(t, err)
-		assert.Equal(t, step.want, file)
+		h := oidc.NewHost(nil, func(key string) string { return env[key] }, "")
+		h.GOOS = goos
+		place := func(dir string) string {
+			if strings.HasPrefix(dir, `\`) {
+				return m.Home + dir
+			}
+			return filepath.Join(m.Home, dir)
+		}
+		login := func() string {
+			file, err := h.LoginFile()
+			require.NoError(t, err)
+			return file
+		}
+		assert.Equal(t, place(dirs[0])+slash+"auth.json", login())
+		for _, dir := range slices.Backward(dirs) {
+			require.NoError(t, os.MkdirAll(place(dir), 0o755))
+			assert.Equal(t, place(dir)+slash+"auth.json", login(), goos)
+		}
 	}
 }
 
@@ -97,7 +120,7 @@ func TestNothingIsFound(t *testing.T) {
 	require.ErrorIs(t, err, oidc.ErrNothing)
 	_, err = h.Login(t.Context(), 0, "")
 	require.ErrorIs(t, err, oidc.ErrNotLoggedIn)
-	for _, content := range []string{"", "{}", `{"token":""}`, `{"refreshToken":"r"}`, `{"token":null}`} {
+	for _, content := range []string{"", "{}", `{"token":""}`, `{"token":null}`} {
 		m.Write(m.LoginFile(), content)
 		_, err = h.Login(t.Context(), 0, "")
 		require.ErrorIs(t, err, oidc.ErrNotLoggedIn, content)

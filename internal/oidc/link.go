@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 )
 
 // Scope is a project and the team that owns it.
@@ -29,18 +30,22 @@ func (h *Host) Link() (Scope, error) {
 	if err != nil {
 		return Scope{}, fmt.Errorf("looking for a linked project: %w", err)
 	}
-	start, strangers := dir, ""
+	start := dir
+	var foreign error
 	// As in the official tools, the root directory itself does not count.
 	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		file := filepath.Join(dir, ".vercel", "project.json")
-		if !trusted(file, start) {
-			strangers = file
+		data, err := ReadOwn(file, start)
+		switch {
+		case errors.Is(err, ErrForeign):
+			foreign = err
 			continue
-		}
-		o, err := readObject(file)
-		if errors.Is(err, fs.ErrNotExist) {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTDIR):
 			continue
+		case err != nil:
+			return Scope{}, fmt.Errorf("the linked project: %w", err)
 		}
+		o, err := parseObject(file, data)
 		if err != nil {
 			return Scope{}, fmt.Errorf("the linked project: %w", err)
 		}
@@ -62,34 +67,61 @@ func (h *Host) Link() (Scope, error) {
 		}
 		return scope, nil
 	}
-	if strangers != "" {
-		return Scope{}, fmt.Errorf("%w; %s belongs to another user and does not count", ErrNotLinked, strangers)
+	if foreign != nil {
+		return Scope{}, fmt.Errorf("%w; %w", ErrNotLinked, foreign)
 	}
 	return Scope{}, ErrNotLinked
 }
 
-// trusted reports whether a link belongs to the user, to root, or to the owner
-// of the working directory. Anyone may have put one in a directory above it,
-// such as /tmp, and it would choose the project that receives the user's code.
-func trusted(file, start string) bool {
+// ErrForeign matches the error for a file of the working directory that belongs to
+// another user.
+var ErrForeign = errors.New("belongs to another user and does not count")
+
+// ReadOwn reads a file of the working directory dir, or of a directory above it,
+// that chooses an account, an address or a program. It must belong to the user, to
+// root, or to the owner of dir; otherwise the error matches ErrForeign. Everything
+// that reads such a file calls ReadOwn.
+func ReadOwn(file, dir string) ([]byte, error) {
+	mine := owners(dir)
+	data, info, err := readFile(file)
+	if !belongs(file, mine) || info != nil && !ownedBy(info, mine) {
+		return nil, fmt.Errorf("%s %w", file, ErrForeign)
+	}
+	return data, err
+}
+
+// owners returns the users whose files count in a working directory.
+func owners(dir string) []uint32 {
 	mine := []uint32{0}
 	if uid := os.Geteuid(); uid >= 0 {
 		mine = append(mine, uint32(uid))
 	}
-	if info, err := os.Stat(start); err == nil {
+	if info, err := os.Stat(dir); err == nil {
 		if uid, ok := owner(info); ok {
 			mine = append(mine, uid)
 		}
 	}
-	// The directory too: its owner can put another file there. A link also belongs
-	// to who made it, who may have chosen another of the user's own projects.
+	return mine
+}
+
+func ownedBy(info fs.FileInfo, mine []uint32) bool {
+	uid, ok := owner(info)
+	return !ok || slices.Contains(mine, uid)
+}
+
+// belongs reports whether a file, its directory, and links in place of them belong
+// to one of the users. The owner of the directory can put another file there, and
+// the owner of a link may have chosen another of the user's own files. Anyone can
+// create a file in a directory such as /tmp, and it would choose the project that
+// receives the user's code.
+func belongs(file string, mine []uint32) bool {
 	for _, name := range []string{file, filepath.Dir(file)} {
 		for _, stat := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
 			info, err := stat(name)
 			if err != nil {
 				return true // it does not exist, or reading it reports what is wrong
 			}
-			if uid, ok := owner(info); ok && !slices.Contains(mine, uid) {
+			if !ownedBy(info, mine) {
 				return false
 			}
 		}

@@ -25,9 +25,16 @@ func (h *Host) Login(ctx context.Context, ahead time.Duration, old string) (Logi
 		return Login{}, err
 	}
 	good := func(l Login) bool {
-		return l.Token != old && !Expired(l.Expiry, time.Now().Add(ahead))
+		return l.Token != "" && l.Token != old && !Expired(l.Expiry, time.Now().Add(ahead))
 	}
 	login, _, err := readLogin(file)
+	if errors.Is(err, ErrNotLoggedIn) {
+		if sealed, sealErr := h.sealed(); sealErr != nil {
+			return Login{}, sealErr
+		} else if sealed {
+			return Login{}, ErrSealed
+		}
+	}
 	if err != nil || good(login) {
 		return login, err
 	}
@@ -70,7 +77,7 @@ func (h *Host) Login(ctx context.Context, ahead time.Duration, old string) (Logi
 // staleLogin is the result if a login could not be refreshed: it is used until
 // it really expires.
 func staleLogin(file string, login Login, refused string, err error) (Login, error) {
-	if login.Token != refused && !Expired(login.Expiry, time.Now()) {
+	if login.Token != "" && login.Token != refused && !Expired(login.Expiry, time.Now()) {
 		return login, nil
 	}
 	return Login{}, fmt.Errorf("the CLI's login in %s has expired: %w", file, err)
@@ -125,7 +132,7 @@ func readLogin(file string) (Login, object, error) {
 	); err != nil {
 		return Login{}, o, fmt.Errorf("the CLI's login: %w", err)
 	}
-	if login.Token == "" {
+	if login.Token == "" && login.RefreshToken == "" {
 		return Login{}, o, ErrNotLoggedIn
 	}
 	if expiry != nil {

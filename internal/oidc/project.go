@@ -58,9 +58,35 @@ func (h *Host) ProjectToken(ctx context.Context, scope Scope, ahead time.Duratio
 }
 
 func (h *Host) newProjectToken(ctx context.Context, scope Scope, ahead time.Duration) (ProjectToken, error) {
-	login, err := h.Login(ctx, ahead, "")
+	doing := fmt.Sprintf("refreshing the OIDC token of project %q", scope.ProjectID)
+	sealed, err := h.sealed()
 	if err != nil {
 		return ProjectToken{}, err
+	}
+	var token string
+	if sealed {
+		token, err = h.askCLI(ctx, scope, doing)
+	} else {
+		token, err = h.requestToken(ctx, scope, ahead, doing)
+	}
+	if err != nil {
+		return ProjectToken{}, err
+	}
+	claims, err := ParseClaims(token)
+	if err != nil {
+		return ProjectToken{}, &RemoteError{doing, err}
+	}
+	if Expired(claims.Expiry, time.Now()) {
+		return ProjectToken{}, &RemoteError{doing, errors.New("the new token has already expired: is this machine's clock right?")}
+	}
+	return ProjectToken{token, claims}, nil
+}
+
+// requestToken requests an OIDC token with the CLI's login.
+func (h *Host) requestToken(ctx context.Context, scope Scope, ahead time.Duration, doing string) (string, error) {
+	login, err := h.Login(ctx, ahead, "")
+	if err != nil {
+		return "", err
 	}
 	query := url.Values{"source": {"vercel-oidc-refresh"}}
 	if scope.TeamID != "" {
@@ -69,28 +95,25 @@ func (h *Host) newProjectToken(ctx context.Context, scope Scope, ahead time.Dura
 	address := "https://api.vercel.com/v1/projects/" + url.PathEscape(scope.ProjectID) + "/token?" + query.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
 	if err != nil {
-		return ProjectToken{}, err
+		return "", err
 	}
 	req.Header.Set("Authorization", "Bearer "+login.Token)
-	doing := fmt.Sprintf("refreshing the OIDC token of project %q", scope.ProjectID)
 	body, err := h.Do(req, doing)
 	if err != nil {
-		return ProjectToken{}, err
+		return "", err
 	}
+	return tokenOf(body, doing)
+}
+
+// tokenOf returns the token in a response of the API or of the CLI.
+func tokenOf(body []byte, doing string) (string, error) {
 	var resp struct {
 		Token *string `json:"token"`
 	}
 	if json.Unmarshal(body, &resp) != nil || resp.Token == nil {
-		return ProjectToken{}, &RemoteError{doing, errors.New("the response has no token")}
+		return "", &RemoteError{doing, errors.New("the response has no token")}
 	}
-	claims, err := ParseClaims(*resp.Token)
-	if err != nil {
-		return ProjectToken{}, &RemoteError{doing, err}
-	}
-	if Expired(claims.Expiry, time.Now()) {
-		return ProjectToken{}, &RemoteError{doing, errors.New("the new token has already expired: is this machine's clock right?")}
-	}
-	return ProjectToken{*resp.Token, claims}, nil
+	return *resp.Token, nil
 }
 
 // readToken returns the token in a file, if any.

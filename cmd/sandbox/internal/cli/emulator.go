@@ -67,6 +67,8 @@ func emulatorEnv(server *sandboxtest.Server) []string {
 	c := server.Credentials()
 	return []string{
 		"VERCEL_SANDBOX_BASE_URL=" + server.URL, "VERCEL_TOKEN=" + c.Token, "VERCEL_TEAM_ID=" + c.TeamID, "VERCEL_PROJECT_ID=" + c.ProjectID,
+		// The user's own would come before the server's.
+		"SANDBOX_TOKEN=", "VERCEL_OIDC_TOKEN=", "VERCEL_OIDC_TOKEN_FILE=",
 		"VERCEL_AUTH_TOKEN=" + c.Token, "SANDBOX_SCOPE=" + c.TeamID, "SANDBOX_PROJECT=" + c.ProjectID,
 	}
 }
