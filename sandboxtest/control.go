@@ -175,13 +175,17 @@ func (s *Server) controlClock(*http.Request) (any, error) {
 	return controlClock{s.Now().UnixMilli()}, nil
 }
 
+// maxClock is the latest time that the control API sets the clock to.
+var maxClock = time.Date(2150, time.January, 1, 0, 0, 0, 0, time.UTC)
+
 func (s *Server) controlAdvance(r *http.Request) (any, error) {
 	var p controlAdvance
 	if err := controlBody(r, &p); err != nil {
 		return nil, err
 	}
-	if p.AdvanceMs < 0 || p.AdvanceMs > int64(100*365*24*time.Hour/time.Millisecond) {
-		return nil, reply.Invalid("`advanceMs` should be between 0 and a hundred years.")
+	// Later calls add to earlier ones, and the clock's offset is a time.Duration.
+	if p.AdvanceMs < 0 || p.AdvanceMs > maxClock.Sub(s.Now()).Milliseconds() {
+		return nil, reply.Invalid("`advanceMs` should be >= 0, and not lead beyond the year %d.", maxClock.Year())
 	}
 	s.Advance(millis(p.AdvanceMs))
 	return s.controlClock(r)

@@ -25,7 +25,7 @@ func FuzzControl(f *testing.F) {
 		f.Add(uint8(i), "fault_000001", body)
 	}
 	for i, body := range []string{
-		`{"advanceMs":3155760000000}`, `{"status":599,"times":-9,"probability":2,"retryAfterMs":-1,"delayMs":9223372036854775807}`, `{"path":"[","operation":"x"}`,
+		`{"advanceMs":3155760000000}`, `{"advanceMs":3055760000100}`, `{"status":599,"times":-9,"probability":2,"retryAfterMs":-1,"delayMs":9223372036854775807}`, `{"path":"[","operation":"x"}`,
 		`{"times":null}`, `[]`, `null`, `{"advanceMs":1e400}`,
 	} {
 		f.Add(uint8(i), "9223372036854775807", []byte(body))
