@@ -21,15 +21,15 @@ var accountRows = map[string]string{
 	"stop": "nosuch", "remove": "nosuch", "run": "--rm -- true", "snapshot": "nosuch --stop", "snapshots list": "-q", "snapshots get": "snap_nosuch",
 	"snapshots delete": "snap_nosuch", "snapshots tree": "nosuch", "snapshots prune": "--dry-run", "sessions list": "nosuch", "drives list": "-q", "drives get-or-create": "disk",
 	"drives delete": "nosuch", "login": "", "logout": "", "ps": "web", "logs": "nosuch", "wait": "nosuch cmd_x", "kill": "nosuch cmd_x",
-	"wait-for": "web --status running", "read": "web file", "write": "web file", "edit": "", "port-forward": "nosuch 8080",
-	"url": "nosuch 8080", "rsh": "web cat file", "inspect": "web", "start": "web", "extend": "web 1m", "rollback": "nosuch", "top": "web",
-	"whoami": "", "doctor": "-q", "api": "GET /v2/sandboxes", "emulator": "",
+	"wait-for": "web --status running", "read": "web file", "write": "web file", "port-forward": "nosuch 8080",
+	"url": "nosuch 8080", "rsh": "web cat file", "inspect": "web", "start": "web", "extend": "web 1m",
+	"whoami": "", "doctor": "-q", "emulator": "",
 	"local status": "", "local stop": "", "local restart": "", "local logs": "", "mcp": "", "completion": "", "version": "",
 	"config list": "web", "config vcpus": "web 2", "config timeout": "web 5m", "config persistent": "web true", "config region": "web sfo1",
 	"config failover-regions": "web none", "config network-id": "web none", "config snapshot-expiration": "web 7d", "config keep-last-snapshots": "web 2",
 	"config keep-last-snapshots-for": "web 7d", "config delete-evicted-snapshots": "web true", "config current-snapshot": "web snap_nosuch",
 	"config mounts": "web", "config network-policy": "web --allowed-domain b.example", "config ports": "web", "config tags": "web",
-	"config policy show": "web", "config policy allow": "web a.example", "config policy deny": "web a.example",
+	"config policy show": "web",
 }
 
 // leaves are the commands, as completion lists them.

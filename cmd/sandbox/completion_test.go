@@ -36,8 +36,6 @@ func TestCompletion(t *testing.T) {
 		"config timeout box-1 ":             "30m",
 		"config snapshot-expiration box-1 ": "none",
 		"config current-snapshot off ":      snapshot,
-		"rollback off ":                     snapshot,
-		"rollback off s":                    snapshot,
 		"snapshots get ":                    snapshot,
 		"ls --scope=e":                      "emulator",
 		"kill box-1 ":                       runs,
@@ -47,7 +45,6 @@ func TestCompletion(t *testing.T) {
 		"stop ":                             "box-1",
 		"create --mount ":                   "disk:/",
 		"help config ":                      "vcpus",
-		"api ":                              "PATCH",
 		"exec ":                             "box-1",
 		"create --name x --re":              "--region",
 		"create --name x -e A=1 -":          "--env",
@@ -103,7 +100,7 @@ func TestCompletion(t *testing.T) {
 	}
 	// Nor what does not fit the place, or is there already.
 	for line, not := range map[string]string{
-		"rollback box-1 ": snapshot, "kill box-1 ": ended, "start ": "box-1", "stop ": "off", "rm off ": "off", "snapshots rm " + snapshot + " ": snapshot,
+		"kill box-1 ": ended, "start ": "box-1", "stop ": "off", "rm off ": "off", "snapshots rm " + snapshot + " ": snapshot,
 		"config vcpus box-1 2 ": "8", "config timeout box-1 ": "none", "config list box-1 ": "box-1",
 	} {
 		got := d.ok(append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...)

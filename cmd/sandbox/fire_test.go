@@ -49,7 +49,15 @@ func TestCutStreams(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(d.ok("ps", "-a", "c", "--jq", ".[0]")), &last))
 	request, err := json.Marshal(map[string]any{"command": "sh", "args": []string{"-c", chatty}, "env": map[string]string{}, "sudo": false, "wait": true, "logs": true})
 	require.NoError(t, err)
-	stream := d.ok("api", "POST", "/v2/sandboxes/sessions/"+last.SessionID+"/cmd", "--data", string(request))
+	post, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.server.URL+"/v2/sandboxes/sessions/"+last.SessionID+"/cmd", bytes.NewReader(request))
+	require.NoError(t, err)
+	post.Header.Set("Authorization", "Bearer "+d.server.Credentials().Token)
+	post.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(post)
+	require.NoError(t, err)
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(t, errors.Join(err, resp.Body.Close()))
+	stream := string(data)
 	require.Contains(t, stream, `"exitCode":3`)
 	runs := 2
 	var wg sync.WaitGroup

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,8 +23,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/term"
-
-	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // screen is a terminal that the program runs in.
@@ -316,43 +313,6 @@ func TestServerGone(t *testing.T) {
 	s := d.open()
 	require.NoError(t, d.server.Close())
 	assert.Contains(t, []int{137, 255}, s.ended(), s.text())
-}
-
-// TestEdit edits files of the sandbox with a program of the user's.
-func TestEdit(t *testing.T) {
-	t.Parallel()
-	d := terminalDesk(t)
-	d.write("editor", "#!/bin/sh\ntest -t 0 && printf 'was: '; cat \"$2\"; printf '%s\\n' \"$1\" > \"$2\"\n")
-	require.NoError(t, os.Chmod(filepath.Join(d.dir, "editor"), 0o755))
-	d.write("run.sh", "one\n")
-	require.NoError(t, os.Chmod(filepath.Join(d.dir, "run.sh"), 0o755))
-	d.ok("cp", "run.sh", "c:run.sh")
-	d.env = append(d.env, "EDITOR="+filepath.Join(d.dir, "editor")+" two")
-	s := d.inTerminal("edit", "c", "run.sh")
-	s.until("was: one")
-	assert.Equal(t, 0, s.ended())
-	assert.Equal(t, "two\n", d.ok("read", "c", "run.sh"))
-	assert.Contains(t, d.ok("exec", "c", "stat", "-c%A", "run.sh"), "rwxr-xr-x", "the mode is kept")
-	s = d.inTerminal("edit", "c", "fresh.txt")
-	s.until("was: ")
-	assert.Equal(t, 0, s.ended())
-	assert.Equal(t, "two\n", d.ok("read", "c", "fresh.txt"))
-
-	// What was written is not lost with the way to the sandbox.
-	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.WriteFiles, Status: 403})
-	d.env = append(d.env, "EDITOR="+filepath.Join(d.dir, "editor")+" three", "TMPDIR="+t.TempDir())
-	s = d.inTerminal("edit", "c", "run.sh")
-	s.until("is kept in ")
-	require.Eventually(t, func() bool { return strings.Contains(s.text(), "\r\n") }, time.Minute, 5*time.Millisecond)
-	kept, _, _ := strings.Cut(s.text(), "\r\n")
-	assert.Equal(t, 4, s.ended())
-	text, err := os.ReadFile(kept)
-	require.NoError(t, err)
-	assert.Equal(t, "three\n", string(text))
-
-	got := d.run("", "edit", "c", "run.sh")
-	assert.Equal(t, 2, got.code)
-	assert.Contains(t, got.stderr, "needs a terminal")
 }
 
 // TestExecInTerminal runs a program in a terminal by exec -it and run -it.

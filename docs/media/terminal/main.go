@@ -71,7 +71,6 @@ type studio struct {
 // shots are the pictures, in the order in which they are taken.
 var shots = []shot{
 	{name: "ls", args: []string{"ls"}, cols: 120},
-	{name: "top", args: []string{"top", "--once"}, cols: 110},
 	{name: "cp", args: []string{"cp", "dataset.bin", "notebook:/vercel/"}, cols: 120, when: ` [4-8]\d% `},
 	{name: "doctor", args: []string{"doctor"}, cols: 120},
 	{name: "help", args: []string{"--help"}, cols: 120, look: true},

@@ -408,7 +408,7 @@ var ownPrograms = map[string]string{
 	"ownprogram.go run": "environment_test.go", "agent/search.go program": "environment_test.go", "tunnel/dial.go open": "environment_test.go",
 	"pool/mark.go script":                                    "pool/environment_test.go",
 	"cmd/sandbox/internal/cli/copy.go archiveToStdout":       "cmd/sandbox/environment_test.go",
-	"cmd/sandbox/internal/cli/completion.go completeCommand": "cmd/sandbox/environment_test.go", "cmd/sandbox/internal/cli/top.go measure": "cmd/sandbox/environment_test.go",
+	"cmd/sandbox/internal/cli/completion.go completeCommand": "cmd/sandbox/environment_test.go",
 	"cmd/sandbox/internal/cli/download.go outsideLinks": "cmd/sandbox/environment_test.go",
 	"internal/own/own.go Run":                           "", "internal/rawshell/rawshell.go OpenOwn": "", // which the others go through
 }

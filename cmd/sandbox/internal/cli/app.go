@@ -55,7 +55,6 @@ type app struct {
 	path    string // the words of the command
 	started bool   // whether a command was chosen and its options were right
 
-	annotated bool // whether a workflow has been told of an error
 }
 
 func newApp(args []string) *app {

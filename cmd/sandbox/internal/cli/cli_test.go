@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -71,7 +70,6 @@ func TestArrange(t *testing.T) {
 		{"run echo --timeout 5m --name=x hello --silent", "run --name=x --timeout=5m -- echo hello --silent"},
 		{"run -- echo --timeout 5m", "run -- echo --timeout 5m"},
 		{"create -t a=b -t c=d", "create --tag=a=b, c=d --"},
-		{"rollback c -2", "rollback -- c -2"},
 		{"config keep-last-snapshots k -1", "config keep-last-snapshots -- k -1"},
 		{"ls --scope T --team T", "ls --scope=T --"},
 		{"emulator -v npm test -v", "emulator --verbose=true -- npm test -v"},
@@ -144,13 +142,6 @@ func FuzzArrange(f *testing.F) {
 			rest = rest[i+1:]
 		}
 	})
-}
-
-// TestLargePage: a part of a response must not pass for all of it.
-func TestLargePage(t *testing.T) {
-	t.Parallel()
-	_, err := new(apiCommand).jsonPage(bytes.NewReader(make([]byte, maxPageBody+1)))
-	require.ErrorContains(t, err, "64 MiB")
 }
 
 func TestExitCodes(t *testing.T) {
@@ -334,31 +325,4 @@ func valueOf(f *pflag.Flag) string {
 		return "5s"
 	}
 	return "x"
-}
-
-func TestPolicies(t *testing.T) {
-	t.Parallel()
-	p := allowed(sandbox.DenyAll(), []string{"a.com", "b.com"})
-	assert.Equal(t, []string{"a.com", "b.com"}, p.Allow)
-	p, err := denied(p, []string{"a.com"})
-	require.NoError(t, err)
-	assert.Equal(t, []string{"b.com"}, p.Allow)
-	p, err = denied(p, []string{"b.com"})
-	require.NoError(t, err)
-	assert.Equal(t, sandbox.PolicyDenyAll, p.Mode)
-	_, err = denied(sandbox.AllowAll(), []string{"a.com"})
-	assert.Error(t, err)
-	assert.Equal(t, sandbox.PolicyAllowAll, allowed(sandbox.AllowAll(), []string{"a.com"}).Mode)
-}
-
-func TestUsage(t *testing.T) {
-	t.Parallel()
-	u := parseUsage("cpu  100 0 100 700 100 0 0 0 0 0\ncpu  150 0 150 750 150 0 0 0 0 0\nMemTotal: 1000 kB\nMemAvailable: 250 kB\n1.50\n" +
-		"Inter-|   Receive\n face |bytes\n    lo: 9 1 0 0 0 0 0 0 9 1 0 0 0 0 0 0\n  eth0: 100 1 0 0 0 0 0 0 200 1 0 0 0 0 0 0\n")
-	assert.InDelta(t, 50, u.CPU, 0.1)
-	assert.EqualValues(t, 750<<10, u.MemoryUsed)
-	assert.EqualValues(t, 100, u.Received)
-	assert.EqualValues(t, 200, u.Sent)
-	assert.InDelta(t, 1.5, u.Load, 0.01)
-	assert.Equal(t, usage{}, parseUsage("nothing\n\n: :\n"))
 }

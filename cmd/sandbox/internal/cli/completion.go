@@ -191,7 +191,7 @@ func fixed(cmd *cobra.Command, use string) []string {
 var fitting = map[string][]sandbox.Status{
 	"stop": {sandbox.StatusRunning, sandbox.StatusPending}, "start": {sandbox.StatusStopped, sandbox.StatusFailed, sandbox.StatusAborted},
 	"extend": {sandbox.StatusRunning}, "ps": {sandbox.StatusRunning}, "logs": {sandbox.StatusRunning}, "wait": {sandbox.StatusRunning}, "kill": {sandbox.StatusRunning},
-	"top": {sandbox.StatusRunning}, "snapshot": {sandbox.StatusRunning},
+	"snapshot": {sandbox.StatusRunning},
 }
 
 // complete gives commands their completions of arguments, by what their use line
@@ -230,8 +230,6 @@ func (c *completer) complete(cmd *cobra.Command) {
 				second = c.runningIDs
 			case strings.Contains(use, "command_id"):
 				second = c.commandIDs
-			case sub.Name() == "rollback":
-				second = c.earlier
 			case strings.Contains(use, "port>"):
 				second = c.publishedPorts
 			}
@@ -324,12 +322,6 @@ func (c *completer) snapshotIDs(ctx context.Context, name string) ([]string, err
 	}
 	there := slices.DeleteFunc(page.Items, func(s sandbox.SnapshotInfo) bool { return s.Status != "created" })
 	return mapped(there, func(s sandbox.SnapshotInfo) string { return s.ID + "\t" + units.Distance(s.CreatedAt, c.app.now()) }), nil
-}
-
-// earlier are the snapshots that a sandbox can go back to.
-func (c *completer) earlier(ctx context.Context, name string) ([]string, error) {
-	found, err := c.snapshotIDs(ctx, name)
-	return append([]string{"-1\tthe one before"}, found...), err
 }
 
 // publishedPorts are the ports of a sandbox that have an address.

@@ -264,9 +264,6 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 	if err := c.app.needTerminal("%s runs a command without one", try("run -- COMMAND")); err != nil {
 		return err
 	}
-	if err := c.app.applyDefaults(cmd, &c.s); err != nil {
-		return err
-	}
 	c.app.doubtTimeout(given(cmd, "timeout"))
 	o := &runOptions{settings: c.s, rm: c.remove}
 	if c.remove {

@@ -365,7 +365,6 @@ func (c *createCommand) command() *cobra.Command {
 func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
 	var agent *codingAgent
-	var taken []string
 	var err error
 	switch {
 	case c.orGet && c.s.name == "":
@@ -373,14 +372,11 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	case len(args) == 1:
 		agent = findAgent(args[0])
 		err = c.checkAgent(agent, &c.s)
-		taken, c.shell = []string{"image"}, false // an agent has its own
+		c.shell = false // an agent has its own
 	case c.shell:
 		err = c.app.needTerminal("leave --connect out")
 	}
 	if err != nil {
-		return err
-	}
-	if err := c.app.applyDefaults(cmd, &c.s, taken...); err != nil {
 		return err
 	}
 	c.app.doubtTimeout(given(cmd, "timeout"))

@@ -28,7 +28,7 @@ var (
 var documents = map[string]document{
 	"list": {"sandboxes", []sandboxView{}}, "create": oneSandbox, "fork": oneSandbox, "config list": oneSandbox,
 	"inspect": {"inspection", inspectView{}}, "extend": {"session", sessionView{}}, "sessions list": {"sessions", []sessionView{}},
-	"stop": {"stops", []stopView{}}, "start": someNames, "remove": someNames, "top": {"usages", []usage{}},
+	"stop": {"stops", []stopView{}}, "start": someNames, "remove": someNames,
 	"exec": oneCommand, "run": oneCommand, "wait": oneCommand, "ps": {"commands", []commandView{}},
 	"snapshot": {"snapshot", snapshotView{}}, "snapshots list": {"snapshots", []snapshotView{}}, "snapshots get": {"snapshot", snapshotView{}},
 	"snapshots tree": {"tree", treeView{}}, "snapshots delete": someNames, "snapshots prune": someNames,
@@ -39,7 +39,7 @@ var documents = map[string]document{
 	"local status": {"local", localView{}}, "version": {"version", versionView{}},
 	"copy": someCopies, "write": someCopies, "wait-for": {"waited", waitView{}},
 	"telemetry status": telemetry, "telemetry enable": telemetry, "telemetry disable": telemetry, "login": {"login", loginView{}}, "logout": isDone, "local stop": isDone, "local restart": isDone,
-	"kill": someNames, "rollback": oneSandbox,
+	"kill": someNames,
 }
 
 // Commands that change a sandbox write it.
@@ -47,7 +47,7 @@ func init() {
 	for _, s := range configSettings {
 		documents["config "+s.name] = oneSandbox
 	}
-	for _, name := range []string{"mounts", "network-policy", "ports", "tags", "policy allow", "policy deny"} {
+	for _, name := range []string{"mounts", "network-policy", "ports", "tags"} {
 		documents["config "+name] = oneSandbox
 	}
 }

@@ -67,7 +67,7 @@ func TestSchemas(t *testing.T) {
 // undocumented are commands whose standard output is somebody else's: a terminal, a
 // program, a file.
 var undocumented = []string{
-	"api", "completion", "connect", "emulator", "edit", "help", "local logs", "logs", "mcp", "port-forward", "read", "rsh", "sh",
+	"completion", "connect", "emulator", "help", "local logs", "logs", "mcp", "port-forward", "read", "rsh", "sh",
 }
 
 // TestEveryCommandIsDocumented: a command's document is known, or it has none; and

@@ -325,7 +325,6 @@ func (a *app) reportJSON(f failure) {
 // failed tells about one of several errors, and how the line of it goes on.
 func (a *app) failed(line func(message string) string, err error) {
 	f := a.explain(err)
-	a.annotate(f)
 	if a.wantsJSONErrors() {
 		a.reportJSON(f)
 		return
@@ -340,16 +339,12 @@ func (a *app) failed(line func(message string) string, err error) {
 func (a *app) report(err error) int {
 	var exit *exitError
 	if errors.As(err, &exit) && exit.err == nil {
-		if !a.annotated {
-			a.summarize(fmt.Sprintf("exit code %d", exit.code))
-		}
 		return exit.code
 	}
 	if errors.Is(err, syscall.EPIPE) {
 		return exitBrokenPipe // as if the signal had ended the program, which says nothing either
 	}
 	f := a.explain(err)
-	a.annotate(f)
 	if a.wantsJSONErrors() {
 		a.reportJSON(f)
 		return f.exit

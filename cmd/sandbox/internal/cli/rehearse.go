@@ -54,8 +54,8 @@ func rehearseUpdate(ctx context.Context, o *sandbox.UpdateOptions) error {
 	})
 }
 
-// rehearse returns what is wrong with options whatever the environment, files and
-// the defaults of the folder add to them, which may be asked about.
+// rehearse returns what is wrong with options whatever the environment and files
+// add to them.
 func (s settingsOptions) rehearse(ctx context.Context, io *stdio) error {
 	inherits := func(p pair) bool { return p.inherit }
 	s.env = slices.DeleteFunc(slices.Clone(s.env), inherits)

@@ -135,10 +135,9 @@ func (a *app) addCommands(root *cobra.Command) {
 		&telemetryCommand{app: a}, &loginCommand{app: a}, &logoutCommand{app: a},
 
 		&psCommand{app: a}, &logsCommand{app: a}, &waitCommand{app: a}, &killCommand{app: a},
-		&waitForCommand{app: a}, &readCommand{app: a}, &writeCommand{app: a}, &editCommand{app: a}, &forwardCommand{app: a}, &urlCommand{app: a},
+		&waitForCommand{app: a}, &readCommand{app: a}, &writeCommand{app: a}, &forwardCommand{app: a}, &urlCommand{app: a},
 		&rshCommand{app: a}, &inspectCommand{app: a}, &startCommand{app: a}, &extendCommand{app: a},
-		&rollbackCommand{app: a}, &topCommand{app: a},
-		&whoamiCommand{app: a}, &doctorCommand{app: a}, &apiCommand{app: a}, &emulatorCommand{app: a}, &localCommand{app: a},
+		&whoamiCommand{app: a}, &doctorCommand{app: a}, &emulatorCommand{app: a}, &localCommand{app: a},
 		&mcpCommand{app: a}, &completionCommand{app: a}, &versionCommand{app: a},
 	)...)
 	(&completer{a}).complete(root)
@@ -282,8 +281,8 @@ func group(cmd *cobra.Command) *cobra.Command {
 var otherWords = map[string][]string{
 	"remove": {"delete", "del", "destroy", "terminate"}, "list": {"get", "status"}, "create": {"new", "launch", "up"}, "get-or-create": {"create", "new", "add"},
 	"inspect": {"show", "describe", "info", "get"}, "get": {"show", "inspect"}, "copy": {"upload", "download", "push", "pull", "put", "scp"},
-	"port-forward": {"forward", "proxy", "tunnel"}, "snapshot": {"save", "commit"}, "rollback": {"restore", "revert"}, "start": {"resume"}, "stop": {"pause", "down"},
-	"drives": {"volumes", "volume"}, "top": {"stats"}, "config": {"set", "update"}, "login": {"auth", "signin"}, "logout": {"signout"}, "whoami": {"account", "who"},
+	"port-forward": {"forward", "proxy", "tunnel"}, "snapshot": {"save", "commit"}, "start": {"resume"}, "stop": {"pause", "down"},
+	"drives": {"volumes", "volume"}, "config": {"set", "update"}, "login": {"auth", "signin"}, "logout": {"signout"}, "whoami": {"account", "who"},
 	"connect": {"console", "enter", "terminal"}, "rsh": {"rsync"}, "delete": {"destroy"}, "doctor": {"check", "diagnose"},
 }
 

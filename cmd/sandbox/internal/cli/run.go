@@ -55,9 +55,6 @@ func (c *runCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	c.o.command.limited = cmd.Flags().Changed("timeout")
-	if err := c.app.applyDefaults(cmd, &c.o.settings); err != nil {
-		return err
-	}
 	c.app.doubtTimeout(given(cmd, "timeout"))
 	return c.runInNew(cmd.Context(), &c.o, args)
 }
