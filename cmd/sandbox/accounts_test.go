@@ -19,9 +19,9 @@ import (
 var accountRows = map[string]string{
 	"list": "-a", "create": "--name new --silent", "sh": "", "fork": "nosuch", "copy": "web:file -", "exec": "web -- true", "connect": "",
 	"stop": "nosuch", "remove": "nosuch", "run": "--rm -- true", "snapshot": "nosuch --stop", "snapshots list": "-q", "snapshots get": "snap_nosuch",
-	"snapshots delete": "snap_nosuch", "snapshots tree": "nosuch", "snapshots prune": "--dry-run", "sessions list": "nosuch", "drives list": "-q", "drives get-or-create": "disk",
+	"snapshots delete": "snap_nosuch", "snapshots tree": "nosuch", "sessions list": "nosuch", "drives list": "-q", "drives get-or-create": "disk",
 	"drives delete": "nosuch", "login": "", "logout": "", "ps": "web", "logs": "nosuch", "wait": "nosuch cmd_x", "kill": "nosuch cmd_x",
-	"wait-for": "web --status running", "read": "web file", "write": "web file", "port-forward": "nosuch 8080",
+	"read": "web file", "write": "web file", "port-forward": "nosuch 8080",
 	"url": "nosuch 8080", "rsh": "web cat file", "inspect": "web", "start": "web", "extend": "web 1m",
 	"whoami": "", "doctor": "-q", "emulator": "",
 	"local status": "", "local stop": "", "local restart": "", "local logs": "", "mcp": "", "completion": "", "version": "",

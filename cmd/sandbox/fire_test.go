@@ -352,7 +352,7 @@ func TestSlowLog(t *testing.T) {
 	d := newDesk(t, nil)
 	d.ok("create", "--name", "c")
 	id := strings.TrimSpace(d.ok("exec", "-d", "c", "--", "sh", "-c", "echo begun; exec sleep 1000"))
-	d.ok("wait-for", "c", id, "--log", "begun")
+	d.waitForLog(id, "begun")
 	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Delay: 2 * time.Second})
 	assert.Equal(t, outcome{0, "begun\n", ""}, d.run("", "logs", "c"))
 }
@@ -451,7 +451,7 @@ func TestLogsOfABusyCommand(t *testing.T) {
 	d := newDesk(t, nil)
 	d.ok("create", "--name", "c")
 	id := strings.TrimSpace(d.ok("exec", "-d", "c", "--", "sh", "-c", "seq 1000; while :; do echo more; sleep 0.02; done"))
-	d.ok("wait-for", "c", id, "--log", "more")
+	d.waitForLog(id, "more")
 	got := d.run("", "logs", "c", id)
 	require.Zero(t, got.code, got.stderr)
 	assert.True(t, strings.HasPrefix(got.stdout, "1\n2\n3\n"))

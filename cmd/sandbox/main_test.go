@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -108,6 +110,19 @@ func (d *desk) ok(args ...string) string {
 	got := d.run("", args...)
 	require.Zero(d.t, got.code, "sandbox %s\n%s", strings.Join(args, " "), got.stderr)
 	return got.stdout
+}
+
+// waitForLog waits until a command in the sandbox c has written a line that fits, and
+// returns it.
+func (d *desk) waitForLog(id, pattern string) string {
+	d.t.Helper()
+	sb, err := d.server.Client().Get(d.t.Context(), "c", &sandbox.GetOptions{NoResume: true})
+	require.NoError(d.t, err)
+	command, err := sb.GetCommand(d.t.Context(), id)
+	require.NoError(d.t, err)
+	line, err := command.WaitForLog(d.t.Context(), regexp.MustCompile(pattern))
+	require.NoError(d.t, err)
+	return strings.TrimSpace(line)
 }
 
 // seen returns the requests since it was called last, also those whose response is

@@ -64,7 +64,7 @@ var optionCommands = []struct {
 		map[string]string{
 			"credentials": "needs an emulator with a firewall, as root: internal/test/fields TestCreate has the field",
 			"git":         fetched, "depth": fetched, "tarball": fetched, "upload": "written after the creation", "connect": "opens a shell",
-			"ai": "asks Vercel: see TestAI", "or-get": "takes what is there", "dry-run": "shows the request", "wait-port": "waits after the creation", "silent": printed,
+			"ai": "asks Vercel: see TestAI", "or-get": "takes what is there", "wait-port": "waits after the creation", "silent": printed,
 		},
 	},
 	{

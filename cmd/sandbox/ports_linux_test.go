@@ -57,7 +57,7 @@ while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).s
 func (d *desk) serve(args ...string) string {
 	d.t.Helper()
 	id := strings.TrimSpace(d.ok(append([]string{"exec", "-d", "c", "--"}, args...)...))
-	return strings.TrimSpace(d.ok("wait-for", "c", id, "--log", ".", "--timeout", "1m"))
+	return d.waitForLog(id, ".")
 }
 
 // background starts the program and returns its standard error, line by line.

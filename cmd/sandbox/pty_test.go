@@ -455,15 +455,4 @@ func TestRemoveStarted(t *testing.T) {
 		assert.Equal(t, "again\n", d.ok("ls", "-a", "-q"), command)
 		d.ok("exec", "again", "--", "true")
 	}
-
-	// And a snapshot is left alone that a sandbox starts from meanwhile.
-	d.ok("rm", "again")
-	left := strings.Fields(d.ok("snapshots", "prune", "--dry-run", "-q"))
-	screen := d.inTerminal("snapshots", "prune")
-	screen.until("[y/N]")
-	d.ok("create", "--name", "heir", "--snapshot", left[0])
-	screen.press("y\n")
-	screen.until("left alone")
-	assert.Equal(t, 5, screen.ended(), screen.text())
-	d.ok("exec", "heir", "--", "true")
 }

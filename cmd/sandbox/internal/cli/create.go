@@ -330,10 +330,9 @@ func (c *connection) create(ctx context.Context, o *sandbox.CreateOptions) (*san
 type createCommand struct {
 	app *app
 
-	s      settingsOptions
-	shell  bool
-	orGet  bool
-	dryRun bool
+	s     settingsOptions
+	shell bool
+	orGet bool
 }
 
 func (c *createCommand) command() *cobra.Command {
@@ -347,7 +346,6 @@ func (c *createCommand) command() *cobra.Command {
 	c.s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
 	toggle(cmd.Flags(), &c.shell, "connect", "", "Start a shell in the new sandbox")
 	toggle(cmd.Flags(), &c.orGet, "or-get", "", "Take the sandbox of that name if there is one")
-	toggle(cmd.Flags(), &c.dryRun, "dry-run", "", "Check the options and show what would be created")
 	option(cmd.Flags(), &c.s.waitPort, "wait-port", "", "PORT", "", "Wait until the server at a published port responds", parsePort)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 || len(args) == 1 && findAgent(args[0]) != nil {
@@ -387,9 +385,6 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	if agent != nil {
 		o.Image = universalImage
 	}
-	if c.dryRun {
-		return c.app.print(output{doc: dryRunView(o)})
-	}
 	given := o.Env
 	if o.Env, err = c.app.withAI(ctx, c.s.ai, o.Env); err != nil {
 		return err
@@ -422,38 +417,6 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 		return c.app.terminal(ctx, sb, &terminalOptions{keepAlive: true, env: o.Env})
 	}
 	return nil
-}
-
-// dryRunView shows options without their secrets.
-func dryRunView(o *sandbox.CreateOptions) map[string]any {
-	v := map[string]any{
-		"name": o.Name, "ports": o.Ports, "timeout": o.Timeout.Milliseconds(), "vcpus": o.VCPUs, "runtime": o.Runtime, "image": o.Image,
-		"region": o.Region, "networkPolicy": viewPolicy(o.NetworkPolicy), "tags": o.Tags, "persistent": !o.Ephemeral, "snapshotExpiration": expirationMillis(o.SnapshotExpiration),
-	}
-	if len(o.Mounts) > 0 {
-		v["mounts"] = viewMounts(o.Mounts)
-	}
-	var names []string
-	for k := range o.Env {
-		names = append(names, k)
-	}
-	v["env"] = names
-	if o.Source != nil {
-		v["source"] = fmt.Sprint(o.Source)
-	}
-	for k, value := range v {
-		switch value := value.(type) {
-		case string:
-			if value == "" {
-				delete(v, k)
-			}
-		case int:
-			if value == 0 {
-				delete(v, k)
-			}
-		}
-	}
-	return v
 }
 
 func (c *createCommand) getOrCreate(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {

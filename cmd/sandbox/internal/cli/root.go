@@ -135,7 +135,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		&telemetryCommand{app: a}, &loginCommand{app: a}, &logoutCommand{app: a},
 
 		&psCommand{app: a}, &logsCommand{app: a}, &waitCommand{app: a}, &killCommand{app: a},
-		&waitForCommand{app: a}, &readCommand{app: a}, &writeCommand{app: a}, &forwardCommand{app: a}, &urlCommand{app: a},
+		&readCommand{app: a}, &writeCommand{app: a}, &forwardCommand{app: a}, &urlCommand{app: a},
 		&rshCommand{app: a}, &inspectCommand{app: a}, &startCommand{app: a}, &extendCommand{app: a},
 		&whoamiCommand{app: a}, &doctorCommand{app: a}, &emulatorCommand{app: a}, &localCommand{app: a},
 		&mcpCommand{app: a}, &completionCommand{app: a}, &versionCommand{app: a},

@@ -83,7 +83,7 @@ type snapshotsCommand struct{ app *app }
 
 func (c *snapshotsCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "snapshots", Short: "Manage snapshots"}
-	cmd.AddCommand(commands(&snapshotsListCommand{app: c.app}, &snapshotsGetCommand{app: c.app}, &snapshotsTreeCommand{app: c.app}, &snapshotsDeleteCommand{app: c.app}, &snapshotsPruneCommand{app: c.app})...)
+	cmd.AddCommand(commands(&snapshotsListCommand{app: c.app}, &snapshotsGetCommand{app: c.app}, &snapshotsTreeCommand{app: c.app}, &snapshotsDeleteCommand{app: c.app})...)
 	return group(cmd)
 }
 

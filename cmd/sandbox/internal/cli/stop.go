@@ -287,6 +287,9 @@ func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
+// errInUse is why something that was to be removed is left alone.
+var errInUse = &exitError{code: exitConflict, err: errors.New("it has been used since it was found, and is left alone")}
+
 // errNothing is the result of a task that had nothing to do.
 var errNothing = errors.New("nothing to do")
 
