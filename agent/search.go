@@ -12,6 +12,7 @@ import (
 	"path"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,11 +34,30 @@ const (
 )
 
 type globInput struct {
-	Pattern string   `json:"pattern" is:"* stands for part of a name, ** for any directories; a pattern without / matches names at any depth"`
+	Pattern string   `json:"pattern" is:"* stands for part of a name, ** for any directories, {a,b} for either; a pattern without / matches names at any depth"`
 	Path    location `json:"path,omitzero" is:"the directory to search; the working directory by default"`
 }
 
-func (in *globInput) complete() { in.Path.or(".") }
+// complete moves the beginning of a pattern that leads out of the directory into the
+// path, which policies see.
+func (in *globInput) complete() {
+	in.Path.or(".")
+	elems := strings.Split(in.Pattern, "/")
+	n := 0
+	for n < len(elems)-1 && !strings.ContainsAny(elems[n], `*?[{\\`) {
+		n++
+	}
+	dir := path.Join(elems[:n]...)
+	switch {
+	case strings.HasPrefix(in.Pattern, "/"):
+		in.Path.said = "/" + dir
+	case slices.Contains(elems[:n], ".."):
+		in.Path.said = path.Join(in.Path.said, dir)
+	default:
+		return
+	}
+	in.Pattern = "./" + strings.Join(elems[n:], "/")
+}
 
 func globFiles(ctx context.Context, c *call, in *globInput) (Result, error) {
 	found, more, err := c.walk(ctx, in.Path, in.Pattern)
@@ -50,6 +70,9 @@ func globFiles(ctx context.Context, c *call, in *globInput) (Result, error) {
 	}
 	text, shown := c.rows(rows)
 	head := fmt.Sprintf("%d files.", len(found))
+	if in.Path.said != "." {
+		head = fmt.Sprintf("%d files below %s.", len(found), line(in.Path.said))
+	}
 	if shown < len(rows) {
 		head += fmt.Sprintf(" The first %d are shown: give a narrower pattern.", shown)
 	}
@@ -60,16 +83,105 @@ func globFiles(ctx context.Context, c *call, in *globInput) (Result, error) {
 type found struct {
 	name string // below the directory
 	size int64
+	link bool // it is a symbolic link
 }
 
-// walk lists the regular files below a directory in lexical order. more says, for
-// the model, if it has not seen everything.
-func (c *call) walk(ctx context.Context, dir location, pattern string) (list []found, more string, err error) {
-	var patterns []string
-	if pattern != "" {
-		patterns = []string{strings.TrimPrefix(pattern, "./")}
+// patterns returns a pattern of the model's without braces, as several.
+func patterns(pattern string) ([]string, error) {
+	const most = 100
+	if sequence.MatchString(pattern) {
+		return nil, mistake("The pattern has a sequence such as {1..3}, which is not understood: list what you mean, as {1,2,3}.")
 	}
-	filter, err := glob.New(patterns, nil)
+	list, err := expandBraces(pattern, most)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range list {
+		switch {
+		case strings.HasPrefix(p, "/"), slices.Contains(strings.Split(p, "/"), ".."):
+			return nil, mistake("The pattern leads out of the directory: give the directory as path, and a pattern for what is below it.")
+		case strings.HasPrefix(p, "./"):
+			list[i] = p[1:] // from the directory on
+		}
+	}
+	return list, nil
+}
+
+var sequence = regexp.MustCompile(`\{[^{},/]*\.\.[^{},/]*\}`)
+
+// expandBraces returns what bash makes of the braces of a pattern, at most most.
+func expandBraces(pattern string, most int) ([]string, error) {
+	for at := 0; at < len(pattern); at++ {
+		switch pattern[at] {
+		case '\\':
+			at++
+			continue
+		case '{':
+		default:
+			continue
+		}
+		parts, end := alternatives(pattern[at:])
+		if len(parts) < 2 {
+			continue // a brace of the name
+		}
+		rests, err := expandBraces(pattern[at+end:], most)
+		if err != nil {
+			return nil, err
+		}
+		var list []string
+		for _, part := range parts {
+			middles, err := expandBraces(part, most)
+			if err != nil {
+				return nil, err
+			}
+			if len(list)+len(middles)*len(rests) > most {
+				return nil, mistake("The braces of the pattern stand for more than %d patterns: search for less at once.", most)
+			}
+			for _, middle := range middles {
+				for _, rest := range rests {
+					list = append(list, pattern[:at]+middle+rest)
+				}
+			}
+		}
+		return list, nil
+	}
+	return []string{pattern}, nil
+}
+
+// alternatives splits what begins with a brace at its commas, up to the brace that
+// closes it.
+func alternatives(s string) (parts []string, end int) {
+	depth, begin := 0, 1
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '{':
+			depth++
+		case ',':
+			if depth == 1 {
+				parts = append(parts, s[begin:i])
+				begin = i + 1
+			}
+		case '}':
+			if depth--; depth == 0 {
+				return append(parts, s[begin:i]), i + 1
+			}
+		}
+	}
+	return nil, 0
+}
+
+// walk lists the regular files and links below a directory in lexical order. more
+// says, for the model, if it has not seen everything.
+func (c *call) walk(ctx context.Context, dir location, pattern string) (list []found, more string, err error) {
+	var include []string
+	if pattern != "" {
+		if include, err = patterns(pattern); err != nil {
+			return nil, "", err
+		}
+	}
+	filter, err := glob.New(include, nil)
 	if err != nil {
 		return nil, "", mistake("The pattern is not valid.")
 	}
@@ -77,9 +189,19 @@ func (c *call) walk(ctx context.Context, dir location, pattern string) (list []f
 	if err != nil {
 		return nil, "", err
 	}
+	if info, err := c.regular(ctx, root); err != nil {
+		return nil, "", err
+	} else if info != nil && !info.IsDir() {
+		return nil, "", mistake("%s is a file: give its directory as path.", line(dir.said))
+	}
+	if info, err := c.sb.FS().Lstat(ctx, root); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if root, err = c.sb.FS().RealPath(ctx, root); err != nil {
+			return nil, "", err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.limits().Timeout)
 	defer cancel()
-	visited, skipped := 0, 0
+	visited, skipped, dirs := 0, 0, 0
 	err = c.sb.FS().WalkDir(ctx, root, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil && (name == "." || ctx.Err() != nil):
@@ -88,14 +210,20 @@ func (c *call) walk(ctx context.Context, dir location, pattern string) (list []f
 			skipped++
 			return nil
 		case d.IsDir() && d.Name() == ".git":
+			if strings.Contains(pattern, ".git") {
+				more = " .git is left out: list its files by bash."
+			}
 			return fs.SkipDir
+		case d.IsDir() && name != "." && pattern != "" && filter.Included(name):
+			dirs++
 		}
 		if visited++; visited > maxVisited {
 			more = fmt.Sprintf(" Only the first %d files and directories were looked at: give a narrower path.", maxVisited)
 			return fs.SkipAll
 		}
-		if d.Type().IsRegular() && filter.Included(name) {
-			f := found{name: name}
+		link := d.Type()&fs.ModeSymlink != 0
+		if (d.Type().IsRegular() || link) && filter.Included(name) {
+			f := found{name: name, link: link}
 			if info, err := d.Info(); err == nil {
 				f.size = info.Size()
 			}
@@ -103,6 +231,9 @@ func (c *call) walk(ctx context.Context, dir location, pattern string) (list []f
 		}
 		return nil
 	})
+	if len(list) == 0 && dirs > 0 {
+		more += fmt.Sprintf(" %d directories match: add /** for what is in them.", dirs)
+	}
 	if skipped > 0 {
 		more += fmt.Sprintf(" %d directories could not be read.", skipped)
 	}
@@ -171,7 +302,7 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 	case err != nil:
 		return Result{}, err
 	case info != nil && !info.IsDir():
-		files = []found{{path.Base(s.root), info.Size()}}
+		files = []found{{name: path.Base(s.root), size: info.Size()}}
 		s.root = path.Dir(s.root)
 	default:
 		if files, more, err = c.walk(ctx, in.Path, in.Glob); err != nil {
@@ -191,6 +322,9 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 		}
 		rows = append(rows, fmt.Sprintf("%s:%d: %s", line(m.file), m.line, text))
 	}
+	if s.large > 0 {
+		more += fmt.Sprintf(" %d files of more than %d MiB were not searched: use bash for them.", s.large, maxSearched>>20)
+	}
 	text, shown := c.rows(rows)
 	head := fmt.Sprintf("%d matches.", len(rows))
 	if s.full() || shown < len(rows) {
@@ -208,6 +342,7 @@ type search struct {
 	most    int
 	matches []match
 	without bool // the program grep
+	large   int  // files that are too large to be searched
 }
 
 func (s *search) full() bool { return len(s.matches) >= s.most }
@@ -222,7 +357,11 @@ func (s *search) files(ctx context.Context, files []found) error {
 				break
 			}
 			n++
-			if f.size <= maxSearched {
+			switch {
+			case f.link:
+			case f.size > maxSearched:
+				s.large++
+			default:
 				names = append(names, f.name)
 			}
 		}

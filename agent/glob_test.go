@@ -1,0 +1,112 @@
+package agent_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
+)
+
+// TestGlobPatterns: a pattern is understood, or the answer says that it is not. No
+// answer is empty that could have files.
+func TestGlobPatterns(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	d := newDesk(t, nil)
+	d.ok("bash", args{"command": `mkdir -p src/deep lib .git empty; touch top.go src/a.ts src/b.tsx src/deep/c.ts 'src/{x}.ts' lib/d.ts .git/config; ln -s src ln; ln -s top.go link.go`})
+	cwd := d.sb.Cwd()
+	for _, c := range []struct {
+		pattern, path string
+		files         []string // none: the call is refused or says why
+		says          string
+	}{
+		{"**/*.{ts,tsx}", "", []string{"lib/d.ts", "src/a.ts", "src/b.tsx", "src/deep/c.ts", "src/{x}.ts"}, "5 files."},
+		{"*.{ts,tsx}", "", []string{"lib/d.ts", "src/a.ts", "src/b.tsx", "src/deep/c.ts", "src/{x}.ts"}, "5 files."},
+		{"{src,lib}/*.ts", "", []string{"lib/d.ts", "src/a.ts", "src/{x}.ts"}, "3 files."},
+		{"src/{a.{ts,js},deep/**}", "", []string{"src/a.ts", "src/deep/c.ts"}, "2 files."},
+		{`src/\{x\}.ts`, "", []string{"src/{x}.ts"}, "1 files."},
+		{"{x}.ts", "", []string{"src/{x}.ts"}, "1 files."},
+		{"./*.go", "", []string{"link.go", "top.go"}, "2 files."},
+		{cwd + "/src/*.ts", "", []string{"a.ts", "{x}.ts"}, "2 files below " + cwd + "/src."},
+		{cwd + "/top.go", "", []string{"top.go"}, "1 files below " + cwd + "."},
+		{cwd + "/{src,lib}/*.ts", "", []string{"lib/d.ts", "src/a.ts", "src/{x}.ts"}, "3 files below " + cwd + "."},
+		{"../*.go", "src", []string{"link.go", "top.go"}, "2 files."},
+		{"../lib/**", "src/deep/..", []string{"d.ts"}, "1 files below lib."},
+		{"*.ts", "ln", []string{"a.ts", "deep/c.ts", "{x}.ts"}, "3 files below ln."},
+		{"*.ts", "./src", []string{"a.ts", "deep/c.ts", "{x}.ts"}, "3 files below"},
+		{"none", "", nil, "0 files."},
+		{"src", "", nil, "1 directories match: add /**"},
+		{".git/*", "", nil, ".git is left out"},
+		{"*/../*.go", "", nil, "leads out of the directory"},
+		{"{" + cwd + ",x}/*.go", "", nil, "leads out of the directory"},
+		{"{1..3}.go", "", nil, "a sequence such as {1..3}, which is not understood"},
+		{strings.Repeat("{a,b}", 8), "", nil, "more than 100 patterns"},
+		{"[", "", nil, "not valid"},
+		{"*", "none", nil, "none: file does not exist"},
+		{"/none/*.go", "", nil, "/none: file does not exist"},
+		{"*", "top.go", nil, "top.go is a file: give its directory as path"},
+		{"*", "link.go", nil, "link.go is a file: give its directory as path"},
+	} {
+		a := args{"pattern": c.pattern}
+		if c.path != "" {
+			a["path"] = c.path
+		}
+		text := d.try("glob", a).Text
+		assert.Contains(t, text, c.says, "%s in %q", c.pattern, c.path)
+		var files []string
+		if _, list, ok := strings.Cut(text, "<sandbox-data>\n"); ok {
+			files = strings.Split(strings.TrimSuffix(list, "\n</sandbox-data>"), "\n")
+		}
+		assert.Equal(t, c.files, files, "%s in %q", c.pattern, c.path)
+	}
+	assert.Contains(t, d.refused("list_files", args{"path": "top.go"}), "not a directory")
+	assert.Contains(t, d.refused("list_files", args{"path": "none"}), "does not exist")
+	assert.Contains(t, d.refused("grep", args{"pattern": "x", "glob": "../*"}), "leads out of the directory")
+	d.ok("bash", args{"command": "head -c 5000000 /dev/zero | tr '\\0' x >large.txt"})
+	assert.Contains(t, d.ok("grep", args{"pattern": "nowhere"}), "0 matches. 1 files of more than 4 MiB were not searched")
+}
+
+// TestGlobAgainstGit: patterns with a slash find what Git's glob pathspecs do.
+func TestGlobAgainstGit(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	needs.Programs(t, "git")
+	d := newDesk(t, nil)
+	dir := t.TempDir()
+	names := []string{"a", "b.go", "x/a", "x/b.go", "x/y/a", "x/y/b.go", "x/y/z/c.ts", ".d/e", "x/.f", "x[1]/a", "x*y/a"}
+	for _, name := range names {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	require.NoError(t, d.sb.FS().UploadDir(t.Context(), dir, ".", nil))
+	git := func(a ...string) string {
+		cmd := exec.Command("git", append([]string{"-C", dir, "-c", "core.quotePath=false"}, a...)...)
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+		out, err := cmd.Output()
+		require.NoError(t, err, "%v", a)
+		return string(out)
+	}
+	git("init", "-q")
+	git("add", "-A")
+	for _, pattern := range []string{"x/*", "x/**", "**/a", "**/*.go", "x/**/a", "x/*/a", "*/*.go", "x/?", "**/.f", ".d/*", "x/y/**/c.ts", `x\[1\]/a`, "x[*]y/a", "x/[a-b]*", "x/[^a]*", "**/y/**", "*/y/*"} {
+		var want []string
+		for _, name := range strings.Fields(git("ls-files", "--", ":(glob)"+pattern)) {
+			want = append(want, name)
+		}
+		text := d.ok("glob", args{"pattern": pattern})
+		var files []string
+		if _, list, ok := strings.Cut(text, "<sandbox-data>\n"); ok {
+			files = strings.Split(strings.TrimSuffix(list, "\n</sandbox-data>"), "\n")
+		}
+		slices.Sort(want)
+		slices.Sort(files)
+		assert.Equal(t, want, files, pattern)
+	}
+}
