@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
 // globals are the options that every command has.
@@ -58,7 +59,8 @@ type app struct {
 }
 
 func newApp(args []string) *app {
-	io := &stdio{in: os.Stdin, now: time.Now, env: newEnvironment(), args: args}
+	io := &stdio{in: os.Stdin, now: time.Now, args: args}
+	io.env = newEnvironment(func(err error) { fmt.Fprintf(io.err, "note: %s\n", redact.Printable(err.Error())) })
 	io.setStreams(console.ColorAuto)
 	a := &app{path: "sandbox", stdio: io, connection: &connection{stdio: io}, printer: &printer{io}}
 	a.fail = func(err error) { os.Exit(a.report(err)) }

@@ -61,15 +61,21 @@ func (c *connection) connect(ctx context.Context) (*sandbox.Client, error) {
 		return nil, err
 	}
 	if c.scope.FromLogin() && !c.mayHaveLogin() {
-		return nil, &exitError{code: exitLogin, err: withHint(
-			fmt.Errorf("the login of the Vercel CLI is not sent to %s, which %s names", redact.URL(c.apiURL()), baseURLVariable),
-			"give a token for it, such as VERCEL_AUTH_TOKEN, or agree to the address with --api-url")}
+		return nil, c.notSent("the login of the Vercel CLI")
 	}
 	base := c.apiURL()
 	if c.urlFromEnvironment() {
 		base = "" // the client looks there itself, and is as careful with tokens that it refreshes
 	}
 	return c.newClient(provider, base)
+}
+
+// notSent is the error for a credential that was not given for the address in the
+// environment.
+func (c *connection) notSent(what string) error {
+	return &exitError{code: exitLogin, err: withHint(
+		fmt.Errorf("%s is not sent to %s, which %s names", what, redact.URL(c.apiURL()), baseURLVariable),
+		"give a token for it, such as VERCEL_AUTH_TOKEN, or agree to the address with --api-url")}
 }
 
 // baseURLVariable names the address of the API.
@@ -82,8 +88,8 @@ func (c *connection) urlFromEnvironment() bool {
 	return c.opts.apiURL == "" && v != ""
 }
 
-// mayHaveLogin reports whether the address of the API is to get the login, as in
-// the SDK.
+// mayHaveLogin reports whether the address of the API gets the login, as in the
+// SDK, or a token of a .env file. Neither was given for an address in the environment.
 func (c *connection) mayHaveLogin() bool { return !c.urlFromEnvironment() || c.atVercel() }
 
 // atVercel reports whether the address of the API is one of Vercel's.
@@ -125,10 +131,16 @@ func (c *connection) newClient(provider auth.Provider, base string) (*sandbox.Cl
 // credentials finds the token and the project in the order that docs/cli.md has.
 func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 	host := oidc.NewHost(nil, c.getenv, "")
-	token, source := c.token(host)
+	token, source, err := c.token(host)
+	if err != nil {
+		return nil, err
+	}
 	scope := c.givenScope(token)
 	c.source = source
 	c.tellOfFiles(host, source)
+	if name, ofFile := strings.CutSuffix(source, ofFile); ofFile && !c.mayHaveLogin() {
+		return nil, c.notSent(name + " of a .env file")
+	}
 	opts := &auth.Options{TeamID: scope.TeamID, ProjectID: scope.ProjectID, BaseURL: c.base(), NoCreate: c.looks}
 	switch {
 	case token == "":
@@ -142,7 +154,13 @@ func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 		}
 		return provider, nil
 	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.opts.scope == "" && c.opts.project == "":
-		return auth.OIDC(&auth.Options{LookupEnv: c.env.lookupAll}), nil
+		// The files give this variable, and choose neither another file nor a program.
+		return auth.OIDC(&auth.Options{LookupEnv: func(key string) (string, bool) {
+			if key == "VERCEL_OIDC_TOKEN" {
+				return token, true
+			}
+			return c.env.lookup(key)
+		}}), nil
 	}
 	provider := auth.Token(token, opts)
 	if _, err := provider.Credentials(ctx); err != nil && (scope.TeamID == "" || scope.ProjectID == "") {
@@ -182,9 +200,9 @@ func (s *stdio) getenv(key string) string {
 }
 
 // token finds the token, and says where.
-func (c *connection) token(host *oidc.Host) (token, source string) {
+func (c *connection) token(host *oidc.Host) (token, source string, err error) {
 	if c.opts.token != "" {
-		return c.opts.token, "--token"
+		return c.opts.token, "--token", nil
 	}
 	for _, from := range []struct {
 		lookup func(string) (string, bool)
@@ -192,21 +210,28 @@ func (c *connection) token(host *oidc.Host) (token, source string) {
 	}{{c.env.lookup, ""}, {c.env.lookupFiles, ofFile}} {
 		get := func(key string) string { v, _ := from.lookup(key); return v }
 		if v := get("SANDBOX_TOKEN"); v != "" {
-			return v, "SANDBOX_TOKEN" + from.suffix
+			return v, "SANDBOX_TOKEN" + from.suffix, nil
 		}
 		t := oidc.TokenOfEnv(get)
 		complete := t.Searches || t.Scope.TeamID != "" && t.Scope.ProjectID != ""
 		if t.Token != "" && complete {
-			return t.Token, t.Variable + from.suffix
+			return t.Token, t.Variable + from.suffix, nil
+		}
+		if file := get("VERCEL_OIDC_TOKEN_FILE"); file != "" && from.suffix == "" {
+			v, err := oidc.ReadTokenFile(file)
+			if err != nil {
+				return "", "", fmt.Errorf("VERCEL_OIDC_TOKEN_FILE: %w", err)
+			}
+			return v, "VERCEL_OIDC_TOKEN_FILE", nil
 		}
 		if v := get("VERCEL_OIDC_TOKEN"); v != "" {
-			return v, "VERCEL_OIDC_TOKEN" + from.suffix
+			return v, "VERCEL_OIDC_TOKEN" + from.suffix, nil
 		}
 		if _, err := host.Linked(t.Scope); t.Token != "" && err == nil {
-			return t.Token, t.Variable + from.suffix
+			return t.Token, t.Variable + from.suffix, nil
 		}
 	}
-	return "", ""
+	return "", "", nil
 }
 
 // givenScope is what is known of the team and the project without asking anybody.

@@ -15,9 +15,15 @@ type environment struct {
 	files func() map[string]string
 }
 
-func newEnvironment() *environment {
+// newEnvironment reads the files when they are first needed. It calls ignored for
+// each file that belongs to another user.
+func newEnvironment(ignored func(error)) *environment {
 	return &environment{files: sync.OnceValue(func() map[string]string {
-		return dotenv.Load(".", os.Getenv("NODE_ENV"))
+		vars, foreign := dotenv.Load(".", os.Getenv("NODE_ENV"))
+		for _, err := range foreign {
+			ignored(err)
+		}
+		return vars
 	})}
 }
 

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
 // maxSize bounds a file: it comes from whatever folder the program is run in.
@@ -37,8 +39,9 @@ func Parse(text string) map[string]string {
 
 // Load reads the files of a directory: .env, .env.local, and those of the
 // environment, such as .env.production and .env.production.local. Later ones
-// win. Files that are missing or not regular are left out.
-func Load(dir, environment string) map[string]string {
+// win. Files that are missing or not regular are left out, and so are those of
+// another user, which foreign describes.
+func Load(dir, environment string) (vars map[string]string, foreign []error) {
 	names := []string{".env"}
 	if environment != "test" {
 		names = append(names, ".env.local")
@@ -46,13 +49,17 @@ func Load(dir, environment string) map[string]string {
 	if environment != "" && filepath.Base(environment) == environment {
 		names = append(names, ".env."+environment, ".env."+environment+".local")
 	}
-	vars := map[string]string{}
+	vars = map[string]string{}
 	for _, name := range names {
-		if text, err := read(filepath.Join(dir, name)); err == nil {
-			maps.Copy(vars, Parse(text))
+		text, err := oidc.ReadOwn(filepath.Join(dir, name), dir)
+		switch {
+		case err == nil:
+			maps.Copy(vars, Parse(string(text)))
+		case errors.Is(err, oidc.ErrForeign):
+			foreign = append(foreign, err)
 		}
 	}
-	return vars
+	return vars, foreign
 }
 
 func read(name string) (string, error) {

@@ -25,17 +25,17 @@ func TestLoadOrder(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	assert.Equal(t, map[string]string{"A": "1", "B": "2", "C": "3", "D": "4"}, Load(dir, "production"))
-	assert.Equal(t, map[string]string{"A": "1", "B": "2", "C": "2", "D": "2"}, Load(dir, ""))
-	assert.Equal(t, map[string]string{"A": "1", "B": "1", "C": "1", "D": "1"}, Load(dir, "test"))
-	assert.Equal(t, map[string]string{"A": "1", "B": "2", "C": "2", "D": "2"}, Load(dir, "../../etc"))
+	assert.Equal(t, map[string]string{"A": "1", "B": "2", "C": "3", "D": "4"}, load(t, dir, "production"))
+	assert.Equal(t, map[string]string{"A": "1", "B": "2", "C": "2", "D": "2"}, load(t, dir, ""))
+	assert.Equal(t, map[string]string{"A": "1", "B": "1", "C": "1", "D": "1"}, load(t, dir, "test"))
+	assert.Equal(t, map[string]string{"A": "1", "B": "2", "C": "2", "D": "2"}, load(t, dir, "../../etc"))
 }
 
 func TestNotAFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, ".env"), 0o700))
-	assert.Empty(t, Load(dir, ""))
+	assert.Empty(t, load(t, dir, ""))
 	_, err := LoadFile(filepath.Join(dir, ".env"))
 	assert.Error(t, err)
 }
@@ -49,4 +49,11 @@ func FuzzParse(f *testing.F) {
 			assert.Regexp(t, `^[\w.-]+$`, name)
 		}
 	})
+}
+
+func load(t *testing.T, dir, environment string) map[string]string {
+	t.Helper()
+	vars, foreign := Load(dir, environment)
+	require.Empty(t, foreign)
+	return vars
 }
