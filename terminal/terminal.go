@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"time"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/entry"
@@ -28,7 +29,9 @@ import (
 type Options struct {
 	// Stdin is the program's input. Nil means [os.Stdin]. A terminal is put
 	// into raw mode. At the end of any other file, a Ctrl-D is sent; two if the
-	// file does not end in a newline, since the first then ends the line only.
+	// file does not end in a newline, since the first then ends the line only. It is
+	// sent again every second until the program ends, since a program that has not
+	// begun to read yet may miss it: a program that reads on gets the end again.
 	Stdin *os.File
 	// Stdout receives the output. Nil means [os.Stdout]. The window's size is
 	// that of Stdout or else of Stdin, whichever is a terminal.
@@ -162,6 +165,7 @@ func attach(ctx context.Context, sh *Shell, opts *Options) (exitCode int, err er
 		return 0, fmt.Errorf("terminal: %w", err)
 	}
 	defer input.stop()
+	defer cancel(nil) // ends sendFile
 	input.start(func() {
 		switch {
 		case !term.IsTerminal(int(o.Stdin.Fd())):
@@ -210,7 +214,7 @@ func endOn(ctx context.Context, signals <-chan os.Signal, cancel context.CancelC
 // ctrlD ends the input of a program that reads lines from a terminal.
 const ctrlD = 4
 
-// sendFile sends what no one types, and its end.
+// sendFile sends what no one types, and its end until ctx ends.
 func sendFile(ctx context.Context, sh io.Writer, file io.Reader) {
 	to := &lastByte{w: sh, last: '\n'}
 	if _, err := io.Copy(to, file); err != nil || ctx.Err() != nil {
@@ -220,8 +224,27 @@ func sendFile(ctx context.Context, sh io.Writer, file io.Reader) {
 	if to.last != '\n' {
 		end = []byte{ctrlD, ctrlD}
 	}
-	_, _ = sh.Write(end)
+	again := time.NewTicker(endInterval)
+	defer again.Stop()
+	for {
+		if _, err := sh.Write(end); err != nil {
+			return
+		}
+		end = []byte{ctrlD}
+		if to.last != '\n' { // an editor of lines takes the line and not its end
+			end, to.last = []byte{'\n', ctrlD}, '\n'
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
+
+// endInterval is how often the end of the input is sent. A shell that turns to
+// editing lines after the Ctrl-D has arrived reads another byte for it.
+const endInterval = time.Second
 
 // lastByte remembers the last byte that was written.
 type lastByte struct {

@@ -168,6 +168,32 @@ func TestRun(t *testing.T) {
 	assert.Equal(t, 7, r.code)
 }
 
+// TestEndOfFile: a program ends with an input that is not a terminal, also a shell that
+// edits lines and gets the end before it reads.
+func TestEndOfFile(t *testing.T) {
+	sb := newSandbox(t)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer null.Close()
+	for _, in := range []string{"", "exit 3\n", "exit 4", "echo no newline"} {
+		for _, shell := range []*terminal.ShellOptions{nil, {Command: "bash", Args: []string{"--norc", "--noprofile", "-i"}}, {Command: "sh"}, {Command: "cat"}} {
+			r, w, err := os.Pipe()
+			require.NoError(t, err)
+			_, err = w.WriteString(in)
+			require.NoError(t, err)
+			w.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			code, err := terminal.Run(ctx, sb, shell, &terminal.Options{Stdin: r, Stdout: null})
+			cancel()
+			r.Close()
+			require.NoError(t, err, "%q, %v", in, shell)
+			if want, exits := map[string]int{"exit 3\n": 3, "exit 4": 4}[in]; exits && (shell == nil || shell.Command != "cat") {
+				assert.Equal(t, want, code, "%q, %v", in, shell)
+			}
+		}
+	}
+}
+
 // TestWaysOut: the terminal is restored however the call ends.
 func TestWaysOut(t *testing.T) {
 	t.Run("context", func(t *testing.T) {
