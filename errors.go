@@ -35,8 +35,8 @@ var (
 	// or was deleted, or the sandbox is not persistent. [GetOrCreate] creates
 	// such a sandbox anew.
 	ErrSnapshotNotFound = errors.New("snapshot not found")
-	// ErrNotSaved matches the error of [Client.Fork] with
-	// [ForkOptions].RequireSaved, if the source runs or was never saved.
+	// ErrNotSaved matches the error of [Client.Fork] if the source was never saved,
+	// unless [ForkOptions].AllowEmpty is set.
 	ErrNotSaved = errors.New("the source of the fork is not saved")
 	// ErrRateLimited matches an [APIError] with status 429, whose RetryAfter says
 	// how long to wait, and a [RequestError] of a request that was not sent because

@@ -62,7 +62,6 @@ var records = map[observe.Kind]struct {
 	observe.Extension:      {"sandbox keep-alive", slog.LevelInfo, slog.LevelError},
 	observe.CommandIDs:     {"sandbox: commands get their IDs from the service from now on", slog.LevelWarn, slog.LevelWarn},
 	observe.ReplacedOutput: {"sandbox: output was not UTF-8, and is not what the program wrote", slog.LevelInfo, slog.LevelInfo},
-	observe.EmptyFork:      {"sandbox: the fork has none of its source's files", slog.LevelWarn, slog.LevelWarn},
 	observe.Tool:           {"sandbox tool", slog.LevelDebug, slog.LevelWarn},
 	observe.Take:           {"sandbox taken from a pool", slog.LevelDebug, slog.LevelWarn},
 	observe.Terminal:       {"sandbox terminal", slog.LevelDebug, slog.LevelWarn},

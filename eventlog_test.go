@@ -15,7 +15,7 @@ import (
 // eventKinds are all kinds of events.
 var eventKinds = []observe.Kind{
 	observe.Request, observe.Operation, observe.Command, observe.Wait, observe.Repair, observe.Resume, observe.Hook, observe.Stop,
-	observe.Upload, observe.Download, observe.Progress, observe.Pace, observe.Extension, observe.CommandIDs, observe.EmptyFork, observe.ReplacedOutput,
+	observe.Upload, observe.Download, observe.Progress, observe.Pace, observe.Extension, observe.CommandIDs, observe.ReplacedOutput,
 	observe.Tool, observe.Take, observe.Terminal, observe.Visit, observe.Pool,
 }
 

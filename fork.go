@@ -2,13 +2,13 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
-	"github.com/go-vercel/sandbox/observe"
 )
 
 // ForkOptions are what a fork has otherwise than its source. What is zero or nil
@@ -53,10 +53,10 @@ type ForkOptions struct {
 	// OnResume is called for each session but the first, before it is used; see
 	// [GetOptions].
 	OnResume Hook
-	// RequireSaved looks at the source first, which costs a request, and fails
-	// with an error that matches [ErrNotSaved] unless the source has stopped with
-	// its files saved.
-	RequireSaved bool
+	// AllowEmpty returns a fork that has none of the source's files, because the
+	// source was never saved. Otherwise Fork deletes it and returns an error that
+	// matches [ErrNotSaved].
+	AllowEmpty bool
 	// Extra holds parameters of the API that this version has no field for; see
 	// [CreateOptions].
 	Extra map[string]any `secret:"names"`
@@ -68,8 +68,8 @@ func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) 
 // Fork creates a sandbox with the files of another's current snapshot, which must
 // be in the fork's region, and starts its first session. Stop a running source
 // first: changes since the snapshot are not included. If the source was never
-// saved, the fork has its image or runtime but none of its files, and a warning is
-// logged. [ForkOptions].RequireSaved makes both an error.
+// saved, Fork deletes the fork, which has none of its files, and the error matches
+// [ErrNotSaved], unless [ForkOptions].AllowEmpty or Image is set.
 //
 // Drives are not copied, and one that a running source has mounted read-write can
 // only be mounted as a snapshot.
@@ -96,37 +96,26 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 	if err != nil {
 		return nil, err
 	}
-	if o.RequireSaved {
-		if err := c.checkSaved(ctx, source); err != nil {
-			return nil, err
-		}
-	}
 	var resp wire.SandboxResponse
 	req := &api.Request{Op: api.ForkSandbox, Path: []string{source}, New: o.Name, Query: projectQuery(project), Body: body, Extra: o.Extra}
 	if err := c.doWithImage(ctx, o.WaitForImage, req, &resp); err != nil {
 		return nil, err
 	}
 	fork := newSandbox(c, project, &resp, o.OnResume)
-	if resp.Session.SourceSnapshotID == "" && o.Image == "" {
-		c.tell(ctx, observe.Event{
-			Kind: observe.EmptyFork, Operation: api.ForkSandbox.Name, Sandbox: fork.Name(), Session: resp.Session.ID,
-			Cause: "never saved", CauseErr: fmt.Errorf("the source %q was never saved", source),
-		})
+	if resp.Session.SourceSnapshotID == "" && o.Image == "" && !o.AllowEmpty {
+		return nil, fork.notSaved(ctx, source)
 	}
 	return fork, nil
 }
 
-// checkSaved looks whether a sandbox has stopped with its files saved.
-func (c *Client) checkSaved(ctx context.Context, name string) error {
-	sb, err := c.Get(ctx, name, &GetOptions{NoResume: true})
-	if err != nil {
-		return err
+// notSaved deletes a fork that has none of its source's files, and returns the error
+// of Fork.
+func (s *Sandbox) notSaved(ctx context.Context, source string) error {
+	err := fmt.Errorf("sandbox: %w: %q has no snapshot, so a fork would have none of its files: call Stop or Snapshot first, or set AllowEmpty", ErrNotSaved, source)
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeAwayTime)
+	defer cancel()
+	if deleteErr := s.Delete(late, nil); deleteErr != nil && !errors.Is(deleteErr, ErrNotFound) {
+		err = fmt.Errorf("%w; the empty fork %q remains, since deleting it failed: %w", err, s.Name(), deleteErr)
 	}
-	switch status := sb.Status(); {
-	case sb.Info().CurrentSnapshotID == "":
-		return fmt.Errorf("sandbox: %w: %q has no snapshot, so that a fork would have none of its files: call Stop or Snapshot first", ErrNotSaved, name)
-	case status != StatusStopped:
-		return fmt.Errorf("sandbox: %w: %q is %s, and a fork would lack what it has changed since its last snapshot: call Stop first", ErrNotSaved, name, status)
-	}
-	return nil
+	return err
 }

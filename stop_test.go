@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -26,45 +25,61 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestForkOfUnsaved: the fork and the log report that a fork's source was never
-// saved, without a further request; RequireSaved refuses it, as well as the fork of
-// a source that runs.
+// TestForkOfUnsaved: a fork without its source's files is deleted and is an error, which
+// names the fork if it remains. AllowEmpty returns it, and another fork costs one
+// request.
 func TestForkOfUnsaved(t *testing.T) {
 	t.Parallel()
 	srv, source := testkit.Start(t, nil)
-	var log testkit.LockedBuffer
-	client := testkit.Client(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
-	saved := &sandbox.ForkOptions{RequireSaved: true}
-	forks := func() int { return testkit.Count(srv, sandboxtest.ForkSandbox) }
+	direct := testkit.Client(t, srv, sandbox.ClientOptions{})
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+	fork := func(o sandbox.ForkOptions) (*sandbox.Sandbox, error) {
+		return client.Fork(t.Context(), source.Name(), &o)
+	}
+	_, err := fork(sandbox.ForkOptions{Name: "empty"})
+	require.ErrorIs(t, err, sandbox.ErrNotSaved)
+	require.ErrorContains(t, err, source.Name())
+	_, err = client.Get(t.Context(), "empty", nil)
+	require.ErrorIs(t, err, sandbox.ErrNotFound, "it is deleted")
+
+	repair := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.DeleteSandbox, Status: http.StatusForbidden})
+	_, err = fork(sandbox.ForkOptions{Name: "remains"})
+	repair()
+	require.ErrorIs(t, err, sandbox.ErrNotSaved)
+	require.ErrorContains(t, err, `"remains"`)
+	_, err = client.Get(t.Context(), "remains", nil)
+	require.NoError(t, err)
+
+	// Somebody else's sandbox that has the name by now stays.
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if req.Method == http.MethodGet {
+			gate.Set(nil)
+			assert.NoError(t, direct.Delete(t.Context(), "reused", nil))
+			_, err := direct.Create(t.Context(), &sandbox.CreateOptions{Name: "reused", Tags: map[string]string{"whose": "another's"}})
+			assert.NoError(t, err)
+		}
+		return next.RoundTrip(req)
+	})
+	_, err = fork(sandbox.ForkOptions{Name: "reused"})
+	require.ErrorIs(t, err, sandbox.ErrNotSaved)
+	other, err := client.Get(t.Context(), "reused", nil)
+	require.NoError(t, err)
+	assert.Equal(t, "another's", other.Info().Tags["whose"])
 
 	before := len(srv.Requests())
-	fork, err := client.Fork(t.Context(), source.Name(), nil)
+	empty, err := fork(sandbox.ForkOptions{AllowEmpty: true})
 	require.NoError(t, err)
-	assert.Empty(t, fork.CurrentSession().Info().SourceSnapshotID)
+	assert.Empty(t, empty.CurrentSession().Info().SourceSnapshotID)
 	assert.Equal(t, 1, len(srv.Requests())-before)
-	for _, want := range []string{"level=WARN", "none of its source's files", "sandbox=" + fork.Name(), source.Name()} {
-		assert.Contains(t, log.String(), want)
-	}
-	_, err = client.Fork(t.Context(), source.Name(), saved)
-	require.ErrorIs(t, err, sandbox.ErrNotSaved)
-	require.ErrorContains(t, err, "no snapshot")
-	assert.Equal(t, 1, forks())
 
 	_, err = source.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	told := log.String()
-	fork, err = client.Fork(t.Context(), source.Name(), saved)
+	before = len(srv.Requests())
+	saved, err := fork(sandbox.ForkOptions{})
 	require.NoError(t, err)
-	assert.NotEmpty(t, fork.CurrentSession().Info().SourceSnapshotID)
-	assert.Equal(t, told, log.String(), "nothing to warn of")
-
-	require.NoError(t, source.Resume(t.Context()))
-	_, err = client.Fork(t.Context(), source.Name(), saved)
-	require.ErrorIs(t, err, sandbox.ErrNotSaved)
-	require.ErrorContains(t, err, "running")
-	assert.Equal(t, 2, forks())
-	_, err = client.Fork(t.Context(), "there-is-none", saved)
-	require.ErrorIs(t, err, sandbox.ErrNotFound)
+	assert.NotEmpty(t, saved.CurrentSession().Info().SourceSnapshotID)
+	assert.Equal(t, 1, len(srv.Requests())-before)
 }
 
 // TestStopThenFork: what was written before a stop is in the fork that is made
@@ -147,8 +162,7 @@ func stopAndFork(t *testing.T, client *sandbox.Client, name string) error {
 }
 
 // TestStopWithoutWaiting: with a server that takes its time, as the service does,
-// a fork that does not wait has the files of the session before. That is what
-// Stop is there for.
+// a fork that does not wait has none of its files. That is what Stop is there for.
 func TestStopWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Stopping: time.Hour})
@@ -159,10 +173,8 @@ func TestStopWithoutWaiting(t *testing.T) {
 	done, err := sb.Stop(t.Context(), &sandbox.StopOptions{NoWait: true})
 	require.NoError(t, err)
 	assert.NotEqual(t, sandbox.StatusStopped, done.Session.Status)
-	fork, err := client.Fork(t.Context(), "base", nil)
-	require.NoError(t, err)
-	_, err = fork.FS().ReadFile(t.Context(), "made")
-	assert.Error(t, err)
+	_, err = client.Fork(t.Context(), "base", nil)
+	assert.ErrorIs(t, err, sandbox.ErrNotSaved)
 }
 
 // TestStopByAStaleHandle: a stop by a handle whose session somebody else has

@@ -83,9 +83,6 @@ const (
 	// chooses for commands. From now on, the outcome of a start whose response is
 	// lost stays unknown.
 	CommandIDs Kind = "command ids"
-	// EmptyFork tells that a fork has none of its source's files, since the
-	// source was never saved.
-	EmptyFork Kind = "empty fork"
 	// ReplacedOutput tells that output of a command, on the stream that
 	// Operation names, has U+FFFD, by which the service replaces what is not UTF-8,
 	// unless the program has written that character itself. It comes once for a

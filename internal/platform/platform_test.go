@@ -342,7 +342,7 @@ func TestPlatform(t *testing.T) {
 				FailoverRegions: []string{"sfo1"}, NetworkID: "net", SnapshotExpiration: 24 * time.Hour, KeepLastSnapshots: keep,
 			})
 			require.NoError(t, err)
-			_, err = c.Fork(t.Context(), "box", &sandbox.ForkOptions{Name: "heir", Env: sandbox.Env{"A": "b"}, Ports: []int{3000}, Mounts: map[string]sandbox.Mount{"/d": {Drive: "d"}}})
+			_, err = c.Fork(t.Context(), "box", &sandbox.ForkOptions{AllowEmpty: true, Name: "heir", Env: sandbox.Env{"A": "b"}, Ports: []int{3000}, Mounts: map[string]sandbox.Mount{"/d": {Drive: "d"}}})
 			require.NoError(t, err)
 			require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{VCPUs: 2, NetworkPolicy: open, KeepLastSnapshots: keep, Ports: []int{3000}}))
 			known := []string{
@@ -473,7 +473,7 @@ func TestPlatform(t *testing.T) {
 			mounts := map[string]sandbox.Mount{"/data": {Drive: "data"}, "/ref": {Drive: "ref", Mode: "snapshot"}}
 			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Mounts: mounts})
 			require.NoError(t, err)
-			_, err = c.Fork(t.Context(), "box", &sandbox.ForkOptions{Mounts: mounts})
+			_, err = c.Fork(t.Context(), "box", &sandbox.ForkOptions{AllowEmpty: true, Mounts: mounts})
 			require.NoError(t, err)
 			require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Mounts: mounts}))
 			want := map[string]any{"/data": map[string]any{"drive": "data", "mode": "read-write"}, "/ref": map[string]any{"drive": "ref", "mode": "snapshot"}}

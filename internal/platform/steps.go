@@ -598,11 +598,11 @@ func (w *walk) drives() {
 	w.row("size of a drive", published, fmt.Sprint(int64(1<<40)), copied.at("drive", "maxSizeBytes"))
 	w.about = "… the same below `/v1/drives`"
 	w.row("a drive by version 1", assumed, "200", w.ask("GET", strings.Replace(path(""), "/v2/sandboxes/drives/", "/v1/drives/", 1), nil))
-	forked, err := w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{Name: w.prefix + "heir", Tags: tags})
+	forked, err := w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{AllowEmpty: true, Name: w.prefix + "heir", Tags: tags})
 	w.must(err)
 	w.about = "… a fork of a sandbox has only"
 	w.row("mounts of a fork", observed, "0", fmt.Sprint(len(forked.Info().Mounts)))
-	forked, err = w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{Name: w.prefix + "reader", Tags: tags, Mounts: mounts})
+	forked, err = w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{AllowEmpty: true, Name: w.prefix + "reader", Tags: tags, Mounts: mounts})
 	w.must(err)
 	data, err := forked.FS().ReadFile(w.ctx, "/data/file")
 	w.about = "… writes reach the drive"

@@ -264,13 +264,11 @@ func TestGetOrCreate(t *testing.T) {
 	getOrCreate.test(t)
 }
 
-// requireSaved lets a fork look at its source first.
-func requireSaved(t *testing.T, w *world, m method) {
+// allowEmpty returns a fork of a source that was never saved.
+func allowEmpty(t *testing.T, w *world, m method) {
 	m.before(t, w)
-	w.recorded()
-	_, err := m.call(w, m.with(w, map[string]any{"RequireSaved": true}))
-	require.ErrorIs(t, err, sandbox.ErrNotSaved)
-	assert.Len(t, w.recorded(), 1, "it looks, and does nothing")
+	_, err := m.call(w, m.with(w, map[string]any{"AllowEmpty": true}))
+	require.NoError(t, err)
 }
 
 func TestFork(t *testing.T) {
@@ -278,10 +276,12 @@ func TestFork(t *testing.T) {
 	fork := method{
 		name: "Fork", opts: &sandbox.ForkOptions{}, request: "POST /v2/sandboxes/SANDBOX/fork", rows: forks, before: boxed, // without a snapshot, which would bind it to a region
 		call: func(w *world, opts any) (any, error) {
-			return w.client.Fork(w.ctx, w.box.Name(), opts.(*sandbox.ForkOptions))
+			o := *opts.(*sandbox.ForkOptions)
+			o.AllowEmpty = true
+			return w.client.Fork(w.ctx, w.box.Name(), &o)
 		},
 		local: map[string]func(*testing.T, *world, method){
-			"WaitForImage": waitForImage, "OnResume": onResume, "RequireSaved": requireSaved,
+			"WaitForImage": waitForImage, "OnResume": onResume, "AllowEmpty": allowEmpty,
 		},
 	}
 	fork.test(t)

@@ -66,6 +66,9 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if session := sb.CurrentSession(); original.Status() != sandbox.StatusRunning && session != nil && session.Info().SourceSnapshotID == "" {
+		c.app.warn(fmt.Sprintf("%s has no snapshot. The copy has none of its files.", source), "run `"+try("snapshot --stop %s", source)+"` first to copy them.")
+	}
 	if err := c.app.announce(sb, &c.s, "forked from "+source, !c.connect, true); err != nil || !c.connect {
 		return err
 	}
@@ -80,7 +83,7 @@ func (c *forkCommand) forkOptions(ctx context.Context, source string, s *setting
 	o := &sandbox.ForkOptions{
 		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: c.app.pairs(s.tags, "--tag"),
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID,
-		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep, Extra: map[string]any{"__interactive": true},
+		AllowEmpty: true, SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep, Extra: map[string]any{"__interactive": true},
 	}
 	if s.nonPersistent {
 		o.Persistent = new(false)
