@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"log"
@@ -297,7 +296,6 @@ func TestPlaceholdersAreBounded(t *testing.T) {
 	s := newService(t, proxy.ForwarderOptions{Rules: []proxy.Rule{
 		{Hosts: []string{up.url().Host}, AllowHTTP: true, Header: "Authorization", Placeholder: "TOKEN", Secret: proxy.StaticSecret(long)},
 	}})
-	basic := func(s string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(s)) }
 	for name, c := range map[string]struct {
 		header string
 		want   string
@@ -306,8 +304,6 @@ func TestPlaceholdersAreBounded(t *testing.T) {
 		"eight":         {strings.Repeat("TOKEN", 8), "200 OK"},
 		"nine":          {strings.Repeat("TOKEN", 9), "431 Request Header Fields Too Large"},
 		"many":          {strings.Repeat("TOKEN", 150_000), "431 Request Header Fields Too Large"},
-		"basic":         {basic("u:TOKEN"), "200 OK"},
-		"many in basic": {basic(strings.Repeat("TOKEN", 100_000)), "431 Request Header Fields Too Large"},
 		"a large value": {"TOKEN" + strings.Repeat("x", 63<<10), "431 Request Header Fields Too Large"},
 	} {
 		request := head(t, "GET", up.url(), "/p", "Authorization: "+c.header, "Connection: close") + "\r\n"
@@ -317,7 +313,7 @@ func TestPlaceholdersAreBounded(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		assert.Equal(t, "HTTP/1.1 "+c.want, statusLine(response), name)
 		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20), name)
-		assert.Equal(t, strings.HasPrefix(c.want, "200"), strings.Contains(up.seen(), long[:100]) || strings.HasPrefix(name, "basic"), name)
+		assert.Equal(t, strings.HasPrefix(c.want, "200"), strings.Contains(up.seen(), long[:100]), name)
 	}
 }
 
@@ -417,31 +413,21 @@ func TestUnaskedUpgrade(t *testing.T) {
 	}
 }
 
-// TestTrailersAreFiltered: what is removed from the header does not pass as a
+// TestTrailersAreDropped: what is removed from the header does not pass as a
 // trailer, announced or not.
-func TestTrailersAreFiltered(t *testing.T) {
-	var got, announced http.Header
+func TestTrailersAreDropped(t *testing.T) {
+	var got http.Header
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		announced = r.Trailer.Clone()
 		_, _ = io.Copy(io.Discard, r.Body)
 		got = r.Trailer.Clone()
 	}))
 	defer api.Close()
 	to, _ := url.Parse(api.URL)
 	s := newService(t, proxy.ForwarderOptions{Rules: plantedRules(to)})
-	forbidden := []string{
-		"Authorization", "X-Remove", "X_Remove", "X-Api-Key", "x_api_key", "Vercel-Forwarded-Host", "vercel_sandbox_oidc_token",
-		"X-Vercel-Oidc-Token", "X-Vercel-Internal-X", "X-Forwarded-For", "Forwarded", "Proxy-Authorization", "Cookie", "Upgrade", "Te",
-	}
-	body := "2\r\nhi\r\n0\r\n"
-	for _, name := range append(forbidden, "X-Sum", "X-Unannounced") {
-		body += name + ": mine\r\n"
-	}
-	response := s.raw(t, head(t, "POST", to, "/p", "Transfer-Encoding: chunked", "Connection: close",
-		"Trailer: X-Sum, "+strings.Join(forbidden[:len(forbidden)-2], ", "))+"\r\n"+body+"\r\n")
+	const body = "2\r\nhi\r\n0\r\nAuthorization: mine\r\nX-Sum: mine\r\nX-Unannounced: mine\r\n"
+	response := s.raw(t, head(t, "POST", to, "/p", "Transfer-Encoding: chunked", "Connection: close", "Trailer: X-Sum, Authorization")+"\r\n"+body+"\r\n")
 	assert.Equal(t, "HTTP/1.1 200 OK", statusLine(response))
-	assert.Equal(t, http.Header{"X-Sum": nil}, announced)
-	assert.Equal(t, http.Header{"X-Sum": {"mine"}}, got)
+	assert.Empty(t, got)
 }
 
 // TestHeaderTricks sends headers that servers interpret differently.

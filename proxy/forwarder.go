@@ -86,9 +86,7 @@ type ForwarderOptions struct {
 // Forwarded, and those in which Vercel gives credentials to the services that
 // it hosts, such as X-Vercel-Oidc-Token.
 //
-// Trailers of requests are passed on unless they have the name of one of those
-// headers, of a header that describes how a message is sent, or of the header
-// of a rule.
+// Trailers of requests are not passed on.
 //
 // Connections to the addresses of this machine's own interfaces are refused
 // like those to private addresses, even if they are public. Neighbors with
@@ -249,8 +247,8 @@ var refusedMethods = []string{http.MethodTrace, "TRACK", http.MethodConnect}
 func rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL = new(*p.In.URL) // with the original query, unlike Out
 	p.Out.Host = ""            // that of the URL, with its port
+	p.Out.Trailer = nil        // rules change headers alone
 	x := exchangeOf(p.In)
-	passTrailers(p, x.edits)
 	if !strings.EqualFold(p.Out.Header.Get("Upgrade"), "websocket") {
 		p.Out.Header.Del("Upgrade")
 		p.Out.Header.Del("Connection")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -112,7 +111,6 @@ func echoHeader(name string) http.Handler {
 }
 
 func TestForwarderBrokersCredentials(t *testing.T) {
-	basic := func(s string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(s)) }
 	rule := proxy.Rule{
 		Hosts: []string{"UPSTREAM"}, Header: "authorization",
 		Placeholder: "PLACEHOLDER", Secret: proxy.StaticSecret("s3cret"),
@@ -124,10 +122,7 @@ func TestForwarderBrokersCredentials(t *testing.T) {
 	}{
 		"replaced":              {nil, "/", []string{"Bearer PLACEHOLDER"}, []string{"Bearer s3cret"}},
 		"in every value":        {nil, "/", []string{"PLACEHOLDER", "x", "PLACEHOLDER,PLACEHOLDER"}, []string{"s3cret", "x", "s3cret,s3cret"}},
-		"in basic credentials":  {nil, "/", []string{basic("user:PLACEHOLDER")}, []string{basic("user:s3cret")}},
 		"other credentials":     {nil, "/", []string{"Bearer own"}, []string{"Bearer own"}},
-		"other basic":           {nil, "/", []string{basic("user:own")}, []string{basic("user:own")}},
-		"not base64":            {nil, "/", []string{"Basic ???"}, []string{"Basic ???"}},
 		"nothing sent":          {nil, "/", nil, nil},
 		"set":                   {func(r *proxy.Rule) { r.Placeholder = "" }, "/", []string{"own"}, []string{"s3cret"}},
 		"removed":               {func(r *proxy.Rule) { r.Placeholder, r.Secret = "", nil }, "/", []string{"own"}, nil},
@@ -305,35 +300,19 @@ func TestForwarderKeepsTheRequest(t *testing.T) {
 		"X-Vercel-Oidc-Token": {"the service's own"}, "X-Vercel-Sc-Headers": {"x"}, "X-Vercel-Proxy-Signature": {"x"},
 		"Connection": {"Upgrade, HTTP2-Settings, X-Hop"}, "Upgrade": {"h2c"}, "Http2-Settings": {"x"}, "X-Hop": {"1"},
 	}
-	r.Trailer = http.Header{"X-Sum": nil}
 	r.ContentLength = -1
-	r.Body = io.NopCloser(&trailingReader{strings.NewReader("body"), r.Trailer})
 	resp, err := g.sandbox.Do(r)
 	require.NoError(t, err)
 	resp.Body.Close()
 	assert.Equal(t, 302, resp.StatusCode, "redirects are the sandbox's to follow")
 	assert.Equal(t, "/a%2Fb//c?x=1;y=%zz&z", got.RequestURI)
 	assert.Equal(t, g.host, got.Host)
-	assert.Equal(t, "42", got.Trailer.Get("X-Sum"))
 	for _, gone := range []string{"X-Forwarded-For", "X-Hop", "Upgrade", "Http2-Settings", "User-Agent",
 		"X-Vercel-Oidc-Token", "X-Vercel-Sc-Headers", "X-Vercel-Proxy-Signature",
 		"Vercel-Sandbox-Oidc-Token", "Vercel-Forwarded-Host"} {
 		assert.NotContains(t, got.Header, gone)
 	}
 	assert.Equal(t, "a=b", got.Header.Get("Cookie"))
-}
-
-type trailingReader struct {
-	io.Reader
-	trailer http.Header
-}
-
-func (r *trailingReader) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	if err == io.EOF {
-		r.trailer.Set("X-Sum", "42")
-	}
-	return n, err
 }
 
 func TestForwarderLimits(t *testing.T) {

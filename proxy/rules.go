@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,10 +26,9 @@ func StaticSecret(value string) Secret {
 //
 // With a Placeholder, the sandbox sends that text instead of the credential,
 // and the rule replaces it wherever it occurs in the header's value; a header
-// without it is not changed. In an Authorization header with Basic credentials
-// it is also replaced inside the encoded user name and password. If a header
-// has more than 8 placeholders, or would be larger than 64 KiB, the request
-// receives status 431.
+// without it is not changed. Basic credentials are encoded, so that a placeholder
+// in them is not found. If a header has more than 8 placeholders, or would be
+// larger than 64 KiB, the request receives status 431.
 //
 // Without a Placeholder the header is set to the Secret, whatever the sandbox
 // sent; without a Secret too, it is removed. Both also remove headers whose
@@ -189,13 +187,7 @@ func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edi
 // the values that have any.
 func (r *rule) placeholders(h http.Header) (count, size int) {
 	for _, v := range h[r.Header] {
-		n := strings.Count(v, r.Placeholder)
-		if n == 0 {
-			if plain, ok := r.basic(v); ok {
-				n = strings.Count(plain, r.Placeholder)
-			}
-		}
-		if n > 0 {
+		if n := strings.Count(v, r.Placeholder); n > 0 {
 			count, size = count+n, size+len(v)
 		}
 	}
@@ -207,7 +199,7 @@ func (e *edit) apply(h http.Header) {
 	if e.Placeholder != "" {
 		values := h[e.Header]
 		for i, v := range values {
-			values[i] = e.replaced(v, e.secret)
+			values[i] = strings.ReplaceAll(v, e.Placeholder, e.secret)
 		}
 		return
 	}
@@ -225,29 +217,4 @@ func (e *edit) apply(h http.Header) {
 // and underscores the same (like CGI).
 func dashed(name string) string {
 	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
-}
-
-// replaced replaces the placeholder in a header's value by the secret.
-func (r *rule) replaced(value, secret string) string {
-	if strings.Contains(value, r.Placeholder) {
-		return strings.ReplaceAll(value, r.Placeholder, secret)
-	}
-	plain, ok := r.basic(value)
-	if !ok || !strings.Contains(plain, r.Placeholder) {
-		return value
-	}
-	plain = strings.ReplaceAll(plain, r.Placeholder, secret)
-	return value[:len(basicScheme)] + base64.StdEncoding.EncodeToString([]byte(plain))
-}
-
-const basicScheme = "basic "
-
-// basic returns the user name and password in a value of the rule's header, if
-// it has Basic credentials.
-func (r *rule) basic(value string) (plain string, ok bool) {
-	if r.Header != "Authorization" || len(value) < len(basicScheme) || !strings.EqualFold(value[:len(basicScheme)], basicScheme) {
-		return "", false
-	}
-	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(value[len(basicScheme):]))
-	return string(decoded), err == nil
 }
