@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"net"
@@ -120,24 +119,6 @@ func (c *Conn) receive(kind byte, data []byte) error {
 	return nil
 }
 
-// arrive takes data where there are no frames, when there is room for it.
-func (c *Conn) arrive(data []byte) {
-	for {
-		c.mu.Lock()
-		if c.closed || c.in.Len() < firstWindow {
-			break
-		}
-		changed := c.writable.wait() // Read changes it, too
-		c.mu.Unlock()
-		<-changed
-	}
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.in.Write(data)
-		c.readable.change()
-	}
-}
-
 // failLocked ends reading and writing, where they are not over.
 func (c *Conn) failLocked(in, out error) {
 	if c.inErr == nil {
@@ -202,10 +183,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 // readLocked lets the sandbox send what has been read, and more if there is room
 // for it.
 func (c *Conn) readLocked(n int) {
-	if !c.l.framed {
-		c.writable.change() // arrive waits for room
-	}
-	if c.read += n; c.read < c.window/4 || c.inErr != nil || !c.l.framed {
+	if c.read += n; c.read < c.window/4 || c.inErr != nil {
 		return
 	}
 	more := c.read
@@ -255,14 +233,8 @@ func (c *Conn) write(p []byte) (int, error) {
 			return 0, err
 		}
 		if n > 0 {
-			frame := p[:n]
-			if c.l.framed {
-				frame = appendFrame(make([]byte, 0, headSize+n), frameData, c.id, frame)
-			} else {
-				frame = bytes.Clone(frame)
-			}
 			select {
-			case c.l.out <- outgoing{data: frame}:
+			case c.l.out <- appendFrame(make([]byte, 0, headSize+n), frameData, c.id, p[:n]):
 				return n, nil
 			case <-changed:
 			case <-late:
@@ -291,26 +263,11 @@ func (c *Conn) failure(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.remote.Network(), Addr: c.remote, Err: err}
 }
 
-// CloseWrite tells the server that nothing more is written, and reading goes on.
-// Where the sandbox has no helper that can do this (see the package), the error
-// matches [errors.ErrUnsupported].
+// CloseWrite tells the server that nothing more is written. Reading continues.
 func (c *Conn) CloseWrite() error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if !c.l.framed {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.closed {
-			return c.failure("close", net.ErrClosed)
-		}
-		return c.failure("close", fmt.Errorf("%w: the end of the input can't be told, since the sandbox has neither python3 nor node", errors.ErrUnsupported))
-	}
-	return c.endWriting()
-}
-
-// endWriting tells the server, unless it knows.
-func (c *Conn) endWriting() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -325,10 +282,8 @@ func (c *Conn) endWriting() error {
 }
 
 // Close ends the connection. The server gets what was written before: Close
-// waits for that, for five seconds at most. Where the sandbox has only bash (see
-// the package), Close waits until what was written is on its way, and the server
-// may not get the last of it. It may be called more than once and returns nil,
-// unless the Conn is nil or zero.
+// waits for that, for five seconds at most. It may be called more than once and
+// returns nil, unless the Conn is nil or zero.
 func (c *Conn) Close() error {
 	if err := c.check(); err != nil {
 		return err
@@ -370,26 +325,10 @@ func (c *Conn) end(linger bool) {
 	})
 }
 
-// linger waits until what was written is delivered, or on its way.
+// linger waits until what was written is delivered.
 func (c *Conn) linger() {
 	timer := time.NewTimer(lingering)
 	defer timer.Stop()
-	if !c.l.framed {
-		sent := make(chan struct{})
-		select {
-		case c.l.out <- outgoing{sent: sent}:
-		case <-c.l.done:
-			return
-		case <-timer.C:
-			return
-		}
-		select {
-		case <-sent:
-		case <-c.l.done:
-		case <-timer.C:
-		}
-		return
-	}
 	c.l.tell(frameClose, c.id, nil)
 	for {
 		c.mu.Lock()

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/entry"
@@ -18,9 +16,6 @@ import (
 
 // ErrRefused reports that nothing listens on the port.
 var ErrRefused = errors.New("connection refused in the sandbox")
-
-// exitRefused is the exit code of a helper for a port that nothing listens on.
-const exitRefused = 111
 
 //go:embed helper.sh
 var startHelper string
@@ -31,14 +26,11 @@ var pythonHelper string
 //go:embed helper.js
 var nodeHelper string
 
-//go:embed helper.bash
-var bashHelper string
-
 // helpers are programs for the interpreters in the order in which they are
 // looked for; an empty one is left out.
-type helpers struct{ python, node, bash string }
+type helpers struct{ python, node string }
 
-var allHelpers = helpers{pythonHelper, nodeHelper, bashHelper}
+var allHelpers = helpers{pythonHelper, nodeHelper}
 
 // Dial connects to a TCP port of the sandbox's loopback interface, resuming the
 // sandbox if it has stopped. If nothing listens there, the error matches
@@ -73,9 +65,7 @@ func check(ctx context.Context, sb *sandbox.Sandbox, port int) error {
 func checkPort(port int) error { return entry.Range("tunnel", "port", port, 1, 65535) }
 
 // A Dialer makes connections to programs in a sandbox over one terminal, which the
-// first one opens: the others cost no request, and about a millisecond beside the network. Where the
-// sandbox has only bash (see the package), each has a terminal of its own, as with
-// [Dial]. While a connection is open, it keeps the sandbox running, as
+// first one opens: the others cost no request, and about a millisecond beside the network. While a connection is open, it keeps the sandbox running, as
 // [sandbox.Sandbox.KeepAlive] does. It is safe for concurrent use. The caller must close it.
 type Dialer struct {
 	sb      *sandbox.Sandbox
@@ -83,10 +73,7 @@ type Dialer struct {
 	helpers helpers
 	keep    func(ctx context.Context) // the sandbox running, until ctx ends
 
-	// opening is full while a terminal is opened, and guards plain, which says
-	// that a terminal carries one connection.
-	opening chan struct{}
-	plain   atomic.Bool
+	opening chan struct{} // full while a terminal is opened
 
 	mu     sync.Mutex
 	l      *link // nil, or the last one
@@ -122,9 +109,6 @@ func (d *Dialer) Dial(ctx context.Context, port int) (*Conn, error) {
 func (d *Dialer) dial(ctx context.Context, port int) (*Conn, error) {
 	remote := addr{d.name, port}
 	for opened := false; ; {
-		if d.plain.Load() {
-			return d.single(ctx, port)
-		}
 		l, err := d.shared()
 		if err != nil {
 			return nil, err
@@ -141,10 +125,10 @@ func (d *Dialer) dial(ctx context.Context, port int) (*Conn, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		c, err := d.first(ctx, port)
+		err = d.first(ctx)
 		<-d.opening
-		if c != nil || err != nil {
-			return c, err
+		if err != nil {
+			return nil, err
 		}
 		opened = true
 	}
@@ -164,41 +148,30 @@ func (d *Dialer) shared() (*link, error) {
 	return d.l, nil
 }
 
-// first opens the link for all connections, unless somebody else has. It returns
-// a connection where there can't be such a link.
-func (d *Dialer) first(ctx context.Context, port int) (*Conn, error) {
+// first opens the link for all connections, unless another call has.
+func (d *Dialer) first(ctx context.Context) error {
 	if l, err := d.shared(); l != nil || err != nil {
-		return nil, err
+		return err
 	}
-	if d.plain.Load() {
-		return d.single(ctx, port)
-	}
-	l, err := d.open(ctx, port)
+	l, err := d.open(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if !l.framed {
-		d.plain.Store(true)
-		return l.only, nil
+		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		l.close()
-		return nil, net.ErrClosed
+		return net.ErrClosed
 	}
 	d.l = l
-	return nil, nil //nolint:nilnil // the caller looks again
+	return nil
 }
 
 // single makes a connection with a terminal of its own.
 func (d *Dialer) single(ctx context.Context, port int) (*Conn, error) {
-	l, err := d.open(ctx, port)
+	l, err := d.open(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if !l.framed {
-		return l.only, nil
 	}
 	c, err := l.open(ctx, addr{d.name, port})
 	if err != nil {
@@ -210,23 +183,20 @@ func (d *Dialer) single(ctx context.Context, port int) (*Conn, error) {
 }
 
 // open opens a terminal.
-func (d *Dialer) open(ctx context.Context, port int) (*link, error) {
+func (d *Dialer) open(ctx context.Context) (*link, error) {
 	// The terminal ends with its context, the connection does not.
 	life, hangUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { hangUp(context.Cause(ctx)) })
-	stream, err := rawshell.OpenOwn(life, d.sb, "sh", rawshell.Raw+startHelper, strconv.Itoa(port), d.helpers.python, d.helpers.node, d.helpers.bash)
+	stream, err := rawshell.OpenOwn(life, d.sb, "sh", rawshell.Raw+startHelper, d.helpers.python, d.helpers.node)
 	if !stop() && err == nil {
 		_ = stream.Close() // always nil
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		hangUp(nil)
-		if ended, ok := errors.AsType[*rawshell.EndedError](err); ok && ended.Code == exitRefused {
-			err = ErrRefused
-		}
 		return nil, err
 	}
-	return newLink(stream, stream.Greeting == "framed", hangUp, addr{d.name, port}, d.keep), nil
+	return newLink(stream, hangUp, d.keep), nil
 }
 
 // Close closes the terminal, and with it all connections. It may be called more

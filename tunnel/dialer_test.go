@@ -26,8 +26,7 @@ import (
 )
 
 // TestDialer: many connections at once over one terminal, each of which gets its
-// own bytes and its own end, while others are not read. Where there is only bash,
-// each has a terminal.
+// own bytes and its own end, while others are not read.
 func TestDialer(t *testing.T) {
 	t.Parallel()
 	for _, i := range interpreters {
@@ -39,10 +38,6 @@ func TestDialer(t *testing.T) {
 			d := newDialer(sb, i.helpers)
 			defer d.Close()
 			terminals := func() int { return testkit.Count(srv, sandboxtest.OpenInteractive) }
-			count := 200
-			if !i.framed {
-				count = 3
-			}
 			connect := func(what string) *Conn {
 				c, err := d.Dial(t.Context(), port)
 				require.NoError(t, err)
@@ -60,7 +55,7 @@ func TestDialer(t *testing.T) {
 			require.ErrorIs(t, err, ErrRefused)
 
 			var conns []*Conn
-			for range count {
+			for range 200 {
 				conns = append(conns, connect("e"))
 			}
 			var talking sync.WaitGroup
@@ -70,28 +65,20 @@ func TestDialer(t *testing.T) {
 					talking.Go(func() {
 						_, err := c.Write(said)
 						assert.NoError(t, err)
-						if i.framed {
-							assert.NoError(t, c.CloseWrite())
-						}
+						assert.NoError(t, c.CloseWrite())
 					})
 					got := make([]byte, len(said))
 					_, err := io.ReadFull(c, got)
 					assert.NoError(t, err)
 					assert.True(t, bytes.Equal(said, got))
-					if i.framed {
-						_, err = c.Read(got)
-						assert.ErrorIs(t, err, io.EOF)
-					}
+					_, err = c.Read(got)
+					assert.ErrorIs(t, err, io.EOF)
 					assert.NoError(t, c.Close())
 				})
 			}
 			talking.Wait()
 			deaf.abort()
 			stalled.Wait()
-			if !i.framed {
-				assert.Equal(t, count+2, terminals(), "the refused one, too")
-				return
-			}
 			assert.Equal(t, 1, terminals())
 			assert.Eventually(t, func() bool { d.l.mu.Lock(); defer d.l.mu.Unlock(); return len(d.l.conns) == 0 }, testkit.Patience, time.Millisecond)
 
@@ -149,9 +136,6 @@ func TestHelperDies(t *testing.T) {
 func TestManyConnections(t *testing.T) {
 	needs.Long(t, "makes 10,000 connections by each helper")
 	for _, i := range interpreters {
-		if !i.framed {
-			continue
-		}
 		t.Run(i.name, func(t *testing.T) {
 			needs.Programs(t, "stty", "python3", i.name)
 			_, sb := testkit.Start(t, nil)
@@ -224,7 +208,7 @@ func (l *passing) Close() error { return nil }
 // TestEmptyReadAndWrite return at once, as those of a net.TCPConn do.
 func TestEmptyReadAndWrite(t *testing.T) {
 	t.Parallel()
-	c, _ := fakeHelper(t, true)
+	c, _ := fakeHelper(t)
 	n, err := c.Read(nil)
 	require.NoError(t, err)
 	assert.Zero(t, n)

@@ -13,14 +13,5 @@
 //
 // # What the sandbox needs
 //
-// sh and stty, and one of python3, node and bash, the first that is there. The
-// platform's own images have them. A terminal has no end of input and bash can't
-// shut down half a connection, so where there is only bash, less is said:
-//
-//   - Each connection has a terminal of its own.
-//   - [Conn.CloseWrite] fails with an error that matches [errors.ErrUnsupported],
-//     and nothing else changes.
-//   - A connection that the server resets ends with [io.EOF].
-//   - [Conn.Close] hangs up once what was written is on its way, and the server may
-//     not get the last of it.
+// sh, stty, and python3 or node. The platform's own images have them.
 package tunnel

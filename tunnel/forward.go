@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -134,36 +133,23 @@ func join(ctx context.Context, local net.Conn, remote *Conn) {
 		remote.abort()
 	})
 	defer stop()
-	var said atomic.Bool
 	var sending sync.WaitGroup
 	sending.Go(func() {
-		_, err := io.CopyBuffer(deafWriter{remote}, readerFunc(local.Read), make([]byte, maxData))
-		switch {
-		case err != nil:
+		if _, err := io.CopyBuffer(deafWriter{remote}, readerFunc(local.Read), make([]byte, maxData)); err != nil {
 			remote.abort()
-		case errors.Is(remote.CloseWrite(), errors.ErrUnsupported):
-			said.Store(true)
-			remote.awaitSilence()
+			return
 		}
+		_ = remote.CloseWrite() // it fails if the connection has ended
 	})
-	_, err := io.Copy(local, readerFunc(func(p []byte) (int, error) {
-		n, err := remote.Read(p)
-		if said.Load() {
-			remote.awaitSilence()
-		}
-		return n, err
-	}))
+	_, err := io.Copy(local, readerFunc(remote.Read))
 	half, ok := local.(interface{ CloseWrite() error })
-	if err != nil || !ok || !remote.l.framed || half.CloseWrite() != nil {
+	if err != nil || !ok || half.CloseWrite() != nil {
 		_ = local.Close() // ends what is being sent
 	}
 	sending.Wait()
 	_ = local.Close() // it has said all
 	_ = remote.Close()
 }
-
-// awaitSilence ends the reading when nothing comes for a while.
-func (c *Conn) awaitSilence() { _ = c.SetReadDeadline(time.Now().Add(lingering)) } // it fails when there is no more to read
 
 // deafWriter drops what the server takes no more, whose answer may still come.
 type deafWriter struct{ io.Writer }

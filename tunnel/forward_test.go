@@ -24,14 +24,10 @@ import (
 // helper; what does not arrive is reported; and all ends with the context.
 func TestForward(t *testing.T) {
 	t.Parallel()
-	eachHelper(t, func(t *testing.T, sb *sandbox.Sandbox, framed bool, connect func(string) *Conn) {
+	eachHelper(t, func(t *testing.T, sb *sandbox.Sandbox, connect func(string) *Conn) {
 		c := connect("e")
 		port := c.remote.port
 		require.NoError(t, c.Close())
-		interpreter := allHelpers
-		if !framed {
-			interpreter = helpers{bash: bashHelper}
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		serve := func(port int, told chan error) (string, chan error) {
@@ -39,7 +35,7 @@ func TestForward(t *testing.T) {
 			require.NoError(t, err)
 			done := make(chan error, 1)
 			go func() {
-				done <- forward(ctx, l, func(ctx context.Context) (*Conn, error) { return dial(ctx, sb, port, interpreter) },
+				done <- forward(ctx, l, func(ctx context.Context) (*Conn, error) { return dial(ctx, sb, port, allHelpers) },
 					ForwardOptions{OnError: func(err error) { told <- err }})
 			}()
 			return l.Addr().String(), done
@@ -179,7 +175,7 @@ func TestJoinDeaf(t *testing.T) {
 	t.Parallel()
 	here, there := net.Pipe()
 	defer here.Close()
-	c, helper := fakeHelper(t, true)
+	c, helper := fakeHelper(t)
 	var joined sync.WaitGroup
 	joined.Go(func() { join(t.Context(), there, c) })
 	_, err := io.WriteString(helper, told(frameDeaf, ""))
@@ -210,7 +206,7 @@ func TestJoinReset(t *testing.T) {
 	t.Parallel()
 	here, there := net.Pipe()
 	defer here.Close()
-	c, helper := fakeHelper(t, true)
+	c, helper := fakeHelper(t)
 	go func() { _, _ = io.Copy(io.Discard, helper) }()
 	join(t.Context(), reset{there}, c)
 	_, err := c.Read(make([]byte, 1))
@@ -223,7 +219,7 @@ func TestJoinFillsMessages(t *testing.T) {
 	t.Parallel()
 	here, there := net.Pipe()
 	defer here.Close()
-	c, helper := fakeHelper(t, true)
+	c, helper := fakeHelper(t)
 	var joined sync.WaitGroup
 	joined.Go(func() { join(t.Context(), there, c) })
 	joined.Go(func() { _, _ = here.Write(make([]byte, 3*maxData)) })
@@ -238,16 +234,11 @@ func TestJoinFillsMessages(t *testing.T) {
 }
 
 // fakeHelper returns a connection and what stands in for its terminal.
-func fakeHelper(t *testing.T, framed bool) (*Conn, net.Conn) {
+func fakeHelper(t *testing.T) (*Conn, net.Conn) {
 	here, there := net.Pipe()
-	l := newLink(here, framed, func(error) {}, addr{"web", 80}, nil)
-	c := l.only
-	if framed {
-		var err error
-		c, err = l.add(addr{"web", 80})
-		require.NoError(t, err)
-		c.sole = true
-	}
+	c, err := newLink(here, func(error) {}, nil).add(addr{"web", 80})
+	require.NoError(t, err)
+	c.sole = true
 	t.Cleanup(func() {
 		_ = there.Close()
 		_ = c.Close()
@@ -280,7 +271,7 @@ func TestHostileHelper(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			c, helper := fakeHelper(t, true)
+			c, helper := fakeHelper(t)
 			go func() {
 				_, _ = io.WriteString(helper, test.sent)
 				_ = helper.Close()
@@ -303,7 +294,7 @@ func TestHostileHelper(t *testing.T) {
 // connections.
 func TestTooMuch(t *testing.T) {
 	t.Parallel()
-	c, helper := fakeHelper(t, true)
+	c, helper := fakeHelper(t)
 	go func() {
 		for err := error(nil); err == nil; {
 			_, err = io.WriteString(helper, told(frameData, strings.Repeat("x", 60_000)))
@@ -321,7 +312,7 @@ func TestCloseLingers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		for _, ends := range []bool{true, false} {
-			c, helper := fakeHelper(t, true)
+			c, helper := fakeHelper(t)
 			_, err := c.Write([]byte("last words"))
 			require.NoError(t, err)
 			closed := make(chan struct{})
@@ -354,39 +345,5 @@ func TestCloseLingers(t *testing.T) {
 			}
 		}
 		assert.Equal(t, lingering, time.Since(began))
-	})
-}
-
-// TestCloseSendsPlain: where there are no frames, Close hangs up once what was
-// written is on its way, or after the same limit.
-func TestCloseSendsPlain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, reads := range []bool{true, false} {
-			began := time.Now()
-			c, helper := fakeHelper(t, false)
-			_, err := c.Write([]byte("last words"))
-			require.NoError(t, err)
-			closed := make(chan struct{})
-			go func() {
-				defer close(closed)
-				_ = c.Close()
-			}()
-			time.Sleep(2 * time.Second) // the line is slow
-			synctest.Wait()
-			select {
-			case <-closed:
-				t.Fatal("it hung up before what was written is on its way")
-			default:
-			}
-			want := lingering
-			if reads {
-				want = 2 * time.Second
-				got, err := io.ReadAll(helper)
-				require.NoError(t, err)
-				assert.Equal(t, "last words", string(got))
-			}
-			<-closed
-			assert.Equal(t, want, time.Since(began))
-		}
 	})
 }

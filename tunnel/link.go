@@ -15,16 +15,14 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// link is a terminal with a helper at its other end, which carries connections: any
-// number of them in frames, or a single one as it is. Two goroutines belong to it.
+// link is a terminal with a helper at its other end, which carries any number of
+// connections in frames. Two goroutines belong to it.
 type link struct {
 	stream io.ReadWriteCloser
 	hangUp context.CancelCauseFunc
-	framed bool
-	only   *Conn // without frames
 	keep   func(ctx context.Context)
 
-	out  chan outgoing // what connections send, in turn
+	out  chan []byte   // what connections send, in turn
 	told chan struct{} // full while there is something in control
 	done chan struct{} // closed when receive has ended
 
@@ -39,24 +37,11 @@ type link struct {
 	keeping sync.WaitGroup
 }
 
-// outgoing is what a connection sends. sent, if not nil, is closed when it is on its
-// way.
-type outgoing struct {
-	data []byte
-	sent chan struct{}
-}
-
-// newLink begins to receive. Where there are no frames, the connection is one to
-// remote.
-func newLink(s io.ReadWriteCloser, framed bool, hangUp context.CancelCauseFunc, remote addr, keep func(ctx context.Context)) *link {
+// newLink begins to receive.
+func newLink(s io.ReadWriteCloser, hangUp context.CancelCauseFunc, keep func(ctx context.Context)) *link {
 	l := &link{
-		stream: s, hangUp: hangUp, framed: framed, keep: keep, conns: map[uint32]*Conn{},
-		out: make(chan outgoing), told: make(chan struct{}, 1), done: make(chan struct{}), sent: make(chan struct{}),
-	}
-	if !framed {
-		l.only = &Conn{l: l, remote: remote, sole: true, answered: true, credit: math.MaxInt}
-		l.conns[0] = l.only
-		l.keepLocked()
+		stream: s, hangUp: hangUp, keep: keep, conns: map[uint32]*Conn{},
+		out: make(chan []byte), told: make(chan struct{}, 1), done: make(chan struct{}), sent: make(chan struct{}),
 	}
 	go l.receive()
 	go l.send()
@@ -143,9 +128,6 @@ func (l *link) forget(c *Conn) {
 
 // tell sends a frame after what was sent before, without waiting for it.
 func (l *link) tell(kind byte, id uint32, data []byte) {
-	if !l.framed {
-		return
-	}
 	l.mu.Lock()
 	if l.err == nil {
 		l.control = appendFrame(l.control, kind, id, data)
@@ -160,30 +142,27 @@ func (l *link) tell(kind byte, id uint32, data []byte) {
 // send passes on what connections send, small frames together.
 func (l *link) send() {
 	defer close(l.sent)
-	var message []byte
-	var taken []outgoing
-	var next *outgoing
+	var message, next []byte
 	for {
-		message, taken = message[:0], taken[:0]
-		take := func(o outgoing) { message, taken = append(message, o.data...), append(taken, o) }
+		message = message[:0]
 		if next != nil {
-			take(*next)
+			message = append(message, next...)
 			next = nil
 		} else {
 			select {
-			case o := <-l.out:
-				take(o)
+			case data := <-l.out:
+				message = append(message, data...)
 			case <-l.told:
 			case <-l.done:
 				return
 			}
 			for more := true; more && len(message) < maxMessage; {
 				select {
-				case o := <-l.out:
-					if more = len(message)+len(o.data) <= maxMessage; more {
-						take(o)
+				case data := <-l.out:
+					if more = len(message)+len(data) <= maxMessage; more {
+						message = append(message, data...)
 					} else {
-						next = &o
+						next = data
 					}
 				default:
 					more = false
@@ -203,28 +182,12 @@ func (l *link) send() {
 				return
 			}
 		}
-		for _, o := range taken {
-			if o.sent != nil {
-				close(o.sent)
-			}
-		}
 	}
 }
 
 // receive passes on what comes from the sandbox, until there is no more.
 func (l *link) receive() {
 	defer close(l.done)
-	if !l.framed {
-		buf := make([]byte, maxMessage)
-		for {
-			n, err := l.stream.Read(buf)
-			l.only.arrive(buf[:n])
-			if err != nil {
-				l.end(err)
-				return
-			}
-		}
-	}
 	r, buf := bufio.NewReaderSize(l.stream, 64<<10), make([]byte, math.MaxUint16)
 	for {
 		kind, id, data, err := readFrame(r, buf)
@@ -280,12 +243,10 @@ func (l *link) close() {
 
 // quit is close when nothing is left to be done: the helper ends by itself.
 func (l *link) quit() {
-	if l.framed {
-		l.tell(frameQuit, 0, nil)
-		timer := time.AfterFunc(time.Second, func() { _ = l.stream.Close() })
-		<-l.done
-		timer.Stop()
-	}
+	l.tell(frameQuit, 0, nil)
+	timer := time.AfterFunc(time.Second, func() { _ = l.stream.Close() })
+	<-l.done
+	timer.Stop()
 	l.close()
 }
 
