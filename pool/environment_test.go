@@ -26,7 +26,7 @@ func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	for _, row := range rows {
 		srv := emulator(t)
 		p := open(t, srv.Client(), pool.Options{
-			Name: "hostile", Size: 1, Max: 1, Stopped: true, Create: sandbox.CreateOptions{Env: row.Env},
+			Name: "hostile", Version: "1", Size: 1, Max: 1, Stopped: true, Create: sandbox.CreateOptions{Env: row.Env},
 			Warm: func(ctx context.Context, sb *sandbox.Sandbox) error {
 				if err := sb.FS().MkdirAll(ctx, hostile.Shells, 0o755); err != nil || !row.Bash {
 					return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -65,7 +66,7 @@ func (p *Pool) atMost(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 func script(ctx context.Context, session *sandbox.Session, sb *sandbox.Sandbox, text string) (exitCode int, err error) {
-	done, err := own.Run(ctx, session, &sandbox.CommandOptions{Cwd: "/"}, "sh", "-c", text, "sh", directory(sb.Name()), session.ID())
+	done, err := own.Run(ctx, session, &sandbox.CommandOptions{Cwd: "/"}, "sh", "-c", text, "sh", path.Join(sb.Cwd(), directory(sb.Name())), session.ID())
 	if err != nil {
 		return 0, err
 	}

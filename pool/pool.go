@@ -1,7 +1,7 @@
 // Package pool keeps sandboxes ready, so that a program which needs one gets it
 // in the time of a request instead of that of a start and its preparation.
 //
-//	p, err := pool.New(ctx, client, pool.Options{Name: "agents", Size: 10, Create: …, Warm: …})
+//	p, err := pool.New(ctx, client, pool.Options{Name: "agents", Version: "7", Size: 10, Warm: …})
 //	…
 //	defer p.Close(context.WithoutCancel(ctx))
 //	box, err := p.Take(ctx, "session-17")
@@ -35,8 +35,7 @@
 //
 // # Deployments
 //
-// Sandboxes are of the version of the options that made them ([Options].Version), and a
-// pool hands out those of its own alone. It deletes the stopped ones of other versions
+// A pool hands out only sandboxes of its own version ([Options].Version). It deletes the stopped ones of other versions
 // that are older than the first that it made; running ones end with the processes that
 // keep them.
 //
@@ -51,6 +50,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -79,9 +80,10 @@ type Options struct {
 	// Name is that of the pool, and required. Pools of one name and version share their sandboxes, in any
 	// number of processes. It begins the sandboxes' names.
 	Name string
-	// Version tells sandboxes of one deployment from those of another. By default it is
-	// made of Create and Stopped and, where there is a Warm or Reset, of the program's
-	// revision, if it was built with one.
+	// Version tells sandboxes of one deployment from those of another: a pool takes
+	// only those of its own version. Change it when Create, Warm or Reset change. It is
+	// required if Warm or Reset is set or Stopped is true, since such sandboxes may
+	// outlive a deployment.
 	Version string
 	// Size is the number of sandboxes to keep ready: for each process, or in all
 	// if Stopped is set. Zero means one.
@@ -135,6 +137,8 @@ func (o *Options) complete() error {
 		return entry.Invalid("pool", "Options.Create.Name", "%q is set; the pool names its sandboxes by Options.Name", o.Create.Name)
 	case o.Create.Timeout != 0:
 		return entry.Invalid("pool", "Options.Create.Timeout", "%v is set; the pool keeps its sandboxes by Options.Lease", o.Create.Timeout)
+	case o.Version == "" && (o.Warm != nil || o.Reset != nil || o.Stopped):
+		return entry.Invalid("pool", "Options.Version", "is empty; with Warm, Reset or Stopped it names the deployment, like the revision that was built")
 	case o.Create.OnCreate != nil:
 		return entry.Invalid("pool", "Options.Create.OnCreate", "is set; Options.Warm is what prepares a sandbox")
 	}
@@ -168,6 +172,12 @@ func (o *Options) complete() error {
 		o.Create.SnapshotExpiration = 24 * time.Hour
 	}
 	return nil
+}
+
+// version returns a short word for the version, which the sandboxes' names contain.
+func (o *Options) version() string {
+	sum := sha256.Sum256([]byte(o.Version))
+	return hex.EncodeToString(sum[:4])
 }
 
 // Pool keeps sandboxes ready. It is safe for concurrent use.

@@ -94,7 +94,7 @@ func TestTake(t *testing.T) {
 			events := &sandboxtest.Recorder{}
 			c := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events, HTTPClient: &http.Client{Transport: counted{testkit.Transport(t)}}})
 			p := open(t, c, pool.Options{
-				Name: "ready", Size: 2, Stopped: stopped,
+				Name: "ready", Version: "1", Size: 2, Stopped: stopped,
 				Warm: func(ctx context.Context, sb *sandbox.Sandbox) error {
 					return sb.WriteFiles(ctx, []sandbox.File{{Path: "tool", Content: []byte("warm")}}, nil)
 				},
@@ -139,7 +139,7 @@ func TestOnDemand(t *testing.T) {
 	srv := emulator(t)
 	resets := 0
 	p := open(t, srv.Client(), pool.Options{
-		Name: "demand", Max: 2,
+		Name: "demand", Version: "1", Max: 2,
 		Reset: func(context.Context, *sandbox.Sandbox) error { resets++; return nil },
 	})
 	var boxes []*pool.Box
@@ -177,7 +177,7 @@ func TestUnfit(t *testing.T) {
 	var mu sync.Mutex
 	bad, failed := "", false
 	p := open(t, srv.Client(), pool.Options{
-		Name: "unfit", Size: 3,
+		Name: "unfit", Version: "1", Size: 3,
 		Warm: func(context.Context, *sandbox.Sandbox) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -243,7 +243,7 @@ func TestHostileSandbox(t *testing.T) {
 				})
 			}
 			p := open(t, srv.Client(), pool.Options{
-				Name: "hostile", Stopped: stopped, Lease: 10 * time.Second,
+				Name: "hostile", Version: "1", Stopped: stopped, Lease: 10 * time.Second,
 				Reset: func(context.Context, *sandbox.Sandbox) error { return nil },
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -346,7 +346,7 @@ func TestKeptAlive(t *testing.T) {
 		slow := make(chan struct{})
 		c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: transport()}})
 		p := open(t, c, pool.Options{
-			Name: "alive", Lease: lease, Create: sandbox.CreateOptions{Tags: map[string]string{"mine": "stays"}},
+			Name: "alive", Version: "1", Lease: lease, Create: sandbox.CreateOptions{Tags: map[string]string{"mine": "stays"}},
 			Warm: func(ctx context.Context, _ *sandbox.Sandbox) error {
 				select {
 				case <-slow:
@@ -381,7 +381,7 @@ func TestKeptAlive(t *testing.T) {
 func TestAges(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Start: time.Now().AddDate(0, 0, -2)})
-	p := open(t, srv.Client(), pool.Options{Name: "ages", Stopped: true, Create: sandbox.CreateOptions{SnapshotExpiration: sandbox.Forever}})
+	p := open(t, srv.Client(), pool.Options{Name: "ages", Version: "1", Stopped: true, Create: sandbox.CreateOptions{SnapshotExpiration: sandbox.Forever}})
 	awaitReady(t, p, 1)
 	take := func() string {
 		_, err := srv.Client().ListPage(t.Context(), nil) // any response tells the time
@@ -409,49 +409,40 @@ func names(t *testing.T, srv *sandboxtest.Server) (list []string) {
 	return list
 }
 
-// TestDeployment: a pool hands out nothing that other options have made, and deletes
-// what an earlier one has left stopped, but not what a later one makes.
+// TestDeployment: a pool hands out nothing of another version, and deletes what an
+// earlier one has left stopped, but not what a later one makes.
 func TestDeployment(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][2]pool.Options{
-		"environment": {{Create: sandbox.CreateOptions{Env: sandbox.Env{"VERSION": "1"}}}, {Create: sandbox.CreateOptions{Env: sandbox.Env{"VERSION": "2"}}}},
-		"policy": {
-			{Create: sandbox.CreateOptions{NetworkPolicy: &sandbox.NetworkPolicy{}}}, {Create: sandbox.CreateOptions{NetworkPolicy: sandbox.DenyAll()}},
-		},
-		"version": {{Version: "1"}, {Version: "2"}},
-		"warm":    {{}, {Warm: func(context.Context, *sandbox.Sandbox) error { return nil }}},
-	} {
-		for _, stopped := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/%v", name, stopped), func(t *testing.T) {
-				t.Parallel()
-				srv := emulator(t)
-				opts := opts // of this one alone
-				for i := range opts {
-					opts[i].Name, opts[i].Stopped, opts[i].Lease = "deployed", stopped, 4*time.Second
-				}
-				before, err := pool.New(t.Context(), srv.Client(), opts[0])
-				require.NoError(t, err)
-				awaitReady(t, before, 1)
-				old := names(t, srv)
-				srv.Advance(time.Second) // creation is told to the second
-				after := open(t, testkit.Client(t, srv, sandbox.ClientOptions{}), opts[1])
-				box, err := after.Take(t.Context(), "")
-				require.NoError(t, err)
-				assert.NotContains(t, old, box.Name())
-				require.NoError(t, box.Delete(t.Context()))
-				require.NoError(t, before.Close(t.Context()))
-				require.Eventually(t, func() bool { return !slices.Contains(names(t, srv), old[0]) }, patience, 10*time.Millisecond)
+	for _, stopped := range []bool{false, true} {
+		t.Run(fmt.Sprint(stopped), func(t *testing.T) {
+			t.Parallel()
+			srv := emulator(t)
+			opts := [2]pool.Options{{Version: "1"}, {Version: "2"}}
+			for i := range opts {
+				opts[i].Name, opts[i].Stopped, opts[i].Lease = "deployed", stopped, 4*time.Second
+			}
+			before, err := pool.New(t.Context(), srv.Client(), opts[0])
+			require.NoError(t, err)
+			awaitReady(t, before, 1)
+			old := names(t, srv)
+			srv.Advance(time.Second) // creation is told to the second
+			after := open(t, testkit.Client(t, srv, sandbox.ClientOptions{}), opts[1])
+			box, err := after.Take(t.Context(), "")
+			require.NoError(t, err)
+			assert.NotContains(t, old, box.Name())
+			require.NoError(t, box.Delete(t.Context()))
+			require.NoError(t, before.Close(t.Context()))
+			require.Eventually(t, func() bool { return !slices.Contains(names(t, srv), old[0]) }, patience, 10*time.Millisecond)
 
-				same, err := pool.New(t.Context(), srv.Client(), opts[1])
-				require.NoError(t, err)
-				again, err := same.Take(t.Context(), "")
-				require.NoError(t, err)
-				version := func(name string) string { return name[:strings.LastIndex(name, "-")] }
-				assert.Equal(t, version(box.Name()), version(again.Name()), "the same options are the same version")
-				require.NoError(t, again.Delete(t.Context()))
-				require.NoError(t, same.Close(t.Context()))
-			})
-		}
+			same, err := pool.New(t.Context(), srv.Client(), opts[1])
+			require.NoError(t, err)
+			again, err := same.Take(t.Context(), "")
+			require.NoError(t, err)
+			version := func(name string) string { return name[:strings.LastIndex(name, "-")] }
+			assert.Equal(t, version(box.Name()), version(again.Name()), "the same version")
+			require.NoError(t, again.Delete(t.Context()))
+			require.NoError(t, same.Close(t.Context()))
+		})
 	}
 }
 
@@ -677,7 +668,7 @@ func TestFromSnapshot(t *testing.T) {
 	require.NoError(t, base.Delete(t.Context(), nil))
 	for _, stopped := range []bool{false, true} {
 		p, err := pool.New(t.Context(), srv.Client(), pool.Options{
-			Name: "copies", Size: 2, Stopped: stopped,
+			Name: "copies", Version: "1", Size: 2, Stopped: stopped,
 			Create: sandbox.CreateOptions{Source: sandbox.SnapshotSource{SnapshotID: snapshot.ID()}},
 		})
 		require.NoError(t, err)
@@ -738,6 +729,9 @@ func TestOptions(t *testing.T) {
 		"Lease: 48h0m0s":   {Name: "a", Lease: 48 * time.Hour},
 		`Create.Name: "b"`: {Name: "a", Create: sandbox.CreateOptions{Name: "b"}},
 		"Create.Timeout: ": {Name: "a", Create: sandbox.CreateOptions{Timeout: time.Hour}},
+		"Version: is":      {Name: "a", Stopped: true},
+		"Version: is e":    {Name: "a", Reset: func(context.Context, *sandbox.Sandbox) error { return nil }},
+		"Version: is em":   {Name: "a", Warm: func(context.Context, *sandbox.Sandbox) error { return nil }},
 		"Create.OnCreate":  {Name: "a", Create: sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error { return nil }}},
 	} {
 		_, err := pool.New(t.Context(), nil, opts)
