@@ -43,7 +43,7 @@ func TestMetricsAreServed(t *testing.T) {
 		Panels []struct{ Targets []struct{ Expr string } }
 	}
 	require.NoError(t, json.Unmarshal(dashboard, &board))
-	doc, err := os.ReadFile("../../docs/observability.md")
+	doc, err := os.ReadFile("../../../docs/observability.md")
 	require.NoError(t, err)
 	_, queries, found := strings.Cut(string(doc), "\n## Ten questions\n")
 	require.True(t, found)

@@ -2,7 +2,7 @@
 // what the client does to Prometheus, and a page with the panels of
 // dashboard.json, which Grafana reads as well.
 //
-//	go run ../../cmd/sandbox-emulator go run . -for 10m -trouble
+//	go run ../../../cmd/sandbox-emulator go run . -for 10m -trouble
 //	prometheus --config.file=prometheus.yml --storage.tsdb.path="$(mktemp -d)"
 package main
 
