@@ -169,22 +169,20 @@ func (s *run) grant(ctx workflow.Context) error {
 
 // keepHeld renews the machine's lease while it is held, until something else is due.
 func (s *run) keepHeld(ctx workflow.Context) error {
-	until := s.Holds[0].Until
+	var deadlines []time.Time
 	for _, h := range s.Holds {
-		if h.Until.Before(until) {
-			until = h.Until
-		}
+		deadlines = append(deadlines, h.Until)
 	}
 	renew := s.Sandbox.ExpiresAt.Add(s.Sandbox.Ahead - s.in.Options.Lease/2)
 	if renew.Before(s.adoptAfter) {
 		renew = s.adoptAfter
 	}
-	if s.Sandbox.VM != "" && renew.Before(until) {
-		until = renew
+	if s.Sandbox.VM != "" {
+		deadlines = append(deadlines, renew)
 	}
-	_, err := workflow.AwaitWithTimeout(ctx, max(until.Sub(workflow.Now(ctx)), 0), func() bool {
+	_, err := awaitUntil(ctx, func() bool {
 		return s.destroy != nil || len(s.Holds) == 0 || s.waitsForHold()
-	})
+	}, deadlines...)
 	if err == nil && s.Sandbox.VM != "" && !workflow.Now(ctx).Before(renew) {
 		return s.adopt(ctx)
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -173,24 +174,44 @@ func TestHoldOfWhatEnds(t *testing.T) {
 	assert.Contains(t, p.outcomes["long"], "no hold")
 }
 
-// TestMaxAge: a session of an age destroys itself with all that it has, not while it
-// is in use, and whether it runs or not.
+// TestMaxAge: a session destroys itself with all that it has when it reaches its age,
+// whatever else it waits for. Only a hold makes it last longer.
 func TestMaxAge(t *testing.T) {
 	t.Parallel()
-	for name, last := range map[string]time.Duration{"asleep": time.Minute, "held": 55 * time.Minute} {
+	const maxAge = time.Hour
+	for name, c := range map[string]struct {
+		command, touch, hold time.Duration // when, if not zero
+		policy               Policy
+		want                 time.Duration
+	}{
+		"asleep":             {policy: Policy{IdleAfter: 10 * time.Minute}},
+		"idle":               {command: 55 * time.Minute, policy: Policy{IdleAfter: 30 * time.Minute}},
+		"idle for hours":     {policy: Policy{IdleAfter: 4 * time.Hour}},
+		"touched":            {touch: 50 * time.Minute, policy: Policy{IdleAfter: 55 * time.Minute}},
+		"before a refresh":   {policy: Policy{IdleAfter: 4 * time.Hour, MaxLifetime: 90 * time.Minute}},
+		"after a refresh":    {policy: Policy{IdleAfter: 4 * time.Hour, MaxLifetime: 45 * time.Minute}},
+		"after a checkpoint": {policy: Policy{IdleAfter: 4 * time.Hour, CheckpointEvery: 20 * time.Minute}},
+		"released":           {hold: 45 * time.Minute, policy: Policy{IdleAfter: 30 * time.Minute}},
+		"held":               {hold: 55 * time.Minute, policy: Policy{IdleAfter: 10 * time.Minute}, want: 65 * time.Minute},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlay(t, &durabletest.Options{Output: durable.Dir(t.TempDir())})
 			p.send(time.Minute, "command", "echo kept")
-			p.update(last, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
-			events := p.run(Policy{IdleAfter: 10 * time.Minute, MaxAge: time.Hour})
+			if c.command > 0 {
+				p.send(c.command, "late", "true")
+			}
+			if c.touch > 0 {
+				p.update(c.touch, "touch", updateTouch, struct{}{})
+			}
+			if c.hold > 0 {
+				p.update(c.hold, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
+			}
+			c.policy.MaxAge = maxAge
+			events := p.run(c.policy)
 			require.NoError(t, p.GetWorkflowError())
 			took := time.Duration(events[len(events)-1].DurationMs) * time.Millisecond
-			want := time.Hour
-			if name == "held" {
-				want = 65 * time.Minute
-			}
-			assert.InDelta(t, want.Seconds(), took.Seconds(), 30)
+			assert.InDelta(t, cmp.Or(c.want, maxAge).Seconds(), took.Seconds(), 30, "%v", story(events))
 			_, err := p.Server.Client().Get(t.Context(), "durable-ses-1", nil)
 			assert.ErrorIs(t, err, sandbox.ErrNotFound)
 			for _, err := range durable.ReadOutput(t.Context(), p.Worker.Output, outputOf(events, "cmd-1")) {

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -183,39 +184,54 @@ func (s *run) create(ctx workflow.Context) error {
 
 func (s *run) ready() bool { return s.destroy != nil || s.touched || s.work() }
 
-// outlived reports whether the session is older than it may be.
-func (s *run) outlived(ctx workflow.Context) bool {
-	return s.in.Policy.MaxAge > 0 && !workflow.Now(ctx).Before(s.StartedAt.Add(s.in.Policy.MaxAge))
+// endsAt returns when the session reaches its MaxAge, zero if it has none.
+func (s *run) endsAt() time.Time {
+	if s.in.Policy.MaxAge == 0 {
+		return time.Time{}
+	}
+	return s.StartedAt.Add(s.in.Policy.MaxAge)
 }
 
-// rest waits for a command, and hibernates or refreshes when it is time. While
-// hibernated there is no timer at all, unless the session ends at some age.
+// outlived reports whether the session has reached its MaxAge.
+func (s *run) outlived(ctx workflow.Context) bool {
+	ends := s.endsAt()
+	return !ends.IsZero() && !workflow.Now(ctx).Before(ends)
+}
+
+// awaitUntil waits for ready, or for the first of the deadlines that are not zero. It
+// reports whether ready was first.
+func awaitUntil(ctx workflow.Context, ready func() bool, deadlines ...time.Time) (bool, error) {
+	deadlines = slices.DeleteFunc(deadlines, time.Time.IsZero)
+	if len(deadlines) == 0 {
+		return true, workflow.Await(ctx, ready)
+	}
+	first := slices.MinFunc(deadlines, time.Time.Compare)
+	return workflow.AwaitWithTimeout(ctx, max(first.Sub(workflow.Now(ctx)), 0), ready)
+}
+
+// rest waits for work, and hibernates or refreshes when it is time. A hibernated
+// session has no timer, unless it has a MaxAge.
 func (s *run) rest(ctx workflow.Context) error {
 	s.interrupts = s.waiting() // none is for a command that is over
 	// What a halted session takes fills its history all the same.
 	ready := func() bool { return s.ready() || s.Halted != "" && s.full(ctx) }
+	var idle, refresh time.Time
 	if s.Sandbox.VM == "" {
 		s.touched = false // a touch does not wake it
-		if s.in.Policy.MaxAge > 0 {
-			_, err := workflow.AwaitWithTimeout(ctx, max(s.StartedAt.Add(s.in.Policy.MaxAge).Sub(workflow.Now(ctx)), 0), ready)
-			return err
-		}
-		return workflow.Await(ctx, ready)
+	} else {
+		idle, refresh = s.LastUse.Add(s.in.Policy.IdleAfter), s.refreshAt()
 	}
-	idle := s.LastUse.Add(s.in.Policy.IdleAfter)
-	refresh := s.refreshAt()
-	wake := idle
-	if refresh.Before(wake) {
-		wake = refresh
-	}
-	ok, err := workflow.AwaitWithTimeout(ctx, max(wake.Sub(workflow.Now(ctx)), 0), ready)
+	ok, err := awaitUntil(ctx, ready, s.endsAt(), idle, refresh)
 	switch {
 	case err != nil:
 		return err
 	case s.touched:
 		s.touched = false
+		if s.Sandbox.VM == "" {
+			return nil
+		}
 		return s.used(ctx)
-	case ok:
+	case ok || s.outlived(ctx):
 		return nil
 	case refresh.Before(idle):
 		return s.refresh(ctx)
