@@ -11,9 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,10 +44,6 @@ type HandlerOptions struct {
 	Started func(r *http.Request, id string) error
 	// Page serves the web page at "/".
 	Page bool
-	// Metrics serves at /metrics what this handler has done, as text for
-	// Prometheus: by route and status, without IDs. Authorize is called with an
-	// empty id.
-	Metrics bool
 	// PingInterval is how often a silent stream gets a ping, so that proxies
 	// keep it open. Zero means 15 seconds.
 	PingInterval time.Duration
@@ -85,7 +79,7 @@ const (
 
 // Handler serves sessions over HTTP: POST /start, /command, /interrupt, /touch,
 // /go and /destroy, GET /events, /session and /health, and the page. /health says
-// whether Temporal responds, to anyone; /metrics is an option. Requests from pages of
+// whether Temporal responds, to anyone. Requests from pages of
 // other origins are refused. opts may be nil.
 //
 // /start and /events respond with a stream of one JSON object per line or, if
@@ -116,24 +110,16 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 	if h.opts.Page {
 		routes["GET /{$}"] = servePage
 	}
-	if h.opts.Metrics {
-		routes["GET /metrics"] = h.metrics
-	}
 	mux := http.NewServeMux()
 	for route, serve := range routes {
 		mux.HandleFunc(route, serve)
 	}
-	h.counts = newMetrics(slices.Collect(maps.Keys(routes)))
 	sniffless := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// What a command has printed is never run as a page.
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		mux.ServeHTTP(w, r)
 	})
-	safe := http.NewCrossOriginProtection().Handler(sniffless)
-	if !h.opts.Metrics {
-		return safe
-	}
-	return h.counts.count(safe)
+	return http.NewCrossOriginProtection().Handler(sniffless)
 }
 
 func servePage(w http.ResponseWriter, _ *http.Request) {
@@ -152,9 +138,8 @@ func (h *handler) health(w http.ResponseWriter, r *http.Request) {
 }
 
 type handler struct {
-	c      *Client
-	opts   HandlerOptions
-	counts *metrics
+	c    *Client
+	opts HandlerOptions
 }
 
 // body is what requests have, each some of it.

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -253,16 +250,11 @@ func (c *counted) Read(p []byte) (int, error) {
 // stranger sends, and those that have no body read none of it.
 func TestLargeBodies(t *testing.T) {
 	const limit = 256 << 10
-	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(&session.HandlerOptions{Page: true, Metrics: true})
+	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(&session.HandlerOptions{Page: true})
 	reads := map[string]bool{ // the body, by the route
 		"POST /start": true, "POST /command": true, "POST /interrupt": true, "POST /touch": true, "POST /go": true, "POST /destroy": true,
-		"GET /events": false, "GET /session": false, "GET /health": false, "GET /metrics": false, "GET /{$}": false,
+		"GET /events": false, "GET /session": false, "GET /health": false, "GET /{$}": false,
 	}
-	var served []string
-	for _, m := range regexp.MustCompile(`response_seconds_count\{route="(\w+ [^"]+)"`).FindAllStringSubmatch(serve(h, "GET", "/metrics", "").Body.String(), -1) {
-		served = append(served, m[1])
-	}
-	require.ElementsMatch(t, slices.Collect(maps.Keys(reads)), served, "each route has a row")
 	for route, reads := range reads {
 		method, path, _ := strings.Cut(strings.TrimSuffix(route, "{$}"), " ")
 		ask := func(size int) (status, read int) {

@@ -107,7 +107,6 @@ func (h *handler) startNew(ctx context.Context, w http.ResponseWriter, r *http.R
 		h.fail(w, r, err)
 		return "", false
 	}
-	h.counts.started.Add(1)
 	if h.opts.Started == nil {
 		return id, true
 	}

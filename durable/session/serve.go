@@ -23,8 +23,6 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, id string, at C
 	head.Set("Cache-Control", "no-cache, no-transform")
 	head.Set("X-Accel-Buffering", "no")
 	to := eventWriter{w, http.NewResponseController(w), sse}
-	h.counts.open.Add(1)
-	defer h.counts.open.Add(-1)
 	w.WriteHeader(http.StatusOK)
 	_ = to.flusher.Flush()
 
@@ -54,7 +52,6 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, id string, at C
 			}
 			if it.err != nil {
 				if ctx.Err() == nil {
-					h.counts.broken.Add(1)
 					h.opts.Logger.WarnContext(ctx, "a stream of events broke", "session", id, "error", it.err)
 				}
 				return // the client asks again

@@ -72,6 +72,23 @@ func (s *run) keep(ctx workflow.Context, e stored) {
 	countEvent(ctx, e.Event)
 }
 
+// eventsCounter counts the events of the sessions of a worker, for the
+// MetricsHandler of its client.
+const eventsCounter = "sandbox_session_events"
+
+// countEvent counts an event that happens. One that is replayed counts no second
+// time.
+func countEvent(ctx workflow.Context, e Event) {
+	outcome := e.State + e.Status + string(e.Outcome) // each type has one of them
+	if e.Outcome == durable.Exited && e.ExitCode != nil {
+		outcome = "ok"
+		if *e.ExitCode != 0 {
+			outcome = "failed"
+		}
+	}
+	workflow.GetMetricsHandler(ctx).WithTags(map[string]string{"type": e.Type, "outcome": outcome}).Counter(eventsCounter).Inc(1)
+}
+
 // noteDecisions notes what each decision makes of the session. A worker that replays
 // the history for a query goes on with what has happened since the last decision, as
 // if it were another one: that is a guess, since the next decision may be a different

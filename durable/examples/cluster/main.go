@@ -97,7 +97,7 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
-		Page: true, Metrics: true, Authorize: session.Token(os.Getenv("TOKEN")), // without one all requests are refused
+		Page: true, Authorize: session.Token(os.Getenv("TOKEN")), // without one all requests are refused
 	})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		if _, err := c.CheckHealth(r.Context(), nil); err != nil {

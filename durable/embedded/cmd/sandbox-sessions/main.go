@@ -137,7 +137,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	sessions := session.New(temporal, &session.Options{
 		TaskQueue: c.queue, Sandbox: sandboxes, Output: output, Policy: session.Policy{IdleAfter: c.idle}, Defaults: c.defaults(),
 	})
-	handler := onlyHosts(c.hosts, sessions.Handler(&session.HandlerOptions{Page: true, Metrics: true, Logger: log, Authorize: session.Token(token)}))
+	handler := onlyHosts(c.hosts, sessions.Handler(&session.HandlerOptions{Page: true, Logger: log, Authorize: session.Token(token)}))
 	fmt.Fprintf(stdout, "http://%s/#token=%s\n", l.Addr(), token)
 	return serve(ctx, l, handler)
 }

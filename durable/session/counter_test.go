@@ -1,0 +1,67 @@
+package session
+
+import (
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+
+	"github.com/go-vercel/sandbox/durable/durabletest"
+)
+
+// tally is a client's MetricsHandler that keeps the counts of events.
+type tally struct {
+	client.MetricsHandler
+	mu     *sync.Mutex
+	counts map[string]int64
+	tags   map[string]string
+}
+
+func (m tally) WithTags(tags map[string]string) client.MetricsHandler {
+	all := maps.Clone(m.tags)
+	maps.Copy(all, tags)
+	m.tags = all
+	return m
+}
+
+func (m tally) Counter(name string) client.MetricsCounter {
+	if name != eventsCounter {
+		return m.MetricsHandler.Counter(name)
+	}
+	return increment(func(n int64) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.counts[m.tags["type"]+" "+m.tags["outcome"]] += n
+	})
+}
+
+type increment func(int64)
+
+func (f increment) Inc(n int64) { f(n) }
+
+// TestEventsAreCounted: a worker counts what happens in its sessions, by type and
+// outcome, with the handler of its client.
+func TestEventsAreCounted(t *testing.T) {
+	m := tally{MetricsHandler: client.MetricsNopHandler, mu: new(sync.Mutex), counts: map[string]int64{}, tags: map[string]string{}}
+	p := newPlay(t, &durabletest.Options{Metrics: m})
+	p.send(time.Minute, "a", "true")
+	p.send(2*time.Minute, "b", "exit 3")
+	p.send(3*time.Minute, "c", "true")
+	p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
+	events := p.run(Policy{})
+	require.NoError(t, p.GetWorkflowError())
+	var total int64
+	for _, n := range m.counts {
+		total += n
+	}
+	assert.EqualValues(t, len(events), total, "%v", m.counts)
+	for what, n := range map[string]int64{
+		"created ": 1, "command_start ": 3, "command_end ok": 2, "command_end failed": 1, "status active": 1, "status destroyed": 1, "result destroyed": 1,
+	} {
+		assert.Equal(t, n, m.counts[what], "%s in %v", what, m.counts)
+	}
+}
