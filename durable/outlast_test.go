@@ -2,9 +2,11 @@ package durable_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -234,4 +236,55 @@ func TestPerhapsSent(t *testing.T) {
 			require.NoError(t, env.GetWorkflowError())
 		})
 	}
+}
+
+// TestSentAfterRefusal: that one attempt was refused says nothing of the next: when its
+// request may have arrived and the machine has ended, the command doesn't run again.
+func TestSentAfterRefusal(t *testing.T) {
+	t.Parallel()
+	env := durabletest.New(t, nil)
+	starts, begun := 0, false
+	network := func(req *http.Request) (*http.Response, error) {
+		if !begun || req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/cmd") {
+			return http.DefaultTransport.RoundTrip(req)
+		}
+		switch starts++; starts {
+		case 1:
+			resp := canned.JSON(http.StatusTooManyRequests, `{"error":{"code":"refused","message":"not now"}}`)
+			resp.Request = req
+			return resp, nil
+		case 2:
+			resp, err := http.DefaultTransport.RoundTrip(req)
+			if err != nil {
+				return nil, err
+			}
+			_, err = io.Copy(io.Discard, resp.Body) // the command has ended by then
+			require.NoError(t, errors.Join(err, resp.Body.Close()))
+			assert.True(t, env.Server.Crash("sent-sandbox"), "its machine ends")
+			return nil, syscall.ECONNRESET
+		}
+		return http.DefaultTransport.RoundTrip(req)
+	}
+	var err error
+	env.Worker.Client, err = sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: env.Server.URL, Credentials: auth.Static(env.Server.Credentials()), MaxRateLimitWait: -1, MaxRetries: -1,
+		HTTPClient: &http.Client{Transport: canned.RoundTripper(network)},
+	})
+	require.NoError(t, err)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "sent"})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, &durable.Options{Name: "sent-sandbox"})
+		if err != nil {
+			return err
+		}
+		defer sb.Delete(ctx)
+		require.NoError(t, sb.Refresh(ctx)) // its files are saved
+		begun = true
+		res, err := sb.Run(ctx, "echo", []string{"ran"}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, durable.Lost, res.Outcome, "it has run")
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
+	assert.Equal(t, 2, starts)
 }

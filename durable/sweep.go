@@ -22,7 +22,7 @@ import (
 // workflow has ended or is gone, as after a termination or the loss of the database.
 // It deletes those that nobody can have meant to keep: whose workflow was terminated, has
 // timed out or is unknown, or had given up the opening that has made them, once they have
-// stood still for DeleteAfter. It returns how many
+// stood still for DeleteAfter by [sandbox.Client.Age]. It returns how many
 // it has stopped and deleted. c has to be a client of the namespace of their workflows;
 // outside of an activity Fleet has to be set. It costs a request for every 50 sandboxes
 // of a fleet, and one to Temporal for each that runs or may be deleted.
@@ -45,7 +45,7 @@ func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err err
 				errs = append(errs, err)
 				break
 			}
-			done, err := w.sweepOne(ctx, c, info)
+			done, err := w.sweepOne(ctx, c, project, info)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("sandbox %s: %w", info.Name, err))
 			}
@@ -58,10 +58,10 @@ func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err err
 }
 
 // sweepOne stops or deletes a sandbox if it is left, and reports whether it has.
-func (w *Worker) sweepOne(ctx context.Context, c client.Client, info sandbox.Info) (done bool, err error) {
+func (w *Worker) sweepOne(ctx context.Context, c client.Client, project *sandbox.Client, info sandbox.Info) (done bool, err error) {
 	id, epoch := madeIn(info.Tags[tagWorkflow])
 	runs := info.Status == sandbox.StatusRunning
-	old := w.DeleteAfter > 0 && info.Status == sandbox.StatusStopped && time.Since(info.StatusUpdatedAt) > w.DeleteAfter
+	old := w.DeleteAfter > 0 && info.Status == sandbox.StatusStopped && project.Age(info.StatusUpdatedAt) > w.DeleteAfter
 	if id == "" || !runs && !old {
 		return false, nil
 	}
@@ -79,6 +79,7 @@ func (w *Worker) sweepOne(ctx context.Context, c client.Client, info sandbox.Inf
 	sb, err := w.get(ctx, info.Name)
 	switch {
 	case err != nil:
+	case !sameSandbox(sb.Info(), info): // another one has the name by now
 	case runs && sb.Status() == sandbox.StatusRunning:
 		_, err = sb.Stop(ctx, nil)
 		done = err == nil
@@ -90,6 +91,11 @@ func (w *Worker) sweepOne(ctx context.Context, c client.Client, info sandbox.Inf
 		err = nil
 	}
 	return done, err
+}
+
+// sameSandbox reports whether two looks at a name found one sandbox, of one workflow.
+func sameSandbox(a, b sandbox.Info) bool {
+	return a.CreatedAt.Equal(b.CreatedAt) && a.Tags[tagFleet] == b.Tags[tagFleet] && a.Tags[tagWorkflow] == b.Tags[tagWorkflow]
 }
 
 // fleet is what the sandboxes of this worker are tagged with: what they are found
