@@ -54,11 +54,6 @@ type Options struct {
 	// Hold is for how long [Client.Hold] keeps a machine whose process has died; it
 	// renews that while it lives. Zero means 30 seconds, and 10 minutes are the most.
 	Hold time.Duration
-	// SearchAttributes says that the namespace has the search attributes [AttributeOwner],
-	// [AttributeSandbox] and [AttributeState], as keywords, which sessions that this client
-	// starts then have: a cluster that does not refuses them. The state adds an event to
-	// their histories at each change.
-	SearchAttributes bool
 	// Policy and Defaults are for sessions that this client starts.
 	Policy   Policy
 	Defaults durable.Options
@@ -120,12 +115,15 @@ type StartOptions struct {
 	// start idempotent. Empty means [NewID]. It has letters, digits, "-" and
 	// "_", at most 100.
 	ID string
-	// Owner is whose it is, for [Client.List]: at most 200 characters without quotes.
-	Owner string
+	// Title is shown by Temporal's lists of workflows, in the memo. It has at most 200
+	// bytes. Empty means none.
+	Title string
 	// Sandbox and Policy replace the client's where they are not nil.
 	Sandbox *durable.Options
 	Policy  *Policy
 }
+
+const maxTitle = 200
 
 // Start starts a session and returns its ID. Its sandbox is made in the
 // background; the events tell when it is there. opts may be nil.
@@ -142,10 +140,10 @@ func (c *Client) check(ctx context.Context) error {
 
 // start is Start; again says whether a session that is over is started anew.
 func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.WorkflowIdReusePolicy) (id string, err error) {
-	in := input{Options: c.opts.Defaults, Policy: c.opts.Policy, SearchAttributes: c.opts.SearchAttributes}
-	owner := ""
+	in := input{Options: c.opts.Defaults, Policy: c.opts.Policy}
+	title := ""
 	if opts != nil {
-		id, owner = opts.ID, opts.Owner
+		id, title = opts.ID, opts.Title
 		if opts.Sandbox != nil {
 			in.Options = *opts.Sandbox
 		}
@@ -162,20 +160,15 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.Work
 	if err := in.check(); err != nil {
 		return "", err
 	}
-	if !validOwner.MatchString(owner) {
-		return "", fmt.Errorf("%w: the owner %.40q has quotes or control characters, or is too long", sandbox.ErrInvalid, owner)
+	if len(title) > maxTitle {
+		return "", fmt.Errorf("%w: a title of %d bytes; at most %d are taken", sandbox.ErrInvalid, len(title), maxTitle)
 	}
-	memo := map[string]any{AttributeSandbox: cmp.Or(in.Options.Name, durable.DefaultName(id)), AttributeOwner: owner}
-	var attributes temporal.SearchAttributes
-	if c.opts.SearchAttributes {
-		var set []temporal.SearchAttributeUpdate
-		for name, value := range memo {
-			set = append(set, temporal.NewSearchAttributeKeyKeyword(name).ValueSet(value.(string)))
-		}
-		attributes = temporal.NewSearchAttributes(set...)
+	memo := map[string]any{memoSandbox: cmp.Or(in.Options.Name, durable.DefaultName(id))}
+	if title != "" {
+		memo[memoTitle] = title
 	}
 	_, err = c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: id, TaskQueue: c.opts.TaskQueue, Memo: memo, TypedSearchAttributes: attributes,
+		ID: id, TaskQueue: c.opts.TaskQueue, Memo: memo,
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		WorkflowIDReusePolicy:    again,
 	}, workflowName, in)

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
@@ -164,23 +163,4 @@ func TestMaxRun(t *testing.T) {
 	words := story(p.run(Policy{MaxRun: time.Second}))
 	assert.Contains(t, words, "cmd-2 exited 0", "%v", words)
 	assert.Equal(t, "ran\n", p.output("cmd-2"))
-}
-
-// TestSetPolicy: a session that lives takes another policy: its machine is idle for
-// longer than the lease that it had, and the session ends at the new age, also while it
-// is asleep. One that no session can live by is refused.
-func TestSetPolicy(t *testing.T) {
-	t.Parallel()
-	p := newPlay(t, nil)
-	p.send(time.Minute, "a", "true")
-	p.update(10*time.Minute, "negative", updatePolicy, Policy{IdleAfter: -1})
-	p.update(20*time.Minute, "longer", updatePolicy, Policy{IdleAfter: 3 * time.Hour, MaxLifetime: 24 * time.Hour})
-	p.At(190*time.Minute, func() { assert.Equal(t, sandbox.StatusRunning, p.machine().Status()) })
-	p.update(10*time.Hour, "ends", updatePolicy, Policy{MaxAge: 20 * time.Hour})
-	events := p.run(Policy{})
-	assert.Contains(t, p.outcomes["negative"], "negative")
-	assert.Equal(t, "done", p.outcomes["longer"])
-	assert.Equal(t, "done", p.outcomes["ends"])
-	assert.Equal(t, []string{StateActive, "cmd-1 exited 0", StateHibernating, StateHibernated, StateDestroyed, StateDestroyed}, story(events))
-	assert.Equal(t, 20*time.Hour, events[len(events)-1].At.Time().Sub(events[0].At.Time()).Round(time.Minute))
 }

@@ -152,6 +152,7 @@ type body struct {
 	Command    string `json:"command"`
 	Key        string `json:"key"`
 	Secret     bool   `json:"secret"`
+	Title      string `json:"title"`
 	ID         string `json:"id"`
 	Signal     string `json:"signal"`
 	DestroyOptions

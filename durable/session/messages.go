@@ -43,9 +43,6 @@ func (s *run) listen(ctx workflow.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, updatePolicy, s.setPolicy, workflow.UpdateHandlerOptions{Validator: s.acceptPolicy}); err != nil {
-		return err
-	}
 	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateHold, s.hold, workflow.UpdateHandlerOptions{Validator: s.acceptHold}); err != nil {
 		return err
 	}

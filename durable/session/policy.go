@@ -1,14 +1,10 @@
 package session
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
-
-	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -78,46 +74,6 @@ func (p Policy) withDefaults() Policy {
 
 // lease is that of a session whose Options have none.
 func (p Policy) lease() time.Duration { return p.IdleAfter + 2*time.Minute }
-
-// acceptPolicy is the validator of another policy.
-func (s *run) acceptPolicy(_ workflow.Context, p Policy) error {
-	if err := s.open(); err != nil {
-		return err
-	}
-	if err := p.check(); err != nil {
-		return temporal.NewApplicationError(err.Error(), errInvalidType)
-	}
-	return s.crowded()
-}
-
-// setPolicy has the session live by another policy. It counts as a use, which renews the
-// lease of a machine that may now be idle for longer.
-func (s *run) setPolicy(_ workflow.Context, p Policy) error {
-	p = p.withDefaults()
-	if s.in.Options.Lease == s.in.Policy.lease() {
-		s.in.Options.Lease = p.lease()
-		if s.Sandbox != nil {
-			s.Sandbox.Options.Lease = p.lease()
-		}
-	}
-	s.in.Policy = p
-	s.calls++
-	s.touched = true
-	return nil
-}
-
-// SetPolicy replaces the policy of a session that lives. It counts as a use, see
-// [Client.Touch]. A command that runs keeps the MaxRun that it has begun with. It needs a
-// worker to be up. There is no route for it: who uses a session does not set its limits.
-func (c *Client) SetPolicy(ctx context.Context, id string, p Policy) error {
-	if err := c.check(ctx); err != nil {
-		return err
-	}
-	if err := p.check(); err != nil {
-		return err
-	}
-	return c.update(ctx, id, updatePolicy, p, nil)
-}
 
 // check refuses what no session can live by.
 func (in input) check() error {

@@ -282,7 +282,6 @@ func TestCallsWhileRefused(t *testing.T) {
 		calls := []func(key string){
 			func(key string) { p.update(0, key, updateTouch, struct{}{}) },
 			func(key string) { p.update(0, key, updateHold, holdUpdate{"a", time.Minute}) },
-			func(key string) { p.update(0, key, updatePolicy, Policy{QueueLimit: 2000}) },
 			func(key string) { p.send(0, key, "true") },
 		}
 		// More than are taken, without the holds, of which a few may wait.

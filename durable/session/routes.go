@@ -37,7 +37,7 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 		}
 		b.RunID = idOf(b.Key)
 	}
-	start := StartOptions{}
+	start := StartOptions{Title: b.Title}
 	id := b.RunID
 	if id != "" {
 		s, err := h.c.State(ctx, id)

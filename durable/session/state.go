@@ -63,9 +63,6 @@ const keepKeys = 1000
 func (s *run) emit(ctx workflow.Context, e Event) { s.keep(ctx, stored{Event: e}) }
 
 func (s *run) keep(ctx workflow.Context, e stored) {
-	if e.Event.Type == TypeStatus {
-		s.noteState(ctx, e.Event.State)
-	}
 	e.Event.Seq, e.Event.At = s.Base+len(s.Events), millis(workflow.Now(ctx))
 	e.Decision = workflow.GetInfo(ctx).GetCurrentHistoryLength()
 	s.Events = append(s.Events, e)

@@ -25,7 +25,6 @@ const (
 	updateTouch     = workflowName + ".touch"
 	updateHold      = workflowName + ".hold"
 	updateGo        = workflowName + ".go"
-	updatePolicy    = workflowName + ".policy"
 	updateRelease   = workflowName + ".release"
 	activityArchive = workflowName + ".Archive"
 	activityClear   = workflowName + ".Clear"
@@ -51,8 +50,6 @@ type input struct {
 	Options durable.Options `json:"options"`
 	Policy  Policy          `json:"policy"`
 	State   *state          `json:"state,omitempty"`
-	// SearchAttributes says that the namespace has those of sessions.
-	SearchAttributes bool `json:"searchAttributes,omitempty"`
 }
 
 // DestroyOptions says what is left of a destroyed session.
@@ -79,7 +76,6 @@ type run struct {
 	current    string // the command that runs
 	ran        bool   // a command has, in this run
 	refused    refused
-	listed     string    // the state in the cluster's lists
 	calls      int       // commands, interrupts and holds that were taken
 	rollAfter  time.Time // not before, since the store was away
 	// waitingHolds is how many updates wait for their hold.
