@@ -209,8 +209,10 @@ func (w *Worker) known(ctx context.Context, name, id string, expires time.Time) 
 	if err != nil {
 		return nil, err
 	}
+	const timeout = 7 * 24 * time.Hour // more than any, as Session.TimeLeft is never more
 	text, err := json.Marshal(map[string]any{"routes": []any{}, "session": map[string]any{
-		"id": id, "sourceSandboxName": name, "status": sandbox.StatusRunning, "startedAt": expires.UnixMilli(),
+		"id": id, "sourceSandboxName": name, "status": sandbox.StatusRunning,
+		"startedAt": expires.Add(-timeout).UnixMilli(), "timeout": timeout.Milliseconds(),
 	}})
 	if err != nil {
 		return nil, err
