@@ -2,13 +2,13 @@
 // workflow starts runs at most once, whatever crashes meanwhile, and what it
 // wrote is there for as long as it is kept.
 //
-//	func Build(ctx workflow.Context, repo string) (string, error) {
-//		sb, err := durable.Open(ctx, &durable.Options{Image: "vercel/sandbox/node:24"})
+//	func Build(ctx workflow.Context, script string) (string, error) {
+//		sb, err := durable.Open(ctx, &durable.Options{})
 //		if err != nil {
 //			return "", err
 //		}
-//		defer sb.Close(context.WithoutCancel(ctx))
-//		res, err := sb.Run(ctx, "git", []string{"clone", "--depth=1", repo, "."}, nil)
+//		defer sb.Close(ctx) // also after a cancellation
+//		res, err := sb.Run(ctx, "bash", []string{"-ec", script}, nil)
 //		if err != nil {
 //			return "", err
 //		}

@@ -12,15 +12,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDocs: the code of the two pages is that of the examples, which are compiled
-// and tested, and the tests that they name are there.
+// TestDocs: the code of the pages and of the packages' documentation is that of examples
+// and tests, which are compiled, and the tests that the pages name are there.
 func TestDocs(t *testing.T) {
-	var doc []byte
-	for _, page := range []string{"../docs/durable.md", "../docs/durable-service.md"} {
-		text, err := os.ReadFile(page)
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		doc = append(doc, text...)
+		return string(text)
 	}
+	doc := ""
+	for _, page := range []string{"../docs/durable.md", "../docs/durable-service.md"} {
+		doc += read(page)
+	}
+	_, proofs, found := strings.Cut(read("../docs/maintainers/reliability.md"), "\n## Durable sessions\n")
+	require.True(t, found)
+	doc += proofs
 	var code strings.Builder
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".go") {
@@ -30,12 +36,20 @@ func TestDocs(t *testing.T) {
 		}
 		return err
 	}))
-	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(doc), -1)
+	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(doc, -1)
 	require.NotEmpty(t, blocks)
 	for _, b := range blocks {
 		assert.Contains(t, code.String(), b[1])
 	}
-	names := regexp.MustCompile("`(Test[A-Z]\\w*)`").FindAllStringSubmatch(string(doc), -1)
+	for _, file := range []string{"doc.go", "session/doc.go"} {
+		snippets := regexp.MustCompile("(?m)(?:^//(?:\t.*)?\n)*^//\t.*\n").FindAllString(read(file), -1)
+		require.NotEmpty(t, snippets, file)
+		for _, s := range snippets {
+			s = strings.TrimSpace(regexp.MustCompile("(?m)^//\t?").ReplaceAllString(s, ""))
+			assert.Contains(t, code.String(), s, file)
+		}
+	}
+	names := regexp.MustCompile("`(Test[A-Z]\\w*)`").FindAllStringSubmatch(doc, -1)
 	require.Greater(t, len(names), 5)
 	for _, n := range names {
 		assert.Contains(t, code.String(), "func "+n[1]+"(")
