@@ -80,7 +80,6 @@ func TestOnlySessions(t *testing.T) {
 		"Remove":    func(ctx context.Context, c *session.Client) error { return c.Remove(ctx, id) },
 		"Hold":      func(ctx context.Context, c *session.Client) error { _, _, err := c.Hold(ctx, id); return err },
 		"Tail":      func(ctx context.Context, c *session.Client) error { _, err := c.Tail(ctx, id, 1); return err },
-		"TailLines": func(ctx context.Context, c *session.Client) error { _, err := c.TailLines(ctx, id, 1); return err },
 		"Events": func(ctx context.Context, c *session.Client) error {
 			for _, err := range c.Events(ctx, id, session.Cursor{}) {
 				return err

@@ -147,7 +147,6 @@ type body struct {
 	RunID      string `json:"runId"`
 	Cursor     string `json:"cursor"`
 	StartIndex *int   `json:"startIndex"`
-	Tail       *int64 `json:"tail"`
 	Lines      *int   `json:"lines"`
 	Command    string `json:"command"`
 	Key        string `json:"key"`
@@ -164,14 +163,6 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b
 	if r.Method == http.MethodGet {
 		q := r.URL.Query()
 		b.RunID, b.Cursor = q.Get("runId"), q.Get("cursor")
-		if text := q.Get("tail"); text != "" {
-			n, err := strconv.ParseInt(text, 10, 64)
-			if err != nil {
-				h.refuse(w, http.StatusBadRequest, "tail is not a number of bytes")
-				return b, false
-			}
-			b.Tail = &n
-		}
 		if text := q.Get("lines"); text != "" {
 			n, err := strconv.Atoi(text)
 			if err != nil {

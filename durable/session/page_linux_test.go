@@ -49,7 +49,7 @@ type refusing struct {
 	phase  string
 	posts  []body // of each attempt
 	taken  []body
-	tails  []int64
+	tails  []int
 	report *string
 }
 
@@ -71,8 +71,8 @@ func (s *refusing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/session":
 		_ = json.NewEncoder(w).Encode(State{State: StateActive})
 	case "/start":
-		if b.Tail != nil {
-			s.tails = append(s.tails, *b.Tail)
+		if b.Lines != nil {
+			s.tails = append(s.tails, *b.Lines)
 		}
 		w.Header().Set("X-Workflow-Run-Id", "ses-1")
 		fmt.Fprintln(w, `{"type":"status","state":"active","seq":0,"cursor":"1.0"}`)

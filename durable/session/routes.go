@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/go-vercel/sandbox"
@@ -82,20 +81,14 @@ func idOf(key string) string {
 	return "ses-" + hex.EncodeToString(sum[:16])
 }
 
-// from returns where a stream begins: at the cursor, which is at, or at the tail that
-// a request without a cursor asks for.
+// from returns where a stream begins: at the cursor, which is at, or at the last lines
+// that a request without a cursor asks for.
 func (h *handler) from(ctx context.Context, b body, at Cursor, s *State) (Cursor, error) {
 	if at.next() > s.Events && s.State != StateTerminated {
 		return at, tooFar(at, s.Events)
 	}
-	switch {
-	case b.Cursor != "":
-	case b.Lines != nil && b.Tail != nil:
-		return at, fmt.Errorf("%w: tail and lines", sandbox.ErrInvalid)
-	case b.Lines != nil:
-		return h.c.TailLines(ctx, b.RunID, *b.Lines)
-	case b.Tail != nil:
-		return h.c.Tail(ctx, b.RunID, *b.Tail)
+	if b.Cursor == "" && b.Lines != nil {
+		return h.c.Tail(ctx, b.RunID, *b.Lines)
 	}
 	return at, nil
 }

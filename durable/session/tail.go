@@ -12,32 +12,16 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// Tail returns a cursor near the end of a session's stream, for [Client.Events]:
-// behind it come the last commands with up to so many bytes of output together, or
-// that many of the very last one, then what follows. Of a command that runs, what it
-// has written counts as far as another viewer of this client has read, or its worker
-// has told, which it does with each heartbeat. It looks no further back than the
-// events that the session itself keeps. It needs a worker to be up.
-func (c *Client) Tail(ctx context.Context, id string, bytes int64) (Cursor, error) {
-	if err := c.check(ctx); err != nil {
-		return Cursor{}, err
-	}
-	if bytes < 0 {
-		return Cursor{}, fmt.Errorf("%w: a tail of %d bytes", sandbox.ErrInvalid, bytes)
-	}
-	h, err := c.heard(ctx, id)
-	if err != nil {
-		return Cursor{}, err
-	}
-	return h.tail(bytes), nil
-}
+// maxTail is how many bytes [Client.Tail] searches for lines.
+const maxTail = 1 << 20
 
-// maxLines is how many bytes are searched for lines.
-const maxLines = 1 << 20
-
-// TailLines is [Client.Tail] with a number of lines, and looks for them in the last
-// MiB of output.
-func (c *Client) TailLines(ctx context.Context, id string, lines int) (Cursor, error) {
+// Tail returns a cursor near the end of a session's stream, for [Client.Events]: behind
+// it come the last lines of output, of one command or of several, and what follows. It
+// looks for them in the last MiB, and no further back than the events that the session
+// itself keeps. Of a running command it knows what another viewer of this client has
+// read, or what its worker has reported, which it does with each heartbeat. It needs a
+// worker to be up.
+func (c *Client) Tail(ctx context.Context, id string, lines int) (Cursor, error) {
 	if err := c.check(ctx); err != nil {
 		return Cursor{}, err
 	}
@@ -48,24 +32,31 @@ func (c *Client) TailLines(ctx context.Context, id string, lines int) (Cursor, e
 	if err != nil {
 		return Cursor{}, err
 	}
-	found := int64(0)
-	for i := len(h.events) - 1; i >= 0 && lines > 0 && found < maxLines; i-- {
+	at, searched := h.base+len(h.events), int64(0)
+	for i, e := range slices.Backward(h.events) {
 		size, start := h.output(i)
-		if size == 0 || start < 0 {
-			continue
+		if size > 0 && start < 0 {
+			break // the session no longer keeps its start
 		}
-		text, err := c.lastOutput(ctx, id, h.events[start], h.events[i].Event, size, min(size, maxLines-found))
-		if err != nil {
-			return Cursor{}, err
+		if size > 0 {
+			var text []byte
+			if lines > 0 && searched < maxTail {
+				if text, err = c.lastOutput(ctx, id, h.events[start], e.Event, size, min(size, maxTail-searched)); err != nil {
+					return Cursor{}, err
+				}
+			}
+			var n int
+			n, lines = linesAtEnd(text, lines)
+			searched += int64(n)
+			if left := size - int64(n); left > 0 && (n > 0 || start == i) {
+				return Cursor{Seq: h.base + start, Byte: 1 + left}, nil
+			} else if left > 0 {
+				break
+			}
 		}
-		n := 0
-		n, lines = linesAtEnd(text, lines)
-		if found += int64(n); n < len(text) {
-			// The place is within this output, which Tail allows in the last one alone.
-			return Cursor{Seq: h.base + start, Byte: 1 + size - int64(n)}, nil
-		}
+		at = e.Event.Seq
 	}
-	return h.tail(found), nil
+	return Cursor{Seq: at}, nil
 }
 
 // linesAtEnd returns how many bytes the last lines of a text have, and how many lines
@@ -185,21 +176,4 @@ func (w *watch) kept(ctx context.Context) (events []stored, base int, err error)
 			return nil, 0, ctx.Err()
 		}
 	}
-}
-
-// tail finds the cursor of [Client.Tail].
-func (h heard) tail(bytes int64) Cursor {
-	at, left := h.base+len(h.events), bytes
-	for i, e := range slices.Backward(h.events) {
-		size, start := h.output(i)
-		if runs := start == i; size > left {
-			if left == bytes && (left > 0 || runs) && start >= 0 { // the last that wrote anything
-				return Cursor{Seq: h.base + start, Byte: 1 + size - left}
-			}
-			break
-		}
-		left -= size
-		at = e.Event.Seq
-	}
-	return Cursor{Seq: at}
 }

@@ -25,34 +25,16 @@ func ran(id string, bytes int64) []stored {
 	}
 }
 
-// TestTail: a viewer begins with the last commands that wrote so much, or within the
-// very last, and with the one that runs in any case.
-func TestTail(t *testing.T) {
+// TestTailOfRunning: without lines, a viewer begins where the running command has written
+// to, as far as its worker or another viewer knows, or behind the last event.
+func TestTailOfRunning(t *testing.T) {
 	ended := append([]stored{of(3, Event{Type: TypeCreated})}, ran("cmd-1", 100)...) // 0, 1 to 4
-	ended = append(ended, ran("cmd-2", 0)...)                                        // 5 to 8
-	ended = append(ended, ran("cmd-3", 50)...)                                       // 9 to 12
-	running := append(append([]stored(nil), ended...), of(3, queuedEvent("cmd-4")), of(3, Event{Type: TypeCommandStart, ID: "cmd-4"}), of(3, queuedEvent("cmd-5")))
-	known := append(append([]stored(nil), ended...), of(3, queuedEvent("cmd-4")), of(3, Event{Type: TypeCommandStart, ID: "cmd-4", CommandID: "p"}), of(3, queuedEvent("cmd-5")))
+	starts := append(append([]stored(nil), ended...), of(3, queuedEvent("cmd-2")), of(3, Event{Type: TypeCommandStart, ID: "cmd-2"}))
+	runs := append(append([]stored(nil), ended...), of(3, queuedEvent("cmd-2")), of(3, Event{Type: TypeCommandStart, ID: "cmd-2", CommandID: "p"}), of(3, queuedEvent("cmd-3")))
 	for _, row := range []struct {
 		events []stored
-		bytes  int64
 		want   Cursor
-	}{
-		{known, 0, Cursor{Seq: 14, Byte: 71}}, // of which the heartbeats tell 70
-		{known, 20, Cursor{Seq: 14, Byte: 51}},
-		{known, 70, Cursor{Seq: 12}},
-		{known, 119, Cursor{Seq: 12}},
-		{known, 120, Cursor{Seq: 4}},
-		{ended, 0, Cursor{Seq: 12}},
-		{ended, 20, Cursor{Seq: 10, Byte: 31}}, // 30 of 50 are skipped
-		{ended, 50, Cursor{Seq: 4}},            // and what came after the first
-		{ended, 149, Cursor{Seq: 4}},
-		{ended, 150, Cursor{}},
-		{ended, 1 << 40, Cursor{}},
-		{running, 0, Cursor{Seq: 12}},
-		{running, 50, Cursor{Seq: 4}},
-		{nil, 10, Cursor{}},
-	} {
+	}{{runs, Cursor{Seq: 6, Byte: 71}}, {ended, Cursor{Seq: 4}}, {starts, Cursor{Seq: 4}}, {nil, Cursor{}}} {
 		synctest.Test(t, func(t *testing.T) {
 			temporal := newCluster()
 			temporal.written = 70
@@ -62,9 +44,9 @@ func TestTail(t *testing.T) {
 				temporal.commits(3)
 			}()
 			c := New(temporal, nil)
-			got, err := c.Tail(t.Context(), "a", row.bytes)
+			got, err := c.Tail(t.Context(), "a", 0)
 			require.NoError(t, err)
-			assert.Equal(t, row.want, got, "%d bytes", row.bytes)
+			assert.Equal(t, row.want, got)
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			assert.Empty(t, c.watches)
@@ -97,19 +79,10 @@ func TestTail(t *testing.T) {
 			assert.Equal(t, Cursor{Seq: 1, Byte: 71}, got)
 		})
 	})
-	_, err := New(newCluster(), nil).Tail(t.Context(), "a", -1)
-	require.ErrorIs(t, err, sandbox.ErrInvalid)
-	// Kept from 7 on.
-	kept := ended[7:]
-	for i := range kept {
-		kept[i].Event.Seq = 7 + i
-	}
-	assert.Equal(t, Cursor{Seq: 7}, heard{events: kept, base: 7}.tail(1<<40))
-	assert.Equal(t, Cursor{Seq: 10, Byte: 31}, heard{events: kept, base: 7}.tail(20))
 }
 
-// TestTailLines: a viewer begins with the last lines, of one output or of several.
-func TestTailLines(t *testing.T) {
+// TestTail: a viewer begins with the last lines, of one output or of several.
+func TestTail(t *testing.T) {
 	outputs := map[string]string{"cmd-1": "1\n2\n3\n", "cmd-2": "", "cmd-3": strings.Repeat("x", 2<<20) + "\n4\n5\n6"}
 	store := memory{}
 	events := []stored{of(3, Event{Type: TypeCreated})} // 0
@@ -140,12 +113,12 @@ func TestTailLines(t *testing.T) {
 			temporal := newCluster()
 			temporal.knows(append([]stored(nil), events[:row.until]...)...)
 			temporal.commits(3)
-			got, err := New(temporal, &Options{Output: store}).TailLines(t.Context(), "a", row.lines)
+			got, err := New(temporal, &Options{Output: store}).Tail(t.Context(), "a", row.lines)
 			require.NoError(t, err)
 			assert.Equal(t, row.want, got, "%d lines of %d events", row.lines, row.until)
 		})
 	}
-	_, err := New(newCluster(), nil).TailLines(t.Context(), "a", -1)
+	_, err := New(newCluster(), nil).Tail(t.Context(), "a", -1)
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 }
 
@@ -178,13 +151,11 @@ func TestTailRoute(t *testing.T) {
 			line, _, _ := strings.Cut(w.Body.String(), "\n")
 			return line
 		}
-		assert.Contains(t, first(httptest.NewRequest(http.MethodGet, "/events?runId=a&tail=50", nil)), `"seq":4`)
-		assert.Contains(t, first(httptest.NewRequest(http.MethodGet, "/events?runId=a&tail=50&cursor=1.0", nil)), `"seq":1`)
-		assert.Contains(t, first(httptest.NewRequest(http.MethodPost, "/start", strings.NewReader(`{"runId":"a","tail":50}`))), `"seq":4`)
+		assert.Contains(t, first(httptest.NewRequest(http.MethodGet, "/events?runId=a&lines=0&cursor=1.0", nil)), `"seq":1`)
 		assert.Contains(t, first(httptest.NewRequest(http.MethodPost, "/start", strings.NewReader(`{"runId":"a"}`))), `"seq":0`)
 		assert.Contains(t, first(httptest.NewRequest(http.MethodGet, "/events?runId=a&lines=0", nil)), `"seq":8`)
 		assert.Contains(t, first(httptest.NewRequest(http.MethodPost, "/start", strings.NewReader(`{"runId":"a","lines":0}`))), `"seq":8`)
-		for _, bad := range []string{"tail=x", "tail=-1", "lines=x", "lines=-1", "lines=1&tail=1"} {
+		for _, bad := range []string{"lines=x", "lines=-1"} {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/events?runId=a&"+bad, nil))
 			assert.Equal(t, http.StatusBadRequest, w.Code)
