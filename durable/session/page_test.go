@@ -88,7 +88,7 @@ const two = new Screen(both)
 two.write("stdout", "\x1b[32mout ")
 two.write("stderr", "err \x1b[")
 two.write("stdout", "more\n")
-if (styles(both) !== "<color:var(--c2)>out <color:var(--err)>err <color:var(--c2)>more\n") throw new Error(styles(both))
+if (styles(both) !== "<color:var(--c2)>out <color:var(--dim)>err <color:var(--c2)>more\n") throw new Error(styles(both))
 
 // What asks for too much of anything gets little of it, soon.
 for (const text of [
@@ -136,6 +136,26 @@ const play = async () => {
   lost()
   await going; want("another session by then", false)
   show({ type: "result", status: "destroyed" }); want("at the end", true)
+  console.log("shown")
+  process.exit(0)
+}
+play().catch((e) => { console.error(e); process.exit(1) })
+`
+
+// waiting is a command that waits for its turn, and is taken back.
+const waiting = `
+const log = document.getElementById("log"), asked = []
+globalThis.fetch = async (path, o) => { asked.push([path, o.body]); return { ok: true } }
+const play = async () => {
+  run = "ses-1"
+  show({ type: "command_queued", id: "cmd-7", command: "make" })
+  if (!log.textContent.includes("Waits for its turn")) throw new Error(log.textContent)
+  const find = (n) => n.textContent === "Take back" && n.onclick ? n : n.children.map(find).find(Boolean)
+  await find(log).onclick()
+  const got = JSON.stringify(asked), want = JSON.stringify([["interrupt", '{"runId":"ses-1","id":"cmd-7"}']])
+  if (got !== want) throw new Error(got)
+  show({ type: "command_start", id: "cmd-7", command: "make" })
+  if (log.textContent.includes("Waits")) throw new Error(log.textContent)
   console.log("shown")
   process.exit(0)
 }
@@ -212,6 +232,12 @@ func TestScreen(t *testing.T) {
 func TestPageGo(t *testing.T) {
 	t.Parallel()
 	script(t, halted)
+}
+
+// TestPageQueue: a queued command says that it waits, and can be taken back.
+func TestPageQueue(t *testing.T) {
+	t.Parallel()
+	script(t, waiting)
 }
 
 // TestPageRefused: the page forgets a token that is refused, and goes on with that of

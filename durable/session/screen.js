@@ -186,7 +186,7 @@ function indexed(n = 0) {
   return rgb(...[36, 6, 1].map((by) => [0, 95, 135, 175, 215, 255][Math.floor((n - 16) / by) % 6]))
 }
 function css({ stream, color, background, flags }) {
-  color ||= stream === "stderr" ? "var(--err)" : ""
+  color ||= stream === "stderr" ? "var(--dim)" : ""
   if (flags.includes("r")) [color, background] = [background || "var(--bg)", color || "var(--fg)"]
   const style = {}
   if (color) style.color = color
