@@ -111,8 +111,8 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line 
 	_, copyErr := io.Copy(c.app.out.Raw, conn)
 	late, cancel := withDeadline(ctx, cleanupTime)
 	defer cancel()
-	if text, err := sb.FS().ReadFile(late, stderrFile); err == nil {
-		_, _ = c.app.err.Write(text) // there may be no reader
+	if err := c.copyErrors(late, sb, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.app.warn("could not show all of the command's standard error: "+err.Error(), "write less, or to a file")
 	}
 	if err := sb.FS().Remove(late, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		c.app.warn("could not remove "+stderrFile+": "+err.Error(), "delete it yourself")
@@ -125,4 +125,32 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line 
 		return fmt.Errorf("the end of the command is not known: %w", err)
 	}
 	return exitWith(code)
+}
+
+// maxErrors is how much of a command's standard error rsh shows.
+const maxErrors = 16 << 20
+
+// copyErrors shows the file with the command's standard error. The command may have
+// put something else in its place, which is not read, and may have made it of any
+// length.
+func (c *rshCommand) copyErrors(ctx context.Context, sb *sandbox.Sandbox, name string) error {
+	info, err := sb.FS().Lstat(ctx, name)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no longer a regular file", name)
+	}
+	f, err := sb.FS().Open(ctx, name, nil)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := io.Copy(c.app.err, io.LimitReader(f, maxErrors)); err != nil {
+		return nil // there may be no reader
+	}
+	if info.Size() > maxErrors {
+		return fmt.Errorf("it has more than %d MiB", maxErrors>>20)
+	}
+	return nil
 }
