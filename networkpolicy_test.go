@@ -315,6 +315,11 @@ func FuzzNetworkPolicyFromWire(f *testing.F) {
 		}
 		var back NetworkPolicy
 		require.NoError(t, json.Unmarshal(text, &back))
+		for _, rules := range p.Rules {
+			for i := range rules {
+				rules[i].ForwardURL = shownURL(rules[i].ForwardURL) // no URL that may hold a secret survives
+			}
+		}
 		require.True(t, same(&back, p), "%s", text)
 	})
 }
