@@ -63,7 +63,6 @@ func TestCompletion(t *testing.T) {
 		"create --network-policy ":          "deny-all",
 		"config network-policy box-1 --mo":  "--mode",
 		"create --delete-evicted-snapshots": "--delete-evicted-snapshots",
-		"ls --output ":                      "jsonl",
 		"--color ":                          "never",
 		"run --name ":                       "box-1",
 		"config persistent ":                "box-1",
@@ -94,7 +93,7 @@ func TestCompletion(t *testing.T) {
 		}
 		assert.Contains(t, got, want, "%q", line)
 	}
-	for _, line := range []string{"exec box-1 -- --su", "exec box-1 ls --su", "run -- --na", "create --timeout ", "create --name ", "ls --limit ", "--jq "} {
+	for _, line := range []string{"exec box-1 -- --su", "exec box-1 ls --su", "run -- --na", "create --timeout ", "create --name ", "ls --limit "} {
 		got := d.ok(append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...)
 		assert.Regexp(t, `^:4\n`, got, "%q offers neither options nor files", line)
 	}

@@ -2,68 +2,44 @@ package main
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/jsonschema-go/jsonschema"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// TestDocuments holds what commands write with --json against its schema: a line,
-// in order, for each schema at least.
+// TestDocuments: with --json, standard output is one JSON document.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
 	d.write("policy.json", `{"allow":["c.example"]}`)
 	d.write("box/file", "x\n")
-	seen := map[string]bool{"error": true, "login": true} // of the scripts and of TestLogin
 	id := ""
-	for _, row := range [][2]string{
-		{"sandbox", "create --name c -p 3000 -t k=v --keep-last-snapshots 3 --snapshot-expiration 3d --upload box"},
-		{"sandboxes", "ls"}, {"inspection", "inspect c"}, {"sandbox", "config list c"}, {"sandbox", "config vcpus c 4"},
-		{"sandbox", "config network-policy c --network-policy-file policy.json"}, {"sandboxes", "ls"}, {"policy", "config policy show c"},
-		{"sandbox", "config network-policy c --network-policy deny-all"}, {"policy", "config policy show c"},
-		{"session", "extend c 1m"}, {"sessions", "sessions ls c -a"},
-		{"url", "url c 3000"}, {"command", "exec -d c -- true"}, {"command", "wait c ID"},
-		{"commands", "ps -a c"},
-		{"command", "exec -d c -- sleep 1000"}, {"names", "kill c ID"}, {"copies", "cp box/file c:other"}, {"copies", "write c other"},
-		{"snapshot", "snapshot --stop c"}, {"snapshots", "snapshots ls"}, {"snapshot", "snapshots get ID"},
-		{"tree", "snapshots tree c"}, {"names", "start c"}, {"sandbox", "fork c --name d"}, {"stops", "stop c d"},
-		{"drive", "drives get-or-create disk"}, {"drives", "drives ls"}, {"names", "drives rm disk"}, {"names", "rm d"},
-		{"names", "snapshots rm ID"}, {"sandboxes", "ls -a"},
-		{"whoami", "whoami"}, {"findings", "doctor"}, {"version", "version"},
-		{"telemetry", "telemetry status"}, {"telemetry", "telemetry disable"}, {"telemetry", "telemetry enable"}, {"done", "logout"},
-		{"names", "--local rm -f none"}, {"local", "local status"},
+	for _, line := range []string{
+		"create --name c -p 3000 -t k=v --keep-last-snapshots 3 --snapshot-expiration 3d --upload box",
+		"ls", "inspect c", "config list c", "config vcpus c 4",
+		"config network-policy c --network-policy-file policy.json", "ls", "config policy show c",
+		"config network-policy c --network-policy deny-all", "config policy show c",
+		"extend c 1m", "sessions ls c -a",
+		"url c 3000", "exec -d c -- true", "wait c ID",
+		"ps -a c",
+		"exec -d c -- sleep 1000", "kill c ID", "cp box/file c:other", "write c other",
+		"snapshot --stop c", "snapshots ls", "snapshots get ID",
+		"snapshots tree c", "start c", "fork c --name d", "stop c d",
+		"drives get-or-create disk", "drives ls", "drives rm disk", "rm d",
+		"snapshots rm ID", "ls -a",
+		"whoami", "doctor", "version",
+		"telemetry status", "telemetry disable", "telemetry enable", "logout",
+		"--local rm -f none", "local status",
 	} {
-		schema := row[0]
-		seen[schema] = true
-		words := strings.Fields(strings.ReplaceAll(row[1], "ID", id))
+		words := strings.Fields(strings.ReplaceAll(line, "ID", id))
 		got := d.run("", append([]string{"--json"}, words...)...)
-		require.True(t, got.code == 0 || schema == "findings", "%s\n%s", row[1], got.stderr)
+		require.True(t, got.code == 0 || line == "doctor", "%s\n%s", line, got.stderr)
 		var doc any
-		require.NoError(t, json.Unmarshal([]byte(got.stdout), &doc), "%s: %s", row[1], got.stdout)
-		assert.NoError(t, schemaOf(t, "schema", schema).Validate(doc), "%s: %s", row[1], got.stdout)
-		if schema == "command" || schema == "snapshot" {
-			id = doc.(map[string]any)["id"].(string)
+		require.NoError(t, json.Unmarshal([]byte(got.stdout), &doc), "%s: %s", line, got.stdout)
+		if members, ok := doc.(map[string]any); ok && (words[0] == "exec" || strings.HasPrefix(words[0], "snapshot")) && members["id"] != nil {
+			id = members["id"].(string)
 		}
 	}
 	d.ok("local", "stop")
-	files, err := filepath.Glob("schema/*.json")
-	require.NoError(t, err)
-	for _, f := range files {
-		assert.True(t, seen[strings.TrimSuffix(filepath.Base(f), ".json")], "no line writes a document of %s", f)
-	}
-}
-
-func schemaOf(t require.TestingT, dir, name string) *jsonschema.Resolved {
-	data, err := os.ReadFile(filepath.Join(dir, name+".json"))
-	require.NoError(t, err)
-	var schema jsonschema.Schema
-	require.NoError(t, json.Unmarshal(data, &schema))
-	resolved, err := schema.Resolve(nil)
-	require.NoError(t, err)
-	return resolved
 }

@@ -45,8 +45,9 @@ func TestCutStreams(t *testing.T) {
 	if !needs.Slow() {
 		step = 16
 	}
-	var last struct{ SessionID string }
-	require.NoError(t, json.Unmarshal([]byte(d.ok("ps", "-a", "c", "--jq", ".[0]")), &last))
+	var commands []struct{ SessionID string }
+	require.NoError(t, json.Unmarshal([]byte(d.ok("ps", "-a", "c", "--json")), &commands))
+	last := commands[0]
 	request, err := json.Marshal(map[string]any{"command": "sh", "args": []string{"-c", chatty}, "env": map[string]string{}, "sudo": false, "wait": true, "logs": true})
 	require.NoError(t, err)
 	post, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.server.URL+"/v2/sandboxes/sessions/"+last.SessionID+"/cmd", bytes.NewReader(request))

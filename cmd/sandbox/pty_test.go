@@ -427,9 +427,6 @@ func TestTableAtTerminal(t *testing.T) {
 	s := d.inTerminal("ls", "--color", "never")
 	assert.Equal(t, 0, s.ended())
 	s.until("…")
-	s = d.inTerminal("ls", "-o", "wide", "--color", "never")
-	s.until("TAGS")
-	assert.Equal(t, 0, s.ended())
 }
 
 // TestRemoveStarted starts a sandbox while rm asks whether it is to go.

@@ -64,7 +64,7 @@ func TestNothingRaw(t *testing.T) {
 	given := d.env
 	d.env = append(d.env, "VERCEL_SANDBOX_BASE_URL="+hostile.URL)
 	for _, args := range [][]string{
-		{"create", "--name", "d", "-p", "3000"}, {"run", "--name", "e", "--", "true"}, {"config", "list", "d"}, {"inspect", "d"}, {"ls", "-o", "wide"}, {"sessions", "list", "d"},
+		{"create", "--name", "d", "-p", "3000"}, {"run", "--name", "e", "--", "true"}, {"config", "list", "d"}, {"inspect", "d"}, {"ls"}, {"sessions", "list", "d"},
 		{"snapshot", "d", "--stop"}, {"snapshots", "list"}, {"drives", "create", "f"}, {"drives", "list"}, {"ps", "c"}, {"create", "--name", "g", "-e", "=" + evil},
 	} {
 		silent(strings.Join(args, " "), d.inTerminal(args...))
@@ -91,7 +91,7 @@ func TestNothingRaw(t *testing.T) {
 	t.Cleanup(lists.Close)
 	for url, lines := range map[string][][]string{
 		refuses.URL: {{"ls"}, {"exec", "c", "true"}, {"rm", "c", "d"}, {"stop", "c"}, {"ls", "--debug"}, {"ls", "--json"}, {"cp", "c:x", "y"}, {"create"}},
-		lists.URL:   {{"ls", "-a"}, {"ls", "-aq"}, {"ls", "-a", "--jq", ".[].name"}, {"ls", "-a", "--json"}, {"rm", "--all", "--dry-run"}, {"rm", "--all", "--no-input"}},
+		lists.URL:   {{"ls", "-a"}, {"ls", "-aq"}, {"ls", "-a", "--json"}, {"rm", "--all", "--dry-run"}, {"rm", "--all", "--no-input"}},
 	} {
 		d.env = append(d.env, "VERCEL_SANDBOX_BASE_URL="+url)
 		for _, args := range lines {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -110,9 +111,14 @@ func TestQuickReference(t *testing.T) {
 	run(0, `^$`, "config current-snapshot my-app "+id)
 	run(0, `^$`, "config network-policy my-app --network-policy deny-all")
 	run(0, `^$`, "config tags my-app --tag env=prod")
-	settings := d.ok("inspect", "my-app", "--jq",
-		".sandbox | [.vcpus, .timeout, .persistent, .keepLastSnapshots.count, .keepLastSnapshots.expiration, .keepLastSnapshots.deleteEvicted, .currentSnapshotId == \""+id+"\", .tags.env]")
-	assert.JSONEq(t, `[4, 1800000, true, 3, 604800000, false, true, "prod"]`, settings)
+	var inspected struct{ Sandbox map[string]any }
+	require.NoError(t, json.Unmarshal([]byte(d.ok("inspect", "my-app", "--json")), &inspected))
+	for field, want := range map[string]any{
+		"vcpus": 4.0, "timeout": 1800000.0, "persistent": true, "currentSnapshotId": id, "tags": map[string]any{"env": "prod"},
+		"keepLastSnapshots": map[string]any{"count": 3.0, "expiration": 604800000.0, "deleteEvicted": false},
+	} {
+		assert.Equal(t, want, inspected.Sandbox[field], field)
+	}
 	assert.Equal(t, "deny-all\n", d.ok("config", "policy", "show", "my-app", "-q"))
 
 	run(0, `^`+other+`\n$`, "remove "+other)

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -18,10 +16,6 @@ import (
 // its own.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	schemas, err := filepath.Abs("schema")
-	if err != nil {
-		t.Fatal(err)
-	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
@@ -44,7 +38,6 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("HOME", home)
-			e.Setenv("SCHEMAS", schemas)
 			e.Setenv(asProgram, "1") // the daemon of --local is this program, too
 			e.Defer(func() {
 				stop := exec.Command(os.Args[0], "local", "stop")
@@ -63,28 +56,8 @@ func TestScripts(t *testing.T) {
 			_, err := exec.LookPath(program)
 			return err == nil, nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"validate": validate, "mode": mode},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"mode": mode},
 	})
-}
-
-// validate checks standard output against a schema: validate NAME.
-func validate(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: validate schema")
-	}
-	data, err := os.ReadFile(filepath.Join(ts.Getenv("SCHEMAS"), args[0]+".json"))
-	ts.Check(err)
-	var schema jsonschema.Schema
-	ts.Check(json.Unmarshal(data, &schema))
-	resolved, err := schema.Resolve(nil)
-	ts.Check(err)
-	text := ts.ReadFile("stdout")
-	if strings.TrimSpace(text) == "" {
-		text = ts.ReadFile("stderr")
-	}
-	var doc any
-	ts.Check(json.Unmarshal([]byte(text), &doc))
-	ts.Check(resolved.Validate(doc))
 }
 
 // mode checks the permissions of a file: mode 755 NAME.

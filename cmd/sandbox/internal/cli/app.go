@@ -21,11 +21,8 @@ import (
 type globals struct {
 	token, project, scope string
 
-	output   string
-	json     bool
-	jq       string
-	quiet    bool
-	noHeader bool
+	json  bool
+	quiet bool
 
 	color          string
 	noInput, yes   bool

@@ -217,7 +217,7 @@ func (c *connectCommand) choose(ctx context.Context) (string, error) {
 	for i, v := range views {
 		t.Row(strconv.Itoa(i+1), v.Name, statusCell(v.Status), distance(v.CreatedAt, c.app.now()), tagsText(v.Tags, ":"))
 	}
-	if err := t.Write(c.app.err, table.Options{Width: c.app.err.Width()}); err != nil {
+	if err := t.Write(c.app.err, c.app.err.Width()); err != nil {
 		return "", err
 	}
 	answer, err := c.app.ask(ctx, "Connect to which? Its number, its name, or nothing to leave it:")

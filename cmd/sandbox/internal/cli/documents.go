@@ -8,37 +8,33 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// document is what a command writes with --json. Its schema is the file of its name
-// in the directory schema, which a test makes of the type.
-type document struct {
-	name  string
-	value any
-}
+// document is what a command writes with --json.
+type document struct{ value any }
 
 var (
-	oneSandbox = document{"sandbox", sandboxView{}}
-	oneCommand = document{"command", commandView{}}
-	someNames  = document{"names", []string{}}
-	someCopies = document{"copies", []copyView{}}
-	isDone     = document{"done", doneView{}}
-	telemetry  = document{"telemetry", telemetryView{}}
+	oneSandbox = document{sandboxView{}}
+	oneCommand = document{commandView{}}
+	someNames  = document{[]string{}}
+	someCopies = document{[]copyView{}}
+	isDone     = document{doneView{}}
+	telemetry  = document{telemetryView{}}
 )
 
 // documents are those of the commands, by their words.
 var documents = map[string]document{
-	"list": {"sandboxes", []sandboxView{}}, "create": oneSandbox, "fork": oneSandbox, "config list": oneSandbox,
-	"inspect": {"inspection", inspectView{}}, "extend": {"session", sessionView{}}, "sessions list": {"sessions", []sessionView{}},
-	"stop": {"stops", []stopView{}}, "start": someNames, "remove": someNames,
-	"exec": oneCommand, "run": oneCommand, "wait": oneCommand, "ps": {"commands", []commandView{}},
-	"snapshot": {"snapshot", snapshotView{}}, "snapshots list": {"snapshots", []snapshotView{}}, "snapshots get": {"snapshot", snapshotView{}},
-	"snapshots tree": {"tree", treeView{}}, "snapshots delete": someNames,
-	"drives list": {"drives", []driveView{}}, "drives get-or-create": {"drive", driveView{}}, "drives delete": someNames,
-	"url":                {"url", urlView{}},
-	"config policy show": {"policy", policyView{}},
-	"whoami":             {"whoami", whoamiView{}}, "doctor": {"findings", []finding{}},
-	"local status": {"local", localView{}}, "version": {"version", versionView{}},
+	"list": {[]sandboxView{}}, "create": oneSandbox, "fork": oneSandbox, "config list": oneSandbox,
+	"inspect": {inspectView{}}, "extend": {sessionView{}}, "sessions list": {[]sessionView{}},
+	"stop": {[]stopView{}}, "start": someNames, "remove": someNames,
+	"exec": oneCommand, "run": oneCommand, "wait": oneCommand, "ps": {[]commandView{}},
+	"snapshot": {snapshotView{}}, "snapshots list": {[]snapshotView{}}, "snapshots get": {snapshotView{}},
+	"snapshots tree": {treeView{}}, "snapshots delete": someNames,
+	"drives list": {[]driveView{}}, "drives get-or-create": {driveView{}}, "drives delete": someNames,
+	"url":                {urlView{}},
+	"config policy show": {policyView{}},
+	"whoami":             {whoamiView{}}, "doctor": {[]finding{}},
+	"local status": {localView{}}, "version": {versionView{}},
 	"copy": someCopies, "write": someCopies,
-	"telemetry status": telemetry, "telemetry enable": telemetry, "telemetry disable": telemetry, "login": {"login", loginView{}}, "logout": isDone, "local stop": isDone, "local restart": isDone,
+	"telemetry status": telemetry, "telemetry enable": telemetry, "telemetry disable": telemetry, "login": {loginView{}}, "logout": isDone, "local stop": isDone, "local restart": isDone,
 	"kill": someNames,
 }
 
@@ -92,9 +88,9 @@ func (d document) describe() string {
 	what := "an object with "
 	switch {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
-		return "an array of names (schema/" + d.name + ".json)"
+		return "an array of names"
 	case t.Kind() == reflect.Slice:
 		t, what = t.Elem(), "an array of objects with "
 	}
-	return what + strings.Join(fieldsOf(t), ", ") + " (schema/" + d.name + ".json)"
+	return what + strings.Join(fieldsOf(t), ", ")
 }

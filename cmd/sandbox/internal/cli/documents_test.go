@@ -1,68 +1,14 @@
 package cli
 
 import (
-	"bytes"
-	"encoding/json"
-	"flag"
 	"maps"
-	"os"
-	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
-	"github.com/go-vercel/sandbox"
 )
-
-// update writes the schemas: go test ./internal/cli -run TestSchemas -update.
-var update = flag.Bool("update", false, "write the schemas, instead of comparing them")
-
-// schemaDir is where the schemas are.
-const schemaDir = "../../schema"
-
-// TestSchemas wants a schema for each document, made of its type, and no other.
-func TestSchemas(t *testing.T) {
-	t.Parallel()
-	all := map[string]any{"error": errorView{}}
-	for _, d := range documents {
-		if before, ok := all[d.name]; ok {
-			assert.IsType(t, before, d.value, d.name)
-		}
-		all[d.name] = d.value
-	}
-	opts := &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[sandbox.PolicyRule](): {Type: "object", Description: "a rule of the policy's file"},
-	}}
-	for name, value := range all {
-		s, err := jsonschema.ForType(reflect.TypeOf(value), opts)
-		require.NoError(t, err, name)
-		if len(s.Types) > 0 && reflect.TypeOf(value).Kind() == reflect.Slice {
-			s.Type, s.Types = "array", nil // an empty one is [], not null
-		}
-		s.Schema, s.Title = "https://json-schema.org/draft/2020-12/schema", name
-		var text bytes.Buffer
-		enc := json.NewEncoder(&text)
-		enc.SetIndent("", "  ")
-		require.NoError(t, enc.Encode(s))
-		file := filepath.Join(schemaDir, name+".json")
-		if *update {
-			require.NoError(t, os.WriteFile(file, text.Bytes(), 0o644))
-			continue
-		}
-		data, err := os.ReadFile(file)
-		require.NoError(t, err)
-		assert.Equal(t, string(data), text.String(), "run it with -update")
-	}
-	files, err := filepath.Glob(schemaDir + "/*.json")
-	require.NoError(t, err)
-	assert.Len(t, files, len(all), "%q", files)
-}
 
 // undocumented are commands whose standard output is somebody else's: a terminal, a
 // program, a file.

@@ -313,7 +313,7 @@ func (a *app) asksForJSON() bool {
 }
 
 // wantsJSONErrors reports whether errors are told as JSON.
-func (a *app) wantsJSONErrors() bool { return a.opts.wantsJSON() || a.opts.json || a.asksForJSON() }
+func (a *app) wantsJSONErrors() bool { return a.opts.json || a.asksForJSON() }
 
 // reportJSON tells about an error as JSON.
 func (a *app) reportJSON(f failure) {

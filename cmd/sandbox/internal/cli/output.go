@@ -2,11 +2,8 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-
-	"github.com/itchyny/gojq"
 
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
@@ -38,12 +35,8 @@ func list[T any](items []T, name func(T) string, tbl func([]T) *table.Table) out
 	return output{doc: items, names: names, table: func() *table.Table { return tbl(items) }}
 }
 
-func (o *globals) wantsJSON() bool {
-	return o.output == "json" || o.output == "jsonl" || o.jq != ""
-}
-
 // structured reports whether the output is for a program.
-func (o *globals) structured() bool { return o.wantsJSON() || o.quiet }
+func (o *globals) structured() bool { return o.json || o.quiet }
 
 // prose breaks sentences between words where somebody looks at them. Errors are not:
 // what a hint says to run is copied from there.
@@ -57,20 +50,7 @@ func prose(out *console.Stream, text string) string {
 // print writes output in the requested form.
 func (p *printer) print(out output) error {
 	switch {
-	case p.opts.jq != "":
-		return p.query(out.doc)
-	case p.opts.output == "jsonl":
-		items, err := elements(out.doc)
-		if err != nil {
-			return err
-		}
-		for _, it := range items {
-			if err := writeJSON(p.out, it, false); err != nil {
-				return err
-			}
-		}
-		return nil
-	case p.opts.output == "json":
+	case p.opts.json:
 		return writeJSON(p.out, out.doc, true)
 	case p.opts.quiet:
 		for _, n := range out.names {
@@ -87,11 +67,11 @@ func (p *printer) print(out output) error {
 		fmt.Fprintln(p.err, p.filled(out.empty))
 		return nil
 	}
-	opts := table.Options{NoHeader: p.opts.noHeader}
-	if p.out.Terminal && p.opts.output != "wide" {
-		opts.Width = p.out.Width()
+	width := 0
+	if p.out.Terminal {
+		width = p.out.Width()
 	}
-	return t.Write(p.out, opts)
+	return t.Write(p.out, width)
 }
 
 // result writes what a command has to say about what it did to a program. Nobody
@@ -111,59 +91,4 @@ func writeJSON(w io.Writer, doc any, indent bool) error {
 		enc.SetIndent("", "  ")
 	}
 	return enc.Encode(doc)
-}
-
-// plain turns a document into what JSON is made of.
-func plain(doc any) (any, error) {
-	data, err := json.Marshal(doc)
-	if err != nil {
-		return nil, err
-	}
-	var v any
-	return v, json.Unmarshal(data, &v)
-}
-
-func elements(doc any) ([]any, error) {
-	v, err := plain(doc)
-	if err != nil {
-		return nil, err
-	}
-	if items, ok := v.([]any); ok {
-		return items, nil
-	}
-	return []any{v}, nil
-}
-
-// query writes what a jq expression makes of a document, texts without quotes.
-func (p *printer) query(doc any) error {
-	q, err := gojq.Parse(p.opts.jq)
-	if err != nil {
-		return usagef("--jq: %v", err)
-	}
-	v, err := plain(doc)
-	if err != nil {
-		return err
-	}
-	results := q.Run(v)
-	for {
-		r, ok := results.Next()
-		if !ok {
-			return nil
-		}
-		if err, bad := r.(error); bad {
-			var halt *gojq.HaltError
-			if errors.As(err, &halt) && halt.Value() == nil {
-				return nil
-			}
-			return fmt.Errorf("--jq: %w", err)
-		}
-		if text, ok := r.(string); ok {
-			_, err = fmt.Fprintln(p.out, text)
-		} else {
-			err = writeJSON(p.out, r, false)
-		}
-		if err != nil {
-			return err
-		}
-	}
 }

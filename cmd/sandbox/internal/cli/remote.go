@@ -151,7 +151,7 @@ func beginning(text string, most int) string {
 
 // echo shows the command line.
 func (r *remoteRun) echo() {
-	if !r.o.noEcho && !r.app.opts.quiet && !r.app.opts.wantsJSON() {
+	if !r.o.noEcho && !r.app.opts.quiet && !r.app.opts.json {
 		line := lines(beginning(shellWords(append([]string{r.name}, r.args...)), maxEcho))
 		fmt.Fprintln(r.app.err, r.app.err.Paint(console.Gray, "$ "+line))
 	}

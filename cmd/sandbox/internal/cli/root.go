@@ -166,11 +166,8 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 		option(flags, &o.apiURL, "api-url", "", "url", "", "The address of the API", parseText)
 	})
 	in(groupOutput, func() {
-		choice(flags, &o.output, "output", "o", "format", "Form of the output: table, wide, json or jsonl", "table", "wide", "json", "jsonl")
-		toggle(flags, &o.json, "json", "", "Short for --output json")
-		option(flags, &o.jq, "jq", "", "expr", "", "Apply a jq expression to the JSON output", parseText)
+		toggle(flags, &o.json, "json", "", "Write JSON")
 		toggle(flags, &o.quiet, "quiet", "q", "Write names and IDs only")
-		toggle(flags, &o.noHeader, "no-header", "", "Leave the header of tables out")
 		choice(flags, &o.color, "color", "", "when", "Use colors: auto, always or never", "auto", "always", "never")
 		toggle(flags, &o.noInput, "no-input", "", "Never ask a question")
 		toggle(flags, &o.yes, "yes", "y", "Answer questions with yes")
@@ -184,12 +181,6 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 func (a *app) settle(cmd *cobra.Command, args []string) error {
 	o := &a.opts
 	a.path = cmd.CommandPath()
-	if o.json {
-		if o.output != "" && o.output != "json" {
-			return usagef("--json and --output %s exclude each other", o.output)
-		}
-		o.output = "json"
-	}
 	if o.local && (o.apiURL != "" || o.token != "") {
 		return usagef("--local needs no --api-url or --token: everything is on this machine")
 	}
@@ -200,11 +191,8 @@ func (a *app) settle(cmd *cobra.Command, args []string) error {
 		// A variable that is not set must not choose what stands for nothing.
 		return usagef("an argument is empty")
 	}
-	if o.quiet && o.wantsJSON() && o.jq == "" {
-		return usagef("--%s and --quiet exclude each other", o.output)
-	}
-	if o.quiet && o.jq != "" {
-		return usagef("--jq and --quiet exclude each other")
+	if o.quiet && o.json {
+		return usagef("--json and --quiet exclude each other")
 	}
 	if o.structured() && cmd.Name() == "list" {
 		if err := a.narrows(cmd.Flags()); err != nil {

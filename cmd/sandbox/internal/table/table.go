@@ -65,21 +65,12 @@ const dots = space + "…"
 
 var dotsWidth = ansi.StringWidth(dots)
 
-// Options say how a table is written.
-type Options struct {
-	// NoHeader leaves the header out.
-	NoHeader bool
-	// Width leaves columns out, and then cuts lines, that there is no room for; 0
-	// does not.
-	Width int
-}
-
 // fit returns the table without the columns that there is no room for, and whether
 // there are any.
-func (t *Table) fit(opts Options) (fitting *Table, less bool) {
+func (t *Table) fit(room int) (fitting *Table, less bool) {
 	width := 0
 	var equal, rest []int
-	widths := t.widths(opts)
+	widths := t.widths()
 	for _, w := range widths {
 		width += w + len(space)
 	}
@@ -94,7 +85,6 @@ func (t *Table) fit(opts Options) (fitting *Table, less bool) {
 			rest = append(rest, i)
 		}
 	}
-	room := opts.Width
 	if width > room {
 		room -= dotsWidth
 	}
@@ -131,12 +121,10 @@ func kept[T any](items []T, keep func(i int) bool) (out []T) {
 }
 
 // widths are those of the columns.
-func (t *Table) widths(opts Options) []int {
+func (t *Table) widths() []int {
 	widths := make([]int, len(t.Header))
 	for i, h := range t.Header {
-		if !opts.NoHeader {
-			widths[i] = ansi.StringWidth(h)
-		}
+		widths[i] = ansi.StringWidth(h)
 	}
 	for _, row := range t.Rows {
 		for i, c := range row {
@@ -146,13 +134,14 @@ func (t *Table) widths(opts Options) []int {
 	return widths
 }
 
-// Write writes the table.
-func (t *Table) Write(out *console.Stream, opts Options) error {
+// Write writes the table. With a width it leaves columns out, and then cuts lines,
+// that there is no room for.
+func (t *Table) Write(out *console.Stream, width int) error {
 	less := false
-	if opts.Width > 0 {
-		t, less = t.fit(opts)
+	if width > 0 {
+		t, less = t.fit(width)
 	}
-	widths := t.widths(opts)
+	widths := t.widths()
 	var b strings.Builder
 	line := func(cells []Cell, all console.Style) {
 		var l strings.Builder
@@ -164,22 +153,20 @@ func (t *Table) Write(out *console.Stream, opts Options) error {
 			l.WriteString(strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(c.Text))))
 		}
 		text := out.Paint(all, l.String())
-		if opts.Width > 0 {
-			text = ansi.Truncate(text, opts.Width, "…")
+		if width > 0 {
+			text = ansi.Truncate(text, width, "…")
 		}
 		b.WriteString(text)
 		b.WriteByte('\n')
 	}
-	if !opts.NoHeader {
-		header := make([]Cell, len(t.Header))
-		for i, h := range t.Header {
-			header[i].Text = h
-		}
-		if less { // there is more, which a wider terminal shows
-			header[len(header)-1].Text += strings.Repeat(" ", widths[len(header)-1]-ansi.StringWidth(header[len(header)-1].Text)) + dots
-		}
-		line(header, console.Bold)
+	header := make([]Cell, len(t.Header))
+	for i, h := range t.Header {
+		header[i].Text = h
 	}
+	if less { // there is more, which a wider terminal shows
+		header[len(header)-1].Text += strings.Repeat(" ", widths[len(header)-1]-ansi.StringWidth(header[len(header)-1].Text)) + dots
+	}
+	line(header, console.Bold)
 	for _, row := range t.Rows {
 		line(row, console.Plain)
 	}
