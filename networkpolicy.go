@@ -1,9 +1,5 @@
 package sandbox
 
-import (
-	"github.com/go-vercel/sandbox/internal/redact"
-)
-
 // PolicyMode is the mode of a network policy without lists. The API may report
 // others.
 type PolicyMode string
@@ -26,9 +22,8 @@ const redactedHeader = "<redacted>"
 // Subnets can be combined with the last two. A policy denies what it does not
 // allow, so the zero value denies everything. A nil slice or map is not sent,
 // an empty one is. JSON is that of the JavaScript SDK, without header values,
-// which are never printed either. JSON with parts that this version does not
-// know is sent as it was read, but not after a change; a policy of the API with
-// such parts can't be sent at all, since that might open what they close.
+// which are never printed either. A policy of the API with parts that this version
+// does not know can't be sent back, since that might open what they close.
 type NetworkPolicy struct {
 	// Mode is [PolicyAllowAll], the default of a sandbox, or [PolicyDenyAll];
 	// empty if the other fields decide.
@@ -50,8 +45,6 @@ type NetworkPolicy struct {
 
 	// unread names the parts that this version does not understand.
 	unread []string
-	// whole is the JSON that has them; nil if it is not known.
-	whole redact.Hidden[wholePolicy]
 }
 
 // PolicyRule applies to requests to a domain. Exactly one of Transform,

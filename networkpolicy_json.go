@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -39,7 +40,7 @@ func (p *NetworkPolicy) subnets() *policySubnets {
 }
 
 type policyRuleJSON struct {
-	Match      *lenientMatch         `json:"match,omitempty"`
+	Match      *PolicyMatch          `json:"match,omitempty"`
 	Transform  []policyTransformJSON `json:"transform,omitzero"`
 	ForwardURL string                `json:"forwardURL,omitempty"`
 	Response   *PolicyResponse       `json:"response,omitempty"`
@@ -47,24 +48,6 @@ type policyRuleJSON struct {
 
 type policyTransformJSON struct {
 	Headers map[string]string `json:"headers,omitzero"`
-}
-
-// lenientMatch is a match whose form may be unknown, which is found out by what
-// it lacks: every response of the API can be read.
-type lenientMatch PolicyMatch
-
-func (m *lenientMatch) UnmarshalJSON(data []byte) error {
-	*m = lenientMatch{}
-	if json.Unmarshal(data, (*PolicyMatch)(m)) != nil {
-		*m = lenientMatch{}
-	}
-	return nil
-}
-
-// wholePolicy is a policy as it was read.
-type wholePolicy struct {
-	text  []byte // the JSON
-	known []byte // what of it is in the fields, in the form of requests
 }
 
 // encode returns the form of requests, or the public one.
@@ -100,7 +83,7 @@ func (p *NetworkPolicy) rulesJSON(values bool) map[string][]policyRuleJSON {
 	for domain, rules := range p.Rules {
 		out[domain] = make([]policyRuleJSON, len(rules))
 		for i, r := range rules {
-			rule := policyRuleJSON{Match: (*lenientMatch)(r.Match), ForwardURL: r.ForwardURL, Response: r.Response}
+			rule := policyRuleJSON{Match: r.Match, ForwardURL: r.ForwardURL, Response: r.Response}
 			if !values {
 				rule.ForwardURL = shownURL(r.ForwardURL)
 			}
@@ -140,14 +123,6 @@ func (h PolicyHeaders) shown() map[string]string {
 	return out
 }
 
-// read returns what was read if some of it is not understood.
-func (p *NetworkPolicy) read() wholePolicy {
-	if p.whole == nil {
-		return wholePolicy{}
-	}
-	return *p.whole()
-}
-
 // Format prints the policy as JSON with redacted header values, for every verb.
 func (p NetworkPolicy) Format(f fmt.State, verb rune) {
 	text, err := p.encode(false)
@@ -183,7 +158,27 @@ func (h PolicyHeaders) MarshalJSON() ([]byte, error) { return json.Marshal(h.sho
 // or an object. Header values are redacted.
 func (p NetworkPolicy) MarshalJSON() ([]byte, error) { return p.encode(false) }
 
-// UnmarshalJSON decodes a policy in the form of the JavaScript SDK.
+// ParseNetworkPolicy decodes a policy in JSON as [NetworkPolicy.UnmarshalJSON] does, with
+// or without a byte order mark, and refuses what [Client.Create] would refuse. The error
+// matches [ErrInvalid] and names the field, but no header value.
+func ParseNetworkPolicy(data []byte) (*NetworkPolicy, error) {
+	p := new(NetworkPolicy)
+	switch err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), p); {
+	case err != nil:
+		return nil, invalid("network policy", "%s", strings.TrimPrefix(err.Error(), "network policy: "))
+	case string(bytes.TrimSpace(data)) == "null":
+		return nil, invalid("network policy", "is null")
+	case !utf8.Valid(data):
+		return nil, invalid("network policy", "is not UTF-8")
+	}
+	if _, err := p.toWire(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// UnmarshalJSON decodes a policy in the form of the JavaScript SDK. It refuses unknown
+// fields and names that come twice, whatever their case.
 func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	read, err := decodePolicy(data)
 	if err != nil {
@@ -200,9 +195,12 @@ func decodePolicy(data []byte) (p NetworkPolicy, err error) {
 		}
 		return p, err
 	}
+	if err := refuseRepeated(json.NewDecoder(bytes.NewReader(data)), true); err != nil {
+		return p, err
+	}
 	var allow json.RawMessage
 	doc := policyJSON{Allow: &allow}
-	if err := json.Unmarshal(data, &doc); err != nil {
+	if err := unmarshalStrict(data, &doc); err != nil {
 		return p, err
 	}
 	p.unread = doc.Unread
@@ -212,10 +210,7 @@ func decodePolicy(data []byte) (p NetworkPolicy, err error) {
 			p.AllowSubnets = []string{}
 		}
 	}
-	// The API's own form of the modes, or ours of one that is not known.
-	if doc.Mode == PolicyAllowAll || doc.Mode == PolicyDenyAll || doc.Unread != nil {
-		p.Mode = doc.Mode
-	}
+	p.Mode = doc.Mode
 	if len(allow) > 0 && allow[0] == '[' {
 		err = json.Unmarshal(allow, &p.Allow)
 	} else if len(allow) > 0 {
@@ -224,19 +219,54 @@ func decodePolicy(data []byte) (p NetworkPolicy, err error) {
 	if err != nil {
 		return p, fmt.Errorf("allow: %w", err)
 	}
-	return p, p.notice(data)
+	return p, nil
+}
+
+// refuseRepeated reads a value, and refuses names that come twice: encoding/json takes
+// "path" and "PATH" for one field, and keeps the last. Names of domains and headers are
+// no fields: with fold unset, only the same name is refused.
+func refuseRepeated(dec *json.Decoder, fold bool) error {
+	token, err := dec.Token()
+	names := map[string]bool{}
+	for list := token == json.Delim('['); err == nil && (list || token == json.Delim('{')) && dec.More(); {
+		var name string
+		if !list {
+			token, _ := dec.Token()
+			name, _ = token.(string)
+			seen := name
+			if fold {
+				seen = strings.ToLower(name)
+			}
+			if names[seen] {
+				return fmt.Errorf("%q comes twice", name)
+			}
+			names[seen] = true
+		}
+		err = refuseRepeated(dec, !fold || name != "allow" && name != "headers")
+	}
+	if _, nested := token.(json.Delim); nested && err == nil {
+		_, err = dec.Token()
+	}
+	return err
+}
+
+// unmarshalStrict is json.Unmarshal that refuses unknown fields.
+func unmarshalStrict(data []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	return dec.Decode(v)
 }
 
 func decodeRules(data []byte) (map[string][]PolicyRule, error) {
 	var domains map[string][]policyRuleJSON
-	if err := json.Unmarshal(data, &domains); err != nil {
+	if err := unmarshalStrict(data, &domains); err != nil {
 		return nil, err
 	}
 	rules := make(map[string][]PolicyRule, len(domains))
 	for domain, list := range domains {
 		rules[domain] = make([]PolicyRule, len(list))
 		for i, r := range list {
-			rule := PolicyRule{Match: (*PolicyMatch)(r.Match), ForwardURL: r.ForwardURL, Response: r.Response}
+			rule := PolicyRule{Match: r.Match, ForwardURL: r.ForwardURL, Response: r.Response}
 			if r.Transform != nil {
 				rule.Transform = make([]PolicyTransform, len(r.Transform))
 			}
@@ -249,97 +279,16 @@ func decodeRules(data []byte) (map[string][]PolicyRule, error) {
 	return rules, nil
 }
 
-// notice keeps the JSON that the policy was read from if the fields don't say
-// all that it says.
-func (p *NetworkPolicy) notice(data []byte) error {
-	known, err := p.encode(true)
-	if err != nil {
-		return err
-	}
-	unread, err := unreadParts(data, known)
-	if err != nil || len(unread) == 0 {
-		return err
-	}
-	if p.unread == nil { // otherwise the JSON is what is left of another
-		p.whole = redact.Hide(&wholePolicy{slices.Clone(data), known})
-	}
-	p.unread = append(p.unread, unread...)
-	return nil
-}
-
-// unreadParts names the parts of a JSON text that are not in what was made of
-// it, known.
-func unreadParts(text, known []byte) ([]string, error) {
-	var in, out any
-	if err := json.Unmarshal(text, &in); err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(known, &out); err != nil {
-		return nil, err
-	}
-	if doc, ok := in.(map[string]any); ok {
-		delete(doc, "unread")
-	}
-	return differences(in, out, ""), nil
-}
-
-// differences returns the paths at which two values differ. A field of in that
-// is null may be missing.
-func differences(in, out any, at string) (paths []string) {
-	switch in := in.(type) {
-	case map[string]any:
-		other, ok := out.(map[string]any)
-		if !ok {
-			return []string{at}
-		}
-		all := maps.Clone(other)
-		maps.Copy(all, in)
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			a, inIn := in[name]
-			b, inOut := other[name]
-			switch path := strings.TrimPrefix(at+"."+name, "."); {
-			case inIn && a == nil:
-			case !inIn || !inOut:
-				paths = append(paths, path)
-			default:
-				paths = append(paths, differences(a, b, path)...)
-			}
-		}
-		return paths
-	case []any:
-		other, ok := out.([]any)
-		if !ok || len(in) != len(other) {
-			return []string{at}
-		}
-		for i := range in {
-			paths = append(paths, differences(in[i], other[i], fmt.Sprintf("%s[%d]", at, i))...)
-		}
-		return paths
-	}
-	switch out.(type) {
-	case map[string]any, []any:
-		return []string{at}
-	}
-	if in != out {
-		return []string{at}
-	}
-	return nil
-}
-
 // toWire checks the policy and returns its request form, which shares nothing
 // with p. An error names the rule.
 func (p *NetworkPolicy) toWire() (json.RawMessage, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	body, err := p.encode(true)
-	if err != nil || p.unread == nil {
-		return body, err
+	if p.unread != nil {
+		return nil, invalid("NetworkPolicy", "was read with parts that this version does not know (%s), which would be lost if it was written back: make a new one", strings.Join(p.unread, ", "))
 	}
-	if whole := p.read(); bytes.Equal(body, whole.known) {
-		return whole.text, nil
-	}
-	return nil, invalid("NetworkPolicy", "was read with parts that this version does not know (%s), which would be lost if it was written back: make a new one", strings.Join(p.unread, ", "))
+	return p.encode(true)
 }
 
 // networkPolicyFromWire converts the API's form of a policy to the public one.
@@ -409,16 +358,11 @@ func matchFromWire(data json.RawMessage) (m *PolicyMatch, whole bool) {
 	if len(data) == 0 || string(data) == "null" {
 		return nil, true
 	}
-	read := new(lenientMatch)
-	if json.Unmarshal(data, read) != nil {
-		return nil, false
+	m = new(PolicyMatch)
+	if refuseRepeated(json.NewDecoder(bytes.NewReader(data)), true) != nil || unmarshalStrict(data, m) != nil {
+		return new(PolicyMatch), false // not nil, which would match everything
 	}
-	known, err := json.Marshal((*PolicyMatch)(read))
-	if err != nil {
-		return nil, false
-	}
-	unread, err := unreadParts(data, known)
-	return (*PolicyMatch)(read), err == nil && len(unread) == 0
+	return m, true
 }
 
 func responseFromWire(w *wire.Response) *PolicyResponse {
