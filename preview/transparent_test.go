@@ -42,6 +42,7 @@ var differences = map[string]string{
 	"redirect, absolute":     "the server's own address is not the visitor's: the address loses its origin",
 	"content location":       "as above",
 	"cookie, its own domain": "a cookie is for the visitor's host alone",
+	"transport security":     "a browser would keep it for the preview's host",
 	"X-Accel-Redirect":       "a web server in front would serve a file of its own",
 	"alternative service":    "it would lead past the proxy",
 	"reason phrase":          "package http has its own, which HTTP/2 has not at all",
@@ -262,6 +263,7 @@ func visits() map[string]func(v *visitor) string {
 		"origin, another":     get("/origin", "Origin", "http://evil.example", "Referer", "http://evil.example/"),
 		"X-Accel-Redirect":    get("/accel"),
 		"alternative service": get("/alt"),
+		"transport security":  get("/kept"),
 
 		"range":                       get("/file", "Range", "bytes=5-9"),
 		"ranges":                      func(v *visitor) string { s := v.get("/file", "Range", "bytes=0-1,5-9"); return s[:8] },
@@ -537,6 +539,10 @@ func showSite() http.Handler {
 		w.Header().Set("X-Sendfile", "/etc/passwd")
 	})
 	mux.HandleFunc("/alt", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Alt-Svc", `h3=":443"`) })
+	mux.HandleFunc("/kept", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Strict-Transport-Security", "max-age=63072000; includeSubDomains")
+		w.Header().Set("Clear-Site-Data", `"*"`)
+	})
 	mux.HandleFunc("/file", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Etag", `"etag"`)
 		http.ServeContent(w, r, "a.txt", time.Unix(1e9, 0), strings.NewReader("0123456789abc"))

@@ -78,6 +78,10 @@ func (v visitors) RoundTrip(req *http.Request) (*http.Response, error) {
 	own := v.address()
 	relay.Disarm(resp.Header)
 	resp.Header.Del("Alt-Svc") // leads past the proxy
+	// A browser keeps these for the host after the sandbox is gone, and may apply them to
+	// its other hosts: hosts of a preview are the program's, not the sandbox's.
+	resp.Header.Del("Strict-Transport-Security")
+	resp.Header.Del("Clear-Site-Data")
 	for _, name := range []string{"Location", "Content-Location"} {
 		for i, value := range resp.Header[name] {
 			resp.Header[name][i] = v.relative(value, own)
