@@ -15,14 +15,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
-	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -414,61 +412,6 @@ func TestBaseURLs(t *testing.T) {
 	_, err = sandbox.NewClient(&sandbox.ClientOptions{BaseURL: "https://user:" + plantedPassword + "@x/?t=" + plantedToken, Credentials: creds})
 	assert.NotContains(t, everyForm(err), plantedPassword)
 	assert.NotContains(t, everyForm(err), plantedToken)
-}
-
-// TestLoginStaysAtHome: the environment, which may come from a file of the
-// current repository, does not decide where the CLI's login is sent.
-func TestLoginStaysAtHome(t *testing.T) {
-	var got []string
-	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got = append(got, r.Header.Get("Authorization"))
-		w.WriteHeader(404)
-		_, _ = io.WriteString(w, `{"error":{"code":"not_found"}}`)
-	}))
-	defer evil.Close()
-	m := oidctest.NewMachine(t)
-	m.Write(m.LoginFile(), map[string]any{"token": plantedToken, "refreshToken": "r", "expiresAt": time.Now().Add(time.Hour).Unix()})
-	m.Link("team_a", "prj_a")
-	minted := oidctest.Token("team_a", "prj_a", time.Hour)
-	for name, exchange := range map[string]any{
-		"the login":                     oidctest.Response{Status: 403, Body: map[string]any{"error": map[string]string{"code": "forbidden"}}},
-		"a token for it":                map[string]string{"token": minted},
-		"the same one, as it is stored": nil,
-	} {
-		var v oidctest.Vercel
-		if exchange != nil {
-			v.Say("POST api.vercel.com/v1/projects/prj_a/token", exchange)
-		}
-		v.Say("GET vercel.com/api/v2/teams/team_a", map[string]any{})
-		v.Say("GET vercel.com/api/v2/projects/prj_a", map[string]any{})
-		if exchange == nil {
-			m.Write(m.TokenFile("prj_a"), map[string]string{"token": minted})
-		}
-		creds := auth.Default(&auth.Options{HTTPClient: v.Client(), LookupEnv: m.LookupEnv, Dir: m.Dir, Interactive: new(true)})
-		for _, base := range []string{"", evil.URL} {
-			t.Setenv("VERCEL_SANDBOX_BASE_URL", evil.URL)
-			got = nil
-			c, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: base, Credentials: creds})
-			require.NoError(t, err)
-			_, err = c.Get(t.Context(), "x", nil)
-			if base == "" {
-				assert.ErrorContains(t, err, "VERCEL_SANDBOX_BASE_URL", name)
-				assert.Empty(t, got, "%s: nothing is sent", name)
-			} else {
-				assert.ErrorIs(t, err, sandbox.ErrNotFound, "%s goes where the program says", name)
-			}
-		}
-	}
-	// What comes from the environment is sent where the environment says.
-	m.Set("VERCEL_TOKEN", "of-the-environment")
-	m.Set("VERCEL_TEAM_ID", "t")
-	m.Set("VERCEL_PROJECT_ID", "p")
-	got = nil
-	c, err := sandbox.NewClient(&sandbox.ClientOptions{Credentials: auth.Default(&auth.Options{LookupEnv: m.LookupEnv, Dir: m.Dir})})
-	require.NoError(t, err)
-	_, err = c.Get(t.Context(), "x", nil)
-	assert.ErrorIs(t, err, sandbox.ErrNotFound)
-	assert.Equal(t, []string{"Bearer of-the-environment"}, got)
 }
 
 // TestIDsOfStreamsChooseNoRoute: when a stream breaks, the ID in its first
