@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -52,19 +53,26 @@ func (h *hook) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.next.RoundTrip(r)
 }
 
-// sandboxOf returns a sandbox that has been saved, by a client whose requests can be
-// waited for.
-func sandboxOf(t *testing.T, srv *sandboxtest.Server) (*sandbox.Sandbox, *hook) {
+// sandboxOf returns the sandbox of the conversation "chat", whose files are saved, and
+// Conversations whose requests go through the hook.
+func sandboxOf(t *testing.T, srv *sandboxtest.Server) (*sandbox.Sandbox, *sandbox.Client, *agent.Conversations, *hook) {
 	t.Helper()
 	h := &hook{next: testkit.Transport(t)}
-	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: h}}).Create(t.Context(), &sandbox.CreateOptions{Timeout: time.Hour, Ports: []int{3000}})
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: h}})
+	conversations := agent.NewConversations(client, nil)
+	t.Cleanup(func() { assert.NoError(t, conversations.Close(context.WithoutCancel(t.Context()))) })
+	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: conversations.Name("chat"), Timeout: time.Hour, Ports: []int{3000}})
 	require.NoError(t, err)
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "f", []byte("text\n"), 0o644))
 	_, err = sb.Stop(t.Context(), nil) // a crash goes back to these files
 	require.NoError(t, err)
 	require.NoError(t, sb.Resume(t.Context()))
-	return sb, h
+	return sb, client, conversations, h
 }
+
+// oneOfEach are tools of which each meets the end of a session in its own way. The
+// other tools are like one of them.
+var oneOfEach = []string{"bash", "read_output", "write_file", "stop_sandbox"}
 
 // TestSessionEndsUnderTools ends the session before each tool is called, and at the
 // first request of it. The call has no error, a loss is told once, in the result of
@@ -74,74 +82,94 @@ func TestSessionEndsUnderTools(t *testing.T) {
 	needs.GNU(t)
 	needs.Programs(t, "python3")
 	for _, how := range ends {
-		if testing.Short() && how.name == "timeout" {
+		for _, sessions := range []string{"a sandbox", "conversations", "by name"} {
+			t.Run(how.name+", "+sessions, func(t *testing.T) {
+				t.Parallel()
+				whole := needs.Slow() || how.name == "stop" && sessions == "a sandbox"
+				testSessionEnds(t, sessions, whole, how.end, how.lost)
+			})
+		}
+	}
+}
+
+// testSessionEnds ends sessions under the tools: all of them if whole is set, otherwise
+// those that differ.
+func testSessionEnds(t *testing.T, sessions string, whole bool, endSession func(*testing.T, *sandboxtest.Server, *sandbox.Sandbox), lost []string) {
+	crash := slices.Contains(lost, "files")
+	srv := sandboxtest.New(t, nil)
+	sb, client, conversations, h := sandboxOf(t, srv)
+	root, err := os.OpenRoot(t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, root.Close()) })
+	require.NoError(t, root.WriteFile("local", []byte("x"), 0o600))
+	opts := &agent.Options{Artifacts: root, Limits: agent.Limits{CallsPerMinute: -1}}
+	var d *desk
+	switch sessions {
+	case "a sandbox":
+		d = deskOf(t, srv, sb, opts)
+	case "conversations":
+		d = talk(t, srv, conversations, "chat", opts)
+	default:
+		d = talk(t, srv, agent.ByName(client), sb.Name(), opts)
+	}
+	other := deskOf(t, srv, sb, opts)
+	snapshot := d.try("create_snapshot", nil).Data["snapshot_id"]
+	d.ok("bash", args{"command": "true"})
+	calls := map[string]args{
+		"bash": {"command": "touch mark"}, "start_command": {"command": "sleep 1000"}, "python": {"code": "open('mark', 'w').close()"},
+		"read_output": {"wait_seconds": 0.1}, "write_input": {"text": "x"}, "stop_command": {},
+		"read_file": {"path": "f"}, "write_file": {"path": "mark", "content": ""}, "edit_file": {"path": "f", "old_string": "text", "new_string": "text!"},
+		"list_files": {}, "glob": {"pattern": "*"}, "grep": {"pattern": "text"}, "save_artifact": {"path": "f"}, "load_artifact": {"name": "local", "path": "mark"},
+		"port_url": {"port": 3000, "wait_seconds": 0.1}, "create_snapshot": {}, "restore_snapshot": {"snapshot_id": snapshot}, "stop_sandbox": {},
+	}
+	ofStart := []string{"read_output", "write_input", "stop_command"}
+	stops := []string{"create_snapshot", "restore_snapshot", "stop_sandbox"}
+	marks := []string{"bash", "python", "write_file", "load_artifact"}
+	for _, tool := range d.Tools() {
+		a, ok := calls[tool.Name]
+		require.True(t, ok, "no call of %s", tool.Name)
+		if !whole && (!slices.Contains(oneOfEach, tool.Name) || sessions != "a sandbox" && tool.Name != "stop_sandbox") {
 			continue
 		}
-		t.Run(how.name, func(t *testing.T) {
-			t.Parallel()
-			srv := sandboxtest.New(t, nil)
-			sb, h := sandboxOf(t, srv)
-			root, err := os.OpenRoot(t.TempDir())
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, root.Close()) })
-			require.NoError(t, root.WriteFile("local", []byte("x"), 0o600))
-			opts := &agent.Options{Artifacts: root, Limits: agent.Limits{CallsPerMinute: -1}}
-			d, other := deskOf(t, srv, sb, opts), deskOf(t, srv, sb, opts)
-			snapshot := d.try("create_snapshot", nil).Data["snapshot_id"]
-			d.ok("bash", args{"command": "true"})
-			calls := map[string]args{
-				"bash": {"command": "touch mark"}, "start_command": {"command": "sleep 1000"}, "python": {"code": "open('mark', 'w').close()"},
-				"read_output": {"wait_seconds": 0.1}, "write_input": {"text": "x"}, "stop_command": {},
-				"read_file": {"path": "f"}, "write_file": {"path": "mark", "content": ""}, "edit_file": {"path": "f", "old_string": "text", "new_string": "text!"},
-				"list_files": {}, "glob": {"pattern": "*"}, "grep": {"pattern": "text"}, "save_artifact": {"path": "f"}, "load_artifact": {"name": "local", "path": "mark"},
-				"port_url": {"port": 3000, "wait_seconds": 0.1}, "create_snapshot": {}, "restore_snapshot": {"snapshot_id": snapshot}, "stop_sandbox": {},
+		for _, during := range []bool{false, true} {
+			name := fmt.Sprintf("%s, during it: %v", tool.Name, during)
+			d.ok("bash", args{"command": "rm -f mark; echo text >f"})
+			if tool.Name == "python" {
+				d.ok("python", args{"code": "x = 1"})
 			}
-			ofStart := []string{"read_output", "write_input", "stop_command"}
-			stops := []string{"create_snapshot", "restore_snapshot", "stop_sandbox"}
-			marks := []string{"bash", "python", "write_file", "load_artifact"}
-			for _, tool := range d.Tools() {
-				for _, during := range []bool{false, true} {
-					name := fmt.Sprintf("%s, during it: %v", tool.Name, during)
-					a, ok := calls[tool.Name]
-					require.True(t, ok, "no call of %s", tool.Name)
-					d.ok("bash", args{"command": "rm -f mark; echo text >f"})
-					if tool.Name == "python" {
-						d.ok("python", args{"code": "x = 1"})
-					}
-					other.try("bash", args{"command": "true"})
-					if slices.Contains(ofStart, tool.Name) {
-						a["command_id"] = d.try("start_command", args{"command": "exec cat", "input": true}).Data["command_id"]
-					}
-					end := func() { how.end(t, srv, sb) }
-					if during {
-						h.fn.Store(&end)
-					} else {
-						end()
-					}
-					result := d.try(tool.Name, a) // without an error
-					next := d.try("bash", args{"command": "ls mark || true"})
-					h.fn.Store(nil)
-					require.False(t, next.Failed, "%s: the next call: %s", name, next.Text)
-					first, second := result.Data["lost"], next.Data["lost"]
-					if slices.Contains(stops, tool.Name) {
-						assert.True(t, first != nil || second != nil, "%s: %s", name, result.Text)
-						continue
-					}
-					if first == nil { // the tool did not need the session, or got its answer before
-						assert.False(t, result.Failed, "%s: %s", name, result.Text)
-						assert.Equal(t, how.lost, second, "%s: the next call: %s; before: %s", name, next.Text, result.Text)
-					} else {
-						assert.Equal(t, how.lost, first, "%s: %s", name, result.Text)
-						assert.Nil(t, second, "%s: told twice: %s", name, next.Text)
-					}
-					if slices.Contains(marks, tool.Name) && !result.Failed && !(how.name == "crash" && first == nil) {
-						assert.Contains(t, next.Text, "mark\n", "%s has not failed, and has not run: %s", name, result.Text)
-					}
-					// Another user of the sandbox has lost the same.
-					assert.Equal(t, how.lost, other.try("bash", args{"command": "true"}).Data["lost"], name)
-				}
+			other.try("bash", args{"command": "true"})
+			if slices.Contains(ofStart, tool.Name) {
+				a["command_id"] = d.try("start_command", args{"command": "exec cat", "input": true}).Data["command_id"]
 			}
-		})
+			end := func() { endSession(t, srv, sb) }
+			if during {
+				h.fn.Store(&end)
+			} else {
+				end()
+			}
+			result := d.try(tool.Name, a) // without an error
+			next := d.try("bash", args{"command": "ls mark || true"})
+			h.fn.Store(nil)
+			require.False(t, next.Failed, "%s: the next call: %s", name, next.Text)
+			first, second := result.Data["lost"], next.Data["lost"]
+			switch {
+			case slices.Contains(stops, tool.Name):
+				assert.True(t, first != nil || second != nil, "%s: %s", name, result.Text)
+				assert.False(t, tool.Name == "stop_sandbox" && first != nil && second != nil, "%s: told twice: %s", name, next.Text)
+				continue
+			case first == nil: // the tool did not need the session, or got its answer before
+				assert.False(t, result.Failed, "%s: %s", name, result.Text)
+				assert.Equal(t, lost, second, "%s: the next call: %s; before: %s", name, next.Text, result.Text)
+			default:
+				assert.Equal(t, lost, first, "%s: %s", name, result.Text)
+				assert.Nil(t, second, "%s: told twice: %s", name, next.Text)
+			}
+			if slices.Contains(marks, tool.Name) && !result.Failed && !(crash && first == nil) {
+				assert.Contains(t, next.Text, "mark\n", "%s has not failed, and has not run: %s", name, result.Text)
+			}
+			// Another user of the sandbox has lost the same.
+			assert.Equal(t, lost, other.try("bash", args{"command": "true"}).Data["lost"], name)
+		}
 	}
 }
 
@@ -156,7 +184,7 @@ func TestSessionEndsUnderPrograms(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, users: %d", how.name, users), func(t *testing.T) {
 				t.Parallel()
 				srv := sandboxtest.New(t, nil)
-				sb, _ := sandboxOf(t, srv)
+				sb, _, _, _ := sandboxOf(t, srv)
 				for tool, a := range map[string]args{
 					"bash":        {"command": "echo begun; touch begun-$RANDOM; sleep 1000"},
 					"python":      {"code": "import time, os\nprint('begun', flush=True)\nopen('begun-%d' % os.getpid(), 'w').close()\ntime.sleep(1000)"},

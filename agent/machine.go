@@ -102,29 +102,41 @@ func restoreSnapshot(ctx context.Context, c *call, in *snapshotInput) (Result, e
 	return Result{Text: "The sandbox stopped, and has the files of " + line(in.ID) + " from the next call on."}, nil
 }
 
+// stopper is implemented by sessions that stop a sandbox without starting it first.
+type stopper interface {
+	// stop returns the sandbox that it found, also if stopping it failed. It is nil
+	// if there is nothing to stop.
+	stop(ctx context.Context, conversation string) (*sandbox.Sandbox, error)
+}
+
 func stopSandbox(ctx context.Context, c *call, _ *noInput) (Result, error) {
-	var err error
-	if s, ok := c.t.sessions.(interface {
-		Stop(ctx context.Context, conversation string) error
-	}); ok {
-		if err = s.Stop(ctx, c.Conversation); err != nil && c.t.client == nil {
-			err = &sessionError{err}
-		}
-	} else {
-		sb, release, acquireErr := c.t.acquire(ctx, c.Conversation)
-		if acquireErr != nil {
-			return Result{}, acquireErr
-		}
-		defer release()
-		if _, err = sb.Stop(ctx, nil); err != nil {
-			c.sb, c.box = sb, c.t.boxOf(c.Conversation)
-			return c.t.ended(ctx, c, Result{}, err)
-		}
+	sb, err := c.t.stop(ctx, c.Conversation)
+	if err != nil && sb != nil {
+		c.sb, c.box = sb, c.t.boxOf(c.Conversation)
+		return c.t.ended(ctx, c, Result{}, err)
 	}
 	if err != nil {
 		return Result{}, err
 	}
 	return Result{Text: "The sandbox stopped. The next call starts it again, with its files."}, nil
+}
+
+// stop stops a sandbox. It returns the sandbox as a stopper does.
+func (t *Toolset) stop(ctx context.Context, conversation string) (*sandbox.Sandbox, error) {
+	if s, ok := t.sessions.(stopper); ok {
+		sb, err := s.stop(ctx, conversation)
+		if err != nil && sb == nil && t.client == nil {
+			err = &sessionError{err}
+		}
+		return sb, err
+	}
+	sb, release, err := t.acquire(ctx, conversation)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	_, err = sb.Stop(ctx, nil)
+	return sb, err
 }
 
 type saveInput struct {

@@ -46,14 +46,14 @@ func (p project) Acquire(ctx context.Context, name string) (*sandbox.Sandbox, fu
 	return sb, func() {}, err
 }
 
-// Stop does not start a sandbox in order to stop it.
-func (p project) Stop(ctx context.Context, name string) error {
+// stop implements [stopper].
+func (p project) stop(ctx context.Context, name string) (*sandbox.Sandbox, error) {
 	sb, err := p.get(ctx, name, &sandbox.GetOptions{NoResume: true})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, err = sb.Stop(ctx, nil)
-	return err
+	return sb, err
 }
 
 func (p project) get(ctx context.Context, name string, opts *sandbox.GetOptions) (*sandbox.Sandbox, error) {

@@ -259,8 +259,10 @@ func (p *Conversations) open(ctx context.Context, conversation string) (*sandbox
 		found = expired
 	} else if err = sb.Resume(ctx); errors.Is(err, sandbox.ErrSnapshotNotFound) {
 		found = lost
+	} else if err != nil {
+		return nil, 0, err
 	} else {
-		return sb, found, err
+		return sb, found, nil
 	}
 	create.NoResume = false
 	if sb, err = p.client.GetOrCreate(ctx, create.Name, &create); err != nil {
@@ -393,17 +395,23 @@ func (p *Conversations) stopLocked(conversation string, s *session) {
 	})
 }
 
-// Stop stops the sandbox of a conversation now, whoever uses it. One that does
-// not run stays as it is.
+// Stop stops the sandbox of a conversation now, even if it is in use. It does nothing
+// if the sandbox is not running.
 func (p *Conversations) Stop(ctx context.Context, conversation string) error {
+	_, err := p.stop(ctx, conversation)
+	return err
+}
+
+// stop implements [stopper].
+func (p *Conversations) stop(ctx context.Context, conversation string) (*sandbox.Sandbox, error) {
 	if err := p.check(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	p.mu.Lock()
 	s := p.lives[conversation]
 	if s == nil {
 		p.mu.Unlock()
-		return nil
+		return nil, nil
 	}
 	if s.stopping == nil {
 		p.stopLocked(conversation, s)
@@ -411,9 +419,9 @@ func (p *Conversations) Stop(ctx context.Context, conversation string) error {
 	p.mu.Unlock()
 	select {
 	case <-s.stopping:
-		return s.err
+		return s.sb, s.err
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
