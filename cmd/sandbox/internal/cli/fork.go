@@ -67,7 +67,7 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if session := sb.CurrentSession(); original.Status() != sandbox.StatusRunning && session != nil && session.Info().SourceSnapshotID == "" {
-		c.app.warn(fmt.Sprintf("%s has no snapshot. The copy has none of its files.", source), "run `"+try("snapshot --stop %s", source)+"` first to copy them.")
+		c.app.warn(fmt.Sprintf("%s has no snapshot. The copy has none of its files.", source), "run `"+try("snapshot --stop %s", source)+"` before it stops to keep its files.")
 	}
 	if err := c.app.announce(sb, &c.s, "forked from "+source, !c.connect, true); err != nil || !c.connect {
 		return err
