@@ -229,24 +229,27 @@ func (s *cells) Write(p []byte) (int, error) {
 	}
 	const longest = 64 << 10 // the end of a cell
 	s.pending = append(s.pending, p...)
-	at := bytes.Index(s.pending, s.mark)
-	if at < 0 {
-		s.pass(max(0, len(s.pending)-len(s.mark)))
-		return len(p), nil
+	for {
+		at := bytes.Index(s.pending, s.mark)
+		if at < 0 {
+			s.pass(max(0, len(s.pending)-len(s.mark)))
+			return len(p), nil
+		}
+		s.pass(at)
+		text, _, whole := bytes.Cut(s.pending[len(s.mark):], []byte("\n"))
+		if !whole && len(s.pending) < longest {
+			return len(p), nil
+		}
+		var end cellEnd
+		if json.Unmarshal(text, &end) == nil {
+			s.end <- end
+			s.mark = nil
+			return len(p), nil
+		}
+		// The code can know its mark and write false ends, many in one piece. None
+		// may stay pending, or they fill the memory.
+		s.pass(len(s.mark))
 	}
-	s.pass(at)
-	text, _, whole := bytes.Cut(s.pending[len(s.mark):], []byte("\n"))
-	if !whole && len(s.pending) < longest {
-		return len(p), nil
-	}
-	var end cellEnd
-	if json.Unmarshal(text, &end) == nil {
-		s.end <- end
-		s.mark = nil
-	} else {
-		s.pass(len(s.mark)) // it is output that looks like an end
-	}
-	return len(p), nil
 }
 
 // finish gives the cell what is left.
@@ -262,5 +265,5 @@ func (s *cells) finish() {
 // pass gives the beginning of what is pending to the cell.
 func (s *cells) pass(n int) {
 	_, _ = s.out.Write(s.pending[:n]) // it never fails
-	s.pending = s.pending[:copy(s.pending, s.pending[n:])]
+	s.pending = s.pending[n:]
 }
