@@ -67,9 +67,9 @@ func TestConversationOfTwoHours(t *testing.T) {
 			started := d.try("start_command", args{"command": "sleep 100000"})
 			id := started.Data["command_id"]
 			d.ok("python", args{"code": "n = 0"})
-			calls := 24
-			if !needs.Slow() && name != "by name" {
-				calls = 8 // five minutes each
+			calls := 24 // five minutes each
+			if !needs.Slow() {
+				calls = 4
 			}
 			for i := range calls {
 				// The command goes on over what was the end.
