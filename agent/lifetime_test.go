@@ -69,7 +69,7 @@ func TestConversationOfTwoHours(t *testing.T) {
 			d.ok("python", args{"code": "n = 0"})
 			calls := 24 // five minutes each
 			if !needs.Slow() {
-				calls = 4
+				calls = 2
 			}
 			for i := range calls {
 				// The command goes on over what was the end.
