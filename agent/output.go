@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// window keeps the beginning and the end of what is written to it, and counts
-// the rest. It is safe for concurrent use.
+// window keeps the beginning and the end of its input and counts the rest. It is safe
+// for concurrent use.
 type window struct {
 	mu         sync.Mutex
 	size       int
@@ -43,8 +43,8 @@ func (w *window) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns what was written as visible text of at most size bytes, and how
-// many bytes were left out in the middle.
+// text returns the input as visible text of at most size bytes, and the number of
+// bytes that it omits in the middle.
 func (w *window) text() (text string, omitted int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,7 +57,7 @@ func (w *window) text() (text string, omitted int64) {
 	half := (w.size - marker) / 2
 	head, atHead := fromStart(w.head, half)
 	end := w.tail
-	if int64(len(w.head)+len(w.tail)) == w.total { // all of it is here
+	if int64(len(w.head)+len(w.tail)) == w.total { // nothing was dropped between them
 		end = append(bytes.Clone(w.head[atHead:]), w.tail...)
 	}
 	tail, atTail := fromEnd(end, half)
@@ -66,7 +66,8 @@ func (w *window) text() (text string, omitted int64) {
 	return fmt.Sprintf("%s\n[… %d bytes with %d line ends left out …]\n%s", head, omitted, w.lines-int64(shown), tail), omitted
 }
 
-// fromStart shows as much of the beginning of data as size allows.
+// fromStart returns the beginning of data as visible text of at most size bytes, and
+// the number of bytes of data that it shows.
 func fromStart(data []byte, size int) (text string, used int) {
 	var b strings.Builder
 	for used < len(data) {
@@ -80,9 +81,10 @@ func fromStart(data []byte, size int) (text string, used int) {
 	return b.String(), used
 }
 
-// fromEnd shows as much of the end of data as size allows.
+// fromEnd returns the end of data as visible text of at most size bytes, and the number
+// of bytes of data that it shows.
 func fromEnd(data []byte, size int) (text string, used int) {
-	start := max(0, len(data)-size) // nothing is shown shorter than it is
+	start := max(0, len(data)-size) // visible text is never shorter than its data
 	for n := 0; n < utf8.UTFMax-1 && 0 < start && start < len(data) && !utf8.RuneStart(data[start]); n++ {
 		start++
 	}
@@ -104,8 +106,7 @@ func fromEnd(data []byte, size int) (text string, used int) {
 	return strings.Join(pieces, ""), len(data) - first
 }
 
-// showRune returns the length of the first character of data, and how it is
-// shown.
+// showRune returns the length of the first character of data, and its visible form.
 func showRune(data []byte) (n int, shown string) {
 	r, n := utf8.DecodeRune(data)
 	switch {
@@ -117,8 +118,8 @@ func showRune(data []byte) (n int, shown string) {
 	return n, string(data[:n])
 }
 
-// hidden reports whether a character does not show, or changes how others do:
-// text that people don't see must not reach a model as if they had.
+// hidden reports whether a character is invisible or changes how others are displayed.
+// A model must not get text that a person would not see.
 func hidden(r rune) bool {
 	if r < 0x80 || joins(r) {
 		return false
@@ -126,12 +127,12 @@ func hidden(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// joins reports whether a character that does not show is part of emoji and of
-// names of people.
+// joins reports whether a character is invisible but belongs in emoji and in people's
+// names.
 func joins(r rune) bool { return r == 0x200d || r == 0xfe0e || r == 0xfe0f }
 
-// inWord reports whether text goes on as a word or a tag of ASCII does, in which
-// no such character belongs.
+// inWord reports whether rest continues an ASCII word or tag. A character that joins
+// does not belong there.
 func inWord(rest []byte) bool {
 	if len(rest) == 0 {
 		return false
@@ -140,8 +141,8 @@ func inWord(rest []byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-_/<>", c) >= 0
 }
 
-// line shows a text in one line of at most maxOfLine bytes and "…": a path, or what
-// a program says of it.
+// line returns a text, such as a path or a message of a program, as one visible line.
+// It cuts the text after maxOfLine bytes and then adds "…".
 func line(text string) string {
 	shown, used := fromStart([]byte(text), maxOfLine)
 	whole := strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(shown)
@@ -152,11 +153,10 @@ func line(text string) string {
 	return inert(shown)
 }
 
-// maxOfLine is how many bytes of a text are shown in one line.
+// maxOfLine is the maximum length of a line in bytes.
 const maxOfLine = 400
 
-// cutText shortens a result to size bytes. Data that it ends in the middle of stays
-// between its marks.
+// cutText shortens a result to size bytes. If it cuts inside data, it closes the tag.
 func cutText(text string, size int) string {
 	const end = "\n</sandbox-data>"
 	cut, _ := fromStart([]byte(text), size-len("…"+end))
@@ -168,10 +168,10 @@ func cutText(text string, size int) string {
 
 var tag = regexp.MustCompile(`(?i)(<\s*/?\s*sandbox)-(data)`)
 
-// inert spells a tag that marks data in another way, of the same length.
+// inert changes tags that would mark data, so that they don't. The length stays the same.
 func inert(text string) string { return tag.ReplaceAllString(text, "${1}_${2}") }
 
-// marked marks text of a sandbox, already visible, as data.
+// marked puts visible text from a sandbox between the tags that mark data.
 func marked(text string) string {
 	end := "\n"
 	if strings.HasSuffix(text, "\n") {

@@ -7,36 +7,35 @@ import (
 	"time"
 )
 
-// progressTick is how often somebody is told that a call goes on. Some programs give up
-// a call of which they hear nothing for a minute.
+// progressTick is the time between two reports of progress. Some programs give up a
+// call after a minute without one.
 const progressTick = time.Second
 
-// WithProgress returns a context for [Toolset.Call] with which fn is called each
-// second while the call goes on, in a goroutine of its own and never after Call has
-// returned. line is the last one that bash has written so far, shown as in results:
-// what does not show, or acts on a terminal, is spelled out. It is empty as long as
-// there is none.
+// WithProgress returns a context with which [Toolset.Call] calls fn once a second while
+// it runs, in a separate goroutine and never after it has returned. line is the last
+// line of bash's output so far, or empty if there is none. Invisible characters and
+// terminal escapes are spelled out, as in results.
 func WithProgress(ctx context.Context, fn func(line string)) context.Context {
 	return context.WithValue(ctx, progressKey{}, &progress{fn: fn})
 }
 
 type progressKey struct{}
 
-// progress has the end of the output of a call.
+// progress keeps the end of a call's output and reports its last line.
 type progress struct {
 	fn  func(line string)
 	mu  sync.Mutex
 	end []byte
 }
 
-// progressOf returns what is told of a call's progress, or nil.
+// progressOf returns the progress that WithProgress has put into ctx, or nil.
 func progressOf(ctx context.Context) *progress {
 	p, _ := ctx.Value(progressKey{}).(*progress)
 	return p
 }
 
-// tell begins to tell, until the returned function is called.
-func (p *progress) tell() (stop func()) {
+// report calls fn once a second until the returned function is called.
+func (p *progress) report() (stop func()) {
 	if p == nil {
 		return func() {}
 	}
@@ -70,7 +69,7 @@ func (p *progress) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// line returns the last line that has something.
+// line returns the last line that is not empty.
 func (p *progress) line() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,12 +16,12 @@ import (
 	"github.com/go-vercel/sandbox/internal/entry"
 )
 
-// Sessions hands out the sandboxes of conversations. [Conversations] is one; it finds the
-// sandbox of a conversation again by its name, in another process too.
+// Sessions provides the sandboxes of conversations. [Conversations] implements it, and
+// finds the sandbox of a conversation by its name, from any process.
 type Sessions interface {
-	// Acquire returns the sandbox of a conversation, which it makes or wakes if
-	// need be. The caller calls release once when it no longer uses the sandbox. If
-	// there is an error, release is nil. It is called by many goroutines.
+	// Acquire returns the sandbox of a conversation. It creates or starts the sandbox
+	// if necessary. The caller calls release once when it no longer uses the sandbox.
+	// If there is an error, release is nil. Acquire must be safe for concurrent use.
 	Acquire(ctx context.Context, conversation string) (sb *sandbox.Sandbox, release func(), err error)
 }
 
@@ -39,9 +39,9 @@ func (f SessionsFunc) Acquire(ctx context.Context, conversation string) (*sandbo
 
 // ConversationsOptions are the options of [NewConversations]. The zero value is ready to use.
 type ConversationsOptions struct {
-	// Prefix begins the names of the sandboxes, "agent-" by default. Conversations of
-	// one project that have the same prefix share their sandboxes: also those of
-	// one program, one run after the other.
+	// Prefix begins the names of the sandboxes, "agent-" by default. Conversations with
+	// the same prefix in the same project share their sandboxes, in later runs of a
+	// program as well.
 	Prefix string
 	// Create, if not nil, returns the options of a conversation's new sandbox, whose
 	// name is [Conversations.Name].
@@ -55,16 +55,16 @@ type ConversationsOptions struct {
 	// says. Zero means a week, a negative number means no limit.
 	MaxAge time.Duration
 	// MaxRunning is how many of these sandboxes run at the same time, 16 by
-	// default. For one more, the one that was not used for longest is stopped; if
-	// all are in use, Acquire waits.
+	// default. To start another, Acquire stops the least recently used one. If all
+	// are in use, it waits.
 	MaxRunning int
-	// Logger receives errors of stopping sandboxes in the background. Nil
-	// discards them.
+	// Logger receives errors from stopping sandboxes in the background. If it is nil,
+	// they are discarded.
 	Logger *slog.Logger
 }
 
-// Conversations keeps a sandbox for each conversation, where package pool keeps
-// sandboxes ready for whoever comes. It implements [Sessions] and is safe for concurrent use.
+// Conversations keeps a sandbox for each conversation. Package pool, in contrast, keeps
+// sandboxes ready for any caller. It implements [Sessions] and is safe for concurrent use.
 type Conversations struct {
 	client  *sandbox.Client
 	opts    ConversationsOptions
@@ -86,13 +86,13 @@ type session struct {
 	uses  int
 	last  time.Time
 	timer *time.Timer
-	news  news // of how it began, until somebody was told
-	// stopping is set once it is being stopped, and closed when that has ended.
+	news  news // how it began, until a result has said so
+	// stopping is set when a stop begins, and closed when the stop has ended.
 	stopping chan struct{}
 }
 
-// NewConversations keeps the client's sandboxes. A nil opts means the defaults. It
-// makes no request. A mistake in the options is the error of every Acquire, and
+// NewConversations returns Conversations that use the client. It makes no request. A nil
+// opts means the defaults. If the options are invalid, every Acquire returns an error that
 // matches [sandbox.ErrInvalid]. The caller calls Close.
 func NewConversations(client *sandbox.Client, opts *ConversationsOptions) *Conversations {
 	p := &Conversations{client: client, lives: map[string]*session{}, lost: map[string]bool{}, freed: make(chan struct{})}
@@ -123,7 +123,7 @@ func (p *Conversations) check(ctx context.Context) error {
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// Name returns the name of a conversation's sandbox. It does not show the ID.
+// Name returns the name of a conversation's sandbox. The name does not reveal the ID.
 func (p *Conversations) Name(conversation string) string {
 	if p == nil {
 		return ""
@@ -134,7 +134,7 @@ func (p *Conversations) Name(conversation string) string {
 
 var errConversationsClosed = errors.New("agent: the Conversations are closed")
 
-// checkConversation refuses what all callers without an ID would share.
+// checkConversation refuses an empty ID: all callers without one would share a sandbox.
 func checkConversation(conversation string) error {
 	if conversation == "" {
 		return entry.Invalid("agent", "conversation", "the ID is empty, which all that have none would share")
@@ -142,9 +142,9 @@ func checkConversation(conversation string) error {
 	return nil
 }
 
-// Acquire implements [Sessions]. The sandbox is not stopped before
-// release was called and Idle has passed; its session ends with its timeout unless
-// the caller extends it, as a [Toolset] does. One whose files are gone is replaced.
+// Acquire implements [Sessions]. The sandbox is not stopped for being idle before the
+// caller has called release and Idle has passed. Its session ends with its timeout unless
+// the caller extends it, as a [Toolset] does. A sandbox whose files are gone is replaced.
 func (p *Conversations) Acquire(ctx context.Context, conversation string) (*sandbox.Sandbox, func(), error) {
 	if err := p.check(ctx); err != nil {
 		return nil, nil, err
@@ -182,8 +182,8 @@ func (p *Conversations) Acquire(ctx context.Context, conversation string) (*sand
 	}
 }
 
-// enter returns the session of a conversation, in use, and begins to open it if
-// there is none. If there is no room yet, it returns what to wait for.
+// enter counts a use of a conversation's session and returns the session. If there is
+// none, it begins to open one. If no other may run now, it returns a channel to wait for.
 func (p *Conversations) enter(conversation string) (*session, <-chan struct{}, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,7 +209,7 @@ func (p *Conversations) enter(conversation string) (*session, <-chan struct{}, e
 	}
 	s := &session{ready: make(chan struct{}), uses: 1}
 	p.lives[conversation] = s
-	// One caller's end must not fail the others that wait.
+	// If one caller's context ends, the other callers still wait for the session.
 	p.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), openTime)
 		defer cancel()
@@ -219,13 +219,13 @@ func (p *Conversations) enter(conversation string) (*session, <-chan struct{}, e
 	return s, nil, nil
 }
 
-// Limits of work in the background.
+// Timeouts of work in the background.
 const (
 	openTime = 10 * time.Minute
 	stopTime = 4 * time.Minute
 )
 
-// open makes or wakes the sandbox of a conversation, and says what it found.
+// open creates or starts the sandbox of a conversation, and returns the news about it.
 func (p *Conversations) open(ctx context.Context, conversation string) (*sandbox.Sandbox, news, error) {
 	var create sandbox.CreateOptions
 	if p.opts.Create != nil {
@@ -234,8 +234,8 @@ func (p *Conversations) open(ctx context.Context, conversation string) (*sandbox
 		}
 	}
 	create.Name = p.Name(conversation)
-	create.NoResume = true // it may be too old to be worth it
-	// Whether it is new, only who has looked before can say.
+	create.NoResume = true // an expired sandbox is deleted without being started
+	// GetOrCreate does not report whether the sandbox existed before.
 	_, missing := p.client.Get(ctx, create.Name, &sandbox.GetOptions{NoResume: true})
 	sb, err := p.client.GetOrCreate(ctx, create.Name, &create)
 	if err != nil {
@@ -270,14 +270,14 @@ func (p *Conversations) open(ctx context.Context, conversation string) (*sandbox
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lost[conversation] { // which it knows
+	if p.lost[conversation] { // a result has said so
 		found = made
 		delete(p.lost, conversation)
 	}
 	return sb, found, nil
 }
 
-// expired reports whether a sandbox was stopped too long ago.
+// expired reports whether a sandbox is stopped and was last used more than MaxAge ago.
 func (p *Conversations) expired(info sandbox.Info) bool {
 	switch {
 	case p.opts.MaxAge < 0, info.Status == sandbox.StatusRunning, info.Status == sandbox.StatusPending:
@@ -292,7 +292,7 @@ func (p *Conversations) expired(info sandbox.Info) bool {
 	return !used.IsZero() && p.client.Age(used) > p.opts.MaxAge
 }
 
-// news returns what there is to tell of how a conversation's sandbox began, once.
+// news returns how a conversation's sandbox began, only once.
 func (p *Conversations) news(conversation string) news {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -305,8 +305,8 @@ func (p *Conversations) news(conversation string) news {
 	return n
 }
 
-// discard lets go of a sandbox that is gone, so that the next call has another.
-// told is whether the conversation knows of its files' loss.
+// discard forgets a sandbox that is gone, so that the next call opens another one.
+// told reports whether a result has said that the files are lost.
 func (p *Conversations) discard(conversation string, sb *sandbox.Sandbox, told bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -321,8 +321,7 @@ func (p *Conversations) discard(conversation string, sb *sandbox.Sandbox, told b
 
 func (p *Conversations) idle() time.Duration { return p.opts.Idle }
 
-// idlest returns the session that was not used for longest, of those that are not
-// in use.
+// idlest returns the least recently used session of those that are not in use.
 func (p *Conversations) idlest() (conversation string, s *session) {
 	for name, other := range p.lives {
 		if other.uses == 0 && other.stopping == nil && (s == nil || other.last.Before(s.last)) {
@@ -351,7 +350,7 @@ func (p *Conversations) leave(conversation string, s *session) {
 			p.wake()
 			return
 		}
-	default: // it is still being opened, and stopped in time all the same
+	default: // it is still being opened; the timer stops it later
 	}
 	s.timer = time.AfterFunc(p.opts.Idle, func() {
 		p.mu.Lock()
@@ -360,16 +359,16 @@ func (p *Conversations) leave(conversation string, s *session) {
 			p.stopLocked(conversation, s)
 		}
 	})
-	p.wake() // somebody may want its place
+	p.wake() // a caller may be waiting for its place
 }
 
-// wake lets those look again that wait for room. The lock is held.
+// wake makes callers that wait for room look again. The caller holds the lock.
 func (p *Conversations) wake() {
 	close(p.freed)
 	p.freed = make(chan struct{})
 }
 
-// stopLocked begins to stop a session. The lock is held.
+// stopLocked begins to stop a session. The caller holds the lock.
 func (p *Conversations) stopLocked(conversation string, s *session) {
 	s.stopping = make(chan struct{})
 	if s.timer != nil {
@@ -426,7 +425,7 @@ func (p *Conversations) stop(ctx context.Context, conversation string) (*sandbox
 }
 
 // Delete stops the sandbox of a conversation and deletes it, with its files and
-// snapshots. One that does not exist is not an error.
+// snapshots. It is not an error if the sandbox does not exist.
 func (p *Conversations) Delete(ctx context.Context, conversation string) error {
 	if err := p.check(ctx); err != nil {
 		return err
@@ -448,8 +447,8 @@ func (p *Conversations) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// removeExpired deletes a sandbox, unless its conversation has continued since it was
-// listed. It deletes none that has taken the name in the meantime.
+// removeExpired deletes a sandbox unless its conversation has continued since it was
+// listed. It never deletes another sandbox that has taken the name since.
 func (p *Conversations) removeExpired(ctx context.Context, name string) (removed bool, err error) {
 	sb, err := p.client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
 	if err == nil && p.expired(sb.Info()) {
@@ -462,8 +461,8 @@ func (p *Conversations) removeExpired(ctx context.Context, name string) (removed
 	return removed, err
 }
 
-// Cleanup deletes the sandboxes with the prefix, of other processes too,
-// that have been stopped for longer than MaxAge. It returns how many there were.
+// Cleanup deletes the sandboxes with the prefix, including those of other processes,
+// that have been stopped for longer than MaxAge. It returns the number of deleted ones.
 func (p *Conversations) Cleanup(ctx context.Context) (deleted int, err error) {
 	if err := p.check(ctx); err != nil {
 		return 0, err
@@ -487,8 +486,8 @@ func (p *Conversations) Cleanup(ctx context.Context) (deleted int, err error) {
 	return deleted, nil
 }
 
-// Close stops the sandboxes, also those in use, and waits for that or for
-// the end of ctx. Later calls of Acquire fail.
+// Close stops the sandboxes, including those in use, and waits until they have stopped
+// or ctx ends. Later calls of Acquire fail.
 func (p *Conversations) Close(ctx context.Context) error {
 	if err := p.check(ctx); err != nil {
 		return err

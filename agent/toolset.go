@@ -461,7 +461,7 @@ func (t *Toolset) call(ctx context.Context, c *call) (Result, error) {
 		}
 		defer t.keep(ctx, c)()
 	}
-	defer progressOf(ctx).tell()()
+	defer progressOf(ctx).report()()
 	result, err := tool.run(ctx, c)
 	if c.sb != nil {
 		return t.ended(ctx, c, result, err)
