@@ -154,6 +154,22 @@ func TestLostMachine(t *testing.T) {
 	}
 }
 
+// TestDeleteAfterCrash: a conversation is deleted although its machine died without saving
+// its files.
+func TestDeleteAfterCrash(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	p := process(t, srv, nil)
+	talk(t, srv, p, "chat", nil).ok("bash", args{"command": "true"})
+	require.NoError(t, p.Stop(t.Context(), "chat"))
+	_, release, err := p.Acquire(t.Context(), "chat")
+	require.NoError(t, err)
+	release()
+	require.True(t, srv.Crash(p.Name("chat")))
+	require.NoError(t, p.Delete(t.Context(), "chat"))
+	assert.Empty(t, statusOf(t, srv, p.Name("chat")))
+}
+
 // TestNews: what was lost since the last call stands in the next result, once.
 func TestNews(t *testing.T) {
 	t.Parallel()

@@ -433,7 +433,8 @@ func (p *Conversations) Delete(ctx context.Context, conversation string) error {
 	if err := checkConversation(conversation); err != nil {
 		return err
 	}
-	if err := p.Stop(ctx, conversation); err != nil {
+	// The stop ends other callers' use. Its error doesn't matter: the files go anyway.
+	if err := p.Stop(ctx, conversation); err != nil && ctx.Err() != nil {
 		return err
 	}
 	return p.remove(ctx, p.Name(conversation))
