@@ -91,7 +91,8 @@ func (p program) command(ctx context.Context, on target, name string, args []str
 	reply := &limitedOutput{Tail: outputs.Tail{Max: maxReply}, from: "standard output of " + p.name, limit: maxReply}
 	complaints := &limitedOutput{Tail: outputs.Tail{Max: cmp.Or(p.keep, keptComplaints)}, from: "standard error of " + p.name, limit: maxComplaints}
 	dir := "/"
-	if slices.ContainsFunc(p.paths, func(name string) bool { return !path.IsAbs(name) }) {
+	// A user's programs start in the home directory, as those of the official client.
+	if _, user := on.(*User); user || slices.ContainsFunc(p.paths, func(name string) bool { return !path.IsAbs(name) }) {
 		dir = ""
 	}
 	o := &CommandOptions{Cwd: dir, Env: p.env, Sudo: p.sudo, Stdout: p.stdout, Stderr: complaints, KillOnCancel: !p.spared}

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"maps"
 	"strings"
 	"time"
 
@@ -314,11 +313,6 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 		body.Mark(token, o.envAt)
 	}
 	own, _, _ := clean.Of(name, args)
-	if own != nil {
-		env := clean.Quiet()
-		maps.Copy(env, body.Env)
-		body.Env = env
-	}
 	if o.input != "" {
 		body.Command, body.Args = "/bin/sh", append([]string{"-c", withInput, "sh", o.input, body.Command}, body.Args...)
 	}

@@ -78,7 +78,7 @@ func (w *walkFS) listTree(dir string) {
 	if err != nil || checkPath("open", p) != nil {
 		return
 	}
-	top, tree, err := w.fsys.tools().Tree(w.ctx, p, maxAhead)
+	top, tree, err := w.fsys.tools(p).Tree(w.ctx, p, maxAhead)
 	if err != nil {
 		return
 	}

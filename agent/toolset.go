@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path"
 	"reflect"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/entry"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/observe"
 )
 
@@ -99,7 +101,7 @@ type Program struct {
 	// sandbox's working directory.
 	Dir string
 	// Env are the variables that are added to those of the sandbox, or nil.
-	Env map[string]string
+	Env sandbox.Env
 	// Stdin is what is written to the standard input: the code of python, or the
 	// text of write_input.
 	Stdin string
@@ -110,6 +112,9 @@ type Program struct {
 // CommandLine returns the Program of a call of bash or start_command that gives a
 // command line and nothing else.
 func CommandLine(line string) Program { return Program{Name: "bash", Args: []string{"-c", line}} }
+
+// Format writes the program without the values of its variables.
+func (p Program) Format(f fmt.State, verb rune) { redact.Struct(f, verb, p) }
 
 // Equal reports whether two programs are the same in every field.
 func (p Program) Equal(other Program) bool { return reflect.DeepEqual(p, other) }

@@ -6,21 +6,29 @@ import (
 	"time"
 )
 
-// clock is the service's clock, as the Date of its last response shows it: cut to
-// seconds, and as old as the request at most. The zero clock is this machine's. It is
-// safe for concurrent use.
+// clock is the service's clock, as the Dates of its responses show it. The zero clock
+// is this machine's. It is safe for concurrent use.
 type clock struct {
+	known  atomic.Bool
 	offset atomic.Int64 // by which it is at least ahead of this machine's
 }
 
-// note reads the Date of the API's own response. Responses of caches tell nothing.
-func (c *clock) note(h http.Header) {
+// note reads the Date of the API's own response to a request that was sent at that time.
+// Responses of caches tell nothing. The service's clock showed Date, cut to seconds, at
+// some moment since then: a slow response leaves the offset as it is, if it agrees.
+func (c *clock) note(h http.Header, sent time.Time) {
 	if age := h.Get("Age"); age != "" && age != "0" {
 		return
 	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		c.offset.Store(int64(time.Until(date)))
+	date, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		return
 	}
+	least, most := int64(time.Until(date)), int64(date.Add(time.Second).Sub(sent))
+	if offset := c.offset.Load(); c.known.Swap(true) && offset <= most {
+		least = max(least, offset)
+	}
+	c.offset.Store(least)
 }
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }

@@ -24,9 +24,10 @@ func TestClock(t *testing.T) {
 			assert.True(t, after >= 0 && after <= late, "%s: %v", what, after)
 		}
 		answer := func(took time.Duration) {
-			date := time.Now().Add(ahead).UTC().Format(http.TimeFormat)
+			sent := time.Now()
+			date := sent.Add(ahead).UTC().Format(http.TimeFormat)
 			time.Sleep(took)
-			c.note(http.Header{"Date": {date}})
+			c.note(http.Header{"Date": {date}}, sent)
 		}
 		check("before the first response", 0)
 		for _, ahead = range []time.Duration{30 * time.Minute, -30 * time.Minute, 0, 2*time.Hour + 300*time.Millisecond} {
@@ -35,9 +36,9 @@ func TestClock(t *testing.T) {
 			time.Sleep(time.Hour)
 			check("an hour later", 1100*time.Millisecond)
 		}
-		c.note(http.Header{"Date": {"yesterday"}})
-		c.note(http.Header{})
-		c.note(http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}, "Age": {"7200"}})
+		c.note(http.Header{"Date": {"yesterday"}}, time.Now())
+		c.note(http.Header{}, time.Now())
+		c.note(http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}, "Age": {"7200"}}, time.Now())
 		check("no Date", 1100*time.Millisecond)
 	})
 }

@@ -108,7 +108,7 @@ func TestPollPauseByTheServicesClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := testClient(nil)
 		ahead := time.Now().Add(time.Hour)
-		c.clock.note(http.Header{"Date": {ahead.UTC().Format(http.TimeFormat)}})
+		c.clock.note(http.Header{"Date": {ahead.UTC().Format(http.TimeFormat)}}, time.Now())
 		c.noteLimit(GetSession, http.Header{
 			"X-Ratelimit-Limit": {"1000"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {fmt.Sprint(ahead.Add(5 * time.Second).Unix())},
 		})

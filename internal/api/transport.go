@@ -65,6 +65,7 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, notSentError{err}
 	}
+	sent := time.Now()
 	resp, err := t.exchange(a.beginRequest(req), a)
 	if err != nil || !a.streams(resp) {
 		a.endRequest(err)
@@ -74,7 +75,7 @@ func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Request = req
 		if a.verdict.err == nil { // a gateway's page tells nothing
 			told = resp.Header
-			t.clock.note(told)
+			t.clock.note(told, sent)
 		}
 	}
 	a.spent = gate.leave(req.Context(), a, told, a.verdict.kind == RateLimited && a.verdict.again == always)

@@ -18,10 +18,6 @@ var kept = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LD_LIBRARY_PAT
 // fixed are those that are always the same: messages are read.
 const fixed = "LC_ALL=C"
 
-// Quiet returns the variables with which the first program is started, before it
-// clears the environment: they keep the loader from writing to standard error.
-func Quiet() map[string]string { return map[string]string{"LD_PRELOAD": "", "LD_DEBUG": ""} }
-
 // split is the environment as env splits it, which replaces ${NAME}.
 var split = func() string {
 	var b strings.Builder

@@ -24,7 +24,7 @@ import (
 // What begins with once may act twice when it is repeated.
 var calls = map[string]string{
 	"create":           "once Client.Create {}",
-	"fork":             "once Client.Fork sourceSandbox {} -source -runtime",
+	"fork":             "once Client.Fork sourceSandbox {AllowEmpty} -source -runtime",
 	"get":              "Client.Get name {}",
 	"getOrCreate":      "once Client.GetOrCreate name {}",
 	"snapshotGet":      "Client.GetSnapshot snapshotId",

@@ -19,7 +19,7 @@ import (
 // what the player gives itself: the sandbox of a listing, and not to wait.
 var onlyHere = []string{
 	"create.architecture", "create.credentials", "create.onCreate", "create.resume", "create.waitForImage",
-	"fork.requireSaved", "fork.waitForImage",
+	"fork.allowEmpty", "fork.waitForImage",
 	"getOrCreate.architecture", "getOrCreate.credentials", "getOrCreate.waitForImage", "list.status", "listSnapshots.name",
 	"runCommand.binary", "runCommand.id", "runCommand.killOnCancel", "stop.noWait", "update.extra",
 }

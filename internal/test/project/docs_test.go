@@ -81,7 +81,7 @@ func TestDocsCompile(t *testing.T) {
 	require.Greater(t, blocks, 5)
 	// go list -export compiles and does not link. go vet would also type-check the
 	// standard library from source.
-	compile := exec.Command("go", "list", "-export", "-test", "./...")
+	compile := exec.Command("go", "list", "-export", "-test", "-f", `{{""}}`, "./...")
 	compile.Dir = dir
 	compile.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
 	out, err := compile.CombinedOutput()

@@ -68,10 +68,10 @@ func TestMisuse(t *testing.T) {
 			Except: map[string]string{"nil Cmd.": "a nil Cmd panics as that of os/exec", "function ContextWithClient": "as context.WithValue does"},
 		},
 		"agent": {
-			Types: []reflect.Type{reflect.TypeFor[agent.Call](), reflect.TypeFor[agent.Conversations](), reflect.TypeFor[agent.SessionsFunc](), reflect.TypeFor[agent.Toolset]()},
+			Types: []reflect.Type{reflect.TypeFor[agent.Call](), reflect.TypeFor[agent.Program](), reflect.TypeFor[agent.Conversations](), reflect.TypeFor[agent.SessionsFunc](), reflect.TypeFor[agent.Toolset]()},
 			Funcs: map[string]any{
 				"Refuse": agent.Refuse, "WithProgress": agent.WithProgress, "NewConversations": agent.NewConversations, "ByName": agent.ByName,
-				"ForConversation": agent.ForConversation, "ForProject": agent.ForProject, "New": agent.New,
+				"CommandLine": agent.CommandLine, "ForConversation": agent.ForConversation, "ForProject": agent.ForProject, "New": agent.New,
 			},
 			Except: map[string]string{"function WithProgress": "as context.WithValue does", "zero SessionsFunc.": "a nil function"},
 		},
