@@ -409,8 +409,8 @@ var ownPrograms = map[string]string{
 	"pool/mark.go script":                                    "pool/environment_test.go",
 	"cmd/sandbox/internal/cli/copy.go archiveToStdout":       "cmd/sandbox/environment_test.go",
 	"cmd/sandbox/internal/cli/completion.go completeCommand": "cmd/sandbox/environment_test.go",
-	"cmd/sandbox/internal/cli/download.go outsideLinks": "cmd/sandbox/environment_test.go",
-	"internal/own/own.go Run":                           "", "internal/rawshell/rawshell.go OpenOwn": "", // which the others go through
+	"cmd/sandbox/internal/cli/download.go outsideLinks":      "cmd/sandbox/environment_test.go",
+	"internal/own/own.go Run":                                "", "internal/rawshell/rawshell.go OpenOwn": "", // which the others go through
 }
 
 // callersPrograms are the functions that start commands, with whose these are: those
