@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io/fs"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -113,9 +114,7 @@ func TestPolicyOfThePage(t *testing.T) {
 			for _, name := range schema.Required {
 				a[name] = value(name)
 			}
-			for name, v := range base[tool.Name] {
-				a[name] = v
-			}
+			maps.Copy(a, base[tool.Name])
 			return a
 		}
 		assert.Equal(t, tool.ReadOnly || base[tool.Name] != nil, judge(tool.Name, of()), tool.Name)

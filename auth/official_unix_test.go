@@ -5,6 +5,7 @@ package auth_test
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,9 +64,7 @@ func TestAsOfficial(t *testing.T) {
 	with := func(all ...map[string]string) map[string]string {
 		sum := map[string]string{}
 		for _, files := range all {
-			for name, text := range files {
-				sum[name] = text
-			}
+			maps.Copy(sum, files)
 		}
 		return sum
 	}

@@ -71,7 +71,7 @@ func TestControl(t *testing.T) {
 	c.control("POST", "/clock", obj{"advanceMs": 6 * 60_000}, 200, &after)
 	assert.GreaterOrEqual(t, after.Now-before.Now, int64(6*60_000))
 	assert.Equal(t, "stopped", c.session(sess).Status, "its timeout has passed")
-	const years = 365 * 24 * 3600_000
+	const years = int64(365 * 24 * 3600_000)
 	c.control("POST", "/clock", obj{"advanceMs": 99 * years}, 200, &before)
 	c.control("POST", "/clock", obj{"advanceMs": 99 * years}, 400, nil) // together more than a time.Duration holds
 	c.control("GET", "/clock", nil, 200, &after)

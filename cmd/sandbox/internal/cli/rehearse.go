@@ -54,17 +54,6 @@ func rehearseUpdate(ctx context.Context, o *sandbox.UpdateOptions) error {
 	})
 }
 
-// rehearse returns what is wrong with options whatever the environment and files
-// add to them.
-func (s settingsOptions) rehearse(ctx context.Context, io *stdio) error {
-	inherits := func(p pair) bool { return p.inherit }
-	s.env = slices.DeleteFunc(slices.Clone(s.env), inherits)
-	s.tags = slices.DeleteFunc(slices.Clone(s.tags), inherits)
-	s.envFiles, s.policy.file = nil, ""
-	_, err := s.createOptions(ctx, io)
-	return err
-}
-
 // aSandbox is the handle of a sandbox that runs, for rehearsals.
 const aSandbox = `{"sandboxMetadata":{"name":"none"},"metadata":{"id":"sbx_none"}}`
 
