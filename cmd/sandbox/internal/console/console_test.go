@@ -64,7 +64,6 @@ var waysAround = map[string]string{
 	"cli/app.go:setStreams":         "makes the streams",
 	"cli/copy.go:toStdout":          "the content of a file",
 	"cli/copy.go:archiveToStdout":   "an archive, which is not for a terminal",
-	"cli/edit.go:edit":              "the editor's",
 	"cli/emulator.go:underEmulator": "the program's",
 	"cli/guard_unix.go:runGuard":    "puts the terminal back in order",
 	"cli/list.go:repeat":            "clears the screen",
