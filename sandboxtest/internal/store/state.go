@@ -454,6 +454,7 @@ func (st *Store) restoreLocked(in *State) error {
 	}
 	for key, sb := range st.sandboxes {
 		if sb.current == nil {
+			clear(st.sandboxes) // closing would end their sessions
 			return fmt.Errorf("%s is damaged: sandbox %s has no session", stateFile, key.Name)
 		}
 	}
