@@ -69,7 +69,8 @@ func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) 
 // be in the fork's region, and starts its first session. Stop a running source
 // first: changes since the snapshot are not included. If the source was never
 // saved, Fork deletes the fork, which has none of its files, and the error matches
-// [ErrNotSaved], unless [ForkOptions].AllowEmpty or Image is set.
+// [ErrNotSaved], unless [ForkOptions].AllowEmpty or Image is set. The deletion may
+// go on for ten seconds after ctx has ended.
 //
 // Drives are not copied, and one that a running source has mounted read-write can
 // only be mounted as a snapshot.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -178,8 +179,19 @@ func (n *namespaceBackend) accountFiles(root string, account Account) error {
 // box's. Its parent is root of an outer namespace, so it has no rights over the
 // box. unshare is the command by which the box starts that program, which finds
 // the command in PATH once more: given its path, the command would be called by
-// that.
+// that. What the environment tells the loader is for the command, not for unshare.
 func asBoxUser(cmd *exec.Cmd, unshare ...string) {
+	var loader []string
+	cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool {
+		if !strings.HasPrefix(v, "LD_") {
+			return false
+		}
+		loader = append(loader, v)
+		return true
+	})
+	if loader != nil {
+		cmd.Args = slices.Concat([]string{"/usr/bin/env"}, loader, cmd.Args)
+	}
 	args := append(slices.Clone(unshare), "--user", fmt.Sprintf("--map-user=%d", UserID), fmt.Sprintf("--map-group=%d", GroupID), "--")
 	cmd.Args = append(args, cmd.Args...)
 	cmd.Path = unshare[0]

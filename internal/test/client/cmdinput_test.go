@@ -1,0 +1,221 @@
+package client_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// stdinKinds are the kinds of input that are delivered in different ways: while
+// the command runs, or as a file.
+func stdinKinds(t *testing.T) map[string]func() io.Reader {
+	few, many := "x\n", strings.Repeat("0123456789abcde\n", 40_000)
+	file := func(text string) func() io.Reader {
+		name := filepath.Join(t.TempDir(), "input")
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+		return func() io.Reader {
+			f, err := os.Open(name)
+			require.NoError(t, err)
+			t.Cleanup(func() { f.Close() })
+			return f
+		}
+	}
+	return map[string]func() io.Reader{
+		"nil":                  func() io.Reader { return nil },
+		"strings.Reader":       func() io.Reader { return strings.NewReader(few) },
+		"large strings.Reader": func() io.Reader { return strings.NewReader(many) },
+		"bytes.Buffer":         func() io.Reader { return bytes.NewBufferString(few) },
+		"large bytes.Buffer":   func() io.Reader { return bytes.NewBufferString(many) },
+		"file":                 file(few),
+		"large file":           file(many),
+		"reader":               func() io.Reader { return struct{ io.Reader }{strings.NewReader(few)} },
+		"large reader":         func() io.Reader { return struct{ io.Reader }{strings.NewReader(many)} },
+	}
+}
+
+// oddEnv are variables that shells drop, replace or take for themselves.
+var oddEnv = []string{
+	"a.b=1", "npm_config_//registry/:_authToken=x", "A-B=2", "PLAIN=3", "1X=4", "IFS=,", "PS1=x", "OPTIND=5", "PPID=7", "LINENO=9", "PATH_=1",
+	"quotes='\"$(id)`id`\\ ; x=y", "lines=a\n\nb\n", "EMPTY=", "env=e", "old=o", "p=q",
+}
+
+// The program, its environment, its input and the errors of its start are the
+// same with any kind of Stdin, and those of os/exec. By default each kind tries two
+// of the programs that can't be started, each of which is tried by others.
+func TestCmdStdinKinds(t *testing.T) {
+	needs.GNU(t)
+	if _, err := os.Stat("/proc/self/environ"); err != nil {
+		needs.Other(t, "the programs are those of Linux")
+	}
+	t.Parallel()
+	for mode, sb := range map[string]*sandbox.Sandbox{"live": stdinSandbox(t, ""), "refused": stdinSandbox(t, sandboxtest.NoStdin)} {
+		kinds := stdinKinds(t)
+		for i, name := range slices.Sorted(maps.Keys(kinds)) {
+			stdin := kinds[name]
+			t.Run(mode+" "+name, func(t *testing.T) {
+				if mode == "refused" && strings.HasSuffix(name, "reader") {
+					remote := sb.CommandContext(t.Context(), "cat")
+					remote.Stdin = stdin()
+					assert.ErrorIs(t, remote.Run(), errors.ErrUnsupported)
+					return
+				}
+				local := exec.CommandContext(t.Context(), "sh", "-c", "tr '\\0' '\\1' </proc/self/environ; cksum")
+				remote := sb.CommandContext(t.Context(), local.Args[0], local.Args[1:]...)
+				local.Env, remote.Env = append(local.Environ(), oddEnv...), oddEnv
+				local.Stdin, remote.Stdin = stdin(), stdin()
+				want, err := local.Output()
+				require.NoError(t, err)
+				got, err := remote.CombinedOutput()
+				require.NoError(t, err)
+				wantSum, gotSum := oddVariables(t, string(want)), oddVariables(t, string(got))
+				assert.Equal(t, wantSum, gotSum)
+				if b, ok := remote.Stdin.(*bytes.Buffer); ok {
+					assert.Zero(t, b.Len(), "a buffer is read")
+				}
+
+				programs := []string{"no-such-program", "cd", "/no/such/program", "/etc/passwd", "/etc"}
+				if !needs.Slow() {
+					programs = []string{programs[i%5], programs[(i+2)%5]}
+				}
+				for _, program := range programs {
+					var stderr bytes.Buffer
+					local, remote := exec.CommandContext(t.Context(), program), sb.CommandContext(t.Context(), program)
+					local.Stdin, remote.Stdin, remote.Stderr = stdin(), stdin(), &stderr
+					want, got := local.Start(), remote.Start()
+					if !assert.Error(t, got, program) {
+						t.Log(remote.Wait(), stderr.String())
+						continue
+					}
+					assert.Equal(t, errors.Is(want, fs.ErrNotExist), errors.Is(got, fs.ErrNotExist), "%s: %v", program, got)
+					assert.Equal(t, errors.Is(want, fs.ErrPermission), errors.Is(got, fs.ErrPermission), "%s: %v", program, got)
+					if errors.Is(want, exec.ErrNotFound) {
+						assert.ErrorIs(t, got, exec.ErrNotFound, program)
+					}
+				}
+				remote = sb.CommandContext(t.Context(), "true")
+				remote.Dir, remote.Stdin = "/no/such/dir", stdin()
+				assert.ErrorIs(t, remote.Run(), fs.ErrNotExist)
+			})
+		}
+		assert.NotContains(t, testkit.Output(t, sb, "ls", "-A", "/tmp"), "stdin", mode)
+	}
+}
+
+func stdinSandbox(t *testing.T, stdin sandboxtest.StdinSupport) *sandbox.Sandbox {
+	srv := sandboxtest.New(t, &sandboxtest.Options{Stdin: stdin})
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), &sandbox.CreateOptions{Env: sandbox.Env{"BOX.VAR": "1"}})
+	require.NoError(t, err)
+	return sb
+}
+
+// oddVariables checks that oddEnv is in an output, and returns the rest: what the
+// command has read.
+func oddVariables(t *testing.T, out string) string {
+	env, sum := out[:strings.LastIndex(out, "\x01")], out[strings.LastIndex(out, "\x01")+1:]
+	vars := strings.Split(env, "\x01")
+	for _, kv := range oddEnv {
+		assert.True(t, slices.Contains(vars, kv), "%q of %q", kv, vars)
+	}
+	return sum
+}
+
+// Variables of the sandbox, and those of a user's command, are kept too, and
+// programs that env would take for a variable are started: by default one program
+// for each kind of Stdin, and another one where that is delivered in another way.
+func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
+	needs.GNU(t)
+	if _, err := os.Stat("/proc/self/environ"); err != nil {
+		needs.Other(t, "the programs are those of Linux")
+	}
+	t.Parallel()
+	for m, mode := range []sandboxtest.StdinSupport{sandboxtest.StdinWithOffsets, sandboxtest.NoStdin} {
+		sb := stdinSandbox(t, mode)
+		testkit.Output(t, sb, "sh", "-c", `printf '#!/bin/sh\ntr "\\0" "\\1" </proc/self/environ; wc -c' >a=b; chmod +x a=b`)
+		kinds := stdinKinds(t)
+		for i, name := range slices.Sorted(maps.Keys(kinds)) {
+			stdin := kinds[name]
+			if mode == sandboxtest.NoStdin && strings.HasSuffix(name, "reader") {
+				continue // refused
+			}
+			programs := []string{"sh", "./a=b"}
+			if !needs.Slow() {
+				programs = programs[(i+m)%2:][:1]
+			}
+			for _, program := range programs {
+				c := sb.CommandContext(t.Context(), program)
+				if program == "sh" {
+					c.Args = append(c.Args, "-c", `tr '\0' '\1' </proc/$$/environ; true`)
+				}
+				c.Stdin = stdin()
+				out, err := c.CombinedOutput()
+				require.NoError(t, err, "%s %s", name, program)
+				assert.Contains(t, string(out), "BOX.VAR=1\x01", "%q %s %s", mode, name, program)
+			}
+		}
+	}
+	_, sb := testkit.Start(t, nil)
+	testkit.NeedUsers(t, sb)
+	alice, err := sb.CreateUser(t.Context(), "alice")
+	require.NoError(t, err)
+	for name, stdin := range stdinKinds(t) {
+		c := alice.CommandContext(t.Context(), "sh", "-c", "tr '\\0' '\\1' </proc/self/environ; id -un")
+		c.Env, c.Stdin = oddEnv, stdin()
+		out, err := c.CombinedOutput()
+		require.NoError(t, err, name)
+		assert.Equal(t, "alice\n", oddVariables(t, string(out)), name)
+		if _, live := stdin().(struct{ io.Reader }); stdin() != nil && !live { // which is a pipe of the service's
+			c = alice.CommandContext(t.Context(), "wc", "-c", "/dev/stdin")
+			c.Stdin = stdin()
+			out, err = c.CombinedOutput()
+			require.NoError(t, err, "%s: %s", name, out)
+			assert.NotEqual(t, "0 /dev/stdin\n", string(out), name)
+		}
+		c = alice.CommandContext(t.Context(), "no-such-program")
+		c.Stdin = stdin()
+		assert.EqualError(t, c.Run(), "exit status 127", name)
+	}
+}
+
+// A service that knows nothing of input to running commands, and ignores that
+// one was asked for, gives the command none: that is no broken pipe.
+func TestCmdStdinIsIgnored(t *testing.T) {
+	t.Parallel()
+	_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if !testkit.IsRun(req) {
+			return next.RoundTrip(req)
+		}
+		var body map[string]any
+		if err := json.NewDecoder(req.Body).Decode(&body); err != nil {
+			return nil, err
+		}
+		delete(body, "attachStdin")
+		data, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+		return next.RoundTrip(req)
+	})
+	c := sb.CommandContext(t.Context(), "sleep", "20")
+	c.Stdin = struct{ io.Reader }{strings.NewReader("x")}
+	assert.ErrorContains(t, c.Run(), "delivering standard input")
+}

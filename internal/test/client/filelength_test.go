@@ -1,0 +1,326 @@
+package client_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestFileIsWholeOrAnError: something between the sandbox and the client ends a
+// file early, and cleanly, so that only its size tells.
+func TestFileIsWholeOrAnError(t *testing.T) {
+	t.Parallel()
+	srv, made := testkit.Start(t, nil)
+	const size = 1_000_000
+	whole := bytes.Repeat([]byte("0123456789"), size/10)
+	require.NoError(t, made.FS().WriteFile(t.Context(), "f", whole, 0o644))
+	require.NoError(t, made.FS().WriteFile(t.Context(), "small", whole[:1000], 0o644))
+	var cut atomic.Int64 // bytes of a file that pass
+	client := lengthless(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		if err == nil && isRead(r) {
+			resp.Body = struct {
+				io.Reader
+				io.Closer
+			}{io.LimitReader(resp.Body, cut.Load()), resp.Body}
+		}
+		return resp, err
+	})
+	sb, err := client.Get(t.Context(), made.Name(), nil)
+	require.NoError(t, err)
+	open := func(name string, opts *sandbox.OpenOptions) ([]byte, error) {
+		r, err := sb.FS().Open(t.Context(), name, opts)
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+		return io.ReadAll(r)
+	}
+	for name, read := range map[string]func(string) ([]byte, error){
+		"ReadFile": func(name string) ([]byte, error) { return sb.FS().ReadFile(t.Context(), name) },
+		"Open":     func(name string) ([]byte, error) { return open(name, nil) },
+		"WriteTo": func(name string) ([]byte, error) {
+			r, err := sb.FS().Open(t.Context(), name, nil)
+			if err != nil {
+				return nil, err
+			}
+			defer r.Close()
+			var b bytes.Buffer
+			_, err = r.WriteTo(&b)
+			return b.Bytes(), err
+		},
+		"IOFS.ReadFile": func(name string) ([]byte, error) {
+			return fs.ReadFile(sb.FS().IOFS(t.Context(), "."), name)
+		},
+		"IOFS.Open": func(name string) ([]byte, error) {
+			f, err := sb.FS().IOFS(t.Context(), ".").Open(name)
+			if err != nil {
+				return nil, err
+			}
+			defer f.Close()
+			return io.ReadAll(f)
+		},
+	} {
+		for file, full := range map[string]int64{"f": size, "small": 1000} {
+			for _, n := range []int64{0, 1, full / 2, full - 1} {
+				cut.Store(n)
+				_, err := read(file)
+				assert.ErrorIs(t, err, io.ErrUnexpectedEOF, fmt.Sprintf("%s of %s, %d of %d bytes", name, file, n, full))
+			}
+			cut.Store(full)
+			data, err := read(file)
+			require.NoError(t, err, name)
+			assert.True(t, bytes.Equal(whole[:full], data), name)
+		}
+		cut.Store(1 << 40)
+		if strings.HasPrefix(name, "IOFS") || !srv.Enforces().Files {
+			continue // has no absolute names, or none of the machine's
+		}
+		_, err := read("/proc/version")
+		assert.NoError(t, err, "%s of a file that has no size", name)
+	}
+	if srv.Enforces().Files {
+		_, err = fs.ReadFile(sb.FS().IOFS(t.Context(), "/proc"), "version")
+		require.NoError(t, err, "a file that has no size, in a walk")
+	}
+	cut.Store(10)
+	data, err := open("f", &sandbox.OpenOptions{NoSizeCheck: true})
+	require.NoError(t, err)
+	assert.Len(t, data, 10)
+}
+
+// TestAnnouncedLength: something in between has stored what came to it of a file,
+// and announces the length of that.
+func TestAnnouncedLength(t *testing.T) {
+	t.Parallel()
+	srv, made := testkit.Start(t, nil)
+	require.NoError(t, made.FS().WriteFile(t.Context(), "f", bytes.Repeat([]byte("0123456789"), 1000), 0o644))
+	const came = 5000
+	next := testkit.Transport(t)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		if err == nil && isRead(r) {
+			resp.Body, resp.ContentLength = testkit.CleanCut(resp.Body, came), came
+			resp.Header.Set("Content-Length", strconv.Itoa(came))
+		}
+		return resp, err
+	})}})
+	sb, err := client.Get(t.Context(), made.Name(), nil)
+	require.NoError(t, err)
+	dst := filepath.Join(t.TempDir(), "f")
+	for name, read := range map[string]func() error{
+		"ReadFile":      func() error { _, err := sb.FS().ReadFile(t.Context(), "f"); return err },
+		"DownloadFile":  func() error { return sb.FS().DownloadFile(t.Context(), "f", dst, nil) },
+		"IOFS.ReadFile": func() error { _, err := fs.ReadFile(sb.FS().IOFS(t.Context(), "."), "f"); return err },
+		"Open": func() error {
+			r, err := sb.FS().Open(t.Context(), "f", nil)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			_, err = io.Copy(io.Discard, r)
+			return err
+		},
+	} {
+		assert.ErrorIs(t, read(), io.ErrUnexpectedEOF, name)
+	}
+	assert.NoFileExists(t, dst)
+}
+
+func isRead(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/fs/read") }
+
+func isStart(r *http.Request) bool {
+	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/cmd")
+}
+
+// lengthless returns a client whose responses do not say how long a file is,
+// like those of the service.
+func lengthless(t *testing.T, srv *sandboxtest.Server, trip func(*http.Request, http.RoundTripper) (*http.Response, error)) *sandbox.Client {
+	direct := testkit.Transport(t)
+	return testkit.Client(t, srv, sandbox.ClientOptions{
+		MaxRetries: 1, RetryWait: time.Millisecond,
+		HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			resp, err := trip(r, direct)
+			if err == nil && isRead(r) {
+				resp.ContentLength = -1
+				resp.Header.Del("Content-Length")
+			}
+			return resp, err
+		})},
+	})
+}
+
+// TestFileSizeCosts: the size costs one request besides the transfer, for which
+// the first byte does not wait, and none where it is known or useless.
+func TestFileSizeCosts(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	srv, made := testkit.Start(t, nil)
+	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("content"), 0o644))
+	var reads, starts atomic.Int64
+	first := make(chan struct{}) // the first byte has been read
+	client := lengthless(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		switch {
+		case isRead(r):
+			reads.Add(1)
+		case isStart(r):
+			starts.Add(1)
+			<-first
+		}
+		return next.RoundTrip(r)
+	})
+	sb, err := client.Get(t.Context(), made.Name(), nil)
+	require.NoError(t, err)
+	fsys := sb.FS()
+	r, err := fsys.Open(t.Context(), "f", nil)
+	require.NoError(t, err)
+	var b [1]byte
+	_, err = r.Read(b[:])
+	require.NoError(t, err)
+	close(first)
+	rest, err := io.ReadAll(r)
+	require.NoError(t, err)
+	assert.Equal(t, "ontent", string(rest))
+	require.NoError(t, r.Close())
+	require.NoError(t, r.Close())
+
+	iofs := fsys.IOFS(t.Context(), ".")
+	for _, c := range []struct {
+		name          string
+		read          func() error
+		reads, starts int64
+	}{
+		{"Open, without the check", func() error {
+			r, err := fsys.Open(t.Context(), "f", &sandbox.OpenOptions{NoSizeCheck: true})
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			_, err = io.Copy(io.Discard, r)
+			return err
+		}, 1, 0},
+		{"ReadFile", func() error { _, err := fsys.ReadFile(t.Context(), "f"); return err }, 1, 1},
+		{"ReadFile below /proc", func() error { _, err := fsys.ReadFile(t.Context(), "/proc/version"); return err }, 1, 0},
+		{"an open file of IOFS, whose Stat serves", func() error {
+			f, err := iofs.Open("f")
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			_, err = io.Copy(io.Discard, f)
+			return err
+		}, 1, 1},
+	} {
+		if strings.Contains(c.name, "/proc") && !srv.Enforces().Files {
+			continue
+		}
+		reads.Store(0)
+		starts.Store(0)
+		require.NoError(t, c.read(), c.name)
+		assert.Equal(t, c.reads, reads.Load(), "%s: requests for content", c.name)
+		assert.Equal(t, c.starts, starts.Load(), "%s: commands", c.name)
+	}
+}
+
+// TestFileSizeUnknown: what the sandbox or the API itself can't say fails no
+// file that has come; a network that keeps it back does.
+func TestFileSizeUnknown(t *testing.T) {
+	t.Parallel()
+	srv, made := testkit.Start(t, nil)
+	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("content"), 0o644))
+	var answer atomic.Pointer[func(*http.Request) (*http.Response, error)]
+	client := lengthless(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if f := answer.Load(); f != nil && isStart(r) {
+			return (*f)(r)
+		}
+		return next.RoundTrip(r)
+	})
+	say := func(status int, kind, body string) *func(*http.Request) (*http.Response, error) {
+		f := func(r *http.Request) (*http.Response, error) {
+			return &http.Response{
+				StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+				Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(body)),
+			}, nil
+		}
+		return &f
+	}
+	sb, err := client.Get(t.Context(), made.Name(), nil)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		answer *func(*http.Request) (*http.Response, error)
+		fails  bool
+	}{
+		"the API permits no commands":  {say(403, "application/json", `{"error":{"code":"forbidden","message":"not for you"}}`), false},
+		"the API refuses them":         {say(400, "application/json", `{"error":{"code":"bad_request","message":"no"}}`), false},
+		"the page of a gateway":        {say(403, "text/html", `<html>blocked</html>`), true},
+		"an empty page":                {say(200, "text/html", ``), true},
+		"what the sandbox really says": {nil, false},
+	} {
+		answer.Store(c.answer)
+		data, err := sb.FS().ReadFile(t.Context(), "f")
+		if c.fails {
+			assert.Error(t, err, name)
+			continue
+		}
+		assert.NoError(t, err, name)
+		assert.Equal(t, "content", string(data), name)
+	}
+
+	answer.Store(nil)
+	bare, err := client.Create(t.Context(), &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/nowhere"}})
+	require.NoError(t, err)
+	require.NoError(t, bare.FS().WriteFile(t.Context(), "f", []byte("content"), 0o644))
+	data, err := bare.FS().ReadFile(t.Context(), "f")
+	require.NoError(t, err, "a sandbox without stat")
+	assert.Equal(t, "content", string(data))
+}
+
+// TestFileSizeChanges: a file that grows after a transfer is read again, and
+// one that shrank after its Stat is whole.
+func TestFileSizeChanges(t *testing.T) {
+	t.Parallel()
+	srv, made := testkit.Start(t, nil)
+	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("one"), 0o644))
+	var grow atomic.Bool
+	client := lengthless(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		if err == nil && isRead(r) && grow.CompareAndSwap(true, false) {
+			data, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			resp.Body = io.NopCloser(bytes.NewReader(data))
+			assert.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("one, two"), 0o644))
+		}
+		return resp, err
+	})
+	sb, err := client.Get(t.Context(), made.Name(), nil)
+	require.NoError(t, err)
+	grow.Store(true)
+	data, err := sb.FS().ReadFile(t.Context(), "f")
+	require.NoError(t, err)
+	assert.Equal(t, "one, two", string(data))
+
+	f, err := sb.FS().IOFS(t.Context(), ".").Open("f")
+	require.NoError(t, err)
+	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("1"), 0o644))
+	data, err = io.ReadAll(f)
+	require.NoError(t, err)
+	assert.Equal(t, "1", string(data))
+	require.NoError(t, f.Close())
+}

@@ -1,0 +1,197 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/observe"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// kept waits until more than margin is left of the session at the current time of the
+// emulator's clock.
+func kept(t *testing.T, client *sandbox.Client, sb *sandbox.Sandbox, margin time.Duration) {
+	t.Helper()
+	_, err := client.ListPage(t.Context(), nil) // any response tells the time
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return sb.CurrentSession().TimeLeft() > margin }, testkit.Patience, time.Millisecond)
+}
+
+// A session of some minutes lives for an hour, also across a resume, and ends when
+// KeepAlive does. It costs a request for each step. No minute of the clock falls on a
+// margin, where a response's delay would decide between one minute and the next.
+func TestKeepAlive(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
+	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 4*time.Minute + 30*time.Second})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const margin = 3 * time.Minute
+	ended := make(chan error, 1)
+	go func() {
+		ended <- sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: margin, Step: 4*time.Minute + 30*time.Second})
+	}()
+	first := sb.CurrentSession()
+	advance := func(total time.Duration) {
+		for range int(total / time.Minute) {
+			kept(t, client, sb, margin)
+			srv.Advance(time.Minute)
+		}
+	}
+	advance(30 * time.Minute)
+	require.NoError(t, first.Refresh(t.Context()))
+	assert.Equal(t, sandbox.StatusRunning, first.Info().Status)
+	assert.Equal(t, 6, testkit.Count(srv, sandboxtest.ExtendTimeout))
+	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.GetSession), "this test's")
+
+	_, err = sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = sb.RunCommand(t.Context(), "true", nil, nil)
+	require.NoError(t, err)
+	second := sb.CurrentSession()
+	require.NotEqual(t, first.ID(), second.ID())
+	advance(30 * time.Minute)
+	require.NoError(t, second.Refresh(t.Context()))
+	assert.Equal(t, sandbox.StatusRunning, second.Info().Status)
+
+	cancel()
+	require.NoError(t, <-ended)
+	srv.Advance(10 * time.Minute)
+	require.Eventually(t, func() bool {
+		return assert.NoError(t, second.Refresh(t.Context())) && second.Info().Status == sandbox.StatusStopped
+	}, testkit.Patience, 10*time.Millisecond)
+}
+
+func TestKeepAliveEndsWithAnError(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	events := &sandboxtest.Recorder{}
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events}).Create(t.Context(), &sandbox.CreateOptions{Name: "kept", Timeout: 90 * time.Minute})
+	require.NoError(t, err)
+	expires := sb.ExpiresAt()
+	ended := make(chan error, 1)
+	go func() { ended <- sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Hour}) }()
+	require.Eventually(t, func() bool { return sb.ExpiresAt().After(expires) }, testkit.Patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(events.Events("extension"), func(e observe.Event) bool {
+			return e.Sandbox == "kept" && e.Extended > 0 && e.Outcome == "ok"
+		})
+	}, testkit.Patience, time.Millisecond, "%+v", events.Events("extension"))
+
+	assert.ErrorIs(t, sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: -1}), sandbox.ErrInvalid)
+	require.NoError(t, sb.Delete(t.Context(), nil))
+	err = <-ended
+	assert.True(t, errors.Is(err, sandbox.ErrDeleted) || errors.Is(err, sandbox.ErrNotFound), "%v", err)
+}
+
+// TestNoMoreTime: if the plan refuses most, a session gets least; when that has passed,
+// one error says how long the session has, and no request asks again.
+func TestNoMoreTime(t *testing.T) {
+	t.Parallel()
+	const plan = 24 * time.Hour
+	srv := sandboxtest.New(t, nil)
+	events := &sandboxtest.Recorder{}
+	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events})
+	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 23*time.Hour + 50*time.Minute})
+	require.NoError(t, err)
+	srv.Advance(23*time.Hour + 49*time.Minute)
+	_, err = client.ListPage(t.Context(), nil)
+	require.NoError(t, err)
+	before := testkit.Count(srv, sandboxtest.ExtendTimeout)
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 5*time.Minute, 25*time.Minute))
+	assert.Equal(t, before+2, testkit.Count(srv, sandboxtest.ExtendTimeout))
+	assert.InDelta(t, 5, sb.CurrentSession().TimeLeft().Minutes(), 0.5)
+	require.Len(t, events.Events("extension"), 1)
+	err = sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 10 * time.Minute})
+	require.ErrorIs(t, err, sandbox.ErrNoMoreTime)
+	assert.Regexp(t, `can't be extended any further, and ends in [45]m\d+s$`, err.Error())
+	assert.Equal(t, before+2, testkit.Count(srv, sandboxtest.ExtendTimeout))
+
+	err = sb.ExtendTimeout(t.Context(), plan)
+	require.ErrorIs(t, err, sandbox.ErrNoMoreTime)
+	assert.Regexp(t, `can't be extended any further, and ends in [45]m\d+s: .*extension would exceed maximum execution timeout`, err.Error())
+	refused, ok := errors.AsType[*sandbox.APIError](err)
+	require.True(t, ok)
+	assert.Equal(t, "sandbox_timeout_invalid", refused.Code)
+
+	all := len(srv.Requests())
+	require.ErrorIs(t, sb.EnsureTimeLeft(t.Context(), time.Hour, 0), sandbox.ErrNoMoreTime)
+	assert.Len(t, srv.Requests(), all)
+	srv.Advance(time.Hour)
+	_, err = sb.RunCommand(t.Context(), "true", nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), time.Hour, 0), "another session has its own time")
+}
+
+// TestEnsureTimeLeft: a session gets the time that is asked for, by no request as long
+// as it has it, and an error says that it can't.
+func TestEnsureTimeLeft(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	events := &sandboxtest.Recorder{}
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute})
+	require.NoError(t, err)
+	left := func() float64 { return sb.CurrentSession().TimeLeft().Minutes() }
+	before := len(srv.Requests())
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 0, 0))
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 5*time.Minute, time.Hour))
+	assert.Len(t, srv.Requests(), before)
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 20*time.Minute, 40*time.Minute))
+	assert.InDelta(t, 40, left(), 2)
+	assert.Len(t, srv.Requests(), before+1)
+	assert.Len(t, events.Events("extension"), 1)
+	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ExtendTimeout, Status: http.StatusServiceUnavailable, Times: 100})
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), time.Hour, 0))
+	remove()
+	assert.ErrorIs(t, sb.EnsureTimeLeft(t.Context(), -1, 0), sandbox.ErrInvalid)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.ErrorIs(t, sb.EnsureTimeLeft(ctx, 2*time.Hour, 0), context.Canceled)
+	_, err = sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 2*time.Hour, 0), "it does not resume")
+}
+
+// TestTimeLeft: how long a session has is by the service's clock, whatever this
+// machine's says.
+func TestTimeLeft(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"ahead": 30 * time.Minute, "behind": -30 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// A Date is cut to seconds.
+			srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().Add(ahead).Truncate(time.Second).Add(800 * time.Millisecond)})
+			sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute})
+			require.NoError(t, err)
+			cur := sb.CurrentSession()
+			about := func(want time.Duration) {
+				t.Helper()
+				assert.InDelta(t, want.Minutes(), cur.TimeLeft().Minutes(), 2, "it is wrong by half an hour where this machine's clock is asked")
+			}
+			about(10 * time.Minute)
+			assert.LessOrEqual(t, cur.TimeLeft(), 10*time.Minute)
+			srv.Advance(4 * time.Minute)
+			require.NoError(t, cur.Refresh(t.Context()))
+			about(6 * time.Minute)
+			require.NoError(t, cur.ExtendTimeout(t.Context(), time.Hour))
+			about(66 * time.Minute)
+
+			_, err = sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+			require.NoError(t, cur.Refresh(t.Context()))
+			assert.Zero(t, cur.TimeLeft())
+		})
+	}
+	assert.Zero(t, new(sandbox.Session).TimeLeft())
+}

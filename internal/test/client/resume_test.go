@@ -1,0 +1,298 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/test/canned"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestSharedResume: 200 goroutines, or by default 50, share a sandbox whose session
+// is stopped meanwhile. Every command succeeds, there is one resume, and the hook runs
+// once.
+func TestSharedResume(t *testing.T) {
+	t.Parallel()
+	var hooks atomic.Int64
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+		hooks.Add(1)
+		_, err := sb.RunCommand(ctx, "touch", []string{"resumed"}, nil)
+		return err
+	}})
+	other, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), nil)
+	require.NoError(t, err)
+	_, err = other.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	before := testkit.Count(srv, sandboxtest.GetSandbox)
+
+	callers := 200
+	if !needs.Slow() {
+		callers = 50
+	}
+	var group sync.WaitGroup
+	errs := make([]error, callers)
+	for i := range errs {
+		group.Go(func() {
+			want := fmt.Sprintf("number %d\n", i)
+			done, err := sb.RunCommand(t.Context(), "echo", []string{"number", fmt.Sprint(i)}, nil)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			if out, err := done.Stdout(t.Context()); err != nil || out != want || done.ExitCode != 0 {
+				errs[i] = fmt.Errorf("got %q, %d, %w", out, done.ExitCode, err)
+			}
+		})
+	}
+	group.Wait()
+	require.NoError(t, errors.Join(errs...))
+	assert.EqualValues(t, 1, hooks.Load(), "runs of OnResume")
+	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.GetSandbox)-before, "resumes")
+	assert.Equal(t, sandbox.StatusRunning, sb.Status())
+	assert.Equal(t, sb.CurrentSession().ID(), sb.Info().CurrentSessionID, "the metadata is the resumed sandbox's")
+}
+
+// TestResumeCancelledCaller: one of the callers that share a resume gives up;
+// the others go on, with what the one hook has prepared.
+func TestResumeCancelledCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inHook, release := make(chan struct{}), make(chan struct{})
+		c := canned.API(func(req *http.Request) (*http.Response, error) {
+			switch {
+			case req.URL.Query().Get("resume") == "true":
+				return canned.JSON(200, strings.NewReplacer(`"s1"`, `"s2"`, `"routes"`, `"resumed":true,"routes"`).Replace(canned.RunningSandbox)), nil
+			case req.Method == http.MethodGet:
+				return canned.JSON(200, canned.RunningSandbox), nil
+			case strings.Contains(req.URL.Path, "/s2/"):
+				return canned.Response(200, "application/x-ndjson", strings.NewReader(strings.ReplaceAll(canned.Begun+canned.Ended, `"s1"`, `"s2"`))), nil
+			}
+			return canned.JSON(410, `{"error":{"code":"sandbox_stopped","message":"stopped"}}`), nil
+		}).Client(t)
+		sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true, OnResume: func(context.Context, *sandbox.Sandbox) error {
+			close(inHook)
+			<-release
+			return nil
+		}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := sb.RunCommand(ctx, "true", nil, nil); first <- err }()
+		<-inHook
+		go func() { _, err := sb.RunCommand(t.Context(), "true", nil, nil); second <- err }()
+		synctest.Wait() // for the second caller to share the resume
+		cancel()
+		require.ErrorIs(t, <-first, context.Canceled)
+		close(release)
+		require.NoError(t, <-second)
+	})
+}
+
+// TestResumeAbandoned: when the last caller gives up, the resume and its hook
+// are cancelled, and a later call starts over: the hook runs again.
+func TestResumeAbandoned(t *testing.T) {
+	t.Parallel()
+	entered, ended := make(chan struct{}, 1), make(chan error, 1)
+	var runs atomic.Int64
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, _ *sandbox.Sandbox) error {
+		if runs.Add(1) > 1 {
+			return nil
+		}
+		entered <- struct{}{}
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return ctx.Err()
+	}})
+	testkit.StopElsewhere(t, srv, sb)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { _, err := sb.RunCommand(ctx, "true", nil, nil); result <- err }()
+	<-entered
+	cancel()
+	require.ErrorIs(t, <-result, context.Canceled)
+	require.ErrorIs(t, <-ended, context.Canceled)
+	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, runs.Load())
+}
+
+// TestHookUsesSandbox: a hook runs commands and writes files, encounters a
+// stopped session itself, and never waits for the resume that it is part of,
+// whether it uses the resume's context, its handle, or both.
+func TestHookUsesSandbox(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"context", "handle", "both"} {
+		t.Run(way, func(t *testing.T) {
+			var srv *sandboxtest.Server
+			var outer *sandbox.Sandbox
+			var runs atomic.Int64
+			hook := func(ctx context.Context, sb *sandbox.Sandbox) error {
+				runs.Add(1)
+				if way == "context" {
+					sb = outer
+				} else if way == "handle" {
+					ctx = context.Background()
+				}
+				testkit.StopElsewhere(t, srv, sb) // the session ends inside the hook
+				if _, err := sb.RunCommand(ctx, "sh", []string{"-c", "echo from the hook > hooked"}, nil); err != nil {
+					return err
+				}
+				testkit.StopElsewhere(t, srv, sb)
+				_, err := sb.RunCommand(ctx, "true", nil, nil)
+				return err
+			}
+			srv, outer = testkit.Start(t, &sandbox.CreateOptions{OnResume: hook})
+			testkit.StopElsewhere(t, srv, outer)
+			done, err := outer.RunCommand(t.Context(), "cat", []string{"hooked"}, nil)
+			require.NoError(t, err)
+			out, err := done.Stdout(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, "from the hook\n", out)
+			assert.EqualValues(t, 1, runs.Load())
+		})
+	}
+}
+
+// TestHookFails: the error of a hook is returned by the call, and the hook runs
+// again with the next call until it succeeds.
+func TestHookFails(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("no licence")
+	var runs atomic.Int64
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+		if runs.Add(1) < 3 {
+			return broken
+		}
+		return nil
+	}})
+	testkit.StopElsewhere(t, srv, sb)
+	for range 2 {
+		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+		require.ErrorIs(t, err, broken)
+	}
+	for range 2 {
+		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+		require.NoError(t, err)
+	}
+	assert.EqualValues(t, 3, runs.Load())
+}
+
+// TestSessionStoppedDuringHook: a call refused by the session whose hook is
+// running does not get that session again, but the next one.
+func TestSessionStoppedDuringHook(t *testing.T) {
+	t.Parallel()
+	inHook, release := make(chan struct{}), make(chan struct{})
+	var runs atomic.Int64
+	refused := make(chan struct{})
+	var waiting sync.Once
+	srv, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+		if runs.Add(1) == 1 {
+			close(inHook)
+			<-release
+		}
+		return nil
+	}})
+	testkit.StopElsewhere(t, srv, sb)
+	first, second := make(chan error, 1), make(chan error, 1)
+	call := func(to chan<- error) { _, err := sb.RunCommand(t.Context(), "true", nil, nil); to <- err }
+	go call(first)
+	<-inHook
+	old := sb.CurrentSession().ID()
+	require.NoError(t, direct.Refresh(t.Context()))
+	testkit.StopElsewhere(t, srv, direct)
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if testkit.IsRun(req) && strings.Contains(req.URL.Path, old) {
+			waiting.Do(func() { close(refused) })
+		}
+		return resp, err
+	})
+	go call(second)
+	close(release)
+	require.ErrorIs(t, <-first, sandbox.ErrStopped, "it has had its one resume")
+	require.NoError(t, <-second)
+	<-refused
+	assert.NotEqual(t, old, sb.CurrentSession().ID())
+	assert.EqualValues(t, 2, runs.Load(), "each session that was started has its hook")
+}
+
+// TestHookOfSeveralHandles: a hook that failed for one handle runs again for
+// the next handle of the sandbox, but not after it has succeeded.
+func TestHookOfSeveralHandles(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, nil)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	_, err := sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	broken := errors.New("no licence")
+	var runs atomic.Int64
+	get := func() (*sandbox.Sandbox, error) {
+		return c.Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: false, OnResume: func(context.Context, *sandbox.Sandbox) error {
+			if runs.Add(1) < 3 {
+				return broken
+			}
+			return nil
+		}})
+	}
+	for range 2 {
+		_, err := get()
+		require.ErrorIs(t, err, broken)
+	}
+	for range 3 {
+		again, err := get()
+		require.NoError(t, err)
+		testkit.Output(t, again, "true")
+	}
+	assert.EqualValues(t, 3, runs.Load())
+}
+
+// TestResumeWaitsForTransitions: a session that is stopping or being
+// snapshotted is awaited, whatever the handle's state.
+func TestResumeWaitsForTransitions(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, &sandboxtest.Options{Stopping: time.Minute, Snapshotting: time.Minute, Pending: time.Minute})
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
+	made := make(chan *sandbox.Sandbox)
+	go func() {
+		sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Hour})
+		assert.NoError(t, err)
+		made <- sb
+	}()
+	sb := <-made
+	require.Equal(t, sandbox.StatusPending, sb.Status())
+	finish := testkit.AdvanceWhile(srv)
+	_, err := sb.RunCommand(t.Context(), "touch", []string{"kept"}, nil)
+	finish()
+	require.NoError(t, err)
+
+	// Another client stops it; for this handle it is still running.
+	testkit.StopElsewhere(t, srv, sb)
+	finish = testkit.AdvanceWhile(srv)
+	done, err := sb.RunCommand(t.Context(), "ls", nil, nil)
+	finish()
+	require.NoError(t, err)
+	out, err := done.Stdout(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "kept\n", out)
+
+	// Resume returns when it runs, not when the API has taken the request.
+	testkit.StopElsewhere(t, srv, sb)
+	finish = testkit.AdvanceWhile(srv)
+	err = sb.Resume(t.Context())
+	finish()
+	require.NoError(t, err)
+	assert.Equal(t, sandbox.StatusRunning, sb.Status())
+}

@@ -1,0 +1,284 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/engine"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// begun waits until the command has written a number of lines.
+func begun(t *testing.T, cmd *sandbox.Command, lines int) (said []string) {
+	t.Helper()
+	for line, err := range cmd.Lines(t.Context()) {
+		require.NoError(t, err)
+		if said = append(said, line.Data); len(said) == lines {
+			break
+		}
+	}
+	require.Len(t, said, lines)
+	return said
+}
+
+// family is a process with children, a grandchild, and one in a session of its
+// own; the environment variable tells them from others.
+const family = `(sleep 600 & echo $!; sleep 600) & echo $!
+sleep 600 & echo $!
+setsid sleep 600 & echo $!
+wait`
+
+// scripts is how many scripts it takes to signal a tree: where the emulator runs
+// as an ordinary user, only root can read the environment of other processes.
+func scripts(srv *sandboxtest.Server) int {
+	if srv.Mode() == sandboxtest.Namespace && !srv.Enforces().Users {
+		return 2
+	}
+	return 1
+}
+
+// TestSignalTree ends a process with its family, and no other: not one like
+// it, and not one that is stopped.
+func TestSignalTree(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "bash", "setsid")
+	for _, sig := range []sandbox.Signal{sandbox.SIGKILL, sandbox.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			srv, sb := testkit.Start(t, nil)
+			start := func(env string) *sandbox.Command {
+				cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", family}, &sandbox.StartOptions{Env: sandbox.Env{"FAMILY": env}})
+				require.NoError(t, err)
+				begun(t, cmd, 4)
+				return cmd
+			}
+			mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
+			ours := start(mark)
+			start(mark + "twin") // the same command line, at the same time
+			sleeper, err := sb.StartCommand(t.Context(), "sleep", []string{"600"}, &sandbox.StartOptions{Env: sandbox.Env{"FAMILY": mark + "stopped"}})
+			require.NoError(t, err)
+			require.NoError(t, sleeper.Signal(t.Context(), sandbox.SIGSTOP))
+			require.Len(t, testkit.ProcessesWith(t, "FAMILY="+mark), 5)
+
+			before := testkit.Count(srv, sandboxtest.RunCommand) + testkit.Count(srv, sandboxtest.KillCommand)
+			require.NoError(t, ours.SignalTree(t.Context(), sig))
+			assert.Equal(t, before+scripts(srv), testkit.Count(srv, sandboxtest.RunCommand)+testkit.Count(srv, sandboxtest.KillCommand), "requests")
+			done, err := ours.Wait(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 128+int(sig), done.ExitCode)
+			assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
+			assert.Len(t, testkit.ProcessesWith(t, "FAMILY="+mark+"twin"), 5)
+			assert.Len(t, testkit.ProcessesWith(t, "FAMILY="+mark+"stopped"), 1)
+		})
+	}
+}
+
+// TestNoneSurvives: whatever ends a command ends its children and theirs, with
+// one request more than for the process alone.
+func TestNoneSurvives(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "bash", "setsid")
+	type run struct {
+		*testing.T
+		sb     *sandbox.Sandbox
+		args   []string
+		env    sandbox.Env
+		begun  func() // waits for the family
+		ctx    context.Context
+		cancel func()
+		judge  func(error) // that there is nothing left, or that it says so
+	}
+	options := func(r *run) *sandbox.CommandOptions { return &sandbox.CommandOptions{KillOnCancel: true, Env: r.env} }
+	// cmd runs a Cmd, and calls end when the family is there.
+	cmd := func(r *run, set func(*sandbox.Cmd), end func(*sandbox.Cmd)) {
+		c := r.sb.CommandContext(r.ctx, "bash", r.args...)
+		c.Env = []string{"FAMILY=" + r.env["FAMILY"]}
+		set(c)
+		require.NoError(r, c.Start())
+		r.begun()
+		end(c)
+		err := c.Wait()
+		r.judge(err)
+		exit, ok := errors.AsType[*sandbox.ExitError](err)
+		require.True(r, ok, "%v", err)
+		assert.Equal(r, 137, exit.ExitCode())
+	}
+	srv := sandboxtest.New(t, nil)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
+	for name, end := range map[string]func(r *run){
+		"RunCommand, KillOnCancel": func(r *run) {
+			go func() { r.begun(); r.cancel() }()
+			_, err := r.sb.RunCommand(r.ctx, "bash", r.args, options(r))
+			assert.ErrorIs(r, err, context.Canceled)
+			r.judge(err)
+		},
+		"RunCommand, KillOnCancel, writer fails": func(r *run) {
+			o := options(r)
+			o.Stdout = failing{errors.New("disk full")}
+			_, err := r.sb.RunCommand(r.ctx, "bash", r.args, o)
+			assert.ErrorContains(r, err, "disk full")
+			r.judge(err)
+		},
+		"StartCommand, KillOnCancel": func(r *run) {
+			_, err := r.sb.StartCommand(r.ctx, "bash", r.args, &sandbox.StartOptions{KillOnCancel: true, Env: r.env})
+			require.NoError(r, err)
+			r.begun()
+			r.cancel()
+		},
+		"StartCommand, KillOnCancel, writer": func(r *run) {
+			c, err := r.sb.StartCommand(r.ctx, "bash", r.args, &sandbox.StartOptions{KillOnCancel: true, Env: r.env, Stdout: io.Discard})
+			require.NoError(r, err)
+			r.begun()
+			r.cancel()
+			assert.Eventually(r, func() bool { return c.WaitOutput(r.Context()) != nil }, testkit.Patience, time.Millisecond)
+		},
+		"Command.SignalTree": func(r *run) {
+			c, err := r.sb.StartCommand(r.ctx, "bash", r.args, &sandbox.StartOptions{KillOnCancel: true, Env: r.env})
+			require.NoError(r, err)
+			r.begun()
+			require.NoError(r, c.SignalTree(r.Context(), sandbox.SIGKILL))
+		},
+		"Cmd, context": func(r *run) { cmd(r, func(*sandbox.Cmd) {}, func(*sandbox.Cmd) { r.cancel() }) },
+		"Cmd, context, output": func(r *run) {
+			cmd(r, func(c *sandbox.Cmd) { c.Stdout, c.Stderr = io.Discard, io.Discard }, func(*sandbox.Cmd) { r.cancel() })
+		},
+		"Cmd, file as Stdin": func(r *run) {
+			cmd(r, func(c *sandbox.Cmd) { c.Stdin = strings.NewReader("text") }, func(*sandbox.Cmd) { r.cancel() })
+		},
+		"Cmd, WaitDelay": func(r *run) {
+			cmd(r, func(c *sandbox.Cmd) {
+				c.Cancel = func() error { return nil }
+				c.WaitDelay = time.Millisecond
+			}, func(*sandbox.Cmd) { r.cancel() })
+		},
+		"Process.SignalTree": func(r *run) {
+			cmd(r, func(*sandbox.Cmd) {}, func(c *sandbox.Cmd) { require.NoError(r, c.Process.SignalTree(os.Kill)) })
+		},
+	} {
+		// One after another: a kill has five seconds, which ten machines at once can
+		// take on a busy one.
+		t.Run(name, func(t *testing.T) {
+			sb, err := client.Create(t.Context(), testkit.Lasting(nil))
+			require.NoError(t, err)
+			count := func(op sandboxtest.Operation) (n int) {
+				for _, r := range srv.Requests() {
+					if r.Operation == op && strings.Contains(r.Path, sb.CurrentSession().ID()) {
+						n++
+					}
+				}
+				return n
+			}
+			mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
+			r := &run{T: t, sb: sb, args: []string{"-c", family}, env: sandbox.Env{"FAMILY": mark}}
+			r.ctx, r.cancel = context.WithCancel(t.Context())
+			defer r.cancel()
+			r.judge = func(err error) {
+				if late(err) {
+					needs.Other(t, "needs a machine that is less busy: the kill says that it had no answer in time")
+				}
+				assert.NotErrorIs(t, err, sandbox.ErrChildren)
+				assert.NotErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+			}
+			r.begun = func() {
+				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 5 }, testkit.Patience, 30*time.Millisecond)
+			}
+			begin := time.Now()
+			end(r)
+			assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 0 }, testkit.Patience, 30*time.Millisecond)
+			if time.Since(begin) > engine.KillTimeout-2*engine.TreeGrace {
+				return // a script that takes so long is given up, and the process is killed alone first
+			}
+			assert.Zero(t, count(sandboxtest.KillCommand))
+			want := 1 + scripts(srv)
+			if name == "Cmd, file as Stdin" {
+				want++ // the program is looked for
+			}
+			assert.Equal(t, want, count(sandboxtest.RunCommand), "the start, and the script")
+		})
+	}
+}
+
+// TestTwinsEndTogether: one context ends commands that nothing tells from each
+// other.
+func TestTwinsEndTogether(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "bash", "setsid")
+	_, sb := testkit.Start(t, nil)
+	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const twins = 4
+	ended := make(chan error, twins)
+	for range twins {
+		go func() {
+			_, err := sb.RunCommand(ctx, "bash", []string{"-c", family}, &sandbox.CommandOptions{KillOnCancel: true, Env: sandbox.Env{"FAMILY": mark}})
+			ended <- err
+		}()
+	}
+	alive := func() int { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) }
+	require.Eventually(t, func() bool { return alive() == 5*twins }, testkit.Patience, 10*time.Millisecond)
+	cancel()
+	left := 0
+	for range twins {
+		err := <-ended
+		assert.ErrorIs(t, err, context.Canceled)
+		if late(err) {
+			left += 5
+			continue
+		}
+		assert.NotErrorIs(t, err, sandbox.ErrChildren)
+	}
+	assert.Eventually(t, func() bool { return alive() <= left }, testkit.Patience, 10*time.Millisecond)
+}
+
+// TestSignalTreeOfBusy: a process that waits for the kernel does not stop at a
+// SIGSTOP, and is found all the same. Here it waits for a child that shares
+// its memory and opens a pipe without a writer.
+func TestSignalTreeOfBusy(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "python3")
+	_, sb := testkit.Start(t, nil)
+	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
+	cmd, err := sb.StartCommand(t.Context(), "python3", []string{"-c", `
+import os
+os.mkfifo("pipe")
+print("ready", flush=True)
+os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "pipe", os.O_RDONLY, 0)])
+`}, &sandbox.StartOptions{Env: sandbox.Env{"FAMILY": mark}})
+	require.NoError(t, err)
+	alive := func() int { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) }
+	begun(t, cmd, 1) // python3 may be a script that runs others before
+	require.Eventually(t, func() bool { return alive() == 2 }, testkit.Patience, 10*time.Millisecond)
+	require.NoError(t, cmd.SignalTree(t.Context(), sandbox.SIGKILL))
+	assert.Eventually(t, func() bool { return alive() == 0 }, testkit.Patience, 10*time.Millisecond)
+}
+
+// Without sh the process alone is ended, and the error says so.
+func TestSignalTreeAlone(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"600"}, nil)
+	require.NoError(t, err)
+	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "none/x"}}, nil))
+	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Env: sandbox.Env{"PATH": sb.Cwd() + "/none"}}))
+	err = cmd.SignalTree(t.Context(), sandbox.SIGTERM)
+	assert.ErrorIs(t, err, sandbox.ErrChildren)
+	done, err := cmd.Wait(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 128+15, done.ExitCode)
+	assert.Error(t, cmd.SignalTree(t.Context(), sandbox.SIGKILL))
+	assert.ErrorIs(t, cmd.SignalTree(t.Context(), sandbox.SIGSTOP), sandbox.ErrInvalid)
+	assert.False(t, strings.Contains(sandbox.ErrChildren.Error(), "\n"))
+}

@@ -1,0 +1,582 @@
+package client_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/test/canned"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// What is written arrives while the command runs.
+func TestStdinConversation(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", `while read -r line; do echo "got $line"; done; echo end`}, &sandbox.StartOptions{AttachStdin: true})
+	require.NoError(t, err)
+	in := cmd.Stdin(t.Context())
+	_, err = cmd.Stdin(t.Context()).Write([]byte("second writer"))
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+	said := make(chan string)
+	go func() {
+		defer close(said)
+		for line, err := range cmd.Lines(t.Context()) {
+			if !assert.NoError(t, err) {
+				return
+			}
+			said <- line.Data
+		}
+	}()
+	for i := range 5 {
+		fmt.Fprintf(in, "line %d\n", i)
+		assert.Equal(t, fmt.Sprintf("got line %d", i), <-said)
+	}
+	require.NoError(t, in.Close())
+	assert.ErrorIs(t, in.Close(), os.ErrClosed)
+	_, err = in.Write([]byte("x"))
+	assert.ErrorIs(t, err, os.ErrClosed)
+	assert.Equal(t, "end", <-said)
+	_, open := <-said
+	assert.False(t, open)
+	assert.Equal(t, 6, testkit.Count(srv, sandboxtest.WriteStdin), "a request for each line, and the end")
+}
+
+// Short writes are sent together.
+func TestStdinBatches(t *testing.T) {
+	t.Parallel()
+	srv, outer := testkit.Start(t, nil)
+	// How much waits for more is a matter of time, that of a bubble, which stands
+	// still while connections lead out of it.
+	synctest.Test(t, func(t *testing.T) {
+		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.Transport(t)}}).Get(t.Context(), outer.Name(), nil)
+		require.NoError(t, err)
+		cmd, err := sb.StartCommand(t.Context(), "wc", []string{"-lc"}, &sandbox.StartOptions{AttachStdin: true})
+		require.NoError(t, err)
+		in := cmd.Stdin(t.Context())
+		for range 100_000 {
+			_, err := io.WriteString(in, "a short line\n")
+			require.NoError(t, err)
+		}
+		require.NoError(t, in.Close())
+		out, err := cmd.Stdout(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []string{"100000", "1300000"}, strings.Fields(out))
+		assert.Equal(t, 3, testkit.Count(srv, sandboxtest.WriteStdin), "1.3 MB, at most 512 KiB in a request")
+	})
+}
+
+// A writer that is closed early, or in another process, leaves the input open
+// for the next one.
+func TestStdinGoesOn(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	in := cmd.Stdin(ctx)
+	_, err = io.WriteString(in, "one ")
+	require.NoError(t, err)
+	for entry, err := range cmd.Logs(t.Context()) {
+		require.NoError(t, err)
+		require.Equal(t, "one ", entry.Data)
+		break
+	}
+	cancel()
+	require.ErrorIs(t, in.Close(), context.Canceled)
+	_, err = in.Write([]byte("x"))
+	require.Error(t, err)
+
+	again, err := sb.GetCommand(t.Context(), cmd.ID())
+	require.NoError(t, err)
+	for i, c := range []*sandbox.Command{cmd, again} {
+		in := c.Stdin(t.Context())
+		fmt.Fprintf(in, "part %d ", i)
+		if c == again {
+			require.NoError(t, in.Close())
+			continue
+		}
+		// It is delivered, but not closed.
+		var seen strings.Builder
+		for entry, err := range cmd.Logs(t.Context()) {
+			require.NoError(t, err)
+			if seen.WriteString(entry.Data); seen.String() == "one part 0 " {
+				break
+			}
+		}
+	}
+	out, err := again.Stdout(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "one part 0 part 1 ", out)
+}
+
+// A command that does not read blocks the writer instead of using memory, and
+// one that has ended or closed its input is a closed pipe.
+func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "while [ ! -e go ]; do sleep .1; done; exec wc -c"}, &sandbox.StartOptions{AttachStdin: true})
+	require.NoError(t, err)
+	in := cmd.Stdin(t.Context())
+	const writes = 24 // more than the pipe and both batches hold
+	var written atomic.Int64
+	done := make(chan error, 1)
+	go func() {
+		for range writes {
+			n, err := in.Write(make([]byte, 64<<10))
+			written.Add(int64(n))
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- in.Close()
+	}()
+	// The writer stops when the pipe and both batches are full.
+	for last := int64(-1); last != written.Load(); testkit.Linger(200 * time.Millisecond) {
+		last = written.Load()
+	}
+	assert.LessOrEqual(t, written.Load(), int64(1<<20+64<<10+64<<10))
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "go", nil, 0o644))
+	require.NoError(t, <-done)
+	out, err := cmd.Stdout(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, strconv.Itoa(writes*64<<10), strings.TrimSpace(out))
+
+	for _, script := range []string{"exit 3", "exec <&-; sleep 1000", "head -c 100000 >/dev/null"} {
+		cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", script}, &sandbox.StartOptions{AttachStdin: true})
+		require.NoError(t, err)
+		in := cmd.Stdin(t.Context())
+		for err == nil {
+			_, err = in.Write(make([]byte, 64<<10))
+		}
+		assert.ErrorIs(t, err, io.ErrClosedPipe, script)
+		assert.ErrorIs(t, in.Close(), io.ErrClosedPipe, script)
+	}
+	// Closing the input of an ended command is not an error.
+	cmd, err = sb.StartCommand(t.Context(), "true", nil, &sandbox.StartOptions{AttachStdin: true})
+	require.NoError(t, err)
+	_, err = cmd.Wait(t.Context())
+	require.NoError(t, err)
+	assert.NoError(t, cmd.Stdin(t.Context()).Close())
+}
+
+// A command without an input is reported before a byte is lost.
+func TestStdinWithoutSupport(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
+	require.NoError(t, err)
+	in := cmd.Stdin(t.Context())
+	_, err = io.WriteString(in, "x")
+	require.ErrorIs(t, err, io.ErrClosedPipe, "who has started it knows")
+	assert.ErrorContains(t, in.Close(), "start it with AttachStdin")
+	found, err := sb.GetCommand(t.Context(), cmd.ID())
+	require.NoError(t, err)
+	in = found.Stdin(t.Context())
+	_, err = io.WriteString(in, "x")
+	require.NoError(t, err)
+	assert.ErrorContains(t, in.Close(), "start it with AttachStdin")
+	_, err = new(sandbox.Command).Stdin(t.Context()).Write(nil)
+	assert.ErrorIs(t, err, sandbox.ErrInvalid)
+
+	// To a sandbox that does not count, data is sent as long as responses arrive.
+	// A lost response is reported, and nothing is sent again.
+	for _, f := range []sandboxtest.Fault{{}, {Operation: sandboxtest.WriteStdin, ActThenStatus: 502, Times: 1}} {
+		srv := sandboxtest.New(t, &sandboxtest.Options{Stdin: sandboxtest.StdinWithoutOffsets})
+		if f.Operation != "" {
+			srv.Inject(f)
+		}
+		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
+		require.NoError(t, err)
+		cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
+		require.NoError(t, err)
+		in := cmd.Stdin(t.Context())
+		_, err = io.WriteString(in, "once")
+		require.NoError(t, err)
+		for entry, err := range cmd.Logs(t.Context()) { // it has arrived, whatever the response was
+			require.NoError(t, err)
+			require.Equal(t, "once", entry.Data)
+			break
+		}
+		if f.Operation == "" {
+			require.NoError(t, in.Close())
+		} else {
+			require.ErrorIs(t, in.Close(), sandbox.ErrOutcomeUnknown)
+			require.NoError(t, cmd.Kill(t.Context()))
+		}
+		out, err := cmd.Stdout(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "once", out)
+	}
+}
+
+// stdinAPI is a service whose responses to writes a test chooses. It records
+// what a command would have received.
+type stdinAPI struct {
+	respond func(offset int64, data []byte, end bool) (status int, told bool)
+
+	got    bytes.Buffer
+	ends   int
+	before time.Duration // the duration of each response
+}
+
+func (a *stdinAPI) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, "/stdin") {
+		return respond(200, `{"command":{"id":"cmd_1","name":"cat","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}}`)
+	}
+	var body struct {
+		Data   []byte
+		Offset *int64
+		Close  bool
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		return nil, err
+	}
+	if a.before > 0 {
+		select {
+		case <-time.After(a.before):
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	at := int64(a.got.Len())
+	if body.Offset != nil {
+		at = *body.Offset
+	}
+	status, told := a.respond(at, body.Data, body.Close)
+	command := `"command":{"id":"cmd_1","name":"cat","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}`
+	switch {
+	case status == 200 && told:
+		return respond(200, fmt.Sprintf(`{%s,"bytesWritten":%d}`, command, a.got.Len()))
+	case status == 200:
+		return respond(200, `{`+command+`}`)
+	case told:
+		return respond(status, fmt.Sprintf(`{"error":{"code":"x","message":"x"},"bytesWritten":%d}`, a.got.Len()))
+	}
+	return respond(status, `{"error":{"code":"x","message":"x"}}`)
+}
+
+func (a *stdinAPI) take(offset int64, data []byte, end bool) {
+	if skip := int64(a.got.Len()) - offset; skip < int64(len(data)) {
+		a.got.Write(data[skip:])
+	}
+	if end {
+		a.ends++
+	}
+}
+
+func (a *stdinAPI) command(t *testing.T) *sandbox.Command {
+	t.Helper()
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: "https://api.example.com", Credentials: auth.Static(auth.Credentials{Token: "t", TeamID: "m", ProjectID: "p"}),
+		HTTPClient: &http.Client{Transport: a}, ServerCommandIDs: true,
+	})
+	require.NoError(t, err)
+	var sb sandbox.Sandbox
+	require.NoError(t, sb.UnmarshalJSON([]byte(`{"metadata":{"id":"sess_1","status":"running","cwd":"/"},"sandboxMetadata":{"name":"a"},"routes":[]}`)))
+	client.Bind(&sb)
+	cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
+	require.NoError(t, err)
+	return cmd
+}
+
+// A command that does not read for an hour gets its input when it does: the
+// service ends each request after thirty seconds, having accepted a little or
+// nothing, and may never respond to one.
+func TestStdinHeldForAnHour(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			api := &stdinAPI{before: 30 * time.Second}
+			if silent {
+				api.before = time.Hour
+			}
+			api.respond = func(offset int64, data []byte, end bool) (int, bool) {
+				if time.Since(began) > time.Hour {
+					api.take(offset, data, end)
+					return 200, true
+				}
+				if len(data) > 0 {
+					api.take(offset, data[:1], false)
+				}
+				return 504, offset%2 == 0
+			}
+			if silent {
+				api.respond = nil
+			}
+			in := api.command(t).Stdin(t.Context())
+			text := strings.Repeat("0123456789", 100)
+			_, err := io.WriteString(in, text)
+			require.NoError(t, err)
+			err = in.Close()
+			if silent {
+				require.Error(t, err, "a service that is silent is given up")
+				assert.Less(t, time.Since(began), 30*time.Minute)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, text, api.got.String())
+			assert.Equal(t, 1, api.ends)
+		})
+	}
+}
+
+// Whatever happens to a request, each byte is delivered once.
+func TestStdinOdds(t *testing.T) {
+	for name, odd := range map[string]func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool){
+		"502 before it acts": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
+			return 502, false
+		},
+		"502 after it acted": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
+			a.take(offset, data, end)
+			return 502, false
+		},
+		"a part was taken": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
+			a.take(offset, data[:len(data)/2], false)
+			return 200, true
+		},
+		"a part was taken and not told": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
+			a.take(offset, data[:len(data)/2], false)
+			return 500, false
+		},
+		"429": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) { return 429, false },
+		"an empty page": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
+			a.take(offset, data, end)
+			return 503, false
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := 0
+				api := &stdinAPI{}
+				api.respond = func(offset int64, data []byte, end bool) (int, bool) {
+					if n++; n%4 != 0 {
+						return odd(api, n, offset, data, end)
+					}
+					api.take(offset, data, end)
+					return 200, true
+				}
+				in := api.command(t).Stdin(t.Context())
+				var want strings.Builder
+				for i := range 20 {
+					fmt.Fprintf(io.MultiWriter(in, &want), "line %d\n", i)
+					time.Sleep(time.Duration(i%3) * time.Second)
+				}
+				require.NoError(t, in.Close())
+				assert.Equal(t, want.String(), api.got.String())
+			})
+		})
+	}
+}
+
+// stdinCutter breaks the connections of writes: before the response, or within
+// the request.
+type stdinCutter struct {
+	http.RoundTripper
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+func (c *stdinCutter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, "/stdin") {
+		return c.RoundTripper.RoundTrip(r)
+	}
+	c.mu.Lock()
+	p, after := c.rng.Float64(), c.rng.Int64N(max(1, r.ContentLength))
+	c.mu.Unlock()
+	switch {
+	case p < .05 && r.Body != nil:
+		ctx, cancel := context.WithCancel(r.Context())
+		r = r.Clone(ctx)
+		r.Body = &cutUpload{ReadCloser: r.Body, left: after, cancel: cancel}
+		resp, err := c.RoundTripper.RoundTrip(r)
+		if err != nil {
+			cancel()
+		}
+		return resp, err
+	case p < .1:
+		resp, err := c.RoundTripper.RoundTrip(r)
+		if err == nil {
+			resp.Body.Close()
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// cutUpload ends a request within its body.
+type cutUpload struct {
+	io.ReadCloser
+	left   int64
+	cancel context.CancelFunc
+}
+
+func (c *cutUpload) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		c.cancel()
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := c.ReadCloser.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	return n, err
+}
+
+// TestStdinUnderFire feeds many commands through connections that break and
+// responses that lie: every sum is right, so no byte is lost or delivered
+// twice. SANDBOX_STDIN_COMMANDS sets their number; the largest get 64 MiB.
+func TestStdinUnderFire(t *testing.T) {
+	t.Parallel()
+	commands, largest := 60, 4<<20
+	if !needs.Slow() {
+		commands, largest = 20, 1<<20
+	}
+	if n, err := strconv.Atoi(os.Getenv("SANDBOX_STDIN_COMMANDS")); err == nil {
+		commands, largest = n, 64<<20
+	}
+	srv := sandboxtest.New(t, nil)
+	for _, f := range []sandboxtest.Fault{
+		{ActThenStatus: 502}, {Status: 502}, {ActThenStatus: 504}, {Status: 504}, {Status: 429}, {DropAfter: true}, {DropBefore: true}, {CutAfterBytes: 20},
+	} {
+		f.Operation, f.Probability = sandboxtest.WriteStdin, .03
+		srv.Inject(f)
+	}
+	cutter := &stdinCutter{RoundTripper: testkit.Transport(t), rng: rand.New(rand.NewPCG(18, 21))}
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{
+		HTTPClient: &http.Client{Transport: cutter},
+		Reattach:   &sandbox.ReattachOptions{Wait: 5 * time.Millisecond},
+	}).Create(t.Context(), nil)
+	require.NoError(t, err)
+	err = sb.ExtendTimeout(t.Context(), time.Hour)
+	require.NoError(t, err)
+	var group sync.WaitGroup
+	slots := make(chan struct{}, 8)
+	var right, bytesSent atomic.Int64
+	for i := range commands {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			rng := rand.New(rand.NewPCG(uint64(i), 7))
+			size := 1 + rng.IntN(1<<min(4+i%23, 26))
+			size = min(size, largest)
+			sum := sha256.New()
+			cmd, err := sb.StartCommand(t.Context(), "sha256sum", nil, &sandbox.StartOptions{AttachStdin: true})
+			if !assert.NoError(t, err) {
+				return
+			}
+			in := cmd.Stdin(t.Context())
+			chunk := make([]byte, 1<<20)
+			for left := size; left > 0; {
+				n := min(left, 1+rng.IntN(len(chunk)))
+				for j := range chunk[:n] {
+					chunk[j] = byte(rng.Uint32())
+				}
+				sum.Write(chunk[:n])
+				if _, err := in.Write(chunk[:n]); !assert.NoError(t, err) {
+					return
+				}
+				left -= n
+			}
+			// A command ends with its input, so that nothing can tell about a last
+			// request whose response was lost.
+			if err := in.Close(); err != nil && !assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "%d bytes", size) {
+				return
+			}
+			out, err := cmd.Stdout(t.Context())
+			if assert.NoError(t, err) && assert.Equal(t, hex.EncodeToString(sum.Sum(nil))+"  -\n", out, "%d bytes", size) {
+				right.Add(1)
+				bytesSent.Add(int64(size))
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d of %d sums right, %d MiB, %d requests", right.Load(), commands, bytesSent.Load()>>20, testkit.Count(srv, sandboxtest.WriteStdin))
+}
+
+// A Python REPL replies interactively, as with a pipe.
+func TestStdinOfAnInterpreter(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	_, sb := testkit.Start(t, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-i"}, &sandbox.StartOptions{AttachStdin: true, Env: sandbox.Env{"PS1": "", "ENV": ""}})
+	require.NoError(t, err)
+	r, w := io.Pipe()
+	go func() {
+		for entry, err := range cmd.Logs(t.Context()) {
+			if err != nil {
+				w.CloseWithError(err)
+				return
+			}
+			if entry.Stream == sandbox.Stdout {
+				_, _ = io.WriteString(w, entry.Data)
+			}
+		}
+		w.Close()
+	}()
+	in, out := cmd.Stdin(t.Context()), bufio.NewReader(r)
+	ask := func(line string) string {
+		fmt.Fprintln(in, line)
+		response, err := out.ReadString('\n')
+		require.NoError(t, err)
+		return strings.TrimSpace(response)
+	}
+	assert.Equal(t, "3", ask("x=3; echo $x"))
+	assert.Equal(t, "12", ask("echo $((x*4))"))
+	require.NoError(t, in.Close())
+	done, err := cmd.Wait(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, done.ExitCode)
+}
+
+// TestStdinWithoutProgress: a sandbox that accepts a write and none of its bytes
+// is not asked again without a pause, nor for ever.
+func TestStdinWithoutProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var writes atomic.Int32
+		sb := canned.API(func(req *http.Request) (*http.Response, error) {
+			switch {
+			case testkit.IsRun(req):
+				return canned.JSON(200, strings.TrimSpace(canned.Begun)), nil
+			case strings.HasSuffix(req.URL.Path, "/stdin"):
+				if writes.Add(1) > 1000 {
+					<-req.Context().Done()
+					return nil, req.Context().Err()
+				}
+				return canned.JSON(200, strings.Replace(strings.TrimSpace(canned.Begun), `{"command"`, `{"bytesWritten":0,"command"`, 1)), nil
+			}
+			return canned.JSON(404, `{}`), nil
+		}).Sandbox(t)
+		cmd, err := sb.StartCommand(t.Context(), "x", nil, &sandbox.StartOptions{AttachStdin: true})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+		defer cancel()
+		in := cmd.Stdin(ctx)
+		_, err = in.Write([]byte("hello"))
+		require.NoError(t, err)
+		require.ErrorContains(t, in.Close(), "accepts nothing")
+		assert.Less(t, writes.Load(), int32(100))
+	})
+}

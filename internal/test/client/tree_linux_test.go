@@ -1,0 +1,451 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// withArgument returns the states of the processes of this machine that have a
+// text among their arguments, by their directories in /proc.
+func withArgument(t *testing.T, text string) map[string]string {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(t, err)
+	states := make(map[string]string)
+	for _, dir := range dirs {
+		if line, err := os.ReadFile(dir + "/cmdline"); err != nil || !bytes.Contains(line, []byte(text)) {
+			continue
+		}
+		if stat, err := os.ReadFile(dir + "/stat"); err == nil {
+			if state := string(stat[bytes.LastIndexByte(stat, ')')+2]); state != "Z" {
+				states[dir] = state
+			}
+		}
+	}
+	return states
+}
+
+// endAll ends the processes that have a text among their arguments.
+func endAll(t *testing.T, text string) {
+	t.Helper()
+	for dir := range withArgument(t, text) {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		require.NoError(t, err)
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+	}
+}
+
+// duration is an argument of sleep that no other process has.
+func duration() string { return fmt.Sprintf("600.%018d", rand.Int64N(1e18)) }
+
+// late reports whether an error of a kill says that this machine was too busy to
+// answer within the time that it has: what it was to end may go on.
+func late(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) && (errors.Is(err, sandbox.ErrChildren) || errors.Is(err, sandbox.ErrOutcomeUnknown))
+}
+
+// begetting is a script that has children and a grandchild, and says so.
+const begetting = `sleep "$1" & (sleep "$1" & sleep "$1") & echo begun; wait`
+
+// overwriting makes an environment unreadable before it becomes a parent, as
+// programs do that show what they are doing as their title.
+const overwriting = `
+import ctypes, subprocess, sys
+f = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
+ctypes.memset(int(f[47]), 0, int(f[48]) - int(f[47]))
+children = [subprocess.Popen(["sleep", sys.argv[1]], env={}) for _ in range(2)]
+print("begun", flush=True)
+children[0].wait()
+`
+
+// runner is what a command is started on.
+type runner interface {
+	StartCommand(context.Context, string, []string, *sandbox.StartOptions) (*sandbox.Command, error)
+	RunCommand(context.Context, string, []string, *sandbox.CommandOptions) (*sandbox.CommandResult, error)
+	CommandContext(context.Context, string, ...string) *sandbox.Cmd
+}
+
+// heard closes begun with the first output.
+type heard struct {
+	begun chan struct{}
+	once  sync.Once
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	h.once.Do(func() { close(h.begun) })
+	return len(p), nil
+}
+
+// TestTrees: whatever a process is, whoever runs the emulator, whether the sandbox
+// has sudo and by whatever way it is ended, its descendants end with it and nothing
+// else does, not even what is stopped; or the process alone, and the error says so.
+func TestTrees(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]struct {
+		command  []string
+		sudo     bool
+		user     bool
+		alone    bool // it can't be known by its environment
+		programs []string
+	}{
+		"shell":                 {command: []string{"sh", "-c", begetting, "sh"}},
+		"#!":                    {command: []string{"./tool"}},
+		"sudo":                  {command: []string{"sh", "-c", begetting, "sh"}, sudo: true},
+		"user":                  {command: []string{"sh", "-c", begetting, "sh"}, user: true},
+		"other environ for all": {command: []string{"sh", "-c", "env -i sh -c '" + begetting + "' sh \"$1\"; :", "sh"}},
+		"env -i":                {command: []string{"env", "-i", "sh", "-c", begetting, "sh"}, alone: true},
+		"env -i, with a child":  {command: []string{"sh", "-c", `sleep "$1" & exec env -i sh -c 'sleep "$1" & echo begun; wait' sh "$1"`, "sh"}, alone: true},
+		"overwritten":           {command: []string{"python3", "-c", overwriting}, alone: true, programs: []string{"python3"}},
+	}
+	const killed = 137
+	start := func(t *testing.T, on runner, args []string, sudo bool) *sandbox.Command {
+		c, err := on.StartCommand(t.Context(), args[0], args[1:], &sandbox.StartOptions{Sudo: sudo})
+		require.NoError(t, err)
+		begun(t, c, 1)
+		return c
+	}
+	signalTree := func(t *testing.T, c *sandbox.Command) (int, error) {
+		treeErr := c.SignalTree(t.Context(), sandbox.SIGTERM)
+		done, err := c.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 143, done.ExitCode)
+		return killed, treeErr
+	}
+	doors := map[string]func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error){
+		"Kill": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
+			return killed, start(t, on, args, sudo).Kill(t.Context())
+		},
+		"SignalTree": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
+			return signalTree(t, start(t, on, args, sudo))
+		},
+		"SignalTree of another client": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
+			same, err := other.GetCommand(t.Context(), start(t, on, args, sudo).ID())
+			require.NoError(t, err)
+			return signalTree(t, same)
+		},
+		"KillOnCancel": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out := &heard{begun: make(chan struct{})}
+			go func() { <-out.begun; cancel() }()
+			_, err := on.RunCommand(ctx, args[0], args[1:], &sandbox.CommandOptions{KillOnCancel: true, Sudo: sudo, Stdout: out})
+			assert.ErrorIs(t, err, context.Canceled)
+			return killed, err
+		},
+		"Cmd.Cancel": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out := &heard{begun: make(chan struct{})}
+			c := on.CommandContext(ctx, args[0], args[1:]...)
+			c.Stdout, c.Sudo = out, sudo
+			require.NoError(t, c.Start())
+			<-out.begun
+			cancel()
+			err := c.Wait()
+			exit, ok := errors.AsType[*sandbox.ExitError](err)
+			require.True(t, ok, "%v", err)
+			return exit.ExitCode(), err
+		},
+	}
+	for name, machine := range map[string]struct {
+		mode    sandboxtest.Mode
+		without bool // sudo
+	}{
+		"namespace": {mode: sandboxtest.Namespace}, "folder": {mode: sandboxtest.Folder}, "namespace without sudo": {sandboxtest.Namespace, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mode := machine.mode
+			srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: mode})
+			if err != nil {
+				needs.Missing(t, err.Error())
+			}
+			t.Cleanup(func() { assert.NoError(t, srv.Close()) })
+			sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
+			require.NoError(t, err)
+			executable := fs.FileMode(0o755)
+			require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "tool", Content: []byte("#!/bin/sh\n" + begetting), Mode: &executable}}, nil))
+			other, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), nil)
+			require.NoError(t, err)
+			strange := duration()
+			stranger, err := sb.StartCommand(t.Context(), "sleep", []string{strange}, nil)
+			require.NoError(t, err)
+			require.NoError(t, stranger.Signal(t.Context(), sandbox.SIGSTOP))
+			users := mode == sandboxtest.Namespace && srv.Enforces().Users
+			var alice *sandbox.User
+			if users {
+				alice, err = sb.CreateUser(t.Context(), "alice")
+				require.NoError(t, err)
+			}
+			if machine.without {
+				if !users {
+					needs.Other(t, "needs root, for a sandbox whose sudo can be removed")
+				}
+				out, err := sb.RunCommand(t.Context(), "sh", []string{"-c", `while sudo=$(command -v sudo); do rm "$sudo"; done`}, &sandbox.CommandOptions{Sudo: true})
+				require.NoError(t, err)
+				require.Zero(t, out.ExitCode)
+			}
+			t.Run("kinds", func(t *testing.T) {
+				// Beside each other, but few: a kill looks at the processes of all.
+				beside := make(chan struct{}, 2)
+				for kind, k := range kinds {
+					if k.user && machine.without {
+						continue // nobody becomes alice but by sudo
+					}
+					for name, end := range doors {
+						if !needs.Slow() && name != "SignalTree" && kind != "shell" && kind != "env -i" {
+							continue // each kind by one way, and each way with both outcomes; the rest of the product at night
+						}
+						t.Run(kind+"/"+name, func(t *testing.T) {
+							t.Parallel()
+							needs.Programs(t, k.programs...)
+							beside <- struct{}{}
+							defer func() { <-beside }()
+							var on runner = sb
+							if k.user {
+								if !users {
+									needs.Other(t, "sandboxes have one user here")
+								}
+								on = alice
+							}
+							mark := duration()
+							// What is left would be looked at by each other row's kill.
+							defer endAll(t, mark)
+							code, err := end(t, on, other, append(append([]string{}, k.command...), mark), k.sudo)
+							assert.Equal(t, killed, code)
+							left := func() int { return len(withArgument(t, mark)) }
+							switch {
+							case late(err):
+							case name == "Kill":
+								assert.NoError(t, err)
+								assert.Positive(t, left(), "the children of a process that was killed alone")
+							case k.alone:
+								assert.ErrorIs(t, err, sandbox.ErrChildren)
+								assert.Positive(t, left())
+							default:
+								assert.NotErrorIs(t, err, sandbox.ErrChildren)
+								assert.Eventually(t, func() bool { return left() == 0 }, testkit.Patience, 30*time.Millisecond)
+							}
+						})
+					}
+				}
+			})
+			assert.Equal(t, []string{"T"}, values(withArgument(t, strange)), "the stopped stranger")
+		})
+	}
+}
+
+// TestTreesOfOrdinaryUsers does the same where the emulator, and each sandbox, is an
+// ordinary user's.
+func TestTreesOfOrdinaryUsers(t *testing.T) {
+	t.Parallel()
+	cmd, env := testkit.AsNobody(t, "^(TestTrees|TestTreeOfAnotherClient)$")
+	cmd.Args = append(cmd.Args, "-test.v")
+	cmd.Env = append(os.Environ(), env)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, passed := range []string{"TestTrees/namespace ", "TestTrees/folder ", "TestTreeOfAnotherClient "} {
+		assert.Contains(t, string(out), "--- PASS: "+passed, "%s", out)
+	}
+}
+
+func values(m map[string]string) (list []string) {
+	for _, v := range m {
+		list = append(list, v)
+	}
+	return list
+}
+
+// TestTreeOfAnotherClient: a handle that did not start the command knows its
+// process by the ID, if a client of this module has chosen that.
+func TestTreeOfAnotherClient(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, nil)
+	for known, serverIDs := range map[bool]bool{true: false, false: true} {
+		mark := duration()
+		one, err := testkit.Client(t, srv, sandbox.ClientOptions{ServerCommandIDs: serverIDs}).Get(t.Context(), sb.Name(), nil)
+		require.NoError(t, err)
+		c, err := one.StartCommand(t.Context(), "sh", []string{"-c", begetting, "sh", mark}, nil)
+		require.NoError(t, err)
+		begun(t, c, 1)
+		same, err := sb.GetCommand(t.Context(), c.ID())
+		require.NoError(t, err)
+		err = same.SignalTree(t.Context(), sandbox.SIGKILL)
+		if !known {
+			assert.ErrorIs(t, err, sandbox.ErrChildren)
+			assert.NotEmpty(t, withArgument(t, mark))
+			continue
+		}
+		require.NoError(t, err)
+		assert.Eventually(t, func() bool { return len(withArgument(t, mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
+	}
+}
+
+// TestLostScript: where nothing is known of the script in time, because it was
+// lost or the sandbox answers late, the process is killed alone, and then what
+// has its variable.
+func TestLostScript(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]bool{"lost": false, "late": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+			mark := duration()
+			held := make(chan *http.Request, 1)
+			var more atomic.Int32
+			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				if !bytes.Contains(readAll(t, req), []byte("sig=$1")) {
+					return next.RoundTrip(req)
+				}
+				if len(held) > 0 {
+					more.Add(1)
+					return next.RoundTrip(req)
+				}
+				again := req.Clone(context.WithoutCancel(req.Context()))
+				again.Body, _ = req.GetBody()
+				held <- again
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out := &heard{begun: make(chan struct{})}
+			go func() { <-out.begun; cancel() }()
+			_, err := sb.RunCommand(ctx, "sh", []string{"-c", begetting, "sh", mark}, &sandbox.CommandOptions{KillOnCancel: true, Stdout: out})
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.Equal(t, 1, testkit.Count(srv, sandboxtest.KillCommand))
+			// A very busy machine has no time for it, and then the error says so.
+			told := errors.Is(err, sandbox.ErrChildren) || errors.Is(err, sandbox.ErrOutcomeUnknown)
+			if !told {
+				assert.Positive(t, more.Load(), "scripts that kill what is left: %v", err)
+			}
+			if late {
+				resp, err := testkit.Transport(t).RoundTrip(<-held)
+				require.NoError(t, err)
+				_, _ = io.Copy(io.Discard, resp.Body)
+				assert.NoError(t, resp.Body.Close())
+			}
+			if !told {
+				assert.Eventually(t, func() bool { return len(withArgument(t, mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
+			}
+		})
+	}
+}
+
+// TestUnansweredKill: where the API answers nothing to a kill, the error says that
+// the command may go on.
+func TestUnansweredKill(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]func(ctx context.Context, sb *sandbox.Sandbox, out io.Writer) error{
+		"RunCommand": func(ctx context.Context, sb *sandbox.Sandbox, out io.Writer) error {
+			_, err := sb.RunCommand(ctx, "sh", []string{"-c", "echo begun; sleep 600"}, &sandbox.CommandOptions{KillOnCancel: true, Stdout: out})
+			return err
+		},
+		"Cmd": func(ctx context.Context, sb *sandbox.Sandbox, out io.Writer) error {
+			c := sb.CommandContext(ctx, "sh", "-c", "echo begun; sleep 600")
+			c.Stdout = out
+			return c.Run()
+		},
+		"Cmd, WaitDelay": func(ctx context.Context, sb *sandbox.Sandbox, out io.Writer) error {
+			c := sb.CommandContext(ctx, "sh", "-c", "echo begun; sleep 600")
+			c.Stdout, c.Cancel, c.WaitDelay = out, nil, time.Millisecond
+			return c.Run()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out := &heard{begun: make(chan struct{})}
+			go func() {
+				<-out.begun
+				gate.Set(func(req *http.Request, _ http.RoundTripper) (*http.Response, error) {
+					<-req.Context().Done()
+					return nil, req.Context().Err()
+				})
+				cancel()
+			}()
+			err := run(ctx, sb, out)
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+			gate.Set(nil)
+		})
+	}
+}
+
+// readAll reads the body of a request, and leaves it to be sent.
+func readAll(t *testing.T, req *http.Request) []byte {
+	if req.Body == nil || req.GetBody == nil {
+		return nil
+	}
+	body, err := req.GetBody()
+	require.NoError(t, err)
+	defer body.Close()
+	data, err := io.ReadAll(body)
+	require.NoError(t, err)
+	return data
+}
+
+// TestStrangersAreSpared kills in a random order, each kind of process by each signal
+// equally often, beside strangers that are stopped.
+func TestStrangersAreSpared(t *testing.T) {
+	t.Parallel()
+	kills, atOnce := 1000, 4
+	if !needs.Slow() {
+		kills = 20
+	}
+	_, sb := testkit.Start(t, nil)
+	var strange []string
+	for range 3 {
+		strange = append(strange, duration())
+		c, err := sb.StartCommand(t.Context(), "sleep", []string{strange[len(strange)-1]}, nil)
+		require.NoError(t, err)
+		require.NoError(t, c.Signal(t.Context(), sandbox.SIGSTOP))
+	}
+	order := rand.New(rand.NewPCG(testkit.Seed(t), 0)).Perm(kills)
+	var group sync.WaitGroup
+	for part := range slices.Chunk(order, kills/atOnce) {
+		group.Go(func() {
+			for _, kind := range part {
+				n, sig := kind%3, []sandbox.Signal{sandbox.SIGKILL, sandbox.SIGTERM, sandbox.SIGHUP}[kind/3%3]
+				mark := duration()
+				script := strings.Repeat(`sleep "$1" & `, n) + `exec sleep "$1"`
+				c, err := sb.StartCommand(t.Context(), "sh", []string{"-c", script, "sh", mark}, nil)
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.NoError(t, c.SignalTree(t.Context(), sig))
+				assert.Eventually(t, func() bool { return len(withArgument(t, mark)) == 0 }, testkit.Patience, 30*time.Millisecond)
+			}
+		})
+	}
+	group.Wait()
+	for _, s := range strange {
+		assert.Equal(t, []string{"T"}, values(withArgument(t, s)))
+	}
+}

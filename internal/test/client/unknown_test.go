@@ -1,0 +1,157 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// withoutIDs returns a sandbox whose commands have no IDs of the client's, so that
+// nothing tells what became of one whose response was lost.
+func withoutIDs(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox) {
+	t.Helper()
+	srv := sandboxtest.New(t, nil)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{ServerCommandIDs: true}).Create(t.Context(), nil)
+	require.NoError(t, err)
+	return srv, sb
+}
+
+// TestAppendUnknown: what may have been appended is not appended again.
+func TestAppendUnknown(t *testing.T) {
+	t.Parallel()
+	srv, sb := withoutIDs(t)
+	data := bytes.Repeat([]byte("x"), 70<<10)
+	defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, ActThenStatus: 502, Times: 1})()
+	assert.ErrorIs(t, sb.FS().AppendFile(t.Context(), "log", data), sandbox.ErrOutcomeUnknown)
+	got, err := sb.FS().ReadFile(t.Context(), "log")
+	if errors.Is(err, fs.ErrNotExist) {
+		return // what was uploaded went before the command came to it
+	}
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(got), len(data))
+}
+
+// TestSecondJoin: the command that completes a file is sent again if its response
+// is lost, and finds that it was carried out.
+func TestSecondJoin(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	srv, sb := withoutIDs(t)
+	for _, size := range []int{0, 100, 5 << 20} {
+		w, err := sb.FS().Create(t.Context(), "file", nil)
+		require.NoError(t, err)
+		_, err = w.Write(make([]byte, size))
+		require.NoError(t, err)
+		remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, ActThenStatus: 502, Times: 1})
+		assert.NoError(t, w.Close())
+		remove()
+		got, err := sb.FS().ReadFile(t.Context(), "file")
+		require.NoError(t, err)
+		assert.Len(t, got, size)
+	}
+}
+
+// TestStdinLost: input that the sandbox had confirmed and has no longer is an
+// error, and the next writer goes on at what it has.
+func TestStdinLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, n := &stdinAPI{}, 0
+		api.respond = func(offset int64, data []byte, end bool) (int, bool) {
+			if n++; n == 2 {
+				api.got.Truncate(1)
+			} else if offset <= int64(api.got.Len()) {
+				api.take(offset, data, end)
+			}
+			return 200, true
+		}
+		cmd := api.command(t)
+		in := cmd.Stdin(t.Context())
+		_, err := io.WriteString(in, "first\n")
+		require.NoError(t, err)
+		time.Sleep(time.Second) // it is sent
+		_, err = io.WriteString(in, "second\n")
+		require.NoError(t, err)
+		assert.ErrorContains(t, in.Close(), "is lost")
+
+		in = cmd.Stdin(t.Context())
+		_, err = io.WriteString(in, "third\n")
+		require.NoError(t, err)
+		require.NoError(t, in.Close())
+		assert.Equal(t, "fthird\n", api.got.String())
+	})
+}
+
+// TestStdinOfWhatHasEnded: a command that ends without reading all of its input is
+// nothing unusual. Only of the end of the input is it said that it may have arrived.
+func TestStdinOfWhatHasEnded(t *testing.T) {
+	t.Run("more", func(t *testing.T) { stdinOfWhatHasEnded(t, 3, false) })
+	t.Run("the end", func(t *testing.T) { stdinOfWhatHasEnded(t, 2, true) })
+}
+
+func stdinOfWhatHasEnded(t *testing.T, writes int, unknown bool) {
+	synctest.Test(t, func(t *testing.T) {
+		api, n := &stdinAPI{}, 0
+		api.respond = func(offset int64, data []byte, end bool) (int, bool) {
+			switch n++; n {
+			case 1:
+				api.take(offset, data, end)
+				return 200, true
+			case 2:
+				return 502, false
+			}
+			return 410, false
+		}
+		in := api.command(t).Stdin(t.Context())
+		for range writes {
+			_, err := io.WriteString(in, "line\n")
+			require.NoError(t, err)
+			time.Sleep(100 * time.Millisecond) // it is sent
+		}
+		err := in.Close()
+		assert.ErrorIs(t, err, io.ErrClosedPipe)
+		assert.Equal(t, unknown, errors.Is(err, sandbox.ErrOutcomeUnknown), "%v", err)
+	})
+}
+
+// TestTakenMeanwhile: a sandbox that somebody else made between the look and the
+// create is not set up as ours.
+func TestTakenMeanwhile(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	other := testkit.Client(t, srv, sandbox.ClientOptions{})
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	made := false
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if req.Method == http.MethodPost && !made {
+			made = true
+			_, err := other.Create(context.WithoutCancel(t.Context()), &sandbox.CreateOptions{Name: "box"})
+			assert.NoError(t, err)
+		}
+		return next.RoundTrip(req)
+	})
+	ours := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+	sb, err := ours.GetOrCreate(t.Context(), "box", &sandbox.CreateOptions{
+		Tags: map[string]string{"a": "1"},
+		OnCreate: func(context.Context, *sandbox.Sandbox) error {
+			t.Error("it is somebody else's")
+			return nil
+		},
+	})
+	require.NoError(t, err)
+	assert.True(t, made)
+	assert.Equal(t, "box", sb.Name())
+}

@@ -1,0 +1,349 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+)
+
+// owners returns "user:group mode" of a path in the sandbox.
+func owners(t *testing.T, sb *sandbox.Sandbox, path string) string {
+	t.Helper()
+	done, err := sb.RunCommand(t.Context(), "stat", []string{"-c", "%U:%G %a", path}, &sandbox.CommandOptions{Sudo: true})
+	require.NoError(t, err)
+	out, err := done.Stdout(t.Context())
+	require.NoError(t, err)
+	return strings.TrimSpace(out)
+}
+
+func TestUsers(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	testkit.NeedUsers(t, sb)
+	ctx := t.Context()
+	alice, err := sb.CreateUser(ctx, "alice")
+	require.NoError(t, err)
+	assert.Equal(t, "alice", alice.Username())
+	assert.Equal(t, "/home/alice", alice.HomeDir())
+
+	_, err = sb.CreateUser(ctx, "alice")
+	assert.ErrorIs(t, err, sandbox.ErrConflict)
+	assert.ErrorContains(t, err, `"alice"`)
+
+	done, err := alice.RunCommand(ctx, "sh", []string{"-c", `printf '%s %s %s' "$(id -un)" "$PWD" "$GREETING"`}, &sandbox.CommandOptions{Env: map[string]string{"GREETING": "hi there"}})
+	require.NoError(t, err)
+	out, err := done.Stdout(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, "alice /home/alice hi there", out)
+	done, err = alice.RunCommand(ctx, "id", []string{"-un"}, &sandbox.CommandOptions{Sudo: true})
+	require.NoError(t, err)
+	out, err = done.Stdout(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, "root\n", out)
+	cmd, err := alice.StartCommand(ctx, "pwd", nil, &sandbox.StartOptions{Cwd: "/tmp"})
+	require.NoError(t, err)
+	_, err = cmd.Wait(ctx)
+	require.NoError(t, err)
+	out, err = cmd.Stdout(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, "/tmp\n", out)
+
+	devs, err := sb.CreateGroup(ctx, "devs")
+	require.NoError(t, err)
+	assert.Equal(t, "/shared/devs", devs)
+	_, err = sb.CreateGroup(ctx, "devs")
+	exit, ok := errors.AsType[*sandbox.ExitError](err)
+	require.True(t, ok, "%v", err)
+	assert.ErrorContains(t, err, `create group "devs"`)
+	assert.Contains(t, string(exit.Stderr), "already exists")
+	require.NoError(t, alice.AddToGroup(ctx, "devs"))
+	require.NoError(t, alice.FS().WriteFile(ctx, "/shared/devs/x", []byte("x"), 0o644))
+	require.NoError(t, alice.RemoveFromGroup(ctx, "devs"))
+	nobody, err := sb.AsUser("nobody-like-that")
+	require.NoError(t, err)
+	require.Error(t, nobody.AddToGroup(ctx, "devs"))
+
+	for _, bad := range []string{"", "Alice", "-x", "a b", "a;b", "1a", strings.Repeat("a", 33), "ä"} {
+		_, err := sb.AsUser(bad)
+		assert.ErrorIs(t, err, sandbox.ErrInvalid, bad)
+		_, err = sb.CreateUser(ctx, bad)
+		assert.ErrorIs(t, err, sandbox.ErrInvalid, bad)
+		_, err = sb.CreateGroup(ctx, bad)
+		assert.ErrorIs(t, err, sandbox.ErrInvalid, bad)
+		assert.ErrorIs(t, alice.AddToGroup(ctx, bad), sandbox.ErrInvalid)
+		assert.ErrorIs(t, alice.RemoveFromGroup(ctx, bad), sandbox.ErrInvalid)
+	}
+}
+
+func TestUserFiles(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	testkit.NeedUsers(t, sb)
+	ctx := t.Context()
+	alice, err := sb.CreateUser(ctx, "alice")
+	require.NoError(t, err)
+	bob, err := sb.CreateUser(ctx, "bob")
+	require.NoError(t, err)
+	f := alice.FS()
+
+	secret := "\x00\xffsecret" + strings.Repeat("0123456789", 50_000)
+	require.NoError(t, alice.FS().WriteFiles(ctx, []sandbox.File{
+		{Path: "data/deep/secret", Content: []byte(secret), Mode: new(fs.FileMode(0o600))}, {Path: "top"},
+	}, nil))
+	assert.Equal(t, "alice:alice 600", owners(t, sb, "/home/alice/data/deep/secret"))
+	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice/data/deep"), "alice:"), owners(t, sb, "/home/alice/data/deep"))
+	assert.True(t, strings.HasSuffix(owners(t, sb, "/home/alice/data"), " 770"))
+
+	_, err = bob.FS().Open(ctx, "/home/alice/data/deep/secret", nil)
+	assert.ErrorIs(t, err, fs.ErrPermission)
+	r, err := alice.FS().Open(ctx, "deep/secret", &sandbox.OpenOptions{Cwd: "/home/alice/data"})
+	require.NoError(t, err)
+	data, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	assert.Equal(t, secret, string(data))
+	_, err = alice.FS().Open(ctx, "none", nil)
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = alice.FS().Open(ctx, "data", nil)
+	assert.ErrorIs(t, err, syscall.EISDIR)
+	empty, err := f.ReadFile(ctx, "top")
+	require.NoError(t, err)
+	assert.Empty(t, empty)
+	r, err = alice.FS().Open(ctx, "data/deep/secret", nil)
+	require.NoError(t, err)
+	require.NoError(t, r.Close(), "in the middle")
+
+	// The whole FileSystem works in the home directory.
+	require.NoError(t, f.Mkdir(ctx, "made/", 0o777))
+	require.NoError(t, f.Mkdir(ctx, "private", 0o700))
+	assert.Equal(t, "alice:alice 700", owners(t, sb, "/home/alice/private"))
+	require.NoError(t, f.AppendFile(ctx, "made/log", []byte("one")))
+	require.NoError(t, f.AppendFile(ctx, "made/log", []byte(strings.Repeat("two", 50_000))))
+	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/made/log"))
+	w, err := f.Create(ctx, "big", nil)
+	require.NoError(t, err)
+	_, err = w.Write(make([]byte, 5<<20))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/big"))
+	require.NoError(t, f.WriteFile(ctx, "made/small", []byte("x"), 0o644))
+	names, err := f.ReadDir(ctx, "made")
+	require.NoError(t, err)
+	assert.Len(t, names, 2)
+	require.NoError(t, fstest.TestFS(f.IOFS(ctx, "made"), "log", "small"))
+
+	local := t.TempDir()
+	require.NoError(t, alice.FS().DownloadFile(ctx, "data/deep/secret", filepath.Join(local, "secret"), nil))
+	data, err = os.ReadFile(filepath.Join(local, "secret"))
+	require.NoError(t, err)
+	assert.Equal(t, secret, string(data))
+	require.NoError(t, alice.FS().DownloadDir(ctx, "data", filepath.Join(local, "data"), nil))
+	assert.ErrorIs(t, bob.FS().DownloadFile(ctx, "/home/alice/data/deep/secret", filepath.Join(local, "b"), nil), fs.ErrPermission)
+
+	require.NoError(t, os.Symlink("/etc/hostname", filepath.Join(local, "link")))
+	require.NoError(t, alice.FS().UploadDir(ctx, local, "up", nil))
+	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice/up/link"), "alice:alice "))
+	assert.True(t, strings.HasPrefix(owners(t, sb, "/etc/hostname"), "root:"), "what a link points to changes nothing")
+	assert.Equal(t, "alice:alice 600", owners(t, sb, "/home/alice/up/data/deep/secret"))
+	require.NoError(t, alice.FS().CopyFS(ctx, "copied", fstest.MapFS{"a/b": {Data: []byte("x")}}, nil))
+	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/copied/a/b"))
+}
+
+// TestUserPathsOutside shows that a path that leaves the home directory changes
+// the owner of the file only.
+func TestUserPathsOutside(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	testkit.NeedUsers(t, sb)
+	ctx := t.Context()
+	alice, err := sb.CreateUser(ctx, "alice")
+	require.NoError(t, err)
+	bob, err := sb.CreateUser(ctx, "bob")
+	require.NoError(t, err)
+	before := []string{owners(t, sb, "/home"), owners(t, sb, bob.HomeDir()), owners(t, sb, alice.HomeDir()), owners(t, sb, "/tmp")}
+
+	require.NoError(t, alice.FS().WriteFiles(ctx, []sandbox.File{
+		{Path: "../bob/f", Content: []byte("x")}, {Path: "/tmp/dir/f", Content: []byte("x")}, {Path: "../../tmp/alice2/f", Content: []byte("x")}, {Path: "in/../../bob/g", Content: []byte("x")},
+	}, nil))
+	require.NoError(t, alice.FS().Mkdir(ctx, "../bob/d", 0o777))
+
+	after := []string{owners(t, sb, "/home"), owners(t, sb, bob.HomeDir()), owners(t, sb, alice.HomeDir()), owners(t, sb, "/tmp")}
+	assert.Equal(t, before, after)
+	for _, p := range []string{"/home/bob/f", "/tmp/dir/f", "/tmp/alice2/f", "/home/bob/g", "/home/bob/d"} {
+		assert.True(t, strings.HasPrefix(owners(t, sb, p), "alice:"), p)
+	}
+	assert.False(t, strings.HasPrefix(owners(t, sb, "/tmp/dir"), "alice:"))
+
+	for _, bad := range []string{"", ".", "..", "/", "/home/alice", "x/.."} {
+		assert.ErrorIs(t, alice.FS().WriteFiles(ctx, []sandbox.File{{Path: bad}}, nil), sandbox.ErrInvalid, bad)
+	}
+}
+
+// What a user's FileSystem creates belongs to the user, including parent
+// directories, where the file API can then write.
+func TestUserMakesDirectories(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	testkit.NeedUsers(t, sb)
+	alice, err := sb.CreateUser(t.Context(), "alice")
+	require.NoError(t, err)
+	content := strings.Repeat("0123456789", 500_000)
+	for dir, write := range map[string]func(name string) error{
+		"created": func(name string) error {
+			w, err := alice.FS().Create(t.Context(), name, nil)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(w, content)
+			return errors.Join(err, w.Close())
+		},
+		"appended": func(name string) error { return alice.FS().AppendFile(t.Context(), name, []byte(content)) },
+		"short":    func(name string) error { return alice.FS().AppendFile(t.Context(), name, []byte("x")) },
+	} {
+		require.NoError(t, write(dir+"/deep/f"), dir)
+		assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/"+dir+"/deep/f"))
+		assert.Regexp(t, "^alice:.* 770$", owners(t, sb, "/home/alice/"+dir+"/deep"))
+		got, err := alice.FS().ReadFile(t.Context(), dir+"/deep/f")
+		require.NoError(t, err)
+		assert.True(t, dir == "short" || string(got) == content, dir)
+		require.NoError(t, alice.FS().WriteFiles(t.Context(), []sandbox.File{{Path: dir + "/deep/beside"}}, nil), dir)
+	}
+	done, err := sb.RunCommand(t.Context(), "find", []string{"/tmp", "-name", ".piece-*"}, nil)
+	require.NoError(t, err)
+	left, err := done.Stdout(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+// The requests of users and groups: all steps run in one command.
+func TestUserCosts(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, nil)
+	testkit.NeedUsers(t, sb)
+	ctx := t.Context()
+	var alice *sandbox.User
+	write := func(path string) func() error {
+		return func() error { return alice.FS().WriteFiles(ctx, []sandbox.File{{Path: path}}, nil) }
+	}
+	for _, c := range []struct {
+		name string
+		cost int
+		run  func() error
+	}{
+		{"the first user", 1, func() (err error) { alice, err = sb.CreateUser(ctx, "alice"); return err }},
+		{"another user", 1, func() error { _, err := sb.CreateUser(ctx, "bob"); return err }},
+		{"group", 1, func() error { _, err := sb.CreateGroup(ctx, "devs"); return err }},
+		{"the first file", 2, write("x")},
+		{"another file", 2, write("x")},
+		{"a file in new directories", 2, write("a/b/x")},
+		{"directory", 2, func() error { return alice.FS().Mkdir(ctx, "d", 0o777) }},
+	} {
+		before := len(srv.Requests())
+		require.NoError(t, c.run(), c.name)
+		assert.Equal(t, c.cost, len(srv.Requests())-before, c.name)
+	}
+	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/a/b/x"))
+
+	// A user who existed before, about whom nothing is known.
+	again, err := sb.AsUser("alice")
+	require.NoError(t, err)
+	before := len(srv.Requests())
+	require.NoError(t, again.FS().WriteFiles(ctx, []sandbox.File{{Path: "c/x"}}, nil))
+	assert.Equal(t, 2, len(srv.Requests())-before)
+	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/c/x"))
+}
+
+// A failing step is reported as if it had been a separate command, and the
+// steps after it do not run.
+func TestUserStepFails(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	testkit.NeedUsers(t, sb)
+	ctx := t.Context()
+	done, err := sb.RunCommand(ctx, "sh", []string{"-c", "mkdir -p /shared && touch /shared/devs"}, &sandbox.CommandOptions{Sudo: true})
+	require.NoError(t, err)
+	require.Zero(t, done.ExitCode)
+	_, err = sb.CreateGroup(ctx, "devs")
+	e, ok := errors.AsType[*sandbox.ExitError](err)
+	require.True(t, ok, "%v", err)
+	assert.ErrorContains(t, err, "create shared directory /shared/devs: mkdir: ")
+	assert.NotZero(t, e.ExitCode())
+	assert.Equal(t, 1, strings.Count(string(e.Stderr), "\n"), "%s", e.Stderr)
+
+	nobody, err := sb.AsUser("nobody-like-that")
+	require.NoError(t, err)
+	err = nobody.FS().WriteFiles(ctx, []sandbox.File{{Path: "/tmp/d/x"}}, nil)
+	e, ok = errors.AsType[*sandbox.ExitError](err)
+	require.True(t, ok, "%v", err)
+	assert.ErrorContains(t, err, `resolve the primary group of "nobody-like-that": `)
+	assert.Contains(t, string(e.Stderr), "no such user")
+}
+
+// Where sudo can't make the sandbox's user root, the API's own sudo is used,
+// one step at a time.
+func TestUsersWithoutSudo(t *testing.T) {
+	t.Parallel()
+	_, plain := testkit.Start(t, nil)
+	testkit.NeedUsers(t, plain)
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/tmp/first:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
+	ctx := t.Context()
+	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "/tmp/first/sudo", Content: []byte("#!/bin/sh\necho sudo: no >&2\nexit 1\n"), Mode: new(fs.FileMode(0o755))}}, nil))
+	before := len(srv.Requests())
+	alice, err := sb.CreateUser(ctx, "alice")
+	require.NoError(t, err)
+	assert.Equal(t, 5, len(srv.Requests())-before)
+	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice"), "alice:"))
+	require.NoError(t, alice.FS().WriteFiles(ctx, []sandbox.File{{Path: "d/x"}}, nil))
+	assert.Equal(t, "alice:alice 644", owners(t, sb, "/home/alice/d/x"))
+	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice/d"), "alice:"))
+	_, err = sb.CreateUser(ctx, "alice")
+	require.ErrorIs(t, err, sandbox.ErrConflict)
+}
+
+// Names are words of the script, whatever they contain, and those that don't
+// fit into one command are split into several.
+func TestUserPaths(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.Start(t, nil)
+	testkit.NeedUsers(t, sb)
+	ctx := t.Context()
+	alice, err := sb.CreateUser(ctx, "alice")
+	require.NoError(t, err)
+	var files []sandbox.File
+	for _, name := range []string{"$(touch /tmp/pwned)", "`touch /tmp/pwned`", `"; touch /tmp/pwned; "`, "a b", "'", "new\nline", "\x1e\n", "${1}", `back\slash`, "*", "-R", "f\xff"} {
+		files = append(files, sandbox.File{Path: "odd/" + name + "/file"})
+	}
+	require.NoError(t, alice.FS().WriteFiles(ctx, files, nil))
+	owned := func(dir string) string {
+		done, err := sb.RunCommand(ctx, "sh", []string{"-c", `find "$1" -type f -user alice -group alice -printf x`, "sh", dir}, &sandbox.CommandOptions{Sudo: true})
+		require.NoError(t, err)
+		out, err := done.Stdout(ctx)
+		require.NoError(t, err)
+		return out
+	}
+	assert.Len(t, owned("/home/alice/odd"), len(files))
+	_, err = sb.FS().Stat(ctx, "/tmp/pwned")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	files = nil
+	for i := range 800 {
+		files = append(files, sandbox.File{Path: fmt.Sprintf("many/%0200d", i)})
+	}
+	before := len(srv.Requests())
+	require.NoError(t, alice.FS().WriteFiles(ctx, files, nil))
+	assert.Equal(t, 4, len(srv.Requests())-before, "170 KB of names")
+	assert.Len(t, owned("/home/alice/many"), 800)
+}
