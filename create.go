@@ -105,13 +105,6 @@ type CreateOptions struct {
 // Format prints the options without values that may be secret, for every verb.
 func (o CreateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-func (o *CreateOptions) body() (body, error) {
-	if o.Runtime != "" && o.Image != "" {
-		return nil, invalid("Image", "can't be combined with Runtime")
-	}
-	return encodeSettings(o, nil, o.Extra)
-}
-
 // Create creates a sandbox and starts its first session. A nil opts means the
 // platform's defaults. It makes one request and starts a machine, which runs,
 // and is billed, until it is stopped or times out.

@@ -89,7 +89,7 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 	if err := checkName("source", source); err != nil {
 		return nil, err
 	}
-	body, err := encodeSettings(&o, nil, o.Extra)
+	body, err := o.body()
 	if err != nil {
 		return nil, err
 	}

@@ -35,10 +35,15 @@ type Mount struct {
 	region string
 }
 
-// mountsToWire checks mounts for a sandbox in the given region, which is empty
-// if none is given, and returns their request form.
-func mountsToWire(field string, v any, region string) (any, error) {
-	mounts := v.(map[string]Mount)
+// mountsToWire encodes the mounts of a sandbox in the given region, which is empty
+// if none is given.
+func mountsToWire(region string) func(field string, mounts map[string]Mount) (map[string]wire.Mount, error) {
+	return func(field string, mounts map[string]Mount) (map[string]wire.Mount, error) {
+		return encodeMounts(field, mounts, region)
+	}
+}
+
+func encodeMounts(field string, mounts map[string]Mount, region string) (map[string]wire.Mount, error) {
 	if len(mounts) > wire.MaxMounts {
 		return nil, invalid(field, "%d drives are mounted; a sandbox can have at most %d", len(mounts), wire.MaxMounts)
 	}

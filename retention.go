@@ -59,6 +59,10 @@ type KeepLastSnapshots struct {
 	KeepEvicted bool
 }
 
+func snapshotExpirationToWire(field string, d time.Duration) (*wire.Duration, error) {
+	return expirationToWire(d), checkExpiration(field, d)
+}
+
 func (k *KeepLastSnapshots) toWire() *wire.KeepLastSnapshots {
 	w := &wire.KeepLastSnapshots{Count: k.Count, Expiration: expirationToWire(k.Expiration)}
 	if k.KeepEvicted {
@@ -67,9 +71,13 @@ func (k *KeepLastSnapshots) toWire() *wire.KeepLastSnapshots {
 	return w
 }
 
-// retentionToWire returns what an update sends: null for the zero value, which
+func retentionToWire(field string, k *KeepLastSnapshots) (*wire.KeepLastSnapshots, error) {
+	return k.toWire(), checkRetention(field, k)
+}
+
+// newRetentionToWire returns what an update sends: null for the zero value, which
 // removes the policy.
-func retentionToWire(field string, k *KeepLastSnapshots) (any, error) {
+func newRetentionToWire(field string, k *KeepLastSnapshots) (any, error) {
 	if *k == (KeepLastSnapshots{}) {
 		return nil, nil
 	}

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"maps"
 	"reflect"
 	"time"
@@ -9,47 +8,122 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// A setting is how a field of CreateOptions, ForkOptions and UpdateOptions is
-// sent. Fields that are zero are not: one that is empty but not nil is.
-type setting struct {
-	// name is the field's in the body.
-	name string
-	// encode checks a value and returns what is sent for it. The region is that
-	// of the same options.
-	encode func(field string, v any, region string) (any, error)
+// body is the body of a request. It has the values of Env and header rules, so it
+// is never logged or put into an error.
+type body map[string]any
+
+// settings makes the body of a request of the options that are set.
+type settings struct {
+	body body
+	// fields are the options by their names in the body.
+	fields map[string]string
+	err    error // the first
 }
 
-// settings has a row for each field that new sandboxes, forks and updates send.
-// What else their options have is for the client.
-var settings = map[string]setting{
-	"Name":               field("name", checkNewName),
-	"Source":             encoded("source", sourceToWire),
-	"Ports":              field("ports", checkPorts),
-	"Timeout":            converted("timeout", checkTimeout, func(d time.Duration) any { return wire.Duration(d) }),
-	"VCPUs":              converted("resources", checkVCPUs, func(n int) any { return resources{VCPUs: n} }),
-	"Image":              field[string]("image", nil),
-	"Architecture":       field[string]("architecture", nil),
-	"Runtime":            field[string]("runtime", nil),
-	"Region":             field[string]("region", nil),
-	"FailoverRegions":    {"failoverRegions", failoverToWire},
-	"NetworkID":          field[string]("networkId", nil),
-	"Mounts":             {"mounts", mountsToWire},
-	"Credentials":        encoded("credentials", credentialsToWire),
-	"NetworkPolicy":      encoded("networkPolicy", func(_ string, p *NetworkPolicy) (json.RawMessage, error) { return p.toWire() }),
-	"Env":                converted("env", checkSandboxEnv, func(e Env) any { return map[string]string(e) }),
-	"Tags":               field("tags", checkTags),
-	"Ephemeral":          converted("persistent", nil, func(e bool) any { return !e }),
-	"Persistent":         field[*bool]("persistent", nil),
-	"SnapshotExpiration": converted("snapshotExpiration", checkExpiration, func(d time.Duration) any { return expirationToWire(d) }),
-	"KeepLastSnapshots":  converted("keepLastSnapshots", checkRetention, func(k *KeepLastSnapshots) any { return k.toWire() }),
+func newSettings() *settings {
+	return &settings{body: body{}, fields: map[string]string{"projectId": "the client"}}
 }
 
-// updates has the rows of what an update sends otherwise, or alone.
-var updates = map[string]setting{
-	"VCPUs":             converted("resources", checkVCPUs, func(n int) any { return resources{VCPUs: n, Memory: 2048 * n} }),
-	"NetworkID":         converted("networkId", nil, orNull),
-	"KeepLastSnapshots": encoded("keepLastSnapshots", retentionToWire),
-	"CurrentSnapshotID": field[string]("currentSnapshotId", nil),
+// add puts an option into the body under its name there, unless it is zero. An empty
+// slice or map that is not nil is sent. encode checks the value, whose field it
+// names in errors, and returns what is sent.
+func add[T, W any](s *settings, field, name string, value T, encode func(field string, value T) (W, error)) {
+	s.fields[name] = field
+	if s.err != nil || reflect.ValueOf(&value).Elem().IsZero() {
+		return
+	}
+	sent, err := encode(field, value)
+	if err != nil {
+		s.err = err
+		return
+	}
+	s.body[name] = sent
+}
+
+// plain sends a value as it is.
+func plain[T any](_ string, value T) (T, error) { return value, nil }
+
+// checked sends a value as it is, if check accepts it.
+func checked[T any](check func(field string, value T) error) func(string, T) (T, error) {
+	return func(field string, value T) (T, error) { return value, check(field, value) }
+}
+
+// finish adds parameters that the options have no fields for.
+func (s *settings) finish(extra map[string]any) (body, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	if err := checkExtra("Extra", extra, s.fields); err != nil {
+		return nil, err
+	}
+	maps.Copy(s.body, extra)
+	return s.body, nil
+}
+
+func (o *CreateOptions) body() (body, error) {
+	if o.Runtime != "" && o.Image != "" {
+		return nil, invalid("Image", "can't be combined with Runtime")
+	}
+	s := newSettings()
+	add(s, "Name", "name", o.Name, checked(checkNewName))
+	add(s, "Source", "source", o.Source, sourceToWire)
+	add(s, "Ports", "ports", o.Ports, checked(checkPorts))
+	add(s, "Timeout", "timeout", o.Timeout, timeoutToWire)
+	add(s, "VCPUs", "resources", o.VCPUs, sizeToWire)
+	add(s, "Image", "image", o.Image, plain)
+	add(s, "Runtime", "runtime", o.Runtime, plain)
+	add(s, "Architecture", "architecture", o.Architecture, plain)
+	add(s, "Region", "region", o.Region, plain)
+	add(s, "FailoverRegions", "failoverRegions", o.FailoverRegions, checked(checkFailover(o.Region)))
+	add(s, "NetworkID", "networkId", o.NetworkID, plain)
+	add(s, "Mounts", "mounts", o.Mounts, mountsToWire(o.Region))
+	add(s, "Credentials", "credentials", o.Credentials, credentialsToWire)
+	add(s, "NetworkPolicy", "networkPolicy", o.NetworkPolicy, policyToWire)
+	add(s, "Env", "env", o.Env, envToWire)
+	add(s, "Tags", "tags", o.Tags, checked(checkTags))
+	add(s, "Ephemeral", "persistent", o.Ephemeral, opposite)
+	add(s, "SnapshotExpiration", "snapshotExpiration", o.SnapshotExpiration, snapshotExpirationToWire)
+	add(s, "KeepLastSnapshots", "keepLastSnapshots", o.KeepLastSnapshots, retentionToWire)
+	return s.finish(o.Extra)
+}
+
+func (o *ForkOptions) body() (body, error) {
+	s := newSettings()
+	add(s, "Name", "name", o.Name, checked(checkNewName))
+	add(s, "Ports", "ports", o.Ports, checked(checkPorts))
+	add(s, "Timeout", "timeout", o.Timeout, timeoutToWire)
+	add(s, "VCPUs", "resources", o.VCPUs, sizeToWire)
+	add(s, "Image", "image", o.Image, plain)
+	add(s, "Region", "region", o.Region, plain)
+	add(s, "FailoverRegions", "failoverRegions", o.FailoverRegions, checked(checkFailover(o.Region)))
+	add(s, "NetworkID", "networkId", o.NetworkID, plain)
+	add(s, "Mounts", "mounts", o.Mounts, mountsToWire(o.Region))
+	add(s, "NetworkPolicy", "networkPolicy", o.NetworkPolicy, policyToWire)
+	add(s, "Env", "env", o.Env, envToWire)
+	add(s, "Tags", "tags", o.Tags, checked(checkTags))
+	add(s, "Persistent", "persistent", o.Persistent, plain)
+	add(s, "SnapshotExpiration", "snapshotExpiration", o.SnapshotExpiration, snapshotExpirationToWire)
+	add(s, "KeepLastSnapshots", "keepLastSnapshots", o.KeepLastSnapshots, retentionToWire)
+	return s.finish(o.Extra)
+}
+
+func (o *UpdateOptions) body() (body, error) {
+	s := newSettings()
+	add(s, "Persistent", "persistent", o.Persistent, plain)
+	add(s, "VCPUs", "resources", o.VCPUs, newSizeToWire)
+	add(s, "Timeout", "timeout", o.Timeout, timeoutToWire)
+	add(s, "NetworkPolicy", "networkPolicy", o.NetworkPolicy, policyToWire)
+	add(s, "Env", "env", o.Env, envToWire)
+	add(s, "Tags", "tags", o.Tags, checked(checkTags))
+	add(s, "Ports", "ports", o.Ports, checked(checkPorts))
+	add(s, "Region", "region", o.Region, plain)
+	add(s, "FailoverRegions", "failoverRegions", o.FailoverRegions, checked(checkFailover(o.Region)))
+	add(s, "Mounts", "mounts", o.Mounts, mountsToWire(o.Region))
+	add(s, "NetworkID", "networkId", o.NetworkID, networkToWire)
+	add(s, "SnapshotExpiration", "snapshotExpiration", o.SnapshotExpiration, snapshotExpirationToWire)
+	add(s, "KeepLastSnapshots", "keepLastSnapshots", o.KeepLastSnapshots, newRetentionToWire)
+	add(s, "CurrentSnapshotID", "currentSnapshotId", o.CurrentSnapshotID, plain)
+	return s.finish(o.Extra)
 }
 
 type resources struct {
@@ -57,68 +131,34 @@ type resources struct {
 	Memory int `json:"memory,omitempty"`
 }
 
-// encoded is a setting whose value encode checks, too.
-func encoded[T, W any](name string, encode func(field string, v T) (W, error)) setting {
-	return setting{name, func(field string, v any, _ string) (any, error) { return encode(field, v.(T)) }}
+func sizeToWire(field string, n int) (resources, error) {
+	return resources{VCPUs: n}, checkVCPUs(field, n)
 }
 
-// converted is a setting that is checked, unless check is nil, and then converted.
-func converted[T any](name string, check func(field string, v T) error, convert func(T) any) setting {
-	return encoded(name, func(field string, v T) (any, error) {
-		if check != nil {
-			if err := check(field, v); err != nil {
-				return nil, err
-			}
-		}
-		return convert(v), nil
-	})
+// newSizeToWire returns what an update sends, which has to say the memory as well.
+func newSizeToWire(field string, n int) (resources, error) {
+	return resources{VCPUs: n, Memory: 2048 * n}, checkVCPUs(field, n)
 }
 
-// field is a setting that is sent as it is.
-func field[T any](name string, check func(field string, v T) error) setting {
-	return converted(name, check, func(v T) any { return v })
+func timeoutToWire(field string, d time.Duration) (wire.Duration, error) {
+	return wire.Duration(d), checkTimeout(field, d)
 }
 
-// orNull returns null for what is to be cleared.
-func orNull(s *string) any {
-	if *s == "" {
-		return nil
+// opposite is for Ephemeral, which the API calls persistent.
+func opposite(_ string, v bool) (bool, error) { return !v, nil }
+
+// networkToWire returns what an update sends: null for an empty ID, which removes the
+// sandbox from its network.
+func networkToWire(_ string, id *string) (any, error) {
+	if *id == "" {
+		return nil, nil
 	}
-	return *s
+	return *id, nil
 }
 
-// body is the body of a request. It has the values of Env and header rules, so it
-// is never logged or put into an error.
-type body map[string]any
+func policyToWire(_ string, p *NetworkPolicy) (any, error) { return p.toWire() }
 
-// encodeSettings checks options, in the order of their fields, and returns the body
-// that they make: with the rows of special where it has one.
-func encodeSettings(opts any, special map[string]setting, extra map[string]any) (body, error) {
-	b := body{}
-	v := reflect.ValueOf(opts).Elem()
-	region := v.FieldByName("Region").String()
-	known := map[string]string{"projectId": "the client"}
-	for f, value := range v.Fields() {
-		row, ok := special[f.Name]
-		if !ok {
-			row, ok = settings[f.Name]
-		}
-		if !ok {
-			continue
-		}
-		known[row.name] = f.Name
-		if value.IsZero() {
-			continue
-		}
-		sent, err := row.encode(f.Name, value.Interface(), region)
-		if err != nil {
-			return nil, err
-		}
-		b[row.name] = sent
-	}
-	if err := checkExtra("Extra", extra, known); err != nil {
-		return nil, err
-	}
-	maps.Copy(b, extra)
-	return b, nil
+// envToWire returns a map that shows its values, which [Env] does not.
+func envToWire(field string, env Env) (map[string]string, error) {
+	return env, checkSandboxEnv(field, env)
 }

@@ -79,7 +79,7 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 	if err != nil {
 		return err
 	}
-	body, err := encodeSettings(&o, updates, o.Extra)
+	body, err := o.body()
 	if err != nil {
 		return err
 	}

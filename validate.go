@@ -112,18 +112,20 @@ func checkVCPUs(field string, n int) error {
 	return nil
 }
 
-// failoverToWire refuses contradictory lists. The names are left to the API.
-func failoverToWire(field string, v any, region string) (any, error) {
-	failover := v.([]string)
-	for i, r := range failover {
-		switch {
-		case r == "":
-			return nil, invalid(field, "number %d is empty", i+1)
-		case r == region || slices.Contains(failover[:i], r):
-			return nil, invalid(field, "%q is named twice, or is the Region itself", r)
+// checkFailover refuses lists that contradict themselves or the region. The names are
+// left to the API.
+func checkFailover(region string) func(field string, failover []string) error {
+	return func(field string, failover []string) error {
+		for i, r := range failover {
+			switch {
+			case r == "":
+				return invalid(field, "number %d is empty", i+1)
+			case r == region || slices.Contains(failover[:i], r):
+				return invalid(field, "%q is named twice, or is the Region itself", r)
+			}
 		}
+		return nil
 	}
-	return failover, nil
 }
 
 func checkTags(field string, tags map[string]string) error {

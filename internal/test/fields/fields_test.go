@@ -10,8 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -74,9 +72,9 @@ type method struct {
 	local map[string]func(*testing.T, *world, method)
 	// plain is local, of tests that need no emulator.
 	plain map[string]func(*testing.T)
-	// held holds the fields that are in no request either, each with the test
-	// that gives it a value: a folder of this module and a function.
-	held map[string]string
+	// held are the fields that are in no request either, and that other tests
+	// give a value.
+	held []string
 	// never are fields that are not sent by this method, with the reason.
 	never map[string]string
 }
@@ -203,9 +201,6 @@ func (m *method) play(t *testing.T, w *world, at string, fields map[string]any) 
 
 func (m *method) test(t *testing.T) {
 	t.Run("complete", func(t *testing.T) { m.complete(t) })
-	for field, by := range m.held {
-		checkHeld(t, field, by)
-	}
 	if len(m.rows) > 0 {
 		w := newWorld(t)
 		for _, r := range m.rows {
@@ -371,7 +366,7 @@ func (m *method) complete(t *testing.T) {
 		assert.True(t, ok, "%s is not a field", path)
 		delete(want, path)
 	}
-	for path := range m.held {
+	for _, path := range m.held {
 		assert.True(t, want[path], "%s is not a field, or in a request as well", path)
 		delete(want, path)
 	}
@@ -454,22 +449,4 @@ func filled(v reflect.Value, at string, visit func(string)) {
 			filled(v.Index(i), at, visit)
 		}
 	}
-}
-
-// checkHeld fails if there is no such test, or if it does not set the field.
-func checkHeld(t *testing.T, field, by string) {
-	t.Helper()
-	dir, test, _ := strings.Cut(by, " ")
-	files, err := filepath.Glob(filepath.Join("..", "..", "..", dir, "*_test.go"))
-	require.NoError(t, err)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		if body := regexp.MustCompile(`(?s)\nfunc ` + test + `\(t \*testing\.T\) \{\n.*?\n\}\n`).Find(text); body != nil {
-			set := regexp.MustCompile(`\b` + field[strings.LastIndex(field, ".")+1:] + `:`)
-			assert.True(t, set.Match(body), "%s does not set %s", test, field)
-			return
-		}
-	}
-	t.Errorf("there is no %s in %s, which is to hold %s", test, dir, field)
 }

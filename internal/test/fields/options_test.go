@@ -33,12 +33,9 @@ import (
 )
 
 // onlyHere are options that are in no request of the API: what they do is done
-// by this SDK, and seen by the test that is named.
+// by this SDK.
 var onlyHere = []method{
-	{name: "DownloadDir", opts: &sandbox.DownloadDirOptions{}, held: map[string]string{
-		"Exclude": ". TestDownloadDirHostile", "MaxEntries": ". TestDownloadDirHostile",
-		"MaxBytes": ". TestDownloadDirHostile", "OutsideLinks": ". TestDownloadDirHostile", "DotGit": ". TestDownloadDirIntoWorkTree", "LeftOut": ". TestDownloadDirOfRepositories", "Progress": ". TestDirectoryRoundTrip",
-	}, local: local{"Include": func(t *testing.T, w *world, _ method) {
+	{name: "DownloadDir", opts: &sandbox.DownloadDirOptions{}, held: []string{"Exclude", "MaxEntries", "MaxBytes", "OutsideLinks", "DotGit", "LeftOut", "Progress"}, local: local{"Include": func(t *testing.T, w *world, _ method) {
 		boxed(t, w)
 		require.NoError(t, w.box.WriteFiles(t.Context(), []sandbox.File{{Path: "d/a.go"}, {Path: "d/b.txt"}, {Path: "d/e/c.go"}}, nil))
 		dst := t.TempDir()
@@ -52,9 +49,7 @@ var onlyHere = []method{
 		}))
 		assert.Equal(t, []string{"/a.go", "/e/c.go"}, got)
 	}}},
-	{name: "DownloadFile", opts: &sandbox.DownloadFileOptions{}, held: map[string]string{
-		"MkdirAll": ". TestDownloadFile", "MaxBytes": "internal/test/security TestDownloadFileMaxBytes", "Progress": ". TestDownloadFile",
-	}, local: local{"Cwd": func(t *testing.T, w *world, _ method) {
+	{name: "DownloadFile", opts: &sandbox.DownloadFileOptions{}, held: []string{"MkdirAll", "MaxBytes", "Progress"}, local: local{"Cwd": func(t *testing.T, w *world, _ method) {
 		file(t, w)
 		require.NoError(t, w.box.FS().WriteFile(t.Context(), "/tmp/field.txt", []byte("there"), 0o644))
 		dst := filepath.Join(t.TempDir(), "x")
@@ -63,10 +58,8 @@ var onlyHere = []method{
 		require.NoError(t, err)
 		assert.Equal(t, "there", string(data))
 	}}},
-	{name: "UploadDir", opts: &sandbox.UploadOptions{}, held: map[string]string{
-		"Include": ". TestUploadDirPatterns", "Exclude": ". TestUploadDirPatterns", "Progress": ". TestDirectoryRoundTrip",
-	}},
-	{name: "WriteFiles", opts: &sandbox.WriteFilesOptions{}, held: map[string]string{"Progress": ". TestWriteFilesSources"}},
+	{name: "UploadDir", opts: &sandbox.UploadOptions{}, held: []string{"Include", "Exclude", "Progress"}},
+	{name: "WriteFiles", opts: &sandbox.WriteFilesOptions{}, held: []string{"Progress"}},
 	{name: "Files", opts: &sandbox.File{}, local: local{
 		"Path": written(sandbox.File{Content: []byte("x")}, "x", 0o644), "Content": written(sandbox.File{Content: []byte("bytes")}, "bytes", 0o644),
 		"Reader": written(sandbox.File{Reader: strings.NewReader("read")}, "read", 0o644),
@@ -79,7 +72,7 @@ var onlyHere = []method{
 			assert.True(t, at.Equal(info.ModTime()), "%v", info.ModTime())
 		},
 	}},
-	{name: "Writer", opts: &sandbox.WriterOptions{}, held: map[string]string{"Mode": ". TestCreateStream"}, local: local{
+	{name: "Writer", opts: &sandbox.WriterOptions{}, held: []string{"Mode"}, local: local{
 		"Progress": func(t *testing.T, w *world, _ method) {
 			boxed(t, w)
 			var last sandbox.Progress
@@ -90,31 +83,13 @@ var onlyHere = []method{
 			assert.EqualValues(t, 5, last.Done)
 		},
 	}},
-	{name: "KeepAlive", opts: &sandbox.KeepAliveOptions{}, held: map[string]string{
-		"Margin": ". TestKeepAlive", "Step": ". TestKeepAlive",
-	}},
-	{name: "WaitForPort", opts: &sandbox.WaitForPortOptions{}, held: map[string]string{
-		"Path": ". TestWaitForPort", "Status": ". TestWaitForPort", "HTTPClient": ". TestWaitForPort",
-	}},
-	{name: "Shell", opts: &terminal.ShellOptions{}, held: map[string]string{
-		"Command": "terminal TestShellOptions", "Args": "terminal TestShellOptions", "Env": "terminal TestShellOptions", "Cwd": "terminal TestShellOptions",
-		"Sudo": "terminal TestShellOptions", "Cols": "terminal TestShellOptions", "Rows": "terminal TestShellOptions", "PingInterval": "terminal TestShellPings",
-	}},
-	{name: "EnsureCommand", opts: &sandbox.EnsureOptions{}, held: map[string]string{
-		"Port": ". TestEnsureCommandReady", "Log": ". TestEnsureCommandReady",
-		"Cwd": ". TestEnsureCommandOptions", "Env": ". TestEnsureCommandOptions", "Sudo": ". TestEnsureCommandOptions",
-	}},
-	{name: "Transport", opts: &preview.Options{}, held: map[string]string{
-		"MaxWait": "preview TestTransportGivesUp", "Base": "preview TestTransportGivesUp", "Idle": "preview TestTransportKeepsAlive",
-		"Start": "preview TestStart",
-	}},
-	{name: "Reattach", opts: &sandbox.ReattachOptions{}, held: map[string]string{
-		"Attempts": "internal/test/reliability TestReattachGivesUp", "Wait": "internal/test/reliability TestReattachGivesUp",
-	}, plain: plain{"Limit": reattachLimit}},
-	{name: "NewClient", opts: &sandbox.ClientOptions{}, held: map[string]string{
-		"AllowHTTP": "internal/test/security TestBaseURLs", "Hooks": ". TestClientHooks", "MaxRetries": "internal/test/canned TestMaxRetries", "RetryWait": "internal/test/canned TestMaxRetries",
-		"Reattach.Attempts": "internal/test/reliability TestReattachGivesUp", "Reattach.Wait": "internal/test/reliability TestReattachGivesUp",
-	}, local: local{
+	{name: "KeepAlive", opts: &sandbox.KeepAliveOptions{}, held: []string{"Margin", "Step"}},
+	{name: "WaitForPort", opts: &sandbox.WaitForPortOptions{}, held: []string{"Path", "Status", "HTTPClient"}},
+	{name: "Shell", opts: &terminal.ShellOptions{}, held: []string{"Command", "Args", "Env", "Cwd", "Sudo", "Cols", "Rows", "PingInterval"}},
+	{name: "EnsureCommand", opts: &sandbox.EnsureOptions{}, held: []string{"Port", "Log", "Cwd", "Env", "Sudo"}},
+	{name: "Transport", opts: &preview.Options{}, held: []string{"MaxWait", "Base", "Idle", "Start"}},
+	{name: "Reattach", opts: &sandbox.ReattachOptions{}, held: []string{"Attempts", "Wait"}, plain: plain{"Limit": reattachLimit}},
+	{name: "NewClient", opts: &sandbox.ClientOptions{}, held: []string{"AllowHTTP", "Hooks", "MaxRetries", "RetryWait", "Reattach.Attempts", "Reattach.Wait"}, local: local{
 		"ServerCommandIDs": func(t *testing.T, w *world, _ method) {
 			boxed(t, w)
 			for theirs, sent := range map[bool]bool{false: true, true: false} {
