@@ -3,24 +3,17 @@
 package main
 
 import (
-	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -201,78 +194,4 @@ func TestSizeOfDrive(t *testing.T) {
 	s = d.inTerminal("drives", "get-or-create", "four")
 	s.until("is ready")
 	assert.Equal(t, 0, s.ended())
-}
-
-// pull stands in front of the emulator, and gives the project's token as the API
-// does.
-func (d *desk) pull(answer func(http.ResponseWriter)) *atomic.Int32 {
-	d.t.Helper()
-	emulator, err := url.Parse(d.server.URL)
-	require.NoError(d.t, err)
-	token := d.server.Credentials().Token
-	var asked atomic.Int32
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/v3/env/pull/prj_emulator") && r.URL.Query().Get("teamId") == "team_emulator" {
-			asked.Add(1)
-			answer(w)
-			return
-		}
-		r.Header.Set("Authorization", "Bearer "+token)
-		httputil.NewSingleHostReverseProxy(&url.URL{Scheme: emulator.Scheme, Host: emulator.Host}).ServeHTTP(w, r)
-	}))
-	d.t.Cleanup(front.Close)
-	d.unset("VERCEL_SANDBOX_BASE_URL")
-	d.env = append(d.env, "VERCEL_SANDBOX_BASE_URL="+front.URL+emulator.Path)
-	return &asked
-}
-
-// TestAI: --ai gives programs in the sandbox what they need for the AI Gateway, and
-// leaves alone what the user gives.
-func TestAI(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t, nil)
-	asked := d.pull(func(w http.ResponseWriter) { fmt.Fprint(w, `{"env":{"OTHER":"x","VERCEL_OIDC_TOKEN":"pulled"}}`) })
-	const show = `echo $AI_GATEWAY_API_KEY $ANTHROPIC_AUTH_TOKEN $ANTHROPIC_BASE_URL`
-	d.ok("create", "--name", "c", "--ai", "-e", "AI_GATEWAY_API_KEY=own")
-	assert.Equal(t, "own pulled https://ai-gateway.vercel.sh\n", d.ok("exec", "c", "sh", "-c", show))
-	d.ok("create", "--name", "plain")
-	assert.Equal(t, "\n", d.ok("exec", "plain", "sh", "-c", show))
-	assert.Equal(t, "pulled pulled mine\n", d.ok("exec", "--ai", "-e", "ANTHROPIC_BASE_URL=mine", "plain", "sh", "-c", show))
-	before := asked.Load()
-	assert.Equal(t, "pulled pulled https://ai-gateway.vercel.sh\n", d.ok("run", "--rm", "--ai", "--", "sh", "-c", show))
-	assert.Equal(t, before+1, asked.Load(), "it is asked for once")
-
-	got := d.run("", "--local", "run", "--ai", "--", "true")
-	assert.Equal(t, 2, got.code)
-	assert.Contains(t, got.stderr, "no AI Gateway")
-
-	own := oidctest.Token("team_emulator", "prj_emulator", time.Hour)
-	d.unset("VERCEL_AUTH_TOKEN")
-	d.env = append(d.env, "VERCEL_AUTH_TOKEN="+own)
-	assert.Contains(t, d.ok("exec", "--ai", "plain", "sh", "-c", show), own, "the program's own token is one of the project")
-	assert.Equal(t, before+1, asked.Load())
-}
-
-// TestAIRefused: without a token nothing is made.
-func TestAIRefused(t *testing.T) {
-	t.Parallel()
-	for body, want := range map[string]struct {
-		status, code int
-		says         string
-	}{
-		`{"error":{"code":"forbidden","message":"Not yours."}}`: {403, 4, "for the AI Gateway: Not yours."},
-		`<html>`:     {500, 1, "for the AI Gateway: 500"},
-		`{"env":{}}`: {200, 1, "OIDC Federation"},
-		`[`:          {200, 1, "the project's environment"},
-	} {
-		d := newDesk(t, nil)
-		d.pull(func(w http.ResponseWriter) {
-			w.WriteHeader(want.status)
-			fmt.Fprint(w, body)
-		})
-		got := d.run("", "create", "--ai")
-		assert.Equal(t, want.code, got.code, body)
-		assert.Contains(t, got.stderr, want.says, body)
-		assert.Empty(t, d.seen(), body)
-	}
 }

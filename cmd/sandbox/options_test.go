@@ -64,7 +64,7 @@ var optionCommands = []struct {
 		map[string]string{
 			"credentials": "needs an emulator with a firewall, as root: internal/test/fields TestCreate has the field",
 			"git":         fetched, "depth": fetched, "tarball": fetched, "upload": "written after the creation", "connect": "opens a shell",
-			"ai": "asks Vercel: see TestAI", "or-get": "takes what is there", "wait-port": "waits after the creation", "silent": printed,
+			"or-get": "takes what is there", "wait-port": "waits after the creation", "silent": printed,
 		},
 	},
 	{
@@ -79,7 +79,7 @@ var optionCommands = []struct {
 			{"--stdin", `{"attachStdin":true,"logs":null,"wait":null}`},
 		},
 		map[string]string{
-			"ai": "asks Vercel: see TestAI", "user": "runs the command by sudo", "tty": terminal, "no-tty": terminal, "no-extend-timeout": "is about the end of the session: see TestLongCommand", "no-echo": printed,
+			"user": "runs the command by sudo", "tty": terminal, "no-tty": terminal, "no-extend-timeout": "is about the end of the session: see TestLongCommand", "no-echo": printed,
 			"detach": "does not wait", "binary": "encodes the output", "kill-on-exit": "is about the end of this program", "stop": "another request",
 		},
 	},

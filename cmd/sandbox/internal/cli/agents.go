@@ -61,12 +61,12 @@ func (c *createCommand) checkAgent(g *codingAgent, s *settingsOptions) error {
 // startAgent opens an agent in a sandbox, with its whole environment, which a
 // terminal does not have by itself. However that ends, it says how to come back:
 // the sandbox stays.
-func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sandbox.Sandbox, s *settingsOptions, whole, given sandbox.Env) error {
+func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sandbox.Sandbox, s *settingsOptions, given sandbox.Env) error {
 	env := maps.Clone(g.env)
 	if env == nil {
 		env = sandbox.Env{}
 	}
-	maps.Copy(env, whole)
+	maps.Copy(env, given)
 	if !s.silent {
 		defer c.tellOfAgent(g, sb.Name(), s, given)
 	}
@@ -91,9 +91,6 @@ func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOpti
 	}
 	for _, file := range s.envFiles {
 		exec = append(exec, "--env-file="+file)
-	}
-	if s.ai {
-		exec = append(exec, "--ai")
 	}
 	var values []string
 	for _, p := range s.env {

@@ -29,7 +29,6 @@ type connection struct {
 	client     *sandbox.Client
 	scope      auth.Credentials
 	source     string            // where the credentials come from
-	gateway    string            // the token of --ai
 	emulator   *local.Connection // of --local
 	completes  bool              // nothing is started for a completion
 	looks      bool              // no project is created for one that only looks

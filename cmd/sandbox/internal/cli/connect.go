@@ -134,7 +134,6 @@ type connectCommand struct {
 
 	o       terminalOptions
 	env     []pair
-	ai      bool
 	timeout time.Duration
 	noKeep  bool
 }
@@ -159,7 +158,6 @@ func (c *connectCommand) command() *cobra.Command {
 	option(flags, &c.timeout, "timeout", "", "num UNIT", "", "Not for shells, which have no time limit of their own", parseDuration)
 	toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the shell is open")
 	option(flags, &c.o.command, "shell", "", "program", "", "The shell to start; by default that of the user, $SHELL in the sandbox", parseText)
-	defineAI(flags, &c.ai)
 	option(flags, &c.o.kept, "keep", "", "name", "", "Keep the terminal in the sandbox under a name, to leave it and to come back by the same name; "+
 		"tmux (left by Ctrl-B D) or dtach (Ctrl-\\) has to be there", parseTerminalName)
 	toggle(flags, &c.o.reconnect, "reconnect", "", "Open a new terminal when the connection is lost")
@@ -190,9 +188,7 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	c.o.keepAlive = !c.noKeep
-	if c.o.env, err = c.app.withAI(cmd.Context(), c.ai, c.app.pairs(c.env, "--env")); err != nil {
-		return err
-	}
+	c.o.env = c.app.pairs(c.env, "--env")
 	return c.app.terminal(cmd.Context(), sb, &c.o)
 }
 
@@ -271,9 +267,6 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	create, err := o.settings.createOptions(cmd.Context(), c.app.stdio)
 	if err != nil {
-		return err
-	}
-	if create.Env, err = c.app.withAI(cmd.Context(), c.s.ai, create.Env); err != nil {
 		return err
 	}
 	sb, err := c.app.sandboxForRun(cmd.Context(), o, create)

@@ -38,7 +38,6 @@ type settingsOptions struct {
 	failover      []string
 	networkID     string
 	credentials   []string
-	ai            bool
 	retention     retention
 	policy        policyOptions
 
@@ -148,7 +147,6 @@ func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 	options(flags, &s.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
 	option(flags, &s.credentials, "credentials", "", "TYPE,...", "", "Let the sandbox use credentials of the team, which it can't read: npm installs packages from the team's registries", parseCredentials)
 	offer(flags, "credentials", "npm")
-	defineAI(flags, &s.ai)
 	s.defineShared(flags, envText, "")
 	option(flags, &s.git, "git", "", "URL[#REV]", "", "Clone a repository into the sandbox", parseText)
 	option(flags, &s.depth, "depth", "", "number", "", "With --git: how much of the history", parsePositive)
@@ -385,10 +383,6 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	if agent != nil {
 		o.Image = universalImage
 	}
-	given := o.Env
-	if o.Env, err = c.app.withAI(ctx, c.s.ai, o.Env); err != nil {
-		return err
-	}
 	if _, err := c.app.connect(cmd.Context()); err != nil {
 		return err
 	}
@@ -412,7 +406,7 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case agent != nil:
-		return c.startAgent(ctx, agent, sb, &c.s, o.Env, given)
+		return c.startAgent(ctx, agent, sb, &c.s, o.Env)
 	case c.shell:
 		return c.app.terminal(ctx, sb, &terminalOptions{keepAlive: true, env: o.Env})
 	}

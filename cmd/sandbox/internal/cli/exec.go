@@ -37,7 +37,6 @@ func (c *execCommand) command() *cobra.Command {
 	toggle(flags, &c.stdin, "stdin", "", "Pass standard input on as it comes, never in a terminal")
 	variables(flags, &c.o.env, "An environment variable for the command (repeatable)")
 	options(flags, &c.o.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
-	defineAI(flags, &c.o.ai)
 	option(flags, &c.o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", parseTimeout)
 	cmd.RunE = c.run
 	return cmd

@@ -39,7 +39,6 @@ type commandOptions struct {
 	noEcho      bool
 	killOnExit  bool
 	stop        bool
-	ai          bool
 }
 
 // define defines the options that exec and run share.
@@ -95,9 +94,6 @@ func (s *stdio) inTerminal(o *commandOptions) (bool, error) {
 func (a *app) runRemote(ctx context.Context, sb *sandbox.Sandbox, o *commandOptions, name string, args []string) error {
 	env, err := a.environ(o.env, o.envFiles)
 	if err != nil {
-		return err
-	}
-	if env, err = a.withAI(ctx, o.ai, env); err != nil {
 		return err
 	}
 	terminal, err := a.inTerminal(o)

@@ -46,7 +46,7 @@ func (c *runCommand) command() *cobra.Command {
 }
 
 func (c *runCommand) run(cmd *cobra.Command, args []string) error {
-	c.o.command.env, c.o.command.envFiles, c.o.command.ai = c.o.settings.env, c.o.settings.envFiles, c.o.settings.ai
+	c.o.command.env, c.o.command.envFiles = c.o.settings.env, c.o.settings.envFiles
 	if err := c.check(&c.o); err != nil {
 		return err
 	}
@@ -93,9 +93,6 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 	}
 	create, err := s.createOptions(ctx, c.app.stdio)
 	if err != nil {
-		return err
-	}
-	if create.Env, err = c.app.withAI(ctx, s.ai, create.Env); err != nil {
 		return err
 	}
 	sb, err := c.app.sandboxForRun(ctx, o, create)
