@@ -88,7 +88,7 @@ func TestAccounts(t *testing.T) {
 				defer cancel()
 				return finish(t, d.command(ctx, line...))
 			}
-			got := run(slices.Concat(way.options, strings.Fields("create --name web --or-get --silent"))...)
+			got := run(slices.Concat(way.options, strings.Fields("create --name web --silent"))...)
 			require.Zero(t, got.code, got.stderr)
 			for _, name := range leaves {
 				row := accountRows[name]

@@ -3,18 +3,15 @@
 package main
 
 import (
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -133,42 +130,6 @@ func TestUserShell(t *testing.T) {
 	s.press("shopt -q login_shell || echo no''login; exit 6\r")
 	s.until("nologin")
 	assert.Equal(t, 6, s.ended())
-}
-
-// TestKeptTerminal leaves a terminal, and comes back to what goes on in it.
-func TestKeptTerminal(t *testing.T) {
-	t.Parallel()
-	needs.Programs(t, "tmux")
-	d := terminalDesk(t)
-	sockets, err := os.MkdirTemp("", "tmux") //nolint:usetesting // the name of a socket is short
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(sockets) })
-	open := func() *screen {
-		return d.inTerminal("connect", "c", "--keep", "work", "--shell", "sh", "-e", "TMUX_TMPDIR="+sockets)
-	}
-	s := open()
-	s.press("KEPT=here; echo be''gun\r")
-	s.until("begun")
-	// tmux takes keys that come while it waits for the terminal's responses for a
-	// part of them: they are pressed again.
-	pressed := func(keys, shows string) {
-		t.Helper()
-		require.Eventually(t, func() bool {
-			shown := strings.Contains(s.text(), shows)
-			if !shown {
-				_, _ = io.WriteString(s.ours, keys)
-			}
-			return shown
-		}, time.Minute, time.Second)
-	}
-	pressed("\x02d", "detached")
-	assert.Equal(t, 0, s.ended())
-	s = open()
-	pressed("\x15echo still-$KEPT\r", "still-here")
-	s.press("exit\r") // by itself: tmux may end before it shows what came just before
-	assert.Equal(t, 0, s.ended())
-	got := d.run("", "connect", "c", "--keep", "a b")
-	assert.Equal(t, 2, got.code)
 }
 
 // TestSizeOfDrive: at a terminal, the program asks for the size of a new drive,

@@ -39,7 +39,7 @@ const (
 
 // hintRows are the lines that hints have, as they stand in the source.
 var hintRows = map[string]hintRow{
-	"create": {line: "create claude"}, "connect NAME": {elsewhere: opensShell}, "connect --keep %s %s": {elsewhere: opensShell}, "ssh %s": {elsewhere: opensShell},
+	"create": {line: "create claude"}, "connect NAME": {elsewhere: opensShell}, "ssh %s": {elsewhere: opensShell},
 	"whoami": {elsewhere: ofAnAccount}, "login": {elsewhere: ofAnAccount}, "login --token -": {elsewhere: ofAnAccount}, "sh": {elsewhere: atTerminal}, "cp %s -": {elsewhere: atTerminal},
 	"doctor":                              {line: "--api-url=http://127.0.0.1:1/api ls", code: 1},
 	"ls --all":                            {line: "exec nosuch true"},

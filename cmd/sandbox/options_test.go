@@ -64,7 +64,7 @@ var optionCommands = []struct {
 		map[string]string{
 			"credentials": "needs an emulator with a firewall, as root: internal/test/fields TestCreate has the field",
 			"git":         fetched, "depth": fetched, "tarball": fetched, "upload": "written after the creation", "connect": "opens a shell",
-			"or-get": "takes what is there", "wait-port": "waits after the creation", "silent": printed,
+			"silent": printed,
 		},
 	},
 	{
@@ -95,7 +95,6 @@ var optionCommands = []struct {
 			{"--status=stopped,failed", "?status="},
 		},
 		map[string]string{
-			"watch": "repeats the request", "no-limit": "reads further pages",
 			"cursor": "is one that the API has given: see the scripts of listings",
 		},
 	},

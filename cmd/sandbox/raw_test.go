@@ -91,7 +91,7 @@ func TestNothingRaw(t *testing.T) {
 	t.Cleanup(lists.Close)
 	for url, lines := range map[string][][]string{
 		refuses.URL: {{"ls"}, {"exec", "c", "true"}, {"rm", "c", "d"}, {"stop", "c"}, {"ls", "--debug"}, {"ls", "--json"}, {"cp", "c:x", "y"}, {"create"}},
-		lists.URL:   {{"ls", "-a"}, {"ls", "-aq"}, {"ls", "-a", "--json"}, {"rm", "--all", "--dry-run"}, {"rm", "--all", "--no-input"}},
+		lists.URL:   {{"ls", "-a"}, {"ls", "-aq"}, {"ls", "-a", "--json"}, {"rm", "--all", "--no-input"}},
 	} {
 		d.env = append(d.env, "VERCEL_SANDBOX_BASE_URL="+url)
 		for _, args := range lines {

@@ -87,10 +87,6 @@ func TestFurnished(t *testing.T) {
 	assert.Equal(t, 2, got.code, got.stderr)
 	assert.Empty(t, d.seen())
 
-	d.ok("create", "--name", "once", "--or-get", "--tag", "k=v")
-	d.ok("create", "--name", "once", "--or-get")
-	assert.Equal(t, "once\n", d.ok("ls", "-q", "--name-prefix", "once"))
-
 	d.write("in/x.txt", "x\n")
 	d.ok("run", "--rm", "--upload", "in:there", "--download", "made:here", "--", "sh", "-c", "mkdir made && cat there/x.txt there/x.txt > made/twice.txt")
 	twice, err := os.ReadFile(filepath.Join(d.dir, "here/twice.txt"))

@@ -10,7 +10,7 @@ import (
 // argumentTexts say what arguments are, by their name, or by the words of a command
 // and the name where it is something else there.
 var argumentTexts = map[string]string{
-	"<name>":                             "The name of the sandbox; where it is the only one, SANDBOX_NAME has it if it is left out",
+	"<name>":                             "The name of the sandbox",
 	"[...name]":                          "More of them",
 	"<command>":                          "The program to run",
 	"[...args]":                          "Its arguments",

@@ -216,10 +216,6 @@ func TestCollect(t *testing.T) {
 			}
 			assert.Equal(t, want, got, "%s, %d at once", name, limit)
 		}
-		items, next, err := collect(t.Context(), &paging{noLimit: true}, strconv.Itoa, keep, page)
-		require.NoError(t, err)
-		assert.Empty(t, next)
-		assert.Equal(t, want, items)
 	}
 }
 

@@ -247,13 +247,13 @@ type configListCommand struct{ app *app }
 
 func (c *configListCommand) command() *cobra.Command {
 	return &cobra.Command{
-		Use: "list <name>", Short: "Show the settings of a sandbox", Args: c.app.oneName(),
+		Use: "list <name>", Short: "Show the settings of a sandbox", Args: positionals("name"),
 		RunE: c.run,
 	}
 }
 
 func (c *configListCommand) run(cmd *cobra.Command, args []string) error {
-	name, err := c.app.onlyName(args)
+	name, err := c.app.checkedName(args[0])
 	if err != nil {
 		return err
 	}

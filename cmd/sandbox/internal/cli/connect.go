@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/terminal"
 )
 
@@ -28,9 +25,7 @@ type terminalOptions struct {
 	workdir   string
 	sudo      bool
 	user      string
-	kept      string // the name of a terminal that goes on in the sandbox
 	keepAlive bool
-	reconnect bool
 }
 
 // While a terminal is open, or a command runs, the timeout is extended so late, for one that
@@ -50,21 +45,11 @@ command -v "$shell" >/dev/null 2>&1 || shell=sh
 case $shell in bash | */bash) exec "$shell" --norc -i ;; esac
 exec "$shell" -i`
 
-// keptTerminal opens the terminal of a name in a program that keeps it when its
-// user leaves.
-const keptTerminal = `if command -v tmux >/dev/null 2>&1; then exec tmux new-session -A -s "$1" ${2:+"$2"}; fi
-if command -v dtach >/dev/null 2>&1; then exec dtach -A "$HOME/.sandbox-terminal-$1" -z ${2:-${SHELL:-sh}}; fi
-echo "--keep needs tmux or dtach in the sandbox" >&2
-exit 125`
-
 // shell is what the sandbox is to run.
 func (o *terminalOptions) shell() *terminal.ShellOptions {
 	s := &terminal.ShellOptions{Command: o.command, Args: o.args, Env: o.env, Cwd: o.workdir, Sudo: o.sudo}
 	if s.Command == "" {
 		s.Command, s.Args = "sh", []string{"-c", userShell}
-	}
-	if o.kept != "" {
-		s.Command, s.Args = "sh", []string{"-c", keptTerminal, "sh", o.kept, o.command}
 	}
 	if o.command == "" || o.command == "sh" && len(o.args) == 0 {
 		s.Env = sandbox.Env{"PS1": prompt}
@@ -90,34 +75,24 @@ func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOpti
 		stop = keepAlive(context.WithoutCancel(ctx), sb, keepAliveMargin, func(err error) { overtime = err })
 	}
 	defer guardTerminal(a.in)()
-	for {
-		// Signals are the terminal's while it is open.
-		code, err := terminal.Run(context.WithoutCancel(ctx), sb, shell, nil)
-		var lost *terminal.ShellError
-		if o.reconnect && errors.As(err, &lost) {
-			fmt.Fprintf(a.err, "\r\n%s\r\n", a.err.Paint(console.Yellow, "the connection was lost; opening a new terminal"))
-			continue
-		}
-		if stop(); overtime != nil {
-			a.warn("the sandbox's timeout could not be extended any further: "+overtime.Error(), "the terminal ends with the session")
-		}
-		fmt.Fprintf(a.err, "%s connection to ▲ %s closed.\n", a.err.Paint(console.Dim, "╰▶"), sb.Name())
-		if o.kept != "" {
-			fmt.Fprintf(a.err, "%s come back with: %s\n", a.err.Paint(console.Dim, "╰▶"), a.filled(try("connect --keep %s %s", shellWord(o.kept), shellWord(sb.Name()))))
-		}
-		if ended, ok := errors.AsType[*terminal.SignalError](err); ok {
-			if number, ok := ended.Signal.(syscall.Signal); ok {
-				return exitWith(128 + int(number))
-			}
-		}
-		if errors.Is(err, terminal.ErrLeft) {
-			return exitWith(255)
-		}
-		if err != nil {
-			return err
-		}
-		return exitWith(code)
+	// Signals are the terminal's while it is open.
+	code, err := terminal.Run(context.WithoutCancel(ctx), sb, shell, nil)
+	if stop(); overtime != nil {
+		a.warn("the sandbox's timeout could not be extended any further: "+overtime.Error(), "the terminal ends with the session")
 	}
+	fmt.Fprintf(a.err, "%s connection to ▲ %s closed.\n", a.err.Paint(console.Dim, "╰▶"), sb.Name())
+	if ended, ok := errors.AsType[*terminal.SignalError](err); ok {
+		if number, ok := ended.Signal.(syscall.Signal); ok {
+			return exitWith(128 + int(number))
+		}
+	}
+	if errors.Is(err, terminal.ErrLeft) {
+		return exitWith(255)
+	}
+	if err != nil {
+		return err
+	}
+	return exitWith(code)
 }
 
 // needTerminal refuses to go on without a terminal, and says what to do instead:
@@ -141,14 +116,8 @@ type connectCommand struct {
 func (c *connectCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "connect <name>", Aliases: []string{"ssh", "shell"}, Short: "Start a shell in a sandbox",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && c.app.asks() {
-				return nil // and lets one choose
-			}
-			return c.app.oneName()(cmd, args)
-		},
-		Long: "Start a shell in a sandbox, which is started if it is stopped. The timeout is extended for as long as the shell is open. " +
-			"Without a name, at a terminal, it lets you choose.",
+		Args: positionals("name"),
+		Long: "Start a shell in a sandbox, which is started if it is stopped: the one of the user, $SHELL in the sandbox. The timeout is extended for as long as the shell is open.",
 	}
 	flags := cmd.Flags()
 	toggle(flags, &c.o.sudo, "sudo", "", "Start the shell as root")
@@ -157,10 +126,6 @@ func (c *connectCommand) command() *cobra.Command {
 	variables(flags, &c.env, "An environment variable for the shell (repeatable)")
 	option(flags, &c.timeout, "timeout", "", "num UNIT", "", "Not for shells, which have no time limit of their own", parseDuration)
 	toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the shell is open")
-	option(flags, &c.o.command, "shell", "", "program", "", "The shell to start; by default that of the user, $SHELL in the sandbox", parseText)
-	option(flags, &c.o.kept, "keep", "", "name", "", "Keep the terminal in the sandbox under a name, to leave it and to come back by the same name; "+
-		"tmux (left by Ctrl-B D) or dtach (Ctrl-\\) has to be there", parseTerminalName)
-	toggle(flags, &c.o.reconnect, "reconnect", "", "Open a new terminal when the connection is lost")
 	cmd.RunE = c.run
 	return cmd
 }
@@ -169,14 +134,7 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 	if c.timeout > 0 {
 		return usagef("--timeout can't be used with a shell")
 	}
-	if len(args) == 0 && c.app.usualName() == "" {
-		name, err := c.choose(cmd.Context())
-		if err != nil {
-			return err
-		}
-		args = []string{name}
-	}
-	name, err := c.app.onlyName(args)
+	name, err := c.app.checkedName(args[0])
 	if err != nil {
 		return err
 	}
@@ -190,43 +148,6 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 	c.o.keepAlive = !c.noKeep
 	c.o.env = c.app.pairs(c.env, "--env")
 	return c.app.terminal(cmd.Context(), sb, &c.o)
-}
-
-// choose lets somebody choose a sandbox, by its number in a list or by its name.
-func (c *connectCommand) choose(ctx context.Context) (string, error) {
-	client, err := c.app.connect(ctx)
-	if err != nil {
-		return "", err
-	}
-	page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})
-	if err != nil {
-		return "", err
-	}
-	if len(page.Items) == 0 {
-		return "", withHint(&exitError{code: exitNotFound, err: errors.New("there are no sandboxes")}, "%s makes one", try("sh"))
-	}
-	views := mapped(page.Items, viewSandbox)
-	running := func(v sandboxView) int { return map[bool]int{true: 0, false: 1}[v.Status == sandbox.StatusRunning] }
-	slices.SortStableFunc(views, func(x, y sandboxView) int { return cmp.Compare(running(x), running(y)) })
-	t := table.New("", "NAME", "STATUS", "CREATED", "TAGS")
-	t.Least = []string{"TAGS", "CREATED"}
-	for i, v := range views {
-		t.Row(strconv.Itoa(i+1), v.Name, statusCell(v.Status), distance(v.CreatedAt, c.app.now()), tagsText(v.Tags, ":"))
-	}
-	if err := t.Write(c.app.err, c.app.err.Width()); err != nil {
-		return "", err
-	}
-	answer, err := c.app.ask(ctx, "Connect to which? Its number, its name, or nothing to leave it:")
-	if err != nil {
-		return "", err
-	}
-	if n, err := strconv.Atoi(answer); err == nil && n > 0 && n <= len(views) {
-		return views[n-1].Name, nil
-	}
-	if answer == "" {
-		return "", &exitError{code: exitFailure, err: errors.New("nothing was done")}
-	}
-	return answer, nil
 }
 
 type shCommand struct {
@@ -285,39 +206,9 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 	}, cleanUp)
 }
 
-// nameVariable names the sandbox of commands that take one name and are given none.
-const nameVariable = "SANDBOX_NAME"
-
-// oneName checks that at most one name is given, and one in all.
-func (c *connection) oneName() cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return &usageError{message: "unknown argument " + quote(args[1]), hint: moreAbout(cmd)}
-		}
-		if len(args) == 0 && c.usualName() == "" {
-			return &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
-		}
-		return nil
-	}
-}
-
-// usualName is the name in the environment; a folder's files have no say in it.
-func (c *connection) usualName() string {
-	name, _ := c.env.lookup(nameVariable)
-	return name
-}
-
-// onlyName is the name that was given, or that of the environment.
-func (c *connection) onlyName(args []string) (string, error) {
-	if len(args) == 0 {
-		args = []string{c.usualName()}
-	}
-	return c.checkedName(args[0])
-}
-
-// getOnly looks up the sandbox that was named.
-func (c *connection) getOnly(ctx context.Context, args []string, resume bool) (*sandbox.Sandbox, error) {
-	name, err := c.onlyName(args)
+// named looks up a sandbox by the name that was given.
+func (c *connection) named(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
+	name, err := c.checkedName(name)
 	if err != nil {
 		return nil, err
 	}

@@ -41,11 +41,10 @@ type settingsOptions struct {
 	retention     retention
 	policy        policyOptions
 
-	git      string
-	depth    int
-	tarball  string
-	uploads  []string
-	waitPort int
+	git     string
+	depth   int
+	tarball string
+	uploads []string
 }
 
 // retention says how long snapshots are kept.
@@ -330,7 +329,6 @@ type createCommand struct {
 
 	s     settingsOptions
 	shell bool
-	orGet bool
 }
 
 func (c *createCommand) command() *cobra.Command {
@@ -343,8 +341,6 @@ func (c *createCommand) command() *cobra.Command {
 	}
 	c.s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
 	toggle(cmd.Flags(), &c.shell, "connect", "", "Start a shell in the new sandbox")
-	toggle(cmd.Flags(), &c.orGet, "or-get", "", "Take the sandbox of that name if there is one")
-	option(cmd.Flags(), &c.s.waitPort, "wait-port", "", "PORT", "", "Wait until the server at a published port responds", parsePort)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 || len(args) == 1 && findAgent(args[0]) != nil {
 			return nil
@@ -363,8 +359,6 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	var agent *codingAgent
 	var err error
 	switch {
-	case c.orGet && c.s.name == "":
-		err = usagef("--or-get needs --name")
 	case len(args) == 1:
 		agent = findAgent(args[0])
 		err = c.checkAgent(agent, &c.s)
@@ -387,12 +381,7 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	stop := c.app.spinUnless(c.s.silent, "Creating sandbox...")
-	var sb *sandbox.Sandbox
-	if c.orGet {
-		sb, err = c.getOrCreate(ctx, o)
-	} else {
-		sb, err = c.app.create(ctx, o)
-	}
+	sb, err := c.app.create(ctx, o)
 	stop()
 	if err != nil {
 		return err
@@ -413,27 +402,13 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (c *createCommand) getOrCreate(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
-	client, err := c.app.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	with := *o
-	with.Name = ""
-	return client.GetOrCreate(ctx, o.Name, &with)
-}
-
-// furnish does to a new sandbox what the options say beyond its making.
+// furnish uploads the files of --upload to a new sandbox.
 func (a *app) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOptions) error {
 	for _, upload := range s.uploads {
 		from, to := splitUpload(upload)
 		if err := a.upload(ctx, sb, []string{from}, to, &copyOptions{}); err != nil {
 			return err
 		}
-	}
-	if s.waitPort > 0 {
-		_, err := sb.WaitForPort(ctx, s.waitPort, nil)
-		return err
 	}
 	return nil
 }

@@ -20,13 +20,13 @@ type inspectCommand struct{ app *app }
 func (c *inspectCommand) command() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect <name>", Aliases: []string{"get"}, Short: "Show everything about a sandbox and its session, as JSON", GroupID: groupManage,
-		Args: c.app.oneName(),
+		Args: positionals("name"),
 		RunE: c.run,
 	}
 }
 
 func (c *inspectCommand) run(cmd *cobra.Command, args []string) error {
-	sb, err := c.app.getOnly(cmd.Context(), args, false)
+	sb, err := c.app.named(cmd.Context(), args[0], false)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,6 @@ const (
 // paging are the options of every listing.
 type paging struct {
 	limit     int
-	noLimit   bool
 	cursor    string
 	sortOrder string
 }
@@ -34,7 +33,6 @@ type paging struct {
 func (p *paging) define(flags *pflag.FlagSet, what string) {
 	choice(flags, &p.sortOrder, "sort-order", "", "value", "Sort order. Options: asc, desc (default)", "asc", "desc")
 	option(flags, &p.limit, "limit", "", "number", "", "Maximum number of "+what+" (default 50)", parsePositive)
-	toggle(flags, &p.noLimit, "no-limit", "", "List all, however many there are")
 	option(flags, &p.cursor, "cursor", "", "str", "", "Continue from the 'More results' hint of an earlier call", parseAny)
 }
 
@@ -52,7 +50,7 @@ func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func
 	cursor, skipTo, skipping := strings.Cut(p.cursor, "~")
 	for {
 		size := maxPage
-		if !p.noLimit && len(items) == 0 && !skipping {
+		if len(items) == 0 && !skipping {
 			size = min(size, limit)
 		}
 		pg, err := page(ctx, size, cursor)
@@ -71,7 +69,7 @@ func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func
 				continue
 			}
 			items = append(items, it)
-			if !p.noLimit && len(items) == limit {
+			if len(items) == limit {
 				if i < len(rest)-1 {
 					return items, cursor + "~" + id(it), nil
 				}
@@ -87,7 +85,7 @@ func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func
 
 // more tells how to see the next page.
 func (p *printer) more(next string) {
-	if next == "" || p.opts.quiet {
+	if next == "" {
 		return
 	}
 	var words []string
@@ -111,20 +109,18 @@ type selection struct {
 	statuses   []string
 	tags       []pair
 	namePrefix string
-	olderThan  time.Duration
 }
 
 func (s *selection) define(flags *pflag.FlagSet) {
 	options(flags, &s.statuses, "status", "", "status,...", "Only sandboxes in this state (repeatable)", parseStatuses)
 	options(flags, &s.tags, "tag", "t", "key=value", "Only sandboxes with this tag (repeatable)", parsePair)
 	option(flags, &s.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins with this", parseText)
-	option(flags, &s.olderThan, "older-than", "", "duration", "", "Only sandboxes that were last in use longer ago", parseAge)
 	toggle(flags, &s.all, "all", "a", "All sandboxes of the project")
 }
 
 // given reports whether anything was selected.
 func (s *selection) given() bool {
-	return s.all || len(s.statuses) > 0 || len(s.tags) > 0 || s.namePrefix != "" || s.olderThan > 0
+	return s.all || len(s.statuses) > 0 || len(s.tags) > 0 || s.namePrefix != ""
 }
 
 // filterable are the states by which the API filters.
@@ -141,7 +137,7 @@ func (s *selection) states() []sandbox.Status {
 }
 
 // matcher makes a test of a selection.
-func (s *selection) matcher(tags map[string]string, now time.Time) func(sandbox.Info) bool {
+func (s *selection) matcher(tags map[string]string) func(sandbox.Info) bool {
 	states := s.states()
 	return func(i sandbox.Info) bool {
 		if len(states) > 0 && !slices.Contains(states, i.Status) {
@@ -152,11 +148,7 @@ func (s *selection) matcher(tags map[string]string, now time.Time) func(sandbox.
 				return false
 			}
 		}
-		since := i.StatusUpdatedAt
-		if since.IsZero() {
-			since = i.UpdatedAt
-		}
-		return strings.HasPrefix(i.Name, s.namePrefix) && (s.olderThan == 0 || now.Sub(since) > s.olderThan)
+		return strings.HasPrefix(i.Name, s.namePrefix)
 	}
 }
 
@@ -212,7 +204,7 @@ func (c *connection) find(ctx context.Context, s *selection) ([]sandbox.Info, er
 	}
 	tags := c.pairs(s.tags, "--tag")
 	opts := s.listOptions(tags, "")
-	match := s.matcher(tags, c.now())
+	match := s.matcher(tags)
 	var found []sandbox.Info
 	for i, err := range client.List(ctx, &opts) {
 		if err != nil {
@@ -231,7 +223,6 @@ type listCommand struct {
 	pages  paging
 	sel    selection
 	sortBy string
-	watch  bool
 }
 
 func (c *listCommand) command() *cobra.Command {
@@ -245,7 +236,6 @@ func (c *listCommand) command() *cobra.Command {
 	choice(flags, &c.sortBy, "sort-by", "", "value", "Sort sandboxes by field. Options: createdAt (default), name, statusUpdatedAt, currentSnapshotId", "createdAt", "name", "statusUpdatedAt", "currentSnapshotId")
 	options(flags, &c.sel.tags, "tag", "", "key=value", "Filter sandboxes by tag (repeatable)", parsePair)
 	options(flags, &c.sel.statuses, "status", "", "status,...", "Show sandboxes in these states, such as stopped", parseStatuses)
-	toggle(flags, &c.watch, "watch", "w", "Show the list again every two seconds")
 	c.pages.define(flags, "sandboxes")
 	cmd.RunE = c.run
 	return cmd
@@ -258,33 +248,27 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	if _, err := c.app.connect(cmd.Context()); err != nil {
 		return err
 	}
-	show := func() error {
-		stop := c.app.spin("Fetching sandboxes...")
-		found, next, err := c.list(cmd.Context(), &c.pages, &c.sel, c.sortBy)
-		stop()
-		if err != nil {
-			return err
-		}
-		ans := list(mapped(found, viewSandbox), func(v sandboxView) string { return v.Name },
-			func(views []sandboxView) *table.Table { return c.sandboxTable(views, c.sel.all) })
-		switch {
-		case len(c.sel.tags) > 0 || c.sel.namePrefix != "" || c.sel.olderThan > 0:
-			ans.empty = "No sandboxes match."
-		case c.sel.all || len(c.sel.statuses) > 0:
-			ans.empty = "No sandboxes."
-		default:
-			ans.empty = "No sandboxes are running; " + try("ls --all") + " shows the others."
-		}
-		if err := c.app.print(ans); err != nil {
-			return err
-		}
-		c.app.more(next)
-		return nil
+	stop := c.app.spin("Fetching sandboxes...")
+	found, next, err := c.list(cmd.Context(), &c.pages, &c.sel, c.sortBy)
+	stop()
+	if err != nil {
+		return err
 	}
-	if !c.watch {
-		return show()
+	ans := list(mapped(found, viewSandbox), func(v sandboxView) string { return v.Name },
+		func(views []sandboxView) *table.Table { return c.sandboxTable(views, c.sel.all) })
+	switch {
+	case len(c.sel.tags) > 0 || c.sel.namePrefix != "":
+		ans.empty = "No sandboxes match."
+	case c.sel.all || len(c.sel.statuses) > 0:
+		ans.empty = "No sandboxes."
+	default:
+		ans.empty = "No sandboxes are running; " + try("ls --all") + " shows the others."
 	}
-	return c.app.repeat(cmd.Context(), 2*time.Second, show)
+	if err := c.app.print(ans); err != nil {
+		return err
+	}
+	c.app.more(next)
+	return nil
 }
 
 func (c *listCommand) list(ctx context.Context, pages *paging, sel *selection, sortBy string) ([]sandbox.Info, string, error) {
@@ -299,30 +283,11 @@ func (c *listCommand) list(ctx context.Context, pages *paging, sel *selection, s
 	}
 	opts := shown.listOptions(tags, sandbox.SortBy(sortBy))
 	opts.SortOrder = sandbox.SortOrder(pages.sortOrder)
-	return collect(ctx, pages, func(i sandbox.Info) string { return i.Name }, shown.matcher(tags, c.app.now()),
+	return collect(ctx, pages, func(i sandbox.Info) string { return i.Name }, shown.matcher(tags),
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.Info], error) {
 			opts.Limit, opts.Cursor = limit, cursor
 			return client.ListPage(ctx, &opts)
 		})
-}
-
-// repeat shows something again and again until the context ends.
-func (s *stdio) repeat(ctx context.Context, every time.Duration, show func() error) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		if s.out.Terminal {
-			fmt.Fprint(s.out.Raw, "\x1b[H\x1b[2J")
-		}
-		if err := show(); err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 var statusStyles = map[sandbox.Status]console.Style{

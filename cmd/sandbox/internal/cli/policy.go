@@ -11,9 +11,9 @@ type policyCommand struct{ app *app }
 func (c *policyCommand) command() *cobra.Command {
 	cmd := &cobra.Command{Use: "policy", Short: "Show what a sandbox can reach"}
 	show := &cobra.Command{
-		Use: "show <name>", Short: "Write the network policy as --network-policy-file reads it, but without the values of headers; with --json always as an object", Args: c.app.oneName(),
+		Use: "show <name>", Short: "Write the network policy as --network-policy-file reads it, but without the values of headers; with --json always as an object", Args: positionals("name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			sb, err := c.app.getOnly(cmd.Context(), args, false)
+			sb, err := c.app.named(cmd.Context(), args[0], false)
 			if err != nil {
 				return err
 			}

@@ -61,7 +61,7 @@ type psCommand struct {
 
 func (c *psCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ps <name>", Short: "List the commands of a sandbox", GroupID: groupCommands, Args: c.app.oneName(),
+		Use: "ps <name>", Short: "List the commands of a sandbox", GroupID: groupCommands, Args: positionals("name"),
 		Long: "List the commands that run in a sandbox, or with --all also those that have ended in its present session.",
 	}
 	toggle(cmd.Flags(), &c.all, "all", "a", "Show commands that have ended as well")
@@ -70,7 +70,7 @@ func (c *psCommand) command() *cobra.Command {
 }
 
 func (c *psCommand) run(cmd *cobra.Command, args []string) error {
-	name, err := c.app.onlyName(args)
+	name, err := c.app.checkedName(args[0])
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func TestRefusals(t *testing.T) {
 		// What the SDK refuses.
 		{"create --timeout 25h", "is outside", "create --timeout 24h"},
 		{"create --timeout 25h", "is outside", "create --timeout 24h"},
-		{"create --or-get --name x --vcpus 3", "it must be 1 or an even number", "create --or-get --name x --vcpus 4"},
+		{"create --name x --vcpus 3", "it must be 1 or an even number", "create --name x --vcpus 4"},
 		{"create --region a --failover-regions a", "named twice", "create --region a --failover-regions b"},
 		{"create --mount d:/a --mount e:/a/b", "overlap", "create --mount d:/a --mount e:/b"},
 		{"create --name drives", "another meaning", "create --name drive"},

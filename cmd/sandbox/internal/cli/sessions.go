@@ -26,7 +26,7 @@ type sessionsListCommand struct {
 }
 
 func (c *sessionsListCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "list <name>", Aliases: []string{"ls"}, Short: "List the sessions of a sandbox", Args: c.app.oneName()}
+	cmd := &cobra.Command{Use: "list <name>", Aliases: []string{"ls"}, Short: "List the sessions of a sandbox", Args: positionals("name")}
 	toggle(cmd.Flags(), &c.all, "all", "a", "Show all sessions (default shows just running)")
 	c.pages.define(cmd.Flags(), "sessions")
 	cmd.RunE = c.run
@@ -34,7 +34,7 @@ func (c *sessionsListCommand) command() *cobra.Command {
 }
 
 func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {
-	sb, err := c.app.getOnly(cmd.Context(), args, false)
+	sb, err := c.app.named(cmd.Context(), args[0], false)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ type snapshotCommand struct {
 
 func (c *snapshotCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "snapshot <name>", Short: "Take a snapshot of a sandbox's files", Args: c.app.oneName(),
+		Use: "snapshot <name>", Short: "Take a snapshot of a sandbox's files", Args: positionals("name"),
 		Long: "Take a snapshot of a sandbox's files, which ends its session. The snapshot's ID is written to standard output.",
 	}
 	flags := cmd.Flags()
@@ -39,7 +39,7 @@ func (c *snapshotCommand) command() *cobra.Command {
 
 func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	name, err := c.app.onlyName(args)
+	name, err := c.app.checkedName(args[0])
 	if err == nil {
 		err = rehearseUpdate(ctx, &sandbox.UpdateOptions{SnapshotExpiration: keptFor(c.expiration)})
 	}
@@ -233,7 +233,7 @@ type snapshotsTreeCommand struct {
 
 func (c *snapshotsTreeCommand) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "tree <name>", Short: "Show the ancestors and descendants of a sandbox's snapshot", Args: c.app.oneName(),
+		Use: "tree <name>", Short: "Show the ancestors and descendants of a sandbox's snapshot", Args: positionals("name"),
 	}
 	flags := cmd.Flags()
 	choice(flags, &c.order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
@@ -247,7 +247,7 @@ func (c *snapshotsTreeCommand) run(cmd *cobra.Command, args []string) error {
 	if c.order != "" && c.cursor == "" {
 		return usagef("--sort-order needs --cursor")
 	}
-	name, err := c.app.onlyName(args)
+	name, err := c.app.checkedName(args[0])
 	if err != nil {
 		return err
 	}

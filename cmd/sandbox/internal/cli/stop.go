@@ -59,9 +59,7 @@ func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel
 		return mapped(found, func(i sandbox.Info) string { return i.Name }), found, err
 	}
 	if len(args) == 0 {
-		if args = []string{a.usualName()}; args[0] == "" {
-			return nil, nil, &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
-		}
+		return nil, nil, &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
 	}
 	for i, name := range args {
 		resolved, err := a.checkedName(name)
@@ -93,8 +91,7 @@ func failAfter(a *app, errs []error) error {
 type stopCommand struct {
 	app *app
 
-	sel    selection
-	dryRun bool
+	sel selection
 }
 
 func (c *stopCommand) command() *cobra.Command {
@@ -103,7 +100,6 @@ func (c *stopCommand) command() *cobra.Command {
 		Long: "Stop sandboxes, by name or by property. Persistent ones keep their files; any command starts them again.",
 	}
 	c.sel.define(cmd.Flags())
-	toggle(cmd.Flags(), &c.dryRun, "dry-run", "", "Show which would be stopped")
 	cmd.RunE = c.run
 	return cmd
 }
@@ -116,9 +112,6 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	names, _, err := c.app.chosen(ctx, cmd, args, &c.sel)
 	if err != nil {
 		return err
-	}
-	if c.dryRun {
-		return c.app.wouldBe("stopped", plural(len(names), "sandbox", "sandboxes"), names)
 	}
 	text := "Stopping " + plural(len(names), "sandbox", "sandboxes")
 	if len(names) == 1 {
@@ -175,18 +168,6 @@ func viewStop(name string, r *sandbox.StopResult) stopView {
 	return v
 }
 
-// wouldBe prints what a dry run would do.
-func (p *printer) wouldBe(done, what string, names []string) error {
-	if p.opts.structured() {
-		return p.print(list(names, func(n string) string { return n }, nil))
-	}
-	fmt.Fprintf(p.err, "%s would be %s%s\n", what, done, map[bool]string{true: ":", false: "."}[len(names) > 0])
-	for _, n := range names {
-		fmt.Fprintln(p.out, n)
-	}
-	return nil
-}
-
 // field is a label and a value of a line.
 type field struct{ label, value string }
 
@@ -238,7 +219,6 @@ type removeCommand struct {
 	sel     selection
 	orphans bool
 	force   bool
-	dryRun  bool
 }
 
 func (c *removeCommand) command() *cobra.Command {
@@ -249,7 +229,6 @@ func (c *removeCommand) command() *cobra.Command {
 	toggle(cmd.Flags(), &c.orphans, "delete-orphan-snapshots", "", "Also delete snapshots of the sandbox that no other sandbox uses")
 	c.sel.define(cmd.Flags())
 	toggle(cmd.Flags(), &c.force, "force", "f", "Ignore sandboxes that do not exist, and ask no questions")
-	toggle(cmd.Flags(), &c.dryRun, "dry-run", "", "Show which would be removed")
 	cmd.RunE = c.run
 	return cmd
 }
@@ -259,9 +238,6 @@ func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 	names, found, err := c.app.chosen(ctx, cmd, args, &c.sel)
 	if err != nil {
 		return err
-	}
-	if c.dryRun {
-		return c.app.wouldBe("removed", plural(len(names), "sandbox", "sandboxes"), names)
 	}
 	if c.sel.given() && len(names) > 0 && !c.force {
 		if err := c.app.confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
@@ -355,7 +331,7 @@ func sameSandbox(found, now sandbox.Info) bool {
 // that are gone. What is no longer selected, or has been started since, is
 // left alone, which is an error.
 func (a *app) removeFound(ctx context.Context, found []sandbox.Info, sel *selection, orphans bool) ([]sandbox.Info, error) {
-	match := sel.matcher(a.pairs(sel.tags, "--tag"), a.now())
+	match := sel.matcher(a.pairs(sel.tags, "--tag"))
 	gone := make([]bool, len(found))
 	names := mapped(found, func(i sandbox.Info) string { return i.Name })
 	_, err := a.each(names, "Removing sandbox ", func(name string) error {

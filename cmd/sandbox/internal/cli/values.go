@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -224,15 +223,6 @@ func parseSnapshotID(s string) (string, error) {
 	return s, nil
 }
 
-var terminalName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
-func parseTerminalName(s string) (string, error) {
-	if !terminalName.MatchString(s) {
-		return "", fmt.Errorf("%q can't be the name of a terminal; use letters, digits, - and _", s)
-	}
-	return s, nil
-}
-
 func parseNetworkID(s string) (string, error) {
 	if s = strings.TrimSpace(s); s == "" || len(s) > 255 {
 		return "", errors.New("a network ID has between 1 and 255 characters")
@@ -279,15 +269,6 @@ func parseCredentials(s string) ([]string, error) {
 
 // parseDuration reads a duration.
 func parseDuration(s string) (time.Duration, error) { return units.ParseDuration(s) }
-
-// parseAge reads a duration that narrows a selection.
-func parseAge(s string) (time.Duration, error) {
-	d, err := units.ParseDuration(s)
-	if err == nil && d == 0 {
-		err = errors.New("an age of 0 narrows nothing; leave it out, or use --all")
-	}
-	return d, err
-}
 
 // parseTimeout reads the duration of a time limit.
 func parseTimeout(s string) (time.Duration, error) {
