@@ -42,10 +42,8 @@ type desk struct {
 // what to do instead.
 func TestWithoutInput(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Stdin: sandboxtest.NoStdin})
-	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
-	require.NoError(t, err)
-	d := deskOf(t, srv, sb, nil)
+	d := newDesk(t, nil)
+	d.srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Status: 400, Code: "bad_request", Message: "Invalid request: should NOT have additional property `attachStdin`."})
 	assert.Contains(t, d.refused("start_command", args{"command": "cat", "input": true}), "Start it without")
 	assert.Contains(t, d.refused("python", args{"code": "1"}), "Write a program to a file")
 }

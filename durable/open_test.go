@@ -114,7 +114,7 @@ func TestCanceledResume(t *testing.T) {
 
 // TestResumeRunsNothing: a sandbox is opened and resumed without a program in it.
 func TestResumeRunsNothing(t *testing.T) {
-	env := durabletest.New(t, &durabletest.Options{Emulator: sandboxtest.Options{Pending: 300 * time.Millisecond}})
+	env := durabletest.New(t, nil)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		sb, err := durable.Open(ctx, &durable.Options{Name: "box"})
 		if err != nil {

@@ -91,7 +91,7 @@ func TestTake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := emulator(t)
-			events := &sandboxtest.Recorder{}
+			events := &testkit.Events{}
 			c := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events, HTTPClient: &http.Client{Transport: counted{testkit.Transport(t)}}})
 			p := open(t, c, pool.Options{
 				Name: "ready", Version: "1", Size: 2, Stopped: stopped,
@@ -122,7 +122,7 @@ func TestTake(t *testing.T) {
 				awaitReady(t, p, 2)
 			}
 			told := map[string]int{}
-			for _, e := range events.Events("pool") {
+			for _, e := range events.Ended("pool") {
 				if seen[e.Sandbox] {
 					told[e.Operation+" "+e.Outcome]++
 				}

@@ -58,9 +58,6 @@ func (c *call) runCommand() error {
 	if err := c.decode(&p); err != nil {
 		return err
 	}
-	if p.AttachStdin != nil && c.s.opts.Stdin == NoStdin {
-		return reply.Invalid("should NOT have additional property `attachStdin`.")
-	}
 	if err := p.check(); err != nil {
 		return err
 	}

@@ -86,8 +86,7 @@
 // requests, and [Server.Crash] a machine that dies. [Server.HandleCommand] lets
 // a Go function stand in for a program that is slow or not installed.
 // [Options].RateLimits rejects what the service would reject, and
-// [Options].Stdin and [Options].CommandIDs simulate older versions of the
-// service.
+// [Options].CommandIDs simulates a service that does not honor such IDs.
 //
 // # Limitations
 //

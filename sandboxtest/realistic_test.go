@@ -1,6 +1,7 @@
 package sandboxtest_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -72,7 +73,42 @@ func TestRealistic(t *testing.T) {
 	assert.Equal(t, "created", snap.Snapshot.Status)
 	srv.Advance(time.Second)
 	assert.Equal(t, "stopped", c.session(back.Session.ID).Status)
+}
 
-	_, err := sandboxtest.NewServer(&sandboxtest.Options{Realistic: true, Stopping: time.Second})
-	assert.ErrorContains(t, err, "Realistic")
+// TestTransitions: a session that is stopping, or saving its files, refuses calls
+// and visitors according to its state.
+func TestTransitions(t *testing.T) {
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Realistic: true})
+	srv.Freeze()
+	made := c.create(obj{"name": "one", "ports": []int{3000}})
+	path := session(made.Session.ID)
+	refused := func(state string) {
+		t.Helper()
+		text := map[string]string{
+			"stopping": "Sandbox is stopping and is no longer available", "snapshotting": "Sandbox is creating a snapshot and will be stopped shortly",
+		}[state]
+		require.Equal(t, state, c.session(made.Session.ID).Status)
+		for call, body := range map[string]obj{"/cmd": {"command": "true"}, "/fs/read": {"path": "file"}, "/snapshot": {}} {
+			assert.Equal(t, text, c.refused("POST", path+call, body, 422, "sandbox_"+state))
+		}
+		assert.Equal(t, "422 SANDBOX_"+strings.ToUpper(state), c.edge(made.Routes[0]))
+	}
+	stopped := c.later("POST", path+"/stop", nil)
+	require.Eventually(t, func() bool { return srv.Due(4*time.Second) == 2 }, eventually, time.Millisecond)
+	refused("stopping")
+	srv.Advance(2700 * time.Millisecond)
+	assert.Equal(t, 200, (<-stopped).status)
+	refused("snapshotting")
+	srv.Advance(5 * time.Second)
+	assert.Equal(t, "stopped", c.session(made.Session.ID).Status)
+	c.refused("POST", path+"/cmd", obj{"command": "true"}, 410, "sandbox_stopped")
+	assert.Equal(t, "410 SANDBOX_STOPPED", c.edge(made.Routes[0]))
+
+	made = c.get("one", "&resume=true", 200)
+	path = session(made.Session.ID)
+	saved := c.later("POST", path+"/snapshot", obj{})
+	require.Eventually(t, func() bool { return srv.Due(4*time.Second) == 1 }, eventually, time.Millisecond)
+	refused("snapshotting")
+	srv.Advance(5 * time.Second)
+	assert.Equal(t, 201, (<-saved).status)
 }

@@ -3,10 +3,8 @@ package sandboxtest_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -83,24 +81,5 @@ func TestRefusalTexts(t *testing.T) {
 			}
 			assert.Equal(t, row.text, c.refused(row.method, row.path, body, row.status, row.code))
 		})
-	}
-}
-
-// TestTransitionTexts: a session that is stopping, or saving its
-// files, refuses calls according to its state.
-func TestTransitionTexts(t *testing.T) {
-	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Stopping: time.Hour, Snapshotting: time.Hour})
-	box := c.create(obj{"name": "box"})
-	path := session(box.Session.ID)
-	c.stop(box.Session.ID)
-	assert.Equal(t, "Sandbox is stopping and is no longer available", c.refused("POST", path+"/cmd", obj{"command": "true"}, 422, "sandbox_stopping"))
-	srv.Advance(90 * time.Minute)
-	require.Equal(t, "snapshotting", c.session(box.Session.ID).Status)
-	for _, call := range []string{"/cmd", "/snapshot"} {
-		body := obj{}
-		if call == "/cmd" {
-			body["command"] = "true"
-		}
-		assert.Equal(t, "Sandbox is creating a snapshot and will be stopped shortly", c.refused("POST", path+call, body, 422, "sandbox_snapshotting"))
 	}
 }

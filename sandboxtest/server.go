@@ -100,25 +100,19 @@ type Options struct {
 	// machine's clock.
 	Start time.Time
 
-	// Pending, Stopping and Snapshotting are how long, by the server's clock, a
-	// session stays in these states. Zero means for as long as the work takes,
-	// during which the response waits. Otherwise the response is immediate and
-	// shows the transitional state.
-	Pending, Stopping, Snapshotting time.Duration
-
-	// Stdin and CommandIDs simulate a service that does not fully support the
-	// standard input of commands, and IDs that callers choose for them.
-	Stdin      StdinSupport
+	// CommandIDs simulates a service that does not honor the IDs that callers
+	// choose for commands.
 	CommandIDs CommandIDs
 
 	// Realistic makes the server as slow as the service, by its clock: a stop
 	// takes 1 to 2.7 seconds, during which the session is stopping, and a
-	// snapshot 3.7 and another 12 for each GiB of new files. The response to the stop of a persistent sandbox comes
-	// before its new snapshot is the current one, and a resume waits for the
-	// previous session. It can't be combined with Stopping or Snapshotting.
-	// [New] sets it if neither of them is set and the environment variable
-	// SANDBOX_TEST_REALISTIC is 1: running a whole test suite once in that way
-	// shows what depends on a service that is faster than the real one.
+	// snapshot 3.7 and another 12 for each GiB of new files. The response to the
+	// stop of a persistent sandbox comes before its new snapshot is the current
+	// one, and a resume waits for the previous session. [New] sets it if the
+	// environment variable SANDBOX_TEST_REALISTIC is 1: running a whole test suite
+	// once in that way shows what depends on a service that is faster than the real
+	// one. Otherwise stops and snapshots take as long as the work, and the response
+	// waits for their end.
 	Realistic bool
 	// RateLimits counts requests and responds with 429 to those above the
 	// limits of the service: 20 creations in three seconds, 20 deletions in
@@ -182,7 +176,7 @@ func New(tb testing.TB, opts *Options) *Server {
 	if opts != nil {
 		o = *opts
 	}
-	if os.Getenv("SANDBOX_TEST_REALISTIC") == "1" && o.Stopping == 0 && o.Snapshotting == 0 {
+	if os.Getenv("SANDBOX_TEST_REALISTIC") == "1" {
 		o.Realistic = true
 	}
 	s, err := NewServer(&o)
@@ -223,8 +217,7 @@ func NewServer(opts *Options) (*Server, error) {
 	})
 	s.store = store.New(store.Options{
 		Mode: box.Mode(o.Mode), Dir: o.Dir, Images: o.Images, HomeFolders: o.HomeFolders, Hidden: o.Hidden, Start: o.Start,
-		Pending: o.Pending, Stopping: o.Stopping, Snapshotting: o.Snapshotting, Realistic: o.Realistic,
-		RefuseUnenforced: o.RefuseUnenforced, Log: o.Logger, Team: teamID,
+		Realistic: o.Realistic, RefuseUnenforced: o.RefuseUnenforced, Log: o.Logger, Team: teamID,
 		Firewall: firewall.Options{Names: o.Names, RootCAs: o.RootCAs, Tokens: s.tokens},
 		Stub:     s.stubs.find, Missing: func() error { return s.Enforces().Missing },
 	})
@@ -238,19 +231,10 @@ func (o *Options) complete() error {
 	switch {
 	case o.ControlToken != "" && o.ControlToken == o.Token:
 		return errors.New("Options.ControlToken is the token of the API")
-	case o.Pending < 0 || o.Stopping < 0 || o.Snapshotting < 0:
-		return errors.New("negative duration of a state in Options")
-	case o.Realistic && (o.Stopping > 0 || o.Snapshotting > 0):
-		return errors.New("Options.Realistic excludes Stopping and Snapshotting")
 	case o.MaxUpload < 0:
 		return errors.New("negative Options.MaxUpload")
 	case o.BodyTimeout < 0:
 		return errors.New("negative Options.BodyTimeout")
-	}
-	switch o.Stdin {
-	case StdinWithOffsets, StdinWithoutOffsets, NoStdin:
-	default:
-		return fmt.Errorf("unknown Options.Stdin %q", o.Stdin)
 	}
 	switch o.CommandIDs {
 	case CommandIDsHonored, CommandIDsIgnored, CommandIDsRefused:

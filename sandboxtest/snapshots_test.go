@@ -135,52 +135,6 @@ func (c *raw) edge(route wire.Route) string {
 	return fmt.Sprint(resp.StatusCode, " ", resp.Header.Get("X-Vercel-Error"))
 }
 
-func TestTransitionalStates(t *testing.T) {
-	srv, c := start(t, &sandboxtest.Options{Pending: time.Minute, Stopping: time.Minute, Snapshotting: time.Minute})
-	made := c.create(obj{"name": "one", "ports": []int{3000}})
-	sess := made.Session.ID
-	assert.Equal(t, "pending", made.Session.Status)
-	assert.True(t, made.Session.StartedAt.IsZero())
-	srv.Advance(time.Minute)
-	assert.Equal(t, "running", c.session(sess).Status)
-	c.sh(sess, "echo 1 > file")
-
-	assert.Equal(t, "stopping", c.stop(sess).Session.Status)
-	assert.Equal(t, "422 SANDBOX_STOPPING", c.edge(made.Routes[0]))
-	c.refused("POST", session(sess)+"/cmd", obj{"command": "true"}, 422, "sandbox_stopping")
-	assert.Equal(t, sess, c.get("one", "&resume=true", 200).Session.ID, "what is stopping is not resumed")
-	srv.Advance(time.Minute)
-	assert.Equal(t, "snapshotting", c.session(sess).Status)
-	assert.Equal(t, "422 SANDBOX_SNAPSHOTTING", c.edge(made.Routes[0]))
-	c.refused("POST", session(sess)+"/fs/read", obj{"path": "file"}, 422, "sandbox_snapshotting")
-	srv.Advance(time.Minute)
-	assert.Equal(t, "stopped", c.session(sess).Status)
-	assert.Equal(t, "410 SANDBOX_STOPPED", c.edge(made.Routes[0]))
-	c.refused("POST", session(sess)+"/cmd", obj{"command": "true"}, 410, "sandbox_stopped")
-
-	back := c.get("one", "&resume=true", 200)
-	assert.True(t, back.Resumed)
-	srv.Advance(time.Minute)
-	assert.Equal(t, "1\n", c.sh(back.Session.ID, "cat file"))
-	var snap wire.SnapshotResponse
-	c.call("POST", session(back.Session.ID)+"/snapshot", nil, 201, &snap)
-	assert.Equal(t, "snapshotting", snap.Session.Status)
-	c.refused("POST", session(back.Session.ID)+"/snapshot", nil, 422, "sandbox_snapshotting")
-	srv.Advance(time.Minute)
-	assert.Equal(t, "stopped", c.session(back.Session.ID).Status)
-	c.call("DELETE", "/v2/sandboxes/one?projectId=prj", nil, 200, nil)
-}
-
-func TestCommandsWaitForPending(t *testing.T) {
-	srv, c := start(t, &sandboxtest.Options{Pending: time.Hour})
-	sess := c.create(nil).Session.ID
-	done := make(chan string)
-	go func() { done <- c.sh(sess, "echo ran") }()
-	require.Eventually(t, func() bool { return len(srv.Requests()) == 2 }, eventually, time.Millisecond)
-	srv.Advance(time.Hour)
-	assert.Equal(t, "ran\n", <-done)
-}
-
 func TestRollbackAndFork(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		c.create(obj{"name": "one", "env": obj{"E": "env"}, "tags": obj{"t": "1"}, "resources": obj{"vcpus": 4}})

@@ -228,7 +228,7 @@ func TestOtherModeKeepsTheState(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	_, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: "virtual"})
 	require.Error(t, err)
-	_, err = sandboxtest.NewServer(&sandboxtest.Options{Stopping: -1})
+	_, err = sandboxtest.NewServer(&sandboxtest.Options{MaxUpload: -1})
 	require.Error(t, err)
 	_, err = sandboxtest.NewServer(&sandboxtest.Options{Addr: "256.0.0.1:0"})
 	require.Error(t, err)

@@ -10,22 +10,6 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// StdinSupport is how the service supports the standard input of commands. The
-// hosted service learned it in steps, and a sandbox supports what was known
-// when it was created.
-type StdinSupport string
-
-const (
-	// StdinWithOffsets is full support. It is the default.
-	StdinWithOffsets StdinSupport = ""
-	// StdinWithoutOffsets ignores the offset of a write and does not report how
-	// much was written, so that no write can safely be retried.
-	StdinWithoutOffsets StdinSupport = "without offsets"
-	// NoStdin refuses to start a command with an open standard input, and has
-	// no endpoint to write to it.
-	NoStdin StdinSupport = "none"
-)
-
 type stdinParams struct {
 	Data   *string `json:"data"`
 	Offset *int64  `json:"offset"`
@@ -34,9 +18,6 @@ type stdinParams struct {
 
 // writeStdin handles POST …/cmd/{id}/stdin.
 func (c *call) writeStdin() error {
-	if c.s.opts.Stdin == NoStdin {
-		return reply.NotFound("Not Found")
-	}
 	cmd, err := c.liveCommand()
 	if err != nil {
 		return err
@@ -54,9 +35,6 @@ func (c *call) writeStdin() error {
 	if p.Offset != nil && *p.Offset < 0 {
 		return reply.Invalid("`offset` should be >= 0.")
 	}
-	if c.s.opts.Stdin == StdinWithoutOffsets {
-		p.Offset = nil
-	}
 	switch {
 	case cmd.Exited():
 		return reply.ErrCommandGone
@@ -64,12 +42,8 @@ func (c *call) writeStdin() error {
 		return store.ErrStdinUnavailable
 	}
 	written, err := cmd.WriteStdin(data, p.Offset, p.Close)
-	resp := wire.StdinResponse{Command: cmd.Describe(), BytesWritten: &written}
-	if c.s.opts.Stdin == StdinWithoutOffsets {
-		resp.BytesWritten = nil
-	}
 	if err == nil {
-		reply.WriteJSON(c.w, http.StatusOK, resp)
+		reply.WriteJSON(c.w, http.StatusOK, wire.StdinResponse{Command: cmd.Describe(), BytesWritten: &written})
 		return nil
 	}
 	failure, ok := errors.AsType[*reply.Error](err)
@@ -78,10 +52,8 @@ func (c *call) writeStdin() error {
 		return reply.ErrCommandGone
 	case !ok: // the command has closed its end
 		return store.ErrStdinUnavailable
-	case resp.BytesWritten != nil:
-		told := *failure
-		told.Extra = map[string]any{"bytesWritten": written}
-		failure = &told
 	}
-	return failure
+	withCount := *failure
+	withCount.Extra = map[string]any{"bytesWritten": written}
+	return &withCount
 }

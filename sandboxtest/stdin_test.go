@@ -171,34 +171,6 @@ func TestStdinOneByOne(t *testing.T) {
 	assert.Equal(t, "1", strings.TrimSpace(r.text(t)))
 }
 
-func TestServiceWithLessStdin(t *testing.T) {
-	_, c := start(t, &sandboxtest.Options{Stdin: sandboxtest.StdinWithoutOffsets})
-	sess := c.create(nil).Session.ID
-	cmd := c.detach(sess, obj{"command": "cat", "attachStdin": true})
-	for range 2 {
-		var out wire.StdinResponse
-		c.call("POST", stdin(cmd), obj{"data": encoded("a"), "offset": 0}, 200, &out)
-		assert.Nil(t, out.BytesWritten)
-	}
-	c.call("POST", stdin(cmd), obj{"close": true}, 200, nil)
-	c.wait(cmd)
-	r := c.stream("GET", session(sess)+"/cmd/"+cmd.ID+"/logs", nil)
-	var text string
-	for rec := r.next(); rec != nil; rec = r.next() {
-		text += rec.text(t)
-	}
-	assert.Equal(t, "aa", text, "the offset was ignored")
-
-	_, c = start(t, &sandboxtest.Options{Stdin: sandboxtest.NoStdin})
-	sess = c.create(nil).Session.ID
-	c.refused("POST", session(sess)+"/cmd", obj{"command": "cat", "attachStdin": true}, 400, "bad_request")
-	cmd = c.detach(sess, obj{"command": "sleep", "args": []string{"1000"}})
-	c.refused("POST", stdin(cmd), obj{"data": encoded("a")}, 404, "not_found")
-
-	_, err := sandboxtest.NewServer(&sandboxtest.Options{Stdin: "x"})
-	assert.ErrorContains(t, err, "Options.Stdin")
-}
-
 func TestStubsHaveStdinAndFiles(t *testing.T) {
 	srv, c := start(t, nil)
 	srv.HandleCommand("ask", func(ctx context.Context, inv *sandboxtest.Invocation) int {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os/exec"
 	"strings"
 	"sync"
@@ -338,13 +339,20 @@ func TestShellEnds(t *testing.T) {
 // TestShellPending: a starting sandbox is awaited.
 func TestShellPending(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Pending: time.Minute})
-	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Hour})
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	var requests []string
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if requests = append(requests, req.Method); err == nil && len(requests) == 1 {
+			err = testkit.AsPending(resp)
+		}
+		return resp, err
+	})
+	sb, err := testkit.Client(t, sandboxtest.New(t, nil), sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).Create(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, sandbox.StatusPending, sb.Status())
-	finish := testkit.AdvanceWhile(srv)
 	x := openScreen(t, sb, bash())
-	finish()
+	assert.Equal(t, []string{"POST", "GET"}, requests[:2], "the session is awaited first")
 	x.Type("exit 2\n")
 	assert.Equal(t, 2, x.exit())
 }

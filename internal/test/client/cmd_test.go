@@ -258,39 +258,6 @@ func (b *endlessBody) Read(p []byte) (int, error) {
 
 func (b *endlessBody) Close() error { return nil }
 
-// On a service without input to running commands, a reader of unknown length is
-// refused before anything runs, and one of known length is read as elsewhere.
-func TestCmdWithoutStdin(t *testing.T) {
-	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Stdin: sandboxtest.NoStdin})
-	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
-	require.NoError(t, err)
-	t.Run("reader", func(t *testing.T) {
-		c := sb.CommandContext(t.Context(), "cat")
-		c.Stdin = struct{ io.Reader }{strings.NewReader("text")}
-		err := c.Run()
-		assert.ErrorIs(t, err, errors.ErrUnsupported)
-		assert.ErrorContains(t, err, "known length")
-		assert.Nil(t, c.Process)
-	})
-	t.Run("pipe", func(t *testing.T) {
-		c := sb.CommandContext(t.Context(), "cat")
-		in, err := c.StdinPipe()
-		require.NoError(t, err)
-		assert.ErrorIs(t, c.Start(), errors.ErrUnsupported)
-		_, err = in.Write([]byte("x"))
-		assert.ErrorIs(t, err, io.ErrClosedPipe, "nobody reads it")
-	})
-	assert.Empty(t, must(sb.ListCommands(t.Context())), "nothing has begun")
-	t.Run("known length", func(t *testing.T) {
-		c := sb.CommandContext(t.Context(), "cat")
-		c.Stdin = strings.NewReader("through a file\n")
-		out, err := c.Output()
-		require.NoError(t, err)
-		assert.Equal(t, "through a file\n", string(out))
-	})
-}
-
 // A dialog with a program, as with os/exec.
 func TestCmdConversation(t *testing.T) {
 	t.Parallel()

@@ -66,61 +66,54 @@ func TestCmdStdinKinds(t *testing.T) {
 		needs.Other(t, "the programs are those of Linux")
 	}
 	t.Parallel()
-	for mode, sb := range map[string]*sandbox.Sandbox{"live": stdinSandbox(t, ""), "refused": stdinSandbox(t, sandboxtest.NoStdin)} {
-		kinds := stdinKinds(t)
-		for i, name := range slices.Sorted(maps.Keys(kinds)) {
-			stdin := kinds[name]
-			t.Run(mode+" "+name, func(t *testing.T) {
-				if mode == "refused" && strings.HasSuffix(name, "reader") {
-					remote := sb.CommandContext(t.Context(), "cat")
-					remote.Stdin = stdin()
-					assert.ErrorIs(t, remote.Run(), errors.ErrUnsupported)
-					return
-				}
-				local := exec.CommandContext(t.Context(), "sh", "-c", "tr '\\0' '\\1' </proc/self/environ; cksum")
-				remote := sb.CommandContext(t.Context(), local.Args[0], local.Args[1:]...)
-				local.Env, remote.Env = append(local.Environ(), oddEnv...), oddEnv
-				local.Stdin, remote.Stdin = stdin(), stdin()
-				want, err := local.Output()
-				require.NoError(t, err)
-				got, err := remote.CombinedOutput()
-				require.NoError(t, err)
-				wantSum, gotSum := oddVariables(t, string(want)), oddVariables(t, string(got))
-				assert.Equal(t, wantSum, gotSum)
-				if b, ok := remote.Stdin.(*bytes.Buffer); ok {
-					assert.Zero(t, b.Len(), "a buffer is read")
-				}
+	sb := stdinSandbox(t)
+	kinds := stdinKinds(t)
+	for i, name := range slices.Sorted(maps.Keys(kinds)) {
+		stdin := kinds[name]
+		t.Run(name, func(t *testing.T) {
+			local := exec.CommandContext(t.Context(), "sh", "-c", "tr '\\0' '\\1' </proc/self/environ; cksum")
+			remote := sb.CommandContext(t.Context(), local.Args[0], local.Args[1:]...)
+			local.Env, remote.Env = append(local.Environ(), oddEnv...), oddEnv
+			local.Stdin, remote.Stdin = stdin(), stdin()
+			want, err := local.Output()
+			require.NoError(t, err)
+			got, err := remote.CombinedOutput()
+			require.NoError(t, err)
+			wantSum, gotSum := oddVariables(t, string(want)), oddVariables(t, string(got))
+			assert.Equal(t, wantSum, gotSum)
+			if b, ok := remote.Stdin.(*bytes.Buffer); ok {
+				assert.Zero(t, b.Len(), "a buffer is read")
+			}
 
-				programs := []string{"no-such-program", "cd", "/no/such/program", "/etc/passwd", "/etc"}
-				if !needs.Slow() {
-					programs = []string{programs[i%5], programs[(i+2)%5]}
+			programs := []string{"no-such-program", "cd", "/no/such/program", "/etc/passwd", "/etc"}
+			if !needs.Slow() {
+				programs = []string{programs[i%5], programs[(i+2)%5]}
+			}
+			for _, program := range programs {
+				var stderr bytes.Buffer
+				local, remote := exec.CommandContext(t.Context(), program), sb.CommandContext(t.Context(), program)
+				local.Stdin, remote.Stdin, remote.Stderr = stdin(), stdin(), &stderr
+				want, got := local.Start(), remote.Start()
+				if !assert.Error(t, got, program) {
+					t.Log(remote.Wait(), stderr.String())
+					continue
 				}
-				for _, program := range programs {
-					var stderr bytes.Buffer
-					local, remote := exec.CommandContext(t.Context(), program), sb.CommandContext(t.Context(), program)
-					local.Stdin, remote.Stdin, remote.Stderr = stdin(), stdin(), &stderr
-					want, got := local.Start(), remote.Start()
-					if !assert.Error(t, got, program) {
-						t.Log(remote.Wait(), stderr.String())
-						continue
-					}
-					assert.Equal(t, errors.Is(want, fs.ErrNotExist), errors.Is(got, fs.ErrNotExist), "%s: %v", program, got)
-					assert.Equal(t, errors.Is(want, fs.ErrPermission), errors.Is(got, fs.ErrPermission), "%s: %v", program, got)
-					if errors.Is(want, exec.ErrNotFound) {
-						assert.ErrorIs(t, got, exec.ErrNotFound, program)
-					}
+				assert.Equal(t, errors.Is(want, fs.ErrNotExist), errors.Is(got, fs.ErrNotExist), "%s: %v", program, got)
+				assert.Equal(t, errors.Is(want, fs.ErrPermission), errors.Is(got, fs.ErrPermission), "%s: %v", program, got)
+				if errors.Is(want, exec.ErrNotFound) {
+					assert.ErrorIs(t, got, exec.ErrNotFound, program)
 				}
-				remote = sb.CommandContext(t.Context(), "true")
-				remote.Dir, remote.Stdin = "/no/such/dir", stdin()
-				assert.ErrorIs(t, remote.Run(), fs.ErrNotExist)
-			})
-		}
-		assert.NotContains(t, testkit.Output(t, sb, "ls", "-A", "/tmp"), "stdin", mode)
+			}
+			remote = sb.CommandContext(t.Context(), "true")
+			remote.Dir, remote.Stdin = "/no/such/dir", stdin()
+			assert.ErrorIs(t, remote.Run(), fs.ErrNotExist)
+		})
 	}
+	assert.NotContains(t, testkit.Output(t, sb, "ls", "-A", "/tmp"), "stdin")
 }
 
-func stdinSandbox(t *testing.T, stdin sandboxtest.StdinSupport) *sandbox.Sandbox {
-	srv := sandboxtest.New(t, &sandboxtest.Options{Stdin: stdin})
+func stdinSandbox(t *testing.T) *sandbox.Sandbox {
+	srv := sandboxtest.New(t, nil)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), &sandbox.CreateOptions{Env: sandbox.Env{"BOX.VAR": "1"}})
 	require.NoError(t, err)
 	return sb
@@ -139,39 +132,33 @@ func oddVariables(t *testing.T, out string) string {
 
 // Variables of the sandbox, and those of a user's command, are kept too, and
 // programs that env would take for a variable are started: by default one program
-// for each kind of Stdin, and another one where that is delivered in another way.
+// for each kind of Stdin.
 func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
 	needs.GNU(t)
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
 		needs.Other(t, "the programs are those of Linux")
 	}
 	t.Parallel()
-	for m, mode := range []sandboxtest.StdinSupport{sandboxtest.StdinWithOffsets, sandboxtest.NoStdin} {
-		sb := stdinSandbox(t, mode)
-		testkit.Output(t, sb, "sh", "-c", `printf '#!/bin/sh\ntr "\\0" "\\1" </proc/self/environ; wc -c' >a=b; chmod +x a=b`)
-		kinds := stdinKinds(t)
-		for i, name := range slices.Sorted(maps.Keys(kinds)) {
-			stdin := kinds[name]
-			if mode == sandboxtest.NoStdin && strings.HasSuffix(name, "reader") {
-				continue // refused
+	sb := stdinSandbox(t)
+	testkit.Output(t, sb, "sh", "-c", `printf '#!/bin/sh\ntr "\\0" "\\1" </proc/self/environ; wc -c' >a=b; chmod +x a=b`)
+	kinds := stdinKinds(t)
+	for i, name := range slices.Sorted(maps.Keys(kinds)) {
+		stdin := kinds[name]
+		programs := []string{"sh", "./a=b"}
+		if !needs.Slow() {
+			programs = programs[i%2:][:1]
+		}
+		for _, program := range programs {
+			c := sb.CommandContext(t.Context(), program)
+			if program == "sh" {
+				c.Args = append(c.Args, "-c", `tr '\0' '\1' </proc/$$/environ; true`)
 			}
-			programs := []string{"sh", "./a=b"}
-			if !needs.Slow() {
-				programs = programs[(i+m)%2:][:1]
-			}
-			for _, program := range programs {
-				c := sb.CommandContext(t.Context(), program)
-				if program == "sh" {
-					c.Args = append(c.Args, "-c", `tr '\0' '\1' </proc/$$/environ; true`)
-				}
-				c.Stdin = stdin()
-				out, err := c.CombinedOutput()
-				require.NoError(t, err, "%s %s", name, program)
-				assert.Contains(t, string(out), "BOX.VAR=1\x01", "%q %s %s", mode, name, program)
-			}
+			c.Stdin = stdin()
+			out, err := c.CombinedOutput()
+			require.NoError(t, err, "%s %s", name, program)
+			assert.Contains(t, string(out), "BOX.VAR=1\x01", "%s %s", name, program)
 		}
 	}
-	_, sb := testkit.Start(t, nil)
 	testkit.NeedUsers(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
 	require.NoError(t, err)

@@ -76,7 +76,7 @@ func TestKeepAlive(t *testing.T) {
 func TestKeepAliveEndsWithAnError(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	events := &sandboxtest.Recorder{}
+	events := &testkit.Events{}
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events}).Create(t.Context(), &sandbox.CreateOptions{Name: "kept", Timeout: 90 * time.Minute})
 	require.NoError(t, err)
 	expires := sb.ExpiresAt()
@@ -84,10 +84,10 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 	go func() { ended <- sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Hour}) }()
 	require.Eventually(t, func() bool { return sb.ExpiresAt().After(expires) }, testkit.Patience, time.Millisecond)
 	require.Eventually(t, func() bool {
-		return slices.ContainsFunc(events.Events("extension"), func(e observe.Event) bool {
+		return slices.ContainsFunc(events.Ended("extension"), func(e observe.Event) bool {
 			return e.Sandbox == "kept" && e.Extended > 0 && e.Outcome == "ok"
 		})
-	}, testkit.Patience, time.Millisecond, "%+v", events.Events("extension"))
+	}, testkit.Patience, time.Millisecond, "%+v", events.Ended("extension"))
 
 	assert.ErrorIs(t, sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: -1}), sandbox.ErrInvalid)
 	require.NoError(t, sb.Delete(t.Context(), nil))
@@ -101,7 +101,7 @@ func TestNoMoreTime(t *testing.T) {
 	t.Parallel()
 	const plan = 24 * time.Hour
 	srv := sandboxtest.New(t, nil)
-	events := &sandboxtest.Recorder{}
+	events := &testkit.Events{}
 	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events})
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 23*time.Hour + 50*time.Minute})
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestNoMoreTime(t *testing.T) {
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 5*time.Minute, 25*time.Minute))
 	assert.Equal(t, before+2, testkit.Count(srv, sandboxtest.ExtendTimeout))
 	assert.InDelta(t, 5, sb.CurrentSession().TimeLeft().Minutes(), 0.5)
-	require.Len(t, events.Events("extension"), 1)
+	require.Len(t, events.Ended("extension"), 1)
 	err = sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 10 * time.Minute})
 	require.ErrorIs(t, err, sandbox.ErrNoMoreTime)
 	assert.Regexp(t, `can't be extended any further, and ends in [45]m\d+s$`, err.Error())
@@ -139,7 +139,7 @@ func TestNoMoreTime(t *testing.T) {
 func TestEnsureTimeLeft(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	events := &sandboxtest.Recorder{}
+	events := &testkit.Events{}
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute})
 	require.NoError(t, err)
 	left := func() float64 { return sb.CurrentSession().TimeLeft().Minutes() }
@@ -150,7 +150,7 @@ func TestEnsureTimeLeft(t *testing.T) {
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 20*time.Minute, 40*time.Minute))
 	assert.InDelta(t, 40, left(), 2)
 	assert.Len(t, srv.Requests(), before+1)
-	assert.Len(t, events.Events("extension"), 1)
+	assert.Len(t, events.Ended("extension"), 1)
 	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ExtendTimeout, Status: http.StatusServiceUnavailable, Times: 100})
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), time.Hour, 0))
 	remove()

@@ -168,7 +168,7 @@ func TestObserverKinds(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	srv := sandboxtest.New(t, nil)
-	events := &sandboxtest.Recorder{}
+	events := &testkit.Events{}
 	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events, RetryWait: time.Millisecond})
 	hook := func(ctx context.Context, sb *sandbox.Sandbox) error {
 		_, err := sb.RunCommand(ctx, "true", nil, nil)
@@ -177,7 +177,7 @@ func TestObserverKinds(t *testing.T) {
 	ctx := t.Context()
 	last := func(kind observe.Kind) observe.Event {
 		t.Helper()
-		list := events.Events(kind)
+		list := events.Ended(kind)
 		require.NotEmpty(t, list, kind)
 		e := list[len(list)-1]
 		assert.Equal(t, "box", e.Sandbox, "%v", e)
@@ -224,29 +224,29 @@ func TestObserverKinds(t *testing.T) {
 	stopped, err := sb.Stop(ctx, nil)
 	require.NoError(t, err)
 	assert.Equal(t, []any{stopped.Snapshot.ID, stopped.Session.Duration}, []any{last("stop").Snapshot, last("stop").Lived})
-	before := events.Counts().Hooks
+	before := len(events.Ended("hook"))
 	require.NoError(t, sb.Resume(ctx))
 	assert.Equal(t, []any{"asked", "ok", "OnResume"}, []any{last("resume").Cause, last("resume").Outcome, last("hook").Operation})
-	assert.Equal(t, before+1, events.Counts().Hooks)
+	assert.Len(t, events.Ended("hook"), before+1)
 	require.NoError(t, sb.Close())
 	_, err = client.Get(ctx, "box", nil)
 	require.NoError(t, err)
 	assert.Equal(t, "get", last("resume").Cause)
-	assert.Equal(t, 2, events.Counts().Resumes)
+	assert.Len(t, events.Ended("resume"), 2)
 
 	_, err = client.Get(ctx, "nowhere", nil)
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
-	ops := events.Events("operation")
+	ops := events.Ended("operation")
 	assert.Equal(t, []any{"nowhere", "not_found", 404}, []any{ops[len(ops)-1].Sandbox, ops[len(ops)-1].Outcome, ops[len(ops)-1].Status})
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err = client.Get(gone, "box", nil)
 	require.Error(t, err)
-	ops = events.Events("operation")
+	ops = events.Ended("operation")
 	assert.Equal(t, "canceled", ops[len(ops)-1].Outcome)
 
-	require.Eventually(t, func() bool { return events.Counts().Open == 0 }, testkit.Patience, time.Millisecond, "%+v", events.Counts())
-	assert.Len(t, srv.Requests(), events.Counts().Requests, "each request is told")
+	require.Eventually(t, func() bool { return events.Open() == 0 }, testkit.Patience, time.Millisecond)
+	assert.Len(t, srv.Requests(), len(events.Ended("request")), "each request is told")
 }
 
 // noOp observes nothing.
@@ -299,7 +299,7 @@ func TestObserverAllocations(t *testing.T) {
 func TestObserverSecrets(t *testing.T) {
 	t.Parallel()
 	const token = "planted-token-of-an-observer"
-	events := &sandboxtest.Recorder{}
+	events := &testkit.Events{}
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL: "https://api.test", Observer: events, MaxRetries: 1, RetryWait: time.Millisecond,
 		Credentials: auth.Static(auth.Credentials{Token: token, TeamID: "team", ProjectID: "project"}),
@@ -312,8 +312,11 @@ func TestObserverSecrets(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Get(t.Context(), "box", nil)
 	require.Error(t, err)
-	assert.Equal(t, sandboxtest.Counts{Operations: 1, Requests: 2, Retries: 1}, events.Counts())
-	for _, e := range events.Events() {
+	requests := events.Ended("request")
+	require.Len(t, requests, 2)
+	assert.Equal(t, 2, requests[1].Attempt)
+	assert.Len(t, events.Ended("operation"), 1)
+	for _, e := range events.Ended() {
 		text := fmt.Sprint(e, e.Err, e.CauseErr, e.RequestID)
 		assert.NotContains(t, text, token)
 		assert.NotContains(t, text, "\x1b")
@@ -327,7 +330,7 @@ func TestTransferProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, piece, slow = 100_000, 10_000, 500 * time.Millisecond
 		pause := time.Duration(0)
-		events := &sandboxtest.Recorder{}
+		events := &testkit.Events{}
 		transport := canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
 			if req.Body != nil {
 				if _, err := io.Copy(io.Discard, req.Body); err != nil {
@@ -362,10 +365,10 @@ func TestTransferProgress(t *testing.T) {
 			require.NoError(t, sb.FS().WriteFiles(t.Context(), []sandbox.File{{Path: "f", Reader: content}}, nil))
 		}
 		transfer()
-		assert.Empty(t, events.Events("progress"))
+		assert.Empty(t, events.Ended("progress"))
 		pause = slow
 		transfer()
-		got := events.Events("progress")
+		got := events.Ended("progress")
 		require.Len(t, got, int(2*size*int64(slow)/piece/int64(time.Second)))
 		for i, e := range got {
 			seconds := i%5 + 1
@@ -376,7 +379,7 @@ func TestTransferProgress(t *testing.T) {
 			assert.Equal(t, []any{operation, done, time.Duration(seconds) * time.Second, "ok"}, []any{e.Operation, [2]int64{e.Sent, e.Received}, e.Duration, e.Outcome})
 			assert.NotEmpty(t, e.Sandbox)
 		}
-		assert.Zero(t, events.Counts().Open)
+		assert.Zero(t, events.Open())
 	})
 }
 

@@ -259,28 +259,39 @@ func TestHookOfSeveralHandles(t *testing.T) {
 	assert.EqualValues(t, 3, runs.Load())
 }
 
-// TestResumeWaitsForTransitions: a session that is stopping or being
+// TestResumeWaitsForTransitions: a session that is starting, stopping or being
 // snapshotted is awaited, whatever the handle's state.
 func TestResumeWaitsForTransitions(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Stopping: time.Minute, Snapshotting: time.Minute, Pending: time.Minute})
-	client := testkit.Client(t, srv, sandbox.ClientOptions{})
-	made := make(chan *sandbox.Sandbox)
-	go func() {
-		sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Hour})
-		assert.NoError(t, err)
-		made <- sb
-	}()
-	sb := <-made
-	require.Equal(t, sandbox.StatusPending, sb.Status())
-	finish := testkit.AdvanceWhile(srv)
-	_, err := sb.RunCommand(t.Context(), "touch", []string{"kept"}, nil)
-	finish()
+	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+	var created, polled bool
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		assert.True(t, polled || !testkit.IsRun(req), "a command was sent to a session that is starting")
+		resp, err := next.RoundTrip(req)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case !created:
+			created = true
+			err = testkit.AsPending(resp)
+		case !testkit.IsRun(req):
+			polled = true
+		}
+		return resp, err
+	})
+	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Hour})
 	require.NoError(t, err)
+	require.Equal(t, sandbox.StatusPending, sb.Status())
+	_, err = sb.RunCommand(t.Context(), "touch", []string{"kept"}, nil)
+	require.NoError(t, err)
+	gate.Set(nil)
 
 	// Another client stops it; for this handle it is still running.
-	testkit.StopElsewhere(t, srv, sb)
-	finish = testkit.AdvanceWhile(srv)
+	testkit.BeginStop(t, srv, sb)
+	finish := testkit.AdvanceWhile(srv)
 	done, err := sb.RunCommand(t.Context(), "ls", nil, nil)
 	finish()
 	require.NoError(t, err)
@@ -289,7 +300,7 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 	assert.Equal(t, "kept\n", out)
 
 	// Resume returns when it runs, not when the API has taken the request.
-	testkit.StopElsewhere(t, srv, sb)
+	testkit.BeginStop(t, srv, sb)
 	finish = testkit.AdvanceWhile(srv)
 	err = sb.Resume(t.Context())
 	finish()

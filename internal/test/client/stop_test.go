@@ -165,14 +165,14 @@ func stopAndFork(t *testing.T, client *sandbox.Client, name string) error {
 // a fork that does not wait has none of its files. That is what Stop is there for.
 func TestStopWithoutWaiting(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Stopping: time.Hour})
+	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: "base"})
 	require.NoError(t, err)
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "made", []byte("x"), 0o644))
-	done, err := sb.Stop(t.Context(), &sandbox.StopOptions{NoWait: true})
-	require.NoError(t, err)
-	assert.NotEqual(t, sandbox.StatusStopped, done.Session.Status)
+	testkit.BeginStop(t, srv, sb)
+	require.NoError(t, sb.Refresh(t.Context()))
+	assert.NotEqual(t, sandbox.StatusStopped, sb.Status())
 	_, err = client.Fork(t.Context(), "base", nil)
 	assert.ErrorIs(t, err, sandbox.ErrNotSaved)
 }

@@ -28,7 +28,6 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/preview"
-	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/go-vercel/sandbox/terminal"
 )
 
@@ -190,7 +189,7 @@ func reattachLimit(t *testing.T) {
 func clientOption(t *testing.T) {
 	var log strings.Builder
 	var seen *http.Request
-	events := &sandboxtest.Recorder{}
+	events := &testkit.Events{}
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 		BaseURL:     "https://api.test/base", UserAgent: "mine/1", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -213,7 +212,8 @@ func clientOption(t *testing.T) {
 	assert.True(t, strings.HasPrefix(seen.UserAgent(), "mine/1 "), seen.UserAgent())
 	assert.Contains(t, log.String(), "get sandbox")
 	assert.Contains(t, log.String(), "rateRemaining=7 rateLimit=10")
-	assert.Equal(t, sandboxtest.Counts{Operations: 1, Requests: 1}, events.Counts())
+	assert.Len(t, events.Ended("request"), 1)
+	assert.Len(t, events.Ended(), 2, "with the operation")
 }
 
 // TestEveryStruct fails for a struct of options that no method of these tests

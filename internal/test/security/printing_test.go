@@ -48,7 +48,7 @@ func root() printing.Module {
 		reflect.TypeFor[auth.MissingError](), reflect.TypeFor[auth.OIDCError](),
 		reflect.TypeFor[proxy.Options](), reflect.TypeFor[proxy.Forwarder](), reflect.TypeFor[proxy.ForwarderOptions](), reflect.TypeFor[proxy.Meta](),
 		reflect.TypeFor[proxytest.Authority](), reflect.TypeFor[proxytest.Firewall](),
-		reflect.TypeFor[sandboxtest.Server](), reflect.TypeFor[sandboxtest.Recorder](), reflect.TypeFor[sandboxtest.Options](),
+		reflect.TypeFor[sandboxtest.Server](), reflect.TypeFor[sandboxtest.Options](),
 		reflect.TypeFor[terminal.Options](), reflect.TypeFor[terminal.ShellOptions](), reflect.TypeFor[terminal.Shell](),
 		reflect.TypeFor[terminal.ShellError](), reflect.TypeFor[terminal.SignalError](),
 		reflect.TypeFor[agent.Toolset](), reflect.TypeFor[agent.Options](), reflect.TypeFor[agent.Limits](), reflect.TypeFor[agent.Conversations](),

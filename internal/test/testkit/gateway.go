@@ -2,6 +2,9 @@ package testkit
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -49,6 +52,19 @@ func ShiftDate(d time.Duration) func(*http.Request, http.RoundTripper) (*http.Re
 		}
 		return resp, err
 	}
+}
+
+// AsPending makes the session that a response shows pending.
+func AsPending(resp *http.Response) error {
+	var body map[string]any
+	err := json.NewDecoder(resp.Body).Decode(&body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		return err
+	}
+	body["session"].(map[string]any)["status"] = "pending"
+	data, err := json.Marshal(body)
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	return err
 }
 
 // Behind returns a sandbox whose client goes through a gateway, and the same one

@@ -174,6 +174,24 @@ func StopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 	require.NoError(t, err)
 }
 
+// BeginStop stops a sandbox of an emulator that is [sandboxtest.Options.Realistic],
+// through another client. It returns while the session is about to end.
+func BeginStop(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
+	t.Helper()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		StopElsewhere(t, srv, sb)
+	}()
+	client := Client(t, srv, sandbox.ClientOptions{})
+	require.Eventually(t, func() bool {
+		now, err := client.Get(context.Background(), sb.Name(), &sandbox.GetOptions{NoResume: true})
+		return err == nil && now.Status() == sandbox.StatusStopping
+	}, Patience, time.Millisecond)
+	srv.Advance(1500 * time.Millisecond) // after which the stop has its response
+	<-stopped
+}
+
 // APIError returns the API's error that err wraps.
 func APIError(t *testing.T, err error) *sandbox.APIError {
 	t.Helper()

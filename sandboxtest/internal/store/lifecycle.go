@@ -49,12 +49,7 @@ func (sb *Sandbox) bootInOp(ctx context.Context, sess *Session, from *Snapshot, 
 	}
 	sb.current, sb.making = sess, false
 	st.sessions[sess.id] = sess
-	if d := sb.st.opts.Pending; d > 0 {
-		sess.setStatusLocked(statusPending)
-		sess.next = sb.st.Clock.AfterFunc(d, sess.run)
-	} else {
-		sess.runLocked()
-	}
+	sess.runLocked()
 	st.changedLocked()
 	return nil
 }
@@ -96,16 +91,6 @@ func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snaps
 	return machine, nil
 }
 
-func (sess *Session) run() {
-	st := sess.sb.st
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if sess.status == statusPending {
-		sess.runLocked()
-		st.changedLocked()
-	}
-}
-
 func (sess *Session) runLocked() {
 	sess.startedAt = sess.sb.st.Clock.Now()
 	sess.updatedAt = sess.startedAt
@@ -125,10 +110,10 @@ func (sess *Session) scheduleExpiryLocked() {
 	})
 }
 
-// stop begins to end the session, with a snapshot when the plan says so, and
-// goes as far as the durations of the states let it. A nil plan makes a
-// snapshot where the sandbox is persistent. On a session that is about to end
-// it does nothing.
+// stop ends the session, with a snapshot when the plan says so. A nil plan makes a
+// snapshot where the sandbox is persistent. A realistic session is only begun to
+// be stopped: the clock ends it later. On a session that is about to end it does
+// nothing.
 func (sess *Session) stop(plan *snapshotPlan) bool {
 	st := sess.sb.st
 	sess.awaitMachine()

@@ -27,7 +27,7 @@ func (st *Store) stoppingTime() time.Duration {
 	if st.opts.Realistic {
 		return minStopping + rand.N(maxStopping-minStopping)
 	}
-	return st.opts.Stopping
+	return 0
 }
 
 // snapshottingTimeOf is how long a realistic session with so many bytes of its
@@ -49,7 +49,7 @@ func (sess *Session) snapshotAndFinish() {
 		return
 	}
 	if sess.takeSnapshot() || !sess.goOn() {
-		sess.after(sess.sb.st.opts.Snapshotting, sess.finish)
+		sess.finish()
 	}
 }
 
@@ -83,9 +83,8 @@ func (sb *Sandbox) awaitEnd(ctx context.Context) error {
 // awaitStop waits until a stop responds. ours says that this stop has begun it.
 func (sess *Session) awaitStop(ctx context.Context, ours bool) error {
 	st := sess.sb.st
-	o := &st.opts
-	if !o.Realistic {
-		if ours || o.Stopping > 0 || o.Snapshotting > 0 {
+	if !st.opts.Realistic {
+		if ours {
 			return nil
 		}
 		return sess.await(ctx, func() bool { return false })

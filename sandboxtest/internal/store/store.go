@@ -20,16 +20,15 @@ import (
 
 // Options are those of a store; see the options of the server.
 type Options struct {
-	Mode                            box.Mode
-	Dir                             string
-	Images                          []string
-	HomeFolders, Hidden             []string
-	Start                           time.Time
-	Pending, Stopping, Snapshotting time.Duration
-	Realistic                       bool
-	RefuseUnenforced                bool
-	Firewall                        firewall.Options // but for its guard and its log
-	Log                             *slog.Logger
+	Mode                box.Mode
+	Dir                 string
+	Images              []string
+	HomeFolders, Hidden []string
+	Start               time.Time
+	Realistic           bool
+	RefuseUnenforced    bool
+	Firewall            firewall.Options // but for its guard and its log
+	Log                 *slog.Logger
 	// Team is the ID of the team that sandboxes belong to.
 	Team string
 	// Stub gives what stands in for a command, nil for the command itself.
