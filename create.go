@@ -51,9 +51,9 @@ type CreateOptions struct {
 	// has been pushed but not prepared, which takes minutes. Otherwise the
 	// error matches [ErrImageNotReady].
 	WaitForImage bool
-	// Region is where sessions are started; empty means the platform's default,
-	// "iad1". FailoverRegions are used when that is not
-	// possible. Not every plan supports them.
+	// Region is where sessions are started; empty means the project's default,
+	// or else "iad1". FailoverRegions are used when that is not possible. Not every
+	// plan supports them.
 	Region          string
 	FailoverRegions []string
 	// NetworkID is the ID of the Secure Compute network that the sandbox joins.

@@ -32,11 +32,21 @@ var declarationFiles = []string{
 var notPublic = []string{"SandboxHandle", "Options", "HasPagination", "ItemOf", "WriteFileData", "RuntimeOrImage"}
 
 // TestParity checks testdata/parity.tsv: every public member of the official SDK has a
-// row, and every Go symbol in it exists.
+// row, and every Go symbol in it exists, in its notes as well.
 func TestParity(t *testing.T) {
 	atRoot(t)
-	rows := parityRows(t)
+	rows, notes := parityRows(t)
 	symbols := goSymbols(t, map[string]string{"": ".", "proxy": "proxy"})
+	members := map[string]bool{} // the last parts of the symbols' names
+	for s := range symbols {
+		members[s[strings.LastIndexByte(s, '.')+1:]] = true
+	}
+	for _, note := range notes {
+		for _, s := range noted.FindAllString(note, -1) {
+			name := strings.Trim(s, "`")
+			assert.True(t, symbols[name] || s != name && members[name], "testdata/parity.tsv names %s in a note, which is not a Go symbol: %s", name, note)
+		}
+	}
 	for member, row := range rows {
 		for _, s := range row {
 			if strings.HasPrefix(s, "context.") || strings.HasPrefix(s, "io.") || strings.HasPrefix(s, "errors.") {
@@ -55,7 +65,7 @@ func TestParity(t *testing.T) {
 	if _, err := os.Stat(dist); modules == "" || err != nil {
 		needs.Missing(t, "%s, a node_modules folder with @vercel/sandbox", jsModulesEnv)
 	}
-	members := map[string]bool{}
+	members = map[string]bool{}
 	for _, file := range declarationFiles {
 		text, err := os.ReadFile(filepath.Join(dist, filepath.FromSlash(file)+".d.ts"))
 		require.NoError(t, err)
@@ -81,12 +91,15 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// parityRows reads the table of JavaScript members and their Go symbols. A row
-// without a symbol has a note with the reason.
-func parityRows(t *testing.T) map[string][]string {
+// noted are the Go symbols of a note: Type.Member, or `Name`.
+var noted = regexp.MustCompile("`[A-Z]\\w+`|\\b[A-Z]\\w*\\.[A-Z]\\w*")
+
+// parityRows reads the table of JavaScript members and their Go symbols, and its
+// notes. A row without a symbol has a note with the reason.
+func parityRows(t *testing.T) (rows map[string][]string, notes []string) {
 	text, err := os.ReadFile("testdata/parity.tsv")
 	require.NoError(t, err)
-	rows := map[string][]string{}
+	rows = map[string][]string{}
 	for line := range strings.Lines(string(text)) {
 		member, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		if member == "JavaScript" {
@@ -102,9 +115,10 @@ func parityRows(t *testing.T) map[string][]string {
 		_, twice := rows[member]
 		assert.False(t, twice, "%s has two rows", member)
 		rows[member] = symbols
+		notes = append(notes, note)
 	}
 	require.NotEmpty(t, rows)
-	return rows
+	return rows, notes
 }
 
 var (
