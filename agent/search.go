@@ -60,9 +60,16 @@ func (in *globInput) complete() {
 }
 
 func globFiles(ctx context.Context, c *call, in *globInput) (Result, error) {
-	found, more, err := c.walk(ctx, in.Path, in.Pattern)
+	root, err := c.place(ctx, in.Path)
 	if err != nil {
 		return Result{}, err
+	}
+	found, more, err := c.walk(ctx, root, in.Pattern)
+	if err != nil {
+		return Result{}, err
+	}
+	if len(found) > 0 && found[0].name == "." {
+		return Result{}, mistake("%s is a file: give its directory as path.", line(in.Path.said))
 	}
 	rows := make([]string, 0, len(found))
 	for _, f := range found {
@@ -172,9 +179,10 @@ func alternatives(s string) (parts []string, end int) {
 	return nil, 0
 }
 
-// walk lists the regular files and links below a directory in lexical order. more
-// says, for the model, if it has not seen everything.
-func (c *call) walk(ctx context.Context, dir location, pattern string) (list []found, more string, err error) {
+// walk lists the regular files and links below root in lexical order. If root is a
+// file, the list has "." alone. more says, for the model, if it has not seen
+// everything.
+func (c *call) walk(ctx context.Context, root, pattern string) (list []found, more string, err error) {
 	var include []string
 	if pattern != "" {
 		if include, err = patterns(pattern); err != nil {
@@ -185,30 +193,30 @@ func (c *call) walk(ctx context.Context, dir location, pattern string) (list []f
 	if err != nil {
 		return nil, "", mistake("The pattern is not valid.")
 	}
-	root, err := c.place(ctx, dir)
-	if err != nil {
-		return nil, "", err
-	}
-	if info, err := c.regular(ctx, root); err != nil {
-		return nil, "", err
-	} else if info != nil && !info.IsDir() {
-		return nil, "", mistake("%s is a file: give its directory as path.", line(dir.said))
-	}
-	if info, err := c.sb.FS().Lstat(ctx, root); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		if root, err = c.sb.FS().RealPath(ctx, root); err != nil {
-			return nil, "", err
-		}
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.limits().Timeout)
 	defer cancel()
 	visited, skipped, dirs := 0, 0, 0
 	err = c.sb.FS().WalkDir(ctx, root, func(name string, d fs.DirEntry, err error) error {
 		switch {
-		case err != nil && (name == "." || ctx.Err() != nil):
+		case err != nil && name == ".":
+			if pe, ok := errors.AsType[*fs.PathError](err); ok {
+				err = &fs.PathError{Op: pe.Op, Path: root, Err: pe.Err}
+			}
+			return err
+		case err != nil && ctx.Err() != nil:
 			return err
 		case err != nil: // removed meanwhile, or not for us
 			skipped++
 			return nil
+		case name == "." && !d.IsDir():
+			info, err := d.Info()
+			if err == nil && !info.Mode().IsRegular() {
+				err = mistake("%s is not a regular file.", line(root))
+			}
+			if err == nil {
+				list = []found{{name: ".", size: info.Size()}}
+			}
+			return err
 		case d.IsDir() && d.Name() == ".git":
 			if strings.Contains(pattern, ".git") {
 				more = " .git is left out: list its files by bash."
@@ -295,19 +303,13 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 	if s.root, err = c.place(ctx, in.Path); err != nil {
 		return Result{}, err
 	}
-	var files []found
-	more := ""
-	info, err := c.regular(ctx, s.root)
-	switch {
-	case err != nil:
+	files, more, err := c.walk(ctx, s.root, in.Glob)
+	if err != nil {
 		return Result{}, err
-	case info != nil && !info.IsDir():
-		files = []found{{name: path.Base(s.root), size: info.Size()}}
+	}
+	if len(files) > 0 && files[0].name == "." {
+		files[0].name = path.Base(s.root)
 		s.root = path.Dir(s.root)
-	default:
-		if files, more, err = c.walk(ctx, in.Path, in.Glob); err != nil {
-			return Result{}, err
-		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.limits().Timeout)
 	defer cancel()
