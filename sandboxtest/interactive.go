@@ -48,6 +48,13 @@ func (c *call) openInteractive() error {
 	return nil
 }
 
+// terminalRoute is the route of the terminals of a session, which a response has
+// only if the request asks for the routes of the service's own.
+func (s *Server) terminalRoute(sess wire.Session) wire.Route {
+	subdomain := strings.ToLower(strings.ReplaceAll(sess.ID, "_", "-"))
+	return wire.Route{URL: "http://" + s.address(), Subdomain: subdomain, Port: sess.InteractivePort, System: true}
+}
+
 // terminalMessage is a text frame in either direction.
 type terminalMessage struct {
 	Type    string   `json:"type"`

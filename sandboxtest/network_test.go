@@ -64,6 +64,28 @@ func TestRoutes(t *testing.T) {
 	})
 }
 
+// TestSystemRoutes: a response has the route of terminals only if the request asks
+// for it.
+func TestSystemRoutes(t *testing.T) {
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	made := c.create(obj{"name": "one", "ports": []int{3000}})
+	for _, path := range []string{"/v2/sandboxes/one?projectId=prj", session(made.Session.ID) + "?"} {
+		for query, more := range map[string]int{"": 0, "&__includeSystemRoutes=false": 0, "&__includeSystemRoutes=true": 1} {
+			var got wire.SessionResponse
+			c.call("GET", path+query, nil, 200, &got)
+			require.Len(t, got.Routes, 1+more, path+query)
+			assert.Equal(t, made.Routes[0], got.Routes[0])
+			if more > 0 {
+				route := got.Routes[1]
+				assert.Equal(t, []any{26661, true}, []any{route.Port, route.System})
+				assert.NotEmpty(t, route.URL)
+				assert.NotEmpty(t, route.Subdomain)
+			}
+		}
+		c.refused("GET", path+"&__includeSystemRoutes=x", nil, 400, "bad_request")
+	}
+}
+
 // TestRouteToLoopback: a server that listens on 127.0.0.1 alone is not reached
 // from outside its sandbox, whether the sandbox has a network or not.
 func TestRouteToLoopback(t *testing.T) {

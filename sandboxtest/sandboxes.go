@@ -90,14 +90,6 @@ func hasTags(tags, want map[string]string) bool {
 	return true
 }
 
-func (c *call) respondSandbox(sb *store.Sandbox, resumed bool) error {
-	reply.WriteJSON(c.w, http.StatusOK, struct {
-		wire.SandboxResponse
-		Resumed bool `json:"resumed"` // also when it is false
-	}{sb.Describe(), resumed})
-	return nil
-}
-
 // getSandbox handles GET /v2/sandboxes/{name}, which resumes only when asked to.
 func (c *call) getSandbox() error {
 	sb, err := c.sandbox()
@@ -105,6 +97,10 @@ func (c *call) getSandbox() error {
 		return err
 	}
 	resume, err := c.flag("resume")
+	if err != nil {
+		return err
+	}
+	systemRoutes, err := c.flag("__includeSystemRoutes")
 	if err != nil {
 		return err
 	}
@@ -116,7 +112,15 @@ func (c *call) getSandbox() error {
 			return err
 		}
 	}
-	return c.respondSandbox(sb, resumed)
+	resp := sb.Describe()
+	if systemRoutes {
+		resp.Routes = append(resp.Routes, c.s.terminalRoute(resp.Session))
+	}
+	reply.WriteJSON(c.w, http.StatusOK, struct {
+		wire.SandboxResponse
+		Resumed bool `json:"resumed"` // also when it is false
+	}{resp, resumed})
+	return nil
 }
 
 // updateSandbox handles PATCH /v2/sandboxes/{name}. What a session is made

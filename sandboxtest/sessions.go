@@ -73,7 +73,15 @@ func (c *call) getSession() error {
 	if err != nil {
 		return err
 	}
-	reply.WriteJSON(c.w, http.StatusOK, sess.Describe())
+	systemRoutes, err := c.flag("__includeSystemRoutes")
+	if err != nil {
+		return err
+	}
+	resp := sess.Describe()
+	if systemRoutes {
+		resp.Routes = append(resp.Routes, c.s.terminalRoute(resp.Session))
+	}
+	reply.WriteJSON(c.w, http.StatusOK, resp)
 	return nil
 }
 

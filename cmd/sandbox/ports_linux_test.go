@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // browser replaces the browser by a program that notes what it is to
@@ -158,11 +159,17 @@ func webServer(t *testing.T) (d *desk, port string) {
 	t.Helper()
 	needs.Programs(t, "python3")
 	d, port = newDesk(t, nil), strconv.Itoa(needs.Port(t))
-	d.ok("create", "--name", "c", "-p", port)
+	d.ok("create", "--name", "c")
 	d.write("index.html", "served\n")
 	d.ok("cp", "index.html", "c:/vercel/web/")
 	d.ok("exec", "-d", "c", "-w", "/vercel/web", "--", "python3", "-m", "http.server", port)
-	d.ok("url", "--wait", "c", port)
+	d.seen()
+	d.ok("url", "--publish", "--wait", "c", port)
+	for _, r := range d.seen() {
+		if r.Operation == sandboxtest.UpdateSandbox {
+			assert.JSONEq(t, `{"ports":[`+port+`]}`, string(r.Body), "without the route of terminals")
+		}
+	}
 	return d, port
 }
 

@@ -29,7 +29,9 @@ func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bo
 	if errors.Is(err, sandbox.ErrNoRoute) && publish {
 		ports := []int{number}
 		for _, r := range sb.Routes() {
-			ports = append(ports, r.Port)
+			if !r.System { // which can't be published: the service begins a new session if it is asked to
+				ports = append(ports, r.Port)
+			}
 		}
 		slices.Sort(ports)
 		if err := sb.Update(ctx, &sandbox.UpdateOptions{Ports: ports}); err != nil {
