@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
+	"reflect"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -366,4 +369,102 @@ func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, 
 		return nil, publicError(err)
 	}
 	return resp, nil
+}
+
+// apiAddress returns the API's address, by default that of the environment, and
+// whether it is from there.
+func apiAddress(base string, allowHTTP bool) (u *url.URL, fromEnv bool, err error) {
+	if base == "" {
+		base = os.Getenv(oidc.BaseURLVariable)
+		fromEnv = base != ""
+	}
+	if base == "" {
+		base = oidc.DefaultBaseURL
+	}
+	if u, err = oidc.Address(base, allowHTTP); err != nil {
+		return nil, false, invalid("BaseURL", "%v", err)
+	}
+	return u, fromEnv, nil
+}
+
+// Create creates a sandbox with the default client; see [Client.Create].
+func Create(ctx context.Context, opts *CreateOptions) (*Sandbox, error) {
+	return with(ctx, func(c *Client) (*Sandbox, error) { return c.Create(ctx, opts) })
+}
+
+// Get returns a sandbox by name, using the default client; see [Client.Get].
+func Get(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
+	return with(ctx, func(c *Client) (*Sandbox, error) { return c.Get(ctx, name, opts) })
+}
+
+// GetOrCreate returns the sandbox with the given name, creating it if
+// necessary, using the default client; see [Client.GetOrCreate].
+func GetOrCreate(ctx context.Context, name string, opts *CreateOptions) (*Sandbox, error) {
+	return with(ctx, func(c *Client) (*Sandbox, error) { return c.GetOrCreate(ctx, name, opts) })
+}
+
+// Fork creates a sandbox from another with the default client; see
+// [Client.Fork].
+func Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, error) {
+	return with(ctx, func(c *Client) (*Sandbox, error) { return c.Fork(ctx, source, opts) })
+}
+
+// List iterates over the project's sandboxes with the default client; see
+// [Client.List].
+func List(ctx context.Context, opts *ListOptions) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		c, err := clientOf(ctx)
+		if err != nil {
+			yield(Info{}, err)
+			return
+		}
+		c.List(ctx, opts)(yield)
+	}
+}
+
+func with[T any](ctx context.Context, fn func(*Client) (T, error)) (T, error) {
+	c, err := clientOf(ctx)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	return fn(c)
+}
+
+// Handle is a [*Sandbox], [*Session], [*Command], [*CommandResult], [*Snapshot]
+// or [*Drive].
+type Handle interface{ bind(*Client) }
+
+// Bind makes handles that came from JSON use c, which otherwise use
+// [DefaultClient]. It makes no request. Handles that are nil are left out.
+func (c *Client) Bind(handles ...Handle) {
+	for _, h := range handles {
+		if v := reflect.ValueOf(h); v.IsValid() && !v.IsNil() {
+			h.bind(c)
+		}
+	}
+}
+
+// bound is what handles have in common.
+type bound struct {
+	mu sync.Mutex
+	c  *Client // nil until needed, for handles from JSON
+}
+
+func (b *bound) bind(c *Client) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.c = c
+}
+
+// clientLocked returns the handle's client, or the default one.
+func (b *bound) clientLocked() (*Client, error) {
+	if b.c == nil {
+		c, err := DefaultClient()
+		if err != nil {
+			return nil, err
+		}
+		b.c = c
+	}
+	return b.c, nil
 }

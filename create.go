@@ -2,8 +2,12 @@ package sandbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -174,6 +178,233 @@ func (o *CreateOptions) missing(err error) error {
 		e.hint = fmt.Sprintf("the source is the snapshot %q", from.SnapshotID)
 	} else if o.Image != "" {
 		e.hint = fmt.Sprintf("the image is %q; the platform's own begin with vercel/sandbox/, such as %s", o.Image, defaultImage)
+	}
+	return err
+}
+
+// defaultImage is the platform's image for sandboxes that name neither an image
+// nor a runtime.
+const defaultImage = "vercel/sandbox/universal"
+
+// imageInterval is the pause between checks whether an image is ready.
+const imageInterval = 5 * time.Second
+
+// doWithImage performs a create or a fork. If wait is set it retries while the
+// image is not ready.
+func (c *Client) doWithImage(ctx context.Context, wait bool, req *api.Request, out any) error {
+	for {
+		err := c.do(ctx, req, out)
+		e, ok := errors.AsType[*APIError](err)
+		if !wait || !ok || !errors.Is(err, ErrImageNotReady) {
+			return err
+		}
+		if pauseErr := api.Pause(ctx, max(imageInterval, e.RetryAfter)); pauseErr != nil {
+			return fmt.Errorf("%w; waiting for it: %w", err, pauseErr)
+		}
+	}
+}
+
+// Credentials name credentials of the team that a sandbox may use. They stay
+// outside: the firewall adds them to requests as they leave, each to its own
+// hosts only, so that programs of the sandbox use them and can't read them. A
+// network policy has to allow the hosts.
+type Credentials struct {
+	// NPM lets the sandbox install packages from the registries for which the
+	// team has a shared environment variable NPM_TOKEN or NPM_RC.
+	NPM bool
+	// Extra are credentials that this version has no field for, by their names in
+	// the request. The values are sent as they are, and never shown.
+	Extra map[string]any `json:"-" secret:"names"`
+}
+
+// Format prints the credentials without the values of Extra, for every verb.
+func (c Credentials) Format(f fmt.State, verb rune) { redact.Struct(f, verb, c) }
+
+func credentialsToWire(field string, c *Credentials) (map[string]any, error) {
+	if err := checkExtra(field+".Extra", c.Extra, map[string]string{"npm": "NPM"}); err != nil {
+		return nil, err
+	}
+	all := maps.Clone(c.Extra)
+	if all == nil {
+		all = map[string]any{}
+	}
+	if c.NPM {
+		all["npm"] = true
+	}
+	return all, nil
+}
+
+// Env holds environment variables. A map literal can be assigned to it. Its
+// values are never printed, logged or marshaled, only the names.
+type Env map[string]string
+
+// Format prints the names, for every verb.
+func (e Env) Format(f fmt.State, verb rune) {
+	redact.String(f, verb, "["+strings.Join(slices.Sorted(maps.Keys(e)), " ")+"]")
+}
+
+// MarshalJSON encodes the names with redacted values.
+func (e Env) MarshalJSON() ([]byte, error) {
+	shown := make(map[string]string, len(e))
+	for k := range e {
+		shown[k] = redact.Mark
+	}
+	return json.Marshal(shown)
+}
+
+// checkExtra refuses parameters that can't be sent, and those that options have
+// fields for, by which they are known.
+func checkExtra(at string, extra map[string]any, known map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(extra)) {
+		if field, ok := known[name]; ok {
+			return invalid(at, "%q is set by %s", name, field)
+		}
+		if _, err := json.Marshal(extra[name]); err != nil {
+			return invalid(at, "%q: %v", name, err)
+		}
+	}
+	return nil
+}
+
+// private returns the parameters that are not part of the documented API, whose
+// names begin with two underscores: as in the official client, the look for a
+// sandbox has those of its creation.
+func private(extra map[string]any) map[string]any {
+	extra = maps.Clone(extra)
+	maps.DeleteFunc(extra, func(name string, _ any) bool { return !strings.HasPrefix(name, "__") })
+	return extra
+}
+
+// queryTexts returns the values of an extra parameter in a query: one for each
+// element of a list, none for null.
+func queryTexts(v any) ([]string, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(data, &list) != nil {
+		list = []json.RawMessage{data}
+	}
+	var texts []string
+	for _, raw := range list {
+		var text *string
+		if json.Unmarshal(raw, &text) != nil {
+			text = new(string(raw))
+		}
+		if text != nil {
+			texts = append(texts, *text)
+		}
+	}
+	return texts, nil
+}
+
+// ForkOptions are what a fork has otherwise than its source. What is zero or nil
+// is copied; a slice or map that is empty but not nil clears what the source has.
+// The limits are those of [CreateOptions].
+type ForkOptions struct {
+	// Name identifies the fork. If empty, the API chooses one.
+	Name string
+	// Ports are exposed, each at its own address.
+	Ports []int
+	// Timeout is how long a session runs before it is stopped.
+	Timeout time.Duration
+	// VCPUs is the number of virtual CPUs, with 2048 MB of memory each.
+	VCPUs int
+	// Image is the image of the fork, if not that of the source.
+	Image string
+	// WaitForImage retries, for as long as the context allows, while the image
+	// has been pushed but not prepared, as in [CreateOptions].
+	WaitForImage bool
+	// Region is where sessions are started, and has to be that of the source's
+	// snapshot. FailoverRegions are used when that is not possible.
+	Region          string
+	FailoverRegions []string
+	// NetworkID is the ID of the Secure Compute network that the fork joins.
+	NetworkID string
+	// Mounts maps directories of the fork to drives. The source's are not copied.
+	Mounts map[string]Mount
+	// NetworkPolicy restricts what the fork can reach.
+	NetworkPolicy *NetworkPolicy
+	// Env is the environment of every command. Values are never shown in errors
+	// or logs.
+	Env Env
+	// Tags are key-value pairs that [List] can filter by.
+	Tags map[string]string
+	// Persistent sets whether the files outlive a session.
+	Persistent *bool
+	// SnapshotExpiration is how long snapshots are kept: at least a day, or
+	// [Forever].
+	SnapshotExpiration time.Duration
+	// KeepLastSnapshots is the retention policy of snapshots.
+	KeepLastSnapshots *KeepLastSnapshots
+	// OnResume is called for each session but the first, before it is used; see
+	// [GetOptions].
+	OnResume Hook
+	// AllowEmpty returns a fork that has none of the source's files, because the
+	// source was never saved. Otherwise Fork deletes it and returns an error that
+	// matches [ErrNotSaved].
+	AllowEmpty bool
+	// Extra holds parameters of the API that this version has no field for; see
+	// [CreateOptions].
+	Extra map[string]any `secret:"names"`
+}
+
+// Format prints the options without values that may be secret, for every verb.
+func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
+
+// Fork creates a sandbox with the files of another's current snapshot, which must
+// be in the fork's region, and starts its first session. Stop a running source
+// first: changes since the snapshot are not included. If the source was never
+// saved, Fork deletes the fork, which has none of its files, and the error matches
+// [ErrNotSaved], unless [ForkOptions].AllowEmpty or Image is set. The deletion may
+// go on for ten seconds after ctx has ended.
+//
+// Drives are not copied, and one that a running source has mounted read-write can
+// only be mounted as a snapshot.
+//
+// The error matches [ErrNotFound] if the source does not exist, [ErrConflict] if
+// the fork's name is taken, and [ErrOutcomeUnknown] if the response was lost
+// and the fork may exist.
+func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, error) {
+	var o ForkOptions
+	if opts != nil {
+		o = *opts
+	}
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := checkName("source", source); err != nil {
+		return nil, err
+	}
+	body, err := o.body()
+	if err != nil {
+		return nil, err
+	}
+	project, err := c.projectID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var resp wire.SandboxResponse
+	req := &api.Request{Op: api.ForkSandbox, Path: []string{source}, New: o.Name, Query: projectQuery(project), Body: body, Extra: o.Extra}
+	if err := c.doWithImage(ctx, o.WaitForImage, req, &resp); err != nil {
+		return nil, err
+	}
+	fork := newSandbox(c, project, &resp, o.OnResume)
+	if resp.Session.SourceSnapshotID == "" && o.Image == "" && !o.AllowEmpty {
+		return nil, fork.notSaved(ctx, source)
+	}
+	return fork, nil
+}
+
+// notSaved deletes a fork that has none of its source's files, and returns the error
+// of Fork.
+func (s *Sandbox) notSaved(ctx context.Context, source string) error {
+	err := fmt.Errorf("sandbox: %w: %q has no snapshot, so a fork would have none of its files: call Stop or Snapshot first, or set AllowEmpty", ErrNotSaved, source)
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeAwayTime)
+	defer cancel()
+	if deleteErr := s.Delete(late, nil); deleteErr != nil && !errors.Is(deleteErr, ErrNotFound) {
+		err = fmt.Errorf("%w; the empty fork %q remains, since deleting it failed: %w", err, s.Name(), deleteErr)
 	}
 	return err
 }
