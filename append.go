@@ -93,7 +93,7 @@ func (f *FileSystem) uploadPiece(ctx context.Context, data []byte) (p coreutils.
 		return alone(file), nil
 	}, nil)
 	if o, ok := f.on().(owner); ok && err == nil {
-		err = o.own(ctx, alone(file))
+		err = o.own(ctx, []tarball.Entry{file})
 	}
 	if err != nil {
 		return p, tried, err

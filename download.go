@@ -12,8 +12,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -258,8 +256,8 @@ func (p *part) discard() {
 }
 
 // ErrUnsafeArchive matches the error of [FileSystem.DownloadDir] if the sandbox
-// sends an entry that would leave the local directory, that is not a file,
-// directory or link, or that exceeds a limit.
+// sends an entry that would leave the local directory, that is of an unknown kind,
+// or that exceeds a limit.
 var ErrUnsafeArchive = errors.New("the archive is not safe to unpack")
 
 // Default limits of DownloadDir. They are larger than what a sandbox can be
@@ -280,9 +278,9 @@ type DownloadDirOptions struct {
 	// that Include and Exclude leave out. Zero means 500,000 and 64 GiB.
 	MaxEntries int
 	MaxBytes   int64
-	// OutsideLinks permits symbolic links that lead out of the directory. They
-	// are refused by default, because anyone who works with the local directory
-	// later would follow them.
+	// OutsideLinks keeps symbolic links that lead out of the directory. They are
+	// left out by default, because anyone who works with the local directory later
+	// would follow them.
 	OutsideLinks bool
 	// DotGit unpacks .git and whatever else a tool would run or obey without a
 	// question, also where dst is in a working tree of Git, Mercurial or another
@@ -294,42 +292,14 @@ type DownloadDirOptions struct {
 	// agents and shells obey (.vscode, .idea, .vim, .exrc, .claude, .cursor, .husky,
 	// mise.toml and the like).
 	DotGit bool
-	// LeftOut, if not nil, is called with each path, relative to dst, that is left
-	// out for want of DotGit. One of a directory stands for all below it.
+	// LeftOut, if not nil, is called at the end with each path, relative to dst,
+	// that the copy does not carry: sockets, pipes, devices, links for want of
+	// OutsideLinks, and what is left out for want of DotGit. One of a directory
+	// stands for all below it.
 	LeftOut func(name string)
 	// Progress, if not nil, is called as files are unpacked. The total is not
 	// known.
 	Progress func(Progress)
-}
-
-// ChangedError reports that a directory was changed while it was downloaded. The
-// download is complete: what is not named arrived as it was.
-type ChangedError struct {
-	// Path is the directory in the sandbox.
-	Path string
-	// Changed are the files and directories that were written to while they were
-	// read, by their paths below Path; "." is the directory itself. Such a file
-	// holds what was read from it, part of which may be older than the rest; such
-	// a directory may lack what came into it meanwhile.
-	Changed []string
-	// Gone are those that were removed, or replaced by something of another kind,
-	// before they could be read. The download does not have them.
-	Gone []string
-}
-
-// Error tells how many changed, and names the first of them.
-func (e *ChangedError) Error() string {
-	names := slices.Concat(e.Changed, e.Gone)
-	if len(names) == 0 {
-		return fmt.Sprintf("download %s: files changed meanwhile", redact.Printable(e.Path))
-	}
-	const shown = 3
-	more := ""
-	if n := len(names) - shown; n > 0 {
-		names, more = names[:shown], fmt.Sprintf(" and %d more", n)
-	}
-	return fmt.Sprintf("download %s: complete, but for what changed meanwhile: %s%s",
-		redact.Printable(e.Path), redact.Printable(strings.Join(names, ", ")), more)
 }
 
 // check refuses what no download can have.
@@ -349,19 +319,19 @@ func (o *DownloadDirOptions) check(src, dst string) error {
 // dst, which is created if it does not exist. Existing files are replaced,
 // others are left alone. Modification times, symbolic links and, subject to the
 // umask, permissions are preserved, those of src if dst is new; set-id bits and owners
-// are not. If dst is in
-// a working tree of Git, what Git and editors run by themselves is left out unless
-// DotGit is set.
+// are not. A link to an absolute path in src becomes relative.
+//
+// Sockets, pipes, devices and symbolic links that lead out of src are left out: see
+// [DownloadDirOptions.LeftOut]. If dst is in a working tree of Git, what Git and
+// editors run by themselves is left out as well, unless DotGit is set. Files that
+// can't be read, or that change or vanish meanwhile, don't stop the download: the
+// error at its end is a [*ChangedError] that names them.
 //
 // The content is one stream, the output of a command, and is unpacked as it
 // arrives, in constant memory. It is not trusted: entries outside of dst are
-// refused, and so are devices, pipes, symbolic links that lead out of dst, and
-// names more than 255 directories deep; the error then matches
+// refused, and so are names more than 255 directories deep; the error then matches
 // [ErrUnsafeArchive]. After an error, files that were complete by then remain,
 // and no part of any other.
-//
-// If programs work in the directory meanwhile, all that they leave alone arrives
-// as it is, and the error is a [*ChangedError] that names the rest.
 //
 // The sandbox needs bash, GNU tar, gzip and base64. If src does not exist, the
 // error is an [*fs.PathError] that matches [fs.ErrNotExist].
@@ -385,7 +355,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Download})
 	defer func() { endEvent(&e, err) }()
 	whole := func(r coreutils.Result) bool {
-		_, only := coreutils.PackChanges(r)
+		_, only := coreutils.PackFaults(r)
 		return only
 	}
 	cmd, err := readCommand(ctx, t, src, "bash", []string{"-c", coreutils.PackScript, "bash", src}, whole)
@@ -410,6 +380,8 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 			}
 		}()
 	}
+	report := &copyReport{}
+	defer report.tell(o.LeftOut)
 	keep := func(name string, _ bool) bool { return filter.Keeps(name) }
 	if !o.DotGit {
 		within, err := glob.WorkTree(dst)
@@ -417,14 +389,18 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 			return err
 		}
 		if within {
-			guard := glob.NewGuard(root, o.LeftOut)
+			guard := glob.NewGuard(root, report.omit)
 			keep = func(name string, dir bool) bool { return filter.Keeps(name) && guard.Keeps(name, dir) }
 		}
 	}
 	m := c.watch(ctx, &e, newMeter(o.Progress, -1))
+	base, err := absolutePath(t.cwd(), src)
+	if err != nil {
+		return err
+	}
 	unpacking := untar.Options{
 		MaxEntries: cmp.Or(o.MaxEntries, maxEntries), MaxBytes: cmp.Or(o.MaxBytes, maxBytes),
-		OutsideLinks: o.OutsideLinks, Keep: keep, Top: &top,
+		OutsideLinks: o.OutsideLinks, Base: base, LeftOut: report.omit, Keep: keep, Top: &top,
 		Progress: func(name string, n int) {
 			e.Received += int64(n)
 			m.add(path.Join(src, name), n)
@@ -432,9 +408,19 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	}
 	err = untar.ExtractEncoded(ctx, cmd, root, unpacking)
 	cmd.Close()
-	changed, gone, shortErr := coreutils.Mend(ctx, cmd.result, root, filter.Keeps, unpacking)
-	if err = also(err, shortErr); err == nil && len(changed)+len(gone) > 0 {
-		return &ChangedError{Path: src, Changed: changed, Gone: gone}
+	faults, _ := coreutils.PackFaults(cmd.result)
+	for _, fault := range faults {
+		name, unsafe := untar.Clean(fault.Name)
+		if unsafe != nil || name != "." && !keep(name, false) {
+			continue
+		}
+		report.packFault(name, fault)
+		if fault.Zeros > 0 || fault.ReadOnly >= 0 {
+			err = also(err, coreutils.Mend(ctx, fault, root, name, unpacking))
+		}
+	}
+	if err == nil {
+		return report.err(src)
 	}
 	// The sandbox's own error says more.
 	if fe, ok := errors.AsType[*FSError](err); ok {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"path"
 	"slices"
@@ -21,7 +20,7 @@ import (
 // because the API writes them as the sandbox's default user.
 type owner interface {
 	// own changes the owner of what was uploaded.
-	own(ctx context.Context, written iter.Seq2[tarball.Entry, error]) error
+	own(ctx context.Context, written []tarball.Entry) error
 	// ownParents changes the owner of the parent directories of a file that a
 	// command of the target created.
 	ownParents(ctx context.Context, name string) error

@@ -2,12 +2,15 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"iter"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -25,6 +28,13 @@ type UploadOptions struct {
 	// the directory and against those of its parent directories; one without a
 	// slash is matched against each of their names.
 	Include, Exclude []string
+	// OutsideLinks keeps symbolic links that lead out of the directory. They are
+	// left out by default: in the sandbox they would lead to something else.
+	OutsideLinks bool
+	// LeftOut, if not nil, is called at the end with each path, relative to the
+	// directory, that the copy does not carry: sockets, pipes, devices, and links
+	// for want of OutsideLinks.
+	LeftOut func(name string)
 	// Progress, if not nil, is called as the upload proceeds.
 	Progress func(Progress)
 }
@@ -32,8 +42,12 @@ type UploadOptions struct {
 // UploadDir copies the local directory localDir into the directory dir of the
 // sandbox, with one request and in constant memory. Existing files are
 // replaced, others are left alone. Permissions, modification times and symbolic
-// links are preserved. Local files that are not regular files, directories or
-// symbolic links are an error.
+// links are preserved; a link to an absolute path in localDir becomes relative.
+//
+// Sockets, pipes, devices and symbolic links that lead out of localDir are left
+// out: see [UploadOptions.LeftOut]. Files that can't be read, or that change
+// or vanish meanwhile, don't stop the upload: the error at its end is a
+// [*ChangedError] that names them.
 func (f *FileSystem) UploadDir(ctx context.Context, localDir, dir string, opts *UploadOptions) error {
 	if _, err := enter(ctx, f); err != nil {
 		return err
@@ -46,7 +60,11 @@ func (f *FileSystem) UploadDir(ctx context.Context, localDir, dir string, opts *
 		return err
 	}
 	defer root.Close()
-	return uploadTree(ctx, f.on(), dir, localTree{root}, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
+	abs, err := filepath.Abs(localDir)
+	if err != nil {
+		return err
+	}
+	return uploadTree(ctx, f.on(), dir, localDir, localTree{root, filepath.ToSlash(abs)}, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
 }
 
 // CopyFS copies the file system fsys into the directory dir of the sandbox, with
@@ -54,7 +72,8 @@ func (f *FileSystem) UploadDir(ctx context.Context, localDir, dir string, opts *
 //
 // As with [os.CopyFS], files are created with mode 0644, or 0755 if anyone may
 // execute them, and directories with mode 0755. Symbolic links are preserved if
-// fsys is an [fs.ReadLinkFS]; other files that are not regular are an error.
+// fsys is an [fs.ReadLinkFS]. What is left out, and what happens if a file can't be
+// read, is as for [FileSystem.UploadDir].
 func (f *FileSystem) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
 	if _, err := enter(ctx, f); err != nil {
 		return err
@@ -62,7 +81,7 @@ func (f *FileSystem) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *U
 	if fsys == nil {
 		return invalid("fsys", "is nil")
 	}
-	return uploadTree(ctx, f.on(), dir, fsTree{fsys}, opts, copiedMode)
+	return uploadTree(ctx, f.on(), dir, "", fsTree{fsys}, opts, copiedMode)
 }
 
 // File is a file to write to a sandbox. Its content is Content or what Reader
@@ -75,8 +94,8 @@ type File struct {
 
 	// Content is the content of the file.
 	Content []byte
-	// Reader is read from its current position to its end, where it is left. It
-	// is read again from that position if the upload is retried.
+	// Reader is read from its current position to what is its end when the call
+	// begins. It is read again from that position if the upload is retried.
 	Reader io.ReadSeeker
 
 	// Mode holds the file's permissions and its set-id and sticky bits; nil
@@ -96,6 +115,10 @@ type WriteFilesOptions struct {
 // files and symbolic links. Sources are streamed, and read again for a retry.
 // If a source's Read hangs when ctx ends, WriteFiles returns within a second.
 //
+// A source that can't be read, or ends early, is an error at once. Of one that
+// grows meanwhile, what it had at the beginning is written, and the error
+// is a [*ChangedError].
+//
 // A relative path starts in the working directory of the session that receives
 // the files. ".." removes the element before it, even a symbolic link; trailing
 // slashes are ignored. A path that is empty or names a known directory is
@@ -112,6 +135,7 @@ func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *WriteFi
 	if opts == nil {
 		opts = &WriteFilesOptions{}
 	}
+	report := &copyReport{}
 	entries := make([]tarball.Entry, len(files))
 	total := int64(0)
 	now := time.Now()
@@ -120,10 +144,17 @@ func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *WriteFi
 		if err != nil {
 			return fmt.Errorf("%w (file number %d)", err, i+1)
 		}
+		e.Fault = func(err error) error {
+			if !errors.Is(err, tarball.ErrChanged) || errors.Is(err, io.ErrUnexpectedEOF) {
+				return err
+			}
+			report.fault(files[i].Path, err)
+			return nil
+		}
 		entries[i] = e
 		total += e.Size
 	}
-	return upload(ctx, f.on(), func(cwd string) (iter.Seq2[tarball.Entry, error], error) {
+	err := upload(ctx, f.on(), func(cwd string) (iter.Seq2[tarball.Entry, error], error) {
 		names := make([]string, len(files))
 		for i := range files {
 			abs, err := filePath(cwd, files[i].Path)
@@ -133,6 +164,7 @@ func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *WriteFi
 			names[i] = entryName(abs)
 		}
 		return func(yield func(tarball.Entry, error) bool) {
+			report.reset()
 			for i, e := range entries {
 				if e.Name = names[i]; !yield(e, nil) {
 					return
@@ -140,6 +172,7 @@ func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *WriteFi
 			}
 		}, nil
 	}, newMeter(opts.Progress, total))
+	return cmp.Or(err, report.err(""))
 }
 
 // WriteFiles is short for the method of [Sandbox.FS].
@@ -206,25 +239,31 @@ type placed func(cwd string) (iter.Seq2[tarball.Entry, error], error)
 
 // upload sends an archive and sets the owner of what it wrote.
 func upload(ctx context.Context, t target, archive placed, m *meter) error {
-	cwd := t.cwd()
-	entries, err := archive(cwd)
+	// A path that can't be is refused before any request.
+	if _, err := archive(t.cwd()); err != nil {
+		return err
+	}
+	o, owned := t.(owner)
+	if !owned {
+		return send(ctx, t, archive, m)
+	}
+	var written []tarball.Entry
+	err := send(ctx, t, func(cwd string) (iter.Seq2[tarball.Entry, error], error) {
+		entries, err := archive(cwd)
+		return func(yield func(tarball.Entry, error) bool) {
+			written = nil
+			for e, err := range entries {
+				e.Written = func() { written = append(written, e) }
+				if !yield(e, err) {
+					return
+				}
+			}
+		}, err
+	}, m)
 	if err != nil {
 		return err
 	}
-	err = send(ctx, t, func(dir string) (iter.Seq2[tarball.Entry, error], error) {
-		if dir != cwd {
-			moved, err := archive(dir)
-			if err != nil {
-				return nil, err
-			}
-			cwd, entries = dir, moved
-		}
-		return entries, nil
-	}, m)
-	if o, ok := t.(owner); ok && err == nil {
-		return o.own(ctx, entries)
-	}
-	return err
+	return o.own(ctx, written)
 }
 
 func send(ctx context.Context, t target, archive placed, m *meter) error {

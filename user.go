@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"maps"
 	"path"
 	"slices"
@@ -367,12 +366,9 @@ func (u *User) ownParents(ctx context.Context, name string) error {
 }
 
 // own changes the owner of what was uploaded.
-func (u *User) own(ctx context.Context, written iter.Seq2[tarball.Entry, error]) error {
+func (u *User) own(ctx context.Context, written []tarball.Entry) error {
 	var files, links, dirs, all []string
-	for e, err := range written {
-		if err != nil {
-			return err
-		}
+	for _, e := range written {
 		name := "/" + e.Name
 		all = append(all, name)
 		switch e.Mode.Type() {

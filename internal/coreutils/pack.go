@@ -1,12 +1,14 @@
 package coreutils
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"os"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/go-vercel/sandbox/internal/untar"
 )
@@ -15,23 +17,34 @@ const packing = `set -o pipefail; d=$1; [ "$d" != - ] || d=./-; cd -- "$d" && ta
 
 // PackScript writes a directory, its argument, to standard output as a compressed
 // archive, in base64, since output carries only text. Lines are long, as each may
-// become a record of the stream. See [PackChanges] for what it says of files that
-// are in use. PackNamedScript writes files of the directory, whose names standard
-// input has, each followed by a NUL.
-const (
-	PackScript      = packing + ` -cf - . | gzip -1 | base64 -w 8192`
-	PackNamedScript = packing + ` --no-recursion --null -T - -cf - | gzip -1 | base64 -w 8192`
-)
+// become a record of the stream. See [PackFaults] for what it says of files that
+// it can't pack as they are.
+const PackScript = packing + ` -cf - . | gzip -1 | base64 -w 8192`
 
-// Changed is a file that was in use while tar read it.
-type Changed struct {
+// PackFault is a file that tar could not pack as it is.
+type PackFault struct {
 	Name string // relative, and as the sandbox says: not to be trusted
-	// Gone is set if it is not in the archive.
-	Gone bool
+	// Kind says what happened to it.
+	Kind PackKind
+	// Errno is why it is unreadable.
+	Errno syscall.Errno
 	// Zeros is how many bytes at its end in the archive were never in the file:
 	// it became shorter, and tar fills it up to the length that it has announced.
-	Zeros int64
+	// If ReadOnly is not negative, only that much was read of the file, and the
+	// rest in the archive is zeros.
+	Zeros, ReadOnly int64
 }
+
+// PackKind is what happened to a file.
+type PackKind int
+
+// The kinds of faults.
+const (
+	Changed    PackKind = iota // it was written to while it was read
+	Gone                       // it was removed, and is not in the archive
+	Unreadable                 // it is not in the archive, or only in part
+	Socket                     // it can't be in an archive
+)
 
 // duringRead are the complaints about a file that was there when tar learned of it
 // and was then removed, or replaced by one of another kind. A file system can
@@ -47,60 +60,82 @@ var duringRead = map[string]bool{
 	"Cannot savedir: No such file or directory":      true,
 }
 
-// PackChanges reads what the tar of [PackScript] has said of files in use. only
-// means that it has failed for nothing else: the archive is complete.
-func PackChanges(r Result) (changed []Changed, only bool) {
+// unreadable are the complaints about a file that could not be read, followed by
+// the reason.
+var unreadable = regexp.MustCompile(`^(?:Cannot (?:stat|open|readlink|savedir|read|seek)|Read error at byte (\d+), while reading \d+ bytes?): (.+)$`)
+
+// PackFaults reads what the tar of [PackScript] has said of files. only means that
+// it has failed for nothing else: the rest of the archive is complete.
+func PackFaults(r Result) (faults []PackFault, only bool) {
 	only = r.ExitCode == 1 || r.ExitCode == 2
+	said := 0
 	for line := range strings.Lines(r.Stderr) {
 		program, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
-		name, said := unescape(rest)
-		c := Changed{Name: name}
-		switch {
-		case path.Base(program) != "tar":
+		if path.Base(program) != "tar" {
 			only = false
 			continue
-		case rest == "Exiting with failure status due to previous errors":
-			continue
-		case said == "socket ignored":
-			continue
-		case said == "file changed as we read it":
-		case duringRead[said] && name != ".":
-			c.Gone = true
-		default:
-			by, shrank := strings.CutPrefix(said, "File shrank by ")
-			number, _, _ := strings.Cut(by, " ")
-			n, err := strconv.ParseInt(number, 10, 64)
-			if !shrank || err != nil || n < 0 {
-				only = false
-				continue
-			}
-			c.Zeros = n
 		}
-		changed = append(changed, c)
+		if rest == "Exiting with failure status due to previous errors" {
+			continue
+		}
+		fault, ok := packFault(unescape(rest))
+		if !ok {
+			only = false
+			continue
+		}
+		if fault.Kind != Socket {
+			said++
+		}
+		faults = append(faults, fault)
 	}
-	return changed, only && len(changed) > 0
+	return faults, only && said > 0
 }
 
-// Mend takes from files that were unpacked what tar made up of those that became
-// shorter, also when ctx has ended, and returns the files that were in use: of them,
-// those that keep wants.
-func Mend(ctx context.Context, said Result, root *os.Root, keep func(name string) bool, o untar.Options) (changed, gone []string, err error) {
-	files, _ := PackChanges(said)
-	for _, file := range files {
-		name, unsafe := untar.Clean(file.Name)
-		if unsafe != nil || name != "." && !keep(name) {
-			continue
-		}
-		if file.Zeros > 0 {
-			err = errors.Join(err, untar.Shorten(context.WithoutCancel(ctx), root, name, file.Zeros, o))
-		}
-		if file.Gone {
-			gone = append(gone, name)
-		} else if n := len(changed); n == 0 || changed[n-1] != name { // tar may say two things of it
-			changed = append(changed, name)
-		}
+// packFault reads a complaint about a file.
+func packFault(name, said string) (PackFault, bool) {
+	f := PackFault{Name: name, ReadOnly: -1}
+	if said == "socket ignored" {
+		f.Kind = Socket
+		return f, true
 	}
-	return changed, gone, err
+	if said == "file changed as we read it" {
+		return f, true
+	}
+	if by, shrank := strings.CutPrefix(said, "File shrank by "); shrank {
+		number, _, _ := strings.Cut(by, " ")
+		n, err := strconv.ParseInt(number, 10, 64)
+		f.Zeros = n
+		return f, err == nil && n >= 0
+	}
+	if path.Clean(name) == "." { // the directory itself
+		return f, false
+	}
+	if duringRead[said] {
+		f.Kind = Gone
+		return f, true
+	}
+	m := unreadable.FindStringSubmatch(said)
+	if m == nil {
+		return f, false
+	}
+	f.Kind, f.Errno = Unreadable, cmp.Or(Errno("tar: "+m[2]), syscall.EIO)
+	if m[1] != "" {
+		n, err := strconv.ParseInt(m[1], 10, 64)
+		f.ReadOnly = n
+		return f, err == nil
+	}
+	return f, true
+}
+
+// Mend takes from a file that was unpacked what tar made up of it because the file
+// became shorter or could not be read to its end. It does so also when ctx has
+// ended.
+func Mend(ctx context.Context, f PackFault, root *os.Root, name string, o untar.Options) error {
+	length := func(size int64) int64 { return size - f.Zeros }
+	if f.ReadOnly >= 0 {
+		length = func(int64) int64 { return f.ReadOnly }
+	}
+	return untar.Shorten(context.WithoutCancel(ctx), root, name, length, o)
 }
 
 // unescape splits a complaint into the name that it begins with and what is said

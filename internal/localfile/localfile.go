@@ -1,14 +1,17 @@
-// Package localfile says where on this machine a file goes that is to have a name.
+// Package localfile has what files on this machine need: where one goes that is to
+// have a name, and the times that it may get.
 package localfile
 
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // Place is what a name leads to.
@@ -74,4 +77,17 @@ func (p Place) Open() (*os.File, error) {
 		return os.OpenFile(p.Path, os.O_WRONLY, 0)
 	}
 	return openDescriptor(p.descriptor, p.Path)
+}
+
+// Settable returns a file's time, or the closest one that package os can set, since
+// it counts nanoseconds: between the years 1677 and 2262.
+func Settable(t time.Time) time.Time {
+	first, last := time.Unix(0, math.MinInt64), time.Unix(0, math.MaxInt64)
+	switch {
+	case t.After(last):
+		return last
+	case !t.IsZero() && t.Before(first):
+		return first
+	}
+	return t
 }

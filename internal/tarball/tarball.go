@@ -22,18 +22,29 @@ type Entry struct {
 	Name string
 	// Mode holds the type and the permissions, which are used unchanged.
 	Mode fs.FileMode
-	// Size is the length of a file's content. A source of another length is an
-	// error.
+	// Size is the length of a file's content. The error of a source of another
+	// length matches ErrChanged.
 	Size int64
 	// ModTime is kept to the second; zero is the epoch.
 	ModTime time.Time
 	// Linkname is what a symbolic link points to.
 	Linkname string
-	// Open returns the content of a file; nil means an empty file. It is called
-	// once for each body. The result is closed, possibly during a Read that
+	// Open returns the content of a file; nil means an empty file. The result is closed, possibly during a Read that
 	// does not return after the body was closed.
 	Open func() (io.ReadCloser, error)
+	// Fault, if not nil, decides about an error of the source: what it returns
+	// ends the archive. If that is nil, the archive continues. A file that can't be
+	// opened is then missing; one that is longer has Size bytes; one that ended
+	// early is added again as it is, for the last entry of a name counts. Fault may
+	// be called more than once for a file.
+	Fault func(error) error
+	// Written, if not nil, is called once the entry is in the archive.
+	Written func()
 }
+
+// ErrChanged matches the error of a source whose content is not as stated.
+// If it ended early, the error also matches [io.ErrUnexpectedEOF].
+var ErrChanged = errors.New("the content has changed")
 
 // Opener returns a function that returns a new body of the same entries for
 // each attempt. It waits, as long as ctx allows, until the previous body no
@@ -74,13 +85,8 @@ func (b *Body) produce() error {
 		if err != nil {
 			return err
 		}
-		if err := tw.WriteHeader(h); err != nil {
-			return fmt.Errorf("tarball: %q: %w", e.Name, err)
-		}
-		if h.Typeflag == tar.TypeReg {
-			if err := b.content(tw, &e, buf[:]); err != nil {
-				return err
-			}
+		if err := b.add(tw, h, &e, buf[:]); err != nil {
+			return err
 		}
 	}
 	if err := tw.Close(); err != nil {
@@ -117,32 +123,73 @@ func header(e *Entry) (*tar.Header, error) {
 	return h, nil
 }
 
-// content copies a file's content.
-func (b *Body) content(tw *tar.Writer, e *Entry, buf []byte) error {
-	var n int64
-	if e.Open != nil {
-		rc, err := e.Open()
-		if err != nil {
-			return fmt.Errorf("opening %q: %w", e.Name, err)
+// add writes an entry with its content.
+func (b *Body) add(tw *tar.Writer, h *tar.Header, e *Entry, buf []byte) error {
+	fault := func(err error) error {
+		if e.Fault == nil || errors.Is(err, errClosed) {
+			return err
 		}
-		b.openSource(rc)
+		return e.Fault(err)
+	}
+	for {
+		var rc io.ReadCloser
+		if h.Typeflag == tar.TypeReg && e.Open != nil {
+			var err error
+			if rc, err = e.Open(); err != nil {
+				return fault(fmt.Errorf("opening %q: %w", e.Name, err))
+			}
+			b.openSource(rc)
+		}
+		if err := tw.WriteHeader(h); err != nil {
+			_ = b.closeSource() // nothing was read from it
+			return fmt.Errorf("tarball: %q: %w", e.Name, err)
+		}
+		n, err := b.content(tw, h, rc, e.Name, buf)
+		if err != nil {
+			if err := fault(err); err != nil {
+				return err
+			}
+		}
+		if n == h.Size {
+			if e.Written != nil {
+				e.Written()
+			}
+			return nil
+		}
+		if _, err := io.CopyN(tw, zeros{}, h.Size-n); err != nil {
+			return err
+		}
+		h.Size = n
+	}
+}
+
+// content copies a file's content, and returns how much of it there was.
+func (b *Body) content(tw *tar.Writer, h *tar.Header, rc io.ReadCloser, name string, buf []byte) (n int64, err error) {
+	if rc != nil {
 		n, err = copyContent(tw, rc, buf)
 		if closeErr := b.closeSource(); err == nil {
 			err = closeErr
 		}
-		switch {
-		case errors.Is(err, errClosed):
-			return errClosed
-		case errors.Is(err, tar.ErrWriteTooLong):
-			return fmt.Errorf("%q has more content than the %d bytes that were stated", e.Name, e.Size)
-		case err != nil:
-			return fmt.Errorf("reading %q: %w", e.Name, err)
-		}
 	}
-	if n < e.Size {
-		return fmt.Errorf("%q ended after %d of the %d bytes that were stated: %w", e.Name, n, e.Size, io.ErrUnexpectedEOF)
+	switch {
+	case errors.Is(err, errClosed):
+		return n, errClosed
+	case errors.Is(err, tar.ErrWriteTooLong):
+		return h.Size, fmt.Errorf("%q has more content than the %d bytes that were stated: %w", name, h.Size, ErrChanged)
+	case err != nil:
+		return n, fmt.Errorf("reading %q: %w", name, err)
+	case n < h.Size:
+		return n, fmt.Errorf("%q ended after %d of the %d bytes that were stated: %w: %w", name, n, h.Size, ErrChanged, io.ErrUnexpectedEOF)
 	}
-	return nil
+	return n, nil
+}
+
+// zeros is a reader of zeros without end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 // copyContent lets readers of memory write directly, without a copy. A file

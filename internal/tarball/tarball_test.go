@@ -223,6 +223,64 @@ func TestBodyFailsClearly(t *testing.T) {
 	}
 }
 
+// TestBodyContinuesAfterFaults: a source that is not as stated ends nothing if its
+// entry says so, and the last entry of its name has what there is.
+func TestBodyContinuesAfterFaults(t *testing.T) {
+	boom := errors.New("boom")
+	long := someText(300_000)
+	for _, test := range []struct {
+		name  string
+		size  int64
+		reads []io.Reader // one for each time that the source is opened
+		want  []byte
+		fault error
+	}{
+		{"as stated", 3, []io.Reader{strings.NewReader("123")}, []byte("123"), nil},
+		{"longer", 2, []io.Reader{strings.NewReader("123")}, []byte("12"), ErrChanged},
+		{"shorter", 300_001, []io.Reader{bytes.NewReader(long), bytes.NewReader(long)}, long, io.ErrUnexpectedEOF},
+		{"shorter twice", 10, []io.Reader{strings.NewReader("12345"), strings.NewReader("12"), strings.NewReader("12")}, []byte("12"), ErrChanged},
+		{"empty", 10, []io.Reader{strings.NewReader(""), strings.NewReader("")}, []byte{}, ErrChanged},
+		{"shorter, then longer", 10, []io.Reader{strings.NewReader("12"), strings.NewReader("123")}, []byte("12"), ErrChanged},
+		{"broken", 300_001, []io.Reader{io.MultiReader(bytes.NewReader(long[:200_000]), iotest.ErrReader(boom)), bytes.NewReader(long)}, long[:200_000], boom},
+		{"broken twice", 10, []io.Reader{iotest.ErrReader(boom), iotest.ErrReader(boom)}, []byte{}, boom},
+		{"not opened", 10, nil, nil, boom},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var faults []error
+			written := 0
+			reads := test.reads
+			e := Entry{Name: "a", Mode: 0o644, Size: test.size, Written: func() { written++ }, Fault: func(err error) error {
+				faults = append(faults, err)
+				return nil
+			}, Open: func() (io.ReadCloser, error) {
+				if len(reads) == 0 {
+					return nil, boom
+				}
+				r := reads[0]
+				reads = reads[1:]
+				return io.NopCloser(r), nil
+			}}
+			b := New(seq(file("before", long), e, file("z", long)))
+			defer b.Close()
+			headers, contents := unpack(t, b)
+			last := map[string][]byte{}
+			for i, h := range headers {
+				last[h.Name] = contents[i]
+			}
+			assert.True(t, bytes.Equal(long, last["before"]) && bytes.Equal(long, last["z"]), "the files around it")
+			assert.Equal(t, len(test.want), len(last["a"]))
+			assert.True(t, bytes.Equal(test.want, last["a"]))
+			assert.Equal(t, test.want != nil, written == 1)
+			assert.Empty(t, reads)
+			if test.fault == nil {
+				assert.Empty(t, faults)
+			} else {
+				assert.ErrorIs(t, errors.Join(faults...), test.fault)
+			}
+		})
+	}
+}
+
 func TestBodyClosedBeforeRead(t *testing.T) {
 	opened := false
 	b := New(func(func(Entry, error) bool) { opened = true })

@@ -10,11 +10,11 @@ import (
 	"path"
 )
 
-// Shorten takes the last bytes, as many as zeros, from a file that Extract has
-// made: what the archive says was never in the file. It replaces the file, which
-// another name may be of, and does nothing if the name is not of a regular file
-// of that length, or is one that Keep omits.
-func Shorten(ctx context.Context, root *os.Root, name string, zeros int64, opts Options) (err error) {
+// Shorten takes from a file that Extract has made what the archive says was never
+// in the file. length returns how much remains of a size. Shorten replaces the
+// file, which another name may be of, and does nothing if the name is not of a
+// regular file that is longer, or is one that Keep omits.
+func Shorten(ctx context.Context, root *os.Root, name string, length func(size int64) int64, opts Options) (err error) {
 	if name, err = Clean(name); err != nil || name == "." || opts.Keep != nil && !opts.Keep(name, false) {
 		return err
 	}
@@ -37,7 +37,7 @@ func Shorten(ctx context.Context, root *os.Root, name string, zeros int64, opts 
 	}
 	in, base := x.here().dir, path.Base(name)
 	info, err := in.Lstat(base)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && (!info.Mode().IsRegular() || info.Size() < zeros) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (!info.Mode().IsRegular() || length(info.Size()) < 0 || length(info.Size()) >= info.Size()) {
 		return nil
 	}
 	if err != nil {
@@ -51,7 +51,7 @@ func Shorten(ctx context.Context, root *os.Root, name string, zeros int64, opts 
 		return err
 	}
 	defer f.Close()
-	h := &tar.Header{Typeflag: tar.TypeReg, Mode: int64(info.Mode().Perm()), Size: info.Size() - zeros, ModTime: info.ModTime()}
+	h := &tar.Header{Typeflag: tar.TypeReg, Mode: int64(info.Mode().Perm()), Size: length(info.Size()), ModTime: info.ModTime()}
 	return x.file(ctx, in, name, h, f)
 }
 

@@ -5,6 +5,7 @@ package untar
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -16,10 +17,12 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/localfile"
 )
 
 // ErrUnsafe matches the error of an archive with an entry that would leave the
-// directory, that is not a file, directory or link, or that exceeds a limit.
+// directory, that is of an unknown kind, or that exceeds a limit.
 var ErrUnsafe = errors.New("refused")
 
 // Options are the options of Extract.
@@ -29,19 +32,18 @@ type Options struct {
 	// and entries that Keep omits count too. Both must be set.
 	MaxEntries int
 	MaxBytes   int64
-	// OutsideLinks permits symbolic links whose target is absolute or outside
-	// of the directory. They are never followed.
+	// OutsideLinks permits symbolic links whose target is outside of the
+	// directory. They are never followed.
 	OutsideLinks bool
-	// Owners restores owners, all permissions regardless of the umask, set-id
-	// and sticky bits, and the capabilities of programs, as for a root file
-	// system. It requires root.
-	Owners bool
+	// Base, if not empty, is the absolute path of the directory that was packed.
+	// Links to absolute paths below it become relative.
+	Base string
+	// LeftOut, if not nil, is called with the clean names of entries that are not
+	// unpacked: devices, pipes, and links for want of OutsideLinks.
+	LeftOut func(name string)
 	// Keep, if not nil, selects entries by their clean names, and by whether they
 	// are directories.
 	Keep func(name string, dir bool) bool
-	// Check, if not nil, is called with the clean name of each entry that Keep
-	// selects. Its error ends the unpacking before anything is done for it.
-	Check func(name string, h *tar.Header) error
 	// Top, if not nil, gets the permissions of the directory itself, if the archive has
 	// them, subject to the umask.
 	Top *fs.FileMode
@@ -66,14 +68,12 @@ const (
 // at the first entry that it refuses; what was unpacked until then remains.
 //
 // Permissions are subject to the umask. Set-id and sticky bits and owners are
-// not restored, except with [Options.Owners].
+// not restored.
 func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err error) {
 	x := &extractor{opts: opts, buf: make([]byte, blockSize), zeros: make([]byte, blockSize)}
 	x.way = []level{{name: ".", dir: root}}
 	defer func() { err = errors.Join(err, x.close()) }()
-	if !opts.Owners {
-		x.umask = umask(root)
-	}
+	x.umask = umask(root)
 	tr := tar.NewReader(r)
 	for {
 		if err := ctx.Err(); err != nil {
@@ -123,10 +123,9 @@ type level struct {
 	dir  *os.Root
 	// entry is set if mode and modTime must be set, which is done when the
 	// directory is certain to be complete.
-	entry    bool
-	mode     fs.FileMode
-	uid, gid int
-	modTime  time.Time
+	entry   bool
+	mode    fs.FileMode
+	modTime time.Time
 }
 
 func unsafe(format string, args ...any) error {
@@ -168,13 +167,11 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 	if x.opts.Keep != nil && !x.opts.Keep(name, h.Typeflag == tar.TypeDir) {
 		return nil
 	}
-	if x.opts.Check != nil {
-		if err := x.opts.Check(name, h); err != nil {
-			return err
+	if x.omits(name, h) {
+		if x.opts.LeftOut != nil {
+			x.opts.LeftOut(name)
 		}
-	}
-	if x.opts.Owners && (h.Uid < 0 || int64(h.Uid) > maxOwner || h.Gid < 0 || int64(h.Gid) > maxOwner) {
-		return unsafe("it belongs to user %d and group %d", h.Uid, h.Gid)
+		return nil
 	}
 	in, err := x.enter(ctx, path.Dir(name))
 	if err != nil {
@@ -195,6 +192,19 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 		return x.link(in, name, h.Linkname)
 	}
 	return unsafe("type %q is not a file, directory or link", h.Typeflag)
+}
+
+// omits reports whether an entry is of a kind that is not unpacked. It makes the
+// target of a link relative where it can.
+func (x *extractor) omits(name string, h *tar.Header) bool {
+	switch h.Typeflag {
+	case tar.TypeFifo, tar.TypeChar, tar.TypeBlock:
+		return true
+	case tar.TypeSymlink:
+		h.Linkname = Inside(name, h.Linkname, x.opts.Base)
+		return !x.opts.OutsideLinks && (Leads(name, h.Linkname) || foreign && (strange(h.Linkname) || !local(name, h.Linkname)))
+	}
+	return false
 }
 
 // Clean checks the name of an entry and returns it without "./", double and
@@ -279,16 +289,11 @@ func (x *extractor) leave(name string) error {
 		if info, err := in.Lstat(base); err != nil || !info.IsDir() {
 			continue // somebody else removed it
 		}
-		if x.opts.Owners {
-			if err := in.Lchown(base, d.uid, d.gid); err != nil {
-				return err
-			}
-		}
 		if err := in.Chmod(base, d.mode); err != nil {
 			return err
 		}
 		if !d.modTime.IsZero() {
-			if err := in.Chtimes(base, time.Time{}, d.modTime); err != nil {
+			if err := in.Chtimes(base, time.Time{}, localfile.Settable(d.modTime)); err != nil {
 				return err
 			}
 		}
@@ -328,9 +333,6 @@ func (x *extractor) enter(ctx context.Context, name string) (*os.Root, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			if err = x.count(); err == nil {
 				err = in.Mkdir(elem, 0o777)
-			}
-			if err == nil && x.opts.Owners {
-				err = in.Chmod(elem, 0o755)
 			}
 		} else if err == nil && info.Mode()&fs.ModeSymlink != 0 {
 			err = unsafe("%q is a symbolic link", path.Join(x.here().name, elem))
@@ -392,22 +394,13 @@ func (x *extractor) dir(in *os.Root, name string, h *tar.Header) error {
 	}
 	d := x.here()
 	d.entry, d.mode, d.modTime = true, x.mode(h), h.ModTime
-	d.uid, d.gid = h.Uid, h.Gid
 	return nil
 }
 
 // mode returns the part of an entry's mode that is restored.
 func (x *extractor) mode(h *tar.Header) fs.FileMode {
-	mode := h.FileInfo().Mode()
-	if x.opts.Owners {
-		return mode & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
-	}
-	return mode.Perm() &^ x.umask
+	return h.FileInfo().Mode().Perm() &^ x.umask
 }
-
-// maxOwner is the greatest ID of a user or a group: the next one means no
-// change.
-const maxOwner = 1<<32 - 2
 
 // file writes a file under a temporary name and renames it when it is complete.
 func (x *extractor) file(ctx context.Context, in *os.Root, name string, h *tar.Header, r io.Reader) (err error) {
@@ -425,32 +418,19 @@ func (x *extractor) file(ctx context.Context, in *os.Root, name string, h *tar.H
 	if err := x.copy(ctx, f, name, h.Size, r); err != nil {
 		return err
 	}
-	if x.opts.Owners {
-		if err := f.Chown(h.Uid, h.Gid); err != nil {
-			return err
-		}
-	}
 	if err := f.Chmod(x.mode(h)); err != nil {
 		return err
-	}
-	if capability := h.PAXRecords[capabilityRecord]; x.opts.Owners && capability != "" {
-		if err := setCapability(f, capability); err != nil {
-			return err
-		}
 	}
 	if err := f.Close(); err != nil {
 		return err
 	}
 	if !h.ModTime.IsZero() {
-		if err := in.Chtimes(tmp, time.Time{}, h.ModTime); err != nil {
+		if err := in.Chtimes(tmp, time.Time{}, localfile.Settable(h.ModTime)); err != nil {
 			return err
 		}
 	}
 	return in.Rename(tmp, path.Base(name))
 }
-
-// capabilityRecord holds the capabilities of a program.
-const capabilityRecord = "SCHILY.xattr.security.capability"
 
 // copy skips blocks of zeros, which become holes: a file that is all holes must
 // not fill the disk.
@@ -491,17 +471,25 @@ func (x *extractor) symlink(in *os.Root, name string, h *tar.Header) error {
 	if target == "" || len(target) > maxName || strings.IndexByte(target, 0) >= 0 {
 		return unsafe("its target is not a path")
 	}
-	if !x.opts.OutsideLinks && (Leads(name, target) || foreign && (strange(target) || !local(name, target))) {
-		return unsafe("it is a symbolic link to %.200q, outside of the directory", target)
-	}
 	base := path.Base(name)
 	if err := clearPlace(in, base); err != nil {
 		return err
 	}
-	if err := in.Symlink(filepath.FromSlash(target), base); err != nil || !x.opts.Owners {
-		return err
+	return in.Symlink(filepath.FromSlash(target), base)
+}
+
+// Inside returns the target of a symbolic link, relative if it is an absolute path
+// in the directory base, of which name is a file.
+func Inside(name, target, base string) string {
+	if base == "" || !path.IsAbs(target) && !filepath.IsAbs(filepath.FromSlash(target)) {
+		return target
 	}
-	return in.Lchown(base, h.Uid, h.Gid)
+	rest, ok := strings.CutPrefix(target+"/", strings.TrimSuffix(base, "/")+"/")
+	if !ok {
+		return target
+	}
+	up := strings.Repeat("../", strings.Count(name, "/"))
+	return cmp.Or(strings.TrimSuffix(up+rest, "/"), ".")
 }
 
 // Leads reports whether a symbolic link may lead out of the root. A ".." after

@@ -271,8 +271,13 @@ func TestCopyFS(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, info.IsDir())
 
-	err = sb.FS().CopyFS(ctx, "x", fstest.MapFS{"pipe": {Mode: fs.ModeNamedPipe}}, nil)
-	assert.ErrorContains(t, err, "pipe")
+	var leftOut []string
+	odd := fstest.MapFS{"pipe": {Mode: fs.ModeNamedPipe}, "device": {Mode: fs.ModeDevice | fs.ModeCharDevice}, "other": {Mode: fs.ModeIrregular}, "z": {}}
+	require.NoError(t, sb.FS().CopyFS(ctx, "x", odd, &sandbox.UploadOptions{LeftOut: func(name string) { leftOut = append(leftOut, name) }}))
+	assert.Equal(t, []string{"device", "other", "pipe"}, leftOut)
+	there, err := f.Exists(ctx, "x/z")
+	require.NoError(t, err)
+	assert.True(t, there)
 }
 
 // sized is a source that says how long it is, right or wrong.
@@ -419,8 +424,13 @@ func TestWriteFilesRefusals(t *testing.T) {
 	assert.ErrorIs(t, err, broken)
 	err = sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Reader: &sized{Reader: strings.NewReader("four"), size: 5}}}, nil)
 	assert.Error(t, err, "a source that is shorter than announced")
-	err = sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Reader: &sized{Reader: strings.NewReader("four"), size: 3}}}, nil)
-	assert.Error(t, err, "a source that is longer than announced")
+	err = sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Reader: &sized{Reader: strings.NewReader("four"), size: 3}}, {Path: "b"}}, nil)
+	var grown *sandbox.ChangedError
+	require.ErrorAs(t, err, &grown, "a source that is longer than announced")
+	assert.Equal(t, []string{"a"}, grown.Changed)
+	data, err := sb.FS().ReadFile(ctx, "a")
+	require.NoError(t, err)
+	assert.Equal(t, "fou", string(data))
 }
 
 func TestCreateStream(t *testing.T) {

@@ -154,7 +154,7 @@ func TestUserFiles(t *testing.T) {
 	assert.ErrorIs(t, bob.FS().DownloadFile(ctx, "/home/alice/data/deep/secret", filepath.Join(local, "b"), nil), fs.ErrPermission)
 
 	require.NoError(t, os.Symlink("/etc/hostname", filepath.Join(local, "link")))
-	require.NoError(t, alice.FS().UploadDir(ctx, local, "up", nil))
+	require.NoError(t, alice.FS().UploadDir(ctx, local, "up", &sandbox.UploadOptions{OutsideLinks: true}))
 	assert.True(t, strings.HasPrefix(owners(t, sb, "/home/alice/up/link"), "alice:alice "))
 	assert.True(t, strings.HasPrefix(owners(t, sb, "/etc/hostname"), "root:"), "what a link points to changes nothing")
 	assert.Equal(t, "alice:alice 600", owners(t, sb, "/home/alice/up/data/deep/secret"))

@@ -57,7 +57,7 @@ var onlyHere = []method{
 		require.NoError(t, err)
 		assert.Equal(t, "there", string(data))
 	}}},
-	{name: "UploadDir", opts: &sandbox.UploadOptions{}, held: []string{"Include", "Exclude", "Progress"}},
+	{name: "UploadDir", opts: &sandbox.UploadOptions{}, held: []string{"Include", "Exclude", "OutsideLinks", "LeftOut", "Progress"}},
 	{name: "WriteFiles", opts: &sandbox.WriteFilesOptions{}, held: []string{"Progress"}},
 	{name: "Files", opts: &sandbox.File{}, local: local{
 		"Path": written(sandbox.File{Content: []byte("x")}, "x", 0o644), "Content": written(sandbox.File{Content: []byte("bytes")}, "bytes", 0o644),

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/go-vercel/sandbox/internal/localfile"
 )
 
 // limits of an archive, which may be endless.
@@ -215,7 +217,7 @@ func (x *extraction) file(hdr *tar.Header, name string, r io.Reader) error {
 		err = cerr
 	}
 	if err == nil && usable(hdr.ModTime) {
-		err = x.f.Chtimes(name, hdr.ModTime)
+		err = x.f.Chtimes(name, localfile.Settable(hdr.ModTime))
 	}
 	return err
 }
@@ -243,7 +245,7 @@ func (x *extraction) finish() error {
 			return err
 		}
 		if usable(hdr.ModTime) {
-			if err := x.f.Chtimes(hdr.Name, hdr.ModTime); err != nil {
+			if err := x.f.Chtimes(hdr.Name, localfile.Settable(hdr.ModTime)); err != nil {
 				return err
 			}
 		}
@@ -251,7 +253,8 @@ func (x *extraction) finish() error {
 	return nil
 }
 
-func usable(t time.Time) bool { return t.Unix() > 0 }
+// usable reports whether an entry has a time: archives say 0 for none.
+func usable(t time.Time) bool { return t.Unix() != 0 }
 
 // contextReader ends a long copy when its context does.
 type contextReader struct {

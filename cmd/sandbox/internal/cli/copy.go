@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -68,7 +67,7 @@ func (c *copyCommand) command() *cobra.Command {
 	toggle(flags, &c.o.follow, "follow-symlinks", "L", "Copy what symbolic links lead to (uploads)")
 	options(flags, &c.o.exclude, "exclude", "", "pattern", "Leave out what matches, such as node_modules or **/*.log (repeatable)", parseText)
 	options(flags, &c.o.include, "include", "", "pattern", "Copy only what matches (repeatable)", parseText)
-	toggle(flags, &c.o.outsideLinks, "outside-links", "", "Keep symbolic links that lead out of a downloaded directory")
+	toggle(flags, &c.o.outsideLinks, "outside-links", "", "Keep symbolic links that lead out of the directory")
 	toggle(flags, &c.o.dotGit, "dot-git", "", "Download into a working tree also what acts there by itself: .git, .hg, HEAD of a repository, .vscode and the like")
 	toggle(flags, &c.o.mkdir, "mkdir", "", "Make the local directories that lead to the destination")
 	toggle(flags, &c.o.noClobber, "no-clobber", "n", "Leave files that exist as they are")
@@ -252,18 +251,22 @@ func (c *copying) archiveToStdout(ctx context.Context, dir, name string) error {
 	if err != nil || result.ExitCode == 0 {
 		return err
 	}
-	found, only := coreutils.PackChanges(coreutils.Result{ExitCode: result.ExitCode, Stderr: stderr.String()})
-	filledUp := slices.ContainsFunc(found, func(f coreutils.Changed) bool { return f.Zeros > 0 })
-	if !only || filledUp { // what has gone out can't be mended
-		return fmt.Errorf("packing %s in the sandbox failed: %s", c.from.path, lines(strings.TrimSpace(stderr.String())))
-	}
+	found, only := coreutils.PackFaults(coreutils.Result{ExitCode: result.ExitCode, Stderr: stderr.String()})
 	changed := &sandbox.ChangedError{Path: c.from.path}
 	for _, f := range found {
-		if f.Gone {
-			changed.Gone = append(changed.Gone, f.Name)
-		} else {
+		filledUp := f.Zeros > 0 || f.ReadOnly >= 0 // what has gone out can't be mended
+		only = only && !filledUp && f.Name != name
+		switch f.Kind {
+		case coreutils.Changed:
 			changed.Changed = append(changed.Changed, f.Name)
+		case coreutils.Gone:
+			changed.Gone = append(changed.Gone, f.Name)
+		case coreutils.Unreadable:
+			changed.Unreadable = append(changed.Unreadable, &fs.PathError{Op: "read", Path: f.Name, Err: f.Errno})
 		}
+	}
+	if !only {
+		return fmt.Errorf("packing %s in the sandbox failed: %s", c.from.path, lines(strings.TrimSpace(stderr.String())))
 	}
 	return changed
 }
@@ -332,7 +335,11 @@ func (c *copying) acrossDir(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	err = c.source.FS().DownloadDir(ctx, c.from.path, dir, &sandbox.DownloadDirOptions{Exclude: c.o.exclude, Include: c.o.include, OutsideLinks: true, DotGit: true})
+	var left leftOut
+	err = c.source.FS().DownloadDir(ctx, c.from.path, dir, &sandbox.DownloadDirOptions{
+		Exclude: c.o.exclude, Include: c.o.include, OutsideLinks: c.o.outsideLinks, DotGit: true, LeftOut: left.add,
+	})
+	left.tell(c.app)
 	_, complete := errors.AsType[*sandbox.ChangedError](err)
 	if err != nil && !complete {
 		return c.missing(err)
@@ -343,21 +350,23 @@ func (c *copying) acrossDir(ctx context.Context) error {
 	}
 	bar := c.app.barOfDir(ctx, dir, &copyOptions{progress: c.o.progress, noProgress: c.o.noProgress})
 	defer bar.done()
-	o := &sandbox.UploadOptions{Progress: bar.update}
+	o := &sandbox.UploadOptions{Progress: bar.update, OutsideLinks: true}
 	if err := c.excludeThere(ctx, to.path, o); err != nil {
 		return err
 	}
 	return cmp.Or(c.target.FS().UploadDir(ctx, dir, to.path, o), err)
 }
 
-// leftOut says what did not arrive since it would act by itself.
-func (a *app) leftOut(names []string, hint string) {
-	a.warn("left out, since Git or an editor would run it by itself: "+some(names), hint)
-}
+// leftOut are the files that a copy does not carry.
+type leftOut []string
 
-// leftOutside says which links did not arrive since they lead elsewhere.
-func (a *app) leftOutside(names []string) {
-	a.warn("left out, since these links lead out of the directory: "+some(names), "--outside-links keeps them")
+func (l *leftOut) add(name string) { *l = append(*l, name) }
+
+// tell says what did not arrive, if anything.
+func (l leftOut) tell(a *app) {
+	if len(l) > 0 {
+		a.warn("left out: "+some(l), "--outside-links keeps links that lead out of the directory, --dot-git what Git or an editor would run by itself; sockets, pipes and devices can't be copied")
+	}
 }
 
 // some are the first of some names.

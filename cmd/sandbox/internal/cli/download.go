@@ -17,9 +17,6 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/localfile"
-	"github.com/go-vercel/sandbox/internal/own"
-	"github.com/go-vercel/sandbox/internal/untar"
-	"github.com/go-vercel/sandbox/outputs"
 )
 
 func (c *copying) download(ctx context.Context) error {
@@ -146,7 +143,7 @@ func (c *copying) keepMode(name string, remote fs.FileInfo) error {
 	if err := os.Chmod(name, remote.Mode().Perm()&allowed); err != nil {
 		return err
 	}
-	return os.Chtimes(name, time.Time{}, remote.ModTime())
+	return os.Chtimes(name, time.Time{}, localfile.Settable(remote.ModTime()))
 }
 
 func (c *copying) downloadDir(ctx context.Context, to string) error {
@@ -160,15 +157,6 @@ func (c *copying) downloadDir(ctx context.Context, to string) error {
 		}
 		exclude = slices.Concat(exclude, here)
 	}
-	if !c.o.outsideLinks {
-		outside := c.outsideLinks(ctx)
-		for _, name := range outside {
-			exclude = append(exclude, literal(name))
-		}
-		if len(outside) > 0 {
-			defer func() { c.app.leftOutside(outside) }()
-		}
-	}
 	// A new directory is not to be seen before it is whole.
 	place := to
 	if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
@@ -179,18 +167,12 @@ func (c *copying) downloadDir(ctx context.Context, to string) error {
 		defer os.RemoveAll(dir)
 		place = filepath.Join(dir, "dir")
 	}
-	var leftOut []string
+	var left leftOut
 	err := c.source.FS().DownloadDir(ctx, c.from.path, place, &sandbox.DownloadDirOptions{
-		Exclude: exclude, Include: c.o.include, Progress: bar.update, OutsideLinks: c.o.outsideLinks, DotGit: c.o.dotGit,
-		LeftOut: func(name string) { leftOut = append(leftOut, name) },
+		Exclude: exclude, Include: c.o.include, Progress: bar.update, OutsideLinks: c.o.outsideLinks, DotGit: c.o.dotGit, LeftOut: left.add,
 	})
-	if len(leftOut) > 0 {
-		bar.done()
-		c.app.leftOut(leftOut, "--dot-git copies it as well")
-	}
-	if errors.Is(err, sandbox.ErrUnsafeArchive) {
-		return withHint(err, "--outside-links keeps such links, --exclude leaves them out")
-	}
+	bar.done()
+	left.tell(c.app)
 	_, complete := errors.AsType[*sandbox.ChangedError](err)
 	if err != nil && !complete {
 		return c.missing(err)
@@ -199,29 +181,6 @@ func (c *copying) downloadDir(ctx context.Context, to string) error {
 		return cmp.Or(os.Rename(place, filepath.Clean(to)), err)
 	}
 	return err
-}
-
-// linksScript lists the symbolic links of a directory, with where they lead.
-const linksScript = `cd -- "$1" && find . -type l -printf '%P\0%l\0'`
-
-// maxLinks is how much of that is read.
-const maxLinks = 16 << 20
-
-// outsideLinks are the links of the directory that lead out of it. What the sandbox
-// hides here is refused later.
-func (c *copying) outsideLinks(ctx context.Context) (names []string) {
-	var out strings.Builder
-	result, err := own.Run(ctx, c.source, &sandbox.CommandOptions{Stdout: outputs.Limit(&out, maxLinks), KillOnCancel: true}, "bash", "-c", linksScript, "bash", c.from.path)
-	if err != nil || result.ExitCode != 0 {
-		return nil
-	}
-	for pair := range slices.Chunk(strings.Split(strings.TrimSuffix(out.String(), "\x00"), "\x00"), 2) {
-		if len(pair) == 2 && untar.Leads(pair[0], pair[1]) {
-			names = append(names, pair[0])
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // missing gives the error of a file that is not in the sandbox a hint.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -202,8 +201,10 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 		f.Hint = "whether it was done is not known: look with " + try("ls --all") + " or " + try("ps NAME")
 	case errors.As(err, &changed):
 		f.Code, f.exit = "files_changed", exitChanged
-		f.Message = fmt.Sprintf("all that programs left alone was copied from %s; changed meanwhile: %s", redact.Printable(changed.Path), some(slices.Concat(changed.Changed, changed.Gone)))
 		f.Hint = "copy again once the programs that write there have ended"
+		if len(changed.Unreadable) > 0 {
+			f.Hint = "the files that are not readable were not copied; --exclude leaves them out without an error"
+		}
 	case errors.Is(err, auth.ErrNoCredentials):
 		f.Code, f.exit = "no_credentials", exitLogin
 		f.Hint = "run " + try("login") + ", or set VERCEL_AUTH_TOKEN, or use --local, which needs no account"

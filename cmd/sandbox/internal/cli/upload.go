@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/source"
 )
 
 func (c *copying) upload(ctx context.Context) error {
@@ -118,7 +117,10 @@ func (c *copying) uploadDir(ctx context.Context) error {
 	}
 	bar := c.app.barOfDir(ctx, c.from.path, c.o)
 	defer bar.done()
-	o := &sandbox.UploadOptions{Exclude: c.o.exclude, Include: c.o.include, Progress: bar.update}
+	var left leftOut
+	o := &sandbox.UploadOptions{
+		Exclude: c.o.exclude, Include: c.o.include, OutsideLinks: c.o.outsideLinks, LeftOut: left.add, Progress: bar.update,
+	}
 	err := c.excludeThere(ctx, to.path, o)
 	if err != nil {
 		return err
@@ -128,7 +130,9 @@ func (c *copying) uploadDir(ctx context.Context) error {
 	} else {
 		err = c.target.FS().UploadDir(ctx, c.from.path, to.path, o)
 	}
-	return source.OfUpload(c.from.path, err)
+	bar.done()
+	left.tell(c.app)
+	return err
 }
 
 // excludeThere leaves out what the sandbox has already, with --no-clobber.
@@ -176,7 +180,7 @@ func (f following) ReadDir(name string) ([]fs.DirEntry, error) {
 		}
 		info, err := fs.Stat(f.FS, strings.TrimPrefix(name+"/"+e.Name(), "./"))
 		if err != nil {
-			return nil, err
+			continue // the copy names a link that it can't follow
 		}
 		entries[i] = renamed{fs.FileInfoToDirEntry(info), e.Name()}
 	}

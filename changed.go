@@ -1,0 +1,177 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-vercel/sandbox/internal/coreutils"
+	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/internal/tarball"
+)
+
+// ChangedError reports files that a copy could not take as they are, because
+// programs worked with them or they can't be read. The copy is complete otherwise:
+// all other files arrived. It unwraps to the errors of Unreadable.
+type ChangedError struct {
+	// Path is the directory that was copied. It is empty for CopyFS and WriteFiles.
+	Path string
+	// Changed are the files and directories that were written to while they were
+	// read, by their paths below Path; "." is the directory itself. Such a file
+	// holds what was read from it, part of which may be older than the rest; such
+	// a directory may lack what came into it meanwhile.
+	Changed []string
+	// Gone are those that were removed, or replaced by something of another kind,
+	// before they could be read. The copy does not have them.
+	Gone []string
+	// Unreadable are those that could not be read, with the reason. The copy has
+	// no more of them than was read before the error.
+	Unreadable []*fs.PathError
+}
+
+// Error names the first files of each kind, and says how many more there are.
+func (e *ChangedError) Error() string {
+	var unreadable []string
+	for _, u := range e.Unreadable {
+		unreadable = append(unreadable, fmt.Sprintf("%s (%v)", u.Path, u.Err))
+	}
+	var parts []string
+	for _, list := range []struct {
+		what  string
+		names []string
+	}{{"changed meanwhile", e.Changed}, {"removed meanwhile", e.Gone}, {"not readable", unreadable}} {
+		if len(list.names) > 0 {
+			parts = append(parts, list.what+": "+firstNames(list.names))
+		}
+	}
+	from := ""
+	if e.Path != "" {
+		from = " of " + e.Path
+	}
+	return redact.Printable(fmt.Sprintf("sandbox: the copy%s is complete but for files that were %s", from, strings.Join(parts, "; ")))
+}
+
+// firstNames lists the first names.
+func firstNames(names []string) string {
+	const shown = 10
+	more := ""
+	if n := len(names) - shown; n > 0 {
+		names, more = names[:shown], fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(names, ", ") + more
+}
+
+// Unwrap returns the errors of Unreadable.
+func (e *ChangedError) Unwrap() []error {
+	var errs []error
+	for _, u := range e.Unreadable {
+		errs = append(errs, u)
+	}
+	return errs
+}
+
+// copyReport collects what a copy leaves out and what it could not read. A
+// goroutine of an upload that has ended may still write to it.
+type copyReport struct {
+	mu      sync.Mutex
+	leftOut []string
+	found   ChangedError
+	named   map[string]bool
+}
+
+// reset forgets an attempt.
+func (r *copyReport) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leftOut, r.found, r.named = nil, ChangedError{}, nil
+}
+
+// first reports whether a name is new. The caller holds mu.
+func (r *copyReport) first(name string) bool {
+	if r.named[name] {
+		return false
+	}
+	if r.named == nil {
+		r.named = make(map[string]bool)
+	}
+	r.named[name] = true
+	return true
+}
+
+// omit notes a file of a kind that a copy does not carry.
+func (r *copyReport) omit(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.first(name) {
+		r.leftOut = append(r.leftOut, name)
+	}
+}
+
+// fault notes a file that could not be read as it is.
+func (r *copyReport) fault(name string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.first(name) {
+		return
+	}
+	switch {
+	case errors.Is(err, tarball.ErrChanged):
+		r.found.Changed = append(r.found.Changed, name)
+	case errors.Is(err, fs.ErrNotExist):
+		r.found.Gone = append(r.found.Gone, name)
+	default:
+		if pe, ok := errors.AsType[*fs.PathError](err); ok {
+			err = pe.Err
+		}
+		r.found.Unreadable = append(r.found.Unreadable, &fs.PathError{Op: "read", Path: name, Err: err})
+	}
+}
+
+// has reports whether a name was noted.
+func (r *copyReport) has(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.named[name]
+}
+
+// packFault notes what the sandbox's tar could not pack as it is.
+func (r *copyReport) packFault(name string, f coreutils.PackFault) {
+	switch f.Kind {
+	case coreutils.Socket:
+		r.omit(name)
+	case coreutils.Gone:
+		r.fault(name, fs.ErrNotExist)
+	case coreutils.Unreadable:
+		r.fault(name, f.Errno)
+	default:
+		r.fault(name, tarball.ErrChanged)
+	}
+}
+
+// tell calls f with each name that was left out.
+func (r *copyReport) tell(f func(name string)) {
+	if f == nil {
+		return
+	}
+	r.mu.Lock()
+	names := slices.Clone(r.leftOut)
+	r.mu.Unlock()
+	for _, name := range names {
+		f(name)
+	}
+}
+
+// err returns a [*ChangedError], or nil if all files were read as they are.
+func (r *copyReport) err(path string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.named) == len(r.leftOut) {
+		return nil
+	}
+	e := r.found
+	e.Path = path
+	return &e
+}

@@ -1,0 +1,275 @@
+package client_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+)
+
+// fate is what becomes of a file that is copied.
+type fate int
+
+const (
+	arrives fate = iota
+	isLeftOut
+	hasChanged // and arrives
+	isGone
+	isUnreadable
+)
+
+// kind is a kind of file, with what becomes of it. See the table in docs/files.md.
+type kind struct {
+	name   string
+	make   func(path string) error
+	during func(path string) error // called while the file is read
+	before func(path string) error // called while an earlier file is read
+	dir    fate
+	fsys   fate
+	check  func(t *testing.T, info fs.FileInfo)
+}
+
+func write(content string) func(string) error {
+	return func(path string) error { return os.WriteFile(path, []byte(content), 0o644) }
+}
+
+func symlink(to string) func(string) error {
+	return func(path string) error { return os.Symlink(to, path) }
+}
+
+func touch(when string) func(string) error {
+	return func(path string) error { return exec.Command("touch", "-d", when, path).Run() }
+}
+
+func hasSize(size int64) func(*testing.T, fs.FileInfo) {
+	return func(t *testing.T, info fs.FileInfo) { assert.Equal(t, size, info.Size(), info.Name()) }
+}
+
+func hasYear(year int) func(*testing.T, fs.FileInfo) {
+	return func(t *testing.T, info fs.FileInfo) {
+		assert.Equal(t, year, info.ModTime().UTC().Year(), info.Name())
+	}
+}
+
+// uploadKinds are the kinds of local files, in the directory dir.
+func uploadKinds(dir string) []kind {
+	const size = 400_000
+	long := strings.Repeat("n", 255)
+	text := strings.Repeat("x", size)
+	kinds := []kind{
+		{name: "a-file", make: write(text), check: hasSize(size)},
+		{name: "changing", make: write(text), during: write(strings.Repeat("y", size)), dir: hasChanged, check: hasSize(size)},
+		{name: "fifo", make: func(path string) error { return syscall.Mkfifo(path, 0o644) }, dir: isLeftOut, fsys: isLeftOut},
+		{name: "growing", make: write(text), during: func(path string) error {
+			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteString("more")
+			return errors.Join(err, f.Close())
+		}, dir: hasChanged, fsys: hasChanged, check: hasSize(size)},
+		{name: "link", make: symlink("a-file")},
+		{name: "link-absolute", make: symlink(filepath.Join(dir, "a-file")), fsys: isLeftOut},
+		{name: "link-broken", make: symlink("nothing")},
+		{name: "link-out", make: symlink("../x"), dir: isLeftOut, fsys: isLeftOut},
+		{name: "link-out-absolute", make: symlink("/etc/passwd"), dir: isLeftOut, fsys: isLeftOut},
+		{name: long, make: write("x")},
+		{name: "not UTF-8 \xff", make: write("x"), fsys: isUnreadable},
+		{name: "shrinking", make: write(text), during: func(path string) error { return os.Truncate(path, 1000) }, dir: hasChanged, fsys: hasChanged, check: hasSize(1000)},
+		{name: "socket", make: func(path string) error { return syscall.Mknod(path, syscall.S_IFSOCK|0o644, 0) }, dir: isLeftOut, fsys: isLeftOut},
+		{name: "sparse", make: func(path string) error { return errors.Join(write("x")(path), os.Truncate(path, 3<<20)) }, check: hasSize(3 << 20)},
+		{name: "vanishing", make: write("x"), before: os.Remove, dir: isGone, fsys: isGone},
+		{name: "vanishing-dir", make: func(path string) error { return os.MkdirAll(path+"/sub", 0o755) }, before: os.RemoveAll, dir: isGone, fsys: isGone},
+		{name: "y1960", make: touch("1960-07-01"), check: hasYear(1960)},
+		{name: "y2300", make: touch("2300-07-01"), check: hasYear(2262)},
+		{name: "z", make: write("x"), check: hasSize(1)},
+	}
+	if os.Geteuid() == 0 {
+		return append(kinds, kind{name: "device", make: func(path string) error { return syscall.Mknod(path, syscall.S_IFCHR|0o644, 1<<8|3) }, dir: isLeftOut, fsys: isLeftOut})
+	}
+	return append(kinds,
+		kind{name: "unreadable", make: func(path string) error { return os.WriteFile(path, nil, 0) }, dir: isUnreadable, fsys: isUnreadable},
+		kind{name: "unreadable-dir", make: func(path string) error { return os.Mkdir(path, 0) }, dir: isUnreadable, fsys: isUnreadable})
+}
+
+// refusing is a file system in which some names can't be opened.
+type refusing struct{ fs.ReadLinkFS }
+
+func (f refusing) Open(name string) (fs.File, error) {
+	if strings.HasPrefix(name, "refused") {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EACCES}
+	}
+	return f.ReadLinkFS.Open(name)
+}
+
+// TestUploadOfEveryKind uploads a directory that has a file of each kind, with
+// UploadDir and with CopyFS: what can be read arrives, and the rest is named.
+func TestUploadOfEveryKind(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.Start(t, nil)
+	for _, way := range []string{"UploadDir", "CopyFS"} {
+		for _, told := range []bool{true, false} {
+			dir := t.TempDir()
+			kinds := uploadKinds(dir)
+			if way == "CopyFS" {
+				kinds = append(kinds, kind{name: "refused", make: write("x"), fsys: isUnreadable},
+					kind{name: "refused-dir", make: func(path string) error { return os.Mkdir(path, 0o755) }, fsys: isUnreadable})
+			}
+			// Only files whose names sort before these are read before them.
+			slices.SortFunc(kinds, func(a, b kind) int { return strings.Compare(a.name, b.name) })
+			for _, k := range kinds {
+				require.NoError(t, k.make(filepath.Join(dir, k.name)), k.name)
+			}
+			old := time.Now().Add(-time.Hour)
+			for _, k := range kinds {
+				if k.during != nil {
+					require.NoError(t, os.Chtimes(filepath.Join(dir, k.name), old, old))
+				}
+			}
+			var once sync.Once
+			seen := map[string]bool{}
+			var named []string
+			o := &sandbox.UploadOptions{Progress: func(p sandbox.Progress) {
+				once.Do(func() {
+					for _, k := range kinds {
+						if k.before != nil {
+							assert.NoError(t, k.before(filepath.Join(dir, k.name)))
+						}
+					}
+				})
+				for _, k := range kinds {
+					if k.during != nil && strings.HasSuffix(p.Path, "/"+k.name) && !seen[k.name] {
+						seen[k.name] = true
+						assert.NoError(t, k.during(filepath.Join(dir, k.name)))
+					}
+				}
+			}}
+			if told {
+				o.LeftOut = func(name string) { named = append(named, name) }
+			}
+			var err error
+			to, path := "kinds-"+filepath.Base(dir), ""
+			if way == "UploadDir" {
+				path = dir
+				err = sb.FS().UploadDir(t.Context(), dir, to, o)
+			} else {
+				err = sb.FS().CopyFS(t.Context(), to, refusing{os.DirFS(dir).(fs.ReadLinkFS)}, o)
+			}
+			checkKinds(t, way, kinds, err, path, named, told, func(name string) (fs.FileInfo, error) { return sb.FS().Lstat(t.Context(), to+"/"+name) })
+			if info, err := sb.FS().Readlink(t.Context(), to+"/link-absolute"); way == "UploadDir" {
+				assert.NoError(t, err)
+				assert.Equal(t, "a-file", info)
+			}
+			data, err := sb.FS().ReadFile(t.Context(), to+"/shrinking")
+			require.NoError(t, err)
+			assert.Equal(t, strings.Repeat("x", 1000), string(data), "%s: what was never in the file", way)
+		}
+	}
+}
+
+// checkKinds compares what became of each kind with what should.
+func checkKinds(t *testing.T, way string, kinds []kind, err error, path string, named []string, told bool, stat func(name string) (fs.FileInfo, error)) {
+	t.Helper()
+	var e *sandbox.ChangedError
+	require.ErrorAs(t, err, &e, way)
+	assert.Equal(t, path, e.Path)
+	want := map[fate][]string{}
+	for _, k := range kinds {
+		is := k.dir
+		if way == "CopyFS" {
+			is = k.fsys
+		}
+		want[is] = append(want[is], k.name)
+		info, err := stat(k.name)
+		if is == isLeftOut || is == isGone || is == isUnreadable {
+			assert.ErrorIs(t, err, fs.ErrNotExist, "%s: %q", way, k.name)
+		} else if assert.NoError(t, err, "%s: %q", way, k.name) && k.check != nil {
+			k.check(t, info)
+		}
+	}
+	var not []string
+	for _, u := range e.Unreadable {
+		not = append(not, u.Path)
+		assert.ErrorContains(t, err, u.Err.Error())
+	}
+	assert.ElementsMatch(t, want[hasChanged], e.Changed, way)
+	assert.ElementsMatch(t, want[isGone], e.Gone, way)
+	assert.ElementsMatch(t, want[isUnreadable], not, way)
+	if told {
+		assert.ElementsMatch(t, want[isLeftOut], named, way)
+	}
+	if len(want[isUnreadable]) > 0 && way != "CopyFS" {
+		assert.ErrorIs(t, err, fs.ErrPermission)
+	}
+}
+
+// TestDownloadOfEveryKind downloads a directory that has a file of each kind.
+// TestDownloadDirInUse has those that change in other ways.
+func TestDownloadOfEveryKind(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	needs.Programs(t, "perl")
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
+	testkit.NeedBox(t, sb) // tar is found in /vercel/bin
+	ctx, f := t.Context(), sb.FS()
+	require.NoError(t, f.WriteFile(ctx, "/vercel/bin/tar", []byte(tarMeanwhile), 0o755))
+	require.NoError(t, f.WriteFile(ctx, "/vercel/during", []byte("echo more >> growing; rm vanishing"), 0o644))
+	const size = 3_200_000
+	long := strings.Repeat("n", 255)
+	kinds := []kind{
+		{name: "growing", dir: hasChanged},
+		{name: "fifo", dir: isLeftOut},
+		{name: "socket", dir: isLeftOut},
+		{name: "link"}, {name: "link-broken"}, {name: "link-absolute"},
+		{name: "link-out", dir: isLeftOut}, {name: "link-out-absolute", dir: isLeftOut},
+		{name: long}, {name: "not UTF-8 \xff"},
+		{name: "sparse", check: hasSize(3 << 20)},
+		{name: "unreadable", dir: isUnreadable}, {name: "unreadable-dir", dir: isUnreadable},
+		{name: "vanishing", dir: isGone},
+		{name: "y1960", check: hasYear(1960)},
+		{name: "y2300", check: hasYear(2262)},
+		{name: "z", check: hasSize(2)},
+	}
+	testkit.Output(t, sb, "bash", "-e", "-c", `mkdir -p d/sub && cd d
+		head -c 3200000 /dev/urandom >growing; ln -s z link; ln -s nothing link-broken; ln -s "$PWD/z" link-absolute
+		ln -s ../x link-out; ln -s /etc/passwd link-out-absolute; mkfifo fifo
+		perl -MSocket -e 'socket(S,PF_UNIX,SOCK_STREAM,0) && bind(S,sockaddr_un("socket")) or die'
+		: >`+long+`; : >$'not UTF-8 \xff'; truncate -s 3M sparse
+		echo s >unreadable; mkdir unreadable-dir; chmod 0 unreadable unreadable-dir
+		echo x >vanishing; touch -d 1960-07-01 y1960; touch -d 2300-07-01 y2300; echo z >z`)
+	for _, told := range []bool{true, false} {
+		testkit.Output(t, sb, "bash", "-e", "-c", "cd d; head -c 3200000 /dev/urandom >growing; : >vanishing")
+		dst := t.TempDir()
+		var named []string
+		o := &sandbox.DownloadDirOptions{}
+		if told {
+			o.LeftOut = func(name string) { named = append(named, name) }
+		}
+		err := f.DownloadDir(ctx, "d", dst, o)
+		// The directory itself has changed as well: a file was removed from it.
+		if e, ok := errors.AsType[*sandbox.ChangedError](err); ok {
+			e.Changed = slices.DeleteFunc(e.Changed, func(name string) bool { return name == "." })
+		}
+		checkKinds(t, "DownloadDir", kinds, err, "d", named, told, func(name string) (fs.FileInfo, error) { return os.Lstat(filepath.Join(dst, name)) })
+		info, err := os.Stat(filepath.Join(dst, "growing"))
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, info.Size(), int64(size))
+		link, err := os.Readlink(filepath.Join(dst, "link-absolute"))
+		require.NoError(t, err)
+		assert.Equal(t, "z", link)
+	}
+}
