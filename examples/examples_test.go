@@ -16,11 +16,11 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/internal/test/testmain"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// programs are the examples that TestExamples runs, apart from those whose own
-// test does.
+// programs are the examples that TestExamples runs, and with no want others.
 var programs = []struct {
 	name  string // of the folder
 	args  []string
@@ -63,6 +63,25 @@ var programs = []struct {
 		want: []string{"TypeError", "Replaced one place in sum.py.", "sum: 42", "no question for a while: stopping", "back, with all files", "sum: 55"},
 	},
 	{
+		name: "users",
+		want: []string{"The reader looks at the private notes: ", "permission denied", "The shared folder has a greeting from writer"},
+		setUp: func(t *testing.T, srv *sandboxtest.Server) {
+			if !srv.Enforces().Users {
+				needs.Other(t, "sandboxes have one user here")
+			}
+		},
+	},
+	{
+		name: "proxy", need: "curl",
+		want: []string{"my token is PLACEHOLDER\n", "welcome\n", "who are you?\n", "Forbidden\n"},
+	},
+	{
+		name: "shell", // which TestShell runs
+	},
+	{
+		name: "runner", // which TestRunnerLife and others run
+	},
+	{
 		name: "testing", need: "python3", args: []string{"print(sum(map(int, input().split())))"},
 		want: []string{"right\n"},
 	},
@@ -71,8 +90,11 @@ var programs = []struct {
 // TestExamples runs every example as its reader would, with the environment
 // pointing to an emulator.
 func TestExamples(t *testing.T) {
-	bin := buildExamples(t)
+	t.Parallel()
 	for _, p := range programs {
+		if p.want == nil {
+			continue
+		}
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			if p.need != "" {
@@ -99,45 +121,85 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// buildExamples builds one program that is all of them, since linking each takes
-// longer than running it. Its name says which it is.
-func buildExamples(t *testing.T) (bin string) {
-	t.Helper()
-	dir := t.TempDir()
+// bin is one program that is all of them, since linking each takes longer than
+// running it. Its name says which it is.
+var bin string
+
+func TestMain(m *testing.M) { testmain.Main(withPrograms{m}) }
+
+type withPrograms struct{ tests *testing.M }
+
+func (m withPrograms) Run() int {
+	dir, err := os.MkdirTemp("", "examples")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		bin, err = buildExamples(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.tests.Run()
+}
+
+// forget are the flags of package runner, for all others.
+const forget = `	if os.Args[0] != "runner" {
+		flag.CommandLine = flag.NewFlagSet(os.Args[0], flag.ExitOnError)
+	}
+`
+
+func buildExamples(dir string) (bin string, err error) {
 	here, err := filepath.Abs(".")
-	require.NoError(t, err)
+	if err != nil {
+		return "", err
+	}
 	replaced := map[string]string{}
-	put := func(name, code string) {
+	put := func(name, code string) error {
 		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
-		require.NoError(t, os.WriteFile(file, []byte(code), 0o600))
 		replaced[filepath.Join(here, filepath.FromSlash(name))] = file
+		return os.WriteFile(file, []byte(code), 0o600)
 	}
 	var imports, cases strings.Builder
 	for _, p := range programs {
 		files, err := filepath.Glob(filepath.Join(p.name, "*.go"))
-		require.NoError(t, err)
+		if err != nil {
+			return "", err
+		}
 		for _, name := range files {
 			if strings.HasSuffix(name, "_test.go") {
 				replaced[filepath.Join(here, name)] = "" // by nothing
 				continue
 			}
 			code, err := os.ReadFile(name)
-			require.NoError(t, err)
+			if err != nil {
+				return "", err
+			}
 			text := regexp.MustCompile(`(?m)^package main$`).ReplaceAllLiteralString(string(code), "package program")
-			put(filepath.ToSlash(name), strings.Replace(text, "\nfunc main() {", "\nfunc Main() {", 1))
+			if err := put(filepath.ToSlash(name), strings.Replace(text, "\nfunc main() {", "\nfunc Main() {", 1)); err != nil {
+				return "", err
+			}
 		}
 		fmt.Fprintf(&imports, "\t%s_ \"github.com/go-vercel/sandbox/examples/%[1]s\"\n", p.name)
 		fmt.Fprintf(&cases, "\tcase %q:\n\t\t%[1]s_.Main()\n", p.name)
 	}
-	put("all/main.go", "package main\n\nimport (\n\t\"os\"\n\n"+imports.String()+")\n\nfunc main() {\n\tswitch os.Args[0] {\n"+cases.String()+"\t}\n}\n")
+	err = put("all/main.go", "package main\n\nimport (\n\t\"flag\"\n\t\"os\"\n\n"+imports.String()+")\n\nfunc main() {\n"+forget+"\tswitch os.Args[0] {\n"+cases.String()+"\t}\n}\n")
+	if err != nil {
+		return "", err
+	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
+		return "", err
+	}
 	bin = filepath.Join(dir, "examples.exe")
 	// Without symbols, which take most of the time.
 	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", bin, "./all").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return bin
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return bin, nil
 }
 
 // TestEveryExampleIsThere: a folder without a README or a test is not one.

@@ -1,12 +1,8 @@
-//go:build linux
-
-package main
+package examples
 
 import (
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,14 +13,12 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestExample runs the program in a pseudo-terminal.
-func TestExample(t *testing.T) {
-	bin := filepath.Join(t.TempDir(), "shell")
-	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-buildvcs=false", "-o", bin, ".").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+// TestShell runs the example in a pseudo terminal.
+func TestShell(t *testing.T) {
+	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	cmd := exec.CommandContext(t.Context(), bin, "-name", "work", "--", "sh", "-c", "stty size; read line; echo you said $line; exit 7")
-	cmd.Env = append(os.Environ(), srv.Environ()...)
+	cmd.Args[0], cmd.Env = "shell", environment(srv)
 	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 33, Cols: 99})
 	require.NoError(t, err)
 	defer tty.Close()

@@ -1,4 +1,4 @@
-package main
+package examples
 
 import (
 	"archive/tar"
@@ -23,14 +23,14 @@ import (
 // bed is the program with an emulator.
 type bed struct {
 	*testing.T
-	srv  *sandboxtest.Server
-	bin  string
-	seen int // requests that looked has judged
+	srv   *sandboxtest.Server
+	traps string // a folder of programs that nothing may start
+	seen  int    // requests that looked has judged
 }
 
 func (b *bed) command(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(b.Context(), b.bin, args...)
-	cmd.Env = append(append(os.Environ(), b.srv.Environ()...), "PATH="+filepath.Join(filepath.Dir(b.bin), "traps"))
+	cmd := exec.CommandContext(b.Context(), bin, args...)
+	cmd.Args[0], cmd.Env = "runner", append(environment(b.srv), "PATH="+b.traps)
 	return cmd
 }
 
@@ -67,22 +67,18 @@ func (b *bed) left() map[string]sandbox.Status {
 }
 
 func newBed(t *testing.T) *bed {
-	b := &bed{T: t, srv: sandboxtest.New(t, nil), bin: filepath.Join(t.TempDir(), "runner")}
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", b.bin, ".").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	b := &bed{T: t, srv: sandboxtest.New(t, nil), traps: t.TempDir()}
 	// Nothing of the machine is started that could read the token.
-	traps := filepath.Join(filepath.Dir(b.bin), "traps")
-	require.NoError(t, os.Mkdir(traps, 0o700))
 	for _, name := range []string{"node", "npx", "sandbox", "vercel"} {
-		require.NoError(t, os.WriteFile(filepath.Join(traps, name), []byte("#!/bin/sh\n: >'"+b.bin+".taken'\n"), 0o700)) //nolint:gosec // a program
+		require.NoError(t, os.WriteFile(filepath.Join(b.traps, name), []byte("#!/bin/sh\n: >'"+b.traps+"/taken'\n"), 0o700)) //nolint:gosec // a program
 	}
-	t.Cleanup(func() { assert.NoFileExists(t, b.bin+".taken") })
+	t.Cleanup(func() { assert.NoFileExists(t, filepath.Join(b.traps, "taken")) })
 	return b
 }
 
-// TestLife is the life of a sandbox of a runner: created with a claim, filled from
+// TestRunnerLife is the life of a sandbox of a runner: created with a claim, filled from
 // an archive, used, kept, resumed by its name, and deleted.
-func TestLife(t *testing.T) {
+func TestRunnerLife(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	code, _, stderr := b.run("doctor")
@@ -116,8 +112,8 @@ func TestLife(t *testing.T) {
 	assert.Empty(t, b.left())
 }
 
-// TestCleanup deletes what has the tag, and nothing else.
-func TestCleanup(t *testing.T) {
+// TestRunnerCleanup deletes what has the tag, and nothing else.
+func TestRunnerCleanup(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	_, err := b.srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "stranger"})
@@ -133,8 +129,8 @@ func TestCleanup(t *testing.T) {
 	assert.Equal(t, map[string]sandbox.Status{"stranger": sandbox.StatusRunning}, b.left())
 }
 
-// TestErrors: the exit code tells whose fault it is, and no sandbox is left.
-func TestErrors(t *testing.T) {
+// TestRunnerErrors: the exit code tells whose fault it is, and no sandbox is left.
+func TestRunnerErrors(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	src := archiveOf(t, "file", "")
@@ -175,8 +171,8 @@ func TestErrors(t *testing.T) {
 	assert.Empty(t, b.left())
 }
 
-// TestInterrupt: Ctrl-C ends the command in the sandbox, and leaves no sandbox.
-func TestInterrupt(t *testing.T) {
+// TestRunnerInterrupt: Ctrl-C ends the command in the sandbox, and leaves no sandbox.
+func TestRunnerInterrupt(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	cmd := b.command("-keep", "-name", "ci", "-archive", archiveOf(t, "file", ""), "run", "sh", "-c", "echo begun; sleep 1000; touch survived")
