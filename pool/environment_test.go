@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/pool"
 )
 
-// TestEnvironmentOfOwnPrograms: what the pool marks in a sandbox does not depend on the
-// sandbox's environment. By default it is all of it at once.
+// TestEnvironmentOfOwnPrograms: the sandbox's environment does not affect how the pool marks
+// it. By default all hostile variables are set at once.
 func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	t.Parallel()
 	rows := hostile.Rows(testkit.Seed(t), needs.Slow())
@@ -25,7 +25,7 @@ func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	}
 	for _, row := range rows {
 		srv := emulator(t)
-		p := open(t, srv.Client(), pool.Options{
+		p := openPool(t, srv.Client(), pool.Options{
 			Name: "hostile", Version: "1", Size: 1, Max: 1, Stopped: true, Create: sandbox.CreateOptions{Env: row.Env},
 			Warm: func(ctx context.Context, sb *sandbox.Sandbox) error {
 				if err := sb.FS().MkdirAll(ctx, hostile.Shells, 0o755); err != nil || !row.Bash {
@@ -35,14 +35,14 @@ func TestEnvironmentOfOwnPrograms(t *testing.T) {
 			},
 			Reset: func(context.Context, *sandbox.Sandbox) error { return nil },
 		})
-		awaitReady(t, p, 1)
+		waitReady(t, p, 1)
 		box, err := p.Take(t.Context(), "")
 		require.NoError(t, err, row)
 		require.NoError(t, box.Return(t.Context()), row)
-		awaitReady(t, p, 1)
-		again, err := p.Take(t.Context(), "")
+		waitReady(t, p, 1)
+		second, err := p.Take(t.Context(), "")
 		require.NoError(t, err, row)
-		assert.Equal(t, box.Name(), again.Name(), row)
-		require.NoError(t, again.Delete(t.Context()), row)
+		assert.Equal(t, box.Name(), second.Name(), row)
+		require.NoError(t, second.Delete(t.Context()), row)
 	}
 }

@@ -27,17 +27,17 @@ import (
 )
 
 const (
-	// workerEnv makes the test binary a process that takes sandboxes.
+	// workerEnv turns the test binary into a process that takes sandboxes.
 	workerEnv = "SANDBOX_POOL_WORKER"
 	// versionEnv is the version of its pool.
 	versionEnv = "SANDBOX_POOL_VERSION"
-	// takesEnv is how many are taken in all by TestKilledPools.
+	// takesEnv is the total number of takes in TestKilledPools.
 	takesEnv = "SANDBOX_POOL_TAKES"
 )
 
-// shared are the options of the pools of all processes. What was given back has no
-// record any more. The lease is longer than a process waits for a busy machine.
-func shared(stopped bool, version string) pool.Options {
+// sharedOptions returns the options of all processes' pools. Reset removes the record of
+// takes. The lease is longer than any delay of a busy machine.
+func sharedOptions(stopped bool, version string) pool.Options {
 	return pool.Options{
 		Name: "shared", Version: version, Size: 6,
 		Warm: func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -47,17 +47,17 @@ func shared(stopped bool, version string) pool.Options {
 	}
 }
 
-// worker takes sandboxes by seven goroutines until its input ends. Each take adds
-// to a record in the sandbox itself, which says whether it is the only one. It
-// prints a line for each take, with its requests.
+// worker takes sandboxes in seven goroutines until its input ends. Each take adds a line
+// to a record in the sandbox, which shows whether it is the only one. worker prints a
+// line for each take, with its number of requests.
 func worker() int {
-	c, err := sandbox.NewClient(&sandbox.ClientOptions{HTTPClient: &http.Client{Transport: counted{http.DefaultTransport}}})
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{HTTPClient: &http.Client{Transport: countingTransport{http.DefaultTransport}}})
 	if err != nil {
 		fmt.Println("error", err)
 		return 1
 	}
 	version := os.Getenv(versionEnv)
-	p, err := pool.New(context.Background(), c, shared(os.Getenv(workerEnv) == "stopped", version))
+	p, err := pool.New(context.Background(), c, sharedOptions(os.Getenv(workerEnv) == "stopped", version))
 	if err != nil {
 		fmt.Println("error", err)
 		return 1
@@ -71,7 +71,7 @@ func worker() int {
 	for i := range 7 {
 		all.Go(func() {
 			for n := i; ctx.Err() == nil; n++ {
-				use(ctx, p, version, n%2 == 0)
+				takeOnce(ctx, p, version, n%2 == 0)
 			}
 		})
 	}
@@ -82,8 +82,8 @@ func worker() int {
 	return 0
 }
 
-func use(ctx context.Context, p *pool.Pool, version string, again bool) {
-	counted, n := counting(ctx)
+func takeOnce(ctx context.Context, p *pool.Pool, version string, reuse bool) {
+	counted, n := withCounter(ctx)
 	box, err := p.Take(counted, "worker")
 	if err != nil {
 		if ctx.Err() == nil {
@@ -100,27 +100,27 @@ func use(ctx context.Context, p *pool.Pool, version string, again bool) {
 			return
 		}
 		if out, err := done.Stdout(ctx); err != nil || strings.Join(strings.Fields(out), " ") != "1 "+version {
-			fmt.Println("double, or of another version", box.Name(), strings.TrimSpace(out), err)
+			fmt.Println("taken twice, or of another version", box.Name(), strings.TrimSpace(out), err)
 		}
 	}
 	record("echo taken >> takes")
 	record("true")
 	fmt.Println("taken", requests)
-	if again {
+	if reuse {
 		err = box.Return(ctx)
 	} else {
 		err = box.Delete(ctx)
 	}
 	if err != nil {
-		fmt.Println("error end:", err)
+		fmt.Println("error release:", err)
 	}
 }
 
-// TestKilledPools: 20 goroutines in three processes take sandboxes, one process is
-// killed each second in which some were taken and replaced; each third kill begins to
-// deploy another version.
-// By the sandboxes' own record none is taken twice or by another version; none is left
-// at the end, and half of the takes need two requests at most.
+// TestKilledPools: three processes with seven goroutines each take sandboxes. Once a
+// second, if there were takes, one process is killed and replaced; every third kill
+// deploys another version. The records in the sandboxes show that none is taken twice or
+// by another version. None remains at the end, and the median take needs at most two
+// requests.
 func TestKilledPools(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -173,7 +173,7 @@ func TestKilledPools(t *testing.T) {
 					taken := len(requests)
 					mu.Unlock()
 					if taken < seen+len(workers) {
-						continue // a busy machine gets no process so far as to take one
+						continue // a busy machine: let the processes take some first
 					}
 					seen = taken
 					i := kills % len(workers)
@@ -186,12 +186,12 @@ func TestKilledPools(t *testing.T) {
 				break
 			}
 			for _, w := range workers {
-				w.end(t)
+				w.closeInput(t)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			began := time.Now()
-			p, err := pool.New(ctx, srv.Client(), shared(stopped, "drains"))
+			p, err := pool.New(ctx, srv.Client(), sharedOptions(stopped, "drains"))
 			require.NoError(t, err)
 			require.NoError(t, p.Drain(ctx))
 			left, err := sandbox.Collect(srv.Client().List(ctx, nil))
@@ -207,7 +207,7 @@ func TestKilledPools(t *testing.T) {
 	}
 }
 
-// process is one that takes sandboxes.
+// process is a worker process.
 type process struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -241,33 +241,33 @@ func (w *process) kill(t *testing.T) {
 	_ = w.cmd.Wait()
 }
 
-func (w *process) end(t *testing.T) {
+func (w *process) closeInput(t *testing.T) {
 	t.Helper()
 	require.NoError(t, w.in.Close())
 	<-w.read
 	require.NoError(t, w.cmd.Wait())
 }
 
-// TestAdopted: what a process keeps ready that extends no more is adopted by
-// another, and taken once, although the first may still be there.
-func TestAdopted(t *testing.T) {
+// TestAdopt: a pool adopts the ready sandbox of a process that no longer extends it. The
+// sandbox is taken only once, although the first process still runs.
+func TestAdopt(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	srv := emulator(t)
 	opts := pool.Options{Name: "adopted", Lease: 16 * time.Second}
 	network := testkit.Transport(t)
-	deaf := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	noExtend := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		if strings.HasSuffix(r.URL.Path, "/extend-timeout") {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		}
 		return network.RoundTrip(r)
 	})}})
-	first, err := pool.New(t.Context(), deaf, opts)
+	first, err := pool.New(t.Context(), noExtend, opts)
 	require.NoError(t, err)
-	awaitReady(t, first, 1)
-	second := open(t, srv.Client(), opts)
-	awaitReady(t, second, 2) // one of its own, and one that it has adopted
+	waitReady(t, first, 1)
+	second := openPool(t, srv.Client(), opts)
+	waitReady(t, second, 2) // its own and the adopted one
 	names := map[string]bool{}
 	for _, p := range []*pool.Pool{second, second, first} {
 		box, err := p.Take(t.Context(), "")

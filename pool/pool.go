@@ -1,5 +1,5 @@
-// Package pool keeps sandboxes ready, so that a program which needs one gets it
-// in the time of a request instead of that of a start and its preparation.
+// Package pool keeps sandboxes ready. A program that needs one waits for a request
+// instead of a start and its preparation.
 //
 //	p, err := pool.New(ctx, client, pool.Options{Name: "agents", Version: "7", Size: 10, Warm: …})
 //	…
@@ -10,37 +10,38 @@
 //
 // # Ready
 //
-// A pool makes sandboxes by [Options].Create, for example from a snapshot, and
-// calls [Options].Warm for what a snapshot does not hold. They wait running, which
-// is billed, and are taken with one request; or stopped ([Options].Stopped), which
-// costs only their storage, and are taken with two, of which the first starts a
-// machine. If none is ready, [Pool.Take] makes one.
+// A pool creates sandboxes with [Options].Create, for example from a snapshot, and
+// prepares them with [Options].Warm. By default ready sandboxes run, which is billed,
+// and [Pool.Take] needs one request. With [Options].Stopped they cost only storage, and
+// Take needs two requests, the first of which starts a machine. If none is ready, Take
+// creates one.
 //
 // # Processes
 //
-// Any number of processes may keep pools of the same name. A sandbox is taken by
-// making or renaming a directory in it, which succeeds once: any other attempt,
-// in this process or another, takes another sandbox. The directory is in
-// .sandbox-pool-NAME, in the working directory.
+// Any number of processes may keep pools of the same name. A process takes a sandbox
+// by creating or renaming a directory in it, which succeeds once. Any other attempt
+// fails and takes another sandbox. The directory is in .sandbox-pool-NAME, in the
+// working directory.
 //
 // # Crashes
 //
 // A running sandbox of a pool has a timeout of [Options].Lease, which the pool
-// extends for as long as its process lives, also while the sandbox is taken. When
-// a process is killed, its ready sandboxes are adopted by another pool of that
-// name once their time runs low, and those that it had taken or was making time
-// out. A sandbox that has timed out or was stopped is abandoned, and any pool of
-// the name deletes it: to outlive its process, or to sleep, a sandbox must leave
-// the pool by [Box.Keep].
+// extends as long as its process lives, also while the sandbox is taken. When a
+// process is killed, another pool of that name adopts its ready sandboxes once their
+// time runs low. The sandboxes that it had taken or was creating time out.
+//
+// A sandbox that has timed out or was stopped is abandoned, and any pool of the name
+// deletes it. Use [Box.Keep] for a sandbox that is to outlive its process or to be
+// stopped: it leaves the pool.
 //
 // # Deployments
 //
-// A pool hands out only sandboxes of its own version ([Options].Version). It deletes the stopped ones of other versions
-// that are older than the first that it made; running ones end with the processes that
-// keep them.
+// A pool hands out only sandboxes of its own version ([Options].Version). It deletes
+// stopped sandboxes of other versions if they are older than the first sandbox that it
+// created. Running ones end with the processes that extend them.
 //
-// A sandbox is deleted for its age only if both the service's clock and this machine's say
-// that it is too old.
+// A sandbox is deleted for its age only if it is too old by both the service's clock and
+// this machine's.
 //
 // A pool never deletes a snapshot. Snapshots of stopped sandboxes expire after
 // CreateOptions.SnapshotExpiration, by default a day.
@@ -73,57 +74,55 @@ import (
 const Tag = "sandbox-pool"
 
 // ErrClosed is returned by [Pool.Take] after [Pool.Close].
-var ErrClosed = errors.New("pool: it is closed")
+var ErrClosed = errors.New("pool: closed")
 
 // Options configures a [Pool].
 type Options struct {
-	// Name is that of the pool, and required. Pools of one name and version share their sandboxes, in any
-	// number of processes. It begins the sandboxes' names.
+	// Name is the pool's name, and required. Pools of one name and version share their
+	// sandboxes, in any number of processes. It is the prefix of the sandboxes' names.
 	Name string
-	// Version tells sandboxes of one deployment from those of another: a pool takes
-	// only those of its own version. Change it when Create, Warm or Reset change. It is
-	// required if Warm or Reset is set or Stopped is true, since such sandboxes may
-	// outlive a deployment.
+	// Version identifies a deployment: a pool takes only sandboxes of its own version.
+	// Change it when Create, Warm or Reset change. It is required if Warm or Reset is
+	// set or Stopped is true, because such sandboxes may outlive a deployment.
 	Version string
-	// Size is the number of sandboxes to keep ready: for each process, or in all
-	// if Stopped is set. Zero means one.
+	// Size is the number of sandboxes to keep ready: per process, or in total if
+	// Stopped is set. Zero means one.
 	Size int
-	// Max limits how many sandboxes of this pool, ready, taken or in the making,
-	// this process has at a time. At the limit Take waits until one is given back
-	// or deleted. Zero means no limit; less than Size is an error unless Stopped is
-	// set.
+	// Max limits the sandboxes of this pool that this process has at a time, whether
+	// ready, taken or being created. At the limit Take waits until one is returned or
+	// deleted. Zero means no limit. Less than Size is an error unless Stopped is set.
 	Max int
-	// Create are the options of new sandboxes, except Name and Timeout, which are
-	// the pool's, and Ephemeral, which is set unless Stopped is. The pool adds a
-	// tag. OnCreate must be nil: use Warm.
+	// Create are the options of new sandboxes. Name and Timeout must be zero: the pool
+	// sets them. It also sets Ephemeral, unless Stopped is set, and adds a tag. OnCreate
+	// must be nil: use Warm.
 	Create sandbox.CreateOptions
 	// Warm, if not nil, prepares a new sandbox. If it fails, the sandbox is
 	// deleted.
 	Warm func(ctx context.Context, sb *sandbox.Sandbox) error
-	// Check, if not nil, is called for a sandbox before Take returns it. One that
-	// fails is deleted: if it was ready, another one is taken, and if it is new, Take
-	// returns the error. It need not check that the sandbox runs programs.
+	// Check, if not nil, is called for a sandbox before Take returns it. A sandbox
+	// that fails is deleted. If it was ready, Take tries another one; if it is new, Take
+	// returns the error. Check need not test whether the sandbox can run programs.
 	Check func(ctx context.Context, sb *sandbox.Sandbox) error
-	// Reset prepares a sandbox that was given back for the next one who takes it.
-	// If it is nil or fails, the sandbox is deleted instead. A program left in
-	// the sandbox may prevent that it is reset.
+	// Reset prepares a returned sandbox for the next Take. If it is nil or fails, the
+	// sandbox is deleted instead. A program that still runs in the sandbox may prevent
+	// the reset.
 	Reset func(ctx context.Context, sb *sandbox.Sandbox) error
 	// Stopped keeps the ready sandboxes stopped, with their files saved.
 	Stopped bool
-	// MaxAge is the age at which a sandbox that is ready is replaced. Zero means a
-	// day; if Stopped is set, 20 hours, since snapshots expire after a day.
+	// MaxAge is the age at which a ready sandbox is replaced. Zero means a day, or 20
+	// hours if Stopped is set, because snapshots expire after a day.
 	MaxAge time.Duration
 	// Lease is how long a running sandbox outlives its process at most. The pool
-	// extends it when half of it is left, with one request for each sandbox, and
-	// lists its sandboxes eight times in a lease. Zero means five minutes; what is
-	// not from four seconds to 24 hours is an error.
+	// extends a sandbox when half of its lease remains, with one request, and lists its
+	// sandboxes eight times per lease. Zero means five minutes. A value outside of four
+	// seconds to 24 hours is an error.
 	Lease time.Duration
-	// Logger receives at debug level what the pool makes, takes, adopts and
-	// deletes, and at warning level its failures. Nil disables logging.
+	// Logger receives a debug record for each sandbox that the pool creates, takes,
+	// adopts or deletes, and a warning for each failure. Nil disables logging.
 	Logger *slog.Logger
 }
 
-// Format prints the options without values of variables and headers, for every verb.
+// Format prints the options for every verb, without the values of variables and headers.
 func (o Options) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 // minLease is the shortest lease that a busy machine can extend in time.
@@ -134,13 +133,13 @@ func (o *Options) complete() error {
 	case o.Name == "" || len(o.Name) > 64 || strings.Trim(strings.ToLower(o.Name), "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
 		return entry.Invalid("pool", "Options.Name", "%q; want 1 to 64 letters, digits, - and _", o.Name)
 	case o.Create.Name != "":
-		return entry.Invalid("pool", "Options.Create.Name", "%q is set; the pool names its sandboxes by Options.Name", o.Create.Name)
+		return entry.Invalid("pool", "Options.Create.Name", "%q is set; the pool derives names from Options.Name", o.Create.Name)
 	case o.Create.Timeout != 0:
-		return entry.Invalid("pool", "Options.Create.Timeout", "%v is set; the pool keeps its sandboxes by Options.Lease", o.Create.Timeout)
+		return entry.Invalid("pool", "Options.Create.Timeout", "%v is set; the pool sets it from Options.Lease", o.Create.Timeout)
 	case o.Version == "" && (o.Warm != nil || o.Reset != nil || o.Stopped):
-		return entry.Invalid("pool", "Options.Version", "is empty; with Warm, Reset or Stopped it names the deployment, like the revision that was built")
+		return entry.Invalid("pool", "Options.Version", "is empty; Warm, Reset and Stopped need it to identify the deployment, such as the revision that was built")
 	case o.Create.OnCreate != nil:
-		return entry.Invalid("pool", "Options.Create.OnCreate", "is set; Options.Warm is what prepares a sandbox")
+		return entry.Invalid("pool", "Options.Create.OnCreate", "is set; use Options.Warm to prepare a sandbox")
 	}
 	if o.Size == 0 {
 		o.Size = 1
@@ -152,9 +151,9 @@ func (o *Options) complete() error {
 		entry.NotNegative("pool", "Options.MaxAge", o.MaxAge), entry.Range("pool", "Options.Lease", o.Lease, minLease, wire.MaxTimeout)); err != nil {
 		return err
 	}
-	// Stopped ones are those of all processes, and Max is each one's own.
+	// Stopped sandboxes are shared by all processes, and Max counts only this process.
 	if !o.Stopped && o.Max > 0 && o.Max < o.Size {
-		return entry.Invalid("pool", "Options.Max", "%d is less than Options.Size, %d, which is how many are kept ready", o.Max, o.Size)
+		return entry.Invalid("pool", "Options.Max", "%d is less than Options.Size, %d, the number of sandboxes to keep ready", o.Max, o.Size)
 	}
 	if o.MaxAge == 0 {
 		o.MaxAge = 24 * time.Hour
@@ -174,7 +173,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// version returns a short word for the version, which the sandboxes' names contain.
+// version returns a short hash of the version, which is part of the sandboxes' names.
 func (o *Options) version() string {
 	sum := sha256.Sum256([]byte(o.Version))
 	return hex.EncodeToString(sum[:4])
@@ -182,37 +181,36 @@ func (o *Options) version() string {
 
 // Pool keeps sandboxes ready. It is safe for concurrent use.
 type Pool struct {
-	client *sandbox.Client
-	opts   Options
-	ctx    context.Context // of its own work
-	cancel context.CancelFunc
-	end    chan struct{} // closed by Close
-	ended  sync.Once
-	work   sync.WaitGroup
-	poke   chan struct{} // something is missing
-	prefix string        // of the names of sandboxes of this version
+	client    *sandbox.Client
+	opts      Options
+	ctx       context.Context // of the pool's own goroutines
+	cancel    context.CancelFunc
+	closing   chan struct{} // closed by Close
+	closeOnce sync.Once
+	work      sync.WaitGroup
+	wake      chan struct{} // wakes the upkeep: a sandbox may be missing
+	prefix    string        // of the names of this version's sandboxes
 
 	extending atomic.Bool
 
-	mu       sync.Mutex
-	closed   bool      // no more takes or creations
-	began    time.Time // when the first sandbox that this process made was created
-	sweeping bool
-	filling  int       // made to be ready
-	taking   int       // by Take: made, or tried
-	retryAt  time.Time // when to make one after a failure
-	failures int       // in a row
-	ready    []*member
-	trying   map[string]bool             // tried by Take, by name
-	alive    map[string]*sandbox.Sandbox // the sandboxes kept from timing out, by name
-	held     map[string]bool             // taken and not yet given back, deleted or kept
-	lost     map[string]bool             // those of held that have ended
-	freed    chan struct{}               // closed when there may be room below Max
-	suspects map[string]bool             // running sandboxes that must not be adopted
+	mu           sync.Mutex
+	closed       bool      // Take and create fail
+	firstCreated time.Time // creation of the oldest sandbox that this process created
+	sweeping     bool
+	filling      int       // sandboxes that the upkeep is creating
+	taking       int       // sandboxes that Take is claiming or creating
+	retryAt      time.Time // earliest creation after a failure
+	failures     int       // consecutive
+	ready        []*member
+	trying       map[string]bool             // names of sandboxes that Take is claiming
+	extended     map[string]*sandbox.Sandbox // sandboxes that the pool keeps running, by name
+	taken        map[string]bool             // names of sandboxes not yet returned, deleted or kept
+	lost         map[string]bool             // names of taken sandboxes that have stopped
+	freed        chan struct{}               // closed when there may be room below Max
+	suspects     map[string]bool             // names of running sandboxes that must not be adopted
 }
 
-// member is a sandbox that is ready. sb is nil for one that is stopped and was
-// found in a listing.
+// member is a ready sandbox. sb is nil for a stopped one that was found in a listing.
 type member struct {
 	name    string
 	created time.Time
@@ -236,19 +234,19 @@ func New(ctx context.Context, client *sandbox.Client, opts Options) (*Pool, erro
 		}
 	}
 	p := &Pool{
-		client: client, opts: opts, poke: make(chan struct{}, 1), end: make(chan struct{}), freed: make(chan struct{}),
-		trying: map[string]bool{}, alive: map[string]*sandbox.Sandbox{}, suspects: map[string]bool{},
-		held: map[string]bool{}, lost: map[string]bool{}, prefix: opts.Name + "-" + opts.version() + "-",
+		client: client, opts: opts, wake: make(chan struct{}, 1), closing: make(chan struct{}), freed: make(chan struct{}),
+		trying: map[string]bool{}, extended: map[string]*sandbox.Sandbox{}, suspects: map[string]bool{},
+		taken: map[string]bool{}, lost: map[string]bool{}, prefix: opts.Name + "-" + opts.version() + "-",
 	}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	p.work.Go(p.keepUp)
+	p.work.Go(p.upkeep)
 	return p, nil
 }
 
-// Close ends the pool and deletes the sandboxes that this process keeps ready,
-// except stopped ones, which other processes may take. Those that were taken
-// stay, and are no longer kept alive. It waits for work in progress, and cancels
-// it when ctx ends: sandboxes left over then time out.
+// Close closes the pool and deletes the sandboxes that this process keeps ready,
+// except stopped ones, which other processes may take. Taken sandboxes stay, but the
+// pool no longer extends them. Close waits for work in progress and cancels it when ctx
+// ends. Sandboxes that remain then time out.
 func (p *Pool) Close(ctx context.Context) error {
 	if err := entry.Check(ctx, p != nil && p.client != nil, "pool", "the Pool"); err != nil {
 		return err
@@ -258,7 +256,7 @@ func (p *Pool) Close(ctx context.Context) error {
 	ready := p.ready
 	p.ready = nil
 	p.mu.Unlock()
-	p.ended.Do(func() { close(p.end) })
+	p.closeOnce.Do(func() { close(p.closing) })
 	defer context.AfterFunc(ctx, p.cancel)()
 	defer p.cancel()
 	p.work.Wait()
@@ -266,35 +264,35 @@ func (p *Pool) Close(ctx context.Context) error {
 		return nil
 	}
 	errs := make([]error, len(ready))
-	each(ready, func(i int, m *member) { _, errs[i] = p.discard(ctx, m, "the pool is closed") })
+	forEach(ready, func(i int, m *member) { _, errs[i] = p.deleteUnclaimed(ctx, m, "the pool is closed") })
 	return errors.Join(errs...)
 }
 
-// Drain closes the pool and deletes all sandboxes of its name: ready ones at
-// once, whichever process made them, others when they are given back, deleted, or
-// abandoned. It returns when none is left. Other processes that have not closed
-// their pools make new ones.
+// Drain closes the pool and deletes all sandboxes of its name, whichever process
+// created them: ready ones at once, others when they are returned, deleted or abandoned.
+// It returns when none remains. Other processes that have not closed their pools create
+// new ones.
 func (p *Pool) Drain(ctx context.Context) error {
 	if err := entry.Check(ctx, p != nil && p.client != nil, "pool", "the Pool"); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	p.closed = true
-	p.ready = nil // they are listed
+	p.ready = nil // the listing below has them
 	p.mu.Unlock()
-	p.free()
+	p.wakeWaiters()
 	for {
 		infos, err := p.list(ctx)
 		if err == nil && len(infos) == 0 {
 			return p.Close(ctx)
 		}
 		var kept atomic.Bool
-		each(infos, func(_ int, info sandbox.Info) {
+		forEach(infos, func(_ int, info sandbox.Info) {
 			m := &member{name: info.Name, created: info.CreatedAt}
-			if running(info.Status) {
+			if isRunning(info.Status) {
 				m.sb, _ = p.client.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
 			}
-			deleted, _ := p.discard(ctx, m, "drained")
+			deleted, _ := p.deleteUnclaimed(ctx, m, "drained")
 			if !deleted {
 				kept.Store(true)
 			}
@@ -312,24 +310,24 @@ func (p *Pool) Drain(ctx context.Context) error {
 	}
 }
 
-// Stats are the numbers of this process's sandboxes.
+// Stats counts the sandboxes of this process.
 type Stats struct {
-	Ready  int // to be taken; if Options.Stopped is set, by any process
-	Taken  int // and not yet given back or deleted, unless they have ended by themselves
-	Making int
+	Ready  int // available to Take; those of all processes if Options.Stopped is set
+	Taken  int // not yet returned, deleted or kept, and not stopped
+	Making int // being created or claimed
 }
 
-// Stats returns the present numbers, without a request.
+// Stats returns the current numbers. It makes no request.
 func (p *Pool) Stats() Stats {
 	if p == nil {
 		return Stats{}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Stats{Ready: len(p.ready), Taken: len(p.held) - len(p.lost), Making: p.filling + p.taking}
+	return Stats{Ready: len(p.ready), Taken: len(p.taken) - len(p.lost), Making: p.filling + p.taking}
 }
 
-// Format prints the pool's name and numbers, for every verb: its options have secrets.
+// Format prints the pool's name and numbers for every verb, because its options contain secrets.
 func (p *Pool) Format(f fmt.State, _ rune) {
 	if p == nil {
 		_, _ = io.WriteString(f, "pool <nil>")
@@ -339,7 +337,7 @@ func (p *Pool) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "pool %q: %d ready, %d taken, %d making", p.opts.Name, s.Ready, s.Taken, s.Making)
 }
 
-// event reports what the pool does to the observer of its client and to the log.
+// event reports an operation of the pool to the client's observer and to the log.
 func (p *Pool) event(what, name string, err error, attrs ...slog.Attr) {
 	_, end := observe.Start(p.ctx, p.client.Observer(), observe.Event{Kind: observe.Pool, Operation: what, Sandbox: name})
 	end(err, nil)
@@ -355,30 +353,30 @@ func (p *Pool) event(what, name string, err error, attrs ...slog.Attr) {
 	p.opts.Logger.LogAttrs(p.ctx, level, "sandbox pool: "+what, attrs...)
 }
 
-// keepAlive makes the pool extend a sandbox until letGo.
-func (p *Pool) keepAlive(sb *sandbox.Sandbox) {
+// keepExtending makes the pool extend a sandbox until stopExtending.
+func (p *Pool) keepExtending(sb *sandbox.Sandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.alive[sb.Name()] = sb
+	p.extended[sb.Name()] = sb
 }
 
-func (p *Pool) letGo(name string) {
+func (p *Pool) stopExtending(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.alive, name)
+	delete(p.extended, name)
 }
 
-// make creates and prepares a sandbox.
-func (p *Pool) make(ctx context.Context) (*sandbox.Sandbox, error) {
+// create creates and prepares a sandbox.
+func (p *Pool) create(ctx context.Context) (*sandbox.Sandbox, error) {
 	o := p.opts.Create
 	o.Name = p.prefix + strings.ToLower(rand.Text()[:16])
 	began := time.Now()
 	sb, err := p.client.Create(ctx, &o)
 	if err == nil {
-		p.keepAlive(sb)
+		p.keepExtending(sb)
 		p.mu.Lock()
-		if created := sb.Info().CreatedAt; p.began.IsZero() || created.Before(p.began) {
-			p.began = created
+		if created := sb.Info().CreatedAt; p.firstCreated.IsZero() || created.Before(p.firstCreated) {
+			p.firstCreated = created
 		}
 		p.mu.Unlock()
 		if p.opts.Warm != nil {
@@ -392,18 +390,18 @@ func (p *Pool) make(ctx context.Context) (*sandbox.Sandbox, error) {
 	return sb, err
 }
 
-// remove deletes a sandbox although ctx may have ended. One that can't be deleted
+// remove deletes a sandbox, even if ctx has ended. A sandbox that can't be deleted
 // times out.
 func (p *Pool) remove(ctx context.Context, sb *sandbox.Sandbox) {
-	p.letGo(sb.Name())
+	p.stopExtending(sb.Name())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	if err := sb.Delete(ctx, nil); err != nil && !gone(err) {
+	if err := sb.Delete(ctx, nil); err != nil && !isGone(err) {
 		p.event("could not delete", sb.Name(), err)
 	}
 }
 
-// gone reports whether err means that the sandbox no longer exists.
-func gone(err error) bool {
+// isGone reports whether err means that the sandbox no longer exists.
+func isGone(err error) bool {
 	return errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrDeleted)
 }

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits before it fails.
 const patience = 2 * time.Minute
 
 func emulator(t *testing.T) *sandboxtest.Server {
@@ -43,9 +43,9 @@ func emulator(t *testing.T) *sandboxtest.Server {
 	return sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 }
 
-// open starts a pool that is drained at the end of the test, when none of its
-// sandboxes may be left.
-func open(t *testing.T, c *sandbox.Client, opts pool.Options) *pool.Pool {
+// openPool starts a pool and drains it at the end of the test. No sandbox may remain
+// then.
+func openPool(t *testing.T, c *sandbox.Client, opts pool.Options) *pool.Pool {
 	t.Helper()
 	p, err := pool.New(t.Context(), c, opts)
 	require.NoError(t, err)
@@ -60,30 +60,30 @@ func open(t *testing.T, c *sandbox.Client, opts pool.Options) *pool.Pool {
 	return p
 }
 
-func awaitReady(t *testing.T, p *pool.Pool, n int) {
+func waitReady(t *testing.T, p *pool.Pool, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool { s := p.Stats(); return s.Ready == n && s.Making == 0 }, patience, 5*time.Millisecond, "%d ready", n)
 }
 
-// counted counts the requests of calls by their contexts.
-type counted struct{ next http.RoundTripper }
+// countingTransport counts requests in the counter of their context.
+type countingTransport struct{ next http.RoundTripper }
 
-type countKey struct{}
+type counterKey struct{}
 
-func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
-	if n, ok := r.Context().Value(countKey{}).(*atomic.Int64); ok {
+func (c countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if n, ok := r.Context().Value(counterKey{}).(*atomic.Int64); ok {
 		n.Add(1)
 	}
 	return c.next.RoundTrip(r)
 }
 
-func counting(ctx context.Context) (context.Context, *atomic.Int64) {
+func withCounter(ctx context.Context) (context.Context, *atomic.Int64) {
 	n := new(atomic.Int64)
-	return context.WithValue(ctx, countKey{}, n), n
+	return context.WithValue(ctx, counterKey{}, n), n
 }
 
-// TestTake: what is ready is taken with one request, and with two if it is
-// stopped; what was prepared is there; and the pool is refilled.
+// TestTake: Take needs one request for a running sandbox and two for a stopped one. The
+// files of Warm are there, and the pool is refilled.
 func TestTake(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -92,17 +92,17 @@ func TestTake(t *testing.T) {
 			t.Parallel()
 			srv := emulator(t)
 			events := &testkit.Events{}
-			c := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events, HTTPClient: &http.Client{Transport: counted{testkit.Transport(t)}}})
-			p := open(t, c, pool.Options{
+			c := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events, HTTPClient: &http.Client{Transport: countingTransport{testkit.Transport(t)}}})
+			p := openPool(t, c, pool.Options{
 				Name: "ready", Version: "1", Size: 2, Stopped: stopped,
 				Warm: func(ctx context.Context, sb *sandbox.Sandbox) error {
 					return sb.WriteFiles(ctx, []sandbox.File{{Path: "tool", Content: []byte("warm")}}, nil)
 				},
 			})
-			awaitReady(t, p, 2)
+			waitReady(t, p, 2)
 			seen := map[string]bool{}
 			for range 3 {
-				ctx, n := counting(t.Context())
+				ctx, n := withCounter(t.Context())
 				box, err := p.Take(ctx, "key")
 				require.NoError(t, err)
 				requests := int64(1)
@@ -118,27 +118,26 @@ func TestTake(t *testing.T) {
 				assert.Equal(t, "warm", string(content))
 				assert.Equal(t, 1, p.Stats().Taken)
 				require.NoError(t, box.Delete(t.Context()))
-				require.Error(t, box.Delete(t.Context()), "it is over")
-				awaitReady(t, p, 2)
+				require.Error(t, box.Delete(t.Context()), "already deleted")
+				waitReady(t, p, 2)
 			}
-			told := map[string]int{}
+			counts := map[string]int{}
 			for _, e := range events.Ended("pool") {
 				if seen[e.Sandbox] {
-					told[e.Operation+" "+e.Outcome]++
+					counts[e.Operation+" "+e.Outcome]++
 				}
 			}
-			assert.Equal(t, map[string]int{"made ok": 3, "taken ok": 3, "deleted ok": 3}, told)
+			assert.Equal(t, map[string]int{"made ok": 3, "taken ok": 3, "deleted ok": 3}, counts)
 		})
 	}
 }
 
-// TestOnDemand: an empty pool makes what is taken, and at Max waits for what is
-// given back.
-func TestOnDemand(t *testing.T) {
+// TestMax: Take creates a sandbox if none is ready. At Max it waits until one is returned.
+func TestMax(t *testing.T) {
 	t.Parallel()
 	srv := emulator(t)
 	resets := 0
-	p := open(t, srv.Client(), pool.Options{
+	p := openPool(t, srv.Client(), pool.Options{
 		Name: "demand", Version: "1", Max: 2,
 		Reset: func(context.Context, *sandbox.Sandbox) error { resets++; return nil },
 	})
@@ -159,24 +158,24 @@ func TestOnDemand(t *testing.T) {
 	_, err := p.Take(ctx, "")
 	require.ErrorIs(t, err, context.Canceled)
 	assert.ErrorContains(t, err, `pool "demand": 0 ready, 2 taken, 0 making, and Options.Max is 2`)
-	assert.Empty(t, got, "there may be no more than two")
+	assert.Empty(t, got, "more than Max")
 	require.NoError(t, boxes[0].Return(t.Context()))
 	third := <-got
-	assert.Equal(t, boxes[0].Name(), third.Name(), "the one that was given back")
+	assert.Equal(t, boxes[0].Name(), third.Name(), "the returned one")
 	assert.Equal(t, 1, resets)
 	assert.Equal(t, 2, testkit.Count(srv, sandboxtest.CreateSandbox))
 	require.NoError(t, third.Delete(t.Context()))
 	require.NoError(t, boxes[1].Delete(t.Context()))
 }
 
-// TestUnfit: what fails its check or has stopped is not given away, what can't be
-// prepared is deleted, and neither ends the pool.
-func TestUnfit(t *testing.T) {
+// TestUnusable: Take skips sandboxes that fail Check or have stopped, and a sandbox that
+// fails Warm is deleted. The pool continues.
+func TestUnusable(t *testing.T) {
 	t.Parallel()
 	srv := emulator(t)
 	var mu sync.Mutex
 	bad, failed := "", false
-	p := open(t, srv.Client(), pool.Options{
+	p := openPool(t, srv.Client(), pool.Options{
 		Name: "unfit", Version: "1", Size: 3,
 		Warm: func(context.Context, *sandbox.Sandbox) error {
 			mu.Lock()
@@ -197,7 +196,7 @@ func TestUnfit(t *testing.T) {
 			return nil
 		},
 	})
-	awaitReady(t, p, 3)
+	waitReady(t, p, 3)
 	for info, err := range srv.Client().List(t.Context(), nil) {
 		require.NoError(t, err)
 		sb, err := srv.Client().Get(t.Context(), info.Name, nil)
@@ -217,15 +216,15 @@ func TestUnfit(t *testing.T) {
 	for _, box := range all {
 		require.NoError(t, box.Delete(t.Context()))
 	}
-	never := open(t, emulator(t).Client(), pool.Options{Name: "never", Check: func(context.Context, *sandbox.Sandbox) error { return errors.New("unfit") }})
+	never := openPool(t, emulator(t).Client(), pool.Options{Name: "never", Check: func(context.Context, *sandbox.Sandbox) error { return errors.New("unfit") }})
 	_, err := never.Take(t.Context(), "")
 	assert.ErrorContains(t, err, `pool: Check of "never-`)
 	assert.ErrorContains(t, err, ": unfit")
 	assert.Zero(t, never.Stats().Taken)
 }
 
-// TestHostileSandbox: one whose programs never end is neither given away nor kept,
-// and does not hold up others.
+// TestHostileSandbox: a sandbox whose programs never exit is neither handed out nor kept,
+// and does not delay others.
 func TestHostileSandbox(t *testing.T) {
 	t.Parallel()
 	for name, stopped := range map[string]bool{"running": false, "stopped": true} {
@@ -242,7 +241,7 @@ func TestHostileSandbox(t *testing.T) {
 					return 0
 				})
 			}
-			p := open(t, srv.Client(), pool.Options{
+			p := openPool(t, srv.Client(), pool.Options{
 				Name: "hostile", Version: "1", Stopped: stopped, Lease: 10 * time.Second,
 				Reset: func(context.Context, *sandbox.Sandbox) error { return nil },
 			})
@@ -262,14 +261,14 @@ func TestHostileSandbox(t *testing.T) {
 			require.NoError(t, err)
 			hostile.Store(other.Name())
 			require.ErrorIs(t, other.Return(ctx), context.DeadlineExceeded)
-			assert.NoError(t, ctx.Err(), "it has waited for as long as it was let")
+			assert.NoError(t, ctx.Err(), "Return has its own time limit")
 		})
 	}
 }
 
-// carried is a request out of a bubble of testing/synctest: what it is sent and
-// answered by is made outside.
-type carried struct {
+// relayedRequest is a request from a testing/synctest bubble. A goroutine outside of the
+// bubble sends it.
+type relayedRequest struct {
 	req     *http.Request
 	elapsed time.Duration // in the bubble
 	resp    *http.Response
@@ -278,18 +277,18 @@ type carried struct {
 	done    chan struct{}
 }
 
-// ofBubbles returns an emulator and a transport for a bubble, whose time stands
-// still while a request is on its way. The emulator's clock follows that time, so
-// what expires meanwhile is gone when the request arrives.
-func ofBubbles(t *testing.T) (*sandboxtest.Server, func() http.RoundTripper) {
+// bubbleEmulator returns an emulator and a transport for a bubble. The bubble's time
+// stands still while a request is in flight. The emulator's clock follows that time, so
+// that everything that expires before a request is gone when the request arrives.
+func bubbleEmulator(t *testing.T) (*sandboxtest.Server, func() http.RoundTripper) {
 	t.Helper()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Start: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)})
 	var mu sync.Mutex
 	var advanced time.Duration
 	next := testkit.Transport(t)
-	free := make(chan *carried, 16)
+	free := make(chan *relayedRequest, 16)
 	for range cap(free) {
-		c := &carried{sent: make(chan struct{}), done: make(chan struct{})}
+		c := &relayedRequest{sent: make(chan struct{}), done: make(chan struct{})}
 		free <- c
 		go func() {
 			for range c.sent {
@@ -336,16 +335,16 @@ func ofBubbles(t *testing.T) (*sandboxtest.Server, func() http.RoundTripper) {
 	}
 }
 
-// TestKeptAlive: what is ready, taken or in the making outlives its lease, and what
-// leaves the pool is not the pool's to delete.
+// TestKeptAlive: a sandbox that is ready, taken or being created outlives its lease. A
+// sandbox that has left the pool is not deleted by it.
 func TestKeptAlive(t *testing.T) {
 	t.Parallel()
-	srv, transport := ofBubbles(t)
+	srv, transport := bubbleEmulator(t)
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 5 * time.Minute
 		slow := make(chan struct{})
 		c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: transport()}})
-		p := open(t, c, pool.Options{
+		p := openPool(t, c, pool.Options{
 			Name: "alive", Version: "1", Lease: lease, Create: sandbox.CreateOptions{Tags: map[string]string{"mine": "stays"}},
 			Warm: func(ctx context.Context, _ *sandbox.Sandbox) error {
 				select {
@@ -356,19 +355,19 @@ func TestKeptAlive(t *testing.T) {
 				}
 			},
 		})
-		time.Sleep(2 * lease) // 1 in the making
+		time.Sleep(2 * lease) // one is being created
 		close(slow)
-		awaitReady(t, p, 1)
+		waitReady(t, p, 1)
 		assert.Equal(t, 1, testkit.Count(srv, sandboxtest.CreateSandbox))
 		box, err := p.Take(t.Context(), "")
 		require.NoError(t, err)
 		first := box.CurrentSession().ID()
-		awaitReady(t, p, 1)
-		time.Sleep(2 * lease) // 2, one taken and one ready
+		waitReady(t, p, 1)
+		time.Sleep(2 * lease) // one is taken, one is ready
 		assert.Equal(t, 2, testkit.Count(srv, sandboxtest.CreateSandbox))
 		assert.Equal(t, "here\n", testkit.Output(t, box.Sandbox, "echo", "here"))
 		require.NoError(t, box.Refresh(t.Context()))
-		assert.Equal(t, first, box.CurrentSession().ID(), "it has run all the time")
+		assert.Equal(t, first, box.CurrentSession().ID(), "never stopped")
 		require.NoError(t, box.Keep(t.Context()))
 		assert.Equal(t, map[string]string{"mine": "stays"}, box.Info().Tags)
 		assert.Zero(t, p.Stats().Taken)
@@ -376,15 +375,14 @@ func TestKeptAlive(t *testing.T) {
 	})
 }
 
-// TestAges: what is ready is replaced at its age by the service's clock, which a test
-// moves.
-func TestAges(t *testing.T) {
+// TestMaxAgeByServiceClock: a ready sandbox is replaced at MaxAge by the service's clock.
+func TestMaxAgeByServiceClock(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Start: time.Now().AddDate(0, 0, -2)})
-	p := open(t, srv.Client(), pool.Options{Name: "ages", Version: "1", Stopped: true, Create: sandbox.CreateOptions{SnapshotExpiration: sandbox.Forever}})
-	awaitReady(t, p, 1)
+	p := openPool(t, srv.Client(), pool.Options{Name: "ages", Version: "1", Stopped: true, Create: sandbox.CreateOptions{SnapshotExpiration: sandbox.Forever}})
+	waitReady(t, p, 1)
 	take := func() string {
-		_, err := srv.Client().ListPage(t.Context(), nil) // any response tells the time
+		_, err := srv.Client().ListPage(t.Context(), nil) // any response carries the time
 		require.NoError(t, err)
 		box, err := p.Take(t.Context(), "")
 		require.NoError(t, err)
@@ -394,7 +392,7 @@ func TestAges(t *testing.T) {
 	ready := names(t, srv)
 	srv.Advance(19 * time.Hour)
 	assert.Equal(t, ready, []string{take()})
-	awaitReady(t, p, 1)
+	waitReady(t, p, 1)
 	ready = names(t, srv)
 	srv.Advance(21 * time.Hour)
 	assert.NotContains(t, ready, take())
@@ -409,8 +407,8 @@ func names(t *testing.T, srv *sandboxtest.Server) (list []string) {
 	return list
 }
 
-// TestDeployment: a pool hands out nothing of another version, and deletes what an
-// earlier one has left stopped, but not what a later one makes.
+// TestDeployment: a pool hands out no sandbox of another version. It deletes the stopped
+// sandboxes of an earlier version, but not those of a later one.
 func TestDeployment(t *testing.T) {
 	t.Parallel()
 	for _, stopped := range []bool{false, true} {
@@ -423,10 +421,10 @@ func TestDeployment(t *testing.T) {
 			}
 			before, err := pool.New(t.Context(), srv.Client(), opts[0])
 			require.NoError(t, err)
-			awaitReady(t, before, 1)
+			waitReady(t, before, 1)
 			old := names(t, srv)
-			srv.Advance(time.Second) // creation is told to the second
-			after := open(t, testkit.Client(t, srv, sandbox.ClientOptions{}), opts[1])
+			srv.Advance(time.Second) // creation times have a resolution of a second
+			after := openPool(t, testkit.Client(t, srv, sandbox.ClientOptions{}), opts[1])
 			box, err := after.Take(t.Context(), "")
 			require.NoError(t, err)
 			assert.NotContains(t, old, box.Name())
@@ -446,9 +444,9 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-// TestLostPlace: a taken sandbox that has ended takes no place, whatever its holder
-// does, and has it again if he starts it again.
-func TestLostPlace(t *testing.T) {
+// TestStoppedFreesMax: a taken sandbox that has stopped does not count toward Max,
+// whatever its holder does.
+func TestStoppedFreesMax(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(t *testing.T, srv *sandboxtest.Server, box *pool.Box){
 		"crashed": func(t *testing.T, srv *sandboxtest.Server, box *pool.Box) { assert.True(t, srv.Crash(box.Name())) },
@@ -468,13 +466,13 @@ func TestLostPlace(t *testing.T) {
 			srv := emulator(t)
 			lease := 4 * time.Second
 			if name == "stopped" || name == "deleted" {
-				lease = 24 * time.Hour // the box knows: no beat of the pool is waited for
+				lease = 24 * time.Hour // the handle knows without a request of the pool
 			}
-			p := open(t, testkit.Client(t, srv, sandbox.ClientOptions{}), pool.Options{Name: "places", Max: 1, Lease: lease})
+			p := openPool(t, testkit.Client(t, srv, sandbox.ClientOptions{}), pool.Options{Name: "places", Max: 1, Lease: lease})
 			box, err := p.Take(t.Context(), "")
 			require.NoError(t, err)
 			lose(t, srv, box)
-			next, err := p.Take(t.Context(), "") // waits for the place
+			next, err := p.Take(t.Context(), "") // waits for room below Max
 			require.NoError(t, err)
 			assert.Equal(t, 1, p.Stats().Taken)
 			require.NoError(t, box.Delete(t.Context()))
@@ -485,12 +483,12 @@ func TestLostPlace(t *testing.T) {
 	}
 }
 
-// TestPrinting: a pool prints none of the secrets of its options.
+// TestPrinting: printing a pool shows none of the secrets in its options.
 func TestPrinting(t *testing.T) {
 	t.Parallel()
 	srv := emulator(t)
-	p := open(t, srv.Client(), pool.Options{Name: "printed", Create: sandbox.CreateOptions{Env: sandbox.Env{"K": "SECRET"}}})
-	awaitReady(t, p, 1)
+	p := openPool(t, srv.Client(), pool.Options{Name: "printed", Create: sandbox.CreateOptions{Env: sandbox.Env{"K": "SECRET"}}})
+	waitReady(t, p, 1)
 	var text bytes.Buffer
 	slog.New(slog.NewTextHandler(&text, nil)).Info("", "pool", p)
 	slog.New(slog.NewJSONHandler(&text, nil)).Info("", "pool", p)
@@ -503,12 +501,12 @@ func TestPrinting(t *testing.T) {
 	assert.Contains(t, text.String(), `pool "printed": 1 ready, 0 taken, 0 making`)
 }
 
-// TestMaxAge: what is too old is deleted, and replaced.
+// TestMaxAge: a sandbox that is too old is deleted and replaced.
 func TestMaxAge(t *testing.T) {
 	t.Parallel()
 	srv := emulator(t)
-	p := open(t, srv.Client(), pool.Options{Name: "age", MaxAge: time.Nanosecond})
-	awaitReady(t, p, 1)
+	p := openPool(t, srv.Client(), pool.Options{Name: "age", MaxAge: time.Nanosecond})
+	waitReady(t, p, 1)
 	for range 2 {
 		box, err := p.Take(t.Context(), "")
 		require.NoError(t, err, "a new one is made")
@@ -516,8 +514,8 @@ func TestMaxAge(t *testing.T) {
 	}
 }
 
-// TestWrongDate: no Date of a response makes a sandbox too old, an abandoned one, one
-// that another process has left, or one of an earlier deployment.
+// TestWrongDate: whatever the Date of a response, no sandbox is treated as too old,
+// abandoned, left by another process, or of an earlier deployment.
 func TestWrongDate(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -527,17 +525,17 @@ func TestWrongDate(t *testing.T) {
 				t.Parallel()
 				srv := emulator(t)
 				opts := pool.Options{Name: "dates", Version: "1", Size: 2, Stopped: stopped, Lease: 16 * time.Second}
-				other := open(t, srv.Client(), opts)
-				awaitReady(t, other, 2)
+				other := openPool(t, srv.Client(), opts)
+				waitReady(t, other, 2)
 
 				gate := &testkit.Gateway{Next: testkit.Transport(t)}
 				gate.Set(testkit.ShiftDate(wrong))
 				opts.Max = 2
 				var log testkit.LockedBuffer
 				opts.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-				p := open(t, testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}), opts)
-				awaitReady(t, p, 2)
-				if stopped { // of a deployment that came later
+				p := openPool(t, testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}), opts)
+				waitReady(t, p, 2)
+				if stopped { // add one of a later deployment
 					sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "dates-2", Tags: map[string]string{pool.Tag: "dates"}})
 					require.NoError(t, err)
 					_, err = sb.Stop(t.Context(), nil)
@@ -559,9 +557,9 @@ func TestWrongDate(t *testing.T) {
 	}
 }
 
-// TestDiscardOfAnother: a pool deletes the sandbox that it has found abandoned, and none
-// that took its name in the meantime.
-func TestDiscardOfAnother(t *testing.T) {
+// TestReplacedWhileDeleting: a pool deletes an abandoned sandbox, but not another one
+// that has been created with the same name since.
+func TestReplacedWhileDeleting(t *testing.T) {
 	t.Parallel()
 	srv := emulator(t)
 	const name = "swapped-0-a"
@@ -586,7 +584,7 @@ func TestDiscardOfAnother(t *testing.T) {
 		}
 		return next.RoundTrip(req)
 	})
-	open(t, testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}),
+	openPool(t, testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}),
 		pool.Options{Name: "swapped", Version: "1", Stopped: true, Lease: 8 * time.Second})
 	sb := <-replaced
 	testkit.Linger(time.Second + 200*time.Millisecond) // a sweep
@@ -594,7 +592,7 @@ func TestDiscardOfAnother(t *testing.T) {
 	require.NoError(t, sb.Delete(t.Context(), nil))
 }
 
-// TestAbandoned: a sandbox whose taker has ended is handed out to nobody, and deleted.
+// TestAbandoned: a sandbox whose process has ended is deleted and never handed out.
 func TestAbandoned(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -612,8 +610,8 @@ func TestAbandoned(t *testing.T) {
 	}
 	_, err = box.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	second := open(t, srv.Client(), opts)
-	awaitReady(t, second, 1)
+	second := openPool(t, srv.Client(), opts)
+	waitReady(t, second, 1)
 	next, err := second.Take(t.Context(), "")
 	require.NoError(t, err)
 	assert.NotEqual(t, box.Name(), next.Name())
@@ -621,7 +619,7 @@ func TestAbandoned(t *testing.T) {
 	require.NoError(t, next.Delete(t.Context()))
 }
 
-// TestClosed: Close leaves what is taken, and nothing else.
+// TestClosed: after Close only taken sandboxes remain.
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	srv := emulator(t)
@@ -640,8 +638,8 @@ func TestClosed(t *testing.T) {
 	require.NoError(t, box.Delete(t.Context()))
 }
 
-// TestRefillUnderLimits: a pool that is larger than what the service lets it make
-// at once is filled without a request in vain.
+// TestRefillUnderLimits: the rate limit refuses at most one request while a pool is
+// filled that is larger than the limit.
 func TestRefillUnderLimits(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "waits for the periods of rate limits")
@@ -651,12 +649,12 @@ func TestRefillUnderLimits(t *testing.T) {
 			refused.Add(1)
 		}
 	}})
-	p := open(t, srv.Client(), pool.Options{Name: "limits", Size: 24})
-	awaitReady(t, p, 24)
+	p := openPool(t, srv.Client(), pool.Options{Name: "limits", Size: 24})
+	waitReady(t, p, 24)
 	assert.LessOrEqual(t, refused.Load(), int64(1))
 }
 
-// TestFromSnapshot: the snapshot that sandboxes are made from outlives them all.
+// TestFromSnapshot: the source snapshot outlives the sandboxes created from it.
 func TestFromSnapshot(t *testing.T) {
 	t.Parallel()
 	srv := emulator(t)
@@ -672,7 +670,7 @@ func TestFromSnapshot(t *testing.T) {
 			Create: sandbox.CreateOptions{Source: sandbox.SnapshotSource{SnapshotID: snapshot.ID()}},
 		})
 		require.NoError(t, err)
-		awaitReady(t, p, 2)
+		waitReady(t, p, 2)
 		box, err := p.Take(t.Context(), "")
 		require.NoError(t, err)
 		content, err := box.FS().ReadFile(t.Context(), "base")
@@ -683,13 +681,13 @@ func TestFromSnapshot(t *testing.T) {
 		require.NoError(t, p.Drain(ctx))
 		cancel()
 	}
-	again, err := srv.Client().GetSnapshot(t.Context(), snapshot.ID())
+	kept, err := srv.Client().GetSnapshot(t.Context(), snapshot.ID())
 	require.NoError(t, err)
-	assert.EqualValues(t, "created", again.Info().Status)
+	assert.EqualValues(t, "created", kept.Info().Status)
 }
 
-// TestForeignSandboxes: a listing that ignores the filter does not make the pool
-// delete what is not its own.
+// TestForeignSandboxes: if a listing ignores the filter, the pool does not delete
+// sandboxes that are not its own.
 func TestForeignSandboxes(t *testing.T) {
 	t.Parallel()
 	srv := emulator(t)
@@ -709,7 +707,7 @@ func TestForeignSandboxes(t *testing.T) {
 	})}})
 	p, err := pool.New(t.Context(), c, pool.Options{Name: "foreign"})
 	require.NoError(t, err)
-	awaitReady(t, p, 1)
+	waitReady(t, p, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	require.NoError(t, p.Drain(ctx))
@@ -740,33 +738,33 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestCancelledTake: a call that is given up just when its claim has succeeded
-// leaves nothing taken: the sandbox is not kept alive, and is deleted.
+// TestCancelledTake: if a Take is canceled just after its claim has succeeded, the
+// sandbox is not extended, and is deleted.
 func TestCancelledTake(t *testing.T) {
 	t.Parallel()
-	srv, transport := ofBubbles(t)
+	srv, transport := bubbleEmulator(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		network := transport()
 		c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := network.RoundTrip(r)
-			if r.Context().Value(countKey{}) != nil {
+			if r.Context().Value(counterKey{}) != nil {
 				cancel() // the claim has been made
 			}
 			return resp, err
 		})}})
 		const lease = 5 * time.Minute
-		p := open(t, c, pool.Options{Name: "given-up", Lease: lease})
-		awaitReady(t, p, 1)
-		counted, _ := counting(ctx)
+		p := openPool(t, c, pool.Options{Name: "given-up", Lease: lease})
+		waitReady(t, p, 1)
+		counted, _ := withCounter(ctx)
 		_, err := p.Take(counted, "")
 		require.ErrorIs(t, err, context.Canceled)
 		assert.Zero(t, p.Stats().Taken)
 		time.Sleep(2 * lease)
 		all, err := sandbox.Collect(c.List(t.Context(), nil))
 		require.NoError(t, err)
-		assert.Len(t, all, 1, "one that is new")
+		assert.Len(t, all, 1, "only a new one")
 		assert.Equal(t, 1, testkit.Count(srv, sandboxtest.DeleteSandbox))
 		box, err := p.Take(t.Context(), "")
 		require.NoError(t, err)

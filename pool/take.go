@@ -13,21 +13,21 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// Box is a sandbox that was taken from a pool. It runs, and the pool keeps it
-// running, until it is given back, deleted or kept.
+// Box is a sandbox that was taken from a pool. The pool keeps it running until it is
+// returned, deleted or kept.
 type Box struct {
 	*sandbox.Sandbox
-	// Key is what Take was called with.
+	// Key is the key that Take was called with.
 	Key string
 
-	p    *Pool
-	over sync.Once
+	p        *Pool
+	released sync.Once
 }
 
-// Take returns a sandbox that is not taken, and makes one if none is ready. key
-// appears in log records and in [Box].Key; it may be empty. Take costs one
-// request for a ready sandbox that runs, two for one that is stopped. At
-// Options.Max it waits. If ctx ends, nothing stays taken.
+// Take returns a ready sandbox, or creates one if none is ready. key appears in log
+// records and in [Box].Key; it may be empty. Take costs one request for a ready sandbox
+// that runs, and two for a stopped one. At Options.Max it waits. If ctx ends, no sandbox
+// stays taken.
 func (p *Pool) Take(ctx context.Context, key string) (*Box, error) {
 	if err := entry.Check(ctx, p != nil && p.client != nil, "pool", "the Pool"); err != nil {
 		return nil, err
@@ -49,14 +49,14 @@ func (p *Pool) Take(ctx context.Context, key string) (*Box, error) {
 // take is Take, and reports whether the sandbox was ready.
 func (p *Pool) take(ctx context.Context) (sb *sandbox.Sandbox, ready bool, err error) {
 	for {
-		m, err := p.pick(ctx)
+		m, err := p.reserve(ctx)
 		if err != nil {
 			return nil, false, err
 		}
-		p.nudge()
+		p.wakeUpkeep()
 		var sb *sandbox.Sandbox
 		if m == nil {
-			if sb, err = p.make(ctx); err == nil {
+			if sb, err = p.create(ctx); err == nil {
 				err = p.check(ctx, sb)
 			}
 		} else {
@@ -68,23 +68,24 @@ func (p *Pool) take(ctx context.Context) (sb *sandbox.Sandbox, ready bool, err e
 			delete(p.trying, m.name)
 		}
 		if sb != nil && err == nil {
-			p.held[sb.Name()] = true
-			p.alive[sb.Name()] = sb
+			p.taken[sb.Name()] = true
+			p.extended[sb.Name()] = sb
 		}
 		p.mu.Unlock()
 		switch {
 		case sb != nil && err == nil:
 			return sb, m != nil, nil
 		case err != nil:
-			p.free()
+			p.wakeWaiters()
 			return nil, false, err
 		}
-		p.free()
+		p.wakeWaiters()
 	}
 }
 
-// pick chooses a sandbox that is ready, or nil if one has to be made.
-func (p *Pool) pick(ctx context.Context) (*member, error) {
+// reserve removes a sandbox from the ready ones and returns it. It returns nil if the
+// caller has to create one.
+func (p *Pool) reserve(ctx context.Context) (*member, error) {
 	for first := true; ; first = false {
 		p.mu.Lock()
 		if p.closed {
@@ -92,7 +93,7 @@ func (p *Pool) pick(ctx context.Context) (*member, error) {
 			return nil, ErrClosed
 		}
 		for len(p.ready) > 0 {
-			i := 0 // the oldest; of those that all processes see, any
+			i := 0 // the oldest; a random one if all processes choose from the same ones
 			if p.opts.Stopped {
 				i = rand.IntN(len(p.ready))
 			}
@@ -104,76 +105,77 @@ func (p *Pool) pick(ctx context.Context) (*member, error) {
 				p.mu.Unlock()
 				return m, nil
 			}
-			if !p.opts.Stopped { // a sweep deletes those
-				p.work.Go(func() { _, _ = p.discard(p.ctx, m, "too old") })
+			if !p.opts.Stopped { // a sweep deletes stopped ones
+				p.work.Go(func() { _, _ = p.deleteUnclaimed(p.ctx, m, "too old") })
 			}
 		}
-		if p.room() {
+		if p.hasRoom() {
 			p.taking++
 			p.mu.Unlock()
 			return nil, nil
 		}
 		freed := p.freed
 		p.mu.Unlock()
-		if first { // a handle may know already that its place is free
-			p.spawn(p.extendAll)
+		if first { // the handle of a taken sandbox may already know that it has stopped
+			p.runIfOpen(p.extendAll)
 		}
 		select {
 		case <-freed:
-		case <-p.end:
+		case <-p.closing:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%v, and Options.Max is %d: Take waited for a Box to be given back or deleted: %w", p, p.opts.Max, context.Cause(ctx))
+			return nil, fmt.Errorf("%v, and Options.Max is %d: Take waited for a Box to be returned or deleted: %w", p, p.opts.Max, context.Cause(ctx))
 		}
 	}
 }
 
-// room reports whether one more may be made. Stopped ones are not this process's.
-func (p *Pool) room() bool {
-	all := p.filling + p.taking + len(p.held) - len(p.lost)
+// hasRoom reports whether Max allows one more sandbox. Stopped ones don't count: all
+// processes share them.
+func (p *Pool) hasRoom() bool {
+	n := p.filling + p.taking + len(p.taken) - len(p.lost)
 	if !p.opts.Stopped {
-		all += len(p.ready)
+		n += len(p.ready)
 	}
-	return p.opts.Max == 0 || all < p.opts.Max
+	return p.opts.Max == 0 || n < p.opts.Max
 }
 
-// free wakes calls that wait for room.
-func (p *Pool) free() {
+// wakeWaiters wakes the calls that wait for room below Max.
+func (p *Pool) wakeWaiters() {
 	p.mu.Lock()
 	close(p.freed)
 	p.freed = make(chan struct{})
 	p.mu.Unlock()
-	p.nudge()
+	p.wakeUpkeep()
 }
 
-// claim takes a sandbox that is ready. It returns nil if another has taken it or
-// it is unusable, and an error if ctx has ended.
+// claim takes a ready sandbox. It returns nil if the sandbox was taken or is unusable,
+// and an error if ctx has ended.
 func (p *Pool) claim(ctx context.Context, m *member) (*sandbox.Sandbox, error) {
 	sb, err := m.sb, error(nil)
 	if p.opts.Stopped {
-		sb, err = p.client.Get(ctx, m.name, nil) // which starts it
+		sb, err = p.client.Get(ctx, m.name, nil) // resumes it
 	}
 	state := notOurs
 	if err == nil {
-		state, err = p.mark(ctx, sb)
+		state, err = p.claimMark(ctx, sb)
 	}
 	switch {
 	case ctx.Err() != nil:
 		if sb != nil {
-			p.spawn(func() { p.abandon(sb) })
+			p.runIfOpen(func() { p.dropClaim(sb) })
 		}
 		return nil, context.Cause(ctx)
 	case err != nil:
-		p.suspect(m.name)
-		if !gone(err) {
-			p.event("not fit", m.name, err)
+		p.setSuspect(m.name)
+		if !isGone(err) {
+			p.event("unusable", m.name, err)
 		}
 		return nil, nil
 	case state == notOurs:
-		p.suspect(m.name)
-		p.event("taken by another", m.name, nil)
+		p.setSuspect(m.name)
+		p.event("already taken", m.name, nil)
 		return nil, nil
 	case state == abandoned:
-		p.event("was abandoned", m.name, nil)
+		p.event("found abandoned", m.name, nil)
 		p.remove(ctx, sb)
 		return nil, nil
 	}
@@ -190,25 +192,26 @@ func (p *Pool) check(ctx context.Context, sb *sandbox.Sandbox) error {
 	}
 	err := p.opts.Check(ctx, sb)
 	if err != nil {
-		p.event("did not pass its check", sb.Name(), err)
+		p.event("failed its check", sb.Name(), err)
 		p.remove(ctx, sb)
 		err = fmt.Errorf("pool: Check of %q: %w", sb.Name(), err)
 	}
 	return err
 }
 
-// abandon deletes a sandbox that a call may have claimed which was given up. If it
-// has, or another did, the sandbox is deleted once no process keeps it running.
-func (p *Pool) abandon(sb *sandbox.Sandbox) {
-	if state, err := p.mark(p.ctx, sb); err != nil || state == notOurs {
-		p.suspect(sb.Name())
+// dropClaim deletes a sandbox after the claim of a canceled call, whose outcome is
+// unknown. If that call or another one has claimed it, the sandbox is deleted once no
+// process keeps it running.
+func (p *Pool) dropClaim(sb *sandbox.Sandbox) {
+	if state, err := p.claimMark(p.ctx, sb); err != nil || state == notOurs {
+		p.setSuspect(sb.Name())
 		return
 	}
 	p.remove(p.ctx, sb)
 }
 
-// spawn runs fn unless the pool is closed.
-func (p *Pool) spawn(fn func()) {
+// runIfOpen runs fn in a goroutine unless the pool is closed.
+func (p *Pool) runIfOpen(fn func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
@@ -216,24 +219,25 @@ func (p *Pool) spawn(fn func()) {
 	}
 }
 
-// suspect notes a sandbox that is taken or unfinished.
-func (p *Pool) suspect(name string) {
+// setSuspect stops extending a running sandbox that is taken or not yet ready, and keeps
+// it from being adopted.
+func (p *Pool) setSuspect(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.alive, name)
+	delete(p.extended, name)
 	p.suspects[name] = true
 }
 
-// end calls fn once, and makes room in the pool.
-func (b *Box) end(fn func() error) error {
-	err := fmt.Errorf("pool: %q was given back, deleted or kept already", b.Name())
-	b.over.Do(func() {
+// release calls fn once and removes the sandbox from the taken ones.
+func (b *Box) release(fn func() error) error {
+	err := fmt.Errorf("pool: %q was already returned, deleted or kept", b.Name())
+	b.released.Do(func() {
 		err = fn()
 		b.p.mu.Lock()
-		delete(b.p.held, b.Name())
+		delete(b.p.taken, b.Name())
 		delete(b.p.lost, b.Name())
 		b.p.mu.Unlock()
-		b.p.free()
+		b.p.wakeWaiters()
 	})
 	return err
 }
@@ -247,10 +251,10 @@ func (b *Box) Delete(ctx context.Context) error {
 	if err := b.check(ctx); err != nil {
 		return err
 	}
-	return b.end(func() error {
-		b.p.letGo(b.Name())
+	return b.release(func() error {
+		b.p.stopExtending(b.Name())
 		err := b.Sandbox.Delete(ctx, nil)
-		if gone(err) {
+		if isGone(err) {
 			err = nil
 		}
 		b.p.event("deleted", b.Name(), err, slog.String("key", b.Key))
@@ -258,9 +262,9 @@ func (b *Box) Delete(ctx context.Context) error {
 	})
 }
 
-// Return gives the sandbox back to the pool: it calls Options.Reset, and another
-// Take may get the sandbox, so the caller must not use it after that. Without a
-// Reset, or if that fails, it is deleted.
+// Return calls Options.Reset and gives the sandbox back to the pool. The caller must not
+// use it afterwards, because another Take may get it. Without a Reset, or if Reset
+// fails, the sandbox is deleted.
 func (b *Box) Return(ctx context.Context) error {
 	if err := b.check(ctx); err != nil {
 		return err
@@ -268,21 +272,21 @@ func (b *Box) Return(ctx context.Context) error {
 	if b.p.opts.Reset == nil {
 		return b.Delete(ctx)
 	}
-	return b.end(func() error {
+	return b.release(func() error {
 		err := b.p.opts.Reset(ctx, b.Sandbox)
 		if err == nil {
-			err = b.p.offer(ctx, b.Sandbox)
+			err = b.p.makeAvailable(ctx, b.Sandbox)
 		}
 		if err != nil {
 			b.p.remove(ctx, b.Sandbox)
 		}
-		b.p.event("given back", b.Name(), err, slog.String("key", b.Key))
+		b.p.event("returned", b.Name(), err, slog.String("key", b.Key))
 		return err
 	})
 }
 
-// Keep takes the sandbox out of the pool for good: it removes the pool's tag and
-// no longer extends the sandbox. It makes two requests.
+// Keep removes the sandbox from the pool for good: it removes the pool's tag, and the
+// pool no longer extends the sandbox. It makes two requests.
 func (b *Box) Keep(ctx context.Context) error {
 	if err := b.check(ctx); err != nil {
 		return err
@@ -296,8 +300,8 @@ func (b *Box) Keep(ctx context.Context) error {
 	if err := b.Update(ctx, &sandbox.UpdateOptions{Tags: tags}); err != nil {
 		return err
 	}
-	return b.end(func() error {
-		b.p.letGo(b.Name())
+	return b.release(func() error {
+		b.p.stopExtending(b.Name())
 		return nil
 	})
 }

@@ -13,54 +13,54 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// makers is how many sandboxes the upkeep makes at a time.
-const makers = 4
+// maxCreating limits the sandboxes that the upkeep creates at a time.
+const maxCreating = 4
 
-// nudge wakes the upkeep, since a sandbox may be missing.
-func (p *Pool) nudge() {
+// wakeUpkeep wakes the upkeep, because a sandbox may be missing.
+func (p *Pool) wakeUpkeep() {
 	select {
-	case p.poke <- struct{}{}:
+	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// keepUp extends, makes, adopts and deletes until the pool is closed.
-func (p *Pool) keepUp() {
-	beat := time.NewTicker(p.opts.Lease / 8)
-	defer beat.Stop()
+// upkeep extends, creates, adopts and deletes sandboxes until the pool is closed.
+func (p *Pool) upkeep() {
+	ticker := time.NewTicker(p.opts.Lease / 8)
+	defer ticker.Stop()
 	p.sweep()
 	p.refill()
 	for {
 		select {
-		case <-p.end:
+		case <-p.closing:
 			return
-		case <-p.poke:
+		case <-p.wake:
 			p.refill()
 			continue
-		case <-beat.C:
+		case <-ticker.C:
 		}
 		p.extendAll()
-		p.spawn(p.sweep) // it may wait for rate limits, and extending must not
+		p.runIfOpen(p.sweep) // in a goroutine: it may wait for rate limits, and extending must not
 		p.refill()
 	}
 }
 
-// refill starts makers for what is missing.
+// refill starts a goroutine for each missing sandbox, within the limits.
 func (p *Pool) refill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !p.closed && p.filling < makers && len(p.ready)+p.filling < p.opts.Size && p.room() && !time.Now().Before(p.retryAt) {
+	for !p.closed && p.filling < maxCreating && len(p.ready)+p.filling < p.opts.Size && p.hasRoom() && !time.Now().Before(p.retryAt) {
 		p.filling++
 		p.work.Go(p.makeReady)
 	}
 }
 
-// makeReady makes a sandbox that is ready. After a failure the next is made later,
-// up to half a lease.
+// makeReady creates a sandbox and makes it available. Each failure in a row doubles the
+// pause before the next creation, up to half a lease.
 func (p *Pool) makeReady() {
-	sb, err := p.make(p.ctx)
+	sb, err := p.create(p.ctx)
 	if err == nil {
-		if err = p.offer(p.ctx, sb); err != nil {
+		if err = p.makeAvailable(p.ctx, sb); err != nil {
 			if !errors.Is(err, ErrClosed) {
 				p.event("could not be made ready", sb.Name(), err)
 			}
@@ -75,18 +75,18 @@ func (p *Pool) makeReady() {
 		pause := min(time.Second<<min(p.failures, 10), p.opts.Lease/2)
 		p.retryAt = time.Now().Add(pause)
 		p.failures++
-		time.AfterFunc(pause, p.nudge)
+		time.AfterFunc(pause, p.wakeUpkeep)
 	}
 	p.mu.Unlock()
-	p.free()
+	p.wakeWaiters()
 }
 
-// offer makes a prepared sandbox ready.
-func (p *Pool) offer(ctx context.Context, sb *sandbox.Sandbox) error {
-	err := p.unmark(ctx, sb)
+// makeAvailable marks a prepared sandbox as ready and adds it to the ready ones.
+func (p *Pool) makeAvailable(ctx context.Context, sb *sandbox.Sandbox) error {
+	err := p.markReady(ctx, sb)
 	if err == nil && p.opts.Stopped {
 		if _, err = sb.Stop(ctx, nil); err == nil {
-			p.letGo(sb.Name())
+			p.stopExtending(sb.Name())
 		}
 	}
 	if err != nil {
@@ -109,7 +109,7 @@ func (p *Pool) offer(ctx context.Context, sb *sandbox.Sandbox) error {
 	return nil
 }
 
-// timeLeft is by the service's clock, from which this machine's may differ.
+// timeLeft returns the time left by the service's clock. This machine's may differ.
 func timeLeft(sb *sandbox.Sandbox) time.Duration {
 	cur := sb.CurrentSession()
 	if cur == nil {
@@ -121,59 +121,60 @@ func timeLeft(sb *sandbox.Sandbox) time.Duration {
 // extendAll extends the running sandboxes whose time runs low.
 func (p *Pool) extendAll() {
 	if !p.extending.CompareAndSwap(false, true) {
-		return // as many as wait at Max ask for it
+		return // each call that waits at Max starts one
 	}
 	defer p.extending.Store(false)
 	p.mu.Lock()
-	all := slices.Collect(maps.Values(p.alive))
+	all := slices.Collect(maps.Values(p.extended))
 	p.mu.Unlock()
-	each(all, func(_ int, sb *sandbox.Sandbox) {
+	forEach(all, func(_ int, sb *sandbox.Sandbox) {
 		ctx, cancel := context.WithTimeout(p.ctx, p.opts.Lease/4)
 		defer cancel()
 		err := sb.EnsureTimeLeft(ctx, p.opts.Lease*5/8, p.opts.Lease)
-		p.note(sb, err)
+		p.recordExtension(sb, err)
 	})
 }
 
-// note frees the place of a sandbox that has ended, which err of an extension and the
-// handle tell. One that its holder starts again takes it again.
-func (p *Pool) note(sb *sandbox.Sandbox, err error) {
-	ended := gone(err) || err == nil && timeLeft(sb) == 0
+// recordExtension updates the pool after an attempt to extend sb, which returned err. A
+// sandbox that has stopped no longer counts toward Max. It counts again once its holder
+// has started it again.
+func (p *Pool) recordExtension(sb *sandbox.Sandbox, err error) {
+	stopped := isGone(err) || err == nil && timeLeft(sb) == 0
 	name := sb.Name()
 	p.mu.Lock()
-	was := p.lost[name]
+	wasLost := p.lost[name]
 	switch {
-	case gone(err):
-		delete(p.alive, name)
+	case isGone(err):
+		delete(p.extended, name)
 		fallthrough
-	case ended:
+	case stopped:
 		p.ready = slices.DeleteFunc(p.ready, func(m *member) bool { return m.sb == sb })
-		if p.held[name] {
+		if p.taken[name] {
 			p.lost[name] = true
 		}
 	case err == nil:
 		delete(p.lost, name)
 	}
-	told := p.lost[name] && !was
+	newlyLost := p.lost[name] && !wasLost
 	p.mu.Unlock()
-	if told {
+	if newlyLost {
 		p.event("lost", name, sandbox.ErrStopped)
-		p.free()
+		p.wakeWaiters()
 	}
 }
 
 // list returns all sandboxes of the pool.
 func (p *Pool) list(ctx context.Context) ([]sandbox.Info, error) {
 	infos, err := sandbox.Collect(p.client.List(ctx, &sandbox.ListOptions{Tags: map[string]string{Tag: p.opts.Name}, Limit: 50}))
-	// Sandboxes of this list may be deleted, so don't rely on the filter.
+	// The pool may delete what this returns, so don't rely on the service's filter.
 	return slices.DeleteFunc(infos, func(info sandbox.Info) bool { return info.Tags[Tag] != p.opts.Name }), err
 }
 
-// current reports whether a sandbox is of this version, by its name.
-func (p *Pool) current(name string) bool { return strings.HasPrefix(name, p.prefix) }
+// isOwnVersion reports whether the sandbox of that name is of this pool's version.
+func (p *Pool) isOwnVersion(name string) bool { return strings.HasPrefix(name, p.prefix) }
 
-// running reports whether a sandbox of that status runs, starts or stops.
-func running(status sandbox.Status) bool {
+// isRunning reports whether a sandbox of that status runs, starts or stops.
+func isRunning(status sandbox.Status) bool {
 	switch status {
 	case sandbox.StatusRunning, sandbox.StatusPending, sandbox.StatusStopping, sandbox.StatusSnapshotting:
 		return true
@@ -181,8 +182,8 @@ func running(status sandbox.Status) bool {
 	return false
 }
 
-// sweep looks at all sandboxes of the pool: it adopts what a killed process kept
-// ready, and deletes what is abandoned.
+// sweep lists all sandboxes of the pool, adopts ready ones that a killed process has
+// left, and deletes abandoned ones.
 func (p *Pool) sweep() {
 	p.mu.Lock()
 	if p.sweeping {
@@ -196,10 +197,10 @@ func (p *Pool) sweep() {
 		p.event("could not be listed", "", err)
 	}
 	if err == nil {
-		adopt, abandoned := p.sort(infos)
-		each(adopt, func(_ int, info sandbox.Info) { p.adopt(p.ctx, info) })
-		each(abandoned, func(_ int, info sandbox.Info) {
-			if _, err := p.discard(p.ctx, &member{name: info.Name, created: info.CreatedAt}, "abandoned"); err != nil && p.ctx.Err() == nil {
+		adopt, abandoned := p.classify(infos)
+		forEach(adopt, func(_ int, info sandbox.Info) { p.adopt(p.ctx, info) })
+		forEach(abandoned, func(_ int, info sandbox.Info) {
+			if _, err := p.deleteUnclaimed(p.ctx, &member{name: info.Name, created: info.CreatedAt}, "abandoned"); err != nil && p.ctx.Err() == nil {
 				p.event("could not be deleted", info.Name, err)
 			}
 		})
@@ -207,12 +208,12 @@ func (p *Pool) sweep() {
 	p.mu.Lock()
 	p.sweeping = false
 	p.mu.Unlock()
-	p.free()
+	p.wakeWaiters()
 }
 
-// sort returns the sandboxes to adopt and to delete, and notes those that are
-// stopped and ready.
-func (p *Pool) sort(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) {
+// classify returns the sandboxes to adopt and those to delete. If the ready sandboxes
+// are stopped, it also replaces p.ready.
+func (p *Pool) classify(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	listed := map[string]bool{}
@@ -221,16 +222,16 @@ func (p *Pool) sort(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) {
 		listed[info.Name] = true
 		suspect := p.suspects[info.Name]
 		age := p.client.Age(info.CreatedAt)
-		other := !p.current(info.Name)
+		other := !p.isOwnVersion(info.Name)
 		switch {
-		case p.alive[info.Name] != nil && !p.lost[info.Name], p.trying[info.Name]: // ours
-		case running(info.Status):
+		case p.extended[info.Name] != nil && !p.lost[info.Name], p.trying[info.Name]: // in use by this process
+		case isRunning(info.Status):
 			if !p.opts.Stopped && !suspect && !other && -p.client.Age(info.ExpiresAt) < p.opts.Lease*3/8 {
 				adopt = append(adopt, info)
 			}
 		case !p.opts.Stopped && p.client.Age(info.StatusUpdatedAt) > p.opts.Lease/4,
-			p.opts.Stopped && age > p.opts.MaxAge+p.opts.Lease,        // one taken at that age is running by then
-			p.opts.Stopped && other && info.CreatedAt.Before(p.began): // a later one is of a process that goes on
+			p.opts.Stopped && age > p.opts.MaxAge+p.opts.Lease,               // one that was taken at MaxAge is running by now
+			p.opts.Stopped && other && info.CreatedAt.Before(p.firstCreated): // a younger one belongs to a newer deployment
 			abandoned = append(abandoned, info)
 		case p.opts.Stopped && !other && age < p.opts.MaxAge:
 			stopped = append(stopped, &member{name: info.Name, created: info.CreatedAt})
@@ -241,23 +242,23 @@ func (p *Pool) sort(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) {
 			delete(p.suspects, name)
 		}
 	}
-	if p.opts.Stopped { // all processes share them
+	if p.opts.Stopped { // all processes share the stopped ones
 		p.ready = stopped
 	}
 	return adopt, abandoned
 }
 
-// adopt keeps a ready sandbox that no process extends.
+// adopt adds a ready sandbox that no process extends to the ready ones of this process.
 func (p *Pool) adopt(ctx context.Context, info sandbox.Info) {
 	sb, err := p.client.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
 	if err != nil || !sb.Info().CreatedAt.Equal(info.CreatedAt) {
 		return
 	}
 	if timeLeft(sb) > p.opts.Lease/2 {
-		return // extended in the meantime
+		return // another process has extended it
 	}
-	if !p.unclaimed(ctx, sb) {
-		p.suspect(info.Name) // unfinished, or taken
+	if !p.isUnclaimed(ctx, sb) {
+		p.setSuspect(info.Name) // not yet ready, or taken
 		return
 	}
 	if err := sb.CurrentSession().ExtendTimeout(ctx, p.opts.Lease); err != nil {
@@ -266,51 +267,51 @@ func (p *Pool) adopt(ctx context.Context, info sandbox.Info) {
 	p.mu.Lock()
 	if !p.closed {
 		p.ready = append(p.ready, &member{info.Name, info.CreatedAt, sb})
-		p.alive[info.Name] = sb
+		p.extended[info.Name] = sb
 	}
 	p.mu.Unlock()
 	p.event("adopted", info.Name, nil)
 }
 
-// discard deletes a sandbox that is not taken, and reports whether it is gone.
-// With a handle the sandbox runs; without one it is deleted only if it does not
-// run.
-func (p *Pool) discard(ctx context.Context, m *member, why string) (deleted bool, err error) {
+// deleteUnclaimed deletes a sandbox that is not taken, and reports whether it is gone.
+// It claims a running sandbox, for which m.sb is set, before deleting it. Without m.sb it
+// deletes the sandbox only if it is not running.
+func (p *Pool) deleteUnclaimed(ctx context.Context, m *member, why string) (deleted bool, err error) {
 	sb := m.sb
 	if sb != nil {
-		if state, err := p.mark(ctx, sb); err == nil && state == notOurs {
+		if state, err := p.claimMark(ctx, sb); err == nil && state == notOurs {
 			return false, nil
 		}
 	} else {
 		if sb, err = p.client.Get(ctx, m.name, &sandbox.GetOptions{NoResume: true}); err != nil {
-			if gone(err) {
+			if isGone(err) {
 				return true, nil
 			}
 			return false, err
 		}
-		if running(sb.Status()) || !sb.Info().CreatedAt.Equal(m.created) {
-			return false, nil // somebody has it
+		if isRunning(sb.Status()) || !sb.Info().CreatedAt.Equal(m.created) {
+			return false, nil // it is taken, or another sandbox has this name
 		}
 	}
-	p.letGo(m.name)
+	p.stopExtending(m.name)
 	err = sb.Delete(ctx, nil)
-	if gone(err) {
+	if isGone(err) {
 		err = nil
 	}
 	p.event("deleted", m.name, err, slog.String("why", why))
 	return err == nil, err
 }
 
-// each calls fn for every element, a few at a time, and waits.
-func each[T any](all []T, fn func(int, T)) {
-	var wait sync.WaitGroup
-	slots := make(chan struct{}, 16)
-	for i, one := range all {
-		slots <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-slots }()
-			fn(i, one)
+// forEach calls fn for every element, at most 16 at a time, and waits.
+func forEach[T any](list []T, fn func(int, T)) {
+	var wg sync.WaitGroup
+	running := make(chan struct{}, 16)
+	for i, element := range list {
+		running <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-running }()
+			fn(i, element)
 		})
 	}
-	wait.Wait()
+	wg.Wait()
 }
