@@ -1,5 +1,5 @@
-// Package preview shows the servers of sandboxes to visitors, who wake a sandbox
-// that has stopped.
+// Package preview serves the exposed ports of a sandbox to visitors. A request resumes a
+// sandbox that has stopped.
 package preview
 
 import (
@@ -36,37 +36,37 @@ type Options struct {
 	// Base sends the requests, which carry none of this package's credentials.
 	// Nil means a copy of [http.DefaultTransport].
 	Base http.RoundTripper
-	// Start is called when nothing listens on the port, after the hooks, so that a
-	// server that has ended is started again: by [sandbox.Sandbox.EnsureCommand],
-	// since it may only be slow to listen, and other processes may do the same. A
-	// request waits for it, and fails with its error; one call is made at a time, and
-	// no more than one in two seconds. Nil means that the request only waits.
+	// Start starts the server. It is called, after the hooks, when nothing listens on
+	// the port. Use [sandbox.Sandbox.EnsureCommand] in it, because the server may only be
+	// slow to listen, and other processes may start it too. A request waits for Start and
+	// fails with its error. Calls don't overlap, and there is at most one in two seconds.
+	// If Start is nil, the request only waits.
 	Start sandbox.Hook
 }
 
-// maxReplay is how much of a request's body is kept to send it again when the
-// edge has refused it.
+// maxReplay is how much of a request's body is kept for another attempt after the edge
+// has refused one.
 const maxReplay = 1 << 20
 
-// Transport returns an [http.RoundTripper] that sends every request to the
-// server at an exposed port, whatever the host in its URL: a request to
-// "http://app/users" asks the server for "/users". A nil opts means the
-// defaults. It is safe for concurrent use, and WebSockets and server-sent
-// events pass.
+// Transport returns an [http.RoundTripper] that sends every request to the server at an
+// exposed port, whatever the host in its URL: a request to "http://app/users" asks the
+// server for "/users". A nil opts means the defaults. The RoundTripper is safe for
+// concurrent use and supports WebSockets and server-sent events.
 //
-// If the sandbox has stopped, a request resumes it, as [sandbox.Sandbox.Resume] does;
-// if nothing listens on the port yet, it waits. The server receives each
-// request at most once: it is sent again only if the platform's edge says, by
-// its own error code, that the server has not received it, and if no more than
-// 1 MiB of its body was read. A 410, 422 or 502 of the server itself is
-// returned as it is. After MaxWait the error says why; it may match
-// [sandbox.ErrStopped],
-// [sandbox.ErrNotFound] or [sandbox.ErrNoRoute]. A request to a running server
-// costs no request to the API. With Idle, one goroutine extends the session
-// until the transport is idle for that long, or until CloseIdleConnections while
-// no request is in flight. A request is in flight until its response's body is
-// closed: a body that is never closed keeps the session, and the goroutine, for
-// ever.
+// If the sandbox has stopped, a request resumes it, as [sandbox.Sandbox.Resume] does. If
+// nothing listens on the port yet, the request waits. After MaxWait it fails; the error
+// may match [sandbox.ErrStopped], [sandbox.ErrNotFound] or [sandbox.ErrNoRoute]. A request
+// to a running server needs no request to the API.
+//
+// The server receives each request at most once. The transport retries only if an error
+// code of the platform's edge says that the server has not received the request, and if
+// at most 1 MiB of its body was read. A response of the server with status 410, 422 or
+// 502 is returned unchanged.
+//
+// With Idle, a goroutine extends the session until no request has been in flight for that
+// long, or until CloseIdleConnections is called while none is. A request is in flight
+// until its response's body is closed. A body that is never closed keeps the session and
+// the goroutine alive.
 func Transport(sb *sandbox.Sandbox, port int, opts *Options) http.RoundTripper {
 	return newTransport(sb, port, opts)
 }
@@ -90,41 +90,41 @@ func newTransport(sb *sandbox.Sandbox, port int, opts *Options) *portTransport {
 	return t
 }
 
-// ReverseProxy returns a handler that passes requests on to the server at
-// an exposed port, by [Transport], so that visitors wake a stopped
-// sandbox.
+// ReverseProxy returns a handler that forwards requests to the server at an exposed port
+// with [Transport]. A request resumes a stopped sandbox.
 //
-// The server knows itself by the address of the platform, which visitors don't
-// see: Origin and Referer of its own pages arrive with that address, and Location
-// and Content-Location leave without it. The visitor's address, host and scheme
-// are in X-Original-For, X-Original-Host and X-Original-Proto, since the platform
-// sets X-Forwarded headers itself; behind a load balancer, put a handler in front
-// that sets the request's RemoteAddr. Cookies are for the visitor's host
-// alone, whatever their Domain. Headers that tell a web server in front to serve a
-// file of its own (X-Accel-Redirect, X-Sendfile and such), and Alt-Svc, are left
-// out. A server may respond while it is sent the request, over HTTP/1 too.
+// The server sees the platform's address as its own; visitors see the proxy's. The proxy
+// translates: Origin and Referer of the server's pages arrive with the platform's
+// address, and Location and Content-Location leave as paths. Cookies lose their Domain
+// and apply to the visitor's host only. The visitor's address, host and scheme are in
+// X-Original-For, X-Original-Host and X-Original-Proto, because the platform sets the
+// X-Forwarded headers itself. Behind a load balancer, put a handler in front that sets the
+// request's RemoteAddr.
 //
-// If the server can't be reached, the visitor gets a short page with the reason,
-// with 504 and Retry-After while the sandbox wakes or nothing listens after
-// MaxWait, 404 if the sandbox is gone, and 502 if the server may have received the
-// request; ErrorLog gets the error. Replace ErrorHandler to change this, and wrap
-// Rewrite rather than replace it.
+// The proxy removes Alt-Svc and the headers that tell a web server in front to serve a
+// local file, such as X-Accel-Redirect and X-Sendfile. A server may respond before it has
+// received the whole request, also over HTTP/1.
 //
-// It lets everybody in: put a handler that checks who asks in front. And it
-// belongs on a host of its own: the server receives the visitors' cookies and
-// credentials for the host that they ask, and its pages act there in their name.
+// If the server can't be reached, the visitor gets a short page with the reason: 504 with
+// Retry-After if the sandbox was still starting or nothing listened after MaxWait, 404 if
+// the sandbox is gone, and 502 if the server may have received the request. ErrorLog gets
+// the error. Replace ErrorHandler to change this. Wrap Rewrite rather than replace it.
+//
+// The proxy admits everybody: put a handler in front that authenticates visitors. Serve it
+// on a host of its own, because the server receives the visitors' cookies and credentials
+// for that host, and its pages act there in their name.
 func ReverseProxy(sb *sandbox.Sandbox, port int, opts *Options) *Proxy {
 	t := newTransport(sb, port, opts)
 	if base, ok := t.opts.Base.(*http.Transport); ok && (opts == nil || opts.Base == nil) {
-		base.DisableCompression = true // what the visitor asks for counts
+		base.DisableCompression = true // the visitor decides
 	}
 	v := visitors{t}
 	p := &Proxy{httputil.ReverseProxy{Transport: v, FlushInterval: -1, Rewrite: v.rewrite}}
-	p.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) { failed(w, r, err, logger(p)) }
+	p.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) { writeError(w, r, err, logger(p)) }
 	return p
 }
 
-// Proxy is what [ReverseProxy] returns.
+// Proxy is the handler that [ReverseProxy] returns.
 type Proxy struct{ httputil.ReverseProxy }
 
 // ServeHTTP implements [http.Handler].
@@ -136,20 +136,19 @@ type portTransport struct {
 	sb   *sandbox.Sandbox
 	port int
 	opts Options
-	err  error // of the arguments
+	err  error // invalid arguments
 
-	// starting is full while Options.Start runs, and guards started, when it has
-	// last ended.
+	// starting is full while Options.Start runs. It guards started, the time at which
+	// Start last returned.
 	starting chan struct{}
 	started  time.Time
 
 	mu       sync.Mutex
 	inFlight int
 	idle     *time.Timer
-	// stop ends the goroutine that keeps the session alive; nil while there is
-	// none.
+	// stop ends the goroutine that extends the session. It is nil if there is none.
 	stop context.CancelFunc
-	// resumed is when the API has last said that the sandbox runs.
+	// resumed is when the API last confirmed that the sandbox runs.
 	resumed time.Time
 }
 
@@ -174,13 +173,13 @@ func (t *portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// roundTrip says why the request waited, if it did.
-func (t *portTransport) roundTrip(req *http.Request, body *replayBody, why *string) (*http.Response, error) {
+// roundTrip sets cause if the request had to wait.
+func (t *portTransport) roundTrip(req *http.Request, body *replayBody, cause *string) (*http.Response, error) {
 	if t.err != nil {
 		return nil, t.err
 	}
-	done := t.use()
-	// The limit is of the waiting only: a response may stream for hours.
+	release := t.trackRequest()
+	// MaxWait limits only the waiting: a response may stream for hours.
 	var giveUp time.Time
 	pause := 100 * time.Millisecond
 	for {
@@ -189,40 +188,41 @@ func (t *portTransport) roundTrip(req *http.Request, body *replayBody, why *stri
 		refused, ok := errors.AsType[*edge.Error](err)
 		if !ok {
 			if err != nil {
-				done()
-				return nil, t.gone(req.Context(), err)
+				release()
+				return nil, t.sandboxError(req.Context(), err)
 			}
-			resp.Body = whenClosed(resp.Body, done)
+			resp.Body = withOnClose(resp.Body, release)
 			return resp, nil
 		}
-		*why = "stopped"
+		*cause = "stopped"
 		if refused.Code == edge.NotListening {
-			*why = "not listening"
+			*cause = "not listening"
 		}
 		first := giveUp.IsZero()
 		if first {
 			giveUp = time.Now().Add(t.opts.MaxWait)
 		}
-		if err := t.wait(req.Context(), refused, sent, giveUp, first, pause, body); err != nil {
-			done()
+		if err := t.prepareRetry(req.Context(), refused, sent, giveUp, first, pause, body); err != nil {
+			release()
 			return nil, err
 		}
-		pause = min(2*pause, longestPause)
+		pause = min(2*pause, maxPause)
 	}
 }
 
-// gone returns why there is nothing to connect to, if the sandbox is no more.
-func (t *portTransport) gone(ctx context.Context, err error) error {
-	if e, ok := errors.AsType[*net.OpError](err); !ok || e.Op != "dial" || !t.doubtful() {
+// sandboxError returns ErrNotFound instead of err if err is a failure to connect and the
+// sandbox no longer exists.
+func (t *portTransport) sandboxError(ctx context.Context, err error) error {
+	if e, ok := errors.AsType[*net.OpError](err); !ok || e.Op != "dial" || !t.needsResume() {
 		return err
 	}
-	if why := t.resume(ctx); errors.Is(why, sandbox.ErrNotFound) {
-		return why
+	if resumeErr := t.resume(ctx); errors.Is(resumeErr, sandbox.ErrNotFound) {
+		return resumeErr
 	}
 	return err
 }
 
-// resume resumes the sandbox, and remembers when.
+// resume resumes the sandbox and sets t.resumed.
 func (t *portTransport) resume(ctx context.Context) error {
 	if err := t.sb.Resume(ctx); err != nil {
 		return err
@@ -233,16 +233,16 @@ func (t *portTransport) resume(ctx context.Context) error {
 	return nil
 }
 
-// longestPause is that between two attempts, and for how long the API's word that
-// the sandbox runs is not asked for again: a server can speak like the edge, and
-// its visitors would spend the account's requests.
-const longestPause = 2 * time.Second
+// maxPause is the longest pause between attempts, and the shortest between requests to
+// the API. Without the second limit a server that imitates the edge could make its
+// visitors use up the account's rate limit.
+const maxPause = 2 * time.Second
 
-// doubtful reports whether a request to the API must show whether the sandbox runs.
-func (t *portTransport) doubtful() bool {
+// needsResume reports whether the API has to be asked whether the sandbox runs.
+func (t *portTransport) needsResume() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return time.Since(t.resumed) >= longestPause
+	return time.Since(t.resumed) >= maxPause
 }
 
 // send makes one attempt. The error is an *edge.Error if the edge has refused it.
@@ -255,10 +255,10 @@ func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Respons
 	if err != nil {
 		return nil, err
 	}
-	out := req.WithContext(req.Context()) // with the trailers, which come after the body
-	at := *req.URL
-	at.Scheme, at.Host = base.Scheme, base.Host
-	out.URL, out.Host = &at, ""
+	out := req.WithContext(req.Context()) // shares the trailers, which arrive after the body
+	target := *req.URL
+	target.Scheme, target.Host = base.Scheme, base.Host
+	out.URL, out.Host = &target, ""
 	out.Body, out.GetBody = body.attempt(), nil
 	resp, err := t.opts.Base.RoundTrip(out)
 	if err != nil {
@@ -267,11 +267,11 @@ func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Respons
 	if !edge.May(resp) {
 		return resp, nil
 	}
-	// The beginning tells an error of the edge from one of the server.
+	// The start of the body distinguishes an error of the edge from one of the server.
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 512))
-	if said := edge.Said(resp, string(text), sandbox.ErrStopped); said != nil {
+	if edgeErr := edge.Said(resp, string(text), sandbox.ErrStopped); edgeErr != nil {
 		_ = resp.Body.Close()
-		return nil, said
+		return nil, edgeErr
 	}
 	rest := io.Reader(resp.Body)
 	if err != nil {
@@ -284,17 +284,17 @@ func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Respons
 	return resp, nil
 }
 
-// wait does what makes the next attempt succeed where the one that was sent then was
-// refused.
-func (t *portTransport) wait(ctx context.Context, refused *edge.Error, sent, giveUp time.Time, first bool, pause time.Duration, body *replayBody) error {
-	if body.lost() {
+// prepareRetry handles the refusal of the attempt that was sent at the time sent. It
+// resumes the sandbox, starts the server, or waits. An error means that there is no other
+// attempt.
+func (t *portTransport) prepareRetry(ctx context.Context, refused *edge.Error, sent, giveUp time.Time, first bool, pause time.Duration, body *replayBody) error {
+	if body.isTruncated() {
 		return fmt.Errorf("%w; the request's body is too large to be sent again", refused)
 	}
 	ctx, cancel := context.WithDeadlineCause(ctx, giveUp, fmt.Errorf("%w for %v", refused, t.opts.MaxWait))
 	defer cancel()
-	// Where nothing listens, a hook that starts the server may not have run for this
-	// session.
-	if (refused.Code != edge.NotListening || first) && t.doubtful() {
+	// If nothing listens, the hook that starts the server may not have run in this session.
+	if (refused.Code != edge.NotListening || first) && t.needsResume() {
 		if err := t.resume(ctx); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -303,7 +303,7 @@ func (t *portTransport) wait(ctx context.Context, refused *edge.Error, sent, giv
 		}
 	}
 	if refused.Code == edge.NotListening && t.opts.Start != nil {
-		if err := t.start(ctx, sent); err != nil {
+		if err := t.callStart(ctx, sent); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -316,16 +316,16 @@ func (t *portTransport) wait(ctx context.Context, refused *edge.Error, sent, giv
 	return nil
 }
 
-// start calls Options.Start unless that has just been done, or since the attempt that
-// was sent then: its refusal says nothing of the server that runs now.
-func (t *portTransport) start(ctx context.Context, sent time.Time) error {
+// callStart calls Options.Start. It does nothing if Start has just returned, or has
+// returned since the refused attempt was sent: the refusal is older than the server.
+func (t *portTransport) callStart(ctx context.Context, sent time.Time) error {
 	select {
 	case t.starting <- struct{}{}:
 		defer func() { <-t.starting }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if !t.started.Before(sent) || time.Since(t.started) < longestPause {
+	if !t.started.Before(sent) || time.Since(t.started) < maxPause {
 		return nil
 	}
 	if err := t.opts.Start(ctx, t.sb); err != nil {
@@ -335,8 +335,8 @@ func (t *portTransport) start(ctx context.Context, sent time.Time) error {
 	return nil
 }
 
-// use counts a request in flight, until the returned function is called.
-func (t *portTransport) use() (done func()) {
+// trackRequest counts a request as in flight until release is called.
+func (t *portTransport) trackRequest() (release func()) {
 	if t.opts.Idle == 0 {
 		return func() {}
 	}
@@ -349,8 +349,8 @@ func (t *portTransport) use() (done func()) {
 	if t.stop == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		t.stop = cancel
-		// It ends early where the plan allows no more: the session then stops,
-		// and the next request wakes the sandbox.
+		// KeepAlive returns early if the plan allows no further extension. The session
+		// then stops, and the next request resumes the sandbox.
 		go func() { _ = t.sb.KeepAlive(ctx, nil) }()
 	}
 	return sync.OnceFunc(func() {
@@ -359,12 +359,12 @@ func (t *portTransport) use() (done func()) {
 		if t.inFlight--; t.inFlight > 0 || t.stop == nil {
 			return
 		}
-		t.idle = time.AfterFunc(t.opts.Idle, t.rest)
+		t.idle = time.AfterFunc(t.opts.Idle, t.stopIfIdle)
 	})
 }
 
-// rest stops extending the session unless a request is in flight.
-func (t *portTransport) rest() {
+// stopIfIdle stops extending the session unless a request is in flight.
+func (t *portTransport) stopIfIdle() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.inFlight == 0 && t.stop != nil {
@@ -373,18 +373,18 @@ func (t *portTransport) rest() {
 	}
 }
 
-// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+// CloseIdleConnections is called by [http.Client.CloseIdleConnections].
 func (t *portTransport) CloseIdleConnections() {
-	t.rest()
+	t.stopIfIdle()
 	if c, ok := t.opts.Base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// whenClosed calls done when a body is closed. It keeps the body of an upgraded
-// connection writable.
-func whenClosed(body io.ReadCloser, done func()) io.ReadCloser {
-	c := closeNotifier{body, done}
+// withOnClose returns body with a Close that also calls onClose. The body of an upgraded
+// connection stays writable.
+func withOnClose(body io.ReadCloser, onClose func()) io.ReadCloser {
+	c := closeNotifier{body, onClose}
 	if conn, ok := body.(io.ReadWriteCloser); ok {
 		return struct {
 			closeNotifier
@@ -396,11 +396,11 @@ func whenClosed(body io.ReadCloser, done func()) io.ReadCloser {
 
 type closeNotifier struct {
 	io.ReadCloser
-	done func()
+	onClose func()
 }
 
 func (c closeNotifier) Close() error {
-	defer c.done()
+	defer c.onClose()
 	return c.ReadCloser.Close()
 }
 
@@ -408,25 +408,24 @@ type failingReader struct{ err error }
 
 func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 
-// replayBody is a request's body that can be read again from its start, as long
-// as the part that was read fits into maxReplay. Each attempt has a reader of
-// its own; one that net/http still reads when the next attempt has begun gets an
-// error, and the next one the bytes.
+// replayBody is a request's body that can be read again from its start, as long as the
+// part that was read fits into maxReplay. Each attempt has its own reader. net/http may
+// still read an old one after the next attempt has started: that read fails, and the new
+// reader gets the bytes.
 type replayBody struct {
 	src io.ReadCloser // nil for a request without a body
 
-	// reading is full while src is read, which may last for as long as a visitor
-	// likes: only readers wait for it, so that a response or the end of the
-	// request does not.
+	// reading is full while src is read, which may block as long as the visitor sends
+	// nothing. It is separate from mu, so that only readers wait for it.
 	reading chan struct{}
 
-	mu      sync.Mutex
-	kept    []byte
-	gone    bool  // more was read than is kept
-	err     error // of src
-	current *attemptBody
-	over    bool // no further attempt is made
-	closed  bool // the current attempt's reader is closed
+	mu        sync.Mutex
+	kept      []byte
+	truncated bool  // kept is not all that was read
+	err       error // last error of src
+	current   *attemptBody
+	finished  bool // there is no further attempt
+	closed    bool // the current attempt's reader is closed
 }
 
 func (b *replayBody) attempt() io.ReadCloser {
@@ -439,52 +438,53 @@ func (b *replayBody) attempt() io.ReadCloser {
 	return b.current
 }
 
-func (b *replayBody) lost() bool {
+func (b *replayBody) isTruncated() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.gone
+	return b.truncated
 }
 
-// finish closes the source, at once or when net/http has read it.
+// finish closes the source: now after a failure, otherwise when net/http closes the
+// current reader.
 func (b *replayBody) finish(failed bool) {
 	if b.src == nil {
 		return
 	}
 	b.mu.Lock()
-	b.over = true
-	closes := failed || b.closed
+	b.finished = true
+	closeNow := failed || b.closed
 	b.mu.Unlock()
-	if closes {
+	if closeNow {
 		_ = b.src.Close()
 	}
 }
 
-var errSuperseded = errors.New("sandbox: the request has been sent again")
+var errSuperseded = errors.New("sandbox: the request was sent again")
 
 type attemptBody struct {
 	b  *replayBody
-	at int // in kept
+	at int // offset in kept
 }
 
 func (a *attemptBody) Read(p []byte) (int, error) {
 	b := a.b
 	b.reading <- struct{}{}
 	defer func() { <-b.reading }()
-	if n, err := a.again(p); n > 0 || err != nil {
+	if n, err := a.readKept(p); n > 0 || err != nil {
 		return n, err
 	}
 	n, err := b.src.Read(p)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.err = err
-	if b.gone = b.gone || len(b.kept)+n > maxReplay; b.gone {
+	if b.truncated = b.truncated || len(b.kept)+n > maxReplay; b.truncated {
 		b.kept, a.at = nil, 0
 	} else {
 		b.kept = append(b.kept, p[:n]...)
 		a.at += n
 	}
 	if b.current != a {
-		if b.gone { // bytes that the next attempt needs
+		if b.truncated { // the next attempt has lost these bytes
 			b.err = errSuperseded
 		}
 		return 0, errSuperseded
@@ -492,8 +492,8 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// again returns what was read before, if anything.
-func (a *attemptBody) again(p []byte) (int, error) {
+// readKept returns bytes that an earlier attempt has read, if any remain.
+func (a *attemptBody) readKept(p []byte) (int, error) {
 	b := a.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -508,7 +508,7 @@ func (a *attemptBody) again(p []byte) (int, error) {
 	return 0, b.err
 }
 
-// Close leaves the source open for the next attempt, if there may be one.
+// Close leaves the source open if there may be another attempt.
 func (a *attemptBody) Close() error {
 	b := a.b
 	b.mu.Lock()
@@ -517,9 +517,9 @@ func (a *attemptBody) Close() error {
 		return nil
 	}
 	b.closed = true
-	over := b.over
+	finished := b.finished
 	b.mu.Unlock()
-	if over {
+	if finished {
 		return b.src.Close()
 	}
 	return nil

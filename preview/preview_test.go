@@ -32,8 +32,8 @@ import (
 )
 
 // portApp appends the body of each POST to the file "posts" and responds with the
-// status that its path names; /echo is upgraded, /die ends the server, and the
-// response to a GET is what was requested.
+// status in its path. /echo upgrades the connection, /die exits, and the response to a
+// GET shows the request.
 const portApp = `
 import http.server, os, sys
 class H(http.server.BaseHTTPRequestHandler):
@@ -70,7 +70,7 @@ func serveApp(port int) sandbox.Hook {
 	}
 }
 
-// portSandbox starts a sandbox with the app on a port, in each session.
+// portSandbox creates a sandbox that starts the app on a port in each session.
 func portSandbox(t *testing.T) (*sandbox.Sandbox, int) {
 	t.Helper()
 	_, sb, port := portServer(t)
@@ -94,9 +94,9 @@ func posts(t *testing.T, sb *sandbox.Sandbox) []string {
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
 
-// TestReverseProxyWakes: statuses of the app itself pass, each POST arrives once,
-// and visitors of any kind wake the sandbox.
-func TestReverseProxyWakes(t *testing.T) {
+// TestReverseProxyResumes: statuses of the app pass through, each POST arrives once, and
+// any kind of request resumes the sandbox.
+func TestReverseProxyResumes(t *testing.T) {
 	t.Parallel()
 	sb, port := portSandbox(t)
 	front := httptest.NewServer(preview.ReverseProxy(sb, port, nil))
@@ -118,8 +118,7 @@ func TestReverseProxyWakes(t *testing.T) {
 		assert.Equal(t, fmt.Sprintf("the app's own %d", len(body)), text)
 		want = append(want, body)
 	}
-	// The server goes away after it has received a request: sent once all the
-	// same.
+	// The server exits after it has received the request, which is not sent again.
 	status, _ := post("/die", "fatal")
 	assert.Equal(t, http.StatusBadGateway, status)
 	want = append(want, "fatal")
@@ -151,9 +150,9 @@ func TestReverseProxyWakes(t *testing.T) {
 	assert.Equal(t, "hello\n", line)
 }
 
-// TestTransportManyAsleep: requests that meet a stopped sandbox at once resume it
-// once, and each arrives once.
-func TestTransportManyAsleep(t *testing.T) {
+// TestTransportConcurrentResume: concurrent requests to a stopped sandbox resume it once,
+// and each arrives once.
+func TestTransportConcurrentResume(t *testing.T) {
 	t.Parallel()
 	sb, port := portSandbox(t)
 	client := &http.Client{Transport: preview.Transport(sb, port, nil)}
@@ -182,12 +181,11 @@ func TestTransportManyAsleep(t *testing.T) {
 		require.NoError(t, err)
 		sessions++
 	}
-	assert.Equal(t, 3, sessions, "one for each round and the first")
+	assert.Equal(t, 3, sessions, "one for each round, and the first")
 }
 
-// TestTransportRunsHooks: where nothing listens because the session was started
-// by a client without hooks, a request lets the hook run that starts the server,
-// once, and reaches the server once.
+// TestTransportRunsHooks: if a client without hooks has started the session, nothing
+// listens. A request runs the hook that starts the server once, and arrives once.
 func TestTransportRunsHooks(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
@@ -202,7 +200,7 @@ func TestTransportRunsHooks(t *testing.T) {
 	var hooks atomic.Int64
 	serve := serveApp(port)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), first.Name(), &sandbox.GetOptions{
-		NoResume: true, // it runs, and nothing is called yet
+		NoResume: true, // running, and no hook has run
 		OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 			hooks.Add(1)
 			return serve(ctx, sb)
@@ -226,10 +224,10 @@ func TestTransportRunsHooks(t *testing.T) {
 		assert.Equal(t, 200, resp.StatusCode)
 		require.NoError(t, resp.Body.Close())
 	}
-	assert.NotEmpty(t, refusals.String(), "it was asked before anything listened")
+	assert.NotEmpty(t, refusals.String(), "the edge refused a request before anything listened")
 	assert.EqualValues(t, 1, hooks.Load())
 	assert.Equal(t, []string{"first", "second"}, posts(t, sb))
-	assert.Equal(t, plain.CurrentSession().ID(), sb.CurrentSession().ID(), "nothing was resumed")
+	assert.Equal(t, plain.CurrentSession().ID(), sb.CurrentSession().ID(), "the session is the same")
 }
 
 // TestTransportGivesUp: nothing listens, the sandbox is gone, arguments are wrong.
@@ -264,8 +262,7 @@ func TestTransportGivesUp(t *testing.T) {
 	assert.Error(t, get(tr, nil))
 }
 
-// edgeSandbox is a sandbox whose port is served by a function in place of the
-// edge.
+// edgeSandbox returns a sandbox whose port is served by a function instead of the edge.
 func edgeSandbox(t *testing.T, edge canned.RoundTripper) (*http.Client, *int) {
 	t.Helper()
 	resumes := 0
@@ -280,8 +277,7 @@ func edgeSandbox(t *testing.T, edge canned.RoundTripper) (*http.Client, *int) {
 	return &http.Client{Transport: preview.Transport(sb, 3000, &preview.Options{Base: edge})}, &resumes
 }
 
-// TestReverseProxyPages: what a visitor is told when there is no response of the
-// server.
+// TestReverseProxyPages tests the pages that visitors see if the server does not respond.
 func TestReverseProxyPages(t *testing.T) {
 	refusal := func(status int, code, message string) canned.RoundTripper {
 		return func(*http.Request) (*http.Response, error) {
@@ -353,8 +349,7 @@ func TestReverseProxyPages(t *testing.T) {
 	}
 }
 
-// TestStart: a server that has ended is started again, once for all the visitors
-// that come.
+// TestStart: Start runs once for all concurrent requests after the server has exited.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
@@ -367,7 +362,7 @@ func TestStart(t *testing.T) {
 		if err := serve(ctx, sb); err != nil {
 			return err
 		}
-		// Another start would follow while a busy machine takes its time.
+		// On a slow machine the server may not listen before the next call of Start.
 		_, err := sb.WaitForPort(ctx, port, nil)
 		return err
 	}, Base: testkit.Transport(t)})}
@@ -379,10 +374,10 @@ func TestStart(t *testing.T) {
 		}
 	}
 	post("/200", "before", 200)
-	post("/die", "last", 502) // the edge's word for a broken connection
+	post("/die", "last", 502) // the edge's status for a broken connection
 	address, err := sb.URL(port)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { // what came too early was lost with the server
+	require.Eventually(t, func() bool { // earlier requests were lost with the old server
 		resp, err := http.Get(address)
 		return err == nil && resp.Body.Close() == nil && resp.Header.Get("X-Vercel-Error") == "SANDBOX_NOT_LISTENING"
 	}, testkit.Patience, 5*time.Millisecond)
@@ -395,8 +390,8 @@ func TestStart(t *testing.T) {
 	assert.Equal(t, []string{"before", "last", "after", "after", "after", "after", "after"}, posts(t, sb))
 }
 
-// TestStartOnce: a visitor whose refusal is older than the server's start does not have
-// it started again, however late the refusal comes.
+// TestStartOnce: a refusal of a request that was sent before the server's start does not
+// start it again, however late it arrives.
 func TestStartOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var starts atomic.Int64
@@ -435,7 +430,8 @@ func TestStartOnce(t *testing.T) {
 	})
 }
 
-// TestTransportBelievesTheEdge: what is the edge's word, and what a server's.
+// TestTransportBelievesTheEdge: the transport distinguishes errors of the edge from responses
+// of the server.
 func TestTransportBelievesTheEdge(t *testing.T) {
 	header := func(code string) http.Header { return http.Header{"X-Vercel-Error": {code}} }
 	for _, test := range []struct {
@@ -481,7 +477,7 @@ func TestTransportBelievesTheEdge(t *testing.T) {
 					}
 					return canned.Response(201, "text/plain", strings.NewReader("done")), nil
 				})
-				// Without GetBody, as a reverse proxy has it.
+				// Without GetBody, as in a reverse proxy.
 				resp, err := client.Post("http://app/x?y=1", "text/plain", io.MultiReader(strings.NewReader("bo"), strings.NewReader("dy")))
 				require.NoError(t, err)
 				text, err := io.ReadAll(resp.Body)
@@ -499,8 +495,8 @@ func TestTransportBelievesTheEdge(t *testing.T) {
 	}
 }
 
-// TestForgedEdge: a server that speaks like the edge does not make the caller
-// believe that the sandbox is gone, and its visitors cost few requests to the API.
+// TestForgedEdge: a server that imitates the edge can't make the caller believe that
+// the sandbox is gone. Its visitors cause few requests to the API.
 func TestForgedEdge(t *testing.T) {
 	for code, status := range map[string]int{"SANDBOX_NOT_FOUND": 404, "SANDBOX_STOPPED": 410} {
 		t.Run(code, func(t *testing.T) {
@@ -528,8 +524,8 @@ func TestForgedEdge(t *testing.T) {
 	}
 }
 
-// TestTransportLargeBody: what was read beyond the limit can't be sent again; a
-// body that the edge refused unread can, whatever its size.
+// TestTransportLargeBody: a request is not retried if more than maxReplay of its body was
+// read. If the edge has read none of it, the body may have any size.
 func TestTransportLargeBody(t *testing.T) {
 	const size = 3 << 20
 	for _, read := range []int64{0, 1 << 20, 1<<20 + 1, size} {
@@ -564,8 +560,8 @@ func TestTransportLargeBody(t *testing.T) {
 	}
 }
 
-// TestTransportSlowBody: a response reaches the client, and a refused request is
-// sent again, while the visitor has not sent the rest of its body.
+// TestTransportSlowBody: while the visitor still sends the body, the response arrives and
+// a refused request is retried.
 func TestTransportSlowBody(t *testing.T) {
 	for _, status := range []int{200, 410} {
 		synctest.Test(t, func(t *testing.T) {
@@ -576,7 +572,7 @@ func TestTransportSlowBody(t *testing.T) {
 			client, resumes := edgeSandbox(t, func(r *http.Request) (*http.Response, error) {
 				attempt := attempts
 				attempts++
-				readers.Go(func() { // as net/http does, which does not wait for it either
+				readers.Go(func() { // like net/http, which does not wait for it either
 					texts[attempt], _ = io.ReadAll(r.Body)
 					_ = r.Body.Close()
 				})
@@ -594,7 +590,7 @@ func TestTransportSlowBody(t *testing.T) {
 			assert.Equal(t, 200, resp.StatusCode)
 			require.NoError(t, resp.Body.Close())
 			ended := rest.Stop()
-			assert.True(t, ended, "it waits for the body")
+			assert.True(t, ended, "waited for the body")
 			if ended {
 				_, err = sends.Write([]byte("late"))
 				assert.NoError(t, err)
@@ -614,8 +610,8 @@ type closeCounter struct {
 
 func (c *closeCounter) Close() error { c.closed++; return nil }
 
-// TestTransportKeepsAlive: with Idle, the session is extended while a response
-// streams and for a while after it, and then no longer.
+// TestTransportKeepsAlive: with Idle, the session is extended while a response streams
+// and for Idle after it.
 func TestTransportKeepsAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -649,9 +645,9 @@ func TestTransportKeepsAlive(t *testing.T) {
 	})
 }
 
-// TestCutBeginning: a response of a server that breaks off where the edge's reason
-// would stand does not end as if it were whole.
-func TestCutBeginning(t *testing.T) {
+// TestTruncatedResponse: a response that breaks off within the bytes that the transport
+// inspects does not look complete.
+func TestTruncatedResponse(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{3000}})
 	cut := errors.New("cut")

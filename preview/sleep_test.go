@@ -25,14 +25,14 @@ import (
 	"github.com/go-vercel/sandbox/preview"
 )
 
-// visit is what became of one request.
+// visit is the result of one request.
 type visit struct {
 	refused  int  // attempts that the edge refused
 	passedOn bool // the last attempt may have reached the server
 	answered bool // the server's whole response arrived
 }
 
-// visitors make requests one after another, and keep a book of them.
+// visitors make requests one after another and record them.
 type visitors struct {
 	t        *testing.T
 	client   *http.Client
@@ -42,8 +42,7 @@ type visitors struct {
 	answered atomic.Int64
 }
 
-// RoundTrip is an attempt: what comes after one that may have arrived would be a
-// repetition.
+// RoundTrip makes an attempt. It must not follow one that may have reached the server.
 func (v *visitors) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := v.base.RoundTrip(r)
 	v.mu.Lock()
@@ -63,7 +62,7 @@ func (v *visitors) visit(ctx context.Context, id, body string) {
 	v.mu.Lock()
 	v.visits[id] = this
 	v.mu.Unlock()
-	// Without GetBody, as a reverse proxy has it.
+	// Without GetBody, as in a reverse proxy.
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://app/200", io.LimitReader(strings.NewReader(body), int64(len(body))))
 	if !assert.NoError(v.t, err) {
 		return
@@ -78,7 +77,7 @@ func (v *visitors) visit(ctx context.Context, id, body string) {
 		return
 	}
 	text, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close() // the text says it
+	_ = resp.Body.Close() // already read
 	if err == nil && resp.StatusCode == http.StatusOK && string(text) == fmt.Sprintf("the app's own %d", len(body)) {
 		v.mu.Lock()
 		this.answered = true
@@ -87,9 +86,9 @@ func (v *visitors) visit(ctx context.Context, id, body string) {
 	}
 }
 
-// TestTransportSleeps: while the sandbox is put to sleep again and again, by this
-// handle and by others, each request in flight arrives at most once, and none is
-// lost that the edge has refused. SANDBOX_TRANSPORT_SLEEPS is how many times.
+// TestTransportSleeps: while this handle and others stop the sandbox repeatedly, each
+// request arrives at most once, and requests that the edge has refused arrive.
+// SANDBOX_TRANSPORT_SLEEPS is the number of stops.
 func TestTransportSleeps(t *testing.T) {
 	t.Parallel()
 	sleeps := 3
@@ -149,10 +148,10 @@ func TestTransportSleeps(t *testing.T) {
 	t.Logf("%d sleeps, %d visits, %d refusals, %d without a response", sleeps, len(v.visits), refused, unknown)
 }
 
-// wakingApp shows its page to those who have signed in, and sends the others to a
-// form, by addresses and cookies that have its own host; the page loads a script,
-// which the browser waits for and which changes the page.
-const wakingApp = `
+// signInApp shows its page to signed-in visitors and redirects others to a form, with
+// addresses and cookies that contain its own host. The page loads a script that changes
+// it.
+const signInApp = `
 import http.server, sys
 class H(http.server.BaseHTTPRequestHandler):
     def respond(self, status, text="", kind="text/html", **headers):
@@ -179,9 +178,9 @@ class H(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("0.0.0.0", int(sys.argv[1])), H).serve_forever()
 `
 
-// TestBrowserWakes: Chromium is redirected to a form of a sandbox that was asleep,
-// signs in, and loads a page and its script.
-func TestBrowserWakes(t *testing.T) {
+// TestBrowserResumes: Chromium visits a stopped sandbox, is redirected to a form, signs
+// in, and loads a page and its script.
+func TestBrowserResumes(t *testing.T) {
 	needs.Long(t, "starts a browser")
 	t.Parallel()
 	browser := ""
@@ -199,7 +198,7 @@ func TestBrowserWakes(t *testing.T) {
 		_, err := sb.EnsureCommand(ctx, "web", "python3", []string{"app.py", strconv.Itoa(port)}, nil)
 		return err
 	}})
-	require.NoError(t, sb.FS().WriteFile(t.Context(), "app.py", []byte(wakingApp), 0o644))
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "app.py", []byte(signInApp), 0o644))
 	_, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	front := httptest.NewServer(preview.ReverseProxy(sb, port, &preview.Options{MaxWait: testkit.Patience}))
@@ -211,7 +210,7 @@ func TestBrowserWakes(t *testing.T) {
 		"--user-data-dir="+profile, "--virtual-time-budget=10000", "--dump-dom", front.URL)
 	cmd.Env = append(os.Environ(), "HOME="+profile)
 	page, err := cmd.Output()
-	// Its children may write for a moment more.
+	// Chromium's child processes may write a moment longer.
 	require.Eventually(t, func() bool { return os.RemoveAll(profile) == nil }, testkit.Patience, 50*time.Millisecond)
 	require.NoError(t, err)
 	assert.Contains(t, string(page), `<h1>ann</h1><p id="p">awake at `+front.Listener.Addr().String()+`</p>`, "it stays with the proxy")

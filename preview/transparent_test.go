@@ -35,8 +35,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// differences are the programs of TestReverseProxyTransparent that can tell the
-// proxy from the server, each with its reason.
+// differences lists the programs of TestReverseProxyTransparent that can tell the proxy
+// from the server, each with its reason.
 var differences = map[string]string{
 	"headers of proxies":     "the edge sets X-Forwarded-For and its kind, and the proxy X-Original-For and its kind",
 	"redirect, absolute":     "the server's own address is not the visitor's: the address loses its origin",
@@ -51,18 +51,18 @@ var differences = map[string]string{
 	"absolute target":        "the server has a host of its own, by which the platform finds it",
 }
 
-// visitor is one that asks a server, by itself or through the proxy.
+// visitor is a client of a server, directly or through the proxy.
 type visitor struct {
-	t      *testing.T
-	url    string // of the site
-	raw    string // host and port of a server that shows bytes
-	client *http.Client
-	h2     *http.Client
-	h2url  string
-	tell   *strings.Replacer // makes all addresses one
+	t         *testing.T
+	url       string // the site
+	raw       string // host and port of a server that sends raw bytes
+	client    *http.Client
+	h2        *http.Client
+	h2url     string
+	normalize *strings.Replacer // replaces all addresses by one
 }
 
-// do sends a request and tells what has come of it.
+// do sends a request and describes the result.
 func (v *visitor) do(client *http.Client, method, address string, body io.Reader, header ...string) string {
 	req, err := http.NewRequestWithContext(v.t.Context(), method, address, body)
 	require.NoError(v.t, err)
@@ -91,14 +91,14 @@ func (v *visitor) told(resp *http.Response) string {
 	fmt.Fprintf(&b, "%d %d %v %v\n", resp.StatusCode, resp.ContentLength, resp.Uncompressed, err != nil)
 	resp.Header.Del("Date")
 	dump(&b, resp.Header)
-	body = []byte(v.tell.Replace(string(body)))
+	body = []byte(v.normalize.Replace(string(body)))
 	if len(body) > 4096 {
 		fmt.Fprintf(&b, "%d bytes %x\n", len(body), sha256.Sum256(body))
 	} else {
 		b.Write(body)
 	}
 	dump(&b, resp.Trailer)
-	return v.tell.Replace(b.String())
+	return v.normalize.Replace(b.String())
 }
 
 func dump(w io.Writer, h http.Header) {
@@ -112,7 +112,7 @@ func (v *visitor) get(path string, header ...string) string {
 	return v.do(v.client, http.MethodGet, v.url+path, nil, header...)
 }
 
-// exchange sends bytes to a server, and tells the response.
+// exchange sends bytes to a server and returns the response.
 func (v *visitor) exchange(address, text string) string {
 	conn, err := net.Dial("tcp", address)
 	require.NoError(v.t, err)
@@ -130,8 +130,8 @@ func (v *visitor) exchange(address, text string) string {
 
 func (v *visitor) site() string { return strings.TrimPrefix(v.url, "http://") }
 
-// duplex sends lines, the last of which is more than any buffer on the way, once the
-// one before has come back.
+// duplex sends each line after the previous one has come back. The last line is longer
+// than any buffer in between.
 func (v *visitor) duplex(client *http.Client, address string) string {
 	ctx, cancel := context.WithTimeout(v.t.Context(), testkit.Patience)
 	defer cancel()
@@ -155,19 +155,19 @@ func (v *visitor) duplex(client *http.Client, address string) string {
 	return said + fmt.Sprint(len(rest), err)
 }
 
-// uri tells how a target arrives.
+// uri returns the request target as it arrives.
 func (v *visitor) uri(target string) string {
 	return v.exchange(v.raw, "GET "+target+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 }
 
-// header tells of one header of the response to a path.
+// header returns one header of the response to a path.
 func (v *visitor) header(path, name string, header ...string) string {
 	_, after, _ := strings.Cut(v.get(path, header...), "\n"+name+": ")
 	line, _, _ := strings.Cut(after, "\n")
 	return line
 }
 
-// visits are the programs.
+// visits are the programs of TestReverseProxyTransparent.
 func visits() map[string]func(v *visitor) string {
 	every := func(from, to int) string {
 		var b strings.Builder
@@ -325,7 +325,7 @@ func visits() map[string]func(v *visitor) string {
 			require.NoError(v.t, err)
 			defer resp.Body.Close()
 			r, said := bufio.NewReader(resp.Body), resp.Header.Get("Content-Type")
-			for range 3 { // the server waits for this one's word
+			for range 3 { // the server waits for the client
 				line, err := r.ReadString('\n')
 				said += fmt.Sprint(line, err)
 				v.get("/next")
@@ -393,7 +393,7 @@ func escapes() string {
 	return b.String()
 }
 
-// status tells the status with its reason.
+// status returns a response's status with its reason.
 func (v *visitor) status(path string) string {
 	conn, err := net.Dial("tcp", v.raw)
 	require.NoError(v.t, err)
@@ -405,12 +405,11 @@ func (v *visitor) status(path string) string {
 	return line
 }
 
-// TestReverseProxyTransparent: programs see the same through the proxy, and
-// through what stands for the platform's edge, as of the server itself, but for
-// ten things that have a reason.
+// TestReverseProxyTransparent: programs see the same through the proxy and the emulated
+// edge as from the server itself, except for the listed differences.
 func TestReverseProxyTransparent(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder}) // its network is the test's
+	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder}) // shares the test's network
 	site, own := listen(t, showSite())
 	bytes, raw := listenRaw(t)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Ports: []int{site, bytes}}))
@@ -454,7 +453,7 @@ func TestReverseProxyTransparent(t *testing.T) {
 		tr.DisableCompression = true
 		stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		v := &visitor{
-			t: t, url: front.URL, raw: rawFront.Listener.Addr().String(), h2url: front2.URL, tell: strings.NewReplacer(same...),
+			t: t, url: front.URL, raw: rawFront.Listener.Addr().String(), h2url: front2.URL, normalize: strings.NewReplacer(same...),
 			client: &http.Client{Transport: tr, CheckRedirect: stay}, h2: &http.Client{Transport: tr2, CheckRedirect: stay},
 		}
 		if direct {
@@ -471,13 +470,13 @@ func TestReverseProxyTransparent(t *testing.T) {
 			if differences[name] == "" {
 				assert.Equal(t, without, with)
 			} else {
-				assert.NotEqual(t, without, with, "it has a row as a difference")
+				assert.NotEqual(t, without, with, "listed as a difference")
 			}
 		})
 	}
 }
 
-// listen serves a handler on all addresses, as the edge demands.
+// listen serves a handler on all interfaces, as the edge requires.
 func listen(t *testing.T, h http.Handler) (port int, address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", ":0")
@@ -652,8 +651,8 @@ func showSite() http.Handler {
 	})
 }
 
-// listenRaw serves bytes that no careful server would: what it responds is chosen
-// by the target, and the first line of the request for others.
+// listenRaw serves malformed responses, chosen by the request target. For other targets it
+// responds with the first line of the request.
 func listenRaw(t *testing.T) (port int, address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", ":0")

@@ -19,18 +19,18 @@ import (
 	"github.com/go-vercel/sandbox/internal/relay"
 )
 
-// visitors is a portTransport for visitors, who know the server by another address
-// than its own: what either says of the addresses is put in the other's terms.
+// visitors is a portTransport that translates addresses. Visitors see another address of
+// the server than the server itself.
 type visitors struct{ *portTransport }
 
-// The edge sets X-Forwarded-For and its kind itself, for what it sees.
+// The edge overwrites X-Forwarded-For and related headers with what it sees.
 const (
 	originalFor   = "X-Original-For"
 	originalHost  = "X-Original-Host"
 	originalProto = "X-Original-Proto"
 )
 
-// rewrite makes the request for the server.
+// rewrite turns the visitor's request into the one for the server.
 func (v visitors) rewrite(r *httputil.ProxyRequest) {
 	relay.Pass(r.In, r.Out)
 	r.Out.URL.Scheme, r.Out.URL.Host = "http", "sandbox"
@@ -45,7 +45,7 @@ func (v visitors) rewrite(r *httputil.ProxyRequest) {
 	if r.In.TLS != nil {
 		h.Set(originalProto, "https")
 	}
-	// Servers refuse forms and WebSockets of pages that are not their own.
+	// Servers refuse forms and WebSockets whose origin is another site.
 	if own := v.address(); own != nil {
 		for _, name := range []string{"Origin", "Referer", "Destination"} {
 			for i, value := range h[name] {
@@ -77,9 +77,9 @@ func (v visitors) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	own := v.address()
 	relay.Disarm(resp.Header)
-	resp.Header.Del("Alt-Svc") // leads past the proxy
-	// A browser keeps these for the host after the sandbox is gone, and may apply them to
-	// its other hosts: hosts of a preview are the program's, not the sandbox's.
+	resp.Header.Del("Alt-Svc") // would bypass the proxy
+	// These affect the host after the sandbox is gone, and possibly its subdomains. The
+	// host belongs to the program, not to the sandbox.
 	resp.Header.Del("Strict-Transport-Security")
 	resp.Header.Del("Clear-Site-Data")
 	for _, name := range []string{"Location", "Content-Location"} {
@@ -88,13 +88,12 @@ func (v visitors) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	for i, cookie := range resp.Header["Set-Cookie"] {
-		resp.Header["Set-Cookie"][i] = hostOnly(cookie)
+		resp.Header["Set-Cookie"][i] = withoutDomain(cookie)
 	}
 	return resp, nil
 }
 
-// relative returns the address of a page of the server without its origin, and
-// others unchanged.
+// relative returns the path of an address of the server, and other addresses unchanged.
 func (v visitors) relative(value string, own *url.URL) string {
 	host, rest := cutOrigin(value)
 	if host == "" || own == nil {
@@ -108,13 +107,13 @@ func (v visitors) relative(value string, own *url.URL) string {
 		return "/" + rest
 	}
 	if strings.HasPrefix(rest, "//") || strings.HasPrefix(rest, `/\`) {
-		return "/." + rest // where "//" would begin a host
+		return "/." + rest // a leading "//" would denote a host
 	}
 	return rest
 }
 
-// cutOrigin returns the host, without the scheme's own port, and what follows it
-// of an absolute address.
+// cutOrigin splits an absolute address into the host, without the scheme's default port,
+// and the rest.
 func cutOrigin(address string) (host, rest string) {
 	scheme, after, ok := strings.Cut(address, "//")
 	scheme = strings.ToLower(scheme)
@@ -132,9 +131,9 @@ func cutOrigin(address string) (host, rest string) {
 	return host, rest
 }
 
-// hostOnly returns a cookie for the host alone that the visitor has asked: the
-// server knows another one, and must not set cookies for that of others.
-func hostOnly(cookie string) string {
+// withoutDomain removes the Domain attribute of a cookie, so that it applies only to the
+// host that the visitor asked. The server's Domain is wrong here, or covers other hosts.
+func withoutDomain(cookie string) string {
 	parts := strings.Split(cookie, ";")
 	kept := parts[:1]
 	for _, part := range parts[1:] {
@@ -146,27 +145,27 @@ func hostOnly(cookie string) string {
 	return strings.Join(kept, ";")
 }
 
-// failed tells a visitor why there is no response of the server, as far as that
-// is a visitor's business.
-func failed(w http.ResponseWriter, r *http.Request, err error, log func(string, ...any)) {
+// writeError responds with the reason why there is no response of the server. It shows
+// visitors no details.
+func writeError(w http.ResponseWriter, r *http.Request, err error, log func(string, ...any)) {
 	if r.Context().Err() == nil {
 		log("preview: %v", err)
 	}
 	status, title, text := http.StatusBadGateway, "No answer", "The server did not answer this request. It may have received it."
-	said, refused := errors.AsType[*edge.Error](err)
+	edgeErr, refused := errors.AsType[*edge.Error](err)
 	timeout, ok := errors.AsType[net.Error](err)
-	broken, _ := errors.AsType[*net.OpError](err)
+	opErr, _ := errors.AsType[*net.OpError](err)
 	switch {
 	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrSnapshotNotFound), errors.Is(err, sandbox.ErrNoRoute):
 		status, title, text = http.StatusNotFound, "Gone", "There is nothing at this address any more."
-	case refused && said.Code == edge.NotListening:
+	case refused && edgeErr.Code == edge.NotListening:
 		status, title, text = http.StatusGatewayTimeout, "Not listening", "The machine runs, and its server does not listen yet."
-		if said.Message != "" {
-			text = redact.Printable(said.Message)
+		if edgeErr.Message != "" {
+			text = redact.Printable(edgeErr.Message)
 		}
 	case refused:
 		status, title, text = http.StatusGatewayTimeout, "Waking", "The machine is being started. Try again in a moment."
-	case broken != nil && broken.Op == "dial":
+	case opErr != nil && opErr.Op == "dial":
 		text = "The server can't be reached at the moment."
 	case errors.Is(err, context.DeadlineExceeded), ok && timeout.Timeout():
 		status, title, text = http.StatusGatewayTimeout, "No answer", "The server did not answer in time. It may have received the request."
@@ -183,17 +182,17 @@ func failed(w http.ResponseWriter, r *http.Request, err error, log func(string, 
 	}
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-	var again, soon string
+	var refresh, note string
 	if h.Get("Retry-After") != "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-		again, soon = "\n"+`<meta http-equiv="refresh" content="5">`, "<p>This page loads again by itself.</p>\n"
+		refresh, note = "\n"+`<meta http-equiv="refresh" content="5">`, "<p>This page loads again by itself.</p>\n"
 	}
 	title, text = html.EscapeString(title), html.EscapeString(text)
 	w.WriteHeader(status)
-	_, _ = fmt.Fprintf(w, failurePage, again, title, title, text, soon) // the visitor may have left
+	_, _ = fmt.Fprintf(w, failurePage, refresh, title, title, text, note) // the visitor may have left
 }
 
-// failurePage is not a template of package html/template, which makes each program that
-// has it a megabyte larger.
+// failurePage is a format of package fmt, because html/template would make each program a
+// megabyte larger.
 const failurePage = `<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">%s
 <title>%s</title>
@@ -203,7 +202,7 @@ const failurePage = `<!doctype html>
 %s</html>
 `
 
-// logger returns where a proxy logs to.
+// logger returns the proxy's log function.
 func logger(p *Proxy) func(string, ...any) {
 	if p.ErrorLog != nil {
 		return p.ErrorLog.Printf

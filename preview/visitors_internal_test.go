@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRelative: what is left of the server's own address can't name another host. For a
-// browser, a backslash is a slash.
+// TestRelative: the relative form of the server's own address can't denote another host.
+// Browsers treat a backslash like a slash.
 func TestRelative(t *testing.T) {
 	t.Parallel()
 	own, err := url.Parse("https://web.example")
@@ -33,8 +33,8 @@ func TestRelative(t *testing.T) {
 	}
 }
 
-// TestReplayedBody: each attempt gets the same bytes, however much of them the one before
-// had read.
+// TestReplayedBody: each attempt gets the same bytes, however many the previous one has
+// read.
 func TestReplayedBody(t *testing.T) {
 	t.Parallel()
 	sent := make([]byte, 100<<10)
