@@ -18,6 +18,8 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
 // limits is an API with rate limits, like those of the service: it gives the reset
@@ -149,6 +151,9 @@ func TestManyAtOnce(t *testing.T) {
 		{"10,000 callers in four processes", 4, 2500, reading, func(*limits) {}, 10 * time.Minute, 1000},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if tc.clients*tc.each > 1000 {
+				needs.Long(t, "10,000 callers")
+			}
 			synctest.Test(t, func(t *testing.T) {
 				api := newLimits()
 				tc.set(api)

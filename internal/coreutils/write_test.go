@@ -96,7 +96,7 @@ func errnoIn(err error) error {
 func TestAppendIsOneWrite(t *testing.T) {
 	dir := t.TempDir()
 	run := local(t, dir)
-	const writers, each = 6, 4
+	const writers, each = 4, 4
 	var group sync.WaitGroup
 	want := map[string]bool{}
 	for w := range writers {
@@ -131,7 +131,7 @@ func TestJoinTwice(t *testing.T) {
 	needs.GNU(t)
 	rounds := 100
 	if !needs.Slow() {
-		rounds = 20
+		rounds = 5
 	}
 	for range rounds {
 		run, p := local(t, t.TempDir()), piece(t, strings.Repeat("A", 1<<20))
