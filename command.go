@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/exact"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -112,8 +113,8 @@ func (c *Command) Name() string {
 // which the rest is known; [Session.GetCommand] has them.
 func (c *Command) Args() []string {
 	w := c.wire()
-	_, args, _ := exact.Unwrap(w.Name, w.Args)
-	return slices.Clone(args)
+	name, args, _ := exact.Unwrap(w.Name, w.Args)
+	return slices.Clone(engine.Unmarked(name, args))
 }
 
 // binary reports whether the command was started with [CommandOptions.Binary].

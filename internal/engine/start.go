@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -50,9 +52,10 @@ func (b *Body) Secrets() any {
 	return map[string]any{"env": b.Secret}
 }
 
-// Mark gives the process the variable by which it is known in the sandbox. If at
-// is not zero, the variable is also given to what sudo starts, which drops the
-// environment: as that argument, of the program env.
+// Mark gives the process the variable by which it is known in the sandbox. Sudo
+// drops the environment and may become the program that it starts, so the variable
+// is also given to that: as an argument of sudo, or if at is not zero, as that
+// argument, of the program env.
 func (b *Body) Mark(token string, at int) {
 	env := maps.Clone(b.Env)
 	if env == nil {
@@ -60,9 +63,20 @@ func (b *Body) Mark(token string, at int) {
 	}
 	env[TreeVariable] = token
 	b.Env = env
-	if at > 0 {
+	if at > 0 || isSudo(b.Command) && !slices.Contains(b.Args, "-e") {
 		b.Args = slices.Insert(slices.Clone(b.Args), at, TreeVariable+"="+token)
 	}
+}
+
+// isSudo reports whether a program is sudo. It takes variables before its options.
+func isSudo(program string) bool { return path.Base(program) == "sudo" }
+
+// Unmarked returns the arguments of a program without what Mark has added for sudo.
+func Unmarked(program string, args []string) []string {
+	if isSudo(program) && len(args) > 0 && strings.HasPrefix(args[0], TreeVariable+"=") {
+		return args[1:]
+	}
+	return args
 }
 
 // Start is one start of a command. The request is sent once. If the response is

@@ -108,6 +108,7 @@ func TestTrees(t *testing.T) {
 	kinds := map[string]struct {
 		command  []string
 		sudo     bool
+		itself   bool // the command is sudo
 		user     bool
 		alone    bool // it can't be known by its environment
 		programs []string
@@ -115,6 +116,8 @@ func TestTrees(t *testing.T) {
 		"shell":                 {command: []string{"sh", "-c", begetting, "sh"}},
 		"#!":                    {command: []string{"./tool"}},
 		"sudo":                  {command: []string{"sh", "-c", begetting, "sh"}, sudo: true},
+		"sudo itself":           {command: []string{"sudo", "sh", "-c", begetting, "sh"}, itself: true},
+		"sudo -u":               {command: []string{"sudo", "-n", "-u", "root", "--", "sh", "-c", begetting, "sh"}, itself: true},
 		"user":                  {command: []string{"sh", "-c", begetting, "sh"}, user: true},
 		"other environ for all": {command: []string{"sh", "-c", "env -i sh -c '" + begetting + "' sh \"$1\"; :", "sh"}},
 		"env -i":                {command: []string{"env", "-i", "sh", "-c", begetting, "sh"}, alone: true},
@@ -213,8 +216,8 @@ func TestTrees(t *testing.T) {
 				// Beside each other, but few: a kill looks at the processes of all.
 				beside := make(chan struct{}, 2)
 				for kind, k := range kinds {
-					if k.user && machine.without {
-						continue // nobody becomes alice but by sudo
+					if k.itself && (machine.without || !users) || k.user && machine.without {
+						continue // nobody becomes root, or alice, but by sudo
 					}
 					for name, end := range doors {
 						if !needs.Slow() && name != "SignalTree" && kind != "shell" && kind != "env -i" {

@@ -112,8 +112,15 @@ type sudoOptions struct {
 // error that names it.
 func parseSudo(args []string) (*sudoOptions, error) {
 	o := new(sudoOptions)
-	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {
+	for len(args) > 0 {
 		arg := args[0]
+		if strings.Index(arg, "=") > 0 && arg[0] != '-' {
+			o.assigned, args = append(o.assigned, arg), args[1:]
+			continue
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			break
+		}
 		args = args[1:]
 		if arg == "--" {
 			break
@@ -148,9 +155,6 @@ func parseSudo(args []string) (*sudoOptions, error) {
 				return nil, err
 			}
 		}
-	}
-	for len(args) > 0 && strings.Index(args[0], "=") > 0 {
-		o.assigned, args = append(o.assigned, args[0]), args[1:]
 	}
 	if o.command = args; len(args) == 0 && !o.login {
 		return nil, errors.New("usage: sudo [-EHin] [-u user] [--preserve-env=LIST] [VAR=value] [command [arg ...]]")
