@@ -156,6 +156,9 @@ func parseSudo(args []string) (*sudoOptions, error) {
 			}
 		}
 	}
+	for len(args) > 0 && strings.Index(args[0], "=") > 0 { // after --
+		o.assigned, args = append(o.assigned, args[0]), args[1:]
+	}
 	if o.command = args; len(args) == 0 && !o.login {
 		return nil, errors.New("usage: sudo [-EHin] [-u user] [--preserve-env=LIST] [VAR=value] [command [arg ...]]")
 	}

@@ -53,6 +53,7 @@ func TestSudo(t *testing.T) {
 		{"sudo -nu alice id -Gn", "alice team"},
 		{"sudo -u alice -- bash -c 'cd \"$1\" || exit 1; shift; exec \"$@\"' bash /home/alice env K=V sh -c 'echo $K $PWD'", "V /home/alice"},
 		{"sudo -u '#1000' id -un", "vercel-sandbox"},
+		{"sudo A=1 -n B=2 -- C=3 sh -c 'echo $A$B$C'", "123"},
 		{"A=1 sudo sh -c 'echo \"<$A>\"'", "<>"},
 		{"cd /tmp && sudo pwd", "/tmp"},
 		{"sudo sh -c 'exit 7'; echo $?", "7"},
