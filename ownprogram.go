@@ -27,6 +27,9 @@ const (
 	// maxComplaints is how much such a program may write to standard error, of
 	// which the last keptComplaints are kept. rm writes a line for each file.
 	maxComplaints, keptComplaints = 16 << 20, 64 << 10
+	// allComplaints is how much is kept of a program that names each file that it
+	// could not read. Beyond it the names are not complete, and it has failed.
+	allComplaints = 4 << 20
 )
 
 // target is what files and processes are reached through: a Sandbox, which is
@@ -158,7 +161,7 @@ func readCommand(ctx context.Context, t target, path, name string, args []string
 		name, args := coreutils.Carry(name, args)
 		p := program{name: name, args: args, paths: []string{path}, stdout: pw}
 		if whole != nil {
-			p.keep = maxComplaints
+			p.keep = allComplaints
 		}
 		done, err := p.run(ctx, t)
 		if r.result = done; err == nil && done.ExitCode != 0 && (whole == nil || !whole(done)) {
