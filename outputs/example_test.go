@@ -8,8 +8,7 @@ import (
 	"github.com/go-vercel/sandbox/outputs"
 )
 
-// A command's error messages are often at its end: give a Tail to it as its
-// Stderr.
+// Error messages are often at the end of a command's output: use a Tail as its Stderr.
 func ExampleTail() {
 	tail := &outputs.Tail{Max: 12}
 	for i := range 1000 {
@@ -19,8 +18,8 @@ func ExampleTail() {
 	// Output: "98\nstep 999\n" of 8890 bytes
 }
 
-// A command's output is both shown while it runs and kept for a message: give a
-// writer like this to it as its Stdout and Stderr.
+// Show a command's output while it runs, and keep it for an error message: use a writer
+// like this as its Stdout and Stderr.
 func ExampleHeadTail() {
 	kept := &outputs.HeadTail{Max: 7}
 	both := io.MultiWriter(os.Stdout, kept)

@@ -8,30 +8,30 @@ import (
 	"sync"
 )
 
-// maxLine is how much of an unfinished line is kept.
-const maxLine = 64 << 10
+// maxUnfinished is the maximum length of a buffered line.
+const maxUnfinished = 64 << 10
 
-// Lines lets several writers share one, such as os.Stdout, without mixing their
-// lines.
+// Lines lets several writers share an underlying writer, such as os.Stdout, without mixing
+// their lines.
 type Lines struct {
 	mu  sync.Mutex
 	w   io.Writer
 	buf []byte
 }
 
-// NewLines returns Lines that are written to w, each by one call of Write.
+// NewLines returns a Lines that writes each line to w with one call of Write.
 func NewLines(w io.Writer) *Lines { return &Lines{w: w} }
 
-// Prefix returns a writer that begins each line with a prefix. An unfinished
-// line waits for its end; Close completes and writes it, and leaves the
-// underlying writer open. A line longer than 64 KiB becomes several. Take one for
-// each of a command's streams: the two may stop in mid-line.
+// Prefix returns a writer that starts each line with a prefix. It buffers an unfinished
+// line until its newline or Close, which adds one. Close leaves the underlying writer
+// open. A line longer than 64 KiB is split. Use one writer for each of a command's
+// streams, because both may stop in mid-line.
 //
-// After an error of the underlying writer, lines may be missing. Control
-// characters pass unchanged.
-func (l *Lines) Prefix(prefix string) io.WriteCloser { return &prefixed{lines: l, prefix: prefix} }
+// After an error of the underlying writer, lines may be missing. Control characters are not
+// escaped.
+func (l *Lines) Prefix(prefix string) io.WriteCloser { return &prefixWriter{lines: l, prefix: prefix} }
 
-type prefixed struct {
+type prefixWriter struct {
 	lines  *Lines
 	prefix string
 
@@ -40,24 +40,24 @@ type prefixed struct {
 	closed     bool
 }
 
-func (w *prefixed) Write(p []byte) (int, error) {
+func (w *prefixWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return 0, fmt.Errorf("outputs: a write to Lines after Close: %w", fs.ErrClosed)
+		return 0, fmt.Errorf("outputs: write to Lines after Close: %w", fs.ErrClosed)
 	}
 	n := 0
 	for n < len(p) {
-		rest, room := p[n:], maxLine-len(w.unfinished)
+		rest, room := p[n:], maxUnfinished-len(w.unfinished)
 		line, _, ended := bytes.Cut(rest[:min(len(rest), room+1)], []byte("\n"))
 		switch {
-		case !ended && len(line) <= room: // its end comes later
+		case !ended && len(line) <= room: // wait for the newline
 			w.unfinished = append(w.unfinished, line...)
 			return len(p), nil
 		case !ended:
 			line = line[:room]
 		}
-		if err := w.line(line); err != nil {
+		if err := w.writeLine(line); err != nil {
 			return n, err
 		}
 		if n += len(line); ended {
@@ -67,8 +67,8 @@ func (w *prefixed) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// line writes what is unfinished and its end.
-func (w *prefixed) line(end []byte) error {
+// writeLine writes the unfinished line and its end.
+func (w *prefixWriter) writeLine(end []byte) error {
 	l := w.lines
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +84,7 @@ func (w *prefixed) line(end []byte) error {
 }
 
 // Close writes an unfinished line. Closing again does nothing.
-func (w *prefixed) Close() error {
+func (w *prefixWriter) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -94,5 +94,5 @@ func (w *prefixed) Close() error {
 	if len(w.unfinished) == 0 {
 		return nil
 	}
-	return w.line(nil)
+	return w.writeLine(nil)
 }

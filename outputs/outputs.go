@@ -1,7 +1,7 @@
-// Package outputs has writers for the output of commands: one that keeps the
-// end, one that keeps the beginning too, one that sets a limit, and one that keeps the lines of several commands
-// apart. They go wherever an io.Writer does, such as the Stdout and Stderr of a
-// command's options, need nothing but memory, and are safe for concurrent use.
+// Package outputs contains writers for the output of commands, such as the Stdout and
+// Stderr of a command's options. [Tail] keeps the end, [HeadTail] keeps the beginning and
+// the end, [Limit] limits the size, and [Lines] separates the lines of several commands.
+// They use only memory and are safe for concurrent use.
 package outputs
 
 import (
@@ -12,18 +12,17 @@ import (
 	"sync"
 )
 
-// ErrLimit is matched by the error of a writer made by [Limit] once more was
-// written than it allows.
+// ErrLimit is matched by the error of a write that exceeds a [Limit].
 var ErrLimit = errors.New("output limit exceeded")
 
-// Limit returns a writer that passes on the first n bytes to w. The write that
-// exceeds them passes on what still fits and fails, as does every later one,
-// with an error that matches [ErrLimit]. Given to a command as both Stdout and
-// Stderr, it limits their sum. A command whose writer fails continues, unless
-// its option KillOnCancel is set. A negative n is an error of every write.
-func Limit(w io.Writer, n int64) io.Writer { return &limit{w: w, most: n, left: n} }
+// Limit returns a writer that writes the first n bytes to w. A write that exceeds n writes
+// the part that fits and fails with an error that matches [ErrLimit]; later writes fail
+// too. As both Stdout and Stderr of a command, it limits their sum. A command whose writer
+// fails continues, unless its option KillOnCancel is set. If n is negative, every write
+// fails.
+func Limit(w io.Writer, n int64) io.Writer { return &limit{w: w, max: n, remaining: n} }
 
-// writeTo writes to the writer that was given, if there is one.
+// writeTo writes to w, or fails if w is nil.
 func writeTo(w io.Writer, p []byte) (int, error) {
 	if w == nil {
 		return 0, fmt.Errorf("outputs: %w: the writer is nil", fs.ErrInvalid)
@@ -32,32 +31,32 @@ func writeTo(w io.Writer, p []byte) (int, error) {
 }
 
 type limit struct {
-	w    io.Writer
-	most int64
+	w   io.Writer
+	max int64
 
-	mu   sync.Mutex
-	left int64
+	mu        sync.Mutex
+	remaining int64
 }
 
 func (l *limit) Write(p []byte) (n int, err error) {
-	if l.most < 0 {
-		return 0, fmt.Errorf("outputs: %w: a limit of %d bytes is negative", fs.ErrInvalid, l.most)
+	if l.max < 0 {
+		return 0, fmt.Errorf("outputs: %w: a limit of %d bytes is negative", fs.ErrInvalid, l.max)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fits := p
-	if int64(len(p)) > l.left {
-		fits = p[:l.left]
+	if int64(len(p)) > l.remaining {
+		fits = p[:l.remaining]
 	}
 	if len(fits) > 0 {
 		n, err = writeTo(l.w, fits)
-		l.left -= int64(n)
+		l.remaining -= int64(n)
 	}
 	if err == nil && n < len(p) {
 		if n < len(fits) {
 			return n, io.ErrShortWrite
 		}
-		err = fmt.Errorf("outputs: %w: more than %d bytes", ErrLimit, l.most)
+		err = fmt.Errorf("outputs: %w: more than %d bytes", ErrLimit, l.max)
 	}
 	return n, err
 }

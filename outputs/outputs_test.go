@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// inPieces writes text in pieces of random lengths.
-func inPieces(t *testing.T, w io.Writer, r *rand.Rand, text string) {
+// writeInPieces writes text in pieces of random lengths.
+func writeInPieces(t *testing.T, w io.Writer, r *rand.Rand, text string) {
 	t.Helper()
 	for len(text) > 0 {
 		n := 1 + r.IntN(min(len(text), 1+r.IntN(len(text))))
@@ -49,7 +49,7 @@ func TestHeadTail(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(20) {
 				kept := outputs.HeadTail{Max: test.most}
-				inPieces(t, &kept, rand.New(rand.NewPCG(seed, 0)), test.text)
+				writeInPieces(t, &kept, rand.New(rand.NewPCG(seed, 0)), test.text)
 				require.Equal(t, test.want, kept.String())
 				require.EqualValues(t, len(test.text), kept.Total())
 			}
@@ -57,7 +57,7 @@ func TestHeadTail(t *testing.T) {
 	}
 }
 
-// TestHeadTailMemory: what is kept is bounded, whatever comes.
+// TestHeadTailMemory: the memory is bounded, however much is written.
 func TestHeadTailMemory(t *testing.T) {
 	kept := outputs.HeadTail{Max: 1 << 10}
 	piece := make([]byte, 1000)
@@ -91,7 +91,7 @@ func TestTail(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(20) {
 				tail := outputs.Tail{Max: test.most}
-				inPieces(t, &tail, rand.New(rand.NewPCG(seed, 0)), test.text)
+				writeInPieces(t, &tail, rand.New(rand.NewPCG(seed, 0)), test.text)
 				require.Equal(t, test.want, tail.String())
 				require.EqualValues(t, len(test.text), tail.Total())
 			}
@@ -99,7 +99,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// TestTailMemory: a tail does not grow with what is written to it.
+// TestTailMemory: the memory is bounded, however much is written.
 func TestTailMemory(t *testing.T) {
 	tail := outputs.Tail{Max: 1 << 20}
 	piece := make([]byte, 7000)
@@ -112,14 +112,14 @@ func TestTailMemory(t *testing.T) {
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20))
 }
 
-// short is a writer that takes a limited number of bytes, and says so or not.
-type short struct {
+// shortWriter is a writer that accepts a limited number of bytes, with or without an error.
+type shortWriter struct {
 	strings.Builder
 	left int
 	err  error
 }
 
-func (s *short) Write(p []byte) (int, error) {
+func (s *shortWriter) Write(p []byte) (int, error) {
 	n, _ := s.Builder.Write(p[:min(len(p), s.left)])
 	if s.left -= n; n < len(p) {
 		return n, s.err
@@ -157,18 +157,18 @@ func TestLimit(t *testing.T) {
 	assert.NoError(t, err, "exactly the limit")
 
 	full := errors.New("disk full")
-	n, err := outputs.Limit(&short{left: 2, err: full}, 5).Write([]byte("abc"))
+	n, err := outputs.Limit(&shortWriter{left: 2, err: full}, 5).Write([]byte("abc"))
 	assert.Equal(t, 2, n)
 	assert.ErrorIs(t, err, full)
-	n, err = outputs.Limit(&short{left: 2}, 2).Write([]byte("abc"))
+	n, err = outputs.Limit(&shortWriter{left: 2}, 2).Write([]byte("abc"))
 	assert.Equal(t, 2, n)
 	assert.ErrorIs(t, err, outputs.ErrLimit)
-	n, err = outputs.Limit(&short{left: 1}, 2).Write([]byte("abc"))
+	n, err = outputs.Limit(&shortWriter{left: 1}, 2).Write([]byte("abc"))
 	assert.Equal(t, 1, n)
 	assert.ErrorIs(t, err, io.ErrShortWrite)
 }
 
-// TestInvalid: what nothing can be written by is the error of a write, and named.
+// TestInvalid: writes fail with an error that names the invalid argument.
 func TestInvalid(t *testing.T) {
 	t.Parallel()
 	for want, w := range map[string]io.Writer{
@@ -184,17 +184,17 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-type yielding struct{ strings.Builder }
+type yieldingBuilder struct{ strings.Builder }
 
-func (y *yielding) Write(p []byte) (int, error) {
+func (y *yieldingBuilder) Write(p []byte) (int, error) {
 	runtime.Gosched()
 	return y.Builder.Write(p)
 }
 
-// TestShared: several goroutines share a limit, or a tail.
+// TestShared: several goroutines write to a limit or a tail.
 func TestShared(t *testing.T) {
 	t.Parallel()
-	var got yielding
+	var got yieldingBuilder
 	var tail outputs.Tail
 	w := outputs.Limit(&got, 1000)
 	var all sync.WaitGroup
@@ -231,7 +231,7 @@ func TestLines(t *testing.T) {
 			for seed := range uint64(20) {
 				var got strings.Builder
 				w := outputs.NewLines(&got).Prefix("> ")
-				inPieces(t, w, rand.New(rand.NewPCG(seed, 0)), test.text)
+				writeInPieces(t, w, rand.New(rand.NewPCG(seed, 0)), test.text)
 				require.NoError(t, w.Close())
 				require.NoError(t, w.Close())
 				require.True(t, test.want == got.String(), "%.100q", got.String()) // too long to print
@@ -243,12 +243,12 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestLinesError: what could not be written is not counted.
+// TestLinesError: Write does not count bytes that could not be written.
 func TestLinesError(t *testing.T) {
 	t.Parallel()
 	full := errors.New("disk full")
 	for _, err := range []error{full, io.ErrShortWrite} {
-		under := &short{left: 6}
+		under := &shortWriter{left: 6}
 		if err == full {
 			under.err = full
 		}
@@ -258,8 +258,8 @@ func TestLinesError(t *testing.T) {
 	}
 }
 
-// TestLinesStayWhole: writers that share one don't mix their lines, and each line
-// keeps its order.
+// TestLinesStayWhole: concurrent writers don't mix their lines, and the lines of each
+// writer keep their order.
 func TestLinesStayWhole(t *testing.T) {
 	t.Parallel()
 	const writers, each = 8, 200

@@ -178,9 +178,9 @@ class H(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("0.0.0.0", int(sys.argv[1])), H).serve_forever()
 `
 
-// TestBrowserResumes: Chromium visits a stopped sandbox, is redirected to a form, signs
+// TestBrowserWakes: Chromium visits a stopped sandbox, is redirected to a form, signs
 // in, and loads a page and its script.
-func TestBrowserResumes(t *testing.T) {
+func TestBrowserWakes(t *testing.T) {
 	needs.Long(t, "starts a browser")
 	t.Parallel()
 	browser := ""

@@ -30,10 +30,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These tests are about the connection of a terminal: broken, silent, refused,
-// or with a hostile peer.
+// These tests cover broken, silent, refused and hostile connections.
 
-// relay passes connections on to the emulator until they are cut.
+// relay forwards connections to the emulator until they are cut.
 type relay struct {
 	net.Listener
 	mu    sync.Mutex
@@ -84,8 +83,8 @@ func (r *relay) cut() {
 	}
 }
 
-// through returns a sandbox whose terminals are reached through a relay.
-func through(t *testing.T) (*sandbox.Sandbox, *relay) {
+// relayedSandbox returns a sandbox whose terminals are reached through a relay.
+func relayedSandbox(t *testing.T) (*sandbox.Sandbox, *relay) {
 	srv, sb := testkit.Start(t, nil)
 	host := strings.TrimSuffix(strings.TrimPrefix(srv.URL, "http://"), "/api")
 	r := newRelay(t, host)
@@ -98,11 +97,10 @@ func through(t *testing.T) (*sandbox.Sandbox, *relay) {
 	return sb, r
 }
 
-// TestShellLost: a cut connection is an error of Read, Write and Wait, never a
-// success.
+// TestShellLost: Read, Write and Wait fail after the connection was cut.
 func TestShellLost(t *testing.T) {
 	t.Parallel()
-	sb, r := through(t)
+	sb, r := relayedSandbox(t)
 	x := openScreen(t, sb, bash())
 	x.until("ready> ")
 	r.cut()
@@ -118,14 +116,14 @@ func assertLost(t *testing.T, sb *sandbox.Sandbox, x *screen) {
 	_, ok := errors.AsType[*terminal.ShellError](err)
 	require.True(t, ok)
 	assert.ErrorContains(t, err, "in session "+sb.CurrentSession().ID())
-	require.ErrorIs(t, <-x.over, io.ErrUnexpectedEOF)
+	require.ErrorIs(t, <-x.readErr, io.ErrUnexpectedEOF)
 	_, err = x.Shell.Write([]byte("x"))
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.ErrorIs(t, x.Resize(80, 24), io.ErrUnexpectedEOF)
 	t.Log(err)
 }
 
-// terminalService returns a sandbox of an API with the given terminal.
+// terminalService returns a sandbox whose terminals service handles.
 func terminalService(t *testing.T, service http.HandlerFunc) *sandbox.Sandbox {
 	srv, sb := testkit.Start(t, nil)
 	var back *httptest.Server
@@ -149,8 +147,7 @@ func terminalService(t *testing.T, service http.HandlerFunc) *sandbox.Sandbox {
 	return sb
 }
 
-// TestShellRefused: no error contains the token of a terminal, whatever happens
-// to the connection.
+// TestShellRefused: no error of a connection contains the terminal's token.
 func TestShellRefused(t *testing.T) {
 	t.Parallel()
 	for name, service := range map[string]http.HandlerFunc{
@@ -197,8 +194,8 @@ func TestShellRefused(t *testing.T) {
 	}
 }
 
-// TestShellServiceStarts: a service that does not listen yet is dialed again,
-// and a program is started once.
+// TestShellServiceStarts: Open dials again while the service does not listen yet, and
+// starts the program once.
 func TestShellServiceStarts(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -241,8 +238,8 @@ func TestShellServiceStarts(t *testing.T) {
 	assert.Equal(t, 1, begun)
 }
 
-// TestShellHostile: an exit without a code, an endless message and a seemingly
-// clean close are not a success.
+// TestShellHostile: an exit without a code, an endless message and a close that looks clean
+// are errors.
 func TestShellHostile(t *testing.T) {
 	t.Parallel()
 	for name, send := range map[string]func(context.Context, *websocket.Conn){
@@ -275,25 +272,24 @@ func TestShellHostile(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections stay within the process, so that a test
-// can use the fake clock.
+// pipes is an in-memory listener, so that a test can use the fake clock.
 type pipes struct {
 	net.Listener
-	conns chan net.Conn
-	over  chan struct{}
-	once  sync.Once
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
 }
 
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
-	case <-p.over:
+	case <-p.closed:
 		return nil, net.ErrClosed
 	}
 }
 
-func (p *pipes) Close() error { p.once.Do(func() { close(p.over) }); return nil }
+func (p *pipes) Close() error { p.once.Do(func() { close(p.closed) }); return nil }
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "pipe"} }
 
@@ -307,10 +303,9 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// speechless is a terminal service that completes the handshake, takes the start
-// of the program and, after a word, says nothing ever. Unless it reads, it takes
-// no more either.
-func speechless(t *testing.T, w http.ResponseWriter, r *http.Request, word string, reads bool, over <-chan struct{}) {
+// serveSilence is a terminal service that completes the handshake, reads the start message,
+// sends word, and then sends nothing. It continues to read only if reads is true.
+func serveSilence(t *testing.T, w http.ResponseWriter, r *http.Request, word string, reads bool, over <-chan struct{}) {
 	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	conn, buf, err := http.NewResponseController(w).Hijack()
 	if !assert.NoError(t, err) {
@@ -319,7 +314,7 @@ func speechless(t *testing.T, w http.ResponseWriter, r *http.Request, word strin
 	defer conn.Close()
 	_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(sum[:]))
 	assert.NoError(t, err)
-	// The frame of the start is longer than 125 bytes and shorter than 64 KiB.
+	// The frame of the start message has from 126 bytes to 64 KiB.
 	head := make([]byte, 4)
 	_, err = io.ReadFull(buf, head)
 	assert.NoError(t, err)
@@ -337,17 +332,17 @@ func speechless(t *testing.T, w http.ResponseWriter, r *http.Request, word strin
 	<-over
 }
 
-// piped returns a sandbox whose API and terminals are reached by pipes, and what
-// ends them. The last argument of talk is closed then.
-func piped(t *testing.T, talk func(http.ResponseWriter, *http.Request, <-chan struct{})) (sb *sandbox.Sandbox, end func()) {
+// pipedSandbox returns a sandbox whose API and terminals are in memory. end closes them and
+// the last argument of talk.
+func pipedSandbox(t *testing.T, talk func(http.ResponseWriter, *http.Request, <-chan struct{})) (sb *sandbox.Sandbox, end func()) {
 	t.Helper()
-	l := &pipes{conns: make(chan net.Conn), over: make(chan struct{})}
+	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
 	service := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/interactive"):
 			_, _ = io.WriteString(w, `{"url":"http://terminal.test/terminal","token":"tok"}`)
 		case r.URL.Path == "/terminal":
-			talk(w, r, l.over)
+			talk(w, r, l.closed)
 		default:
 			_, _ = io.WriteString(w, canned.RunningSandbox)
 		}
@@ -365,19 +360,19 @@ func piped(t *testing.T, talk func(http.ResponseWriter, *http.Request, <-chan st
 	return sb, func() {
 		assert.NoError(t, l.Close())
 		tr.CloseIdleConnections()
-		_ = service.Close() // the listener is closed already
+		_ = service.Close() // the listener is already closed
 		group.Wait()
 	}
 }
 
-// TestShellCloseIsBounded: Close waits at most a second for a silent peer,
-// whether or not it accepts the closing message, and leaves nothing behind.
+// TestShellCloseIsBounded: Close waits at most a second for a silent peer, whether or not
+// the peer reads the close message, and leaks nothing.
 func TestShellCloseIsBounded(t *testing.T) {
 	for name, reads := range map[string]bool{"it reads": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sb, end := piped(t, func(w http.ResponseWriter, r *http.Request, over <-chan struct{}) {
-					speechless(t, w, r, "", reads, over)
+				sb, end := pipedSandbox(t, func(w http.ResponseWriter, r *http.Request, over <-chan struct{}) {
+					serveSilence(t, w, r, "", reads, over)
 				})
 				defer end()
 				sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{Env: sandbox.Env{"LONG": strings.Repeat("x", 200)}})
@@ -385,7 +380,7 @@ func TestShellCloseIsBounded(t *testing.T) {
 				begin := time.Now()
 				require.NoError(t, sh.Close())
 				assert.LessOrEqual(t, time.Since(begin), time.Second)
-				require.NoError(t, sh.Close(), "again")
+				require.NoError(t, sh.Close(), "second Close")
 				_, err = sh.Wait(t.Context())
 				require.ErrorIs(t, err, io.ErrClosedPipe)
 			})
@@ -393,14 +388,14 @@ func TestShellCloseIsBounded(t *testing.T) {
 	}
 }
 
-// TestShellPings: an other end that has gone silent is given up, never a success,
-// and one whose output waits to be read is not.
+// TestShellPings: a connection to a silent peer is lost, which is an error. A connection
+// whose output waits to be read is kept.
 func TestShellPings(t *testing.T) {
 	const interval = 500 * time.Millisecond
 	t.Run("silent", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			sb, end := piped(t, func(w http.ResponseWriter, r *http.Request, over <-chan struct{}) {
-				speechless(t, w, r, "ready> ", true, over)
+			sb, end := pipedSandbox(t, func(w http.ResponseWriter, r *http.Request, over <-chan struct{}) {
+				serveSilence(t, w, r, "ready> ", true, over)
 			})
 			defer end()
 			sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{PingInterval: interval, Env: sandbox.Env{"LONG": strings.Repeat("x", 200)}})
@@ -415,9 +410,9 @@ func TestShellPings(t *testing.T) {
 	t.Run("one missed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var pings atomic.Int64
-			sb, end := piped(t, func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}) {
+			sb, end := pipedSandbox(t, func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}) {
 				conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OnPingReceived: func(context.Context, []byte) bool {
-					return pings.Add(1)%2 == 0 // every other one gets its reply
+					return pings.Add(1)%2 == 0 // every second ping gets its reply
 				}})
 				if !assert.NoError(t, err) {
 					return
@@ -449,7 +444,7 @@ func TestShellPings(t *testing.T) {
 	t.Run("slow reader", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			block := []byte(strings.Repeat("0123456789", 1000))
-			sb, end := piped(t, func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}) {
+			sb, end := pipedSandbox(t, func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}) {
 				conn, err := websocket.Accept(w, r, nil)
 				if !assert.NoError(t, err) {
 					return
@@ -470,7 +465,7 @@ func TestShellPings(t *testing.T) {
 			first := make([]byte, 1)
 			_, err = io.ReadFull(sh, first)
 			require.NoError(t, err)
-			time.Sleep(time.Hour) // pings get no reply
+			time.Sleep(time.Hour) // does not reply to pings
 			rest, err := io.ReadAll(sh)
 			require.NoError(t, err)
 			assert.Len(t, rest, 100*len(block)-1)
@@ -482,7 +477,7 @@ func TestShellPings(t *testing.T) {
 	t.Run("slow program", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			input := []byte(strings.Repeat("0123456789", 10_000))
-			sb, end := piped(t, func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}) {
+			sb, end := pipedSandbox(t, func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}) {
 				conn, err := websocket.Accept(w, r, nil)
 				if !assert.NoError(t, err) {
 					return
@@ -492,7 +487,7 @@ func TestShellPings(t *testing.T) {
 				assert.NoError(t, err)
 				var got []byte
 				for len(got) < len(input) {
-					time.Sleep(time.Hour) // nothing is read, pings neither
+					time.Sleep(time.Hour) // reads nothing, not even pings
 					_, data, err := conn.Read(r.Context())
 					if !assert.NoError(t, err) {
 						return

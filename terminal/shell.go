@@ -34,22 +34,20 @@ type ShellOptions struct {
 	// Cwd is the working directory; empty means the session's. A login shell of
 	// root always starts in root's home directory.
 	Cwd string
-	// Sudo runs the program as root. The terminal protocol does not support
-	// this, so the program is started by sudo: as "sudo --preserve-env=NAMES --
-	// Command Args…", with the names of Env, or as "sudo --login" without a
-	// Command.
+	// Sudo runs the program as root. The terminal protocol does not support this, so
+	// the program is started as "sudo --preserve-env=NAMES -- Command Args…", with the
+	// names of Env, or as "sudo --login" without a Command.
 	Sudo bool
 	// Cols and Rows are the terminal's size. Zero means 80 and 24.
 	Cols, Rows int
-	// PingInterval is how often the connection is checked. If the other end
-	// neither responds to two such checks nor sends anything within another two
-	// intervals, the connection is abandoned, unless more input is on its way than
-	// a terminal holds: the program may be slow to read. Zero means 20 seconds; a
-	// negative duration disables the check.
+	// PingInterval is the interval of pings. If the other end neither responds to two
+	// pings nor sends anything within another two intervals, the connection is lost. It
+	// is kept if more input is in flight than a terminal buffers, because the program may
+	// be slow to read. Zero means 20 seconds; a negative duration disables pings.
 	PingInterval time.Duration
 }
 
-// Format prints the options without values that may be secret, for every verb.
+// Format prints the options for every verb, without values that may be secret.
 func (o ShellOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
 const (
@@ -57,33 +55,31 @@ const (
 	defaultPing              = 20 * time.Second
 )
 
-// Shell is a program that runs in a terminal of the sandbox. Read returns what
-// it writes, and the program reads what is passed to Write as if it were typed:
-// "\x03" is Ctrl-C. [Attach] connects a Shell to the terminal of this process.
+// Shell is a program that runs in a terminal of the sandbox. Read returns its output. Write
+// sends input as if it were typed: "\x03" is Ctrl-C. [Attach] connects a Shell to the
+// terminal of this process.
 //
-// The caller must keep reading: a program whose output is not read blocks. Read
-// returns [io.EOF] after the last output of a program that has ended, and a
-// [*ShellError] if the connection was lost.
+// The caller must keep reading: a program whose output is not read blocks. Read returns
+// [io.EOF] after the last output of a program that has ended, and a [*ShellError] if the
+// connection was lost.
 //
-// All methods are safe for concurrent use, except that only one goroutine at a
-// time may call Read. The connection and its goroutines end with the program,
-// the context passed to [Open] or Close, whichever comes first; a
-// program that still runs then receives SIGHUP.
+// All methods are safe for concurrent use, except that only one goroutine at a time may
+// call Read. The connection and its goroutines end when the program ends, the context of
+// [Open] ends, or Close is called. A program that still runs then receives SIGHUP.
 type Shell struct {
 	conn             *shell.Conn
 	sandbox, session string
 }
 
-// ShellError reports a terminal that ended without an exit code of its program,
-// because the connection was lost or closed by the other end. It matches
-// [io.ErrUnexpectedEOF] and its cause, such as the error of a context that
-// ended.
+// ShellError reports a terminal that ended without an exit code of its program, because
+// the connection was lost or the other end closed it. It matches [io.ErrUnexpectedEOF] and
+// its cause, such as the error of a context.
 type ShellError struct {
 	// Err is the cause.
 	Err error
 
 	session string
-	// code and reason are those of the WebSocket's close; code is zero if the
+	// code and reason are from the WebSocket's close message. code is zero if the
 	// connection broke.
 	code   int
 	reason string
@@ -91,9 +87,9 @@ type ShellError struct {
 
 // Error returns a description in one line.
 func (e *ShellError) Error() string {
-	s := "terminal: the one in session " + e.session + " ended without an exit code: "
+	s := "terminal: the terminal in session " + e.session + " ended without an exit code: "
 	if e.code == 0 && e.Err == nil {
-		return s + "the cause is not known"
+		return s + "unknown cause"
 	}
 	if e.code == 0 {
 		return redact.Printable(s + e.Err.Error())
@@ -108,12 +104,12 @@ func (e *ShellError) Error() string {
 // Unwrap returns [io.ErrUnexpectedEOF] and Err.
 func (e *ShellError) Unwrap() []error { return []error{io.ErrUnexpectedEOF, e.Err} }
 
-// Open opens a terminal in the sandbox, resuming the sandbox if it is stopped, and
-// runs a program in it. A nil opts opens a login shell. It makes one request and a
-// WebSocket connection, by the HTTPClient of the sandbox's client. If ctx ends, even
-// after Open has returned, the terminal is closed. The caller must close the Shell.
+// Open opens a terminal in the sandbox and runs a program in it. It resumes the sandbox if
+// it is stopped. A nil opts opens a login shell. Open makes one request and a WebSocket
+// connection, with the HTTPClient of the sandbox's client. If ctx ends, even after Open has
+// returned, the terminal is closed. The caller must close the Shell.
 //
-// The sandbox's timeout goes on; [sandbox.Sandbox.KeepAlive] extends it.
+// An open terminal does not extend the sandbox's timeout; use [sandbox.Sandbox.KeepAlive].
 func Open(ctx context.Context, sb *sandbox.Sandbox, opts *ShellOptions) (*Shell, error) {
 	if err := entry.Check(ctx, sb != nil, "terminal", "the Sandbox"); err != nil {
 		return nil, err
@@ -122,7 +118,7 @@ func Open(ctx context.Context, sb *sandbox.Sandbox, opts *ShellOptions) (*Shell,
 	if opts != nil {
 		o = *opts
 	}
-	start, err := o.start()
+	start, err := o.startMessage()
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +132,7 @@ func Open(ctx context.Context, sb *sandbox.Sandbox, opts *ShellOptions) (*Shell,
 	}
 	start.Cwd = cmp.Or(start.Cwd, cwd)
 	sh := &Shell{sandbox: sb.Name(), session: session}
-	if sh.conn, err = shell.Open(ctx, socket, start, sh.lost); err != nil {
+	if sh.conn, err = shell.Open(ctx, socket, start, sh.shellError); err != nil {
 		return nil, err
 	}
 	_, end := observe.Start(context.WithoutCancel(ctx), sb.Observer(), observe.Event{Kind: observe.Terminal, Sandbox: sb.Name(), Session: session, Program: start.Command})
@@ -145,24 +141,24 @@ func Open(ctx context.Context, sb *sandbox.Sandbox, opts *ShellOptions) (*Shell,
 		end(nil, nil)
 	})
 	if o.PingInterval >= 0 {
-		every := cmp.Or(o.PingInterval, defaultPing)
-		sh.conn.Go(func(ctx context.Context) { sh.conn.Watch(ctx, every) })
+		interval := cmp.Or(o.PingInterval, defaultPing)
+		sh.conn.Go(func(ctx context.Context) { sh.conn.Watch(ctx, interval) })
 	}
 	return sh, nil
 }
 
-// start returns the message that starts the program.
-func (o *ShellOptions) start() (*shell.Start, error) {
-	if err := cmp.Or(invalid("Command", wire.CheckText(o.Command)), invalid("Cwd", wire.CheckText(o.Cwd)), invalid("Env", wire.CheckEnv(o.Env))); err != nil {
+// startMessage validates the options and returns the message that starts the program.
+func (o *ShellOptions) startMessage() (*shell.Start, error) {
+	if err := cmp.Or(invalidOption("Command", wire.CheckText(o.Command)), invalidOption("Cwd", wire.CheckText(o.Cwd)), invalidOption("Env", wire.CheckEnv(o.Env))); err != nil {
 		return nil, err
 	}
 	for i, a := range o.Args {
 		if err := wire.CheckText(a); err != nil {
-			return nil, invalid("Args", fmt.Errorf("number %d %w", i+1, err))
+			return nil, invalidOption("Args", fmt.Errorf("number %d %w", i+1, err))
 		}
 	}
 	if o.Command == "" && len(o.Args) > 0 {
-		return nil, invalid("Command", errors.New("is empty, but there are Args"))
+		return nil, invalidOption("Command", errors.New("is empty, but there are Args"))
 	}
 	m := &shell.Start{Cwd: o.Cwd, Cols: o.Cols, Rows: o.Rows}
 	if m.Cols == 0 {
@@ -180,7 +176,7 @@ func (o *ShellOptions) start() (*shell.Start, error) {
 	}
 	for _, name := range names {
 		if o.Sudo && strings.Contains(name, ",") {
-			return nil, invalid("Env", fmt.Errorf("sudo can't pass on a variable with a comma in its name: %q", name))
+			return nil, invalidOption("Env", fmt.Errorf("sudo can't preserve a variable with a comma in its name: %q", name))
 		}
 		m.Env = append(m.Env, name+"="+o.Env[name])
 	}
@@ -206,22 +202,22 @@ func (o *ShellOptions) start() (*shell.Start, error) {
 
 func checkSize(cols, rows int) error {
 	if cols < 1 || cols > wire.MaxCells || rows < 1 || rows > wire.MaxCells {
-		return invalid("size", fmt.Errorf("%d columns and %d rows are outside 1 to %d", cols, rows, wire.MaxCells))
+		return invalidOption("size", fmt.Errorf("%d columns and %d rows are outside 1 to %d", cols, rows, wire.MaxCells))
 	}
 	return nil
 }
 
-// invalid returns the error of an argument, given what is wrong with it.
-func invalid(field string, err error) error {
+// invalidOption returns an ErrInvalid for a field; nil if err is nil.
+func invalidOption(field string, err error) error {
 	if err != nil {
 		err = fmt.Errorf("terminal: %w: %s: %w", sandbox.ErrInvalid, field, err)
 	}
 	return err
 }
 
-func (s *Shell) made() bool { return s != nil && s.conn != nil }
+func (s *Shell) isOpen() bool { return s != nil && s.conn != nil }
 
-func (s *Shell) check() error { return entry.Made(s.made(), "terminal", "the Shell") }
+func (s *Shell) check() error { return entry.Made(s.isOpen(), "terminal", "the Shell") }
 
 // Read implements [io.Reader]. It reads the output of the program.
 func (s *Shell) Read(p []byte) (int, error) {
@@ -231,8 +227,8 @@ func (s *Shell) Read(p []byte) (int, error) {
 	return s.conn.Read(p)
 }
 
-// Write implements [io.Writer]. It passes p to the program as input, and
-// returns when p was sent.
+// Write implements [io.Writer]. It sends p to the program as input, and returns when p was
+// sent.
 func (s *Shell) Write(p []byte) (int, error) {
 	if err := s.check(); err != nil {
 		return 0, err
@@ -251,21 +247,19 @@ func (s *Shell) Resize(cols, rows int) error {
 	return s.conn.Resize(cols, rows)
 }
 
-// Wait waits for the program to end and returns its exit code. Its output must
-// be read meanwhile. If the terminal ended in another way, the error is a
-// [*ShellError], or matches [io.ErrClosedPipe] after Close. If ctx ends, only
-// the wait ends.
+// Wait waits for the program to end and returns its exit code. The output must be read at
+// the same time. If the terminal ended in another way, the error is a [*ShellError], or
+// matches [io.ErrClosedPipe] after Close. The end of ctx ends only Wait.
 func (s *Shell) Wait(ctx context.Context) (exitCode int, err error) {
-	if err := entry.Check(ctx, s.made(), "terminal", "the Shell"); err != nil {
+	if err := entry.Check(ctx, s.isOpen(), "terminal", "the Shell"); err != nil {
 		return 0, err
 	}
 	return s.conn.Wait(ctx)
 }
 
-// Close closes the terminal; a program that still runs receives SIGHUP. It
-// waits for at most a second for the other end, and for the terminal's
-// goroutines. It may be called more than once and returns nil, unless the Shell
-// is nil or zero.
+// Close closes the terminal. A program that still runs receives SIGHUP. Close waits at most
+// a second for the other end, and for the terminal's goroutines. It may be called more than
+// once and returns nil, unless the Shell is nil or zero.
 func (s *Shell) Close() error {
 	if err := s.check(); err != nil {
 		return err
@@ -274,7 +268,7 @@ func (s *Shell) Close() error {
 	return nil
 }
 
-// Format prints where the terminal is, for every verb.
+// Format prints the terminal's sandbox and session for every verb.
 func (s *Shell) Format(f fmt.State, verb rune) {
 	if s == nil {
 		s = &Shell{}
@@ -282,8 +276,8 @@ func (s *Shell) Format(f fmt.State, verb rune) {
 	redact.String(f, verb, fmt.Sprintf("terminal in sandbox %s, session %s", s.sandbox, s.session))
 }
 
-// lost returns the error of a connection that ended before the program.
-func (s *Shell) lost(err error, code int, reason string) error {
+// shellError returns the error of a connection that ended before the program.
+func (s *Shell) shellError(err error, code int, reason string) error {
 	if known, ok := errors.AsType[*ShellError](err); ok {
 		return known
 	}

@@ -28,11 +28,11 @@ import (
 // screen is a terminal with a user who watches it.
 type screen struct {
 	*terminal.Shell
-	t    *testing.T
-	mu   sync.Mutex
-	text bytes.Buffer
-	more chan struct{} // receives a value after each write
-	over chan error    // the error with which reading ended
+	t       *testing.T
+	mu      sync.Mutex
+	text    bytes.Buffer
+	more    chan struct{} // receives a value after each write
+	readErr chan error    // receives the result of reading
 }
 
 func openScreen(t *testing.T, sb *sandbox.Sandbox, opts *terminal.ShellOptions) *screen {
@@ -43,12 +43,12 @@ func openScreen(t *testing.T, sb *sandbox.Sandbox, opts *terminal.ShellOptions) 
 }
 
 func watchShell(t *testing.T, sh *terminal.Shell) *screen {
-	s := &screen{Shell: sh, t: t, more: make(chan struct{}, 1), over: make(chan error, 1)}
+	s := &screen{Shell: sh, t: t, more: make(chan struct{}, 1), readErr: make(chan error, 1)}
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)
 		_, err := io.Copy(s, sh)
-		s.over <- err
+		s.readErr <- err
 	}()
 	t.Cleanup(func() {
 		assert.NoError(t, sh.Close())
@@ -57,7 +57,7 @@ func watchShell(t *testing.T, sh *terminal.Shell) *screen {
 	return s
 }
 
-// Write accepts the program's output. Type is for its input.
+// Write shows the program's output. Type sends input.
 func (s *screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,19 +92,19 @@ func (s *screen) until(text string) string {
 		select {
 		case <-s.more:
 		case <-deadline:
-			require.Failf(s.t, "the text did not come", "want %q, have %q", text, shown)
+			require.Failf(s.t, "the text did not appear", "want %q, have %q", text, shown)
 		}
 	}
 }
 
-// exit waits for the program's end.
+// exit waits for the end of the program and returns its exit code.
 func (s *screen) exit() int {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), testkit.Patience)
 	defer cancel()
 	code, err := s.Wait(ctx)
 	require.NoError(s.t, err)
-	require.NoError(s.t, <-s.over, "reading ends in io.EOF")
+	require.NoError(s.t, <-s.readErr, "reading ends with io.EOF")
 	return code
 }
 
@@ -147,7 +147,7 @@ func TestShell(t *testing.T) {
 	_, err := x.Shell.Write([]byte("x"))
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 	require.ErrorIs(t, x.Resize(80, 24), io.ErrClosedPipe)
-	_, err = x.Wait(nil) //nolint:staticcheck // that is the mistake
+	_, err = x.Wait(nil) //nolint:staticcheck // the tested mistake
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 	code, err := x.Wait(t.Context())
 	require.NoError(t, err)
@@ -171,7 +171,7 @@ func TestShellOptions(t *testing.T) {
 		Command: "sh", Args: []string{"-c", program, "sh", "a b", ""},
 		Env: sandbox.Env{"WITH": "an = and, a comma", "TERM": "vt100"}, Cwd: "/vercel/sub dir",
 	})
-	dir, err := sb.FS().RealPath(t.Context(), "/vercel/sub dir") // in folder mode the machine's name of it
+	dir, err := sb.FS().RealPath(t.Context(), "/vercel/sub dir") // in folder mode its path on this machine
 	require.NoError(t, err)
 	user := strings.TrimSpace(testkit.Output(t, sb, "id", "-un"))
 	x.until("a b||sandbox|an = and, a comma|vt100|" + dir + "|" + user + "|")
@@ -249,7 +249,7 @@ func TestShellEditors(t *testing.T) {
 	})
 }
 
-// TestShellOutputWhole: all that a program writes at its end is read.
+// TestShellOutputWhole: Read returns all output of a program that ends.
 func TestShellOutputWhole(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -268,8 +268,8 @@ func TestShellOutputWhole(t *testing.T) {
 	assert.Equal(t, 5, code)
 }
 
-// TestShellEnds: the context or Close ends the terminal and hangs up the
-// program, and the errors say which it was.
+// TestShellEnds: the end of the context and Close close the terminal, the program receives
+// SIGHUP, and the error tells which of them it was.
 func TestShellEnds(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -294,7 +294,7 @@ func TestShellEnds(t *testing.T) {
 		cancel(why)
 		_, err := x.Wait(t.Context())
 		require.ErrorIs(t, err, why)
-		require.ErrorIs(t, <-x.over, why)
+		require.ErrorIs(t, <-x.readErr, why)
 		_, err = x.Shell.Write([]byte("x"))
 		require.ErrorIs(t, err, why)
 		gone("1001")
@@ -305,7 +305,7 @@ func TestShellEnds(t *testing.T) {
 		require.NoError(t, x.Close())
 		_, err := x.Wait(t.Context())
 		require.ErrorIs(t, err, io.ErrClosedPipe)
-		require.ErrorIs(t, <-x.over, io.ErrClosedPipe)
+		require.ErrorIs(t, <-x.readErr, io.ErrClosedPipe)
 		gone("1002")
 	})
 	t.Run("stop", func(t *testing.T) {
@@ -313,7 +313,7 @@ func TestShellEnds(t *testing.T) {
 		_, err := sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
 		code, err := x.Wait(t.Context())
-		// The machine may still report how the program ended.
+		// The exit code may still arrive before the close.
 		if err == nil {
 			assert.NotZero(t, code)
 		} else {
@@ -332,11 +332,11 @@ func TestShellEnds(t *testing.T) {
 		cancel()
 		_, err := x.Wait(ctx)
 		require.ErrorIs(t, err, context.Canceled)
-		require.NoError(t, x.Resize(90, 25), "the terminal goes on")
+		require.NoError(t, x.Resize(90, 25), "the terminal is still open")
 	})
 }
 
-// TestShellPending: a starting sandbox is awaited.
+// TestShellPending: Open waits for a sandbox that is starting.
 func TestShellPending(t *testing.T) {
 	t.Parallel()
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
@@ -352,7 +352,7 @@ func TestShellPending(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, sandbox.StatusPending, sb.Status())
 	x := openScreen(t, sb, bash())
-	assert.Equal(t, []string{"POST", "GET"}, requests[:2], "the session is awaited first")
+	assert.Equal(t, []string{"POST", "GET"}, requests[:2], "Open waits for the session first")
 	x.Type("exit 2\n")
 	assert.Equal(t, 2, x.exit())
 }

@@ -1,11 +1,11 @@
-// Package terminal opens terminals in a sandbox, and connects them to the terminal
-// of this process, for command-line tools:
+// Package terminal opens terminals in a sandbox and connects them to the terminal of this
+// process, for command-line tools:
 //
 //	code, err := terminal.Run(ctx, sb, nil, nil)
 //
-// Keys are sent to the sandbox as they are typed, changes of the window's size
-// are passed on, and the local terminal is restored when the call returns, for
-// whatever reason. As with ssh, Enter, ~ and . leave a terminal that hangs.
+// Run sends keys to the sandbox as they are typed, forwards changes of the window's size,
+// and restores the local terminal however it returns. As in ssh, Enter, ~ and . leave a
+// terminal that hangs.
 package terminal
 
 import (
@@ -27,23 +27,23 @@ import (
 // Options are the local end of a terminal. The zero value uses the standard
 // streams of the process.
 type Options struct {
-	// Stdin is the program's input. Nil means [os.Stdin]. A terminal is put
-	// into raw mode. At the end of any other file, a Ctrl-D is sent; two if the
-	// file does not end in a newline, since the first then ends the line only. It is
-	// sent again every second until the program ends, since a program that has not
-	// begun to read yet may miss it: a program that reads on gets the end again.
+	// Stdin is the program's input. Nil means [os.Stdin]. A terminal is put into raw
+	// mode. At the end of any other file, Attach sends Ctrl-D: once, or twice if the file
+	// does not end in a newline, because the first one then only ends the line. It repeats
+	// that every second until the program ends, because a program that does not read yet
+	// may miss it. A program that continues to read gets EOF again.
 	Stdin *os.File
-	// Stdout receives the output. Nil means [os.Stdout]. The window's size is
-	// that of Stdout or else of Stdin, whichever is a terminal.
+	// Stdout receives the output. Nil means [os.Stdout]. The window's size is that of
+	// Stdout, or of Stdin if Stdout is not a terminal.
 	Stdout *os.File
-	// NoEscape sends everything that is typed to the sandbox. Otherwise, at a
-	// terminal, a "~" at the beginning of a line is held back: "~." ends the call
-	// with [ErrLeft], "~~" sends one "~", and anything else is sent as typed.
+	// NoEscape disables escape sequences. By default, if Stdin is a terminal, "~." at
+	// the beginning of a line ends the call with [ErrLeft], and "~~" sends one "~".
+	// Anything else is sent as typed.
 	NoEscape bool
 }
 
-// ErrLeft is the error of a terminal that the user has left by "~."; see
-// [Options.NoEscape]. The program in the sandbox is hung up on.
+// ErrLeft is returned if the user has left the terminal with "~."; see [Options.NoEscape].
+// The program in the sandbox receives SIGHUP.
 var ErrLeft = errors.New("terminal: left by the user")
 
 func (o *Options) withDefaults() Options {
@@ -60,7 +60,7 @@ func (o *Options) withDefaults() Options {
 	return f
 }
 
-// size returns the window's size. It reports false if there is no window.
+// size returns the window's size. ok is false if there is no window.
 func (o *Options) size() (cols, rows int, ok bool) {
 	for _, f := range []*os.File{o.Stdout, o.Stdin} {
 		if cols, rows, err := term.GetSize(int(f.Fd())); err == nil && cols > 0 && rows > 0 {
@@ -76,10 +76,9 @@ type SignalError struct{ Signal os.Signal }
 // Error returns a message that names the signal.
 func (e *SignalError) Error() string { return fmt.Sprint("terminal: ended by signal: ", e.Signal) }
 
-// Run opens a terminal in the sandbox by [Open], connects it
-// to the local one like [Attach], and returns the exit code of the program. By
-// default its size is that of the window and its TERM that of this process.
-// Both options may be nil.
+// Run opens a terminal in the sandbox with [Open], connects it to the local one like
+// [Attach], and returns the exit code of the program. By default it has the window's size
+// and the TERM of this process. Both options may be nil.
 func Run(ctx context.Context, sb *sandbox.Sandbox, shell *ShellOptions, opts *Options) (exitCode int, err error) {
 	if err := entry.Check(ctx, sb != nil, "terminal", "the Sandbox"); err != nil {
 		return 0, err
@@ -108,18 +107,16 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, shell *ShellOptions, opts *Op
 // program ends, and returns the exit code. It closes sh. A nil opts means the
 // standard streams.
 //
-// The error is a [*ShellError] if the connection is lost, that of ctx
-// if it ends, and a [*SignalError] if this process receives SIGINT, SIGTERM,
-// SIGHUP or SIGQUIT: Attach catches these signals while it runs, so that the
-// terminal can be restored. Keys such as Ctrl-C do not cause signals; they are
-// sent to the sandbox, except for those that [Options.NoEscape] describes, which
-// end the call with [ErrLeft]. If writing to Stdout fails, Attach returns that
-// error, and the program is hung up.
+// The error is a [*ShellError] if the connection is lost, the error of ctx if ctx ends, and
+// a [*SignalError] if this process receives SIGINT, SIGTERM, SIGHUP or SIGQUIT. Attach
+// catches these signals while it runs, to restore the terminal. Keys such as Ctrl-C do not
+// cause signals but are sent to the sandbox. The keys that [Options.NoEscape] describes end
+// the call with [ErrLeft]. If writing to Stdout fails, Attach returns that error, and the
+// program receives SIGHUP.
 //
-// No goroutine is left running, except on Windows, where one waits for the next
-// key.
+// No goroutine remains, except on Windows, where one waits for the next key.
 func Attach(ctx context.Context, sh *Shell, opts *Options) (exitCode int, err error) {
-	if err := entry.Check(ctx, sh.made(), "terminal", "the Shell"); err != nil {
+	if err := entry.Check(ctx, sh.isOpen(), "terminal", "the Shell"); err != nil {
 		return 0, err
 	}
 	defer sh.Close()
@@ -128,13 +125,13 @@ func Attach(ctx context.Context, sh *Shell, opts *Options) (exitCode int, err er
 
 func attach(ctx context.Context, sh *Shell, opts *Options) (exitCode int, err error) {
 	o := opts.withDefaults()
-	restore, err := prepare(o.Stdin, o.Stdout)
+	restore, err := prepareTerminal(o.Stdin, o.Stdout)
 	if err != nil {
 		return 0, fmt.Errorf("terminal: %w", err)
 	}
-	orderly := false
+	programEnded := false
 	defer func() {
-		if !orderly {
+		if !programEnded {
 			reset(o.Stdout)
 		}
 		if restoreErr := restore(); restoreErr != nil {
@@ -148,13 +145,13 @@ func attach(ctx context.Context, sh *Shell, opts *Options) (exitCode int, err er
 	defer cancel(nil)
 
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, endSignals...)
+	signal.Notify(signals, exitSignals...)
 	defer signal.Stop(signals)
-	group.Go(func() { endOn(ctx, signals, cancel) })
+	group.Go(func() { cancelOnSignal(ctx, signals, cancel) })
 
 	resize := func() {
 		if cols, rows, ok := o.size(); ok {
-			_ = sh.Resize(cols, rows) // Wait reports what is wrong
+			_ = sh.Resize(cols, rows) // Wait returns the error
 		}
 	}
 	resize()
@@ -171,39 +168,37 @@ func attach(ctx context.Context, sh *Shell, opts *Options) (exitCode int, err er
 		case !term.IsTerminal(int(o.Stdin.Fd())):
 			sendFile(ctx, sh, input)
 		case o.NoEscape:
-			_, _ = io.Copy(sh, input) // Wait reports what is wrong
+			_, _ = io.Copy(sh, input) // Wait returns the error
 		default:
-			_, _ = io.Copy(sh, &escapes{typed: input, leave: func() { cancel(ErrLeft) }, newline: true})
+			_, _ = io.Copy(sh, &escapeReader{typed: input, leave: func() { cancel(ErrLeft) }, newline: true})
 		}
 	})
 
 	screen := &screen{file: o.Stdout}
-	shown := make(chan struct{})
+	outputDone := make(chan struct{})
 	group.Go(func() {
-		defer close(shown)
+		defer close(outputDone)
 		if _, err := io.Copy(screen, sh); err != nil && screen.err != nil {
-			// Output that is not read would block the program forever.
+			// Unread output would block the program forever.
 			cancel(fmt.Errorf("terminal: %w", screen.err))
 		}
 	})
 	code, err := sh.Wait(ctx)
 	if err != nil {
-		// The output ends with the connection.
-		sh.Close()
-		<-shown
+		sh.Close() // ends the output
+		<-outputDone
 		return 0, err
 	}
-	// The program has ended, so its output does too.
-	<-shown
+	<-outputDone // the output ends with the program
 	if screen.err != nil {
 		return code, fmt.Errorf("terminal: %w", screen.err)
 	}
-	orderly = true
+	programEnded = true
 	return code, nil
 }
 
-// endOn ends a terminal at the first signal.
-func endOn(ctx context.Context, signals <-chan os.Signal, cancel context.CancelCauseFunc) {
+// cancelOnSignal cancels at the first signal, until ctx ends.
+func cancelOnSignal(ctx context.Context, signals <-chan os.Signal, cancel context.CancelCauseFunc) {
 	select {
 	case sig := <-signals:
 		cancel(&SignalError{sig})
@@ -214,45 +209,45 @@ func endOn(ctx context.Context, signals <-chan os.Signal, cancel context.CancelC
 // ctrlD ends the input of a program that reads lines from a terminal.
 const ctrlD = 4
 
-// sendFile sends what no one types, and its end until ctx ends.
+// sendFile sends a file that is not a terminal, and then EOF once a second until ctx ends.
 func sendFile(ctx context.Context, sh io.Writer, file io.Reader) {
-	to := &lastByte{w: sh, last: '\n'}
-	if _, err := io.Copy(to, file); err != nil || ctx.Err() != nil {
-		return // the Shell's Wait reports what is wrong
+	dst := &lastByteWriter{w: sh, last: '\n'}
+	if _, err := io.Copy(dst, file); err != nil || ctx.Err() != nil {
+		return // Wait returns the error
 	}
-	end := []byte{ctrlD}
-	if to.last != '\n' {
-		end = []byte{ctrlD, ctrlD}
+	eof := []byte{ctrlD}
+	if dst.last != '\n' {
+		eof = []byte{ctrlD, ctrlD}
 	}
-	again := time.NewTicker(endInterval)
-	defer again.Stop()
+	ticker := time.NewTicker(eofInterval)
+	defer ticker.Stop()
 	for {
-		if _, err := sh.Write(end); err != nil {
+		if _, err := sh.Write(eof); err != nil {
 			return
 		}
-		end = []byte{ctrlD}
-		if to.last != '\n' { // an editor of lines takes the line and not its end
-			end, to.last = []byte{'\n', ctrlD}, '\n'
+		eof = []byte{ctrlD}
+		if dst.last != '\n' { // a line editor has the line but not yet its newline
+			eof, dst.last = []byte{'\n', ctrlD}, '\n'
 		}
 		select {
-		case <-again.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// endInterval is how often the end of the input is sent. A shell that turns to
-// editing lines after the Ctrl-D has arrived reads another byte for it.
-const endInterval = time.Second
+// eofInterval is the time between two sends of EOF. A shell that starts its line editor
+// after Ctrl-D has arrived needs another one.
+const eofInterval = time.Second
 
-// lastByte remembers the last byte that was written.
-type lastByte struct {
+// lastByteWriter remembers the last byte that was written.
+type lastByteWriter struct {
 	w    io.Writer
 	last byte
 }
 
-func (l *lastByte) Write(p []byte) (int, error) {
+func (l *lastByteWriter) Write(p []byte) (int, error) {
 	n, err := l.w.Write(p)
 	if n > 0 {
 		l.last = p[n-1]
@@ -260,20 +255,20 @@ func (l *lastByte) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// escapes passes on what is typed and looks for "~." at the beginning of a line.
-type escapes struct {
+// escapeReader reads typed keys and calls leave for "~." at the beginning of a line.
+type escapeReader struct {
 	typed io.Reader
 	leave func()
-	// newline and tilde say what was typed last.
+	// newline and tilde tell whether the last key was one.
 	newline, tilde bool
 }
 
-func (e *escapes) Read(p []byte) (int, error) {
+func (e *escapeReader) Read(p []byte) (int, error) {
 	if len(p) < 2 {
-		return e.typed.Read(p) // not io.Copy
+		return e.typed.Read(p) // io.Copy never does this
 	}
 	for {
-		// The first byte is left free for a tilde that was held back.
+		// The first byte is reserved for a withheld tilde.
 		n, err := e.typed.Read(p[1:])
 		out := p[:0]
 		for _, c := range p[1 : 1+n] {
@@ -300,8 +295,8 @@ func (e *escapes) Read(p []byte) (int, error) {
 	}
 }
 
-// screen receives the output. It keeps its write error, apart from that of the
-// connection.
+// screen writes the output and keeps the write error, to distinguish it from an error of
+// the connection.
 type screen struct {
 	file *os.File
 	err  error
@@ -315,17 +310,16 @@ func (s *screen) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// reset undoes what a program that was cut off may have done to the terminal:
-// the alternate screen, a hidden cursor, mouse reports, bracketed paste,
-// colors.
+// reset undoes what a program that did not end normally may have done to the terminal: the
+// alternate screen, a hidden cursor, mouse reports, bracketed paste, colors.
 func reset(stdout *os.File) {
 	if term.IsTerminal(int(stdout.Fd())) {
 		_, _ = io.WriteString(stdout, "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[0m\r\n")
 	}
 }
 
-// raw puts a terminal into raw mode.
-func raw(stdin *os.File) (restore func() error, err error) {
+// makeRaw puts a terminal into raw mode.
+func makeRaw(stdin *os.File) (restore func() error, err error) {
 	fd := int(stdin.Fd())
 	if !term.IsTerminal(fd) {
 		return func() error { return nil }, nil

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain fails the run when a goroutine is leaked.
+// TestMain fails if a goroutine leaks.
 func TestMain(m *testing.M) { testmain.Main(m) }
 
 const patience = 2 * time.Minute
@@ -100,7 +100,7 @@ func (w *window) until(text string) {
 		select {
 		case <-w.more:
 		case <-deadline:
-			require.Failf(w.t, "the text did not come", "want %q, have %q", text, shown)
+			require.Failf(w.t, "the text did not appear", "want %q, have %q", text, shown)
 		}
 	}
 }
@@ -110,7 +110,7 @@ type result struct {
 	err  error
 }
 
-// run connects a shell with the window and waits for its prompt.
+// run connects a shell to the window and waits for its prompt.
 func (w *window) run(ctx context.Context, sb *sandbox.Sandbox) <-chan result {
 	done := make(chan result, 1)
 	go func() {
@@ -128,10 +128,10 @@ func (w *window) ended(done <-chan result) result {
 	w.t.Helper()
 	select {
 	case r := <-done:
-		assert.Equal(w.t, w.before, w.mode(), "the terminal is as it was")
+		assert.Equal(w.t, w.before, w.mode(), "the terminal is restored")
 		return r
 	case <-time.After(patience):
-		require.Fail(w.t, "it did not end")
+		require.Fail(w.t, "Run did not return")
 		return result{}
 	}
 }
@@ -168,8 +168,8 @@ func TestRun(t *testing.T) {
 	assert.Equal(t, 7, r.code)
 }
 
-// TestEndOfFile: a program ends with an input that is not a terminal, also a shell that
-// edits lines and gets the end before it reads.
+// TestEndOfFile: a program ends at the end of an input that is not a terminal, even a shell
+// with a line editor that starts to read later.
 func TestEndOfFile(t *testing.T) {
 	sb := newSandbox(t)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -194,8 +194,8 @@ func TestEndOfFile(t *testing.T) {
 	}
 }
 
-// TestWaysOut: the terminal is restored however the call ends.
-func TestWaysOut(t *testing.T) {
+// TestTerminalRestored: the terminal is restored however Run returns.
+func TestTerminalRestored(t *testing.T) {
 	t.Run("context", func(t *testing.T) {
 		w := openWindow(t, 24, 80)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -203,7 +203,7 @@ func TestWaysOut(t *testing.T) {
 		done := w.run(ctx, newSandbox(t))
 		cancel()
 		require.ErrorIs(t, w.ended(done).err, context.Canceled)
-		w.until("\x1b[?1049l") // back from a program's screen
+		w.until("\x1b[?1049l") // leaves the alternate screen
 	})
 	t.Run("signal", func(t *testing.T) {
 		w := openWindow(t, 24, 80)
@@ -246,8 +246,8 @@ func TestWaysOut(t *testing.T) {
 	})
 }
 
-// TestPipes: without a terminal the whole input is sent, and its end, whether or
-// not it ends in a newline.
+// TestPipes: the whole input is sent if it is not a terminal, followed by EOF, whether or
+// not the input ends in a newline.
 func TestPipes(t *testing.T) {
 	sb := newSandbox(t)
 	for input, want := range map[string]string{"one\ntwo\n": "one\r\ntwo\r\n", "one\ntwo": "one\r\ntwo", "": ""} {
@@ -278,8 +278,8 @@ func TestPipes(t *testing.T) {
 	}
 }
 
-// TestOutputFails: a program whose output can no longer be written does not
-// block the call, whether or not it continues to write.
+// TestOutputFails: Run returns when the output can't be written, whether or not the program
+// continues to write.
 func TestOutputFails(t *testing.T) {
 	sb := newSandbox(t)
 	for _, program := range []string{"yes", "echo up; exec sleep 1000"} {

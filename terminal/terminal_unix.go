@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var endSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+var exitSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
-// prepare gets the local terminal ready.
-func prepare(stdin, _ *os.File) (restore func() error, err error) { return raw(stdin) }
+// prepareTerminal puts the local terminal into raw mode.
+func prepareTerminal(stdin, _ *os.File) (restore func() error, err error) { return makeRaw(stdin) }
 
 // watchSize calls resize whenever the window's size has changed.
 func watchSize(ctx context.Context, _ *Options, resize func()) {
@@ -33,32 +33,32 @@ func watchSize(ctx context.Context, _ *Options, resize func()) {
 	}
 }
 
-// input reads a file whose reads block, such as a terminal, and can be stopped:
-// it waits for the file and a pipe at the same time.
+// input reads a file whose reads block, such as a terminal. It can be stopped, because it
+// waits for the file and a pipe at the same time.
 type input struct {
-	file       *os.File
-	wake, stir *os.File // the ends of the pipe
-	group      sync.WaitGroup
+	file         *os.File
+	wake, closer *os.File // the ends of the pipe
+	group        sync.WaitGroup
 }
 
 func newInput(f *os.File) (*input, error) {
-	wake, stir, err := os.Pipe()
+	wake, closer, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	return &input{file: f, wake: wake, stir: stir}, nil
+	return &input{file: f, wake: wake, closer: closer}, nil
 }
 
 func (i *input) start(f func()) { i.group.Go(f) }
 
-// stop makes Read return, and waits until it has.
+// stop makes Read return and waits for it.
 func (i *input) stop() {
-	i.stir.Close()
+	i.closer.Close()
 	i.group.Wait()
 	i.wake.Close()
 }
 
-// Read reads from the file; it returns [io.EOF] once stop was called.
+// Read reads from the file. It returns [io.EOF] after stop.
 func (i *input) Read(p []byte) (int, error) {
 	fd, wake := int(i.file.Fd()), int(i.wake.Fd())
 	for {

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-var endSignals = []os.Signal{os.Interrupt}
+var exitSignals = []os.Signal{os.Interrupt}
 
-// prepare sets up the local console: raw input, and output that interprets
+// prepareTerminal sets up the local console: raw input, and output that interprets
 // escape sequences.
-func prepare(stdin, stdout *os.File) (restore func() error, err error) {
-	restoreInput, err := raw(stdin)
+func prepareTerminal(stdin, stdout *os.File) (restore func() error, err error) {
+	restoreInput, err := makeRaw(stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +49,7 @@ func watchSize(ctx context.Context, o *Options, resize func()) {
 	}
 }
 
-// input reads a console. Such a read can't be stopped, so it ends at the next
-// key.
+// input reads a console. A read can't be stopped: it ends at the next key.
 type input struct{ *os.File }
 
 func newInput(f *os.File) (*input, error) { return &input{f}, nil }

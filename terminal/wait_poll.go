@@ -4,7 +4,7 @@ package terminal
 
 import "golang.org/x/sys/unix"
 
-// wait waits until a file is readable or the other one was closed.
+// wait waits until fd is readable or the other end of wake is closed.
 func wait(fd, wake int) (ready, stopped bool, err error) {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN}}
 	if _, err := unix.Poll(fds, -1); err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wait waits until a file is readable or the other one was closed. The system's
+// wait waits until fd is readable or the other end of wake is closed. macOS's
 // poll does not support terminals.
 func wait(fd, wake int) (ready, stopped bool, err error) {
 	if max(fd, wake) >= unix.FD_SETSIZE {

@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// pump sends as much as the first line of a connection says, or takes that much
-// and says so.
+// pump is a server that sends or receives as many bytes as the first line of a connection
+// says.
 const pump = `
 import socket, threading
 s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True)
@@ -39,9 +39,9 @@ while True:
     threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 `
 
-// BenchmarkForward moves 64 MiB through a forwarded port, through a terminal with
-// nothing else, which is the most that a port can reach, and as a file, in turn:
-// next to each other and with a round trip of 30 ms. What counts are the ratios.
+// BenchmarkForward compares the throughput of a forwarded port with that of a bare
+// terminal, which is its upper limit, and of a file transfer. It moves 64 MiB, without
+// latency and with a round trip of 30 ms.
 func BenchmarkForward(b *testing.B) {
 	needs.Programs(b, "stty", "python3")
 	for _, helper := range interpreters {
@@ -64,7 +64,7 @@ func benchmarkForward(b *testing.B, h helpers, rtt time.Duration, way string) {
 		if err != nil || rtt == 0 {
 			return c, err
 		}
-		return distant(c, rtt/2), nil
+		return withLatency(c, rtt/2), nil
 	}}
 	defer transport.CloseIdleConnections()
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -149,8 +149,8 @@ func benchmarkForward(b *testing.B, h helpers, rtt time.Duration, way string) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// distant makes what passes over a connection take a while each way.
-func distant(near net.Conn, delay time.Duration) net.Conn {
+// withLatency delays the data of a connection in each direction.
+func withLatency(near net.Conn, delay time.Duration) net.Conn {
 	here, there := net.Pipe()
 	pass := func(dst, src net.Conn) {
 		type piece struct {

@@ -17,109 +17,108 @@ import (
 	"github.com/go-vercel/sandbox/internal/entry"
 )
 
-// lingering is how long Close waits for the server to take what was written.
-const lingering = 5 * time.Second
+// closeTimeout is how long Close waits for the server to receive what was written.
+const closeTimeout = 5 * time.Second
 
 // Conn is a connection to a program in a sandbox. It implements [net.Conn] with
 // half-close, as [net.TCPConn] does, and is safe for concurrent use.
 //
-// Write returns when the data is on its way, not when the server has it; no more
-// than 2 MiB are on their way each way. Read
-// returns [io.EOF] when the server has closed its end, an error that matches
-// [syscall.ECONNRESET] if it has reset the connection, and a
+// Write returns when the data is in flight, not when the server has received it. At most
+// 2 MiB are in flight in each direction. Read returns [io.EOF] when the server has closed
+// its end, an error that matches [syscall.ECONNRESET] if it has reset the connection, and a
 // [*github.com/go-vercel/sandbox/terminal.ShellError] if the sandbox was lost.
 type Conn struct {
-	l      *link
-	id     uint32
-	remote addr
-	sole   bool // the link is its own
+	link     *link
+	id       uint32
+	remote   addr
+	ownsLink bool // no other connection uses the link
 
-	writing sync.Mutex // one Write after the other
+	writing sync.Mutex // serializes Write
 	closing sync.Once
 
-	mu       sync.Mutex
-	answered bool // it is connected
-	over     bool // the helper knows it no more
-	closed   bool
-	ended    bool // CloseWrite was called
-	// What Read and what Write waits for has changed.
+	mu          sync.Mutex
+	connected   bool
+	gone        bool // the helper has closed or refused it
+	closed      bool
+	writeClosed bool // CloseWrite was called
+	// Notify Read and Write of changes.
 	readable, writable signal
 
 	in              bytes.Buffer
-	inErr           error // after in
-	allowed, window int   // bytes that may come, and that much at most
-	read            int   // bytes that were read since more was allowed
+	inErr           error // what Read returns after in
+	allowed, window int   // bytes that the helper may still send, and the maximum of that
+	read            int   // bytes read since the last frameCredit
 
-	credit int // bytes that may be sent
+	credit int // bytes that Write may still send
 	outErr error
 
-	readBy, writeBy deadline
+	readDeadline, writeDeadline deadline
 }
 
 var _ net.Conn = (*Conn)(nil)
 
-// signal tells that something has changed. Its owner has a lock.
+// signal notifies goroutines of a change. Its owner's mutex guards it.
 type signal struct{ wake chan struct{} }
 
-// wait returns what is closed at the next change.
-func (s *signal) wait() <-chan struct{} {
+// changed returns a channel that is closed at the next notify.
+func (s *signal) changed() <-chan struct{} {
 	if s.wake == nil {
 		s.wake = make(chan struct{})
 	}
 	return s.wake
 }
 
-func (s *signal) change() {
+func (s *signal) notify() {
 	if s.wake != nil {
 		close(s.wake)
 		s.wake = nil
 	}
 }
 
-// change wakes all. The lock is held.
-func (c *Conn) change() {
-	c.readable.change()
-	c.writable.change()
+// notifyAll wakes Read and Write. The caller holds mu.
+func (c *Conn) notifyAll() {
+	c.readable.notify()
+	c.writable.notify()
 }
 
-// receive takes a frame from the sandbox. An error is one of all connections.
+// receive handles a frame from the sandbox. An error breaks the whole link.
 func (c *Conn) receive(kind byte, data []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch kind {
 	case frameData:
-		defer c.readable.change()
-	case frameMore:
-		defer c.writable.change()
+		defer c.readable.notify()
+	case frameCredit:
+		defer c.writable.notify()
 	default:
-		defer c.change()
+		defer c.notifyAll()
 	}
 	switch kind {
 	case frameOpen:
-		c.answered = true
+		c.connected = true
 	case frameData:
 		if c.allowed -= len(data); c.allowed < 0 {
-			return errors.New("the helper in the sandbox sent more than it may")
+			return errors.New("the helper in the sandbox sent more than its credit")
 		}
 		if !c.closed && c.inErr == nil {
 			c.in.Write(data)
 		}
-	case frameMore:
+	case frameCredit:
 		c.credit = min(c.credit+int(binary.BigEndian.Uint32(data)), math.MaxInt32)
-	case frameEnd:
+	case frameEOF:
 		c.failLocked(io.EOF, nil)
 	case frameReset:
 		c.failLocked(syscall.ECONNRESET, syscall.ECONNRESET)
-	case frameDeaf:
+	case frameWriteClosed:
 		c.failLocked(nil, syscall.EPIPE)
 	case frameRefused, frameClose:
-		c.over = true
-		c.l.forget(c)
+		c.gone = true
+		c.link.remove(c)
 	}
 	return nil
 }
 
-// failLocked ends reading and writing, where they are not over.
+// failLocked sets the errors of reading and writing, unless they are set.
 func (c *Conn) failLocked(in, out error) {
 	if c.inErr == nil {
 		c.inErr = in
@@ -129,7 +128,7 @@ func (c *Conn) failLocked(in, out error) {
 	}
 }
 
-// fail ends the connection with its link.
+// fail ends the connection because its link has failed.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,11 +137,11 @@ func (c *Conn) fail(err error) {
 		out = syscall.EPIPE
 	}
 	c.failLocked(err, out)
-	c.over = true
-	c.change()
+	c.gone = true
+	c.notifyAll()
 }
 
-func (c *Conn) check() error { return entry.Made(c != nil && c.l != nil, "tunnel", "the Conn") }
+func (c *Conn) check() error { return entry.Made(c != nil && c.link != nil, "tunnel", "the Conn") }
 
 // Read implements [net.Conn].
 func (c *Conn) Read(p []byte) (int, error) {
@@ -151,24 +150,24 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	for {
 		c.mu.Lock()
-		changed, late := c.readable.wait(), c.readBy.passed()
+		changed, expired := c.readable.changed(), c.readDeadline.done()
 		n, err := 0, c.inErr
 		switch {
 		case c.closed:
 			err = net.ErrClosed
-		case isClosed(late):
+		case isClosed(expired):
 			err = os.ErrDeadlineExceeded
 		case len(p) == 0:
 			err = nil
 		case c.in.Len() > 0:
-			n, _ = c.in.Read(p) // of memory
-			c.readLocked(n)
+			n, _ = c.in.Read(p) // can't fail
+			c.grantLocked(n)
 			err = nil
 		case err == nil:
 			c.mu.Unlock()
 			select {
 			case <-changed:
-			case <-late:
+			case <-expired:
 			}
 			continue
 		}
@@ -176,24 +175,24 @@ func (c *Conn) Read(p []byte) (int, error) {
 		if err == io.EOF {
 			return 0, io.EOF
 		}
-		return n, c.failure("read", err)
+		return n, c.opError("read", err)
 	}
 }
 
-// readLocked lets the sandbox send what has been read, and more if there is room
-// for it.
-func (c *Conn) readLocked(n int) {
+// grantLocked counts n bytes as read. Once they are a quarter of the window it grants
+// them to the helper again, and enlarges the window if there is room.
+func (c *Conn) grantLocked(n int) {
 	if c.read += n; c.read < c.window/4 || c.inErr != nil {
 		return
 	}
 	more := c.read
-	if window := c.l.window(); window > c.window {
+	if window := c.link.window(); window > c.window {
 		more += window - c.window
 		c.window = window
 	}
 	c.read = 0
 	c.allowed += more
-	c.l.tell(frameMore, c.id, binary.BigEndian.AppendUint32(nil, uint32(more))) //nolint:gosec // below 2*maxWindow
+	c.link.sendControl(frameCredit, c.id, binary.BigEndian.AppendUint32(nil, uint32(more))) //nolint:gosec // below 2*maxWindow
 }
 
 // Write implements [net.Conn].
@@ -208,21 +207,21 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		sent, err = c.write(p[n:])
 		n += sent
 	}
-	return n, c.failure("write", err)
+	return n, c.opError("write", err)
 }
 
-// write sends as much as a frame carries.
+// write sends at most one frame.
 func (c *Conn) write(p []byte) (int, error) {
 	for {
 		c.mu.Lock()
-		changed, late := c.writable.wait(), c.writeBy.passed()
+		changed, expired := c.writable.changed(), c.writeDeadline.done()
 		n, err := min(len(p), maxData, c.credit), c.outErr
 		switch {
 		case c.closed:
 			err = net.ErrClosed
-		case c.ended:
+		case c.writeClosed:
 			err = syscall.EPIPE
-		case isClosed(late):
+		case isClosed(expired):
 			err = os.ErrDeadlineExceeded
 		}
 		if err == nil {
@@ -234,36 +233,36 @@ func (c *Conn) write(p []byte) (int, error) {
 		}
 		if n > 0 {
 			select {
-			case c.l.out <- appendFrame(make([]byte, 0, headSize+n), frameData, c.id, p[:n]):
+			case c.link.out <- appendFrame(make([]byte, 0, headerSize+n), frameData, c.id, p[:n]):
 				return n, nil
 			case <-changed:
-			case <-late:
-			case <-c.l.done:
+			case <-expired:
+			case <-c.link.done:
 			}
 			c.mu.Lock()
 			c.credit += n
 			c.mu.Unlock()
-			if isClosed(c.l.done) {
-				c.fail(io.ErrClosedPipe) // unless the link has said why
+			if isClosed(c.link.done) {
+				c.fail(io.ErrClosedPipe) // keeps the error of the link if there is one
 			}
 			continue
 		}
 		select {
 		case <-changed:
-		case <-late:
+		case <-expired:
 		}
 	}
 }
 
-// failure makes the error of an operation as package net has it.
-func (c *Conn) failure(op string, err error) error {
+// opError wraps err like package net does.
+func (c *Conn) opError(op string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return &net.OpError{Op: op, Net: c.remote.Network(), Addr: c.remote, Err: err}
 }
 
-// CloseWrite tells the server that nothing more is written. Reading continues.
+// CloseWrite closes the writing side: the server reads EOF. Reading continues.
 func (c *Conn) CloseWrite() error {
 	if err := c.check(); err != nil {
 		return err
@@ -272,69 +271,69 @@ func (c *Conn) CloseWrite() error {
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
-		return c.failure("close", net.ErrClosed)
-	case !c.ended:
-		c.ended = true
-		c.change()
-		c.l.tell(frameEnd, c.id, nil)
+		return c.opError("close", net.ErrClosed)
+	case !c.writeClosed:
+		c.writeClosed = true
+		c.notifyAll()
+		c.link.sendControl(frameEOF, c.id, nil)
 	}
 	return nil
 }
 
-// Close ends the connection. The server gets what was written before: Close
-// waits for that, for five seconds at most. It may be called more than once and
-// returns nil, unless the Conn is nil or zero.
+// Close closes the connection. It waits up to five seconds until the server has received
+// what was written. It may be called more than once and returns nil, unless the Conn is
+// nil or zero.
 func (c *Conn) Close() error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	c.end(true)
+	c.close(true)
 	return nil
 }
 
-// abort ends the connection without waiting for anything.
-func (c *Conn) abort() { c.end(false) }
+// abort closes the connection without waiting.
+func (c *Conn) abort() { c.close(false) }
 
-func (c *Conn) end(linger bool) {
+func (c *Conn) close(linger bool) {
 	c.closing.Do(func() {
 		c.mu.Lock()
 		c.closed = true
 		c.in = bytes.Buffer{}
-		c.change()
+		c.notifyAll()
 		c.mu.Unlock()
 		if linger {
 			c.linger()
 		}
 		c.mu.Lock()
-		over := c.over
+		gone := c.gone
 		c.mu.Unlock()
-		if !over {
-			c.l.tell(frameAbort, c.id, nil)
-			c.l.forget(c)
+		if !gone {
+			c.link.sendControl(frameAbort, c.id, nil)
+			c.link.remove(c)
 		}
 		switch {
-		case c.sole && linger && over:
-			c.l.quit()
-		case c.sole:
-			c.l.close()
+		case c.ownsLink && linger && gone:
+			c.link.quit()
+		case c.ownsLink:
+			c.link.close()
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.readBy.set(time.Time{}) // which stops the timers
-		c.writeBy.set(time.Time{})
+		c.readDeadline.set(time.Time{}) // stops the timer
+		c.writeDeadline.set(time.Time{})
 	})
 }
 
-// linger waits until what was written is delivered.
+// linger waits until what was written is delivered, for closeTimeout at most.
 func (c *Conn) linger() {
-	timer := time.NewTimer(lingering)
+	timer := time.NewTimer(closeTimeout)
 	defer timer.Stop()
-	c.l.tell(frameClose, c.id, nil)
+	c.link.sendControl(frameClose, c.id, nil)
 	for {
 		c.mu.Lock()
-		over, changed := c.over, c.readable.wait()
+		gone, changed := c.gone, c.readable.changed()
 		c.mu.Unlock()
-		if over {
+		if gone {
 			return
 		}
 		select {
@@ -345,7 +344,7 @@ func (c *Conn) linger() {
 	}
 }
 
-// LocalAddr returns the address of the other end, since this one has none.
+// LocalAddr returns the remote address, because this end has none.
 func (c *Conn) LocalAddr() net.Addr { return c.RemoteAddr() }
 
 // RemoteAddr returns an address whose String is the sandbox's name and the port,
@@ -364,51 +363,51 @@ func (c *Conn) SetDeadline(t time.Time) error {
 
 // SetReadDeadline implements [net.Conn].
 func (c *Conn) SetReadDeadline(t time.Time) error {
-	return c.by(t, func() *deadline { return &c.readBy })
+	return c.setDeadline(t, func() *deadline { return &c.readDeadline })
 }
 
 // SetWriteDeadline implements [net.Conn].
 func (c *Conn) SetWriteDeadline(t time.Time) error {
-	return c.by(t, func() *deadline { return &c.writeBy })
+	return c.setDeadline(t, func() *deadline { return &c.writeDeadline })
 }
 
-func (c *Conn) by(t time.Time, which func() *deadline) error {
+func (c *Conn) setDeadline(t time.Time, which func() *deadline) error {
 	if err := c.check(); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return c.failure("set", net.ErrClosed)
+		return c.opError("set", net.ErrClosed)
 	}
 	which().set(t)
-	c.change() // who waits for the last one
+	c.notifyAll() // Read and Write wait for the previous deadline
 	return nil
 }
 
-// deadline is a point of time. Its owner has a lock.
+// deadline is a point in time. Its owner's mutex guards it.
 type deadline struct {
-	timer *time.Timer
-	late  chan struct{} // closed when it has passed
+	timer   *time.Timer
+	expired chan struct{} // closed when it has passed
 }
 
 func (d *deadline) set(t time.Time) {
 	if d.timer != nil {
 		d.timer.Stop()
 	}
-	late := make(chan struct{})
-	d.timer, d.late = nil, late
-	switch left := time.Until(t); {
+	expired := make(chan struct{})
+	d.timer, d.expired = nil, expired
+	switch remaining := time.Until(t); {
 	case t.IsZero():
-	case left <= 0:
-		close(late)
+	case remaining <= 0:
+		close(expired)
 	default:
-		d.timer = time.AfterFunc(left, func() { close(late) })
+		d.timer = time.AfterFunc(remaining, func() { close(expired) })
 	}
 }
 
-// passed returns what is closed when it has passed; nil if there is none.
-func (d *deadline) passed() <-chan struct{} { return d.late }
+// done returns a channel that is closed when the deadline has passed; nil without one.
+func (d *deadline) done() <-chan struct{} { return d.expired }
 
 func isClosed(c <-chan struct{}) bool {
 	select {

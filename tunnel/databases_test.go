@@ -16,21 +16,21 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// databases are servers, and what their own clients do with them: scripts of a shell
-// whose argument is a port of 127.0.0.1.
+// databases are database servers with client scripts. The argument of a script is a port of
+// 127.0.0.1.
 var databases = []struct {
 	name   string
 	needs  []string
-	begin  string // of each script
-	server string // which runs it, for as long as it does
-	ready  string // which waits for it
-	// clients are scripts, and where their output has how many requests they have made
-	// in a second. That of others is the same each time.
+	begin  string // start of each script
+	server string // runs the server in the foreground
+	ready  string // waits for the server
+	// clients are scripts, each with the position of the requests per second in its
+	// output. The output of a script without one is the same each time.
 	clients []struct{ script, figure string }
 }{
 	{
 		name: "postgres", needs: []string{"pgbench", "psql", "initdb"},
-		// Debian has the server outside PATH.
+		// Debian installs the server outside PATH.
 		begin:  `set -e; export PGHOST=127.0.0.1 PGPORT=$1 PGUSER=test PGDATABASE=postgres PATH="$PATH:$(echo /usr/lib/postgresql/*/bin)"` + "\n",
 		server: `initdb -D data -U test -A trust -E UTF8 --locale=C.UTF-8 --no-sync >&2; exec postgres -D data -k "$PWD" -h 127.0.0.1 -p $1 -F`,
 		ready:  `until pg_isready -q; do sleep 0.1; done; pgbench -q -i`,
@@ -53,16 +53,16 @@ var databases = []struct {
 	},
 }
 
-// TestDatabases runs the clients and benchmarks of databases in the sandbox, beside the
-// server, and here, through a tunnel: none fails, and what they read is the same. It
-// logs what both have done in a second.
+// TestDatabases runs database clients and benchmarks in the sandbox and here, through a
+// tunnel. None fails, and their output is the same. It logs the requests per second of
+// both.
 func TestDatabases(t *testing.T) {
 	needs.Long(t, "runs the benchmarks of databases")
 	for _, db := range databases {
 		t.Run(db.name, func(t *testing.T) {
 			needs.Programs(t, append(db.needs, "stty", "python3")...)
 			_, sb := testkit.Start(t, nil)
-			port := needs.Port(t) // the sandbox may share this machine's
+			port := needs.Port(t) // the sandbox may share this machine's ports
 			script := func(text string, port int) []string {
 				return []string{"-c", db.begin + text, "sh", strconv.Itoa(port)}
 			}

@@ -26,22 +26,23 @@ var pythonHelper string
 //go:embed helper.js
 var nodeHelper string
 
-// helpers are programs for the interpreters in the order in which they are
-// looked for; an empty one is left out.
+// helpers are the programs for the interpreters, in the order in which they are tried. An
+// empty one is skipped.
 type helpers struct{ python, node string }
 
 var allHelpers = helpers{pythonHelper, nodeHelper}
 
-// Dial connects to a TCP port of the sandbox's loopback interface, resuming the
-// sandbox if it has stopped. If nothing listens there, the error matches
-// [ErrRefused]. It makes one request and a WebSocket connection, and starts a
-// program in the sandbox: a [Dialer] does that once for many connections. While it is
-// open, it keeps the sandbox running, as [sandbox.Sandbox.KeepAlive] does.
+// Dial connects to a TCP port of the sandbox's loopback interface. It resumes the sandbox
+// if it has stopped. If nothing listens on the port, the error matches [ErrRefused]. While
+// the connection is open, it keeps the sandbox running, as [sandbox.Sandbox.KeepAlive]
+// does. The caller must close it.
 //
-// As with [net.Dialer.DialContext], the end of ctx ends the dialing only; the
-// caller must close the connection. It fits fields such as
-// [net/http.Transport].DialContext and those of database drivers, in a function
-// that leaves the address out.
+// Dial makes a request and a WebSocket connection, and starts a program in the sandbox. A
+// [Dialer] does that once for many connections.
+//
+// As with [net.Dialer.DialContext], ctx limits only the dialing. To use Dial in a field such
+// as [net/http.Transport].DialContext or in a database driver, wrap it in a function that
+// ignores the address.
 func Dial(ctx context.Context, sb *sandbox.Sandbox, port int) (*Conn, error) {
 	if err := check(ctx, sb, port); err != nil {
 		return nil, err
@@ -50,37 +51,39 @@ func Dial(ctx context.Context, sb *sandbox.Sandbox, port int) (*Conn, error) {
 }
 
 func dial(ctx context.Context, sb *sandbox.Sandbox, port int, h helpers) (*Conn, error) {
-	c, err := newDialer(sb, h).single(ctx, port)
+	c, err := newDialer(sb, h).dialOwn(ctx, port)
 	if err != nil {
 		return nil, fmt.Errorf("tunnel: port %d of %q: %w", port, sb.Name(), err)
 	}
 	return c, nil
 }
 
-// check refuses what no connection can be made with.
+// check validates the arguments of Dial and Forward.
 func check(ctx context.Context, sb *sandbox.Sandbox, port int) error {
 	return cmp.Or(entry.Check(ctx, sb != nil, "tunnel", "the Sandbox"), checkPort(port))
 }
 
 func checkPort(port int) error { return entry.Range("tunnel", "port", port, 1, 65535) }
 
-// A Dialer makes connections to programs in a sandbox over one terminal, which the
-// first one opens: the others cost no request, and about a millisecond beside the network. While a connection is open, it keeps the sandbox running, as
-// [sandbox.Sandbox.KeepAlive] does. It is safe for concurrent use. The caller must close it.
+// A Dialer makes connections to programs in a sandbox over one terminal. The first
+// connection opens it. The others need no request, and take about a millisecond in addition
+// to the network's round trip. An open connection keeps the sandbox running, as
+// [sandbox.Sandbox.KeepAlive] does. A Dialer is safe for concurrent use. The caller must
+// close it.
 type Dialer struct {
 	sb      *sandbox.Sandbox
 	name    string
 	helpers helpers
-	keep    func(ctx context.Context) // the sandbox running, until ctx ends
+	keep    func(ctx context.Context) // keeps the sandbox running until ctx ends
 
-	opening chan struct{} // full while a terminal is opened
+	opening chan struct{} // full while a terminal is being opened
 
 	mu     sync.Mutex
-	l      *link // nil, or the last one
+	link   *link // the last one, or nil
 	closed bool
 }
 
-// NewDialer returns a Dialer, without a request. Dial of one for a nil Sandbox fails.
+// NewDialer returns a Dialer. It makes no request. If sb is nil, Dial fails.
 func NewDialer(sb *sandbox.Sandbox) *Dialer {
 	if sb == nil {
 		return &Dialer{}
@@ -89,12 +92,12 @@ func NewDialer(sb *sandbox.Sandbox) *Dialer {
 }
 
 func newDialer(sb *sandbox.Sandbox, h helpers) *Dialer {
-	keep := func(ctx context.Context) { _ = sb.KeepAlive(ctx, nil) } // an event tells where the plan lets no more
+	keep := func(ctx context.Context) { _ = sb.KeepAlive(ctx, nil) } // an event reports it if the plan allows no more
 	return &Dialer{sb: sb, name: sb.Name(), helpers: h, keep: keep, opening: make(chan struct{}, 1)}
 }
 
-// Dial connects to a port, as the function [Dial] does. If the terminal was lost, as
-// when the sandbox has stopped, it opens another one.
+// Dial connects to a port, as the function [Dial] does. If the terminal was lost, for
+// example because the sandbox has stopped, Dial opens another one.
 func (d *Dialer) Dial(ctx context.Context, port int) (*Conn, error) {
 	if err := cmp.Or(entry.Check(ctx, d != nil && d.sb != nil, "tunnel", "the Dialer"), checkPort(port)); err != nil {
 		return nil, err
@@ -118,14 +121,14 @@ func (d *Dialer) dial(ctx context.Context, port int) (*Conn, error) {
 			if err == nil || opened || ctx.Err() != nil || l.alive() {
 				return c, err
 			}
-			continue // an earlier one was lost before the connection was made
+			continue // the existing link was lost
 		}
 		select {
 		case d.opening <- struct{}{}:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		err = d.first(ctx)
+		err = d.openShared(ctx)
 		<-d.opening
 		if err != nil {
 			return nil, err
@@ -134,22 +137,22 @@ func (d *Dialer) dial(ctx context.Context, port int) (*Conn, error) {
 	}
 }
 
-// shared returns the link for all connections; nil if there is none.
+// shared returns the link for all connections, or nil if there is none.
 func (d *Dialer) shared() (*link, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, net.ErrClosed
 	}
-	if d.l != nil && !d.l.alive() {
-		d.l.close()
-		d.l = nil
+	if d.link != nil && !d.link.alive() {
+		d.link.close()
+		d.link = nil
 	}
-	return d.l, nil
+	return d.link, nil
 }
 
-// first opens the link for all connections, unless another call has.
-func (d *Dialer) first(ctx context.Context) error {
+// openShared opens the link for all connections, unless another call has opened it.
+func (d *Dialer) openShared(ctx context.Context) error {
 	if l, err := d.shared(); l != nil || err != nil {
 		return err
 	}
@@ -163,12 +166,12 @@ func (d *Dialer) first(ctx context.Context) error {
 		l.close()
 		return net.ErrClosed
 	}
-	d.l = l
+	d.link = l
 	return nil
 }
 
-// single makes a connection with a terminal of its own.
-func (d *Dialer) single(ctx context.Context, port int) (*Conn, error) {
+// dialOwn makes a connection over a terminal of its own.
+func (d *Dialer) dialOwn(ctx context.Context, port int) (*Conn, error) {
 	l, err := d.open(ctx)
 	if err != nil {
 		return nil, err
@@ -178,13 +181,13 @@ func (d *Dialer) single(ctx context.Context, port int) (*Conn, error) {
 		l.close()
 		return nil, err
 	}
-	c.sole = true
+	c.ownsLink = true
 	return c, nil
 }
 
 // open opens a terminal.
 func (d *Dialer) open(ctx context.Context) (*link, error) {
-	// The terminal ends with its context, the connection does not.
+	// The terminal ends with its context, so it must not be ctx.
 	life, hangUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { hangUp(context.Cause(ctx)) })
 	stream, err := rawshell.OpenOwn(life, d.sb, "sh", rawshell.Raw+startHelper, d.helpers.python, d.helpers.node)
@@ -199,15 +202,15 @@ func (d *Dialer) open(ctx context.Context) (*link, error) {
 	return newLink(stream, hangUp, d.keep), nil
 }
 
-// Close closes the terminal, and with it all connections. It may be called more
-// than once and returns nil, unless the Dialer is nil or zero.
+// Close closes the terminal and all its connections. It may be called more than once and
+// returns nil, unless the Dialer is nil or zero.
 func (d *Dialer) Close() error {
 	if err := entry.Made(d != nil && d.sb != nil, "tunnel", "the Dialer"); err != nil {
 		return err
 	}
 	d.mu.Lock()
-	l := d.l
-	d.l, d.closed = nil, true
+	l := d.link
+	d.link, d.closed = nil, true
 	d.mu.Unlock()
 	if l != nil {
 		l.quit()

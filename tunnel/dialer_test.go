@@ -25,15 +25,15 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// TestDialer: many connections at once over one terminal, each of which gets its
-// own bytes and its own end, while others are not read.
+// TestDialer: many concurrent connections over one terminal. Each gets its own bytes and
+// its own EOF, even if another connection is not read.
 func TestDialer(t *testing.T) {
 	t.Parallel()
 	for _, i := range interpreters {
 		t.Run(i.name, func(t *testing.T) {
 			t.Parallel()
 			needs.Programs(t, "stty", "python3", i.name)
-			srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": marked(t)}})
+			srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": uniqueLogname(t)}})
 			port := startServer(t, sb, server)
 			d := newDialer(sb, i.helpers)
 			defer d.Close()
@@ -47,10 +47,10 @@ func TestDialer(t *testing.T) {
 				require.NoError(t, err)
 				return c
 			}
-			deaf := connect("e") // it is sent more than it reads
-			require.NoError(t, deaf.SetWriteDeadline(time.Time{}))
+			unread := connect("e") // this end reads less than the server echoes
+			require.NoError(t, unread.SetWriteDeadline(time.Time{}))
 			var stalled sync.WaitGroup
-			stalled.Go(func() { _, _ = deaf.Write(make([]byte, 16<<20)) })
+			stalled.Go(func() { _, _ = unread.Write(make([]byte, 16<<20)) })
 			_, err := d.Dial(t.Context(), 1)
 			require.ErrorIs(t, err, ErrRefused)
 
@@ -77,10 +77,10 @@ func TestDialer(t *testing.T) {
 				})
 			}
 			talking.Wait()
-			deaf.abort()
+			unread.abort()
 			stalled.Wait()
 			assert.Equal(t, 1, terminals())
-			assert.Eventually(t, func() bool { d.l.mu.Lock(); defer d.l.mu.Unlock(); return len(d.l.conns) == 0 }, testkit.Patience, time.Millisecond)
+			assert.Eventually(t, func() bool { d.link.mu.Lock(); defer d.link.mu.Unlock(); return len(d.link.conns) == 0 }, testkit.Patience, time.Millisecond)
 
 			lost := []*Conn{connect("e"), connect("e")}
 			_, err = sb.Stop(t.Context(), nil)
@@ -104,7 +104,7 @@ func TestDialer(t *testing.T) {
 			_, err = d.Dial(t.Context(), port)
 			require.ErrorIs(t, err, net.ErrClosed)
 			if runtime.GOOS == "linux" {
-				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "LOGNAME="+marked(t))) == 0 }, testkit.Patience, 10*time.Millisecond)
+				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "LOGNAME="+uniqueLogname(t))) == 0 }, testkit.Patience, 10*time.Millisecond)
 			}
 		})
 	}
@@ -115,8 +115,7 @@ func TestDialer(t *testing.T) {
 	require.ErrorIs(t, new(Dialer).Close(), sandbox.ErrInvalid)
 }
 
-// TestHelperDies: a helper that ends whenever it is to connect is started once for
-// each connection.
+// TestHelperDies: a helper that exits at each connection is started once per connection.
 func TestHelperDies(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "python3")
@@ -131,8 +130,8 @@ func TestHelperDies(t *testing.T) {
 	}
 }
 
-// TestManyConnections makes 10,000 connections, 200 at once, of which none is wrong
-// and none is left.
+// TestManyConnections makes 10,000 connections, 200 at a time. Each gets the right bytes,
+// and none remains.
 func TestManyConnections(t *testing.T) {
 	needs.Long(t, "makes 10,000 connections by each helper")
 	for _, i := range interpreters {
@@ -165,9 +164,9 @@ func TestManyConnections(t *testing.T) {
 			}
 			group.Wait()
 			t.Logf("%v; a dial of 200 at once took %v", time.Since(began), time.Duration(took.Load()/10_000))
-			d.l.mu.Lock()
-			assert.Empty(t, d.l.conns)
-			d.l.mu.Unlock()
+			d.link.mu.Lock()
+			assert.Empty(t, d.link.conns)
+			d.link.mu.Unlock()
 			began = time.Now()
 			for range 100 {
 				c, err := d.Dial(t.Context(), port)
@@ -180,46 +179,46 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// TestAcceptGoesOn: a temporary error of Accept is reported and not the end.
-func TestAcceptGoesOn(t *testing.T) {
+// TestAcceptTemporaryError: Forward reports a temporary error of Accept and continues.
+func TestAcceptTemporaryError(t *testing.T) {
 	t.Parallel()
-	l := &passing{errs: []error{&net.OpError{Op: "accept", Err: syscall.EMFILE}, &net.OpError{Op: "accept", Err: syscall.ECONNABORTED}, net.ErrClosed}}
-	var told []error
-	err := forward(t.Context(), l, nil, ForwardOptions{OnError: func(err error) { told = append(told, err) }})
+	l := &failingListener{errs: []error{&net.OpError{Op: "accept", Err: syscall.EMFILE}, &net.OpError{Op: "accept", Err: syscall.ECONNABORTED}, net.ErrClosed}}
+	var reported []error
+	err := forward(t.Context(), l, nil, ForwardOptions{OnError: func(err error) { reported = append(reported, err) }})
 	require.ErrorIs(t, err, net.ErrClosed)
-	require.Len(t, told, 2)
-	require.ErrorIs(t, told[0], syscall.EMFILE)
+	require.Len(t, reported, 2)
+	require.ErrorIs(t, reported[0], syscall.EMFILE)
 }
 
-// passing is a listener whose Accept fails.
-type passing struct {
+// failingListener is a listener whose Accept returns the given errors.
+type failingListener struct {
 	net.Listener
 	errs []error
 }
 
-func (l *passing) Accept() (net.Conn, error) {
+func (l *failingListener) Accept() (net.Conn, error) {
 	err := l.errs[0]
 	l.errs = l.errs[1:]
 	return nil, err
 }
 
-func (l *passing) Close() error { return nil }
+func (l *failingListener) Close() error { return nil }
 
-// TestEmptyReadAndWrite return at once, as those of a net.TCPConn do.
+// TestEmptyReadAndWrite: an empty Read or Write returns at once, as in a net.TCPConn.
 func TestEmptyReadAndWrite(t *testing.T) {
 	t.Parallel()
 	c, _ := fakeHelper(t)
 	n, err := c.Read(nil)
 	require.NoError(t, err)
 	assert.Zero(t, n)
-	n, err = c.Write(nil) // nobody reads what it would send
+	n, err = c.Write(nil) // nothing is sent, because nobody would read it
 	require.NoError(t, err)
 	assert.Zero(t, n)
 }
 
-// TestKeepsSandbox: a session goes on past its timeout while a connection is open, and
-// ends with the last one.
-func TestKeepsSandbox(t *testing.T) {
+// TestConnectionExtendsSession: a session outlives its timeout while a connection is open,
+// and ends after the last one.
+func TestConnectionExtendsSession(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "python3")
 	srv := sandboxtest.New(t, nil)
@@ -232,9 +231,9 @@ func TestKeepsSandbox(t *testing.T) {
 	defer d.Close()
 	c, err := d.Dial(t.Context(), port)
 	require.NoError(t, err)
-	for range 20 { // each less than the margin of a minute
+	for range 20 { // less than the margin of a minute
 		srv.Advance(45 * time.Second)
-		_, err := client.ListPage(t.Context(), nil) // any response tells the time
+		_, err := client.ListPage(t.Context(), nil) // any response carries the time
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return session.TimeLeft() > time.Minute }, testkit.Patience, time.Millisecond)
 	}
@@ -244,12 +243,12 @@ func TestKeepsSandbox(t *testing.T) {
 	_, err = io.ReadFull(c, got)
 	require.NoError(t, err)
 	assert.Equal(t, "still there", string(got))
-	asked := testkit.Count(srv, sandboxtest.ExtendTimeout)
-	assert.LessOrEqual(t, asked, 5)
+	extensions := testkit.Count(srv, sandboxtest.ExtendTimeout)
+	assert.LessOrEqual(t, extensions, 5)
 	require.NoError(t, c.Close())
 	srv.Advance(20 * time.Minute)
 	require.Eventually(t, func() bool {
 		return session.Refresh(t.Context()) == nil && session.Info().Status == sandbox.StatusStopped
 	}, testkit.Patience, time.Millisecond)
-	assert.Equal(t, asked, testkit.Count(srv, sandboxtest.ExtendTimeout))
+	assert.Equal(t, extensions, testkit.Count(srv, sandboxtest.ExtendTimeout))
 }

@@ -1,15 +1,15 @@
-// Package tunnel makes TCP connections to programs in a sandbox: to databases,
-// debuggers and whatever else listens there, on the loopback interface alone, too,
-// and on ports that are not exposed.
+// Package tunnel makes TCP connections to programs in a sandbox, such as databases and
+// debuggers. They may listen on the loopback interface only, and on ports that are not
+// exposed.
 //
 //	conn, err := tunnel.Dial(ctx, sb, 5432)
 //
-// A connection wakes a stopped sandbox, as [sandbox.Sandbox.Resume] does. It goes
-// over a terminal of the sandbox, in which a helper passes bytes on, and which
-// carries a fraction of what a transfer of files does. A [Dialer] makes many
-// connections over one terminal, which take turns; on each, no more than 2 MiB are
-// on their way, so that one which is not read holds up no other. For HTTP on an exposed port,
-// package preview goes there directly, costs less and needs no helper.
+// A connection resumes a stopped sandbox, as [sandbox.Sandbox.Resume] does. It uses a
+// terminal of the sandbox, in which a helper program relays the bytes. Its throughput is
+// a fraction of that of a file transfer. A [Dialer] multiplexes connections over one
+// terminal. At most 2 MiB per connection are in flight, so that a connection that nobody
+// reads does not block others. For HTTP on an exposed port use package preview, which
+// connects directly, costs less and needs no helper.
 //
 // # What the sandbox needs
 //

@@ -15,24 +15,24 @@ import (
 
 // ForwardOptions are the options of [Forward]. The zero value is ready to use.
 type ForwardOptions struct {
-	// OnError is called with the reason why a connection that l accepted did not reach the sandbox,
-	// and with a temporary error of l, such as too many open files.
-	// It may be called by several goroutines at once. Nil means no report.
+	// OnError, if not nil, is called if a connection that l accepted could not reach the
+	// sandbox, and for a temporary error of l, such as too many open files. It may be
+	// called concurrently.
 	OnError func(error)
-	// NoKeepAlive leaves the end of the sandbox's session where it is while connections
-	// are open.
+	// NoKeepAlive disables the extension of the sandbox's session while connections are
+	// open.
 	NoKeepAlive bool
 }
 
-// Forward joins each connection that l accepts with one to a port of the sandbox,
-// as a [Dialer] makes it, until ctx ends, when it returns nil, or l fails for good. It closes l
-// and all connections before it returns. The end of the data passes in each
-// direction by itself; where the sandbox can't learn that, a connection ends when
-// the local end has said all and the server has been silent for five seconds. No
-// more than sixteen connections are being made at once, each for two minutes at
-// most. A nil opts means the defaults.
+// Forward forwards each connection that l accepts to a port of the sandbox, through a
+// [Dialer]. It returns nil when ctx ends, or the error of l if it is not temporary. It
+// closes l and all connections before it returns. A nil opts means the defaults.
 //
-// Whoever can connect to l reaches the port.
+// Each direction of a connection is closed separately. If the server has sent EOF and the
+// local end can't be half-closed, the connection is closed. At most sixteen connections are
+// being established at a time, each for at most two minutes.
+//
+// Anybody who can connect to l reaches the port.
 func Forward(ctx context.Context, l net.Listener, sb *sandbox.Sandbox, port int, opts *ForwardOptions) error {
 	if err := check(ctx, sb, port); err != nil {
 		return err
@@ -53,13 +53,12 @@ func Forward(ctx context.Context, l net.Listener, sb *sandbox.Sandbox, port int,
 }
 
 const (
-	// maxDials is how many connections are being made at once: each may start an
-	// interpreter in the sandbox.
+	// maxDials limits the connections that are being established at a time.
 	maxDials = 16
-	// After a temporary error of Accept, as of too many open files, it is called
-	// again after these.
-	firstPause, longestPause = 5 * time.Millisecond, time.Second
-	// dialTimeout leaves time for a sandbox to wake.
+	// The pause before the next Accept after a temporary error, such as too many open
+	// files, doubles from minPause to maxPause.
+	minPause, maxPause = 5 * time.Millisecond, time.Second
+	// dialTimeout includes the time to resume a sandbox.
 	dialTimeout = 2 * time.Minute
 )
 
@@ -69,11 +68,11 @@ func forward(ctx context.Context, l net.Listener, dial func(context.Context) (*C
 	var joined sync.WaitGroup
 	defer joined.Wait()
 	defer cancel()
-	turns := make(chan struct{}, maxDials)
+	dialing := make(chan struct{}, maxDials)
 	connect := func() (*Conn, error) {
 		select {
-		case turns <- struct{}{}:
-			defer func() { <-turns }()
+		case dialing <- struct{}{}:
+			defer func() { <-dialing }()
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -81,10 +80,10 @@ func forward(ctx context.Context, l net.Listener, dial func(context.Context) (*C
 		defer cancel()
 		return dial(limited)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // Accept says it
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // Accept then fails
 	defer func() {
 		if stop() {
-			_ = l.Close() // it may have failed before
+			_ = l.Close() // Accept has already failed
 		}
 	}()
 	var pause time.Duration
@@ -94,16 +93,16 @@ func forward(ctx context.Context, l net.Listener, dial func(context.Context) (*C
 			if outer.Err() != nil {
 				return nil
 			}
-			if passing, ok := errors.AsType[interface {
+			if temporary, ok := errors.AsType[interface {
 				error
 				Temporary() bool
-			}](err); !ok || !passing.Temporary() {
+			}](err); !ok || !temporary.Temporary() {
 				return err
 			}
 			if o.OnError != nil {
 				o.OnError(err)
 			}
-			pause = min(max(2*pause, firstPause), longestPause)
+			pause = min(max(2*pause, minPause), maxPause)
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -114,7 +113,7 @@ func forward(ctx context.Context, l net.Listener, dial func(context.Context) (*C
 		joined.Go(func() {
 			remote, err := connect()
 			if err != nil {
-				_ = local.Close() // nothing was said
+				_ = local.Close() // nothing was sent
 				if o.OnError != nil && ctx.Err() == nil {
 					o.OnError(err)
 				}
@@ -125,36 +124,37 @@ func forward(ctx context.Context, l net.Listener, dial func(context.Context) (*C
 	}
 }
 
-// join copies in both directions until both have ended, or one has failed, and
-// closes both connections.
+// join copies in both directions until both have ended or one has failed. Then it closes
+// both connections.
 func join(ctx context.Context, local net.Conn, remote *Conn) {
 	stop := context.AfterFunc(ctx, func() {
-		_ = local.Close() // what is copied fails now
+		_ = local.Close() // ends the copying
 		remote.abort()
 	})
 	defer stop()
 	var sending sync.WaitGroup
 	sending.Go(func() {
-		if _, err := io.CopyBuffer(deafWriter{remote}, readerFunc(local.Read), make([]byte, maxData)); err != nil {
+		if _, err := io.CopyBuffer(ignoreEPIPE{remote}, readerFunc(local.Read), make([]byte, maxData)); err != nil {
 			remote.abort()
 			return
 		}
-		_ = remote.CloseWrite() // it fails if the connection has ended
+		_ = remote.CloseWrite() // fails if the connection has ended
 	})
 	_, err := io.Copy(local, readerFunc(remote.Read))
 	half, ok := local.(interface{ CloseWrite() error })
 	if err != nil || !ok || half.CloseWrite() != nil {
-		_ = local.Close() // ends what is being sent
+		_ = local.Close() // ends the other direction
 	}
 	sending.Wait()
-	_ = local.Close() // it has said all
+	_ = local.Close() // both directions have ended
 	_ = remote.Close()
 }
 
-// deafWriter drops what the server takes no more, whose answer may still come.
-type deafWriter struct{ io.Writer }
+// ignoreEPIPE discards data that the server no longer reads. Its response may still
+// arrive.
+type ignoreEPIPE struct{ io.Writer }
 
-func (w deafWriter) Write(p []byte) (int, error) {
+func (w ignoreEPIPE) Write(p []byte) (int, error) {
 	n, err := w.Writer.Write(p)
 	if errors.Is(err, syscall.EPIPE) {
 		return len(p), nil

@@ -20,8 +20,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestForward: the ends of both directions pass through a listener, by each
-// helper; what does not arrive is reported; and all ends with the context.
+// TestForward: with each helper, EOF passes in both directions, failed connections are
+// reported, and everything ends with the context.
 func TestForward(t *testing.T) {
 	t.Parallel()
 	eachHelper(t, func(t *testing.T, sb *sandbox.Sandbox, connect func(string) *Conn) {
@@ -30,13 +30,13 @@ func TestForward(t *testing.T) {
 		require.NoError(t, c.Close())
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		serve := func(port int, told chan error) (string, chan error) {
+		serve := func(port int, reported chan error) (string, chan error) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			done := make(chan error, 1)
 			go func() {
 				done <- forward(ctx, l, func(ctx context.Context) (*Conn, error) { return dial(ctx, sb, port, allHelpers) },
-					ForwardOptions{OnError: func(err error) { told <- err }})
+					ForwardOptions{OnError: func(err error) { reported <- err }})
 			}()
 			return l.Addr().String(), done
 		}
@@ -51,12 +51,12 @@ func TestForward(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, strings.Repeat("x", 50_000), string(back))
 
-		told := make(chan error, 1)
-		nowhere, nothing := serve(1, told)
+		reported := make(chan error, 1)
+		nowhere, nothing := serve(1, reported)
 		refused, err := net.Dial("tcp", nowhere)
 		require.NoError(t, err)
 		defer refused.Close()
-		require.ErrorIs(t, <-told, ErrRefused)
+		require.ErrorIs(t, <-reported, ErrRefused)
 		_, err = refused.Read(make([]byte, 1))
 		require.Error(t, err)
 
@@ -67,9 +67,9 @@ func TestForward(t *testing.T) {
 		require.NoError(t, err)
 		_, err = io.ReadFull(open, make([]byte, 5))
 		require.NoError(t, err)
-		processes := func() int { return len(testkit.ProcessesWith(t, "LOGNAME="+marked(t))) }
+		processes := func() int { return len(testkit.ProcessesWith(t, "LOGNAME="+uniqueLogname(t))) }
 		if runtime.GOOS == "linux" {
-			require.Greater(t, processes(), 1, "the server and what connects to it")
+			require.Greater(t, processes(), 1, "the server and the helper")
 		}
 		cancel()
 		require.NoError(t, <-done)
@@ -77,19 +77,19 @@ func TestForward(t *testing.T) {
 		_, err = open.Read(make([]byte, 1))
 		require.Error(t, err)
 		if runtime.GOOS == "linux" {
-			assert.Eventually(t, func() bool { return processes() == 1 }, testkit.Patience, 10*time.Millisecond, "only the server is left")
+			assert.Eventually(t, func() bool { return processes() == 1 }, testkit.Patience, 10*time.Millisecond, "only the server remains")
 		}
 	})
 }
 
-// oneConnection is a listener that accepts one connection and then fails.
-type oneConnection struct {
+// fixedListener is a listener that accepts the given connections and then fails.
+type fixedListener struct {
 	net.Listener
 	conns []net.Conn
 	err   error
 }
 
-func (l *oneConnection) Accept() (net.Conn, error) {
+func (l *fixedListener) Accept() (net.Conn, error) {
 	if len(l.conns) == 0 {
 		return nil, l.err
 	}
@@ -98,40 +98,40 @@ func (l *oneConnection) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-func (l *oneConnection) Close() error { return nil }
+func (l *fixedListener) Close() error { return nil }
 
-// TestAcceptFails: that no more connections are accepted is reported at once, and
-// what is being connected ends.
+// TestAcceptFails: Forward returns a permanent error of Accept at once, and connections
+// being established end.
 func TestAcceptFails(t *testing.T) {
 	t.Parallel()
 	here, there := net.Pipe()
 	defer there.Close()
 	broken := errors.New("too many open files")
-	err := forward(t.Context(), &oneConnection{conns: []net.Conn{here}, err: broken}, func(ctx context.Context) (*Conn, error) {
+	err := forward(t.Context(), &fixedListener{conns: []net.Conn{here}, err: broken}, func(ctx context.Context) (*Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}, ForwardOptions{OnError: func(err error) { t.Error(err) }})
 	require.ErrorIs(t, err, broken)
 	_, err = there.Read(make([]byte, 1))
-	assert.Error(t, err, "what was open is closed with the rest")
+	assert.Error(t, err, "the accepted connection is closed")
 }
 
-// TestManyDials: no more than some connections are made at once, whoever connects,
-// and a sandbox that does not respond holds none up forever.
+// TestManyDials: at most maxDials connections are established at a time. If the sandbox
+// does not respond, each fails after dialTimeout.
 func TestManyDials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &oneConnection{err: io.EOF}
+		l := &fixedListener{err: io.EOF}
 		const many = 3*maxDials + 1
 		for range many {
 			here, there := net.Pipe()
 			defer there.Close()
 			l.conns = append(l.conns, here)
 		}
-		over := make(chan struct{})
+		allFailed := make(chan struct{})
 		var mu sync.Mutex
-		var dials, most, told int
+		var dials, most, failed int
 		began := time.Now()
-		_ = forward(t.Context(), &listening{l, over}, func(ctx context.Context) (*Conn, error) {
+		_ = forward(t.Context(), &blockingListener{l, allFailed}, func(ctx context.Context) (*Conn, error) {
 			mu.Lock()
 			dials++
 			most = max(most, dials)
@@ -145,47 +145,47 @@ func TestManyDials(t *testing.T) {
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			mu.Lock()
 			defer mu.Unlock()
-			if told++; told == many {
-				close(over)
+			if failed++; failed == many {
+				close(allFailed)
 			}
 		}})
 		assert.Equal(t, maxDials, most)
-		assert.Equal(t, many, told)
+		assert.Equal(t, many, failed)
 		assert.Equal(t, 4*dialTimeout, time.Since(began))
 	})
 }
 
-// listening waits for over where another listener would fail.
-type listening struct {
-	*oneConnection
-	over chan struct{}
+// blockingListener waits for release before it fails.
+type blockingListener struct {
+	*fixedListener
+	release chan struct{}
 }
 
-func (l *listening) Accept() (net.Conn, error) {
-	c, err := l.oneConnection.Accept()
+func (l *blockingListener) Accept() (net.Conn, error) {
+	c, err := l.fixedListener.Accept()
 	if err != nil {
-		<-l.over
+		<-l.release
 	}
 	return c, err
 }
 
-// TestJoinDeaf: the answer of a server that reads no more arrives, whatever it is
-// still sent, and the end of the local connection is noticed.
-func TestJoinDeaf(t *testing.T) {
+// TestJoinServerStopsReading: the response of a server that no longer reads arrives while
+// the client still sends, and join notices the end of the local connection.
+func TestJoinServerStopsReading(t *testing.T) {
 	t.Parallel()
 	here, there := net.Pipe()
 	defer here.Close()
 	c, helper := fakeHelper(t)
 	var joined sync.WaitGroup
 	joined.Go(func() { join(t.Context(), there, c) })
-	_, err := io.WriteString(helper, told(frameDeaf, ""))
+	_, err := io.WriteString(helper, firstConnFrame(frameWriteClosed, ""))
 	require.NoError(t, err)
 	joined.Go(func() { _, _ = io.Copy(io.Discard, helper) })
 	for range 3 {
 		_, err = here.Write(make([]byte, 3*maxData))
 		require.NoError(t, err)
 	}
-	_, err = io.WriteString(helper, told(frameData, "answer"))
+	_, err = io.WriteString(helper, firstConnFrame(frameData, "answer"))
 	require.NoError(t, err)
 	answer := make([]byte, 6)
 	_, err = io.ReadFull(here, answer)
@@ -196,12 +196,12 @@ func TestJoinDeaf(t *testing.T) {
 	joined.Wait()
 }
 
-// reset is a connection that the other end has reset.
+// reset is a connection that its peer has reset.
 type reset struct{ net.Conn }
 
 func (reset) Read([]byte) (int, error) { return 0, syscall.ECONNRESET }
 
-// TestJoinReset lets a connection break while the sandbox says nothing.
+// TestJoinReset: the local connection breaks while the sandbox sends nothing.
 func TestJoinReset(t *testing.T) {
 	t.Parallel()
 	here, there := net.Pipe()
@@ -213,8 +213,7 @@ func TestJoinReset(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
-// TestJoinFillsMessages: what a connection has said goes to the sandbox in messages
-// as long as one may be.
+// TestJoinFillsMessages: data goes to the sandbox in messages of the maximum size.
 func TestJoinFillsMessages(t *testing.T) {
 	t.Parallel()
 	here, there := net.Pipe()
@@ -224,7 +223,7 @@ func TestJoinFillsMessages(t *testing.T) {
 	joined.Go(func() { join(t.Context(), there, c) })
 	joined.Go(func() { _, _ = here.Write(make([]byte, 3*maxData)) })
 	for range 3 {
-		n, err := helper.Read(make([]byte, 1<<20)) // what one Write writes
+		n, err := helper.Read(make([]byte, 1<<20)) // the data of one Write
 		assert.NoError(t, err)
 		assert.Equal(t, 32<<10, n)
 	}
@@ -233,12 +232,12 @@ func TestJoinFillsMessages(t *testing.T) {
 	joined.Wait()
 }
 
-// fakeHelper returns a connection and what stands in for its terminal.
+// fakeHelper returns a connection and the other end of its terminal.
 func fakeHelper(t *testing.T) (*Conn, net.Conn) {
 	here, there := net.Pipe()
 	c, err := newLink(here, func(error) {}, nil).add(addr{"web", 80})
 	require.NoError(t, err)
-	c.sole = true
+	c.ownsLink = true
 	t.Cleanup(func() {
 		_ = there.Close()
 		_ = c.Close()
@@ -246,8 +245,8 @@ func fakeHelper(t *testing.T) (*Conn, net.Conn) {
 	return c, there
 }
 
-// TestHostileHelper: whatever a sandbox sends in place of frames, a connection
-// ends with an error and takes no more memory than a frame.
+// TestHostileHelper: whatever a sandbox sends instead of frames, a connection fails and
+// uses no more memory than a frame.
 func TestHostileHelper(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -256,18 +255,18 @@ func TestHostileHelper(t *testing.T) {
 		text             string
 	}{
 		{"nothing", "", "", io.ErrUnexpectedEOF, ""},
-		{"half a head", told(frameData, "abc")[:3], "", io.ErrUnexpectedEOF, ""},
-		{"half a frame", told(frameData, "abc")[:8], "", io.ErrUnexpectedEOF, ""},
-		{"no data at all", told(frameData, "abc")[:7], "", io.ErrUnexpectedEOF, ""},
-		{"a kind that there is not", told(frameData, "ab") + told('\x1b', ""), "ab", nil, `sent '\x1b' with 0 bytes`},
-		{"an end with data", told(frameData, "ab") + told(frameEnd, "x"), "ab", nil, `sent 'e' with 1 bytes`},
-		{"a frame for the sandbox", told(frameQuit, ""), "", nil, `sent 'q' with 0 bytes`},
-		{"empty data", told(frameData, "") + told(frameData, "a"), "a", io.ErrUnexpectedEOF, ""},
-		{"a reset", told(frameData, "a") + told(frameReset, ""), "a", syscall.ECONNRESET, ""},
-		{"data after the end", told(frameData, "a") + told(frameEnd, "") + told(frameData, "b"), "a", nil, ""},
-		{"the largest", told(frameData, strings.Repeat("y", 65535)) + told(frameEnd, ""), strings.Repeat("y", 65535), nil, ""},
-		{"of another connection", "d\x00\x00\x00\x02\x00\x01x" + told(frameData, "a"), "a", io.ErrUnexpectedEOF, ""},
-		{"much to send", strings.Repeat(told(frameMore, "\xff\xff\xff\xff"), 100) + told(frameEnd, ""), "", nil, ""},
+		{"half a head", firstConnFrame(frameData, "abc")[:3], "", io.ErrUnexpectedEOF, ""},
+		{"half a frame", firstConnFrame(frameData, "abc")[:8], "", io.ErrUnexpectedEOF, ""},
+		{"no data at all", firstConnFrame(frameData, "abc")[:7], "", io.ErrUnexpectedEOF, ""},
+		{"a kind that there is not", firstConnFrame(frameData, "ab") + firstConnFrame('\x1b', ""), "ab", nil, `sent '\x1b' with 0 bytes`},
+		{"an end with data", firstConnFrame(frameData, "ab") + firstConnFrame(frameEOF, "x"), "ab", nil, `sent 'e' with 1 bytes`},
+		{"a frame for the sandbox", firstConnFrame(frameQuit, ""), "", nil, `sent 'q' with 0 bytes`},
+		{"empty data", firstConnFrame(frameData, "") + firstConnFrame(frameData, "a"), "a", io.ErrUnexpectedEOF, ""},
+		{"a reset", firstConnFrame(frameData, "a") + firstConnFrame(frameReset, ""), "a", syscall.ECONNRESET, ""},
+		{"data after the end", firstConnFrame(frameData, "a") + firstConnFrame(frameEOF, "") + firstConnFrame(frameData, "b"), "a", nil, ""},
+		{"the largest", firstConnFrame(frameData, strings.Repeat("y", 65535)) + firstConnFrame(frameEOF, ""), strings.Repeat("y", 65535), nil, ""},
+		{"of another connection", "d\x00\x00\x00\x02\x00\x01x" + firstConnFrame(frameData, "a"), "a", io.ErrUnexpectedEOF, ""},
+		{"much to send", strings.Repeat(firstConnFrame(frameCredit, "\xff\xff\xff\xff"), 100) + firstConnFrame(frameEOF, ""), "", nil, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -290,24 +289,23 @@ func TestHostileHelper(t *testing.T) {
 	}
 }
 
-// TestTooMuch: a sandbox that sends more than was read and allowed ends all
-// connections.
-func TestTooMuch(t *testing.T) {
+// TestHelperExceedsCredit: if a sandbox sends more than its credit, all connections fail.
+func TestHelperExceedsCredit(t *testing.T) {
 	t.Parallel()
 	c, helper := fakeHelper(t)
 	go func() {
 		for err := error(nil); err == nil; {
-			_, err = io.WriteString(helper, told(frameData, strings.Repeat("x", 60_000)))
+			_, err = io.WriteString(helper, firstConnFrame(frameData, strings.Repeat("x", 60_000)))
 		}
 	}()
-	require.Eventually(t, func() bool { return !c.l.alive() }, testkit.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return !c.link.alive() }, testkit.Patience, time.Millisecond)
 	got, err := io.ReadAll(c)
 	require.ErrorContains(t, err, "more than it may")
 	assert.LessOrEqual(t, len(got), firstWindow)
 }
 
-// TestCloseLingers: Close waits for a helper that has yet to deliver what was
-// written, and gives up on one that never does.
+// TestCloseLingers: Close waits until the helper has delivered what was written, up to
+// closeTimeout.
 func TestCloseLingers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -320,7 +318,7 @@ func TestCloseLingers(t *testing.T) {
 				defer close(closed)
 				_ = c.Close()
 			}()
-			want := told(frameData, "last words") + told(frameClose, "")
+			want := firstConnFrame(frameData, "last words") + firstConnFrame(frameClose, "")
 			got := make([]byte, len(want))
 			_, err = io.ReadFull(helper, got)
 			require.NoError(t, err)
@@ -332,11 +330,11 @@ func TestCloseLingers(t *testing.T) {
 			default:
 			}
 			if ends {
-				_, err = io.WriteString(helper, told(frameClose, ""))
+				_, err = io.WriteString(helper, firstConnFrame(frameClose, ""))
 				require.NoError(t, err)
-				_, err = io.ReadFull(helper, got[:headSize])
+				_, err = io.ReadFull(helper, got[:headerSize])
 				require.NoError(t, err)
-				assert.Equal(t, string(appendFrame(nil, frameQuit, 0, nil)), string(got[:headSize]))
+				assert.Equal(t, string(appendFrame(nil, frameQuit, 0, nil)), string(got[:headerSize]))
 				require.NoError(t, helper.Close())
 			}
 			<-closed
@@ -344,6 +342,6 @@ func TestCloseLingers(t *testing.T) {
 				assert.Zero(t, time.Since(began))
 			}
 		}
-		assert.Equal(t, lingering, time.Since(began))
+		assert.Equal(t, closeTimeout, time.Since(began))
 	})
 }

@@ -6,37 +6,37 @@ import (
 	"io"
 )
 
-// A frame is its kind in one byte, the number of a connection in four and the
-// length of its data in two, both big-endian, and the data.
+// A frame consists of its kind in one byte, the ID of a connection in four bytes, the
+// length of its data in two bytes, and the data. Integers are big-endian.
 const (
-	frameOpen    = 'o' // to the sandbox, with the port; back, when it is connected
-	frameRefused = 'n' // from the sandbox: nothing listens there
-	frameData    = 'd'
-	frameMore    = 'w' // so many bytes more may be sent
-	frameEnd     = 'e' // no more data follows
-	frameReset   = 'r' // from the sandbox: the server has reset the connection
-	frameDeaf    = 'x' // from the sandbox: the server takes no more data
-	frameClose   = 'c' // to the sandbox: close when what was sent is delivered; back, when it is
-	frameAbort   = 'k' // to the sandbox: close at once
-	frameQuit    = 'q' // to the sandbox: exit
+	frameOpen        = 'o' // to the sandbox: connect to this port; back: it is connected
+	frameRefused     = 'n' // from the sandbox: nothing listens there
+	frameData        = 'd'
+	frameCredit      = 'w' // grants the other end this many more bytes
+	frameEOF         = 'e' // no more data follows
+	frameReset       = 'r' // from the sandbox: the server has reset the connection
+	frameWriteClosed = 'x' // from the sandbox: the server no longer reads
+	frameClose       = 'c' // to the sandbox: close once all data is delivered; back: it is closed
+	frameAbort       = 'k' // to the sandbox: close at once
+	frameQuit        = 'q' // to the sandbox: exit
 )
 
 const (
-	headSize = 7
-	// maxMessage is what a message of a terminal carries.
+	headerSize = 7
+	// maxMessage is the maximum size of a terminal's message.
 	maxMessage = 32 << 10
-	// maxData is how much a frame carries to the sandbox: with its head, a message.
-	// The other way it may be all that a length says.
-	maxData = maxMessage - headSize
+	// maxData is the maximum data of a frame to the sandbox, so that the frame fits into a
+	// message. A frame from the sandbox may have up to 64 KiB - 1.
+	maxData = maxMessage - headerSize
 )
 
-// window is how many bytes one end may send before the other has let go of some:
-// both ends begin with the first, and allow as much as the second where there are
-// so few connections that all of them stay below the third.
+// A window is the number of bytes that one end may send before the other end has consumed
+// some. A connection starts with firstWindow. It grows up to maxWindow as long as the
+// windows of all connections stay below maxTotalWindow.
 const (
-	firstWindow = 256 << 10
-	maxWindow   = 2 << 20
-	allWindows  = 32 << 20
+	firstWindow    = 256 << 10
+	maxWindow      = 2 << 20
+	maxTotalWindow = 32 << 20
 )
 
 // appendFrame appends a frame to b.
@@ -47,21 +47,20 @@ func appendFrame(b []byte, kind byte, id uint32, data []byte) []byte {
 	return append(b, data...)
 }
 
-// sizes are the lengths of the data of the frames that a sandbox sends, but for
-// frameData.
-var sizes = map[byte]int{frameOpen: 0, frameRefused: 0, frameMore: 4, frameEnd: 0, frameReset: 0, frameDeaf: 0, frameClose: 0}
+// payloadSizes are the lengths of the data of frames from the sandbox, except frameData.
+var payloadSizes = map[byte]int{frameOpen: 0, frameRefused: 0, frameCredit: 4, frameEOF: 0, frameReset: 0, frameWriteClosed: 0, frameClose: 0}
 
-// readFrame reads a frame from the sandbox. Its data is in buf, which has room for
-// 64 KiB. The error is io.EOF only between frames.
+// readFrame reads a frame from the sandbox into buf, which has room for 64 KiB. The error
+// is io.EOF only between frames.
 func readFrame(r io.Reader, buf []byte) (kind byte, id uint32, data []byte, err error) {
-	var head [headSize]byte
+	var head [headerSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, 0, nil, err
 	}
 	kind, id = head[0], binary.BigEndian.Uint32(head[1:])
 	size := int(binary.BigEndian.Uint16(head[5:]))
-	if want, ok := sizes[kind]; kind != frameData && (!ok || size != want) {
-		return 0, 0, nil, fmt.Errorf("the helper in the sandbox sent %q with %d bytes, which it never does", kind, size)
+	if want, ok := payloadSizes[kind]; kind != frameData && (!ok || size != want) {
+		return 0, 0, nil, fmt.Errorf("the helper in the sandbox sent %q with %d bytes, which is not a valid frame", kind, size)
 	}
 	if _, err := io.ReadFull(r, buf[:size]); err == io.EOF {
 		return 0, 0, nil, io.ErrUnexpectedEOF

@@ -8,11 +8,10 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// FuzzReadFrame: whatever stands for the helper in the sandbox, a frame is what was
-// written, and what is none ends the connection.
+// FuzzReadFrame: readFrame returns exactly the bytes that were sent, or an error.
 func FuzzReadFrame(f *testing.F) {
 	for _, text := range []string{
-		told(frameData, "hi") + told(frameEnd, ""), told(frameData, "hi")[:8], told(frameEnd, "x"), told('q', ""), told(frameMore, "1234"), told(frameOpen, ""),
+		firstConnFrame(frameData, "hi") + firstConnFrame(frameEOF, ""), firstConnFrame(frameData, "hi")[:8], firstConnFrame(frameEOF, "x"), firstConnFrame('q', ""), firstConnFrame(frameCredit, "1234"), firstConnFrame(frameOpen, ""),
 	} {
 		f.Add([]byte(text))
 	}
@@ -34,5 +33,7 @@ func FuzzReadFrame(f *testing.F) {
 	})
 }
 
-// told is a frame of the first connection.
-func told(kind byte, data string) string { return string(appendFrame(nil, kind, 1, []byte(data))) }
+// firstConnFrame returns a frame of the first connection.
+func firstConnFrame(kind byte, data string) string {
+	return string(appendFrame(nil, kind, 1, []byte(data)))
+}

@@ -1,6 +1,6 @@
 const net = require("net"), fs = require("fs");
 
-// Bytes that one end may send before the other has let go of some.
+// Bytes that one end may send before the other end has consumed some.
 const FIRST = 256 << 10, MOST = 2 << 20, ALL = 32 << 20;
 
 const streams = new Map();
@@ -23,7 +23,7 @@ function send(b) {
   }
 }
 
-// The other end reads whatever comes, so this does not wait for what it sends.
+// The other end always reads, so writing does not wait for it.
 function flush() {
   try {
     while (rest || out.length) {

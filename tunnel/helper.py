@@ -1,6 +1,6 @@
 import os, selectors, socket, sys
 
-# Bytes that one end may send before the other has let go of some.
+# Bytes that one end may send before the other end has consumed some.
 FIRST, MOST, ALL = 256 << 10, 2 << 20, 32 << 20
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -11,7 +11,7 @@ def put(kind, id, data=b""):
     out.append(kind + id.to_bytes(4, "big") + len(data).to_bytes(2, "big"))
     out.append(data)
 
-# The other end reads whatever comes, so this does not wait for what it sends.
+# The other end always reads, so writing does not wait for it.
 def flush():
     data = memoryview(b"".join(out))
     out.clear()

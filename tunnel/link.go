@@ -15,40 +15,40 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// link is a terminal with a helper at its other end, which carries any number of
-// connections in frames. Two goroutines belong to it.
+// link is a terminal with a helper at its other end. It multiplexes connections in frames.
+// It has two goroutines, receive and send.
 type link struct {
 	stream io.ReadWriteCloser
 	hangUp context.CancelCauseFunc
 	keep   func(ctx context.Context)
 
-	out  chan []byte   // what connections send, in turn
-	told chan struct{} // full while there is something in control
-	done chan struct{} // closed when receive has ended
+	out        chan []byte   // data frames of all connections
+	hasControl chan struct{} // full while control is not empty
+	done       chan struct{} // closed when receive has ended
 
 	sent chan struct{} // closed when send has ended
 
-	mu      sync.Mutex
-	conns   map[uint32]*Conn
-	last    uint32
-	control []byte             // frames that follow what has been taken of out
-	err     error              // why it has ended
-	let     context.CancelFunc // ends keep; nil while there is no connection
-	keeping sync.WaitGroup
+	mu          sync.Mutex
+	conns       map[uint32]*Conn
+	last        uint32
+	control     []byte             // frames to send after the data frames received from out
+	err         error              // why the link has failed
+	stopKeeping context.CancelFunc // ends keep; nil if there is no connection
+	keeping     sync.WaitGroup
 }
 
-// newLink begins to receive.
+// newLink starts the goroutines.
 func newLink(s io.ReadWriteCloser, hangUp context.CancelCauseFunc, keep func(ctx context.Context)) *link {
 	l := &link{
 		stream: s, hangUp: hangUp, keep: keep, conns: map[uint32]*Conn{},
-		out: make(chan []byte), told: make(chan struct{}, 1), done: make(chan struct{}), sent: make(chan struct{}),
+		out: make(chan []byte), hasControl: make(chan struct{}, 1), done: make(chan struct{}), sent: make(chan struct{}),
 	}
 	go l.receive()
 	go l.send()
 	return l
 }
 
-// add makes a connection.
+// add registers a new connection.
 func (l *link) add(remote addr) (*Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,22 +56,22 @@ func (l *link) add(remote addr) (*Conn, error) {
 		return nil, l.err
 	}
 	l.last++
-	c := &Conn{l: l, id: l.last, remote: remote, allowed: firstWindow, window: firstWindow, credit: firstWindow}
+	c := &Conn{link: l, id: l.last, remote: remote, allowed: firstWindow, window: firstWindow, credit: firstWindow}
 	l.conns[c.id] = c
-	l.keepLocked()
+	l.updateKeepLocked()
 	return c, nil
 }
 
-// keepLocked keeps the sandbox running while there are connections.
-func (l *link) keepLocked() {
+// updateKeepLocked starts or stops keep: the sandbox runs while there are connections.
+func (l *link) updateKeepLocked() {
 	switch {
-	case l.keep == nil || (len(l.conns) > 0) == (l.let != nil):
-	case l.let != nil:
-		l.let()
-		l.let = nil
+	case l.keep == nil || (len(l.conns) > 0) == (l.stopKeeping != nil):
+	case l.stopKeeping != nil:
+		l.stopKeeping()
+		l.stopKeeping = nil
 	default:
 		var ctx context.Context
-		ctx, l.let = context.WithCancel(context.Background())
+		ctx, l.stopKeeping = context.WithCancel(context.Background())
 		l.keeping.Go(func() { l.keep(ctx) })
 	}
 }
@@ -82,13 +82,13 @@ func (l *link) open(ctx context.Context, remote addr) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.tell(frameOpen, c.id, binary.BigEndian.AppendUint16(nil, uint16(remote.port))) //nolint:gosec // checked
+	l.sendControl(frameOpen, c.id, binary.BigEndian.AppendUint16(nil, uint16(remote.port))) //nolint:gosec // checked
 	for {
 		c.mu.Lock()
-		answered, refused, failed, changed := c.answered, c.over, c.inErr, c.readable.wait()
+		connected, refused, failed, changed := c.connected, c.gone, c.inErr, c.readable.changed()
 		c.mu.Unlock()
 		switch {
-		case answered:
+		case connected:
 			return c, nil
 		case failed != nil:
 			return nil, failed
@@ -104,7 +104,7 @@ func (l *link) open(ctx context.Context, remote addr) (*Conn, error) {
 	}
 }
 
-// alive reports whether a connection can be made.
+// alive reports whether the link has not failed.
 func (l *link) alive() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,31 +115,31 @@ func (l *link) alive() bool {
 func (l *link) window() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return min(maxWindow, max(firstWindow, allWindows/max(1, len(l.conns))))
+	return min(maxWindow, max(firstWindow, maxTotalWindow/max(1, len(l.conns))))
 }
 
 // forget drops a connection.
-func (l *link) forget(c *Conn) {
+func (l *link) remove(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c.id)
-	l.keepLocked()
+	l.updateKeepLocked()
 }
 
-// tell sends a frame after what was sent before, without waiting for it.
-func (l *link) tell(kind byte, id uint32, data []byte) {
+// sendControl queues a frame after the data that was sent before. It does not block.
+func (l *link) sendControl(kind byte, id uint32, data []byte) {
 	l.mu.Lock()
 	if l.err == nil {
 		l.control = appendFrame(l.control, kind, id, data)
 	}
 	l.mu.Unlock()
 	select {
-	case l.told <- struct{}{}:
+	case l.hasControl <- struct{}{}:
 	default:
 	}
 }
 
-// send passes on what connections send, small frames together.
+// send writes frames to the terminal and joins small ones into a message.
 func (l *link) send() {
 	defer close(l.sent)
 	var message, next []byte
@@ -152,7 +152,7 @@ func (l *link) send() {
 			select {
 			case data := <-l.out:
 				message = append(message, data...)
-			case <-l.told:
+			case <-l.hasControl:
 			case <-l.done:
 				return
 			}
@@ -169,7 +169,7 @@ func (l *link) send() {
 				}
 			}
 		}
-		if next == nil { // what is told comes after what was taken
+		if next == nil { // control frames must follow the data sent before them
 			l.mu.Lock()
 			message = append(message, l.control...)
 			l.control = l.control[:0]
@@ -177,7 +177,7 @@ func (l *link) send() {
 		}
 		if len(message) > 0 {
 			if _, err := l.stream.Write(message); err != nil {
-				l.end(err)
+				l.fail(err)
 				_ = l.stream.Close() // always nil; ends receive
 				return
 			}
@@ -185,7 +185,7 @@ func (l *link) send() {
 	}
 }
 
-// receive passes on what comes from the sandbox, until there is no more.
+// receive dispatches frames from the sandbox until the terminal ends.
 func (l *link) receive() {
 	defer close(l.done)
 	r, buf := bufio.NewReaderSize(l.stream, 64<<10), make([]byte, math.MaxUint16)
@@ -195,7 +195,7 @@ func (l *link) receive() {
 			l.mu.Lock()
 			c := l.conns[id]
 			l.mu.Unlock()
-			if c == nil { // it has been aborted
+			if c == nil { // aborted
 				continue
 			}
 			if err = c.receive(kind, data); err == nil {
@@ -204,50 +204,50 @@ func (l *link) receive() {
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the helper was killed
 			if _, ok := errors.AsType[*terminal.ShellError](err); !ok {
-				err = &terminal.ShellError{Err: errEnded}
+				err = &terminal.ShellError{Err: errHelperExited}
 			}
 		}
-		l.end(err)
+		l.fail(err)
 		_ = l.stream.Close() // always nil
 		return
 	}
 }
 
-var errEnded = errors.New("the helper in the sandbox has ended")
+var errHelperExited = errors.New("the helper in the sandbox exited")
 
-// end ends all connections.
-func (l *link) end(err error) {
+// fail ends all connections.
+func (l *link) fail(err error) {
 	l.mu.Lock()
 	if l.err == nil {
 		l.err = err
 	}
 	conns := l.conns
 	l.conns = map[uint32]*Conn{}
-	l.keepLocked()
+	l.updateKeepLocked()
 	l.mu.Unlock()
 	for _, c := range conns {
 		c.fail(err)
 	}
 }
 
-// close ends the helper and waits for the goroutines. Those that still connect or
-// read get an error.
+// close closes the terminal and waits for the goroutines. Calls that still connect or
+// read fail.
 func (l *link) close() {
-	l.end(errHungUp)
-	_ = l.stream.Close() // that of a terminal, always nil
+	l.fail(errClosed)
+	_ = l.stream.Close() // always nil
 	<-l.done
 	<-l.sent
 	l.keeping.Wait()
 	l.hangUp(nil)
 }
 
-// quit is close when nothing is left to be done: the helper ends by itself.
+// quit asks the helper to exit, gives it a second, and closes the link.
 func (l *link) quit() {
-	l.tell(frameQuit, 0, nil)
+	l.sendControl(frameQuit, 0, nil)
 	timer := time.AfterFunc(time.Second, func() { _ = l.stream.Close() })
 	<-l.done
 	timer.Stop()
 	l.close()
 }
 
-var errHungUp = fmt.Errorf("the tunnel was closed: %w", syscall.ECONNABORTED)
+var errClosed = fmt.Errorf("the tunnel was closed: %w", syscall.ECONNABORTED)

@@ -27,7 +27,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// server does what the first byte of a connection says, on a port that it prints.
+// server is a program that prints its port. The first byte of a connection selects what it
+// does.
 const server = `
 import os, socket, struct, threading
 s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True)
@@ -58,7 +59,7 @@ while True:
     threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 `
 
-// interpreters are the helpers one at a time.
+// interpreters are the helpers, each on its own.
 var interpreters = []struct {
 	name    string
 	helpers helpers
@@ -67,14 +68,13 @@ var interpreters = []struct {
 	{"node", helpers{node: nodeHelper}},
 }
 
-// eachHelper runs a test with each helper, and a function that connects to a
-// server and tells it what to do.
+// eachHelper runs a test with each helper. dial connects to the server and sends what.
 func eachHelper(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox, dial func(what string) *Conn)) {
 	for _, i := range interpreters {
 		t.Run(i.name, func(t *testing.T) {
 			t.Parallel()
 			needs.Programs(t, "stty", "python3", i.name)
-			_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": marked(t)}})
+			_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": uniqueLogname(t)}})
 			port := startServer(t, sb, server)
 			test(t, sb, func(what string) *Conn {
 				c, err := dial(t.Context(), sb, port, i.helpers)
@@ -89,8 +89,8 @@ func eachHelper(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox, dial 
 	}
 }
 
-// marked is a LOGNAME that only the processes of a test have.
-func marked(t *testing.T) string {
+// uniqueLogname returns a LOGNAME that identifies the processes of a test.
+func uniqueLogname(t *testing.T) string {
 	return "OF_" + strings.Map(func(r rune) rune {
 		if r == '/' {
 			return '_'
@@ -109,11 +109,11 @@ func startServer(t testing.TB, sb *sandbox.Sandbox, program string) int {
 		require.NoError(t, err, e.Data)
 		return port
 	}
-	t.Fatal("the server said nothing")
+	t.Fatal("the server printed no port")
 	return 0
 }
 
-// TestDialEcho sends a mebibyte with every byte in it there and back.
+// TestDialEcho echoes a mebibyte that contains every byte.
 func TestDialEcho(t *testing.T) {
 	t.Parallel()
 	eachHelper(t, func(t *testing.T, _ *sandbox.Sandbox, dial func(string) *Conn) {
@@ -137,8 +137,8 @@ func TestDialEcho(t *testing.T) {
 	})
 }
 
-// TestHalfClose: each end may say all before the other has, and Close delivers
-// what was written.
+// TestHalfClose: either end may close its writing side first, and Close delivers what was
+// written.
 func TestHalfClose(t *testing.T) {
 	t.Parallel()
 	eachHelper(t, func(t *testing.T, sb *sandbox.Sandbox, dial func(string) *Conn) {
@@ -165,9 +165,9 @@ func TestHalfClose(t *testing.T) {
 	})
 }
 
-// TestBroken: a server that resets, a helper that is killed, what is done after
-// Close, and deadlines.
-func TestBroken(t *testing.T) {
+// TestConnErrors: errors after a reset by the server, the end of the helper, Close and
+// deadlines.
+func TestConnErrors(t *testing.T) {
 	t.Parallel()
 	eachHelper(t, func(t *testing.T, sb *sandbox.Sandbox, dial func(string) *Conn) {
 		c := dial("r")
@@ -210,8 +210,8 @@ func TestBroken(t *testing.T) {
 	})
 }
 
-// TestDialRefused: nothing listens, no interpreter is there, the port is none, the
-// context has ended.
+// TestDialRefused: Dial fails if nothing listens, no interpreter exists, the port is
+// invalid, or the context has ended.
 func TestDialRefused(t *testing.T) {
 	t.Parallel()
 	for _, i := range interpreters {
@@ -235,9 +235,8 @@ func TestDialRefused(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// TestDialOutlivesContext: as with a net.Dialer, the end of the context with which
-// a connection was made does not end it. A connection wakes the sandbox, and its
-// hooks run.
+// TestDialOutlivesContext: as with a net.Dialer, the end of Dial's context does not end the
+// connection. Dial resumes the sandbox, and its hooks run.
 func TestDialOutlivesContext(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "python3")
