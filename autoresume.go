@@ -51,7 +51,7 @@ func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
 	s.st.mu.Lock()
 	cur, calm := s.st.current, s.st.resuming == nil
 	s.st.mu.Unlock()
-	if cur != nil && (s.hookOf(ctx) != nil || calm && s.settled(cur)) {
+	if cur != nil && (s.hookOf(ctx) != nil || calm && s.resumeHook(cur) == nil) {
 		return cur, nil
 	}
 	return s.resume(ctx, nil, causeHook, nil)

@@ -172,10 +172,6 @@ type Client struct {
 	honoredIDs, doubtedIDs atomic.Bool
 	// hooks is ClientOptions.Hooks.
 	hooks func(Info) (onCreate, onResume Hook)
-	// hooksRun holds the keys of hooks that have run, in any process, and hooksNow
-	// the flight by key of those that goroutines of this client see to.
-	hooksRun memory
-	hooksNow sync.Map
 }
 
 // NewClient returns a client. A nil opts takes everything from the

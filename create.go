@@ -94,8 +94,8 @@ type CreateOptions struct {
 	// the error returned, so that the next call starts over. It is called again
 	// for the same name if the sandbox's files were lost. See [Hook].
 	OnCreate Hook
-	// OnResume is called for each session but the first, before it is used; see
-	// [GetOptions].
+	// OnResume is called when a call on the returned handle resumes the sandbox;
+	// see [GetOptions].
 	OnResume Hook
 	// NoResume lets [Client.GetOrCreate] return an existing sandbox that is
 	// stopped without starting it. A sandbox that was just created runs.
@@ -126,8 +126,7 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 	o = c.withHooks(o)
 	sb, err := c.create(ctx, &o)
 	if err == nil && o.OnCreate != nil {
-		// No other process knows it to be incomplete, so there is no lock.
-		err = sb.runHook(ctx, dueHook{name: "OnCreate", hook: o.OnCreate}, &hookRun{})
+		err = (&setup{sb: sb, creator: true}).run(ctx, o.OnCreate)
 	}
 	if err != nil {
 		return nil, err
@@ -401,7 +400,7 @@ func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*S
 // of Fork.
 func (s *Sandbox) notSaved(ctx context.Context, source string) error {
 	err := fmt.Errorf("sandbox: %w: %q has no snapshot, so a fork would have none of its files: call Stop or Snapshot first, or set AllowEmpty", ErrNotSaved, source)
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeAwayTime)
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTime)
 	defer cancel()
 	if deleteErr := s.Delete(late, nil); deleteErr != nil && !errors.Is(deleteErr, ErrNotFound) {
 		err = fmt.Errorf("%w; the empty fork %q remains, since deleting it failed: %w", err, s.Name(), deleteErr)

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -11,10 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/go-vercel/sandbox/internal/engine"
-	"github.com/go-vercel/sandbox/internal/lease"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
@@ -36,19 +33,15 @@ type EnsureOptions struct {
 // Format prints the options without values that may be secret, for every verb.
 func (o EnsureOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-const (
-	maxEnsureID = 40
-	// ensureLease is how long others wait for a process that died while it started
-	// the program.
-	ensureLease = 30 * time.Second
-)
+const maxEnsureID = 40
 
 // EnsureCommand returns the program that runs under an ID in the sandbox's
 // current session, and starts it if there is none. All callers with that ID, in
 // all processes, get the same command, for example a server, once its port or a
 // line of its log is ready, for which it waits until ctx ends. A program that has
 // ended is started again, so it must not move to the background by itself. A nil
-// opts means the defaults.
+// opts means the defaults. Callers that start it at the same moment get one command
+// if the service refuses an ID that is taken, which is assumed.
 //
 // The ID has at most 40 letters, digits, underscores and dashes; [Command.ID]
 // is longer, since each start has its own. An ID stands for one program: if another
@@ -56,7 +49,7 @@ const (
 // that matches [ErrConflict], for the caller to kill it, or to choose another ID.
 //
 // It resumes a stopped sandbox. It makes one or two requests if the program
-// runs, five to start it, and those of [Sandbox.WaitForPort] and
+// runs, two or three to start it, and those of [Sandbox.WaitForPort] and
 // [Command.WaitForLog]. The error matches [ErrCommandIDs] if the service does
 // not let clients choose IDs; if the program ends early, it has its exit code
 // and last line.
@@ -130,6 +123,8 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 				missing = n
 			case err != nil:
 				return nil, err
+			case data.ID != o.ID:
+				return nil, fmt.Errorf("sandbox: the response about command %q is about %q", o.ID, data.ID)
 			case data.ExitCode == nil:
 				return newCommand(c, s.ID(), *data), nil
 			default:
@@ -139,26 +134,20 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 		o.ID = base + "-" + strconv.Itoa(missing)
 		return nil, nil
 	}
-	if cmd, err := find(); cmd != nil || err != nil {
+	for refused := ""; ; refused = o.ID {
+		if cmd, err := find(); cmd != nil || err != nil {
+			return cmd, err
+		}
+		// The ID is the lock: the service gives it to one start.
+		cmd, err := s.StartCommand(ctx, name, args, &o)
+		switch {
+		case errors.Is(err, ErrConflict) && o.ID != refused:
+			continue // another caller was faster: take its command
+		case err == nil && cmd.ID() != o.ID:
+			return nil, cmd.killLate(ctx, engine.KillGrace, fmt.Errorf("sandbox: %q can't be found again: %w", id, ErrCommandIDs))
+		}
 		return cmd, err
 	}
-	l, err := lease.Take(ctx, s.lockScript, lease.Options{Owner: rand.Text(), Term: ensureLease}, "command-"+base)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeAwayTime)
-		defer cancel()
-		_ = l.Free(late) // its lease ends anyway
-	}()
-	if cmd, err := find(); cmd != nil || err != nil {
-		return cmd, err
-	}
-	cmd, err := s.StartCommand(ctx, name, args, &o)
-	if err == nil && cmd.ID() != o.ID {
-		return nil, cmd.killLate(ctx, engine.KillGrace, fmt.Errorf("sandbox: %q can't be found again: %w", id, ErrCommandIDs))
-	}
-	return cmd, err
 }
 
 // awaitReady waits for what a program is to provide, and gives up when it ends.

@@ -14,10 +14,9 @@ type GetOptions struct {
 	// NoResume returns a stopped sandbox without starting it. By default it is
 	// started, so that a sandbox whose files are gone is noticed at once.
 	NoResume bool
-	// OnResume is called once for each session but the sandbox's first, whoever
-	// has started it, before this call returns or, for a later session, before the
-	// next call on the returned handle. Use it to start what does not outlive a
-	// session, such as servers. See [Hook].
+	// OnResume is called when this call, or a later one on the returned handle,
+	// starts a session of a stopped sandbox, before that call continues. Use it to
+	// start what does not outlive a session, such as servers. See [Hook].
 	OnResume Hook
 	// Extra holds parameters of the API that this version has no field for, by
 	// their names in the query. The values are never shown.
@@ -41,8 +40,7 @@ func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandb
 	if err != nil || opts != nil && opts.NoResume {
 		return sb, err
 	}
-	// A session that has ended since is the next call's to replace.
-	if _, err := sb.settle(ctx); err != nil {
+	if err := sb.runResumeHook(ctx); err != nil {
 		return nil, err
 	}
 	return sb, nil

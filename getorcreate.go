@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -34,10 +33,10 @@ const (
 // The options describe a new sandbox; an existing one is returned as it is. See
 // [Sandbox.Info] for what it has, and [Sandbox.Update].
 //
-// OnCreate completes once for a sandbox, and callers with an OnCreate get the
-// sandbox after that, in every process; see [Hook]. If it fails, the sandbox is
-// deleted and the error returned. A tag of the sandbox is what makes other
-// processes wait: with an OnCreate, there is room for four of your own.
+// The call that creates the sandbox runs OnCreate. Other calls with an OnCreate,
+// in all processes, return once it has succeeded; see [Hook]. If it fails, the
+// sandbox is deleted and the error returned. A tag of the sandbox makes the other
+// calls wait, so there is room for four of your own.
 //
 // The error matches [ErrReplaced] if another client had just replaced a sandbox
 // without files, and GetOrCreate deleted its new sandbox, by name.
@@ -61,12 +60,16 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 		return c.Create(ctx, &o)
 	}
 	if _, taken := o.Tags[creationMark]; o.OnCreate != nil && (taken || len(o.Tags) >= wire.MaxTags) {
-		return nil, invalid("Tags", "leave no room for the tag %s, by which OnCreate is known to be due: a sandbox has at most %d tags", creationMark, wire.MaxTags)
+		return nil, invalid("Tags", "leave no room for the tag %s, which makes other calls wait for OnCreate: a sandbox has at most %d tags", creationMark, wire.MaxTags)
+	}
+	owner := "" // of the mark
+	if o.OnCreate != nil {
+		owner = onceMark + rand.Text()
 	}
 	var why error // why there was another round
 	lost, waited := 0, time.Duration(0)
 	for round := 0; ; round++ {
-		sb, unseen, err := c.getOrCreate(ctx, name, &o)
+		sb, unseen, err := c.getOrCreate(ctx, name, &o, owner)
 		if unseen && errors.Is(err, ErrOutcomeUnknown) {
 			lost++
 		}
@@ -96,14 +99,14 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 // getOrCreate makes one attempt. unseen means that there may be a sandbox of that
 // name which can't be found, as while another client is creating it, or because
 // nothing is known of our own creation, and comes with an error.
-func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions) (sb *Sandbox, unseen bool, err error) {
+func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions, owner string) (sb *Sandbox, unseen bool, err error) {
 	get := &GetOptions{NoResume: o.NoResume, OnResume: o.OnResume, Extra: private(o.Extra)}
 	// Only an error of the request counts: one of a hook says nothing about
 	// this sandbox.
 	sb, err = c.lookUp(ctx, name, get)
 	switch {
 	case err == nil:
-		return sb.enter(ctx, o)
+		return sb.complete(ctx, o, owner, sb.mark())
 	case errors.Is(err, ErrNotFound):
 	case errors.Is(err, ErrSnapshotNotFound):
 		again, roomErr := c.makeRoom(ctx, name)
@@ -117,12 +120,11 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 		return nil, false, err
 	}
 	create := *o
-	create.mark()
+	create.Tags = withMark(o.Tags, owner)
 	sb, err = c.create(ctx, &create)
 	switch {
-	case err == nil && o.OnCreate != nil:
-		sb.st.mark = create.Tags[creationMark]
 	case err == nil:
+		return sb.complete(ctx, o, owner, owner) // whether the response has the tags or not
 	case nameTaken(err), errors.Is(err, ErrOutcomeUnknown):
 		there, getErr := c.lookUp(ctx, name, get)
 		switch {
@@ -138,35 +140,27 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions)
 	default:
 		return nil, false, err
 	}
-	return sb.enter(ctx, o)
+	return sb.complete(ctx, o, owner, sb.mark())
 }
 
-// mark adds the tag by which every process knows that OnCreate has to run.
-func (o *CreateOptions) mark() {
-	if o.OnCreate == nil {
-		return
-	}
-	tags := maps.Clone(o.Tags)
-	if tags == nil {
-		tags = map[string]string{}
-	}
-	tags[creationMark] = onceMark + rand.Text()
-	o.Tags = tags
-}
-
-// enter lets the hooks of a sandbox run that have not. unseen means that it has to
-// be looked up again, such as after another process's OnCreate has failed.
-func (s *Sandbox) enter(ctx context.Context, o *CreateOptions) (sb *Sandbox, unseen bool, err error) {
-	s.st.onCreate = o.OnCreate
-	if o.NoResume && !begun(s.Status()) {
-		return s, false, nil // the next call sees to them
-	}
-	refused, err := s.settle(ctx)
+// complete returns a sandbox with the given mark once OnCreate has succeeded and a
+// due OnResume has run. again means that it must be looked up again.
+func (s *Sandbox) complete(ctx context.Context, o *CreateOptions, owner, mark string) (_ *Sandbox, again bool, err error) {
 	switch {
-	case err != nil:
-		return nil, false, err
-	case refused:
-		return nil, true, fmt.Errorf("sandbox: %q: %w", s.Name(), ErrStopped)
+	case o.OnCreate == nil || mark == "" || s.hookOf(ctx) != nil:
+		if !o.NoResume {
+			err = s.runResumeHook(ctx)
+		}
+	case mark == owner: // this call created it, even if the response was lost
+		err = (&setup{sb: s, owner: owner, creator: true}).run(ctx, o.OnCreate)
+	default:
+		if err = s.awaitOnCreate(ctx, o.OnCreate); err == nil && !o.NoResume {
+			// Its session may have ended while this call waited.
+			_, err = s.resume(ctx, s.CurrentSession(), causeGet, nil)
+		}
+	}
+	if err != nil {
+		return nil, errors.Is(err, errSetupTaken), err
 	}
 	return s, false, nil
 }

@@ -156,17 +156,11 @@ type SnapshotInfo struct {
 	ParentID string
 }
 
-// creationMark is the tag of a sandbox that OnCreate sets up. Handles do not show
-// it.
-const creationMark = "go-sandbox-creation"
-
 // shownTags returns the tags that a user has set.
 func shownTags(tags map[string]string) map[string]string {
-	shown := maps.Clone(tags)
-	if _, marked := shown[creationMark]; marked {
-		if delete(shown, creationMark); len(shown) == 0 {
-			return nil
-		}
+	shown := withMark(tags, "")
+	if len(shown) == 0 && len(tags) > 0 {
+		return nil
 	}
 	return shown
 }

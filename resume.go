@@ -45,16 +45,12 @@ const (
 // them waits for it. The cause, and its error if there is one, are for observers.
 func (s *Sandbox) resume(ctx context.Context, stale *Session, cause string, causeErr error) (*Session, error) {
 	why := observe.Event{Kind: observe.Resume, Cause: cause, CauseErr: causeErr}
-	if run := s.hookOf(ctx); run != nil {
+	if s.hookOf(ctx) != nil {
 		// Waiting for the resume that this call is part of would never end.
 		if cur := s.CurrentSession(); cur != nil && cur != stale {
 			return cur, nil
 		}
-		session, err := s.startSession(ctx, stale, why)
-		if err == nil {
-			run.session.Store(session) // the lock is kept from there, since its own has ended
-		}
-		return session, err
+		return s.startSession(ctx, stale, why)
 	}
 	session, joined, err := s.share(ctx, stale, why)
 	if err == nil && joined && session == stale {
@@ -68,7 +64,7 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session, cause string, caus
 // share waits for the resume in progress, which it reports, or begins one.
 func (s *Sandbox) share(ctx context.Context, stale *Session, why observe.Event) (session *Session, joined bool, err error) {
 	st, cur := s.st, s.CurrentSession()
-	calm := cur != nil && cur != stale && s.settled(cur)
+	calm := cur != nil && cur != stale && s.resumeHook(cur) == nil
 	st.mu.Lock()
 	call := st.resuming
 	joined = call != nil
@@ -120,8 +116,8 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, why observe.Event) 
 	return call.session, joined, call.err
 }
 
-// runResume performs a shared resume: it starts a session in place of stale, and
-// lets the hooks run that have not.
+// runResume performs a shared resume: it starts a session in place of stale and
+// runs the OnResume hook.
 func (s *Sandbox) runResume(call *resumeCall, stale *Session, why observe.Event) {
 	call.err = fmt.Errorf("sandbox: OnResume of %q: %w", s.Name(), errHookLeft)
 	defer func() {
@@ -134,24 +130,15 @@ func (s *Sandbox) runResume(call *resumeCall, stale *Session, why observe.Event)
 		call.cancel()
 	}()
 	session := s.CurrentSession()
-	fresh := session == nil || session == stale
-	for {
-		if fresh {
-			var err error
-			if session, err = s.startSession(call.ctx, stale, why); err != nil {
-				call.err = err
-				return
-			}
-		}
-		refused, err := s.settle(call.ctx)
-		if err != nil {
+	if session == nil || session == stale {
+		if _, err := s.startSession(call.ctx, stale, why); err != nil {
 			call.err = err
 			return
 		}
-		if !refused || fresh {
-			break // if it has ended again, the caller's request is refused, too
-		}
-		stale, fresh = session, true
+	}
+	if err := s.runResumeHook(call.ctx); err != nil {
+		call.err = err
+		return
 	}
 	call.session, call.err = s.CurrentSession(), nil
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/lease"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -32,31 +31,26 @@ type Sandbox struct {
 	hook *hookRun
 }
 
-// Hook is called after a sandbox was created or resumed. OnCreate completes
-// once for a sandbox, and OnResume once for each later session, across all
-// handles and processes that have such a hook. The first of them to use the
-// sandbox runs the hook, and the others wait. If its process dies, another one
-// runs the hook again after half a minute.
+// Hook is called after a sandbox was created or resumed, by the call that created
+// or resumed it, as in the JavaScript SDK.
+//
+// [Client.GetOrCreate] waits for the OnCreate of another call. If the process that
+// runs OnCreate dies, a waiting call runs its own OnCreate in the same sandbox three
+// minutes later, so OnCreate must be able to run twice. If that fails, the sandbox
+// stays, and later calls try again. OnResume runs for the handle whose call
+// resumed the sandbox, and again with that handle's next call if it fails.
 //
 // A hook's context ends with the call that caused it, which also returns the
 // hook's error; once the hook has succeeded, the context lives on for whatever
 // the hook has started. Calls with that context, or on the handle that the hook
 // receives, never wait for the hook.
-//
-// The state is kept in .go-sandbox in the home directory of the sandbox's user,
-// which needs sh there. Running a hook costs two requests and another each ten
-// seconds, finding that it has run costs one, and a client that knows makes
-// none.
 type Hook func(ctx context.Context, sb *Sandbox) error
 
 // sandboxState is what all handles of one sandbox in this process share.
 type sandboxState struct {
 	project string
-	// onCreate and onResume are the hooks of the call that made the handle; nil
-	// for none.
-	onCreate, onResume Hook
-	// mark is the tag that the handle's own create has set, if it has.
-	mark string
+	// onResume is the hook of the call that made the handle; nil for none.
+	onResume Hook
 
 	mu       sync.Mutex
 	client   *Client // nil until needed, for handles from JSON
@@ -64,8 +58,8 @@ type sandboxState struct {
 	current  *Session // nil for handles from JSON without one
 	deleted  bool
 	resuming *resumeCall
-	// resumed is the ID of the last session that a response said to be resumed, and
-	// hooked of the last one that all hooks have run for.
+	// resumed is the ID of the last session that a request of this handle started,
+	// and hooked of the last one that OnResume ran for.
 	resumed, hooked string
 
 	defaultUser atomic.Pointer[accounts.Identity] // nil until it is known
@@ -74,9 +68,7 @@ type sandboxState struct {
 // hookRun is one run of a hook. Until it is over, calls made by the hook do not
 // wait for the resume that the hook is part of.
 type hookRun struct {
-	over    atomic.Bool
-	lease   *lease.Lease            // nil for a run without a lock
-	session atomic.Pointer[Session] // where the lock is
+	over atomic.Bool
 }
 
 // resumeCall is a resume that several callers may wait for.
@@ -275,6 +267,11 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume bo
 	if err := c.do(ctx, req, &resp); err != nil {
 		return nil, err
 	}
+	if resume && req.Uncertain {
+		// The lost response may have said that this call resumed the sandbox. Only
+		// a sandbox's first session is older than the sandbox.
+		resp.Resumed = resp.Resumed || resp.Session.CreatedAt.After(resp.Sandbox.CreatedAt.Time)
+	}
 	return &resp, nil
 }
 
@@ -293,11 +290,15 @@ func (st *sandboxState) setInfo(info wire.Sandbox) error {
 // operations that act by name and can't be undone. A handle that does not know
 // when its sandbox was created can't tell.
 func (s *Sandbox) checkIdentity(ctx context.Context, c *Client) error {
-	info := s.metadata()
-	if info.CreatedAt.IsZero() {
+	if s.metadata().CreatedAt.IsZero() {
 		return nil
 	}
-	resp, err := c.getSandbox(ctx, info.Name, s.st.project, false, nil)
+	return s.refreshInfo(ctx, c)
+}
+
+// refreshInfo fetches the sandbox's description and leaves its session as it is.
+func (s *Sandbox) refreshInfo(ctx context.Context, c *Client) error {
+	resp, err := c.getSandbox(ctx, s.Name(), s.st.project, false, nil)
 	if err != nil {
 		return err
 	}

@@ -86,15 +86,10 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 	if err := s.checkIdentity(ctx, c); err != nil {
 		return err
 	}
-	var resp wire.UpdateResponse
-	if err := c.do(ctx, &api.Request{
-		Op: api.UpdateSandbox, Path: []string{s.Name()}, Query: projectQuery(s.st.project), Body: body, Extra: o.Extra,
-	}, &resp); err != nil {
-		return err
+	if o.Tags != nil && s.mark() != "" { // OnCreate is running
+		body["tags"] = withMark(o.Tags, s.mark())
 	}
-	s.st.mu.Lock()
-	err = s.st.setInfo(resp.Sandbox)
-	s.st.mu.Unlock()
+	resp, err := s.update(ctx, c, body, o.Extra)
 	if err != nil {
 		return err
 	}
@@ -125,6 +120,19 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 		return unlessStopped(err)
 	}
 	return nil
+}
+
+// update sends one update and stores what the response says of the sandbox.
+func (s *Sandbox) update(ctx context.Context, c *Client, b body, extra map[string]any) (*wire.UpdateResponse, error) {
+	var resp wire.UpdateResponse
+	if err := c.do(ctx, &api.Request{
+		Op: api.UpdateSandbox, Path: []string{s.Name()}, Query: projectQuery(s.st.project), Body: b, Extra: extra,
+	}, &resp); err != nil {
+		return nil, err
+	}
+	s.st.mu.Lock()
+	defer s.st.mu.Unlock()
+	return &resp, s.st.setInfo(resp.Sandbox)
 }
 
 // unlessStopped ignores that a session is ending: the sandbox's own settings

@@ -1,15 +1,12 @@
 package canned
 
 import (
-	"cmp"
+	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
 	"os"
-	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -20,7 +17,6 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
-	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/stretchr/testify/require"
 )
 
@@ -28,8 +24,7 @@ import (
 // many transports other than net/http's.
 type API func(*http.Request) (*http.Response, error)
 
-// RoundTrip reads the request and calls the function. Hooks find their lock free:
-// the commands for it don't reach the function.
+// RoundTrip reads the request and calls the function, which may read it again.
 func (s API) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer req.Body.Close()
@@ -37,9 +32,8 @@ func (s API) RoundTrip(req *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		if resp := Lock(req, body); resp != nil {
-			return resp, nil
-		}
+		req = req.Clone(req.Context())
+		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	if _, id, ok := strings.Cut(req.URL.Path, "/cmd/"); ok && req.Method == http.MethodGet && generated.MatchString(id) {
 		// The client asks for the ID that it has chosen, which is not honored.
@@ -50,32 +44,6 @@ func (s API) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // generated are the IDs that the client chooses for commands.
 var generated = regexp.MustCompile(`^c[0-9a-f]{32}$`)
-
-// Lock responds to a command of the lock of hooks, which is free, and to nothing
-// else.
-func Lock(req *http.Request, body []byte) *http.Response {
-	var run struct {
-		Command string
-		Args    []string
-	}
-	if !strings.HasSuffix(req.URL.Path, "/cmd") || json.Unmarshal(body, &run) != nil {
-		return nil
-	}
-	_, _, args := clean.Of(run.Command, run.Args)
-	if len(args) < 6 || !strings.Contains(args[1], "/.go-sandbox") {
-		return nil
-	}
-	out := "put"
-	if strings.Contains(args[1], "taken") {
-		out = "taken " + args[6]
-	}
-	id, session := req.URL.Query().Get("cmdId"), path.Base(path.Dir(req.URL.Path))
-	record := func(code string) string {
-		return fmt.Sprintf(`{"command":{"id":%q,"name":"sh","args":[],"cwd":"/","sessionId":%q,"exitCode":%s,"startedAt":1}}`+"\n", cmp.Or(id, "lock"), session, code)
-	}
-	said := fmt.Sprintf(`{"stream":"stdout","data":%q}`+"\n", out+"\n")
-	return Response(200, "application/x-ndjson", strings.NewReader(record("null")+said+record("0")))
-}
 
 // Client returns a client whose requests go to the function.
 func (s API) Client(t *testing.T) *sandbox.Client {

@@ -229,8 +229,8 @@ func TestSessionStoppedDuringHook(t *testing.T) {
 	assert.EqualValues(t, 2, runs.Load(), "each session that was started has its hook")
 }
 
-// TestHookOfSeveralHandles: a hook that failed for one handle runs again for
-// the next handle of the sandbox, but not after it has succeeded.
+// TestHookOfSeveralHandles: OnResume runs for the handle whose call resumed the
+// sandbox, until it has succeeded, and for no other handle.
 func TestHookOfSeveralHandles(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -238,25 +238,28 @@ func TestHookOfSeveralHandles(t *testing.T) {
 	_, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	broken := errors.New("no licence")
-	var runs atomic.Int64
-	get := func() (*sandbox.Sandbox, error) {
-		return c.Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: false, OnResume: func(context.Context, *sandbox.Sandbox) error {
-			if runs.Add(1) < 3 {
+	runs := map[string]int{}
+	get := func(name string) *sandbox.Sandbox {
+		got, err := c.Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: true, OnResume: func(context.Context, *sandbox.Sandbox) error {
+			if runs[name]++; runs[name] < 3 {
 				return broken
 			}
 			return nil
 		}})
+		require.NoError(t, err)
+		return got
+	}
+	first, second := get("first"), get("second")
+	for range 2 {
+		_, err := first.RunCommand(t.Context(), "true", nil, nil)
+		require.ErrorIs(t, err, broken)
+		testkit.Output(t, second, "true")
 	}
 	for range 2 {
-		_, err := get()
-		require.ErrorIs(t, err, broken)
+		testkit.Output(t, first, "true")
+		testkit.Output(t, get("third"), "true")
 	}
-	for range 3 {
-		again, err := get()
-		require.NoError(t, err)
-		testkit.Output(t, again, "true")
-	}
-	assert.EqualValues(t, 3, runs.Load())
+	assert.Equal(t, map[string]int{"first": 3}, runs)
 }
 
 // TestResumeWaitsForTransitions: a session that is starting, stopping or being

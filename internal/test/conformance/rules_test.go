@@ -101,8 +101,6 @@ func TestRequestsOfRules(t *testing.T) {
 	started := func(command string) string { return "POST " + session + "/cmd " + command }
 	create := func(path, tags string) string { return "POST /api/" + path + ` {"tags":{` + tags + `}}` }
 	mark := `"go-sandbox-creation":"once-` + strings.Repeat("A", 26) + `"`
-	lock := func(args string) string { return started(lockCommand(t, departures, args)) }
-	owner := strings.Repeat("B", 26)
 	for _, tt := range []struct {
 		name, step string
 		script     string   // "METHOD /path": each responds with {}, or with 404 and the code before it
@@ -113,10 +111,6 @@ func TestRequestsOfRules(t *testing.T) {
 		{"a mark without a hook", `{"op":"getOrCreate"}`, "POST /api/v3/sandboxes", []string{create("v3/sandboxes", mark)}, ""},
 		{"a mark of a fork", `{"op":"getOrCreate","args":{"onCreate":{}}}`, "POST /api/v2/sandboxes/a/fork", []string{create("v2/sandboxes/a/fork", mark)}, ""},
 		{"another mark", `{"op":"getOrCreate","args":{"onCreate":{}}}`, "POST /api/v3/sandboxes", []string{create("v3/sandboxes", `"go-sandbox-creation":"x"`)}, ""},
-		{"a lock", `{"op":"get","args":{"onResume":{}}}`, "", []string{lock(`"` + owner + `","60","8","resume-sess_2"`)}, "hooks-locked"},
-		{"a lock without a hook", `{"op":"get"}`, "", []string{lock(`"` + owner + `","60","8","resume-sess_2"`)}, ""},
-		{"a lock of something else", `{"op":"get","args":{"onResume":{}}}`, "", []string{lock(`"` + owner + `","60","8","other"`)}, ""},
-		{"another script at the lock's place", `{"op":"get","args":{"onResume":{}}}`, "", []string{started(`["sh","-c","rm -rf ~/.go-sandbox","sh","` + owner + `","60","8","resume-sess_2"]`)}, ""},
 		{"an append", `{"op":"fs.appendFile"}`, "POST " + session + "/fs/read,POST " + session + "/fs/write", []string{started(appends)}, "append-adds-only"},
 		{"an append that writes over", `{"op":"fs.appendFile"}`, "POST " + session + "/fs/read,POST " + session + "/fs/write", []string{started(strings.Replace(appends, "oflag=append conv=notrunc", "oflag=append", 1))}, ""},
 		{"an append of another length", `{"op":"fs.appendFile"}`, "POST " + session + "/fs/read,POST " + session + "/fs/write", []string{started(strings.Replace(appends, `"4"`, `"5"`, 1))}, ""},
@@ -181,21 +175,7 @@ func ask(t *testing.T, s *Server, request string) {
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://vercel.com"+target, strings.NewReader(body))
 	require.NoError(t, err)
 	r.RequestURI = target
-	e := s.entry(r, []byte(body))
-	if s.lock(e) == nil {
-		s.take(e)
-	}
-}
-
-// lockCommand returns the command that takes the lock of hooks.
-func lockCommand(t *testing.T, d *Departures, args string) string {
-	for _, r := range d.Rules {
-		if r.Rule == "hooks-locked" {
-			return `["sh","-c",` + string(marshal(r.Words[0].Script)) + `,"sh",` + args + `]`
-		}
-	}
-	t.Fatal("there is no such rule")
-	return ""
+	s.take(s.entry(r, []byte(body)))
 }
 
 // TestDifferencesOfRules has results and requests that rules let differ, and next

@@ -63,7 +63,7 @@ func newServer(script []Exchange, rules Rules, scenario *Scenario, want Recordin
 	s := &Server{rules: rules, scenario: scenario, want: want, omitted: map[*Exchange]bool{}}
 	s.memory = memory{
 		outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{}, known: map[string]object{}, resumes: map[string]*Exchange{},
-		doubted: map[string]*slot{}, unread: map[string]bool{}, leases: map[string]bool{}, allowed: map[string]bool{},
+		doubted: map[string]*slot{}, unread: map[string]bool{}, allowed: map[string]bool{},
 	}
 	for _, ex := range script {
 		times := 1
@@ -116,10 +116,7 @@ func (s *Server) finish() {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	entry := s.entry(r, body)
-	ex := s.lock(entry)
-	if ex == nil {
-		ex = s.take(entry)
-	}
+	ex := s.take(entry)
 	if ex == nil {
 		text := `{"error":{"code":"wire_unscripted","message":"wire: unscripted request"}}`
 		ex = &Exchange{Status: http.StatusTeapot, JSON: json.RawMessage(text), Headers: object{"x-wire": "wire: unscripted request"}}

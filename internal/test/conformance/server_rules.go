@@ -19,7 +19,6 @@ type memory struct {
 	resumes map[string]*Exchange         // of sandboxes, by their paths
 	doubted map[string]*slot             // responses that only the official SDK takes for the API's, by the request
 	unread  map[string]bool              // the commands whose log broke, or was none
-	leases  map[string]bool              // the locks that are taken, by their keys and owners
 	allowed map[string]bool              // the requests that rules have allowed since the script's last
 }
 
@@ -284,33 +283,6 @@ func (s *Server) doubtful(ex *Exchange) bool {
 	}
 	said, _ := decodeJSON(ex.JSON)
 	return ex.Status == http.StatusRequestTimeout || ex.Status == http.StatusTooEarly || !matches(object{"error": object{"code": "~^[a-z_]+$"}}, said)
-}
-
-// lock responds to a command of the hooks\' lock, which is free.
-func (s *Server) lock(e *Entry) *Exchange {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.rules.concerns("hooks-locked", e, nil) || !s.hooked() {
-		return nil
-	}
-	words := e.words()
-	said := "lost\n"
-	switch {
-	case strings.Contains(words[2], "\nowner="):
-		s.leases[words[7]+words[4]] = true
-		said = "taken " + words[7] + "\n"
-	case s.leases[words[4]+words[5]]: // it is given back
-		said = "put\n"
-	}
-	s.use("hooks-locked")
-	return ran(e, 0, object{"stream": "stdout", "data": said})
-}
-
-// hooked reports whether a step up to the running one has a hook.
-func (s *Server) hooked() bool {
-	return slices.ContainsFunc(s.scenario.Steps[:min(s.step+1, len(s.scenario.Steps))], func(step Step) bool {
-		return bytes.Contains(step.Args, []byte(`"onCreate"`)) || bytes.Contains(step.Args, []byte(`"onResume"`))
-	})
 }
 
 // awaited reports whether the official SDK makes this request, too, before its

@@ -291,7 +291,7 @@ func TestLateReturns(t *testing.T) {
 			_, err = w.Write(make([]byte, 5<<20))
 			return errors.Join(err, w.Close())
 		}},
-		"GetOrCreate, OnCreate failed": {func(req *http.Request) bool { return req.Method == http.MethodDelete }, 10 * time.Second, func(ctx context.Context, sb boxed) error {
+		"GetOrCreate, OnCreate failed": {func(req *http.Request) bool { return req.URL.Query().Get("resume") == "false" }, 10 * time.Second, func(ctx context.Context, sb boxed) error {
 			_, err := sb.client.GetOrCreate(ctx, "new", &sandbox.CreateOptions{OnCreate: func(ctx context.Context, _ *sandbox.Sandbox) error {
 				<-ctx.Done()
 				return ctx.Err()

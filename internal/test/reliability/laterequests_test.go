@@ -417,64 +417,8 @@ func lateRequested(t *testing.T, w *lateWorld, late *latecomer, op *api.Op, row 
 	}
 }
 
-// TestLateCreate: a sandbox that a late request has made is set up by the client
-// that had given the request up, also when it meets it in a create of its own.
-func TestLateCreate(t *testing.T) {
-	t.Parallel()
-	for _, meets := range []string{"by looking", "by creating"} {
-		t.Run(meets, func(t *testing.T) {
-			t.Parallel()
-			srv := sandboxtest.New(t, nil)
-			late, gate := &latecomer{next: testkit.Transport(t)}, &testkit.Gateway{}
-			gate.Next = late
-			c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
-			var runs int
-			opts := func() *sandbox.CreateOptions {
-				return &sandbox.CreateOptions{OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
-					runs++
-					return sb.FS().WriteFile(ctx, "ready", nil, 0o644)
-				}}
-			}
-			late.hold(createNamed, 0)
-			creates := 0
-			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-				if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/v3/sandboxes") {
-					if creates++; creates > 1 {
-						return nil, errReset
-					}
-				}
-				return next.RoundTrip(req)
-			})
-			_, err := c.GetOrCreate(t.Context(), "work", opts())
-			require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
-			assert.Equal(t, 3, creates)
-			gate.Set(nil)
-			if meets == "by looking" {
-				late.deliver(t)
-			} else {
-				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-					if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/v3/sandboxes") {
-						gate.Set(nil)
-						late.deliver(t)
-					}
-					return next.RoundTrip(req)
-				})
-			}
-			for range 2 {
-				sb, err := c.GetOrCreate(t.Context(), "work", opts())
-				require.NoError(t, err)
-				assert.Equal(t, "ready\n", testkit.Output(t, sb, "ls"))
-			}
-			assert.Equal(t, 1, runs)
-			_, err = testkit.Client(t, srv, sandbox.ClientOptions{}).GetOrCreate(t.Context(), "work", opts())
-			require.NoError(t, err)
-			assert.Equal(t, 1, runs, "another client has not made it")
-		})
-	}
-}
-
-// TestLateResume: OnResume runs for a session that a late request has started,
-// once, and for none that somebody else has.
+// TestLateResume: OnResume runs for a session that a call starts, also if a response
+// was lost, and for none that a late request or somebody else starts.
 func TestLateResume(t *testing.T) {
 	t.Parallel()
 	for _, outcome := range []string{"retried", "given up"} {
@@ -516,7 +460,7 @@ func TestLateResume(t *testing.T) {
 				sb, err = c.Get(t.Context(), "work", opts)
 				require.NoError(t, err)
 			}
-			assert.Equal(t, before+1, runs, "the hook runs for the session that the late request has started")
+			assert.Equal(t, before, runs, "the late request started the session")
 		})
 	}
 }

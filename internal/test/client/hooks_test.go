@@ -1,7 +1,9 @@
-package sandbox_test
+package client_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -49,36 +51,35 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 			_, err = c.GetOrCreate(t.Context(), "work", opts)
 			require.ErrorIs(t, err, broken)
 			assert.Zero(t, testkit.Count(srv, sandboxtest.DeleteSandbox))
-			// The hook has not succeeded: it runs again with the next call.
+			// The next handle's call does not resume the sandbox.
 			sb, err = c.GetOrCreate(t.Context(), "work", opts)
 			require.NoError(t, err)
-			assert.EqualValues(t, 2, runs.Load())
+			assert.EqualValues(t, 1, runs.Load())
 			assert.Equal(t, "chapter\n", testkit.Output(t, sb, "cat", "thesis"))
 		})
 	}
 }
 
-// TestGoneBeforeItsHook: a sandbox that somebody deletes before its OnCreate can run
-// is made again.
-func TestGoneBeforeItsHook(t *testing.T) {
+// TestGoneDuringItsHook: a sandbox that somebody deletes while its OnCreate runs is
+// made again.
+func TestGoneDuringItsHook(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	other := testkit.Client(t, srv, sandbox.ClientOptions{})
-	lock := &before{RoundTripper: testkit.Transport(t), op: "/cmd", do: func() {
-		sb, err := other.Get(t.Context(), "work", nil)
-		if assert.NoError(t, err) {
-			assert.NoError(t, sb.Delete(t.Context(), nil))
-		}
-	}}
+	other, c := testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})
 	var runs atomic.Int64
-	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: lock}})
-	sb, err := c.GetOrCreate(t.Context(), "work", &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
-		runs.Add(1)
-		return nil
+	sb, err := c.GetOrCreate(t.Context(), "work", &sandbox.CreateOptions{OnCreate: func(ctx context.Context, _ *sandbox.Sandbox) error {
+		if runs.Add(1) > 1 {
+			return nil
+		}
+		sb, err := other.Get(ctx, "work", nil)
+		if err != nil {
+			return err
+		}
+		return sb.Delete(ctx, nil)
 	}})
 	require.NoError(t, err)
 	assert.Equal(t, "hello\n", testkit.Output(t, sb, "echo", "hello"))
-	assert.EqualValues(t, 1, runs.Load())
+	assert.EqualValues(t, 2, runs.Load())
 	assert.Equal(t, 2, testkit.Count(srv, sandboxtest.CreateSandbox))
 }
 
@@ -271,4 +272,209 @@ func TestCallsWaitForHook(t *testing.T) {
 	assert.Equal(t, "warm\n", <-results)
 	assert.Equal(t, "warm\n", <-results)
 	assert.EqualValues(t, 1, runs.Load())
+}
+
+// TestClientHooks: handles from JSON have the hooks of their client, and options
+// with hooks of their own keep those.
+func TestClientHooks(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	var created, resumed, own atomic.Int64
+	c := testkit.Client(t, srv, sandbox.ClientOptions{Hooks: func(sb sandbox.Info) (onCreate, onResume sandbox.Hook) {
+		if sb.Tags["kind"] != "preview" {
+			return nil, nil
+		}
+		return func(context.Context, *sandbox.Sandbox) error { created.Add(1); return nil },
+			func(context.Context, *sandbox.Sandbox) error { resumed.Add(1); return nil }
+	}})
+	for _, kind := range []string{"preview", "other"} {
+		made, err := c.GetOrCreate(t.Context(), kind, &sandbox.CreateOptions{Tags: map[string]string{"kind": kind}})
+		require.NoError(t, err)
+		_, err = made.Stop(t.Context(), nil)
+		require.NoError(t, err)
+		text, err := json.Marshal(made)
+		require.NoError(t, err)
+		var decoded sandbox.Sandbox
+		require.NoError(t, json.Unmarshal(text, &decoded))
+		c.Bind(&decoded)
+		testkit.Output(t, &decoded, "true")
+	}
+	assert.EqualValues(t, 1, created.Load())
+	assert.EqualValues(t, 1, resumed.Load())
+
+	sb, err := c.Get(t.Context(), "preview", nil)
+	require.NoError(t, err)
+	_, err = sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = c.Get(t.Context(), "preview", &sandbox.GetOptions{OnResume: func(context.Context, *sandbox.Sandbox) error { own.Add(1); return nil }})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, own.Load())
+	assert.EqualValues(t, 1, resumed.Load())
+}
+
+// TestHookOutlivesItsSession: an OnResume that continues in the next session, because
+// its own was stopped, has also run for that one, unless it fails.
+func TestHookOutlivesItsSession(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{false, true} {
+		runs := 0
+		var direct *sandbox.Sandbox
+		srv, _, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+			if runs++; runs > 1 {
+				return nil
+			}
+			if _, err := direct.Stop(ctx, nil); err != nil {
+				return err
+			}
+			_, err := sb.RunCommand(ctx, "true", nil, nil)
+			if err == nil && fails {
+				err = errors.New("no licence")
+			}
+			return err
+		}})
+		testkit.StopElsewhere(t, srv, sb)
+		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+		assert.Equal(t, fails, err != nil, "%v", err)
+		testkit.Output(t, sb, "true")
+		testkit.Output(t, sb, "true")
+		want := 1
+		if fails {
+			want = 2
+		}
+		assert.Equal(t, want, runs, "fails: %v", fails)
+	}
+}
+
+// TestOnCreateNeedsATag: five tags of the caller leave no room for the one that makes
+// other calls wait for OnCreate, which is an error before any request.
+func TestOnCreateNeedsATag(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	onCreate := func(context.Context, *sandbox.Sandbox) error { return nil }
+	for _, tags := range []map[string]string{
+		{"a": "1", "b": "2", "c": "3", "d": "4", "e": "5"}, {"go-sandbox-creation": "mine"},
+	} {
+		_, err := c.GetOrCreate(t.Context(), "preview", &sandbox.CreateOptions{Tags: tags, OnCreate: onCreate})
+		assert.ErrorIs(t, err, sandbox.ErrInvalid)
+		assert.ErrorContains(t, err, "go-sandbox-creation")
+		assert.Empty(t, srv.Requests())
+	}
+	sb, err := c.GetOrCreate(t.Context(), "preview", &sandbox.CreateOptions{Tags: map[string]string{"a": "1", "b": "2", "c": "3", "d": "4"}, OnCreate: onCreate})
+	require.NoError(t, err)
+	assert.Len(t, sb.Info().Tags, 4)
+	seen := 0
+	for info, err := range c.List(t.Context(), nil) {
+		require.NoError(t, err)
+		assert.Len(t, info.Tags, 4)
+		seen++
+	}
+	assert.Equal(t, 1, seen)
+}
+
+// TestOnCreateAwaited: calls that come while OnCreate runs wait for it, with this
+// client and with another, and start over if it fails.
+func TestOnCreateAwaited(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	a, b := testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})
+	inside, release := make(chan struct{}, 10), make(chan struct{})
+	var runs atomic.Int64
+	broken := errors.New("no licence")
+	opts := &sandbox.CreateOptions{OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
+		n := runs.Add(1)
+		inside <- struct{}{}
+		<-release
+		if n == 1 {
+			return broken
+		}
+		return sb.FS().WriteFile(ctx, "ready", []byte("yes"), 0o644)
+	}}
+	var group sync.WaitGroup
+	var failed atomic.Int64
+	enter := func(c *sandbox.Client) {
+		group.Go(func() {
+			sb, err := c.GetOrCreate(t.Context(), "conv", opts)
+			if errors.Is(err, broken) {
+				failed.Add(1)
+				return
+			}
+			if assert.NoError(t, err) {
+				text, err := sb.FS().ReadFile(t.Context(), "ready")
+				assert.NoError(t, err, "it was returned before it was complete")
+				assert.Equal(t, "yes", string(text))
+			}
+		})
+	}
+	enter(a)
+	<-inside
+	for range 3 {
+		enter(a)
+		enter(b)
+	}
+	testkit.Linger(100 * time.Millisecond) // for them to get there, if they can
+	close(release)
+	group.Wait()
+	assert.EqualValues(t, 2, runs.Load())
+	assert.GreaterOrEqual(t, failed.Load(), int64(1))
+	assert.Less(t, failed.Load(), int64(7), "another client starts over")
+	enter(a)
+	group.Wait()
+	assert.EqualValues(t, 2, runs.Load())
+}
+
+// TestHooksCost: hooks make no requests in the sandbox, and leave nothing there.
+// OnResume costs nothing, and OnCreate the removal of its tag.
+func TestHooksCost(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	runs := 0
+	hook := func(context.Context, *sandbox.Sandbox) error { runs++; return nil }
+	opts := &sandbox.CreateOptions{OnCreate: hook, OnResume: hook, Tags: map[string]string{"a": "b"}}
+	sb, err := c.GetOrCreate(t.Context(), "x", opts)
+	require.NoError(t, err)
+	assert.Equal(t, 1, runs)
+	assert.Len(t, srv.Requests(), 4, "get, create, look at the tags, remove one")
+	assert.Zero(t, testkit.Count(srv, sandboxtest.RunCommand))
+	_, err = sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	before := len(srv.Requests())
+	sb, err = c.GetOrCreate(t.Context(), "x", opts)
+	require.NoError(t, err)
+	assert.Equal(t, 2, runs)
+	assert.Equal(t, 1, len(srv.Requests())-before)
+	assert.Empty(t, testkit.Output(t, sb, "sh", "-c", `ls -A; ls -A "$HOME" /tmp | grep -i sandbox; true`))
+}
+
+// TestOnCreateKeepsItsTag: tags that OnCreate sets stay, and so does the one that
+// makes other calls wait.
+func TestOnCreateKeepsItsTag(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	c, other := testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})
+	var done atomic.Bool
+	waiting := make(chan error, 1)
+	sb, err := c.GetOrCreate(t.Context(), "x", &sandbox.CreateOptions{Tags: map[string]string{"a": "b"}, OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.Update(ctx, &sandbox.UpdateOptions{Tags: map[string]string{"c": "d"}}); err != nil {
+			return err
+		}
+		go func() {
+			_, err := other.GetOrCreate(t.Context(), "x", &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
+				return errors.New("it runs twice")
+			}})
+			if !done.Load() {
+				err = errors.Join(err, errors.New("it was not awaited"))
+			}
+			waiting <- err
+		}()
+		testkit.Linger(100 * time.Millisecond)
+		done.Store(true)
+		return nil
+	}})
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"c": "d"}, sb.Info().Tags)
+	require.NoError(t, <-waiting)
+	require.NoError(t, sb.Refresh(t.Context()))
+	assert.Equal(t, map[string]string{"c": "d"}, sb.Info().Tags)
 }
