@@ -146,7 +146,7 @@ func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 		if _, err := host.LoginFile(); err != nil {
 			return nil, fmt.Errorf("%w: %w", auth.ErrNoCredentials, err)
 		}
-		c.source = "the login of the Vercel CLI"
+		c.source = loginSource
 		provider := auth.CLI(opts)
 		if c.asks() && c.mayHaveLogin() {
 			return auth.Chain(provider, device.Login(c.showCode, opts)), nil
@@ -167,6 +167,9 @@ func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 	}
 	return provider, nil
 }
+
+// loginSource is the source of credentials that the Vercel CLI has.
+const loginSource = "the login of the Vercel CLI"
 
 // ofFile marks credentials that come from a .env file of the folder.
 const ofFile = " (of a .env file)"

@@ -149,9 +149,10 @@ func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 	defer cancel()
 	c.app.opts.noInput, c.app.looks = true, true
 	client, err := c.app.connect(ctx)
+	others := finding{"other tokens", foundOK, c.app.unusedTokens()}
 	if err != nil {
 		f := c.app.explain(err)
-		return []finding{{"token", foundFailed, f.Message}, {"project", foundFailed, "not known without a token"}}
+		return []finding{{"token", foundFailed, f.Message}, others, {"project", foundFailed, "not known without a token"}}
 	}
 	token := finding{"token", foundOK, "from " + c.app.source}
 	if at, ok := oidc.Expiry(c.app.scope.Token); ok {
@@ -163,7 +164,7 @@ func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 	where := fmt.Sprintf("team %s, project %s", c.app.scope.TeamID, c.app.scope.ProjectID)
 	page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})
 	if err != nil {
-		return []finding{token, {"project", foundFailed, where + ": " + c.app.explain(err).Message}}
+		return []finding{token, others, {"project", foundFailed, where + ": " + c.app.explain(err).Message}}
 	}
 	running := 0
 	for _, i := range page.Items {
@@ -171,7 +172,7 @@ func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 			running++
 		}
 	}
-	return []finding{token, {"project", foundOK, fmt.Sprintf("%s, %d running", where, running)}}
+	return []finding{token, others, {"project", foundOK, fmt.Sprintf("%s, %d running", where, running)}}
 }
 
 // checkLogin looks at who can read the login.

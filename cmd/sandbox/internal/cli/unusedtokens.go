@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"os"
+	"strings"
+
+	"github.com/go-vercel/sandbox/internal/oidc"
+)
+
+// unusedTokens says of each token that is set and not used why it is not, for doctor.
+func (c *connection) unusedTokens() string {
+	var list []string
+	before := true // in the order in which tokens are searched for
+	add := func(name string, set bool) {
+		switch {
+		case name == c.source:
+			before = false
+		case !set:
+		case before:
+			list = append(list, name+" needs VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or a linked folder")
+		default:
+			list = append(list, name+" comes after "+c.source)
+		}
+	}
+	add("--token", c.opts.token != "")
+	for _, from := range []struct {
+		lookup func(string) (string, bool)
+		suffix string
+	}{{c.env.lookup, ""}, {c.env.lookupFiles, ofFile}} {
+		for _, key := range []string{"SANDBOX_TOKEN", "VERCEL_AUTH_TOKEN", "VERCEL_TOKEN", "VERCEL_OIDC_TOKEN_FILE", "VERCEL_OIDC_TOKEN"} {
+			value, _ := from.lookup(key)
+			name := key + from.suffix
+			if key == "VERCEL_OIDC_TOKEN_FILE" && from.suffix != "" && value != "" {
+				list = append(list, name+" is not read: a folder's files can't name a file outside of it")
+				continue
+			}
+			add(name, value != "")
+		}
+	}
+	if file, err := oidc.NewHost(nil, c.getenv, "").LoginFile(); err == nil && c.source != loginSource {
+		_, err := os.Stat(file)
+		add(loginSource, err == nil)
+	}
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, "; ")
+}
