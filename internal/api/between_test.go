@@ -16,8 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// interference is what something between the client and the API responds in its
-// place.
+// interference is a response of a proxy or gateway instead of the API's.
 type interference struct {
 	name   string
 	status int
@@ -27,9 +26,9 @@ type interference struct {
 
 func text(s string) func(*Op) string { return func(*Op) string { return s } }
 
-// inBetween are the ways in which something in between responds.
-func inBetween() (list []interference) {
-	const page, object, records = "text/html; charset=utf-8", "application/json", "application/x-ndjson"
+// interferences returns the tested responses.
+func interferences() (list []interference) {
+	const page, object, ndjson = "text/html; charset=utf-8", "application/json", "application/x-ndjson"
 	for _, status := range []int{200, 201, 202, 300, 304, 400, 401, 402, 403, 404, 407, 408, 409, 410, 411, 413, 418, 421, 422, 425, 426, 429, 431, 451, 499, 500, 502, 503, 504, 511, 520, 530} {
 		list = append(list,
 			interference{"page", status, page, text("<html><h1>Please accept our terms</h1></html>")},
@@ -51,7 +50,7 @@ func inBetween() (list []interference) {
 		interference{"half of the success", 200, object, half},
 		interference{"another object's success", 200, object, other},
 		interference{"the success as a list", 200, object, func(op *Op) string { return "[" + success(op) + "]" }},
-		interference{"packed", 200, records + "\r\nContent-Encoding: gzip", func(*Op) string {
+		interference{"packed", 200, ndjson + "\r\nContent-Encoding: gzip", func(*Op) string {
 			var b bytes.Buffer
 			zip := gzip.NewWriter(&b)
 			_, _ = zip.Write([]byte("{}"))
@@ -63,8 +62,8 @@ func inBetween() (list []interference) {
 	)
 }
 
-// expected is what an operation makes of an interference: nothing in between
-// can say that it was done, nor that it was not.
+// expected is the result of an operation after an interference: a proxy's response shows
+// neither that the operation took effect nor that it did not.
 func (i interference) expected(op *Op) (sent int, succeeds, unknown bool) {
 	isObject := i.body != nil && (strings.HasPrefix(i.body(op), "{") && i.name != "half of the success" || i.name == "packed")
 	switch {
@@ -72,7 +71,7 @@ func (i interference) expected(op *Op) (sent int, succeeds, unknown bool) {
 		return 1, true, false // which the API may say without a body
 	case i.status < 300 && isObject && op.Success == "{}":
 		return 1, true, false // any object is a success of these, and newer APIs may say more
-	case i.name == "another object's success" && other(op):
+	case i.name == "another object's success" && namesNothing(op):
 		return 1, true, false // it looks the same as the requested object's
 	case op.Class == Safe && strings.Contains(i.header, "Location") && op.Method == http.MethodGet:
 		return 30, false, false // it is followed, here in a circle
@@ -84,18 +83,16 @@ func (i interference) expected(op *Op) (sent int, succeeds, unknown bool) {
 	return 1, false, true
 }
 
-// other reports whether the success of an operation names nothing that the
-// request has named.
-func other(op *Op) bool {
+// namesNothing reports whether a success of the operation contains no name of the request.
+func namesNothing(op *Op) bool {
 	return !op.Stream() && !strings.Contains(success(op), `"one"`) && !strings.Contains(success(op), `"two"`)
 }
 
-// TestWhatStandsBetween has something in between respond to every operation in
-// every way: safe operations are sent again, and of the others the outcome is
-// unknown.
+// TestWhatStandsBetween tests every operation with every interference: safe operations are
+// retried, and the outcome of others is unknown.
 func TestWhatStandsBetween(t *testing.T) {
 	for _, op := range Table {
-		for _, i := range inBetween() {
+		for _, i := range interferences() {
 			t.Run(fmt.Sprintf("%s %s/%s %d", op.Name, op.Path, i.name, i.status), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var attempts atomic.Int64

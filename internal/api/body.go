@@ -8,28 +8,27 @@ import (
 	"sync/atomic"
 )
 
-// errSource marks an upload whose source failed, which a retry would not fix.
+// errSource marks an upload whose source failed. A retry would fail too.
 var errSource = errors.New("reading the upload's source")
 
-// lazyBody opens its source at the first read, so that a request whose
-// connection can't be made costs nothing. A transport may close it during a
-// Read.
+// lazyBody opens its source at the first read, so that a request without a connection does
+// not open it. A transport may close it during a Read.
 type lazyBody struct {
 	open func() (io.ReadCloser, error)
-	sent *atomic.Int64 // counts what is read
-	// asked is told that somebody reads; nil for nobody.
-	asked *atomic.Bool
-	mu    sync.Mutex // guards the following
-	rc    io.ReadCloser
-	err   error
+	sent *atomic.Int64 // counts the bytes read
+	// opened, if not nil, is set at the first read.
+	opened *atomic.Bool
+	mu     sync.Mutex // guards the following
+	rc     io.ReadCloser
+	err    error
 }
 
 func (b *lazyBody) source() (io.ReadCloser, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rc == nil && b.err == nil {
-		if b.asked != nil {
-			b.asked.Store(true)
+		if b.opened != nil {
+			b.opened.Store(true)
 		}
 		if b.rc, b.err = b.open(); b.err != nil {
 			b.err = fmt.Errorf("%w: %w", errSource, b.err)
@@ -74,7 +73,7 @@ func (b *lazyBody) Close() error {
 	return b.rc.Close()
 }
 
-// countingWriter counts what is written.
+// countingWriter counts the bytes written.
 type countingWriter struct {
 	io.Writer
 	n *atomic.Int64

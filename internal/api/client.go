@@ -26,7 +26,7 @@ import (
 // Auth is the part of the credentials that a request needs.
 type Auth struct {
 	Token, TeamID string
-	// As says in words whose they are, for the error of a refusal.
+	// As describes whose credentials these are, for the error of a refusal.
 	As string
 }
 
@@ -37,31 +37,31 @@ type Config struct {
 	HTTPClient *http.Client
 	UserAgent  func() string // called before every operation
 	Retry      Retry
-	// Observer is told of operations and their requests, of which no event has a
-	// secret.
+	// Observer receives events for operations and their requests. Events contain no
+	// secrets.
 	Observer observe.Observer
-	// Secrets records the tokens that are sent. They are removed from what
-	// responses and the transport report, as is what Known adds to them.
+	// Secrets records the tokens that are sent. They are redacted in the texts of
+	// responses and of the transport, as are those that Known adds.
 	Secrets *redact.Known
 	// Auth is called before every operation.
 	Auth func(context.Context) (Auth, error)
 	// Refresh is called if a response rejects the token. It returns false if
 	// no better token exists.
 	Refresh func(ctx context.Context, stale Auth) (Auth, bool)
-	// MaxRateLimitWait limits how long an operation waits for rate limits to
-	// permit its requests. If it is not positive, none is held back.
+	// MaxRateLimitWait limits how long an operation waits for rate limits. If it is not
+	// positive, no request is held back.
 	MaxRateLimitWait time.Duration
 }
 
 // Client sends operations. It is safe for concurrent use.
 type Client struct {
-	cfg     Config
-	base    string // escaped path prefix
-	retrier *retryablehttp.Client
-	limits  sync.Map    // *Op to the RateLimit of its last response
-	vouches atomic.Bool // there was one
-	clock   *clock
-	owners  owners
+	cfg      Config
+	base     string // escaped path prefix
+	retrier  *retryablehttp.Client
+	limits   sync.Map    // from *Op to the RateLimit of its last response
+	sawLimit atomic.Bool // a response has reported a limit
+	clock    *clock
+	owners   owners
 }
 
 // New returns a new client.
@@ -74,12 +74,12 @@ func New(cfg Config) *Client {
 	if rt == nil {
 		rt = http.DefaultTransport
 	}
-	told := &clock{}
-	hc.Transport = wholeResponses{once{next: rt, http1: new(atomic.Bool)}, newGates(cfg.MaxRateLimitWait, told), told}
+	clk := &clock{}
+	hc.Transport = bufferingTransport{onceTransport{next: rt, http1: new(atomic.Bool)}, newGates(cfg.MaxRateLimitWait, clk), clk}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)
 	return &Client{
 		cfg:     cfg,
-		clock:   told,
+		clock:   clk,
 		base:    cfg.BaseURL.EscapedPath(),
 		retrier: newRetrier(&hc, cfg.Retry),
 	}
@@ -94,11 +94,11 @@ type Request struct {
 	// Open, instead of Body, opens the request body for each attempt.
 	Open   func() (io.ReadCloser, error)
 	Header http.Header // added to the request; keys in canonical form
-	New    string      // the requested name, if the operation makes something
-	Extra  any         // what of the query and Body is secret, whatever it is; nil for nothing
+	New    string      // the requested name, if the operation creates something
+	Extra  any         // all of its values are secret; may be nil
 
-	// Uncertain is set when the operation is over, if an attempt may have taken
-	// effect, or may still do so, without a clear response.
+	// Uncertain is set at the end of the operation if an attempt without a clear response
+	// may have taken effect, or may still do so.
 	Uncertain bool
 	// Sent is the length of the bodies that were sent.
 	Sent int64
@@ -110,25 +110,25 @@ var (
 )
 
 // Do performs an operation and decodes its JSON response into out, unless out
-// is nil. Errors are of type *Failure, or *AuthError if there are no
-// credentials. A response that breaks off, or is not the API's, counts as none.
+// is nil. Errors are of type *Failure, or *AuthError if there are no credentials. A
+// response that breaks off or is not the API's counts as no response.
 func (c *Client) Do(ctx context.Context, req *Request, out any) error {
-	a := &attempts{client: c, req: req, whole: true, out: out}
-	ctx, a.op = a.start(ctx, observe.Event{Kind: observe.Operation})
+	a := &attempts{client: c, req: req, buffered: true, out: out}
+	ctx, a.op = a.startEvent(ctx, observe.Event{Kind: observe.Operation})
 	resp, err := c.send(ctx, a)
 	if resp != nil {
 		resp.Body.Close()
 	}
-	if about, ok := out.(named); ok && err == nil {
-		sandbox, session := about.Names()
+	if n, ok := out.(namedResponse); ok && err == nil {
+		sandbox, session := n.Names()
 		c.owners.learn(session, sandbox)
 	}
-	a.end(err)
+	a.finish(err)
 	return err
 }
 
-// decode decodes a JSON response into out. What an earlier attempt has left there
-// is gone.
+// decode decodes a JSON response into out. It first clears what an earlier attempt has
+// decoded.
 func decode(body []byte, out any) error {
 	if len(body) == 0 {
 		return io.ErrUnexpectedEOF
@@ -137,22 +137,22 @@ func decode(body []byte, out any) error {
 	return json.Unmarshal(body, out)
 }
 
-// Stream performs an operation and returns its response with the body unread;
-// the caller must close it. Errors are like those of Do.
+// Stream performs an operation and returns its response with the body unread. The caller
+// must close it. Errors are like those of Do.
 func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, error) {
 	a := &attempts{client: c, req: req}
-	ctx, a.op = a.start(ctx, observe.Event{Kind: observe.Operation})
+	ctx, a.op = a.startEvent(ctx, observe.Event{Kind: observe.Operation})
 	resp, err := c.send(ctx, a)
 	if err != nil {
-		a.end(err)
+		a.finish(err)
 		return nil, err
 	}
 	resp.Body = &streamBody{ReadCloser: resp.Body, attempts: a}
 	return resp, nil
 }
 
-// send performs an operation. It returns neither a response nor an error if a
-// delete turned out to be done already.
+// send performs an operation. It returns neither a response nor an error for a delete that
+// an earlier attempt has done.
 func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) {
 	req := a.req
 	auth, err := c.cfg.Auth(ctx)
@@ -162,43 +162,43 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 	var body []byte
 	if req.Body != nil {
 		if body, err = json.Marshal(req.Body); err != nil {
-			return nil, c.broken(a, err)
+			return nil, c.sendFailure(a, err)
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, c.broken(a, ContextError(ctx)) // nothing is sent
+		return nil, c.sendFailure(a, ContextError(ctx)) // nothing is sent
 	}
 	c.cfg.Secrets.Add(auth.Token)
 	traced := a.trace(ctx)
-	resp, err := c.try(traced, a, auth, body)
+	resp, err := c.sendWithRetries(traced, a, auth, body)
 	if err == nil && (a.verdict.kind == Unauthorized || a.verdict.kind == NoDrives) && c.cfg.Refresh != nil {
 		// The token was rejected, so the operation had no effect and may be
 		// retried whatever its class.
 		if better, ok := c.cfg.Refresh(ctx, auth); ok {
 			c.cfg.Secrets.Add(better.Token)
-			a.because(nil)
+			a.setCause(nil)
 			resp.Body.Close()
-			resp, err = c.try(traced, a, better, body)
+			resp, err = c.sendWithRetries(traced, a, better, body)
 		}
 	}
 	req.Uncertain, req.Sent = a.uncertain, a.op.Sent+a.sent.Load()
 	if err == nil && a.verdict.err == nil {
-		c.noteLimit(req.Op, resp.Header)
+		c.storeLimit(req.Op, resp.Header)
 	}
 	switch {
 	case err != nil:
-		// Whether the connection or an upload's source breaks first when the
-		// context ends is chance. Report the context's error.
+		// When the context ends, either the connection or an upload's source may fail
+		// first. Always return the context's error.
 		if ctx.Err() != nil {
 			err = ContextError(ctx)
 		} else if limited, ok := errors.AsType[*LimitError](err); ok {
-			err = limited // no URL: nothing was sent there
+			err = limited // without the URL, because nothing was sent
 		}
-		return nil, c.broken(a, err)
+		return nil, c.sendFailure(a, err)
 	case a.verdict.err == nil && resp.StatusCode < 300:
 		return resp, nil
 	}
-	f := c.failure(a)
+	f := c.newFailure(a)
 	f.Kind, f.Err = a.verdict.kind, a.verdict.err
 	if f.Kind == Unauthorized || f.Kind == NoDrives {
 		f.As = auth.As
@@ -211,16 +211,16 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 	}
 	resp.Body.Close()
 	if req.Op.Method == http.MethodDelete && req.Op.Class == Safe && f.Kind == NotFound && a.uncertain {
-		if tellsLimit(resp.Header) || !c.Vouches() {
+		if reportsLimit(resp.Header) || !c.Vouches() {
 			return nil, nil
 		}
-		f.Kind, f.Err = Foreign, foreign(resp, nil, errors.New("not found, and no rate limit, of which the API's responses have told"))
+		f.Kind, f.Err = Foreign, foreignError(resp, nil, errors.New("not found, without the rate limit of the API's responses"))
 	}
-	return nil, c.shown(f, req)
+	return nil, c.redactFailure(f, req)
 }
 
-// try runs the retry loop once.
-func (c *Client) try(ctx context.Context, a *attempts, auth Auth, body []byte) (*http.Response, error) {
+// try sends the request, with retries.
+func (c *Client) sendWithRetries(ctx context.Context, a *attempts, auth Auth, body []byte) (*http.Response, error) {
 	req := a.req
 	rr, err := retryablehttp.FromRequest(c.request(ctx, req, auth))
 	if err != nil {
@@ -229,8 +229,8 @@ func (c *Client) try(ctx context.Context, a *attempts, auth Auth, body []byte) (
 	switch {
 	case req.Open != nil:
 		err = rr.SetBody(retryablehttp.ReaderFunc(func() (io.Reader, error) {
-			a.asked.Store(false)
-			return &lazyBody{open: req.Open, sent: &a.sent, asked: &a.asked}, nil
+			a.bodyRead.Store(false)
+			return &lazyBody{open: req.Open, sent: &a.sent, opened: &a.bodyRead}, nil
 		}))
 		rr.ContentLength = -1
 	case body != nil:
@@ -250,7 +250,7 @@ func (c *Client) try(ctx context.Context, a *attempts, auth Auth, body []byte) (
 	return resp, err
 }
 
-// request makes the HTTP request of an operation, without its body.
+// request returns the HTTP request of an operation, without its body.
 func (c *Client) request(ctx context.Context, req *Request, auth Auth) *http.Request {
 	plain, escaped := req.Op.expand(req.Path)
 	query := "teamId=" + url.QueryEscape(auth.TeamID)
@@ -266,8 +266,7 @@ func (c *Client) request(ctx context.Context, req *Request, auth Auth) *http.Req
 		header["Content-Type"] = jsonType
 	}
 	if req.Op.Stream() {
-		// A compressed stream would be delayed by the compressor's window, and
-		// a compressed file would lose its length.
+		// Compression would delay a stream, and hide the length of a file.
 		header["Accept-Encoding"] = identity
 	}
 	maps.Copy(header, req.Header)
@@ -282,7 +281,7 @@ func (c *Client) request(ctx context.Context, req *Request, auth Auth) *http.Req
 	}).WithContext(ctx)
 }
 
-func (c *Client) failure(a *attempts) *Failure {
+func (c *Client) newFailure(a *attempts) *Failure {
 	op, path := a.req.Op, a.req.Path
 	f := &Failure{
 		Op: op, Attempts: a.count, Uncertain: a.uncertain, Kind: Broken,
@@ -294,16 +293,15 @@ func (c *Client) failure(a *attempts) *Failure {
 	return f
 }
 
-// broken returns the failure of an operation that received no response.
-func (c *Client) broken(a *attempts, err error) error {
-	f := c.failure(a)
+// sendFailure returns the failure of an operation that received no response.
+func (c *Client) sendFailure(a *attempts, err error) error {
+	f := c.newFailure(a)
 	f.Err = err
-	return c.shown(f, a.req)
+	return c.redactFailure(f, a.req)
 }
 
-// shown returns a failure as it leaves the package, without secrets in what the
-// other end sent.
-func (c *Client) shown(f *Failure, req *Request) *Failure {
+// redactFailure redacts the secrets in a failure before it leaves the package.
+func (c *Client) redactFailure(f *Failure, req *Request) *Failure {
 	known := c.Known(req)
 	f.Code, f.Message, f.Err = known.Text(f.Code), known.Text(f.Message), known.Error(f.Err)
 	f.Header = known.Header(f.Header)
@@ -313,9 +311,9 @@ func (c *Client) shown(f *Failure, req *Request) *Failure {
 	return f
 }
 
-// Known returns the secrets that must not come back in what is said of a request,
-// which may be nil: the tokens that were sent, and the request's own. A body with
-// a method Secrets returns the part of it that may hold secrets.
+// Known returns the secrets to redact in texts about a request, which may be nil: the tokens
+// that were sent, and the secrets in the request. If the body has a method Secrets, it
+// returns the part that may contain secrets.
 func (c *Client) Known(req *Request) *redact.Known {
 	if req == nil || req.Body == nil && req.Extra == nil {
 		return c.cfg.Secrets
@@ -329,12 +327,12 @@ func (c *Client) Known(req *Request) *redact.Known {
 	if err != nil || json.Unmarshal(data, &sent) != nil {
 		return c.cfg.Secrets // nothing was sent
 	}
-	return c.cfg.Secrets.With(secretsOf(secretsOf(nil, sent[0], false), sent[1], true)...)
+	return c.cfg.Secrets.With(appendSecrets(appendSecrets(nil, sent[0], false), sent[1], true)...)
 }
 
-// secretsOf adds the secrets of a value of a request: the values of variables and
-// headers, names and passwords, those in addresses, or all that is in it.
-func secretsOf(list []string, v any, all bool) []string {
+// appendSecrets appends the secrets in a JSON value of a request: values of variables and
+// headers, user names and passwords, credentials in URLs, or all strings.
+func appendSecrets(list []string, v any, all bool) []string {
 	switch v := v.(type) {
 	case string:
 		if all {
@@ -342,19 +340,19 @@ func secretsOf(list []string, v any, all bool) []string {
 		}
 	case []any:
 		for _, x := range v {
-			list = secretsOf(list, x, all)
+			list = appendSecrets(list, x, all)
 		}
 	case map[string]any:
 		for name, x := range v {
 			text, _ := x.(string)
-			_, table := x.(map[string]any) // other headers are those that a rule matches
+			_, table := x.(map[string]any) // in a list, headers are matchers without secrets
 			switch name {
 			case "url", "forwardURL":
-				list = append(secretsOf(list, x, all), redact.URLSecrets(text)...)
+				list = append(appendSecrets(list, x, all), redact.URLSecrets(text)...)
 			case "env", "username", "password", "credentials":
-				list = secretsOf(list, x, true)
+				list = appendSecrets(list, x, true)
 			default:
-				list = secretsOf(list, x, all || name == "headers" && table)
+				list = appendSecrets(list, x, all || name == "headers" && table)
 			}
 		}
 	}

@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// clock is the service's clock, as the Dates of its responses show it. The zero clock
-// is this machine's. It is safe for concurrent use.
+// clock is the service's clock, derived from the Dates of its responses. The zero clock is
+// this machine's. It is safe for concurrent use.
 type clock struct {
 	known  atomic.Bool
-	offset atomic.Int64 // by which it is at least ahead of this machine's
+	offset atomic.Int64 // lower bound of how far it is ahead of this machine's
 }
 
-// note reads the Date of the API's own response to a request that was sent at that time.
-// Responses of caches tell nothing. The service's clock showed Date, cut to seconds, at
-// some moment since then: a slow response leaves the offset as it is, if it agrees.
-func (c *clock) note(h http.Header, sent time.Time) {
+// update reads the Date of the API's own response to a request that was sent at the time
+// sent. It ignores responses of caches. The service's clock showed Date, truncated to
+// seconds, at some moment since sent. If the offset is consistent with that, a slow
+// response does not change it.
+func (c *clock) update(h http.Header, sent time.Time) {
 	if age := h.Get("Age"); age != "" && age != "0" {
 		return
 	}
@@ -33,9 +34,9 @@ func (c *clock) note(h http.Header, sent time.Time) {
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
 
-// passed returns when the service's second t is over for certain, by this machine's
+// endOfSecond returns when the service's second t has certainly ended, by this machine's
 // clock.
-func (c *clock) passed(t time.Time) time.Time {
+func (c *clock) endOfSecond(t time.Time) time.Time {
 	return t.Add(time.Second - time.Duration(c.offset.Load()))
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestClock: the last response's Date is the service's time, to the second and the
-// time that the response took, and caches tell nothing.
+// TestClock: the clock follows the Date of the last response, to within a second and the
+// duration of the request. It ignores responses of caches.
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clock
@@ -20,14 +20,14 @@ func TestClock(t *testing.T) {
 			off := time.Now().Add(ahead).Sub(c.now())
 			assert.True(t, off >= 0 && off <= late, "%s: %v", what, off)
 			second := time.Now().Add(ahead).Truncate(time.Second)
-			after := c.passed(second).Sub(second.Add(time.Second - ahead))
+			after := c.endOfSecond(second).Sub(second.Add(time.Second - ahead))
 			assert.True(t, after >= 0 && after <= late, "%s: %v", what, after)
 		}
 		answer := func(took time.Duration) {
 			sent := time.Now()
 			date := sent.Add(ahead).UTC().Format(http.TimeFormat)
 			time.Sleep(took)
-			c.note(http.Header{"Date": {date}}, sent)
+			c.update(http.Header{"Date": {date}}, sent)
 		}
 		check("before the first response", 0)
 		for _, ahead = range []time.Duration{30 * time.Minute, -30 * time.Minute, 0, 2*time.Hour + 300*time.Millisecond} {
@@ -36,9 +36,9 @@ func TestClock(t *testing.T) {
 			time.Sleep(time.Hour)
 			check("an hour later", 1100*time.Millisecond)
 		}
-		c.note(http.Header{"Date": {"yesterday"}}, time.Now())
-		c.note(http.Header{}, time.Now())
-		c.note(http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}, "Age": {"7200"}}, time.Now())
+		c.update(http.Header{"Date": {"yesterday"}}, time.Now())
+		c.update(http.Header{}, time.Now())
+		c.update(http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}, "Age": {"7200"}}, time.Now())
 		check("no Date", 1100*time.Millisecond)
 	})
 }

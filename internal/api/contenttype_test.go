@@ -15,8 +15,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestContentType: every request has the content type of JSON, with or without
-// a body, except for uploads, which have their own.
+// TestContentType: every request has the content type of JSON, even without a body, except
+// for uploads.
 func TestContentType(t *testing.T) {
 	t.Parallel()
 	var got *http.Request

@@ -12,12 +12,11 @@ func ContextError(ctx context.Context) error {
 	if err == nil || cause == nil || errors.Is(cause, err) {
 		return cause
 	}
-	return &endedError{cause, err}
+	return &causeError{cause, err}
 }
 
-// endedError is a context's cause, which does not itself match the context's
-// error.
-type endedError struct{ cause, err error }
+// causeError is a context's cause that does not match the context's error itself.
+type causeError struct{ cause, err error }
 
-func (e *endedError) Error() string   { return e.cause.Error() }
-func (e *endedError) Unwrap() []error { return []error{e.cause, e.err} }
+func (e *causeError) Error() string   { return e.cause.Error() }
+func (e *causeError) Unwrap() []error { return []error{e.cause, e.err} }

@@ -19,10 +19,10 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// framing is a way in which a response says where it ends, and breaks off.
+// framing is a way to mark the end of a response, and to break it off.
 type framing struct {
 	name string
-	// text is a response in it, of which all but the first bytes are lost.
+	// text returns a response of which only the first bytes arrive.
 	text func(status int, kind, body string) string
 }
 
@@ -50,8 +50,7 @@ type cutCase struct {
 	body   string
 }
 
-// cutCases are a success and two refusals, of which half would say something
-// else than the whole.
+// cutCases returns a success and two refusals whose first halves mean something else.
 func cutCases(op *Op) []cutCase {
 	kind := "application/json"
 	if op.Stream() {
@@ -64,9 +63,9 @@ func cutCases(op *Op) []cutCase {
 	}
 }
 
-// judgeCut is what becomes of an operation whose first response is cut: it is
-// sent again if it is safe, and its outcome is unknown if it is not. read is
-// whether all of the response arrived that the operation reads.
+// judgeCut checks the result of an operation whose first response was cut: a safe operation
+// is retried, and the outcome of others is unknown. read tells whether everything arrived
+// that the operation reads.
 func judgeCut(t *testing.T, op *Op, what string, read bool, c cutCase, sent int64, err error) {
 	t.Helper()
 	fail, _ := errors.AsType[*Failure](err)
@@ -89,7 +88,7 @@ func judgeCut(t *testing.T, op *Op, what string, read bool, c cutCase, sent int6
 	}
 }
 
-// call makes an operation.
+// call performs an operation.
 func (c *Client) call(ctx context.Context, op *Op) error {
 	req := &Request{Op: op, Path: values(op)}
 	if op.Method == http.MethodPost {
@@ -105,8 +104,8 @@ func (c *Client) call(ctx context.Context, op *Op) error {
 	return err
 }
 
-// stride is how many bytes lie between two cuts: by default not all of them are
-// tried for each operation, but each for some.
+// stride returns the number of bytes between two cuts. By default each cut is tried for only
+// some operations.
 func stride() int {
 	if !needs.Slow() {
 		return 5
@@ -114,9 +113,8 @@ func stride() int {
 	return 1
 }
 
-// TestEveryCut cuts the response to every operation at every byte, of its head
-// and of its body, however it says where it ends. The streams' bodies are read by
-// others, whose tests cut them.
+// TestEveryCut cuts the response to every operation at every byte of the header and the body,
+// with every framing. Tests of other packages cut the bodies of streams.
 func TestEveryCut(t *testing.T) {
 	cuts := 0
 	for i, op := range Table {
@@ -141,7 +139,7 @@ func TestEveryCut(t *testing.T) {
 	t.Logf("%d cuts", cuts)
 }
 
-// cutOnce makes an operation whose first response is first, and later ones next.
+// cutOnce performs an operation. The first response is first, later ones are next.
 func cutOnce(t *testing.T, op *Op, first, next string) (sent int64, err error) {
 	var count atomic.Int64
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -165,8 +163,7 @@ func cutOnce(t *testing.T, op *Op, first, next string) (sent int64, err error) {
 	return count.Load(), err
 }
 
-// http2Head is the head of a response, of which some fields are in HPACK's
-// static table.
+// http2Head returns the header of a response, with fields of HPACK's static table.
 func http2Head(stream uint32, status int, kind string) []byte {
 	text := fmt.Sprint(status)
 	head := append([]byte{0x08, byte(len(text))}, text...)
@@ -174,8 +171,8 @@ func http2Head(stream uint32, status int, kind string) []byte {
 	return frame(frameHeaders, endHeaders, stream, head...)
 }
 
-// TestEveryCutHTTP2 is TestEveryCut over HTTP/2: the stream is reset, or ends, or
-// the connection does, at every byte of the body.
+// TestEveryCutHTTP2 is TestEveryCut over HTTP/2: the stream is reset or ends, or the
+// connection ends, at every byte of the body.
 func TestEveryCutHTTP2(t *testing.T) {
 	const (
 		resets = iota

@@ -22,9 +22,9 @@ const maxErrorBody = 64 << 10
 // public errors.
 type Failure struct {
 	Op        *Op
-	Sandbox   string // the sandbox's name, if the path has one, or if it is known for its session
-	Session   string // the session's ID, if the path has one
-	Command   string // the command's ID, if the path has one
+	Sandbox   string // the sandbox's name, from the path or the session
+	Session   string // the session's ID, from the path
+	Command   string // the command's ID, from the path
 	As        string // whose credentials were refused
 	Attempts  int
 	Uncertain bool // a request that may have taken effect received no clear response
@@ -56,56 +56,54 @@ func (f *Failure) Unwrap() error { return f.Err }
 // OutcomeUnknown reports whether it is unknown if the operation took effect.
 func (f *Failure) OutcomeUnknown() bool { return f.Uncertain && f.Op.Class != Safe }
 
-// Refused reports whether the API refused the operation because the session
-// does not run, before it or an earlier attempt could have any effect. It is
-// the only place that decides this, from the response to this very request.
+// Refused reports whether the API refused the operation because the session does not run,
+// and neither this nor an earlier attempt had an effect. Only this method decides that, from
+// the response to this request.
 func (f *Failure) Refused() bool {
 	return (f.Kind == Stopped || f.Kind == Stopping) && !f.OutcomeUnknown()
 }
 
-// errorBodyTime is how long the body of an error response is read.
+// errorBodyTime limits the time to read the body of an error response.
 const errorBodyTime = 2 * time.Second
 
-// verdict is the meaning of the response to an attempt.
+// verdict is the classification of the response to an attempt.
 type verdict struct {
 	judgement
 	refusal wire.ErrorResponse
-	err     error // why it is not the API's
+	err     error // why the response is not the API's
 }
 
-// refusal judges a response that is not a success. err is set if its body broke
-// off.
+// refusal classifies a response that is not a success. err is not nil if its body broke off.
 func refusal(op *Op, resp *http.Response, body []byte, err error) (v verdict) {
 	what := strings.ToLower(cmp.Or(http.StatusText(resp.StatusCode), "a refusal"))
 	var code string
 	if err != nil {
 		v.err = &BodyError{Err: err}
 	} else if err = json.Unmarshal(body, &v.refusal); err != nil || v.refusal.Error.Code == "" {
-		v.err = foreign(resp, body, errors.New(what+" without a code"))
-	} else if code = v.refusal.Error.Code; !ownCode(code) && !tellsLimit(resp.Header) {
-		v.err = foreign(resp, body, fmt.Errorf("%s with the code %q", what, code))
+		v.err = foreignError(resp, body, errors.New(what+" without a code"))
+	} else if code = v.refusal.Error.Code; !ownCode(code) && !reportsLimit(resp.Header) {
+		v.err = foreignError(resp, body, fmt.Errorf("%s with the code %q", what, code))
 		code = ""
 	}
 	v.judgement = judge(op, resp.StatusCode, code, v.refusal.Error.Message)
 	return v
 }
 
-// ownCode reports whether a code has the form of the API's: small letters, digits
-// and underscores. Gateways have others, such as 404, NOT_FOUND and
-// ResourceNotFound. One of the API's that has another form comes with a rate limit,
-// unless something in between drops that.
+// ownCode reports whether a code has the form of the API's codes: lower-case letters, digits
+// and underscores. Gateways have others, such as 404, NOT_FOUND and ResourceNotFound. A code
+// of the API in another form comes with a rate limit, unless a proxy drops the headers.
 func ownCode(code string) bool {
 	return strings.IndexFunc(code, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' }) < 0 &&
 		(code[0] < '0' || code[0] > '9')
 }
 
-// unzipping decompresses from the first Read on.
-type unzipping struct {
+// lazyGzipReader reads the gzip header only at the first Read.
+type lazyGzipReader struct {
 	from io.Reader
 	zip  *gzip.Reader
 }
 
-func (u *unzipping) Read(p []byte) (int, error) {
+func (u *lazyGzipReader) Read(p []byte) (int, error) {
 	if u.zip == nil {
 		zip, err := gzip.NewReader(u.from)
 		if err != nil {

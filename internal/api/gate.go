@@ -11,62 +11,63 @@ import (
 )
 
 const (
-	firstMost = 8                      // requests on their way before any was answered
-	jitter    = 250 * time.Millisecond // keeps clients from coming back at the same time
+	initialInFlight = 8                      // maximum number of requests in flight before the first response
+	jitter          = 250 * time.Millisecond // keeps clients from resuming at the same time
 )
 
-// gate holds back requests that the API would refuse: those of one kind, which it
-// counts together, and with those of the team's other clients.
+// gate holds back requests that the API would refuse because of a rate limit. There is a
+// gate for each kind of request that the API counts separately. The API also counts the
+// requests of the team's other clients.
 type gate struct {
-	longest time.Duration // that one operation waits; none does if it is not positive
-	counted time.Duration // after which a request without a response is on its way no more
-	clock   *clock
+	maxWait     time.Duration // of one operation; if it is not positive, none is held back
+	inFlightFor time.Duration // how long a request without a response counts as in flight
+	clock       *clock
 
-	mu           sync.Mutex
-	most, flying int       // requests on their way
-	limit, left  int       // as told; left until told
-	told, resets time.Time // when the limit is reset, by the service's clock and by ours
-	tickets      uint64
-	queues       [2][]*attempts // what goes first, and the others
+	mu                    sync.Mutex
+	maxInFlight, inFlight int       // requests in flight
+	limit, remaining      int       // as reported; remaining is valid until reset
+	reset, resetsAt       time.Time // when the limit is reset, by the service's clock and by ours
+	tickets               uint64
+	queues                [2][]*attempts // operations with First, and others
 }
 
-// enter waits until the request may go.
-func (g *gate) enter(ctx context.Context, a *attempts) error {
-	if g.longest <= 0 {
+// acquire waits until the request may be sent.
+func (g *gate) acquire(ctx context.Context, a *attempts) error {
+	if g.maxWait <= 0 {
 		return nil
 	}
 	g.mu.Lock()
 	g.tickets++
 	a.ticket = cmp.Or(a.ticket, g.tickets)
-	q, before := g.find(a)
-	*q = slices.Insert(*q, before, a)
-	a.going, a.turn = nil, make(chan struct{})
-	if g.wake(); a.going != nil {
+	q, ahead := g.position(a)
+	*q = slices.Insert(*q, ahead, a)
+	a.inFlight, a.admitted = nil, make(chan struct{})
+	if g.admit(); a.inFlight != nil {
 		g.mu.Unlock()
 		return nil
 	}
-	limit, err, began := RateLimit{g.limit, g.left, g.told}, g.tooLong(ctx, a), time.Now()
+	limit, err, start := RateLimit{g.limit, g.remaining, g.reset}, g.waitError(ctx, a), time.Now()
 	g.mu.Unlock()
-	pace := a.beginPace(ctx, limit, before+1)
+	pace := a.startPace(ctx, limit, ahead+1)
 	if err == nil {
-		timer := time.NewTimer(g.longest - a.waited)
+		timer := time.NewTimer(g.maxWait - a.waited)
 		defer timer.Stop()
 		select {
-		case <-a.turn:
+		case <-a.admitted:
 		case <-timer.C:
-			err = &LimitError{Limit: limit, Waited: a.waited + time.Since(began)}
+			err = &LimitError{Limit: limit, Waited: a.waited + time.Since(start)}
 		case <-ctx.Done():
 			err = ContextError(ctx)
 		}
 	}
 	g.mu.Lock()
-	if q, i := g.find(a); a.going != nil {
+	if q, i := g.position(a); a.inFlight != nil {
 		err = nil
 	} else {
 		*q = slices.Delete(*q, i, i+1)
 	}
 	g.mu.Unlock()
-	a.waited += time.Since(began)
+	a.waited += time.Since(start)
 	if err != nil && ctx.Err() == nil {
 		pace.Outcome = RateLimited.String()
 	}
@@ -74,8 +75,8 @@ func (g *gate) enter(ctx context.Context, a *attempts) error {
 	return err
 }
 
-// find returns a request's queue and its place there, also once it was refused.
-func (g *gate) find(a *attempts) (q *[]*attempts, i int) {
+// position returns a request's queue and its index there. A refused request keeps its ticket.
+func (g *gate) position(a *attempts) (q *[]*attempts, i int) {
 	if q = &g.queues[1]; a.req.Op.First {
 		q = &g.queues[0]
 	}
@@ -83,65 +84,66 @@ func (g *gate) find(a *attempts) (q *[]*attempts, i int) {
 	return q, i
 }
 
-// wake lets those go that may.
-func (g *gate) wake() {
-	now, most := time.Now(), g.most
-	if now.Before(g.resets) {
-		most = min(most, g.left)
+// admit admits waiting requests. The caller holds mu.
+func (g *gate) admit() {
+	now, limit := time.Now(), g.maxInFlight
+	if now.Before(g.resetsAt) {
+		limit = min(limit, g.remaining)
 	}
 	for i := range g.queues {
-		for q := &g.queues[i]; len(*q) > 0 && g.flying < most; g.flying++ {
+		for q := &g.queues[i]; len(*q) > 0 && g.inFlight < limit; g.inFlight++ {
 			a := (*q)[0]
 			*q = slices.Delete(*q, 0, 1)
-			a.going = g.after(g.counted, func() { g.flying--; g.wake() })
-			close(a.turn)
+			a.inFlight = g.afterLocked(g.inFlightFor, func() { g.inFlight--; g.admit() })
+			close(a.admitted)
 		}
 	}
 }
 
-// leave ends an attempt. h is what the API's own response has told, and nil if
-// there was none. It returns whether the limit is spent and the request may wait.
-func (g *gate) leave(ctx context.Context, a *attempts, h http.Header, refused bool) (spent bool) {
-	if g.longest <= 0 {
+// release ends an attempt. h is the header of the API's own response, or nil if there was
+// none. It returns whether the request was refused by a spent limit and may wait for the
+// reset.
+func (g *gate) release(ctx context.Context, a *attempts, h http.Header, refused bool) (spent bool) {
+	if g.maxWait <= 0 {
 		return false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if a.going.Stop() {
-		g.flying--
+	if a.inFlight.Stop() {
+		g.inFlight--
 	}
 	if h != nil {
-		g.learn(h, refused)
+		g.update(h, refused)
 	}
-	g.wake()
-	return refused && g.left == 0 && time.Now().Before(g.resets) && g.tooLong(ctx, a) == nil
+	g.admit()
+	return refused && g.remaining == 0 && time.Now().Before(g.resetsAt) && g.waitError(ctx, a) == nil
 }
 
-// learn takes in what a response tells.
-func (g *gate) learn(h http.Header, refused bool) {
+// update updates the limit from a response. The caller holds mu.
+func (g *gate) update(h http.Header, refused bool) {
 	now := time.Now()
 	if refused {
-		g.most = max(1, g.most/2)
+		g.maxInFlight = max(1, g.maxInFlight/2)
 	} else {
-		g.most++
+		g.maxInFlight++
 	}
-	r, resets := g.tells(h, now)
+	r, resetsAt := g.readLimit(h, now)
 	if r.Limit > 0 {
-		g.limit, g.most = r.Limit, min(g.most, r.Limit)
+		g.limit, g.maxInFlight = r.Limit, min(g.maxInFlight, r.Limit)
 	}
-	if !resets.After(now) || r.Reset.Before(g.told) {
+	if !resetsAt.After(now) || r.Reset.Before(g.reset) {
 		return
 	}
-	if r.Reset.After(g.told) {
-		g.told, g.left, g.resets = r.Reset, r.Remaining, time.Time{}
+	if r.Reset.After(g.reset) {
+		g.reset, g.remaining, g.resetsAt = r.Reset, r.Remaining, time.Time{}
 	}
-	g.left = min(g.left, r.Remaining)
-	if resets.After(g.resets) {
-		g.resets = resets.Add(rand.N(jitter))
-		g.after(g.resets.Sub(now), g.wake)
+	g.remaining = min(g.remaining, r.Remaining)
+	if resetsAt.After(g.resetsAt) {
+		g.resetsAt = resetsAt.Add(rand.N(jitter))
+		g.afterLocked(g.resetsAt.Sub(now), g.admit)
 	}
 }
 
-func (g *gate) after(d time.Duration, f func()) *time.Timer {
+func (g *gate) afterLocked(d time.Duration, f func()) *time.Timer {
 	return time.AfterFunc(d, func() { g.mu.Lock(); defer g.mu.Unlock(); f() })
 }

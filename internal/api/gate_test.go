@@ -22,15 +22,15 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// limits is an API with rate limits, like those of the service: it gives the reset
-// in seconds, and the time only by Date.
-type limits struct {
+// limitedAPI is an API with rate limits like those of the service: resets are in seconds, and
+// only Date shows its clock.
+type limitedAPI struct {
 	create, others    int           // requests per window
-	createWindow      time.Duration // it begins with a request
+	createWindow      time.Duration // starts with a request
 	othersWindow      time.Duration
 	delay             time.Duration // of a response, up to twice as long
 	skew              time.Duration // of the service's clock
-	trickle           bool          // creations come back one by one, not all at the end of a window
+	trickle           bool          // creations are restored one by one, not all at the end of a window
 	withoutRetryAfter bool
 
 	mu      sync.Mutex
@@ -46,14 +46,14 @@ type limitWindow struct {
 	used int
 }
 
-func newLimits() *limits {
-	return &limits{
+func newLimitedAPI() *limitedAPI {
+	return &limitedAPI{
 		create: 20, others: 1000, createWindow: 3 * time.Second, othersWindow: time.Minute, delay: 150 * time.Millisecond,
 		rand: rand.New(rand.NewPCG(1, 2)), windows: map[string]*limitWindow{}, sent: map[string]int{}, refused: map[string]int{},
 	}
 }
 
-func (l *limits) RoundTrip(req *http.Request) (*http.Response, error) {
+func (l *limitedAPI) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		_, _ = io.Copy(io.Discard, req.Body)
 		req.Body.Close()
@@ -71,7 +71,7 @@ func (l *limits) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-func (l *limits) count(req *http.Request) (*http.Response, time.Duration) {
+func (l *limitedAPI) count(req *http.Request) (*http.Response, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	kind, limit, window := "others", l.others, l.othersWindow
@@ -116,46 +116,46 @@ func (l *limits) count(req *http.Request) (*http.Response, time.Duration) {
 }
 
 // pace sets how long the client's requests wait for limits.
-func pace(c *Client, longest time.Duration) {
-	for _, g := range c.retrier.HTTPClient.Transport.(wholeResponses).gates {
-		g.longest = longest
+func setMaxWait(c *Client, longest time.Duration) {
+	for _, g := range c.retrier.HTTPClient.Transport.(bufferingTransport).gates {
+		g.maxWait = longest
 	}
 }
 
 func creation() *Request { return &Request{Op: CreateSandbox, Body: struct{}{}} }
 
-// TestManyAtOnce: under the limits of the service all requests succeed, in little
-// more time than these take, and few are refused, also when several processes send
-// them, whose clients know nothing of each other.
+// TestManyAtOnce: under the service's limits all requests succeed in little more than the
+// minimum time. Few are refused, even if several processes with independent clients send
+// them.
 func TestManyAtOnce(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		clients, each int
 		request       func() *Request
-		set           func(*limits)
+		set           func(*limitedAPI)
 		within        time.Duration
 		refused       int // at most
 	}{
-		{"200 creations", 1, 200, creation, func(*limits) {}, 45 * time.Second, 40},
-		{"by two processes", 2, 100, creation, func(*limits) {}, 45 * time.Second, 100},
-		{"by four processes", 4, 50, creation, func(*limits) {}, 45 * time.Second, 150},
-		{"80 creations by four processes", 4, 20, creation, func(l *limits) { l.delay = 50 * time.Millisecond }, 13500 * time.Millisecond, 80},
-		{"without Retry-After", 2, 100, creation, func(l *limits) { l.withoutRetryAfter = true }, 45 * time.Second, 100},
-		{"clocks an hour apart", 1, 200, creation, func(l *limits) { l.skew = -time.Hour }, 45 * time.Second, 40},
-		// The responses come after the next window has begun, and tell of the last.
-		{"slow creations", 1, 200, creation, func(l *limits) { l.delay = 5 * time.Second }, 75 * time.Second, 40},
-		{"slow creations by two processes", 2, 100, creation, func(l *limits) { l.delay = 5 * time.Second }, 75 * time.Second, 60},
-		// One comes back each second.
-		{"one at a time", 1, 200, creation, func(l *limits) { l.createWindow, l.trickle = time.Second, true }, 4 * time.Minute, 150},
-		{"10,000 callers", 1, 10_000, reading, func(*limits) {}, 10 * time.Minute, 1000},
-		{"10,000 callers in four processes", 4, 2500, reading, func(*limits) {}, 10 * time.Minute, 1000},
+		{"200 creations", 1, 200, creation, func(*limitedAPI) {}, 45 * time.Second, 40},
+		{"by two processes", 2, 100, creation, func(*limitedAPI) {}, 45 * time.Second, 100},
+		{"by four processes", 4, 50, creation, func(*limitedAPI) {}, 45 * time.Second, 150},
+		{"80 creations by four processes", 4, 20, creation, func(l *limitedAPI) { l.delay = 50 * time.Millisecond }, 13500 * time.Millisecond, 80},
+		{"without Retry-After", 2, 100, creation, func(l *limitedAPI) { l.withoutRetryAfter = true }, 45 * time.Second, 100},
+		{"clocks an hour apart", 1, 200, creation, func(l *limitedAPI) { l.skew = -time.Hour }, 45 * time.Second, 40},
+		// Responses arrive in the next window but report the previous one.
+		{"slow creations", 1, 200, creation, func(l *limitedAPI) { l.delay = 5 * time.Second }, 75 * time.Second, 40},
+		{"slow creations by two processes", 2, 100, creation, func(l *limitedAPI) { l.delay = 5 * time.Second }, 75 * time.Second, 60},
+		// One request is restored each second.
+		{"one at a time", 1, 200, creation, func(l *limitedAPI) { l.createWindow, l.trickle = time.Second, true }, 4 * time.Minute, 150},
+		{"10,000 callers", 1, 10_000, reading, func(*limitedAPI) {}, 10 * time.Minute, 1000},
+		{"10,000 callers in four processes", 4, 2500, reading, func(*limitedAPI) {}, 10 * time.Minute, 1000},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.clients*tc.each > 1000 {
 				needs.Long(t, "10,000 callers")
 			}
 			synctest.Test(t, func(t *testing.T) {
-				api := newLimits()
+				api := newLimitedAPI()
 				tc.set(api)
 				began := time.Now()
 				var all sync.WaitGroup
@@ -164,7 +164,7 @@ func TestManyAtOnce(t *testing.T) {
 				for i := range tc.clients {
 					time.Sleep(time.Duration(i) * 70 * time.Millisecond)
 					c := testClient(api)
-					pace(c, time.Hour)
+					setMaxWait(c, time.Hour)
 					for range tc.each {
 						all.Go(func() {
 							if err := c.Do(t.Context(), tc.request(), nil); err != nil {
@@ -188,19 +188,18 @@ func TestManyAtOnce(t *testing.T) {
 
 func reading() *Request { return &Request{Op: GetSession, Path: []string{"one"}} }
 
-// TestTold: in whatever order responses come, the last reset counts, and of its
-// responses the one that was counted last. Clients come back at different times,
-// and none before the reset.
-func TestTold(t *testing.T) {
+// TestResponseOrder: in any order of responses, the latest reset counts, and for it the lowest
+// number of remaining requests. Clients resume at different times after the reset.
+func TestResponseOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whens := map[time.Duration]bool{}
 		for range 10 {
 			g, now := newGates(time.Hour, &clock{})[creations], time.Now()
 			for _, told := range []struct{ remaining, reset, left int }{{18, 3, 18}, {19, 3, 18}, {10, 3, 10}, {4, 6, 4}, {0, 3, 4}, {5, 6, 4}} {
-				g.learn(rate(20, told.remaining, time.Duration(told.reset)*time.Second), false)
-				assert.Equal(t, told.left, g.left, "%+v", told)
+				g.update(rate(20, told.remaining, time.Duration(told.reset)*time.Second), false)
+				assert.Equal(t, told.left, g.remaining, "%+v", told)
 			}
-			when := g.resets.Sub(now)
+			when := g.resetsAt.Sub(now)
 			assert.GreaterOrEqual(t, when, 6*time.Second)
 			whens[when] = true
 		}
@@ -208,11 +207,11 @@ func TestTold(t *testing.T) {
 	})
 }
 
-// TestLimitsApart: operations whose responses tell of different limits do not
-// wait for each other, and those of one limit do.
+// TestLimitsApart: operations with different limits do not wait for each other; operations
+// with the same limit do.
 func TestLimitsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := newLimits()
+		api := newLimitedAPI()
 		api.delay = 0
 		c := testClient(api)
 		for range 20 {
@@ -227,11 +226,11 @@ func TestLimitsApart(t *testing.T) {
 	})
 }
 
-// TestInOrder: those who wait go in the order in which they came, but reads that
-// finish a running command go first.
+// TestInOrder: waiting requests are sent in order of arrival, but operations with First
+// precede others.
 func TestInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := newLimits()
+		api := newLimitedAPI()
 		api.others, api.othersWindow = 5, 3*time.Second
 		c := testClient(api)
 		get := func(op *Op, path ...string) { assert.NoError(t, c.Do(t.Context(), &Request{Op: op, Path: path}, nil)) }
@@ -255,7 +254,7 @@ func TestInOrder(t *testing.T) {
 		for _, p := range api.paths {
 			order = append(order, p[strings.LastIndex(p, "/")+1:])
 		}
-		// Within one window the ways of requests differ.
+		// Within a window, requests take different times.
 		place := func(name string) int { return slices.Index(order, name) / 5 }
 		assert.Zero(t, place("two"), "%v", order)
 		for i := range 8 {
@@ -265,19 +264,19 @@ func TestInOrder(t *testing.T) {
 	})
 }
 
-// TestWaitsAreBounded: by the option and by the context, whose deadline may be
-// known to be too early.
+// TestWaitsAreBounded: the option and the context limit the wait. A wait that can't end before
+// the deadline fails at once.
 func TestWaitsAreBounded(t *testing.T) {
-	spent := func(t *testing.T, api *limits, longest time.Duration) *Client {
+	spent := func(t *testing.T, api *limitedAPI, longest time.Duration) *Client {
 		api.create, api.createWindow, api.delay = 1, 30*time.Second, 0
 		c := testClient(api)
-		pace(c, longest)
+		setMaxWait(c, longest)
 		require.NoError(t, c.Do(t.Context(), creation(), nil))
 		return c
 	}
 	t.Run("option", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			api := newLimits()
+			api := newLimitedAPI()
 			c := spent(t, api, 10*time.Second)
 			began := time.Now()
 			err := c.Do(t.Context(), creation(), nil)
@@ -292,7 +291,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	})
 	t.Run("queue", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			api := newLimits()
+			api := newLimitedAPI()
 			c := spent(t, api, 45*time.Second)
 			began := time.Now()
 			results := make(chan error, 3)
@@ -308,7 +307,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	})
 	t.Run("deadline", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			api := newLimits()
+			api := newLimitedAPI()
 			c := spent(t, api, time.Minute)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
@@ -319,7 +318,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	})
 	t.Run("cancel", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			api := newLimits()
+			api := newLimitedAPI()
 			c := spent(t, api, time.Minute)
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(5*time.Second, cancel)
@@ -330,12 +329,12 @@ func TestWaitsAreBounded(t *testing.T) {
 			assert.False(t, fail.OutcomeUnknown())
 			assert.Equal(t, 5*time.Second, time.Since(began))
 			assert.Equal(t, 1, api.sent["create"])
-			assert.Empty(t, c.retrier.HTTPClient.Transport.(wholeResponses).gates[creations].queues[1])
+			assert.Empty(t, c.retrier.HTTPClient.Transport.(bufferingTransport).gates[creations].queues[1])
 		})
 	})
 	t.Run("none", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			api := newLimits()
+			api := newLimitedAPI()
 			c := spent(t, api, -1)
 			began := time.Now()
 			err := c.Do(t.Context(), creation(), nil)
@@ -348,8 +347,8 @@ func TestWaitsAreBounded(t *testing.T) {
 	})
 }
 
-// TestOnlyTheAPITellsLimits: what a gateway says holds nothing back, and a 429
-// without the API's code does not count as a refusal.
+// TestOnlyTheAPITellsLimits: a gateway's response holds no request back, and a 429 without the
+// API's code is not a refusal.
 func TestOnlyTheAPITellsLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -373,7 +372,7 @@ func TestOnlyTheAPITellsLimits(t *testing.T) {
 	})
 }
 
-// TestOddLimits: limits that make no sense hold nothing back for long.
+// TestOddLimits: implausible limits hold no request back for long.
 func TestOddLimits(t *testing.T) {
 	for name, header := range map[string]func() http.Header{
 		"none":                  func() http.Header { return http.Header{} },
@@ -402,10 +401,9 @@ func TestOddLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsToldLater: what a response leaves out changes nothing of what is known,
-// nor keeps a later one from telling it: the next request waits for the reset, and
-// no longer.
-func TestLimitsToldLater(t *testing.T) {
+// TestIncompleteLimits: a response without some of the headers neither changes the known limit
+// nor prevents an update by a later one. The next request waits exactly until the reset.
+func TestIncompleteLimits(t *testing.T) {
 	for name, first := range map[string]func() http.Header{
 		"without a date":              func() http.Header { return rate(9, 8, 5*time.Second) },
 		"after one without any limit": func() http.Header { return http.Header{} },
@@ -423,7 +421,7 @@ func TestLimitsToldLater(t *testing.T) {
 					}
 					return resp, nil
 				}))
-				pace(c, time.Minute)
+				setMaxWait(c, time.Minute)
 				began := time.Now()
 				for range 3 {
 					require.NoError(t, c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"one"}}, nil))
@@ -443,12 +441,12 @@ func rate(limit, remaining int, reset time.Duration) http.Header {
 	}
 }
 
-// TestLongRequestsHoldNothingUp: a request that waits for something, like the end
-// of a command, responds late. Before any response has told a limit, and after a
-// window in which nothing was heard, others go on.
+// TestLongRequestsHoldNothingUp: requests that wait for something, such as the end of a
+// command, do not block others, neither before the first response nor after a window without
+// responses.
 func TestLongRequestsHoldNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := newLimits()
+		api := newLimitedAPI()
 		hour := &Request{Op: GetCommand, Path: []string{"one", "two"}}
 		c := testClient(roundTripper(func(req *http.Request) (*http.Response, error) {
 			if strings.HasSuffix(req.URL.Path, "/cmd/two") && !Sleep(req.Context(), time.Hour) {
@@ -458,7 +456,7 @@ func TestLongRequestsHoldNothingUp(t *testing.T) {
 		}))
 		ctx, cancel := context.WithCancel(t.Context())
 		var waits sync.WaitGroup
-		for range firstMost + 5 {
+		for range initialInFlight + 5 {
 			waits.Go(func() { _ = c.Do(ctx, &Request{Op: hour.Op, Path: hour.Path}, nil) })
 		}
 		synctest.Wait()
@@ -508,10 +506,10 @@ func (w *waits) seen() (begun []observe.Event, over int) {
 	return slices.Clone(w.begun), w.over
 }
 
-// TestRateWaitIsReported: a wait is reported while it lasts, with the place in line.
+// TestRateWaitIsReported: the start of a wait is reported, with the position in the queue.
 func TestRateWaitIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := newLimits()
+		api := newLimitedAPI()
 		api.create, api.delay = 2, 0
 		var told waits
 		c := testClient(api)
@@ -534,8 +532,8 @@ func TestRateWaitIsReported(t *testing.T) {
 	})
 }
 
-// TestApartCounts: refusals by a limit do not use up the retries of failures.
-func TestApartCounts(t *testing.T) {
+// TestSeparateRetryCounts: refusals by a limit do not count as retries of failures.
+func TestSeparateRetryCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
 		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {
@@ -556,9 +554,9 @@ func TestApartCounts(t *testing.T) {
 	})
 }
 
-// TestRefusedWithSomeLeft: where the API refuses a request although it tells that
-// something is left, there is no reset to wait for: it counts as any refusal.
-func TestRefusedWithSomeLeft(t *testing.T) {
+// TestRefusedBelowLimit: a refusal that reports remaining requests gives no reset to wait for,
+// so it counts like a failure.
+func TestRefusedBelowLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
 		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) {

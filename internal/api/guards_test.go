@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// closable notes that it was closed, which ends a read that waits.
+// closable records Close, which ends a pending Read.
 type closable struct {
 	io.Reader
 	closed atomic.Bool
@@ -46,7 +46,7 @@ func (f answer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f(r)
 }
 
-func answering(status int, body io.ReadCloser) *Client {
+func clientFor(status int, body io.ReadCloser) *Client {
 	return testClient(answer(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{
 			StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: body, ContentLength: -1,
@@ -55,23 +55,23 @@ func answering(status int, body io.ReadCloser) *Client {
 	}))
 }
 
-// TestBodiesAreClosed: whatever the status, a response keeps no connection.
+// TestBodiesAreClosed: no response leaks a connection, whatever its status.
 func TestBodiesAreClosed(t *testing.T) {
 	for _, status := range []int{200, 404, 410} {
 		body := &closable{Reader: strings.NewReader(`{"error":{"code":"x","message":"y"}}`), ended: make(chan struct{})}
-		c := answering(status, body)
+		c := clientFor(status, body)
 		_ = c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"a"}}, nil)
 		assert.True(t, body.closed.Load(), status)
 		body = &closable{Reader: strings.NewReader(strings.Repeat("x", 10<<20)), ended: make(chan struct{})}
 		if status != 200 {
-			_, err := answering(status, body).Stream(t.Context(), &Request{Op: CommandLogs, Path: []string{"a", "b"}})
+			_, err := clientFor(status, body).Stream(t.Context(), &Request{Op: CommandLogs, Path: []string{"a", "b"}})
 			require.Error(t, err)
 			assert.True(t, body.closed.Load(), "an endless page with status %d", status)
 		}
 	}
 }
 
-// TestErrorBodyThatNeverEnds: the text of an error is waited for, but not long.
+// TestErrorBodyThatNeverEnds: the time to read the text of an error is limited.
 func TestErrorBodyThatNeverEnds(t *testing.T) {
 	for name, call := range map[string]func(*testing.T, *Client) error{
 		"read": func(t *testing.T, c *Client) error {
@@ -85,15 +85,14 @@ func TestErrorBodyThatNeverEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				require.Error(t, call(t, answering(404, &closable{ended: make(chan struct{})})))
+				require.Error(t, call(t, clientFor(404, &closable{ended: make(chan struct{})})))
 				assert.Less(t, time.Since(began), 5*errorBodyTime, "retries included")
 			})
 		})
 	}
 }
 
-// TestBodyClosedTwice: the buffer of a response that is closed twice must not
-// become that of two others.
+// TestBodyClosedTwice: closing a response twice must not return its buffer to the pool twice.
 func TestBodyClosedTwice(t *testing.T) {
 	own := bytes.NewBufferString("x")
 	b := &responseBody{Reader: bytes.NewReader(nil), content: own}
@@ -107,7 +106,7 @@ func TestBodyClosedTwice(t *testing.T) {
 	assert.LessOrEqual(t, n, 1)
 }
 
-// TestPaths: each placeholder becomes one segment of the path, whatever it holds.
+// TestPaths: each placeholder becomes one segment of the path, whatever its value.
 func TestPaths(t *testing.T) {
 	var got string
 	c := testClient(answer(func(r *http.Request) (*http.Response, error) {

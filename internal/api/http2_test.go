@@ -16,11 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// anything is a success of several operations on "a".
+// anything is a successful response for several operations on "a".
 const anything = `{"sandbox":{"name":"a"},"session":{"id":"s"},"command":{"id":"c"}}`
 
-// TestRetryClassesHTTP2: over HTTP/2, too, a request that may have taken effect
-// is retried only where that does no harm, and the connection is shared.
+// TestRetryClassesHTTP2: over HTTP/2 too, only safe operations are retried if they may have
+// taken effect, and requests share a connection.
 func TestRetryClassesHTTP2(t *testing.T) {
 	var acted, connections atomic.Int64
 	var healthy atomic.Bool
@@ -107,7 +107,7 @@ func TestRedirects(t *testing.T) {
 	assert.Equal(t, "Bearer tok", strangers[0].Header.Get("Authorization"), "within the host the request goes on")
 }
 
-// TestEndlessRedirects: a server that leads in circles is followed ten times.
+// TestEndlessRedirects: at most ten redirects are followed.
 func TestEndlessRedirects(t *testing.T) {
 	sent := 0
 	c := testClient(roundTrip(func(*http.Request) (*http.Response, error) {

@@ -7,19 +7,19 @@ import (
 	"syscall"
 )
 
-// Kind is what a failure means. The table below is the only place that compares
-// a status, a code or a text of the API.
+// Kind is the meaning of a failure. Only the table below compares statuses, codes and texts
+// of the API.
 type Kind int
 
 // The kinds of failures.
 const (
 	Unjudged      Kind = iota
-	Refused            // the API refuses it, for another reason than those below
-	Broken             // no response, or half of one, or one of a proxy that could not pass it on
-	Foreign            // a refusal that is not the API's own
-	TooMuch            // a success that holds more than the client takes
-	Busy               // the API can't do it now
-	TimedOut           // something gave up waiting for it
+	Refused            // the API refuses it for a reason that is not listed below
+	Broken             // no response, a truncated one, or a proxy's that could not forward the request
+	Foreign            // a refusal that is not from the API
+	TooMuch            // a success that is larger than the client accepts
+	Busy               // the API is temporarily unable
+	TimedOut           // the API or a proxy timed out
 	RateLimited        // too many requests
 	Stopped            // the session has ended
 	Stopping           // the session is ending
@@ -32,18 +32,18 @@ const (
 	NoDrives           // the project may not use drives
 	Unauthorized       // the credentials do not allow it
 	NameTaken          // a sandbox of this name exists
-	Conflict           // what exists contradicts it
-	IDsRefused         // the service lets no one choose the IDs of commands
-	InputRefused       // the service gives running commands no input
+	Conflict           // it conflicts with an existing object
+	IDsRefused         // the service does not support chosen command IDs
+	InputRefused       // the service does not support input to running commands
 	InputClosed        // the command reads no more input
-	NoProgram          // the sandbox does not have the program
-	TimeLimit          // the plan lets the session run no longer
-	NoDirectory        // the sandbox does not have the working directory
-	FileError          // the message ends in the words for an errno
+	NoProgram          // the program does not exist in the sandbox
+	TimeLimit          // the plan's maximum session duration is reached
+	NoDirectory        // the working directory does not exist
+	FileError          // the message ends with the text of an errno
 	numberOfKinds = iota
 )
 
-// kindNames are the outcomes in events.
+// kindNames are the outcomes for events.
 var kindNames = [numberOfKinds]string{
 	Unjudged: "unjudged", Refused: "refused", Broken: "broken", Foreign: "foreign", TooMuch: "too_much", Busy: "busy", TimedOut: "timed_out",
 	RateLimited: "rate_limited", Stopped: "stopped", Stopping: "stopping", FilesGone: "files_gone", SnapshotGone: "snapshot_gone",
@@ -56,10 +56,10 @@ var kindNames = [numberOfKinds]string{
 func (k Kind) String() string { return kindNames[k] }
 
 // again says when a request is sent again after a failure.
-type again int
+type retryPolicy int
 
 const (
-	never again = iota
+	never retryPolicy = iota
 	ifSafe
 	always
 )
@@ -71,12 +71,12 @@ type judgement struct {
 	codes  []string // none: any
 	texts  []string // what the message contains, in lower case; none: any
 	ops    func(*Op) bool
-	// perhaps is set if the operation may have taken effect nevertheless.
-	perhaps bool
-	again   again
+	// mayHaveEffect is set if the operation may have taken effect despite the failure.
+	mayHaveEffect bool
+	retry         retryPolicy
 }
 
-// judgements are tried in this order.
+// judgements is the table; the first matching row counts.
 var judgements = []judgement{
 	{kind: SnapshotGone, status: []int{404}, codes: []string{"snapshot_not_found"}, ops: func(op *Op) bool { return !ofSandbox(op) }},
 	// The service has reported with 400 and with 410, with and without a code,
@@ -89,7 +89,7 @@ var judgements = []judgement{
 	{kind: CommandEnded, status: []int{400}, codes: []string{"command_finished"}},
 	{kind: NotFound, status: []int{404}},
 	{kind: ImageNotReady, codes: []string{"image_not_ready"}},
-	{kind: RateLimited, status: []int{429}, again: always},
+	{kind: RateLimited, status: []int{429}, retry: always},
 	{kind: RateLimited, codes: []string{"rate_limited"}},
 	{kind: QuotaExceeded, status: []int{402}},
 	{kind: NoDrives, status: []int{403}, ops: (*Op).Drive},
@@ -108,26 +108,26 @@ var judgements = []judgement{
 	{kind: InputClosed, codes: []string{"command_stdin_unavailable"}},
 	{kind: FileError, status: []int{400}, codes: []string{"file_error"}},
 	{kind: FileError, status: []int{400}, texts: []string{"permission denied", ": not a directory"}, ops: startsCommand},
-	// The server says that the request had no effect, but not that a retry will.
-	{kind: Busy, status: []int{425}, again: ifSafe},
+	// The request had no effect, but a retry may not help.
+	{kind: Busy, status: []int{425}, retry: ifSafe},
 }
 
-// What proves nothing: the operation may have taken effect.
+// Verdicts after which the operation may have taken effect.
 var (
-	timedOut     = judgement{kind: TimedOut, perhaps: true, again: ifSafe}
-	busy         = judgement{kind: Busy, perhaps: true, again: ifSafe}
-	limited      = judgement{kind: RateLimited, perhaps: true, again: ifSafe}
-	noResponse   = judgement{kind: Broken, perhaps: true, again: ifSafe}
-	foreignWords = judgement{kind: Foreign, perhaps: true, again: ifSafe}
-	tooMuch      = judgement{kind: TooMuch, perhaps: true}
+	timedOut       = judgement{kind: TimedOut, mayHaveEffect: true, retry: ifSafe}
+	busy           = judgement{kind: Busy, mayHaveEffect: true, retry: ifSafe}
+	limited        = judgement{kind: RateLimited, mayHaveEffect: true, retry: ifSafe}
+	noResponse     = judgement{kind: Broken, mayHaveEffect: true, retry: ifSafe}
+	foreignRefusal = judgement{kind: Foreign, mayHaveEffect: true, retry: ifSafe}
+	tooMuch        = judgement{kind: TooMuch, mayHaveEffect: true}
 )
 
 func ofSandbox(op *Op) bool     { return strings.Contains(op.Path, "{sandbox}") }
 func makesSandbox(op *Op) bool  { return op.Name == CreateSandbox.Name || op.Name == ForkSandbox.Name }
 func startsCommand(op *Op) bool { return op.Name == RunCommand.Name || op.Name == StartCommand.Name }
 
-// judge finds the row for a response. A refusal without a code is not the API's:
-// it proves nothing.
+// judge returns the row for a response. A refusal without a code is not the API's, so the
+// operation may have taken effect.
 func judge(op *Op, status int, code, message string) judgement {
 	if code == "" {
 		switch {
@@ -138,7 +138,7 @@ func judge(op *Op, status int, code, message string) judgement {
 		case status < 300, status == 425, status >= 500:
 			return noResponse
 		}
-		return foreignWords
+		return foreignRefusal
 	}
 	message = strings.ToLower(message)
 	for _, j := range judgements {
@@ -150,7 +150,7 @@ func judge(op *Op, status int, code, message string) judgement {
 	case slices.Contains([]int{408, 504}, status):
 		return timedOut
 	case status >= 500:
-		return busy // and may have passed the request on
+		return busy // a gateway may have forwarded the request
 	case status >= 400:
 		return judgement{kind: Refused}
 	}
@@ -165,8 +165,8 @@ func (j *judgement) matches(op *Op, status int, code, message string) bool {
 		(len(j.texts) == 0 || slices.ContainsFunc(j.texts, func(text string) bool { return strings.Contains(message, text) }))
 }
 
-// KindOf returns the kind of an error response of the API to an operation, given
-// by its name.
+// KindOf returns the kind of an error response of the API. operation is the operation's
+// name.
 func KindOf(operation string, status int, code, message string) Kind {
 	op := &Op{Name: operation}
 	if i := slices.IndexFunc(Table, func(op *Op) bool { return op.Name == operation }); i >= 0 {
@@ -175,18 +175,17 @@ func KindOf(operation string, status int, code, message string) Kind {
 	return judge(op, status, code, message).kind
 }
 
-// NeverStarted reports whether the message of a lookup that found nothing says that
-// there is a sandbox nevertheless, which never had a session: it keeps its name.
+// NeverStarted reports whether the message of a "not found" response says that the sandbox
+// exists but never had a session. Such a sandbox keeps its name.
 func NeverStarted(message string) bool {
 	return strings.Contains(strings.ToLower(message), "no latest sandbox")
 }
 
-// StreamClosed reports whether the code of a record in a stream says that the
-// session has ended, or the stream alone.
+// StreamClosed reports whether the code of a record in a stream means that the session or
+// only the stream has ended.
 func StreamClosed(code string) bool { return code == "sandbox_stream_closed" }
 
-// FileErrno returns the errno that an error about a file stands for; zero if its
-// code and message name none.
+// FileErrno returns the errno for the code and message of an error about a file, or zero.
 func FileErrno(code, message string) syscall.Errno {
 	switch code {
 	case "is_directory":
@@ -221,8 +220,7 @@ func FileMissing(code, message string) bool {
 		!strings.HasPrefix(message, "named sandbox ")
 }
 
-// Final reports whether the same request will be refused again: what it asks for
-// is not possible.
+// Final reports whether the API will refuse the same request again.
 func (k Kind) Final() bool {
 	switch k {
 	case Refused, IDsRefused, InputRefused, NoProgram, TimeLimit, NoDirectory, FileError:
@@ -240,6 +238,5 @@ func (k Kind) Passing() bool {
 	return false
 }
 
-// Unknowing reports whether a look was refused because there is no such object, or
-// can be none.
+// Unknowing reports whether a lookup failed because the object does not exist or can't exist.
 func (k Kind) Unknowing() bool { return k == NotFound || k == CommandEnded || k == Refused }

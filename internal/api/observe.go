@@ -14,21 +14,21 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// NoCredentials is the outcome of an operation for which there are none.
+// NoCredentials is the outcome of an operation that has no credentials.
 const NoCredentials = "no_credentials"
 
-// observed is what observers learn about an operation and its last request.
-type observed struct {
-	// op is the operation, with what its requests before the last have sent and
-	// received, why the last was made, and the rate limit of its response.
+// observation holds the events of an operation and its last request.
+type observation struct {
+	// op is the event of the operation. It contains the bytes sent and received before the
+	// last request, the cause of the last request, and the rate limit of its response.
 	op             Span
-	try            Span         // the last request; the rest of the response is here
+	lastRequest    Span         // the event of the last request
 	sent, received atomic.Int64 // by the last request
 }
 
-// start tells that something of the operation begins, and returns the context of
-// all that is part of it.
-func (a *attempts) start(ctx context.Context, e observe.Event) (context.Context, Span) {
+// startEvent reports the start of the operation or a part of it, and returns the context
+// for everything within.
+func (a *attempts) startEvent(ctx context.Context, e observe.Event) (context.Context, Span) {
 	if !a.client.Observed() {
 		return ctx, Span{}
 	}
@@ -57,53 +57,52 @@ func (a *attempts) start(ctx context.Context, e observe.Event) (context.Context,
 	return a.client.begin(ctx, e, a.req)
 }
 
-// named is a response about a sandbox or a session.
-type named interface {
+// namedResponse is a response that names a sandbox or a session.
+type namedResponse interface {
 	Names() (sandbox, session string)
 }
 
-// know completes an event with what a response is about. A sandbox without a name
-// of the caller's gets one there, and a session its ID.
-func (a *attempts) know(s *Span, succeeded bool) {
-	if out, ok := a.out.(named); ok && succeeded {
+// fillEvent adds the names in a successful response to an event: those of sandboxes without
+// a name from the caller, and the IDs of sessions.
+func (a *attempts) fillEvent(s *Span, succeeded bool) {
+	if out, ok := a.out.(namedResponse); ok && succeeded {
 		sandbox, session := out.Names()
 		s.Sandbox, s.Session = cmp.Or(sandbox, s.Sandbox), cmp.Or(session, s.Session)
 	}
 }
 
-// end tells how the operation has ended.
-func (a *attempts) end(err error) {
+// finish reports the end of the operation.
+func (a *attempts) finish(err error) {
 	s := &a.op
 	if !s.Observed() {
 		return
 	}
-	a.know(s, err == nil)
-	s.Attempt, s.Status, s.Latency, s.RequestID = a.count, a.try.Status, a.try.Latency, a.try.RequestID
+	a.fillEvent(s, err == nil)
+	s.Attempt, s.Status, s.Latency, s.RequestID = a.count, a.lastRequest.Status, a.lastRequest.Latency, a.lastRequest.RequestID
 	s.Sent, s.Received = s.Sent+a.sent.Load(), s.Received+a.received.Load()
 	s.End(err)
 }
 
-// beginRequest tells that a request begins, and returns it with the context that
-// the observer gives it.
-func (a *attempts) beginRequest(req *http.Request) *http.Request {
+// beginRequest reports the start of a request, and returns it with the observer's context.
+func (a *attempts) startRequest(req *http.Request) *http.Request {
 	op := &a.op
 	op.Sent, op.Received = op.Sent+a.sent.Swap(0), op.Received+a.received.Swap(0)
 	a.sent.Store(max(req.ContentLength, 0))
 	op.RateLimit, op.RateRemaining = 0, 0
 	var ctx context.Context
-	if ctx, a.try = a.start(req.Context(), observe.Event{Kind: observe.Request, Attempt: a.count + 1, Cause: op.Cause}); same(ctx, req.Context()) {
+	if ctx, a.lastRequest = a.startEvent(req.Context(), observe.Event{Kind: observe.Request, Attempt: a.count + 1, Cause: op.Cause}); same(ctx, req.Context()) {
 		return req
 	}
 	return req.WithContext(ctx)
 }
 
-// same reports whether two contexts are one, without a panic for those that
-// can't be compared.
+// same reports whether two contexts are identical. It does not panic for types that are not
+// comparable.
 func same(a, b context.Context) bool { return reflect.TypeOf(a).Comparable() && a == b }
 
-// arrived notes the response to a request.
-func (a *attempts) arrived(resp *http.Response) {
-	s := &a.try
+// arrived adds a response to the events.
+func (a *attempts) recordResponse(resp *http.Response) {
+	s := &a.lastRequest
 	if s.Status = resp.StatusCode; !s.Observed() {
 		return
 	}
@@ -112,14 +111,14 @@ func (a *attempts) arrived(resp *http.Response) {
 	a.op.RateLimit, a.op.RateRemaining = r.Limit, r.Remaining
 }
 
-// streams reports whether the response is passed on unread.
-func (a *attempts) streams(resp *http.Response) bool {
-	return !a.whole && a.verdict.err == nil && resp.StatusCode >= 200 && resp.StatusCode < 300
+// isStream reports whether the response is returned unread.
+func (a *attempts) isStream(resp *http.Response) bool {
+	return !a.buffered && a.verdict.err == nil && resp.StatusCode >= 200 && resp.StatusCode < 300
 }
 
-// endRequest tells how a request has ended.
-func (a *attempts) endRequest(err error) {
-	s := &a.try
+// endRequest reports the end of a request.
+func (a *attempts) finishRequest(err error) {
+	s := &a.lastRequest
 	if !s.Observed() {
 		return
 	}
@@ -127,32 +126,32 @@ func (a *attempts) endRequest(err error) {
 	if refused := err == nil && a.verdict.kind != Unjudged; refused {
 		s.Outcome, err = a.verdict.kind.String(), a.refusal()
 	}
-	a.know(s, err == nil)
+	a.fillEvent(s, err == nil)
 	s.End(err)
 }
 
 // The causes of waits for a rate limit.
 const (
-	CauseSpent = "spent" // nothing is left of it
-	CauseQueue = "queue" // what is left belongs to requests that are on their way
+	CauseSpent = "spent" // no requests remain
+	CauseQueue = "queue" // the remaining ones are reserved for requests in flight
 )
 
-// beginPace tells that a request begins to wait for a rate limit, at a place in
-// line.
-func (a *attempts) beginPace(ctx context.Context, limit RateLimit, place int) Span {
+// beginPace reports that a request starts to wait for a rate limit, at a position in the
+// queue.
+func (a *attempts) startPace(ctx context.Context, limit RateLimit, position int) Span {
 	e := observe.Event{
-		Kind: observe.Pace, Attempt: place, Cause: CauseQueue, Status: a.try.Status,
+		Kind: observe.Pace, Attempt: position, Cause: CauseQueue, Status: a.lastRequest.Status,
 		RateLimit: limit.Limit, RateRemaining: limit.Remaining,
 	}
 	if limit.Limit > 0 && limit.Remaining == 0 {
 		e.Cause = CauseSpent
 	}
-	_, pace := a.start(ctx, e)
+	_, pace := a.startEvent(ctx, e)
 	return pace
 }
 
-// because notes why another attempt is made: err, or the response.
-func (a *attempts) because(err error) {
+// because sets the cause of the next attempt: err, or the response.
+func (a *attempts) setCause(err error) {
 	if err != nil {
 		a.op.Cause, a.op.CauseErr = Broken.String(), err
 		return
@@ -162,18 +161,17 @@ func (a *attempts) because(err error) {
 
 // refusal returns the last response as an error.
 func (a *attempts) refusal() error {
-	said := a.verdict.refusal.Error
+	apiErr := a.verdict.refusal.Error
 	switch {
 	case a.verdict.err != nil:
-		return fmt.Errorf("status %d: %w", a.try.Status, a.verdict.err)
-	case said.Message != "":
-		return fmt.Errorf("status %d, %s: %s", a.try.Status, said.Code, said.Message)
+		return fmt.Errorf("status %d: %w", a.lastRequest.Status, a.verdict.err)
+	case apiErr.Message != "":
+		return fmt.Errorf("status %d, %s: %s", a.lastRequest.Status, apiErr.Code, apiErr.Message)
 	}
-	return fmt.Errorf("status %d, %s", a.try.Status, said.Code)
+	return fmt.Errorf("status %d, %s", a.lastRequest.Status, apiErr.Code)
 }
 
-// Outcome returns the word for an error of this package, as observers are told
-// it.
+// Outcome returns the outcome in events for an error of this package.
 func Outcome(ctx context.Context, err error) string {
 	f, failed := errors.AsType[*Failure](err)
 	switch {
@@ -190,12 +188,12 @@ func Outcome(ctx context.Context, err error) string {
 	return Broken.String()
 }
 
-// streamBody is the response to an operation whose reader ends it: by its last
-// byte, an error, or Close.
+// streamBody is the response of a streaming operation. The operation ends at EOF, an error,
+// or Close.
 type streamBody struct {
 	io.ReadCloser
 	attempts *attempts
-	over     atomic.Bool
+	finished atomic.Bool
 }
 
 func (b *streamBody) Read(p []byte) (int, error) {
@@ -203,23 +201,23 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	b.attempts.received.Add(int64(n))
 	if err != nil {
 		if err == io.EOF {
-			b.end(nil)
+			b.finish(nil)
 		} else {
-			b.end(err)
+			b.finish(err)
 		}
 	}
 	return n, err
 }
 
 func (b *streamBody) Close() error {
-	defer b.end(nil)
+	defer b.finish(nil)
 	return b.ReadCloser.Close()
 }
 
-func (b *streamBody) end(err error) {
-	if b.over.Swap(true) {
+func (b *streamBody) finish(err error) {
+	if b.finished.Swap(true) {
 		return
 	}
-	b.attempts.endRequest(err)
-	b.attempts.end(err)
+	b.attempts.finishRequest(err)
+	b.attempts.finish(err)
 }

@@ -9,30 +9,29 @@ import (
 	"time"
 )
 
-// once is the lowest transport. It keeps net/http from sending a request again
-// that must not take effect twice: over HTTP/2, net/http does so not only where
-// the server says that it has not processed the request, but also after a reset
-// with PROTOCOL_ERROR (golang.org/issue/47635), which may come from a server
-// that has.
-type once struct {
+// onceTransport is the lowest transport. It keeps net/http from resending a request that must
+// not take effect twice. Over HTTP/2, net/http resends not only if the server has not
+// processed the request, but also after a reset with PROTOCOL_ERROR
+// (golang.org/issue/47635), which may come from a server that has processed it.
+type onceTransport struct {
 	next http.RoundTripper
-	// http1 is set while responses come over HTTP/1, where net/http sends such a
-	// request again only if no byte of it was written. It does not say so if it
-	// can't, and the outcome would be unknown.
+	// http1 is set while responses use HTTP/1. There, net/http resends such a request only
+	// if no byte of it was written. If it couldn't resend, its error would not say that,
+	// and the outcome would be unknown.
 	http1 *atomic.Bool
 }
 
-// maxUnprocessed is how often a request that the server does not process is
-// sent, as often as net/http does.
+// maxUnprocessed limits the sends of a request that the server does not process. net/http
+// has the same limit.
 const maxUnprocessed = 8
 
-var errSentAgain = errors.New("the transport was about to send the request again")
+var errResent = errors.New("the transport was about to resend the request")
 
-func (t once) send(req *http.Request, a *attempts) (*http.Response, error) {
+func (t onceTransport) send(req *http.Request, a *attempts) (*http.Response, error) {
 	for n := 1; ; n++ {
 		sent := req
 		if a.req.Op.Class != Safe {
-			sent = t.guarded(req, a)
+			sent = t.withoutResend(req, a)
 		}
 		resp, err := t.next.RoundTrip(sent)
 		if err == nil {
@@ -43,7 +42,7 @@ func (t once) send(req *http.Request, a *attempts) (*http.Response, error) {
 			return nil, err
 		}
 		a.wrote.Store(false)
-		// Most servers that are shutting down take it on the next connection.
+		// Most servers that are shutting down accept it on the next connection.
 		if n > 1 && !Sleep(req.Context(), time.Second<<(n-2)) {
 			return nil, ContextError(req.Context())
 		}
@@ -58,22 +57,22 @@ func (t once) send(req *http.Request, a *attempts) (*http.Response, error) {
 	}
 }
 
-// guarded returns a copy of the request that net/http can't send again, unless
-// nothing of it was written.
-func (t once) guarded(req *http.Request, a *attempts) *http.Request {
+// withoutResend returns a copy of the request that net/http can't resend, unless none of it
+// was written.
+func (t onceTransport) withoutResend(req *http.Request, a *attempts) *http.Request {
 	r := *req
 	reopen := r.GetBody
 	r.GetBody = nil
 	if reopen != nil && t.http1.Load() {
 		r.GetBody = func() (io.ReadCloser, error) {
 			if a.http2.Load() {
-				return nil, errSentAgain
+				return nil, errResent
 			}
 			return reopen()
 		}
 	}
 	if r.Body == nil || r.Body == http.NoBody {
-		// net/http sends a request without a body whenever it likes.
+		// net/http may always resend a request without a body.
 		r.Body = io.NopCloser(strings.NewReader(""))
 	}
 	return &r

@@ -27,34 +27,38 @@ type Op struct {
 	// Path is a template whose {placeholders} are filled in order.
 	Path  string
 	Class Class
-	// Success is what the API's responses have when the operation has succeeded,
-	// and what comes from anything in between has not: the media type of a
-	// stream, or terms separated by spaces. "a.b" is a string, "a.b={x}" one that
-	// is the value of a placeholder, or of {new}, the name that was asked for, and
-	// "a.b?={x}" is that if there is one; "a[]" is a list, "a[].b" a field of its
-	// first element, "a{}" an object, and "{}" the whole as one.
+	// Success describes a successful response of the API, to distinguish it from that of
+	// a proxy. It is the media type of a stream, or conditions separated by spaces:
+	//
+	//	a.b       a string
+	//	a.b={x}   a string with the value of placeholder x; {new} is the requested name
+	//	a.b?={x}  the same, but it may be missing
+	//	a|b       a or b
+	//	a[]       a list
+	//	a[].b     a field of the list's first element
+	//	a{}       an object
+	//	{}        the response is an object
 	Success string
-	// Bare marks operations whose success may be without a body, if its status
-	// is not 200.
+	// Bare marks operations whose successful response may have no body if its status is
+	// not 200.
 	Bare bool
-	// First marks operations that go before others when requests wait for a rate
-	// limit: those that end what runs already, or keep it from ending.
+	// First marks operations that precede others when requests wait for a rate limit: those
+	// that finish running work or keep it running.
 	First bool
 
-	// Placeholders are the names of those in Path.
+	// Placeholders are the names of the placeholders in Path.
 	Placeholders []string
 	terms        []term // of Success
 }
 
-// Stream reports whether a successful response is passed on unread.
+// Stream reports whether a successful response is returned unread.
 func (op *Op) Stream() bool { return strings.Contains(op.Success, "/") }
 
-// Drive reports whether the operation is on drives, which not every project may
-// use.
+// Drive reports whether the operation is on drives. Not every project may use them.
 func (op *Op) Drive() bool { return strings.Contains(op.Path, "/drives") }
 
-// Table lists all operations. It is the only place that decides how an
-// operation is retried, and what its success looks like.
+// Table lists all operations. Only this table decides how an operation is retried and what
+// its success looks like.
 var Table []*Op
 
 const (
@@ -67,16 +71,16 @@ const (
 	snapshots = sandboxes + "/snapshots"
 	drives    = sandboxes + "/drives"
 
-	records = "application/x-ndjson"
-	content = "application/octet-stream"
+	ndjson      = "application/x-ndjson"
+	octetStream = "application/octet-stream"
 
-	madeSandbox = "sandbox.name={new} session.id"
-	thatSandbox = "sandbox.name={sandbox}"
-	thatSession = "session.id={session}"
-	thatCommand = "command.id={command}"
-	ofSession   = ".sessionId?={session}"
-	thatDrive   = "drive.name={drive}|drive.id={drive}"
-	page        = " pagination{}" // whose next may be null, but not missing
+	newSandbox  = "sandbox.name={new} session.id"
+	sameSandbox = "sandbox.name={sandbox}"
+	sameSession = "session.id={session}"
+	sameCommand = "command.id={command}"
+	inSession   = ".sessionId?={session}"
+	sameDrive   = "drive.name={drive}|drive.id={drive}"
+	page        = " pagination{}" // its next may be null but not missing
 )
 
 func op(name, method, path string, class Class, success string) *Op {
@@ -89,89 +93,88 @@ func op(name, method, path string, class Class, success string) *Op {
 	return o
 }
 
-func bare(o *Op) *Op {
+func emptySuccess(o *Op) *Op {
 	o.Bare = true
 	return o
 }
 
-func first(o *Op) *Op {
+func highPriority(o *Op) *Op {
 	o.First = true
 	return o
 }
 
-// The operations of the API. For one of class Once it says what a second
-// delivery does; docs/reliability.md says what one does that arrives late.
+// The operations of the API. The comment of a Once operation says what a second delivery
+// does; docs/reliability.md says what a late one does.
 var (
-	// A second sandbox, which costs and which no one knows of. With a name it is
-	// refused, since that is taken, which does not tell ours from somebody else's:
-	// GetOrCreate looks the name up, and sets up only what carries its own mark.
-	CreateSandbox = op("create sandbox", post, "/v3/sandboxes", Once, madeSandbox)
-	// Create with a runtime, which the newer version of the route does not
-	// accept. Fork and snapshot stay at this version: later ones keep snapshots
+	// Creates a second sandbox, which costs and which nobody knows of. With a name the
+	// second delivery is refused, because the name is taken. The refusal does not tell
+	// whether the sandbox is ours, so GetOrCreate looks the name up and sets up only a
+	// sandbox with its own tag.
+	CreateSandbox = op("create sandbox", post, "/v3/sandboxes", Once, newSandbox)
+	// Creates a sandbox with a runtime, which the newer version of the route does not
+	// accept. Fork and snapshot use this version too, because later ones keep snapshots
 	// for a shorter time.
-	CreateRuntime = op("create sandbox", post, sandboxes, Once, madeSandbox)
-	ForkSandbox   = op("fork sandbox", post, sandbox+"/fork", Once, madeSandbox)
-	// With resume, a second get finds the session that the first one started. It
-	// counts as started by this client, so that its hook runs.
-	GetSandbox    = op("get sandbox", get, sandbox, Safe, thatSandbox+" session.id")
+	CreateRuntime = op("create sandbox", post, sandboxes, Once, newSandbox)
+	ForkSandbox   = op("fork sandbox", post, sandbox+"/fork", Once, newSandbox)
+	// With resume, a second delivery finds the session that the first one started. The
+	// session counts as started by this client, so that its hook runs.
+	GetSandbox    = op("get sandbox", get, sandbox, Safe, sameSandbox+" session.id")
 	ListSandboxes = op("list sandboxes", get, sandboxes, Safe, "sandboxes[]"+page)
-	UpdateSandbox = op("update sandbox", patch, sandbox, Safe, thatSandbox)
-	// Deletes whatever bears the name by then, which may be somebody else's new
-	// sandbox. The name is looked up first.
-	DeleteSandbox = bare(op("delete sandbox", remove, sandbox, Once, thatSandbox))
+	UpdateSandbox = op("update sandbox", patch, sandbox, Safe, sameSandbox)
+	// Deletes the sandbox that has the name by then, which may be somebody else's new
+	// one. The client looks the name up first.
+	DeleteSandbox = emptySuccess(op("delete sandbox", remove, sandbox, Once, sameSandbox))
 
-	GetSession   = op("get session", get, session, Safe, thatSession)
+	GetSession   = op("get session", get, session, Safe, sameSession)
 	ListSessions = op("list sessions", get, sandboxes+"/sessions", Safe, "sessions[]"+page)
-	StopSession  = op("stop session", post, session+"/stop", Safe, thatSession)
-	// Extends twice: the end is moved by an amount, not to a point in time.
-	ExtendTimeout = first(op("extend timeout", post, session+"/extend-timeout", Once, thatSession))
-	SetPolicy     = op("update network policy", post, session+"/network-policy", Safe, thatSession)
-	// A second snapshot, or refused by the session that the first one ends.
+	StopSession  = op("stop session", post, session+"/stop", Safe, sameSession)
+	// Extends twice, because the request contains an amount, not a point in time.
+	ExtendTimeout = highPriority(op("extend timeout", post, session+"/extend-timeout", Once, sameSession))
+	SetPolicy     = op("update network policy", post, session+"/network-policy", Safe, sameSession)
+	// Creates a second snapshot, or is refused because the first one has ended the session.
 	CreateSnapshot = op("create snapshot", post, session+"/snapshot", Once, "snapshot.id snapshot.sourceSessionId?={session}")
-	// Names the same service: nothing runs in it before it is dialled.
+	// Returns the same service: nothing runs in it before it is dialed.
 	OpenInteractive = op("open interactive session", post, session+"/interactive", Safe, "url")
 
-	// Runs the command a second time. One with an ID is looked up.
-	RunCommand   = op("run command", post, session+"/cmd", Once, records)
-	StartCommand = op("start command", post, session+"/cmd", Once, "command.id command"+ofSession)
-	ListCommands = op("list commands", get, session+"/cmd", Safe, "commands[] commands[]"+ofSession)
-	GetCommand   = first(op("get command", get, command, Safe, thatCommand))
-	CommandLogs  = first(op("read command logs", get, command+"/logs", Safe, records))
+	// Runs the command a second time. The client looks up a command with an ID.
+	RunCommand   = op("run command", post, session+"/cmd", Once, ndjson)
+	StartCommand = op("start command", post, session+"/cmd", Once, "command.id command"+inSession)
+	ListCommands = op("list commands", get, session+"/cmd", Safe, "commands[] commands[]"+inSession)
+	GetCommand   = highPriority(op("get command", get, command, Safe, sameCommand))
+	CommandLogs  = highPriority(op("read command logs", get, command+"/logs", Safe, ndjson))
 	// KillCommand sends SIGKILL, which can safely be sent twice.
-	KillCommand = first(bare(op("kill command", post, command+"/kill", Safe, thatCommand)))
-	// SignalCommand sends any other signal. Many programs take a second SIGINT as
-	// an order to give up saving. The command is looked at: one that has ended
-	// needs no signal.
-	SignalCommand = first(bare(op("kill command", post, command+"/kill", Once, thatCommand)))
-	// WriteStdin includes the position of its data: a second delivery writes
-	// nothing where the sandbox counts, and the same bytes twice where it does
-	// not. Before it has shown that it counts, it is asked.
-	WriteStdin = op("write command input", post, command+"/stdin", Once, thatCommand)
+	KillCommand = highPriority(emptySuccess(op("kill command", post, command+"/kill", Safe, sameCommand)))
+	// SignalCommand sends any other signal. Many programs exit without saving at a second
+	// SIGINT. The client looks the command up: if it has ended, it needs no signal.
+	SignalCommand = highPriority(emptySuccess(op("kill command", post, command+"/kill", Once, sameCommand)))
+	// WriteStdin contains the offset of its data. A second delivery writes nothing if the
+	// sandbox checks offsets, and the same bytes twice otherwise. The client queries the
+	// offset until the sandbox has shown that it checks them.
+	WriteStdin = op("write command input", post, command+"/stdin", Once, sameCommand)
 
-	// Finds the directory there, and can't tell who made it.
-	MakeDir    = bare(op("make directory", post, session+"/fs/mkdir", Once, "{}"))
-	WriteFiles = bare(op("write files", post, session+"/fs/write", Safe, "{}"))
-	ReadFile   = op("read file", post, session+"/fs/read", Safe, content)
+	// Finds that the directory exists, but not who made it.
+	MakeDir    = emptySuccess(op("make directory", post, session+"/fs/mkdir", Once, "{}"))
+	WriteFiles = emptySuccess(op("write files", post, session+"/fs/write", Safe, "{}"))
+	ReadFile   = op("read file", post, session+"/fs/read", Safe, octetStream)
 
 	ListDrives       = op("list drives", get, drives, Safe, "drives[]"+page)
-	GetOrCreateDrive = op("get or create drive", post, drives+"/{drive}", Safe, thatDrive)
-	GetDrive         = op("get drive", get, drives+"/{drive}", Safe, thatDrive)
-	// Refused, since the name is taken.
+	GetOrCreateDrive = op("get or create drive", post, drives+"/{drive}", Safe, sameDrive)
+	GetDrive         = op("get drive", get, drives+"/{drive}", Safe, sameDrive)
+	// Is refused, because the name is taken.
 	ForkDrive = op("fork drive", post, drives+"/{drive}/fork", Once, "drive.name={new}")
-	// Deletes whatever bears the name by then, with all that it holds. The name
-	// is looked up first.
-	DeleteDrive = bare(op("delete drive", remove, drives+"/{drive}", Once, thatDrive))
+	// Deletes the drive that has the name by then, with its data. The client looks the
+	// name up first.
+	DeleteDrive = emptySuccess(op("delete drive", remove, drives+"/{drive}", Once, sameDrive))
 
 	ListSnapshots = op("list snapshots", get, snapshots, Safe, "snapshots[]"+page)
 	SnapshotTree  = op("read snapshot tree", get, snapshots+"/tree", Safe, "snapshots[]"+page)
 	GetSnapshot   = op("get snapshot", get, snapshots+"/{snapshot}", Safe, "snapshot.id={snapshot}")
-	// A second delete finds nothing, since an ID is never given twice. That there
-	// is none then means done.
-	DeleteSnapshot = bare(op("delete snapshot", remove, snapshots+"/{snapshot}", Safe, "snapshot.id={snapshot}"))
+	// Finds nothing, because IDs are never reused. After a lost response, "not found"
+	// therefore means success.
+	DeleteSnapshot = emptySuccess(op("delete snapshot", remove, snapshots+"/{snapshot}", Safe, "snapshot.id={snapshot}"))
 )
 
-// expand fills the template's placeholders, in order, and returns the path with
-// its values unescaped and escaped.
+// expand fills the placeholders in order and returns the path, unescaped and escaped.
 func (op *Op) expand(values []string) (plain, escaped string) {
 	if len(values) == 0 {
 		return op.Path, op.Path
@@ -191,8 +194,8 @@ func (op *Op) expand(values []string) (plain, escaped string) {
 	return p.String(), e.String()
 }
 
-// escapeSegment escapes everything that encodeURIComponent does, so that a name
-// is always one segment of the path.
+// escapeSegment escapes like encodeURIComponent, so that a name is always one segment of
+// the path.
 func escapeSegment(s string) string {
 	const hex = "0123456789ABCDEF"
 	plain := func(c byte) bool {
@@ -218,7 +221,7 @@ func escapeSegment(s string) string {
 	return string(b)
 }
 
-// placeholder returns the value of a placeholder of the template.
+// placeholder returns the value of a placeholder of the path.
 func (op *Op) placeholder(name string, values []string) string {
 	if i := slices.Index(op.Placeholders, name); i >= 0 && i < len(values) {
 		return values[i]

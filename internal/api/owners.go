@@ -23,7 +23,7 @@ func (o *owners) learn(session, sandbox string) {
 	o.put(session, sandbox)
 }
 
-func (o *owners) find(session string) string {
+func (o *owners) lookup(session string) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	sandbox, ok := o.of[session]
@@ -47,4 +47,4 @@ func (o *owners) put(session, sandbox string) {
 func (c *Client) Learn(session, sandbox string) { c.owners.learn(session, sandbox) }
 
 // Owner returns the name of a session's sandbox; empty if it is not known.
-func (c *Client) Owner(session string) string { return c.owners.find(session) }
+func (c *Client) Owner(session string) string { return c.owners.lookup(session) }

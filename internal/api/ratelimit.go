@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// RateLimit is the rate limit reported by a response. Different operations have
-// different ones.
+// RateLimit is the rate limit that a response reports. Operations have different limits.
 type RateLimit struct {
 	Limit     int       // requests per period
-	Remaining int       // requests left
+	Remaining int       // remaining requests
 	Reset     time.Time // when the next period begins; zero if not reported
 }
 
@@ -21,7 +20,7 @@ type RateLimit struct {
 func ReadRateLimit(h http.Header) (RateLimit, bool) {
 	text := h.Get("X-Ratelimit-Remaining")
 	if text == "" {
-		return RateLimit{}, false // before strconv allocates an error
+		return RateLimit{}, false // avoids the allocation of an error
 	}
 	remaining, err := strconv.Atoi(text)
 	if err != nil || remaining < 0 {
@@ -37,8 +36,8 @@ func ReadRateLimit(h http.Header) (RateLimit, bool) {
 	return r, true
 }
 
-// quota is the kind of limit that an operation has: the service was seen to count
-// creations, deletions and everything else.
+// quota returns the kind of the operation's limit. The service counts creations, deletions
+// and other requests separately.
 func (op *Op) quota() quota {
 	switch {
 	case makesSandbox(op):
@@ -57,10 +56,10 @@ const (
 	deletions
 )
 
-// gates returns one for each kind.
-func newGates(longest time.Duration, told *clock) (gates [3]*gate) {
-	for i, counted := range [...]time.Duration{everything: time.Second, creations: 5 * time.Second, deletions: time.Second} {
-		gates[i] = &gate{longest: longest, counted: counted, clock: told, most: firstMost}
+// newGates returns a gate for each quota.
+func newGates(maxWait time.Duration, clk *clock) (gates [3]*gate) {
+	for i, inFlightFor := range [...]time.Duration{everything: time.Second, creations: 5 * time.Second, deletions: time.Second} {
+		gates[i] = &gate{maxWait: maxWait, inFlightFor: inFlightFor, clock: clk, maxInFlight: initialInFlight}
 	}
 	return gates
 }
@@ -69,8 +68,8 @@ func newGates(longest time.Duration, told *clock) (gates [3]*gate) {
 type LimitError struct {
 	Limit  RateLimit
 	Waited time.Duration
-	// Until is when the limit is reset, by this machine's clock; zero if others
-	// have to go first.
+	// Until is when the limit is reset, by this machine's clock. It is zero if the request
+	// waited for others in the queue.
 	Until time.Time
 	Err   error // context.DeadlineExceeded if the context would have ended first
 }
@@ -96,40 +95,40 @@ func (e *LimitError) Error() string {
 // Unwrap returns Err.
 func (e *LimitError) Unwrap() error { return e.Err }
 
-// tooLong returns an error if the caller would give up before the limit is reset
-// that is spent.
-func (g *gate) tooLong(ctx context.Context, a *attempts) error {
-	wait := time.Until(g.resets)
-	if g.left > 0 || wait <= 0 {
+// waitError returns an error if the limit is spent and is reset only after the request
+// stops waiting.
+func (g *gate) waitError(ctx context.Context, a *attempts) error {
+	wait := time.Until(g.resetsAt)
+	if g.remaining > 0 || wait <= 0 {
 		return nil
 	}
-	e := &LimitError{Limit: RateLimit{g.limit, g.left, g.told}, Waited: a.waited, Until: g.resets}
-	if deadline, ok := ctx.Deadline(); ok && deadline.Before(g.resets) {
+	e := &LimitError{Limit: RateLimit{g.limit, g.remaining, g.reset}, Waited: a.waited, Until: g.resetsAt}
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(g.resetsAt) {
 		e.Err = context.DeadlineExceeded
-	} else if wait <= g.longest-a.waited {
+	} else if wait <= g.maxWait-a.waited {
 		return nil
 	}
 	return e
 }
 
-// tells returns what a response tells of the limit, and when that is reset by this
-// machine's clock, or nothing that makes no sense.
-func (g *gate) tells(h http.Header, now time.Time) (r RateLimit, resets time.Time) {
+// readLimit returns the limit that a response reports, and when it is reset by this
+// machine's clock. Both are zero if the values are implausible.
+func (g *gate) readLimit(h http.Header, now time.Time) (r RateLimit, resetsAt time.Time) {
 	r, ok := ReadRateLimit(h)
-	resets = g.clock.passed(r.Reset)
-	if after, ok := retryAfter(h, now); ok && now.Add(after).After(resets) {
-		resets = now.Add(after)
+	resetsAt = g.clock.endOfSecond(r.Reset)
+	if after, ok := retryAfter(h, now); ok && now.Add(after).After(resetsAt) {
+		resetsAt = now.Add(after)
 	}
-	if !ok || r.Limit == 0 || r.Reset.IsZero() || resets.Sub(now) > farReset {
+	if !ok || r.Limit == 0 || r.Reset.IsZero() || resetsAt.Sub(now) > maxReset {
 		return RateLimit{}, time.Time{}
 	}
-	return r, resets
+	return r, resetsAt
 }
 
-// farReset is the furthest reset that is believed.
-const farReset = time.Hour
+// maxReset is the longest plausible time until a reset.
+const maxReset = time.Hour
 
-// notSentError marks the error of an attempt that sent nothing.
+// notSentError marks an attempt that sent nothing.
 type notSentError struct{ error }
 
 func (e notSentError) Unwrap() error { return e.error }
@@ -140,37 +139,36 @@ const scarce = 10
 // maxPollPause is the longest pause between polls.
 const maxPollPause = 15 * time.Second
 
-// PollPause returns the pause between polls with an operation: usual, or longer
-// if its last response reported that less than a tenth of the limit is left.
-// The rest is then spread over the time until the next period, because other
-// requests count too.
+// PollPause returns the pause between polls with an operation. It is usual, or longer if the
+// last response reported that less than a tenth of the limit remains. The remaining
+// requests are then spread over the time until the reset, because other requests count too.
 func (c *Client) PollPause(op *Op, usual time.Duration) time.Duration {
 	v, ok := c.limits.Load(op)
 	if !ok {
 		return usual
 	}
 	r := v.(RateLimit)
-	left := r.Reset.Sub(c.Now())
-	if r.Limit == 0 || r.Remaining*scarce >= r.Limit || left <= 0 {
+	untilReset := r.Reset.Sub(c.Now())
+	if r.Limit == 0 || r.Remaining*scarce >= r.Limit || untilReset <= 0 {
 		return usual
 	}
-	return max(usual, min(left/time.Duration(r.Remaining+1), maxPollPause))
+	return max(usual, min(untilReset/time.Duration(r.Remaining+1), maxPollPause))
 }
 
-// tellsLimit reports whether a response tells of a rate limit.
-func tellsLimit(h http.Header) bool {
+// reportsLimit reports whether a response has the headers of a rate limit.
+func reportsLimit(h http.Header) bool {
 	_, ok := ReadRateLimit(h)
 	return ok
 }
 
-// noteLimit stores the rate limit of the API's own response.
-func (c *Client) noteLimit(op *Op, h http.Header) {
+// storeLimit stores the rate limit of the API's own response.
+func (c *Client) storeLimit(op *Op, h http.Header) {
 	if r, ok := ReadRateLimit(h); ok {
 		c.limits.Store(op, r)
-		c.vouches.Store(true)
+		c.sawLimit.Store(true)
 	}
 }
 
-// Vouches reports whether responses have told of a rate limit. All of the API's do,
-// and those of others do not, unless something in between drops that.
-func (c *Client) Vouches() bool { return c.vouches.Load() }
+// Vouches reports whether a response has reported a rate limit. All responses of the API do,
+// unless a proxy drops the headers. Responses of proxies don't.
+func (c *Client) Vouches() bool { return c.sawLimit.Load() }

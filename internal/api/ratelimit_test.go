@@ -46,8 +46,7 @@ func TestReadRateLimit(t *testing.T) {
 	}
 }
 
-// TestPollPause: a nearly used-up budget is spread over the time until it is
-// renewed.
+// TestPollPause: the last tenth of a limit is spread over the time until the reset.
 func TestPollPause(t *testing.T) {
 	const usual = 500 * time.Millisecond
 	for _, tc := range []struct {
@@ -68,7 +67,7 @@ func TestPollPause(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := testClient(nil)
 				assert.Equal(t, usual, c.PollPause(GetSession, usual), "before any response")
-				c.noteLimit(GetSession, http.Header{
+				c.storeLimit(GetSession, http.Header{
 					"X-Ratelimit-Limit":     {fmt.Sprint(tc.limit)},
 					"X-Ratelimit-Remaining": {fmt.Sprint(tc.remaining)},
 					"X-Ratelimit-Reset":     {fmt.Sprint(time.Now().Add(tc.reset).Unix())},
@@ -80,9 +79,9 @@ func TestPollPause(t *testing.T) {
 	}
 }
 
-// TestOthersTellNoLimits: the page of something in between, with headers of its own
-// or ones that it has copied, changes neither the pauses nor the time.
-func TestOthersTellNoLimits(t *testing.T) {
+// TestForeignLimits: the response of a proxy changes neither the pauses nor the clock,
+// whatever its headers.
+func TestForeignLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const usual = 500 * time.Millisecond
 		for _, status := range []int{200, 404, 429, 502} {
@@ -102,21 +101,20 @@ func TestOthersTellNoLimits(t *testing.T) {
 	})
 }
 
-// TestPollPauseByTheServicesClock: the service's clock decides when a budget is
-// renewed.
+// TestPollPauseByTheServicesClock: the reset counts by the service's clock.
 func TestPollPauseByTheServicesClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := testClient(nil)
 		ahead := time.Now().Add(time.Hour)
-		c.clock.note(http.Header{"Date": {ahead.UTC().Format(http.TimeFormat)}}, time.Now())
-		c.noteLimit(GetSession, http.Header{
+		c.clock.update(http.Header{"Date": {ahead.UTC().Format(http.TimeFormat)}}, time.Now())
+		c.storeLimit(GetSession, http.Header{
 			"X-Ratelimit-Limit": {"1000"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {fmt.Sprint(ahead.Add(5 * time.Second).Unix())},
 		})
 		assert.Equal(t, 5*time.Second, c.PollPause(GetSession, time.Second))
 	})
 }
 
-// TestRateLimits: the limits of refusals are remembered as well.
+// TestRateLimits: the limit in a refusal is stored too.
 func TestRateLimits(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Ratelimit-Limit", "1000")

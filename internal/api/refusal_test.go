@@ -27,8 +27,7 @@ func respond(status int, body string) *http.Response {
 	}
 }
 
-// TestTable: each operation says what its success looks like, and only reads
-// may be sent with GET.
+// TestTable: each operation describes its success, and every GET is safe.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	for _, op := range Table {
@@ -37,16 +36,15 @@ func TestTable(t *testing.T) {
 			assert.Equal(t, Safe, op.Class, op.Name)
 		}
 		for _, term := range op.terms {
-			if term.want != "" && term.want != "new" {
-				assert.Contains(t, op.Path, "{"+term.want+"}", op.Name)
+			if term.placeholder != "" && term.placeholder != "new" {
+				assert.Contains(t, op.Path, "{"+term.placeholder+"}", op.Name)
 			}
 		}
 	}
 }
 
-// TestRefused: a response counts as a refusal before the operation took effect
-// only if it says that the session isn't running, and no earlier attempt may
-// have taken effect.
+// TestRefused: Refused is true only if the response says that the session isn't running and no
+// earlier attempt may have taken effect.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -80,7 +78,7 @@ func TestRefused(t *testing.T) {
 	assert.True(t, (&Failure{Op: WriteFiles, Kind: Stopped, Uncertain: true}).Refused(), "what may be done twice may be done in the next session")
 }
 
-// TestKinds: each row of the table decides, and no kind is without one.
+// TestKinds: each row of the table has an effect, and each kind has a row.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	const gone = "Cannot resume sandbox: no snapshot available."
@@ -149,8 +147,8 @@ func TestKinds(t *testing.T) {
 	assert.Len(t, seen, numberOfKinds-1)
 }
 
-// TestCodesOfOthers: a refusal whose code is not written as the API's are is that
-// of a gateway, unless it tells of a rate limit as all of the API's responses do.
+// TestCodesOfOthers: a refusal whose code does not have the form of the API's codes comes from
+// a gateway, unless it reports a rate limit.
 func TestCodesOfOthers(t *testing.T) {
 	t.Parallel()
 	for code, own := range map[string]bool{
@@ -178,15 +176,14 @@ func TestCodesOfOthers(t *testing.T) {
 	}
 }
 
-// TestBodyThatBreaks: a safe operation is retried when the response breaks off,
-// and succeeds; the outcome of any other is unknown, whether or not it took
-// effect.
-func TestBodyThatBreaks(t *testing.T) {
+// TestTruncatedBody: if the response breaks off, a safe operation is retried and succeeds; the
+// outcome of others is unknown.
+func TestTruncatedBody(t *testing.T) {
 	t.Parallel()
 	for _, op := range []*Op{GetCommand, StartCommand, SignalCommand} {
 		var sent atomic.Int64
 		c := testClient(roundTripper(func(req *http.Request) (*http.Response, error) {
-			// This transport tells of its connections, and not of what it writes.
+			// This transport reports connections but not writes.
 			if trace := httptrace.ContextClientTrace(req.Context()); trace != nil {
 				trace.GetConn("api.test:443")
 			}
@@ -219,8 +216,8 @@ type failing struct{}
 
 func (*failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// TestUntrustedCertificate: a server with an untrusted certificate is tried
-// once, and the error says that nothing was sent.
+// TestUntrustedCertificate: an untrusted certificate is not retried, and the outcome is known:
+// nothing was sent.
 func TestUntrustedCertificate(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int64
@@ -269,8 +266,7 @@ func TestContextCause(t *testing.T) {
 	}
 }
 
-// TestNoCredentials: an error of the provider can be told from a response of
-// the API.
+// TestNoCredentials: an error of the provider is distinguishable from a response of the API.
 func TestNoCredentials(t *testing.T) {
 	t.Parallel()
 	inner := &Failure{Op: GetSandbox, Status: 410}

@@ -23,9 +23,8 @@ import (
 // returned to the caller at once.
 const maxRetryAfter = 20 * time.Second
 
-// maxTurns is how often a request is sent again that the API has refused since
-// a limit is spent.
-const maxTurns = 10
+// maxLimitRetries limits the retries after refusals by a rate limit with a known reset.
+const maxLimitRetries = 10
 
 // Retry limits the retries of a request.
 type Retry struct {
@@ -33,38 +32,38 @@ type Retry struct {
 	Wait time.Duration // before the first retry; doubles each time
 }
 
-// attempts tracks one operation through its attempts. It is a value of the
-// request's context, because retryablehttp's CheckRetry receives nothing else.
+// attempts is the state of an operation. It is a value of the request's context, because
+// retryablehttp's CheckRetry receives nothing else.
 type attempts struct {
-	client    *Client
-	req       *Request
-	out       any           // what a whole response is decoded into; may be nil
-	whole     bool          // the response counts once it has been read
-	verdict   verdict       // of this attempt's response
-	count     int           // number of attempts
-	failed    int           // of them, those that failed otherwise than by a rate limit
-	refused   int           // those that a rate limit refused without saying when it is reset
-	turns     int           // those that one refused which did, so that the next waited for its turn
-	spent     bool          // this attempt was one of the latter
-	ticket    uint64        // its place among those who wait for limits; zero before the first
-	waited    time.Duration // for limits
-	turn      chan struct{} // closed when it may go
-	going     *time.Timer   // until it counts no more
-	traced    atomic.Bool   // the transport supports httptrace
-	wrote     atomic.Bool   // this attempt's request reached a connection
-	asked     atomic.Bool   // its body was read, if Open opens it
-	http2     atomic.Bool   // one did so over HTTP/2
-	uncertain bool          // an attempt may have taken effect without a clear response
+	client       *Client
+	req          *Request
+	out          any           // a buffered response is decoded into it; may be nil
+	buffered     bool          // the response is read before it is returned
+	verdict      verdict       // of this attempt's response
+	count        int           // number of attempts
+	failed       int           // attempts that failed for another reason than a rate limit
+	refused      int           // attempts that a rate limit without a known reset refused
+	limitRetries int           // attempts that a rate limit with a known reset refused
+	limitSpent   bool          // this attempt was refused by a rate limit with a known reset
+	ticket       uint64        // order in the gate's queue; zero before the first wait
+	waited       time.Duration // total wait for limits
+	admitted     chan struct{} // closed when the gate admits the request
+	inFlight     *time.Timer   // when the request no longer counts as in flight; nil if not admitted
+	traced       atomic.Bool   // the transport supports httptrace
+	wrote        atomic.Bool   // this attempt's request reached a connection
+	bodyRead     atomic.Bool   // the transport has read this attempt's body, if Open opens it
+	http2        atomic.Bool   // an attempt's request reached an HTTP/2 connection
+	uncertain    bool          // an attempt may have taken effect without a clear response
 
-	observed
+	observation
 }
 
 type attemptsKey struct{}
 
-// trace returns a context that records whether a request was written.
-// WroteHeaders comes before any byte can have an effect on the server; without
-// it the request surely had none, provided that the transport supports
-// httptrace, in which case it calls GetConn first.
+// trace returns a context that records whether a request was written. WroteHeaders is called
+// before any byte can have an effect on the server. If it was not called, the request had
+// no effect, provided that the transport supports httptrace. Such a transport calls GetConn
+// first.
 func (a *attempts) trace(ctx context.Context) context.Context {
 	ctx = context.WithValue(ctx, attemptsKey{}, a)
 	if a.req.Op.Class == Safe {
@@ -81,19 +80,18 @@ func (a *attempts) trace(ctx context.Context) context.Context {
 	})
 }
 
-// check decides whether the operation is retried, and notes why.
-func (r Retry) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
-	again, final := r.decide(ctx, resp, err)
-	if again {
+// checkRetry decides whether the operation is retried and records the cause.
+func (r Retry) checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	retry, final := r.decide(ctx, resp, err)
+	if retry {
 		a, _ := ctx.Value(attemptsKey{}).(*attempts)
-		a.because(err)
+		a.setCause(err)
 	}
-	return again, final
+	return retry, final
 }
 
-// decide decides by the operation's class whether it is retried after an attempt
-// that received a response or failed with err. Refusals by a rate limit have a
-// count of their own.
+// decide decides whether the operation is retried after an attempt that received a response
+// or failed with err. Refusals by a rate limit are counted separately.
 func (r Retry) decide(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	a, _ := ctx.Value(attemptsKey{}).(*attempts)
 	wrote := a.wrote.Swap(false)
@@ -101,27 +99,27 @@ func (r Retry) decide(ctx context.Context, resp *http.Response, err error) (bool
 		return false, err
 	}
 	a.count++
-	if err == nil && a.verdict.kind == RateLimited && a.verdict.again == always {
-		if a.spent {
-			a.turns++
-			return a.turns <= maxTurns, nil
+	if err == nil && a.verdict.kind == RateLimited && a.verdict.retry == always {
+		if a.limitSpent {
+			a.limitRetries++
+			return a.limitRetries <= maxLimitRetries, nil
 		}
 		a.refused++
-		return a.refused <= r.Max && patient(resp), nil
+		return a.refused <= r.Max && allowsRetry(resp), nil
 	}
 	a.failed++
-	again, err := a.again(ctx, resp, wrote, err)
-	return again && a.failed <= r.Max, err
+	retry, err := a.shouldRetry(ctx, resp, wrote, err)
+	return retry && a.failed <= r.Max, err
 }
 
-// again decides whether an attempt that did not meet a rate limit is followed by
-// another.
-func (a *attempts) again(ctx context.Context, resp *http.Response, wrote bool, err error) (bool, error) {
+// shouldRetry decides, by the operation's class, about an attempt that no rate limit has
+// refused.
+func (a *attempts) shouldRetry(ctx context.Context, resp *http.Response, wrote bool, err error) (bool, error) {
 	if err != nil {
 		switch {
 		case unprocessed(err):
 			wrote = false
-		case !a.traced.Load() && !unconnected(err):
+		case !a.traced.Load() && !notConnected(err):
 			wrote = true
 		}
 		if wrote {
@@ -132,20 +130,20 @@ func (a *attempts) again(ctx context.Context, resp *http.Response, wrote bool, e
 		}
 		return a.req.Op.Class == Safe || !wrote, nil
 	}
-	if a.verdict.perhaps {
+	if a.verdict.mayHaveEffect {
 		a.uncertain = true
 	}
-	return (a.verdict.again == always || a.verdict.again == ifSafe && a.req.Op.Class == Safe) && patient(resp), nil
+	return (a.verdict.retry == always || a.verdict.retry == ifSafe && a.req.Op.Class == Safe) && allowsRetry(resp), nil
 }
 
-// patient reports whether the server's Retry-After is short enough to wait for.
-func patient(resp *http.Response) bool {
+// allowsRetry reports whether the server's Retry-After is short enough to wait for.
+func allowsRetry(resp *http.Response) bool {
 	after, _ := retryAfter(resp.Header, time.Now())
 	return after <= maxRetryAfter
 }
 
-// unconnected reports whether err says that no connection was made.
-func unconnected(err error) bool {
+// notConnected reports whether err means that no connection was made.
+func notConnected(err error) bool {
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		return true
 	}
@@ -153,26 +151,25 @@ func unconnected(err error) bool {
 	return ok && e.Op == "dial" || untrusted(err)
 }
 
-// The errors of net/http after HTTP/2's two ways of saying that a request was
-// not processed, of which neither is exported. Where net/http can't send the
-// request again, it quotes them.
+// The unexported errors of net/http for the two ways in which HTTP/2 reports that a request
+// was not processed. If net/http can't resend the request, it quotes them.
 const (
 	gotGoAway     = "http2: Transport received Server's graceful shutdown GOAWAY"
 	refusedStream = "; REFUSED_STREAM; received from peer"
 	notSentAgain  = "http2: Transport: cannot retry err ["
 )
 
-// unprocessed reports whether err says that the server has not processed the
-// request, although it was sent: its stream was refused (RFC 9113, 8.7), or is
-// above the last that a closing connection processes (6.8).
+// unprocessed reports whether err means that the server has not processed a request that was
+// sent: its stream was refused (RFC 9113, 8.7), or is above the last stream that a closing
+// connection processes (6.8).
 func unprocessed(err error) bool {
-	if _, begun := errors.AsType[*BodyError](err); begun {
+	if _, ok := errors.AsType[*BodyError](err); ok {
 		return false // there was a response
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
-	// The text begins with it: other errors quote what the server has sent.
+	// Check the start of the text: other errors quote what the server has sent.
 	text := strings.TrimPrefix(err.Error(), notSentAgain)
 	if strings.HasPrefix(text, "stream error: ") {
 		return strings.Contains(text, refusedStream)
@@ -195,14 +192,13 @@ func permanent(err error) bool {
 		strings.Contains(err.Error(), "unsupported protocol scheme")
 }
 
-// backoff returns the pause after attempt n (from 0): the server's Retry-After,
-// if any, plus Wait·2ⁿ times a random factor between 1 and 2, which keeps
-// clients from retrying at the same time. A request that waits for a limit does so
-// in its turn.
+// backoff returns the pause after attempt n (from 0): the server's Retry-After, if any, plus
+// Wait·2ⁿ times a random factor between 1 and 2, which keeps clients from retrying at the
+// same time. A request that a spent limit has refused waits in the gate instead.
 func (r Retry) backoff(_, _ time.Duration, n int, resp *http.Response) time.Duration {
 	pause := time.Duration(float64(r.Wait<<max(0, min(n, r.Max-1, 16))) * (1 + rand.Float64()))
 	if resp != nil {
-		if a, ok := resp.Request.Context().Value(attemptsKey{}).(*attempts); ok && a.spent {
+		if a, ok := resp.Request.Context().Value(attemptsKey{}).(*attempts); ok && a.limitSpent {
 			return 0
 		}
 		if after, ok := retryAfter(resp.Header, time.Now()); ok {
@@ -216,8 +212,8 @@ func (r Retry) backoff(_, _ time.Duration, n int, resp *http.Response) time.Dura
 func newRetrier(hc *http.Client, r Retry) *retryablehttp.Client {
 	return &retryablehttp.Client{
 		HTTPClient:   hc,
-		RetryMax:     math.MaxInt, // check counts
-		CheckRetry:   r.check,
+		RetryMax:     math.MaxInt, // checkRetry limits them
+		CheckRetry:   r.checkRetry,
 		Backoff:      r.backoff,
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
@@ -235,7 +231,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Pause is Sleep, and returns the error of a context that has ended.
+// Pause is like Sleep, but returns the context's error.
 func Pause(ctx context.Context, d time.Duration) error {
 	if !Sleep(ctx, d) {
 		return ContextError(ctx)

@@ -24,8 +24,8 @@ import (
 // failure is a way in which an attempt fails.
 type failure struct {
 	name string
-	// response is written to the connection after the request was read; if it is
-	// empty, the connection is closed instead.
+	// response is written to the connection after the request was read. If it is empty,
+	// the connection is closed.
 	response string
 	// refuse fails the dial; unwritten resets the connection at the first write.
 	refuse, unwritten bool
@@ -39,7 +39,7 @@ type failure struct {
 
 const head = "Content-Type: application/json\r\nContent-Length: "
 
-// said is the end of a refusal that is the API's own.
+// said is the end of a refusal of the API.
 const said = head + "43\r\n\r\n" + `{"error":{"code":"some_code","message":""}}`
 
 var failures = []failure{
@@ -108,7 +108,7 @@ func values(op *Op) []string {
 	return []string{"one", "two"}[:strings.Count(op.Path, "{")]
 }
 
-// success is a response to a request whose paths have those values.
+// success returns a successful response to a request with the placeholders of values.
 func success(op *Op) string {
 	body := map[string]any{}
 	for _, t := range op.terms {
@@ -129,7 +129,7 @@ func success(op *Op) string {
 			case t.kind == '{':
 				at[key] = map[string]any{}
 			default:
-				at[key] = cmp.Or(op.placeholder(t.want, values(op)), "x")
+				at[key] = cmp.Or(op.placeholder(t.placeholder, values(op)), "x")
 			}
 		}
 	}
@@ -175,9 +175,9 @@ func TestRetryClasses(t *testing.T) {
 	}
 }
 
-// TestDeleteFoundDone: a delete has succeeded if its response was lost and the
-// retry finds nothing; one that finds nothing at first has not.
-func TestDeleteFoundDone(t *testing.T) {
+// TestDeleteAfterLostResponse: a delete succeeds if its response was lost and the retry finds
+// nothing. If the first attempt finds nothing, it fails.
+func TestDeleteAfterLostResponse(t *testing.T) {
 	notFound := failure{response: "HTTP/1.1 404 No\r\n" + said}
 	for _, lost := range []failure{{}, {response: "HTTP/1.1 502 Oh\r\n" + head + "2\r\n\r\n{}"}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestDeleteFoundDone(t *testing.T) {
 	})
 }
 
-// TestPauses checks the waits between attempts by the fake clock.
+// TestPauses checks the pauses between attempts with the fake clock.
 func TestPauses(t *testing.T) {
 	response := func(header string) failure {
 		return failure{response: "HTTP/1.1 429 Slow Down\r\n" + header + said}
@@ -254,7 +254,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 	})
 }
 
-// TestKindNames: each kind of failure has a word of its own for observers.
+// TestKindNames: each kind of failure has its own outcome in events.
 func TestKindNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

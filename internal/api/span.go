@@ -9,23 +9,23 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// Span is something that has begun: its event, which is completed before End. The
-// zero Span tells nothing, and costs nothing.
+// Span is an operation in progress, with the event that End reports. The zero Span reports
+// nothing.
 type Span struct {
 	observe.Event
-	// Context is that of all that is part of it.
+	// Context is the context for everything within the span.
 	Context context.Context
 	client  *Client
-	req     *Request // whose secrets are not told; nil for none
+	req     *Request // its secrets are redacted; may be nil
 }
 
-// Begin tells the client's observer that something begins. It returns the context
-// of all that is part of it.
+// Begin reports the start of an operation to the client's observer. It returns the context
+// for everything within the span.
 func (c *Client) Begin(ctx context.Context, e observe.Event) (context.Context, Span) {
 	return c.begin(ctx, e, nil)
 }
 
-// begin is Begin for something of a request.
+// begin is Begin for a part of a request.
 func (c *Client) begin(ctx context.Context, e observe.Event, req *Request) (context.Context, Span) {
 	if !c.Observed() || ctx == nil {
 		return ctx, Span{Event: e}
@@ -33,22 +33,21 @@ func (c *Client) begin(ctx context.Context, e observe.Event, req *Request) (cont
 	if e.Start.IsZero() {
 		e.Start = time.Now()
 	}
-	c.complete(&e, req)
+	c.finishEvent(&e, req)
 	if next := c.cfg.Observer.Begin(ctx, e); next != nil {
 		ctx = next
 	}
 	return ctx, Span{e, ctx, c, req}
 }
 
-// Observed reports whether anybody is told what the client does.
+// Observed reports whether the client has an observer.
 func (c *Client) Observed() bool { return c != nil && c.cfg.Observer != nil }
 
-// Observed reports whether anybody is told of it.
+// Observed reports whether an observer receives the span.
 func (s *Span) Observed() bool { return s.client != nil }
 
-// End tells, once, that it is over, with what the event has by now; an outcome that
-// is not set is that of Outcome. The observer is called after the context has
-// ended, too.
+// End reports the end of the span with its event. Only the first call has an effect. An
+// empty outcome is set from err. The observer is called even if the context has ended.
 func (s *Span) End(err error) {
 	c := s.client
 	if c == nil {
@@ -59,13 +58,13 @@ func (s *Span) End(err error) {
 		s.Outcome = Outcome(s.Context, err)
 	}
 	s.Duration = time.Since(s.Start)
-	c.complete(&s.Event, s.req)
+	c.finishEvent(&s.Event, s.req)
 	c.cfg.Observer.End(s.Context, s.Event)
 }
 
-// complete is the only place that events leave: what others have written is
-// redacted here. Most requests have only the session.
-func (c *Client) complete(e *observe.Event, req *Request) {
+// finishEvent redacts the event and adds the host and the sandbox. Every event passes through
+// it.
+func (c *Client) finishEvent(e *observe.Event, req *Request) {
 	secrets := c.cfg.Secrets
 	if e.Err != nil || e.CauseErr != nil {
 		secrets = c.Known(req)
@@ -83,22 +82,22 @@ func (c *Client) complete(e *observe.Event, req *Request) {
 	}
 }
 
-// Observer returns one that tells the client's, for the events of others.
-func (c *Client) Observer() observe.Observer { return outside{c} }
+// Observer returns an observer that forwards the events of other packages to the client's.
+func (c *Client) Observer() observe.Observer { return clientObserver{c} }
 
-type outside struct{ client *Client }
+type clientObserver struct{ client *Client }
 
-func (o outside) Begin(ctx context.Context, e observe.Event) context.Context {
+func (o clientObserver) Begin(ctx context.Context, e observe.Event) context.Context {
 	ctx, _ = o.client.Begin(ctx, e)
 	return ctx
 }
 
-func (o outside) End(ctx context.Context, e observe.Event) {
+func (o clientObserver) End(ctx context.Context, e observe.Event) {
 	s := Span{Event: e, Context: ctx, client: o.client}
 	s.End(e.Err)
 }
 
-// Ended returns the outcome of what ended because ctx has.
+// Ended returns the outcome of an operation that ended because of ctx.
 func Ended(ctx context.Context) string {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return observe.Deadline

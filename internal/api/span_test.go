@@ -18,7 +18,7 @@ type last struct{ e observe.Event }
 func (l *last) Begin(context.Context, observe.Event) context.Context { return nil }
 func (l *last) End(_ context.Context, e observe.Event)               { l.e = e }
 
-func newTold(o observe.Observer, secrets *redact.Known) *Client {
+func observedClient(o observe.Observer, secrets *redact.Known) *Client {
 	return New(Config{BaseURL: &url.URL{Host: "api.test"}, HTTPClient: http.DefaultClient, Observer: o, Secrets: secrets})
 }
 
@@ -26,7 +26,7 @@ func newTold(o observe.Observer, secrets *redact.Known) *Client {
 func TestSpanNames(t *testing.T) {
 	t.Parallel()
 	var seen last
-	s := newTold(&seen, nil)
+	s := observedClient(&seen, nil)
 	tell := func(session, sandbox string) string {
 		ctx, e := s.Begin(t.Context(), observe.Event{Session: session, Sandbox: sandbox})
 		assert.Equal(t, t.Context(), ctx, "nil means the same context")
@@ -40,10 +40,10 @@ func TestSpanNames(t *testing.T) {
 	assert.Empty(t, tell("", ""))
 }
 
-// TestSpanNil: without an observer nothing is told.
+// TestSpanNil: without an observer nothing is reported.
 func TestSpanNil(t *testing.T) {
 	t.Parallel()
-	s := newTold(nil, nil)
+	s := observedClient(nil, nil)
 	assert.False(t, s.Observed())
 	ctx, e := s.Begin(t.Context(), observe.Event{Kind: observe.Command})
 	e.End(nil)
@@ -51,11 +51,11 @@ func TestSpanNil(t *testing.T) {
 	assert.Equal(t, observe.Event{Kind: observe.Command}, e.Event)
 }
 
-// TestSpanRedacted: no secret leaves.
+// TestSpanRedacted: events contain no secrets.
 func TestSpanRedacted(t *testing.T) {
 	t.Parallel()
 	var seen last
-	s := newTold(&seen, redact.Knowing("a-secret-token"))
+	s := observedClient(&seen, redact.Knowing("a-secret-token"))
 	_, e := s.Begin(t.Context(), observe.Event{CauseErr: errors.New("a-secret-token"), RequestID: "a-secret-token\n"})
 	e.End(errors.New("with a-secret-token"))
 	assert.NotContains(t, fmt.Sprint(seen.e), "a-secret-token")

@@ -14,12 +14,12 @@ import (
 
 // term is one condition of Op.Success.
 type term struct {
-	text string   // what is to be there, in words
-	path []string // of keys; none for the whole response
-	kind byte     // with which the value begins
-	want string   // the placeholder whose value it is; empty for any
-	may  bool     // it may be missing
-	or   *term    // an alternative
+	text        string   // description of the value
+	path        []string // keys; empty for the whole response
+	kind        byte     // first character of the value in JSON
+	placeholder string   // its value is expected; empty for any value
+	optional    bool     // the value may be missing
+	alternative *term    // accepted instead; may be nil
 }
 
 // terms parses the Success of an operation.
@@ -32,10 +32,10 @@ func terms(success string) (list []term) {
 		words, _, _ := strings.Cut(strings.ReplaceAll(text, "=", "|"), "|")
 		words = cmp.Or(strings.NewReplacer("[]", "", "?", "", "{}", "").Replace(words), "object")
 		for alternative := range strings.SplitSeq(text, "|") {
-			t = &term{text: words, kind: '"', or: t}
+			t = &term{text: words, kind: '"', alternative: t}
 			name, want, _ := strings.Cut(alternative, "=")
-			t.want = strings.Trim(want, "{}")
-			name, t.may = strings.CutSuffix(name, "?")
+			t.placeholder = strings.Trim(want, "{}")
+			name, t.optional = strings.CutSuffix(name, "?")
 			for suffix, kind := range map[string]byte{"[]": '[', "{}": '{'} {
 				if before, ok := strings.CutSuffix(name, suffix); ok {
 					t.kind, name = kind, before
@@ -49,39 +49,39 @@ func terms(success string) (list []term) {
 	return list
 }
 
-// wanted returns the value of the placeholder; empty if there is none.
-func (t *term) wanted(req *Request) string {
-	if t.want == "new" {
+// wantedValue returns the expected value; empty for any.
+func (t *term) wantedValue(req *Request) string {
+	if t.placeholder == "new" {
 		return req.New
 	}
-	return req.Op.placeholder(t.want, req.Path)
+	return req.Op.placeholder(t.placeholder, req.Path)
 }
 
-// holds reports whether a response to req, as decoded, meets the condition, and
-// otherwise the value that it has instead.
-func (t *term) holds(req *Request, response reflect.Value) (ok bool, have string) {
-	v := find(response, t.path)
+// matches reports whether the decoded response to req meets the condition. If not, have is
+// the value instead.
+func (t *term) matches(req *Request, response reflect.Value) (ok bool, have string) {
+	v := lookup(response, t.path)
 	if v.Kind() == reflect.String {
 		have = v.String()
 	}
 	switch t.kind {
 	case '"':
-		want := t.wanted(req)
+		want := t.wantedValue(req)
 		ok = have != "" && (want == "" || have == want)
 	case '[':
 		ok = v.Kind() == reflect.Slice && !v.IsNil()
 	case '{':
 		ok = v.Kind() == reflect.Map || v.Kind() == reflect.Struct && !v.IsZero()
 	}
-	if !ok && t.or != nil {
-		return t.or.holds(req, response)
+	if !ok && t.alternative != nil {
+		return t.alternative.matches(req, response)
 	}
-	return ok || t.may && have == "", have
+	return ok || t.optional && have == "", have
 }
 
-// find returns the value at a path of keys of a decoded response; the zero Value if
-// there is none. The key "[]" is the first element of a list.
-func find(v reflect.Value, path []string) reflect.Value {
+// lookup returns the value at a path of keys in a decoded response, or the zero Value. The
+// key "[]" is the first element of a list.
+func lookup(v reflect.Value, path []string) reflect.Value {
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		v = v.Elem()
 	}
@@ -91,24 +91,24 @@ func find(v reflect.Value, path []string) reflect.Value {
 	key, rest := path[0], path[1:]
 	switch v.Kind() {
 	case reflect.Map:
-		return find(v.MapIndex(reflect.ValueOf(key)), rest)
+		return lookup(v.MapIndex(reflect.ValueOf(key)), rest)
 	case reflect.Slice:
 		if key == "[]" && v.Len() > 0 {
-			return find(v.Index(0), rest)
+			return lookup(v.Index(0), rest)
 		}
 	case reflect.Struct:
 		for field, value := range v.Fields() {
 			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name == key {
-				return find(value, rest)
+				return lookup(value, rest)
 			}
 		}
 	}
 	return reflect.Value{}
 }
 
-// accept decodes a response whose status is that of a success into out, if it is not
-// nil, and reports why it is not the API's. The conditions are checked on what was
-// decoded: a key that comes twice, or in another case, has one meaning.
+// accept decodes a response with a successful status into out, if out is not nil. It returns
+// an error if the response is not the API's. It checks the conditions on the decoded value,
+// so that a repeated key, or a key in another case, has only one meaning.
 func (req *Request) accept(resp *http.Response, body []byte, out any) error {
 	if len(body) == 0 && req.Op.Bare && resp.StatusCode != http.StatusOK {
 		return nil
@@ -117,27 +117,27 @@ func (req *Request) accept(resp *http.Response, body []byte, out any) error {
 		out = new(any)
 	}
 	if err := decode(body, out); err != nil {
-		return foreign(resp, body, err)
+		return foreignError(resp, body, err)
 	}
 	for _, t := range req.Op.terms {
-		if ok, have := t.holds(req, reflect.ValueOf(out)); !ok {
-			why := "it has no " + t.text
+		if ok, have := t.matches(req, reflect.ValueOf(out)); !ok {
+			reason := "it has no " + t.text
 			if have != "" {
-				why = fmt.Sprintf("its %s is %q", t.text, have)
-				if want := t.wanted(req); want != "" {
-					why += fmt.Sprintf(" and not %q", want)
+				reason = fmt.Sprintf("its %s is %q", t.text, have)
+				if want := t.wantedValue(req); want != "" {
+					reason += fmt.Sprintf(" and not %q", want)
 				}
 			}
-			return foreign(resp, body, errors.New(why))
+			return foreignError(resp, body, errors.New(reason))
 		}
 	}
 	return nil
 }
 
-// acceptStream is like accept for a response that is passed on unread.
+// acceptStream is like accept for a response that is returned unread.
 func (op *Op) acceptStream(resp *http.Response) error {
-	if packed := resp.Header.Get("Content-Encoding"); packed != "" && packed != "identity" {
-		return foreign(resp, nil, fmt.Errorf("it is packed with %q, which was not requested", packed))
+	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return foreignError(resp, nil, fmt.Errorf("it is compressed with %q, which was not requested", encoding))
 	}
 	got := resp.Header.Get("Content-Type")
 	if media, _, _ := mime.ParseMediaType(got); op.Stream() && media != op.Success {
@@ -146,10 +146,10 @@ func (op *Op) acceptStream(resp *http.Response) error {
 	return nil
 }
 
-// ForeignError reports a response that is not the API's. It is usually the page
-// of something between this program and the API.
+// ForeignError reports a response that is not the API's. It usually comes from a proxy or
+// gateway between this program and the API.
 type ForeignError struct {
-	Err         error // what is missing
+	Err         error // why it is not the API's
 	ContentType string
 	Text        string // its first line, without markup
 }
@@ -168,7 +168,7 @@ func (e *ForeignError) Error() string {
 // Unwrap returns the cause.
 func (e *ForeignError) Unwrap() error { return e.Err }
 
-func foreign(resp *http.Response, body []byte, err error) error {
+func foreignError(resp *http.Response, body []byte, err error) error {
 	e := &ForeignError{Err: err, ContentType: resp.Header.Get("Content-Type")}
 	if strings.HasPrefix(e.ContentType, "text/") {
 		e.Text = firstLine(string(body[:min(len(body), maxErrorBody)]))
@@ -176,7 +176,7 @@ func foreign(resp *http.Response, body []byte, err error) error {
 	return e
 }
 
-// firstLine returns the beginning of the first line of a page that has text.
+// firstLine returns the start of the first line of a page that contains text.
 func firstLine(page string) string {
 	const most = 100
 	for line := range strings.Lines(page) {

@@ -6,14 +6,14 @@ import (
 	"net/http"
 )
 
-// TerminalDialer connects to a terminal service, and with secure never in the clear.
-// A response that refuses it is a [*TerminalRefusal].
+// TerminalDialer connects to a terminal service. With secure it refuses an unencrypted
+// connection. A response that is not a WebSocket is a [*TerminalRefusal].
 type TerminalDialer func(ctx context.Context, transport http.RoundTripper, address, token string, secure bool) error
 
-// DialTerminal opens the terminal service of a sandbox's session, resuming the
-// sandbox if it is stopped, and calls dial for it with the client's transport. It
-// returns the session's ID and working directory. The client sets it, for package
-// terminal: so only programs with terminals link WebSockets.
+// DialTerminal opens the terminal service of a sandbox's session and calls dial with the
+// client's transport. It resumes the sandbox if it is stopped. It returns the session's ID
+// and working directory. The client sets this variable for package terminal, so that only
+// programs with terminals link WebSockets.
 var DialTerminal func(ctx context.Context, sandbox any, dial TerminalDialer) (session, cwd string, err error)
 
 // TerminalRefusal is a response other than the opening of a WebSocket.

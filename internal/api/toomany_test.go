@@ -18,8 +18,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// TestTooManyObjects: a page of empty objects, which compresses to nothing and
-// takes a KiB of memory for each, is refused before it is decoded.
+// TestTooManyObjects: a page of empty objects, which compress well and use a KiB of memory
+// each, is refused before it is decoded.
 func TestTooManyObjects(t *testing.T) {
 	t.Parallel()
 	for n, refused := range map[int]bool{100: false, wire.MaxObjects - 10: false, 2_000_000: true} {
@@ -37,8 +37,7 @@ func TestTooManyObjects(t *testing.T) {
 	}
 }
 
-// TestBracesOfArguments: what a command was started with is text, whatever it
-// looks like.
+// TestBracesOfArguments: arguments that contain braces do not count as objects.
 func TestBracesOfArguments(t *testing.T) {
 	t.Parallel()
 	braces := strings.Repeat(`{\"{`, 2*wire.MaxObjects)
@@ -155,9 +154,8 @@ func testListings(t *testing.T) {
 	}
 }
 
-// TestRepeatedKeys: the check of a response reads what the decoder does, so that a key
-// that comes twice, or in another case, can't pass another object off as the requested
-// one.
+// TestRepeatedKeys: the check of a response uses the decoded value, so that a key that is
+// repeated, or in another case, can't make another object look like the requested one.
 func TestRepeatedKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,8 +183,7 @@ func TestRepeatedKeys(t *testing.T) {
 	})
 }
 
-// BenchmarkListing reads a page of a hundred sandboxes, as the client does and as
-// a program would without it.
+// BenchmarkListing reads a page of a hundred sandboxes, with the client and without it.
 func BenchmarkListing(b *testing.B) {
 	list := make([]string, 100)
 	for i := range list {

@@ -20,12 +20,11 @@ import (
 // it could take 60 MB of memory.
 const MaxHeader = 1 << 20
 
-// DefaultTransport returns a transport for many goroutines that talk to one
-// host: unlike the standard transport it keeps an idle connection for each of
-// them. There is no overall timeout, since streams last for hours; pings detect
-// a dead peer. The read buffer suits chunks of output, which are read together
-// with their sizes. The same is true of HTTP/2 frames: with the usual 16 KiB a
-// download takes one and a half times as long.
+// DefaultTransport returns a transport for many goroutines that use one host. Unlike the
+// standard transport it keeps an idle connection for each of them. It has no overall
+// timeout, because streams last for hours; pings detect a dead peer. The read buffer holds
+// chunks of output together with their sizes, and HTTP/2 frames: with the default of 16 KiB
+// a download takes 1.5 times as long.
 func DefaultTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -41,70 +40,69 @@ func DefaultTransport() *http.Transport {
 	}
 }
 
-// wholeResponses is the transport below the retries: it reads responses that are
-// not streams to their end, so that one that breaks off counts as an attempt
-// without a response. It also hides CloseIdleConnections, which retryablehttp
-// calls when it gives up on a request: other users of a shared transport would
-// lose their connections.
-type wholeResponses struct {
-	once
+// bufferingTransport is the transport below the retries. It reads responses that are not
+// streams to their end, so that one that breaks off counts as an attempt without a
+// response. It also hides CloseIdleConnections, which retryablehttp calls when it gives up:
+// other users of a shared transport would lose their connections.
+type bufferingTransport struct {
+	onceTransport
 	gates [3]*gate // by quota
 	clock *clock
 }
 
-func (t wholeResponses) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t bufferingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	a, ok := req.Context().Value(attemptsKey{}).(*attempts)
 	if !ok {
 		return t.next.RoundTrip(req)
 	}
-	a.verdict, a.spent = verdict{}, false
+	a.verdict, a.limitSpent = verdict{}, false
 	gate := t.gates[a.req.Op.quota()]
-	if err := gate.enter(req.Context(), a); err != nil {
+	if err := gate.acquire(req.Context(), a); err != nil {
 		if req.Body != nil {
 			req.Body.Close()
 		}
 		return nil, notSentError{err}
 	}
 	sent := time.Now()
-	resp, err := t.exchange(a.beginRequest(req), a)
-	if err != nil || !a.streams(resp) {
-		a.endRequest(err)
+	resp, err := t.exchange(a.startRequest(req), a)
+	if err != nil || !a.isStream(resp) {
+		a.finishRequest(err)
 	}
-	var told http.Header
+	var apiHeader http.Header
 	if err == nil {
 		resp.Request = req
-		if a.verdict.err == nil { // a gateway's page tells nothing
-			told = resp.Header
-			t.clock.note(told, sent)
+		if a.verdict.err == nil { // not a gateway's page
+			apiHeader = resp.Header
+			t.clock.update(apiHeader, sent)
 		}
 	}
-	a.spent = gate.leave(req.Context(), a, told, a.verdict.kind == RateLimited && a.verdict.again == always)
+	a.limitSpent = gate.release(req.Context(), a, apiHeader, a.verdict.kind == RateLimited && a.verdict.retry == always)
 	return resp, err
 }
 
-// exchange sends the request and judges the response.
-func (t wholeResponses) exchange(req *http.Request, a *attempts) (*http.Response, error) {
-	resp, err := t.once.send(req, a)
+// exchange sends the request and sets the verdict on the response.
+func (t bufferingTransport) exchange(req *http.Request, a *attempts) (*http.Response, error) {
+	resp, err := t.onceTransport.send(req, a)
 	if err != nil {
 		return nil, err
 	}
-	a.arrived(resp)
+	a.recordResponse(resp)
 	success := resp.StatusCode >= 200 && resp.StatusCode < 300
-	if success && !a.whole {
+	if success && !a.buffered {
 		if a.verdict.err = a.req.Op.acceptStream(resp); a.verdict.err != nil {
 			a.verdict.judgement = noResponse
-			resp.Body, _ = a.readRefusal(req.Context(), resp) // a page, which may never end
+			resp.Body, _ = a.readErrorBody(req.Context(), resp) // may be an endless page
 		}
 		return resp, nil
 	}
 	if !success {
-		body, err := a.readRefusal(req.Context(), resp)
+		body, err := a.readErrorBody(req.Context(), resp)
 		resp.Body = body
 		a.verdict = refusal(a.req.Op, resp, body.content.Bytes(), err)
 		return resp, nil
 	}
 	in := wire.NewReader(resp.Body)
-	body, err := readWhole(req.Context(), resp, 0, func(io.Reader) io.Reader { return in })
+	body, err := readBody(req.Context(), resp, 0, func(io.Reader) io.Reader { return in })
 	a.received.Add(in.Size)
 	resp.Body = body
 	switch {
@@ -115,8 +113,8 @@ func (t wholeResponses) exchange(req *http.Request, a *attempts) (*http.Response
 		body.Close()
 		a.wrote.Store(true) // there was a response
 		return nil, &BodyError{err}
-	case a.req.Open != nil && !a.asked.Load():
-		err = foreign(resp, body.content.Bytes(), errors.New("it came before anything was sent"))
+	case a.req.Open != nil && !a.bodyRead.Load():
+		err = foreignError(resp, body.content.Bytes(), errors.New("it came before anything was sent"))
 	default:
 		err = a.req.accept(resp, body.content.Bytes(), a.out)
 	}
@@ -126,27 +124,27 @@ func (t wholeResponses) exchange(req *http.Request, a *attempts) (*http.Response
 	return resp, nil
 }
 
-// readRefusal reads the beginning of a response that is not a success.
-func (a *attempts) readRefusal(ctx context.Context, resp *http.Response) (*responseBody, error) {
-	body, err := readWhole(ctx, resp, errorBodyTime, func(content io.Reader) io.Reader { return io.LimitReader(content, maxErrorBody) })
+// readErrorBody reads the start of a response that is not a success.
+func (a *attempts) readErrorBody(ctx context.Context, resp *http.Response) (*responseBody, error) {
+	body, err := readBody(ctx, resp, errorBodyTime, func(content io.Reader) io.Reader { return io.LimitReader(content, maxErrorBody) })
 	a.received.Add(int64(body.content.Len()))
 	return body, err
 }
 
-// readWhole reads the body of a response through limit, and closes it. Patience, if it
-// is not 0, limits how long that takes.
-func readWhole(ctx context.Context, resp *http.Response, patience time.Duration, limit func(io.Reader) io.Reader) (*responseBody, error) {
-	// Not every transport ends the reading of bodies with the context.
+// readBody reads the body of a response through limit, and closes it. timeout, if not zero,
+// limits the time.
+func readBody(ctx context.Context, resp *http.Response, timeout time.Duration, limit func(io.Reader) io.Reader) (*responseBody, error) {
+	// Not every transport stops reading a body at the end of the context.
 	body := resp.Body
 	stop := context.AfterFunc(ctx, func() { body.Close() })
 	defer stop()
 	content := io.Reader(body)
-	if patience > 0 {
-		defer time.AfterFunc(patience, func() { body.Close() }).Stop()
+	if timeout > 0 {
+		defer time.AfterFunc(timeout, func() { body.Close() }).Stop()
 		if strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
-			// Streams are asked for uncompressed, which proxies ignore in the errors
-			// that they pass on.
-			content = &unzipping{from: body}
+			// Streams are requested uncompressed, but proxies may compress their
+			// errors.
+			content = &lazyGzipReader{from: body}
 		}
 	}
 	buf := buffers.Get().(*bytes.Buffer)
@@ -158,7 +156,7 @@ func readWhole(ctx context.Context, resp *http.Response, patience time.Duration,
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// responseBody is the body of a response that was read.
+// responseBody is a buffered body.
 type responseBody struct {
 	*bytes.Reader
 	content *bytes.Buffer // nil after Close

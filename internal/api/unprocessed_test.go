@@ -34,11 +34,11 @@ func frame(kind, flags byte, stream uint32, payload ...byte) []byte {
 	return append(binary.BigEndian.AppendUint32(head, stream), payload...)
 }
 
-// http2Server is a server of HTTP/2 that does what net/http's does not.
+// http2Server is an HTTP/2 server that can do what net/http's can't.
 type http2Server struct {
 	requests atomic.Int64
-	// respond returns what is sent after the nth request, from 1, and whether the
-	// connection is closed then.
+	// respond returns the frames to send after request n, from 1, and whether to close the
+	// connection.
 	respond func(n int64, stream uint32) (frames []byte, closes bool)
 }
 
@@ -48,7 +48,7 @@ func (s *http2Server) serve(conn net.Conn) {
 	if _, err := io.ReadFull(conn, make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))); err != nil {
 		return
 	}
-	// The client may be writing, too, and a pipe holds nothing.
+	// The client may be writing too, and a pipe has no buffer.
 	out := make(chan []byte, 16)
 	defer close(out)
 	go func() {
@@ -99,17 +99,15 @@ func ok(stream uint32) []byte {
 	return frame(frameHeaders, endHeaders|endStream, stream, status204)
 }
 
-// goAway closes a connection of which the given stream is the last that is
-// processed.
+// goAway returns a GOAWAY frame after which streams above last are not processed.
 func goAway(last uint32, why string) []byte {
 	return frame(frameGoAway, 0, 0, append(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), 0), why...)...)
 }
 
 func reset(stream uint32, code byte) []byte { return frame(frameReset, 0, stream, 0, 0, 0, code) }
 
-// TestUnprocessed: a request of which the server says that it has not processed
-// it is sent again, whatever the operation, and is not one whose outcome is
-// unknown.
+// TestUnprocessed: a request that the server reports as not processed is resent, whatever the
+// operation, and its outcome is not unknown.
 func TestUnprocessed(t *testing.T) {
 	t.Run("refused stream", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -141,7 +139,7 @@ func TestUnprocessed(t *testing.T) {
 					return ok(stream), false
 				}}
 				c := srv.client(t)
-				pace(c, -1) // all are to be on their way before the first response
+				setMaxWait(c, -1) // all are to be on their way before the first response
 				results := make(chan error, pool)
 				for range pool {
 					go func() { results <- c.Do(t.Context(), &Request{Op: KillCommand, Path: values(KillCommand)}, nil) }()
@@ -170,8 +168,8 @@ func TestUnprocessed(t *testing.T) {
 	})
 }
 
-// TestPerhapsProcessed: nothing else that ends a stream or a connection says that
-// the request was not processed.
+// TestPerhapsProcessed: no other end of a stream or connection means that the request was not
+// processed.
 func TestPerhapsProcessed(t *testing.T) {
 	cases := map[string]func(int64, uint32) ([]byte, bool){
 		"a connection that processes it":   func(_ int64, stream uint32) ([]byte, bool) { return goAway(stream, ""), true },
@@ -199,7 +197,7 @@ func TestPerhapsProcessed(t *testing.T) {
 			t.Run(name+", "+req.Op.Name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					for _, usedToHTTP1 := range []bool{false, true} {
-						// It gives in in the end: what repeats requests would do so for ever.
+						// Succeed in the end, so that a transport that resends does not loop.
 						srv := &http2Server{respond: func(n int64, stream uint32) ([]byte, bool) {
 							if n > 3 {
 								return ok(stream), false
@@ -207,7 +205,7 @@ func TestPerhapsProcessed(t *testing.T) {
 							return respond(n, stream)
 						}}
 						c := srv.client(t)
-						c.retrier.HTTPClient.Transport.(wholeResponses).http1.Store(usedToHTTP1)
+						c.retrier.HTTPClient.Transport.(bufferingTransport).http1.Store(usedToHTTP1)
 						err := c.Do(t.Context(), req, nil)
 						f, ok := errors.AsType[*Failure](err)
 						require.True(t, ok, "%v", err)
@@ -220,9 +218,8 @@ func TestPerhapsProcessed(t *testing.T) {
 	}
 }
 
-// TestNothingWritten: a request of which no byte was written, because the kept
-// connection turned out to be broken, is sent on another one, whatever the
-// operation.
+// TestNothingWritten: if no byte of a request was written, because the idle connection was
+// broken, it is sent on another one, whatever the operation.
 func TestNothingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests atomic.Int64

@@ -8,10 +8,9 @@ import (
 	"sync"
 )
 
-// UserAgent returns a function that makes the User-Agent header: the caller's
-// own text, the SDK's name, and the name of the coding agent that started the
-// program, which the official tools send as well. The variables that disable
-// the latter are checked before every request.
+// UserAgent returns a function that returns the User-Agent header: the caller's text, the
+// SDK's name, and the name of the coding agent that started the program. The official tools
+// send the agent too. The variables that disable it are checked before every request.
 func UserAgent(own, version string) func() string {
 	if own != "" {
 		own += " "
@@ -31,7 +30,7 @@ func UserAgent(own, version string) func() string {
 }
 
 // CodingAgent returns the name of the coding agent that the process runs in, or
-// "". It looks once.
+// "". It checks the environment once.
 var CodingAgent = sync.OnceValue(func() string {
 	return findAgent(os.Getenv, func(path string) bool {
 		_, err := os.Stat(path)
@@ -39,7 +38,7 @@ var CodingAgent = sync.OnceValue(func() string {
 	})
 })
 
-// isAgentName reports whether a name can stand in a header.
+// isAgentName reports whether a name is valid in a header.
 func isAgentName(name string) bool {
 	return name != "" && len(name) <= 64 && strings.IndexFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
