@@ -18,7 +18,8 @@ import (
 )
 
 var (
-	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	// goBlock matches a block, and the block with its output, if that follows.
+	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$(?:\n\n^```\n(.*?)^```$)?")
 	// imports are the packages that a fragment may use without importing them.
 	imports = map[string]string{
 		"context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "fs": "io/fs", "json": "encoding/json", "log": "log",
@@ -44,101 +45,48 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// TestDocsCompile compiles every block of Go in the README and in docs. A block without a package clause is a fragment of a function
-// that has a context, a sandbox and a client.
-func TestDocsCompile(t *testing.T) {
-	atRoot(t)
-	files := pages(t)
-	dir := importingModule(t)
-	blocks := 0
-	of, err := filepath.Glob("examples/*/README.md")
-	require.NoError(t, err)
-	files = append(files, of...)
-	for _, file := range append(files, "README.md", "docs/skill/SKILL.md", "proxy/README.md", "sandboxtest/README.md") {
-		if ofAnotherModule[file] {
-			continue
-		}
-		text, err := os.ReadFile(file)
-		if os.IsNotExist(err) {
-			continue
-		}
-		require.NoError(t, err)
-		for i, block := range goBlock.FindAllStringSubmatch(string(text), -1) {
-			blocks++
-			pkg := filepath.Join(dir, fmt.Sprintf("%s_%d", strings.ReplaceAll(strings.TrimSuffix(file, ".md"), "/", "_"), i))
-			require.NoError(t, os.Mkdir(pkg, 0o755))
-			name, code := "block.go", block[1]
-			if strings.HasPrefix(code, "package ") {
-				if strings.Contains(strings.SplitN(code, "\n", 2)[0], "_test") {
-					name = "block_test.go"
-				}
-			} else {
-				code = fragment(code)
-			}
-			require.NoError(t, os.WriteFile(filepath.Join(pkg, name), []byte(code), 0o644))
-		}
-	}
-	require.Greater(t, blocks, 5)
-	// go list -export compiles and does not link. go vet would also type-check the
-	// standard library from source.
-	compile := exec.Command("go", "list", "-export", "-test", "-f", `{{""}}`, "./...")
-	compile.Dir = dir
-	compile.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	out, err := compile.CombinedOutput()
-	assert.NoError(t, err, "%s", out)
-}
-
-func fragment(code string) string {
-	var b strings.Builder
-	b.WriteString("package fragment\n\nimport (\n")
-	declares := regexp.MustCompile(`(?m)^(type|func) `).MatchString(code)
-	for name, path := range imports {
-		if !declares && (name == "context" || name == "sandbox") || regexp.MustCompile(`\b`+name+`\.[A-Z]`).MatchString(code) {
-			fmt.Fprintf(&b, "\t%s %q\n", name, path)
-		}
-	}
-	if declares {
-		return b.String() + ")\n\n" + code
-	}
-	b.WriteString(")\n\nfunc _(ctx context.Context, sb *sandbox.Sandbox, client *sandbox.Client) error {\n")
-	b.WriteString(code)
-	if !regexp.MustCompile(`(?m)^return\b`).MatchString(code) {
-		b.WriteString("\treturn nil\n")
-	}
-	return b.String() + "}\n"
-}
-
-// goProgram matches a whole program in a document, followed by the block with
-// its output, if there is one.
-var goProgram = regexp.MustCompile("(?ms)^```go\n(package main\n.*?)^```$(?:\n\n^```\n(.*?)^```$)?")
-
-// TestDocsPrograms runs the whole programs of the README and of docs on the
-// emulator and compares their output with the document.
-func TestDocsPrograms(t *testing.T) {
+// TestDocs compiles every block of Go in the documents: a block without a package
+// clause is declarations, or a part of a function that has a context, a sandbox and
+// a client. It runs the whole programs on the emulator, and compares their output
+// with the document.
+func TestDocs(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
-	files := pages(t)
 	dir := importingModule(t)
+	files := append(pages(t), "README.md", "docs/skill/SKILL.md")
+	of, err := filepath.Glob("examples/*/README.md")
+	require.NoError(t, err)
 	type program struct{ name, code, output string }
 	var programs []program
-	for _, file := range append(files, "README.md") {
+	for _, file := range append(files, of...) {
 		if ofAnotherModule[file] {
 			continue
 		}
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for i, m := range goProgram.FindAllStringSubmatch(string(text), -1) {
-			name := fmt.Sprintf("%s_%d", strings.TrimSuffix(filepath.Base(file), ".md"), i)
-			require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
-			code := strings.Replace(m[1], "package main\n", "package program\n", 1)
-			code = strings.Replace(code, "\nfunc main() {", "\nfunc Main() {", 1)
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name, "program.go"), []byte(code), 0o644))
-			programs = append(programs, program{name, m[1], m[2]})
+		for i, block := range goBlock.FindAllStringSubmatch(string(text), -1) {
+			name, code := fmt.Sprintf("%s_%d", strings.ReplaceAll(strings.TrimSuffix(file, ".md"), "/", "_"), i), block[1]
+			at := filepath.Join("fragments", name+".go")
+			switch {
+			case strings.HasPrefix(code, "package main\n"):
+				at = filepath.Join(name, "program.go")
+				programs = append(programs, program{name, code, block[2]})
+				code = strings.Replace(code, "package main\n", "package program\n", 1)
+				code = strings.Replace(code, "\nfunc main() {", "\nfunc Main() {", 1)
+			case strings.HasPrefix(code, "package "):
+				at = filepath.Join("tests", name, "block_test.go")
+			default:
+				code = fragment(code)
+			}
+			require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(at)), 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, at), []byte(code), 0o644))
 		}
 	}
 	require.GreaterOrEqual(t, len(programs), 7)
-	// One program that is all of them, since linking each takes longer than all
-	// the rest. TestDocsCompile reads them as they are.
+	// go list -export compiles and does not link.
+	run(t, dir, "go", "list", "-export", "-test", "-f", `{{""}}`, "./fragments", "./tests/...")
+	// One program that is all of them, since linking each takes longer than all the
+	// rest.
 	var all strings.Builder
 	all.WriteString("package main\n\nimport (\n\t\"os\"\n\n")
 	for i, p := range programs {
@@ -151,12 +99,11 @@ func TestDocsPrograms(t *testing.T) {
 	all.WriteString("\t}\n}\n")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(all.String()), 0o644))
 	bin := filepath.Join(dir, "programs")
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, ".")
-	build.Dir = dir
-	build.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	run(t, dir, "go", "build", "-ldflags=-s -w", "-o", bin, ".")
 	for _, p := range programs {
+		if p.output == "" && !strings.HasPrefix(p.name, "docs_") && p.name != "README_0" {
+			continue
+		}
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			if strings.Contains(p.code, `"python3"`) {
@@ -177,6 +124,34 @@ func TestDocsPrograms(t *testing.T) {
 			assert.Equal(t, varying(p.output), varying(string(out)))
 		})
 	}
+}
+
+func run(t *testing.T, dir, name string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+func fragment(code string) string {
+	var b strings.Builder
+	b.WriteString("package fragment\n\nimport (\n")
+	declares := regexp.MustCompile(`(?m)^(type|func) `).MatchString(code)
+	for name, path := range imports {
+		if !declares && (name == "context" || name == "sandbox") || regexp.MustCompile(`\b`+name+`\.[A-Z]`).MatchString(code) {
+			fmt.Fprintf(&b, "\t%s %q\n", name, path)
+		}
+	}
+	if declares {
+		return b.String() + ")\n\n" + code
+	}
+	b.WriteString(")\n\nfunc _(ctx context.Context, sb *sandbox.Sandbox, client *sandbox.Client) error {\n")
+	b.WriteString(code)
+	if !regexp.MustCompile(`(?m)^return\b`).MatchString(code) {
+		b.WriteString("\treturn nil\n")
+	}
+	return b.String() + "}\n"
 }
 
 // varying replaces what varies between runs: command IDs and durations.
