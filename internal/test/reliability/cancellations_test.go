@@ -191,7 +191,7 @@ func TestCancellationsOfProcesses(t *testing.T) {
 	var calls, canceled, unknown atomic.Int64
 	var mu sync.Mutex
 	killed := map[string]error{} // what calls returned, by the marks of commands that are to be gone
-	n, workers := cancellations(t, 60, 10), 4
+	n, workers := cancellations(t, 24, 10), 4
 	var group sync.WaitGroup
 	for w := range workers {
 		group.Go(func() {
