@@ -8,31 +8,31 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// opening is the context of the request that starts a command. It outlives the
-// caller's context for as long as the start is not known, and then ends with the
-// context of the stream.
-type opening struct {
+// startContext is the context of the request that starts a command. Until the command is known
+// it outlives the caller's context by a grace period. After that it ends with the context of
+// the stream.
+type startContext struct {
 	context.Context
 	caller context.Context
 	cancel context.CancelCauseFunc
 
-	mu    sync.Mutex
-	known bool
-	late  *time.Timer
-	stop  func() bool
+	mu         sync.Mutex
+	known      bool
+	graceTimer *time.Timer
+	stop       func() bool
 }
 
-// newOpening returns a context that ends grace after ctx does, with the error of
-// ctx, unless follow is called before. If ctx has ended, so has the context:
-// nothing is sent then of which somebody would have to learn the outcome.
-func newOpening(ctx context.Context, grace time.Duration) *opening {
-	o := &opening{caller: ctx}
+// newStartContext returns a context that ends grace after ctx, with the error of ctx, unless
+// follow is called before. If ctx has already ended, the context has too, so that nothing is
+// sent.
+func newStartContext(ctx context.Context, grace time.Duration) *startContext {
+	o := &startContext{caller: ctx}
 	o.Context, o.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if !o.known {
-			o.late = time.AfterFunc(grace, func() { o.cancel(api.ContextError(ctx)) })
+			o.graceTimer = time.AfterFunc(grace, func() { o.cancel(api.ContextError(ctx)) })
 		}
 	})
 	o.mu.Lock()
@@ -44,16 +44,16 @@ func newOpening(ctx context.Context, grace time.Duration) *opening {
 	return o
 }
 
-// asker returns the caller's context.
-func (o *opening) asker() context.Context {
+// callerContext returns the caller's context.
+func (o *startContext) callerContext() context.Context {
 	if o.caller != nil {
 		return o.caller
 	}
 	return o.Context
 }
 
-// Err is the caller's error once the context has ended because of the caller.
-func (o *opening) Err() error {
+// Err returns the caller's error if the context has ended because of the caller.
+func (o *startContext) Err() error {
 	err := o.Context.Err()
 	if err != nil && o.caller != nil && o.caller.Err() != nil {
 		return o.caller.Err()
@@ -61,33 +61,32 @@ func (o *opening) Err() error {
 	return err
 }
 
-// follow is called when the command is known: from now on the context ends with
-// live.
-func (o *opening) follow(live context.Context) {
+// follow makes the context end with live, once the command is known.
+func (o *startContext) follow(live context.Context) {
 	if o.cancel == nil {
 		return
 	}
-	o.settle()
+	o.stopCallerTimer()
 	stop := context.AfterFunc(live, func() { o.cancel(api.ContextError(live)) })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stop = stop
 }
 
-// release ends the context.
-func (o *opening) release() {
+// release cancels the context.
+func (o *startContext) release() {
 	if o.cancel != nil {
-		o.settle()
+		o.stopCallerTimer()
 		o.cancel(nil)
 	}
 }
 
-func (o *opening) settle() {
+func (o *startContext) stopCallerTimer() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.known = true
 	o.stop()
-	if o.late != nil {
-		o.late.Stop()
+	if o.graceTimer != nil {
+		o.graceTimer.Stop()
 	}
 }

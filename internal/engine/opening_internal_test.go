@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOpeningFollows: a command that is known in time lives on, although the caller's
-// context ended while it started.
+// TestOpeningFollows: after follow, the end of the caller's context during the start does not
+// end the context.
 func TestOpeningFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		caller, end := context.WithCancel(t.Context())
-		o := newOpening(caller, time.Minute)
+		o := newStartContext(caller, time.Minute)
 		defer o.release()
 		end()
 		time.Sleep(30 * time.Second)

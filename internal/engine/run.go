@@ -11,62 +11,57 @@ import (
 )
 
 const (
-	// cancelGrace is how long a canceled command is waited for.
+	// cancelGrace is how long to wait for the end of a canceled command.
 	cancelGrace = 30 * time.Second
-	// KillTimeout is how long the request to kill a command may take, and how
-	// long the end of a command that was killed is waited for.
+	// KillTimeout limits the request to kill a command, and then the wait for its end.
 	KillTimeout = 5 * time.Second
 )
 
-// Run is a command that has started, with what is copied to and from it.
-// Supervise waits for its end. It knows nothing of requests: the functions make
-// them.
+// Run is a started command with its input and output. Supervise waits for its end. The
+// functions in its fields make the requests.
 type Run struct {
-	// Ctx is the caller's: its end cancels the command.
+	// Ctx is the caller's context. Its end cancels the command.
 	Ctx context.Context
-	// Live is the context of all requests, which Abandon ends.
+	// Live is the context of all requests. Abandon cancels it.
 	Live    context.Context
 	Abandon context.CancelFunc
 
 	// Copy copies the output until the command has ended.
 	Copy func(ctx context.Context) Copied
-	// Feed delivers the input; nil for none. An error that is not an
-	// *InputError is the reader's.
+	// Feed delivers the input; nil means none. An error other than *InputError comes from
+	// the reader.
 	Feed func(ctx context.Context) error
-	// End waits for the command to end, whatever becomes of its output.
+	// End waits for the command to end, independently of its output.
 	End func(ctx context.Context) (*wire.Command, error)
-	// Kill kills the command with its children. It is waited for.
+	// Kill kills the command with its children. Supervise waits for it.
 	Kill func(ctx context.Context) error
-	// Cancel is called when Ctx ends; nil does nothing.
+	// Cancel, if not nil, is called when Ctx ends.
 	Cancel func() error
-	// Silent reports whether an error of Cancel says that the API does not
-	// respond.
+	// Silent reports whether an error of Cancel means that the API does not respond.
 	Silent func(error) bool
-	// Alone matches an error of Cancel that says that the process was reached
-	// without its children.
+	// Alone matches an error of Cancel that means that only the process was signaled, not
+	// its children.
 	Alone error
 
-	// OnEnd gets how the command ended, as soon as that is known; nil if it
-	// never will be.
+	// OnEnd is called with the ended command as soon as the end is known, or with nil if
+	// it will not be known.
 	OnEnd func(*wire.Command)
-	// OnOutput is called when the output has been copied, and CloseOutput when
-	// it is no longer waited for. CloseInput ends a pending read of the input,
-	// if that is possible.
+	// OnOutput is called when the output has been copied, and CloseOutput when Supervise
+	// stops waiting for it. CloseInput ends a pending read of the input, if possible.
 	OnOutput, CloseOutput, CloseInput func()
 
-	// WaitDelay is that of exec.Cmd.
+	// WaitDelay is like that of exec.Cmd.
 	WaitDelay time.Duration
-	// Waiting is closed when the caller waits for the command to end, although
-	// its output may have no reader. WaitDelay counts from then on at the earliest,
-	// unless Ctx ends. Nil if the caller waits already, or if nothing delays the
-	// output.
+	// Waiting is closed when the caller starts to wait for the command to end. WaitDelay
+	// does not start before that, unless Ctx ends. Waiting is nil if the caller already
+	// waits, or if the output always has a reader.
 	Waiting <-chan struct{}
 }
 
-// Copied is how the copying of the output ended.
+// Copied is the result of copying the output.
 type Copied struct {
-	End *wire.Command // nil if not known
-	// Stream is an error of the stream, Writer one of a writer.
+	End *wire.Command // the ended command; nil if unknown
+	// Stream is an error of the stream, Writer an error of a writer.
 	Stream, Writer error
 }
 
@@ -76,27 +71,26 @@ type InputError struct{ Err error }
 func (e *InputError) Error() string { return e.Err.Error() }
 func (e *InputError) Unwrap() error { return e.Err }
 
-// Result is what became of a run.
+// Result is the result of a run.
 type Result struct {
 	Copied
 	// Input is the error of Feed.
 	Input error
-	// Canceled is what Cancel returned, if it was called.
+	// Called tells whether Cancel was called, and Canceled is its error.
 	Called   bool
 	Canceled error
-	// Killed is what Kill returned, if it was called.
+	// Killed is the error of Kill.
 	Killed error
 	// Overrun is set if WaitDelay has passed.
 	Overrun bool
 }
 
-// supervisor is the state of a run. Its methods are called one at a time, by
-// the loop of Supervise.
+// supervisor is the state of a run. Only the loop of Supervise calls its methods.
 type supervisor struct {
 	*Run
 	res Result
 
-	// What may happen; nil for what no longer can.
+	// The events; nil if an event can no longer happen.
 	copying   chan Copied
 	fed       chan error
 	waiting   <-chan struct{}
@@ -106,17 +100,17 @@ type supervisor struct {
 	timer     <-chan time.Time
 
 	stopFeeding context.CancelFunc
-	// watching is set once the end of the command is asked for.
-	known, killed, watching bool
-	kills                   chan error
-	killing                 int // how many were begun
+	// waitsForEnd is set once End was called.
+	known, killed, waitsForEnd bool
+	kills                      chan error
+	killing                    int // number of calls of Kill
 }
 
-// Supervise waits for the command to end, for its output to be copied and for
-// its input to be delivered, and gives up what does not end in time.
+// Supervise waits until the command has ended, its output is copied, and its input is
+// delivered. It abandons what does not end in time.
 func (r *Run) Supervise() Result {
 	s := &supervisor{Run: r}
-	s.begin()
+	s.start()
 	defer s.Abandon()
 	defer s.stopFeeding()
 	for s.copying != nil || s.fed != nil {
@@ -140,14 +134,14 @@ func (r *Run) Supervise() Result {
 	if s.cancelled != nil {
 		s.res.Called, s.res.Canceled = true, <-s.cancelled
 	}
-	s.awaitKills()
+	s.waitKills()
 	if s.Live.Err() != nil {
-		s.res.Stream = nil // it was given up
+		s.res.Stream = nil // an effect of Abandon
 	}
 	return s.res
 }
 
-func (s *supervisor) begin() {
+func (s *supervisor) start() {
 	var feeding context.Context
 	feeding, s.stopFeeding = context.WithCancel(s.Live)
 	if s.Feed != nil {
@@ -159,7 +153,7 @@ func (s *supervisor) begin() {
 	s.copying = copying
 	go func() { copying <- s.Copy(s.Live) }()
 	s.waiting = s.Waiting
-	if s.waiting == nil && s.WaitDelay > 0 { // the end has to be known, also if the output goes on
+	if s.waiting == nil && s.WaitDelay > 0 { // WaitDelay starts at the end of the command, which the output may outlive
 		now := make(chan struct{})
 		close(now)
 		s.waiting = now
@@ -170,64 +164,63 @@ func (s *supervisor) begin() {
 	}
 }
 
-// onCopied: the output has come to its end.
+// onCopied handles the end of the output.
 func (s *supervisor) onCopied(res Copied) {
 	s.copying = nil
 	s.res.Copied = res
-	s.end(res.End)
+	s.recordEnd(res.End)
 	s.OnOutput()
-	s.stopFeeding() // what is not delivered by now never will be
+	s.stopFeeding() // the command reads no more input
 	s.CloseInput()
 	if s.res.Overrun || s.Ctx.Err() != nil {
 		s.fed = nil // a reader can't be interrupted
 	} else if s.waiting == nil {
-		s.delay(s.WaitDelay)
+		s.startTimer(s.WaitDelay)
 	}
 }
 
-// onFed: the input has come to its end.
+// onFed handles the end of the input.
 func (s *supervisor) onFed(err error) {
 	s.fed, s.res.Input = nil, err
 	if _, lost := errors.AsType[*InputError](err); lost && s.copying != nil {
-		s.kill() // it would wait forever for the rest
+		s.kill() // the command would wait forever for the rest
 	}
 }
 
-// onWaiting: the end of the command is of interest, and not only that of its
-// output.
+// onWaiting handles the caller's wait for the end of the command.
 func (s *supervisor) onWaiting() {
 	s.waiting = nil
 	if s.copying == nil {
-		s.delay(s.WaitDelay)
+		s.startTimer(s.WaitDelay)
 		return
 	}
-	s.watch()
+	s.waitForEnd()
 }
 
-// watch asks for the end of the command, once.
-func (s *supervisor) watch() {
-	if s.watching {
+// waitForEnd calls End once, in a goroutine.
+func (s *supervisor) waitForEnd() {
+	if s.waitsForEnd {
 		return
 	}
-	s.watching = true
+	s.waitsForEnd = true
 	go func() {
-		// If this fails, the end of the output has to show how it ended.
+		// If this fails, the end of the output shows how the command ended.
 		if data, err := s.End(s.Live); err == nil {
 			s.ended <- data
 		}
 	}()
 }
 
-// onEnded: the command has ended, and its output may go on.
+// onEnded handles the end of the command. Its output may continue.
 func (s *supervisor) onEnded(end *wire.Command) {
-	s.end(end)
-	s.delay(s.WaitDelay)
+	s.recordEnd(end)
+	s.startTimer(s.WaitDelay)
 	if s.killed {
 		s.Abandon()
 	}
 }
 
-// onContext: the caller gives up.
+// onContext handles the end of Ctx.
 func (s *supervisor) onContext() {
 	s.ctxDone = nil
 	if s.copying == nil {
@@ -235,10 +228,10 @@ func (s *supervisor) onContext() {
 		return
 	}
 	if s.WaitDelay > 0 {
-		s.delay(s.WaitDelay)
-		s.watch()
+		s.startTimer(s.WaitDelay)
+		s.waitForEnd()
 	} else {
-		s.delay(cancelGrace)
+		s.startTimer(cancelGrace)
 	}
 	if s.Cancel != nil {
 		cancelled := make(chan error, 1)
@@ -247,17 +240,17 @@ func (s *supervisor) onContext() {
 	}
 }
 
-// onCancelled: Cancel has returned.
+// onCancelled handles the return of Cancel.
 func (s *supervisor) onCancelled(err error) {
 	s.cancelled = nil
 	s.res.Called, s.res.Canceled = true, err
 	if s.Silent(err) && s.WaitDelay == 0 {
-		s.Abandon() // an API that does not respond will not report the end either
+		s.Abandon() // the API would not report the end either
 	}
 }
 
-// onTimer: the time is up. A command that ignores Cancel is killed, and
-// abandoned if it does not end even then.
+// onTimer handles the timeout. It kills a command that ignores Cancel, and abandons one that
+// does not end after the kill.
 func (s *supervisor) onTimer() {
 	s.timer, s.res.Overrun = nil, true
 	s.CloseOutput()
@@ -269,18 +262,18 @@ func (s *supervisor) onTimer() {
 	default:
 		s.killed = true
 		s.kill()
-		s.delay(KillTimeout)
+		s.startTimer(KillTimeout)
 	}
 }
 
-// end records how the command ended; nil means unknown.
-func (s *supervisor) end(data *wire.Command) {
+// recordEnd records the ended command; nil means unknown.
+func (s *supervisor) recordEnd(data *wire.Command) {
 	s.known = s.known || data != nil && data.ExitCode != nil
 	s.OnEnd(data)
 }
 
-// delay sets the time after which things are given up, unless it is set.
-func (s *supervisor) delay(d time.Duration) {
+// startTimer starts the timer unless it is running.
+func (s *supervisor) startTimer(d time.Duration) {
 	if s.timer == nil && d > 0 {
 		s.timer = time.After(d)
 	}
@@ -291,8 +284,9 @@ func (s *supervisor) kill() {
 	go func() { s.kills <- s.Kill(s.Live) }()
 }
 
-// awaitKills waits for the kills. That of a lost input may be followed by another.
-func (s *supervisor) awaitKills() {
+// waitKills waits for the calls of Kill. There may be two, after lost input and after the
+// timeout.
+func (s *supervisor) waitKills() {
 	for n := range s.killing {
 		if err := <-s.kills; n == 0 || err == nil {
 			s.res.Killed = err
@@ -300,9 +294,8 @@ func (s *supervisor) awaitKills() {
 	}
 }
 
-// Cancellation returns the error of a run whose context has ended, given what
-// Cancel returned; wrap describes an error of Cancel. It is nil if the command
-// was over by then.
+// Cancellation returns the error of a run whose context has ended. wrap describes an error of
+// Cancel. The error is nil if the command had already ended.
 func (r *Run) Cancellation(res Result, wrap func(error) error) error {
 	switch err := res.Canceled; {
 	case !res.Called:

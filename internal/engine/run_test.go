@@ -20,13 +20,12 @@ var (
 	errSilent = errors.New("no response")
 )
 
-// story is a command whose life a test tells.
-type story struct {
+// scriptedRun is a command whose events a test scripts.
+type scriptedRun struct {
 	run    engine.Run
 	cancel context.CancelFunc
 
-	// The command and its output end at these times; the output's end is
-	// sooner if it is abandoned.
+	// The command and its output end at these times. An abandoned output ends sooner.
 	exit, output time.Duration
 	code         int
 	unreported   bool // its end is not reported by the output
@@ -38,8 +37,8 @@ type story struct {
 	events map[string]time.Duration // when what was called first
 }
 
-func newStory() *story {
-	s := &story{events: map[string]time.Duration{}, killed: make(chan struct{}), at: time.Now()}
+func newScriptedRun() *scriptedRun {
+	s := &scriptedRun{events: map[string]time.Duration{}, killed: make(chan struct{}), at: time.Now()}
 	note := func(name string) func() {
 		return func() { s.note(name) }
 	}
@@ -78,7 +77,7 @@ func newStory() *story {
 	return s
 }
 
-func (s *story) note(name string) (first bool) {
+func (s *scriptedRun) note(name string) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.events[name]; ok {
@@ -89,7 +88,7 @@ func (s *story) note(name string) (first bool) {
 }
 
 // sleep reports whether the command has got there by itself, or was killed.
-func (s *story) sleep(ctx context.Context, d time.Duration) bool {
+func (s *scriptedRun) sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true
@@ -100,53 +99,52 @@ func (s *story) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (s *story) end() *wire.Command {
+func (s *scriptedRun) end() *wire.Command {
 	code := s.code
 	return &wire.Command{ExitCode: &code}
 }
 
-// TestRun tells the life of commands, event by event, with what is called when
-// and what becomes of it.
+// TestRun runs scripted commands and checks the time of each call and the result.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
 	forever := func(ctx context.Context) error { <-ctx.Done(); return nil }
 	for name, tc := range map[string]struct {
-		tell   func(s *story)
+		tell   func(s *scriptedRun)
 		after  time.Duration // the whole
 		events map[string]time.Duration
-		check  func(t *testing.T, s *story, res engine.Result)
+		check  func(t *testing.T, s *scriptedRun, res engine.Result)
 	}{
 		"it ends with its output": {
-			tell:   func(s *story) { s.exit, s.output, s.code = 2*time.Second, 2*time.Second, 3 },
+			tell:   func(s *scriptedRun) { s.exit, s.output, s.code = 2*time.Second, 2*time.Second, 3 },
 			after:  2 * time.Second,
 			events: map[string]time.Duration{"end": 2 * time.Second, "output": 2 * time.Second},
-			check: func(t *testing.T, _ *story, res engine.Result) {
+			check: func(t *testing.T, _ *scriptedRun, res engine.Result) {
 				assert.Equal(t, 3, *res.End.ExitCode)
 				assert.False(t, res.Called || res.Overrun)
 			},
 		},
 		"the input is no longer delivered when the output has ended": {
-			tell:   func(s *story) { s.run.Feed = forever },
+			tell:   func(s *scriptedRun) { s.run.Feed = forever },
 			events: map[string]time.Duration{"end": 0, "close input": 0},
 		},
 		"a reader that does not return is waited for": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.run.Feed = func(context.Context) error { time.Sleep(hour); return errFull }
 			},
 			after: hour,
-			check: func(t *testing.T, _ *story, res engine.Result) { assert.Equal(t, errFull, res.Input) },
+			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.Equal(t, errFull, res.Input) },
 		},
 		"but no longer than WaitDelay after the output": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.run.WaitDelay = time.Second
 				s.run.Feed = func(context.Context) error { time.Sleep(hour); return nil }
 			},
 			after: time.Second,
-			check: func(t *testing.T, _ *story, res engine.Result) { assert.True(t, res.Overrun) },
+			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.True(t, res.Overrun) },
 		},
 		"nor when the context has ended": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.output, s.dies = hour, hour, true
 				s.run.Feed = func(context.Context) error { time.Sleep(hour); return nil }
 				s.run.Cancel = func() error { return s.run.Kill(nil) }
@@ -156,15 +154,15 @@ func TestRun(t *testing.T) {
 			events: map[string]time.Duration{"kill": time.Second},
 		},
 		"input that can't be delivered kills the command": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.output, s.dies = hour, hour, true
 				s.run.Feed = func(context.Context) error { return &engine.InputError{Err: errFull} }
 			},
 			events: map[string]time.Duration{"kill": 0},
-			check:  func(t *testing.T, _ *story, res engine.Result) { assert.ErrorIs(t, res.Input, errFull) },
+			check:  func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.ErrorIs(t, res.Input, errFull) },
 		},
 		"a reader's error does not": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.output = hour, hour
 				s.run.Feed = func(context.Context) error { return errFull }
 			},
@@ -172,7 +170,7 @@ func TestRun(t *testing.T) {
 			events: map[string]time.Duration{"kill": -1},
 		},
 		"the end is reported although the output goes on": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.output = time.Second, hour
 				waiting := make(chan struct{})
 				close(waiting)
@@ -182,16 +180,16 @@ func TestRun(t *testing.T) {
 			events: map[string]time.Duration{"end": time.Second, "output": hour, "abandon": hour},
 		},
 		"children that hold the output are left after WaitDelay": {
-			tell:   func(s *story) { s.exit, s.output, s.run.WaitDelay = time.Second, hour, 2*time.Second },
+			tell:   func(s *scriptedRun) { s.exit, s.output, s.run.WaitDelay = time.Second, hour, 2*time.Second },
 			after:  3 * time.Second,
 			events: map[string]time.Duration{"end": time.Second, "close output": 3 * time.Second, "abandon": 3 * time.Second, "kill": -1},
-			check: func(t *testing.T, _ *story, res engine.Result) {
+			check: func(t *testing.T, _ *scriptedRun, res engine.Result) {
 				assert.True(t, res.Overrun)
 				assert.NoError(t, res.Stream)
 			},
 		},
 		"WaitDelay counts from when the caller waits": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.output, s.run.WaitDelay = time.Second, hour, 2*time.Second
 				waiting := make(chan struct{})
 				s.run.Waiting = waiting
@@ -199,10 +197,10 @@ func TestRun(t *testing.T) {
 			},
 			after:  30*time.Minute + 3*time.Second,
 			events: map[string]time.Duration{"close output": 30*time.Minute + 3*time.Second},
-			check:  func(t *testing.T, _ *story, res engine.Result) { assert.True(t, res.Overrun) },
+			check:  func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.True(t, res.Overrun) },
 		},
 		"also for a reader that does not return": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.run.WaitDelay = time.Second
 				s.run.Feed = func(context.Context) error { time.Sleep(hour); return nil }
 				waiting := make(chan struct{})
@@ -210,22 +208,22 @@ func TestRun(t *testing.T) {
 				time.AfterFunc(30*time.Minute, func() { close(waiting) })
 			},
 			after: 30*time.Minute + time.Second,
-			check: func(t *testing.T, _ *story, res engine.Result) { assert.True(t, res.Overrun) },
+			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.True(t, res.Overrun) },
 		},
 		"the context cancels": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.output, s.dies = hour, hour, true
 				s.run.Cancel = func() error { return s.run.Kill(nil) }
 				time.AfterFunc(time.Second, s.cancel)
 			},
 			after:  time.Second,
 			events: map[string]time.Duration{"kill": time.Second},
-			check: func(t *testing.T, s *story, res engine.Result) {
+			check: func(t *testing.T, s *scriptedRun, res engine.Result) {
 				assert.Equal(t, context.Canceled, s.run.Cancellation(res, func(err error) error { return err }))
 			},
 		},
 		"a command that ignores Cancel is killed, and abandoned if it does not die": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.output = hour, hour
 				s.run.Cancel = func() error { return nil }
 				s.cancel()
@@ -234,7 +232,7 @@ func TestRun(t *testing.T) {
 			events: map[string]time.Duration{"kill": 30 * time.Second, "close output": 30 * time.Second, "abandon": 35 * time.Second},
 		},
 		"an abandoned command is told by its kill": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.output, s.dies, s.run.WaitDelay = hour, hour, true, time.Second
 				s.run.Cancel = func() error { return nil }
 				s.cancel()
@@ -243,17 +241,17 @@ func TestRun(t *testing.T) {
 			events: map[string]time.Duration{"kill": time.Second, "end": time.Second},
 		},
 		"the output of a command that was killed is left to its children": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.dies, s.run.WaitDelay = hour, true, time.Second
 				s.run.Copy = func(ctx context.Context) engine.Copied { <-ctx.Done(); return engine.Copied{Stream: ctx.Err()} }
 				s.cancel()
 			},
 			after:  time.Second,
 			events: map[string]time.Duration{"kill": time.Second, "end": time.Second, "abandon": time.Second},
-			check:  func(t *testing.T, _ *story, res engine.Result) { assert.NoError(t, res.Stream) },
+			check:  func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.NoError(t, res.Stream) },
 		},
 		"also before the caller waits": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.dies, s.run.WaitDelay, s.run.Waiting = hour, true, time.Second, make(chan struct{})
 				s.run.Copy = func(ctx context.Context) engine.Copied { <-ctx.Done(); return engine.Copied{Stream: ctx.Err()} }
 				s.run.Cancel = func() error { return nil }
@@ -263,21 +261,21 @@ func TestRun(t *testing.T) {
 			events: map[string]time.Duration{"kill": time.Second, "end": time.Second, "abandon": time.Second},
 		},
 		"an API that does not respond to Cancel is not waited for": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.output = hour, hour
 				s.run.Cancel = func() error { time.Sleep(5 * time.Second); return errSilent }
 				s.cancel()
 			},
 			after:  5 * time.Second,
 			events: map[string]time.Duration{"abandon": 5 * time.Second, "kill": -1},
-			check: func(t *testing.T, s *story, res engine.Result) {
+			check: func(t *testing.T, s *scriptedRun, res engine.Result) {
 				err := s.run.Cancellation(res, func(err error) error { return err })
 				assert.ErrorIs(t, err, errSilent)
 				assert.ErrorIs(t, err, context.Canceled)
 			},
 		},
 		"with WaitDelay it is": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.output, s.run.WaitDelay = 7*time.Second, 7*time.Second, 10*time.Second
 				s.run.Cancel = func() error { time.Sleep(5 * time.Second); return errSilent }
 				s.cancel()
@@ -285,41 +283,41 @@ func TestRun(t *testing.T) {
 			after: 7 * time.Second,
 		},
 		"Cancel of a command that is over changes nothing": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.exit, s.output = time.Second, time.Second
 				s.run.Cancel = func() error { return os.ErrProcessDone }
 				s.cancel()
 			},
 			after: time.Second,
-			check: func(t *testing.T, s *story, res engine.Result) {
+			check: func(t *testing.T, s *scriptedRun, res engine.Result) {
 				assert.True(t, res.Called)
 				assert.NoError(t, s.run.Cancellation(res, func(err error) error { return err }))
 			},
 		},
 		"a Cancel that has not returned is waited for": {
-			tell: func(s *story) {
+			tell: func(s *scriptedRun) {
 				s.run.Cancel = func() error { time.Sleep(2 * time.Second); return errFull }
 				s.exit, s.output = time.Second, time.Second
 				s.cancel()
 			},
 			after: 2 * time.Second,
-			check: func(t *testing.T, _ *story, res engine.Result) { assert.Equal(t, errFull, res.Canceled) },
+			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.Equal(t, errFull, res.Canceled) },
 		},
 		"without Cancel and WaitDelay the context means nothing": {
-			tell:   func(s *story) { s.exit, s.output = hour, hour; s.cancel() },
+			tell:   func(s *scriptedRun) { s.exit, s.output = hour, hour; s.cancel() },
 			after:  hour,
 			events: map[string]time.Duration{"kill": -1, "close output": -1},
 		},
 		"output that is lost": {
-			tell:  func(s *story) { s.output, s.unreported = time.Second, true },
+			tell:  func(s *scriptedRun) { s.output, s.unreported = time.Second, true },
 			after: time.Second,
-			check: func(t *testing.T, _ *story, res engine.Result) { assert.Equal(t, errSilent, res.Stream) },
+			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.Equal(t, errSilent, res.Stream) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := newStory()
+				s := newScriptedRun()
 				defer s.cancel()
 				tc.tell(s)
 				res := s.run.Supervise()
@@ -342,7 +340,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestUnread is the escalation against a command that keeps writing.
+// TestUnread tests the escalation of signals to a command that continues to write.
 func TestUnread(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

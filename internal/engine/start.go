@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// OpenGrace is how long the response to a start is waited for after the
-	// context has ended, so that a command that did start can be killed.
+	// OpenGrace is how long to wait for the response to a start after the context has
+	// ended, to be able to kill a command that did start.
 	OpenGrace = 3 * time.Second
-	// KillGrace is how long a call continues after its context in total.
+	// KillGrace limits the time that a call continues after its context has ended.
 	KillGrace = 5 * time.Second
-	// settleTime is how long after the loss of the response to its start a
-	// command may appear. Until then, nothing can be concluded from its absence.
-	settleTime = 5 * time.Second
+	// appearTimeout is how long after a lost response to its start a command may still
+	// appear.
+	appearTimeout = 5 * time.Second
 )
 
 // Body is the request that starts a command.
@@ -39,8 +39,8 @@ type Body struct {
 	Timeout wire.Duration     `json:"timeout,omitzero"`
 	Stdin   bool              `json:"attachStdin,omitempty"`
 
-	// Secret holds the variables that the caller has set. Env may have others,
-	// which the client sets and which an error may show.
+	// Secret contains the variables of the caller. Env may also contain variables of the
+	// client, which an error may show.
 	Secret map[string]string `json:"-"`
 }
 
@@ -52,10 +52,9 @@ func (b *Body) Secrets() any {
 	return map[string]any{"env": b.Secret}
 }
 
-// Mark gives the process the variable by which it is known in the sandbox. Sudo
-// drops the environment and may become the program that it starts, so the variable
-// is also given to that: as an argument of sudo, or if at is not zero, as that
-// argument, of the program env.
+// Mark sets TreeVariable for the process. Sudo drops the environment and may exec the program
+// that it starts, so Mark also passes the variable to that program: as an argument of sudo, or
+// if at is not zero, as argument number at, of the program env.
 func (b *Body) Mark(token string, at int) {
 	env := maps.Clone(b.Env)
 	if env == nil {
@@ -68,10 +67,10 @@ func (b *Body) Mark(token string, at int) {
 	}
 }
 
-// isSudo reports whether a program is sudo. It takes variables before its options.
+// isSudo reports whether a program is sudo, which accepts variables before its options.
 func isSudo(program string) bool { return path.Base(program) == "sudo" }
 
-// Unmarked returns the arguments of a program without what Mark has added for sudo.
+// Unmarked returns the arguments of a program without the one that Mark adds for sudo.
 func Unmarked(program string, args []string) []string {
 	if isSudo(program) && len(args) > 0 && strings.HasPrefix(args[0], TreeVariable+"=") {
 		return args[1:]
@@ -79,29 +78,28 @@ func Unmarked(program string, args []string) []string {
 	return args
 }
 
-// Start is one start of a command. The request is sent once. If the response is
-// lost, the command's ID, which is part of the request, tells whether it
-// started.
+// Start is one start of a command. The request takes effect once. If the response is lost, the
+// command's ID, which is part of the request, shows whether the command started.
 type Start struct {
-	// Stream gives access to the session. Its ID is the command's: empty if the
-	// service chooses it.
+	// Stream identifies the session. Its ID is the command's; empty if the service chooses
+	// it.
 	Stream logstream.Command
 	// Chosen is set if the caller has chosen the ID.
 	Chosen bool
 	Body   *Body
-	// Check refuses an ID that would lead a request elsewhere.
+	// Check refuses an ID that would change the path of a request.
 	Check func(id string) error
 	// Honored is set if the service has honored a generated ID before.
 	Honored bool
-	// Distrust is called if the service does not honor generated IDs, and Doubt if
-	// it seems so.
+	// Distrust is called if the service does not honor generated IDs, and Doubt if it
+	// probably does not.
 	Distrust, Doubt func(ctx context.Context, why string)
-	// Kill, if not nil, kills the command whose start was given up: the request
-	// then outlives its context, so that a command that did start is known.
+	// Kill, if not nil, kills a command whose start was canceled. The request then
+	// outlives its context, to learn whether the command started.
 	Kill func(ctx context.Context, id string)
 }
 
-// Request is the request of the start.
+// Request returns the request of the start.
 func (s *Start) Request(op *api.Op) *api.Request {
 	req := &api.Request{Op: op, Path: []string{s.Stream.Session}, Body: s.Body}
 	if s.Stream.ID != "" {
@@ -110,18 +108,18 @@ func (s *Start) Request(op *api.Op) *api.Request {
 	return req
 }
 
-// Begin starts the command and returns it. If the body asks for the output, r
-// reads it until live ends; release frees what that needs. The start itself is
-// given up when ctx ends, or shortly after if the command is to be killed then.
+// Begin starts the command and returns it. If the body requests the output, r reads it until
+// live ends; release frees its resources. The start is canceled when ctx ends, or up to
+// OpenGrace later if Kill is set.
 func (s *Start) Begin(ctx, live context.Context) (cmd *wire.Command, r *logstream.Reader, release func(), err error) {
-	open := &opening{Context: ctx}
+	open := &startContext{Context: ctx}
 	if s.Kill != nil {
-		open = newOpening(ctx, OpenGrace)
+		open = newStartContext(ctx, OpenGrace)
 	}
 	if s.Body.Logs {
-		cmd, r, err = s.followed(live, open)
+		cmd, r, err = s.startStreaming(live, open)
 	} else {
-		cmd, err = s.send(open, func() {}, func() (*wire.Command, error) { return s.detached(open) })
+		cmd, err = s.send(open, func() {}, func() (*wire.Command, error) { return s.startDetached(open) })
 	}
 	if err != nil {
 		open.release()
@@ -134,14 +132,14 @@ func (s *Start) Begin(ctx, live context.Context) (cmd *wire.Command, r *logstrea
 	return cmd, r, open.release, nil
 }
 
-// Late returns the context of a kill after ctx has ended, which leaves TreeGrace
-// twice of the time that the kill may take.
+// Late returns the context for a kill after ctx has ended. It leaves two times TreeGrace of
+// the time limit within.
 func Late(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), within-2*TreeGrace)
 }
 
-// Patience returns how long the kill of a command may take that has just begun:
-// the start may have used up a part of KillGrace.
+// Patience returns the time limit for the kill of a command that has just started: the start
+// may have used part of KillGrace.
 func Patience(ctx context.Context) time.Duration {
 	if ctx.Err() != nil {
 		return KillGrace - OpenGrace
@@ -149,15 +147,15 @@ func Patience(ctx context.Context) time.Duration {
 	return KillGrace
 }
 
-func (s *Start) followed(live context.Context, open *opening) (*wire.Command, *logstream.Reader, error) {
+func (s *Start) startStreaming(live context.Context, open *startContext) (*wire.Command, *logstream.Reader, error) {
 	var r *logstream.Reader
-	drop := func() {
+	discard := func() {
 		if r != nil {
 			r.Close()
 			r = nil
 		}
 	}
-	cmd, err := s.send(open, drop, func() (*wire.Command, error) {
+	cmd, err := s.send(open, discard, func() (*wire.Command, error) {
 		req := s.Request(api.RunCommand)
 		resp, err := s.Stream.Client.Stream(open, req)
 		if err != nil {
@@ -168,11 +166,11 @@ func (s *Start) followed(live context.Context, open *opening) (*wire.Command, *l
 		r = logstream.Waited(live, stream, resp.Body)
 		first, err := r.Start()
 		if err != nil {
-			drop()
+			discard()
 		}
 		return first, err
 	})
-	if err == nil && r == nil { // it was found by its ID
+	if err == nil && r == nil { // send found the command by its ID
 		stream := s.Stream
 		stream.ID = cmd.ID
 		r = logstream.Adopt(live, stream, cmd)
@@ -180,7 +178,7 @@ func (s *Start) followed(live context.Context, open *opening) (*wire.Command, *l
 	return cmd, r, err
 }
 
-func (s *Start) detached(open context.Context) (*wire.Command, error) {
+func (s *Start) startDetached(open context.Context) (*wire.Command, error) {
 	var response wire.CommandResponse
 	req := s.Request(api.StartCommand)
 	if err := s.Stream.Client.Do(open, req, &response); err != nil {
@@ -189,44 +187,44 @@ func (s *Start) detached(open context.Context) (*wire.Command, error) {
 	return &response.Command, nil
 }
 
-// send sends the request and, if the response does not tell whether it took
-// effect, looks for the command. drop drops a response that was another's.
-func (s *Start) send(ctx *opening, drop func(), once func() (*wire.Command, error)) (*wire.Command, error) {
-	cmd, err := once()
-	if s.refusedID(err) {
+// send calls request. If the response does not show whether the command started, send looks
+// for the command. discard discards the response of another command.
+func (s *Start) send(ctx *startContext, discard func(), request func() (*wire.Command, error)) (*wire.Command, error) {
+	cmd, err := request()
+	if s.isIDRefused(err) {
 		s.Distrust(ctx, "the service refused an ID for a command")
 		s.Stream.ID = ""
-		cmd, err = once()
+		cmd, err = request()
 	}
 	if err == nil {
 		if err := s.Check(cmd.ID); err != nil {
 			return nil, err
 		}
 		if s.Stream.ID != "" && cmd.ID != s.Stream.ID {
-			switch ours, err := s.exchanged(ctx); {
+			switch ours, err := s.resolveOtherID(ctx); {
 			case err != nil:
-				drop()
+				discard()
 				return nil, err
 			case ours != nil:
-				drop()
+				discard()
 				return ours, nil
 			}
 			s.Stream.ID = ""
 		}
 		return cmd, nil
 	}
-	if s.Stream.ID == "" || !Unknown(err) && !s.twice(err) {
+	if s.Stream.ID == "" || !Unknown(err) && !s.isDuplicate(err) {
 		return nil, err
 	}
-	found := logstream.Find(ctx, s.Stream, settleTime)
+	found := logstream.Find(ctx, s.Stream, appearTimeout)
 	switch {
-	case found != nil && s.mayBe(found):
+	case found != nil && s.isOurs(found):
 		return found, nil
 	case found != nil:
 		s.Stream.ID = "" // it is not ours to kill
 		return nil, fmt.Errorf("%w; a command of this ID runs another program", err)
 	case !Unknown(err):
-		// The one that was delivered before may still be carried out.
+		// The first delivery may still start the command.
 		err = &TwiceError{err}
 	}
 	if ctx.Err() != nil {
@@ -235,13 +233,13 @@ func (s *Start) send(ctx *opening, drop func(), once func() (*wire.Command, erro
 	return nil, err
 }
 
-// exchanged returns the command that was started, if the response to the start
-// was another's, which something in between has exchanged for ours. It returns nil
-// if the service gives IDs of its own: it then refuses, in the API's own words, to
-// know ours, or it has never honored one and the look tells nothing, as with a
-// test's double that knows no look. Otherwise nothing is known of the start.
-func (s *Start) exchanged(ctx *opening) (*wire.Command, error) {
-	limited, cancel := context.WithTimeout(ctx.asker(), settleTime)
+// resolveOtherID handles a response with another ID than the client chose. If a proxy has
+// mixed up responses, it returns our command. It returns nil if the service chooses IDs
+// itself: either the API reports that our ID is unknown, or it has never honored an ID and the
+// lookup fails, as with a test double without lookups. Otherwise the outcome of the start is
+// unknown, and it returns an error.
+func (s *Start) resolveOtherID(ctx *startContext) (*wire.Command, error) {
+	limited, cancel := context.WithTimeout(ctx.callerContext(), appearTimeout)
 	defer cancel()
 	ours, err := s.Stream.Look(limited, false)
 	const why = "the service gave a command another ID than the client chose"
@@ -250,46 +248,45 @@ func (s *Start) exchanged(ctx *opening) (*wire.Command, error) {
 		return nil, nil
 	}
 	switch {
-	case err == nil && s.mayBe(ours):
+	case err == nil && s.isOurs(ours):
 		return ours, nil
 	case err == nil:
 		s.Stream.ID = "" // it is not ours to kill
-		return nil, errors.New("the response is that of another command, and a command of this ID runs another program")
-	case ctx.asker().Err() != nil:
-		err = api.ContextError(ctx.asker())
+		return nil, errors.New("the response belongs to another command, and a command of this ID runs another program")
+	case ctx.callerContext().Err() != nil:
+		err = api.ContextError(ctx.callerContext())
 	case !s.Honored && !s.Chosen:
 		s.Doubt(ctx, why)
 		return nil, nil
 	}
-	return nil, fmt.Errorf("the response is that of another command, and ours can't be looked up: %w", err)
+	return nil, fmt.Errorf("the response belongs to another command, and ours can't be looked up: %w", err)
 }
 
-// TwiceError is the error of a start that the service has refused because of a
-// command that has the generated ID already, which was not found: the request
-// was delivered twice, and the outcome of the first is unknown.
+// TwiceError is the error of a start that the service has refused because a command with the
+// generated ID exists, although a lookup did not find it. The request was delivered twice, and
+// the outcome of the first delivery is unknown.
 type TwiceError struct{ Err error }
 
 func (e *TwiceError) Error() string { return e.Err.Error() }
 func (e *TwiceError) Unwrap() error { return e.Err }
 
-// twice reports whether the service refused the request because of a command
-// that has the generated ID already: a proxy has delivered the request before,
-// and passes on the response to its retry.
-func (s *Start) twice(err error) bool {
+// isDuplicate reports whether the service refused the request because a command with the
+// generated ID exists: a proxy has delivered the request before and returns the response to its
+// retry.
+func (s *Start) isDuplicate(err error) bool {
 	f, ok := err.(*api.Failure)
 	return ok && !s.Chosen && f.Kind == api.Conflict
 }
 
-// mayBe reports whether a command that has the start's ID may be the one that it
-// started. An ID of the caller's may belong to an earlier command, because of
-// which the API has refused this one.
-func (s *Start) mayBe(found *wire.Command) bool {
+// isOurs reports whether a command with the start's ID may be the one that it started. An ID
+// that the caller chose may belong to an earlier command.
+func (s *Start) isOurs(found *wire.Command) bool {
 	return !s.Chosen || found.Name == s.Body.Command && slices.Equal(found.Args, s.Body.Args)
 }
 
-// refusedID reports whether the service refused the request because of a
-// generated ID.
-func (s *Start) refusedID(err error) bool {
+// isIDRefused reports whether the service refused the request because it contains a generated
+// ID.
+func (s *Start) isIDRefused(err error) bool {
 	f, ok := err.(*api.Failure)
 	return ok && s.Stream.ID != "" && !s.Chosen && !f.Uncertain && f.Kind == api.IDsRefused
 }
@@ -302,5 +299,5 @@ func Unknown(err error) bool {
 	case *api.AuthError:
 		return false
 	}
-	return true // a stream that broke before it named the command
+	return true // the stream broke before its first record
 }

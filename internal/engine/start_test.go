@@ -25,8 +25,8 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// ofCommand is a response that names a command.
-func ofCommand(id, name string, args ...string) (*http.Response, error) {
+// commandResponse returns a response with a command.
+func commandResponse(id, name string, args ...string) (*http.Response, error) {
 	list, err := json.Marshal(append([]string{}, args...))
 	if err != nil {
 		return nil, err
@@ -39,8 +39,8 @@ func ofCommand(id, name string, args ...string) (*http.Response, error) {
 	}, nil
 }
 
-// TestStartGivenUp: a command whose start was given up is killed unless it is
-// known to be somebody else's.
+// TestStartGivenUp: a command whose start was canceled is killed, unless the ID is known to
+// belong to another command.
 func TestStartGivenUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		chosen      bool
@@ -60,12 +60,12 @@ func TestStartGivenUp(t *testing.T) {
 			chosen: true,
 			start:  func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET },
 			late:   2 * time.Second, // the caller has given up since, and the start is still waited for
-			look:   func(*http.Request) (*http.Response, error) { return ofCommand("ours", "another") },
+			look:   func(*http.Request) (*http.Response, error) { return commandResponse("ours", "another") },
 		},
 		"the program runs with other arguments": {
 			chosen: true,
 			start:  func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET },
-			look:   func(*http.Request) (*http.Response, error) { return ofCommand("ours", "x", "other") },
+			look:   func(*http.Request) (*http.Response, error) { return commandResponse("ours", "x", "other") },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,67 +6,66 @@ import (
 	"time"
 )
 
-// TreeVariable is the variable by which a process is known in the sandbox. What
-// it starts inherits it.
+// TreeVariable is the environment variable that identifies a process in the sandbox. Its
+// descendants inherit it.
 const TreeVariable = "GO_SANDBOX_COMMAND"
 
-// TreeGrace is how long each of the two requests may take by which a kill ends
-// whose context has ended before it was known whether its script has begun.
+// TreeGrace limits each of the two final requests of a kill whose context has ended before it
+// was known whether its script has started.
 const TreeGrace = 500 * time.Millisecond
 
-// TreeFound is written by the script once it has the process and all that
-// descends from it, stopped. What writes more than the script's line is another
-// program, and is refused: it would fill the disk of whoever keeps its output.
+// TreeFound is the writer for the script's output. The script writes a line once it has
+// stopped the process and all its descendants. Output that is longer comes from another
+// program and is refused, because it could fill the caller's disk.
 type TreeFound struct{ written atomic.Int64 }
 
 const maxTreeOutput = 4 << 10
 
-// Write takes the script's output.
+// Write implements [io.Writer].
 func (f *TreeFound) Write(p []byte) (int, error) {
 	if f.written.Add(int64(len(p))) > maxTreeOutput {
-		return 0, errors.New("the program that signals the processes writes more than it has to say")
+		return 0, errors.New("the program that signals the processes writes too much output")
 	}
 	return len(p), nil
 }
 
-// Found reports whether they were found.
+// Found reports whether the script has found the processes.
 func (f *TreeFound) Found() bool {
 	n := f.written.Load()
 	return n > 0 && n <= maxTreeOutput
 }
 
-// Exit codes of TreeScript: it can't see all processes, or may not signal one,
-// which root can and may.
+// Exit codes of TreeScript if it can't see all processes, or may not signal one. Root can.
 const (
 	TreeHidden  = 4
 	TreeRefused = 5
 )
 
-// TreeScript sends the signal $1 to the process that was started with the
-// variable of the value $2, and to all that descend from it, which it stops
-// first, so that none is missed because it was just made, and lets them continue.
-// A sudo above it is stopped before and continued after them: it stops itself
-// when it sees its command stopped, and then nobody continues it.
-// It writes a line when all are stopped. After SIGKILL it goes on until none is
-// left, for a minute at most.
+// TreeScript sends the signal $1 to the process that was started with $2 as the value of
+// TreeVariable, and to all its descendants. It first stops them all, so that it misses no new
+// one, then sends the signal, then continues them. It writes a line when all are stopped.
+// After SIGKILL it repeats the signal until none remains, for at most a minute.
 //
-// The process is a child of the service, as this script is, perhaps by way of
-// sudo: what has inherited the variable from it is not. Of several the oldest is
-// taken. With $3 they are all that have the variable: once the process has been
-// killed alone, nothing else tells what came from it.
+// A sudo above the process is stopped first and continued last. Otherwise it would stop itself
+// when its command stops, and nobody would continue it.
 //
-// A process that is told to stop while it makes another has that one before it
-// stops: whether there are more is looked for once all have stopped. One that waits
-// for the kernel may take long, or does not, as for a child that is stopped before it
-// has its own memory: it is waited for some rounds.
+// The process is a child of the service, like this script, or of a sudo that is one. Its
+// descendants inherit the variable but are not. Of several candidates the oldest is used. With
+// $3 all processes with the variable are signaled: after the process was killed alone, nothing
+// else identifies its descendants.
 //
-// A process of which the environment's text lacks the variable is not looked at
-// more closely, which takes two processes, but for the second and third try: what a
-// shell's read makes of the zero bytes in it is not said.
+// A process that receives SIGSTOP during a fork creates the child before it stops. The script
+// therefore looks for new children after all have stopped. A process in the kernel may stop
+// late or never, for example while it waits for a child that was stopped before it had its own
+// memory. The script waits for it for a number of rounds.
 //
-// Exit code 3 says that there is none, 4 that there may be one whose environment
-// can't be read, 5 that a process may not be signaled, before any was, and 6 that
-// one was not, or does not end.
+// POSIX does not specify how read treats NUL bytes. If the environment as read by the shell
+// lacks the variable, the exact check, which needs two processes, is made only in the second
+// and third try.
+//
+// Exit code 3 means that no process was found, 4 that the environment of a candidate can't be
+// read, 5 that a process may not be signaled and none was, and 6 that a process was not
+// signaled or did not end.
 const TreeScript = `sig=$1 want=` + TreeVariable + `=$2 all=$3 sudo= nl='
 '
 [ -r /proc/self/stat ] || exit 3

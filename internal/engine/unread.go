@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Unread ends a command that keeps writing output without a reader: as by a local
-// pipe it is sent SIGPIPE at once, then SIGTERM, and at last it is killed.
+// Unread ends a command that writes output without a reader. It sends SIGPIPE at once, as a
+// local pipe does, then SIGTERM, and finally SIGKILL.
 type Unread struct {
 	// Signal sends a signal to the command.
 	Signal func(sig int)
 
-	since time.Time
-	sent  int
-	sends sync.WaitGroup
+	firstOutput time.Time
+	sent        int
+	sends       sync.WaitGroup
 }
 
-var unreadSteps = [...]struct {
+var unreadSignals = [...]struct {
 	sig   int
 	after time.Duration
 }{{13, 0}, {15, time.Second}, {9, 5 * time.Second}}
@@ -24,15 +24,15 @@ var unreadSteps = [...]struct {
 // Output is called for each piece of output without a reader.
 func (u *Unread) Output() {
 	if u.sent == 0 {
-		u.since = time.Now()
+		u.firstOutput = time.Now()
 	}
-	if u.sent == len(unreadSteps) || time.Since(u.since) < unreadSteps[u.sent].after {
+	if u.sent == len(unreadSignals) || time.Since(u.firstOutput) < unreadSignals[u.sent].after {
 		return
 	}
-	sig := unreadSteps[u.sent].sig
+	sig := unreadSignals[u.sent].sig
 	u.sent++
-	u.sends.Go(func() { u.Signal(sig) }) // what comes next shows whether it helped
+	u.sends.Go(func() { u.Signal(sig) }) // further output shows whether the command continues
 }
 
-// Wait waits for the signals that are on their way.
+// Wait waits for the signals in flight.
 func (u *Unread) Wait() { u.sends.Wait() }

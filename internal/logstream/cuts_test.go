@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReplayCutShort: a replay that ends before what was delivered confirms nothing.
+// TestReplayCutShort: a replay shorter than the delivered output does not confirm the end.
 func TestReplayCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := threeLines()
@@ -19,12 +19,12 @@ func TestReplayCutShort(t *testing.T) {
 		one := len(s.lines[0].record())
 		two := one + len(s.lines[1].record())
 		s.strikes = append(s.strikes, cut(two, io.EOF), cut(one, io.EOF))
-		s.whole(t, Follow(t.Context(), s.reach(t), nil))
+		s.assertComplete(t, Follow(t.Context(), s.reach(t), nil))
 	})
 }
 
-// TestStreamFlowsAgain: a silent stream that brings something just after its
-// command was looked up is read on, and not opened again.
+// TestStreamFlowsAgain: a silent stream with output just after the lookup of its command is
+// read further and not reopened.
 func TestStreamFlowsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := threeLines()
@@ -45,14 +45,13 @@ func TestStreamFlowsAgain(t *testing.T) {
 			}()
 			return resp, nil
 		})
-		s.whole(t, Follow(t.Context(), s.reach(t), nil))
+		s.assertComplete(t, Follow(t.Context(), s.reach(t), nil))
 		assert.Equal(t, 2, s.opened, "the log, and its replay at the end")
 	})
 }
 
-// TestCutsByThePlatform: a stream that is cut every few minutes, as a platform does
-// with each request, is opened again for as long as its command runs, though it
-// brings nothing.
+// TestCutsByThePlatform: a stream that the platform cuts every few minutes is reopened as long
+// as its command runs, even without output.
 func TestCutsByThePlatform(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := threeLines()
@@ -64,13 +63,13 @@ func TestCutsByThePlatform(t *testing.T) {
 				return resp, nil
 			})
 		}
-		s.whole(t, Follow(t.Context(), s.reach(t), nil))
+		s.assertComplete(t, Follow(t.Context(), s.reach(t), nil))
 		assert.Empty(t, s.strikes)
 	})
 }
 
-// TestWaitCountsInARow: failures between which the command was seen to run do not
-// add up.
+// TestWaitCountsInARow: only consecutive failures count. A lookup that shows a running command
+// resets the count.
 func TestWaitCountsInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := threeLines()

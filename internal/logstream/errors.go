@@ -14,9 +14,9 @@ const (
 	CodeLost          = "stream_lost"
 )
 
-// Error reports a stream that failed and could not be resumed. Code is the
-// server's or one of this package. Errors of the context, and those of a first
-// attempt that a retry would not fix, are returned unchanged.
+// Error reports a stream that failed and could not be resumed. Code comes from the server or
+// is one of this package's. Errors of the context, and permanent errors of the first attempt,
+// are returned unchanged.
 type Error struct {
 	Code, Message string
 	Err           error
@@ -32,22 +32,22 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// invalid returns the error of a stream with a line that another reading would
-// find again; false if err is no such line's.
-func invalid(err error) (*Error, bool) {
+// invalidLine returns the error of a stream with an invalid line, which a replay would contain
+// too. It returns false for other errors.
+func invalidLine(err error) (*Error, bool) {
 	if _, ok := errors.AsType[*wire.LineError](err); !ok {
 		return nil, false
 	}
-	return &Error{Code: CodeInvalidRecord, Message: "the stream holds a line that is not a log record", Err: err}, true
+	return &Error{Code: CodeInvalidRecord, Message: "the stream contains a line that is not a log record", Err: err}, true
 }
 
-// verdict is the meaning of a failed request, or of a broken stream, for a repair.
+// verdict is the meaning of a failed request or a broken stream for a repair.
 type verdict int
 
 const (
-	passing verdict = iota // may succeed if retried
-	refusal                // unlikely to succeed, but may come from a proxy
-	final                  // the API says that the command is out of reach
+	temporary verdict = iota // may succeed if retried
+	refusal                  // unlikely to succeed, but may come from a proxy
+	final                    // the API says that the command can't be reached
 )
 
 func judge(err error) verdict {
@@ -57,11 +57,11 @@ func judge(err error) verdict {
 	f, ok := err.(*api.Failure)
 	switch {
 	case !ok:
-		return passing // of the stream
+		return temporary // an error of the stream
 	case f.Kind == api.Foreign:
 		return refusal
 	case f.Kind.Passing():
-		return passing
+		return temporary
 	}
 	return final
 }

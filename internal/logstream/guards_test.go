@@ -16,8 +16,8 @@ import (
 
 const record = `{"stream":"stdout","data":"one\n"}` + "\n"
 
-// TestWaitedStreamEnds: the record of its end completes the stream of a waited
-// command, without a request for its log.
+// TestWaitedStreamEnds: the record of its end completes a waited command's stream, without a
+// request for the log.
 func TestWaitedStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := threeLines()
@@ -41,8 +41,8 @@ func TestWaitedStreamEnds(t *testing.T) {
 	})
 }
 
-// TestLastRecordOfAnother: a stream that ends with the record of another command is
-// a broken one: neither that command's exit code nor its end is ours.
+// TestLastRecordOfAnother: a stream that ends with the record of another command is broken. It
+// gives no exit code and no end.
 func TestLastRecordOfAnother(t *testing.T) {
 	another := strings.NewReplacer(`"c1"`, `"c2"`, "null", "9").Replace(first)
 	for name, records := range map[string]string{
@@ -56,7 +56,7 @@ func TestLastRecordOfAnother(t *testing.T) {
 				r := Waited(t.Context(), s.reach(t), io.NopCloser(strings.NewReader(records)))
 				_, err := r.Start()
 				require.NoError(t, err)
-				s.whole(t, r)
+				s.assertComplete(t, r)
 				assert.Positive(t, s.opened, "the log is asked for")
 			})
 		})
@@ -64,14 +64,14 @@ func TestLastRecordOfAnother(t *testing.T) {
 	t.Run("in a log", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := threeLines()
-			s.strikes = append(s.strikes, instead(func() *http.Response { return reply(200, "application/x-ndjson", strings.NewReader(another)) }))
-			s.whole(t, Follow(t.Context(), s.reach(t), nil))
+			s.strikes = append(s.strikes, replaceResponse(func() *http.Response { return reply(200, "application/x-ndjson", strings.NewReader(another)) }))
+			s.assertComplete(t, Follow(t.Context(), s.reach(t), nil))
 		})
 	})
 }
 
-// TestStartReasons: a stream that ends before its first record has no cause
-// but its end, which says nothing; any other cause is kept.
+// TestStartReasons: the error of a stream that ends before its first record wraps its cause,
+// unless that is io.EOF.
 func TestStartReasons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, cause := range []error{io.EOF, syscall.ECONNRESET} {
@@ -89,7 +89,7 @@ func TestStartReasons(t *testing.T) {
 	})
 }
 
-// TestDelivered: each stream has its own count, also of what a replay skips.
+// TestDelivered: stdout and stderr are counted separately, also in a replay.
 func TestDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{begin: time.Now(), ends: time.Second, lines: []line{{0, "stderr", "five!\n"}, {0, "stdout", "ab\n"}}}
@@ -106,57 +106,54 @@ func TestDelivered(t *testing.T) {
 	})
 }
 
-// TestTalkingStream: a stream that goes on is not looked after.
+// TestTalkingStream: the command of a stream with output is not looked up.
 func TestTalkingStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{begin: time.Now(), ends: 2 * time.Minute}
 		for at := range 40 {
 			s.lines = append(s.lines, line{time.Duration(at) * 3 * time.Second, "stdout", "x\n"})
 		}
-		s.whole(t, Follow(t.Context(), s.reach(t), nil))
+		s.assertComplete(t, Follow(t.Context(), s.reach(t), nil))
 		assert.LessOrEqual(t, s.looked, 1, "for the end of the log alone")
 	})
 }
 
-// TestSilentThroughOutage: that the command can't be looked up for a while is no
-// reason to close its stream, which is only silent.
+// TestSilentThroughOutage: a failed lookup does not close a silent stream.
 func TestSilentThroughOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{begin: time.Now(), ends: 5 * time.Minute, lines: []line{{0, "stdout", "a\n"}, {4 * time.Minute, "stdout", "b\n"}}}
 		for range 6 {
-			s.looks = append(s.looks, instead(func() *http.Response { return page(404) })) // a proxy, of which no retry is made
+			s.looks = append(s.looks, replaceResponse(func() *http.Response { return page(404) })) // a proxy, of which no retry is made
 		}
-		s.whole(t, Follow(t.Context(), s.reach(t), nil))
+		s.assertComplete(t, Follow(t.Context(), s.reach(t), nil))
 		assert.LessOrEqual(t, s.opened, 2, "the log, and its replay at the end")
 	})
 }
 
-// TestSilentAndGone: a silent stream of a command that is gone ends at the first
-// look, and not when the connection does.
+// TestSilentAndGone: if the command is gone, a silent stream ends at the first lookup.
 func TestSilentAndGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{begin: time.Now(), ends: 5 * time.Hour, lines: []line{{0, "stdout", "one\n"}}}
-		gone := instead(func() *http.Response { return refused(410, "sandbox_stopped") })
+		gone := replaceResponse(func() *http.Response { return refused(410, "sandbox_stopped") })
 		s.looks = append(s.looks, gone)
-		s.strikes = append(s.strikes, forgotten(s.lines[0].record()), gone)
+		s.strikes = append(s.strikes, silentAfter(s.lines[0].record()), gone)
 		_, _, err := drain(Follow(t.Context(), s.reach(t), nil))
 		require.Error(t, err)
 		assert.Less(t, time.Since(s.begin), time.Minute)
 	})
 }
 
-// TestForgottenEnd: an end that was learned while the stream was silent is not
-// asked for again.
+// TestForgottenEnd: an end that was found while the stream was silent is not looked up again.
 func TestForgottenEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{begin: time.Now(), ends: 5 * time.Second, code: 3, lines: []line{{0, "stdout", "one\n"}}}
-		s.strikes = append(s.strikes, forgotten(s.lines[0].record()))
-		s.whole(t, Follow(t.Context(), s.reach(t), nil))
+		s.strikes = append(s.strikes, silentAfter(s.lines[0].record()))
+		s.assertComplete(t, Follow(t.Context(), s.reach(t), nil))
 		assert.LessOrEqual(t, s.looked, 1)
 	})
 }
 
-// TestLookNowAsksOnce: an end that is there is not waited for.
+// TestLookNowAsksOnce: LookNow does not wait if the first response contains the end.
 func TestLookNowAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := threeLines()
@@ -169,8 +166,8 @@ func TestLookNowAsksOnce(t *testing.T) {
 	})
 }
 
-// forgotten brings some of a log and then nothing more, not even its end.
-func forgotten(text string) func(*http.Request, *http.Response) (*http.Response, error) {
+// forgotten sends text and then stays silent, without an end.
+func silentAfter(text string) func(*http.Request, *http.Response) (*http.Response, error) {
 	return func(req *http.Request, resp *http.Response) (*http.Response, error) {
 		resp.Body.Close()
 		pr, pw := io.Pipe()
@@ -184,8 +181,8 @@ func forgotten(text string) func(*http.Request, *http.Response) (*http.Response,
 	}
 }
 
-// TestErrorOfAnotherKind: an error record that does not say that the stream was
-// closed, and a line that is no record, end the reading at once.
+// TestErrorOfAnotherKind: an error record other than "stream closed", and an invalid line, end
+// the reader at once.
 func TestErrorOfAnotherKind(t *testing.T) {
 	for code, text := range map[string]string{
 		"oom":             `{"stream":"error","data":{"code":"oom","message":"out of memory"}}` + "\n",
@@ -206,7 +203,7 @@ func TestErrorOfAnotherKind(t *testing.T) {
 	}
 }
 
-// TestLimitOfAnOutage: failures end a repair by their time, too.
+// TestLimitOfAnOutage: the time limit also ends a repair.
 func TestLimitOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAttempts(Limits{Attempts: 100, Limit: time.Minute})

@@ -20,8 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// threeLines returns a command that prints three lines at once and ends a
-// second later.
+// threeLines returns a command that prints three lines immediately and ends a second later.
 func threeLines() *service {
 	return &service{begin: time.Now(), ends: time.Second, code: 3, lines: []line{
 		{0, "stdout", "one\n"}, {0, "stderr", "zwei €\n"}, {0, "stdout", "three\n"},
@@ -29,7 +28,7 @@ func threeLines() *service {
 }
 
 // whole checks that all output of the command was delivered.
-func (s *service) whole(t *testing.T, r *Reader) {
+func (s *service) assertComplete(t *testing.T, r *Reader) {
 	t.Helper()
 	stdout, stderr, err := drain(r)
 	require.NoError(t, err)
@@ -39,8 +38,8 @@ func (s *service) whole(t *testing.T, r *Reader) {
 	assert.Equal(t, s.code, *r.End().ExitCode)
 }
 
-// TestEndIsConfirmed: a log counts as complete when a second reading, after the
-// command's end, stops at the same place.
+// TestEndIsConfirmed: a log is complete when a replay after the command's end stops at the same
+// position.
 func TestEndIsConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		later          bool // than the command's end
@@ -57,7 +56,7 @@ func TestEndIsConfirmed(t *testing.T) {
 				if c.later {
 					time.Sleep(2 * time.Second)
 				}
-				s.whole(t, Follow(t.Context(), s.reach(t), c.end))
+				s.assertComplete(t, Follow(t.Context(), s.reach(t), c.end))
 				assert.Equal(t, c.opened, s.opened)
 				assert.Equal(t, c.looked, s.looked)
 			})
@@ -65,8 +64,7 @@ func TestEndIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestEveryCut: at whatever byte a log breaks off, and in whatever way, all of
-// it is delivered once.
+// TestEveryCut: wherever and however a log breaks off, all of it is delivered once.
 func TestEveryCut(t *testing.T) {
 	for _, how := range []error{syscall.ECONNRESET, io.ErrUnexpectedEOF, io.EOF} {
 		for _, state := range []string{"runs", "has ended", "is known to have ended"} {
@@ -85,7 +83,7 @@ func TestEveryCut(t *testing.T) {
 						end = &wire.Command{ID: "c1", ExitCode: new(3)}
 					}
 					s.strikes = append(s.strikes, cut(at, how))
-					s.whole(t, Follow(t.Context(), s.reach(t), end))
+					s.assertComplete(t, Follow(t.Context(), s.reach(t), end))
 				}
 			})
 		}
@@ -115,7 +113,7 @@ func TestRandomTrouble(t *testing.T) {
 				case n < 3 && stream:
 					return cut(rng.IntN(600), []error{syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF}[rng.IntN(3)])
 				case n == 3:
-					return instead(func() *http.Response { return page([]int{200, 401, 403, 404, 408, 502, 503}[seed%7]) })
+					return replaceResponse(func() *http.Response { return page([]int{200, 401, 403, 404, 408, 502, 503}[seed%7]) })
 				case n == 4:
 					return func(*http.Request, *http.Response) (*http.Response, error) { return nil, syscall.ECONNRESET }
 				case n == 5:
@@ -146,21 +144,21 @@ func TestRandomTrouble(t *testing.T) {
 	})
 }
 
-// TestRefusals: three responses of a proxy in a row end a repair, and so does a
-// single error of the API itself; fewer, and those without a meaning, do not.
+// TestRefusals: three consecutive responses of a proxy, or one error of the API, end a repair.
+// Fewer, and temporary errors, do not.
 func TestRefusals(t *testing.T) {
 	broken := cut(30, syscall.ECONNRESET)
-	forbidden := instead(func() *http.Response { return page(403) })
+	forbidden := replaceResponse(func() *http.Response { return page(403) })
 	for name, c := range map[string]struct {
 		then []func(*http.Request, *http.Response) (*http.Response, error)
 		code string // of the error; empty for none
 	}{
 		"twice a proxy":       {[]func(*http.Request, *http.Response) (*http.Response, error){broken, forbidden, forbidden}, ""},
 		"three times":         {[]func(*http.Request, *http.Response) (*http.Response, error){broken, forbidden, forbidden, forbidden}, CodeLost},
-		"the API, stopped":    {[]func(*http.Request, *http.Response) (*http.Response, error){broken, instead(func() *http.Response { return refused(410, "sandbox_stopped") })}, CodeLost},
-		"the API, not found":  {[]func(*http.Request, *http.Response) (*http.Response, error){broken, instead(func() *http.Response { return refused(404, "not_found") })}, CodeLost},
-		"an overloaded proxy": {append([]func(*http.Request, *http.Response) (*http.Response, error){broken}, repeat(10, instead(func() *http.Response { return page(503) }))...), ""},
-		"for ever":            {append([]func(*http.Request, *http.Response) (*http.Response, error){broken}, repeat(40, instead(func() *http.Response { return page(503) }))...), CodeEndedEarly},
+		"the API, stopped":    {[]func(*http.Request, *http.Response) (*http.Response, error){broken, replaceResponse(func() *http.Response { return refused(410, "sandbox_stopped") })}, CodeLost},
+		"the API, not found":  {[]func(*http.Request, *http.Response) (*http.Response, error){broken, replaceResponse(func() *http.Response { return refused(404, "not_found") })}, CodeLost},
+		"an overloaded proxy": {append([]func(*http.Request, *http.Response) (*http.Response, error){broken}, repeat(10, replaceResponse(func() *http.Response { return page(503) }))...), ""},
+		"for ever":            {append([]func(*http.Request, *http.Response) (*http.Response, error){broken}, repeat(40, replaceResponse(func() *http.Response { return page(503) }))...), CodeEndedEarly},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -168,7 +166,7 @@ func TestRefusals(t *testing.T) {
 				s.strikes = c.then
 				r := Follow(t.Context(), s.reach(t), nil)
 				if c.code == "" {
-					s.whole(t, r)
+					s.assertComplete(t, r)
 					return
 				}
 				stdout, _, err := drain(r)
@@ -181,18 +179,17 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestAdopted: the refusal of a log is that of a stream, where the command was
-// started by a stream that was never read.
+// TestAdopted: for a command from Adopt, the refusal of the log is an error of the stream.
 func TestAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, end := range []*int{nil, new(3)} {
 			s := threeLines()
-			s.strikes = append(s.strikes, instead(func() *http.Response { return refused(410, "sandbox_stopped") }))
+			s.strikes = append(s.strikes, replaceResponse(func() *http.Response { return refused(410, "sandbox_stopped") }))
 			_, _, err := drain(Adopt(t.Context(), s.reach(t), &wire.Command{ID: "c1", ExitCode: end}))
 			e, ok := errors.AsType[*Error](err)
 			require.True(t, ok, "%v", err)
 			assert.Equal(t, CodeLost, e.Code)
-			s.whole(t, Adopt(t.Context(), s.reach(t), &wire.Command{ID: "c1", ExitCode: end}))
+			s.assertComplete(t, Adopt(t.Context(), s.reach(t), &wire.Command{ID: "c1", ExitCode: end}))
 		}
 	})
 }
@@ -205,8 +202,8 @@ func repeat[T any](n int, v T) []T {
 	return all
 }
 
-// TestNeverRepairs: without attempts the first break is the error, and a
-// failure to open the log is returned unchanged.
+// TestNeverRepairs: without attempts the first break is returned as an error, and a failure to
+// open the log is returned unchanged.
 func TestNeverRepairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := threeLines()
@@ -215,7 +212,7 @@ func TestNeverRepairs(t *testing.T) {
 		cmd.Limits.Attempts = -1
 		_, _, err := drain(Follow(t.Context(), cmd, nil))
 		require.ErrorIs(t, err, syscall.ECONNRESET)
-		s.strikes = append(s.strikes, instead(func() *http.Response { return refused(404, "not_found") }))
+		s.strikes = append(s.strikes, replaceResponse(func() *http.Response { return refused(404, "not_found") }))
 		_, _, err = drain(Follow(t.Context(), s.reach(t), nil))
 		_, wrapped := errors.AsType[*Error](err)
 		assert.Error(t, err)
@@ -242,8 +239,7 @@ func (r *repairs) End(_ context.Context, e observe.Event) {
 	}
 }
 
-// TestRepairsAreReported: a repair is over when the log is open again, and when it
-// can't be opened.
+// TestRepairsAreReported: a repair ends when the log is open again, or can't be opened.
 func TestRepairsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen repairs
@@ -253,7 +249,7 @@ func TestRepairsAreReported(t *testing.T) {
 		_, _, err := drain(Follow(t.Context(), s.reach(t), nil))
 		require.NoError(t, err)
 		assert.Equal(t, repairs{1, []string{observe.OK}}, seen)
-		s.strikes = append(s.strikes, cut(40, syscall.ECONNRESET), instead(func() *http.Response { return refused(404, "not_found") }))
+		s.strikes = append(s.strikes, cut(40, syscall.ECONNRESET), replaceResponse(func() *http.Response { return refused(404, "not_found") }))
 		_, _, err = drain(Follow(t.Context(), s.reach(t), nil))
 		require.Error(t, err)
 		assert.Equal(t, repairs{2, []string{observe.OK, observe.Failed}}, seen)
@@ -262,8 +258,8 @@ func TestRepairsAreReported(t *testing.T) {
 
 const first = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":null,"startedAt":1}}` + "\n"
 
-// TestStart: the first record in the stream of a command that is waited for is
-// the command; anything else is an error that describes the record.
+// TestStart: the first record of a waited command's stream is the command. Anything else is an
+// error that describes it.
 func TestStart(t *testing.T) {
 	for name, c := range map[string]struct{ stream, code string }{
 		"the command":           {first, ""},
@@ -298,13 +294,13 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestSilence: when a stream is silent, the command is looked up at least once
-// a minute, and the stream is closed when the command has ended.
+// TestSilence: while a stream is silent, its command is looked up at least once a minute. The
+// stream is closed when the command has ended.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{begin: time.Now(), ends: time.Hour, code: 3, lines: []line{{0, "stdout", "one\n"}, {59 * time.Minute, "stdout", "two\n"}}}
 		s.strikes = append(s.strikes, func(req *http.Request, resp *http.Response) (*http.Response, error) {
-			// After the first line the edge has forgotten the stream.
+			// The edge loses the stream after the first line.
 			pr, pw := io.Pipe()
 			go func() {
 				_, _ = io.WriteString(pw, s.lines[0].record())
@@ -316,7 +312,7 @@ func TestSilence(t *testing.T) {
 			return resp, nil
 		})
 		ctx, cancel := context.WithCancel(t.Context())
-		s.whole(t, Follow(ctx, s.reach(t), nil))
+		s.assertComplete(t, Follow(ctx, s.reach(t), nil))
 		assert.Less(t, time.Since(s.begin), s.ends+2*time.Minute)
 		assert.Less(t, s.looked, 90)
 		cancel()
@@ -324,8 +320,7 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestContextEnds: a reader and a wait end with their context, and return its
-// cause.
+// TestContextEnds: Reader and Wait end with their context and return its cause.
 func TestContextEnds(t *testing.T) {
 	why := errors.New("enough")
 	for name, call := range map[string]func(context.Context, Command) error{
@@ -354,8 +349,8 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// TestWait: a wait continues while the API is unreachable or silent for some
-// time, but not when it reports that the command is gone.
+// TestWait: Wait continues if the API is temporarily unreachable or silent, but not if it
+// reports that the command is gone.
 func TestWait(t *testing.T) {
 	down := func(*http.Request, *http.Response) (*http.Response, error) { return nil, syscall.ECONNREFUSED }
 	silent := func(req *http.Request, _ *http.Response) (*http.Response, error) {
@@ -374,10 +369,10 @@ func TestWait(t *testing.T) {
 	}{
 		"nothing wrong":    {nil, false},
 		"an outage":        {repeat(10, down), false},
-		"pages of a proxy": {repeat(10, instead(func() *http.Response { return page(502) })), false},
+		"pages of a proxy": {repeat(10, replaceResponse(func() *http.Response { return page(502) })), false},
 		"silence":          {repeat(1, silent), false},
 		"silence for good": {repeat(1000, silentWait), false},
-		"it is gone":       {repeat(1, instead(func() *http.Response { return refused(410, "sandbox_stopped") })), true},
+		"it is gone":       {repeat(1, replaceResponse(func() *http.Response { return refused(410, "sandbox_stopped") })), true},
 		"down for good":    {repeat(1000, down), true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -397,9 +392,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestFind: a command that appears late, or that could not be looked for, is
-// found. That there is none is only believed after the patience, and from the
-// API itself.
+// TestFind: a command is found even if it appears late or lookups fail. "Not found" counts only
+// after patience, and only from the API.
 func TestFind(t *testing.T) {
 	const patience = 5 * time.Second
 	type look = func(*http.Request, *http.Response) (*http.Response, error)
@@ -408,10 +402,10 @@ func TestFind(t *testing.T) {
 		<-req.Context().Done()
 		return nil, req.Context().Err()
 	}
-	none := instead(func() *http.Response { return refused(404, "not_found") })
-	bad := instead(func() *http.Response { return page(502) })
-	blocked := instead(func() *http.Response { return page(403) })
-	// until makes looks fail until so much time has passed.
+	none := replaceResponse(func() *http.Response { return refused(404, "not_found") })
+	bad := replaceResponse(func() *http.Response { return page(502) })
+	blocked := replaceResponse(func() *http.Response { return page(403) })
+	// until makes lookups fail for a duration.
 	until := func(after time.Duration, fails look, then ...look) []look {
 		begin := time.Now()
 		return repeat(1000, func(req *http.Request, resp *http.Response) (*http.Response, error) {
@@ -433,19 +427,19 @@ func TestFind(t *testing.T) {
 		"at once":                     {func() []look { return nil }, 20, true, 0, 0},
 		"it arrives late":             {func() []look { return until(4*time.Second, none) }, 20, true, 4 * time.Second, patience},
 		"it never arrives":            {func() []look { return repeat(1000, none) }, 20, false, patience, patience},
-		"behind an outage":            {func() []look { return until(35*time.Second, down) }, 20, true, 35 * time.Second, findLimit},
-		"behind silence":              {func() []look { return until(35*time.Second, silent) }, 20, true, 35 * time.Second, findLimit},
-		"behind a broken proxy":       {func() []look { return until(35*time.Second, bad) }, 20, true, 35 * time.Second, findLimit},
+		"behind an outage":            {func() []look { return until(35*time.Second, down) }, 20, true, 35 * time.Second, findTimeout},
+		"behind silence":              {func() []look { return until(35*time.Second, silent) }, 20, true, 35 * time.Second, findTimeout},
+		"behind a broken proxy":       {func() []look { return until(35*time.Second, bad) }, 20, true, 35 * time.Second, findTimeout},
 		"behind a proxy that blocks":  {func() []look { return until(4*time.Second, blocked) }, 20, true, 4 * time.Second, 10 * time.Second},
-		"an outage, and none":         {func() []look { return until(35*time.Second, down, none) }, 20, false, 35 * time.Second, findLimit},
-		"down for good":               {func() []look { return repeat(1000, down) }, 20, false, findLimit, findLimit},
-		"silent for good":             {func() []look { return repeat(1000, silent) }, 20, false, findLimit, findLimit},
+		"an outage, and none":         {func() []look { return until(35*time.Second, down, none) }, 20, false, 35 * time.Second, findTimeout},
+		"down for good":               {func() []look { return repeat(1000, down) }, 20, false, findTimeout, findTimeout},
+		"silent for good":             {func() []look { return repeat(1000, silent) }, 20, false, findTimeout, findTimeout},
 		"down, and nothing to resume": {func() []look { return until(time.Hour, down) }, -1, false, patience, 4 * patience},
 		"the session is gone": {func() []look {
-			return repeat(1000, instead(func() *http.Response { return refused(410, "sandbox_stopped") }))
+			return repeat(1000, replaceResponse(func() *http.Response { return refused(410, "sandbox_stopped") }))
 		}, 20, false, 0, 0},
 		"the session is being stopped": {func() []look {
-			return repeat(1000, instead(func() *http.Response { return refused(422, "sandbox_stopping") }))
+			return repeat(1000, replaceResponse(func() *http.Response { return refused(422, "sandbox_stopping") }))
 		}, 20, false, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -463,8 +457,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestLookNow: the end of a finished command is reported, although the service
-// reports it only to those who wait, and a running command does not block.
+// TestLookNow: LookNow returns the end of a finished command, although the service reports it
+// only to requests that wait. It does not block for a running command.
 func TestLookNow(t *testing.T) {
 	for name, over := range map[string]bool{"it runs": false, "it has ended": true} {
 		t.Run(name, func(t *testing.T) {
@@ -474,8 +468,8 @@ func TestLookNow(t *testing.T) {
 				if over {
 					time.Sleep(2 * time.Hour)
 				}
-				// A request that doesn't wait learns nothing about an end.
-				s.looks = append(s.looks, instead(func() *http.Response {
+				// A request that does not wait gets no end.
+				s.looks = append(s.looks, replaceResponse(func() *http.Response {
 					return reply(200, "application/json", strings.NewReader(strings.Replace(s.command(), `"exitCode":3`, `"exitCode":null`, 1)))
 				}))
 				begin := time.Now()

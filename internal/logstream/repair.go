@@ -8,16 +8,16 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// The causes of repairs, besides the outcomes of requests.
+// The causes of repairs, in addition to the outcomes of requests.
 const (
 	causeCut    = "cut"    // the connection broke, or ended before the output did
-	causeClosed = "closed" // the service said that it closes the stream
+	causeClosed = "closed" // the service reported that it closes the stream
 )
 
-// cut tells that the stream has broken, and that a repair begins.
-func (r *Reader) cut(cause error) {
+// startRepair reports that the stream has broken and a repair starts.
+func (r *Reader) startRepair(cause error) {
 	if !r.cmd.Client.Observed() || r.repair != nil || !r.opened {
-		return // one is in progress, or there was no stream
+		return // a repair is in progress, or no stream was open
 	}
 	r.repairs++
 	e := observe.Event{Kind: observe.Repair, Session: r.cmd.Session, Command: r.cmd.ID, Attempt: r.repairs, Cause: causeCut}
@@ -29,13 +29,13 @@ func (r *Reader) cut(cause error) {
 	if cause != io.EOF && cause != io.ErrUnexpectedEOF {
 		e.CauseErr = cause
 	}
-	_, begun := r.cmd.Client.Begin(r.ctx, e)
-	r.repair = &begun
+	_, span := r.cmd.Client.Begin(r.ctx, e)
+	r.repair = &span
 }
 
-// repaired tells that the repair is over: the log is open again, or err has
-// ended it.
-func (r *Reader) repaired(err error) {
+// finishRepair reports the end of a repair: the log is open again, or the repair failed with
+// err.
+func (r *Reader) finishRepair(err error) {
 	if r.repair == nil {
 		return
 	}

@@ -25,8 +25,8 @@ type service struct {
 	lines []line
 	ends  time.Duration
 	code  int
-	// strikes decide what happens to the next log requests, and looks to the next
-	// lookups of the command; nil lets one pass unchanged.
+	// strikes modify the next requests for the log, and looks the next lookups of the
+	// command. nil leaves a request unchanged.
 	strikes, looks []func(*http.Request, *http.Response) (*http.Response, error)
 
 	told observe.Observer
@@ -86,8 +86,8 @@ func refused(status int, code string) *http.Response {
 	return reply(status, "application/json", strings.NewReader(fmt.Sprintf(`{"error":{"code":%q,"message":"no"}}`, code)))
 }
 
-// take returns what happens to the next request.
-func take(plan *[]func(*http.Request, *http.Response) (*http.Response, error)) func(*http.Request, *http.Response) (*http.Response, error) {
+// take returns the modification of the next request.
+func nextStep(plan *[]func(*http.Request, *http.Response) (*http.Response, error)) func(*http.Request, *http.Response) (*http.Response, error) {
 	if len(*plan) == 0 {
 		return nil
 	}
@@ -102,10 +102,10 @@ func (s *service) RoundTrip(req *http.Request) (*http.Response, error) {
 	logs := strings.HasSuffix(req.URL.Path, "/logs")
 	if logs {
 		s.opened++
-		strike = take(&s.strikes)
+		strike = nextStep(&s.strikes)
 	} else {
 		s.looked++
-		strike = take(&s.looks)
+		strike = nextStep(&s.looks)
 	}
 	s.mu.Unlock()
 	if trace := httptrace.ContextClientTrace(req.Context()); trace != nil && trace.GetConn != nil && trace.GotConn != nil {
@@ -134,7 +134,7 @@ func (s *service) log(ctx context.Context) *http.Response {
 	return resp
 }
 
-// logBody delivers the lines when their time has come.
+// logBody delivers each line at its time.
 type logBody struct {
 	s      *service
 	ctx    context.Context
@@ -176,7 +176,7 @@ func (b *logBody) Close() error {
 	return nil
 }
 
-// ending lets a number of bytes of a body pass, and then returns an error.
+// ending returns a number of bytes of a body and then an error.
 type ending struct {
 	io.ReadCloser
 	left int
@@ -192,8 +192,8 @@ func (e *ending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cut ends the response after a number of bytes. One that ends cleanly has the
-// length of what is left, as from a proxy that stores what it passes on.
+// cut ends the response after a number of bytes. A clean end has a matching Content-Length,
+// as from a proxy that buffers.
 func cut(after int, err error) func(*http.Request, *http.Response) (*http.Response, error) {
 	return func(_ *http.Request, resp *http.Response) (*http.Response, error) {
 		resp.Body, resp.ContentLength = &ending{resp.Body, after, err}, -1
@@ -205,11 +205,11 @@ func cut(after int, err error) func(*http.Request, *http.Response) (*http.Respon
 }
 
 // instead replaces the response.
-func instead(resp func() *http.Response) func(*http.Request, *http.Response) (*http.Response, error) {
+func replaceResponse(resp func() *http.Response) func(*http.Request, *http.Response) (*http.Response, error) {
 	return func(*http.Request, *http.Response) (*http.Response, error) { return resp(), nil }
 }
 
-// reach returns the service's command in the form that the package uses.
+// reach returns the service's command as a Command.
 func (s *service) reach(t *testing.T) Command {
 	t.Helper()
 	base, err := url.Parse("https://api.test")
@@ -223,7 +223,7 @@ func (s *service) reach(t *testing.T) Command {
 	return Command{Client: client, Session: "s1", ID: "c1", Limits: Limits{Attempts: 20, Limit: 5 * time.Minute, Wait: 400 * time.Millisecond}}
 }
 
-// drain reads to the end, and returns the output of each stream.
+// drain reads to the end and returns stdout and stderr.
 func drain(r *Reader) (stdout, stderr string, err error) {
 	defer r.Close()
 	for {

@@ -13,19 +13,18 @@ import (
 )
 
 const (
-	// waitLimit is how long one request waits for a command's end: the platform
-	// cuts requests that last for minutes, and an edge may lose one altogether.
-	waitLimit = time.Minute
-	// lookLimit is how long a request that does not wait for the end may take.
-	lookLimit = 10 * time.Second
-	// findPause is the first pause between two requests for a command that is
-	// not known; it doubles, up to findMaxPause, to which up to as much is added
-	// at random.
-	findPause, findMaxPause = 100 * time.Millisecond, 2500 * time.Millisecond
-	// findLimit is how long a command that is not known is looked for in all.
-	findLimit = 45 * time.Second
-	// waitPause is the minimum time between two requests that wait.
-	waitPause = 500 * time.Millisecond
+	// waitTimeout limits one request that waits for a command's end. The platform cuts
+	// requests that last for minutes, and an edge may lose one.
+	waitTimeout = time.Minute
+	// lookTimeout limits a request that does not wait for the end.
+	lookTimeout = 10 * time.Second
+	// The pause between lookups of an unknown command doubles from minFindPause to
+	// maxFindPause. A random time up to the same length is added.
+	minFindPause, maxFindPause = 100 * time.Millisecond, 2500 * time.Millisecond
+	// findTimeout limits the search for an unknown command.
+	findTimeout = 45 * time.Second
+	// minWaitInterval is the minimum time between the starts of two requests that wait.
+	minWaitInterval = 500 * time.Millisecond
 )
 
 var errNoResponse = errors.New("no response within a minute")
@@ -45,12 +44,12 @@ func Wait(ctx context.Context, cmd Command) (*wire.Command, error) {
 		case err == nil && data.ExitCode != nil:
 			return data, nil
 		case err == nil:
-			a.gained()
+			a.progressed()
 		case judge(err) == final:
 			return nil, err
 		default:
 			if lasted >= longLived {
-				a.gained()
+				a.progressed()
 			}
 			if a.exhausted(err) {
 				return nil, err
@@ -59,16 +58,15 @@ func Wait(ctx context.Context, cmd Command) (*wire.Command, error) {
 				return nil, api.ContextError(ctx)
 			}
 		}
-		if time.Since(start) < waitPause && !api.Sleep(ctx, waitPause) {
+		if time.Since(start) < minWaitInterval && !api.Sleep(ctx, minWaitInterval) {
 			return nil, api.ContextError(ctx)
 		}
 	}
 }
 
-// waitOnce waits for the command's end with one request. If that gets no
-// response, a request that does not wait follows: its response distinguishes a
-// running command from an unreachable API. waitOnce also returns how long the
-// connection had carried the request.
+// waitOnce waits for the command's end with one request. If there is no response, it sends one
+// that does not wait, to distinguish a running command from an unreachable API. It also
+// returns how long the request was connected.
 func (c *Command) waitOnce(ctx context.Context) (*wire.Command, time.Duration, error) {
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -88,7 +86,7 @@ func (c *Command) waitOnce(ctx context.Context) (*wire.Command, time.Duration, e
 	traced := httptrace.WithClientTrace(limited, &httptrace.ClientTrace{
 		GetConn: func(string) { reset(time.Time{}, nil) },
 		GotConn: func(httptrace.GotConnInfo) {
-			reset(time.Now(), time.AfterFunc(waitLimit, func() { cancel(errNoResponse) }))
+			reset(time.Now(), time.AfterFunc(waitTimeout, func() { cancel(errNoResponse) }))
 		},
 	})
 	data, err := c.Look(traced, true)
@@ -107,18 +105,17 @@ func (c *Command) waitOnce(ctx context.Context) (*wire.Command, time.Duration, e
 	return data, lasted, err
 }
 
-// Find looks for a command whose start received no response, within ctx, the
-// limits of a repair and findLimit. A response that there is no such command proves little at
-// first, since the start may still be on its way: it counts if the request for
-// it was sent after patience. A request that did not reach the API does not
-// count. Find returns nil if the command remains unknown.
+// Find looks for a command whose start received no response, within ctx, the limits of a
+// repair and findTimeout. It returns nil if the command remains unknown. "Not found" counts
+// only if the lookup was sent after patience, because the start may still be in flight. A
+// lookup that did not reach the API does not count.
 func Find(ctx context.Context, cmd Command, patience time.Duration) *wire.Command {
-	ctx, cancel := context.WithTimeout(ctx, findLimit)
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	a := newAttempts(cmd.Limits)
-	begin := time.Now()
-	for pause := findPause; ; {
-		asked := time.Since(begin)
+	start := time.Now()
+	for pause := minFindPause; ; {
+		sentAfter := time.Since(start)
 		found, err := cmd.lookWithin(ctx)
 		f, _ := err.(*api.Failure)
 		switch {
@@ -127,24 +124,23 @@ func Find(ctx context.Context, cmd Command, patience time.Duration) *wire.Comman
 		case ctx.Err() != nil, f != nil && f.Refused():
 			return nil
 		case f != nil && !f.Kind.Passing():
-			if asked >= patience {
+			if sentAfter >= patience {
 				return nil
 			}
-			a.gained()
-			if !api.Sleep(ctx, min(pause, max(0, patience-time.Since(begin)))) {
+			a.progressed()
+			if !api.Sleep(ctx, min(pause, max(0, patience-time.Since(start)))) {
 				return nil
 			}
-		case a.exhausted(err) && asked >= patience, !api.Sleep(ctx, time.Duration(float64(pause)*(1+rand.Float64()))):
+		case a.exhausted(err) && sentAfter >= patience, !api.Sleep(ctx, time.Duration(float64(pause)*(1+rand.Float64()))):
 			return nil
 		}
-		pause = min(2*pause, findMaxPause)
+		pause = min(2*pause, maxFindPause)
 	}
 }
 
-// lookWithin is Look without waiting for the end of the command, for at most
-// lookLimit.
+// lookWithin is Look without waiting for the end, limited by lookTimeout.
 func (c *Command) lookWithin(ctx context.Context) (*wire.Command, error) {
-	limited, cancel := context.WithTimeoutCause(ctx, lookLimit, errNoResponse)
+	limited, cancel := context.WithTimeoutCause(ctx, lookTimeout, errNoResponse)
 	defer cancel()
 	return c.Look(limited, false)
 }

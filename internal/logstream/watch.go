@@ -11,14 +11,14 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// watched is the body of a stream that is checked for silence: an edge that has
-// lost a stream keeps its connection open, and the reader would wait forever.
-// If the stream has been silent for a while the command is checked; if it has
-// ended, and nothing follows, the stream is closed, and resumed.
-type watched struct {
+// watchedBody is the body of a stream that is checked for silence. An edge that has lost a
+// stream keeps the connection open, and the reader would wait forever. After a time of silence
+// the command is looked up. If it has ended and nothing follows, the stream is closed, and the
+// Reader resumes it.
+type watchedBody struct {
 	io.ReadCloser
 	reading atomic.Bool
-	reads   atomic.Uint64 // begun
+	reads   atomic.Uint64 // number of reads started
 	end     atomic.Pointer[wire.Command]
 
 	ctx    context.Context
@@ -32,21 +32,21 @@ type watched struct {
 	wait  time.Duration
 }
 
-func watch(ctx context.Context, body io.ReadCloser, cmd *Command) *watched {
-	w := &watched{ReadCloser: body, cmd: *cmd, wait: silence}
+func watchBody(ctx context.Context, body io.ReadCloser, cmd *Command) *watchedBody {
+	w := &watchedBody{ReadCloser: body, cmd: *cmd, wait: silence}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	return w
 }
 
 // watch starts checking the stream.
-func (w *watched) watch(id string) {
+func (w *watchedBody) watch(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cmd.ID = id
 	w.timer = time.AfterFunc(w.wait, w.tick)
 }
 
-func (w *watched) Read(p []byte) (int, error) {
+func (w *watchedBody) Read(p []byte) (int, error) {
 	w.reads.Add(1)
 	w.reading.Store(true)
 	n, err := w.ReadCloser.Read(p)
@@ -54,7 +54,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (w *watched) Close() error {
+func (w *watchedBody) Close() error {
 	w.once.Do(func() {
 		w.cancel()
 		w.mu.Lock()
@@ -67,14 +67,14 @@ func (w *watched) Close() error {
 	return nil
 }
 
-// ended returns how the command ended, if that was found out.
-func (w *watched) ended() *wire.Command { return w.end.Load() }
+// commandEnd returns the ended command, or nil if the end is not known.
+func (w *watchedBody) commandEnd() *wire.Command { return w.end.Load() }
 
-// silent reports whether the same read is still in progress.
-func (w *watched) silent(since uint64) bool { return w.reading.Load() && w.reads.Load() == since }
+// isSilent reports whether the same read is still in progress.
+func (w *watchedBody) isSilent(since uint64) bool { return w.reading.Load() && w.reads.Load() == since }
 
 // tick checks whether the stream has been silent since the last tick.
-func (w *watched) tick() {
+func (w *watchedBody) tick() {
 	if w.ctx.Err() != nil {
 		return
 	}
@@ -83,8 +83,8 @@ func (w *watched) tick() {
 	before := w.seen
 	w.seen = now
 	w.mu.Unlock()
-	if now != before || !w.silent(now) {
-		w.again(silence)
+	if now != before || !w.isSilent(now) {
+		w.schedule(silence)
 		return
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, endGrace)
@@ -93,21 +93,21 @@ func (w *watched) tick() {
 	cancel()
 	switch {
 	case err == nil && cmd.ExitCode != nil:
-		// The end of the stream may be on its way.
-		if api.Sleep(w.ctx, endGrace) && w.silent(now) {
+		// The end of the stream may still be in flight.
+		if api.Sleep(w.ctx, endGrace) && w.isSilent(now) {
 			w.end.Store(cmd)
 			w.Close()
 			return
 		}
 	case err != nil && !late && judge(err) == final:
-		// There is nothing to wait for; reopening the log reports why.
+		// There is nothing to wait for; reopening the log returns the error.
 		w.Close()
 		return
 	}
-	w.again(min(2*w.wait, maxSilence))
+	w.schedule(min(2*w.wait, maxSilence))
 }
 
-func (w *watched) again(wait time.Duration) {
+func (w *watchedBody) schedule(wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wait = wait
