@@ -1,28 +1,26 @@
-// Package otelsandbox tells OpenTelemetry what a client of Vercel Sandbox does,
-// as spans and metrics:
+// Package otelsandbox reports the operations of a Vercel Sandbox client to OpenTelemetry, as spans
+// and metrics:
 //
-//	observer, err := otelsandbox.New(nil) // by the global providers
+//	observer, err := otelsandbox.New(nil) // uses the global providers
 //	…
 //	client, err := sandbox.NewClient(&sandbox.ClientOptions{Observer: observer})
 //
 // # Spans
 //
-// A command, resume, hook, stop, transfer and so on is an internal span named
-// "sandbox command", "sandbox resume" and so on. Each HTTP request is a client
-// span named by its method and the template of its path, by the semantic
-// conventions for HTTP, and a child of what it is part of: those of a command
-// are children of the command's span. A retry is a request with
-// http.request.resend_count, and a cut of a stream the span "sandbox repair". The
-// attribute url.full is left out, since the names and IDs in it are attributes of
-// their own and its query names the team.
+// A command, resume, hook, stop, transfer and so on is an internal span named "sandbox command",
+// "sandbox resume" and so on. Each HTTP request is a client span, named by its method and the
+// template of its path according to the semantic conventions for HTTP. Its parent is the span of
+// the operation that made it, for example the command's. A retry is a request with
+// http.request.resend_count. The repair of a broken stream is a span "sandbox repair". Spans have
+// no attribute url.full: the names and IDs in it are separate attributes, and its query contains
+// the team.
 //
-// A call of a tool of package agent is a span by the conventions for generative AI,
-// "execute_tool bash", with gen_ai.operation.name and gen_ai.tool.name. A 404 for a GET
-// is an answer, and no error of its span.
+// A call of a tool of package agent is a span "execute_tool bash" according to the conventions for
+// generative AI, with gen_ai.operation.name and gen_ai.tool.name. A 404 for a GET is a result, not
+// an error.
 //
-// A sampler sees the name and kind of a span, sandbox.operation and, of a request,
-// the attributes of the conventions. It is not asked about what is part of an
-// event that it has dropped.
+// A sampler sees the name and kind of a span, sandbox.operation and, for a request, the attributes
+// of the conventions. It is not called for events within an event that it has dropped.
 //
 // # Metrics
 //
@@ -31,17 +29,16 @@
 //	http.client.response.body.size  histogram, By  with [Options].BodySizes
 //	sandbox.KIND.duration           histogram, s   of operation, command, wait, repair, resume, hook, stop, upload, download, pace, extension,
 //	                                               tool, take, terminal, visit
-//	sandbox.retries                 counter        requests that were sent since an earlier one has failed
+//	sandbox.retries                 counter        requests that were sent because an earlier one failed
 //	sandbox.commands.active         up-down counter
 //	sandbox.command.output          counter, By
 //	sandbox.transfer.io             counter, By    sandbox.direction is "upload" or "download"
 //	sandbox.session.lived           counter, s     of sessions that this program has stopped
 //	sandbox.session.cpu             counter, s     of sessions that this program has stopped
 //	sandbox.session.extended        counter, s     by KeepAlive
-//	sandbox.rate_limit.remaining    gauge          as the last response of the operation has told
+//	sandbox.rate_limit.remaining    gauge          as reported by the operation's last response
 //
-// Their attributes are few words each: sandbox.operation, sandbox.outcome,
-// sandbox.cause, and those of the conventions. Names and IDs are attributes of
-// spans, and never of metrics. Secrets are attributes of nothing, and nor are the
-// arguments of commands unless [Options].Arguments is set.
+// Their attributes have few values: sandbox.operation, sandbox.outcome, sandbox.cause, and those of
+// the conventions. Names and IDs are attributes of spans only, never of metrics. Secrets are never
+// attributes. The arguments of commands are attributes only if [Options].Arguments is set.
 package otelsandbox

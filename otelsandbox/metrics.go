@@ -63,7 +63,7 @@ func newMetrics(m metric.Meter, bodySizes bool) (*metrics, error) {
 	x := &metrics{
 		request:   seconds("http.client.request.duration", "Duration of HTTP requests until the header of the response", requestSeconds),
 		durations: map[observe.Kind]metric.Float64Histogram{},
-		retries:   count("sandbox.retries", "{request}", "Requests that were sent since an earlier one has failed"),
+		retries:   count("sandbox.retries", "{request}", "Requests that were sent because an earlier one failed"),
 		io:        count("sandbox.transfer.io", "By", "Bytes of uploads and downloads"),
 		lived:     total("sandbox.session.lived", "How long sessions have run that this program has stopped"),
 		cpu:       total("sandbox.session.cpu", "CPU time of sessions that this program has stopped"),
@@ -78,17 +78,17 @@ func newMetrics(m metric.Meter, bodySizes bool) (*metrics, error) {
 		x.durations[kind] = seconds("sandbox."+string(kind)+".duration", "Duration of the event "+string(kind), longSeconds)
 	}
 	_, err := m.Int64ObservableUpDownCounter("sandbox.commands.active", metric.WithUnit("{command}"), metric.WithDescription("Commands that are being started or followed"),
-		x.reading(func(c *commands) int64 { return c.active.Load() }))
+		x.observeCommands(func(c *commands) int64 { return c.active.Load() }))
 	errs = append(errs, err)
 	_, err = m.Int64ObservableCounter("sandbox.command.output", metric.WithUnit("By"), metric.WithDescription("Output of commands, as delivered"),
-		x.reading(func(c *commands) int64 { return c.output.Load() }))
+		x.observeCommands(func(c *commands) int64 { return c.output.Load() }))
 	errs = append(errs, err)
-	x.remaining, err = m.Int64Gauge("sandbox.rate_limit.remaining", metric.WithUnit("{request}"), metric.WithDescription("What is left of the rate limit of an operation"))
+	x.remaining, err = m.Int64Gauge("sandbox.rate_limit.remaining", metric.WithUnit("{request}"), metric.WithDescription("Remaining requests of the rate limit of an operation"))
 	return x, errors.Join(append(errs, err)...)
 }
 
-// commands counts those that have the same attributes of the user's. It costs an
-// addition, since the counters are read only when someone asks for them.
+// commands counts the commands with the same user attributes. Counting costs an addition,
+// because the counters are read only on collection.
 type commands struct {
 	attributes     attribute.Set
 	active, output atomic.Int64
@@ -103,8 +103,8 @@ func (x *metrics) commandsOf(extra []attribute.KeyValue) *commands {
 	return c.(*commands)
 }
 
-// reading makes an instrument of what it reads of all commands.
-func (x *metrics) reading(read func(*commands) int64) metric.Int64ObservableOption {
+// observeCommands returns the callback of an instrument that observes a value of all commands.
+func (x *metrics) observeCommands(read func(*commands) int64) metric.Int64ObservableOption {
 	return metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 		x.commands.Range(func(_, c any) bool {
 			o.Observe(read(c.(*commands)), metric.WithAttributeSet(c.(*commands).attributes))
@@ -131,7 +131,7 @@ func (x *metrics) end(ctx context.Context, e *observe.Event, extra []attribute.K
 		return
 	}
 	if h := x.durations[e.Kind]; h != nil && e.Outcome != "started" {
-		h.Record(ctx, e.Duration.Seconds(), x.seriesOf(durationOf(e), e, extra).record...)
+		h.Record(ctx, e.Duration.Seconds(), x.seriesOf(durationLabels(e), e, extra).record...)
 	}
 	switch e.Kind {
 	case observe.Operation:
@@ -158,9 +158,9 @@ func (x *metrics) end(ctx context.Context, e *observe.Event, extra []attribute.K
 }
 
 func (x *metrics) endRequest(ctx context.Context, e *observe.Event, extra []attribute.KeyValue) {
-	all := x.seriesOf(requestOf(e), e, extra).record
+	all := x.seriesOf(requestLabels(e), e, extra).record
 	took := e.Latency
-	if took == 0 { // there was no response
+	if took == 0 { // no response
 		took = e.Duration
 	}
 	x.request.Record(ctx, took.Seconds(), all...)

@@ -7,7 +7,7 @@ import (
 	"github.com/go-vercel/sandbox/otelsandbox"
 )
 
-// TestMisuse: a mistake in a call is an error in one line.
+// TestMisuse: invalid arguments give an error of one line.
 func TestMisuse(t *testing.T) {
 	testkit.Exports{
 		Dir:   ".",

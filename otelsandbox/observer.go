@@ -78,7 +78,7 @@ type start struct {
 }
 
 func newStart(e *observe.Event) *start {
-	list := texts(nil, "sandbox.operation", e.Operation)
+	list := appendStrings(nil, "sandbox.operation", e.Operation)
 	name, kind := "sandbox "+string(e.Kind), trace.SpanKindInternal
 	if e.Kind == observe.Tool {
 		name = "execute_tool " + e.Operation
@@ -86,76 +86,76 @@ func newStart(e *observe.Event) *start {
 	}
 	if e.Kind == observe.Request {
 		name, kind = e.Method+" "+e.Path, trace.SpanKindClient
-		list = append(list, httpOf(e.Method, e.Path, e.Host)...)
+		list = append(list, httpAttributes(e.Method, e.Path, e.Host)...)
 	}
 	return &start{name, []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(list...)}}
 }
 
-// begun is the context of an event that has a span, and of what is part of one
+// activeSpan is the context of an event that has a span, and of what is part of one
 // whose span is dropped.
-type begun struct {
+type activeSpan struct {
 	context.Context
 	observer *observer
 	span     trace.Span
 	host     string // of the API
 }
 
-// begunKey finds the begun of an observer in a context, and that of any observer
+// activeSpanKey finds the activeSpan of an observer in a context, and that of any observer
 // if it is empty.
-type begunKey struct{ *observer }
+type activeSpanKey struct{ *observer }
 
 // Value implements [context.Context].
-func (b *begun) Value(key any) any {
-	if k, ok := key.(begunKey); ok && (k.observer == nil || k.observer == b.observer) {
+func (b *activeSpan) Value(key any) any {
+	if k, ok := key.(activeSpanKey); ok && (k.observer == nil || k.observer == b.observer) {
 		return b
 	}
 	return b.Context.Value(key)
 }
 
-// spanless reports whether an event has no span: that of an operation would say
+// hasNoSpan reports whether an event has no span: that of an operation would say
 // what those of its requests say, and progress is no part of a transfer.
-func spanless(e *observe.Event) bool {
+func hasNoSpan(e *observe.Event) bool {
 	return e.Kind == observe.Operation || e.Kind == observe.Progress
 }
 
 // Begin implements [observe.Observer].
 func (o *observer) Begin(ctx context.Context, e observe.Event) context.Context {
 	o.metrics.begin(ctx, &e, o.extra(&e))
-	if spanless(&e) {
+	if hasNoSpan(&e) {
 		return ctx
 	}
-	// What is part of an event that is not sampled is not either, as samplers by
-	// parent decide too: to ask costs more than the rest of an event.
-	if p, ok := ctx.Value(begunKey{o}).(*begun); ok && !p.span.IsRecording() && trace.SpanContextFromContext(ctx).SpanID() == p.span.SpanContext().SpanID() {
+	// Don't sample events within an event that is not sampled, as parent-based samplers do:
+	// asking the sampler costs more than the rest of an event.
+	if p, ok := ctx.Value(activeSpanKey{o}).(*activeSpan); ok && !p.span.IsRecording() && trace.SpanContextFromContext(ctx).SpanID() == p.span.SpanContext().SpanID() {
 		return ctx
 	}
 	s := o.starts.get(startKey{e.Kind, e.Operation, e.Path, e.Host}, func() *start { return newStart(&e) })
 	ctx, span := o.tracer.Start(ctx, s.name, s.options...)
-	if span.IsRecording() { // what is of this event alone is made only then
-		span.SetAttributes(first(&e)...)
+	if span.IsRecording() { // build these attributes only if needed
+		span.SetAttributes(startAttributes(&e)...)
 	}
-	return &begun{ctx, o, span, e.Host}
+	return &activeSpan{ctx, o, span, e.Host}
 }
 
 // End implements [observe.Observer].
 func (o *observer) End(ctx context.Context, e observe.Event) {
-	b, ok := ctx.Value(begunKey{o}).(*begun)
+	b, ok := ctx.Value(activeSpanKey{o}).(*activeSpan)
 	recording := ok && b.span.IsRecording()
-	if ok && !recording { // b may be of what this is part of
-		ctx = b // where instruments find the span at once
+	if ok && !recording { // b may belong to an enclosing event
+		ctx = b // lets instruments find the span quickly
 	}
 	o.metrics.end(ctx, &e, o.extra(&e))
-	if !recording || spanless(&e) {
+	if !recording || hasNoSpan(&e) {
 		return
 	}
-	b.span.SetAttributes(last(&e)...)
+	b.span.SetAttributes(endAttributes(&e)...)
 	if o.opts.Arguments && len(e.Args) > 0 {
 		b.span.SetAttributes(attribute.StringSlice("process.command_args", append([]string{e.Program}, e.Args...)))
 	}
 	if errorType(&e) != "" {
 		b.span.SetStatus(codes.Error, e.Outcome)
 	}
-	if e.Err != nil && !answer(&e) {
+	if e.Err != nil && !isNotFoundResult(&e) {
 		b.span.RecordError(e.Err)
 	}
 	b.span.End()
@@ -165,14 +165,13 @@ func (o *observer) extra(e *observe.Event) []attribute.KeyValue {
 	if o.opts.MetricAttributes == nil {
 		return nil
 	}
-	return slices.Clip(o.opts.MetricAttributes(*e)) // others append to it
+	return slices.Clip(o.opts.MetricAttributes(*e)) // callers append to it
 }
 
-// errorType returns the value of error.type; it is empty if the event has gone
-// well. An exit code is a result.
+// errorType returns the value of error.type, or "" for a success. An exit code is a success.
 func errorType(e *observe.Event) string {
 	switch {
-	case answer(e):
+	case isNotFoundResult(e):
 		return ""
 	case e.Kind == observe.Request && e.Status >= 400:
 		return strconv.Itoa(e.Status)
@@ -182,33 +181,32 @@ func errorType(e *observe.Event) string {
 	return e.Outcome
 }
 
-// answer reports whether a request has learnt that something is not there, which is
-// what it was to learn.
-func answer(e *observe.Event) bool {
+// isNotFoundResult reports whether a GET returned "not found". That is a result, not an error.
+func isNotFoundResult(e *observe.Event) bool {
 	return e.Kind == observe.Request && e.Method == http.MethodGet && e.Status == http.StatusNotFound
 }
 
-// first returns the attributes that are known when an event begins, beside those
-// that samplers see.
-func first(e *observe.Event) []attribute.KeyValue {
-	list := named(make([]attribute.KeyValue, 0, 8), e)
+// startAttributes returns the attributes that are known at the start of an event, in addition to
+// those that samplers see.
+func startAttributes(e *observe.Event) []attribute.KeyValue {
+	list := appendNames(make([]attribute.KeyValue, 0, 8), e)
 	if e.Kind == observe.Request && e.Attempt > 1 {
 		list = append(list, attribute.Int("http.request.resend_count", e.Attempt-1))
 	}
-	return texts(list, "sandbox.cause", e.Cause)
+	return appendStrings(list, "sandbox.cause", e.Cause)
 }
 
-// named adds what an event is about.
-func named(list []attribute.KeyValue, e *observe.Event) []attribute.KeyValue {
-	return texts(list,
+// appendNames appends the names and IDs of an event.
+func appendNames(list []attribute.KeyValue, e *observe.Event) []attribute.KeyValue {
+	return appendStrings(list,
 		"sandbox.name", e.Sandbox, "sandbox.session.id", e.Session, "sandbox.command.id", e.Command,
 		"sandbox.drive", e.Drive, "sandbox.snapshot.id", e.Snapshot, "process.executable.name", e.Program)
 }
 
-// last returns the attributes of what has ended: more may be known of what it is
-// about by then.
-func last(e *observe.Event) []attribute.KeyValue {
-	list := named(make([]attribute.KeyValue, 0, 16), e)
+// endAttributes returns the attributes at the end of an event. It includes names and IDs again,
+// because more of them may be known.
+func endAttributes(e *observe.Event) []attribute.KeyValue {
+	list := appendNames(make([]attribute.KeyValue, 0, 16), e)
 	number := func(key string, n int64) {
 		if n != 0 {
 			list = append(list, attribute.Int64(key, n))
@@ -227,27 +225,27 @@ func last(e *observe.Event) []attribute.KeyValue {
 		list = append(list, attribute.Int("process.exit.code", e.ExitCode))
 	}
 	if e.CauseErr != nil {
-		list = texts(list, "sandbox.cause.error", e.CauseErr.Error())
+		list = appendStrings(list, "sandbox.cause.error", e.CauseErr.Error())
 	}
-	return texts(list, "sandbox.outcome", e.Outcome, "sandbox.request.id", e.RequestID, "error.type", errorType(e))
+	return appendStrings(list, "sandbox.outcome", e.Outcome, "sandbox.request.id", e.RequestID, "error.type", errorType(e))
 }
 
-// httpOf returns the attributes of a request, by the conventions, of which metrics
-// have the same.
-func httpOf(method, path, host string) []attribute.KeyValue {
-	list := texts(make([]attribute.KeyValue, 0, 4), "http.request.method", method, "url.template", path)
+// httpAttributes returns the attributes of a request by the semantic conventions, for spans and
+// metrics.
+func httpAttributes(method, path, host string) []attribute.KeyValue {
+	list := appendStrings(make([]attribute.KeyValue, 0, 4), "http.request.method", method, "url.template", path)
 	address, port, err := net.SplitHostPort(host)
 	if err != nil {
-		return texts(list, "server.address", host)
+		return appendStrings(list, "server.address", host)
 	}
 	if n, err := strconv.Atoi(port); err == nil {
 		list = append(list, attribute.Int("server.port", n))
 	}
-	return texts(list, "server.address", address)
+	return appendStrings(list, "server.address", address)
 }
 
-// texts adds attributes that are not empty.
-func texts(list []attribute.KeyValue, pairs ...string) []attribute.KeyValue {
+// appendStrings appends the attributes with a value.
+func appendStrings(list []attribute.KeyValue, pairs ...string) []attribute.KeyValue {
 	for pair := range slices.Chunk(pairs, 2) {
 		if pair[1] != "" {
 			list = append(list, attribute.String(pair[0], pair[1]))

@@ -35,7 +35,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// telemetry is an observer with what it has made.
+// telemetry is an observer with its spans and metrics.
 type telemetry struct {
 	observe.Observer
 	provider *sdktrace.TracerProvider
@@ -57,8 +57,8 @@ func observed(t *testing.T, change func(*otelsandbox.Options)) *telemetry {
 	return x
 }
 
-// metric returns the data points of a metric, by the given attributes:
-// of a histogram the count, of another one the sum.
+// metric returns the data points of a metric by the given attributes: the count of a histogram,
+// the sum of others.
 func (x *telemetry) metric(t *testing.T, name string, by ...attribute.Key) map[string]float64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -107,8 +107,7 @@ func (x *telemetry) metric(t *testing.T, name string, by ...attribute.Key) map[s
 	return got
 }
 
-// tree writes the spans below those of the program, in the order in which they
-// began.
+// tree returns the spans below the program's span as text, in order of their start.
 func (x *telemetry) tree() string {
 	spans := x.spans.GetSpans()
 	sort.SliceStable(spans, func(i, j int) bool { return spans[i].StartTime.Before(spans[j].StartTime) })
@@ -134,8 +133,8 @@ func (x *telemetry) tree() string {
 	return text.String()
 }
 
-// TestTree: the spans of a command that finds its sandbox stopped, resumes it
-// through a 503, and whose output is cut twice.
+// TestTree tests the spans of a command in a stopped sandbox: the resume gets a 503 first, and the
+// output is cut twice.
 func TestTree(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -179,8 +178,8 @@ func TestTree(t *testing.T) {
 	assert.Positive(t, x.metric(t, "sandbox.session.lived")[""])
 }
 
-// withoutLooks leaves out of a tree what goes by chance: looks at a command whose
-// log has ended.
+// withoutLooks removes lookups of a command whose log has ended from a tree, because their number
+// varies.
 func withoutLooks(tree string) string {
 	var out strings.Builder
 	for line := range strings.Lines(tree) {
@@ -200,8 +199,8 @@ func attr(s tracetest.SpanStub, key attribute.Key) string {
 	return ""
 }
 
-// TestEnds: an end that has no beginning makes no span, an error is recorded if
-// there is one, and a rate limit if it was told.
+// TestEnds: End without Begin creates no span, an error is recorded if there is one, and a rate
+// limit if it was reported.
 func TestEnds(t *testing.T) {
 	x := observed(t, nil)
 	x.End(t.Context(), observe.Event{Kind: "wait"})
@@ -223,8 +222,7 @@ func TestEnds(t *testing.T) {
 	assert.Equal(t, map[string]float64{"": 1}, x.metric(t, "sandbox.command.duration"))
 }
 
-// TestTwoObservers: each of two observers of one client ends its own spans, and
-// their metrics don't mix.
+// TestTwoObservers: two observers of one client end their own spans and have separate metrics.
 func TestTwoObservers(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -245,8 +243,8 @@ func TestTwoObservers(t *testing.T) {
 	}
 }
 
-// TestMetricsAddUp: over a thousand operations by chance, the metrics have each
-// request, retry and command that the emulator has seen, and no more.
+// TestMetricsAddUp: over a thousand random operations, the metrics count exactly the requests,
+// retries and commands that the emulator has seen.
 func TestMetricsAddUp(t *testing.T) {
 	t.Parallel()
 	seed := testkit.Seed(t)
@@ -331,8 +329,8 @@ func spansOf(x *telemetry, prefixes ...string) (list []tracetest.SpanStub) {
 	return list
 }
 
-// TestCardinality: no name and no ID is an attribute of a metric, and arguments
-// are attributes of spans only if an option says so.
+// TestCardinality: names and IDs are never attributes of metrics, and arguments are attributes of
+// spans only with the option.
 func TestCardinality(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -371,8 +369,8 @@ func keys(m map[string]float64) (list []string) {
 	return list
 }
 
-// TestTraceparent: the context of a span is sent only if an option says so, to
-// the API, and not along a redirect to another host.
+// TestTraceparent: the context of a span is sent only with the transport, and only to the API, not
+// after a redirect to another host.
 func TestTraceparent(t *testing.T) {
 	t.Parallel()
 	elsewhere := make(chan string, 1)
@@ -385,7 +383,7 @@ func TestTraceparent(t *testing.T) {
 	client := func(hc *http.Client) *sandbox.Client {
 		return testkit.Client(t, srv, sandbox.ClientOptions{Observer: x, HTTPClient: hc, MaxRetries: -1})
 	}
-	// A dropped trace goes on as one that is not sampled.
+	// A dropped trace is propagated as not sampled.
 	y := observed(t, func(o *otelsandbox.Options) {
 		o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
 	})
@@ -421,7 +419,7 @@ func TestTraceparent(t *testing.T) {
 	assert.Empty(t, <-elsewhere)
 }
 
-// redirecting sends GETs of the API elsewhere.
+// redirecting redirects GETs of the API to another host.
 type redirecting struct{ to string }
 
 func (r redirecting) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -434,8 +432,7 @@ func (r redirecting) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// TestSeries: what differs in an attribute of a metric is counted apart, and what
-// the user adds tells commands apart as well.
+// TestSeries: different attributes, including the user's, give separate time series.
 func TestSeries(t *testing.T) {
 	t.Parallel()
 	x := observed(t, func(o *otelsandbox.Options) {
@@ -469,8 +466,8 @@ func TestSeries(t *testing.T) {
 	assert.Equal(t, map[string]float64{"": 5, "a": 5, "b": 10}, x.metric(t, "sandbox.command.output", "tenant"))
 }
 
-// TestProduct: what an operator's own users do has spans and metrics: calls of tools,
-// sandboxes of a pool, terminals, visitors. What is looked for and not there is no error.
+// TestProduct: calls of tools, sandboxes of a pool, terminals and visitors have spans and metrics.
+// "Not found" is not an error.
 func TestProduct(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)

@@ -22,9 +22,9 @@ type silent struct{}
 func (silent) Begin(ctx context.Context, _ observe.Event) context.Context { return ctx }
 func (silent) End(context.Context, observe.Event)                         {}
 
-// BenchmarkRunCommand measures what an observer costs: none, one that does
-// nothing, and spans and metrics with sampling off. The case rtt-observed of
-// ../perf measures it over connections, in pairs.
+// BenchmarkRunCommand measures the cost of an observer: without one, with one that does nothing, and
+// with spans and metrics but sampling off. The case rtt-observed of ../perf measures it over
+// connections, in pairs.
 func BenchmarkRunCommand(b *testing.B) {
 	otel, err := otelsandbox.New(&otelsandbox.Options{
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())),

@@ -10,16 +10,16 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// labels are what tells the time series of a metric apart, each one of few words.
-// What has no meaning for a metric is empty. A map with longer keys is slower.
+// labels distinguish the time series of a metric. Each has few values, and is empty if it has no
+// meaning for the metric. It is a struct because a map with longer keys is slower.
 type labels struct {
 	operation, outcome, cause, direction string
-	host, path                           string // of a request, whose method follows from its operation
+	host, path                           string // of a request; its operation determines its method
 	status                               int
 }
 
-// series has the attributes of a time series as the options that the instruments
-// take: to sort and hash them costs more than to count.
+// series contains the attributes of a time series as options of the instruments. It is cached
+// because sorting and hashing the attributes costs more than counting.
 type series struct {
 	add    []metric.AddOption
 	record []metric.RecordOption
@@ -30,11 +30,11 @@ func newSeries(list []attribute.KeyValue) *series {
 	return &series{[]metric.AddOption{o}, []metric.RecordOption{o}}
 }
 
-// maxKnown bounds what a cache keeps: a server can make up statuses.
+// maxKnown limits the size of a cache, because a server can invent statuses.
 const maxKnown = 1000
 
-// cache keeps what was made for a key. It is read without a lock, and copied for
-// each new key. A sync.Map would allocate for each key that is looked up.
+// cache caches a value per key. It is read without a lock and copied for each new key. A sync.Map
+// would allocate at each lookup.
 type cache[K comparable, V any] struct {
 	mu    sync.Mutex
 	known atomic.Pointer[map[K]V]
@@ -61,36 +61,35 @@ func (c *cache[K, V]) get(key K, make func() V) V {
 	return v
 }
 
-// seriesOf returns the series of an event's labels and, if the user adds some, of
-// those.
+// seriesOf returns the series for an event's labels and the user's attributes, if any.
 func (x *metrics) seriesOf(l labels, e *observe.Event, extra []attribute.KeyValue) *series {
 	if extra != nil {
-		return newSeries(append(extra, l.attributes(e)...)) // of equal keys the last one counts
+		return newSeries(append(extra, l.attributes(e)...)) // the last one of equal keys counts
 	}
 	return x.series.get(l, func() *series { return newSeries(l.attributes(e)) })
 }
 
 func (l *labels) attributes(e *observe.Event) []attribute.KeyValue {
 	if l.host == "" {
-		return texts(nil, "sandbox.operation", l.operation, "sandbox.outcome", l.outcome, "sandbox.cause", l.cause, "sandbox.direction", l.direction)
+		return appendStrings(nil, "sandbox.operation", l.operation, "sandbox.outcome", l.outcome, "sandbox.cause", l.cause, "sandbox.direction", l.direction)
 	}
-	list := texts(httpOf(e.Method, e.Path, e.Host), "error.type", l.outcome)
+	list := appendStrings(httpAttributes(e.Method, e.Path, e.Host), "error.type", l.outcome)
 	if l.status != 0 {
 		list = append(list, attribute.Int("http.response.status_code", l.status))
 	}
 	return list
 }
 
-// durationOf are the labels of the duration of an event.
-func durationOf(e *observe.Event) labels {
+// durationLabels returns the labels for the duration of an event.
+func durationLabels(e *observe.Event) labels {
 	l := labels{operation: e.Operation, outcome: e.Outcome}
-	if e.Kind != observe.Operation { // retries are counted
+	if e.Kind != observe.Operation { // sandbox.retries counts retries
 		l.cause = e.Cause
 	}
 	return l
 }
 
-// requestOf are the labels of a request.
-func requestOf(e *observe.Event) labels {
+// requestLabels returns the labels for a request.
+func requestLabels(e *observe.Event) labels {
 	return labels{operation: e.Operation, outcome: errorType(e), host: e.Host, path: e.Path, status: e.Status}
 }

@@ -6,11 +6,11 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 )
 
-// Transport returns a transport for [sandbox.ClientOptions].HTTPClient that sends
-// the context of a request's span along with it, by the propagator, such as
-// [propagation.TraceContext] with the header traceparent. It does so only for
-// requests of clients with an observer of [New], and only to the host of the API.
-// Without it, nothing about traces is sent to anyone.
+// Transport returns a transport for [sandbox.ClientOptions].HTTPClient that adds the context of a
+// request's span to the request. The propagator writes it, for example
+// [propagation.TraceContext] to the header traceparent. Only requests of clients with an observer
+// from [New], and only requests to the host of the API, carry it. Without this transport no
+// request carries a trace context.
 //
 // A nil next means [http.DefaultTransport].
 func Transport(next http.RoundTripper, propagator propagation.TextMapPropagator) http.RoundTripper {
@@ -26,7 +26,7 @@ type transport struct {
 }
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if b, ok := req.Context().Value(begunKey{}).(*begun); ok && b.host == req.URL.Host {
+	if b, ok := req.Context().Value(activeSpanKey{}).(*activeSpan); ok && b.host == req.URL.Host {
 		clone := *req // a transport may not change the request
 		clone.Header = req.Header.Clone()
 		t.propagator.Inject(req.Context(), propagation.HeaderCarrier(clone.Header))
@@ -35,7 +35,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(req)
 }
 
-// CloseIdleConnections closes those of the next transport.
+// CloseIdleConnections closes the idle connections of the next transport.
 func (t *transport) CloseIdleConnections() {
 	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

@@ -8,21 +8,20 @@ import (
 	"strings"
 )
 
-// Git reports whether a path leads into what Git runs programs from, on any file
-// system: some ignore case, points and spaces at the end, or characters that
-// can't be seen, have short names, or take what follows a colon for a part of the
-// file.
+// Git reports whether a path leads into a .git directory, from which Git runs programs, on any
+// file system. Some file systems ignore case, trailing dots and spaces, or invisible
+// characters, have short names, or treat the text after a colon as a stream of the file.
 func Git(name string) bool {
 	for elem := range strings.FieldsFuncSeq(name, func(r rune) bool { return r == '/' || r == '\\' }) {
-		if elem = plain(elem); elem == ".git" || elem == "git~1" {
+		if elem = normalize(elem); elem == ".git" || elem == "git~1" {
 			return true
 		}
 	}
 	return false
 }
 
-// visible drops the characters that HFS+ ignores.
-func visible(r rune) rune {
+// dropInvisible drops the characters that HFS+ ignores.
+func dropInvisible(r rune) rune {
 	switch {
 	case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
 		return -1
@@ -30,15 +29,14 @@ func visible(r rune) rune {
 	return r
 }
 
-// WorkTree reports whether a local directory is in a working tree: whether it, or
-// a directory above it, holds ".git" or the repository of another version control
-// system.
+// WorkTree reports whether a local directory is in a working tree: whether it or a parent
+// contains ".git" or the repository of another version control system.
 func WorkTree(dir string) (bool, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return false, err
 	}
-	// The directories above are those of where links lead to.
+	// The parents are those of the link's target.
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
@@ -48,10 +46,10 @@ func WorkTree(dir string) (bool, error) {
 				return true, nil
 			}
 		}
-		up := filepath.Dir(dir)
-		if up == dir {
+		parent := filepath.Dir(dir)
+		if parent == dir {
 			return false, nil
 		}
-		dir = up
+		dir = parent
 	}
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGit spells the directory that Git runs programs from in every way that
-// some file system takes for it.
+// TestGit tests all spellings that some file system treats as ".git".
 func TestGit(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{

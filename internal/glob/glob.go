@@ -1,5 +1,5 @@
-// Package glob selects files by patterns of what to include and exclude. Its
-// syntax is documented at sandbox.UploadOptions.
+// Package glob selects files with include and exclude patterns. sandbox.UploadOptions documents
+// the syntax.
 package glob
 
 import (
@@ -13,8 +13,8 @@ type Filter struct {
 	include, exclude []pattern
 }
 
-// pattern is a pattern split at its slashes. One without a slash is floating:
-// it is compared with every name of a path.
+// pattern is a pattern split at its slashes. A pattern without a slash is floating: it is
+// compared with every element of a path.
 type pattern struct {
 	elems    []string
 	floating bool
@@ -32,8 +32,8 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %q: %v", e.List, e.Patt
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// New returns a filter for the files that include matches, or all files if it is
-// empty, without those that exclude matches. An error is of type [*Error].
+// New returns a filter for the files that include matches, except those that exclude matches.
+// An empty include matches all files. Errors are of type [*Error].
 func New(include, exclude []string) (*Filter, error) {
 	f := &Filter{}
 	for _, list := range []struct {
@@ -76,8 +76,8 @@ func (f *Filter) Included(name string) bool {
 // not considered.
 func (f *Filter) Excluded(name string) bool { return matchAny(f.exclude, name) }
 
-// Keeps reports whether the file with a slash-separated path is selected. It
-// considers all of its parent directories.
+// Keeps reports whether the file with a slash-separated path is selected. It considers all
+// parent directories.
 func (f *Filter) Keeps(name string) bool {
 	included := len(f.include) == 0
 	for i := 0; i <= len(name); i++ {
@@ -102,15 +102,14 @@ func matchAny(patterns []pattern, name string) bool {
 
 func (p pattern) match(name string) bool {
 	if p.floating {
-		ok, _ := path.Match(p.elems[0], path.Base(name)) // the pattern was checked before
+		ok, _ := path.Match(p.elems[0], path.Base(name)) // newPattern has checked the pattern
 		return ok || p.elems[0] == "**"
 	}
 	return matchElems(p.elems, strings.Split(name, "/"))
 }
 
-// matchElems compares from the left. After a mismatch it retries with one more
-// element for the last "**" only: that is sufficient, and keeps a hostile
-// pattern from taking exponential time.
+// matchElems compares from the left. After a mismatch only the last "**" matches one more
+// element. That is sufficient, and avoids exponential time for a hostile pattern.
 func matchElems(pattern, name []string) bool {
 	p, n := 0, 0
 	star, starName := -1, 0

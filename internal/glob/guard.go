@@ -7,61 +7,60 @@ import (
 	"strings"
 )
 
-// Guard keeps files that act by themselves out of a folder that somebody works
-// in: what a version control system runs when it is asked for the status, and what
-// editors obey when they open the folder. Every way from a sandbox to the folder
-// asks it.
+// Guard keeps files out of a local folder that tools execute or obey without being asked:
+// programs that a version control system runs for a status, and settings that editors read when
+// they open the folder. Every transfer from a sandbox to the folder uses it.
 //
-// Git takes any directory that holds HEAD for a repository, and runs programs that
-// its configuration names. A HEAD therefore never arrives, and nothing is written
-// below a directory that has one here.
+// Git treats any directory with a HEAD as a repository and runs programs that its configuration
+// names. The Guard therefore refuses every HEAD, and every file below a directory that already
+// has one.
 type Guard struct {
-	// LeftOut, if not nil, is called once for each path that is left out. One for
-	// a directory stands for all below it.
+	// LeftOut, if not nil, is called once for each refused path. A refused directory stands
+	// for everything below it.
 	LeftOut func(name string)
 
-	root  *os.Root // nil if there is no such folder yet
-	heads map[string]bool
-	said  map[string]bool
+	root     *os.Root // nil if the folder does not exist yet
+	heads    map[string]bool
+	reported map[string]bool
 }
 
-// NewGuard guards a folder, which is nil if it does not exist yet.
+// NewGuard returns a Guard for a folder. root is nil if the folder does not exist yet.
 func NewGuard(root *os.Root, leftOut func(name string)) *Guard {
-	return &Guard{LeftOut: leftOut, root: root, heads: map[string]bool{}, said: map[string]bool{}}
+	return &Guard{LeftOut: leftOut, root: root, heads: map[string]bool{}, reported: map[string]bool{}}
 }
 
-// Keeps reports whether a file, or a directory, may arrive by a name, which is
-// relative to the folder, with slashes and clean.
+// Keeps reports whether a file or directory may be written. name is clean, slash-separated and
+// relative to the folder.
 func (g *Guard) Keeps(name string, dir bool) bool {
-	what := g.acts(name, dir)
-	if what != "" && g.LeftOut != nil && !g.said[what] {
-		g.said[what] = true
-		g.LeftOut(what)
+	refused := g.refusedPart(name, dir)
+	if refused != "" && g.LeftOut != nil && !g.reported[refused] {
+		g.reported[refused] = true
+		g.LeftOut(refused)
 	}
-	return what == ""
+	return refused == ""
 }
 
-// acts returns the part of a name that must not arrive, or nothing.
-func (g *Guard) acts(name string, dir bool) string {
+// refusedPart returns the path to refuse, which is name or a parent of it, or "".
+func (g *Guard) refusedPart(name string, dir bool) string {
 	elems := strings.Split(name, "/")
 	for i, elem := range elems {
 		last := i == len(elems)-1
-		if Git(elem) || repositories[plain(elem)] || obeyed[plain(elem)] || last && !dir && plain(elem) == "head" {
+		if Git(elem) || repositories[normalize(elem)] || trustedConfig[normalize(elem)] || last && !dir && normalize(elem) == "head" {
 			return path.Join(elems[:i+1]...)
 		}
 	}
-	for in := path.Dir(name); ; in = path.Dir(in) {
-		if g.holdsHead(in) {
+	for parent := path.Dir(name); ; parent = path.Dir(parent) {
+		if g.hasHead(parent) {
 			return name
 		}
-		if in == "." || in == "/" {
+		if parent == "." || parent == "/" {
 			return ""
 		}
 	}
 }
 
-// holdsHead reports whether a directory of the folder is a repository as it is.
-func (g *Guard) holdsHead(dir string) bool {
+// hasHead reports whether a directory in the folder already contains a HEAD.
+func (g *Guard) hasHead(dir string) bool {
 	if g.root == nil {
 		return false
 	}
@@ -74,9 +73,9 @@ func (g *Guard) holdsHead(dir string) bool {
 	return held
 }
 
-// repositories are the names by which version control systems other than Git find
-// a repository. Each of them runs programs that the repository itself names, as soon
-// as somebody, or a shell's prompt, asks for the status:
+// repositories are the names that version control systems other than Git use for a repository.
+// Each of them runs programs that the repository names when a user, or a shell's prompt, requests
+// the status:
 //
 //   - Mercurial and Sapling: hooks, aliases and extensions in .hg/hgrc and .sl/config
 //   - Jujutsu: a pager, a diff tool and fsmonitor in .jj/repo/config.toml
@@ -87,17 +86,16 @@ func (g *Guard) holdsHead(dir string) bool {
 //   - Monotone: Lua in _MTN/monotonerc
 //   - Perforce: an address of the form rsh:COMMAND in .p4config
 //
-// Subversion is not among them: it takes hooks and tunnels from the user's own
-// configuration only.
+// Subversion is not in the list: it reads hooks and tunnels only from the user's configuration.
 var repositories = map[string]bool{
 	".hg": true, ".sl": true, ".jj": true, ".bzr": true, ".fslckout": true, "_fossil_": true, ".fos": true, "_darcs": true,
 	".pijul": true, "_mtn": true, ".p4config": true,
 }
 
-// obeyed are the names of files that editors, agents, shells and Git's hooks run or
-// obey in a folder that the user has trusted before. Files about which their tool
-// asks again after a change, such as .envrc and .devcontainer, are not among them.
-var obeyed = map[string]bool{
+// trustedConfig are the names of files that editors, agents, shells and Git's hooks execute or
+// obey in a folder that the user has trusted before. It does not contain files such as .envrc and
+// .devcontainer, because their tools ask the user again after a change.
+var trustedConfig = map[string]bool{
 	".vscode": true, ".idea": true, ".zed": true, ".fleet": true, ".helix": true, ".vim": true, ".nova": true,
 	".exrc": true, ".vimrc": true, ".nvimrc": true, ".lvimrc": true, ".nvim.lua": true, ".dir-locals.el": true, ".dir-locals-2.el": true,
 	".claude": true, ".cursor": true, ".windsurf": true, ".gemini": true, ".codex": true, ".kiro": true,
@@ -106,9 +104,8 @@ var obeyed = map[string]bool{
 	".irbrc": true, ".pryrc": true, ".pdbrc": true, ".husky": true, ".mise": true, ".mise.toml": true, "mise.toml": true,
 }
 
-// plain returns the name that some file system takes an element of a path for, in
-// lower case.
-func plain(elem string) string {
+// normalize returns the lower-case name that a file system may use for a path element.
+func normalize(elem string) string {
 	elem, _, _ = strings.Cut(elem, ":")
-	return strings.ToLower(strings.TrimRight(strings.Map(visible, elem), ". "))
+	return strings.ToLower(strings.TrimRight(strings.Map(dropInvisible, elem), ". "))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit/repository"
 )
 
-// TestGuardAgainstRepositories writes each kind of repository here, with the guard
-// and without it, and asks Git for the status.
+// TestGuardAgainstRepositories writes each kind of repository, with and without the Guard, and
+// runs git status.
 func TestGuardAgainstRepositories(t *testing.T) {
 	for _, r := range repository.Kinds(t) {
 		t.Run(r.Name, func(t *testing.T) {

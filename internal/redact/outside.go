@@ -13,13 +13,12 @@ import (
 	"unicode/utf8"
 )
 
-// Text from a server, a sandbox or the transport passes through this file
-// before it becomes an error or a log record: Known removes secrets, and
-// Printable quotes what could control a terminal or forge a line of a log.
+// Text from a server, a sandbox or the transport passes through this file before it becomes an
+// error or a log record. Known removes secrets, and Printable escapes characters that could
+// control a terminal or forge a log line.
 
-// Printable returns text with everything that is not printable escaped as in a
-// Go string literal: line breaks, escape sequences, C1 controls, marks that
-// change the direction of text, and invalid UTF-8.
+// Printable escapes everything in text that is not printable, as in a Go string literal: line
+// breaks, escape sequences, C1 controls, bidirectional marks, and invalid UTF-8.
 func Printable(text string) string {
 	plain := func(r rune) bool { return r == ' ' || unicode.IsPrint(r) && r != utf8.RuneError }
 	i := strings.IndexFunc(text, func(r rune) bool { return !plain(r) })
@@ -41,23 +40,21 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// minSecret is the minimum length of a secret. Shorter ones are not secrets,
-// but words that occur in ordinary texts.
+// minSecret is the minimum length of a secret. Shorter strings occur in ordinary texts.
 const minSecret = 8
 
-// maxKnown limits how many secrets are remembered. Tokens replace each other; a
-// request with an old token has ended long before so many have followed.
+// maxKnown limits how many tokens are remembered. A request with an old token has ended long
+// before that many newer tokens were sent.
 const maxKnown = 16
 
-// Known is the set of secrets that a client knows: the tokens that it has sent,
-// and, of With, what a request has. The zero value is empty. It is safe for
-// concurrent use.
+// Known is the set of secrets that a client knows: the tokens that it has sent and, after With,
+// the secrets of a request. The zero value is empty. It is safe for concurrent use.
 type Known struct {
-	list atomic.Pointer[known]
+	list atomic.Pointer[secretList]
 }
 
-type known struct {
-	secrets  []string // the latest first
+type secretList struct {
+	secrets  []string // latest first
 	replacer *strings.Replacer
 }
 
@@ -86,14 +83,14 @@ func (k *Known) Add(secret string) {
 			secrets = secrets[:min(len(secrets), maxKnown-1)]
 		}
 		secrets = append([]string{secret}, secrets...)
-		if k.list.CompareAndSwap(old, remember(secrets)) {
+		if k.list.CompareAndSwap(old, newSecretList(secrets)) {
 			return
 		}
 	}
 }
 
-// With returns a set that has these secrets, too. It does not change k: a request
-// may have many, which are nothing to other requests.
+// With returns a set that also contains these secrets. It does not change k, because a
+// request's secrets do not concern other requests.
 func (k *Known) With(secrets ...string) *Known {
 	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < minSecret })
 	if len(secrets) == 0 {
@@ -103,34 +100,34 @@ func (k *Known) With(secrets ...string) *Known {
 		secrets = append(secrets, old.secrets...)
 	}
 	more := &Known{}
-	more.list.Store(remember(secrets))
+	more.list.Store(newSecretList(secrets))
 	return more
 }
 
-func remember(secrets []string) *known {
+func newSecretList(secrets []string) *secretList {
 	var all []string
 	for _, s := range secrets {
-		// A secret may also come back as written in a query, a path or a quoted
-		// string, of JSON also where the whole is quoted once more.
-		quoted, once := strconv.Quote(s), inJSON(s)
-		all = append(all, s, url.QueryEscape(s), url.PathEscape(s), quoted[1:len(quoted)-1], once, inJSON(once))
+		// A secret may also appear escaped in a query, a path or a quoted string, and in
+		// JSON within a JSON string.
+		quoted, once := strconv.Quote(s), jsonEscape(s)
+		all = append(all, s, url.QueryEscape(s), url.PathEscape(s), quoted[1:len(quoted)-1], once, jsonEscape(once))
 	}
-	// Of two of which one begins the other, nothing must remain of the longer.
+	// If one form is a prefix of another, replace the longer one first.
 	slices.SortStableFunc(all, func(a, b string) int { return len(b) - len(a) })
 	pairs := make([]string, 0, 2*len(all))
 	for _, form := range all {
 		pairs = append(pairs, form, Mark)
 	}
-	return &known{secrets, strings.NewReplacer(pairs...)}
+	return &secretList{secrets, strings.NewReplacer(pairs...)}
 }
 
-// inJSON returns text as it stands between the quotes of JSON.
-func inJSON(text string) string {
+// jsonEscape returns text as in a JSON string, without the quotes.
+func jsonEscape(text string) string {
 	quoted, _ := json.Marshal(text) // never fails for a string
 	return string(quoted[1 : len(quoted)-1])
 }
 
-// Text returns text without the secrets.
+// Text replaces the secrets in text by Mark.
 func (k *Known) Text(text string) string {
 	list := k.list.Load()
 	if list == nil || text == "" {
@@ -139,7 +136,7 @@ func (k *Known) Text(text string) string {
 	return list.replacer.Replace(text)
 }
 
-// Header returns h, or a copy without the secrets in its values.
+// Header returns h, or a redacted copy if its values contain secrets.
 func (k *Known) Header(h http.Header) http.Header {
 	copied := false
 	for name, values := range h {
@@ -157,9 +154,9 @@ func (k *Known) Header(h http.Header) http.Header {
 	return h
 }
 
-// Error returns an error that shows neither secrets nor control characters: err
-// itself if it has none. An error that contained a secret still matches what
-// err matches, but does not unwrap to err, whose fields contain the secret.
+// Error returns an error whose text contains neither secrets nor control characters. It is err
+// itself if err contains none. An error that replaces one with a secret matches what err
+// matches, but does not unwrap to err, whose fields contain the secret.
 func (k *Known) Error(err error) error {
 	if err == nil {
 		return nil

@@ -10,12 +10,11 @@ import (
 	"strings"
 )
 
-// Types that contain secrets have a method Format that calls one of the
-// functions here. Package fmt calls it for every verb, and also for a pointer
-// inside of another value, where it calls neither String nor GoString and would
-// print the value.
+// Types that contain secrets have a method Format that calls String or Struct. Package fmt calls
+// Format for every verb, and also for a pointer inside another value. There it calls neither
+// String nor GoString and would print the fields.
 
-// String writes a type's description, formatted like a string by fmt.
+// String writes a type's description as fmt formats a string.
 func String(f fmt.State, verb rune, description string) {
 	if verb == 'q' || verb == 's' {
 		_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), description)
@@ -24,12 +23,12 @@ func String(f fmt.State, verb rune, description string) {
 	_, _ = io.WriteString(f, description)
 }
 
-// Struct writes the exported fields of a struct, or of what a pointer points
-// to, like fmt for %v, %+v or %#v. A tag selects what is shown of a field:
+// Struct writes the exported fields of a struct, or of a pointer to one, like fmt for %v, %+v or
+// %#v. A tag limits what it shows of a field:
 //
-//	secret:"value"  that there is one
-//	secret:"names"  the keys of a map, or of a list of texts KEY=VALUE
-//	secret:"url"    an address without user, password and query
+//	secret:"value"  only whether there is a value
+//	secret:"names"  the keys of a map, or of a list of strings KEY=VALUE
+//	secret:"url"    the URL without user, password and query
 func Struct(f fmt.State, verb rune, v any) {
 	rv := reflect.ValueOf(v)
 	format, open := "%v", "{"
@@ -65,16 +64,16 @@ func Struct(f fmt.State, verb rune, v any) {
 		if format != "%v" {
 			_, _ = io.WriteString(f, field.Name+":")
 		}
-		_, _ = fmt.Fprintf(f, format, shown(field.Tag.Get("secret"), rv.Field(i)))
+		_, _ = fmt.Fprintf(f, format, fieldValue(field.Tag.Get("secret"), rv.Field(i)))
 	}
 	_, _ = io.WriteString(f, "}")
 }
 
-// shown returns the representation of a field's value.
-func shown(kind string, v reflect.Value) any {
+// fieldValue returns the representation of a field's value.
+func fieldValue(kind string, v reflect.Value) any {
 	switch {
 	case kind == "" && v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() != reflect.Struct:
-		return v.Elem().Interface() // fmt would print the address
+		return v.Elem().Interface() // fmt would print the pointer
 	case kind == "":
 		return v.Interface()
 	case kind == "url" && v.Kind() == reflect.String:

@@ -19,8 +19,7 @@ type holder struct {
 
 func (h holder) Format(f fmt.State, verb rune) { redact.Struct(f, verb, h) }
 
-// TestStruct: each kind of tag shows what it says, and no secret, whatever the
-// verb is.
+// TestStruct: for every verb, each tag shows the documented part and no secret.
 func TestStruct(t *testing.T) {
 	full := holder{"n", "s3cret", []string{"B=s3cret", "A=s3cret", "A=s3cret", "C"}, map[string]string{"y": "s3cret", "x": "s3cret"}, "https://u:s3cret@example.com/p?q=s3cret"}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
