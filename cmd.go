@@ -273,7 +273,9 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 //
 // A command whose output is no longer read, because a pipe was closed or a
 // writer has failed, is sent SIGPIPE at its next write, as by a local pipe. If
-// it keeps writing it is sent SIGTERM after one second and killed after five.
+// it keeps writing it is sent SIGTERM after one second and killed after five. The
+// error of a writer is joined to the *ExitError of a command that SIGPIPE has
+// ended.
 func (c *Cmd) Wait() error {
 	if c.run == nil {
 		return errors.New("exec: not started")

@@ -189,7 +189,13 @@ func missingProgram(name string, cause *APIError) error {
 // notFoundError matches exec.ErrNotFound, and what it wraps beside it.
 type notFoundError []error
 
-func (e notFoundError) Error() string   { return exec.ErrNotFound.Error() }
+func (e notFoundError) Error() string {
+	if errors.Is(e, fs.ErrNotExist) {
+		return "no such file, or " + noInterpreter
+	}
+	return exec.ErrNotFound.Error()
+}
+
 func (e notFoundError) Unwrap() []error { return e }
 
 // ended tells that the run is over. An exit code is not an error here.
@@ -360,6 +366,8 @@ func (r *execRun) finish(res engine.Result, cancelErr error) {
 		r.err = &ExitError{ProcessState: state}
 		if res.Stream != nil {
 			r.err = also(r.err, res.Stream)
+		} else if state.code == 128+13 {
+			r.err = also(r.err, res.Writer) // why it got SIGPIPE
 		}
 		if errors.Is(res.Canceled, ErrChildren) {
 			r.err = also(r.err, errCancelling(res.Canceled))

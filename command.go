@@ -27,6 +27,8 @@ type Command struct {
 	// token is the value of the variable by which the process is known in the
 	// sandbox; empty if another handle has started it.
 	token string
+	// limit is how long the command may run, if this handle has started it.
+	limit time.Duration
 
 	bound
 	data wire.Command
@@ -58,6 +60,26 @@ type CommandResult struct {
 	ExitCode int
 	// Duration is how long it ran; zero if the API did not report it.
 	Duration time.Duration
+	// TimedOut is set if the service killed the command because it had run for
+	// the Timeout of its options: the exit code is that of SIGKILL. It is
+	// known only of a Command that was returned by the call that started it.
+	TimedOut bool
+}
+
+// Format prints how the command ended, for every verb.
+func (c *CommandResult) Format(f fmt.State, verb rune) {
+	if c == nil || c.Command == nil {
+		redact.String(f, verb, "command (none)")
+		return
+	}
+	text := fmt.Sprintf("%v: exit code %d", c.Command, c.ExitCode)
+	if c.Duration > 0 {
+		text += fmt.Sprintf(" after %v", c.Duration)
+	}
+	if c.TimedOut {
+		text += ", killed at the end of its Timeout"
+	}
+	redact.String(f, verb, text)
 }
 
 func newCommand(c *Client, session string, data wire.Command) *Command {
@@ -246,6 +268,7 @@ func finished(c *Command) *CommandResult {
 	if c.data.DurationMs != nil {
 		done.Duration = time.Duration(*c.data.DurationMs)
 	}
+	done.TimedOut = c.limit > 0 && done.ExitCode == 128+int(SIGKILL) && done.Duration >= c.limit
 	return done
 }
 

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -123,6 +125,7 @@ type APIError struct {
 	Err error
 
 	command string // what the request was about
+	object  string // a snapshot or a drive
 	kind    api.Kind
 	unknown bool
 	limited bool // the response reports a rate limit
@@ -139,8 +142,8 @@ func (e *APIError) Error() string {
 	var b strings.Builder
 	b.WriteString("sandbox: ")
 	b.WriteString(e.Operation)
-	if e.SandboxName != "" {
-		fmt.Fprintf(&b, " %q", e.SandboxName)
+	if about := cmp.Or(e.SandboxName, e.object); about != "" {
+		fmt.Fprintf(&b, " %q", about)
 	}
 	b.WriteString(": ")
 	switch {
@@ -252,16 +255,16 @@ type RequestError struct {
 	// Err is the cause.
 	Err error
 
-	operation                 string
-	sandbox, session, command string // what the request was about
-	unknown                   bool
+	operation                         string
+	sandbox, session, command, object string // what the request was about
+	unknown                           bool
 }
 
 // Error returns a description in one line.
 func (e *RequestError) Error() string {
 	s := "sandbox: " + e.operation
-	if e.sandbox != "" {
-		s += fmt.Sprintf(" %q", e.sandbox)
+	if about := cmp.Or(e.sandbox, e.object); about != "" {
+		s += fmt.Sprintf(" %q", about)
 	}
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
@@ -270,10 +273,27 @@ func (e *RequestError) Error() string {
 	if writeObject(&about, e.session, e.command); about.Len() > 0 {
 		s += " (" + about.String()[2:] + ")"
 	}
+	if refusedHere(e.Err) {
+		s += "; is the emulator running?"
+	}
 	if e.unknown {
 		s += "; " + unknownNote
 	}
 	return redact.Printable(s)
+}
+
+// refusedHere reports whether a port of this machine refused the connection.
+func refusedHere(err error) bool {
+	sent, ok := errors.AsType[*url.Error](err)
+	if !ok || !errors.Is(err, syscall.ECONNREFUSED) {
+		return false
+	}
+	u, err := url.Parse(sent.URL)
+	if err != nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	return err == nil && addr.Unmap().IsLoopback() || u.Hostname() == "localhost"
 }
 
 // Unwrap returns Err.
@@ -325,12 +345,16 @@ func (e *StreamError) Error() string {
 	if e.sandbox != "" {
 		s += fmt.Sprintf(" in %q", e.sandbox)
 	}
-	s += ": " + e.Message
+	s += ": "
+	if errors.Is(e.Err, ErrStopped) {
+		s += "its session is stopped or stopping, and the command ends with it: "
+	}
+	s += e.Message
 	if e.Code != "" {
 		s += " (" + e.Code + ")"
 	}
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		s += ": " + strings.TrimPrefix(e.Err.Error(), "sandbox: ")
 	}
 	return redact.Printable(s)
 }
@@ -356,7 +380,7 @@ func publicError(err error) error {
 	}
 	if f.Status == 0 {
 		return &RequestError{
-			operation: f.Op.Name, sandbox: f.Sandbox, session: f.Session, command: f.Command,
+			operation: f.Op.Name, sandbox: f.Sandbox, session: f.Session, command: f.Command, object: f.Object,
 			Err: f.Err, unknown: f.OutcomeUnknown(),
 		}
 	}
@@ -364,7 +388,7 @@ func publicError(err error) error {
 		Operation: f.Op.Name, Status: f.Status, Code: f.Code, Message: f.Message,
 		RequestID: f.Header.Get("X-Vercel-Id"), RetryAfter: f.RetryAfter,
 		SandboxName: f.Sandbox, SessionID: f.Session, ContentType: f.Header.Get("Content-Type"),
-		command: f.Command, Body: f.Body, Err: f.Err, kind: f.Kind, unknown: f.OutcomeUnknown(),
+		command: f.Command, object: f.Object, Body: f.Body, Err: f.Err, kind: f.Kind, unknown: f.OutcomeUnknown(),
 		// A log that is refused says nothing of the start of its command.
 		refused: f.Refused() && f.Op != api.CommandLogs,
 	}
@@ -374,11 +398,21 @@ func publicError(err error) error {
 	if f.Status == http.StatusBadRequest && strings.Contains(f.Message, "additional property `allow`") {
 		e.hint = "the service may say so of a network policy in which it does not accept a rule: look at the rules of its hosts"
 	}
+	if strings.Contains(f.Message, "Invalid CIDR") {
+		e.hint = "NetworkPolicy.AllowSubnets and DenySubnets need a mask, as in 10.0.0.1/32 for one address"
+	}
 	switch f.Kind {
 	case api.InputRefused:
 		e.hint = "commands get no input here while they run: a Cmd may have one of known length, such as a bytes.Reader or a file"
 	case api.NoDrives:
 		e.hint = "drives are not enabled for this project; they may need another plan or access to a beta"
+	case api.QuotaExceeded:
+		e.hint = "the plan's usage is exhausted: the team is paused until the next period, or until it pays for more"
+	case api.NameTaken:
+		e.hint = "GetOrCreate takes the sandbox that has the name"
+		if f.Op == api.ForkSandbox {
+			e.hint = "the fork needs another ForkOptions.Name"
+		}
 	case api.Unauthorized:
 		if f.As != "" {
 			e.hint = "the request used " + f.As

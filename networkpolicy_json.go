@@ -182,10 +182,23 @@ func ParseNetworkPolicy(data []byte) (*NetworkPolicy, error) {
 func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	read, err := decodePolicy(data)
 	if err != nil {
-		return fmt.Errorf("network policy: %w", err)
+		return fmt.Errorf("network policy: %w", policyProblem(data, err))
 	}
 	*p = read
 	return nil
+}
+
+// policyProblem returns the error of a policy in JSON without the words of the
+// decoder for an unknown field.
+func policyProblem(data []byte, err error) error {
+	before, name, ok := strings.Cut(err.Error(), "json: unknown field ")
+	switch {
+	case !ok:
+		return err
+	case bytes.Contains(data, []byte(`"allowedDomains"`)):
+		name += ": this is the API's own form; here a policy has mode, allow and subnets"
+	}
+	return errors.New(before + "unknown field " + name)
 }
 
 func decodePolicy(data []byte) (p NetworkPolicy, err error) {

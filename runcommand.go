@@ -31,7 +31,7 @@ type CommandOptions struct {
 	// Sudo runs the command as root.
 	Sudo bool
 	// Timeout is how long the command may run, from 100 ms to 5 hours. It is
-	// then killed, with exit code 137. Zero means no limit except the
+	// then killed, with exit code 137 and [CommandResult.TimedOut]. Zero means no limit except the
 	// session's.
 	Timeout time.Duration
 	// Stdout and Stderr receive the output as it arrives. At most one goroutine
@@ -321,7 +321,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	}
 	handle := func(data wire.Command) *Command {
 		cmd := newCommand(c, session, data)
-		cmd.token = token
+		cmd.token, cmd.limit = token, o.Timeout
 		return cmd
 	}
 	var left error // of the command whose start is given up
@@ -433,11 +433,19 @@ func (c *Client) doubtIDs(ctx context.Context, why string) {
 	}
 }
 
+// noInterpreter is why a file that is there is not found.
+const noInterpreter = "its first line (#!) names a program that isn't, as with Windows line endings (CRLF)"
+
 // noShell adds to the error of a program that isn't there what is often the
 // reason.
 func noShell(err error, name string) error {
-	if e, ok := err.(*APIError); ok && e.judged() == api.NoProgram && strings.ContainsAny(name, " |&;<>$*") {
+	e, ok := err.(*APIError)
+	switch {
+	case !ok || e.judged() != api.NoProgram:
+	case strings.ContainsAny(name, " |&;<>$*"):
 		e.hint = `the name is that of a program, and no shell reads it: run "sh" with the arguments "-c" and the line`
+	case strings.Contains(name, "/"):
+		e.hint = "if the file is there, " + noInterpreter
 	}
 	return err
 }

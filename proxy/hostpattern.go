@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -17,6 +18,12 @@ func parseHostPatterns(list []string) ([]hostPattern, error) {
 	patterns := make([]hostPattern, 0, len(list))
 	for _, s := range list {
 		p := hostPattern{}
+		if u, err := url.Parse(s); strings.Contains(s, "://") {
+			if err != nil { // what it has may be a password
+				return nil, errors.New("proxy: Hosts has a URL; give its host alone")
+			}
+			return nil, fmt.Errorf("proxy: Hosts has a URL; give its host alone: %q", u.Host)
+		}
 		rest, below := strings.CutPrefix(s, "*.")
 		p.below = below
 		name := rest

@@ -73,7 +73,10 @@ func newRule(r Rule) (rule, error) {
 	if c.hosts, err = parseHostPatterns(r.Hosts); err != nil {
 		return c, err
 	}
-	if r.Header == "" || strings.ContainsFunc(r.Header, notToken) {
+	if r.Header == "" {
+		return c, fmt.Errorf("proxy: the rule for %s has no Header to set", strings.Join(r.Hosts, ", "))
+	}
+	if strings.ContainsFunc(r.Header, notToken) {
 		return c, fmt.Errorf("proxy: %q is not the name of a header", r.Header)
 	}
 	c.Header = http.CanonicalHeaderKey(r.Header)

@@ -4,6 +4,7 @@
 package api
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -286,6 +287,7 @@ func (c *Client) newFailure(a *attempts) *Failure {
 	f := &Failure{
 		Op: op, Attempts: a.count, Uncertain: a.uncertain, Kind: Broken,
 		Sandbox: op.placeholder("sandbox", path), Session: op.placeholder("session", path), Command: op.placeholder("command", path),
+		Object: cmp.Or(op.placeholder("snapshot", path), op.placeholder("drive", path)),
 	}
 	if f.Session != "" {
 		f.Sandbox = c.Owner(f.Session)

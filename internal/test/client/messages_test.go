@@ -3,10 +3,14 @@ package client_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,6 +35,10 @@ func TestMessages(t *testing.T) {
 	create := func(o sandbox.CreateOptions) func() error {
 		return func() error { _, err := c.Create(t.Context(), &o); return err }
 	}
+	parse := func(policy string) func() error {
+		return func() error { _, err := sandbox.ParseNetworkPolicy([]byte(policy)); return err }
+	}
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "dos.sh", []byte("#!/bin/sh\r\necho\r\n"), 0o755))
 	run := func(on interface {
 		RunCommand(context.Context, string, []string, *sandbox.CommandOptions) (*sandbox.CommandResult, error)
 	}, name string) func() error {
@@ -40,12 +48,36 @@ func TestMessages(t *testing.T) {
 		make func() error
 		want []string
 	}{
-		"a shell line":  {run(sb, "echo hi | wc"), []string{`run command "box"`, session.ID(), `no shell reads it`, `"sh"`}},
-		"no program":    {run(sb, "nodejs99"), []string{`"box"`, "nodejs99"}},
-		"a port":        {func() error { _, err := sb.URL(8080); return err }, []string{"8080", "exposed: 3000, 4000", "CreateOptions.Ports"}},
-		"a git address": {create(sandbox.CreateOptions{Source: sandbox.GitSource{URL: "git@github.com:a/b.git"}}), []string{"https", "ssh"}},
-		"an image":      {create(sandbox.CreateOptions{Image: "node:24"}), []string{`"node:24"`, "vercel/sandbox/universal"}},
-		"a snapshot":    {create(sandbox.CreateOptions{Source: sandbox.SnapshotSource{SnapshotID: "snap_nope"}}), []string{`"snap_nope"`}},
+		"a shell line":       {run(sb, "echo hi | wc"), []string{`run command "box"`, session.ID(), `no shell reads it`, `"sh"`}},
+		"no program":         {run(sb, "nodejs99"), []string{`"box"`, "nodejs99"}},
+		"a port":             {func() error { _, err := sb.URL(8080); return err }, []string{"8080", "exposed: 3000, 4000", "CreateOptions.Ports"}},
+		"a git address":      {create(sandbox.CreateOptions{Source: sandbox.GitSource{URL: "git@github.com:a/b.git"}}), []string{"https", "ssh"}},
+		"an image":           {create(sandbox.CreateOptions{Image: "node:24"}), []string{`"node:24"`, "vercel/sandbox/universal"}},
+		"a snapshot":         {create(sandbox.CreateOptions{Source: sandbox.SnapshotSource{SnapshotID: "snap_nope"}}), []string{`"snap_nope"`}},
+		"a taken name":       {create(sandbox.CreateOptions{Name: "box"}), []string{"'box'", "GetOrCreate"}},
+		"a taken fork":       {func() error { _, err := c.Fork(t.Context(), "box", &sandbox.ForkOptions{Name: "box"}); return err }, []string{"ForkOptions.Name"}},
+		"a missing snapshot": {func() error { _, err := c.GetSnapshot(t.Context(), "snap_none"); return err }, []string{`get snapshot "snap_none"`}},
+		"a subnet": {create(sandbox.CreateOptions{NetworkPolicy: &sandbox.NetworkPolicy{AllowSubnets: []string{"10.0.0.1"}}}),
+			[]string{`"10.0.0.1"`, "NetworkPolicy.AllowSubnets", "need a mask"}},
+		"a policy's field":   {parse(`{"alow":["x"]}`), []string{`network policy: unknown field "alow"`}},
+		"the API's own form": {parse(`{"mode":"custom","allowedDomains":["x"]}`), []string{"the API's own form", "allow and subnets"}},
+		"a used-up plan": {func() error {
+			defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, Status: 402, Times: 1})()
+			return create(sandbox.CreateOptions{})()
+		}, []string{"plan's usage is exhausted"}},
+		"no emulator": {func() error {
+			other, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: refusingPort(t), Credentials: testkit.Credentials(srv), MaxRetries: -1})
+			require.NoError(t, err)
+			_, err = other.Get(t.Context(), "box", nil)
+			return err
+		}, []string{"connection refused", "is the emulator running?"}},
+		"Windows line endings":           {run(sb, "./dos.sh"), []string{"./dos.sh", "CRLF"}},
+		"Windows line endings, by a Cmd": {func() error { return sb.CommandContext(t.Context(), "./dos.sh").Run() }, []string{"./dos.sh", "CRLF"}},
+		"a full disk": {func() error {
+			cmd := sb.CommandContext(t.Context(), "cat", "/dev/zero")
+			cmd.Stdout = writerFunc(func([]byte) (int, error) { return 0, syscall.ENOSPC })
+			return cmd.Run()
+		}, []string{"exit status 141", syscall.ENOSPC.Error()}},
 		"a base address": {func() error {
 			_, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: "vercel.com/api"})
 			return err
@@ -98,10 +130,33 @@ func TestMessages(t *testing.T) {
 		assert.NotContains(t, err.Error(), `\n`, name)
 	}
 
+	done, err := sb.RunCommand(t.Context(), "sleep", []string{"1000"}, &sandbox.CommandOptions{Timeout: 100 * time.Millisecond})
+	require.NoError(t, err)
+	assert.True(t, done.TimedOut)
+	assert.Contains(t, fmt.Sprint(done), "killed at the end of its Timeout")
+	killed, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "kill -9 $$"}, &sandbox.CommandOptions{Timeout: time.Hour})
+	require.NoError(t, err)
+	assert.Equal(t, 137, killed.ExitCode)
+	assert.False(t, killed.TimedOut)
+	assert.Contains(t, fmt.Sprint(killed), "(sh): exit code 137")
+
+	begun := make(chan struct{})
+	out := writerFunc(func(p []byte) (int, error) { close(begun); return len(p), nil })
+	stopped := make(chan error, 1)
+	go func() {
+		_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo; sleep 1000"}, &sandbox.CommandOptions{Stdout: out})
+		stopped <- err
+	}()
+	<-begun
+
 	text, err := json.Marshal(sb)
 	require.NoError(t, err)
 	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
+	err = <-stopped
+	require.Error(t, err)
+	assert.Regexp(t, `^sandbox: command output of \S+ in "box": its session is stopped or stopping, and the command ends with it: `, err.Error())
+	assert.Equal(t, 1, strings.Count(err.Error(), "sandbox: "))
 	err = run(session, "true")()
 	require.ErrorIs(t, err, sandbox.ErrStopped)
 	assert.ErrorContains(t, err, `"box"`)
@@ -128,6 +183,18 @@ func TestMessages(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 }
+
+// refusingPort returns the address of a port of this machine that refuses connections.
+func refusingPort(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return "http://" + l.Addr().String()
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // TestFilesGoneOf: what is said to do when files are gone is possible.
 func TestFilesGoneOf(t *testing.T) {
