@@ -212,7 +212,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	c := &Client{creds: creds, reattach: reattach, http: hc, base: u, secrets: &redact.Known{}, hooks: o.Hooks}
 	c.serverIDs.Store(o.ServerCommandIDs)
 	c.api = api.New(api.Config{
-		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Observer: observers(&o), Secrets: c.secrets,
+		BaseURL: u, HTTPClient: hc, UserAgent: api.UserAgent(o.UserAgent, Version()), Retry: retry, Observer: observers(&o), Logger: o.Logger, Secrets: c.secrets,
 		Auth: func(ctx context.Context) (api.Auth, error) {
 			cr, err := creds.Credentials(ctx)
 			if err == nil {

@@ -393,7 +393,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 			keep = func(name string, dir bool) bool { return filter.Keeps(name) && guard.Keeps(name, dir) }
 		}
 	}
-	m := c.watch(ctx, &e, newMeter(o.Progress, -1))
+	m := newMeter(o.Progress, -1)
 	base, err := absolutePath(t.cwd(), src)
 	if err != nil {
 		return err

@@ -13,20 +13,10 @@ import (
 // has ended, except those that the records of their operations cover.
 type eventLog struct{ log *slog.Logger }
 
-// Begin writes the only record of something that has just begun: a service at
-// its rate limit looks as if it hung.
-func (l eventLog) Begin(ctx context.Context, e observe.Event) context.Context {
-	if e.Kind != observe.Pace {
-		return ctx
-	}
-	level := slog.LevelDebug
-	if e.Attempt == 1 && e.Cause == api.CauseSpent {
-		level = slog.LevelInfo // once for all who wait for the same
-	}
-	l.log.LogAttrs(ctx, level, "sandbox request waits for the rate limit", attrs(e)...)
-	return ctx
-}
+// Begin writes nothing.
+func (l eventLog) Begin(ctx context.Context, _ observe.Event) context.Context { return ctx }
 
+// End writes the record of the event, if it has one.
 func (l eventLog) End(ctx context.Context, e observe.Event) {
 	message, level := record(&e)
 	if message != "" && l.log.Enabled(ctx, level) {
@@ -48,25 +38,20 @@ var records = map[observe.Kind]struct {
 	well    slog.Level // if the outcome is as it should be
 	failed  slog.Level // if it failed for another reason than a response's
 }{
-	observe.Operation:      {"sandbox request", slog.LevelDebug, slog.LevelWarn},
-	observe.Command:        {"sandbox command", slog.LevelDebug, slog.LevelError},
-	observe.Wait:           {"sandbox command wait", slog.LevelDebug, slog.LevelError},
-	observe.Repair:         {"sandbox output repair", slog.LevelWarn, slog.LevelError},
-	observe.Resume:         {"sandbox resume", slog.LevelInfo, slog.LevelError},
-	observe.Hook:           {"sandbox hook", slog.LevelInfo, slog.LevelError},
-	observe.Stop:           {"sandbox stop", slog.LevelDebug, slog.LevelError},
-	observe.Upload:         {"sandbox upload", slog.LevelDebug, slog.LevelWarn},
-	observe.Download:       {"sandbox download", slog.LevelDebug, slog.LevelWarn},
-	observe.Progress:       {"sandbox transfer", slog.LevelDebug, slog.LevelDebug},
-	observe.Pace:           {"sandbox request has waited for the rate limit", slog.LevelDebug, slog.LevelWarn},
-	observe.Extension:      {"sandbox keep-alive", slog.LevelInfo, slog.LevelError},
-	observe.CommandIDs:     {"sandbox: commands get their IDs from the service from now on", slog.LevelWarn, slog.LevelWarn},
-	observe.ReplacedOutput: {"sandbox: output was not UTF-8, and is not what the program wrote", slog.LevelInfo, slog.LevelInfo},
-	observe.Tool:           {"sandbox tool", slog.LevelDebug, slog.LevelWarn},
-	observe.Take:           {"sandbox taken from a pool", slog.LevelDebug, slog.LevelWarn},
-	observe.Terminal:       {"sandbox terminal", slog.LevelDebug, slog.LevelWarn},
-	observe.Visit:          {"sandbox visit", slog.LevelDebug, slog.LevelWarn},
-	observe.Pool:           {"sandbox pool", slog.LevelDebug, slog.LevelWarn},
+	observe.Operation: {"sandbox request", slog.LevelDebug, slog.LevelWarn},
+	observe.Command:   {"sandbox command", slog.LevelDebug, slog.LevelError},
+	observe.Wait:      {"sandbox command wait", slog.LevelDebug, slog.LevelError},
+	observe.Repair:    {"sandbox output repair", slog.LevelWarn, slog.LevelError},
+	observe.Resume:    {"sandbox resume", slog.LevelInfo, slog.LevelError},
+	observe.Hook:      {"sandbox hook", slog.LevelInfo, slog.LevelError},
+	observe.Stop:      {"sandbox stop", slog.LevelDebug, slog.LevelError},
+	observe.Upload:    {"sandbox upload", slog.LevelDebug, slog.LevelWarn},
+	observe.Download:  {"sandbox download", slog.LevelDebug, slog.LevelWarn},
+	observe.Tool:      {"sandbox tool", slog.LevelDebug, slog.LevelWarn},
+	observe.Take:      {"sandbox taken from a pool", slog.LevelDebug, slog.LevelWarn},
+	observe.Terminal:  {"sandbox terminal", slog.LevelDebug, slog.LevelWarn},
+	observe.Visit:     {"sandbox visit", slog.LevelDebug, slog.LevelWarn},
+	observe.Pool:      {"sandbox pool", slog.LevelDebug, slog.LevelWarn},
 }
 
 // record returns the message and the level of an event's record; no message

@@ -15,7 +15,7 @@ import (
 // eventKinds are all kinds of events.
 var eventKinds = []observe.Kind{
 	observe.Request, observe.Operation, observe.Command, observe.Wait, observe.Repair, observe.Resume, observe.Hook, observe.Stop,
-	observe.Upload, observe.Download, observe.Progress, observe.Pace, observe.Extension, observe.CommandIDs, observe.ReplacedOutput,
+	observe.Upload, observe.Download,
 	observe.Tool, observe.Take, observe.Terminal, observe.Visit, observe.Pool,
 }
 
@@ -42,8 +42,6 @@ func TestEventLevels(t *testing.T) {
 		{observe.Event{Kind: observe.Resume, Outcome: observe.Found}, slog.LevelInfo},
 		{observe.Event{Kind: observe.Resume, Outcome: "quota_exceeded"}, slog.LevelError},
 		{observe.Event{Kind: observe.Hook, Outcome: observe.Failed}, slog.LevelError},
-		{observe.Event{Kind: observe.Extension, Outcome: "broken"}, slog.LevelWarn},
-		{observe.Event{Kind: observe.Pace, Outcome: "rate_limited"}, slog.LevelWarn},
 	} {
 		_, level := record(&row.event)
 		assert.Equal(t, row.want, level, "%v", row.event)

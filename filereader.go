@@ -69,7 +69,7 @@ func openFile(ctx context.Context, t target, name, cwd string, progress func(Pro
 		endEvent(&e, err)
 		return nil, &fs.PathError{Op: "open", Path: name, Err: missingFile(err)}
 	}
-	return &FileReader{name: name, body: body, size: size, meter: c.watch(ctx, &e, newMeter(progress, size)), event: e}, nil
+	return &FileReader{name: name, body: body, size: size, meter: newMeter(progress, size), event: e}, nil
 }
 
 // joinCwd leaves a path unchanged where possible, as the API would.

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/observe"
 )
 
 // ErrNoMoreTime reports that a session has been extended as far as the plan lets.
@@ -137,10 +137,12 @@ func (s *Sandbox) ensureTimeLeft(ctx context.Context, least, most time.Duration)
 	// A request without a response must not keep the next one from being made.
 	ctx, cancel := context.WithTimeout(ctx, min(keepAliveLimit, least/2))
 	defer cancel()
-	ctx, e := s.st.client.beginEvent(ctx, s, observe.Event{Kind: observe.Extension, Extended: most - left})
-	err := s.keepAliveError(cur.extendTo(ctx, least, most))
-	endEvent(&e, err)
-	return err
+	if err := s.keepAliveError(cur.extendTo(ctx, least, most)); err != nil {
+		return err
+	}
+	s.st.client.api.Log(ctx, slog.LevelInfo, "sandbox session extended",
+		slog.String("sandbox", s.Name()), slog.String("session", cur.ID()), slog.Duration("by", cur.TimeLeft()-left))
+	return nil
 }
 
 // keepAliveError says what was tried, but for errors that pass.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"log/slog"
 	"maps"
 	"math"
 	"slices"
@@ -16,7 +17,6 @@ import (
 	"github.com/go-vercel/sandbox/internal/exact"
 	"github.com/go-vercel/sandbox/internal/logstream"
 	"github.com/go-vercel/sandbox/internal/wire"
-	"github.com/go-vercel/sandbox/observe"
 )
 
 // LogEntry is a piece of a command's output. [Command.Logs] yields pieces as
@@ -126,7 +126,8 @@ func (f *follower) next() (string, []byte, error) {
 	}
 	if f.watched[i] && bytes.Contains(data, []byte("\uFFFD")) {
 		f.watched[i] = false
-		f.c.tell(f.ctx, observe.Event{Kind: observe.ReplacedOutput, Operation: stream, Session: f.session, Command: f.id})
+		f.c.api.Log(f.ctx, slog.LevelInfo, "sandbox: output was not UTF-8, and is not what the program wrote",
+			slog.String("session", f.session), slog.String("command", f.id), slog.String("stream", stream))
 	}
 	return stream, data, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"strings"
 	"time"
@@ -184,6 +185,7 @@ func (s *Sandbox) awaitOnCreate(ctx context.Context, onCreate Hook) error {
 		_, err := s.readMark(ctx)
 		return err
 	}
+	c.api.Log(ctx, slog.LevelInfo, "sandbox: waits for the OnCreate of another call", slog.String("sandbox", s.Name()))
 	begun := time.Now()
 	seen, since := s.mark(), begun
 	for s.mark() != "" {
@@ -198,6 +200,7 @@ func (s *Sandbox) awaitOnCreate(ctx context.Context, onCreate Hook) error {
 			continue
 		}
 		u := &setup{sb: s, owner: onceMark + rand.Text()}
+		c.api.Log(ctx, slog.LevelWarn, "sandbox: takes over an OnCreate that its process has not continued", slog.String("sandbox", s.Name()))
 		if err := s.writeMark(ctx, u.owner); err != nil {
 			return err
 		}

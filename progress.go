@@ -1,13 +1,6 @@
 package sandbox
 
-import (
-	"context"
-	"io"
-	"time"
-
-	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/observe"
-)
+import "io"
 
 // Progress is the state of a transfer.
 type Progress struct {
@@ -24,13 +17,7 @@ type Progress struct {
 type meter struct {
 	report      func(Progress)
 	done, total int64
-	// tell, if not nil, tells observers, at most once in a while.
-	tell func(done int64)
-	told time.Time
 }
-
-// tellEvery is how often observers are told of a transfer, as long as bytes come.
-const tellEvery = time.Second
 
 func newMeter(report func(Progress), total int64) *meter {
 	if report == nil {
@@ -49,36 +36,8 @@ func (m *meter) restart() {
 func (m *meter) add(path string, n int) {
 	if m != nil && n > 0 {
 		m.done += int64(n)
-		if m.report != nil {
-			m.report(Progress{Path: path, Done: m.done, Total: m.total})
-		}
-		if m.tell != nil && time.Since(m.told) >= tellEvery {
-			m.told = time.Now()
-			m.tell(m.done)
-		}
+		m.report(Progress{Path: path, Done: m.done, Total: m.total})
 	}
-}
-
-// watch makes a meter that tells observers of the transfer e, too.
-func (c *Client) watch(ctx context.Context, e *api.Span, m *meter) *meter {
-	if !e.Observed() {
-		return m
-	}
-	if m == nil {
-		m = &meter{}
-	}
-	m.told = e.Start
-	progress := e.Event
-	progress.Kind, progress.Operation = observe.Progress, string(e.Kind)
-	m.tell = func(done int64) {
-		if progress.Operation == string(observe.Upload) {
-			progress.Sent = done
-		} else {
-			progress.Received = done
-		}
-		c.tell(ctx, progress)
-	}
-	return m
 }
 
 // reader counts what is read from rc as content of path.

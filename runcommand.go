@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -422,7 +423,7 @@ func checkCommandID(id string) error {
 // distrustIDs stops generating IDs for commands, and tells that once.
 func (c *Client) distrustIDs(ctx context.Context, why string) {
 	if !c.serverIDs.Swap(true) {
-		c.tell(ctx, observe.Event{Kind: observe.CommandIDs, Cause: why})
+		c.api.Log(ctx, slog.LevelWarn, "sandbox: commands get their IDs from the service from now on", slog.String("cause", why))
 	}
 }
 

@@ -272,7 +272,6 @@ func send(ctx context.Context, t target, archive placed, m *meter) error {
 		return err
 	}
 	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Upload})
-	m = c.watch(ctx, &e, m)
 	var entries iter.Seq2[tarball.Entry, error] // of the attempt
 	open := tarball.Opener(ctx, func() iter.Seq2[tarball.Entry, error] {
 		m.restart()

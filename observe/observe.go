@@ -68,26 +68,6 @@ const (
 	// Download is a download of files, until the last byte. Received has
 	// their bytes.
 	Download Kind = "download"
-	// Progress is how far a transfer of more than a second is, at most once a
-	// second while bytes come. Operation is its kind, and Sent or Received are
-	// those of the files, from its Start on.
-	Progress Kind = "progress"
-	// Pace is a wait that keeps requests below a rate limit. Attempt is the
-	// place in line, and Cause is "spent", or "queue" where others are to go
-	// first.
-	Pace Kind = "pace"
-	// Extension is an extension by KeepAlive, or the failure of one of its
-	// checks, which it outlasts.
-	Extension Kind = "extension"
-	// CommandIDs tells that the service does not honor the IDs that the client
-	// chooses for commands. From now on, the outcome of a start whose response is
-	// lost stays unknown.
-	CommandIDs Kind = "command ids"
-	// ReplacedOutput tells that output of a command, on the stream that
-	// Operation names, has U+FFFD, by which the service replaces what is not UTF-8,
-	// unless the program has written that character itself. It comes once for a
-	// reading of the output; see CommandOptions.Binary.
-	ReplacedOutput Kind = "replaced output"
 	// Tool is a call of a tool of package agent, which Operation names.
 	Tool Kind = "tool"
 	// Take is a Take of package pool. Cause is "ready", or "made" where a sandbox was
@@ -142,13 +122,11 @@ type Event struct {
 	// "/v2/sandboxes/{sandbox}". Host is that of the API.
 	Method, Path, Host string
 
-	// Start is when it began. All below is known at the end, except Extended.
+	// Start is when it began. All below is known at the end.
 	Start    time.Time
 	Duration time.Duration
 	// Latency is how long the header of the response took.
 	Latency time.Duration
-	// Extended is by how much a session is extended.
-	Extended time.Duration
 	// Lived and CPU are how long the session of a stop has run, and the CPU time
 	// that it used, as far as the service has reported them.
 	Lived, CPU time.Duration
@@ -205,7 +183,6 @@ func (e *Event) attrs() []slog.Attr {
 	number("attempt", int64(e.Attempt))
 	text("cause", e.Cause)
 	failure("causeError", e.CauseErr)
-	length("extended", e.Extended)
 	text("outcome", e.Outcome)
 	number("status", int64(e.Status))
 	number("exitCode", int64(e.ExitCode))

@@ -27,15 +27,13 @@
 //	http.client.request.duration    histogram, s   until the header of the response
 //	http.client.request.body.size   histogram, By  with [Options].BodySizes
 //	http.client.response.body.size  histogram, By  with [Options].BodySizes
-//	sandbox.KIND.duration           histogram, s   of operation, command, wait, repair, resume, hook, stop, upload, download, pace, extension,
-//	                                               tool, take, terminal, visit
+//	sandbox.KIND.duration           histogram, s   of operation, command, wait, repair, resume, hook, stop, upload, download, tool, take, terminal, visit
 //	sandbox.retries                 counter        requests that were sent because an earlier one failed
 //	sandbox.commands.active         up-down counter
 //	sandbox.command.output          counter, By
 //	sandbox.transfer.io             counter, By    sandbox.direction is "upload" or "download"
 //	sandbox.session.lived           counter, s     of sessions that this program has stopped
 //	sandbox.session.cpu             counter, s     of sessions that this program has stopped
-//	sandbox.session.extended        counter, s     by KeepAlive
 //	sandbox.rate_limit.remaining    gauge          as reported by the operation's last response
 //
 // Their attributes have few values: sandbox.operation, sandbox.outcome, sandbox.cause, and those of

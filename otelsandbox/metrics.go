@@ -21,21 +21,21 @@ var (
 // measured are the kinds of events with a histogram of their durations.
 var measured = []observe.Kind{
 	observe.Operation, observe.Command, observe.Wait, observe.Repair, observe.Resume, observe.Hook,
-	observe.Stop, observe.Upload, observe.Download, observe.Pace, observe.Extension,
+	observe.Stop, observe.Upload, observe.Download,
 	observe.Tool, observe.Take, observe.Terminal, observe.Visit,
 }
 
 type metrics struct {
-	series               cache[labels, *series]
-	commands             sync.Map // the *commands of each attribute.Distinct of the user's
-	plain                func() *commands
-	request              metric.Float64Histogram
-	sent, received       metric.Int64Histogram // nil unless asked for
-	durations            map[observe.Kind]metric.Float64Histogram
-	retries              metric.Int64Counter
-	io                   metric.Int64Counter
-	lived, cpu, extended metric.Float64Counter
-	remaining            metric.Int64Gauge
+	series         cache[labels, *series]
+	commands       sync.Map // the *commands of each attribute.Distinct of the user's
+	plain          func() *commands
+	request        metric.Float64Histogram
+	sent, received metric.Int64Histogram // nil unless asked for
+	durations      map[observe.Kind]metric.Float64Histogram
+	retries        metric.Int64Counter
+	io             metric.Int64Counter
+	lived, cpu     metric.Float64Counter
+	remaining      metric.Int64Gauge
 }
 
 func newMetrics(m metric.Meter, bodySizes bool) (*metrics, error) {
@@ -67,7 +67,6 @@ func newMetrics(m metric.Meter, bodySizes bool) (*metrics, error) {
 		io:        count("sandbox.transfer.io", "By", "Bytes of uploads and downloads"),
 		lived:     total("sandbox.session.lived", "How long sessions have run that this program has stopped"),
 		cpu:       total("sandbox.session.cpu", "CPU time of sessions that this program has stopped"),
-		extended:  total("sandbox.session.extended", "By how much KeepAlive has extended sessions"),
 	}
 	x.plain = sync.OnceValue(func() *commands { return x.commandsOf([]attribute.KeyValue{}) })
 	if bodySizes {
@@ -150,10 +149,6 @@ func (x *metrics) end(ctx context.Context, e *observe.Event, extra []attribute.K
 		plain := x.seriesOf(labels{}, e, extra)
 		x.lived.Add(ctx, e.Lived.Seconds(), plain.add...)
 		x.cpu.Add(ctx, e.CPU.Seconds(), plain.add...)
-	case observe.Extension:
-		if e.Outcome == "ok" {
-			x.extended.Add(ctx, e.Extended.Seconds(), x.seriesOf(labels{}, e, extra).add...)
-		}
 	}
 }
 

@@ -113,10 +113,8 @@ func (b *activeSpan) Value(key any) any {
 }
 
 // hasNoSpan reports whether an event has no span: that of an operation would say
-// what those of its requests say, and progress is no part of a transfer.
-func hasNoSpan(e *observe.Event) bool {
-	return e.Kind == observe.Operation || e.Kind == observe.Progress
-}
+// what those of its requests say.
+func hasNoSpan(e *observe.Event) bool { return e.Kind == observe.Operation }
 
 // Begin implements [observe.Observer].
 func (o *observer) Begin(ctx context.Context, e observe.Event) context.Context {

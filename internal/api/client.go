@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -31,7 +32,7 @@ type Auth struct {
 	As string
 }
 
-// Config configures a Client. Every field but Observer, Secrets and Refresh is
+// Config configures a Client. Every field but Observer, Logger, Secrets and Refresh is
 // required.
 type Config struct {
 	BaseURL    *url.URL
@@ -41,6 +42,8 @@ type Config struct {
 	// Observer receives events for operations and their requests. Events contain no
 	// secrets.
 	Observer observe.Observer
+	// Logger receives what no event has. Nil logs nothing.
+	Logger *slog.Logger
 	// Secrets records the tokens that are sent. They are redacted in the texts of
 	// responses and of the transport, as are those that Known adds.
 	Secrets *redact.Known

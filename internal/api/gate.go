@@ -48,7 +48,7 @@ func (g *gate) acquire(ctx context.Context, a *attempts) error {
 	}
 	limit, err, start := RateLimit{g.limit, g.remaining, g.reset}, g.waitError(ctx, a), time.Now()
 	g.mu.Unlock()
-	pace := a.startPace(ctx, limit, ahead+1)
+	a.logWait(ctx, limit, ahead+1)
 	if err == nil {
 		timer := time.NewTimer(g.maxWait - a.waited)
 		defer timer.Stop()
@@ -68,10 +68,6 @@ func (g *gate) acquire(ctx context.Context, a *attempts) error {
 	}
 	g.mu.Unlock()
 	a.waited += time.Since(start)
-	if err != nil && ctx.Err() == nil {
-		pace.Outcome = RateLimited.String()
-	}
-	pace.End(err)
 	return err
 }
 

@@ -1,10 +1,12 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -15,7 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-vercel/sandbox/observe"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -476,59 +477,27 @@ func TestLongRequestsHoldNothingUp(t *testing.T) {
 	})
 }
 
-// waits is an observer of waits for a rate limit.
-type waits struct {
-	mu    sync.Mutex
-	begun []observe.Event
-	over  int
-}
-
-func (w *waits) Begin(ctx context.Context, e observe.Event) context.Context {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if e.Kind == observe.Pace {
-		w.begun = append(w.begun, e)
-	}
-	return ctx
-}
-
-func (w *waits) End(_ context.Context, e observe.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if e.Kind == observe.Pace {
-		w.over++
-	}
-}
-
-func (w *waits) seen() (begun []observe.Event, over int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.begun), w.over
-}
-
-// TestRateWaitIsReported: the start of a wait is reported, with the position in the queue.
-func TestRateWaitIsReported(t *testing.T) {
+// TestRateWaitIsLogged: a wait is logged when it begins, with the place in line, and
+// at info level once for all who wait for the same.
+func TestRateWaitIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newLimitedAPI()
 		api.create, api.delay = 2, 0
-		var told waits
+		var log bytes.Buffer
 		c := testClient(api)
-		c.cfg.Observer = &told
+		c.cfg.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() { assert.NoError(t, c.Do(t.Context(), creation(), nil)) })
 			synctest.Wait()
 			time.Sleep(100 * time.Millisecond)
 		}
-		begun, over := told.seen()
-		require.Len(t, begun, 2)
-		assert.Zero(t, over)
-		for i, e := range begun {
-			assert.Equal(t, []any{"create sandbox", 2, i + 1, CauseSpent}, []any{e.Operation, e.RateLimit, e.Attempt, e.Cause})
-		}
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 		all.Wait()
-		_, over = told.seen()
-		assert.Equal(t, 2, over)
+		require.Len(t, lines, 2)
+		for i, level := range []string{"INFO", "DEBUG"} {
+			assert.Contains(t, lines[i], fmt.Sprintf(`level=%s msg="sandbox request waits for the rate limit" operation="create sandbox" place=%d rateRemaining=0 rateLimit=2`, level, i+1))
+		}
 	})
 }
 

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/observe"
 )
 
@@ -130,24 +132,29 @@ func (a *attempts) finishRequest(err error) {
 	s.End(err)
 }
 
-// The causes of waits for a rate limit.
-const (
-	CauseSpent = "spent" // no requests remain
-	CauseQueue = "queue" // the remaining ones are reserved for requests in flight
-)
+// logWait logs that a request begins to wait for a rate limit, at a place in line: a
+// service at its rate limit looks as if it hung.
+func (a *attempts) logWait(ctx context.Context, limit RateLimit, place int) {
+	level := slog.LevelDebug
+	if place == 1 && limit.Limit > 0 && limit.Remaining == 0 {
+		level = slog.LevelInfo // once for all who wait for the same
+	}
+	a.client.Log(ctx, level, "sandbox request waits for the rate limit", slog.String("operation", a.req.Op.Name),
+		slog.Int("place", place), slog.Int("rateRemaining", limit.Remaining), slog.Int("rateLimit", limit.Limit))
+}
 
-// beginPace reports that a request starts to wait for a rate limit, at a position in the
-// queue.
-func (a *attempts) startPace(ctx context.Context, limit RateLimit, position int) Span {
-	e := observe.Event{
-		Kind: observe.Pace, Attempt: position, Cause: CauseQueue, Status: a.lastRequest.Status,
-		RateLimit: limit.Limit, RateRemaining: limit.Remaining,
+// Log logs what no event has. The texts are shown as names are, and must have no
+// secrets.
+func (c *Client) Log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
+	if c == nil || c.cfg.Logger == nil || !c.cfg.Logger.Enabled(ctx, level) {
+		return
 	}
-	if limit.Limit > 0 && limit.Remaining == 0 {
-		e.Cause = CauseSpent
+	for i, a := range attrs {
+		if a.Value.Kind() == slog.KindString {
+			attrs[i].Value = slog.StringValue(redact.Printable(a.Value.String()))
+		}
 	}
-	_, pace := a.startEvent(ctx, e)
-	return pace
+	c.cfg.Logger.LogAttrs(ctx, level, message, attrs...)
 }
 
 // because sets the cause of the next attempt: err, or the response.

@@ -53,9 +53,7 @@ func TestMetricsAreServed(t *testing.T) {
 	}
 	wanted := map[string]bool{}
 	for _, name := range regexp.MustCompile(`\bsandbox_[a-z_]+_(?:bucket|count|sum|total|remaining|active)\b`).FindAllString(queries, -1) {
-		if name != "sandbox_pace_duration_seconds_sum" { // the emulator has no limits by default
-			wanted[name] = true
-		}
+		wanted[name] = true
 	}
 	require.Greater(t, len(wanted), 8)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {

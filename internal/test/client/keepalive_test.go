@@ -3,15 +3,15 @@ package client_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/observe"
 	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -76,18 +76,16 @@ func TestKeepAlive(t *testing.T) {
 func TestKeepAliveEndsWithAnError(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	events := &testkit.Events{}
-	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events}).Create(t.Context(), &sandbox.CreateOptions{Name: "kept", Timeout: 90 * time.Minute})
+	var log testkit.LockedBuffer
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}).Create(t.Context(), &sandbox.CreateOptions{Name: "kept", Timeout: 90 * time.Minute})
 	require.NoError(t, err)
 	expires := sb.ExpiresAt()
 	ended := make(chan error, 1)
 	go func() { ended <- sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Hour}) }()
 	require.Eventually(t, func() bool { return sb.ExpiresAt().After(expires) }, testkit.Patience, time.Millisecond)
 	require.Eventually(t, func() bool {
-		return slices.ContainsFunc(events.Ended("extension"), func(e observe.Event) bool {
-			return e.Sandbox == "kept" && e.Extended > 0 && e.Outcome == "ok"
-		})
-	}, testkit.Patience, time.Millisecond, "%+v", events.Ended("extension"))
+		return strings.Contains(log.String(), `level=INFO msg="sandbox session extended" sandbox=kept `)
+	}, testkit.Patience, time.Millisecond, "%s", &log)
 
 	assert.ErrorIs(t, sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: -1}), sandbox.ErrInvalid)
 	require.NoError(t, sb.Delete(t.Context(), nil))
@@ -101,8 +99,7 @@ func TestNoMoreTime(t *testing.T) {
 	t.Parallel()
 	const plan = 24 * time.Hour
 	srv := sandboxtest.New(t, nil)
-	events := &testkit.Events{}
-	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events})
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 23*time.Hour + 50*time.Minute})
 	require.NoError(t, err)
 	srv.Advance(23*time.Hour + 49*time.Minute)
@@ -112,7 +109,6 @@ func TestNoMoreTime(t *testing.T) {
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 5*time.Minute, 25*time.Minute))
 	assert.Equal(t, before+2, testkit.Count(srv, sandboxtest.ExtendTimeout))
 	assert.InDelta(t, 5, sb.CurrentSession().TimeLeft().Minutes(), 0.5)
-	require.Len(t, events.Ended("extension"), 1)
 	err = sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 10 * time.Minute})
 	require.ErrorIs(t, err, sandbox.ErrNoMoreTime)
 	assert.Regexp(t, `can't be extended any further, and ends in [45]m\d+s$`, err.Error())
@@ -139,8 +135,7 @@ func TestNoMoreTime(t *testing.T) {
 func TestEnsureTimeLeft(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	events := &testkit.Events{}
-	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute})
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute})
 	require.NoError(t, err)
 	left := func() float64 { return sb.CurrentSession().TimeLeft().Minutes() }
 	before := len(srv.Requests())
@@ -150,7 +145,6 @@ func TestEnsureTimeLeft(t *testing.T) {
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 20*time.Minute, 40*time.Minute))
 	assert.InDelta(t, 40, left(), 2)
 	assert.Len(t, srv.Requests(), before+1)
-	assert.Len(t, events.Ended("extension"), 1)
 	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ExtendTimeout, Status: http.StatusServiceUnavailable, Times: 100})
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), time.Hour, 0))
 	remove()

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -321,76 +320,4 @@ func TestObserverSecrets(t *testing.T) {
 		assert.NotContains(t, text, token)
 		assert.NotContains(t, text, "\x1b")
 	}
-}
-
-// TestTransferProgress: observers see how far a transfer is, once a second, and
-// nothing of one that is over by then.
-func TestTransferProgress(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const size, piece, slow = 100_000, 10_000, 500 * time.Millisecond
-		pause := time.Duration(0)
-		events := &testkit.Events{}
-		transport := canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
-			if req.Body != nil {
-				if _, err := io.Copy(io.Discard, req.Body); err != nil {
-					return nil, err
-				}
-			}
-			resp := canned.JSON(http.StatusOK, "{}")
-			switch {
-			case strings.HasSuffix(req.URL.Path, "/fs/read"):
-				resp.Header.Set("Content-Type", "application/octet-stream")
-				resp.Body = io.NopCloser(&slowly{bytes.NewReader(make([]byte, size)), piece, pause})
-			case strings.HasSuffix(req.URL.Path, "/sandboxes"):
-				resp = canned.JSON(http.StatusOK, `{"sandbox":`+fmt.Sprintf(canned.Sandbox, 0)+`,"session":`+canned.Session+`,"routes":[]}`)
-			}
-			resp.Request = req
-			return resp, nil
-		})
-		c, err := sandbox.NewClient(&sandbox.ClientOptions{
-			BaseURL: "https://api.test", HTTPClient: &http.Client{Transport: transport}, Observer: events,
-			Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
-		})
-		require.NoError(t, err)
-		sb, err := c.Create(t.Context(), nil)
-		require.NoError(t, err)
-		transfer := func() {
-			r, err := sb.FS().Open(t.Context(), "f", &sandbox.OpenOptions{NoSizeCheck: true})
-			require.NoError(t, err)
-			_, err = io.Copy(io.Discard, r)
-			require.NoError(t, err)
-			require.NoError(t, r.Close())
-			content := &slowly{bytes.NewReader(make([]byte, size)), piece, pause}
-			require.NoError(t, sb.FS().WriteFiles(t.Context(), []sandbox.File{{Path: "f", Reader: content}}, nil))
-		}
-		transfer()
-		assert.Empty(t, events.Ended("progress"))
-		pause = slow
-		transfer()
-		got := events.Ended("progress")
-		require.Len(t, got, int(2*size*int64(slow)/piece/int64(time.Second)))
-		for i, e := range got {
-			seconds := i%5 + 1
-			done, operation := [2]int64{0, int64(2 * piece * seconds)}, "download"
-			if i >= 5 {
-				done[0], done[1], operation = done[1], 0, "upload"
-			}
-			assert.Equal(t, []any{operation, done, time.Duration(seconds) * time.Second, "ok"}, []any{e.Operation, [2]int64{e.Sent, e.Received}, e.Duration, e.Outcome})
-			assert.NotEmpty(t, e.Sandbox)
-		}
-		assert.Zero(t, events.Open())
-	})
-}
-
-// slowly reads pieces with a pause before each.
-type slowly struct {
-	io.ReadSeeker
-	piece int
-	pause time.Duration
-}
-
-func (s *slowly) Read(p []byte) (int, error) {
-	time.Sleep(s.pause)
-	return s.ReadSeeker.Read(p[:min(len(p), s.piece)])
 }
