@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
-// TestTokensAndAddresses tries every source of a token with every source of the
-// API's address: a token goes only to an address that it was given for.
+// TestTokensAndAddresses combines every source of a token with every source of the API's address. A
+// token is sent only to an address that it was given for.
 func TestTokensAndAddresses(t *testing.T) {
 	const (
 		vercel  = "vercel.com"
@@ -49,7 +49,7 @@ func TestTokensAndAddresses(t *testing.T) {
 		all[key] = value
 		return all
 	}
-	// All tokens but the access tokens name their project.
+	// All tokens except access tokens contain their project.
 	given, minted := oidctest.Token("team_a", "prj_a", 0), oidctest.Token("team_a", "prj_a", 0)
 	const access, cliLogin = "access-token", "login-token"
 	sources := []struct {
@@ -106,7 +106,7 @@ func TestTokensAndAddresses(t *testing.T) {
 				if source.stored {
 					m.Write(m.TokenFile("prj_a"), map[string]string{"token": minted})
 				}
-				net := &places{minted: minted}
+				net := &tokenRecorder{minted: minted}
 				o := &sandbox.ClientOptions{BaseURL: address.option, HTTPClient: &http.Client{Transport: net}, MaxRetries: -1}
 				if source.creds != nil {
 					o.Credentials = source.creds(&auth.Options{HTTPClient: o.HTTPClient, BaseURL: address.option})
@@ -142,7 +142,7 @@ func TestTokensAndAddresses(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				old := oidctest.Token("team_a", "prj_a", 10*time.Minute)
 				t.Setenv("VERCEL_OIDC_TOKEN", old)
-				net := &places{minted: oidctest.Token("team_a", "prj_a", 2*time.Hour), expires: old}
+				net := &tokenRecorder{minted: oidctest.Token("team_a", "prj_a", 2*time.Hour), expires: old}
 				c, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: address.option, HTTPClient: &http.Client{Transport: net}, MaxRetries: -1})
 				require.NoError(t, err)
 				err = list(t, c)
@@ -160,7 +160,7 @@ func TestTokensAndAddresses(t *testing.T) {
 	}
 }
 
-// onMachine moves this process to a machine without credentials.
+// onMachine makes this process look like one on a machine without credentials.
 func onMachine(t *testing.T) *oidctest.Machine {
 	t.Helper()
 	m := oidctest.NewMachine(t)
@@ -174,8 +174,8 @@ func onMachine(t *testing.T) *oidctest.Machine {
 	return m
 }
 
-// places is every server, and records which token went to which host.
-type places struct {
+// tokenRecorder is a server for all hosts that records which token each host received.
+type tokenRecorder struct {
 	minted  string // for the login
 	expires string // a token that is refused, 15 minutes after it arrives
 
@@ -183,7 +183,7 @@ type places struct {
 	sent map[string][]string // hosts by token
 }
 
-func (p *places) RoundTrip(req *http.Request) (*http.Response, error) {
+func (p *tokenRecorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	token := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
 	p.mu.Lock()
 	if p.sent == nil {
@@ -211,15 +211,15 @@ func (p *places) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// of returns the hosts that got a token.
-func (p *places) of(token string) []string {
+// of returns the hosts that received a token.
+func (p *tokenRecorder) of(token string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sent[token]
 }
 
-// tokens returns the tokens that any host got.
-func (p *places) tokens() []string {
+// tokens returns the tokens that any host received.
+func (p *tokenRecorder) tokens() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Keys(p.sent))

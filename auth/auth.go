@@ -1,8 +1,8 @@
 // Package auth provides the credentials with which a client of package sandbox
 // calls the API.
 //
-// [Default] looks where the official tools look, and is what a client uses by
-// default. Any other [Provider] can be set in
+// [Default] finds the same credentials as the official tools, and is the default of a client. Any
+// other [Provider] can be set in
 // sandbox.ClientOptions.Credentials: fixed credentials ([Static]), an access token
 // whose project is found ([Token]), the environment ([Env]), an OIDC token of the
 // project ([OIDC]), the login of the Vercel CLI ([CLI]), a login through a browser
@@ -36,13 +36,13 @@ type Credentials struct {
 	// ProjectID is the ID or name of the project that sandboxes belong to.
 	ProjectID string
 
-	login bool
+	fromLogin bool
 }
 
 // FromLogin reports whether the token is the login of the Vercel CLI on this
 // machine, or was obtained with it. A client does not send such credentials to
 // an address from the environment that is not on vercel.com.
-func (c Credentials) FromLogin() bool { return c.login }
+func (c Credentials) FromLogin() bool { return c.fromLogin }
 
 // Provider provides the credentials of requests. The client calls it before
 // every request, so that a handle kept for a week never uses an old token.
@@ -62,7 +62,7 @@ type Refresher interface {
 	Provider
 
 	// Refresh returns credentials newer than stale: those that another caller
-	// obtained in the meantime, or else new ones.
+	// has obtained, or otherwise new ones.
 	Refresh(ctx context.Context, stale Credentials) (Credentials, error)
 }
 
@@ -79,7 +79,7 @@ func (f ProviderFunc) Credentials(ctx context.Context) (Credentials, error) {
 // missing or malformed, every request fails before it is sent, with an error
 // that names the field.
 func Static(c Credentials) Provider {
-	// A function, unlike a struct, shows nothing of what it holds when printed.
+	// Unlike a struct, a function does not show its values when printed.
 	err := c.Validate()
 	return ProviderFunc(func(context.Context) (Credentials, error) {
 		if err != nil {
@@ -126,20 +126,20 @@ func (c Credentials) MarshalJSON() ([]byte, error) {
 		Token     string `json:"token,omitzero"`
 		TeamID    string `json:"teamId"`
 		ProjectID string `json:"projectId"`
-	}{c.shown(), c.TeamID, c.ProjectID})
+	}{c.redactedToken(), c.TeamID, c.ProjectID})
 }
 
 // LogValue implements [slog.LogValuer]. It omits the token.
 func (c Credentials) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("token", c.shown()),
+		slog.String("token", c.redactedToken()),
 		slog.String("teamId", c.TeamID),
 		slog.String("projectId", c.ProjectID),
 	)
 }
 
-// shown returns the replacement for the token.
-func (c Credentials) shown() string {
+// redactedToken returns the replacement for the token.
+func (c Credentials) redactedToken() string {
 	if c.Token == "" {
 		return ""
 	}

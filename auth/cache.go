@@ -14,15 +14,14 @@ import (
 const (
 	// refreshAhead is how long before its expiry a token is replaced.
 	refreshAhead = 5 * time.Minute
-	// refreshTimeout bounds a refresh, which has no caller's deadline.
+	// refreshTimeout limits a refresh, which does not use a caller's context.
 	refreshTimeout = time.Minute
-	// Pauses after failed refreshes double from the first to the last.
-	firstRefreshPause = time.Second
-	lastRefreshPause  = time.Minute
+	// Pauses after failed refreshes double from the minimum to the maximum.
+	minRefreshPause = time.Second
+	maxRefreshPause = time.Minute
 )
 
-// errUnusableGrant reports that a provider returned credentials that are no
-// better.
+// errUnusableGrant reports that a provider returned credentials that are expired or refused.
 var errUnusableGrant = errors.New("the credentials given have already expired, or are those that the API refused")
 
 // Cache returns a provider that caches the credentials of p. It calls p only if
@@ -138,7 +137,7 @@ func (c *grantCache) get(ctx context.Context, refused string) (Credentials, erro
 	// The first fetch may return a token that is about to be replaced, such as
 	// a stored one: the second replaces it.
 	for range 2 {
-		got, flight, err := c.begin(refused)
+		got, flight, err := c.startFetch(refused)
 		if flight == nil {
 			return got, err
 		}
@@ -163,9 +162,9 @@ func (c *grantCache) get(ctx context.Context, refused string) (Credentials, erro
 	return Credentials{}, lastErr
 }
 
-// begin returns credentials if they are available, or else the fetch to wait
-// for, which it starts unless there is one.
-func (c *grantCache) begin(refused string) (Credentials, *inFlight, error) {
+// startFetch returns credentials if they are available. Otherwise it returns the fetch in
+// progress, or starts one.
+func (c *grantCache) startFetch(refused string) (Credentials, *inFlight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -213,7 +212,7 @@ func (c *grantCache) run(flight *inFlight, old grant) {
 			c.pauseEnd = now.Add(got.expiry.Sub(now) / 2)
 		}
 	case c.pauses(err):
-		pause := min(firstRefreshPause<<min(c.failures, 10), lastRefreshPause)
+		pause := min(minRefreshPause<<min(c.failures, 10), maxRefreshPause)
 		c.failures++
 		// Processes that fail at the same time should not retry at the same
 		// time.

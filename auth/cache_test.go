@@ -20,9 +20,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
-// authority plays the servers for a long time: access tokens valid for an hour,
-// logins valid for eight, refresh tokens that work once, and one request in
-// five fails.
+// authority emulates the servers for a long time. Access tokens are valid for an hour, logins for
+// eight hours, refresh tokens work once, and one of five requests fails.
 type authority struct {
 	t        *testing.T
 	mu       sync.Mutex
@@ -34,9 +33,9 @@ type authority struct {
 	logins   int
 }
 
-// enter checks that requests for tokens come one at a time, and not soon after
-// a failure. It returns false when the request fails.
-func (a *authority) enter(failures bool) bool {
+// checkRequest checks that requests for tokens are serialized and pause after a failure. It returns
+// false if the request is to fail.
+func (a *authority) checkRequest(failures bool) bool {
 	a.mu.Lock()
 	a.active++
 	a.attempts++
@@ -60,13 +59,13 @@ func (a *authority) enter(failures bool) bool {
 func (a *authority) play(v *oidctest.Vercel, exchange string) {
 	v.Discover()
 	v.Handle(exchange, func(oidctest.Request) oidctest.Response {
-		if !a.enter(true) {
+		if !a.checkRequest(true) {
 			return oidctest.Response{Status: http.StatusServiceUnavailable, Body: "busy"}
 		}
 		return oidctest.Response{Body: map[string]string{"token": oidctest.Token("team_a", "prj_a", time.Hour)}}
 	})
 	v.Handle(oauthToken, func(r oidctest.Request) oidctest.Response {
-		if !a.enter(true) {
+		if !a.checkRequest(true) {
 			return oidctest.Response{Err: errors.New("connection reset")}
 		}
 		a.mu.Lock()
@@ -118,8 +117,8 @@ func TestTokensForAWeek(t *testing.T) {
 		}
 		wg.Wait()
 		assert.Greater(t, used.Load(), int64(20000))
-		// Errors only come in the mornings, when the token of the evening has expired
-		// and refreshing it fails: for everybody at once, a few times.
+		// Errors occur only in the morning, when the last token has expired and a refresh
+		// fails, for all callers at once.
 		assert.Less(t, failed.Load(), int64(100*7*5))
 		assert.Less(t, a.attempts, 2*7*24, "about one refresh an hour, and some that failed")
 		assert.Greater(t, a.logins, 7)

@@ -17,16 +17,15 @@ import (
 // back to the CLI's file, atomically and under a lock that other programs using
 // this package respect. A refresh that fails leaves the file unchanged.
 //
-// The project is that of the options, or else:
+// The project is that of the options, or otherwise:
 //
 //  1. the one that this directory or a parent is linked to, unless the options name
 //     another team
-//  2. "vercel-sandbox-default-project" in the team of the options, or else in the
-//     user's default team, or else in a hobby team that the user owns; it is
-//     created if the team does not have it, unless NoCreate is set
+//  2. "vercel-sandbox-default-project" in the team of the options, or otherwise in the
+//     user's default team, or otherwise in a hobby team that the user owns; it is
+//     created if it does not exist, unless NoCreate is set
 //
-// and is remembered for the lifetime of the process. If there is no login,
-// the error matches [ErrNoCredentials].
+// The provider finds the project once. If there is no login, the error matches [ErrNoCredentials].
 //
 // The result is safe for concurrent use; for its goroutines and pauses see
 // [Cache].
@@ -34,9 +33,9 @@ func CLI(opts *Options) Refresher {
 	return newCLI(opts.orDefault())
 }
 
-func newCLI(opts *Options) *found {
+func newCLI(opts *Options) *scopedProvider {
 	host := opts.host()
-	return newFound(opts, host, source{
+	return newScopedProvider(opts, host, source{
 		login: func(ctx context.Context, ahead time.Duration, old string) (oidc.Login, error) {
 			return host.Login(ctx, ahead, old)
 		},
@@ -44,10 +43,10 @@ func newCLI(opts *Options) *found {
 	})
 }
 
-// source is where a token comes from whose project is to be found.
+// source is the source of a token without a project.
 type source struct {
-	// login returns the token, which must be valid for longer than ahead and not
-	// be old, which was rejected.
+	// login returns a token that is valid for longer than ahead. old is a rejected token,
+	// which it must not return.
 	login     func(ctx context.Context, ahead time.Duration, old string) (oidc.Login, error)
 	name      string // in errors
 	fromLogin bool
@@ -55,40 +54,40 @@ type source struct {
 	base func() (string, error)
 }
 
-// found is a provider of a token with the project that was found for it.
-type found struct {
+// scopedProvider provides a token and finds the project for it.
+type scopedProvider struct {
 	opts   *Options
 	host   *oidc.Host
 	source source
 	cache  redact.Hidden[grantCache]
 
 	mu    sync.Mutex
-	scope oidc.Scope // zero until it is known
+	scope oidc.Scope // zero before it is found
 }
 
-func newFound(opts *Options, host *oidc.Host, s source) *found {
-	p := &found{opts: opts, host: host, source: s}
-	p.cache = redact.Hide(newGrantCache(grant{}, p.fetch, pausesAfter))
+func newScopedProvider(opts *Options, host *oidc.Host, s source) *scopedProvider {
+	p := &scopedProvider{opts: opts, host: host, source: s}
+	p.cache = redact.Hide(newGrantCache(grant{}, p.fetch, isRemoteError))
 	return p
 }
 
-func (p *found) Credentials(ctx context.Context) (Credentials, error) {
+func (p *scopedProvider) Credentials(ctx context.Context) (Credentials, error) {
 	return p.get(ctx, "")
 }
 
-func (p *found) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+func (p *scopedProvider) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
 	return p.get(ctx, stale.Token)
 }
 
-func (p *found) get(ctx context.Context, refused string) (Credentials, error) {
+func (p *scopedProvider) get(ctx context.Context, refused string) (Credentials, error) {
 	c, err := p.cache().get(ctx, refused)
 	if err != nil && ctx.Err() == nil {
-		err = foundError(err)
+		err = wrapLoginError(err)
 	}
 	return c, err
 }
 
-func (p *found) fetch(ctx context.Context, old grant) (grant, error) {
+func (p *scopedProvider) fetch(ctx context.Context, old grant) (grant, error) {
 	var ahead time.Duration
 	if old.Token != "" {
 		ahead = refreshAhead
@@ -101,13 +100,13 @@ func (p *found) fetch(ctx context.Context, old grant) (grant, error) {
 	if scopeErr != nil {
 		return grant{}, scopeErr
 	}
-	c := Credentials{Token: login.Token, TeamID: scope.TeamID, ProjectID: scope.ProjectID, login: p.source.fromLogin}
+	c := Credentials{Token: login.Token, TeamID: scope.TeamID, ProjectID: scope.ProjectID, fromLogin: p.source.fromLogin}
 	return newGrant(c, login.Expiry), err
 }
 
 // findScope finds the project once. The cache calls it from one goroutine at a
 // time.
-func (p *found) findScope(ctx context.Context, token string) (oidc.Scope, error) {
+func (p *scopedProvider) findScope(ctx context.Context, token string) (oidc.Scope, error) {
 	p.mu.Lock()
 	scope := p.scope
 	p.mu.Unlock()
@@ -134,7 +133,7 @@ func (p *found) findScope(ctx context.Context, token string) (oidc.Scope, error)
 	return p.scope, nil
 }
 
-func (p *found) report(ctx context.Context, inferred oidc.Inferred) {
+func (p *scopedProvider) report(ctx context.Context, inferred oidc.Inferred) {
 	if p.opts.Logger == nil {
 		return
 	}
@@ -147,8 +146,8 @@ func (p *found) report(ctx context.Context, inferred oidc.Inferred) {
 		slog.String("teamSlug", inferred.TeamSlug), slog.String("projectName", inferred.ProjectName))
 }
 
-// foundError adds ErrNoCredentials to errors that mean that there is no login.
-func foundError(err error) error {
+// wrapLoginError adds ErrNoCredentials to errors that mean that there is no login.
+func wrapLoginError(err error) error {
 	_, malformed := errors.AsType[malformedError](err)
 	switch {
 	case malformed, errors.Is(err, ErrNoCredentials), errors.Is(err, ErrNoProject):

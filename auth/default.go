@@ -14,82 +14,80 @@ import (
 // Default returns a provider that finds credentials where the official tools
 // find them. In order:
 //
-//  1. VERCEL_AUTH_TOKEN, the token that `sandbox` reads: with VERCEL_TEAM_ID and
-//     VERCEL_PROJECT_ID, or else with the project that [Token] finds
+//  1. VERCEL_AUTH_TOKEN, the token that `sandbox` reads, with VERCEL_TEAM_ID and
+//     VERCEL_PROJECT_ID, or otherwise with the project that [Token] finds
 //  2. VERCEL_TOKEN with VERCEL_TEAM_ID and VERCEL_PROJECT_ID
 //  3. the token of the request that the context carries ([ContextWithToken])
 //  4. the file that VERCEL_OIDC_TOKEN_FILE names, or else VERCEL_OIDC_TOKEN
-//  5. VERCEL_TOKEN with the project that this directory or a parent is linked to
-//     (.vercel/project.json), and with what else is set
+//  5. VERCEL_TOKEN with the other variables that are set, and the project that this
+//     directory or a parent is linked to (.vercel/project.json)
 //  6. a token for the linked project, obtained with the login of the Vercel CLI
 //     (3, 4 and 6 are [OIDC], which keeps its token fresh)
 //  7. at a terminal, outside of CI, the login of the Vercel CLI with an inferred
 //     project ([CLI])
 //
-// The three variables come early because only the user sets all of them. Some
-// are set for other reasons: VERCEL_TOKEN alone, or together with
-// VERCEL_PROJECT_ID, is how the CLI is run in CI. No project is searched for or
-// created for such a token: if no link completes it, the error is a
-// *[MissingError], which says what is missing and why no link makes up for it;
-// [Token] finds the project. VERCEL_TOKEN and VERCEL_TEAM_ID without
-// VERCEL_PROJECT_ID do not give way to an OIDC token.
+// The three variables of step 2 come early because only a user sets all of them. Some of them may
+// be set for another reason: in CI the CLI runs with VERCEL_TOKEN alone, or with
+// VERCEL_PROJECT_ID. Default neither searches for a project nor creates one for such a token. If
+// no link completes it, the error is a *[MissingError], which names what is missing and why the
+// link does not help. Use [Token] to find the project. VERCEL_TOKEN with VERCEL_TEAM_ID but without
+// VERCEL_PROJECT_ID takes precedence over an OIDC token.
 //
-// Default never asks anyone to log in; add the Login of package device after it
-// in a [Chain] for that. If no credentials are found, the error is an *[OIDCError], which says
-// what to do and matches [ErrNoCredentials].
+// Default never asks a user to log in. For that, add the Login of package device after it in a
+// [Chain]. If no credentials are found, the error is an *[OIDCError], which says what to do and
+// matches [ErrNoCredentials].
 func Default(opts *Options) Refresher {
 	o := opts.orDefault()
-	return &defaults{opts: o, oidc: newOIDC(o), cli: newCLI(o)}
+	return &defaultProvider{opts: o, oidc: newOIDC(o), cli: newCLI(o)}
 }
 
-type defaults struct {
+type defaultProvider struct {
 	opts *Options
 	oidc *oidcTokens
-	cli  *found
-	// env is of the access token in the environment; nil if none was used yet.
+	cli  *scopedProvider
+	// env is the provider of the environment's access token; nil before its first use.
 	env atomic.Pointer[envFound]
 	// oidcOnly is set once OIDC has returned credentials. From then on those of
 	// the CLI, which may be for another project, are not used.
 	oidcOnly atomic.Bool
-	// cliFirst is set once the CLI's login was used for lack of an OIDC token.
-	// As long as there is none, a linked project need not be searched each
-	// time.
+	// cliFirst is set once the CLI's login was used because there was no OIDC token.
+	// Until there is one, OIDC need not be tried again.
 	cliFirst atomic.Bool
 }
 
 // envFound is the provider of an access token of the environment.
 type envFound struct {
 	of redact.Hidden[oidc.EnvToken]
-	*found
+	*scopedProvider
 }
 
-func (p *defaults) Credentials(ctx context.Context) (Credentials, error) {
+func (p *defaultProvider) Credentials(ctx context.Context) (Credentials, error) {
 	return p.get(ctx, "")
 }
 
-func (p *defaults) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+func (p *defaultProvider) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
 	return p.get(ctx, stale.Token)
 }
 
 // fromEnv returns the provider of the environment's access token. If there is
 // none, its error matches ErrNoCredentials.
-func (p *defaults) fromEnv(ctx context.Context) (*found, error) {
+func (p *defaultProvider) fromEnv(ctx context.Context) (*scopedProvider, error) {
 	t := oidc.TokenOfEnv(p.opts.env)
 	if t.Token == "" && t.Scope.TeamID == "" {
 		return nil, ErrNoCredentials
 	}
 	missing := missingVariables(t)
-	// Some may be set for other tools: an OIDC token goes before them.
+	// Some may be set for other tools: an OIDC token takes precedence.
 	deliberate := t.Token != "" && (t.Scope.TeamID != "" || t.Searches)
-	if missing != nil && !deliberate && p.tokenGiven(ctx) {
+	if missing != nil && !deliberate && p.hasOIDCToken(ctx) {
 		return nil, ErrNoCredentials
 	}
 	if t.Token == "" {
 		return nil, &MissingError{Missing: missing}
 	}
-	// A program stays with its project.
+	// Keep the project that was found first.
 	if e := p.env.Load(); e != nil && *e.of() == t {
-		return e.found, nil
+		return e.scopedProvider, nil
 	}
 	scope := t.Scope
 	if scope.TeamID == "" || scope.TeamID == p.opts.TeamID {
@@ -105,10 +103,10 @@ func (p *defaults) fromEnv(ctx context.Context) (*found, error) {
 	o.TeamID, o.ProjectID = scope.TeamID, scope.ProjectID
 	e := &envFound{redact.Hide(&t), newToken(t.Token, t.Variable, &o)}
 	p.env.Store(e)
-	return e.found, nil
+	return e.scopedProvider, nil
 }
 
-func (p *defaults) get(ctx context.Context, refused string) (Credentials, error) {
+func (p *defaultProvider) get(ctx context.Context, refused string) (Credentials, error) {
 	env, err := p.fromEnv(ctx)
 	if err == nil {
 		return env.get(ctx, refused)
@@ -116,7 +114,7 @@ func (p *defaults) get(ctx context.Context, refused string) (Credentials, error)
 	if !errors.Is(err, ErrNoCredentials) {
 		return Credentials{}, err
 	}
-	if p.cliFirst.Load() && !p.tokenGiven(ctx) {
+	if p.cliFirst.Load() && !p.hasOIDCToken(ctx) {
 		return p.cli.get(ctx, refused)
 	}
 	c, err := p.oidc.get(ctx, refused)
@@ -124,27 +122,27 @@ func (p *defaults) get(ctx context.Context, refused string) (Credentials, error)
 		p.oidcOnly.Store(true)
 		return c, nil
 	}
-	if p.oidcOnly.Load() || !fallsToCLI(err) || !p.opts.interactive() {
+	if p.oidcOnly.Load() || !shouldTryCLI(err) || !p.opts.interactive() {
 		return c, err
 	}
 	c, cliErr := p.cli.get(ctx, refused)
 	if errors.Is(cliErr, ErrNoCredentials) {
 		return c, err
 	}
-	if cliErr == nil && !p.tokenGiven(ctx) {
+	if cliErr == nil && !p.hasOIDCToken(ctx) {
 		p.cliFirst.Store(true)
 	}
 	return c, cliErr
 }
 
-// tokenGiven reports whether there is an OIDC token, valid or not.
-func (p *defaults) tokenGiven(ctx context.Context) bool {
+// hasOIDCToken reports whether the context or the environment has an OIDC token, valid or not.
+func (p *defaultProvider) hasOIDCToken(ctx context.Context) bool {
 	return tokenFromContext(ctx) != "" || p.opts.env(envOIDCFile) != "" || p.opts.env(envOIDCToken) != ""
 }
 
-// fallsToCLI reports whether the CLI's login is tried after an error of OIDC:
+// shouldTryCLI reports whether the CLI's login is tried after an error of OIDC:
 // there was no token, or the server issues none for the project to this login.
-func fallsToCLI(err error) bool {
+func shouldTryCLI(err error) bool {
 	if errors.Is(err, ErrNoCredentials) {
 		return true
 	}

@@ -18,12 +18,11 @@ const (
 	envOnVercel  = "VERCEL_URL"
 )
 
-// Env returns a provider that reads VERCEL_AUTH_TOKEN, or else VERCEL_TOKEN, with
-// VERCEL_TEAM_ID and VERCEL_PROJECT_ID, at each request, and asks nobody else;
-// [Default] also finds the project of a token. If only some are set, the error is
-// a *[MissingError] that names the others; VERCEL_PROJECT_ID alone does not
-// count, because the platform always sets it. If none is set, the error matches
-// [ErrNoCredentials].
+// Env returns a provider that reads VERCEL_AUTH_TOKEN, or otherwise VERCEL_TOKEN, with
+// VERCEL_TEAM_ID and VERCEL_PROJECT_ID, at each request. It uses nothing else; [Default] also finds
+// the project of a token. If only some are set, the error is a *[MissingError] that names the
+// others. VERCEL_PROJECT_ID alone does not count, because the platform always sets it. If none is
+// set, the error matches [ErrNoCredentials].
 func Env() Provider {
 	return ProviderFunc(func(context.Context) (Credentials, error) {
 		t := oidc.TokenOfEnv(os.Getenv)
@@ -41,8 +40,7 @@ func Env() Provider {
 	})
 }
 
-// missingVariables names the variables without which the environment does not
-// have credentials.
+// missingVariables returns the names of the variables that are not set.
 func missingVariables(t oidc.EnvToken) (missing []string) {
 	for _, v := range []struct{ name, value string }{
 		{envToken, t.Token}, {envTeamID, t.Scope.TeamID}, {envProjectID, t.Scope.ProjectID},

@@ -20,8 +20,8 @@ type MissingError struct {
 	// Missing names what is missing: fields of Credentials, or environment
 	// variables.
 	Missing []string
-	// Link is why the linked project does not make up for it; nil if none was
-	// looked for.
+	// Link is why the linked project does not complete the credentials; nil if no link was
+	// looked up.
 	Link error
 }
 
@@ -64,7 +64,7 @@ const remedyLocal = "Set VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or 
 	"or link the project with `vercel link`, and load VERCEL_OIDC_TOKEN from the file that `vercel env pull` writes.\n" +
 	"Without an account, run it on the emulator: `go run github.com/go-vercel/sandbox/cmd/sandbox-emulator@latest go run .`"
 
-// Advice returns what to do about it, in the words of the official SDK.
+// Advice returns the official SDK's text on what to do.
 func (e *OIDCError) Advice() string {
 	if e.OnVercel {
 		return adviceOnVercel
@@ -72,7 +72,7 @@ func (e *OIDCError) Advice() string {
 	return adviceLocal
 }
 
-// Error returns the cause and what to do about it.
+// Error returns the cause and what to do.
 func (e *OIDCError) Error() string {
 	remedy := remedyLocal
 	if e.OnVercel {

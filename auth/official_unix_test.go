@@ -23,12 +23,12 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// played is what a package finds on a machine: the team of the token, or nothing
-// for an error, and the folder of the CLI.
-type played struct{ Team, Folder string }
+// officialResult is the result of a package on a machine: the team of the token, or "" for an error,
+// and the folder of the CLI.
+type officialResult struct{ Team, Folder string }
 
-// official plays machines to @vercel/oidc. The API gives each login a token of
-// team_fresh.
+// official runs @vercel/oidc on emulated machines. The API returns a token of team_fresh for each
+// login.
 const official = `
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
@@ -54,8 +54,8 @@ for (const row of rows) {
 console.log(JSON.stringify(found));
 `
 
-// TestAsOfficial plays the same folders, variables and program vercel to
-// @vercel/oidc 4.0.9 with @vercel/cli-config 0.4.0, and to this package.
+// TestAsOfficial compares this package with @vercel/oidc 4.0.9 and @vercel/cli-config 0.4.0, for the
+// same folders, variables and program vercel.
 func TestAsOfficial(t *testing.T) {
 	token := func(team string, d time.Duration) string { return oidctest.Token(team, "prj_linked", d) }
 	fresh := token("team_fresh", time.Hour)
@@ -153,7 +153,7 @@ func TestAsOfficial(t *testing.T) {
 		}
 		return all
 	}
-	check := func(of machine, i int, got played) {
+	check := func(of machine, i int, got officialResult) {
 		row := rows[i]
 		assert.Equal(t, row.want, got.Team, row.name)
 		args, err := os.ReadFile(filepath.Join(of.Env["HOME"], "bin", "vercel.args"))
@@ -165,7 +165,7 @@ func TestAsOfficial(t *testing.T) {
 		v := &oidctest.Vercel{}
 		v.Say("POST api.vercel.com/v1/projects/prj_linked/token", map[string]string{"token": fresh})
 		lookup := func(key string) (string, bool) { value, ok := m.Env[key]; return value, ok }
-		var got played
+		var got officialResult
 		if c, err := auth.OIDC(&auth.Options{HTTPClient: v.Client(), LookupEnv: lookup, Dir: m.Dir}).Credentials(t.Context()); err == nil {
 			got.Team = c.TeamID
 		}
@@ -195,7 +195,7 @@ func TestAsOfficial(t *testing.T) {
 	cmd.Dir, cmd.Stdin, cmd.Stderr = dir, strings.NewReader(string(input)), os.Stderr
 	out, err := cmd.Output()
 	require.NoError(t, err)
-	var theirs []played
+	var theirs []officialResult
 	require.NoError(t, json.Unmarshal(out, &theirs), "%s", out)
 	require.Len(t, theirs, len(rows))
 	for i, m := range all {

@@ -11,28 +11,27 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// OIDC returns a provider of an OIDC token of a project, with the team and the
-// project that it is for. In order:
+// OIDC returns a provider of an OIDC token of a project, with the token's team and project. It
+// uses, in order:
 //
 //  1. the token that the context carries ([ContextWithToken])
-//  2. the file that VERCEL_OIDC_TOKEN_FILE names, which is read at every call. If
-//     it can't be read, or is empty, that is the error.
+//  2. the file that VERCEL_OIDC_TOKEN_FILE names, which is read at every call. An unreadable or
+//     empty file is an error.
 //  3. VERCEL_OIDC_TOKEN
 //  4. for the project that this directory or a parent is linked to
 //     (.vercel/project.json), a token stored by the Vercel tools, or a new one
-//     obtained with the login of the Vercel CLI. If that is in the system's
-//     keyring, or bound to this device, the program vercel is run for it.
+//     obtained with the login of the Vercel CLI. If the login is in the system's
+//     keyring or bound to this device, OIDC runs the program vercel.
 //
-// Five minutes before it expires a token is replaced, from the store or with
-// the CLI's login, by one for the same team and project; while that fails it is
-// used until it expires. A token of the environment or the file that has expired
-// before its first use is replaced by one for the linked project, or for its own
-// project if none is linked. A token of the context is used as it is, and ignored
-// if it has expired. A token of the environment or the file that changes is noticed.
+// Five minutes before a token expires, OIDC replaces it by one for the same team and project, from
+// the store or with the CLI's login. If that fails, the token is used until it expires. If a token
+// of the environment or the file has expired before its first use, OIDC replaces it by one for the
+// linked project, or for the token's own project if none is linked. A changed token of the
+// environment or the file is used from the next call. A token of the context is never replaced,
+// and is ignored if it has expired.
 //
-// Tokens are stored where the official tools store them, so that all of them
-// share tokens, and never in the environment. Errors are of type *[OIDCError],
-// and match [ErrNoCredentials] if there was no token at all.
+// Tokens are stored where the official tools store them, to share them, and never in the
+// environment. Errors are of type *[OIDCError], and match [ErrNoCredentials] if there was no token.
 //
 // The result is safe for concurrent use; for its goroutines and pauses see
 // [Cache].
@@ -48,7 +47,7 @@ type oidcTokens struct {
 
 type oidcState struct {
 	mu sync.Mutex
-	// source is the token of the environment that cache started with.
+	// source is the environment's token for which cache was created.
 	source string
 	cache  *grantCache
 }
@@ -69,30 +68,29 @@ func (p *oidcTokens) get(ctx context.Context, refused string) (Credentials, erro
 	if token := tokenFromContext(ctx); token != "" && token != refused {
 		claims, err := oidc.ParseClaims(token)
 		if err != nil {
-			return Credentials{}, p.fail(fmt.Errorf("the token of the request: %w", err))
+			return Credentials{}, p.oidcError(fmt.Errorf("the token of the request: %w", err))
 		}
 		if !oidc.Expired(claims.Expiry, time.Now()) {
 			return oidcGrant(token, claims).Credentials, nil
 		}
 	}
-	name, token, err := p.given()
+	name, token, err := p.envToken()
 	var cache *grantCache
 	if err == nil {
 		cache, err = p.cacheFor(token)
 	}
 	if err != nil {
-		return Credentials{}, p.fail(fmt.Errorf("%s: %w", name, err))
+		return Credentials{}, p.oidcError(fmt.Errorf("%s: %w", name, err))
 	}
 	c, err := cache.get(ctx, refused)
 	if err != nil && ctx.Err() == nil {
-		err = p.fail(err)
+		err = p.oidcError(err)
 	}
 	return c, err
 }
 
-// given returns the token of the environment, which may be empty, and the variable
-// that it is from.
-func (p *oidcTokens) given() (name, token string, err error) {
+// envToken returns the token of the environment, which may be empty, and its variable.
+func (p *oidcTokens) envToken() (name, token string, err error) {
 	if file := p.opts.env(envOIDCFile); file != "" {
 		token, err = oidc.ReadTokenFile(file)
 		return envOIDCFile, token, err
@@ -100,7 +98,7 @@ func (p *oidcTokens) given() (name, token string, err error) {
 	return envOIDCToken, p.opts.env(envOIDCToken), nil
 }
 
-// cacheFor returns the cache for this token of the environment.
+// cacheFor returns the cache for a token of the environment.
 func (p *oidcTokens) cacheFor(source string) (*grantCache, error) {
 	s := p.state()
 	s.mu.Lock()
@@ -116,19 +114,19 @@ func (p *oidcTokens) cacheFor(source string) (*grantCache, error) {
 		}
 		seed = oidcGrant(source, claims)
 	}
-	// An expired token is not a grant, only a hint.
+	// Of an expired token only the project is used.
 	var hint oidc.Scope
 	if seed.Token != "" && !seed.usable(time.Now()) {
 		hint, seed = oidc.Scope{TeamID: seed.TeamID, ProjectID: seed.ProjectID}, grant{}
 	}
 	fetch := func(ctx context.Context, old grant) (grant, error) { return p.fetch(ctx, old, hint) }
-	s.source, s.cache = source, newGrantCache(seed, fetch, pausesAfter)
+	s.source, s.cache = source, newGrantCache(seed, fetch, isRemoteError)
 	return s.cache, nil
 }
 
-// pausesAfter is for fetches that read files first: only after an error of a
-// server do they pause. A file may be corrected at any time.
-func pausesAfter(err error) bool {
+// isRemoteError reports whether to pause after an error of a fetch: after errors of servers, but
+// not of files, which may be corrected at any time.
+func isRemoteError(err error) bool {
 	_, remote := errors.AsType[*oidc.RemoteError](err)
 	return remote || errors.Is(err, context.DeadlineExceeded)
 }
@@ -149,11 +147,11 @@ func (p *oidcTokens) fetch(ctx context.Context, old grant, hint oidc.Scope) (gra
 		return grant{}, err
 	}
 	got := oidcGrant(token.Token, token.Claims)
-	got.login = true
+	got.fromLogin = true
 	return got, err
 }
 
-// scope returns the project to start with.
+// scope returns the project for the first token.
 func (p *oidcTokens) scope(hint oidc.Scope) (oidc.Scope, error) {
 	scope := oidc.Scope{TeamID: p.opts.TeamID, ProjectID: p.opts.ProjectID}
 	if scope.TeamID != "" && scope.ProjectID != "" {
@@ -175,11 +173,11 @@ func (p *oidcTokens) scope(hint oidc.Scope) (oidc.Scope, error) {
 	return scope, nil
 }
 
-// fail returns the error that says what to do.
-func (p *oidcTokens) fail(err error) error {
+// oidcError wraps err in an OIDCError, which says what to do.
+func (p *oidcTokens) oidcError(err error) error {
 	if errors.Is(err, oidc.ErrNothing) {
 		state := envOIDCToken + " is not set"
-		if name, token, _ := p.given(); token != "" {
+		if name, token, _ := p.envToken(); token != "" {
 			state = "the token of " + name + " has expired"
 		}
 		err = fmt.Errorf("%w: %s, and %w", ErrNoCredentials, state, err)

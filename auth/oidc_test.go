@@ -66,7 +66,7 @@ func TestOIDCMalformedTokens(t *testing.T) {
 	} {
 		m, v, opts := setup(t)
 		m.Set("VERCEL_OIDC_TOKEN", token)
-		// A broken token is reported even where other credentials could be found.
+		// A broken token is an error even if there are other credentials.
 		m.Link("team_linked", "prj_linked")
 		m.Write(m.LoginFile(), login())
 		_, err := auth.OIDC(opts).Credentials(t.Context())

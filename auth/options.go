@@ -12,42 +12,41 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// Options configure [Default], [Token], [OIDC] and [CLI], and a login of
-// package device. They are copied. Nil means the zero value: the environment and working directory of this process,
-// and a new HTTP client.
+// Options configure [Default], [Token], [OIDC] and [CLI], and the login of package device. They
+// are copied. Nil means the zero value: the environment and working directory of this process, and
+// a new HTTP client.
 type Options struct {
-	// TeamID and ProjectID are the scope of the credentials. How empty ones are
-	// determined is documented at each function.
+	// TeamID and ProjectID are the scope of the credentials. Each function documents how it
+	// determines empty ones.
 	TeamID    string
 	ProjectID string
-	// NoCreate keeps the search for a project from creating the default project:
-	// it fails with [ErrNoProject] where it otherwise would. Such a search changes
-	// nothing at Vercel; a login that is about to expire is refreshed nevertheless.
+	// NoCreate makes the search for a project fail with [ErrNoProject] instead of creating
+	// the default project. The search then changes nothing at Vercel, but still refreshes a
+	// login that is about to expire.
 	NoCreate bool
 
 	// HTTPClient makes the requests for tokens and projects: to vercel.com and its
 	// subdomains, over HTTPS, and to BaseURL, without following redirects. Nil
 	// means a new client.
 	HTTPClient *http.Client
-	// LookupEnv looks up an environment variable, among them HOME and
-	// XDG_DATA_HOME. Nil means os.LookupEnv.
+	// LookupEnv looks up an environment variable, including HOME and XDG_DATA_HOME. Nil
+	// means os.LookupEnv.
 	LookupEnv func(key string) (string, bool)
-	// BaseURL is the address of the API that a given token is for (see [Token]),
-	// which is asked for its project: that of sandbox.ClientOptions. Empty means
-	// that of the variable VERCEL_SANDBOX_BASE_URL, or else https://vercel.com/api.
-	// One that is not encrypted must be of this machine. The CLI's login is sent to
-	// Vercel alone.
+	// BaseURL is the address of the API that a given token is for (see [Token]), where its
+	// project is looked up. Set it to the BaseURL of sandbox.ClientOptions. Empty means the
+	// variable VERCEL_SANDBOX_BASE_URL, or otherwise https://vercel.com/api. An unencrypted
+	// address must be on this machine. The CLI's login is only ever sent to Vercel.
 	BaseURL string
-	// Dir is where the search for a linked project begins. Empty means the
-	// working directory.
+	// Dir is where the search for a linked project starts. Empty means the working
+	// directory.
 	Dir string
 	// Interactive reports whether the program runs at a terminal, in which case
 	// [Default] uses the login of the CLI with an inferred project. Nil means
 	// that it does if standard input and output are terminals, CI is not "1" or
 	// "true", and NODE_ENV is not "production".
 	Interactive *bool
-	// Logger receives the name of an inferred or created project, for which [Token]
-	// then makes up to two more requests. Nil disables logging.
+	// Logger receives the name of an inferred or created project. With a Logger, [Token]
+	// makes up to two more requests to find the name. Nil disables logging.
 	Logger *slog.Logger
 }
 

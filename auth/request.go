@@ -12,10 +12,9 @@ const tokenHeader = "X-Vercel-Oidc-Token"
 
 type tokenKey struct{}
 
-// ContextWithToken returns a context with which [OIDC] and [Default] use the
-// given OIDC token: the one that Vercel sends with each request to a deployed
-// function, in the header x-vercel-oidc-token. An empty token removes that of
-// ctx.
+// ContextWithToken returns a context that makes [OIDC] and [Default] use the given OIDC token.
+// Vercel sends such a token with each request to a deployed function, in the header
+// x-vercel-oidc-token. An empty token removes the token of ctx.
 func ContextWithToken(ctx context.Context, token string) context.Context {
 	return context.WithValue(ctx, tokenKey{}, redact.Hide(&token))
 }

@@ -9,20 +9,18 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Token returns a provider of an access token that the program has from
-// somewhere else, or of an OIDC token, with the project that it is to be used
-// for. The token is used as it is, and never refreshed.
+// Token returns a provider of a given access token or OIDC token, and finds the project for it.
+// The token is never refreshed.
 //
-// The team and the project are those of the options, or else:
+// The team and the project are those of the options, or otherwise:
 //
 //  1. those in the claims of the token, if it is an OIDC token
 //  2. those that this directory or a parent is linked to (.vercel/project.json),
 //     unless the options name another team
 //  3. the default project, as for [CLI]
 //
-// and are remembered for the lifetime of the provider. Only the third needs
-// requests, two or more, before the first of the client. With NoCreate they
-// change nothing.
+// The provider finds them once. Only the third needs requests: two or more, before the client's
+// first. With NoCreate these requests change nothing.
 //
 // If token is empty, the error matches [ErrNoCredentials]. The result is safe
 // for concurrent use; for its goroutines and pauses see [Cache].
@@ -30,9 +28,8 @@ func Token(token string, opts *Options) Refresher {
 	return newToken(token, "the token", opts.orDefault())
 }
 
-// newToken returns the provider of a token that errors call name. It keeps the
-// options.
-func newToken(token, name string, opts *Options) *found {
+// newToken returns the provider of a token. Errors refer to it as name. It keeps the options.
+func newToken(token, name string, opts *Options) *scopedProvider {
 	if claims, err := oidc.ParseClaims(token); err == nil {
 		if opts.TeamID == "" {
 			opts.TeamID = claims.TeamID
@@ -50,16 +47,16 @@ func newToken(token, name string, opts *Options) *found {
 		case old != "":
 			return oidc.Login{}, fmt.Errorf("the API rejected %s, which can't be refreshed", name)
 		}
-		// It is about to become a header of the search.
+		// The search sends the token in a header.
 		if err := (Credentials{Token: token, TeamID: "any", ProjectID: "any"}).Validate(); err != nil {
 			return oidc.Login{}, malformedError{err}
 		}
 		return oidc.Login{Token: token}, nil
 	}
-	return newFound(opts, opts.host(), source{login: login, name: name, base: opts.base})
+	return newScopedProvider(opts, opts.host(), source{login: login, name: name, base: opts.base})
 }
 
-// malformedError is that of Credentials.Validate.
+// malformedError wraps an error of Credentials.Validate.
 type malformedError struct{ error }
 
 func (e malformedError) Unwrap() error { return e.error }

@@ -17,8 +17,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestTokenFindsItsProject: a program that has a token alone works, with one line
-// about credentials, and one that only looks creates nothing.
+// TestTokenFindsItsProject: a token alone is sufficient, with one line of code. With NoCreate no
+// project is created.
 func TestTokenFindsItsProject(t *testing.T) {
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	token := srv.Credentials().Token
@@ -86,7 +86,7 @@ func TestTokenScope(t *testing.T) {
 	assert.Equal(t, auth.Credentials{Token: "t", TeamID: "team_o", ProjectID: "prj_o"}, got("t"))
 	assert.Empty(t, v.Asked())
 
-	// For another team's project the link does not count.
+	// A link to another team's project is ignored.
 	opts.ProjectID = ""
 	v.Say(getDefault, refusal(http.StatusNotFound))
 	opts.NoCreate = true
@@ -94,7 +94,7 @@ func TestTokenScope(t *testing.T) {
 	require.ErrorIs(t, err, auth.ErrNoProject)
 	assert.Equal(t, []string{getDefault}, v.Asked())
 
-	// A project that is named needs no default one, in whatever team.
+	// With a given project no default project is needed.
 	require.NoError(t, os.Remove(m.LinkFile()))
 	opts.TeamID, opts.ProjectID = "", "prj_o"
 	v.Say(getUser, user("team_d"))
@@ -134,8 +134,8 @@ func TestTokenCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestLoneTokenOfTheEnvironment: VERCEL_TOKEN alone is completed by the link, or
-// the error says why not. Nothing is searched for or created for it.
+// TestLoneTokenOfTheEnvironment: the link completes VERCEL_TOKEN, or the error says why not. No
+// project is searched for or created.
 func TestLoneTokenOfTheEnvironment(t *testing.T) {
 	m, v, opts := setup(t)
 	m.Set("VERCEL_TOKEN", "t")

@@ -16,14 +16,14 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// door lets in requests with the token of a file alone, as an API does that no
-// longer takes the ones before it.
-type door struct {
+// tokenCheck accepts only requests with the file's current token, like an API after the older ones
+// have expired.
+type tokenCheck struct {
 	file string
 	srv  *sandboxtest.Server
 }
 
-func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
+func (d *tokenCheck) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	token, err := os.ReadFile(d.file)
 	if err != nil {
@@ -35,9 +35,8 @@ func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-// TestReplacedTokenFile: a program that runs for longer than its token is valid, as a
-// daemon of Vercel does, uses the one that is in the file by then, also to follow a
-// command that was started with another.
+// TestReplacedTokenFile: a program that outlives its token uses the current one in the file, also to
+// follow a command that it started with an older one.
 func TestReplacedTokenFile(t *testing.T) {
 	m := onMachine(t)
 	srv := sandboxtest.New(t, nil)
@@ -46,7 +45,7 @@ func TestReplacedTokenFile(t *testing.T) {
 	first, second := oidctest.Token(creds.TeamID, creds.ProjectID, time.Hour), oidctest.Token(creds.TeamID, creds.ProjectID, 2*time.Hour)
 	m.Write(file, first)
 	t.Setenv("VERCEL_OIDC_TOKEN_FILE", file)
-	c, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: srv.URL, HTTPClient: &http.Client{Transport: &door{file, srv}}})
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: srv.URL, HTTPClient: &http.Client{Transport: &tokenCheck{file, srv}}})
 	require.NoError(t, err)
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	sb, err := c.Create(t.Context(), nil)

@@ -1,6 +1,5 @@
-// Package device logs a program's user in to Vercel through a browser, on this or
-// another device. It is for programs that have a user; package auth finds
-// credentials where there is none.
+// Package device logs the user of a program in to Vercel through a browser, on this or another
+// device. Package auth finds credentials without a user.
 package device
 
 import (
@@ -36,14 +35,12 @@ type Code struct {
 // login has expired for good, logs the user in through a browser (RFC 8628).
 // The new login is stored in the CLI's file.
 //
-// prompt tells the user where to go; [PromptOn] returns one that prints. If it
-// fails, so does the login. It is called by the goroutine of the call that
-// needs credentials and should return at once; the call then waits until the
-// user has logged in, the code expires, or its context ends. Other calls wait
-// for the same login, and fail if it does.
+// prompt tells the user where to log in; [PromptOn] returns one that prints. If prompt fails, so
+// does the login. It runs in the goroutine of the call that needs credentials and should return at
+// once. The call then waits until the user has logged in, the code expires, or its context ends.
+// Other calls wait for the same login and fail if it fails.
 //
-// [auth.Default] never asks anyone to log in. A program for terminals can add
-// that:
+// [auth.Default] never asks a user to log in. A terminal program can add that:
 //
 //	auth.Chain(
 //		auth.Default(nil),

@@ -41,8 +41,7 @@ func given(c auth.Credentials) auth.Credentials {
 	return auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID}
 }
 
-// respond makes v respond to the device flow: with pending responses first, then
-// with last.
+// respond makes v respond to the device flow, first with pending responses, then with last.
 func respond(v *oidctest.Vercel, pending int, last any) {
 	v.Discover()
 	v.Say(authorizeLogin, map[string]any{
@@ -210,8 +209,8 @@ func TestDeviceFailures(t *testing.T) {
 	})
 }
 
-// TestLoginAfterARefusal: a refused refresh token holds up no login, and the
-// program stays with its project, whoever logs in.
+// TestLoginAfterARefusal: a refused refresh token does not prevent a login, and the program keeps its
+// project, whichever user logs in.
 func TestLoginAfterARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, v, opts := setup(t)

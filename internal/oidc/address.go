@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// DefaultBaseURL is the address of the API unless another is named.
+	// DefaultBaseURL is the default address of the API.
 	DefaultBaseURL = "https://vercel.com/api"
-	// BaseURLVariable names another one.
+	// BaseURLVariable is the environment variable for another address.
 	BaseURLVariable = "VERCEL_SANDBOX_BASE_URL"
 )
 
-// Address returns the address of the API. One that is not encrypted must be of
-// this machine, unless allowHTTP is set.
+// Address parses and checks the address of the API. An unencrypted address must be on this machine,
+// unless allowHTTP is set.
 func Address(base string, allowHTTP bool) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimRight(base, "/"))
 	switch {
@@ -42,12 +42,10 @@ func AtVercel(u *url.URL) bool {
 	return u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com")
 }
 
-// bareHost matches an address that lacks its scheme, and in which nothing can be
-// secret.
+// bareHost matches an address without a scheme and without possible secrets.
 var bareHost = regexp.MustCompile(`^[a-z0-9.-]+(/[a-z0-9./-]*)?$`)
 
-// onThisMachine reports whether host is this machine, whatever name servers
-// say.
+// onThisMachine reports whether host denotes this machine, independently of name servers.
 func onThisMachine(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return err == nil && addr.Unmap().IsLoopback() || host == "localhost"

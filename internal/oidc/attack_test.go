@@ -86,8 +86,8 @@ func TestOneLoginUnderTwoNames(t *testing.T) {
 	assert.Zero(t, server.bad)
 }
 
-// TestAddressesOfTheIssuer: the login is sent to the issuer's hosts only, over
-// TLS and at its own port, whatever the issuer's list of addresses says.
+// TestAddressesOfTheIssuer: the login is sent only to the issuer's hosts, over TLS and to the default
+// port, whatever the issuer's metadata contains.
 func TestAddressesOfTheIssuer(t *testing.T) {
 	for _, address := range []string{
 		"", "http://vercel.com/token", "http://api.vercel.com/token", "//vercel.com/token", "ftp://vercel.com/token", "https://vercel.com:8443/token",
@@ -110,8 +110,7 @@ func TestAddressesOfTheIssuer(t *testing.T) {
 	}
 }
 
-// TestRefusedTokenIsSentOnce: processes that wait for the lock do not send a
-// refused token again.
+// TestRefusedTokenIsSentOnce: processes that wait for the lock do not resend a refused token.
 func TestRefusedTokenIsSentOnce(t *testing.T) {
 	m := oidctest.NewMachine(t)
 	m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": "spent", "expiresAt": 1})
@@ -121,7 +120,7 @@ func TestRefusedTokenIsSentOnce(t *testing.T) {
 		assert.ErrorIs(t, err, oidc.ErrRunOut)
 	}
 	assert.Equal(t, 1, server.bad)
-	// Whoever logs in again has a new token.
+	// A new login has a new token.
 	m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": "refresh_0", "expiresAt": 1})
 	_, err := hostOn(t, server, m.Getenv).Login(t.Context(), 0, "")
 	assert.NoError(t, err)
@@ -130,7 +129,7 @@ func TestRefusedTokenIsSentOnce(t *testing.T) {
 	assert.NotContains(t, string(lock), "spent")
 }
 
-// TestLeftoversAreSwept: a process that was killed leaves a file with secrets.
+// TestLeftoversAreSwept: temporary files of killed processes, which contain secrets, are removed.
 func TestLeftoversAreSwept(t *testing.T) {
 	m := oidctest.NewMachine(t)
 	m.Write(m.LoginFile(), map[string]any{"token": "old", "refreshToken": "refresh_0", "expiresAt": 1})
@@ -145,7 +144,7 @@ func TestLeftoversAreSwept(t *testing.T) {
 	assert.FileExists(t, fresh, "somebody may be writing it")
 }
 
-// TestEchoesOfTheAuthorizationServer: no error contains what was sent.
+// TestEchoesOfTheAuthorizationServer: no error contains a secret that was sent.
 func TestEchoesOfTheAuthorizationServer(t *testing.T) {
 	const secret = "SECRET-REFRESH"
 	for name, resp := range map[string]oidctest.Response{
@@ -182,8 +181,8 @@ func TestEchoesOfTheAuthorizationServer(t *testing.T) {
 	assert.NotContains(t, err.Error(), "SECRET")
 }
 
-// TestRefreshedLogin: what a refresh returns is kept as it is understood, since the
-// token that it was bought with is spent.
+// TestRefreshedLogin: the result of a refresh is stored as far as it can be decoded, because the used
+// refresh token no longer works.
 func TestRefreshedLogin(t *testing.T) {
 	for name, c := range map[string]struct {
 		body  any

@@ -15,8 +15,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestLinksOfOthers: in a folder that others can write to, such as /tmp,
-// another user has created a symbolic link to a project.
+// TestLinksOfOthers: another user has created a symbolic link to a project in a shared folder such as
+// /tmp.
 func TestLinksOfOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root, to give files to another user")
@@ -47,7 +47,7 @@ func TestLinksOfOthers(t *testing.T) {
 	_, err = h.Link()
 	assert.ErrorIs(t, err, oidc.ErrNotLinked, "the folder is another's, who can put another file there")
 
-	// Another user's symbolic links to what is mine: to a folder, then to a file.
+	// Another user's symbolic links to a folder and a file of this user.
 	require.NoError(t, os.Chown(link, 0, 0))
 	mine := filepath.Join(t.TempDir(), ".vercel")
 	require.NoError(t, os.Rename(link, mine))

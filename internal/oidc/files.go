@@ -63,7 +63,7 @@ func (h *Host) cliDir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if roaming, err := h.roaming(); err == nil && h.GOOS == "windows" && h.Getenv("XDG_DATA_HOME") == "" {
+	if roaming, err := h.roamingDir(); err == nil && h.GOOS == "windows" && h.Getenv("XDG_DATA_HOME") == "" {
 		dirs = append(dirs, h.join(roaming, "xdg.data", "com.vercel.cli"))
 	}
 	if home, err := h.home(); err == nil {
@@ -85,7 +85,7 @@ func (h *Host) cliDir() (string, error) {
 func (h *Host) appDirs(app string) ([]string, error) {
 	var dirs []string
 	if h.GOOS == "windows" && h.Getenv("XDG_DATA_HOME") == "" {
-		roaming, err := h.roaming()
+		roaming, err := h.roamingDir()
 		if err != nil {
 			return nil, err
 		}
@@ -109,8 +109,8 @@ func (h *Host) appDirs(app string) ([]string, error) {
 	return dirs, nil
 }
 
-// roaming returns the folder of Windows for data that follows its user.
-func (h *Host) roaming() (string, error) {
+// roamingDir returns the folder of Windows for data that follows its user.
+func (h *Host) roamingDir() (string, error) {
 	if dir := h.Getenv("APPDATA"); dir != "" {
 		return dir, nil
 	}
@@ -144,7 +144,7 @@ type object map[string]json.RawMessage
 func readObject(file string) (object, error) {
 	data, _, err := readFile(file)
 	if err != nil {
-		// A home that is /dev/null, or another user's, holds no files.
+		// Treat a home that is /dev/null or another user's as empty.
 		if _, there := os.Stat(file); errors.Is(there, syscall.ENOTDIR) || errors.Is(there, fs.ErrPermission) {
 			err = fs.ErrNotExist
 		}
@@ -210,8 +210,8 @@ func (o object) set(key string, v any) error {
 	return nil
 }
 
-// replacement is a file that is about to be replaced. Once it exists,
-// everything that can fail for lack of permission has been done.
+// replacement is a file that is about to be replaced. Steps that can fail for lack of permission
+// precede its creation.
 type replacement struct {
 	file string
 	temp *os.File
@@ -220,7 +220,7 @@ type replacement struct {
 // replace starts replacing a file, creating its directory if needed. The caller
 // must call commit or drop.
 func replace(file string) (*replacement, error) {
-	file = resolved(file)
+	file = resolveLink(file)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return nil, fmt.Errorf("preparing to write %s: %w", file, err)
 	}
@@ -232,10 +232,9 @@ func replace(file string) (*replacement, error) {
 	return &replacement{file, temp}, nil
 }
 
-// resolved returns the target of a symbolic link: people keep their settings
-// elsewhere. The link is preserved, and a file has one lock for all of its
-// names.
-func resolved(file string) string {
+// resolveLink returns the target of a symbolic link. The link is preserved, and a file has one
+// lock for all of its names.
+func resolveLink(file string) string {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
 		return target
 	}
@@ -299,7 +298,7 @@ func rename(from, to string) error {
 	return err
 }
 
-// drop gives up the replacement. After a commit it has no effect.
+// drop discards the replacement. After a commit it has no effect.
 func (r *replacement) drop() {
 	_ = r.temp.Close()
 	_ = os.Remove(r.temp.Name())
@@ -308,11 +307,10 @@ func (r *replacement) drop() {
 // lockPoll is how often a lock held by another process is retried.
 const lockPoll = 20 * time.Millisecond
 
-// lock takes the lock of a file, which other processes respect, and waits for it
-// as long as ctx allows. The lock is a file next to it, because the file itself
-// is replaced.
+// lock acquires the lock of a file, which other processes respect. It waits until ctx ends. The lock
+// is a file next to it, because the file itself is replaced.
 func lock(ctx context.Context, file string) (unlock func(), err error) {
-	file = resolved(file)
+	file = resolveLink(file)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return nil, fmt.Errorf("locking %s: %w", file, err)
 	}
@@ -323,17 +321,16 @@ func lock(ctx context.Context, file string) (unlock func(), err error) {
 	return func() { _ = l.Close() }, nil
 }
 
-// refused reports whether a server has refused what is in the file: the lock's
-// file stores a hash of it for the next holder. Otherwise many processes would
-// each send the same used token once more.
-func refused(file, secret string) bool {
-	kept, err := os.ReadFile(resolved(file) + ".lock")
+// isRefused reports whether a server has already refused the secret. The lock file stores a hash of
+// it for the next holder. Otherwise each of many processes would send the same used token again.
+func isRefused(file, secret string) bool {
+	kept, err := os.ReadFile(resolveLink(file) + ".lock")
 	return err == nil && string(kept) == sum(secret)
 }
 
-// refuse is called with the lock held. It only saves requests.
-func refuse(file, secret string) {
-	_ = os.WriteFile(resolved(file)+".lock", []byte(sum(secret)), 0o600)
+// storeRefusal stores a hash of the refused secret. The caller holds the lock. A failure only costs requests.
+func storeRefusal(file, secret string) {
+	_ = os.WriteFile(resolveLink(file)+".lock", []byte(sum(secret)), 0o600)
 }
 
 func sum(secret string) string {
@@ -341,8 +338,8 @@ func sum(secret string) string {
 	return hex.EncodeToString(s[:])
 }
 
-// lockIfPossible is like lock, except that on a disk that is not writable there
-// is nothing to protect.
+// lockIfPossible is like lock, but does nothing on a read-only disk, where there is nothing to
+// protect.
 func lockIfPossible(ctx context.Context, file string) (unlock func(), err error) {
 	unlock, err = lock(ctx, file)
 	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {

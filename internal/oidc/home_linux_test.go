@@ -13,9 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// TestHomeOfOthers: a home that can't be entered holds no login, as that of root
-// for programs that sudo and containers start. A login that can't be read is an
-// error.
+// TestHomeOfOthers: a home directory without access counts as one without a login. Programs started
+// by sudo or in containers may have root's. A login that can't be read is an error.
 func TestHomeOfOthers(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -36,7 +35,7 @@ func TestHomeOfOthers(t *testing.T) {
 	require.NoError(t, os.Chmod(dir, 0o700))
 }
 
-// asNobody calls do without root's rights on files.
+// asNobody calls do without root's file permissions.
 func asNobody(t *testing.T, do func()) {
 	t.Helper()
 	done := make(chan struct{})

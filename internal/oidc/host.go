@@ -19,8 +19,8 @@ import (
 // project, no login. Other errors mean that credentials exist and do not work.
 var ErrNothing = errors.New("nothing found")
 
-// ErrRunOut matches errors that say that the CLI's login can no longer be
-// refreshed: the user has to log in again.
+// ErrRunOut matches errors that mean that the CLI's login can no longer be refreshed: the user has
+// to log in again.
 var ErrRunOut = errors.New("the login has expired")
 
 var (
@@ -56,7 +56,7 @@ type Host struct {
 	// Dir is where the search for a linked project begins; "" means the working
 	// directory.
 	Dir string
-	// GOOS is the system whose locations are used, at first this one.
+	// GOOS is the system whose locations are used; by default this one.
 	GOOS string
 
 	client *http.Client
@@ -106,8 +106,8 @@ func checkID(what, id string) error {
 	return nil
 }
 
-// RemoteError reports that a server could not be reached or did not return what
-// it should: retrying later may help, retrying at once will not.
+// RemoteError reports that a server could not be reached or returned an error or an invalid
+// response. A later retry may help.
 type RemoteError struct {
 	// Doing is what the request was for.
 	Doing string

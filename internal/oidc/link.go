@@ -15,9 +15,8 @@ type Scope struct {
 	TeamID, ProjectID string
 }
 
-// Link returns the project that the directory, or the nearest of its parents
-// that is linked, is linked to. The team may be empty. If there is no link, the
-// error matches ErrNotLinked.
+// Link returns the project that the directory is linked to, or otherwise its nearest linked parent.
+// The team may be empty. If there is no link, the error matches ErrNotLinked.
 func (h *Host) Link() (Scope, error) {
 	dir := h.Dir
 	if dir == "" {
@@ -56,8 +55,7 @@ func (h *Host) Link() (Scope, error) {
 		if scope.ProjectID == "" {
 			return Scope{}, fmt.Errorf("the linked project: %s is broken: it has no projectId (run `vercel link` again)", file)
 		}
-		// The directory may be anyone's work, and the IDs become parts of
-		// paths.
+		// The directory may be untrusted, and the IDs become parts of paths.
 		err = checkID("projectId", scope.ProjectID)
 		if err == nil && scope.TeamID != "" {
 			err = checkID("orgId", scope.TeamID)
@@ -77,14 +75,13 @@ func (h *Host) Link() (Scope, error) {
 // another user.
 var ErrForeign = errors.New("belongs to another user and does not count")
 
-// ReadOwn reads a file of the working directory dir, or of a directory above it,
-// that chooses an account, an address or a program. It must belong to the user, to
-// root, or to the owner of dir; otherwise the error matches ErrForeign. Everything
-// that reads such a file calls ReadOwn.
+// ReadOwn reads a file in the working directory dir or a parent. All code must use it for a file
+// that determines an account, an address or a program. The file must belong to the user, to root, or
+// to the owner of dir; otherwise the error matches ErrForeign.
 func ReadOwn(file, dir string) ([]byte, error) {
 	mine := owners(dir)
 	data, info, err := readFile(file)
-	if !belongs(file, mine) || info != nil && !ownedBy(info, mine) {
+	if !belongsTo(file, mine) || info != nil && !ownedBy(info, mine) {
 		return nil, fmt.Errorf("%s %w", file, ErrForeign)
 	}
 	return data, err
@@ -109,12 +106,11 @@ func ownedBy(info fs.FileInfo, mine []uint32) bool {
 	return !ok || slices.Contains(mine, uid)
 }
 
-// belongs reports whether a file, its directory, and links in place of them belong
-// to one of the users. The owner of the directory can put another file there, and
-// the owner of a link may have chosen another of the user's own files. Anyone can
-// create a file in a directory such as /tmp, and it would choose the project that
-// receives the user's code.
-func belongs(file string, mine []uint32) bool {
+// belongsTo reports whether a file, its directory, and symbolic links to them belong to one of the
+// users. The owner of the directory can replace the file, and the owner of a link can point it to
+// another file of the user. In a directory such as /tmp anyone can create a file, which would
+// determine the project that receives the user's code.
+func belongsTo(file string, mine []uint32) bool {
 	for _, name := range []string{file, filepath.Dir(file)} {
 		for _, stat := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
 			info, err := stat(name)

@@ -13,8 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// FuzzLink: the file of a linked project, which is anyone's work, chooses IDs that
-// name no other route, or is refused in words that a terminal can be given.
+// FuzzLink: an untrusted file of a linked project either gives IDs that can't change a request's
+// route, or an error that is safe to print.
 func FuzzLink(f *testing.F) {
 	for _, seed := range []string{
 		`{"projectId":"prj_1","orgId":"team_1"}`, `{"projectId":"..","orgId":""}`, `{"projectId":"a/b"}`, `{"projectId":"\u001b]0;x\u0007"}`, `{"projectId":"a%2fb"}`,

@@ -29,7 +29,7 @@ func (h *Host) Login(ctx context.Context, ahead time.Duration, old string) (Logi
 	}
 	login, _, err := readLogin(file)
 	if errors.Is(err, ErrNotLoggedIn) {
-		if sealed, sealErr := h.sealed(); sealErr != nil {
+		if sealed, sealErr := h.loginIsSealed(); sealErr != nil {
 			return Login{}, sealErr
 		} else if sealed {
 			return Login{}, ErrSealed
@@ -58,12 +58,12 @@ func (h *Host) Login(ctx context.Context, ahead time.Duration, old string) (Logi
 		return staleLogin(file, login, old, err)
 	}
 	defer r.drop()
-	if refused(file, login.RefreshToken) {
+	if isRefused(file, login.RefreshToken) {
 		return staleLogin(file, login, old, kind{ErrRunOut, "its refresh token was refused (run `vercel login`)"})
 	}
 	fresh, err := h.refreshLogin(ctx, login.RefreshToken)
 	if errors.Is(err, ErrRunOut) {
-		refuse(file, login.RefreshToken)
+		storeRefusal(file, login.RefreshToken)
 	}
 	if err != nil {
 		return staleLogin(file, login, old, err)
@@ -74,8 +74,7 @@ func (h *Host) Login(ctx context.Context, ahead time.Duration, old string) (Logi
 	return fresh, nil
 }
 
-// staleLogin is the result if a login could not be refreshed: it is used until
-// it really expires.
+// staleLogin returns the result after a failed refresh: the login is used until it expires.
 func staleLogin(file string, login Login, refused string, err error) (Login, error) {
 	if login.Token != "" && login.Token != refused && !Expired(login.Expiry, time.Now()) {
 		return login, nil
@@ -83,9 +82,9 @@ func staleLogin(file string, login Login, refused string, err error) (Login, err
 	return Login{}, fmt.Errorf("the CLI's login in %s has expired: %w", file, err)
 }
 
-// UpdateLogin replaces the CLI's login by what change makes of it, under the
-// file's lock; a zero Login removes it. Unknown keys are preserved. err says why
-// there is no login to change; an error of change leaves the file as it is.
+// UpdateLogin replaces the CLI's login by the result of change, while holding the file's lock. A
+// zero Login removes it. Unknown keys are preserved. change receives an error if there is no login.
+// If change fails, the file is not modified.
 func (h *Host) UpdateLogin(ctx context.Context, change func(old Login, err error) (Login, error)) error {
 	file, err := h.LoginFile()
 	if err != nil {
@@ -100,7 +99,7 @@ func (h *Host) UpdateLogin(ctx context.Context, change func(old Login, err error
 	if content == nil {
 		return unread
 	}
-	// What change does at the server must not be lost for want of a disk.
+	// Check that the file can be written before change has an effect at the server.
 	r, err := replace(file)
 	if err != nil {
 		return err
@@ -113,7 +112,7 @@ func (h *Host) UpdateLogin(ctx context.Context, change func(old Login, err error
 	return writeLogin(r, content, login)
 }
 
-// readLogin returns the login, and all that the file has: nil if that is no JSON
+// readLogin returns the login and the content of the file. The content is nil if it is not a JSON
 // object.
 func readLogin(file string) (Login, object, error) {
 	o, err := readObject(file)

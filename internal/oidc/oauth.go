@@ -16,12 +16,12 @@ import (
 
 const (
 	issuer = "https://vercel.com"
-	// ClientID is the CLI's, whose login is shared.
+	// ClientID is the client ID of the CLI, because its login is shared.
 	ClientID = "cl_HYyOPBNtFMfHhaUn9L4QPfTZz6TP47bp"
 )
 
-// Endpoints asks the issuer for its endpoints of those names. A login is only ever
-// sent to a host of the issuer, whatever the response says.
+// Endpoints returns the issuer's endpoints with the given names. It accepts only endpoints on hosts
+// of the issuer, because the login is sent to them.
 func (h *Host) Endpoints(ctx context.Context, names ...string) (found []string, err error) {
 	const doing = "discovering the OAuth endpoints of " + issuer
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, issuer+"/.well-known/openid-configuration", nil)
@@ -44,7 +44,7 @@ func (h *Host) Endpoints(ctx context.Context, names ...string) (found []string, 
 	return found, nil
 }
 
-// Issuers reports whether an address is one of the issuer's.
+// Issuers reports whether an address belongs to the issuer.
 func Issuers(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && u.Scheme == "https" && u.Port() == "" &&
@@ -77,7 +77,7 @@ func (h *Host) refreshLogin(ctx context.Context, refreshToken string) (Login, er
 		Error        string      `json:"error"`
 		Description  string      `json:"error_description"`
 	}
-	_ = json.Unmarshal(body, &resp) // the refresh token is spent: what is there counts
+	_ = json.Unmarshal(body, &resp) // the refresh token is used up: accept what can be decoded
 	switch {
 	case res.StatusCode/100 != 2 || resp.Error != "":
 		return Login{}, &RemoteError{doing, Refusal(res.StatusCode, resp.Error, resp.Description, known)}
@@ -93,13 +93,13 @@ func (h *Host) refreshLogin(ctx context.Context, refreshToken string) (Login, er
 	return login, nil
 }
 
-// What a response with a token can lack.
+// Errors of a response with a token.
 var (
 	ErrNonstandard = errors.New("the response does not conform to the standard")
 	ErrTokenType   = errors.New("the response has a token of an unknown type")
 )
 
-// Refusal returns the error of a response without what was sent, which it may quote.
+// Refusal returns the error of a response. It redacts the secrets in sent, which a server may quote.
 func Refusal(status int, code, description string, sent *redact.Known) *OAuthError {
 	return &OAuthError{Status: status, Code: sent.Text(clip(code)), Description: sent.Text(clip(description))}
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testmain"
 )
 
-// TestMain lets the test program run as the other processes, too.
+// TestMain lets the test binary also run as the other processes.
 func TestMain(m *testing.M) {
 	if address := os.Getenv("OIDC_TEST_SERVER"); address != "" {
 		if err := refresher(address); err != nil {
@@ -38,10 +38,10 @@ func TestMain(m *testing.M) {
 	testmain.Main(m)
 }
 
-// rounds is how often each process refreshes.
+// rounds is the number of refreshes of each process.
 const rounds = 10
 
-// refresher keeps replacing the login and the token.
+// refresher repeatedly replaces the login and the token.
 func refresher(address string) error {
 	server, err := url.Parse(address)
 	if err != nil {

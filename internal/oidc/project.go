@@ -59,7 +59,7 @@ func (h *Host) ProjectToken(ctx context.Context, scope Scope, ahead time.Duratio
 
 func (h *Host) newProjectToken(ctx context.Context, scope Scope, ahead time.Duration) (ProjectToken, error) {
 	doing := fmt.Sprintf("refreshing the OIDC token of project %q", scope.ProjectID)
-	sealed, err := h.sealed()
+	sealed, err := h.loginIsSealed()
 	if err != nil {
 		return ProjectToken{}, err
 	}

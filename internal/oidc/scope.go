@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// DefaultProject is the project used if none is named or linked.
+	// DefaultProject is the project to use if none is given or linked.
 	DefaultProject = "vercel-sandbox-default-project"
 	// maxTeamPages limits the search for a team.
 	maxTeamPages = 100
@@ -31,31 +31,29 @@ type Inferred struct {
 	Created bool
 }
 
-// ErrNoProject matches the error of a search that was to create nothing, if there
-// is no default project.
+// ErrNoProject matches the error of a search with NoCreate if there is no default project.
 var ErrNoProject = errors.New("there is no default project yet")
 
-// Search is how the project of a token is searched for.
+// Search configures the search for the project of a token.
 type Search struct {
 	// Token is an access token, or a login.
 	Token string
-	// Given is what is known. Nothing else is searched for what it has.
+	// Given is the known part of the scope, which the search does not change.
 	Given Scope
 	// NoCreate lets the search fail with ErrNoProject rather than create the
 	// default project.
 	NoCreate bool
 	// Names asks for the readable names of a linked project.
 	Names bool
-	// Base returns the address of the API that the token is for, if it is asked. Nil
-	// means Vercel's.
+	// Base returns the address of the API that the token is for. Nil means Vercel's. It is
+	// called only if a request is needed.
 	Base func() (string, error)
-	// Doing is what errors say that the requests are for.
+	// Doing is the purpose of the requests, for errors.
 	Doing string
 }
 
-// Linked completes a scope by the project that the directory is linked to. Its
-// errors match ErrNothing if there is no link, or one to another team than the
-// given one, which is ignored.
+// Linked completes a scope with the project that the directory is linked to. The error matches
+// ErrNothing if there is no link, or only one to another team than the given one.
 func (h *Host) Linked(given Scope) (Scope, error) {
 	if given.TeamID != "" && given.ProjectID != "" {
 		return given, nil
@@ -72,7 +70,7 @@ func (h *Host) Linked(given Scope) (Scope, error) {
 	return Scope{TeamID: link.TeamID, ProjectID: cmp.Or(given.ProjectID, link.ProjectID)}, nil
 }
 
-// otherTeam is the error for a link to another team than the given one: its ID.
+// otherTeam is the error for a link to another team than the given one. Its value is the team's ID.
 type otherTeam string
 
 func (id otherTeam) Error() string {
@@ -81,10 +79,9 @@ func (id otherTeam) Error() string {
 
 func (id otherTeam) Unwrap() error { return ErrNothing }
 
-// InferScope completes a scope: by the linked project, or else by the
-// default project, created if missing, of the given team, of the user's default
-// team, or of a hobby team that the user owns. A link to another team than the
-// given one is ignored.
+// InferScope completes a scope with the linked project, or otherwise with the default project of the
+// given team, the user's default team, or a hobby team that the user owns. It creates the default
+// project if it does not exist. It ignores a link to another team than the given one.
 func (h *Host) InferScope(ctx context.Context, s Search) (Inferred, error) {
 	if s.Given.TeamID != "" && s.Given.ProjectID != "" {
 		return Inferred{Scope: s.Given}, nil
@@ -177,7 +174,7 @@ func (h search) tryTeam(ctx context.Context, teamID, slug string) (Inferred, err
 	switch {
 	case status(err) != http.StatusNotFound:
 	case h.Given.ProjectID != "":
-		err = nil // nobody asks for the default one
+		err = nil // the project is given, so the default one is not needed
 	case h.NoCreate:
 		err = fmt.Errorf("%w: team %s has no %s, and nothing is to be created", ErrNoProject, teamID, DefaultProject)
 	default:
@@ -199,8 +196,7 @@ func teamQuery(teamID string) string {
 	return "?" + url.Values{key: {teamID}}.Encode()
 }
 
-// isTeam reports whether a slug is that of a team. One that can't be looked up is
-// not.
+// isTeam reports whether a slug belongs to a team. It returns false if the lookup fails.
 func (h search) isTeam(ctx context.Context, slug, teamID string) bool {
 	if strings.HasPrefix(slug, "team_") {
 		return false
@@ -209,7 +205,7 @@ func (h search) isTeam(ctx context.Context, slug, teamID string) bool {
 	return h.api(ctx, http.MethodGet, "/v2/teams/"+url.PathEscape(slug), nil, &resp) == nil && resp.ID == teamID
 }
 
-// named returns the linked project with its readable names, if they are wanted.
+// named returns the linked project, with its readable names if the search requests them.
 func (h search) named(ctx context.Context, link Scope) Inferred {
 	found := Inferred{Scope: link}
 	if h.Names {
@@ -219,8 +215,8 @@ func (h search) named(ctx context.Context, link Scope) Inferred {
 	return found
 }
 
-// name returns the readable name of the object at path, or "" if it is not
-// available: it is only ever shown.
+// name returns the readable name of the object at path, or "" after an error, because it is only
+// shown.
 func (h search) name(ctx context.Context, path string) string {
 	var resp struct {
 		Slug string `json:"slug"`

@@ -17,15 +17,14 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// ErrSealed reports that the CLI keeps its login where no other program can read
-// it.
+// ErrSealed reports that only the CLI can read its login.
 var ErrSealed error = kind{ErrNothing, "the Vercel CLI keeps its login in the system's keyring, or bound to this device, where only the CLI can use it " +
 	"(link a project with `vercel link`, so that the CLI can be asked for its token, or set VERCEL_AUTH_TOKEN)"}
 
-// sealed reports whether only the CLI itself can use its login: it is in the
-// system's keyring, or bound to the device. The rules are those of @vercel/cli-config
-// 0.4.0 and @vercel/oidc 4.0.9.
-func (h *Host) sealed() (bool, error) {
+// loginIsSealed reports whether only the CLI can use its login, because it is in the system's
+// keyring or bound to the device. The rules are those of @vercel/cli-config 0.4.0 and @vercel/oidc
+// 4.0.9.
+func (h *Host) loginIsSealed() (bool, error) {
 	dir, err := h.cliDir()
 	if err != nil {
 		return false, err
@@ -78,13 +77,12 @@ func (h *Host) askCLI(ctx context.Context, scope Scope, doing string) (string, e
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
-	// The CLI starts in the home directory: the files of the current folder have no
-	// say in it.
+	// Run the CLI in the home directory, so that files of the current folder don't affect it.
 	if home, err := h.home(); err == nil && isDir(home) {
 		cmd.Dir = home
 	}
 	cmd.WaitDelay = time.Second
-	var stdout, stderr bounded
+	var stdout, stderr limitedBuffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		text := clip(stderr.String())
@@ -93,8 +91,7 @@ func (h *Host) askCLI(ctx context.Context, scope Scope, doing string) (string, e
 	return tokenOf(stdout.Bytes(), doing+" with the Vercel CLI")
 }
 
-// program finds a program in PATH. Relative folders of PATH don't count, nor do the
-// programs of the current folder.
+// program finds a program in PATH. It ignores relative folders of PATH and the current folder.
 func (h *Host) program(name string) string {
 	names := []string{name}
 	if h.GOOS == "windows" {
@@ -118,10 +115,10 @@ func isDir(name string) bool {
 	return err == nil && info.IsDir()
 }
 
-// bounded keeps the first maxBody bytes that a program writes.
-type bounded struct{ bytes.Buffer }
+// limitedBuffer keeps the first maxBody bytes of a program's output.
+type limitedBuffer struct{ bytes.Buffer }
 
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *limitedBuffer) Write(p []byte) (int, error) {
 	if b.Len()+len(p) > maxBody {
 		return 0, io.ErrShortWrite
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Claims are the claims of a project's OIDC token. Signatures are not verified
-// here: the API does that, and the claims only say whom the token is for.
+// Claims are the claims of a project's OIDC token. The API verifies the signature; here the claims
+// only identify the team and project.
 type Claims struct {
 	TeamID    string
 	ProjectID string
@@ -80,8 +80,7 @@ func payload(token string, v any) error {
 	return nil
 }
 
-// unix returns the time of a number of seconds, which may be any: those out of
-// range become the nearest valid time.
+// unix converts seconds to a time. A number out of range becomes the nearest valid time.
 func unix(seconds float64) time.Time {
 	const year9999 = 253402300799
 	whole, frac := math.Modf(min(max(seconds, 1), year9999))

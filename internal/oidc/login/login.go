@@ -1,5 +1,5 @@
-// Package login begins and ends the login that the Vercel CLI stores, for
-// programs that have a user. Package oidc reads and refreshes it.
+// Package login creates and revokes the login that the Vercel CLI stores, for programs with a user.
+// Package oidc reads and refreshes it.
 package login
 
 import (
@@ -63,14 +63,13 @@ type Code struct {
 const (
 	// loginTimeout is how long a login on a device may take by default.
 	loginTimeout = 10 * time.Minute
-	// maxPollSeconds limits the pause between two polls that a server may
-	// request, which is multiplied to something a timer can hold.
+	// maxPollSeconds limits the pause between polls that a server may request, so that it
+	// fits into a time.Duration.
 	maxPollSeconds = 300
 )
 
-// Device logs in by the device flow (RFC 8628): prompt tells the user what to do,
-// then the server is polled until the user has done it. The login is stored in
-// the CLI's file.
+// Device logs in with the device flow (RFC 8628). It calls prompt, which tells the user what to do,
+// and polls the server until the user has logged in. It stores the login in the CLI's file.
 func Device(ctx context.Context, h *oidc.Host, prompt func(context.Context, Code) error) (oidc.Login, error) {
 	const doing = "logging in to Vercel"
 	found, err := h.Endpoints(ctx, "token_endpoint", "device_authorization_endpoint")
@@ -108,7 +107,7 @@ func Device(ctx context.Context, h *oidc.Host, prompt func(context.Context, Code
 	}
 	token, err := config.DeviceAccessToken(ctx, code)
 	for isNetwork(err) && ctx.Err() == nil {
-		// A failed poll is not a refusal by the user. This begins with a pause.
+		// A failed poll is not a refusal by the user. Poll again after a pause.
 		token, err = config.DeviceAccessToken(ctx, code)
 	}
 	login, err := toLogin(token, err, doing, code.DeviceCode)
@@ -123,8 +122,8 @@ func isNetwork(err error) bool {
 	return ok
 }
 
-// oauthContext returns ctx for the oauth2 package, which then makes its requests
-// as the host does, and with ctx, which that package ignores for some of them.
+// oauthContext returns a context that makes the oauth2 package use the host's client. It also applies
+// ctx to all requests, because that package ignores it for some.
 func oauthContext(ctx context.Context, h *oidc.Host) context.Context {
 	send := roundTripper(func(req *http.Request) (*http.Response, error) {
 		// That package does not close every body, so they are read here.
@@ -145,9 +144,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// toLogin converts the result of the oauth2 package. Its errors may quote the
-// response, which can contain tokens, so only the code and the description that
-// the standard defines are kept, without the secrets that were sent.
+// toLogin converts the result of the oauth2 package. The package's errors may quote a response with
+// tokens. toLogin keeps only the standard code and description, and redacts the secrets in sent.
 func toLogin(token *oauth2.Token, err error, doing string, sent ...string) (oidc.Login, error) {
 	if err != nil {
 		return oidc.Login{}, &oidc.RemoteError{Doing: doing, Err: oauthError(err, redact.Knowing(sent...))}
