@@ -19,8 +19,8 @@ type privateWriter struct {
 	sealed bool
 }
 
-// seal marks the header as private, just before it is sent.
-func (w *privateWriter) seal() {
+// markPrivate marks the header as private, just before it is sent.
+func (w *privateWriter) markPrivate() {
 	if w.sealed {
 		return
 	}
@@ -70,19 +70,19 @@ func privateCacheControl(values []string) string {
 func (w *privateWriter) WriteHeader(status int) {
 	// Informational responses are not stored, and the header may still change.
 	if status >= 200 || status == http.StatusSwitchingProtocols {
-		w.seal()
+		w.markPrivate()
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *privateWriter) Write(p []byte) (int, error) {
-	w.seal()
+	w.markPrivate()
 	return w.ResponseWriter.Write(p)
 }
 
 // ReadFrom preserves the server's own way to copy, which may not need a buffer.
 func (w *privateWriter) ReadFrom(r io.Reader) (int64, error) {
-	w.seal()
+	w.markPrivate()
 	return io.Copy(w.ResponseWriter, r)
 }
 
@@ -91,7 +91,7 @@ func (w *privateWriter) Flush() { _ = w.FlushError() }
 
 // FlushError is used by http.ResponseController.
 func (w *privateWriter) FlushError() error {
-	w.seal()
+	w.markPrivate()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 

@@ -4,13 +4,13 @@
 // to the internet, a matching request is sent to that URL, with the original
 // address in headers and a token that identifies the sandbox. The service at
 // the forward URL can inspect the request, change it, respond to it itself, or
-// pass it on with credentials that the sandbox never sees.
+// forward it with credentials that the sandbox never sees.
 //
 // [Handler] verifies the token, restores the original request and calls an
 // ordinary [net/http.Handler] with it; [FromContext] tells that handler which
-// sandbox is asking. [Forwarder] is such a handler: it passes requests on,
-// streaming in both directions, inserts credentials by rules, and does not
-// reach private networks.
+// sandbox has sent the request. [Forwarder] is such a handler: it forwards requests,
+// streams in both directions, inserts credentials by rules, and refuses connections to
+// private networks.
 //
 //	forwarder, err := proxy.NewForwarder(&proxy.ForwarderOptions{
 //		Rules: []proxy.Rule{{
@@ -34,11 +34,11 @@
 //
 // Anybody on the internet can send requests to a forward URL, and every
 // customer of the platform can make it send validly signed ones. A request
-// reaches the inner handler only if all of this is true:
+// reaches the inner handler only if all of the following is true:
 //
-//   - It has each forwarding header once, and together they form a valid http or
-//     https URL: the host is just a name or an address, the port is a number, and
-//     the path starts with one slash and has no dot segments.
+//   - It has each forwarding header once, and together they form a valid http or https
+//     URL: the host is a name or an address, the port is a number, and the path starts
+//     with one slash and has no dot segments.
 //   - Its token is signed (with RS256 and nothing else) by a key that the token's
 //     issuer publishes. Issuers are at https://oidc.vercel.com and nowhere else.
 //   - The token is valid now, with a tolerance of 60 seconds. A token without an

@@ -59,10 +59,9 @@ type ForwarderOptions struct {
 	// asks for one, and sandboxes choose the hosts: restrict them with Hosts.
 	TLSConfig *tls.Config
 
-	// DialContext makes the connections. Nil means a dialer that refuses what
-	// AllowPrivate says. One of your own decides alone what may be reached: it is
-	// for tests, in which servers stand in for those of the internet, and for
-	// networks that are entered by a tunnel.
+	// DialContext makes the connections. Nil means a dialer that refuses private
+	// addresses; see AllowPrivate. With a DialContext of your own, AllowPrivate has no
+	// effect. It is for tests with local servers, and for networks behind a tunnel.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// Logger receives one line per request at level Info: the sandbox, the
@@ -72,9 +71,9 @@ type ForwarderOptions struct {
 	Logger *slog.Logger
 }
 
-// Forwarder is a handler that passes requests on to their original destination.
-// It serves only requests that have come through [Handler], and responds to all
-// others with status 403: without a verified sandbox it would be an open proxy.
+// Forwarder is a handler that forwards requests to their original destination. It serves
+// only requests from [Handler] and responds to all others with status 403, because without
+// a verified sandbox it would be an open proxy.
 //
 // Bodies stream in both directions without being stored, responses reach the
 // sandbox as they arrive (including server-sent events), and WebSockets work.
@@ -82,11 +81,11 @@ type ForwarderOptions struct {
 // redirects, and uses no proxy of its own, because it could not check the
 // addresses behind one.
 //
-// Headers about the way to the Forwarder are removed: X-Forwarded and
-// Forwarded, and those in which Vercel gives credentials to the services that
-// it hosts, such as X-Vercel-Oidc-Token.
+// Headers that proxies in front of the Forwarder add are removed: X-Forwarded headers,
+// Forwarded, and those with Vercel's credentials for the services that it hosts, such as
+// X-Vercel-Oidc-Token.
 //
-// Trailers of requests are not passed on.
+// Trailers of requests are not forwarded.
 //
 // Connections to the addresses of this machine's own interfaces are refused
 // like those to private addresses, even if they are public. Neighbors with
@@ -164,7 +163,7 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    10 * time.Second,
 		ForceAttemptHTTP2:      true,
-		DisableCompression:     true, // bodies are passed on as they are
+		DisableCompression:     true, // bodies are forwarded unchanged
 		MaxIdleConns:           256,  // in total, since the number of hosts is unlimited
 		MaxIdleConnsPerHost:    32,
 		IdleConnTimeout:        90 * time.Second,
@@ -193,7 +192,7 @@ func (f *Forwarder) CloseIdleConnections() {
 	f.transport.CloseIdleConnections()
 }
 
-// ServeHTTP passes a request on. It implements [http.Handler].
+// ServeHTTP forwards a request. It implements [http.Handler].
 func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{start: time.Now()}
 	defer f.logLine(r, x)
@@ -218,8 +217,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.complete = true
 }
 
-// admit decides whether a request is passed on, and prepares the secrets to
-// insert.
+// admit decides whether a request is forwarded, and prepares the secrets to insert.
 func (f *Forwarder) admit(r *http.Request, x *exchange) (status int, reason string) {
 	meta, ok := FromContext(r.Context())
 	switch {
@@ -255,7 +253,7 @@ func rewrite(p *httputil.ProxyRequest) {
 		p.Out.Header.Del("Http2-Settings")
 	}
 	for name := range p.Out.Header {
-		if ofThePlatform(name) {
+		if isPlatformHeader(name) {
 			delete(p.Out.Header, name)
 		}
 	}
@@ -264,10 +262,10 @@ func rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
-// ofThePlatform reports whether Vercel adds a header to requests for a service
+// isPlatformHeader reports whether Vercel adds a header to requests for a service
 // that it hosts, with credentials of that service. They are not the sandbox's,
 // and must not be sent where a sandbox sends its requests.
-func ofThePlatform(name string) bool {
+func isPlatformHeader(name string) bool {
 	name = dashed(name)
 	return name == "X-Vercel-Oidc-Token" || strings.HasPrefix(name, "X-Vercel-Sc-") ||
 		strings.HasPrefix(name, "X-Vercel-Proxy-Signature") || strings.HasPrefix(name, "X-Vercel-Internal-")
@@ -279,8 +277,8 @@ func (f *Forwarder) modifyResponse(resp *http.Response) error {
 	if x == nil {
 		return nil
 	}
-	// An informational response can't be passed on. An upgrade that was not
-	// requested can't either, and its connection would stay open.
+	// An informational response can't be forwarded here, nor can an upgrade that was not
+	// requested, whose connection would stay open.
 	if resp.StatusCode < 200 && (resp.StatusCode != http.StatusSwitchingProtocols ||
 		!strings.EqualFold(resp.Request.Header.Get("Upgrade"), resp.Header.Get("Upgrade"))) {
 		return errBadStatus

@@ -156,7 +156,7 @@ func FuzzForwardedURL(f *testing.F) {
 		name, _ := parseHost(host) // as the handler does
 		r := &http.Request{URL: u, Host: name, RequestURI: u.RequestURI(), Header: http.Header{}}
 		checkAddress(t, r)
-		if u.Path != "" && under(u.Path, "/v1") && !doubtful(u.Path) && strings.Contains(u.Path, "/..") && !strings.Contains(u.Path, "/...") && strings.Contains(u.Path+"/", "/../") {
+		if u.Path != "" && under(u.Path, "/v1") && !mayHaveDotSegments(u.Path) && strings.Contains(u.Path, "/..") && !strings.Contains(u.Path, "/...") && strings.Contains(u.Path+"/", "/../") {
 			t.Errorf("a path under /v1 climbs: %q", u.Path)
 		}
 	})

@@ -190,7 +190,7 @@ type handler struct {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	private := &privateWriter{ResponseWriter: w}
 	h.serve(private, r)
-	private.seal() // in case the handler has written nothing
+	private.markPrivate() // in case the handler has written nothing
 }
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) {

@@ -9,9 +9,9 @@ import (
 
 // hostPattern is a host, or all subdomains of one, at one port.
 type hostPattern struct {
-	name  string // in lower case, without a trailing dot
-	below bool   // its subdomains, not itself
-	port  string // "": the default of the scheme
+	name       string // in lower case, without a trailing dot
+	subdomains bool   // its subdomains, not itself
+	port       string // "": the default of the scheme
 }
 
 func parseHostPatterns(list []string) ([]hostPattern, error) {
@@ -25,7 +25,7 @@ func parseHostPatterns(list []string) ([]hostPattern, error) {
 			return nil, fmt.Errorf("proxy: Hosts has a URL; give its host alone: %q", u.Host)
 		}
 		rest, below := strings.CutPrefix(s, "*.")
-		p.below = below
+		p.subdomains = below
 		name := rest
 		if i := strings.LastIndexByte(rest, ':'); i >= 0 && !strings.HasSuffix(rest, "]") {
 			if _, err := parsePort(rest[i+1:]); err != nil {
@@ -54,7 +54,7 @@ func matchesAny(patterns []hostPattern, u *url.URL) bool {
 			!(p.port == "80" && u.Scheme == "http" && u.Port() == "") {
 			continue
 		}
-		if p.below && strings.HasSuffix(host, "."+p.name) || !p.below && host == p.name {
+		if p.subdomains && strings.HasSuffix(host, "."+p.name) || !p.subdomains && host == p.name {
 			return true
 		}
 	}

@@ -32,11 +32,11 @@ const (
 // can invent issuers. Each client has a small allowance of its own, so that one
 // that exhausts the common limit affects only clients with the same address.
 var (
-	forAll = rate{burst: 64, perSecond: 16}
-	// forClients limits the sum of the clients' own allowances, since a botnet
+	totalRate = rate{burst: 64, perSecond: 16}
+	// clientsRate limits the sum of the clients' own allowances, since a botnet
 	// has many.
-	forClients = rate{burst: 256, perSecond: 64}
-	forClient  = rate{burst: 8, perSecond: 1}
+	clientsRate = rate{burst: 256, perSecond: 64}
+	clientRate  = rate{burst: 8, perSecond: 1}
 )
 
 // maxClients limits the number of clients whose allowance is remembered.
@@ -66,7 +66,7 @@ type Keys struct {
 
 	mu      sync.Mutex
 	issuers map[string]*issuer
-	// How much of forAll, forClients, and forClient by each client is used up.
+	// How much of totalRate, clientsRate, and clientRate by each client is used up.
 	all, clients bucket
 	client       map[netip.Addr]*bucket
 }
@@ -74,34 +74,34 @@ type Keys struct {
 // rate is the size of an allowance, and how fast it recovers.
 type rate struct{ burst, perSecond float64 }
 
-// bucket is how much of a rate is used up.
+// bucket is the used part of a rate.
 type bucket struct {
 	spent float64
-	at    time.Time // as of when
+	at    time.Time // when spent was computed
 }
 
-// level returns how much is used up now.
+// level returns the used part at a time.
 func (b *bucket) level(r rate, now time.Time) float64 {
 	return max(0, b.spent-now.Sub(b.at).Seconds()*r.perSecond)
 }
 
-// has reports whether one more is allowed.
-func (b *bucket) has(r rate, now time.Time) bool { return b.level(r, now) <= r.burst-1 }
+// allows reports whether one more request is allowed.
+func (b *bucket) allows(r rate, now time.Time) bool { return b.level(r, now) <= r.burst-1 }
 
-// take uses one.
-func (b *bucket) take(r rate, now time.Time) { b.spent, b.at = b.level(r, now)+1, now }
+// spend counts one request.
+func (b *bucket) spend(r rate, now time.Time) { b.spent, b.at = b.level(r, now)+1, now }
 
 // issuer is what is known about one issuer. Except for proven, its fields are
 // guarded by the mutex of Keys.
 type issuer struct {
 	keys     keySet
 	fetched  time.Time // when the keys were fetched
-	tried    time.Time // when a fetch was last begun
+	tried    time.Time // start of the last fetch
 	used     time.Time
-	failures int // in a row
+	failures int // consecutive
 	err      error
 	flight   chan struct{} // closed when the current fetch ends; nil if there is none
-	proven   atomic.Bool   // a token of it was valid
+	proven   atomic.Bool   // it has issued a valid token
 }
 
 // find returns the key with the given issuer and ID, fetching it if necessary,
@@ -163,11 +163,11 @@ func (k *Keys) mayFetch(e *issuer, remote string, now time.Time) bool {
 	}
 	own := k.allowance(remote, now)
 	switch {
-	case own.has(forClient, now) && k.clients.has(forClients, now):
-		own.take(forClient, now)
-		k.clients.take(forClients, now)
-	case k.all.has(forAll, now):
-		k.all.take(forAll, now)
+	case own.allows(clientRate, now) && k.clients.allows(clientsRate, now):
+		own.spend(clientRate, now)
+		k.clients.spend(clientsRate, now)
+	case k.all.allows(totalRate, now):
+		k.all.spend(totalRate, now)
 	default:
 		return false
 	}
@@ -188,10 +188,10 @@ func (k *Keys) allowance(remote string, now time.Time) *bucket {
 	own := k.client[client]
 	if own == nil {
 		if len(k.client) >= maxClients {
-			maps.DeleteFunc(k.client, func(_ netip.Addr, b *bucket) bool { return b.level(forClient, now) == 0 })
+			maps.DeleteFunc(k.client, func(_ netip.Addr, b *bucket) bool { return b.level(clientRate, now) == 0 })
 		}
 		if len(k.client) >= maxClients {
-			return &bucket{spent: forClient.burst, at: now}
+			return &bucket{spent: clientRate.burst, at: now}
 		}
 		if k.client == nil {
 			k.client = make(map[netip.Addr]*bucket)

@@ -94,21 +94,21 @@ func newRule(r Rule) (rule, error) {
 	return c, nil
 }
 
-// concerns reports whether the rule applies to a URL.
-func (r *rule) concerns(u *url.URL) bool {
+// appliesTo reports whether the rule applies to a URL.
+func (r *rule) appliesTo(u *url.URL) bool {
 	if u.Scheme != "https" && !r.AllowHTTP && r.Secret != nil {
 		return false
 	}
 	// Servers disagree about escaped slashes, so the path must match both
 	// before and after unescaping.
 	return under(u.Path, r.PathPrefix) && under(u.EscapedPath(), r.PathPrefix) && matchesAny(r.hosts, u) &&
-		(r.PathPrefix == "" || r.Secret == nil || !doubtful(u.Path))
+		(r.PathPrefix == "" || r.Secret == nil || !mayHaveDotSegments(u.Path))
 }
 
-// doubtful reports whether a path that parsePath has accepted might have dot
+// mayHaveDotSegments reports whether a path that parsePath has accepted might have dot
 // segments for a server that drops control characters, or spaces at the end of
 // a name.
-func doubtful(path string) bool {
+func mayHaveDotSegments(path string) bool {
 	if strings.ContainsFunc(path, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 		return true
 	}
@@ -155,7 +155,7 @@ const (
 func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edits []edit, status int, reason string, cause error) {
 	for i := range rules {
 		rule := &rules[i]
-		if !rule.concerns(r.URL) {
+		if !rule.appliesTo(r.URL) {
 			continue
 		}
 		placeholders, size := 0, 0

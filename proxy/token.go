@@ -128,15 +128,15 @@ func checkIssuer(issuer string) error {
 		return fmt.Errorf("%w: %q", ErrInvalidIssuer, clip(issuer))
 	}
 	for segment := range strings.SplitSeq(path, "/") {
-		if segment == "" || segment == "." || segment == ".." || strings.ContainsFunc(segment, notPlain) {
+		if segment == "" || segment == "." || segment == ".." || strings.ContainsFunc(segment, isReserved) {
 			return fmt.Errorf("%w: %q", ErrInvalidIssuer, clip(issuer))
 		}
 	}
 	return nil
 }
 
-// notPlain reports whether c is not one of RFC 3986's unreserved characters.
-func notPlain(c rune) bool {
+// isReserved reports whether c is not one of RFC 3986's unreserved characters.
+func isReserved(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-._~", c))
 }
 
@@ -190,15 +190,15 @@ func seconds(v any) (time.Time, bool) {
 // trailing slash. A token contains the forward URL exactly as written in the
 // policy, including its slash if there is one.
 func (c *claims) checkAudience(accepted []string) error {
-	meant := func(aud string) bool { return slices.Contains(accepted, strings.TrimSuffix(aud, "/")) }
+	accepts := func(aud string) bool { return slices.Contains(accepted, strings.TrimSuffix(aud, "/")) }
 	switch aud := c.Audience.(type) {
 	case string:
-		if meant(aud) {
+		if accepts(aud) {
 			return nil
 		}
 	case []any:
 		for _, a := range aud {
-			if s, ok := a.(string); ok && meant(s) {
+			if s, ok := a.(string); ok && accepts(s) {
 				return nil
 			}
 		}
