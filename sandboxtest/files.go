@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
@@ -153,7 +154,7 @@ func (c *call) fileError(sess *store.Session, what string, err error) error {
 	if c.ctx.Err() != nil {
 		return c.ctx.Err()
 	}
-	if errors.Is(err, box.ErrStopped) {
+	if errors.Is(err, backend.ErrStopped) {
 		return sess.MachineError(c.ctx, err)
 	}
 	// A machine that goes down in the middle fails in any way.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
@@ -69,8 +70,8 @@ type terminalMessage struct {
 	Message string   `json:"message,omitempty"`
 }
 
-func (m *terminalMessage) size() box.Size {
-	return box.Size{Cols: cells(m.Cols, 80), Rows: cells(m.Rows, 24)}
+func (m *terminalMessage) size() backend.Size {
+	return backend.Size{Cols: cells(m.Cols, 80), Rows: cells(m.Rows, 24)}
 }
 
 func cells(n, otherwise int) uint16 {
@@ -122,7 +123,7 @@ func (t *terminal) run(sess *store.Session, machine *box.Box) {
 		return
 	}
 	env := sess.Environ()
-	spec := box.Spec{
+	spec := backend.Spec{
 		Path: start.Command, Args: start.Args, Dir: start.Cwd,
 		Env: append(append([]string{"TERM=xterm-256color"}, env...), start.Env...),
 		TTY: new(start.size()), Stdout: t,
@@ -180,7 +181,7 @@ func (t *terminal) start() (*terminalMessage, error) {
 // input feeds a program until the client leaves.
 func (t *terminal) input(ctx context.Context, proc interface {
 	io.Writer
-	Resize(box.Size) error
+	Resize(backend.Size) error
 }) {
 	buf := make([]byte, inputSize)
 	for {

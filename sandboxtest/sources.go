@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
@@ -152,7 +153,7 @@ const maxGitError = 2 << 10
 
 func (g *gitRun) run(ctx context.Context, args ...string) error {
 	out := &limitedBuffer{limit: maxGitError}
-	spec := box.Spec{Path: "git", Args: args, Env: g.env, Stdout: out, Stderr: out}
+	spec := backend.Spec{Path: "git", Args: args, Env: g.env, Stdout: out, Stderr: out}
 	if g.inside {
 		spec.Dir = g.dir
 	}

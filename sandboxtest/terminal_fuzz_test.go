@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/wire"
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // typed is the connection of a client that says what is given, and then nothing. It
@@ -51,12 +51,12 @@ type program struct {
 
 func (p *program) Write(b []byte) (int, error) { return p.got.Write(b) }
 
-func (p *program) Resize(size box.Size) error {
+func (p *program) Resize(size backend.Size) error {
 	checkCells(p.t, size)
 	return nil
 }
 
-func checkCells(t *testing.T, size box.Size) {
+func checkCells(t *testing.T, size backend.Size) {
 	assert.True(t, size.Cols >= 1 && size.Cols <= wire.MaxCells && size.Rows >= 1 && size.Rows <= wire.MaxCells, "%+v", size)
 }
 

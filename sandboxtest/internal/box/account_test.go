@@ -5,15 +5,17 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // TestAccounts: each account has its user, home and working directory, and
 // nothing of the other account.
 func TestAccounts(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		for account, other := range map[Account]string{RuntimeAccount: "", ImageAccount: WorkDir} {
-			b := newBox(t, h, Config{Account: account})
-			out, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", "echo $USER; echo x > f; test -w $HOME && cd ~ && pwd -P"}})
+		for account, other := range map[backend.Account]string{backend.RuntimeAccount: "", backend.ImageAccount: backend.WorkDir} {
+			b := newBox(t, h, backend.Config{Account: account})
+			out, _, res := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "echo $USER; echo x > f; test -w $HOME && cd ~ && pwd -P"}})
 			require.Zero(t, res.ExitCode)
 			assert.Contains(t, out, account.Name+"\n")
 			assert.Contains(t, out, account.Home+"\n")
@@ -25,16 +27,16 @@ func TestAccounts(t *testing.T) {
 				assert.ErrorContains(t, err, "no such file")
 			}
 			if h.Mode() == Namespace {
-				out, _, _ := run(t, b, Spec{Path: "id", Args: []string{"-un"}})
+				out, _, _ := run(t, b, backend.Spec{Path: "id", Args: []string{"-un"}})
 				assert.Equal(t, account.Name+"\n", out)
 			}
-			out, _, _ = run(t, b, Spec{Path: "sh", Args: []string{"-c", "echo $SUDO_USER"}, User: "root"})
+			out, _, _ = run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "echo $SUDO_USER"}, User: "root"})
 			assert.Equal(t, account.Name+"\n", out)
 			require.NoError(t, b.Stop(t.Context()))
 			layer, _, err := b.Freeze(t.Context())
 			require.NoError(t, err)
-			b = newBox(t, h, Config{Layer: layer, Account: account})
-			out, _, _ = run(t, b, Spec{Path: "cat", Args: []string{"f"}})
+			b = newBox(t, h, backend.Config{Layer: layer, Account: account})
+			out, _, _ = run(t, b, backend.Spec{Path: "cat", Args: []string{"f"}})
 			assert.Equal(t, "x\n", out)
 		}
 	})

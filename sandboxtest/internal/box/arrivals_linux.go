@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // arrivals finds out which of several pipes received data first. Reading them in
@@ -30,7 +32,7 @@ func newArrivals(outs []*output) (*arrivals, error) {
 	}
 	a := &arrivals{poll: os.NewFile(uintptr(fd), "output"), outs: outs}
 	for i, o := range outs {
-		pipe, err := descriptor(o.r)
+		pipe, err := backend.Descriptor(o.r)
 		if err == nil {
 			// One event for everything since the pipe was empty.
 			err = unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, pipe, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(i)})
@@ -129,7 +131,7 @@ func epollNow(fd uintptr, events []unix.EpollEvent) (n int, err error) {
 	}
 }
 
-// wait returns the pipes in which something has arrived, in order; with block it
+// Wait returns the pipes in which something has arrived, in order; with block it
 // waits until there is one.
 func (a *arrivals) wait(events []unix.EpollEvent, block bool) (n int, err error) {
 	look := func(fd uintptr) bool {
@@ -144,7 +146,7 @@ func (a *arrivals) wait(events []unix.EpollEvent, block bool) (n int, err error)
 
 // read copies once what is in a pipe.
 func (a *arrivals) read(i int32, buf []byte) (n int, err error) {
-	n, err = readNow(a.outs[i].r, buf)
+	n, err = backend.ReadAvailable(a.outs[i].r, buf)
 	if err == nil {
 		a.outs[i].write(buf[:n])
 	}

@@ -5,21 +5,23 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 func BenchmarkBoot(b *testing.B) {
 	h := openHost(b, Options{Mode: Namespace})
 	for b.Loop() {
-		box := newBox(b, h, Config{})
+		box := newBox(b, h, backend.Config{})
 		require.NoError(b, box.Remove())
 	}
 }
 
 func BenchmarkCommand(b *testing.B) {
 	h := openHost(b, Options{Mode: Namespace})
-	box := newBox(b, h, Config{})
+	box := newBox(b, h, backend.Config{})
 	for b.Loop() {
-		run(b, box, Spec{Path: "true"})
+		run(b, box, backend.Spec{Path: "true"})
 	}
 }
 
@@ -31,14 +33,14 @@ func BenchmarkFreeze(b *testing.B) {
 			h := openHost(b, Options{Mode: Namespace})
 			for b.Loop() {
 				b.StopTimer()
-				box := newBox(b, h, Config{})
+				box := newBox(b, h, backend.Config{})
 				sh(b, box, fmt.Sprintf("head -c %dM /dev/zero > data", mib))
 				b.StartTimer()
 				require.NoError(b, box.Stop(b.Context()))
 				layer, size, err := box.Freeze(b.Context())
 				require.NoError(b, err)
 				require.Equal(b, int64(mib)<<20, size)
-				again := newBox(b, h, Config{Layer: layer})
+				again := newBox(b, h, backend.Config{Layer: layer})
 				b.StopTimer()
 				require.NoError(b, again.Remove())
 				require.NoError(b, h.RemoveLayer(layer))

@@ -6,20 +6,21 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // Box is one machine: a file system, and while it runs processes on it. It is
 // safe for concurrent use.
 type Box struct {
 	host    *Host
-	cfg     Config
+	cfg     backend.Config
 	id      string
 	dir     string
 	drives  []string // held, in the order of the mounts
-	machine machine
+	machine backend.Machine
 
 	mu       sync.Mutex
 	running  bool
@@ -32,47 +33,6 @@ type Box struct {
 	cpu      time.Duration // of processes that have ended
 }
 
-// machine is what a mode has to provide for a box.
-type machine interface {
-	boot(ctx context.Context) error
-	// launch resolves cmd.Args[0] and the directory inside the box and starts
-	// it; the errors that a shell would report are *launchError. The standard
-	// files of cmd are *os.File or nil.
-	launch(cmd *exec.Cmd, spec *Spec) (running, error)
-	// openTerminal opens a pseudo terminal.
-	openTerminal(size Size, user string) (*terminal, error)
-	// These work on the box's files with the rights of its user; names are
-	// clean and absolute.
-	readFile(name string) (io.ReadCloser, int64, error)
-	mkdir(name string, parents bool) error
-	extract(ctx context.Context, archive io.Reader, dir string, max limits) error
-	dial(ctx context.Context, port int) (net.Conn, error)
-	setNetwork(deny bool) error
-	// disconnect breaks all connections to the outside.
-	disconnect()
-	network() (in, out int64)
-	// ended is called for each process that has exited.
-	ended(pid int)
-	// halt ends every process and waits until they are gone.
-	halt(procs []*Process) error
-	// freeze gives the directory that becomes the layer, and its size.
-	freeze() (dir string, size int64, err error)
-}
-
-// running is a process that was started.
-type running interface {
-	// pid is the process ID as the host sees it.
-	pid() int
-	// wait is called once.
-	wait() exit
-}
-
-// exit is how a process ended.
-type exit struct {
-	Code int
-	CPU  time.Duration
-}
-
 // Running says whether processes can be started.
 func (b *Box) Running() bool {
 	b.mu.Lock()
@@ -81,7 +41,7 @@ func (b *Box) Running() bool {
 }
 
 func (b *Box) bootLocked(ctx context.Context) error {
-	if err := b.machine.boot(ctx); err != nil {
+	if err := b.machine.Boot(ctx); err != nil {
 		return err
 	}
 	b.life, b.die = context.WithCancelCause(context.Background())
@@ -94,7 +54,7 @@ func (b *Box) use() (func(), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.running || b.stopping {
-		return nil, ErrStopped
+		return nil, backend.ErrStopped
 	}
 	b.starts.Add(1)
 	return b.starts.Done, nil
@@ -110,24 +70,18 @@ func (b *Box) Stop(ctx context.Context) error {
 		return nil
 	}
 	b.stopping = true
-	b.die(ErrStopped)
-	procs := make([]*Process, 0, len(b.procs))
-	for p := range b.procs {
-		procs = append(procs, p)
-	}
+	b.die(backend.ErrStopped)
+	procs := b.commandsLocked()
 	b.mu.Unlock()
 
-	err := b.machine.halt(procs)
+	err := b.machine.Halt(procs)
 	b.starts.Wait()
 	// A process that was being started meanwhile is ended here.
 	b.mu.Lock()
-	procs = procs[:0]
-	for p := range b.procs {
-		procs = append(procs, p)
-	}
+	procs = b.commandsLocked()
 	b.mu.Unlock()
 	if len(procs) > 0 {
-		err = errors.Join(err, b.machine.halt(procs))
+		err = errors.Join(err, b.machine.Halt(procs))
 	}
 	for _, p := range procs {
 		select {
@@ -151,7 +105,7 @@ func (b *Box) Restart(ctx context.Context) error {
 	defer b.mu.Unlock()
 	switch {
 	case b.consumed:
-		return fmt.Errorf("box: restart: %w", ErrStopped)
+		return fmt.Errorf("box: restart: %w", backend.ErrStopped)
 	case b.running:
 		return fmt.Errorf("box: restart: %w", ErrRunning)
 	}
@@ -165,7 +119,7 @@ func (b *Box) Restart(ctx context.Context) error {
 // how much larger it is than the layer that the box started from. The box can't
 // be used afterwards: make new ones from the layer. In namespace mode the cost
 // does not depend on the size of the files.
-func (b *Box) Freeze(ctx context.Context) (LayerID, int64, error) {
+func (b *Box) Freeze(ctx context.Context) (backend.LayerID, int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -173,16 +127,16 @@ func (b *Box) Freeze(ctx context.Context) (LayerID, int64, error) {
 	}
 	switch {
 	case b.consumed:
-		return "", 0, fmt.Errorf("box: freeze: %w", ErrStopped)
+		return "", 0, fmt.Errorf("box: freeze: %w", backend.ErrStopped)
 	case b.running:
 		return "", 0, fmt.Errorf("box: freeze: %w", ErrRunning)
 	}
-	dir, size, err := b.machine.freeze()
+	dir, size, err := b.machine.Freeze()
 	if err != nil {
 		return "", 0, fmt.Errorf("box: freeze: %w", err)
 	}
-	var parent LayerID
-	if b.host.backend.layered() {
+	var parent backend.LayerID
+	if b.host.backend.Layered() {
 		parent = b.cfg.Layer
 	}
 	id, err := b.host.store.add(dir, parent, size)
@@ -209,7 +163,7 @@ func (b *Box) removeLocked() error {
 	}
 	b.consumed = true
 	err := b.keepMounts()
-	err = errors.Join(err, removeAll(b.dir), b.letGoOfDrives())
+	err = errors.Join(err, backend.RemoveAll(b.dir), b.letGoOfDrives())
 	b.host.store.release(b.cfg.Layer)
 	b.host.forget(b)
 	return err
@@ -229,10 +183,10 @@ func (b *Box) Usage() Usage {
 	defer b.mu.Unlock()
 	u := Usage{CPU: b.cpu}
 	for p := range b.procs {
-		u.CPU += processCPU(p.Pid())
+		u.CPU += backend.ProcessCPU(p.Pid())
 	}
 	if b.machine != nil {
-		u.NetworkIn, u.NetworkOut = b.machine.network()
+		u.NetworkIn, u.NetworkOut = b.machine.Network()
 	}
 	return u
 }
@@ -249,7 +203,7 @@ func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
 		return nil, fmt.Errorf("box: dial: %w", err)
 	}
 	defer done()
-	return b.machine.dial(ctx, port)
+	return b.machine.Dial(ctx, port)
 }
 
 // SetNetwork cuts a running box off from every network but loopback, or connects
@@ -257,7 +211,7 @@ func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
 func (b *Box) SetNetwork(deny bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.machine.setNetwork(deny); err != nil {
+	if err := b.machine.SetNetwork(deny); err != nil {
 		return fmt.Errorf("box: network: %w", err)
 	}
 	b.cfg.DenyNetwork = deny
@@ -270,7 +224,7 @@ func (b *Box) Disconnect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.machine != nil {
-		b.machine.disconnect()
+		b.machine.Disconnect()
 	}
 }
 
@@ -287,7 +241,7 @@ func (b *Box) ReadFile(path, cwd string) (io.ReadCloser, int64, error) {
 		return nil, 0, fmt.Errorf("box: read: %w", err)
 	}
 	defer done()
-	return b.machine.readFile(name)
+	return b.machine.ReadFile(name)
 }
 
 // Mkdir makes a directory and its missing parents; it succeeds if the directory
@@ -308,7 +262,7 @@ func (b *Box) mkdir(path, cwd string, parents bool) error {
 		return fmt.Errorf("box: mkdir: %w", err)
 	}
 	defer done()
-	return b.machine.mkdir(name, parents)
+	return b.machine.Mkdir(name, parents)
 }
 
 // Extract unpacks a gzipped tar archive below cwd (empty means the working
@@ -339,7 +293,7 @@ func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error 
 		_, err := io.Copy(w, archive)
 		_ = w.CloseWithError(err)
 	})
-	err = b.machine.extract(ctx, r, dir, archiveLimits)
+	err = b.machine.Extract(ctx, r, dir, backend.ArchiveLimits)
 	_ = r.Close()
 	done()
 	pump.Wait()
@@ -349,7 +303,19 @@ func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error 
 // path returns a clean absolute path in the box.
 func (b *Box) path(path, cwd string) (string, error) {
 	if path == "" {
-		return "", fmt.Errorf("box: %w: empty", ErrBadPath)
+		return "", fmt.Errorf("box: %w: empty", backend.ErrBadPath)
 	}
-	return cleanPath(path, cwd, b.Account().WorkDir)
+	return backend.CleanPath(path, cwd, b.Account().WorkDir)
+}
+
+// Account is the box's.
+func (b *Box) Account() backend.Account { return b.cfg.AccountOrDefault() }
+
+// commandsLocked lists the commands that have not ended.
+func (b *Box) commandsLocked() []backend.Command {
+	commands := make([]backend.Command, 0, len(b.procs))
+	for p := range b.procs {
+		commands = append(commands, p)
+	}
+	return commands
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testmain"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 func TestMain(m *testing.M) { testmain.Main(m) }
@@ -43,7 +44,7 @@ func openHost(t testing.TB, opts Options) *Host {
 	return h
 }
 
-func newBox(t testing.TB, h *Host, cfg Config) *Box {
+func newBox(t testing.TB, h *Host, cfg backend.Config) *Box {
 	t.Helper()
 	b, err := h.New(context.Background(), cfg)
 	require.NoError(t, err)
@@ -69,7 +70,7 @@ func (b *buffer) String() string {
 }
 
 // run runs a command to its end.
-func run(t testing.TB, b *Box, spec Spec) (stdout, stderr string, res Result) {
+func run(t testing.TB, b *Box, spec backend.Spec) (stdout, stderr string, res Result) {
 	t.Helper()
 	var out, errOut buffer
 	spec.Stdout, spec.Stderr = &out, &errOut
@@ -82,7 +83,7 @@ func run(t testing.TB, b *Box, spec Spec) (stdout, stderr string, res Result) {
 // sh runs a shell script, which must succeed, and returns its output.
 func sh(t testing.TB, b *Box, script string, args ...string) string {
 	t.Helper()
-	out, errOut, res := run(t, b, Spec{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...)})
+	out, errOut, res := run(t, b, backend.Spec{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...)})
 	require.Zero(t, res.ExitCode, "%s%s", out, errOut)
 	return strings.TrimSpace(out)
 }
@@ -124,14 +125,14 @@ func archive(t testing.TB, entries ...tar.Header) io.Reader {
 
 func TestCommand(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
-		out, errOut, res := run(t, b, Spec{
+		b := newBox(t, h, backend.Config{})
+		out, errOut, res := run(t, b, backend.Spec{
 			Path: "sh", Args: []string{"-c", `printf '%s|' "$1" "$GREETING"; echo oops >&2; pwd; exit 7`, "sh", "a b"},
 			Env: []string{"GREETING=hello"},
 		})
 		assert.Equal(t, 7, res.ExitCode)
 		assert.True(t, strings.HasPrefix(out, "a b|hello|"), out)
-		assert.Contains(t, out, WorkDir)
+		assert.Contains(t, out, backend.WorkDir)
 		assert.Equal(t, "oops\n", errOut)
 		assert.Positive(t, res.Duration)
 	})
@@ -139,12 +140,12 @@ func TestCommand(t *testing.T) {
 
 func TestFilesSurviveStopAndFreeze(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		require.NoError(t, b.Extract(t.Context(), archive(t, tar.Header{Name: "vercel/sandbox/deep/file", Mode: 0o640, ModTime: time.Unix(1e9, 0)}), "/"))
 		sh(t, b, "cat deep/file > copy; chmod 700 copy")
 		require.NoError(t, b.Stop(t.Context()))
-		_, err := b.Start(t.Context(), Spec{Path: "true"})
-		require.ErrorIs(t, err, ErrStopped)
+		_, err := b.Start(t.Context(), backend.Spec{Path: "true"})
+		require.ErrorIs(t, err, backend.ErrStopped)
 		require.NoError(t, b.Restart(t.Context()))
 		assert.Equal(t, "data of vercel/sandbox/deep/file", read(t, b, "copy"))
 		require.NoError(t, b.Stop(t.Context()))
@@ -152,7 +153,7 @@ func TestFilesSurviveStopAndFreeze(t *testing.T) {
 		require.NoError(t, err)
 		assert.Positive(t, size)
 
-		one, two := newBox(t, h, Config{Layer: layer}), newBox(t, h, Config{Layer: layer})
+		one, two := newBox(t, h, backend.Config{Layer: layer}), newBox(t, h, backend.Config{Layer: layer})
 		sh(t, one, "rm -r deep; echo changed > copy")
 		assert.Equal(t, "changed\n", read(t, one, "copy"))
 		assert.Equal(t, "data of vercel/sandbox/deep/file", read(t, two, "copy"))

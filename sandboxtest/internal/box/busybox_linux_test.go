@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // TestBusyboxAsShell: a box starts where /bin/sh is busybox, which does what the
@@ -18,7 +19,7 @@ func TestBusyboxAsShell(t *testing.T) {
 	if os.Getenv(inside) != "" {
 		h, err := NewHost(Options{Mode: Namespace})
 		require.NoError(t, err)
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		assert.Equal(t, "fine", sh(t, b, "echo fine"))
 		require.NoError(t, h.Close())
 		return

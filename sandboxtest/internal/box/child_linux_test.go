@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // TestParentDeathSignal: a command that asks to die with its parent lives as
@@ -16,7 +17,7 @@ func TestParentDeathSignal(t *testing.T) {
 	needs.GNU(t)
 	needs.Programs(t, "setpriv")
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		clients, each := 8, 15
 		if !needs.Slow() {
 			each = 5
@@ -27,9 +28,9 @@ func TestParentDeathSignal(t *testing.T) {
 		for range clients {
 			all.Go(func() {
 				for range each {
-					go lockAway(func() {}) // ends a thread, as whatever changes one does
-					for _, user := range []string{"", rootUser} {
-						_, errOut, res := run(t, b, Spec{Path: "setpriv", Args: strings.Fields("--pdeathsig KILL -- sleep 0.05"), User: user})
+					go backend.UseUpThread(func() {}) // ends a thread, as whatever changes one does
+					for _, user := range []string{"", backend.RootUser} {
+						_, errOut, res := run(t, b, backend.Spec{Path: "setpriv", Args: strings.Fields("--pdeathsig KILL -- sleep 0.05"), User: user})
 						mu.Lock()
 						if ends[user] == nil {
 							ends[user] = make(map[int]int)
@@ -42,7 +43,7 @@ func TestParentDeathSignal(t *testing.T) {
 			})
 		}
 		all.Wait()
-		for _, user := range []string{"", rootUser} {
+		for _, user := range []string{"", backend.RootUser} {
 			assert.Equal(t, map[int]int{0: clients * each}, ends[user], "exit codes of user %q", user)
 		}
 	})
@@ -53,14 +54,14 @@ func TestParentDeathSignal(t *testing.T) {
 func TestCalledName(t *testing.T) {
 	needs.GNU(t) // sh is what it is called
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		sh(t, b, `mkdir here && ln -s "$(command -v sh)" here/other`)
 		const show = `tr '\000' ' ' <"/proc/$$/cmdline"; exit`
-		for _, user := range []string{"", rootUser} {
+		for _, user := range []string{"", backend.RootUser} {
 			for name, want := range map[string]string{
 				"sh": "sh -c ", "/bin/sh": "/bin/sh -c ", "here/other": "here/other -c ", "other": "other -c ",
 			} {
-				out, errOut, res := run(t, b, Spec{Path: name, Args: []string{"-c", show}, User: user, Env: []string{"PATH=/usr/bin:/bin:here"}})
+				out, errOut, res := run(t, b, backend.Spec{Path: name, Args: []string{"-c", show}, User: user, Env: []string{"PATH=/usr/bin:/bin:here"}})
 				assert.Zero(t, res.ExitCode, errOut)
 				assert.Truef(t, strings.HasPrefix(out, want), "%s as %q: %q", name, user, out)
 			}

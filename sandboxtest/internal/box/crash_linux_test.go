@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 const crashEnv = "BOX_TEST_CRASH"
@@ -21,9 +23,9 @@ func TestKilledHost(t *testing.T) {
 	if seconds := os.Getenv(crashEnv); seconds != "" {
 		h, err := NewHost(Options{Mode: Namespace})
 		require.NoError(t, err)
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		sh(t, b, "(setsid sleep "+seconds+" >/dev/null 2>&1 &)")
-		_, err = b.Start(context.Background(), Spec{Path: "sleep", Args: []string{seconds}})
+		_, err = b.Start(context.Background(), backend.Spec{Path: "sleep", Args: []string{seconds}})
 		require.NoError(t, err)
 		fmt.Println("ready", h.dir)
 		select {}

@@ -2,7 +2,6 @@ package box
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 const (
@@ -93,34 +94,7 @@ func ownerIsGone(dir string) bool {
 		return false
 	}
 	pid, err := strconv.Atoi(string(data))
-	return err == nil && pid > 0 && pid != os.Getpid() && isGone(pid)
-}
-
-// mkdir makes a directory of that mode, whatever the umask of this process, which
-// belongs to whoever has started it.
-func mkdir(name string, mode fs.FileMode) error {
-	if err := os.Mkdir(name, mode); err != nil {
-		return err
-	}
-	return os.Chmod(name, mode)
-}
-
-// mkdirs makes a directory, unless there is one, and its missing parents, all of
-// that mode.
-func mkdirs(name string, mode fs.FileMode) error {
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		return nil
-	}
-	if parent := filepath.Dir(name); parent != name {
-		if err := mkdirs(parent, mode); err != nil {
-			return err
-		}
-	}
-	err := mkdir(name, mode)
-	if info, statErr := os.Stat(name); errors.Is(err, fs.ErrExist) && statErr == nil && info.IsDir() {
-		return nil // another has made it
-	}
-	return err
+	return err == nil && pid > 0 && pid != os.Getpid() && backend.IsGone(pid)
 }
 
 // openDir takes the host's directory for itself; without one it makes one in
@@ -135,7 +109,7 @@ func (h *Host) openDir(dir, parent string) (err error) {
 		// Processes of the box's user pass through it in folder mode.
 		return os.Chmod(h.dir, 0o711)
 	}
-	if err := mkdirs(dir, 0o711); err != nil {
+	if err := backend.MkdirAll(dir, 0o711); err != nil {
 		return err
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
@@ -155,7 +129,7 @@ func (h *Host) closeDir() error {
 	}
 	err = errors.Join(err, h.closeBoxesDir())
 	if h.temp && h.dir != "" {
-		err = errors.Join(err, removeAll(h.dir))
+		err = errors.Join(err, backend.RemoveAll(h.dir))
 	}
 	if h.unlock != nil {
 		err = errors.Join(err, h.unlock())
@@ -189,7 +163,7 @@ func sweep(parent, prefix string) {
 			continue
 		}
 		// In a shared folder such as /tmp, it may be another user's.
-		if info, err := entry.Info(); err != nil || !mine(info) {
+		if info, err := entry.Info(); err != nil || !backend.IsOurs(info) {
 			continue
 		}
 		dir := filepath.Join(parent, entry.Name())
@@ -206,7 +180,7 @@ func sweep(parent, prefix string) {
 		lock := flock.New(name, flock.SetFlag(os.O_RDWR))
 		if ok, err := lock.TryLock(); err == nil && ok {
 			killBoxesOf(filepath.Join(dir, string(Folder)))
-			_ = removeAll(dir)
+			_ = backend.RemoveAll(dir)
 			_ = lock.Unlock()
 		}
 		_ = take.Unlock()
@@ -222,12 +196,6 @@ func killBoxesOf(store string) {
 		ids[b.Name()] = true
 	}
 	if len(ids) > 0 {
-		killMarked(ids)
+		backend.KillMarked(ids)
 	}
-}
-
-// newID makes a short random name; short because overlayfs takes the names of
-// all layers of a chain in one page.
-func newID() string {
-	return strings.ToLower(rand.Text()[:8])
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // drives keeps the drives of a host, each as a directory of numbered versions.
@@ -73,10 +75,10 @@ func (d *drives) hold(id string, give func(dir string) error) (string, error) {
 	}
 	dir := d.version(id, max(n, 0))
 	if n < 0 {
-		if err := mkdirs(d.dirOf(id), 0o711); err != nil {
+		if err := backend.MkdirAll(d.dirOf(id), 0o711); err != nil {
 			return "", err
 		}
-		if err := mkdir(dir, 0o755); err != nil {
+		if err := backend.Mkdir(dir, 0o755); err != nil {
 			return "", err
 		}
 		if err := give(dir); err != nil {
@@ -111,10 +113,10 @@ func (d *drives) keep(id, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := mkdirs(d.dirOf(id), 0o711); err != nil {
+	if err := backend.MkdirAll(d.dirOf(id), 0o711); err != nil {
 		return err
 	}
-	if err := moveTree(dir, d.version(id, n+1)); err != nil {
+	if err := backend.MoveTree(dir, d.version(id, n+1)); err != nil {
 		return err
 	}
 	return d.sweepLocked(id)
@@ -140,7 +142,7 @@ func (d *drives) removeVersions(id, except string) error {
 	errs := []error{err}
 	for _, e := range entries {
 		if dir := filepath.Join(d.dirOf(id), e.Name()); dir != except && d.held[dir] == 0 {
-			errs = append(errs, removeAll(dir))
+			errs = append(errs, backend.RemoveAll(dir))
 		}
 	}
 	return errors.Join(errs...)
@@ -164,7 +166,7 @@ func (d *drives) removeLocked(id string) error {
 		}
 	}
 	delete(d.removed, id)
-	return removeAll(d.dirOf(id))
+	return backend.RemoveAll(d.dirOf(id))
 }
 
 // keepOnly removes all drives but those given, and what a killed process has left
@@ -188,7 +190,7 @@ func (d *drives) keepOnly(ids []string) error {
 }
 
 // MakeDrive makes an empty drive.
-func (h *Host) MakeDrive(id string) error { return mkdirs(h.drives.dirOf(id), 0o711) }
+func (h *Host) MakeDrive(id string) error { return backend.MkdirAll(h.drives.dirOf(id), 0o711) }
 
 // RemoveDrive removes a drive; it succeeds if there is none. Boxes that have it
 // mounted read-only keep their view.
@@ -206,12 +208,12 @@ func (h *Host) CopyDrive(ctx context.Context, from, to string) error {
 	if err != nil {
 		return fmt.Errorf("box: copy a drive: %w", err)
 	}
-	made := h.store.boxDir(newID()) // swept if this process dies meanwhile
+	made := h.store.boxDir(backend.NewID()) // swept if this process dies meanwhile
 	if err = h.copyFiles(dir, made); err == nil {
 		err = h.drives.keep(to, made)
 	}
 	if err = errors.Join(err, h.drives.letGo(dir)); err != nil {
-		return errors.Join(fmt.Errorf("box: copy a drive: %w", err), removeAll(made), h.RemoveDrive(to))
+		return errors.Join(fmt.Errorf("box: copy a drive: %w", err), backend.RemoveAll(made), h.RemoveDrive(to))
 	}
 	return nil
 }
@@ -221,12 +223,12 @@ func (h *Host) giveToUser(dir string) error {
 	if h.Mode() == Folder || os.Geteuid() != 0 {
 		return nil
 	}
-	return os.Chown(dir, UserID, GroupID)
+	return os.Chown(dir, backend.UserID, backend.GroupID)
 }
 
 // copyFiles copies a tree with its owners, where boxes have users.
 func (h *Host) copyFiles(from, to string) error {
-	if err := copyTree(from, to); err != nil {
+	if err := backend.CopyTree(from, to); err != nil {
 		return err
 	}
 	if h.Mode() == Folder || os.Geteuid() != 0 {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // TestDriveCopyOnWrite: what a box only reads from a drive is not copied for
@@ -13,11 +15,11 @@ import (
 func TestDriveCopyOnWrite(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
 	const size = 16 << 20
-	b := newBox(t, h, Config{Mounts: []Mount{{Path: "/data", Drive: "d", Keep: true}}})
+	b := newBox(t, h, backend.Config{Mounts: []backend.Mount{{Path: "/data", Drive: "d", Keep: true}}})
 	sh(t, b, "for i in 1 2 3 4; do head -c 4194304 /dev/zero > /data/$i; done")
 	require.NoError(t, b.Remove())
 	for range 8 {
-		b := newBox(t, h, Config{Mounts: []Mount{{Path: "/data", Drive: "d"}}})
+		b := newBox(t, h, backend.Config{Mounts: []backend.Mount{{Path: "/data", Drive: "d"}}})
 		assert.Equal(t, "16777216", sh(t, b, "cat /data/* | wc -c"))
 		assert.Equal(t, "4194305", sh(t, b, "echo >> /data/1; cat /data/1 | wc -c"))
 	}
@@ -27,7 +29,7 @@ func TestDriveCopyOnWrite(t *testing.T) {
 	require.Len(t, changed, 8)
 	var used int64
 	for _, dir := range changed {
-		size, err := diskUsage(dir)
+		size, err := backend.DiskUsage(dir)
 		require.NoError(t, err)
 		used += size
 	}

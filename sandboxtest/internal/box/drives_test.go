@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // versions lists the versions of a drive that a host keeps.
@@ -28,11 +30,11 @@ func versions(t *testing.T, h *Host, id string) (names []string) {
 func TestDriveVersions(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		write := func(script string) {
-			b := newBox(t, h, Config{Mounts: []Mount{{Path: "/data", Drive: "d", Keep: true}}})
+			b := newBox(t, h, backend.Config{Mounts: []backend.Mount{{Path: "/data", Drive: "d", Keep: true}}})
 			sh(t, b, script)
 			require.NoError(t, b.Remove())
 		}
-		read := func() *Box { return newBox(t, h, Config{Mounts: []Mount{{Path: "/data", Drive: "d"}}}) }
+		read := func() *Box { return newBox(t, h, backend.Config{Mounts: []backend.Mount{{Path: "/data", Drive: "d"}}}) }
 		empty := read()
 		write("echo one > /data/file; mkdir /data/dir; echo x > /data/dir/x; ln -s file /data/link; chmod 750 /data/dir")
 		one := read()
@@ -61,7 +63,7 @@ func TestDriveVersions(t *testing.T) {
 			require.NoError(t, b.Remove())
 		}
 		assert.NoDirExists(t, h.drives.dirOf("d"))
-		b := newBox(t, h, Config{Mounts: []Mount{{Path: "/data", Drive: "copy"}}})
+		b := newBox(t, h, backend.Config{Mounts: []backend.Mount{{Path: "/data", Drive: "copy"}}})
 		assert.Equal(t, "two", sh(t, b, "cat /data/link"))
 	})
 }

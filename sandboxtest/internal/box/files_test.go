@@ -21,11 +21,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 func TestExtract(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		when := time.Unix(1234567890, 0)
 		require.NoError(t, b.Extract(t.Context(), archive(t,
 			tar.Header{Name: "closed/", Typeflag: tar.TypeDir, Mode: 0o555, ModTime: when},
@@ -42,16 +43,16 @@ func TestExtract(t *testing.T) {
 		assert.Equal(t, "data of ./on/the/way", sh(t, b, "cat link"))
 		assert.Equal(t, "data of odd \n name é -x", read(t, b, "odd \n name é -x"))
 		if h.Mode() == Namespace {
-			assert.Equal(t, User+" "+User, sh(t, b, "stat -c '%U %G' on/the on/the/way | sort -u"))
+			assert.Equal(t, backend.User+" "+backend.User, sh(t, b, "stat -c '%U %G' on/the on/the/way | sort -u"))
 		}
 
 		// Existing files are replaced, and links are not followed.
 		sh(t, b, "echo precious > precious; ln -sf precious pointer; echo old > readonly; chmod 400 readonly; mkdir -p full/of")
-		require.NoError(t, b.Extract(t.Context(), archive(t, tar.Header{Name: "pointer"}, tar.Header{Name: "readonly"}, tar.Header{Name: "full/", Typeflag: tar.TypeDir, Mode: 0o755}), WorkDir))
+		require.NoError(t, b.Extract(t.Context(), archive(t, tar.Header{Name: "pointer"}, tar.Header{Name: "readonly"}, tar.Header{Name: "full/", Typeflag: tar.TypeDir, Mode: 0o755}), backend.WorkDir))
 		assert.Equal(t, "precious\n", read(t, b, "precious"))
 		assert.Equal(t, "data of pointer", read(t, b, "pointer"))
 		assert.Equal(t, "data of readonly", read(t, b, "readonly"))
-		require.Error(t, b.Extract(t.Context(), archive(t, tar.Header{Name: "full"}), WorkDir))
+		require.Error(t, b.Extract(t.Context(), archive(t, tar.Header{Name: "full"}), backend.WorkDir))
 	})
 }
 
@@ -70,7 +71,7 @@ func TestHostileArchives(t *testing.T) {
 	_ = zw.Close()
 
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		for name, hdr := range map[string]tar.Header{
 			"dotdot":      {Name: "../../../../" + canary},
 			"dotdot deep": {Name: "a/../../../../../" + canary},
@@ -84,12 +85,12 @@ func TestHostileArchives(t *testing.T) {
 			"itself":      {Name: "self", Typeflag: tar.TypeLink, Linkname: "self"},
 		} {
 			err := b.Extract(t.Context(), archive(t, hdr), "/")
-			require.ErrorIs(t, err, ErrBadArchive, name)
+			require.ErrorIs(t, err, backend.ErrBadArchive, name)
 		}
 		for name, data := range map[string][]byte{"not gzip": random, "not tar": zipped.Bytes(), "cut short": cut, "empty": nil} {
-			require.ErrorIs(t, b.Extract(t.Context(), bytes.NewReader(data), ""), ErrBadArchive, name)
+			require.ErrorIs(t, b.Extract(t.Context(), bytes.NewReader(data), ""), backend.ErrBadArchive, name)
 		}
-		require.ErrorIs(t, b.Extract(t.Context(), &compressed, "a\x00b"), ErrBadPath)
+		require.ErrorIs(t, b.Extract(t.Context(), &compressed, "a\x00b"), backend.ErrBadPath)
 
 		// These stay inside or fail; nothing happens outside.
 		for name, entries := range map[string][]tar.Header{
@@ -102,7 +103,7 @@ func TestHostileArchives(t *testing.T) {
 			"directory mode":       {{Name: "d", Typeflag: tar.TypeSymlink, Linkname: outside}, {Name: "d/", Typeflag: tar.TypeDir, Mode: 0o700}},
 			"loop":                 {{Name: "loop", Typeflag: tar.TypeSymlink, Linkname: "loop"}, {Name: "loop/file"}},
 		} {
-			_ = b.Extract(t.Context(), archive(t, entries...), WorkDir)
+			_ = b.Extract(t.Context(), archive(t, entries...), backend.WorkDir)
 			data, err := os.ReadFile(canary)
 			require.NoError(t, err, name)
 			assert.Equal(t, "alive", string(data), name)
@@ -125,11 +126,11 @@ func TestHostileArchives(t *testing.T) {
 
 func TestArchiveLimits(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
-		for _, max := range []limits{{Entries: 2, Bytes: 1 << 20}, {Entries: 10, Bytes: 20}} {
+		b := newBox(t, h, backend.Config{})
+		for _, max := range []backend.Limits{{Entries: 2, Bytes: 1 << 20}, {Entries: 10, Bytes: 20}} {
 			r := archive(t, tar.Header{Name: "one"}, tar.Header{Name: "two"}, tar.Header{Name: "three"})
-			err := b.machine.extract(t.Context(), r, WorkDir, max)
-			require.ErrorIs(t, err, ErrBadArchive)
+			err := b.machine.Extract(t.Context(), r, backend.WorkDir, max)
+			require.ErrorIs(t, err, backend.ErrBadArchive)
 		}
 	})
 }
@@ -140,7 +141,7 @@ func TestArchiveThatNeverArrives(t *testing.T) {
 			func(_ *Box, cancel func()) { cancel() },
 			func(b *Box, _ func()) { assert.NoError(t, b.Stop(context.Background())) },
 		} {
-			b := newBox(t, h, Config{})
+			b := newBox(t, h, backend.Config{})
 			ctx, cancel := context.WithCancel(t.Context())
 			r, w := io.Pipe()
 			done := make(chan error, 1)
@@ -159,7 +160,7 @@ func TestArchiveThatNeverArrives(t *testing.T) {
 
 func TestReadFileAndMkdir(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		require.NoError(t, b.Mkdir("one/two", ""))
 		require.NoError(t, b.Mkdir("/vercel/sandbox/one/two", ""))
 		require.NoError(t, b.Mkdir("three", "one/two"))
@@ -173,13 +174,13 @@ func TestReadFileAndMkdir(t *testing.T) {
 		require.NoError(t, r.Close())
 
 		for path, want := range map[string]error{
-			"missing": fs.ErrNotExist, "missing/deeper": fs.ErrNotExist, "one": errIsDir, "fifo": errNotRegular,
-			"": ErrBadPath, "a\x00": ErrBadPath, strings.Repeat("a/", 3000): ErrBadPath,
+			"missing": fs.ErrNotExist, "missing/deeper": fs.ErrNotExist, "one": backend.ErrIsDir, "fifo": backend.ErrNotRegular,
+			"": backend.ErrBadPath, "a\x00": backend.ErrBadPath, strings.Repeat("a/", 3000): backend.ErrBadPath,
 		} {
 			_, _, err := b.ReadFile(path, "")
 			require.ErrorIs(t, err, want, "%.20q", path)
 		}
-		require.ErrorIs(t, b.Mkdir("", ""), ErrBadPath)
+		require.ErrorIs(t, b.Mkdir("", ""), backend.ErrBadPath)
 		require.Error(t, b.Mkdir("link/below", ""))
 		require.Error(t, b.Mkdir("link", ""))
 	})
@@ -189,7 +190,7 @@ func TestReadFileAndMkdir(t *testing.T) {
 // and these are taken, too.
 func TestNamesOfTheHost(t *testing.T) {
 	h := openHost(t, Options{Mode: Folder})
-	b := newBox(t, h, Config{Mounts: []Mount{{Path: "/vercel/data", Drive: "d", Keep: true}}})
+	b := newBox(t, h, backend.Config{Mounts: []backend.Mount{{Path: "/vercel/data", Drive: "d", Keep: true}}})
 	sh(t, b, "echo here >file; mkdir dir; echo there >/vercel/data/file")
 	assert.Equal(t, "here\n", read(t, b, sh(t, b, "realpath file")))
 	assert.Equal(t, "there\n", read(t, b, sh(t, b, "realpath /vercel/data/file")))
@@ -204,7 +205,7 @@ func TestWrittenProgramsRun(t *testing.T) {
 		if h.Mode() == Namespace && os.Getuid() != 0 {
 			needs.Other(t, "unshare starts the programs")
 		}
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		var others sync.WaitGroup
 		for range 4 {
@@ -216,8 +217,8 @@ func TestWrittenProgramsRun(t *testing.T) {
 		}
 		for i := range 60 {
 			name := fmt.Sprint("program", i)
-			require.NoError(t, b.Extract(t.Context(), archive(t, tar.Header{Name: name, Mode: 0o755}), WorkDir))
-			_, stderr, res := run(t, b, Spec{Path: "./" + name})
+			require.NoError(t, b.Extract(t.Context(), archive(t, tar.Header{Name: name, Mode: 0o755}), backend.WorkDir))
+			_, stderr, res := run(t, b, backend.Spec{Path: "./" + name})
 			require.NotContains(t, stderr, "busy")
 			require.NotEqual(t, 126, res.ExitCode, stderr)
 		}

@@ -3,26 +3,19 @@ package box
 import (
 	"errors"
 	"fmt"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // longestChain is the number of layers above which a chain is flattened: each
 // costs the kernel a lookup for every name that is missing.
 const longestChain = 100
 
-// flattener is a backend whose layers are differences, which it can merge.
-type flattener interface {
-	// flatten merges a chain (newest first), without what is below it, into one
-	// layer in the new directory dir. The layers of the chain stay as they are.
-	flatten(chain []string, dir string) error
-	// maxLayers is the longest chain that can be stacked as it is.
-	maxLayers() int
-}
-
 // flatten replaces a chain that is too long by one layer: the caller holds the
 // returned layer instead of id. The chain stays as long as snapshots and boxes
 // stand on it.
-func (h *Host) flatten(id LayerID, chain []string) (LayerID, []string, error) {
-	f, ok := h.backend.(flattener)
+func (h *Host) flatten(id backend.LayerID, chain []string) (backend.LayerID, []string, error) {
+	f, ok := h.backend.(backend.Flattener)
 	if !ok || len(chain) <= h.store.longest {
 		return id, chain, nil
 	}
@@ -32,14 +25,14 @@ func (h *Host) flatten(id LayerID, chain []string) (LayerID, []string, error) {
 	closed := h.closed
 	h.mu.Unlock()
 	if closed {
-		return id, chain, ErrStopped
+		return id, chain, backend.ErrStopped
 	}
 	if flat, ok := h.store.toFlat(id); ok { // meanwhile
 		return flat, []string{string(flat)}, nil
 	}
 	// What is cut short is swept there when the store is opened.
-	dir := h.store.boxDir(newID())
-	err := f.flatten(chain, dir)
+	dir := h.store.boxDir(backend.NewID())
+	err := f.Flatten(chain, dir)
 	if err == nil {
 		err = h.store.addFlat(id, dir)
 	}
@@ -47,17 +40,17 @@ func (h *Host) flatten(id LayerID, chain []string) (LayerID, []string, error) {
 		flat, _ := h.store.toFlat(id)
 		return flat, []string{string(flat)}, nil
 	}
-	err = errors.Join(err, removeAll(dir))
-	if len(chain) <= f.maxLayers() {
+	err = errors.Join(err, backend.RemoveAll(dir))
+	if len(chain) <= f.MaxLayers() {
 		h.log.Warn("could not merge a chain of layers, using it as it is", "layers", len(chain), "error", err)
 		return id, chain, nil
 	}
-	return id, chain, fmt.Errorf("%w: %d, at most %d, and they can't be made one: %w", ErrTooManyLayers, len(chain), f.maxLayers(), err)
+	return id, chain, fmt.Errorf("%w: %d, at most %d, and they can't be made one: %w", backend.ErrTooManyLayers, len(chain), f.MaxLayers(), err)
 }
 
 // addFlat takes the tree at dir, by renaming it, as the replacement for the chain
 // of a layer. It has no other name, so that it is removed with its last user.
-func (s *store) addFlat(id LayerID, dir string) error {
+func (s *store) addFlat(id backend.LayerID, dir string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.layers[id]
@@ -80,7 +73,7 @@ func (s *store) addFlat(id LayerID, dir string) error {
 
 // toFlat moves a box's hold on a layer to the layer that replaces its chain, if
 // there is one.
-func (s *store) toFlat(id LayerID) (LayerID, bool) {
+func (s *store) toFlat(id backend.LayerID) (backend.LayerID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.layers[id]

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // listing prints all that programs in a box can see of the files that the tests
@@ -48,8 +49,8 @@ func TestFlattenedChain(t *testing.T) {
 			h2("rm -r zz3/inside/sub"),
 		)
 	}
-	look := func(from LayerID) string {
-		b := newBox(t, h, Config{Layer: from})
+	look := func(from backend.LayerID) string {
+		b := newBox(t, h, backend.Config{Layer: from})
 		defer func() { assert.NoError(t, b.Remove()) }()
 		whole := listing
 		if !h.Rootless() {
@@ -57,14 +58,14 @@ func TestFlattenedChain(t *testing.T) {
 		}
 		return shRoot(t, h, b, whole)
 	}
-	var layers []LayerID
+	var layers []backend.LayerID
 	var seen []string
 	for i, script := range scripts {
-		from := LayerID("")
+		from := backend.LayerID("")
 		if i > 0 {
 			from = layers[i-1]
 		}
-		b := newBox(t, h, Config{Layer: from})
+		b := newBox(t, h, backend.Config{Layer: from})
 		shRoot(t, h, b, "cd /vercel/sandbox && "+script)
 		require.NoError(t, b.Stop(t.Context()))
 		layer, _, err := b.Freeze(t.Context())
@@ -92,12 +93,12 @@ func TestFlattenedChain(t *testing.T) {
 	// A flattened layer is the start of a chain like any other, and can be changed
 	// in the same ways.
 	last := layers[len(layers)-1]
-	b := newBox(t, h, Config{Layer: last})
+	b := newBox(t, h, backend.Config{Layer: last})
 	before := shRoot(t, h, b, "cd /vercel/sandbox && mv later latest; rm -r latest gone; mkdir gone; rm link; ls -A gone d; "+listing)
 	require.NoError(t, b.Stop(t.Context()))
 	next, _, err := b.Freeze(t.Context())
 	require.NoError(t, err)
-	b = newBox(t, h, Config{Layer: next})
+	b = newBox(t, h, backend.Config{Layer: next})
 	after := shRoot(t, h, b, "cd /vercel/sandbox && ls -A gone d; "+listing)
 	assert.Equal(t, before, after)
 	assert.NotContains(t, after, "later")
@@ -128,22 +129,22 @@ func TestFlattenedLayersOutliveTheHost(t *testing.T) {
 	dir := t.TempDir()
 	h := openHost(t, Options{Mode: Namespace, Dir: dir})
 	h.store.longest = 2
-	var layer LayerID
+	var layer backend.LayerID
 	for i := range 3 {
 		layer = freeze(t, h, layer, fmt.Sprintf("echo %d > f%d", i, i))
 	}
-	require.NoError(t, newBox(t, h, Config{Layer: layer}).Remove())
+	require.NoError(t, newBox(t, h, backend.Config{Layer: layer}).Remove())
 	flat := h.store.layers[layer].Flat
 	require.NotEmpty(t, flat)
 	long := freeze(t, h, freeze(t, h, freeze(t, h, "", "true"), "true"), "true")
 	require.NoError(t, h.Close())
-	_, err := h.New(t.Context(), Config{Layer: long})
-	require.ErrorIs(t, err, ErrStopped)
+	_, err := h.New(t.Context(), backend.Config{Layer: long})
+	require.ErrorIs(t, err, backend.ErrStopped)
 
 	h = openHost(t, Options{Mode: Namespace, Dir: dir})
-	require.NoError(t, h.KeepOnly([]LayerID{layer}))
+	require.NoError(t, h.KeepOnly([]backend.LayerID{layer}))
 	assert.Equal(t, flat, h.store.layers[layer].Flat)
-	b := newBox(t, h, Config{Layer: layer})
+	b := newBox(t, h, backend.Config{Layer: layer})
 	require.NoError(t, h.RemoveLayer(layer))
 	assert.Equal(t, "0\n1\n2", sh(t, b, "cat f*"))
 	assert.DirExists(t, h.store.treeDir(flat))
@@ -160,7 +161,7 @@ func TestStoppedManyTimes(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
 	const times = 450
 	want := make(map[string]string)
-	var layer LayerID
+	var layer backend.LayerID
 	for i := range times {
 		script := fmt.Sprintf("echo %d > n%d; echo %d >> log; mkdir -p d%d; echo %d > d%d/f", i, i%37, i, i%11, i, i%11)
 		want[fmt.Sprintf("./n%d", i%37)] = fmt.Sprint(i)
@@ -180,7 +181,7 @@ func TestStoppedManyTimes(t *testing.T) {
 		}
 		layer = next
 	}
-	b := newBox(t, h, Config{Layer: layer})
+	b := newBox(t, h, backend.Config{Layer: layer})
 	got := make(map[string]string)
 	for line := range strings.Lines(sh(t, b, "find . -type f ! -name log -exec grep -H . {} +")) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // held counts the descriptors and threads of this process.
@@ -30,8 +32,8 @@ func TestBoxesGiveBack(t *testing.T) {
 		before, threadsBefore := held(t)
 		var all []*Box
 		for range boxes {
-			b := newBox(t, h, Config{})
-			start(t, b, Spec{Path: "sleep", Args: []string{"600"}})
+			b := newBox(t, h, backend.Config{})
+			start(t, b, backend.Spec{Path: "sleep", Args: []string{"600"}})
 			all = append(all, b)
 		}
 		during, threadsDuring := held(t)

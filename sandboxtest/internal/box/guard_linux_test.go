@@ -6,16 +6,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // TestOutputThatCannotBeDelivered: the output of a command goes on.
 func TestOutputThatCannotBeDelivered(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		var out buffer
-		_, _, res := run(t, b, Spec{Path: "true"})
+		_, _, res := run(t, b, backend.Spec{Path: "true"})
 		assert.Zero(t, res.ExitCode)
-		p := start(t, b, Spec{Path: "sh", Args: []string{"-c", "echo faulty; sleep 0.1; echo fine"}, Stdout: writerFunc(func(p []byte) (int, error) {
+		p := start(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "echo faulty; sleep 0.1; echo fine"}, Stdout: writerFunc(func(p []byte) (int, error) {
 			if strings.Contains(string(p), "faulty") {
 				panic("faulty output")
 			}
@@ -33,17 +35,17 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 // TestPanicOfAThread: who waits for a thread gets a panic as an error.
 func TestPanicOfAThread(t *testing.T) {
 	fail := func() error { panic("on a thread") }
-	for _, err := range []error{onThread(fail), onPool(fail)} {
+	for _, err := range []error{backend.OnThread(fail), onPool(fail)} {
 		require.ErrorContains(t, err, "on a thread")
 		require.ErrorContains(t, err, "guard_linux_test.go:")
 	}
 }
 
 func onPool(f func() error) error {
-	pool := &threads{work: make(chan func())}
-	defer pool.close()
-	if err := pool.add(func() error { return nil }); err != nil {
+	pool := backend.NewThreads()
+	defer pool.Close()
+	if err := pool.Add(func() error { return nil }); err != nil {
 		return err
 	}
-	return pool.do(f)
+	return pool.Do(f)
 }

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/folder"
 )
 
 // TestGuestsElsewhere: the boxes of a directory that their user can't enter, such
@@ -21,9 +23,9 @@ func TestGuestsElsewhere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root")
 	}
-	nobody, err := newGuest()
+	nobody, err := folder.NewGuest()
 	require.NoError(t, err)
-	if err := nobody.enters("/"); err != nil {
+	if err := nobody.Enters("/"); err != nil {
 		needs.Missing(t, "the right to become nobody: %v", err)
 	}
 	defer unix.Umask(unix.Umask(0o027))
@@ -38,7 +40,7 @@ func TestGuestsElsewhere(t *testing.T) {
 			opts := Options{Mode: Folder, Dir: filepath.Join(parent, "dir")}
 			h := openHost(t, opts)
 			require.True(t, h.way.guest)
-			b := newBox(t, h, Config{Mounts: []Mount{{Path: "/data", Drive: "d", Keep: true}}})
+			b := newBox(t, h, backend.Config{Mounts: []backend.Mount{{Path: "/data", Drive: "d", Keep: true}}})
 			assert.NotEqual(t, "0", sh(t, b, "umask 077; echo kept | tee file /data/file >/dev/null; mkdir dir; ln -s file link; ln file hard; id -u"))
 			for _, kept := range []string{filepath.Join(h.store.dir, "l"), filepath.Join(h.dir, drivesName)} {
 				assert.Equal(t, "refused", sh(t, b, `ls "$1" 2>/dev/null || echo refused`, kept))
@@ -49,7 +51,7 @@ func TestGuestsElsewhere(t *testing.T) {
 			require.NoError(t, h.Close())
 
 			h = openHost(t, opts)
-			b = newBox(t, h, Config{Layer: id, Mounts: []Mount{{Path: "/data", Drive: "d"}}})
+			b = newBox(t, h, backend.Config{Layer: id, Mounts: []backend.Mount{{Path: "/data", Drive: "d"}}})
 			assert.Equal(t, "kept kept kept drwx------", sh(t, b, "echo $(cat link hard /data/file) $(stat -c %A dir); echo more >file; echo more >>/data/file"))
 			require.NoError(t, b.Remove())
 			require.NoError(t, h.Close())
@@ -61,8 +63,8 @@ func TestGuestsElsewhere(t *testing.T) {
 // TestTerminalsOfGuests: a program opens its terminal by its name.
 func TestTerminalsOfGuests(t *testing.T) {
 	h := openHost(t, Options{Mode: Folder})
-	b := newBox(t, h, Config{})
-	out, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `echo here >"$(tty)"; echo there >/dev/stdout`}, TTY: &Size{80, 24}})
+	b := newBox(t, h, backend.Config{})
+	out, _, res := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", `echo here >"$(tty)"; echo there >/dev/stdout`}, TTY: &backend.Size{Cols: 80, Rows: 24}})
 	require.Zero(t, res.ExitCode, "%s", out)
 	assert.Equal(t, "here\r\nthere\r\n", out)
 }
@@ -84,9 +86,9 @@ func TestProcessesOfGuests(t *testing.T) {
 // a command no rights.
 func TestNoPrivilegesInFolders(t *testing.T) {
 	h := openHost(t, Options{Mode: Folder})
-	b := newBox(t, h, Config{})
-	for _, user := range []string{"", rootUser} {
-		out, _, _ := run(t, b, Spec{Path: "grep", Args: []string{"NoNewPrivs", "/proc/self/status"}, User: user})
+	b := newBox(t, h, backend.Config{})
+	for _, user := range []string{"", backend.RootUser} {
+		out, _, _ := run(t, b, backend.Spec{Path: "grep", Args: []string{"NoNewPrivs", "/proc/self/status"}, User: user})
 		assert.Equal(t, "NoNewPrivs:\t1\n", out)
 	}
 }

@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 
-	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/folder"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
@@ -27,43 +27,8 @@ const (
 	Folder Mode = "folder"
 )
 
-// The user of a box with a runtime and its directories, and the numbers of
-// every box's user.
-const (
-	WorkDir    = "/vercel/sandbox"
-	User       = "vercel-sandbox"
-	Home       = "/home/vercel-sandbox"
-	UserID     = 1000
-	GroupID    = 1000
-	rootUser   = "root"
-	tempPrefix = "sandbox-host-"
-)
-
-// Errors that callers test for with errors.Is.
-var (
-	// ErrUnavailable means that the required mode is not available here.
-	ErrUnavailable = errors.New("mode not available on this machine")
-	// ErrStopped means that the box is stopped, or its host closed.
-	ErrStopped = errors.New("box is stopped")
-	// ErrRunning means that the box has to be stopped first.
-	ErrRunning = errors.New("box is running")
-	// ErrLoopbackOnly means that a server can't be reached from outside the box,
-	// since it listens only on loopback addresses.
-	ErrLoopbackOnly = errors.New("listens on the loopback interface only")
-	// ErrNoLayer means that there is no layer with that ID.
-	ErrNoLayer = errors.New("no such layer")
-	// ErrTooManyLayers means that a chain of layers is longer than the kernel
-	// can stack.
-	ErrTooManyLayers = errors.New("too many layers")
-	// ErrBadPath means that a path is empty, or has a NUL byte, or leads out of
-	// the box.
-	ErrBadPath = errors.New("bad path")
-	// ErrBadArchive means that an archive is damaged, too large, or has an
-	// entry that can't be unpacked safely.
-	ErrBadArchive = errors.New("bad archive")
-	// ErrUnsupported means that the operation is not possible in this mode.
-	ErrUnsupported = errors.New("not supported in this mode")
-)
+// tempPrefix begins the names of the temporary directories of hosts.
+const tempPrefix = "sandbox-host-"
 
 // Options configures a Host. The zero value works.
 type Options struct {
@@ -92,16 +57,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// seen is what boxes see of this machine by Options.
-type seen struct {
-	Trusted     []byte   `json:"trusted,omitempty"`
-	HomeFolders []string `json:"homeFolders,omitempty"`
-	Hidden      []string `json:"hidden"`
-}
-
 // Contents are layers and drives.
 type Contents struct {
-	Layers []LayerID
+	Layers []backend.LayerID
 	Drives []string
 }
 
@@ -114,7 +72,7 @@ type Host struct {
 	reasons error // why better ways were not available
 	log     *slog.Logger
 	guard   *guard.Guard
-	backend backend
+	backend backend.Backend
 	store   *store
 	drives  *drives
 	unlock  func() error
@@ -127,18 +85,6 @@ type Host struct {
 	mu     sync.Mutex
 	boxes  map[string]*Box
 	closed bool
-}
-
-// backend is what a mode has to provide for a host.
-type backend interface {
-	// newMachine makes the machine of one box, not yet started, whose files
-	// live under dir, on top of the given layers (newest first).
-	newMachine(b *Box, dir string, layers []string) (machine, error)
-	// layered says whether a layer holds only the difference to its parent.
-	layered() bool
-	// networked says whether boxes have networks of their own.
-	networked() bool
-	close() error
 }
 
 // NewHost opens a host. Close ends its processes, but for an agent that hosts of
@@ -204,7 +150,7 @@ func waysOf(mode Mode) []way {
 		ways = append(ways, way{mode: Namespace, rootless: true})
 	}
 	root := os.Geteuid() == 0
-	if (mode == Auto || mode == Folder) && root && haveGuests {
+	if (mode == Auto || mode == Folder) && root && folder.HaveGuests {
 		ways = append(ways, way{mode: Folder, guest: true})
 	}
 	if mode == Folder || mode == Auto && !root {
@@ -245,7 +191,7 @@ func (h *Host) openBackend(opts Options) (err error) {
 	if err := h.drives.check(want.Drives); err != nil {
 		return err
 	}
-	seen := seen{HomeFolders: opts.HomeFolders}
+	seen := backend.Visible{HomeFolders: opts.HomeFolders}
 	for _, dir := range append(slices.Clone(opts.Hidden), h.dir) {
 		real, err := filepath.Abs(dir) // first: the working directory's own name may have links
 		if err == nil {
@@ -271,7 +217,7 @@ func (h *Host) openBackend(opts Options) (err error) {
 	if h.way.mode == Folder {
 		return h.openFolders(dir)
 	}
-	if h.backend, err = newNamespaceBackend(dir, h.log, h.way.rootless, seen); err != nil {
+	if h.backend, err = newNamespaces(dir, h.log, h.way.rootless, seen); err != nil {
 		return fmt.Errorf("%s mode in %s: %w: %w", h.way.kind(), h.dir, ErrUnavailable, err)
 	}
 	return nil
@@ -280,7 +226,7 @@ func (h *Host) openBackend(opts Options) (err error) {
 // openFolders makes the backend of folder mode, whose layers are in dir. If the
 // boxes' guest can't enter the host's directory, the boxes are in another one.
 func (h *Host) openFolders(dir string) (err error) {
-	folders := &folderBackend{log: h.log}
+	folders := &folder.Backend{Log: h.log, Layers: filepath.Join(dir, "l")}
 	h.backend = folders
 	if !h.way.guest {
 		return nil
@@ -288,7 +234,7 @@ func (h *Host) openFolders(dir string) (err error) {
 	fail := func(err error) error {
 		return fmt.Errorf("folder mode as nobody: %w: %w", ErrUnavailable, err)
 	}
-	if folders.guest, err = newGuest(); err != nil {
+	if folders.Guest, err = folder.NewGuest(); err != nil {
 		return fail(err)
 	}
 	// What is kept is not for boxes to change.
@@ -297,7 +243,7 @@ func (h *Host) openFolders(dir string) (err error) {
 			return err
 		}
 	}
-	reasons := folders.guest.enters(h.store.boxes)
+	reasons := folders.Guest.Enters(h.store.boxes)
 	for _, parent := range []string{os.TempDir(), "/tmp"} {
 		if reasons == nil {
 			return nil
@@ -307,9 +253,9 @@ func (h *Host) openFolders(dir string) (err error) {
 			return err
 		}
 		h.store.boxes = filepath.Join(h.boxesDir, h.way.kind(), "b")
-		err = errors.Join(os.Chmod(h.boxesDir, 0o711), mkdirs(h.store.boxes, 0o711))
+		err = errors.Join(os.Chmod(h.boxesDir, 0o711), backend.MkdirAll(h.store.boxes, 0o711))
 		if err == nil {
-			err = folders.guest.enters(h.store.boxes)
+			err = folders.Guest.Enters(h.store.boxes)
 		}
 		if err == nil {
 			return nil
@@ -324,7 +270,7 @@ func (h *Host) closeBoxesDir() error {
 	if h.boxesDir == "" {
 		return nil
 	}
-	err := errors.Join(removeAll(h.boxesDir), h.boxesUnlock())
+	err := errors.Join(backend.RemoveAll(h.boxesDir), h.boxesUnlock())
 	h.boxesDir = ""
 	return err
 }
@@ -339,7 +285,7 @@ func (h *Host) Rootless() bool { return h.way.rootless }
 // Gated reports whether each box has a network of its own that leads outside
 // through its Firewall, so that it can be cut off while the box runs, and trusts
 // Options.Trusted.
-func (h *Host) Gated() bool { return h.backend.networked() }
+func (h *Host) Gated() bool { return h.backend.Networked() }
 
 // Kind names the layers that the host can use: those that a host of another
 // kind has made in the same directory are there, but not to be used.
@@ -349,31 +295,12 @@ func (h *Host) Kind() string { return h.way.kind() }
 // the best way is used.
 func (h *Host) Reasons() error { return h.reasons }
 
-// Config describes a new box.
-type Config struct {
-	// Layer is what the box starts from. Empty means a new system.
-	Layer LayerID
-	// DenyNetwork starts the box without a network but loopback. See
-	// [Box.SetNetwork].
-	DenyNetwork bool
-	// Mounts are the drives to mount. A drive with Keep may be mounted in one box
-	// at a time.
-	Mounts []Mount
-	// Firewall decides what leaves the box, if [Host.Gated] reports true. Nil lets
-	// everything through.
-	Firewall *firewall.Firewall `json:"-"`
-	// Account is the box's user. The zero value is RuntimeAccount.
-	Account Account
-	// Hostname is the box's own, in namespace mode. Empty means "sandbox".
-	Hostname string
-}
-
 // New makes and starts a box.
-func (h *Host) New(ctx context.Context, cfg Config) (*Box, error) {
+func (h *Host) New(ctx context.Context, cfg backend.Config) (*Box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	layer, chain, err := h.store.acquire(cfg.Layer, h.backend.layered())
+	layer, chain, err := h.store.acquire(cfg.Layer, h.backend.Layered())
 	if err != nil {
 		return nil, fmt.Errorf("box: %w", err)
 	}
@@ -381,7 +308,7 @@ func (h *Host) New(ctx context.Context, cfg Config) (*Box, error) {
 		h.store.release(cfg.Layer)
 		return nil, fmt.Errorf("box: %w", err)
 	}
-	b := &Box{host: h, cfg: cfg, id: newID(), procs: make(map[*Process]struct{})}
+	b := &Box{host: h, cfg: cfg, id: backend.NewID(), procs: make(map[*Process]struct{})}
 	if err := h.start(ctx, b, chain); err != nil {
 		h.store.release(cfg.Layer)
 		return nil, fmt.Errorf("box: %w", err)
@@ -390,13 +317,13 @@ func (h *Host) New(ctx context.Context, cfg Config) (*Box, error) {
 }
 
 func (h *Host) start(ctx context.Context, b *Box, chain []string) error {
-	if err := room(); err != nil {
+	if err := backend.CheckFileLimit(); err != nil {
 		return err
 	}
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
-		return ErrStopped
+		return backend.ErrStopped
 	}
 	h.boxes[b.id] = b
 	h.mu.Unlock()
@@ -405,9 +332,9 @@ func (h *Host) start(ctx context.Context, b *Box, chain []string) error {
 	defer b.mu.Unlock()
 	b.dir = h.store.boxDir(b.id)
 	err := b.openMounts()
-	var m machine
+	var m backend.Machine
 	if err == nil {
-		m, err = h.backend.newMachine(b, b.dir, chain)
+		m, err = h.backend.NewMachine(b.id, b.cfg, b.dir, chain)
 	}
 	if err == nil {
 		b.machine = m
@@ -418,7 +345,7 @@ func (h *Host) start(ctx context.Context, b *Box, chain []string) error {
 	}
 	if err != nil {
 		h.forget(b)
-		return errors.Join(err, removeAll(b.dir), b.letGoOfDrives())
+		return errors.Join(err, backend.RemoveAll(b.dir), b.letGoOfDrives())
 	}
 	return nil
 }
@@ -427,17 +354,17 @@ func (h *Host) forget(b *Box) {
 	h.mu.Lock()
 	delete(h.boxes, b.id)
 	h.mu.Unlock()
-	if agent, ok := h.backend.(interface{ forget(id string) }); ok {
-		agent.forget(b.id)
+	if agent, ok := h.backend.(interface{ Forget(id string) }); ok {
+		agent.Forget(b.id)
 	}
 }
 
 // RemoveLayer removes a layer. Its ID is invalid at once; its files are removed
 // when no box or other layer stands on it.
-func (h *Host) RemoveLayer(id LayerID) error { return h.store.remove(id) }
+func (h *Host) RemoveLayer(id backend.LayerID) error { return h.store.remove(id) }
 
 // KeepOnly removes every layer but those given and what they stand on.
-func (h *Host) KeepOnly(ids []LayerID) error { return h.store.keepOnly(ids) }
+func (h *Host) KeepOnly(ids []backend.LayerID) error { return h.store.keepOnly(ids) }
 
 // Close stops every box and removes everything but the layers, and those too in a
 // temporary directory. It may be called more than once.
@@ -468,28 +395,15 @@ func (h *Host) Close() error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(errors.Join(errs...), h.backend.close(), h.closeDir())
+	return errors.Join(errors.Join(errs...), h.backend.Close(), h.closeDir())
 }
 
-// removeAll removes a tree even where a directory in it can't be written to.
-func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil || !errors.Is(err, os.ErrPermission) {
-		return err
-	}
-	// Through a root, so that a link that takes a directory's place meanwhile
-	// leads nowhere else.
-	if info, err := os.Lstat(dir); err == nil && info.IsDir() {
-		_ = os.Chmod(dir, 0o700)
-	}
-	if root, err := os.OpenRoot(dir); err == nil {
-		_ = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				_ = root.Chmod(path, 0o700)
-			}
-			return nil
-		})
-		_ = root.Close()
-	}
-	return os.RemoveAll(dir)
-}
+// Errors of hosts that callers test for with errors.Is.
+var (
+	// ErrUnavailable means that the required mode is not available here.
+	ErrUnavailable = errors.New("mode not available on this machine")
+	// ErrRunning means that the box has to be stopped first.
+	ErrRunning = errors.New("box is running")
+	// ErrNoLayer means that there is no layer with that ID.
+	ErrNoLayer = errors.New("no such layer")
+)

@@ -6,9 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // insideProbe makes this program one that runs in a box, and says what it has
@@ -61,7 +62,7 @@ func init() {
 			fmt.Println("socket", strings.TrimSpace(name))
 		}
 	}
-	for _, n := range callTables[runtime.GOARCH][0].keyrings {
+	for _, n := range []int{unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL} {
 		_, _, errno := unix.RawSyscall6(uintptr(n), ^uintptr(0), ^uintptr(0), ^uintptr(0), ^uintptr(0), ^uintptr(0), ^uintptr(0))
 		fmt.Println("call", n, errno)
 	}
@@ -151,8 +152,8 @@ func TestWhatABoxInherits(t *testing.T) {
 	cmd.Env = append(os.Environ(), inside+"="+strconv.FormatBool(rootless), "SECRET_OF_THE_LOGIN=secret")
 	var out buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err := onThread(func() error {
-		newSessionKeyring()
+	err := backend.OnThread(func() error {
+		backend.NewSessionKeyring()
 		if _, err := unix.AddKey("user", "secret-of-the-login", []byte("secret"), unix.KEY_SPEC_SESSION_KEYRING); err != nil {
 			fmt.Fprintln(&out, "no keyrings here:", err)
 		}
@@ -167,8 +168,7 @@ func TestWhatABoxInherits(t *testing.T) {
 
 func whatABoxInherits(t *testing.T) {
 	unix.Umask(0o077)
-	ignored := ignoredSignals()
-	assert.Contains(t, ignored, os.Signal(unix.SIGHUP), "the rig works")
+	assert.True(t, signal.Ignored(unix.SIGHUP), "the rig works")
 	for _, mode := range []Mode{Namespace, Folder} {
 		t.Run(string(mode), func(t *testing.T) {
 			h := openHost(t, Options{Mode: mode})
@@ -185,11 +185,11 @@ func whatABoxInherits(t *testing.T) {
 				allowed = append(allowed, inNetworkOfMachine...)
 			}
 			t.Run("runtime", func(t *testing.T) {
-				b := newBox(t, h, Config{})
+				b := newBox(t, h, backend.Config{})
 				program, err := os.Open(os.Args[0])
 				require.NoError(t, err)
 				defer program.Close()
-				_, errOut, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", "cat > probe && chmod +x probe"}, Stdin: program})
+				_, errOut, res := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "cat > probe && chmod +x probe"}, Stdin: program})
 				require.Zero(t, res.ExitCode, errOut)
 				assertInherits(t, b, "./probe", allowed)
 			})
@@ -197,7 +197,7 @@ func whatABoxInherits(t *testing.T) {
 				return
 			}
 			t.Run("without a network", func(t *testing.T) {
-				b := newBox(t, h, Config{DenyNetwork: true})
+				b := newBox(t, h, backend.Config{DenyNetwork: true})
 				assert.Equal(t, "own", sh(t, b, `test "$(readlink /proc/self/ns/net)" = "$1" || echo own`, namespaceOf(t, "net")))
 				assert.Empty(t, sh(t, b, `sed -n 's/.* @/@/p' /proc/net/unix`))
 			})
@@ -229,7 +229,7 @@ func assertInherits(t *testing.T, b *Box, probe string, allowed []string) {
 		pattern = regexp.MustCompile(pattern.String() + `|^SigIgn:\s0*4$`) // its shell ignores SIGQUIT
 	}
 	const look = `while read line; do case $line in Sig[BI]*|Cap[IAB]*|Seccomp*|NoNew*|Umask*) echo "$line";; esac; done </proc/self/status; exec "$1"`
-	for _, spec := range []Spec{{User: ""}, {User: rootUser}, {TTY: &Size{Cols: 80, Rows: 24}}} {
+	for _, spec := range []backend.Spec{{User: ""}, {User: backend.RootUser}, {TTY: &backend.Size{Cols: 80, Rows: 24}}} {
 		spec.Path, spec.Args = "sh", []string{"-c", look, "sh", probe}
 		spec.Env = []string{insideProbe + "=" + strings.Join(namespaces, " ")}
 		out, errOut, res := run(t, b, spec)
@@ -252,10 +252,10 @@ func TestRemovedDirectory(t *testing.T) {
 		h, err := NewHost(Options{Mode: Namespace})
 		require.NoError(t, err)
 		defer func() { assert.NoError(t, h.Close()) }()
-		assert.Equal(t, "there", sh(t, newBox(t, h, Config{}), "test -d "+gone+" && echo there"))
+		assert.Equal(t, "there", sh(t, newBox(t, h, backend.Config{}), "test -d "+gone+" && echo there"))
 		require.NoError(t, unix.Unmount(gone, unix.MNT_DETACH))
 		require.NoError(t, os.Remove(gone))
-		assert.Equal(t, "fine", sh(t, newBox(t, h, Config{}), "echo fine"))
+		assert.Equal(t, "fine", sh(t, newBox(t, h, backend.Config{}), "echo fine"))
 		return
 	}
 	needs.Programs(t, "unshare", "mount")

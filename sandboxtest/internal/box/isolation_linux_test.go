@@ -12,15 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 func TestUsersInsideTheBox(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
-	b := newBox(t, h, Config{Hostname: "my box"})
+	b := newBox(t, h, backend.Config{Hostname: "my box"})
 	assert.Equal(t, "vercel-sandbox vercel-sandbox 1000 1000", sh(t, b, "echo $(id -un) $(id -gn) $(id -u) $(id -g)"))
 	assert.Equal(t, "my-box /home/vercel-sandbox", sh(t, b, "echo $(hostname) $HOME"))
 	sh(t, b, "touch $HOME/f /vercel/sandbox/f /tmp/f; ! touch /etc/f 2>/dev/null")
-	out, _, _ := run(t, b, Spec{Path: "sh", Args: []string{"-c", "id -u; echo $HOME; mkdir /shared/group; touch /etc/f"}, User: "root"})
+	out, _, _ := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "id -u; echo $HOME; mkdir /shared/group; touch /etc/f"}, User: "root"})
 	assert.Equal(t, "0\n/root\n", out)
 
 	if h.Rootless() {
@@ -30,17 +31,17 @@ func TestUsersInsideTheBox(t *testing.T) {
 	sh(t, b, "sudo groupadd team && sudo useradd -m -s /bin/bash alice && sudo usermod -aG team alice && sudo usermod -aG team vercel-sandbox")
 	assert.Equal(t, "alice alice team", sh(t, b, "sudo -u alice id -Gn | sed 's/^/alice /'"))
 	assert.Equal(t, "vercel-sandbox team", sh(t, b, "id -Gn"))
-	_, errOut, res := run(t, b, Spec{Path: "sudo", Args: []string{"-u", "alice", "--", "sh", "-c", "touch ~/mine && ! touch /vercel/sandbox/x 2>/dev/null"}})
+	_, errOut, res := run(t, b, backend.Spec{Path: "sudo", Args: []string{"-u", "alice", "--", "sh", "-c", "touch ~/mine && ! touch /vercel/sandbox/x 2>/dev/null"}})
 	assert.Zero(t, res.ExitCode)
 	assert.Empty(t, errOut)
 }
 
 func TestNothingReachesTheHost(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
-	b := newBox(t, h, Config{})
+	b := newBox(t, h, backend.Config{})
 	dir := t.TempDir()
-	name := "/var/" + newID()
-	_, _, res := run(t, b, Spec{User: "root", Path: "sh", Args: []string{"-c", `
+	name := "/var/" + backend.NewID()
+	_, _, res := run(t, b, backend.Spec{User: "root", Path: "sh", Args: []string{"-c", `
 		touch "$1" /etc/sandbox-was-here /root/sandbox-was-here && rm -f /etc/passwd; mkdir -p "$2" && touch "$2/f"
 		echo x > /proc/sys/kernel/domainname; mknod /tmp/disk b 8 0; mount -t tmpfs none /mnt; kill -9 1; true`, "sh", name, dir}})
 	assert.Zero(t, res.ExitCode)
@@ -50,8 +51,8 @@ func TestNothingReachesTheHost(t *testing.T) {
 	assert.FileExists(t, "/etc/passwd")
 	assert.True(t, b.Running())
 	// The files and processes of other boxes are invisible.
-	other := newBox(t, h, Config{})
-	_, _, res = run(t, other, Spec{User: "root", Path: "sh", Args: []string{"-c", `! test -e "$1" && ! test -e "$2"`, "sh", name, h.dir}})
+	other := newBox(t, h, backend.Config{})
+	_, _, res = run(t, other, backend.Spec{User: "root", Path: "sh", Args: []string{"-c", `! test -e "$1" && ! test -e "$2"`, "sh", name, h.dir}})
 	assert.Zero(t, res.ExitCode)
 	assert.Less(t, len(strings.Fields(sh(t, other, "cd /proc; echo [0-9]*"))), 6)
 	// The first process reaps zombies.
@@ -86,12 +87,12 @@ func TestManyBoxesAtOnce(t *testing.T) {
 				wg.Go(func() {
 					slots <- struct{}{}
 					defer func() { <-slots }()
-					b, err := h.New(t.Context(), Config{DenyNetwork: mode == Namespace && i%2 == 0})
+					b, err := h.New(t.Context(), backend.Config{DenyNetwork: mode == Namespace && i%2 == 0})
 					if !assert.NoError(t, err) {
 						return
 					}
 					boxes[i] = b
-					_, err = b.Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", "echo $0 > mine; cat mine; exec sleep " + seconds, b.id}, Stdout: &outs[i]})
+					_, err = b.Start(t.Context(), backend.Spec{Path: "sh", Args: []string{"-c", "echo $0 > mine; cat mine; exec sleep " + seconds, b.id}, Stdout: &outs[i]})
 					assert.NoError(t, err)
 				})
 			}

@@ -8,12 +8,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // freeze runs a script in a new box and makes a layer from it.
-func freeze(t testing.TB, h *Host, from LayerID, script string) LayerID {
+func freeze(t testing.TB, h *Host, from backend.LayerID, script string) backend.LayerID {
 	t.Helper()
-	b := newBox(t, h, Config{Layer: from})
+	b := newBox(t, h, backend.Config{Layer: from})
 	sh(t, b, script)
 	require.NoError(t, b.Stop(t.Context()))
 	layer, _, err := b.Freeze(t.Context())
@@ -26,10 +28,10 @@ func TestLayersStack(t *testing.T) {
 		first := freeze(t, h, "", "mkdir dir; echo 1 > dir/one; echo 2 > two; echo 3 > three; mkdir -p gone/deep; echo x > gone/deep/x")
 		second := freeze(t, h, first, "mv dir moved; rm two; echo changed > three; rm -r gone; mkdir gone; echo y > gone/y; ln -s three link")
 		third := freeze(t, h, second, "mv moved/one moved/uno; echo 4 > four")
-		b := newBox(t, h, Config{Layer: third})
+		b := newBox(t, h, backend.Config{Layer: third})
 		assert.Equal(t, ".\n./four\n./gone\n./gone/y\n./link\n./moved\n./moved/uno\n./three", sh(t, b, "find . | sort"))
 		assert.Equal(t, "1\nchanged", sh(t, b, "cat moved/uno link"))
-		old := newBox(t, h, Config{Layer: first})
+		old := newBox(t, h, backend.Config{Layer: first})
 		assert.Equal(t, "1\n2\n3\nx", sh(t, old, "cat dir/one two three gone/deep/x"))
 	})
 }
@@ -37,27 +39,27 @@ func TestLayersStack(t *testing.T) {
 func TestLongChain(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
 	const length = 120
-	var layer LayerID
+	var layer backend.LayerID
 	for i := range length {
 		// Made without boxes, since a hundred of them would show nothing more.
-		dir := filepath.Join(h.store.dir, "b", newID())
+		dir := filepath.Join(h.store.dir, "b", backend.NewID())
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "vercel/sandbox"), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "vercel/sandbox", fmt.Sprint("f", i)), nil, 0o644))
 		var err error
 		layer, err = h.store.add(dir, layer, 0)
 		require.NoError(t, err)
 	}
-	b := newBox(t, h, Config{Layer: layer})
+	b := newBox(t, h, backend.Config{Layer: layer})
 	assert.Equal(t, fmt.Sprint(length), sh(t, b, "ls | wc -l"))
 
-	for range h.backend.(flattener).maxLayers() {
-		dir := filepath.Join(h.store.dir, "b", newID())
+	for range h.backend.(backend.Flattener).MaxLayers() {
+		dir := filepath.Join(h.store.dir, "b", backend.NewID())
 		require.NoError(t, os.Mkdir(dir, 0o755))
 		var err error
 		layer, err = h.store.add(dir, layer, 0)
 		require.NoError(t, err)
 	}
-	b = newBox(t, h, Config{Layer: layer})
+	b = newBox(t, h, backend.Config{Layer: layer})
 	assert.Equal(t, fmt.Sprint(length), sh(t, b, "ls | wc -l"))
 }
 
@@ -70,11 +72,11 @@ func TestRemovedLayersStayUnderOthers(t *testing.T) {
 		}
 		first := freeze(t, h, "", "echo 1 > one")
 		second := freeze(t, h, first, "echo 2 > two")
-		b := newBox(t, h, Config{Layer: second})
+		b := newBox(t, h, backend.Config{Layer: second})
 		require.NoError(t, h.RemoveLayer(first))
 		require.ErrorIs(t, h.RemoveLayer(first), ErrNoLayer)
 		require.NoError(t, h.RemoveLayer(second))
-		_, err := h.New(t.Context(), Config{Layer: second})
+		_, err := h.New(t.Context(), backend.Config{Layer: second})
 		require.ErrorIs(t, err, ErrNoLayer)
 		assert.Equal(t, "1\n2", sh(t, b, "cat one two"))
 		require.NoError(t, b.Remove())
@@ -92,7 +94,7 @@ func TestLayersOutliveTheHost(t *testing.T) {
 			first := freeze(t, h, "", "echo 1 > one")
 			second := freeze(t, h, first, "echo 22 > two")
 			require.NoError(t, h.RemoveLayer(first))
-			newBox(t, h, Config{Layer: second})
+			newBox(t, h, backend.Config{Layer: second})
 			require.NoError(t, h.Close())
 
 			// What a killed host leaves behind.
@@ -100,7 +102,7 @@ func TestLayersOutliveTheHost(t *testing.T) {
 			require.NoError(t, os.Mkdir(litter, 0o755))
 			h = openHost(t, Options{Mode: mode, Dir: dir})
 			assert.NoDirExists(t, litter)
-			b := newBox(t, h, Config{Layer: second})
+			b := newBox(t, h, backend.Config{Layer: second})
 			assert.Equal(t, "1\n22", sh(t, b, "cat one two"))
 			require.NoError(t, b.Remove())
 			require.NoError(t, h.RemoveLayer(second))
@@ -113,23 +115,23 @@ func TestLayersOutliveTheHost(t *testing.T) {
 
 func TestBoxStates(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		_, _, err := b.Freeze(t.Context())
 		require.ErrorIs(t, err, ErrRunning)
 		require.ErrorIs(t, b.Restart(t.Context()), ErrRunning)
 		require.NoError(t, b.Stop(t.Context()))
 		require.NoError(t, b.Stop(t.Context()))
 		_, _, err = b.ReadFile("x", "")
-		require.ErrorIs(t, err, ErrStopped)
-		require.ErrorIs(t, b.Mkdir("x", ""), ErrStopped)
-		require.ErrorIs(t, b.Extract(t.Context(), nil, ""), ErrStopped)
+		require.ErrorIs(t, err, backend.ErrStopped)
+		require.ErrorIs(t, b.Mkdir("x", ""), backend.ErrStopped)
+		require.ErrorIs(t, b.Extract(t.Context(), nil, ""), backend.ErrStopped)
 		_, err = b.Dial(t.Context(), 80)
-		require.ErrorIs(t, err, ErrStopped)
+		require.ErrorIs(t, err, backend.ErrStopped)
 		require.NoError(t, b.Remove())
 		require.NoError(t, b.Remove())
 		_, _, err = b.Freeze(t.Context())
-		require.ErrorIs(t, err, ErrStopped)
-		_, err = h.New(t.Context(), Config{Layer: "missing"})
+		require.ErrorIs(t, err, backend.ErrStopped)
+		_, err = h.New(t.Context(), backend.Config{Layer: "missing"})
 		require.ErrorIs(t, err, ErrNoLayer)
 	})
 }

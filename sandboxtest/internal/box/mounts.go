@@ -6,34 +6,18 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
-
-// Mount is a drive at a path of a box.
-type Mount struct {
-	// Path is absolute and clean.
-	Path string
-	// Drive is the drive's name; a missing drive is created. The box works on the
-	// files that the drive has when the box is made.
-	Drive string
-	// Keep saves the files to the drive when the box is frozen or removed.
-	Keep bool
-	// Dir is the host's directory of the box's files: a copy of the drive's or,
-	// if Lower names those, the box's changes. [Host.New] sets both.
-	Dir, Lower string
-}
-
-// upper and work are the directories of an overlay over Lower.
-func (m Mount) upper() string { return filepath.Join(m.Dir, "u") }
-func (m Mount) work() string  { return filepath.Join(m.Dir, "w") }
 
 // openMounts finds the directories of the box's mounts, and takes hold of the
 // drives' content.
 func (b *Box) openMounts() error {
 	// The caller's slice is not ours to write to.
-	mounts := make([]Mount, len(b.cfg.Mounts))
+	mounts := make([]backend.Mount, len(b.cfg.Mounts))
 	for i, m := range b.cfg.Mounts {
-		if cleaned, err := cleanPath(m.Path, "/", "/"); err != nil || cleaned != m.Path || m.Path == "/" {
-			return fmt.Errorf("%w: mount point %.80q", ErrBadPath, m.Path)
+		if cleaned, err := backend.CleanPath(m.Path, "/", "/"); err != nil || cleaned != m.Path || m.Path == "/" {
+			return fmt.Errorf("%w: mount point %.80q", backend.ErrBadPath, m.Path)
 		}
 		dir, err := b.host.drives.hold(m.Drive, b.host.giveToUser)
 		if err != nil {
@@ -41,7 +25,7 @@ func (b *Box) openMounts() error {
 		}
 		b.drives = append(b.drives, dir)
 		m.Dir = filepath.Join(b.dir, "m"+strconv.Itoa(i))
-		if !m.Keep && b.host.backend.layered() {
+		if !m.Keep && b.host.backend.Layered() {
 			m.Lower = dir
 		}
 		mounts[i] = m
@@ -55,7 +39,7 @@ func (b *Box) fillMounts() error {
 	for i, m := range b.cfg.Mounts {
 		var err error
 		if m.Lower != "" {
-			err = m.makeOverlay()
+			err = makeOverlay(m)
 		} else {
 			err = b.host.copyFiles(b.drives[i], m.Dir)
 		}

@@ -11,13 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/namespaces"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // openNetworked skips the test where boxes have no networks of their own.
 func openNetworked(t *testing.T) *Host {
 	h := openHost(t, Options{Mode: Namespace})
-	if !haveTUN() {
+	if !h.Gated() {
 		needs.Other(t, "no /dev/net/tun")
 	}
 	return h
@@ -26,7 +28,7 @@ func openNetworked(t *testing.T) *Host {
 // needPython skips the test without an interpreter for its servers.
 func needPython(t *testing.T, b *Box) {
 	t.Helper()
-	if _, _, res := run(t, b, Spec{Path: "python3", Args: []string{"-c", "1"}}); res.ExitCode != 0 {
+	if _, _, res := run(t, b, backend.Spec{Path: "python3", Args: []string{"-c", "1"}}); res.ExitCode != 0 {
 		needs.Other(t, "no python3")
 	}
 }
@@ -44,7 +46,7 @@ while True:
 func greet(t *testing.T, b *Box, addr string, port int, text string) {
 	t.Helper()
 	ready, out := io.Pipe()
-	p := start(t, b, Spec{Path: "python3", Args: []string{"-c", greeter, addr, fmt.Sprint(port), text}, Stdout: out})
+	p := start(t, b, backend.Spec{Path: "python3", Args: []string{"-c", greeter, addr, fmt.Sprint(port), text}, Stdout: out})
 	go func() { <-p.Done(); _ = out.Close() }()
 	_, err := ready.Read(make([]byte, 100))
 	require.NoError(t, err)
@@ -63,7 +65,7 @@ func dialText(t *testing.T, b *Box, port int) string {
 
 func TestBoxesListenOnTheSamePort(t *testing.T) {
 	h := openNetworked(t)
-	one, two, denied := newBox(t, h, Config{}), newBox(t, h, Config{}), newBox(t, h, Config{DenyNetwork: true})
+	one, two, denied := newBox(t, h, backend.Config{}), newBox(t, h, backend.Config{}), newBox(t, h, backend.Config{DenyNetwork: true})
 	needPython(t, one)
 	_, err := one.Dial(t.Context(), 3000)
 	require.Error(t, err)
@@ -75,7 +77,7 @@ func TestBoxesListenOnTheSamePort(t *testing.T) {
 	assert.Equal(t, "two", dialText(t, two, 3000))
 	assert.Equal(t, "denied", dialText(t, denied, 3000))
 	_, err = one.Dial(t.Context(), 4000)
-	require.ErrorIs(t, err, ErrLoopbackOnly)
+	require.ErrorIs(t, err, backend.ErrLoopbackOnly)
 	for _, port := range []int{0, -1, 65536} {
 		_, err := one.Dial(t.Context(), port)
 		require.Error(t, err)
@@ -84,14 +86,14 @@ func TestBoxesListenOnTheSamePort(t *testing.T) {
 
 func TestDialInFolderMode(t *testing.T) {
 	h := openHost(t, Options{Mode: Folder})
-	b := newBox(t, h, Config{})
+	b := newBox(t, h, backend.Config{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
 	conn, err := b.Dial(t.Context(), l.Addr().(*net.TCPAddr).Port)
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
-	require.ErrorIs(t, b.SetNetwork(true), ErrUnsupported)
+	require.ErrorIs(t, b.SetNetwork(true), backend.ErrUnsupported)
 	require.NoError(t, b.SetNetwork(false))
 }
 
@@ -154,12 +156,12 @@ func echo(t *testing.T) (tcp, udp int) {
 
 func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
 	h := openNetworked(t)
-	b := newBox(t, h, Config{})
+	b := newBox(t, h, backend.Config{})
 	needPython(t, b)
 	tcp, udp := echo(t)
 	const size = 2 << 20
 	try := func(port int) (string, int) {
-		out, errOut, res := run(t, b, Spec{Path: "python3", Args: []string{"-c", client, firewall.HostAddr.String(), fmt.Sprint(port), fmt.Sprint(udp), fmt.Sprint(size)}})
+		out, errOut, res := run(t, b, backend.Spec{Path: "python3", Args: []string{"-c", client, firewall.HostAddr.String(), fmt.Sprint(port), fmt.Sprint(udp), fmt.Sprint(size)}})
 		return out + errOut, res.ExitCode
 	}
 	out, code := try(tcp)
@@ -185,7 +187,7 @@ func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
 
 	// Denying the network breaks open connections.
 	ready, w := io.Pipe()
-	p := start(t, b, Spec{Path: "python3", Args: []string{"-c", `
+	p := start(t, b, backend.Spec{Path: "python3", Args: []string{"-c", `
 import socket, sys
 c = socket.create_connection(("` + firewall.HostAddr.String() + `", ` + fmt.Sprint(tcp) + `), 20)
 c.sendall(b"x"); c.recv(1)
@@ -219,16 +221,16 @@ sys.exit(1)
 
 func TestDeniedWithoutTUN(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
-	local, ok := h.backend.(*namespaceBackend)
+	local, ok := h.backend.(*namespaces.Backend)
 	if !ok {
 		needs.Other(t, "needs the host's root")
 	}
-	local.tun = false // no box has started yet
-	shared, denied := newBox(t, h, Config{}), newBox(t, h, Config{DenyNetwork: true})
+	local.TUN = false // no box has started yet
+	shared, denied := newBox(t, h, backend.Config{}), newBox(t, h, backend.Config{DenyNetwork: true})
 	assert.Contains(t, sh(t, shared, "ls /sys/class/net"), "lo")
 	assert.Equal(t, "lo", sh(t, denied, "ls /sys/class/net"))
-	require.ErrorIs(t, shared.SetNetwork(true), ErrUnsupported)
-	require.ErrorIs(t, denied.SetNetwork(false), ErrUnsupported)
+	require.ErrorIs(t, shared.SetNetwork(true), backend.ErrUnsupported)
+	require.ErrorIs(t, denied.SetNetwork(false), backend.ErrUnsupported)
 	require.NoError(t, denied.SetNetwork(true))
 	tcp, _ := echo(t)
 	conn, err := shared.Dial(t.Context(), tcp)

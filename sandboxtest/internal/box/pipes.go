@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
@@ -23,39 +24,30 @@ type pipes struct {
 	wg     sync.WaitGroup // of the outputs
 }
 
-// terminal is a pseudo terminal, whose slave the process gets.
-type terminal struct{ master, slave *os.File }
-
-func (p *pipes) closeChild() { closeAll(p.child) }
+func (p *pipes) closeChild() { backend.CloseAll(p.child) }
 func (p *pipes) closeParent() {
-	closeAll(p.parent)
+	backend.CloseAll(p.parent)
 	if p.order != nil {
 		p.order.close()
 	}
 }
 
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close()
-	}
-}
-
 // connect gives the command its files.
-func (p *Process) connect(spec *Spec) (*pipes, error) {
+func (p *Process) connect(spec *backend.Spec) (*pipes, error) {
 	c := &pipes{guard: p.box.host.guard}
 	if spec.TTY != nil {
-		term, err := p.box.machine.openTerminal(*spec.TTY, spec.User)
+		term, err := p.box.machine.OpenTerminal(*spec.TTY, spec.User)
 		if err != nil {
 			return nil, err
 		}
 		p.term = term
-		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = term.slave, term.slave, term.slave
-		c.child = append(c.child, term.slave)
-		c.parent = append(c.parent, term.master)
-		c.output(term.master, spec.Stdout)
+		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = term.Slave, term.Slave, term.Slave
+		c.child = append(c.child, term.Slave)
+		c.parent = append(c.parent, term.Master)
+		c.output(term.Master, spec.Stdout)
 		c.outs[0].paged = runtime.GOOS == "linux" // elsewhere a read would wait
 		if spec.Stdin != nil {
-			c.copies = append(c.copies, func() { _, _ = io.Copy(term.master, spec.Stdin) })
+			c.copies = append(c.copies, func() { _, _ = io.Copy(term.Master, spec.Stdin) })
 		}
 		return c, nil
 	}
@@ -188,12 +180,12 @@ func (o *output) copy() {
 		if exited && errors.Is(err, os.ErrDeadlineExceeded) {
 			// Only a read without a deadline proves that the pipe is empty: on a
 			// busy machine the deadline may pass before the read looks.
-			if n, err = readNow(o.r, buf[:]); n == 0 {
+			if n, err = backend.ReadAvailable(o.r, buf[:]); n == 0 {
 				return
 			}
 		}
 		for more := n; o.paged && more > 0 && n < len(buf); n += more {
-			more, _ = readNow(o.r, buf[n:])
+			more, _ = backend.ReadAvailable(o.r, buf[n:])
 		}
 		if n > 0 {
 			o.write(buf[:n])

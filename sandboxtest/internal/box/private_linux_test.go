@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // usualLogins are files in homes in which tools keep keys, logins and what was typed.
@@ -78,51 +79,34 @@ func TestPrivateFiles(t *testing.T) {
 	for _, dir := range []string{".local/state/sandbox-cli/own", ".cache/sandbox-sessions/emulator", "mine/state"} {
 		write(0o600, "secret\n", dir+"/state.json")
 		h := openHost(t, Options{Mode: Namespace, Dir: filepath.Join(home, dir, "machines"), Hidden: []string{filepath.Join(home, dir), filepath.Join(home, "mine/beside")}, HomeFolders: []string{"mine", ".nvm", "sdk", "../" + filepath.Base(home) + "/dotfiles", "/dotfiles", ".", ""}})
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		try := func(user, script string) string {
-			out, errOut, _ := run(t, b, Spec{Path: "sh", Args: []string{"-c", script, "sh", home, strings.Join(usualLogins, " ")}, User: user})
+			out, errOut, _ := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", script, "sh", home, strings.Join(usualLogins, " ")}, User: user})
 			return out + errOut
 		}
-		for _, user := range []string{"", rootUser} {
+		for _, user := range []string{"", backend.RootUser} {
 			assert.Equal(t, "tool\ntool\ntool\nlibrary\n", try(user, `tool-of-path; "$1/.nvm/bin/tool-of-nvm"; "$1/mine/tool-of-mine"; tool-with-library`), "user %q", user)
 			assert.Contains(t, try(user, `"$1/.pyenv/bin/tool-of-nobody"`), "not found")
 			assert.Empty(t, try(user, `for name in $2; do test ! -e "$1/$name" || echo "$name"; done; grep -rs secret "$1"; cat "$1/linked-netrc" "$1/sdk/.netrc" 2>/dev/null`), "user %q", user)
-			if real != "/root" || user == rootUser {
+			if real != "/root" || user == backend.RootUser {
 				assert.Empty(t, try(user, `test ! -e "$1/../.bashrc" || ls -A "$1/.."; grep -s . /root/.*rc /root/.profile`), "the home of the account")
 			}
 		}
 		// A namespace of the program's own uncovers nothing.
-		assert.NotContains(t, try(rootUser, `cd /tmp && mkdir a b c && unshare -Urm sh -c '
+		assert.NotContains(t, try(backend.RootUser, `cd /tmp && mkdir a b c && unshare -Urm sh -c '
 			umount -l "$1"; mount --bind / a; mount -t overlay -o lowerdir=/ o b; mount --rbind / c; umount -l "c/$1"
 			grep -rs secret "$1" "a/$1" "b/$1" "c/$1"' sh "$1"`), "secret")
 		if h.Rootless() {
 			continue // what is shown there is to read only, and seen as the machine has it
 		}
-		assert.Equal(t, "own\nown\n", try(rootUser, `cd "$1" && mkdir .ssh && echo own > .ssh/config && echo own > .npmrc && cat .ssh/* .npmrc`))
-		assert.Equal(t, "new\ntool\n", try(rootUser, `cd "$1/.nvm/bin" && echo new > new && mv tool-of-nvm moved && cat new && ./moved`))
+		assert.Equal(t, "own\nown\n", try(backend.RootUser, `cd "$1" && mkdir .ssh && echo own > .ssh/config && echo own > .npmrc && cat .ssh/* .npmrc`))
+		assert.Equal(t, "new\ntool\n", try(backend.RootUser, `cd "$1/.nvm/bin" && echo new > new && mv tool-of-nvm moved && cat new && ./moved`))
 
 		// A login that is made while boxes run is as private as those before.
 		write(0o644, "secret\n", "linked/config.json", "later/data/com.vercel.cli/auth.json", "made-later", ".config/made-later", ".made/later")
-		for _, box := range []*Box{b, newBox(t, h, Config{})} {
+		for _, box := range []*Box{b, newBox(t, h, backend.Config{})} {
 			b = box
-			assert.Empty(t, try(rootUser, `grep -rs secret "$1"`))
+			assert.Empty(t, try(backend.RootUser, `grep -rs secret "$1"`))
 		}
-	}
-}
-
-// TestHomesOfTheSystem: what all programs need is no home, whatever an account or the
-// environment calls one.
-func TestHomesOfTheSystem(t *testing.T) {
-	for _, dir := range []string{"/", "/usr", "/usr/sbin", "/bin", "/etc", "/home", "/tmp", "/var", "/opt", "/nonexistent", "relative", ""} {
-		t.Setenv("HOME", dir)
-		for _, h := range homes(nil) {
-			assert.NotEqual(t, dir, h.dir)
-		}
-	}
-	dir := t.TempDir()
-	t.Setenv("HOME", dir)
-	t.Setenv("PATH", dir+":/bin")
-	for _, h := range homes(nil) {
-		assert.NotEqual(t, dir, h.dir, "all of it is in PATH")
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
@@ -68,7 +69,7 @@ func assertGone(t testing.TB, mark string) {
 	assert.Eventually(t, func() bool { return !isRunning(t, mark) }, wait, tick, "sleep %s is still there", mark)
 }
 
-func start(t testing.TB, b *Box, spec Spec) *Process {
+func start(t testing.TB, b *Box, spec backend.Spec) *Process {
 	t.Helper()
 	p, err := b.Start(context.Background(), spec)
 	require.NoError(t, err)
@@ -77,10 +78,10 @@ func start(t testing.TB, b *Box, spec Spec) *Process {
 
 func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		in, input := io.Pipe()
 		output, out := io.Pipe()
-		p := start(t, b, Spec{Path: "sh", Args: []string{"-c", `while read -r l; do echo "got $l"; done; echo end`}, Stdin: in, Stdout: out})
+		p := start(t, b, backend.Spec{Path: "sh", Args: []string{"-c", `while read -r l; do echo "got $l"; done; echo end`}, Stdin: in, Stdout: out})
 		lines := bufio.NewReader(output)
 		for i := range 5 {
 			_, err := fmt.Fprintln(input, i)
@@ -99,8 +100,8 @@ func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 
 func TestStandardStreamsByName(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
-		out, errOut, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", "cat /dev/stdin > /dev/stdout; echo err > /dev/stderr"},
+		b := newBox(t, h, backend.Config{})
+		out, errOut, res := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "cat /dev/stdin > /dev/stdout; echo err > /dev/stderr"},
 			Stdin: strings.NewReader("in\n")})
 		assert.Equal(t, []any{"in\n", "err\n", 0}, []any{out, errOut, res.ExitCode})
 	})
@@ -108,11 +109,11 @@ func TestStandardStreamsByName(t *testing.T) {
 
 func TestSignals(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		for _, group := range []bool{false, true} {
 			ready, out := io.Pipe()
 			child := mark()
-			p := start(t, b, Spec{Path: "sh", Args: []string{"-c", `trap 'exit 3' TERM; sh -c 'echo; exec sleep ` + child + `' & wait`}, Stdout: out})
+			p := start(t, b, backend.Spec{Path: "sh", Args: []string{"-c", `trap 'exit 3' TERM; sh -c 'echo; exec sleep ` + child + `' & wait`}, Stdout: out})
 			_, err := ready.Read(make([]byte, 1))
 			require.NoError(t, err)
 			signal := p.Signal
@@ -128,13 +129,13 @@ func TestSignals(t *testing.T) {
 			}
 			require.ErrorIs(t, signal(15), os.ErrProcessDone)
 		}
-		p := start(t, b, Spec{Path: "sleep", Args: []string{mark()}})
+		p := start(t, b, backend.Spec{Path: "sleep", Args: []string{mark()}})
 		require.Error(t, p.Signal(0))
 		require.Error(t, p.Signal(65))
 
 		require.NoError(t, p.Signal(9))
 		assert.Equal(t, 137, p.Wait().ExitCode)
-		p = start(t, b, Spec{Path: "sleep", Args: []string{mark()}})
+		p = start(t, b, backend.Spec{Path: "sleep", Args: []string{mark()}})
 		require.NoError(t, p.Signal(2))
 		assert.Equal(t, 130, p.Wait().ExitCode)
 	})
@@ -142,9 +143,9 @@ func TestSignals(t *testing.T) {
 
 func TestTimeoutEndsTheWholeTree(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		one, two := mark(), mark()
-		p := start(t, b, Spec{
+		p := start(t, b, backend.Spec{
 			Path:    "sh",
 			Args:    []string{"-c", `trap '' TERM; sleep ` + one + ` & setsid sleep ` + two + ` & wait`},
 			Timeout: 300 * time.Millisecond,
@@ -160,29 +161,29 @@ func TestTimeoutEndsTheWholeTree(t *testing.T) {
 
 func TestCommandsThatDoNotStart(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		sh(t, b, `echo text > plain; printf 'echo "script $1"' > noshebang; chmod +x noshebang; printf '#!/no/such/shell\n' > badshebang; chmod +x badshebang`)
 		for _, tt := range []struct {
-			spec    Spec
+			spec    backend.Spec
 			code    int
 			message string
 		}{
-			{Spec{Path: "no-such-program"}, 127, "no-such-program: command not found\n"},
-			{Spec{Path: "./no-such-file"}, 127, "./no-such-file: No such file or directory\n"},
-			{Spec{Path: "./plain"}, 126, "./plain: Permission denied\n"},
-			{Spec{Path: "./badshebang"}, 127, "/badshebang: No such file or directory\n"},
-			{Spec{Path: "/tmp"}, 126, "/tmp: Permission denied\n"},
-			{Spec{Path: "true", Dir: "/vercel/sandbox/missing"}, 126, "cannot change to directory /vercel/sandbox/missing: no such directory\n"},
+			{backend.Spec{Path: "no-such-program"}, 127, "no-such-program: command not found\n"},
+			{backend.Spec{Path: "./no-such-file"}, 127, "./no-such-file: No such file or directory\n"},
+			{backend.Spec{Path: "./plain"}, 126, "./plain: Permission denied\n"},
+			{backend.Spec{Path: "./badshebang"}, 127, "/badshebang: No such file or directory\n"},
+			{backend.Spec{Path: "/tmp"}, 126, "/tmp: Permission denied\n"},
+			{backend.Spec{Path: "true", Dir: "/vercel/sandbox/missing"}, 126, "cannot change to directory /vercel/sandbox/missing: no such directory\n"},
 		} {
 			_, errOut, res := run(t, b, tt.spec)
 			assert.Equal(t, tt.code, res.ExitCode, tt.spec.Path)
 			assert.True(t, strings.HasSuffix(errOut, tt.message), errOut)
 		}
-		out, _, res := run(t, b, Spec{Path: "./noshebang", Args: []string{"runs"}})
+		out, _, res := run(t, b, backend.Spec{Path: "./noshebang", Args: []string{"runs"}})
 		assert.Zero(t, res.ExitCode)
 		assert.Equal(t, "script runs\n", out)
 
-		for _, spec := range []Spec{
+		for _, spec := range []backend.Spec{
 			{}, {Path: "a\x00b"}, {Path: "true", Args: []string{"\x00"}}, {Path: "true", Env: []string{"secret"}},
 			{Path: "true", Env: []string{"K=secret\x00"}}, {Path: "true", User: "nobody"}, {Path: "true", Timeout: -1}, {Path: "true", Dir: "\x00"},
 		} {
@@ -195,10 +196,10 @@ func TestCommandsThatDoNotStart(t *testing.T) {
 
 func TestDaemons(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		plain, away := mark(), mark()
 		// The first keeps the pipes open, the second has left its session.
-		out, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `sleep ` + plain + ` & (setsid sleep ` + away + ` >/dev/null 2>&1 &) ; echo started`}})
+		out, _, res := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", `sleep ` + plain + ` & (setsid sleep ` + away + ` >/dev/null 2>&1 &) ; echo started`}})
 		assert.Zero(t, res.ExitCode)
 		assert.Equal(t, "started\n", out)
 		assertRuns(t, plain)
@@ -218,12 +219,12 @@ func TestStopWhileExecuting(t *testing.T) {
 	}
 	h := openHost(t, Options{Mode: Folder})
 	for range 100 {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		pid, err := strconv.Atoi(sh(t, b, `echo 'exec sh ./again' > again; setsid sh ./again >/dev/null 2>&1 & echo $!`))
 		require.NoError(t, err)
 		require.NoError(t, b.Stop(t.Context()))
-		if !assert.Eventually(t, func() bool { return isGone(pid) }, wait, tick) {
-			_ = signalProcess(pid, 9)
+		if !assert.Eventually(t, func() bool { return backend.IsGone(pid) }, wait, tick) {
+			_ = backend.SignalProcess(pid, 9)
 		}
 	}
 }
@@ -232,17 +233,17 @@ func TestCloseEndsEverything(t *testing.T) {
 	for _, mode := range []Mode{Namespace, Folder} {
 		t.Run(string(mode), func(t *testing.T) {
 			h := openHost(t, Options{Mode: mode})
-			b := newBox(t, h, Config{})
+			b := newBox(t, h, backend.Config{})
 			one, two := mark(), mark()
-			p := start(t, b, Spec{Path: "sleep", Args: []string{one}})
+			p := start(t, b, backend.Spec{Path: "sleep", Args: []string{one}})
 			sh(t, b, `(setsid sleep `+two+` >/dev/null 2>&1 &)`)
 			require.NoError(t, h.Close())
 			assert.Equal(t, 137, p.Wait().ExitCode)
 			assert.False(t, isRunning(t, one))
 			assert.False(t, isRunning(t, two))
-			_, err := h.New(t.Context(), Config{})
-			require.ErrorIs(t, err, ErrStopped)
-			require.ErrorIs(t, b.Restart(t.Context()), ErrStopped)
+			_, err := h.New(t.Context(), backend.Config{})
+			require.ErrorIs(t, err, backend.ErrStopped)
+			require.ErrorIs(t, b.Restart(t.Context()), backend.ErrStopped)
 			_, err = os.Stat(h.dir)
 			require.ErrorIs(t, err, os.ErrNotExist)
 		})
@@ -260,9 +261,9 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 
 func TestOutputIsCompleteForASlowReader(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		w := &slowWriter{}
-		p := start(t, b, Spec{Path: "sh", Args: []string{"-c", `head -c 150000 /dev/zero; sleep ` + mark() + ` & exit 0`}, Stdout: w})
+		p := start(t, b, backend.Spec{Path: "sh", Args: []string{"-c", `head -c 150000 /dev/zero; sleep ` + mark() + ` & exit 0`}, Stdout: w})
 		assert.Zero(t, p.Wait().ExitCode)
 		assert.Equal(t, 150000, w.n)
 	})
@@ -312,22 +313,22 @@ func TestOutputIsLookedFor(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	t.Setenv("SANDBOX_TEST_HOST_SECRET", "planted")
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
-		out, _, _ := run(t, b, Spec{Path: "env", Env: []string{"A=1", "A=2", "HOME=/elsewhere", "EMPTY="}})
+		b := newBox(t, h, backend.Config{})
+		out, _, _ := run(t, b, backend.Spec{Path: "env", Env: []string{"A=1", "A=2", "HOME=/elsewhere", "EMPTY="}})
 		lines := strings.Split(out, "\n")
 		assert.Contains(t, lines, "A=2")
 		assert.NotContains(t, lines, "A=1")
 		assert.Contains(t, lines, "HOME=/elsewhere")
 		assert.Contains(t, lines, "EMPTY=")
-		assert.Contains(t, lines, "USER="+User)
+		assert.Contains(t, lines, "USER="+backend.User)
 		assert.NotContains(t, out, "planted")
 	})
 }
 
 func TestResourcesAreMeasured(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
-		_, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`}})
+		b := newBox(t, h, backend.Config{})
+		_, _, res := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`}})
 		assert.Positive(t, res.CPU)
 		assert.GreaterOrEqual(t, b.Usage().CPU, res.CPU)
 	})
@@ -338,12 +339,12 @@ func TestTerminal(t *testing.T) {
 		if runtime.GOOS == "windows" {
 			needs.Other(t, "no pseudo terminals")
 		}
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		var out buffer
-		p := start(t, b, Spec{
+		p := start(t, b, backend.Spec{
 			Path:   "sh",
 			Args:   []string{"-c", `tty; stty size; trap 'stty size' WINCH; echo ready; while ! read -r l; do :; done; echo "line $l"; exit 5`},
-			Stdout: &out, TTY: &Size{Cols: 80, Rows: 24},
+			Stdout: &out, TTY: &backend.Size{Cols: 80, Rows: 24},
 		})
 		saw := func(s string) {
 			t.Helper()
@@ -351,25 +352,25 @@ func TestTerminal(t *testing.T) {
 		}
 		saw("24 80")
 		saw("ready")
-		require.NoError(t, p.Resize(Size{Cols: 100, Rows: 40}))
+		require.NoError(t, p.Resize(backend.Size{Cols: 100, Rows: 40}))
 		_, err := p.Write([]byte("typed\n"))
 		require.NoError(t, err)
 		saw("line typed")
 		assert.Equal(t, 5, p.Wait().ExitCode)
 		assert.Contains(t, out.String(), "/dev/pts/")
 
-		p = start(t, b, Spec{Path: "sh", Args: []string{"-c", "stty size; exec cat"}, Stdout: &out, TTY: &Size{Cols: 33, Rows: 11}})
+		p = start(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "stty size; exec cat"}, Stdout: &out, TTY: &backend.Size{Cols: 33, Rows: 11}})
 		saw("11 33")
-		require.NoError(t, p.Resize(Size{Cols: 7, Rows: 9}))
+		require.NoError(t, p.Resize(backend.Size{Cols: 7, Rows: 9}))
 		_, err = p.Write([]byte{4}) // end of file
 		require.NoError(t, err)
 		assert.Zero(t, p.Wait().ExitCode)
 
-		p = start(t, b, Spec{Path: "no-such-program", Stdout: &out, TTY: &Size{}})
+		p = start(t, b, backend.Spec{Path: "no-such-program", Stdout: &out, TTY: &backend.Size{}})
 		assert.Equal(t, 127, p.Wait().ExitCode)
 		_, err = p.Write([]byte("x"))
-		require.ErrorIs(t, err, ErrUnsupported)
-		require.ErrorIs(t, p.Resize(Size{}), ErrUnsupported)
+		require.ErrorIs(t, err, backend.ErrUnsupported)
+		require.ErrorIs(t, p.Resize(backend.Size{}), backend.ErrUnsupported)
 	})
 }
 
@@ -392,14 +393,14 @@ func TestTerminalGathers(t *testing.T) {
 		needs.Other(t, "a read of an empty terminal waits here")
 	}
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		out := &gathering{wait: func() {
 			assert.Eventually(t, func() bool {
 				f, _, err := b.ReadFile("done", "")
 				return err == nil && f.Close() == nil
 			}, wait, tick)
 		}}
-		p := start(t, b, Spec{Path: "sh", Args: []string{"-c", "head -c 9000 /dev/zero; touch done"}, Stdout: out, TTY: &Size{Cols: 80, Rows: 24}})
+		p := start(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "head -c 9000 /dev/zero; touch done"}, Stdout: out, TTY: &backend.Size{Cols: 80, Rows: 24}})
 		assert.Zero(t, p.Wait().ExitCode)
 		assert.Greater(t, out.longest, 4096)
 	})
@@ -407,16 +408,16 @@ func TestTerminalGathers(t *testing.T) {
 
 func TestStopWhileCommandsStart(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		seconds := mark()
 		var wg sync.WaitGroup
 		var started atomic.Int64
 		for range 16 {
 			wg.Go(func() {
 				for {
-					p, err := b.Start(t.Context(), Spec{Path: "sleep", Args: []string{seconds}})
+					p, err := b.Start(t.Context(), backend.Spec{Path: "sleep", Args: []string{seconds}})
 					if err != nil {
-						assert.ErrorIs(t, err, ErrStopped)
+						assert.ErrorIs(t, err, backend.ErrStopped)
 						return
 					}
 					started.Add(1)
@@ -442,7 +443,7 @@ func TestOutputInOrder(t *testing.T) {
 		needs.Other(t, "only Linux tells the order")
 	}
 	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, Config{})
+		b := newBox(t, h, backend.Config{})
 		for _, script := range []string{"echo 1; echo 2 >&2", "echo 1 >&2; echo 2", "echo 1; exec >&-; echo 2 >&2", "echo 1 >&2; exec 2>&-; echo 2"} {
 			times := 50
 			if !needs.Slow() {
@@ -450,7 +451,7 @@ func TestOutputInOrder(t *testing.T) {
 			}
 			for range times {
 				var both buffer
-				p, err := b.Start(t.Context(), Spec{Path: "sh", Args: []string{"-c", script}, Stdout: &both, Stderr: &both})
+				p, err := b.Start(t.Context(), backend.Spec{Path: "sh", Args: []string{"-c", script}, Stdout: &both, Stderr: &both})
 				require.NoError(t, err)
 				require.Zero(t, p.Wait().ExitCode)
 				require.Equal(t, "1\n2\n", both.String(), script)

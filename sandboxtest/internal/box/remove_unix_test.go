@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/gofrs/flock"
 )
 
@@ -24,7 +25,7 @@ func TestRemoveAll(t *testing.T) {
 	require.NoError(t, os.Symlink("../../outside", filepath.Join(dir, "a", "link")))
 	require.NoError(t, os.Chmod(filepath.Join(dir, "a", "b"), 0))
 	require.NoError(t, os.Chmod(filepath.Join(dir, "a"), 0o500))
-	require.NoError(t, removeAll(dir))
+	require.NoError(t, backend.RemoveAll(dir))
 	assert.NoDirExists(t, dir)
 	info, err := os.Stat(outside)
 	require.NoError(t, err)

@@ -1,14 +1,13 @@
 package box
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // TestReplacedSystemFiles replaces the files that the emulator reads in a box by
@@ -27,8 +26,8 @@ func TestReplacedSystemFiles(t *testing.T) {
 		"loop":      "ln -s group",
 	} {
 		t.Run(kind, func(t *testing.T) {
-			b := newBox(t, h, Config{Hostname: "a-name-that-is-in-no-file"})
-			_, _, res := run(t, b, Spec{User: "root", Path: "sh", Args: []string{"-c", "cd /etc && for file in group hosts sudoers.d/x; do rm -f $file && " + script + " $file || exit; done"}})
+			b := newBox(t, h, backend.Config{Hostname: "a-name-that-is-in-no-file"})
+			_, _, res := run(t, b, backend.Spec{User: "root", Path: "sh", Args: []string{"-c", "cd /etc && for file in group hosts sudoers.d/x; do rm -f $file && " + script + " $file || exit; done"}})
 			require.Zero(t, res.ExitCode)
 			done := make(chan struct{})
 			go func() {
@@ -44,37 +43,6 @@ func TestReplacedSystemFiles(t *testing.T) {
 			case <-done:
 			case <-time.After(wait):
 				t.Fatal("the emulator waits for a file of the box")
-			}
-		})
-	}
-}
-
-// TestPipesDoNotWait: a pipe that takes a file's place just before it is opened
-// keeps neither an upload nor a download waiting.
-func TestPipesDoNotWait(t *testing.T) {
-	dir := t.TempDir()
-	name := filepath.Join(dir, "pipe")
-	require.NoError(t, unix.Mkfifo(name, 0o600))
-	root, err := os.OpenRoot(dir)
-	require.NoError(t, err)
-	defer root.Close()
-	for kind, open := range map[string]func(flag int) (*os.File, error){
-		"thread": func(flag int) (*os.File, error) { return threadFS{}.OpenFile(name, flag, 0) },
-		"root":   func(flag int) (*os.File, error) { return rootFS{root: root}.OpenFile("/pipe", flag, 0) },
-	} {
-		t.Run(kind, func(t *testing.T) {
-			opened := make(chan error, 2)
-			for _, flag := range []int{os.O_RDONLY, os.O_WRONLY | os.O_TRUNC} {
-				go func() {
-					f, err := open(flag)
-					_ = f.Close() // nil after an error
-					opened <- err
-				}()
-				select {
-				case <-opened:
-				case <-time.After(wait):
-					t.Fatal("waits for the other end")
-				}
 			}
 		})
 	}

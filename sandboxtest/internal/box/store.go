@@ -12,10 +12,9 @@ import (
 	"strings"
 	"sync"
 	"time"
-)
 
-// LayerID names a layer of one host directory.
-type LayerID string
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+)
 
 // store keeps the layers of a host: l/ID is the tree, m/ID.json what is known
 // of it, and b/ID belongs to a box, unless boxes are elsewhere.
@@ -23,10 +22,10 @@ type store struct {
 	dir, boxes string
 
 	mu     sync.Mutex
-	layers map[LayerID]*layer
+	layers map[backend.LayerID]*layer
 	// damaged are layers that can't be used, with the reason. While there are
 	// any, nothing is collected, since what they stand on is not known.
-	damaged map[LayerID]error
+	damaged map[backend.LayerID]error
 
 	longest int // chain of layers that boxes are started on
 
@@ -35,21 +34,21 @@ type store struct {
 }
 
 type layer struct {
-	Parent LayerID `json:"parent,omitempty"`
-	Size   int64   `json:"size"`
+	Parent backend.LayerID `json:"parent,omitempty"`
+	Size   int64           `json:"size"`
 	// Removed layers stay for as long as something stands on them.
 	Removed bool `json:"removed,omitempty"`
 	// Flat is a layer without parents with the contents of this layer and its
 	// chain. Boxes start on it instead.
-	Flat LayerID `json:"flat,omitempty"`
+	Flat backend.LayerID `json:"flat,omitempty"`
 
 	boxes, children int
 }
 
 // openStore opens the store in dir. Without one of the layers that are wanted it
 // changes nothing.
-func openStore(dir string, want []LayerID) (*store, error) {
-	s := &store{dir: dir, boxes: filepath.Join(dir, "b"), layers: make(map[LayerID]*layer), damaged: make(map[LayerID]error), longest: longestChain}
+func openStore(dir string, want []backend.LayerID) (*store, error) {
+	s := &store{dir: dir, boxes: filepath.Join(dir, "b"), layers: make(map[backend.LayerID]*layer), damaged: make(map[backend.LayerID]error), longest: longestChain}
 	litter, err := s.readRecords()
 	if err != nil {
 		return nil, err
@@ -66,12 +65,12 @@ func openStore(dir string, want []LayerID) (*store, error) {
 		return nil, err
 	}
 	for _, sub := range []string{"l", "m", "b"} {
-		if err := mkdirs(filepath.Join(dir, sub), 0o711); err != nil {
+		if err := backend.MkdirAll(filepath.Join(dir, sub), 0o711); err != nil {
 			return nil, err
 		}
 	}
 	for _, l := range s.layers {
-		for _, below := range []LayerID{l.Parent, l.Flat} {
+		for _, below := range []backend.LayerID{l.Parent, l.Flat} {
 			if b := s.layers[below]; b != nil {
 				b.children++
 			}
@@ -82,8 +81,8 @@ func openStore(dir string, want []LayerID) (*store, error) {
 		return nil, err
 	}
 	for _, t := range trees {
-		if id := LayerID(t.Name()); s.layers[id] == nil && s.damaged[id] == nil { // a freeze that was cut short
-			if err := removeAll(filepath.Join(dir, "l", t.Name())); err != nil {
+		if id := backend.LayerID(t.Name()); s.layers[id] == nil && s.damaged[id] == nil { // a freeze that was cut short
+			if err := backend.RemoveAll(filepath.Join(dir, "l", t.Name())); err != nil {
 				return nil, err
 			}
 		}
@@ -136,10 +135,10 @@ func (s *store) readRecords() (litter []string, err error) {
 			err = json.Unmarshal(data, l)
 		}
 		if err != nil {
-			s.damaged[LayerID(id)] = fmt.Errorf("%s is damaged: %w", name, err)
+			s.damaged[backend.LayerID(id)] = fmt.Errorf("%s is damaged: %w", name, err)
 			continue
 		}
-		s.layers[LayerID(id)] = l
+		s.layers[backend.LayerID(id)] = l
 	}
 	for again := len(s.damaged) > 0; again; {
 		again = false
@@ -155,14 +154,14 @@ func (s *store) readRecords() (litter []string, err error) {
 
 // check reports the first of the layers, and of what they stand on, of which the
 // record or the files are missing.
-func (s *store) check(ids []LayerID) error {
+func (s *store) check(ids []backend.LayerID) error {
 	for _, id := range ids {
 		for id != "" && s.damaged[id] == nil {
 			l := s.layers[id]
 			if l == nil {
 				return missing("a snapshot", &fs.PathError{Op: "stat", Path: s.metaName(id), Err: fs.ErrNotExist})
 			}
-			for _, tree := range []LayerID{id, l.Flat} {
+			for _, tree := range []backend.LayerID{id, l.Flat} {
 				if s.layers[tree] == nil {
 					continue
 				}
@@ -190,12 +189,12 @@ func (s *store) clear() error {
 	if err := os.MkdirAll(dead, 0o700); err != nil {
 		return err
 	}
-	if err := os.Rename(boxes, filepath.Join(dead, newID())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Rename(boxes, filepath.Join(dead, backend.NewID())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	s.clearing.Go(func() {
 		for range 100 {
-			if removeAll(dead) == nil {
+			if backend.RemoveAll(dead) == nil {
 				return
 			}
 			time.Sleep(50 * time.Millisecond)
@@ -208,7 +207,7 @@ func (s *store) clear() error {
 func (s *store) close() { s.clearing.Wait() }
 
 // keepOnly removes the layers that are not needed for those given.
-func (s *store) keepOnly(ids []LayerID) error {
+func (s *store) keepOnly(ids []backend.LayerID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.damaged) > 0 {
@@ -229,10 +228,12 @@ func (s *store) keepOnly(ids []LayerID) error {
 	return nil
 }
 
-func (s *store) boxDir(id string) string    { return filepath.Join(s.boxes, id) }
-func (s *store) treeDir(id LayerID) string  { return filepath.Join(s.dir, "l", string(id)) }
-func (s *store) metaName(id LayerID) string { return filepath.Join(s.dir, "m", string(id)+".json") }
-func (s *store) get(id LayerID) (*layer, error) {
+func (s *store) boxDir(id string) string           { return filepath.Join(s.boxes, id) }
+func (s *store) treeDir(id backend.LayerID) string { return filepath.Join(s.dir, "l", string(id)) }
+func (s *store) metaName(id backend.LayerID) string {
+	return filepath.Join(s.dir, "m", string(id)+".json")
+}
+func (s *store) get(id backend.LayerID) (*layer, error) {
 	l := s.layers[id]
 	if l == nil || l.Removed {
 		return nil, fmt.Errorf("%w: %q", ErrNoLayer, id)
@@ -243,7 +244,7 @@ func (s *store) get(id LayerID) (*layer, error) {
 // acquire keeps a layer, or the one that stands for its chain, from being
 // collected. It gives that one's ID and the names of its chain, newest first;
 // without chained only the layer itself.
-func (s *store) acquire(id LayerID, chained bool) (LayerID, []string, error) {
+func (s *store) acquire(id backend.LayerID, chained bool) (backend.LayerID, []string, error) {
 	if id == "" {
 		return "", nil, nil
 	}
@@ -271,7 +272,7 @@ func (s *store) acquire(id LayerID, chained bool) (LayerID, []string, error) {
 	return id, chain, nil
 }
 
-func (s *store) release(id LayerID) {
+func (s *store) release(id backend.LayerID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.layers[id]; l != nil {
@@ -281,19 +282,19 @@ func (s *store) release(id LayerID) {
 }
 
 // add takes the tree at dir as a new layer by renaming it.
-func (s *store) add(dir string, parent LayerID, size int64) (LayerID, error) {
+func (s *store) add(dir string, parent backend.LayerID, size int64) (backend.LayerID, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.putLocked(dir, &layer{Parent: parent, Size: size})
 }
 
-func (s *store) putLocked(dir string, l *layer) (LayerID, error) {
-	id := LayerID(newID())
-	if err := moveTree(dir, s.treeDir(id)); err != nil {
+func (s *store) putLocked(dir string, l *layer) (backend.LayerID, error) {
+	id := backend.LayerID(backend.NewID())
+	if err := backend.MoveTree(dir, s.treeDir(id)); err != nil {
 		return "", err
 	}
 	if err := s.save(id, l); err != nil {
-		_ = moveTree(s.treeDir(id), dir)
+		_ = backend.MoveTree(s.treeDir(id), dir)
 		return "", err
 	}
 	s.layers[id] = l
@@ -304,7 +305,7 @@ func (s *store) putLocked(dir string, l *layer) (LayerID, error) {
 }
 
 // save writes what is known of a layer in one step.
-func (s *store) save(id LayerID, l *layer) error {
+func (s *store) save(id backend.LayerID, l *layer) error {
 	data, err := json.Marshal(l)
 	if err != nil {
 		return err
@@ -312,15 +313,11 @@ func (s *store) save(id LayerID, l *layer) error {
 	return WriteFile(s.metaName(id), data, false)
 }
 
-// HalfWritten ends the names of files that WriteFile was writing when its process
-// died.
-const HalfWritten = ".new"
-
 // WriteFile replaces a file as a whole: if this process dies meanwhile, or the
 // disk is full, the file has the old content or the new; with sync even if the
 // machine dies. Only the owner may read the file.
 func WriteFile(name string, data []byte, sync bool) (err error) {
-	temp := name + HalfWritten
+	temp := name + backend.HalfWritten
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.RemoveAll(temp))
@@ -349,7 +346,7 @@ func WriteFile(name string, data []byte, sync bool) (err error) {
 	return nil
 }
 
-func (s *store) remove(id LayerID) error {
+func (s *store) remove(id backend.LayerID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, err := s.get(id)
@@ -366,7 +363,7 @@ func (s *store) remove(id LayerID) error {
 
 // collectLocked removes the files of a removed layer that nothing stands on,
 // and then of what it stood on.
-func (s *store) collectLocked(id LayerID) {
+func (s *store) collectLocked(id backend.LayerID) {
 	l := s.layers[id]
 	if l == nil || !l.Removed || l.boxes > 0 || l.children > 0 || len(s.damaged) > 0 {
 		return
@@ -374,8 +371,8 @@ func (s *store) collectLocked(id LayerID) {
 	// The tree goes last: a tree without its entry is swept on opening.
 	_ = os.Remove(s.metaName(id))
 	delete(s.layers, id)
-	_ = removeAll(s.treeDir(id))
-	for _, below := range []LayerID{l.Parent, l.Flat} {
+	_ = backend.RemoveAll(s.treeDir(id))
+	for _, below := range []backend.LayerID{l.Parent, l.Flat} {
 		if b := s.layers[below]; b != nil {
 			b.children--
 			s.collectLocked(below)

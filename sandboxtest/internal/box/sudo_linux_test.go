@@ -5,13 +5,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // openWithUsers skips the test where boxes have only one user.
@@ -27,7 +27,7 @@ func openWithUsers(t *testing.T) *Host {
 func needTools(t *testing.T, b *Box, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if _, _, res := run(t, b, Spec{Path: "sh", Args: []string{"-c", "command -v " + name}}); res.ExitCode != 0 {
+		if _, _, res := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "command -v " + name}}); res.ExitCode != 0 {
 			needs.Other(t, "needs %s", name)
 		}
 	}
@@ -38,7 +38,7 @@ func needTools(t *testing.T, b *Box, names ...string) {
 func TestSudo(t *testing.T) {
 	t.Parallel()
 	h := openWithUsers(t)
-	b := newBox(t, h, Config{})
+	b := newBox(t, h, backend.Config{})
 	needTools(t, b, "useradd", "groupadd", "usermod", "bash")
 	sh(t, b, "sudo useradd -m -s /bin/bash alice && sudo groupadd team && sudo usermod -aG team alice")
 	type row struct{ script, want string }
@@ -61,7 +61,7 @@ func TestSudo(t *testing.T) {
 		{"sudo -u alice sudo -n true 2>/dev/null || echo refused", "refused"},
 		{"sudo -u alice touch /etc/x 2>/dev/null || echo refused", "refused"},
 	}
-	_, said, _ := run(t, b, Spec{Path: "sudo", Args: []string{"-V"}})
+	_, said, _ := run(t, b, backend.Spec{Path: "sudo", Args: []string{"-V"}})
 	own := strings.Contains(said, "the emulator's sudo has no option -V")
 	if own { // for these the machine's sudo depends on its configuration
 		rows = append(rows, []row{
@@ -88,7 +88,7 @@ func TestSudo(t *testing.T) {
 		}...)
 	}
 	for _, x := range rows {
-		out, errOut, _ := run(t, b, Spec{Path: "bash", Args: []string{"-c", x.script}})
+		out, errOut, _ := run(t, b, backend.Spec{Path: "bash", Args: []string{"-c", x.script}})
 		assert.Equal(t, x.want, strings.TrimSpace(out), "%s: %s", x.script, errOut)
 	}
 	if own {
@@ -101,7 +101,7 @@ func TestSudo(t *testing.T) {
 	// The change lasts with the files, and the next box of the layer has it as
 	// well.
 	layer := freeze(t, h, "", "true")
-	next := newBox(t, h, Config{Layer: layer, Account: ImageAccount})
+	next := newBox(t, h, backend.Config{Layer: layer, Account: backend.ImageAccount})
 	assert.Equal(t, "root ubuntu", sh(t, next, "sudo sh -c 'echo $(id -un) $SUDO_USER'"))
 }
 
@@ -114,7 +114,7 @@ func TestReplacedProgram(t *testing.T) {
 		require.NoError(t, os.WriteFile(program+".new", nil, 0o700))
 		require.NoError(t, os.Rename(program+".new", program))
 		for range 2 {
-			assert.Equal(t, "root", sh(t, newBox(t, h, Config{}), "sudo id -un"))
+			assert.Equal(t, "root", sh(t, newBox(t, h, backend.Config{}), "sudo id -un"))
 		}
 		return
 	}
@@ -138,40 +138,17 @@ func TestSudoWithOneUser(t *testing.T) {
 	if !h.Rootless() {
 		needs.Other(t, "root: boxes have users")
 	}
-	b := newBox(t, h, Config{})
-	out, errOut, res := run(t, b, Spec{Path: "sudo", Args: []string{"-u", "daemon", "id"}})
+	b := newBox(t, h, backend.Config{})
+	out, errOut, res := run(t, b, backend.Spec{Path: "sudo", Args: []string{"-u", "daemon", "id"}})
 	assert.Equal(t, 1, res.ExitCode)
 	assert.Empty(t, out)
 	assert.Contains(t, errOut, "this sandbox has one user only")
 	assert.Equal(t, "vercel-sandbox", sh(t, b, "sudo -n -u vercel-sandbox id -un"))
-	_, errOut, _ = run(t, b, Spec{Path: "sudo", Args: []string{"true"}})
+	_, errOut, _ = run(t, b, backend.Spec{Path: "sudo", Args: []string{"true"}})
 	assert.Contains(t, errOut, "one user only")
-	for _, spec := range []Spec{{Path: "useradd", Args: []string{"alice"}, User: rootUser}, {Path: "sh", Args: []string{"-c", "groupadd friends"}}} {
+	for _, spec := range []backend.Spec{{Path: "useradd", Args: []string{"alice"}, User: backend.RootUser}, {Path: "sh", Args: []string{"-c", "groupadd friends"}}} {
 		_, errOut, res = run(t, b, spec)
 		assert.Equal(t, 1, res.ExitCode)
 		assert.Contains(t, errOut, "add: this sandbox has one user only, since the emulator runs as an ordinary user")
 	}
-}
-
-// writeProgram writes a program to be run. No process starts in between, which
-// would have the file open for writing when it is run: "text file busy".
-func writeProgram(t *testing.T, program []byte) (name string) {
-	t.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	name = t.TempDir() + "/program"
-	require.NoError(t, os.WriteFile(name, program, 0o755))
-	return name
-}
-
-func TestStarter(t *testing.T) {
-	t.Parallel()
-	program, ok := starter("/bin/echo")
-	if !ok {
-		needs.Other(t, "not written for this machine")
-	}
-	name := writeProgram(t, program)
-	out, err := exec.Command(name, "a", "b  c").Output()
-	require.NoError(t, err)
-	assert.Equal(t, "a b  c\n", string(out))
 }

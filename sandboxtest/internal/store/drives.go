@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
@@ -94,12 +94,12 @@ func (st *Store) checkMounts(project string, set *Settings) error {
 }
 
 // attach takes the drives that the session is to have, and gives their mounts.
-func (sess *Session) attach(mounts map[string]wire.Mount) ([]box.Mount, error) {
+func (sess *Session) attach(mounts map[string]wire.Mount) ([]backend.Mount, error) {
 	project := sess.sb.key.Project
 	st := sess.sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	out := make([]box.Mount, 0, len(mounts))
+	out := make([]backend.Mount, 0, len(mounts))
 	for _, p := range slices.Sorted(maps.Keys(mounts)) {
 		m := mounts[p]
 		d := st.findDriveLocked(project, m.Drive)
@@ -122,7 +122,7 @@ func (sess *Session) attach(mounts map[string]wire.Mount) ([]box.Mount, error) {
 		}
 		d.busy++ // until the machine has hold of its files
 		sess.taking = append(sess.taking, d)
-		out = append(out, box.Mount{Path: p, Drive: d.id, Keep: m.Mode == MountReadWrite})
+		out = append(out, backend.Mount{Path: p, Drive: d.id, Keep: m.Mode == MountReadWrite})
 	}
 	return out, nil
 }

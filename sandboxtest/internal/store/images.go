@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
@@ -111,15 +111,15 @@ func (i *images) pin(image string) (string, error) {
 }
 
 // account is the user that sandboxes with the settings have.
-func (c *Settings) account() box.Account {
+func (c *Settings) account() backend.Account {
 	if c.Image != "" {
-		return box.ImageAccount
+		return backend.ImageAccount
 	}
-	return box.RuntimeAccount
+	return backend.RuntimeAccount
 }
 
 // absolute is a working directory as the API shows it.
-func absolute(account box.Account, cwd string) string {
+func absolute(account backend.Account, cwd string) string {
 	if path.IsAbs(cwd) {
 		return path.Clean(cwd)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
@@ -133,7 +134,7 @@ func (sess *Session) launch(ctx context.Context, machine *box.Box, cmd *Command,
 		}, inv), nil
 	}
 	early := &firstLine{}
-	spec := box.Spec{
+	spec := backend.Spec{
 		Path: p.Name, Args: p.Args, Dir: p.Cwd, Env: environ(env),
 		Stdout: stdout, Stderr: early.tee(stderr), OpenStdin: p.OpenStdin,
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
@@ -58,7 +59,7 @@ func (sb *Sandbox) bootInOp(ctx context.Context, sess *Session, from *Snapshot, 
 // taken for it is given back by the caller if that fails.
 func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snapshot, fill func(context.Context, *box.Box) error) (*box.Box, error) {
 	st := sess.sb.st
-	config := box.Config{Hostname: sess.sb.key.Name, DenyNetwork: set.deniesAll(), Account: set.account()}
+	config := backend.Config{Hostname: sess.sb.key.Name, DenyNetwork: set.deniesAll(), Account: set.account()}
 	if err := sess.guard(&config, set); err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snaps
 	switch {
 	case errors.Is(err, box.ErrNoLayer):
 		return nil, reply.ErrSnapshotGone
-	case errors.Is(err, box.ErrTooManyLayers):
+	case errors.Is(err, backend.ErrTooManyLayers):
 		return nil, reply.BadRequest("The snapshot has too many ancestors for this machine: %v", err)
 	case err != nil:
 		return nil, err

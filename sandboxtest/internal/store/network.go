@@ -11,6 +11,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/proxy/proxytest"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
@@ -43,7 +44,7 @@ func openAuthority(dir string) (*firewall.Authority, error) {
 
 // guard puts the firewall before a machine that is about to be made, as far as
 // there can be one.
-func (sess *Session) guard(config *box.Config, set *Settings) error {
+func (sess *Session) guard(config *backend.Config, set *Settings) error {
 	st, sb := sess.sb.st, sess.sb
 	e, err := firewall.ParsePolicy(set.PolicyRequest)
 	if err != nil {
@@ -79,7 +80,7 @@ func (sess *Session) enforce(machine *box.Box, policy *wire.NetworkPolicy, raw [
 		sess.firewall.Enforce(e)
 	}
 	err = machine.SetNetwork(policy.Mode == firewall.DenyAll)
-	if errors.Is(err, box.ErrUnsupported) || sess.firewall == nil && e.Mode == firewall.Custom {
+	if errors.Is(err, backend.ErrUnsupported) || sess.firewall == nil && e.Mode == firewall.Custom {
 		return sess.sb.st.unenforced(false)
 	}
 	if err == nil && e.Mode == firewall.Custom {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/relay"
 	"github.com/go-vercel/sandbox/internal/wire"
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
@@ -130,7 +130,7 @@ func (sb *Sandbox) openRoute(port int) (*route, error) {
 			e := reply.Fail(http.StatusBadGateway, "SANDBOX_NOT_LISTENING", "Nothing listens on port %d of the sandbox.", port)
 			_, unreached := errors.AsType[dialError](err)
 			switch {
-			case errors.Is(err, box.ErrLoopbackOnly):
+			case errors.Is(err, backend.ErrLoopbackOnly):
 				e.Message = fmt.Sprintf("What listens on port %d of the sandbox does so on 127.0.0.1, where only the sandbox itself reaches it: let it listen on 0.0.0.0.", port)
 			case !unreached:
 				// A server that was reached may have acted, so that nobody may take

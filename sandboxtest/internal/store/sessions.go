@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
@@ -196,7 +197,7 @@ func (sess *Session) Use(ctx context.Context) (*box.Box, error) {
 // MachineError returns the error for what a machine refused; if the machine was
 // stopped meanwhile, that takes precedence.
 func (sess *Session) MachineError(ctx context.Context, err error) error {
-	if errors.Is(err, box.ErrStopped) {
+	if errors.Is(err, backend.ErrStopped) {
 		if _, err := sess.Use(ctx); err != nil {
 			return err
 		}

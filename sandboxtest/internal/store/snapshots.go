@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
@@ -37,7 +38,7 @@ type Snapshot struct {
 	Runtime      string // of its sandbox
 	Image        string
 	Architecture string
-	layer        box.LayerID
+	layer        backend.LayerID
 	size         int64
 	status       string
 	createdAt    time.Time
@@ -89,7 +90,7 @@ func (sn *Snapshot) expireAtLocked(at time.Time) {
 
 // frozen is what has become of the files of a machine.
 type frozen struct {
-	layer box.LayerID
+	layer backend.LayerID
 	size  int64 // of what was written in this session
 	err   error
 }
@@ -120,7 +121,7 @@ func (sess *Session) takeSnapshot() bool {
 	st := sess.sb.st
 	st.mu.Lock()
 	machine, plan := sess.machine, sess.plan
-	var from box.LayerID
+	var from backend.LayerID
 	if sn := st.snapshots[sess.sourceSnapshot]; sn != nil {
 		from = sn.layer
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 const (
@@ -76,19 +77,19 @@ type sessionState struct {
 }
 
 type snapshotState struct {
-	Project    string      `json:"project"`
-	Name       string      `json:"name"`
-	ID         string      `json:"id"`
-	Session    string      `json:"session"`
-	Parent     string      `json:"parent,omitempty"`
-	Method     string      `json:"method"`
-	Layer      box.LayerID `json:"layer,omitempty"`
-	Size       int64       `json:"size"`
-	Status     string      `json:"status"`
-	CreatedAt  time.Time   `json:"createdAt"`
-	UpdatedAt  time.Time   `json:"updatedAt"`
-	LastUsedAt time.Time   `json:"lastUsedAt"`
-	ExpiresAt  time.Time   `json:"expiresAt,omitzero"`
+	Project    string          `json:"project"`
+	Name       string          `json:"name"`
+	ID         string          `json:"id"`
+	Session    string          `json:"session"`
+	Parent     string          `json:"parent,omitempty"`
+	Method     string          `json:"method"`
+	Layer      backend.LayerID `json:"layer,omitempty"`
+	Size       int64           `json:"size"`
+	Status     string          `json:"status"`
+	CreatedAt  time.Time       `json:"createdAt"`
+	UpdatedAt  time.Time       `json:"updatedAt"`
+	LastUsedAt time.Time       `json:"lastUsedAt"`
+	ExpiresAt  time.Time       `json:"expiresAt,omitzero"`
 	// TTL is how long it lasts after its last use, zero forever.
 	TTL          time.Duration `json:"ttl,omitempty"`
 	Regions      []string      `json:"regions"`
@@ -302,7 +303,7 @@ func checkDir(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		switch name := strings.TrimSuffix(e.Name(), box.HalfWritten); name {
+		switch name := strings.TrimSuffix(e.Name(), backend.HalfWritten); name {
 		case stateFile, authorityFile, machinesDir, "lost+found":
 		default:
 			return fmt.Errorf("%s holds %s, which is not the emulator's: use an empty directory", dir, e.Name())
@@ -335,7 +336,7 @@ func (st *Store) contents(kind string) (want box.Contents, err error) {
 }
 
 // layers are those of the snapshots.
-func (in *State) layers() (ids []box.LayerID) {
+func (in *State) layers() (ids []backend.LayerID) {
 	for _, sn := range in.Snapshots {
 		if sn.Status == snapshotCreated {
 			ids = append(ids, sn.Layer)

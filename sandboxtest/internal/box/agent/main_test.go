@@ -1,0 +1,9 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/go-vercel/sandbox/internal/test/testmain"
+)
+
+func TestMain(m *testing.M) { testmain.Main(m) }

@@ -1,0 +1,447 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/internal/inherited"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/namespaces"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
+)
+
+// agentProcess is an agent: this program, started once more in a user namespace.
+// Hosts that are opened in the same environment share it.
+type agentProcess struct {
+	conn *net.UnixConn
+	cmd  *exec.Cmd
+	said *os.File // its output: nothing, unless it fails
+
+	mu sync.Mutex // held while a message is written
+
+	// Guarded by agents.mu.
+	hosts  int
+	opened int // hosts so far
+}
+
+// agentLinger is how long an agent without hosts stays: to start one takes longer
+// than to open a host, and programs that open hosts one after another are common.
+const agentLinger = 5 * time.Second
+
+// agents are those of this process by their environment.
+var agents struct {
+	mu   sync.Mutex
+	open map[string]*agentProcess
+}
+
+// acquireAgent returns an agent with this process's environment, which release
+// gives back.
+func acquireAgent() (*agentProcess, error) {
+	env := os.Environ()
+	key := strings.Join(env, "\x00")
+	agents.mu.Lock()
+	defer agents.mu.Unlock()
+	a := agents.open[key]
+	if a != nil && !a.alive() {
+		a.retireLocked()
+		a = nil
+	}
+	if a == nil {
+		var err error
+		if a, err = startAgent(env); err != nil {
+			return nil, err
+		}
+		if agents.open == nil {
+			agents.open = make(map[string]*agentProcess)
+		}
+		agents.open[key] = a
+	}
+	a.hosts++
+	a.opened++
+	return a, nil
+}
+
+func startAgent(env []string) (*agentProcess, error) {
+	fd, err := unix.MemfdCreate("agent", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	said := os.NewFile(uintptr(fd), "agent")
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, errors.Join(err, said.Close())
+	}
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{agentName}, Env: env, Dir: "/", ExtraFiles: []*os.File{theirs}, Stderr: said,
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+			Setsid:      true, // a Ctrl-C is not for it
+		},
+	}
+	inherited.Close(cmd)
+	err = backend.OnThread(func() error {
+		backend.NewSessionKeyring()
+		return cmd.Start()
+	})
+	_ = theirs.Close()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close(), said.Close())
+	}
+	return &agentProcess{conn: ours, cmd: cmd, said: said}, nil
+}
+
+// alive reports whether the agent still has its end of the connection, on which it
+// sends nothing.
+func (a *agentProcess) alive() bool {
+	raw, err := a.conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	alive := false
+	err = raw.Control(func(fd uintptr) {
+		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		alive = err == unix.EAGAIN || err == unix.EINTR
+	})
+	return err == nil && alive
+}
+
+// release gives the agent back, and returns what it has printed as it failed.
+func (a *agentProcess) release() string {
+	agents.mu.Lock()
+	defer agents.mu.Unlock()
+	text := make([]byte, 8192)
+	n, _ := a.said.ReadAt(text, 0)
+	a.hosts--
+	switch {
+	case a.hosts > 0:
+	case !a.alive():
+		a.retireLocked()
+	default:
+		// Never stopped: a test of a bubble may not touch another's timer.
+		opened := a.opened
+		time.AfterFunc(agentLinger, func() {
+			agents.mu.Lock()
+			defer agents.mu.Unlock()
+			if a.opened == opened {
+				a.retireLocked()
+			}
+		})
+	}
+	return string(text[:n])
+}
+
+// retireLocked gives the agent no more hosts, and ends it once it has none.
+func (a *agentProcess) retireLocked() {
+	maps.DeleteFunc(agents.open, func(_ string, b *agentProcess) bool { return a == b })
+	if a.hosts > 0 || a.cmd == nil {
+		return
+	}
+	_ = a.conn.Close()
+	_ = a.cmd.Wait() // it ends with its connection
+	_ = a.said.Close()
+	a.cmd = nil
+}
+
+// remoteBackend has an agent do the work of a host.
+type remoteBackend struct {
+	agent *agentProcess
+	dir   string
+	log   *slog.Logger
+	tun   bool // boxes have networks that lead outside
+}
+
+// NewBackend returns a backend whose work an agent does. tried says that a box has
+// run on this machine before.
+func NewBackend(dir string, log *slog.Logger, seen backend.Visible, tried bool) (backend.Backend, error) {
+	agent, err := acquireAgent()
+	if err != nil {
+		return nil, err
+	}
+	r := &remoteBackend{agent: agent, dir: dir, log: log}
+	resp, _, err := r.call(&request{Op: "open", Dir: dir, Seen: seen, Flag: tried})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("in a user namespace: %w", err), r.Close())
+	}
+	r.tun = resp.Networked
+	return r, nil
+}
+
+func (r *remoteBackend) Layered() bool   { return true }
+func (r *remoteBackend) Networked() bool { return r.tun }
+func (r *remoteBackend) MaxLayers() int  { return namespaces.MaxLayers }
+
+func (r *remoteBackend) Close() error {
+	_, _, err := r.call(&request{Op: "close"})
+	if errors.Is(err, backend.ErrStopped) || !r.agent.alive() {
+		err = nil // it was never opened, or has ended with the agent
+	}
+	if said := r.agent.release(); said != "" {
+		r.log.Error("the agent in the user namespace has failed", "output", said)
+	}
+	if rerr := os.Remove(filepath.Join(r.dir, "ns")); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	return err
+}
+
+// Forget lets the agent forget a box whose files are gone.
+func (r *remoteBackend) Forget(id string) {
+	_, _, _ = r.call(&request{Op: "forget", Box: id}) // fails only if the agent has ended
+}
+
+// begin makes a call; the caller reads the responses and closes it.
+func (r *remoteBackend) begin(req *request, files ...*os.File) (*net.UnixConn, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	r.agent.mu.Lock()
+	err = send(r.agent.conn, struct{}{}, theirs)
+	r.agent.mu.Unlock()
+	_ = theirs.Close()
+	if err == nil {
+		req.Host = r.dir
+		err = send(ours, req, files...)
+	}
+	if err != nil {
+		if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+			err = fmt.Errorf("the agent has gone: %w", err)
+		}
+		return nil, errors.Join(err, ours.Close())
+	}
+	return ours, nil
+}
+
+// end reads a response.
+func end(call *net.UnixConn) (*response, []*os.File, error) {
+	var resp response
+	files, err := receive(call, &resp)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the agent has gone: %w", err)
+	}
+	if err := resp.Failure.err(); err != nil {
+		backend.CloseAll(files)
+		return nil, nil, err
+	}
+	return &resp, files, nil
+}
+
+// call makes a call with one response.
+func (r *remoteBackend) call(req *request, files ...*os.File) (*response, []*os.File, error) {
+	call, err := r.begin(req, files...)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer call.Close()
+	return end(call)
+}
+
+func (r *remoteBackend) NewMachine(id string, cfg backend.Config, dir string, layers []string) (backend.Machine, error) {
+	m := &remoteMachine{backend: r, id: id, dir: dir, firewall: cfg.Firewall}
+	_, _, err := r.call(&request{Op: "make", Box: id, Dir: dir, Layers: layers, Config: cfg})
+	return m, err
+}
+
+func (r *remoteBackend) Flatten(chain []string, dir string) error {
+	_, _, err := r.call(&request{Op: "flatten", Dir: dir, Layers: chain})
+	return err
+}
+
+// remoteMachine is a box of the agent's. Its connections to the outside are made
+// here, where its gate is: the agent hands over the box's end.
+type remoteMachine struct {
+	backend  *remoteBackend
+	id, dir  string
+	firewall *firewall.Firewall
+
+	mu  sync.Mutex
+	nat *firewall.NAT // nil while the box is stopped, and if it has the host's network
+	// What earlier boots of the box have transferred.
+	in, out int64
+}
+
+func (m *remoteMachine) Do(req *request, files ...*os.File) (*response, []*os.File, error) {
+	req.Box = m.id
+	return m.backend.call(req, files...)
+}
+
+func (m *remoteMachine) Boot(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, files, err := m.Do(&request{Op: "boot"})
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	way, err := namespaces.ReceiveWay(files)
+	if err != nil {
+		return errors.Join(err, m.Halt(nil))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nat = firewall.Connect(way.Device, way.Listener, m.firewall, m.backend.log)
+	return nil
+}
+
+func (m *remoteMachine) Launch(cmd *exec.Cmd, spec *backend.Spec) (backend.Running, error) {
+	send := &launchSpec{Path: spec.Path, Dir: spec.Dir, User: spec.User, Args: spec.Args, Env: spec.Env, TTY: spec.TTY != nil}
+	var files []*os.File
+	for i, std := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
+		if f, ok := std.(*os.File); ok && f != nil {
+			send.Files[i] = true
+			files = append(files, f)
+		}
+	}
+	call, err := m.backend.begin(&request{Op: "launch", Box: m.id, Spec: send}, files...)
+	if err != nil {
+		return nil, err
+	}
+	resp, _, err := end(call)
+	if err != nil {
+		return nil, errors.Join(err, call.Close())
+	}
+	return &remoteProcess{call: call, id: resp.Pid}, nil
+}
+
+// remoteProcess is a process of the agent's.
+type remoteProcess struct {
+	call *net.UnixConn
+	id   int
+}
+
+func (p *remoteProcess) Pid() int { return p.id }
+
+func (p *remoteProcess) Wait() backend.Exit {
+	defer p.call.Close()
+	resp, _, err := end(p.call)
+	if err != nil {
+		return backend.Exit{Code: 128 + int(syscall.SIGKILL)} // it can't outlive the agent
+	}
+	return resp.Exit
+}
+
+func (m *remoteMachine) OpenTerminal(size backend.Size, user string) (*backend.Terminal, error) {
+	_, files, err := m.Do(&request{Op: "terminal", Size: size, Name: user})
+	if err != nil {
+		return nil, err
+	}
+	master, err := backend.Pollable(files[0])
+	if err != nil {
+		return nil, errors.Join(err, master.Close(), files[1].Close())
+	}
+	return &backend.Terminal{Master: master, Slave: files[1]}, nil
+}
+
+func (m *remoteMachine) ReadFile(name string) (io.ReadCloser, int64, error) {
+	resp, files, err := m.Do(&request{Op: "read", Name: name})
+	if err != nil {
+		return nil, 0, err
+	}
+	return files[0], resp.Size, nil
+}
+
+func (m *remoteMachine) Mkdir(name string, parents bool) error {
+	_, _, err := m.Do(&request{Op: "mkdir", Name: name, Flag: parents})
+	return err
+}
+
+func (m *remoteMachine) Extract(ctx context.Context, archive io.Reader, dir string, max backend.Limits) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	copied := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(w, archive)
+		_ = w.Close()
+		copied <- err
+	}()
+	_, _, err = m.Do(&request{Op: "extract", Name: dir, Max: max}, r)
+	_ = r.Close()
+	if err == nil {
+		return nil // closing the pipe ends the rest of the copying
+	}
+	select {
+	case cerr := <-copied:
+		if cerr != nil && !errors.Is(cerr, syscall.EPIPE) {
+			return backend.ArchiveError(cerr)
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	default:
+	}
+	return err
+}
+
+func (m *remoteMachine) Dial(ctx context.Context, port int) (net.Conn, error) {
+	req := &request{Op: "dial", Port: port}
+	if deadline, ok := ctx.Deadline(); ok {
+		req.Within = max(time.Until(deadline), time.Millisecond)
+	}
+	_, files, err := m.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer backend.CloseAll(files)
+	return net.FileConn(files[0])
+}
+
+func (m *remoteMachine) SetNetwork(deny bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.nat.Cutting(deny, func() error {
+		_, _, err := m.Do(&request{Op: "network", Flag: deny})
+		return err
+	})
+}
+
+func (m *remoteMachine) Disconnect() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nat.Disconnect()
+}
+
+func (m *remoteMachine) Network() (in, out int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	in, out = m.nat.Transferred()
+	return m.in + in, m.out + out
+}
+
+func (m *remoteMachine) Ended(int) {}
+
+func (m *remoteMachine) Halt(commands []backend.Command) error {
+	_, _, err := m.Do(&request{Op: "halt"})
+	m.mu.Lock()
+	in, out := m.nat.Transferred()
+	m.in, m.out = m.in+in, m.out+out
+	err = errors.Join(err, m.nat.Close())
+	m.nat = nil
+	m.mu.Unlock()
+	for _, p := range commands {
+		<-p.Done()
+	}
+	return err
+}
+
+func (m *remoteMachine) Freeze() (string, int64, error) {
+	upper := filepath.Join(m.dir, "u")
+	size, err := backend.DiskUsage(upper)
+	return upper, size, err
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package backend
+
+// CheckFileLimit returns nil.
+func CheckFileLimit() error { return nil }

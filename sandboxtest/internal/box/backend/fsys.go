@@ -1,0 +1,151 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// FileSystem is the file system of a box. Names are clean absolute paths of the box.
+// Programs of the box can put anything in a file's place at any time, so Open and
+// OpenFile never wait: they add OpenFlags.
+type FileSystem interface {
+	Open(name string) (*os.File, error)
+	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
+	Mkdir(name string, perm fs.FileMode) error
+	Lstat(name string) (fs.FileInfo, error)
+	Stat(name string) (fs.FileInfo, error)
+	Symlink(target, name string) error
+	Link(old, name string) error
+	Remove(name string) error
+	Chmod(name string, mode fs.FileMode) error
+	Chtimes(name string, mtime time.Time) error
+}
+
+// maxPath is the kernel's limit.
+const maxPath = 4096
+
+// CleanPath makes a clean absolute path of the box out of one that may be
+// relative to cwd, which may be relative to workDir. ".." can't lead above the
+// root.
+func CleanPath(name, cwd, workDir string) (string, error) {
+	if cwd == "" {
+		cwd = workDir
+	}
+	if strings.ContainsRune(name, 0) || strings.ContainsRune(cwd, 0) {
+		return "", fmt.Errorf("box: %w: NUL byte", ErrBadPath)
+	}
+	if !path.IsAbs(cwd) {
+		cwd = path.Join(workDir, cwd)
+	}
+	if !path.IsAbs(name) {
+		name = cwd + "/" + name
+	}
+	name = path.Clean("/" + name)
+	if len(name) >= maxPath {
+		return "", fmt.Errorf("box: %w: longer than %d bytes", ErrBadPath, maxPath)
+	}
+	return name, nil
+}
+
+// OpenFile opens a file for reading in a borrowed file system.
+func OpenFile(lend func(func(FileSystem) error) error, name string) (file io.ReadCloser, size int64, err error) {
+	err = lend(func(f FileSystem) (err error) {
+		opened, n, err := openRegular(f, name)
+		if err == nil {
+			file, size = opened, n
+		}
+		return err
+	})
+	return file, size, err
+}
+
+// openRegular opens a regular file, which has a size and an end.
+func openRegular(f FileSystem, name string) (*os.File, int64, error) {
+	info, err := f.Stat(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := regular(name, info); err != nil {
+		return nil, 0, err
+	}
+	file, err := f.Open(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	// It may have been replaced since.
+	if info, err = file.Stat(); err == nil {
+		err = regular(name, info)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, info.Size(), nil
+}
+
+func regular(name string, info fs.FileInfo) error {
+	switch {
+	case info.IsDir():
+		return &fs.PathError{Op: "read", Path: name, Err: ErrIsDir}
+	case !info.Mode().IsRegular():
+		return &fs.PathError{Op: "read", Path: name, Err: ErrNotRegular}
+	}
+	return nil
+}
+
+var (
+	ErrIsDir      = errors.New("is a directory")
+	ErrNotDir     = errors.New("not a directory")
+	ErrNotRegular = errors.New("not a regular file")
+)
+
+// MakeDir makes a directory. With parents it makes those too, and succeeds if the
+// directory exists.
+func MakeDir(f FileSystem, name string, parents bool) error {
+	if parents {
+		return mkdirAllIn(f, name)
+	}
+	return f.Mkdir(name, 0o755)
+}
+
+// mkdirAllIn makes a directory and its missing parents.
+func mkdirAllIn(f FileSystem, name string) error {
+	info, err := f.Stat(name)
+	if err == nil {
+		if info.IsDir() {
+			return nil
+		}
+		return &fs.PathError{Op: "mkdir", Path: name, Err: ErrNotDir}
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if parent := path.Dir(name); parent != name {
+		if err := mkdirAllIn(f, parent); err != nil {
+			return err
+		}
+	}
+	err = f.Mkdir(name, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		// Somebody else made it, or it is a dangling link.
+		if info, serr := f.Stat(name); serr == nil && info.IsDir() {
+			return nil
+		}
+	}
+	return err
+}
+
+// BelowRoot is a name below the root.
+func BelowRoot(name string) string {
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	if name == "" {
+		return "."
+	}
+	return filepath.FromSlash(name)
+}

@@ -1,0 +1,112 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// LookPath finds a program as a shell does, in the PATH of env and relative to
+// dir, and not in the host's own environment.
+func LookPath(name, dir string, env []string) (string, error) {
+	if runtime.GOOS == "windows" {
+		return exec.LookPath(name) // knows the extensions
+	}
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return name, CheckExecutable(name)
+	}
+	found := error(&fs.PathError{Op: "exec", Path: name, Err: fs.ErrNotExist})
+	for _, elem := range filepath.SplitList(LookupEnv(env, "PATH")) {
+		if !filepath.IsAbs(elem) {
+			elem = filepath.Join(dir, elem)
+		}
+		full := filepath.Join(elem, name)
+		if _, err := os.Stat(full); err != nil {
+			continue // an unreadable directory counts as empty
+		}
+		if found = CheckExecutable(full); found == nil {
+			return full, nil
+		}
+	}
+	return "", found
+}
+
+// CheckDir reports why a command can't begin in a directory, which it calls name.
+func CheckDir(dir, name string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil, errors.Is(err, syscall.ENOTDIR):
+		return &LaunchError{126, fmt.Sprintf("cannot change to directory %s: not a directory", name)}
+	}
+	return &LaunchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", name)}
+}
+
+// CheckExecutable reports why a file is no program that can be started.
+func CheckExecutable(name string) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() || info.Mode()&0o111 == 0 {
+		return &fs.PathError{Op: "exec", Path: name, Err: fs.ErrPermission}
+	}
+	return nil
+}
+
+// StartError returns the error that a shell would report.
+func StartError(name string, err error) *LaunchError {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && strings.Contains(name, "/"):
+		return &LaunchError{127, fmt.Sprintf("%s: No such file or directory", name)}
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound), errors.Is(err, syscall.ENOTDIR):
+		return &LaunchError{127, fmt.Sprintf("%s: command not found", name)}
+	case errors.Is(err, fs.ErrPermission):
+		return &LaunchError{126, fmt.Sprintf("%s: Permission denied", name)}
+	}
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pe.Err
+	}
+	return &LaunchError{126, fmt.Sprintf("%s: cannot execute: %v", name, err)}
+}
+
+// Start starts a resolved command. A text file without "#!" is a
+// script of the shell, as it is when a shell runs it.
+func Start(cmd *exec.Cmd, name string) error {
+	err := cmd.Start()
+	again := func(path string, args []string) {
+		*cmd = exec.Cmd{
+			Path: path, Args: args, Env: cmd.Env, Dir: cmd.Dir,
+			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: cmd.SysProcAttr,
+		}
+		err = cmd.Start()
+	}
+	// Another process that is being started holds for a moment what was open for
+	// writing, such as a program of an upload that is over.
+	for pause := time.Millisecond; errors.Is(err, syscall.ETXTBSY) && pause < time.Second; pause *= 2 {
+		time.Sleep(pause)
+		again(cmd.Path, cmd.Args)
+	}
+	if errors.Is(err, syscall.ENOEXEC) && runtime.GOOS != "windows" {
+		again("/bin/sh", append([]string{"sh", cmd.Path}, cmd.Args[1:]...))
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE),
+		errors.Is(err, syscall.ENFILE), errors.Is(err, os.ErrProcessDone):
+		return err // the host's fault, not the command's
+	}
+	return StartError(name, err)
+}

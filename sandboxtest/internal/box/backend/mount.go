@@ -1,0 +1,23 @@
+package backend
+
+import "path/filepath"
+
+// Mount is a drive at a path of a box.
+type Mount struct {
+	// Path is absolute and clean.
+	Path string
+	// Drive is the drive's name; a missing drive is created. The box works on the
+	// files that the drive has when the box is made.
+	Drive string
+	// Keep saves the files to the drive when the box is frozen or removed.
+	Keep bool
+	// Dir is the host's directory of the box's files: a copy of the drive's or,
+	// if Lower names those, the box's changes. Host.New sets both.
+	Dir, Lower string
+}
+
+// Upper is the directory of changes of an overlay over Lower.
+func (m Mount) Upper() string { return filepath.Join(m.Dir, "u") }
+
+// Work is the work directory of that overlay.
+func (m Mount) Work() string { return filepath.Join(m.Dir, "w") }

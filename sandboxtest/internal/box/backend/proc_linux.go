@@ -1,0 +1,268 @@
+package backend
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// HasMarker says that processes are found by what is in their environment.
+const HasMarker = true
+
+// procStat is what /proc/PID/stat tells.
+type procStat struct {
+	state                  byte
+	flags                  int
+	parent, group, session int
+	cpu                    time.Duration
+	envStart, envEnd       uint64 // where the environment is; 0 of one that is being executed
+}
+
+// StopSignal stops a process.
+const StopSignal = syscall.SIGSTOP
+
+// clockTick is the unit of times in /proc; it is the same on every Linux that
+// Go runs on.
+const clockTick = 10 * time.Millisecond
+
+func readStat(pid int) (procStat, bool) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return procStat{}, false
+	}
+	// The name is in parentheses and may hold anything.
+	i := bytes.LastIndexByte(data, ')')
+	if i < 0 {
+		return procStat{}, false
+	}
+	fields := strings.Fields(string(data[i+1:]))
+	if len(fields) < 15 {
+		return procStat{}, false
+	}
+	num := func(i int) int { n, _ := strconv.Atoi(fields[i]); return n }
+	s := procStat{
+		state: fields[0][0], flags: num(6),
+		parent: num(1), group: num(2), session: num(3),
+		cpu: time.Duration(num(11)+num(12)+num(13)+num(14)) * clockTick,
+	}
+	if len(fields) > 48 {
+		s.envStart, _ = strconv.ParseUint(fields[47], 10, 64)
+		s.envEnd, _ = strconv.ParseUint(fields[48], 10, 64)
+	}
+	return s, true
+}
+
+// isEnding reports whether a process does nothing but end.
+func (s procStat) isEnding() bool {
+	return s.state == 'Z' || s.state == 'X' || s.flags&exiting != 0
+}
+
+// allPIDs lists the processes that the host sees.
+func allPIDs() []int {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// KillTree kills a process, its group and session, and its descendants.
+func KillTree(pid int) {
+	victims := descendants(pid)
+	_ = syscall.Kill(-pid, syscall.SIGKILL)
+	for _, victim := range victims {
+		_ = syscall.Kill(victim, syscall.SIGKILL)
+	}
+}
+
+func descendants(pid int) []int {
+	children := make(map[int][]int)
+	var found []int
+	for _, other := range allPIDs() {
+		s, ok := readStat(other)
+		if !ok || other == pid {
+			continue
+		}
+		if s.session == pid || s.group == pid {
+			found = append(found, other)
+		}
+		children[s.parent] = append(children[s.parent], other)
+	}
+	seen := map[int]bool{pid: true}
+	queue := append([]int{pid}, found...)
+	for len(queue) > 0 {
+		next := queue[0]
+		queue = queue[1:]
+		for _, child := range children[next] {
+			if !seen[child] {
+				seen[child] = true
+				found = append(found, child)
+				queue = append(queue, child)
+			}
+		}
+	}
+	return found
+}
+
+// Reaper kills the processes of boxes by the marker in their environment. One
+// look through /proc serves all boxes that ask meanwhile.
+type Reaper struct {
+	pass sync.Mutex // held while looking
+
+	mu   sync.Mutex
+	next *round
+}
+
+type round struct {
+	ids  map[string]bool
+	done chan struct{}
+}
+
+// Kill kills every process of a box until there is none.
+func (r *Reaper) Kill(id string) {
+	r.mu.Lock()
+	mine, first := r.next, r.next == nil
+	if first {
+		mine = &round{ids: make(map[string]bool), done: make(chan struct{})}
+		r.next = mine
+	}
+	mine.ids[id] = true
+	r.mu.Unlock()
+	if !first {
+		<-mine.done
+		return
+	}
+	r.pass.Lock()
+	defer r.pass.Unlock()
+	r.mu.Lock()
+	r.next = nil
+	r.mu.Unlock()
+	KillMarked(mine.ids)
+	close(mine.done)
+}
+
+// KillMarked kills the processes that have one of the markers, until there is none.
+// It looks through all of them again only after it has killed one, or one ended of
+// which it was not sure: these may have started another. On a busy machine some
+// program begins at every moment, and waiting for a moment without one would take
+// long.
+func KillMarked(ids map[string]bool) {
+	var unsure []int
+	again := true
+	for range 100 {
+		if again {
+			unsure = allPIDs()
+		}
+		found := environments(unsure)
+		again = !again && len(found) < len(unsure)
+		unsure = nil
+		for pid, env := range found {
+			switch {
+			case ids[marker(env)]:
+				again = true
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			case len(env) == 0 && mayHaveOne(pid):
+				unsure = append(unsure, pid)
+			}
+		}
+		if !again && len(unsure) == 0 {
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// environments returns the environment of each process that can be read. Root
+// without all its rights, as in a container, may not read that of another user's,
+// but become that user.
+func environments(pids []int) map[int][]byte {
+	found := make(map[int][]byte, len(pids))
+	denied := make(map[[2]int][]int) // by user and group
+	read := func(pid int) error {
+		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+		if err == nil {
+			found[pid] = env
+		}
+		return err
+	}
+	for _, pid := range pids {
+		if err := read(pid); !errors.Is(err, fs.ErrPermission) || os.Geteuid() != 0 {
+			continue
+		}
+		var st syscall.Stat_t
+		if syscall.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && st.Uid != 0 {
+			owner := [2]int{int(st.Uid), int(st.Gid)}
+			denied[owner] = append(denied[owner], pid)
+		}
+	}
+	for owner, theirs := range denied {
+		_ = AsUser(owner[0], owner[1], func() error {
+			for _, pid := range theirs {
+				_ = read(pid)
+			}
+			return nil
+		})
+	}
+	return found
+}
+
+// mayHaveOne reports whether a process whose environment is empty may have another:
+// the kernel shows an empty one from when it has dropped the former program until it
+// has set up the next. Towards the end it knows the address of the next one, but not
+// its length. The process is busy then, whereas a program with an empty environment
+// sleeps now and then.
+func mayHaveOne(pid int) bool {
+	s, ok := readStat(pid)
+	if !ok || s.isEnding() || s.flags&kernelThread != 0 {
+		return false
+	}
+	busy := s.state == 'R' || s.state == 'D'
+	// It may have one by now.
+	return s.envEnd == 0 || s.envStart != s.envEnd || busy
+}
+
+// marker is the box that an environment belongs to, or "".
+func marker(env []byte) string {
+	for len(env) > 0 {
+		entry, rest, _ := bytes.Cut(env, []byte{0})
+		if id, ok := bytes.CutPrefix(entry, []byte(MarkerKey+"=")); ok {
+			return string(id)
+		}
+		env = rest
+	}
+	return ""
+}
+
+// The kernel's flags of a process that is about to end, and of one that is no
+// program.
+const (
+	exiting      = 0x4
+	kernelThread = 0x200000
+)
+
+// IsGone reports whether there is no such process, or one that does nothing but
+// end.
+func IsGone(pid int) bool {
+	s, ok := readStat(pid)
+	return !ok || s.isEnding()
+}
+
+// ProcessCPU is the CPU time of a running process and its dead children.
+func ProcessCPU(pid int) time.Duration {
+	s, _ := readStat(pid)
+	return s.cpu
+}

@@ -1,0 +1,100 @@
+package backend
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// HasMarker says that processes are found by what is in their environment.
+const HasMarker = false
+
+// StopSignal stops a process.
+const StopSignal = syscall.Signal(19) // not there, which is not an error of those who send it
+
+// OpenFlags is empty: no name in a folder is a pipe or a terminal here.
+const OpenFlags = 0
+
+// NewSession gives a command a process group of its own.
+func NewSession(cmd *exec.Cmd, _ bool) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
+}
+
+// HostEnv adds what programs can't do without.
+func HostEnv(env []string) []string {
+	var base []string
+	for _, key := range []string{"SystemRoot", "SystemDrive", "ComSpec", "PATHEXT", "TEMP", "TMP"} {
+		if value, ok := os.LookupEnv(key); ok {
+			base = append(base, key+"="+value)
+		}
+	}
+	return MergeEnv(base, env)
+}
+
+// SignalGroup ends a process tree for the signals that end one; there are no
+// others here.
+func SignalGroup(pid int, sig syscall.Signal) error {
+	return endBy(pid, sig, func() error { KillTree(pid); return nil })
+}
+
+// SignalProcess is like SignalGroup for one process.
+func SignalProcess(pid int, sig syscall.Signal) error {
+	return endBy(pid, sig, func() error {
+		p, err := os.FindProcess(pid)
+		if err != nil {
+			return os.ErrProcessDone
+		}
+		return p.Kill()
+	})
+}
+
+func endBy(pid int, sig syscall.Signal, end func() error) error {
+	switch sig {
+	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP:
+		return end()
+	case 0:
+		h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
+		if err != nil {
+			return os.ErrProcessDone
+		}
+		return windows.CloseHandle(h)
+	}
+	return fmt.Errorf("signal %d: %w", sig, ErrUnsupported)
+}
+
+// KillTree kills a process and its descendants.
+func KillTree(pid int) {
+	if exec.Command("taskkill", "/T", "/F", "/PID", strconv.Itoa(pid)).Run() != nil {
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill()
+		}
+	}
+}
+
+// Reaper has no way to find the processes of a box here.
+type Reaper struct{}
+
+func (*Reaper) Kill(string) {}
+
+// KillMarked finds nobody here.
+func KillMarked(map[string]bool) {}
+
+// ProcessCPU is known only at the end here.
+func ProcessCPU(int) time.Duration { return 0 }
+
+// ReadAvailable reads nothing: pipes have no deadlines here.
+func ReadAvailable(*os.File, []byte) (int, error) { return 0, ErrUnsupported }
+
+// OpenTerminal fails: there are no pseudo terminals here.
+func OpenTerminal(Size) (*Terminal, error) { return nil, ErrUnsupported }
+
+// Resize fails.
+func (t *Terminal) Resize(Size) error { return ErrUnsupported }
+
+// IsGone reports whether there is no such process.
+func IsGone(pid int) bool { return SignalGroup(pid, 0) != nil }

@@ -1,0 +1,104 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Size is that of a terminal in characters.
+type Size struct{ Cols, Rows uint16 }
+
+// Spec describes a command.
+type Spec struct {
+	// Path is the program: a path, or a name that is looked up in PATH.
+	Path string
+	Args []string
+	// Env is the environment as "KEY=value"; of two with the same key the last
+	// counts. PATH, HOME, USER, LOGNAME, SHELL and LANG have defaults.
+	Env []string
+	// Dir is the working directory, relative to that of the box's account. Empty
+	// means the account's.
+	Dir string
+	// User is "" for the box's user, or "root". Folder mode runs both as the user
+	// that the host runs as.
+	User string
+	// Timeout ends the command and its children with SIGKILL. Zero means no
+	// timeout.
+	Timeout time.Duration
+	// Stdin is read until the command has exited; nil means empty input. The
+	// goroutine that copies it ends when Read returns.
+	Stdin io.Reader
+	// OpenStdin, in place of Stdin, leaves the input open for [Process.Input].
+	OpenStdin bool
+	// Stdout and Stderr receive the output as it is written: on Linux from one
+	// goroutine, in the order of arrival, elsewhere from a goroutine each, so
+	// that both may be the same writer only if it is safe for concurrent use. Nil
+	// discards. With TTY all output goes to Stdout. A writer that blocks blocks
+	// the command; output that a writer fails to write is lost.
+	Stdout, Stderr io.Writer
+	// TTY runs the command on a pseudo terminal of this size.
+	TTY *Size
+}
+
+// LaunchError is a command that could not be started, as a shell reports it.
+type LaunchError struct {
+	Code    int
+	Message string
+}
+
+func (e *LaunchError) Error() string { return e.Message }
+
+// Check reports what no box can start.
+func (s *Spec) Check() error {
+	if s.Path == "" {
+		return errors.New("empty program name")
+	}
+	if s.User != "" && s.User != RootUser {
+		return fmt.Errorf("user %q, want %q or empty", s.User, RootUser)
+	}
+	if s.OpenStdin && (s.Stdin != nil || s.TTY != nil) {
+		return errors.New("OpenStdin excludes Stdin and TTY")
+	}
+	if s.Timeout < 0 {
+		return fmt.Errorf("negative timeout %v", s.Timeout)
+	}
+	if strings.ContainsRune(s.Path+s.Dir, 0) {
+		return errors.New("NUL byte in the program name or directory")
+	}
+	for _, arg := range s.Args {
+		if strings.ContainsRune(arg, 0) {
+			return errors.New("NUL byte in an argument")
+		}
+	}
+	for _, kv := range s.Env {
+		// The value may be a secret, so it is not shown.
+		if key, _, ok := strings.Cut(kv, "="); !ok || key == "" || strings.ContainsRune(kv, 0) {
+			return errors.New("an environment entry is not of the form KEY=value, or has a NUL byte")
+		}
+	}
+	return nil
+}
+
+// Complete makes the directory absolute and puts the defaults into the
+// environment.
+func (s *Spec) Complete(account Account, path string) (err error) {
+	s.Env = defaultEnv(s, account, path)
+	s.Dir, err = CleanPath(".", s.Dir, account.WorkDir)
+	return err
+}
+
+// exitCode is that of a shell.
+func exitCode(state *os.ProcessState) int {
+	if ws, ok := state.Sys().(interface {
+		Signaled() bool
+		Signal() syscall.Signal
+	}); ok && ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return state.ExitCode()
+}

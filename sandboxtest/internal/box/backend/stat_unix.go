@@ -1,0 +1,46 @@
+//go:build unix
+
+package backend
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// IsOurs reports whether a file belongs to the user of this process.
+func IsOurs(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}
+
+// StoredSize is the space of a file on the disk, which for a sparse file is less
+// than its length.
+func StoredSize(info fs.FileInfo) int64 {
+	const block = 512 // of Blocks, whatever the file system's are
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return min(info.Size(), int64(stat.Blocks)*block) //nolint:unconvert // other systems have other widths
+	}
+	return info.Size()
+}
+
+// severalNames identifies a file that has more than one name.
+func severalNames(info fs.FileInfo) (fileID, bool) {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || stat.Nlink < 2 {
+		return fileID{}, false
+	}
+	return fileID{uint64(stat.Dev), stat.Ino}, true //nolint:unconvert // other systems have other widths
+}
+
+// makePipe makes a named pipe.
+func makePipe(name string) error { return syscall.Mkfifo(name, 0o600) }
+
+// setLinkTime sets the time of a symlink, not of what it leads to.
+func setLinkTime(name string, t time.Time) error {
+	at := unix.NsecToTimespec(t.UnixNano())
+	return unix.UtimesNanoAt(unix.AT_FDCWD, name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
+}

@@ -1,0 +1,31 @@
+package backend
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestThreadFSDoesNotWait: a pipe that takes a file's place just before it is opened keeps
+// neither an upload nor a download waiting.
+func TestThreadFSDoesNotWait(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	opened := make(chan error, 2)
+	for _, flag := range []int{os.O_RDONLY, os.O_WRONLY | os.O_TRUNC} {
+		go func() {
+			f, err := ThreadFS{}.OpenFile(filepath.Join(dir, "pipe"), flag, 0)
+			_ = f.Close() // nil after an error
+			opened <- err
+		}()
+		select {
+		case <-opened:
+		case <-time.After(time.Minute):
+			t.Fatal("waits for the other end")
+		}
+	}
+}

@@ -1,0 +1,35 @@
+//go:build !linux
+
+package folder
+
+import (
+	"errors"
+	"os/exec"
+	"runtime"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+)
+
+// Guest is always nil: commands have the rights of this process.
+type Guest struct{}
+
+// HaveGuests says that a process of root can act as another user for a moment.
+const HaveGuests = false
+
+// startThread calls f on an OS thread that nothing else uses meanwhile.
+func startThread(f func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	f()
+}
+
+func keepPrivileges() error { return nil }
+
+// NewGuest fails.
+func NewGuest() (*Guest, error) { return nil, errors.ErrUnsupported }
+
+func (*Guest) Enters(string) error                 { return nil }
+func (*Guest) become(*exec.Cmd)                    {}
+func (*Guest) do(f func() error) error             { return f() }
+func (*Guest) own(string) error                    { return nil }
+func (*Guest) ownTerminal(*backend.Terminal) error { return nil }

@@ -1,0 +1,109 @@
+package folder
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+)
+
+// rootFS is a folder as the file system of a box, with the drives that are
+// mounted in it. os.Root keeps names and symlinks from leading out of either.
+type rootFS struct {
+	root   *os.Root
+	dir    string // the host's name of root, which programs find out
+	mounts []rootMount
+}
+
+type rootMount struct {
+	path string
+	dir  string // the host's
+	root *os.Root
+}
+
+// at gives the root that a name is in, and the name there.
+func (f rootFS) at(name string) (*os.Root, string) {
+	clean := path.Clean("/" + name)
+	if rest, ok := below(clean, f.dir); ok {
+		clean = path.Clean("/" + rest)
+	}
+	for _, m := range f.mounts {
+		for _, dir := range []string{m.path, m.dir} {
+			if rest, ok := below(clean, dir); ok {
+				return m.root, backend.BelowRoot(rest)
+			}
+		}
+	}
+	return f.root, backend.BelowRoot(clean)
+}
+
+// below is what follows a directory in a clean name of it or of something in it.
+func below(name, dir string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(name, filepath.ToSlash(dir))
+	return rest, ok && dir != "" && (rest == "" || rest[0] == '/')
+}
+
+func (f rootFS) Open(name string) (*os.File, error) {
+	return f.OpenFile(name, os.O_RDONLY, 0)
+}
+
+func (f rootFS) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	root, name := f.at(name)
+	return root.OpenFile(name, flag|backend.OpenFlags, perm)
+}
+
+func (f rootFS) Mkdir(name string, perm fs.FileMode) error {
+	root, name := f.at(name)
+	return root.Mkdir(name, perm)
+}
+
+func (f rootFS) Lstat(name string) (fs.FileInfo, error) {
+	root, name := f.at(name)
+	return root.Lstat(name)
+}
+
+func (f rootFS) Stat(name string) (fs.FileInfo, error) {
+	root, name := f.at(name)
+	return root.Stat(name)
+}
+
+func (f rootFS) Link(old, name string) error {
+	from, oldThere := f.at(old)
+	to, newThere := f.at(name)
+	if from != to {
+		return &os.LinkError{Op: "link", Old: old, New: name, Err: syscall.EXDEV}
+	}
+	return from.Link(oldThere, newThere)
+}
+
+func (f rootFS) Remove(name string) error {
+	root, name := f.at(name)
+	return root.Remove(name)
+}
+
+func (f rootFS) Chmod(name string, mode fs.FileMode) error {
+	root, name := f.at(name)
+	return root.Chmod(name, mode)
+}
+
+func (f rootFS) Chtimes(name string, mtime time.Time) error {
+	root, name := f.at(name)
+	return root.Chtimes(name, mtime, mtime)
+}
+
+// Symlink makes the link relative: an absolute target means one inside the box,
+// which the host's programs would resolve outside.
+func (f rootFS) Symlink(target, name string) error {
+	if path.IsAbs(target) && ownPrefix(path.Clean(target)) != "" {
+		if short, err := filepath.Rel(filepath.FromSlash(path.Dir(name)), filepath.FromSlash(target)); err == nil {
+			target = filepath.ToSlash(short)
+		}
+	}
+	root, name := f.at(name)
+	return root.Symlink(filepath.FromSlash(target), name)
+}

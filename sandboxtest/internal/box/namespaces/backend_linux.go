@@ -1,0 +1,280 @@
+package namespaces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/sudo"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
+)
+
+// Backend holds the mount namespace in which roots are put together.
+// Only a few threads are in it, so the rest of the process never sees its mounts,
+// and they disappear with the threads, however those end.
+type Backend struct {
+	log    *slog.Logger
+	dir    string   // the store
+	mounts string   // the tmpfs below dir, seen by the threads only
+	hidden []string // of the machine, with dir in it
+	self   string   // this program, below mounts
+	pool   *backend.Threads
+	lower  map[string]string // the lowest layers by the account's name, as boxes name them
+	extra  []string          // host directories to bind
+	homes  []home            // of the machine's users
+	TUN    bool              // boxes have networks that lead outside
+
+	rootless bool
+	callable bool   // boxes can make the calls of refusedCalls
+	trusted  []byte // see Options
+	// bundles are the lists of authorities that a rootless box trusts, by the
+	// machine's that they stand for, and bundle is the name of one.
+	bundles map[string]string
+	bundle  string
+
+	// The threads' namespaces, to come back to.
+	mnt, net, uts, ipc int
+}
+
+// NewBackend works with the process's own rights. rootless means that it is
+// root only of a user namespace without other users. tried says that a box has run
+// before.
+func NewBackend(dir string, log *slog.Logger, rootless bool, seen backend.Visible, tried bool) (*Backend, error) {
+	n := &Backend{
+		rootless: rootless, trusted: seen.Trusted, homes: homes(seen.HomeFolders), hidden: seen.Hidden, TUN: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: backend.NewThreads(),
+		lower: make(map[string]string, len(backend.Accounts)),
+		mnt:   -1, net: -1, uts: -1, ipc: -1,
+	}
+	if err := backend.OnThread(backend.RefuseCalls); err != nil {
+		n.callable = true
+		log.Warn("boxes share the kernel's keyrings with this machine", "reason", err)
+	}
+	err := n.pool.Add(n.setUp)
+	for range bootThreads - 1 {
+		if err == nil {
+			err = n.pool.Add(n.join)
+		}
+	}
+	if err == nil && !tried {
+		err = n.try()
+	}
+	if err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	if !n.TUN {
+		log.Info("there is no /dev/net/tun: boxes share the host's network unless it is denied")
+	}
+	return n, nil
+}
+
+func (n *Backend) Layered() bool   { return true }
+func (n *Backend) Networked() bool { return n.TUN }
+
+// MaxLayers is under the kernel's limit of 500, some of which the base takes;
+// the names of so many fit in a page.
+const MaxLayers = 400
+
+func (n *Backend) MaxLayers() int { return MaxLayers }
+
+// separateThread separates the calling thread, and what it starts, from this process
+// where no namespace does.
+func (n *Backend) separateThread() error {
+	if err := backend.SeparateThread(); err != nil {
+		return err
+	}
+	// Without root the session's keyring is already a new one, for all boxes: a
+	// user can't have many.
+	if !n.rootless {
+		backend.NewSessionKeyring()
+	}
+	if n.callable {
+		return nil
+	}
+	return backend.RefuseCalls()
+}
+
+// bootThreads is the number of boxes that start at a time; mostly they wait for
+// the kernel's grace periods.
+const bootThreads = 4
+
+// join brings one more thread in.
+func (n *Backend) join() error {
+	if err := n.separateThread(); err != nil {
+		return err
+	}
+	return unix.Setns(n.mnt, unix.CLONE_NEWNS)
+}
+
+// onBootThread runs f on a thread that lives as long as the process that f
+// starts, until dead is closed.
+func (n *Backend) onBootThread(f func() error, dead <-chan struct{}) error {
+	if !n.rootless {
+		return n.pool.Do(f)
+	}
+	done := make(chan error, 1)
+	go backend.UseUpThread(func() {
+		err := n.join()
+		if err == nil {
+			err = guard.Tried(f)
+		}
+		done <- err
+		if err == nil {
+			<-dead
+		}
+	})
+	return <-done
+}
+
+// setUp runs on the first thread.
+func (n *Backend) setUp() error {
+	if err := n.separateThread(); err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("unshare the mount namespace: %w", err)
+	}
+	if err := os.MkdirAll(n.mounts, 0o700); err != nil {
+		return err
+	}
+	err := mountAll([]mountPoint{
+		{target: "/", flags: unix.MS_REC | unix.MS_PRIVATE},
+		{source: "tmpfs", target: n.mounts, kind: "tmpfs", data: "mode=0711"},
+	})
+	if err != nil {
+		return err
+	}
+	dirs := []string{"dev", "root", nothingName}
+	for _, a := range backend.Accounts {
+		dirs = append(dirs, baseName(a), viewName(a), etcName(a))
+	}
+	for _, dir := range dirs {
+		if err := os.Mkdir(n.mounts+"/"+dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := n.bindSelf(); err != nil {
+		return err
+	}
+	if n.rootless {
+		err = n.setUpRootless()
+	} else {
+		err = n.setUpAsRoot()
+	}
+	if err != nil {
+		return err
+	}
+	if err := n.emptyHomes(); err != nil {
+		return err
+	}
+	for kind, fd := range map[string]*int{"mnt": &n.mnt, "net": &n.net, "uts": &n.uts, "ipc": &n.ipc} {
+		if *fd, err = backend.OpenNamespace(kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Backend) setUpAsRoot() error {
+	err := buildDev(n.mounts + "/dev")
+	if err != nil {
+		return err
+	}
+	if n.extra, err = extraMounts(n.dir); err != nil {
+		return err
+	}
+	for _, a := range backend.Accounts {
+		base := baseLayer{dir: filepath.Join(n.mounts, baseName(a)), owners: true}
+		err := errors.Join(base.build(n.hidden, n.homes, a), writeAccounts(base.name("/etc"), n.TUN, backend.SearchPath(), a), base.makeOwnRun(),
+			base.addSudo(backend.SearchPath(), sudo.Program), base.trust(n.trusted))
+		if err == nil {
+			err = n.chooseLower(a)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chooseLower decides how boxes see the host's root. overlayfs refuses a lower
+// layer that lies inside another, and where the layers are on the root file
+// system they lie inside "/". A read-only overlay of the base over "/" is a file
+// system of its own, which contains no layers. It costs one of the two levels
+// that overlays may be stacked, so it is taken only when needed.
+func (n *Backend) chooseLower(a backend.Account) error {
+	var root, store unix.Stat_t
+	if err := errors.Join(unix.Stat("/", &root), unix.Stat(n.dir, &store)); err != nil {
+		return err
+	}
+	// Boxes are mounted with the store's l as working directory.
+	if root.Dev != store.Dev {
+		n.lower[a.Name] = "../ns/" + baseName(a) + ":/"
+		return nil
+	}
+	n.lower[a.Name] = "../ns/" + viewName(a)
+	// A relative name needs no escapes.
+	if err := os.Chdir(n.mounts); err != nil {
+		return err
+	}
+	return mountPoint{source: "base", target: filepath.Join(n.mounts, viewName(a)), kind: "overlay", flags: unix.MS_RDONLY,
+		data: "lowerdir=" + baseName(a) + ":/,redirect_dir=on"}.mount()
+}
+
+// try runs a box once, which best shows whether the kernel and the host's
+// programs suffice.
+func (n *Backend) try() error {
+	dir := filepath.Join(n.dir, "b", backend.NewID())
+	m := &Machine{backend: n, dir: dir, account: backend.RuntimeAccount}
+	defer func() { _ = backend.RemoveAll(dir) }()
+	if err := m.make(); err != nil {
+		return err
+	}
+	if err := m.Boot(context.Background()); err != nil {
+		return err
+	}
+	cmd := &exec.Cmd{Args: []string{"true"}}
+	spec := &backend.Spec{Path: "true"}
+	if err := spec.Complete(m.account, backend.SearchPath()); err != nil {
+		return errors.Join(err, m.Halt(nil))
+	}
+	proc, err := m.Launch(cmd, spec)
+	if err == nil && proc.Wait().Code != 0 {
+		err = errors.New("a command that should succeed fails")
+	}
+	return errors.Join(err, m.Halt(nil))
+}
+
+func (n *Backend) NewMachine(_ string, cfg backend.Config, dir string, layers []string) (backend.Machine, error) {
+	return n.MakeMachine(dir, layers, cfg)
+}
+
+// MakeMachine makes the machine of a box.
+func (n *Backend) MakeMachine(dir string, layers []string, cfg backend.Config) (*Machine, error) {
+	m := &Machine{
+		backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.AccountOrDefault(), firewall: cfg.Firewall,
+		mounts: cfg.Mounts,
+	}
+	return m, m.make()
+}
+
+func (n *Backend) Close() error {
+	n.pool.Close()
+	for _, fd := range []int{n.mnt, n.net, n.uts, n.ipc} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	err := os.Remove(n.mounts)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return err
+}

@@ -1,0 +1,335 @@
+package namespaces
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+)
+
+// Each stop of a sandbox adds a layer, and the kernel stacks no more than 500, so
+// chains have to be made shorter. A copy of the mounted chain would lose what
+// makes it a layer: which files of the machine's root are deleted, and which
+// directories hide those below. It would also write every byte again, and the
+// whole image. Tools that merge layers (containers/storage, overlayfs-tools)
+// merge one into the one below it, in place, while others may stand on that; they
+// require root, and understand neither the attributes of an unprivileged overlay
+// nor a base that remains below. So this file merges, by the rules of the
+// kernel's documentation of overlayfs, into a new layer that shares the files
+// with the old ones by hard links. TestFlattenedChain compares the trees before
+// and after.
+
+// merger merges a chain into one layer, by the rules by which overlayfs looks up
+// names, without the base on which all layers stand.
+type merger struct {
+	layers []string // directories, newest first
+	attrs  string   // the prefix of overlayfs's attributes
+	bases  []*merger
+}
+
+// place is where one layer has a directory.
+type place struct {
+	layer int
+	path  string
+}
+
+// mergedDir is a directory of a chain.
+type mergedDir struct {
+	places []place // newest first
+	// below is its directory in the base, or empty if there is none.
+	below string
+}
+
+func (n *Backend) Flatten(chain []string, dir string) error {
+	m := &merger{attrs: "trusted.overlay."}
+	if n.rootless {
+		m.attrs = "user.overlay."
+	}
+	for _, layer := range chain {
+		m.layers = append(m.layers, filepath.Join(n.dir, "l", layer))
+	}
+	m.bases = n.machineBases(m.attrs)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	// Only the backend's threads see the bases.
+	return n.pool.Do(func() error { return m.merge(dir, mergedDir{places: m.roots(0), below: "/"}, nil) })
+}
+
+// machineBases are what chains of layers over the machine's root stand on.
+func (n *Backend) machineBases(attrs string) (bases []*merger) {
+	for _, a := range backend.Accounts {
+		base := &merger{attrs: attrs, layers: []string{filepath.Join(n.mounts, baseName(a))}}
+		if !n.rootless {
+			base.layers = append(base.layers, "/")
+		}
+		bases = append(bases, base)
+	}
+	return bases
+}
+
+// baseHas reports whether a base has a name, which a whiteout must then hide.
+// Other whiteouts are left out: they would pile up for every name that ever
+// existed, and overlayfs lists them in a directory that no other layer has.
+func (m *merger) baseHas(name string) (bool, error) {
+	for _, base := range m.bases {
+		found, isDir := mergedDir{places: base.roots(0)}, true
+		for part := range strings.SplitSeq(strings.TrimPrefix(name, "/"), "/") {
+			if !isDir {
+				found.places = nil
+			}
+			var err error
+			if found, isDir, err = base.lookUp(found, part); err != nil {
+				return false, err
+			}
+		}
+		if len(found.places) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// roots are those of the layers from one on.
+func (m *merger) roots(from int) []place {
+	var list []place
+	for i := from; i < len(m.layers); i++ {
+		list = append(list, place{i, "/"})
+	}
+	return list
+}
+
+func (m *merger) name(p place) string { return filepath.Join(m.layers[p.layer], p.path) }
+
+// merge fills the new directory to with the contents of d, and then gives it d's
+// attributes, so that its new files don't inherit them.
+func (m *merger) merge(to string, d mergedDir, notes map[string]string) error {
+	seen := make(map[string]bool)
+	for _, p := range d.places {
+		entries, err := os.ReadDir(m.name(p))
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if seen[e.Name()] {
+				continue
+			}
+			seen[e.Name()] = true
+			if err := m.entry(to, d, e.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return m.copyAttributes(m.name(d.places[0]), to, notes)
+}
+
+// entry makes d's entry of that name in the directory to.
+func (m *merger) entry(to string, d mergedDir, name string) error {
+	target := filepath.Join(to, name)
+	sub, isDir, err := m.lookUp(d, name)
+	switch {
+	case err != nil:
+		return err
+	case len(sub.places) == 0 && d.below == "": // nothing is left to hide
+		return nil
+	case len(sub.places) == 0:
+		has, err := m.baseHas(path.Join(d.below, name))
+		if err != nil || !has {
+			return err
+		}
+		return unix.Mknod(target, unix.S_IFCHR, 0)
+	case !isDir:
+		// Layers are never written to, so they can share files: the cost of a
+		// link does not depend on the size, and the file keeps all its
+		// attributes.
+		return os.Link(m.name(sub.places[0]), target)
+	}
+	if err := os.Mkdir(target, 0o700); err != nil {
+		return err
+	}
+	notes := make(map[string]string)
+	switch natural := path.Join(d.below, name); {
+	case d.below == "" && sub.below == "", d.below != "" && sub.below == natural:
+	case sub.below == "":
+		notes[m.attrs+"opaque"] = "y"
+	default: // it was renamed
+		notes[m.attrs+"redirect"] = sub.below
+	}
+	return m.merge(target, sub, notes)
+}
+
+// lookUp finds a name of a directory: the places where it is a directory, or the
+// one where it is something else. It finds nothing if the name was removed.
+func (m *merger) lookUp(d mergedDir, name string) (found mergedDir, isDir bool, err error) {
+	q := query{names: []string{name}}
+	for rest := d.places; len(rest) > 0; {
+		at := rest[0]
+		rest = rest[1:]
+		hit, err := m.lookIn(at, &q, isDir)
+		if err != nil {
+			return mergedDir{}, false, err
+		}
+		if hit != nil {
+			found.places = append(found.places, place{at.layer, hit.path})
+			isDir = hit.isDir
+		}
+		if q.ended {
+			return found, isDir, nil
+		}
+		if q.moved {
+			q.moved, rest = false, m.roots(at.layer+1)
+		}
+	}
+	switch {
+	case q.absolute:
+		found.below = "/" + path.Join(q.names...)
+	case d.below != "":
+		found.below = path.Join(d.below, path.Join(q.names...))
+	}
+	return found, isDir, nil
+}
+
+// query is what to look for in the next layer.
+type query struct {
+	names    []string // from the directory on, or from the root
+	absolute bool
+	moved    bool // names are relative to the root of the next layer
+	ended    bool // nothing below counts
+}
+
+type hit struct {
+	path  string
+	isDir bool
+}
+
+// lookIn looks into one layer. Its directories may say what they are called in
+// the layers below.
+func (m *merger) lookIn(at place, q *query, wantDir bool) (*hit, error) {
+	names, dir := q.names, at.path
+	for i, name := range names {
+		left := names[i+1:]
+		dir = path.Join(dir, name)
+		full := m.name(place{at.layer, dir})
+		info, err := os.Lstat(full)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if isWhiteout(info) {
+			q.ended = true
+			return nil, nil
+		}
+		if !info.IsDir() {
+			q.ended = true
+			if wantDir || len(left) > 0 {
+				return nil, nil
+			}
+			return &hit{path: dir}, nil
+		}
+		opaque, err := getAttribute(full, m.attrs+"opaque")
+		if err != nil {
+			return nil, err
+		}
+		if opaque == "y" {
+			q.ended = true
+			continue
+		}
+		redirect, err := getAttribute(full, m.attrs+"redirect")
+		if err != nil {
+			return nil, err
+		}
+		if redirect == "" {
+			continue
+		}
+		before := q.names[:len(q.names)-len(left)-1]
+		if strings.HasPrefix(redirect, "/") {
+			q.absolute, q.moved, before = true, true, nil
+		}
+		moved := strings.Split(strings.Trim(redirect, "/"), "/")
+		if slices.ContainsFunc(moved, func(part string) bool { return part == "" || part == "." || part == ".." }) {
+			return nil, fmt.Errorf("%s is redirected to %q", full, redirect)
+		}
+		q.names = slices.Concat(before, moved, left)
+	}
+	return &hit{dir, true}, nil
+}
+
+// isWhiteout reports whether a file marks its name as deleted.
+func isWhiteout(info fs.FileInfo) bool {
+	st := info.Sys().(*syscall.Stat_t)
+	return info.Mode()&fs.ModeCharDevice != 0 && st.Rdev == 0
+}
+
+// getAttribute returns an extended attribute, empty if there is none.
+func getAttribute(name, attr string) (string, error) {
+	for size := 256; ; size *= 4 {
+		value := make([]byte, size)
+		n, err := unix.Lgetxattr(name, attr, value)
+		switch {
+		case err == unix.ERANGE:
+			continue
+		case err == unix.ENODATA, err == unix.ENOTSUP:
+			return "", nil
+		case err != nil:
+			return "", &fs.PathError{Op: "getxattr " + attr, Path: name, Err: err}
+		}
+		return string(value[:n]), nil
+	}
+}
+
+// copyAttributes gives a directory the owner, the mode, the extended
+// attributes and the times of another, and overlayfs's notes.
+func (m *merger) copyAttributes(from, to string, notes map[string]string) error {
+	info, err := os.Lstat(from)
+	if err != nil {
+		return err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	for size := 1024; ; size *= 4 {
+		list := make([]byte, size)
+		n, err := unix.Llistxattr(from, list)
+		if err == unix.ERANGE {
+			continue
+		}
+		if err != nil && err != unix.ENOTSUP {
+			return &fs.PathError{Op: "listxattr", Path: from, Err: err}
+		}
+		for attr := range strings.SplitSeq(string(list[:max(n, 0)]), "\x00") {
+			// These notes are made anew, except those of an overlay within the box.
+			if attr == "" || strings.HasPrefix(attr, m.attrs) && !strings.HasPrefix(attr, m.attrs+"overlay.") {
+				continue
+			}
+			value, err := getAttribute(from, attr)
+			if err != nil {
+				return err
+			}
+			if err := unix.Lsetxattr(to, attr, []byte(value), 0); err != nil {
+				return &fs.PathError{Op: "setxattr " + attr, Path: to, Err: err}
+			}
+		}
+		break
+	}
+	for attr, value := range notes {
+		if err := unix.Lsetxattr(to, attr, []byte(value), 0); err != nil {
+			return &fs.PathError{Op: "setxattr " + attr, Path: to, Err: err}
+		}
+	}
+	if err := os.Lchown(to, int(st.Uid), int(st.Gid)); err != nil {
+		return err
+	}
+	if err := os.Chmod(to, info.Mode()); err != nil {
+		return err
+	}
+	return unix.UtimesNanoAt(unix.AT_FDCWD, to, []unix.Timespec{unix.Timespec(st.Atim), unix.Timespec(st.Mtim)}, unix.AT_SYMLINK_NOFOLLOW)
+}

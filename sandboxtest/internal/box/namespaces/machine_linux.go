@@ -1,0 +1,485 @@
+package namespaces
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/internal/inherited"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/sudo"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
+)
+
+// Machine is a box with its own namespaces. Its first process only holds
+// them; when it dies, the kernel kills all the others.
+type Machine struct {
+	backend  *Backend
+	dir      string
+	layers   []string
+	deny     bool
+	hostname string
+	account  backend.Account
+	firewall *firewall.Firewall
+	mounts   []backend.Mount
+
+	mu   sync.Mutex
+	init *exec.Cmd
+	dead chan struct{} // closed when the first process is gone
+	net  *network
+	box  backend.Handle // pidfd of the first process
+	// What earlier boots of the box have transferred.
+	in, out int64
+}
+
+// initScript mounts /proc, which only a process of the box can do, and then reaps
+// orphans for ever: a waiting shell reaps every child, and it waits for a child
+// that reads from a pipe without a writer.
+const initScript = `mount -t proc -o nosuid,nodev,noexec proc "$1/proc" && echo ok || exit 1
+exec </dev/null >/dev/null 2>&1
+while :; do (read never <&3) & wait; done`
+
+func (m *Machine) make() error {
+	if err := backend.Mkdir(m.dir, 0o711); err != nil {
+		return err
+	}
+	return backend.Mkdir(m.Upper(), 0o755)
+}
+
+func (m *Machine) Upper() string { return filepath.Join(m.dir, "u") }
+func (m *Machine) Work() string  { return filepath.Join(m.dir, "w") }
+
+func (m *Machine) Boot(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// A work directory with the mark of a volatile overlay can't be mounted
+	// again.
+	if err := backend.RemoveAll(m.Work()); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Mkdir(m.Work(), 0o700), renewOverlays(m.mounts)); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead = make(chan struct{})
+	err := m.backend.onBootThread(m.bootOnThread, m.dead)
+	if m.init != nil {
+		cmd, dead := m.init, m.dead
+		go backend.UseUpThread(func() { // a waiting thread would stay with the process
+			defer close(dead)
+			_ = cmd.Wait()
+		})
+	}
+	if err != nil {
+		err = errors.Join(err, m.shutDownLocked())
+	}
+	return err
+}
+
+// bootOnThread runs on one of the backend's threads, and restores it if possible.
+func (m *Machine) bootOnThread() (err error) {
+	n := m.backend
+	defer func() {
+		if n.rootless {
+			return // the host's namespaces are another user's, the thread is not used again
+		}
+		for _, ns := range []struct{ fd, kind int }{
+			{n.mnt, unix.CLONE_NEWNS}, {n.net, unix.CLONE_NEWNET}, {n.uts, unix.CLONE_NEWUTS}, {n.ipc, unix.CLONE_NEWIPC},
+		} {
+			if serr := unix.Setns(ns.fd, ns.kind); serr != nil {
+				err = errors.Join(err, fmt.Errorf("return from the box's namespaces: %w", serr))
+			}
+		}
+	}()
+	kinds := unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+	shared := !m.deny && !n.TUN
+	if !shared {
+		kinds |= unix.CLONE_NEWNET
+	}
+	if err := unix.Unshare(kinds); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if m.net, err = newNetwork(m.deny, shared, n.TUN); err != nil {
+		return err
+	}
+	if !n.rootless { // else for the host's process, which has the gate
+		m.net.start(n.log, m.firewall)
+	}
+	root, err := m.mountRoot()
+	if err != nil {
+		return err
+	}
+	// This must precede the loss of the old root: only the host's root may mount
+	// /proc where none is visible.
+	if err := m.startInit(root); err != nil {
+		return err
+	}
+	if err := pivot(root); err != nil {
+		return err
+	}
+	if err := m.setHostname(); err != nil {
+		return err
+	}
+	return keepProc()
+}
+
+// keepProc keeps programs of a box, which may be root's, from changing the machine by
+// what is in /proc: only what is a process's can be written to. What tells of others
+// is empty.
+func keepProc() error {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		info, err := entry.Info()
+		if err != nil || name[0] >= '0' && name[0] <= '9' {
+			continue // a process
+		}
+		switch mode := info.Mode(); {
+		case slices.Contains([]string{"keys", "key-users", "timer_list"}, name):
+			err = mountPoint{source: "/dev/null", target: "/proc/" + name, flags: unix.MS_BIND}.mount()
+		case mode.IsDir(), mode.IsRegular() && mode.Perm()&0o222 != 0:
+			err = bindReadOnly("/proc/"+name, "/proc/"+name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountRoot mounts the box's files and drives, and returns the root.
+func (m *Machine) mountRoot() (target string, err error) {
+	n := m.backend
+	layers := filepath.Join(n.dir, "l")
+	if err := os.Chdir(layers); err != nil {
+		return "", err
+	}
+	up := filepath.Join("../b", filepath.Base(m.dir))
+	root := rootSpec{
+		target: n.mounts + "/root", upper: up + "/u", work: up + "/w",
+		options: overlayOptions, dev: n.mounts + "/dev", devpts: ",mode=0620,gid=5",
+	}
+	root.extra = n.extra
+	root.lower = append(slices.Clone(m.layers), n.lower[m.account.Name])
+	if n.rootless {
+		root.options, root.devpts = rootlessOptions, ",mode=0600"
+	}
+	if err := root.mount(); err != nil {
+		return "", err
+	}
+	if err := n.showSelf(root.target); err != nil {
+		return "", err
+	}
+	if err := n.coverShown(root.target, root.extra); err != nil {
+		return "", err
+	}
+	if n.rootless {
+		if err := errors.Join(n.accountFiles(root.target, m.account), n.showBundles(root.target)); err != nil {
+			return "", err
+		}
+	}
+	return root.target, mountDrives(root.target, m.mounts, layers, root.options)
+}
+
+// setHostname names the machine, and makes the name resolve to it.
+func (m *Machine) setHostname() error {
+	name := strings.Map(func(r rune) rune {
+		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, m.hostname)
+	if name == "" {
+		name = "sandbox"
+	}
+	name = name[:min(len(name), 63)]
+	if err := unix.Sethostname([]byte(name)); err != nil {
+		return fmt.Errorf("set the host name: %w", err)
+	}
+	hosts, err := backend.ReadSystemFile("/etc/hosts")
+	if err != nil || m.backend.rootless || slices.Contains(strings.Fields(string(hosts)), name) {
+		return nil // the file was removed or replaced on purpose
+	}
+	f, err := backend.ThreadFS{}.OpenFile("/etc/hosts", os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "127.0.0.1 %s\n", name)
+	return errors.Join(err, f.Close())
+}
+
+func (m *Machine) startInit(root string) error {
+	out, child, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	// The process holds both ends of this pipe, so that reads never return.
+	never, silent, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, child.Close())
+	}
+	pidfd := -1
+	cmd := &exec.Cmd{
+		Path: "/bin/sh", Args: []string{"sh", "-c", initScript, "init", root}, Dir: "/", // as init, busybox would run the machine's inittab
+		Env:    []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+		Stdout: child, Stderr: child, ExtraFiles: []*os.File{never, silent},
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWPID,
+			Setsid:     true, // a Ctrl-C is not for it
+			// The thread lives as long as the host, so the box ends with this
+			// process, however it ends.
+			Pdeathsig: syscall.SIGKILL,
+			PidFD:     &pidfd,
+		},
+	}
+	inherited.Close(cmd)
+	err = cmd.Start()
+	_, _, _ = child.Close(), never.Close(), silent.Close()
+	if err != nil {
+		return fmt.Errorf("start the first process: %w", err)
+	}
+	m.init = cmd
+	m.box.Set(pidfd)
+	_ = out.SetReadDeadline(time.Now().Add(30 * time.Second))
+	var said bytes.Buffer
+	for buf := make([]byte, 512); !strings.HasSuffix(said.String(), "ok\n"); {
+		n, err := out.Read(buf)
+		said.Write(buf[:n])
+		if err != nil {
+			if err == io.EOF {
+				err = errors.New("it has ended")
+			}
+			return fmt.Errorf("start the first process: %w: %.200q", err, said.String())
+		}
+	}
+	return nil
+}
+
+// enter moves the calling thread into the box. It can't come back.
+func (m *Machine) enter(kinds int) error {
+	if err := backend.SeparateThread(); err != nil {
+		return err
+	}
+	err := m.box.Use(func(fd int) error { return unix.Setns(fd, kinds) })
+	switch {
+	case err == unix.ESRCH:
+		return backend.ErrStopped
+	case err != nil:
+		return fmt.Errorf("enter the box: %w", err)
+	}
+	return nil
+}
+
+// namespaces are the box's own.
+func (m *Machine) namespaces() int {
+	kinds := unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.net != nil && !m.net.shared {
+		kinds |= unix.CLONE_NEWNET
+	}
+	return kinds
+}
+
+func (m *Machine) Launch(cmd *exec.Cmd, spec *backend.Spec) (backend.Running, error) {
+	return backend.StartChild(backend.UseUpThread, cmd, func() (err error) {
+		if err := m.enter(m.namespaces()); err != nil {
+			return err
+		}
+		if err := errors.Join(backend.LimitCapabilities(), m.backend.separateThread()); err != nil {
+			return err
+		}
+		if err := backend.CheckDir(spec.Dir, spec.Dir); err != nil {
+			return err
+		}
+		cmd.Dir, cmd.Env = spec.Dir, spec.Env
+		if len(m.backend.trusted) > 0 {
+			cmd.Env = backend.MergeEnv(trustEnv(m.trustedList()), cmd.Env)
+		}
+		if path := backend.SearchPath(); m.backend.rootless && backend.LookupEnv(cmd.Env, "PATH") == path {
+			cmd.Env = backend.MergeEnv(cmd.Env, []string{"PATH=" + sudo.BinDir + ":" + path})
+		}
+		if cmd.Path, err = backend.LookPath(spec.Path, spec.Dir, cmd.Env); err != nil {
+			return backend.StartError(spec.Path, err)
+		}
+		backend.NewSession(cmd, spec.TTY != nil)
+		switch {
+		case !m.backend.rootless:
+			cmd.SysProcAttr.Credential = m.credential(spec.User)
+		case spec.User == backend.RootUser: // which everybody is here
+		default:
+			asBoxUser(cmd, "/usr/bin/unshare")
+		}
+		return backend.Start(cmd, spec.Path)
+	})
+}
+
+// trustedList is the box's file of authorities to trust.
+func (m *Machine) trustedList() string {
+	if m.backend.rootless {
+		return m.backend.bundle
+	}
+	return bundleName
+}
+
+// credential returns a user of the box, with the groups in its files. It runs
+// inside the box.
+func (m *Machine) credential(user string) *syscall.Credential {
+	if user == backend.RootUser {
+		return &syscall.Credential{Groups: []uint32{0}}
+	}
+	return &syscall.Credential{Uid: backend.UserID, Gid: backend.GroupID, Groups: backend.SupplementaryGroups(m.account.Name)}
+}
+
+func (m *Machine) files(f func(backend.FileSystem) error) error {
+	return backend.OnThread(func() error {
+		if err := m.enter(unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		if m.backend.rootless {
+			return f(backend.ThreadFS{})
+		}
+		if err := backend.ActAs(backend.UserID, backend.GroupID, backend.SupplementaryGroups(m.account.Name)); err != nil {
+			return err
+		}
+		return f(backend.ThreadFS{})
+	})
+}
+
+func (m *Machine) ReadFile(name string) (io.ReadCloser, int64, error) {
+	return backend.OpenFile(m.files, name)
+}
+
+func (m *Machine) Mkdir(name string, parents bool) error {
+	return m.files(func(f backend.FileSystem) error { return backend.MakeDir(f, name, parents) })
+}
+
+func (m *Machine) Extract(ctx context.Context, archive io.Reader, dir string, max backend.Limits) error {
+	return m.files(func(f backend.FileSystem) error { return backend.Extract(ctx, f, archive, dir, max) })
+}
+
+// HandOver gives the way outside to the host's process.
+func (m *Machine) HandOver() ([]*os.File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.net == nil {
+		return nil, backend.ErrStopped
+	}
+	return m.net.handOver()
+}
+
+func (m *Machine) OpenTerminal(size backend.Size, user string) (term *backend.Terminal, err error) {
+	err = backend.OnThread(func() error {
+		if err := m.enter(unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		if term, err = backend.OpenTerminal(size); err != nil {
+			return err
+		}
+		if user == backend.RootUser || m.backend.rootless {
+			return nil
+		}
+		if err = term.Slave.Chown(backend.UserID, 5); err != nil {
+			return errors.Join(err, term.Slave.Close(), term.Master.Close())
+		}
+		return nil
+	})
+	return term, err
+}
+
+func (m *Machine) Dial(ctx context.Context, port int) (net.Conn, error) {
+	m.mu.Lock()
+	n := m.net
+	m.mu.Unlock()
+	if n == nil {
+		return nil, backend.ErrStopped
+	}
+	return n.dial(ctx, port)
+}
+
+func (m *Machine) SetNetwork(deny bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.net != nil && deny != m.deny {
+		if err := m.net.set(deny); err != nil {
+			return err
+		}
+	}
+	m.deny = deny // which also holds for the next start
+	return nil
+}
+
+func (m *Machine) Disconnect() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.net != nil {
+		m.net.nat.Disconnect()
+	}
+}
+
+func (m *Machine) Network() (in, out int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	in, out = m.in, m.out
+	if m.net != nil {
+		i, o := m.net.nat.Transferred()
+		in, out = in+i, out+o
+	}
+	return in, out
+}
+
+func (m *Machine) Ended(int) {}
+
+func (m *Machine) Halt(commands []backend.Command) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.shutDownLocked()
+	for _, p := range commands {
+		<-p.Done()
+	}
+	return err
+}
+
+// shutDownLocked kills the first process, and with it all others, and releases
+// what the boot acquired.
+func (m *Machine) shutDownLocked() error {
+	if m.init != nil {
+		_ = m.init.Process.Kill()
+		// It is gone when all processes of the box are.
+		<-m.dead
+		m.init = nil
+	}
+	err := m.box.Close()
+	if m.net != nil {
+		in, out := m.net.nat.Transferred()
+		m.in, m.out = m.in+in, m.out+out
+		err = errors.Join(err, m.net.close())
+		m.net = nil
+	}
+	return err
+}
+
+// Freeze takes the upper directory without copying it.
+func (m *Machine) Freeze() (string, int64, error) {
+	size, err := backend.DiskUsage(m.Upper())
+	return m.Upper(), size, err
+}

@@ -1,0 +1,272 @@
+package namespaces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
+)
+
+// network is a box's network: loopback, and an interface that leads outside
+// through a nat if there is one.
+type network struct {
+	ns     backend.Handle
+	shared bool // it's the host's
+	leads  bool // there is the interface that leads outside
+	way    *wayOut
+	nat    *firewall.NAT // which has taken the way over; nil where another process has it
+}
+
+// wayOut is what a nat is made of. The interface goes when device is closed.
+type wayOut struct {
+	Device   *os.File
+	Listener net.Listener // inside the box's network
+}
+
+func (w *wayOut) close() error {
+	if w == nil {
+		return nil
+	}
+	return errors.Join(w.Device.Close(), w.Listener.Close())
+}
+
+// ReceiveWay makes a way of the files that handOver gave, and closes them.
+func ReceiveWay(files []*os.File) (*wayOut, error) {
+	if len(files) != 2 {
+		backend.CloseAll(files)
+		return nil, fmt.Errorf("%d files for a network instead of 2", len(files))
+	}
+	listener, err := net.FileListener(files[1])
+	err = errors.Join(err, files[1].Close())
+	if err != nil {
+		return nil, errors.Join(err, files[0].Close())
+	}
+	return &wayOut{files[0], listener}, nil
+}
+
+const interfaceName = "eth0"
+
+// haveTUN reports whether boxes can have networks of their own that lead outside.
+// Otherwise a box has the host's network or none.
+func haveTUN() bool {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	return unix.Close(fd) == nil
+}
+
+// newNetwork sets up the network namespace of the calling thread, which is the
+// host's when shared is set.
+func newNetwork(deny, shared, tun bool) (*network, error) {
+	ns, err := backend.OpenNamespace("net")
+	if err != nil {
+		return nil, err
+	}
+	n := &network{shared: shared}
+	n.ns.Set(ns)
+	if shared {
+		return n, nil
+	}
+	if err := setUp("lo", true); err != nil {
+		return nil, errors.Join(fmt.Errorf("network: %w", err), n.close())
+	}
+	if !tun {
+		return n, nil
+	}
+	if err := n.leadOutside(deny); err != nil {
+		return nil, errors.Join(fmt.Errorf("network: %w", err), n.close())
+	}
+	return n, nil
+}
+
+// leadOutside makes the interface that leads outside, switched off for deny.
+// What comes out of it is for start or handOver.
+func (n *network) leadOutside(deny bool) error {
+	device, err := openTUN(interfaceName)
+	if err != nil {
+		return err
+	}
+	if err := configure(interfaceName); err != nil {
+		return errors.Join(err, device.Close())
+	}
+	listener, err := net.Listen("tcp4", netip.AddrPortFrom(firewall.BoxAddr, 0).String())
+	if err != nil {
+		return errors.Join(err, device.Close())
+	}
+	n.way, n.leads = &wayOut{device, listener}, true
+	if deny {
+		return setUp(interfaceName, false)
+	}
+	return addDefaultRoute()
+}
+
+// start connects the box to the outside from this process.
+func (n *network) start(log *slog.Logger, f *firewall.Firewall) {
+	if n.way != nil {
+		n.nat, n.way = firewall.Connect(n.way.Device, n.way.Listener, f, log), nil
+	}
+}
+
+// HandOver gives the way outside to another process, as files to send and close.
+func (n *network) handOver() ([]*os.File, error) {
+	if n.way == nil {
+		return nil, nil
+	}
+	listener, err := n.way.Listener.(*net.TCPListener).File()
+	if err != nil {
+		return nil, err
+	}
+	files := []*os.File{n.way.Device, listener}
+	err = n.way.Listener.Close()
+	n.way = nil
+	if err != nil {
+		backend.CloseAll(files)
+		return nil, err
+	}
+	return files, nil
+}
+
+// openTUN makes an interface in the calling thread's network whose packets are
+// read and written here. It goes when the file is closed.
+func openTUN(name string) (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
+	}
+	req, err := unix.NewIfreq(name)
+	if err == nil {
+		req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make interface %s: %w", name, err), unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil
+}
+
+// withSocket gives f a socket for requests about interfaces.
+func withSocket(f func(sock int) error) error {
+	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(sock), unix.Close(sock))
+}
+
+// configure gives an interface its address and switches it on.
+func configure(name string) error {
+	err := withSocket(func(sock int) error {
+		for _, set := range []struct {
+			request uint
+			value   func(*unix.Ifreq) error
+		}{
+			{unix.SIOCSIFADDR, func(r *unix.Ifreq) error { return r.SetInet4Addr(firewall.BoxAddr.AsSlice()) }},
+			{unix.SIOCSIFNETMASK, func(r *unix.Ifreq) error { return r.SetInet4Addr([]byte{255, 255, 255, 0}) }},
+			{unix.SIOCSIFMTU, func(r *unix.Ifreq) error { r.SetUint32(firewall.MTU); return nil }},
+		} {
+			req, err := unix.NewIfreq(name)
+			if err == nil {
+				err = set.value(req)
+			}
+			if err == nil {
+				err = unix.IoctlIfreq(sock, set.request, req)
+			}
+			if err != nil {
+				return fmt.Errorf("configure %s: %w", name, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return setUp(name, true)
+}
+
+// setUp switches an interface of the calling thread's network on or off.
+func setUp(name string, up bool) error {
+	return withSocket(func(sock int) error {
+		req, err := unix.NewIfreq(name)
+		if err != nil {
+			return err
+		}
+		if err := unix.IoctlIfreq(sock, unix.SIOCGIFFLAGS, req); err != nil {
+			return fmt.Errorf("flags of %s: %w", name, err)
+		}
+		flags := req.Uint16() &^ unix.IFF_UP
+		if up {
+			flags |= unix.IFF_UP
+		}
+		req.SetUint16(flags)
+		if err := unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, req); err != nil {
+			return fmt.Errorf("set flags of %s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// inside runs f on a thread in the box's network. Sockets belong to the
+// network they were made in, wherever they are used after.
+func (n *network) inside(f func() error) error {
+	if n.shared {
+		return f()
+	}
+	return backend.OnThread(func() error {
+		if err := n.ns.Use(func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
+			return fmt.Errorf("enter the box's network: %w", err)
+		}
+		return f()
+	})
+}
+
+func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error) {
+	err = n.inside(func() error {
+		if !n.shared && onLoopbackOnly(port) {
+			return backend.ErrLoopbackOnly
+		}
+		if conn, err = backend.DialLoopback(ctx, port); err == nil || !n.leads {
+			return err
+		}
+		// A server may listen on the interface's address only.
+		var d net.Dialer
+		other, oerr := d.DialContext(ctx, "tcp4", netip.AddrPortFrom(firewall.BoxAddr, uint16(port)).String())
+		if oerr == nil {
+			conn, err = other, nil
+		}
+		return err
+	})
+	return conn, err
+}
+
+// Set cuts the network off or connects it. Connections that are open when it
+// is cut off are reset.
+func (n *network) set(deny bool) error {
+	if !n.leads {
+		return fmt.Errorf("%w while the box runs: there is no /dev/net/tun", backend.ErrUnsupported)
+	}
+	return n.nat.Cutting(deny, func() error { return n.switchInterface(!deny) })
+}
+
+// switchInterface switches the interface that leads outside on or off.
+func (n *network) switchInterface(on bool) error {
+	return n.inside(func() error {
+		if !on {
+			return setUp(interfaceName, false)
+		}
+		if err := setUp(interfaceName, true); err != nil {
+			return err
+		}
+		return addDefaultRoute()
+	})
+}
+
+func (n *network) close() error { return errors.Join(n.ns.Close(), n.way.close(), n.nat.Close()) }

@@ -1,0 +1,200 @@
+package namespaces
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+)
+
+// Without the host's root there is one user, who owns all that a box has and is
+// root of the namespaces and, in one more user namespace, the box's user.
+// overlayfs can't use "/" then, because other file systems are mounted in it. So
+// the host's directories are bound read-only instead; the user could not write to
+// them anyway.
+
+// rootlessOptions make overlayfs use attributes that a user without root can
+// write. Renaming a directory of a lower layer is EXDEV.
+const rootlessOptions = "index=off,metacopy=off,volatile,userxattr"
+
+// ownDirs are the directories of a box that are not the host's. They include the
+// usual mount points, so that drives can be mounted there.
+var ownDirs = []string{
+	"/dev", "/home" + "/" + backend.User, "/lost+found", "/media", "/mnt", "/proc", "/run", "/shared", "/srv", "/sys", "/tmp", "/var/lock", "/var/run", "/var/tmp", "/vercel",
+}
+
+func (n *Backend) setUpRootless() error {
+	dev := n.mounts + "/dev"
+	for _, node := range devices {
+		if err := errors.Join(writeFile(dev+"/"+node, "", 0o666), mountPoint{source: "/dev/" + node, target: dev + "/" + node, flags: unix.MS_BIND}.mount()); err != nil {
+			return err
+		}
+	}
+	if err := linkDev(dev); err != nil {
+		return err
+	}
+	for _, a := range backend.Accounts {
+		base := baseLayer{dir: filepath.Join(n.mounts, baseName(a))}
+		extra, err := buildRootlessBase(base.dir, a)
+		if err == nil {
+			err = base.makeOwnRun()
+		}
+		if err == nil && len(n.trusted) > 0 {
+			err = os.WriteFile(base.name(trustedName), n.trusted, 0o644)
+		}
+		if err == nil {
+			err = writeAccounts(filepath.Join(n.mounts, etcName(a)), n.TUN, backend.SearchPath(), a)
+		}
+		if err != nil {
+			return err
+		}
+		n.lower[a.Name], n.extra = "../ns/"+baseName(a), extra
+	}
+	return n.writeBundles()
+}
+
+// writeBundles adds the trusted authority to copies of the machine's lists.
+func (n *Backend) writeBundles() error {
+	if len(n.trusted) == 0 {
+		return nil
+	}
+	n.bundles, n.bundle = make(map[string]string), trustedName
+	for _, name := range bundles {
+		target, err := filepath.EvalSymlinks(name)
+		if err != nil || n.bundles[target] != "" {
+			continue // few machines have more than one
+		}
+		old, err := os.ReadFile(target)
+		if err != nil {
+			continue // which the box's user can't read either
+		}
+		file := fmt.Sprintf("%s/trust-%d", n.mounts, len(n.bundles))
+		if err := writeFile(file, withAuthority(old, n.trusted), 0o644); err != nil {
+			return err
+		}
+		n.bundles[target] = file
+		if n.bundle == trustedName {
+			n.bundle = name
+		}
+	}
+	return nil
+}
+
+// showBundles puts those copies in the place of the machine's lists.
+func (n *Backend) showBundles(root string) error {
+	for target, file := range n.bundles {
+		if info, err := os.Lstat(root + target); err != nil || !info.Mode().IsRegular() {
+			continue // in a directory that is the box's own
+		}
+		if err := bindReadOnly(file, root+target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// buildRootlessBase writes what a box has in addition to the host's directories,
+// and returns those to show.
+func buildRootlessBase(base string, account backend.Account) (extra []string, err error) {
+	for _, dir := range append(account.Dirs(), "/dev", "/home", "/media", "/mnt", "/proc", "/run/lock", "/shared", "/srv", "/sys", "/tmp", "/var/tmp") {
+		if err := os.MkdirAll(base+dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	for _, dir := range []string{"/tmp", "/var/tmp", "/run/lock"} {
+		if err := os.Chmod(base+dir, 0o777|fs.ModeSticky); err != nil {
+			return nil, err
+		}
+	}
+	for _, link := range [][2]string{{"/run", "/var/run"}, {"/run/lock", "/var/lock"}} {
+		if err := os.Symlink(link[0], base+link[1]); err != nil {
+			return nil, err
+		}
+	}
+	for _, parent := range []string{"/", "/home", "/var"} {
+		shown, err := showDirs(base, parent)
+		if err != nil {
+			return nil, err
+		}
+		extra = append(extra, shown...)
+	}
+	return extra, nil
+}
+
+// showDirs gives the base layer the links of one of the host's directories and
+// places for its directories, which boxes will see there.
+func showDirs(base, parent string) (shown []string, err error) {
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		name := filepath.Join(parent, entry.Name())
+		if slices.Contains(ownDirs, name) || name == "/home" || name == "/var" {
+			continue
+		}
+		switch {
+		case entry.Type()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(name)
+			if err != nil {
+				return nil, err
+			}
+			if err := os.Symlink(target, base+name); err != nil {
+				return nil, err
+			}
+		case entry.IsDir():
+			if unix.Access(name, unix.X_OK) != nil {
+				continue
+			}
+			if err := os.Mkdir(base+name, 0o755); err != nil {
+				return nil, err
+			}
+			shown = append(shown, name)
+		}
+	}
+	return shown, nil
+}
+
+// accountFiles replaces the host's files that know users and names.
+func (n *Backend) accountFiles(root string, account backend.Account) error {
+	for _, name := range []string{"passwd", "group", "hosts", "hostname", "resolv.conf"} {
+		target := filepath.Join(root, "etc", name)
+		if info, err := os.Lstat(target); err != nil || !info.Mode().IsRegular() {
+			continue // as resolv.conf where it is a link into /run
+		}
+		if err := bindReadOnly(filepath.Join(n.mounts, etcName(account), name), target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asBoxUser runs a command in one more user namespace, whose only user is the
+// box's. Its parent is root of an outer namespace, so it has no rights over the
+// box. unshare is the command by which the box starts that program, which finds
+// the command in PATH once more: given its path, the command would be called by
+// that. What the environment tells the loader is for the command, not for unshare.
+func asBoxUser(cmd *exec.Cmd, unshare ...string) {
+	var loader []string
+	cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool {
+		if !strings.HasPrefix(v, "LD_") {
+			return false
+		}
+		loader = append(loader, v)
+		return true
+	})
+	if loader != nil {
+		cmd.Args = slices.Concat([]string{"/usr/bin/env"}, loader, cmd.Args)
+	}
+	args := append(slices.Clone(unshare), "--user", fmt.Sprintf("--map-user=%d", backend.UserID), fmt.Sprintf("--map-group=%d", backend.GroupID), "--")
+	cmd.Args = append(args, cmd.Args...)
+	cmd.Path = unshare[0]
+}

@@ -1,0 +1,31 @@
+package namespaces
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestStarter(t *testing.T) {
+	t.Parallel()
+	program, ok := starter("/bin/echo")
+	if !ok {
+		needs.Other(t, "not written for this machine")
+	}
+	name := filepath.Join(t.TempDir(), "program")
+	// No process starts in between, which would have the file open for writing when
+	// it is run: "text file busy".
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(name, program, 0o755)
+	syscall.ForkLock.RUnlock()
+	require.NoError(t, err)
+	out, err := exec.Command(name, "a", "b  c").Output()
+	require.NoError(t, err)
+	assert.Equal(t, "a b  c\n", string(out))
+}

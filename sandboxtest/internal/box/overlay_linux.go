@@ -1,0 +1,55 @@
+package box
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+)
+
+// makeOverlay makes the directories of an overlay over the drive's files. Its root
+// looks like that of the drive.
+func makeOverlay(m backend.Mount) error {
+	if err := backend.MkdirAll(m.Upper(), 0o711); err != nil {
+		return err
+	}
+	info, err := os.Stat(m.Lower)
+	if err != nil {
+		return err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	if os.Geteuid() == 0 {
+		if err := os.Chown(m.Upper(), int(st.Uid), int(st.Gid)); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(m.Upper(), info.Mode().Perm())
+}
+
+// copyOwners gives the files of a copy the owners of the originals.
+func copyOwners(from, to string) error {
+	return filepath.WalkDir(to, func(name string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		sub, err := filepath.Rel(to, name)
+		if err != nil {
+			return err
+		}
+		info, err := os.Lstat(filepath.Join(from, sub))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		if err := os.Lchown(name, int(st.Uid), int(st.Gid)); err != nil || info.Mode()&fs.ModeSymlink != 0 {
+			return err
+		}
+		return backend.CopyStamps(filepath.Join(from, sub), name, info) // since a change of owner clears some
+	})
+}

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package box
+
+import (
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+)
+
+// copyOwners does nothing: boxes have no users here.
+func copyOwners(string, string) error { return nil }
+
+// makeOverlay is for namespace mode.
+func makeOverlay(m backend.Mount) error { return backend.ErrUnsupported }

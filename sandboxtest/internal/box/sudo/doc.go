@@ -1,0 +1,3 @@
+// Package sudo makes this program the sudo of boxes whose host has none: it is bound
+// into each box, and acts as sudo when it is started there.
+package sudo
