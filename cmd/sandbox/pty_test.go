@@ -355,6 +355,25 @@ func TestQuestions(t *testing.T) {
 	s.press("y\r")
 	s.until("created")
 	assert.Equal(t, 0, s.ended())
+	// What there is not is said without a question.
+	for _, line := range [][]string{{"snapshot", "nope"}, {"config", "tags", "nope"}} {
+		s = d.inTerminal(line...)
+		assert.Equal(t, 3, s.ended(), s.text())
+		assert.NotContains(t, s.text(), "[y/N]")
+	}
+	// A line that shows a list in other programs clears it here.
+	d.ok("config", "tags", "c", "-t", "k=v")
+	s = d.inTerminal("config", "tags", "c")
+	s.until("Remove all tags of c (1)? [y/N]")
+	s.press("n\r")
+	assert.Equal(t, 1, s.ended())
+	assert.Contains(t, d.ok("inspect", "c"), `"k": "v"`)
+	d.ok("start", "c")
+	s = d.inTerminal("stop", "--all")
+	s.until("Stop 1 sandbox: c? [y/N]")
+	s.press("n\r")
+	assert.Equal(t, 1, s.ended())
+	assert.Equal(t, "c\n", d.ok("ls", "-q"))
 	s = d.inTerminal("rm", "--all")
 	s.until("[y/N]")
 	s.press("y\r")

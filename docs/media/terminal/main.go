@@ -77,7 +77,6 @@ var shots = []shot{
 	{name: "ls-all", args: []string{"ls", "--all"}, cols: 120, look: true},
 	{name: "many", args: []string{"cp", "--progress", "many", "notebook:/vercel/"}, cols: 120, when: `[4-9]\d%  `, look: true},
 	{name: "error", args: []string{"exec", "wbe", "--", "npm", "test"}, cols: 120, look: true},
-	{name: "connect", args: []string{"connect"}, cols: 120, look: true, cues: []cue{{`Connect to`, types("\n")}}},
 	{name: "first", args: []string{"--local", "run", "--rm", "--", "python3", "-c", "print(6 * 7)"}, cols: 120, look: true},
 	{name: "rm", args: []string{"rm", "--status", "stopped", "--tag", "env=ci"}, cols: 120, cues: []cue{{`\[y/N\]`, types("y\n")}}},
 	{name: "local", args: []string{"local", "status"}, cols: 120},

@@ -146,7 +146,7 @@ func (a *app) run(ctx context.Context) int {
 func (a *app) execute(ctx context.Context, root *cobra.Command) error {
 	if n := len(a.args); n > 1 && (a.args[0] == cobra.ShellCompRequestCmd || a.args[0] == cobra.ShellCompNoDescRequestCmd) {
 		a.completes = true
-		root.SetArgs(append(a.args[:1:1], arrangeForCompletion(root, a.args[1:])...))
+		root.SetArgs(a.args)
 		return root.ExecuteContext(ctx)
 	}
 	args, taken, err := arrange(root, a.args)

@@ -52,20 +52,6 @@ func arrange(root *cobra.Command, args []string) (out, taken []string, err error
 	return append(append([]string{}, l.path...), l.words...), l.taken, nil
 }
 
-// arrangeForCompletion does what can be done with a line whose last word is not
-// complete.
-func arrangeForCompletion(root *cobra.Command, args []string) []string {
-	l := newLine(root)
-	last := len(args) - 1
-	moved, rest := l.find(args[:last])
-	if own, foreign := ownWordsOf(l.cmd); foreign {
-		if err := l.read(moved, rest); err == nil && len(l.words) > own {
-			return slices.Concat(l.path, []string{"--"}, l.words, args[last:])
-		}
-	}
-	return slices.Concat(l.path, moved, rest, args[last:])
-}
-
 // ownWordsOf is how many arguments of a command are its own, if what follows them
 // is a command line of somebody else.
 func ownWordsOf(cmd *cobra.Command) (n int, foreign bool) {
@@ -291,20 +277,11 @@ func (l *line) refuse(message string) error {
 	return &usageError{message: l.cmd.CommandPath() + ": " + message, hint: moreAbout(l.cmd)}
 }
 
-// otherWay says how a command takes what looks like an option, and is none.
-const otherWay = "other way"
-
 // unknown is the error of an option that the command does not have.
 func (l *line) unknown(name, message string) error {
 	hint := moreAbout(l.cmd)
-	if other := first(otherOptions[name], l.cmd.Annotations[otherWay]); other != "" {
-		hint = other + "; " + hint
-	} else if len(name) == 1 { // of a word such as -x, or -xyz
-		hint = "-- comes before what is no option; " + hint
-	} else if others := commandsWith(l.cmd.Root(), name); len(others) > 0 {
-		hint = fmt.Sprintf("it is an option of %s; %s", strings.Join(others, ", "), hint)
-	} else if near := nearestOption(l.cmd, name); near != "" {
-		hint = fmt.Sprintf("did you mean --%s? %s", near, hint)
+	if len(name) == 1 { // of a word such as -x, or -xyz
+		hint = "-- comes before what is no option"
 	}
 	return &usageError{message: l.cmd.CommandPath() + ": " + message, hint: hint}
 }
@@ -402,22 +379,4 @@ func (l *line) late(rest []string) ([]string, error) {
 		rest = rest[n:]
 	}
 	return rest, nil
-}
-
-// positionals checks the number of a command's arguments, which it names: [name] may
-// be left out, and [...name] come several times.
-func positionals(names ...string) cobra.PositionalArgs {
-	required := slices.IndexFunc(append(names, "["), func(name string) bool { return strings.HasPrefix(name, "[") })
-	variadic := len(names) > 0 && strings.HasPrefix(names[len(names)-1], "[...")
-	return func(cmd *cobra.Command, args []string) error {
-		for i := range required {
-			if i >= len(args) || args[i] == "" {
-				return &usageError{message: "no value provided for " + names[i], hint: moreAbout(cmd)}
-			}
-		}
-		if !variadic && len(args) > len(names) {
-			return &usageError{message: "unknown argument " + quote(args[len(names)]), hint: moreAbout(cmd)}
-		}
-		return nil
-	}
 }

@@ -29,6 +29,7 @@ type connection struct {
 	client     *sandbox.Client
 	scope      auth.Credentials
 	source     string            // where the credentials come from
+	names      []string          // the sandboxes that the line is about
 	emulator   *local.Connection // of --local
 	completes  bool              // nothing is started for a completion
 	looks      bool              // no project is created for one that only looks
@@ -286,11 +287,5 @@ func (c *connection) get(ctx context.Context, name string, resume bool) (*sandbo
 	if resume {
 		opts.Extra = map[string]any{"__includeSystemRoutes": true}
 	}
-	sb, err := client.Get(ctx, name, opts)
-	if errors.Is(err, sandbox.ErrNotFound) {
-		if near := c.nearestName(ctx, client, name); near != "" {
-			return nil, withHint(err, "did you mean %s? Run %s to see the sandboxes in this project", near, try("ls --all"))
-		}
-	}
-	return sb, err
+	return client.Get(ctx, name, opts)
 }

@@ -11,15 +11,19 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // setting is a command of config with one value.
 type setting struct {
 	name, kind, short string
+	text, sample      string   // what the value is, and one of them
+	values            []string // what it can be
 	alias             []string
 	// change says what to change, and how to tell of it; keep is the policy of the
 	// sandbox, if it has one.
@@ -56,42 +60,42 @@ func noneIfZero(text string) string {
 // single settings, in the order of the help page.
 var configSettings = []setting{
 	{
-		name: "vcpus", kind: "COUNT", short: "Set the number of vCPUs", check: checked(parseVCPUs),
+		name: "vcpus", text: "A number, which is 1 or even", sample: "4", values: []string{"1", "2", "4", "8", "16", "32"}, kind: "COUNT", short: "Set the number of vCPUs", check: checked(parseVCPUs),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			n, err := parseVCPUs(s)
 			return &sandbox.UpdateOptions{VCPUs: n}, s, err
 		},
 	},
 	{
-		name: "timeout", kind: "num UNIT", short: "Set how long sessions run at most; a longer one also extends the running session", check: checked(parseTimeout),
+		name: "timeout", text: "A duration, such as 30m or 1h30m", sample: "30m", kind: "num UNIT", short: "Set how long sessions run at most; a longer one also extends the running session", check: checked(parseTimeout),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			d, err := parseTimeout(s)
 			return &sandbox.UpdateOptions{Timeout: d}, s, err
 		},
 	},
 	{
-		name: "persistent", kind: "true|false", short: "Say whether files are kept from one session to the next", check: checked(parseBool),
+		name: "persistent", text: "Whether it is so", sample: "false", values: []string{"true", "false"}, kind: "true|false", short: "Say whether files are kept from one session to the next", check: checked(parseBool),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			b, err := parseBool(s)
 			return &sandbox.UpdateOptions{Persistent: &b}, s, err
 		},
 	},
 	{
-		name: "region", kind: "REGION", short: "Set the region of new sessions", check: checked(parseRegion),
+		name: "region", text: "A region, such as sfo1", sample: "sfo1", values: wire.Regions, kind: "REGION", short: "Set the region of new sessions", check: checked(parseRegion),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			region, err := parseRegion(s)
 			return &sandbox.UpdateOptions{Region: region}, region, err
 		},
 	},
 	{
-		name: "failover-regions", kind: "REGION,...|none", short: "Set the regions to run in when the first one fails", check: checked(parseRegions),
+		name: "failover-regions", text: "Regions, divided by commas", sample: "sfo1,fra1", values: wire.Regions, kind: "REGION,...|none", short: "Set the regions to run in when the first one fails", check: checked(parseRegions),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			regions, err := parseRegions(s)
 			return &sandbox.UpdateOptions{FailoverRegions: regions}, first(strings.Join(regions, ", "), "none"), err
 		},
 	},
 	{
-		name: "network-id", alias: []string{"network"}, kind: "NETWORK_ID|none", short: "Set the private network of Secure Compute", check: checked(parseNetworkID),
+		name: "network-id", text: "The ID of the network", sample: "net_0123", values: []string{"none"}, alias: []string{"network"}, kind: "NETWORK_ID|none", short: "Set the private network of Secure Compute", check: checked(parseNetworkID),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			id, err := parseNetworkID(s)
 			if id == "none" {
@@ -101,14 +105,14 @@ var configSettings = []setting{
 		},
 	},
 	{
-		name: "snapshot-expiration", kind: "DURATION|none", short: "Set how long snapshots are kept by default", check: checked(parseExpiration),
+		name: "snapshot-expiration", text: "A duration, such as 7d", sample: "7d", values: []string{"none"}, kind: "DURATION|none", short: "Set how long snapshots are kept by default", check: checked(parseExpiration),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			d, err := parseExpiration(s)
 			return &sandbox.UpdateOptions{SnapshotExpiration: keptFor(&d)}, noneIfZero(s), err
 		},
 	},
 	{
-		name: "keep-last-snapshots", kind: "COUNT", short: "Keep only the COUNT most recent snapshots; 0 keeps all",
+		name: "keep-last-snapshots", text: "A number from 1 to 10; 0 keeps all", sample: "3", kind: "COUNT", short: "Keep only the COUNT most recent snapshots; 0 keeps all",
 		check: checked(parseBetween(0, 10, "count")),
 		change: func(present *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			n, err := strconv.Atoi(s)
@@ -124,7 +128,7 @@ var configSettings = []setting{
 		},
 	},
 	{
-		name: "keep-last-snapshots-for", kind: "DURATION|none", short: "Set how long the kept snapshots live", check: checked(parseExpiration),
+		name: "keep-last-snapshots-for", text: "A duration, such as 7d", sample: "7d", values: []string{"none"}, kind: "DURATION|none", short: "Set how long the kept snapshots live", check: checked(parseExpiration),
 		change: func(present *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			keep, err := needsPolicy(present)
 			if err != nil {
@@ -136,7 +140,7 @@ var configSettings = []setting{
 		},
 	},
 	{
-		name: "delete-evicted-snapshots", kind: "true|false", check: checked(parseBool),
+		name: "delete-evicted-snapshots", text: "Whether it is so", sample: "true", values: []string{"true", "false"}, kind: "true|false", check: checked(parseBool),
 		short: "Say whether snapshots that are no longer kept are deleted at once or keep their expiration",
 		change: func(present *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			keep, err := needsPolicy(present)
@@ -149,7 +153,7 @@ var configSettings = []setting{
 		},
 	},
 	{
-		name: "current-snapshot", kind: "snapshot_id", short: "Set the snapshot that the next session starts from", check: checked(parseSnapshotID),
+		name: "current-snapshot", text: "The ID of a snapshot, which begins with snap_", sample: "snap_0123", kind: "snapshot_id", short: "Set the snapshot that the next session starts from", check: checked(parseSnapshotID),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			return &sandbox.UpdateOptions{CurrentSnapshotID: s}, s, nil
 		},
@@ -158,36 +162,23 @@ var configSettings = []setting{
 
 type configCommand struct{ app *app }
 
-func (c *configCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Show and change the settings of a sandbox"}
-	cmd.AddCommand((&configListCommand{app: c.app}).command())
+func (c *configCommand) command() *command {
+	config := &command{name: "config", near: []string{"set", "update"}, first: true, short: "Show and change the settings of a sandbox"}
+	config.sub = append(config.sub, (&configListCommand{app: c.app}).command())
 	for _, s := range configSettings {
-		cmd.AddCommand(c.settingCommand(&s))
+		config.sub = append(config.sub, c.settingCommand(&s))
 	}
-	cmd.AddCommand(commands(&configMountsCommand{app: c.app}, &configPolicyCommand{app: c.app}, &configPortsCommand{app: c.app}, &configTagsCommand{app: c.app}, &policyCommand{app: c.app})...)
-	return group(cmd)
+	config.sub = append(config.sub, describe(
+		&configMountsCommand{app: c.app}, &configPolicyCommand{app: c.app}, &configPortsCommand{app: c.app}, &configTagsCommand{app: c.app}, &policyCommand{app: c.app},
+	)...)
+	return config
 }
 
-func (c *configCommand) settingCommand(s *setting) *cobra.Command {
-	return &cobra.Command{
-		Use: fmt.Sprintf("%s <name> <%s>", s.name, s.kind), Aliases: s.alias, Short: s.short,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := positionals("name", s.kind)(cmd, args); err != nil {
-				return err
-			}
-			if err := s.check(args[1]); err != nil {
-				return &usageError{message: err.Error(), hint: moreAbout(cmd)}
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			sample, _, err := s.change(&sandbox.KeepLastSnapshots{Count: 1}, args[1])
-			if err == nil {
-				err = rehearseUpdate(cmd.Context(), sample)
-			}
-			if err != nil {
-				return err
-			}
+func (c *configCommand) settingCommand(s *setting) *command {
+	return &command{
+		name: s.name, aliases: s.alias, short: s.short, example: "config " + s.name + " my-app " + s.sample, doc: sandboxView{},
+		args: []argument{nameArg, {name: s.kind, text: s.text, parse: s.check, values: s.values}},
+		run: func(cmd *cobra.Command, args []string) error {
 			return c.app.update(cmd.Context(), args[0], "configuration", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 				o, shown, err := s.change(sb.Info().KeepLastSnapshots, args[1])
 				if errors.Is(err, errNoPolicy) {
@@ -201,10 +192,20 @@ func (c *configCommand) settingCommand(s *setting) *cobra.Command {
 
 // set changes a sandbox, whatever it is like now, and tells of it.
 func (a *app) set(ctx context.Context, name, what string, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
-	if err := rehearseUpdate(ctx, o); err != nil {
-		return err
-	}
 	return a.update(ctx, name, what, func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+		return o, lines, nil
+	})
+}
+
+// replace changes a list of a sandbox as a whole. A line without a value clears it,
+// and may have been meant to show it: at a terminal, that is asked first.
+func (a *app) replace(ctx context.Context, name, what string, clears bool, present func(sandboxView) int, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
+	return a.update(ctx, name, what, func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+		if n := present(viewHandle(sb)); clears && n > 0 && a.asks() {
+			if err := a.confirm(ctx, fmt.Sprintf("Remove all %s of %s (%d)?", what, sb.Name(), n)); err != nil {
+				return nil, nil, err
+			}
+		}
 		return o, lines, nil
 	})
 }
@@ -245,10 +246,9 @@ func (a *app) update(ctx context.Context, name, what string,
 
 type configListCommand struct{ app *app }
 
-func (c *configListCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "list <name>", Short: "Show the settings of a sandbox", Args: positionals("name"),
-		RunE: c.run,
+func (c *configListCommand) command() *command {
+	return &command{
+		name: "list", near: []string{"get", "status"}, short: "Show the settings of a sandbox", args: []argument{nameArg}, example: "config list my-app", doc: sandboxView{}, run: c.run,
 	}
 }
 
@@ -329,13 +329,14 @@ type configMountsCommand struct {
 	mounts []mount
 }
 
-func (c *configMountsCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "mounts <name>", Short: "Set the drives of new sessions; without --mount, remove them all", Args: positionals("name"),
+func (c *configMountsCommand) command() *command {
+	return &command{
+		name: "mounts", short: "Set the drives of new sessions; without --mount, remove them all", args: []argument{nameArg},
+		options: func(flags *pflag.FlagSet) {
+			options(flags, &c.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
+		},
+		example: "config mounts my-app --mount cache:/data", doc: sandboxView{}, run: c.run,
 	}
-	options(cmd.Flags(), &c.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *configMountsCommand) run(cmd *cobra.Command, args []string) error {
@@ -343,7 +344,7 @@ func (c *configMountsCommand) run(cmd *cobra.Command, args []string) error {
 	if mounts == nil {
 		mounts = map[string]sandbox.Mount{}
 	}
-	return c.app.set(cmd.Context(), args[0], "mounts", &sandbox.UpdateOptions{Mounts: mounts}, func(*sandbox.Sandbox) []string {
+	return c.app.replace(cmd.Context(), args[0], "mounts", len(mounts) == 0, func(v sandboxView) int { return len(v.Mounts) }, &sandbox.UpdateOptions{Mounts: mounts}, func(*sandbox.Sandbox) []string {
 		if len(mounts) == 0 {
 			return []string{"all mounts removed"}
 		}
@@ -370,12 +371,15 @@ type configPolicyCommand struct {
 	mode string
 }
 
-func (c *configPolicyCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "network-policy <name>", Short: "Set what a sandbox can reach, at once and from now on", Args: positionals("name")}
-	c.p.define(cmd.Flags())
-	option(cmd.Flags(), &c.mode, "mode", "", "MODE", "", "Alias for --network-policy", parsePolicyMode)
-	cmd.RunE = c.run
-	return cmd
+func (c *configPolicyCommand) command() *command {
+	return &command{
+		name: "network-policy", short: "Set what a sandbox can reach, at once and from now on", args: []argument{nameArg},
+		options: func(flags *pflag.FlagSet) {
+			c.p.define(flags)
+			option(flags, &c.mode, "mode", "", "MODE", "", "Alias for --network-policy", parsePolicyMode)
+		},
+		example: "config network-policy my-app --allowed-domain example.com", doc: sandboxView{}, run: c.run,
+	}
 }
 
 func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
@@ -403,16 +407,19 @@ type configPortsCommand struct {
 	ports []int
 }
 
-func (c *configPortsCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "ports <name>", Short: "Set the published ports; without any, publish none", Args: positionals("name")}
-	options(cmd.Flags(), &c.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", parsePort)
-	cmd.RunE = c.run
-	return cmd
+func (c *configPortsCommand) command() *command {
+	return &command{
+		name: "ports", short: "Set the published ports; without any, publish none", args: []argument{nameArg},
+		options: func(flags *pflag.FlagSet) {
+			options(flags, &c.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", parsePort)
+		},
+		example: "config ports my-app -p 3000", doc: sandboxView{}, run: c.run,
+	}
 }
 
 func (c *configPortsCommand) run(cmd *cobra.Command, args []string) error {
 	ports := append([]int{}, c.ports...) // not nil, which would leave them as they are
-	return c.app.set(cmd.Context(), args[0], "ports", &sandbox.UpdateOptions{Ports: ports}, func(sb *sandbox.Sandbox) []string {
+	return c.app.replace(cmd.Context(), args[0], "ports", len(ports) == 0, func(v sandboxView) int { return len(v.Routes) }, &sandbox.UpdateOptions{Ports: ports}, func(sb *sandbox.Sandbox) []string {
 		routes := sb.Routes()
 		if len(routes) == 0 {
 			return []string{"all ports unpublished"}
@@ -429,11 +436,14 @@ type configTagsCommand struct {
 	tags []pair
 }
 
-func (c *configTagsCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "tags <name>", Short: "Set the tags; without any, remove them all", Args: positionals("name")}
-	options(cmd.Flags(), &c.tags, "tag", "t", "key=value", "A tag (repeatable)", parsePair)
-	cmd.RunE = c.run
-	return cmd
+func (c *configTagsCommand) command() *command {
+	return &command{
+		name: "tags", short: "Set the tags; without any, remove them all", args: []argument{nameArg},
+		options: func(flags *pflag.FlagSet) {
+			options(flags, &c.tags, "tag", "t", "key=value", "A tag (repeatable)", parsePair)
+		},
+		example: "config tags my-app -t env=ci", doc: sandboxView{}, run: c.run,
+	}
 }
 
 func (c *configTagsCommand) run(cmd *cobra.Command, args []string) error {
@@ -444,7 +454,7 @@ func (c *configTagsCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	tags := map[string]string{}
 	maps.Copy(tags, c.app.pairs(c.tags, "--tag"))
-	return c.app.set(cmd.Context(), args[0], "tags", &sandbox.UpdateOptions{Tags: tags}, func(*sandbox.Sandbox) []string {
+	return c.app.replace(cmd.Context(), args[0], "tags", len(tags) == 0, func(v sandboxView) int { return len(v.Tags) }, &sandbox.UpdateOptions{Tags: tags}, func(*sandbox.Sandbox) []string {
 		if len(tags) == 0 {
 			return []string{"all tags cleared"}
 		}

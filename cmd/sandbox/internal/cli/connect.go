@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
@@ -113,21 +114,21 @@ type connectCommand struct {
 	noKeep  bool
 }
 
-func (c *connectCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "connect <name>", Aliases: []string{"ssh", "shell"}, Short: "Start a shell in a sandbox",
-		Args: positionals("name"),
-		Long: "Start a shell in a sandbox, which is started if it is stopped: the one of the user, $SHELL in the sandbox. The timeout is extended for as long as the shell is open.",
+func (c *connectCommand) command() *command {
+	return &command{
+		name: "connect", aliases: []string{"ssh", "shell"}, near: []string{"console", "enter", "terminal"}, first: true, short: "Start a shell in a sandbox",
+		long: "Start a shell in a sandbox, which is started if it is stopped: the one of the user, $SHELL in the sandbox. The timeout is extended for as long as the shell is open.",
+		args: []argument{nameArg}, options: c.define, example: "ssh my-app", run: c.run,
 	}
-	flags := cmd.Flags()
+}
+
+func (c *connectCommand) define(flags *pflag.FlagSet) {
 	toggle(flags, &c.o.sudo, "sudo", "", "Start the shell as root")
-	option(flags, &c.o.user, "user", "u", "name", "", "Start the shell as another user of the sandbox", parseText)
-	option(flags, &c.o.workdir, "workdir", "w", "str", "", "The directory to start in", parseAny)
+	option(flags, &c.o.user, "user", "u", "name", "", "Start the shell as another user of the sandbox", parseUser)
+	option(flags, &c.o.workdir, "workdir", "w", "str", "", "The directory to start in", parseDirectory)
 	variables(flags, &c.env, "An environment variable for the shell (repeatable)")
 	option(flags, &c.timeout, "timeout", "", "num UNIT", "", "Not for shells, which have no time limit of their own", parseDuration)
 	toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the shell is open")
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
@@ -157,24 +158,22 @@ type shCommand struct {
 	remove bool
 }
 
-func (c *shCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "sh", Short: "Create a sandbox and start a shell in it",
-		Long: "Create a sandbox and start a shell in it. With --rm the sandbox is removed when the shell ends.", Annotations: map[string]string{ownWords: "0"},
-		Args: func(_ *cobra.Command, args []string) error {
+func (c *shCommand) command() *command {
+	return &command{
+		name: "sh", short: "Create a sandbox and start a shell in it", foreign: "0",
+		long: "Create a sandbox and start a shell in it. With --rm the sandbox is removed when the shell ends.",
+		check: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return &usageError{
-					message: "sh starts a plain shell and takes no command",
-					hint:    "to run it in a new sandbox: " + try("run -i -- %s", shellWords(args)),
-				}
+				return &usageError{message: "sh starts a plain shell and takes no command", hint: "to run it in a new sandbox: " + try("run -i -- %s", shellWords(args))}
 			}
 			return nil
 		},
+		options: func(flags *pflag.FlagSet) {
+			c.s.define(flags, "An environment variable for all commands of the sandbox (repeatable)")
+			toggle(flags, &c.remove, "rm", "", "Remove the sandbox when the shell has ended")
+		},
+		example: "sh --rm", run: c.run,
 	}
-	c.s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
-	toggle(cmd.Flags(), &c.remove, "rm", "", "Remove the sandbox when the shell has ended")
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
@@ -217,51 +216,11 @@ func (c *connection) named(ctx context.Context, name string, resume bool) (*sand
 
 // checkedName refuses what can't be the name of a sandbox, before any request.
 func (c *connection) checkedName(name string) (string, error) {
-	if strings.ContainsAny(name, "/\\?#%*,:; \t\n") {
-		return "", withHint(usagef("%s can't be the name of a sandbox", quote(name)),
-			"a name has letters, digits, - and _; several are divided by spaces, and stop and rm take --name-prefix, --tag and --all, too")
+	if _, err := parseName(name); err != nil {
+		return "", withHint(usagef("%v", err), "several names are divided by spaces; stop and rm take --name-prefix, --tag and --all, too")
 	}
-	return name, rehearse(context.Background(), func(ctx context.Context, client *sandbox.Client) error {
-		_, err := client.Get(ctx, name, nil)
-		return err
-	})
-}
-
-// nearestName finds a sandbox whose name is like one that does not exist.
-func (c *connection) nearestName(ctx context.Context, client *sandbox.Client, name string) string {
-	if len(name) < 3 || !c.err.Terminal {
-		return ""
+	if !slices.Contains(c.names, name) {
+		c.names = append(c.names, name)
 	}
-	page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})
-	if err != nil {
-		return ""
-	}
-	best, least := "", 3
-	for _, i := range page.Items {
-		if d := editDistance(strings.ToLower(name), strings.ToLower(i.Name)); d < least {
-			best, least = i.Name, d
-		}
-	}
-	return best
-}
-
-// editDistance is the number of letters to insert, delete or replace.
-func editDistance(s, t string) int {
-	a, b := []rune(s), []rune(t)
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range a {
-		above := row[0]
-		row[0] = i + 1
-		for j := range b {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			above, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, above+cost)
-		}
-	}
-	return row[len(b)]
+	return name, nil
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
@@ -42,24 +43,28 @@ type copyCommand struct {
 	ignored bool
 }
 
-func (c *copyCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "copy <src> <dst>", Aliases: []string{"cp"}, Short: "Copy files and directories to, from and between sandboxes",
-		Long: "Copy files and directories to, from and between sandboxes. A path in a sandbox is NAME:PATH; - is standard input or output, to which a directory goes as a tar archive. " +
+func (c *copyCommand) command() *command {
+	return &command{
+		name: "copy", aliases: []string{"cp"}, near: []string{"upload", "download", "push", "pull", "put", "scp"}, first: true, short: "Copy files and directories to, from and between sandboxes",
+		long: "Copy files and directories to, from and between sandboxes. A path in a sandbox is NAME:PATH; - is standard input or output, to which a directory goes as a tar archive. " +
 			"As with cp, something is copied into a directory that exists, or that ends in a slash; DIR/. is what is in a directory. " +
 			"Several sources may be given. Modes, times and symbolic links are kept.",
-		Example: "– A file, a directory, what is in a directory\n\n  $ sandbox cp app.js web:src/\n  $ sandbox cp ./app web:app\n" +
-			"  $ sandbox cp ./app/. web:.\n\n– Out of a sandbox, and through a pipe\n\n  $ sandbox cp web:build ./out\n" +
-			"  $ sandbox cp web:log.txt - | grep error",
-		Args: func(cmd *cobra.Command, args []string) error {
+		args: []argument{
+			{name: "src", text: "What to copy: a path here, or NAME:PATH in a sandbox", sandbox: ":"},
+			{name: "dst", text: "Where to: a path here, or NAME:PATH in a sandbox", sandbox: ":"},
+		},
+		check: func(cmd *cobra.Command, args []string) error {
 			names := []string{"src", "dst"}
 			if len(args) < 2 {
 				return &usageError{message: "no value provided for " + names[len(args)], hint: moreAbout(cmd)}
 			}
 			return nil
 		},
+		options: c.define, example: "cp my-app:build ./out", doc: []copyView{}, run: c.run,
 	}
-	flags := cmd.Flags()
+}
+
+func (c *copyCommand) define(flags *pflag.FlagSet) {
 	toggle(flags, &c.ignored, "recursive", "r", "Has no effect: directories are always copied")
 	toggle(flags, &c.ignored, "Recursive", "R", "The same, as in cp(1)")
 	flags.Lookup("Recursive").Hidden = true
@@ -73,8 +78,6 @@ func (c *copyCommand) command() *cobra.Command {
 	toggle(flags, &c.o.noClobber, "no-clobber", "n", "Leave files that exist as they are")
 	toggle(flags, &c.o.progress, "progress", "", "Show the progress even if standard error is not a terminal")
 	toggle(flags, &c.o.noProgress, "no-progress", "", "Never show the progress")
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *copyCommand) run(cmd *cobra.Command, args []string) error {

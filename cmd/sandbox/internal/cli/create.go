@@ -16,6 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/dotenv"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // settingsOptions describe a sandbox to be made, by create, run, sh and fork.
@@ -32,6 +33,7 @@ type settingsOptions struct {
 	snapshot      string
 	env           []pair
 	envFiles      []string
+	environment   sandbox.Env // of env and envFiles
 	tags          []pair
 	mounts        []mount
 	region        string
@@ -136,7 +138,7 @@ func (p *policyOptions) build(ctx context.Context, io *stdio) (*sandbox.NetworkP
 
 // define defines the options for a new sandbox.
 func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
-	option(flags, &s.name, "name", "", "str", "", "The sandbox's name, unique in the project", parseAny)
+	option(flags, &s.name, "name", "", "str", "", "The sandbox's name, unique in the project", parseNewName)
 	toggle(flags, &s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
 	choice(flags, &s.runtime, "runtime", "", "runtime", "Deprecated, use --image. Options: node22, node24, node26, python3.13", "node22", "node24", "node26", "python3.13")
 	option(flags, &s.image, "image", "", "str", "", "An image of the Vercel Container Registry, such as my-repo:v1", parseAny)
@@ -164,6 +166,7 @@ func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText st
 	}
 	options(flags, &s.tags, "tag", "t", "key=value", tagText, parsePair)
 	option(flags, &s.region, "region", "", "REGION", "", "The region to run in, such as sfo1; iad1 by default", parseRegion)
+	offer(flags, "region", wire.Regions...)
 	option(flags, &s.failover, "failover-regions", "", "REGION,...|none", "", "Regions to run in when the first one fails", parseRegions)
 	option(flags, &s.networkID, "network-id", "", "NETWORK_ID", "", "The private network of Secure Compute to join", parseNetworkID)
 	s.retention.define(flags)
@@ -255,10 +258,7 @@ func (s *settingsOptions) createOptions(ctx context.Context, io *stdio) (*sandbo
 	if s.snapshot != "" {
 		o.Image, o.Runtime = "", ""
 	}
-	return o, rehearse(ctx, func(ctx context.Context, c *sandbox.Client) error {
-		_, err := c.Create(ctx, o)
-		return err
-	})
+	return o, nil
 }
 
 // common makes what create and fork make alike.
@@ -271,8 +271,10 @@ func (s *settingsOptions) common(ctx context.Context, io *stdio) (*sandbox.KeepL
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	env, err := io.environ(s.env, s.envFiles)
-	return keep, policy, env, err
+	if s.environment == nil { // which run has read for its command
+		s.environment, err = io.environ(s.env, s.envFiles)
+	}
+	return keep, policy, s.environment, err
 }
 
 // doubtTimeout warns of a timeout that lacks its unit.
@@ -316,6 +318,9 @@ func (c *connection) create(ctx context.Context, o *sandbox.CreateOptions) (*san
 		return nil, err
 	}
 	sb, err := client.Create(ctx, o)
+	if err == nil {
+		c.names = append(c.names, sb.Name())
+	}
 	if err != nil && o.Name != "" && errors.Is(err, sandbox.ErrOutcomeUnknown) && ctx.Err() == nil {
 		if found, getErr := client.Get(ctx, o.Name, &sandbox.GetOptions{Extra: map[string]any{"__interactive": true}}); getErr == nil {
 			return found, nil
@@ -331,27 +336,30 @@ type createCommand struct {
 	shell bool
 }
 
-func (c *createCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "create [agent]", Short: "Create a sandbox", ValidArgs: agentNames(),
-		Long: "Create a sandbox. Its name is written to standard output, without a newline.\n\n" +
+func (c *createCommand) command() *command {
+	return &command{
+		name: "create", near: []string{"new", "launch", "up"}, first: true, short: "Create a sandbox",
+		long: "Create a sandbox. Its name is written to standard output, without a newline.\n\n" +
 			"With the name of a coding agent (" + strings.Join(agentNames(), ", ") + "), that agent is started in it, at a terminal.",
-		Example: "– A coding agent\n\n  $ sandbox create claude\n\n– A sandbox that can reach nothing, and a shell in it\n\n  $ sandbox create --network-policy deny-all --connect\n\n" +
-			"– A sandbox with a repository in it\n\n  $ sandbox create --name my-app --git https://github.com/org/repo.git#main",
+		args:    []argument{{name: "agent", text: "A coding agent to start", optional: true, values: agentNames()}},
+		check:   c.checkArgs,
+		options: c.define, example: "create --name my-app --network-policy deny-all", doc: sandboxView{}, run: c.run,
 	}
-	c.s.define(cmd.Flags(), "An environment variable for all commands of the sandbox (repeatable)")
-	toggle(cmd.Flags(), &c.shell, "connect", "", "Start a shell in the new sandbox")
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 || len(args) == 1 && findAgent(args[0]) != nil {
-			return nil
-		}
-		if findAgent(args[0]) == nil {
-			return &usageError{message: quote(args[0]) + " is not an agent; use " + strings.Join(agentNames(), ", "), hint: "the name of a sandbox is given with --name"}
-		}
-		return &usageError{message: "unknown argument " + quote(args[1]), hint: moreAbout(cmd)}
+}
+
+func (c *createCommand) define(flags *pflag.FlagSet) {
+	c.s.define(flags, "An environment variable for all commands of the sandbox (repeatable)")
+	toggle(flags, &c.shell, "connect", "", "Start a shell in the new sandbox")
+}
+
+func (c *createCommand) checkArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 || len(args) == 1 && findAgent(args[0]) != nil {
+		return nil
 	}
-	cmd.RunE = c.run
-	return cmd
+	if findAgent(args[0]) == nil {
+		return &usageError{message: quote(args[0]) + " is not an agent; use " + strings.Join(agentNames(), ", "), hint: "the name of a sandbox is given with --name"}
+	}
+	return &usageError{message: "unknown argument " + quote(args[1]), hint: moreAbout(cmd)}
 }
 
 func (c *createCommand) run(cmd *cobra.Command, args []string) error {

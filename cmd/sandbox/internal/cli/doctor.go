@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
@@ -43,13 +44,14 @@ type doctorCommand struct {
 	live bool
 }
 
-func (c *doctorCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check the network, the clock, the token, the project and the terminal", GroupID: groupTools, Args: positionals(),
-		RunE: c.run,
+func (c *doctorCommand) command() *command {
+	return &command{
+		name: "doctor", near: []string{"check", "diagnose"}, title: titleTools, short: "Check the network, the clock, the token, the project and the terminal",
+		options: func(flags *pflag.FlagSet) {
+			toggle(flags, &c.live, "live", "", "Ask the service whether it behaves as this program assumes: a small sandbox, and some for seconds each, for less than a cent")
+		},
+		example: "doctor", doc: []finding{}, run: c.run,
 	}
-	toggle(cmd.Flags(), &c.live, "live", "", "Ask the service whether it behaves as this program assumes: a small sandbox, and some for seconds each, for less than a cent")
-	return cmd
 }
 
 func (c *doctorCommand) run(cmd *cobra.Command, _ []string) error {

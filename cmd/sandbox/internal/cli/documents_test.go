@@ -1,62 +1,67 @@
 package cli
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-// undocumented are commands whose standard output is somebody else's: a terminal, a
-// program, a file.
-var undocumented = []string{
-	"completion", "connect", "emulator", "help", "local logs", "logs", "mcp", "port-forward", "read", "rsh", "sh",
-}
-
-// TestEveryCommandIsDocumented: a command's document is known, or it has none; and
-// each argument is explained.
-func TestEveryCommandIsDocumented(t *testing.T) {
-	t.Parallel()
-	rows := slices.Collect(maps.Keys(documents))
-	texts := maps.Clone(argumentTexts)
-	var leaves []string
-	var visit func(*cobra.Command)
-	visit = func(cmd *cobra.Command) {
-		for _, c := range cmd.Commands() {
-			visit(c)
+// eachCommand calls do for every command that runs.
+func eachCommand(t *testing.T, do func(path string, c *command)) {
+	t.Helper()
+	a := newApp(nil)
+	a.setStreams("never")
+	var visit func(c *command)
+	visit = func(c *command) {
+		for _, s := range c.sub {
+			visit(s)
 		}
-		if cmd.HasSubCommands() {
-			return
-		}
-		words := strings.TrimPrefix(cmd.CommandPath(), "sandbox ")
-		leaves = append(leaves, words)
-		for _, l := range argumentLines(cmd) {
-			assert.NotEmpty(t, l[1], "%s of %s", l[0], words)
-			for key, text := range texts {
-				if text == l[1] {
-					delete(texts, key)
-				}
-			}
+		if c.sub == nil {
+			do(strings.TrimPrefix(c.cobra.CommandPath(), "sandbox "), c)
 		}
 	}
-	visit(testTree(t))
-	assert.ElementsMatch(t, leaves, append(rows, undocumented...))
-	assert.Empty(t, texts, "arguments that no command has")
+	visit(a.allCommands())
+}
+
+// TestCommands: every command says what it does and what its arguments are, and its
+// example is a line that the program takes.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	count := 0
+	eachCommand(t, func(path string, c *command) {
+		count++
+		assert.NotEmpty(t, c.short, path)
+		assert.NotNil(t, c.run, path)
+		for _, g := range c.args {
+			assert.NotEmpty(t, g.text, "%s of %s", g.name, path)
+		}
+		require.NotEmpty(t, c.example, path)
+		root := testTree(t)
+		words, _, err := arrange(root, strings.Fields(c.example))
+		require.NoError(t, err, path)
+		cmd := root
+		for len(words) > 0 && child(cmd, words[0]) != nil {
+			cmd, words = child(cmd, words[0]), words[1:]
+		}
+		assert.Equal(t, "sandbox "+path, cmd.CommandPath(), "the example of another command")
+		assert.NoError(t, cmd.ValidateArgs(words), path)
+	})
+	assert.Greater(t, count, 50)
 }
 
 // TestHelpIsWrapped: nothing but examples is wider than a terminal, and what is
 // continued stands below its beginning.
 func TestHelpIsWrapped(t *testing.T) {
 	t.Parallel()
-	var visit func(*cobra.Command)
-	visit = func(cmd *cobra.Command) {
+	var visit func(*command)
+	visit = func(c *command) {
+		cmd := c.cobra
 		for _, width := range []int{40, 80, 132} {
 			p := &helpPage{width: width, bold: func(s string) string { return s }}
-			p.write(cmd)
-			page, _, _ := strings.Cut(p.text.String(), "\nExamples:\n")
+			p.write(c)
+			page, _, _ := strings.Cut(p.text.String(), "\nExample:\n")
 			_, page, _ = strings.Cut(page, "\n\n▲")
 			_, page, _ = strings.Cut(page, "\n\n")
 			for l := range strings.SplitSeq(page, "\n") {
@@ -66,11 +71,11 @@ func TestHelpIsWrapped(t *testing.T) {
 				}
 			}
 		}
-		for _, c := range cmd.Commands() {
-			visit(c)
+		for _, s := range c.sub {
+			visit(s)
 		}
 	}
-	visit(testTree(t))
+	visit(newApp(nil).allCommands())
 	p := &helpPage{width: 40, bold: func(s string) string { return s }}
 	p.section("Options:", [][2]string{{"--x <y>", "one two three four five six seven"}, {"--much-longer-than-the-others <z>", "eight"}})
 	assert.Equal(t, "Options:\n\n    --x <y>  one two three four five six\n             seven\n    --much-longer-than-the-others\n        <z>\n             eight\n\n", p.text.String())

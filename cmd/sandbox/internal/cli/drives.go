@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 type driveView struct {
@@ -46,13 +47,15 @@ func (c *drivesListCommand) driveTable(views []driveView) *table.Table {
 
 type drivesCommand struct{ app *app }
 
-func (c *drivesCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "drives", Short: "Manage drives"}
-	cmd.AddCommand(commands(
-		&drivesListCommand{app: c.app}, &drivesGetOrCreateCommand{app: c.app}, &drivesDeleteCommand{app: c.app},
-	)...)
-	return group(cmd)
+func (c *drivesCommand) command() *command {
+	return &command{
+		name: "drives", near: []string{"volumes", "volume"}, short: "Manage drives",
+		sub: describe(&drivesListCommand{app: c.app}, &drivesGetOrCreateCommand{app: c.app}, &drivesDeleteCommand{app: c.app}),
+	}
 }
+
+// driveArg is an argument that names a drive.
+var driveArg = argument{name: "name", text: "The name of the drive", parse: checked(parseDriveName)}
 
 type drivesListCommand struct {
 	app *app
@@ -61,12 +64,15 @@ type drivesListCommand struct {
 	prefix string
 }
 
-func (c *drivesListCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the drives of a project", Args: positionals()}
-	option(cmd.Flags(), &c.prefix, "name-prefix", "", "str", "", "Filter drives by name prefix", parseAny)
-	c.pages.define(cmd.Flags(), "drives")
-	cmd.RunE = c.run
-	return cmd
+func (c *drivesListCommand) command() *command {
+	return &command{
+		name: "list", aliases: []string{"ls"}, near: []string{"get", "status"}, short: "List the drives of a project",
+		options: func(flags *pflag.FlagSet) {
+			option(flags, &c.prefix, "name-prefix", "", "str", "", "Filter drives by name prefix", parseAny)
+			c.pages.define(flags, "drives")
+		},
+		example: "drives ls", doc: []driveView{}, run: c.run,
+	}
 }
 
 func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
@@ -101,33 +107,20 @@ type drivesGetOrCreateCommand struct {
 	drive sandbox.DriveOptions
 }
 
-func (c *drivesGetOrCreateCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "get-or-create <name>", Short: "Create a drive unless it exists",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := positionals("name")(cmd, args); err != nil {
-				return err
-			}
-			if strings.TrimSpace(args[0]) == "" {
-				return &usageError{message: "the name of the drive is empty", hint: moreAbout(cmd)}
-			}
-			return nil
+func (c *drivesGetOrCreateCommand) command() *command {
+	return &command{
+		name: "get-or-create", near: []string{"create", "new", "add"}, short: "Create a drive unless it exists", args: []argument{driveArg},
+		options: func(flags *pflag.FlagSet) {
+			option(flags, &c.drive.MaxSizeBytes, "max-size", "", "BYTES", "", "The largest size, in bytes or with a unit such as 200GiB, for good; "+
+				"by default 1 TiB, or 1 GiB on the Hobby plan", parseSize)
+			option(flags, &c.drive.Region, "region", "", "REGION", "", "The region of the drive", parseRegion)
+			offer(flags, "region", wire.Regions...)
 		},
+		example: "drives get-or-create cache --max-size 200GiB", doc: driveView{}, run: c.run,
 	}
-	option(cmd.Flags(), &c.drive.MaxSizeBytes, "max-size", "", "BYTES", "", "The largest size, in bytes or with a unit such as 200GiB, for good; "+
-		"by default 1 TiB, or 1 GiB on the Hobby plan", parseSize)
-	option(cmd.Flags(), &c.drive.Region, "region", "", "REGION", "", "The region of the drive", parseRegion)
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *drivesGetOrCreateCommand) run(cmd *cobra.Command, args []string) error {
-	if err := rehearse(cmd.Context(), func(ctx context.Context, client *sandbox.Client) error {
-		_, err := client.GetOrCreateDrive(ctx, args[0], &c.drive)
-		return err
-	}); err != nil {
-		return err
-	}
 	client, err := c.app.connect(cmd.Context())
 	if err != nil {
 		return err
@@ -181,10 +174,11 @@ func (c *drivesGetOrCreateCommand) askSize(ctx context.Context, client *sandbox.
 
 type drivesDeleteCommand struct{ app *app }
 
-func (c *drivesDeleteCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "delete <name> [...name]", Aliases: []string{"rm", "remove"}, Short: "Delete drives", Args: positionals("name", "[...name]"),
-		RunE: c.run,
+func (c *drivesDeleteCommand) command() *command {
+	return &command{
+		name: "delete", aliases: []string{"rm", "remove"}, near: []string{"destroy"}, short: "Delete drives",
+		args:    []argument{driveArg, {name: "name", text: "More of them", several: true, parse: checked(parseDriveName)}},
+		example: "drives rm cache", doc: []string{}, run: c.run,
 	}
 }
 

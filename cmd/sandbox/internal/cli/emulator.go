@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -24,22 +25,22 @@ type emulatorCommand struct {
 	verbose bool
 }
 
-func (c *emulatorCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Annotations: map[string]string{ownWords: "0"},
-		Use:         "emulator [command] [...args]", Short: "Serve the API on this machine, for any program and without an account", GroupID: groupTools,
-		Long: "Serve the API on this machine with real processes. With a command, run it with environment variables that point to the emulator, " +
+func (c *emulatorCommand) command() *command {
+	return &command{
+		name: "emulator", title: titleTools, short: "Serve the API on this machine, for any program and without an account", foreign: "0",
+		long: "Serve the API on this machine with real processes. With a command, run it with environment variables that point to the emulator, " +
 			"and the emulator ends with it; without one it serves until Ctrl-C. It is not a security boundary: what runs in its sandboxes runs here.",
-		Example: "  $ sandbox emulator -- npm test\n  $ sandbox emulator --addr 127.0.0.1:7070",
+		args:    []argument{{name: "command", text: "A program to run with the emulator's address in its environment", optional: true}, moreWords},
+		options: c.define, example: "emulator -- npm test", account: noAccount, run: c.run,
 	}
-	flags := cmd.Flags()
+}
+
+func (c *emulatorCommand) define(flags *pflag.FlagSet) {
 	option(flags, &c.o.Addr, "addr", "", "host:port", "", "Listen here instead of on a free port of the loopback interface", parseText)
 	option(flags, &c.o.Token, "token", "", "token", "", "The token that clients must send; a new one by default", parseText)
 	option(flags, &c.o.Dir, "state", "", "dir", "", "Keep sandboxes and snapshots from one run to the next", parseText)
 	choice(flags, &c.mode, "mode", "", "mode", "Insist on a way of running commands: namespace or folder", "namespace", "folder")
 	toggle(flags, &c.verbose, "verbose", "v", "Show each request")
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *emulatorCommand) run(cmd *cobra.Command, args []string) error {

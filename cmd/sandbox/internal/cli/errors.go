@@ -119,10 +119,9 @@ var exitCodes = map[int]string{
 
 // fieldOptions are the options that set the fields which the SDK names.
 var fieldOptions = map[string]string{
-	"Timeout": "timeout", "VCPUs": "vcpus", "KeepLastSnapshots.Expiration": "keep-last-snapshots-for", "KeepLastSnapshots.Count": "keep-last-snapshots",
-	"SnapshotExpiration": "snapshot-expiration", "Expiration": "expiration", "Ports": "publish-port", "Env": "env", "Tags": "tag", "Name": "name",
+	"Ports": "publish-port", "Env": "env", "Tags": "tag",
 	"Region": "region", "FailoverRegions": "failover-regions", "NetworkID": "network-id", "Mounts": "mount", "Credentials": "credentials", "NetworkPolicy": "network-policy",
-	"Image": "image", "Runtime": "runtime", "Architecture": "architecture", "MaxSizeBytes": "max-size", "Cwd": "workdir", "Source.URL": "git", "Limit": "limit", "Exclude": "exclude",
+	"Image": "image", "Runtime": "runtime", "Architecture": "architecture", "MaxSizeBytes": "max-size", "Source.URL": "git", "Limit": "limit", "Exclude": "exclude",
 }
 
 // tooShort is a duration that was likely meant as seconds.
@@ -163,6 +162,9 @@ func (a *app) explain(err error) failure {
 	if found := tooShort.FindStringSubmatch(f.Message); found != nil && f.exit == exitUsage {
 		f.Hint = "a number without a unit is milliseconds; did you mean " + found[1] + "s?"
 	}
+	if f.exit == exitTerminal && len(a.names) == 1 {
+		f.Hint += "; " + try("connect %s", a.names[0]) + " opens a new terminal"
+	}
 	if f.Code == "interrupted" && a.signal() != 0 {
 		f.exit = 128 + int(a.signal())
 	}
@@ -198,7 +200,7 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 		}
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		f.Code, f.exit = "outcome_unknown", exitUnknown
-		f.Hint = "whether it was done is not known: look with " + try("ls --all") + " or " + try("ps NAME")
+		f.Hint = "whether it was done is not known: look with " + try("ls --all")
 	case errors.As(err, &changed):
 		f.Code, f.exit = "files_changed", exitChanged
 		f.Hint = "copy again once the programs that write there have ended"
@@ -215,9 +217,9 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 		f.Code, f.exit = "executable_not_found", exitNoProgram
 	case errors.As(err, &shell):
 		f.Code, f.exit = "terminal_lost", exitTerminal
-		f.Hint = "the program in it was hung up; " + try("connect NAME") + " opens a new terminal"
+		f.Hint = "the program in it was hung up"
 	case errors.As(err, &stream) && stream.CommandID != "":
-		f.Code, f.Hint = "stream_broken", "the command may go on: see "+try("logs NAME %s", stream.CommandID)
+		f.Code = "stream_broken"
 	case errors.Is(err, context.DeadlineExceeded):
 		f.Code, f.exit = "timeout", exitTimeout
 	case errors.Is(err, context.Canceled):
@@ -243,28 +245,32 @@ func lines(text string) string {
 	return strings.Join(parts, "\n")
 }
 
-// lookHints say where to look for what an operation has not found.
-var lookHints = map[string]string{
-	"command":  "run " + try("ps --all NAME") + " to see the commands of its session",
-	"drive":    "run " + try("drives ls") + " to see the drives in this project",
-	"snapshot": "run " + try("snapshots ls") + " to see the snapshots in this project",
+// commandsHint says where to look for a command that was not found.
+func (c *connection) commandsHint() string {
+	if len(c.names) != 1 {
+		return ""
+	}
+	return "run " + try("ps --all %s", c.names[0]) + " to see the commands of its session"
 }
 
 // missingHint says where to look for what is missing: what the message names, or
 // else what the operation is about.
-func missingHint(err *sandbox.APIError) string {
+func (c *connection) missingHint(err *sandbox.APIError) string {
 	message := strings.ToLower(err.Message)
 	switch {
 	case strings.Contains(message, "no snapshot available"):
-		return "it was never saved, so that nothing of it is left; " + try("rm NAME") + " removes it"
+		return "it was never saved, so that nothing of it is left; rm removes it"
 	case strings.Contains(message, "image"):
 		return "an image is the team's, or one of the service's, such as vercel/sandbox/node:24"
 	}
 	for _, text := range []string{message, err.Operation} {
-		for _, thing := range []string{"command", "drive", "snapshot"} {
-			if strings.Contains(text, thing) {
-				return lookHints[thing]
-			}
+		switch {
+		case strings.Contains(text, "command"):
+			return c.commandsHint()
+		case strings.Contains(text, "drive"):
+			return "run " + try("drives ls") + " to see the drives in this project"
+		case strings.Contains(text, "snapshot"):
+			return "run " + try("snapshots ls") + " to see the snapshots in this project"
 		}
 	}
 	return "run " + try("ls --all") + " to see the sandboxes in this project"
@@ -275,10 +281,10 @@ func (a *app) explainAPI(f *failure, err *sandbox.APIError) {
 	switch {
 	case errors.Is(err, os.ErrProcessDone):
 		f.exit = exitNotFound
-		f.Hint = lookHints["command"]
+		f.Hint = a.commandsHint()
 	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrSnapshotNotFound):
 		f.exit = exitNotFound
-		f.Hint = missingHint(err)
+		f.Hint = a.missingHint(err)
 	case errors.Is(err, sandbox.ErrUnauthorized):
 		f.exit = exitLogin
 		f.Hint = a.credentialHint()
@@ -323,17 +329,11 @@ func (a *app) reportJSON(f failure) {
 	fmt.Fprint(a.err, lines(text.String()))
 }
 
-// failed tells about one of several errors, and how the line of it goes on.
-func (a *app) failed(line func(message string) string, err error) {
+// failed tells about one of several errors, and what failed.
+func (a *app) failed(what string, err error) {
 	f := a.explain(err)
-	if a.wantsJSONErrors() {
-		a.reportJSON(f)
-		return
-	}
-	fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Red, "✖"), line(lines(f.Message)))
-	if f.Hint != "" {
-		fmt.Fprintf(a.err, "%s hint: %s\n", a.err.Paint(console.Dim, "╰▶"), lines(f.Hint))
-	}
+	f.Message = what + f.Message
+	a.show(f)
 }
 
 // report tells about an error on standard error and returns the exit code.
@@ -346,19 +346,18 @@ func (a *app) report(err error) int {
 		return exitBrokenPipe // as if the signal had ended the program, which says nothing either
 	}
 	f := a.explain(err)
+	a.show(f)
+	return f.exit
+}
+
+// show writes what there is to say about an error: what happened, what the API said
+// of it, and what to do.
+func (a *app) show(f failure) {
 	if a.wantsJSONErrors() {
 		a.reportJSON(f)
-		return f.exit
+		return
 	}
-	f.Message, f.Hint, f.RequestID = lines(f.Message), lines(f.Hint), lines(f.RequestID)
-	if f.Code == "usage" {
-		fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Red, "error:"), f.Message)
-		if f.Hint != "" {
-			fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Bold, "hint:"), f.Hint)
-		}
-		return f.exit
-	}
-	fmt.Fprintf(a.err, "\n%s\n", a.err.Paint(console.Red, f.Message))
+	fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Red, "error:"), lines(f.Message))
 	var more []string
 	if f.Status != 0 {
 		more = append(more, fmt.Sprintf("status code: %d %s", f.Status, http.StatusText(f.Status)))
@@ -374,10 +373,9 @@ func (a *app) report(err error) int {
 		if i == len(more)-1 {
 			mark = "╰▶ "
 		}
-		fmt.Fprintf(a.err, "%s%s\n", a.err.Paint(console.Dim, mark), l)
+		fmt.Fprintf(a.err, "%s%s\n", a.err.Paint(console.Dim, mark), lines(l))
 	}
 	if a.opts.debug != "" && len(f.body) > 0 {
 		fmt.Fprintf(a.err, "%s\n", lines(string(f.body)))
 	}
-	return f.exit
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -24,22 +25,22 @@ type execCommand struct {
 	stdin bool
 }
 
-func (c *execCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "exec <name> <command> [...args]", Short: "Run a command in a sandbox",
-		Args: positionals("name", "command", "[...args]"), Annotations: map[string]string{ownWords: "1"},
-		Long: "Run a command in a sandbox, which is started if it is stopped. Options come before the command; " +
+func (c *execCommand) command() *command {
+	return &command{
+		name: "exec", first: true, short: "Run a command in a sandbox", foreign: "1",
+		long: "Run a command in a sandbox, which is started if it is stopped. Options come before the command; " +
 			"whatever follows it is the command's own. The exit code is that of the command.",
-		Example: "– Run the tests\n\n  $ sandbox exec my-app -- npm test\n\n– Use standard input\n\n  $ sandbox exec -i my-app -- psql < dump.sql",
+		args:    []argument{nameArg, {name: "command", text: "The program to run"}, moreWords},
+		options: c.define, example: "exec my-app -- npm test", doc: commandView{}, run: c.run,
 	}
-	flags := cmd.Flags()
+}
+
+func (c *execCommand) define(flags *pflag.FlagSet) {
 	c.o.define(flags, "t")
 	toggle(flags, &c.stdin, "stdin", "", "Pass standard input on as it comes, never in a terminal")
 	variables(flags, &c.o.env, "An environment variable for the command (repeatable)")
 	options(flags, &c.o.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
-	option(flags, &c.o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", parseTimeout)
-	cmd.RunE = c.run
-	return cmd
+	option(flags, &c.o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", parseCommandTimeout)
 }
 
 func (c *execCommand) run(cmd *cobra.Command, args []string) error {
@@ -49,7 +50,7 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		c.o.interactive, c.o.noTTY = true, true
 	}
-	if err := c.app.check(&c.o); err != nil {
+	if err := c.app.check(&c.o, args[1:]); err != nil {
 		return err
 	}
 	ctx := cmd.Context()
@@ -58,9 +59,6 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	c.app.doubtTimeout(given(cmd, "timeout"))
-	if err := c.o.rehearse(ctx, c.app.stdio, args[1:]); err != nil {
-		return err
-	}
 	sb, err := c.app.get(ctx, name, true)
 	if err != nil {
 		return err

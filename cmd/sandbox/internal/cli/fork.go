@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -16,20 +17,22 @@ type forkCommand struct {
 	connect bool
 }
 
-func (c *forkCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "fork <source>", Short: "Make a copy of a sandbox", Args: positionals("source"),
-		Long: "Make a sandbox from the latest snapshot of another, with its settings; options override them. What was changed " +
+func (c *forkCommand) command() *command {
+	return &command{
+		name: "fork", short: "Make a copy of a sandbox",
+		long: "Make a sandbox from the latest snapshot of another, with its settings; options override them. What was changed " +
 			"since that snapshot is not in the copy: run sandbox snapshot --stop <source> first to copy the present files.",
+		args:    []argument{{name: "source", text: "The name of the sandbox to copy", sandbox: " "}},
+		options: c.define, example: "fork my-app --name copy", doc: sandboxView{}, run: c.run,
 	}
-	flags := cmd.Flags()
-	option(flags, &c.s.name, "name", "", "str", "", "The copy's name, unique in the project", parseAny)
+}
+
+func (c *forkCommand) define(flags *pflag.FlagSet) {
+	option(flags, &c.s.name, "name", "", "str", "", "The copy's name, unique in the project", parseNewName)
 	toggle(flags, &c.s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
 	option(flags, &c.s.timeout, "timeout", "", "num UNIT", "", "How long a session runs at most, such as 30m; as in the source by default", parseTimeout)
 	c.s.defineShared(flags, "An environment variable (repeatable); replaces those of the source", "A tag (repeatable); replaces those of the source")
 	toggle(flags, &c.connect, "connect", "", "Start a shell in the copy")
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
@@ -39,7 +42,7 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	o, err := c.forkOptions(ctx, source, &c.s)
+	o, err := c.forkOptions(ctx, &c.s)
 	if err != nil {
 		return err
 	}
@@ -75,7 +78,7 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	return c.app.terminal(ctx, sb, &terminalOptions{keepAlive: true})
 }
 
-func (c *forkCommand) forkOptions(ctx context.Context, source string, s *settingsOptions) (*sandbox.ForkOptions, error) {
+func (c *forkCommand) forkOptions(ctx context.Context, s *settingsOptions) (*sandbox.ForkOptions, error) {
 	keep, policy, env, err := s.common(ctx, c.app.stdio)
 	if err != nil {
 		return nil, err
@@ -88,8 +91,5 @@ func (c *forkCommand) forkOptions(ctx context.Context, source string, s *setting
 	if s.nonPersistent {
 		o.Persistent = new(false)
 	}
-	return o, rehearse(ctx, func(ctx context.Context, c *sandbox.Client) error {
-		_, err := c.Fork(ctx, source, o)
-		return err
-	})
+	return o, nil
 }

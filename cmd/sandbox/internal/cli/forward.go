@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/preview"
@@ -46,20 +47,23 @@ type forwardCommand struct {
 	noKeep  bool
 }
 
-func (c *forwardCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "port-forward <name> <[local:]port> [...port]", Aliases: []string{"forward"}, GroupID: groupFiles,
-		Short: "Make ports of a sandbox reachable on this machine",
-		Long: "Make TCP ports of a sandbox reachable on this machine, whether they are published or not: each connection goes through a " +
-			"terminal of its own, which needs stty and one of python3, node and bash in the sandbox. :PORT takes any free port here.",
-		Example: "  $ sandbox port-forward web 3000 5433:5432\n  $ psql -h 127.0.0.1 -p 5433",
-		Args:    positionals("name", "port", "[...port]"),
+func (c *forwardCommand) command() *command {
+	return &command{
+		name: "port-forward", aliases: []string{"forward"}, near: []string{"proxy", "tunnel"}, title: titleFiles, short: "Make ports of a sandbox reachable on this machine",
+		long: "Make TCP ports of a sandbox reachable on this machine, whether they are published or not: each connection goes through a " +
+			"terminal of its own, which needs stty and one of python3 and node in the sandbox. :PORT takes any free port here.",
+		args: []argument{
+			nameArg, {name: "[local:]port", text: "The port in the sandbox, after the one to listen on here if it differs", parse: checked(parseForwarding)},
+			{name: "port", text: "More of them", several: true, parse: checked(parseForwarding)},
+		},
+		options: c.define, example: "port-forward my-app 3000 5433:5432", run: c.run,
 	}
-	option(cmd.Flags(), &c.address, "address", "", "ip", "127.0.0.1", "The address to listen on", parseText)
-	toggle(cmd.Flags(), &c.overWeb, "http", "", "Forward HTTP through the published address instead")
-	toggle(cmd.Flags(), &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout meanwhile")
-	cmd.RunE = c.run
-	return cmd
+}
+
+func (c *forwardCommand) define(flags *pflag.FlagSet) {
+	option(flags, &c.address, "address", "", "ip", "127.0.0.1", "The address to listen on", parseText)
+	toggle(flags, &c.overWeb, "http", "", "Forward HTTP through the published address instead")
+	toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout meanwhile")
 }
 
 func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -24,9 +26,6 @@ var optionTitles = []string{"Options", "Flags", groupScope, groupOutput}
 // pageWidth is how wide a page is where nobody knows better.
 const pageWidth = 100
 
-// help writes a command's page on standard output, as wide as the terminal.
-func (a *app) help(cmd *cobra.Command) { a.page(func(p *helpPage) { p.write(cmd) }) }
-
 func (a *app) page(write func(*helpPage)) {
 	p := &helpPage{width: pageWidth, bold: func(s string) string { return a.out.Paint(console.Bold, s) }}
 	if a.out.Terminal {
@@ -36,42 +35,27 @@ func (a *app) page(write func(*helpPage)) {
 	fmt.Fprint(a.out, p.text.String())
 }
 
-// mostNeeded are the commands on the first page.
-var mostNeeded = []string{"create", "run", "exec", "connect", "copy", "list", "stop", "remove", "snapshot", "config", "login", "help"}
-
 type helpCommand struct {
 	app *app
 
 	all bool
 }
 
-func (c *helpCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "help [command...]", Short: "Show the page of a command; --all lists all commands, and help options what each of them takes", GroupID: groupTools, RunE: c.run,
+func (c *helpCommand) command() *command {
+	return &command{
+		name: "help", first: true, title: titleTools, short: "Show the page of a command; --all lists all commands, and help options what each of them takes",
+		args:    []argument{{name: "command...", text: "The words of the command, or options", optional: true}},
+		check:   cobra.ArbitraryArgs,
+		options: func(flags *pflag.FlagSet) { toggle(flags, &c.all, "all", "a", "List all commands") },
+		example: "help config", account: noAccount, run: c.run,
 	}
-	toggle(cmd.Flags(), &c.all, "all", "a", "List all commands")
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, words []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-		of := cmd.Root()
-		for _, word := range words {
-			if of = child(of, word); of == nil {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-		}
-		for _, c := range of.Commands() {
-			if c.IsAvailableCommand() {
-				names = append(names, c.Name()+"\t"+c.Short)
-			}
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
-	return cmd
 }
 
 func (c *helpCommand) run(cmd *cobra.Command, words []string) error {
 	of := cmd.Root()
 	switch {
 	case c.all:
-		c.app.page(func(p *helpPage) { eachCommandGroup(of, p.section) })
+		c.app.page(func(p *helpPage) { c.app.allCommands().eachTitle(p.section) })
 		return nil
 	case len(words) == 1 && words[0] == allOptions:
 		c.app.page(func(p *helpPage) {
@@ -102,43 +86,76 @@ type helpPage struct {
 	bold  func(string) string
 }
 
-func (p *helpPage) write(cmd *cobra.Command) {
-	if cmd == cmd.Root() {
+func (p *helpPage) write(c *command) {
+	cmd := c.cobra
+	root := cmd == cmd.Root()
+	if root {
 		fmt.Fprintf(&p.text, "%s %s\n\n", p.bold("sandbox"), Version())
 	} else {
 		fmt.Fprintf(&p.text, "%s\n\n", p.bold(strings.TrimPrefix(cmd.CommandPath(), "sandbox ")))
 	}
-	fmt.Fprintf(&p.text, "▲ %s [options]%s\n\n", cmd.CommandPath(), arguments(cmd))
-	if cmd != cmd.Root() {
-		p.paragraphs(first(cmd.Long, cmd.Short))
+	fmt.Fprintf(&p.text, "▲ %s [options]%s\n\n", cmd.CommandPath(), c.usage())
+	if !root {
+		p.paragraphs(first(c.long, c.short))
 	}
-	if len(cmd.Aliases) > 0 {
-		p.paragraphs(p.bold("Aliases:") + " " + strings.Join(cmd.Aliases, ", "))
+	if len(c.aliases) > 0 {
+		p.paragraphs(p.bold("Aliases:") + " " + strings.Join(c.aliases, ", "))
 	}
-	if cmd.HasAvailableSubCommands() {
+	if c.sub != nil {
 		p.paragraphs("For command help, run `" + cmd.CommandPath() + " <command> --help`")
-		if cmd == cmd.Root() {
-			p.section("Commands:", firstCommands(cmd))
-		} else {
-			eachCommandGroup(cmd, p.section)
-		}
-	} else {
-		p.section("Arguments:", argumentLines(cmd))
 	}
+	var lines [][2]string
+	for _, s := range c.sub {
+		if s.first {
+			lines = append(lines, s.line())
+		}
+	}
+	if root {
+		p.section("Commands:", lines)
+	} else {
+		c.eachTitle(p.section)
+	}
+	lines = nil
+	for _, g := range c.args {
+		lines = append(lines, [2]string{g.usage(), g.text})
+	}
+	p.section("Arguments:", lines)
 	groups := optionGroups(cmd.LocalNonPersistentFlags())
 	for _, title := range optionTitles {
 		p.section(title+":", groups[title])
 	}
 	p.paragraphs(moreOptions)
-	if cmd == cmd.Root() {
+	if root {
 		p.paragraphs(moreCommands)
 	}
-	if d, ok := documentOf(cmd); ok {
-		fmt.Fprintf(&p.text, "%s\n\n    %s\n\n", p.bold("With --json:"), p.wrapped(d.describe(), 4))
+	if c.account == noAccount {
+		p.paragraphs("It needs no account.")
 	}
-	if cmd.Example != "" {
-		fmt.Fprintf(&p.text, "%s\n\n%s\n\n", p.bold("Examples:"), strings.TrimRight(cmd.Example, "\n"))
+	if c.doc != nil {
+		fmt.Fprintf(&p.text, "%s\n\n    %s\n\n", p.bold("With --json:"), p.wrapped(describeDoc(c.doc), 4))
 	}
+	if c.example != "" {
+		fmt.Fprintf(&p.text, "%s\n\n    $ sandbox %s\n\n", p.bold("Example:"), c.example)
+	}
+}
+
+// describeDoc says in words what a command writes with --json.
+func describeDoc(doc any) string {
+	t := reflect.TypeOf(doc)
+	what := "an object with "
+	switch {
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
+		return "an array of names"
+	case t.Kind() == reflect.Slice:
+		t, what = t.Elem(), "an array of objects with "
+	}
+	var names []string
+	for i := range t.NumField() {
+		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "" {
+			names = append(names, name)
+		}
+	}
+	return what + strings.Join(names, ", ")
 }
 
 func (p *helpPage) paragraphs(text string) {
@@ -198,41 +215,26 @@ func wrapped(text string, indent, width int) string {
 	return b.String()
 }
 
-// arguments are what follows the options.
-func arguments(cmd *cobra.Command) string {
-	if cmd.HasAvailableSubCommands() {
-		return " <command>"
+// line is the command in a list.
+func (c *command) line() [2]string {
+	names := append(slices.Clone(c.aliases), c.name)
+	usage := c.usage()
+	if c.sub != nil {
+		usage = ""
 	}
-	return strings.TrimPrefix(cmd.Use, cmd.Name())
+	return [2]string{strings.Join(names, " | ") + usage, c.short}
 }
 
-func firstCommands(root *cobra.Command) (lines [][2]string) {
-	for _, name := range mostNeeded {
-		lines = append(lines, commandLine(child(root, name)))
-	}
-	return lines
-}
-
-func commandLine(c *cobra.Command) [2]string {
-	name := c.Name()
-	if len(c.Aliases) > 0 {
-		name = strings.Join(c.Aliases, " | ") + " | " + name
-	}
-	return [2]string{name + strings.TrimPrefix(c.Use, c.Name()), c.Short}
-}
-
-// eachCommandGroup gives the commands below one, by the group that they are in.
-func eachCommandGroup(cmd *cobra.Command, do func(title string, lines [][2]string)) {
-	titled := map[string][][2]string{}
-	for _, c := range cmd.Commands() {
-		if !c.IsAvailableCommand() {
-			continue
+// eachTitle gives the commands below one, by the title that they have.
+func (c *command) eachTitle(do func(title string, lines [][2]string)) {
+	for _, title := range titles {
+		var lines [][2]string
+		for _, s := range c.sub {
+			if s.title == title && !s.hidden {
+				lines = append(lines, s.line())
+			}
 		}
-		titled[c.GroupID] = append(titled[c.GroupID], commandLine(c))
-	}
-	do("Commands:", titled[""])
-	for _, g := range cmd.Groups() {
-		do(g.Title, titled[g.ID])
+		do(first(title, "Commands:"), lines)
 	}
 }
 

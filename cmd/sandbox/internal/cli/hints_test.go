@@ -21,7 +21,7 @@ var filledIn = strings.NewReplacer("%s", "x", "%d", "8080", "NAME", "web", "COMM
 
 // descriptions are where a text describes commands, and does not say what to do
 // next.
-var descriptions = []string{"Use", "Short", "Long", "Example"}
+var descriptions = []string{"name", "short", "long", "example", "text", "near"}
 
 // TestHints: what tells somebody to run a line of this program is made by try, and
 // the line is one that the program takes.
@@ -81,7 +81,7 @@ func TestHints(t *testing.T) {
 		}
 		ast.Inspect(parsed, look)
 	}
-	assert.Greater(t, lines, 30)
+	assert.Greater(t, lines, 20)
 }
 
 // taken reports whether the program takes a line, as far as that is known without

@@ -2,12 +2,9 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/go-vercel/sandbox"
 )
 
 type inspectView struct {
@@ -17,11 +14,10 @@ type inspectView struct {
 
 type inspectCommand struct{ app *app }
 
-func (c *inspectCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "inspect <name>", Aliases: []string{"get"}, Short: "Show everything about a sandbox and its session, as JSON", GroupID: groupManage,
-		Args: positionals("name"),
-		RunE: c.run,
+func (c *inspectCommand) command() *command {
+	return &command{
+		name: "inspect", aliases: []string{"get"}, near: []string{"show", "describe", "info"}, title: titleManage, short: "Show everything about a sandbox and its session, as JSON",
+		args: []argument{nameArg}, example: "inspect my-app", doc: inspectView{}, run: c.run,
 	}
 }
 
@@ -39,10 +35,10 @@ func (c *inspectCommand) run(cmd *cobra.Command, args []string) error {
 
 type startCommand struct{ app *app }
 
-func (c *startCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "start <name> [...name]", Short: "Start sandboxes that are stopped", GroupID: groupManage, Args: cobra.ArbitraryArgs,
-		RunE: c.run,
+func (c *startCommand) command() *command {
+	return &command{
+		name: "start", near: []string{"resume"}, title: titleManage, short: "Start sandboxes that are stopped", args: []argument{nameArg, moreNames},
+		example: "start my-app", doc: []string{}, run: c.run,
 	}
 }
 
@@ -62,11 +58,11 @@ func (c *startCommand) run(cmd *cobra.Command, args []string) error {
 
 type extendCommand struct{ app *app }
 
-func (c *extendCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "extend <name> <num UNIT>", Short: "Extend the timeout of a running session", GroupID: groupManage,
-		Args: positionals("name", "num UNIT"),
-		RunE: c.run,
+func (c *extendCommand) command() *command {
+	return &command{
+		name: "extend", title: titleManage, short: "Extend the timeout of a running session",
+		args:    []argument{nameArg, {name: "num UNIT", text: "A duration, such as 30m or 1h30m", parse: checked(parseTimeout)}},
+		example: "extend my-app 30m", doc: sessionView{}, run: c.run,
 	}
 }
 
@@ -74,10 +70,6 @@ func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
 	d, err := parseTimeout(args[1])
 	if err != nil {
 		return usagef("%v", err)
-	}
-	if err := rehearseUpdate(cmd.Context(), &sandbox.UpdateOptions{Timeout: d}); err != nil {
-		_, why, _ := strings.Cut(err.Error(), "Timeout: ")
-		return usagef("%s: %s", args[1], first(why, err.Error()))
 	}
 	c.app.doubtTimeout(args[1])
 	s, err := c.app.session(cmd.Context(), args[0])

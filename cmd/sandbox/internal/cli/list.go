@@ -225,20 +225,22 @@ type listCommand struct {
 	sortBy string
 }
 
-func (c *listCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the sandboxes of a project", Args: positionals(),
-		Long: "List the sandboxes of a project: those that run, or with --all every one.",
+func (c *listCommand) command() *command {
+	return &command{
+		name: "list", aliases: []string{"ls"}, near: []string{"get", "status"}, first: true, short: "List the sandboxes of a project",
+		long:    "List the sandboxes of a project: those that run, or with --all every one.",
+		options: c.define, example: "ls --status stopped --tag env=ci", doc: []sandboxView{}, run: c.run,
 	}
-	flags := cmd.Flags()
+}
+
+func (c *listCommand) define(flags *pflag.FlagSet) {
 	toggle(flags, &c.sel.all, "all", "a", "Show all sandboxes (default shows just running)")
 	option(flags, &c.sel.namePrefix, "name-prefix", "", "str", "", "Filter sandboxes by name prefix", parseAny)
 	choice(flags, &c.sortBy, "sort-by", "", "value", "Sort sandboxes by field. Options: createdAt (default), name, statusUpdatedAt, currentSnapshotId", "createdAt", "name", "statusUpdatedAt", "currentSnapshotId")
 	options(flags, &c.sel.tags, "tag", "", "key=value", "Filter sandboxes by tag (repeatable)", parsePair)
 	options(flags, &c.sel.statuses, "status", "", "status,...", "Show sandboxes in these states, such as stopped", parseStatuses)
+	offer(flags, "status", statuses...)
 	c.pages.define(flags, "sandboxes")
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *listCommand) run(cmd *cobra.Command, _ []string) error {

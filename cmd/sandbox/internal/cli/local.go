@@ -83,19 +83,21 @@ type localView struct {
 
 type localCommand struct{ app *app }
 
-func (c *localCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "local", Short: "Inspect, stop and restart the emulator that --local uses", GroupID: groupTools,
-		Long: "Inspect and stop the emulator that --local uses. It starts with the first command that needs it and serves all processes of its user, " +
-			"so that commands started with -d, ports and terminals go on. It ends by itself after ten idle minutes without a running sandbox. " + noBoundary,
+func (c *localCommand) command() *command {
+	leaf := func(name, short string, doc any, run func(*cobra.Command, []string) error) *command {
+		return &command{name: name, short: short, example: "local " + name, account: noAccount, doc: doc, run: run}
 	}
-	cmd.AddCommand(
-		&cobra.Command{Use: "status", Short: "Show whether it runs", Args: positionals(), RunE: c.status},
-		&cobra.Command{Use: "stop", Short: "Stop its sandboxes, whose files are kept, and end it", Args: positionals(), RunE: c.stop},
-		&cobra.Command{Use: "restart", Short: "Stop it, and start it anew, as after an upgrade", Args: positionals(), RunE: c.restart},
-		&cobra.Command{Use: "logs", Short: "Write what it has said", Args: positionals(), RunE: c.logs},
-	)
-	return group(cmd)
+	return &command{
+		name: "local", title: titleTools, short: "Inspect, stop and restart the emulator that --local uses",
+		long: "Inspect and stop the emulator that --local uses. It starts with the first command that needs it and serves all processes of its user, " +
+			"so that commands started with -d, ports and terminals go on. It ends by itself after ten idle minutes without a running sandbox. " + noBoundary,
+		sub: []*command{
+			leaf("status", "Show whether it runs", localView{}, c.status),
+			leaf("stop", "Stop its sandboxes, whose files are kept, and end it", doneView{}, c.stop),
+			leaf("restart", "Stop it, and start it anew, as after an upgrade", doneView{}, c.restart),
+			leaf("logs", "Write what it has said", nil, c.logs),
+		},
+	}
 }
 
 func (c *localCommand) status(cmd *cobra.Command, _ []string) error {

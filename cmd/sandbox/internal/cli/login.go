@@ -27,14 +27,13 @@ type loginView struct {
 
 type loginCommand struct{ app *app }
 
-func (c *loginCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "login", Short: "Log in", Args: positionals(),
-		Long: "Log in through a browser, on this machine or another. The login is kept in the file that the official tools share. " +
+func (c *loginCommand) command() *command {
+	return &command{
+		name: "login", near: []string{"auth", "signin"}, first: true, short: "Log in",
+		long: "Log in through a browser, on this machine or another. The login is kept in the file that the official tools share. " +
 			"With --token - a token is read from standard input and kept instead.",
+		example: "login", account: noAccount, doc: loginView{}, run: c.run,
 	}
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
@@ -135,11 +134,8 @@ func pageCommand(address string) (*exec.Cmd, error) {
 
 type logoutCommand struct{ app *app }
 
-func (c *logoutCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "logout", Short: "Log out", Args: positionals(),
-		RunE: c.run,
-	}
+func (c *logoutCommand) command() *command {
+	return &command{name: "logout", near: []string{"signout"}, short: "Log out", example: "logout", account: noAccount, doc: doneView{}, run: c.run}
 }
 
 func (c *logoutCommand) run(cmd *cobra.Command, _ []string) error {

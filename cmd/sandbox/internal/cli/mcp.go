@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/agent"
@@ -33,17 +34,17 @@ type mcpCommand struct {
 	only string
 }
 
-func (c *mcpCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "mcp", Short: "Serve sandboxes as tools of an agent, by the Model Context Protocol", GroupID: groupTools, Args: positionals(),
-		Long: "Serve sandboxes as tools of an agent over standard input and output: run commands and Python, work with files, ports and snapshots. " +
+func (c *mcpCommand) command() *command {
+	return &command{
+		name: "mcp", title: titleTools, short: "Serve sandboxes as tools of an agent, by the Model Context Protocol",
+		long: "Serve sandboxes as tools of an agent over standard input and output: run commands and Python, work with files, ports and snapshots. " +
 			"With --only the tools work on one sandbox, and can neither create nor remove any. " +
-			"A sandbox that was used is kept running while the client is connected, as far as the plan lets.",
-		Example: "  $ claude mcp add sandbox -- sandbox mcp --only my-app",
+			"A sandbox that was used is kept running while the client is connected, as far as the plan lets. For Claude: claude mcp add sandbox -- sandbox mcp --only my-app",
+		options: func(flags *pflag.FlagSet) {
+			option(flags, &c.only, "only", "", "name", "", "The only sandbox that the tools may use", parseText)
+		},
+		example: "mcp --only my-app", run: c.run,
 	}
-	option(cmd.Flags(), &c.only, "only", "", "name", "", "The only sandbox that the tools may use", parseText)
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {

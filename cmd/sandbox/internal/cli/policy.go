@@ -8,11 +8,11 @@ import (
 
 type policyCommand struct{ app *app }
 
-func (c *policyCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "policy", Short: "Show what a sandbox can reach"}
-	show := &cobra.Command{
-		Use: "show <name>", Short: "Write the network policy as --network-policy-file reads it, but without the values of headers; with --json always as an object", Args: positionals("name"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+func (c *policyCommand) command() *command {
+	return &command{name: "policy", short: "Show what a sandbox can reach", sub: []*command{{
+		name: "show", short: "Write the network policy as --network-policy-file reads it, but without the values of headers; with --json always as an object",
+		args: []argument{nameArg}, example: "config policy show my-app", doc: policyView{},
+		run: func(cmd *cobra.Command, args []string) error {
 			sb, err := c.app.named(cmd.Context(), args[0], false)
 			if err != nil {
 				return err
@@ -23,9 +23,7 @@ func (c *policyCommand) command() *cobra.Command {
 			}
 			return writeJSON(c.app.out, policy, true)
 		},
-	}
-	cmd.AddCommand(show)
-	return group(cmd)
+	}}}
 }
 
 // presentPolicy is the policy in force: that of the session, or else what new

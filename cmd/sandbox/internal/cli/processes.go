@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
@@ -59,14 +60,14 @@ type psCommand struct {
 	all bool
 }
 
-func (c *psCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "ps <name>", Short: "List the commands of a sandbox", GroupID: groupCommands, Args: positionals("name"),
-		Long: "List the commands that run in a sandbox, or with --all also those that have ended in its present session.",
+func (c *psCommand) command() *command {
+	return &command{
+		name: "ps", title: titleCommands, short: "List the commands of a sandbox",
+		long:    "List the commands that run in a sandbox, or with --all also those that have ended in its present session.",
+		args:    []argument{nameArg},
+		options: func(flags *pflag.FlagSet) { toggle(flags, &c.all, "all", "a", "Show commands that have ended as well") },
+		example: "ps my-app", doc: []commandView{}, run: c.run,
 	}
-	toggle(cmd.Flags(), &c.all, "all", "a", "Show commands that have ended as well")
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *psCommand) run(cmd *cobra.Command, args []string) error {
@@ -141,17 +142,20 @@ type logsCommand struct {
 	stream string
 }
 
-func (c *logsCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "logs <name> [command_id]", Short: "Show the output of a command", GroupID: groupCommands, Args: positionals("name", "[command_id]"),
-		Long: "Show the output that a command has written so far; without an ID, of the one that was started last. " +
+func (c *logsCommand) command() *command {
+	return &command{
+		name: "logs", title: titleCommands, short: "Show the output of a command",
+		long: "Show the output that a command has written so far; without an ID, of the one that was started last. " +
 			"Standard output and standard error come on those of this program.",
+		args:    []argument{nameArg, {name: "command_id", text: commandIDArg.text + "; the one that was started last by default", optional: true}},
+		options: c.define, example: "logs my-app --follow", run: c.run,
 	}
-	toggle(cmd.Flags(), &c.follow, "follow", "f", "Continue until the command has ended")
-	option(cmd.Flags(), &c.tail, "tail", "n", "number", "", "Show only the last lines", parsePositive)
-	choice(cmd.Flags(), &c.stream, "stream", "", "stream", "Show only stdout or stderr", "stdout", "stderr")
-	cmd.RunE = c.run
-	return cmd
+}
+
+func (c *logsCommand) define(flags *pflag.FlagSet) {
+	toggle(flags, &c.follow, "follow", "f", "Continue until the command has ended")
+	option(flags, &c.tail, "tail", "n", "number", "", "Show only the last lines", parsePositive)
+	choice(flags, &c.stream, "stream", "", "stream", "Show only stdout or stderr", "stdout", "stderr")
 }
 
 func (c *logsCommand) run(cmd *cobra.Command, args []string) error {
@@ -237,11 +241,10 @@ func (l *logReader) keep(e sandbox.LogEntry) {
 
 type waitCommand struct{ app *app }
 
-func (c *waitCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "wait <name> <command_id>", Short: "Wait for the end of a command; the exit code is the command's", GroupID: groupCommands,
-		Args: positionals("name", "command_id"),
-		RunE: c.run,
+func (c *waitCommand) command() *command {
+	return &command{
+		name: "wait", title: titleCommands, short: "Wait for the end of a command; the exit code is the command's", args: []argument{nameArg, commandIDArg},
+		example: "wait my-app cmd_0123", doc: commandView{}, run: c.run,
 	}
 }
 
@@ -269,21 +272,23 @@ type killCommand struct {
 	tree bool
 }
 
-func (c *killCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "kill <name> <command_id>", Short: "Send a signal to a command", GroupID: groupCommands,
-		Annotations: map[string]string{otherWay: "-s KILL sends another signal"},
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 && negative.MatchString(args[0]) {
-				return &usageError{message: quote(args[0]) + " is not the name of a sandbox", hint: "-s " + args[0][1:] + " sends that signal; " + moreAbout(cmd)}
-			}
-			return positionals("name", "command_id")(cmd, args)
+func (c *killCommand) command() *command {
+	return &command{
+		name: "kill", title: titleCommands, short: "Send a signal to a command", args: []argument{
+			{name: "name", text: nameArg.text, sandbox: " ", parse: func(s string) error {
+				if negative.MatchString(s) {
+					return fmt.Errorf("%s is not the name of a sandbox; -s %s sends that signal", quote(s), s[1:])
+				}
+				return nil
+			}}, commandIDArg,
 		},
+		options: func(flags *pflag.FlagSet) {
+			option(flags, &c.send, "signal", "s", "signal", "TERM", "The signal, by its name or number", parseSignal)
+			offer(flags, "signal", "TERM", "KILL", "INT", "HUP", "USR1", "USR2")
+			toggle(flags, &c.tree, "tree", "", "Send it to the command's children, and theirs, as well")
+		},
+		example: "kill -s INT my-app cmd_0123", doc: []string{}, run: c.run,
 	}
-	option(cmd.Flags(), &c.send, "signal", "s", "signal", "TERM", "The signal, by its name or number", parseSignal)
-	toggle(cmd.Flags(), &c.tree, "tree", "", "Send it to the command's children, and theirs, as well")
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *killCommand) run(cmd *cobra.Command, args []string) error {

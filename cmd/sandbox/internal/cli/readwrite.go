@@ -11,10 +11,10 @@ import (
 
 type readCommand struct{ app *app }
 
-func (c *readCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "read <name> <path>", Aliases: []string{"cat"}, Short: "Write a file of a sandbox to standard output", GroupID: groupFiles,
-		Args: positionals("name", "path"), RunE: c.run,
+func (c *readCommand) command() *command {
+	return &command{
+		name: "read", aliases: []string{"cat"}, title: titleFiles, short: "Write a file of a sandbox to standard output",
+		args: []argument{nameArg, {name: "path", text: "The file in the sandbox"}}, example: "read my-app config.json", run: c.run,
 	}
 }
 
@@ -32,11 +32,10 @@ func (c *readCommand) run(cmd *cobra.Command, args []string) error {
 
 type writeCommand struct{ app *app }
 
-func (c *writeCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "write <name> <path>", Short: "Write standard input to a file of a sandbox", GroupID: groupFiles,
-		Example: "  $ echo '{\"debug\": true}' | sandbox write my-app config.json",
-		Args:    positionals("name", "path"), RunE: c.run,
+func (c *writeCommand) command() *command {
+	return &command{
+		name: "write", title: titleFiles, short: "Write standard input to a file of a sandbox",
+		args: []argument{nameArg, {name: "path", text: "The file in the sandbox"}}, example: "write my-app config.json", doc: []copyView{}, run: c.run,
 	}
 }
 

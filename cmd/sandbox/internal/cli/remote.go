@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // commandOptions say how a command is run, by exec and run.
@@ -39,17 +41,19 @@ type commandOptions struct {
 	noEcho      bool
 	killOnExit  bool
 	stop        bool
+
+	environment sandbox.Env // of env and envFiles
 }
 
 // define defines the options that exec and run share.
 func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 	toggle(flags, &o.sudo, "sudo", "", "Run the command as root")
-	option(flags, &o.user, "user", "u", "name", "", "Run the command as another user of the sandbox", parseText)
+	option(flags, &o.user, "user", "u", "name", "", "Run the command as another user of the sandbox", parseUser)
 	toggle(flags, &o.interactive, "interactive", "i", "Pass standard input on: key by key at a terminal, as it comes from a pipe")
 	toggle(flags, &o.tty, "tty", ttyShort, "Run the command in a terminal")
 	toggle(flags, &o.noTTY, "no-tty", "T", "Never run the command in a terminal")
 	toggle(flags, &o.noExtend, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the command runs")
-	option(flags, &o.workdir, "workdir", "w", "str", "", "The directory to run the command in", parseAny)
+	option(flags, &o.workdir, "workdir", "w", "str", "", "The directory to run the command in", parseDirectory)
 	toggle(flags, &o.detach, "detach", "d", "Start the command, write its ID to standard output and leave it running")
 	toggle(flags, &o.binary, "binary", "", "Carry standard output byte by byte, for output that is not text")
 	toggle(flags, &o.noEcho, "no-echo", "", "Don't show the command line on standard error")
@@ -57,9 +61,20 @@ func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 	toggle(flags, &o.stop, "stop", "", "Stop the sandbox when the command has ended")
 }
 
-// check refuses options that contradict each other, before any request to
-// the API.
-func (s *stdio) check(o *commandOptions) error {
+// check reads the environment and refuses, before any request to the API, options
+// that contradict each other and what no command line can hold.
+func (s *stdio) check(o *commandOptions, words []string) (err error) {
+	if o.environment, err = s.environ(o.env, o.envFiles); err != nil {
+		return err
+	}
+	if err := wire.CheckEnv(o.environment); err != nil {
+		return usagef("--env: %v", err)
+	}
+	for _, word := range words {
+		if err := wire.CheckText(word); err != nil {
+			return usagef("an argument of the command %v", err)
+		}
+	}
 	terminal, err := s.inTerminal(o)
 	switch {
 	case err != nil:
@@ -92,20 +107,16 @@ func (s *stdio) inTerminal(o *commandOptions) (bool, error) {
 
 // runRemote runs a command in a sandbox and returns its exit code.
 func (a *app) runRemote(ctx context.Context, sb *sandbox.Sandbox, o *commandOptions, name string, args []string) error {
-	env, err := a.environ(o.env, o.envFiles)
-	if err != nil {
-		return err
-	}
 	terminal, err := a.inTerminal(o)
 	if err != nil {
 		return err
 	}
 	if terminal {
 		return a.terminal(ctx, sb, &terminalOptions{
-			command: name, args: args, env: env, workdir: o.workdir, sudo: o.sudo, user: o.user, keepAlive: !o.noExtend,
+			command: name, args: args, env: o.environment, workdir: o.workdir, sudo: o.sudo, user: o.user, keepAlive: !o.noExtend,
 		})
 	}
-	r := &remoteRun{app: a, sb: sb, o: o, env: env, name: name, args: args}
+	r := &remoteRun{app: a, sb: sb, o: o, name: name, args: args}
 	return r.run(ctx)
 }
 
@@ -121,7 +132,6 @@ type remoteRun struct {
 	app  *app
 	sb   *sandbox.Sandbox
 	o    *commandOptions
-	env  sandbox.Env
 	name string
 	args []string
 }
@@ -166,16 +176,53 @@ func (r *remoteRun) run(ctx context.Context) error {
 		defer r.app.keepAlive(context.WithoutCancel(ctx), r.sb, keepAliveMargin, "the command ends with the session")()
 	}
 	opts := &sandbox.CommandOptions{
-		Cwd: r.o.workdir, Env: r.env, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: r.app.out.Raw, Stderr: r.app.err.Raw, Binary: r.o.binary,
+		Cwd: r.o.workdir, Env: r.o.environment, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: r.app.out.Raw, Stderr: r.app.err.Raw, Binary: r.o.binary,
 	}
 	code, err := r.follow(ctx, target, r.name, r.args, opts)
 	if err != nil {
-		return r.shellHint(startError(err))
+		return r.whatBecame(ctx, r.shellHint(startError(err)))
 	}
 	if code == 128+int(syscall.SIGKILL) && r.o.timeout > 0 {
 		fmt.Fprintln(r.app.err, "Command was killed (SIGKILL, exit code 137).")
 	}
 	return exitWith(code)
+}
+
+// lookTime bounds the look at what became of a command.
+const lookTime = 10 * time.Second
+
+// whatBecame gives the error of a command whose output was cut off a hint that is
+// true of the sandbox as it is now.
+func (r *remoteRun) whatBecame(ctx context.Context, err error) error {
+	stream, cut := errors.AsType[*sandbox.StreamError](err)
+	unknown := errors.Is(err, sandbox.ErrOutcomeUnknown)
+	if !cut && !unknown && !errors.Is(err, sandbox.ErrStopped) {
+		return err
+	}
+	if written, ok := errors.AsType[*fs.PathError](err); ok {
+		err = written // of this program's output: what the API calls it does not matter
+	}
+	late, cancel := withDeadline(ctx, lookTime)
+	defer cancel()
+	name, session := r.sb.Name(), r.sb.CurrentSession().ID()
+	now, getErr := r.app.client.Get(late, name, &sandbox.GetOptions{NoResume: true})
+	switch {
+	case errors.Is(getErr, sandbox.ErrNotFound):
+		return withHint(err, "sandbox %s was removed, and the command ended with it", name)
+	case getErr != nil:
+		return err
+	case now.Status() != sandbox.StatusRunning || now.CurrentSession().ID() != session:
+		hint := "the session of " + name + " has ended, and the command with it"
+		if r.o.limited {
+			hint += "; --timeout is how long a session runs"
+		}
+		return withHint(err, "%s", hint)
+	case unknown:
+		return withHint(err, "whether the command runs is not known: see %s", try("ps %s", name))
+	case cut && stream.CommandID != "":
+		return withHint(err, "the command may still be running: see %s", try("logs %s %s", name, stream.CommandID))
+	}
+	return err
 }
 
 // builtins are commands that only a shell has.
@@ -212,7 +259,7 @@ func startError(err error) error {
 
 func (r *remoteRun) detach(ctx context.Context, target commandTarget, name string, args []string) error {
 	cmd, err := target.StartCommand(ctx, name, args, &sandbox.StartOptions{
-		Cwd: r.o.workdir, Env: r.env, Sudo: r.o.sudo, Timeout: r.o.timeout, Binary: r.o.binary,
+		Cwd: r.o.workdir, Env: r.o.environment, Sudo: r.o.sudo, Timeout: r.o.timeout, Binary: r.o.binary,
 	})
 	if err != nil {
 		return startError(err)
@@ -405,7 +452,7 @@ func (p *signalPass) take(s syscall.Signal, atOnce bool) {
 func (p *signalPass) send(kill func(sandbox.Signal) error, sig sandbox.Signal, last bool) {
 	p.wg.Go(func() {
 		if err := kill(sig); errors.Is(err, sandbox.ErrChildren) {
-			p.warn("only the command got the signal; its children may go on", try("stop NAME")+" ends all")
+			p.warn("only the command got the signal; its children may go on", "stopping the sandbox ends all")
 		}
 		if last {
 			p.giveUp()

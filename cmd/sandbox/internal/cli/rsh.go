@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/rawshell"
@@ -26,23 +27,24 @@ type rshCommand struct {
 	user string
 }
 
-func (c *rshCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "rsh <name> <command> [...args]", Short: "Run a command for rsync, git and others that know ssh", GroupID: groupFiles,
-		Long: "Run a command with its standard input and output carried byte by byte, in both directions at the same time. Behind its name it takes ssh's " +
+func (c *rshCommand) command() *command {
+	return &command{
+		name: "rsh", near: []string{"rsync"}, title: titleFiles, short: "Run a command for rsync, git and others that know ssh", foreign: "1", ssh: sshOptions,
+		long: "Run a command with its standard input and output carried byte by byte, in both directions at the same time, for programs that call ssh: " +
+			"rsync -e 'sandbox rsh', and git with GIT_SSH_COMMAND='sandbox rsh' and GIT_SSH_VARIANT=simple. Behind its name it takes ssh's " +
 			"options, of which it heeds -l; the others, and USER@ before the name, are ssh's, too. It needs bash and stty in the sandbox. Standard error comes when the command has ended.",
-		Example:     "  $ rsync -a -e 'sandbox rsh' ./app/ web:app\n  $ GIT_SSH_COMMAND='sandbox rsh' GIT_SSH_VARIANT=simple git clone web:repo",
-		Annotations: map[string]string{ownWords: "1", ssh: sshOptions},
-		Args: func(_ *cobra.Command, args []string) error {
+		args: []argument{nameArg, {name: "command", text: "The program to run"}, moreWords},
+		check: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return usagef("rsh needs the name of a sandbox and a command; for a shell use %s", try("connect NAME"))
+				return withHint(usagef("rsh needs the name of a sandbox and a command"), "for a shell use %s", try("connect NAME"))
 			}
 			return nil
 		},
+		options: func(flags *pflag.FlagSet) {
+			option(flags, &c.user, "user", "l", "user", "", "The user to run the command as", parseText)
+		},
+		example: "rsh my-app tar -c src", run: c.run,
 	}
-	option(cmd.Flags(), &c.user, "user", "l", "user", "", "The user to run the command as", parseText)
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *rshCommand) run(cmd *cobra.Command, args []string) error {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -25,51 +26,43 @@ type runCommand struct {
 	o runOptions
 }
 
-func (c *runCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "run <command> [...args]", Short: "Run a command in a new sandbox",
-		Args: positionals("command", "[...args]"), Annotations: map[string]string{ownWords: "0"},
-		Long: "Create a sandbox and run a command in it; with --name, take the sandbox of that name if there is one. " +
+func (c *runCommand) command() *command {
+	return &command{
+		name: "run", first: true, short: "Run a command in a new sandbox", foreign: "0",
+		long: "Create a sandbox and run a command in it; with --name, take the sandbox of that name if there is one. " +
 			"The exit code is that of the command, and standard output holds nothing but what the command writes.",
-		Example: "– Build and throw the sandbox away\n\n  $ sandbox run --rm --upload . -- npm run build\n\n" +
-			"– A shell\n\n  $ sandbox run --rm -it -- bash",
+		args:    []argument{{name: "command", text: "The program to run"}, moreWords},
+		options: c.define, example: "run --rm --upload . -- npm run build", doc: commandView{}, run: c.run,
 	}
-	flags := cmd.Flags()
+}
+
+func (c *runCommand) define(flags *pflag.FlagSet) {
 	c.o.settings.define(flags, "An environment variable for the command (repeatable)")
 	c.o.command.define(flags, "")
 	toggle(flags, &c.o.connect, "connect", "", "Start a shell first, and then the command")
 	toggle(flags, &c.o.rm, "rm", "", "Remove the sandbox when the command has ended")
-	option(flags, &c.o.command.timeout, "exec-timeout", "", "num UNIT", "", "How long the command may run; it is then killed", parseTimeout)
+	option(flags, &c.o.command.timeout, "exec-timeout", "", "num UNIT", "", "How long the command may run; it is then killed", parseCommandTimeout)
 	options(flags, &c.o.downloads, "download", "", "PATH[:DEST]", "Copy a file or directory out of the sandbox when the command has ended (repeatable)", parseText)
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *runCommand) run(cmd *cobra.Command, args []string) error {
 	c.o.command.env, c.o.command.envFiles = c.o.settings.env, c.o.settings.envFiles
-	if err := c.check(&c.o); err != nil {
+	if err := c.check(&c.o, args); err != nil {
 		return err
 	}
+	c.o.settings.environment = c.o.command.environment
 	c.app.doubtTimeout(given(cmd, "exec-timeout"))
-	if err := c.o.command.rehearse(cmd.Context(), c.app.stdio, args); err != nil {
-		return err
-	}
 	c.o.command.limited = cmd.Flags().Changed("timeout")
 	c.app.doubtTimeout(given(cmd, "timeout"))
 	return c.runInNew(cmd.Context(), &c.o, args)
 }
 
 // check refuses options that contradict each other.
-func (c *runCommand) check(o *runOptions) error {
-	if o.settings.name != "" {
-		if _, err := c.app.checkedName(o.settings.name); err != nil {
-			return err
-		}
-	}
+func (c *runCommand) check(o *runOptions, words []string) error {
 	if o.rm && o.command.stop {
 		return usagef("--rm and --stop exclude each other")
 	}
-	if err := c.app.check(&o.command); err != nil {
+	if err := c.app.check(&o.command, words); err != nil {
 		return err
 	}
 	if o.rm && o.command.detach {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
@@ -12,10 +13,8 @@ import (
 
 type sessionsCommand struct{ app *app }
 
-func (c *sessionsCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "sessions", Short: "Manage sessions"}
-	cmd.AddCommand((&sessionsListCommand{app: c.app}).command())
-	return group(cmd)
+func (c *sessionsCommand) command() *command {
+	return &command{name: "sessions", short: "Manage sessions", sub: describe(&sessionsListCommand{app: c.app})}
 }
 
 type sessionsListCommand struct {
@@ -25,12 +24,15 @@ type sessionsListCommand struct {
 	all   bool
 }
 
-func (c *sessionsListCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "list <name>", Aliases: []string{"ls"}, Short: "List the sessions of a sandbox", Args: positionals("name")}
-	toggle(cmd.Flags(), &c.all, "all", "a", "Show all sessions (default shows just running)")
-	c.pages.define(cmd.Flags(), "sessions")
-	cmd.RunE = c.run
-	return cmd
+func (c *sessionsListCommand) command() *command {
+	return &command{
+		name: "list", aliases: []string{"ls"}, near: []string{"get", "status"}, short: "List the sessions of a sandbox", args: []argument{nameArg},
+		options: func(flags *pflag.FlagSet) {
+			toggle(flags, &c.all, "all", "a", "Show all sessions (default shows just running)")
+			c.pages.define(flags, "sessions")
+		},
+		example: "sessions ls my-app --all", doc: []sessionView{}, run: c.run,
+	}
 }
 
 func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {

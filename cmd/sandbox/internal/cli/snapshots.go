@@ -2,13 +2,13 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
@@ -24,43 +24,37 @@ type snapshotCommand struct {
 	expiration   *time.Duration
 }
 
-func (c *snapshotCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "snapshot <name>", Short: "Take a snapshot of a sandbox's files", Args: positionals("name"),
-		Long: "Take a snapshot of a sandbox's files, which ends its session. The snapshot's ID is written to standard output.",
+func (c *snapshotCommand) command() *command {
+	return &command{
+		name: "snapshot", near: []string{"save", "commit"}, first: true, short: "Take a snapshot of a sandbox's files",
+		long: "Take a snapshot of a sandbox's files, which ends its session. The snapshot's ID is written to standard output.",
+		args: []argument{nameArg}, options: c.define, example: "snapshot my-app --stop", doc: snapshotView{}, run: c.run,
 	}
-	flags := cmd.Flags()
+}
+
+func (c *snapshotCommand) define(flags *pflag.FlagSet) {
 	toggle(flags, &c.stop, "stop", "", "Accept that the session ends")
 	toggle(flags, &c.silent, "silent", "", "Don't write the snapshot's ID to standard output")
 	option(flags, &c.expiration, "expiration", "", "num UNIT", "", "How long the snapshot is kept; 0 keeps it", pointerTo(parseExpiration))
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	name, err := c.app.checkedName(args[0])
-	if err == nil {
-		err = rehearseUpdate(ctx, &sandbox.UpdateOptions{SnapshotExpiration: keptFor(c.expiration)})
+	if !c.stop && !c.app.opts.yes && !c.app.asks() {
+		return withHint(usagef("a snapshot ends the current session of the sandbox"), "agree with --stop")
 	}
-	if err != nil {
-		return err
-	}
-	if !c.stop {
-		if err := c.app.confirm(ctx, "A snapshot ends the current session of the sandbox. Go on?"); err != nil {
-			if _, refused := errors.AsType[*usageError](err); refused {
-				return withHint(usagef("a snapshot ends the current session of the sandbox"), "agree with --stop")
-			}
-			return err
-		}
-	}
-	sb, err := c.app.get(ctx, name, false)
+	sb, err := c.app.named(ctx, args[0], false)
 	if err != nil {
 		return err
 	}
 	if status := sb.Status(); status != sandbox.StatusRunning {
-		return withHint(fmt.Errorf("sandbox %s is not running (its status is %s)", name, status),
-			"a stopped sandbox has its snapshot already: %s", try("snapshots list --name %s", name))
+		return withHint(fmt.Errorf("sandbox %s is not running (its status is %s)", sb.Name(), status),
+			"a stopped sandbox has its snapshot already: %s", try("snapshots list --name %s", sb.Name()))
+	}
+	if !c.stop {
+		if err := c.app.confirm(ctx, "A snapshot ends the current session of "+sb.Name()+". Go on?"); err != nil {
+			return err
+		}
 	}
 	done := c.app.spinUnless(c.silent, "Creating snapshot...")
 	snap, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: keptFor(c.expiration)})
@@ -81,10 +75,11 @@ func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 
 type snapshotsCommand struct{ app *app }
 
-func (c *snapshotsCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "snapshots", Short: "Manage snapshots"}
-	cmd.AddCommand(commands(&snapshotsListCommand{app: c.app}, &snapshotsGetCommand{app: c.app}, &snapshotsTreeCommand{app: c.app}, &snapshotsDeleteCommand{app: c.app})...)
-	return group(cmd)
+func (c *snapshotsCommand) command() *command {
+	return &command{
+		name: "snapshots", short: "Manage snapshots",
+		sub: describe(&snapshotsListCommand{app: c.app}, &snapshotsGetCommand{app: c.app}, &snapshotsTreeCommand{app: c.app}, &snapshotsDeleteCommand{app: c.app}),
+	}
 }
 
 var snapshotStyles = map[sandbox.Status]console.Style{
@@ -119,12 +114,15 @@ type snapshotsListCommand struct {
 	name  string
 }
 
-func (c *snapshotsListCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the snapshots of a project", Args: positionals()}
-	option(cmd.Flags(), &c.name, "name", "", "name", "", "Only the snapshots of this sandbox", parseAny)
-	c.pages.define(cmd.Flags(), "snapshots")
-	cmd.RunE = c.run
-	return cmd
+func (c *snapshotsListCommand) command() *command {
+	return &command{
+		name: "list", aliases: []string{"ls"}, near: []string{"get", "status"}, short: "List the snapshots of a project",
+		options: func(flags *pflag.FlagSet) {
+			option(flags, &c.name, "name", "", "name", "", "Only the snapshots of this sandbox", parseAny)
+			c.pages.define(flags, "snapshots")
+		},
+		example: "snapshots ls --name my-app", doc: []snapshotView{}, run: c.run,
+	}
 }
 
 func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
@@ -151,32 +149,15 @@ func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// snapshotArgs checks snapshot IDs.
-func snapshotArgs(several bool) cobra.PositionalArgs {
-	names := []string{"snapshot_id"}
-	if several {
-		names = append(names, "[...snapshot_id]")
-	}
-	check := positionals(names...)
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return err
-		}
-		for _, id := range args {
-			if _, err := parseSnapshotID(id); err != nil {
-				return &usageError{message: err.Error(), hint: moreAbout(cmd)}
-			}
-		}
-		return nil
-	}
-}
+// snapshotArg is an argument that names a snapshot.
+var snapshotArg = argument{name: "snapshot_id", text: "The ID of a snapshot, which begins with snap_", parse: checked(parseSnapshotID)}
 
 type snapshotsGetCommand struct{ app *app }
 
-func (c *snapshotsGetCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "get <snapshot_id>", Short: "Show a snapshot", Args: snapshotArgs(false),
-		RunE: c.run,
+func (c *snapshotsGetCommand) command() *command {
+	return &command{
+		name: "get", near: []string{"show", "inspect"}, short: "Show a snapshot", args: []argument{snapshotArg},
+		example: "snapshots get snap_0123", doc: snapshotView{}, run: c.run,
 	}
 }
 
@@ -200,10 +181,11 @@ func (c *snapshotsGetCommand) run(cmd *cobra.Command, args []string) error {
 
 type snapshotsDeleteCommand struct{ app *app }
 
-func (c *snapshotsDeleteCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "delete <snapshot_id> [...snapshot_id]", Aliases: []string{"rm", "remove"}, Short: "Delete snapshots", Args: snapshotArgs(true),
-		RunE: c.run,
+func (c *snapshotsDeleteCommand) command() *command {
+	return &command{
+		name: "delete", aliases: []string{"rm", "remove"}, near: []string{"destroy"}, short: "Delete snapshots",
+		args:    []argument{snapshotArg, {name: "snapshot_id", text: "More of them", several: true, parse: checked(parseSnapshotID)}},
+		example: "snapshots rm snap_0123", doc: []string{}, run: c.run,
 	}
 }
 
@@ -231,16 +213,17 @@ type snapshotsTreeCommand struct {
 	limit         int
 }
 
-func (c *snapshotsTreeCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "tree <name>", Short: "Show the ancestors and descendants of a sandbox's snapshot", Args: positionals("name"),
+func (c *snapshotsTreeCommand) command() *command {
+	return &command{
+		name: "tree", short: "Show the ancestors and descendants of a sandbox's snapshot", args: []argument{nameArg}, options: c.define,
+		example: "snapshots tree my-app", doc: treeView{}, run: c.run,
 	}
-	flags := cmd.Flags()
+}
+
+func (c *snapshotsTreeCommand) define(flags *pflag.FlagSet) {
 	choice(flags, &c.order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
 	option(flags, &c.limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", parseBetween(1, wire.MaxTreePage, "limit"))
 	option(flags, &c.cursor, "cursor", "", "str", "", "Continue from the hint of an earlier call", parseAny)
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *snapshotsTreeCommand) run(cmd *cobra.Command, args []string) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
@@ -94,14 +95,12 @@ type stopCommand struct {
 	sel selection
 }
 
-func (c *stopCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "stop <name> [...name]", Short: "Stop sandboxes", Args: cobra.ArbitraryArgs,
-		Long: "Stop sandboxes, by name or by property. Persistent ones keep their files; any command starts them again.",
+func (c *stopCommand) command() *command {
+	return &command{
+		name: "stop", near: []string{"pause", "down"}, first: true, short: "Stop sandboxes",
+		long: "Stop sandboxes, by name or by property. Persistent ones keep their files; any command starts them again.",
+		args: []argument{nameArg, moreNames}, check: cobra.ArbitraryArgs, options: c.sel.define, example: "stop my-app", doc: []stopView{}, run: c.run,
 	}
-	c.sel.define(cmd.Flags())
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
@@ -112,6 +111,11 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	names, _, err := c.app.chosen(ctx, cmd, args, &c.sel)
 	if err != nil {
 		return err
+	}
+	if c.sel.given() && len(names) > 0 && c.app.asks() {
+		if err := c.app.confirm(ctx, fmt.Sprintf("Stop %s: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
+			return err
+		}
 	}
 	text := "Stopping " + plural(len(names), "sandbox", "sandboxes")
 	if len(names) == 1 {
@@ -137,7 +141,7 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	views := []stopView{}
 	for i, r := range results {
 		if errs[i] != nil {
-			c.app.failed(func(message string) string { return message }, errs[i])
+			c.app.failed(names[i]+": ", errs[i])
 			continue
 		}
 		views = append(views, viewStop(names[i], r.result))
@@ -173,7 +177,7 @@ type field struct{ label, value string }
 
 // tellStopped shows what a session and its sandbox have used.
 func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
-	fmt.Fprintf(c.app.err, "%s Sandbox stopped.\n", c.app.err.Paint(console.Green, "✔"))
+	fmt.Fprintf(c.app.err, "%s Sandbox %s stopped.\n", c.app.err.Paint(console.Green, "✔"), sb.Name())
 	i, s := viewSandbox(sb.Info()), viewSession(r.Session)
 	run := func(label string, ms int64) field {
 		return field{label, units.Run(time.Duration(ms) * time.Millisecond)}
@@ -221,16 +225,18 @@ type removeCommand struct {
 	force   bool
 }
 
-func (c *removeCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "remove <name> [...name]", Aliases: []string{"rm"}, Short: "Remove sandboxes for good", Args: cobra.ArbitraryArgs,
-		Long: "Remove sandboxes for good, by name or by property. Their snapshots live on unless --delete-orphan-snapshots says otherwise.",
+func (c *removeCommand) command() *command {
+	return &command{
+		name: "remove", aliases: []string{"rm"}, near: []string{"delete", "del", "destroy", "terminate"}, first: true, short: "Remove sandboxes for good",
+		long: "Remove sandboxes for good, by name or by property. Their snapshots live on unless --delete-orphan-snapshots says otherwise.",
+		args: []argument{nameArg, moreNames}, check: cobra.ArbitraryArgs, options: c.define, example: "rm my-app", doc: []string{}, run: c.run,
 	}
-	toggle(cmd.Flags(), &c.orphans, "delete-orphan-snapshots", "", "Also delete snapshots of the sandbox that no other sandbox uses")
-	c.sel.define(cmd.Flags())
-	toggle(cmd.Flags(), &c.force, "force", "f", "Ignore sandboxes that do not exist, and ask no questions")
-	cmd.RunE = c.run
-	return cmd
+}
+
+func (c *removeCommand) define(flags *pflag.FlagSet) {
+	toggle(flags, &c.orphans, "delete-orphan-snapshots", "", "Also delete snapshots of the sandbox that no other sandbox uses")
+	c.sel.define(flags)
+	toggle(flags, &c.force, "force", "f", "Ignore sandboxes that do not exist, and ask no questions")
 }
 
 func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
@@ -293,7 +299,7 @@ func (a *app) each(names []string, title string, do func(name string) error) (do
 				tell(console.Gray, "-", n, " (it does not exist)")
 			}
 		case errs[i] != nil:
-			a.failed(func(message string) string { return title + lines(n) + " [FAILED: " + message + "]" }, errs[i])
+			a.failed(strings.ToLower(title[:1])+title[1:]+n+": ", errs[i])
 		default:
 			done = append(done, n)
 			if !a.opts.structured() {

@@ -13,8 +13,10 @@ type telemetryView struct {
 
 type telemetryCommand struct{ app *app }
 
-func (c *telemetryCommand) command() *cobra.Command {
-	cmd := &cobra.Command{Use: "telemetry", Short: "Say what is collected about the use of this program: nothing", Hidden: true}
+func (c *telemetryCommand) command() *command {
+	leaf := func(name, short string, run func(*cobra.Command, []string) error) *command {
+		return &command{name: name, short: short, example: "telemetry " + name, account: noAccount, doc: telemetryView{}, run: run}
+	}
 	set := func(enabled bool) func(*cobra.Command, []string) error {
 		return func(*cobra.Command, []string) error {
 			dirs := c.app.dirs()
@@ -24,12 +26,14 @@ func (c *telemetryCommand) command() *cobra.Command {
 			return c.run(nil, nil)
 		}
 	}
-	cmd.AddCommand(
-		&cobra.Command{Use: "status", Short: "Say whether telemetry is on; it never is", Args: positionals(), RunE: c.run},
-		&cobra.Command{Use: "enable", Short: "Allow the official CLI to collect data", Args: positionals(), RunE: set(true)},
-		&cobra.Command{Use: "disable", Short: "Forbid the official CLI to collect data", Args: positionals(), RunE: set(false)},
-	)
-	return group(cmd)
+	return &command{
+		name: "telemetry", short: "Say what is collected about the use of this program: nothing", hidden: true,
+		sub: []*command{
+			leaf("status", "Say whether telemetry is on; it never is", c.run),
+			leaf("enable", "Allow the official CLI to collect data", set(true)),
+			leaf("disable", "Forbid the official CLI to collect data", set(false)),
+		},
+	}
 }
 
 func (c *telemetryCommand) run(*cobra.Command, []string) error {

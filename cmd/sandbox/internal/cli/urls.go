@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -61,14 +62,15 @@ type urlCommand struct {
 	publish, wait bool
 }
 
-func (c *urlCommand) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "url <name> <port>", Short: "Write the public address of a port", GroupID: groupFiles, Args: positionals("name", "port"),
+func (c *urlCommand) command() *command {
+	return &command{
+		name: "url", title: titleFiles, short: "Write the public address of a port", args: []argument{nameArg, {name: "port", text: "The port in the sandbox", parse: checked(parsePort)}},
+		options: func(flags *pflag.FlagSet) {
+			toggle(flags, &c.publish, "publish", "", "Publish the port if it is not")
+			toggle(flags, &c.wait, "wait", "", "Wait until its server responds")
+		},
+		example: "url my-app 3000 --publish", doc: urlView{}, run: c.run,
 	}
-	toggle(cmd.Flags(), &c.publish, "publish", "", "Publish the port if it is not")
-	toggle(cmd.Flags(), &c.wait, "wait", "", "Wait until its server responds")
-	cmd.RunE = c.run
-	return cmd
 }
 
 func (c *urlCommand) run(cmd *cobra.Command, args []string) error {

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
@@ -270,14 +272,21 @@ func parseCredentials(s string) ([]string, error) {
 // parseDuration reads a duration.
 func parseDuration(s string) (time.Duration, error) { return units.ParseDuration(s) }
 
-// parseTimeout reads the duration of a time limit.
-func parseTimeout(s string) (time.Duration, error) {
-	d, err := units.ParseDuration(s)
-	if err == nil && d == 0 {
-		err = errors.New("a time limit of 0 ends everything at once; leave it out for the default")
+// within reads a duration that has limits.
+func within(least, most time.Duration) func(string) (time.Duration, error) {
+	return func(s string) (time.Duration, error) {
+		d, err := units.ParseDuration(s)
+		if err == nil && (d < least || d > most) {
+			err = fmt.Errorf("%v is outside %v to %v", d, least, most)
+		}
+		return d, err
 	}
-	return d, err
 }
+
+var (
+	parseTimeout        = within(wire.MinTimeout, wire.MaxTimeout)
+	parseCommandTimeout = within(wire.MinCommandTimeout, wire.MaxCommandTimeout)
+)
 
 // parseSize reads the size of something that is not empty.
 func parseSize(s string) (int64, error) {
@@ -288,12 +297,62 @@ func parseSize(s string) (int64, error) {
 	return n, err
 }
 
-// parseExpiration reads a duration or "none".
+// parseExpiration reads a duration of snapshots, or "none".
 func parseExpiration(s string) (time.Duration, error) {
 	if s == "none" {
 		return 0, nil
 	}
-	return units.ParseDuration(s)
+	d, err := units.ParseDuration(s)
+	if err == nil && d > 0 && d < wire.MinExpiration {
+		err = fmt.Errorf("%v is below %v; none keeps snapshots", d, wire.MinExpiration)
+	}
+	return d, err
+}
+
+// parseNewName reads the name of a sandbox to be made, which may be left to the API.
+func parseNewName(s string) (string, error) {
+	if s != "" && !wire.SandboxName(s) {
+		return "", notName(s)
+	}
+	return s, nil
+}
+
+// parseName reads the name of a sandbox. What can't be part of an address is refused.
+func parseName(s string) (string, error) {
+	if s == "" || s == "." || s == ".." || slices.Contains(wire.ReservedNames, s) || strings.ContainsAny(s, "/\\?#%*,:; \t\n\x00") || !utf8.ValidString(s) {
+		return "", notName(s)
+	}
+	return s, nil
+}
+
+func notName(s string) error {
+	return fmt.Errorf("%s can't be the name of a sandbox: a name has at most %d letters, digits, - and _, and the API has another meaning for %s",
+		quote(s), wire.MaxName, strings.Join(wire.ReservedNames, ", "))
+}
+
+// parseDriveName reads the name of a drive.
+func parseDriveName(s string) (string, error) {
+	if !wire.PlainName(s, wire.MaxDriveName) {
+		return "", fmt.Errorf("%s can't be the name of a drive: a name has at most %d letters, digits, - and _", quote(s), wire.MaxDriveName)
+	}
+	return s, nil
+}
+
+var userName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+
+func parseUser(s string) (string, error) {
+	if !userName.MatchString(s) {
+		return "", fmt.Errorf("%s can't be a username: one has at most 32 lowercase letters, digits, - and _, and begins with a letter or _", quote(s))
+	}
+	return s, nil
+}
+
+// parseDirectory reads a directory of a sandbox, which may be left to the API.
+func parseDirectory(s string) (string, error) {
+	if err := wire.CheckText(s); err != nil {
+		return "", fmt.Errorf("the directory %w", err)
+	}
+	return s, nil
 }
 
 func parseCIDR(s string) (string, error) {

@@ -18,11 +18,8 @@ type versionView struct {
 
 type versionCommand struct{ app *app }
 
-func (c *versionCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Write the version", GroupID: groupTools, Args: positionals(),
-		RunE: c.run,
-	}
+func (c *versionCommand) command() *command {
+	return &command{name: "version", title: titleTools, short: "Write the version", example: "version", account: noAccount, doc: versionView{}, run: c.run}
 }
 
 func (c *versionCommand) run(*cobra.Command, []string) error {

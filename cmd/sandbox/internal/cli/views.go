@@ -232,3 +232,19 @@ func viewCommand(c *sandbox.Command) commandView {
 	}
 	return v
 }
+
+// copyView is a copy that was made.
+type copyView struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// doneView says whether there was something to do.
+type doneView struct {
+	Done bool `json:"done"`
+}
+
+// errorView is what goes to standard error with --json.
+type errorView struct {
+	Error failure `json:"error"`
+}

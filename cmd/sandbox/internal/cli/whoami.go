@@ -16,10 +16,10 @@ type whoamiView struct {
 
 type whoamiCommand struct{ app *app }
 
-func (c *whoamiCommand) command() *cobra.Command {
-	return &cobra.Command{
-		Use: "whoami", Short: "Show the team and project in use, and where the token comes from", GroupID: groupTools, Args: positionals(),
-		RunE: c.run,
+func (c *whoamiCommand) command() *command {
+	return &command{
+		name: "whoami", near: []string{"account", "who"}, title: titleTools, short: "Show the team and project in use, and where the token comes from",
+		example: "whoami", doc: whoamiView{}, run: c.run,
 	}
 }
 
