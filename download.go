@@ -3,7 +3,6 @@ package sandbox
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -45,7 +44,9 @@ const downloadAttempts = 3
 
 // DownloadFile copies the file src of the sandbox to the local file dst. It
 // writes to a temporary file next to dst and renames that when it is complete:
-// dst never holds part of the file, and an error leaves it unchanged. An
+// dst never holds part of the file, and an error leaves it unchanged. If this
+// process is killed, the next download to the directory removes the temporary file,
+// which uploads leave out. An
 // existing file keeps its permissions; one that is not writable is an error.
 //
 // It makes one request, and a second one for the file's size, which it compares
@@ -139,7 +140,8 @@ type part struct {
 	name string // the caller's name for it, for errors
 	dst  string // where it goes, with symbolic links resolved
 
-	limit int64 // in bytes; 0 for none
+	limit   int64 // in bytes; 0 for none
+	release func()
 }
 
 // createPart creates a temporary file next to dst. Its errors are those of
@@ -166,12 +168,17 @@ func createPart(dst string) (*part, error) {
 		f.Close()
 		mode, exists = place.Info.Mode().Perm(), true
 	}
-	tmp := filepath.Join(filepath.Dir(p.dst), ".download-"+rand.Text())
+	if dir, err := os.OpenRoot(filepath.Dir(p.dst)); err == nil {
+		localfile.Sweep(dir)
+		dir.Close()
+	}
+	tmp := filepath.Join(filepath.Dir(p.dst), localfile.TempName())
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return nil, p.fail("open", err)
 	}
 	p.file = f
+	p.release, _ = localfile.Hold(f)
 	if exists {
 		if err := f.Chmod(mode); err != nil {
 			p.discard()
@@ -253,6 +260,7 @@ func (p *part) commit() error {
 func (p *part) discard() {
 	p.file.Close()
 	os.Remove(p.file.Name())
+	p.release()
 }
 
 // ErrUnsafeArchive matches the error of [FileSystem.DownloadDir] if the sandbox

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/localfile"
 	"github.com/go-vercel/sandbox/internal/tarball"
 	"github.com/go-vercel/sandbox/internal/untar"
 )
@@ -175,7 +176,7 @@ func (w *walker) walk(dir string, whole bool, yield func(tarball.Entry, error) b
 			return false
 		}
 		name := path.Join(dir, d.Name())
-		if w.filter.Excluded(name) {
+		if w.filter.Excluded(name) || localfile.IsTemp(d.Name()) { // of a download that was killed
 			continue
 		}
 		included := whole || w.filter.Included(name)

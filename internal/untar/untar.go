@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -74,6 +73,7 @@ func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err
 	x.way = []level{{name: ".", dir: root}}
 	defer func() { err = errors.Join(err, x.close()) }()
 	x.umask = umask(root)
+	localfile.Sweep(root)
 	tr := tar.NewReader(r)
 	for {
 		if err := ctx.Err(); err != nil {
@@ -257,7 +257,7 @@ func strange(name string) bool {
 // means changing it for all threads.
 func umask(root *os.Root) fs.FileMode {
 	const usual = 0o022
-	name := ".download-" + rand.Text()
+	name := localfile.TempName()
 	if err := root.Mkdir(name, 0o777); err != nil {
 		return usual // root itself is not writable, but directories below it may be
 	}
@@ -371,7 +371,8 @@ func (x *extractor) dir(in *os.Root, name string, h *tar.Header) error {
 	base := path.Base(name)
 	// Until its content is complete it must be writable for us.
 	err := in.Mkdir(base, 0o700)
-	if errors.Is(err, fs.ErrExist) {
+	existed := errors.Is(err, fs.ErrExist)
+	if existed {
 		info, lerr := in.Lstat(base)
 		switch {
 		case lerr != nil:
@@ -393,6 +394,9 @@ func (x *extractor) dir(in *os.Root, name string, h *tar.Header) error {
 		return err
 	}
 	d := x.here()
+	if existed {
+		localfile.Sweep(d.dir)
+	}
 	d.entry, d.mode, d.modTime = true, x.mode(h), h.ModTime
 	return nil
 }
@@ -404,11 +408,13 @@ func (x *extractor) mode(h *tar.Header) fs.FileMode {
 
 // file writes a file under a temporary name and renames it when it is complete.
 func (x *extractor) file(ctx context.Context, in *os.Root, name string, h *tar.Header, r io.Reader) (err error) {
-	tmp := ".download-" + rand.Text()
+	tmp := localfile.TempName()
 	f, err := in.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
+	release, _ := localfile.Hold(f)
+	defer release()
 	defer func() {
 		if err != nil {
 			f.Close()

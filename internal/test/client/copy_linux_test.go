@@ -273,3 +273,30 @@ func TestDownloadOfEveryKind(t *testing.T) {
 		assert.Equal(t, "z", link)
 	}
 }
+
+// TestKilledDownload: the file of a download that was killed is not uploaded, and
+// goes with the next download to its directory.
+func TestKilledDownload(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	_, sb := testkit.Start(t, nil)
+	ctx, f := t.Context(), sb.FS()
+	require.NoError(t, f.WriteFile(ctx, "d/sub/file", []byte("x"), 0o644))
+	const left = ".download-ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	dir := t.TempDir()
+	leave := func() {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "sub"), 0o755))
+		for _, name := range []string{left, "sub/" + left} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("part"), 0o600))
+		}
+	}
+	leave()
+	require.NoError(t, f.UploadDir(ctx, dir, "up", nil))
+	assert.Equal(t, "up\nup/sub", strings.TrimSpace(testkit.Output(t, sb, "find", "up")))
+	require.NoError(t, f.DownloadFile(ctx, "d/sub/file", filepath.Join(dir, "new"), nil))
+	assert.NoFileExists(t, filepath.Join(dir, left))
+	leave()
+	require.NoError(t, f.DownloadDir(ctx, "d", dir, nil))
+	assert.Equal(t, []string{"new", "sub"}, testkit.DirNames(t, dir))
+	assert.Equal(t, []string{"file"}, testkit.DirNames(t, filepath.Join(dir, "sub")))
+}
