@@ -177,7 +177,7 @@ func onMachine(t *testing.T) *oidctest.Machine {
 // tokenRecorder is a server for all hosts that records which token each host received.
 type tokenRecorder struct {
 	minted  string // for the login
-	expires string // a token that is refused, 15 minutes after it arrives
+	expires string // a token that the API refuses 15 minutes after receiving it
 
 	mu   sync.Mutex
 	sent map[string][]string // hosts by token

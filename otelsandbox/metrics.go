@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// The boundaries of histograms. Those of requests are of the conventions; what is
-// longer than a request may last for hours.
+// The boundaries of histograms. Those for requests are from the semantic conventions. Other
+// operations may last for hours.
 var (
 	requestSeconds = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
 	longSeconds    = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600}
@@ -154,11 +154,11 @@ func (x *metrics) end(ctx context.Context, e *observe.Event, extra []attribute.K
 
 func (x *metrics) endRequest(ctx context.Context, e *observe.Event, extra []attribute.KeyValue) {
 	all := x.seriesOf(requestLabels(e), e, extra).record
-	took := e.Latency
-	if took == 0 { // no response
-		took = e.Duration
+	duration := e.Latency
+	if duration == 0 { // no response
+		duration = e.Duration
 	}
-	x.request.Record(ctx, took.Seconds(), all...)
+	x.request.Record(ctx, duration.Seconds(), all...)
 	if x.sent != nil {
 		x.sent.Record(ctx, e.Sent, all...)
 		x.received.Record(ctx, e.Received, all...)

@@ -25,21 +25,21 @@ type Options struct {
 	// the global ones.
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
-	// Arguments adds the arguments of commands to their spans, as
-	// process.command_args. They may hold secrets.
+	// Arguments adds the arguments of commands to their spans, as process.command_args.
+	// They may contain secrets.
 	Arguments bool
-	// BodySizes adds the histograms of the sizes of requests and responses, which
-	// the conventions leave optional: they cost as much as all other metrics of a
-	// request. Spans have the sizes anyway.
+	// BodySizes adds the histograms of the sizes of requests and responses, which are
+	// optional in the conventions. They cost as much as all other metrics of a request.
+	// Spans always have the sizes.
 	BodySizes bool
-	// MetricAttributes, if not nil, returns attributes that are added to the
-	// metrics of an event. Each new value costs a time series of every metric:
-	// the names of tenants may be few enough, those of sandboxes are not.
+	// MetricAttributes, if not nil, returns additional attributes for the metrics of an
+	// event. Each new value creates a time series of every metric: names of tenants may be
+	// few enough, names of sandboxes are not.
 	MetricAttributes func(observe.Event) []attribute.KeyValue
 }
 
-// New returns an observer that makes spans and metrics. It is safe for concurrent
-// use, and several clients may share it. A nil opts means the defaults.
+// New returns an observer that creates spans and metrics. It is safe for concurrent use,
+// and several clients may share it. A nil opts means the defaults.
 func New(opts *Options) (observe.Observer, error) {
 	o := &observer{}
 	if opts != nil {
@@ -65,13 +65,13 @@ type observer struct {
 	starts  cache[startKey, *start]
 }
 
-// startKey is what the spans of many events have in common, each of few words.
+// startKey identifies the start options that many spans share. Each field has few values.
 type startKey struct {
 	kind                  observe.Kind
 	operation, path, host string
 }
 
-// start is how such spans start.
+// start contains the name and options to start a span.
 type start struct {
 	name    string
 	options []trace.SpanStartOption
@@ -91,17 +91,17 @@ func newStart(e *observe.Event) *start {
 	return &start{name, []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(list...)}}
 }
 
-// activeSpan is the context of an event that has a span, and of what is part of one
-// whose span is dropped.
+// activeSpan is the context of an event with a span. It is also the context of events within an
+// event whose span was dropped.
 type activeSpan struct {
 	context.Context
 	observer *observer
 	span     trace.Span
-	host     string // of the API
+	host     string // the API's host
 }
 
-// activeSpanKey finds the activeSpan of an observer in a context, and that of any observer
-// if it is empty.
+// activeSpanKey is the context key for the activeSpan of an observer. An empty key matches any
+// observer's.
 type activeSpanKey struct{ *observer }
 
 // Value implements [context.Context].

@@ -54,9 +54,9 @@ exit 1`
 mkdir -p -- "$d" && { rm -d -- "$d"/* 2>/dev/null; mkdir -- "$d/after-$s"; }`
 )
 
-// withLimit limits how long the pool waits for programs of a sandbox. Code in a sandbox
+// withTimeout limits how long the pool waits for programs of a sandbox. Code in a sandbox
 // that was taken before may have replaced them with ones that never exit.
-func (p *Pool) withLimit(ctx context.Context) (context.Context, context.CancelFunc) {
+func (p *Pool) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, min(p.opts.Lease, 30*time.Second))
 }
 
@@ -74,7 +74,7 @@ func (p *Pool) claimMark(ctx context.Context, sb *sandbox.Sandbox) (state, error
 	if session == nil {
 		return notOurs, sandbox.ErrStopped
 	}
-	ctx, cancel := p.withLimit(ctx)
+	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
 	if !p.opts.Stopped {
 		err := session.FS().Mkdir(ctx, stateDir(sb.Name())+"/taken", commandMode)
@@ -105,7 +105,7 @@ func (p *Pool) markReady(ctx context.Context, sb *sandbox.Sandbox) error {
 	if session == nil {
 		return sandbox.ErrStopped
 	}
-	ctx, cancel := p.withLimit(ctx)
+	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
 	if !p.opts.Stopped {
 		err := session.FS().Mkdir(ctx, stateDir(sb.Name()), commandMode)
@@ -127,7 +127,7 @@ func (p *Pool) isUnclaimed(ctx context.Context, sb *sandbox.Sandbox) bool {
 	if session == nil {
 		return false
 	}
-	ctx, cancel := p.withLimit(ctx)
+	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
 	entries, err := session.FS().ReadDir(ctx, stateDir(sb.Name()))
 	return err == nil && len(entries) == 0

@@ -370,7 +370,7 @@ func (p *Pool) stopExtending(name string) {
 func (p *Pool) create(ctx context.Context) (*sandbox.Sandbox, error) {
 	o := p.opts.Create
 	o.Name = p.prefix + strings.ToLower(rand.Text()[:16])
-	began := time.Now()
+	start := time.Now()
 	sb, err := p.client.Create(ctx, &o)
 	if err == nil {
 		p.keepExtending(sb)
@@ -386,7 +386,7 @@ func (p *Pool) create(ctx context.Context) (*sandbox.Sandbox, error) {
 			}
 		}
 	}
-	p.event("made", o.Name, err, slog.Duration("took", time.Since(began)))
+	p.event("made", o.Name, err, slog.Duration("took", time.Since(start)))
 	return sb, err
 }
 

@@ -88,9 +88,9 @@ func mayDial(address string, allowed []netip.Prefix, own func() []netip.Addr) er
 // may be public, and services that listen there for the machine's own network
 // could be reached past the firewall in front of it.
 type ownAddresses struct {
-	mu    sync.Mutex
-	list  []netip.Addr
-	asked time.Time
+	mu       sync.Mutex
+	list     []netip.Addr
+	listedAt time.Time
 }
 
 // ownAddressesKept is how long the list is cached, since listing costs a system
@@ -100,7 +100,7 @@ const ownAddressesKept = time.Minute
 func (o *ownAddresses) get() []netip.Addr {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.asked.IsZero() && time.Since(o.asked) < ownAddressesKept {
+	if !o.listedAt.IsZero() && time.Since(o.listedAt) < ownAddressesKept {
 		return o.list
 	}
 	addrs, err := net.InterfaceAddrs()
@@ -115,6 +115,6 @@ func (o *ownAddresses) get() []netip.Addr {
 			}
 		}
 	}
-	o.asked = time.Now()
+	o.listedAt = time.Now()
 	return o.list
 }

@@ -162,8 +162,7 @@ func plantedRules(to *url.URL) []proxy.Rule {
 	}
 }
 
-// TestResponsesArePrivate: a shared cache in front stores what the headers that
-// platforms' caches look at allow.
+// TestResponsesArePrivate: no header that a shared cache obeys allows it to store a response.
 func TestResponsesArePrivate(t *testing.T) {
 	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for line := range strings.SplitSeq(r.Header.Get("X-Say"), ";;") {
@@ -317,8 +316,8 @@ func TestPlaceholdersAreBounded(t *testing.T) {
 	}
 }
 
-// TestLogOmitsResponses: servers echo what they received, so that errors of the
-// transport quote it.
+// TestLogOmitsResponses: the log contains no secret, although servers echo requests and errors of the
+// transport quote responses.
 func TestLogOmitsResponses(t *testing.T) {
 	secretOf := func(request string) string {
 		_, after, _ := strings.Cut(request, "Authorization: ")
@@ -413,8 +412,8 @@ func TestUnaskedUpgrade(t *testing.T) {
 	}
 }
 
-// TestTrailersAreDropped: what is removed from the header does not pass as a
-// trailer, announced or not.
+// TestTrailersAreDropped: headers that are removed can't be sent as trailers instead, announced or
+// not.
 func TestTrailersAreDropped(t *testing.T) {
 	var got http.Header
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -571,8 +570,7 @@ func TestMaxDuration(t *testing.T) {
 	}
 }
 
-// TestClientCertificates tests what the documentation of
-// ForwarderOptions.TLSConfig says.
+// TestClientCertificates tests the documented behavior of ForwarderOptions.TLSConfig.
 func TestClientCertificates(t *testing.T) {
 	var shown int
 	api := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { shown = len(r.TLS.PeerCertificates) }))

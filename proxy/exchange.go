@@ -138,8 +138,7 @@ func (f *Forwarder) logLine(r *http.Request, x *exchange) {
 	f.log.LogAttrs(context.WithoutCancel(r.Context()), level, "sandbox request", attrs...)
 }
 
-// countedBody counts what is read from a body, and fails above the limit, if
-// that is not zero.
+// countedBody counts the bytes read from a body. It fails above limit, if limit is not zero.
 type countedBody struct {
 	io.ReadCloser
 	count *atomic.Int64
@@ -150,8 +149,8 @@ type countedBody struct {
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	total := b.count.Add(int64(n))
-	if over := total - b.limit; b.limit > 0 && over > 0 {
-		n = max(0, n-int(over))
+	if excess := total - b.limit; b.limit > 0 && excess > 0 {
+		n = max(0, n-int(excess))
 		b.count.Store(b.limit)
 		err = errResponseTooLarge
 	}

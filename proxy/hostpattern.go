@@ -19,7 +19,7 @@ func parseHostPatterns(list []string) ([]hostPattern, error) {
 	for _, s := range list {
 		p := hostPattern{}
 		if u, err := url.Parse(s); strings.Contains(s, "://") {
-			if err != nil { // what it has may be a password
+			if err != nil { // don't quote the address: it may contain a password
 				return nil, errors.New("proxy: Hosts has a URL; give its host alone")
 			}
 			return nil, fmt.Errorf("proxy: Hosts has a URL; give its host alone: %q", u.Host)

@@ -19,8 +19,8 @@ const (
 	keysFresh = 10 * time.Minute
 	// keysUsable is how long keys are used if the issuer can't be reached.
 	keysUsable = time.Hour
-	// refetchPause is the minimum time between two fetches from an issuer whose
-	// keys are known, and the maximum between two attempts if they are not.
+	// refetchPause is the minimum time between two fetches from an issuer with known keys.
+	// For other issuers it is the maximum pause after a failed fetch.
 	refetchPause = time.Minute
 
 	// maxIssuers limits memory use. A process that serves more teams at the
@@ -91,8 +91,7 @@ func (b *bucket) allows(r rate, now time.Time) bool { return b.level(r, now) <= 
 // spend counts one request.
 func (b *bucket) spend(r rate, now time.Time) { b.spent, b.at = b.level(r, now)+1, now }
 
-// issuer is what is known about one issuer. Except for proven, its fields are
-// guarded by the mutex of Keys.
+// issuer is the state of one issuer. The mutex of Keys guards its fields, except proven.
 type issuer struct {
 	keys     keySet
 	fetched  time.Time // when the keys were fetched

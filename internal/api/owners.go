@@ -2,16 +2,15 @@ package api
 
 import "sync"
 
-// owners remembers the sandbox of each session, for errors and events: requests about
-// a session name only the session. It forgets sessions that are not used for long: a
-// full of becomes older, and the previous older is dropped. It is safe for concurrent
-// use.
+// owners remembers the sandbox of each session for errors and events, because requests about a
+// session contain only the session. It forgets sessions that are not used: when recent is full,
+// it becomes older, and the previous older is dropped. It is safe for concurrent use.
 type owners struct {
-	mu        sync.Mutex
-	of, older map[string]string
+	mu            sync.Mutex
+	recent, older map[string]string
 }
 
-// maxOwners is the maximum number of sessions in owners.of.
+// maxOwners is the maximum number of sessions in owners.recent.
 const maxOwners = 8192
 
 func (o *owners) learn(session, sandbox string) {
@@ -26,7 +25,7 @@ func (o *owners) learn(session, sandbox string) {
 func (o *owners) lookup(session string) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	sandbox, ok := o.of[session]
+	sandbox, ok := o.recent[session]
 	if !ok {
 		if sandbox, ok = o.older[session]; ok {
 			o.put(session, sandbox)
@@ -37,10 +36,10 @@ func (o *owners) lookup(session string) string {
 
 // put stores a session's sandbox. The caller holds mu.
 func (o *owners) put(session, sandbox string) {
-	if _, known := o.of[session]; !known && len(o.of) >= maxOwners || o.of == nil {
-		o.of, o.older = map[string]string{}, o.of
+	if _, known := o.recent[session]; !known && len(o.recent) >= maxOwners || o.recent == nil {
+		o.recent, o.older = map[string]string{}, o.recent
 	}
-	o.of[session] = sandbox
+	o.recent[session] = sandbox
 }
 
 // Learn stores the sandbox of a session that didn't come from a response.

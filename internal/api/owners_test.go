@@ -22,5 +22,5 @@ func TestOwners(t *testing.T) {
 		}
 	}
 	assert.Empty(t, o.lookup("unused"))
-	assert.LessOrEqual(t, len(o.of)+len(o.older), 2*maxOwners)
+	assert.LessOrEqual(t, len(o.recent)+len(o.older), 2*maxOwners)
 }

@@ -122,7 +122,7 @@ func TestTooMuch(t *testing.T) {
 // a part is missing.
 func TestListings(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, testListings) // what is refused is asked for again
+	synctest.Test(t, testListings) // refused responses are retried, with pauses
 }
 
 func testListings(t *testing.T) {

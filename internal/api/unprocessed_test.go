@@ -139,7 +139,7 @@ func TestUnprocessed(t *testing.T) {
 					return ok(stream), false
 				}}
 				c := srv.client(t)
-				setMaxWait(c, -1) // all are to be on their way before the first response
+				setMaxWait(c, -1) // all must be in flight before the first response
 				results := make(chan error, pool)
 				for range pool {
 					go func() { results <- c.Do(t.Context(), &Request{Op: KillCommand, Path: values(KillCommand)}, nil) }()

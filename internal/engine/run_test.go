@@ -34,7 +34,7 @@ type scriptedRun struct {
 
 	at     time.Time
 	mu     sync.Mutex
-	events map[string]time.Duration // when what was called first
+	events map[string]time.Duration // time of the first call of each function
 }
 
 func newScriptedRun() *scriptedRun {
@@ -87,7 +87,7 @@ func (s *scriptedRun) note(name string) (first bool) {
 	return true
 }
 
-// sleep reports whether the command has got there by itself, or was killed.
+// sleep waits for d or a kill. It returns false if ctx ends first.
 func (s *scriptedRun) sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -45,7 +45,7 @@ func (g *Guard) refusedPart(name string, dir bool) string {
 	elems := strings.Split(name, "/")
 	for i, elem := range elems {
 		last := i == len(elems)-1
-		if Git(elem) || repositories[normalize(elem)] || trustedConfig[normalize(elem)] || last && !dir && normalize(elem) == "head" {
+		if Git(elem) || repositories[normalize(elem)] || obeyedFiles[normalize(elem)] || last && !dir && normalize(elem) == "head" {
 			return path.Join(elems[:i+1]...)
 		}
 	}
@@ -92,10 +92,10 @@ var repositories = map[string]bool{
 	".pijul": true, "_mtn": true, ".p4config": true,
 }
 
-// trustedConfig are the names of files that editors, agents, shells and Git's hooks execute or
+// obeyedFiles are the names of files that editors, agents, shells and Git's hooks execute or
 // obey in a folder that the user has trusted before. It does not contain files such as .envrc and
 // .devcontainer, because their tools ask the user again after a change.
-var trustedConfig = map[string]bool{
+var obeyedFiles = map[string]bool{
 	".vscode": true, ".idea": true, ".zed": true, ".fleet": true, ".helix": true, ".vim": true, ".nova": true,
 	".exrc": true, ".vimrc": true, ".nvimrc": true, ".lvimrc": true, ".nvim.lua": true, ".dir-locals.el": true, ".dir-locals-2.el": true,
 	".claude": true, ".cursor": true, ".windsurf": true, ".gemini": true, ".codex": true, ".kiro": true,

@@ -115,7 +115,7 @@ func belongsTo(file string, mine []uint32) bool {
 		for _, stat := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
 			info, err := stat(name)
 			if err != nil {
-				return true // it does not exist, or reading it reports what is wrong
+				return true // it does not exist, or reading it returns the error
 			}
 			if !ownedBy(info, mine) {
 				return false

@@ -154,9 +154,9 @@ func (k *Known) Header(h http.Header) http.Header {
 	return h
 }
 
-// Error returns an error whose text contains neither secrets nor control characters. It is err
-// itself if err contains none. An error that replaces one with a secret matches what err
-// matches, but does not unwrap to err, whose fields contain the secret.
+// Error returns err if its text contains neither secrets nor control characters. Otherwise it
+// returns a redacted error that matches the same errors. If err contains a secret, the redacted
+// error does not unwrap to it, because the fields of err contain the secret too.
 func (k *Known) Error(err error) error {
 	if err == nil {
 		return nil
