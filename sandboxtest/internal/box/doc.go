@@ -10,6 +10,10 @@
 // translated in the working directory, the arguments and the environment, and
 // layers are copies.
 //
+// Each way to run boxes has a package of its own: folder, namespaces, and agent,
+// which does the work of namespaces for an ordinary user. Package backend is what they
+// share, and package sudo is the program in their boxes.
+//
 // Namespace mode needs root or unprivileged user namespaces, Linux 5.12,
 // overlayfs and util-linux. Without root there is one user only, who owns all
 // files of the box: sudo and the tools for users don't work, and renaming a
