@@ -12,7 +12,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/engine"
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
@@ -112,10 +111,6 @@ func startWithInput(ctx context.Context, on execTarget, in *input, name string, 
 	})
 }
 
-// deafAfter is how long a command may take to end after it has refused its
-// input. One that runs on has none.
-const deafAfter = time.Second
-
 // feed copies the input to the command.
 func (r *execRun) feed(ctx context.Context) error {
 	w := r.remote.Stdin(ctx)
@@ -128,32 +123,14 @@ func (r *execRun) feed(ctx context.Context) error {
 	if to.err == nil && err == nil {
 		to.err = closeErr
 	}
-	pipe, gone := errors.AsType[closedPipeError](to.err)
+	_, gone := errors.AsType[closedPipeError](to.err)
 	switch {
 	case to.err == nil:
 		return err // of the reader, which counts also if the command has gone meanwhile
-	case gone && !r.deaf(ctx, pipe) || ctx.Err() != nil:
+	case gone || ctx.Err() != nil:
 		return nil // like os/exec, which ignores EPIPE
 	}
 	return &engine.InputError{Err: fmt.Errorf("sandbox: delivering standard input: %w", to.err)}
-}
-
-// deaf reports whether the command runs without the input that it was started
-// with: it has refused it before any byte was taken, and does not end.
-func (r *execRun) deaf(ctx context.Context, refused closedPipeError) bool {
-	r.remote.mu.Lock()
-	taken := r.remote.stdinAt
-	r.remote.mu.Unlock()
-	if e, ok := refused.api.(*APIError); !ok || e.judged() != api.InputClosed || taken > 0 {
-		return false
-	}
-	select {
-	case <-r.exited:
-	case <-ctx.Done():
-	case <-time.After(deafAfter):
-		return true
-	}
-	return false
 }
 
 // inputWriter keeps a writer's error apart from a reader's.

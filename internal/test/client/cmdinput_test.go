@@ -2,12 +2,10 @@ package client_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -179,30 +177,4 @@ func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
 		c.Stdin = stdin()
 		assert.EqualError(t, c.Run(), "exit status 127", name)
 	}
-}
-
-// A service that knows nothing of input to running commands, and ignores that
-// one was asked for, gives the command none: that is no broken pipe.
-func TestCmdStdinIsIgnored(t *testing.T) {
-	t.Parallel()
-	_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
-	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-		if !testkit.IsRun(req) {
-			return next.RoundTrip(req)
-		}
-		var body map[string]any
-		if err := json.NewDecoder(req.Body).Decode(&body); err != nil {
-			return nil, err
-		}
-		delete(body, "attachStdin")
-		data, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
-		return next.RoundTrip(req)
-	})
-	c := sb.CommandContext(t.Context(), "sleep", "20")
-	c.Stdin = struct{ io.Reader }{strings.NewReader("x")}
-	assert.ErrorContains(t, c.Run(), "delivering standard input")
 }
