@@ -223,9 +223,7 @@ func (run Runner) Run(ctx context.Context, names *Names, steps []Step) error {
 	return nil
 }
 
-// together runs steps in one command, or one by one where that can't begin,
-// because there is no sudo that lets the sandbox's user be root: the API may
-// know another way. The error is then that of the first of them.
+// together runs steps in one command.
 func (run Runner) together(ctx context.Context, names *Names, steps []Step) error {
 	if len(steps) == 1 {
 		return run.alone(ctx, names, &steps[0])
@@ -245,13 +243,8 @@ func (run Runner) together(ctx context.Context, names *Names, steps []Step) erro
 	}
 	said := strings.Split(out, stepMark)[1:]
 	begun := min(len(said), len(steps))
-	if ok && begun == 0 {
-		for i := range steps {
-			if err := run.alone(ctx, names, &steps[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+	if ok && begun == 0 { // there is no sudo that lets the sandbox's user be root
+		return &StepError{Action: steps[0].action, ExitCode: failed.ExitCode, Stdout: out, Stderr: failed.Stderr}
 	}
 	for i := range steps[:begun] {
 		if ok && i == begun-1 {
