@@ -329,7 +329,7 @@ func only(text string, variables []string) string {
 // SANDBOX_CMD_PROGRAMS says.
 func TestCmdRandom(t *testing.T) {
 	t.Parallel()
-	count := 60
+	count := 30
 	if text := os.Getenv(programsEnv); text != "" {
 		var err error
 		count, err = strconv.Atoi(text)

@@ -284,6 +284,9 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 				// Two things are wrong here, and the two sides report different ones.
 				continue
 			}
+			if rare := []string{"link", "dangling", "loop", "missing/x", "file/x", "full/inner", "exec"}; !needs.Slow() && slices.Contains(rare, k) && slices.Contains(rare, to) {
+				continue
+			}
 			add("Rename "+k+" "+to, func(f osLike, root string) (any, error) { return none(f.Rename(root+"/"+k, root+"/"+to)) })
 		}
 	}
@@ -322,7 +325,7 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 		return fmt.Sprint(ok, i.Mode()), f.Remove(name)
 	})
 	add("MkdirTemp missing", func(f osLike, root string) (any, error) { return str(f.MkdirTemp(root+"/missing", "x")) })
-	for _, n := range testkit.OddNames {
+	for _, n := range testkit.SomeOddNames() {
 		add(fmt.Sprintf("odd name %q", n), func(f osLike, root string) (any, error) {
 			p := root + "/dir/" + n
 			var out []any

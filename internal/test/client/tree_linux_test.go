@@ -174,13 +174,13 @@ func TestTrees(t *testing.T) {
 			return exit.ExitCode(), err
 		},
 	}
-	for name, machine := range map[string]struct {
+	for where, machine := range map[string]struct {
 		mode    sandboxtest.Mode
 		without bool // sudo
 	}{
 		"namespace": {mode: sandboxtest.Namespace}, "folder": {mode: sandboxtest.Folder}, "namespace without sudo": {sandboxtest.Namespace, true},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(where, func(t *testing.T) {
 			t.Parallel()
 			mode := machine.mode
 			srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: mode})
@@ -220,6 +220,9 @@ func TestTrees(t *testing.T) {
 						continue // nobody becomes root, or alice, but by sudo
 					}
 					for name, end := range doors {
+						if !needs.Slow() && where != "namespace" && name != "SignalTree" {
+							continue // where the machine is another, the ways are the same
+						}
 						if !needs.Slow() && name != "SignalTree" && kind != "shell" && kind != "env -i" {
 							continue // each kind by one way, and each way with both outcomes; the rest of the product at night
 						}

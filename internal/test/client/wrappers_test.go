@@ -41,6 +41,9 @@ func TestWrappers(t *testing.T) {
 		{"HOME": "", "LANG": "xx_XX.UTF-8", "BASH_ENV": "/nonexistent", "ENV": "/nonexistent"},
 	} {
 		for where, create := range map[string]*sandbox.CreateOptions{"the command's": nil, "the sandbox's": {Env: env}} {
+			if create == nil && env["LC_ALL"] == "" && !needs.Slow() {
+				continue // the sandbox's has the same effect
+			}
 			srv, sb := testkit.Start(t, create)
 			var own sandbox.Env
 			var list []string
