@@ -145,7 +145,7 @@ func realPath(name string) string {
 // privateNames are what boxes don't see of directories that the environment has
 // put outside of homes: logins and tokens, and what agents and browsers remember.
 var privateNames = map[string][]string{
-	"XDG_CACHE_HOME": {"sandbox-sessions"},
+	"XDG_CACHE_HOME": {"sandbox-devserver", "sandbox-sessions"},
 	"XDG_CONFIG_HOME": {
 		"1Password", "BraveSoftware", "chromium", "com.vercel.cli", "gcloud", "gh", "git/credentials", "google-chrome", "op", "opencode", "sandbox-cli", "temporalio",
 	},

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
+)
+
+// envProgram makes the test binary the program itself, or the command that it runs.
+const envProgram = "DEVSERVER_TEST"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(envProgram) {
+	case "program":
+		os.Setenv(envProgram, "command")
+		main()
+	case "command":
+		os.Exit(command())
+	}
+	os.Exit(m.Run())
+}
+
+// command exits with 7 if it reaches the server of its environment.
+func command() int {
+	c, err := client.Dial(envconfig.MustLoadDefaultClientOptions())
+	if err != nil {
+		return 1
+	}
+	c.Close()
+	return 7
+}
+
+// TestCommand: the command finds the server, whatever Temporal the environment named
+// before, and its exit code is the program's. What can't run is an error.
+func TestCommand(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "database")
+	program := func(args ...string) (stderr string, code int) {
+		cmd := exec.Command(os.Args[0], append([]string{"-dir", dir}, args...)...)
+		cmd.Env = append(os.Environ(), envProgram+"=program", "TEMPORAL_ADDRESS=cluster.example:7233", "TEMPORAL_API_KEY=others", "TEMPORAL_CONFIG_FILE=/nowhere")
+		var text bytes.Buffer
+		cmd.Stderr = &text
+		if err := cmd.Run(); err != nil {
+			require.IsType(t, new(exec.ExitError), err)
+		}
+		return text.String(), cmd.ProcessState.ExitCode()
+	}
+	stderr, code := program(os.Args[0])
+	assert.Equal(t, 7, code, stderr)
+	stderr, code = program("no-such-program")
+	assert.Equal(t, exitNotFound, code)
+	assert.Contains(t, stderr, "no-such-program")
+	stderr, code = program("-port", "0x")
+	assert.Equal(t, exitUsage, code)
+	assert.True(t, strings.HasPrefix(stderr, "invalid value"), stderr)
+}

@@ -1,0 +1,380 @@
+package devserver_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/session"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// older makes a session with an ID of "before-CHANGE" decide as the code of before
+// that change, and leave no trace of having been asked; or all sessions as of before
+// all changes.
+type older struct {
+	interceptor.WorkerInterceptorBase
+	all bool
+}
+
+func (o *older) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &olderIn{interceptor.WorkflowInboundInterceptorBase{Next: next}, o.all}
+}
+
+type olderIn struct {
+	interceptor.WorkflowInboundInterceptorBase
+	all bool
+}
+
+func (i *olderIn) Init(out interceptor.WorkflowOutboundInterceptor) error {
+	return i.Next.Init(&olderOut{interceptor.WorkflowOutboundInterceptorBase{Next: out}, i.all})
+}
+
+type olderOut struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	all bool
+}
+
+func (o *olderOut) GetVersion(ctx workflow.Context, change string, first, last workflow.Version) workflow.Version {
+	if o.all || workflow.GetInfo(ctx).WorkflowExecution.ID == "before-"+change {
+		return workflow.DefaultVersion
+	}
+	return o.Next.GetVersion(ctx, change, first, last)
+}
+
+// sitting is a session and who uses it, who waits for what the stream says.
+type sitting struct {
+	t        *testing.T
+	emulator *sandboxtest.Server
+	temporal client.Client
+	sessions *session.Client
+	id       string
+	next     func() (session.Event, error, bool)
+}
+
+func (s *sitting) send(script string) string {
+	id, err := s.sessions.Command(s.t.Context(), s.id, session.Command{Command: script})
+	require.NoError(s.t, err)
+	return id
+}
+
+// until reads to an event of one of these types, states, outcomes or outputs.
+func (s *sitting) until(words ...string) string {
+	s.t.Helper()
+	word, _ := s.read(words...)
+	return word
+}
+
+func (s *sitting) read(words ...string) (string, session.Event) {
+	s.t.Helper()
+	for {
+		e, err, ok := s.next()
+		require.True(s.t, ok, "it ended before %q", words)
+		require.NoError(s.t, err)
+		for _, word := range words {
+			if e.Type == word || e.State == word || string(e.Outcome) == word || word != "" && strings.TrimSpace(e.Data) == word {
+				return word, e
+			}
+		}
+	}
+}
+
+// refuse makes the service refuse until the returned function is called.
+func (s *sitting) refuse(operation sandboxtest.Operation, status int) (allow func()) {
+	return s.emulator.Inject(sandboxtest.Fault{Operation: operation, Status: status})
+}
+
+// refuseSignals refuses the script that signals a process with its children, and
+// the signal to the process alone.
+func (s *sitting) refuseSignals(status int) (allow func()) {
+	script, alone := s.refuse(sandboxtest.RunCommand, status), s.refuse(sandboxtest.KillCommand, status)
+	return func() { script(); alone() }
+}
+
+func (s *sitting) end(o *session.DestroyOptions) {
+	s.t.Helper()
+	require.NoError(s.t, s.sessions.Destroy(s.t.Context(), s.id, o))
+	s.until(session.TypeResult)
+}
+
+// sittings are the sessions whose histories are recorded, by what is decided in
+// them. Those of a change of what the workflow decides are played as of before it as
+// well.
+var sittings = map[string]struct {
+	policy  session.Policy
+	sandbox *durable.Options
+	change  bool
+	play    func(s *sitting)
+}{
+	"rests": {policy: session.Policy{IdleAfter: time.Second}, play: func(s *sitting) {
+		s.until(session.StateHibernated)
+		s.send("echo kept > f; exit 3")
+		s.until(session.TypeActivity)
+		s.until(session.StateHibernated)
+		s.send("echo begun; sleep 1000")
+		s.until("begun")
+		require.True(s.t, s.emulator.Crash("durable-"+s.id))
+		s.until(string(durable.Lost))
+		s.send("cat f")
+		s.until(session.StateRolledBack)
+		s.until(session.StateHibernated)
+		require.NoError(s.t, s.emulator.Client().Delete(s.t.Context(), "durable-"+s.id, nil))
+		s.send("ls")
+		s.until(session.StateReset)
+		s.until(session.StateHalted)
+		require.NoError(s.t, s.sessions.Go(s.t.Context(), s.id))
+		s.until(session.TypeCommandEnd)
+		s.end(&session.DestroyOptions{DeleteSandbox: true, RemoveOutput: true})
+	}},
+	"rewound": {play: func(s *sitting) {
+		// The next key, as a history has used it that is lost.
+		s.send("d=$(echo /tmp/.durable/durable-*/*.1); mkdir ${d%1}2 && echo other > ${d%1}2/nonce")
+		s.until(session.TypeCommandEnd)
+		s.send("echo never")
+		s.until(session.StateRewound)
+		s.until(session.StateHalted)
+		s.send("echo on")
+		require.NoError(s.t, s.sessions.Go(s.t.Context(), s.id))
+		s.until("on")
+		s.end(nil)
+	}},
+	"interrupted": {play: func(s *sitting) {
+		first := s.send("echo begun; sleep 1000")
+		second := s.send("echo never")
+		s.until("begun")
+		require.NoError(s.t, s.sessions.Touch(s.t.Context(), s.id))
+		for _, id := range []string{second, first} {
+			require.NoError(s.t, s.sessions.Interrupt(s.t.Context(), s.id, id, sandbox.SIGINT))
+		}
+		s.until(string(durable.Killed))
+		s.until(string(durable.Killed))
+		s.end(nil)
+	}},
+	"rejected": {play: func(s *sitting) {
+		s.until(session.StateActive)
+		allow := s.refuse(sandboxtest.RunCommand, http.StatusBadRequest)
+		s.send("true")
+		s.until("rejected")
+		allow()
+		s.end(nil)
+	}},
+	"given-up": {play: func(s *sitting) {
+		s.until(session.StateActive)
+		allow := s.refuse("", http.StatusPaymentRequired)
+		s.send("true")
+		s.until(session.StateBlocked)
+		require.NoError(s.t, s.sessions.Destroy(s.t.Context(), s.id, nil))
+		s.until(string(durable.Lost))
+		allow()
+		s.until(session.TypeResult)
+	}},
+	"canceled": {play: func(s *sitting) {
+		s.send("echo begun; sleep 1000")
+		s.until("begun")
+		require.NoError(s.t, s.temporal.CancelWorkflow(s.t.Context(), s.id, ""))
+		s.until(session.TypeResult)
+	}},
+	"stored": {policy: session.Policy{HistoryLimit: 20}, play: func(s *sitting) {
+		s.until(session.StateActive)
+		short := "echo a short text"
+		long := "echo $((6*7)); : " + strings.Repeat("a long text ", 1<<10)
+		for _, script := range []string{short, long, long} {
+			s.send(script)
+			for _, kind := range []string{session.TypeCommandQueued, session.TypeCommandStart} {
+				_, e := s.read(kind)
+				require.Equal(s.t, script, e.Command)
+				require.False(s.t, e.Truncated)
+			}
+			s.until("42", "a short text")
+			s.until(session.TypeCommandEnd)
+		}
+		s.end(nil)
+		for text, want := range map[string]int{"a short text": 2, "a long text": 0} { // as it came, and to be started
+			got := 0
+			for _, h := range chain(s.t, s.temporal, s.id) {
+				for _, e := range h.Events {
+					data, err := proto.Marshal(e)
+					require.NoError(s.t, err)
+					continues := e.EventType == enums.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW || e.EventType == enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
+					if bytes.Contains(data, []byte(text)) && (want == 0 || !continues) {
+						got++
+					}
+				}
+			}
+			assert.Equal(s.t, want, got, "events of the history with %s", text)
+		}
+	}},
+	"fails": {sandbox: &durable.Options{Name: "no name/at all"}, play: func(s *sitting) { s.until(session.TypeResult) }},
+	"checkpoints": {policy: session.Policy{CheckpointCommands: 1}, play: func(s *sitting) {
+		s.send("true")
+		s.until(session.StateRefreshing)
+		s.until(session.StateActive)
+		s.end(nil)
+	}},
+	"rolls-with-queue": {policy: session.Policy{HistoryLimit: 40}, play: func(s *sitting) {
+		s.until(session.StateActive)
+		for range 6 {
+			s.send("sleep 0.2")
+		}
+		for range 6 {
+			s.until(session.TypeCommandEnd)
+		}
+		s.end(nil)
+	}},
+	"refreshes-with-queue": {policy: session.Policy{MaxLifetime: 2 * time.Second, RefreshMargin: 500 * time.Millisecond}, play: func(s *sitting) {
+		s.until(session.StateActive)
+		for range 3 {
+			s.send("sleep 1.6")
+		}
+		for range 3 {
+			s.until(session.TypeCommandEnd)
+		}
+		s.end(nil)
+	}},
+	"outlasts-refused-signals": {play: func(s *sitting) {
+		id := s.send("echo begun; sleep 1000")
+		s.until("begun")
+		allow := s.refuseSignals(http.StatusForbidden)
+		require.NoError(s.t, s.sessions.Interrupt(s.t.Context(), s.id, id, sandbox.SIGINT))
+		blocked := s.until(session.StateBlocked, session.TypeResult) == session.StateBlocked
+		allow()
+		if blocked {
+			require.NoError(s.t, s.sessions.Interrupt(s.t.Context(), s.id, id, sandbox.SIGKILL))
+			s.until(string(durable.Killed))
+			s.end(nil)
+		}
+	}},
+	"measures-events-as-json": {policy: session.Policy{HistoryLimit: 20}, play: func(s *sitting) {
+		for range 13 { // of which JSON makes more than 512 KiB, although they are less than 256
+			s.send(": '" + strings.Repeat("<", 3500) + "'")
+			s.until(session.TypeCommandEnd)
+		}
+		s.send("true")
+		s.until(session.TypeCommandEnd)
+		s.end(nil)
+	}},
+	"escalates-interrupts": {play: func(s *sitting) {
+		id := s.send("trap 'n=$((n+1)); [ $n -ge 2 ] && exit 7' INT; echo begun; while :; do sleep 0.05; done")
+		s.until("begun")
+		allow := s.refuseSignals(http.StatusServiceUnavailable)
+		for range 2 { // the second comes while the first is on its way
+			require.NoError(s.t, s.sessions.Interrupt(s.t.Context(), s.id, id, sandbox.SIGINT))
+		}
+		allow()
+		for runs := true; runs && s.t.Context().Err() == nil; {
+			_ = s.sessions.Interrupt(s.t.Context(), s.id, id, sandbox.SIGINT) // it may be over
+			testkit.Linger(100 * time.Millisecond)
+			state, err := s.sessions.State(s.t.Context(), s.id)
+			require.NoError(s.t, err)
+			runs = state.Running == id
+		}
+		s.until(string(durable.Killed))
+		s.end(nil)
+	}},
+	"holds": {change: true, play: func(s *sitting) {
+		s.until(session.StateActive)
+		_, release, err := s.sessions.Hold(s.t.Context(), s.id)
+		if err != nil {
+			require.ErrorIs(s.t, err, sandbox.ErrInvalid)
+		} else {
+			s.send("true")
+			s.until(session.TypeCommandQueued)
+			release()
+			s.until(session.TypeCommandEnd)
+		}
+		s.end(nil)
+	}},
+	"sandbox-outlasts-refusals": {policy: session.Policy{IdleAfter: time.Second}, play: func(s *sitting) {
+		s.until(session.StateActive)
+		allow := s.refuse(sandboxtest.StopSession, http.StatusUnauthorized)
+		blocked := s.until(session.StateBlocked, session.TypeResult) == session.StateBlocked
+		allow()
+		if blocked {
+			require.NoError(s.t, s.sessions.Touch(s.t.Context(), s.id))
+			s.until(session.StateHibernated)
+			s.end(nil)
+		}
+	}},
+}
+
+// TestRecorded: what this version decides in each kind of session, and on both sides
+// of each change of what is decided, is what it reads. With SANDBOX_RECORD_HISTORY
+// the histories become files.
+func TestRecorded(t *testing.T) {
+	emulator := sandboxtest.New(t, nil)
+	srv, _ := startTemporal(t)
+	c, err := srv.Dial(t.Context(), client.Options{Logger: quiet, Identity: "worker"})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	store := durable.Dir(t.TempDir())
+	w := worker.New(c, queue, worker.Options{Interceptors: []interceptor.WorkerInterceptor{&older{}}})
+	session.Register(w, &durable.Worker{Client: emulator.Client(), Output: store})
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+	sessions := session.New(c, &session.Options{Sandbox: emulator.Client(), Output: store, Defaults: durable.Options{Heartbeat: 2 * time.Second}})
+	for name, sitting := range sittings {
+		ids := []string{name}
+		if sitting.change {
+			ids = []string{"before-" + name, "since-" + name}
+		}
+		for _, id := range ids {
+			t.Run(id, func(t *testing.T) {
+				s := sittingOf(t, emulator, c, sessions, &session.StartOptions{ID: id, Policy: &sitting.policy, Sandbox: sitting.sandbox})
+				sitting.play(s)
+				record(t, c, id)
+			})
+		}
+	}
+}
+
+func sittingOf(t *testing.T, emulator *sandboxtest.Server, c client.Client, sessions *session.Client, o *session.StartOptions) *sitting {
+	id, err := sessions.Start(t.Context(), o)
+	require.NoError(t, err)
+	next, stop := iter.Pull2(sessions.Events(t.Context(), id, session.Cursor{}))
+	t.Cleanup(stop)
+	return &sitting{t, emulator, c, sessions, id, next}
+}
+
+// record replays the histories of a session's runs. With SANDBOX_RECORD_HISTORY
+// they become files in that folder, for TestReplay of package session: one of each
+// run.
+func record(t *testing.T, c client.Client, id string) {
+	r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true}) // the machine may be busy
+	require.NoError(t, err)
+	r.RegisterWorkflowWithOptions(session.Workflow, workflow.RegisterOptions{Name: "sandbox.Session"})
+	for n, h := range chain(t, c, id) {
+		require.NoError(t, r.ReplayWorkflowHistory(nil, h), "run %d", n)
+		dir := os.Getenv("SANDBOX_RECORD_HISTORY")
+		if dir == "" {
+			continue
+		}
+		data, err := protojson.Marshal(h)
+		require.NoError(t, err)
+		f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d.json.gz", id, n+1)))
+		require.NoError(t, err)
+		z := gzip.NewWriter(f)
+		_, err = z.Write(data)
+		require.NoError(t, errors.Join(err, z.Close(), f.Close()))
+	}
+}

@@ -1,0 +1,47 @@
+package devserver_test
+
+import (
+	"iter"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/durable/session"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// TestRequestsOfAViewedCommand: with a viewer, who sees it run, a command costs four
+// requests: its start, the viewer's log of it, and two to be sure of the log's end.
+// One more is a longer lease, each minute at most.
+func TestRequestsOfAViewedCommand(t *testing.T) {
+	store := durable.Dir(t.TempDir())
+	l := startLocal(t, session.Policy{}, store, store)
+	id, err := l.sessions.Start(t.Context(), nil)
+	require.NoError(t, err)
+	next, stop := iter.Pull2(l.sessions.Events(t.Context(), id, session.Cursor{}))
+	defer stop()
+	s := &sitting{t, l.emulator, l.temporal, l.sessions, id, next}
+	s.until(session.StateActive)
+	sb, err := l.emulator.Client().Get(t.Context(), "durable-"+id, nil)
+	require.NoError(t, err)
+	begin := len(l.emulator.Requests())
+	const commands = 3
+	for range commands {
+		s.send("echo begun; until rm gate 2>/dev/null; do sleep 0.05; done")
+		s.until("begun")
+		require.NoError(t, sb.FS().WriteFile(t.Context(), "gate", nil, 0o600))
+		s.until(session.TypeCommandEnd)
+		s.until(session.TypeActivity)
+	}
+	counts, all := map[sandboxtest.Operation]int{}, -commands // that open the gate
+	for _, r := range l.emulator.Requests()[begin:] {
+		if r.Operation != sandboxtest.ExtendTimeout {
+			counts[r.Operation]++
+			all++
+		}
+	}
+	assert.LessOrEqual(t, all, 4*commands, "%v", counts)
+	s.end(nil)
+}
