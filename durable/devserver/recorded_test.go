@@ -142,8 +142,6 @@ var sittings = map[string]struct {
 		require.NoError(s.t, s.emulator.Client().Delete(s.t.Context(), "durable-"+s.id, nil))
 		s.send("ls")
 		s.until(session.StateReset)
-		s.until(session.StateHalted)
-		require.NoError(s.t, s.sessions.Go(s.t.Context(), s.id))
 		s.until(session.TypeCommandEnd)
 		s.end(&session.DestroyOptions{DeleteSandbox: true, RemoveOutput: true})
 	}},
@@ -153,9 +151,7 @@ var sittings = map[string]struct {
 		s.until(session.TypeCommandEnd)
 		s.send("echo never")
 		s.until(session.StateRewound)
-		s.until(session.StateHalted)
 		s.send("echo on")
-		require.NoError(s.t, s.sessions.Go(s.t.Context(), s.id))
 		s.until("on")
 		s.end(nil)
 	}},

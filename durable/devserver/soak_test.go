@@ -74,9 +74,6 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 				script = ": " + strings.Repeat("x", 5000) + "\n" + script
 			}
 			post(t, base, "/command", map[string]any{"runId": id, "command": script, "key": fmt.Sprintf("k%d", n)})
-			if life > 0 {
-				post(t, base, "/go", map[string]any{"runId": id})
-			}
 			testkit.Linger(pause)
 		}
 		wg.Go(func() {
@@ -117,9 +114,6 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 	for i, id := range ids {
 		v := views[i]
 		for began := time.Now(); v.done() < each && time.Since(began) < 10*time.Minute; testkit.Linger(50 * time.Millisecond) {
-			if history.lives > 0 {
-				post(t, base, "/go", map[string]any{"runId": id})
-			}
 		}
 		require.Equal(t, each, v.done(), "session %d", i)
 		sb, err := sandboxes.Get(t.Context(), "durable-"+id, nil)
@@ -150,7 +144,7 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 		assert.Equal(t, sandbox.StatusStopped, info.Status, "nothing is paid for that no session has")
 		assert.Contains(t, ids, strings.TrimPrefix(info.Name, "durable-"))
 	}
-	t.Logf("%d faults, %d commands in %d sessions, %d broken streams; %d lives: %d sessions rewound, commands run again after a go in %d, %d viewers begun anew",
+	t.Logf("%d faults, %d commands in %d sessions, %d broken streams; %d lives: %d sessions rewound, commands of before run again in %d, %d viewers begun anew",
 		len(faults), commands, sessions, breaks, history.lives+1, rewound, again, anew)
 }
 

@@ -74,7 +74,6 @@ func TestOnlySessions(t *testing.T) {
 		},
 		"Interrupt": func(ctx context.Context, c *session.Client) error { return c.Interrupt(ctx, id, "", 2) },
 		"Touch":     func(ctx context.Context, c *session.Client) error { return c.Touch(ctx, id) },
-		"Go":        func(ctx context.Context, c *session.Client) error { return c.Go(ctx, id) },
 		"Destroy":   func(ctx context.Context, c *session.Client) error { return c.Destroy(ctx, id, nil) },
 		"State":     func(ctx context.Context, c *session.Client) error { _, err := c.State(ctx, id); return err },
 		"Remove":    func(ctx context.Context, c *session.Client) error { return c.Remove(ctx, id) },

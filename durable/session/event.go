@@ -35,7 +35,6 @@ const (
 	StateReset       = "reset"
 	StateRolledBack  = "rolledback"
 	StateRewound     = "rewound" // commands were run that the history has lost
-	StateHalted      = "halted"  // until [Client.Go], after a loss, which Error gives
 	StateBlocked     = "blocked" // by the platform's refusal, which Error gives
 	StateDestroyed   = "destroyed"
 	StateTerminated  = "terminated" // not by the session itself: in a State only
@@ -98,8 +97,8 @@ type Event struct {
 	From int `json:"from,omitempty"`
 	// Of result: destroyed or failed.
 	Status string `json:"status,omitempty"`
-	// Of a result that is failed, a status that is blocked, halted or rewound, an end
-	// that is rejected, and output_lost.
+	// Of a result that is failed, a status that is blocked or rewound, an end that is
+	// rejected, and output_lost.
 	Error string `json:"error,omitempty"`
 }
 

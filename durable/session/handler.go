@@ -99,7 +99,7 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 	}
 	routes := map[string]http.HandlerFunc{"POST /start": h.start, "GET /events": h.events} // streams
 	for route, serve := range map[string]http.HandlerFunc{
-		"GET /session": h.session, "GET /health": h.health, "POST /command": h.command, "POST /interrupt": h.interrupt, "POST /touch": h.touch, "POST /go": h.goOn, "POST /destroy": h.destroy,
+		"GET /session": h.session, "GET /health": h.health, "POST /command": h.command, "POST /interrupt": h.interrupt, "POST /touch": h.touch, "POST /destroy": h.destroy,
 	} {
 		routes[route] = func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), within)

@@ -66,7 +66,6 @@ var routes = []struct{ method, path, body string }{
 	{"GET", "/session?runId=a", ""},
 	{"POST", "/interrupt", `{"runId":"a"}`},
 	{"POST", "/touch", `{"runId":"a"}`},
-	{"POST", "/go", `{"runId":"a"}`},
 	{"POST", "/destroy", `{"runId":"a"}`},
 }
 
@@ -90,7 +89,7 @@ func TestAuthorize(t *testing.T) {
 		assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"), "%s %s", r.method, r.path)
 		assert.Contains(t, w.Body.String(), "who are you?")
 	}
-	assert.Equal(t, []string{"", "a", "a", "a", "a", "a", "a", "a", "a"}, asked)
+	assert.Equal(t, []string{"", "a", "a", "a", "a", "a", "a", "a"}, asked)
 }
 
 // TestOtherOrigins: a page of another origin does nothing in the name of its visitor,
@@ -252,7 +251,7 @@ func TestLargeBodies(t *testing.T) {
 	const limit = 256 << 10
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(&session.HandlerOptions{Page: true})
 	reads := map[string]bool{ // the body, by the route
-		"POST /start": true, "POST /command": true, "POST /interrupt": true, "POST /touch": true, "POST /go": true, "POST /destroy": true,
+		"POST /start": true, "POST /command": true, "POST /interrupt": true, "POST /touch": true, "POST /destroy": true,
 		"GET /events": false, "GET /session": false, "GET /health": false, "GET /{$}": false,
 	}
 	for route, reads := range reads {

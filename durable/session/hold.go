@@ -133,25 +133,12 @@ func (s *run) isHeld(ctx workflow.Context) bool {
 	return len(s.Holds) > 0
 }
 
-// nextHold is the place in the queue of a hold for which it is time: behind the commands
-// that were sent before, unless they wait for a go. It is -1 if there is none.
-func (s *run) nextHold() int {
-	return slices.IndexFunc(s.Queue[:min(len(s.Queue), s.ahead())], func(q queued) bool { return q.Hold > 0 })
-}
-
-// ahead is how much of the queue is looked at for a hold.
-func (s *run) ahead() int {
-	if s.Halted != "" {
-		return len(s.Queue)
-	}
-	return 1
-}
-
-func (s *run) waitsForHold() bool { return s.nextHold() >= 0 }
+// waitsForHold reports whether the next in the queue is a hold.
+func (s *run) waitsForHold() bool { return len(s.Queue) > 0 && s.Queue[0].Hold > 0 }
 
 // grant gives the machine to the one who waits for it next.
 func (s *run) grant(ctx workflow.Context) error {
-	next := s.Queue[s.nextHold()]
+	next := s.Queue[0]
 	s.ran = true
 	if s.Sandbox.VM == "" {
 		if err := s.wake(ctx); err != nil {

@@ -34,9 +34,6 @@ func (s *run) listen(ctx workflow.Context) error {
 	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateInterrupt, s.interrupt, workflow.UpdateHandlerOptions{Validator: s.acceptInterrupt}); err != nil {
 		return err
 	}
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateGo, s.goOn, workflow.UpdateHandlerOptions{Validator: s.acceptGo}); err != nil {
-		return err
-	}
 	end := func(_ workflow.Context, o DestroyOptions) error { s.destroy = &o; return nil }
 	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateDestroy, end, workflow.UpdateHandlerOptions{
 		Validator: func(workflow.Context, DestroyOptions) error { return s.open() },

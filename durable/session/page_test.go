@@ -106,43 +106,8 @@ console.log("shown")
 process.exit(0)
 `
 
-// halted is a session whose queue waits for a go after a loss, and who gives it.
-const halted = `
-const go = document.getElementById("go"), log = document.getElementById("log"), asked = []
-let answer = { ok: true }
-globalThis.fetch = async (path, o) => { asked.push([path, o.method || "GET", o.headers["Content-Type"], o.body]); return answer }
-const want = (what, hidden) => { if (go.hidden !== hidden) throw new Error(what + ": hidden is " + go.hidden) }
-const status = (state, more) => show({ type: "status", state, at: 1, ...more })
-const lost = () => status("halted", { error: "<img src=x onerror=alert(1)> is lost" })
-const play = async () => {
-  run = "ses-1"
-  status("active"); want("before a loss", true)
-  lost(); want("after a loss", false)
-  if (!log.textContent.includes("halted: <img src=x onerror=alert(1)> is lost")) throw new Error("what is lost is not shown as text")
-  status("hibernated"); want("asleep", false)
-  answer = { ok: false, status: 503, json: async () => ({ error: "<b>try again</b>" }) }
-  await go.onclick(); want("refused", false)
-  if (!log.textContent.endsWith("<b>try again</b>")) throw new Error("why it is refused is not shown")
-  answer = { ok: true }
-  await go.onclick(); want("given", true)
-  const requests = JSON.stringify(asked), request = ["go", "POST", "application/json", '{"runId":"ses-1"}']
-  if (requests !== JSON.stringify([request, request])) throw new Error(requests)
-  lost(); show({ type: "command_start", id: "c", command: "true" }); want("given by somebody else", true)
-  answer = { ok: true, json: async () => ({ state: "hibernated", halted: "all files" }) }
-  await look(generation); want("found so", false)
-  const going = go.onclick()
-  answer = new Promise(() => {})
-  follow("ses-2") // before the response
-  lost()
-  await going; want("another session by then", false)
-  show({ type: "result", status: "destroyed" }); want("at the end", true)
-  console.log("shown")
-  process.exit(0)
-}
-play().catch((e) => { console.error(e); process.exit(1) })
-`
-
-// waiting is a command that waits for its turn, and is taken back.
+// waiting is a command that waits for its turn, and is taken back, in a session that has
+// lost something.
 const waiting = `
 const log = document.getElementById("log"), asked = []
 globalThis.fetch = async (path, o) => { asked.push([path, o.body]); return { ok: true } }
@@ -156,6 +121,8 @@ const play = async () => {
   if (got !== want) throw new Error(got)
   show({ type: "command_start", id: "cmd-7", command: "make" })
   if (log.textContent.includes("Waits")) throw new Error(log.textContent)
+  show({ type: "status", state: "rewound", at: 1, error: "<img src=x onerror=alert(1)> is lost" })
+  if (!log.textContent.includes("rewound: <img src=x onerror=alert(1)> is lost")) throw new Error("what is lost is not shown as text")
   console.log("shown")
   process.exit(0)
 }
@@ -225,13 +192,6 @@ func TestPageStaysSmall(t *testing.T) {
 func TestScreen(t *testing.T) {
 	t.Parallel()
 	script(t, screens)
-}
-
-// TestPageGo: a session whose commands wait after a loss has a button for the go,
-// which is a request like those of the other buttons; what is lost is shown as text.
-func TestPageGo(t *testing.T) {
-	t.Parallel()
-	script(t, halted)
 }
 
 // TestPageQueue: a queued command says that it waits, and can be taken back.

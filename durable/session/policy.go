@@ -26,10 +26,6 @@ type Policy struct {
 	// saved when it hibernates or refreshes.
 	CheckpointCommands int           `json:"checkpointCommands,omitempty"`
 	CheckpointEvery    time.Duration `json:"checkpointEvery,omitempty"`
-	// Halt says after which losses commands wait until somebody says [Client.Go]. Empty
-	// means after those that no command expects: of all files, and of commands that the
-	// database has forgotten. [HaltAny] and [HaltNever] are the others.
-	Halt string `json:"halt,omitempty"`
 	// QueueLimit is how many commands may wait for their turn, and not above
 	// 768 KiB of them, as JSON. Zero means 100.
 	QueueLimit int `json:"queueLimit,omitempty"`
@@ -97,9 +93,6 @@ func (p Policy) check() error {
 		if v < 0 {
 			return fmt.Errorf("%w: Policy.%s is negative", sandbox.ErrInvalid, name)
 		}
-	}
-	if p.Halt != "" && p.Halt != HaltAny && p.Halt != HaltNever {
-		return fmt.Errorf("%w: Policy.Halt is %.40q, which is none of its values", sandbox.ErrInvalid, p.Halt)
 	}
 	if p.HistoryLimit > 0 && p.HistoryLimit < minHistory {
 		return fmt.Errorf("%w: Policy: a HistoryLimit of %d is less than %d", sandbox.ErrInvalid, p.HistoryLimit, minHistory)

@@ -208,12 +208,6 @@ func (h *handler) touch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *handler) goOn(w http.ResponseWriter, r *http.Request) {
-	if b, ok := h.read(w, r, true); ok {
-		h.done(w, r, h.c.Go(r.Context(), b.RunID))
-	}
-}
-
 func (h *handler) destroy(w http.ResponseWriter, r *http.Request) {
 	if b, ok := h.read(w, r, true); ok {
 		h.done(w, r, h.c.Destroy(r.Context(), b.RunID, &b.DestroyOptions))

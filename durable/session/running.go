@@ -15,12 +15,8 @@ import (
 // command runs one command to its end.
 func (s *run) command(ctx workflow.Context, c queued) error {
 	s.begun = c.ID
-	waits := false // again
 	defer func() {
-		if s.begun = ""; waits {
-			s.Queue = slices.Insert(s.Queue, 0, c)
-			return
-		}
+		s.begun = ""
 		s.interrupts = slices.DeleteFunc(s.interrupts, func(i interrupt) bool { return i.ID == c.ID })
 	}()
 	if i := slices.IndexFunc(s.interrupts, func(i interrupt) bool { return i.ID == c.ID }); i >= 0 {
@@ -32,16 +28,10 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 			return err
 		}
 	}
-	if waits = s.Halted != ""; waits {
-		return nil
-	}
 	s.current, s.ran = c.ID, true
 	defer func() { s.current = "" }()
 	before := s.losses()
 	cmd, err := s.begin(ctx, c, before)
-	if waits = s.Halted != "" && lost(err); waits {
-		return nil
-	}
 	if err != nil || cmd == nil {
 		return err
 	}
@@ -65,8 +55,6 @@ func (s *run) begin(ctx workflow.Context, c queued, before losses) (*durable.Com
 	s.rewound(ctx, before)
 	switch {
 	case err == nil:
-	case s.Halted != "" && lost(err):
-		return nil, err
 	case errors.Is(err, errGivenUp):
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost})
 		return nil, err
@@ -133,17 +121,33 @@ func (s *run) wake(ctx workflow.Context) error {
 // awake says that another machine runs, and which files it does not have.
 func (s *run) awake(ctx workflow.Context, before losses) {
 	s.Unsaved = 0
-	var loss error
 	switch now := s.losses(); {
 	case now.resets != before.resets:
 		s.status(ctx, StateReset)
-		loss = durable.ErrReset
 	case now.rollbacks != before.rollbacks:
 		s.emit(ctx, Event{Type: TypeStatus, State: StateRolledBack, SavedAt: millis(s.Sandbox.SavedAt)})
-		loss = durable.ErrRolledBack
 	}
 	s.status(ctx, StateActive)
-	s.halt(ctx, loss)
+}
+
+// losses counts what was lost.
+type losses struct{ resets, rollbacks, rewinds int }
+
+func (s *run) losses() losses {
+	return losses{s.Sandbox.Resets, s.Sandbox.Rollbacks, s.Sandbox.Rewinds}
+}
+
+// runAnyway is the OnLoss of a session's sandbox: the events say what is lost, and the
+// commands that wait run.
+func runAnyway(workflow.Context, error) error { return nil }
+
+// rewound says that commands ran of which the history knows nothing.
+func (s *run) rewound(ctx workflow.Context, before losses) {
+	if s.losses().rewinds == before.rewinds {
+		return
+	}
+	s.emit(ctx, Event{Type: TypeStatus, State: StateRewound, Error: durable.ErrRewound.Error()})
+	s.status(ctx, StateActive)
 }
 
 // outputOf is where the output of a command is stored: it is of no other, also if a

@@ -29,8 +29,6 @@ type state struct {
 	// itself has last looked at it.
 	Holds []hold `json:"holds,omitempty"`
 	Lent  bool   `json:"lent,omitempty"`
-	// Halted is the loss after which the commands of the queue wait for a go.
-	Halted string `json:"halted,omitempty"`
 	// Interrupts are those of commands in the queue.
 	Interrupts []interrupt `json:"interrupts,omitempty"`
 }
@@ -181,10 +179,8 @@ type State struct {
 	Running string `json:"running,omitempty"`
 	Queued  int    `json:"queued"`
 	// Held is how many hold the machine: see [Client.Hold].
-	Held int `json:"held,omitempty"`
-	// Halted is what was lost, if commands wait for [Client.Go] because of that.
-	Halted string `json:"halted,omitempty"`
-	Events int    `json:"events"`
+	Held   int `json:"held,omitempty"`
+	Events int `json:"events"`
 }
 
 // decided is the response to the query for the state: that of the decision which began
@@ -208,7 +204,7 @@ func (d decided) when(length int64) decided {
 }
 
 func (s *run) describe() State {
-	d := State{StartedAt: millis(s.StartedAt), LastUse: millis(s.LastUse), Running: s.current, Queued: len(s.Queue), Held: len(s.Holds), Halted: s.Halted, Events: s.Base + len(s.Events)}
+	d := State{StartedAt: millis(s.StartedAt), LastUse: millis(s.LastUse), Running: s.current, Queued: len(s.Queue), Held: len(s.Holds), Events: s.Base + len(s.Events)}
 	for _, e := range slices.Backward(s.Events) {
 		if e.Event.Type == TypeStatus {
 			d.State, d.Error = e.Event.State, e.Event.Error
@@ -217,8 +213,6 @@ func (s *run) describe() State {
 	}
 	switch { // what said so is in the store
 	case d.State != "" || s.Sandbox == nil:
-	case s.Halted != "":
-		d.State, d.Error = StateHalted, s.Halted
 	case s.Sandbox.VM == "":
 		d.State = StateHibernated
 	default:

@@ -589,7 +589,7 @@ func (silent) ExecuteWorkflow(ctx context.Context, _ client.StartWorkflowOptions
 func TestRoutesRespond(t *testing.T) {
 	for _, r := range []struct{ method, path, body string }{
 		{"POST", "/start", ""}, {"POST", "/start", `{"runId":"a"}`}, {"POST", "/command", `{"runId":"a","command":"true"}`}, {"GET", "/events?runId=a", ""},
-		{"GET", "/session?runId=a", ""}, {"POST", "/interrupt", `{"runId":"a"}`}, {"POST", "/touch", `{"runId":"a"}`}, {"POST", "/go", `{"runId":"a"}`}, {"POST", "/destroy", `{"runId":"a"}`},
+		{"GET", "/session?runId=a", ""}, {"POST", "/interrupt", `{"runId":"a"}`}, {"POST", "/touch", `{"runId":"a"}`}, {"POST", "/destroy", `{"runId":"a"}`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w, began := httptest.NewRecorder(), time.Now()

@@ -24,7 +24,6 @@ const (
 	updateDestroy   = workflowName + ".destroy"
 	updateTouch     = workflowName + ".touch"
 	updateHold      = workflowName + ".hold"
-	updateGo        = workflowName + ".go"
 	updateRelease   = workflowName + ".release"
 	activityArchive = workflowName + ".Archive"
 	activityClear   = workflowName + ".Clear"
@@ -109,7 +108,7 @@ func Workflow(ctx workflow.Context, in input) error {
 		return err
 	}
 	if s.Sandbox != nil {
-		s.Sandbox.OnRefused, s.Sandbox.OnLoss = s.onRefused, s.onLoss
+		s.Sandbox.OnRefused, s.Sandbox.OnLoss = s.onRefused, runAnyway
 	}
 	err := s.live(ctx)
 	if workflow.IsContinueAsNewError(err) {
@@ -169,7 +168,7 @@ func (s *run) create(ctx workflow.Context) error {
 		return err
 	}
 	s.Sandbox = sb
-	sb.OnRefused, sb.OnLoss = s.onRefused, s.onLoss
+	sb.OnRefused, sb.OnLoss = s.onRefused, runAnyway
 	s.emit(ctx, Event{
 		Type: TypeCreated, SandboxID: sb.Options.Name, Runtime: cmp.Or(sb.Options.Runtime, sb.Runtime), StartedAt: millis(s.StartedAt),
 		SandboxExpiresAt: millis(sb.ExpiresAt), HibernateAfterMs: s.in.Policy.IdleAfter.Milliseconds(),
@@ -177,6 +176,9 @@ func (s *run) create(ctx workflow.Context) error {
 	s.status(ctx, StateActive)
 	return nil
 }
+
+// work reports whether the queue is not empty.
+func (s *run) work() bool { return len(s.Queue) > 0 }
 
 func (s *run) ready() bool { return s.destroy != nil || s.touched || s.work() }
 
@@ -209,15 +211,13 @@ func awaitUntil(ctx workflow.Context, ready func() bool, deadlines ...time.Time)
 // session has no timer, unless it has a MaxAge.
 func (s *run) rest(ctx workflow.Context) error {
 	s.interrupts = s.waiting() // none is for a command that is over
-	// What a halted session takes fills its history all the same.
-	ready := func() bool { return s.ready() || s.Halted != "" && s.full(ctx) }
 	var idle, refresh time.Time
 	if s.Sandbox.VM == "" {
 		s.touched = false // a touch does not wake it
 	} else {
 		idle, refresh = s.LastUse.Add(s.in.Policy.IdleAfter), s.refreshAt()
 	}
-	ok, err := awaitUntil(ctx, ready, s.endsAt(), idle, refresh)
+	ok, err := awaitUntil(ctx, s.ready, s.endsAt(), idle, refresh)
 	switch {
 	case err != nil:
 		return err
