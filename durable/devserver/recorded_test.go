@@ -193,20 +193,21 @@ var sittings = map[string]struct {
 	}},
 	"stored": {policy: session.Policy{HistoryLimit: 20}, play: func(s *sitting) {
 		s.until(session.StateActive)
-		short := "echo a short text"
-		long := "echo $((6*7)); : " + strings.Repeat("a long text ", 1<<10)
-		for _, script := range []string{short, long, long} {
-			s.send(script)
+		told := session.Command{Command: "echo a told text"}
+		secret := session.Command{Command: "echo $((6*7)); : " + strings.Repeat("a secret text ", 1<<10), Secret: true}
+		for _, command := range []session.Command{told, secret, secret} {
+			_, err := s.sessions.Command(s.t.Context(), s.id, command)
+			require.NoError(s.t, err)
 			for _, kind := range []string{session.TypeCommandQueued, session.TypeCommandStart} {
 				_, e := s.read(kind)
-				require.Equal(s.t, script, e.Command)
+				require.Equal(s.t, command.Command, e.Command)
 				require.False(s.t, e.Truncated)
 			}
-			s.until("42", "a short text")
+			s.until("42", "a told text")
 			s.until(session.TypeCommandEnd)
 		}
 		s.end(nil)
-		for text, want := range map[string]int{"a short text": 2, "a long text": 0} { // as it came, and to be started
+		for text, want := range map[string]int{"a told text": 2, "a secret text": 0} { // as it came, and to be started
 			got := 0
 			for _, h := range chain(s.t, s.temporal, s.id) {
 				for _, e := range h.Events {

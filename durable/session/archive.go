@@ -99,10 +99,6 @@ func (a archive) page(ctx context.Context, dir string, base int) ([]stored, erro
 	}
 }
 
-// maxInline is how many bytes of a command become part of the workflow's history. The
-// text of a longer one is kept in the store, where there is one.
-const maxInline = 4 << 10
-
 var validText = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func textKey(id, text string) string { return durable.NeededPrefix + id + "/commands/" + text }

@@ -47,7 +47,7 @@ type Options struct {
 	// Sandbox reads the output of commands that run. Nil means that none is
 	// shown before its command has ended.
 	Sandbox *sandbox.Client
-	// Output is the store of the workers, where commands of more than 4 KiB go, too.
+	// Output is the store of the workers, where secret commands go, too.
 	// Nil means that of output of commands that have ended no more than its end is
 	// shown.
 	Output durable.OutputStore
@@ -185,9 +185,8 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.Work
 	return id, c.confine(ctx, id) // it may be that of another workflow, which runs
 }
 
-// MaxCommand is how many bytes a command may have. Larger scripts go to the
-// sandbox as files. The text of a command of more than 4 KiB goes into the store,
-// not into Temporal's history, if the client has one.
+// MaxCommand is how many bytes a command may have. Larger scripts go to the sandbox as
+// files.
 const MaxCommand = 64 << 10
 
 // Command is what [Client.Command] sends.
@@ -198,8 +197,8 @@ type Command struct {
 	// first runs. The last 1,000 keys are remembered. Empty means none.
 	Key string
 	// Secret keeps the text out of Temporal's history: it goes into the client's
-	// Options.Output, whatever its length, and the history has its SHA-256, from which
-	// a text that can be guessed is found. Viewers see it.
+	// Options.Output, and the history has its SHA-256, from which a text that can be
+	// guessed is found. Viewers see it.
 	Secret bool
 }
 
@@ -230,7 +229,7 @@ func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID
 	if cmd.Secret && c.opts.Output == nil {
 		return "", fmt.Errorf("%w: a secret command needs Options.Output, which is nil", sandbox.ErrInvalid)
 	}
-	if (cmd.Secret || len(cmd.Command) > maxInline) && c.opts.Output != nil {
+	if cmd.Secret {
 		up.Command = ""
 		if up.Text, err = c.store(ctx, id, cmd.Command); err != nil {
 			return "", err

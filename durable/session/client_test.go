@@ -122,7 +122,7 @@ func TestSessionIDs(t *testing.T) {
 	}
 }
 
-// TestRefusedTextIsNotStored: a large command that is refused leaves nothing in the
+// TestRefusedTextIsNotStored: a secret command that is refused leaves nothing in the
 // store, which nobody would clear until the session ends. One that was taken before is
 // found by its key.
 func TestRefusedTextIsNotStored(t *testing.T) {
@@ -132,16 +132,16 @@ func TestRefusedTextIsNotStored(t *testing.T) {
 	})
 	id, err := env.Client.Start(t.Context(), nil)
 	require.NoError(t, err)
-	large := func(n int) session.Command {
-		return session.Command{Key: fmt.Sprint(n), Command: fmt.Sprint(": ", n, strings.Repeat(" ", 5<<10))}
+	secret := func(n int) session.Command {
+		return session.Command{Key: fmt.Sprint(n), Command: fmt.Sprint(": ", n), Secret: true}
 	}
 	env.At(time.Minute, func() {
 		_, err := env.Client.Command(t.Context(), id, session.Command{Command: "until [ -e go ]; do sleep 0.05; done"})
 		require.NoError(t, err)
-		waits, err := env.Client.Command(t.Context(), id, large(0))
+		waits, err := env.Client.Command(t.Context(), id, secret(0))
 		require.NoError(t, err)
 		for n := range 10 {
-			again, err := env.Client.Command(t.Context(), id, large(n))
+			again, err := env.Client.Command(t.Context(), id, secret(n))
 			if n > 0 {
 				assert.ErrorIs(t, err, session.ErrQueueFull)
 			} else {

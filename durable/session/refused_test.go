@@ -311,7 +311,8 @@ func TestCallsWhileRefused(t *testing.T) {
 	}
 }
 
-// TestSecret: a secret command runs, and nothing of its text is in what the workflow is told.
+// TestSecret: a secret command runs, and nothing of its text is in what the workflow is
+// told. Another one is told whole, up to MaxCommand, beyond which it is refused.
 func TestSecret(t *testing.T) {
 	u := &updates{}
 	c := New(u, &Options{Output: durable.Dir(t.TempDir())})
@@ -324,6 +325,13 @@ func TestSecret(t *testing.T) {
 	assert.Equal(t, "echo s3cret", e.Command)
 	_, err = New(u, nil).Command(t.Context(), "ses-1", Command{Command: "echo s3cret", Secret: true})
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
+	whole := strings.Repeat("x", MaxCommand)
+	_, err = c.Command(t.Context(), "ses-1", Command{Command: whole})
+	require.NoError(t, err)
+	assert.Equal(t, commandUpdate{Command: whole}, u.args[1])
+	_, err = c.Command(t.Context(), "ses-1", Command{Command: whole + "x"})
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+	assert.Len(t, u.args, 2)
 }
 
 // updates is a cluster that notes what a session is told.
