@@ -25,6 +25,12 @@ func Build(ctx workflow.Context, script string) (string, error) {
 	return res.Tail, res.Err()
 }
 
+// TestS3Store: the example's store keeps the contract.
+func TestS3Store(t *testing.T) {
+	t.Parallel()
+	durabletest.TestStore(t, &s3Store{&memory{all: map[string][]byte{}}, "sandbox/"})
+}
+
 // TestFirstWorkflow: the workflow of the package's documentation.
 func TestFirstWorkflow(t *testing.T) {
 	t.Parallel()

@@ -18,8 +18,7 @@ import (
 // OutputStore keeps the output of commands that have ended, an object each, for
 // whoever reads it afterwards. Keys are slash-separated, and valid by
 // [fs.ValidPath]; others are refused. Implementations are safe for concurrent
-// use; durabletest.TestStore tests them. There are some for S3 and for SQL
-// databases in examples/stores.
+// use; durabletest.TestStore tests them.
 type OutputStore interface {
 	// Create begins to write the object of a key. It appears whole when the
 	// writer is committed, in place of one that was there, and not at all

@@ -8,8 +8,8 @@
 // TEMPORAL_NAMESPACE and TEMPORAL_API_KEY are for Temporal Cloud;
 // TEMPORAL_TLS_CLIENT_CERT_PATH, TEMPORAL_TLS_CLIENT_KEY_PATH and
 // TEMPORAL_TLS_SERVER_CA_CERT_PATH for a cluster behind mutual TLS. The output's
-// folder is a volume that all of them share; with a store from examples/stores in
-// its place they share nothing but Temporal.
+// folder is a volume that all of them share. With a durable.OutputStore in S3, as in
+// the example of that type, they share nothing but Temporal.
 package main
 
 import (
