@@ -18,8 +18,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/entry"
 )
 
-// Sweep stops the sandboxes of this fleet, and of OldFleets, that run although their
-// workflow has ended or is gone, as after a termination or the loss of the database.
+// Sweep stops the sandboxes of this fleet that run although their workflow has ended or
+// is gone, as after a termination or the loss of the database. After such a loss the
+// namespace has another ID: a Worker whose Fleet is the old one sweeps what it has left.
 // It deletes those that nobody can have meant to keep: whose workflow was terminated, has
 // timed out or is unknown, or had given up the opening that has made them, once they have
 // stood still for DeleteAfter by [sandbox.Client.Age]. It returns how many
@@ -39,19 +40,17 @@ func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err err
 		return 0, err
 	}
 	var errs []error
-	for _, fleet := range append([]string{fleet}, w.OldFleets...) {
-		for info, err := range project.List(ctx, &sandbox.ListOptions{Tags: map[string]string{tagFleet: fleet}, Limit: 50}) {
-			if err != nil {
-				errs = append(errs, err)
-				break
-			}
-			done, err := w.sweepOne(ctx, c, project, info)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("sandbox %s: %w", info.Name, err))
-			}
-			if done {
-				swept++
-			}
+	for info, err := range project.List(ctx, &sandbox.ListOptions{Tags: map[string]string{tagFleet: fleet}, Limit: 50}) {
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+		done, err := w.sweepOne(ctx, c, project, info)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("sandbox %s: %w", info.Name, err))
+		}
+		if done {
+			swept++
 		}
 	}
 	return swept, errors.Join(errs...)

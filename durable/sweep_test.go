@@ -49,7 +49,7 @@ func (s statuses) DescribeWorkflowExecution(_ context.Context, id, _ string) (*w
 }
 
 // TestSweepDeletes: what is left of workflows that nobody has ended properly is stopped
-// at once and deleted after a while, also that of a database that is lost; what a
+// at once and deleted after a while; what a
 // workflow has kept, and what is no fleet's, stays.
 func TestSweepDeletes(t *testing.T) {
 	of := map[string]enums.WorkflowExecutionStatus{
@@ -57,14 +57,12 @@ func TestSweepDeletes(t *testing.T) {
 		"failed": enums.WORKFLOW_EXECUTION_STATUS_FAILED, "canceled": enums.WORKFLOW_EXECUTION_STATUS_CANCELED,
 		"terminated": enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, "timed-out": enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
 	}
-	left := map[string]bool{"terminated": true, "timed-out": true, "unknown": true, "lost": true}
+	left := map[string]bool{"terminated": true, "timed-out": true, "unknown": true}
 	srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().Add(-90 * 24 * time.Hour)})
 	c := srv.Client()
-	for _, id := range []string{"runs", "completed", "failed", "canceled", "terminated", "timed-out", "unknown", "lost", "others", "nobodys"} {
+	for _, id := range []string{"runs", "completed", "failed", "canceled", "terminated", "timed-out", "unknown", "others", "nobodys"} {
 		tags := map[string]string{"durable": "f", "durable-workflow": id + ".abc"}
 		switch id {
-		case "lost":
-			tags["durable"] = "old"
 		case "others":
 			tags["durable"] = "another"
 		case "nobodys":
@@ -81,10 +79,10 @@ func TestSweepDeletes(t *testing.T) {
 		}
 		return all
 	}
-	w := &durable.Worker{Client: c, Fleet: "f", OldFleets: []string{"old"}}
+	w := &durable.Worker{Client: c, Fleet: "f"}
 	n, err := w.Sweep(t.Context(), statuses{of: of})
 	require.NoError(t, err)
-	assert.Equal(t, 7, n)
+	assert.Equal(t, 6, n)
 	for id, status := range there() {
 		want := sandbox.StatusStopped
 		if id == "runs" || id == "others" || id == "nobodys" {
@@ -95,7 +93,7 @@ func TestSweepDeletes(t *testing.T) {
 	n, err = w.Sweep(t.Context(), statuses{of: of})
 	require.NoError(t, err)
 	assert.Zero(t, n, "nothing is deleted unless that is asked for")
-	assert.Len(t, there(), 10)
+	assert.Len(t, there(), 9)
 
 	srv.Advance(90 * 24 * time.Hour)
 	w.DeleteAfter = 100 * 24 * time.Hour
@@ -107,7 +105,7 @@ func TestSweepDeletes(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, len(left), n)
 	all := there()
-	assert.Len(t, all, 10-len(left))
+	assert.Len(t, all, 9-len(left))
 	for id := range left {
 		assert.NotContains(t, all, id)
 	}

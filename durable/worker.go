@@ -45,10 +45,6 @@ type Worker struct {
 	// which no two servers share. Give two namespaces one Fleet and each sweeps
 	// the other's machines.
 	Fleet string
-	// OldFleets are others that Sweep looks after: those of databases that are lost,
-	// whose sandboxes no workflow knows any more. A fleet that another namespace uses
-	// must not be among them.
-	OldFleets []string
 	// DeleteAfter is for how long a sandbox has to stand still before Sweep deletes
 	// it, with its files, if its workflow was terminated, has timed out or is unknown, or
 	// had given up the opening that has made it: for longer than the namespace keeps
