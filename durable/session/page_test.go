@@ -48,7 +48,7 @@ const endless = `
 const log = document.getElementById("log")
 show({ type: "command_start", id: "c", command: "yes" })
 for (let i = 0; i < 60000; i++) show({ type: "command_output", id: "c", stream: i % 7 ? "stdout" : "stderr", data: "\x1b[3" + i % 8 + "my\n" })
-if (log.count() > 2 * most.pieces + 100) throw new Error(log.count() + " elements")
+if (log.count() > most.chars / most.element + 100) throw new Error(log.count() + " elements")
 for (let i = 0; i < 100; i++) show({ type: "command_output", id: "c", stream: "stdout", data: "z".repeat(65536) })
 if (log.textContent.length > most.chars + 65536) throw new Error(log.textContent.length + " characters")
 show({ type: "command_output", id: "c", stream: "stdout", data: "\x1b[" + "1".repeat(100000) })
@@ -63,15 +63,14 @@ process.exit(0)
 const screens = `
 const cases = [
   ["10%\r20%\rdone\n", "done\n"], ["100 of 200\r\x1b[Kdone\n", "done\n"], ["50%\x1b[1K\r99", "99 "], ["abc\x1b[2Kd", "   d"],
-  ["a\r\nb\r\n", "a\nb\n"], ["ab\bc\n", "ac\n"], ["a\tb\tc\n", "a       b       c\n"], ["x\x07\x00\x0ey\x7f\n", "xy\n"],
-  ["one: 1%\ntwo: 1%\n\x1b[2Aone: 9%\n\x1b[Btwo\n", "one: 9%\ntwo: 1%\ntwo\n"], ["one: 1%\ntwo: 1%\n\x1b[1A\x1b[2Ktwo: 9%\n", "one: 1%\ntwo: 9%\n"],
-  ["a\nb\nc\x1b[2A\x1b[J!", "a!\n\n"], ["abcdef\x1b[3G-\x1b[2C+\x1b[4D*", "ab*de+"],
+  ["a\r\nb\r\n", "a\nb\n"], ["ab\bc\n", "ac\n"], ["a\tb\tc\n", "a\tb\tc\n"], ["x\x07\x00\x0ey\x7f\n", "xy\n"],
+  ["one\n\x1b[2Atwo\x1b[99999C!\n", "one\ntwo!\n"],
   ["\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b\x1bPq#0\x1b\\c\x1b(Bd\x1b7e\x1b[?25lf\x1b[6ng\n", "abcdefg\n"],
   ["<img src=x onerror=alert(1)>&amp;</pre><script>\n", "<img src=x onerror=alert(1)>&amp;</pre><script>\n"],
   ["\x1b[31mred\x1b[0m no", "<color:var(--c1)>red<> no", true], ["\x1b[1;4;91mx\x1b[22;24my\x1b[39mz", "<color:var(--c1);fontWeight:bold;textDecoration:underline>x<color:var(--c1)>y<>z", true],
   ["\x1b[38;5;196ma\x1b[38;5;250mb\x1b[38;2;1;2;999mc\x1b[48;5;4md", "<color:rgb(255, 0, 0)>a<color:rgb(188, 188, 188)>b<color:rgb(1, 2, 255)>c<color:rgb(1, 2, 255);backgroundColor:var(--c4)>d", true],
-  ["\x1b[7mx\x1b[27;9my", "<color:var(--bg);backgroundColor:var(--fg)>x<textDecoration:line-through>y", true],
-  ["\x1b[38;5;99999999999999999999mx\x1b[38mx\x1b[38;2mx\x1b[999;;mx", "<color:rgb(238, 238, 238)>x<>x<color:rgb(0, 0, 0)>x<>x", true],
+  ["\x1b[7mx\x1b[27;9my", "<color:var(--bg);backgroundColor:var(--fg)>x<>y", true],
+  ["\x1b[38;5;99999999999999999999mx\x1b[38mx\x1b[38;2mx\x1b[999;;mx", "<color:rgb(238, 238, 238)>xx<color:rgb(0, 0, 0)>x<>x", true],
 ]
 const styles = (n) => n.children.length ? n.children.map(styles).join("") : n.text === "" ? "" : "<" + Object.entries(n.style).map(([k, v]) => k + ":" + v).join(";") + ">" + n.text
 for (const [text, want, styled] of cases) {
@@ -97,10 +96,10 @@ for (const text of [
 ]) {
   const pre = new Node_(), screen = new Screen(pre)
   screen.write("stdout", text)
-  screen.write("stdout", "\x1b[0m\x1b[99999B\r\nthe end")
+  screen.write("stdout", "\x07\x1b[0m\r\nthe end")
   if (!pre.textContent.endsWith("the end")) throw new Error("the end is not shown behind " + JSON.stringify(text.slice(0, 20)))
   if (pre.textContent.length > most.chars + 65536) throw new Error(pre.textContent.length + " characters of " + JSON.stringify(text.slice(0, 20)))
-  if (screen.lines.length > size_.lines || Object.values(screen.streams).some((s) => s.rest.length > size_.sequence)) throw new Error("what is kept has no bounds")
+  if (screen.cells.length > most.line || Object.values(screen.streams).some((s) => s.rest.length > most.sequence)) throw new Error("what is kept has no bounds")
 }
 console.log("shown")
 process.exit(0)
