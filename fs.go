@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -11,8 +12,11 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
+	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/coreutils"
+	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
@@ -465,4 +469,148 @@ func dirEntries(list []coreutils.Entry) []fs.DirEntry {
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries
+}
+
+// FSError is the error that the sandbox reported for a file operation. It is
+// wrapped by an [*fs.PathError] or [*os.LinkError]. With [errors.Is] it matches
+// its cause, such as [syscall.ENOTEMPTY], if the message was recognized, and with
+// [errors.As] it is an [*APIError] if the API refused.
+type FSError struct {
+	// Message is what a program wrote to standard error, or the API's message,
+	// unchanged. Error quotes it where it is not printable.
+	Message string
+
+	errno syscall.Errno // 0 if the message was not recognized
+	err   error         // the API's; nil if a program failed
+	// command is the program that failed, and exitCode how.
+	command  string
+	exitCode int
+}
+
+// Error returns the text of the cause, or else the sandbox's message.
+func (e *FSError) Error() string {
+	msg := strings.TrimSpace(e.Message)
+	switch {
+	case e.errno == syscall.ENOTSUP && coreutils.Foreign(msg):
+		line, _, _ := strings.Cut(msg, "\n")
+		return "a program of the sandbox is not GNU's: " + redact.Printable(line)
+	case e.errno != 0:
+		return e.errno.Error()
+	case e.err != nil:
+		return e.err.Error()
+	case msg != "":
+		return redact.Printable(msg)
+	default:
+		return fmt.Sprintf("%s ended with exit code %d", e.command, e.exitCode)
+	}
+}
+
+// Unwrap returns the causes.
+func (e *FSError) Unwrap() []error {
+	var errs []error
+	if e.errno != 0 {
+		errs = append(errs, e.errno)
+	}
+	if e.err != nil {
+		errs = append(errs, e.err)
+	}
+	return errs
+}
+
+// errnoOfAPI returns the errno that an API error about a file corresponds to.
+func errnoOfAPI(e *APIError) syscall.Errno {
+	if errno := api.FileErrno(e.Code, e.Message); errno != 0 {
+		return errno
+	}
+	return coreutils.Errno(e.Message)
+}
+
+// fileReason converts an API error about a file to an FSError that wraps it.
+// Other errors are returned unchanged.
+func fileReason(err error) error {
+	if e, ok := errors.AsType[*APIError](err); ok {
+		if errno := errnoOfAPI(e); errno != 0 {
+			return &FSError{errno: errno, Message: e.Message, err: err}
+		}
+	}
+	return err
+}
+
+// reason converts the failure of a program to an *FSError. Other errors are
+// returned unchanged.
+func reason(err error) error {
+	if e, ok := errors.AsType[*coreutils.Error](err); ok {
+		return &FSError{errno: e.Errno, command: e.Command, exitCode: e.ExitCode, Message: e.Message}
+	}
+	return err
+}
+
+// Stat returns information about the named file. It follows symbolic links. The
+// result's Sys method returns a [*FileStat].
+func (f *FileSystem) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	return f.stat(ctx, "stat", name, true)
+}
+
+// Lstat is like [FileSystem.Stat], but describes a symbolic link itself.
+func (f *FileSystem) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	return f.stat(ctx, "lstat", name, false)
+}
+
+func (f *FileSystem) stat(ctx context.Context, op, name string, follow bool) (fs.FileInfo, error) {
+	if err := f.enter(ctx, op, name); err != nil {
+		return nil, err
+	}
+	st, err := f.tools(name).Stat(ctx, name, follow)
+	if err != nil {
+		return nil, &fs.PathError{Op: op, Path: name, Err: reason(err)}
+	}
+	return &fileInfo{name: path.Base(name), stat: *st}, nil
+}
+
+// FileStat is experimental: what the sandbox reports about a file beyond its
+// [fs.FileInfo], whose Sys method returns a *FileStat.
+type FileStat struct {
+	// RawMode is Linux's st_mode: the file's type and permissions.
+	RawMode uint32
+	// UID and GID are the IDs of the owner and the group.
+	UID, GID int
+	// AccessTime, ChangeTime and BirthTime are as precise as the sandbox's stat
+	// reports them. BirthTime is zero if unknown, and in directory listings.
+	AccessTime, ChangeTime, BirthTime time.Time
+	// Links is the number of hard links.
+	Links uint64
+	// Inode and Device identify the file.
+	Inode, Device uint64
+	// BlockSize is the size in bytes of a block as counted by Blocks. It is 512
+	// in directory listings.
+	BlockSize int64
+	// Blocks is the number of blocks allocated.
+	Blocks int64
+}
+
+type fileInfo struct {
+	name string
+	stat coreutils.Stat
+}
+
+func (i *fileInfo) Name() string       { return i.name }
+func (i *fileInfo) Size() int64        { return i.stat.Size }
+func (i *fileInfo) Mode() fs.FileMode  { return coreutils.FileMode(i.stat.RawMode) }
+func (i *fileInfo) ModTime() time.Time { return i.stat.ModTime }
+func (i *fileInfo) IsDir() bool        { return i.Mode().IsDir() }
+func (i *fileInfo) String() string     { return fs.FormatFileInfo(i) }
+
+func (i *fileInfo) Sys() any {
+	s := &i.stat
+	return &FileStat{
+		RawMode: s.RawMode, UID: s.UID, GID: s.GID, AccessTime: s.AccessTime, ChangeTime: s.ChangeTime, BirthTime: s.BirthTime,
+		Links: s.Links, Inode: s.Inode, Device: s.Device, BlockSize: s.BlockSize, Blocks: s.Blocks,
+	}
+}
+
+// tools returns a Runner of programs that work on these paths.
+func (f *FileSystem) tools(paths ...string) coreutils.Runner {
+	return func(ctx context.Context, c coreutils.Call) (coreutils.Result, error) {
+		return program{name: c.Name, args: c.Args, paths: paths, stdout: c.Stdout}.run(ctx, f.on())
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
+	"github.com/go-vercel/sandbox/observe"
 )
 
 // Sandbox is a named Linux microVM. Its files can outlive the virtual machine:
@@ -377,4 +378,224 @@ func (s *Sandbox) UnmarshalJSON(data []byte) error {
 	}
 	s.st, s.hook = st, nil
 	return nil
+}
+
+// GetOptions are the options of [Client.Get].
+type GetOptions struct {
+	// NoResume returns a stopped sandbox without starting it. By default it is
+	// started, so that a sandbox whose files are gone is noticed at once.
+	NoResume bool
+	// OnResume is called when this call, or a later one on the returned handle,
+	// starts a session of a stopped sandbox, before that call continues. Use it to
+	// start what does not outlive a session, such as servers. See [Hook].
+	OnResume Hook
+	// Extra holds parameters of the API that this version has no field for, by
+	// their names in the query. The values are never shown.
+	Extra map[string]any `secret:"names"`
+}
+
+// Format prints the options without values that may be secret, for every verb.
+func (o GetOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
+
+// Get returns the sandbox with the given name and starts it if it is stopped,
+// unless [GetOptions].NoResume is set, as whatever only looks should set it. It
+// makes one request, and starts a machine if it resumes the sandbox.
+//
+// If the sandbox does not exist, the error matches [ErrNotFound]. If it would have
+// to be started but its files are gone, the error matches
+// [ErrSnapshotNotFound]. A sandbox that is listed but reported as "has no
+// latest sandbox" also matches ErrNotFound: it never started, and must be
+// deleted before its name can be used again.
+func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
+	sb, err := c.lookUp(ctx, name, opts)
+	if err != nil || opts != nil && opts.NoResume {
+		return sb, err
+	}
+	if err := sb.runResumeHook(ctx); err != nil {
+		return nil, err
+	}
+	return sb, nil
+}
+
+// lookUp is Get without the hooks.
+func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
+	var o GetOptions
+	if opts != nil {
+		o = *opts
+	}
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := checkName("name", name); err != nil {
+		return nil, err
+	}
+	if err := checkExtra("Extra", o.Extra, map[string]string{"resume": "NoResume", "projectId": "the client", "teamId": "the client"}); err != nil {
+		return nil, err
+	}
+	project, err := c.projectID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	resp, err := c.getSandbox(ctx, name, project, !o.NoResume, o.Extra)
+	if err != nil {
+		return nil, err
+	}
+	sb := newSandbox(c, project, resp, o.OnResume)
+	if resp.Resumed {
+		c.tell(ctx, observe.Event{Kind: observe.Resume, Sandbox: sb.Name(), Session: resp.Session.ID, Cause: causeGet, Start: start})
+	}
+	return sb, nil
+}
+
+// UpdateOptions are the settings to change. Those that are zero or nil are not
+// changed; a value that is empty but not nil clears its setting: Env{}, []int{},
+// new(""), &KeepLastSnapshots{}. The limits are those of [CreateOptions].
+type UpdateOptions struct {
+	// Persistent sets whether the files outlive a session.
+	Persistent *bool
+	// VCPUs is the number of virtual CPUs from the next session on, with 2048
+	// MB of memory each.
+	VCPUs int
+	// Timeout is how long sessions run. A longer timeout also extends the
+	// running session.
+	Timeout time.Duration
+	// NetworkPolicy restricts what the sandbox can reach, in the running
+	// session and later ones.
+	NetworkPolicy *NetworkPolicy
+	// Env replaces the environment of commands from the next session on; a
+	// non-nil empty map clears it.
+	Env Env
+	// Tags replaces the tags; a non-nil empty map clears them.
+	Tags map[string]string
+	// Ports replaces the exposed ports; a non-nil empty slice exposes none.
+	Ports []int
+	// Region is where sessions are started from the next one on.
+	// FailoverRegions are used when that is not possible; a non-nil empty slice
+	// removes them.
+	Region          string
+	FailoverRegions []string
+	// Mounts replaces the mounted drives from the next session on; a non-nil
+	// empty map removes them.
+	Mounts map[string]Mount
+	// NetworkID moves the sandbox to a Secure Compute network from the next
+	// session on; a pointer to "" removes it from its network.
+	NetworkID *string
+	// SnapshotExpiration is how long new snapshots are kept: at least a day, or
+	// [Forever].
+	SnapshotExpiration time.Duration
+	// KeepLastSnapshots replaces the retention policy; a pointer to the zero
+	// value removes it.
+	KeepLastSnapshots *KeepLastSnapshots
+	// CurrentSnapshotID is the snapshot that the next session starts from; an
+	// older one rolls the sandbox back.
+	CurrentSnapshotID string
+	// Extra holds parameters of the API that this version has no field for; see
+	// [CreateOptions].
+	Extra map[string]any `json:"-" secret:"names"`
+}
+
+// Format prints the values that fields point to, but no value of Env.
+func (o UpdateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
+
+// Update changes the sandbox's settings, with two requests: the API updates by
+// name, so the first one checks that the name still belongs to the handle's
+// sandbox. If another one has it by now, nothing is changed and the error matches
+// [ErrDeleted]. Update does not start a stopped sandbox.
+//
+// A longer timeout and a network policy are also applied to
+// the running session, unless it is ending. That takes one more request for
+// each, and another if the running session is not the one that the handle
+// knows. All other settings take effect when the next session starts.
+func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
+	var o UpdateOptions
+	if opts != nil {
+		o = *opts
+	}
+	c, err := enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	body, err := o.body()
+	if err != nil {
+		return err
+	}
+	if err := s.checkIdentity(ctx, c); err != nil {
+		return err
+	}
+	if o.Tags != nil && s.mark() != "" { // OnCreate is running
+		body["tags"] = withMark(o.Tags, s.mark())
+	}
+	resp, err := s.update(ctx, c, body, o.Extra)
+	if err != nil {
+		return err
+	}
+	cur := s.CurrentSession()
+	if cur == nil {
+		return nil
+	}
+	if id := resp.Sandbox.CurrentSessionID; id != "" && id != cur.ID() && (o.NetworkPolicy != nil || o.Timeout > 0) {
+		// Another client has started a session since. The settings must reach
+		// the machine that actually runs.
+		if err := s.Refresh(ctx); err != nil {
+			return err
+		}
+		cur = s.CurrentSession()
+	}
+	if o.Ports != nil && resp.Routes != nil {
+		cur.setRoutes(resp.Routes)
+	}
+	if info := cur.wire(); o.Timeout > 0 && Status(info.Status) == StatusRunning {
+		if more := o.Timeout - time.Duration(info.Timeout); more > 0 {
+			if err := unlessStopped(cur.ExtendTimeout(ctx, max(more, minExtension))); err != nil {
+				return err
+			}
+		}
+	}
+	if o.NetworkPolicy != nil {
+		_, err := cur.UpdateNetworkPolicy(ctx, o.NetworkPolicy)
+		return unlessStopped(err)
+	}
+	return nil
+}
+
+// update sends one update and stores what the response says of the sandbox.
+func (s *Sandbox) update(ctx context.Context, c *Client, b body, extra map[string]any) (*wire.UpdateResponse, error) {
+	var resp wire.UpdateResponse
+	if err := c.do(ctx, &api.Request{
+		Op: api.UpdateSandbox, Path: []string{s.Name()}, Query: projectQuery(s.st.project), Body: b, Extra: extra,
+	}, &resp); err != nil {
+		return nil, err
+	}
+	s.st.mu.Lock()
+	defer s.st.mu.Unlock()
+	return &resp, s.st.setInfo(resp.Sandbox)
+}
+
+// unlessStopped ignores that a session is ending: the sandbox's own settings
+// apply from the next one on.
+func unlessStopped(err error) error {
+	if errors.Is(err, ErrStopped) {
+		return nil
+	}
+	return err
+}
+
+// UpdateNetworkPolicy replaces the policy in effect, resuming the sandbox if it
+// is stopped, and returns it as the API understood it, with redacted header
+// values. The platform keeps the policy for later sessions too: what is opened
+// for one task stays open until it is closed. [Sandbox.Update] sets a policy
+// without starting the sandbox.
+func (s *Sandbox) UpdateNetworkPolicy(ctx context.Context, policy *NetworkPolicy) (*NetworkPolicy, error) {
+	return withResume(ctx, s, func(cur *Session) (*NetworkPolicy, error) { return cur.UpdateNetworkPolicy(ctx, policy) })
+}
+
+// minExtension is the shortest extension that the API accepts.
+const minExtension = time.Second
+
+// ExtendTimeout moves the end of the running session by d, resuming the sandbox
+// if it is stopped. The platform refuses less than a second, and the plan limits
+// how far the end can be moved.
+func (s *Sandbox) ExtendTimeout(ctx context.Context, d time.Duration) error {
+	return withResumeDo(ctx, s, func(cur *Session) error { return cur.ExtendTimeout(ctx, d) })
 }

@@ -10,10 +10,167 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unicode/utf8"
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/coreutils"
+	"github.com/go-vercel/sandbox/observe"
 )
+
+// OpenOptions are the options of [FileSystem.Open]. The zero value is ready to
+// use.
+type OpenOptions struct {
+	// Cwd is the directory in the sandbox that a relative path is resolved in.
+	// Empty means the working directory of the session, or the home directory
+	// of the user.
+	Cwd string
+	// NoSizeCheck leaves out the request for the file's size. A response that
+	// something between the sandbox and this program cuts short is then taken
+	// for the whole file.
+	NoSizeCheck bool
+}
+
+// FileReader reads a file of a sandbox, and must be closed. It is not safe for
+// concurrent use.
+type FileReader struct {
+	name  string
+	body  io.ReadCloser
+	size  int64
+	read  int64
+	meter *meter
+	// length is what the content is compared with at its end; nil for nothing.
+	length *length
+
+	// The event for observers; over is set once they have it.
+	event  api.Span
+	over   atomic.Bool
+	closed atomic.Bool
+}
+
+// openFile starts to read a file.
+func openFile(ctx context.Context, t target, name, cwd string, progress func(Progress)) (*FileReader, error) {
+	c, err := enter(ctx, t)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	if err := checkPath("open", name); err != nil {
+		return nil, err
+	}
+	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Download})
+	var (
+		body io.ReadCloser
+		size int64
+	)
+	if utf8.ValidString(name) && utf8.ValidString(cwd) {
+		body, size, err = t.openFile(ctx, name, cwd)
+	} else {
+		body, size, err = openEncoded(ctx, t, joinCwd(cwd, name))
+	}
+	if err != nil {
+		endEvent(&e, err)
+		return nil, &fs.PathError{Op: "open", Path: name, Err: missingFile(err)}
+	}
+	return &FileReader{name: name, body: body, size: size, meter: newMeter(progress, size), event: e}, nil
+}
+
+// joinCwd leaves a path unchanged where possible, as the API would.
+func joinCwd(cwd, name string) string {
+	if cwd == "" || strings.HasPrefix(name, "/") {
+		return name
+	}
+	return cwd + "/" + name
+}
+
+// missingFile converts a 404 to fs.ErrNotExist, unless the API says that it was
+// the sandbox or the session that was not found.
+func missingFile(err error) error {
+	e, ok := errors.AsType[*APIError](err)
+	if !ok {
+		return err
+	}
+	if e.judged() == api.NotFound {
+		if !api.FileMissing(e.Code, e.Message) {
+			return err
+		}
+		return &FSError{errno: syscall.ENOENT, Message: e.Message}
+	}
+	return fileReason(err)
+}
+
+// Size returns the length of the file in bytes, or -1 if the sandbox did not
+// report it.
+func (r *FileReader) Size() int64 {
+	if r == nil {
+		return -1
+	}
+	return r.size
+}
+
+var errZeroFile = fmt.Errorf("sandbox: %w: the file was not opened by FileSystem.Open or Create", ErrInvalid)
+
+// Read implements [io.Reader]. If less of the file has come than the sandbox
+// says it has, the error at its end matches [io.ErrUnexpectedEOF].
+func (r *FileReader) Read(p []byte) (int, error) {
+	if r == nil || r.body == nil {
+		return 0, errZeroFile
+	}
+	n, err := r.body.Read(p)
+	r.read += int64(n)
+	r.meter.add(r.name, n)
+	if err == io.EOF {
+		if short := r.length.check(r.read); short != nil {
+			err = short
+		} else if r.read < r.size {
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	switch {
+	case err == io.EOF:
+		r.ended(nil)
+	case err != nil:
+		if r.closed.Load() {
+			err = fs.ErrClosed
+		}
+		err = &fs.PathError{Op: "read", Path: r.name, Err: err}
+		r.ended(err)
+	}
+	return n, err
+}
+
+// ended tells that the transfer is over.
+func (r *FileReader) ended(err error) {
+	if !r.over.Swap(true) {
+		r.event.Received = r.read
+		endEvent(&r.event, err)
+	}
+}
+
+// transferBuffers are larger than a connection's read buffer, so that content
+// bypasses it.
+var transferBuffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
+
+// WriteTo implements [io.WriterTo], so that [io.Copy] reads in larger pieces.
+func (r *FileReader) WriteTo(w io.Writer) (int64, error) {
+	buf := transferBuffers.Get().(*[256 << 10]byte)
+	defer transferBuffers.Put(buf)
+	// The wrappers hide WriteTo and ReadFrom, which would not use the buffer.
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, buf[:])
+}
+
+// Close ends the transfer, and the request for the file's size. It may be called
+// more than once.
+func (r *FileReader) Close() error {
+	if r == nil || r.body == nil {
+		return errZeroFile
+	}
+	r.closed.Store(true)
+	r.length.stop()
+	defer r.ended(nil)
+	return r.body.Close()
+}
 
 // length is the size of a file, requested while the content is transferred. That
 // which a response reports proves nothing: the service reports none, and a proxy
