@@ -184,9 +184,9 @@ func TestTransportConcurrentResume(t *testing.T) {
 	assert.Equal(t, 3, sessions, "one for each round, and the first")
 }
 
-// TestTransportRunsHooks: if a client without hooks has started the session, nothing
-// listens. A request runs the hook that starts the server once, and arrives once.
-func TestTransportRunsHooks(t *testing.T) {
+// TestTransportRunsStart: if another client has started the session, OnResume does not
+// run and nothing listens. A request runs Options.Start, and arrives once.
+func TestTransportRunsStart(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
 	port := needs.Port(t)
@@ -199,18 +199,17 @@ func TestTransportRunsHooks(t *testing.T) {
 
 	var hooks atomic.Int64
 	serve := serveApp(port)
+	start := func(ctx context.Context, sb *sandbox.Sandbox) error {
+		hooks.Add(1)
+		return serve(ctx, sb)
+	}
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), first.Name(), &sandbox.GetOptions{
-		NoResume: true, // running, and no hook has run
-		OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
-			hooks.Add(1)
-			return serve(ctx, sb)
-		},
+		OnResume: func(context.Context, *sandbox.Sandbox) error { return errors.New("it ran") },
 	})
 	require.NoError(t, err)
-	require.Zero(t, hooks.Load())
 	refusals := testkit.LockedBuffer{}
 	base := testkit.Transport(t)
-	tr := preview.Transport(sb, port, &preview.Options{Base: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	tr := preview.Transport(sb, port, &preview.Options{Start: start, Base: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := base.RoundTrip(r)
 		if err == nil && resp.StatusCode == http.StatusBadGateway {
 			fmt.Fprintln(&refusals, resp.Header.Get("X-Vercel-Error"))
