@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
@@ -39,33 +38,19 @@ const maxSkew = 2 * time.Minute
 // checkTime bounds one check.
 const checkTime = 15 * time.Second
 
-type doctorCommand struct {
-	app  *app
-	live bool
-}
+type doctorCommand struct{ app *app }
 
 func (c *doctorCommand) command() *command {
 	return &command{
 		name: "doctor", near: []string{"check", "diagnose"}, title: titleTools, short: "Check the network, the clock, the token, the project and the terminal",
-		options: func(flags *pflag.FlagSet) {
-			toggle(flags, &c.live, "live", "", "Ask the service whether it behaves as this program assumes: a small sandbox, and some for seconds each, for less than a cent")
-		},
 		example: "doctor", doc: []finding{}, run: c.run,
 	}
 }
 
 func (c *doctorCommand) run(cmd *cobra.Command, _ []string) error {
-	var findings []finding
-	var asking error
-	if c.live {
-		if findings, asking = c.ask(cmd.Context()); findings == nil {
-			return asking
-		}
-	} else {
-		findings = c.examine(cmd.Context())
-	}
-	if err := c.app.print(list(findings, func(f finding) string { return f.Check }, c.findingTable)); err != nil || asking != nil {
-		return errors.Join(asking, err)
+	findings := c.examine(cmd.Context())
+	if err := c.app.print(list(findings, func(f finding) string { return f.Check }, c.findingTable)); err != nil {
+		return err
 	}
 	for _, f := range findings {
 		if f.Status == foundFailed {

@@ -1,9 +1,8 @@
-package platform_test
+package main_test
 
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,41 +20,11 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
-	"github.com/go-vercel/sandbox/internal/platform"
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	platform "github.com/go-vercel/sandbox/internal/test/platform"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
-
-// caller is the environment in which the tests were started: TestMain adds an
-// emulator's credentials to it.
-var caller = func() map[string]string {
-	vars := map[string]string{}
-	for _, kv := range os.Environ() {
-		name, value, _ := strings.Cut(kv, "=")
-		vars[name] = value
-	}
-	return vars
-}()
-
-// TestLive checks what docs/maintainers/platform.md says against the hosted service, as
-// `sandbox doctor --live` does.
-func TestLive(t *testing.T) {
-	if caller["SANDBOX_LIVE"] != "1" {
-		needs.Other(t, "needs an account that pays for ten small machines: credentials, and SANDBOX_LIVE=1")
-	}
-	for _, name := range []string{"VERCEL_TOKEN", "VERCEL_TEAM_ID", "VERCEL_PROJECT_ID", "VERCEL_SANDBOX_BASE_URL"} {
-		t.Setenv(name, caller[name])
-	}
-	creds, err := auth.Default(nil).Credentials(t.Context())
-	require.NoError(t, err)
-	report, err := platform.Ask(t.Context(), platform.Service{
-		URL: cmp.Or(caller["VERCEL_SANDBOX_BASE_URL"], "https://vercel.com/api"), Credentials: creds,
-		HTTPClient: &http.Client{Transport: testkit.Transport(t)}, Users: true, Apart: true, Policies: true,
-	})
-	require.NoError(t, err)
-	judge(t, report)
-}
 
 // judge prints the table, and fails for rows that differ.
 func judge(t *testing.T, report *platform.Report) {
@@ -133,7 +102,8 @@ var unasked = map[string]string{
 	"an upload whose session ends": ends, "images have `sh`": "a machine for each image",
 	"… mounts with failover regions": "not every plan has them", "`deleteOrphanSnapshots`": "takes effect later, there",
 	"`Options.Realistic`": "measured, not asked", "responses are compressed": "the client asks for none",
-	"Git and GitHub credentials": "in branches",
+	"Git and GitHub credentials":                                        "in branches",
+	"`GET` of a sandbox or a session with `__includeSystemRoutes=true`": "changes the terminals' port",
 }
 
 const (
@@ -145,7 +115,7 @@ const (
 // listed, and each question is about a row that says of it how it is known.
 func checkRows(t *testing.T, report *platform.Report) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/maintainers/platform.md")
+	text, err := os.ReadFile("../../../docs/maintainers/platform.md")
 	require.NoError(t, err)
 	rows := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^\| (.+?) \| (.*?) \|.*\|$`).FindAllStringSubmatch(string(text), -1) {

@@ -1,4 +1,4 @@
-package platform_test
+package main_test
 
 import (
 	"encoding/json"
