@@ -392,11 +392,6 @@ func (s *Sandbox) LookPath(ctx context.Context, name string) (string, error) {
 	return lookPath(ctx, s, name, nil)
 }
 
-// LookPath is like [Sandbox.LookPath], but fails if this session is stopped.
-func (s *Session) LookPath(ctx context.Context, name string) (string, error) {
-	return lookPath(ctx, s, name, nil)
-}
-
 // LookPath is like [Sandbox.LookPath], but looks in the PATH of the user's commands,
 // as the user.
 func (u *User) LookPath(ctx context.Context, name string) (string, error) {

@@ -52,12 +52,9 @@ func TestLookPath(t *testing.T) {
 	}
 	_, err = sb.LookPath(ctx, "to\x00ol")
 	assert.ErrorIs(t, err, sandbox.ErrInvalid)
-	got, err := sb.CurrentSession().LookPath(ctx, "sh")
-	require.NoError(t, err)
-	assert.Regexp(t, "/sh$", got)
 	_, err = sb.Stop(ctx, nil)
 	require.NoError(t, err)
-	got, err = sb.LookPath(ctx, "sh")
+	got, err := sb.LookPath(ctx, "sh")
 	require.NoError(t, err)
 	assert.Regexp(t, "/sh$", got)
 	if srv.Mode() == sandboxtest.Folder {
