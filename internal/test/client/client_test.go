@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
 )
 
 // TestLines: Lines yields whole lines of either stream, however they were sent.
@@ -62,7 +63,7 @@ func TestContextWithClient(t *testing.T) {
 	}
 	assert.Contains(t, names, sb.Name())
 	_, err = sandbox.Get(t.Context(), "of-this-context", nil)
-	assert.ErrorIs(t, err, sandbox.ErrNotFound, "the default client has another server")
+	assert.ErrorIs(t, err, auth.ErrNoCredentials, "the default client is another")
 	require.NoError(t, sb.Delete(ctx, nil))
 }
 

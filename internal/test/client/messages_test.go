@@ -118,6 +118,9 @@ func TestMessages(t *testing.T) {
 			return session.Refresh(ctx)
 		}, []string{`"box"`, session.ID()}},
 	} {
+		if strings.HasPrefix(name, "Windows") && srv.Mode() == sandboxtest.Namespace && !srv.Enforces().Users {
+			continue // unshare starts the programs there, and says it of them
+		}
 		err := mistake.make()
 		if !assert.Error(t, err, name) {
 			continue
