@@ -236,9 +236,6 @@ func (s *Session) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// begun reports whether a session of that status runs or is about to.
-func begun(status Status) bool { return status == StatusPending || status == StatusRunning }
-
 // refusal reports whether the API refused a call on this session before it had
 // any effect. It must be the error of the call's own request, not one wrapped by
 // another error, such as that of a hook, or of a stream that broke after the

@@ -107,7 +107,7 @@ func TestPolicyFile(t *testing.T) {
 	d.seen()
 	d.write("large.json", `{"allow": ["a.example"]}`+strings.Repeat(" ", 1<<20))
 	for content, want := range map[string]string{
-		"{\n \"alow\": []}": `policy.json, network policy: json: unknown field "alow"`,
+		"{\n \"alow\": []}": `policy.json, network policy: unknown field "alow"`,
 		`{"allow": {"a.example": [{"transform": [{"headers": {"x": "planted\u0000"}}]}]}}`: `Rules["a.example"][0].Transform[0].Headers: the value of x`,
 		"\x1b]0;x":           "invalid character",
 		"{\"\u001b[2J\": 1}": "invalid character",

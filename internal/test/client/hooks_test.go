@@ -444,7 +444,7 @@ func TestHooksCost(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 2, runs)
 	assert.Equal(t, 1, len(srv.Requests())-before)
-	assert.Empty(t, testkit.Output(t, sb, "sh", "-c", `ls -A; ls -A "$HOME" /tmp | grep -i sandbox; true`))
+	assert.Empty(t, testkit.Output(t, sb, "sh", "-c", `ls -A; { ls -A "$HOME"; ls -A /tmp; } | grep -i sandbox; true`))
 }
 
 // TestOnCreateKeepsItsTag: tags that OnCreate sets stay, and so does the one that

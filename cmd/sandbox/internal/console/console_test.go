@@ -66,7 +66,6 @@ var waysAround = map[string]string{
 	"cli/copy.go:archiveToStdout":   "an archive, which is not for a terminal",
 	"cli/emulator.go:underEmulator": "the program's",
 	"cli/guard_unix.go:runGuard":    "puts the terminal back in order",
-	"cli/list.go:repeat":            "clears the screen",
 	"cli/mcp.go:run":                "a protocol",
 	"cli/processes.go:write":        "what a program has written",
 	"cli/progress.go:barOf":         "draws over its own line",
@@ -75,7 +74,6 @@ var waysAround = map[string]string{
 	"cli/rsh.go:remoteShell":        "a protocol",
 	"local/daemon.go:Serve":         "the daemon, whose streams are files",
 	"local/daemon.go:serve":         "the daemon, whose streams are files",
-	"manual/main.go:main":           "makes the manual, and is no part of the program",
 }
 
 // TestWaysAround finds everything that writes to the terminal and is not made safe
