@@ -77,7 +77,8 @@ type CreateOptions struct {
 	// Env is the environment of every command, at most 4,096 bytes in total.
 	// Values are never shown in errors or logs.
 	Env Env
-	// Tags are at most 5 key-value pairs that [List] can filter by.
+	// Tags are at most 5 key-value pairs that [List] can filter by, and at most 4
+	// where [Client.GetOrCreate] has an OnCreate, which takes a tag while it runs.
 	Tags map[string]string
 	// Ephemeral is set for a sandbox whose files need not outlive a session.
 	// Otherwise they are saved when a session ends.
