@@ -201,7 +201,12 @@ func TestTransportRunsStart(t *testing.T) {
 	serve := serveApp(port)
 	start := func(ctx context.Context, sb *sandbox.Sandbox) error {
 		hooks.Add(1)
-		return serve(ctx, sb)
+		if err := serve(ctx, sb); err != nil {
+			return err
+		}
+		// A Start that returns before the server listens may be called again.
+		_, err := sb.WaitForPort(ctx, port, nil)
+		return err
 	}
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), first.Name(), &sandbox.GetOptions{
 		OnResume: func(context.Context, *sandbox.Sandbox) error { return errors.New("it ran") },
