@@ -66,11 +66,23 @@ func Environment() {
 		_, err := os.Stat(filepath.Join(dir, "program"))
 		return errors.Is(err, fs.ErrPermission)
 	})
+	// The python3 of a version manager is a script that takes ten times as long to
+	// start as the program that it finds. The system's programs come first.
+	slices.SortStableFunc(dirs, func(a, b string) int { return shims(a) - shims(b) })
 	_ = os.Setenv("PATH", strings.Join(dirs, string(filepath.ListSeparator)))
 	// Git tells nothing of a clone of another user's, as a container has it, and go
 	// fails to ask for the revision of what it builds.
 	_ = os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -buildvcs=false"))
 	_ = os.Setenv(cleanEnv, "1")
+}
+
+// shims is 1 for a directory of scripts that a version manager such as pyenv, asdf or
+// rbenv puts before programs.
+func shims(dir string) int {
+	if filepath.Base(dir) == "shims" {
+		return 1
+	}
+	return 0
 }
 
 var (

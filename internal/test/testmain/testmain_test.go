@@ -53,7 +53,9 @@ func TestEnvironment(t *testing.T) {
 	}
 	closed := filepath.Join(t.TempDir(), "closed")
 	require.NoError(t, os.Mkdir(closed, 0))
-	set := []string{"PATH=" + closed + string(filepath.ListSeparator) + os.Getenv("PATH"), inner + "=1", "VERCEL_TOKEN=t", "http_proxy=http://127.0.0.1:1", "HTTPS_PROXY=x", "GIT_DIR=x", "BASH_ENV=x", "TAR_OPTIONS=-v",
+	shims := filepath.Join(t.TempDir(), "shims")
+	require.NoError(t, os.Mkdir(shims, 0o755))
+	set := []string{"PATH=" + strings.Join([]string{shims, closed, os.Getenv("PATH")}, string(filepath.ListSeparator)), inner + "=1", "VERCEL_TOKEN=t", "http_proxy=http://127.0.0.1:1", "HTTPS_PROXY=x", "GIT_DIR=x", "BASH_ENV=x", "TAR_OPTIONS=-v",
 		"SANDBOX_SCOPE=x", "FORCE_COLOR=1", "POSIXLY_CORRECT=", "LC_ALL=tr_TR.UTF-8", "GOFLAGS=-mod=mod", "NODE_OPTIONS=x", "PYTHONPATH=x"}
 	for name, want := range map[string][]string{"": {"GOFLAGS", "PATH", cleanEnv, inner}, cleanEnv + "=1": nil} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestEnvironment$")
@@ -73,6 +75,10 @@ func TestEnvironment(t *testing.T) {
 				}
 				if _, err := os.ReadDir(closed); key == "PATH" && want != nil && err != nil { // root may read it
 					assert.NotContains(t, value, closed)
+				}
+				if key == "PATH" && want != nil {
+					assert.Contains(t, value, shims)
+					assert.False(t, strings.HasPrefix(value, shims), "%s", value)
 				}
 			}
 		}
