@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"os"
 	"path"
@@ -50,10 +51,8 @@ const downloadAttempts = 3
 // existing file keeps its permissions; one that is not writable is an error.
 //
 // It makes one request, and a second one for the file's size, which it compares
-// with what it received. It does not check the size in a sandbox without the
-// program stat; it makes a third request for a file without blocks, as below
-// /sys, that is shorter than reported. If the connection breaks, it starts again,
-// up to twice.
+// with what it received as [FileSystem.Open] does. If the connection breaks, it
+// starts again, up to twice.
 //
 // If src does not exist, the error is an [*fs.PathError] for src that matches
 // [fs.ErrNotExist]. Errors of the local disk name dst.
@@ -95,7 +94,7 @@ func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *Do
 	}
 	defer w.discard()
 	w.limit = o.MaxBytes
-	length := newLength(ctx, t, r, joinCwd(o.Cwd, src))
+	length := newLength(ctx, t, r, joinCwd(o.Cwd, src), math.MaxInt64).start()
 	defer length.stop()
 	for attempt := 1; ; attempt++ {
 		err := w.fill(ctx, r)

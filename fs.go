@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"slices"
@@ -86,7 +87,7 @@ func (f *FileSystem) ReadFile(ctx context.Context, name string) ([]byte, error) 
 	}
 	defer r.Close()
 	data, err := readAll(r, r.Size())
-	if !r.length.isShort(err) {
+	if !errors.Is(err, errBroken) {
 		return data, err
 	}
 	again, err := f.Open(ctx, name, &OpenOptions{NoSizeCheck: true})
@@ -140,7 +141,7 @@ func (f *FileSystem) Open(ctx context.Context, name string, opts *OpenOptions) (
 	}
 	r, err := openFile(ctx, f.on(), name, o.Cwd, nil)
 	if err == nil && !o.NoSizeCheck {
-		r.length = newLength(ctx, f.on(), r, joinCwd(o.Cwd, name))
+		r.length = newLength(ctx, f.on(), r, joinCwd(o.Cwd, name), math.MaxInt64).start()
 	}
 	return r, err
 }

@@ -331,7 +331,8 @@ func (f *ioFile) start() (*FileReader, error) {
 	}
 	r, err := f.fsys.fsys.Open(f.fsys.ctx, p, &OpenOptions{NoSizeCheck: true})
 	if err == nil && f.info.Mode().IsRegular() {
-		r.length = lengthOf(f.fsys.ctx, f.fsys.fsys.on(), r, p, f.info)
+		// Asked only if the file is shorter than it was: it may have been truncated.
+		r.length = newLength(f.fsys.ctx, f.fsys.fsys.on(), r, p, f.info.Size())
 	}
 	return r, err
 }

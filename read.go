@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os/exec"
 	"path"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,13 +35,12 @@ type OpenOptions struct {
 // FileReader reads a file of a sandbox, and must be closed. It is not safe for
 // concurrent use.
 type FileReader struct {
-	name  string
-	body  io.ReadCloser
-	size  int64
-	read  int64
-	meter *meter
-	// length is what the content is compared with at its end; nil for nothing.
-	length *length
+	name   string
+	body   io.ReadCloser
+	size   int64
+	read   int64
+	meter  *meter
+	length *length // what the content is compared with at its end
 
 	// The event for observers; over is set once they have it.
 	event  api.Span
@@ -172,97 +170,56 @@ func (r *FileReader) Close() error {
 	return r.body.Close()
 }
 
-// length is the size of a file, requested while the content is transferred. That
-// which a response reports proves nothing: the service reports none, and a proxy
-// that stores what it passes on that of what has come to it. It is nil for files
-// that need none.
+// length is the size of a file, which is asked for while the content arrives.
+// The size that a response announces proves nothing: the service announces none,
+// and a proxy that caches announces what it got itself. A nil length checks nothing.
 type length struct {
 	ctx    context.Context
 	cancel context.CancelFunc
-	answer chan reported
-	known  reported
-	// earlier says that known was not requested during this transfer: the file
-	// may have been truncated since.
-	earlier bool
-	ask     func(context.Context) reported
-	// count returns the number of bytes that reading the file gives.
-	count func() (int64, error)
+	ask    func() (int64, error) // makes one request and keeps its answer
+	enough int64                 // with so many bytes the content is whole without a request
 }
 
-// reported is what stat says of a file.
-type reported struct {
-	size int64 // -1 if the sandbox does not say
-	// empty says that the file has no blocks on a disk: it consists of holes, or
-	// its content is made when it is read, as below /sys, where the size says
-	// little about it.
-	empty bool
-	// err is why nothing is known, if that is not the sandbox's own word.
-	err error
-}
-
-// newLength asks for the size of the file at path, the content of which r has
-// begun to transfer.
-func newLength(ctx context.Context, t target, r *FileReader, path string) *length {
-	l := lengthless(ctx, t, r, path)
-	if l == nil {
+// newLength prepares to ask for the size of the file at name, whose content r
+// transfers. It is nil for content that marks its own end, and for files of the
+// kernel, whose size says nothing.
+func newLength(ctx context.Context, t target, r *FileReader, name string, enough int64) *length {
+	clean := path.Clean(name)
+	if _, marked := r.body.(encodedBody); marked || strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/sys/") {
 		return nil
 	}
-	asked, cancel := context.WithCancel(ctx)
-	l.cancel, l.known = cancel, reported{size: -1}
-	go func() {
-		l.answer <- l.ask(asked)
-		close(l.answer)
-	}()
+	l := &length{ctx: ctx, enough: enough}
+	ctx, l.cancel = context.WithCancel(ctx)
+	l.ask = sync.OnceValues(func() (int64, error) {
+		if ctx.Err() != nil {
+			return -1, ctx.Err() // closed before anything asked
+		}
+		info, err := (&FileSystem{t: t}).Stat(ctx, name)
+		switch {
+		case err == nil && info.Mode().IsRegular():
+			return info.Size(), nil
+		case hasNoSize(err):
+			return -1, nil
+		}
+		return -1, err
+	})
 	return l
 }
 
-// lengthOf is newLength for a file whose size is known from before.
-func lengthOf(ctx context.Context, t target, r *FileReader, path string, info fs.FileInfo) *length {
-	l := lengthless(ctx, t, r, path)
+// start asks for the size in the background.
+func (l *length) start() *length {
 	if l != nil {
-		l.known, l.earlier = reportedOf(info), true
-		close(l.answer)
+		go l.ask()
 	}
 	return l
 }
 
-// lengthless returns a length without its size, or nil if the content says
-// itself where it ends, or the kernel makes it up.
-func lengthless(ctx context.Context, t target, r *FileReader, name string) *length {
-	if _, ends := r.body.(encodedBody); ends {
-		return nil
-	}
-	if clean := path.Clean(name); strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/sys/") {
-		return nil
-	}
-	return &length{
-		ctx: ctx, cancel: func() {}, answer: make(chan reported, 1),
-		ask:   func(ctx context.Context) reported { return askLength(ctx, t, name) },
-		count: func() (int64, error) { return countBytes(ctx, t, name) },
-	}
-}
-
-func reportedOf(info fs.FileInfo) reported {
-	return reported{size: info.Size(), empty: info.(*fileInfo).stat.Blocks == 0}
-}
-
-func askLength(ctx context.Context, t target, path string) reported {
-	info, err := (&FileSystem{t: t}).Stat(ctx, path)
-	if err == nil && info.Mode().IsRegular() {
-		return reportedOf(info)
-	}
-	if cannotTell(err) {
-		err = nil
-	}
-	return reported{size: -1, err: err}
-}
-
-// cannotTell reports whether err is the word of the sandbox, or the API's own,
-// that there is no size to be had: the file is gone, there is no program stat or
-// a different one, or commands are not permitted. That a session has ended is
-// not among them, for with it ends the content.
-func cannotTell(err error) bool {
-	if _, said := errors.AsType[*FSError](err); said {
+// hasNoSize reports whether a request for a size succeeded for something that is
+// not a regular file, or the sandbox or the API says why there is no size: the file
+// is gone, there is no program stat or a different one, or commands are not
+// permitted. The end of the session is no such reason, because it also ends the content.
+func hasNoSize(err error) bool {
+	if _, said := errors.AsType[*FSError](err); said || err == nil {
 		return true
 	}
 	if e, refused := errors.AsType[*APIError](err); refused {
@@ -274,54 +231,28 @@ func cannotTell(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, coreutils.ErrOutput)
 }
 
-// countBytes reads the file in the sandbox, and returns how long it is.
-func countBytes(ctx context.Context, t target, path string) (int64, error) {
-	name, args := coreutils.Carry("sh", []string{"-c", `cat -- "$1" | wc -c`, "sh", path})
-	done, err := program{name: name, args: args, paths: []string{path}}.run(ctx, t)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(done.Stdout), 10, 64)
-}
-
-// check returns an error if the content is shorter than the reported size, or if
-// that is unknown. It can be shorter by chance, once, for a file that grows.
+// check returns an error that matches errBroken if n bytes are less than the file
+// has, and another one if its size can't be learned.
 func (l *length) check(n int64) error {
-	if l == nil {
+	if l == nil || n >= l.enough {
 		return nil
 	}
-	if said, first := <-l.answer; first {
-		l.known = said
-	}
-	if l.ctx.Err() == nil && (l.known.err != nil || l.earlier && n < l.known.size) {
-		l.known, l.earlier = l.ask(l.ctx), false
-	}
+	size, err := l.ask()
 	switch {
 	case l.ctx.Err() != nil:
 		return api.ContextError(l.ctx)
-	case l.known.err != nil:
-		return brokenError{fmt.Errorf("%d bytes have arrived of an unknown number: %w", n, l.known.err)}
-	case n >= l.known.size:
-		return nil
-	case l.known.empty:
-		if really, err := l.count(); err == nil && n == really {
-			l.known = reported{size: n}
-			return nil
-		}
+	case err != nil:
+		return fmt.Errorf("%d bytes have arrived of an unknown number: %w", n, err)
+	case n < size:
+		return brokenError{fmt.Errorf("%d of %d bytes have arrived: %w", n, size, io.ErrUnexpectedEOF)}
 	}
-	return brokenError{fmt.Errorf("%d of %d bytes have arrived: %w", n, l.known.size, io.ErrUnexpectedEOF)}
+	return nil
 }
 
-// isShort reports whether err says that less has come than there is.
-func (l *length) isShort(err error) bool {
-	return l != nil && l.known.err == nil && errors.Is(err, errBroken)
-}
-
-// stop waits for the request for the size to end.
+// stop cancels the request for the size and waits for it to end.
 func (l *length) stop() {
 	if l != nil {
 		l.cancel()
-		for range l.answer {
-		}
+		_, _ = l.ask()
 	}
 }

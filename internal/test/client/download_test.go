@@ -355,15 +355,6 @@ func TestDownloadWithoutLength(t *testing.T) {
 	assert.Equal(t, "old", string(got))
 	assert.Equal(t, []string{"f"}, testkit.DirNames(t, dir))
 
-	// A file of holes has no blocks either, and is not taken for one below /sys.
-	require.NoError(t, sb.FS().Truncate(t.Context(), "d/f", 0))
-	require.NoError(t, sb.FS().Truncate(t.Context(), "d/f", 100_000))
-	cuts = 1
-	require.NoError(t, sb.FS().DownloadFile(t.Context(), "d/f", dst, nil))
-	got, err = os.ReadFile(dst)
-	require.NoError(t, err)
-	assert.Equal(t, make([]byte, 100_000), got)
-
 	// If the sandbox can't report the length, the download is accepted.
 	sb = changed(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/nowhere"}}, func(resp *http.Response) {
 		resp.Header.Del("Content-Length")
