@@ -36,14 +36,13 @@ func TestExtract(t *testing.T) {
 			tar.Header{Name: "hard", Typeflag: tar.TypeLink, Linkname: "on/the/way"},
 			tar.Header{Name: "odd \n name é -x"},
 		), ""))
-		assert.Equal(t, "555 1234567890", sh(t, b, "stat -c '%a %Y' closed"))
-		assert.Equal(t, "400 1234567890", sh(t, b, "stat -c '%a %Y' closed/inside"))
-		assert.Equal(t, "755 1234567890 2", sh(t, b, "stat -c '%a %Y %h' on/the/way"))
+		assert.Equal(t, "555 1234567890\n400 1234567890\n755 1234567890\n2\ndata of ./on/the/way",
+			sh(t, b, "stat -c '%a %Y' closed closed/inside on/the/way; stat -c %h on/the/way; cat link"))
 		assert.Equal(t, "data of ./on/the/way", read(t, b, "link"))
-		assert.Equal(t, "data of ./on/the/way", sh(t, b, "cat link"))
 		assert.Equal(t, "data of odd \n name é -x", read(t, b, "odd \n name é -x"))
 		if h.Mode() == Namespace {
-			assert.Equal(t, backend.User+" "+backend.User, sh(t, b, "stat -c '%U %G' on/the on/the/way | sort -u"))
+			owner := backend.User + " " + backend.User
+			assert.Equal(t, owner+"\n"+owner, sh(t, b, "stat -c '%U %G' on/the on/the/way"))
 		}
 
 		// Existing files are replaced, and links are not followed.
@@ -201,6 +200,7 @@ func TestNamesOfTheHost(t *testing.T) {
 // TestWrittenProgramsRun: what was written can be run at once, while other processes
 // are started, which hold for a moment what is being written.
 func TestWrittenProgramsRun(t *testing.T) {
+	needs.Long(t, "it needs many programs that start at the same time")
 	eachMode(t, func(t *testing.T, h *Host) {
 		if h.Mode() == Namespace && os.Getuid() != 0 {
 			needs.Other(t, "unshare starts the programs")

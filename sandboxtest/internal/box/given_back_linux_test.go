@@ -25,7 +25,7 @@ func held(t *testing.T) (descriptors, threads int) {
 // TestBoxesGiveBack: a box with a process has a few descriptors and threads,
 // and none of them once it is gone.
 func TestBoxesGiveBack(t *testing.T) {
-	const boxes, perBox = 24, 10
+	const boxes, perBox = 6, 10
 	h := openHost(t, Options{Mode: Namespace})
 	round := func() {
 		t.Helper()

@@ -159,7 +159,7 @@ func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
 	b := newBox(t, h, backend.Config{})
 	needPython(t, b)
 	tcp, udp := echo(t)
-	const size = 2 << 20
+	const size = 64 << 10
 	try := func(port int) (string, int) {
 		out, errOut, res := run(t, b, backend.Spec{Path: "python3", Args: []string{"-c", client, firewall.HostAddr.String(), fmt.Sprint(port), fmt.Sprint(udp), fmt.Sprint(size)}})
 		return out + errOut, res.ExitCode
