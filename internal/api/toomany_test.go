@@ -22,7 +22,7 @@ import (
 // each, is refused before it is decoded.
 func TestTooManyObjects(t *testing.T) {
 	t.Parallel()
-	for n, refused := range map[int]bool{100: false, wire.MaxObjects - 10: false, 2_000_000: true} {
+	for n, refused := range map[int]bool{100: false, wire.MaxObjects - 10: false, 2 * wire.MaxObjects: true} {
 		page := `{"sandboxes":[{}` + strings.Repeat(",{}", n-1) + `],"pagination":{"next":null}}`
 		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) { return respond(200, page), nil }))
 		var got wire.SandboxesPage
@@ -67,7 +67,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 // requested again; the outcome of what it was the response to is unknown.
 func TestTooMuch(t *testing.T) {
 	t.Parallel()
-	count := 4
+	count := 2
 	if needs.Slow() {
 		count = 10
 	}
@@ -77,11 +77,11 @@ func TestTooMuch(t *testing.T) {
 		head string
 		unit string
 	}{
-		// Space, objects, a text and arguments; each night also in other places.
-		{ListSandboxes, &wire.SandboxesPage{}, `{"sandboxes":[`, " "},
+		// Objects and arguments; each night also in other places.
 		{ListSandboxes, &wire.SandboxesPage{}, `{"sandboxes":[{}`, ",{}"},
-		{ListCommands, &wire.CommandsResponse{}, `{"commands":[{"id":"`, "x"},
 		{StartCommand, &wire.CommandResponse{}, `{"command":{"args":["`, "x"},
+		{ListSandboxes, &wire.SandboxesPage{}, `{"sandboxes":[`, " "},
+		{ListCommands, &wire.CommandsResponse{}, `{"commands":[{"id":"`, "x"},
 		{ListCommands, &wire.CommandsResponse{}, `{"commands":[{}`, ",null"},
 		{ListSandboxes, &wire.SandboxesPage{}, `{"sandboxes":[{}`, `,{"name":"` + strings.Repeat("x", 1<<20) + `"}`},
 		{ListSandboxes, &wire.SandboxesPage{}, `{"more":["`, "x"},

@@ -96,7 +96,7 @@ func errnoIn(err error) error {
 func TestAppendIsOneWrite(t *testing.T) {
 	dir := t.TempDir()
 	run := local(t, dir)
-	const writers, each = 4, 4
+	const writers, each = 3, 2
 	var group sync.WaitGroup
 	want := map[string]bool{}
 	for w := range writers {
