@@ -229,7 +229,7 @@ func TestGetOrCreate(t *testing.T) {
 	t.Parallel()
 	rows := slices.DeleteFunc(slices.Clone(firsts), func(r row) bool { return r.field == "Name" || r.alone != "" })
 	getOrCreate := method{
-		name: "GetOrCreate", opts: &sandbox.CreateOptions{}, request: "POST /v3/sandboxes", rows: rows,
+		name: "GetOrCreate", opts: &sandbox.CreateOptions{}, request: "POST /v3/sandboxes", rows: rows, byDay: 4,
 		before: func(t *testing.T, w *world) {
 			source(t, w)
 			if err := w.client.Delete(t.Context(), "taken", nil); !errors.Is(err, sandbox.ErrNotFound) {
