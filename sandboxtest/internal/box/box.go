@@ -24,6 +24,7 @@ type Box struct {
 
 	mu       sync.Mutex
 	running  bool
+	booted   bool // see bootLocked
 	stopping bool
 	consumed bool // frozen or removed: its files are gone
 	procs    map[*Process]struct{}
@@ -40,12 +41,21 @@ func (b *Box) Running() bool {
 	return b.running && !b.stopping
 }
 
-func (b *Box) bootLocked(ctx context.Context) error {
-	if err := b.machine.Boot(ctx); err != nil {
-		return err
-	}
+func (b *Box) startLocked() {
 	b.life, b.die = context.WithCancelCause(context.Background())
 	b.running = true
+}
+
+// bootLocked boots the machine of a running box at its first use: many sandboxes of
+// tests run no command, and a boot starts two programs.
+func (b *Box) bootLocked() error {
+	if b.booted {
+		return nil
+	}
+	if err := b.machine.Boot(b.life); err != nil {
+		return err
+	}
+	b.booted = true
 	return nil
 }
 
@@ -55,6 +65,9 @@ func (b *Box) use() (func(), error) {
 	defer b.mu.Unlock()
 	if !b.running || b.stopping {
 		return nil, backend.ErrStopped
+	}
+	if err := b.bootLocked(); err != nil {
+		return nil, err
 	}
 	b.starts.Add(1)
 	return b.starts.Done, nil
@@ -70,11 +83,15 @@ func (b *Box) Stop(ctx context.Context) error {
 		return nil
 	}
 	b.stopping = true
+	booted := b.booted
 	b.die(backend.ErrStopped)
 	procs := b.commandsLocked()
 	b.mu.Unlock()
 
-	err := b.machine.Halt(procs)
+	var err error
+	if booted {
+		err = b.machine.Halt(procs)
+	}
 	b.starts.Wait()
 	// A process that was being started meanwhile is ended here.
 	b.mu.Lock()
@@ -92,7 +109,7 @@ func (b *Box) Stop(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.running, b.stopping = false, false
+	b.running, b.booted, b.stopping = false, false, false
 	if err != nil {
 		return fmt.Errorf("box: stop: %w", err)
 	}
@@ -103,15 +120,16 @@ func (b *Box) Stop(ctx context.Context) error {
 func (b *Box) Restart(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	switch {
 	case b.consumed:
 		return fmt.Errorf("box: restart: %w", backend.ErrStopped)
 	case b.running:
 		return fmt.Errorf("box: restart: %w", ErrRunning)
 	}
-	if err := b.bootLocked(ctx); err != nil {
-		return fmt.Errorf("box: restart: %w", err)
-	}
+	b.startLocked()
 	return nil
 }
 
@@ -211,6 +229,11 @@ func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
 func (b *Box) SetNetwork(deny bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.running {
+		if err := b.bootLocked(); err != nil {
+			return fmt.Errorf("box: network: %w", err)
+		}
+	}
 	if err := b.machine.SetNetwork(deny); err != nil {
 		return fmt.Errorf("box: network: %w", err)
 	}

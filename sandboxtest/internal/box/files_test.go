@@ -126,6 +126,7 @@ func TestHostileArchives(t *testing.T) {
 func TestArchiveLimits(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
+		sh(t, b, "true") // the first use boots the machine
 		for _, max := range []backend.Limits{{Entries: 2, Bytes: 1 << 20}, {Entries: 10, Bytes: 20}} {
 			r := archive(t, tar.Header{Name: "one"}, tar.Header{Name: "two"}, tar.Header{Name: "three"})
 			err := b.machine.Extract(t.Context(), r, backend.WorkDir, max)

@@ -341,12 +341,13 @@ func (h *Host) start(ctx context.Context, b *Box, chain []string) error {
 		err = b.fillMounts()
 	}
 	if err == nil {
-		err = b.bootLocked(ctx)
+		err = ctx.Err()
 	}
 	if err != nil {
 		h.forget(b)
 		return errors.Join(err, backend.RemoveAll(b.dir), b.letGoOfDrives())
 	}
+	b.startLocked()
 	return nil
 }
 
