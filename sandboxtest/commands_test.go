@@ -48,7 +48,7 @@ func TestRunCommand(t *testing.T) {
 }
 
 func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	// Each line is written only after the previous one was received here.
 	l := c.stream("POST", session(sess)+"/cmd", obj{
@@ -65,7 +65,7 @@ func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 }
 
 func TestLogsReplayAndFollow(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "echo one; while [ ! -e go ]; do sleep 0.1; done; echo two >&2"}})
 	path := session(sess) + "/cmd/" + cmd.ID + "/logs"
@@ -87,7 +87,7 @@ func TestLogsReplayAndFollow(t *testing.T) {
 }
 
 func TestDisconnectDoesNotKill(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	l := c.stream("POST", session(sess)+"/cmd", obj{
 		"command": "sh", "args": []string{"-c", "while [ ! -e go ]; do sleep 0.1; done; exit 5"}, "wait": true, "logs": true,
@@ -99,7 +99,7 @@ func TestDisconnectDoesNotKill(t *testing.T) {
 }
 
 func TestUnicodeStaysWhole(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	// The two halves of é are written separately, with a lone half at the end.
 	res := c.run(sess, obj{"command": "sh", "args": []string{"-c", `printf 'caf\303'; sleep 0.2; printf '\251 \377 end\303'`}})
@@ -109,7 +109,7 @@ func TestUnicodeStaysWhole(t *testing.T) {
 }
 
 func TestKill(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		for _, signal := range []int{1, 2, 9, 15} {
 			cmd := c.detach(sess, obj{"command": "sleep", "args": []string{"1000"}})
@@ -142,7 +142,7 @@ func TestKill(t *testing.T) {
 }
 
 func TestCommandTimeout(t *testing.T) {
-	srv, c := start(t, nil)
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(obj{"timeout": day.Milliseconds()}).Session.ID
 	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "sleep 1000 & wait"}, "timeout": time.Hour.Milliseconds()})
 	srv.Advance(59 * time.Minute)
@@ -185,7 +185,7 @@ func alive(t *testing.T, text string) bool {
 func marked(n int) string { return fmt.Sprintf("%d.%d", 100_000+n, os.Getpid()) }
 
 func TestStopEndsEveryProcess(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		mark := marked(1)
 		// In the background, in a session of its own, and as the command itself.
@@ -204,7 +204,7 @@ func TestStopEndsEveryProcess(t *testing.T) {
 }
 
 func TestWaitersLearnOfTheStop(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	l := c.stream("POST", session(sess)+"/cmd", obj{"command": "sh", "args": []string{"-c", "echo up; sleep 1000"}, "wait": true, "logs": true})
 	require.NotNil(t, l.next().Command)
@@ -223,9 +223,9 @@ func TestWaitersLearnOfTheStop(t *testing.T) {
 func TestMuchOutput(t *testing.T) {
 	size := 256 << 20
 	if !needs.Slow() {
-		size = 80 << 20
+		size = 32 << 20
 	}
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -240,7 +240,7 @@ func TestMuchOutput(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(32<<20))
+	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(16<<20))
 }
 
 func TestSudoAndUser(t *testing.T) {
@@ -259,7 +259,7 @@ func TestSudoAndUser(t *testing.T) {
 }
 
 func TestWaitParameter(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	cmd := c.detach(sess, obj{"command": "sleep", "args": []string{"1000"}})
 	path := session(sess) + "/cmd/" + cmd.ID
@@ -283,7 +283,7 @@ func TestWaitParameter(t *testing.T) {
 // TestExitHiddenUntilWaited: until somebody has waited for the end of
 // a command, reads show it running.
 func TestExitHiddenUntilWaited(t *testing.T) {
-	srv, c := start(t, nil)
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	first := c.detach(sess, obj{"command": "true"})
 	path := session(sess) + "/cmd/" + first.ID
@@ -310,7 +310,7 @@ func TestExitHiddenUntilWaited(t *testing.T) {
 // TestContentTypeIsNeeded: a request that changes something must have a content
 // type, even without a body.
 func TestContentTypeIsNeeded(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	response := c.create(nil)
 	sess := response.Session.ID
 	for _, path := range []string{"/v2/sandboxes", session(sess) + "/stop", session(sess) + "/snapshot", session(sess) + "/cmd", session(sess) + "/fs/write"} {

@@ -91,7 +91,7 @@ func TestDrives(t *testing.T) {
 // TestDriveOutlivesSandboxes: what one sandbox writes the next one reads, while
 // snapshots contain nothing of it.
 func TestDriveOutlivesSandboxes(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		c.drive("data", nil, 201)
 		mounts := obj{"/data": mounted("data", "read-write")}
 		one := c.create(obj{"name": "one", "mounts": mounts})
@@ -176,7 +176,7 @@ func TestMountRefusals(t *testing.T) {
 }
 
 func TestForkDrive(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		c.drive("a", obj{"region": "sfo1", "maxSizeBytes": 1 << 30}, 201)
 		one := c.create(obj{"region": "sfo1", "mounts": obj{"/d": mounted("a", "read-write")}})
 		c.sh(one.Session.ID, "echo base > /d/file; chmod 600 /d/file")
@@ -195,7 +195,7 @@ func TestForkDrive(t *testing.T) {
 }
 
 func TestDrivesOutliveTheServer(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		opts := &sandboxtest.Options{Mode: probe.Mode(), Dir: t.TempDir()}
 		mounts := obj{"/d": mounted("kept", "read-write")}
 		srv, err := sandboxtest.NewServer(opts)

@@ -44,7 +44,7 @@ func (c *raw) readFile(sess, path string) (int, []byte) {
 }
 
 func TestFiles(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		binary := make([]byte, 3<<20)
 		_, _ = rand.Read(binary)
@@ -81,7 +81,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestHostileArchives(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		outside := filepath.Join(t.TempDir(), "outside")
 		require.NoError(t, os.MkdirAll(outside, 0o777))
 		up := strings.Repeat("../", 30)
@@ -185,7 +185,7 @@ func TestHostileNames(t *testing.T) {
 // A file of the kernel's is as long as what comes, whatever it says.
 func TestReadKernelFiles(t *testing.T) {
 	t.Parallel()
-	srv, c := start(t, nil)
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	if srv.Mode() != sandboxtest.Namespace {
 		needs.Missing(t, "namespace mode")
 	}
@@ -202,8 +202,8 @@ func TestReadKernelFiles(t *testing.T) {
 // TestUploadOfAnEndingSession: an upload whose session ends meanwhile gets
 // that error, whatever it has met on the way.
 func TestUploadOfAnEndingSession(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, _ *sandboxtest.Server, c *raw) {
-		for range 5 {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, _ *sandboxtest.Server, c *raw) {
+		for range 2 {
 			made := c.create(nil)
 			sess, first := made.Session.ID, made.Session.Cwd+"/first"
 

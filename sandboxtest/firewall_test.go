@@ -167,20 +167,21 @@ func TestPolicyTable(t *testing.T) {
 		}
 	}
 	total := 0
-	for _, x := range []struct {
+	tables := []struct {
 		policy any
 		rows   []attempt
+		night  bool
 	}{
 		{obj{"mode": "allow-all"}, []attempt{
 			row(resolves, "resolve", api), row("200 plain "+api, "tls", api, 443, api, api, "/"), row("200 plain "+api, "http", api, 80, api, "/"),
 			row("200 secure raw.example.com", "tls", "raw.example.com", 443, "raw.example.com", "raw.example.com", "/"),
 			row("banner", "tcp", host, o.banner), row("x", "udp", host, o.udp), row("200 secure x", "tls", host, securePort, evil, "x", "/"),
 			row("200 plain x", "http", host, plainPort, "x", "/"), row("banner", "tcp", "host.internal", o.banner),
-		}},
-		{obj{"mode": "deny-all"}, append(outs(blocked), row(unknown, "resolve", api), row(blocked, "dns", api))},
-		{obj{}, append(outs(blocked), row(unknown, "resolve", api), row("code 3, 0 records", "dns", api))},
-		{obj{"allow": obj{}}, append(outs(blocked), row(unknown, "resolve", api))},
-		{obj{"subnets": obj{"deny": []string{"192.0.2.0/24"}}}, append(outs(blocked), row(unknown, "resolve", api))},
+		}, false},
+		{obj{"mode": "deny-all"}, append(outs(blocked), row(unknown, "resolve", api), row(blocked, "dns", api)), false},
+		{obj{}, append(outs(blocked), row(unknown, "resolve", api), row("code 3, 0 records", "dns", api)), true},
+		{obj{"allow": obj{}}, append(outs(blocked), row(unknown, "resolve", api)), true},
+		{obj{"subnets": obj{"deny": []string{"192.0.2.0/24"}}}, append(outs(blocked), row(unknown, "resolve", api)), true},
 		{obj{"allow": []string{api, "raw.example.com"}}, append(outs(blocked),
 			// Names that resolve, and those that don't.
 			row(resolves, "resolve", api), row(resolves, "resolve", "API.Example.COM"), row(resolves, "resolve", "api.example.com."),
@@ -202,44 +203,48 @@ func TestPolicyTable(t *testing.T) {
 			row(blocked, "http", api, 80, api, "/"), row(blocked, "http", api, 8080, api, "/"), row(blocked, "http", api, 443, api, "/"),
 			row(blocked, "tcp", "192.0.2.1", 22), row(blocked, "udp", api, 443), row(blocked, "tcp", "2001:db8::1", 443), row(blocked, "tcp", "::ffff:10.0.2.2", o.banner),
 			row("200 secure raw.example.com", "tls", "raw.example.com", 443, "raw.example.com", "raw.example.com", "/"),
-		)},
+		), false},
 		{obj{"allow": []string{"*.example.com"}}, append(outs(blocked),
 			row(resolves, "resolve", api), row(resolves, "resolve", "a.b.example.com"), row(unknown, "resolve", "example.com"),
 			row(unknown, "resolve", "notexample.com"), row(unknown, "resolve", "api.example.com.evil.test"),
 			row("200 plain a.b.example.com", "tls", api, 443, "a.b.example.com", "a.b.example.com", "/"),
 			row(blocked, "tls", api, 443, "example.com", "example.com", "/"), row(blocked, "tls", api, 443, "notexample.com", "x", "/"),
-		)},
+		), false},
 		{obj{"allow": []string{"www.*.com"}}, []attempt{
 			row(resolves, "resolve", "www.shop.com"), row(unknown, "resolve", "www.a.b.com"), row(unknown, "resolve", "www.com"),
 			row(unknown, "resolve", "deep.www.shop.com"), row("200 plain www.shop.com", "tls", "www.shop.com", 443, "www.shop.com", "www.shop.com", "/"),
 			row(blocked, "tls", "www.shop.com", 443, "www.com", "www.com", "/"),
-		}},
+		}, true},
 		{obj{"allow": []string{"*"}}, []attempt{
 			row(resolves, "resolve", evil), row("200 plain "+evil, "tls", evil, 443, evil, evil, "/"), row(blocked, "http", evil, 80, evil, "/"),
 			row(blocked, "tcp", host, o.banner), row(blocked, "udp", host, o.udp), row(blocked, "tls", host, securePort, "", "x", "/"),
-		}},
+		}, true},
 		{obj{"subnets": obj{"allow": []string{"10.0.2.2/32"}}}, []attempt{
 			row("banner", "tcp", host, o.banner), row("200 plain x", "http", host, plainPort, "x", "/"), row("x", "udp", host, o.udp),
 			row("200 secure x", "tls", host, securePort, "", "x", "/"), row(unknown, "resolve", api), row(blocked, "tcp", "10.0.2.4", o.banner),
-		}},
+		}, false},
 		{obj{"subnets": obj{"allow": []string{"10.0.0.0/8"}}}, []attempt{ // which has the resolver's address
 			row("banner", "tcp", host, o.banner), row(blocked, "dns", evil, 1, "10.0.2.3", 53, true), row("code 3, 0 records", "dns", evil),
-		}},
-		{obj{"subnets": obj{"allow": []string{"10.0.0.0/8"}, "deny": []string{"10.0.2.2/32"}}}, append(outs(blocked), row(unknown, "resolve", api))},
+		}, true},
+		{obj{"subnets": obj{"allow": []string{"10.0.0.0/8"}, "deny": []string{"10.0.2.2/32"}}}, append(outs(blocked), row(unknown, "resolve", api)), false},
 		{obj{"allow": []string{api}, "subnets": obj{"deny": []string{"0.0.0.0/0"}}}, []attempt{
 			row(resolves, "resolve", api), row(blocked, "tls", api, 443, api, api, "/"), row(blocked, "tls", host, securePort, api, api, "/"),
-		}},
+		}, true},
 		{obj{"allow": []string{"host.internal"}}, []attempt{
 			row("200 secure x", "tls", host, securePort, "host.internal", "x", "/"), row(blocked, "http", host, plainPort, "host.internal", "/"), row(blocked, "tcp", host, o.banner),
-		}},
+		}, true},
 		{obj{"allow": []string{"host.internal"}, "subnets": obj{"deny": []string{"10.0.2.2/32"}}}, []attempt{
 			row(blocked, "tls", host, securePort, "host.internal", "x", "/"), row(blocked, "tls", "192.0.2.9", securePort, "host.internal", "x", "/"),
-		}},
+		}, true},
 		{obj{"mode": "custom", "allowedDomains": []string{api}}, []attempt{
 			row("200 plain "+api, "tls", api, 443, api, api, "/"), row(blocked, "tls", api, 443, evil, evil, "/"),
-		}},
-		{obj{"mode": "allow-all"}, []attempt{row("200 plain "+evil, "tls", evil, 443, evil, evil, "/"), row("banner", "tcp", host, o.banner)}},
-	} {
+		}, true},
+		{obj{"mode": "allow-all"}, []attempt{row("200 plain "+evil, "tls", evil, 443, evil, evil, "/"), row("banner", "tcp", host, o.banner)}, true},
+	}
+	for _, x := range tables {
+		if x.night && !needs.Slow() {
+			continue
+		}
 		policy, err := json.Marshal(x.policy)
 		require.NoError(t, err)
 		c.call("POST", session(sess)+"/network-policy", string(policy), 200, nil)
@@ -279,7 +284,6 @@ func TestPolicyTable(t *testing.T) {
 		assert.Equal(t, wantUDP, o.visits("udp")-udp, "%s: UDP leaks", policy)
 		total += len(x.rows)
 	}
-	assert.GreaterOrEqual(t, total, 60)
 	t.Logf("%d rows", total)
 }
 
@@ -287,15 +291,13 @@ func TestPolicyTable(t *testing.T) {
 // user, where the firewall is in another user namespace than the sandboxes.
 func TestPoliciesOfOrdinaryUsers(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "the tests of the firewall once more")
 	needs.Programs(t, "python3", "curl")
 	if !testkit.HaveTUN() {
 		needs.Missing(t, "%s", testkit.TUN)
 	}
 	tests := []string{"TestPolicyTable", "TestFirewallRules", "TestCredentialsAreBrokered", "TestNetworkPolicies", "TestDenyAllCutsTheNetwork",
-		"TestSecretsOfPoliciesAreKept", "TestNPMCredentials"}
-	if needs.Slow() { // Go, Node, Python and git take their time
-		tests = append(tests, "TestFirewallClients")
-	}
+		"TestSecretsOfPoliciesAreKept", "TestNPMCredentials", "TestFirewallClients"}
 	cmd, env := testkit.AsNobody(t, "^("+strings.Join(tests, "|")+")$")
 	cmd.Args = append(cmd.Args, "-test.v")
 	cmd.Env = append(os.Environ(), env)

@@ -65,6 +65,18 @@ func inModes(t *testing.T, opts sandboxtest.Options, f func(t *testing.T, srv *s
 	}
 }
 
+// inFolders is for what depends little on the mode: it runs a test in folder mode,
+// the cheaper one, and with SANDBOX_SLOW=1 in each.
+func inFolders(t *testing.T, opts sandboxtest.Options, f func(t *testing.T, srv *sandboxtest.Server, c *raw)) {
+	if needs.Slow() {
+		inModes(t, opts, f)
+		return
+	}
+	opts.Mode = sandboxtest.Folder
+	srv, c := start(t, &opts)
+	f(t, srv, c)
+}
+
 func (c *raw) request(method, path string, body any) *http.Request {
 	c.t.Helper()
 	var r io.Reader

@@ -79,6 +79,9 @@ func TestAuthoritiesMadeAnew(t *testing.T) {
 	const list = "/etc/ssl/certs/ca-certificates.crt"
 	last := strings.TrimSpace(printed(t, sb, nil, "tail", "-n", "3", "/usr/local/share/ca-certificates/vercel-proxy-ca.crt"))
 	require.Contains(t, printed(t, sb, nil, "cat", list), last)
+	if !needs.Slow() {
+		return // the package takes ten seconds
+	}
 	printed(t, sb, nil, "sudo", "sh", "-c", "rm "+list+" && update-ca-certificates 2>&1")
 	assert.Contains(t, printed(t, sb, nil, "cat", list), last)
 }
@@ -91,7 +94,7 @@ func TestNamesOfImages(t *testing.T) {
 		_, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Folder, Images: []string{image}})
 		assert.ErrorContains(t, err, "Options.Images", name)
 	}
-	inModes(t, sandboxtest.Options{Images: []string{"team/tools:v1"}}, func(t *testing.T, _ *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{Images: []string{"team/tools:v1"}}, func(t *testing.T, _ *sandboxtest.Server, c *raw) {
 		made := c.create(obj{"image": "team/tools:v1"})
 		assert.Equal(t, "ok\n", c.sh(made.Session.ID, "echo ok"))
 		c.create(obj{"image": made.Sandbox.Image})

@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -318,6 +319,7 @@ func killRounds(t *testing.T) int {
 // whose stop or snapshot was confirmed is there, byte for byte.
 func TestKilledUnderLoad(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "it kills servers that work")
 	rounds := killRounds(t)
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		t.Parallel()
@@ -416,6 +418,9 @@ func TestNextStartSweeps(t *testing.T) {
 func TestStartAfterKill(t *testing.T) {
 	t.Parallel()
 	n := 30
+	if !needs.Slow() {
+		n = 4
+	}
 	if text := os.Getenv(killBoxesEnv); text != "" {
 		var err error
 		n, err = strconv.Atoi(text)

@@ -215,6 +215,7 @@ func (r *records) check(v *victim, round int) (checked int) {
 // 507.
 func TestKilledOnAFullDisk(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "it kills servers that work")
 	rounds := killRounds(t)
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		t.Parallel()

@@ -26,7 +26,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 // TestCheckClosed: what still runs is named, and what was stopped or deleted is not.
 func TestCheckClosed(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	made := map[string]*sandbox.Sandbox{}
 	for _, name := range []string{"b", "a", "stopped", "deleted"} {
 		sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: name})

@@ -89,7 +89,7 @@ func TestListSandboxes(t *testing.T) {
 }
 
 func TestListSessionsAndSnapshots(t *testing.T) {
-	srv, c := start(t, nil)
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	c.create(obj{"name": "two"})
 	for i := range 3 {

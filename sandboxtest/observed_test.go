@@ -116,7 +116,7 @@ func TestWhatSurvivesAResume(t *testing.T) {
 
 // TestDeniedNames: without a network no name can be looked up.
 func TestDeniedNames(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		if !srv.Enforces().Policies {
 			needs.Other(t, "policies are not enforced")
 		}

@@ -216,9 +216,17 @@ func TestFolderModeOfRoot(t *testing.T) {
 	up := strings.Repeat("../", 40)
 	require.NoError(t, sb.FS().Symlink(ctx, o.dir, "link"))
 	paths := map[string]string{"absolute": o.dir, "above": up + o.dir[1:], "link": "link", "root of a process": "/proc/self/root" + o.dir, "from a link": "link/../" + filepath.Base(o.dir)}
-	for _, name := range slices.Sorted(maps.Keys(reaches)) {
-		for kind, dir := range paths {
-			for _, file := range []string{"file", "secret"} {
+	kinds := slices.Sorted(maps.Keys(paths))
+	for i, name := range slices.Sorted(maps.Keys(reaches)) {
+		for j, kind := range kinds {
+			if !needs.Slow() && i%len(kinds) != j {
+				continue // by day each method meets one kind
+			}
+			dir := paths[kind]
+			for _, file := range []string{"secret", "file"} {
+				if file == "file" && !needs.Slow() {
+					continue
+				}
 				read, err := reaches[name](ctx, t, sb.FS(), dir+"/"+file, dir)
 				// What a name from the root is below a sandbox's folder for the API
 				// is written there.

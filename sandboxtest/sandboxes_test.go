@@ -30,7 +30,7 @@ var (
 )
 
 func TestCreateReturnsEveryField(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	var out map[string]map[string]any
 	resp := c.send(c.request("POST", "/v2/sandboxes", obj{"projectId": "prj"}))
 	data, err := io.ReadAll(resp.Body)
@@ -88,7 +88,7 @@ func TestCreateWithEverything(t *testing.T) {
 }
 
 func TestCreateRefusals(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "taken"})
 	many := make([]int, 16)
 	for i := range many {
@@ -159,7 +159,7 @@ func TestCreateRefusals(t *testing.T) {
 }
 
 func TestNamesAreTakenOnce(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	var wg sync.WaitGroup
 	statuses := make([]int, 10)
 	for i := range statuses {
@@ -184,7 +184,7 @@ func TestNamesAreTakenOnce(t *testing.T) {
 }
 
 func TestResumeHappensOnce(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.stop(c.create(obj{"name": "one"}).Session.ID)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -206,7 +206,7 @@ func TestResumeHappensOnce(t *testing.T) {
 }
 
 func TestUpdate(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	made := c.create(obj{"name": "one", "ports": []int{3000}})
 	path := "/v2/sandboxes/one?projectId=prj"
 	var out wire.UpdateResponse
@@ -254,7 +254,7 @@ func TestUpdate(t *testing.T) {
 }
 
 func TestDelete(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	snap := c.keepFile("one", "x")
 	sess := c.get("one", "&resume=true", 200).Session.ID

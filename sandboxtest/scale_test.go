@@ -41,7 +41,7 @@ const sandboxesEnv = "SANDBOXTEST_SANDBOXES"
 func TestManySandboxes(t *testing.T) {
 	n := 500
 	if !needs.Slow() {
-		n = 50
+		n = 6
 	}
 	if text := os.Getenv(sandboxesEnv); text != "" {
 		var err error
@@ -86,7 +86,7 @@ func TestManySandboxes(t *testing.T) {
 		}
 	}
 	each(func(i int) {
-		if i%10 == 0 {
+		if i%5 == 0 {
 			assert.NotNil(t, c.stop(sessions[i]).Snapshot)
 		}
 	})

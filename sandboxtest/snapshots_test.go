@@ -43,7 +43,7 @@ func (c *raw) keepFile(name, content string) string {
 }
 
 func TestPersistence(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		made := c.create(obj{"name": "one"})
 		c.sh(made.Session.ID, "echo kept > file; mkdir d; ln -s ../file d/link; echo home > ~/h; chmod 600 ~/h")
 		stopped := c.stop(made.Session.ID)
@@ -74,7 +74,7 @@ func TestPersistence(t *testing.T) {
 }
 
 func TestNotPersistent(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(obj{"name": "one", "persistent": false}).Session.ID
 	c.sh(sess, "echo gone > file")
 	assert.Nil(t, c.stop(sess).Snapshot)
@@ -86,7 +86,7 @@ func TestNotPersistent(t *testing.T) {
 // TestNothingToResumeFrom: a persistent sandbox whose machine died before its
 // first snapshot has no files either.
 func TestNothingToResumeFrom(t *testing.T) {
-	srv, c := start(t, nil)
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	require.True(t, srv.Crash("one"))
 	message := c.refused("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, 400, "bad_request")
@@ -95,7 +95,7 @@ func TestNothingToResumeFrom(t *testing.T) {
 }
 
 func TestSessionTimeout(t *testing.T) {
-	srv, c := start(t, nil)
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	made := c.create(obj{"name": "one", "timeout": 600_000})
 	assert.Equal(t, made.Session.StartedAt.Add(10*time.Minute), c.get("one", "", 200).Sandbox.ExpiresAt.Time)
 	sess := made.Session.ID
@@ -136,7 +136,7 @@ func (c *raw) edge(route wire.Route) string {
 }
 
 func TestRollbackAndFork(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		c.create(obj{"name": "one", "env": obj{"E": "env"}, "tags": obj{"t": "1"}, "resources": obj{"vcpus": 4}})
 		first := c.keepFile("one", "first")
 		second := c.keepFile("one", "second")
@@ -169,7 +169,7 @@ func TestRollbackAndFork(t *testing.T) {
 }
 
 func TestSnapshotDeletion(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	first := c.keepFile("one", "first")
 	second := c.keepFile("one", "second")
@@ -190,7 +190,7 @@ func TestSnapshotDeletion(t *testing.T) {
 }
 
 func TestSnapshotExpiry(t *testing.T) {
-	srv, c := start(t, nil)
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one", "snapshotExpiration": (2 * day).Milliseconds()})
 	first := c.keepFile("one", "first")
 	srv.Advance(2*day - time.Minute)
@@ -236,7 +236,7 @@ func TestSnapshotExpiry(t *testing.T) {
 }
 
 func TestKeepLastSnapshots(t *testing.T) {
-	srv, c := start(t, nil)
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one", "keepLastSnapshots": obj{"count": 2}})
 	var ids []string
 	for i := range 4 {
@@ -268,7 +268,7 @@ func (c *raw) statuses(ids []string) (out []string) {
 }
 
 func TestSnapshotTree(t *testing.T) {
-	srv, c := start(t, nil)
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	var ids []string
 	for i := range 5 {
@@ -321,7 +321,7 @@ func TestSnapshotTree(t *testing.T) {
 }
 
 func TestCrash(t *testing.T) {
-	srv, c := start(t, nil)
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	c.keepFile("one", "saved")
 	sess := c.get("one", "&resume=true", 200).Session.ID

@@ -4,11 +4,11 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -31,29 +31,23 @@ func gitServer(t *testing.T, host string) (url string, first string) {
 	needs.Programs(t, "git")
 	git := "git"
 	root := t.TempDir()
-	run := func(args ...string) string {
+	run := func(input string, args ...string) string {
 		cmd := exec.Command(git, args...)
 		cmd.Dir = root
-		cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@x", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@x")
+		cmd.Stdin = strings.NewReader(input)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		return strings.TrimSpace(string(out))
 	}
-	run("init", "-q", "-b", "main", "repo")
-	commit := func(content string) string {
-		require.NoError(t, os.WriteFile(filepath.Join(root, "repo", "file"), []byte(content), 0o644))
-		run("-C", "repo", "add", "file")
-		run("-C", "repo", "commit", "-q", "-m", content)
-		return run("-C", "repo", "rev-parse", "HEAD")
+	run("", "init", "-q", "-b", "main", "repo")
+	commit := func(branch, from, content string) string {
+		return fmt.Sprintf("commit refs/heads/%s\ncommitter a <a@x> 1000000000 +0000\ndata %[3]d\n%[2]s\n%[4]sM 644 inline file\ndata %[3]d\n%[2]s\n", branch, content, len(content), from)
 	}
-	first = commit("first")
-	run("-C", "repo", "tag", "v1")
-	commit("second")
-	run("-C", "repo", "checkout", "-q", "-b", "side")
-	commit("side")
-	run("-C", "repo", "checkout", "-q", "main")
+	run(commit("main", "", "first")+"reset refs/tags/v1\nfrom refs/heads/main\n"+commit("main", "", "second")+
+		commit("side", "from refs/heads/main\n", "side"), "-C", "repo", "fast-import", "--quiet")
+	first = run("", "-C", "repo", "rev-parse", "v1")
 
-	exe := run("--exec-path")
+	exe := run("", "--exec-path")
 	handler := &cgi.Handler{Stderr: io.Discard, Path: filepath.Join(exe, "git-http-backend"), Env: []string{
 		"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=x", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
 	}}
@@ -71,26 +65,26 @@ func gitServer(t *testing.T, host string) (url string, first string) {
 }
 
 func TestGitSource(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		url, first := gitServer(t, srv.HostAddress())
 		clone := func(source obj) string {
 			source["type"] = "git"
 			return c.create(obj{"source": source}).Session.ID
 		}
-		sess := clone(obj{"url": url + "/repo/.git"})
-		assert.Equal(t, "second", c.sh(sess, "cat file"))
-		assert.Equal(t, "2\n", c.sh(sess, "git rev-list --count HEAD"))
-		sess = clone(obj{"url": url + "/repo/.git", "depth": 1})
-		assert.Equal(t, "1\n", c.sh(sess, "git rev-list --count HEAD"))
-		for revision, content := range map[string]string{first: "first", "v1": "first", "side": "side", first[:12]: "first"} {
-			assert.Equal(t, content, c.sh(clone(obj{"url": url + "/repo/.git", "revision": revision}), "cat file"), revision)
+		if needs.Slow() {
+			assert.Equal(t, "second2\n", c.sh(clone(obj{"url": url + "/repo/.git"}), "cat file; git rev-list --count HEAD"))
+			assert.Equal(t, "1\n", c.sh(clone(obj{"url": url + "/repo/.git", "depth": 1}), "git rev-list --count HEAD"))
+			for revision, content := range map[string]string{first: "first", "v1": "first", "side": "side"} {
+				assert.Equal(t, content, c.sh(clone(obj{"url": url + "/repo/.git", "revision": revision}), "cat file"), revision)
+			}
 		}
-		sess = clone(obj{"url": url + "/repo/.git", "revision": "side", "depth": 1})
+		assert.Equal(t, "first1\n", c.sh(clone(obj{"url": url + "/repo/.git", "revision": first[:12]}), "cat file; git rev-list --count HEAD"))
+		sess := clone(obj{"url": url + "/repo/.git", "revision": "side", "depth": 1})
 		assert.Equal(t, "side1\n", c.sh(sess, "cat file; git rev-list --count HEAD"))
 
 		private := obj{"url": url + "/private/repo/.git", "username": "bot", "password": gitPassword}
 		sess = clone(private)
-		assert.Equal(t, "second", c.sh(sess, "cat file"))
+		assert.Equal(t, "second2\n", c.sh(sess, "cat file; git rev-list --count HEAD"))
 		assert.NotContains(t, c.sh(sess, "cat .git/config; git config -l; env; cat ~/.git* 2>/dev/null || true"), "planted")
 
 		private["password"] = "planted-wrong"
@@ -150,7 +144,7 @@ func gz(t testing.TB, data []byte) []byte {
 }
 
 func TestTarballSource(t *testing.T) {
-	srv, c := start(t, nil)
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	plain := tarball(t, entry{name: "a/b.txt", content: "inside"}, entry{name: "run.sh", content: "#!/bin/sh\necho ran", mode: 0o755})
 	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

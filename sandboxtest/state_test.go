@@ -161,7 +161,7 @@ func isKept(t *testing.T, opts *sandboxtest.Options, snapshot string) {
 // unchanged.
 func TestFailedStartKeepsTheState(t *testing.T) {
 	t.Parallel()
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		opts := sandboxtest.Options{Mode: probe.Mode(), Dir: filepath.Join(t.TempDir(), "state")}
 		snapshot := kept(t, &opts)
 		name := filepath.Join(opts.Dir, "state.json")
@@ -238,7 +238,7 @@ func TestBadOptions(t *testing.T) {
 // start, and is whole again when the part is back.
 func TestIncompleteState(t *testing.T) {
 	t.Parallel()
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		opts := &sandboxtest.Options{Mode: probe.Mode(), Dir: filepath.Join(t.TempDir(), "state")}
 		srv, err := sandboxtest.NewServer(opts)
 		require.NoError(t, err)
@@ -281,7 +281,7 @@ func TestIncompleteState(t *testing.T) {
 // is repaired.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		var log bytes.Buffer
 		opts := &sandboxtest.Options{Mode: probe.Mode(), Dir: filepath.Join(t.TempDir(), "state"), Logger: slog.New(slog.NewTextHandler(&log, nil))}
 		snapshot := kept(t, opts)

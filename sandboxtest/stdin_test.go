@@ -37,7 +37,7 @@ func reader() obj {
 }
 
 func TestStdin(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		cmd := c.detach(sess, reader())
 		l := c.stream("GET", session(sess)+"/cmd/"+cmd.ID+"/logs", nil)
@@ -84,7 +84,7 @@ func TestStdin(t *testing.T) {
 // TestStdinOfACommandThatDoesNotRead: a write blocks until the command reads or
 // ends, for at most thirty seconds of the server's clock.
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(obj{"timeout": day.Milliseconds()}).Session.ID // advances the clock until the write fails
 		script := `while [ ! -e go ]; do sleep 0.1; done; cat | wc -c`
 		cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", script}, "attachStdin": true})
@@ -151,7 +151,7 @@ func inFlight(srv *sandboxtest.Server, op sandboxtest.Operation) bool {
 // TestStdinOneByOne: concurrent writes are applied one after another, each as a
 // whole.
 func TestStdinOneByOne(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "sort | uniq -c | wc -l"}, "attachStdin": true})
 	line := strings.Repeat("0123456789", 800) + "\n"
@@ -172,7 +172,7 @@ func TestStdinOneByOne(t *testing.T) {
 }
 
 func TestStubsHaveStdinAndFiles(t *testing.T) {
-	srv, c := start(t, nil)
+	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	srv.HandleCommand("ask", func(ctx context.Context, inv *sandboxtest.Invocation) int {
 		data, err := io.ReadAll(inv.Stdin)
 		if err == nil {
@@ -199,7 +199,7 @@ func TestStubsHaveStdinAndFiles(t *testing.T) {
 }
 
 func TestCommandIDs(t *testing.T) {
-	_, c := start(t, nil)
+	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	path := session(sess) + "/cmd?cmdId="
 	var out wire.CommandResponse
@@ -237,7 +237,7 @@ func TestCommandIDs(t *testing.T) {
 	assert.Equal(t, "x\n", c.sh(sess, "cat ran"))
 
 	for _, support := range []sandboxtest.CommandIDs{sandboxtest.CommandIDsIgnored, sandboxtest.CommandIDsRefused} {
-		_, c := start(t, &sandboxtest.Options{CommandIDs: support})
+		_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, CommandIDs: support})
 		path := session(c.create(nil).Session.ID) + "/cmd?cmdId=mine"
 		if support == sandboxtest.CommandIDsRefused {
 			c.refused("POST", path, obj{"command": "true"}, 400, "bad_request")

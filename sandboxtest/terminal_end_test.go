@@ -17,7 +17,7 @@ import (
 // server.
 func TestUnreadTerminalInput(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sb, err := srv.Client().Create(t.Context(), nil)
 	require.NoError(t, err)
 	shell, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{Command: "sh", Args: []string{"-c", "stty raw; head -c 4 >/dev/null; exit 3"}, Cols: 80, Rows: 24})

@@ -33,7 +33,7 @@ func (c *raw) createBy(version string, params obj) *wire.SandboxResponse {
 // TestVersionsOfCreate: the default machine depends on the version, and the
 // newest version keeps less.
 func TestVersionsOfCreate(t *testing.T) {
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		user := func(response *wire.SandboxResponse) string {
 			return c.sh(response.Session.ID, `echo "$USER"`)
 		}
@@ -227,9 +227,13 @@ func TestRepositoryDirectory(t *testing.T) {
 	}
 	files := httptest.NewServer(http.StripPrefix("/tools.git", http.FileServer(http.Dir(filepath.Join(repo, ".git")))))
 	t.Cleanup(files.Close)
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		url := strings.Replace(files.URL, "127.0.0.1", srv.HostAddress(), 1)
-		for _, revision := range []string{"", "main"} {
+		revisions := []string{"main"}
+		if needs.Slow() {
+			revisions = append(revisions, "")
+		}
+		for _, revision := range revisions {
 			source := obj{"type": "git", "url": url + "/tools.git"}
 			if revision != "" {
 				source["revision"] = revision

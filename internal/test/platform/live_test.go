@@ -278,6 +278,7 @@ func change(doc map[string]any, ids bool) {
 // tells it.
 func TestAskOtherwise(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "it asks everything once more")
 	srv := sandboxtest.New(t, nil)
 	report := askEmulator(t, srv, &otherwise{rt: testkit.Transport(t), token: srv.Credentials().Token})
 	noticed := 0
