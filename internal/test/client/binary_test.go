@@ -81,7 +81,11 @@ func TestBinary(t *testing.T) {
 	assert.Equal(t, every, stdout.Bytes())
 	assert.Equal(t, wantErr, stderr.String())
 
-	for _, stdin := range []io.Reader{nil, strings.NewReader("\xff\x00in"), io.MultiReader(strings.NewReader("\xff\x00"), strings.NewReader("in"))} {
+	inputs := []io.Reader{strings.NewReader("\xff\x00in"), nil, io.MultiReader(strings.NewReader("\xff\x00"), strings.NewReader("in"))}
+	if !needs.Slow() {
+		inputs = inputs[:1]
+	}
+	for _, stdin := range inputs {
 		x := sb.CommandContext(ctx, "sh", "-c", "cat; "+everyByte)
 		x.Binary, x.Stdin = true, stdin
 		out, err := x.Output()
@@ -138,6 +142,9 @@ func TestBinarySignals(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 4, done.ExitCode)
 
+	if !needs.Slow() {
+		return // the kill of a tree costs much
+	}
 	x := sb.CommandContext(ctx, "sleep", "1000")
 	x.Binary, x.Stdout = true, io.Discard
 	require.NoError(t, x.Start())

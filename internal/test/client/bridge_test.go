@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -19,6 +20,7 @@ import (
 // script for Node, or the command line: docs/shelling-out.md is for them.
 func TestOfABridge(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "other tests have each part")
 	srv := sandboxtest.New(t, nil)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	// Six hexadecimal digits may hold the status of a missing sandbox.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -329,6 +330,7 @@ func only(text string, variables []string) string {
 // SANDBOX_CMD_PROGRAMS says.
 func TestCmdRandom(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "it goes by chance; TestCmdLikeOSExec has each part")
 	count := 30
 	if text := os.Getenv(programsEnv); text != "" {
 		var err error

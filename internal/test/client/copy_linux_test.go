@@ -123,6 +123,9 @@ func TestUploadOfEveryKind(t *testing.T) {
 	_, sb := testkit.Start(t, nil)
 	for _, way := range []string{"UploadDir", "CopyFS"} {
 		for _, told := range []bool{true, false} {
+			if !told && !needs.Slow() {
+				continue // without LeftOut
+			}
 			dir := t.TempDir()
 			kinds := uploadKinds(dir)
 			if way == "CopyFS" {
@@ -252,6 +255,9 @@ func TestDownloadOfEveryKind(t *testing.T) {
 		echo s >unreadable; mkdir unreadable-dir; chmod 0 unreadable unreadable-dir
 		echo x >vanishing; touch -d 1960-07-01 y1960; touch -d 2300-07-01 y2300; echo z >z`)
 	for _, told := range []bool{true, false} {
+		if !told && !needs.Slow() {
+			continue // without LeftOut
+		}
 		testkit.Output(t, sb, "bash", "-e", "-c", "cd d; head -c 3200000 /dev/urandom >growing; : >vanishing")
 		dst := t.TempDir()
 		var named []string

@@ -95,6 +95,9 @@ func TestAppendKeepsTheFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == "a cleaner of /tmp" {
+				needs.Long(t, "a crash takes as much")
+			}
 			b := &before{op: "/cmd"}
 			srv, sb := startBefore(t, b, nil)
 			require.NoError(t, sb.FS().WriteFile(t.Context(), "db.log", old, 0o600))
@@ -160,10 +163,9 @@ exit 1
 func TestAppendConcurrently(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	const writers = 8
-	each := 4
+	writers, each := 8, 4
 	if !needs.Slow() {
-		each = 2
+		writers, each = 3, 2
 	}
 	line := func(w, i int) string {
 		return fmt.Sprintf("%02d-%02d:%s\n", w, i, strings.Repeat(string(rune('a'+w)), 20_000+30_000*(i%2)))

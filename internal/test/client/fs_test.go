@@ -132,7 +132,7 @@ func TestNonsense(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
-	for _, out := range []string{"", "\x00", "nonsense", strings.Repeat("x", 1<<20), "f 644 1 0 0 0 0 0 1 1 1 1 ../evil\x00"} {
+	for _, out := range []string{"", "\x00", "nonsense", strings.Repeat("x", 100_000), "f 644 1 0 0 0 0 0 1 1 1 1 ../evil\x00"} {
 		resp := func(_ context.Context, inv *sandboxtest.Invocation) int {
 			_, _ = io.WriteString(inv.Stdout, out)
 			return 0

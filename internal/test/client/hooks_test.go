@@ -34,6 +34,9 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == "not found" {
+				needs.Long(t, "two others are enough")
+			}
 			srv := sandboxtest.New(t, nil)
 			c := testkit.Client(t, srv, sandbox.ClientOptions{})
 			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
@@ -92,7 +95,7 @@ func TestOnCreateOnce(t *testing.T) {
 	c := testkit.Client(t, srv, sandbox.ClientOptions{MaxRetries: -1})
 	rounds := 12
 	if !needs.Slow() {
-		rounds = 4
+		rounds = 2
 	}
 	for round := range rounds {
 		fault := sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, Status: 504, Delay: 50 * time.Millisecond, Probability: 0.5}

@@ -26,14 +26,12 @@ import (
 )
 
 // TestIOFS runs testing/fstest on a tree with links, odd names and empty files:
-// 2,000 files, or 8 by default: each is opened about ten times, by a program each.
+// 2,000 files: each is opened about ten times, by a program each.
 func TestIOFS(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	count, dirs := 2000, 20
-	if !needs.Slow() {
-		count, dirs = 8, 2
-	}
+	needs.Long(t, "20,000 programs")
+	const count, dirs = 2000, 20
 	_, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	var files []sandbox.File
@@ -53,7 +51,7 @@ func TestIOFS(t *testing.T) {
 			expected = append(expected, name)
 		}
 	}
-	for _, n := range testkit.SomeOddNames() {
+	for _, n := range testkit.OddNames {
 		if !strings.Contains(n, `\`) { // not for TestFS
 			files = append(files, sandbox.File{Path: "tree/odd/" + n, Content: []byte(n)})
 			expected = append(expected, "odd/"+n)
@@ -178,7 +176,11 @@ func TestIOFSRanges(t *testing.T) {
 		io.ReadSeeker
 		io.ReaderAt
 	}), bytes.NewReader(content)
-	for range 12 {
+	rounds := 12
+	if !needs.Slow() {
+		rounds = 2
+	}
+	for range rounds {
 		at, buf := r.Int64N(int64(len(content)+1000)), make([]byte, r.IntN(500_000))
 		for _, read := range []func(io.ReadSeeker, io.ReaderAt) string{
 			func(_ io.ReadSeeker, a io.ReaderAt) string {

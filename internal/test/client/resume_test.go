@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSharedResume: 200 goroutines, or by default 50, share a sandbox whose session
+// TestSharedResume: 200 goroutines, or by default 20, share a sandbox whose session
 // is stopped meanwhile. Every command succeeds, there is one resume, and the hook runs
 // once.
 func TestSharedResume(t *testing.T) {
@@ -41,7 +41,7 @@ func TestSharedResume(t *testing.T) {
 
 	callers := 200
 	if !needs.Slow() {
-		callers = 50
+		callers = 20
 	}
 	var group sync.WaitGroup
 	errs := make([]error, callers)
@@ -136,6 +136,9 @@ func TestHookUsesSandbox(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"context", "handle", "both"} {
 		t.Run(way, func(t *testing.T) {
+			if way == "both" {
+				needs.Long(t, "each is enough to be known")
+			}
 			var srv *sandboxtest.Server
 			var outer *sandbox.Sandbox
 			var runs atomic.Int64

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -57,6 +58,9 @@ func TestSignalTree(t *testing.T) {
 	for _, sig := range []sandbox.Signal{sandbox.SIGKILL, sandbox.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
+			if sig == sandbox.SIGKILL {
+				needs.Long(t, "TestNoneSurvives has it")
+			}
 			srv, sb := testkit.Start(t, nil)
 			start := func(env string) *sandbox.Command {
 				cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", family}, &sandbox.StartOptions{Env: sandbox.Env{"FAMILY": env}})
@@ -90,6 +94,8 @@ func TestSignalTree(t *testing.T) {
 func TestNoneSurvives(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash", "setsid")
+	// By day those that end it in other places than TestLostScript and TestCmdKill.
+	day := []string{"StartCommand, KillOnCancel, writer", "Cmd, WaitDelay"}
 	type run struct {
 		*testing.T
 		sb     *sandbox.Sandbox
@@ -170,6 +176,9 @@ func TestNoneSurvives(t *testing.T) {
 		// One after another: a kill has five seconds, which ten machines at once can
 		// take on a busy one.
 		t.Run(name, func(t *testing.T) {
+			if !slices.Contains(day, name) {
+				needs.Long(t, "it is ended like one of the others")
+			}
 			sb, err := client.Create(t.Context(), testkit.Lasting(nil))
 			require.NoError(t, err)
 			count := func(op sandboxtest.Operation) (n int) {
@@ -214,6 +223,7 @@ func TestNoneSurvives(t *testing.T) {
 // other.
 func TestTwinsEndTogether(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "four trees are killed at once")
 	needs.Programs(t, "bash", "setsid")
 	_, sb := testkit.Start(t, nil)
 	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
@@ -248,6 +258,7 @@ func TestTwinsEndTogether(t *testing.T) {
 // its memory and opens a pipe without a writer.
 func TestSignalTreeOfBusy(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "the script looks twenty times")
 	needs.Programs(t, "python3")
 	_, sb := testkit.Start(t, nil)
 	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)

@@ -76,15 +76,15 @@ func TestStdinBatches(t *testing.T) {
 		cmd, err := sb.StartCommand(t.Context(), "wc", []string{"-lc"}, &sandbox.StartOptions{AttachStdin: true})
 		require.NoError(t, err)
 		in := cmd.Stdin(t.Context())
-		for range 100_000 {
+		for range 50_000 {
 			_, err := io.WriteString(in, "a short line\n")
 			require.NoError(t, err)
 		}
 		require.NoError(t, in.Close())
 		out, err := cmd.Stdout(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, []string{"100000", "1300000"}, strings.Fields(out))
-		assert.Equal(t, 3, testkit.Count(srv, sandboxtest.WriteStdin), "1.3 MB, at most 512 KiB in a request")
+		assert.Equal(t, []string{"50000", "650000"}, strings.Fields(out))
+		assert.Equal(t, 2, testkit.Count(srv, sandboxtest.WriteStdin), "650 KB, at most 512 KiB in a request")
 	})
 }
 
@@ -445,7 +445,7 @@ func TestStdinUnderFire(t *testing.T) {
 	t.Parallel()
 	commands, largest := 60, 4<<20
 	if !needs.Slow() {
-		commands, largest = 20, 1<<20
+		commands, largest = 8, 1<<18
 	}
 	if n, err := strconv.Atoi(os.Getenv("SANDBOX_STDIN_COMMANDS")); err == nil {
 		commands, largest = n, 64<<20

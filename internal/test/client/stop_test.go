@@ -89,14 +89,14 @@ func TestForkOfUnsaved(t *testing.T) {
 // stops to their end.
 func TestStopThenFork(t *testing.T) {
 	t.Parallel()
-	rounds := 200
+	rounds, workers := 200, 4
 	if !needs.Slow() {
-		rounds = 8
+		rounds, workers = 2, 1
 	}
 	var early atomic.Int64
 	var wg sync.WaitGroup
 	work := make(chan int)
-	for range 4 {
+	for range workers {
 		srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
 		real := testkit.Transport(t)
 		client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
@@ -193,6 +193,9 @@ func TestStopByAStaleHandle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
+			if name == "NoWait" {
+				needs.Long(t, "Close does not wait either")
+			}
 			srv, stale := testkit.Start(t, nil)
 			theirs, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(ctx, stale.Name(), nil)
 			require.NoError(t, err)

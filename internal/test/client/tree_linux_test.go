@@ -105,6 +105,7 @@ func (h *heard) Write(p []byte) (int, error) {
 // else does, not even what is stopped; or the process alone, and the error says so.
 func TestTrees(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "each kill looks at all processes of its machine, several times")
 	kinds := map[string]struct {
 		command  []string
 		sudo     bool
@@ -220,12 +221,6 @@ func TestTrees(t *testing.T) {
 						continue // nobody becomes root, or alice, but by sudo
 					}
 					for name, end := range doors {
-						if !needs.Slow() && where != "namespace" && name != "SignalTree" {
-							continue // where the machine is another, the ways are the same
-						}
-						if !needs.Slow() && name != "SignalTree" && kind != "shell" && kind != "env -i" {
-							continue // each kind by one way, and each way with both outcomes; the rest of the product at night
-						}
 						t.Run(kind+"/"+name, func(t *testing.T) {
 							t.Parallel()
 							needs.Programs(t, k.programs...)
@@ -269,6 +264,7 @@ func TestTrees(t *testing.T) {
 // ordinary user's.
 func TestTreesOfOrdinaryUsers(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "it runs the tests of trees once more")
 	cmd, env := testkit.AsNobody(t, "^(TestTrees|TestTreeOfAnotherClient)$")
 	cmd.Args = append(cmd.Args, "-test.v")
 	cmd.Env = append(os.Environ(), env)
@@ -287,15 +283,19 @@ func values(m map[string]string) (list []string) {
 }
 
 // TestTreeOfAnotherClient: a handle that did not start the command knows its
-// process by the ID, if a client of this module has chosen that.
+// process by the ID, if a client of this module has chosen that. The command is
+// sudo's, so that the script needs root.
 func TestTreeOfAnotherClient(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	for known, serverIDs := range map[bool]bool{true: false, false: true} {
+		if !known && !needs.Slow() {
+			continue // TestSignalTreeAlone is not known either
+		}
 		mark := duration()
 		one, err := testkit.Client(t, srv, sandbox.ClientOptions{ServerCommandIDs: serverIDs}).Get(t.Context(), sb.Name(), nil)
 		require.NoError(t, err)
-		c, err := one.StartCommand(t.Context(), "sh", []string{"-c", begetting, "sh", mark}, nil)
+		c, err := one.StartCommand(t.Context(), "sh", []string{"-c", begetting, "sh", mark}, &sandbox.StartOptions{Sudo: true})
 		require.NoError(t, err)
 		begun(t, c, 1)
 		same, err := sb.GetCommand(t.Context(), c.ID())
@@ -319,6 +319,9 @@ func TestLostScript(t *testing.T) {
 	for name, late := range map[string]bool{"lost": false, "late": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if late {
+				needs.Long(t, "it ends as if the script was lost")
+			}
 			srv, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
 			mark := duration()
 			held := make(chan *http.Request, 1)
@@ -421,10 +424,8 @@ func readAll(t *testing.T, req *http.Request) []byte {
 // equally often, beside strangers that are stopped.
 func TestStrangersAreSpared(t *testing.T) {
 	t.Parallel()
-	kills, atOnce := 1000, 4
-	if !needs.Slow() {
-		kills = 20
-	}
+	needs.Long(t, "1,000 kills")
+	const kills, atOnce = 1000, 4
 	_, sb := testkit.Start(t, nil)
 	var strange []string
 	for range 3 {
