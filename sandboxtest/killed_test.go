@@ -430,7 +430,10 @@ func TestStartAfterKill(t *testing.T) {
 		dir := filepath.Join(victimsDir(t), "state")
 		v := startVictim(t, probe.Mode(), dir)
 		for i := range n {
-			require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": fmt.Sprint("box-", i)}, new(wire.SandboxResponse)))
+			var at wire.SandboxResponse
+			require.NoError(t, v.try("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": fmt.Sprint("box-", i)}, &at))
+			_, err := v.sh(at.Session.ID, "echo up") // its first use boots it
+			require.NoError(t, err)
 		}
 		require.NoError(t, v.cmd.Process.Kill()) // without waiting for its end
 		next := startVictim(t, probe.Mode(), dir)

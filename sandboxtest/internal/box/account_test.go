@@ -6,12 +6,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
 // TestAccounts: each account has its user, home and working directory, and
 // nothing of the other account.
 func TestAccounts(t *testing.T) {
+	needs.Long(t, "tests of the server see both accounts by day")
 	eachMode(t, func(t *testing.T, h *Host) {
 		for account, other := range map[backend.Account]string{backend.RuntimeAccount: "", backend.ImageAccount: backend.WorkDir} {
 			b := newBox(t, h, backend.Config{Account: account})

@@ -73,7 +73,7 @@ func TestHostsShareAnAgent(t *testing.T) {
 		return len(entries)
 	}
 	before := held()
-	for range 10 {
+	for range 4 {
 		h := openRootless(t, slog.New(slog.DiscardHandler))
 		sh(t, newBox(t, h, backend.Config{}), "true")
 		require.NoError(t, h.Close())

@@ -139,6 +139,7 @@ func TestCommand(t *testing.T) {
 }
 
 func TestFilesSurviveStopAndFreeze(t *testing.T) {
+	needs.Long(t, "TestLayersStack, and tests of the server, see the same by day")
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		require.NoError(t, b.Extract(t.Context(), archive(t, tar.Header{Name: "vercel/sandbox/deep/file", Mode: 0o640, ModTime: time.Unix(1e9, 0)}), "/"))

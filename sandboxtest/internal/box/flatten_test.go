@@ -84,6 +84,9 @@ func TestFlattenedChain(t *testing.T) {
 
 	h.store.longest = 1
 	for i, layer := range layers {
+		if i != 1 && i != len(layers)-1 && !needs.Slow() {
+			continue
+		}
 		b := newBox(t, h, backend.Config{Layer: layer})
 		assert.Equal(t, seen[i], look(i, b), "after step %d", i)
 		require.NoError(t, b.Remove())

@@ -34,6 +34,9 @@ func TestGuestsElsewhere(t *testing.T) {
 		t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 		parents["another file system"] = dir
 	}
+	if len(parents) == 2 && !needs.Slow() {
+		delete(parents, "the same file system")
+	}
 	for name, parent := range parents {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.Chmod(parent, 0o700))
