@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -94,6 +95,7 @@ func data(text string) string { return "\n<sandbox-data>\n" + text + "</sandbox-
 // TestScript wants the scripted model to reach its end without an adapter: what
 // it sees is compared with what it sees by each adapter.
 func TestScript(t *testing.T) {
+	needs.Long(t, "it starts five programs in Python, and each of its steps has a test of its own")
 	t.Parallel()
 	seen := scripted.Directly(t)
 	require.Len(t, seen, 11)
@@ -143,6 +145,25 @@ func TestBash(t *testing.T) {
 	}
 }
 
+// TestPortURL wants the address of a server that answers.
+func TestPortURL(t *testing.T) {
+	t.Parallel()
+	needs.Programs(t, "python3")
+	port := needs.Port(t)
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}})
+	d := deskOf(t, srv, sb, nil)
+	d.ok("start_command", args{"command": fmt.Sprintf(`exec python3 -S -c 'import socket
+s = socket.create_server(("", %d))
+while True:
+    c = s.accept()[0]
+    c.recv(1000)
+    c.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+    c.close()'`, port)})
+	result := d.try("port_url", args{"port": port, "wait_seconds": 60})
+	assert.False(t, result.Failed)
+	assert.Equal(t, fmt.Sprintf("Port %d: %s A server answers there.", port, result.Data["url"]), result.Text)
+}
+
 // TestTimeout wants a command that takes too long to be stopped with its
 // children, and one whose caller gives up too.
 func TestTimeout(t *testing.T) {
@@ -150,7 +171,8 @@ func TestTimeout(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		needs.Missing(t, "the processes of sandboxes are looked up in /proc")
 	}
-	d := newDesk(t, nil)
+	begun := make(chan struct{}, 2)
+	d := newDesk(t, &agent.Options{OnOutput: func(agent.Call, []byte) { begun <- struct{}{} }})
 	const variable = "AGENT_TIMEOUT_TEST="
 	mark := variable + d.sb.Name()
 	none := func() {
@@ -161,10 +183,12 @@ func TestTimeout(t *testing.T) {
 	assert.Contains(t, result.Text, "It had not ended after 1s, and was stopped with its children.")
 	assert.Equal(t, true, result.Data["timed_out"])
 	none()
+	<-begun
 
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) >= 2 }, testkit.Patience, 20*time.Millisecond)
+		<-begun
+		assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) >= 2 }, testkit.Patience, 50*time.Millisecond)
 		cancel()
 	}()
 	text, err := json.Marshal(args{"command": long})
@@ -200,7 +224,7 @@ func TestCanceledStart(t *testing.T) {
 					return nil, err
 				}
 				assert.NoError(t, resp.Body.Close())
-				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) > 0 }, testkit.Patience, 5*time.Millisecond)
+				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) > 0 }, testkit.Patience, 50*time.Millisecond)
 				cancel()
 				<-r.Context().Done()
 				return nil, r.Context().Err()
@@ -296,33 +320,26 @@ func TestFiles(t *testing.T) {
 	assert.Equal(t, "Wrote 12 bytes to a/-n.txt.", d.ok("write_file", args{"path": "a/-n.txt", "content": "one\ntwo\none\n", "executable": true}))
 	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt"}), "This is the end of the file."+data("     1\tone\n     2\ttwo\n     3\tone\n"))
 	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt", "offset": 2, "limit": 1}), "lines 2 to 2. There is more: go on with offset 3."+data("     2\ttwo\n"))
-	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt", "offset": 9}), "has 3 lines")
 	assert.Contains(t, d.refused("edit_file", args{"path": "a/-n.txt", "old_string": "one", "new_string": "1"}), "2 times, first in the lines 1, 3")
-	assert.Contains(t, d.refused("edit_file", args{"path": "a/-n.txt", "old_string": "three", "new_string": "1"}), "not in the file")
-	assert.Contains(t, d.refused("edit_file", args{"path": "a/-n.txt", "new_string": "1"}), "is empty")
 	assert.Contains(t, d.refused("edit_file", args{"path": "/dev/null", "old_string": "x"}), "not a regular file")
 	assert.Equal(t, "Replaced 2 places in a/-n.txt.", d.ok("edit_file", args{"path": "a/-n.txt", "old_string": "one", "new_string": "1", "replace_all": true}))
-	assert.Equal(t, "Replaced one place in a/-n.txt.", d.ok("edit_file", args{"path": "a/-n.txt", "old_string": "two\n"}))
-	assert.Equal(t, "Exit code 0."+data("1\n1\n755\n"), d.ok("bash", args{"command": "cat ./a/-n.txt; stat -c %a ./a/-n.txt"}), "an edited file keeps its mode")
+	assert.Equal(t, "Exit code 0."+data("1\ntwo\n1\n755\n"), d.ok("bash", args{"command": "cat ./a/-n.txt; stat -c %a ./a/-n.txt"}), "an edited file keeps its mode")
 	d.ok("write_file", args{"path": "a/-n.txt", "content": "new"})
-	assert.Equal(t, "a has 1 entries."+data("-n.txt (3 bytes)\n"), d.ok("list_files", args{"path": "a"}))
-	assert.Contains(t, d.ok("read_file", args{"path": "a"}), "a has 1 entries.")
+	assert.Equal(t, "a has 1 entries."+data("-n.txt (3 bytes)\n"), d.ok("read_file", args{"path": "a"}))
 	assert.Contains(t, d.refused("read_file", args{"path": "none"}), "file does not exist")
 	assert.Contains(t, d.refused("write_file", args{"path": "a", "content": ""}), "is a directory")
 	assert.Contains(t, d.refused("write_file", args{"path": "b", "content": strings.Repeat("x", 1<<20+1)}), "at most 1048576")
 
 	// Long lines, long files and binary ones.
-	d.ok("bash", args{"command": `printf '%05000d\nend\n' 1 >long; seq 100000 >many; printf 'a\0b' >bin; head -c 2000000 many | tr '\n' ' ' >big`})
+	d.ok("bash", args{"command": `printf '%05000d\nend\n' 1 >long; seq 100000 >many; printf 'a\0b' >bin; mkdir full; cd full; printf 'name%04d\n' $(seq 500) | xargs touch`})
 	assert.Contains(t, d.ok("read_file", args{"path": "long", "offset": 2}), "     2\tend")
 	assert.Contains(t, d.ok("read_file", args{"path": "many", "offset": 99999}), data(" 99999\t99999\n100000\t100000\n"))
 	page := d.ok("read_file", args{"path": "many"})
 	assert.LessOrEqual(t, len(page), 2<<10)
 	assert.Contains(t, page, "go on with offset")
 	assert.Contains(t, d.refused("read_file", args{"path": "bin"}), "not a text file")
-	assert.Contains(t, d.refused("read_file", args{"path": "/dev/zero"}), "not a regular file")
 
 	// The directory has more than fits.
-	d.ok("bash", args{"command": "mkdir full; cd full; touch $(seq -f name%04g 500)"})
 	listed := d.ok("list_files", args{"path": "full"})
 	assert.Contains(t, listed, "full has 500 entries. Go on with offset 53.")
 	assert.Contains(t, d.ok("list_files", args{"path": "full", "offset": 499}), data("name0500 (0 bytes)\n"))
@@ -345,14 +362,25 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 				needs.Missing(t, "the sandbox's PATH is not that of the environment: %s", path)
 			}
 		}
-		for _, a := range []args{
-			{"pattern": `^func [A-Z]\(`, "path": "src"}, {"pattern": "func", "path": "src"}, {"pattern": "FUNC", "ignore_case": true, "glob": "*.go"},
-			{"pattern": "func", "path": "src/x.go"}, {"pattern": "func", "path": "src", "limit": 2}, {"pattern": `\{\}\r$`, "path": "src"}, {"pattern": "-e", "path": "src"},
-			{"pattern": "nowhere", "path": "src"},
-		} {
+		searches := []args{
+			{"pattern": "func", "path": "src"}, {"pattern": `^func [A-Z]\(`, "path": "src", "limit": 1}, {"pattern": "FUNC", "ignore_case": true, "glob": "*.go"},
+			{"pattern": `\{\}\r$`, "path": "src"}, {"pattern": "func", "path": "src/x.go"}, {"pattern": "-e", "path": "src"}, {"pattern": "nowhere", "path": "src"},
+		}
+		if !needs.Slow() {
+			searches = searches[:3]
+		}
+		if spoil != "" && !needs.Slow() {
+			searches = searches[:1] // each reads all files
+		}
+		for _, a := range searches {
 			seen[i] = append(seen[i], d.ok("grep", a))
 		}
-		seen[i] = append(seen[i], d.ok("glob", args{"pattern": "*.go"}), d.ok("glob", args{"pattern": "src/**/*.go"}), d.ok("glob", args{"pattern": "-e", "path": "src"}))
+		if spoil != "" {
+			continue // the rest does not depend on the program
+		}
+		globs := []args{{"pattern": "*.go"}, {"pattern": "src/**/*.go"}}
+		assert.Equal(t, "2 files."+data("src/deep/y.go\nsrc/x.go\n"), d.ok("glob", globs[0]))
+		assert.Equal(t, d.ok("glob", globs[0]), d.ok("glob", globs[1]))
 		assert.Contains(t, d.refused("grep", args{"pattern": "(", "path": "src"}), "not an RE2 regular expression")
 		for _, pattern := range []string{strings.Repeat("(?:.{0,1000})", 20), strings.Repeat("x", 2000), "(?:(?:a{30}){30}b?){1}" + strings.Repeat("[^x]{999}", 9)} {
 			assert.Contains(t, d.refused("grep", args{"pattern": pattern, "path": "src"}), "too large")
@@ -360,13 +388,14 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 		assert.Contains(t, d.refused("grep", args{"pattern": "x", "path": "none"}), "file does not exist")
 		assert.Contains(t, d.refused("glob", args{"pattern": "[", "path": "src"}), "not valid")
 	}
-	assert.Equal(t, seen[0], seen[1])
-	assert.Equal(t, "2 matches."+data("deep/y.go:1: func C() {}\\x0d\nx.go:1: func A() {}\n"), seen[0][0])
-	assert.Equal(t, "6 matches."+data("-e:1: func -e\na:1:b/f:1: func D:2:\ndeep/y.go:1: func C() {}\\x0d\nnew\\nline:1: func N\nx.go:1: func A() {}\nx.go:3: func b() {}\n"), seen[0][1])
-	assert.Contains(t, seen[0][4], "The first 2 matches are shown")
-	assert.Equal(t, "0 matches.", seen[0][7])
-	assert.Equal(t, "2 files."+data("src/deep/y.go\nsrc/x.go\n"), seen[0][8])
-	assert.Equal(t, seen[0][8], seen[0][9])
+	assert.Equal(t, seen[0][:len(seen[1])], seen[1])
+	assert.Equal(t, "6 matches."+data("-e:1: func -e\na:1:b/f:1: func D:2:\ndeep/y.go:1: func C() {}\\x0d\nnew\\nline:1: func N\nx.go:1: func A() {}\nx.go:3: func b() {}\n"), seen[0][0])
+	assert.Equal(t, "The first 1 matches are shown, there may be more: give a narrower pattern or path."+data("deep/y.go:1: func C() {}\\x0d\n"), seen[0][1])
+	assert.Equal(t, "3 matches."+data("src/deep/y.go:1: func C() {}\\x0d\nsrc/x.go:1: func A() {}\nsrc/x.go:3: func b() {}\n"), seen[0][2])
+	if needs.Slow() {
+		assert.Equal(t, "1 matches."+data("deep/y.go:1: func C() {}\\x0d\n"), seen[0][3])
+		assert.Equal(t, "0 matches.", seen[0][6])
+	}
 }
 
 func TestPython(t *testing.T) {
@@ -389,7 +418,7 @@ func TestPython(t *testing.T) {
 	assert.Contains(t, d.refused("python", args{"code": "print('last', flush=True); os._exit(7)"}), "The interpreter ended. Exit code 7. "+gone+data("last\n"))
 	assert.Contains(t, d.ok("python", args{"code": "x"}), anew+"It failed.")
 	assert.Equal(t, "Done."+data("1\n"), d.ok("python", args{"code": "x = 1\nx"}))
-	result := d.try("python", args{"code": "print(x, flush=True)\nwhile True: pass", "timeout_seconds": 1})
+	result := d.try("python", args{"code": "import time\nprint(x, flush=True)\ntime.sleep(1000)", "timeout_seconds": 1})
 	assert.Contains(t, result.Text, "It had not ended after 1s, and was stopped. "+gone+data("1\n"))
 	assert.Equal(t, true, result.Data["timed_out"])
 	d.ok("python", args{"code": "x = 2"})
@@ -404,9 +433,12 @@ func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	d := newDesk(t, nil)
-	d.ok("write_file", args{"path": "f", "content": "one"})
+	write := func(text string) {
+		require.NoError(t, d.sb.FS().WriteFile(t.Context(), "f", []byte(text), 0o644))
+	}
+	write("one")
 	id := d.try("create_snapshot", nil).Data["snapshot_id"]
-	d.ok("write_file", args{"path": "f", "content": "two"})
+	write("two")
 	assert.Contains(t, d.ok("restore_snapshot", args{"snapshot_id": id}), "from the next call on")
 	assert.Contains(t, d.ok("read_file", args{"path": "f"}), "one")
 	other, err := d.srv.Client().Create(t.Context(), nil)
@@ -471,14 +503,18 @@ func TestArtifacts(t *testing.T) {
 		}
 		return list
 	}
-	assert.False(t, slices.Contains(names(newDesk(t, nil).Toolset), "save_artifact"), "without a folder there are none")
+	assert.False(t, slices.Contains(names(deskOf(t, d.srv, d.sb, nil).Toolset), "save_artifact"), "without a folder there are none")
 }
 
 // TestArtifactsOfRepositories saves what Git takes for a repository, file by file,
 // and asks Git for the status.
 func TestArtifactsOfRepositories(t *testing.T) {
 	d := newDesk(t, nil)
-	for _, r := range repository.Kinds(t) {
+	kinds := repository.Kinds(t)
+	if !needs.Slow() {
+		kinds = []repository.Kind{kinds[0], kinds[3]} // by the names of the files, and by what is here
+	}
+	for _, r := range kinds {
 		from, folder := t.TempDir(), r.Folder(t)
 		repository.WriteTree(t, from, r.Files)
 		require.NoError(t, d.sb.FS().UploadDir(t.Context(), from, r.Name, nil))
@@ -538,7 +574,6 @@ func TestPolicy(t *testing.T) {
 
 	d.ok("bash", args{"command": "mkdir in out; echo i >in/f; echo o >out/f; ln -s ../out in/link; ln -s ../out/later in/dangling"})
 	held := deskOf(t, d.srv, d.sb, &agent.Options{Paths: []string{d.sb.Cwd() + "/in"}})
-	held.ok("read_file", args{"path": "in/f"})
 	held.ok("write_file", args{"path": "in/new/deep", "content": "x"})
 	held.ok("grep", args{"path": "in", "pattern": "i"})
 	for tool, a := range map[string]args{
@@ -558,7 +593,7 @@ func TestMistakesOfCommands(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	d := newDesk(t, nil)
-	d.ok("write_file", args{"path": "file", "content": "x"})
+	require.NoError(t, d.sb.FS().WriteFile(t.Context(), "file", nil, 0o644))
 	for _, tool := range []string{"bash", "start_command"} {
 		assert.Equal(t, "There is no directory none/x to run it in.", d.refused(tool, args{"command": "true", "cwd": "none/x"}))
 		assert.Equal(t, "file, to run it in, is not a directory.", d.refused(tool, args{"command": "true", "cwd": "file"}))

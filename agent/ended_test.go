@@ -70,9 +70,13 @@ func sandboxOf(t *testing.T, srv *sandboxtest.Server) (*sandbox.Sandbox, *sandbo
 	return sb, client, conversations, h
 }
 
-// oneOfEach are tools of which each meets the end of a session in its own way. The
-// other tools are like one of them.
-var oneOfEach = []string{"bash", "read_output", "write_file", "stop_sandbox"}
+// byDay are tools of which each meets the end of a session in its own way. The other
+// tools are like one of them, and a timeout is like a stop.
+var byDay = map[string][]string{
+	"stop, a sandbox":      {"bash", "read_output", "write_file", "stop_sandbox"},
+	"crash, conversations": {"stop_sandbox"},
+	"crash, by name":       {"bash"},
+}
 
 // TestSessionEndsUnderTools ends the session before each tool is called, and at the
 // first request of it. The call has no error, a loss is told once, in the result of
@@ -83,21 +87,25 @@ func TestSessionEndsUnderTools(t *testing.T) {
 	needs.Programs(t, "python3")
 	for _, how := range ends {
 		for _, sessions := range []string{"a sandbox", "conversations", "by name"} {
-			if !needs.Slow() && sessions != "a sandbox" && how.name != "crash" {
+			name := how.name + ", " + sessions
+			tools := byDay[name]
+			if tools == nil && !needs.Slow() {
 				continue
 			}
-			t.Run(how.name+", "+sessions, func(t *testing.T) {
+			if needs.Slow() {
+				tools = nil
+			}
+			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				whole := needs.Slow() || how.name == "stop" && sessions == "a sandbox"
-				testSessionEnds(t, sessions, whole, how.end, how.lost)
+				testSessionEnds(t, sessions, tools, how.end, how.lost)
 			})
 		}
 	}
 }
 
-// testSessionEnds ends sessions under the tools: all of them if whole is set, otherwise
-// those that differ.
-func testSessionEnds(t *testing.T, sessions string, whole bool, endSession func(*testing.T, *sandboxtest.Server, *sandbox.Sandbox), lost []string) {
+// testSessionEnds ends sessions under the tools of these names, or under all tools if
+// there are none.
+func testSessionEnds(t *testing.T, sessions string, tools []string, endSession func(*testing.T, *sandboxtest.Server, *sandbox.Sandbox), lost []string) {
 	crash := slices.Contains(lost, "files")
 	srv := sandboxtest.New(t, nil)
 	sb, client, conversations, h := sandboxOf(t, srv)
@@ -116,7 +124,10 @@ func testSessionEnds(t *testing.T, sessions string, whole bool, endSession func(
 		d = talk(t, srv, agent.ByName(client), sb.Name(), opts)
 	}
 	other := deskOf(t, srv, sb, opts)
-	snapshot := d.try("create_snapshot", nil).Data["snapshot_id"]
+	var snapshot any
+	if tools == nil {
+		snapshot = d.try("create_snapshot", nil).Data["snapshot_id"]
+	}
 	d.ok("bash", args{"command": "true"})
 	calls := map[string]args{
 		"bash": {"command": "touch mark"}, "start_command": {"command": "sleep 1000"}, "python": {"code": "open('mark', 'w').close()"},
@@ -131,10 +142,13 @@ func testSessionEnds(t *testing.T, sessions string, whole bool, endSession func(
 	for _, tool := range d.Tools() {
 		a, ok := calls[tool.Name]
 		require.True(t, ok, "no call of %s", tool.Name)
-		if !whole && (!slices.Contains(oneOfEach, tool.Name) || sessions != "a sandbox" && tool.Name != "stop_sandbox") {
+		if tools != nil && !slices.Contains(tools, tool.Name) {
 			continue
 		}
-		for _, during := range []bool{false, true} {
+		for _, during := range []bool{true, false} {
+			if !during && tools != nil && tool.Name != "bash" {
+				continue
+			}
 			name := fmt.Sprintf("%s, during it: %v", tool.Name, during)
 			d.ok("bash", args{"command": "rm -f mark; echo text >f"})
 			if tool.Name == "python" {
@@ -184,8 +198,8 @@ func TestSessionEndsUnderPrograms(t *testing.T) {
 	needs.Programs(t, "python3")
 	for _, how := range ends {
 		for _, users := range []int{1, 2} {
-			whole := needs.Slow() || how.name == "stop"
-			if !needs.Slow() && (users == 2) != whole { // two users of one that stops, one of the others
+			only := map[string][]string{"stop": {"bash", "port_url"}, "timeout": {"read_output"}, "crash": {"python"}}[how.name]
+			if !needs.Slow() && (users == 2) != (how.name == "stop") { // two users of one that stops, one of the others
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, users: %d", how.name, users), func(t *testing.T) {
@@ -193,22 +207,22 @@ func TestSessionEndsUnderPrograms(t *testing.T) {
 				srv := sandboxtest.New(t, nil)
 				sb, _, _, _ := sandboxOf(t, srv)
 				for tool, a := range map[string]args{
-					"bash":        {"command": "echo begun; touch begun-$RANDOM; sleep 1000"},
-					"python":      {"code": "import time, os\nprint('begun', flush=True)\nopen('begun-%d' % os.getpid(), 'w').close()\ntime.sleep(1000)"},
+					"bash":        {"command": "echo begun; echo >begun; sleep 1000"},
+					"python":      {"code": "import time\nprint('begun', flush=True)\nwith open('begun', 'w') as f: f.write('\\n')\ntime.sleep(1000)"},
 					"read_output": {"wait_seconds": 60},
 					"port_url":    {"port": 3000, "wait_seconds": 60},
 				} {
-					if !whole && tool != "bash" {
+					if !needs.Slow() && !slices.Contains(only, tool) {
 						continue
 					}
 					var desks []*desk
 					for range users {
 						d := deskOf(t, srv, sb, nil)
-						d.ok("bash", args{"command": "rm -f begun-*"})
+						d.ok("bash", args{"command": "[ -e begun ] || mkfifo begun"})
 						desks = append(desks, d)
 					}
 					if tool == "read_output" {
-						a["command_id"] = desks[0].try("start_command", args{"command": "echo begun; touch begun-1 begun-2; sleep 1000"}).Data["command_id"]
+						a["command_id"] = desks[0].try("start_command", args{"command": "echo begun; printf '\\n\\n' >begun; sleep 1000"}).Data["command_id"]
 					}
 					var wg sync.WaitGroup
 					results := make([]agent.Result, users)
@@ -221,16 +235,7 @@ func TestSessionEndsUnderPrograms(t *testing.T) {
 						})
 					}
 					if tool != "port_url" {
-						require.Eventually(t, func() bool {
-							entries, err := sb.FS().ReadDir(t.Context(), ".")
-							begun := 0
-							for _, e := range entries {
-								if len(e.Name()) > len("begun-") && e.Name()[:len("begun-")] == "begun-" {
-									begun++
-								}
-							}
-							return err == nil && begun >= users
-						}, testkit.Patience, 50*time.Millisecond)
+						testkit.Output(t, sb, "sh", "-c", fmt.Sprintf("head -n %d <>begun; rm begun", users))
 					}
 					how.end(t, srv, sb)
 					wg.Wait()

@@ -170,10 +170,9 @@ func TestAttacksOnThePolicy(t *testing.T) {
 		result, err := d.Call(t.Context(), c[0], json.RawMessage(c[1]))
 		require.NoError(t, err)
 		assert.True(t, result.Failed, "%s %s: %s", c[0], c[1], result.Text)
-		_, err = d.sb.FS().Stat(t.Context(), "/vercel/made")
-		require.ErrorIs(t, err, fs.ErrNotExist, "%s %s: %s", c[0], c[1], result.Text)
 	}
+	_, err := d.sb.FS().Stat(t.Context(), "/vercel/made")
+	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.Contains(t, d.ok("bash", args{"command": "make test"}), "Exit code")
 	d.ok("write_file", args{"path": "docs/page.md", "content": "x"})
-	assert.Contains(t, d.ok("read_file", args{"path": "docs/page.md"}), "x")
 }

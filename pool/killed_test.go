@@ -31,15 +31,17 @@ const (
 	workerEnv = "SANDBOX_POOL_WORKER"
 	// versionEnv is the version of its pool.
 	versionEnv = "SANDBOX_POOL_VERSION"
+	// sizeEnv is its size.
+	sizeEnv = "SANDBOX_POOL_SIZE"
 	// takesEnv is the total number of takes in TestKilledPools.
 	takesEnv = "SANDBOX_POOL_TAKES"
 )
 
 // sharedOptions returns the options of all processes' pools. Reset removes the record of
 // takes. The lease is longer than any delay of a busy machine.
-func sharedOptions(stopped bool, version string) pool.Options {
+func sharedOptions(stopped bool, version string, size int) pool.Options {
 	return pool.Options{
-		Name: "shared", Version: version, Size: 6,
+		Name: "shared", Version: version, Size: size,
 		Warm: func(ctx context.Context, sb *sandbox.Sandbox) error {
 			return sb.FS().WriteFile(ctx, "version", []byte(version), 0o644)
 		}, Lease: 16 * time.Second, Stopped: stopped,
@@ -47,9 +49,9 @@ func sharedOptions(stopped bool, version string) pool.Options {
 	}
 }
 
-// worker takes sandboxes in seven goroutines until its input ends. Each take adds a line
-// to a record in the sandbox, which shows whether it is the only one. worker prints a
-// line for each take, with its number of requests.
+// worker takes sandboxes until its input ends, in one goroutine more than the pool has
+// sandboxes ready. Each take adds a line to a record in the sandbox, which shows whether
+// it is the only one. worker prints a line for each take, with its number of requests.
 func worker() int {
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{HTTPClient: &http.Client{Transport: countingTransport{http.DefaultTransport}}})
 	if err != nil {
@@ -57,7 +59,12 @@ func worker() int {
 		return 1
 	}
 	version := os.Getenv(versionEnv)
-	p, err := pool.New(context.Background(), c, sharedOptions(os.Getenv(workerEnv) == "stopped", version))
+	size, err := strconv.Atoi(os.Getenv(sizeEnv))
+	if err != nil {
+		fmt.Println("error", err)
+		return 1
+	}
+	p, err := pool.New(context.Background(), c, sharedOptions(os.Getenv(workerEnv) == "stopped", version, size))
 	if err != nil {
 		fmt.Println("error", err)
 		return 1
@@ -68,7 +75,7 @@ func worker() int {
 		cancel()
 	}()
 	var all sync.WaitGroup
-	for i := range 7 {
+	for i := range size + 1 {
 		all.Go(func() {
 			for n := i; ctx.Err() == nil; n++ {
 				takeOnce(ctx, p, version, n%2 == 0)
@@ -116,17 +123,17 @@ func takeOnce(ctx context.Context, p *pool.Pool, version string, reuse bool) {
 	}
 }
 
-// TestKilledPools: three processes with seven goroutines each take sandboxes. Once a
-// second, if there were takes, one process is killed and replaced; every third kill
+// TestKilledPools: three processes with several goroutines each take sandboxes. Now and
+// then, if there were takes, one process is killed and replaced; every third kill
 // deploys another version. The records in the sandboxes show that none is taken twice or
 // by another version. None remains at the end, and the median take needs at most two
 // requests.
 func TestKilledPools(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	needed := 100
+	needed, size, pause := 100, 6, time.Second
 	if !needs.Slow() {
-		needed = 50
+		needed, size, pause = 16, 1, 200*time.Millisecond
 	}
 	if v := os.Getenv(takesEnv); v != "" {
 		var err error
@@ -162,10 +169,10 @@ func TestKilledPools(t *testing.T) {
 			}
 			workers := make([]*process, 3)
 			for i := range workers {
-				workers[i] = startWorker(t, srv, name, 0, listen)
+				workers[i] = startWorker(t, srv, name, 0, size, listen)
 			}
 			kills, seen := 0, 0
-			for kill := time.NewTicker(time.Second); ; {
+			for kill := time.NewTicker(pause); ; {
 				select {
 				case <-enough:
 				case <-kill.C:
@@ -179,7 +186,7 @@ func TestKilledPools(t *testing.T) {
 					i := kills % len(workers)
 					kills++
 					workers[i].kill(t)
-					workers[i] = startWorker(t, srv, name, (kills+2)/len(workers), listen)
+					workers[i] = startWorker(t, srv, name, (kills+2)/len(workers), size, listen)
 					continue
 				}
 				kill.Stop()
@@ -191,7 +198,7 @@ func TestKilledPools(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			began := time.Now()
-			p, err := pool.New(ctx, srv.Client(), sharedOptions(stopped, "drains"))
+			p, err := pool.New(ctx, srv.Client(), sharedOptions(stopped, "drains", size))
 			require.NoError(t, err)
 			require.NoError(t, p.Drain(ctx))
 			left, err := sandbox.Collect(srv.Client().List(ctx, nil))
@@ -214,12 +221,12 @@ type process struct {
 	read chan struct{} // closed when its output has been read
 }
 
-func startWorker(t *testing.T, srv *sandboxtest.Server, mode string, version int, listen func(io.Reader)) *process {
+func startWorker(t *testing.T, srv *sandboxtest.Server, mode string, version, size int, listen func(io.Reader)) *process {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(exe)
-	cmd.Env = append(append(os.Environ(), srv.Environ()...), workerEnv+"="+mode, versionEnv+"="+strconv.Itoa(version))
+	cmd.Env = append(append(os.Environ(), srv.Environ()...), workerEnv+"="+mode, versionEnv+"="+strconv.Itoa(version), sizeEnv+"="+strconv.Itoa(size))
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()

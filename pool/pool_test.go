@@ -101,7 +101,7 @@ func TestTake(t *testing.T) {
 			})
 			waitReady(t, p, 2)
 			seen := map[string]bool{}
-			for range 3 {
+			for range 2 {
 				ctx, n := withCounter(t.Context())
 				box, err := p.Take(ctx, "key")
 				require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestTake(t *testing.T) {
 					counts[e.Operation+" "+e.Outcome]++
 				}
 			}
-			assert.Equal(t, map[string]int{"made ok": 3, "taken ok": 3, "deleted ok": 3}, counts)
+			assert.Equal(t, map[string]int{"made ok": 2, "taken ok": 2, "deleted ok": 2}, counts)
 		})
 	}
 }
@@ -520,7 +520,15 @@ func TestWrongDate(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	for _, stopped := range []bool{false, true} {
-		for _, wrong := range []time.Duration{8 * 24 * time.Hour, -8 * 24 * time.Hour, 48 * time.Hour, -48 * time.Hour} {
+		dates := []time.Duration{8 * 24 * time.Hour, -8 * 24 * time.Hour, 48 * time.Hour, -48 * time.Hour}
+		switch {
+		case needs.Slow():
+		case stopped:
+			dates = dates[:2]
+		default:
+			dates = dates[:1] // one that runs is only treated as too old
+		}
+		for _, wrong := range dates {
 			t.Run(fmt.Sprintf("%v/%v", stopped, wrong), func(t *testing.T) {
 				t.Parallel()
 				srv := emulator(t)

@@ -158,11 +158,15 @@ func TestTransportConcurrentResume(t *testing.T) {
 	client := &http.Client{Transport: preview.Transport(sb, port, nil)}
 	defer client.CloseIdleConnections()
 	var want []string
-	for round := range 2 {
+	rounds, visitors := 2, 20
+	if !needs.Slow() {
+		rounds, visitors = 1, 8
+	}
+	for round := range rounds {
 		_, err := sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
 		var group sync.WaitGroup
-		for i := range 20 {
+		for i := range visitors {
 			want = append(want, fmt.Sprintf("%d.%d", round, i))
 			body := want[len(want)-1]
 			group.Go(func() {
@@ -181,7 +185,7 @@ func TestTransportConcurrentResume(t *testing.T) {
 		require.NoError(t, err)
 		sessions++
 	}
-	assert.Equal(t, 3, sessions, "one for each round, and the first")
+	assert.Equal(t, rounds+1, sessions, "one for each round, and the first")
 }
 
 // TestTransportRunsStart: if another client has started the session, OnResume does not

@@ -91,7 +91,10 @@ func (v *visitors) visit(ctx context.Context, id, body string) {
 // SANDBOX_TRANSPORT_SLEEPS is the number of stops.
 func TestTransportSleeps(t *testing.T) {
 	t.Parallel()
-	sleeps := 3
+	sleeps, workers := 3, 8
+	if !needs.Slow() {
+		sleeps, workers = 2, 3
+	}
 	if text := os.Getenv("SANDBOX_TRANSPORT_SLEEPS"); text != "" {
 		var err error
 		sleeps, err = strconv.Atoi(text)
@@ -105,7 +108,7 @@ func TestTransportSleeps(t *testing.T) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer enough.Store(true)
-	for worker := range 8 {
+	for worker := range workers {
 		group.Go(func() {
 			for n := 0; !enough.Load(); n++ {
 				id := fmt.Sprintf("%d.%d", worker, n)
@@ -122,7 +125,7 @@ func TestTransportSleeps(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.Eventually(t, func() bool {
-			return sb.CurrentSession().ID() != session && v.answered.Load() > answered+8
+			return sb.CurrentSession().ID() != session && v.answered.Load() > answered+int64(workers)
 		}, testkit.Patience, 10*time.Millisecond)
 	}
 	enough.Store(true)

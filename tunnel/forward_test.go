@@ -17,69 +17,68 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestForward: with each helper, EOF passes in both directions, failed connections are
-// reported, and everything ends with the context.
+// TestForward: EOF passes in both directions, failed connections are reported, and
+// everything ends with the context.
 func TestForward(t *testing.T) {
 	t.Parallel()
-	eachHelper(t, func(t *testing.T, sb *sandbox.Sandbox, connect func(string) *Conn) {
-		c := connect("e")
-		port := c.remote.port
-		require.NoError(t, c.Close())
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		serve := func(port int, reported chan error) (string, chan error) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			done := make(chan error, 1)
-			go func() {
-				done <- forward(ctx, l, func(ctx context.Context) (*Conn, error) { return dial(ctx, sb, port, allHelpers) },
-					ForwardOptions{OnError: func(err error) { reported <- err }})
-			}()
-			return l.Addr().String(), done
-		}
-		address, done := serve(port, nil)
-		local, err := net.Dial("tcp", address)
+	needs.Programs(t, "stty", "python3")
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": uniqueLogname(t)}})
+	port := startServer(t, sb, server)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	serve := func(port int, reported chan error) (string, chan error) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		defer local.Close()
-		_, err = io.WriteString(local, "e"+strings.Repeat("x", 50_000))
-		require.NoError(t, err)
-		require.NoError(t, local.(*net.TCPConn).CloseWrite())
-		back, err := io.ReadAll(local)
-		require.NoError(t, err)
-		assert.Equal(t, strings.Repeat("x", 50_000), string(back))
+		done := make(chan error, 1)
+		go func() {
+			done <- forward(ctx, l, func(ctx context.Context) (*Conn, error) { return dial(ctx, sb, port, allHelpers) },
+				ForwardOptions{OnError: func(err error) { reported <- err }})
+		}()
+		return l.Addr().String(), done
+	}
+	address, done := serve(port, nil)
+	local, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	defer local.Close()
+	_, err = io.WriteString(local, "e"+strings.Repeat("x", 50_000))
+	require.NoError(t, err)
+	require.NoError(t, local.(*net.TCPConn).CloseWrite())
+	back, err := io.ReadAll(local)
+	require.NoError(t, err)
+	assert.Equal(t, strings.Repeat("x", 50_000), string(back))
 
-		reported := make(chan error, 1)
-		nowhere, nothing := serve(1, reported)
-		refused, err := net.Dial("tcp", nowhere)
-		require.NoError(t, err)
-		defer refused.Close()
-		require.ErrorIs(t, <-reported, ErrRefused)
-		_, err = refused.Read(make([]byte, 1))
-		require.Error(t, err)
+	reported := make(chan error, 1)
+	nowhere, nothing := serve(1, reported)
+	refused, err := net.Dial("tcp", nowhere)
+	require.NoError(t, err)
+	defer refused.Close()
+	require.ErrorIs(t, <-reported, ErrRefused)
+	_, err = refused.Read(make([]byte, 1))
+	require.Error(t, err)
 
-		open, err := net.Dial("tcp", address)
-		require.NoError(t, err)
-		defer open.Close()
-		_, err = io.WriteString(open, "ehello")
-		require.NoError(t, err)
-		_, err = io.ReadFull(open, make([]byte, 5))
-		require.NoError(t, err)
-		processes := func() int { return len(testkit.ProcessesWith(t, "LOGNAME="+uniqueLogname(t))) }
-		if runtime.GOOS == "linux" {
-			require.Greater(t, processes(), 1, "the server and the helper")
-		}
-		cancel()
-		require.NoError(t, <-done)
-		require.NoError(t, <-nothing)
-		_, err = open.Read(make([]byte, 1))
-		require.Error(t, err)
-		if runtime.GOOS == "linux" {
-			assert.Eventually(t, func() bool { return processes() == 1 }, testkit.Patience, 10*time.Millisecond, "only the server remains")
-		}
-	})
+	open, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	defer open.Close()
+	_, err = io.WriteString(open, "ehello")
+	require.NoError(t, err)
+	_, err = io.ReadFull(open, make([]byte, 5))
+	require.NoError(t, err)
+	processes := func() int { return len(testkit.ProcessesWith(t, "LOGNAME="+uniqueLogname(t))) }
+	if runtime.GOOS == "linux" {
+		require.Greater(t, processes(), 1, "the server and the helper")
+	}
+	cancel()
+	require.NoError(t, <-done)
+	require.NoError(t, <-nothing)
+	_, err = open.Read(make([]byte, 1))
+	require.Error(t, err)
+	if runtime.GOOS == "linux" {
+		assert.Eventually(t, func() bool { return processes() == 1 }, testkit.Patience, 50*time.Millisecond, "only the server remains")
+	}
 }
 
 // fixedListener is a listener that accepts the given connections and then fails.
