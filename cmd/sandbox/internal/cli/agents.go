@@ -108,18 +108,3 @@ func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOpti
 	fmt.Fprintf(c.app.err, "%s Exiting %s does not stop the sandbox.\n", c.app.err.Paint(console.Cyan, "ℹ"), g.title)
 	c.app.tree(lines, func(s string) string { return c.app.err.Paint(console.Dim, s) })
 }
-
-// here are the first words of a command line for the same place as this one.
-func (c *connection) here(command string) []string {
-	words := append([]string{"sandbox", command}, c.account()...)
-	if c.opts.local {
-		return words
-	}
-	if c.opts.scope == "" {
-		words = append(words, "--scope="+c.scope.TeamID)
-	}
-	if c.opts.project == "" {
-		words = append(words, "--project="+c.scope.ProjectID)
-	}
-	return words
-}

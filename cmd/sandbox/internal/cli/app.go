@@ -7,65 +7,21 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
-	"github.com/go-vercel/sandbox/internal/redact"
 )
-
-// globals are the options that every command has.
-type globals struct {
-	token, project, scope string
-
-	json  bool
-	quiet bool
-
-	color          string
-	noInput, yes   bool
-	debug          string
-	apiURL         string
-	requestTimeout time.Duration
-	local          bool
-}
-
-// stdio is what the program reads and writes, and how: the options of all
-// commands and the environment.
-type stdio struct {
-	in       *os.File
-	out, err *console.Stream
-	env      *environment
-	opts     globals
-	now      func() time.Time
-	caught   atomic.Int32
-	args     []string // the words of the command line
-}
 
 // app is one run of the program.
 type app struct {
 	*stdio
 	*connection
-	*printer
-
-	path    string // the words of the command
-	started bool   // whether a command was chosen and its options were right
-
 }
 
 func newApp(args []string) *app {
-	io := &stdio{in: os.Stdin, now: time.Now, args: args}
-	io.env = newEnvironment(func(err error) { fmt.Fprintf(io.err, "note: %s\n", redact.Printable(err.Error())) })
-	io.setStreams(console.ColorAuto)
-	a := &app{path: "sandbox", stdio: io, connection: &connection{stdio: io}, printer: &printer{io}}
-	a.fail = func(err error) { os.Exit(a.report(err)) }
-	return a
+	s := newScreen(args)
+	return &app{stdio: s, connection: newConnection(s)}
 }
-
-// signal returns the signal that ended the program, or 0.
-func (s *stdio) signal() syscall.Signal { return syscall.Signal(s.caught.Load()) }
 
 // guardArgument makes the program the guard of a terminal; see guardTerminal.
 const guardArgument = "__guard-terminal"
@@ -100,36 +56,6 @@ func noticeBrokenPipes() (stop func()) {
 	return func() { signal.Stop(broken) }
 }
 
-func (s *stdio) setStreams(mode console.ColorMode) {
-	s.out = console.NewStream(os.Stdout, mode, s.env.lookup)
-	s.err = console.NewStream(os.Stderr, mode, s.env.lookup)
-}
-
-// watchSignals ends the context when a signal ends the program. Commands that
-// pass signals on take them for themselves meanwhile.
-func (s *stdio) watchSignals(cancel context.CancelCauseFunc) (stop func()) {
-	signals := make(chan os.Signal, 8)
-	done := make(chan struct{})
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) // the last would end with traces of all goroutines
-	go func() {
-		for {
-			select {
-			case got := <-signals:
-				if number, ok := got.(syscall.Signal); ok {
-					s.caught.CompareAndSwap(0, int32(number))
-				}
-				cancel(context.Canceled)
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(signals)
-		close(done)
-	}
-}
-
 func (a *app) run(ctx context.Context) int {
 	root := a.rootCommand()
 	err := a.execute(ctx, root)
@@ -158,14 +84,4 @@ func (a *app) execute(ctx context.Context, root *cobra.Command) error {
 	}
 	root.SetArgs(args)
 	return root.ExecuteContext(ctx)
-}
-
-func (a *app) close() error {
-	if a.client != nil {
-		a.client.CloseIdleConnections()
-	}
-	if a.emulator != nil {
-		return a.emulator.Close()
-	}
-	return nil
 }

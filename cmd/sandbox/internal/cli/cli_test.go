@@ -268,7 +268,7 @@ func TestRemoteShellOptions(t *testing.T) {
 		cmd, _, err := root.Find([]string{"rsh"})
 		require.NoError(t, err)
 		assert.Equal(t, test.user, cmd.Flag("user").Value.String(), test.line)
-		assert.Equal(t, test.project, a.opts.project, test.line)
+		assert.Equal(t, test.project, a.given.project, test.line)
 	}
 	for _, line := range []string{"rsh", "rsh web", "rsh -l", "rsh -l x web", "rsh --nosuch web id", "rsh -@ web id"} {
 		a := newApp(strings.Fields(line))

@@ -25,15 +25,20 @@ import (
 type connection struct {
 	*stdio
 
+	given      accountOptions
 	connecting sync.Mutex // several sandboxes may be looked for at the same time
 	client     *sandbox.Client
 	scope      auth.Credentials
-	source     string            // where the credentials come from
-	names      []string          // the sandboxes that the line is about
 	emulator   *local.Connection // of --local
 	completes  bool              // nothing is started for a completion
 	looks      bool              // no project is created for one that only looks
 	fail       func(error)       // ends the program, whatever it is doing
+}
+
+func newConnection(s *stdio) *connection {
+	c := &connection{stdio: s, fail: func(err error) { os.Exit(s.report(err)) }}
+	s.accountWords = c.account
+	return c
 }
 
 // connect makes the client of the run, once. The credentials are looked for
@@ -44,7 +49,7 @@ func (c *connection) connect(ctx context.Context) (*sandbox.Client, error) {
 	if c.client != nil {
 		return c.client, nil
 	}
-	if c.opts.local {
+	if c.given.local {
 		return c.connectLocal(ctx)
 	}
 	provider, err := c.credentials(ctx)
@@ -85,7 +90,7 @@ const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
 // has set up this environment chose, and not the user.
 func (c *connection) urlFromEnvironment() bool {
 	v, _ := c.env.lookup(baseURLVariable)
-	return c.opts.apiURL == "" && v != ""
+	return c.given.apiURL == "" && v != ""
 }
 
 // mayHaveLogin reports whether the address of the API gets the login, as in the
@@ -101,13 +106,13 @@ func (c *connection) atVercel() bool {
 // apiURL is the address of the API, "" for the SDK's own choice. The .env files
 // have no say in it.
 func (c *connection) apiURL() string {
-	return first(c.opts.apiURL, c.getenv(baseURLVariable))
+	return first(c.given.apiURL, c.getenv(baseURLVariable))
 }
 
 func (c *connection) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
 	// Who waits at a terminal wants to know why.
 	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: base, UserAgent: "sandbox-cli/" + Version(), MaxRateLimitWait: 20 * time.Second}
-	if d := c.opts.requestTimeout; d > 0 {
+	if d := c.given.requestTimeout; d > 0 {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = d
 		opts.HTTPClient = &http.Client{Transport: transport}
@@ -153,7 +158,7 @@ func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 			return auth.Chain(provider, device.Login(c.showCode, opts)), nil
 		}
 		return provider, nil
-	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.opts.scope == "" && c.opts.project == "":
+	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.given.scope == "" && c.given.project == "":
 		// The files give this variable, and choose neither another file nor a program.
 		return auth.OIDC(&auth.Options{LookupEnv: func(key string) (string, bool) {
 			if key == "VERCEL_OIDC_TOKEN" {
@@ -184,7 +189,7 @@ func (c *connection) tellOfFiles(host *oidc.Host, source string) {
 	}
 	for _, key := range []string{"SANDBOX_SCOPE", "SANDBOX_PROJECT"} {
 		_, own := c.env.lookup(key)
-		if v, _ := c.env.lookupFiles(key); what == "" && v != "" && !own && c.opts.scope == "" && c.opts.project == "" {
+		if v, _ := c.env.lookupFiles(key); what == "" && v != "" && !own && c.given.scope == "" && c.given.project == "" {
 			what = key
 		}
 	}
@@ -204,8 +209,8 @@ func (s *stdio) getenv(key string) string {
 
 // token finds the token, and says where.
 func (c *connection) token(host *oidc.Host) (token, source string, err error) {
-	if c.opts.token != "" {
-		return c.opts.token, "--token", nil
+	if c.given.token != "" {
+		return c.given.token, "--token", nil
 	}
 	for _, from := range []struct {
 		lookup func(string) (string, bool)
@@ -241,8 +246,8 @@ func (c *connection) token(host *oidc.Host) (token, source string, err error) {
 func (c *connection) givenScope(token string) oidc.Scope {
 	env := func(key string) string { v, _ := c.env.lookupAll(key); return v }
 	s := oidc.Scope{
-		TeamID:    first(c.opts.scope, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
-		ProjectID: first(c.opts.project, env("SANDBOX_PROJECT")),
+		TeamID:    first(c.given.scope, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
+		ProjectID: first(c.given.project, env("SANDBOX_PROJECT")),
 	}
 	if env("VERCEL_TEAM_ID") != "" {
 		s.ProjectID = first(s.ProjectID, env("VERCEL_PROJECT_ID"))
@@ -253,13 +258,6 @@ func (c *connection) givenScope(token string) oidc.Scope {
 	return s
 }
 
-// asks reports whether the program may ask questions: it has a terminal, and
-// neither an option nor CI forbids it.
-func (s *stdio) asks() bool {
-	ci, _ := s.env.lookup("CI")
-	return !s.opts.noInput && (ci == "" || ci == "0" || ci == "false") && isTerminal(s.in) && s.err.Terminal
-}
-
 func (s *stdio) showCode(_ context.Context, code device.Code) error {
 	address := code.VerificationURLComplete
 	if address == "" {
@@ -268,13 +266,6 @@ func (s *stdio) showCode(_ context.Context, code device.Code) error {
 	_, err := fmt.Fprintf(s.err, "Visit %s and enter the code %s (valid for %s).\n", address, code.UserCode,
 		time.Until(code.ExpiresAt).Round(time.Minute))
 	return err
-}
-
-func (c *connection) credentialHint() string {
-	if c.source == "" {
-		return "run " + try("login") + ", or set VERCEL_AUTH_TOKEN"
-	}
-	return "the token comes from " + c.source + "; " + try("doctor") + " tells more, " + try("login") + " gets a new one"
 }
 
 // get looks a sandbox up by its name. It is started only if resume says so.

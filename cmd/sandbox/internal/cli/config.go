@@ -16,6 +16,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -277,7 +278,7 @@ func configTable(v sandboxView) *table.Table {
 	row("Failover regions", dash(strings.Join(v.FailoverRegions, ", ")))
 	row("Secure Compute network", dash(v.NetworkID))
 	row("vCPUs", number(v.VCPUs))
-	row("Timeout", longDuration(time.Duration(v.Timeout)*time.Millisecond))
+	row("Timeout", units.Long(time.Duration(v.Timeout)*time.Millisecond))
 	row("Persistent", strconv.FormatBool(v.Persistent))
 	row("Network policy", policyText(v.NetworkPolicy))
 	row("Ports", dash(strings.Join(mapped(v.Routes, func(r routeView) string { return strconv.Itoa(r.Port) }), ", ")))
@@ -306,7 +307,7 @@ func expirationText(ms *int64) string {
 	case *ms == 0:
 		return "none"
 	}
-	return longDuration(time.Duration(*ms) * time.Millisecond)
+	return units.Long(time.Duration(*ms) * time.Millisecond)
 }
 
 func keepText(k *keepView) string {

@@ -96,15 +96,6 @@ func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOpti
 	return exitWith(code)
 }
 
-// needTerminal refuses to go on without a terminal, and says what to do instead:
-// before a sandbox is made for it.
-func (s *stdio) needTerminal(instead string, args ...any) error {
-	if isTerminal(s.in) && s.out.Terminal {
-		return nil
-	}
-	return withHint(&usageError{message: "an interactive shell needs a terminal"}, instead, args...)
-}
-
 type connectCommand struct {
 	app *app
 
@@ -203,24 +194,4 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 		}
 		return c.app.terminal(cmd.Context(), sb, &terminalOptions{command: "sh", env: create.Env, keepAlive: true})
 	}, cleanUp)
-}
-
-// named looks up a sandbox by the name that was given.
-func (c *connection) named(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
-	name, err := c.checkedName(name)
-	if err != nil {
-		return nil, err
-	}
-	return c.get(ctx, name, resume)
-}
-
-// checkedName refuses what can't be the name of a sandbox, before any request.
-func (c *connection) checkedName(name string) (string, error) {
-	if _, err := parseName(name); err != nil {
-		return "", withHint(usagef("%v", err), "several names are divided by spaces; stop and rm take --name-prefix, --tag and --all, too")
-	}
-	if !slices.Contains(c.names, name) {
-		c.names = append(c.names, name)
-	}
-	return name, nil
 }

@@ -342,7 +342,7 @@ func (c *copying) acrossDir(ctx context.Context) error {
 	err = c.source.FS().DownloadDir(ctx, c.from.path, dir, &sandbox.DownloadDirOptions{
 		Exclude: c.o.exclude, Include: c.o.include, OutsideLinks: c.o.outsideLinks, DotGit: true, LeftOut: left.add,
 	})
-	left.tell(c.app)
+	left.tell(c.app.stdio)
 	_, complete := errors.AsType[*sandbox.ChangedError](err)
 	if err != nil && !complete {
 		return c.missing(err)
@@ -366,7 +366,7 @@ type leftOut []string
 func (l *leftOut) add(name string) { *l = append(*l, name) }
 
 // tell says what did not arrive, if anything.
-func (l leftOut) tell(a *app) {
+func (l leftOut) tell(a *stdio) {
 	if len(l) > 0 {
 		a.warn("left out: "+some(l), "--outside-links keeps links that lead out of the directory, --dot-git what Git or an editor would run by itself; sockets, pipes and devices can't be copied")
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -218,11 +217,6 @@ func (s *stdio) environ(pairs []pair, files []string) (sandbox.Env, error) {
 	return env, nil
 }
 
-func (s *stdio) warn(text, hint string) {
-	text, hint = s.filled(text), s.filled(hint)
-	fmt.Fprintf(s.err, "%s %s\n%s hint: %s\n", s.err.Paint(console.Yellow, "warn:"), lines(text), s.err.Paint(console.Dim, "╰▶"), lines(hint))
-}
-
 // createOptions makes the SDK's options of the command line's.
 func (s *settingsOptions) createOptions(ctx context.Context, io *stdio) (*sandbox.CreateOptions, error) {
 	switch {
@@ -308,25 +302,6 @@ func (s *settingsOptions) source() (sandbox.Source, error) {
 		return sandbox.TarballSource{URL: s.tarball}, nil
 	}
 	return nil, nil
-}
-
-// create creates a sandbox. With a name, a lost response is resolved by a
-// lookup.
-func (c *connection) create(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	sb, err := client.Create(ctx, o)
-	if err == nil {
-		c.names = append(c.names, sb.Name())
-	}
-	if err != nil && o.Name != "" && errors.Is(err, sandbox.ErrOutcomeUnknown) && ctx.Err() == nil {
-		if found, getErr := client.Get(ctx, o.Name, &sandbox.GetOptions{Extra: map[string]any{"__interactive": true}}); getErr == nil {
-			return found, nil
-		}
-	}
-	return sb, err
 }
 
 type createCommand struct {
@@ -463,32 +438,3 @@ func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hin
 	a.tree(lines, dim)
 	return nil
 }
-
-// tree writes lines under a headline.
-func (s *stdio) tree(lines []string, dim func(string) string) {
-	for i, l := range lines {
-		mark := "   │ "
-		if i == len(lines)-1 {
-			mark = "   ╰ "
-		}
-		fmt.Fprintf(s.err, "%s%s\n", dim(mark), l)
-	}
-}
-
-// spin shows that something goes on, until the returned function is called.
-func (c *connection) spin(text string) (stop func()) {
-	if c.opts.structured() && !c.err.Terminal {
-		return func() {}
-	}
-	return console.Spin(c.err, text).Stop
-}
-
-func (c *connection) spinUnless(silent bool, text string) (stop func()) {
-	if silent {
-		return func() {}
-	}
-	return c.spin(text)
-}
-
-// longDuration is how a duration is shown in a sentence.
-func longDuration(d time.Duration) string { return units.Long(d) }

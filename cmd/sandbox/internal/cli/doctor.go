@@ -80,8 +80,6 @@ func (c *doctorCommand) examine(ctx context.Context) []finding {
 	return append(found, c.checkLogin(), c.checkTerminal(), checkEmulator())
 }
 
-func (c *connection) base() string { return first(c.apiURL(), "https://vercel.com/api") }
-
 func (c *doctorCommand) checkProxy() finding {
 	req, err := http.NewRequest(http.MethodGet, c.app.base(), nil)
 	if err != nil {
@@ -99,7 +97,7 @@ func (c *doctorCommand) checkProxy() finding {
 
 // checkNetwork asks the API's server for anything, and compares its clock.
 func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
-	if c.app.opts.local {
+	if c.app.given.local {
 		return []finding{{"network", foundOK, "not needed with --local"}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)

@@ -172,7 +172,7 @@ func (c *copying) downloadDir(ctx context.Context, to string) error {
 		Exclude: exclude, Include: c.o.include, Progress: bar.update, OutsideLinks: c.o.outsideLinks, DotGit: c.o.dotGit, LeftOut: left.add,
 	})
 	bar.done()
-	left.tell(c.app)
+	left.tell(c.app.stdio)
 	_, complete := errors.AsType[*sandbox.ChangedError](err)
 	if err != nil && !complete {
 		return c.missing(err)

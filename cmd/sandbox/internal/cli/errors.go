@@ -148,7 +148,7 @@ func (f *failure) take(api *sandbox.APIError) {
 }
 
 // explain finds out what to tell about an error and how to end.
-func (a *app) explain(err error) failure {
+func (s *stdio) explain(err error) failure {
 	f := failure{Code: "failure", Message: err.Error(), exit: exitFailure}
 	var api *sandbox.APIError
 	if errors.As(err, &api) {
@@ -156,17 +156,17 @@ func (a *app) explain(err error) failure {
 		if d, ok := errors.AsType[*during](err); ok && api.Message != "" {
 			f.Message = d.what + ": " + api.Message
 		}
-		a.explainAPI(&f, api)
+		s.explainAPI(&f, api)
 	}
 	f.explain(err, api)
 	if found := tooShort.FindStringSubmatch(f.Message); found != nil && f.exit == exitUsage {
 		f.Hint = "a number without a unit is milliseconds; did you mean " + found[1] + "s?"
 	}
-	if f.exit == exitTerminal && len(a.names) == 1 {
-		f.Hint += "; " + try("connect %s", a.names[0]) + " opens a new terminal"
+	if f.exit == exitTerminal && len(s.names) == 1 {
+		f.Hint += "; " + try("connect %s", s.names[0]) + " opens a new terminal"
 	}
-	if f.Code == "interrupted" && a.signal() != 0 {
-		f.exit = 128 + int(a.signal())
+	if f.Code == "interrupted" && s.signal() != 0 {
+		f.exit = 128 + int(s.signal())
 	}
 	if exit, ok := errors.AsType[*exitError](err); ok {
 		f.exit = exit.code
@@ -177,7 +177,7 @@ func (a *app) explain(err error) failure {
 	if advice, ok := errors.AsType[*hinted](err); ok {
 		f.Hint = advice.hint
 	}
-	f.Message, f.Hint = a.filled(strings.TrimPrefix(f.Message, "sandbox: ")), a.filled(f.Hint)
+	f.Message, f.Hint = s.filled(strings.TrimPrefix(f.Message, "sandbox: ")), s.filled(f.Hint)
 	return f
 }
 
@@ -246,16 +246,16 @@ func lines(text string) string {
 }
 
 // commandsHint says where to look for a command that was not found.
-func (c *connection) commandsHint() string {
-	if len(c.names) != 1 {
+func (s *stdio) commandsHint() string {
+	if len(s.names) != 1 {
 		return ""
 	}
-	return "run " + try("ps --all %s", c.names[0]) + " to see the commands of its session"
+	return "run " + try("ps --all %s", s.names[0]) + " to see the commands of its session"
 }
 
 // missingHint says where to look for what is missing: what the message names, or
 // else what the operation is about.
-func (c *connection) missingHint(err *sandbox.APIError) string {
+func (s *stdio) missingHint(err *sandbox.APIError) string {
 	message := strings.ToLower(err.Message)
 	switch {
 	case strings.Contains(message, "no snapshot available"):
@@ -266,7 +266,7 @@ func (c *connection) missingHint(err *sandbox.APIError) string {
 	for _, text := range []string{message, err.Operation} {
 		switch {
 		case strings.Contains(text, "command"):
-			return c.commandsHint()
+			return s.commandsHint()
 		case strings.Contains(text, "drive"):
 			return "run " + try("drives ls") + " to see the drives in this project"
 		case strings.Contains(text, "snapshot"):
@@ -277,17 +277,17 @@ func (c *connection) missingHint(err *sandbox.APIError) string {
 }
 
 // explainAPI finds out how to end, and what to advise, for an error of the API.
-func (a *app) explainAPI(f *failure, err *sandbox.APIError) {
+func (s *stdio) explainAPI(f *failure, err *sandbox.APIError) {
 	switch {
 	case errors.Is(err, os.ErrProcessDone):
 		f.exit = exitNotFound
-		f.Hint = a.commandsHint()
+		f.Hint = s.commandsHint()
 	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrSnapshotNotFound):
 		f.exit = exitNotFound
-		f.Hint = a.missingHint(err)
+		f.Hint = s.missingHint(err)
 	case errors.Is(err, sandbox.ErrUnauthorized):
 		f.exit = exitLogin
-		f.Hint = a.credentialHint()
+		f.Hint = s.credentialHint()
 	case errors.Is(err, sandbox.ErrConflict):
 		f.exit = exitConflict
 	case errors.Is(err, sandbox.ErrQuotaExceeded):
@@ -307,9 +307,9 @@ func (a *app) explainAPI(f *failure, err *sandbox.APIError) {
 
 // asksForJSON looks at the command line itself, whose error may be that it could
 // not be read.
-func (a *app) asksForJSON() bool {
-	for _, w := range a.args {
-		if w == "--" || a.started {
+func (s *stdio) asksForJSON() bool {
+	for _, w := range s.args {
+		if w == "--" || s.started {
 			return false
 		}
 		if w == "--json" {
@@ -320,24 +320,24 @@ func (a *app) asksForJSON() bool {
 }
 
 // wantsJSONErrors reports whether errors are told as JSON.
-func (a *app) wantsJSONErrors() bool { return a.opts.json || a.asksForJSON() }
+func (s *stdio) wantsJSONErrors() bool { return s.opts.json || s.asksForJSON() }
 
 // reportJSON tells about an error as JSON.
-func (a *app) reportJSON(f failure) {
+func (s *stdio) reportJSON(f failure) {
 	text := &strings.Builder{}
 	_ = writeJSON(text, errorView{f}, false)
-	fmt.Fprint(a.err, lines(text.String()))
+	fmt.Fprint(s.err, lines(text.String()))
 }
 
 // failed tells about one of several errors, and what failed.
-func (a *app) failed(what string, err error) {
-	f := a.explain(err)
+func (s *stdio) failed(what string, err error) {
+	f := s.explain(err)
 	f.Message = what + f.Message
-	a.show(f)
+	s.show(f)
 }
 
 // report tells about an error on standard error and returns the exit code.
-func (a *app) report(err error) int {
+func (s *stdio) report(err error) int {
 	var exit *exitError
 	if errors.As(err, &exit) && exit.err == nil {
 		return exit.code
@@ -345,19 +345,19 @@ func (a *app) report(err error) int {
 	if errors.Is(err, syscall.EPIPE) {
 		return exitBrokenPipe // as if the signal had ended the program, which says nothing either
 	}
-	f := a.explain(err)
-	a.show(f)
+	f := s.explain(err)
+	s.show(f)
 	return f.exit
 }
 
 // show writes what there is to say about an error: what happened, what the API said
 // of it, and what to do.
-func (a *app) show(f failure) {
-	if a.wantsJSONErrors() {
-		a.reportJSON(f)
+func (s *stdio) show(f failure) {
+	if s.wantsJSONErrors() {
+		s.reportJSON(f)
 		return
 	}
-	fmt.Fprintf(a.err, "%s %s\n", a.err.Paint(console.Red, "error:"), lines(f.Message))
+	fmt.Fprintf(s.err, "%s %s\n", s.err.Paint(console.Red, "error:"), lines(f.Message))
 	var more []string
 	if f.Status != 0 {
 		more = append(more, fmt.Sprintf("status code: %d %s", f.Status, http.StatusText(f.Status)))
@@ -373,9 +373,38 @@ func (a *app) show(f failure) {
 		if i == len(more)-1 {
 			mark = "╰▶ "
 		}
-		fmt.Fprintf(a.err, "%s%s\n", a.err.Paint(console.Dim, mark), lines(l))
+		fmt.Fprintf(s.err, "%s%s\n", s.err.Paint(console.Dim, mark), lines(l))
 	}
-	if a.opts.debug != "" && len(f.body) > 0 {
-		fmt.Fprintf(a.err, "%s\n", lines(string(f.body)))
+	if s.opts.debug != "" && len(f.body) > 0 {
+		fmt.Fprintf(s.err, "%s\n", lines(string(f.body)))
 	}
+}
+
+func (s *stdio) credentialHint() string {
+	if s.source == "" {
+		return "run " + try("login") + ", or set VERCEL_AUTH_TOKEN"
+	}
+	return "the token comes from " + s.source + "; " + try("doctor") + " tells more, " + try("login") + " gets a new one"
+}
+
+// errorView is what goes to standard error with --json.
+type errorView struct {
+	Error failure `json:"error"`
+}
+
+// failAfter is the error of a command that has told about each failure.
+func (s *stdio) failAfter(errs []error) error {
+	var first error
+	for _, err := range errs {
+		if err != nil && first == nil {
+			first = err
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	if errors.Is(first, context.Canceled) {
+		return first
+	}
+	return exitWith(s.explain(first).exit)
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -26,13 +25,13 @@ var optionTitles = []string{"Options", "Flags", groupScope, groupOutput}
 // pageWidth is how wide a page is where nobody knows better.
 const pageWidth = 100
 
-func (a *app) page(write func(*helpPage)) {
-	p := &helpPage{width: pageWidth, bold: func(s string) string { return a.out.Paint(console.Bold, s) }}
-	if a.out.Terminal {
-		p.width = max(a.out.Width(), 40)
+func (s *stdio) page(write func(*helpPage)) {
+	p := &helpPage{width: pageWidth, bold: func(text string) string { return s.out.Paint(console.Bold, text) }}
+	if s.out.Terminal {
+		p.width = max(s.out.Width(), 40)
 	}
 	write(p)
-	fmt.Fprint(a.out, p.text.String())
+	fmt.Fprint(s.out, p.text.String())
 }
 
 type helpCommand struct {
@@ -194,26 +193,6 @@ func (p *helpPage) section(title string, lines [][2]string) {
 // wrapped breaks text between words, so that it goes on below its beginning, which
 // is that far from the left.
 func (p *helpPage) wrapped(text string, indent int) string { return wrapped(text, indent, p.width) }
-
-func wrapped(text string, indent, width int) string {
-	var b strings.Builder
-	at := indent
-	for i, word := range strings.Fields(text) {
-		n := ansi.StringWidth(word)
-		switch {
-		case i == 0:
-		case at+1+n > width:
-			b.WriteString("\n" + strings.Repeat(" ", indent))
-			at = indent
-		default:
-			b.WriteByte(' ')
-			at++
-		}
-		b.WriteString(word)
-		at += n
-	}
-	return b.String()
-}
 
 // line is the command in a list.
 func (c *command) line() [2]string {

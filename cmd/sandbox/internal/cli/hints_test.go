@@ -125,6 +125,6 @@ func TestFilled(t *testing.T) {
 		assert.Equal(t, want, got)
 	}
 	a := newApp(nil)
-	a.opts.local = true
+	a.given.local = true
 	assert.Equal(t, "sandbox local stop, sandbox --local rm NAME", a.filled(try("local stop")+", "+try("--local rm NAME")))
 }

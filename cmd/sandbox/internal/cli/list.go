@@ -84,23 +84,23 @@ func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func
 }
 
 // more tells how to see the next page.
-func (p *printer) more(next string) {
+func (s *stdio) more(next string) {
 	if next == "" {
 		return
 	}
 	var words []string
-	for i := 0; i < len(p.args); i++ {
+	for i := 0; i < len(s.args); i++ {
 		switch {
-		case p.args[i] == "--cursor":
+		case s.args[i] == "--cursor":
 			i++
-		case p.args[i] == "--token":
+		case s.args[i] == "--token":
 			i++ // a token is never shown
-		case strings.HasPrefix(p.args[i], "--cursor="), strings.HasPrefix(p.args[i], "--token="):
+		case strings.HasPrefix(s.args[i], "--cursor="), strings.HasPrefix(s.args[i], "--token="):
 		default:
-			words = append(words, p.args[i])
+			words = append(words, s.args[i])
 		}
 	}
-	fmt.Fprintf(p.err, "\nMore results: sandbox %s --cursor %s\n", shellWords(words), shellWord(next))
+	fmt.Fprintf(s.err, "\nMore results: sandbox %s --cursor %s\n", shellWords(words), shellWord(next))
 }
 
 // selection says which sandboxes are meant, by what they are like.

@@ -12,18 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 )
-
-// daemonArgument makes the program the daemon of --local. Behind it stand the
-// directory, that of the emulator's state, and after how long without use it ends.
-const daemonArgument = "__local-daemon"
-
-// noBoundary is what is said of the isolation of local sandboxes.
-const noBoundary = "It is not a security boundary: what runs in its sandboxes runs on this machine, as you."
 
 func runDaemon(args []string) int {
 	idle, err := time.ParseDuration(args[2])
@@ -31,46 +21,6 @@ func runDaemon(args []string) int {
 		return exitUsage
 	}
 	return local.Serve(args[0], args[1], Version(), idle)
-}
-
-// localDirs are the directories of the daemon and of its emulator's state.
-func (s *stdio) localDirs() (dir, state string, err error) {
-	dirs := s.dirs()
-	if dirs.State == "" {
-		return "", "", settings.ErrNoHome
-	}
-	return filepath.Join(dirs.State, "daemon"), filepath.Join(dirs.State, "local"), nil
-}
-
-// connectLocal connects with the user's emulator, which is started if it does not
-// run.
-func (c *connection) connectLocal(ctx context.Context) (*sandbox.Client, error) {
-	dir, state, err := c.localDirs()
-	if err != nil {
-		return nil, err
-	}
-	if c.completes {
-		c.emulator, err = local.Use(ctx, dir)
-	} else {
-		c.emulator, err = local.Start(ctx, dir, daemonArgument, dir, state, local.IdleTime.String())
-	}
-	if err != nil {
-		return nil, withHint(err, "its files are in %s, and what it says in %s", state, filepath.Join(dir, local.LogName))
-	}
-	c.emulator.OnLost(func() {
-		// Requests would be repeated for minutes to a port that nobody listens on.
-		c.fail(withHint(local.ErrGone, "%s has what it said last", try("local logs")))
-	})
-	e := c.emulator.Address
-	if c.emulator.Started && !c.opts.quiet {
-		fmt.Fprintln(c.err, prose(c.err, c.filled(fmt.Sprintf("Started the local emulator, in mode %s; %s ends it. %s", e.Mode, try("local stop"), noBoundary))))
-	}
-	if e.Version != Version() {
-		c.warn("the local emulator is of version "+e.Version+", and this program of "+Version(), "start it anew with: "+try("local restart"))
-	}
-	c.source = "the local emulator"
-	c.scope = auth.Credentials{Token: e.Token, TeamID: first(c.opts.scope, e.TeamID), ProjectID: first(c.opts.project, e.ProjectID)}
-	return c.newClient(auth.Static(c.scope), e.URL)
 }
 
 type localView struct {
@@ -136,7 +86,7 @@ func (c *localCommand) restart(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	c.app.opts.local = true
+	c.app.given.local = true
 	if _, err := c.app.connect(cmd.Context()); err != nil {
 		return err
 	}

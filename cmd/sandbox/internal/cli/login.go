@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/oidc/login"
 )
@@ -45,7 +46,7 @@ func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	fmt.Fprintf(c.app.err, "%s You are logged in.\n", c.app.err.Paint(console.Green, "✔"))
 	scope, err := host.InferScope(ctx, oidc.Search{
-		Token: found.Token, Given: oidc.Scope{TeamID: c.app.opts.scope}, Names: true, Doing: "finding a project for the CLI's login",
+		Token: found.Token, Given: oidc.Scope{TeamID: c.app.given.scope}, Names: true, Doing: "finding a project for the CLI's login",
 	})
 	if err != nil {
 		c.app.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
@@ -64,7 +65,7 @@ func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 const maxToken = 64 << 10
 
 func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Login, error) {
-	switch c.app.opts.token {
+	switch c.app.given.token {
 	case "":
 		return login.Device(ctx, host, c.promptLogin)
 	case "-":
@@ -86,7 +87,7 @@ func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Logi
 func (c *loginCommand) promptLogin(ctx context.Context, code login.Code) error {
 	page := first(code.VerificationURLComplete, code.VerificationURL)
 	fmt.Fprintf(c.app.err, "Visit %s and enter the code %s (valid for %s).\n", c.app.err.Paint(console.Cyan, page),
-		c.app.err.Paint(console.Bold, code.UserCode), longDuration(code.ExpiresAt.Sub(c.app.now()).Round(time.Minute)))
+		c.app.err.Paint(console.Bold, code.UserCode), units.Long(code.ExpiresAt.Sub(c.app.now()).Round(time.Minute)))
 	if !c.app.asks() {
 		return nil
 	}

@@ -52,7 +52,7 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	opts := &agent.Options{KeepRunning: true, OnError: func(call agent.Call, err error) {
 		c.app.warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent got a message of its own")
 	}}
-	if c.app.opts.local {
+	if c.app.given.local {
 		c.app.warn("the sandboxes of --local are processes of this machine, and not isolated from it", "let only agents use them that may run commands here")
 		opts.Environment = localMachine
 	}

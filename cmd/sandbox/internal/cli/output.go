@@ -9,9 +9,6 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 )
 
-// printer writes results in the requested form.
-type printer struct{ *stdio }
-
 // output is the result of a command: as a document, as the names of what it is
 // about, or as a table.
 type output struct {
@@ -36,7 +33,7 @@ func list[T any](items []T, name func(T) string, tbl func([]T) *table.Table) out
 }
 
 // structured reports whether the output is for a program.
-func (o *globals) structured() bool { return o.json || o.quiet }
+func (o *screenOptions) structured() bool { return o.json || o.quiet }
 
 // prose breaks sentences between words where somebody looks at them. Errors are not:
 // what a hint says to run is copied from there.
@@ -48,39 +45,39 @@ func prose(out *console.Stream, text string) string {
 }
 
 // print writes output in the requested form.
-func (p *printer) print(out output) error {
+func (s *stdio) print(out output) error {
 	switch {
-	case p.opts.json:
-		return writeJSON(p.out, out.doc, true)
-	case p.opts.quiet:
+	case s.opts.json:
+		return writeJSON(s.out, out.doc, true)
+	case s.opts.quiet:
 		for _, n := range out.names {
-			if _, err := fmt.Fprintln(p.out, n); err != nil {
+			if _, err := fmt.Fprintln(s.out, n); err != nil {
 				return err
 			}
 		}
 		return nil
 	case out.table == nil:
-		return writeJSON(p.out, out.doc, true)
+		return writeJSON(s.out, out.doc, true)
 	}
 	t := out.table()
-	if len(t.Rows) == 0 && out.empty != "" && p.out.Terminal {
-		fmt.Fprintln(p.err, p.filled(out.empty))
+	if len(t.Rows) == 0 && out.empty != "" && s.out.Terminal {
+		fmt.Fprintln(s.err, s.filled(out.empty))
 		return nil
 	}
 	width := 0
-	if p.out.Terminal {
-		width = p.out.Width()
+	if s.out.Terminal {
+		width = s.out.Width()
 	}
-	return t.Write(p.out, width)
+	return t.Write(s.out, width)
 }
 
 // result writes what a command has to say about what it did to a program. Nobody
 // else needs more than the exit code, and what was said on standard error.
-func (p *printer) result(doc any, names ...string) error {
-	if !p.opts.structured() {
+func (s *stdio) result(doc any, names ...string) error {
+	if !s.opts.structured() {
 		return nil
 	}
-	return p.print(output{doc: doc, names: names})
+	return s.print(output{doc: doc, names: names})
 }
 
 // writeJSON writes one document.
@@ -91,4 +88,21 @@ func writeJSON(w io.Writer, doc any, indent bool) error {
 		enc.SetIndent("", "  ")
 	}
 	return enc.Encode(doc)
+}
+
+// printDone writes the names of what is done to standard output, unless somebody
+// has just seen them there.
+func (s *stdio) printDone(names []string) error {
+	if s.opts.structured() {
+		return s.print(list(names, func(n string) string { return n }, nil))
+	}
+	if s.out.Terminal && s.err.Terminal {
+		return nil
+	}
+	for _, n := range names {
+		if _, err := fmt.Fprintln(s.out, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }

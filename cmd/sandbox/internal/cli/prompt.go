@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 )
 
 // confirm asks a yes-or-no question. Without a terminal, --yes must be given.
@@ -46,4 +44,9 @@ func (s *stdio) ask(ctx context.Context, question string) (string, error) {
 	}
 }
 
-func (s *stdio) dirs() settings.Dirs { return settings.FindDirs(s.env.lookup) }
+// asks reports whether the program may ask questions: it has a terminal, and
+// neither an option nor CI forbids it.
+func (s *stdio) asks() bool {
+	ci, _ := s.env.lookup("CI")
+	return !s.opts.noInput && (ci == "" || ci == "0" || ci == "false") && isTerminal(s.in) && s.err.Terminal
+}

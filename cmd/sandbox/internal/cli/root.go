@@ -108,13 +108,13 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 			}
 		})
 	}
-	o := &a.opts
+	o, account := &a.opts, &a.given
 	in(groupScope, func() {
-		option(flags, &o.token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; the default is the first that the documentation lists", parseText)
-		option(flags, &o.project, "project", "", "my-project", "", "The name or ID of the project", parseText)
-		option(flags, &o.scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", parseText)
-		toggle(flags, &o.local, "local", "", "Run everything on an emulator on this machine, without an account and without isolation; see sandbox local --help")
-		option(flags, &o.apiURL, "api-url", "", "url", "", "The address of the API", parseText)
+		option(flags, &account.token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; the default is the first that the documentation lists", parseText)
+		option(flags, &account.project, "project", "", "my-project", "", "The name or ID of the project", parseText)
+		option(flags, &account.scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", parseText)
+		toggle(flags, &account.local, "local", "", "Run everything on an emulator on this machine, without an account and without isolation; see sandbox local --help")
+		option(flags, &account.apiURL, "api-url", "", "url", "", "The address of the API", parseText)
 	})
 	in(groupOutput, func() {
 		toggle(flags, &o.json, "json", "", "Write JSON")
@@ -124,15 +124,14 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 		toggle(flags, &o.yes, "yes", "y", "Answer questions with yes")
 		option(flags, &o.debug, "debug", "", "file", "", "Write what is done, request by request, to standard error, or to a file", parseText)
 		flags.Lookup("debug").NoOptDefVal = "-"
-		option(flags, &o.requestTimeout, "request-timeout", "", "duration", "", "Give up a request that takes longer", parseDuration)
+		option(flags, &account.requestTimeout, "request-timeout", "", "duration", "", "Give up a request that takes longer", parseDuration)
 	})
 }
 
 // settle makes of the options what they mean together.
 func (a *app) settle(cmd *cobra.Command, args []string) error {
 	o := &a.opts
-	a.path = cmd.CommandPath()
-	if o.local && (o.apiURL != "" || o.token != "") {
+	if g := &a.given; g.local && (g.apiURL != "" || g.token != "") {
 		return usagef("--local needs no --api-url or --token: everything is on this machine")
 	}
 	if o.color != "" {

@@ -174,30 +174,3 @@ func (a *app) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.
 	}
 	return sb, a.announce(sb, s, "created", false, false)
 }
-
-// getExisting looks a sandbox up and starts it; nil when there is none.
-func (c *connection) getExisting(ctx context.Context, name string) (*sandbox.Sandbox, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	sb, err := client.Get(ctx, name, &sandbox.GetOptions{Extra: map[string]any{"__includeSystemRoutes": true}})
-	if errors.Is(err, sandbox.ErrNotFound) {
-		return nil, nil
-	}
-	return sb, err
-}
-
-// removeIfThere removes a sandbox that may not exist.
-func (c *connection) removeIfThere(ctx context.Context, name string) error {
-	late, cancel := withDeadline(ctx, cleanupTime)
-	defer cancel()
-	client, err := c.connect(late)
-	if err != nil {
-		return err
-	}
-	if err := client.Delete(late, name, nil); !errors.Is(err, sandbox.ErrNotFound) {
-		return err
-	}
-	return nil
-}

@@ -86,10 +86,10 @@ var snapshotStyles = map[sandbox.Status]console.Style{
 	"created": console.Cyan, sandbox.StatusFailed: console.Red, "deleted": console.Gray,
 }
 
-func (p *printer) snapshotTable(views []snapshotView) *table.Table {
+func (s *stdio) snapshotTable(views []snapshotView) *table.Table {
 	t := table.New("ID", "STATUS", "CREATED", "EXPIRATION", "SIZE", "REGIONS", "SOURCE SESSION")
 	t.Least = []string{"SOURCE SESSION", "REGIONS", "EXPIRATION", "SIZE", "STATUS"}
-	now := p.now()
+	now := s.now()
 	for _, v := range views {
 		expiration := distance(v.ExpiresAt, now)
 		if v.Status == "deleted" {
@@ -101,10 +101,10 @@ func (p *printer) snapshotTable(views []snapshotView) *table.Table {
 	return t
 }
 
-func (p *printer) printSnapshots(views []snapshotView) error {
-	ans := list(views, func(v snapshotView) string { return v.ID }, p.snapshotTable)
+func (s *stdio) printSnapshots(views []snapshotView) error {
+	ans := list(views, func(v snapshotView) string { return v.ID }, s.snapshotTable)
 	ans.empty = "No snapshots."
-	return p.print(ans)
+	return s.print(ans)
 }
 
 type snapshotsListCommand struct {

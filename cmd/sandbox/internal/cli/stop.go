@@ -72,23 +72,6 @@ func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel
 	return distinct(args), nil, nil
 }
 
-// failAfter is the error of a command that has told about each failure.
-func failAfter(a *app, errs []error) error {
-	var first error
-	for _, err := range errs {
-		if err != nil && first == nil {
-			first = err
-		}
-	}
-	if first == nil {
-		return nil
-	}
-	if errors.Is(first, context.Canceled) {
-		return first
-	}
-	return exitWith(a.explain(first).exit)
-}
-
 type stopCommand struct {
 	app *app
 
@@ -154,7 +137,7 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	return failAfter(c.app, errs)
+	return c.app.failAfter(errs)
 }
 
 type stopView struct {
@@ -307,24 +290,7 @@ func (a *app) each(names []string, title string, do func(name string) error) (do
 			}
 		}
 	}
-	return done, failAfter(a, errs)
-}
-
-// printDone writes the names of what is done to standard output, unless somebody
-// has just seen them there.
-func (p *printer) printDone(names []string) error {
-	if p.opts.structured() {
-		return p.print(list(names, func(n string) string { return n }, nil))
-	}
-	if p.out.Terminal && p.err.Terminal {
-		return nil
-	}
-	for _, n := range names {
-		if _, err := fmt.Fprintln(p.out, n); err != nil {
-			return err
-		}
-	}
-	return nil
+	return done, a.failAfter(errs)
 }
 
 // sameSandbox reports whether a sandbox is the one that was found, and has not

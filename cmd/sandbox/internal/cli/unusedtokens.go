@@ -22,7 +22,7 @@ func (c *connection) unusedTokens() string {
 			list = append(list, name+" comes after "+c.source)
 		}
 	}
-	add("--token", c.opts.token != "")
+	add("--token", c.given.token != "")
 	for _, from := range []struct {
 		lookup func(string) (string, bool)
 		suffix string

@@ -131,7 +131,7 @@ func (c *copying) uploadDir(ctx context.Context) error {
 		err = c.target.FS().UploadDir(ctx, c.from.path, to.path, o)
 	}
 	bar.done()
-	left.tell(c.app)
+	left.tell(c.app.stdio)
 	return err
 }
 

@@ -243,8 +243,3 @@ type copyView struct {
 type doneView struct {
 	Done bool `json:"done"`
 }
-
-// errorView is what goes to standard error with --json.
-type errorView struct {
-	Error failure `json:"error"`
-}
