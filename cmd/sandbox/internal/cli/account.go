@@ -76,7 +76,7 @@ func (c *connection) create(ctx context.Context, o *sandbox.CreateOptions) (*san
 	}
 	sb, err := client.Create(ctx, o)
 	if err == nil {
-		c.names = append(c.names, sb.Name())
+		c.screen.names = append(c.screen.names, sb.Name())
 	}
 	if err != nil && o.Name != "" && errors.Is(err, sandbox.ErrOutcomeUnknown) && ctx.Err() == nil {
 		if found, getErr := client.Get(ctx, o.Name, &sandbox.GetOptions{Extra: map[string]any{"__interactive": true}}); getErr == nil {
@@ -127,8 +127,8 @@ func (c *connection) checkedName(name string) (string, error) {
 	if _, err := parseName(name); err != nil {
 		return "", withHint(usagef("%v", err), "several names are divided by spaces; stop and rm take --name-prefix, --tag and --all, too")
 	}
-	if !slices.Contains(c.names, name) {
-		c.names = append(c.names, name)
+	if !slices.Contains(c.screen.names, name) {
+		c.screen.names = append(c.screen.names, name)
 	}
 	return name, nil
 }
@@ -152,7 +152,7 @@ func (s *stdio) localDirs() (dir, state string, err error) {
 // connectLocal connects with the user's emulator, which is started if it does not
 // run.
 func (c *connection) connectLocal(ctx context.Context) (*sandbox.Client, error) {
-	dir, state, err := c.localDirs()
+	dir, state, err := c.screen.localDirs()
 	if err != nil {
 		return nil, err
 	}
@@ -169,13 +169,13 @@ func (c *connection) connectLocal(ctx context.Context) (*sandbox.Client, error) 
 		c.fail(withHint(local.ErrGone, "%s has what it said last", try("local logs")))
 	})
 	e := c.emulator.Address
-	if c.emulator.Started && !c.opts.quiet {
-		fmt.Fprintln(c.err, prose(c.err, c.filled(fmt.Sprintf("Started the local emulator, in mode %s; %s ends it. %s", e.Mode, try("local stop"), noBoundary))))
+	if c.emulator.Started && !c.screen.opts.quiet {
+		fmt.Fprintln(c.screen.err, prose(c.screen.err, c.screen.filled(fmt.Sprintf("Started the local emulator, in mode %s; %s ends it. %s", e.Mode, try("local stop"), noBoundary))))
 	}
 	if e.Version != Version() {
-		c.warn("the local emulator is of version "+e.Version+", and this program of "+Version(), "start it anew with: "+try("local restart"))
+		c.screen.warn("the local emulator is of version "+e.Version+", and this program of "+Version(), "start it anew with: "+try("local restart"))
 	}
-	c.source = "the local emulator"
+	c.screen.source = "the local emulator"
 	c.scope = auth.Credentials{Token: e.Token, TeamID: first(c.given.scope, e.TeamID), ProjectID: first(c.given.project, e.ProjectID)}
 	return c.newClient(auth.Static(c.scope), e.URL)
 }

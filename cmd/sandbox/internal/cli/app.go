@@ -14,13 +14,13 @@ import (
 
 // app is one run of the program.
 type app struct {
-	*stdio
-	*connection
+	screen  *stdio
+	account *connection
 }
 
 func newApp(args []string) *app {
 	s := newScreen(args)
-	return &app{stdio: s, connection: newConnection(s)}
+	return &app{screen: s, account: newConnection(s)}
 }
 
 // guardArgument makes the program the guard of a terminal; see guardTerminal.
@@ -39,10 +39,10 @@ func Main(args []string) int {
 	defer noticeBrokenPipes()()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	defer a.watchSignals(cancel)()
+	defer a.screen.watchSignals(cancel)()
 	code := a.run(ctx)
-	if err := a.close(); err != nil {
-		code = max(code, a.report(err))
+	if err := a.account.close(); err != nil {
+		code = max(code, a.screen.report(err))
 	}
 	return code
 }
@@ -63,24 +63,24 @@ func (a *app) run(ctx context.Context) int {
 		return 0
 	}
 	var usage *usageError
-	if !a.started && !errors.As(err, &usage) {
+	if !a.screen.started && !errors.As(err, &usage) {
 		err = &usageError{message: err.Error(), hint: "for more information, try 'sandbox --help'"}
 	}
-	return a.report(err)
+	return a.screen.report(err)
 }
 
 func (a *app) execute(ctx context.Context, root *cobra.Command) error {
-	if n := len(a.args); n > 1 && (a.args[0] == cobra.ShellCompRequestCmd || a.args[0] == cobra.ShellCompNoDescRequestCmd) {
-		a.completes = true
-		root.SetArgs(a.args)
+	if n := len(a.screen.args); n > 1 && (a.screen.args[0] == cobra.ShellCompRequestCmd || a.screen.args[0] == cobra.ShellCompNoDescRequestCmd) {
+		a.account.completes = true
+		root.SetArgs(a.screen.args)
 		return root.ExecuteContext(ctx)
 	}
-	args, taken, err := arrange(root, a.args)
+	args, taken, err := arrange(root, a.screen.args)
 	if err != nil {
 		return err
 	}
 	if len(taken) > 0 {
-		fmt.Fprintf(a.err, "note: %s is taken for run itself; write -- before the command to pass options to it\n", shellWords(taken))
+		fmt.Fprintf(a.screen.err, "note: %s is taken for run itself; write -- before the command to pass options to it\n", shellWords(taken))
 	}
 	root.SetArgs(args)
 	return root.ExecuteContext(ctx)

@@ -100,7 +100,7 @@ func TestArrange(t *testing.T) {
 // showing what may be its value.
 func TestVariables(t *testing.T) {
 	a := newApp(nil)
-	a.setStreams("never")
+	a.screen.setStreams("never")
 	seen := 0
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {
@@ -127,7 +127,7 @@ func FuzzArrange(f *testing.F) {
 	f.Add("exec", "-it", "--name", "")
 	f.Fuzz(func(t *testing.T, w, x, y, z string) {
 		a := newApp(nil)
-		a.setStreams("never")
+		a.screen.setStreams("never")
 		in := []string{w, x, y, z}
 		out, _, err := arrange(a.rootCommand(), slices.Clone(in))
 		if err != nil {
@@ -161,7 +161,7 @@ func TestExitCodes(t *testing.T) {
 		42:              {&exitError{code: 42, err: errors.New("x")}, fmt.Errorf("wrapped: %w", exitWith(42))},
 	} {
 		for _, err := range errs {
-			assert.Equal(t, code, a.explain(err).exit, "%T %v", err, err)
+			assert.Equal(t, code, a.screen.explain(err).exit, "%T %v", err, err)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func TestRemoteShellOptions(t *testing.T) {
 		cmd, _, err := root.Find([]string{"rsh"})
 		require.NoError(t, err)
 		assert.Equal(t, test.user, cmd.Flag("user").Value.String(), test.line)
-		assert.Equal(t, test.project, a.given.project, test.line)
+		assert.Equal(t, test.project, a.account.given.project, test.line)
 	}
 	for _, line := range []string{"rsh", "rsh web", "rsh -l", "rsh -l x web", "rsh --nosuch web id", "rsh -@ web id"} {
 		a := newApp(strings.Fields(line))

@@ -23,7 +23,7 @@ import (
 
 // connection is the way to the API: whose it is, and what sandbox is meant.
 type connection struct {
-	*stdio
+	screen *stdio
 
 	given      accountOptions
 	connecting sync.Mutex // several sandboxes may be looked for at the same time
@@ -36,7 +36,7 @@ type connection struct {
 }
 
 func newConnection(s *stdio) *connection {
-	c := &connection{stdio: s, fail: func(err error) { os.Exit(s.report(err)) }}
+	c := &connection{screen: s, fail: func(err error) { os.Exit(s.report(err)) }}
 	s.accountWords = c.account
 	return c
 }
@@ -89,7 +89,7 @@ const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
 // urlFromEnvironment reports whether the address of the API is one that whoever
 // has set up this environment chose, and not the user.
 func (c *connection) urlFromEnvironment() bool {
-	v, _ := c.env.lookup(baseURLVariable)
+	v, _ := c.screen.env.lookup(baseURLVariable)
 	return c.given.apiURL == "" && v != ""
 }
 
@@ -106,7 +106,7 @@ func (c *connection) atVercel() bool {
 // apiURL is the address of the API, "" for the SDK's own choice. The .env files
 // have no say in it.
 func (c *connection) apiURL() string {
-	return first(c.given.apiURL, c.getenv(baseURLVariable))
+	return first(c.given.apiURL, c.screen.getenv(baseURLVariable))
 }
 
 func (c *connection) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
@@ -117,10 +117,10 @@ func (c *connection) newClient(provider auth.Provider, base string) (*sandbox.Cl
 		transport.ResponseHeaderTimeout = d
 		opts.HTTPClient = &http.Client{Transport: transport}
 	}
-	if c.opts.debug != "" {
-		var w io.Writer = c.err
-		if c.opts.debug != "-" {
-			f, err := os.OpenFile(c.opts.debug, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if c.screen.opts.debug != "" {
+		var w io.Writer = c.screen.err
+		if c.screen.opts.debug != "-" {
+			f, err := os.OpenFile(c.screen.opts.debug, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 			if err != nil {
 				return nil, err
 			}
@@ -135,13 +135,13 @@ func (c *connection) newClient(provider auth.Provider, base string) (*sandbox.Cl
 
 // credentials finds the token and the project in the order that docs/cli.md has.
 func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
-	host := oidc.NewHost(nil, c.getenv, "")
+	host := oidc.NewHost(nil, c.screen.getenv, "")
 	token, source, err := c.token(host)
 	if err != nil {
 		return nil, err
 	}
 	scope := c.givenScope(token)
-	c.source = source
+	c.screen.source = source
 	c.tellOfFiles(host, source)
 	if name, ofFile := strings.CutSuffix(source, ofFile); ofFile && !c.mayHaveLogin() {
 		return nil, c.notSent(name + " of a .env file")
@@ -152,10 +152,10 @@ func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 		if _, err := host.LoginFile(); err != nil {
 			return nil, fmt.Errorf("%w: %w", auth.ErrNoCredentials, err)
 		}
-		c.source = loginSource
+		c.screen.source = loginSource
 		provider := auth.CLI(opts)
-		if c.asks() && c.mayHaveLogin() {
-			return auth.Chain(provider, device.Login(c.showCode, opts)), nil
+		if c.screen.asks() && c.mayHaveLogin() {
+			return auth.Chain(provider, device.Login(c.screen.showCode, opts)), nil
 		}
 		return provider, nil
 	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.given.scope == "" && c.given.project == "":
@@ -164,7 +164,7 @@ func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 			if key == "VERCEL_OIDC_TOKEN" {
 				return token, true
 			}
-			return c.env.lookup(key)
+			return c.screen.env.lookup(key)
 		}}), nil
 	}
 	provider := auth.Token(token, opts)
@@ -188,8 +188,8 @@ func (c *connection) tellOfFiles(host *oidc.Host, source string) {
 		what = name
 	}
 	for _, key := range []string{"SANDBOX_SCOPE", "SANDBOX_PROJECT"} {
-		_, own := c.env.lookup(key)
-		if v, _ := c.env.lookupFiles(key); what == "" && v != "" && !own && c.given.scope == "" && c.given.project == "" {
+		_, own := c.screen.env.lookup(key)
+		if v, _ := c.screen.env.lookupFiles(key); what == "" && v != "" && !own && c.given.scope == "" && c.given.project == "" {
 			what = key
 		}
 	}
@@ -198,7 +198,7 @@ func (c *connection) tellOfFiles(host *oidc.Host, source string) {
 		_, err = os.Stat(login)
 	}
 	if what != "" && err == nil {
-		c.warn(what+" of this folder's .env files is used, and not your login", try("whoami")+" shows the account")
+		c.screen.warn(what+" of this folder's .env files is used, and not your login", try("whoami")+" shows the account")
 	}
 }
 
@@ -215,7 +215,7 @@ func (c *connection) token(host *oidc.Host) (token, source string, err error) {
 	for _, from := range []struct {
 		lookup func(string) (string, bool)
 		suffix string
-	}{{c.env.lookup, ""}, {c.env.lookupFiles, ofFile}} {
+	}{{c.screen.env.lookup, ""}, {c.screen.env.lookupFiles, ofFile}} {
 		get := func(key string) string { v, _ := from.lookup(key); return v }
 		if v := get("SANDBOX_TOKEN"); v != "" {
 			return v, "SANDBOX_TOKEN" + from.suffix, nil
@@ -244,7 +244,7 @@ func (c *connection) token(host *oidc.Host) (token, source string, err error) {
 
 // givenScope is what is known of the team and the project without asking anybody.
 func (c *connection) givenScope(token string) oidc.Scope {
-	env := func(key string) string { v, _ := c.env.lookupAll(key); return v }
+	env := func(key string) string { v, _ := c.screen.env.lookupAll(key); return v }
 	s := oidc.Scope{
 		TeamID:    first(c.given.scope, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
 		ProjectID: first(c.given.project, env("SANDBOX_PROJECT")),

@@ -27,13 +27,13 @@ func (c *completionCommand) run(cmd *cobra.Command, args []string) error {
 	root := cmd.Root()
 	switch args[0] {
 	case "bash":
-		return root.GenBashCompletionV2(c.app.out, true)
+		return root.GenBashCompletionV2(c.app.screen.out, true)
 	case "zsh":
-		return root.GenZshCompletion(c.app.out)
+		return root.GenZshCompletion(c.app.screen.out)
 	case "fish":
-		return root.GenFishCompletion(c.app.out, true)
+		return root.GenFishCompletion(c.app.screen.out, true)
 	case "powershell":
-		return root.GenPowerShellCompletionWithDesc(c.app.out)
+		return root.GenPowerShellCompletionWithDesc(c.app.screen.out)
 	}
 	return usagef("%s is not supported; use bash, zsh, fish or powershell", quote(args[0]))
 }
@@ -82,10 +82,10 @@ const completionTime = 2 * time.Second
 // sandboxNames are the names of sandboxes that begin with a word. Nothing is started,
 // created or asked for a completion.
 func (a *app) sandboxNames(ctx context.Context, word string) []string {
-	a.opts.noInput, a.looks = true, true
+	a.screen.opts.noInput, a.account.looks = true, true
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
-	client, err := a.connect(ctx)
+	client, err := a.account.connect(ctx)
 	if err != nil {
 		return nil
 	}

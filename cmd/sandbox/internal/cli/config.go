@@ -185,7 +185,7 @@ func (c *configCommand) settingCommand(s *setting) *command {
 				if errors.Is(err, errNoPolicy) {
 					err = withHint(err, "set a count first with: %s", try("config keep-last-snapshots %s COUNT", sb.Name()))
 				}
-				return o, func(*sandbox.Sandbox) []string { return []string{s.name + ": " + c.app.err.Paint(console.Cyan, shown)} }, err
+				return o, func(*sandbox.Sandbox) []string { return []string{s.name + ": " + c.app.screen.err.Paint(console.Cyan, shown)} }, err
 			})
 		},
 	}
@@ -202,8 +202,8 @@ func (a *app) set(ctx context.Context, name, what string, o *sandbox.UpdateOptio
 // and may have been meant to show it: at a terminal, that is asked first.
 func (a *app) replace(ctx context.Context, name, what string, clears bool, present func(sandboxView) int, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
 	return a.update(ctx, name, what, func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-		if n := present(viewHandle(sb)); clears && n > 0 && a.asks() {
-			if err := a.confirm(ctx, fmt.Sprintf("Remove all %s of %s (%d)?", what, sb.Name(), n)); err != nil {
+		if n := present(viewHandle(sb)); clears && n > 0 && a.screen.asks() {
+			if err := a.screen.confirm(ctx, fmt.Sprintf("Remove all %s of %s (%d)?", what, sb.Name(), n)); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -215,11 +215,11 @@ func (a *app) replace(ctx context.Context, name, what string, clears bool, prese
 func (a *app) update(ctx context.Context, name, what string,
 	change func(*sandbox.Sandbox) (o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string, err error),
 ) error {
-	name, err := a.checkedName(name)
+	name, err := a.account.checkedName(name)
 	if err != nil {
 		return err
 	}
-	sb, err := a.get(ctx, name, false)
+	sb, err := a.account.get(ctx, name, false)
 	if err != nil {
 		return err
 	}
@@ -231,17 +231,17 @@ func (a *app) update(ctx context.Context, name, what string,
 	if what == "configuration" || what == "ports" || what == "tags" || what == "mounts" {
 		title = "sandbox " + what
 	}
-	stop := a.spin("Updating " + title + "...")
+	stop := a.screen.spin("Updating " + title + "...")
 	err = sb.Update(ctx, o)
 	stop()
 	if err != nil {
 		return err
 	}
-	if a.opts.structured() {
-		return a.print(output{doc: viewHandle(sb), names: []string{sb.Name()}})
+	if a.screen.opts.structured() {
+		return a.screen.print(output{doc: viewHandle(sb), names: []string{sb.Name()}})
 	}
-	fmt.Fprintf(a.err, "✅ %s updated for sandbox %s\n", strings.ToUpper(what[:1])+what[1:], a.err.Paint(console.Cyan, sb.Name()))
-	a.tree(lines(sb), func(s string) string { return a.err.Paint(console.Dim, s) })
+	fmt.Fprintf(a.screen.err, "✅ %s updated for sandbox %s\n", strings.ToUpper(what[:1])+what[1:], a.screen.err.Paint(console.Cyan, sb.Name()))
+	a.screen.tree(lines(sb), func(s string) string { return a.screen.err.Paint(console.Dim, s) })
 	return nil
 }
 
@@ -254,21 +254,21 @@ func (c *configListCommand) command() *command {
 }
 
 func (c *configListCommand) run(cmd *cobra.Command, args []string) error {
-	name, err := c.app.checkedName(args[0])
+	name, err := c.app.account.checkedName(args[0])
 	if err != nil {
 		return err
 	}
-	if _, err := c.app.connect(cmd.Context()); err != nil {
+	if _, err := c.app.account.connect(cmd.Context()); err != nil {
 		return err
 	}
-	stop := c.app.spin("Fetching sandbox configuration...")
-	sb, err := c.app.get(cmd.Context(), name, false)
+	stop := c.app.screen.spin("Fetching sandbox configuration...")
+	sb, err := c.app.account.get(cmd.Context(), name, false)
 	stop()
 	if err != nil {
 		return err
 	}
 	v := viewHandle(sb)
-	return c.app.print(output{doc: v, names: []string{v.Name}, table: func() *table.Table { return configTable(v) }})
+	return c.app.screen.print(output{doc: v, names: []string{v.Name}, table: func() *table.Table { return configTable(v) }})
 }
 
 func configTable(v sandboxView) *table.Table {
@@ -390,7 +390,7 @@ func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		c.p.mode = c.mode
 	}
-	policy, err := c.p.build(cmd.Context(), c.app.stdio)
+	policy, err := c.p.build(cmd.Context(), c.app.screen)
 	if err != nil {
 		return err
 	}
@@ -398,7 +398,7 @@ func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
 		return usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --network-policy-file")
 	}
 	return c.app.set(cmd.Context(), args[0], "network policy", &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
-		return []string{"mode: " + c.app.err.Paint(console.Cyan, policyText(viewPolicy(policy)))}
+		return []string{"mode: " + c.app.screen.err.Paint(console.Cyan, policyText(viewPolicy(policy)))}
 	})
 }
 
@@ -426,7 +426,7 @@ func (c *configPortsCommand) run(cmd *cobra.Command, args []string) error {
 			return []string{"all ports unpublished"}
 		}
 		return append([]string{"ports:"}, mapped(routes, func(r sandbox.Route) string {
-			return fmt.Sprintf("• %d -> %s", r.Port, c.app.err.Paint(console.Cyan, r.URL))
+			return fmt.Sprintf("• %d -> %s", r.Port, c.app.screen.err.Paint(console.Cyan, r.URL))
 		})...)
 	})
 }
@@ -450,11 +450,11 @@ func (c *configTagsCommand) command() *command {
 func (c *configTagsCommand) run(cmd *cobra.Command, args []string) error {
 	// Left out, as elsewhere, a tag would be deleted, and with it all others
 	// that are not named.
-	if err := c.app.haveValues(c.tags); err != nil {
+	if err := c.app.screen.haveValues(c.tags); err != nil {
 		return err
 	}
 	tags := map[string]string{}
-	maps.Copy(tags, c.app.pairs(c.tags, "--tag"))
+	maps.Copy(tags, c.app.screen.pairs(c.tags, "--tag"))
 	return c.app.replace(cmd.Context(), args[0], "tags", len(tags) == 0, func(v sandboxView) int { return len(v.Tags) }, &sandbox.UpdateOptions{Tags: tags}, func(*sandbox.Sandbox) []string {
 		if len(tags) == 0 {
 			return []string{"all tags cleared"}

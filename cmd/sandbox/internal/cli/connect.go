@@ -75,13 +75,13 @@ func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOpti
 	if o.keepAlive {
 		stop = keepAlive(context.WithoutCancel(ctx), sb, keepAliveMargin, func(err error) { overtime = err })
 	}
-	defer guardTerminal(a.in)()
+	defer guardTerminal(a.screen.in)()
 	// Signals are the terminal's while it is open.
 	code, err := terminal.Run(context.WithoutCancel(ctx), sb, shell, nil)
 	if stop(); overtime != nil {
-		a.warn("the sandbox's timeout could not be extended any further: "+overtime.Error(), "the terminal ends with the session")
+		a.screen.warn("the sandbox's timeout could not be extended any further: "+overtime.Error(), "the terminal ends with the session")
 	}
-	fmt.Fprintf(a.err, "%s connection to ▲ %s closed.\n", a.err.Paint(console.Dim, "╰▶"), sb.Name())
+	fmt.Fprintf(a.screen.err, "%s connection to ▲ %s closed.\n", a.screen.err.Paint(console.Dim, "╰▶"), sb.Name())
 	if ended, ok := errors.AsType[*terminal.SignalError](err); ok {
 		if number, ok := ended.Signal.(syscall.Signal); ok {
 			return exitWith(128 + int(number))
@@ -126,19 +126,19 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 	if c.timeout > 0 {
 		return usagef("--timeout can't be used with a shell")
 	}
-	name, err := c.app.checkedName(args[0])
+	name, err := c.app.account.checkedName(args[0])
 	if err != nil {
 		return err
 	}
-	if err := c.app.needTerminal("%s runs a command without one", try("exec %s -- COMMAND", name)); err != nil {
+	if err := c.app.screen.needTerminal("%s runs a command without one", try("exec %s -- COMMAND", name)); err != nil {
 		return err
 	}
-	sb, err := c.app.get(cmd.Context(), name, true)
+	sb, err := c.app.account.get(cmd.Context(), name, true)
 	if err != nil {
 		return err
 	}
 	c.o.keepAlive = !c.noKeep
-	c.o.env = c.app.pairs(c.env, "--env")
+	c.o.env = c.app.screen.pairs(c.env, "--env")
 	return c.app.terminal(cmd.Context(), sb, &c.o)
 }
 
@@ -168,15 +168,15 @@ func (c *shCommand) command() *command {
 }
 
 func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
-	if err := c.app.needTerminal("%s runs a command without one", try("run -- COMMAND")); err != nil {
+	if err := c.app.screen.needTerminal("%s runs a command without one", try("run -- COMMAND")); err != nil {
 		return err
 	}
-	c.app.doubtTimeout(given(cmd, "timeout"))
+	c.app.screen.doubtTimeout(given(cmd, "timeout"))
 	o := &runOptions{settings: c.s, rm: c.remove}
 	if c.remove {
 		o.settings.nonPersistent = true
 	}
-	create, err := o.settings.createOptions(cmd.Context(), c.app.stdio)
+	create, err := o.settings.createOptions(cmd.Context(), c.app.screen)
 	if err != nil {
 		return err
 	}

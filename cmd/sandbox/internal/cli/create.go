@@ -347,24 +347,24 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 		err = c.checkAgent(agent, &c.s)
 		c.shell = false // an agent has its own
 	case c.shell:
-		err = c.app.needTerminal("leave --connect out")
+		err = c.app.screen.needTerminal("leave --connect out")
 	}
 	if err != nil {
 		return err
 	}
-	c.app.doubtTimeout(given(cmd, "timeout"))
-	o, err := c.s.createOptions(ctx, c.app.stdio)
+	c.app.screen.doubtTimeout(given(cmd, "timeout"))
+	o, err := c.s.createOptions(ctx, c.app.screen)
 	if err != nil {
 		return err
 	}
 	if agent != nil {
 		o.Image = universalImage
 	}
-	if _, err := c.app.connect(cmd.Context()); err != nil {
+	if _, err := c.app.account.connect(cmd.Context()); err != nil {
 		return err
 	}
-	stop := c.app.spinUnless(c.s.silent, "Creating sandbox...")
-	sb, err := c.app.create(ctx, o)
+	stop := c.app.screen.spinUnless(c.s.silent, "Creating sandbox...")
+	sb, err := c.app.account.create(ctx, o)
 	stop()
 	if err != nil {
 		return err
@@ -399,25 +399,25 @@ func (a *app) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOptio
 // announce tells of a new sandbox: its name on standard output, the rest on
 // standard error.
 func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hint, nameOut bool) error {
-	if a.opts.structured() && !a.opts.quiet {
+	if a.screen.opts.structured() && !a.screen.opts.quiet {
 		if nameOut {
-			return a.print(output{doc: viewHandle(sb), names: []string{sb.Name()}})
+			return a.screen.print(output{doc: viewHandle(sb), names: []string{sb.Name()}})
 		}
 		return nil
 	}
-	if s.silent || a.opts.quiet {
+	if s.silent || a.screen.opts.quiet {
 		if nameOut && !s.silent {
-			_, err := fmt.Fprint(a.out, sb.Name())
+			_, err := fmt.Fprint(a.screen.out, sb.Name())
 			return err
 		}
 		return nil
 	}
-	e := a.err
+	e := a.screen.err
 	dim := func(s string) string { return e.Paint(console.Dim, s) }
 	cyan := func(s string) string { return e.Paint(console.Cyan, s) }
 	fmt.Fprint(e, "✅ Sandbox ")
 	if nameOut {
-		if _, err := fmt.Fprint(a.out, sb.Name()); err != nil {
+		if _, err := fmt.Fprint(a.screen.out, sb.Name()); err != nil {
 			return err
 		}
 	} else {
@@ -425,7 +425,7 @@ func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hin
 	}
 	fmt.Fprintf(e, " %s.\n", what)
 	info := sb.Info()
-	lines := []string{"team: " + cyan(a.scope.TeamID), "region: " + cyan(info.Region), "project: " + cyan(a.scope.ProjectID)}
+	lines := []string{"team: " + cyan(a.account.scope.TeamID), "region: " + cyan(info.Region), "project: " + cyan(a.account.scope.ProjectID)}
 	if routes := sb.Routes(); len(routes) > 0 {
 		lines = append(lines, "ports:")
 		for _, r := range routes {
@@ -433,8 +433,8 @@ func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hin
 		}
 	}
 	if hint {
-		lines = append(lines, "connect with: "+cyan(a.filled(try("ssh %s", sb.Name()))))
+		lines = append(lines, "connect with: "+cyan(a.screen.filled(try("ssh %s", sb.Name()))))
 	}
-	a.tree(lines, dim)
+	a.screen.tree(lines, dim)
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 func eachCommand(t *testing.T, do func(path string, c *command)) {
 	t.Helper()
 	a := newApp(nil)
-	a.setStreams("never")
+	a.screen.setStreams("never")
 	var visit func(c *command)
 	visit = func(c *command) {
 		for _, s := range c.sub {

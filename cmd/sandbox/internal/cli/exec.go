@@ -50,16 +50,16 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		c.o.interactive, c.o.noTTY = true, true
 	}
-	if err := c.app.check(&c.o, args[1:]); err != nil {
+	if err := c.app.screen.check(&c.o, args[1:]); err != nil {
 		return err
 	}
 	ctx := cmd.Context()
-	name, err := c.app.checkedName(args[0])
+	name, err := c.app.account.checkedName(args[0])
 	if err != nil {
 		return err
 	}
-	c.app.doubtTimeout(given(cmd, "timeout"))
-	sb, err := c.app.get(ctx, name, true)
+	c.app.screen.doubtTimeout(given(cmd, "timeout"))
+	sb, err := c.app.account.get(ctx, name, true)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (a *app) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() erro
 		if err == nil {
 			return cleanErr
 		}
-		a.warn(fmt.Sprintf("cleaning up %s failed: %v", sb.Name(), cleanErr), "try "+try("rm %s", sb.Name()))
+		a.screen.warn(fmt.Sprintf("cleaning up %s failed: %v", sb.Name(), cleanErr), "try "+try("rm %s", sb.Name()))
 	}
 	return err
 }

@@ -37,8 +37,8 @@ func (c *forkCommand) define(flags *pflag.FlagSet) {
 
 func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	c.app.doubtTimeout(given(cmd, "timeout"))
-	source, err := c.app.checkedName(args[0])
+	c.app.screen.doubtTimeout(given(cmd, "timeout"))
+	source, err := c.app.account.checkedName(args[0])
 	if err != nil {
 		return err
 	}
@@ -47,11 +47,11 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.connect {
-		if err := c.app.needTerminal("leave --connect out"); err != nil {
+		if err := c.app.screen.needTerminal("leave --connect out"); err != nil {
 			return err
 		}
 	}
-	original, err := c.app.get(ctx, source, false)
+	original, err := c.app.account.get(ctx, source, false)
 	if err != nil {
 		return err
 	}
@@ -60,17 +60,17 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 		if original.Info().CurrentSnapshotID == "" {
 			from = "its runtime image (it has no snapshot yet)"
 		}
-		c.app.warn(fmt.Sprintf("%s is running. The copy starts from %s, not from its present files.", source, from),
+		c.app.screen.warn(fmt.Sprintf("%s is running. The copy starts from %s, not from its present files.", source, from),
 			fmt.Sprintf("run `%s` first to copy the present files.", try("snapshot --stop %s", source)))
 	}
-	stop := c.app.spinUnless(c.s.silent, fmt.Sprintf("Forking sandbox %s...", source))
-	sb, err := c.app.client.Fork(ctx, source, o)
+	stop := c.app.screen.spinUnless(c.s.silent, fmt.Sprintf("Forking sandbox %s...", source))
+	sb, err := c.app.account.client.Fork(ctx, source, o)
 	stop()
 	if err != nil {
 		return err
 	}
 	if session := sb.CurrentSession(); original.Status() != sandbox.StatusRunning && session != nil && session.Info().SourceSnapshotID == "" {
-		c.app.warn(fmt.Sprintf("%s has no snapshot. The copy has none of its files.", source), "run `"+try("snapshot --stop %s", source)+"` before it stops to keep its files.")
+		c.app.screen.warn(fmt.Sprintf("%s has no snapshot. The copy has none of its files.", source), "run `"+try("snapshot --stop %s", source)+"` before it stops to keep its files.")
 	}
 	if err := c.app.announce(sb, &c.s, "forked from "+source, !c.connect, true); err != nil || !c.connect {
 		return err
@@ -79,12 +79,12 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 func (c *forkCommand) forkOptions(ctx context.Context, s *settingsOptions) (*sandbox.ForkOptions, error) {
-	keep, policy, env, err := s.common(ctx, c.app.stdio)
+	keep, policy, env, err := s.common(ctx, c.app.screen)
 	if err != nil {
 		return nil, err
 	}
 	o := &sandbox.ForkOptions{
-		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: c.app.pairs(s.tags, "--tag"),
+		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: c.app.screen.pairs(s.tags, "--tag"),
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID,
 		AllowEmpty: true, SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep, Extra: map[string]any{"__interactive": true},
 	}

@@ -54,10 +54,10 @@ func (c *helpCommand) run(cmd *cobra.Command, words []string) error {
 	of := cmd.Root()
 	switch {
 	case c.all:
-		c.app.page(func(p *helpPage) { c.app.allCommands().eachTitle(p.section) })
+		c.app.screen.page(func(p *helpPage) { c.app.allCommands().eachTitle(p.section) })
 		return nil
 	case len(words) == 1 && words[0] == allOptions:
-		c.app.page(func(p *helpPage) {
+		c.app.screen.page(func(p *helpPage) {
 			groups := optionGroups(of.PersistentFlags())
 			for _, title := range optionTitles {
 				p.section(title+":", groups[title])

@@ -30,7 +30,7 @@ type page struct {
 func testTree(t *testing.T) *cobra.Command {
 	t.Helper()
 	a := newApp(nil)
-	a.setStreams("never")
+	a.screen.setStreams("never")
 	root := a.rootCommand()
 	return root
 }

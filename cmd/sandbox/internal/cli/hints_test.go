@@ -117,7 +117,7 @@ func TestFilled(t *testing.T) {
 		a := newApp(nil)
 		_, _, err := arrange(a.rootCommand(), strings.Fields(line))
 		require.NoError(t, err)
-		got := a.filled("run " + try("rm %s", "web") + " now")
+		got := a.screen.filled("run " + try("rm %s", "web") + " now")
 		if strings.Contains(line, "'a'") {
 			assert.Contains(t, got, "'--scope=$(x)'")
 			continue
@@ -125,6 +125,6 @@ func TestFilled(t *testing.T) {
 		assert.Equal(t, want, got)
 	}
 	a := newApp(nil)
-	a.given.local = true
-	assert.Equal(t, "sandbox local stop, sandbox --local rm NAME", a.filled(try("local stop")+", "+try("--local rm NAME")))
+	a.account.given.local = true
+	assert.Equal(t, "sandbox local stop, sandbox --local rm NAME", a.screen.filled(try("local stop")+", "+try("--local rm NAME")))
 }

@@ -22,7 +22,7 @@ func (c *inspectCommand) command() *command {
 }
 
 func (c *inspectCommand) run(cmd *cobra.Command, args []string) error {
-	sb, err := c.app.named(cmd.Context(), args[0], false)
+	sb, err := c.app.account.named(cmd.Context(), args[0], false)
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (c *inspectCommand) run(cmd *cobra.Command, args []string) error {
 	if s := sb.CurrentSession(); s != nil {
 		v.Session = viewSession(s.Info())
 	}
-	return c.app.print(output{doc: v, names: []string{sb.Name()}})
+	return c.app.screen.print(output{doc: v, names: []string{sb.Name()}})
 }
 
 type startCommand struct{ app *app }
@@ -47,11 +47,11 @@ func (c *startCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.app.connect(cmd.Context()); err != nil {
+	if _, err := c.app.account.connect(cmd.Context()); err != nil {
 		return err
 	}
 	return c.app.tasks(names, "Starting sandbox ", func(name string) error {
-		_, err := c.app.get(cmd.Context(), name, true)
+		_, err := c.app.account.get(cmd.Context(), name, true)
 		return err
 	})
 }
@@ -71,8 +71,8 @@ func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return usagef("%v", err)
 	}
-	c.app.doubtTimeout(args[1])
-	s, err := c.app.session(cmd.Context(), args[0])
+	c.app.screen.doubtTimeout(args[1])
+	s, err := c.app.account.session(cmd.Context(), args[0])
 	if err != nil {
 		return err
 	}
@@ -81,9 +81,9 @@ func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	i := s.Info()
 	end := i.StartedAt.Add(i.Timeout)
-	if c.app.opts.structured() {
-		return c.app.print(output{doc: viewSession(i), names: []string{i.ID}})
+	if c.app.screen.opts.structured() {
+		return c.app.screen.print(output{doc: viewSession(i), names: []string{i.ID}})
 	}
-	fmt.Fprintf(c.app.err, "The session ends %s, at %s.\n", distance(&end, c.app.now()), end.Local().Format(time.TimeOnly))
+	fmt.Fprintf(c.app.screen.err, "The session ends %s, at %s.\n", distance(&end, c.app.screen.now()), end.Local().Format(time.TimeOnly))
 	return nil
 }

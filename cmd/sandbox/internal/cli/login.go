@@ -39,25 +39,25 @@ func (c *loginCommand) command() *command {
 
 func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 	ctx := cmd.Context()
-	host := oidc.NewHost(nil, c.app.getenv, "")
+	host := oidc.NewHost(nil, c.app.screen.getenv, "")
 	found, err := c.newLogin(ctx, host)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.app.err, "%s You are logged in.\n", c.app.err.Paint(console.Green, "✔"))
+	fmt.Fprintf(c.app.screen.err, "%s You are logged in.\n", c.app.screen.err.Paint(console.Green, "✔"))
 	scope, err := host.InferScope(ctx, oidc.Search{
-		Token: found.Token, Given: oidc.Scope{TeamID: c.app.given.scope}, Names: true, Doing: "finding a project for the CLI's login",
+		Token: found.Token, Given: oidc.Scope{TeamID: c.app.account.given.scope}, Names: true, Doing: "finding a project for the CLI's login",
 	})
 	if err != nil {
-		c.app.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
-		return c.app.result(loginView{})
+		c.app.screen.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
+		return c.app.screen.result(loginView{})
 	}
 	v := loginView{first(scope.TeamSlug, scope.TeamID), first(scope.ProjectName, scope.ProjectID)}
-	if c.app.opts.structured() {
-		return c.app.print(output{doc: v, names: []string{v.Team + "/" + v.Project}})
+	if c.app.screen.opts.structured() {
+		return c.app.screen.print(output{doc: v, names: []string{v.Team + "/" + v.Project}})
 	}
-	c.app.tree([]string{"team: " + v.Team, "project: " + v.Project},
-		func(s string) string { return c.app.err.Paint(console.Dim, s) })
+	c.app.screen.tree([]string{"team: " + v.Team, "project: " + v.Project},
+		func(s string) string { return c.app.screen.err.Paint(console.Dim, s) })
 	return nil
 }
 
@@ -65,11 +65,11 @@ func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 const maxToken = 64 << 10
 
 func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Login, error) {
-	switch c.app.given.token {
+	switch c.app.account.given.token {
 	case "":
 		return login.Device(ctx, host, c.promptLogin)
 	case "-":
-		text, err := io.ReadAll(io.LimitReader(c.app.in, maxToken))
+		text, err := io.ReadAll(io.LimitReader(c.app.screen.in, maxToken))
 		if err != nil {
 			return oidc.Login{}, err
 		}
@@ -86,14 +86,14 @@ func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Logi
 // promptLogin tells where to log in, and opens the page if ENTER is pressed.
 func (c *loginCommand) promptLogin(ctx context.Context, code login.Code) error {
 	page := first(code.VerificationURLComplete, code.VerificationURL)
-	fmt.Fprintf(c.app.err, "Visit %s and enter the code %s (valid for %s).\n", c.app.err.Paint(console.Cyan, page),
-		c.app.err.Paint(console.Bold, code.UserCode), units.Long(code.ExpiresAt.Sub(c.app.now()).Round(time.Minute)))
-	if !c.app.asks() {
+	fmt.Fprintf(c.app.screen.err, "Visit %s and enter the code %s (valid for %s).\n", c.app.screen.err.Paint(console.Cyan, page),
+		c.app.screen.err.Paint(console.Bold, code.UserCode), units.Long(code.ExpiresAt.Sub(c.app.screen.now()).Round(time.Minute)))
+	if !c.app.screen.asks() {
 		return nil
 	}
-	fmt.Fprintln(c.app.err, "Press ENTER to open the page.")
+	fmt.Fprintln(c.app.screen.err, "Press ENTER to open the page.")
 	go func() {
-		if _, err := bufio.NewReader(c.app.in).ReadString('\n'); err == nil && ctx.Err() == nil {
+		if _, err := bufio.NewReader(c.app.screen.in).ReadString('\n'); err == nil && ctx.Err() == nil {
 			_ = openPage(page) // the address is on the screen
 		}
 	}()
@@ -140,15 +140,15 @@ func (c *logoutCommand) command() *command {
 }
 
 func (c *logoutCommand) run(cmd *cobra.Command, _ []string) error {
-	err := login.Logout(cmd.Context(), oidc.NewHost(nil, c.app.getenv, ""))
+	err := login.Logout(cmd.Context(), oidc.NewHost(nil, c.app.screen.getenv, ""))
 	switch {
-	case c.app.opts.structured() && (err == nil || errors.Is(err, oidc.ErrNotLoggedIn)):
-		return c.app.print(output{doc: doneView{err == nil}})
+	case c.app.screen.opts.structured() && (err == nil || errors.Is(err, oidc.ErrNotLoggedIn)):
+		return c.app.screen.print(output{doc: doneView{err == nil}})
 	case errors.Is(err, oidc.ErrNotLoggedIn):
-		_, err = fmt.Fprintf(c.app.out, "No active session found. You are not currently logged in.\n%s To log in, run: `%s`\n",
-			c.app.out.Paint(console.Bold, "hint:"), c.app.filled(try("login")))
+		_, err = fmt.Fprintf(c.app.screen.out, "No active session found. You are not currently logged in.\n%s To log in, run: `%s`\n",
+			c.app.screen.out.Paint(console.Bold, "hint:"), c.app.screen.filled(try("login")))
 	case err == nil:
-		_, err = fmt.Fprintln(c.app.out, "Logged out!")
+		_, err = fmt.Fprintln(c.app.screen.out, "Logged out!")
 	}
 	return err
 }

@@ -44,7 +44,7 @@ func TestTokensStayOutOfArguments(t *testing.T) {
 		require.NoError(t, err)
 		defer stdin.Close()
 		a := newApp(nil)
-		a.in, a.given.token = stdin, token
+		a.screen.in, a.account.given.token = stdin, token
 		return (&loginCommand{app: a}).newLogin(t.Context(), host)
 	}
 	_, err := login("vcp_secret", "")

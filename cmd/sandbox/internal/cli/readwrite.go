@@ -20,11 +20,11 @@ func (c *readCommand) command() *command {
 
 func (c *readCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	sb, from, err := c.app.fileOf(ctx, args)
+	sb, from, err := c.app.account.fileOf(ctx, args)
 	if err != nil {
 		return err
 	}
-	if err := c.app.catFile(ctx, sb.FS(), from.path); err != nil {
+	if err := c.app.screen.catFile(ctx, sb.FS(), from.path); err != nil {
 		return (&copying{from: from}).missing(err)
 	}
 	return nil
@@ -44,7 +44,7 @@ func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 	if err := (location{path: args[1]}).namesFile(); err != nil {
 		return err
 	}
-	sb, to, err := c.app.fileOf(ctx, args)
+	sb, to, err := c.app.account.fileOf(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 	if err := one.run(ctx); err != nil {
 		return err
 	}
-	return c.app.result([]copyView{{one.from.String(), to.String()}})
+	return c.app.screen.result([]copyView{{one.from.String(), to.String()}})
 }
 
 // fileOf finds the sandbox of a command line NAME PATH.

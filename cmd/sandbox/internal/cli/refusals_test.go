@@ -28,7 +28,7 @@ func TestRefusals(t *testing.T) {
 		if err == nil {
 			return ""
 		}
-		return fmt.Sprint(err) + ": " + a.explain(err).Message + "; " + a.explain(err).Hint
+		return fmt.Sprint(err) + ": " + a.screen.explain(err).Message + "; " + a.screen.explain(err).Hint
 	}
 	for _, tc := range []struct{ refused, why, taken string }{
 		{"snapshots tree x --sort-order desc", "--sort-order needs --cursor", "snapshots tree x --sort-order desc --cursor c"},

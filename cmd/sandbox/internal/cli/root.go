@@ -59,10 +59,10 @@ func (a *app) allCommands() *command {
 	}
 	cmd := a.build(root)
 	cmd.SilenceErrors, cmd.SilenceUsage, cmd.PersistentPreRunE = true, true, a.settle
-	cmd.SetOut(a.out)
-	cmd.SetErr(a.err)
+	cmd.SetOut(a.screen.out)
+	cmd.SetErr(a.screen.err)
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.SetHelpFunc(func(of *cobra.Command, _ []string) { a.page(func(p *helpPage) { p.write(root.of(of)) }) })
+	cmd.SetHelpFunc(func(of *cobra.Command, _ []string) { a.screen.page(func(p *helpPage) { p.write(root.of(of)) }) })
 	cmd.SetHelpCommand(root.find("help").cobra)
 	a.globalOptions(cmd.PersistentFlags())
 	completeOptions(cmd, cmd.PersistentFlags())
@@ -108,7 +108,7 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 			}
 		})
 	}
-	o, account := &a.opts, &a.given
+	o, account := &a.screen.opts, &a.account.given
 	in(groupScope, func() {
 		option(flags, &account.token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; the default is the first that the documentation lists", parseText)
 		option(flags, &account.project, "project", "", "my-project", "", "The name or ID of the project", parseText)
@@ -130,14 +130,14 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 
 // settle makes of the options what they mean together.
 func (a *app) settle(cmd *cobra.Command, args []string) error {
-	o := &a.opts
-	if g := &a.given; g.local && (g.apiURL != "" || g.token != "") {
+	o := &a.screen.opts
+	if g := &a.account.given; g.local && (g.apiURL != "" || g.token != "") {
 		return usagef("--local needs no --api-url or --token: everything is on this machine")
 	}
 	if o.color != "" {
-		a.setStreams(console.ColorMode(o.color))
+		a.screen.setStreams(console.ColorMode(o.color))
 	}
-	if _, foreign := cmd.Annotations[ownWords]; !foreign && !a.completes && slices.Contains(args, "") {
+	if _, foreign := cmd.Annotations[ownWords]; !foreign && !a.account.completes && slices.Contains(args, "") {
 		// A variable that is not set must not choose what stands for nothing.
 		return usagef("an argument is empty")
 	}
@@ -145,11 +145,11 @@ func (a *app) settle(cmd *cobra.Command, args []string) error {
 		return usagef("--json and --quiet exclude each other")
 	}
 	if o.structured() && cmd.Name() == "list" {
-		if err := a.narrows(cmd.Flags()); err != nil {
+		if err := a.screen.narrows(cmd.Flags()); err != nil {
 			return err
 		}
 	}
-	a.started = true
+	a.screen.started = true
 	return nil
 }
 

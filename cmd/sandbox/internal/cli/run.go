@@ -51,9 +51,9 @@ func (c *runCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	c.o.settings.environment = c.o.command.environment
-	c.app.doubtTimeout(given(cmd, "exec-timeout"))
+	c.app.screen.doubtTimeout(given(cmd, "exec-timeout"))
 	c.o.command.limited = cmd.Flags().Changed("timeout")
-	c.app.doubtTimeout(given(cmd, "timeout"))
+	c.app.screen.doubtTimeout(given(cmd, "timeout"))
 	return c.runInNew(cmd.Context(), &c.o, args)
 }
 
@@ -62,7 +62,7 @@ func (c *runCommand) check(o *runOptions, words []string) error {
 	if o.rm && o.command.stop {
 		return usagef("--rm and --stop exclude each other")
 	}
-	if err := c.app.check(&o.command, words); err != nil {
+	if err := c.app.screen.check(&o.command, words); err != nil {
 		return err
 	}
 	if o.rm && o.command.detach {
@@ -72,7 +72,7 @@ func (c *runCommand) check(o *runOptions, words []string) error {
 		return usagef("-i and --network-policy-file=- both read standard input")
 	}
 	if o.connect {
-		return c.app.needTerminal("leave --connect out")
+		return c.app.screen.needTerminal("leave --connect out")
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 	if o.rm {
 		s.nonPersistent = true
 	}
-	create, err := s.createOptions(ctx, c.app.stdio)
+	create, err := s.createOptions(ctx, c.app.screen)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 			return fetchErr
 		}
 		if fetchErr != nil {
-			c.app.warn("the download failed: "+fetchErr.Error(), "the command itself failed as well")
+			c.app.screen.warn("the download failed: "+fetchErr.Error(), "the command itself failed as well")
 		}
 		return err
 	}
@@ -143,9 +143,9 @@ func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) er
 func (a *app) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
 	s := &o.settings
 	if s.name != "" {
-		sb, err := a.getExisting(ctx, s.name)
+		sb, err := a.account.getExisting(ctx, s.name)
 		if sb != nil && o.rm {
-			a.warn("sandbox "+s.name+" existed before, and --rm will remove it", "leave --rm out to keep it")
+			a.screen.warn("sandbox "+s.name+" existed before, and --rm will remove it", "leave --rm out to keep it")
 		}
 		if sb != nil || err != nil {
 			return sb, err
@@ -160,15 +160,15 @@ func (a *app) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.
 		making, cancel = withDeadline(ctx, createTime)
 		defer cancel()
 	}
-	if _, err := a.connect(ctx); err != nil {
+	if _, err := a.account.connect(ctx); err != nil {
 		return nil, err
 	}
-	stop := a.spinUnless(s.silent, "Creating sandbox...")
-	sb, err := a.create(making, create)
+	stop := a.screen.spinUnless(s.silent, "Creating sandbox...")
+	sb, err := a.account.create(making, create)
 	stop()
 	if err != nil {
 		if o.rm && errors.Is(err, sandbox.ErrOutcomeUnknown) {
-			err = errors.Join(err, a.removeIfThere(ctx, create.Name))
+			err = errors.Join(err, a.account.removeIfThere(ctx, create.Name))
 		}
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel
 		return nil, nil, usagef("give names or a selection, not both")
 	}
 	if sel.given() {
-		found, err := a.find(ctx, sel)
+		found, err := a.account.find(ctx, sel)
 		slices.SortFunc(found, func(x, y sandbox.Info) int { return strings.Compare(x.Name, y.Name) })
 		return mapped(found, func(i sandbox.Info) string { return i.Name }), found, err
 	}
@@ -63,7 +63,7 @@ func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel
 		return nil, nil, &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
 	}
 	for i, name := range args {
-		resolved, err := a.checkedName(name)
+		resolved, err := a.account.checkedName(name)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -95,8 +95,8 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if c.sel.given() && len(names) > 0 && c.app.asks() {
-		if err := c.app.confirm(ctx, fmt.Sprintf("Stop %s: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
+	if c.sel.given() && len(names) > 0 && c.app.screen.asks() {
+		if err := c.app.screen.confirm(ctx, fmt.Sprintf("Stop %s: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
 			return err
 		}
 	}
@@ -104,16 +104,16 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	if len(names) == 1 {
 		text = "Stopping " + names[0]
 	}
-	if _, err := c.app.connect(cmd.Context()); err != nil {
+	if _, err := c.app.account.connect(cmd.Context()); err != nil {
 		return err
 	}
-	spin := c.app.spin(text)
+	spin := c.app.screen.spin(text)
 	type stopped struct {
 		sb     *sandbox.Sandbox
 		result *sandbox.StopResult
 	}
 	results, errs := forEach(names, func(_ int, name string) (stopped, error) {
-		sb, err := c.app.get(ctx, name, false)
+		sb, err := c.app.account.get(ctx, name, false)
 		if err != nil {
 			return stopped{}, err
 		}
@@ -124,20 +124,20 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	views := []stopView{}
 	for i, r := range results {
 		if errs[i] != nil {
-			c.app.failed(names[i]+": ", errs[i])
+			c.app.screen.failed(names[i]+": ", errs[i])
 			continue
 		}
 		views = append(views, viewStop(names[i], r.result))
-		if !c.app.opts.structured() {
+		if !c.app.screen.opts.structured() {
 			c.tellStopped(r.sb, r.result)
 		}
 	}
-	if c.app.opts.structured() {
-		if err := c.app.print(list(views, func(v stopView) string { return v.Name }, nil)); err != nil {
+	if c.app.screen.opts.structured() {
+		if err := c.app.screen.print(list(views, func(v stopView) string { return v.Name }, nil)); err != nil {
 			return err
 		}
 	}
-	return c.app.failAfter(errs)
+	return c.app.screen.failAfter(errs)
 }
 
 type stopView struct {
@@ -160,7 +160,7 @@ type field struct{ label, value string }
 
 // tellStopped shows what a session and its sandbox have used.
 func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
-	fmt.Fprintf(c.app.err, "%s Sandbox %s stopped.\n", c.app.err.Paint(console.Green, "✔"), sb.Name())
+	fmt.Fprintf(c.app.screen.err, "%s Sandbox %s stopped.\n", c.app.screen.err.Paint(console.Green, "✔"), sb.Name())
 	i, s := viewSandbox(sb.Info()), viewSession(r.Session)
 	run := func(label string, ms int64) field {
 		return field{label, units.Run(time.Duration(ms) * time.Millisecond)}
@@ -179,7 +179,7 @@ func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 	if p := r.Snapshot; p != nil {
 		expires := "never"
 		if !p.ExpiresAt.IsZero() {
-			expires = units.Distance(p.ExpiresAt, c.app.now())
+			expires = units.Distance(p.ExpiresAt, c.app.screen.now())
 		}
 		rows = append(rows, []field{{"snapshot: ", p.ID}, {"size: ", units.Bytes(p.SizeBytes)}, {"expires: ", expires}})
 	}
@@ -193,11 +193,11 @@ func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 	for _, row := range rows {
 		var b strings.Builder
 		for column, f := range row {
-			b.WriteString(f.label + c.app.err.Paint(console.Cyan, f.value) + strings.Repeat(" ", widths[column]-len(f.label)-len(f.value)+2))
+			b.WriteString(f.label + c.app.screen.err.Paint(console.Cyan, f.value) + strings.Repeat(" ", widths[column]-len(f.label)-len(f.value)+2))
 		}
 		lines = append(lines, strings.TrimRight(b.String(), " "))
 	}
-	c.app.tree(lines, func(s string) string { return c.app.err.Paint(console.Dim, s) })
+	c.app.screen.tree(lines, func(s string) string { return c.app.screen.err.Paint(console.Dim, s) })
 }
 
 type removeCommand struct {
@@ -229,19 +229,19 @@ func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.sel.given() && len(names) > 0 && !c.force {
-		if err := c.app.confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
+		if err := c.app.screen.confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
 			return err
 		}
 	}
 	if c.sel.given() {
 		removed, err := c.app.removeFound(ctx, found, &c.sel, c.orphans)
-		return errors.Join(err, c.app.printDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
+		return errors.Join(err, c.app.screen.printDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
 	}
-	if _, err := c.app.connect(ctx); err != nil {
+	if _, err := c.app.account.connect(ctx); err != nil {
 		return err
 	}
 	return c.app.tasks(names, "Removing sandbox ", func(name string) error {
-		sb, err := c.app.get(ctx, name, false)
+		sb, err := c.app.account.get(ctx, name, false)
 		if err == nil {
 			err = sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: c.orphans})
 		}
@@ -262,15 +262,15 @@ var errNothing = errors.New("nothing to do")
 // error, and writes the names of those that it was done to to standard output.
 func (a *app) tasks(names []string, title string, do func(name string) error) error {
 	done, err := a.each(names, title, do)
-	return errors.Join(err, a.printDone(done))
+	return errors.Join(err, a.screen.printDone(done))
 }
 
 // each does what tasks does, and returns the names.
 func (a *app) each(names []string, title string, do func(name string) error) (done []string, err error) {
 	tell := func(style console.Style, mark, name, result string) {
-		fmt.Fprintf(a.err, "%s %s%s%s\n", a.err.Paint(style, mark), title, lines(name), lines(result))
+		fmt.Fprintf(a.screen.err, "%s %s%s%s\n", a.screen.err.Paint(style, mark), title, lines(name), lines(result))
 	}
-	stop := a.spinUnless(!a.err.Rewrites(), strings.TrimSpace(title)+"...") // elsewhere, what was done is enough
+	stop := a.screen.spinUnless(!a.screen.err.Rewrites(), strings.TrimSpace(title)+"...") // elsewhere, what was done is enough
 	_, errs := forEach(names, func(_ int, name string) (struct{}, error) { return struct{}{}, do(name) })
 	stop()
 	done = []string{}
@@ -278,19 +278,19 @@ func (a *app) each(names []string, title string, do func(name string) error) (do
 		switch {
 		case errors.Is(errs[i], errNothing):
 			errs[i] = nil
-			if !a.opts.structured() {
+			if !a.screen.opts.structured() {
 				tell(console.Gray, "-", n, " (it does not exist)")
 			}
 		case errs[i] != nil:
-			a.failed(strings.ToLower(title[:1])+title[1:]+n+": ", errs[i])
+			a.screen.failed(strings.ToLower(title[:1])+title[1:]+n+": ", errs[i])
 		default:
 			done = append(done, n)
-			if !a.opts.structured() {
+			if !a.screen.opts.structured() {
 				tell(console.Green, "✔", n, "")
 			}
 		}
 	}
-	return done, a.failAfter(errs)
+	return done, a.screen.failAfter(errs)
 }
 
 // sameSandbox reports whether a sandbox is the one that was found, and has not
@@ -303,12 +303,12 @@ func sameSandbox(found, now sandbox.Info) bool {
 // that are gone. What is no longer selected, or has been started since, is
 // left alone, which is an error.
 func (a *app) removeFound(ctx context.Context, found []sandbox.Info, sel *selection, orphans bool) ([]sandbox.Info, error) {
-	match := sel.matcher(a.pairs(sel.tags, "--tag"))
+	match := sel.matcher(a.screen.pairs(sel.tags, "--tag"))
 	gone := make([]bool, len(found))
 	names := mapped(found, func(i sandbox.Info) string { return i.Name })
 	_, err := a.each(names, "Removing sandbox ", func(name string) error {
 		i := slices.Index(names, name)
-		sb, err := a.get(ctx, name, false)
+		sb, err := a.account.get(ctx, name, false)
 		if err != nil {
 			return err
 		}

@@ -13,20 +13,20 @@ func (c *connection) unusedTokens() string {
 	before := true // in the order in which tokens are searched for
 	add := func(name string, set bool) {
 		switch {
-		case name == c.source:
+		case name == c.screen.source:
 			before = false
 		case !set:
 		case before:
 			list = append(list, name+" needs VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or a linked folder")
 		default:
-			list = append(list, name+" comes after "+c.source)
+			list = append(list, name+" comes after "+c.screen.source)
 		}
 	}
 	add("--token", c.given.token != "")
 	for _, from := range []struct {
 		lookup func(string) (string, bool)
 		suffix string
-	}{{c.env.lookup, ""}, {c.env.lookupFiles, ofFile}} {
+	}{{c.screen.env.lookup, ""}, {c.screen.env.lookupFiles, ofFile}} {
 		for _, key := range []string{"SANDBOX_TOKEN", "VERCEL_AUTH_TOKEN", "VERCEL_TOKEN", "VERCEL_OIDC_TOKEN_FILE", "VERCEL_OIDC_TOKEN"} {
 			value, _ := from.lookup(key)
 			name := key + from.suffix
@@ -37,7 +37,7 @@ func (c *connection) unusedTokens() string {
 			add(name, value != "")
 		}
 	}
-	if file, err := oidc.NewHost(nil, c.getenv, "").LoginFile(); err == nil && c.source != loginSource {
+	if file, err := oidc.NewHost(nil, c.screen.getenv, "").LoginFile(); err == nil && c.screen.source != loginSource {
 		_, err := os.Stat(file)
 		add(loginSource, err == nil)
 	}

@@ -19,10 +19,10 @@ func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bo
 	if err != nil {
 		return "", usagef("%v", err)
 	}
-	if name, err = a.checkedName(name); err != nil {
+	if name, err = a.account.checkedName(name); err != nil {
 		return "", err
 	}
-	sb, err := a.get(ctx, name, wait)
+	sb, err := a.account.get(ctx, name, wait)
 	if err != nil {
 		return "", err
 	}
@@ -78,9 +78,9 @@ func (c *urlCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if c.app.opts.structured() {
-		return c.app.print(output{doc: urlView{address}, names: []string{address}})
+	if c.app.screen.opts.structured() {
+		return c.app.screen.print(output{doc: urlView{address}, names: []string{address}})
 	}
-	_, err = fmt.Fprintln(c.app.out, address)
+	_, err = fmt.Fprintln(c.app.screen.out, address)
 	return err
 }

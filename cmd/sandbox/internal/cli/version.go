@@ -31,9 +31,9 @@ func (c *versionCommand) run(*cobra.Command, []string) error {
 			}
 		}
 	}
-	if c.app.opts.structured() {
-		return c.app.print(output{doc: v, names: []string{v.Version}})
+	if c.app.screen.opts.structured() {
+		return c.app.screen.print(output{doc: v, names: []string{v.Version}})
 	}
-	_, err := fmt.Fprintln(c.app.out, v.Version)
+	_, err := fmt.Fprintln(c.app.screen.out, v.Version)
 	return err
 }
