@@ -55,7 +55,7 @@ func (c *createCommand) checkAgent(g *codingAgent, s *settingsOptions) error {
 	if s.runtime != "" || s.image != "" || s.snapshot != "" {
 		return usagef("create %s can't be combined with --runtime, --image or --snapshot", g.name)
 	}
-	return c.app.screen.needTerminal("%s makes a sandbox without an agent", try("create"))
+	return c.screen.needTerminal("%s makes a sandbox without an agent", try("create"))
 }
 
 // startAgent opens an agent in a sandbox, with its whole environment, which a
@@ -77,13 +77,13 @@ func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sand
 	if err != nil {
 		return startError(&during{err, fmt.Sprintf("could not start %s (%s) in the sandbox", g.title, g.name)})
 	}
-	return c.app.terminal(ctx, sb, &terminalOptions{command: g.name, args: g.args, env: env, keepAlive: true})
+	return c.terminal(ctx, sb, &terminalOptions{command: g.name, args: g.args, env: env, keepAlive: true})
 }
 
 // tellOfAgent says how to come back to an agent, and how to end its sandbox.
 // Values of variables are left out: they may be secrets.
 func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOptions, given sandbox.Env) {
-	exec := slices.Concat(c.app.account.here("exec"), []string{"--interactive"})
+	exec := slices.Concat(c.account.here("exec"), []string{"--interactive"})
 	for _, key := range slices.Sorted(maps.Keys(g.env)) {
 		if _, own := given[key]; !own {
 			exec = append(exec, "--env="+key+"="+g.env[key])
@@ -100,11 +100,11 @@ func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOpti
 	exec = append(exec, name, "--", g.name)
 	lines := []string{
 		"Reconnect: " + shellWords(append(exec, g.again...)),
-		"Stop: " + shellWords(append(c.app.account.here("stop"), name)),
+		"Stop: " + shellWords(append(c.account.here("stop"), name)),
 	}
 	if len(values) > 0 {
 		lines = slices.Insert(lines, 0, "Reconnecting takes "+strings.Join(values, ", ")+" from your shell: export the same values there first.")
 	}
-	fmt.Fprintf(c.app.screen.err, "%s Exiting %s does not stop the sandbox.\n", c.app.screen.err.Paint(console.Cyan, "ℹ"), g.title)
-	c.app.screen.tree(lines, func(s string) string { return c.app.screen.err.Paint(console.Dim, s) })
+	fmt.Fprintf(c.screen.err, "%s Exiting %s does not stop the sandbox.\n", c.screen.err.Paint(console.Cyan, "ℹ"), g.title)
+	c.screen.tree(lines, func(s string) string { return c.screen.err.Paint(console.Dim, s) })
 }

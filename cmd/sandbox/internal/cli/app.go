@@ -14,13 +14,12 @@ import (
 
 // app is one run of the program.
 type app struct {
-	screen  *stdio
-	account *connection
+	place
 }
 
 func newApp(args []string) *app {
 	s := newScreen(args)
-	return &app{screen: s, account: newConnection(s)}
+	return &app{place: place{screen: s, account: newConnection(s)}}
 }
 
 // guardArgument makes the program the guard of a terminal; see guardTerminal.

@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-type completionCommand struct{ app *app }
+type completionCommand struct{ place }
 
 func (c *completionCommand) command() *command {
 	return &command{
@@ -27,13 +27,13 @@ func (c *completionCommand) run(cmd *cobra.Command, args []string) error {
 	root := cmd.Root()
 	switch args[0] {
 	case "bash":
-		return root.GenBashCompletionV2(c.app.screen.out, true)
+		return root.GenBashCompletionV2(c.screen.out, true)
 	case "zsh":
-		return root.GenZshCompletion(c.app.screen.out)
+		return root.GenZshCompletion(c.screen.out)
 	case "fish":
-		return root.GenFishCompletion(c.app.screen.out, true)
+		return root.GenFishCompletion(c.screen.out, true)
 	case "powershell":
-		return root.GenPowerShellCompletionWithDesc(c.app.screen.out)
+		return root.GenPowerShellCompletionWithDesc(c.screen.out)
 	}
 	return usagef("%s is not supported; use bash, zsh, fish or powershell", quote(args[0]))
 }

@@ -161,16 +161,16 @@ var configSettings = []setting{
 	},
 }
 
-type configCommand struct{ app *app }
+type configCommand struct{ place }
 
 func (c *configCommand) command() *command {
 	config := &command{name: "config", near: []string{"set", "update"}, first: true, short: "Show and change the settings of a sandbox"}
-	config.sub = append(config.sub, (&configListCommand{app: c.app}).command())
+	config.sub = append(config.sub, (&configListCommand{place: c.place}).command())
 	for _, s := range configSettings {
 		config.sub = append(config.sub, c.settingCommand(&s))
 	}
 	config.sub = append(config.sub, describe(
-		&configMountsCommand{app: c.app}, &configPolicyCommand{app: c.app}, &configPortsCommand{app: c.app}, &configTagsCommand{app: c.app}, &policyCommand{app: c.app},
+		&configMountsCommand{place: c.place}, &configPolicyCommand{place: c.place}, &configPortsCommand{place: c.place}, &configTagsCommand{place: c.place}, &policyCommand{place: c.place},
 	)...)
 	return config
 }
@@ -180,30 +180,32 @@ func (c *configCommand) settingCommand(s *setting) *command {
 		name: s.name, aliases: s.alias, short: s.short, example: "config " + s.name + " my-app " + s.sample, doc: sandboxView{},
 		args: []argument{nameArg, {name: s.kind, text: s.text, parse: s.check, values: s.values}},
 		run: func(cmd *cobra.Command, args []string) error {
-			return c.app.update(cmd.Context(), args[0], "configuration", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+			return c.update(cmd.Context(), args[0], "configuration", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 				o, shown, err := s.change(sb.Info().KeepLastSnapshots, args[1])
 				if errors.Is(err, errNoPolicy) {
 					err = withHint(err, "set a count first with: %s", try("config keep-last-snapshots %s COUNT", sb.Name()))
 				}
-				return o, func(*sandbox.Sandbox) []string { return []string{s.name + ": " + c.app.screen.err.Paint(console.Cyan, shown)} }, err
+				return o, func(*sandbox.Sandbox) []string {
+					return []string{s.name + ": " + c.screen.err.Paint(console.Cyan, shown)}
+				}, err
 			})
 		},
 	}
 }
 
 // set changes a sandbox, whatever it is like now, and tells of it.
-func (a *app) set(ctx context.Context, name, what string, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
-	return a.update(ctx, name, what, func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+func (p *place) set(ctx context.Context, name, what string, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
+	return p.update(ctx, name, what, func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 		return o, lines, nil
 	})
 }
 
 // replace changes a list of a sandbox as a whole. A line without a value clears it,
 // and may have been meant to show it: at a terminal, that is asked first.
-func (a *app) replace(ctx context.Context, name, what string, clears bool, present func(sandboxView) int, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
-	return a.update(ctx, name, what, func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-		if n := present(viewHandle(sb)); clears && n > 0 && a.screen.asks() {
-			if err := a.screen.confirm(ctx, fmt.Sprintf("Remove all %s of %s (%d)?", what, sb.Name(), n)); err != nil {
+func (p *place) replace(ctx context.Context, name, what string, clears bool, present func(sandboxView) int, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
+	return p.update(ctx, name, what, func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+		if n := present(viewHandle(sb)); clears && n > 0 && p.screen.asks() {
+			if err := p.screen.confirm(ctx, fmt.Sprintf("Remove all %s of %s (%d)?", what, sb.Name(), n)); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -212,14 +214,14 @@ func (a *app) replace(ctx context.Context, name, what string, clears bool, prese
 }
 
 // update changes a sandbox and tells of it.
-func (a *app) update(ctx context.Context, name, what string,
+func (p *place) update(ctx context.Context, name, what string,
 	change func(*sandbox.Sandbox) (o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string, err error),
 ) error {
-	name, err := a.account.checkedName(name)
+	name, err := p.account.checkedName(name)
 	if err != nil {
 		return err
 	}
-	sb, err := a.account.get(ctx, name, false)
+	sb, err := p.account.get(ctx, name, false)
 	if err != nil {
 		return err
 	}
@@ -231,21 +233,21 @@ func (a *app) update(ctx context.Context, name, what string,
 	if what == "configuration" || what == "ports" || what == "tags" || what == "mounts" {
 		title = "sandbox " + what
 	}
-	stop := a.screen.spin("Updating " + title + "...")
+	stop := p.screen.spin("Updating " + title + "...")
 	err = sb.Update(ctx, o)
 	stop()
 	if err != nil {
 		return err
 	}
-	if a.screen.opts.structured() {
-		return a.screen.print(output{doc: viewHandle(sb), names: []string{sb.Name()}})
+	if p.screen.opts.structured() {
+		return p.screen.print(output{doc: viewHandle(sb), names: []string{sb.Name()}})
 	}
-	fmt.Fprintf(a.screen.err, "✅ %s updated for sandbox %s\n", strings.ToUpper(what[:1])+what[1:], a.screen.err.Paint(console.Cyan, sb.Name()))
-	a.screen.tree(lines(sb), func(s string) string { return a.screen.err.Paint(console.Dim, s) })
+	fmt.Fprintf(p.screen.err, "✅ %s updated for sandbox %s\n", strings.ToUpper(what[:1])+what[1:], p.screen.err.Paint(console.Cyan, sb.Name()))
+	p.screen.tree(lines(sb), func(s string) string { return p.screen.err.Paint(console.Dim, s) })
 	return nil
 }
 
-type configListCommand struct{ app *app }
+type configListCommand struct{ place }
 
 func (c *configListCommand) command() *command {
 	return &command{
@@ -254,21 +256,21 @@ func (c *configListCommand) command() *command {
 }
 
 func (c *configListCommand) run(cmd *cobra.Command, args []string) error {
-	name, err := c.app.account.checkedName(args[0])
+	name, err := c.account.checkedName(args[0])
 	if err != nil {
 		return err
 	}
-	if _, err := c.app.account.connect(cmd.Context()); err != nil {
+	if _, err := c.account.connect(cmd.Context()); err != nil {
 		return err
 	}
-	stop := c.app.screen.spin("Fetching sandbox configuration...")
-	sb, err := c.app.account.get(cmd.Context(), name, false)
+	stop := c.screen.spin("Fetching sandbox configuration...")
+	sb, err := c.account.get(cmd.Context(), name, false)
 	stop()
 	if err != nil {
 		return err
 	}
 	v := viewHandle(sb)
-	return c.app.screen.print(output{doc: v, names: []string{v.Name}, table: func() *table.Table { return configTable(v) }})
+	return c.screen.print(output{doc: v, names: []string{v.Name}, table: func() *table.Table { return configTable(v) }})
 }
 
 func configTable(v sandboxView) *table.Table {
@@ -325,7 +327,7 @@ func keepText(k *keepView) string {
 }
 
 type configMountsCommand struct {
-	app *app
+	place
 
 	mounts []mount
 }
@@ -345,7 +347,7 @@ func (c *configMountsCommand) run(cmd *cobra.Command, args []string) error {
 	if mounts == nil {
 		mounts = map[string]sandbox.Mount{}
 	}
-	return c.app.replace(cmd.Context(), args[0], "mounts", len(mounts) == 0, func(v sandboxView) int { return len(v.Mounts) }, &sandbox.UpdateOptions{Mounts: mounts}, func(*sandbox.Sandbox) []string {
+	return c.replace(cmd.Context(), args[0], "mounts", len(mounts) == 0, func(v sandboxView) int { return len(v.Mounts) }, &sandbox.UpdateOptions{Mounts: mounts}, func(*sandbox.Sandbox) []string {
 		if len(mounts) == 0 {
 			return []string{"all mounts removed"}
 		}
@@ -366,7 +368,7 @@ func mountsOf(mounts []mount) map[string]sandbox.Mount {
 }
 
 type configPolicyCommand struct {
-	app *app
+	place
 
 	p    policyOptions
 	mode string
@@ -390,20 +392,20 @@ func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		c.p.mode = c.mode
 	}
-	policy, err := c.p.build(cmd.Context(), c.app.screen)
+	policy, err := c.p.build(cmd.Context(), c.screen)
 	if err != nil {
 		return err
 	}
 	if policy == nil {
 		return usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --network-policy-file")
 	}
-	return c.app.set(cmd.Context(), args[0], "network policy", &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
-		return []string{"mode: " + c.app.screen.err.Paint(console.Cyan, policyText(viewPolicy(policy)))}
+	return c.set(cmd.Context(), args[0], "network policy", &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
+		return []string{"mode: " + c.screen.err.Paint(console.Cyan, policyText(viewPolicy(policy)))}
 	})
 }
 
 type configPortsCommand struct {
-	app *app
+	place
 
 	ports []int
 }
@@ -420,19 +422,19 @@ func (c *configPortsCommand) command() *command {
 
 func (c *configPortsCommand) run(cmd *cobra.Command, args []string) error {
 	ports := append([]int{}, c.ports...) // not nil, which would leave them as they are
-	return c.app.replace(cmd.Context(), args[0], "ports", len(ports) == 0, func(v sandboxView) int { return len(v.Routes) }, &sandbox.UpdateOptions{Ports: ports}, func(sb *sandbox.Sandbox) []string {
+	return c.replace(cmd.Context(), args[0], "ports", len(ports) == 0, func(v sandboxView) int { return len(v.Routes) }, &sandbox.UpdateOptions{Ports: ports}, func(sb *sandbox.Sandbox) []string {
 		routes := sb.Routes()
 		if len(routes) == 0 {
 			return []string{"all ports unpublished"}
 		}
 		return append([]string{"ports:"}, mapped(routes, func(r sandbox.Route) string {
-			return fmt.Sprintf("• %d -> %s", r.Port, c.app.screen.err.Paint(console.Cyan, r.URL))
+			return fmt.Sprintf("• %d -> %s", r.Port, c.screen.err.Paint(console.Cyan, r.URL))
 		})...)
 	})
 }
 
 type configTagsCommand struct {
-	app *app
+	place
 
 	tags []pair
 }
@@ -450,12 +452,12 @@ func (c *configTagsCommand) command() *command {
 func (c *configTagsCommand) run(cmd *cobra.Command, args []string) error {
 	// Left out, as elsewhere, a tag would be deleted, and with it all others
 	// that are not named.
-	if err := c.app.screen.haveValues(c.tags); err != nil {
+	if err := c.screen.haveValues(c.tags); err != nil {
 		return err
 	}
 	tags := map[string]string{}
-	maps.Copy(tags, c.app.screen.pairs(c.tags, "--tag"))
-	return c.app.replace(cmd.Context(), args[0], "tags", len(tags) == 0, func(v sandboxView) int { return len(v.Tags) }, &sandbox.UpdateOptions{Tags: tags}, func(*sandbox.Sandbox) []string {
+	maps.Copy(tags, c.screen.pairs(c.tags, "--tag"))
+	return c.replace(cmd.Context(), args[0], "tags", len(tags) == 0, func(v sandboxView) int { return len(v.Tags) }, &sandbox.UpdateOptions{Tags: tags}, func(*sandbox.Sandbox) []string {
 		if len(tags) == 0 {
 			return []string{"all tags cleared"}
 		}

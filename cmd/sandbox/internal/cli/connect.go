@@ -68,20 +68,20 @@ func (o *terminalOptions) shell() *terminal.ShellOptions {
 
 // terminal joins a terminal in the sandbox to the one of this program, which
 // needTerminal has looked for. The error carries the exit code of what ran there.
-func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOptions) error {
+func (p *place) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOptions) error {
 	shell := o.shell()
 	var overtime error // why the timeout is no longer extended
 	stop := func() {}
 	if o.keepAlive {
 		stop = keepAlive(context.WithoutCancel(ctx), sb, keepAliveMargin, func(err error) { overtime = err })
 	}
-	defer guardTerminal(a.screen.in)()
+	defer guardTerminal(p.screen.in)()
 	// Signals are the terminal's while it is open.
 	code, err := terminal.Run(context.WithoutCancel(ctx), sb, shell, nil)
 	if stop(); overtime != nil {
-		a.screen.warn("the sandbox's timeout could not be extended any further: "+overtime.Error(), "the terminal ends with the session")
+		p.screen.warn("the sandbox's timeout could not be extended any further: "+overtime.Error(), "the terminal ends with the session")
 	}
-	fmt.Fprintf(a.screen.err, "%s connection to ▲ %s closed.\n", a.screen.err.Paint(console.Dim, "╰▶"), sb.Name())
+	fmt.Fprintf(p.screen.err, "%s connection to ▲ %s closed.\n", p.screen.err.Paint(console.Dim, "╰▶"), sb.Name())
 	if ended, ok := errors.AsType[*terminal.SignalError](err); ok {
 		if number, ok := ended.Signal.(syscall.Signal); ok {
 			return exitWith(128 + int(number))
@@ -97,7 +97,7 @@ func (a *app) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOpti
 }
 
 type connectCommand struct {
-	app *app
+	place
 
 	o       terminalOptions
 	env     []pair
@@ -126,24 +126,24 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 	if c.timeout > 0 {
 		return usagef("--timeout can't be used with a shell")
 	}
-	name, err := c.app.account.checkedName(args[0])
+	name, err := c.account.checkedName(args[0])
 	if err != nil {
 		return err
 	}
-	if err := c.app.screen.needTerminal("%s runs a command without one", try("exec %s -- COMMAND", name)); err != nil {
+	if err := c.screen.needTerminal("%s runs a command without one", try("exec %s -- COMMAND", name)); err != nil {
 		return err
 	}
-	sb, err := c.app.account.get(cmd.Context(), name, true)
+	sb, err := c.account.get(cmd.Context(), name, true)
 	if err != nil {
 		return err
 	}
 	c.o.keepAlive = !c.noKeep
-	c.o.env = c.app.screen.pairs(c.env, "--env")
-	return c.app.terminal(cmd.Context(), sb, &c.o)
+	c.o.env = c.screen.pairs(c.env, "--env")
+	return c.terminal(cmd.Context(), sb, &c.o)
 }
 
 type shCommand struct {
-	app *app
+	place
 
 	s      settingsOptions
 	remove bool
@@ -168,19 +168,19 @@ func (c *shCommand) command() *command {
 }
 
 func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
-	if err := c.app.screen.needTerminal("%s runs a command without one", try("run -- COMMAND")); err != nil {
+	if err := c.screen.needTerminal("%s runs a command without one", try("run -- COMMAND")); err != nil {
 		return err
 	}
-	c.app.screen.doubtTimeout(given(cmd, "timeout"))
+	c.screen.doubtTimeout(given(cmd, "timeout"))
 	o := &runOptions{settings: c.s, rm: c.remove}
 	if c.remove {
 		o.settings.nonPersistent = true
 	}
-	create, err := o.settings.createOptions(cmd.Context(), c.app.screen)
+	create, err := o.settings.createOptions(cmd.Context(), c.screen)
 	if err != nil {
 		return err
 	}
-	sb, err := c.app.sandboxForRun(cmd.Context(), o, create)
+	sb, err := c.sandboxForRun(cmd.Context(), o, create)
 	if err != nil {
 		return err
 	}
@@ -188,10 +188,10 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 	if c.remove {
 		cleanUp = func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
 	}
-	return c.app.andThen(cmd.Context(), sb, func() error {
-		if err := c.app.furnish(cmd.Context(), sb, &o.settings); err != nil {
+	return c.andThen(cmd.Context(), sb, func() error {
+		if err := c.furnish(cmd.Context(), sb, &o.settings); err != nil {
 			return err
 		}
-		return c.app.terminal(cmd.Context(), sb, &terminalOptions{command: "sh", env: create.Env, keepAlive: true})
+		return c.terminal(cmd.Context(), sb, &terminalOptions{command: "sh", env: create.Env, keepAlive: true})
 	}, cleanUp)
 }

@@ -37,7 +37,7 @@ type copyOptions struct {
 }
 
 type copyCommand struct {
-	app *app
+	place
 
 	o       copyOptions
 	ignored bool
@@ -122,29 +122,29 @@ func (c *copyCommand) copy(ctx context.Context, sources []string, destination st
 		if l.sandbox == "" || boxes[l.sandbox] != nil {
 			continue
 		}
-		name, err := c.app.account.checkedName(l.sandbox)
+		name, err := c.account.checkedName(l.sandbox)
 		if err != nil {
 			return err
 		}
-		if boxes[l.sandbox], err = c.app.account.get(ctx, name, false); err != nil {
+		if boxes[l.sandbox], err = c.account.get(ctx, name, false); err != nil {
 			return err
 		}
 	}
 	copies := []copyView{}
 	for _, f := range from {
-		one := &copying{app: c.app, o: o, from: f, to: to, several: len(from) > 1, source: boxes[f.sandbox], target: boxes[to.sandbox]}
+		one := &copying{place: c.place, o: o, from: f, to: to, several: len(from) > 1, source: boxes[f.sandbox], target: boxes[to.sandbox]}
 		if err := one.run(ctx); err != nil {
 			return err
 		}
 		copies = append(copies, copyView{f.String(), to.String()})
-		if !to.stream && !c.app.screen.opts.structured() {
-			fmt.Fprintf(c.app.screen.err, "%s Copied %s to %s successfully!\n", c.app.screen.err.Paint(console.Green, "✔"), lines(f.String()), lines(to.String()))
+		if !to.stream && !c.screen.opts.structured() {
+			fmt.Fprintf(c.screen.err, "%s Copied %s to %s successfully!\n", c.screen.err.Paint(console.Green, "✔"), lines(f.String()), lines(to.String()))
 		}
 	}
 	if to.stream {
 		return nil // which has the file
 	}
-	return c.app.screen.result(copies)
+	return c.screen.result(copies)
 }
 
 // noSource is the error of a local source that can't be read.
@@ -156,10 +156,10 @@ func noSource(name string, err error) error {
 }
 
 // upload copies local paths into a sandbox.
-func (a *app) upload(ctx context.Context, sb *sandbox.Sandbox, sources []string, destination string, o *copyOptions) error {
+func (p *place) upload(ctx context.Context, sb *sandbox.Sandbox, sources []string, destination string, o *copyOptions) error {
 	for _, s := range sources {
 		c := &copying{
-			app: a, o: o, from: location{path: s}, to: location{sandbox: sb.Name(), path: destination}, several: len(sources) > 1, target: sb,
+			place: *p, o: o, from: location{path: s}, to: location{sandbox: sb.Name(), path: destination}, several: len(sources) > 1, target: sb,
 		}
 		if err := c.run(ctx); err != nil {
 			return err
@@ -172,7 +172,7 @@ func (a *app) upload(ctx context.Context, sb *sandbox.Sandbox, sources []string,
 func (c *runCommand) fetchAll(ctx context.Context, sb *sandbox.Sandbox, downloads []string) error {
 	for _, d := range downloads {
 		from, to := splitUpload(d)
-		one := &copying{app: c.app, o: &copyOptions{mkdir: true}, from: location{sandbox: sb.Name(), path: from}, to: location{path: to}, source: sb}
+		one := &copying{place: c.place, o: &copyOptions{mkdir: true}, from: location{sandbox: sb.Name(), path: from}, to: location{path: to}, source: sb}
 		if err := one.run(ctx); err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func (c *runCommand) fetchAll(ctx context.Context, sb *sandbox.Sandbox, download
 
 // copying is the copying of one source.
 type copying struct {
-	app            *app
+	place
 	o              *copyOptions
 	from, to       location
 	several        bool
@@ -192,7 +192,7 @@ type copying struct {
 func (c *copying) run(ctx context.Context) error {
 	switch {
 	case c.source == nil && c.from.stream:
-		return c.fromStream(ctx, c.app.screen.input(ctx), c.to.path)
+		return c.fromStream(ctx, c.screen.input(ctx), c.to.path)
 	case c.source == nil:
 		return c.upload(ctx)
 	case c.to.stream:
@@ -210,7 +210,7 @@ func (c *copying) fromStream(ctx context.Context, r io.Reader, to string) error 
 	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
 	}
-	bar := c.app.screen.bar(path.Base(to), c.o, -1)
+	bar := c.screen.bar(path.Base(to), c.o, -1)
 	defer bar.done()
 	w, err := c.target.FS().Create(ctx, to, &sandbox.WriterOptions{Progress: bar.update})
 	if err != nil {
@@ -236,16 +236,16 @@ func (c *copying) toStdout(ctx context.Context) error {
 		return c.missing(err)
 	}
 	defer r.Close()
-	_, err = io.Copy(c.app.screen.out.Raw, r)
+	_, err = io.Copy(c.screen.out.Raw, r)
 	return err
 }
 
 // archiveToStdout writes something in a directory as a tar archive.
 func (c *copying) archiveToStdout(ctx context.Context, dir, name string) error {
-	if c.app.screen.out.Terminal {
+	if c.screen.out.Terminal {
 		return withHint(usagef("a directory goes to standard output as an archive, which is not for a terminal"), "%s | tar -t", try("cp %s -", shellWord(c.from.String())))
 	}
-	stdout, finish := decodeBase64(c.app.screen.out.Raw)
+	stdout, finish := decodeBase64(c.screen.out.Raw)
 	stderr := &outputs.Tail{Max: 16 << 20}
 	result, err := own.Run(ctx, c.source, &sandbox.CommandOptions{Stdout: stdout, Stderr: stderr, KillOnCancel: true}, "bash", "-c", archiveScript, "bash", dir, name)
 	if finishErr := finish(); err == nil {
@@ -318,7 +318,7 @@ func (c *copying) across(ctx context.Context) error {
 		return err
 	}
 	mode := info.Mode().Perm()
-	bar := c.app.screen.bar(c.from.base(), c.o, info.Size())
+	bar := c.screen.bar(c.from.base(), c.o, info.Size())
 	defer bar.done()
 	w, err := c.target.FS().Create(ctx, to.path, &sandbox.WriterOptions{Mode: &mode, Progress: bar.update})
 	if err != nil {
@@ -342,7 +342,7 @@ func (c *copying) acrossDir(ctx context.Context) error {
 	err = c.source.FS().DownloadDir(ctx, c.from.path, dir, &sandbox.DownloadDirOptions{
 		Exclude: c.o.exclude, Include: c.o.include, OutsideLinks: c.o.outsideLinks, DotGit: true, LeftOut: left.add,
 	})
-	left.tell(c.app.screen)
+	left.tell(c.screen)
 	_, complete := errors.AsType[*sandbox.ChangedError](err)
 	if err != nil && !complete {
 		return c.missing(err)
@@ -351,7 +351,7 @@ func (c *copying) acrossDir(ctx context.Context) error {
 	if !c.from.content() && (to.intoDir() || c.several || c.remoteDir(ctx, to.path)) {
 		to = to.within(c.from.base())
 	}
-	bar := c.app.screen.barOfDir(ctx, dir, &copyOptions{progress: c.o.progress, noProgress: c.o.noProgress})
+	bar := c.screen.barOfDir(ctx, dir, &copyOptions{progress: c.o.progress, noProgress: c.o.noProgress})
 	defer bar.done()
 	o := &sandbox.UploadOptions{Progress: bar.update, OutsideLinks: true}
 	if err := c.excludeThere(ctx, to.path, o); err != nil {

@@ -305,7 +305,7 @@ func (s *settingsOptions) source() (sandbox.Source, error) {
 }
 
 type createCommand struct {
-	app *app
+	place
 
 	s     settingsOptions
 	shell bool
@@ -347,49 +347,49 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 		err = c.checkAgent(agent, &c.s)
 		c.shell = false // an agent has its own
 	case c.shell:
-		err = c.app.screen.needTerminal("leave --connect out")
+		err = c.screen.needTerminal("leave --connect out")
 	}
 	if err != nil {
 		return err
 	}
-	c.app.screen.doubtTimeout(given(cmd, "timeout"))
-	o, err := c.s.createOptions(ctx, c.app.screen)
+	c.screen.doubtTimeout(given(cmd, "timeout"))
+	o, err := c.s.createOptions(ctx, c.screen)
 	if err != nil {
 		return err
 	}
 	if agent != nil {
 		o.Image = universalImage
 	}
-	if _, err := c.app.account.connect(cmd.Context()); err != nil {
+	if _, err := c.account.connect(cmd.Context()); err != nil {
 		return err
 	}
-	stop := c.app.screen.spinUnless(c.s.silent, "Creating sandbox...")
-	sb, err := c.app.account.create(ctx, o)
+	stop := c.screen.spinUnless(c.s.silent, "Creating sandbox...")
+	sb, err := c.account.create(ctx, o)
 	stop()
 	if err != nil {
 		return err
 	}
-	if err := c.app.furnish(ctx, sb, &c.s); err != nil {
+	if err := c.furnish(ctx, sb, &c.s); err != nil {
 		return err
 	}
 	inside := c.shell || agent != nil
-	if err := c.app.announce(sb, &c.s, "created", !inside, agent == nil); err != nil {
+	if err := c.announce(sb, &c.s, "created", !inside, agent == nil); err != nil {
 		return err
 	}
 	switch {
 	case agent != nil:
 		return c.startAgent(ctx, agent, sb, &c.s, o.Env)
 	case c.shell:
-		return c.app.terminal(ctx, sb, &terminalOptions{keepAlive: true, env: o.Env})
+		return c.terminal(ctx, sb, &terminalOptions{keepAlive: true, env: o.Env})
 	}
 	return nil
 }
 
 // furnish uploads the files of --upload to a new sandbox.
-func (a *app) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOptions) error {
+func (p *place) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOptions) error {
 	for _, upload := range s.uploads {
 		from, to := splitUpload(upload)
-		if err := a.upload(ctx, sb, []string{from}, to, &copyOptions{}); err != nil {
+		if err := p.upload(ctx, sb, []string{from}, to, &copyOptions{}); err != nil {
 			return err
 		}
 	}
@@ -398,26 +398,26 @@ func (a *app) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOptio
 
 // announce tells of a new sandbox: its name on standard output, the rest on
 // standard error.
-func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hint, nameOut bool) error {
-	if a.screen.opts.structured() && !a.screen.opts.quiet {
+func (p *place) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hint, nameOut bool) error {
+	if p.screen.opts.structured() && !p.screen.opts.quiet {
 		if nameOut {
-			return a.screen.print(output{doc: viewHandle(sb), names: []string{sb.Name()}})
+			return p.screen.print(output{doc: viewHandle(sb), names: []string{sb.Name()}})
 		}
 		return nil
 	}
-	if s.silent || a.screen.opts.quiet {
+	if s.silent || p.screen.opts.quiet {
 		if nameOut && !s.silent {
-			_, err := fmt.Fprint(a.screen.out, sb.Name())
+			_, err := fmt.Fprint(p.screen.out, sb.Name())
 			return err
 		}
 		return nil
 	}
-	e := a.screen.err
+	e := p.screen.err
 	dim := func(s string) string { return e.Paint(console.Dim, s) }
 	cyan := func(s string) string { return e.Paint(console.Cyan, s) }
 	fmt.Fprint(e, "✅ Sandbox ")
 	if nameOut {
-		if _, err := fmt.Fprint(a.screen.out, sb.Name()); err != nil {
+		if _, err := fmt.Fprint(p.screen.out, sb.Name()); err != nil {
 			return err
 		}
 	} else {
@@ -425,7 +425,7 @@ func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hin
 	}
 	fmt.Fprintf(e, " %s.\n", what)
 	info := sb.Info()
-	lines := []string{"team: " + cyan(a.account.scope.TeamID), "region: " + cyan(info.Region), "project: " + cyan(a.account.scope.ProjectID)}
+	lines := []string{"team: " + cyan(p.account.scope.TeamID), "region: " + cyan(info.Region), "project: " + cyan(p.account.scope.ProjectID)}
 	if routes := sb.Routes(); len(routes) > 0 {
 		lines = append(lines, "ports:")
 		for _, r := range routes {
@@ -433,8 +433,8 @@ func (a *app) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hin
 		}
 	}
 	if hint {
-		lines = append(lines, "connect with: "+cyan(a.screen.filled(try("ssh %s", sb.Name()))))
+		lines = append(lines, "connect with: "+cyan(p.screen.filled(try("ssh %s", sb.Name()))))
 	}
-	a.screen.tree(lines, dim)
+	p.screen.tree(lines, dim)
 	return nil
 }

@@ -38,7 +38,7 @@ const maxSkew = 2 * time.Minute
 // checkTime bounds one check.
 const checkTime = 15 * time.Second
 
-type doctorCommand struct{ app *app }
+type doctorCommand struct{ place }
 
 func (c *doctorCommand) command() *command {
 	return &command{
@@ -49,7 +49,7 @@ func (c *doctorCommand) command() *command {
 
 func (c *doctorCommand) run(cmd *cobra.Command, _ []string) error {
 	findings := c.examine(cmd.Context())
-	if err := c.app.screen.print(list(findings, func(f finding) string { return f.Check }, c.findingTable)); err != nil {
+	if err := c.screen.print(list(findings, func(f finding) string { return f.Check }, c.findingTable)); err != nil {
 		return err
 	}
 	for _, f := range findings {
@@ -81,7 +81,7 @@ func (c *doctorCommand) examine(ctx context.Context) []finding {
 }
 
 func (c *doctorCommand) checkProxy() finding {
-	req, err := http.NewRequest(http.MethodGet, c.app.account.base(), nil)
+	req, err := http.NewRequest(http.MethodGet, c.account.base(), nil)
 	if err != nil {
 		return finding{"proxy", foundFailed, err.Error()}
 	}
@@ -97,12 +97,12 @@ func (c *doctorCommand) checkProxy() finding {
 
 // checkNetwork asks the API's server for anything, and compares its clock.
 func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
-	if c.app.account.given.local {
+	if c.account.given.local {
 		return []finding{{"network", foundOK, "not needed with --local"}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	address, err := url.Parse(c.app.account.base())
+	address, err := url.Parse(c.account.base())
 	if err != nil {
 		return []finding{{"network", foundFailed, err.Error()}}
 	}
@@ -132,24 +132,24 @@ func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
 func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	c.app.screen.opts.noInput, c.app.account.looks = true, true
-	client, err := c.app.account.connect(ctx)
-	others := finding{"other tokens", foundOK, c.app.account.unusedTokens()}
+	c.screen.opts.noInput, c.account.looks = true, true
+	client, err := c.account.connect(ctx)
+	others := finding{"other tokens", foundOK, c.account.unusedTokens()}
 	if err != nil {
-		f := c.app.screen.explain(err)
+		f := c.screen.explain(err)
 		return []finding{{"token", foundFailed, f.Message}, others, {"project", foundFailed, "not known without a token"}}
 	}
-	token := finding{"token", foundOK, "from " + c.app.screen.source}
-	if at, ok := oidc.Expiry(c.app.account.scope.Token); ok {
+	token := finding{"token", foundOK, "from " + c.screen.source}
+	if at, ok := oidc.Expiry(c.account.scope.Token); ok {
 		token.Detail += ", valid until " + at.Local().Format(time.DateTime)
 		if time.Now().After(at) {
 			token.Status = foundFailed
 		}
 	}
-	where := fmt.Sprintf("team %s, project %s", c.app.account.scope.TeamID, c.app.account.scope.ProjectID)
+	where := fmt.Sprintf("team %s, project %s", c.account.scope.TeamID, c.account.scope.ProjectID)
 	page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})
 	if err != nil {
-		return []finding{token, others, {"project", foundFailed, where + ": " + c.app.screen.explain(err).Message}}
+		return []finding{token, others, {"project", foundFailed, where + ": " + c.screen.explain(err).Message}}
 	}
 	running := 0
 	for _, i := range page.Items {
@@ -162,7 +162,7 @@ func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 
 // checkLogin looks at who can read the login.
 func (c *doctorCommand) checkLogin() finding {
-	file, err := oidc.NewHost(nil, c.app.screen.getenv, "").LoginFile()
+	file, err := oidc.NewHost(nil, c.screen.getenv, "").LoginFile()
 	if err != nil {
 		return finding{"login file", foundWarning, err.Error()}
 	}
@@ -179,11 +179,11 @@ func (c *doctorCommand) checkLogin() finding {
 }
 
 func (c *doctorCommand) checkTerminal() finding {
-	if !isTerminal(c.app.screen.in) || !c.app.screen.out.Terminal {
+	if !isTerminal(c.screen.in) || !c.screen.out.Terminal {
 		return finding{"terminal", foundWarning, "none here: connect, sh and questions won't work"}
 	}
-	name, _ := c.app.screen.env.lookup("TERM")
-	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", dash(name), c.app.screen.out.Width())}
+	name, _ := c.screen.env.lookup("TERM")
+	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", dash(name), c.screen.out.Width())}
 }
 
 // checkEmulator says how --local would run commands.

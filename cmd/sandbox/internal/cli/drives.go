@@ -37,7 +37,7 @@ func viewDrive(d sandbox.DriveInfo) driveView {
 func (c *drivesListCommand) driveTable(views []driveView) *table.Table {
 	t := table.New("NAME", "REGION", "CREATED", "UPDATED", "SIZE", "ATTACHED SANDBOX", "ATTACHED SESSION")
 	t.Least = []string{"ATTACHED SESSION", "UPDATED", "REGION", "CREATED", "SIZE"}
-	now := c.app.screen.now()
+	now := c.screen.now()
 	for _, v := range views {
 		t.Row(v.Name, v.Region, distance(v.CreatedAt, now), distance(v.UpdatedAt, now), units.Bytes(v.MaxSizeBytes),
 			dash(v.CurrentSandboxName), dash(v.CurrentSessionID))
@@ -45,12 +45,12 @@ func (c *drivesListCommand) driveTable(views []driveView) *table.Table {
 	return t
 }
 
-type drivesCommand struct{ app *app }
+type drivesCommand struct{ place }
 
 func (c *drivesCommand) command() *command {
 	return &command{
 		name: "drives", near: []string{"volumes", "volume"}, short: "Manage drives",
-		sub: describe(&drivesListCommand{app: c.app}, &drivesGetOrCreateCommand{app: c.app}, &drivesDeleteCommand{app: c.app}),
+		sub: describe(&drivesListCommand{place: c.place}, &drivesGetOrCreateCommand{place: c.place}, &drivesDeleteCommand{place: c.place}),
 	}
 }
 
@@ -58,7 +58,7 @@ func (c *drivesCommand) command() *command {
 var driveArg = argument{name: "name", text: "The name of the drive", parse: checked(parseDriveName)}
 
 type drivesListCommand struct {
-	app *app
+	place
 
 	pages  paging
 	prefix string
@@ -76,12 +76,12 @@ func (c *drivesListCommand) command() *command {
 }
 
 func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
-	client, err := c.app.account.connect(cmd.Context())
+	client, err := c.account.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
 	opts := &sandbox.ListDrivesOptions{NamePrefix: c.prefix, SortOrder: sandbox.SortOrder(c.pages.sortOrder)}
-	stop := c.app.screen.spin("Fetching drives...")
+	stop := c.screen.spin("Fetching drives...")
 	found, next, err := collect(cmd.Context(), &c.pages, func(d sandbox.DriveInfo) string { return d.ID },
 		func(sandbox.DriveInfo) bool { return true },
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.DriveInfo], error) {
@@ -94,15 +94,15 @@ func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	ans := list(mapped(found, viewDrive), func(v driveView) string { return v.Name }, c.driveTable)
 	ans.empty = "No drives."
-	if err := c.app.screen.print(ans); err != nil {
+	if err := c.screen.print(ans); err != nil {
 		return err
 	}
-	c.app.screen.more(next)
+	c.screen.more(next)
 	return nil
 }
 
 type drivesGetOrCreateCommand struct {
-	app *app
+	place
 
 	drive sandbox.DriveOptions
 }
@@ -121,7 +121,7 @@ func (c *drivesGetOrCreateCommand) command() *command {
 }
 
 func (c *drivesGetOrCreateCommand) run(cmd *cobra.Command, args []string) error {
-	client, err := c.app.account.connect(cmd.Context())
+	client, err := c.account.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -131,36 +131,36 @@ func (c *drivesGetOrCreateCommand) run(cmd *cobra.Command, args []string) error 
 			return err
 		}
 	}
-	stop := c.app.screen.spin("Creating drive...")
+	stop := c.screen.spin("Creating drive...")
 	drive, err := client.GetOrCreateDrive(cmd.Context(), args[0], &c.drive)
 	stop()
 	if err != nil {
 		return err
 	}
 	v := viewDrive(drive.Info())
-	if c.app.screen.opts.structured() {
-		return c.app.screen.print(output{doc: v, names: []string{v.Name}})
+	if c.screen.opts.structured() {
+		return c.screen.print(output{doc: v, names: []string{v.Name}})
 	}
-	fmt.Fprintf(c.app.screen.err, "✅ Drive %s is ready.\n", v.Name)
+	fmt.Fprintf(c.screen.err, "✅ Drive %s is ready.\n", v.Name)
 	size := "size: " + units.Bytes(v.MaxSizeBytes)
 	if !chosen {
 		size += " (--max-size sets it when a drive is made; it stays)"
 	}
-	c.app.screen.tree([]string{"region: " + v.Region, size}, func(s string) string { return s })
+	c.screen.tree([]string{"region: " + v.Region, size}, func(s string) string { return s })
 	return nil
 }
 
 // askSize asks whoever sits at a terminal for the size of a drive that does not
 // exist yet. Zero is the default of the plan. Agents are not asked.
 func (c *drivesGetOrCreateCommand) askSize(ctx context.Context, client *sandbox.Client, name string) (int64, error) {
-	if c.app.screen.opts.yes || c.app.screen.opts.structured() || !c.app.screen.asks() || api.CodingAgent() != "" {
+	if c.screen.opts.yes || c.screen.opts.structured() || !c.screen.asks() || api.CodingAgent() != "" {
 		return 0, nil
 	}
 	if _, err := client.GetDrive(ctx, name); !errors.Is(err, sandbox.ErrNotFound) {
 		return 0, err
 	}
 	for {
-		line, err := c.app.screen.ask(ctx, "Largest size, such as 200GiB (Enter for the plan's default: 1 TiB, or 1 GiB on Hobby; at most 16 TiB; it stays):")
+		line, err := c.screen.ask(ctx, "Largest size, such as 200GiB (Enter for the plan's default: 1 TiB, or 1 GiB on Hobby; at most 16 TiB; it stays):")
 		if err != nil || line == "" {
 			return 0, err
 		}
@@ -168,11 +168,11 @@ func (c *drivesGetOrCreateCommand) askSize(ctx context.Context, client *sandbox.
 		if err == nil {
 			return size, nil
 		}
-		fmt.Fprintln(c.app.screen.err, err)
+		fmt.Fprintln(c.screen.err, err)
 	}
 }
 
-type drivesDeleteCommand struct{ app *app }
+type drivesDeleteCommand struct{ place }
 
 func (c *drivesDeleteCommand) command() *command {
 	return &command{
@@ -183,11 +183,11 @@ func (c *drivesDeleteCommand) command() *command {
 }
 
 func (c *drivesDeleteCommand) run(cmd *cobra.Command, args []string) error {
-	client, err := c.app.account.connect(cmd.Context())
+	client, err := c.account.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	return c.app.tasks(distinct(args), "Deleting drive ", func(name string) error {
+	return c.tasks(distinct(args), "Deleting drive ", func(name string) error {
 		drive, err := client.GetDrive(cmd.Context(), name)
 		if err != nil {
 			return err

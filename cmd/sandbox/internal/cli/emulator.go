@@ -18,7 +18,7 @@ import (
 )
 
 type emulatorCommand struct {
-	app *app
+	place
 
 	o       sandboxtest.Options
 	mode    string
@@ -45,10 +45,10 @@ func (c *emulatorCommand) define(flags *pflag.FlagSet) {
 
 func (c *emulatorCommand) run(cmd *cobra.Command, args []string) error {
 	c.o.Mode = sandboxtest.Mode(c.mode)
-	c.o.Logger = slog.New(slog.NewTextHandler(c.app.screen.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	c.o.Logger = slog.New(slog.NewTextHandler(c.screen.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if c.verbose {
 		c.o.OnRequest = func(r sandboxtest.Request) {
-			fmt.Fprintf(c.app.screen.err, "%d %s %s %s\n", r.Status, r.Method, r.Path, r.Duration.Round(time.Microsecond))
+			fmt.Fprintf(c.screen.err, "%d %s %s %s\n", r.Status, r.Method, r.Path, r.Duration.Round(time.Microsecond))
 		}
 	}
 	server, err := sandboxtest.NewServer(&c.o)
@@ -76,9 +76,9 @@ func emulatorEnv(server *sandboxtest.Server) []string {
 
 func (c *emulatorCommand) serveEmulator(ctx context.Context, server *sandboxtest.Server) {
 	for _, v := range emulatorEnv(server) {
-		fmt.Fprintln(c.app.screen.out, "export", v)
+		fmt.Fprintln(c.screen.out, "export", v)
 	}
-	fmt.Fprintf(c.app.screen.err, "Serving on %s in mode %s. Press Ctrl-C to stop.\n", server.URL, server.Mode())
+	fmt.Fprintf(c.screen.err, "Serving on %s in mode %s. Press Ctrl-C to stop.\n", server.URL, server.Mode())
 	<-ctx.Done()
 }
 

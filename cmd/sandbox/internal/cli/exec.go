@@ -19,7 +19,7 @@ const cleanupTime = 30 * time.Second
 const createTime = 2 * time.Minute
 
 type execCommand struct {
-	app *app
+	place
 
 	o     commandOptions
 	stdin bool
@@ -50,23 +50,23 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		c.o.interactive, c.o.noTTY = true, true
 	}
-	if err := c.app.screen.check(&c.o, args[1:]); err != nil {
+	if err := c.screen.check(&c.o, args[1:]); err != nil {
 		return err
 	}
 	ctx := cmd.Context()
-	name, err := c.app.account.checkedName(args[0])
+	name, err := c.account.checkedName(args[0])
 	if err != nil {
 		return err
 	}
-	c.app.screen.doubtTimeout(given(cmd, "timeout"))
-	sb, err := c.app.account.get(ctx, name, true)
+	c.screen.doubtTimeout(given(cmd, "timeout"))
+	sb, err := c.account.get(ctx, name, true)
 	if err != nil {
 		return err
 	}
-	return c.app.andThen(ctx, sb, func() error { return c.app.runRemote(ctx, sb, &c.o, args[1], args[2:]) }, c.app.stopAfter(&c.o))
+	return c.andThen(ctx, sb, func() error { return c.runRemote(ctx, sb, &c.o, args[1], args[2:]) }, c.stopAfter(&c.o))
 }
 
-func (a *app) stopAfter(o *commandOptions) func(context.Context, *sandbox.Sandbox) error {
+func (p *place) stopAfter(o *commandOptions) func(context.Context, *sandbox.Sandbox) error {
 	if !o.stop {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (a *app) stopAfter(o *commandOptions) func(context.Context, *sandbox.Sandbo
 
 // andThen does some work in a sandbox and cleans up after it, however the work
 // ended.
-func (a *app) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() error, cleanUp func(context.Context, *sandbox.Sandbox) error) error {
+func (p *place) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() error, cleanUp func(context.Context, *sandbox.Sandbox) error) error {
 	err := work()
 	if cleanUp == nil {
 		return err
@@ -89,7 +89,7 @@ func (a *app) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() erro
 		if err == nil {
 			return cleanErr
 		}
-		a.screen.warn(fmt.Sprintf("cleaning up %s failed: %v", sb.Name(), cleanErr), "try "+try("rm %s", sb.Name()))
+		p.screen.warn(fmt.Sprintf("cleaning up %s failed: %v", sb.Name(), cleanErr), "try "+try("rm %s", sb.Name()))
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 )
 
 type forkCommand struct {
-	app *app
+	place
 
 	s       settingsOptions
 	connect bool
@@ -37,8 +37,8 @@ func (c *forkCommand) define(flags *pflag.FlagSet) {
 
 func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	c.app.screen.doubtTimeout(given(cmd, "timeout"))
-	source, err := c.app.account.checkedName(args[0])
+	c.screen.doubtTimeout(given(cmd, "timeout"))
+	source, err := c.account.checkedName(args[0])
 	if err != nil {
 		return err
 	}
@@ -47,11 +47,11 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.connect {
-		if err := c.app.screen.needTerminal("leave --connect out"); err != nil {
+		if err := c.screen.needTerminal("leave --connect out"); err != nil {
 			return err
 		}
 	}
-	original, err := c.app.account.get(ctx, source, false)
+	original, err := c.account.get(ctx, source, false)
 	if err != nil {
 		return err
 	}
@@ -60,31 +60,31 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 		if original.Info().CurrentSnapshotID == "" {
 			from = "its runtime image (it has no snapshot yet)"
 		}
-		c.app.screen.warn(fmt.Sprintf("%s is running. The copy starts from %s, not from its present files.", source, from),
+		c.screen.warn(fmt.Sprintf("%s is running. The copy starts from %s, not from its present files.", source, from),
 			fmt.Sprintf("run `%s` first to copy the present files.", try("snapshot --stop %s", source)))
 	}
-	stop := c.app.screen.spinUnless(c.s.silent, fmt.Sprintf("Forking sandbox %s...", source))
-	sb, err := c.app.account.client.Fork(ctx, source, o)
+	stop := c.screen.spinUnless(c.s.silent, fmt.Sprintf("Forking sandbox %s...", source))
+	sb, err := c.account.client.Fork(ctx, source, o)
 	stop()
 	if err != nil {
 		return err
 	}
 	if session := sb.CurrentSession(); original.Status() != sandbox.StatusRunning && session != nil && session.Info().SourceSnapshotID == "" {
-		c.app.screen.warn(fmt.Sprintf("%s has no snapshot. The copy has none of its files.", source), "run `"+try("snapshot --stop %s", source)+"` before it stops to keep its files.")
+		c.screen.warn(fmt.Sprintf("%s has no snapshot. The copy has none of its files.", source), "run `"+try("snapshot --stop %s", source)+"` before it stops to keep its files.")
 	}
-	if err := c.app.announce(sb, &c.s, "forked from "+source, !c.connect, true); err != nil || !c.connect {
+	if err := c.announce(sb, &c.s, "forked from "+source, !c.connect, true); err != nil || !c.connect {
 		return err
 	}
-	return c.app.terminal(ctx, sb, &terminalOptions{keepAlive: true})
+	return c.terminal(ctx, sb, &terminalOptions{keepAlive: true})
 }
 
 func (c *forkCommand) forkOptions(ctx context.Context, s *settingsOptions) (*sandbox.ForkOptions, error) {
-	keep, policy, env, err := s.common(ctx, c.app.screen)
+	keep, policy, env, err := s.common(ctx, c.screen)
 	if err != nil {
 		return nil, err
 	}
 	o := &sandbox.ForkOptions{
-		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: c.app.screen.pairs(s.tags, "--tag"),
+		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: c.screen.pairs(s.tags, "--tag"),
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID,
 		AllowEmpty: true, SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep, Extra: map[string]any{"__interactive": true},
 	}

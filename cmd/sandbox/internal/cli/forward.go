@@ -40,7 +40,7 @@ func parseForwarding(s string) (forwarding, error) {
 }
 
 type forwardCommand struct {
-	app *app
+	place
 
 	address string
 	overWeb bool
@@ -75,11 +75,11 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		forwards = append(forwards, f)
 	}
-	name, err := c.app.account.checkedName(args[0])
+	name, err := c.account.checkedName(args[0])
 	if err != nil {
 		return err
 	}
-	sb, err := c.app.account.get(cmd.Context(), name, true)
+	sb, err := c.account.get(cmd.Context(), name, true)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	if !c.noKeep {
-		defer c.app.keepAlive(ctx, sb, 0, "the ports end with the session")()
+		defer c.keepAlive(ctx, sb, 0, "the ports end with the session")()
 	}
 	failed := make(chan error, len(forwards))
 	for _, f := range forwards {
@@ -102,7 +102,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 		if c.overWeb {
 			serve = c.serveWeb
 		}
-		fmt.Fprintf(c.app.screen.err, "Forwarding %s -> %s:%d\n", listener.Addr(), name, f.remote)
+		fmt.Fprintf(c.screen.err, "Forwarding %s -> %s:%d\n", listener.Addr(), name, f.remote)
 		wg.Go(func() { failed <- serve(ctx, listener, sb, f.remote) })
 	}
 	select {
@@ -110,7 +110,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 		cancel()
 		return err
 	case <-ctx.Done():
-		return exitWith(signalNumber(c.app.screen.signal()))
+		return exitWith(signalNumber(c.screen.signal()))
 	}
 }
 
@@ -118,10 +118,10 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 func (c *forwardCommand) serveTunnel(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
 	return tunnel.Forward(ctx, listener, sb, port, &tunnel.ForwardOptions{NoKeepAlive: true, OnError: func(err error) { // the command does
 		if errors.Is(err, tunnel.ErrRefused) {
-			c.app.screen.warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
+			c.screen.warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
 			return
 		}
-		c.app.screen.warn("the tunnel failed: "+c.app.screen.explain(err).Message, "it needs stty and one of python3, node and bash in the sandbox")
+		c.screen.warn("the tunnel failed: "+c.screen.explain(err).Message, "it needs stty and one of python3, node and bash in the sandbox")
 	}})
 }
 

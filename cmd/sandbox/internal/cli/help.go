@@ -35,7 +35,8 @@ func (s *stdio) page(write func(*helpPage)) {
 }
 
 type helpCommand struct {
-	app *app
+	screen *stdio
+	root   *command
 
 	all bool
 }
@@ -54,10 +55,10 @@ func (c *helpCommand) run(cmd *cobra.Command, words []string) error {
 	of := cmd.Root()
 	switch {
 	case c.all:
-		c.app.screen.page(func(p *helpPage) { c.app.allCommands().eachTitle(p.section) })
+		c.screen.page(func(p *helpPage) { c.root.eachTitle(p.section) })
 		return nil
 	case len(words) == 1 && words[0] == allOptions:
-		c.app.screen.page(func(p *helpPage) {
+		c.screen.page(func(p *helpPage) {
 			groups := optionGroups(of.PersistentFlags())
 			for _, title := range optionTitles {
 				p.section(title+":", groups[title])

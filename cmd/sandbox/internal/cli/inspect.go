@@ -12,7 +12,7 @@ type inspectView struct {
 	Session sessionView `json:"session"`
 }
 
-type inspectCommand struct{ app *app }
+type inspectCommand struct{ place }
 
 func (c *inspectCommand) command() *command {
 	return &command{
@@ -22,7 +22,7 @@ func (c *inspectCommand) command() *command {
 }
 
 func (c *inspectCommand) run(cmd *cobra.Command, args []string) error {
-	sb, err := c.app.account.named(cmd.Context(), args[0], false)
+	sb, err := c.account.named(cmd.Context(), args[0], false)
 	if err != nil {
 		return err
 	}
@@ -30,10 +30,10 @@ func (c *inspectCommand) run(cmd *cobra.Command, args []string) error {
 	if s := sb.CurrentSession(); s != nil {
 		v.Session = viewSession(s.Info())
 	}
-	return c.app.screen.print(output{doc: v, names: []string{sb.Name()}})
+	return c.screen.print(output{doc: v, names: []string{sb.Name()}})
 }
 
-type startCommand struct{ app *app }
+type startCommand struct{ place }
 
 func (c *startCommand) command() *command {
 	return &command{
@@ -43,20 +43,20 @@ func (c *startCommand) command() *command {
 }
 
 func (c *startCommand) run(cmd *cobra.Command, args []string) error {
-	names, _, err := c.app.chosen(cmd.Context(), cmd, args, &selection{})
+	names, _, err := c.chosen(cmd.Context(), cmd, args, &selection{})
 	if err != nil {
 		return err
 	}
-	if _, err := c.app.account.connect(cmd.Context()); err != nil {
+	if _, err := c.account.connect(cmd.Context()); err != nil {
 		return err
 	}
-	return c.app.tasks(names, "Starting sandbox ", func(name string) error {
-		_, err := c.app.account.get(cmd.Context(), name, true)
+	return c.tasks(names, "Starting sandbox ", func(name string) error {
+		_, err := c.account.get(cmd.Context(), name, true)
 		return err
 	})
 }
 
-type extendCommand struct{ app *app }
+type extendCommand struct{ place }
 
 func (c *extendCommand) command() *command {
 	return &command{
@@ -71,8 +71,8 @@ func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return usagef("%v", err)
 	}
-	c.app.screen.doubtTimeout(args[1])
-	s, err := c.app.account.session(cmd.Context(), args[0])
+	c.screen.doubtTimeout(args[1])
+	s, err := c.account.session(cmd.Context(), args[0])
 	if err != nil {
 		return err
 	}
@@ -81,9 +81,9 @@ func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	i := s.Info()
 	end := i.StartedAt.Add(i.Timeout)
-	if c.app.screen.opts.structured() {
-		return c.app.screen.print(output{doc: viewSession(i), names: []string{i.ID}})
+	if c.screen.opts.structured() {
+		return c.screen.print(output{doc: viewSession(i), names: []string{i.ID}})
 	}
-	fmt.Fprintf(c.app.screen.err, "The session ends %s, at %s.\n", distance(&end, c.app.screen.now()), end.Local().Format(time.TimeOnly))
+	fmt.Fprintf(c.screen.err, "The session ends %s, at %s.\n", distance(&end, c.screen.now()), end.Local().Format(time.TimeOnly))
 	return nil
 }

@@ -9,9 +9,9 @@ import (
 )
 
 // keepAlive extends the sandbox's timeout until the returned function is called.
-func (a *app) keepAlive(ctx context.Context, sb *sandbox.Sandbox, margin time.Duration, otherwise string) (stop func()) {
+func (p *place) keepAlive(ctx context.Context, sb *sandbox.Sandbox, margin time.Duration, otherwise string) (stop func()) {
 	return keepAlive(ctx, sb, margin, func(err error) {
-		a.screen.warn("the sandbox's timeout can't be extended any further: "+err.Error(), otherwise)
+		p.screen.warn("the sandbox's timeout can't be extended any further: "+err.Error(), otherwise)
 	})
 }
 

@@ -218,7 +218,7 @@ func (c *connection) find(ctx context.Context, s *selection) ([]sandbox.Info, er
 }
 
 type listCommand struct {
-	app *app
+	place
 
 	pages  paging
 	sel    selection
@@ -247,10 +247,10 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	if c.sel.namePrefix != "" && c.sortBy != "" && c.sortBy != "name" {
 		return usagef("--sort-by must be name with --name-prefix")
 	}
-	if _, err := c.app.account.connect(cmd.Context()); err != nil {
+	if _, err := c.account.connect(cmd.Context()); err != nil {
 		return err
 	}
-	stop := c.app.screen.spin("Fetching sandboxes...")
+	stop := c.screen.spin("Fetching sandboxes...")
 	found, next, err := c.list(cmd.Context(), &c.pages, &c.sel, c.sortBy)
 	stop()
 	if err != nil {
@@ -266,19 +266,19 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	default:
 		ans.empty = "No sandboxes are running; " + try("ls --all") + " shows the others."
 	}
-	if err := c.app.screen.print(ans); err != nil {
+	if err := c.screen.print(ans); err != nil {
 		return err
 	}
-	c.app.screen.more(next)
+	c.screen.more(next)
 	return nil
 }
 
 func (c *listCommand) list(ctx context.Context, pages *paging, sel *selection, sortBy string) ([]sandbox.Info, string, error) {
-	client, err := c.app.account.connect(ctx)
+	client, err := c.account.connect(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	tags := c.app.screen.pairs(sel.tags, "--tag")
+	tags := c.screen.pairs(sel.tags, "--tag")
 	shown := *sel
 	if !sel.all && len(sel.statuses) == 0 {
 		shown.statuses = []string{string(sandbox.StatusRunning)}
@@ -309,7 +309,7 @@ func (c *listCommand) sandboxTable(views []sandboxView, usage bool) *table.Table
 	}
 	t := table.New(header...)
 	t.Least = []string{"MOUNTS", "SNAPSHOT", "NETWORK (OUT/IN)", "CPU", "VCPUS", "REGION", "MEMORY", "IMAGE/RUNTIME", "CREATED", "TAGS", "TIMEOUT"}
-	now := c.app.screen.now()
+	now := c.screen.now()
 	for _, v := range views {
 		row := []any{
 			v.Name, statusCell(v.Status), distance(v.CreatedAt, now), dash(v.Region), memory(v.Memory), number(v.VCPUs),

@@ -31,7 +31,7 @@ type localView struct {
 	Dir     string `json:"dir"`
 }
 
-type localCommand struct{ app *app }
+type localCommand struct{ place }
 
 func (c *localCommand) command() *command {
 	leaf := func(name, short string, doc any, run func(*cobra.Command, []string) error) *command {
@@ -51,7 +51,7 @@ func (c *localCommand) command() *command {
 }
 
 func (c *localCommand) status(cmd *cobra.Command, _ []string) error {
-	dir, state, err := c.app.screen.localDirs()
+	dir, state, err := c.screen.localDirs()
 	if err != nil {
 		return err
 	}
@@ -63,12 +63,12 @@ func (c *localCommand) status(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	defer e.Close()
-	if c.app.screen.opts.structured() {
+	if c.screen.opts.structured() {
 		v := localView{e.Address.PID, e.Address.Mode, e.Address.Version, e.Address.URL, state}
-		return c.app.screen.print(output{doc: v, names: []string{fmt.Sprint(e.Address.PID)}})
+		return c.screen.print(output{doc: v, names: []string{fmt.Sprint(e.Address.PID)}})
 	}
 	serves := fmt.Sprintf("Process %d serves in mode %s, with its files in %s.", e.Address.PID, e.Address.Mode, state)
-	_, err = fmt.Fprintf(c.app.screen.out, "%s\n%s\n", prose(c.app.screen.out, serves), prose(c.app.screen.out, noBoundary))
+	_, err = fmt.Fprintf(c.screen.out, "%s\n%s\n", prose(c.screen.out, serves), prose(c.screen.out, noBoundary))
 	return err
 }
 
@@ -77,7 +77,7 @@ func (c *localCommand) stop(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	return c.app.screen.result(doneView{was})
+	return c.screen.result(doneView{was})
 }
 
 // restart starts it even if none has run.
@@ -86,15 +86,15 @@ func (c *localCommand) restart(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	c.app.account.given.local = true
-	if _, err := c.app.account.connect(cmd.Context()); err != nil {
+	c.account.given.local = true
+	if _, err := c.account.connect(cmd.Context()); err != nil {
 		return err
 	}
-	return c.app.screen.result(doneView{was})
+	return c.screen.result(doneView{was})
 }
 
 func (c *localCommand) logs(*cobra.Command, []string) error {
-	dir, _, err := c.app.screen.localDirs()
+	dir, _, err := c.screen.localDirs()
 	if err != nil {
 		return err
 	}
@@ -106,13 +106,13 @@ func (c *localCommand) logs(*cobra.Command, []string) error {
 		return err
 	}
 	defer f.Close()
-	_, err = io.Copy(c.app.screen.out, f)
+	_, err = io.Copy(c.screen.out, f)
 	return err
 }
 
 // end ends it, and reports whether it ran.
 func (c *localCommand) end(ctx context.Context) (was bool, err error) {
-	dir, _, err := c.app.screen.localDirs()
+	dir, _, err := c.screen.localDirs()
 	if err != nil {
 		return false, err
 	}

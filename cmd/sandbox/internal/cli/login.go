@@ -26,7 +26,7 @@ type loginView struct {
 	Project string `json:"project,omitempty"`
 }
 
-type loginCommand struct{ app *app }
+type loginCommand struct{ place }
 
 func (c *loginCommand) command() *command {
 	return &command{
@@ -39,25 +39,25 @@ func (c *loginCommand) command() *command {
 
 func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 	ctx := cmd.Context()
-	host := oidc.NewHost(nil, c.app.screen.getenv, "")
+	host := oidc.NewHost(nil, c.screen.getenv, "")
 	found, err := c.newLogin(ctx, host)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.app.screen.err, "%s You are logged in.\n", c.app.screen.err.Paint(console.Green, "✔"))
+	fmt.Fprintf(c.screen.err, "%s You are logged in.\n", c.screen.err.Paint(console.Green, "✔"))
 	scope, err := host.InferScope(ctx, oidc.Search{
-		Token: found.Token, Given: oidc.Scope{TeamID: c.app.account.given.scope}, Names: true, Doing: "finding a project for the CLI's login",
+		Token: found.Token, Given: oidc.Scope{TeamID: c.account.given.scope}, Names: true, Doing: "finding a project for the CLI's login",
 	})
 	if err != nil {
-		c.app.screen.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
-		return c.app.screen.result(loginView{})
+		c.screen.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
+		return c.screen.result(loginView{})
 	}
 	v := loginView{first(scope.TeamSlug, scope.TeamID), first(scope.ProjectName, scope.ProjectID)}
-	if c.app.screen.opts.structured() {
-		return c.app.screen.print(output{doc: v, names: []string{v.Team + "/" + v.Project}})
+	if c.screen.opts.structured() {
+		return c.screen.print(output{doc: v, names: []string{v.Team + "/" + v.Project}})
 	}
-	c.app.screen.tree([]string{"team: " + v.Team, "project: " + v.Project},
-		func(s string) string { return c.app.screen.err.Paint(console.Dim, s) })
+	c.screen.tree([]string{"team: " + v.Team, "project: " + v.Project},
+		func(s string) string { return c.screen.err.Paint(console.Dim, s) })
 	return nil
 }
 
@@ -65,11 +65,11 @@ func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 const maxToken = 64 << 10
 
 func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Login, error) {
-	switch c.app.account.given.token {
+	switch c.account.given.token {
 	case "":
 		return login.Device(ctx, host, c.promptLogin)
 	case "-":
-		text, err := io.ReadAll(io.LimitReader(c.app.screen.in, maxToken))
+		text, err := io.ReadAll(io.LimitReader(c.screen.in, maxToken))
 		if err != nil {
 			return oidc.Login{}, err
 		}
@@ -86,14 +86,14 @@ func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Logi
 // promptLogin tells where to log in, and opens the page if ENTER is pressed.
 func (c *loginCommand) promptLogin(ctx context.Context, code login.Code) error {
 	page := first(code.VerificationURLComplete, code.VerificationURL)
-	fmt.Fprintf(c.app.screen.err, "Visit %s and enter the code %s (valid for %s).\n", c.app.screen.err.Paint(console.Cyan, page),
-		c.app.screen.err.Paint(console.Bold, code.UserCode), units.Long(code.ExpiresAt.Sub(c.app.screen.now()).Round(time.Minute)))
-	if !c.app.screen.asks() {
+	fmt.Fprintf(c.screen.err, "Visit %s and enter the code %s (valid for %s).\n", c.screen.err.Paint(console.Cyan, page),
+		c.screen.err.Paint(console.Bold, code.UserCode), units.Long(code.ExpiresAt.Sub(c.screen.now()).Round(time.Minute)))
+	if !c.screen.asks() {
 		return nil
 	}
-	fmt.Fprintln(c.app.screen.err, "Press ENTER to open the page.")
+	fmt.Fprintln(c.screen.err, "Press ENTER to open the page.")
 	go func() {
-		if _, err := bufio.NewReader(c.app.screen.in).ReadString('\n'); err == nil && ctx.Err() == nil {
+		if _, err := bufio.NewReader(c.screen.in).ReadString('\n'); err == nil && ctx.Err() == nil {
 			_ = openPage(page) // the address is on the screen
 		}
 	}()
@@ -133,22 +133,22 @@ func pageCommand(address string) (*exec.Cmd, error) {
 	return exec.Command("xdg-open", address), nil
 }
 
-type logoutCommand struct{ app *app }
+type logoutCommand struct{ place }
 
 func (c *logoutCommand) command() *command {
 	return &command{name: "logout", near: []string{"signout"}, short: "Log out", example: "logout", account: noAccount, doc: doneView{}, run: c.run}
 }
 
 func (c *logoutCommand) run(cmd *cobra.Command, _ []string) error {
-	err := login.Logout(cmd.Context(), oidc.NewHost(nil, c.app.screen.getenv, ""))
+	err := login.Logout(cmd.Context(), oidc.NewHost(nil, c.screen.getenv, ""))
 	switch {
-	case c.app.screen.opts.structured() && (err == nil || errors.Is(err, oidc.ErrNotLoggedIn)):
-		return c.app.screen.print(output{doc: doneView{err == nil}})
+	case c.screen.opts.structured() && (err == nil || errors.Is(err, oidc.ErrNotLoggedIn)):
+		return c.screen.print(output{doc: doneView{err == nil}})
 	case errors.Is(err, oidc.ErrNotLoggedIn):
-		_, err = fmt.Fprintf(c.app.screen.out, "No active session found. You are not currently logged in.\n%s To log in, run: `%s`\n",
-			c.app.screen.out.Paint(console.Bold, "hint:"), c.app.screen.filled(try("login")))
+		_, err = fmt.Fprintf(c.screen.out, "No active session found. You are not currently logged in.\n%s To log in, run: `%s`\n",
+			c.screen.out.Paint(console.Bold, "hint:"), c.screen.filled(try("login")))
 	case err == nil:
-		_, err = fmt.Fprintln(c.app.screen.out, "Logged out!")
+		_, err = fmt.Fprintln(c.screen.out, "Logged out!")
 	}
 	return err
 }

@@ -45,7 +45,7 @@ func TestTokensStayOutOfArguments(t *testing.T) {
 		defer stdin.Close()
 		a := newApp(nil)
 		a.screen.in, a.account.given.token = stdin, token
-		return (&loginCommand{app: a}).newLogin(t.Context(), host)
+		return (&loginCommand{place: a.place}).newLogin(t.Context(), host)
 	}
 	_, err := login("vcp_secret", "")
 	require.ErrorContains(t, err, "seen by others")

@@ -29,7 +29,7 @@ const localMachine = "Your tools work in sandboxes of an emulator on the user's 
 	"of this machine, can reach its network, and may be able to read and change its files. Run nothing in them that you would not run on the machine itself."
 
 type mcpCommand struct {
-	app *app
+	place
 
 	only string
 }
@@ -48,25 +48,25 @@ func (c *mcpCommand) command() *command {
 }
 
 func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
-	c.app.screen.opts.noInput = true
+	c.screen.opts.noInput = true
 	opts := &agent.Options{KeepRunning: true, OnError: func(call agent.Call, err error) {
-		c.app.screen.warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent got a message of its own")
+		c.screen.warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent got a message of its own")
 	}}
-	if c.app.account.given.local {
-		c.app.screen.warn("the sandboxes of --local are processes of this machine, and not isolated from it", "let only agents use them that may run commands here")
+	if c.account.given.local {
+		c.screen.warn("the sandboxes of --local are processes of this machine, and not isolated from it", "let only agents use them that may run commands here")
 		opts.Environment = localMachine
 	}
 	if c.only != "" {
-		if c.only, err = c.app.account.checkedName(c.only); err != nil {
+		if c.only, err = c.account.checkedName(c.only); err != nil {
 			return err
 		}
 	}
-	client, err := c.app.account.connect(cmd.Context())
+	client, err := c.account.connect(cmd.Context())
 	if err != nil {
 		// An agent's program shows its user what a tool says, and not why a server
 		// has ended.
-		why := c.app.screen.explain(err)
-		c.app.screen.warn(why.Message, why.Hint)
+		why := c.screen.explain(err)
+		c.screen.warn(why.Message, why.Hint)
 		opts.Before = func(context.Context, agent.Call) error {
 			return agent.Refuse(fmt.Sprintf("%s; %s; then start this server again (tell the user)", why.Message, why.Hint))
 		}
@@ -80,8 +80,8 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, tools.Close()) }()
 	server := mcptools.NewServer(tools, &mcp.Implementation{Name: "sandbox", Title: "Vercel Sandbox", Version: Version()})
-	answers := &answers{to: c.app.screen.out.Raw}
-	return server.Run(cmd.Context(), &mcp.IOTransport{Reader: newMessages(c.app.screen.in, answers), Writer: answers})
+	answers := &answers{to: c.screen.out.Raw}
+	return server.Run(cmd.Context(), &mcp.IOTransport{Reader: newMessages(c.screen.in, answers), Writer: answers})
 }
 
 // answers is standard output, which is written to line by line.

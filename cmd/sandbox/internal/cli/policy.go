@@ -6,22 +6,22 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-type policyCommand struct{ app *app }
+type policyCommand struct{ place }
 
 func (c *policyCommand) command() *command {
 	return &command{name: "policy", short: "Show what a sandbox can reach", sub: []*command{{
 		name: "show", short: "Write the network policy as --network-policy-file reads it, but without the values of headers; with --json always as an object",
 		args: []argument{nameArg}, example: "config policy show my-app", doc: policyView{},
 		run: func(cmd *cobra.Command, args []string) error {
-			sb, err := c.app.account.named(cmd.Context(), args[0], false)
+			sb, err := c.account.named(cmd.Context(), args[0], false)
 			if err != nil {
 				return err
 			}
 			policy := presentPolicy(sb)
-			if v := viewPolicy(policy); c.app.screen.opts.structured() {
-				return c.app.screen.print(output{doc: v, names: []string{policyText(v)}})
+			if v := viewPolicy(policy); c.screen.opts.structured() {
+				return c.screen.print(output{doc: v, names: []string{policyText(v)}})
 			}
-			return writeJSON(c.app.screen.out, policy, true)
+			return writeJSON(c.screen.out, policy, true)
 		},
 	}}}
 }

@@ -55,7 +55,7 @@ func (c *connection) remoteCommand(ctx context.Context, name, id string) (*sandb
 }
 
 type psCommand struct {
-	app *app
+	place
 
 	all bool
 }
@@ -71,11 +71,11 @@ func (c *psCommand) command() *command {
 }
 
 func (c *psCommand) run(cmd *cobra.Command, args []string) error {
-	name, err := c.app.account.checkedName(args[0])
+	name, err := c.account.checkedName(args[0])
 	if err != nil {
 		return err
 	}
-	s, err := c.app.account.session(cmd.Context(), name)
+	s, err := c.account.session(cmd.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (c *psCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	ans := list(views, func(v commandView) string { return v.ID }, c.commandTable)
 	ans.empty = "No commands are running."
-	return c.app.screen.print(ans)
+	return c.screen.print(ans)
 }
 
 // revealTime bounds the look at one command.
@@ -120,7 +120,7 @@ func reveal(ctx context.Context, commands []*sandbox.Command) {
 func (c *psCommand) commandTable(views []commandView) *table.Table {
 	t := table.New("ID", "STATUS", "STARTED", "DURATION", "COMMAND")
 	t.Least = []string{"STARTED"}
-	now := c.app.screen.now()
+	now := c.screen.now()
 	for _, v := range views {
 		status, duration := statusCell(sandbox.StatusRunning), "-"
 		if v.ExitCode != nil {
@@ -135,7 +135,7 @@ func (c *psCommand) commandTable(views []commandView) *table.Table {
 }
 
 type logsCommand struct {
-	app *app
+	place
 
 	follow bool
 	tail   int
@@ -163,17 +163,17 @@ func (c *logsCommand) run(cmd *cobra.Command, args []string) error {
 	if len(args) == 2 {
 		id = args[1]
 	}
-	remote, err := c.app.account.remoteCommand(cmd.Context(), args[0], id)
+	remote, err := c.account.remoteCommand(cmd.Context(), args[0], id)
 	if err != nil {
 		return err
 	}
-	l := &logReader{app: c.app, command: remote, follow: c.follow, stream: c.stream, tail: c.tail}
+	l := &logReader{place: c.place, command: remote, follow: c.follow, stream: c.stream, tail: c.tail}
 	return l.run(cmd.Context())
 }
 
 // logReader shows the output of a command.
 type logReader struct {
-	app     *app
+	place
 	command *sandbox.Command
 	follow  bool
 	stream  string
@@ -216,9 +216,9 @@ func (l *logReader) run(ctx context.Context) error {
 }
 
 func (l *logReader) write(stream, text string) error {
-	w := l.app.screen.out.Raw
+	w := l.screen.out.Raw
 	if stream == sandbox.Stderr {
-		w = l.app.screen.err.Raw
+		w = l.screen.err.Raw
 	}
 	_, err := io.WriteString(w, text)
 	return err
@@ -239,7 +239,7 @@ func (l *logReader) keep(e sandbox.LogEntry) {
 	}
 }
 
-type waitCommand struct{ app *app }
+type waitCommand struct{ place }
 
 func (c *waitCommand) command() *command {
 	return &command{
@@ -249,7 +249,7 @@ func (c *waitCommand) command() *command {
 }
 
 func (c *waitCommand) run(cmd *cobra.Command, args []string) error {
-	remote, err := c.app.account.remoteCommand(cmd.Context(), args[0], args[1])
+	remote, err := c.account.remoteCommand(cmd.Context(), args[0], args[1])
 	if err != nil {
 		return err
 	}
@@ -257,8 +257,8 @@ func (c *waitCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if c.app.screen.opts.structured() {
-		if err := c.app.screen.print(output{doc: viewCommand(result.Command), names: []string{result.Command.ID()}}); err != nil {
+	if c.screen.opts.structured() {
+		if err := c.screen.print(output{doc: viewCommand(result.Command), names: []string{result.Command.ID()}}); err != nil {
 			return err
 		}
 	}
@@ -266,7 +266,7 @@ func (c *waitCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 type killCommand struct {
-	app *app
+	place
 
 	send sandbox.Signal
 	tree bool
@@ -292,7 +292,7 @@ func (c *killCommand) command() *command {
 }
 
 func (c *killCommand) run(cmd *cobra.Command, args []string) error {
-	remote, err := c.app.account.remoteCommand(cmd.Context(), args[0], args[1])
+	remote, err := c.account.remoteCommand(cmd.Context(), args[0], args[1])
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (c *killCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return c.app.screen.result([]string{remote.ID()}, remote.ID())
+	return c.screen.result([]string{remote.ID()}, remote.ID())
 }
 
 func parseSignal(s string) (sandbox.Signal, error) {

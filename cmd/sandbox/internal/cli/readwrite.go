@@ -9,7 +9,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-type readCommand struct{ app *app }
+type readCommand struct{ place }
 
 func (c *readCommand) command() *command {
 	return &command{
@@ -20,17 +20,17 @@ func (c *readCommand) command() *command {
 
 func (c *readCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	sb, from, err := c.app.account.fileOf(ctx, args)
+	sb, from, err := c.account.fileOf(ctx, args)
 	if err != nil {
 		return err
 	}
-	if err := c.app.screen.catFile(ctx, sb.FS(), from.path); err != nil {
+	if err := c.screen.catFile(ctx, sb.FS(), from.path); err != nil {
 		return (&copying{from: from}).missing(err)
 	}
 	return nil
 }
 
-type writeCommand struct{ app *app }
+type writeCommand struct{ place }
 
 func (c *writeCommand) command() *command {
 	return &command{
@@ -44,15 +44,15 @@ func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 	if err := (location{path: args[1]}).namesFile(); err != nil {
 		return err
 	}
-	sb, to, err := c.app.account.fileOf(ctx, args)
+	sb, to, err := c.account.fileOf(ctx, args)
 	if err != nil {
 		return err
 	}
-	one := &copying{app: c.app, o: &copyOptions{}, from: location{stream: true}, to: to, target: sb}
+	one := &copying{place: c.place, o: &copyOptions{}, from: location{stream: true}, to: to, target: sb}
 	if err := one.run(ctx); err != nil {
 		return err
 	}
-	return c.app.screen.result([]copyView{{one.from.String(), to.String()}})
+	return c.screen.result([]copyView{{one.from.String(), to.String()}})
 }
 
 // fileOf finds the sandbox of a command line NAME PATH.

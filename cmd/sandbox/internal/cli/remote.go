@@ -106,17 +106,17 @@ func (s *stdio) inTerminal(o *commandOptions) (bool, error) {
 }
 
 // runRemote runs a command in a sandbox and returns its exit code.
-func (a *app) runRemote(ctx context.Context, sb *sandbox.Sandbox, o *commandOptions, name string, args []string) error {
-	terminal, err := a.screen.inTerminal(o)
+func (p *place) runRemote(ctx context.Context, sb *sandbox.Sandbox, o *commandOptions, name string, args []string) error {
+	terminal, err := p.screen.inTerminal(o)
 	if err != nil {
 		return err
 	}
 	if terminal {
-		return a.terminal(ctx, sb, &terminalOptions{
+		return p.terminal(ctx, sb, &terminalOptions{
 			command: name, args: args, env: o.environment, workdir: o.workdir, sudo: o.sudo, user: o.user, keepAlive: !o.noExtend,
 		})
 	}
-	r := &remoteRun{app: a, sb: sb, o: o, name: name, args: args}
+	r := &remoteRun{place: *p, sb: sb, o: o, name: name, args: args}
 	return r.run(ctx)
 }
 
@@ -129,7 +129,7 @@ type commandTarget interface {
 
 // remoteRun is a command whose output comes here.
 type remoteRun struct {
-	app  *app
+	place
 	sb   *sandbox.Sandbox
 	o    *commandOptions
 	name string
@@ -157,9 +157,9 @@ func beginning(text string, most int) string {
 
 // echo shows the command line.
 func (r *remoteRun) echo() {
-	if !r.o.noEcho && !r.app.screen.opts.quiet && !r.app.screen.opts.json {
+	if !r.o.noEcho && !r.screen.opts.quiet && !r.screen.opts.json {
 		line := lines(beginning(shellWords(append([]string{r.name}, r.args...)), maxEcho))
-		fmt.Fprintln(r.app.screen.err, r.app.screen.err.Paint(console.Gray, "$ "+line))
+		fmt.Fprintln(r.screen.err, r.screen.err.Paint(console.Gray, "$ "+line))
 	}
 }
 
@@ -173,17 +173,17 @@ func (r *remoteRun) run(ctx context.Context) error {
 		return r.detach(ctx, target, r.name, r.args)
 	}
 	if !r.o.noExtend && !r.o.limited {
-		defer r.app.keepAlive(context.WithoutCancel(ctx), r.sb, keepAliveMargin, "the command ends with the session")()
+		defer r.keepAlive(context.WithoutCancel(ctx), r.sb, keepAliveMargin, "the command ends with the session")()
 	}
 	opts := &sandbox.CommandOptions{
-		Cwd: r.o.workdir, Env: r.o.environment, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: r.app.screen.out.Raw, Stderr: r.app.screen.err.Raw, Binary: r.o.binary,
+		Cwd: r.o.workdir, Env: r.o.environment, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: r.screen.out.Raw, Stderr: r.screen.err.Raw, Binary: r.o.binary,
 	}
 	code, err := r.follow(ctx, target, r.name, r.args, opts)
 	if err != nil {
 		return r.whatBecame(ctx, r.shellHint(startError(err)))
 	}
 	if code == 128+int(syscall.SIGKILL) && r.o.timeout > 0 {
-		fmt.Fprintln(r.app.screen.err, "Command was killed (SIGKILL, exit code 137).")
+		fmt.Fprintln(r.screen.err, "Command was killed (SIGKILL, exit code 137).")
 	}
 	return exitWith(code)
 }
@@ -205,7 +205,7 @@ func (r *remoteRun) whatBecame(ctx context.Context, err error) error {
 	late, cancel := withDeadline(ctx, lookTime)
 	defer cancel()
 	name, session := r.sb.Name(), r.sb.CurrentSession().ID()
-	now, getErr := r.app.account.client.Get(late, name, &sandbox.GetOptions{NoResume: true})
+	now, getErr := r.account.client.Get(late, name, &sandbox.GetOptions{NoResume: true})
 	switch {
 	case errors.Is(getErr, sandbox.ErrNotFound):
 		return withHint(err, "sandbox %s was removed, and the command ended with it", name)
@@ -264,16 +264,16 @@ func (r *remoteRun) detach(ctx context.Context, target commandTarget, name strin
 	if err != nil {
 		return startError(err)
 	}
-	if r.app.screen.opts.structured() && !r.app.screen.opts.quiet {
-		return r.app.screen.print(output{doc: viewCommand(cmd), names: []string{cmd.ID()}})
+	if r.screen.opts.structured() && !r.screen.opts.quiet {
+		return r.screen.print(output{doc: viewCommand(cmd), names: []string{cmd.ID()}})
 	}
-	_, err = fmt.Fprintln(r.app.screen.out, cmd.ID())
+	_, err = fmt.Fprintln(r.screen.out, cmd.ID())
 	return err
 }
 
 // follow runs the command, passes signals on to it, and returns its exit code.
 func (r *remoteRun) follow(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions) (int, error) {
-	pass := r.app.screen.passSignals(ctx, r.o.killOnExit)
+	pass := r.screen.passSignals(ctx, r.o.killOnExit)
 	defer pass.stop()
 	// The context of the program ends with the first signal. The command gets
 	// that signal, and its end is waited for.
@@ -334,15 +334,15 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 	for k, v := range opts.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
-	if info, err := r.app.screen.in.Stat(); err == nil && info.Mode().IsRegular() {
-		cmd.Stdin = r.app.screen.in
+	if info, err := r.screen.in.Stat(); err == nil && info.Mode().IsRegular() {
+		cmd.Stdin = r.screen.in
 	} else {
 		// The command's end is not held up by a read that is under way.
 		pipe, err := cmd.StdinPipe()
 		if err != nil {
 			return 0, err
 		}
-		go r.app.screen.passInput(pipe)
+		go r.screen.passInput(pipe)
 	}
 	if err := cmd.Start(); err != nil {
 		return 0, pass.instead(err)

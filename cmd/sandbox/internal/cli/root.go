@@ -42,21 +42,23 @@ var titles = []string{"", titleCommands, titleFiles, titleManage, titleTools}
 
 // allCommands has all commands, the official ones first.
 func (a *app) allCommands() *command {
+	help := &helpCommand{screen: a.screen}
 	root := &command{
 		name: "sandbox", short: "Run code in isolated Linux sandboxes", example: "run -- node -e 'console.log(1)'",
 		sub: describe(
-			&listCommand{app: a}, &createCommand{app: a}, &shCommand{app: a}, &forkCommand{app: a}, &configCommand{app: a},
-			&copyCommand{app: a}, &execCommand{app: a}, &connectCommand{app: a}, &stopCommand{app: a}, &removeCommand{app: a},
-			&runCommand{app: a}, &snapshotCommand{app: a}, &snapshotsCommand{app: a}, &sessionsCommand{app: a}, &drivesCommand{app: a},
-			&telemetryCommand{app: a}, &loginCommand{app: a}, &logoutCommand{app: a},
+			&listCommand{place: a.place}, &createCommand{place: a.place}, &shCommand{place: a.place}, &forkCommand{place: a.place}, &configCommand{place: a.place},
+			&copyCommand{place: a.place}, &execCommand{place: a.place}, &connectCommand{place: a.place}, &stopCommand{place: a.place}, &removeCommand{place: a.place},
+			&runCommand{place: a.place}, &snapshotCommand{place: a.place}, &snapshotsCommand{place: a.place}, &sessionsCommand{place: a.place}, &drivesCommand{place: a.place},
+			&telemetryCommand{place: a.place}, &loginCommand{place: a.place}, &logoutCommand{place: a.place},
 
-			&psCommand{app: a}, &logsCommand{app: a}, &waitCommand{app: a}, &killCommand{app: a},
-			&readCommand{app: a}, &writeCommand{app: a}, &forwardCommand{app: a}, &urlCommand{app: a},
-			&rshCommand{app: a}, &inspectCommand{app: a}, &startCommand{app: a}, &extendCommand{app: a},
-			&whoamiCommand{app: a}, &doctorCommand{app: a}, &emulatorCommand{app: a}, &localCommand{app: a},
-			&mcpCommand{app: a}, &completionCommand{app: a}, &versionCommand{app: a}, &helpCommand{app: a},
+			&psCommand{place: a.place}, &logsCommand{place: a.place}, &waitCommand{place: a.place}, &killCommand{place: a.place},
+			&readCommand{place: a.place}, &writeCommand{place: a.place}, &forwardCommand{place: a.place}, &urlCommand{place: a.place},
+			&rshCommand{place: a.place}, &inspectCommand{place: a.place}, &startCommand{place: a.place}, &extendCommand{place: a.place},
+			&whoamiCommand{place: a.place}, &doctorCommand{place: a.place}, &emulatorCommand{place: a.place}, &localCommand{place: a.place},
+			&mcpCommand{place: a.place}, &completionCommand{place: a.place}, &versionCommand{place: a.place}, help,
 		),
 	}
+	help.root = root
 	cmd := a.build(root)
 	cmd.SilenceErrors, cmd.SilenceUsage, cmd.PersistentPreRunE = true, true, a.settle
 	cmd.SetOut(a.screen.out)

@@ -22,7 +22,7 @@ import (
 const sshOptions = "bcDEeFIiJLmOopQRSWw 46AaCfGgKkMNnqsTtVvXxYy"
 
 type rshCommand struct {
-	app *app
+	place
 
 	user string
 }
@@ -52,14 +52,14 @@ func (c *rshCommand) run(cmd *cobra.Command, args []string) error {
 	if before, after, ok := strings.Cut(name, "@"); ok && before != "" {
 		c.user, name = before, after
 	}
-	name, err := c.app.account.checkedName(name)
+	name, err := c.account.checkedName(name)
 	if err != nil {
 		return err
 	}
 	if c.user != "" && c.user != "vercel-sandbox" {
 		line = "sudo -u " + shellWord(c.user) + " -- bash -c " + shellWord(line)
 	}
-	sb, err := c.app.account.get(cmd.Context(), name, true)
+	sb, err := c.account.get(cmd.Context(), name, true)
 	if err != nil {
 		return err
 	}
@@ -109,15 +109,15 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line 
 		return err
 	}
 	defer conn.Close()
-	go c.app.screen.passInput(blocks{conn}) // it ends with the connection
-	_, copyErr := io.Copy(c.app.screen.out.Raw, conn)
+	go c.screen.passInput(blocks{conn}) // it ends with the connection
+	_, copyErr := io.Copy(c.screen.out.Raw, conn)
 	late, cancel := withDeadline(ctx, cleanupTime)
 	defer cancel()
 	if err := c.copyErrors(late, sb, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.app.screen.warn("could not show all of the command's standard error: "+err.Error(), "write less, or to a file")
+		c.screen.warn("could not show all of the command's standard error: "+err.Error(), "write less, or to a file")
 	}
 	if err := sb.FS().Remove(late, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.app.screen.warn("could not remove "+stderrFile+": "+err.Error(), "delete it yourself")
+		c.screen.warn("could not remove "+stderrFile+": "+err.Error(), "delete it yourself")
 	}
 	if copyErr != nil {
 		return copyErr
@@ -148,7 +148,7 @@ func (c *rshCommand) copyErrors(ctx context.Context, sb *sandbox.Sandbox, name s
 		return err
 	}
 	defer f.Close()
-	if _, err := io.Copy(c.app.screen.err, io.LimitReader(f, maxErrors)); err != nil {
+	if _, err := io.Copy(c.screen.err, io.LimitReader(f, maxErrors)); err != nil {
 		return nil // there may be no reader
 	}
 	if info.Size() > maxErrors {

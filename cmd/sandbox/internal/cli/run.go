@@ -21,7 +21,7 @@ type runOptions struct {
 }
 
 type runCommand struct {
-	app *app
+	place
 
 	o runOptions
 }
@@ -51,9 +51,9 @@ func (c *runCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	c.o.settings.environment = c.o.command.environment
-	c.app.screen.doubtTimeout(given(cmd, "exec-timeout"))
+	c.screen.doubtTimeout(given(cmd, "exec-timeout"))
 	c.o.command.limited = cmd.Flags().Changed("timeout")
-	c.app.screen.doubtTimeout(given(cmd, "timeout"))
+	c.screen.doubtTimeout(given(cmd, "timeout"))
 	return c.runInNew(cmd.Context(), &c.o, args)
 }
 
@@ -62,7 +62,7 @@ func (c *runCommand) check(o *runOptions, words []string) error {
 	if o.rm && o.command.stop {
 		return usagef("--rm and --stop exclude each other")
 	}
-	if err := c.app.screen.check(&o.command, words); err != nil {
+	if err := c.screen.check(&o.command, words); err != nil {
 		return err
 	}
 	if o.rm && o.command.detach {
@@ -72,7 +72,7 @@ func (c *runCommand) check(o *runOptions, words []string) error {
 		return usagef("-i and --network-policy-file=- both read standard input")
 	}
 	if o.connect {
-		return c.app.screen.needTerminal("leave --connect out")
+		return c.screen.needTerminal("leave --connect out")
 	}
 	return nil
 }
@@ -84,15 +84,15 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 	if o.rm {
 		s.nonPersistent = true
 	}
-	create, err := s.createOptions(ctx, c.app.screen)
+	create, err := s.createOptions(ctx, c.screen)
 	if err != nil {
 		return err
 	}
-	sb, err := c.app.sandboxForRun(ctx, o, create)
+	sb, err := c.sandboxForRun(ctx, o, create)
 	if err != nil {
 		return err
 	}
-	cleanUp := c.app.stopAfter(&o.command)
+	cleanUp := c.stopAfter(&o.command)
 	if o.rm {
 		cleanUp = func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
 	}
@@ -100,25 +100,25 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := c.app.furnish(ctx, sb, s); err != nil {
+		if err := c.furnish(ctx, sb, s); err != nil {
 			return err
 		}
 		if o.connect {
-			if err := c.app.terminal(ctx, sb, &terminalOptions{keepAlive: !o.command.noExtend, env: create.Env}); err != nil {
+			if err := c.terminal(ctx, sb, &terminalOptions{keepAlive: !o.command.noExtend, env: create.Env}); err != nil {
 				return err
 			}
 		}
-		err := imageHint(c.app.runRemote(ctx, sb, &o.command, words[0], words[1:]), sb, o, words[0])
+		err := imageHint(c.runRemote(ctx, sb, &o.command, words[0], words[1:]), sb, o, words[0])
 		fetchErr := c.fetchAll(ctx, sb, o.downloads)
 		if err == nil {
 			return fetchErr
 		}
 		if fetchErr != nil {
-			c.app.screen.warn("the download failed: "+fetchErr.Error(), "the command itself failed as well")
+			c.screen.warn("the download failed: "+fetchErr.Error(), "the command itself failed as well")
 		}
 		return err
 	}
-	return c.app.andThen(ctx, sb, work, cleanUp)
+	return c.andThen(ctx, sb, work, cleanUp)
 }
 
 // imageHint says how to name an image, to somebody who has named one in the place of
@@ -140,12 +140,12 @@ func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) er
 
 // sandboxForRun finds the sandbox of a name, or makes one. With --rm a signal does
 // not break the creation off: what was made could then not be removed.
-func (a *app) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
+func (p *place) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
 	s := &o.settings
 	if s.name != "" {
-		sb, err := a.account.getExisting(ctx, s.name)
+		sb, err := p.account.getExisting(ctx, s.name)
 		if sb != nil && o.rm {
-			a.screen.warn("sandbox "+s.name+" existed before, and --rm will remove it", "leave --rm out to keep it")
+			p.screen.warn("sandbox "+s.name+" existed before, and --rm will remove it", "leave --rm out to keep it")
 		}
 		if sb != nil || err != nil {
 			return sb, err
@@ -160,17 +160,17 @@ func (a *app) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.
 		making, cancel = withDeadline(ctx, createTime)
 		defer cancel()
 	}
-	if _, err := a.account.connect(ctx); err != nil {
+	if _, err := p.account.connect(ctx); err != nil {
 		return nil, err
 	}
-	stop := a.screen.spinUnless(s.silent, "Creating sandbox...")
-	sb, err := a.account.create(making, create)
+	stop := p.screen.spinUnless(s.silent, "Creating sandbox...")
+	sb, err := p.account.create(making, create)
 	stop()
 	if err != nil {
 		if o.rm && errors.Is(err, sandbox.ErrOutcomeUnknown) {
-			err = errors.Join(err, a.account.removeIfThere(ctx, create.Name))
+			err = errors.Join(err, p.account.removeIfThere(ctx, create.Name))
 		}
 		return nil, err
 	}
-	return sb, a.announce(sb, s, "created", false, false)
+	return sb, p.announce(sb, s, "created", false, false)
 }

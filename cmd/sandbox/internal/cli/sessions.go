@@ -11,14 +11,14 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 )
 
-type sessionsCommand struct{ app *app }
+type sessionsCommand struct{ place }
 
 func (c *sessionsCommand) command() *command {
-	return &command{name: "sessions", short: "Manage sessions", sub: describe(&sessionsListCommand{app: c.app})}
+	return &command{name: "sessions", short: "Manage sessions", sub: describe(&sessionsListCommand{place: c.place})}
 }
 
 type sessionsListCommand struct {
-	app *app
+	place
 
 	pages paging
 	all   bool
@@ -36,11 +36,11 @@ func (c *sessionsListCommand) command() *command {
 }
 
 func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {
-	sb, err := c.app.account.named(cmd.Context(), args[0], false)
+	sb, err := c.account.named(cmd.Context(), args[0], false)
 	if err != nil {
 		return err
 	}
-	stop := c.app.screen.spin("Fetching sessions...")
+	stop := c.screen.spin("Fetching sessions...")
 	found, next, err := collect(cmd.Context(), &c.pages, func(s sandbox.SessionInfo) string { return s.ID },
 		func(s sandbox.SessionInfo) bool { return c.all || s.Status == sandbox.StatusRunning },
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SessionInfo], error) {
@@ -53,10 +53,10 @@ func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {
 	ans := list(mapped(found, viewSession), func(v sessionView) string { return v.ID },
 		func(views []sessionView) *table.Table { return c.sessionTable(views, c.all) })
 	ans.empty = "No sessions."
-	if err := c.app.screen.print(ans); err != nil {
+	if err := c.screen.print(ans); err != nil {
 		return err
 	}
-	c.app.screen.more(next)
+	c.screen.more(next)
 	return nil
 }
 
@@ -67,7 +67,7 @@ func (c *sessionsListCommand) sessionTable(views []sessionView, usage bool) *tab
 	}
 	t := table.New(header...)
 	t.Least = []string{"SNAPSHOT", "NETWORK (OUT/IN)", "CPU", "VCPUS", "REGION", "MEMORY", "RUNTIME", "TIMEOUT", "DURATION", "CREATED"}
-	now := c.app.screen.now()
+	now := c.screen.now()
 	for _, v := range views {
 		timeout := "-"
 		if v.CreatedAt != nil {

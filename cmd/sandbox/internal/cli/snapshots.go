@@ -18,7 +18,7 @@ import (
 )
 
 type snapshotCommand struct {
-	app *app
+	place
 
 	stop, silent bool
 	expiration   *time.Duration
@@ -40,10 +40,10 @@ func (c *snapshotCommand) define(flags *pflag.FlagSet) {
 
 func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	if !c.stop && !c.app.screen.opts.yes && !c.app.screen.asks() {
+	if !c.stop && !c.screen.opts.yes && !c.screen.asks() {
 		return withHint(usagef("a snapshot ends the current session of the sandbox"), "agree with --stop")
 	}
-	sb, err := c.app.account.named(ctx, args[0], false)
+	sb, err := c.account.named(ctx, args[0], false)
 	if err != nil {
 		return err
 	}
@@ -52,33 +52,33 @@ func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 			"a stopped sandbox has its snapshot already: %s", try("snapshots list --name %s", sb.Name()))
 	}
 	if !c.stop {
-		if err := c.app.screen.confirm(ctx, "A snapshot ends the current session of "+sb.Name()+". Go on?"); err != nil {
+		if err := c.screen.confirm(ctx, "A snapshot ends the current session of "+sb.Name()+". Go on?"); err != nil {
 			return err
 		}
 	}
-	done := c.app.screen.spinUnless(c.silent, "Creating snapshot...")
+	done := c.screen.spinUnless(c.silent, "Creating snapshot...")
 	snap, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: keptFor(c.expiration)})
 	done()
 	if err != nil {
 		return err
 	}
-	if c.app.screen.opts.structured() {
-		return c.app.screen.print(output{doc: viewSnapshot(snap.Info()), names: []string{snap.ID()}})
+	if c.screen.opts.structured() {
+		return c.screen.print(output{doc: viewSnapshot(snap.Info()), names: []string{snap.ID()}})
 	}
 	if c.silent {
 		return nil
 	}
-	fmt.Fprintf(c.app.screen.err, "%s Snapshot %s created.\n", c.app.screen.err.Paint(console.Green, "✔"), snap.ID())
-	_, err = fmt.Fprintln(c.app.screen.out, snap.ID())
+	fmt.Fprintf(c.screen.err, "%s Snapshot %s created.\n", c.screen.err.Paint(console.Green, "✔"), snap.ID())
+	_, err = fmt.Fprintln(c.screen.out, snap.ID())
 	return err
 }
 
-type snapshotsCommand struct{ app *app }
+type snapshotsCommand struct{ place }
 
 func (c *snapshotsCommand) command() *command {
 	return &command{
 		name: "snapshots", short: "Manage snapshots",
-		sub: describe(&snapshotsListCommand{app: c.app}, &snapshotsGetCommand{app: c.app}, &snapshotsTreeCommand{app: c.app}, &snapshotsDeleteCommand{app: c.app}),
+		sub: describe(&snapshotsListCommand{place: c.place}, &snapshotsGetCommand{place: c.place}, &snapshotsTreeCommand{place: c.place}, &snapshotsDeleteCommand{place: c.place}),
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *stdio) printSnapshots(views []snapshotView) error {
 }
 
 type snapshotsListCommand struct {
-	app *app
+	place
 
 	pages paging
 	name  string
@@ -126,11 +126,11 @@ func (c *snapshotsListCommand) command() *command {
 }
 
 func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
-	client, err := c.app.account.connect(cmd.Context())
+	client, err := c.account.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	stop := c.app.screen.spin("Fetching snapshots...")
+	stop := c.screen.spin("Fetching snapshots...")
 	found, next, err := collect(cmd.Context(), &c.pages, func(s sandbox.SnapshotInfo) string { return s.ID },
 		func(sandbox.SnapshotInfo) bool { return true },
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SnapshotInfo], error) {
@@ -142,17 +142,17 @@ func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.app.screen.printSnapshots(mapped(found, viewSnapshot)); err != nil {
+	if err := c.screen.printSnapshots(mapped(found, viewSnapshot)); err != nil {
 		return err
 	}
-	c.app.screen.more(next)
+	c.screen.more(next)
 	return nil
 }
 
 // snapshotArg is an argument that names a snapshot.
 var snapshotArg = argument{name: "snapshot_id", text: "The ID of a snapshot, which begins with snap_", parse: checked(parseSnapshotID)}
 
-type snapshotsGetCommand struct{ app *app }
+type snapshotsGetCommand struct{ place }
 
 func (c *snapshotsGetCommand) command() *command {
 	return &command{
@@ -162,24 +162,24 @@ func (c *snapshotsGetCommand) command() *command {
 }
 
 func (c *snapshotsGetCommand) run(cmd *cobra.Command, args []string) error {
-	client, err := c.app.account.connect(cmd.Context())
+	client, err := c.account.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	stop := c.app.screen.spin("Fetching snapshot...")
+	stop := c.screen.spin("Fetching snapshot...")
 	snap, err := client.GetSnapshot(cmd.Context(), args[0])
 	stop()
 	if err != nil {
 		return err
 	}
 	v := viewSnapshot(snap.Info())
-	if c.app.screen.opts.structured() {
-		return c.app.screen.print(output{doc: v, names: []string{v.ID}})
+	if c.screen.opts.structured() {
+		return c.screen.print(output{doc: v, names: []string{v.ID}})
 	}
-	return c.app.screen.printSnapshots([]snapshotView{v})
+	return c.screen.printSnapshots([]snapshotView{v})
 }
 
-type snapshotsDeleteCommand struct{ app *app }
+type snapshotsDeleteCommand struct{ place }
 
 func (c *snapshotsDeleteCommand) command() *command {
 	return &command{
@@ -190,11 +190,11 @@ func (c *snapshotsDeleteCommand) command() *command {
 }
 
 func (c *snapshotsDeleteCommand) run(cmd *cobra.Command, args []string) error {
-	client, err := c.app.account.connect(cmd.Context())
+	client, err := c.account.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	return c.app.tasks(distinct(args), "Deleting snapshot ", func(id string) error {
+	return c.tasks(distinct(args), "Deleting snapshot ", func(id string) error {
 		snap, err := client.GetSnapshot(cmd.Context(), id)
 		if err != nil {
 			return err
@@ -207,7 +207,7 @@ func (c *snapshotsDeleteCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 type snapshotsTreeCommand struct {
-	app *app
+	place
 
 	order, cursor string
 	limit         int
@@ -230,17 +230,17 @@ func (c *snapshotsTreeCommand) run(cmd *cobra.Command, args []string) error {
 	if c.order != "" && c.cursor == "" {
 		return usagef("--sort-order needs --cursor")
 	}
-	name, err := c.app.account.checkedName(args[0])
+	name, err := c.account.checkedName(args[0])
 	if err != nil {
 		return err
 	}
-	client, err := c.app.account.connect(cmd.Context())
+	client, err := c.account.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	stop := c.app.screen.spin("Fetching snapshot tree...")
+	stop := c.screen.spin("Fetching snapshot tree...")
 	defer stop()
-	t := &snapshotTree{app: c.app, client: client, name: name, limit: c.limit}
+	t := &snapshotTree{place: c.place, client: client, name: name, limit: c.limit}
 	if c.cursor != "" {
 		err = t.readPage(cmd.Context(), c.cursor, c.order)
 	} else {
@@ -255,7 +255,7 @@ func (c *snapshotsTreeCommand) run(cmd *cobra.Command, args []string) error {
 
 // snapshotTree is a snapshot with its ancestors and descendants.
 type snapshotTree struct {
-	app    *app
+	place
 	client *sandbox.Client
 	name   string
 	limit  int
@@ -288,7 +288,7 @@ func (t *snapshotTree) readPage(ctx context.Context, cursor, order string) error
 }
 
 func (t *snapshotTree) readAll(ctx context.Context) error {
-	sb, err := t.app.account.get(ctx, t.name, false)
+	sb, err := t.account.get(ctx, t.name, false)
 	if err != nil {
 		return err
 	}
@@ -332,8 +332,7 @@ type treeView struct {
 }
 
 func (t *snapshotTree) print() error {
-	a := t.app
-	if a.screen.opts.structured() {
+	if t.screen.opts.structured() {
 		nodes := func(from []sandbox.SnapshotTreeNode) []snapshotView {
 			return mapped(from, func(n sandbox.SnapshotTreeNode) snapshotView { return viewSnapshot(n.Snapshot) })
 		}
@@ -343,10 +342,10 @@ func (t *snapshotTree) print() error {
 			s := viewSnapshot(t.current.Snapshot)
 			v.Current, names = &s, []string{s.ID}
 		}
-		return a.screen.print(output{doc: v, names: names})
+		return t.screen.print(output{doc: v, names: names})
 	}
 	if t.current == nil && !t.page {
-		_, err := fmt.Fprintln(a.screen.out, "No snapshots found for this sandbox.")
+		_, err := fmt.Fprintln(t.screen.out, "No snapshots found for this sandbox.")
 		return err
 	}
 	var lines []string
@@ -361,9 +360,9 @@ func (t *snapshotTree) print() error {
 	}
 	atRoot := len(t.ancestors) == 0 || t.ancestors[len(t.ancestors)-1].Snapshot.ParentID == ""
 	if !t.page && t.nextUp == "" && atRoot {
-		lines = append(lines, "│", "○ "+a.screen.out.Paint(console.Gray, "(root)"))
+		lines = append(lines, "│", "○ "+t.screen.out.Paint(console.Gray, "(root)"))
 	}
-	if _, err := fmt.Fprintln(a.screen.out, strings.Join(lines, "\n")); err != nil {
+	if _, err := fmt.Fprintln(t.screen.out, strings.Join(lines, "\n")); err != nil {
 		return err
 	}
 	t.hint("ancestors", t.nextUp, "desc")
@@ -373,7 +372,7 @@ func (t *snapshotTree) print() error {
 
 func (t *snapshotTree) hint(what, next, order string) {
 	if next != "" {
-		fmt.Fprintf(t.app.screen.err, "\nMore %s: %s\n", what, t.app.screen.filled(try("snapshots tree %s --cursor %s --sort-order %s", shellWord(t.name), shellWord(next), order)))
+		fmt.Fprintf(t.screen.err, "\nMore %s: %s\n", what, t.screen.filled(try("snapshots tree %s --cursor %s --sort-order %s", shellWord(t.name), shellWord(next), order)))
 	}
 }
 
@@ -381,7 +380,7 @@ func (t *snapshotTree) hint(what, next, order string) {
 const maxSiblings = 5
 
 func (t *snapshotTree) node(n sandbox.SnapshotTreeNode, current bool) []string {
-	out, now := t.app.screen.out, t.app.screen.now()
+	out, now := t.screen.out, t.screen.now()
 	expires := out.Paint(console.Gray, "never")
 	if at := n.Snapshot.ExpiresAt; !at.IsZero() {
 		left := at.Sub(now)

@@ -50,12 +50,12 @@ func distinct(names []string) []string {
 
 // chosen are the names of the sandboxes that arguments or a selection mean, and
 // what a selection has found.
-func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel *selection) ([]string, []sandbox.Info, error) {
+func (p *place) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel *selection) ([]string, []sandbox.Info, error) {
 	if len(args) > 0 && sel.given() {
 		return nil, nil, usagef("give names or a selection, not both")
 	}
 	if sel.given() {
-		found, err := a.account.find(ctx, sel)
+		found, err := p.account.find(ctx, sel)
 		slices.SortFunc(found, func(x, y sandbox.Info) int { return strings.Compare(x.Name, y.Name) })
 		return mapped(found, func(i sandbox.Info) string { return i.Name }), found, err
 	}
@@ -63,7 +63,7 @@ func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel
 		return nil, nil, &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
 	}
 	for i, name := range args {
-		resolved, err := a.account.checkedName(name)
+		resolved, err := p.account.checkedName(name)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -73,7 +73,7 @@ func (a *app) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel
 }
 
 type stopCommand struct {
-	app *app
+	place
 
 	sel selection
 }
@@ -91,12 +91,12 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	if c.sel.given() && len(c.sel.statuses) == 0 {
 		c.sel.statuses = []string{string(sandbox.StatusRunning)}
 	}
-	names, _, err := c.app.chosen(ctx, cmd, args, &c.sel)
+	names, _, err := c.chosen(ctx, cmd, args, &c.sel)
 	if err != nil {
 		return err
 	}
-	if c.sel.given() && len(names) > 0 && c.app.screen.asks() {
-		if err := c.app.screen.confirm(ctx, fmt.Sprintf("Stop %s: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
+	if c.sel.given() && len(names) > 0 && c.screen.asks() {
+		if err := c.screen.confirm(ctx, fmt.Sprintf("Stop %s: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
 			return err
 		}
 	}
@@ -104,16 +104,16 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	if len(names) == 1 {
 		text = "Stopping " + names[0]
 	}
-	if _, err := c.app.account.connect(cmd.Context()); err != nil {
+	if _, err := c.account.connect(cmd.Context()); err != nil {
 		return err
 	}
-	spin := c.app.screen.spin(text)
+	spin := c.screen.spin(text)
 	type stopped struct {
 		sb     *sandbox.Sandbox
 		result *sandbox.StopResult
 	}
 	results, errs := forEach(names, func(_ int, name string) (stopped, error) {
-		sb, err := c.app.account.get(ctx, name, false)
+		sb, err := c.account.get(ctx, name, false)
 		if err != nil {
 			return stopped{}, err
 		}
@@ -124,20 +124,20 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	views := []stopView{}
 	for i, r := range results {
 		if errs[i] != nil {
-			c.app.screen.failed(names[i]+": ", errs[i])
+			c.screen.failed(names[i]+": ", errs[i])
 			continue
 		}
 		views = append(views, viewStop(names[i], r.result))
-		if !c.app.screen.opts.structured() {
+		if !c.screen.opts.structured() {
 			c.tellStopped(r.sb, r.result)
 		}
 	}
-	if c.app.screen.opts.structured() {
-		if err := c.app.screen.print(list(views, func(v stopView) string { return v.Name }, nil)); err != nil {
+	if c.screen.opts.structured() {
+		if err := c.screen.print(list(views, func(v stopView) string { return v.Name }, nil)); err != nil {
 			return err
 		}
 	}
-	return c.app.screen.failAfter(errs)
+	return c.screen.failAfter(errs)
 }
 
 type stopView struct {
@@ -160,7 +160,7 @@ type field struct{ label, value string }
 
 // tellStopped shows what a session and its sandbox have used.
 func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
-	fmt.Fprintf(c.app.screen.err, "%s Sandbox %s stopped.\n", c.app.screen.err.Paint(console.Green, "✔"), sb.Name())
+	fmt.Fprintf(c.screen.err, "%s Sandbox %s stopped.\n", c.screen.err.Paint(console.Green, "✔"), sb.Name())
 	i, s := viewSandbox(sb.Info()), viewSession(r.Session)
 	run := func(label string, ms int64) field {
 		return field{label, units.Run(time.Duration(ms) * time.Millisecond)}
@@ -179,7 +179,7 @@ func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 	if p := r.Snapshot; p != nil {
 		expires := "never"
 		if !p.ExpiresAt.IsZero() {
-			expires = units.Distance(p.ExpiresAt, c.app.screen.now())
+			expires = units.Distance(p.ExpiresAt, c.screen.now())
 		}
 		rows = append(rows, []field{{"snapshot: ", p.ID}, {"size: ", units.Bytes(p.SizeBytes)}, {"expires: ", expires}})
 	}
@@ -193,15 +193,15 @@ func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 	for _, row := range rows {
 		var b strings.Builder
 		for column, f := range row {
-			b.WriteString(f.label + c.app.screen.err.Paint(console.Cyan, f.value) + strings.Repeat(" ", widths[column]-len(f.label)-len(f.value)+2))
+			b.WriteString(f.label + c.screen.err.Paint(console.Cyan, f.value) + strings.Repeat(" ", widths[column]-len(f.label)-len(f.value)+2))
 		}
 		lines = append(lines, strings.TrimRight(b.String(), " "))
 	}
-	c.app.screen.tree(lines, func(s string) string { return c.app.screen.err.Paint(console.Dim, s) })
+	c.screen.tree(lines, func(s string) string { return c.screen.err.Paint(console.Dim, s) })
 }
 
 type removeCommand struct {
-	app *app
+	place
 
 	sel     selection
 	orphans bool
@@ -224,24 +224,24 @@ func (c *removeCommand) define(flags *pflag.FlagSet) {
 
 func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	names, found, err := c.app.chosen(ctx, cmd, args, &c.sel)
+	names, found, err := c.chosen(ctx, cmd, args, &c.sel)
 	if err != nil {
 		return err
 	}
 	if c.sel.given() && len(names) > 0 && !c.force {
-		if err := c.app.screen.confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
+		if err := c.screen.confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
 			return err
 		}
 	}
 	if c.sel.given() {
-		removed, err := c.app.removeFound(ctx, found, &c.sel, c.orphans)
-		return errors.Join(err, c.app.screen.printDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
+		removed, err := c.removeFound(ctx, found, &c.sel, c.orphans)
+		return errors.Join(err, c.screen.printDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
 	}
-	if _, err := c.app.account.connect(ctx); err != nil {
+	if _, err := c.account.connect(ctx); err != nil {
 		return err
 	}
-	return c.app.tasks(names, "Removing sandbox ", func(name string) error {
-		sb, err := c.app.account.get(ctx, name, false)
+	return c.tasks(names, "Removing sandbox ", func(name string) error {
+		sb, err := c.account.get(ctx, name, false)
 		if err == nil {
 			err = sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: c.orphans})
 		}
@@ -260,17 +260,17 @@ var errNothing = errors.New("nothing to do")
 
 // tasks does something to each of several, tells of each how it went on standard
 // error, and writes the names of those that it was done to to standard output.
-func (a *app) tasks(names []string, title string, do func(name string) error) error {
-	done, err := a.each(names, title, do)
-	return errors.Join(err, a.screen.printDone(done))
+func (p *place) tasks(names []string, title string, do func(name string) error) error {
+	done, err := p.each(names, title, do)
+	return errors.Join(err, p.screen.printDone(done))
 }
 
 // each does what tasks does, and returns the names.
-func (a *app) each(names []string, title string, do func(name string) error) (done []string, err error) {
+func (p *place) each(names []string, title string, do func(name string) error) (done []string, err error) {
 	tell := func(style console.Style, mark, name, result string) {
-		fmt.Fprintf(a.screen.err, "%s %s%s%s\n", a.screen.err.Paint(style, mark), title, lines(name), lines(result))
+		fmt.Fprintf(p.screen.err, "%s %s%s%s\n", p.screen.err.Paint(style, mark), title, lines(name), lines(result))
 	}
-	stop := a.screen.spinUnless(!a.screen.err.Rewrites(), strings.TrimSpace(title)+"...") // elsewhere, what was done is enough
+	stop := p.screen.spinUnless(!p.screen.err.Rewrites(), strings.TrimSpace(title)+"...") // elsewhere, what was done is enough
 	_, errs := forEach(names, func(_ int, name string) (struct{}, error) { return struct{}{}, do(name) })
 	stop()
 	done = []string{}
@@ -278,19 +278,19 @@ func (a *app) each(names []string, title string, do func(name string) error) (do
 		switch {
 		case errors.Is(errs[i], errNothing):
 			errs[i] = nil
-			if !a.screen.opts.structured() {
+			if !p.screen.opts.structured() {
 				tell(console.Gray, "-", n, " (it does not exist)")
 			}
 		case errs[i] != nil:
-			a.screen.failed(strings.ToLower(title[:1])+title[1:]+n+": ", errs[i])
+			p.screen.failed(strings.ToLower(title[:1])+title[1:]+n+": ", errs[i])
 		default:
 			done = append(done, n)
-			if !a.screen.opts.structured() {
+			if !p.screen.opts.structured() {
 				tell(console.Green, "✔", n, "")
 			}
 		}
 	}
-	return done, a.screen.failAfter(errs)
+	return done, p.screen.failAfter(errs)
 }
 
 // sameSandbox reports whether a sandbox is the one that was found, and has not
@@ -302,13 +302,13 @@ func sameSandbox(found, now sandbox.Info) bool {
 // removeFound removes sandboxes that a selection has found, and returns those
 // that are gone. What is no longer selected, or has been started since, is
 // left alone, which is an error.
-func (a *app) removeFound(ctx context.Context, found []sandbox.Info, sel *selection, orphans bool) ([]sandbox.Info, error) {
-	match := sel.matcher(a.screen.pairs(sel.tags, "--tag"))
+func (p *place) removeFound(ctx context.Context, found []sandbox.Info, sel *selection, orphans bool) ([]sandbox.Info, error) {
+	match := sel.matcher(p.screen.pairs(sel.tags, "--tag"))
 	gone := make([]bool, len(found))
 	names := mapped(found, func(i sandbox.Info) string { return i.Name })
-	_, err := a.each(names, "Removing sandbox ", func(name string) error {
+	_, err := p.each(names, "Removing sandbox ", func(name string) error {
 		i := slices.Index(names, name)
-		sb, err := a.account.get(ctx, name, false)
+		sb, err := p.account.get(ctx, name, false)
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ type telemetryView struct {
 	Enabled bool `json:"enabled"`
 }
 
-type telemetryCommand struct{ app *app }
+type telemetryCommand struct{ place }
 
 func (c *telemetryCommand) command() *command {
 	leaf := func(name, short string, run func(*cobra.Command, []string) error) *command {
@@ -19,7 +19,7 @@ func (c *telemetryCommand) command() *command {
 	}
 	set := func(enabled bool) func(*cobra.Command, []string) error {
 		return func(*cobra.Command, []string) error {
-			dirs := c.app.screen.dirs()
+			dirs := c.screen.dirs()
 			if err := dirs.SetTelemetry(enabled); err != nil {
 				return err
 			}
@@ -37,9 +37,9 @@ func (c *telemetryCommand) command() *command {
 }
 
 func (c *telemetryCommand) run(*cobra.Command, []string) error {
-	if c.app.screen.opts.structured() {
-		return c.app.screen.print(output{doc: telemetryView{}})
+	if c.screen.opts.structured() {
+		return c.screen.print(output{doc: telemetryView{}})
 	}
-	fmt.Fprintln(c.app.screen.err, "Telemetry status: Disabled\n\nThis program collects nothing. The choice is kept for the official CLI.")
+	fmt.Fprintln(c.screen.err, "Telemetry status: Disabled\n\nThis program collects nothing. The choice is kept for the official CLI.")
 	return nil
 }

@@ -61,7 +61,7 @@ func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) e
 	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
 	}
-	bar := c.app.screen.bar(c.from.base(), c.o, info.Size())
+	bar := c.screen.bar(c.from.base(), c.o, info.Size())
 	defer bar.done()
 	if info.Size() < wholeSize {
 		return c.writeFile(ctx, to, info, bar)
@@ -115,7 +115,7 @@ func (c *copying) uploadDir(ctx context.Context) error {
 			to = to.within(filepath.Base(abs))
 		}
 	}
-	bar := c.app.screen.barOfDir(ctx, c.from.path, c.o)
+	bar := c.screen.barOfDir(ctx, c.from.path, c.o)
 	defer bar.done()
 	var left leftOut
 	o := &sandbox.UploadOptions{
@@ -131,7 +131,7 @@ func (c *copying) uploadDir(ctx context.Context) error {
 		err = c.target.FS().UploadDir(ctx, c.from.path, to.path, o)
 	}
 	bar.done()
-	left.tell(c.app.screen)
+	left.tell(c.screen)
 	return err
 }
 

@@ -14,15 +14,15 @@ import (
 
 // publicURL finds the address of a port, publishing it and waiting for its server
 // if asked to.
-func (a *app) publicURL(ctx context.Context, name, port string, publish, wait bool) (string, error) {
+func (p *place) publicURL(ctx context.Context, name, port string, publish, wait bool) (string, error) {
 	number, err := parsePort(port)
 	if err != nil {
 		return "", usagef("%v", err)
 	}
-	if name, err = a.account.checkedName(name); err != nil {
+	if name, err = p.account.checkedName(name); err != nil {
 		return "", err
 	}
-	sb, err := a.account.get(ctx, name, wait)
+	sb, err := p.account.get(ctx, name, wait)
 	if err != nil {
 		return "", err
 	}
@@ -57,7 +57,7 @@ type urlView struct {
 }
 
 type urlCommand struct {
-	app *app
+	place
 
 	publish, wait bool
 }
@@ -74,13 +74,13 @@ func (c *urlCommand) command() *command {
 }
 
 func (c *urlCommand) run(cmd *cobra.Command, args []string) error {
-	address, err := c.app.publicURL(cmd.Context(), args[0], args[1], c.publish, c.wait)
+	address, err := c.publicURL(cmd.Context(), args[0], args[1], c.publish, c.wait)
 	if err != nil {
 		return err
 	}
-	if c.app.screen.opts.structured() {
-		return c.app.screen.print(output{doc: urlView{address}, names: []string{address}})
+	if c.screen.opts.structured() {
+		return c.screen.print(output{doc: urlView{address}, names: []string{address}})
 	}
-	_, err = fmt.Fprintln(c.app.screen.out, address)
+	_, err = fmt.Fprintln(c.screen.out, address)
 	return err
 }

@@ -16,7 +16,7 @@ type versionView struct {
 	Arch    string `json:"arch"`
 }
 
-type versionCommand struct{ app *app }
+type versionCommand struct{ place }
 
 func (c *versionCommand) command() *command {
 	return &command{name: "version", title: titleTools, short: "Write the version", example: "version", account: noAccount, doc: versionView{}, run: c.run}
@@ -31,9 +31,9 @@ func (c *versionCommand) run(*cobra.Command, []string) error {
 			}
 		}
 	}
-	if c.app.screen.opts.structured() {
-		return c.app.screen.print(output{doc: v, names: []string{v.Version}})
+	if c.screen.opts.structured() {
+		return c.screen.print(output{doc: v, names: []string{v.Version}})
 	}
-	_, err := fmt.Fprintln(c.app.screen.out, v.Version)
+	_, err := fmt.Fprintln(c.screen.out, v.Version)
 	return err
 }

@@ -14,7 +14,7 @@ type whoamiView struct {
 	Expires string `json:"expires,omitempty"`
 }
 
-type whoamiCommand struct{ app *app }
+type whoamiCommand struct{ place }
 
 func (c *whoamiCommand) command() *command {
 	return &command{
@@ -24,14 +24,14 @@ func (c *whoamiCommand) command() *command {
 }
 
 func (c *whoamiCommand) run(cmd *cobra.Command, _ []string) error {
-	if _, err := c.app.account.connect(cmd.Context()); err != nil {
+	if _, err := c.account.connect(cmd.Context()); err != nil {
 		return err
 	}
-	v := whoamiView{Team: c.app.account.scope.TeamID, Project: c.app.account.scope.ProjectID, Source: c.app.screen.source}
-	if at, ok := oidc.Expiry(c.app.account.scope.Token); ok {
+	v := whoamiView{Team: c.account.scope.TeamID, Project: c.account.scope.ProjectID, Source: c.screen.source}
+	if at, ok := oidc.Expiry(c.account.scope.Token); ok {
 		v.Expires = at.UTC().Format("2006-01-02T15:04:05Z")
 	}
-	return c.app.screen.print(output{doc: v, names: []string{v.Team + "/" + v.Project}, table: func() *table.Table {
+	return c.screen.print(output{doc: v, names: []string{v.Team + "/" + v.Project}, table: func() *table.Table {
 		t := table.New("TEAM", "PROJECT", "TOKEN FROM", "EXPIRES")
 		t.Least = []string{"EXPIRES"}
 		t.Row(v.Team, v.Project, v.Source, dash(v.Expires))
