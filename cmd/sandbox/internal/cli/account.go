@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func (c *connection) here(command string) []string {
 	return words
 }
 
-func (c *connection) base() string { return first(c.apiURL(), "https://vercel.com/api") }
+func (c *connection) base() string { return cmp.Or(c.apiURL(), "https://vercel.com/api") }
 
 func (c *connection) close() error {
 	if c.client != nil {
@@ -97,20 +98,6 @@ func (c *connection) getExisting(ctx context.Context, name string) (*sandbox.San
 		return nil, nil
 	}
 	return sb, err
-}
-
-// removeIfThere removes a sandbox that may not exist.
-func (c *connection) removeIfThere(ctx context.Context, name string) error {
-	late, cancel := withDeadline(ctx, cleanupTime)
-	defer cancel()
-	client, err := c.connect(late)
-	if err != nil {
-		return err
-	}
-	if err := client.Delete(late, name, nil); !errors.Is(err, sandbox.ErrNotFound) {
-		return err
-	}
-	return nil
 }
 
 // named looks up a sandbox by the name that was given.
@@ -172,10 +159,10 @@ func (c *connection) connectLocal(ctx context.Context) (*sandbox.Client, error) 
 	if c.emulator.Started && !c.screen.opts.quiet {
 		fmt.Fprintln(c.screen.err, prose(c.screen.err, c.screen.filled(fmt.Sprintf("Started the local emulator, in mode %s; %s ends it. %s", e.Mode, try("local stop"), noBoundary))))
 	}
-	if e.Version != Version() {
-		c.screen.warn("the local emulator is of version "+e.Version+", and this program of "+Version(), "start it anew with: "+try("local restart"))
+	if e.Version != c.version {
+		c.screen.warn("the local emulator is of version "+e.Version+", and this program of "+c.version, "start it anew with: "+try("local restart"))
 	}
 	c.screen.source = "the local emulator"
-	c.scope = auth.Credentials{Token: e.Token, TeamID: first(c.given.scope, e.TeamID), ProjectID: first(c.given.project, e.ProjectID)}
+	c.scope = auth.Credentials{Token: e.Token, TeamID: cmp.Or(c.given.scope, e.TeamID), ProjectID: cmp.Or(c.given.project, e.ProjectID)}
 	return c.newClient(auth.Static(c.scope), e.URL)
 }

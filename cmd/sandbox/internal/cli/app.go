@@ -19,7 +19,7 @@ type app struct {
 
 func newApp(args []string) *app {
 	s := newScreen(args)
-	return &app{place: place{screen: s, account: newConnection(s)}}
+	return &app{place: place{screen: s, account: newConnection(s, Version())}}
 }
 
 // guardArgument makes the program the guard of a terminal; see guardTerminal.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -59,17 +58,6 @@ func tagsText(tags map[string]string, between string) string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		out = append(out, k+between+tags[k])
-	}
-	return strings.Join(out, ", ")
-}
-
-func mountsText(mounts map[string]mountView) string {
-	if len(mounts) == 0 {
-		return "-"
-	}
-	var out []string
-	for _, path := range slices.Sorted(maps.Keys(mounts)) {
-		out = append(out, fmt.Sprintf("%s:%s:%s", mounts[path].Drive, path, mounts[path].Mode))
 	}
 	return strings.Join(out, ", ")
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type connection struct {
 	screen *stdio
 
 	given      accountOptions
+	version    string     // of this program
 	connecting sync.Mutex // several sandboxes may be looked for at the same time
 	client     *sandbox.Client
 	scope      auth.Credentials
@@ -35,8 +37,8 @@ type connection struct {
 	fail       func(error)       // ends the program, whatever it is doing
 }
 
-func newConnection(s *stdio) *connection {
-	c := &connection{screen: s, fail: func(err error) { os.Exit(s.report(err)) }}
+func newConnection(s *stdio, version string) *connection {
+	c := &connection{screen: s, version: version, fail: func(err error) { os.Exit(s.report(err)) }}
 	s.accountWords = c.account
 	return c
 }
@@ -106,12 +108,12 @@ func (c *connection) atVercel() bool {
 // apiURL is the address of the API, "" for the SDK's own choice. The .env files
 // have no say in it.
 func (c *connection) apiURL() string {
-	return first(c.given.apiURL, c.screen.getenv(baseURLVariable))
+	return cmp.Or(c.given.apiURL, c.screen.getenv(baseURLVariable))
 }
 
 func (c *connection) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
 	// Who waits at a terminal wants to know why.
-	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: base, UserAgent: "sandbox-cli/" + Version(), MaxRateLimitWait: 20 * time.Second}
+	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: base, UserAgent: "sandbox-cli/" + c.version, MaxRateLimitWait: 20 * time.Second}
 	if d := c.given.requestTimeout; d > 0 {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = d
@@ -155,7 +157,7 @@ func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 		c.screen.source = loginSource
 		provider := auth.CLI(opts)
 		if c.screen.asks() && c.mayHaveLogin() {
-			return auth.Chain(provider, device.Login(c.screen.showCode, opts)), nil
+			return auth.Chain(provider, device.Login(c.showCode, opts)), nil
 		}
 		return provider, nil
 	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.given.scope == "" && c.given.project == "":
@@ -246,24 +248,24 @@ func (c *connection) token(host *oidc.Host) (token, source string, err error) {
 func (c *connection) givenScope(token string) oidc.Scope {
 	env := func(key string) string { v, _ := c.screen.env.lookupAll(key); return v }
 	s := oidc.Scope{
-		TeamID:    first(c.given.scope, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
-		ProjectID: first(c.given.project, env("SANDBOX_PROJECT")),
+		TeamID:    cmp.Or(c.given.scope, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
+		ProjectID: cmp.Or(c.given.project, env("SANDBOX_PROJECT")),
 	}
 	if env("VERCEL_TEAM_ID") != "" {
-		s.ProjectID = first(s.ProjectID, env("VERCEL_PROJECT_ID"))
+		s.ProjectID = cmp.Or(s.ProjectID, env("VERCEL_PROJECT_ID"))
 	}
 	if claims, err := oidc.ParseClaims(token); err == nil {
-		s.TeamID, s.ProjectID = first(s.TeamID, claims.TeamID), first(s.ProjectID, claims.ProjectID)
+		s.TeamID, s.ProjectID = cmp.Or(s.TeamID, claims.TeamID), cmp.Or(s.ProjectID, claims.ProjectID)
 	}
 	return s
 }
 
-func (s *stdio) showCode(_ context.Context, code device.Code) error {
+func (c *connection) showCode(_ context.Context, code device.Code) error {
 	address := code.VerificationURLComplete
 	if address == "" {
 		address = code.VerificationURL
 	}
-	_, err := fmt.Fprintf(s.err, "Visit %s and enter the code %s (valid for %s).\n", address, code.UserCode,
+	_, err := fmt.Fprintf(c.screen.err, "Visit %s and enter the code %s (valid for %s).\n", address, code.UserCode,
 		time.Until(code.ExpiresAt).Round(time.Minute))
 	return err
 }

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,17 +79,6 @@ var (
 	moreWords    = argument{name: "args", text: "Its arguments", several: true}
 )
 
-// described is what can be made ready for cobra.
-type described interface{ command() *command }
-
-func describe(all ...described) []*command {
-	made := make([]*command, len(all))
-	for i, d := range all {
-		made[i] = d.command()
-	}
-	return made
-}
-
 // usage are the arguments as usage lines show them.
 func (c *command) usage() string {
 	if c.sub != nil {
@@ -101,10 +92,10 @@ func (c *command) usage() string {
 }
 
 // build makes the command and those below it ready for cobra.
-func (a *app) build(c *command) *cobra.Command {
+func (c *command) build(complete func(*command) cobra.CompletionFunc) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: c.name, Aliases: c.aliases, SuggestFor: c.near, Short: c.short, Long: c.long, Hidden: c.hidden, Args: c.check, RunE: c.run,
-		Annotations: map[string]string{}, ValidArgsFunction: a.complete(c),
+		Annotations: map[string]string{}, ValidArgsFunction: complete(c),
 	}
 	c.cobra = cmd
 	if cmd.Args == nil {
@@ -122,7 +113,7 @@ func (a *app) build(c *command) *cobra.Command {
 	}
 	cmd.Flags().BoolP("help", "h", false, "Show this page") // InitDefaultHelpFlag would merge the options of each
 	for _, s := range c.sub {
-		cmd.AddCommand(a.build(s))
+		cmd.AddCommand(s.build(complete))
 	}
 	if c.sub != nil {
 		group(cmd)
@@ -147,7 +138,7 @@ func (c *command) checkArguments(cmd *cobra.Command, args []string) error {
 	n := len(c.args)
 	for i, word := range args {
 		if i >= n && (n == 0 || !c.args[n-1].several) {
-			return &usageError{message: "unknown argument " + quote(word), hint: moreAbout(cmd)}
+			return &usageError{message: "unknown argument " + strconv.Quote(word), hint: moreAbout(cmd)}
 		}
 		if parse := c.args[min(i, n-1)].parse; parse != nil {
 			if err := parse(word); err != nil {
@@ -177,4 +168,32 @@ func (c *command) find(word string) *command {
 		return c.sub[i]
 	}
 	return nil
+}
+
+// group makes a command that only holds others show its help, and refuse what is
+// no command of it.
+func group(cmd *cobra.Command) {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.SuggestionsMinimumDistance = 1
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		e := &usageError{message: fmt.Sprintf("%s is not a command of %s", strconv.Quote(args[0]), cmd.CommandPath()), hint: moreAbout(cmd)}
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 && len(args[0]) > 2 { // of less, everything is a part
+			e.hint = "did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return e
+	}
+}
+
+// completeOptions completes the values of options that have a choice. Files are
+// offered for those that name files.
+func completeOptions(cmd *cobra.Command, flags *pflag.FlagSet) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		kind := strings.ToLower(f.Value.Type())
+		if f.NoOptDefVal == "" && !strings.Contains(kind, "file") && !strings.Contains(kind, "path") && kind != "dir" {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(f.Annotations[choicesAnnotation], cobra.ShellCompDirectiveNoFileComp)) // it has none yet
+		}
+	})
 }

@@ -3,11 +3,11 @@ package cli
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -35,18 +35,7 @@ func (c *completionCommand) run(cmd *cobra.Command, args []string) error {
 	case "powershell":
 		return root.GenPowerShellCompletionWithDesc(c.screen.out)
 	}
-	return usagef("%s is not supported; use bash, zsh, fish or powershell", quote(args[0]))
-}
-
-// completeOptions completes the values of options that have a choice. Files are
-// offered for those that name files.
-func completeOptions(cmd *cobra.Command, flags *pflag.FlagSet) {
-	flags.VisitAll(func(f *pflag.Flag) {
-		kind := strings.ToLower(f.Value.Type())
-		if f.NoOptDefVal == "" && !strings.Contains(kind, "file") && !strings.Contains(kind, "path") && kind != "dir" {
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(f.Annotations[choicesAnnotation], cobra.ShellCompDirectiveNoFileComp)) // it has none yet
-		}
-	})
+	return usagef("%s is not supported; use bash, zsh, fish or powershell", strconv.Quote(args[0]))
 }
 
 // complete completes the arguments of a command.

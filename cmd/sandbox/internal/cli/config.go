@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,13 +32,6 @@ type setting struct {
 	change func(keep *sandbox.KeepLastSnapshots, text string) (*sandbox.UpdateOptions, string, error)
 	// check refuses a value before any request.
 	check func(text string) error
-}
-
-func checked[T any](parse func(string) (T, error)) func(string) error {
-	return func(s string) error {
-		_, err := parse(s)
-		return err
-	}
 }
 
 var errNoPolicy = errors.New("no keep-last-snapshots policy is set on this sandbox")
@@ -92,7 +86,7 @@ var configSettings = []setting{
 		name: "failover-regions", text: "Regions, divided by commas", sample: "sfo1,fra1", values: wire.Regions, kind: "REGION,...|none", short: "Set the regions to run in when the first one fails", check: checked(parseRegions),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			regions, err := parseRegions(s)
-			return &sandbox.UpdateOptions{FailoverRegions: regions}, first(strings.Join(regions, ", "), "none"), err
+			return &sandbox.UpdateOptions{FailoverRegions: regions}, cmp.Or(strings.Join(regions, ", "), "none"), err
 		},
 	},
 	{
@@ -392,7 +386,7 @@ func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		c.p.mode = c.mode
 	}
-	policy, err := c.p.build(cmd.Context(), c.screen)
+	policy, err := c.p.build(cmd.Context(), &c.place)
 	if err != nil {
 		return err
 	}
@@ -452,11 +446,11 @@ func (c *configTagsCommand) command() *command {
 func (c *configTagsCommand) run(cmd *cobra.Command, args []string) error {
 	// Left out, as elsewhere, a tag would be deleted, and with it all others
 	// that are not named.
-	if err := c.screen.haveValues(c.tags); err != nil {
+	if err := c.haveValues(c.tags); err != nil {
 		return err
 	}
 	tags := map[string]string{}
-	maps.Copy(tags, c.screen.pairs(c.tags, "--tag"))
+	maps.Copy(tags, c.pairs(c.tags, "--tag"))
 	return c.replace(cmd.Context(), args[0], "tags", len(tags) == 0, func(v sandboxView) int { return len(v.Tags) }, &sandbox.UpdateOptions{Tags: tags}, func(*sandbox.Sandbox) []string {
 		if len(tags) == 0 {
 			return []string{"all tags cleared"}

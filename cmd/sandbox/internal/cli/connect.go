@@ -138,7 +138,7 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	c.o.keepAlive = !c.noKeep
-	c.o.env = c.screen.pairs(c.env, "--env")
+	c.o.env = c.pairs(c.env, "--env")
 	return c.terminal(cmd.Context(), sb, &c.o)
 }
 
@@ -171,12 +171,12 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 	if err := c.screen.needTerminal("%s runs a command without one", try("run -- COMMAND")); err != nil {
 		return err
 	}
-	c.screen.doubtTimeout(given(cmd, "timeout"))
+	c.doubtTimeout(given(cmd, "timeout"))
 	o := &runOptions{settings: c.s, rm: c.remove}
 	if c.remove {
 		o.settings.nonPersistent = true
 	}
-	create, err := o.settings.createOptions(cmd.Context(), c.screen)
+	create, err := o.settings.createOptions(cmd.Context(), &c.place)
 	if err != nil {
 		return err
 	}

@@ -13,11 +13,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/own"
 	"github.com/go-vercel/sandbox/internal/redact"
@@ -36,117 +32,6 @@ type copyOptions struct {
 	dotGit           bool
 }
 
-type copyCommand struct {
-	place
-
-	o       copyOptions
-	ignored bool
-}
-
-func (c *copyCommand) command() *command {
-	return &command{
-		name: "copy", aliases: []string{"cp"}, near: []string{"upload", "download", "push", "pull", "put", "scp"}, first: true, short: "Copy files and directories to, from and between sandboxes",
-		long: "Copy files and directories to, from and between sandboxes. A path in a sandbox is NAME:PATH; - is standard input or output, to which a directory goes as a tar archive. " +
-			"As with cp, something is copied into a directory that exists, or that ends in a slash; DIR/. is what is in a directory. " +
-			"Several sources may be given. Modes, times and symbolic links are kept.",
-		args: []argument{
-			{name: "src", text: "What to copy: a path here, or NAME:PATH in a sandbox", sandbox: ":"},
-			{name: "dst", text: "Where to: a path here, or NAME:PATH in a sandbox", sandbox: ":"},
-		},
-		check: func(cmd *cobra.Command, args []string) error {
-			names := []string{"src", "dst"}
-			if len(args) < 2 {
-				return &usageError{message: "no value provided for " + names[len(args)], hint: moreAbout(cmd)}
-			}
-			return nil
-		},
-		options: c.define, example: "cp my-app:build ./out", doc: []copyView{}, run: c.run,
-	}
-}
-
-func (c *copyCommand) define(flags *pflag.FlagSet) {
-	toggle(flags, &c.ignored, "recursive", "r", "Has no effect: directories are always copied")
-	toggle(flags, &c.ignored, "Recursive", "R", "The same, as in cp(1)")
-	flags.Lookup("Recursive").Hidden = true
-	flags.BoolVarP(&c.ignored, "archive", "a", false, "Has no effect: modes, times and links are always kept")
-	toggle(flags, &c.o.follow, "follow-symlinks", "L", "Copy what symbolic links lead to (uploads)")
-	options(flags, &c.o.exclude, "exclude", "", "pattern", "Leave out what matches, such as node_modules or **/*.log (repeatable)", parseText)
-	options(flags, &c.o.include, "include", "", "pattern", "Copy only what matches (repeatable)", parseText)
-	toggle(flags, &c.o.outsideLinks, "outside-links", "", "Keep symbolic links that lead out of the directory")
-	toggle(flags, &c.o.dotGit, "dot-git", "", "Download into a working tree also what acts there by itself: .git, .hg, HEAD of a repository, .vscode and the like")
-	toggle(flags, &c.o.mkdir, "mkdir", "", "Make the local directories that lead to the destination")
-	toggle(flags, &c.o.noClobber, "no-clobber", "n", "Leave files that exist as they are")
-	toggle(flags, &c.o.progress, "progress", "", "Show the progress even if standard error is not a terminal")
-	toggle(flags, &c.o.noProgress, "no-progress", "", "Never show the progress")
-}
-
-func (c *copyCommand) run(cmd *cobra.Command, args []string) error {
-	return c.copy(cmd.Context(), args[:len(args)-1], args[len(args)-1], &c.o)
-}
-
-// copy copies sources to a destination.
-func (c *copyCommand) copy(ctx context.Context, sources []string, destination string, o *copyOptions) error {
-	to, err := parseLocation(destination)
-	if err != nil {
-		return err
-	}
-	var from []location
-	for _, s := range sources {
-		l, err := parseLocation(s)
-		if err != nil {
-			return err
-		}
-		if l.sandbox == "" && to.sandbox == "" {
-			return withHint(usagef("neither %s nor %s is in a sandbox", s, destination), "a path in a sandbox is NAME:PATH")
-		}
-		if l.sandbox == "" && !l.stream {
-			if _, err := os.Stat(l.path); err != nil {
-				return noSource(l.path, err)
-			}
-		}
-		if l.stream && len(sources) > 1 {
-			return usagef("standard input can't be one of several sources")
-		}
-		from = append(from, l)
-	}
-	if from[0].stream {
-		if err := to.namesFile(); err != nil {
-			return err
-		}
-	}
-	if to.stream && len(from) > 1 {
-		return usagef("several sources can't be copied to standard output")
-	}
-	boxes := map[string]*sandbox.Sandbox{}
-	for _, l := range append([]location{to}, from...) {
-		if l.sandbox == "" || boxes[l.sandbox] != nil {
-			continue
-		}
-		name, err := c.account.checkedName(l.sandbox)
-		if err != nil {
-			return err
-		}
-		if boxes[l.sandbox], err = c.account.get(ctx, name, false); err != nil {
-			return err
-		}
-	}
-	copies := []copyView{}
-	for _, f := range from {
-		one := &copying{place: c.place, o: o, from: f, to: to, several: len(from) > 1, source: boxes[f.sandbox], target: boxes[to.sandbox]}
-		if err := one.run(ctx); err != nil {
-			return err
-		}
-		copies = append(copies, copyView{f.String(), to.String()})
-		if !to.stream && !c.screen.opts.structured() {
-			fmt.Fprintf(c.screen.err, "%s Copied %s to %s successfully!\n", c.screen.err.Paint(console.Green, "✔"), lines(f.String()), lines(to.String()))
-		}
-	}
-	if to.stream {
-		return nil // which has the file
-	}
-	return c.screen.result(copies)
-}
-
 // noSource is the error of a local source that can't be read.
 func noSource(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,11 +40,11 @@ func noSource(name string, err error) error {
 	return err
 }
 
-// upload copies local paths into a sandbox.
-func (p *place) upload(ctx context.Context, sb *sandbox.Sandbox, sources []string, destination string, o *copyOptions) error {
+// uploadAll copies local paths into a sandbox.
+func uploadAll(ctx context.Context, screen *stdio, sb *sandbox.Sandbox, sources []string, destination string, o *copyOptions) error {
 	for _, s := range sources {
 		c := &copying{
-			place: *p, o: o, from: location{path: s}, to: location{sandbox: sb.Name(), path: destination}, several: len(sources) > 1, target: sb,
+			screen: screen, o: o, from: location{path: s}, to: location{sandbox: sb.Name(), path: destination}, several: len(sources) > 1, target: sb,
 		}
 		if err := c.run(ctx); err != nil {
 			return err
@@ -168,21 +53,9 @@ func (p *place) upload(ctx context.Context, sb *sandbox.Sandbox, sources []strin
 	return nil
 }
 
-// fetchAll copies paths of a sandbox here, each SOURCE[:DEST].
-func (c *runCommand) fetchAll(ctx context.Context, sb *sandbox.Sandbox, downloads []string) error {
-	for _, d := range downloads {
-		from, to := splitUpload(d)
-		one := &copying{place: c.place, o: &copyOptions{mkdir: true}, from: location{sandbox: sb.Name(), path: from}, to: location{path: to}, source: sb}
-		if err := one.run(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // copying is the copying of one source.
 type copying struct {
-	place
+	screen         *stdio
 	o              *copyOptions
 	from, to       location
 	several        bool
@@ -210,7 +83,7 @@ func (c *copying) fromStream(ctx context.Context, r io.Reader, to string) error 
 	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
 	}
-	bar := c.screen.bar(path.Base(to), c.o, -1)
+	bar := newBar(c.screen, path.Base(to), c.o, -1)
 	defer bar.done()
 	w, err := c.target.FS().Create(ctx, to, &sandbox.WriterOptions{Progress: bar.update})
 	if err != nil {
@@ -318,7 +191,7 @@ func (c *copying) across(ctx context.Context) error {
 		return err
 	}
 	mode := info.Mode().Perm()
-	bar := c.screen.bar(c.from.base(), c.o, info.Size())
+	bar := newBar(c.screen, c.from.base(), c.o, info.Size())
 	defer bar.done()
 	w, err := c.target.FS().Create(ctx, to.path, &sandbox.WriterOptions{Mode: &mode, Progress: bar.update})
 	if err != nil {
@@ -351,7 +224,7 @@ func (c *copying) acrossDir(ctx context.Context) error {
 	if !c.from.content() && (to.intoDir() || c.several || c.remoteDir(ctx, to.path)) {
 		to = to.within(c.from.base())
 	}
-	bar := c.screen.barOfDir(ctx, dir, &copyOptions{progress: c.o.progress, noProgress: c.o.noProgress})
+	bar := newDirBar(ctx, c.screen, dir, &copyOptions{progress: c.o.progress, noProgress: c.o.noProgress})
 	defer bar.done()
 	o := &sandbox.UploadOptions{Progress: bar.update, OutsideLinks: true}
 	if err := c.excludeThere(ctx, to.path, o); err != nil {
@@ -375,7 +248,7 @@ func (l leftOut) tell(a *stdio) {
 // some are the first of some names.
 func some(names []string) string {
 	const shown = 10
-	text := strings.Join(mapped(names[:min(len(names), shown)], redact.Printable), ", ")
+	text := redact.Printable(strings.Join(names[:min(len(names), shown)], ", "))
 	if more := len(names) - shown; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

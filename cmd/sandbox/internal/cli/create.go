@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,13 +69,6 @@ func (r *retention) define(flags *pflag.FlagSet) {
 	offer(flags, "delete-evicted-snapshots", "true", "false")
 }
 
-func pointerTo[T any](parse func(string) (T, error)) func(string) (*T, error) {
-	return func(s string) (*T, error) {
-		v, err := parse(s)
-		return &v, err
-	}
-}
-
 // keptFor is how long snapshots are kept: nothing for nil, and forever for
 // zero, as on the command line.
 func keptFor(d *time.Duration) time.Duration {
@@ -105,34 +99,34 @@ type policyOptions struct {
 	file            string
 }
 
-func (p *policyOptions) define(flags *pflag.FlagSet) {
-	option(flags, &p.mode, "network-policy", "", "MODE", "", "What the sandbox can reach: allow-all (any address) or deny-all (none); "+
+func (o *policyOptions) define(flags *pflag.FlagSet) {
+	option(flags, &o.mode, "network-policy", "", "MODE", "", "What the sandbox can reach: allow-all (any address) or deny-all (none); "+
 		"for more use --allowed-domain, --allowed-cidr and --denied-cidr, or --network-policy-file", parsePolicyMode)
 	offer(flags, "network-policy", "allow-all", "deny-all")
-	options(flags, &p.domains, "allowed-domain", "", "str", "A domain that can be reached (repeatable); * stands for a part of the name", parseText)
-	options(flags, &p.allowed, "allowed-cidr", "", "str", "A network that can be reached (repeatable)", parseCIDR)
-	options(flags, &p.denied, "denied-cidr", "", "str", "A network that can't be reached (repeatable); wins over what is allowed", parseCIDR)
-	option(flags, &p.file, "network-policy-file", "", "FILE", "", `Read the whole network policy from a file, as JSON like {"allow": ["example.com"]}, with rules for requests; - is standard input`, parseText)
+	options(flags, &o.domains, "allowed-domain", "", "str", "A domain that can be reached (repeatable); * stands for a part of the name", parseText)
+	options(flags, &o.allowed, "allowed-cidr", "", "str", "A network that can be reached (repeatable)", parseCIDR)
+	options(flags, &o.denied, "denied-cidr", "", "str", "A network that can't be reached (repeatable); wins over what is allowed", parseCIDR)
+	option(flags, &o.file, "network-policy-file", "", "FILE", "", `Read the whole network policy from a file, as JSON like {"allow": ["example.com"]}, with rules for requests; - is standard input`, parseText)
 }
 
 // build makes the policy; nil when nothing was said.
-func (p *policyOptions) build(ctx context.Context, io *stdio) (*sandbox.NetworkPolicy, error) {
-	custom := len(p.domains)+len(p.allowed)+len(p.denied) > 0
+func (o *policyOptions) build(ctx context.Context, p *place) (*sandbox.NetworkPolicy, error) {
+	custom := len(o.domains)+len(o.allowed)+len(o.denied) > 0
 	switch {
-	case p.file != "" && (p.mode != "" || custom):
+	case o.file != "" && (o.mode != "" || custom):
 		return nil, usagef("--network-policy-file can't be combined with the other options of a network policy")
-	case p.file != "":
-		return io.readPolicy(ctx, p.file)
-	case p.mode != "" && custom:
-		return nil, usagef("--network-policy=%s can't be combined with --allowed-domain, --allowed-cidr or --denied-cidr", p.mode)
-	case p.mode == "allow-all":
+	case o.file != "":
+		return p.readPolicy(ctx, o.file)
+	case o.mode != "" && custom:
+		return nil, usagef("--network-policy=%s can't be combined with --allowed-domain, --allowed-cidr or --denied-cidr", o.mode)
+	case o.mode == "allow-all":
 		return sandbox.AllowAll(), nil
-	case p.mode == "deny-all":
+	case o.mode == "deny-all":
 		return sandbox.DenyAll(), nil
 	case !custom:
 		return nil, nil
 	}
-	return &sandbox.NetworkPolicy{Allow: p.domains, AllowSubnets: p.allowed, DenySubnets: p.denied}, nil
+	return &sandbox.NetworkPolicy{Allow: o.domains, AllowSubnets: o.allowed, DenySubnets: o.denied}, nil
 }
 
 // define defines the options for a new sandbox.
@@ -175,14 +169,14 @@ func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText st
 
 // pairs makes a map of pairs; NAME alone has the value that it has here. One that
 // has none here is left out, with a warning.
-func (s *stdio) pairs(pairs []pair, option string) map[string]string {
+func (p *place) pairs(pairs []pair, option string) map[string]string {
 	var m map[string]string
-	for _, p := range pairs {
-		value := p.value
-		if p.inherit {
-			v, ok := s.env.lookupAll(p.key)
+	for _, it := range pairs {
+		value := it.value
+		if it.inherit {
+			v, ok := p.screen.env.lookupAll(it.key)
 			if !ok {
-				s.warn(fmt.Sprintf("the environment variable %s is not set and was left out", p.key),
+				p.screen.warn(fmt.Sprintf("the environment variable %s is not set and was left out", it.key),
 					fmt.Sprintf("%s NAME is short for %s NAME=$NAME", option, option))
 				continue
 			}
@@ -191,13 +185,13 @@ func (s *stdio) pairs(pairs []pair, option string) map[string]string {
 		if m == nil {
 			m = map[string]string{}
 		}
-		m[p.key] = value
+		m[it.key] = value
 	}
 	return m
 }
 
 // environ is the environment that the options give: files first, then -e.
-func (s *stdio) environ(pairs []pair, files []string) (sandbox.Env, error) {
+func (p *place) environ(pairs []pair, files []string) (sandbox.Env, error) {
 	var env sandbox.Env
 	for _, name := range files {
 		vars, err := dotenv.LoadFile(name)
@@ -209,7 +203,7 @@ func (s *stdio) environ(pairs []pair, files []string) (sandbox.Env, error) {
 		}
 		maps.Copy(env, vars)
 	}
-	given := s.pairs(pairs, "--env")
+	given := p.pairs(pairs, "--env")
 	if env == nil {
 		return given, nil
 	}
@@ -218,14 +212,14 @@ func (s *stdio) environ(pairs []pair, files []string) (sandbox.Env, error) {
 }
 
 // createOptions makes the SDK's options of the command line's.
-func (s *settingsOptions) createOptions(ctx context.Context, io *stdio) (*sandbox.CreateOptions, error) {
+func (s *settingsOptions) createOptions(ctx context.Context, p *place) (*sandbox.CreateOptions, error) {
 	switch {
 	case s.runtime != "" && s.image != "":
 		return nil, usagef("--runtime and --image can't be used together")
 	case s.depth > 0 && s.git == "":
 		return nil, usagef("--depth needs --git")
 	}
-	keep, policy, env, err := s.common(ctx, io)
+	keep, policy, env, err := s.common(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +235,7 @@ func (s *settingsOptions) createOptions(ctx context.Context, io *stdio) (*sandbo
 	}
 	o := &sandbox.CreateOptions{
 		Name: s.name, Source: source, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, Runtime: s.runtime, Image: s.image, Architecture: s.architecture,
-		NetworkPolicy: policy, Env: env, Tags: io.pairs(s.tags, "--tag"), Ephemeral: s.nonPersistent,
+		NetworkPolicy: policy, Env: env, Tags: p.pairs(s.tags, "--tag"), Ephemeral: s.nonPersistent,
 		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep,
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID, Mounts: mountsOf(s.mounts),
 		Extra: map[string]any{"__interactive": true},
@@ -256,25 +250,25 @@ func (s *settingsOptions) createOptions(ctx context.Context, io *stdio) (*sandbo
 }
 
 // common makes what create and fork make alike.
-func (s *settingsOptions) common(ctx context.Context, io *stdio) (*sandbox.KeepLastSnapshots, *sandbox.NetworkPolicy, sandbox.Env, error) {
+func (s *settingsOptions) common(ctx context.Context, p *place) (*sandbox.KeepLastSnapshots, *sandbox.NetworkPolicy, sandbox.Env, error) {
 	keep, err := s.retention.policy()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	policy, err := s.policy.build(ctx, io)
+	policy, err := s.policy.build(ctx, p)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	if s.environment == nil { // which run has read for its command
-		s.environment, err = io.environ(s.env, s.envFiles)
+		s.environment, err = p.environ(s.env, s.envFiles)
 	}
 	return keep, policy, s.environment, err
 }
 
 // doubtTimeout warns of a timeout that lacks its unit.
-func (s *stdio) doubtTimeout(text string) {
+func (p *place) doubtTimeout(text string) {
 	if d, err := units.ParseDuration(text); err == nil && units.BareNumber(text, d) {
-		s.warn(fmt.Sprintf("the timeout is %d ms", d.Milliseconds()), fmt.Sprintf("did you mean %ds?", d.Milliseconds()))
+		p.screen.warn(fmt.Sprintf("the timeout is %d ms", d.Milliseconds()), fmt.Sprintf("did you mean %ds?", d.Milliseconds()))
 	}
 }
 
@@ -332,9 +326,9 @@ func (c *createCommand) checkArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if findAgent(args[0]) == nil {
-		return &usageError{message: quote(args[0]) + " is not an agent; use " + strings.Join(agentNames(), ", "), hint: "the name of a sandbox is given with --name"}
+		return &usageError{message: strconv.Quote(args[0]) + " is not an agent; use " + strings.Join(agentNames(), ", "), hint: "the name of a sandbox is given with --name"}
 	}
-	return &usageError{message: "unknown argument " + quote(args[1]), hint: moreAbout(cmd)}
+	return &usageError{message: "unknown argument " + strconv.Quote(args[1]), hint: moreAbout(cmd)}
 }
 
 func (c *createCommand) run(cmd *cobra.Command, args []string) error {
@@ -352,8 +346,8 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	c.screen.doubtTimeout(given(cmd, "timeout"))
-	o, err := c.s.createOptions(ctx, c.screen)
+	c.doubtTimeout(given(cmd, "timeout"))
+	o, err := c.s.createOptions(ctx, &c.place)
 	if err != nil {
 		return err
 	}
@@ -389,7 +383,7 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 func (p *place) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOptions) error {
 	for _, upload := range s.uploads {
 		from, to := splitUpload(upload)
-		if err := p.upload(ctx, sb, []string{from}, to, &copyOptions{}); err != nil {
+		if err := uploadAll(ctx, p.screen, sb, []string{from}, to, &copyOptions{}); err != nil {
 			return err
 		}
 	}

@@ -89,7 +89,7 @@ func (c *copying) downloadFile(ctx context.Context, name string, at localfile.Pl
 		place = filepath.Join(dir, "file")
 	}
 	describe := sync.OnceValues(func() (fs.FileInfo, error) { return c.source.FS().Stat(ctx, c.from.path) })
-	bar := c.screen.bar(c.from.base(), c.o, -1)
+	bar := newBar(c.screen, c.from.base(), c.o, -1)
 	defer bar.done()
 	if err := c.source.FS().DownloadFile(ctx, c.from.path, place, &sandbox.DownloadFileOptions{Progress: withTotal(bar.update, describe)}); err != nil {
 		return c.missing(err)
@@ -147,7 +147,7 @@ func (c *copying) keepMode(name string, remote fs.FileInfo) error {
 }
 
 func (c *copying) downloadDir(ctx context.Context, to string) error {
-	bar := c.screen.bar("", c.o, -1)
+	bar := newBar(c.screen, "", c.o, -1)
 	defer bar.done()
 	exclude := c.o.exclude
 	if c.o.noClobber && isLocalDir(to) {

@@ -97,7 +97,7 @@ func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
 	if err := c.screen.print(ans); err != nil {
 		return err
 	}
-	c.screen.more(next)
+	c.more(next)
 	return nil
 }
 

@@ -42,18 +42,6 @@ const (
 	exitTerminal    = 255
 )
 
-// usageError is a mistake in the command line.
-type usageError struct {
-	message string
-	hint    string
-}
-
-func (e *usageError) Error() string { return e.message }
-
-func usagef(format string, args ...any) error {
-	return &usageError{message: fmt.Sprintf(format, args...)}
-}
-
 // hinted is an error with advice on what to do next.
 type hinted struct {
 	error

@@ -11,9 +11,9 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// cleanupTime is how long stopping or removing a sandbox may take when the
+// endTime is how long stopping or removing a sandbox may take when the
 // command in it is over, or was given up.
-const cleanupTime = 30 * time.Second
+const endTime = 30 * time.Second
 
 // createTime bounds the creation of a sandbox that a signal must not break off.
 const createTime = 2 * time.Minute
@@ -50,7 +50,7 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		c.o.interactive, c.o.noTTY = true, true
 	}
-	if err := c.screen.check(&c.o, args[1:]); err != nil {
+	if err := c.checkCommand(&c.o, args[1:]); err != nil {
 		return err
 	}
 	ctx := cmd.Context()
@@ -58,7 +58,7 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	c.screen.doubtTimeout(given(cmd, "timeout"))
+	c.doubtTimeout(given(cmd, "timeout"))
 	sb, err := c.account.get(ctx, name, true)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (p *place) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() er
 	if cleanUp == nil {
 		return err
 	}
-	late, cancel := withDeadline(ctx, cleanupTime)
+	late, cancel := withDeadline(ctx, endTime)
 	defer cancel()
 	if cleanErr := cleanUp(late, sb); cleanErr != nil {
 		if err == nil {

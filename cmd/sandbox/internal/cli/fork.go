@@ -37,7 +37,7 @@ func (c *forkCommand) define(flags *pflag.FlagSet) {
 
 func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	c.screen.doubtTimeout(given(cmd, "timeout"))
+	c.doubtTimeout(given(cmd, "timeout"))
 	source, err := c.account.checkedName(args[0])
 	if err != nil {
 		return err
@@ -79,12 +79,12 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 func (c *forkCommand) forkOptions(ctx context.Context, s *settingsOptions) (*sandbox.ForkOptions, error) {
-	keep, policy, env, err := s.common(ctx, c.screen)
+	keep, policy, env, err := s.common(ctx, &c.place)
 	if err != nil {
 		return nil, err
 	}
 	o := &sandbox.ForkOptions{
-		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: c.screen.pairs(s.tags, "--tag"),
+		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: c.pairs(s.tags, "--tag"),
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID,
 		AllowEmpty: true, SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep, Extra: map[string]any{"__interactive": true},
 	}

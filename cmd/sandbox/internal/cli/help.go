@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,7 +27,7 @@ var optionTitles = []string{"Options", "Flags", groupScope, groupOutput}
 // pageWidth is how wide a page is where nobody knows better.
 const pageWidth = 100
 
-func (s *stdio) page(write func(*helpPage)) {
+func page(s *stdio, write func(*helpPage)) {
 	p := &helpPage{width: pageWidth, bold: func(text string) string { return s.out.Paint(console.Bold, text) }}
 	if s.out.Terminal {
 		p.width = max(s.out.Width(), 40)
@@ -55,10 +57,10 @@ func (c *helpCommand) run(cmd *cobra.Command, words []string) error {
 	of := cmd.Root()
 	switch {
 	case c.all:
-		c.screen.page(func(p *helpPage) { c.root.eachTitle(p.section) })
+		page(c.screen, func(p *helpPage) { eachTitle(c.root, p.section) })
 		return nil
 	case len(words) == 1 && words[0] == allOptions:
-		c.screen.page(func(p *helpPage) {
+		page(c.screen, func(p *helpPage) {
 			groups := optionGroups(of.PersistentFlags())
 			for _, title := range optionTitles {
 				p.section(title+":", groups[title])
@@ -72,7 +74,7 @@ func (c *helpCommand) run(cmd *cobra.Command, words []string) error {
 			return of.RunE(of, words[i:])
 		}
 		if next == nil {
-			return &usageError{message: "unknown argument " + quote(word), hint: moreAbout(of)}
+			return &usageError{message: "unknown argument " + strconv.Quote(word), hint: moreAbout(of)}
 		}
 		of = next
 	}
@@ -96,7 +98,7 @@ func (p *helpPage) write(c *command) {
 	}
 	fmt.Fprintf(&p.text, "▲ %s [options]%s\n\n", cmd.CommandPath(), c.usage())
 	if !root {
-		p.paragraphs(first(c.long, c.short))
+		p.paragraphs(cmp.Or(c.long, c.short))
 	}
 	if len(c.aliases) > 0 {
 		p.paragraphs(p.bold("Aliases:") + " " + strings.Join(c.aliases, ", "))
@@ -107,13 +109,13 @@ func (p *helpPage) write(c *command) {
 	var lines [][2]string
 	for _, s := range c.sub {
 		if s.first {
-			lines = append(lines, s.line())
+			lines = append(lines, lineOf(s))
 		}
 	}
 	if root {
 		p.section("Commands:", lines)
 	} else {
-		c.eachTitle(p.section)
+		eachTitle(c, p.section)
 	}
 	lines = nil
 	for _, g := range c.args {
@@ -195,8 +197,8 @@ func (p *helpPage) section(title string, lines [][2]string) {
 // is that far from the left.
 func (p *helpPage) wrapped(text string, indent int) string { return wrapped(text, indent, p.width) }
 
-// line is the command in a list.
-func (c *command) line() [2]string {
+// lineOf is the command in a list.
+func lineOf(c *command) [2]string {
 	names := append(slices.Clone(c.aliases), c.name)
 	usage := c.usage()
 	if c.sub != nil {
@@ -206,15 +208,15 @@ func (c *command) line() [2]string {
 }
 
 // eachTitle gives the commands below one, by the title that they have.
-func (c *command) eachTitle(do func(title string, lines [][2]string)) {
+func eachTitle(c *command, do func(title string, lines [][2]string)) {
 	for _, title := range titles {
 		var lines [][2]string
 		for _, s := range c.sub {
 			if s.title == title && !s.hidden {
-				lines = append(lines, s.line())
+				lines = append(lines, lineOf(s))
 			}
 		}
-		do(first(title, "Commands:"), lines)
+		do(cmp.Or(title, "Commands:"), lines)
 	}
 }
 

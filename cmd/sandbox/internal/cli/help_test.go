@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page is what a help page of the official CLI, version 4.5.0, says.
-type page struct {
+// officialPage is what a help page of the official CLI, version 4.5.0, says.
+type officialPage struct {
 	Path     []string
 	Args     []string
 	Commands []struct {
@@ -41,7 +41,7 @@ func TestHelpPages(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/help.json")
 	require.NoError(t, err)
-	var pages []page
+	var pages []officialPage
 	require.NoError(t, json.Unmarshal(data, &pages))
 	require.Len(t, pages, 46)
 	root := testTree(t)

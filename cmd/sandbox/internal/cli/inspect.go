@@ -71,8 +71,8 @@ func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return usagef("%v", err)
 	}
-	c.screen.doubtTimeout(args[1])
-	s, err := c.account.session(cmd.Context(), args[0])
+	c.doubtTimeout(args[1])
+	s, err := c.session(cmd.Context(), args[0])
 	if err != nil {
 		return err
 	}

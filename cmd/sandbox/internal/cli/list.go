@@ -84,23 +84,23 @@ func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func
 }
 
 // more tells how to see the next page.
-func (s *stdio) more(next string) {
+func (p *place) more(next string) {
 	if next == "" {
 		return
 	}
 	var words []string
-	for i := 0; i < len(s.args); i++ {
+	for i := 0; i < len(p.screen.args); i++ {
 		switch {
-		case s.args[i] == "--cursor":
+		case p.screen.args[i] == "--cursor":
 			i++
-		case s.args[i] == "--token":
+		case p.screen.args[i] == "--token":
 			i++ // a token is never shown
-		case strings.HasPrefix(s.args[i], "--cursor="), strings.HasPrefix(s.args[i], "--token="):
+		case strings.HasPrefix(p.screen.args[i], "--cursor="), strings.HasPrefix(p.screen.args[i], "--token="):
 		default:
-			words = append(words, s.args[i])
+			words = append(words, p.screen.args[i])
 		}
 	}
-	fmt.Fprintf(s.err, "\nMore results: sandbox %s --cursor %s\n", shellWords(words), shellWord(next))
+	fmt.Fprintf(p.screen.err, "\nMore results: sandbox %s --cursor %s\n", shellWords(words), shellWord(next))
 }
 
 // selection says which sandboxes are meant, by what they are like.
@@ -168,10 +168,10 @@ func (s *selection) listOptions(tags map[string]string, by sandbox.SortBy) sandb
 }
 
 // haveValues refuses tags that stand for variables which are not set.
-func (s *stdio) haveValues(tags []pair) error {
-	for _, p := range tags {
-		if _, ok := s.env.lookupAll(p.key); p.inherit && !ok {
-			return withHint(usagef("--tag %s has no value", p.key), "--tag NAME is short for --tag NAME=$NAME, and %s is not set", p.key)
+func (p *place) haveValues(tags []pair) error {
+	for _, it := range tags {
+		if _, ok := p.screen.env.lookupAll(it.key); it.inherit && !ok {
+			return withHint(usagef("--tag %s has no value", it.key), "--tag NAME is short for --tag NAME=$NAME, and %s is not set", it.key)
 		}
 	}
 	return nil
@@ -180,29 +180,29 @@ func (s *stdio) haveValues(tags []pair) error {
 // narrows refuses a filter that a variable which is not set has left empty, where a
 // program reads the listing: it would get all there is, to remove it perhaps. A
 // person sees that, and the official CLI takes it.
-func (s *stdio) narrows(flags *pflag.FlagSet) error {
+func (p *place) narrows(flags *pflag.FlagSet) error {
 	for _, name := range []string{"name", "name-prefix"} {
 		if f := flags.Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
 			return withHint(usagef("--%s is empty, which lists everything", name), "leave it out for that")
 		}
 	}
 	if f := flags.Lookup("tag"); f != nil {
-		return s.haveValues(*f.Value.(*many[pair]).target)
+		return p.haveValues(*f.Value.(*many[pair]).target)
 	}
 	return nil
 }
 
 // find lists all sandboxes of a selection.
-func (c *connection) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
+func (p *place) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
 	// Left out, as elsewhere, a tag would select all: for removal, perhaps.
-	if err := c.screen.haveValues(s.tags); err != nil {
+	if err := p.haveValues(s.tags); err != nil {
 		return nil, err
 	}
-	client, err := c.connect(ctx)
+	client, err := p.account.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tags := c.screen.pairs(s.tags, "--tag")
+	tags := p.pairs(s.tags, "--tag")
 	opts := s.listOptions(tags, "")
 	match := s.matcher(tags)
 	var found []sandbox.Info
@@ -269,7 +269,7 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	if err := c.screen.print(ans); err != nil {
 		return err
 	}
-	c.screen.more(next)
+	c.more(next)
 	return nil
 }
 
@@ -278,7 +278,7 @@ func (c *listCommand) list(ctx context.Context, pages *paging, sel *selection, s
 	if err != nil {
 		return nil, "", err
 	}
-	tags := c.screen.pairs(sel.tags, "--tag")
+	tags := c.pairs(sel.tags, "--tag")
 	shown := *sel
 	if !sel.all && len(sel.statuses) == 0 {
 		shown.statuses = []string{string(sandbox.StatusRunning)}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"os"
 	"path"
 	"path/filepath"
@@ -40,7 +41,7 @@ func parseLocation(s string) (location, error) {
 	case sandboxName.MatchString(name) && rest == "":
 		return location{sandbox: name, path: "."}, nil
 	case sandboxName.MatchString(name) && (rest == "~" || strings.HasPrefix(rest, "~/")):
-		return location{}, usagef("~ is a shell's; a path that does not begin with a slash is in the working directory, as in %s:%s", name, first(strings.TrimLeft(rest, "~/"), "."))
+		return location{}, usagef("~ is a shell's; a path that does not begin with a slash is in the working directory, as in %s:%s", name, cmp.Or(strings.TrimLeft(rest, "~/"), "."))
 	case !sandboxName.MatchString(name):
 		return location{}, usagef("invalid path %q; use SANDBOX_NAME:PATH, and ./%s for a file here", s, s)
 	}

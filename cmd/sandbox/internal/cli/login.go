@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 		c.screen.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
 		return c.screen.result(loginView{})
 	}
-	v := loginView{first(scope.TeamSlug, scope.TeamID), first(scope.ProjectName, scope.ProjectID)}
+	v := loginView{cmp.Or(scope.TeamSlug, scope.TeamID), cmp.Or(scope.ProjectName, scope.ProjectID)}
 	if c.screen.opts.structured() {
 		return c.screen.print(output{doc: v, names: []string{v.Team + "/" + v.Project}})
 	}
@@ -85,7 +86,7 @@ func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Logi
 
 // promptLogin tells where to log in, and opens the page if ENTER is pressed.
 func (c *loginCommand) promptLogin(ctx context.Context, code login.Code) error {
-	page := first(code.VerificationURLComplete, code.VerificationURL)
+	page := cmp.Or(code.VerificationURLComplete, code.VerificationURL)
 	fmt.Fprintf(c.screen.err, "Visit %s and enter the code %s (valid for %s).\n", c.screen.err.Paint(console.Cyan, page),
 		c.screen.err.Paint(console.Bold, code.UserCode), units.Long(code.ExpiresAt.Sub(c.screen.now()).Round(time.Minute)))
 	if !c.screen.asks() {
@@ -98,15 +99,6 @@ func (c *loginCommand) promptLogin(ctx context.Context, code login.Code) error {
 		}
 	}()
 	return nil
-}
-
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // openPage opens an address in the browser.

@@ -1,7 +1,5 @@
 package cli
 
-import "github.com/spf13/cobra"
-
 // allOptions is the page of the options of all commands.
 const allOptions = "options"
 
@@ -10,8 +8,3 @@ const (
 	moreOptions  = "Options of all commands, such as --local and --json: sandbox help " + allOptions
 	moreCommands = "All commands: sandbox help --all"
 )
-
-// moreAbout names a command's page.
-func moreAbout(cmd *cobra.Command) string {
-	return "for more information, try '" + cmd.CommandPath() + " --help'"
-}

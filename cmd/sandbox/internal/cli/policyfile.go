@@ -14,14 +14,14 @@ const maxPolicy = 1 << 20
 
 // readPolicy reads a policy from a file or a pipe, or from standard input for "-".
 // A signal ends the wait for what does not come.
-func (s *stdio) readPolicy(ctx context.Context, name string) (*sandbox.NetworkPolicy, error) {
+func (p *place) readPolicy(ctx context.Context, name string) (*sandbox.NetworkPolicy, error) {
 	type reading struct {
 		data []byte
 		err  error
 	}
 	done := make(chan reading, 1)
 	go func() {
-		file, err := s.in, error(nil)
+		file, err := p.screen.in, error(nil)
 		if name != "-" {
 			if file, err = os.Open(name); err != nil {
 				done <- reading{err: err}

@@ -19,12 +19,12 @@ import (
 )
 
 // session is the session that a sandbox runs in; looking at it starts nothing.
-func (c *connection) session(ctx context.Context, name string) (*sandbox.Session, error) {
-	name, err := c.checkedName(name)
+func (p *place) session(ctx context.Context, name string) (*sandbox.Session, error) {
+	name, err := p.account.checkedName(name)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := c.get(ctx, name, false)
+	sb, err := p.account.get(ctx, name, false)
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +36,8 @@ func (c *connection) session(ctx context.Context, name string) (*sandbox.Session
 }
 
 // remoteCommand finds a command by its ID; without one, the last that was started.
-func (c *connection) remoteCommand(ctx context.Context, name, id string) (*sandbox.Command, error) {
-	s, err := c.session(ctx, name)
+func (p *place) remoteCommand(ctx context.Context, name, id string) (*sandbox.Command, error) {
+	s, err := p.session(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (c *psCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.account.session(cmd.Context(), name)
+	s, err := c.session(cmd.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (c *logsCommand) run(cmd *cobra.Command, args []string) error {
 	if len(args) == 2 {
 		id = args[1]
 	}
-	remote, err := c.account.remoteCommand(cmd.Context(), args[0], id)
+	remote, err := c.remoteCommand(cmd.Context(), args[0], id)
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (c *waitCommand) command() *command {
 }
 
 func (c *waitCommand) run(cmd *cobra.Command, args []string) error {
-	remote, err := c.account.remoteCommand(cmd.Context(), args[0], args[1])
+	remote, err := c.remoteCommand(cmd.Context(), args[0], args[1])
 	if err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (c *killCommand) command() *command {
 		name: "kill", title: titleCommands, short: "Send a signal to a command", args: []argument{
 			{name: "name", text: nameArg.text, sandbox: " ", parse: func(s string) error {
 				if negative.MatchString(s) {
-					return fmt.Errorf("%s is not the name of a sandbox; -s %s sends that signal", quote(s), s[1:])
+					return fmt.Errorf("%s is not the name of a sandbox; -s %s sends that signal", strconv.Quote(s), s[1:])
 				}
 				return nil
 			}}, commandIDArg,
@@ -292,7 +292,7 @@ func (c *killCommand) command() *command {
 }
 
 func (c *killCommand) run(cmd *cobra.Command, args []string) error {
-	remote, err := c.account.remoteCommand(cmd.Context(), args[0], args[1])
+	remote, err := c.remoteCommand(cmd.Context(), args[0], args[1])
 	if err != nil {
 		return err
 	}

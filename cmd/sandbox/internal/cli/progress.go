@@ -32,16 +32,16 @@ const (
 	progressLines = 5 * time.Second
 )
 
-// bar shows the progress of a file, by its name, or without one that of a directory.
+// newBar shows the progress of a file, by its name, or without one that of a directory.
 // It shows nothing unless standard error is a terminal, or an option requests it.
-func (s *stdio) bar(name string, o *copyOptions, total int64) bar {
-	return s.barOf(&progress{name: name, total: total}, o)
+func newBar(s *stdio, name string, o *copyOptions, total int64) bar {
+	return newBarOf(s, &progress{name: name, total: total}, o)
 }
 
-// barOfDir is the bar of a directory here, whose files are counted meanwhile.
-func (s *stdio) barOfDir(ctx context.Context, dir string, o *copyOptions) bar {
+// newDirBar is the bar of a directory here, whose files are counted meanwhile.
+func newDirBar(ctx context.Context, s *stdio, dir string, o *copyOptions) bar {
 	p := &progress{total: -1}
-	b := s.barOf(p, o)
+	b := newBarOf(s, p, o)
 	if b.update == nil || len(o.exclude)+len(o.include) > 0 || o.noClobber {
 		return b
 	}
@@ -70,7 +70,7 @@ func (s *stdio) barOfDir(ctx context.Context, dir string, o *copyOptions) bar {
 	}}
 }
 
-func (s *stdio) barOf(p *progress, o *copyOptions) bar {
+func newBarOf(s *stdio, p *progress, o *copyOptions) bar {
 	if o.noProgress || s.opts.quiet || !s.err.Rewrites() && !o.progress {
 		return bar{done: func() {}}
 	}

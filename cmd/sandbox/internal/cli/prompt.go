@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 )
 
@@ -49,4 +50,16 @@ func (s *stdio) ask(ctx context.Context, question string) (string, error) {
 func (s *stdio) asks() bool {
 	ci, _ := s.env.lookup("CI")
 	return !s.opts.noInput && (ci == "" || ci == "0" || ci == "false") && isTerminal(s.in) && s.err.Terminal
+}
+
+// input is standard input, as it is read for ctx: a signal ends the wait for what
+// does not come.
+func (s *stdio) input(ctx context.Context) io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, s.in)
+		w.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
+	return r
 }

@@ -20,11 +20,11 @@ func (c *readCommand) command() *command {
 
 func (c *readCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	sb, from, err := c.account.fileOf(ctx, args)
+	sb, from, err := c.fileOf(ctx, args)
 	if err != nil {
 		return err
 	}
-	if err := c.screen.catFile(ctx, sb.FS(), from.path); err != nil {
+	if err := catFile(ctx, c.screen, sb.FS(), from.path); err != nil {
 		return (&copying{from: from}).missing(err)
 	}
 	return nil
@@ -44,11 +44,11 @@ func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 	if err := (location{path: args[1]}).namesFile(); err != nil {
 		return err
 	}
-	sb, to, err := c.account.fileOf(ctx, args)
+	sb, to, err := c.fileOf(ctx, args)
 	if err != nil {
 		return err
 	}
-	one := &copying{place: c.place, o: &copyOptions{}, from: location{stream: true}, to: to, target: sb}
+	one := &copying{screen: c.screen, o: &copyOptions{}, from: location{stream: true}, to: to, target: sb}
 	if err := one.run(ctx); err != nil {
 		return err
 	}
@@ -56,17 +56,17 @@ func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 // fileOf finds the sandbox of a command line NAME PATH.
-func (c *connection) fileOf(ctx context.Context, args []string) (*sandbox.Sandbox, location, error) {
-	name, err := c.checkedName(args[0])
+func (p *place) fileOf(ctx context.Context, args []string) (*sandbox.Sandbox, location, error) {
+	name, err := p.account.checkedName(args[0])
 	if err != nil {
 		return nil, location{}, err
 	}
-	sb, err := c.get(ctx, name, false)
+	sb, err := p.account.get(ctx, name, false)
 	return sb, location{sandbox: name, path: args[1]}, err
 }
 
 // catFile writes a file of a sandbox to standard output.
-func (s *stdio) catFile(ctx context.Context, files *sandbox.FileSystem, name string) error {
+func catFile(ctx context.Context, s *stdio, files *sandbox.FileSystem, name string) error {
 	r, err := openRemote(ctx, files, name)
 	if err != nil {
 		return err
@@ -74,16 +74,4 @@ func (s *stdio) catFile(ctx context.Context, files *sandbox.FileSystem, name str
 	defer r.Close()
 	_, err = io.Copy(s.out.Raw, r)
 	return err
-}
-
-// input is standard input, as it is read for ctx: a signal ends the wait for what
-// does not come.
-func (s *stdio) input(ctx context.Context) io.Reader {
-	r, w := io.Pipe()
-	go func() {
-		_, err := io.Copy(w, s.in)
-		w.CloseWithError(err)
-	}()
-	context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
-	return r
 }

@@ -63,8 +63,8 @@ func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 
 // check reads the environment and refuses, before any request to the API, options
 // that contradict each other and what no command line can hold.
-func (s *stdio) check(o *commandOptions, words []string) (err error) {
-	if o.environment, err = s.environ(o.env, o.envFiles); err != nil {
+func (p *place) checkCommand(o *commandOptions, words []string) (err error) {
+	if o.environment, err = p.environ(o.env, o.envFiles); err != nil {
 		return err
 	}
 	if err := wire.CheckEnv(o.environment); err != nil {
@@ -75,7 +75,7 @@ func (s *stdio) check(o *commandOptions, words []string) (err error) {
 			return usagef("an argument of the command %v", err)
 		}
 	}
-	terminal, err := s.inTerminal(o)
+	terminal, err := p.inTerminal(o)
 	switch {
 	case err != nil:
 		return err
@@ -92,8 +92,8 @@ func (s *stdio) check(o *commandOptions, words []string) (err error) {
 }
 
 // inTerminal reports whether the command is to run in a terminal.
-func (s *stdio) inTerminal(o *commandOptions) (bool, error) {
-	stdin, stdout := isTerminal(s.in), s.out.Terminal
+func (p *place) inTerminal(o *commandOptions) (bool, error) {
+	stdin, stdout := isTerminal(p.screen.in), p.screen.out.Terminal
 	switch {
 	case o.noTTY || o.detach:
 		return false, nil
@@ -107,7 +107,7 @@ func (s *stdio) inTerminal(o *commandOptions) (bool, error) {
 
 // runRemote runs a command in a sandbox and returns its exit code.
 func (p *place) runRemote(ctx context.Context, sb *sandbox.Sandbox, o *commandOptions, name string, args []string) error {
-	terminal, err := p.screen.inTerminal(o)
+	terminal, err := p.inTerminal(o)
 	if err != nil {
 		return err
 	}
@@ -273,7 +273,7 @@ func (r *remoteRun) detach(ctx context.Context, target commandTarget, name strin
 
 // follow runs the command, passes signals on to it, and returns its exit code.
 func (r *remoteRun) follow(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions) (int, error) {
-	pass := r.screen.passSignals(ctx, r.o.killOnExit)
+	pass := passSignals(ctx, r.screen, r.o.killOnExit)
 	defer pass.stop()
 	// The context of the program ends with the first signal. The command gets
 	// that signal, and its end is waited for.
@@ -342,7 +342,7 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 		if err != nil {
 			return 0, err
 		}
-		go r.screen.passInput(pipe)
+		go r.passInput(pipe)
 	}
 	if err := cmd.Start(); err != nil {
 		return 0, pass.instead(err)
@@ -360,11 +360,11 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 
 // passInput passes standard input on to a command, and its end. A command that does
 // not read it all is not an error; an input that can't be read is told.
-func (s *stdio) passInput(w io.WriteCloser) {
-	in := &readErrors{r: s.in}
+func (p *place) passInput(w io.WriteCloser) {
+	in := &readErrors{r: p.screen.in}
 	_, _ = io.Copy(w, in)
 	if in.err != nil {
-		s.warn("standard input can't be read: "+in.err.Error(), "the command gets what came before")
+		p.screen.warn("standard input can't be read: "+in.err.Error(), "the command gets what came before")
 	}
 	_ = w.Close()
 }
@@ -402,9 +402,9 @@ type signalPass struct {
 }
 
 // passSignals passes on what comes from now on, and what has ended ctx before.
-func (s *stdio) passSignals(ctx context.Context, killAtOnce bool) *signalPass {
-	p := &signalPass{warn: s.warn, signals: make(chan os.Signal, 8), done: make(chan struct{})}
-	if early := s.signal(); ctx.Err() != nil && early != 0 {
+func passSignals(ctx context.Context, screen *stdio, killAtOnce bool) *signalPass {
+	p := &signalPass{warn: screen.warn, signals: make(chan os.Signal, 8), done: make(chan struct{})}
+	if early := screen.signal(); ctx.Err() != nil && early != 0 {
 		p.take(early, killAtOnce)
 	}
 	signal.Notify(p.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)

@@ -59,12 +59,12 @@ func (a *app) allCommands() *command {
 		),
 	}
 	help.root = root
-	cmd := a.build(root)
+	cmd := root.build(a.complete)
 	cmd.SilenceErrors, cmd.SilenceUsage, cmd.PersistentPreRunE = true, true, a.settle
 	cmd.SetOut(a.screen.out)
 	cmd.SetErr(a.screen.err)
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.SetHelpFunc(func(of *cobra.Command, _ []string) { a.screen.page(func(p *helpPage) { p.write(root.of(of)) }) })
+	cmd.SetHelpFunc(func(of *cobra.Command, _ []string) { page(a.screen, func(p *helpPage) { p.write(root.of(of)) }) })
 	cmd.SetHelpCommand(root.find("help").cobra)
 	a.globalOptions(cmd.PersistentFlags())
 	completeOptions(cmd, cmd.PersistentFlags())
@@ -147,7 +147,7 @@ func (a *app) settle(cmd *cobra.Command, args []string) error {
 		return usagef("--json and --quiet exclude each other")
 	}
 	if o.structured() && cmd.Name() == "list" {
-		if err := a.screen.narrows(cmd.Flags()); err != nil {
+		if err := a.narrows(cmd.Flags()); err != nil {
 			return err
 		}
 	}
@@ -155,25 +155,19 @@ func (a *app) settle(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// group makes a command that only holds others show its help, and refuse what is
-// no command of it.
-func group(cmd *cobra.Command) {
-	cmd.Args = cobra.ArbitraryArgs
-	cmd.SuggestionsMinimumDistance = 1
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return cmd.Help()
-		}
-		e := &usageError{message: fmt.Sprintf("%s is not a command of %s", quote(args[0]), cmd.CommandPath()), hint: moreAbout(cmd)}
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 && len(args[0]) > 2 { // of less, everything is a part
-			e.hint = "did you mean " + strings.Join(near, " or ") + "?"
-		}
-		return e
-	}
-}
-
 // withDeadline is a context for cleaning up, which the end of the command's own
 // does not cut short.
 func withDeadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
+}
+
+// described is what can be made ready for cobra.
+type described interface{ command() *command }
+
+func describe(all ...described) []*command {
+	made := make([]*command, len(all))
+	for i, d := range all {
+		made[i] = d.command()
+	}
+	return made
 }

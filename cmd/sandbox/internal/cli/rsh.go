@@ -109,9 +109,9 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line 
 		return err
 	}
 	defer conn.Close()
-	go c.screen.passInput(blocks{conn}) // it ends with the connection
+	go c.passInput(blocks{conn}) // it ends with the connection
 	_, copyErr := io.Copy(c.screen.out.Raw, conn)
-	late, cancel := withDeadline(ctx, cleanupTime)
+	late, cancel := withDeadline(ctx, endTime)
 	defer cancel()
 	if err := c.copyErrors(late, sb, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		c.screen.warn("could not show all of the command's standard error: "+err.Error(), "write less, or to a file")

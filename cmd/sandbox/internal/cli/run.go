@@ -51,9 +51,9 @@ func (c *runCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	c.o.settings.environment = c.o.command.environment
-	c.screen.doubtTimeout(given(cmd, "exec-timeout"))
+	c.doubtTimeout(given(cmd, "exec-timeout"))
 	c.o.command.limited = cmd.Flags().Changed("timeout")
-	c.screen.doubtTimeout(given(cmd, "timeout"))
+	c.doubtTimeout(given(cmd, "timeout"))
 	return c.runInNew(cmd.Context(), &c.o, args)
 }
 
@@ -62,7 +62,7 @@ func (c *runCommand) check(o *runOptions, words []string) error {
 	if o.rm && o.command.stop {
 		return usagef("--rm and --stop exclude each other")
 	}
-	if err := c.screen.check(&o.command, words); err != nil {
+	if err := c.checkCommand(&o.command, words); err != nil {
 		return err
 	}
 	if o.rm && o.command.detach {
@@ -84,7 +84,7 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 	if o.rm {
 		s.nonPersistent = true
 	}
-	create, err := s.createOptions(ctx, c.screen)
+	create, err := s.createOptions(ctx, &c.place)
 	if err != nil {
 		return err
 	}
@@ -168,9 +168,35 @@ func (p *place) sandboxForRun(ctx context.Context, o *runOptions, create *sandbo
 	stop()
 	if err != nil {
 		if o.rm && errors.Is(err, sandbox.ErrOutcomeUnknown) {
-			err = errors.Join(err, p.account.removeIfThere(ctx, create.Name))
+			err = errors.Join(err, p.removeIfThere(ctx, create.Name))
 		}
 		return nil, err
 	}
 	return sb, p.announce(sb, s, "created", false, false)
+}
+
+// fetchAll copies paths of a sandbox here, each SOURCE[:DEST].
+func (c *runCommand) fetchAll(ctx context.Context, sb *sandbox.Sandbox, downloads []string) error {
+	for _, d := range downloads {
+		from, to := splitUpload(d)
+		one := &copying{screen: c.screen, o: &copyOptions{mkdir: true}, from: location{sandbox: sb.Name(), path: from}, to: location{path: to}, source: sb}
+		if err := one.run(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeIfThere removes a sandbox that may not exist.
+func (p *place) removeIfThere(ctx context.Context, name string) error {
+	late, cancel := withDeadline(ctx, endTime)
+	defer cancel()
+	client, err := p.account.connect(late)
+	if err != nil {
+		return err
+	}
+	if err := client.Delete(late, name, nil); !errors.Is(err, sandbox.ErrNotFound) {
+		return err
+	}
+	return nil
 }

@@ -56,7 +56,7 @@ func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {
 	if err := c.screen.print(ans); err != nil {
 		return err
 	}
-	c.screen.more(next)
+	c.more(next)
 	return nil
 }
 

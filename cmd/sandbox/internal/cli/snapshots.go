@@ -86,10 +86,10 @@ var snapshotStyles = map[sandbox.Status]console.Style{
 	"created": console.Cyan, sandbox.StatusFailed: console.Red, "deleted": console.Gray,
 }
 
-func (s *stdio) snapshotTable(views []snapshotView) *table.Table {
+func (p *place) snapshotTable(views []snapshotView) *table.Table {
 	t := table.New("ID", "STATUS", "CREATED", "EXPIRATION", "SIZE", "REGIONS", "SOURCE SESSION")
 	t.Least = []string{"SOURCE SESSION", "REGIONS", "EXPIRATION", "SIZE", "STATUS"}
-	now := s.now()
+	now := p.screen.now()
 	for _, v := range views {
 		expiration := distance(v.ExpiresAt, now)
 		if v.Status == "deleted" {
@@ -101,10 +101,10 @@ func (s *stdio) snapshotTable(views []snapshotView) *table.Table {
 	return t
 }
 
-func (s *stdio) printSnapshots(views []snapshotView) error {
-	ans := list(views, func(v snapshotView) string { return v.ID }, s.snapshotTable)
+func (p *place) printSnapshots(views []snapshotView) error {
+	ans := list(views, func(v snapshotView) string { return v.ID }, p.snapshotTable)
 	ans.empty = "No snapshots."
-	return s.print(ans)
+	return p.screen.print(ans)
 }
 
 type snapshotsListCommand struct {
@@ -142,10 +142,10 @@ func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.screen.printSnapshots(mapped(found, viewSnapshot)); err != nil {
+	if err := c.printSnapshots(mapped(found, viewSnapshot)); err != nil {
 		return err
 	}
-	c.screen.more(next)
+	c.more(next)
 	return nil
 }
 
@@ -176,7 +176,7 @@ func (c *snapshotsGetCommand) run(cmd *cobra.Command, args []string) error {
 	if c.screen.opts.structured() {
 		return c.screen.print(output{doc: v, names: []string{v.ID}})
 	}
-	return c.screen.printSnapshots([]snapshotView{v})
+	return c.printSnapshots([]snapshotView{v})
 }
 
 type snapshotsDeleteCommand struct{ place }

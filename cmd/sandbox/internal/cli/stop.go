@@ -55,7 +55,7 @@ func (p *place) chosen(ctx context.Context, cmd *cobra.Command, args []string, s
 		return nil, nil, usagef("give names or a selection, not both")
 	}
 	if sel.given() {
-		found, err := p.account.find(ctx, sel)
+		found, err := p.find(ctx, sel)
 		slices.SortFunc(found, func(x, y sandbox.Info) int { return strings.Compare(x.Name, y.Name) })
 		return mapped(found, func(i sandbox.Info) string { return i.Name }), found, err
 	}
@@ -303,7 +303,7 @@ func sameSandbox(found, now sandbox.Info) bool {
 // that are gone. What is no longer selected, or has been started since, is
 // left alone, which is an error.
 func (p *place) removeFound(ctx context.Context, found []sandbox.Info, sel *selection, orphans bool) ([]sandbox.Info, error) {
-	match := sel.matcher(p.screen.pairs(sel.tags, "--tag"))
+	match := sel.matcher(p.pairs(sel.tags, "--tag"))
 	gone := make([]bool, len(found))
 	names := mapped(found, func(i sandbox.Info) string { return i.Name })
 	_, err := p.each(names, "Removing sandbox ", func(name string) error {

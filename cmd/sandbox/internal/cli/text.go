@@ -10,9 +10,6 @@ import (
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// quote shows a text in a message.
-func quote(s string) string { return strconv.Quote(s) }
-
 // shellWords writes a command line as one would type it.
 func shellWords(words []string) string {
 	out := make([]string, len(words))

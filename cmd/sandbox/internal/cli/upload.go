@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/go-vercel/sandbox"
 )
@@ -61,7 +62,7 @@ func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) e
 	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
 	}
-	bar := c.screen.bar(c.from.base(), c.o, info.Size())
+	bar := newBar(c.screen, c.from.base(), c.o, info.Size())
 	defer bar.done()
 	if info.Size() < wholeSize {
 		return c.writeFile(ctx, to, info, bar)
@@ -80,7 +81,7 @@ func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) e
 		err = files.Rename(ctx, part, to)
 	}
 	if err != nil {
-		late, cancel := withDeadline(ctx, cleanupTime)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
 		_ = files.Remove(late, part) // it may not be there
 	}
@@ -99,6 +100,9 @@ func (c *copying) writeFile(ctx context.Context, to string, info fs.FileInfo, ba
 	}}, &sandbox.WriteFilesOptions{Progress: bar.update})
 }
 
+// cleanupTime is how long the removal of a part may take.
+const cleanupTime = 30 * time.Second
+
 // keeps reports whether a path of the sandbox is there already and stays as it is.
 func (c *copying) keeps(ctx context.Context, to string) (bool, error) {
 	if !c.o.noClobber {
@@ -115,7 +119,7 @@ func (c *copying) uploadDir(ctx context.Context) error {
 			to = to.within(filepath.Base(abs))
 		}
 	}
-	bar := c.screen.barOfDir(ctx, c.from.path, c.o)
+	bar := newDirBar(ctx, c.screen, c.from.path, c.o)
 	defer bar.done()
 	var left leftOut
 	o := &sandbox.UploadOptions{

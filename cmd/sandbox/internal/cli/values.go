@@ -142,9 +142,10 @@ func parseText(s string) (string, error) {
 func parseAny(s string) (string, error) { return s, nil }
 
 // statuses are those that a sandbox can be in.
-var statuses = mapped([]sandbox.Status{
-	sandbox.StatusRunning, sandbox.StatusStopped, sandbox.StatusStopping, sandbox.StatusPending, sandbox.StatusSnapshotting, sandbox.StatusFailed, sandbox.StatusAborted,
-}, func(s sandbox.Status) string { return string(s) })
+var statuses = []string{
+	string(sandbox.StatusRunning), string(sandbox.StatusStopped), string(sandbox.StatusStopping), string(sandbox.StatusPending),
+	string(sandbox.StatusSnapshotting), string(sandbox.StatusFailed), string(sandbox.StatusAborted),
+}
 
 // parseStatuses reads a list of statuses. One that there is not would be waited for
 // without end.
@@ -327,13 +328,13 @@ func parseName(s string) (string, error) {
 
 func notName(s string) error {
 	return fmt.Errorf("%s can't be the name of a sandbox: a name has at most %d letters, digits, - and _, and the API has another meaning for %s",
-		quote(s), wire.MaxName, strings.Join(wire.ReservedNames, ", "))
+		strconv.Quote(s), wire.MaxName, strings.Join(wire.ReservedNames, ", "))
 }
 
 // parseDriveName reads the name of a drive.
 func parseDriveName(s string) (string, error) {
 	if !wire.PlainName(s, wire.MaxDriveName) {
-		return "", fmt.Errorf("%s can't be the name of a drive: a name has at most %d letters, digits, - and _", quote(s), wire.MaxDriveName)
+		return "", fmt.Errorf("%s can't be the name of a drive: a name has at most %d letters, digits, - and _", strconv.Quote(s), wire.MaxDriveName)
 	}
 	return s, nil
 }
@@ -342,7 +343,7 @@ var userName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 
 func parseUser(s string) (string, error) {
 	if !userName.MatchString(s) {
-		return "", fmt.Errorf("%s can't be a username: one has at most 32 lowercase letters, digits, - and _, and begins with a letter or _", quote(s))
+		return "", fmt.Errorf("%s can't be a username: one has at most 32 lowercase letters, digits, - and _, and begins with a letter or _", strconv.Quote(s))
 	}
 	return s, nil
 }
@@ -415,4 +416,20 @@ func parseMount(s string) (mount, error) {
 	}
 	m.drive, m.path = parts[0], parts[1]
 	return m, nil
+}
+
+// pointerTo makes a parser of pointers, which are nil for an option that was not given.
+func pointerTo[T any](parse func(string) (T, error)) func(string) (*T, error) {
+	return func(s string) (*T, error) {
+		v, err := parse(s)
+		return &v, err
+	}
+}
+
+// checked makes a check of a parser.
+func checked[T any](parse func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		_, err := parse(s)
+		return err
+	}
 }

@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -79,7 +83,7 @@ func viewPolicy(p *sandbox.NetworkPolicy) *policyView {
 	if p == nil {
 		return nil
 	}
-	v := &policyView{Mode: first(string(p.Mode), customMode), Allow: maps.Clone(p.Rules)}
+	v := &policyView{Mode: cmp.Or(string(p.Mode), customMode), Allow: maps.Clone(p.Rules)}
 	for _, domain := range p.Allow {
 		if v.Allow == nil {
 			v.Allow = map[string][]sandbox.PolicyRule{}
@@ -242,4 +246,15 @@ type copyView struct {
 // doneView says whether there was something to do.
 type doneView struct {
 	Done bool `json:"done"`
+}
+
+func mountsText(mounts map[string]mountView) string {
+	if len(mounts) == 0 {
+		return "-"
+	}
+	var out []string
+	for _, path := range slices.Sorted(maps.Keys(mounts)) {
+		out = append(out, fmt.Sprintf("%s:%s:%s", mounts[path].Drive, path, mounts[path].Mode))
+	}
+	return strings.Join(out, ", ")
 }
