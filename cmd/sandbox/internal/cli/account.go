@@ -66,7 +66,7 @@ func (c *connection) close() error {
 	return nil
 }
 
-func (s *stdio) dirs() settings.Dirs { return settings.FindDirs(s.env.lookup) }
+func (s *stdio) dirs() settings.Dirs { return settings.FindDirs(s.env.Lookup) }
 
 // create creates a sandbox. With a name, a lost response is resolved by a
 // lookup.

@@ -91,7 +91,7 @@ const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
 // urlFromEnvironment reports whether the address of the API is one that whoever
 // has set up this environment chose, and not the user.
 func (c *connection) urlFromEnvironment() bool {
-	v, _ := c.screen.env.lookup(baseURLVariable)
+	v, _ := c.screen.env.Lookup(baseURLVariable)
 	return c.given.apiURL == "" && v != ""
 }
 
@@ -166,7 +166,7 @@ func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
 			if key == "VERCEL_OIDC_TOKEN" {
 				return token, true
 			}
-			return c.screen.env.lookup(key)
+			return c.screen.env.Lookup(key)
 		}}), nil
 	}
 	provider := auth.Token(token, opts)
@@ -190,8 +190,8 @@ func (c *connection) tellOfFiles(host *oidc.Host, source string) {
 		what = name
 	}
 	for _, key := range []string{"SANDBOX_SCOPE", "SANDBOX_PROJECT"} {
-		_, own := c.screen.env.lookup(key)
-		if v, _ := c.screen.env.lookupFiles(key); what == "" && v != "" && !own && c.given.scope == "" && c.given.project == "" {
+		_, own := c.screen.env.Lookup(key)
+		if v, _ := c.screen.env.LookupFiles(key); what == "" && v != "" && !own && c.given.scope == "" && c.given.project == "" {
 			what = key
 		}
 	}
@@ -205,7 +205,7 @@ func (c *connection) tellOfFiles(host *oidc.Host, source string) {
 }
 
 func (s *stdio) getenv(key string) string {
-	v, _ := s.env.lookup(key)
+	v, _ := s.env.Lookup(key)
 	return v
 }
 
@@ -217,7 +217,7 @@ func (c *connection) token(host *oidc.Host) (token, source string, err error) {
 	for _, from := range []struct {
 		lookup func(string) (string, bool)
 		suffix string
-	}{{c.screen.env.lookup, ""}, {c.screen.env.lookupFiles, ofFile}} {
+	}{{c.screen.env.Lookup, ""}, {c.screen.env.LookupFiles, ofFile}} {
 		get := func(key string) string { v, _ := from.lookup(key); return v }
 		if v := get("SANDBOX_TOKEN"); v != "" {
 			return v, "SANDBOX_TOKEN" + from.suffix, nil
@@ -246,7 +246,7 @@ func (c *connection) token(host *oidc.Host) (token, source string, err error) {
 
 // givenScope is what is known of the team and the project without asking anybody.
 func (c *connection) givenScope(token string) oidc.Scope {
-	env := func(key string) string { v, _ := c.screen.env.lookupAll(key); return v }
+	env := func(key string) string { v, _ := c.screen.env.LookupAll(key); return v }
 	s := oidc.Scope{
 		TeamID:    cmp.Or(c.given.scope, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
 		ProjectID: cmp.Or(c.given.project, env("SANDBOX_PROJECT")),

@@ -174,7 +174,7 @@ func (p *place) pairs(pairs []pair, option string) map[string]string {
 	for _, it := range pairs {
 		value := it.value
 		if it.inherit {
-			v, ok := p.screen.env.lookupAll(it.key)
+			v, ok := p.screen.env.LookupAll(it.key)
 			if !ok {
 				p.screen.warn(fmt.Sprintf("the environment variable %s is not set and was left out", it.key),
 					fmt.Sprintf("%s NAME is short for %s NAME=$NAME", option, option))

@@ -182,7 +182,7 @@ func (c *doctorCommand) checkTerminal() finding {
 	if !isTerminal(c.screen.in) || !c.screen.out.Terminal {
 		return finding{"terminal", foundWarning, "none here: connect, sh and questions won't work"}
 	}
-	name, _ := c.screen.env.lookup("TERM")
+	name, _ := c.screen.env.Lookup("TERM")
 	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", dash(name), c.screen.out.Width())}
 }
 

@@ -170,7 +170,7 @@ func (s *selection) listOptions(tags map[string]string, by sandbox.SortBy) sandb
 // haveValues refuses tags that stand for variables which are not set.
 func (p *place) haveValues(tags []pair) error {
 	for _, it := range tags {
-		if _, ok := p.screen.env.lookupAll(it.key); it.inherit && !ok {
+		if _, ok := p.screen.env.LookupAll(it.key); it.inherit && !ok {
 			return withHint(usagef("--tag %s has no value", it.key), "--tag NAME is short for --tag NAME=$NAME, and %s is not set", it.key)
 		}
 	}

@@ -48,7 +48,7 @@ func (s *stdio) ask(ctx context.Context, question string) (string, error) {
 // asks reports whether the program may ask questions: it has a terminal, and
 // neither an option nor CI forbids it.
 func (s *stdio) asks() bool {
-	ci, _ := s.env.lookup("CI")
+	ci, _ := s.env.Lookup("CI")
 	return !s.opts.noInput && (ci == "" || ci == "0" || ci == "false") && isTerminal(s.in) && s.err.Terminal
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/dotenv"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
@@ -31,7 +32,7 @@ type screenOptions struct {
 type stdio struct {
 	in       *os.File
 	out, err *console.Stream
-	env      *environment
+	env      *dotenv.Environment
 	opts     screenOptions
 	now      func() time.Time
 	args     []string // the words of the command line
@@ -46,15 +47,15 @@ type stdio struct {
 
 func newScreen(args []string) *stdio {
 	s := &stdio{in: os.Stdin, now: time.Now, args: args, accountWords: func() []string { return nil }}
-	s.env = newEnvironment(func(err error) { fmt.Fprintf(s.err, "note: %s\n", redact.Printable(err.Error())) })
+	s.env = dotenv.NewEnvironment(func(err error) { fmt.Fprintf(s.err, "note: %s\n", redact.Printable(err.Error())) })
 	s.setStreams(console.ColorAuto)
 	return s
 }
 
 // setStreams opens the standard streams.
 func (s *stdio) setStreams(mode console.ColorMode) {
-	s.out = console.NewStream(os.Stdout, mode, s.env.lookup)
-	s.err = console.NewStream(os.Stderr, mode, s.env.lookup)
+	s.out = console.NewStream(os.Stdout, mode, s.env.Lookup)
+	s.err = console.NewStream(os.Stderr, mode, s.env.Lookup)
 }
 
 // signal returns the signal that ended the program, or 0.

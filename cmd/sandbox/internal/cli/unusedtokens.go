@@ -26,7 +26,7 @@ func (c *connection) unusedTokens() string {
 	for _, from := range []struct {
 		lookup func(string) (string, bool)
 		suffix string
-	}{{c.screen.env.lookup, ""}, {c.screen.env.lookupFiles, ofFile}} {
+	}{{c.screen.env.Lookup, ""}, {c.screen.env.LookupFiles, ofFile}} {
 		for _, key := range []string{"SANDBOX_TOKEN", "VERCEL_AUTH_TOKEN", "VERCEL_TOKEN", "VERCEL_OIDC_TOKEN_FILE", "VERCEL_OIDC_TOKEN"} {
 			value, _ := from.lookup(key)
 			name := key + from.suffix
