@@ -75,7 +75,7 @@ func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sand
 		err = fmt.Errorf("the check of its version ended with exit code %d", check.ExitCode)
 	}
 	if err != nil {
-		return startError(&during{err, fmt.Sprintf("could not start %s (%s) in the sandbox", g.title, g.name)})
+		return startError(during(err, fmt.Sprintf("could not start %s (%s) in the sandbox", g.title, g.name)))
 	}
 	return c.terminal(ctx, sb, &terminalOptions{command: g.name, args: g.args, env: env, keepAlive: true})
 }

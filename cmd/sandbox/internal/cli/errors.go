@@ -54,15 +54,16 @@ func withHint(err error, format string, args ...any) error {
 	return &hinted{err, fmt.Sprintf(format, args...)}
 }
 
-// during is an error with what was done meanwhile, which the messages of the API
-// don't say.
-type during struct {
+// during adds to an error what was done, which the messages of the API don't say.
+func during(err error, what string) error { return &duringError{err, what} }
+
+type duringError struct {
 	error
 	what string
 }
 
-func (e *during) Error() string { return e.what + ": " + e.error.Error() }
-func (e *during) Unwrap() error { return e.error }
+func (e *duringError) Error() string { return e.what + ": " + e.error.Error() }
+func (e *duringError) Unwrap() error { return e.error }
 
 // exitError ends the program with a code. Without an error everything was said.
 type exitError struct {
@@ -141,7 +142,7 @@ func (s *stdio) explain(err error) failure {
 	var api *sandbox.APIError
 	if errors.As(err, &api) {
 		f.take(api)
-		if d, ok := errors.AsType[*during](err); ok && api.Message != "" {
+		if d, ok := errors.AsType[*duringError](err); ok && api.Message != "" {
 			f.Message = d.what + ": " + api.Message
 		}
 		s.explainAPI(&f, api)
