@@ -86,7 +86,7 @@ func heldBy(t *testing.T, d *departure) string {
 		return " (`TestScripts/" + d.Test + "`)"
 	}
 	var sources []byte
-	for _, pattern := range []string{"*_test.go", "internal/cli/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "internal/*/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, f := range files {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 // codingAgent is a program of the universal image that create starts by its name.
@@ -53,9 +55,9 @@ func agentNames() []string {
 // an agent.
 func (c *createCommand) checkAgent(g *codingAgent, s *settingsOptions) error {
 	if s.runtime != "" || s.image != "" || s.snapshot != "" {
-		return usagef("create %s can't be combined with --runtime, --image or --snapshot", g.name)
+		return line.Usagef("create %s can't be combined with --runtime, --image or --snapshot", g.name)
 	}
-	return c.screen.needTerminal("%s makes a sandbox without an agent", try("create"))
+	return c.screen.NeedTerminal("%s makes a sandbox without an agent", screen.Try("create"))
 }
 
 // startAgent opens an agent in a sandbox, with its whole environment, which a
@@ -75,7 +77,7 @@ func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sand
 		err = fmt.Errorf("the check of its version ended with exit code %d", check.ExitCode)
 	}
 	if err != nil {
-		return startError(during(err, fmt.Sprintf("could not start %s (%s) in the sandbox", g.title, g.name)))
+		return startError(screen.During(err, fmt.Sprintf("could not start %s (%s) in the sandbox", g.title, g.name)))
 	}
 	return c.terminal(ctx, sb, &terminalOptions{command: g.name, args: g.args, env: env, keepAlive: true})
 }
@@ -83,7 +85,7 @@ func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sand
 // tellOfAgent says how to come back to an agent, and how to end its sandbox.
 // Values of variables are left out: they may be secrets.
 func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOptions, given sandbox.Env) {
-	exec := slices.Concat(c.account.here("exec"), []string{"--interactive"})
+	exec := slices.Concat(c.account.Here("exec"), []string{"--interactive"})
 	for _, key := range slices.Sorted(maps.Keys(g.env)) {
 		if _, own := given[key]; !own {
 			exec = append(exec, "--env="+key+"="+g.env[key])
@@ -94,17 +96,17 @@ func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOpti
 	}
 	var values []string
 	for _, p := range s.env {
-		exec = append(exec, "--env="+p.key)
-		values = append(values, p.key)
+		exec = append(exec, "--env="+p.Key)
+		values = append(values, p.Key)
 	}
 	exec = append(exec, name, "--", g.name)
 	lines := []string{
-		"Reconnect: " + shellWords(append(exec, g.again...)),
-		"Stop: " + shellWords(append(c.account.here("stop"), name)),
+		"Reconnect: " + line.ShellWords(append(exec, g.again...)),
+		"Stop: " + line.ShellWords(append(c.account.Here("stop"), name)),
 	}
 	if len(values) > 0 {
 		lines = slices.Insert(lines, 0, "Reconnecting takes "+strings.Join(values, ", ")+" from your shell: export the same values there first.")
 	}
-	fmt.Fprintf(c.screen.err, "%s Exiting %s does not stop the sandbox.\n", c.screen.err.Paint(console.Cyan, "ℹ"), g.title)
-	c.screen.tree(lines, func(s string) string { return c.screen.err.Paint(console.Dim, s) })
+	fmt.Fprintf(c.screen.Err, "%s Exiting %s does not stop the sandbox.\n", c.screen.Err.Paint(console.Cyan, "ℹ"), g.title)
+	c.screen.Tree(lines, func(s string) string { return c.screen.Err.Paint(console.Dim, s) })
 }

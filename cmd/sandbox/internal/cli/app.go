@@ -10,6 +10,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/account"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 // app is one run of the program.
@@ -18,8 +22,8 @@ type app struct {
 }
 
 func newApp(args []string) *app {
-	s := newScreen(args)
-	return &app{place: place{screen: s, account: newConnection(s, Version())}}
+	s := screen.New(args)
+	return &app{place: place{screen: s, account: account.New(s, Version())}}
 }
 
 // guardArgument makes the program the guard of a terminal; see guardTerminal.
@@ -31,17 +35,17 @@ func Main(args []string) int {
 	if len(args) == 1 && args[0] == guardArgument {
 		return runGuard()
 	}
-	if len(args) == 4 && args[0] == daemonArgument {
+	if len(args) == 4 && args[0] == account.DaemonArgument {
 		return runDaemon(args[1:])
 	}
 	a := newApp(args)
 	defer noticeBrokenPipes()()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	defer a.screen.watchSignals(cancel)()
+	defer a.screen.WatchSignals(cancel)()
 	code := a.run(ctx)
-	if err := a.account.close(); err != nil {
-		code = max(code, a.screen.report(err))
+	if err := a.account.Close(); err != nil {
+		code = max(code, a.screen.Report(err))
 	}
 	return code
 }
@@ -61,25 +65,25 @@ func (a *app) run(ctx context.Context) int {
 	if err == nil {
 		return 0
 	}
-	var usage *usageError
-	if !a.screen.started && !errors.As(err, &usage) {
-		err = &usageError{message: err.Error(), hint: "for more information, try 'sandbox --help'"}
+	var usage *line.UsageError
+	if !a.screen.Started && !errors.As(err, &usage) {
+		err = &line.UsageError{Message: err.Error(), Hint: "for more information, try 'sandbox --help'"}
 	}
-	return a.screen.report(err)
+	return a.screen.Report(err)
 }
 
 func (a *app) execute(ctx context.Context, root *cobra.Command) error {
-	if n := len(a.screen.args); n > 1 && (a.screen.args[0] == cobra.ShellCompRequestCmd || a.screen.args[0] == cobra.ShellCompNoDescRequestCmd) {
-		a.account.completes = true
-		root.SetArgs(a.screen.args)
+	if n := len(a.screen.Args); n > 1 && (a.screen.Args[0] == cobra.ShellCompRequestCmd || a.screen.Args[0] == cobra.ShellCompNoDescRequestCmd) {
+		a.account.Completes = true
+		root.SetArgs(a.screen.Args)
 		return root.ExecuteContext(ctx)
 	}
-	args, taken, err := arrange(root, a.screen.args)
+	args, taken, err := line.Arrange(root, a.screen.Args)
 	if err != nil {
 		return err
 	}
 	if len(taken) > 0 {
-		fmt.Fprintf(a.screen.err, "note: %s is taken for run itself; write -- before the command to pass options to it\n", shellWords(taken))
+		fmt.Fprintf(a.screen.Err, "note: %s is taken for run itself; write -- before the command to pass options to it\n", line.ShellWords(taken))
 	}
 	root.SetArgs(args)
 	return root.ExecuteContext(ctx)

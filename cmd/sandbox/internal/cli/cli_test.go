@@ -18,6 +18,9 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/files"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/terminal"
 )
 
@@ -26,13 +29,13 @@ import (
 func reading(t *testing.T, words ...string) (string, error) {
 	t.Helper()
 	root := testTree(t)
-	out, _, err := arrange(root, words)
+	out, _, err := line.Arrange(root, words)
 	if err != nil {
 		return "", err
 	}
 	cmd, rest := root, out
-	for len(rest) > 0 && child(cmd, rest[0]) != nil {
-		cmd, rest = child(cmd, rest[0]), rest[1:]
+	for len(rest) > 0 && line.Child(cmd, rest[0]) != nil {
+		cmd, rest = line.Child(cmd, rest[0]), rest[1:]
 	}
 	got := slices.Clone(out[:len(out)-len(rest)])
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -100,7 +103,7 @@ func TestArrange(t *testing.T) {
 // showing what may be its value.
 func TestVariables(t *testing.T) {
 	a := newApp(nil)
-	a.screen.setStreams("never")
+	a.screen.SetStreams("never")
 	seen := 0
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {
@@ -127,9 +130,9 @@ func FuzzArrange(f *testing.F) {
 	f.Add("exec", "-it", "--name", "")
 	f.Fuzz(func(t *testing.T, w, x, y, z string) {
 		a := newApp(nil)
-		a.screen.setStreams("never")
+		a.screen.SetStreams("never")
 		in := []string{w, x, y, z}
-		out, _, err := arrange(a.rootCommand(), slices.Clone(in))
+		out, _, err := line.Arrange(a.rootCommand(), slices.Clone(in))
 		if err != nil {
 			return
 		}
@@ -148,20 +151,20 @@ func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	a := newApp(nil)
 	for code, errs := range map[int][]error{
-		exitFailure:     {errors.New("x"), &sandbox.APIError{Status: 500}},
-		exitUsage:       {usagef("x"), withHint(usagef("x"), "y")},
-		exitNotFound:    {&sandbox.APIError{Status: 404}, fs.ErrNotExist},
-		exitLogin:       {auth.ErrNoCredentials, &sandbox.APIError{Status: 401}, &sandbox.APIError{Status: 403}},
-		exitConflict:    {&sandbox.APIError{Status: 409}, &sandbox.APIError{Operation: "create sandbox", Status: 400, Message: "A sandbox with the name 'x' already exists in this project."}},
-		exitTimeout:     {context.DeadlineExceeded},
-		exitRateLimit:   {&sandbox.APIError{Status: 429}},
-		exitNoProgram:   {&sandbox.APIError{Operation: "run command", Status: 400, Code: "executable_not_found"}},
-		exitInterrupted: {context.Canceled},
-		exitTerminal:    {&terminal.ShellError{Err: io.ErrUnexpectedEOF}},
-		42:              {&exitError{code: 42, err: errors.New("x")}, fmt.Errorf("wrapped: %w", exitWith(42))},
+		screen.ExitFailure:     {errors.New("x"), &sandbox.APIError{Status: 500}},
+		screen.ExitUsage:       {line.Usagef("x"), screen.WithHint(line.Usagef("x"), "y")},
+		screen.ExitNotFound:    {&sandbox.APIError{Status: 404}, fs.ErrNotExist},
+		screen.ExitLogin:       {auth.ErrNoCredentials, &sandbox.APIError{Status: 401}, &sandbox.APIError{Status: 403}},
+		screen.ExitConflict:    {&sandbox.APIError{Status: 409}, &sandbox.APIError{Operation: "create sandbox", Status: 400, Message: "A sandbox with the name 'x' already exists in this project."}},
+		screen.ExitTimeout:     {context.DeadlineExceeded},
+		screen.ExitRateLimit:   {&sandbox.APIError{Status: 429}},
+		screen.ExitNoProgram:   {&sandbox.APIError{Operation: "run command", Status: 400, Code: "executable_not_found"}},
+		screen.ExitInterrupted: {context.Canceled},
+		screen.ExitTerminal:    {&terminal.ShellError{Err: io.ErrUnexpectedEOF}},
+		42:                     {&screen.ExitError{Code: 42, Err: errors.New("x")}, fmt.Errorf("wrapped: %w", screen.ExitWith(42))},
 	} {
 		for _, err := range errs {
-			assert.Equal(t, code, a.screen.explain(err).exit, "%T %v", err, err)
+			assert.Equal(t, code, a.screen.Explain(err).Exit, "%T %v", err, err)
 		}
 	}
 }
@@ -221,35 +224,35 @@ func TestCollect(t *testing.T) {
 
 func TestLocations(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]location{
-		"-": {path: "-", stream: true}, "a.txt": {path: "a.txt"}, "./a:b": {path: "./a:b"}, "/x/a:b": {path: "/x/a:b"}, `C:\x`: {path: `C:\x`},
-		"web:/a": {sandbox: "web", path: "/a"}, "web:a:b": {sandbox: "web", path: "a:b"}, "web:": {sandbox: "web", path: "."}, "web:~x": {sandbox: "web", path: "~x"},
+	for text, want := range map[string]files.Location{
+		"-": {Path: "-", Stream: true}, "a.txt": {Path: "a.txt"}, "./a:b": {Path: "./a:b"}, "/x/a:b": {Path: "/x/a:b"}, `C:\x`: {Path: `C:\x`},
+		"web:/a": {Sandbox: "web", Path: "/a"}, "web:a:b": {Sandbox: "web", Path: "a:b"}, "web:": {Sandbox: "web", Path: "."}, "web:~x": {Sandbox: "web", Path: "~x"},
 	} {
-		got, err := parseLocation(text)
+		got, err := files.ParseLocation(text)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
 	for _, text := range []string{"web:~", "web:~/x", "@:x", ":x", "a b:x", "wéb:x"} {
-		_, err := parseLocation(text)
+		_, err := files.ParseLocation(text)
 		assert.Error(t, err, text)
 	}
 	for text, into := range map[string]bool{"web:a/": true, "web:a": false, "web:.": true, "x/": true, "x/.": true, "x": false, ".": true} {
-		l, err := parseLocation(text)
+		l, err := files.ParseLocation(text)
 		require.NoError(t, err)
-		assert.Equal(t, into, l.intoDir(), text)
+		assert.Equal(t, into, l.IntoDir(), text)
 	}
 }
 
 func TestShellWords(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, `echo 'a b' '' 'it'\''s' x=1 '$HOME' azAZ09 'a;b'`, shellWords([]string{"echo", "a b", "", "it's", "x=1", "$HOME", "azAZ09", "a;b"}))
+	assert.Equal(t, `echo 'a b' '' 'it'\''s' x=1 '$HOME' azAZ09 'a;b'`, line.ShellWords([]string{"echo", "a b", "", "it's", "x=1", "$HOME", "azAZ09", "a;b"}))
 }
 
 // TestRemoteShellOptions: rsh takes the options of ssh behind its name, and those of
 // this program in both places, as every other command.
 func TestRemoteShellOptions(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ line, user, project, words string }{
+	for _, test := range []struct{ reader, user, project, words string }{
 		{"rsh web rsync --server -o .", "", "", "web rsync --server -o ."},
 		{"rsh -l root web id", "root", "", "web id"},
 		{"rsh -lroot web id", "root", "", "web id"},
@@ -262,17 +265,17 @@ func TestRemoteShellOptions(t *testing.T) {
 	} {
 		a := newApp(nil)
 		root := a.rootCommand()
-		words, _, err := arrange(root, strings.Fields(test.line))
-		require.NoError(t, err, test.line)
-		assert.Equal(t, "rsh "+test.words, strings.Join(words, " "), test.line)
+		words, _, err := line.Arrange(root, strings.Fields(test.reader))
+		require.NoError(t, err, test.reader)
+		assert.Equal(t, "rsh "+test.words, strings.Join(words, " "), test.reader)
 		cmd, _, err := root.Find([]string{"rsh"})
 		require.NoError(t, err)
-		assert.Equal(t, test.user, cmd.Flag("user").Value.String(), test.line)
-		assert.Equal(t, test.project, a.account.given.project, test.line)
+		assert.Equal(t, test.user, cmd.Flag("user").Value.String(), test.reader)
+		assert.Equal(t, test.project, a.account.Given.Project, test.reader)
 	}
-	for _, line := range []string{"rsh", "rsh web", "rsh -l", "rsh -l x web", "rsh --nosuch web id", "rsh -@ web id"} {
-		a := newApp(strings.Fields(line))
-		assert.ErrorAs(t, a.execute(t.Context(), a.rootCommand()), new(*usageError), line)
+	for _, words := range []string{"rsh", "rsh web", "rsh -l", "rsh -l x web", "rsh --nosuch web id", "rsh -@ web id"} {
+		a := newApp(strings.Fields(words))
+		assert.ErrorAs(t, a.execute(t.Context(), a.rootCommand()), new(*line.UsageError), words)
 	}
 }
 
@@ -292,16 +295,16 @@ func TestGlobalOptions(t *testing.T) {
 		var all []string
 		cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) { all = append(all, "--"+f.Name+"="+valueOf(f)) })
 		path := strings.Fields(cmd.CommandPath())[1:]
-		for _, line := range [][]string{slices.Concat(all, path), slices.Concat(path, all, []string{"a", "b"})} {
+		for _, words := range [][]string{slices.Concat(all, path), slices.Concat(path, all, []string{"a", "b"})} {
 			root := newApp(nil).rootCommand()
-			_, _, err := arrange(root, line)
-			require.NoError(t, err, line)
+			_, _, err := line.Arrange(root, words)
+			require.NoError(t, err, words)
 			root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
 				if !slices.Contains(all, "--"+f.Name+"="+valueOf(f)) {
 					return // the command has one of that name itself
 				}
-				assert.True(t, f.Changed, "%s in %v", f.Name, line)
-				assert.Equal(t, valueOf(f), f.Value.String(), "%s in %v", f.Name, line)
+				assert.True(t, f.Changed, "%s in %v", f.Name, words)
+				assert.Equal(t, valueOf(f), f.Value.String(), "%s in %v", f.Name, words)
 			})
 			lines++
 		}
@@ -313,8 +316,8 @@ func TestGlobalOptions(t *testing.T) {
 // valueOf is a value that an option can have.
 func valueOf(f *pflag.Flag) string {
 	switch {
-	case len(f.Annotations[choicesAnnotation]) > 0:
-		return f.Annotations[choicesAnnotation][0]
+	case len(f.Annotations[line.ChoicesAnnotation]) > 0:
+		return f.Annotations[line.ChoicesAnnotation][0]
 	case f.Value.Type() == "bool":
 		return "true"
 	case f.Value.Type() == "duration":

@@ -10,16 +10,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/files"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
 type completionCommand struct{ place }
 
-func (c *completionCommand) command() *command {
-	return &command{
-		name: "completion", title: titleTools, short: "Write a script that completes commands, options and names of sandboxes",
-		long: "Write a script that completes commands, options and names of sandboxes: source <(sandbox completion bash). In bash, the package bash-completion has to be there.",
-		args: []argument{{name: "bash|zsh|fish|powershell", text: "The shell", values: []string{"bash", "zsh", "fish", "powershell"}}},
-		run:  c.run, example: "completion zsh", account: noAccount,
+func (c *completionCommand) command() *line.Command {
+	return &line.Command{
+		Name: "completion", Title: titleTools, Short: "Write a script that completes commands, options and names of sandboxes",
+		Long: "Write a script that completes commands, options and names of sandboxes: source <(sandbox completion bash). In bash, the package bash-completion has to be there.",
+		Args: []line.Argument{{Name: "bash|zsh|fish|powershell", Text: "The shell", Values: []string{"bash", "zsh", "fish", "powershell"}}},
+		Run:  c.run, Example: "completion zsh", Account: line.NoAccount,
 	}
 }
 
@@ -27,40 +29,40 @@ func (c *completionCommand) run(cmd *cobra.Command, args []string) error {
 	root := cmd.Root()
 	switch args[0] {
 	case "bash":
-		return root.GenBashCompletionV2(c.screen.out, true)
+		return root.GenBashCompletionV2(c.screen.Out, true)
 	case "zsh":
-		return root.GenZshCompletion(c.screen.out)
+		return root.GenZshCompletion(c.screen.Out)
 	case "fish":
-		return root.GenFishCompletion(c.screen.out, true)
+		return root.GenFishCompletion(c.screen.Out, true)
 	case "powershell":
-		return root.GenPowerShellCompletionWithDesc(c.screen.out)
+		return root.GenPowerShellCompletionWithDesc(c.screen.Out)
 	}
-	return usagef("%s is not supported; use bash, zsh, fish or powershell", strconv.Quote(args[0]))
+	return line.Usagef("%s is not supported; use bash, zsh, fish or powershell", strconv.Quote(args[0]))
 }
 
 // complete completes the arguments of a command.
-func (a *app) complete(c *command) cobra.CompletionFunc {
+func (a *app) complete(c *line.Command) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, before []string, word string) ([]string, cobra.ShellCompDirective) {
-		if c.sub != nil {
+		if c.Sub != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp // cobra has added the commands
 		}
 		i := len(before)
-		if n := len(c.args); i >= n && n > 0 && c.args[n-1].several {
+		if n := len(c.Args); i >= n && n > 0 && c.Args[n-1].Several {
 			i = n - 1
 		}
-		if i >= len(c.args) {
+		if i >= len(c.Args) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		switch g := c.args[i]; {
-		case g.sandbox == " ":
+		switch g := c.Args[i]; {
+		case g.Sandbox == " ":
 			return slices.DeleteFunc(a.sandboxNames(cmd.Context(), word), func(name string) bool { return slices.Contains(before, name) }), cobra.ShellCompDirectiveNoFileComp
-		case g.sandbox != "" && !strings.ContainsAny(word, ":/."):
+		case g.Sandbox != "" && !strings.ContainsAny(word, ":/."):
 			names := a.sandboxNames(cmd.Context(), word)
-			return mapped(names, func(name string) string { return name + g.sandbox }), cobra.ShellCompDirectiveNoSpace
-		case g.sandbox != "":
+			return mapped(names, func(name string) string { return name + g.Sandbox }), cobra.ShellCompDirectiveNoSpace
+		case g.Sandbox != "":
 			return nil, cobra.ShellCompDirectiveDefault
 		default:
-			return g.values, cobra.ShellCompDirectiveNoFileComp
+			return g.Values, cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 }
@@ -71,10 +73,10 @@ const completionTime = 2 * time.Second
 // sandboxNames are the names of sandboxes that begin with a word. Nothing is started,
 // created or asked for a completion.
 func (a *app) sandboxNames(ctx context.Context, word string) []string {
-	a.screen.opts.noInput, a.account.looks = true, true
+	a.screen.Opts.NoInput, a.account.Looks = true, true
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
-	client, err := a.account.connect(ctx)
+	client, err := a.account.Connect(ctx)
 	if err != nil {
 		return nil
 	}
@@ -83,5 +85,5 @@ func (a *app) sandboxNames(ctx context.Context, word string) []string {
 		return nil
 	}
 	// A shell may come to harm by a name that has more than letters in it.
-	return slices.DeleteFunc(mapped(page.Items, func(i sandbox.Info) string { return i.Name }), func(name string) bool { return !sandboxName.MatchString(name) })
+	return slices.DeleteFunc(mapped(page.Items, func(i sandbox.Info) string { return i.Name }), func(name string) bool { return !files.SandboxName.MatchString(name) })
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/files"
 )
 
 // TestCompletionsWithoutTheAPI: no name is offered when there is no API, or none that
@@ -30,7 +31,7 @@ func TestProgressLearnsTheTotal(t *testing.T) {
 		var told []int64
 		info, err := fstest.MapFS{"f": {Data: []byte("12345")}}.Stat("f")
 		require.NoError(t, err)
-		update := withTotal(func(p sandbox.Progress) { told = append(told, p.Total) }, func() (fs.FileInfo, error) { return info, nil })
+		update := files.WithTotal(func(p sandbox.Progress) { told = append(told, p.Total) }, func() (fs.FileInfo, error) { return info, nil })
 		for range 2 {
 			synctest.Wait()
 			update(sandbox.Progress{Total: -1})
@@ -38,6 +39,6 @@ func TestProgressLearnsTheTotal(t *testing.T) {
 		synctest.Wait()
 		update(sandbox.Progress{Total: -1})
 		assert.EqualValues(t, 5, told[2])
-		assert.Nil(t, withTotal(nil, nil))
+		assert.Nil(t, files.WithTotal(nil, nil))
 	})
 }

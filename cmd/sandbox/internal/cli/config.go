@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -46,7 +48,7 @@ func needsPolicy(present *sandbox.KeepLastSnapshots) (sandbox.KeepLastSnapshots,
 }
 
 func noneIfZero(text string) string {
-	if d, err := parseExpiration(text); err == nil && d == 0 {
+	if d, err := line.ParseExpiration(text); err == nil && d == 0 {
 		return "none"
 	}
 	return text
@@ -55,44 +57,44 @@ func noneIfZero(text string) string {
 // single settings, in the order of the help page.
 var configSettings = []setting{
 	{
-		name: "vcpus", text: "A number, which is 1 or even", sample: "4", values: []string{"1", "2", "4", "8", "16", "32"}, kind: "COUNT", short: "Set the number of vCPUs", check: checked(parseVCPUs),
+		name: "vcpus", text: "A number, which is 1 or even", sample: "4", values: []string{"1", "2", "4", "8", "16", "32"}, kind: "COUNT", short: "Set the number of vCPUs", check: line.Checked(line.ParseVCPUs),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
-			n, err := parseVCPUs(s)
+			n, err := line.ParseVCPUs(s)
 			return &sandbox.UpdateOptions{VCPUs: n}, s, err
 		},
 	},
 	{
-		name: "timeout", text: "A duration, such as 30m or 1h30m", sample: "30m", kind: "num UNIT", short: "Set how long sessions run at most; a longer one also extends the running session", check: checked(parseTimeout),
+		name: "timeout", text: "A duration, such as 30m or 1h30m", sample: "30m", kind: "num UNIT", short: "Set how long sessions run at most; a longer one also extends the running session", check: line.Checked(line.ParseTimeout),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
-			d, err := parseTimeout(s)
+			d, err := line.ParseTimeout(s)
 			return &sandbox.UpdateOptions{Timeout: d}, s, err
 		},
 	},
 	{
-		name: "persistent", text: "Whether it is so", sample: "false", values: []string{"true", "false"}, kind: "true|false", short: "Say whether files are kept from one session to the next", check: checked(parseBool),
+		name: "persistent", text: "Whether it is so", sample: "false", values: []string{"true", "false"}, kind: "true|false", short: "Say whether files are kept from one session to the next", check: line.Checked(line.ParseBool),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
-			b, err := parseBool(s)
+			b, err := line.ParseBool(s)
 			return &sandbox.UpdateOptions{Persistent: &b}, s, err
 		},
 	},
 	{
-		name: "region", text: "A region, such as sfo1", sample: "sfo1", values: wire.Regions, kind: "REGION", short: "Set the region of new sessions", check: checked(parseRegion),
+		name: "region", text: "A region, such as sfo1", sample: "sfo1", values: wire.Regions, kind: "REGION", short: "Set the region of new sessions", check: line.Checked(line.ParseRegion),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
-			region, err := parseRegion(s)
+			region, err := line.ParseRegion(s)
 			return &sandbox.UpdateOptions{Region: region}, region, err
 		},
 	},
 	{
-		name: "failover-regions", text: "Regions, divided by commas", sample: "sfo1,fra1", values: wire.Regions, kind: "REGION,...|none", short: "Set the regions to run in when the first one fails", check: checked(parseRegions),
+		name: "failover-regions", text: "Regions, divided by commas", sample: "sfo1,fra1", values: wire.Regions, kind: "REGION,...|none", short: "Set the regions to run in when the first one fails", check: line.Checked(line.ParseRegions),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
-			regions, err := parseRegions(s)
+			regions, err := line.ParseRegions(s)
 			return &sandbox.UpdateOptions{FailoverRegions: regions}, cmp.Or(strings.Join(regions, ", "), "none"), err
 		},
 	},
 	{
-		name: "network-id", text: "The ID of the network", sample: "net_0123", values: []string{"none"}, alias: []string{"network"}, kind: "NETWORK_ID|none", short: "Set the private network of Secure Compute", check: checked(parseNetworkID),
+		name: "network-id", text: "The ID of the network", sample: "net_0123", values: []string{"none"}, alias: []string{"network"}, kind: "NETWORK_ID|none", short: "Set the private network of Secure Compute", check: line.Checked(line.ParseNetworkID),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
-			id, err := parseNetworkID(s)
+			id, err := line.ParseNetworkID(s)
 			if id == "none" {
 				return &sandbox.UpdateOptions{NetworkID: new(string)}, "cleared", err
 			}
@@ -100,15 +102,15 @@ var configSettings = []setting{
 		},
 	},
 	{
-		name: "snapshot-expiration", text: "A duration, such as 7d", sample: "7d", values: []string{"none"}, kind: "DURATION|none", short: "Set how long snapshots are kept by default", check: checked(parseExpiration),
+		name: "snapshot-expiration", text: "A duration, such as 7d", sample: "7d", values: []string{"none"}, kind: "DURATION|none", short: "Set how long snapshots are kept by default", check: line.Checked(line.ParseExpiration),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
-			d, err := parseExpiration(s)
+			d, err := line.ParseExpiration(s)
 			return &sandbox.UpdateOptions{SnapshotExpiration: keptFor(&d)}, noneIfZero(s), err
 		},
 	},
 	{
 		name: "keep-last-snapshots", text: "A number from 1 to 10; 0 keeps all", sample: "3", kind: "COUNT", short: "Keep only the COUNT most recent snapshots; 0 keeps all",
-		check: checked(parseBetween(0, 10, "count")),
+		check: line.Checked(line.ParseBetween(0, 10, "count")),
 		change: func(present *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			n, err := strconv.Atoi(s)
 			if err != nil || n == 0 {
@@ -123,32 +125,32 @@ var configSettings = []setting{
 		},
 	},
 	{
-		name: "keep-last-snapshots-for", text: "A duration, such as 7d", sample: "7d", values: []string{"none"}, kind: "DURATION|none", short: "Set how long the kept snapshots live", check: checked(parseExpiration),
+		name: "keep-last-snapshots-for", text: "A duration, such as 7d", sample: "7d", values: []string{"none"}, kind: "DURATION|none", short: "Set how long the kept snapshots live", check: line.Checked(line.ParseExpiration),
 		change: func(present *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			keep, err := needsPolicy(present)
 			if err != nil {
 				return nil, "", err
 			}
-			d, err := parseExpiration(s)
+			d, err := line.ParseExpiration(s)
 			keep.Expiration = keptFor(&d)
 			return &sandbox.UpdateOptions{KeepLastSnapshots: &keep}, noneIfZero(s), err
 		},
 	},
 	{
-		name: "delete-evicted-snapshots", text: "Whether it is so", sample: "true", values: []string{"true", "false"}, kind: "true|false", check: checked(parseBool),
+		name: "delete-evicted-snapshots", text: "Whether it is so", sample: "true", values: []string{"true", "false"}, kind: "true|false", check: line.Checked(line.ParseBool),
 		short: "Say whether snapshots that are no longer kept are deleted at once or keep their expiration",
 		change: func(present *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			keep, err := needsPolicy(present)
 			if err != nil {
 				return nil, "", err
 			}
-			b, err := parseBool(s)
+			b, err := line.ParseBool(s)
 			keep.KeepEvicted = !b
 			return &sandbox.UpdateOptions{KeepLastSnapshots: &keep}, s, err
 		},
 	},
 	{
-		name: "current-snapshot", text: "The ID of a snapshot, which begins with snap_", sample: "snap_0123", kind: "snapshot_id", short: "Set the snapshot that the next session starts from", check: checked(parseSnapshotID),
+		name: "current-snapshot", text: "The ID of a snapshot, which begins with snap_", sample: "snap_0123", kind: "snapshot_id", short: "Set the snapshot that the next session starts from", check: line.Checked(line.ParseSnapshotID),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			return &sandbox.UpdateOptions{CurrentSnapshotID: s}, s, nil
 		},
@@ -157,30 +159,30 @@ var configSettings = []setting{
 
 type configCommand struct{ place }
 
-func (c *configCommand) command() *command {
-	config := &command{name: "config", near: []string{"set", "update"}, first: true, short: "Show and change the settings of a sandbox"}
-	config.sub = append(config.sub, (&configListCommand{place: c.place}).command())
+func (c *configCommand) command() *line.Command {
+	config := &line.Command{Name: "config", Near: []string{"set", "update"}, First: true, Short: "Show and change the settings of a sandbox"}
+	config.Sub = append(config.Sub, (&configListCommand{place: c.place}).command())
 	for _, s := range configSettings {
-		config.sub = append(config.sub, c.settingCommand(&s))
+		config.Sub = append(config.Sub, c.settingCommand(&s))
 	}
-	config.sub = append(config.sub, describe(
+	config.Sub = append(config.Sub, describe(
 		&configMountsCommand{place: c.place}, &configPolicyCommand{place: c.place}, &configPortsCommand{place: c.place}, &configTagsCommand{place: c.place}, &policyCommand{place: c.place},
 	)...)
 	return config
 }
 
-func (c *configCommand) settingCommand(s *setting) *command {
-	return &command{
-		name: s.name, aliases: s.alias, short: s.short, example: "config " + s.name + " my-app " + s.sample, doc: sandboxView{},
-		args: []argument{nameArg, {name: s.kind, text: s.text, parse: s.check, values: s.values}},
-		run: func(cmd *cobra.Command, args []string) error {
+func (c *configCommand) settingCommand(s *setting) *line.Command {
+	return &line.Command{
+		Name: s.name, Aliases: s.alias, Short: s.short, Example: "config " + s.name + " my-app " + s.sample, Doc: sandboxView{},
+		Args: []line.Argument{line.NameArg, {Name: s.kind, Text: s.text, Parse: s.check, Values: s.values}},
+		Run: func(cmd *cobra.Command, args []string) error {
 			return c.update(cmd.Context(), args[0], "configuration", func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 				o, shown, err := s.change(sb.Info().KeepLastSnapshots, args[1])
 				if errors.Is(err, errNoPolicy) {
-					err = withHint(err, "set a count first with: %s", try("config keep-last-snapshots %s COUNT", sb.Name()))
+					err = screen.WithHint(err, "set a count first with: %s", screen.Try("config keep-last-snapshots %s COUNT", sb.Name()))
 				}
 				return o, func(*sandbox.Sandbox) []string {
-					return []string{s.name + ": " + c.screen.err.Paint(console.Cyan, shown)}
+					return []string{s.name + ": " + c.screen.Err.Paint(console.Cyan, shown)}
 				}, err
 			})
 		},
@@ -198,8 +200,8 @@ func (p *place) set(ctx context.Context, name, what string, o *sandbox.UpdateOpt
 // and may have been meant to show it: at a terminal, that is asked first.
 func (p *place) replace(ctx context.Context, name, what string, clears bool, present func(sandboxView) int, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
 	return p.update(ctx, name, what, func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-		if n := present(viewHandle(sb)); clears && n > 0 && p.screen.asks() {
-			if err := p.screen.confirm(ctx, fmt.Sprintf("Remove all %s of %s (%d)?", what, sb.Name(), n)); err != nil {
+		if n := present(viewHandle(sb)); clears && n > 0 && p.screen.Asks() {
+			if err := p.screen.Confirm(ctx, fmt.Sprintf("Remove all %s of %s (%d)?", what, sb.Name(), n)); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -211,11 +213,11 @@ func (p *place) replace(ctx context.Context, name, what string, clears bool, pre
 func (p *place) update(ctx context.Context, name, what string,
 	change func(*sandbox.Sandbox) (o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string, err error),
 ) error {
-	name, err := p.account.checkedName(name)
+	name, err := p.account.CheckedName(name)
 	if err != nil {
 		return err
 	}
-	sb, err := p.account.get(ctx, name, false)
+	sb, err := p.account.Get(ctx, name, false)
 	if err != nil {
 		return err
 	}
@@ -227,44 +229,44 @@ func (p *place) update(ctx context.Context, name, what string,
 	if what == "configuration" || what == "ports" || what == "tags" || what == "mounts" {
 		title = "sandbox " + what
 	}
-	stop := p.screen.spin("Updating " + title + "...")
+	stop := p.screen.Spin("Updating " + title + "...")
 	err = sb.Update(ctx, o)
 	stop()
 	if err != nil {
 		return err
 	}
-	if p.screen.opts.structured() {
-		return p.screen.print(output{doc: viewHandle(sb), names: []string{sb.Name()}})
+	if p.screen.Opts.Structured() {
+		return p.screen.Print(screen.Output{Doc: viewHandle(sb), Names: []string{sb.Name()}})
 	}
-	fmt.Fprintf(p.screen.err, "✅ %s updated for sandbox %s\n", strings.ToUpper(what[:1])+what[1:], p.screen.err.Paint(console.Cyan, sb.Name()))
-	p.screen.tree(lines(sb), func(s string) string { return p.screen.err.Paint(console.Dim, s) })
+	fmt.Fprintf(p.screen.Err, "✅ %s updated for sandbox %s\n", strings.ToUpper(what[:1])+what[1:], p.screen.Err.Paint(console.Cyan, sb.Name()))
+	p.screen.Tree(lines(sb), func(s string) string { return p.screen.Err.Paint(console.Dim, s) })
 	return nil
 }
 
 type configListCommand struct{ place }
 
-func (c *configListCommand) command() *command {
-	return &command{
-		name: "list", near: []string{"get", "status"}, short: "Show the settings of a sandbox", args: []argument{nameArg}, example: "config list my-app", doc: sandboxView{}, run: c.run,
+func (c *configListCommand) command() *line.Command {
+	return &line.Command{
+		Name: "list", Near: []string{"get", "status"}, Short: "Show the settings of a sandbox", Args: []line.Argument{line.NameArg}, Example: "config list my-app", Doc: sandboxView{}, Run: c.run,
 	}
 }
 
 func (c *configListCommand) run(cmd *cobra.Command, args []string) error {
-	name, err := c.account.checkedName(args[0])
+	name, err := c.account.CheckedName(args[0])
 	if err != nil {
 		return err
 	}
-	if _, err := c.account.connect(cmd.Context()); err != nil {
+	if _, err := c.account.Connect(cmd.Context()); err != nil {
 		return err
 	}
-	stop := c.screen.spin("Fetching sandbox configuration...")
-	sb, err := c.account.get(cmd.Context(), name, false)
+	stop := c.screen.Spin("Fetching sandbox configuration...")
+	sb, err := c.account.Get(cmd.Context(), name, false)
 	stop()
 	if err != nil {
 		return err
 	}
 	v := viewHandle(sb)
-	return c.screen.print(output{doc: v, names: []string{v.Name}, table: func() *table.Table { return configTable(v) }})
+	return c.screen.Print(screen.Output{Doc: v, Names: []string{v.Name}, Table: func() *table.Table { return configTable(v) }})
 }
 
 func configTable(v sandboxView) *table.Table {
@@ -323,16 +325,16 @@ func keepText(k *keepView) string {
 type configMountsCommand struct {
 	place
 
-	mounts []mount
+	mounts []line.Mount
 }
 
-func (c *configMountsCommand) command() *command {
-	return &command{
-		name: "mounts", short: "Set the drives of new sessions; without --mount, remove them all", args: []argument{nameArg},
-		options: func(flags *pflag.FlagSet) {
-			options(flags, &c.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
+func (c *configMountsCommand) command() *line.Command {
+	return &line.Command{
+		Name: "mounts", Short: "Set the drives of new sessions; without --mount, remove them all", Args: []line.Argument{line.NameArg},
+		Options: func(flags *pflag.FlagSet) {
+			line.Options(flags, &c.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", line.ParseMount)
 		},
-		example: "config mounts my-app --mount cache:/data", doc: sandboxView{}, run: c.run,
+		Example: "config mounts my-app --mount cache:/data", Doc: sandboxView{}, Run: c.run,
 	}
 }
 
@@ -345,18 +347,18 @@ func (c *configMountsCommand) run(cmd *cobra.Command, args []string) error {
 		if len(mounts) == 0 {
 			return []string{"all mounts removed"}
 		}
-		return mapped(c.mounts, func(m mount) string { return m.drive + " -> " + m.path + " (" + m.mode + ")" })
+		return mapped(c.mounts, func(m line.Mount) string { return m.Drive + " -> " + m.Path + " (" + m.Mode + ")" })
 	})
 }
 
 // mountsOf makes the SDK's mounts of the options.
-func mountsOf(mounts []mount) map[string]sandbox.Mount {
+func mountsOf(mounts []line.Mount) map[string]sandbox.Mount {
 	var m map[string]sandbox.Mount
 	for _, it := range mounts {
 		if m == nil {
 			m = map[string]sandbox.Mount{}
 		}
-		m[it.path] = sandbox.Mount{Drive: it.drive, Mode: sandbox.MountMode(it.mode)}
+		m[it.Path] = sandbox.Mount{Drive: it.Drive, Mode: sandbox.MountMode(it.Mode)}
 	}
 	return m
 }
@@ -368,21 +370,21 @@ type configPolicyCommand struct {
 	mode string
 }
 
-func (c *configPolicyCommand) command() *command {
-	return &command{
-		name: "network-policy", short: "Set what a sandbox can reach, at once and from now on", args: []argument{nameArg},
-		options: func(flags *pflag.FlagSet) {
+func (c *configPolicyCommand) command() *line.Command {
+	return &line.Command{
+		Name: "network-policy", Short: "Set what a sandbox can reach, at once and from now on", Args: []line.Argument{line.NameArg},
+		Options: func(flags *pflag.FlagSet) {
 			c.p.define(flags)
-			option(flags, &c.mode, "mode", "", "MODE", "", "Alias for --network-policy", parsePolicyMode)
+			line.Option(flags, &c.mode, "mode", "", "MODE", "", "Alias for --network-policy", line.ParsePolicyMode)
 		},
-		example: "config network-policy my-app --allowed-domain example.com", doc: sandboxView{}, run: c.run,
+		Example: "config network-policy my-app --allowed-domain example.com", Doc: sandboxView{}, Run: c.run,
 	}
 }
 
 func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
 	if c.mode != "" {
 		if c.p.mode != "" && c.p.mode != c.mode {
-			return usagef("--network-policy=%s and --mode=%s contradict each other", c.p.mode, c.mode)
+			return line.Usagef("--network-policy=%s and --mode=%s contradict each other", c.p.mode, c.mode)
 		}
 		c.p.mode = c.mode
 	}
@@ -391,10 +393,10 @@ func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if policy == nil {
-		return usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --network-policy-file")
+		return line.Usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --network-policy-file")
 	}
 	return c.set(cmd.Context(), args[0], "network policy", &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
-		return []string{"mode: " + c.screen.err.Paint(console.Cyan, policyText(viewPolicy(policy)))}
+		return []string{"mode: " + c.screen.Err.Paint(console.Cyan, policyText(viewPolicy(policy)))}
 	})
 }
 
@@ -404,13 +406,13 @@ type configPortsCommand struct {
 	ports []int
 }
 
-func (c *configPortsCommand) command() *command {
-	return &command{
-		name: "ports", short: "Set the published ports; without any, publish none", args: []argument{nameArg},
-		options: func(flags *pflag.FlagSet) {
-			options(flags, &c.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", parsePort)
+func (c *configPortsCommand) command() *line.Command {
+	return &line.Command{
+		Name: "ports", Short: "Set the published ports; without any, publish none", Args: []line.Argument{line.NameArg},
+		Options: func(flags *pflag.FlagSet) {
+			line.Options(flags, &c.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", line.ParsePort)
 		},
-		example: "config ports my-app -p 3000", doc: sandboxView{}, run: c.run,
+		Example: "config ports my-app -p 3000", Doc: sandboxView{}, Run: c.run,
 	}
 }
 
@@ -422,7 +424,7 @@ func (c *configPortsCommand) run(cmd *cobra.Command, args []string) error {
 			return []string{"all ports unpublished"}
 		}
 		return append([]string{"ports:"}, mapped(routes, func(r sandbox.Route) string {
-			return fmt.Sprintf("• %d -> %s", r.Port, c.screen.err.Paint(console.Cyan, r.URL))
+			return fmt.Sprintf("• %d -> %s", r.Port, c.screen.Err.Paint(console.Cyan, r.URL))
 		})...)
 	})
 }
@@ -430,16 +432,16 @@ func (c *configPortsCommand) run(cmd *cobra.Command, args []string) error {
 type configTagsCommand struct {
 	place
 
-	tags []pair
+	tags []line.Pair
 }
 
-func (c *configTagsCommand) command() *command {
-	return &command{
-		name: "tags", short: "Set the tags; without any, remove them all", args: []argument{nameArg},
-		options: func(flags *pflag.FlagSet) {
-			options(flags, &c.tags, "tag", "t", "key=value", "A tag (repeatable)", parsePair)
+func (c *configTagsCommand) command() *line.Command {
+	return &line.Command{
+		Name: "tags", Short: "Set the tags; without any, remove them all", Args: []line.Argument{line.NameArg},
+		Options: func(flags *pflag.FlagSet) {
+			line.Options(flags, &c.tags, "tag", "t", "key=value", "A tag (repeatable)", line.ParsePair)
 		},
-		example: "config tags my-app -t env=ci", doc: sandboxView{}, run: c.run,
+		Example: "config tags my-app -t env=ci", Doc: sandboxView{}, Run: c.run,
 	}
 }
 

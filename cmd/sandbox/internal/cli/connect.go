@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/terminal"
 )
 
@@ -75,65 +77,65 @@ func (p *place) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOp
 	if o.keepAlive {
 		stop = keepAlive(context.WithoutCancel(ctx), sb, keepAliveMargin, func(err error) { overtime = err })
 	}
-	defer guardTerminal(p.screen.in)()
+	defer guardTerminal(p.screen.In)()
 	// Signals are the terminal's while it is open.
 	code, err := terminal.Run(context.WithoutCancel(ctx), sb, shell, nil)
 	if stop(); overtime != nil {
-		p.screen.warn("the sandbox's timeout could not be extended any further: "+overtime.Error(), "the terminal ends with the session")
+		p.screen.Warn("the sandbox's timeout could not be extended any further: "+overtime.Error(), "the terminal ends with the session")
 	}
-	fmt.Fprintf(p.screen.err, "%s connection to ▲ %s closed.\n", p.screen.err.Paint(console.Dim, "╰▶"), sb.Name())
+	fmt.Fprintf(p.screen.Err, "%s connection to ▲ %s closed.\n", p.screen.Err.Paint(console.Dim, "╰▶"), sb.Name())
 	if ended, ok := errors.AsType[*terminal.SignalError](err); ok {
 		if number, ok := ended.Signal.(syscall.Signal); ok {
-			return exitWith(128 + int(number))
+			return screen.ExitWith(128 + int(number))
 		}
 	}
 	if errors.Is(err, terminal.ErrLeft) {
-		return exitWith(255)
+		return screen.ExitWith(255)
 	}
 	if err != nil {
 		return err
 	}
-	return exitWith(code)
+	return screen.ExitWith(code)
 }
 
 type connectCommand struct {
 	place
 
 	o       terminalOptions
-	env     []pair
+	env     []line.Pair
 	timeout time.Duration
 	noKeep  bool
 }
 
-func (c *connectCommand) command() *command {
-	return &command{
-		name: "connect", aliases: []string{"ssh", "shell"}, near: []string{"console", "enter", "terminal"}, first: true, short: "Start a shell in a sandbox",
-		long: "Start a shell in a sandbox, which is started if it is stopped: the one of the user, $SHELL in the sandbox. The timeout is extended for as long as the shell is open.",
-		args: []argument{nameArg}, options: c.define, example: "ssh my-app", run: c.run,
+func (c *connectCommand) command() *line.Command {
+	return &line.Command{
+		Name: "connect", Aliases: []string{"ssh", "shell"}, Near: []string{"console", "enter", "terminal"}, First: true, Short: "Start a shell in a sandbox",
+		Long: "Start a shell in a sandbox, which is started if it is stopped: the one of the user, $SHELL in the sandbox. The timeout is extended for as long as the shell is open.",
+		Args: []line.Argument{line.NameArg}, Options: c.define, Example: "ssh my-app", Run: c.run,
 	}
 }
 
 func (c *connectCommand) define(flags *pflag.FlagSet) {
-	toggle(flags, &c.o.sudo, "sudo", "", "Start the shell as root")
-	option(flags, &c.o.user, "user", "u", "name", "", "Start the shell as another user of the sandbox", parseUser)
-	option(flags, &c.o.workdir, "workdir", "w", "str", "", "The directory to start in", parseDirectory)
-	variables(flags, &c.env, "An environment variable for the shell (repeatable)")
-	option(flags, &c.timeout, "timeout", "", "num UNIT", "", "Not for shells, which have no time limit of their own", parseDuration)
-	toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the shell is open")
+	line.Toggle(flags, &c.o.sudo, "sudo", "", "Start the shell as root")
+	line.Option(flags, &c.o.user, "user", "u", "name", "", "Start the shell as another user of the sandbox", line.ParseUser)
+	line.Option(flags, &c.o.workdir, "workdir", "w", "str", "", "The directory to start in", line.ParseDirectory)
+	line.Variables(flags, &c.env, "An environment variable for the shell (repeatable)")
+	line.Option(flags, &c.timeout, "timeout", "", "num UNIT", "", "Not for shells, which have no time limit of their own", line.ParseDuration)
+	line.Toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the shell is open")
 }
 
 func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 	if c.timeout > 0 {
-		return usagef("--timeout can't be used with a shell")
+		return line.Usagef("--timeout can't be used with a shell")
 	}
-	name, err := c.account.checkedName(args[0])
+	name, err := c.account.CheckedName(args[0])
 	if err != nil {
 		return err
 	}
-	if err := c.screen.needTerminal("%s runs a command without one", try("exec %s -- COMMAND", name)); err != nil {
+	if err := c.screen.NeedTerminal("%s runs a command without one", screen.Try("exec %s -- COMMAND", name)); err != nil {
 		return err
 	}
-	sb, err := c.account.get(cmd.Context(), name, true)
+	sb, err := c.account.Get(cmd.Context(), name, true)
 	if err != nil {
 		return err
 	}
@@ -149,26 +151,26 @@ type shCommand struct {
 	remove bool
 }
 
-func (c *shCommand) command() *command {
-	return &command{
-		name: "sh", short: "Create a sandbox and start a shell in it", foreign: "0",
-		long: "Create a sandbox and start a shell in it. With --rm the sandbox is removed when the shell ends.",
-		check: func(_ *cobra.Command, args []string) error {
+func (c *shCommand) command() *line.Command {
+	return &line.Command{
+		Name: "sh", Short: "Create a sandbox and start a shell in it", Foreign: "0",
+		Long: "Create a sandbox and start a shell in it. With --rm the sandbox is removed when the shell ends.",
+		Check: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return &usageError{message: "sh starts a plain shell and takes no command", hint: "to run it in a new sandbox: " + try("run -i -- %s", shellWords(args))}
+				return &line.UsageError{Message: "sh starts a plain shell and takes no command", Hint: "to run it in a new sandbox: " + screen.Try("run -i -- %s", line.ShellWords(args))}
 			}
 			return nil
 		},
-		options: func(flags *pflag.FlagSet) {
+		Options: func(flags *pflag.FlagSet) {
 			c.s.define(flags, "An environment variable for all commands of the sandbox (repeatable)")
-			toggle(flags, &c.remove, "rm", "", "Remove the sandbox when the shell has ended")
+			line.Toggle(flags, &c.remove, "rm", "", "Remove the sandbox when the shell has ended")
 		},
-		example: "sh --rm", run: c.run,
+		Example: "sh --rm", Run: c.run,
 	}
 }
 
 func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
-	if err := c.screen.needTerminal("%s runs a command without one", try("run -- COMMAND")); err != nil {
+	if err := c.screen.NeedTerminal("%s runs a command without one", screen.Try("run -- COMMAND")); err != nil {
 		return err
 	}
 	c.doubtTimeout(given(cmd, "timeout"))

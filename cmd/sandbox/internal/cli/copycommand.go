@@ -10,50 +10,53 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/files"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 type copyCommand struct {
 	place
 
-	o       copyOptions
+	o       files.CopyOptions
 	ignored bool
 }
 
-func (c *copyCommand) command() *command {
-	return &command{
-		name: "copy", aliases: []string{"cp"}, near: []string{"upload", "download", "push", "pull", "put", "scp"}, first: true, short: "Copy files and directories to, from and between sandboxes",
-		long: "Copy files and directories to, from and between sandboxes. A path in a sandbox is NAME:PATH; - is standard input or output, to which a directory goes as a tar archive. " +
+func (c *copyCommand) command() *line.Command {
+	return &line.Command{
+		Name: "copy", Aliases: []string{"cp"}, Near: []string{"upload", "download", "push", "pull", "put", "scp"}, First: true, Short: "Copy files and directories to, from and between sandboxes",
+		Long: "Copy files and directories to, from and between sandboxes. A path in a sandbox is NAME:PATH; - is standard input or output, to which a directory goes as a tar archive. " +
 			"As with cp, something is copied into a directory that exists, or that ends in a slash; DIR/. is what is in a directory. " +
 			"Several sources may be given. Modes, times and symbolic links are kept.",
-		args: []argument{
-			{name: "src", text: "What to copy: a path here, or NAME:PATH in a sandbox", sandbox: ":"},
-			{name: "dst", text: "Where to: a path here, or NAME:PATH in a sandbox", sandbox: ":"},
+		Args: []line.Argument{
+			{Name: "src", Text: "What to copy: a path here, or NAME:PATH in a sandbox", Sandbox: ":"},
+			{Name: "dst", Text: "Where to: a path here, or NAME:PATH in a sandbox", Sandbox: ":"},
 		},
-		check: func(cmd *cobra.Command, args []string) error {
+		Check: func(cmd *cobra.Command, args []string) error {
 			names := []string{"src", "dst"}
 			if len(args) < 2 {
-				return &usageError{message: "no value provided for " + names[len(args)], hint: moreAbout(cmd)}
+				return &line.UsageError{Message: "no value provided for " + names[len(args)], Hint: line.MoreAbout(cmd)}
 			}
 			return nil
 		},
-		options: c.define, example: "cp my-app:build ./out", doc: []copyView{}, run: c.run,
+		Options: c.define, Example: "cp my-app:build ./out", Doc: []copyView{}, Run: c.run,
 	}
 }
 
 func (c *copyCommand) define(flags *pflag.FlagSet) {
-	toggle(flags, &c.ignored, "recursive", "r", "Has no effect: directories are always copied")
-	toggle(flags, &c.ignored, "Recursive", "R", "The same, as in cp(1)")
+	line.Toggle(flags, &c.ignored, "recursive", "r", "Has no effect: directories are always copied")
+	line.Toggle(flags, &c.ignored, "Recursive", "R", "The same, as in cp(1)")
 	flags.Lookup("Recursive").Hidden = true
 	flags.BoolVarP(&c.ignored, "archive", "a", false, "Has no effect: modes, times and links are always kept")
-	toggle(flags, &c.o.follow, "follow-symlinks", "L", "Copy what symbolic links lead to (uploads)")
-	options(flags, &c.o.exclude, "exclude", "", "pattern", "Leave out what matches, such as node_modules or **/*.log (repeatable)", parseText)
-	options(flags, &c.o.include, "include", "", "pattern", "Copy only what matches (repeatable)", parseText)
-	toggle(flags, &c.o.outsideLinks, "outside-links", "", "Keep symbolic links that lead out of the directory")
-	toggle(flags, &c.o.dotGit, "dot-git", "", "Download into a working tree also what acts there by itself: .git, .hg, HEAD of a repository, .vscode and the like")
-	toggle(flags, &c.o.mkdir, "mkdir", "", "Make the local directories that lead to the destination")
-	toggle(flags, &c.o.noClobber, "no-clobber", "n", "Leave files that exist as they are")
-	toggle(flags, &c.o.progress, "progress", "", "Show the progress even if standard error is not a terminal")
-	toggle(flags, &c.o.noProgress, "no-progress", "", "Never show the progress")
+	line.Toggle(flags, &c.o.Follow, "follow-symlinks", "L", "Copy what symbolic links lead to (uploads)")
+	line.Options(flags, &c.o.Exclude, "exclude", "", "pattern", "Leave out what matches, such as node_modules or **/*.log (repeatable)", line.ParseText)
+	line.Options(flags, &c.o.Include, "include", "", "pattern", "Copy only what matches (repeatable)", line.ParseText)
+	line.Toggle(flags, &c.o.OutsideLinks, "outside-links", "", "Keep symbolic links that lead out of the directory")
+	line.Toggle(flags, &c.o.DotGit, "dot-git", "", "Download into a working tree also what acts there by itself: .git, .hg, HEAD of a repository, .vscode and the like")
+	line.Toggle(flags, &c.o.Mkdir, "mkdir", "", "Make the local directories that lead to the destination")
+	line.Toggle(flags, &c.o.NoClobber, "no-clobber", "n", "Leave files that exist as they are")
+	line.Toggle(flags, &c.o.Progress, "progress", "", "Show the progress even if standard error is not a terminal")
+	line.Toggle(flags, &c.o.NoProgress, "no-progress", "", "Never show the progress")
 }
 
 func (c *copyCommand) run(cmd *cobra.Command, args []string) error {
@@ -61,64 +64,64 @@ func (c *copyCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 // copy copies sources to a destination.
-func (c *copyCommand) copy(ctx context.Context, sources []string, destination string, o *copyOptions) error {
-	to, err := parseLocation(destination)
+func (c *copyCommand) copy(ctx context.Context, sources []string, destination string, o *files.CopyOptions) error {
+	to, err := files.ParseLocation(destination)
 	if err != nil {
 		return err
 	}
-	var from []location
+	var from []files.Location
 	for _, s := range sources {
-		l, err := parseLocation(s)
+		l, err := files.ParseLocation(s)
 		if err != nil {
 			return err
 		}
-		if l.sandbox == "" && to.sandbox == "" {
-			return withHint(usagef("neither %s nor %s is in a sandbox", s, destination), "a path in a sandbox is NAME:PATH")
+		if l.Sandbox == "" && to.Sandbox == "" {
+			return screen.WithHint(line.Usagef("neither %s nor %s is in a sandbox", s, destination), "a path in a sandbox is NAME:PATH")
 		}
-		if l.sandbox == "" && !l.stream {
-			if _, err := os.Stat(l.path); err != nil {
-				return noSource(l.path, err)
+		if l.Sandbox == "" && !l.Stream {
+			if _, err := os.Stat(l.Path); err != nil {
+				return files.NoSource(l.Path, err)
 			}
 		}
-		if l.stream && len(sources) > 1 {
-			return usagef("standard input can't be one of several sources")
+		if l.Stream && len(sources) > 1 {
+			return line.Usagef("standard input can't be one of several sources")
 		}
 		from = append(from, l)
 	}
-	if from[0].stream {
-		if err := to.namesFile(); err != nil {
+	if from[0].Stream {
+		if err := to.NamesFile(); err != nil {
 			return err
 		}
 	}
-	if to.stream && len(from) > 1 {
-		return usagef("several sources can't be copied to standard output")
+	if to.Stream && len(from) > 1 {
+		return line.Usagef("several sources can't be copied to standard output")
 	}
 	boxes := map[string]*sandbox.Sandbox{}
-	for _, l := range append([]location{to}, from...) {
-		if l.sandbox == "" || boxes[l.sandbox] != nil {
+	for _, l := range append([]files.Location{to}, from...) {
+		if l.Sandbox == "" || boxes[l.Sandbox] != nil {
 			continue
 		}
-		name, err := c.account.checkedName(l.sandbox)
+		name, err := c.account.CheckedName(l.Sandbox)
 		if err != nil {
 			return err
 		}
-		if boxes[l.sandbox], err = c.account.get(ctx, name, false); err != nil {
+		if boxes[l.Sandbox], err = c.account.Get(ctx, name, false); err != nil {
 			return err
 		}
 	}
 	copies := []copyView{}
 	for _, f := range from {
-		one := &copying{screen: c.screen, o: o, from: f, to: to, several: len(from) > 1, source: boxes[f.sandbox], target: boxes[to.sandbox]}
-		if err := one.run(ctx); err != nil {
+		one := &files.Copy{Screen: c.screen, O: o, From: f, To: to, Several: len(from) > 1, Source: boxes[f.Sandbox], Target: boxes[to.Sandbox]}
+		if err := one.Run(ctx); err != nil {
 			return err
 		}
 		copies = append(copies, copyView{f.String(), to.String()})
-		if !to.stream && !c.screen.opts.structured() {
-			fmt.Fprintf(c.screen.err, "%s Copied %s to %s successfully!\n", c.screen.err.Paint(console.Green, "✔"), lines(f.String()), lines(to.String()))
+		if !to.Stream && !c.screen.Opts.Structured() {
+			fmt.Fprintf(c.screen.Err, "%s Copied %s to %s successfully!\n", c.screen.Err.Paint(console.Green, "✔"), screen.Lines(f.String()), screen.Lines(to.String()))
 		}
 	}
-	if to.stream {
+	if to.Stream {
 		return nil // which has the file
 	}
-	return c.screen.result(copies)
+	return c.screen.Result(copies)
 }

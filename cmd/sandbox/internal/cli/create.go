@@ -15,6 +15,9 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/dotenv"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/files"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -31,11 +34,11 @@ type settingsOptions struct {
 	ports         []int
 	silent        bool
 	snapshot      string
-	env           []pair
+	env           []line.Pair
 	envFiles      []string
 	environment   sandbox.Env // of env and envFiles
-	tags          []pair
-	mounts        []mount
+	tags          []line.Pair
+	mounts        []line.Mount
 	region        string
 	failover      []string
 	networkID     string
@@ -58,15 +61,15 @@ type retention struct {
 }
 
 func (r *retention) define(flags *pflag.FlagSet) {
-	option(flags, &r.expiration, "snapshot-expiration", "", "DURATION|none", "",
-		`How long snapshots are kept by default, such as 7d; "none" or 0 keeps them`, pointerTo(parseExpiration))
-	option(flags, &r.keep, "keep-last-snapshots", "", "COUNT", "", "Keep only the COUNT most recent snapshots (1-10)",
-		parseBetween(1, 10, "count"))
-	option(flags, &r.keepFor, "keep-last-snapshots-for", "", "DURATION|none", "",
-		`How long the kept snapshots live; "none" or 0 keeps them`, pointerTo(parseExpiration))
-	option(flags, &r.deleteEvicted, "delete-evicted-snapshots", "", "true|false", "",
-		"Whether snapshots that are no longer kept are deleted at once (the default) or keep their expiration", pointerTo(parseBool))
-	offer(flags, "delete-evicted-snapshots", "true", "false")
+	line.Option(flags, &r.expiration, "snapshot-expiration", "", "DURATION|none", "",
+		`How long snapshots are kept by default, such as 7d; "none" or 0 keeps them`, line.PointerTo(line.ParseExpiration))
+	line.Option(flags, &r.keep, "keep-last-snapshots", "", "COUNT", "", "Keep only the COUNT most recent snapshots (1-10)",
+		line.ParseBetween(1, 10, "count"))
+	line.Option(flags, &r.keepFor, "keep-last-snapshots-for", "", "DURATION|none", "",
+		`How long the kept snapshots live; "none" or 0 keeps them`, line.PointerTo(line.ParseExpiration))
+	line.Option(flags, &r.deleteEvicted, "delete-evicted-snapshots", "", "true|false", "",
+		"Whether snapshots that are no longer kept are deleted at once (the default) or keep their expiration", line.PointerTo(line.ParseBool))
+	line.Offer(flags, "delete-evicted-snapshots", "true", "false")
 }
 
 // keptFor is how long snapshots are kept: nothing for nil, and forever for
@@ -84,7 +87,7 @@ func keptFor(d *time.Duration) time.Duration {
 func (r *retention) policy() (*sandbox.KeepLastSnapshots, error) {
 	if r.keep == 0 {
 		if r.keepFor != nil || r.deleteEvicted != nil {
-			return nil, usagef("--keep-last-snapshots-for and --delete-evicted-snapshots need --keep-last-snapshots COUNT")
+			return nil, line.Usagef("--keep-last-snapshots-for and --delete-evicted-snapshots need --keep-last-snapshots COUNT")
 		}
 		return nil, nil
 	}
@@ -100,13 +103,13 @@ type policyOptions struct {
 }
 
 func (o *policyOptions) define(flags *pflag.FlagSet) {
-	option(flags, &o.mode, "network-policy", "", "MODE", "", "What the sandbox can reach: allow-all (any address) or deny-all (none); "+
-		"for more use --allowed-domain, --allowed-cidr and --denied-cidr, or --network-policy-file", parsePolicyMode)
-	offer(flags, "network-policy", "allow-all", "deny-all")
-	options(flags, &o.domains, "allowed-domain", "", "str", "A domain that can be reached (repeatable); * stands for a part of the name", parseText)
-	options(flags, &o.allowed, "allowed-cidr", "", "str", "A network that can be reached (repeatable)", parseCIDR)
-	options(flags, &o.denied, "denied-cidr", "", "str", "A network that can't be reached (repeatable); wins over what is allowed", parseCIDR)
-	option(flags, &o.file, "network-policy-file", "", "FILE", "", `Read the whole network policy from a file, as JSON like {"allow": ["example.com"]}, with rules for requests; - is standard input`, parseText)
+	line.Option(flags, &o.mode, "network-policy", "", "MODE", "", "What the sandbox can reach: allow-all (any address) or deny-all (none); "+
+		"for more use --allowed-domain, --allowed-cidr and --denied-cidr, or --network-policy-file", line.ParsePolicyMode)
+	line.Offer(flags, "network-policy", "allow-all", "deny-all")
+	line.Options(flags, &o.domains, "allowed-domain", "", "str", "A domain that can be reached (repeatable); * stands for a part of the name", line.ParseText)
+	line.Options(flags, &o.allowed, "allowed-cidr", "", "str", "A network that can be reached (repeatable)", line.ParseCIDR)
+	line.Options(flags, &o.denied, "denied-cidr", "", "str", "A network that can't be reached (repeatable); wins over what is allowed", line.ParseCIDR)
+	line.Option(flags, &o.file, "network-policy-file", "", "FILE", "", `Read the whole network policy from a file, as JSON like {"allow": ["example.com"]}, with rules for requests; - is standard input`, line.ParseText)
 }
 
 // build makes the policy; nil when nothing was said.
@@ -114,11 +117,11 @@ func (o *policyOptions) build(ctx context.Context, p *place) (*sandbox.NetworkPo
 	custom := len(o.domains)+len(o.allowed)+len(o.denied) > 0
 	switch {
 	case o.file != "" && (o.mode != "" || custom):
-		return nil, usagef("--network-policy-file can't be combined with the other options of a network policy")
+		return nil, line.Usagef("--network-policy-file can't be combined with the other options of a network policy")
 	case o.file != "":
 		return p.readPolicy(ctx, o.file)
 	case o.mode != "" && custom:
-		return nil, usagef("--network-policy=%s can't be combined with --allowed-domain, --allowed-cidr or --denied-cidr", o.mode)
+		return nil, line.Usagef("--network-policy=%s can't be combined with --allowed-domain, --allowed-cidr or --denied-cidr", o.mode)
 	case o.mode == "allow-all":
 		return sandbox.AllowAll(), nil
 	case o.mode == "deny-all":
@@ -131,52 +134,52 @@ func (o *policyOptions) build(ctx context.Context, p *place) (*sandbox.NetworkPo
 
 // define defines the options for a new sandbox.
 func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
-	option(flags, &s.name, "name", "", "str", "", "The sandbox's name, unique in the project", parseNewName)
-	toggle(flags, &s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
-	choice(flags, &s.runtime, "runtime", "", "runtime", "Deprecated, use --image. Options: node22, node24, node26, python3.13", "node22", "node24", "node26", "python3.13")
-	option(flags, &s.image, "image", "", "str", "", "An image of the Vercel Container Registry, such as my-repo:v1", parseAny)
-	choice(flags, &s.architecture, "architecture", "", "arch", "The CPU architecture, by default that of the image. Options: amd64, arm64", "amd64", "arm64")
-	option(flags, &s.timeout, "timeout", "", "num UNIT", "5 minutes", "How long a session runs at most, such as 30m", parseTimeout)
-	option(flags, &s.snapshot, "snapshot", "s", "snapshot_id", "", "Start from a snapshot", parseSnapshotID)
-	options(flags, &s.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", parseMount)
-	option(flags, &s.credentials, "credentials", "", "TYPE,...", "", "Let the sandbox use credentials of the team, which it can't read: npm installs packages from the team's registries", parseCredentials)
-	offer(flags, "credentials", "npm")
+	line.Option(flags, &s.name, "name", "", "str", "", "The sandbox's name, unique in the project", line.ParseNewName)
+	line.Toggle(flags, &s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
+	line.Choice(flags, &s.runtime, "runtime", "", "runtime", "Deprecated, use --image. Options: node22, node24, node26, python3.13", "node22", "node24", "node26", "python3.13")
+	line.Option(flags, &s.image, "image", "", "str", "", "An image of the Vercel Container Registry, such as my-repo:v1", line.ParseAny)
+	line.Choice(flags, &s.architecture, "architecture", "", "arch", "The CPU architecture, by default that of the image. Options: amd64, arm64", "amd64", "arm64")
+	line.Option(flags, &s.timeout, "timeout", "", "num UNIT", "5 minutes", "How long a session runs at most, such as 30m", line.ParseTimeout)
+	line.Option(flags, &s.snapshot, "snapshot", "s", "snapshot_id", "", "Start from a snapshot", line.ParseSnapshotID)
+	line.Options(flags, &s.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", line.ParseMount)
+	line.Option(flags, &s.credentials, "credentials", "", "TYPE,...", "", "Let the sandbox use credentials of the team, which it can't read: npm installs packages from the team's registries", line.ParseCredentials)
+	line.Offer(flags, "credentials", "npm")
 	s.defineShared(flags, envText, "")
-	option(flags, &s.git, "git", "", "URL[#REV]", "", "Clone a repository into the sandbox", parseText)
-	option(flags, &s.depth, "depth", "", "number", "", "With --git: how much of the history", parsePositive)
-	option(flags, &s.tarball, "tarball", "", "URL", "", "Unpack an archive into the sandbox", parseText)
-	options(flags, &s.uploads, "upload", "", "PATH[:DEST]", "Copy a local file or directory into the new sandbox (repeatable)", parseText)
+	line.Option(flags, &s.git, "git", "", "URL[#REV]", "", "Clone a repository into the sandbox", line.ParseText)
+	line.Option(flags, &s.depth, "depth", "", "number", "", "With --git: how much of the history", line.ParsePositive)
+	line.Option(flags, &s.tarball, "tarball", "", "URL", "", "Unpack an archive into the sandbox", line.ParseText)
+	line.Options(flags, &s.uploads, "upload", "", "PATH[:DEST]", "Copy a local file or directory into the new sandbox (repeatable)", line.ParseText)
 }
 
 // defineShared defines the options that fork has too.
 func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText string) {
-	option(flags, &s.vcpus, "vcpus", "", "COUNT", "", "Number of vCPUs; each has 2048 MB of memory", parseVCPUs)
-	options(flags, &s.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", parsePort)
-	variables(flags, &s.env, envText)
-	options(flags, &s.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
+	line.Option(flags, &s.vcpus, "vcpus", "", "COUNT", "", "Number of vCPUs; each has 2048 MB of memory", line.ParseVCPUs)
+	line.Options(flags, &s.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", line.ParsePort)
+	line.Variables(flags, &s.env, envText)
+	line.Options(flags, &s.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", line.ParseText)
 	if tagText == "" {
 		tagText = "A tag of the sandbox (repeatable)"
 	}
-	options(flags, &s.tags, "tag", "t", "key=value", tagText, parsePair)
-	option(flags, &s.region, "region", "", "REGION", "", "The region to run in, such as sfo1; iad1 by default", parseRegion)
-	offer(flags, "region", wire.Regions...)
-	option(flags, &s.failover, "failover-regions", "", "REGION,...|none", "", "Regions to run in when the first one fails", parseRegions)
-	option(flags, &s.networkID, "network-id", "", "NETWORK_ID", "", "The private network of Secure Compute to join", parseNetworkID)
+	line.Options(flags, &s.tags, "tag", "t", "key=value", tagText, line.ParsePair)
+	line.Option(flags, &s.region, "region", "", "REGION", "", "The region to run in, such as sfo1; iad1 by default", line.ParseRegion)
+	line.Offer(flags, "region", wire.Regions...)
+	line.Option(flags, &s.failover, "failover-regions", "", "REGION,...|none", "", "Regions to run in when the first one fails", line.ParseRegions)
+	line.Option(flags, &s.networkID, "network-id", "", "NETWORK_ID", "", "The private network of Secure Compute to join", line.ParseNetworkID)
 	s.retention.define(flags)
 	s.policy.define(flags)
-	toggle(flags, &s.silent, "silent", "", "Don't write the sandbox's name to standard output")
+	line.Toggle(flags, &s.silent, "silent", "", "Don't write the sandbox's name to standard output")
 }
 
 // pairs makes a map of pairs; NAME alone has the value that it has here. One that
 // has none here is left out, with a warning.
-func (p *place) pairs(pairs []pair, option string) map[string]string {
+func (p *place) pairs(pairs []line.Pair, option string) map[string]string {
 	var m map[string]string
 	for _, it := range pairs {
-		value := it.value
-		if it.inherit {
-			v, ok := p.screen.env.LookupAll(it.key)
+		value := it.Value
+		if it.Inherit {
+			v, ok := p.screen.Env.LookupAll(it.Key)
 			if !ok {
-				p.screen.warn(fmt.Sprintf("the environment variable %s is not set and was left out", it.key),
+				p.screen.Warn(fmt.Sprintf("the environment variable %s is not set and was left out", it.Key),
 					fmt.Sprintf("%s NAME is short for %s NAME=$NAME", option, option))
 				continue
 			}
@@ -185,13 +188,13 @@ func (p *place) pairs(pairs []pair, option string) map[string]string {
 		if m == nil {
 			m = map[string]string{}
 		}
-		m[it.key] = value
+		m[it.Key] = value
 	}
 	return m
 }
 
 // environ is the environment that the options give: files first, then -e.
-func (p *place) environ(pairs []pair, files []string) (sandbox.Env, error) {
+func (p *place) environ(pairs []line.Pair, files []string) (sandbox.Env, error) {
 	var env sandbox.Env
 	for _, name := range files {
 		vars, err := dotenv.LoadFile(name)
@@ -215,9 +218,9 @@ func (p *place) environ(pairs []pair, files []string) (sandbox.Env, error) {
 func (s *settingsOptions) createOptions(ctx context.Context, p *place) (*sandbox.CreateOptions, error) {
 	switch {
 	case s.runtime != "" && s.image != "":
-		return nil, usagef("--runtime and --image can't be used together")
+		return nil, line.Usagef("--runtime and --image can't be used together")
 	case s.depth > 0 && s.git == "":
-		return nil, usagef("--depth needs --git")
+		return nil, line.Usagef("--depth needs --git")
 	}
 	keep, policy, env, err := s.common(ctx, p)
 	if err != nil {
@@ -228,9 +231,9 @@ func (s *settingsOptions) createOptions(ctx context.Context, p *place) (*sandbox
 		return nil, err
 	}
 	for _, upload := range s.uploads {
-		from, _ := splitUpload(upload)
+		from, _ := files.SplitUpload(upload)
 		if _, err := os.Stat(from); err != nil {
-			return nil, noSource(from, err)
+			return nil, files.NoSource(from, err)
 		}
 	}
 	o := &sandbox.CreateOptions{
@@ -268,7 +271,7 @@ func (s *settingsOptions) common(ctx context.Context, p *place) (*sandbox.KeepLa
 // doubtTimeout warns of a timeout that lacks its unit.
 func (p *place) doubtTimeout(text string) {
 	if d, err := units.ParseDuration(text); err == nil && units.BareNumber(text, d) {
-		p.screen.warn(fmt.Sprintf("the timeout is %d ms", d.Milliseconds()), fmt.Sprintf("did you mean %ds?", d.Milliseconds()))
+		p.screen.Warn(fmt.Sprintf("the timeout is %d ms", d.Milliseconds()), fmt.Sprintf("did you mean %ds?", d.Milliseconds()))
 	}
 }
 
@@ -286,7 +289,7 @@ func (s *settingsOptions) source() (sandbox.Source, error) {
 	}
 	switch {
 	case given > 1:
-		return nil, usagef("--snapshot, --git and --tarball exclude each other")
+		return nil, line.Usagef("--snapshot, --git and --tarball exclude each other")
 	case s.snapshot != "":
 		return sandbox.SnapshotSource{SnapshotID: s.snapshot}, nil
 	case s.git != "":
@@ -305,20 +308,20 @@ type createCommand struct {
 	shell bool
 }
 
-func (c *createCommand) command() *command {
-	return &command{
-		name: "create", near: []string{"new", "launch", "up"}, first: true, short: "Create a sandbox",
-		long: "Create a sandbox. Its name is written to standard output, without a newline.\n\n" +
+func (c *createCommand) command() *line.Command {
+	return &line.Command{
+		Name: "create", Near: []string{"new", "launch", "up"}, First: true, Short: "Create a sandbox",
+		Long: "Create a sandbox. Its name is written to standard output, without a newline.\n\n" +
 			"With the name of a coding agent (" + strings.Join(agentNames(), ", ") + "), that agent is started in it, at a terminal.",
-		args:    []argument{{name: "agent", text: "A coding agent to start", optional: true, values: agentNames()}},
-		check:   c.checkArgs,
-		options: c.define, example: "create --name my-app --network-policy deny-all", doc: sandboxView{}, run: c.run,
+		Args:    []line.Argument{{Name: "agent", Text: "A coding agent to start", Optional: true, Values: agentNames()}},
+		Check:   c.checkArgs,
+		Options: c.define, Example: "create --name my-app --network-policy deny-all", Doc: sandboxView{}, Run: c.run,
 	}
 }
 
 func (c *createCommand) define(flags *pflag.FlagSet) {
 	c.s.define(flags, "An environment variable for all commands of the sandbox (repeatable)")
-	toggle(flags, &c.shell, "connect", "", "Start a shell in the new sandbox")
+	line.Toggle(flags, &c.shell, "connect", "", "Start a shell in the new sandbox")
 }
 
 func (c *createCommand) checkArgs(cmd *cobra.Command, args []string) error {
@@ -326,9 +329,9 @@ func (c *createCommand) checkArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if findAgent(args[0]) == nil {
-		return &usageError{message: strconv.Quote(args[0]) + " is not an agent; use " + strings.Join(agentNames(), ", "), hint: "the name of a sandbox is given with --name"}
+		return &line.UsageError{Message: strconv.Quote(args[0]) + " is not an agent; use " + strings.Join(agentNames(), ", "), Hint: "the name of a sandbox is given with --name"}
 	}
-	return &usageError{message: "unknown argument " + strconv.Quote(args[1]), hint: moreAbout(cmd)}
+	return &line.UsageError{Message: "unknown argument " + strconv.Quote(args[1]), Hint: line.MoreAbout(cmd)}
 }
 
 func (c *createCommand) run(cmd *cobra.Command, args []string) error {
@@ -341,7 +344,7 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 		err = c.checkAgent(agent, &c.s)
 		c.shell = false // an agent has its own
 	case c.shell:
-		err = c.screen.needTerminal("leave --connect out")
+		err = c.screen.NeedTerminal("leave --connect out")
 	}
 	if err != nil {
 		return err
@@ -354,11 +357,11 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	if agent != nil {
 		o.Image = universalImage
 	}
-	if _, err := c.account.connect(cmd.Context()); err != nil {
+	if _, err := c.account.Connect(cmd.Context()); err != nil {
 		return err
 	}
-	stop := c.screen.spinUnless(c.s.silent, "Creating sandbox...")
-	sb, err := c.account.create(ctx, o)
+	stop := c.screen.SpinUnless(c.s.silent, "Creating sandbox...")
+	sb, err := c.account.Create(ctx, o)
 	stop()
 	if err != nil {
 		return err
@@ -382,8 +385,8 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 // furnish uploads the files of --upload to a new sandbox.
 func (p *place) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOptions) error {
 	for _, upload := range s.uploads {
-		from, to := splitUpload(upload)
-		if err := uploadAll(ctx, p.screen, sb, []string{from}, to, &copyOptions{}); err != nil {
+		from, to := files.SplitUpload(upload)
+		if err := files.Upload(ctx, p.screen, sb, []string{from}, to, &files.CopyOptions{}); err != nil {
 			return err
 		}
 	}
@@ -393,25 +396,25 @@ func (p *place) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOpt
 // announce tells of a new sandbox: its name on standard output, the rest on
 // standard error.
 func (p *place) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hint, nameOut bool) error {
-	if p.screen.opts.structured() && !p.screen.opts.quiet {
+	if p.screen.Opts.Structured() && !p.screen.Opts.Quiet {
 		if nameOut {
-			return p.screen.print(output{doc: viewHandle(sb), names: []string{sb.Name()}})
+			return p.screen.Print(screen.Output{Doc: viewHandle(sb), Names: []string{sb.Name()}})
 		}
 		return nil
 	}
-	if s.silent || p.screen.opts.quiet {
+	if s.silent || p.screen.Opts.Quiet {
 		if nameOut && !s.silent {
-			_, err := fmt.Fprint(p.screen.out, sb.Name())
+			_, err := fmt.Fprint(p.screen.Out, sb.Name())
 			return err
 		}
 		return nil
 	}
-	e := p.screen.err
+	e := p.screen.Err
 	dim := func(s string) string { return e.Paint(console.Dim, s) }
 	cyan := func(s string) string { return e.Paint(console.Cyan, s) }
 	fmt.Fprint(e, "✅ Sandbox ")
 	if nameOut {
-		if _, err := fmt.Fprint(p.screen.out, sb.Name()); err != nil {
+		if _, err := fmt.Fprint(p.screen.Out, sb.Name()); err != nil {
 			return err
 		}
 	} else {
@@ -419,7 +422,7 @@ func (p *place) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, h
 	}
 	fmt.Fprintf(e, " %s.\n", what)
 	info := sb.Info()
-	lines := []string{"team: " + cyan(p.account.scope.TeamID), "region: " + cyan(info.Region), "project: " + cyan(p.account.scope.ProjectID)}
+	lines := []string{"team: " + cyan(p.account.Scope.TeamID), "region: " + cyan(info.Region), "project: " + cyan(p.account.Scope.ProjectID)}
 	if routes := sb.Routes(); len(routes) > 0 {
 		lines = append(lines, "ports:")
 		for _, r := range routes {
@@ -427,8 +430,8 @@ func (p *place) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, h
 		}
 	}
 	if hint {
-		lines = append(lines, "connect with: "+cyan(p.screen.filled(try("ssh %s", sb.Name()))))
+		lines = append(lines, "connect with: "+cyan(p.screen.Filled(screen.Try("ssh %s", sb.Name()))))
 	}
-	p.screen.tree(lines, dim)
+	p.screen.Tree(lines, dim)
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -40,21 +42,21 @@ const checkTime = 15 * time.Second
 
 type doctorCommand struct{ place }
 
-func (c *doctorCommand) command() *command {
-	return &command{
-		name: "doctor", near: []string{"check", "diagnose"}, title: titleTools, short: "Check the network, the clock, the token, the project and the terminal",
-		example: "doctor", doc: []finding{}, run: c.run,
+func (c *doctorCommand) command() *line.Command {
+	return &line.Command{
+		Name: "doctor", Near: []string{"check", "diagnose"}, Title: titleTools, Short: "Check the network, the clock, the token, the project and the terminal",
+		Example: "doctor", Doc: []finding{}, Run: c.run,
 	}
 }
 
 func (c *doctorCommand) run(cmd *cobra.Command, _ []string) error {
 	findings := c.examine(cmd.Context())
-	if err := c.screen.print(list(findings, func(f finding) string { return f.Check }, c.findingTable)); err != nil {
+	if err := c.screen.Print(screen.List(findings, func(f finding) string { return f.Check }, c.findingTable)); err != nil {
 		return err
 	}
 	for _, f := range findings {
 		if f.Status == foundFailed {
-			return exitWith(exitFailure)
+			return screen.ExitWith(screen.ExitFailure)
 		}
 	}
 	return nil
@@ -81,7 +83,7 @@ func (c *doctorCommand) examine(ctx context.Context) []finding {
 }
 
 func (c *doctorCommand) checkProxy() finding {
-	req, err := http.NewRequest(http.MethodGet, c.account.base(), nil)
+	req, err := http.NewRequest(http.MethodGet, c.account.Base(), nil)
 	if err != nil {
 		return finding{"proxy", foundFailed, err.Error()}
 	}
@@ -97,12 +99,12 @@ func (c *doctorCommand) checkProxy() finding {
 
 // checkNetwork asks the API's server for anything, and compares its clock.
 func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
-	if c.account.given.local {
+	if c.account.Given.Local {
 		return []finding{{"network", foundOK, "not needed with --local"}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	address, err := url.Parse(c.account.base())
+	address, err := url.Parse(c.account.Base())
 	if err != nil {
 		return []finding{{"network", foundFailed, err.Error()}}
 	}
@@ -132,24 +134,24 @@ func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
 func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	c.screen.opts.noInput, c.account.looks = true, true
-	client, err := c.account.connect(ctx)
-	others := finding{"other tokens", foundOK, c.account.unusedTokens()}
+	c.screen.Opts.NoInput, c.account.Looks = true, true
+	client, err := c.account.Connect(ctx)
+	others := finding{"other tokens", foundOK, c.account.UnusedTokens()}
 	if err != nil {
-		f := c.screen.explain(err)
+		f := c.screen.Explain(err)
 		return []finding{{"token", foundFailed, f.Message}, others, {"project", foundFailed, "not known without a token"}}
 	}
-	token := finding{"token", foundOK, "from " + c.screen.source}
-	if at, ok := oidc.Expiry(c.account.scope.Token); ok {
+	token := finding{"token", foundOK, "from " + c.screen.Source}
+	if at, ok := oidc.Expiry(c.account.Scope.Token); ok {
 		token.Detail += ", valid until " + at.Local().Format(time.DateTime)
 		if time.Now().After(at) {
 			token.Status = foundFailed
 		}
 	}
-	where := fmt.Sprintf("team %s, project %s", c.account.scope.TeamID, c.account.scope.ProjectID)
+	where := fmt.Sprintf("team %s, project %s", c.account.Scope.TeamID, c.account.Scope.ProjectID)
 	page, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: maxPage})
 	if err != nil {
-		return []finding{token, others, {"project", foundFailed, where + ": " + c.screen.explain(err).Message}}
+		return []finding{token, others, {"project", foundFailed, where + ": " + c.screen.Explain(err).Message}}
 	}
 	running := 0
 	for _, i := range page.Items {
@@ -162,7 +164,7 @@ func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 
 // checkLogin looks at who can read the login.
 func (c *doctorCommand) checkLogin() finding {
-	file, err := oidc.NewHost(nil, c.screen.getenv, "").LoginFile()
+	file, err := oidc.NewHost(nil, c.screen.Env.Getenv, "").LoginFile()
 	if err != nil {
 		return finding{"login file", foundWarning, err.Error()}
 	}
@@ -179,11 +181,11 @@ func (c *doctorCommand) checkLogin() finding {
 }
 
 func (c *doctorCommand) checkTerminal() finding {
-	if !isTerminal(c.screen.in) || !c.screen.out.Terminal {
+	if !line.IsTerminal(c.screen.In) || !c.screen.Out.Terminal {
 		return finding{"terminal", foundWarning, "none here: connect, sh and questions won't work"}
 	}
-	name, _ := c.screen.env.Lookup("TERM")
-	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", dash(name), c.screen.out.Width())}
+	name, _ := c.screen.Env.Lookup("TERM")
+	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", dash(name), c.screen.Out.Width())}
 }
 
 // checkEmulator says how --local would run commands.

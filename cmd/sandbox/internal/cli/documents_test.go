@@ -6,20 +6,22 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
 // eachCommand calls do for every command that runs.
-func eachCommand(t *testing.T, do func(path string, c *command)) {
+func eachCommand(t *testing.T, do func(path string, c *line.Command)) {
 	t.Helper()
 	a := newApp(nil)
-	a.screen.setStreams("never")
-	var visit func(c *command)
-	visit = func(c *command) {
-		for _, s := range c.sub {
+	a.screen.SetStreams("never")
+	var visit func(c *line.Command)
+	visit = func(c *line.Command) {
+		for _, s := range c.Sub {
 			visit(s)
 		}
-		if c.sub == nil {
-			do(strings.TrimPrefix(c.cobra.CommandPath(), "sandbox "), c)
+		if c.Sub == nil {
+			do(strings.TrimPrefix(c.Cobra.CommandPath(), "sandbox "), c)
 		}
 	}
 	visit(a.allCommands())
@@ -30,20 +32,20 @@ func eachCommand(t *testing.T, do func(path string, c *command)) {
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	count := 0
-	eachCommand(t, func(path string, c *command) {
+	eachCommand(t, func(path string, c *line.Command) {
 		count++
-		assert.NotEmpty(t, c.short, path)
-		assert.NotNil(t, c.run, path)
-		for _, g := range c.args {
-			assert.NotEmpty(t, g.text, "%s of %s", g.name, path)
+		assert.NotEmpty(t, c.Short, path)
+		assert.NotNil(t, c.Run, path)
+		for _, g := range c.Args {
+			assert.NotEmpty(t, g.Text, "%s of %s", g.Name, path)
 		}
-		require.NotEmpty(t, c.example, path)
+		require.NotEmpty(t, c.Example, path)
 		root := testTree(t)
-		words, _, err := arrange(root, strings.Fields(c.example))
+		words, _, err := line.Arrange(root, strings.Fields(c.Example))
 		require.NoError(t, err, path)
 		cmd := root
-		for len(words) > 0 && child(cmd, words[0]) != nil {
-			cmd, words = child(cmd, words[0]), words[1:]
+		for len(words) > 0 && line.Child(cmd, words[0]) != nil {
+			cmd, words = line.Child(cmd, words[0]), words[1:]
 		}
 		assert.Equal(t, "sandbox "+path, cmd.CommandPath(), "the example of another command")
 		assert.NoError(t, cmd.ValidateArgs(words), path)
@@ -55,9 +57,9 @@ func TestCommands(t *testing.T) {
 // continued stands below its beginning.
 func TestHelpIsWrapped(t *testing.T) {
 	t.Parallel()
-	var visit func(*command)
-	visit = func(c *command) {
-		cmd := c.cobra
+	var visit func(*line.Command)
+	visit = func(c *line.Command) {
+		cmd := c.Cobra
 		for _, width := range []int{40, 80, 132} {
 			p := &helpPage{width: width, bold: func(s string) string { return s }}
 			p.write(c)
@@ -71,7 +73,7 @@ func TestHelpIsWrapped(t *testing.T) {
 				}
 			}
 		}
-		for _, s := range c.sub {
+		for _, s := range c.Sub {
 			visit(s)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/api"
@@ -37,7 +39,7 @@ func viewDrive(d sandbox.DriveInfo) driveView {
 func (c *drivesListCommand) driveTable(views []driveView) *table.Table {
 	t := table.New("NAME", "REGION", "CREATED", "UPDATED", "SIZE", "ATTACHED SANDBOX", "ATTACHED SESSION")
 	t.Least = []string{"ATTACHED SESSION", "UPDATED", "REGION", "CREATED", "SIZE"}
-	now := c.screen.now()
+	now := c.screen.Now()
 	for _, v := range views {
 		t.Row(v.Name, v.Region, distance(v.CreatedAt, now), distance(v.UpdatedAt, now), units.Bytes(v.MaxSizeBytes),
 			dash(v.CurrentSandboxName), dash(v.CurrentSessionID))
@@ -47,15 +49,15 @@ func (c *drivesListCommand) driveTable(views []driveView) *table.Table {
 
 type drivesCommand struct{ place }
 
-func (c *drivesCommand) command() *command {
-	return &command{
-		name: "drives", near: []string{"volumes", "volume"}, short: "Manage drives",
-		sub: describe(&drivesListCommand{place: c.place}, &drivesGetOrCreateCommand{place: c.place}, &drivesDeleteCommand{place: c.place}),
+func (c *drivesCommand) command() *line.Command {
+	return &line.Command{
+		Name: "drives", Near: []string{"volumes", "volume"}, Short: "Manage drives",
+		Sub: describe(&drivesListCommand{place: c.place}, &drivesGetOrCreateCommand{place: c.place}, &drivesDeleteCommand{place: c.place}),
 	}
 }
 
 // driveArg is an argument that names a drive.
-var driveArg = argument{name: "name", text: "The name of the drive", parse: checked(parseDriveName)}
+var driveArg = line.Argument{Name: "name", Text: "The name of the drive", Parse: line.Checked(line.ParseDriveName)}
 
 type drivesListCommand struct {
 	place
@@ -64,24 +66,24 @@ type drivesListCommand struct {
 	prefix string
 }
 
-func (c *drivesListCommand) command() *command {
-	return &command{
-		name: "list", aliases: []string{"ls"}, near: []string{"get", "status"}, short: "List the drives of a project",
-		options: func(flags *pflag.FlagSet) {
-			option(flags, &c.prefix, "name-prefix", "", "str", "", "Filter drives by name prefix", parseAny)
+func (c *drivesListCommand) command() *line.Command {
+	return &line.Command{
+		Name: "list", Aliases: []string{"ls"}, Near: []string{"get", "status"}, Short: "List the drives of a project",
+		Options: func(flags *pflag.FlagSet) {
+			line.Option(flags, &c.prefix, "name-prefix", "", "str", "", "Filter drives by name prefix", line.ParseAny)
 			c.pages.define(flags, "drives")
 		},
-		example: "drives ls", doc: []driveView{}, run: c.run,
+		Example: "drives ls", Doc: []driveView{}, Run: c.run,
 	}
 }
 
 func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
-	client, err := c.account.connect(cmd.Context())
+	client, err := c.account.Connect(cmd.Context())
 	if err != nil {
 		return err
 	}
 	opts := &sandbox.ListDrivesOptions{NamePrefix: c.prefix, SortOrder: sandbox.SortOrder(c.pages.sortOrder)}
-	stop := c.screen.spin("Fetching drives...")
+	stop := c.screen.Spin("Fetching drives...")
 	found, next, err := collect(cmd.Context(), &c.pages, func(d sandbox.DriveInfo) string { return d.ID },
 		func(sandbox.DriveInfo) bool { return true },
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.DriveInfo], error) {
@@ -92,9 +94,9 @@ func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	ans := list(mapped(found, viewDrive), func(v driveView) string { return v.Name }, c.driveTable)
-	ans.empty = "No drives."
-	if err := c.screen.print(ans); err != nil {
+	ans := screen.List(mapped(found, viewDrive), func(v driveView) string { return v.Name }, c.driveTable)
+	ans.Empty = "No drives."
+	if err := c.screen.Print(ans); err != nil {
 		return err
 	}
 	c.more(next)
@@ -107,21 +109,21 @@ type drivesGetOrCreateCommand struct {
 	drive sandbox.DriveOptions
 }
 
-func (c *drivesGetOrCreateCommand) command() *command {
-	return &command{
-		name: "get-or-create", near: []string{"create", "new", "add"}, short: "Create a drive unless it exists", args: []argument{driveArg},
-		options: func(flags *pflag.FlagSet) {
-			option(flags, &c.drive.MaxSizeBytes, "max-size", "", "BYTES", "", "The largest size, in bytes or with a unit such as 200GiB, for good; "+
-				"by default 1 TiB, or 1 GiB on the Hobby plan", parseSize)
-			option(flags, &c.drive.Region, "region", "", "REGION", "", "The region of the drive", parseRegion)
-			offer(flags, "region", wire.Regions...)
+func (c *drivesGetOrCreateCommand) command() *line.Command {
+	return &line.Command{
+		Name: "get-or-create", Near: []string{"create", "new", "add"}, Short: "Create a drive unless it exists", Args: []line.Argument{driveArg},
+		Options: func(flags *pflag.FlagSet) {
+			line.Option(flags, &c.drive.MaxSizeBytes, "max-size", "", "BYTES", "", "The largest size, in bytes or with a unit such as 200GiB, for good; "+
+				"by default 1 TiB, or 1 GiB on the Hobby plan", line.ParseSize)
+			line.Option(flags, &c.drive.Region, "region", "", "REGION", "", "The region of the drive", line.ParseRegion)
+			line.Offer(flags, "region", wire.Regions...)
 		},
-		example: "drives get-or-create cache --max-size 200GiB", doc: driveView{}, run: c.run,
+		Example: "drives get-or-create cache --max-size 200GiB", Doc: driveView{}, Run: c.run,
 	}
 }
 
 func (c *drivesGetOrCreateCommand) run(cmd *cobra.Command, args []string) error {
-	client, err := c.account.connect(cmd.Context())
+	client, err := c.account.Connect(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -131,59 +133,59 @@ func (c *drivesGetOrCreateCommand) run(cmd *cobra.Command, args []string) error 
 			return err
 		}
 	}
-	stop := c.screen.spin("Creating drive...")
+	stop := c.screen.Spin("Creating drive...")
 	drive, err := client.GetOrCreateDrive(cmd.Context(), args[0], &c.drive)
 	stop()
 	if err != nil {
 		return err
 	}
 	v := viewDrive(drive.Info())
-	if c.screen.opts.structured() {
-		return c.screen.print(output{doc: v, names: []string{v.Name}})
+	if c.screen.Opts.Structured() {
+		return c.screen.Print(screen.Output{Doc: v, Names: []string{v.Name}})
 	}
-	fmt.Fprintf(c.screen.err, "✅ Drive %s is ready.\n", v.Name)
+	fmt.Fprintf(c.screen.Err, "✅ Drive %s is ready.\n", v.Name)
 	size := "size: " + units.Bytes(v.MaxSizeBytes)
 	if !chosen {
 		size += " (--max-size sets it when a drive is made; it stays)"
 	}
-	c.screen.tree([]string{"region: " + v.Region, size}, func(s string) string { return s })
+	c.screen.Tree([]string{"region: " + v.Region, size}, func(s string) string { return s })
 	return nil
 }
 
 // askSize asks whoever sits at a terminal for the size of a drive that does not
 // exist yet. Zero is the default of the plan. Agents are not asked.
 func (c *drivesGetOrCreateCommand) askSize(ctx context.Context, client *sandbox.Client, name string) (int64, error) {
-	if c.screen.opts.yes || c.screen.opts.structured() || !c.screen.asks() || api.CodingAgent() != "" {
+	if c.screen.Opts.Yes || c.screen.Opts.Structured() || !c.screen.Asks() || api.CodingAgent() != "" {
 		return 0, nil
 	}
 	if _, err := client.GetDrive(ctx, name); !errors.Is(err, sandbox.ErrNotFound) {
 		return 0, err
 	}
 	for {
-		line, err := c.screen.ask(ctx, "Largest size, such as 200GiB (Enter for the plan's default: 1 TiB, or 1 GiB on Hobby; at most 16 TiB; it stays):")
-		if err != nil || line == "" {
+		answer, err := c.screen.Ask(ctx, "Largest size, such as 200GiB (Enter for the plan's default: 1 TiB, or 1 GiB on Hobby; at most 16 TiB; it stays):")
+		if err != nil || answer == "" {
 			return 0, err
 		}
-		size, err := parseSize(line)
+		size, err := line.ParseSize(answer)
 		if err == nil {
 			return size, nil
 		}
-		fmt.Fprintln(c.screen.err, err)
+		fmt.Fprintln(c.screen.Err, err)
 	}
 }
 
 type drivesDeleteCommand struct{ place }
 
-func (c *drivesDeleteCommand) command() *command {
-	return &command{
-		name: "delete", aliases: []string{"rm", "remove"}, near: []string{"destroy"}, short: "Delete drives",
-		args:    []argument{driveArg, {name: "name", text: "More of them", several: true, parse: checked(parseDriveName)}},
-		example: "drives rm cache", doc: []string{}, run: c.run,
+func (c *drivesDeleteCommand) command() *line.Command {
+	return &line.Command{
+		Name: "delete", Aliases: []string{"rm", "remove"}, Near: []string{"destroy"}, Short: "Delete drives",
+		Args:    []line.Argument{driveArg, {Name: "name", Text: "More of them", Several: true, Parse: line.Checked(line.ParseDriveName)}},
+		Example: "drives rm cache", Doc: []string{}, Run: c.run,
 	}
 }
 
 func (c *drivesDeleteCommand) run(cmd *cobra.Command, args []string) error {
-	client, err := c.account.connect(cmd.Context())
+	client, err := c.account.Connect(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -204,5 +206,5 @@ func notAttached(d sandbox.DriveInfo) error {
 	if d.CurrentSandboxName == "" {
 		return nil
 	}
-	return &exitError{code: exitConflict, err: fmt.Errorf("drive %s is attached to sandbox %s; stop that first", d.Name, d.CurrentSandboxName)}
+	return &screen.ExitError{Code: screen.ExitConflict, Err: fmt.Errorf("drive %s is attached to sandbox %s; stop that first", d.Name, d.CurrentSandboxName)}
 }

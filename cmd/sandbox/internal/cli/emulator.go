@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -25,30 +27,30 @@ type emulatorCommand struct {
 	verbose bool
 }
 
-func (c *emulatorCommand) command() *command {
-	return &command{
-		name: "emulator", title: titleTools, short: "Serve the API on this machine, for any program and without an account", foreign: "0",
-		long: "Serve the API on this machine with real processes. With a command, run it with environment variables that point to the emulator, " +
+func (c *emulatorCommand) command() *line.Command {
+	return &line.Command{
+		Name: "emulator", Title: titleTools, Short: "Serve the API on this machine, for any program and without an account", Foreign: "0",
+		Long: "Serve the API on this machine with real processes. With a command, run it with environment variables that point to the emulator, " +
 			"and the emulator ends with it; without one it serves until Ctrl-C. It is not a security boundary: what runs in its sandboxes runs here.",
-		args:    []argument{{name: "command", text: "A program to run with the emulator's address in its environment", optional: true}, moreWords},
-		options: c.define, example: "emulator -- npm test", account: noAccount, run: c.run,
+		Args:    []line.Argument{{Name: "command", Text: "A program to run with the emulator's address in its environment", Optional: true}, line.MoreWords},
+		Options: c.define, Example: "emulator -- npm test", Account: line.NoAccount, Run: c.run,
 	}
 }
 
 func (c *emulatorCommand) define(flags *pflag.FlagSet) {
-	option(flags, &c.o.Addr, "addr", "", "host:port", "", "Listen here instead of on a free port of the loopback interface", parseText)
-	option(flags, &c.o.Token, "token", "", "token", "", "The token that clients must send; a new one by default", parseText)
-	option(flags, &c.o.Dir, "state", "", "dir", "", "Keep sandboxes and snapshots from one run to the next", parseText)
-	choice(flags, &c.mode, "mode", "", "mode", "Insist on a way of running commands: namespace or folder", "namespace", "folder")
-	toggle(flags, &c.verbose, "verbose", "v", "Show each request")
+	line.Option(flags, &c.o.Addr, "addr", "", "host:port", "", "Listen here instead of on a free port of the loopback interface", line.ParseText)
+	line.Option(flags, &c.o.Token, "token", "", "token", "", "The token that clients must send; a new one by default", line.ParseText)
+	line.Option(flags, &c.o.Dir, "state", "", "dir", "", "Keep sandboxes and snapshots from one run to the next", line.ParseText)
+	line.Choice(flags, &c.mode, "mode", "", "mode", "Insist on a way of running commands: namespace or folder", "namespace", "folder")
+	line.Toggle(flags, &c.verbose, "verbose", "v", "Show each request")
 }
 
 func (c *emulatorCommand) run(cmd *cobra.Command, args []string) error {
 	c.o.Mode = sandboxtest.Mode(c.mode)
-	c.o.Logger = slog.New(slog.NewTextHandler(c.screen.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	c.o.Logger = slog.New(slog.NewTextHandler(c.screen.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if c.verbose {
 		c.o.OnRequest = func(r sandboxtest.Request) {
-			fmt.Fprintf(c.screen.err, "%d %s %s %s\n", r.Status, r.Method, r.Path, r.Duration.Round(time.Microsecond))
+			fmt.Fprintf(c.screen.Err, "%d %s %s %s\n", r.Status, r.Method, r.Path, r.Duration.Round(time.Microsecond))
 		}
 	}
 	server, err := sandboxtest.NewServer(&c.o)
@@ -76,9 +78,9 @@ func emulatorEnv(server *sandboxtest.Server) []string {
 
 func (c *emulatorCommand) serveEmulator(ctx context.Context, server *sandboxtest.Server) {
 	for _, v := range emulatorEnv(server) {
-		fmt.Fprintln(c.screen.out, "export", v)
+		fmt.Fprintln(c.screen.Out, "export", v)
 	}
-	fmt.Fprintf(c.screen.err, "Serving on %s in mode %s. Press Ctrl-C to stop.\n", server.URL, server.Mode())
+	fmt.Fprintf(c.screen.Err, "Serving on %s in mode %s. Press Ctrl-C to stop.\n", server.URL, server.Mode())
 	<-ctx.Done()
 }
 
@@ -109,7 +111,7 @@ func underEmulator(server *sandboxtest.Server, args []string) error {
 		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			code = signalNumber(status.Signal())
 		}
-		return exitWith(code)
+		return screen.ExitWith(code)
 	}
 	return err
 }

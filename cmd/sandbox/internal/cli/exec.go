@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 // endTime is how long stopping or removing a sandbox may take when the
@@ -25,28 +27,28 @@ type execCommand struct {
 	stdin bool
 }
 
-func (c *execCommand) command() *command {
-	return &command{
-		name: "exec", first: true, short: "Run a command in a sandbox", foreign: "1",
-		long: "Run a command in a sandbox, which is started if it is stopped. Options come before the command; " +
+func (c *execCommand) command() *line.Command {
+	return &line.Command{
+		Name: "exec", First: true, Short: "Run a command in a sandbox", Foreign: "1",
+		Long: "Run a command in a sandbox, which is started if it is stopped. Options come before the command; " +
 			"whatever follows it is the command's own. The exit code is that of the command.",
-		args:    []argument{nameArg, {name: "command", text: "The program to run"}, moreWords},
-		options: c.define, example: "exec my-app -- npm test", doc: commandView{}, run: c.run,
+		Args:    []line.Argument{line.NameArg, {Name: "command", Text: "The program to run"}, line.MoreWords},
+		Options: c.define, Example: "exec my-app -- npm test", Doc: commandView{}, Run: c.run,
 	}
 }
 
 func (c *execCommand) define(flags *pflag.FlagSet) {
 	c.o.define(flags, "t")
-	toggle(flags, &c.stdin, "stdin", "", "Pass standard input on as it comes, never in a terminal")
-	variables(flags, &c.o.env, "An environment variable for the command (repeatable)")
-	options(flags, &c.o.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", parseText)
-	option(flags, &c.o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", parseCommandTimeout)
+	line.Toggle(flags, &c.stdin, "stdin", "", "Pass standard input on as it comes, never in a terminal")
+	line.Variables(flags, &c.o.env, "An environment variable for the command (repeatable)")
+	line.Options(flags, &c.o.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", line.ParseText)
+	line.Option(flags, &c.o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", line.ParseCommandTimeout)
 }
 
 func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 	if c.stdin {
 		if c.o.interactive || c.o.tty || c.o.detach {
-			return usagef("--stdin excludes -i, -t and -d")
+			return line.Usagef("--stdin excludes -i, -t and -d")
 		}
 		c.o.interactive, c.o.noTTY = true, true
 	}
@@ -54,12 +56,12 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	name, err := c.account.checkedName(args[0])
+	name, err := c.account.CheckedName(args[0])
 	if err != nil {
 		return err
 	}
 	c.doubtTimeout(given(cmd, "timeout"))
-	sb, err := c.account.get(ctx, name, true)
+	sb, err := c.account.Get(ctx, name, true)
 	if err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func (p *place) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() er
 		if err == nil {
 			return cleanErr
 		}
-		p.screen.warn(fmt.Sprintf("cleaning up %s failed: %v", sb.Name(), cleanErr), "try "+try("rm %s", sb.Name()))
+		p.screen.Warn(fmt.Sprintf("cleaning up %s failed: %v", sb.Name(), cleanErr), "try "+screen.Try("rm %s", sb.Name()))
 	}
 	return err
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 type forkCommand struct {
@@ -17,28 +19,28 @@ type forkCommand struct {
 	connect bool
 }
 
-func (c *forkCommand) command() *command {
-	return &command{
-		name: "fork", short: "Make a copy of a sandbox",
-		long: "Make a sandbox from the latest snapshot of another, with its settings; options override them. What was changed " +
+func (c *forkCommand) command() *line.Command {
+	return &line.Command{
+		Name: "fork", Short: "Make a copy of a sandbox",
+		Long: "Make a sandbox from the latest snapshot of another, with its settings; options override them. What was changed " +
 			"since that snapshot is not in the copy: run sandbox snapshot --stop <source> first to copy the present files.",
-		args:    []argument{{name: "source", text: "The name of the sandbox to copy", sandbox: " "}},
-		options: c.define, example: "fork my-app --name copy", doc: sandboxView{}, run: c.run,
+		Args:    []line.Argument{{Name: "source", Text: "The name of the sandbox to copy", Sandbox: " "}},
+		Options: c.define, Example: "fork my-app --name copy", Doc: sandboxView{}, Run: c.run,
 	}
 }
 
 func (c *forkCommand) define(flags *pflag.FlagSet) {
-	option(flags, &c.s.name, "name", "", "str", "", "The copy's name, unique in the project", parseNewName)
-	toggle(flags, &c.s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
-	option(flags, &c.s.timeout, "timeout", "", "num UNIT", "", "How long a session runs at most, such as 30m; as in the source by default", parseTimeout)
+	line.Option(flags, &c.s.name, "name", "", "str", "", "The copy's name, unique in the project", line.ParseNewName)
+	line.Toggle(flags, &c.s.nonPersistent, "non-persistent", "", "Don't keep the files from one session to the next")
+	line.Option(flags, &c.s.timeout, "timeout", "", "num UNIT", "", "How long a session runs at most, such as 30m; as in the source by default", line.ParseTimeout)
 	c.s.defineShared(flags, "An environment variable (repeatable); replaces those of the source", "A tag (repeatable); replaces those of the source")
-	toggle(flags, &c.connect, "connect", "", "Start a shell in the copy")
+	line.Toggle(flags, &c.connect, "connect", "", "Start a shell in the copy")
 }
 
 func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
 	c.doubtTimeout(given(cmd, "timeout"))
-	source, err := c.account.checkedName(args[0])
+	source, err := c.account.CheckedName(args[0])
 	if err != nil {
 		return err
 	}
@@ -47,11 +49,11 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.connect {
-		if err := c.screen.needTerminal("leave --connect out"); err != nil {
+		if err := c.screen.NeedTerminal("leave --connect out"); err != nil {
 			return err
 		}
 	}
-	original, err := c.account.get(ctx, source, false)
+	original, err := c.account.Get(ctx, source, false)
 	if err != nil {
 		return err
 	}
@@ -60,17 +62,17 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 		if original.Info().CurrentSnapshotID == "" {
 			from = "its runtime image (it has no snapshot yet)"
 		}
-		c.screen.warn(fmt.Sprintf("%s is running. The copy starts from %s, not from its present files.", source, from),
-			fmt.Sprintf("run `%s` first to copy the present files.", try("snapshot --stop %s", source)))
+		c.screen.Warn(fmt.Sprintf("%s is running. The copy starts from %s, not from its present files.", source, from),
+			fmt.Sprintf("run `%s` first to copy the present files.", screen.Try("snapshot --stop %s", source)))
 	}
-	stop := c.screen.spinUnless(c.s.silent, fmt.Sprintf("Forking sandbox %s...", source))
-	sb, err := c.account.client.Fork(ctx, source, o)
+	stop := c.screen.SpinUnless(c.s.silent, fmt.Sprintf("Forking sandbox %s...", source))
+	sb, err := c.account.Client.Fork(ctx, source, o)
 	stop()
 	if err != nil {
 		return err
 	}
 	if session := sb.CurrentSession(); original.Status() != sandbox.StatusRunning && session != nil && session.Info().SourceSnapshotID == "" {
-		c.screen.warn(fmt.Sprintf("%s has no snapshot. The copy has none of its files.", source), "run `"+try("snapshot --stop %s", source)+"` before it stops to keep its files.")
+		c.screen.Warn(fmt.Sprintf("%s has no snapshot. The copy has none of its files.", source), "run `"+screen.Try("snapshot --stop %s", source)+"` before it stops to keep its files.")
 	}
 	if err := c.announce(sb, &c.s, "forked from "+source, !c.connect, true); err != nil || !c.connect {
 		return err

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/preview"
 	"github.com/go-vercel/sandbox/tunnel"
 )
@@ -31,11 +33,11 @@ func parseForwarding(s string) (forwarding, error) {
 	f := forwarding{}
 	var err error
 	if local != "" {
-		if f.local, err = parseBetween(0, 65535, "port")(local); err != nil {
+		if f.local, err = line.ParseBetween(0, 65535, "port")(local); err != nil {
 			return f, err
 		}
 	}
-	f.remote, err = parseBetween(1, 65535, "port")(remote)
+	f.remote, err = line.ParseBetween(1, 65535, "port")(remote)
 	return f, err
 }
 
@@ -47,23 +49,23 @@ type forwardCommand struct {
 	noKeep  bool
 }
 
-func (c *forwardCommand) command() *command {
-	return &command{
-		name: "port-forward", aliases: []string{"forward"}, near: []string{"proxy", "tunnel"}, title: titleFiles, short: "Make ports of a sandbox reachable on this machine",
-		long: "Make TCP ports of a sandbox reachable on this machine, whether they are published or not: each connection goes through a " +
+func (c *forwardCommand) command() *line.Command {
+	return &line.Command{
+		Name: "port-forward", Aliases: []string{"forward"}, Near: []string{"proxy", "tunnel"}, Title: titleFiles, Short: "Make ports of a sandbox reachable on this machine",
+		Long: "Make TCP ports of a sandbox reachable on this machine, whether they are published or not: each connection goes through a " +
 			"terminal of its own, which needs stty and one of python3 and node in the sandbox. :PORT takes any free port here.",
-		args: []argument{
-			nameArg, {name: "[local:]port", text: "The port in the sandbox, after the one to listen on here if it differs", parse: checked(parseForwarding)},
-			{name: "port", text: "More of them", several: true, parse: checked(parseForwarding)},
+		Args: []line.Argument{
+			line.NameArg, {Name: "[local:]port", Text: "The port in the sandbox, after the one to listen on here if it differs", Parse: line.Checked(parseForwarding)},
+			{Name: "port", Text: "More of them", Several: true, Parse: line.Checked(parseForwarding)},
 		},
-		options: c.define, example: "port-forward my-app 3000 5433:5432", run: c.run,
+		Options: c.define, Example: "port-forward my-app 3000 5433:5432", Run: c.run,
 	}
 }
 
 func (c *forwardCommand) define(flags *pflag.FlagSet) {
-	option(flags, &c.address, "address", "", "ip", "127.0.0.1", "The address to listen on", parseText)
-	toggle(flags, &c.overWeb, "http", "", "Forward HTTP through the published address instead")
-	toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout meanwhile")
+	line.Option(flags, &c.address, "address", "", "ip", "127.0.0.1", "The address to listen on", line.ParseText)
+	line.Toggle(flags, &c.overWeb, "http", "", "Forward HTTP through the published address instead")
+	line.Toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout meanwhile")
 }
 
 func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
@@ -71,15 +73,15 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 	for _, s := range args[1:] {
 		f, err := parseForwarding(s)
 		if err != nil {
-			return &usageError{message: err.Error(), hint: moreAbout(cmd)}
+			return &line.UsageError{Message: err.Error(), Hint: line.MoreAbout(cmd)}
 		}
 		forwards = append(forwards, f)
 	}
-	name, err := c.account.checkedName(args[0])
+	name, err := c.account.CheckedName(args[0])
 	if err != nil {
 		return err
 	}
-	sb, err := c.account.get(cmd.Context(), name, true)
+	sb, err := c.account.Get(cmd.Context(), name, true)
 	if err != nil {
 		return err
 	}
@@ -102,7 +104,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 		if c.overWeb {
 			serve = c.serveWeb
 		}
-		fmt.Fprintf(c.screen.err, "Forwarding %s -> %s:%d\n", listener.Addr(), name, f.remote)
+		fmt.Fprintf(c.screen.Err, "Forwarding %s -> %s:%d\n", listener.Addr(), name, f.remote)
 		wg.Go(func() { failed <- serve(ctx, listener, sb, f.remote) })
 	}
 	select {
@@ -110,7 +112,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 		cancel()
 		return err
 	case <-ctx.Done():
-		return exitWith(signalNumber(c.screen.signal()))
+		return screen.ExitWith(signalNumber(c.screen.Signal()))
 	}
 }
 
@@ -118,17 +120,17 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 func (c *forwardCommand) serveTunnel(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
 	return tunnel.Forward(ctx, listener, sb, port, &tunnel.ForwardOptions{NoKeepAlive: true, OnError: func(err error) { // the command does
 		if errors.Is(err, tunnel.ErrRefused) {
-			c.screen.warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
+			c.screen.Warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
 			return
 		}
-		c.screen.warn("the tunnel failed: "+c.screen.explain(err).Message, "it needs stty and one of python3, node and bash in the sandbox")
+		c.screen.Warn("the tunnel failed: "+c.screen.Explain(err).Message, "it needs stty and one of python3, node and bash in the sandbox")
 	}})
 }
 
 // serveWeb passes HTTP requests on to the published address of a port.
 func (c *forwardCommand) serveWeb(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
 	if _, err := sb.URL(port); err != nil {
-		return withHint(err, "publish it with: %s", try("url --publish %s %d", sb.Name(), port))
+		return screen.WithHint(err, "publish it with: %s", screen.Try("url --publish %s %d", sb.Name(), port))
 	}
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: preview.ReverseProxy(sb, port, nil)}
 	context.AfterFunc(ctx, func() { server.Close() })

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/term"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 // guardTerminal starts a process that puts the terminal back in order when this
@@ -51,15 +53,15 @@ func runGuard() int {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGTTOU)
 	terminal := os.NewFile(3, "terminal")
 	if terminal == nil {
-		return exitFailure
+		return screen.ExitFailure
 	}
 	fd := int(terminal.Fd())
 	before, err := term.GetState(fd)
 	if err != nil {
-		return exitFailure
+		return screen.ExitFailure
 	}
 	if _, err := os.Stdout.Write([]byte{0}); err != nil {
-		return exitFailure
+		return screen.ExitFailure
 	}
 	if n, _ := os.Stdin.Read(make([]byte, 1)); n == 1 {
 		return 0
@@ -68,7 +70,7 @@ func runGuard() int {
 	// disturbed.
 	now, err := term.MakeRaw(fd)
 	if err != nil {
-		return exitFailure
+		return screen.ExitFailure
 	}
 	raw, err := term.GetState(fd)
 	if err != nil || !reflect.DeepEqual(now, raw) {
@@ -76,7 +78,7 @@ func runGuard() int {
 		return 0
 	}
 	if term.Restore(fd, before) != nil {
-		return exitFailure
+		return screen.ExitFailure
 	}
 	_, _ = terminal.WriteString(undoScreen) // the mode matters more
 	return 0

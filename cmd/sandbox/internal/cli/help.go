@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 // The groups that options are shown in.
@@ -27,29 +29,29 @@ var optionTitles = []string{"Options", "Flags", groupScope, groupOutput}
 // pageWidth is how wide a page is where nobody knows better.
 const pageWidth = 100
 
-func page(s *stdio, write func(*helpPage)) {
-	p := &helpPage{width: pageWidth, bold: func(text string) string { return s.out.Paint(console.Bold, text) }}
-	if s.out.Terminal {
-		p.width = max(s.out.Width(), 40)
+func page(s *screen.Screen, write func(*helpPage)) {
+	p := &helpPage{width: pageWidth, bold: func(text string) string { return s.Out.Paint(console.Bold, text) }}
+	if s.Out.Terminal {
+		p.width = max(s.Out.Width(), 40)
 	}
 	write(p)
-	fmt.Fprint(s.out, p.text.String())
+	fmt.Fprint(s.Out, p.text.String())
 }
 
 type helpCommand struct {
-	screen *stdio
-	root   *command
+	screen *screen.Screen
+	root   *line.Command
 
 	all bool
 }
 
-func (c *helpCommand) command() *command {
-	return &command{
-		name: "help", first: true, title: titleTools, short: "Show the page of a command; --all lists all commands, and help options what each of them takes",
-		args:    []argument{{name: "command...", text: "The words of the command, or options", optional: true}},
-		check:   cobra.ArbitraryArgs,
-		options: func(flags *pflag.FlagSet) { toggle(flags, &c.all, "all", "a", "List all commands") },
-		example: "help config", account: noAccount, run: c.run,
+func (c *helpCommand) command() *line.Command {
+	return &line.Command{
+		Name: "help", First: true, Title: titleTools, Short: "Show the page of a command; --all lists all commands, and help options what each of them takes",
+		Args:    []line.Argument{{Name: "command...", Text: "The words of the command, or options", Optional: true}},
+		Check:   cobra.ArbitraryArgs,
+		Options: func(flags *pflag.FlagSet) { line.Toggle(flags, &c.all, "all", "a", "List all commands") },
+		Example: "help config", Account: line.NoAccount, Run: c.run,
 	}
 }
 
@@ -69,12 +71,12 @@ func (c *helpCommand) run(cmd *cobra.Command, words []string) error {
 		return nil
 	}
 	for i, word := range words {
-		next := child(of, word)
+		next := line.Child(of, word)
 		if next == nil && of.HasSubCommands() {
 			return of.RunE(of, words[i:])
 		}
 		if next == nil {
-			return &usageError{message: "unknown argument " + strconv.Quote(word), hint: moreAbout(of)}
+			return &line.UsageError{Message: "unknown argument " + strconv.Quote(word), Hint: line.MoreAbout(of)}
 		}
 		of = next
 	}
@@ -88,27 +90,27 @@ type helpPage struct {
 	bold  func(string) string
 }
 
-func (p *helpPage) write(c *command) {
-	cmd := c.cobra
+func (p *helpPage) write(c *line.Command) {
+	cmd := c.Cobra
 	root := cmd == cmd.Root()
 	if root {
 		fmt.Fprintf(&p.text, "%s %s\n\n", p.bold("sandbox"), Version())
 	} else {
 		fmt.Fprintf(&p.text, "%s\n\n", p.bold(strings.TrimPrefix(cmd.CommandPath(), "sandbox ")))
 	}
-	fmt.Fprintf(&p.text, "▲ %s [options]%s\n\n", cmd.CommandPath(), c.usage())
+	fmt.Fprintf(&p.text, "▲ %s [options]%s\n\n", cmd.CommandPath(), c.Usage())
 	if !root {
-		p.paragraphs(cmp.Or(c.long, c.short))
+		p.paragraphs(cmp.Or(c.Long, c.Short))
 	}
-	if len(c.aliases) > 0 {
-		p.paragraphs(p.bold("Aliases:") + " " + strings.Join(c.aliases, ", "))
+	if len(c.Aliases) > 0 {
+		p.paragraphs(p.bold("Aliases:") + " " + strings.Join(c.Aliases, ", "))
 	}
-	if c.sub != nil {
+	if c.Sub != nil {
 		p.paragraphs("For command help, run `" + cmd.CommandPath() + " <command> --help`")
 	}
 	var lines [][2]string
-	for _, s := range c.sub {
-		if s.first {
+	for _, s := range c.Sub {
+		if s.First {
 			lines = append(lines, lineOf(s))
 		}
 	}
@@ -118,8 +120,8 @@ func (p *helpPage) write(c *command) {
 		eachTitle(c, p.section)
 	}
 	lines = nil
-	for _, g := range c.args {
-		lines = append(lines, [2]string{g.usage(), g.text})
+	for _, g := range c.Args {
+		lines = append(lines, [2]string{g.Usage(), g.Text})
 	}
 	p.section("Arguments:", lines)
 	groups := optionGroups(cmd.LocalNonPersistentFlags())
@@ -130,14 +132,14 @@ func (p *helpPage) write(c *command) {
 	if root {
 		p.paragraphs(moreCommands)
 	}
-	if c.account == noAccount {
+	if c.Account == line.NoAccount {
 		p.paragraphs("It needs no account.")
 	}
-	if c.doc != nil {
-		fmt.Fprintf(&p.text, "%s\n\n    %s\n\n", p.bold("With --json:"), p.wrapped(describeDoc(c.doc), 4))
+	if c.Doc != nil {
+		fmt.Fprintf(&p.text, "%s\n\n    %s\n\n", p.bold("With --json:"), p.wrapped(describeDoc(c.Doc), 4))
 	}
-	if c.example != "" {
-		fmt.Fprintf(&p.text, "%s\n\n    $ sandbox %s\n\n", p.bold("Example:"), c.example)
+	if c.Example != "" {
+		fmt.Fprintf(&p.text, "%s\n\n    $ sandbox %s\n\n", p.bold("Example:"), c.Example)
 	}
 }
 
@@ -195,24 +197,26 @@ func (p *helpPage) section(title string, lines [][2]string) {
 
 // wrapped breaks text between words, so that it goes on below its beginning, which
 // is that far from the left.
-func (p *helpPage) wrapped(text string, indent int) string { return wrapped(text, indent, p.width) }
+func (p *helpPage) wrapped(text string, indent int) string {
+	return screen.Wrapped(text, indent, p.width)
+}
 
 // lineOf is the command in a list.
-func lineOf(c *command) [2]string {
-	names := append(slices.Clone(c.aliases), c.name)
-	usage := c.usage()
-	if c.sub != nil {
+func lineOf(c *line.Command) [2]string {
+	names := append(slices.Clone(c.Aliases), c.Name)
+	usage := c.Usage()
+	if c.Sub != nil {
 		usage = ""
 	}
-	return [2]string{strings.Join(names, " | ") + usage, c.short}
+	return [2]string{strings.Join(names, " | ") + usage, c.Short}
 }
 
 // eachTitle gives the commands below one, by the title that they have.
-func eachTitle(c *command, do func(title string, lines [][2]string)) {
+func eachTitle(c *line.Command, do func(title string, lines [][2]string)) {
 	for _, title := range titles {
 		var lines [][2]string
-		for _, s := range c.sub {
-			if s.title == title && !s.hidden {
+		for _, s := range c.Sub {
+			if s.Title == title && !s.Hidden {
 				lines = append(lines, lineOf(s))
 			}
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
 // officialPage is what a help page of the official CLI, version 4.5.0, says.
@@ -30,7 +32,7 @@ type officialPage struct {
 func testTree(t *testing.T) *cobra.Command {
 	t.Helper()
 	a := newApp(nil)
-	a.screen.setStreams("never")
+	a.screen.SetStreams("never")
 	root := a.rootCommand()
 	return root
 }
@@ -49,11 +51,11 @@ func TestHelpPages(t *testing.T) {
 		t.Run(strings.Join(append([]string{"sandbox"}, p.Path...), " "), func(t *testing.T) {
 			cmd := root
 			for _, word := range p.Path {
-				cmd = child(cmd, word)
+				cmd = line.Child(cmd, word)
 				require.NotNil(t, cmd, word)
 			}
 			for _, c := range p.Commands {
-				sub := child(cmd, c.Name)
+				sub := line.Child(cmd, c.Name)
 				if !assert.NotNil(t, sub, c.Name) {
 					continue
 				}

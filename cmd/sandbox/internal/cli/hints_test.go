@@ -14,6 +14,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 // filledIn stands for the words in capitals of a hint, and what a format puts in.
@@ -21,7 +24,7 @@ var filledIn = strings.NewReplacer("%s", "x", "%d", "8080", "NAME", "web", "COMM
 
 // descriptions are where a text describes commands, and does not say what to do
 // next.
-var descriptions = []string{"name", "short", "long", "example", "text", "near"}
+var descriptions = []string{"Name", "Short", "Long", "Example", "Text", "Near"}
 
 // TestHints: what tells somebody to run a line of this program is made by try, and
 // the line is one that the program takes.
@@ -29,11 +32,15 @@ func TestHints(t *testing.T) {
 	t.Parallel()
 	commands := testTree(t)
 	mentions := regexp.MustCompile(`\bsandbox (?:--?[a-z-]+ )*([a-z-]+)`)
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	var sources []string
+	for _, dir := range []string{".", "../account", "../files", "../line", "../screen"} {
+		found, err := filepath.Glob(dir + "/*.go")
+		require.NoError(t, err)
+		sources = append(sources, found...)
+	}
 	set, lines := token.NewFileSet(), 0
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") || file == "hints.go" {
+	for _, file := range sources {
+		if strings.HasSuffix(file, "_test.go") || slices.Contains([]string{"hints.go", "pages.go"}, filepath.Base(file)) {
 			continue
 		}
 		parsed, err := parser.ParseFile(set, file, nil, 0)
@@ -45,10 +52,13 @@ func TestHints(t *testing.T) {
 				return !ok || !slices.Contains(descriptions, key.Name)
 			case *ast.CallExpr:
 				called, ok := n.Fun.(*ast.Ident)
-				if ok && slices.Contains([]string{"option", "options", "toggle", "choice"}, called.Name) {
+				if of, is := n.Fun.(*ast.SelectorExpr); is {
+					called, ok = of.Sel, true
+				}
+				if ok && slices.Contains([]string{"Option", "Options", "Toggle", "Choice"}, called.Name) {
 					return false
 				}
-				if !ok || called.Name != "try" {
+				if !ok || called.Name != "Try" {
 					return true
 				}
 				format, ok := n.Args[0].(*ast.BasicLit)
@@ -61,8 +71,8 @@ func TestHints(t *testing.T) {
 				if slices.Contains(words, "--sort-order") {
 					words[len(words)-1] = "asc"
 				}
-				line := strings.Replace(strings.Join(words, " "), "cp x -", "cp x:f -", 1)
-				assert.NoError(t, taken(t, strings.Fields(line)), "%s: sandbox %s", set.Position(n.Pos()), line)
+				hint := strings.Replace(strings.Join(words, " "), "cp x -", "cp x:f -", 1)
+				assert.NoError(t, taken(t, strings.Fields(hint)), "%s: sandbox %s", set.Position(n.Pos()), hint)
 				lines++
 				return false
 			case *ast.BasicLit:
@@ -72,7 +82,7 @@ func TestHints(t *testing.T) {
 				text, err := strconv.Unquote(n.Value)
 				require.NoError(t, err)
 				for _, found := range mentions.FindAllStringSubmatch(text, -1) {
-					if child(commands, found[1]) != nil {
+					if line.Child(commands, found[1]) != nil {
 						assert.Fail(t, "a hint that try has not made", "%s: %s", set.Position(n.Pos()), text)
 					}
 				}
@@ -89,13 +99,13 @@ func TestHints(t *testing.T) {
 func taken(t *testing.T, words []string) error {
 	t.Helper()
 	root := testTree(t)
-	out, _, err := arrange(root, words)
+	out, _, err := line.Arrange(root, words)
 	if err != nil {
 		return err
 	}
 	cmd := root
-	for len(out) > 0 && child(cmd, out[0]) != nil {
-		cmd, out = child(cmd, out[0]), out[1:]
+	for len(out) > 0 && line.Child(cmd, out[0]) != nil {
+		cmd, out = line.Child(cmd, out[0]), out[1:]
 	}
 	if cmd.HasSubCommands() {
 		return fmt.Errorf("%q is not a command", out)
@@ -107,7 +117,7 @@ func taken(t *testing.T, words []string) error {
 // token.
 func TestFilled(t *testing.T) {
 	t.Parallel()
-	for line, want := range map[string]string{
+	for words, want := range map[string]string{
 		"ls":                                    "run sandbox rm web now",
 		"--local --project=p ls":                "run sandbox --local --project=p rm web now",
 		"ls --scope work --token secret":        "run sandbox --scope=work rm web now",
@@ -115,16 +125,16 @@ func TestFilled(t *testing.T) {
 		"ls --project 'a' --scope=$(x)":         "run sandbox '--scope=$(x)' \"--project='a'\" rm web now",
 	} {
 		a := newApp(nil)
-		_, _, err := arrange(a.rootCommand(), strings.Fields(line))
+		_, _, err := line.Arrange(a.rootCommand(), strings.Fields(words))
 		require.NoError(t, err)
-		got := a.screen.filled("run " + try("rm %s", "web") + " now")
-		if strings.Contains(line, "'a'") {
+		got := a.screen.Filled("run " + screen.Try("rm %s", "web") + " now")
+		if strings.Contains(words, "'a'") {
 			assert.Contains(t, got, "'--scope=$(x)'")
 			continue
 		}
 		assert.Equal(t, want, got)
 	}
 	a := newApp(nil)
-	a.account.given.local = true
-	assert.Equal(t, "sandbox local stop, sandbox --local rm NAME", a.screen.filled(try("local stop")+", "+try("--local rm NAME")))
+	a.account.Given.Local = true
+	assert.Equal(t, "sandbox local stop, sandbox --local rm NAME", a.screen.Filled(screen.Try("local stop")+", "+screen.Try("--local rm NAME")))
 }

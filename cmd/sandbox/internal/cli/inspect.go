@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 type inspectView struct {
@@ -14,15 +17,15 @@ type inspectView struct {
 
 type inspectCommand struct{ place }
 
-func (c *inspectCommand) command() *command {
-	return &command{
-		name: "inspect", aliases: []string{"get"}, near: []string{"show", "describe", "info"}, title: titleManage, short: "Show everything about a sandbox and its session, as JSON",
-		args: []argument{nameArg}, example: "inspect my-app", doc: inspectView{}, run: c.run,
+func (c *inspectCommand) command() *line.Command {
+	return &line.Command{
+		Name: "inspect", Aliases: []string{"get"}, Near: []string{"show", "describe", "info"}, Title: titleManage, Short: "Show everything about a sandbox and its session, as JSON",
+		Args: []line.Argument{line.NameArg}, Example: "inspect my-app", Doc: inspectView{}, Run: c.run,
 	}
 }
 
 func (c *inspectCommand) run(cmd *cobra.Command, args []string) error {
-	sb, err := c.account.named(cmd.Context(), args[0], false)
+	sb, err := c.account.Named(cmd.Context(), args[0], false)
 	if err != nil {
 		return err
 	}
@@ -30,15 +33,15 @@ func (c *inspectCommand) run(cmd *cobra.Command, args []string) error {
 	if s := sb.CurrentSession(); s != nil {
 		v.Session = viewSession(s.Info())
 	}
-	return c.screen.print(output{doc: v, names: []string{sb.Name()}})
+	return c.screen.Print(screen.Output{Doc: v, Names: []string{sb.Name()}})
 }
 
 type startCommand struct{ place }
 
-func (c *startCommand) command() *command {
-	return &command{
-		name: "start", near: []string{"resume"}, title: titleManage, short: "Start sandboxes that are stopped", args: []argument{nameArg, moreNames},
-		example: "start my-app", doc: []string{}, run: c.run,
+func (c *startCommand) command() *line.Command {
+	return &line.Command{
+		Name: "start", Near: []string{"resume"}, Title: titleManage, Short: "Start sandboxes that are stopped", Args: []line.Argument{line.NameArg, line.MoreNames},
+		Example: "start my-app", Doc: []string{}, Run: c.run,
 	}
 }
 
@@ -47,29 +50,29 @@ func (c *startCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.account.connect(cmd.Context()); err != nil {
+	if _, err := c.account.Connect(cmd.Context()); err != nil {
 		return err
 	}
 	return c.tasks(names, "Starting sandbox ", func(name string) error {
-		_, err := c.account.get(cmd.Context(), name, true)
+		_, err := c.account.Get(cmd.Context(), name, true)
 		return err
 	})
 }
 
 type extendCommand struct{ place }
 
-func (c *extendCommand) command() *command {
-	return &command{
-		name: "extend", title: titleManage, short: "Extend the timeout of a running session",
-		args:    []argument{nameArg, {name: "num UNIT", text: "A duration, such as 30m or 1h30m", parse: checked(parseTimeout)}},
-		example: "extend my-app 30m", doc: sessionView{}, run: c.run,
+func (c *extendCommand) command() *line.Command {
+	return &line.Command{
+		Name: "extend", Title: titleManage, Short: "Extend the timeout of a running session",
+		Args:    []line.Argument{line.NameArg, {Name: "num UNIT", Text: "A duration, such as 30m or 1h30m", Parse: line.Checked(line.ParseTimeout)}},
+		Example: "extend my-app 30m", Doc: sessionView{}, Run: c.run,
 	}
 }
 
 func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
-	d, err := parseTimeout(args[1])
+	d, err := line.ParseTimeout(args[1])
 	if err != nil {
-		return usagef("%v", err)
+		return line.Usagef("%v", err)
 	}
 	c.doubtTimeout(args[1])
 	s, err := c.session(cmd.Context(), args[0])
@@ -81,9 +84,9 @@ func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	i := s.Info()
 	end := i.StartedAt.Add(i.Timeout)
-	if c.screen.opts.structured() {
-		return c.screen.print(output{doc: viewSession(i), names: []string{i.ID}})
+	if c.screen.Opts.Structured() {
+		return c.screen.Print(screen.Output{Doc: viewSession(i), Names: []string{i.ID}})
 	}
-	fmt.Fprintf(c.screen.err, "The session ends %s, at %s.\n", distance(&end, c.screen.now()), end.Local().Format(time.TimeOnly))
+	fmt.Fprintf(c.screen.Err, "The session ends %s, at %s.\n", distance(&end, c.screen.Now()), end.Local().Format(time.TimeOnly))
 	return nil
 }

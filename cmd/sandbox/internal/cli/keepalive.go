@@ -11,7 +11,7 @@ import (
 // keepAlive extends the sandbox's timeout until the returned function is called.
 func (p *place) keepAlive(ctx context.Context, sb *sandbox.Sandbox, margin time.Duration, otherwise string) (stop func()) {
 	return keepAlive(ctx, sb, margin, func(err error) {
-		p.screen.warn("the sandbox's timeout can't be extended any further: "+err.Error(), otherwise)
+		p.screen.Warn("the sandbox's timeout can't be extended any further: "+err.Error(), otherwise)
 	})
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -31,9 +33,9 @@ type paging struct {
 }
 
 func (p *paging) define(flags *pflag.FlagSet, what string) {
-	choice(flags, &p.sortOrder, "sort-order", "", "value", "Sort order. Options: asc, desc (default)", "asc", "desc")
-	option(flags, &p.limit, "limit", "", "number", "", "Maximum number of "+what+" (default 50)", parsePositive)
-	option(flags, &p.cursor, "cursor", "", "str", "", "Continue from the 'More results' hint of an earlier call", parseAny)
+	line.Choice(flags, &p.sortOrder, "sort-order", "", "value", "Sort order. Options: asc, desc (default)", "asc", "desc")
+	line.Option(flags, &p.limit, "limit", "", "number", "", "Maximum number of "+what+" (default 50)", line.ParsePositive)
+	line.Option(flags, &p.cursor, "cursor", "", "str", "", "Continue from the 'More results' hint of an earlier call", line.ParseAny)
 }
 
 // collect reads pages until there are as many items as asked for, counting those
@@ -89,33 +91,33 @@ func (p *place) more(next string) {
 		return
 	}
 	var words []string
-	for i := 0; i < len(p.screen.args); i++ {
+	for i := 0; i < len(p.screen.Args); i++ {
 		switch {
-		case p.screen.args[i] == "--cursor":
+		case p.screen.Args[i] == "--cursor":
 			i++
-		case p.screen.args[i] == "--token":
+		case p.screen.Args[i] == "--token":
 			i++ // a token is never shown
-		case strings.HasPrefix(p.screen.args[i], "--cursor="), strings.HasPrefix(p.screen.args[i], "--token="):
+		case strings.HasPrefix(p.screen.Args[i], "--cursor="), strings.HasPrefix(p.screen.Args[i], "--token="):
 		default:
-			words = append(words, p.screen.args[i])
+			words = append(words, p.screen.Args[i])
 		}
 	}
-	fmt.Fprintf(p.screen.err, "\nMore results: sandbox %s --cursor %s\n", shellWords(words), shellWord(next))
+	fmt.Fprintf(p.screen.Err, "\nMore results: sandbox %s --cursor %s\n", line.ShellWords(words), line.ShellWord(next))
 }
 
 // selection says which sandboxes are meant, by what they are like.
 type selection struct {
 	all        bool
 	statuses   []string
-	tags       []pair
+	tags       []line.Pair
 	namePrefix string
 }
 
 func (s *selection) define(flags *pflag.FlagSet) {
-	options(flags, &s.statuses, "status", "", "status,...", "Only sandboxes in this state (repeatable)", parseStatuses)
-	options(flags, &s.tags, "tag", "t", "key=value", "Only sandboxes with this tag (repeatable)", parsePair)
-	option(flags, &s.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins with this", parseText)
-	toggle(flags, &s.all, "all", "a", "All sandboxes of the project")
+	line.Options(flags, &s.statuses, "status", "", "status,...", "Only sandboxes in this state (repeatable)", line.ParseStatuses)
+	line.Options(flags, &s.tags, "tag", "t", "key=value", "Only sandboxes with this tag (repeatable)", line.ParsePair)
+	line.Option(flags, &s.namePrefix, "name-prefix", "", "str", "", "Only sandboxes whose name begins with this", line.ParseText)
+	line.Toggle(flags, &s.all, "all", "a", "All sandboxes of the project")
 }
 
 // given reports whether anything was selected.
@@ -168,10 +170,10 @@ func (s *selection) listOptions(tags map[string]string, by sandbox.SortBy) sandb
 }
 
 // haveValues refuses tags that stand for variables which are not set.
-func (p *place) haveValues(tags []pair) error {
+func (p *place) haveValues(tags []line.Pair) error {
 	for _, it := range tags {
-		if _, ok := p.screen.env.LookupAll(it.key); it.inherit && !ok {
-			return withHint(usagef("--tag %s has no value", it.key), "--tag NAME is short for --tag NAME=$NAME, and %s is not set", it.key)
+		if _, ok := p.screen.Env.LookupAll(it.Key); it.Inherit && !ok {
+			return screen.WithHint(line.Usagef("--tag %s has no value", it.Key), "--tag NAME is short for --tag NAME=$NAME, and %s is not set", it.Key)
 		}
 	}
 	return nil
@@ -183,11 +185,11 @@ func (p *place) haveValues(tags []pair) error {
 func (p *place) narrows(flags *pflag.FlagSet) error {
 	for _, name := range []string{"name", "name-prefix"} {
 		if f := flags.Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
-			return withHint(usagef("--%s is empty, which lists everything", name), "leave it out for that")
+			return screen.WithHint(line.Usagef("--%s is empty, which lists everything", name), "leave it out for that")
 		}
 	}
 	if f := flags.Lookup("tag"); f != nil {
-		return p.haveValues(*f.Value.(*many[pair]).target)
+		return p.haveValues(*f.Value.(*line.Many[line.Pair]).Target)
 	}
 	return nil
 }
@@ -198,7 +200,7 @@ func (p *place) find(ctx context.Context, s *selection) ([]sandbox.Info, error) 
 	if err := p.haveValues(s.tags); err != nil {
 		return nil, err
 	}
-	client, err := p.account.connect(ctx)
+	client, err := p.account.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -225,48 +227,48 @@ type listCommand struct {
 	sortBy string
 }
 
-func (c *listCommand) command() *command {
-	return &command{
-		name: "list", aliases: []string{"ls"}, near: []string{"get", "status"}, first: true, short: "List the sandboxes of a project",
-		long:    "List the sandboxes of a project: those that run, or with --all every one.",
-		options: c.define, example: "ls --status stopped --tag env=ci", doc: []sandboxView{}, run: c.run,
+func (c *listCommand) command() *line.Command {
+	return &line.Command{
+		Name: "list", Aliases: []string{"ls"}, Near: []string{"get", "status"}, First: true, Short: "List the sandboxes of a project",
+		Long:    "List the sandboxes of a project: those that run, or with --all every one.",
+		Options: c.define, Example: "ls --status stopped --tag env=ci", Doc: []sandboxView{}, Run: c.run,
 	}
 }
 
 func (c *listCommand) define(flags *pflag.FlagSet) {
-	toggle(flags, &c.sel.all, "all", "a", "Show all sandboxes (default shows just running)")
-	option(flags, &c.sel.namePrefix, "name-prefix", "", "str", "", "Filter sandboxes by name prefix", parseAny)
-	choice(flags, &c.sortBy, "sort-by", "", "value", "Sort sandboxes by field. Options: createdAt (default), name, statusUpdatedAt, currentSnapshotId", "createdAt", "name", "statusUpdatedAt", "currentSnapshotId")
-	options(flags, &c.sel.tags, "tag", "", "key=value", "Filter sandboxes by tag (repeatable)", parsePair)
-	options(flags, &c.sel.statuses, "status", "", "status,...", "Show sandboxes in these states, such as stopped", parseStatuses)
-	offer(flags, "status", statuses...)
+	line.Toggle(flags, &c.sel.all, "all", "a", "Show all sandboxes (default shows just running)")
+	line.Option(flags, &c.sel.namePrefix, "name-prefix", "", "str", "", "Filter sandboxes by name prefix", line.ParseAny)
+	line.Choice(flags, &c.sortBy, "sort-by", "", "value", "Sort sandboxes by field. Options: createdAt (default), name, statusUpdatedAt, currentSnapshotId", "createdAt", "name", "statusUpdatedAt", "currentSnapshotId")
+	line.Options(flags, &c.sel.tags, "tag", "", "key=value", "Filter sandboxes by tag (repeatable)", line.ParsePair)
+	line.Options(flags, &c.sel.statuses, "status", "", "status,...", "Show sandboxes in these states, such as stopped", line.ParseStatuses)
+	line.Offer(flags, "status", line.Statuses...)
 	c.pages.define(flags, "sandboxes")
 }
 
 func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	if c.sel.namePrefix != "" && c.sortBy != "" && c.sortBy != "name" {
-		return usagef("--sort-by must be name with --name-prefix")
+		return line.Usagef("--sort-by must be name with --name-prefix")
 	}
-	if _, err := c.account.connect(cmd.Context()); err != nil {
+	if _, err := c.account.Connect(cmd.Context()); err != nil {
 		return err
 	}
-	stop := c.screen.spin("Fetching sandboxes...")
+	stop := c.screen.Spin("Fetching sandboxes...")
 	found, next, err := c.list(cmd.Context(), &c.pages, &c.sel, c.sortBy)
 	stop()
 	if err != nil {
 		return err
 	}
-	ans := list(mapped(found, viewSandbox), func(v sandboxView) string { return v.Name },
+	ans := screen.List(mapped(found, viewSandbox), func(v sandboxView) string { return v.Name },
 		func(views []sandboxView) *table.Table { return c.sandboxTable(views, c.sel.all) })
 	switch {
 	case len(c.sel.tags) > 0 || c.sel.namePrefix != "":
-		ans.empty = "No sandboxes match."
+		ans.Empty = "No sandboxes match."
 	case c.sel.all || len(c.sel.statuses) > 0:
-		ans.empty = "No sandboxes."
+		ans.Empty = "No sandboxes."
 	default:
-		ans.empty = "No sandboxes are running; " + try("ls --all") + " shows the others."
+		ans.Empty = "No sandboxes are running; " + screen.Try("ls --all") + " shows the others."
 	}
-	if err := c.screen.print(ans); err != nil {
+	if err := c.screen.Print(ans); err != nil {
 		return err
 	}
 	c.more(next)
@@ -274,7 +276,7 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 }
 
 func (c *listCommand) list(ctx context.Context, pages *paging, sel *selection, sortBy string) ([]sandbox.Info, string, error) {
-	client, err := c.account.connect(ctx)
+	client, err := c.account.Connect(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -309,7 +311,7 @@ func (c *listCommand) sandboxTable(views []sandboxView, usage bool) *table.Table
 	}
 	t := table.New(header...)
 	t.Least = []string{"MOUNTS", "SNAPSHOT", "NETWORK (OUT/IN)", "CPU", "VCPUS", "REGION", "MEMORY", "IMAGE/RUNTIME", "CREATED", "TAGS", "TIMEOUT"}
-	now := c.screen.now()
+	now := c.screen.Now()
 	for _, v := range views {
 		row := []any{
 			v.Name, statusCell(v.Status), distance(v.CreatedAt, now), dash(v.Region), memory(v.Memory), number(v.VCPUs),

@@ -12,13 +12,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/account"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 func runDaemon(args []string) int {
 	idle, err := time.ParseDuration(args[2])
 	if err != nil {
-		return exitUsage
+		return screen.ExitUsage
 	}
 	return local.Serve(args[0], args[1], Version(), idle)
 }
@@ -33,15 +36,15 @@ type localView struct {
 
 type localCommand struct{ place }
 
-func (c *localCommand) command() *command {
-	leaf := func(name, short string, doc any, run func(*cobra.Command, []string) error) *command {
-		return &command{name: name, short: short, example: "local " + name, account: noAccount, doc: doc, run: run}
+func (c *localCommand) command() *line.Command {
+	leaf := func(name, short string, doc any, run func(*cobra.Command, []string) error) *line.Command {
+		return &line.Command{Name: name, Short: short, Example: "local " + name, Account: line.NoAccount, Doc: doc, Run: run}
 	}
-	return &command{
-		name: "local", title: titleTools, short: "Inspect, stop and restart the emulator that --local uses",
-		long: "Inspect and stop the emulator that --local uses. It starts with the first command that needs it and serves all processes of its user, " +
-			"so that commands started with -d, ports and terminals go on. It ends by itself after ten idle minutes without a running sandbox. " + noBoundary,
-		sub: []*command{
+	return &line.Command{
+		Name: "local", Title: titleTools, Short: "Inspect, stop and restart the emulator that --local uses",
+		Long: "Inspect and stop the emulator that --local uses. It starts with the first command that needs it and serves all processes of its user, " +
+			"so that commands started with -d, ports and terminals go on. It ends by itself after ten idle minutes without a running sandbox. " + account.NoBoundary,
+		Sub: []*line.Command{
 			leaf("status", "Show whether it runs", localView{}, c.status),
 			leaf("stop", "Stop its sandboxes, whose files are kept, and end it", doneView{}, c.stop),
 			leaf("restart", "Stop it, and start it anew, as after an upgrade", doneView{}, c.restart),
@@ -51,24 +54,24 @@ func (c *localCommand) command() *command {
 }
 
 func (c *localCommand) status(cmd *cobra.Command, _ []string) error {
-	dir, state, err := c.screen.localDirs()
+	dir, state, err := c.account.LocalDirs()
 	if err != nil {
 		return err
 	}
 	e, err := local.Use(cmd.Context(), dir)
 	if errors.Is(err, local.ErrNone) {
-		return &exitError{code: exitNotFound, err: withHint(local.ErrNone, "any command with --local starts it")}
+		return &screen.ExitError{Code: screen.ExitNotFound, Err: screen.WithHint(local.ErrNone, "any command with --local starts it")}
 	}
 	if err != nil {
 		return err
 	}
 	defer e.Close()
-	if c.screen.opts.structured() {
+	if c.screen.Opts.Structured() {
 		v := localView{e.Address.PID, e.Address.Mode, e.Address.Version, e.Address.URL, state}
-		return c.screen.print(output{doc: v, names: []string{fmt.Sprint(e.Address.PID)}})
+		return c.screen.Print(screen.Output{Doc: v, Names: []string{fmt.Sprint(e.Address.PID)}})
 	}
 	serves := fmt.Sprintf("Process %d serves in mode %s, with its files in %s.", e.Address.PID, e.Address.Mode, state)
-	_, err = fmt.Fprintf(c.screen.out, "%s\n%s\n", prose(c.screen.out, serves), prose(c.screen.out, noBoundary))
+	_, err = fmt.Fprintf(c.screen.Out, "%s\n%s\n", screen.Prose(c.screen.Out, serves), screen.Prose(c.screen.Out, account.NoBoundary))
 	return err
 }
 
@@ -77,7 +80,7 @@ func (c *localCommand) stop(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	return c.screen.result(doneView{was})
+	return c.screen.Result(doneView{was})
 }
 
 // restart starts it even if none has run.
@@ -86,15 +89,15 @@ func (c *localCommand) restart(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	c.account.given.local = true
-	if _, err := c.account.connect(cmd.Context()); err != nil {
+	c.account.Given.Local = true
+	if _, err := c.account.Connect(cmd.Context()); err != nil {
 		return err
 	}
-	return c.screen.result(doneView{was})
+	return c.screen.Result(doneView{was})
 }
 
 func (c *localCommand) logs(*cobra.Command, []string) error {
-	dir, _, err := c.screen.localDirs()
+	dir, _, err := c.account.LocalDirs()
 	if err != nil {
 		return err
 	}
@@ -106,19 +109,19 @@ func (c *localCommand) logs(*cobra.Command, []string) error {
 		return err
 	}
 	defer f.Close()
-	_, err = io.Copy(c.screen.out, f)
+	_, err = io.Copy(c.screen.Out, f)
 	return err
 }
 
 // end ends it, and reports whether it ran.
 func (c *localCommand) end(ctx context.Context) (was bool, err error) {
-	dir, _, err := c.screen.localDirs()
+	dir, _, err := c.account.LocalDirs()
 	if err != nil {
 		return false, err
 	}
 	err = local.Stop(ctx, dir)
 	if errors.Is(err, local.ErrUnsaved) {
-		return false, withHint(err, "make room for them, or remove what you don't need with: %s", try("--local rm NAME"))
+		return false, screen.WithHint(err, "make room for them, or remove what you don't need with: %s", screen.Try("--local rm NAME"))
 	}
 	if err != nil && !errors.Is(err, local.ErrNone) {
 		return false, err

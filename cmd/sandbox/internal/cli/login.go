@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/oidc/login"
@@ -29,36 +31,36 @@ type loginView struct {
 
 type loginCommand struct{ place }
 
-func (c *loginCommand) command() *command {
-	return &command{
-		name: "login", near: []string{"auth", "signin"}, first: true, short: "Log in",
-		long: "Log in through a browser, on this machine or another. The login is kept in the file that the official tools share. " +
+func (c *loginCommand) command() *line.Command {
+	return &line.Command{
+		Name: "login", Near: []string{"auth", "signin"}, First: true, Short: "Log in",
+		Long: "Log in through a browser, on this machine or another. The login is kept in the file that the official tools share. " +
 			"With --token - a token is read from standard input and kept instead.",
-		example: "login", account: noAccount, doc: loginView{}, run: c.run,
+		Example: "login", Account: line.NoAccount, Doc: loginView{}, Run: c.run,
 	}
 }
 
 func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 	ctx := cmd.Context()
-	host := oidc.NewHost(nil, c.screen.getenv, "")
+	host := oidc.NewHost(nil, c.screen.Env.Getenv, "")
 	found, err := c.newLogin(ctx, host)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.screen.err, "%s You are logged in.\n", c.screen.err.Paint(console.Green, "✔"))
+	fmt.Fprintf(c.screen.Err, "%s You are logged in.\n", c.screen.Err.Paint(console.Green, "✔"))
 	scope, err := host.InferScope(ctx, oidc.Search{
-		Token: found.Token, Given: oidc.Scope{TeamID: c.account.given.scope}, Names: true, Doing: "finding a project for the CLI's login",
+		Token: found.Token, Given: oidc.Scope{TeamID: c.account.Given.Scope}, Names: true, Doing: "finding a project for the CLI's login",
 	})
 	if err != nil {
-		c.screen.warn("could not find a project: "+err.Error(), "name one with --scope and --project")
-		return c.screen.result(loginView{})
+		c.screen.Warn("could not find a project: "+err.Error(), "name one with --scope and --project")
+		return c.screen.Result(loginView{})
 	}
 	v := loginView{cmp.Or(scope.TeamSlug, scope.TeamID), cmp.Or(scope.ProjectName, scope.ProjectID)}
-	if c.screen.opts.structured() {
-		return c.screen.print(output{doc: v, names: []string{v.Team + "/" + v.Project}})
+	if c.screen.Opts.Structured() {
+		return c.screen.Print(screen.Output{Doc: v, Names: []string{v.Team + "/" + v.Project}})
 	}
-	c.screen.tree([]string{"team: " + v.Team, "project: " + v.Project},
-		func(s string) string { return c.screen.err.Paint(console.Dim, s) })
+	c.screen.Tree([]string{"team: " + v.Team, "project: " + v.Project},
+		func(s string) string { return c.screen.Err.Paint(console.Dim, s) })
 	return nil
 }
 
@@ -66,35 +68,35 @@ func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 const maxToken = 64 << 10
 
 func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Login, error) {
-	switch c.account.given.token {
+	switch c.account.Given.Token {
 	case "":
 		return login.Device(ctx, host, c.promptLogin)
 	case "-":
-		text, err := io.ReadAll(io.LimitReader(c.screen.in, maxToken))
+		text, err := io.ReadAll(io.LimitReader(c.screen.In, maxToken))
 		if err != nil {
 			return oidc.Login{}, err
 		}
 		given := oidc.Login{Token: strings.TrimSpace(string(text))}
 		if given.Token == "" || strings.ContainsAny(given.Token, " \n\r\t") {
-			return oidc.Login{}, usagef("standard input holds no token")
+			return oidc.Login{}, line.Usagef("standard input holds no token")
 		}
 		given.Expiry, _ = oidc.Expiry(given.Token)
 		return given, login.Save(ctx, host, given)
 	}
-	return oidc.Login{}, usagef("a token on the command line is seen by others; give it on standard input: %s < FILE", try("login --token -"))
+	return oidc.Login{}, line.Usagef("a token on the command line is seen by others; give it on standard input: %s < FILE", screen.Try("login --token -"))
 }
 
 // promptLogin tells where to log in, and opens the page if ENTER is pressed.
 func (c *loginCommand) promptLogin(ctx context.Context, code login.Code) error {
 	page := cmp.Or(code.VerificationURLComplete, code.VerificationURL)
-	fmt.Fprintf(c.screen.err, "Visit %s and enter the code %s (valid for %s).\n", c.screen.err.Paint(console.Cyan, page),
-		c.screen.err.Paint(console.Bold, code.UserCode), units.Long(code.ExpiresAt.Sub(c.screen.now()).Round(time.Minute)))
-	if !c.screen.asks() {
+	fmt.Fprintf(c.screen.Err, "Visit %s and enter the code %s (valid for %s).\n", c.screen.Err.Paint(console.Cyan, page),
+		c.screen.Err.Paint(console.Bold, code.UserCode), units.Long(code.ExpiresAt.Sub(c.screen.Now()).Round(time.Minute)))
+	if !c.screen.Asks() {
 		return nil
 	}
-	fmt.Fprintln(c.screen.err, "Press ENTER to open the page.")
+	fmt.Fprintln(c.screen.Err, "Press ENTER to open the page.")
 	go func() {
-		if _, err := bufio.NewReader(c.screen.in).ReadString('\n'); err == nil && ctx.Err() == nil {
+		if _, err := bufio.NewReader(c.screen.In).ReadString('\n'); err == nil && ctx.Err() == nil {
 			_ = openPage(page) // the address is on the screen
 		}
 	}()
@@ -127,20 +129,20 @@ func pageCommand(address string) (*exec.Cmd, error) {
 
 type logoutCommand struct{ place }
 
-func (c *logoutCommand) command() *command {
-	return &command{name: "logout", near: []string{"signout"}, short: "Log out", example: "logout", account: noAccount, doc: doneView{}, run: c.run}
+func (c *logoutCommand) command() *line.Command {
+	return &line.Command{Name: "logout", Near: []string{"signout"}, Short: "Log out", Example: "logout", Account: line.NoAccount, Doc: doneView{}, Run: c.run}
 }
 
 func (c *logoutCommand) run(cmd *cobra.Command, _ []string) error {
-	err := login.Logout(cmd.Context(), oidc.NewHost(nil, c.screen.getenv, ""))
+	err := login.Logout(cmd.Context(), oidc.NewHost(nil, c.screen.Env.Getenv, ""))
 	switch {
-	case c.screen.opts.structured() && (err == nil || errors.Is(err, oidc.ErrNotLoggedIn)):
-		return c.screen.print(output{doc: doneView{err == nil}})
+	case c.screen.Opts.Structured() && (err == nil || errors.Is(err, oidc.ErrNotLoggedIn)):
+		return c.screen.Print(screen.Output{Doc: doneView{err == nil}})
 	case errors.Is(err, oidc.ErrNotLoggedIn):
-		_, err = fmt.Fprintf(c.screen.out, "No active session found. You are not currently logged in.\n%s To log in, run: `%s`\n",
-			c.screen.out.Paint(console.Bold, "hint:"), c.screen.filled(try("login")))
+		_, err = fmt.Fprintf(c.screen.Out, "No active session found. You are not currently logged in.\n%s To log in, run: `%s`\n",
+			c.screen.Out.Paint(console.Bold, "hint:"), c.screen.Filled(screen.Try("login")))
 	case err == nil:
-		_, err = fmt.Fprintln(c.screen.out, "Logged out!")
+		_, err = fmt.Fprintln(c.screen.Out, "Logged out!")
 	}
 	return err
 }

@@ -44,7 +44,7 @@ func TestTokensStayOutOfArguments(t *testing.T) {
 		require.NoError(t, err)
 		defer stdin.Close()
 		a := newApp(nil)
-		a.screen.in, a.account.given.token = stdin, token
+		a.screen.In, a.account.Given.Token = stdin, token
 		return (&loginCommand{place: a.place}).newLogin(t.Context(), host)
 	}
 	_, err := login("vcp_secret", "")

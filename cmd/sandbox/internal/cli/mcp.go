@@ -21,6 +21,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/agent"
 	"github.com/go-vercel/sandbox/agent/mcptools"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
 // localMachine is what an agent and its user go by: it must not promise what is
@@ -34,39 +35,39 @@ type mcpCommand struct {
 	only string
 }
 
-func (c *mcpCommand) command() *command {
-	return &command{
-		name: "mcp", title: titleTools, short: "Serve sandboxes as tools of an agent, by the Model Context Protocol",
-		long: "Serve sandboxes as tools of an agent over standard input and output: run commands and Python, work with files, ports and snapshots. " +
+func (c *mcpCommand) command() *line.Command {
+	return &line.Command{
+		Name: "mcp", Title: titleTools, Short: "Serve sandboxes as tools of an agent, by the Model Context Protocol",
+		Long: "Serve sandboxes as tools of an agent over standard input and output: run commands and Python, work with files, ports and snapshots. " +
 			"With --only the tools work on one sandbox, and can neither create nor remove any. " +
 			"A sandbox that was used is kept running while the client is connected, as far as the plan lets. For Claude: claude mcp add sandbox -- sandbox mcp --only my-app",
-		options: func(flags *pflag.FlagSet) {
-			option(flags, &c.only, "only", "", "name", "", "The only sandbox that the tools may use", parseText)
+		Options: func(flags *pflag.FlagSet) {
+			line.Option(flags, &c.only, "only", "", "name", "", "The only sandbox that the tools may use", line.ParseText)
 		},
-		example: "mcp --only my-app", run: c.run,
+		Example: "mcp --only my-app", Run: c.run,
 	}
 }
 
 func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
-	c.screen.opts.noInput = true
+	c.screen.Opts.NoInput = true
 	opts := &agent.Options{KeepRunning: true, OnError: func(call agent.Call, err error) {
-		c.screen.warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent got a message of its own")
+		c.screen.Warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent got a message of its own")
 	}}
-	if c.account.given.local {
-		c.screen.warn("the sandboxes of --local are processes of this machine, and not isolated from it", "let only agents use them that may run commands here")
+	if c.account.Given.Local {
+		c.screen.Warn("the sandboxes of --local are processes of this machine, and not isolated from it", "let only agents use them that may run commands here")
 		opts.Environment = localMachine
 	}
 	if c.only != "" {
-		if c.only, err = c.account.checkedName(c.only); err != nil {
+		if c.only, err = c.account.CheckedName(c.only); err != nil {
 			return err
 		}
 	}
-	client, err := c.account.connect(cmd.Context())
+	client, err := c.account.Connect(cmd.Context())
 	if err != nil {
 		// An agent's program shows its user what a tool says, and not why a server
 		// has ended.
-		why := c.screen.explain(err)
-		c.screen.warn(why.Message, why.Hint)
+		why := c.screen.Explain(err)
+		c.screen.Warn(why.Message, why.Hint)
 		opts.Before = func(context.Context, agent.Call) error {
 			return agent.Refuse(fmt.Sprintf("%s; %s; then start this server again (tell the user)", why.Message, why.Hint))
 		}
@@ -80,8 +81,8 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, tools.Close()) }()
 	server := mcptools.NewServer(tools, &mcp.Implementation{Name: "sandbox", Title: "Vercel Sandbox", Version: Version()})
-	answers := &answers{to: c.screen.out.Raw}
-	return server.Run(cmd.Context(), &mcp.IOTransport{Reader: newMessages(c.screen.in, answers), Writer: answers})
+	answers := &answers{to: c.screen.Out.Raw}
+	return server.Run(cmd.Context(), &mcp.IOTransport{Reader: newMessages(c.screen.In, answers), Writer: answers})
 }
 
 // answers is standard output, which is written to line by line.

@@ -4,24 +4,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 type policyCommand struct{ place }
 
-func (c *policyCommand) command() *command {
-	return &command{name: "policy", short: "Show what a sandbox can reach", sub: []*command{{
-		name: "show", short: "Write the network policy as --network-policy-file reads it, but without the values of headers; with --json always as an object",
-		args: []argument{nameArg}, example: "config policy show my-app", doc: policyView{},
-		run: func(cmd *cobra.Command, args []string) error {
-			sb, err := c.account.named(cmd.Context(), args[0], false)
+func (c *policyCommand) command() *line.Command {
+	return &line.Command{Name: "policy", Short: "Show what a sandbox can reach", Sub: []*line.Command{{
+		Name: "show", Short: "Write the network policy as --network-policy-file reads it, but without the values of headers; with --json always as an object",
+		Args: []line.Argument{line.NameArg}, Example: "config policy show my-app", Doc: policyView{},
+		Run: func(cmd *cobra.Command, args []string) error {
+			sb, err := c.account.Named(cmd.Context(), args[0], false)
 			if err != nil {
 				return err
 			}
 			policy := presentPolicy(sb)
-			if v := viewPolicy(policy); c.screen.opts.structured() {
-				return c.screen.print(output{doc: v, names: []string{policyText(v)}})
+			if v := viewPolicy(policy); c.screen.Opts.Structured() {
+				return c.screen.Print(screen.Output{Doc: v, Names: []string{policyText(v)}})
 			}
-			return writeJSON(c.screen.out, policy, true)
+			return screen.WriteJSON(c.screen.Out, policy, true)
 		},
 	}}}
 }

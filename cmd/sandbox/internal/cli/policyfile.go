@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
 // maxPolicy is the size of the largest policy file.
@@ -21,7 +22,7 @@ func (p *place) readPolicy(ctx context.Context, name string) (*sandbox.NetworkPo
 	}
 	done := make(chan reading, 1)
 	go func() {
-		file, err := p.screen.in, error(nil)
+		file, err := p.screen.In, error(nil)
 		if name != "-" {
 			if file, err = os.Open(name); err != nil {
 				done <- reading{err: err}
@@ -45,12 +46,12 @@ func (p *place) readPolicy(ctx context.Context, name string) (*sandbox.NetworkPo
 		name = "standard input"
 	}
 	if len(got.data) > maxPolicy {
-		return nil, usagef("--network-policy-file: %s has more than 1 MiB", name)
+		return nil, line.Usagef("--network-policy-file: %s has more than 1 MiB", name)
 	}
 	policy, err := sandbox.ParseNetworkPolicy(got.data)
 	if err != nil {
 		message := strings.TrimPrefix(err.Error(), "sandbox: "+sandbox.ErrInvalid.Error()+": ")
-		return nil, usagef("--network-policy-file: %s, %s", name, message)
+		return nil, line.Usagef("--network-policy-file: %s, %s", name, message)
 	}
 	return policy, nil
 }

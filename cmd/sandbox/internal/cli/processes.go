@@ -14,23 +14,25 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 )
 
 // session is the session that a sandbox runs in; looking at it starts nothing.
 func (p *place) session(ctx context.Context, name string) (*sandbox.Session, error) {
-	name, err := p.account.checkedName(name)
+	name, err := p.account.CheckedName(name)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := p.account.get(ctx, name, false)
+	sb, err := p.account.Get(ctx, name, false)
 	if err != nil {
 		return nil, err
 	}
 	if status := sb.Status(); status != sandbox.StatusRunning {
-		return nil, &exitError{code: exitConflict, err: withHint(fmt.Errorf("sandbox %s is not running (its status is %s)", name, status),
-			"its commands ended with its session; %s starts it again", try("exec %s -- COMMAND", name))}
+		return nil, &screen.ExitError{Code: screen.ExitConflict, Err: screen.WithHint(fmt.Errorf("sandbox %s is not running (its status is %s)", name, status),
+			"its commands ended with its session; %s starts it again", screen.Try("exec %s -- COMMAND", name))}
 	}
 	return sb.CurrentSession(), nil
 }
@@ -49,7 +51,7 @@ func (p *place) remoteCommand(ctx context.Context, name, id string) (*sandbox.Co
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, &exitError{code: exitNotFound, err: fmt.Errorf("no command was started in sandbox %s", name)}
+		return nil, &screen.ExitError{Code: screen.ExitNotFound, Err: fmt.Errorf("no command was started in sandbox %s", name)}
 	}
 	return slices.MaxFunc(all, func(a, b *sandbox.Command) int { return a.StartedAt().Compare(b.StartedAt()) }), nil
 }
@@ -60,18 +62,20 @@ type psCommand struct {
 	all bool
 }
 
-func (c *psCommand) command() *command {
-	return &command{
-		name: "ps", title: titleCommands, short: "List the commands of a sandbox",
-		long:    "List the commands that run in a sandbox, or with --all also those that have ended in its present session.",
-		args:    []argument{nameArg},
-		options: func(flags *pflag.FlagSet) { toggle(flags, &c.all, "all", "a", "Show commands that have ended as well") },
-		example: "ps my-app", doc: []commandView{}, run: c.run,
+func (c *psCommand) command() *line.Command {
+	return &line.Command{
+		Name: "ps", Title: titleCommands, Short: "List the commands of a sandbox",
+		Long: "List the commands that run in a sandbox, or with --all also those that have ended in its present session.",
+		Args: []line.Argument{line.NameArg},
+		Options: func(flags *pflag.FlagSet) {
+			line.Toggle(flags, &c.all, "all", "a", "Show commands that have ended as well")
+		},
+		Example: "ps my-app", Doc: []commandView{}, Run: c.run,
 	}
 }
 
 func (c *psCommand) run(cmd *cobra.Command, args []string) error {
-	name, err := c.account.checkedName(args[0])
+	name, err := c.account.CheckedName(args[0])
 	if err != nil {
 		return err
 	}
@@ -91,9 +95,9 @@ func (c *psCommand) run(cmd *cobra.Command, args []string) error {
 			views = append(views, v)
 		}
 	}
-	ans := list(views, func(v commandView) string { return v.ID }, c.commandTable)
-	ans.empty = "No commands are running."
-	return c.screen.print(ans)
+	ans := screen.List(views, func(v commandView) string { return v.ID }, c.commandTable)
+	ans.Empty = "No commands are running."
+	return c.screen.Print(ans)
 }
 
 // revealTime bounds the look at one command.
@@ -120,7 +124,7 @@ func reveal(ctx context.Context, commands []*sandbox.Command) {
 func (c *psCommand) commandTable(views []commandView) *table.Table {
 	t := table.New("ID", "STATUS", "STARTED", "DURATION", "COMMAND")
 	t.Least = []string{"STARTED"}
-	now := c.screen.now()
+	now := c.screen.Now()
 	for _, v := range views {
 		status, duration := statusCell(sandbox.StatusRunning), "-"
 		if v.ExitCode != nil {
@@ -129,7 +133,7 @@ func (c *psCommand) commandTable(views []commandView) *table.Table {
 		} else if v.StartedAt != nil {
 			duration = units.Run(now.Sub(*v.StartedAt).Truncate(time.Second))
 		}
-		t.Row(v.ID, status, distance(v.StartedAt, now), duration, shellWords(append([]string{v.Name}, v.Args...)))
+		t.Row(v.ID, status, distance(v.StartedAt, now), duration, line.ShellWords(append([]string{v.Name}, v.Args...)))
 	}
 	return t
 }
@@ -142,20 +146,20 @@ type logsCommand struct {
 	stream string
 }
 
-func (c *logsCommand) command() *command {
-	return &command{
-		name: "logs", title: titleCommands, short: "Show the output of a command",
-		long: "Show the output that a command has written so far; without an ID, of the one that was started last. " +
+func (c *logsCommand) command() *line.Command {
+	return &line.Command{
+		Name: "logs", Title: titleCommands, Short: "Show the output of a command",
+		Long: "Show the output that a command has written so far; without an ID, of the one that was started last. " +
 			"Standard output and standard error come on those of this program.",
-		args:    []argument{nameArg, {name: "command_id", text: commandIDArg.text + "; the one that was started last by default", optional: true}},
-		options: c.define, example: "logs my-app --follow", run: c.run,
+		Args:    []line.Argument{line.NameArg, {Name: "command_id", Text: line.CommandIDArg.Text + "; the one that was started last by default", Optional: true}},
+		Options: c.define, Example: "logs my-app --follow", Run: c.run,
 	}
 }
 
 func (c *logsCommand) define(flags *pflag.FlagSet) {
-	toggle(flags, &c.follow, "follow", "f", "Continue until the command has ended")
-	option(flags, &c.tail, "tail", "n", "number", "", "Show only the last lines", parsePositive)
-	choice(flags, &c.stream, "stream", "", "stream", "Show only stdout or stderr", "stdout", "stderr")
+	line.Toggle(flags, &c.follow, "follow", "f", "Continue until the command has ended")
+	line.Option(flags, &c.tail, "tail", "n", "number", "", "Show only the last lines", line.ParsePositive)
+	line.Choice(flags, &c.stream, "stream", "", "stream", "Show only stdout or stderr", "stdout", "stderr")
 }
 
 func (c *logsCommand) run(cmd *cobra.Command, args []string) error {
@@ -216,9 +220,9 @@ func (l *logReader) run(ctx context.Context) error {
 }
 
 func (l *logReader) write(stream, text string) error {
-	w := l.screen.out.Raw
+	w := l.screen.Out.Raw
 	if stream == sandbox.Stderr {
-		w = l.screen.err.Raw
+		w = l.screen.Err.Raw
 	}
 	_, err := io.WriteString(w, text)
 	return err
@@ -241,10 +245,10 @@ func (l *logReader) keep(e sandbox.LogEntry) {
 
 type waitCommand struct{ place }
 
-func (c *waitCommand) command() *command {
-	return &command{
-		name: "wait", title: titleCommands, short: "Wait for the end of a command; the exit code is the command's", args: []argument{nameArg, commandIDArg},
-		example: "wait my-app cmd_0123", doc: commandView{}, run: c.run,
+func (c *waitCommand) command() *line.Command {
+	return &line.Command{
+		Name: "wait", Title: titleCommands, Short: "Wait for the end of a command; the exit code is the command's", Args: []line.Argument{line.NameArg, line.CommandIDArg},
+		Example: "wait my-app cmd_0123", Doc: commandView{}, Run: c.run,
 	}
 }
 
@@ -257,12 +261,12 @@ func (c *waitCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if c.screen.opts.structured() {
-		if err := c.screen.print(output{doc: viewCommand(result.Command), names: []string{result.Command.ID()}}); err != nil {
+	if c.screen.Opts.Structured() {
+		if err := c.screen.Print(screen.Output{Doc: viewCommand(result.Command), Names: []string{result.Command.ID()}}); err != nil {
 			return err
 		}
 	}
-	return exitWith(result.ExitCode)
+	return screen.ExitWith(result.ExitCode)
 }
 
 type killCommand struct {
@@ -272,22 +276,22 @@ type killCommand struct {
 	tree bool
 }
 
-func (c *killCommand) command() *command {
-	return &command{
-		name: "kill", title: titleCommands, short: "Send a signal to a command", args: []argument{
-			{name: "name", text: nameArg.text, sandbox: " ", parse: func(s string) error {
-				if negative.MatchString(s) {
+func (c *killCommand) command() *line.Command {
+	return &line.Command{
+		Name: "kill", Title: titleCommands, Short: "Send a signal to a command", Args: []line.Argument{
+			{Name: "name", Text: line.NameArg.Text, Sandbox: " ", Parse: func(s string) error {
+				if line.Negative.MatchString(s) {
 					return fmt.Errorf("%s is not the name of a sandbox; -s %s sends that signal", strconv.Quote(s), s[1:])
 				}
 				return nil
-			}}, commandIDArg,
+			}}, line.CommandIDArg,
 		},
-		options: func(flags *pflag.FlagSet) {
-			option(flags, &c.send, "signal", "s", "signal", "TERM", "The signal, by its name or number", parseSignal)
-			offer(flags, "signal", "TERM", "KILL", "INT", "HUP", "USR1", "USR2")
-			toggle(flags, &c.tree, "tree", "", "Send it to the command's children, and theirs, as well")
+		Options: func(flags *pflag.FlagSet) {
+			line.Option(flags, &c.send, "signal", "s", "signal", "TERM", "The signal, by its name or number", parseSignal)
+			line.Offer(flags, "signal", "TERM", "KILL", "INT", "HUP", "USR1", "USR2")
+			line.Toggle(flags, &c.tree, "tree", "", "Send it to the command's children, and theirs, as well")
 		},
-		example: "kill -s INT my-app cmd_0123", doc: []string{}, run: c.run,
+		Example: "kill -s INT my-app cmd_0123", Doc: []string{}, Run: c.run,
 	}
 }
 
@@ -304,7 +308,7 @@ func (c *killCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return c.screen.result([]string{remote.ID()}, remote.ID())
+	return c.screen.Result([]string{remote.ID()}, remote.ID())
 }
 
 func parseSignal(s string) (sandbox.Signal, error) {

@@ -7,14 +7,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/files"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 type readCommand struct{ place }
 
-func (c *readCommand) command() *command {
-	return &command{
-		name: "read", aliases: []string{"cat"}, title: titleFiles, short: "Write a file of a sandbox to standard output",
-		args: []argument{nameArg, {name: "path", text: "The file in the sandbox"}}, example: "read my-app config.json", run: c.run,
+func (c *readCommand) command() *line.Command {
+	return &line.Command{
+		Name: "read", Aliases: []string{"cat"}, Title: titleFiles, Short: "Write a file of a sandbox to standard output",
+		Args: []line.Argument{line.NameArg, {Name: "path", Text: "The file in the sandbox"}}, Example: "read my-app config.json", Run: c.run,
 	}
 }
 
@@ -24,54 +27,54 @@ func (c *readCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := catFile(ctx, c.screen, sb.FS(), from.path); err != nil {
-		return (&copying{from: from}).missing(err)
+	if err := catFile(ctx, c.screen, sb.FS(), from.Path); err != nil {
+		return (&files.Copy{From: from}).Missing(err)
 	}
 	return nil
 }
 
 type writeCommand struct{ place }
 
-func (c *writeCommand) command() *command {
-	return &command{
-		name: "write", title: titleFiles, short: "Write standard input to a file of a sandbox",
-		args: []argument{nameArg, {name: "path", text: "The file in the sandbox"}}, example: "write my-app config.json", doc: []copyView{}, run: c.run,
+func (c *writeCommand) command() *line.Command {
+	return &line.Command{
+		Name: "write", Title: titleFiles, Short: "Write standard input to a file of a sandbox",
+		Args: []line.Argument{line.NameArg, {Name: "path", Text: "The file in the sandbox"}}, Example: "write my-app config.json", Doc: []copyView{}, Run: c.run,
 	}
 }
 
 func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	if err := (location{path: args[1]}).namesFile(); err != nil {
+	if err := (files.Location{Path: args[1]}).NamesFile(); err != nil {
 		return err
 	}
 	sb, to, err := c.fileOf(ctx, args)
 	if err != nil {
 		return err
 	}
-	one := &copying{screen: c.screen, o: &copyOptions{}, from: location{stream: true}, to: to, target: sb}
-	if err := one.run(ctx); err != nil {
+	one := &files.Copy{Screen: c.screen, O: &files.CopyOptions{}, From: files.Location{Stream: true}, To: to, Target: sb}
+	if err := one.Run(ctx); err != nil {
 		return err
 	}
-	return c.screen.result([]copyView{{one.from.String(), to.String()}})
+	return c.screen.Result([]copyView{{one.From.String(), to.String()}})
 }
 
 // fileOf finds the sandbox of a command line NAME PATH.
-func (p *place) fileOf(ctx context.Context, args []string) (*sandbox.Sandbox, location, error) {
-	name, err := p.account.checkedName(args[0])
+func (p *place) fileOf(ctx context.Context, args []string) (*sandbox.Sandbox, files.Location, error) {
+	name, err := p.account.CheckedName(args[0])
 	if err != nil {
-		return nil, location{}, err
+		return nil, files.Location{}, err
 	}
-	sb, err := p.account.get(ctx, name, false)
-	return sb, location{sandbox: name, path: args[1]}, err
+	sb, err := p.account.Get(ctx, name, false)
+	return sb, files.Location{Sandbox: name, Path: args[1]}, err
 }
 
 // catFile writes a file of a sandbox to standard output.
-func catFile(ctx context.Context, s *stdio, files *sandbox.FileSystem, name string) error {
-	r, err := openRemote(ctx, files, name)
+func catFile(ctx context.Context, s *screen.Screen, fsys *sandbox.FileSystem, name string) error {
+	r, err := files.OpenRemote(ctx, fsys, name)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	_, err = io.Copy(s.out.Raw, r)
+	_, err = io.Copy(s.Out.Raw, r)
 	return err
 }

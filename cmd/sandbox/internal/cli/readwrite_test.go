@@ -22,8 +22,8 @@ func TestInput(t *testing.T) {
 			in.Close()
 		})
 		a := newApp(nil)
-		a.screen.in = in
-		return a.screen.input(ctx), w
+		a.screen.In = in
+		return a.screen.Input(ctx), w
 	}
 	r, w := open(t.Context())
 	_, err := w.WriteString("all of it")
@@ -34,10 +34,10 @@ func TestInput(t *testing.T) {
 	assert.Equal(t, "all of it", string(text))
 
 	a := newApp(nil)
-	a.screen.in, err = os.Open(t.TempDir()) // which can't be read
+	a.screen.In, err = os.Open(t.TempDir()) // which can't be read
 	require.NoError(t, err)
-	defer a.screen.in.Close()
-	_, err = io.ReadAll(a.screen.input(t.Context()))
+	defer a.screen.In.Close()
+	_, err = io.ReadAll(a.screen.Input(t.Context()))
 	require.Error(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
 // TestRefusals has what is refused before any request, each with the nearest
@@ -28,7 +30,7 @@ func TestRefusals(t *testing.T) {
 		if err == nil {
 			return ""
 		}
-		return fmt.Sprint(err) + ": " + a.screen.explain(err).Message + "; " + a.screen.explain(err).Hint
+		return fmt.Sprint(err) + ": " + a.screen.Explain(err).Message + "; " + a.screen.Explain(err).Hint
 	}
 	for _, tc := range []struct{ refused, why, taken string }{
 		{"snapshots tree x --sort-order desc", "--sort-order needs --cursor", "snapshots tree x --sort-order desc --cursor c"},
@@ -146,7 +148,7 @@ func TestEmpty(t *testing.T) {
 		for _, c := range cmd.Commands() {
 			visit(c)
 		}
-		if _, foreign := cmd.Annotations[ownWords]; !foreign {
+		if _, foreign := cmd.Annotations[line.OwnWords]; !foreign {
 			assert.ErrorContains(t, newApp(nil).settle(cmd, []string{"a", ""}), "empty", words)
 		}
 	}

@@ -21,6 +21,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -31,7 +33,7 @@ type commandOptions struct {
 	interactive bool
 	tty, noTTY  bool
 	workdir     string
-	env         []pair
+	env         []line.Pair
 	envFiles    []string
 	timeout     time.Duration
 	noExtend    bool
@@ -47,18 +49,18 @@ type commandOptions struct {
 
 // define defines the options that exec and run share.
 func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
-	toggle(flags, &o.sudo, "sudo", "", "Run the command as root")
-	option(flags, &o.user, "user", "u", "name", "", "Run the command as another user of the sandbox", parseUser)
-	toggle(flags, &o.interactive, "interactive", "i", "Pass standard input on: key by key at a terminal, as it comes from a pipe")
-	toggle(flags, &o.tty, "tty", ttyShort, "Run the command in a terminal")
-	toggle(flags, &o.noTTY, "no-tty", "T", "Never run the command in a terminal")
-	toggle(flags, &o.noExtend, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the command runs")
-	option(flags, &o.workdir, "workdir", "w", "str", "", "The directory to run the command in", parseDirectory)
-	toggle(flags, &o.detach, "detach", "d", "Start the command, write its ID to standard output and leave it running")
-	toggle(flags, &o.binary, "binary", "", "Carry standard output byte by byte, for output that is not text")
-	toggle(flags, &o.noEcho, "no-echo", "", "Don't show the command line on standard error")
-	toggle(flags, &o.killOnExit, "kill-on-exit", "", "Kill the command at once when a signal ends this program")
-	toggle(flags, &o.stop, "stop", "", "Stop the sandbox when the command has ended")
+	line.Toggle(flags, &o.sudo, "sudo", "", "Run the command as root")
+	line.Option(flags, &o.user, "user", "u", "name", "", "Run the command as another user of the sandbox", line.ParseUser)
+	line.Toggle(flags, &o.interactive, "interactive", "i", "Pass standard input on: key by key at a terminal, as it comes from a pipe")
+	line.Toggle(flags, &o.tty, "tty", ttyShort, "Run the command in a terminal")
+	line.Toggle(flags, &o.noTTY, "no-tty", "T", "Never run the command in a terminal")
+	line.Toggle(flags, &o.noExtend, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the command runs")
+	line.Option(flags, &o.workdir, "workdir", "w", "str", "", "The directory to run the command in", line.ParseDirectory)
+	line.Toggle(flags, &o.detach, "detach", "d", "Start the command, write its ID to standard output and leave it running")
+	line.Toggle(flags, &o.binary, "binary", "", "Carry standard output byte by byte, for output that is not text")
+	line.Toggle(flags, &o.noEcho, "no-echo", "", "Don't show the command line on standard error")
+	line.Toggle(flags, &o.killOnExit, "kill-on-exit", "", "Kill the command at once when a signal ends this program")
+	line.Toggle(flags, &o.stop, "stop", "", "Stop the sandbox when the command has ended")
 }
 
 // check reads the environment and refuses, before any request to the API, options
@@ -68,11 +70,11 @@ func (p *place) checkCommand(o *commandOptions, words []string) (err error) {
 		return err
 	}
 	if err := wire.CheckEnv(o.environment); err != nil {
-		return usagef("--env: %v", err)
+		return line.Usagef("--env: %v", err)
 	}
 	for _, word := range words {
 		if err := wire.CheckText(word); err != nil {
-			return usagef("an argument of the command %v", err)
+			return line.Usagef("an argument of the command %v", err)
 		}
 	}
 	terminal, err := p.inTerminal(o)
@@ -80,25 +82,25 @@ func (p *place) checkCommand(o *commandOptions, words []string) (err error) {
 	case err != nil:
 		return err
 	case terminal && o.timeout > 0:
-		return usagef("--timeout can't be used with a command in a terminal")
+		return line.Usagef("--timeout can't be used with a command in a terminal")
 	case o.interactive && o.timeout > 0:
-		return usagef("--timeout can't be used with -i or --stdin")
+		return line.Usagef("--timeout can't be used with -i or --stdin")
 	case o.interactive && o.detach:
-		return usagef("-i and -d exclude each other")
+		return line.Usagef("-i and -d exclude each other")
 	case o.binary && (terminal || o.detach):
-		return usagef("--binary is for commands whose output is piped")
+		return line.Usagef("--binary is for commands whose output is piped")
 	}
 	return nil
 }
 
 // inTerminal reports whether the command is to run in a terminal.
 func (p *place) inTerminal(o *commandOptions) (bool, error) {
-	stdin, stdout := isTerminal(p.screen.in), p.screen.out.Terminal
+	stdin, stdout := line.IsTerminal(p.screen.In), p.screen.Out.Terminal
 	switch {
 	case o.noTTY || o.detach:
 		return false, nil
 	case o.tty && o.interactive && (!stdin || !stdout):
-		return false, usagef("-it needs a terminal; use -i alone to pipe standard input")
+		return false, line.Usagef("-it needs a terminal; use -i alone to pipe standard input")
 	case o.interactive && stdin && stdout:
 		return true, nil
 	}
@@ -157,9 +159,9 @@ func beginning(text string, most int) string {
 
 // echo shows the command line.
 func (r *remoteRun) echo() {
-	if !r.o.noEcho && !r.screen.opts.quiet && !r.screen.opts.json {
-		line := lines(beginning(shellWords(append([]string{r.name}, r.args...)), maxEcho))
-		fmt.Fprintln(r.screen.err, r.screen.err.Paint(console.Gray, "$ "+line))
+	if !r.o.noEcho && !r.screen.Opts.Quiet && !r.screen.Opts.JSON {
+		line := screen.Lines(beginning(line.ShellWords(append([]string{r.name}, r.args...)), maxEcho))
+		fmt.Fprintln(r.screen.Err, r.screen.Err.Paint(console.Gray, "$ "+line))
 	}
 }
 
@@ -176,16 +178,16 @@ func (r *remoteRun) run(ctx context.Context) error {
 		defer r.keepAlive(context.WithoutCancel(ctx), r.sb, keepAliveMargin, "the command ends with the session")()
 	}
 	opts := &sandbox.CommandOptions{
-		Cwd: r.o.workdir, Env: r.o.environment, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: r.screen.out.Raw, Stderr: r.screen.err.Raw, Binary: r.o.binary,
+		Cwd: r.o.workdir, Env: r.o.environment, Sudo: r.o.sudo, Timeout: r.o.timeout, Stdout: r.screen.Out.Raw, Stderr: r.screen.Err.Raw, Binary: r.o.binary,
 	}
 	code, err := r.follow(ctx, target, r.name, r.args, opts)
 	if err != nil {
 		return r.whatBecame(ctx, r.shellHint(startError(err)))
 	}
 	if code == 128+int(syscall.SIGKILL) && r.o.timeout > 0 {
-		fmt.Fprintln(r.screen.err, "Command was killed (SIGKILL, exit code 137).")
+		fmt.Fprintln(r.screen.Err, "Command was killed (SIGKILL, exit code 137).")
 	}
-	return exitWith(code)
+	return screen.ExitWith(code)
 }
 
 // lookTime bounds the look at what became of a command.
@@ -205,10 +207,10 @@ func (r *remoteRun) whatBecame(ctx context.Context, err error) error {
 	late, cancel := withDeadline(ctx, lookTime)
 	defer cancel()
 	name, session := r.sb.Name(), r.sb.CurrentSession().ID()
-	now, getErr := r.account.client.Get(late, name, &sandbox.GetOptions{NoResume: true})
+	now, getErr := r.account.Client.Get(late, name, &sandbox.GetOptions{NoResume: true})
 	switch {
 	case errors.Is(getErr, sandbox.ErrNotFound):
-		return withHint(err, "sandbox %s was removed, and the command ended with it", name)
+		return screen.WithHint(err, "sandbox %s was removed, and the command ended with it", name)
 	case getErr != nil:
 		return err
 	case now.Status() != sandbox.StatusRunning || now.CurrentSession().ID() != session:
@@ -216,11 +218,11 @@ func (r *remoteRun) whatBecame(ctx context.Context, err error) error {
 		if r.o.limited {
 			hint += "; --timeout is how long a session runs"
 		}
-		return withHint(err, "%s", hint)
+		return screen.WithHint(err, "%s", hint)
 	case unknown:
-		return withHint(err, "whether the command runs is not known: see %s", try("ps %s", name))
+		return screen.WithHint(err, "whether the command runs is not known: see %s", screen.Try("ps %s", name))
 	case cut && stream.CommandID != "":
-		return withHint(err, "the command may still be running: see %s", try("logs %s %s", name, stream.CommandID))
+		return screen.WithHint(err, "the command may still be running: see %s", screen.Try("logs %s %s", name, stream.CommandID))
 	}
 	return err
 }
@@ -230,9 +232,9 @@ var builtins = []string{"cd", "export", "source", ".", "alias", "set", "unset", 
 
 // shellHint says what to do when a command line was given for a program.
 func (r *remoteRun) shellHint(err error) error {
-	exit, ok := errors.AsType[*exitError](err)
-	if ok && exit.code == exitNoProgram && (strings.ContainsAny(r.name, " ;|&<>$") || slices.Contains(builtins, r.name)) {
-		return &exitError{code: exit.code, err: withHint(exit.err, "a command line needs a shell: sh -c %s", shellWord(strings.Join(append([]string{r.name}, r.args...), " ")))}
+	exit, ok := errors.AsType[*screen.ExitError](err)
+	if ok && exit.Code == screen.ExitNoProgram && (strings.ContainsAny(r.name, " ;|&<>$") || slices.Contains(builtins, r.name)) {
+		return &screen.ExitError{Code: exit.Code, Err: screen.WithHint(exit.Err, "a command line needs a shell: sh -c %s", line.ShellWord(strings.Join(append([]string{r.name}, r.args...), " ")))}
 	}
 	return err
 }
@@ -243,16 +245,16 @@ var notRunnable = regexp.MustCompile(`(?i)permission denied|is a directory`)
 // startError gives the errors of a command that did not start exit codes of
 // their own, as a shell and docker do.
 func startError(err error) error {
-	if _, told := errors.AsType[*exitError](err); told {
+	if _, told := errors.AsType[*screen.ExitError](err); told {
 		return err
 	}
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return &exitError{code: exitNoProgram, err: err}
+		return &screen.ExitError{Code: screen.ExitNoProgram, Err: err}
 	case errors.Is(err, sandbox.ErrRefused) && notRunnable.MatchString(err.Error()):
-		return &exitError{code: exitNotRunnable, err: err}
+		return &screen.ExitError{Code: screen.ExitNotRunnable, Err: err}
 	case errors.Is(err, sandbox.ErrRefused):
-		return &exitError{code: exitNotStarted, err: err}
+		return &screen.ExitError{Code: screen.ExitNotStarted, Err: err}
 	}
 	return err
 }
@@ -264,10 +266,10 @@ func (r *remoteRun) detach(ctx context.Context, target commandTarget, name strin
 	if err != nil {
 		return startError(err)
 	}
-	if r.screen.opts.structured() && !r.screen.opts.quiet {
-		return r.screen.print(output{doc: viewCommand(cmd), names: []string{cmd.ID()}})
+	if r.screen.Opts.Structured() && !r.screen.Opts.Quiet {
+		return r.screen.Print(screen.Output{Doc: viewCommand(cmd), Names: []string{cmd.ID()}})
 	}
-	_, err = fmt.Fprintln(r.screen.out, cmd.ID())
+	_, err = fmt.Fprintln(r.screen.Out, cmd.ID())
 	return err
 }
 
@@ -334,8 +336,8 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 	for k, v := range opts.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
-	if info, err := r.screen.in.Stat(); err == nil && info.Mode().IsRegular() {
-		cmd.Stdin = r.screen.in
+	if info, err := r.screen.In.Stat(); err == nil && info.Mode().IsRegular() {
+		cmd.Stdin = r.screen.In
 	} else {
 		// The command's end is not held up by a read that is under way.
 		pipe, err := cmd.StdinPipe()
@@ -361,10 +363,10 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 // passInput passes standard input on to a command, and its end. A command that does
 // not read it all is not an error; an input that can't be read is told.
 func (p *place) passInput(w io.WriteCloser) {
-	in := &readErrors{r: p.screen.in}
+	in := &readErrors{r: p.screen.In}
 	_, _ = io.Copy(w, in)
 	if in.err != nil {
-		p.screen.warn("standard input can't be read: "+in.err.Error(), "the command gets what came before")
+		p.screen.Warn("standard input can't be read: "+in.err.Error(), "the command gets what came before")
 	}
 	_ = w.Close()
 }
@@ -402,9 +404,9 @@ type signalPass struct {
 }
 
 // passSignals passes on what comes from now on, and what has ended ctx before.
-func passSignals(ctx context.Context, screen *stdio, killAtOnce bool) *signalPass {
-	p := &signalPass{warn: screen.warn, signals: make(chan os.Signal, 8), done: make(chan struct{})}
-	if early := screen.signal(); ctx.Err() != nil && early != 0 {
+func passSignals(ctx context.Context, screen *screen.Screen, killAtOnce bool) *signalPass {
+	p := &signalPass{warn: screen.Warn, signals: make(chan os.Signal, 8), done: make(chan struct{})}
+	if early := screen.Signal(); ctx.Err() != nil && early != 0 {
 		p.take(early, killAtOnce)
 	}
 	signal.Notify(p.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
@@ -475,7 +477,7 @@ func (p *signalPass) instead(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.count > 0 && errors.Is(err, context.Canceled) {
-		return exitWith(signalNumber(p.last))
+		return screen.ExitWith(signalNumber(p.last))
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
 // version is set by the release build.
@@ -41,11 +42,11 @@ const (
 var titles = []string{"", titleCommands, titleFiles, titleManage, titleTools}
 
 // allCommands has all commands, the official ones first.
-func (a *app) allCommands() *command {
+func (a *app) allCommands() *line.Command {
 	help := &helpCommand{screen: a.screen}
-	root := &command{
-		name: "sandbox", short: "Run code in isolated Linux sandboxes", example: "run -- node -e 'console.log(1)'",
-		sub: describe(
+	root := &line.Command{
+		Name: "sandbox", Short: "Run code in isolated Linux sandboxes", Example: "run -- node -e 'console.log(1)'",
+		Sub: describe(
 			&listCommand{place: a.place}, &createCommand{place: a.place}, &shCommand{place: a.place}, &forkCommand{place: a.place}, &configCommand{place: a.place},
 			&copyCommand{place: a.place}, &execCommand{place: a.place}, &connectCommand{place: a.place}, &stopCommand{place: a.place}, &removeCommand{place: a.place},
 			&runCommand{place: a.place}, &snapshotCommand{place: a.place}, &snapshotsCommand{place: a.place}, &sessionsCommand{place: a.place}, &drivesCommand{place: a.place},
@@ -59,15 +60,15 @@ func (a *app) allCommands() *command {
 		),
 	}
 	help.root = root
-	cmd := root.build(a.complete)
+	cmd := root.Build(a.complete)
 	cmd.SilenceErrors, cmd.SilenceUsage, cmd.PersistentPreRunE = true, true, a.settle
-	cmd.SetOut(a.screen.out)
-	cmd.SetErr(a.screen.err)
+	cmd.SetOut(a.screen.Out)
+	cmd.SetErr(a.screen.Err)
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.SetHelpFunc(func(of *cobra.Command, _ []string) { page(a.screen, func(p *helpPage) { p.write(root.of(of)) }) })
-	cmd.SetHelpCommand(root.find("help").cobra)
+	cmd.SetHelpFunc(func(of *cobra.Command, _ []string) { page(a.screen, func(p *helpPage) { p.write(root.Of(of)) }) })
+	cmd.SetHelpCommand(root.Find("help").Cobra)
 	a.globalOptions(cmd.PersistentFlags())
-	completeOptions(cmd, cmd.PersistentFlags())
+	line.CompleteOptions(cmd, cmd.PersistentFlags())
 	withVersion(cmd)
 	cmd.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "team" {
@@ -79,7 +80,7 @@ func (a *app) allCommands() *command {
 }
 
 // rootCommand is what allCommands has, ready for cobra.
-func (a *app) rootCommand() *cobra.Command { return a.allCommands().cobra }
+func (a *app) rootCommand() *cobra.Command { return a.allCommands().Cobra }
 
 // withVersion adds the option --version, which writes the number alone. For that
 // cobra's own needs a template, and with the package of templates the linker
@@ -110,48 +111,48 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 			}
 		})
 	}
-	o, account := &a.screen.opts, &a.account.given
+	o, account := &a.screen.Opts, &a.account.Given
 	in(groupScope, func() {
-		option(flags, &account.token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; the default is the first that the documentation lists", parseText)
-		option(flags, &account.project, "project", "", "my-project", "", "The name or ID of the project", parseText)
-		option(flags, &account.scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", parseText)
-		toggle(flags, &account.local, "local", "", "Run everything on an emulator on this machine, without an account and without isolation; see sandbox local --help")
-		option(flags, &account.apiURL, "api-url", "", "url", "", "The address of the API", parseText)
+		line.Option(flags, &account.Token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; the default is the first that the documentation lists", line.ParseText)
+		line.Option(flags, &account.Project, "project", "", "my-project", "", "The name or ID of the project", line.ParseText)
+		line.Option(flags, &account.Scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", line.ParseText)
+		line.Toggle(flags, &account.Local, "local", "", "Run everything on an emulator on this machine, without an account and without isolation; see sandbox local --help")
+		line.Option(flags, &account.APIURL, "api-url", "", "url", "", "The address of the API", line.ParseText)
 	})
 	in(groupOutput, func() {
-		toggle(flags, &o.json, "json", "", "Write JSON")
-		toggle(flags, &o.quiet, "quiet", "q", "Write names and IDs only")
-		choice(flags, &o.color, "color", "", "when", "Use colors: auto, always or never", "auto", "always", "never")
-		toggle(flags, &o.noInput, "no-input", "", "Never ask a question")
-		toggle(flags, &o.yes, "yes", "y", "Answer questions with yes")
-		option(flags, &o.debug, "debug", "", "file", "", "Write what is done, request by request, to standard error, or to a file", parseText)
+		line.Toggle(flags, &o.JSON, "json", "", "Write JSON")
+		line.Toggle(flags, &o.Quiet, "quiet", "q", "Write names and IDs only")
+		line.Choice(flags, &o.Color, "color", "", "when", "Use colors: auto, always or never", "auto", "always", "never")
+		line.Toggle(flags, &o.NoInput, "no-input", "", "Never ask a question")
+		line.Toggle(flags, &o.Yes, "yes", "y", "Answer questions with yes")
+		line.Option(flags, &o.Debug, "debug", "", "file", "", "Write what is done, request by request, to standard error, or to a file", line.ParseText)
 		flags.Lookup("debug").NoOptDefVal = "-"
-		option(flags, &account.requestTimeout, "request-timeout", "", "duration", "", "Give up a request that takes longer", parseDuration)
+		line.Option(flags, &account.RequestTimeout, "request-timeout", "", "duration", "", "Give up a request that takes longer", line.ParseDuration)
 	})
 }
 
 // settle makes of the options what they mean together.
 func (a *app) settle(cmd *cobra.Command, args []string) error {
-	o := &a.screen.opts
-	if g := &a.account.given; g.local && (g.apiURL != "" || g.token != "") {
-		return usagef("--local needs no --api-url or --token: everything is on this machine")
+	o := &a.screen.Opts
+	if g := &a.account.Given; g.Local && (g.APIURL != "" || g.Token != "") {
+		return line.Usagef("--local needs no --api-url or --token: everything is on this machine")
 	}
-	if o.color != "" {
-		a.screen.setStreams(console.ColorMode(o.color))
+	if o.Color != "" {
+		a.screen.SetStreams(console.ColorMode(o.Color))
 	}
-	if _, foreign := cmd.Annotations[ownWords]; !foreign && !a.account.completes && slices.Contains(args, "") {
+	if _, foreign := cmd.Annotations[line.OwnWords]; !foreign && !a.account.Completes && slices.Contains(args, "") {
 		// A variable that is not set must not choose what stands for nothing.
-		return usagef("an argument is empty")
+		return line.Usagef("an argument is empty")
 	}
-	if o.quiet && o.json {
-		return usagef("--json and --quiet exclude each other")
+	if o.Quiet && o.JSON {
+		return line.Usagef("--json and --quiet exclude each other")
 	}
-	if o.structured() && cmd.Name() == "list" {
+	if o.Structured() && cmd.Name() == "list" {
 		if err := a.narrows(cmd.Flags()); err != nil {
 			return err
 		}
 	}
-	a.screen.started = true
+	a.screen.Started = true
 	return nil
 }
 
@@ -162,10 +163,10 @@ func withDeadline(ctx context.Context, d time.Duration) (context.Context, contex
 }
 
 // described is what can be made ready for cobra.
-type described interface{ command() *command }
+type described interface{ command() *line.Command }
 
-func describe(all ...described) []*command {
-	made := make([]*command, len(all))
+func describe(all ...described) []*line.Command {
+	made := make([]*line.Command, len(all))
 	for i, d := range all {
 		made[i] = d.command()
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/internal/rawshell"
 )
 
@@ -27,43 +29,43 @@ type rshCommand struct {
 	user string
 }
 
-func (c *rshCommand) command() *command {
-	return &command{
-		name: "rsh", near: []string{"rsync"}, title: titleFiles, short: "Run a command for rsync, git and others that know ssh", foreign: "1", ssh: sshOptions,
-		long: "Run a command with its standard input and output carried byte by byte, in both directions at the same time, for programs that call ssh: " +
+func (c *rshCommand) command() *line.Command {
+	return &line.Command{
+		Name: "rsh", Near: []string{"rsync"}, Title: titleFiles, Short: "Run a command for rsync, git and others that know ssh", Foreign: "1", Ssh: sshOptions,
+		Long: "Run a command with its standard input and output carried byte by byte, in both directions at the same time, for programs that call ssh: " +
 			"rsync -e 'sandbox rsh', and git with GIT_SSH_COMMAND='sandbox rsh' and GIT_SSH_VARIANT=simple. Behind its name it takes ssh's " +
 			"options, of which it heeds -l; the others, and USER@ before the name, are ssh's, too. It needs bash and stty in the sandbox. Standard error comes when the command has ended.",
-		args: []argument{nameArg, {name: "command", text: "The program to run"}, moreWords},
-		check: func(_ *cobra.Command, args []string) error {
+		Args: []line.Argument{line.NameArg, {Name: "command", Text: "The program to run"}, line.MoreWords},
+		Check: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return withHint(usagef("rsh needs the name of a sandbox and a command"), "for a shell use %s", try("connect NAME"))
+				return screen.WithHint(line.Usagef("rsh needs the name of a sandbox and a command"), "for a shell use %s", screen.Try("connect NAME"))
 			}
 			return nil
 		},
-		options: func(flags *pflag.FlagSet) {
-			option(flags, &c.user, "user", "l", "user", "", "The user to run the command as", parseText)
+		Options: func(flags *pflag.FlagSet) {
+			line.Option(flags, &c.user, "user", "l", "user", "", "The user to run the command as", line.ParseText)
 		},
-		example: "rsh my-app tar -c src", run: c.run,
+		Example: "rsh my-app tar -c src", Run: c.run,
 	}
 }
 
 func (c *rshCommand) run(cmd *cobra.Command, args []string) error {
-	name, line := args[0], strings.Join(args[1:], " ")
+	name, words := args[0], strings.Join(args[1:], " ")
 	if before, after, ok := strings.Cut(name, "@"); ok && before != "" {
 		c.user, name = before, after
 	}
-	name, err := c.account.checkedName(name)
+	name, err := c.account.CheckedName(name)
 	if err != nil {
 		return err
 	}
 	if c.user != "" && c.user != "vercel-sandbox" {
-		line = "sudo -u " + shellWord(c.user) + " -- bash -c " + shellWord(line)
+		words = "sudo -u " + line.ShellWord(c.user) + " -- bash -c " + line.ShellWord(words)
 	}
-	sb, err := c.account.get(cmd.Context(), name, true)
+	sb, err := c.account.Get(cmd.Context(), name, true)
 	if err != nil {
 		return err
 	}
-	return c.remoteShell(cmd.Context(), sb, line)
+	return c.remoteShell(cmd.Context(), sb, words)
 }
 
 // rshScript runs a command line with the terminal as its standard output, and what
@@ -102,22 +104,22 @@ func (b blocks) Close() error {
 	return err
 }
 
-func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line string) error {
+func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, words string) error {
 	stderrFile := "/tmp/.sandbox-rsh-" + strings.ToLower(rand.Text()[:12])
-	conn, err := rawshell.Open(ctx, sb, "bash", rshScript, stderrFile, line)
+	conn, err := rawshell.Open(ctx, sb, "bash", rshScript, stderrFile, words)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	go c.passInput(blocks{conn}) // it ends with the connection
-	_, copyErr := io.Copy(c.screen.out.Raw, conn)
+	_, copyErr := io.Copy(c.screen.Out.Raw, conn)
 	late, cancel := withDeadline(ctx, endTime)
 	defer cancel()
 	if err := c.copyErrors(late, sb, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.screen.warn("could not show all of the command's standard error: "+err.Error(), "write less, or to a file")
+		c.screen.Warn("could not show all of the command's standard error: "+err.Error(), "write less, or to a file")
 	}
 	if err := sb.FS().Remove(late, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.screen.warn("could not remove "+stderrFile+": "+err.Error(), "delete it yourself")
+		c.screen.Warn("could not remove "+stderrFile+": "+err.Error(), "delete it yourself")
 	}
 	if copyErr != nil {
 		return copyErr
@@ -126,7 +128,7 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, line 
 	if err != nil {
 		return fmt.Errorf("the end of the command is not known: %w", err)
 	}
-	return exitWith(code)
+	return screen.ExitWith(code)
 }
 
 // maxErrors is how much of a command's standard error rsh shows.
@@ -148,7 +150,7 @@ func (c *rshCommand) copyErrors(ctx context.Context, sb *sandbox.Sandbox, name s
 		return err
 	}
 	defer f.Close()
-	if _, err := io.Copy(c.screen.err, io.LimitReader(f, maxErrors)); err != nil {
+	if _, err := io.Copy(c.screen.Err, io.LimitReader(f, maxErrors)); err != nil {
 		return nil // there may be no reader
 	}
 	if info.Size() > maxErrors {

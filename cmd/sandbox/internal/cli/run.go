@@ -10,6 +10,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/files"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 type runOptions struct {
@@ -26,23 +29,23 @@ type runCommand struct {
 	o runOptions
 }
 
-func (c *runCommand) command() *command {
-	return &command{
-		name: "run", first: true, short: "Run a command in a new sandbox", foreign: "0",
-		long: "Create a sandbox and run a command in it; with --name, take the sandbox of that name if there is one. " +
+func (c *runCommand) command() *line.Command {
+	return &line.Command{
+		Name: "run", First: true, Short: "Run a command in a new sandbox", Foreign: "0",
+		Long: "Create a sandbox and run a command in it; with --name, take the sandbox of that name if there is one. " +
 			"The exit code is that of the command, and standard output holds nothing but what the command writes.",
-		args:    []argument{{name: "command", text: "The program to run"}, moreWords},
-		options: c.define, example: "run --rm --upload . -- npm run build", doc: commandView{}, run: c.run,
+		Args:    []line.Argument{{Name: "command", Text: "The program to run"}, line.MoreWords},
+		Options: c.define, Example: "run --rm --upload . -- npm run build", Doc: commandView{}, Run: c.run,
 	}
 }
 
 func (c *runCommand) define(flags *pflag.FlagSet) {
 	c.o.settings.define(flags, "An environment variable for the command (repeatable)")
 	c.o.command.define(flags, "")
-	toggle(flags, &c.o.connect, "connect", "", "Start a shell first, and then the command")
-	toggle(flags, &c.o.rm, "rm", "", "Remove the sandbox when the command has ended")
-	option(flags, &c.o.command.timeout, "exec-timeout", "", "num UNIT", "", "How long the command may run; it is then killed", parseCommandTimeout)
-	options(flags, &c.o.downloads, "download", "", "PATH[:DEST]", "Copy a file or directory out of the sandbox when the command has ended (repeatable)", parseText)
+	line.Toggle(flags, &c.o.connect, "connect", "", "Start a shell first, and then the command")
+	line.Toggle(flags, &c.o.rm, "rm", "", "Remove the sandbox when the command has ended")
+	line.Option(flags, &c.o.command.timeout, "exec-timeout", "", "num UNIT", "", "How long the command may run; it is then killed", line.ParseCommandTimeout)
+	line.Options(flags, &c.o.downloads, "download", "", "PATH[:DEST]", "Copy a file or directory out of the sandbox when the command has ended (repeatable)", line.ParseText)
 }
 
 func (c *runCommand) run(cmd *cobra.Command, args []string) error {
@@ -60,19 +63,19 @@ func (c *runCommand) run(cmd *cobra.Command, args []string) error {
 // check refuses options that contradict each other.
 func (c *runCommand) check(o *runOptions, words []string) error {
 	if o.rm && o.command.stop {
-		return usagef("--rm and --stop exclude each other")
+		return line.Usagef("--rm and --stop exclude each other")
 	}
 	if err := c.checkCommand(&o.command, words); err != nil {
 		return err
 	}
 	if o.rm && o.command.detach {
-		return usagef("--rm would remove the sandbox under the command that -d leaves running")
+		return line.Usagef("--rm would remove the sandbox under the command that -d leaves running")
 	}
 	if o.command.interactive && o.settings.policy.file == "-" {
-		return usagef("-i and --network-policy-file=- both read standard input")
+		return line.Usagef("-i and --network-policy-file=- both read standard input")
 	}
 	if o.connect {
-		return c.screen.needTerminal("leave --connect out")
+		return c.screen.NeedTerminal("leave --connect out")
 	}
 	return nil
 }
@@ -114,7 +117,7 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 			return fetchErr
 		}
 		if fetchErr != nil {
-			c.screen.warn("the download failed: "+fetchErr.Error(), "the command itself failed as well")
+			c.screen.Warn("the download failed: "+fetchErr.Error(), "the command itself failed as well")
 		}
 		return err
 	}
@@ -124,18 +127,18 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 // imageHint says how to name an image, to somebody who has named one in the place of
 // the program, as for docker.
 func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) error {
-	exit, ok := errors.AsType[*exitError](err)
-	if !ok || exit.code != exitNoProgram || exit.err == nil {
+	exit, ok := errors.AsType[*screen.ExitError](err)
+	if !ok || exit.Code != screen.ExitNoProgram || exit.Err == nil {
 		return err
 	}
-	if _, advised := errors.AsType[*hinted](exit.err); advised {
+	if _, advised := errors.AsType[*screen.Hinted](exit.Err); advised {
 		return err
 	}
-	hint := "if that is an image: " + try("run --image %s -- COMMAND", shellWord(program))
+	hint := "if that is an image: " + screen.Try("run --image %s -- COMMAND", line.ShellWord(program))
 	if !o.rm {
-		hint += "; " + try("rm %s", sb.Name()) + " removes the sandbox"
+		hint += "; " + screen.Try("rm %s", sb.Name()) + " removes the sandbox"
 	}
-	return &exitError{code: exit.code, err: withHint(exit.err, "%s", hint)}
+	return &screen.ExitError{Code: exit.Code, Err: screen.WithHint(exit.Err, "%s", hint)}
 }
 
 // sandboxForRun finds the sandbox of a name, or makes one. With --rm a signal does
@@ -143,9 +146,9 @@ func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) er
 func (p *place) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
 	s := &o.settings
 	if s.name != "" {
-		sb, err := p.account.getExisting(ctx, s.name)
+		sb, err := p.account.GetExisting(ctx, s.name)
 		if sb != nil && o.rm {
-			p.screen.warn("sandbox "+s.name+" existed before, and --rm will remove it", "leave --rm out to keep it")
+			p.screen.Warn("sandbox "+s.name+" existed before, and --rm will remove it", "leave --rm out to keep it")
 		}
 		if sb != nil || err != nil {
 			return sb, err
@@ -160,11 +163,11 @@ func (p *place) sandboxForRun(ctx context.Context, o *runOptions, create *sandbo
 		making, cancel = withDeadline(ctx, createTime)
 		defer cancel()
 	}
-	if _, err := p.account.connect(ctx); err != nil {
+	if _, err := p.account.Connect(ctx); err != nil {
 		return nil, err
 	}
-	stop := p.screen.spinUnless(s.silent, "Creating sandbox...")
-	sb, err := p.account.create(making, create)
+	stop := p.screen.SpinUnless(s.silent, "Creating sandbox...")
+	sb, err := p.account.Create(making, create)
 	stop()
 	if err != nil {
 		if o.rm && errors.Is(err, sandbox.ErrOutcomeUnknown) {
@@ -178,9 +181,9 @@ func (p *place) sandboxForRun(ctx context.Context, o *runOptions, create *sandbo
 // fetchAll copies paths of a sandbox here, each SOURCE[:DEST].
 func (c *runCommand) fetchAll(ctx context.Context, sb *sandbox.Sandbox, downloads []string) error {
 	for _, d := range downloads {
-		from, to := splitUpload(d)
-		one := &copying{screen: c.screen, o: &copyOptions{mkdir: true}, from: location{sandbox: sb.Name(), path: from}, to: location{path: to}, source: sb}
-		if err := one.run(ctx); err != nil {
+		from, to := files.SplitUpload(d)
+		one := &files.Copy{Screen: c.screen, O: &files.CopyOptions{Mkdir: true}, From: files.Location{Sandbox: sb.Name(), Path: from}, To: files.Location{Path: to}, Source: sb}
+		if err := one.Run(ctx); err != nil {
 			return err
 		}
 	}
@@ -191,7 +194,7 @@ func (c *runCommand) fetchAll(ctx context.Context, sb *sandbox.Sandbox, download
 func (p *place) removeIfThere(ctx context.Context, name string) error {
 	late, cancel := withDeadline(ctx, endTime)
 	defer cancel()
-	client, err := p.account.connect(late)
+	client, err := p.account.Connect(late)
 	if err != nil {
 		return err
 	}

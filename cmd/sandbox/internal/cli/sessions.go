@@ -8,13 +8,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 )
 
 type sessionsCommand struct{ place }
 
-func (c *sessionsCommand) command() *command {
-	return &command{name: "sessions", short: "Manage sessions", sub: describe(&sessionsListCommand{place: c.place})}
+func (c *sessionsCommand) command() *line.Command {
+	return &line.Command{Name: "sessions", Short: "Manage sessions", Sub: describe(&sessionsListCommand{place: c.place})}
 }
 
 type sessionsListCommand struct {
@@ -24,23 +26,23 @@ type sessionsListCommand struct {
 	all   bool
 }
 
-func (c *sessionsListCommand) command() *command {
-	return &command{
-		name: "list", aliases: []string{"ls"}, near: []string{"get", "status"}, short: "List the sessions of a sandbox", args: []argument{nameArg},
-		options: func(flags *pflag.FlagSet) {
-			toggle(flags, &c.all, "all", "a", "Show all sessions (default shows just running)")
+func (c *sessionsListCommand) command() *line.Command {
+	return &line.Command{
+		Name: "list", Aliases: []string{"ls"}, Near: []string{"get", "status"}, Short: "List the sessions of a sandbox", Args: []line.Argument{line.NameArg},
+		Options: func(flags *pflag.FlagSet) {
+			line.Toggle(flags, &c.all, "all", "a", "Show all sessions (default shows just running)")
 			c.pages.define(flags, "sessions")
 		},
-		example: "sessions ls my-app --all", doc: []sessionView{}, run: c.run,
+		Example: "sessions ls my-app --all", Doc: []sessionView{}, Run: c.run,
 	}
 }
 
 func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {
-	sb, err := c.account.named(cmd.Context(), args[0], false)
+	sb, err := c.account.Named(cmd.Context(), args[0], false)
 	if err != nil {
 		return err
 	}
-	stop := c.screen.spin("Fetching sessions...")
+	stop := c.screen.Spin("Fetching sessions...")
 	found, next, err := collect(cmd.Context(), &c.pages, func(s sandbox.SessionInfo) string { return s.ID },
 		func(s sandbox.SessionInfo) bool { return c.all || s.Status == sandbox.StatusRunning },
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SessionInfo], error) {
@@ -50,10 +52,10 @@ func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	ans := list(mapped(found, viewSession), func(v sessionView) string { return v.ID },
+	ans := screen.List(mapped(found, viewSession), func(v sessionView) string { return v.ID },
 		func(views []sessionView) *table.Table { return c.sessionTable(views, c.all) })
-	ans.empty = "No sessions."
-	if err := c.screen.print(ans); err != nil {
+	ans.Empty = "No sessions."
+	if err := c.screen.Print(ans); err != nil {
 		return err
 	}
 	c.more(next)
@@ -67,7 +69,7 @@ func (c *sessionsListCommand) sessionTable(views []sessionView, usage bool) *tab
 	}
 	t := table.New(header...)
 	t.Least = []string{"SNAPSHOT", "NETWORK (OUT/IN)", "CPU", "VCPUS", "REGION", "MEMORY", "RUNTIME", "TIMEOUT", "DURATION", "CREATED"}
-	now := c.screen.now()
+	now := c.screen.Now()
 	for _, v := range views {
 		timeout := "-"
 		if v.CreatedAt != nil {

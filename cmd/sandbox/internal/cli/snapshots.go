@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -24,61 +26,61 @@ type snapshotCommand struct {
 	expiration   *time.Duration
 }
 
-func (c *snapshotCommand) command() *command {
-	return &command{
-		name: "snapshot", near: []string{"save", "commit"}, first: true, short: "Take a snapshot of a sandbox's files",
-		long: "Take a snapshot of a sandbox's files, which ends its session. The snapshot's ID is written to standard output.",
-		args: []argument{nameArg}, options: c.define, example: "snapshot my-app --stop", doc: snapshotView{}, run: c.run,
+func (c *snapshotCommand) command() *line.Command {
+	return &line.Command{
+		Name: "snapshot", Near: []string{"save", "commit"}, First: true, Short: "Take a snapshot of a sandbox's files",
+		Long: "Take a snapshot of a sandbox's files, which ends its session. The snapshot's ID is written to standard output.",
+		Args: []line.Argument{line.NameArg}, Options: c.define, Example: "snapshot my-app --stop", Doc: snapshotView{}, Run: c.run,
 	}
 }
 
 func (c *snapshotCommand) define(flags *pflag.FlagSet) {
-	toggle(flags, &c.stop, "stop", "", "Accept that the session ends")
-	toggle(flags, &c.silent, "silent", "", "Don't write the snapshot's ID to standard output")
-	option(flags, &c.expiration, "expiration", "", "num UNIT", "", "How long the snapshot is kept; 0 keeps it", pointerTo(parseExpiration))
+	line.Toggle(flags, &c.stop, "stop", "", "Accept that the session ends")
+	line.Toggle(flags, &c.silent, "silent", "", "Don't write the snapshot's ID to standard output")
+	line.Option(flags, &c.expiration, "expiration", "", "num UNIT", "", "How long the snapshot is kept; 0 keeps it", line.PointerTo(line.ParseExpiration))
 }
 
 func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	if !c.stop && !c.screen.opts.yes && !c.screen.asks() {
-		return withHint(usagef("a snapshot ends the current session of the sandbox"), "agree with --stop")
+	if !c.stop && !c.screen.Opts.Yes && !c.screen.Asks() {
+		return screen.WithHint(line.Usagef("a snapshot ends the current session of the sandbox"), "agree with --stop")
 	}
-	sb, err := c.account.named(ctx, args[0], false)
+	sb, err := c.account.Named(ctx, args[0], false)
 	if err != nil {
 		return err
 	}
 	if status := sb.Status(); status != sandbox.StatusRunning {
-		return withHint(fmt.Errorf("sandbox %s is not running (its status is %s)", sb.Name(), status),
-			"a stopped sandbox has its snapshot already: %s", try("snapshots list --name %s", sb.Name()))
+		return screen.WithHint(fmt.Errorf("sandbox %s is not running (its status is %s)", sb.Name(), status),
+			"a stopped sandbox has its snapshot already: %s", screen.Try("snapshots list --name %s", sb.Name()))
 	}
 	if !c.stop {
-		if err := c.screen.confirm(ctx, "A snapshot ends the current session of "+sb.Name()+". Go on?"); err != nil {
+		if err := c.screen.Confirm(ctx, "A snapshot ends the current session of "+sb.Name()+". Go on?"); err != nil {
 			return err
 		}
 	}
-	done := c.screen.spinUnless(c.silent, "Creating snapshot...")
+	done := c.screen.SpinUnless(c.silent, "Creating snapshot...")
 	snap, err := sb.Snapshot(ctx, &sandbox.SnapshotOptions{Expiration: keptFor(c.expiration)})
 	done()
 	if err != nil {
 		return err
 	}
-	if c.screen.opts.structured() {
-		return c.screen.print(output{doc: viewSnapshot(snap.Info()), names: []string{snap.ID()}})
+	if c.screen.Opts.Structured() {
+		return c.screen.Print(screen.Output{Doc: viewSnapshot(snap.Info()), Names: []string{snap.ID()}})
 	}
 	if c.silent {
 		return nil
 	}
-	fmt.Fprintf(c.screen.err, "%s Snapshot %s created.\n", c.screen.err.Paint(console.Green, "✔"), snap.ID())
-	_, err = fmt.Fprintln(c.screen.out, snap.ID())
+	fmt.Fprintf(c.screen.Err, "%s Snapshot %s created.\n", c.screen.Err.Paint(console.Green, "✔"), snap.ID())
+	_, err = fmt.Fprintln(c.screen.Out, snap.ID())
 	return err
 }
 
 type snapshotsCommand struct{ place }
 
-func (c *snapshotsCommand) command() *command {
-	return &command{
-		name: "snapshots", short: "Manage snapshots",
-		sub: describe(&snapshotsListCommand{place: c.place}, &snapshotsGetCommand{place: c.place}, &snapshotsTreeCommand{place: c.place}, &snapshotsDeleteCommand{place: c.place}),
+func (c *snapshotsCommand) command() *line.Command {
+	return &line.Command{
+		Name: "snapshots", Short: "Manage snapshots",
+		Sub: describe(&snapshotsListCommand{place: c.place}, &snapshotsGetCommand{place: c.place}, &snapshotsTreeCommand{place: c.place}, &snapshotsDeleteCommand{place: c.place}),
 	}
 }
 
@@ -89,7 +91,7 @@ var snapshotStyles = map[sandbox.Status]console.Style{
 func (p *place) snapshotTable(views []snapshotView) *table.Table {
 	t := table.New("ID", "STATUS", "CREATED", "EXPIRATION", "SIZE", "REGIONS", "SOURCE SESSION")
 	t.Least = []string{"SOURCE SESSION", "REGIONS", "EXPIRATION", "SIZE", "STATUS"}
-	now := p.screen.now()
+	now := p.screen.Now()
 	for _, v := range views {
 		expiration := distance(v.ExpiresAt, now)
 		if v.Status == "deleted" {
@@ -102,9 +104,9 @@ func (p *place) snapshotTable(views []snapshotView) *table.Table {
 }
 
 func (p *place) printSnapshots(views []snapshotView) error {
-	ans := list(views, func(v snapshotView) string { return v.ID }, p.snapshotTable)
-	ans.empty = "No snapshots."
-	return p.screen.print(ans)
+	ans := screen.List(views, func(v snapshotView) string { return v.ID }, p.snapshotTable)
+	ans.Empty = "No snapshots."
+	return p.screen.Print(ans)
 }
 
 type snapshotsListCommand struct {
@@ -114,23 +116,23 @@ type snapshotsListCommand struct {
 	name  string
 }
 
-func (c *snapshotsListCommand) command() *command {
-	return &command{
-		name: "list", aliases: []string{"ls"}, near: []string{"get", "status"}, short: "List the snapshots of a project",
-		options: func(flags *pflag.FlagSet) {
-			option(flags, &c.name, "name", "", "name", "", "Only the snapshots of this sandbox", parseAny)
+func (c *snapshotsListCommand) command() *line.Command {
+	return &line.Command{
+		Name: "list", Aliases: []string{"ls"}, Near: []string{"get", "status"}, Short: "List the snapshots of a project",
+		Options: func(flags *pflag.FlagSet) {
+			line.Option(flags, &c.name, "name", "", "name", "", "Only the snapshots of this sandbox", line.ParseAny)
 			c.pages.define(flags, "snapshots")
 		},
-		example: "snapshots ls --name my-app", doc: []snapshotView{}, run: c.run,
+		Example: "snapshots ls --name my-app", Doc: []snapshotView{}, Run: c.run,
 	}
 }
 
 func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
-	client, err := c.account.connect(cmd.Context())
+	client, err := c.account.Connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	stop := c.screen.spin("Fetching snapshots...")
+	stop := c.screen.Spin("Fetching snapshots...")
 	found, next, err := collect(cmd.Context(), &c.pages, func(s sandbox.SnapshotInfo) string { return s.ID },
 		func(sandbox.SnapshotInfo) bool { return true },
 		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.SnapshotInfo], error) {
@@ -150,47 +152,47 @@ func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
 }
 
 // snapshotArg is an argument that names a snapshot.
-var snapshotArg = argument{name: "snapshot_id", text: "The ID of a snapshot, which begins with snap_", parse: checked(parseSnapshotID)}
+var snapshotArg = line.Argument{Name: "snapshot_id", Text: "The ID of a snapshot, which begins with snap_", Parse: line.Checked(line.ParseSnapshotID)}
 
 type snapshotsGetCommand struct{ place }
 
-func (c *snapshotsGetCommand) command() *command {
-	return &command{
-		name: "get", near: []string{"show", "inspect"}, short: "Show a snapshot", args: []argument{snapshotArg},
-		example: "snapshots get snap_0123", doc: snapshotView{}, run: c.run,
+func (c *snapshotsGetCommand) command() *line.Command {
+	return &line.Command{
+		Name: "get", Near: []string{"show", "inspect"}, Short: "Show a snapshot", Args: []line.Argument{snapshotArg},
+		Example: "snapshots get snap_0123", Doc: snapshotView{}, Run: c.run,
 	}
 }
 
 func (c *snapshotsGetCommand) run(cmd *cobra.Command, args []string) error {
-	client, err := c.account.connect(cmd.Context())
+	client, err := c.account.Connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	stop := c.screen.spin("Fetching snapshot...")
+	stop := c.screen.Spin("Fetching snapshot...")
 	snap, err := client.GetSnapshot(cmd.Context(), args[0])
 	stop()
 	if err != nil {
 		return err
 	}
 	v := viewSnapshot(snap.Info())
-	if c.screen.opts.structured() {
-		return c.screen.print(output{doc: v, names: []string{v.ID}})
+	if c.screen.Opts.Structured() {
+		return c.screen.Print(screen.Output{Doc: v, Names: []string{v.ID}})
 	}
 	return c.printSnapshots([]snapshotView{v})
 }
 
 type snapshotsDeleteCommand struct{ place }
 
-func (c *snapshotsDeleteCommand) command() *command {
-	return &command{
-		name: "delete", aliases: []string{"rm", "remove"}, near: []string{"destroy"}, short: "Delete snapshots",
-		args:    []argument{snapshotArg, {name: "snapshot_id", text: "More of them", several: true, parse: checked(parseSnapshotID)}},
-		example: "snapshots rm snap_0123", doc: []string{}, run: c.run,
+func (c *snapshotsDeleteCommand) command() *line.Command {
+	return &line.Command{
+		Name: "delete", Aliases: []string{"rm", "remove"}, Near: []string{"destroy"}, Short: "Delete snapshots",
+		Args:    []line.Argument{snapshotArg, {Name: "snapshot_id", Text: "More of them", Several: true, Parse: line.Checked(line.ParseSnapshotID)}},
+		Example: "snapshots rm snap_0123", Doc: []string{}, Run: c.run,
 	}
 }
 
 func (c *snapshotsDeleteCommand) run(cmd *cobra.Command, args []string) error {
-	client, err := c.account.connect(cmd.Context())
+	client, err := c.account.Connect(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -213,32 +215,32 @@ type snapshotsTreeCommand struct {
 	limit         int
 }
 
-func (c *snapshotsTreeCommand) command() *command {
-	return &command{
-		name: "tree", short: "Show the ancestors and descendants of a sandbox's snapshot", args: []argument{nameArg}, options: c.define,
-		example: "snapshots tree my-app", doc: treeView{}, run: c.run,
+func (c *snapshotsTreeCommand) command() *line.Command {
+	return &line.Command{
+		Name: "tree", Short: "Show the ancestors and descendants of a sandbox's snapshot", Args: []line.Argument{line.NameArg}, Options: c.define,
+		Example: "snapshots tree my-app", Doc: treeView{}, Run: c.run,
 	}
 }
 
 func (c *snapshotsTreeCommand) define(flags *pflag.FlagSet) {
-	choice(flags, &c.order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
-	option(flags, &c.limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", parseBetween(1, wire.MaxTreePage, "limit"))
-	option(flags, &c.cursor, "cursor", "", "str", "", "Continue from the hint of an earlier call", parseAny)
+	line.Choice(flags, &c.order, "sort-order", "", "value", "desc (default) walks the ancestors, asc the descendants. Needs --cursor", "asc", "desc")
+	line.Option(flags, &c.limit, "limit", "", "number", "10", "Maximum number of snapshots in each direction (1-10)", line.ParseBetween(1, wire.MaxTreePage, "limit"))
+	line.Option(flags, &c.cursor, "cursor", "", "str", "", "Continue from the hint of an earlier call", line.ParseAny)
 }
 
 func (c *snapshotsTreeCommand) run(cmd *cobra.Command, args []string) error {
 	if c.order != "" && c.cursor == "" {
-		return usagef("--sort-order needs --cursor")
+		return line.Usagef("--sort-order needs --cursor")
 	}
-	name, err := c.account.checkedName(args[0])
+	name, err := c.account.CheckedName(args[0])
 	if err != nil {
 		return err
 	}
-	client, err := c.account.connect(cmd.Context())
+	client, err := c.account.Connect(cmd.Context())
 	if err != nil {
 		return err
 	}
-	stop := c.screen.spin("Fetching snapshot tree...")
+	stop := c.screen.Spin("Fetching snapshot tree...")
 	defer stop()
 	t := &snapshotTree{place: c.place, client: client, name: name, limit: c.limit}
 	if c.cursor != "" {
@@ -288,7 +290,7 @@ func (t *snapshotTree) readPage(ctx context.Context, cursor, order string) error
 }
 
 func (t *snapshotTree) readAll(ctx context.Context) error {
-	sb, err := t.account.get(ctx, t.name, false)
+	sb, err := t.account.Get(ctx, t.name, false)
 	if err != nil {
 		return err
 	}
@@ -332,7 +334,7 @@ type treeView struct {
 }
 
 func (t *snapshotTree) print() error {
-	if t.screen.opts.structured() {
+	if t.screen.Opts.Structured() {
 		nodes := func(from []sandbox.SnapshotTreeNode) []snapshotView {
 			return mapped(from, func(n sandbox.SnapshotTreeNode) snapshotView { return viewSnapshot(n.Snapshot) })
 		}
@@ -342,10 +344,10 @@ func (t *snapshotTree) print() error {
 			s := viewSnapshot(t.current.Snapshot)
 			v.Current, names = &s, []string{s.ID}
 		}
-		return t.screen.print(output{doc: v, names: names})
+		return t.screen.Print(screen.Output{Doc: v, Names: names})
 	}
 	if t.current == nil && !t.page {
-		_, err := fmt.Fprintln(t.screen.out, "No snapshots found for this sandbox.")
+		_, err := fmt.Fprintln(t.screen.Out, "No snapshots found for this sandbox.")
 		return err
 	}
 	var lines []string
@@ -360,9 +362,9 @@ func (t *snapshotTree) print() error {
 	}
 	atRoot := len(t.ancestors) == 0 || t.ancestors[len(t.ancestors)-1].Snapshot.ParentID == ""
 	if !t.page && t.nextUp == "" && atRoot {
-		lines = append(lines, "│", "○ "+t.screen.out.Paint(console.Gray, "(root)"))
+		lines = append(lines, "│", "○ "+t.screen.Out.Paint(console.Gray, "(root)"))
 	}
-	if _, err := fmt.Fprintln(t.screen.out, strings.Join(lines, "\n")); err != nil {
+	if _, err := fmt.Fprintln(t.screen.Out, strings.Join(lines, "\n")); err != nil {
 		return err
 	}
 	t.hint("ancestors", t.nextUp, "desc")
@@ -372,7 +374,7 @@ func (t *snapshotTree) print() error {
 
 func (t *snapshotTree) hint(what, next, order string) {
 	if next != "" {
-		fmt.Fprintf(t.screen.err, "\nMore %s: %s\n", what, t.screen.filled(try("snapshots tree %s --cursor %s --sort-order %s", shellWord(t.name), shellWord(next), order)))
+		fmt.Fprintf(t.screen.Err, "\nMore %s: %s\n", what, t.screen.Filled(screen.Try("snapshots tree %s --cursor %s --sort-order %s", line.ShellWord(t.name), line.ShellWord(next), order)))
 	}
 }
 
@@ -380,7 +382,7 @@ func (t *snapshotTree) hint(what, next, order string) {
 const maxSiblings = 5
 
 func (t *snapshotTree) node(n sandbox.SnapshotTreeNode, current bool) []string {
-	out, now := t.screen.out, t.screen.now()
+	out, now := t.screen.Out, t.screen.Now()
 	expires := out.Paint(console.Gray, "never")
 	if at := n.Snapshot.ExpiresAt; !at.IsZero() {
 		left := at.Sub(now)

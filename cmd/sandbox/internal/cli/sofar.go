@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 // The API does not tell how much output there is of a command that runs: it sends
@@ -48,7 +49,7 @@ func soFar(ctx context.Context, logs func(context.Context) iter.Seq2[sandbox.Log
 				case live.Err() == nil || ctx.Err() != nil:
 					yield(e, err)
 				case !responds.Load():
-					yield(e, &exitError{code: exitTimeout, err: withHint(
+					yield(e, &screen.ExitError{Code: screen.ExitTimeout, Err: screen.WithHint(
 						fmt.Errorf("the API has not responded within %v", logPatience), "with --follow it is waited for")})
 				}
 				return

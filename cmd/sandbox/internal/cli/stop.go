@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 )
 
@@ -52,7 +54,7 @@ func distinct(names []string) []string {
 // what a selection has found.
 func (p *place) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel *selection) ([]string, []sandbox.Info, error) {
 	if len(args) > 0 && sel.given() {
-		return nil, nil, usagef("give names or a selection, not both")
+		return nil, nil, line.Usagef("give names or a selection, not both")
 	}
 	if sel.given() {
 		found, err := p.find(ctx, sel)
@@ -60,10 +62,10 @@ func (p *place) chosen(ctx context.Context, cmd *cobra.Command, args []string, s
 		return mapped(found, func(i sandbox.Info) string { return i.Name }), found, err
 	}
 	if len(args) == 0 {
-		return nil, nil, &usageError{message: "no value provided for name", hint: moreAbout(cmd)}
+		return nil, nil, &line.UsageError{Message: "no value provided for name", Hint: line.MoreAbout(cmd)}
 	}
 	for i, name := range args {
-		resolved, err := p.account.checkedName(name)
+		resolved, err := p.account.CheckedName(name)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -78,11 +80,11 @@ type stopCommand struct {
 	sel selection
 }
 
-func (c *stopCommand) command() *command {
-	return &command{
-		name: "stop", near: []string{"pause", "down"}, first: true, short: "Stop sandboxes",
-		long: "Stop sandboxes, by name or by property. Persistent ones keep their files; any command starts them again.",
-		args: []argument{nameArg, moreNames}, check: cobra.ArbitraryArgs, options: c.sel.define, example: "stop my-app", doc: []stopView{}, run: c.run,
+func (c *stopCommand) command() *line.Command {
+	return &line.Command{
+		Name: "stop", Near: []string{"pause", "down"}, First: true, Short: "Stop sandboxes",
+		Long: "Stop sandboxes, by name or by property. Persistent ones keep their files; any command starts them again.",
+		Args: []line.Argument{line.NameArg, line.MoreNames}, Check: cobra.ArbitraryArgs, Options: c.sel.define, Example: "stop my-app", Doc: []stopView{}, Run: c.run,
 	}
 }
 
@@ -95,25 +97,25 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if c.sel.given() && len(names) > 0 && c.screen.asks() {
-		if err := c.screen.confirm(ctx, fmt.Sprintf("Stop %s: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
+	if c.sel.given() && len(names) > 0 && c.screen.Asks() {
+		if err := c.screen.Confirm(ctx, fmt.Sprintf("Stop %s: %s?", line.Plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
 			return err
 		}
 	}
-	text := "Stopping " + plural(len(names), "sandbox", "sandboxes")
+	text := "Stopping " + line.Plural(len(names), "sandbox", "sandboxes")
 	if len(names) == 1 {
 		text = "Stopping " + names[0]
 	}
-	if _, err := c.account.connect(cmd.Context()); err != nil {
+	if _, err := c.account.Connect(cmd.Context()); err != nil {
 		return err
 	}
-	spin := c.screen.spin(text)
+	spin := c.screen.Spin(text)
 	type stopped struct {
 		sb     *sandbox.Sandbox
 		result *sandbox.StopResult
 	}
 	results, errs := forEach(names, func(_ int, name string) (stopped, error) {
-		sb, err := c.account.get(ctx, name, false)
+		sb, err := c.account.Get(ctx, name, false)
 		if err != nil {
 			return stopped{}, err
 		}
@@ -124,20 +126,20 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 	views := []stopView{}
 	for i, r := range results {
 		if errs[i] != nil {
-			c.screen.failed(names[i]+": ", errs[i])
+			c.screen.Failed(names[i]+": ", errs[i])
 			continue
 		}
 		views = append(views, viewStop(names[i], r.result))
-		if !c.screen.opts.structured() {
+		if !c.screen.Opts.Structured() {
 			c.tellStopped(r.sb, r.result)
 		}
 	}
-	if c.screen.opts.structured() {
-		if err := c.screen.print(list(views, func(v stopView) string { return v.Name }, nil)); err != nil {
+	if c.screen.Opts.Structured() {
+		if err := c.screen.Print(screen.List(views, func(v stopView) string { return v.Name }, nil)); err != nil {
 			return err
 		}
 	}
-	return c.screen.failAfter(errs)
+	return c.screen.FailAfter(errs)
 }
 
 type stopView struct {
@@ -160,7 +162,7 @@ type field struct{ label, value string }
 
 // tellStopped shows what a session and its sandbox have used.
 func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
-	fmt.Fprintf(c.screen.err, "%s Sandbox %s stopped.\n", c.screen.err.Paint(console.Green, "✔"), sb.Name())
+	fmt.Fprintf(c.screen.Err, "%s Sandbox %s stopped.\n", c.screen.Err.Paint(console.Green, "✔"), sb.Name())
 	i, s := viewSandbox(sb.Info()), viewSession(r.Session)
 	run := func(label string, ms int64) field {
 		return field{label, units.Run(time.Duration(ms) * time.Millisecond)}
@@ -179,7 +181,7 @@ func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 	if p := r.Snapshot; p != nil {
 		expires := "never"
 		if !p.ExpiresAt.IsZero() {
-			expires = units.Distance(p.ExpiresAt, c.screen.now())
+			expires = units.Distance(p.ExpiresAt, c.screen.Now())
 		}
 		rows = append(rows, []field{{"snapshot: ", p.ID}, {"size: ", units.Bytes(p.SizeBytes)}, {"expires: ", expires}})
 	}
@@ -193,11 +195,11 @@ func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 	for _, row := range rows {
 		var b strings.Builder
 		for column, f := range row {
-			b.WriteString(f.label + c.screen.err.Paint(console.Cyan, f.value) + strings.Repeat(" ", widths[column]-len(f.label)-len(f.value)+2))
+			b.WriteString(f.label + c.screen.Err.Paint(console.Cyan, f.value) + strings.Repeat(" ", widths[column]-len(f.label)-len(f.value)+2))
 		}
 		lines = append(lines, strings.TrimRight(b.String(), " "))
 	}
-	c.screen.tree(lines, func(s string) string { return c.screen.err.Paint(console.Dim, s) })
+	c.screen.Tree(lines, func(s string) string { return c.screen.Err.Paint(console.Dim, s) })
 }
 
 type removeCommand struct {
@@ -208,18 +210,18 @@ type removeCommand struct {
 	force   bool
 }
 
-func (c *removeCommand) command() *command {
-	return &command{
-		name: "remove", aliases: []string{"rm"}, near: []string{"delete", "del", "destroy", "terminate"}, first: true, short: "Remove sandboxes for good",
-		long: "Remove sandboxes for good, by name or by property. Their snapshots live on unless --delete-orphan-snapshots says otherwise.",
-		args: []argument{nameArg, moreNames}, check: cobra.ArbitraryArgs, options: c.define, example: "rm my-app", doc: []string{}, run: c.run,
+func (c *removeCommand) command() *line.Command {
+	return &line.Command{
+		Name: "remove", Aliases: []string{"rm"}, Near: []string{"delete", "del", "destroy", "terminate"}, First: true, Short: "Remove sandboxes for good",
+		Long: "Remove sandboxes for good, by name or by property. Their snapshots live on unless --delete-orphan-snapshots says otherwise.",
+		Args: []line.Argument{line.NameArg, line.MoreNames}, Check: cobra.ArbitraryArgs, Options: c.define, Example: "rm my-app", Doc: []string{}, Run: c.run,
 	}
 }
 
 func (c *removeCommand) define(flags *pflag.FlagSet) {
-	toggle(flags, &c.orphans, "delete-orphan-snapshots", "", "Also delete snapshots of the sandbox that no other sandbox uses")
+	line.Toggle(flags, &c.orphans, "delete-orphan-snapshots", "", "Also delete snapshots of the sandbox that no other sandbox uses")
 	c.sel.define(flags)
-	toggle(flags, &c.force, "force", "f", "Ignore sandboxes that do not exist, and ask no questions")
+	line.Toggle(flags, &c.force, "force", "f", "Ignore sandboxes that do not exist, and ask no questions")
 }
 
 func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
@@ -229,19 +231,19 @@ func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.sel.given() && len(names) > 0 && !c.force {
-		if err := c.screen.confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
+		if err := c.screen.Confirm(ctx, fmt.Sprintf("Remove %s for good: %s?", line.Plural(len(names), "sandbox", "sandboxes"), strings.Join(names, ", "))); err != nil {
 			return err
 		}
 	}
 	if c.sel.given() {
 		removed, err := c.removeFound(ctx, found, &c.sel, c.orphans)
-		return errors.Join(err, c.screen.printDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
+		return errors.Join(err, c.screen.PrintDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
 	}
-	if _, err := c.account.connect(ctx); err != nil {
+	if _, err := c.account.Connect(ctx); err != nil {
 		return err
 	}
 	return c.tasks(names, "Removing sandbox ", func(name string) error {
-		sb, err := c.account.get(ctx, name, false)
+		sb, err := c.account.Get(ctx, name, false)
 		if err == nil {
 			err = sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: c.orphans})
 		}
@@ -253,7 +255,7 @@ func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 // errInUse is why something that was to be removed is left alone.
-var errInUse = &exitError{code: exitConflict, err: errors.New("it has been used since it was found, and is left alone")}
+var errInUse = &screen.ExitError{Code: screen.ExitConflict, Err: errors.New("it has been used since it was found, and is left alone")}
 
 // errNothing is the result of a task that had nothing to do.
 var errNothing = errors.New("nothing to do")
@@ -262,15 +264,15 @@ var errNothing = errors.New("nothing to do")
 // error, and writes the names of those that it was done to to standard output.
 func (p *place) tasks(names []string, title string, do func(name string) error) error {
 	done, err := p.each(names, title, do)
-	return errors.Join(err, p.screen.printDone(done))
+	return errors.Join(err, p.screen.PrintDone(done))
 }
 
 // each does what tasks does, and returns the names.
 func (p *place) each(names []string, title string, do func(name string) error) (done []string, err error) {
 	tell := func(style console.Style, mark, name, result string) {
-		fmt.Fprintf(p.screen.err, "%s %s%s%s\n", p.screen.err.Paint(style, mark), title, lines(name), lines(result))
+		fmt.Fprintf(p.screen.Err, "%s %s%s%s\n", p.screen.Err.Paint(style, mark), title, screen.Lines(name), screen.Lines(result))
 	}
-	stop := p.screen.spinUnless(!p.screen.err.Rewrites(), strings.TrimSpace(title)+"...") // elsewhere, what was done is enough
+	stop := p.screen.SpinUnless(!p.screen.Err.Rewrites(), strings.TrimSpace(title)+"...") // elsewhere, what was done is enough
 	_, errs := forEach(names, func(_ int, name string) (struct{}, error) { return struct{}{}, do(name) })
 	stop()
 	done = []string{}
@@ -278,19 +280,19 @@ func (p *place) each(names []string, title string, do func(name string) error) (
 		switch {
 		case errors.Is(errs[i], errNothing):
 			errs[i] = nil
-			if !p.screen.opts.structured() {
+			if !p.screen.Opts.Structured() {
 				tell(console.Gray, "-", n, " (it does not exist)")
 			}
 		case errs[i] != nil:
-			p.screen.failed(strings.ToLower(title[:1])+title[1:]+n+": ", errs[i])
+			p.screen.Failed(strings.ToLower(title[:1])+title[1:]+n+": ", errs[i])
 		default:
 			done = append(done, n)
-			if !p.screen.opts.structured() {
+			if !p.screen.Opts.Structured() {
 				tell(console.Green, "✔", n, "")
 			}
 		}
 	}
-	return done, p.screen.failAfter(errs)
+	return done, p.screen.FailAfter(errs)
 }
 
 // sameSandbox reports whether a sandbox is the one that was found, and has not
@@ -308,7 +310,7 @@ func (p *place) removeFound(ctx context.Context, found []sandbox.Info, sel *sele
 	names := mapped(found, func(i sandbox.Info) string { return i.Name })
 	_, err := p.each(names, "Removing sandbox ", func(name string) error {
 		i := slices.Index(names, name)
-		sb, err := p.account.get(ctx, name, false)
+		sb, err := p.account.Get(ctx, name, false)
 		if err != nil {
 			return err
 		}

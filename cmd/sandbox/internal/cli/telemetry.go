@@ -4,6 +4,10 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 )
 
 // telemetryView says whether anything is collected.
@@ -13,22 +17,22 @@ type telemetryView struct {
 
 type telemetryCommand struct{ place }
 
-func (c *telemetryCommand) command() *command {
-	leaf := func(name, short string, run func(*cobra.Command, []string) error) *command {
-		return &command{name: name, short: short, example: "telemetry " + name, account: noAccount, doc: telemetryView{}, run: run}
+func (c *telemetryCommand) command() *line.Command {
+	leaf := func(name, short string, run func(*cobra.Command, []string) error) *line.Command {
+		return &line.Command{Name: name, Short: short, Example: "telemetry " + name, Account: line.NoAccount, Doc: telemetryView{}, Run: run}
 	}
 	set := func(enabled bool) func(*cobra.Command, []string) error {
 		return func(*cobra.Command, []string) error {
-			dirs := c.screen.dirs()
+			dirs := settings.FindDirs(c.screen.Env.Lookup)
 			if err := dirs.SetTelemetry(enabled); err != nil {
 				return err
 			}
 			return c.run(nil, nil)
 		}
 	}
-	return &command{
-		name: "telemetry", short: "Say what is collected about the use of this program: nothing", hidden: true,
-		sub: []*command{
+	return &line.Command{
+		Name: "telemetry", Short: "Say what is collected about the use of this program: nothing", Hidden: true,
+		Sub: []*line.Command{
 			leaf("status", "Say whether telemetry is on; it never is", c.run),
 			leaf("enable", "Allow the official CLI to collect data", set(true)),
 			leaf("disable", "Forbid the official CLI to collect data", set(false)),
@@ -37,9 +41,9 @@ func (c *telemetryCommand) command() *command {
 }
 
 func (c *telemetryCommand) run(*cobra.Command, []string) error {
-	if c.screen.opts.structured() {
-		return c.screen.print(output{doc: telemetryView{}})
+	if c.screen.Opts.Structured() {
+		return c.screen.Print(screen.Output{Doc: telemetryView{}})
 	}
-	fmt.Fprintln(c.screen.err, "Telemetry status: Disabled\n\nThis program collects nothing. The choice is kept for the official CLI.")
+	fmt.Fprintln(c.screen.Err, "Telemetry status: Disabled\n\nThis program collects nothing. The choice is kept for the official CLI.")
 	return nil
 }

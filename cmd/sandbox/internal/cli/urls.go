@@ -10,19 +10,21 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 // publicURL finds the address of a port, publishing it and waiting for its server
 // if asked to.
 func (p *place) publicURL(ctx context.Context, name, port string, publish, wait bool) (string, error) {
-	number, err := parsePort(port)
+	number, err := line.ParsePort(port)
 	if err != nil {
-		return "", usagef("%v", err)
+		return "", line.Usagef("%v", err)
 	}
-	if name, err = p.account.checkedName(name); err != nil {
+	if name, err = p.account.CheckedName(name); err != nil {
 		return "", err
 	}
-	sb, err := p.account.get(ctx, name, wait)
+	sb, err := p.account.Get(ctx, name, wait)
 	if err != nil {
 		return "", err
 	}
@@ -42,7 +44,7 @@ func (p *place) publicURL(ctx context.Context, name, port string, publish, wait 
 	}
 	if err != nil {
 		if errors.Is(err, sandbox.ErrNoRoute) {
-			err = withHint(err, "--publish publishes it; %s needs no publishing", try("port-forward %s %d", name, number))
+			err = screen.WithHint(err, "--publish publishes it; %s needs no publishing", screen.Try("port-forward %s %d", name, number))
 		}
 		return "", err
 	}
@@ -62,14 +64,14 @@ type urlCommand struct {
 	publish, wait bool
 }
 
-func (c *urlCommand) command() *command {
-	return &command{
-		name: "url", title: titleFiles, short: "Write the public address of a port", args: []argument{nameArg, {name: "port", text: "The port in the sandbox", parse: checked(parsePort)}},
-		options: func(flags *pflag.FlagSet) {
-			toggle(flags, &c.publish, "publish", "", "Publish the port if it is not")
-			toggle(flags, &c.wait, "wait", "", "Wait until its server responds")
+func (c *urlCommand) command() *line.Command {
+	return &line.Command{
+		Name: "url", Title: titleFiles, Short: "Write the public address of a port", Args: []line.Argument{line.NameArg, {Name: "port", Text: "The port in the sandbox", Parse: line.Checked(line.ParsePort)}},
+		Options: func(flags *pflag.FlagSet) {
+			line.Toggle(flags, &c.publish, "publish", "", "Publish the port if it is not")
+			line.Toggle(flags, &c.wait, "wait", "", "Wait until its server responds")
 		},
-		example: "url my-app 3000 --publish", doc: urlView{}, run: c.run,
+		Example: "url my-app 3000 --publish", Doc: urlView{}, Run: c.run,
 	}
 }
 
@@ -78,9 +80,9 @@ func (c *urlCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if c.screen.opts.structured() {
-		return c.screen.print(output{doc: urlView{address}, names: []string{address}})
+	if c.screen.Opts.Structured() {
+		return c.screen.Print(screen.Output{Doc: urlView{address}, Names: []string{address}})
 	}
-	_, err = fmt.Fprintln(c.screen.out, address)
+	_, err = fmt.Fprintln(c.screen.Out, address)
 	return err
 }

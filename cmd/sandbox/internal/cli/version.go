@@ -6,6 +6,9 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
 type versionView struct {
@@ -18,8 +21,8 @@ type versionView struct {
 
 type versionCommand struct{ place }
 
-func (c *versionCommand) command() *command {
-	return &command{name: "version", title: titleTools, short: "Write the version", example: "version", account: noAccount, doc: versionView{}, run: c.run}
+func (c *versionCommand) command() *line.Command {
+	return &line.Command{Name: "version", Title: titleTools, Short: "Write the version", Example: "version", Account: line.NoAccount, Doc: versionView{}, Run: c.run}
 }
 
 func (c *versionCommand) run(*cobra.Command, []string) error {
@@ -31,9 +34,9 @@ func (c *versionCommand) run(*cobra.Command, []string) error {
 			}
 		}
 	}
-	if c.screen.opts.structured() {
-		return c.screen.print(output{doc: v, names: []string{v.Version}})
+	if c.screen.Opts.Structured() {
+		return c.screen.Print(screen.Output{Doc: v, Names: []string{v.Version}})
 	}
-	_, err := fmt.Fprintln(c.screen.out, v.Version)
+	_, err := fmt.Fprintln(c.screen.Out, v.Version)
 	return err
 }

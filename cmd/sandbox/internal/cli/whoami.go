@@ -3,6 +3,8 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
@@ -16,22 +18,22 @@ type whoamiView struct {
 
 type whoamiCommand struct{ place }
 
-func (c *whoamiCommand) command() *command {
-	return &command{
-		name: "whoami", near: []string{"account", "who"}, title: titleTools, short: "Show the team and project in use, and where the token comes from",
-		example: "whoami", doc: whoamiView{}, run: c.run,
+func (c *whoamiCommand) command() *line.Command {
+	return &line.Command{
+		Name: "whoami", Near: []string{"account", "who"}, Title: titleTools, Short: "Show the team and project in use, and where the token comes from",
+		Example: "whoami", Doc: whoamiView{}, Run: c.run,
 	}
 }
 
 func (c *whoamiCommand) run(cmd *cobra.Command, _ []string) error {
-	if _, err := c.account.connect(cmd.Context()); err != nil {
+	if _, err := c.account.Connect(cmd.Context()); err != nil {
 		return err
 	}
-	v := whoamiView{Team: c.account.scope.TeamID, Project: c.account.scope.ProjectID, Source: c.screen.source}
-	if at, ok := oidc.Expiry(c.account.scope.Token); ok {
+	v := whoamiView{Team: c.account.Scope.TeamID, Project: c.account.Scope.ProjectID, Source: c.screen.Source}
+	if at, ok := oidc.Expiry(c.account.Scope.Token); ok {
 		v.Expires = at.UTC().Format("2006-01-02T15:04:05Z")
 	}
-	return c.screen.print(output{doc: v, names: []string{v.Team + "/" + v.Project}, table: func() *table.Table {
+	return c.screen.Print(screen.Output{Doc: v, Names: []string{v.Team + "/" + v.Project}, Table: func() *table.Table {
 		t := table.New("TEAM", "PROJECT", "TOKEN FROM", "EXPIRES")
 		t.Least = []string{"EXPIRES"}
 		t.Row(v.Team, v.Project, v.Source, dash(v.Expires))

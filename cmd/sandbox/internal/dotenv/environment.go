@@ -28,6 +28,9 @@ func NewEnvironment(ignored func(error)) *Environment {
 // Lookup looks at the process only.
 func (e *Environment) Lookup(key string) (string, bool) { return os.LookupEnv(key) }
 
+// Getenv is Lookup without saying whether the variable is set.
+func (e *Environment) Getenv(key string) string { return os.Getenv(key) }
+
 // LookupAll looks at the process and then at the files.
 func (e *Environment) LookupAll(key string) (string, bool) {
 	if v, ok := os.LookupEnv(key); ok {

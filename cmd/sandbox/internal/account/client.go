@@ -1,4 +1,4 @@
-package cli
+package account
 
 import (
 	"cmp"
@@ -18,56 +18,57 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/auth/device"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// connection is the way to the API: whose it is, and what sandbox is meant.
-type connection struct {
-	screen *stdio
+// Account is the way to the API: whose it is, and what sandbox is meant.
+type Account struct {
+	screen *screen.Screen
 
-	given      accountOptions
+	Given      Options
 	version    string     // of this program
 	connecting sync.Mutex // several sandboxes may be looked for at the same time
-	client     *sandbox.Client
-	scope      auth.Credentials
+	Client     *sandbox.Client
+	Scope      auth.Credentials
 	emulator   *local.Connection // of --local
-	completes  bool              // nothing is started for a completion
-	looks      bool              // no project is created for one that only looks
+	Completes  bool              // nothing is started for a completion
+	Looks      bool              // no project is created for one that only looks
 	fail       func(error)       // ends the program, whatever it is doing
 }
 
-func newConnection(s *stdio, version string) *connection {
-	c := &connection{screen: s, version: version, fail: func(err error) { os.Exit(s.report(err)) }}
-	s.accountWords = c.account
+func New(s *screen.Screen, version string) *Account {
+	c := &Account{screen: s, version: version, fail: func(err error) { os.Exit(s.Report(err)) }}
+	s.AccountWords = c.account
 	return c
 }
 
-// connect makes the client of the run, once. The credentials are looked for
+// Connect makes the client of the run, once. The credentials are looked for
 // first, so that the user hears of missing ones before anything else.
-func (c *connection) connect(ctx context.Context) (*sandbox.Client, error) {
+func (c *Account) Connect(ctx context.Context) (*sandbox.Client, error) {
 	c.connecting.Lock()
 	defer c.connecting.Unlock()
-	if c.client != nil {
-		return c.client, nil
+	if c.Client != nil {
+		return c.Client, nil
 	}
-	if c.given.local {
+	if c.Given.Local {
 		return c.connectLocal(ctx)
 	}
 	provider, err := c.credentials(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if c.scope, err = provider.Credentials(ctx); err != nil {
+	if c.Scope, err = provider.Credentials(ctx); err != nil {
 		if _, unreadable := errors.AsType[*fs.PathError](err); unreadable { // the login
-			err = &exitError{code: exitLogin, err: withHint(err, "set VERCEL_AUTH_TOKEN to do without it")}
+			err = &screen.ExitError{Code: screen.ExitLogin, Err: screen.WithHint(err, "set VERCEL_AUTH_TOKEN to do without it")}
 		}
 		if _, away := errors.AsType[*url.Error](err); away {
-			err = &exitError{code: exitLogin, err: withHint(err, "logging in needs Vercel, which did not answer; VERCEL_AUTH_TOKEN is another way, and --local needs no account")}
+			err = &screen.ExitError{Code: screen.ExitLogin, Err: screen.WithHint(err, "logging in needs Vercel, which did not answer; VERCEL_AUTH_TOKEN is another way, and --local needs no account")}
 		}
 		return nil, err
 	}
-	if c.scope.FromLogin() && !c.mayHaveLogin() {
+	if c.Scope.FromLogin() && !c.mayHaveLogin() {
 		return nil, c.notSent("the login of the Vercel CLI")
 	}
 	base := c.apiURL()
@@ -79,8 +80,8 @@ func (c *connection) connect(ctx context.Context) (*sandbox.Client, error) {
 
 // notSent is the error for a credential that was not given for the address in the
 // environment.
-func (c *connection) notSent(what string) error {
-	return &exitError{code: exitLogin, err: withHint(
+func (c *Account) notSent(what string) error {
+	return &screen.ExitError{Code: screen.ExitLogin, Err: screen.WithHint(
 		fmt.Errorf("%s is not sent to %s, which %s names", what, redact.URL(c.apiURL()), baseURLVariable),
 		"give a token for it, such as VERCEL_AUTH_TOKEN, or agree to the address with --api-url")}
 }
@@ -90,39 +91,39 @@ const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
 
 // urlFromEnvironment reports whether the address of the API is one that whoever
 // has set up this environment chose, and not the user.
-func (c *connection) urlFromEnvironment() bool {
-	v, _ := c.screen.env.Lookup(baseURLVariable)
-	return c.given.apiURL == "" && v != ""
+func (c *Account) urlFromEnvironment() bool {
+	v, _ := c.screen.Env.Lookup(baseURLVariable)
+	return c.Given.APIURL == "" && v != ""
 }
 
 // mayHaveLogin reports whether the address of the API gets the login, as in the
 // SDK, or a token of a .env file. Neither was given for an address in the environment.
-func (c *connection) mayHaveLogin() bool { return !c.urlFromEnvironment() || c.atVercel() }
+func (c *Account) mayHaveLogin() bool { return !c.urlFromEnvironment() || c.atVercel() }
 
 // atVercel reports whether the address of the API is one of Vercel's.
-func (c *connection) atVercel() bool {
-	u, err := url.Parse(c.base())
+func (c *Account) atVercel() bool {
+	u, err := url.Parse(c.Base())
 	return err == nil && (u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com"))
 }
 
 // apiURL is the address of the API, "" for the SDK's own choice. The .env files
 // have no say in it.
-func (c *connection) apiURL() string {
-	return cmp.Or(c.given.apiURL, c.screen.getenv(baseURLVariable))
+func (c *Account) apiURL() string {
+	return cmp.Or(c.Given.APIURL, c.screen.Env.Getenv(baseURLVariable))
 }
 
-func (c *connection) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
+func (c *Account) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
 	// Who waits at a terminal wants to know why.
 	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: base, UserAgent: "sandbox-cli/" + c.version, MaxRateLimitWait: 20 * time.Second}
-	if d := c.given.requestTimeout; d > 0 {
+	if d := c.Given.RequestTimeout; d > 0 {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = d
 		opts.HTTPClient = &http.Client{Transport: transport}
 	}
-	if c.screen.opts.debug != "" {
-		var w io.Writer = c.screen.err
-		if c.screen.opts.debug != "-" {
-			f, err := os.OpenFile(c.screen.opts.debug, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if c.screen.Opts.Debug != "" {
+		var w io.Writer = c.screen.Err
+		if c.screen.Opts.Debug != "-" {
+			f, err := os.OpenFile(c.screen.Opts.Debug, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 			if err != nil {
 				return nil, err
 			}
@@ -131,47 +132,47 @@ func (c *connection) newClient(provider auth.Provider, base string) (*sandbox.Cl
 		opts.Observer = &events{w: w}
 	}
 	client, err := sandbox.NewClient(opts)
-	c.client = client
+	c.Client = client
 	return client, err
 }
 
 // credentials finds the token and the project in the order that docs/cli.md has.
-func (c *connection) credentials(ctx context.Context) (auth.Provider, error) {
-	host := oidc.NewHost(nil, c.screen.getenv, "")
+func (c *Account) credentials(ctx context.Context) (auth.Provider, error) {
+	host := oidc.NewHost(nil, c.screen.Env.Getenv, "")
 	token, source, err := c.token(host)
 	if err != nil {
 		return nil, err
 	}
 	scope := c.givenScope(token)
-	c.screen.source = source
+	c.screen.Source = source
 	c.tellOfFiles(host, source)
 	if name, ofFile := strings.CutSuffix(source, ofFile); ofFile && !c.mayHaveLogin() {
 		return nil, c.notSent(name + " of a .env file")
 	}
-	opts := &auth.Options{TeamID: scope.TeamID, ProjectID: scope.ProjectID, BaseURL: c.base(), NoCreate: c.looks}
+	opts := &auth.Options{TeamID: scope.TeamID, ProjectID: scope.ProjectID, BaseURL: c.Base(), NoCreate: c.Looks}
 	switch {
 	case token == "":
 		if _, err := host.LoginFile(); err != nil {
 			return nil, fmt.Errorf("%w: %w", auth.ErrNoCredentials, err)
 		}
-		c.screen.source = loginSource
+		c.screen.Source = loginSource
 		provider := auth.CLI(opts)
-		if c.screen.asks() && c.mayHaveLogin() {
+		if c.screen.Asks() && c.mayHaveLogin() {
 			return auth.Chain(provider, device.Login(c.showCode, opts)), nil
 		}
 		return provider, nil
-	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.given.scope == "" && c.given.project == "":
+	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.Given.Scope == "" && c.Given.Project == "":
 		// The files give this variable, and choose neither another file nor a program.
 		return auth.OIDC(&auth.Options{LookupEnv: func(key string) (string, bool) {
 			if key == "VERCEL_OIDC_TOKEN" {
 				return token, true
 			}
-			return c.screen.env.Lookup(key)
+			return c.screen.Env.Lookup(key)
 		}}), nil
 	}
 	provider := auth.Token(token, opts)
 	if _, err := provider.Credentials(ctx); err != nil && (scope.TeamID == "" || scope.ProjectID == "") {
-		return nil, withHint(fmt.Errorf("could not determine the team and project: %w", err), "give them with --scope and --project")
+		return nil, screen.WithHint(fmt.Errorf("could not determine the team and project: %w", err), "give them with --scope and --project")
 	}
 	return provider, nil
 }
@@ -184,14 +185,14 @@ const ofFile = " (of a .env file)"
 
 // tellOfFiles warns that the .env files of the current folder, and not the user's
 // login, have chosen the account.
-func (c *connection) tellOfFiles(host *oidc.Host, source string) {
+func (c *Account) tellOfFiles(host *oidc.Host, source string) {
 	what := ""
 	if name, found := strings.CutSuffix(source, ofFile); found {
 		what = name
 	}
 	for _, key := range []string{"SANDBOX_SCOPE", "SANDBOX_PROJECT"} {
-		_, own := c.screen.env.Lookup(key)
-		if v, _ := c.screen.env.LookupFiles(key); what == "" && v != "" && !own && c.given.scope == "" && c.given.project == "" {
+		_, own := c.screen.Env.Lookup(key)
+		if v, _ := c.screen.Env.LookupFiles(key); what == "" && v != "" && !own && c.Given.Scope == "" && c.Given.Project == "" {
 			what = key
 		}
 	}
@@ -200,24 +201,19 @@ func (c *connection) tellOfFiles(host *oidc.Host, source string) {
 		_, err = os.Stat(login)
 	}
 	if what != "" && err == nil {
-		c.screen.warn(what+" of this folder's .env files is used, and not your login", try("whoami")+" shows the account")
+		c.screen.Warn(what+" of this folder's .env files is used, and not your login", screen.Try("whoami")+" shows the account")
 	}
 }
 
-func (s *stdio) getenv(key string) string {
-	v, _ := s.env.Lookup(key)
-	return v
-}
-
 // token finds the token, and says where.
-func (c *connection) token(host *oidc.Host) (token, source string, err error) {
-	if c.given.token != "" {
-		return c.given.token, "--token", nil
+func (c *Account) token(host *oidc.Host) (token, source string, err error) {
+	if c.Given.Token != "" {
+		return c.Given.Token, "--token", nil
 	}
 	for _, from := range []struct {
 		lookup func(string) (string, bool)
 		suffix string
-	}{{c.screen.env.Lookup, ""}, {c.screen.env.LookupFiles, ofFile}} {
+	}{{c.screen.Env.Lookup, ""}, {c.screen.Env.LookupFiles, ofFile}} {
 		get := func(key string) string { v, _ := from.lookup(key); return v }
 		if v := get("SANDBOX_TOKEN"); v != "" {
 			return v, "SANDBOX_TOKEN" + from.suffix, nil
@@ -245,11 +241,11 @@ func (c *connection) token(host *oidc.Host) (token, source string, err error) {
 }
 
 // givenScope is what is known of the team and the project without asking anybody.
-func (c *connection) givenScope(token string) oidc.Scope {
-	env := func(key string) string { v, _ := c.screen.env.LookupAll(key); return v }
+func (c *Account) givenScope(token string) oidc.Scope {
+	env := func(key string) string { v, _ := c.screen.Env.LookupAll(key); return v }
 	s := oidc.Scope{
-		TeamID:    cmp.Or(c.given.scope, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
-		ProjectID: cmp.Or(c.given.project, env("SANDBOX_PROJECT")),
+		TeamID:    cmp.Or(c.Given.Scope, env("SANDBOX_SCOPE"), env("VERCEL_TEAM_ID")),
+		ProjectID: cmp.Or(c.Given.Project, env("SANDBOX_PROJECT")),
 	}
 	if env("VERCEL_TEAM_ID") != "" {
 		s.ProjectID = cmp.Or(s.ProjectID, env("VERCEL_PROJECT_ID"))
@@ -260,19 +256,19 @@ func (c *connection) givenScope(token string) oidc.Scope {
 	return s
 }
 
-func (c *connection) showCode(_ context.Context, code device.Code) error {
+func (c *Account) showCode(_ context.Context, code device.Code) error {
 	address := code.VerificationURLComplete
 	if address == "" {
 		address = code.VerificationURL
 	}
-	_, err := fmt.Fprintf(c.screen.err, "Visit %s and enter the code %s (valid for %s).\n", address, code.UserCode,
+	_, err := fmt.Fprintf(c.screen.Err, "Visit %s and enter the code %s (valid for %s).\n", address, code.UserCode,
 		time.Until(code.ExpiresAt).Round(time.Minute))
 	return err
 }
 
-// get looks a sandbox up by its name. It is started only if resume says so.
-func (c *connection) get(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
-	client, err := c.connect(ctx)
+// Get looks a sandbox up by its name. It is started only if resume says so.
+func (c *Account) Get(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
+	client, err := c.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package cli
+package line
 
 import (
 	"fmt"
@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ownWords marks commands that take a command line of somebody else, by how many
+// OwnWords marks commands that take a command line of somebody else, by how many
 // arguments of their own come before it. What follows is not looked at.
-const ownWords = "own words"
+const OwnWords = "own words"
 
-// line is a command line that is read once, by the options of the command that
+// reader is a command line that is read once, by the options of the command that
 // it is for. Nothing else reads options, but for completions.
-type line struct {
+type reader struct {
 	cmd  *cobra.Command
 	path []string // the words of the command
 	all  func(word string) bool
@@ -28,16 +28,16 @@ type line struct {
 	given map[*pflag.Flag]string // by the name it was given under
 }
 
-func newLine(root *cobra.Command) *line {
-	return &line{cmd: root, all: valueOptions(root), given: map[*pflag.Flag]string{}}
+func newReader(root *cobra.Command) *reader {
+	return &reader{cmd: root, all: valueOptions(root), given: map[*pflag.Flag]string{}}
 }
 
-// arrange reads a command line: it sets the options of its command, wherever they
+// Arrange reads a command line: it sets the options of its command, wherever they
 // stand, and returns the words of the command with its arguments. So "sandbox
 // --name x create" is "sandbox create --name x", and "exec box --sudo ls" is "exec
 // --sudo -- box ls".
-func arrange(root *cobra.Command, args []string) (out, taken []string, err error) {
-	l := newLine(root)
+func Arrange(root *cobra.Command, args []string) (out, taken []string, err error) {
+	l := newReader(root)
 	moved, rest := l.find(args)
 	if err := l.read(moved, rest); err != nil {
 		return nil, nil, err
@@ -55,7 +55,7 @@ func arrange(root *cobra.Command, args []string) (out, taken []string, err error
 // ownWordsOf is how many arguments of a command are its own, if what follows them
 // is a command line of somebody else.
 func ownWordsOf(cmd *cobra.Command) (n int, foreign bool) {
-	text, foreign := cmd.Annotations[ownWords]
+	text, foreign := cmd.Annotations[OwnWords]
 	if !foreign {
 		return 0, false
 	}
@@ -63,12 +63,12 @@ func ownWordsOf(cmd *cobra.Command) (n int, foreign bool) {
 }
 
 // find finds the command, and the options before it.
-func (l *line) find(args []string) (moved, rest []string) {
+func (l *reader) find(args []string) (moved, rest []string) {
 	rest = args
 	for len(rest) > 0 && l.cmd.HasSubCommands() {
 		word := rest[0]
 		if word == "--" {
-			if len(rest) > 1 && child(l.cmd, rest[1]) != nil {
+			if len(rest) > 1 && Child(l.cmd, rest[1]) != nil {
 				rest = rest[1:]
 				continue
 			}
@@ -83,7 +83,7 @@ func (l *line) find(args []string) (moved, rest []string) {
 			rest = rest[n:]
 			continue
 		}
-		next := child(l.cmd, word)
+		next := Child(l.cmd, word)
 		if next == nil {
 			break
 		}
@@ -92,7 +92,7 @@ func (l *line) find(args []string) (moved, rest []string) {
 	return moved, rest
 }
 
-func child(cmd *cobra.Command, word string) *cobra.Command {
+func Child(cmd *cobra.Command, word string) *cobra.Command {
 	for _, c := range cmd.Commands() {
 		if c.Name() == word || c.HasAlias(word) {
 			return c
@@ -138,10 +138,10 @@ func valueOptions(root *cobra.Command) func(word string) bool {
 	}
 }
 
-var negative = regexp.MustCompile(`^-\d+$`)
+var Negative = regexp.MustCompile(`^-\d+$`)
 
 // read sets options and keeps arguments. Some words are from before the command.
-func (l *line) read(moved, rest []string) error {
+func (l *reader) read(moved, rest []string) error {
 	l.cmd.InheritedFlags() // which become the command's
 	for len(moved) > 0 {
 		n, err := l.option(moved)
@@ -192,16 +192,16 @@ func (l *line) read(moved, rest []string) error {
 }
 
 // number reports whether a word is a negative number, and no option.
-func (l *line) number(word string) bool {
-	return negative.MatchString(word) && l.short(word[1]) == nil && l.cmd.Annotations[ssh] == ""
+func (l *reader) number(word string) bool {
+	return Negative.MatchString(word) && l.short(word[1]) == nil && l.cmd.Annotations[ssh] == ""
 }
 
-func (l *line) long(name string) *pflag.Flag {
+func (l *reader) long(name string) *pflag.Flag {
 	name = string(l.cmd.Root().GlobalNormalizationFunc()(nil, name))
 	return l.cmd.Flag(name)
 }
 
-func (l *line) short(c byte) (found *pflag.Flag) {
+func (l *reader) short(c byte) (found *pflag.Flag) {
 	look := func(f *pflag.Flag) {
 		if f.Shorthand == string(c) {
 			found = f
@@ -214,7 +214,7 @@ func (l *line) short(c byte) (found *pflag.Flag) {
 
 // option sets the option that some words begin with, and returns of how many words
 // it is.
-func (l *line) option(words []string) (int, error) {
+func (l *reader) option(words []string) (int, error) {
 	if n, err := l.terminalOrTag(words); n > 0 {
 		return n, err
 	}
@@ -258,7 +258,7 @@ func (l *line) option(words []string) (int, error) {
 
 // set gives an option its value, unless it was given already, under its other name,
 // with the same one.
-func (l *line) set(f *pflag.Flag, name, value string) error {
+func (l *reader) set(f *pflag.Flag, name, value string) error {
 	if again, err := l.note(f, name, value); again || err != nil {
 		return err
 	}
@@ -273,21 +273,21 @@ func (l *line) set(f *pflag.Flag, name, value string) error {
 	return nil
 }
 
-func (l *line) refuse(message string) error {
-	return &usageError{message: l.cmd.CommandPath() + ": " + message, hint: moreAbout(l.cmd)}
+func (l *reader) refuse(message string) error {
+	return &UsageError{Message: l.cmd.CommandPath() + ": " + message, Hint: MoreAbout(l.cmd)}
 }
 
 // unknown is the error of an option that the command does not have.
-func (l *line) unknown(name, message string) error {
-	hint := moreAbout(l.cmd)
+func (l *reader) unknown(name, message string) error {
+	hint := MoreAbout(l.cmd)
 	if len(name) == 1 { // of a word such as -x, or -xyz
 		hint = "-- comes before what is no option"
 	}
-	return &usageError{message: l.cmd.CommandPath() + ": " + message, hint: hint}
+	return &UsageError{Message: l.cmd.CommandPath() + ": " + message, Hint: hint}
 }
 
 // note refuses an option that comes again and may not.
-func (l *line) note(f *pflag.Flag, name, value string) (again bool, err error) {
+func (l *reader) note(f *pflag.Flag, name, value string) (again bool, err error) {
 	if _, once := f.Value.(interface{ once() }); !once {
 		return false, nil
 	}
@@ -299,13 +299,13 @@ func (l *line) note(f *pflag.Flag, name, value string) (again bool, err error) {
 	if otherName, otherValue, _ := strings.Cut(before, "="); otherName != name && otherValue == value {
 		return true, nil
 	}
-	return false, &usageError{message: l.cmd.CommandPath() + ": --" + name + " may be given only once", hint: moreAbout(l.cmd)}
+	return false, &UsageError{Message: l.cmd.CommandPath() + ": --" + name + " may be given only once", Hint: MoreAbout(l.cmd)}
 }
 
 // terminalOrTag sets what -t of run stands for: a tag is followed by KEY=VALUE, and
 // anything else is the -t that asks for a terminal. It returns of how many words
 // that was, 0 when it is another option.
-func (l *line) terminalOrTag(words []string) (n int, err error) {
+func (l *reader) terminalOrTag(words []string) (n int, err error) {
 	if l.cmd.Name() != "run" || l.cmd.Parent() != l.cmd.Root() {
 		return 0, nil
 	}
@@ -333,7 +333,7 @@ const ssh = "ssh"
 
 // sshOption reads ssh's options behind the word of such a command, where they have
 // ssh's meaning. It returns of how many words they were, 0 when it was something else.
-func (l *line) sshOption(words []string) (n int, err error) {
+func (l *reader) sshOption(words []string) (n int, err error) {
 	valued, plain, is := strings.Cut(l.cmd.Annotations[ssh], " ")
 	if !is || strings.HasPrefix(words[0], "--") {
 		return 0, nil
@@ -361,7 +361,7 @@ func isPair(word string) bool {
 
 // late takes long options of the sandbox that directly follow the command
 // word, as the official CLI does: "run echo --timeout 5m hello".
-func (l *line) late(rest []string) ([]string, error) {
+func (l *reader) late(rest []string) ([]string, error) {
 	if l.cmd.Name() != "run" {
 		return rest, nil
 	}

@@ -1,4 +1,4 @@
-package cli
+package screen
 
 import (
 	"cmp"
@@ -16,6 +16,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/terminal"
@@ -24,38 +25,38 @@ import (
 // The exit codes of the program itself. exec, run, connect and wait give those of
 // the remote command otherwise.
 const (
-	exitFailure     = 1
-	exitUsage       = 2
-	exitNotFound    = 3
-	exitLogin       = 4
-	exitConflict    = 5
-	exitTimeout     = 6
-	exitRateLimit   = 7
+	ExitFailure     = 1
+	ExitUsage       = 2
+	ExitNotFound    = 3
+	ExitLogin       = 4
+	ExitConflict    = 5
+	ExitTimeout     = 6
+	ExitRateLimit   = 7
 	exitUnknown     = 8
 	exitChanged     = 24 // as rsync's
-	exitNotStarted  = 125
-	exitNotRunnable = 126
-	exitNoProgram   = 127
-	exitInterrupted = 130
+	ExitNotStarted  = 125
+	ExitNotRunnable = 126
+	ExitNoProgram   = 127
+	ExitInterrupted = 130
 	exitBrokenPipe  = 141
 	exitTerminated  = 143
-	exitTerminal    = 255
+	ExitTerminal    = 255
 )
 
-// hinted is an error with advice on what to do next.
-type hinted struct {
+// Hinted is an error with advice on what to do next.
+type Hinted struct {
 	error
 	hint string
 }
 
-func (e *hinted) Unwrap() error { return e.error }
+func (e *Hinted) Unwrap() error { return e.error }
 
-func withHint(err error, format string, args ...any) error {
-	return &hinted{err, fmt.Sprintf(format, args...)}
+func WithHint(err error, format string, args ...any) error {
+	return &Hinted{err, fmt.Sprintf(format, args...)}
 }
 
-// during adds to an error what was done, which the messages of the API don't say.
-func during(err error, what string) error { return &duringError{err, what} }
+// During adds to an error what was done, which the messages of the API don't say.
+func During(err error, what string) error { return &duringError{err, what} }
 
 type duringError struct {
 	error
@@ -65,27 +66,27 @@ type duringError struct {
 func (e *duringError) Error() string { return e.what + ": " + e.error.Error() }
 func (e *duringError) Unwrap() error { return e.error }
 
-// exitError ends the program with a code. Without an error everything was said.
-type exitError struct {
-	code int
-	err  error
+// ExitError ends the program with a code. Without an error everything was said.
+type ExitError struct {
+	Code int
+	Err  error
 }
 
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit code %d", e.code)
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
 	}
-	return e.err.Error()
+	return e.Err.Error()
 }
 
-func (e *exitError) Unwrap() error { return e.err }
+func (e *ExitError) Unwrap() error { return e.Err }
 
-// exitWith ends the program with a code and no further word.
-func exitWith(code int) error {
+// ExitWith ends the program with a code and no further word.
+func ExitWith(code int) error {
 	if code == 0 {
 		return nil
 	}
-	return &exitError{code: code}
+	return &ExitError{Code: code}
 }
 
 // failure is what the program says about an error.
@@ -96,13 +97,13 @@ type failure struct {
 	RequestID string `json:"requestId,omitempty"`
 	Hint      string `json:"hint,omitempty"`
 
-	exit int
+	Exit int
 	body []byte
 }
 
 // exitCodes are the codes of errors that have none of their own.
 var exitCodes = map[int]string{
-	exitNotFound: "not_found", exitLogin: "no_credentials", exitConflict: "conflict", exitTimeout: "timeout", exitRateLimit: "rate_limited",
+	ExitNotFound: "not_found", ExitLogin: "no_credentials", ExitConflict: "conflict", ExitTimeout: "timeout", ExitRateLimit: "rate_limited",
 	exitUnknown: "outcome_unknown",
 }
 
@@ -136,9 +137,9 @@ func (f *failure) take(api *sandbox.APIError) {
 	f.Code, f.Message = cmp.Or(api.Code, f.Code), cmp.Or(api.Message, f.Message)
 }
 
-// explain finds out what to tell about an error and how to end.
-func (s *stdio) explain(err error) failure {
-	f := failure{Code: "failure", Message: err.Error(), exit: exitFailure}
+// Explain finds out what to tell about an error and how to end.
+func (s *Screen) Explain(err error) failure {
+	f := failure{Code: "failure", Message: err.Error(), Exit: ExitFailure}
 	var api *sandbox.APIError
 	if errors.As(err, &api) {
 		f.take(api)
@@ -148,32 +149,32 @@ func (s *stdio) explain(err error) failure {
 		s.explainAPI(&f, api)
 	}
 	f.explain(err, api)
-	if found := tooShort.FindStringSubmatch(f.Message); found != nil && f.exit == exitUsage {
+	if found := tooShort.FindStringSubmatch(f.Message); found != nil && f.Exit == ExitUsage {
 		f.Hint = "a number without a unit is milliseconds; did you mean " + found[1] + "s?"
 	}
-	if f.exit == exitTerminal && len(s.names) == 1 {
-		f.Hint += "; " + try("connect %s", s.names[0]) + " opens a new terminal"
+	if f.Exit == ExitTerminal && len(s.Names) == 1 {
+		f.Hint += "; " + Try("connect %s", s.Names[0]) + " opens a new terminal"
 	}
-	if f.Code == "interrupted" && s.signal() != 0 {
-		f.exit = 128 + int(s.signal())
+	if f.Code == "interrupted" && s.Signal() != 0 {
+		f.Exit = 128 + int(s.Signal())
 	}
-	if exit, ok := errors.AsType[*exitError](err); ok {
-		f.exit = exit.code
+	if exit, ok := errors.AsType[*ExitError](err); ok {
+		f.Exit = exit.Code
 	}
-	if code := exitCodes[f.exit]; f.Code == "failure" && code != "" {
+	if code := exitCodes[f.Exit]; f.Code == "failure" && code != "" {
 		f.Code = code
 	}
-	if advice, ok := errors.AsType[*hinted](err); ok {
+	if advice, ok := errors.AsType[*Hinted](err); ok {
 		f.Hint = advice.hint
 	}
-	f.Message, f.Hint = s.filled(strings.TrimPrefix(f.Message, "sandbox: ")), s.filled(f.Hint)
+	f.Message, f.Hint = s.Filled(strings.TrimPrefix(f.Message, "sandbox: ")), s.Filled(f.Hint)
 	return f
 }
 
 // explain says what the kind of an error says, whoever it is from; api is nil if
 // not the API.
 func (f *failure) explain(err error, api *sandbox.APIError) {
-	var usage *usageError
+	var usage *line.UsageError
 	var missing *exec.Error
 	var shell *terminal.ShellError
 	var stream *sandbox.StreamError
@@ -181,52 +182,52 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 	var changed *sandbox.ChangedError
 	switch {
 	case errors.As(err, &usage):
-		f.Code, f.exit, f.Hint = "usage", exitUsage, usage.hint
+		f.Code, f.Exit, f.Hint = "usage", ExitUsage, usage.Hint
 	case errors.Is(err, sandbox.ErrInvalid):
-		f.Code, f.exit = "usage", exitUsage
+		f.Code, f.Exit = "usage", ExitUsage
 		if _, said, ok := strings.Cut(f.Message, sandbox.ErrInvalid.Error()+": "); ok {
 			f.Message = inOptions(said)
 		}
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
-		f.Code, f.exit = "outcome_unknown", exitUnknown
-		f.Hint = "whether it was done is not known: look with " + try("ls --all")
+		f.Code, f.Exit = "outcome_unknown", exitUnknown
+		f.Hint = "whether it was done is not known: look with " + Try("ls --all")
 	case errors.As(err, &changed):
-		f.Code, f.exit = "files_changed", exitChanged
+		f.Code, f.Exit = "files_changed", exitChanged
 		f.Hint = "copy again once the programs that write there have ended"
 		if len(changed.Unreadable) > 0 {
 			f.Hint = "the files that are not readable were not copied; --exclude leaves them out without an error"
 		}
 	case errors.Is(err, auth.ErrNoCredentials):
-		f.Code, f.exit = "no_credentials", exitLogin
-		f.Hint = "run " + try("login") + ", or set VERCEL_AUTH_TOKEN, or use --local, which needs no account"
+		f.Code, f.Exit = "no_credentials", ExitLogin
+		f.Hint = "run " + Try("login") + ", or set VERCEL_AUTH_TOKEN, or use --local, which needs no account"
 	case errors.As(err, &refused):
-		f.Code, f.exit = "login_refused", exitLogin
-		f.Hint = "log in again with: " + try("login")
+		f.Code, f.Exit = "login_refused", ExitLogin
+		f.Hint = "log in again with: " + Try("login")
 	case errors.As(err, &missing):
-		f.Code, f.exit = "executable_not_found", exitNoProgram
+		f.Code, f.Exit = "executable_not_found", ExitNoProgram
 	case errors.As(err, &shell):
-		f.Code, f.exit = "terminal_lost", exitTerminal
+		f.Code, f.Exit = "terminal_lost", ExitTerminal
 		f.Hint = "the program in it was hung up"
 	case errors.As(err, &stream) && stream.CommandID != "":
 		f.Code = "stream_broken"
 	case errors.Is(err, context.DeadlineExceeded):
-		f.Code, f.exit = "timeout", exitTimeout
+		f.Code, f.Exit = "timeout", ExitTimeout
 	case errors.Is(err, context.Canceled):
-		f.Code, f.exit, f.Message = "interrupted", exitInterrupted, "interrupted"
+		f.Code, f.Exit, f.Message = "interrupted", ExitInterrupted, "interrupted"
 	case api == nil && errors.Is(err, fs.ErrNotExist):
-		f.Code, f.exit = "not_found", exitNotFound
+		f.Code, f.Exit = "not_found", ExitNotFound
 	case errors.Is(err, syscall.ECONNREFUSED):
-		f.Code, f.Hint = "connection_refused", "nothing answers there; "+try("doctor")+" looks what is wrong"
+		f.Code, f.Hint = "connection_refused", "nothing answers there; "+Try("doctor")+" looks what is wrong"
 	case errors.Is(err, sandbox.ErrNoRoute):
-		f.exit = exitNotFound
+		f.Exit = ExitNotFound
 		f.Message, _, _ = strings.Cut(f.Message, " (CreateOptions") // what a program does
 	case errors.Is(err, sandbox.ErrNotFound):
-		f.exit = exitNotFound
+		f.Exit = ExitNotFound
 	}
 }
 
-// lines is text of somebody else that does nothing but show on a terminal.
-func lines(text string) string {
+// Lines is text of somebody else that does nothing but show on a terminal.
+func Lines(text string) string {
 	parts := strings.Split(text, "\n")
 	for i, p := range parts {
 		parts[i] = redact.Printable(p)
@@ -235,16 +236,16 @@ func lines(text string) string {
 }
 
 // commandsHint says where to look for a command that was not found.
-func (s *stdio) commandsHint() string {
-	if len(s.names) != 1 {
+func (s *Screen) commandsHint() string {
+	if len(s.Names) != 1 {
 		return ""
 	}
-	return "run " + try("ps --all %s", s.names[0]) + " to see the commands of its session"
+	return "run " + Try("ps --all %s", s.Names[0]) + " to see the commands of its session"
 }
 
 // missingHint says where to look for what is missing: what the message names, or
 // else what the operation is about.
-func (s *stdio) missingHint(err *sandbox.APIError) string {
+func (s *Screen) missingHint(err *sandbox.APIError) string {
 	message := strings.ToLower(err.Message)
 	switch {
 	case strings.Contains(message, "no snapshot available"):
@@ -257,38 +258,38 @@ func (s *stdio) missingHint(err *sandbox.APIError) string {
 		case strings.Contains(text, "command"):
 			return s.commandsHint()
 		case strings.Contains(text, "drive"):
-			return "run " + try("drives ls") + " to see the drives in this project"
+			return "run " + Try("drives ls") + " to see the drives in this project"
 		case strings.Contains(text, "snapshot"):
-			return "run " + try("snapshots ls") + " to see the snapshots in this project"
+			return "run " + Try("snapshots ls") + " to see the snapshots in this project"
 		}
 	}
-	return "run " + try("ls --all") + " to see the sandboxes in this project"
+	return "run " + Try("ls --all") + " to see the sandboxes in this project"
 }
 
 // explainAPI finds out how to end, and what to advise, for an error of the API.
-func (s *stdio) explainAPI(f *failure, err *sandbox.APIError) {
+func (s *Screen) explainAPI(f *failure, err *sandbox.APIError) {
 	switch {
 	case errors.Is(err, os.ErrProcessDone):
-		f.exit = exitNotFound
+		f.Exit = ExitNotFound
 		f.Hint = s.commandsHint()
 	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrSnapshotNotFound):
-		f.exit = exitNotFound
+		f.Exit = ExitNotFound
 		f.Hint = s.missingHint(err)
 	case errors.Is(err, sandbox.ErrUnauthorized):
-		f.exit = exitLogin
+		f.Exit = ExitLogin
 		f.Hint = s.credentialHint()
 	case errors.Is(err, sandbox.ErrConflict):
-		f.exit = exitConflict
+		f.Exit = ExitConflict
 	case errors.Is(err, sandbox.ErrQuotaExceeded):
 		f.Hint = "the plan of the team does not allow it; see vercel.com/docs/vercel-sandbox/pricing"
 	case errors.Is(err, sandbox.ErrRateLimited):
-		f.exit = exitRateLimit
+		f.Exit = ExitRateLimit
 		f.Hint = "too many requests"
 		if err.RetryAfter > 0 {
 			f.Hint += "; try again in " + err.RetryAfter.String()
 		}
 	case errors.Is(err, exec.ErrNotFound):
-		f.exit = exitNoProgram
+		f.Exit = ExitNoProgram
 	case strings.Contains(err.Message, "maxSizeBytes"):
 		f.Hint = "a size without a unit is in bytes; give it as 10GiB"
 	}
@@ -296,9 +297,9 @@ func (s *stdio) explainAPI(f *failure, err *sandbox.APIError) {
 
 // asksForJSON looks at the command line itself, whose error may be that it could
 // not be read.
-func (s *stdio) asksForJSON() bool {
-	for _, w := range s.args {
-		if w == "--" || s.started {
+func (s *Screen) asksForJSON() bool {
+	for _, w := range s.Args {
+		if w == "--" || s.Started {
 			return false
 		}
 		if w == "--json" {
@@ -309,44 +310,44 @@ func (s *stdio) asksForJSON() bool {
 }
 
 // wantsJSONErrors reports whether errors are told as JSON.
-func (s *stdio) wantsJSONErrors() bool { return s.opts.json || s.asksForJSON() }
+func (s *Screen) wantsJSONErrors() bool { return s.Opts.JSON || s.asksForJSON() }
 
 // reportJSON tells about an error as JSON.
-func (s *stdio) reportJSON(f failure) {
+func (s *Screen) reportJSON(f failure) {
 	text := &strings.Builder{}
-	_ = writeJSON(text, errorView{f}, false)
-	fmt.Fprint(s.err, lines(text.String()))
+	_ = WriteJSON(text, errorView{f}, false)
+	fmt.Fprint(s.Err, Lines(text.String()))
 }
 
-// failed tells about one of several errors, and what failed.
-func (s *stdio) failed(what string, err error) {
-	f := s.explain(err)
+// Failed tells about one of several errors, and what failed.
+func (s *Screen) Failed(what string, err error) {
+	f := s.Explain(err)
 	f.Message = what + f.Message
 	s.show(f)
 }
 
-// report tells about an error on standard error and returns the exit code.
-func (s *stdio) report(err error) int {
-	var exit *exitError
-	if errors.As(err, &exit) && exit.err == nil {
-		return exit.code
+// Report tells about an error on standard error and returns the exit code.
+func (s *Screen) Report(err error) int {
+	var exit *ExitError
+	if errors.As(err, &exit) && exit.Err == nil {
+		return exit.Code
 	}
 	if errors.Is(err, syscall.EPIPE) {
 		return exitBrokenPipe // as if the signal had ended the program, which says nothing either
 	}
-	f := s.explain(err)
+	f := s.Explain(err)
 	s.show(f)
-	return f.exit
+	return f.Exit
 }
 
 // show writes what there is to say about an error: what happened, what the API said
 // of it, and what to do.
-func (s *stdio) show(f failure) {
+func (s *Screen) show(f failure) {
 	if s.wantsJSONErrors() {
 		s.reportJSON(f)
 		return
 	}
-	fmt.Fprintf(s.err, "%s %s\n", s.err.Paint(console.Red, "error:"), lines(f.Message))
+	fmt.Fprintf(s.Err, "%s %s\n", s.Err.Paint(console.Red, "error:"), Lines(f.Message))
 	var more []string
 	if f.Status != 0 {
 		more = append(more, fmt.Sprintf("status code: %d %s", f.Status, http.StatusText(f.Status)))
@@ -362,18 +363,18 @@ func (s *stdio) show(f failure) {
 		if i == len(more)-1 {
 			mark = "╰▶ "
 		}
-		fmt.Fprintf(s.err, "%s%s\n", s.err.Paint(console.Dim, mark), lines(l))
+		fmt.Fprintf(s.Err, "%s%s\n", s.Err.Paint(console.Dim, mark), Lines(l))
 	}
-	if s.opts.debug != "" && len(f.body) > 0 {
-		fmt.Fprintf(s.err, "%s\n", lines(string(f.body)))
+	if s.Opts.Debug != "" && len(f.body) > 0 {
+		fmt.Fprintf(s.Err, "%s\n", Lines(string(f.body)))
 	}
 }
 
-func (s *stdio) credentialHint() string {
-	if s.source == "" {
-		return "run " + try("login") + ", or set VERCEL_AUTH_TOKEN"
+func (s *Screen) credentialHint() string {
+	if s.Source == "" {
+		return "run " + Try("login") + ", or set VERCEL_AUTH_TOKEN"
 	}
-	return "the token comes from " + s.source + "; " + try("doctor") + " tells more, " + try("login") + " gets a new one"
+	return "the token comes from " + s.Source + "; " + Try("doctor") + " tells more, " + Try("login") + " gets a new one"
 }
 
 // errorView is what goes to standard error with --json.
@@ -381,8 +382,8 @@ type errorView struct {
 	Error failure `json:"error"`
 }
 
-// failAfter is the error of a command that has told about each failure.
-func (s *stdio) failAfter(errs []error) error {
+// FailAfter is the error of a command that has told about each failure.
+func (s *Screen) FailAfter(errs []error) error {
 	var first error
 	for _, err := range errs {
 		if err != nil && first == nil {
@@ -395,5 +396,5 @@ func (s *stdio) failAfter(errs []error) error {
 	if errors.Is(first, context.Canceled) {
 		return first
 	}
-	return exitWith(s.explain(first).exit)
+	return ExitWith(s.Explain(first).Exit)
 }

@@ -1,4 +1,4 @@
-package cli
+package line
 
 import (
 	"os"
@@ -8,18 +8,18 @@ import (
 	"golang.org/x/term"
 )
 
-func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// shellWords writes a command line as one would type it.
-func shellWords(words []string) string {
+// ShellWords writes a command line as one would type it.
+func ShellWords(words []string) string {
 	out := make([]string, len(words))
 	for i, w := range words {
-		out[i] = shellWord(w)
+		out[i] = ShellWord(w)
 	}
 	return strings.Join(out, " ")
 }
 
-func shellWord(w string) string {
+func ShellWord(w string) string {
 	safe := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+=:,./-_", r)
 	}
@@ -29,8 +29,8 @@ func shellWord(w string) string {
 	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }
 
-// plural is a count with its noun.
-func plural(n int, noun, nouns string) string {
+// Plural is a count with its noun.
+func Plural(n int, noun, nouns string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

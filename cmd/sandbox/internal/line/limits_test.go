@@ -1,4 +1,4 @@
-package cli
+package line
 
 import (
 	"strconv"
@@ -18,10 +18,10 @@ func TestLimitsAgree(t *testing.T) {
 		parse     func(string) (int, error)
 		good, bad int
 	}{
-		"least port":    {parsePort, wire.MinPort, wire.MinPort - 1},
-		"greatest port": {parsePort, wire.MaxPort, wire.MaxPort + 1},
-		"vCPUs":         {parseVCPUs, wire.MaxVCPUs, 3},
-		"no vCPUs":      {parseVCPUs, 1, 0},
+		"least port":    {ParsePort, wire.MinPort, wire.MinPort - 1},
+		"greatest port": {ParsePort, wire.MaxPort, wire.MaxPort + 1},
+		"vCPUs":         {ParseVCPUs, wire.MaxVCPUs, 3},
+		"no vCPUs":      {ParseVCPUs, 1, 0},
 	} {
 		_, err := l.parse(strconv.Itoa(l.good))
 		assert.NoError(t, err, name)

@@ -1,4 +1,4 @@
-package cli
+package account
 
 import (
 	"os"
@@ -7,26 +7,26 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// unusedTokens says of each token that is set and not used why it is not, for doctor.
-func (c *connection) unusedTokens() string {
+// UnusedTokens says of each token that is set and not used why it is not, for doctor.
+func (c *Account) UnusedTokens() string {
 	var list []string
 	before := true // in the order in which tokens are searched for
 	add := func(name string, set bool) {
 		switch {
-		case name == c.screen.source:
+		case name == c.screen.Source:
 			before = false
 		case !set:
 		case before:
 			list = append(list, name+" needs VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or a linked folder")
 		default:
-			list = append(list, name+" comes after "+c.screen.source)
+			list = append(list, name+" comes after "+c.screen.Source)
 		}
 	}
-	add("--token", c.given.token != "")
+	add("--token", c.Given.Token != "")
 	for _, from := range []struct {
 		lookup func(string) (string, bool)
 		suffix string
-	}{{c.screen.env.Lookup, ""}, {c.screen.env.LookupFiles, ofFile}} {
+	}{{c.screen.Env.Lookup, ""}, {c.screen.Env.LookupFiles, ofFile}} {
 		for _, key := range []string{"SANDBOX_TOKEN", "VERCEL_AUTH_TOKEN", "VERCEL_TOKEN", "VERCEL_OIDC_TOKEN_FILE", "VERCEL_OIDC_TOKEN"} {
 			value, _ := from.lookup(key)
 			name := key + from.suffix
@@ -37,7 +37,7 @@ func (c *connection) unusedTokens() string {
 			add(name, value != "")
 		}
 	}
-	if file, err := oidc.NewHost(nil, c.screen.getenv, "").LoginFile(); err == nil && c.screen.source != loginSource {
+	if file, err := oidc.NewHost(nil, c.screen.Env.Getenv, "").LoginFile(); err == nil && c.screen.Source != loginSource {
 		_, err := os.Stat(file)
 		add(loginSource, err == nil)
 	}

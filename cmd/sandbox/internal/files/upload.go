@@ -1,4 +1,4 @@
-package cli
+package files
 
 import (
 	"context"
@@ -14,41 +14,42 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-func (c *copying) upload(ctx context.Context) error {
-	info, err := os.Stat(c.from.path)
+func (c *Copy) upload(ctx context.Context) error {
+	info, err := os.Stat(c.From.Path)
 	if err != nil {
-		return noSource(c.from.path, err)
+		return NoSource(c.From.Path, err)
 	}
 	if info.IsDir() {
 		return c.uploadDir(ctx)
 	}
-	to := c.to
-	if to.intoDir() || c.several {
-		to = to.within(c.from.base())
+	to := c.To
+	if to.IntoDir() || c.Several {
+		to = to.within(c.From.base())
 	}
 	if mode := info.Mode(); mode&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0 {
-		f, err := os.Open(c.from.path) // as "<(command)" of a shell is
+		f, err := os.Open(c.From.Path) // as "<(command)" of a shell is
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		return c.fromStream(ctx, f, to.path)
+		return c.fromStream(ctx, f, to.Path)
 	}
 	if !info.Mode().IsRegular() {
-		return usagef("%s is neither a file nor a directory", c.from.path)
+		return line.Usagef("%s is neither a file nor a directory", c.From.Path)
 	}
 	// What can't be read is this side's fault, and is said before the sandbox is
 	// asked for anything.
-	f, err := os.Open(c.from.path)
+	f, err := os.Open(c.From.Path)
 	if err != nil {
 		return err
 	}
 	f.Close()
-	err = c.uploadFile(ctx, to.path, info)
-	if isDirError(err) && !to.intoDir() && !c.several {
-		return c.uploadFile(ctx, c.to.within(c.from.base()).path, info)
+	err = c.uploadFile(ctx, to.Path, info)
+	if isDirError(err) && !to.IntoDir() && !c.Several {
+		return c.uploadFile(ctx, c.To.within(c.From.base()).Path, info)
 	}
 	return err
 }
@@ -58,16 +59,16 @@ func (c *copying) upload(ctx context.Context) error {
 // interrupted.
 const wholeSize = 1 << 20
 
-func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) error {
+func (c *Copy) uploadFile(ctx context.Context, to string, info fs.FileInfo) error {
 	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
 	}
-	bar := newBar(c.screen, c.from.base(), c.o, info.Size())
+	bar := newBar(c.Screen, c.From.base(), c.O, info.Size())
 	defer bar.done()
 	if info.Size() < wholeSize {
 		return c.writeFile(ctx, to, info, bar)
 	}
-	files := c.target.FS()
+	files := c.Target.FS()
 	if there, err := files.Stat(ctx, to); err == nil && there.IsDir() {
 		return &fs.PathError{Op: "open", Path: to, Err: syscall.EISDIR}
 	} else if err == nil {
@@ -88,14 +89,14 @@ func (c *copying) uploadFile(ctx context.Context, to string, info fs.FileInfo) e
 	return err
 }
 
-func (c *copying) writeFile(ctx context.Context, to string, info fs.FileInfo, bar bar) error {
-	f, err := os.Open(c.from.path)
+func (c *Copy) writeFile(ctx context.Context, to string, info fs.FileInfo, bar bar) error {
+	f, err := os.Open(c.From.Path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	mode := info.Mode().Perm()
-	return c.target.WriteFiles(ctx, []sandbox.File{{
+	return c.Target.WriteFiles(ctx, []sandbox.File{{
 		Path: to, Mode: &mode, ModTime: info.ModTime(), Reader: io.NewSectionReader(f, 0, info.Size()), // as long as it was
 	}}, &sandbox.WriteFilesOptions{Progress: bar.update})
 }
@@ -104,48 +105,48 @@ func (c *copying) writeFile(ctx context.Context, to string, info fs.FileInfo, ba
 const cleanupTime = 30 * time.Second
 
 // keeps reports whether a path of the sandbox is there already and stays as it is.
-func (c *copying) keeps(ctx context.Context, to string) (bool, error) {
-	if !c.o.noClobber {
+func (c *Copy) keeps(ctx context.Context, to string) (bool, error) {
+	if !c.O.NoClobber {
 		return false, nil
 	}
-	return c.target.FS().Exists(ctx, to)
+	return c.Target.FS().Exists(ctx, to)
 }
 
 // uploadDir copies a directory: into one that exists, or as the destination.
-func (c *copying) uploadDir(ctx context.Context) error {
-	to := c.to
-	if !c.from.content() {
-		if abs, err := filepath.Abs(c.from.path); err == nil && (c.several || to.intoDir() || c.remoteDir(ctx, to.path)) {
+func (c *Copy) uploadDir(ctx context.Context) error {
+	to := c.To
+	if !c.From.content() {
+		if abs, err := filepath.Abs(c.From.Path); err == nil && (c.Several || to.IntoDir() || c.remoteDir(ctx, to.Path)) {
 			to = to.within(filepath.Base(abs))
 		}
 	}
-	bar := newDirBar(ctx, c.screen, c.from.path, c.o)
+	bar := newDirBar(ctx, c.Screen, c.From.Path, c.O)
 	defer bar.done()
 	var left leftOut
 	o := &sandbox.UploadOptions{
-		Exclude: c.o.exclude, Include: c.o.include, OutsideLinks: c.o.outsideLinks, LeftOut: left.add, Progress: bar.update,
+		Exclude: c.O.Exclude, Include: c.O.Include, OutsideLinks: c.O.OutsideLinks, LeftOut: left.add, Progress: bar.update,
 	}
-	err := c.excludeThere(ctx, to.path, o)
+	err := c.excludeThere(ctx, to.Path, o)
 	if err != nil {
 		return err
 	}
-	if c.o.follow {
-		err = c.target.FS().CopyFS(ctx, to.path, following{os.DirFS(c.from.path)}, o)
+	if c.O.Follow {
+		err = c.Target.FS().CopyFS(ctx, to.Path, following{os.DirFS(c.From.Path)}, o)
 	} else {
-		err = c.target.FS().UploadDir(ctx, c.from.path, to.path, o)
+		err = c.Target.FS().UploadDir(ctx, c.From.Path, to.Path, o)
 	}
 	bar.done()
-	left.tell(c.screen)
+	left.tell(c.Screen)
 	return err
 }
 
 // excludeThere leaves out what the sandbox has already, with --no-clobber.
-func (c *copying) excludeThere(ctx context.Context, to string, o *sandbox.UploadOptions) error {
+func (c *Copy) excludeThere(ctx context.Context, to string, o *sandbox.UploadOptions) error {
 	have, err := c.keeps(ctx, to)
 	if err != nil || !have {
 		return err
 	}
-	there, err := filesIn(c.target.FS().IOFS(ctx, to))
+	there, err := filesIn(c.Target.FS().IOFS(ctx, to))
 	o.Exclude = slices.Concat(o.Exclude, there)
 	return err
 }
@@ -168,8 +169,8 @@ func literal(name string) string {
 }
 
 // remoteDir reports whether a directory is in the sandbox already.
-func (c *copying) remoteDir(ctx context.Context, name string) bool {
-	info, err := c.target.FS().Stat(ctx, name)
+func (c *Copy) remoteDir(ctx context.Context, name string) bool {
+	info, err := c.Target.FS().Stat(ctx, name)
 	return err == nil && info.IsDir()
 }
 

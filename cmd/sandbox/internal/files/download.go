@@ -1,4 +1,4 @@
-package cli
+package files
 
 import (
 	"cmp"
@@ -16,56 +16,58 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/internal/localfile"
 )
 
-func (c *copying) download(ctx context.Context) error {
-	to := c.to
-	into := to.intoDir() || c.several || isLocalDir(to.path)
-	if into && !c.from.content() {
-		to = to.within(c.from.base())
+func (c *Copy) download(ctx context.Context) error {
+	to := c.To
+	into := to.IntoDir() || c.Several || isLocalDir(to.Path)
+	if into && !c.From.content() {
+		to = to.within(c.From.base())
 	}
 	// What ends in a slash has to be there, but for a directory, which is made.
-	if c.o.mkdir || into && (isLocalDir(filepath.Dir(to.path)) || c.remoteIsDir(ctx)) {
-		if err := os.MkdirAll(filepath.Dir(to.path), 0o777); err != nil {
+	if c.O.Mkdir || into && (isLocalDir(filepath.Dir(to.Path)) || c.remoteIsDir(ctx)) {
+		if err := os.MkdirAll(filepath.Dir(to.Path), 0o777); err != nil {
 			return err
 		}
 	}
-	if c.from.content() {
-		return c.downloadDir(ctx, to.path)
+	if c.From.content() {
+		return c.downloadDir(ctx, to.Path)
 	}
-	if c.o.noClobber {
-		if _, err := os.Lstat(to.path); err == nil && !isLocalDir(to.path) {
+	if c.O.NoClobber {
+		if _, err := os.Lstat(to.Path); err == nil && !isLocalDir(to.Path) {
 			return nil
 		}
 	}
-	place, err := localfile.Resolve(to.path)
+	place, err := localfile.Resolve(to.Path)
 	if err != nil {
 		return err
 	}
 	if place.Special {
-		return c.downloadInto(ctx, to.path, place)
+		return c.downloadInto(ctx, to.Path, place)
 	}
-	err = c.downloadFile(ctx, to.path, place)
-	if isDirError(err) && !isLocalDir(to.path) || isDirError(err) && c.remoteIsDir(ctx) {
-		return c.downloadDir(ctx, to.path)
+	err = c.downloadFile(ctx, to.Path, place)
+	if isDirError(err) && !isLocalDir(to.Path) || isDirError(err) && c.remoteIsDir(ctx) {
+		return c.downloadDir(ctx, to.Path)
 	}
 	return err
 }
 
-func (c *copying) remoteIsDir(ctx context.Context) bool {
-	info, err := c.source.FS().Stat(ctx, c.from.path)
+func (c *Copy) remoteIsDir(ctx context.Context) bool {
+	info, err := c.Source.FS().Stat(ctx, c.From.Path)
 	return err == nil && info.IsDir()
 }
 
 // downloadInto writes a file to something that a file can't replace, such as a pipe.
-func (c *copying) downloadInto(ctx context.Context, name string, place localfile.Place) error {
-	r, err := openRemote(ctx, c.source.FS(), c.from.path)
+func (c *Copy) downloadInto(ctx context.Context, name string, place localfile.Place) error {
+	r, err := OpenRemote(ctx, c.Source.FS(), c.From.Path)
 	if isDirError(err) {
 		return &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
 	}
 	if err != nil {
-		return c.missing(err)
+		return c.Missing(err)
 	}
 	defer r.Close()
 	w, err := place.Open()
@@ -78,21 +80,21 @@ func (c *copying) downloadInto(ctx context.Context, name string, place localfile
 
 // downloadFile downloads a file with the permissions and the time that it has in
 // the sandbox. A new one is not to be seen before it has them.
-func (c *copying) downloadFile(ctx context.Context, name string, at localfile.Place) error {
+func (c *Copy) downloadFile(ctx context.Context, name string, at localfile.Place) error {
 	to, place := at.Path, at.Path
 	if at.Info == nil {
 		dir, err := os.MkdirTemp(filepath.Dir(to), ".sandbox-cp-*")
 		if err != nil {
-			return c.missing(&fs.PathError{Op: "open", Path: name, Err: errors.Unwrap(err)})
+			return c.Missing(&fs.PathError{Op: "open", Path: name, Err: errors.Unwrap(err)})
 		}
 		defer os.RemoveAll(dir)
 		place = filepath.Join(dir, "file")
 	}
-	describe := sync.OnceValues(func() (fs.FileInfo, error) { return c.source.FS().Stat(ctx, c.from.path) })
-	bar := newBar(c.screen, c.from.base(), c.o, -1)
+	describe := sync.OnceValues(func() (fs.FileInfo, error) { return c.Source.FS().Stat(ctx, c.From.Path) })
+	bar := newBar(c.Screen, c.From.base(), c.O, -1)
 	defer bar.done()
-	if err := c.source.FS().DownloadFile(ctx, c.from.path, place, &sandbox.DownloadFileOptions{Progress: withTotal(bar.update, describe)}); err != nil {
-		return c.missing(err)
+	if err := c.Source.FS().DownloadFile(ctx, c.From.Path, place, &sandbox.DownloadFileOptions{Progress: WithTotal(bar.update, describe)}); err != nil {
+		return c.Missing(err)
 	}
 	remote, err := describe()
 	if err != nil {
@@ -104,8 +106,8 @@ func (c *copying) downloadFile(ctx context.Context, name string, at localfile.Pl
 	return os.Rename(place, to)
 }
 
-// withTotal asks how long a file is for the one who looks at its progress.
-func withTotal(update func(sandbox.Progress), describe func() (fs.FileInfo, error)) func(sandbox.Progress) {
+// WithTotal asks how long a file is for the one who looks at its progress.
+func WithTotal(update func(sandbox.Progress), describe func() (fs.FileInfo, error)) func(sandbox.Progress) {
 	if update == nil {
 		return nil
 	}
@@ -133,7 +135,7 @@ func withTotal(update func(sandbox.Progress), describe func() (fs.FileInfo, erro
 
 // keepMode gives a downloaded file the permissions and the time that it has in the
 // sandbox, as far as the umask lets it.
-func (c *copying) keepMode(name string, remote fs.FileInfo) error {
+func (c *Copy) keepMode(name string, remote fs.FileInfo) error {
 	local, err := os.Stat(name)
 	if err != nil {
 		return err
@@ -146,11 +148,11 @@ func (c *copying) keepMode(name string, remote fs.FileInfo) error {
 	return os.Chtimes(name, time.Time{}, localfile.Settable(remote.ModTime()))
 }
 
-func (c *copying) downloadDir(ctx context.Context, to string) error {
-	bar := newBar(c.screen, "", c.o, -1)
+func (c *Copy) downloadDir(ctx context.Context, to string) error {
+	bar := newBar(c.Screen, "", c.O, -1)
 	defer bar.done()
-	exclude := c.o.exclude
-	if c.o.noClobber && isLocalDir(to) {
+	exclude := c.O.Exclude
+	if c.O.NoClobber && isLocalDir(to) {
 		here, err := filesIn(os.DirFS(to))
 		if err != nil {
 			return err
@@ -162,20 +164,20 @@ func (c *copying) downloadDir(ctx context.Context, to string) error {
 	if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
 		dir, err := os.MkdirTemp(filepath.Dir(filepath.Clean(to)), ".sandbox-cp-*")
 		if err != nil {
-			return c.missing(&fs.PathError{Op: "mkdir", Path: to, Err: errors.Unwrap(err)})
+			return c.Missing(&fs.PathError{Op: "mkdir", Path: to, Err: errors.Unwrap(err)})
 		}
 		defer os.RemoveAll(dir)
 		place = filepath.Join(dir, "dir")
 	}
 	var left leftOut
-	err := c.source.FS().DownloadDir(ctx, c.from.path, place, &sandbox.DownloadDirOptions{
-		Exclude: exclude, Include: c.o.include, Progress: bar.update, OutsideLinks: c.o.outsideLinks, DotGit: c.o.dotGit, LeftOut: left.add,
+	err := c.Source.FS().DownloadDir(ctx, c.From.Path, place, &sandbox.DownloadDirOptions{
+		Exclude: exclude, Include: c.O.Include, Progress: bar.update, OutsideLinks: c.O.OutsideLinks, DotGit: c.O.DotGit, LeftOut: left.add,
 	})
 	bar.done()
-	left.tell(c.screen)
+	left.tell(c.Screen)
 	_, complete := errors.AsType[*sandbox.ChangedError](err)
 	if err != nil && !complete {
-		return c.missing(err)
+		return c.Missing(err)
 	}
 	if place != to {
 		return cmp.Or(os.Rename(place, filepath.Clean(to)), err)
@@ -183,17 +185,17 @@ func (c *copying) downloadDir(ctx context.Context, to string) error {
 	return err
 }
 
-// missing gives the error of a file that is not in the sandbox a hint.
-func (c *copying) missing(err error) error {
-	if pe, ok := errors.AsType[*fs.PathError](err); ok && pe.Path != c.from.path {
+// Missing gives the error of a file that is not in the sandbox a hint.
+func (c *Copy) Missing(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok && pe.Path != c.From.Path {
 		if errors.Is(err, fs.ErrNotExist) {
-			return withHint(err, "--mkdir makes the directories that lead to it")
+			return screen.WithHint(err, "--mkdir makes the directories that lead to it")
 		}
 		return err
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return &exitError{code: exitNotFound, err: withHint(fmt.Errorf("file not found: %s in sandbox %s", c.from.path, c.from.sandbox),
-			"look with: %s", try("exec %s ls %s", c.from.sandbox, shellWord(parentOf(c.from.path))))}
+		return &screen.ExitError{Code: screen.ExitNotFound, Err: screen.WithHint(fmt.Errorf("file not found: %s in sandbox %s", c.From.Path, c.From.Sandbox),
+			"look with: %s", screen.Try("exec %s ls %s", c.From.Sandbox, line.ShellWord(parentOf(c.From.Path))))}
 	}
 	return err
 }

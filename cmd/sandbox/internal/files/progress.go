@@ -1,4 +1,4 @@
-package cli
+package files
 
 import (
 	"context"
@@ -14,6 +14,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
@@ -34,15 +36,15 @@ const (
 
 // newBar shows the progress of a file, by its name, or without one that of a directory.
 // It shows nothing unless standard error is a terminal, or an option requests it.
-func newBar(s *stdio, name string, o *copyOptions, total int64) bar {
+func newBar(s *screen.Screen, name string, o *CopyOptions, total int64) bar {
 	return newBarOf(s, &progress{name: name, total: total}, o)
 }
 
 // newDirBar is the bar of a directory here, whose files are counted meanwhile.
-func newDirBar(ctx context.Context, s *stdio, dir string, o *copyOptions) bar {
+func newDirBar(ctx context.Context, s *screen.Screen, dir string, o *CopyOptions) bar {
 	p := &progress{total: -1}
 	b := newBarOf(s, p, o)
-	if b.update == nil || len(o.exclude)+len(o.include) > 0 || o.noClobber {
+	if b.update == nil || len(o.Exclude)+len(o.Include) > 0 || o.NoClobber {
 		return b
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -70,13 +72,13 @@ func newDirBar(ctx context.Context, s *stdio, dir string, o *copyOptions) bar {
 	}}
 }
 
-func newBarOf(s *stdio, p *progress, o *copyOptions) bar {
-	if o.noProgress || s.opts.quiet || !s.err.Rewrites() && !o.progress {
+func newBarOf(s *screen.Screen, p *progress, o *CopyOptions) bar {
+	if o.NoProgress || s.Opts.Quiet || !s.Err.Rewrites() && !o.Progress {
 		return bar{done: func() {}}
 	}
 	p.begun = time.Now()
 	shown, every := time.Time{}, progressEvery
-	if !s.err.Rewrites() {
+	if !s.Err.Rewrites() {
 		every = progressLines
 	}
 	return bar{
@@ -85,21 +87,21 @@ func newBarOf(s *stdio, p *progress, o *copyOptions) bar {
 			defer p.mu.Unlock()
 			p.note(now)
 			at := time.Now()
-			if at.Sub(shown) < every || shown.IsZero() && at.Sub(p.begun) < progressAfter && !o.progress {
+			if at.Sub(shown) < every || shown.IsZero() && at.Sub(p.begun) < progressAfter && !o.Progress {
 				return
 			}
 			shown = at
-			if s.err.Rewrites() {
-				fmt.Fprintf(s.err.Raw, "\r%s\x1b[K", p.line(at, s.err.Width()-1))
+			if s.Err.Rewrites() {
+				fmt.Fprintf(s.Err.Raw, "\r%s\x1b[K", p.line(at, s.Err.Width()-1))
 			} else {
-				fmt.Fprintln(s.err, p.line(at, s.err.Width()))
+				fmt.Fprintln(s.Err, p.line(at, s.Err.Width()))
 			}
 		},
 		done: func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			if !shown.IsZero() && s.err.Rewrites() {
-				fmt.Fprint(s.err.Raw, "\r\x1b[K")
+			if !shown.IsZero() && s.Err.Rewrites() {
+				fmt.Fprint(s.Err.Raw, "\r\x1b[K")
 			}
 			shown = time.Time{}
 		},
@@ -159,7 +161,7 @@ func (p *progress) line(now time.Time, width int) string {
 	}
 	what := redact.Printable(p.name)
 	if p.name == "" {
-		what = plural(p.files, "file", "files")
+		what = line.Plural(p.files, "file", "files")
 		if p.all >= p.files {
 			what = fmt.Sprintf("%s of %s files", units.Grouped(int64(p.files)), units.Grouped(int64(p.all)))
 		}

@@ -1,4 +1,4 @@
-package cli
+package files
 
 import (
 	"bytes"
@@ -35,8 +35,8 @@ type remoteFile struct {
 	err      error
 }
 
-// openRemote opens a file of a sandbox. The caller closes it.
-func openRemote(ctx context.Context, files *sandbox.FileSystem, name string) (*remoteFile, error) {
+// OpenRemote opens a file of a sandbox. The caller closes it.
+func OpenRemote(ctx context.Context, files *sandbox.FileSystem, name string) (*remoteFile, error) {
 	body, err := files.Open(ctx, name, &sandbox.OpenOptions{NoSizeCheck: true}) // checked below, and fetched again
 	if err != nil {
 		return nil, err

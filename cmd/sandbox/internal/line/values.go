@@ -1,4 +1,4 @@
-package cli
+package line
 
 import (
 	"errors"
@@ -41,8 +41,8 @@ func (v *single[T]) Set(text string) error {
 func (v *single[T]) String() string { return v.text }
 func (v *single[T]) Type() string   { return v.kind }
 
-// option defines an option with a value of the type that parse gives.
-func option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usage string, parse func(string) (T, error)) {
+// Option defines an option with a value of the type that parse gives.
+func Option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usage string, parse func(string) (T, error)) {
 	v := &single[T]{target: target, parse: parse, kind: kind}
 	if def != "" {
 		parsed, err := parse(def)
@@ -54,26 +54,26 @@ func option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usag
 	flags.VarP(v, name, short, usage)
 }
 
-// choicesAnnotation has the values that an option can have.
-const choicesAnnotation = "choices"
+// ChoicesAnnotation has the values that an option can have.
+const ChoicesAnnotation = "choices"
 
-// choice defines an option whose value is one of several.
-func choice(flags *pflag.FlagSet, target *string, name, short, kind, usage string, allowed ...string) {
-	option(flags, target, name, short, kind, "", usage, parseOneOf(allowed...))
-	offer(flags, name, allowed...)
+// Choice defines an option whose value is one of several.
+func Choice(flags *pflag.FlagSet, target *string, name, short, kind, usage string, allowed ...string) {
+	Option(flags, target, name, short, kind, "", usage, parseOneOf(allowed...))
+	Offer(flags, name, allowed...)
 }
 
-// offer says which values an option can have, for completions.
-func offer(flags *pflag.FlagSet, name string, values ...string) {
+// Offer says which values an option can have, for completions.
+func Offer(flags *pflag.FlagSet, name string, values ...string) {
 	f := flags.Lookup(name)
 	if f.Annotations == nil {
 		f.Annotations = map[string][]string{}
 	}
-	f.Annotations[choicesAnnotation] = values
+	f.Annotations[ChoicesAnnotation] = values
 }
 
-// toggle defines an option without a value.
-func toggle(flags *pflag.FlagSet, target *bool, name, short, usage string) {
+// Toggle defines an option without a value.
+func Toggle(flags *pflag.FlagSet, target *bool, name, short, usage string) {
 	v := &single[bool]{target: target, kind: "bool", text: "false", parse: func(s string) (bool, error) {
 		switch s {
 		case "true":
@@ -86,35 +86,35 @@ func toggle(flags *pflag.FlagSet, target *bool, name, short, usage string) {
 	flags.VarPF(v, name, short, usage).NoOptDefVal = "true"
 }
 
-// many is an option that may be given several times.
-type many[T any] struct {
-	target *[]T
+// Many is an option that may be given several times.
+type Many[T any] struct {
+	Target *[]T
 	parse  func(string) (T, error)
 	kind   string
 	texts  []string
 }
 
-func (v *many[T]) Set(text string) error {
+func (v *Many[T]) Set(text string) error {
 	parsed, err := v.parse(text)
 	if err != nil {
 		return err
 	}
-	*v.target = append(*v.target, parsed)
+	*v.Target = append(*v.Target, parsed)
 	v.texts = append(v.texts, text)
 	return nil
 }
 
-func (v *many[T]) String() string { return strings.Join(v.texts, ", ") }
-func (v *many[T]) Type() string   { return v.kind }
+func (v *Many[T]) String() string { return strings.Join(v.texts, ", ") }
+func (v *Many[T]) Type() string   { return v.kind }
 
 // many is a pflag.SliceValue, by which a completion knows that it may be given
 // again.
 
-func (v *many[T]) GetSlice() []string       { return v.texts }
-func (v *many[T]) Append(text string) error { return v.Set(text) }
+func (v *Many[T]) GetSlice() []string       { return v.texts }
+func (v *Many[T]) Append(text string) error { return v.Set(text) }
 
-func (v *many[T]) Replace(texts []string) error {
-	*v.target, v.texts = nil, nil
+func (v *Many[T]) Replace(texts []string) error {
+	*v.Target, v.texts = nil, nil
 	for _, t := range texts {
 		if err := v.Set(t); err != nil {
 			return err
@@ -123,35 +123,35 @@ func (v *many[T]) Replace(texts []string) error {
 	return nil
 }
 
-func options[T any](flags *pflag.FlagSet, target *[]T, name, short, kind, usage string, parse func(string) (T, error)) {
-	flags.VarP(&many[T]{target: target, parse: parse, kind: kind}, name, short, usage)
+func Options[T any](flags *pflag.FlagSet, target *[]T, name, short, kind, usage string, parse func(string) (T, error)) {
+	flags.VarP(&Many[T]{Target: target, parse: parse, kind: kind}, name, short, usage)
 }
 
 // The parsers of the values of options and arguments.
 
-// parseText reads a text. A variable that is not set must not choose another
+// ParseText reads a text. A variable that is not set must not choose another
 // account, or all sandboxes, or every address to listen on.
-func parseText(s string) (string, error) {
+func ParseText(s string) (string, error) {
 	if s == "" {
 		return "", errors.New("it is empty; leave it out for the default")
 	}
 	return s, nil
 }
 
-// parseAny is for what may be empty in the official CLI.
-func parseAny(s string) (string, error) { return s, nil }
+// ParseAny is for what may be empty in the official CLI.
+func ParseAny(s string) (string, error) { return s, nil }
 
-// statuses are those that a sandbox can be in.
-var statuses = []string{
+// Statuses are those that a sandbox can be in.
+var Statuses = []string{
 	string(sandbox.StatusRunning), string(sandbox.StatusStopped), string(sandbox.StatusStopping), string(sandbox.StatusPending),
 	string(sandbox.StatusSnapshotting), string(sandbox.StatusFailed), string(sandbox.StatusAborted),
 }
 
-// parseStatuses reads a list of statuses. One that there is not would be waited for
+// ParseStatuses reads a list of statuses. One that there is not would be waited for
 // without end.
-func parseStatuses(s string) (string, error) {
+func ParseStatuses(s string) (string, error) {
 	for status := range strings.SplitSeq(s, ",") {
-		if _, err := parseOneOf(statuses...)(status); err != nil {
+		if _, err := parseOneOf(Statuses...)(status); err != nil {
 			return "", err
 		}
 	}
@@ -166,7 +166,7 @@ func parseNumber(s string) (int, error) {
 	return n, nil
 }
 
-func parsePositive(s string) (int, error) {
+func ParsePositive(s string) (int, error) {
 	n, err := parseNumber(s)
 	if err == nil && n < 1 {
 		err = fmt.Errorf("%d is not positive", n)
@@ -174,7 +174,7 @@ func parsePositive(s string) (int, error) {
 	return n, err
 }
 
-func parseBetween(low, high int, what string) func(string) (int, error) {
+func ParseBetween(low, high int, what string) func(string) (int, error) {
 	return func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < low || n > high {
@@ -193,7 +193,7 @@ func parseOneOf(allowed ...string) func(string) (string, error) {
 	}
 }
 
-func parseBool(s string) (bool, error) {
+func ParseBool(s string) (bool, error) {
 	switch s {
 	case "true":
 		return true, nil
@@ -203,7 +203,7 @@ func parseBool(s string) (bool, error) {
 	return false, fmt.Errorf("invalid value %q; expected true or false", s)
 }
 
-func parseVCPUs(s string) (int, error) {
+func ParseVCPUs(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || !wire.VCPUs(n) {
 		return 0, fmt.Errorf("invalid vCPU count %q: it must be 1 or an even number", s)
@@ -211,7 +211,7 @@ func parseVCPUs(s string) (int, error) {
 	return n, nil
 }
 
-func parsePort(s string) (int, error) {
+func ParsePort(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < wire.MinPort || n > wire.MaxPort {
 		return 0, fmt.Errorf("invalid port %q: ports are integers between %d and %d", s, wire.MinPort, wire.MaxPort)
@@ -219,30 +219,30 @@ func parsePort(s string) (int, error) {
 	return n, nil
 }
 
-func parseSnapshotID(s string) (string, error) {
+func ParseSnapshotID(s string) (string, error) {
 	if !strings.HasPrefix(s, "snap_") {
 		return "", fmt.Errorf("malformed snapshot ID %q: snapshot IDs begin with snap_", s)
 	}
 	return s, nil
 }
 
-func parseNetworkID(s string) (string, error) {
+func ParseNetworkID(s string) (string, error) {
 	if s = strings.TrimSpace(s); s == "" || len(s) > 255 {
 		return "", errors.New("a network ID has between 1 and 255 characters")
 	}
 	return s, nil
 }
 
-func parseRegion(s string) (string, error) {
+func ParseRegion(s string) (string, error) {
 	if s = strings.TrimSpace(s); s == "" {
 		return "", errors.New("the region is empty")
 	}
 	return s, nil
 }
 
-// parseRegions reads "A,B" or "none". Empty ones, and those that come again, are
+// ParseRegions reads "A,B" or "none". Empty ones, and those that come again, are
 // left out.
-func parseRegions(s string) ([]string, error) {
+func ParseRegions(s string) ([]string, error) {
 	if strings.TrimSpace(s) == "none" {
 		return []string{}, nil
 	}
@@ -258,8 +258,8 @@ func parseRegions(s string) ([]string, error) {
 	return regions, nil
 }
 
-// parseCredentials reads a list of credentials, each of which is known.
-func parseCredentials(s string) ([]string, error) {
+// ParseCredentials reads a list of credentials, each of which is known.
+func ParseCredentials(s string) ([]string, error) {
 	list := strings.Split(s, ",")
 	for i, c := range list {
 		var err error
@@ -270,8 +270,8 @@ func parseCredentials(s string) ([]string, error) {
 	return list, nil
 }
 
-// parseDuration reads a duration.
-func parseDuration(s string) (time.Duration, error) { return units.ParseDuration(s) }
+// ParseDuration reads a duration.
+func ParseDuration(s string) (time.Duration, error) { return units.ParseDuration(s) }
 
 // within reads a duration that has limits.
 func within(least, most time.Duration) func(string) (time.Duration, error) {
@@ -285,12 +285,12 @@ func within(least, most time.Duration) func(string) (time.Duration, error) {
 }
 
 var (
-	parseTimeout        = within(wire.MinTimeout, wire.MaxTimeout)
-	parseCommandTimeout = within(wire.MinCommandTimeout, wire.MaxCommandTimeout)
+	ParseTimeout        = within(wire.MinTimeout, wire.MaxTimeout)
+	ParseCommandTimeout = within(wire.MinCommandTimeout, wire.MaxCommandTimeout)
 )
 
-// parseSize reads the size of something that is not empty.
-func parseSize(s string) (int64, error) {
+// ParseSize reads the size of something that is not empty.
+func ParseSize(s string) (int64, error) {
 	n, err := units.ParseBytes(s)
 	if err == nil && n == 0 {
 		err = fmt.Errorf("%q is not a size", s)
@@ -298,8 +298,8 @@ func parseSize(s string) (int64, error) {
 	return n, err
 }
 
-// parseExpiration reads a duration of snapshots, or "none".
-func parseExpiration(s string) (time.Duration, error) {
+// ParseExpiration reads a duration of snapshots, or "none".
+func ParseExpiration(s string) (time.Duration, error) {
 	if s == "none" {
 		return 0, nil
 	}
@@ -310,16 +310,16 @@ func parseExpiration(s string) (time.Duration, error) {
 	return d, err
 }
 
-// parseNewName reads the name of a sandbox to be made, which may be left to the API.
-func parseNewName(s string) (string, error) {
+// ParseNewName reads the name of a sandbox to be made, which may be left to the API.
+func ParseNewName(s string) (string, error) {
 	if s != "" && !wire.SandboxName(s) {
 		return "", notName(s)
 	}
 	return s, nil
 }
 
-// parseName reads the name of a sandbox. What can't be part of an address is refused.
-func parseName(s string) (string, error) {
+// ParseName reads the name of a sandbox. What can't be part of an address is refused.
+func ParseName(s string) (string, error) {
 	if s == "" || s == "." || s == ".." || slices.Contains(wire.ReservedNames, s) || strings.ContainsAny(s, "/\\?#%*,:; \t\n\x00") || !utf8.ValidString(s) {
 		return "", notName(s)
 	}
@@ -331,8 +331,8 @@ func notName(s string) error {
 		strconv.Quote(s), wire.MaxName, strings.Join(wire.ReservedNames, ", "))
 }
 
-// parseDriveName reads the name of a drive.
-func parseDriveName(s string) (string, error) {
+// ParseDriveName reads the name of a drive.
+func ParseDriveName(s string) (string, error) {
 	if !wire.PlainName(s, wire.MaxDriveName) {
 		return "", fmt.Errorf("%s can't be the name of a drive: a name has at most %d letters, digits, - and _", strconv.Quote(s), wire.MaxDriveName)
 	}
@@ -341,29 +341,29 @@ func parseDriveName(s string) (string, error) {
 
 var userName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 
-func parseUser(s string) (string, error) {
+func ParseUser(s string) (string, error) {
 	if !userName.MatchString(s) {
 		return "", fmt.Errorf("%s can't be a username: one has at most 32 lowercase letters, digits, - and _, and begins with a letter or _", strconv.Quote(s))
 	}
 	return s, nil
 }
 
-// parseDirectory reads a directory of a sandbox, which may be left to the API.
-func parseDirectory(s string) (string, error) {
+// ParseDirectory reads a directory of a sandbox, which may be left to the API.
+func ParseDirectory(s string) (string, error) {
 	if err := wire.CheckText(s); err != nil {
 		return "", fmt.Errorf("the directory %w", err)
 	}
 	return s, nil
 }
 
-func parseCIDR(s string) (string, error) {
+func ParseCIDR(s string) (string, error) {
 	if _, err := netip.ParsePrefix(s); err != nil {
 		return "", fmt.Errorf("%q is not a network such as 10.0.0.0/8", s)
 	}
 	return s, nil
 }
 
-func parsePolicyMode(s string) (string, error) {
+func ParsePolicyMode(s string) (string, error) {
 	switch s {
 	case "allow-all", "deny-all":
 		return s, nil
@@ -371,63 +371,63 @@ func parsePolicyMode(s string) (string, error) {
 	return "", fmt.Errorf("invalid network policy mode %q; the modes are allow-all and deny-all", s)
 }
 
-// pair is KEY=VALUE, or KEY alone when the value is taken from the environment.
-type pair struct {
-	key, value string
-	inherit    bool
+// Pair is KEY=VALUE, or KEY alone when the value is taken from the environment.
+type Pair struct {
+	Key, Value string
+	Inherit    bool
 }
 
-func parsePair(s string) (pair, error) {
+func ParsePair(s string) (Pair, error) {
 	key, value, ok := strings.Cut(s, "=")
 	if key == "" {
-		return pair{}, errors.New("there is no name before the value; use NAME=VALUE") // which may be a secret
+		return Pair{}, errors.New("there is no name before the value; use NAME=VALUE") // which may be a secret
 	}
-	return pair{key: key, value: value, inherit: !ok}, nil
+	return Pair{Key: key, Value: value, Inherit: !ok}, nil
 }
 
-// variables adds the option of environment variables, whose values are shown nowhere.
-func variables(flags *pflag.FlagSet, target *[]pair, usage string) {
-	options(flags, target, "env", "e", "key=value", usage, parseVariable)
+// Variables adds the option of environment variables, whose values are shown nowhere.
+func Variables(flags *pflag.FlagSet, target *[]Pair, usage string) {
+	Options(flags, target, "env", "e", "key=value", usage, parseVariable)
 }
 
 // parseVariable is parsePair for a variable of the environment.
-func parseVariable(s string) (pair, error) {
-	p, err := parsePair(s)
-	if i := strings.IndexAny(s, ": \t\n"); err == nil && p.inherit && i >= 0 {
-		return pair{}, fmt.Errorf("%q is followed by %q, not by %q; use NAME=VALUE", s[:i], s[i:i+1], "=") // the rest may be a secret
+func parseVariable(s string) (Pair, error) {
+	p, err := ParsePair(s)
+	if i := strings.IndexAny(s, ": \t\n"); err == nil && p.Inherit && i >= 0 {
+		return Pair{}, fmt.Errorf("%q is followed by %q, not by %q; use NAME=VALUE", s[:i], s[i:i+1], "=") // the rest may be a secret
 	}
 	return p, err
 }
 
-// mount is DRIVE:/PATH[:MODE].
-type mount struct{ drive, path, mode string }
+// Mount is DRIVE:/PATH[:MODE].
+type Mount struct{ Drive, Path, Mode string }
 
-func parseMount(s string) (mount, error) {
+func ParseMount(s string) (Mount, error) {
 	parts := strings.Split(s, ":")
-	m := mount{mode: "read-write"}
+	m := Mount{Mode: "read-write"}
 	switch {
 	case len(parts) < 2 || len(parts) > 3, parts[0] == "", !strings.HasPrefix(parts[1], "/"):
-		return mount{}, fmt.Errorf("invalid mount %q; use drive:/path or drive:/path:snapshot", s)
+		return Mount{}, fmt.Errorf("invalid mount %q; use drive:/path or drive:/path:snapshot", s)
 	case len(parts) == 3:
-		m.mode = parts[2]
+		m.Mode = parts[2]
 	}
-	if m.mode != "read-write" && m.mode != "snapshot" {
-		return mount{}, fmt.Errorf("invalid mode %q of mount %q; the modes are snapshot and read-write", m.mode, s)
+	if m.Mode != "read-write" && m.Mode != "snapshot" {
+		return Mount{}, fmt.Errorf("invalid mode %q of mount %q; the modes are snapshot and read-write", m.Mode, s)
 	}
-	m.drive, m.path = parts[0], parts[1]
+	m.Drive, m.Path = parts[0], parts[1]
 	return m, nil
 }
 
-// pointerTo makes a parser of pointers, which are nil for an option that was not given.
-func pointerTo[T any](parse func(string) (T, error)) func(string) (*T, error) {
+// PointerTo makes a parser of pointers, which are nil for an option that was not given.
+func PointerTo[T any](parse func(string) (T, error)) func(string) (*T, error) {
 	return func(s string) (*T, error) {
 		v, err := parse(s)
 		return &v, err
 	}
 }
 
-// checked makes a check of a parser.
-func checked[T any](parse func(string) (T, error)) func(string) error {
+// Checked makes a check of a parser.
+func Checked[T any](parse func(string) (T, error)) func(string) error {
 	return func(s string) error {
 		_, err := parse(s)
 		return err

@@ -1,0 +1,168 @@
+package account
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
+)
+
+// Options are the options of all commands that choose the account.
+type Options struct {
+	Token, Project, Scope string
+
+	APIURL         string
+	RequestTimeout time.Duration
+	Local          bool
+}
+
+// account are the options that name the account of the present line. A token is
+// never shown.
+func (c *Account) account() (words []string) {
+	o := &c.Given
+	if o.Local {
+		words = append(words, "--local")
+	}
+	for _, option := range [][2]string{{"--api-url", o.APIURL}, {"--scope", o.Scope}, {"--project", o.Project}} {
+		if option[1] != "" {
+			words = append(words, option[0]+"="+option[1])
+		}
+	}
+	return words
+}
+
+// Here are the first words of a command line for the same place as this one.
+func (c *Account) Here(command string) []string {
+	words := append([]string{"sandbox", command}, c.account()...)
+	if c.Given.Local {
+		return words
+	}
+	if c.Given.Scope == "" {
+		words = append(words, "--scope="+c.Scope.TeamID)
+	}
+	if c.Given.Project == "" {
+		words = append(words, "--project="+c.Scope.ProjectID)
+	}
+	return words
+}
+
+func (c *Account) Base() string { return cmp.Or(c.apiURL(), "https://vercel.com/api") }
+
+func (c *Account) Close() error {
+	if c.Client != nil {
+		c.Client.CloseIdleConnections()
+	}
+	if c.emulator != nil {
+		return c.emulator.Close()
+	}
+	return nil
+}
+
+// Create creates a sandbox. With a name, a lost response is resolved by a
+// lookup.
+func (c *Account) Create(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
+	client, err := c.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := client.Create(ctx, o)
+	if err == nil {
+		c.screen.Names = append(c.screen.Names, sb.Name())
+	}
+	if err != nil && o.Name != "" && errors.Is(err, sandbox.ErrOutcomeUnknown) && ctx.Err() == nil {
+		if found, getErr := client.Get(ctx, o.Name, &sandbox.GetOptions{Extra: map[string]any{"__interactive": true}}); getErr == nil {
+			return found, nil
+		}
+	}
+	return sb, err
+}
+
+// GetExisting looks a sandbox up and starts it; nil when there is none.
+func (c *Account) GetExisting(ctx context.Context, name string) (*sandbox.Sandbox, error) {
+	client, err := c.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := client.Get(ctx, name, &sandbox.GetOptions{Extra: map[string]any{"__includeSystemRoutes": true}})
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return nil, nil
+	}
+	return sb, err
+}
+
+// Named looks up a sandbox by the name that was given.
+func (c *Account) Named(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
+	name, err := c.CheckedName(name)
+	if err != nil {
+		return nil, err
+	}
+	return c.Get(ctx, name, resume)
+}
+
+// CheckedName refuses what can't be the name of a sandbox, before any request.
+func (c *Account) CheckedName(name string) (string, error) {
+	if _, err := line.ParseName(name); err != nil {
+		return "", screen.WithHint(line.Usagef("%v", err), "several names are divided by spaces; stop and rm take --name-prefix, --tag and --all, too")
+	}
+	if !slices.Contains(c.screen.Names, name) {
+		c.screen.Names = append(c.screen.Names, name)
+	}
+	return name, nil
+}
+
+// DaemonArgument makes the program the daemon of --local. Behind it stand the
+// directory, that of the emulator's state, and after how long without use it ends.
+const DaemonArgument = "__local-daemon"
+
+// NoBoundary is what is said of the isolation of local sandboxes.
+const NoBoundary = "It is not a security boundary: what runs in its sandboxes runs on this machine, as you."
+
+// LocalDirs are the directories of the daemon and of its emulator's state.
+func (c *Account) LocalDirs() (dir, state string, err error) {
+	dirs := settings.FindDirs(c.screen.Env.Lookup)
+	if dirs.State == "" {
+		return "", "", settings.ErrNoHome
+	}
+	return filepath.Join(dirs.State, "daemon"), filepath.Join(dirs.State, "local"), nil
+}
+
+// connectLocal connects with the user's emulator, which is started if it does not
+// run.
+func (c *Account) connectLocal(ctx context.Context) (*sandbox.Client, error) {
+	dir, state, err := c.LocalDirs()
+	if err != nil {
+		return nil, err
+	}
+	if c.Completes {
+		c.emulator, err = local.Use(ctx, dir)
+	} else {
+		c.emulator, err = local.Start(ctx, dir, DaemonArgument, dir, state, local.IdleTime.String())
+	}
+	if err != nil {
+		return nil, screen.WithHint(err, "its files are in %s, and what it says in %s", state, filepath.Join(dir, local.LogName))
+	}
+	c.emulator.OnLost(func() {
+		// Requests would be repeated for minutes to a port that nobody listens on.
+		c.fail(screen.WithHint(local.ErrGone, "%s has what it said last", screen.Try("local logs")))
+	})
+	e := c.emulator.Address
+	if c.emulator.Started && !c.screen.Opts.Quiet {
+		fmt.Fprintln(c.screen.Err, screen.Prose(c.screen.Err, c.screen.Filled(fmt.Sprintf("Started the local emulator, in mode %s; %s ends it. %s", e.Mode, screen.Try("local stop"), NoBoundary))))
+	}
+	if e.Version != c.version {
+		c.screen.Warn("the local emulator is of version "+e.Version+", and this program of "+c.version, "start it anew with: "+screen.Try("local restart"))
+	}
+	c.screen.Source = "the local emulator"
+	c.Scope = auth.Credentials{Token: e.Token, TeamID: cmp.Or(c.Given.Scope, e.TeamID), ProjectID: cmp.Or(c.Given.Project, e.ProjectID)}
+	return c.newClient(auth.Static(c.Scope), e.URL)
+}

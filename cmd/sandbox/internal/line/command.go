@@ -1,0 +1,199 @@
+package line
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Command describes one command. Its help page, its completion, the check of its
+// arguments, and the tests that all commands have to pass are made from it.
+type Command struct {
+	Name    string
+	Aliases []string
+	Near    []string // what other programs call it
+	Title   string   // under which the main page lists it; "" for official commands
+	First   bool     // whether the first page lists it
+	Hidden  bool
+	Short   string // what it does, in a line
+	Long    string // the same at more length, if there is more to say
+	Args    []Argument
+	Check   cobra.PositionalArgs // in place of the check that args make
+	Options func(*pflag.FlagSet)
+	Example string // a line, without the program's name
+	Account account
+	Doc     any // the type of what it writes with --json; nil if its output is somebody else's
+	Run     func(cmd *cobra.Command, args []string) error
+
+	// foreign is how many arguments of its own come before a command line of somebody
+	// else, whose options are not looked at; "" is none.
+	Foreign string
+	// ssh are the options of ssh that it reads and leaves alone: those with a value, a
+	// space, and the others.
+	Ssh string
+
+	Sub []*Command
+
+	Cobra *cobra.Command // made from it
+}
+
+// account says whose account a command uses.
+type account int
+
+const (
+	accountOfLine account = iota // it asks the API for that of the line
+	NoAccount                    // it asks nobody
+)
+
+// Argument is an argument of a command.
+type Argument struct {
+	Name     string
+	Text     string
+	Optional bool
+	Several  bool // it can be given more than once, or not at all
+	Parse    func(string) error
+	Values   []string // what it can be
+	Sandbox  string   // it is the name of a sandbox, followed by this
+}
+
+// Usage is the argument as usage lines show it.
+func (g Argument) Usage() string {
+	switch {
+	case g.Several:
+		return "[..." + g.Name + "]"
+	case g.Optional:
+		return "[" + g.Name + "]"
+	}
+	return "<" + g.Name + ">"
+}
+
+// The arguments that many commands have.
+var (
+	NameArg      = Argument{Name: "name", Text: "The name of the sandbox", Sandbox: " "}
+	MoreNames    = Argument{Name: "name", Text: "More of them", Several: true, Sandbox: " "}
+	CommandIDArg = Argument{Name: "command_id", Text: "The ID of the command, from exec -d or ps"}
+	MoreWords    = Argument{Name: "args", Text: "Its arguments", Several: true}
+)
+
+// Usage are the arguments as usage lines show them.
+func (c *Command) Usage() string {
+	if c.Sub != nil {
+		return " <command>"
+	}
+	var b strings.Builder
+	for _, g := range c.Args {
+		b.WriteString(" " + g.Usage())
+	}
+	return b.String()
+}
+
+// Build makes the command and those below it ready for cobra.
+func (c *Command) Build(complete func(*Command) cobra.CompletionFunc) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: c.Name, Aliases: c.Aliases, SuggestFor: c.Near, Short: c.Short, Long: c.Long, Hidden: c.Hidden, Args: c.Check, RunE: c.Run,
+		Annotations: map[string]string{}, ValidArgsFunction: complete(c),
+	}
+	c.Cobra = cmd
+	if cmd.Args == nil {
+		cmd.Args = c.checkArguments
+	}
+	if c.Foreign != "" {
+		cmd.Annotations[OwnWords] = c.Foreign
+		cmd.Flags().SetInterspersed(false) // for completions
+	}
+	if c.Ssh != "" {
+		cmd.Annotations[ssh] = c.Ssh
+	}
+	if c.Options != nil {
+		c.Options(cmd.Flags())
+	}
+	cmd.Flags().BoolP("help", "h", false, "Show this page") // InitDefaultHelpFlag would merge the options of each
+	for _, s := range c.Sub {
+		cmd.AddCommand(s.Build(complete))
+	}
+	if c.Sub != nil {
+		group(cmd)
+	} else {
+		cmd.Use += c.Usage()
+	}
+	CompleteOptions(cmd, cmd.Flags())
+	return cmd
+}
+
+// checkArguments refuses what a command can't take, by what it says of its arguments.
+func (c *Command) checkArguments(cmd *cobra.Command, args []string) error {
+	for i, g := range c.Args {
+		switch {
+		case g.Several:
+		case i < len(args) && (args[i] != "" || g.Optional):
+			continue
+		case !g.Optional:
+			return &UsageError{Message: "no value provided for " + g.Name, Hint: MoreAbout(cmd)}
+		}
+	}
+	n := len(c.Args)
+	for i, word := range args {
+		if i >= n && (n == 0 || !c.Args[n-1].Several) {
+			return &UsageError{Message: "unknown argument " + strconv.Quote(word), Hint: MoreAbout(cmd)}
+		}
+		if parse := c.Args[min(i, n-1)].Parse; parse != nil {
+			if err := parse(word); err != nil {
+				return &UsageError{Message: err.Error(), Hint: MoreAbout(cmd)}
+			}
+		}
+	}
+	return nil
+}
+
+// Of finds what a command of cobra was made from.
+func (c *Command) Of(cmd *cobra.Command) *Command {
+	if c.Cobra == cmd {
+		return c
+	}
+	for _, s := range c.Sub {
+		if found := s.Of(cmd); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// Find finds a command below this one by its name or an alias.
+func (c *Command) Find(word string) *Command {
+	if i := slices.IndexFunc(c.Sub, func(s *Command) bool { return s.Name == word || slices.Contains(s.Aliases, word) }); i >= 0 {
+		return c.Sub[i]
+	}
+	return nil
+}
+
+// group makes a command that only holds others show its help, and refuse what is
+// no command of it.
+func group(cmd *cobra.Command) {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.SuggestionsMinimumDistance = 1
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		e := &UsageError{Message: fmt.Sprintf("%s is not a command of %s", strconv.Quote(args[0]), cmd.CommandPath()), Hint: MoreAbout(cmd)}
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 && len(args[0]) > 2 { // of less, everything is a part
+			e.Hint = "did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return e
+	}
+}
+
+// CompleteOptions completes the values of options that have a choice. Files are
+// offered for those that name files.
+func CompleteOptions(cmd *cobra.Command, flags *pflag.FlagSet) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		kind := strings.ToLower(f.Value.Type())
+		if f.NoOptDefVal == "" && !strings.Contains(kind, "file") && !strings.Contains(kind, "path") && kind != "dir" {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(f.Annotations[ChoicesAnnotation], cobra.ShellCompDirectiveNoFileComp)) // it has none yet
+		}
+	})
+}
