@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -75,9 +73,7 @@ func TestAccounts(t *testing.T) {
 			}
 			other := len(d.server.Requests())
 			run := func(line ...string) outcome {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				return finish(t, d.command(ctx, line...))
+				return d.run("", line...)
 			}
 			for _, line := range lines {
 				name := strings.Join(line, " ")

@@ -23,6 +23,9 @@ import (
 const asProgram = "SANDBOX_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == asWorker {
+		workerMain()
+	}
 	if os.Getenv(asProgram) == "1" || len(os.Args) == 5 && os.Args[1] == "__local-daemon" { // which has an environment of its own
 		main()
 	}
@@ -40,6 +43,8 @@ type desk struct {
 	snapshot string // the first one of the sandbox c2, once it was asked for
 
 	looked int // how many requests seen has returned
+
+	worker worker
 }
 
 // newDesk makes a folder that is linked to the emulator's project. opts may be
@@ -48,6 +53,7 @@ func newDesk(t *testing.T, opts *sandboxtest.Options) *desk {
 	t.Helper()
 	d := &desk{t: t, dir: t.TempDir(), home: t.TempDir()}
 	d.server = sandboxtest.New(t, opts)
+	t.Cleanup(d.worker.end)
 	for _, key := range []string{"PATH", "TMPDIR", "SYSTEMROOT"} {
 		if v, ok := os.LookupEnv(key); ok {
 			d.env = append(d.env, key+"="+v)
@@ -86,6 +92,9 @@ func (d *desk) command(ctx context.Context, args ...string) *exec.Cmd {
 // run runs the program with some standard input.
 func (d *desk) run(stdin string, args ...string) outcome {
 	d.t.Helper()
+	if got, ran := d.runInWorker(d.line(stdin, args...)); ran {
+		return got
+	}
 	cmd := d.command(d.t.Context(), args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	return finish(d.t, cmd)

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -39,6 +43,9 @@ func TestScripts(t *testing.T) {
 			}
 			e.Setenv("HOME", home)
 			e.Setenv(asProgram, "1") // the daemon of --local is this program, too
+			w := &worker{}
+			e.Defer(w.end)
+			e.Values["worker"] = scriptWorker{w, e.Vars}
 			e.Defer(func() {
 				stop := exec.Command(os.Args[0], "local", "stop")
 				stop.Env = e.Vars
@@ -56,8 +63,51 @@ func TestScripts(t *testing.T) {
 			_, err := exec.LookPath(program)
 			return err == nil, nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"mode": mode},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"mode": mode, "cli": inScript},
 	})
+}
+
+// scriptWorker is the worker of a script, and the variables that it began with.
+type scriptWorker struct {
+	*worker
+	env []string
+}
+
+// setInScript finds the variables that a script sets.
+var setInScript = regexp.MustCompile(`(?m)^env (\w+)=`)
+
+// inScript is the command cli of scripts: exec sandbox in a worker, for lines that
+// neither read standard input nor run beside others.
+func inScript(ts *testscript.TestScript, neg bool, args []string) {
+	w, _ := ts.Value("worker").(scriptWorker)
+	got, err := outcome{}, error(nil)
+	if needs.Slow() {
+		err = ts.Exec("sandbox", args...)
+		if _, exited := errors.AsType[*exec.ExitError](err); exited {
+			got.code, err = 1, nil
+		}
+	} else {
+		var env []string
+		script, readErr := os.ReadFile(filepath.Join("testdata/script", ts.Name()+".txt"))
+		ts.Check(readErr)
+		for _, v := range w.env {
+			name, _, _ := strings.Cut(v, "=")
+			env = append(env, name+"="+ts.Getenv(name))
+		}
+		for _, found := range setInScript.FindAllStringSubmatch(string(script), -1) {
+			if v := ts.Getenv(found[1]); v != "" {
+				env = append(env, found[1]+"="+v)
+			}
+		}
+		if got, err = w.run(env, workerLine{Args: args, Dir: ts.MkAbs(".")}); err == nil {
+			fmt.Fprint(ts.Stdout(), got.stdout)
+			fmt.Fprint(ts.Stderr(), got.stderr)
+		}
+	}
+	ts.Check(err)
+	if failed := got.code != 0; failed != neg {
+		ts.Fatalf("the exit code is %d\n%s", got.code, got.stderr)
+	}
 }
 
 // mode checks the permissions of a file: mode 755 NAME.

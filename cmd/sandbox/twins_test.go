@@ -54,6 +54,17 @@ func (l *recordedLine) String() string {
 	return line
 }
 
+// run runs this program as the line says.
+func (l *recordedLine) run(d *desk, argv []string) outcome {
+	d.t.Helper()
+	if !l.TTY && len(l.Env) == 0 {
+		if got, ran := d.runInWorker(d.line(l.Stdin, argv...).in(l.Dir)); ran {
+			return got
+		}
+	}
+	return l.finish(d.t, d.command(d.t.Context(), argv...))
+}
+
 // finish runs a program as the line says.
 func (l *recordedLine) finish(t *testing.T, cmd *exec.Cmd) outcome {
 	t.Helper()
@@ -240,7 +251,7 @@ func (tw *twins) replay(i int, l recordedLine) {
 	if tw.runApart(l, line, argv) || tw.runRefused(l, line, argv) {
 		return
 	}
-	tw.compare(l, l.finish(tw.t, tw.desk.command(tw.t.Context(), argv...)), line, fmt.Sprintf("%d: sandbox %s", i, line))
+	tw.compare(l, l.run(tw.desk, argv), line, fmt.Sprintf("%d: sandbox %s", i, line))
 }
 
 // compare compares what this program did with what the official CLI did.
@@ -262,7 +273,7 @@ func (tw *twins) runApart(l recordedLine, line string, argv []string) bool {
 			tw.apart.ok("cp", "local-file.txt", "c1:/vercel/sandbox/a.txt")
 		}
 		tw.apart.seen()
-		got := l.finish(tw.t, tw.apart.command(tw.t.Context(), argv...))
+		got := l.run(tw.apart, argv)
 		assert.NotZero(tw.t, l.RC, line)
 		assert.Equal(tw.t, d.Exit, got.code, "%s\n%s", line, got.stderr)
 		assert.Regexp(tw.t, d.Stdout, got.stdout, line)
@@ -275,7 +286,7 @@ func (tw *twins) runApart(l recordedLine, line string, argv []string) bool {
 // runRefused runs a line that succeeds there and is refused here.
 func (tw *twins) runRefused(l recordedLine, line string, argv []string) bool {
 	return tw.departs("refused", line, func(d *departure) bool {
-		got := l.finish(tw.t, tw.desk.command(tw.t.Context(), argv...))
+		got := l.run(tw.desk, argv)
 		assert.Zero(tw.t, l.RC, line)
 		assert.Equal(tw.t, d.Exit, got.code, "%s\n%s", line, got.stderr)
 		assert.Empty(tw.t, got.stdout, line)

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/cli"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+)
+
+// A worker is the program in a process that runs one command line after another.
+// Most of the time of a short line is the start of its process, and the tests of
+// this package have thousands of lines.
+
+// asWorker is the argument that makes the test binary a worker.
+const asWorker = "__worker"
+
+// workerLine is a command line for a worker.
+type workerLine struct {
+	Args  []string
+	Dir   string
+	Stdin string
+}
+
+// workerResult is what became of a line.
+type workerResult struct {
+	Code           int
+	Stdout, Stderr []byte
+}
+
+// workerMain reads lines from standard input and writes their results to standard
+// output.
+func workerMain() {
+	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	for {
+		var l workerLine
+		if in.Decode(&l) != nil {
+			os.Exit(0)
+		}
+		result, err := l.run()
+		if err != nil || out.Encode(result) != nil {
+			os.Exit(1)
+		}
+	}
+}
+
+// run runs the program with streams of its own, which are pipes as those of a
+// process that a test starts.
+func (l *workerLine) run() (result workerResult, err error) {
+	if err := os.Chdir(l.Dir); err != nil {
+		return result, err
+	}
+	stdin, feed, err := os.Pipe()
+	if err != nil {
+		return result, err
+	}
+	var streams sync.WaitGroup
+	streams.Go(func() {
+		_, _ = io.WriteString(feed, l.Stdin) // the program need not read it all
+		feed.Close()
+	})
+	collect := func(into *[]byte) *os.File {
+		r, w, pipeErr := os.Pipe()
+		if pipeErr != nil {
+			err = pipeErr
+			return nil
+		}
+		streams.Go(func() {
+			*into, _ = io.ReadAll(r) // it ends when both ends are closed
+			r.Close()
+		})
+		return w
+	}
+	stdout, stderr := collect(&result.Stdout), collect(&result.Stderr)
+	if err != nil {
+		return result, err
+	}
+	os.Stdin, os.Stdout, os.Stderr = stdin, stdout, stderr
+	result.Code = cli.Main(l.Args)
+	stdin.Close()
+	stdout.Close()
+	stderr.Close()
+	streams.Wait()
+	return result, nil
+}
+
+// worker is a process with the environment that it was started with.
+type worker struct {
+	mu     sync.Mutex
+	env    []string
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *json.Decoder
+	stderr bytes.Buffer
+}
+
+// runInWorker runs a line in the desk's worker, with the desk's environment. By night,
+// and while the worker has another line, it does not: the line needs a process of its
+// own.
+func (d *desk) runInWorker(l workerLine) (got outcome, ran bool) {
+	d.t.Helper()
+	if needs.Slow() || !slices.Contains(d.env, asProgram+"=1") || !d.worker.mu.TryLock() {
+		return got, false
+	}
+	defer d.worker.mu.Unlock()
+	got, err := d.worker.run(d.env, l)
+	require.NoError(d.t, err)
+	return got, true
+}
+
+// run runs a line with an environment. It starts the process if there is none with
+// that environment.
+func (w *worker) run(env []string, l workerLine) (outcome, error) {
+	if w.cmd == nil || !slices.Equal(w.env, env) {
+		w.end()
+		if err := w.start(env); err != nil {
+			return outcome{}, err
+		}
+	}
+	data, err := json.Marshal(l)
+	if err != nil {
+		return outcome{}, err
+	}
+	_, err = w.in.Write(data)
+	var result workerResult
+	if err == nil {
+		err = w.out.Decode(&result)
+	}
+	if err != nil {
+		w.end()
+		return outcome{}, fmt.Errorf("the worker ended during sandbox %s: %w\n%s", strings.Join(l.Args, " "), err, w.stderr.String())
+	}
+	return outcome{result.Code, string(result.Stdout), string(result.Stderr)}, nil
+}
+
+func (w *worker) start(env []string) error {
+	cmd := exec.Command(os.Args[0], asWorker)
+	w.stderr.Reset()
+	cmd.Env, cmd.Stderr = env, &w.stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	w.env, w.cmd, w.in, w.out = slices.Clone(env), cmd, in, json.NewDecoder(out)
+	return cmd.Start()
+}
+
+// end ends the worker's process.
+func (w *worker) end() {
+	if w.cmd == nil {
+		return
+	}
+	w.in.Close()
+	_ = w.cmd.Wait() // what it did has been looked at
+	w.cmd = nil
+}
+
+// line is the line of this desk with these arguments.
+func (d *desk) line(stdin string, args ...string) workerLine {
+	return workerLine{Args: slices.Concat(d.options, args), Dir: d.dir, Stdin: stdin}
+}
+
+// in is the line in a folder below its own.
+func (l workerLine) in(dir string) workerLine {
+	l.Dir = filepath.Join(l.Dir, dir)
+	return l
+}
