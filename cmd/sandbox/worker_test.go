@@ -2,7 +2,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/gob"
 	"fmt"
 	"io"
 	"os"
@@ -41,7 +41,7 @@ type workerResult struct {
 // workerMain reads lines from standard input and writes their results to standard
 // output.
 func workerMain() {
-	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	in, out := gob.NewDecoder(os.Stdin), gob.NewEncoder(os.Stdout)
 	for {
 		var l workerLine
 		if in.Decode(&l) != nil {
@@ -99,8 +99,9 @@ type worker struct {
 	mu     sync.Mutex
 	env    []string
 	cmd    *exec.Cmd
-	in     io.WriteCloser
-	out    *json.Decoder
+	stdin  io.Closer
+	in     *gob.Encoder
+	out    *gob.Decoder
 	stderr bytes.Buffer
 }
 
@@ -127,12 +128,8 @@ func (w *worker) run(env []string, l workerLine) (outcome, error) {
 			return outcome{}, err
 		}
 	}
-	data, err := json.Marshal(l)
-	if err != nil {
-		return outcome{}, err
-	}
-	_, err = w.in.Write(data)
 	var result workerResult
+	err := w.in.Encode(l)
 	if err == nil {
 		err = w.out.Decode(&result)
 	}
@@ -155,7 +152,7 @@ func (w *worker) start(env []string) error {
 	if err != nil {
 		return err
 	}
-	w.env, w.cmd, w.in, w.out = slices.Clone(env), cmd, in, json.NewDecoder(out)
+	w.env, w.cmd, w.stdin, w.in, w.out = slices.Clone(env), cmd, in, gob.NewEncoder(in), gob.NewDecoder(out)
 	return cmd.Start()
 }
 
@@ -164,7 +161,7 @@ func (w *worker) end() {
 	if w.cmd == nil {
 		return
 	}
-	w.in.Close()
+	w.stdin.Close()
 	_ = w.cmd.Wait() // what it did has been looked at
 	w.cmd = nil
 }
