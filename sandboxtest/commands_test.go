@@ -223,7 +223,7 @@ func TestWaitersLearnOfTheStop(t *testing.T) {
 func TestMuchOutput(t *testing.T) {
 	size := 256 << 20
 	if !needs.Slow() {
-		size = 32 << 20
+		size = 20 << 20
 	}
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
@@ -240,7 +240,7 @@ func TestMuchOutput(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(16<<20))
+	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(12<<20))
 }
 
 func TestSudoAndUser(t *testing.T) {

@@ -46,7 +46,7 @@ func (c *raw) readFile(sess, path string) (int, []byte) {
 func TestFiles(t *testing.T) {
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
-		binary := make([]byte, 3<<20)
+		binary := make([]byte, 600<<10)
 		_, _ = rand.Read(binary)
 		status, body := c.upload(sess, "/", bytes.NewReader(gz(t, tarball(t,
 			entry{name: "vercel/sandbox/deep/er/x.sh", content: "#!/bin/sh\necho ran", mode: 0o755},
@@ -130,6 +130,7 @@ func (e endless) Read(p []byte) (int, error) {
 }
 
 func TestHostileBodies(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, BodyTimeout: 300 * time.Millisecond, MaxUpload: 1 << 20})
 	sess := c.create(nil).Session.ID
 	// status returns 0 when the server closed the connection while the request was
@@ -142,7 +143,7 @@ func TestHostileBodies(t *testing.T) {
 		defer resp.Body.Close()
 		return resp.StatusCode
 	}
-	big := `{"projectId":"prj","name":"` + strings.Repeat("x", 10<<20) + `"}`
+	big := `{"projectId":"prj","name":"` + strings.Repeat("x", 6<<20) + `"}`
 	// A busy machine may take longer than the server waits.
 	assert.Contains(t, []int{0, 408, 413}, status(c.request("POST", "/v2/sandboxes", big)))
 	assert.Contains(t, []int{0, 408, 413}, status(c.request("POST", "/v2/sandboxes", io.MultiReader(strings.NewReader("{"), endless{}))))
@@ -153,7 +154,7 @@ func TestHostileBodies(t *testing.T) {
 		req.Header.Set("Content-Type", "application/gzip")
 		return req
 	}
-	noise := make([]byte, 4<<20)
+	noise := make([]byte, 2<<20)
 	_, _ = rand.Read(noise)
 	assert.Contains(t, []int{0, 408, 413}, status(upload(bytes.NewReader(gz(t, tarball(t, entry{name: "noise", content: string(noise)}))))))
 	assert.Contains(t, []int{0, 400, 408}, status(upload(endless{})))

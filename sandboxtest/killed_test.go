@@ -388,7 +388,7 @@ func (v *victim) check(l *ledger, round int) (checked int) {
 // that a killed server leaves.
 func TestNextStartSweeps(t *testing.T) {
 	t.Parallel()
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		temp := victimsDir(t)
 		mark := fmt.Sprint(mathrand.IntN(1_000_000_000), ".25")
 		v := startVictim(t, probe.Mode(), "", "TMPDIR="+temp)
@@ -417,10 +417,8 @@ func TestNextStartSweeps(t *testing.T) {
 // many sandboxes. The next start waits for that, and no longer.
 func TestStartAfterKill(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "it needs many sandboxes")
 	n := 30
-	if !needs.Slow() {
-		n = 4
-	}
 	if text := os.Getenv(killBoxesEnv); text != "" {
 		var err error
 		n, err = strconv.Atoi(text)

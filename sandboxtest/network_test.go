@@ -38,7 +38,7 @@ for at in sys.argv[1:]:
 
 func TestRoutes(t *testing.T) {
 	needs.Programs(t, "python3")
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		port := needs.Port(t)
 		made := c.create(obj{"name": "one", "ports": []int{port}})
 		url := made.Routes[0].URL
@@ -112,7 +112,11 @@ func TestRouteToLoopback(t *testing.T) {
 	if !srv.Enforces().Policies {
 		needs.Other(t, "sandboxes may not have networks of their own")
 	}
-	for _, policy := range []string{"allow-all", "deny-all"} {
+	policies := []string{"deny-all", "allow-all"}
+	if !needs.Slow() {
+		policies = policies[:1] // from where nothing leads out
+	}
+	for _, policy := range policies {
 		t.Run(policy, func(t *testing.T) {
 			made := c.create(obj{"ports": []int{3000, 4000, 5000}, "networkPolicy": obj{"mode": policy}})
 			get := func(i int) (int, string) {

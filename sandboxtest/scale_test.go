@@ -39,10 +39,8 @@ func leftovers(t *testing.T, temp string) (out []string) {
 const sandboxesEnv = "SANDBOXTEST_SANDBOXES"
 
 func TestManySandboxes(t *testing.T) {
+	needs.Long(t, "500 sandboxes take a while")
 	n := 500
-	if !needs.Slow() {
-		n = 6
-	}
 	if text := os.Getenv(sandboxesEnv); text != "" {
 		var err error
 		n, err = strconv.Atoi(text)

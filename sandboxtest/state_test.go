@@ -205,7 +205,7 @@ func TestFailedStartKeepsTheState(t *testing.T) {
 // which must keep them nevertheless.
 func TestOtherModeKeepsTheState(t *testing.T) {
 	t.Parallel()
-	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
+	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		if probe.Mode() == sandboxtest.Folder {
 			srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Namespace})
 			if err != nil {

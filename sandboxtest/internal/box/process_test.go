@@ -264,6 +264,7 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 }
 
 func TestOutputIsCompleteForASlowReader(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		w := &slowWriter{}
