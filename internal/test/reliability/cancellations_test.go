@@ -26,20 +26,16 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/test/canned"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// cancellations returns how many calls are canceled: by default as many as take a
-// few seconds.
-func cancellations(t *testing.T, usual, per int) int {
-	t.Helper()
-	text := os.Getenv("SANDBOX_CANCELLATIONS")
-	if text == "" {
-		return usual
+// canceledCalls returns how many calls a test cancels.
+func canceledCalls(byDay int) int {
+	if needs.Slow() {
+		return 20 * byDay
 	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err)
-	return n / per
+	return byDay
 }
 
 // moody is an API that responds when it likes, or not at all.
@@ -130,13 +126,11 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 // moment, while the API responds, breaks off or goes silent at random: each returns
 // within a second of its context's end, or of the time that is documented for it,
 // and leaves no goroutine behind. The fake clock decides.
-//
-// SANDBOX_CANCELLATIONS is the number of calls.
 func TestRandomCancellations(t *testing.T) {
 	t.Parallel()
 	names, seed := callsWithContext(t), testkit.Seed(t)
 	canceled, late := 0, 0
-	n := cancellations(t, 1000, 1)
+	n := canceledCalls(500)
 	for i := range n {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		name := names[rng.IntN(len(names))]
@@ -191,7 +185,7 @@ func TestCancellationsOfProcesses(t *testing.T) {
 	var calls, canceled, unknown atomic.Int64
 	var mu sync.Mutex
 	killed := map[string]error{} // what calls returned, by the marks of commands that are to be gone
-	n, workers := cancellations(t, 24, 10), 4
+	n, workers := canceledCalls(12), 4
 	var group sync.WaitGroup
 	for w := range workers {
 		group.Go(func() {

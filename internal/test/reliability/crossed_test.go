@@ -20,6 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/test/canned"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
@@ -139,6 +140,9 @@ func TestCrossedCommands(t *testing.T) {
 	}
 	for name, run := range ways {
 		for _, where := range []string{"one session", "two sessions"} {
+			if where == "two sessions" && name != "RunCommand" && !needs.Slow() {
+				continue
+			}
 			t.Run(name+" in "+where, func(t *testing.T) {
 				t.Parallel()
 				srv := sandboxtest.New(t, nil)

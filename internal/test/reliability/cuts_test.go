@@ -236,7 +236,7 @@ func TestExactlyOnceWaited(t *testing.T) {
 	require.Greater(t, size, first)
 	step := int64(1)
 	if !needs.Slow() {
-		step = 5 // no multiple of how many ways there are
+		step = 11 // no multiple of how many ways there are
 	}
 	for at := first; at <= size; at += step {
 		how := ways[at%int64(len(ways))]
@@ -293,7 +293,7 @@ func TestExactlyOnceRandom(t *testing.T) {
 	_, sb, cuts := cutSandbox(t)
 	want := 2000
 	if !needs.Slow() {
-		want = 100
+		want = 30
 	}
 	s := bigScript(20_000)
 	s.run(t, sb, "no cut")
@@ -406,7 +406,7 @@ func TestAtMostOnce(t *testing.T) {
 func atMostOnce(t *testing.T, serverIDs bool) {
 	total := 1000
 	if !needs.Slow() {
-		total = 100
+		total = 30
 	}
 	srv := sandboxtest.New(t, nil)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{ServerCommandIDs: serverIDs}).Create(t.Context(), testkit.Lasting(nil))
