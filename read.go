@@ -176,8 +176,15 @@ func (r *FileReader) Close() error {
 type length struct {
 	ctx    context.Context
 	cancel context.CancelFunc
-	ask    func() (int64, error) // makes one request and keeps its answer
-	enough int64                 // with so many bytes the content is whole without a request
+	stat   func() (int64, error)
+	enough int64 // with so many bytes the content is whole without a request
+
+	// turn is full while a goroutine asks. It guards the rest. Waiting for a sync.Once
+	// would stop the clock of a caller's synctest bubble.
+	turn  chan struct{}
+	asked bool
+	size  int64
+	err   error
 }
 
 // newLength prepares to ask for the size of the file at name, whose content r
@@ -188,9 +195,9 @@ func newLength(ctx context.Context, t target, r *FileReader, name string, enough
 	if _, marked := r.body.(encodedBody); marked || strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/sys/") {
 		return nil
 	}
-	l := &length{ctx: ctx, enough: enough}
+	l := &length{ctx: ctx, enough: enough, turn: make(chan struct{}, 1)}
 	ctx, l.cancel = context.WithCancel(ctx)
-	l.ask = sync.OnceValues(func() (int64, error) {
+	l.stat = func() (int64, error) {
 		if ctx.Err() != nil {
 			return -1, ctx.Err() // closed before anything asked
 		}
@@ -202,8 +209,19 @@ func newLength(ctx context.Context, t target, r *FileReader, name string, enough
 			return -1, nil
 		}
 		return -1, err
-	})
+	}
 	return l
+}
+
+// ask makes one request and keeps its answer.
+func (l *length) ask() (int64, error) {
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	if !l.asked {
+		l.size, l.err = l.stat()
+		l.asked = true
+	}
+	return l.size, l.err
 }
 
 // start asks for the size in the background.
