@@ -229,7 +229,7 @@ func (s *Sandbox) Follow(ctx workflow.Context, c *Command) workflow.Future {
 		return done
 	}
 	return workflow.ExecuteActivity(of(s.long(ctx), c.Output), activityFollow, followInput{
-		Command: *c, Sandbox: s.Options.Name, Lease: s.Options.lease(), Heartbeat: s.Options.heartbeat(), Expires: s.ExpiresAt,
+		Command: *c, Sandbox: s.Options.Name, Lease: s.Options.lease(), Expires: s.ExpiresAt,
 	})
 }
 

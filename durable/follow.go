@@ -17,9 +17,9 @@ import (
 )
 
 type followInput struct {
-	Command          Command
-	Sandbox          string
-	Lease, Heartbeat time.Duration
+	Command Command
+	Sandbox string
+	Lease   time.Duration
 	// Expires is when the machine's lease ends as the workflow knows it.
 	Expires time.Time
 }

@@ -44,18 +44,12 @@ func ReadOutputFrom(ctx context.Context, store OutputStore, key string, skip int
 				return
 			}
 		}
-		at := int64(-1)
 		for dec := json.NewDecoder(r); ; {
 			var rec Record
 			err := dec.Decode(&rec)
 			if errors.Is(err, io.EOF) {
 				return
 			}
-			if at < 0 {
-				at = rec.At
-			}
-			rec.At = at // older versions did not store it
-			at += int64(len(rec.Data))
 			if !yield(rec, err) || err != nil {
 				return
 			}
@@ -92,8 +86,8 @@ func seekRecord(file io.ReadSeeker, skip int64) error {
 			continue
 		case err != nil:
 			return err
-		case json.Unmarshal(line, &rec) != nil, rec.At == 0:
-			_, err := file.Seek(0, io.SeekStart)
+		}
+		if err := json.Unmarshal(line, &rec); err != nil {
 			return err
 		}
 		if rec.At <= skip {

@@ -147,7 +147,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	if err != nil {
 		return started{}, classify(ctx, err)
 	}
-	if in.Lease > 0 && vm.TimeLeft() < in.Lease/2 {
+	if vm.TimeLeft() < in.Lease/2 {
 		extend(ctx, vm, in.Lease) // it is some time until somebody follows the command
 	}
 	cmd, err := w.send(ctx, vm, in, opts)
@@ -255,7 +255,7 @@ func handle(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, 
 	delete(h.Cmd, "args")
 	data, err = json.Marshal(h)
 	got := started{ID: cmd.ID(), Handle: data}
-	if ends := expiry(vm); in.Lease > 0 && !ends.Equal(in.Expires) {
+	if ends := expiry(vm); !ends.Equal(in.Expires) {
 		got.ExpiresAt = ends
 	}
 	return got, err

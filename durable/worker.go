@@ -14,7 +14,6 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/entry"
 )
 
 // Worker is what runs on workers: the activities behind [Sandbox]. It is safe for
@@ -100,21 +99,6 @@ func (w *Worker) Register(r Registry) {
 // [Options].FollowQueue: give them as many slots as commands may run at once.
 func (w *Worker) RegisterFollow(r Registry) {
 	r.RegisterActivityWithOptions(w.follow, activity.RegisterOptions{Name: activityFollow})
-}
-
-// Plugin registers them on every worker of a client that is dialed with it, by
-// client.Options.Plugins.
-func (w *Worker) Plugin() (*temporal.SimplePlugin, error) {
-	if err := entry.Made(w != nil, "durable", "the Worker"); err != nil {
-		return nil, err
-	}
-	return temporal.NewSimplePlugin(temporal.SimplePluginOptions{
-		Name: "github.com/go-vercel/sandbox/durable",
-		RunContextBefore: func(_ context.Context, o temporal.SimplePluginRunContextBeforeOptions) error {
-			w.Register(o.Registry)
-			return nil
-		},
-	})
 }
 
 // classify makes of an error of the SDK what Temporal retries as it should be.

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
-	"go.temporal.io/sdk/interceptor"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 
@@ -175,9 +174,6 @@ func serve(c serviceConfig) error {
 	o := worker.Options{StickyScheduleToStartTimeout: time.Second}
 	if c.Build != "" {
 		o.DeploymentOptions = optionsOf(c.Build).DeploymentOptions
-	}
-	if c.Build == "1" {
-		o.Interceptors = []interceptor.WorkerInterceptor{&older{all: true}}
 	}
 	w := worker.New(temporal, queue, o)
 	session.Register(w, &durable.Worker{Client: sandboxes, Output: output})

@@ -17,14 +17,14 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// Register registers the session's workflow and activities, and those of w. A
-// worker that has w's plugin has the latter already: give it [RegisterOnly].
+// Register registers the session's workflow and activities, and those of w.
 func Register(r durable.Registry, w *durable.Worker) {
 	w.Register(r)
 	RegisterOnly(r, w)
 }
 
-// RegisterOnly registers the session's workflow and its own activities.
+// RegisterOnly registers the session's workflow and its own activities, where w is
+// registered already.
 func RegisterOnly(r durable.Registry, w *durable.Worker) {
 	r.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: workflowName})
 	a := archive{w.Output}
@@ -60,24 +60,12 @@ func (a archive) put(ctx context.Context, dir string, base int, events []stored)
 	return true, w.Commit()
 }
 
-// get reads a page from the event with the number seq on: the one that has it, from the
-// page at base on. It is empty when it is not there. No other page is tried: one that
-// begins at seq may be of a history that is lost.
+// get reads the page that begins at base, from the event with the number seq on. The
+// result is empty if the store does not have that event.
 func (a archive) get(ctx context.Context, dir string, base, seq int) (events []stored, err error) {
 	if a.store == nil || base < 0 {
 		return nil, nil
 	}
-	for base <= seq {
-		if events, err = a.page(ctx, dir, base); err != nil || len(events) == 0 {
-			return nil, err
-		}
-		base += len(events)
-	}
-	return events[len(events)-(base-seq):], nil
-}
-
-// page reads the page that begins at base.
-func (a archive) page(ctx context.Context, dir string, base int) ([]stored, error) {
 	r, err := a.store.Open(ctx, eventsKey(dir, base))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -86,12 +74,11 @@ func (a archive) page(ctx context.Context, dir string, base int) ([]stored, erro
 		return nil, err
 	}
 	defer r.Close()
-	var events []stored
 	for dec := json.NewDecoder(r); ; {
 		var e stored
 		switch err := dec.Decode(&e); {
 		case errors.Is(err, io.EOF):
-			return events, nil
+			return events[min(seq-base, len(events)):], nil
 		case err != nil:
 			return nil, err
 		}

@@ -77,8 +77,8 @@ const (
 	bodyTimeout = 10 * time.Second
 )
 
-// Handler serves sessions over HTTP: POST /start, /command, /interrupt, /touch,
-// /go and /destroy, GET /events, /session and /health, and the page. /health says
+// Handler serves sessions over HTTP: POST /start, /command, /interrupt, /touch
+// and /destroy, GET /events, /session and /health, and the page. /health says
 // whether Temporal responds, to anyone. Requests from pages of
 // other origins are refused. opts may be nil.
 //

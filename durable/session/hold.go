@@ -81,9 +81,6 @@ func (s *run) acceptHold(_ workflow.Context, h holdUpdate) error {
 // the holder. It is asked again to wait longer, or to hold longer.
 func (s *run) hold(ctx workflow.Context, h holdUpdate) (held, error) {
 	s.calls++
-	if workflow.GetVersion(ctx, changeHolds, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-		return held{}, temporal.NewApplicationError("the session is of a version that nobody can hold", errNoCommandType)
-	}
 	if i := slices.IndexFunc(s.Holds, byHolder(h.ID)); i >= 0 {
 		s.Holds[i].Until = workflow.Now(ctx).Add(h.For)
 		return held{s.Sandbox.Options.Name}, nil

@@ -160,7 +160,7 @@ func (s *run) noRoom(c commandUpdate) bool {
 
 func (s *run) known(key string) string {
 	short := keyOf(key)
-	if i := slices.IndexFunc(s.Keys, func(k keyed) bool { return k.Key == short || k.Key == key }); key != "" && i >= 0 {
+	if i := slices.IndexFunc(s.Keys, func(k keyed) bool { return k.Key == short }); key != "" && i >= 0 {
 		return s.Keys[i].ID
 	}
 	return ""

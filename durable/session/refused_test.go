@@ -23,6 +23,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -94,7 +95,11 @@ func TestCarriedStateIsBounded(t *testing.T) {
 	const payload = 2 << 20
 	hash := strings.Repeat("0", 64)
 	for name, text := range map[string]string{"plain": "x", "escaped": "<", "control": "\x01", "wide": "\u2028", "broken": "\xff"} {
-		for _, size := range []int{1, 100, 60 << 10, MaxCommand} {
+		sizes := []int{1, MaxCommand, 100, 60 << 10}
+		if !needs.Slow() {
+			sizes = sizes[:2]
+		}
+		for _, size := range sizes {
 			t.Run(fmt.Sprint(name, " ", size), func(t *testing.T) {
 				r := &run{state: &state{}, in: input{Policy: Policy{QueueLimit: 1_000_000}.withDefaults()}}
 				script := strings.Repeat(text, size/len(text)+1)[:size]
@@ -122,8 +127,8 @@ func TestCarriedStateIsBounded(t *testing.T) {
 					assert.Less(t, len(data), payload, "a page")
 					r.Events = r.Events[n:]
 				}
-				for base := range 1_000_000 {
-					r.Pages = thinned(append(r.Pages, 1<<30+base))
+				for base := range 10_000 {
+					r.Pages = append(r.Pages, 1<<30+base)
 				}
 				r.in.Options.Tags = map[string]string{"a": strings.Repeat("x", optionsBytes-600)}
 				require.NoError(t, r.in.check())
@@ -172,11 +177,11 @@ func (m memory) Open(_ context.Context, key string) (io.ReadCloser, error) {
 
 func (m memory) Remove(context.Context, string) error { return nil }
 
-// TestThinnedPages: all events of a session of many pages are found, from wherever a
-// viewer begins.
-func TestThinnedPages(t *testing.T) {
+// TestPages: all events of a session of several pages are found, from wherever a viewer
+// begins.
+func TestPages(t *testing.T) {
 	r, a := &run{state: &state{}}, archive{memory{}}
-	for page := range 5 * maxPages {
+	for page := range 10 {
 		var events []stored
 		for n := range page%3 + 1 {
 			events = append(events, stored{Event: Event{Seq: r.Base + n}})
@@ -184,10 +189,9 @@ func TestThinnedPages(t *testing.T) {
 		kept, err := a.put(t.Context(), "a", r.Base, events)
 		require.NoError(t, err)
 		require.True(t, kept)
-		r.Pages = thinned(append(r.Pages, r.Base))
+		r.Pages = append(r.Pages, r.Base)
 		r.Base += len(events)
 	}
-	assert.LessOrEqual(t, len(r.Pages), maxPages)
 	for seq := range r.Base {
 		events, err := a.get(t.Context(), "a", r.page(seq).Stored, seq)
 		require.NoError(t, err)
@@ -229,12 +233,11 @@ func TestStoredText(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestKeysStayKnown: a key is known by what is kept of it, and as older versions
-// kept it.
+// TestKeysStayKnown: a key is known by what is kept of it.
 func TestKeysStayKnown(t *testing.T) {
 	long := strings.Repeat("<", 200)
-	r := &run{state: &state{Keys: []keyed{{long, "cmd-1"}, {keyOf(long + "x"), "cmd-2"}, {"short", "cmd-3"}}}}
-	for key, id := range map[string]string{long: "cmd-1", long + "x": "cmd-2", "short": "cmd-3", "other": "", "": ""} {
+	r := &run{state: &state{Keys: []keyed{{keyOf(long + "x"), "cmd-2"}, {"short", "cmd-3"}}}}
+	for key, id := range map[string]string{long: "", long + "x": "cmd-2", "short": "cmd-3", "other": "", "": ""} {
 		assert.Equal(t, id, r.known(key), "%.10q", key)
 	}
 }
@@ -288,10 +291,14 @@ func TestCallsWhileRefused(t *testing.T) {
 		all := (maxCalls + 100) * len(calls) / (len(calls) - 1)
 		var next func(i int)
 		next = func(i int) { // the environment has no room for all at once
-			if i < all {
+			for range 50 {
+				if i >= all {
+					return
+				}
 				calls[i%len(calls)](fmt.Sprint(i))
-				p.RegisterDelayedCallback(func() { next(i + 1) }, time.Millisecond)
+				i++
 			}
+			p.RegisterDelayedCallback(func() { next(i) }, time.Millisecond)
 		}
 		p.At(42*time.Minute, func() { next(0) })
 		if destroyed {

@@ -82,11 +82,9 @@ func TestReplayNotices(t *testing.T) {
 	assert.Positive(t, noticed)
 }
 
-// looker sees the events of a workflow that is replayed, and may decide instead of
-// its history which side of a change it is on.
+// looker sees the events of a workflow that is replayed.
 type looker struct {
 	interceptor.WorkerInterceptorBase
-	version func(change string) (v workflow.Version, decided bool)
 	events  []Event
 	queries []string // that it answers
 }
@@ -133,15 +131,6 @@ func (o *lookerOut) SetQueryHandler(ctx workflow.Context, name string, handler a
 	return o.Next.SetQueryHandler(ctx, name, handler)
 }
 
-func (o *lookerOut) GetVersion(ctx workflow.Context, change string, first, last workflow.Version) workflow.Version {
-	if o.l.version != nil {
-		if v, decided := o.l.version(change); decided {
-			return v
-		}
-	}
-	return o.Next.GetVersion(ctx, change, first, last)
-}
-
 // inCode returns what a pattern finds in files of the code: its first group.
 func inCode(t *testing.T, pattern string, globs ...string) (found []string) {
 	for _, glob := range globs {
@@ -158,8 +147,6 @@ func inCode(t *testing.T, pattern string, globs ...string) (found []string) {
 	require.NotEmpty(t, found)
 	return found
 }
-
-const changeInCode = `\bchange[A-Z]\w+\s*=\s*"([^"]+)"`
 
 // TestRecordedKinds: each kind of event that a session has is in a recorded history.
 func TestRecordedKinds(t *testing.T) {
@@ -180,23 +167,6 @@ func TestRecordedKinds(t *testing.T) {
 			assert.False(t, seen[kind], kind)
 		default:
 			assert.True(t, seen[kind], "no recorded history has an event of the kind %s", kind)
-		}
-	}
-}
-
-// TestRecordedChanges: without its GetVersion, on whichever side of it, a change of
-// what the workflow decides fails a recorded history.
-func TestRecordedChanges(t *testing.T) {
-	for _, change := range inCode(t, changeInCode, "*.go", "../*.go") {
-		for name, version := range map[string]workflow.Version{"the old code": workflow.DefaultVersion, "the new code": 1} {
-			failed := 0
-			for _, file := range histories(t) {
-				err := replayHistory(readHistory(t, file), &looker{version: func(asked string) (workflow.Version, bool) { return version, asked == change }})
-				if err != nil {
-					failed++
-				}
-			}
-			assert.Positive(t, failed, "%s of %s replays everything", name, change)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (s *run) archive(ctx workflow.Context) error {
 			return err
 		}
 		if kept {
-			s.Pages = thinned(append(s.Pages, s.Base))
+			s.Pages = append(s.Pages, s.Base)
 		}
 		s.Base, s.Events = s.Base+n, s.Events[n:]
 	}

@@ -24,22 +24,6 @@ const (
 	optionsBytes = 64 << 10
 )
 
-// maxPages is how many pages of events in the store are known by their numbers.
-const maxPages = 1000
-
-// thinned leaves out every second page if there are too many: the others are found
-// from the one before.
-func thinned(pages []int) []int {
-	if len(pages) <= maxPages {
-		return pages
-	}
-	var kept []int
-	for i := 0; i < len(pages); i += 2 {
-		kept = append(kept, pages[i])
-	}
-	return kept
-}
-
 // jsonSize is how many bytes of JSON a text has at most.
 func jsonSize(text string) int {
 	const escaped = len(`\u0000`)

@@ -16,8 +16,7 @@ type state struct {
 	// Base is the number of the first event that is kept here.
 	Base   int      `json:"base"`
 	Events []stored `json:"events"`
-	// Pages are the numbers of the first events of pages in the store: of all, or, in a
-	// long session, of every so many.
+	// Pages are the numbers of the first events of the pages in the store.
 	Pages   []int    `json:"pages,omitempty"`
 	Counter int      `json:"counter"`
 	Queue   []queued `json:"queue,omitempty"`
@@ -121,7 +120,7 @@ func (s *run) status(ctx workflow.Context, state string) {
 type page struct {
 	Events []stored `json:"events"`
 	// Base is the first event that the workflow has. Those before it are in the
-	// store, in the page that begins at Stored or behind it, unless that is -1.
+	// store: Stored is where the page with the event that was asked for begins, or -1.
 	Base   int `json:"base"`
 	Stored int `json:"stored"`
 	// Next is the number that the next event will have; 0 says nothing.

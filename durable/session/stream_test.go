@@ -321,8 +321,9 @@ type pipes struct {
 
 func (p pipes) Open(context.Context, string) (io.ReadCloser, error) { return p.content(), nil }
 
-func record(data string) string {
-	line, _ := json.Marshal(durable.Record{Stream: "stdout", Data: []byte(data)})
+// record is a stored piece of output, with at bytes before it.
+func record(at int64, data string) string {
+	line, _ := json.Marshal(durable.Record{Stream: "stdout", Data: []byte(data), At: at})
 	return string(line) + "\n"
 }
 
@@ -333,7 +334,12 @@ func TestAheadOfOutput(t *testing.T) {
 		temporal := newCluster()
 		r, w := io.Pipe()
 		v := watchFrom(New(temporal, &Options{Output: pipes{content: func() io.ReadCloser { return r }}}), Cursor{})
-		write := func(data string) { _, err := io.WriteString(w, record(data)); require.NoError(t, err) }
+		at := int64(0)
+		write := func(data string) {
+			_, err := io.WriteString(w, record(at, data))
+			require.NoError(t, err)
+			at += int64(len(data))
+		}
 		all := []stored{of(3, Event{Type: TypeCreated}), of(3, Event{Type: TypeCommandStart, ID: "cmd-1", Output: "a/cmd-1"})}
 		happens := func(decision int, e Event) {
 			all = append(all, of(decision, e))
@@ -371,7 +377,7 @@ func TestAheadOfOutput(t *testing.T) {
 			}
 			return events, bytes
 		}
-		whole := record("one") + record("two") + record("three")
+		whole := record(0, "one") + record(3, "two") + record(6, "three")
 		stored := New(temporal, &Options{Output: pipes{content: func() io.ReadCloser { return io.NopCloser(strings.NewReader(whole)) }}})
 		for i, at := range v.last {
 			text, err := ParseCursor(at.String())

@@ -84,7 +84,7 @@ func (w *watch) next() <-chan struct{} {
 func (w *watch) reached(p page, events []stored) (reached []stored, all bool) {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
-	if p.Run == "" { // in a test environment, which commits all
+	if p.Run == "" { // Temporal's test environment has no run IDs, and commits everything
 		return events, true
 	}
 	if p.Run != w.at.run {

@@ -39,11 +39,6 @@ const (
 	errInvalidType   = "Invalid"
 )
 
-// Changes of what the workflow decides, for workflow.GetVersion.
-const (
-	changeHolds = "holds"
-)
-
 // input begins a run of the workflow; State is carried over continue-as-new.
 type input struct {
 	Options durable.Options `json:"options"`

@@ -56,14 +56,7 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 	if err != nil {
 		return err
 	}
-	// The plugin registers the activities of package durable on the workers of
-	// this client, and on those of the program's own workflows.
-	activities := &durable.Worker{Client: sandboxes, Output: store}
-	plugin, err := activities.Plugin()
-	if err != nil {
-		return err
-	}
-	c, err := dial(ctx, client.Options{Plugins: []client.Plugin{plugin}})
+	c, err := dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,10 +73,11 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 		// before it asks any other.
 		StickyScheduleToStartTimeout: time.Second,
 	})
-	session.RegisterOnly(w, activities)
-	// Following a command takes a slot for as long as it runs. The plugin
-	// registers that here too.
+	activities := &durable.Worker{Client: sandboxes, Output: store}
+	session.Register(w, activities)
+	// Following a command takes a slot for as long as it runs.
 	follow := worker.New(c, followQueue, worker.Options{MaxConcurrentActivityExecutionSize: 10_000, WorkerStopTimeout: 10 * time.Second})
+	activities.RegisterFollow(follow)
 	for _, w := range []worker.Worker{w, follow} {
 		if err := w.Start(); err != nil {
 			return err
@@ -131,12 +125,11 @@ func serve(ctx context.Context, addr string, h http.Handler) error {
 	return srv.Shutdown(grace)
 }
 
-func dial(ctx context.Context, o client.Options) (client.Client, error) {
-	env, err := envconfig.LoadClientOptions(envconfig.LoadClientOptionsRequest{DisableFile: true})
+func dial(ctx context.Context) (client.Client, error) {
+	o, err := envconfig.LoadClientOptions(envconfig.LoadClientOptionsRequest{DisableFile: true})
 	if err != nil {
 		return nil, err
 	}
-	o.HostPort, o.Namespace, o.Credentials, o.ConnectionOptions = env.HostPort, env.Namespace, env.Credentials, env.ConnectionOptions
 	o.Logger = sdklog.NewStructuredLogger(slog.Default())  // to standard error
 	o.ConnectionOptions.GetSystemInfoTimeout = time.Minute // the cluster may be busy, or just starting
 	if o.HostPort == "" {
