@@ -17,6 +17,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable"
 	"github.com/go-vercel/sandbox/durable/durabletest"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
@@ -34,10 +35,14 @@ func pipeline(ctx workflow.Context, o durable.Options) (err error) {
 // TestCanceledOpen: a workflow that is cancelled at any moment of opening its sandbox
 // leaves none; one that was there before is stopped, with its files.
 func TestCanceledOpen(t *testing.T) {
+	moments := 3
+	if !needs.Slow() {
+		moments = 1
+	}
 	var all sync.WaitGroup // they wait, and -parallel counts who computes
 	for _, kept := range []bool{false, true} {
 		for _, operation := range []sandboxtest.Operation{"", sandboxtest.CreateSandbox, sandboxtest.RunCommand} {
-			for after := range 3 {
+			for after := range moments {
 				test := func(t *testing.T) {
 					env := durabletest.New(t, nil)
 					env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "pipeline"})
