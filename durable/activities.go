@@ -16,16 +16,16 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// machine is one run of a sandbox's virtual machine. The ID is empty when it has
+// machine is one run of a sandbox's virtual machine. Its ID is empty after the run has
 // ended.
 type machine struct {
 	ID                              string
 	StartedAt, ExpiresAt, CreatedAt time.Time
 	Runtime                         string
-	// SavedAt is when the files were saved that it began with, if that was not at
-	// the end of the machine before.
+	// SavedAt is when its files were saved, unless the machine before saved them at its
+	// end.
 	SavedAt time.Time `json:",omitzero"`
-	// Now is the service's time; zero if the machine does not run.
+	// Now is the service's time. It is zero if the machine does not run.
 	Now time.Time `json:",omitzero"`
 }
 
@@ -35,11 +35,11 @@ const (
 	tagWorkflow = "durable-workflow"
 )
 
-// open makes or starts the sandbox; the name makes it idempotent. epoch is the
-// workflow's opening of it, and ended the session that ended by itself before, if one
-// has.
+// open creates or starts the sandbox; its name makes that idempotent. epoch identifies
+// the workflow's opening. ended is the session that ended by itself before this one, if
+// any.
 func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (machine, error) {
-	ctx, stop := alive(ctx)
+	ctx, stop := heartbeat(ctx)
 	defer stop()
 	create, err := w.create(ctx, o, epoch)
 	if err != nil {
@@ -54,26 +54,25 @@ func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (mach
 		return machine{}, classify(ctx, err)
 	}
 	if sb.Status() != sandbox.StatusRunning {
-		// One that is on its way out is waited for.
+		// Resume waits for a session that is stopping.
 		if err := sb.Resume(ctx); err != nil {
 			return machine{}, classify(ctx, err)
 		}
 	}
-	m := runs(sb)
+	m := machineOf(sb)
 	m.SavedAt, err = w.rolledBack(ctx, sb, ended)
 	return m, classify(ctx, err)
 }
 
-// rolledBack returns when the files were saved that the session of a sandbox began
-// with, and the zero time if that was at the end of the session that ended before
-// it: one that crashes saves nothing.
+// rolledBack returns when the files of the sandbox's session were saved. It returns the
+// zero time if the session before saved them at its end; one that crashes saves nothing.
 func (w *Worker) rolledBack(ctx context.Context, sb *sandbox.Sandbox, ended string) (time.Time, error) {
 	if ended == "" || ended == sb.CurrentSession().ID() {
 		return time.Time{}, nil
 	}
 	id := sb.CurrentSession().Info().SourceSnapshotID
 	if id == "" {
-		return time.Time{}, nil // that it was made anew shows by CreatedAt
+		return time.Time{}, nil // a new sandbox, which CreatedAt shows
 	}
 	client, err := w.client(ctx)
 	if err != nil {
@@ -82,7 +81,7 @@ func (w *Worker) rolledBack(ctx context.Context, sb *sandbox.Sandbox, ended stri
 	snap, err := client.GetSnapshot(ctx, id)
 	switch {
 	case errors.Is(err, sandbox.ErrSnapshotNotFound), errors.Is(err, sandbox.ErrNotFound):
-		return time.Time{}, nil // deleted since: nothing is known
+		return time.Time{}, nil // deleted, so nothing is known
 	case err != nil:
 		return time.Time{}, err
 	case snap.Info().SourceSessionID == ended:
@@ -91,7 +90,7 @@ func (w *Worker) rolledBack(ctx context.Context, sb *sandbox.Sandbox, ended stri
 	return snap.Info().CreatedAt, nil
 }
 
-// create returns what a sandbox is made with.
+// create returns the options of a new sandbox.
 func (w *Worker) create(ctx context.Context, o Options, epoch string) (*sandbox.CreateOptions, error) {
 	create := &sandbox.CreateOptions{
 		Runtime: o.Runtime, Image: o.Image, Ports: o.Ports, VCPUs: o.VCPUs, Timeout: o.lease(), Region: o.Region, FailoverRegions: o.FailoverRegions,
@@ -117,33 +116,33 @@ func (w *Worker) create(ctx context.Context, o Options, epoch string) (*sandbox.
 	if err != nil {
 		return nil, err
 	}
-	create.Tags[tagFleet], create.Tags[tagWorkflow] = fleet, madeBy(ctx, epoch)
+	create.Tags[tagFleet], create.Tags[tagWorkflow] = fleet, workflowTag(ctx, epoch)
 	return create, nil
 }
 
-// madeBy is the tag of a sandbox that an opening has made. The workflow's ID is before
-// the last dot.
-func madeBy(ctx context.Context, epoch string) string {
+// workflowTag returns the tag of a sandbox that an opening creates: the workflow's ID,
+// a dot and the epoch.
+func workflowTag(ctx context.Context, epoch string) string {
 	return activity.GetInfo(ctx).WorkflowExecution.ID + "." + epoch
 }
 
-// WorkflowOf returns the ID of the workflow that has made a sandbox, empty if none has.
+// WorkflowOf returns the ID of the workflow that created a sandbox. It is empty if none
+// did.
 func WorkflowOf(info sandbox.Info) string {
-	id, _ := madeIn(info.Tags[tagWorkflow])
+	id, _ := parseWorkflowTag(info.Tags[tagWorkflow])
 	return id
 }
 
-// madeIn returns the ID of the workflow that has made a sandbox with the tag, and the
-// epoch of its opening.
-func madeIn(tag string) (workflow, epoch string) {
+// parseWorkflowTag returns the workflow's ID and the epoch of its opening.
+func parseWorkflowTag(tag string) (workflow, epoch string) {
 	if i := strings.LastIndexByte(tag, '.'); i >= 0 {
 		return tag[:i], tag[i+1:]
 	}
 	return "", ""
 }
 
-// runs describes the session that runs.
-func runs(sb *sandbox.Sandbox) machine {
+// machineOf describes the running session.
+func machineOf(sb *sandbox.Sandbox) machine {
 	cur := sb.CurrentSession()
 	info := cur.Info()
 	return machine{
@@ -157,7 +156,7 @@ func expiry(s *sandbox.Session) time.Time {
 	return info.StartedAt.Add(info.Timeout)
 }
 
-// now is the service's time, or zero if the session does not run.
+// now returns the service's time, or the zero time if the session does not run.
 func now(s *sandbox.Session) time.Time {
 	left := s.TimeLeft()
 	if left <= 0 {
@@ -166,7 +165,7 @@ func now(s *sandbox.Session) time.Time {
 	return expiry(s).Add(-left)
 }
 
-// client is that of an activity.
+// client returns the client for an activity.
 func (w *Worker) client(ctx context.Context) (*sandbox.Client, error) {
 	if w.ClientFor == nil {
 		return w.Client, nil
@@ -174,7 +173,7 @@ func (w *Worker) client(ctx context.Context) (*sandbox.Client, error) {
 	return w.ClientFor(ctx)
 }
 
-// get finds a sandbox, and resumes nothing.
+// get finds a sandbox without resuming it.
 func (w *Worker) get(ctx context.Context, name string) (*sandbox.Sandbox, error) {
 	client, err := w.client(ctx)
 	if err != nil {
@@ -183,9 +182,9 @@ func (w *Worker) get(ctx context.Context, name string) (*sandbox.Sandbox, error)
 	return client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
 }
 
-// session gives the handle of one session, and resumes nothing. It matches
-// sandbox.ErrStopped when another one, or none, runs.
-func (w *Worker) session(ctx context.Context, name, id string) (*sandbox.Session, error) {
+// currentSession returns the session with the ID, without resuming anything. The error
+// matches sandbox.ErrStopped if another session, or none, runs.
+func (w *Worker) currentSession(ctx context.Context, name, id string) (*sandbox.Session, error) {
 	sb, err := w.get(ctx, name)
 	if err != nil {
 		return nil, err
@@ -201,15 +200,15 @@ func (w *Worker) session(ctx context.Context, name, id string) (*sandbox.Session
 	return nil, fmt.Errorf("session %s is %s: %w", id, cur.Info().Status, sandbox.ErrStopped)
 }
 
-// known gives the handle of a session from what the workflow knows of it, without
-// a request: other clients may have moved its end to a later time, and only the
-// next request tells whether it still runs.
-func (w *Worker) known(ctx context.Context, name, id string, expires time.Time) (*sandbox.Session, error) {
+// knownSession makes the handle of a session from what the workflow knows, without a
+// request. Another client may have extended the session, and only the next request shows
+// whether it still runs.
+func (w *Worker) knownSession(ctx context.Context, name, id string, expires time.Time) (*sandbox.Session, error) {
 	client, err := w.client(ctx)
 	if err != nil {
 		return nil, err
 	}
-	const timeout = 7 * 24 * time.Hour // more than any, as Session.TimeLeft is never more
+	const timeout = 7 * 24 * time.Hour // longer than any, because it caps Session.TimeLeft
 	text, err := json.Marshal(map[string]any{"routes": []any{}, "session": map[string]any{
 		"id": id, "sourceSandboxName": name, "status": sandbox.StatusRunning,
 		"startedAt": expires.Add(-timeout).UnixMilli(), "timeout": timeout.Milliseconds(),
@@ -225,16 +224,16 @@ func (w *Worker) known(ctx context.Context, name, id string, expires time.Time) 
 	return cur, nil
 }
 
-// gone reports whether err says that a machine has ended.
-func gone(err error) bool {
+// hasEnded reports whether err means that a machine has ended.
+func hasEnded(err error) bool {
 	return errors.Is(err, sandbox.ErrStopped) || errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrDeleted)
 }
 
 func (w *Worker) renew(ctx context.Context, o Options, vm string) (machine, error) {
-	ctx, stop := alive(ctx)
+	ctx, stop := heartbeat(ctx)
 	defer stop()
-	cur, err := w.session(ctx, o.Name, vm)
-	if gone(err) {
+	cur, err := w.currentSession(ctx, o.Name, vm)
+	if hasEnded(err) {
 		return machine{}, nil
 	}
 	if err != nil {
@@ -243,28 +242,28 @@ func (w *Worker) renew(ctx context.Context, o Options, vm string) (machine, erro
 	return machine{ID: vm, ExpiresAt: extend(ctx, cur, o.lease()), Now: now(cur)}, nil
 }
 
-// adopt renews the lease of the machine that runs, if one does. last is the one that
-// the workflow knows.
+// adopt renews the lease of the running machine, if there is one. last is the machine
+// that the workflow knows.
 func (w *Worker) adopt(ctx context.Context, o Options, last string) (machine, error) {
-	ctx, stop := alive(ctx)
+	ctx, stop := heartbeat(ctx)
 	defer stop()
 	sb, err := w.get(ctx, o.Name)
-	if gone(err) || err == nil && sb.Status() != sandbox.StatusRunning {
+	if hasEnded(err) || err == nil && sb.Status() != sandbox.StatusRunning {
 		return machine{}, nil
 	}
 	if err != nil {
 		return machine{}, classify(ctx, err)
 	}
-	m := runs(sb)
+	m := machineOf(sb)
 	m.ExpiresAt = extend(ctx, sb.CurrentSession(), o.lease())
 	m.SavedAt, err = w.rolledBack(ctx, sb, last)
 	return m, classify(ctx, err)
 }
 
-// extend makes a session last for about d more, or for as long as the platform
-// allows, and returns when it ends. What little is missing is not worth a request
-// for each of many short commands. A lost response is not an error: at worst, the
-// machine runs longer than it has to.
+// extend makes a session last for about d from now, or for as long as the platform
+// allows, and returns when it ends. It makes no request for a small difference, because
+// many short commands would each make one. A lost response is not an error: at worst, the
+// machine runs longer than necessary.
 func extend(ctx context.Context, s *sandbox.Session, d time.Duration) time.Time {
 	if need := d - s.TimeLeft(); need > min(d/10, time.Minute) {
 		if err := s.ExtendTimeout(ctx, need); err != nil {
@@ -275,11 +274,11 @@ func extend(ctx context.Context, s *sandbox.Session, d time.Duration) time.Time 
 	return expiry(s)
 }
 
-// abandon deletes a sandbox that an opening has made, and stops one that was there
-// before. The request that makes or starts it may be on its way still: what is not
-// there is looked for again, some seconds.
+// abandon deletes a sandbox that an opening created, and stops one that existed before.
+// The request that creates or starts it may still be in flight, so abandon looks again
+// for some seconds.
 func (w *Worker) abandon(ctx context.Context, name, epoch string) error {
-	ctx, stop := alive(ctx)
+	ctx, stop := heartbeat(ctx)
 	defer stop()
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
 		undone, err := w.undo(ctx, name, epoch)
@@ -294,28 +293,29 @@ func (w *Worker) abandon(ctx context.Context, name, epoch string) error {
 	}
 }
 
-// undo reports whether there was something that an opening may have done.
+// undo deletes or stops the sandbox, and reports whether there was anything to undo.
 func (w *Worker) undo(ctx context.Context, name, epoch string) (bool, error) {
 	sb, err := w.get(ctx, name)
-	if gone(err) {
+	if hasEnded(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, classify(ctx, err)
 	}
-	if sb.Info().Tags[tagWorkflow] == madeBy(ctx, epoch) {
+	if sb.Info().Tags[tagWorkflow] == workflowTag(ctx, epoch) {
 		return true, w.delete(ctx, name)
 	}
 	return w.stop(ctx, name, "")
 }
 
-// stop stops that session and no other, whichever runs if it is empty, and reports whether it had not ended before.
+// stop stops the session vm, or the running one if vm is empty. ran reports whether it was
+// still running.
 func (w *Worker) stop(ctx context.Context, name, vm string) (ran bool, err error) {
-	ctx, end := alive(ctx)
+	ctx, end := heartbeat(ctx)
 	defer end()
 	if vm == "" {
 		sb, err := w.get(ctx, name)
-		if gone(err) || err == nil && sb.CurrentSession() == nil {
+		if hasEnded(err) || err == nil && sb.CurrentSession() == nil {
 			return false, nil
 		}
 		if err != nil {
@@ -323,31 +323,31 @@ func (w *Worker) stop(ctx context.Context, name, vm string) (ran bool, err error
 		}
 		vm = sb.CurrentSession().ID()
 	}
-	cur, err := w.session(ctx, name, vm)
+	cur, err := w.currentSession(ctx, name, vm)
 	if err == nil {
 		_, err = cur.Stop(ctx, nil)
 	}
-	if gone(err) {
+	if hasEnded(err) {
 		return false, nil
 	}
 	return err == nil, classify(ctx, err)
 }
 
 func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) {
-	ctx, stop := alive(ctx)
+	ctx, stop := heartbeat(ctx)
 	defer stop()
-	if cur, err := w.session(ctx, name, vm); err == nil {
+	if cur, err := w.currentSession(ctx, name, vm); err == nil {
 		snap, err := cur.Snapshot(ctx, nil)
 		if err == nil {
 			return snap.ID(), nil
 		}
-		if !gone(err) && !errors.Is(err, sandbox.ErrOutcomeUnknown) {
+		if !hasEnded(err) && !errors.Is(err, sandbox.ErrOutcomeUnknown) {
 			return "", classify(ctx, err)
 		}
-	} else if !gone(err) {
+	} else if !hasEnded(err) {
 		return "", classify(ctx, err)
 	}
-	// An earlier attempt made it, or the machine ended with one of its own.
+	// An earlier attempt took the snapshot, or the machine took one at its end.
 	sb, err := w.get(ctx, name)
 	if err != nil {
 		return "", classify(ctx, err)
@@ -359,7 +359,7 @@ func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) 
 }
 
 func (w *Worker) delete(ctx context.Context, name string) error {
-	ctx, stop := alive(ctx)
+	ctx, stop := heartbeat(ctx)
 	defer stop()
 	client, err := w.client(ctx)
 	if err != nil {
@@ -372,7 +372,7 @@ func (w *Worker) delete(ctx context.Context, name string) error {
 }
 
 func (w *Worker) kill(ctx context.Context, c Command, sig int) error {
-	ctx, stop := alive(ctx)
+	ctx, stop := heartbeat(ctx)
 	defer stop()
 	cmd, err := w.command(ctx, c)
 	if err != nil {
@@ -384,8 +384,8 @@ func (w *Worker) kill(ctx context.Context, c Command, sig int) error {
 	}
 	err = send(ctx, sandbox.Signal(sig))
 	switch {
-	case gone(err), errors.Is(err, os.ErrProcessDone):
-		return nil // it is over
+	case hasEnded(err), errors.Is(err, os.ErrProcessDone):
+		return nil // it has ended
 	case errors.Is(err, sandbox.ErrChildren):
 		activity.GetLogger(ctx).Warn("the signal has reached the command alone", "command", c.ID, "error", err)
 		return nil

@@ -14,89 +14,86 @@ import (
 	"github.com/go-vercel/sandbox/internal/entry"
 )
 
-// RunOptions says how a command is run. The zero value runs it in the working
-// directory for as long as it takes.
+// RunOptions configures a command. The zero value runs it in the working directory,
+// without a time limit.
 type RunOptions struct {
 	Cwd  string `json:"cwd,omitempty"`
 	Sudo bool   `json:"sudo,omitempty"`
-	// ArgFrom is the key of an object in the worker's output store that is one more
-	// argument, the last: for a text that is too large, or too private, for a history.
+	// ArgFrom is the key of an object in the worker's output store. Its text becomes the
+	// last argument, and stays out of the history.
 	ArgFrom string `json:"argFrom,omitempty"`
-	// Timeout ends the command. Zero never does; the platform's cap on a
-	// machine's time does.
+	// Timeout ends the command. Zero means no limit but the platform's cap on a
+	// machine's time.
 	Timeout time.Duration `json:"timeout,omitempty"`
-	// Key makes the start idempotent beyond this workflow: of all starts with
-	// the same key in one machine, one runs, and those of another command are
-	// errors. Empty means a key of this call's own. It has letters, digits, "-",
-	// "_" and ".", at most 128.
+	// Key makes the start idempotent beyond this workflow: of all starts with the same
+	// key in one machine, one runs, and a start of another command fails. It has at most
+	// 128 letters, digits, "-", "_" and ".". Empty means a key for this call only.
 	Key string `json:"key,omitempty"`
-	// RerunIfLost runs the command again, once for each time that its machine
-	// ends, instead of reporting it as lost. It is for what may run twice.
+	// RerunIfLost runs the command again each time its machine ends, instead of reporting
+	// it as lost. Set it only for commands that may run twice.
 	RerunIfLost bool `json:"rerunIfLost,omitempty"`
-	// Output is the key that the output is stored under. Empty means one that
-	// begins with the workflow's ID, the sandbox's name and the command's number.
+	// Output is the key of the stored output. Empty means a key of the workflow's ID, the
+	// sandbox's name and the command's number.
 	Output string `json:"output,omitempty"`
-	// NoTail leaves the tail out of the result, and so out of the workflow's
-	// history, if the output is stored.
+	// NoTail leaves the tail out of the result, and so out of the workflow's history, if
+	// the output is stored.
 	NoTail bool `json:"noTail,omitempty"`
-	// MaxOutput is how many bytes of the output are stored; the rest is read, and
-	// dropped but for the tail. Zero stores all.
+	// MaxOutput limits the stored output, in bytes. Of the rest, only the tail is kept.
+	// Zero means no limit.
 	MaxOutput int64 `json:"maxOutput,omitempty"`
 }
 
-// Outcome says how a command came to its end.
+// Outcome says how a command ended.
 type Outcome string
 
 const (
-	// Exited commands ended by themselves, or by their timeout, and have an
-	// exit code.
+	// Exited commands ended by themselves or by their timeout. They have an exit code.
 	Exited Outcome = "exited"
-	// Killed commands were ended by [Sandbox.Kill], and have an exit code.
+	// Killed commands were ended by [Sandbox.Kill]. They have an exit code.
 	Killed Outcome = "killed"
-	// Lost commands have an unknown end: their machine ended first,
-	// or ended before it was known whether they had started.
+	// Lost commands have an unknown end, because their machine ended first. They may
+	// never have started.
 	Lost Outcome = "lost"
 )
 
-// Command is a command that was started. It is a plain value.
+// Command is a started command. It is a plain value.
 type Command struct {
-	// ID and VM are those of the platform. They are empty when the start's
-	// outcome is unknown because the machine has ended.
+	// ID and VM are the platform's. They are empty if the machine ended before the
+	// outcome of the start was known.
 	ID string `json:"id,omitempty"`
 	VM string `json:"vm,omitempty"`
-	// Key is what the start was made idempotent by, Output where the output is
-	// stored.
+	// Key made the start idempotent. Output is the key of the stored output.
 	Key    string `json:"key"`
 	Output string `json:"output"`
 	// Handle is the SDK's handle, as JSON, without the arguments.
 	Handle json.RawMessage `json:"handle,omitempty"`
 	// Signaled is set by Kill.
 	Signaled bool `json:"signaled,omitempty"`
-	// NoTail and MaxOutput are those of the RunOptions.
+	// NoTail and MaxOutput are copied from the RunOptions.
 	NoTail    bool  `json:"noTail,omitempty"`
 	MaxOutput int64 `json:"maxOutput,omitempty"`
 }
 
-// Result is what became of a command.
+// Result is the result of a command.
 type Result struct {
 	Outcome Outcome `json:"outcome"`
-	// ExitCode is 128 plus the signal's number when a signal ended it. It means
-	// nothing when the outcome is [Lost].
+	// ExitCode is 128 plus the signal's number if a signal ended the command. It means
+	// nothing if the outcome is [Lost].
 	ExitCode int           `json:"exitCode"`
 	Duration time.Duration `json:"duration,omitempty"`
-	// Bytes is how much it wrote, to both streams; Tail the last 2 KiB of that, as text.
+	// Bytes counts the output of both streams. Tail is the last 2 KiB of it, as text.
 	Bytes int64  `json:"bytes"`
 	Tail  string `json:"tail,omitempty"`
-	// Archived says that the output, or what there was of it when the machine
-	// ended, is in the store under Output.
+	// Archived says that the output is in the store under Output. The output of a lost
+	// command ends where its machine did.
 	Archived bool   `json:"archived,omitempty"`
 	Output   string `json:"output,omitempty"`
-	// Truncated says that it wrote more than MaxOutput.
+	// Truncated says that the command wrote more than MaxOutput.
 	Truncated bool `json:"truncated,omitempty"`
-	// ExpiresAt is when the machine's lease ends, which its end has renewed. It is
-	// zero if the machine has ended.
+	// ExpiresAt is the end of the machine's lease, which the end of the command renewed.
+	// It is zero if the machine has ended.
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
-	// Rewound is that of an activity's result; [Sandbox.Result] makes it ErrRewound.
+	// Rewound is set only by an activity: [Sandbox.Result] returns ErrRewound for it.
 	Rewound bool `json:"rewound,omitempty"`
 }
 
@@ -133,9 +130,9 @@ func (s *Sandbox) Run(ctx workflow.Context, name string, args []string, o *RunOp
 }
 
 // Start starts a command, at most once, on a machine that it starts if there is
-// none. An error means that the command did not and will not run: one that matches
-// [ErrReset] or [ErrRewound] that it would have run after a loss, see
-// [Sandbox.OnLoss]. Called again, Start runs it.
+// none. An error means that the command did not and will not run. If it matches
+// [ErrReset] or [ErrRewound], something was lost before: see [Sandbox.OnLoss]. A second
+// call of Start then runs the command.
 func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *RunOptions) (*Command, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
@@ -146,9 +143,8 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 	}
 	info := workflow.GetInfo(ctx)
 	s.Commands++
-	// What another history of this workflow has made of this call was decided at
-	// another time.
-	nonce := moment(ctx)
+	// Another history of this workflow made this call at another time.
+	nonce := timestamp(ctx)
 	if opts.Output == "" {
 		opts.Output = fmt.Sprintf("%s/%s/%d-%s", info.WorkflowExecution.ID, s.Options.Name, s.Commands, nonce)
 	}
@@ -157,7 +153,7 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 		in.Nonce = nonce
 	}
 	for again := false; ; again = true {
-		if err := s.awake(ctx); err != nil {
+		if err := s.ensureMachine(ctx); err != nil {
 			return nil, err
 		}
 		if in.Nonce != "" {
@@ -174,14 +170,14 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 		key := in.Options.Key
 		switch {
 		case got.Rewound:
-			s.rewound(ctx)
-			if err := s.lost(ctx, ErrRewound); err != nil {
+			s.noteRewound(ctx)
+			if err := s.checkLoss(ctx, ErrRewound); err != nil {
 				return nil, err
 			}
 		case got.Refused && !again:
-			s.ended() // before anything was sent
+			s.noteEnded() // before anything was sent
 		case got.Refused, got.Lost:
-			s.ended()
+			s.noteEnded()
 			return &Command{Key: key, Output: opts.Output}, nil
 		default:
 			return &Command{ID: got.ID, VM: s.VM, Key: key, Output: opts.Output, Handle: got.Handle, NoTail: opts.NoTail, MaxOutput: opts.MaxOutput}, nil
@@ -189,24 +185,24 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 	}
 }
 
-// start executes the activity. What is wrong with the command itself is its
-// error; another refusal is outlasted.
+// start executes the activity. It returns an error of the command itself, and outlasts
+// any other refusal.
 func (s *Sandbox) start(ctx workflow.Context, in startInput) (got started, err error) {
 	for again := true; again; {
-		err = workflow.ExecuteActivity(of(s.brief(ctx), in.Options.Output), activityStart, in).Get(ctx, &got)
+		err = workflow.ExecuteActivity(withSummary(s.withShort(ctx), in.Options.Output), activityStart, in).Get(ctx, &got)
 		if refusal(err) == errInvalid {
 			break
 		}
 		if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
-			in.Again = !app.HasDetails() // which say that no attempt has started it
+			in.Again = !app.HasDetails() // the details say that no attempt started it
 		}
 		again, err = s.Outlast(ctx, err)
 	}
 	return got, err
 }
 
-// Wait waits for the command's end, while its output goes to the store. When ctx
-// is cancelled the command goes on; see [Sandbox.Kill].
+// Wait waits for the command's end, while its output goes to the store. If ctx is
+// canceled, the command continues; see [Sandbox.Kill].
 func (s *Sandbox) Wait(ctx workflow.Context, c *Command) (*Result, error) {
 	if err := cmp.Or(s.check(ctx), entry.Made(c != nil, "durable", "the Command")); err != nil {
 		return nil, err
@@ -220,20 +216,20 @@ func (s *Sandbox) Wait(ctx workflow.Context, c *Command) (*Result, error) {
 	}
 }
 
-// Follow begins to follow the command and returns the future of its end, for
-// workflows that have other things to do meanwhile. Give it to [Sandbox.Result].
+// Follow begins to follow the command and returns a future of its end, for workflows that
+// do other things in the meantime. Pass the future to [Sandbox.Result].
 func (s *Sandbox) Follow(ctx workflow.Context, c *Command) workflow.Future {
 	if err := cmp.Or(s.check(ctx), entry.Made(c != nil, "durable", "the Command")); err != nil || c.ID == "" {
 		done, settable := workflow.NewFuture(ctx)
 		settable.Set(Result{Outcome: Lost}, err)
 		return done
 	}
-	return workflow.ExecuteActivity(of(s.long(ctx), c.Output), activityFollow, followInput{
+	return workflow.ExecuteActivity(withSummary(s.withLong(ctx), c.Output), activityFollow, followInput{
 		Command: *c, Sandbox: s.Options.Name, Lease: s.Options.lease(), Expires: s.ExpiresAt,
 	})
 }
 
-// Result waits for a future of [Sandbox.Follow]. An error that matches [ErrRewound] says
+// Result waits for a future of [Sandbox.Follow]. An error that matches [ErrRewound] means
 // that the command did not run.
 func (s *Sandbox) Result(ctx workflow.Context, c *Command, f workflow.Future) (*Result, error) {
 	if err := cmp.Or(s.check(ctx), entry.Made(c != nil, "durable", "the Command")); err != nil {
@@ -244,7 +240,7 @@ func (s *Sandbox) Result(ctx workflow.Context, c *Command, f workflow.Future) (*
 		return nil, err
 	}
 	if res.Rewound {
-		s.rewound(ctx)
+		s.noteRewound(ctx)
 		return nil, ErrRewound
 	}
 	if c.Signaled && res.Outcome == Exited {
@@ -253,15 +249,15 @@ func (s *Sandbox) Result(ctx workflow.Context, c *Command, f workflow.Future) (*
 	switch {
 	case s.VM != c.VM:
 	case res.Outcome == Lost:
-		s.ended()
+		s.noteEnded()
 	case !res.ExpiresAt.IsZero():
 		s.ExpiresAt = res.ExpiresAt
 	}
 	return &res, nil
 }
 
-// Kill sends the command a signal, also when ctx was cancelled. A command that
-// has ended is not an error.
+// Kill sends the command a signal, even if ctx was canceled. It is not an error if the
+// command has ended.
 func (s *Sandbox) Kill(ctx workflow.Context, c *Command, sig sandbox.Signal) error {
 	if err := cmp.Or(s.check(ctx), entry.Made(c != nil, "durable", "the Command")); err != nil {
 		return err
@@ -272,5 +268,5 @@ func (s *Sandbox) Kill(ctx workflow.Context, c *Command, sig sandbox.Signal) err
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	c.Signaled = true
-	return workflow.ExecuteActivity(of(s.brief(ctx), c.Output), activityKill, *c, int(sig)).Get(ctx, nil)
+	return workflow.ExecuteActivity(withSummary(s.withShort(ctx), c.Output), activityKill, *c, int(sig)).Get(ctx, nil)
 }

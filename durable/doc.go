@@ -1,6 +1,5 @@
-// Package durable uses sandboxes from Temporal workflows: a command that a
-// workflow starts runs at most once, whatever crashes meanwhile, and what it
-// wrote is there for as long as it is kept.
+// Package durable uses sandboxes from Temporal workflows. A command that a workflow starts
+// runs at most once, whatever crashes, and its output is stored.
 //
 //	func Build(ctx workflow.Context, script string) (string, error) {
 //		sb, err := durable.Open(ctx, &durable.Options{})
@@ -15,23 +14,22 @@
 //		return res.Tail, res.Err()
 //	}
 //
-// Workers register a [Worker], which has the client of the sandboxes and the
-// store of their output. Functions and methods that take a workflow.Context are
-// for workflow code; each is an activity or two, so that it survives a crash of
-// the worker. A [Sandbox] and a [Command] are plain values: they can be kept in
-// a workflow's state and carried over continue-as-new.
+// Workers register a [Worker], which has the client of the sandboxes and the store of
+// their output. Functions and methods that take a workflow.Context are for workflow code.
+// Each executes one or two activities, and so survives a crash of the worker. A [Sandbox]
+// and a [Command] are plain values: a workflow can keep them in its state and carry them
+// over continue-as-new.
 //
 // # Guarantees
 //
-// A command is started at most once for each call of [Sandbox.Start]: its start
-// carries a key, an attempt that follows a failed one looks for the command with
-// that key first, and a guard in the sandbox lets one start win should an earlier
-// request arrive late. A machine that ends while a command runs makes its outcome
-// [Lost]: it is never run again, unless [RunOptions.RerunIfLost] says that it
-// may be. Following a command and keeping its output is repeated after a crash
-// from the start of its log, which has no effect on the command.
+// Each call of [Sandbox.Start] starts its command at most once. The start has a key, and
+// each further attempt first looks for the command with that key. If an earlier request
+// arrives late, a guard in the sandbox lets only one start win. If a machine ends while a
+// command runs, its outcome is [Lost]: it never runs again, unless
+// [RunOptions.RerunIfLost] allows that. After a crash, following a command begins again at
+// the start of its log, which does not affect the command.
 //
-// The machine's timeout is a lease: Lease after the last use the platform stops
-// it with a snapshot, even if everything here is gone. [Worker.Sweep] finds
-// machines whose workflow has ended.
+// The machine's timeout is a lease. The platform stops the machine, with a snapshot, when
+// it has not been used for that long, even if all your processes are gone. [Worker.Sweep]
+// finds machines whose workflow has ended.
 package durable

@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// ExpiringDir is [Dir] without outputs that were written longer ago than age: it looks
-// for them at most once an hour, when something is written. What is below [NeededPrefix]
-// is kept. A viewer of an output that has expired gets output_lost. A store of another kind
-// has means of its own, like a lifecycle rule. An age of zero keeps everything.
+// ExpiringDir is [Dir] that removes outputs older than age, except below [NeededPrefix]. It
+// looks for them when something is written, at most once an hour. A viewer of an expired
+// output gets output_lost. An age of zero keeps everything.
 func ExpiringDir(path string, age time.Duration) OutputStore {
 	if age <= 0 {
 		return Dir(path)
@@ -27,7 +26,7 @@ type expiring struct {
 	dir
 	age  time.Duration
 	mu   sync.Mutex
-	next time.Time // when it is to be looked for
+	next time.Time // of the next search
 }
 
 func (e *expiring) Create(ctx context.Context, key string) (OutputWriter, error) {
@@ -35,13 +34,13 @@ func (e *expiring) Create(ctx context.Context, key string) (OutputWriter, error)
 		e.expire()
 	}
 	w, err := e.dir.Create(ctx, key)
-	if errors.Is(err, fs.ErrNotExist) { // another process has removed the empty folder
+	if errors.Is(err, fs.ErrNotExist) { // another process removed the empty folder
 		w, err = e.dir.Create(ctx, key)
 	}
 	return w, err
 }
 
-// due reports whether it is time to look, to one caller.
+// due reports whether it is time to search. Only one caller gets true.
 func (e *expiring) due() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -53,28 +52,28 @@ func (e *expiring) due() bool {
 	return true
 }
 
-// expire removes what is too old. What can't be removed costs room, no more.
+// expire removes old files. It ignores errors: a file that stays only takes space.
 func (e *expiring) expire() {
 	var old []string
 	_ = filepath.WalkDir(string(e.dir), func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || name == string(e.dir) {
-			return nil // it is gone, or not ours to read
+			return nil // it was removed, or can't be read
 		}
 		if needed := filepath.Join(string(e.dir), filepath.FromSlash(NeededPrefix)); name == needed {
 			return fs.SkipDir
 		}
 		age := e.age
-		if strings.HasPrefix(entry.Name(), unfinishedPrefix) { // a command that is silent writes it
-			age = max(age, leftAfter)
+		if strings.HasPrefix(entry.Name(), unfinishedPrefix) { // a silent command may still write it
+			age = max(age, abandonedAfter)
 		}
 		info, err := entry.Info()
 		if err != nil || time.Since(info.ModTime()) <= age {
-			return nil // it is gone
+			return nil // it was removed, or is new
 		}
 		old = append(old, name)
 		return nil
 	})
-	for _, name := range slices.Backward(old) { // a folder, if it is empty then
+	for _, name := range slices.Backward(old) { // folders last; a full one stays
 		_ = os.Remove(name)
 	}
 }

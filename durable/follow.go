@@ -20,15 +20,14 @@ type followInput struct {
 	Command Command
 	Sandbox string
 	Lease   time.Duration
-	// Expires is when the machine's lease ends as the workflow knows it.
+	// Expires is the end of the machine's lease, as far as the workflow knows.
 	Expires time.Time
 }
 
-// tailSize is how much of a command's output is kept in its result when it is
-// not stored. It becomes part of the workflow's history.
+// tailSize is the size of the output's tail in a result, which is part of the history.
 const tailSize = 2 << 10
 
-// command revives a handle, which makes no request and resumes nothing.
+// command makes a command of its handle, without a request.
 func (w *Worker) command(ctx context.Context, c Command) (*sandbox.Command, error) {
 	client, err := w.client(ctx)
 	if err != nil {
@@ -42,11 +41,11 @@ func (w *Worker) command(ctx context.Context, c Command) (*sandbox.Command, erro
 	return cmd, nil
 }
 
-// follow reads a command's log from its start to its end into the store, and
-// returns how it ended. It can be repeated, also twice at once.
+// follow copies a command's log, from its start to its end, to the store, and returns how
+// the command ended. It can be repeated, even concurrently.
 func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	var read atomic.Int64
-	ctx, stop := aliveWith(ctx, func() []any { return []any{progress{in.Command.ID, read.Load()}} })
+	ctx, stop := heartbeatWith(ctx, func() []any { return []any{progress{in.Command.ID, read.Load()}} })
 	defer stop()
 	cmd, err := w.command(ctx, in.Command)
 	if err != nil {
@@ -57,13 +56,13 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 		cmd, chunks = h.cmd, h.chunks
 	}
 	var vm *sandbox.Session
-	if activity.GetInfo(ctx).Attempt == 1 { // others may have renewed it since
-		if vm, err = w.known(ctx, in.Sandbox, in.Command.VM, in.Expires); err != nil {
+	if activity.GetInfo(ctx).Attempt == 1 { // later, others may have renewed it
+		if vm, err = w.knownSession(ctx, in.Sandbox, in.Command.VM, in.Expires); err != nil {
 			return Result{}, classify(ctx, err)
 		}
 	}
 	lease := w.keepLease(ctx, in, vm)
-	res, err := w.readWon(ctx, cmd, counted(chunks, &read), in)
+	res, err := w.readWinner(ctx, cmd, counted(chunks, &read), in)
 	vm = lease()
 	if err != nil {
 		return Result{}, classify(ctx, err)
@@ -74,12 +73,12 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	return *res, nil
 }
 
-// renewed renews the lease after a command, and returns when it ends: the zero
-// time if the machine no longer runs, or if that is unknown.
+// renewed renews the lease after a command and returns its end. It returns the zero time if
+// the machine no longer runs, or if that is unknown.
 func (w *Worker) renewed(ctx context.Context, in followInput, vm *sandbox.Session) time.Time {
 	if vm == nil {
 		var err error
-		if vm, err = w.session(ctx, in.Sandbox, in.Command.VM); err != nil {
+		if vm, err = w.currentSession(ctx, in.Sandbox, in.Command.VM); err != nil {
 			return time.Time{}
 		}
 	}
@@ -90,8 +89,8 @@ func (w *Worker) renewed(ctx context.Context, in followInput, vm *sandbox.Sessio
 	return ends
 }
 
-// readWon reads the command's log, or that of the one that has won against it.
-func (w *Worker) readWon(ctx context.Context, cmd *sandbox.Command, chunks chunksOf, in followInput) (*Result, error) {
+// readWinner reads the command's log, or the log of the command that won against it.
+func (w *Worker) readWinner(ctx context.Context, cmd *sandbox.Command, chunks chunksOf, in followInput) (*Result, error) {
 	res, err := w.read(ctx, cmd, chunks, in.Command)
 	if err != nil {
 		return nil, err
@@ -99,26 +98,26 @@ func (w *Worker) readWon(ctx context.Context, cmd *sandbox.Command, chunks chunk
 	if res.Outcome != Exited || res.ExitCode != taken || res.Bytes > 0 {
 		return res, nil
 	}
-	// It may have lost against an earlier request of the same start that arrived
-	// late. Then that one is the command.
-	vm, err := w.session(ctx, in.Sandbox, in.Command.VM)
+	// The command may have lost against an earlier request of the same start, which
+	// arrived late.
+	vm, err := w.currentSession(ctx, in.Sandbox, in.Command.VM)
 	if err == nil {
 		var first *sandbox.Command
-		first, res.Rewound, err = won(ctx, vm, cmd.ID())
+		first, res.Rewound, err = findWinner(ctx, vm, cmd.ID())
 		if err == nil && first != nil && !res.Rewound {
 			return w.read(ctx, first, first.LogChunks, in.Command)
 		}
 	}
-	if err != nil && !gone(err) {
+	if err != nil && !hasEnded(err) {
 		return nil, err
 	}
 	return res, nil
 }
 
-// chunksOf is what a command writes, from the start on.
+// chunksOf reads a command's output from its start.
 type chunksOf func(ctx context.Context) iter.Seq2[sandbox.LogChunk, error]
 
-// counted is chunks, with a count of their bytes.
+// counted wraps chunks to count their bytes in n.
 func counted(chunks chunksOf, n *atomic.Int64) chunksOf {
 	return func(ctx context.Context) iter.Seq2[sandbox.LogChunk, error] {
 		return func(yield func(sandbox.LogChunk, error) bool) {
@@ -132,15 +131,15 @@ func counted(chunks chunksOf, n *atomic.Int64) chunksOf {
 	}
 }
 
-// progress is what the heartbeats of who follows a command tell.
+// progress is sent with the heartbeats of the activity that follows a command.
 type progress struct {
 	Command string
 	Bytes   int64
 }
 
-// Written returns how many bytes a command of a workflow that runs has written at
-// least: as many as its last heartbeat told, and 0 if none did, or in a way that only
-// another data converter can read. The command's ID is that of the platform.
+// Written returns how many bytes a running command has written, as of its last heartbeat.
+// It returns 0 if there was none, or if only another data converter can read it. commandID
+// is the platform's ID.
 func Written(ctx context.Context, c client.Client, workflowID, commandID string) (int64, error) {
 	if err := entry.Check(ctx, c != nil, "durable", "the client"); err != nil {
 		return 0, err
@@ -175,7 +174,7 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, chunks chunksOf
 	}
 	var tail []byte
 	for chunk, err := range chunks(ctx) {
-		if gone(err) {
+		if hasEnded(err) {
 			res.Outcome = Lost
 			break
 		}
@@ -199,7 +198,7 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, chunks chunksOf
 	if res.Outcome == Exited {
 		done, err := cmd.Wait(ctx)
 		switch {
-		case gone(err):
+		case hasEnded(err):
 			res.Outcome = Lost
 		case err != nil:
 			return nil, err
@@ -220,9 +219,8 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, chunks chunksOf
 	return res, nil
 }
 
-// keepLease renews the machine's lease while the command runs, when half of it is
-// left. It asks for vm if that is nil. The caller calls the function that it
-// returns, which returns vm.
+// keepLease renews the machine's lease whenever half of it is left, until stop is called.
+// It looks up the session if vm is nil. stop returns the session.
 func (w *Worker) keepLease(ctx context.Context, in followInput, vm *sandbox.Session) (stop func() *sandbox.Session) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -231,9 +229,9 @@ func (w *Worker) keepLease(ctx context.Context, in followInput, vm *sandbox.Sess
 		tick := time.NewTicker(min(time.Minute, max(in.Lease/5, time.Second)))
 		defer tick.Stop()
 		for vm == nil || vm.Info().Status == sandbox.StatusRunning {
-			if vm == nil { // the worker that has renewed it so far may have died long ago
-				got, err := w.session(ctx, in.Sandbox, in.Command.VM)
-				if err != nil && !gone(err) && ctx.Err() == nil {
+			if vm == nil { // the worker that renewed it may have died long ago
+				got, err := w.currentSession(ctx, in.Sandbox, in.Command.VM)
+				if err != nil && !hasEnded(err) && ctx.Err() == nil {
 					activity.GetLogger(ctx).Warn("could not check the machine's lease", "error", err)
 				}
 				vm = got

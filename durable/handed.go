@@ -11,9 +11,9 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// handed is what a command writes, as the response to its start has it. It is for the
-// activity that follows the command, if that is executed by the same worker: then
-// neither its log nor its end needs a request.
+// handed is the output of a command in the response to its start. If the same worker
+// executes the activity that follows the command, it reads the log and the end from here,
+// without a request.
 type handed struct {
 	cmd    *sandbox.Command
 	pieces chan sandbox.LogChunk
@@ -22,8 +22,8 @@ type handed struct {
 	cancel context.CancelFunc
 }
 
-// handedFor is how long a response waits for its reader. What the command writes
-// meanwhile waits, too.
+// handedFor is how long a response waits for its reader. The command's output waits with
+// it.
 const handedFor = 10 * time.Second
 
 // startHanded starts a command and keeps the response for [Worker.takeHanded].
@@ -75,8 +75,8 @@ func (w handedWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// takeHanded returns a command that this worker has started, and what it writes from
-// the start on; nil if another reads that, or nobody any more.
+// takeHanded returns the output of a command that this worker started. It returns nil if
+// another reader has it, or if it waited too long.
 func (w *Worker) takeHanded(id string) *handed {
 	v, ok := w.handed.LoadAndDelete(id)
 	if !ok {
@@ -87,7 +87,7 @@ func (w *Worker) takeHanded(id string) *handed {
 	return h
 }
 
-// chunks is like the LogChunks of the command, once.
+// chunks is like Command.LogChunks, but can be used only once.
 func (h *handed) chunks(ctx context.Context) iter.Seq2[sandbox.LogChunk, error] {
 	return func(yield func(sandbox.LogChunk, error) bool) {
 		defer h.cancel()

@@ -7,22 +7,21 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// What a sandbox of a workflow can lose. See [Sandbox.OnLoss].
+// Losses of a workflow's sandbox. See [Sandbox.OnLoss].
 var (
-	// ErrReset matches when all files are lost: their snapshot, or the sandbox, was
-	// deleted, and it was made anew, empty.
-	ErrReset = errors.New("durable: the sandbox's files are lost, and it was made anew")
-	// ErrRolledBack matches when what was written since the last snapshot is lost: the
-	// machine has ended without saving its files.
+	// ErrReset means that all files are lost: their snapshot, or the sandbox, was deleted,
+	// and a new, empty sandbox was created.
+	ErrReset = errors.New("durable: the sandbox's files are lost: it was created again, empty")
+	// ErrRolledBack means that everything written since the last snapshot is lost: the
+	// machine ended without saving its files.
 	ErrRolledBack = errors.New("durable: the sandbox's files are those of its last snapshot")
-	// ErrRewound matches when commands were run that this history knows nothing of:
-	// Temporal's database has lost what came last, as after a power cut, or was put back
-	// to an earlier copy.
-	ErrRewound = errors.New("durable: commands were run that are lost from the workflow's history")
+	// ErrRewound means that commands ran that this history does not contain: Temporal's
+	// database lost its last writes, as after a power cut, or was restored from a copy.
+	ErrRewound = errors.New("durable: commands ran that are missing from the workflow's history")
 )
 
-// lost decides whether a call goes on after a loss.
-func (s *Sandbox) lost(ctx workflow.Context, loss error) error {
+// checkLoss decides whether a call continues after a loss.
+func (s *Sandbox) checkLoss(ctx workflow.Context, loss error) error {
 	if s.OnLoss != nil {
 		return s.OnLoss(ctx, loss)
 	}
@@ -32,9 +31,9 @@ func (s *Sandbox) lost(ctx workflow.Context, loss error) error {
 	return loss
 }
 
-// awake starts the machine for a command unless it runs. An error says that the command
-// is not to be run after what is lost.
-func (s *Sandbox) awake(ctx workflow.Context) error {
+// ensureMachine starts the machine for a command unless it runs. An error means that the
+// command must not run after a loss.
+func (s *Sandbox) ensureMachine(ctx workflow.Context) error {
 	if s.VM != "" {
 		return nil
 	}
@@ -44,18 +43,20 @@ func (s *Sandbox) awake(ctx workflow.Context) error {
 	}
 	switch {
 	case s.Resets != resets:
-		return s.lost(ctx, ErrReset)
+		return s.checkLoss(ctx, ErrReset)
 	case s.Rollbacks != rollbacks:
-		return s.lost(ctx, ErrRolledBack)
+		return s.checkLoss(ctx, ErrRolledBack)
 	}
 	return nil
 }
 
-// rewound notes that the numbers of commands are used up by a history that is lost.
-func (s *Sandbox) rewound(ctx workflow.Context) {
+// noteRewound starts a new epoch of keys: a lost history used the numbers of this one.
+func (s *Sandbox) noteRewound(ctx workflow.Context) {
 	s.Rewinds++
-	s.Epoch = moment(ctx)
+	s.Epoch = timestamp(ctx)
 }
 
-// moment is the time of a decision, which no other history of the workflow has made then.
-func moment(ctx workflow.Context) string { return strconv.FormatInt(workflow.Now(ctx).UnixNano(), 36) }
+// timestamp returns the time of a decision, which differs in every history of the workflow.
+func timestamp(ctx workflow.Context) string {
+	return strconv.FormatInt(workflow.Now(ctx).UnixNano(), 36)
+}

@@ -8,23 +8,23 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// Types of errors that an activity is not repeated for. Each may pass all the
-// same: a token is renewed, a quota raised, a deployment taken back.
+// Types of errors that Temporal does not retry. Each may still pass: somebody renews a
+// token, raises a quota or rolls back a deployment.
 const (
 	errInvalid      = "Invalid"
 	errUnauthorized = "Unauthorized"
 	errQuota        = "Quota"
-	errRefused      = "Refused" // and the same request will be again
+	errRefused      = "Refused" // the same request will be refused again
 )
 
-// The pauses before what was refused is tried again.
+// The pauses before a refused request is retried.
 const (
 	firstPause = time.Second
 	lastPause  = 15 * time.Minute
 )
 
-// refusal returns the type of an error that says that the platform, or whatever
-// stands before it, refuses; empty if err says something else.
+// refusal returns the type of an error by which the platform, or a proxy, refuses a
+// request. It is empty for any other error.
 func refusal(err error) string {
 	app, ok := errors.AsType[*temporal.ApplicationError](err)
 	if !ok {
@@ -37,11 +37,11 @@ func refusal(err error) string {
 	return ""
 }
 
-// Outlast decides whether an activity of the sandbox that has ended with err is to
-// be executed again. When the platform refuses (401, 402, 403, 400) a sandbox that
-// it had opened, Outlast waits, longer each time up to 15 minutes, and returns true;
-// otherwise it returns err, which may be nil. All methods use it but [Sandbox.Kill];
-// it is exported for workflows that use the future of [Sandbox.Follow] themselves.
+// Outlast decides whether to execute an activity of the sandbox again that ended with err.
+// If the platform refuses (400, 401, 402, 403) a sandbox that was open before, Outlast
+// waits, longer each time up to 15 minutes, and returns true. Otherwise it returns err,
+// which may be nil. All methods but [Sandbox.Kill] use it. It is exported for workflows
+// that use the future of [Sandbox.Follow].
 func (s *Sandbox) Outlast(ctx workflow.Context, err error) (again bool, _ error) {
 	if err := s.check(ctx); err != nil {
 		return false, err
@@ -67,10 +67,10 @@ func (s *Sandbox) Outlast(ctx workflow.Context, err error) (again bool, _ error)
 	return true, nil
 }
 
-// do executes an activity, and again for as long as it is refused.
-func (s *Sandbox) do(ctx workflow.Context, result any, activity string, args ...any) error {
+// execute executes an activity until it is not refused.
+func (s *Sandbox) execute(ctx workflow.Context, result any, activity string, args ...any) error {
 	for {
-		err := workflow.ExecuteActivity(s.brief(ctx), activity, args...).Get(ctx, result)
+		err := workflow.ExecuteActivity(s.withShort(ctx), activity, args...).Get(ctx, result)
 		again, err := s.Outlast(ctx, err)
 		if !again {
 			return err

@@ -15,35 +15,34 @@ import (
 	"time"
 )
 
-// OutputStore keeps the output of commands that have ended, an object each, for
-// whoever reads it afterwards. Keys are slash-separated, and valid by
-// [fs.ValidPath]; others are refused. Implementations are safe for concurrent
-// use; durabletest.TestStore tests them.
+// OutputStore keeps the output of commands that have ended, in one object each. Keys are
+// slash-separated and valid by [fs.ValidPath]; it refuses others. Implementations are safe
+// for concurrent use. durabletest.TestStore tests them.
 type OutputStore interface {
-	// Create begins to write the object of a key. It appears whole when the
-	// writer is committed, in place of one that was there, and not at all
-	// otherwise. The caller closes the writer in either case.
+	// Create begins to write the object of a key. The object appears when the writer is
+	// committed, and replaces an earlier one as a whole. The caller always closes the
+	// writer.
 	Create(ctx context.Context, key string) (OutputWriter, error)
-	// Open reads an object; the error matches [fs.ErrNotExist] when there is
-	// none. One that is replaced or removed meanwhile is read to its end, or
-	// reading it fails: two are never mixed. The caller closes it.
+	// Open reads an object. The error matches [fs.ErrNotExist] if there is none. If the
+	// object is replaced or removed while it is read, the reader gets the old one, or an
+	// error, but never a mixture. The caller closes the reader.
 	Open(ctx context.Context, key string) (io.ReadCloser, error)
-	// Remove removes the objects below a prefix that ends at a slash. None is no
-	// error.
+	// Remove removes the objects below a prefix that ends with a slash. It is not an error
+	// if there are none.
 	Remove(ctx context.Context, prefix string) error
 }
 
 // OutputWriter writes one object of an [OutputStore].
 type OutputWriter interface {
 	io.Writer
-	// Commit makes what was written appear, durably.
+	// Commit makes the object appear, durably.
 	Commit() error
-	// Close drops what was not committed.
+	// Close discards the object unless it was committed.
 	Close() error
 }
 
-// Dir is an [OutputStore] in a folder, for one machine, or several that share a
-// volume. The folder is made when it is missing, for its owner alone.
+// Dir is an [OutputStore] in a folder, for one machine, or for several that share a
+// volume. It creates a missing folder, which only its owner can read.
 func Dir(path string) OutputStore { return dir(path) }
 
 type dir string
@@ -55,9 +54,9 @@ func (d dir) name(key string) (string, error) {
 	return filepath.Join(string(d), filepath.FromSlash(key)), nil
 }
 
-// pathless is an error without the names of files: whoever uses a session may learn
-// why its output is not stored, not where.
-func pathless(err error) error {
+// withoutPath removes the names of files from an error: the users of a session may learn
+// why its output is not stored, but not where.
+func withoutPath(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("durable: the output store: %s: %w", e.Op, e.Err)
 	}
@@ -68,7 +67,7 @@ func pathless(err error) error {
 }
 
 func (d dir) Create(_ context.Context, key string) (_ OutputWriter, err error) {
-	defer func() { err = pathless(err) }()
+	defer func() { err = withoutPath(err) }()
 	name, err := d.name(key)
 	if err != nil {
 		return nil, err
@@ -83,20 +82,19 @@ func (d dir) Create(_ context.Context, key string) (_ OutputWriter, err error) {
 	return &fileWriter{File: f, root: string(d), name: name}, nil
 }
 
-// unfinished is how the names of files begin that become name when they are
-// committed.
+// unfinished returns how the names of files begin that Commit renames to name.
 func unfinished(name string) string { return unfinishedPrefix + filepath.Base(name) + "-" }
 
 const unfinishedPrefix = ".new-"
 
-// leftAfter is after how long without a write an unfinished file belongs to a process
-// that was killed: a command may be silent, and is followed anew after a day at the
-// latest.
-const leftAfter = followTime + time.Hour
+// abandonedAfter is how long nobody has written an unfinished file whose process was
+// killed. It is that long because a command may be silent until it is followed again, a
+// day later.
+const abandonedAfter = followTime + time.Hour
 
-// NeededPrefix begins the keys of what sessions need for as long as they live: the
-// texts of commands that wait, and old events. A store that expires objects, as by a
-// lifecycle rule, keeps these.
+// NeededPrefix begins the keys of objects that sessions need as long as they live: the
+// texts of queued commands, and old events. A store's lifecycle rules must not expire
+// them.
 const NeededPrefix = "sessions.needed/"
 
 type fileWriter struct {
@@ -108,16 +106,16 @@ type fileWriter struct {
 
 func (w *fileWriter) Write(p []byte) (n int, err error) {
 	n, err = w.File.Write(p)
-	return n, pathless(err)
+	return n, withoutPath(err)
 }
 
 func (w *fileWriter) Commit() (err error) {
-	defer func() { err = pathless(err) }()
+	defer func() { err = withoutPath(err) }()
 	if err := w.Sync(); err != nil {
 		return err
 	}
-	// First, since not every system renames an open file, and some tell only now
-	// that it could not be written.
+	// Close first: not every system can rename an open file, and some report only now that
+	// the file could not be written.
 	w.closed = true
 	if err := w.File.Close(); err != nil {
 		return err
@@ -132,9 +130,9 @@ func (w *fileWriter) Commit() (err error) {
 	return nil
 }
 
-// syncFolders brings the names of a folder to the disk, and its own, up to a root.
+// syncFolders writes the names in a folder, and in its parents up to root, to the disk.
 func syncFolders(root, folder string) error {
-	if runtime.GOOS == "windows" { // which does that by itself, and opens no folder
+	if runtime.GOOS == "windows" { // Windows does that itself, and can't open a folder
 		return nil
 	}
 	for ; ; folder = filepath.Dir(folder) {
@@ -151,18 +149,18 @@ func syncFolders(root, folder string) error {
 	}
 }
 
-// clean removes what attempts have left that were killed.
+// clean removes files of attempts that were killed.
 func (w *fileWriter) clean() {
 	folder := filepath.Dir(w.name)
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return // it costs room, no more
+		return // they only take space
 	}
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), unfinished(w.name)) {
 			continue
 		}
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftAfter {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > abandonedAfter {
 			_ = os.Remove(filepath.Join(folder, e.Name()))
 		}
 	}
@@ -184,7 +182,7 @@ func (d dir) Open(_ context.Context, key string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	f, err := os.Open(name)
-	return f, pathless(err)
+	return f, withoutPath(err)
 }
 
 func (d dir) Remove(_ context.Context, prefix string) error {
@@ -192,14 +190,14 @@ func (d dir) Remove(_ context.Context, prefix string) error {
 	if err != nil {
 		return err
 	}
-	return pathless(os.RemoveAll(name))
+	return withoutPath(os.RemoveAll(name))
 }
 
-// Record is a piece of a command's output, as it is stored: a line of JSON each.
+// Record is a stored piece of a command's output. Each is a line of JSON.
 type Record struct {
 	Stream string `json:"s"`
 	Data   []byte `json:"d"`
-	// At is how many bytes of both streams came before it.
+	// At counts the bytes of both streams before it.
 	At int64 `json:"a,omitempty"`
 }
 

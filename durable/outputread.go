@@ -12,16 +12,15 @@ import (
 	"github.com/go-vercel/sandbox/internal/entry"
 )
 
-// ReadOutput iterates over the stored output of a command, in the order in which
-// it came. The error matches [fs.ErrNotExist] when nothing is stored under the
-// key.
+// ReadOutput iterates over the stored output of a command. The error matches
+// [fs.ErrNotExist] if nothing is stored under the key.
 func ReadOutput(ctx context.Context, store OutputStore, key string) iter.Seq2[Record, error] {
 	return ReadOutputFrom(ctx, store, key, 0)
 }
 
-// ReadOutputFrom is ReadOutput from the record on that has the byte number skip, or
-// an earlier one. Where the store's readers are [io.Seeker] like those of [Dir], what
-// comes before is not read.
+// ReadOutputFrom is ReadOutput that begins at the record with the byte number skip, or at
+// an earlier one. If the store's readers are an [io.Seeker], as those of [Dir] are, it
+// does not read what comes before.
 func ReadOutputFrom(ctx context.Context, store OutputStore, key string, skip int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		if err := entry.Check(ctx, true, "durable", ""); err != nil {
@@ -57,18 +56,17 @@ func ReadOutputFrom(ctx context.Context, store OutputStore, key string, skip int
 	}
 }
 
-// nearEnough is how much is read rather than searched.
-const nearEnough = 256 << 10
+// scanBytes is the size of a range that is read without a further search.
+const scanBytes = 256 << 10
 
-// seekRecord moves to the start of a record that is not after the byte number skip,
-// nor far before it: to that of the file if the records do not say where they are.
+// seekRecord moves to the start of a record shortly before the byte number skip.
 func seekRecord(file io.ReadSeeker, skip int64) error {
 	end, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
 	}
 	start := int64(0)
-	for end-start > nearEnough {
+	for end-start > scanBytes {
 		middle := start + (end-start)/2
 		if _, err := file.Seek(middle, io.SeekStart); err != nil {
 			return err

@@ -16,21 +16,19 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Options describes the sandbox of a workflow. Everything in it becomes part of
-// the workflow's history, so it has no place for secrets: give environment
-// variables by EnvFrom.
+// Options describes the sandbox of a workflow. All of it becomes part of the workflow's
+// history, so don't put secrets into it. Use EnvFrom for environment variables.
 type Options struct {
-	// Name is the sandbox's name, by which it is found again. Empty means
-	// "durable-" and the workflow's ID.
+	// Name is the sandbox's name. Empty means "durable-" and the workflow's ID.
 	Name string `json:"name,omitempty"`
 	// Runtime and Image exclude each other; see sandbox.CreateOptions.
 	Runtime string `json:"runtime,omitempty"`
 	Image   string `json:"image,omitempty"`
-	// SnapshotID is a snapshot to begin from, Git a repository; they exclude each
+	// SnapshotID is a snapshot to begin from, and Git a repository. They exclude each
 	// other.
 	SnapshotID string `json:"snapshotId,omitempty"`
 	Git        *Git   `json:"git,omitempty"`
-	// Region is where machines are started, FailoverRegions where that is not
+	// Region is where machines start, and FailoverRegions where they start if that is not
 	// possible.
 	Region          string   `json:"region,omitempty"`
 	FailoverRegions []string `json:"failoverRegions,omitempty"`
@@ -38,34 +36,33 @@ type Options struct {
 	Mounts map[string]sandbox.Mount `json:"mounts,omitempty"`
 	// Ports are exposed.
 	Ports []int `json:"ports,omitempty"`
-	// NetworkPolicy is that of a new sandbox. Values of headers are left out of
-	// its JSON: [Worker.Prepare] sets them. Nil allows everything.
+	// NetworkPolicy is the policy of a new sandbox. Nil allows everything. Its JSON has no
+	// values of headers: [Worker.Prepare] sets them.
 	NetworkPolicy *sandbox.NetworkPolicy `json:"networkPolicy,omitempty"`
-	// VCPUs is the size. Zero means the platform's default.
+	// VCPUs is the size of machines. Zero means the platform's default.
 	VCPUs int `json:"vcpus,omitempty"`
-	// Tags are kept in addition to those that this package adds to find its sandboxes:
-	// "durable" and "durable-workflow".
+	// Tags are the sandbox's tags. This package adds "durable" and "durable-workflow".
 	Tags map[string]string `json:"tags,omitempty"`
 	// EnvFrom names the environment that [Worker.Env] gives each command.
 	EnvFrom string `json:"envFrom,omitempty"`
-	// Lease is how long the machine may run after its last use: its timeout,
-	// renewed while commands run. Zero means 15 minutes.
+	// Lease is how long the machine may run after its last use. It is the machine's
+	// timeout, which is renewed while commands run. Zero means 15 minutes.
 	Lease time.Duration `json:"lease,omitempty"`
-	// Heartbeat is after how long without a sign of life a worker's activity is
-	// given to another worker. Zero means 10 seconds, and one is the least.
+	// Heartbeat is how long a worker may be silent before another worker takes over its
+	// activity. Zero means 10 seconds. The minimum is one second.
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
-	// FollowQueue is the task queue of the workers that follow commands, which
-	// have [Worker.RegisterFollow]. Following takes a slot of a worker for as
-	// long as the command runs: on a queue of its own it takes none from what
-	// starts, interrupts and ends others. Empty means the workflow's queue.
+	// FollowQueue is the task queue of the workers that follow commands; see
+	// [Worker.RegisterFollow]. Following takes a worker's slot as long as the command
+	// runs. With a queue of its own, it takes no slot from activities that start and
+	// interrupt commands. Empty means the workflow's queue.
 	FollowQueue string `json:"followQueue,omitempty"`
 }
 
-// Git is a repository that a sandbox begins with. [Worker.Prepare] sets the
-// credentials of one that is private.
+// Git is a repository that a sandbox begins with. [Worker.Prepare] sets the credentials of
+// a private one.
 type Git struct {
-	// URL is the address. A user, a password and the query are never shown, but they
-	// would be in the history: they are for [Worker.Prepare], too.
+	// URL is the address. Leave credentials to [Worker.Prepare]: a user, a password and
+	// the query are never printed, but they become part of the history.
 	URL string `json:"url" secret:"url"`
 	// Revision is a branch, tag or commit. Empty means the default branch.
 	Revision string `json:"revision,omitempty"`
@@ -90,65 +87,63 @@ func (o Options) heartbeat() time.Duration {
 	return max(o.Heartbeat, time.Second)
 }
 
-// Sandbox is a sandbox of a workflow. It is a value of workflow code: only the
-// workflow that opened it uses it, from one coroutine at a time.
+// Sandbox is a sandbox of a workflow. Only the workflow that opened it may use it, from
+// one coroutine at a time.
 type Sandbox struct {
 	Options Options `json:"options"`
-	// VM is the ID of the session that runs; empty while hibernated.
+	// VM is the ID of the running session. It is empty while the sandbox hibernates.
 	VM string `json:"vm,omitempty"`
-	// StartedAt and ExpiresAt are when that session began, and when its lease
-	// ends unless it is renewed.
+	// StartedAt is the start of that session, and ExpiresAt the end of its lease.
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
-	// Ahead is how much the workflow's clock is ahead of the service's, of which those
-	// times are, if that is more than a response may take.
+	// Ahead is how far the workflow's clock is ahead of the service's, which those times
+	// come from. It is zero for a difference that a slow response explains.
 	Ahead time.Duration `json:"ahead,omitempty"`
-	// CreatedAt is when the sandbox was made. It changes when its files were
-	// lost, because their snapshot had expired or was deleted, and it was made
-	// anew, empty; Resets counts that.
+	// CreatedAt is when the sandbox was created. It changes if the files were lost,
+	// because their snapshot expired or was deleted, and a new, empty sandbox was created.
+	// Resets counts that.
 	CreatedAt time.Time `json:"createdAt"`
 	Resets    int       `json:"resets,omitempty"`
-	// Rollbacks counts the machines that ended without saving their files, as
-	// those do that crash: what was written since the last snapshot is lost. The
-	// last time, the files were those of SavedAt. See [Sandbox.Refresh].
+	// Rollbacks counts the machines that ended without saving their files, such as those
+	// that crashed. The files that the last one began with were saved at SavedAt. See
+	// [Sandbox.Refresh].
 	Rollbacks int       `json:"rollbacks,omitempty"`
 	SavedAt   time.Time `json:"savedAt,omitzero"`
-	// Rewinds counts how often commands were found to have run that the history has
-	// lost. Epoch is when keys began to be numbered: at the opening, and at each of those.
+	// Rewinds counts how often the sandbox had run commands that the history has lost.
+	// Epoch is when the numbering of keys began: at the opening, or at the last of those.
 	Rewinds int    `json:"rewinds,omitempty"`
 	Epoch   string `json:"epoch,omitempty"`
-	// Ended is the session that ended by itself, until the next is started.
+	// Ended is the session that ended by itself, until the next one starts.
 	Ended string `json:"ended,omitempty"`
-	// Opening says that a machine may run of which nothing is known: a call that was to
-	// start one was cancelled, or has failed.
+	// Opening says that an unknown machine may run: a call that starts one was canceled or
+	// has failed.
 	Opening bool `json:"opening,omitempty"`
-	// Commands is how many were started, and numbers their keys.
+	// Commands counts the started commands. It numbers their keys.
 	Commands int `json:"commands,omitempty"`
-	// Runtime is the image or runtime that it was made with.
+	// Runtime is the image or runtime of the sandbox.
 	Runtime string `json:"runtime,omitempty"`
 
-	// OnRefused, if not nil, is called when the platform refuses a request of
-	// a sandbox that it had opened, for want of a right, a quota or a deployment
-	// that works: err says why. It waits, for pause unless it knows better, and
-	// returns nil to have it tried again, or the error to give up with. It is
-	// called with a nil err once that is over. Nil waits for pause. It is not
-	// part of the JSON.
+	// OnRefused, if not nil, is called when the platform refuses a request of a sandbox
+	// that was open before, for example because of a quota. err says why. OnRefused waits,
+	// usually for pause, and returns nil to retry, or the error to give up with. After the
+	// refusals it is called once more with a nil err. Nil waits for pause. It is not part
+	// of the JSON.
 	OnRefused func(ctx workflow.Context, err error, pause time.Duration) error `json:"-"`
 
-	// OnLoss, if not nil, is called before a command is run after a loss: err matches
-	// [ErrReset], [ErrRolledBack] or [ErrRewound]. It returns nil to have it run, or the
-	// error of the call that would have. Nil runs it after ErrRolledBack alone. It is
-	// not part of the JSON.
+	// OnLoss, if not nil, is called before the first command after a loss. err matches
+	// [ErrReset], [ErrRolledBack] or [ErrRewound]. OnLoss returns nil to run the command,
+	// or the error to return instead. If OnLoss is nil, the command runs only after
+	// ErrRolledBack. It is not part of the JSON.
 	OnLoss func(ctx workflow.Context, err error) error `json:"-"`
 
 	refusals int // in a row
 }
 
-// DefaultName is the name of a workflow's sandbox, unless its Options have one.
+// DefaultName returns the name of a workflow's sandbox whose Options have none.
 func DefaultName(workflowID string) string { return "durable-" + workflowID }
 
-// Open makes the sandbox of that name, or starts the one that there is. One that fails,
-// or whose ctx is cancelled, leaves no machine that runs, and no sandbox that it has made.
+// Open creates the sandbox, or starts the one that has its name. If it fails, or ctx is
+// canceled, it leaves no running machine, and no sandbox that it has created.
 func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
 	if err := entry.Check(ctx, true, "durable", ""); err != nil {
 		return nil, err
@@ -160,7 +155,7 @@ func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
 	if s.Options.Name == "" {
 		s.Options.Name = DefaultName(workflow.GetInfo(ctx).WorkflowExecution.ID)
 	}
-	s.Epoch = moment(ctx)
+	s.Epoch = timestamp(ctx)
 	err := s.Resume(ctx)
 	if err != nil {
 		s.abandon(ctx)
@@ -169,13 +164,13 @@ func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
 	return s, err
 }
 
-// givenUp begins the key of a workflow's memo that names its last opening, if that was
-// given up. The key says it, since a data converter may hide values.
+// givenUp begins the key of a workflow's memo that names a failed opening. The key says
+// it, because a data converter may hide values.
 const givenUp = "durable-given-up-"
 
-// noteGivenUp notes whether the opening was given up: a request of it that arrives when
-// nobody looks for its sandbox any more makes one that only Sweep can find. An opening
-// that succeeds may have found that of an earlier one.
+// noteGivenUp notes in the memo whether the opening failed. A request of a failed opening
+// that arrives very late creates a sandbox that only Sweep can find. A later opening that
+// succeeds removes the note, because it may use that sandbox.
 func (s *Sandbox) noteGivenUp(ctx workflow.Context, is bool) {
 	memo := map[string]any{}
 	for key := range workflow.GetInfo(ctx).Memo.GetFields() {
@@ -187,31 +182,32 @@ func (s *Sandbox) noteGivenUp(ctx workflow.Context, is bool) {
 		memo[givenUp+s.Epoch] = true
 	}
 	if len(memo) > 0 {
-		if err := workflow.UpsertMemo(ctx, memo); err != nil { // a data converter's
-			workflow.GetLogger(ctx).Error("sandbox: what was given up is not noted: Sweep will not delete it", "sandbox", s.Options.Name, "error", err)
+		if err := workflow.UpsertMemo(ctx, memo); err != nil { // from a data converter
+			workflow.GetLogger(ctx).Error("durable: the memo can't be written, so Sweep will not delete the sandbox of this opening", "sandbox", s.Options.Name, "error", err)
 		}
 	}
 }
 
-// abandonWithin is how long abandoning a sandbox may take that may have been made, or
-// started, by a call that has failed. After that, its lease ends it, and Sweep deletes it.
+// abandonWithin limits how long a failed opening tries to abandon its sandbox. After that,
+// the lease stops the machine, and Sweep deletes the sandbox.
 const abandonWithin = 10 * time.Minute
 
-// abandon undoes what an opening has done that has failed.
+// abandon undoes a failed opening.
 func (s *Sandbox) abandon(ctx workflow.Context) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	opts := workflow.GetActivityOptions(s.brief(ctx))
+	opts := workflow.GetActivityOptions(s.withShort(ctx))
 	opts.ScheduleToCloseTimeout = abandonWithin
 	_ = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, opts), activityAbandon, s.Options.Name, s.Epoch).Get(ctx, nil)
 }
 
-// check refuses what would panic in a workflow, which is tried again for ever.
+// check refuses a nil Sandbox, which would panic: Temporal retries a panic in a workflow for
+// ever.
 func (s *Sandbox) check(ctx workflow.Context) error {
 	return entry.Check(ctx, s != nil && s.Options.Name != "", "durable", "the Sandbox")
 }
 
-// Resume starts the machine if it does not run. Calls that need it do so by
+// Resume starts the machine unless it runs. Calls that need the machine start it
 // themselves.
 func (s *Sandbox) Resume(ctx workflow.Context) error {
 	if err := s.check(ctx); err != nil {
@@ -221,19 +217,19 @@ func (s *Sandbox) Resume(ctx workflow.Context) error {
 	if s.VM != "" {
 		s.Ended = s.VM // unless it is found to run
 	}
-	// Who is cancelled meanwhile has to know whether the machine runs.
+	// After a cancellation, Close has to know that a machine may run.
 	s.Opening = true
-	if err := s.do(waiting(ctx), &m, activityOpen, s.Options, s.Epoch, s.Ended); err != nil {
+	if err := s.execute(withWait(ctx), &m, activityOpen, s.Options, s.Epoch, s.Ended); err != nil {
 		return err
 	}
 	s.Opening = false
-	s.hear(ctx, m)
-	s.take(m)
+	s.noteClock(ctx, m)
+	s.setMachine(m)
 	return nil
 }
 
-// hear notes what the time is where the machine is.
-func (s *Sandbox) hear(ctx workflow.Context, m machine) {
+// noteClock compares the workflow's clock with the service's.
+func (s *Sandbox) noteClock(ctx workflow.Context, m machine) {
 	const slow = 5 * time.Minute
 	if m.Now.IsZero() {
 		return
@@ -243,8 +239,8 @@ func (s *Sandbox) hear(ctx workflow.Context, m machine) {
 	}
 }
 
-// take notes that another machine runs.
-func (s *Sandbox) take(m machine) {
+// setMachine notes the new machine, and what it has lost.
+func (s *Sandbox) setMachine(m machine) {
 	switch {
 	case !s.CreatedAt.IsZero() && !m.CreatedAt.Equal(s.CreatedAt):
 		s.Resets++
@@ -255,34 +251,33 @@ func (s *Sandbox) take(m machine) {
 	s.VM, s.StartedAt, s.ExpiresAt, s.CreatedAt, s.Runtime = m.ID, m.StartedAt, m.ExpiresAt, m.CreatedAt, m.Runtime
 }
 
-// Adopt is [Sandbox.Renew] for a sandbox that others use by the SDK: the machine that
-// runs may be one that they have started since.
+// Adopt is like [Sandbox.Renew], for a sandbox that others use with the SDK: they may have
+// started another machine.
 func (s *Sandbox) Adopt(ctx workflow.Context) (runs bool, err error) {
 	if err := s.check(ctx); err != nil {
 		return false, err
 	}
 	var m machine
-	if err := s.do(ctx, &m, activityAdopt, s.Options, cmp.Or(s.VM, s.Ended)); err != nil {
+	if err := s.execute(ctx, &m, activityAdopt, s.Options, cmp.Or(s.VM, s.Ended)); err != nil {
 		return false, err
 	}
-	s.hear(ctx, m)
+	s.noteClock(ctx, m)
 	switch m.ID {
 	case "":
 		if s.VM != "" {
-			s.ended()
+			s.noteEnded()
 		}
 		return false, nil
 	case s.VM:
 		s.ExpiresAt = m.ExpiresAt
 	default:
-		s.take(m)
+		s.setMachine(m)
 	}
 	return true, nil
 }
 
-// Renew makes the lease last for Lease from now, and reports whether the machine
-// still runs. Where the platform's cap does not allow as much, it is as long as
-// that allows.
+// Renew makes the lease last for Options.Lease from now, or for as long as the platform
+// allows. It reports whether the machine still runs.
 func (s *Sandbox) Renew(ctx workflow.Context) (runs bool, err error) {
 	if err := s.check(ctx); err != nil {
 		return false, err
@@ -291,23 +286,23 @@ func (s *Sandbox) Renew(ctx workflow.Context) (runs bool, err error) {
 		return false, nil
 	}
 	var m machine
-	if err := s.do(ctx, &m, activityRenew, s.Options, s.VM); err != nil {
+	if err := s.execute(ctx, &m, activityRenew, s.Options, s.VM); err != nil {
 		return false, err
 	}
 	if m.ID == "" {
-		s.ended()
+		s.noteEnded()
 		return false, nil
 	}
-	s.hear(ctx, m)
+	s.noteClock(ctx, m)
 	s.ExpiresAt = m.ExpiresAt
 	return true, nil
 }
 
-// ended notes that the machine has ended by itself.
-func (s *Sandbox) ended() { s.Ended, s.VM = s.VM, "" }
+// noteEnded notes that the machine has ended by itself.
+func (s *Sandbox) noteEnded() { s.Ended, s.VM = s.VM, "" }
 
-// Hibernate stops the machine with a snapshot of its files; the next call that
-// needs it starts it again. One that does not run is not an error.
+// Hibernate stops the machine with a snapshot of its files. The next call that needs the
+// machine starts it again. It is not an error if the machine does not run.
 func (s *Sandbox) Hibernate(ctx workflow.Context) error {
 	if err := s.check(ctx); err != nil {
 		return err
@@ -316,21 +311,21 @@ func (s *Sandbox) Hibernate(ctx workflow.Context) error {
 		return nil
 	}
 	var ran bool
-	if err := s.do(ctx, &ran, activityStop, s.Options.Name, s.VM); err != nil {
+	if err := s.execute(ctx, &ran, activityStop, s.Options.Name, s.VM); err != nil {
 		return err
 	}
 	if s.Opening = false; s.VM == "" {
 		return nil
 	}
-	if s.ended(); ran {
+	if s.noteEnded(); ran {
 		s.Ended = ""
 	}
 	return nil
 }
 
-// Refresh moves the files to a new machine, whose time begins anew: it stops the
-// one that runs, with a snapshot, and starts another. What a machine that crashes
-// loses is what was written since.
+// Refresh moves the files to a new machine with a full lifetime: it stops the running
+// machine with a snapshot, and starts another. A machine that crashes loses only what was
+// written since.
 func (s *Sandbox) Refresh(ctx workflow.Context) error {
 	if err := s.Hibernate(ctx); err != nil {
 		return err
@@ -338,9 +333,8 @@ func (s *Sandbox) Refresh(ctx workflow.Context) error {
 	return s.Resume(ctx)
 }
 
-// Snapshot saves the files and returns the snapshot's ID, for the SnapshotID of
-// other sandboxes. The machine ends with it, as that of any snapshot does; the
-// next call starts it again.
+// Snapshot saves the files and returns the snapshot's ID, for the SnapshotID of other
+// sandboxes. This ends the machine. The next call starts it again.
 func (s *Sandbox) Snapshot(ctx workflow.Context) (string, error) {
 	if err := s.check(ctx); err != nil {
 		return "", err
@@ -351,15 +345,15 @@ func (s *Sandbox) Snapshot(ctx workflow.Context) (string, error) {
 		}
 	}
 	var id string
-	if err := s.do(ctx, &id, activitySnapshot, s.Options.Name, s.VM); err != nil {
+	if err := s.execute(ctx, &id, activitySnapshot, s.Options.Name, s.VM); err != nil {
 		return "", err
 	}
 	s.VM = ""
 	return id, nil
 }
 
-// Close stops the machine, also when ctx was cancelled, and keeps the sandbox.
-// It is meant for defer.
+// Close stops the machine, even if ctx was canceled, and keeps the sandbox. It is meant
+// for defer.
 func (s *Sandbox) Close(ctx workflow.Context) error {
 	if err := s.check(ctx); err != nil {
 		return err
@@ -369,34 +363,34 @@ func (s *Sandbox) Close(ctx workflow.Context) error {
 	return s.Hibernate(ctx)
 }
 
-// Delete deletes the sandbox with its files, also when ctx was cancelled.
+// Delete deletes the sandbox with its files, even if ctx was canceled.
 func (s *Sandbox) Delete(ctx workflow.Context) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	if err := s.do(ctx, nil, activityDelete, s.Options.Name); err != nil {
+	if err := s.execute(ctx, nil, activityDelete, s.Options.Name); err != nil {
 		return err
 	}
 	s.VM, s.Opening = "", false
 	return nil
 }
 
-// waiting makes calls return once their activity has ended, also when ctx is cancelled.
-func waiting(ctx workflow.Context) workflow.Context {
+// withWait makes calls wait for the end of their activity, even if ctx is canceled.
+func withWait(ctx workflow.Context) workflow.Context {
 	opts := workflow.GetActivityOptions(ctx)
 	opts.WaitForCancellation = true
 	return workflow.WithActivityOptions(ctx, opts)
 }
 
-// What follows a command, which others wait for, is tried again often: its attempts are
-// those of a whole day.
+// followPause is the longest pause between attempts to follow a command. It is short,
+// because others wait for the command.
 const followPause = 10 * time.Second
 
-// tryPause is how long at most the attempts of something else are apart. A thousand
-// sandboxes that wake in an outage do not exceed the platform's limit so, and nothing that
-// the outage has not lost is lost by a pause in addition.
+// tryPause is the longest pause between attempts of other activities. It keeps a thousand
+// sandboxes that wake in an outage below the platform's rate limit, and is short enough
+// for the lease.
 func (o Options) tryPause() time.Duration {
 	return min(max(o.lease()/6, followPause), 5*time.Minute)
 }
@@ -408,33 +402,33 @@ func retries(longest time.Duration) *temporal.RetryPolicy {
 	}
 }
 
-// brief is for activities that do one thing and are retried for as long as it
-// takes.
-func (s *Sandbox) brief(ctx workflow.Context) workflow.Context {
+// withShort sets the options of activities that do one thing, and are retried until it
+// works.
+func (s *Sandbox) withShort(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: 5 * time.Minute, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(s.Options.tryPause()),
 		WaitForCancellation: workflow.GetActivityOptions(ctx).WaitForCancellation,
 	})
 }
 
-// followTime is after how long a command is followed anew, from its start.
+// followTime limits an attempt to follow a command. The next one begins at its start.
 const followTime = 24 * time.Hour
 
-// of has an activity shown with the command that it is for.
-func of(ctx workflow.Context, output string) workflow.Context {
+// withSummary makes Temporal show the command of an activity.
+func withSummary(ctx workflow.Context, output string) workflow.Context {
 	opts := workflow.GetActivityOptions(ctx)
 	opts.Summary = path.Base(output)
 	return workflow.WithActivityOptions(ctx, opts)
 }
 
-// long is for following a command.
-func (s *Sandbox) long(ctx workflow.Context) workflow.Context {
+// withLong sets the options for following a command.
+func (s *Sandbox) withLong(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue: s.Options.FollowQueue, StartToCloseTimeout: followTime, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(followPause),
 	})
 }
 
-// Message returns what went wrong, without Temporal's wrapping around it.
+// Message returns the text of an error without what Temporal wraps around it.
 func Message(err error) string {
 	if e, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		return e.Message()

@@ -24,23 +24,23 @@ type startInput struct {
 	Sandbox, VM, EnvFrom, Name string
 	Args                       []string
 	Options                    RunOptions
-	// Nonce tells the call from any other with the same key, which another history of
-	// the workflow can have made: that of which a database has lost the end. It is
-	// empty where other calls may have the key.
+	// Nonce distinguishes the call from one with the same key in another history of the
+	// workflow, of which a restored database has lost the end. It is empty if other calls
+	// may share the key.
 	Nonce string `json:",omitempty"`
-	// Again says that the activity was executed before, was refused in the end, and
-	// may have sent the command.
+	// Again says that an earlier execution of the activity was refused, but may have sent
+	// the command.
 	Again bool `json:",omitempty"`
-	// Lease is the machine's, and Expires when it ends as the workflow knows it.
+	// Lease is the machine's. Expires is its end, as far as the workflow knows.
 	Lease   time.Duration
 	Expires time.Time
 }
 
-// shared says that other calls may have the same key.
+// shared reports whether other calls may have the same key.
 func (in startInput) shared() bool { return in.Nonce == "" }
 
-// guarded are the arguments of sh: the guard, and what it guards.
-func (in startInput) guarded() []string {
+// guardArgs returns the arguments of sh: the guard and the command that it guards.
+func (in startInput) guardArgs() []string {
 	path, nonce := within(in.Sandbox, in.Options.Key), in.Nonce
 	if in.shared() {
 		path, nonce = within(in.VM, in.Options.Key), "-"
@@ -48,11 +48,10 @@ func (in startInput) guarded() []string {
 	return append([]string{"-c", guard, path, nonce, in.Name}, in.Args...)
 }
 
-// started reports whether a command is the one that is to be started, and no other
-// that has its key.
-func (in startInput) started(cmd *sandbox.Command) bool {
-	args, want := cmd.Args(), in.guarded()
-	if in.Options.ArgFrom != "" && len(args) == len(want)+1 { // which is not read yet
+// matches reports whether cmd is the command to start, and not another one with its key.
+func (in startInput) matches(cmd *sandbox.Command) bool {
+	args, want := cmd.Args(), in.guardArgs()
+	if in.Options.ArgFrom != "" && len(args) == len(want)+1 { // want lacks the text, which is not read yet
 		args = args[:len(want)]
 	}
 	return slices.Equal(args, want)
@@ -61,27 +60,29 @@ func (in startInput) started(cmd *sandbox.Command) bool {
 type started struct {
 	ID     string
 	Handle json.RawMessage
-	// Refused: the machine had ended before anything was sent.
+	// Refused says that the machine had ended before anything was sent.
 	Refused bool `json:",omitempty"`
-	// Lost: the machine has ended, and an earlier attempt may have started the
-	// command in it.
+	// Lost says that the machine has ended, and that an earlier attempt may have started
+	// the command in it.
 	Lost bool `json:",omitempty"`
-	// Rewound: another command was started with the key, by a history of the workflow
-	// that is lost.
+	// Rewound says that a lost history of the workflow started another command with the
+	// key.
 	Rewound bool `json:",omitempty"`
-	// ExpiresAt is when the machine's lease ends, if that is not as the workflow knew.
+	// ExpiresAt is the end of the machine's lease, unless the workflow knows it.
 	ExpiresAt time.Time `json:",omitzero"`
 }
 
-// guard lets one start of a key win: directories are made by one alone. It ends with
-// taken for all others, and becomes the command for the winner, whose nonce it leaves
-// in the directory. A key that calls share has the machine in its path, since the
-// directories are in snapshots too, and others the sandbox, since it may begin from one. Any user of the sandbox may run commands, so that
-// the folder above is everybody's; a directory that can't be made for another reason,
-// a full disk for example, is an error of the command.
+// guard lets one start of a key win, because only one process can create a directory. For
+// the winner it becomes the command, and leaves the nonce in the directory. For all others
+// it ends with the exit code taken. If the directory can't be created for another reason,
+// such as a full disk, the command fails.
 //
-// The guard is there whether or not the service gives commands the IDs that are
-// asked for: what it does with one that is taken was never observed.
+// Snapshots contain these directories. The path of a shared key therefore contains the
+// machine, and the path of any other key the sandbox, which may begin from a snapshot. Any
+// user of the sandbox may run commands, so everybody can write the folder above.
+//
+// The guard is needed even if the service accepts the caller's command IDs: nobody has
+// observed what it does with an ID that is taken.
 const (
 	guard = `d="/tmp/.durable/$0"; n=$1; shift; (umask 0; mkdir -p "${d%/*}" 2>/dev/null); ` +
 		`mkdir "$d" 2>/dev/null || { [ ! -d "$d" ] || exit 125; mkdir "$d" || exit 126; }; ` +
@@ -89,13 +90,13 @@ const (
 	taken = 125
 )
 
-// nonceFile is where the guard leaves the nonce of a path's winner.
+// nonceFile is the file with the nonce of a path's winner.
 func nonceFile(path string) string { return "/tmp/.durable/" + path + "/nonce" }
 
 func within(what, key string) string { return what + "/" + key }
 
-// commandID is the ID that the service is asked to give the command of a key: of
-// the form that is known to be taken, and the same for each attempt.
+// commandID returns the ID to request for the command of a key. It has a form that the
+// service is known to accept, and is the same for each attempt.
 func commandID(vm, key string) string {
 	sum := sha256.Sum256([]byte(within(vm, key)))
 	return "d" + hex.EncodeToString(sum[:16])
@@ -103,14 +104,13 @@ func commandID(vm, key string) string {
 
 var validKey = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 
-// start starts the command of a key at most once. An attempt after the first
-// looks for it before it sends anything. Should an earlier request arrive after
-// that, one of the two wins: the service refuses the second with the same ID, or
-// the guard ends it.
+// start starts the command of a key at most once. Every attempt but the first looks for
+// the command before it sends anything. If an earlier request arrives later than that, one
+// of the two wins: the service refuses the second with the same ID, or the guard ends it.
 func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error) {
 	unsent := neverSent(ctx, in)
 	defer func(ctx context.Context) { err = noteUnsent(ctx, unsent, err) }(ctx)
-	ctx, stop := alive(ctx)
+	ctx, stop := heartbeat(ctx)
 	defer stop()
 	key := in.Options.Key
 	if !validKey.MatchString(key) || key == "." || key == ".." {
@@ -120,12 +120,12 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	ended := func() (started, error) { return started{Refused: first, Lost: !first}, nil }
 	var vm *sandbox.Session
 	if first && !in.shared() {
-		// That it has ended is what the service says to the start as well.
-		vm, err = w.known(ctx, in.Sandbox, in.VM, in.Expires)
+		// If it has ended, the service answers the start with that.
+		vm, err = w.knownSession(ctx, in.Sandbox, in.VM, in.Expires)
 	} else {
-		vm, err = w.session(ctx, in.Sandbox, in.VM)
+		vm, err = w.currentSession(ctx, in.Sandbox, in.VM)
 	}
-	if gone(err) {
+	if hasEnded(err) {
 		return ended()
 	}
 	if err != nil {
@@ -133,7 +133,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	}
 	if !first || in.shared() {
 		cmd, err := find(ctx, vm, in)
-		if gone(err) {
+		if hasEnded(err) {
 			return ended()
 		}
 		if err != nil {
@@ -148,7 +148,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 		return started{}, classify(ctx, err)
 	}
 	if vm.TimeLeft() < in.Lease/2 {
-		extend(ctx, vm, in.Lease) // it is some time until somebody follows the command
+		extend(ctx, vm, in.Lease) // nobody follows the command for a while
 	}
 	cmd, err := w.send(ctx, vm, in, opts)
 	unsent = unsent && notStarted(err)
@@ -158,13 +158,13 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		// The next attempt looks, and the guard holds.
 		return started{}, classify(ctx, errors.New(err.Error()))
-	case gone(err):
+	case hasEnded(err):
 		return ended()
 	case errors.Is(err, sandbox.ErrRefused):
-		switch _, lookErr := w.session(ctx, in.Sandbox, in.VM); {
+		switch _, lookErr := w.currentSession(ctx, in.Sandbox, in.VM); {
 		case lookErr == nil:
 			return started{}, invalid(err) // it is about this command
-		case gone(lookErr):
+		case hasEnded(lookErr):
 			return ended()
 		default:
 			return started{}, classify(ctx, lookErr) // all requests are refused
@@ -173,16 +173,15 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	return started{}, classify(ctx, err)
 }
 
-// notStarted reports whether a failure of the start says that nothing was started.
-// A conflict does not: something in between may have delivered the request twice.
+// notStarted reports whether an error means that nothing was started. A conflict does not
+// mean that: a proxy may have delivered the request twice.
 func notStarted(err error) bool {
 	return !errors.Is(err, sandbox.ErrOutcomeUnknown) && slices.ContainsFunc([]error{
 		sandbox.ErrUnauthorized, sandbox.ErrQuotaExceeded, sandbox.ErrRateLimited, sandbox.ErrRefused,
 	}, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// neverSent reports whether no attempt before this one may have started the
-// command.
+// neverSent reports whether no earlier attempt can have started the command.
 func neverSent(ctx context.Context, in startInput) bool {
 	if in.Again {
 		return false
@@ -192,9 +191,9 @@ func neverSent(ctx context.Context, in startInput) bool {
 	return attempt == 1 || activity.GetHeartbeatDetails(ctx, &noted) == nil && noted == attempt-1
 }
 
-// noteUnsent tells the next attempt, and a workflow that outlasts a refusal, that
-// the command has not been started by then: its machine may end meanwhile, and
-// nobody could look.
+// noteUnsent tells the next attempt, and a workflow that outlasts a refusal, that the
+// command has not been started yet. They could not find out if the machine ended in the
+// meantime.
 func noteUnsent(ctx context.Context, unsent bool, err error) error {
 	app, ok := errors.AsType[*temporal.ApplicationError](err)
 	if !ok || !unsent {
@@ -206,9 +205,9 @@ func noteUnsent(ctx context.Context, unsent bool, err error) error {
 	})
 }
 
-// send sends the start, with an ID where the service takes that.
+// send sends the start, with an ID if the service accepts one.
 func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, opts *sandbox.StartOptions) (*sandbox.Command, error) {
-	args := in.guarded()
+	args := in.guardArgs()
 	if !w.idsRefused.Load() {
 		opts.ID = commandID(in.VM, in.Options.Key)
 	}
@@ -219,7 +218,7 @@ func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, o
 		cmd, err = w.startHanded(ctx, vm, args, *opts)
 	}
 	if opts.ID != "" && errors.Is(err, sandbox.ErrConflict) {
-		// An earlier request of this start was quicker, or one of another history.
+		// An earlier request of this start, or of another history, was faster.
 		if earlier, lookErr := vm.GetCommand(ctx, opts.ID); lookErr == nil {
 			cmd, err = earlier, nil
 		}
@@ -227,10 +226,10 @@ func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, o
 	return cmd, err
 }
 
-// found is a command that has the key: the one that is to be started, if it is the same.
+// found returns the result for an existing command with the key, which may be another one.
 func (w *Worker) found(ctx context.Context, cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
 	switch {
-	case in.started(cmd):
+	case in.matches(cmd):
 		return handle(cmd, in, vm)
 	case in.shared():
 		return started{}, classify(ctx, fmt.Errorf("%w: the key %q is that of another command in this machine", sandbox.ErrInvalid, in.Options.Key))
@@ -238,8 +237,8 @@ func (w *Worker) found(ctx context.Context, cmd *sandbox.Command, in startInput,
 	return started{Rewound: true}, nil
 }
 
-// handle is what a command is found again by. It is in the history more than once, so
-// that it is without the arguments.
+// handle returns the command's handle without its arguments: the history contains it more
+// than once.
 func handle(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
 	data, err := json.Marshal(cmd)
 	if err != nil {
@@ -261,7 +260,7 @@ func handle(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, 
 	return got, err
 }
 
-// prepare fetches what is not in the history: a stored argument and variables.
+// prepare fetches what the history lacks: a stored argument and the environment.
 func (w *Worker) prepare(ctx context.Context, in *startInput) (*sandbox.StartOptions, error) {
 	opts := &sandbox.StartOptions{Cwd: in.Options.Cwd, Sudo: in.Options.Sudo, Timeout: in.Options.Timeout}
 	var err error
@@ -275,7 +274,7 @@ func (w *Worker) prepare(ctx context.Context, in *startInput) (*sandbox.StartOpt
 	return opts, err
 }
 
-// withText adds the argument that is in the store.
+// withText adds the argument in the store.
 func (w *Worker) withText(ctx context.Context, args []string, key string) ([]string, error) {
 	if key == "" {
 		return args, nil
@@ -295,8 +294,8 @@ func (w *Worker) withText(ctx context.Context, args []string, key string) ([]str
 	return append(slices.Clip(args), string(text)), err
 }
 
-// find looks for the command of a key in a session: by its ID, and among all
-// commands where the service, or the worker that sent it, did not use that.
+// find looks for the command of a key in a session by its ID. If the service or the worker
+// that sent it used no ID, find searches all commands.
 func find(ctx context.Context, vm *sandbox.Session, in startInput) (*sandbox.Command, error) {
 	cmd, err := vm.GetCommand(ctx, commandID(vm.ID(), in.Options.Key))
 	if !errors.Is(err, sandbox.ErrNotFound) {
@@ -306,10 +305,10 @@ func find(ctx context.Context, vm *sandbox.Session, in startInput) (*sandbox.Com
 	if err != nil {
 		return nil, err
 	}
-	return winner(ctx, cmds, in.guarded()[2])
+	return winner(ctx, cmds, in.guardArgs()[2])
 }
 
-// pathOf is the guard's path of a command, empty for one without the guard.
+// pathOf returns the guard's path of a command. It is empty for a command without guard.
 func pathOf(cmd *sandbox.Command) string {
 	if args := cmd.Args(); len(args) > 4 && args[0] == "-c" && args[1] == guard {
 		return args[2]
@@ -317,8 +316,8 @@ func pathOf(cmd *sandbox.Command) string {
 	return ""
 }
 
-// winner looks among all commands of a session for those with the guard of a path,
-// and returns the one that won, or may still win.
+// winner returns the command that won the guard of a path, or may still win it, of all
+// commands of a session.
 func winner(ctx context.Context, cmds []*sandbox.Command, path string) (*sandbox.Command, error) {
 	cmds = slices.DeleteFunc(slices.Clone(cmds), func(c *sandbox.Command) bool { return pathOf(c) != path })
 	switch len(cmds) {
@@ -327,7 +326,7 @@ func winner(ctx context.Context, cmds []*sandbox.Command, path string) (*sandbox
 	case 1:
 		return cmds[0], nil
 	}
-	// A loser ends at once. Its end shows only when it is waited for.
+	// A loser ends at once, but only Wait shows that.
 	for _, cmd := range cmds {
 		wait, cancel := context.WithTimeout(ctx, loserEnds)
 		done, err := cmd.Wait(wait)
@@ -345,9 +344,10 @@ func winner(ctx context.Context, cmds []*sandbox.Command, path string) (*sandbox
 	return nil, nil
 }
 
-// won looks for the command that has won against one that ended as losers do: nil if it
-// ended so by itself. rewound says that it was one of a history that is lost.
-func won(ctx context.Context, vm *sandbox.Session, id string) (cmd *sandbox.Command, rewound bool, err error) {
+// findWinner looks for the command that won against the command id, which ended as losers
+// do. It returns nil if id ended so by itself. rewound says that the winner belongs to a
+// lost history.
+func findWinner(ctx context.Context, vm *sandbox.Session, id string) (cmd *sandbox.Command, rewound bool, err error) {
 	cmds, err := vm.ListCommands(ctx)
 	if err != nil {
 		return nil, false, err
@@ -363,7 +363,7 @@ func won(ctx context.Context, vm *sandbox.Session, id string) (cmd *sandbox.Comm
 	if cmd != nil && cmd.ID() != id {
 		return cmd, !slices.Equal(cmd.Args(), mine.Args()), nil
 	}
-	// In a machine before this one, whose files it has, or never.
+	// The winner ran in an earlier machine, whose files this one has, or there was none.
 	nonce, err := vm.FS().ReadFile(ctx, nonceFile(pathOf(mine)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
@@ -372,5 +372,5 @@ func won(ctx context.Context, vm *sandbox.Session, id string) (cmd *sandbox.Comm
 	return nil, text != "" && text != mine.Args()[3], err
 }
 
-// loserEnds is within what time a command that lost has ended.
+// loserEnds is how long a command that lost can take to end.
 const loserEnds = 5 * time.Second

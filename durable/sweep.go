@@ -18,15 +18,15 @@ import (
 	"github.com/go-vercel/sandbox/internal/entry"
 )
 
-// Sweep stops the sandboxes of this fleet that run although their workflow has ended or
-// is gone, as after a termination or the loss of the database. After such a loss the
-// namespace has another ID: a Worker whose Fleet is the old one sweeps what it has left.
-// It deletes those that nobody can have meant to keep: whose workflow was terminated, has
-// timed out or is unknown, or had given up the opening that has made them, once they have
-// stood still for DeleteAfter by [sandbox.Client.Age]. It returns how many
-// it has stopped and deleted. c has to be a client of the namespace of their workflows;
-// outside of an activity Fleet has to be set. It costs a request for every 50 sandboxes
-// of a fleet, and one to Temporal for each that runs or may be deleted.
+// Sweep stops the sandboxes of this fleet that run although their workflow has ended or no
+// longer exists. It deletes abandoned sandboxes after they were stopped for DeleteAfter:
+// those whose workflow was terminated, timed out or is unknown, or failed in the opening
+// that created them. It returns how many it has stopped and deleted.
+//
+// c is a client of the workflows' namespace. Outside an activity, Fleet has to be set.
+// After the loss of its database, a namespace has a new ID: set Fleet to the old ID to
+// sweep the old sandboxes. Sweep costs a request for every 50 sandboxes of the fleet, and
+// a request to Temporal for each that runs or may be deleted.
 func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err error) {
 	if err := entry.Check(ctx, w != nil && (w.Client != nil || w.ClientFor != nil), "durable", "the Worker, or its Client,"); err != nil {
 		return 0, err
@@ -56,9 +56,9 @@ func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err err
 	return swept, errors.Join(errs...)
 }
 
-// sweepOne stops or deletes a sandbox if it is left, and reports whether it has.
+// sweepOne stops or deletes an abandoned sandbox, and reports whether it did.
 func (w *Worker) sweepOne(ctx context.Context, c client.Client, project *sandbox.Client, info sandbox.Info) (done bool, err error) {
-	id, epoch := madeIn(info.Tags[tagWorkflow])
+	id, epoch := parseWorkflowTag(info.Tags[tagWorkflow])
 	runs := info.Status == sandbox.StatusRunning
 	old := w.DeleteAfter > 0 && info.Status == sandbox.StatusStopped && project.Age(info.StatusUpdatedAt) > w.DeleteAfter
 	if id == "" || !runs && !old {
@@ -71,14 +71,14 @@ func (w *Worker) sweepOne(ctx context.Context, c client.Client, project *sandbox
 	switch run.GetStatus() {
 	case enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
 	default:
-		if _, abandoned := run.GetMemo().GetFields()[givenUp+epoch]; !runs && !abandoned { // its code has left it so
+		if _, abandoned := run.GetMemo().GetFields()[givenUp+epoch]; !runs && !abandoned { // its code kept it
 			return false, nil
 		}
 	}
 	sb, err := w.get(ctx, info.Name)
 	switch {
 	case err != nil:
-	case !sameSandbox(sb.Info(), info): // another one has the name by now
+	case !sameSandbox(sb.Info(), info): // another sandbox has the name now
 	case runs && sb.Status() == sandbox.StatusRunning:
 		_, err = sb.Stop(ctx, nil)
 		done = err == nil
@@ -86,19 +86,19 @@ func (w *Worker) sweepOne(ctx context.Context, c client.Client, project *sandbox
 		err = sb.Delete(ctx, nil)
 		done = err == nil
 	}
-	if gone(err) {
+	if hasEnded(err) {
 		err = nil
 	}
 	return done, err
 }
 
-// sameSandbox reports whether two looks at a name found one sandbox, of one workflow.
+// sameSandbox reports whether a and b are one sandbox of one workflow.
 func sameSandbox(a, b sandbox.Info) bool {
 	return a.CreatedAt.Equal(b.CreatedAt) && a.Tags[tagFleet] == b.Tags[tagFleet] && a.Tags[tagWorkflow] == b.Tags[tagWorkflow]
 }
 
-// fleet is what the sandboxes of this worker are tagged with: what they are found
-// by must not be that of another Temporal, which does not know their workflows.
+// fleet returns the tag of this worker's sandboxes. No other Temporal server may use it,
+// because it does not know their workflows.
 func (w *Worker) fleet(ctx context.Context) (string, error) {
 	if w.Fleet != "" {
 		return w.Fleet, nil
@@ -122,7 +122,7 @@ func (w *Worker) fleet(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// latestRun returns the last run of a workflow, nil if there is none.
+// latestRun returns the last run of a workflow, or nil if there is none.
 func latestRun(ctx context.Context, c client.Client, id string) (*workflowpb.WorkflowExecutionInfo, error) {
 	d, err := c.DescribeWorkflowExecution(ctx, id, "")
 	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
@@ -132,14 +132,14 @@ func latestRun(ctx context.Context, c client.Client, id string) (*workflowpb.Wor
 }
 
 func (w *Worker) sweep(ctx context.Context) (int, error) {
-	ctx, stop := alive(ctx)
+	ctx, stop := heartbeat(ctx)
 	defer stop()
 	n, err := w.Sweep(ctx, activity.GetClient(ctx))
 	return n, classify(ctx, err)
 }
 
-// SweepWorkflow runs [Worker.Sweep] once and returns how many sandboxes it has
-// stopped and deleted. It is meant for a Temporal Schedule, every 15 minutes for example.
+// SweepWorkflow runs [Worker.Sweep] once and returns its result. Run it by a Temporal
+// Schedule, for example every 15 minutes.
 func SweepWorkflow(ctx workflow.Context) (int, error) {
 	if err := entry.Check(ctx, true, "durable", ""); err != nil {
 		return 0, err

@@ -16,50 +16,46 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// Worker is what runs on workers: the activities behind [Sandbox]. It is safe for
-// concurrent use once it is registered. The MetricsHandler of the Temporal client
-// gets its metrics, and the Observer of Client those of the requests.
+// Worker has the activities behind [Sandbox]. It is safe for concurrent use after it is
+// registered. Its metrics go to the MetricsHandler of the Temporal client, and those of
+// its requests to the Observer of Client.
 type Worker struct {
 	// Client makes the requests.
 	Client *sandbox.Client
-	// ClientFor, if not nil, gives the client in its place, for a worker of several
-	// tenants. ctx is that of an activity, which knows the ID of its workflow
-	// (activity.GetInfo) and what context propagators carry; [Worker.Sweep] looks after
-	// the tenant alone that its own ctx is for. An error is tried again, unless it
-	// matches sandbox.ErrInvalid.
+	// ClientFor, if not nil, returns the client instead, for a worker of several tenants.
+	// ctx belongs to an activity: it has the ID of the workflow (activity.GetInfo) and
+	// what context propagators carry. [Worker.Sweep] sweeps only the tenant of its own
+	// ctx. An error is retried unless it matches sandbox.ErrInvalid.
 	ClientFor func(ctx context.Context) (*sandbox.Client, error)
-	// Output keeps what commands write. Nil keeps nothing but each command's
-	// last 2 KiB.
+	// Output stores the output of commands. If it is nil, only the last 2 KiB of each are
+	// kept.
 	Output OutputStore
-	// Env gives the environment of commands whose sandbox names it by EnvFrom.
-	// Its values never become part of a history.
+	// Env returns the environment of commands whose sandbox has EnvFrom. Its values never
+	// become part of a history.
 	Env func(ctx context.Context, name string) (map[string]string, error)
-	// Prepare, if not nil, changes what a sandbox is made with: it is the place for
-	// what no history may hold, such as the credentials of a repository and the
-	// headers of a network policy, and for what Options does not have. It is
-	// called at each opening; Tags is not nil.
+	// Prepare, if not nil, changes the options of a sandbox before each opening. Use it
+	// for secrets, which must not be in a history, such as the credentials of a repository
+	// or the headers of a network policy, and for fields that Options lacks. Tags is not
+	// nil.
 	Prepare func(ctx context.Context, o Options, create *sandbox.CreateOptions) error
-	// Fleet tells the sandboxes of this Temporal namespace from those of others
-	// in the same project, for [Worker.Sweep]. Empty means the namespace's ID,
-	// which no two servers share. Give two namespaces one Fleet and each sweeps
-	// the other's machines.
+	// Fleet identifies the sandboxes of this Temporal namespace for [Worker.Sweep], if
+	// several namespaces use one project. Empty means the namespace's ID, which is unique.
+	// Two namespaces with the same Fleet sweep each other's machines.
 	Fleet string
-	// DeleteAfter is for how long a sandbox has to stand still before Sweep deletes
-	// it, with its files, if its workflow was terminated, has timed out or is unknown, or
-	// had given up the opening that has made it: for longer than the namespace keeps
-	// ended workflows, whose sandboxes may have been kept on purpose. Zero deletes none.
+	// DeleteAfter is how long an abandoned sandbox has to be stopped before Sweep deletes
+	// it with its files. It has to be longer than the namespace keeps ended workflows,
+	// which may have kept their sandboxes on purpose. Zero deletes none.
 	DeleteAfter time.Duration
 
-	// idsRefused: the service knows no IDs of the caller's for commands.
+	// idsRefused says that the service does not accept the caller's command IDs.
 	idsRefused atomic.Bool
-	// handed are commands of this worker's, by their IDs, whose output nobody reads
-	// yet.
+	// handed has the commands that this worker started and nobody reads yet, by their IDs.
 	handed sync.Map
-	// namespaces are the IDs of namespaces, by their names.
+	// namespaces has the IDs of namespaces, by their names.
 	namespaces sync.Map
 }
 
-// Names of the activities. They are part of histories, and stay as they are.
+// Names of the activities. Histories contain them, so they must not change.
 const (
 	activityOpen     = "sandbox.Open"
 	activityRenew    = "sandbox.Renew"
@@ -81,7 +77,7 @@ func (w *Worker) activities() map[string]any {
 	}
 }
 
-// Registry is what a worker.Worker and a test environment have in common.
+// Registry is a worker.Worker or a test environment.
 type Registry interface {
 	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
 	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
@@ -95,13 +91,13 @@ func (w *Worker) Register(r Registry) {
 	r.RegisterWorkflowWithOptions(SweepWorkflow, workflow.RegisterOptions{Name: "sandbox.Sweep"})
 }
 
-// RegisterFollow registers the activity that follows commands, on workers of
-// [Options].FollowQueue: give them as many slots as commands may run at once.
+// RegisterFollow registers the activity that follows commands on a worker of
+// [Options].FollowQueue. Give that worker as many slots as commands may run at once.
 func (w *Worker) RegisterFollow(r Registry) {
 	r.RegisterActivityWithOptions(w.follow, activity.RegisterOptions{Name: activityFollow})
 }
 
-// classify makes of an error of the SDK what Temporal retries as it should be.
+// classify converts an error of the SDK to one that Temporal retries, or not, as it should.
 func classify(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -124,27 +120,27 @@ func classify(ctx context.Context, err error) error {
 	return temporal.NewApplicationErrorWithOptions(err.Error(), "Sandbox", temporal.ApplicationErrorOptions{NextRetryDelay: pause})
 }
 
-// nextPause is how long the next attempt of an activity waits: as its policy says, less up to
-// a half, at random. What an outage has stopped at once does not come back at once.
+// nextPause is how long the next attempt of an activity waits: the pause of its policy, less
+// up to a half at random, so that activities do not all return at once after an outage.
 func nextPause(info activity.Info) time.Duration {
-	policy := cmp.Or(info.RetryPolicy, retries(followPause)) // which an old server does not tell
+	policy := cmp.Or(info.RetryPolicy, retries(followPause)) // an old server does not send it
 	pause := min(policy.InitialInterval<<min(info.Attempt-1, 30), policy.MaximumInterval)
 	return pause - rand.N(pause/2+1)
 }
 
-// invalid is the error of what can't ever be done.
+// invalid returns an error that is never retried.
 func invalid(err error) error {
 	return temporal.NewNonRetryableApplicationError(err.Error(), errInvalid, nil)
 }
 
-// alive sends heartbeats, and ends the context that it gives when the worker is
-// stopping, so that another one takes over at once. The caller calls stop.
-func alive(ctx context.Context) (_ context.Context, stop func()) {
-	return aliveWith(ctx, func() []any { return nil })
+// heartbeat sends heartbeats until stop is called. It cancels the returned context when the
+// worker stops, so that another worker takes over at once.
+func heartbeat(ctx context.Context) (_ context.Context, stop func()) {
+	return heartbeatWith(ctx, func() []any { return nil })
 }
 
-// aliveWith is alive, with what heartbeats tell.
-func aliveWith(ctx context.Context, details func() []any) (_ context.Context, stop func()) {
+// heartbeatWith is heartbeat with details.
+func heartbeatWith(ctx context.Context, details func() []any) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	every := max(activity.GetInfo(ctx).HeartbeatTimeout/3, 100*time.Millisecond)
 	go func() {

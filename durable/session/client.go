@@ -179,10 +179,10 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.Work
 		return id, err
 	}
 	if opts == nil || opts.ID == "" {
-		c.know(id)
+		c.remember(id)
 		return id, nil
 	}
-	return id, c.confine(ctx, id) // it may be that of another workflow, which runs
+	return id, c.checkSession(ctx, id) // it may be that of another workflow, which runs
 }
 
 // MaxCommand is how many bytes a command may have. Larger scripts go to the sandbox as
@@ -264,7 +264,7 @@ func (c *Client) store(ctx context.Context, id, command string) (text string, er
 
 // update sends a message to a session and waits for its answer.
 func (c *Client) update(ctx context.Context, id, name string, arg, answer any) error {
-	if err := c.confine(ctx, id); err != nil {
+	if err := c.checkSession(ctx, id); err != nil {
 		return err
 	}
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
@@ -310,9 +310,9 @@ func checkID(id string) error {
 	return nil
 }
 
-// confine refuses IDs that are no session's, but those of other workflows of the
+// checkSession refuses IDs that are no session's, but those of other workflows of the
 // namespace: who may use a session reaches nothing else by it.
-func (c *Client) confine(ctx context.Context, id string) error {
+func (c *Client) checkSession(ctx context.Context, id string) error {
 	c.mu.Lock()
 	_, known := c.known[id]
 	c.mu.Unlock()
@@ -327,9 +327,9 @@ func (c *Client) confine(ctx context.Context, id string) error {
 // for each.
 const knownIDs = 10_000
 
-// know remembers that an ID is a session's. Should it become another workflow's, that
+// remember remembers that an ID is a session's. Should it become another workflow's, that
 // has no message of a session's.
-func (c *Client) know(id string) {
+func (c *Client) remember(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.known) >= knownIDs {
@@ -350,7 +350,7 @@ func (c *Client) describe(ctx context.Context, id string) (*workflowservice.Desc
 	if d.GetWorkflowExecutionInfo().GetType().GetName() != workflowName {
 		return nil, fmt.Errorf("%w (%s)", ErrNoSession, id)
 	}
-	c.know(id)
+	c.remember(id)
 	return d, nil
 }
 
@@ -444,8 +444,8 @@ func (c *Client) state(ctx context.Context, id string) (s decided, err error) {
 	return s, err
 }
 
-// within is how long the engine may take for one answer of a route.
-const within = 10 * time.Second
+// engineTimeout is how long the engine may take for one answer of a route.
+const engineTimeout = 10 * time.Second
 
 // A query that the history has outgrown is repeated: so often, and after such
 // a pause.
@@ -454,10 +454,10 @@ const (
 	queryPause    = 200 * time.Millisecond
 )
 
-// outgrown reports whether a query failed as it does when the history that the
+// historyGrew reports whether a query failed as it does when the history that the
 // worker reads has grown since it was asked, which Temporal's SDK takes for a
 // workflow that is not deterministic. A query changes nothing.
-func outgrown(err error) bool {
+func historyGrew(err error) bool {
 	failed, ok := errors.AsType[*serviceerror.QueryFailed](err)
 	return ok && strings.Contains(failed.Error(), "[TMPRL1100]")
 }
@@ -466,7 +466,7 @@ func outgrown(err error) bool {
 func (c *Client) query(ctx context.Context, id, run string, out any, name string, args ...any) error {
 	req := &client.QueryWorkflowWithOptionsRequest{WorkflowID: id, RunID: run, QueryType: name, Args: args}
 	resp, err := c.temporal.QueryWorkflowWithOptions(ctx, req)
-	for again := 1; again < queryAttempts && outgrown(err); again++ {
+	for again := 1; again < queryAttempts && historyGrew(err); again++ {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -33,7 +33,7 @@ func (c *Client) Events(ctx context.Context, id string, from Cursor) iter.Seq2[E
 			yield(Event{}, err)
 			return
 		}
-		if err := c.confine(ctx, id); err != nil {
+		if err := c.checkSession(ctx, id); err != nil {
 			yield(Event{}, err)
 			return
 		}
@@ -102,7 +102,7 @@ func (v *viewer) follow() error {
 		case err == nil && len(events) > 0:
 			continue
 		case err == nil && cut(over) != "":
-			return v.cut(cut(over))
+			return v.giveCut(cut(over))
 		case err != nil && !errors.Is(err, errPending):
 			return err
 		}
@@ -124,7 +124,7 @@ func cut(over enums.WorkflowExecutionStatus) string {
 }
 
 // cut gives the end of a session that somebody else has ended.
-func (v *viewer) cut(how string) error {
+func (v *viewer) giveCut(how string) error {
 	v.at = Cursor{Seq: v.at.next()}
 	return v.give(Event{Type: TypeResult, Seq: v.at.Seq, Status: "failed", Error: "the session's workflow was " + how})
 }
@@ -354,7 +354,7 @@ func (v *viewer) runs(ctx context.Context, command string) (bool, error) {
 	return s.Running == command, nil
 }
 
-func gone(err error) bool {
+func hasEnded(err error) bool {
 	return errors.Is(err, sandbox.ErrStopped) || errors.Is(err, sandbox.ErrNotFound)
 }
 
@@ -395,7 +395,7 @@ func (o *outputs) read(start stored, end *Event) error {
 	if errors.Is(err, fs.ErrNotExist) && (end == nil || !end.Archived) {
 		err = o.live(start.Handle)
 	}
-	if gone(err) || errors.Is(err, fs.ErrNotExist) {
+	if hasEnded(err) || errors.Is(err, fs.ErrNotExist) {
 		// The machine has ended. What was read of it is in the store once the
 		// command's end is known, if anything is.
 		running := false

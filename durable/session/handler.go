@@ -102,7 +102,7 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 		"GET /session": h.session, "GET /health": h.health, "POST /command": h.command, "POST /interrupt": h.interrupt, "POST /touch": h.touch, "POST /destroy": h.destroy,
 	} {
 		routes[route] = func(w http.ResponseWriter, r *http.Request) {
-			ctx, cancel := context.WithTimeout(r.Context(), within)
+			ctx, cancel := context.WithTimeout(r.Context(), engineTimeout)
 			defer cancel()
 			serve(w, r.WithContext(ctx))
 		}

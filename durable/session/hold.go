@@ -53,13 +53,13 @@ func byWaiting(id string) func(queued) bool {
 
 // acceptHold is the validator of a hold.
 func (s *run) acceptHold(_ workflow.Context, h holdUpdate) error {
-	if err := s.open(); err != nil {
+	if err := s.checkOpen(); err != nil {
 		return err
 	}
 	if !validHold.MatchString(h.ID) || h.For <= 0 || h.For > maxHoldFor {
 		return temporal.NewApplicationError("this is no hold", errNoCommandType)
 	}
-	if err := s.crowded(); err != nil || slices.ContainsFunc(s.Holds, byHolder(h.ID)) {
+	if err := s.checkCalls(); err != nil || slices.ContainsFunc(s.Holds, byHolder(h.ID)) {
 		return err
 	}
 	waits := 0
@@ -101,12 +101,12 @@ func (s *run) hold(ctx workflow.Context, h holdUpdate) (held, error) {
 	case s.destroy == nil && !s.rolling:
 		return held{}, temporal.NewApplicationError("it was released", errNothingType)
 	}
-	return held{}, s.open()
+	return held{}, s.checkOpen()
 }
 
 // acceptRelease is the validator of a release.
 func (s *run) acceptRelease(_ workflow.Context, id string) error {
-	if err := s.open(); err != nil {
+	if err := s.checkOpen(); err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(s.Holds, byHolder(id)) && !slices.ContainsFunc(s.Queue, byWaiting(id)) {
@@ -190,7 +190,7 @@ func (s *run) adopt(ctx workflow.Context) error {
 	case !runs && vm != "":
 		s.status(ctx, StateHibernated)
 	case runs && s.Sandbox.VM != vm:
-		s.awake(ctx, before)
+		s.noteAwake(ctx, before)
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func (c *Client) Hold(ctx context.Context, id string) (sb *sandbox.Sandbox, rele
 	h := holdUpdate{rand.Text(), c.opts.Hold}
 	var got held
 	leave := func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), engineTimeout)
 		defer cancel()
 		_ = c.update(ctx, id, updateRelease, h.ID, nil) // its time ends it otherwise
 	}

@@ -36,7 +36,7 @@ func (s *run) listen(ctx workflow.Context) error {
 	}
 	end := func(_ workflow.Context, o DestroyOptions) error { s.destroy = &o; return nil }
 	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateDestroy, end, workflow.UpdateHandlerOptions{
-		Validator: func(workflow.Context, DestroyOptions) error { return s.open() },
+		Validator: func(workflow.Context, DestroyOptions) error { return s.checkOpen() },
 	}); err != nil {
 		return err
 	}
@@ -54,8 +54,8 @@ func (s *run) listen(ctx workflow.Context) error {
 	return workflow.SetUpdateHandlerWithOptions(ctx, updateTouch, touch, workflow.UpdateHandlerOptions{Validator: s.acceptTouch})
 }
 
-// open refuses what comes too late for the session, or for this run of it.
-func (s *run) open() error {
+// checkOpen refuses what comes too late for the session, or for this run of it.
+func (s *run) checkOpen() error {
 	switch {
 	case s.destroy != nil || s.closed:
 		return temporal.NewApplicationError("the session is destroyed", errDestroyedType)
@@ -77,8 +77,8 @@ const (
 	maxInterruptCalls = 1500
 )
 
-// crowded refuses a call that would leave no room for the interrupts and the destroy.
-func (s *run) crowded() error {
+// checkCalls refuses a call that would leave no room for the interrupts and the destroy.
+func (s *run) checkCalls() error {
 	if s.calls < maxCalls {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (s *run) crowded() error {
 
 // acceptInterrupt is the validator of an interrupt.
 func (s *run) acceptInterrupt(_ workflow.Context, i interrupt) error {
-	if err := s.open(); err != nil {
+	if err := s.checkOpen(); err != nil {
 		return err
 	}
 	var n int
@@ -127,26 +127,26 @@ func (s *run) target(id string) string {
 // acceptTouch is the validator of a touch. While a command runs, none is needed: its
 // end is a use.
 func (s *run) acceptTouch(workflow.Context, struct{}) error {
-	if err := s.open(); err != nil {
+	if err := s.checkOpen(); err != nil {
 		return err
 	}
 	if s.refused.reason == "" && (s.begun != "" || s.touched) {
 		return temporal.NewApplicationError("it is in use", errNothingType)
 	}
-	return s.crowded()
+	return s.checkCalls()
 }
 
 // accept is the validator of a command: what it refuses leaves no trace.
 func (s *run) accept(_ workflow.Context, c commandUpdate) error {
-	if err := s.open(); err != nil {
+	if err := s.checkOpen(); err != nil {
 		return err
 	}
 	switch {
 	case len(c.Command) > MaxCommand, c.Text != "" && !validText.MatchString(c.Text):
 		return temporal.NewApplicationError("it is not a command", errInvalidType)
-	case s.crowded() != nil:
-		return s.crowded()
-	case s.known(c.Key) != "":
+	case s.checkCalls() != nil:
+		return s.checkCalls()
+	case s.commandOfKey(c.Key) != "":
 	case s.noRoom(c):
 		return temporal.NewApplicationError("the session's queue is full", errQueueFullType)
 	}
@@ -158,7 +158,7 @@ func (s *run) noRoom(c commandUpdate) bool {
 	return len(s.Queue) >= s.in.Policy.QueueLimit || len(s.Queue) > 0 && s.queueSize()+queued{Command: c.Command, Text: c.Text}.size() > queueBytes
 }
 
-func (s *run) known(key string) string {
+func (s *run) commandOfKey(key string) string {
 	short := keyOf(key)
 	if i := slices.IndexFunc(s.Keys, func(k keyed) bool { return k.Key == short }); key != "" && i >= 0 {
 		return s.Keys[i].ID
@@ -169,7 +169,7 @@ func (s *run) known(key string) string {
 // enqueue takes a command, once for each key.
 func (s *run) enqueue(ctx workflow.Context, c commandUpdate) (string, error) {
 	s.calls++
-	if id := s.known(c.Key); id != "" {
+	if id := s.commandOfKey(c.Key); id != "" {
 		return id, nil
 	}
 	s.Counter++

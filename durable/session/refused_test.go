@@ -238,7 +238,7 @@ func TestKeysStayKnown(t *testing.T) {
 	long := strings.Repeat("<", 200)
 	r := &run{state: &state{Keys: []keyed{{keyOf(long + "x"), "cmd-2"}, {"short", "cmd-3"}}}}
 	for key, id := range map[string]string{long: "", long + "x": "cmd-2", "short": "cmd-3", "other": "", "": ""} {
-		assert.Equal(t, id, r.known(key), "%.10q", key)
+		assert.Equal(t, id, r.commandOfKey(key), "%.10q", key)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 	assert.Equal(t, maxInterruptCalls, taken)
 	assert.Less(t, taken, updates)
-	require.NoError(t, r.open(), "it can be destroyed")
+	require.NoError(t, r.checkOpen(), "it can be destroyed")
 	r.begun, r.calls = "", 0 // the next run
 	require.NoError(t, r.accept(nil, commandUpdate{Key: "b"}), "and goes on once the command has ended")
 	require.ErrorContains(t, r.acceptInterrupt(nil, interrupt{"cmd-1", 2}), "nothing", "which leaves no trace")
@@ -323,7 +323,7 @@ func TestCallsWhileRefused(t *testing.T) {
 func TestSecret(t *testing.T) {
 	u := &updates{}
 	c := New(u, &Options{Output: durable.Dir(t.TempDir())})
-	c.know("ses-1")
+	c.remember("ses-1")
 	_, err := c.Command(t.Context(), "ses-1", Command{Command: "echo s3cret", Secret: true})
 	require.NoError(t, err)
 	assert.Equal(t, []any{commandUpdate{Text: textOf("echo s3cret")}}, u.args)

@@ -60,7 +60,7 @@ func (c *Client) Remove(ctx context.Context, id string) error {
 	if err == nil && durable.WorkflowOf(sb.Info()) == id {
 		err = sb.Delete(ctx, nil)
 	}
-	if gone(err) {
+	if hasEnded(err) {
 		err = nil
 	}
 	return errors.Join(err, c.archive.clear(ctx, id))

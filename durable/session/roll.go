@@ -10,8 +10,8 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// full reports whether the history is long enough to begin a new one.
-func (s *run) full(ctx workflow.Context) bool {
+// historyFull reports whether the history is long enough to begin a new one.
+func (s *run) historyFull(ctx workflow.Context) bool {
 	if workflow.Now(ctx).Before(s.rollAfter) {
 		return false
 	}
@@ -24,7 +24,7 @@ func (s *run) full(ctx workflow.Context) bool {
 // busy session always has waiting commands, so waiting for an empty queue would
 // never roll over.
 func (s *run) overdue(ctx workflow.Context) bool {
-	return (s.ran || s.calls >= rollCalls) && s.full(ctx)
+	return (s.ran || s.calls >= rollCalls) && s.historyFull(ctx)
 }
 
 // roll continues as new, with the oldest events put into the store.
@@ -33,10 +33,10 @@ func (s *run) roll(ctx workflow.Context) error {
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
 		return err
 	}
-	if s.work() && !s.overdue(ctx) || s.destroy != nil || s.touched {
+	if s.hasWork() && !s.overdue(ctx) || s.destroy != nil || s.touched {
 		return s.unroll(ctx)
 	}
-	had := s.work()
+	had := s.hasWork()
 	s.rolling = false // the store may take its time
 	if err := s.archive(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -52,7 +52,7 @@ func (s *run) roll(ctx workflow.Context) error {
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
 		return err
 	}
-	if !had && s.work() {
+	if !had && s.hasWork() {
 		return s.unroll(ctx)
 	}
 	if s.destroy != nil || s.touched {
@@ -80,7 +80,7 @@ func (s *run) archive(ctx workflow.Context) error {
 	brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: archiveWithin, ScheduleToCloseTimeout: archiveWithin, RetryPolicy: &temporal.RetryPolicy{MaximumInterval: 10 * time.Second},
 	})
-	for len(s.Events) > s.in.Policy.KeepEvents || sizeOf(s.Events) > keepBytes || s.swollen() {
+	for len(s.Events) > s.in.Policy.KeepEvents || sizeOf(s.Events) > keepBytes || s.tooLargeAsJSON() {
 		n := pageOf(s.Events)
 		var kept bool
 		if err := workflow.ExecuteActivity(brief, activityArchive, s.dir, s.Base, s.Events[:n]).Get(ctx, &kept); err != nil {
@@ -94,9 +94,9 @@ func (s *run) archive(ctx workflow.Context) error {
 	return nil
 }
 
-// swollen reports whether the events are too large for a payload although their
+// tooLargeAsJSON reports whether the events are too large for a payload although their
 // texts are not, because of what JSON escapes.
-func (s *run) swollen() bool { return jsonSizeOf(s.Events) > 2*keepBytes }
+func (s *run) tooLargeAsJSON() bool { return jsonSizeOf(s.Events) > 2*keepBytes }
 
 // waiting returns the interrupts of commands in the queue, one each: those of
 // others are over, or are of none.
@@ -119,7 +119,7 @@ func (s *run) unroll(ctx workflow.Context) error {
 	if s.touched { // live would roll again before it looks
 		s.touched = false
 		if s.Sandbox.VM != "" {
-			if err := s.used(ctx); err != nil {
+			if err := s.renewUse(ctx); err != nil {
 				return err
 			}
 		}

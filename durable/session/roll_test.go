@@ -115,7 +115,7 @@ func TestRefreshesWithQueue(t *testing.T) {
 }
 
 // dir is where the pages of a session that is carried over are stored.
-func (in input) dir() string { return "ses-1/" + moment(in.State.StartedAt) }
+func (in input) dir() string { return "ses-1/" + timestamp(in.State.StartedAt) }
 
 // storeOf calls a function when a page of events is being written.
 type storeOf struct {

@@ -26,7 +26,7 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, http.StatusBadRequest, "startIndex can only be 0, the start; elsewhere a stream is continued by its cursor")
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), within)
+	ctx, cancel := context.WithTimeout(r.Context(), engineTimeout)
 	defer cancel()
 	keyed := b.RunID == "" && b.Key != ""
 	if keyed {
@@ -121,7 +121,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		b.Cursor = last // what EventSource sends when it connects again
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), within)
+	ctx, cancel := context.WithTimeout(r.Context(), engineTimeout)
 	defer cancel()
 	at, err := ParseCursor(b.Cursor)
 	var s *State

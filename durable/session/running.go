@@ -50,9 +50,9 @@ func (s *run) begin(ctx workflow.Context, c queued, before losses) (*durable.Com
 	})
 	if s.Sandbox.VM != vm && s.Sandbox.VM != "" {
 		s.status(ctx, StateResuming) // the machine had ended by itself
-		s.awake(ctx, before)
+		s.noteAwake(ctx, before)
 	}
-	s.rewound(ctx, before)
+	s.noteRewound(ctx, before)
 	switch {
 	case err == nil:
 	case errors.Is(err, errGivenUp):
@@ -79,7 +79,7 @@ func (s *run) conclude(ctx workflow.Context, c queued, cmd *durable.Command, bef
 	}
 	if errors.Is(err, durable.ErrRewound) { // the service has no IDs for commands: it did not run
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: "rejected", Error: err.Error()})
-		s.rewound(ctx, before)
+		s.noteRewound(ctx, before)
 		return nil
 	}
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *run) conclude(ctx workflow.Context, c queued, cmd *durable.Command, bef
 		s.noteUse(ctx)
 		return nil
 	}
-	return s.used(ctx)
+	return s.renewUse(ctx)
 }
 
 // wake starts the machine again.
@@ -114,12 +114,12 @@ func (s *run) wake(ctx workflow.Context) error {
 	if err := s.Sandbox.Resume(ctx); err != nil {
 		return err
 	}
-	s.awake(ctx, before)
+	s.noteAwake(ctx, before)
 	return nil
 }
 
-// awake says that another machine runs, and which files it does not have.
-func (s *run) awake(ctx workflow.Context, before losses) {
+// noteAwake says that another machine runs, and which files it does not have.
+func (s *run) noteAwake(ctx workflow.Context, before losses) {
 	s.Unsaved = 0
 	switch now := s.losses(); {
 	case now.resets != before.resets:
@@ -141,8 +141,8 @@ func (s *run) losses() losses {
 // commands that wait run.
 func runAnyway(workflow.Context, error) error { return nil }
 
-// rewound says that commands ran of which the history knows nothing.
-func (s *run) rewound(ctx workflow.Context, before losses) {
+// noteRewound says that commands ran of which the history knows nothing.
+func (s *run) noteRewound(ctx workflow.Context, before losses) {
 	if s.losses().rewinds == before.rewinds {
 		return
 	}
@@ -154,11 +154,11 @@ func (s *run) rewound(ctx workflow.Context, before losses) {
 // history that is lost, or a session before this one with the same ID, had one of the
 // same number.
 func (s *run) outputOf(ctx workflow.Context, id string) string {
-	return s.dir + "/" + id + "-" + moment(workflow.Now(ctx))
+	return s.dir + "/" + id + "-" + timestamp(workflow.Now(ctx))
 }
 
-// moment is a time as a part of names.
-func moment(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 36) }
+// timestamp is a time as a part of names.
+func timestamp(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 36) }
 
 // follow waits for the command's end, passing interrupts on to it: the first as it
 // is, one that comes later as SIGKILL, as the command has not ended of the first.

@@ -28,7 +28,7 @@ func (c *Client) Tail(ctx context.Context, id string, lines int) (Cursor, error)
 	if lines < 0 {
 		return Cursor{}, fmt.Errorf("%w: a tail of %d lines", sandbox.ErrInvalid, lines)
 	}
-	h, err := c.heard(ctx, id)
+	h, err := c.recent(ctx, id)
 	if err != nil {
 		return Cursor{}, err
 	}
@@ -93,22 +93,22 @@ func (c *Client) lastOutput(ctx context.Context, id string, start stored, end Ev
 	return text, o.err
 }
 
-// heard is what is known of a session's events, and how much the command that runs
+// recentEvents is what is known of a session's events, and how much the command that runs
 // has written.
-type heard struct {
+type recentEvents struct {
 	events  []stored
 	base    int
 	running string
 	written int64
 }
 
-func (c *Client) heard(ctx context.Context, id string) (h heard, err error) {
-	if err := c.confine(ctx, id); err != nil {
+func (c *Client) recent(ctx context.Context, id string) (h recentEvents, err error) {
+	if err := c.checkSession(ctx, id); err != nil {
 		return h, err
 	}
 	w, leave := c.watch(id)
 	defer leave()
-	if h.events, h.base, err = w.kept(ctx); err != nil {
+	if h.events, h.base, err = w.keptEvents(ctx); err != nil {
 		return h, err
 	}
 	for _, e := range slices.Backward(h.events) {
@@ -127,7 +127,7 @@ func (c *Client) heard(ctx context.Context, id string) (h heard, err error) {
 
 // output returns how much a command has written whose last event this is, and the
 // index of its start; that is -1 if it is not known.
-func (h heard) output(i int) (size int64, start int) {
+func (h recentEvents) output(i int) (size int64, start int) {
 	switch e := h.events[i].Event; {
 	case e.Type == TypeCommandStart && e.ID == h.running:
 		return h.written, i
@@ -139,9 +139,9 @@ func (h heard) output(i int) (size int64, start int) {
 	return 0, -1
 }
 
-// kept returns the events that the workflow keeps and the history has reached, and
+// keptEvents returns the events that the workflow keeps and the history has reached, and
 // the number of the first of them.
-func (w *watch) kept(ctx context.Context) (events []stored, base int, err error) {
+func (w *watch) keptEvents(ctx context.Context) (events []stored, base int, err error) {
 	for {
 		changed := w.next()
 		from := base + len(events)

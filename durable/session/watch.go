@@ -123,10 +123,10 @@ func (w *watch) ask(ctx context.Context, from int) (page, error) {
 		go func() {
 			defer close(q.answered)
 			began := time.Now()
-			ctx, cancel := context.WithTimeout(w.ctx, within)
+			ctx, cancel := context.WithTimeout(w.ctx, engineTimeout)
 			defer cancel()
 			q.err = w.c.query(ctx, w.id, "", &q.page, queryEvents, from)
-			w.c.took(time.Since(began))
+			w.c.noteQueryTime(time.Since(began))
 		}()
 	}
 	w.c.mu.Unlock()
@@ -138,8 +138,8 @@ func (w *watch) ask(ctx context.Context, from int) (page, error) {
 	}
 }
 
-// took notes how long a query took, of which pause is the mean.
-func (c *Client) took(d time.Duration) {
+// noteQueryTime notes how long a query took, of which pause is the mean.
+func (c *Client) noteQueryTime(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cost += (d - c.cost) / 8

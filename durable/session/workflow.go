@@ -95,7 +95,7 @@ func Workflow(ctx workflow.Context, in input) error {
 		now := workflow.Now(ctx)
 		s.state = &state{StartedAt: now, LastUse: now}
 	}
-	s.dir = s.id + "/" + moment(s.StartedAt)
+	s.dir = s.id + "/" + timestamp(s.StartedAt)
 	s.interrupts, s.Interrupts = s.Interrupts, nil
 	s.decided.State = s.describe()
 	workflow.Go(ctx, s.noteDecisions)
@@ -132,19 +132,19 @@ func (s *run) live(ctx workflow.Context) error {
 			err = s.takeBack(ctx)
 		case held && s.waitsForHold():
 			err = s.grant(ctx)
-		case held && s.full(ctx) && (!s.work() || s.overdue(ctx)):
+		case held && s.historyFull(ctx) && (!s.hasWork() || s.overdue(ctx)):
 			return s.roll(ctx)
 		case held:
 			err = s.keepHeld(ctx)
-		case s.work() && s.aging(ctx):
+		case s.hasWork() && s.aging(ctx):
 			err = s.refresh(ctx)
 		case s.waitsForHold() && !s.overdue(ctx):
 			err = s.grant(ctx)
-		case s.work() && !s.overdue(ctx):
+		case s.hasWork() && !s.overdue(ctx):
 			next := s.Queue[0]
 			s.Queue = s.Queue[1:]
 			err = s.command(ctx, next)
-		case s.full(ctx):
+		case s.historyFull(ctx):
 			return s.roll(ctx)
 		default:
 			err = s.rest(ctx)
@@ -172,10 +172,10 @@ func (s *run) create(ctx workflow.Context) error {
 	return nil
 }
 
-// work reports whether the queue is not empty.
-func (s *run) work() bool { return len(s.Queue) > 0 }
+// hasWork reports whether the queue is not empty.
+func (s *run) hasWork() bool { return len(s.Queue) > 0 }
 
-func (s *run) ready() bool { return s.destroy != nil || s.touched || s.work() }
+func (s *run) ready() bool { return s.destroy != nil || s.touched || s.hasWork() }
 
 // endsAt returns when the session reaches its MaxAge, zero if it has none.
 func (s *run) endsAt() time.Time {
@@ -221,7 +221,7 @@ func (s *run) rest(ctx workflow.Context) error {
 		if s.Sandbox.VM == "" {
 			return nil
 		}
-		return s.used(ctx)
+		return s.renewUse(ctx)
 	case ok || s.outlived(ctx):
 		return nil
 	case refresh.Before(idle):
@@ -263,12 +263,12 @@ func (s *run) refresh(ctx workflow.Context) error {
 	if err := s.Sandbox.Refresh(ctx); err != nil {
 		return err
 	}
-	s.awake(ctx, before)
+	s.noteAwake(ctx, before)
 	return nil
 }
 
-// used notes that the machine was used, and renews its lease.
-func (s *run) used(ctx workflow.Context) error {
+// renewUse notes that the machine was used, and renews its lease.
+func (s *run) renewUse(ctx workflow.Context) error {
 	s.noteUse(ctx)
 	runs, err := s.Sandbox.Renew(ctx)
 	if err == nil && !runs {
