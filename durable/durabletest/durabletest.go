@@ -1,6 +1,6 @@
-// Package durabletest tests workflows that use sandboxes, with real processes and
-// skipped time: Temporal's test environment with an emulator whose clock moves
-// with the workflow's.
+// Package durabletest tests workflows that use sandboxes, with real processes and skipped
+// time. It combines Temporal's test environment with an emulator, and moves the emulator's
+// clock with the workflow's.
 package durabletest
 
 import (
@@ -27,32 +27,32 @@ import (
 
 // Options configures [New]. The zero value works.
 type Options struct {
-	// Emulator is that of the sandboxes. Its Start is set to the environment's.
+	// Emulator configures the emulator. Its Start is replaced by the environment's.
 	Emulator sandboxtest.Options
-	// Timeout bounds the test in real time. Zero means a minute.
+	// Timeout limits the real time of the test. Zero means a minute.
 	Timeout time.Duration
-	// Output is the store. Nil means a folder of the test.
+	// Output is the output store. Nil means a temporary folder.
 	Output durable.OutputStore
-	// Metrics gets what workflows and activities count. Nil discards it.
+	// Metrics gets the metrics of workflows and activities. Nil discards them.
 	Metrics client.MetricsHandler
 }
 
 // Format prints the options without secrets of the emulator, for every verb.
 func (o Options) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-// Env is a workflow's test environment with an emulator. Register the workflow,
-// plan what happens with At, and execute the workflow.
+// Env is a workflow's test environment with an emulator. Register the workflow, plan events
+// with At, and execute the workflow.
 type Env struct {
 	*testsuite.TestWorkflowEnvironment
-	// Server is the emulator, Worker what is registered.
+	// Server is the emulator, and Worker the registered worker.
 	Server *sandboxtest.Server
 	Worker *durable.Worker
 
 	joining sync.Mutex
 }
 
-// New returns an environment in which the activities of package durable are
-// registered. The emulator is closed when the test ends. opts may be nil.
+// New returns an environment with the activities of package durable. It closes the emulator
+// at the end of the test. opts may be nil.
 func New(tb testing.TB, opts *Options) *Env {
 	tb.Helper()
 	var o Options
@@ -76,21 +76,20 @@ func New(tb testing.TB, opts *Options) *Env {
 		Worker:                  &durable.Worker{Client: srv.Client(), Output: o.Output, Fleet: "durabletest"},
 	}
 	e.SetTestTimeout(o.Timeout)
-	// A second, which is the default, may pass on a machine that does other things.
+	// A busy machine may exceed the default of a second.
 	e.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: o.Timeout, Interceptors: []interceptor.WorkerInterceptor{&intercepts{e: e}}})
 	e.SetStartTime(start)
 	e.Worker.Register(e.TestWorkflowEnvironment)
 	return e
 }
 
-// intercepts does what the test environment does not: it joins the clocks before each
-// activity, and ends one that the workflow waits for also when that is cancelled
-// (WaitForCancellation) as a server does.
+// intercepts adds what the test environment lacks. It joins the clocks before each activity.
+// It ends a canceled activity with WaitForCancellation as a server does.
 type intercepts struct {
 	interceptor.WorkerInterceptorBase
 	e *Env
 
-	asked sync.Map // channels by the activities' IDs, closed when they are to be cancelled
+	asked sync.Map // channels by activity ID, closed to cancel the activity
 }
 
 func (i *intercepts) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
@@ -157,7 +156,7 @@ func (a *interceptsActivity) ExecuteActivity(ctx context.Context, in *intercepto
 		case <-ctx.Done():
 			return
 		}
-		// A worker hears of it by the answer to a heartbeat, and never without any.
+		// The answer to a heartbeat tells a worker. Without heartbeats it never learns.
 		if info.HeartbeatTimeout > 0 {
 			defer time.AfterFunc(info.HeartbeatTimeout, cancel).Stop()
 		}
@@ -166,7 +165,7 @@ func (a *interceptsActivity) ExecuteActivity(ctx context.Context, in *intercepto
 	return a.Next.ExecuteActivity(ctx, in)
 }
 
-// At plans f for a time after the workflow's start, by the workflow's clock.
+// At calls f at a time after the workflow's start, by the workflow's clock.
 func (e *Env) At(d time.Duration, f func()) {
 	e.RegisterDelayedCallback(func() {
 		e.Join()
@@ -174,9 +173,8 @@ func (e *Env) At(d time.Duration, f func()) {
 	}, d)
 }
 
-// Join moves the emulator's clock to the workflow's time: leases end and snapshots
-// expire as they would have. It is done before each activity and each function of
-// [Env.At].
+// Join moves the emulator's clock to the workflow's time, so that leases end and snapshots
+// expire. Each activity and each function of [Env.At] begins with it.
 func (e *Env) Join() {
 	e.joining.Lock()
 	defer e.joining.Unlock()

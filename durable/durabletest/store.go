@@ -15,9 +15,8 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// TestStore tests an implementation of [durable.OutputStore]. It writes below a
-// prefix of its own, about 30 MiB, and removes that at the end, so that the store
-// may be one that is in use.
+// TestStore tests an implementation of [durable.OutputStore]. It writes about 30 MiB below
+// its own prefix and removes them at the end, so the store may be in use.
 func TestStore(t *testing.T, store durable.OutputStore) {
 	s := &storeTest{store, "durabletest-" + rand.Text() + "/"}
 	t.Cleanup(func() {
@@ -47,7 +46,7 @@ func (s *storeTest) put(t *testing.T, key string, data []byte) {
 		t.Fatalf("Create(%q): %v", key, err)
 	}
 	defer w.Close()
-	for rest := data; len(rest) > 0; { // in pieces, as it comes
+	for rest := data; len(rest) > 0; { // in pieces
 		n := min(len(rest), 100_000)
 		if wrote, err := w.Write(rest[:n]); err != nil || wrote != n {
 			t.Fatalf("Write of %d bytes: %d, %v", n, wrote, err)
@@ -117,7 +116,7 @@ func (s *storeTest) missing(t *testing.T) {
 	}
 }
 
-// whole: an object is not there before it is committed, and not if it is not.
+// whole checks that an object appears only when it is committed.
 func (s *storeTest) whole(t *testing.T) {
 	for _, had := range []bool{false, true} {
 		key := fmt.Sprintf("whole/%v", had)
@@ -155,7 +154,7 @@ func (s *storeTest) replace(t *testing.T) {
 	}
 }
 
-// replaceWhileRead: what a reader gets is of one object.
+// replaceWhileRead checks that a reader gets only one of two objects.
 func (s *storeTest) replaceWhileRead(t *testing.T) {
 	before, after := bytes.Repeat([]byte("a"), 4<<20), bytes.Repeat([]byte("b"), 4<<20)
 	s.put(t, "replaced", before)
@@ -176,8 +175,7 @@ func (s *storeTest) replaceWhileRead(t *testing.T) {
 	s.has(t, "replaced", after)
 }
 
-// concurrent: writers of one key don't mix either, and each of many keys has its
-// own.
+// concurrent checks that concurrent writers, of one key or of many, do not mix their data.
 func (s *storeTest) concurrent(t *testing.T) {
 	const writers = 6
 	all := make([][]byte, writers)
@@ -206,14 +204,14 @@ func (s *storeTest) concurrent(t *testing.T) {
 	}
 	got, err := s.get(t, "concurrent/same")
 	if err != nil || len(got) == 0 || !bytes.Equal(got, all[int(got[0]-'a')%writers]) {
-		t.Errorf("of several writers of a key none has won: %d bytes, %v", len(got), err)
+		t.Errorf("no writer of a shared key has won: %d bytes, %v", len(got), err)
 	}
 }
 
 func (s *storeTest) remove(t *testing.T) {
 	keep := []string{"remove/ab/x", "remove/a_/x", "remove_/a/x"}
 	s.put(t, "case/A", nil)
-	if _, err := s.get(t, "case/a"); err != nil { // not so in the folders of some systems
+	if _, err := s.get(t, "case/a"); err != nil { // some systems ignore case
 		keep = append(keep, "remove/A/x")
 	}
 	gone := []string{"remove/a/x", "remove/a/y/z", "remove/a/%"}
@@ -237,7 +235,7 @@ func (s *storeTest) remove(t *testing.T) {
 	s.has(t, "remove/a/x", []byte("again"))
 }
 
-// keys: what is not a key is refused, by itself or as a prefix.
+// keys checks that invalid keys and prefixes are refused.
 func (s *storeTest) keys(t *testing.T) {
 	for _, key := range []string{"", ".", "/", "/x", "../x", s.prefix + "../x", s.prefix + "a//b", s.prefix + "./a", s.prefix + "a/.."} {
 		if w, err := s.store.Create(t.Context(), key); err == nil {

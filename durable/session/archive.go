@@ -32,16 +32,15 @@ func RegisterOnly(r durable.Registry, w *durable.Worker) {
 	r.RegisterActivityWithOptions(a.clear, activity.RegisterOptions{Name: activityClear})
 }
 
-// archive keeps the events that a workflow no longer does.
+// archive stores the events that a workflow no longer keeps.
 type archive struct{ store durable.OutputStore }
 
 func eventsKey(dir string, base int) string {
 	return fmt.Sprintf("%s%s/events/%09d.ndjson", durable.NeededPrefix, dir, base)
 }
 
-// put writes a page of events, whose first has the number base, and reports
-// whether it is kept: without a store it is not, and viewers get a truncated
-// event.
+// put writes a page of events whose first has the number base. It returns false if there is no
+// store; viewers then get a truncated event.
 func (a archive) put(ctx context.Context, dir string, base int, events []stored) (kept bool, err error) {
 	if a.store == nil {
 		return false, nil
@@ -90,8 +89,8 @@ var validText = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func textKey(id, text string) string { return durable.NeededPrefix + id + "/commands/" + text }
 
-// textOf is what the text of a command is stored under: a command that is sent again
-// is stored once.
+// textOf returns the name of a command's text in the store. A command that is sent twice is
+// stored once.
 func textOf(command string) string {
 	sum := sha256.Sum256([]byte(command))
 	return hex.EncodeToString(sum[:])
@@ -109,8 +108,7 @@ func (a archive) putText(ctx context.Context, id, text, command string) error {
 	return w.Commit()
 }
 
-// event returns an event as viewers see it: a command with its text, as long as that
-// is stored.
+// event returns an event as viewers see it, with the command's text if the store has it.
 func (a archive) event(ctx context.Context, id string, e stored) (Event, error) {
 	if e.Text == "" {
 		return e.Event, nil

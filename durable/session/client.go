@@ -27,34 +27,33 @@ import (
 
 // Errors of a [Client].
 var (
-	// ErrNoSession matches if the session does not exist, or no longer, or if the ID is
-	// that of a workflow of another kind.
+	// ErrNoSession means that there is no session with the ID. Another workflow may have
+	// it.
 	ErrNoSession = errors.New("session: no session has that ID")
-	// ErrDestroyed matches when the session was destroyed or has failed.
-	ErrDestroyed = errors.New("session: it is destroyed")
-	// ErrQueueFull matches when too many commands wait for their turn.
-	ErrQueueFull = errors.New("session: its queue is full")
+	// ErrDestroyed means that the session was destroyed or has failed.
+	ErrDestroyed = errors.New("session: the session has ended")
+	// ErrQueueFull means that too many commands wait for their turn.
+	ErrQueueFull = errors.New("session: the session's queue is full")
 )
 
-// errNothing says that the command of an interrupt is over.
+// errNothing means that the command of an interrupt has ended.
 var errNothing = errors.New("session: there is nothing to interrupt")
 
 // Options configures a [Client].
 type Options struct {
-	// TaskQueue is that of the workers that have the session registered. Empty
-	// means "sandbox".
+	// TaskQueue is the task queue of the workers that registered the session. Empty means
+	// "sandbox".
 	TaskQueue string
-	// Sandbox reads the output of commands that run. Nil means that none is
-	// shown before its command has ended.
+	// Sandbox reads the output of running commands. If it is nil, viewers see output only
+	// after the command has ended.
 	Sandbox *sandbox.Client
-	// Output is the store of the workers, where secret commands go, too.
-	// Nil means that of output of commands that have ended no more than its end is
-	// shown.
+	// Output is the store of the workers. It also keeps secret commands. If it is nil,
+	// viewers see only the last 2 KiB of the output of a command that has ended.
 	Output durable.OutputStore
-	// Hold is for how long [Client.Hold] keeps a machine whose process has died; it
-	// renews that while it lives. Zero means 30 seconds, and 10 minutes are the most.
+	// Hold is how long a hold of [Client.Hold] lasts after its process has died. Zero means
+	// 30 seconds. The maximum is 10 minutes.
 	Hold time.Duration
-	// Policy and Defaults are for sessions that this client starts.
+	// Policy and Defaults apply to sessions that this client starts.
 	Policy   Policy
 	Defaults durable.Options
 }
@@ -69,7 +68,7 @@ type Client struct {
 	mu      sync.Mutex
 	watches map[string]*watch
 	logs    map[string]*liveLog // by the command's handle
-	cost    time.Duration       // of a query, on the average
+	cost    time.Duration       // of a query, on average
 	known   map[string]struct{} // IDs of sessions
 }
 
@@ -90,7 +89,7 @@ func New(c client.Client, opts *Options) *Client {
 	return s
 }
 
-// Format prints the client without what it was given, for every verb.
+// Format prints the client without its options, for every verb.
 func (c *Client) Format(f fmt.State, verb rune) {
 	if c == nil {
 		redact.String(f, verb, "client of sessions <nil>")
@@ -101,8 +100,8 @@ func (c *Client) Format(f fmt.State, verb rune) {
 
 var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
 
-// NewID returns an ID for a session: 128 random bits. Whoever knows it can use
-// the session, unless HandlerOptions.Authorize says otherwise.
+// NewID returns an ID of 128 random bits. Anyone who knows a session's ID can use the
+// session, unless HandlerOptions.Authorize refuses.
 func NewID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -111,22 +110,21 @@ func NewID() string {
 
 // StartOptions is for [Client.Start].
 type StartOptions struct {
-	// ID is the session's. Starting one that exists does nothing, which makes a
-	// start idempotent. Empty means [NewID]. It has letters, digits, "-" and
-	// "_", at most 100.
+	// ID is the session's ID: at most 100 letters, digits, "-" and "_". It makes the start
+	// idempotent: nothing happens if the session exists. Empty means [NewID].
 	ID string
-	// Title is shown by Temporal's lists of workflows, in the memo. It has at most 200
-	// bytes. Empty means none.
+	// Title is part of the memo that Temporal's lists of workflows show. It has at most 200
+	// bytes.
 	Title string
-	// Sandbox and Policy replace the client's where they are not nil.
+	// Sandbox and Policy, if not nil, replace those of the client.
 	Sandbox *durable.Options
 	Policy  *Policy
 }
 
 const maxTitle = 200
 
-// Start starts a session and returns its ID. Its sandbox is made in the
-// background; the events tell when it is there. opts may be nil.
+// Start starts a session and returns its ID. The sandbox is created in the background; an
+// event says when it is ready. opts may be nil.
 func (c *Client) Start(ctx context.Context, opts *StartOptions) (id string, err error) {
 	if err := c.check(ctx); err != nil {
 		return "", err
@@ -138,7 +136,7 @@ func (c *Client) check(ctx context.Context) error {
 	return entry.Check(ctx, c != nil && c.watches != nil, "session", "the Client")
 }
 
-// start is Start; again says whether a session that is over is started anew.
+// start is Start; again says whether to start a session again that has ended.
 func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.WorkflowIdReusePolicy) (id string, err error) {
 	in := input{Options: c.opts.Defaults, Policy: c.opts.Policy}
 	title := ""
@@ -155,7 +153,7 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.Work
 		id = NewID()
 	}
 	if !validID.MatchString(id) {
-		return "", fmt.Errorf("%w: %.100q is not a session's ID: it may have letters, digits, - and _, at most 100", sandbox.ErrInvalid, id)
+		return "", fmt.Errorf("%w: %.100q is not a session's ID: use at most 100 letters, digits, - and _", sandbox.ErrInvalid, id)
 	}
 	if err := in.check(); err != nil {
 		return "", err
@@ -182,27 +180,27 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.Work
 		c.remember(id)
 		return id, nil
 	}
-	return id, c.checkSession(ctx, id) // it may be that of another workflow, which runs
+	return id, c.checkSession(ctx, id) // another workflow may have the ID
 }
 
-// MaxCommand is how many bytes a command may have. Larger scripts go to the sandbox as
-// files.
+// MaxCommand is the maximum size of a command in bytes. Write larger scripts to a file in
+// the sandbox.
 const MaxCommand = 64 << 10
 
 // Command is what [Client.Command] sends.
 type Command struct {
 	// Command is a script for bash.
 	Command string
-	// Key makes it idempotent: of all commands of a session with one key, the
-	// first runs. The last 1,000 keys are remembered. Empty means none.
+	// Key makes the command idempotent: only the first command of a session with the same
+	// key runs. A session remembers its last 1,000 keys.
 	Key string
-	// Secret keeps the text out of Temporal's history: it goes into the client's
-	// Options.Output, and the history has its SHA-256, from which a text that can be
-	// guessed is found. Viewers see it.
+	// Secret keeps the text out of Temporal's history, and stores it in Options.Output.
+	// The history has its SHA-256, which reveals a text that can be guessed. Viewers see
+	// the text.
 	Secret bool
 }
 
-// Format prints the command, without its text if that is secret, for every verb.
+// Format prints the command, without a secret text, for every verb.
 func (c Command) Format(f fmt.State, verb rune) {
 	if c.Secret {
 		c.Command = redact.Mark
@@ -210,8 +208,8 @@ func (c Command) Format(f fmt.State, verb rune) {
 	redact.Struct(f, verb, c)
 }
 
-// Command puts a command into the session's queue and returns the ID that its
-// events have. It does not wait for it to run.
+// Command puts a command into the session's queue and returns its ID, which its events
+// have. It does not wait for the command.
 func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID string, err error) {
 	if err := c.check(ctx); err != nil {
 		return "", err
@@ -239,8 +237,8 @@ func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID
 	return commandID, err
 }
 
-// store stores the text of a command, of a session that may take it. One that is
-// refused leaves nothing; one that was taken before, with the same key, is stored.
+// store stores the text of a command. It stores nothing for a session that would refuse
+// the command.
 func (c *Client) store(ctx context.Context, id, command string) (text string, err error) {
 	s, err := c.state(ctx, id)
 	text = textOf(command)
@@ -262,7 +260,7 @@ func (c *Client) store(ctx context.Context, id, command string) (text string, er
 	return text, c.archive.putText(ctx, id, text, command)
 }
 
-// update sends a message to a session and waits for its answer.
+// update sends a message to a session and waits for the answer.
 func (c *Client) update(ctx context.Context, id, name string, arg, answer any) error {
 	if err := c.checkSession(ctx, id); err != nil {
 		return err
@@ -294,7 +292,7 @@ func (c *Client) update(ctx context.Context, id, name string, arg, answer any) e
 		case app.Type() != errRollingType:
 			return err
 		}
-		// It continues as new in a moment.
+		// The session is continuing as new.
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -310,8 +308,8 @@ func checkID(id string) error {
 	return nil
 }
 
-// checkSession refuses IDs that are no session's, but those of other workflows of the
-// namespace: who may use a session reaches nothing else by it.
+// checkSession refuses the IDs of other workflows of the namespace: users of sessions must
+// not reach them.
 func (c *Client) checkSession(ctx context.Context, id string) error {
 	c.mu.Lock()
 	_, known := c.known[id]
@@ -323,12 +321,12 @@ func (c *Client) checkSession(ctx context.Context, id string) error {
 	return err
 }
 
-// knownIDs is how many IDs of sessions are remembered, so that Temporal is asked once
-// for each.
+// knownIDs is how many IDs of sessions the client remembers, to ask Temporal only once for
+// each.
 const knownIDs = 10_000
 
-// remember remembers that an ID is a session's. Should it become another workflow's, that
-// has no message of a session's.
+// remember remembers that a session has the ID. If another workflow gets the ID later, it
+// does not handle a session's messages.
 func (c *Client) remember(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -354,7 +352,8 @@ func (c *Client) describe(ctx context.Context, id string) (*workflowservice.Desc
 	return d, nil
 }
 
-// missing tells a session that has ended from one that there never was.
+// missing returns ErrDestroyed for a session that has ended, and ErrNoSession for one that
+// never existed.
 func (c *Client) missing(ctx context.Context, id string) error {
 	if _, err := c.describe(ctx, id); err != nil {
 		return err
@@ -362,10 +361,9 @@ func (c *Client) missing(ctx context.Context, id string) error {
 	return ErrDestroyed
 }
 
-// Interrupt sends a signal to a command, or to the one that runs when commandID
-// is empty; one that waits for its turn never begins. One that is over is no
-// error, and none that the session ever had matches sandbox.ErrInvalid. It needs
-// a worker to be up.
+// Interrupt sends a signal to a command, or to the running one if commandID is empty. A
+// queued command never begins. It is not an error if the command has ended. The error for
+// an unknown command matches sandbox.ErrInvalid. Interrupt needs a running worker.
 func (c *Client) Interrupt(ctx context.Context, id, commandID string, sig sandbox.Signal) error {
 	if err := c.check(ctx); err != nil {
 		return err
@@ -374,8 +372,7 @@ func (c *Client) Interrupt(ctx context.Context, id, commandID string, sig sandbo
 	return err
 }
 
-// interrupt is Interrupt, and reports whether there was a command that was not
-// over.
+// interrupt is Interrupt, and reports whether there was a command to interrupt.
 func (c *Client) interrupt(ctx context.Context, id, commandID string, sig sandbox.Signal) (taken bool, err error) {
 	if sig <= 0 || sig > 64 {
 		return false, fmt.Errorf("%w: %d is not a signal", sandbox.ErrInvalid, int(sig))
@@ -387,8 +384,8 @@ func (c *Client) interrupt(ctx context.Context, id, commandID string, sig sandbo
 	return taken, err
 }
 
-// Touch counts as a use: the machine does not hibernate before IdleAfter from
-// now. It does not wake one that has. It needs a worker to be up.
+// Touch counts as a use: the machine runs for at least IdleAfter from now. It does not wake
+// a machine that hibernates. Touch needs a running worker.
 func (c *Client) Touch(ctx context.Context, id string) error {
 	if err := c.check(ctx); err != nil {
 		return err
@@ -400,10 +397,9 @@ func (c *Client) Touch(ctx context.Context, id string) error {
 	return err
 }
 
-// Destroy ends a session: the command that runs is killed, those that wait never
-// begin, the machine is stopped. opts may be nil, which keeps the sandbox and the
-// stored output. It returns once the session has taken note of it, which needs a
-// worker to be up.
+// Destroy ends a session: it kills the running command, drops queued commands and stops the
+// machine. If opts is nil, the sandbox and the stored output stay. Destroy returns when the
+// session has recorded it, which needs a running worker.
 func (c *Client) Destroy(ctx context.Context, id string, opts *DestroyOptions) error {
 	if err := c.check(ctx); err != nil {
 		return err
@@ -414,8 +410,7 @@ func (c *Client) Destroy(ctx context.Context, id string, opts *DestroyOptions) e
 	return c.update(ctx, id, updateDestroy, *opts, nil)
 }
 
-// State returns what the session is at the moment, as Temporal has committed it. It
-// needs a worker to be up.
+// State returns the session's state that Temporal has committed. It needs a running worker.
 func (c *Client) State(ctx context.Context, id string) (*State, error) {
 	if err := c.check(ctx); err != nil {
 		return nil, err
@@ -444,25 +439,24 @@ func (c *Client) state(ctx context.Context, id string) (s decided, err error) {
 	return s, err
 }
 
-// engineTimeout is how long the engine may take for one answer of a route.
+// engineTimeout is how long a route waits for Temporal.
 const engineTimeout = 10 * time.Second
 
-// A query that the history has outgrown is repeated: so often, and after such
-// a pause.
+// How often, and after which pause, a query is repeated if the history has grown.
 const (
 	queryAttempts = 5
 	queryPause    = 200 * time.Millisecond
 )
 
-// historyGrew reports whether a query failed as it does when the history that the
-// worker reads has grown since it was asked, which Temporal's SDK takes for a
-// workflow that is not deterministic. A query changes nothing.
+// historyGrew reports whether a query failed because the history grew while the worker read
+// it. Temporal's SDK takes that for a workflow that is not deterministic. It is safe to
+// repeat a query.
 func historyGrew(err error) bool {
 	failed, ok := errors.AsType[*serviceerror.QueryFailed](err)
 	return ok && strings.Contains(failed.Error(), "[TMPRL1100]")
 }
 
-// query asks a run of a session, the last one if it is not named.
+// query sends a query to a run of a session, or to the last one if run is empty.
 func (c *Client) query(ctx context.Context, id, run string, out any, name string, args ...any) error {
 	req := &client.QueryWorkflowWithOptionsRequest{WorkflowID: id, RunID: run, QueryType: name, Args: args}
 	resp, err := c.temporal.QueryWorkflowWithOptions(ctx, req)
@@ -480,7 +474,7 @@ func (c *Client) query(ctx context.Context, id, run string, out any, name string
 	return resp.QueryResult.Get(out)
 }
 
-// noSession is err, or that there is no such session.
+// noSession returns ErrNoSession for Temporal's NotFound, and any other err unchanged.
 func noSession(id string, err error) error {
 	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
 		return fmt.Errorf("%w (%s)", ErrNoSession, id)

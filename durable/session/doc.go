@@ -1,9 +1,9 @@
-// Package session, which is experimental, runs sessions on Temporal: each is a
-// sandbox with a queue of commands and a stream of events, which outlive the
-// processes that use them, the machine, and the connections of those who watch.
+// Package session, which is experimental, runs sessions on Temporal. A session is a sandbox
+// with a queue of commands and a stream of events. It outlives your processes, its machine
+// and the connections of its viewers.
 //
-// A [Client] starts sessions, sends them commands and reads their events, from any
-// place in the stream on; its Handler serves them over HTTP. Workers have [Register]:
+// A [Client] starts sessions, sends them commands and reads their events from any position.
+// Its Handler serves them over HTTP. Workers call [Register]:
 //
 //	func startWorker(c client.Client, sandboxes *sandbox.Client, output durable.OutputStore) (worker.Worker, error) {
 //		w := worker.New(c, "sandbox", worker.Options{})
@@ -11,6 +11,6 @@
 //		return w, w.Start()
 //	}
 //
-// Between commands a session's machine is stopped when it idles and moved to a new
-// one before its time ends, as [Policy] says.
+// Between commands, a session stops its machine when idle, and moves to a new machine before
+// its time ends. [Policy] configures that.
 package session

@@ -34,13 +34,13 @@ const (
 	StateRefreshing  = "refreshing"
 	StateReset       = "reset"
 	StateRolledBack  = "rolledback"
-	StateRewound     = "rewound" // commands were run that the history has lost
-	StateBlocked     = "blocked" // by the platform's refusal, which Error gives
+	StateRewound     = "rewound" // the history has lost commands that ran
+	StateBlocked     = "blocked" // the platform refuses; Error says why
 	StateDestroyed   = "destroyed"
-	StateTerminated  = "terminated" // not by the session itself: in a State only
+	StateTerminated  = "terminated" // from outside; only in a State
 )
 
-// Millis is a time in milliseconds since 1970, as JavaScript has it.
+// Millis is a time in milliseconds since 1970, as in JavaScript.
 type Millis int64
 
 func millis(t time.Time) Millis { return Millis(t.UnixMilli()) }
@@ -48,14 +48,13 @@ func millis(t time.Time) Millis { return Millis(t.UnixMilli()) }
 // Time returns it as a time.
 func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)) }
 
-// Event is one line of a session's stream. Which fields are set depends on the
-// type. All but command_output, output_lost and truncated are numbered by Seq,
-// for the life of the session.
+// Event is an event of a session's stream. Its type decides which fields are set. Seq numbers
+// all events of a session but command_output, output_lost and truncated.
 type Event struct {
 	Type string `json:"type"`
 	Seq  int    `json:"seq"`
 	At   Millis `json:"at,omitempty"`
-	// Cursor is where a stream that broke after this event is continued.
+	// Cursor continues the stream after this event.
 	Cursor Cursor `json:"cursor,omitzero"`
 
 	// Of created and status.
@@ -66,11 +65,10 @@ type Event struct {
 	StartedAt        Millis `json:"startedAt,omitempty"`
 	SandboxExpiresAt Millis `json:"sandboxExpiresAt,omitempty"`
 	HibernateAfterMs int64  `json:"hibernateAfterMs,omitempty"`
-	// SavedAt is of a status that is rolledback: the machine has ended by itself,
-	// and the files are those of then.
+	// SavedAt is set if the state is rolledback: it is when the files were saved.
 	SavedAt Millis `json:"savedAt,omitempty"`
 
-	// Of commands. ID is the session's own; CommandID is the platform's.
+	// Of commands. ID is the session's, and CommandID the platform's.
 	ID        string `json:"id,omitempty"`
 	Command   string `json:"command,omitempty"`
 	CommandID string `json:"commandId,omitempty"`
@@ -88,22 +86,21 @@ type Event struct {
 	DurationMs int64           `json:"durationMs,omitempty"`
 	Bytes      int64           `json:"bytes,omitempty"`
 	Archived   bool            `json:"archived,omitempty"`
-	// Truncated says that output is missing or, where a command begins or is
-	// queued, its text.
+	// Truncated says that output is missing. In command_queued and command_start it says
+	// that the command's text is missing.
 	Truncated bool   `json:"truncated,omitempty"`
 	Tail      string `json:"tail,omitempty"`
 
-	// Of truncated: the first event that is still there.
+	// Of truncated: the first event that still exists.
 	From int `json:"from,omitempty"`
 	// Of result: destroyed or failed.
 	Status string `json:"status,omitempty"`
-	// Of a result that is failed, a status that is blocked or rewound, an end that is
-	// rejected, and output_lost.
+	// Of a failed result, a status that is blocked or rewound, a rejected command and
+	// output_lost.
 	Error string `json:"error,omitempty"`
 }
 
-// MarshalJSON writes what the type of the event has: the exit code of a command's
-// end also when it is null.
+// MarshalJSON always writes the exit code of a command_end, as null if there is none.
 func (e Event) MarshalJSON() ([]byte, error) {
 	type plain Event
 	if e.Type == TypeCommandEnd {
@@ -117,22 +114,22 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(e))
 }
 
-// Cursor is a place in a session's stream: an event's number and, within the
-// output of a command, a byte. The zero value is the start of the stream. As text
-// it is "SEQ.BYTE", "SEQ.BYTE.AHEAD" or "SEQ.BYTE.AHEAD.AT".
+// Cursor is a position in a session's stream: an event's number and, in the output of a
+// command, a byte. The zero value is the start of the stream. Its text is "SEQ.BYTE",
+// "SEQ.BYTE.AHEAD" or "SEQ.BYTE.AHEAD.AT".
 type Cursor struct {
 	Seq int
-	// Byte is 0 before the event, and otherwise 1 and the bytes of its output
-	// that came, of both streams together.
+	// Byte is 0 before the event. Otherwise it is 1 plus the bytes that the viewer has of
+	// its output, of both streams.
 	Byte int64
-	// Ahead is how many later events came while the event's output did.
+	// Ahead counts the later events that the viewer got during the event's output.
 	Ahead int
-	// At is when the last event that came happened, by which one is known that a
-	// history has lost which was put back; 0 says nothing.
+	// At is the time of the last event that the viewer got. It shows whether a restored
+	// database has lost that event. 0 means unknown.
 	At Millis
 }
 
-// next is the number of the first event that did not come.
+// next returns the number of the next event.
 func (c Cursor) next() int {
 	if c.Byte == 0 {
 		return c.Seq
@@ -140,8 +137,7 @@ func (c Cursor) next() int {
 	return c.Seq + 1 + c.Ahead
 }
 
-// ErrCursor matches the error for a text that is not a cursor, and for a cursor that is
-// not the session's.
+// ErrCursor means that a text is not a cursor, or that a cursor does not belong to the session.
 var ErrCursor = errors.New("session: not a cursor")
 
 // ParseCursor reads the text of a cursor. An empty text is the start.

@@ -20,13 +20,14 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// Events iterates over a session's events from a cursor on, and goes on with new
-// ones until the session has ended or ctx has. The output of commands is among
-// them, live while they run. Each event, and each byte of output, comes once; a
-// loop that ended is continued without a gap at the Cursor of its last event, in
-// this process or another. A cursor behind all that has happened is an error that matches
-// [ErrCursor], and so is one after an event that a database has lost which was put back:
-// begin anew then. It needs a worker to be up.
+// Events iterates over a session's events from a cursor on, and waits for new ones until the
+// session or ctx ends. The events include the output of commands, live while they run. Each
+// event, and each byte of output, comes once. To continue without a gap, in this process or
+// another, pass the Cursor of the last event.
+//
+// The error matches [ErrCursor] if the cursor points beyond the last event, or into a part
+// of the history that a restored database has lost: start over then. Events needs a running
+// worker.
 func (c *Client) Events(ctx context.Context, id string, from Cursor) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := c.check(ctx); err != nil {
@@ -45,10 +46,10 @@ func (c *Client) Events(ctx context.Context, id string, from Cursor) iter.Seq2[E
 }
 
 var (
-	// errLeft says that the loop has ended.
+	// errLeft means that the caller ended the loop.
 	errLeft = errors.New("the viewer has left")
-	// errPending says that what comes next is not there yet.
-	errPending = errors.New("it is not there yet")
+	// errPending means that the next event or output is not available yet.
+	errPending = errors.New("it is not available yet")
 )
 
 // viewer is one reader of a session's events.
@@ -59,11 +60,11 @@ type viewer struct {
 	id    string
 	at    Cursor
 	yield func(Event, error) bool
-	// start is the command whose output the cursor is in, and out reads it; both
-	// are nil if it is in none.
+	// start is the command whose output the cursor is in, and out reads that output. Both
+	// are nil if the cursor is in no output.
 	start *stored
 	out   *outputs
-	// failed counts queries in a row that a worker could not answer.
+	// failed counts consecutive queries that a worker could not answer.
 	failed int
 }
 
@@ -112,7 +113,8 @@ func (v *viewer) follow() error {
 	}
 }
 
-// cut says how a workflow has ended whose code had no last word.
+// cut says how a workflow ended if its code could not emit a result: by a termination or a
+// timeout. It is empty for any other end.
 func cut(over enums.WorkflowExecutionStatus) string {
 	switch over {
 	case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED:
@@ -123,16 +125,16 @@ func cut(over enums.WorkflowExecutionStatus) string {
 	return ""
 }
 
-// cut gives the end of a session that somebody else has ended.
+// giveCut yields the result of a session whose workflow ended from outside.
 func (v *viewer) giveCut(how string) error {
 	v.at = Cursor{Seq: v.at.next()}
 	return v.give(Event{Type: TypeResult, Seq: v.at.Seq, Status: "failed", Error: "the session's workflow was " + how})
 }
 
-// wait gives output until the session has changed, or it is time to look again.
+// wait yields output until the session changes, or until it is time to look again.
 func (v *viewer) wait(changed <-chan struct{}, pending bool) error {
 	var again <-chan time.Time
-	if pending { // it may come without a change that shows
+	if pending { // it may come without a visible change
 		again = time.After(time.Second)
 	}
 	for {
@@ -153,7 +155,7 @@ func (v *viewer) wait(changed <-chan struct{}, pending bool) error {
 			if err := v.piece(p); err != nil {
 				return err
 			}
-		case <-changed: // seldom alone
+		case <-changed: // others usually follow
 			changed, again = nil, time.After(v.c.pause())
 		case <-again:
 			return nil
@@ -163,13 +165,13 @@ func (v *viewer) wait(changed <-chan struct{}, pending bool) error {
 	}
 }
 
-// events gives events, with the output of commands: what else happens while a
-// command runs does not wait for its output, but its end does.
+// events yields events, with the output of commands. While a command runs, other events do
+// not wait for its output, but the event of its end does.
 func (v *viewer) events(events []stored) error {
 	for i, e := range events {
 		seq := e.Event.Seq
 		if seq == v.at.Seq && e.Event.Type != TypeCommandStart {
-			v.at = Cursor{Seq: seq} // the cursor is in no output, whatever it says
+			v.at = Cursor{Seq: seq} // the event has no output
 		}
 		switch {
 		case v.at.Byte > 0 && seq == v.at.Seq:
@@ -206,8 +208,7 @@ func (v *viewer) events(events []stored) error {
 	return nil
 }
 
-// page returns events from the cursor on, and whether there will be no more
-// behind them.
+// page returns events from the cursor on, and whether they are the last ones.
 func (v *viewer) page() ([]stored, bool, error) {
 	from := v.at.next()
 	if v.at.Byte > 0 && v.start == nil {
@@ -215,8 +216,8 @@ func (v *viewer) page() ([]stored, bool, error) {
 	}
 	p, err := v.w.ask(v.ctx, from)
 	if _, ok := errors.AsType[*serviceerror.QueryFailed](err); ok {
-		// A run that begins, or a worker that was too busy; or one whose code does
-		// not fit the history, which does not pass.
+		// The run is just starting, or the worker was too busy. If the worker's code does
+		// not fit the history, this does not pass.
 		if v.failed++; v.failed < maxFailed {
 			return nil, false, errPending
 		}
@@ -232,7 +233,7 @@ func (v *viewer) page() ([]stored, bool, error) {
 		events, all := v.w.reached(p, p.Events)
 		before, _ := v.w.reached(p, p.Before)
 		if v.lost(before) || v.lost(events) {
-			return nil, false, fmt.Errorf("%w: event %d is another one since the history was put back", ErrCursor, v.at.next()-1)
+			return nil, false, fmt.Errorf("%w: event %d is another one since the database was restored", ErrCursor, v.at.next()-1)
 		}
 		if !all && len(events) == 0 {
 			return nil, false, errPending
@@ -251,24 +252,23 @@ func (v *viewer) page() ([]stored, bool, error) {
 	return v.page()
 }
 
-// lost reports whether the last event that came is another one by now.
+// lost reports whether the last event that the viewer got is another one now.
 func (v *viewer) lost(events []stored) bool {
 	return v.at.At > 0 && slices.ContainsFunc(events, func(s stored) bool {
 		return s.Event.Seq == v.at.next()-1 && s.Event.At != v.at.At
 	})
 }
 
-// tooFar is the error of a cursor behind all that has happened: it is of another session,
-// or of what a database has lost, and nothing would ever come.
+// tooFar returns the error for a cursor beyond the last event. It belongs to another session
+// or to lost history, and no event would ever follow it.
 func tooFar(at Cursor, events int) error {
 	return fmt.Errorf("%w of this session, which has %d events: %s", ErrCursor, events, at)
 }
 
-// maxFailed is how many queries in a row may fail, a second apart.
+// maxFailed is how many consecutive queries may fail, a second apart.
 const maxFailed = 30
 
-// begin begins to read the output of the command that the cursor is in, after
-// what the viewer has of it.
+// begin starts to read the rest of the output that the cursor is in.
 func (v *viewer) begin(end *Event) {
 	ctx, cancel := context.WithCancel(v.ctx)
 	o := &outputs{v: v, ctx: ctx, cancel: cancel, skip: v.at.Byte - 1, pieces: make(chan piece)}
@@ -280,8 +280,8 @@ func (v *viewer) begin(end *Event) {
 	}()
 }
 
-// finish gives the rest of the output of the command that the cursor is in. What
-// is known of its end is in end.
+// finish yields the rest of the output that the cursor is in. end is the event of the
+// command's end, if it is known.
 func (v *viewer) finish(end *Event) error {
 	for v.start != nil {
 		if v.out == nil {
@@ -306,14 +306,14 @@ func (v *viewer) finish(end *Event) error {
 	return nil
 }
 
-// leave moves the cursor to the end of the output that it is in.
+// leave moves the cursor behind the output that it is in.
 func (v *viewer) leave() {
 	v.out.stop()
 	v.at, v.start, v.out = Cursor{Seq: v.at.next(), At: v.at.At}, nil, nil
 }
 
-// finished is called when the reader of the output has ended. What is lost for good
-// is an event; another error is of something that may be there at the next try.
+// finished handles the end of the output's reader. It yields an event for output that is
+// lost for good, and returns any other error, after which a retry may succeed.
 func (v *viewer) finished() error {
 	err := v.out.err
 	_, broken := errors.AsType[*json.SyntaxError](err)
@@ -322,9 +322,9 @@ func (v *viewer) finished() error {
 		v.out.given = true
 		return nil
 	case broken, errors.Is(err, fs.ErrNotExist):
-		e := Event{Type: TypeOutputLost, ID: v.start.Event.ID, Error: "nothing of it is stored"}
+		e := Event{Type: TypeOutputLost, ID: v.start.Event.ID, Error: "no output is stored"}
 		if broken {
-			e.Error = "what is stored of it is damaged"
+			e.Error = "the stored output is damaged"
 		}
 		v.leave()
 		return v.give(e)
@@ -334,7 +334,7 @@ func (v *viewer) finished() error {
 	return err
 }
 
-// piece gives a piece of output.
+// piece yields a piece of output.
 func (v *viewer) piece(p piece) error {
 	v.at.Byte = p.end + 1
 	e := Event{Type: TypeCommandOutput, Seq: v.at.Seq, ID: v.start.Event.ID, Stream: p.stream, Data: string(p.data)}
@@ -344,8 +344,8 @@ func (v *viewer) piece(p piece) error {
 	return v.give(e)
 }
 
-// runs reports whether a command has not ended. It may report so for a moment
-// after its end; a change follows.
+// runs reports whether a command is running. It may still report true shortly after the
+// end; a change follows then.
 func (v *viewer) runs(ctx context.Context, command string) (bool, error) {
 	s, err := v.c.State(ctx, v.id)
 	if err != nil {
@@ -358,27 +358,27 @@ func hasEnded(err error) bool {
 	return errors.Is(err, sandbox.ErrStopped) || errors.Is(err, sandbox.ErrNotFound)
 }
 
-// piece is a piece of a command's output that the viewer does not have.
+// piece is a piece of a command's output that the viewer lacks.
 type piece struct {
 	stream string
 	data   []byte
 	end    int64 // the offset after it, of both streams together
 }
 
-// outputs reads the output of a command, from wherever it is. The borders of its
-// pieces differ from source to source; their bytes don't.
+// outputs reads the output of a command from the store or the platform. Both have the same
+// bytes, in different pieces.
 type outputs struct {
 	v      *viewer
 	ctx    context.Context
 	cancel context.CancelFunc
 	pos    int64 // the offset after the pieces so far
-	skip   int64 // bytes that the viewer has
+	skip   int64 // bytes that the viewer already has
 	pieces chan piece
 	err    error // once pieces is closed
-	given  bool  // all of it, to the viewer
+	given  bool  // the viewer has all of it
 }
 
-// stop ends the reader. It may be nil.
+// stop ends the reader. o may be nil.
 func (o *outputs) stop() {
 	if o == nil {
 		return
@@ -388,16 +388,15 @@ func (o *outputs) stop() {
 	}
 }
 
-// read reads the output from the store if it is there, from the platform
-// otherwise.
+// read reads the output from the store, or from the platform if the store lacks it.
 func (o *outputs) read(start stored, end *Event) error {
 	err := o.stored(start.Event.Output)
 	if errors.Is(err, fs.ErrNotExist) && (end == nil || !end.Archived) {
 		err = o.live(start.Handle)
 	}
 	if hasEnded(err) || errors.Is(err, fs.ErrNotExist) {
-		// The machine has ended. What was read of it is in the store once the
-		// command's end is known, if anything is.
+		// The machine has ended. Once the command's end is known, the store has what was
+		// read of its output, if anything.
 		running := false
 		if end == nil {
 			if running, err = o.v.runs(o.ctx, start.Event.ID); err != nil {
@@ -450,7 +449,7 @@ func (o *outputs) live(handle []byte) error {
 	return nil
 }
 
-// piece passes on what the viewer does not have of a piece.
+// piece passes on the part of a piece that the viewer lacks.
 func (o *outputs) piece(stream string, data []byte) error {
 	start := o.pos
 	o.pos += int64(len(data))

@@ -32,33 +32,30 @@ var (
 
 // HandlerOptions configures [Client.Handler].
 type HandlerOptions struct {
-	// Authorize is called before a request for a session is served, and with an
-	// empty id before a new one is started, also by a request whose ID is not
-	// known. An error refuses it with status 403, or 401 if it matches
-	// [ErrToken]. Nil lets everybody in who knows a session's ID, and everybody
-	// start sessions. [Token] is one for a single user.
+	// Authorize is called before each request for a session. id is empty before a new
+	// session starts, even if the request has an unknown ID. An error refuses the request
+	// with status 403, or 401 if it matches [ErrToken]. If Authorize is nil, anyone can start
+	// sessions and use those whose ID they know. [Token] admits a single user.
 	Authorize func(r *http.Request, id string) error
 	// Started is called with the ID of each new session before its stream begins, for
-	// example to keep whose it is. An error destroys it and refuses the request
+	// example to record the owner. An error destroys the session and refuses the request
 	// with status 403.
 	Started func(r *http.Request, id string) error
 	// Page serves the web page at "/".
 	Page bool
-	// PingInterval is how often a silent stream gets a ping, so that proxies
-	// keep it open. Zero means 15 seconds.
+	// PingInterval is the interval of pings in a silent stream, which keep proxies from
+	// closing it. Zero means 15 seconds.
 	PingInterval time.Duration
-	// Logger gets what the handler could not do for reasons of its own. Nil is
-	// silent.
+	// Logger gets the handler's failures. Nil discards them.
 	Logger *slog.Logger
 }
 
-// ErrToken matches when a request does not have the token that [Token] asks for.
+// ErrToken means that a request lacks the token of [Token].
 var ErrToken = errors.New("the request needs the token of this service, as Authorization: Bearer")
 
-// Token returns a function for [HandlerOptions].Authorize that lets requests in
-// which have a token: "Authorization: Bearer" and the token. The page sends the
-// one of its address, "#token=" and the token behind it. An empty token lets
-// nobody in.
+// Token returns a function for [HandlerOptions].Authorize that admits requests with the header
+// "Authorization: Bearer" and the token. The page sends the token of its address, after
+// "#token=". An empty token admits nobody.
 func Token(token string) func(*http.Request, string) error {
 	want := sha256.Sum256([]byte(token))
 	return func(r *http.Request, _ string) error {
@@ -77,10 +74,9 @@ const (
 	bodyTimeout = 10 * time.Second
 )
 
-// Handler serves sessions over HTTP: POST /start, /command, /interrupt, /touch
-// and /destroy, GET /events, /session and /health, and the page. /health says
-// whether Temporal responds, to anyone. Requests from pages of
-// other origins are refused. opts may be nil.
+// Handler serves sessions over HTTP: POST /start, /command, /interrupt, /touch and /destroy,
+// GET /events, /session and /health, and the page. /health tells anyone whether Temporal
+// responds. The handler refuses requests from pages of other origins. opts may be nil.
 //
 // /start and /events respond with a stream of one JSON object per line or, if
 // the request accepts text/event-stream, with server-sent events whose IDs are
@@ -115,7 +111,7 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 		mux.HandleFunc(route, serve)
 	}
 	sniffless := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// What a command has printed is never run as a page.
+		// A browser must never run the output of a command as a page.
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		mux.ServeHTTP(w, r)
 	})
@@ -128,7 +124,7 @@ func servePage(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(pageHTML)
 }
 
-// health is for load balancers: without Temporal, no other route works.
+// health is for load balancers. Without Temporal, no other route works.
 func (h *handler) health(w http.ResponseWriter, r *http.Request) {
 	if _, err := h.c.temporal.CheckHealth(r.Context(), &client.CheckHealthRequest{}); err != nil {
 		h.fail(w, r, err)
@@ -142,7 +138,7 @@ type handler struct {
 	opts HandlerOptions
 }
 
-// body is what requests have, each some of it.
+// body has the parameters of all requests.
 type body struct {
 	RunID      string `json:"runId"`
 	Cursor     string `json:"cursor"`
@@ -157,8 +153,8 @@ type body struct {
 	DestroyOptions
 }
 
-// read reads the body of a request and checks whether it may be served. It has
-// responded when it returns false.
+// read reads the parameters of a request and authorizes it. If it returns false, it has
+// responded.
 func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b body, ok bool) {
 	if r.Method == http.MethodGet {
 		q := r.URL.Query()
@@ -172,7 +168,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b
 			b.Lines = &n
 		}
 	} else {
-		control := http.NewResponseController(w) // no server of ours, no deadline
+		control := http.NewResponseController(w) // other servers may have no deadline
 		_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
 		data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if err == nil {
@@ -184,11 +180,10 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b
 		}
 		if err != nil {
 			w.Header().Set("Connection", "close")
-			h.refuse(w, http.StatusRequestTimeout, "the body did not come")
+			h.refuse(w, http.StatusRequestTimeout, "the body did not arrive in time")
 			return b, false
 		}
-		// A start without a body, or with one that can't be read, starts a new
-		// session.
+		// A start without a valid body starts a new session.
 		if err := json.Unmarshal(data, &b); err != nil && needsRun {
 			h.refuse(w, http.StatusBadRequest, "the body is not a JSON object with a runId")
 			return b, false
@@ -201,8 +196,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b
 	return b, h.allowed(w, r, b.RunID)
 }
 
-// allowed asks whether a request may be served. It has responded when it returns
-// false.
+// allowed authorizes a request. If it returns false, it has responded.
 func (h *handler) allowed(w http.ResponseWriter, r *http.Request, id string) bool {
 	if h.opts.Authorize == nil {
 		return true

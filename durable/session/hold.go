@@ -20,13 +20,13 @@ import (
 	"github.com/go-vercel/sandbox/internal/entry"
 )
 
-// hold keeps the machine for the direct calls of somebody, until a time.
+// hold reserves the machine for somebody's direct calls until a time.
 type hold struct {
 	ID    string
 	Until time.Time
 }
 
-// holdUpdate asks for a hold, or for more time of one; held answers it.
+// holdUpdate asks for a hold, or extends one. held is the answer.
 type holdUpdate struct {
 	ID  string
 	For time.Duration
@@ -35,10 +35,10 @@ type holdUpdate struct {
 type held struct{ Sandbox string }
 
 const (
-	// maxHolds is how many there may be at the same time, with those that wait.
+	// maxHolds limits the holds of a session, including those that wait.
 	maxHolds = 100
-	// maxWaiting is how many updates wait for their hold: Temporal has 10 of a
-	// workflow under way, and commands and interrupts need some.
+	// maxWaiting is how many updates may wait for their hold. Temporal allows 10 updates of
+	// a workflow in flight, and commands and interrupts need some.
 	maxWaiting = 4
 	maxHoldFor = 10 * time.Minute
 )
@@ -57,7 +57,7 @@ func (s *run) acceptHold(_ workflow.Context, h holdUpdate) error {
 		return err
 	}
 	if !validHold.MatchString(h.ID) || h.For <= 0 || h.For > maxHoldFor {
-		return temporal.NewApplicationError("this is no hold", errNoCommandType)
+		return temporal.NewApplicationError("the hold is invalid", errNoCommandType)
 	}
 	if err := s.checkCalls(); err != nil || slices.ContainsFunc(s.Holds, byHolder(h.ID)) {
 		return err
@@ -70,15 +70,15 @@ func (s *run) acceptHold(_ workflow.Context, h holdUpdate) error {
 	}
 	switch {
 	case len(s.Holds)+waits >= maxHolds && !slices.ContainsFunc(s.Queue, byWaiting(h.ID)):
-		return temporal.NewApplicationError("too many hold the session, or wait for that", errQueueFullType)
+		return temporal.NewApplicationError("too many holds of the session", errQueueFullType)
 	case s.waitingHolds >= maxWaiting:
-		return temporal.NewApplicationError("others wait to hold the session", errRollingType)
+		return temporal.NewApplicationError("too many callers wait to hold the session", errRollingType)
 	}
 	return nil
 }
 
-// hold waits, behind the commands that were sent before, until the machine runs for
-// the holder. It is asked again to wait longer, or to hold longer.
+// hold waits, behind earlier commands, until the holder has the machine. The holder repeats
+// the update to wait longer or to hold longer.
 func (s *run) hold(ctx workflow.Context, h holdUpdate) (held, error) {
 	s.calls++
 	if i := slices.IndexFunc(s.Holds, byHolder(h.ID)); i >= 0 {
@@ -99,7 +99,7 @@ func (s *run) hold(ctx workflow.Context, h holdUpdate) (held, error) {
 	case slices.ContainsFunc(s.Holds, byHolder(h.ID)):
 		return held{s.Sandbox.Options.Name}, nil
 	case s.destroy == nil && !s.rolling:
-		return held{}, temporal.NewApplicationError("it was released", errNothingType)
+		return held{}, temporal.NewApplicationError("the hold was released", errNothingType)
 	}
 	return held{}, s.checkOpen()
 }
@@ -110,7 +110,7 @@ func (s *run) acceptRelease(_ workflow.Context, id string) error {
 		return err
 	}
 	if !slices.ContainsFunc(s.Holds, byHolder(id)) && !slices.ContainsFunc(s.Queue, byWaiting(id)) {
-		return temporal.NewApplicationError("nobody of that name holds the session", errNothingType)
+		return temporal.NewApplicationError("there is no such hold", errNothingType)
 	}
 	return nil
 }
@@ -122,18 +122,18 @@ func (s *run) release(_ workflow.Context, id string) error {
 	return nil
 }
 
-// isHeld reports whether somebody holds the machine. It drops those whose time is up:
-// their process has died, or has lost its way to here.
+// isHeld reports whether somebody holds the machine. It drops expired holds, whose process
+// has died or is disconnected.
 func (s *run) isHeld(ctx workflow.Context) bool {
 	now := workflow.Now(ctx)
 	s.Holds = slices.DeleteFunc(s.Holds, func(h hold) bool { return !now.Before(h.Until) })
 	return len(s.Holds) > 0
 }
 
-// waitsForHold reports whether the next in the queue is a hold.
+// waitsForHold reports whether a hold is next in the queue.
 func (s *run) waitsForHold() bool { return len(s.Queue) > 0 && s.Queue[0].Hold > 0 }
 
-// grant gives the machine to the one who waits for it next.
+// grant gives the machine to the next hold in the queue.
 func (s *run) grant(ctx workflow.Context) error {
 	next := s.Queue[0]
 	s.ran = true
@@ -142,7 +142,7 @@ func (s *run) grant(ctx workflow.Context) error {
 			return err
 		}
 	}
-	if i := slices.IndexFunc(s.Queue, byWaiting(next.ID)); i >= 0 { // it may have left
+	if i := slices.IndexFunc(s.Queue, byWaiting(next.ID)); i >= 0 { // it may have been released
 		s.Queue = slices.Delete(s.Queue, i, i+1)
 		s.Holds = append(s.Holds, hold{next.ID, workflow.Now(ctx).Add(next.Hold)})
 		s.Lent = true
@@ -151,7 +151,7 @@ func (s *run) grant(ctx workflow.Context) error {
 	return nil
 }
 
-// keepHeld renews the machine's lease while it is held, until something else is due.
+// keepHeld renews the machine's lease while somebody holds it, until something else is due.
 func (s *run) keepHeld(ctx workflow.Context) error {
 	var deadlines []time.Time
 	for _, h := range s.Holds {
@@ -173,7 +173,7 @@ func (s *run) keepHeld(ctx workflow.Context) error {
 	return err
 }
 
-// takeBack follows a hold: the machine may be another one by now, or none.
+// takeBack ends the last hold. The machine may have been replaced or stopped.
 func (s *run) takeBack(ctx workflow.Context) error {
 	s.Lent = false
 	s.noteUse(ctx)
@@ -182,7 +182,7 @@ func (s *run) takeBack(ctx workflow.Context) error {
 
 func (s *run) adopt(ctx workflow.Context) error {
 	vm, before := s.Sandbox.VM, s.losses()
-	s.adoptAfter = workflow.Now(ctx).Add(s.in.Options.Lease / 5) // the platform's cap may allow no more
+	s.adoptAfter = workflow.Now(ctx).Add(s.in.Options.Lease / 5) // the platform's cap may allow no longer lease
 	runs, err := s.Sandbox.Adopt(ctx)
 	switch {
 	case err != nil:
@@ -195,12 +195,13 @@ func (s *run) adopt(ctx workflow.Context) error {
 	return nil
 }
 
-// Hold wakes a session's machine and keeps it for direct calls with the SDK, such as
-// those of files and ports: until release is called, the session runs no command,
-// and the machine is neither stopped nor replaced. It waits for the commands that
-// were sent before; several may hold a session at the same time. If the process ends
-// without a release, the hold ends after Options.Hold. The caller calls release,
-// which is nil if there is an error. It needs a worker to be up.
+// Hold wakes a session's machine and reserves it for direct calls with the SDK, for example
+// of files and ports. Until release is called, the session runs no command, and does not
+// stop or replace the machine. Hold waits for commands that were sent before. Several
+// callers may hold a session at the same time.
+//
+// The caller must call release, which is nil if there is an error. If the process dies
+// before, the hold ends after Options.Hold. Hold needs a running worker.
 func (c *Client) Hold(ctx context.Context, id string) (sb *sandbox.Sandbox, release func(), err error) {
 	if err := c.check(ctx); err != nil {
 		return nil, nil, err
@@ -213,7 +214,7 @@ func (c *Client) Hold(ctx context.Context, id string) (sb *sandbox.Sandbox, rele
 	leave := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), engineTimeout)
 		defer cancel()
-		_ = c.update(ctx, id, updateRelease, h.ID, nil) // its time ends it otherwise
+		_ = c.update(ctx, id, updateRelease, h.ID, nil) // otherwise it expires
 	}
 	if err = c.update(ctx, id, updateHold, h, &got); err == nil {
 		sb, err = c.opts.Sandbox.Get(ctx, got.Sandbox, &sandbox.GetOptions{NoResume: true})
@@ -234,7 +235,7 @@ func (c *Client) Hold(ctx context.Context, id string) (sb *sandbox.Sandbox, rele
 			select {
 			case <-tick.C:
 				ctx, cancel := context.WithTimeout(renewing, h.For)
-				_ = c.update(ctx, id, updateHold, h, nil) // the next one comes
+				_ = c.update(ctx, id, updateHold, h, nil) // the next tick retries
 				cancel()
 			case <-renewing.Done():
 				return
@@ -248,22 +249,21 @@ func (c *Client) Hold(ctx context.Context, id string) (sb *sandbox.Sandbox, rele
 	}), nil
 }
 
-// Conversations finds the sandbox of an agent's conversation in a session of its own:
-// it is an agent.Sessions of package agent, for conversations that outlive the
-// processes of the agent. The sessions' Policy says when a machine is stopped
-// (IdleAfter) and when a conversation begins anew (MaxAge).
+// Conversations gives each conversation of an agent its own session. It implements
+// agent.Sessions of package agent, for conversations that outlive the agent's processes.
+// The sessions' Policy says when to stop a machine (IdleAfter) and when a conversation
+// starts over (MaxAge).
 type Conversations struct {
-	// Client has the sessions, and an Options.Sandbox.
+	// Client is the client of the sessions. It needs Options.Sandbox.
 	Client *Client
 	// Prefix begins the IDs of the sessions. Empty means "agent-".
 	Prefix string
-	// Start, if not nil, says how the session of a conversation is started; its ID
-	// is chosen here.
+	// Start, if not nil, returns the options for the session of a conversation. Their ID is
+	// ignored.
 	Start func(conversation string) *StartOptions
 }
 
-// ID returns the ID of a conversation's session, which does not show that of the
-// conversation.
+// ID returns the ID of a conversation's session. It does not reveal the conversation's ID.
 func (c *Conversations) ID(conversation string) string {
 	if c == nil {
 		return ""
@@ -276,8 +276,8 @@ func (c *Conversations) ID(conversation string) string {
 	return prefix + hex.EncodeToString(sum[:16])
 }
 
-// Acquire holds the session of a conversation, see [Client.Hold]. It starts one if
-// there is none, or if that was destroyed.
+// Acquire holds the session of a conversation; see [Client.Hold]. It starts the session if
+// there is none, or if it was destroyed.
 func (c *Conversations) Acquire(ctx context.Context, conversation string) (*sandbox.Sandbox, func(), error) {
 	if err := entry.Check(ctx, c != nil, "session", "the Conversations"); err != nil {
 		return nil, nil, err

@@ -88,7 +88,7 @@ func TestHold(t *testing.T) {
 	}, words)
 	assert.Equal(t, "two\n", p.output("cmd-2"))
 	assert.Equal(t, "done", p.outcomes["release"])
-	assert.Contains(t, p.outcomes["again"], "nobody of that name")
+	assert.Contains(t, p.outcomes["again"], "no such hold")
 }
 
 // TestHoldExpires: a hold that nobody renews ends by itself, also one that was given
@@ -170,8 +170,8 @@ func TestHoldOfWhatEnds(t *testing.T) {
 	p.on(p.whenRead("up"), func() { p.tell(updateDestroy, DestroyOptions{}) })
 	p.run(Policy{})
 	assert.Contains(t, p.outcomes["hold"], "destroyed")
-	assert.Contains(t, p.outcomes["bad"], "no hold")
-	assert.Contains(t, p.outcomes["long"], "no hold")
+	assert.Contains(t, p.outcomes["bad"], "hold is invalid")
+	assert.Contains(t, p.outcomes["long"], "hold is invalid")
 }
 
 // TestMaxAge: a session destroys itself with all that it has when it reaches its age,

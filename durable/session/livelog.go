@@ -9,22 +9,22 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// keepLog is for how long the reader of an output goes on without a viewer: one that
-// reconnects, or has asked for the end, does not have all of it read again.
+// keepLog is how long the reader of an output continues without a viewer. A viewer that
+// reconnects then does not cause a second read of everything.
 const keepLog = 10 * time.Second
 
-// keptLog is how many bytes of a running command's output are kept for viewers.
+// keptLog is how many bytes of a running command's output the client keeps for viewers.
 const keptLog = 1 << 20
 
-// liveLog is the output of a command that runs, as far as it came and is kept. All
-// viewers of a process share its reader, so that they cost the requests of one.
+// liveLog is the kept output of a running command. All viewers in a process share its reader,
+// so they cost no more requests than one.
 type liveLog struct {
 	cancel context.CancelFunc
 
 	// Guarded by the client's mutex.
 	viewers int
-	idle    *time.Timer   // since the last viewer has left
-	pieces  []piece       // those that are kept
+	idle    *time.Timer   // since the last viewer left
+	pieces  []piece       // the kept ones
 	base    int64         // before the first of them
 	end     int64         // behind the last of them
 	changed chan struct{} // closed and replaced at each change
@@ -32,7 +32,7 @@ type liveLog struct {
 	err     error // once it is over
 }
 
-// liveLog joins the reader of a command's output. The caller calls leave.
+// liveLog joins the reader of a command's output until the caller calls leave.
 func (c *Client) liveLog(key string, chunks func(ctx context.Context) iter.Seq2[sandbox.LogChunk, error]) (l *liveLog, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,14 +67,14 @@ func (c *Client) liveLog(key string, chunks func(ctx context.Context) iter.Seq2[
 	}
 }
 
-// forgetLog lets the next viewer read anew. The mutex is held.
+// forgetLog makes the next viewer start a new reader. The caller holds the mutex.
 func (c *Client) forgetLog(key string, l *liveLog) {
 	if c.logs[key] == l {
 		delete(c.logs, key)
 	}
 }
 
-// read returns how many bytes of a command's output have come here.
+// read returns how many bytes of a command's output the client has read.
 func (c *Client) read(key string) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,8 +114,8 @@ func (c *Client) readLog(ctx context.Context, key string, l *liveLog, chunks fun
 	})
 }
 
-// logFrom returns the pieces that end behind a byte, unless some of what is behind it is
-// not kept any more. More may come once changed is closed, if it is not over.
+// logFrom returns the pieces that end after a byte. kept is false if some bytes after it are no
+// longer kept. Unless it is over, more pieces may come when changed is closed.
 func (c *Client) logFrom(l *liveLog, at int64) (pieces []piece, kept, over bool, changed <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,8 +129,8 @@ func (c *Client) logFrom(l *liveLog, at int64) (pieces []piece, kept, over bool,
 	return l.pieces[first:len(l.pieces):len(l.pieces)], true, l.over, l.changed, l.err
 }
 
-// follow gives what came of a shared output and what comes, behind what the viewer
-// has, and reports whether the viewer is too far back for that.
+// follow yields the rest of a shared output, as it comes. behind reports that the viewer needs
+// bytes that are no longer kept.
 func (o *outputs) follow(c *Client, l *liveLog) (behind bool, err error) {
 	for {
 		pieces, kept, over, changed, err := c.logFrom(l, o.skip)

@@ -14,7 +14,7 @@ type interrupt struct {
 	Signal int
 }
 
-// commandUpdate is a command, or the text in the store that is one.
+// commandUpdate is a command, or names its text in the store.
 type commandUpdate struct {
 	Key, Command string
 	Text         string `json:",omitempty"`
@@ -54,7 +54,7 @@ func (s *run) listen(ctx workflow.Context) error {
 	return workflow.SetUpdateHandlerWithOptions(ctx, updateTouch, touch, workflow.UpdateHandlerOptions{Validator: s.acceptTouch})
 }
 
-// checkOpen refuses what comes too late for the session, or for this run of it.
+// checkOpen refuses messages that come too late for the session, or for this run of it.
 func (s *run) checkOpen() error {
 	switch {
 	case s.destroy != nil || s.closed:
@@ -65,24 +65,24 @@ func (s *run) checkOpen() error {
 	return nil
 }
 
-// maxInterrupts is how many may wait to be passed on.
+// maxInterrupts limits the interrupts that wait to be passed on.
 const maxInterrupts = 100
 
-// One run of a workflow takes 2,000 updates, and begins no other while a command runs or
-// the platform refuses. Its owner must still be able to interrupt a command, and to destroy
-// the session, whatever was sent. The next run begins before, if it can.
+// A run of a workflow can take 2,000 updates, and no other run begins while a command runs or
+// the platform refuses. These limits leave room for interrupts and a destroy. The next run
+// begins after rollCalls, if it can.
 const (
 	rollCalls         = 900
 	maxCalls          = 1000
 	maxInterruptCalls = 1500
 )
 
-// checkCalls refuses a call that would leave no room for the interrupts and the destroy.
+// checkCalls refuses a call that would leave no room for interrupts and a destroy.
 func (s *run) checkCalls() error {
 	if s.calls < maxCalls {
 		return nil
 	}
-	return temporal.NewApplicationError("too many calls until what the session does at the moment has ended", errQueueFullType)
+	return temporal.NewApplicationError("too many calls: wait until the running command has ended", errQueueFullType)
 }
 
 // acceptInterrupt is the validator of an interrupt.
@@ -103,9 +103,8 @@ func (s *run) acceptInterrupt(_ workflow.Context, i interrupt) error {
 	return nil
 }
 
-// interrupt takes an interrupt for one command, the one that runs unless it is
-// named, and reports whether there is one that is not over. It never hits the
-// next one.
+// interrupt accepts an interrupt for a command, or for the running one if it names none. It
+// reports whether there is one to interrupt. An interrupt never reaches the next command.
 func (s *run) interrupt(_ workflow.Context, i interrupt) (taken bool, err error) {
 	s.calls++
 	if i.ID = s.target(i.ID); i.ID == "" {
@@ -115,8 +114,8 @@ func (s *run) interrupt(_ workflow.Context, i interrupt) (taken bool, err error)
 	return true, nil
 }
 
-// target is the command that an interrupt is for, the one that runs if it names
-// none, and empty if that is over.
+// target returns the command of an interrupt, or the running one if id is empty. It returns
+// "" if the command has ended.
 func (s *run) target(id string) string {
 	if id == "" || id == s.begun || slices.ContainsFunc(s.Queue, func(q queued) bool { return q.ID == id }) {
 		return cmp.Or(id, s.begun)
@@ -124,8 +123,8 @@ func (s *run) target(id string) string {
 	return ""
 }
 
-// acceptTouch is the validator of a touch. While a command runs, none is needed: its
-// end is a use.
+// acceptTouch is the validator of a touch. It refuses a touch while a command runs, because
+// the end of the command counts as a use.
 func (s *run) acceptTouch(workflow.Context, struct{}) error {
 	if err := s.checkOpen(); err != nil {
 		return err
@@ -136,7 +135,7 @@ func (s *run) acceptTouch(workflow.Context, struct{}) error {
 	return s.checkCalls()
 }
 
-// accept is the validator of a command: what it refuses leaves no trace.
+// accept is the validator of a command. A refused command leaves no trace in the history.
 func (s *run) accept(_ workflow.Context, c commandUpdate) error {
 	if err := s.checkOpen(); err != nil {
 		return err
@@ -153,7 +152,7 @@ func (s *run) accept(_ workflow.Context, c commandUpdate) error {
 	return nil
 }
 
-// noRoom reports whether the queue has none for a command.
+// noRoom reports whether the queue has no room for a command.
 func (s *run) noRoom(c commandUpdate) bool {
 	return len(s.Queue) >= s.in.Policy.QueueLimit || len(s.Queue) > 0 && s.queueSize()+queued{Command: c.Command, Text: c.Text}.size() > queueBytes
 }
@@ -166,7 +165,7 @@ func (s *run) commandOfKey(key string) string {
 	return ""
 }
 
-// enqueue takes a command, once for each key.
+// enqueue puts a command into the queue, once for each key.
 func (s *run) enqueue(ctx workflow.Context, c commandUpdate) (string, error) {
 	s.calls++
 	if id := s.commandOfKey(c.Key); id != "" {

@@ -11,42 +11,39 @@ import (
 
 // Policy says how sessions live. The zero value works.
 type Policy struct {
-	// IdleAfter is after how long without a command or a touch the machine is
-	// stopped. Zero means 30 minutes.
+	// IdleAfter is how long the machine runs without a command or a touch. Zero means 30
+	// minutes.
 	IdleAfter time.Duration `json:"idleAfter,omitempty"`
-	// MaxLifetime is the platform's cap on a machine's time. Between commands the
-	// session moves to a new machine RefreshMargin before it. Zero means 5 hours,
-	// and a margin of 5 minutes.
+	// MaxLifetime is the platform's cap on a machine's time. Between two commands, the
+	// session moves to a new machine RefreshMargin earlier. Zero means 5 hours, and a
+	// margin of 5 minutes.
 	MaxLifetime   time.Duration `json:"maxLifetime,omitempty"`
 	RefreshMargin time.Duration `json:"refreshMargin,omitempty"`
-	// CheckpointCommands is after how many commands, and CheckpointEvery after how
-	// much time with one, the session moves to a new machine although it need not,
-	// which saves the files: a machine that crashes loses what was written since.
-	// What commands have left running ends. Zero means never, so that files are
-	// saved when it hibernates or refreshes.
+	// CheckpointCommands and CheckpointEvery save the files more often, by moving to a new
+	// machine after that many commands, or after that time if there was a command. A machine
+	// that crashes loses what was written since. Processes that commands left running end.
+	// Zero means that files are saved only when the session hibernates or MaxLifetime is
+	// near.
 	CheckpointCommands int           `json:"checkpointCommands,omitempty"`
 	CheckpointEvery    time.Duration `json:"checkpointEvery,omitempty"`
-	// QueueLimit is how many commands may wait for their turn, and not above
-	// 768 KiB of them, as JSON. Zero means 100.
+	// QueueLimit is how many commands may wait. Together they may have 768 KiB as JSON. Zero
+	// means 100.
 	QueueLimit int `json:"queueLimit,omitempty"`
-	// MaxRun is how long a command may run: then it is ended, as by RunOptions.Timeout. A
-	// server in the foreground, or tail -f, keeps the queue and the machine otherwise. Zero
-	// never ends it.
+	// MaxRun ends a command that runs longer, like RunOptions.Timeout. Without it, a server
+	// in the foreground, or tail -f, blocks the queue and keeps the machine. Zero means no
+	// limit.
 	MaxRun time.Duration `json:"maxRun,omitempty"`
-	// MaxAge is after how much time since its start the session destroys itself,
-	// once no command runs and nobody holds it, with its sandbox and its output.
-	// Zero means never.
+	// MaxAge is how long after its start the session destroys itself, with its sandbox and
+	// its output, as soon as no command runs and nobody holds it. Zero means never.
 	MaxAge time.Duration `json:"maxAge,omitempty"`
-	// KeepEvents is how many events the workflow itself keeps when it continues
-	// as new, but not above 256 KiB; older ones go to the store, or are truncated
-	// without one. Zero means 1000.
+	// KeepEvents is how many events, of at most 256 KiB, the workflow keeps when it continues
+	// as new. Older ones go to the store. Without a store they are lost. Zero means 1000.
 	KeepEvents int `json:"keepEvents,omitempty"`
-	// MaxOutput is how many bytes of a command's output are stored. Of one that
-	// writes more, viewers see the rest only while it runs, and its end says
-	// truncated. Zero stores all.
+	// MaxOutput is how many bytes of a command's output are stored. Viewers see the rest
+	// only while the command runs, and its end says truncated. Zero means no limit.
 	MaxOutput int64 `json:"maxOutput,omitempty"`
-	// HistoryLimit is after how many events of Temporal's history the workflow
-	// continues as new, at least 10. Zero leaves that to the server.
+	// HistoryLimit is the number of events of Temporal's history after which the workflow
+	// continues as new. The minimum is 10. Zero leaves that to the server.
 	HistoryLimit int `json:"historyLimit,omitempty"`
 }
 
@@ -68,10 +65,10 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// lease is that of a session whose Options have none.
+// lease returns the lease of a session whose Options have none.
 func (p Policy) lease() time.Duration { return p.IdleAfter + 2*time.Minute }
 
-// check refuses what no session can live by.
+// check refuses invalid input.
 func (in input) check() error {
 	data, err := json.Marshal(in)
 	if err == nil && len(data) > optionsBytes {
@@ -80,8 +77,8 @@ func (in input) check() error {
 	return errors.Join(err, in.Policy.check())
 }
 
-// minHistory is the least HistoryLimit. The first decision of a history has 3 events
-// before it: with fewer, one history would follow another without end.
+// minHistory is the minimum HistoryLimit. A history has 3 events before its first decision, so a
+// very small limit would start one history after another.
 const minHistory = 10
 
 func (p Policy) check() error {

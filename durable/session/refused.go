@@ -10,25 +10,23 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// refused is what a session knows of the platform's refusals.
+// refused is the state of a session while the platform refuses its requests.
 type refused struct {
-	reason string // the last one's kind; empty while nothing is refused
-	before string // the state in which it began
-	hurry  bool   // the session was used, which tries again at once
-	// until is how long a session that is over waits for its machine's end.
+	reason string // type of the last refusal; empty while there is none
+	before string // the session's state before the refusals
+	hurry  bool   // the session was used: retry at once
+	// until is how long an ended session tries to stop its machine.
 	until time.Time
 }
 
-// deleteWithin is how long a session that is over tries to delete its sandbox.
+// deleteWithin is how long an ended session tries to delete its sandbox.
 const deleteWithin = 24 * time.Hour
 
-// errGivenUp says that the session was destroyed while the platform refused what
-// it was about to do.
-var errGivenUp = errors.New("the session was destroyed meanwhile")
+// errGivenUp means that the session was destroyed while the platform refused its requests.
+var errGivenUp = errors.New("the session was destroyed while the platform refused its requests")
 
-// onRefused waits while the platform refuses what the session needs: for pause, or
-// until the session is used or destroyed. The events tell why, once for each
-// reason.
+// onRefused waits for pause, or until the session is used or destroyed. It emits each reason of
+// the refusals once.
 func (s *run) onRefused(ctx workflow.Context, err error, pause time.Duration) error {
 	ending := !s.refused.until.IsZero()
 	if err == nil {

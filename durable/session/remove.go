@@ -22,8 +22,8 @@ const (
 	memoSandbox = "SandboxName"
 )
 
-// sandboxOf returns the name of a session's sandbox, empty if the memo is hidden by
-// another data converter.
+// sandboxOf returns the name of a session's sandbox. It is empty if another data converter hides
+// the memo.
 func sandboxOf(info *workflow.WorkflowExecutionInfo) (name string) {
 	if field := info.GetMemo().GetFields()[memoSandbox]; field != nil {
 		_ = converter.GetDefaultDataConverter().FromPayload(field, &name)
@@ -31,9 +31,9 @@ func sandboxOf(info *workflow.WorkflowExecutionInfo) (name string) {
 	return name
 }
 
-// Remove deletes what a session has left that has ended, as by a destroy that keeps it: its
-// sandbox, and what the store has of it. Temporal need not know the session any more: whoever
-// may call this may do so for any ID. It needs Options.Sandbox.
+// Remove deletes the sandbox and the stored data that an ended session has kept. It works even if
+// Temporal no longer has the session, so it can't check whether the ID belonged to one. Remove
+// needs Options.Sandbox.
 func (c *Client) Remove(ctx context.Context, id string) error {
 	if err := c.check(ctx); err != nil {
 		return err

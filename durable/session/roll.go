@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// historyFull reports whether the history is long enough to begin a new one.
+// historyFull reports whether it is time to continue as new.
 func (s *run) historyFull(ctx workflow.Context) bool {
 	if workflow.Now(ctx).Before(s.rollAfter) {
 		return false
@@ -20,14 +20,13 @@ func (s *run) historyFull(ctx workflow.Context) bool {
 	return info.GetContinueAsNewSuggested() || s.calls >= rollCalls || limit > 0 && info.GetCurrentHistoryLength() > limit || sizeOf(s.Events) > maxBytes
 }
 
-// overdue reports whether a new history is to begin although commands wait. A
-// busy session always has waiting commands, so waiting for an empty queue would
-// never roll over.
+// overdue reports whether to continue as new although commands wait. A busy session would
+// never do so if it waited for an empty queue.
 func (s *run) overdue(ctx workflow.Context) bool {
 	return (s.ran || s.calls >= rollCalls) && s.historyFull(ctx)
 }
 
-// roll continues as new, with the oldest events put into the store.
+// roll moves the oldest events to the store and continues as new.
 func (s *run) roll(ctx workflow.Context) error {
 	s.rolling = true
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
@@ -68,14 +67,13 @@ func (s *run) roll(ctx workflow.Context) error {
 	return workflow.NewContinueAsNewError(ctx, workflowName, s.in)
 }
 
-// A store that fails for archiveWithin is away, and the session goes on with the
-// history that it has for rollPause.
+// If the store fails for archiveWithin, the session keeps its history for another rollPause.
 const (
 	archiveWithin = time.Minute
 	rollPause     = 5 * time.Minute
 )
 
-// archive puts the oldest events into the store.
+// archive moves the oldest events to the store.
 func (s *run) archive(ctx workflow.Context) error {
 	brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: archiveWithin, ScheduleToCloseTimeout: archiveWithin, RetryPolicy: &temporal.RetryPolicy{MaximumInterval: 10 * time.Second},
@@ -98,8 +96,7 @@ func (s *run) archive(ctx workflow.Context) error {
 // texts are not, because of what JSON escapes.
 func (s *run) tooLargeAsJSON() bool { return jsonSizeOf(s.Events) > 2*keepBytes }
 
-// waiting returns the interrupts of commands in the queue, one each: those of
-// others are over, or are of none.
+// waiting returns one interrupt for each interrupted command in the queue.
 func (s *run) waiting() (kept []interrupt) {
 	first := map[string]interrupt{}
 	for _, i := range slices.Backward(s.interrupts) {
@@ -113,7 +110,7 @@ func (s *run) waiting() (kept []interrupt) {
 	return kept
 }
 
-// unroll goes on with this run for what came in while it was about to end.
+// unroll continues this run, because messages arrived while it was about to end.
 func (s *run) unroll(ctx workflow.Context) error {
 	s.rolling = false
 	if s.touched { // live would roll again before it looks

@@ -21,9 +21,9 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if b.StartIndex != nil && *b.StartIndex != 0 {
-		// Lines have no fixed numbers: how many an output makes depends on where
-		// it is read from.
-		h.refuse(w, http.StatusBadRequest, "startIndex can only be 0, the start; elsewhere a stream is continued by its cursor")
+		// Lines have no fixed numbers: how many there are depends on where the stream
+		// begins.
+		h.refuse(w, http.StatusBadRequest, "startIndex must be 0; use a cursor to continue a stream")
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), engineTimeout)
@@ -31,7 +31,7 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 	keyed := b.RunID == "" && b.Key != ""
 	if keyed {
 		if len(b.Key) < minStartKey || len(b.Key) > maxStartKey {
-			h.refuse(w, http.StatusBadRequest, "the key of a start is the secret of its session: at least 22 random characters, at most 200")
+			h.refuse(w, http.StatusBadRequest, "key is the secret of the session: use 22 to 200 random characters")
 			return
 		}
 		b.RunID = idOf(b.Key)
@@ -50,7 +50,7 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		case errors.Is(err, ErrNoSession):
-			id, at = "", Cursor{} // an ID of long ago: a new session
+			id, at = "", Cursor{} // start a new session
 			if keyed {
 				start.ID = b.RunID
 			} else if !h.allowed(w, r, "") {
@@ -69,8 +69,7 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 	h.stream(w, r, id, at)
 }
 
-// A key of a start makes it idempotent. Whoever knows it knows the ID that the session
-// gets.
+// The key of a start makes it idempotent. Anyone who knows the key knows the session's ID.
 const (
 	minStartKey = 22 // 128 bits, as base64
 	maxStartKey = 200
@@ -81,8 +80,8 @@ func idOf(key string) string {
 	return "ses-" + hex.EncodeToString(sum[:16])
 }
 
-// from returns where a stream begins: at the cursor, which is at, or at the last lines
-// that a request without a cursor asks for.
+// from returns where a stream begins: at the cursor, or at the last lines if the request asks
+// for them and has no cursor.
 func (h *handler) from(ctx context.Context, b body, at Cursor, s *State) (Cursor, error) {
 	if at.next() > s.Events && s.State != StateTerminated {
 		return at, tooFar(at, s.Events)
@@ -93,7 +92,7 @@ func (h *handler) from(ctx context.Context, b body, at Cursor, s *State) (Cursor
 	return at, nil
 }
 
-// startNew starts a session. It has responded when it returns false.
+// startNew starts a session. If it returns false, it has responded.
 func (h *handler) startNew(ctx context.Context, w http.ResponseWriter, r *http.Request, start *StartOptions) (id string, ok bool) {
 	id, err := h.c.Start(ctx, start)
 	if err != nil {

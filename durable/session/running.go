@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// command runs one command to its end.
+// command runs a command to its end.
 func (s *run) command(ctx workflow.Context, c queued) error {
 	s.begun = c.ID
 	defer func() {
@@ -21,7 +21,7 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	}()
 	if i := slices.IndexFunc(s.interrupts, func(i interrupt) bool { return i.ID == c.ID }); i >= 0 {
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Killed})
-		return nil // before it began
+		return nil // it never begins
 	}
 	if s.Sandbox.VM == "" {
 		if err := s.wake(ctx); err != nil {
@@ -38,7 +38,7 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	return s.conclude(ctx, c, cmd, before)
 }
 
-// begin starts a command. It returns nil if that is over before it has begun.
+// begin starts a command. It returns nil if the command was rejected or given up.
 func (s *run) begin(ctx workflow.Context, c queued, before losses) (*durable.Command, error) {
 	vm := s.Sandbox.VM
 	args, from := []string{"-c", c.Command}, ""
@@ -77,7 +77,7 @@ func (s *run) conclude(ctx workflow.Context, c queued, cmd *durable.Command, bef
 	if errors.Is(err, errGivenUp) {
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost, Truncated: true})
 	}
-	if errors.Is(err, durable.ErrRewound) { // the service has no IDs for commands: it did not run
+	if errors.Is(err, durable.ErrRewound) { // a service without command IDs: it did not run
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: "rejected", Error: err.Error()})
 		s.noteRewound(ctx, before)
 		return nil
@@ -118,7 +118,7 @@ func (s *run) wake(ctx workflow.Context) error {
 	return nil
 }
 
-// noteAwake says that another machine runs, and which files it does not have.
+// noteAwake emits that a new machine runs, and which files it lacks.
 func (s *run) noteAwake(ctx workflow.Context, before losses) {
 	s.Unsaved = 0
 	switch now := s.losses(); {
@@ -130,18 +130,18 @@ func (s *run) noteAwake(ctx workflow.Context, before losses) {
 	s.status(ctx, StateActive)
 }
 
-// losses counts what was lost.
+// losses counts the sandbox's losses.
 type losses struct{ resets, rollbacks, rewinds int }
 
 func (s *run) losses() losses {
 	return losses{s.Sandbox.Resets, s.Sandbox.Rollbacks, s.Sandbox.Rewinds}
 }
 
-// runAnyway is the OnLoss of a session's sandbox: the events say what is lost, and the
-// commands that wait run.
+// runAnyway is the OnLoss of a session's sandbox. Events report the loss, and the next command
+// runs.
 func runAnyway(workflow.Context, error) error { return nil }
 
-// noteRewound says that commands ran of which the history knows nothing.
+// noteRewound emits that commands ran which the history lacks.
 func (s *run) noteRewound(ctx workflow.Context, before losses) {
 	if s.losses().rewinds == before.rewinds {
 		return
@@ -150,19 +150,18 @@ func (s *run) noteRewound(ctx workflow.Context, before losses) {
 	s.status(ctx, StateActive)
 }
 
-// outputOf is where the output of a command is stored: it is of no other, also if a
-// history that is lost, or a session before this one with the same ID, had one of the
-// same number.
+// outputOf returns the key of a command's stored output. It differs from the key of a command
+// with the same number in a lost history, or in an earlier session with the same ID.
 func (s *run) outputOf(ctx workflow.Context, id string) string {
 	return s.dir + "/" + id + "-" + timestamp(workflow.Now(ctx))
 }
 
-// timestamp is a time as a part of names.
+// timestamp returns a time as part of a name.
 func timestamp(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 36) }
 
-// follow waits for the command's end, passing interrupts on to it: the first as it
-// is, one that comes later as SIGKILL, as the command has not ended of the first.
-// A session that is destroyed meanwhile kills it.
+// follow waits for the command's end and passes interrupts on to it. The second interrupt
+// becomes SIGKILL, because the first did not end the command. Destroying the session kills
+// the command.
 func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Result, error) {
 	done := s.Sandbox.Follow(ctx, cmd)
 	killed, asked := false, false
@@ -172,7 +171,7 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 			return done.IsReady() || s.destroy != nil && !killed || slices.ContainsFunc(s.interrupts, mine)
 		})
 		switch {
-		case err != nil: // cancelled
+		case err != nil: // canceled
 			_ = s.Sandbox.Kill(ctx, cmd, sandbox.SIGKILL)
 			return nil, err
 		case done.IsReady():
@@ -186,7 +185,7 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 			killed = true
 			if err := s.Sandbox.Kill(ctx, cmd, sandbox.SIGKILL); err != nil {
 				if ctx.Err() == nil {
-					err = errGivenUp // the machine is stopped, and ends it
+					err = errGivenUp // stopping the machine ends the command
 				}
 				return nil, err
 			}
@@ -201,7 +200,7 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 			asked = asked || asks
 			err := s.Sandbox.Kill(ctx, cmd, sig)
 			if slices.ContainsFunc(s.interrupts, mine) {
-				// What came before the first has arrived does not count as a second request.
+				// Interrupts that came before the first arrived do not count as a second one.
 				s.interrupts = slices.DeleteFunc(s.interrupts, func(i interrupt) bool { return mine(i) && sandbox.Signal(i.Signal) == sig })
 			}
 			if err != nil {

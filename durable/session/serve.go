@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// stream writes a session's events until it ends or the client has gone.
+// stream writes a session's events until the session ends or the client disconnects.
 func (h *handler) stream(w http.ResponseWriter, r *http.Request, id string, at Cursor) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -54,7 +54,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, id string, at C
 				if ctx.Err() == nil {
 					h.opts.Logger.WarnContext(ctx, "a stream of events broke", "session", id, "error", it.err)
 				}
-				return // the client asks again
+				return // the client reconnects
 			}
 			data, jsonErr := json.Marshal(it.e)
 			if err = jsonErr; err == nil {

@@ -7,24 +7,24 @@ import (
 )
 
 const (
-	// eventPage is how many events a page holds at most, pageBytes about how many
-	// bytes: a response of Temporal is at most 4 MiB.
+	// eventPage is the maximum number of events in a page, and pageBytes about their size.
+	// Temporal limits a response to 4 MiB.
 	eventPage = 500
 	pageBytes = 256 << 10
-	// keepBytes is about how many bytes of events are carried over
-	// continue-as-new: a payload is at most 2 MiB.
+	// keepBytes is about the size of the events that are carried over continue-as-new.
+	// Temporal limits a payload to 2 MiB.
 	keepBytes = 256 << 10
-	// maxBytes of events begin a new history.
+	// maxBytes is the size of events that starts a new history.
 	maxBytes = 4 * keepBytes
-	// queueBytes is how many bytes of JSON the queue may have. It is carried over
-	// continue-as-new in addition to the events and the keys.
+	// queueBytes limits the size of the queue as JSON. It is carried over continue-as-new
+	// together with the events and the keys.
 	queueBytes = 768 << 10
-	// optionsBytes is how many bytes of JSON a session's Options and Policy may
-	// have. They are carried over twice.
+	// optionsBytes limits the size of Options and Policy as JSON. They are carried over
+	// twice.
 	optionsBytes = 64 << 10
 )
 
-// jsonSize is how many bytes of JSON a text has at most.
+// jsonSize returns the maximum size of a text as JSON.
 func jsonSize(text string) int {
 	const escaped = len(`\u0000`)
 	n := len(`""`)
@@ -39,12 +39,12 @@ func jsonSize(text string) int {
 	return n
 }
 
-// size is how many bytes of JSON a queued command and its interrupt have at most.
+// size returns the maximum size of a queued command and its interrupt as JSON.
 func (q queued) size() int {
 	return len(`{"ID":,"Command":,"Hold":600000000000,"Text":},{"ID":"cmd-1234567890","Signal":64},`) + jsonSize(q.ID) + jsonSize(q.Command) + jsonSize(q.Text)
 }
 
-// queueSize is how many bytes of JSON the queue has at most.
+// queueSize returns the maximum size of the queue as JSON.
 func (s *run) queueSize() (n int) {
 	for _, q := range s.Queue {
 		n += q.size()
@@ -52,11 +52,10 @@ func (s *run) queueSize() (n int) {
 	return n
 }
 
-// shortKey is how long a key may be that is remembered as it is.
+// shortKey is the maximum length of a key that is remembered unchanged.
 const shortKey = 64
 
-// keyOf is what is remembered of an idempotency key. There are many, so that each
-// is short.
+// keyOf returns what is remembered of an idempotency key. It is short, because there are many.
 func keyOf(key string) string {
 	if jsonSize(key) <= shortKey+len(`""`) {
 		return key
@@ -65,18 +64,18 @@ func keyOf(key string) string {
 	return "sha256:" + hex.EncodeToString(sum[:16])
 }
 
-// size is about how many bytes of JSON an event has. Texts that need to be escaped
-// have more, up to six times as many: the limits leave room for them.
+// size returns about how many bytes of JSON an event has. Texts with escapes can have six times
+// as many, and the limits leave room for them.
 func (e stored) size() int {
 	return 300 + len(e.Event.Command) + len(e.Event.Tail) + len(e.Event.Error) + len(e.Handle)
 }
 
-// jsonSize is how many bytes of JSON an event has at most.
+// jsonSize returns the maximum size of an event as JSON.
 func (e stored) jsonSize() int {
 	return 300 + jsonSize(e.Event.Command) + jsonSize(e.Event.Tail) + jsonSize(e.Event.Error) + len(e.Handle)*4/3
 }
 
-// pageOf returns how many of the events make a page.
+// pageOf returns how many of the events fit into a page.
 func pageOf(events []stored) (n int) {
 	for bytes := 0; n < min(len(events), eventPage); n++ {
 		if bytes += events[n].size(); bytes > pageBytes && n > 0 {

@@ -13,39 +13,37 @@ type state struct {
 	Sandbox   *durable.Sandbox `json:"sandbox,omitempty"`
 	StartedAt time.Time        `json:"startedAt"`
 	LastUse   time.Time        `json:"lastUse"`
-	// Base is the number of the first event that is kept here.
+	// Base is the number of the first event in Events.
 	Base   int      `json:"base"`
 	Events []stored `json:"events"`
 	// Pages are the numbers of the first events of the pages in the store.
 	Pages   []int    `json:"pages,omitempty"`
 	Counter int      `json:"counter"`
 	Queue   []queued `json:"queue,omitempty"`
-	// Keys are the last idempotency keys, with the command that each made.
+	// Keys are the last idempotency keys with their commands.
 	Keys []keyed `json:"keys,omitempty"`
-	// Unsaved is how many commands were started since the files were saved.
+	// Unsaved counts the commands since the files were saved.
 	Unsaved int `json:"unsaved,omitempty"`
-	// Holds keep the machine, and Lent says that there were some since the session
-	// itself has last looked at it.
+	// Holds reserve the machine. Lent says that there was a hold since the session last
+	// looked at the machine.
 	Holds []hold `json:"holds,omitempty"`
 	Lent  bool   `json:"lent,omitempty"`
-	// Interrupts are those of commands in the queue.
+	// Interrupts are for commands in the queue.
 	Interrupts []interrupt `json:"interrupts,omitempty"`
 }
 
-// stored is an event as the workflow keeps it, with the handle that its stream
-// does not show.
+// stored is an event as the workflow keeps it. Viewers do not see Handle and Text.
 type stored struct {
 	Event  Event  `json:"event"`
 	Handle []byte `json:"handle,omitempty"`
-	// Text is the command's text in the store, if that is not in the event.
+	// Text names the command's text in the store, if the event lacks the text.
 	Text string `json:"text,omitempty"`
-	// Decision is the number of the event of Temporal's history with which the
-	// decision began that made the event; 0 if it is of a run before.
+	// Decision is the number of the history event that started the decision which made this
+	// event. It is 0 for an event of an earlier run.
 	Decision int `json:"decision,omitempty"`
 }
 
-// queued is a command that waits for its turn, or a hold: of one with that ID, for
-// that time.
+// queued is a command that waits for its turn, or a hold with its ID and duration.
 type queued struct {
 	ID, Command string
 	Hold        time.Duration `json:",omitempty"`
@@ -70,8 +68,7 @@ func (s *run) keep(ctx workflow.Context, e stored) {
 // MetricsHandler of its client.
 const eventsCounter = "sandbox_session_events"
 
-// countEvent counts an event that happens. One that is replayed counts no second
-// time.
+// countEvent counts an event. A replayed event does not count again.
 func countEvent(ctx workflow.Context, e Event) {
 	outcome := e.State + e.Status + string(e.Outcome) // each type has one of them
 	if e.Outcome == durable.Exited && e.ExitCode != nil {
@@ -83,14 +80,13 @@ func countEvent(ctx workflow.Context, e Event) {
 	workflow.GetMetricsHandler(ctx).WithTags(map[string]string{"type": e.Type, "outcome": outcome}).Counter(eventsCounter).Inc(1)
 }
 
-// noteDecisions notes what each decision makes of the session. A worker that replays
-// the history for a query goes on with what has happened since the last decision, as
-// if it were another one: that is a guess, since the next decision may be a different
-// one, because of the updates that come with it.
+// noteDecisions records the state after each decision. A worker that replays the history for a
+// query also runs the workflow with what happened after the last decision. Its result is a
+// guess: the next decision may differ, because of the updates that come with it.
 func (s *run) noteDecisions(ctx workflow.Context) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	_ = workflow.Await(ctx, func() bool { // looks at the end of each decision, too
+	_ = workflow.Await(ctx, func() bool { // the condition is evaluated after each decision
 		decision, replays := workflow.GetInfo(ctx).GetCurrentHistoryLength(), workflow.IsReplaying(ctx)
 		if s.guesses = !replays && decision > 0 && decision <= s.replayed; s.guesses {
 			return false
@@ -107,7 +103,7 @@ func (s *run) noteDecisions(ctx workflow.Context) {
 	})
 }
 
-// status emits the state that the sandbox is in.
+// status emits the state of the sandbox.
 func (s *run) status(ctx workflow.Context, state string) {
 	e := Event{Type: TypeStatus, State: state}
 	if state == StateActive {
@@ -116,26 +112,26 @@ func (s *run) status(ctx workflow.Context, state string) {
 	s.emit(ctx, e)
 }
 
-// page is the response to the query for events: those from a number on.
+// page is the response to the query for events from a number on.
 type page struct {
 	Events []stored `json:"events"`
 	// Base is the first event that the workflow has. Those before it are in the
 	// store: Stored is where the page with the event that was asked for begins, or -1.
 	Base   int `json:"base"`
 	Stored int `json:"stored"`
-	// Next is the number that the next event will have; 0 says nothing.
+	// Next is the number of the next event. 0 means unknown.
 	Next   int  `json:"next,omitempty"`
-	Closed bool `json:"closed,omitempty"` // and there will be no more
-	// Before is the event before the first of those that were asked for, with its number,
-	// time and decision alone, if the workflow has it.
+	Closed bool `json:"closed,omitempty"` // these are the last events
+	// Before is the event before the first requested one, if the workflow has it, with only
+	// its number, time and decision.
 	Before []stored `json:"before,omitempty"`
-	// Run is the run of the workflow that answers, and Dir where its pages are stored.
+	// Run is the workflow's run, and Dir the folder of its pages in the store.
 	Run string `json:"run"`
 	Dir string `json:"dir"`
-	// Replayed is the last decision that the worker has replayed for what it has in
-	// memory, 0 if it has made all of them.
+	// Replayed is the last decision that the worker has replayed. It is 0 if the worker made
+	// all decisions itself.
 	Replayed int `json:"replayed,omitempty"`
-	// asked is how far its viewers had followed the history when they asked.
+	// asked is how far the viewers had followed the history at the query.
 	asked place
 }
 
@@ -160,10 +156,10 @@ func (s *run) page(from int) page {
 	return p
 }
 
-// State is what a session is at the moment.
+// State is the current state of a session.
 type State struct {
-	// State is that of the last status event, and Error its error, or that of what is
-	// tried again at the moment.
+	// State is the state of the last status event. Error is its error, or the error of a
+	// request that is being retried.
 	State            string `json:"state"`
 	Error            string `json:"error,omitempty"`
 	SandboxID        string `json:"sandboxId,omitempty"`
@@ -171,30 +167,29 @@ type State struct {
 	StartedAt        Millis `json:"startedAt"`
 	LastUse          Millis `json:"lastUse"`
 	SandboxExpiresAt Millis `json:"sandboxExpiresAt,omitempty"`
-	// HibernatesAt is when it hibernates unless it is used; 0 while it does not
-	// run, while a command does, or somebody holds it.
+	// HibernatesAt is when the machine hibernates unless it is used. It is 0 while the
+	// machine does not run, while a command runs, or while somebody holds the machine.
 	HibernatesAt Millis `json:"hibernatesAt,omitempty"`
-	// Running is the command that runs, Queued how many wait.
+	// Running is the running command. Queued counts those that wait.
 	Running string `json:"running,omitempty"`
 	Queued  int    `json:"queued"`
-	// Held is how many hold the machine: see [Client.Hold].
+	// Held counts the holds of the machine; see [Client.Hold].
 	Held   int `json:"held,omitempty"`
 	Events int `json:"events"`
 }
 
-// decided is the response to the query for the state: that of the decision which began
-// with an event of Temporal's history, and the one before. Viewers take the latter
-// while the former is not committed.
+// decided is the response to the query for the state. It has the state after the last
+// decision and the state before. Viewers use the latter until the decision is committed.
 type decided struct {
 	State
 	Decision int    `json:"decision,omitempty"`
 	Before   *State `json:"before,omitempty"`
-	// Full says that there is no room for a command whose text is stored.
+	// Full says that the queue has no room for a command with a stored text.
 	Full bool `json:"full,omitempty"`
 }
 
-// when is what was decided when the history had so many events. A decision that is
-// over has one behind the event with which it began.
+// when returns the state when the history had that length. A committed decision is followed by
+// another event.
 func (d decided) when(length int64) decided {
 	if d.Before != nil && length > 0 && int64(d.Decision) >= length {
 		d.State = *d.Before
@@ -210,7 +205,7 @@ func (s *run) describe() State {
 			break
 		}
 	}
-	switch { // what said so is in the store
+	switch { // the last status event may be in the store
 	case d.State != "" || s.Sandbox == nil:
 	case s.Sandbox.VM == "":
 		d.State = StateHibernated

@@ -15,12 +15,10 @@ import (
 // maxTail is how many bytes [Client.Tail] searches for lines.
 const maxTail = 1 << 20
 
-// Tail returns a cursor near the end of a session's stream, for [Client.Events]: behind
-// it come the last lines of output, of one command or of several, and what follows. It
-// looks for them in the last MiB, and no further back than the events that the session
-// itself keeps. Of a running command it knows what another viewer of this client has
-// read, or what its worker has reported, which it does with each heartbeat. It needs a
-// worker to be up.
+// Tail returns a cursor for [Client.Events] at the last lines of output, of one command or of
+// several. It searches at most 1 MiB, and only the events that the session itself keeps. Of
+// a running command it knows what another viewer of this client has read, or what the worker
+// reported with its last heartbeat. Tail needs a running worker.
 func (c *Client) Tail(ctx context.Context, id string, lines int) (Cursor, error) {
 	if err := c.check(ctx); err != nil {
 		return Cursor{}, err
@@ -59,8 +57,7 @@ func (c *Client) Tail(ctx context.Context, id string, lines int) (Cursor, error)
 	return Cursor{Seq: at}, nil
 }
 
-// linesAtEnd returns how many bytes the last lines of a text have, and how many lines
-// it has too few.
+// linesAtEnd returns the size of the last lines of a text, and how many lines are missing.
 func linesAtEnd(text []byte, lines int) (n, missing int) {
 	for n < len(text) && lines > 0 {
 		rest := text[:len(text)-n-1] // without the end of the line
@@ -69,7 +66,7 @@ func linesAtEnd(text []byte, lines int) (n, missing int) {
 	return n, lines
 }
 
-// lastOutput returns the last n of the bytes that a command has written.
+// lastOutput returns the last n bytes of a command's output.
 func (c *Client) lastOutput(ctx context.Context, id string, start stored, end Event, size, n int64) (text []byte, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	o := &outputs{v: &viewer{c: c, ctx: ctx, id: id}, ctx: ctx, cancel: cancel, skip: size - n, pieces: make(chan piece)}
@@ -87,14 +84,14 @@ func (c *Client) lastOutput(ctx context.Context, id string, start stored, end Ev
 			return text[:min(int64(len(text)), n)], nil
 		}
 	}
-	if errors.Is(o.err, fs.ErrNotExist) { // it is lost, as the viewer will hear
+	if errors.Is(o.err, fs.ErrNotExist) { // it is lost, and an event will say so
 		return text, nil
 	}
 	return text, o.err
 }
 
-// recentEvents is what is known of a session's events, and how much the command that runs
-// has written.
+// recentEvents has the events that a session keeps, and how much the running command has
+// written.
 type recentEvents struct {
 	events  []stored
 	base    int
@@ -125,8 +122,8 @@ func (c *Client) recent(ctx context.Context, id string) (h recentEvents, err err
 	return h, err
 }
 
-// output returns how much a command has written whose last event this is, and the
-// index of its start; that is -1 if it is not known.
+// output returns the size of a command's output if event i is its last event, and the index of
+// its start, or -1 if that is unknown.
 func (h recentEvents) output(i int) (size int64, start int) {
 	switch e := h.events[i].Event; {
 	case e.Type == TypeCommandStart && e.ID == h.running:
@@ -139,8 +136,7 @@ func (h recentEvents) output(i int) (size int64, start int) {
 	return 0, -1
 }
 
-// keptEvents returns the events that the workflow keeps and the history has reached, and
-// the number of the first of them.
+// keptEvents returns the committed events that the workflow keeps, and the number of the first.
 func (w *watch) keptEvents(ctx context.Context) (events []stored, base int, err error) {
 	for {
 		changed := w.next()
@@ -149,7 +145,7 @@ func (w *watch) keptEvents(ctx context.Context) (events []stored, base int, err 
 		if err != nil {
 			return nil, 0, err
 		}
-		if p.Base != base { // it keeps none before, or has continued as new meanwhile
+		if p.Base != base { // older events are in the store, or the workflow has continued as new
 			if events, base = nil, p.Base; from > base {
 				continue
 			}
@@ -163,7 +159,7 @@ func (w *watch) keptEvents(ctx context.Context) (events []stored, base int, err 
 			return events, base, nil
 		}
 		select {
-		case <-changed: // while it was asked
+		case <-changed: // during the query
 			continue
 		default:
 		}

@@ -8,9 +8,9 @@ import (
 	"go.temporal.io/api/history/v1"
 )
 
-// watch tells the viewers of one session when it may have new events, and which of
-// them are true: a long poll of the workflow's history, which adds nothing to it
-// and needs no worker. All viewers of a process share one, and what they ask.
+// watch tells the viewers of one session when there may be new events, and which of them
+// are committed. It is a long poll of the workflow's history, which adds nothing to the
+// history and needs no worker. All viewers in a process share it, and its queries.
 type watch struct {
 	c       *Client
 	id      string
@@ -18,22 +18,21 @@ type watch struct {
 	viewers int
 	ctx     context.Context // ends with the last viewer
 
-	// Guarded by the client's mutex. changed is closed and replaced at each change,
-	// which also forgets what was asked.
+	// The client's mutex guards the rest. Each change closes and replaces changed, and
+	// clears asked.
 	changed chan struct{}
 	asked   map[int]*question
-	// at is how far the history was followed, and committed when the decisions of its
-	// run began that are in it, by the number of the event with which each did; begun is
-	// when the last one did, which need not be committed.
+	// at is how far the watch has followed the history. committed has the start times of
+	// the run's committed decisions, by the number of the event with which each started.
+	// begun is when the last decision started, which may not be committed.
 	at        place
 	committed map[int]Millis
 	begun     Millis
-	// over is how the last run ended.
+	// over is how the last run ended, or zero.
 	over enums.WorkflowExecutionStatus
 }
 
-// place is one in a session's history: a run, and the last of its decisions that is
-// committed.
+// place is a position in a session's history: a run and its last committed decision.
 type place struct {
 	run      string
 	decision int
@@ -48,7 +47,7 @@ type question struct {
 	err      error
 }
 
-// watch joins the watch of a session. The caller calls leave.
+// watch joins the watch of a session until the caller calls leave.
 func (c *Client) watch(id string) (w *watch, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,17 +69,17 @@ func (c *Client) watch(id string) (w *watch, leave func()) {
 	}
 }
 
-// next returns the channel that is closed at the next change. It is taken before
-// looking.
+// next returns a channel that is closed at the next change. Call it before a query, so that
+// no change is missed.
 func (w *watch) next() <-chan struct{} {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	return w.changed
 }
 
-// reached returns those of events of a page that the history has reached. A worker
-// answers queries from what it has in memory, which may be of a decision that is
-// never committed: then another one is made in its place, with other events.
+// reached returns the events of a page that are committed. A worker answers queries from
+// memory, which may contain a decision that is never committed: another decision, with
+// other events, then takes its place.
 func (w *watch) reached(p page, events []stored) (reached []stored, all bool) {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
@@ -91,13 +90,13 @@ func (w *watch) reached(p page, events []stored) (reached []stored, all bool) {
 		return nil, false
 	}
 	for i, e := range events {
-		// A worker that replays the history for a query makes the decision that has just
-		// begun as well, without the updates that only the one that began it knows. If it
-		// is asked after that was committed, it replays that too.
+		// A worker that replays the history for a query also makes the decision that has
+		// just started, without the updates that only the deciding worker knows. A query
+		// after the commit replays the committed decision.
 		//
-		// Attempts of a decision that are lost leave no trace but for the first, so that
-		// the one that is committed has their number, but is later. What a workflow
-		// takes for the time never goes back, and may be later still.
+		// Only the first lost attempt of a decision leaves a trace in the history. The
+		// committed attempt has the same number, but a later time. A workflow's time never
+		// goes back, and may be later still.
 		if at, ok := w.committed[e.Decision]; e.Decision > 0 && (!ok || p.Replayed > 0 && !p.asked.has(p.Run, e.Decision) || e.Event.At < at) {
 			return events[:i], false
 		}
@@ -105,15 +104,15 @@ func (w *watch) reached(p page, events []stored) (reached []stored, all bool) {
 	return events, true
 }
 
-// ended returns how the workflow has ended, zero if it has not.
+// ended returns how the workflow ended, or zero if it still runs.
 func (w *watch) ended() enums.WorkflowExecutionStatus {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	return w.over
 }
 
-// ask asks the workflow for the events from a number on. Viewers that ask for the
-// same since the last change get the same answer.
+// ask queries the workflow for the events from a number on. Viewers that ask the same before
+// the next change share the answer.
 func (w *watch) ask(ctx context.Context, from int) (page, error) {
 	w.c.mu.Lock()
 	q := w.asked[from]
@@ -138,15 +137,15 @@ func (w *watch) ask(ctx context.Context, from int) (page, error) {
 	}
 }
 
-// noteQueryTime notes how long a query took, of which pause is the mean.
+// noteQueryTime updates the mean duration of a query.
 func (c *Client) noteQueryTime(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cost += (d - c.cost) / 8
 }
 
-// pause is how long viewers wait after a change, for others that come with it: as
-// long as a query takes, so that viewers do not keep workers from their work.
+// pause is how long viewers wait for further changes after a change. It is as long as a
+// query takes, so that queries do not keep workers from their work.
 func (c *Client) pause() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +154,7 @@ func (c *Client) pause() time.Duration {
 
 const maxPause = 2 * time.Second
 
-// note takes an event of the history.
+// note processes an event of the history.
 func (w *watch) note(e *history.HistoryEvent) {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
@@ -184,13 +183,13 @@ func (w *watch) note(e *history.HistoryEvent) {
 	w.change()
 }
 
-// change wakes the viewers. The mutex is held.
+// change wakes the viewers. The caller holds the mutex.
 func (w *watch) change() {
 	close(w.changed)
 	w.changed, w.asked = make(chan struct{}), map[int]*question{}
 }
 
-// poll follows the history, and that of the runs that continue it.
+// poll follows the history of the workflow and of the runs that continue it.
 func (w *watch) poll() {
 	const first, last = 200 * time.Millisecond, 5 * time.Second
 	for wait := first; w.ctx.Err() == nil; {
@@ -208,7 +207,7 @@ func (w *watch) poll() {
 		if w.ended() != enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED {
 			return
 		}
-		// The run is over, or the engine away for a moment.
+		// The run has ended, or Temporal does not respond.
 		select {
 		case <-time.After(wait):
 			wait = min(max(2*wait, first), last)

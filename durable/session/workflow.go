@@ -12,9 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// Names of the workflow, its messages and its activities. They are part of
-// histories, and stay as they are. All begin with one name: the other workflows of the
-// namespace have messages of their own.
+// Names of the workflow, its messages and its activities. Histories contain them, so they
+// must not change. Their common prefix avoids conflicts with other workflows.
 const (
 	workflowName    = "sandbox.Session"
 	queryEvents     = workflowName + ".events"
@@ -29,7 +28,7 @@ const (
 	activityClear   = workflowName + ".Clear"
 )
 
-// Types of errors that a session's answers have.
+// Types of errors in a session's answers.
 const (
 	errDestroyedType = "Destroyed"
 	errQueueFullType = "QueueFull"
@@ -39,17 +38,16 @@ const (
 	errInvalidType   = "Invalid"
 )
 
-// input begins a run of the workflow; State is carried over continue-as-new.
+// input is the input of a run of the workflow. State is carried over continue-as-new.
 type input struct {
 	Options durable.Options `json:"options"`
 	Policy  Policy          `json:"policy"`
 	State   *state          `json:"state,omitempty"`
 }
 
-// DestroyOptions says what is left of a destroyed session.
+// DestroyOptions says what to delete with a session.
 type DestroyOptions struct {
-	// DeleteSandbox deletes the sandbox with its files, which are kept
-	// otherwise.
+	// DeleteSandbox deletes the sandbox with its files.
 	DeleteSandbox bool `json:"deleteSandbox,omitempty"`
 	// RemoveOutput removes the stored output and events.
 	RemoveOutput bool `json:"removeOutput,omitempty"`
@@ -60,24 +58,24 @@ type run struct {
 	*state
 	in         input
 	id, run    string
-	dir        string // in the store, of this session's alone
+	dir        string // in the store, for this session only
 	closed     bool
 	rolling    bool
 	destroy    *DestroyOptions
 	interrupts []interrupt
 	touched    bool
-	begun      string // the command that has left the queue
-	current    string // the command that runs
-	ran        bool   // a command has, in this run
+	begun      string // the command that left the queue
+	current    string // the running command
+	ran        bool   // a command ran in this run of the workflow
 	refused    refused
-	calls      int       // commands, interrupts and holds that were taken
-	rollAfter  time.Time // not before, since the store was away
-	// waitingHolds is how many updates wait for their hold.
+	calls      int       // accepted commands, interrupts and holds
+	rollAfter  time.Time // do not roll before, because the store failed
+	// waitingHolds counts the updates that wait for their hold.
 	waitingHolds int
-	adoptAfter   time.Time // not before is the lease of a machine that is held renewed
-	// replayed is the last decision that was replayed, as the history has it, decided
-	// what the last one has made, and guesses says that there is more by now, which no
-	// decision of the history has made.
+	adoptAfter   time.Time // do not renew the lease of a held machine before
+	// replayed is the last decision that was replayed from the history. decided is the
+	// state after the last decision. guesses says that the workflow has gone further than
+	// the history's last decision.
 	replayed int
 	decided  decided
 	guesses  bool
@@ -115,7 +113,7 @@ func Workflow(ctx workflow.Context, in input) error {
 	return s.end(ctx, err)
 }
 
-// live goes on until the session is destroyed, fails, or continues as new.
+// live runs the session until it is destroyed, fails, or continues as new.
 func (s *run) live(ctx workflow.Context) error {
 	if s.Sandbox == nil {
 		if err := s.create(ctx); err != nil {
@@ -156,7 +154,7 @@ func (s *run) live(ctx workflow.Context) error {
 	return nil
 }
 
-// create makes the session's sandbox.
+// create creates the session's sandbox.
 func (s *run) create(ctx workflow.Context) error {
 	sb, err := durable.Open(ctx, &s.in.Options)
 	if err != nil {
@@ -177,7 +175,7 @@ func (s *run) hasWork() bool { return len(s.Queue) > 0 }
 
 func (s *run) ready() bool { return s.destroy != nil || s.touched || s.hasWork() }
 
-// endsAt returns when the session reaches its MaxAge, zero if it has none.
+// endsAt returns when the session reaches its MaxAge, or the zero time if it has none.
 func (s *run) endsAt() time.Time {
 	if s.in.Policy.MaxAge == 0 {
 		return time.Time{}
@@ -191,8 +189,8 @@ func (s *run) outlived(ctx workflow.Context) bool {
 	return !ends.IsZero() && !workflow.Now(ctx).Before(ends)
 }
 
-// awaitUntil waits for ready, or for the first of the deadlines that are not zero. It
-// reports whether ready was first.
+// awaitUntil waits for ready or for the first nonzero deadline. It reports whether ready came
+// first.
 func awaitUntil(ctx workflow.Context, ready func() bool, deadlines ...time.Time) (bool, error) {
 	deadlines = slices.DeleteFunc(deadlines, time.Time.IsZero)
 	if len(deadlines) == 0 {
@@ -202,10 +200,10 @@ func awaitUntil(ctx workflow.Context, ready func() bool, deadlines ...time.Time)
 	return workflow.AwaitWithTimeout(ctx, max(first.Sub(workflow.Now(ctx)), 0), ready)
 }
 
-// rest waits for work, and hibernates or refreshes when it is time. A hibernated
-// session has no timer, unless it has a MaxAge.
+// rest waits for work, and hibernates or refreshes at its time. A hibernated session has a
+// timer only for MaxAge.
 func (s *run) rest(ctx workflow.Context) error {
-	s.interrupts = s.waiting() // none is for a command that is over
+	s.interrupts = s.waiting() // drop those of commands that have ended
 	var idle, refresh time.Time
 	if s.Sandbox.VM == "" {
 		s.touched = false // a touch does not wake it
@@ -235,8 +233,8 @@ func (s *run) rest(ctx workflow.Context) error {
 	return nil
 }
 
-// refreshAt is when the machine is left for a new one, which saves the files: before
-// its time is up, or for a checkpoint.
+// refreshAt is when to move to a new machine, which saves the files: before the machine's
+// time is up, or for a checkpoint.
 func (s *run) refreshAt() time.Time {
 	p := s.in.Policy
 	began := s.Sandbox.StartedAt.Add(s.Sandbox.Ahead)
@@ -250,8 +248,8 @@ func (s *run) refreshAt() time.Time {
 	}
 }
 
-// aging reports whether the machine is too old for a command that waits: a busy
-// session always has some.
+// aging reports whether the machine is too old for the next command. A busy session is never
+// idle, and so moves to a new machine between two commands.
 func (s *run) aging(ctx workflow.Context) bool {
 	return s.Sandbox.VM != "" && !workflow.Now(ctx).Before(s.refreshAt())
 }
@@ -267,7 +265,7 @@ func (s *run) refresh(ctx workflow.Context) error {
 	return nil
 }
 
-// renewUse notes that the machine was used, and renews its lease.
+// renewUse notes a use of the machine and renews its lease.
 func (s *run) renewUse(ctx workflow.Context) error {
 	s.noteUse(ctx)
 	runs, err := s.Sandbox.Renew(ctx)
@@ -282,7 +280,7 @@ func (s *run) noteUse(ctx workflow.Context) {
 	s.emit(ctx, Event{Type: TypeActivity})
 }
 
-// end stops the machine and says how the session ended.
+// end stops the machine and emits the session's result.
 func (s *run) end(ctx workflow.Context, cause error) error {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
@@ -293,16 +291,16 @@ func (s *run) end(ctx workflow.Context, cause error) error {
 		cause = nil
 	}
 	if s.destroy == nil {
-		s.destroy = &DestroyOptions{} // nothing is taken any more
+		s.destroy = &DestroyOptions{} // refuse further messages
 	}
 	destroy := s.destroy
-	// Somebody may wait for a hold.
+	// Updates that wait for a hold return first.
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
 		return err
 	}
 	if s.Sandbox != nil {
 		stop := s.Sandbox.Close
-		s.refused.until = workflow.Now(ctx).Add(s.in.Options.Lease) // it has stopped by itself then
+		s.refused.until = workflow.Now(ctx).Add(s.in.Options.Lease) // by then its lease has stopped it
 		if destroy.DeleteSandbox {
 			stop = s.Sandbox.Delete
 			s.refused.until = workflow.Now(ctx).Add(deleteWithin)

@@ -20,8 +20,8 @@ import (
 // sandboxes.
 const machineAddr = "10.0.2.2"
 
-// doorToken returns the token of the folder, which all processes that share its sessions
-// have in common. It creates one if there is none that is this user's alone.
+// doorToken returns the folder's token, which all its processes share. It creates a token if
+// there is none that only this user can read.
 func doorToken(dir string) (string, error) {
 	file := filepath.Join(dir, "token")
 	info, err := os.Lstat(file)
@@ -38,9 +38,8 @@ func doorToken(dir string) (string, error) {
 	return token, mutual.WriteKey(file, []byte(token+"\n"))
 }
 
-// onlyHosts refuses names that a page could have pointed to this machine: with the
-// token in its own place a page has no use for it, but what is served here is
-// none of its business.
+// onlyHosts refuses requests for unknown host names. A web page could point its own name to
+// this machine; without the token it could do nothing, but it has no business here.
 func onlyHosts(names string, next http.Handler) http.Handler {
 	allowed := append(strings.Split(strings.ToLower(names), ","), "localhost")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,7 +49,7 @@ func onlyHosts(names string, next http.Handler) http.Handler {
 		}
 		host = strings.ToLower(strings.Trim(host, "[]"))
 		if host == "" || net.ParseIP(host) == nil && !slices.Contains(allowed, host) {
-			http.Error(w, fmt.Sprintf("this service has no name %q; -host adds one", host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("unknown host name %q; add it with -host", host), http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -23,15 +23,15 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// The emulator is a process of its own, as the platform is elsewhere: its
-// sandboxes run on when this process is killed, and the next one finds them.
+// The emulator is a separate process, like the platform: its sandboxes continue to run if this
+// process is killed, and the next process finds them.
 
 // emulatorArg makes this program the emulator.
 const emulatorArg = "-serve-emulator"
 
-// emulator is how a running one is reached. It is kept in the emulator's folder,
-// with the key that it proves itself by: whoever listens at the port of one that
-// was killed gets no token.
+// emulator is the address of a running emulator. It is stored in the emulator's folder, with
+// the key by which the emulator proves its identity: another process that listens at the port
+// of a killed emulator gets no token.
 type emulator struct {
 	PID                           int
 	URL, Token, TeamID, ProjectID string
@@ -40,8 +40,8 @@ type emulator struct {
 
 const (
 	emulatorFile = "address.json"
-	// emulatorIdle is after how long without a request an emulator ends that has no
-	// running sandboxes and no users.
+	// emulatorIdle is how long an emulator without running sandboxes and without users waits
+	// for a request before it ends.
 	emulatorIdle = 30 * time.Minute
 )
 
@@ -54,7 +54,7 @@ func readEmulator(dir string) (*emulator, error) {
 	return e, json.Unmarshal(data, e)
 }
 
-// client returns an HTTP client that talks to that emulator and no other.
+// client returns an HTTP client that talks only to that emulator.
 func (e *emulator) client() (*http.Client, error) {
 	secure, err := mutual.Client(e.Key)
 	if err != nil {
@@ -69,7 +69,7 @@ func (e *emulator) client() (*http.Client, error) {
 func (e *emulator) alive(ctx context.Context) bool {
 	hc, err := e.client()
 	if err != nil {
-		return false // of an older version
+		return false
 	}
 	defer hc.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -87,7 +87,7 @@ func (e *emulator) alive(ctx context.Context) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// startEmulator returns the emulator of a folder, which it starts unless it runs.
+// startEmulator returns the emulator of a folder, and starts it unless it runs.
 func startEmulator(ctx context.Context, dir string) (*emulator, error) {
 	if e, err := readEmulator(dir); err == nil && e.alive(ctx) {
 		return e, nil
@@ -120,7 +120,7 @@ func startEmulator(ctx context.Context, dir string) (*emulator, error) {
 		case err := <-ended:
 			tick.Stop()
 			text, _ := os.ReadFile(said.Name())
-			return nil, fmt.Errorf("it ended at once: %w\n%s", err, text)
+			return nil, fmt.Errorf("the emulator ended at once: %w\n%s", err, text)
 		case <-ctx.Done():
 			tick.Stop()
 			return nil, ctx.Err()
@@ -128,7 +128,7 @@ func startEmulator(ctx context.Context, dir string) (*emulator, error) {
 	}
 }
 
-// stop ends the emulator of a folder, and waits until it has saved its sandboxes.
+// stop ends the emulator and waits until it has saved its sandboxes.
 func (e *emulator) stop(ctx context.Context, dir string) error {
 	p, err := os.FindProcess(e.PID)
 	if err != nil {
@@ -155,7 +155,7 @@ func (e *emulator) stop(ctx context.Context, dir string) error {
 func serveEmulator(ctx context.Context, dir string) (err error) {
 	used := make(chan struct{}, 1)
 	srv, err := sandboxtest.NewServer(&sandboxtest.Options{
-		Dir: filepath.Join(dir, "state"), Hidden: []string{filepath.Dir(dir)}, // with the keys of the service beside it
+		Dir: filepath.Join(dir, "state"), Hidden: []string{filepath.Dir(dir)}, // the service's keys
 		OnRequest: func(sandboxtest.Request) {
 			select {
 			case used <- struct{}{}:
@@ -167,7 +167,7 @@ func serveEmulator(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	file := filepath.Join(dir, emulatorFile)
-	defer func() { // the file last: stop waits for its end
+	defer func() { // remove the file last: stop waits for that
 		err = errors.Join(err, srv.Close())
 		_ = os.Remove(file)
 	}()
@@ -200,7 +200,7 @@ func serveEmulator(ctx context.Context, dir string) (err error) {
 				users := flock.New(filepath.Join(dir, usersFile))
 				if last, err := users.TryLock(); err == nil && last {
 					defer users.Unlock() //nolint:errcheck // closing the file unlocks it
-					return nil           // all its users were killed
+					return nil           // all users were killed
 				}
 			}
 			idle.Reset(emulatorIdle)
@@ -208,7 +208,7 @@ func serveEmulator(ctx context.Context, dir string) (err error) {
 	}
 }
 
-// front serves the emulator at another address, to those who have the key.
+// front serves the emulator at another address, only to clients with the key.
 func front(ctx context.Context, key []byte, srv *sandboxtest.Server) (addr string, err error) {
 	secure, err := mutual.Server(key)
 	if err != nil {
@@ -225,12 +225,12 @@ func front(ctx context.Context, key []byte, srv *sandboxtest.Server) (addr strin
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
-			r.Out.URL.RawQuery = r.In.URL.RawQuery // Out has lost what package url can't parse
+			r.Out.URL.RawQuery = r.In.URL.RawQuery // Out lacks what package url can't parse
 		},
 		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // a client that left
 	}
-	// Clients keep a spare connection for 90 s, and lose the request that they send on
-	// it as it is closed.
+	// Clients keep an idle connection for 90 s. If the server closed it earlier, they could
+	// lose a request.
 	hs := &http.Server{Handler: proxy, ReadHeaderTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, ErrorLog: proxy.ErrorLog}
 	context.AfterFunc(ctx, func() { _ = hs.Close() })
 	go func() { _ = hs.Serve(l) }()

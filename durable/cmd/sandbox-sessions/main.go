@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if c.dir == "" {
 		return errors.New("there is no home directory to keep files in; set HOME, or name a folder with -dir")
 	}
-	// Who could write there could choose the token, and where the emulator is.
+	// Another user who could write there could choose the token and the emulator's address.
 	if err := private.Dir(c.dir); err != nil {
 		return err
 	}
@@ -160,14 +160,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return serve(ctx, l, handler)
 }
 
-// commandsAtOnce is how many commands may run, of all sessions of this process.
+// commandsAtOnce limits the running commands of all sessions of this process.
 const commandsAtOnce = 10_000
 
-// followQueue is for following commands alone, which takes as long as they run.
+// followQueue is the task queue for following commands, which takes as long as they run.
 func (c config) followQueue() string { return c.queue + "-follow" }
 
-// defaults are for new sandboxes. Those of an emulator run on this machine, and
-// have nothing to do with its other programs, this one among them.
+// defaults returns the options of new sandboxes. Sandboxes of an emulator run on this machine, but
+// must not reach its other programs, including this one.
 func (c config) defaults() durable.Options {
 	o := durable.Options{Heartbeat: c.heartbeat, FollowQueue: c.followQueue()}
 	if c.emulator {
@@ -179,8 +179,7 @@ func (c config) defaults() durable.Options {
 	return o
 }
 
-// serve serves until ctx ends. Requests end with it, streams too: their clients
-// ask again.
+// serve serves until ctx ends. That also ends streams; their clients reconnect.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	serving, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -201,8 +200,8 @@ func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return srv.Shutdown(grace)
 }
 
-// defaultDir is in the user's home; empty without one. It is nowhere that others can
-// make it.
+// defaultDir returns a folder in the user's home, where nobody else can create it. It is empty if
+// there is no home.
 func defaultDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -226,11 +225,11 @@ func sandboxClient(emu *emulator, log *slog.Logger) (*sandbox.Client, error) {
 	})
 }
 
-// temporalClient connects to the Temporal server of the environment, and says which one
-// it trusts.
+// temporalClient connects to the Temporal server of the environment, and prints which server it
+// trusts.
 func temporalClient(ctx context.Context, log *slog.Logger, stderr io.Writer) (client.Client, error) {
-	// The environment alone: a file for the temporal program doesn't choose who can run
-	// commands here.
+	// Read only the environment: a configuration file of the temporal program must not choose
+	// who can run commands here.
 	opts, err := envconfig.LoadClientOptions(envconfig.LoadClientOptionsRequest{DisableFile: true})
 	if err != nil {
 		return nil, err
@@ -240,7 +239,7 @@ func temporalClient(ctx context.Context, log *slog.Logger, stderr io.Writer) (cl
 	}
 	how := "by its certificate"
 	if opts.ConnectionOptions.TLS == nil {
-		how = "without TLS: whoever listens there can run commands in the sessions"
+		how = "without TLS: any process that listens there can run commands in the sessions"
 	}
 	fmt.Fprintf(stderr, "sandbox-sessions: trusts the Temporal server at %s, %s\n", opts.HostPort, how)
 	opts.Logger = sdklog.NewStructuredLogger(log)

@@ -31,9 +31,9 @@ func alone(ctx context.Context, dir string, do func() error) error {
 	return do()
 }
 
-// joinEmulator returns the emulator of a folder, which it starts unless it runs, and the
-// function that leaves it.
-func joinEmulator(ctx context.Context, dir string) (*emulator, func() error, error) {
+// joinEmulator returns the emulator of a folder, and starts it unless it runs. leave ends the
+// use of it.
+func joinEmulator(ctx context.Context, dir string) (_ *emulator, leave func() error, _ error) {
 	users := flock.New(filepath.Join(dir, usersFile))
 	if locked, err := users.TryRLockContext(ctx, lockRetry); !locked {
 		return nil, nil, fmt.Errorf("locking %s: %w", users.Path(), err)

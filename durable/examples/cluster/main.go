@@ -1,7 +1,6 @@
-// Cluster is the service of example session as it runs on a cluster: any number
-// of these processes, on any number of machines, in front of one Temporal. They
-// are started, stopped and killed as deployments go; sessions and their viewers go
-// on at the others.
+// Cluster is the service of example session for a cluster. Run any number of these processes,
+// on any number of machines, with one Temporal server. When a deployment stops or kills some
+// of them, the sessions and their viewers continue at the others.
 //
 //	TEMPORAL_ADDRESS=temporal.internal:7233 go run ./examples/cluster -addr :8088 -output /mnt/shared/output
 //
@@ -66,11 +65,11 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 	}
 
 	w := worker.New(c, taskQueue, worker.Options{
-		// A process that is told to stop hands its commands over at once; this
-		// is for requests that are under way.
+		// A process that is told to stop hands its commands over at once. This time is
+		// for requests in flight.
 		WorkerStopTimeout: 10 * time.Second,
-		// How long Temporal waits for the process that has a session in memory,
-		// before it asks any other.
+		// How long Temporal waits for the process that has a session in memory before it
+		// asks another one.
 		StickyScheduleToStartTimeout: time.Second,
 	})
 	activities := &durable.Worker{Client: sandboxes, Output: store}
@@ -91,7 +90,7 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
-		Page: true, Authorize: session.Token(os.Getenv("TOKEN")), // without one all requests are refused
+		Page: true, Authorize: session.Token(os.Getenv("TOKEN")), // without a token, all requests are refused
 	})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		if _, err := c.CheckHealth(r.Context(), nil); err != nil {
@@ -101,8 +100,7 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 	return serve(ctx, addr, mux)
 }
 
-// serve serves until ctx ends. Streams end with it: their viewers go on at another
-// process.
+// serve serves until ctx ends. That ends streams too; their viewers continue at another process.
 func serve(ctx context.Context, addr string, h http.Handler) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -142,14 +140,14 @@ func dial(ctx context.Context) (client.Client, error) {
 	return c, nil
 }
 
-// sweepEvery makes the cluster stop, now and then, the machines that no session looks
-// after anymore. The first process to come makes the schedule for all.
+// sweepEvery creates the schedule by which the cluster stops machines without a session. The
+// first process creates it for all.
 func sweepEvery(ctx context.Context, c client.Client, every time.Duration) error {
 	_, err := c.ScheduleClient().Create(ctx, client.ScheduleOptions{
 		ID:     "sandbox-sweep",
 		Spec:   client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: every}}},
 		Action: &client.ScheduleWorkflowAction{ID: "sandbox-sweep", Workflow: "sandbox.Sweep", TaskQueue: taskQueue},
-		// And at once: the cluster may be new, and the sandboxes not.
+		// Run at once: a new cluster may have old sandboxes.
 		TriggerImmediately: true,
 	})
 	if err != nil && !errors.Is(err, temporal.ErrScheduleAlreadyRunning) {

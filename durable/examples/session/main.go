@@ -1,6 +1,5 @@
-// Session serves durable sessions from a program of one's own, on any Temporal
-// cluster: start it as often as there are machines, in front of the same task
-// queue.
+// Session serves durable sessions from your own program, with any Temporal cluster. Start it on
+// as many machines as you like, with the same task queue.
 //
 //	temporal server start-dev        # or TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE
 //	TOKEN=secret sandbox-emulator go run ./examples/session -addr 127.0.0.1:8088
@@ -52,7 +51,7 @@ func run(addr, output string) error {
 	sessions := session.New(c, &session.Options{Sandbox: sandboxes, Output: store, Policy: session.Policy{IdleAfter: 15 * time.Minute}})
 	mux := http.NewServeMux()
 	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
-		Page: true, Authorize: session.Token(os.Getenv("TOKEN")), // without one all requests are refused
+		Page: true, Authorize: session.Token(os.Getenv("TOKEN")), // without a token, all requests are refused
 	})))
 	srv := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	log.Printf("http://%s/api/sandbox/", addr)

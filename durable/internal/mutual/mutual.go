@@ -1,5 +1,5 @@
-// Package mutual makes keys by which processes of one user recognize each other,
-// in both directions: mutual TLS with one key and its own certificate.
+// Package mutual makes keys by which processes of one user authenticate each other. It is
+// mutual TLS with one key and one self-signed certificate.
 package mutual
 
 import (
@@ -51,8 +51,8 @@ func NewKey() ([]byte, error) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})...), nil
 }
 
-// KeyOf returns the key of a file, which it makes if there is none that is good for another
-// year.
+// KeyOf returns the key in a file. It makes a new key unless the file has one that is valid for
+// another year.
 func KeyOf(file string) ([]byte, error) {
 	key, err := os.ReadFile(file)
 	if err == nil {
@@ -69,10 +69,10 @@ func KeyOf(file string) ([]byte, error) {
 	return key, WriteKey(file, key)
 }
 
-// WriteKey puts a key into a file that is its owner's alone, in one step.
+// WriteKey atomically writes a key to a file that only its owner can read.
 func WriteKey(file string, key []byte) error {
 	fresh := file + ".new"
-	_ = os.Remove(fresh) // which may be of another mode
+	_ = os.Remove(fresh) // it may have another mode
 	if err := os.WriteFile(fresh, key, 0o600); err != nil {
 		return err
 	}
@@ -92,8 +92,7 @@ func Client(key []byte) (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, MinVersion: tls.VersionTLS13}, nil
 }
 
-// Server returns the configuration of a server, which takes clients with the same
-// key alone.
+// Server returns the configuration of a server that accepts only clients with the key.
 func Server(key []byte) (*tls.Config, error) {
 	c, err := Client(key)
 	if err != nil {

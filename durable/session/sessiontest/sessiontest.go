@@ -1,5 +1,5 @@
-// Package sessiontest tests programs that use sessions: with real processes, with
-// skipped time, and without a server. A test of a week takes a second.
+// Package sessiontest tests programs that use sessions, with real processes, skipped time
+// and no server. A test of a week takes a second.
 package sessiontest
 
 import (
@@ -15,23 +15,22 @@ import (
 
 // Options configures [New]. The zero value works.
 type Options struct {
-	// Env is for the environment: the emulator, the store, the time that a test may
-	// take.
+	// Env configures the environment: the emulator, the store and the time limit.
 	Env durabletest.Options
-	// Session is for the Client. Its Sandbox and Output are those of Env.
+	// Session configures Client. Its Sandbox and Output come from Env.
 	Session session.Options
 }
 
 // Format prints the options without secrets of the emulator, for every verb.
 func (o Options) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-// Env is the test environment of one session. Plan with At what happens, start the
-// session with Client, and Run it.
+// Env is the test environment of one session. Plan events with At, start the session with
+// Client, and call Run.
 type Env struct {
 	*durabletest.Env
-	// Client is for the program that is tested. Until Run it can start the session, of
-	// which it has one; in functions of At it can do whatever needs no stream; once Run
-	// has returned it can read events and the state.
+	// Client is for the tested program. Before Run, it can start one session. In functions
+	// of At, it can do everything but read events. After Run, it can read events and the
+	// state.
 	Client *session.Client
 
 	temporal *temporal
@@ -39,8 +38,7 @@ type Env struct {
 	planned  sync.WaitGroup
 }
 
-// New returns an environment. The emulator is closed when the test ends. opts may be
-// nil.
+// New returns an environment. It closes the emulator at the end of the test. opts may be nil.
 func New(tb testing.TB, opts *Options) *Env {
 	tb.Helper()
 	var o Options
@@ -54,9 +52,9 @@ func New(tb testing.TB, opts *Options) *Env {
 	return &Env{Env: env, Client: session.New(t, &o.Session), temporal: t, tb: tb}
 }
 
-// At plans f for a time after the session's start, by the session's clock. That
-// stands still but for the time in which f waits for an answer of Client: f must not
-// wait for what comes later. It is not called if the session ends before.
+// At calls f at a time after the session's start, by the session's clock. The clock moves
+// only while f waits for an answer of Client, so f must not wait for later events. f is not
+// called if the session ends before.
 func (e *Env) At(d time.Duration, f func()) {
 	e.Env.At(d, func() {
 		e.temporal.busy(1)
@@ -68,10 +66,9 @@ func (e *Env) At(d time.Duration, f func()) {
 	})
 }
 
-// Run runs the session that Client has started until it ends, and returns its
-// events, with the output of its commands. The time must not run out for it: plan its
-// end by Destroy, or by Policy.MaxAge. The error of one that failed is that of
-// GetWorkflowError.
+// Run runs the session that Client has started, and returns its events, with the output of
+// its commands. The session has to end: call Destroy in a function of At, or set
+// Policy.MaxAge. GetWorkflowError returns the error of a failed session.
 func (e *Env) Run() []session.Event {
 	e.tb.Helper()
 	if !e.temporal.run() {

@@ -18,10 +18,10 @@ import (
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// temporal is a cluster with one workflow, that of the test environment. What is
-// asked of it is done in the loop of the environment, which nothing else guards.
+// temporal is a client of a cluster with one workflow, that of the test environment. It does
+// everything in the environment's loop, because the environment has no lock.
 type temporal struct {
-	client.Client // what sessions do not use
+	client.Client // nil: the methods that sessions do not use
 	env           *durabletest.Env
 	id, workflow  string
 	input         []any
@@ -29,8 +29,8 @@ type temporal struct {
 
 	mu      sync.Mutex
 	running bool
-	// working is how many functions of the test work: those that are called, without
-	// the calls that wait for their answer. Time stands still while there are any.
+	// working counts the running functions of the test, without those that wait for an
+	// answer. Time stands still while there are any.
 	working int
 	change  *sync.Cond
 }
@@ -48,7 +48,7 @@ func (t *temporal) busy(n int) {
 	t.change.Broadcast()
 }
 
-// stand waits in the loop for the functions that work.
+// stand waits in the loop for the running functions.
 func (t *temporal) stand() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,7 +57,7 @@ func (t *temporal) stand() {
 	}
 }
 
-// run is the loop. It reports whether there is a workflow.
+// run runs the loop. It reports whether there is a workflow.
 func (t *temporal) run() bool {
 	if t.workflow == "" {
 		return false
@@ -72,7 +72,7 @@ func (t *temporal) run() bool {
 
 var errNone = serviceerror.NewNotFound("sessiontest: no such workflow runs")
 
-// do calls f in the loop, which answers it later. It reports whether there is a loop.
+// do calls f in the loop and waits for its answer. It reports whether the loop ran.
 func (t *temporal) do(id string, f func(answer func())) bool {
 	t.mu.Lock()
 	running := t.running && id == t.id
@@ -145,9 +145,9 @@ func (t *temporal) encode(value any) (converter.EncodedValue, error) {
 	return client.NewValue(payloads), err
 }
 
-// update is an update that has been answered.
+// update is an answered update.
 type update struct {
-	client.WorkflowUpdateHandle // its IDs, which nobody looks at
+	client.WorkflowUpdateHandle // nil: nobody uses the IDs
 	value                       converter.EncodedValue
 	err                         error
 }
@@ -159,8 +159,8 @@ func (u *update) Get(_ context.Context, to any) error {
 	return u.value.Get(to)
 }
 
-// queryEvents is the query of those who read events, for which time would have to go
-// on while they do.
+// queryEvents is the query for events. It works only after Run, because time stands still while
+// a reader waits for more.
 const queryEvents = "sandbox.Session.events"
 
 func (t *temporal) QueryWorkflowWithOptions(_ context.Context, r *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
@@ -198,8 +198,7 @@ func (t *temporal) DescribeWorkflowExecution(_ context.Context, id, _ string) (*
 	}, nil
 }
 
-// GetWorkflowHistory tells that the workflow's history has reached its events, which
-// is all that readers of events look at.
+// GetWorkflowHistory returns a history that has ended, so that readers get all events.
 func (t *temporal) GetWorkflowHistory(_ context.Context, id, _ string, _ bool, _ enums.HistoryEventFilterType) client.HistoryEventIterator {
 	if id != t.id {
 		return &past{}
