@@ -120,7 +120,7 @@ func TestBinary(t *testing.T) {
 func TestBinarySignals(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash")
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	r, w := io.Pipe()
 	defer r.Close()
@@ -157,7 +157,7 @@ func TestBinarySignals(t *testing.T) {
 // TestBinaryWithoutPrograms: where the output can't be encoded, that is the error.
 func TestBinaryWithoutPrograms(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	srv.HandleCommand("bash", func(_ context.Context, c *sandboxtest.Invocation) int {
 		_, _ = io.WriteString(c.Stderr, "Binary needs the programs dd and base64\n")
 		return 127

@@ -21,7 +21,7 @@ import (
 func TestOfABridge(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "other tests have each part")
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	// Six hexadecimal digits may hold the status of a missing sandbox.
 	const name = "box-a404bc"

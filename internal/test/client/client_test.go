@@ -17,7 +17,7 @@ import (
 // TestLines: Lines yields whole lines of either stream, however they were sent.
 func TestLines(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c",
 		`printf 'a'; sleep 0.1; printf 'b\r\n\nc\n'; printf 'e1\ne2' >&2; printf 'last'`}, nil)
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestLines(t *testing.T) {
 // argument, which may be a secret.
 func TestResultPrints(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "exit 3 # hunter2"}, nil)
 	require.NoError(t, err)
 	for _, text := range []string{fmt.Sprint(done), fmt.Sprint(*done), fmt.Sprintf("%#v", done)} {
@@ -52,7 +52,7 @@ func TestResultPrints(t *testing.T) {
 // TestContextWithClient: package functions use the client of their context.
 func TestContextWithClient(t *testing.T) {
 	t.Parallel()
-	srv, _ := testkit.Start(t, nil)
+	srv, _ := start(t, nil)
 	ctx := sandbox.ContextWithClient(t.Context(), srv.Client())
 	sb, err := sandbox.GetOrCreate(ctx, "of-this-context", nil)
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestContextWithClient(t *testing.T) {
 // and its errors.
 func TestServerRefuses(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Name: "taken"})
+	srv, sb := start(t, &sandbox.CreateOptions{Name: "taken"})
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	_, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: sb.Name()})
 	e := testkit.APIError(t, err)

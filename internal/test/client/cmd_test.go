@@ -32,7 +32,7 @@ import (
 
 func TestCmdKill(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c := sb.CommandContext(ctx, "sh", "-c", "echo ready; exec sleep 60")
@@ -82,7 +82,7 @@ func TestCmdWaitDelayEndsCopying(t *testing.T) {
 // A command that ignores Cancel is killed after WaitDelay.
 func TestCmdWaitDelayKills(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c := sb.CommandContext(ctx, "sh", "-c", "trap '' INT; echo ready; while :; do sleep .1; done")
@@ -161,7 +161,7 @@ func TestCmdOfUserAndSession(t *testing.T) {
 func TestCmdSurvivesCuts(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, CutAfterBytes: 3000, Times: 4})
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Status: http.StatusBadGateway, Times: 2})
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetCommand, Status: http.StatusServiceUnavailable, Times: 1})
@@ -261,7 +261,7 @@ func (b *endlessBody) Close() error { return nil }
 // A dialog with a program, as with os/exec.
 func TestCmdConversation(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	for name, mk := range map[string]makeCmd{"os/exec": localCmd(t.TempDir()), "sandbox": remoteCmd(sb, ".")} {
 		c := mk(t.Context(), cmdFields{}, "sh", "-c", `while read -r a b; do echo $((a+b)); done; exit 4`)
 		in, err := c.StdinPipe()
@@ -287,7 +287,7 @@ func TestCmdConversation(t *testing.T) {
 // the program ignores that signal.
 func TestCmdReaderGoesAway(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	for name, c := range map[string]struct {
 		program []string
 		pipe    bool
@@ -327,7 +327,7 @@ func TestCmdReaderGoesAway(t *testing.T) {
 // A Cmd costs one request for the start, the output and the end.
 func TestCmdCosts(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	for name, c := range map[string]struct {
 		cost int
 		run  func(c *sandbox.Cmd) error
@@ -443,7 +443,7 @@ func TestCmdStdinWithAnotherPath(t *testing.T) {
 // first.
 func TestCmdStdinOfAPipe(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
@@ -473,7 +473,7 @@ func TestCmdStdinOfAPipe(t *testing.T) {
 // what it can then, and waits on.)
 func TestCmdStdinThatBlocks(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	r, w := io.Pipe()
 	defer w.Close()
 	c := sb.CommandContext(t.Context(), "true")
@@ -485,7 +485,7 @@ func TestCmdStdinThatBlocks(t *testing.T) {
 // the errors of package os.
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	_, err := sb.RunCommand(t.Context(), "no-such-program", nil, nil)
 	assert.ErrorIs(t, err, exec.ErrNotFound)
 	assert.NotErrorIs(t, err, sandbox.ErrNotFound)
@@ -517,7 +517,7 @@ func TestErrorsShowTheClientsVariables(t *testing.T) {
 		if env == nil && !needs.Slow() {
 			continue
 		}
-		_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+		_, gate, sb, _ := behind(t, sandbox.ClientOptions{}, nil)
 		sent := map[string]string{}
 		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 			if !testkit.IsRun(req) {
@@ -547,7 +547,7 @@ func TestErrorsShowTheClientsVariables(t *testing.T) {
 
 func TestCmdShowsNoEnvironment(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	c := sb.CommandContext(t.Context(), "env", "-0")
 	c.Env = []string{"KEY=hunter2"}
 	assert.Equal(t, "env -0", c.String())

@@ -36,7 +36,7 @@ func (g gate) Write(p []byte) (int, error) { g <- string(p); return len(p), nil 
 // the order of the two channels proves it without a clock.
 func TestOutputWhileRunning(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	lines := make(gate)
 	result := make(chan error, 1)
 	go func() {
@@ -128,7 +128,7 @@ func TestExitCodes(t *testing.T) {
 // previous one has been received.
 func TestOutputOrder(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	script := []string{"-c", `go() { until [ -e "$0-$1" ]; do sleep 0.1; done; }
 		for i in 1 2 3; do echo out $i; go o$i; echo err $i >&2; go e$i; done`}
 	for _, name := range []string{"waited", "detached"} {
@@ -175,7 +175,7 @@ func TestOutputOrder(t *testing.T) {
 // option, the process.
 func TestKillOnCancel(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	for _, kill := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
 		lines := make(gate)
@@ -211,7 +211,7 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 // TestWriterFails: the error of a writer is returned to the caller.
 func TestWriterFails(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	full := errors.New("disk full")
 	_, err := sb.RunCommand(t.Context(), "echo", []string{"x"}, &sandbox.CommandOptions{Stdout: failing{full}})
 	require.ErrorIs(t, err, full)
@@ -228,7 +228,7 @@ func TestWriterFails(t *testing.T) {
 // it again.
 func TestStartCommandCosts(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	logs := func(cmd *sandbox.Command) error {
 		for _, err := range cmd.Logs(ctx) {
@@ -278,7 +278,7 @@ func TestStartCommandCosts(t *testing.T) {
 // gone.
 func TestDeleted(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	require.NoError(t, sb.Delete(t.Context(), nil))
 	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 	require.ErrorIs(t, err, sandbox.ErrDeleted)
@@ -291,7 +291,7 @@ func TestDeleted(t *testing.T) {
 // and all get the same one.
 func TestGetOrCreateRace(t *testing.T) {
 	t.Parallel()
-	srv, _ := testkit.Start(t, nil)
+	srv, _ := start(t, nil)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	var created atomic.Int64
 	opts := &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error { created.Add(1); return nil }}
@@ -321,7 +321,7 @@ func TestGetOrCreateRace(t *testing.T) {
 // that it would have killed.
 func TestEndedCommandIsLetGo(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	run := func() weak.Pointer[sandbox.Command] {
@@ -342,7 +342,7 @@ func TestEndedCommandIsLetGo(t *testing.T) {
 // find and to list.
 func TestBracesInArguments(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	source := strings.Repeat(`{"{`, 20_000)
 	args := []string{"-c", `echo $#`, source, source, source}
 	done, err := sb.RunCommand(t.Context(), "sh", args, nil)

@@ -120,7 +120,7 @@ func (f refusing) Open(name string) (fs.File, error) {
 // UploadDir and with CopyFS: what can be read arrives, and the rest is named.
 func TestUploadOfEveryKind(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	for _, way := range []string{"UploadDir", "CopyFS"} {
 		for _, told := range []bool{true, false} {
 			if !told && !needs.Slow() {
@@ -285,7 +285,7 @@ func TestDownloadOfEveryKind(t *testing.T) {
 func TestKilledDownload(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "d/sub/file", []byte("x"), 0o644))
 	const left = ".download-ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -71,7 +71,7 @@ func TestDownloadFile(t *testing.T) {
 
 func TestDownloadFileRefusals(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "a", []byte("x"), 0o644))
 	dir := t.TempDir()
@@ -107,7 +107,7 @@ func TestDownloadFileRefusals(t *testing.T) {
 // complete or, when the connection breaks each time, unchanged.
 func TestDownloadCut(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	content := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{7}).Read(content)
@@ -147,7 +147,7 @@ func TestDownloadCut(t *testing.T) {
 func TestDownloadCancelled(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "a", make([]byte, 8<<20), 0o644))
 	dir := t.TempDir()
 	dst := filepath.Join(dir, "dst")
@@ -210,7 +210,7 @@ func TestDownloadDirHostile(t *testing.T) {
 // TestDownloadDirScripted downloads archives that no tar would create.
 func TestDownloadDirScripted(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	dst := filepath.Join(t.TempDir(), "dst")
 	for name, out := range map[string]string{

@@ -26,7 +26,7 @@ import (
 // each session a new one, and a new one if it has ended.
 func TestEnsureCommand(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	clients := []*sandbox.Client{testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})}
 	made, err := clients[0].Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "x"}))
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestEnsureCommand(t *testing.T) {
 // requests, however often that was.
 func TestEnsureCommandEndsAlways(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	starts := 20
 	if !needs.Slow() {
 		starts = 9 // one more than the third number that is doubled
@@ -119,7 +119,7 @@ func TestEnsureCommandReady(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
 	port := needs.Port(t)
-	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}})
+	_, sb := start(t, &sandbox.CreateOptions{Ports: []int{port}})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	serve := fmt.Sprintf("sleep 0.3; echo serving; exec python3 -m http.server %d", port)
@@ -207,7 +207,7 @@ func TestEnsureCommandNoIDs(t *testing.T) {
 			}
 		}
 	}
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	for _, id := range []string{"", "a b", "../x", strings.Repeat("x", 41)} {
 		_, err := sb.EnsureCommand(t.Context(), id, "true", nil, nil)
 		assert.ErrorIs(t, err, sandbox.ErrInvalid, "%q", id)

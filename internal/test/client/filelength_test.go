@@ -110,7 +110,7 @@ func TestFileIsWholeOrAnError(t *testing.T) {
 // and announces the length of that.
 func TestAnnouncedLength(t *testing.T) {
 	t.Parallel()
-	srv, made := testkit.Start(t, nil)
+	srv, made := start(t, nil)
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", bytes.Repeat([]byte("0123456789"), 1000), 0o644))
 	const came = 5000
 	next := testkit.Transport(t)
@@ -243,7 +243,7 @@ func TestFileSizeCosts(t *testing.T) {
 // file that has come; a network that keeps it back does.
 func TestFileSizeUnknown(t *testing.T) {
 	t.Parallel()
-	srv, made := testkit.Start(t, nil)
+	srv, made := start(t, nil)
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("content"), 0o644))
 	var answer atomic.Pointer[func(*http.Request) (*http.Response, error)]
 	client := lengthless(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
@@ -296,7 +296,7 @@ func TestFileSizeUnknown(t *testing.T) {
 // one that shrank after its Stat is whole.
 func TestFileSizeChanges(t *testing.T) {
 	t.Parallel()
-	srv, made := testkit.Start(t, nil)
+	srv, made := start(t, nil)
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("one"), 0o644))
 	var grow atomic.Bool
 	client := lengthless(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {

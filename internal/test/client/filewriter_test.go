@@ -162,7 +162,7 @@ exit 1
 // directory too that all of them find missing.
 func TestAppendConcurrently(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	writers, each := 8, 4
 	if !needs.Slow() {
 		writers, each = 3, 2
@@ -330,7 +330,7 @@ func newLateProxy(t *testing.T, target string, after int64) *lateProxy {
 func TestLateUpload(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	data := make([]byte, 5<<20)
 	_, err := rand.Read(data)
 	require.NoError(t, err)
@@ -381,7 +381,7 @@ func TestLateUpload(t *testing.T) {
 func TestWriterLosesResponses(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	data := make([]byte, 8<<20+1<<10) // three pieces, the last one short
 	_, err := rand.Read(data)
 	require.NoError(t, err)
@@ -455,7 +455,7 @@ func TestCreateNames(t *testing.T) {
 // A slash at the end of a path means the same as to package os, or is refused.
 func TestTrailingSlash(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "store/data", []byte("x"), 0o644))
 	require.NoError(t, f.Symlink(t.Context(), "store", "link"))
@@ -478,7 +478,7 @@ func TestTrailingSlash(t *testing.T) {
 // Renaming a file to another of its hard links does nothing, as rename(2).
 func TestRenameOfTwins(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "one", []byte("x"), 0o644))
 	_, err := sb.RunCommand(t.Context(), "ln", []string{"one", "two"}, nil)
@@ -495,7 +495,7 @@ func TestRenameOfTwins(t *testing.T) {
 // sandbox when its context ends.
 func TestPipesOfTheSandbox(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	_, err := sb.RunCommand(t.Context(), "mkfifo", []string{"pipe"}, nil)
 	require.NoError(t, err)
 	assert.ErrorIs(t, sb.FS().Truncate(t.Context(), "pipe", 0), syscall.EINVAL)

@@ -23,7 +23,7 @@ import (
 func TestOneRequest(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "d/file", []byte("x"), 0o644))
@@ -84,7 +84,7 @@ func TestOneRequest(t *testing.T) {
 // Programs are run in English, whatever the sandbox speaks.
 func TestErrorsInOtherLanguages(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}})
+	srv, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}})
 	ctx := t.Context()
 	asked := 0
 	german := func(english, other string) sandboxtest.CommandHandler {
@@ -130,7 +130,7 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 // Output that makes no sense is an error, however long it is.
 func TestNonsense(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	for _, out := range []string{"", "\x00", "nonsense", strings.Repeat("x", 100_000), "f 644 1 0 0 0 0 0 1 1 1 1 ../evil\x00"} {
 		resp := func(_ context.Context, inv *sandboxtest.Invocation) int {
@@ -152,7 +152,7 @@ func TestNonsense(t *testing.T) {
 // Using a sandbox's files resumes it, using a session's does not.
 func TestFilesResume(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "a", []byte("kept"), 0o644))
 	old := sb.CurrentSession()
@@ -200,7 +200,7 @@ func TestPermissionErrors(t *testing.T) {
 func TestChownOfOne(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "file", []byte("x"), 0o644))
 	require.NoError(t, f.Symlink(ctx, "file", "link"))

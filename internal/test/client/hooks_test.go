@@ -37,7 +37,7 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 			if name == "not found" {
 				needs.Long(t, "two others are enough")
 			}
-			srv := sandboxtest.New(t, nil)
+			srv := newServer(t)
 			c := testkit.Client(t, srv, sandbox.ClientOptions{})
 			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
 			require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 // made again.
 func TestGoneDuringItsHook(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	other, c := testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})
 	var runs atomic.Int64
 	sb, err := c.GetOrCreate(t.Context(), "work", &sandbox.CreateOptions{OnCreate: func(ctx context.Context, _ *sandbox.Sandbox) error {
@@ -91,7 +91,7 @@ func TestGoneDuringItsHook(t *testing.T) {
 // effect.
 func TestOnCreateOnce(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{MaxRetries: -1})
 	rounds := 12
 	if !needs.Slow() {
@@ -132,7 +132,7 @@ func TestOnCreateOnce(t *testing.T) {
 // next call starts over, and the log says that it has failed.
 func TestOnCreateFails(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	var log testkit.LockedBuffer
 	c := testkit.Client(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	var runs atomic.Int64
@@ -156,7 +156,7 @@ func TestOnCreateFails(t *testing.T) {
 // goroutine, as a test does that fails there.
 func TestOnCreateLeaves(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	left := make(chan struct{})
 	go func() {
@@ -175,7 +175,7 @@ func TestOnCreateLeaves(t *testing.T) {
 // again. The call returns the hook's error.
 func TestOnCreateEndsItsCall(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, Times: 1, Status: http.StatusConflict})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -202,7 +202,7 @@ func TestHookWithAnotherHandle(t *testing.T) {
 		_, err = again.RunCommand(ctx, "true", nil, nil)
 		return err
 	}
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: hook})
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: hook})
 	c = testkit.Client(t, srv, sandbox.ClientOptions{})
 	testkit.StopElsewhere(t, srv, sb)
 	testkit.Output(t, sb, "true")
@@ -217,7 +217,7 @@ func TestHookStartsServers(t *testing.T) {
 	var out testkit.LockedBuffer
 	var server *sandbox.Command
 	var cmd *sandbox.Cmd
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		var err error
 		server, err = sb.StartCommand(ctx, "sh", []string{"-c", "while [ ! -e say ]; do sleep 0.1; done; echo served; sleep 1000"}, &sandbox.StartOptions{Stdout: &out, KillOnCancel: true})
 		if err != nil {
@@ -244,7 +244,7 @@ func TestCallsWaitForHook(t *testing.T) {
 	t.Parallel()
 	inHook, release := make(chan struct{}), make(chan struct{})
 	var runs atomic.Int64
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		if runs.Add(1) > 1 {
 			return nil
 		}
@@ -281,7 +281,7 @@ func TestCallsWaitForHook(t *testing.T) {
 // with hooks of their own keep those.
 func TestClientHooks(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	var created, resumed, own atomic.Int64
 	c := testkit.Client(t, srv, sandbox.ClientOptions{Hooks: func(sb sandbox.Info) (onCreate, onResume sandbox.Hook) {
 		if sb.Tags["kind"] != "preview" {
@@ -322,7 +322,7 @@ func TestHookOutlivesItsSession(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		runs := 0
 		var direct *sandbox.Sandbox
-		srv, _, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+		srv, _, sb, direct := behind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 			if runs++; runs > 1 {
 				return nil
 			}
@@ -352,7 +352,7 @@ func TestHookOutlivesItsSession(t *testing.T) {
 // other calls wait for OnCreate, which is an error before any request.
 func TestOnCreateNeedsATag(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	onCreate := func(context.Context, *sandbox.Sandbox) error { return nil }
 	for _, tags := range []map[string]string{
@@ -379,7 +379,7 @@ func TestOnCreateNeedsATag(t *testing.T) {
 // client and with another, and start over if it fails.
 func TestOnCreateAwaited(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	a, b := testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})
 	inside, release := make(chan struct{}, 10), make(chan struct{})
 	var runs atomic.Int64
@@ -454,7 +454,7 @@ func TestHooksCost(t *testing.T) {
 // makes other calls wait.
 func TestOnCreateKeepsItsTag(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	c, other := testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})
 	var done atomic.Bool
 	waiting := make(chan error, 1)

@@ -32,7 +32,7 @@ func TestIOFS(t *testing.T) {
 	needs.GNU(t)
 	needs.Long(t, "20,000 programs")
 	const count, dirs = 2000, 20
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	var files []sandbox.File
 	var expected []string
@@ -71,7 +71,7 @@ func TestIOFS(t *testing.T) {
 func TestIOFSUses(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{
 		{Path: "site/index.html", Content: []byte("<h1>home</h1>")},
@@ -132,7 +132,7 @@ func TestIOFSUses(t *testing.T) {
 func TestIOFSRanges(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv, _ := testkit.Start(t, nil)
+	srv, _ := start(t, nil)
 	var received atomic.Int64
 	base := testkit.Transport(t)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
@@ -218,7 +218,7 @@ func (b countedBody) Read(p []byte) (int, error) {
 func TestIOFSErrors(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "d/file", []byte("x"), 0o644))
 	fsys := sb.FS().IOFS(ctx, "d")

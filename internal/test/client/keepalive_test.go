@@ -75,7 +75,7 @@ func TestKeepAlive(t *testing.T) {
 
 func TestKeepAliveEndsWithAnError(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	var log testkit.LockedBuffer
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}).Create(t.Context(), &sandbox.CreateOptions{Name: "kept", Timeout: 90 * time.Minute})
 	require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestNoMoreTime(t *testing.T) {
 // as it has it, and an error says that it can't.
 func TestEnsureTimeLeft(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute})
 	require.NoError(t, err)
 	left := func() float64 { return sb.CurrentSession().TimeLeft().Minutes() }

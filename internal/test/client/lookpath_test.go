@@ -72,7 +72,7 @@ func TestLookPath(t *testing.T) {
 // costs.
 func TestCommandDone(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "read x; exit 3"}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)

@@ -2,10 +2,49 @@
 package client_test
 
 import (
+	"net/http"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // TestMain fails the run when a goroutine is leaked.
 func TestMain(m *testing.M) { testkit.Main(m) }
+
+// newServer starts an emulator for a test that does not depend on how sandboxes are
+// isolated: in folder mode, which costs half as much, or with SANDBOX_SLOW=1 in the
+// mode that the machine permits.
+func newServer(t *testing.T) *sandboxtest.Server {
+	t.Helper()
+	if needs.Slow() {
+		return sandboxtest.New(t, nil)
+	}
+	return sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+}
+
+// start is testkit.Start with newServer.
+func start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
+	t.Helper()
+	srv := newServer(t)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), testkit.Lasting(create))
+	require.NoError(t, err)
+	return srv, sb
+}
+
+// behind is testkit.Behind with newServer.
+func behind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *testkit.Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
+	t.Helper()
+	srv := newServer(t)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	opts.HTTPClient = &http.Client{Transport: gate}
+	sb, err := testkit.Client(t, srv, opts).Create(t.Context(), testkit.Lasting(create))
+	require.NoError(t, err)
+	direct, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: true})
+	require.NoError(t, err)
+	return srv, gate, sb, direct
+}

@@ -92,7 +92,7 @@ func (o *outline) String() string {
 // a 503, and whose output is cut twice, is reported as a tree with each cause.
 func TestObserverTree(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	var seen outline
 	var log testkit.LockedBuffer
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{
@@ -166,7 +166,7 @@ func without(lines []string, text string) (left []string) {
 func TestObserverKinds(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	events := &testkit.Events{}
 	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events, RetryWait: time.Millisecond})
 	hook := func(ctx context.Context, sb *sandbox.Sandbox) error {

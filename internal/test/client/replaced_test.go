@@ -25,7 +25,7 @@ func TestReplacedIsSpared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			srv, old := testkit.Start(t, nil)
+			srv, old := start(t, nil)
 			client := testkit.Client(t, srv, sandbox.ClientOptions{})
 			require.NoError(t, client.Delete(ctx, old.Name(), nil))
 			theirs, err := client.Create(ctx, &sandbox.CreateOptions{Name: old.Name(), Tags: map[string]string{"by": "somebody else"}})

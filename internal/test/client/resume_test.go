@@ -28,7 +28,7 @@ import (
 func TestSharedResume(t *testing.T) {
 	t.Parallel()
 	var hooks atomic.Int64
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		hooks.Add(1)
 		_, err := sb.RunCommand(ctx, "touch", []string{"resumed"}, nil)
 		return err
@@ -107,7 +107,7 @@ func TestResumeAbandoned(t *testing.T) {
 	t.Parallel()
 	entered, ended := make(chan struct{}, 1), make(chan error, 1)
 	var runs atomic.Int64
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, _ *sandbox.Sandbox) error {
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, _ *sandbox.Sandbox) error {
 		if runs.Add(1) > 1 {
 			return nil
 		}
@@ -157,7 +157,7 @@ func TestHookUsesSandbox(t *testing.T) {
 				_, err := sb.RunCommand(ctx, "true", nil, nil)
 				return err
 			}
-			srv, outer = testkit.Start(t, &sandbox.CreateOptions{OnResume: hook})
+			srv, outer = start(t, &sandbox.CreateOptions{OnResume: hook})
 			testkit.StopElsewhere(t, srv, outer)
 			done, err := outer.RunCommand(t.Context(), "cat", []string{"hooked"}, nil)
 			require.NoError(t, err)
@@ -175,7 +175,7 @@ func TestHookFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no licence")
 	var runs atomic.Int64
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
 		if runs.Add(1) < 3 {
 			return broken
 		}
@@ -201,7 +201,7 @@ func TestSessionStoppedDuringHook(t *testing.T) {
 	var runs atomic.Int64
 	refused := make(chan struct{})
 	var waiting sync.Once
-	srv, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+	srv, gate, sb, direct := behind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
 		if runs.Add(1) == 1 {
 			close(inHook)
 			<-release
@@ -236,7 +236,7 @@ func TestSessionStoppedDuringHook(t *testing.T) {
 // sandbox, until it has succeeded, and for no other handle.
 func TestHookOfSeveralHandles(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	_, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)

@@ -61,7 +61,7 @@ func TestSignalTree(t *testing.T) {
 			if sig == sandbox.SIGKILL {
 				needs.Long(t, "TestNoneSurvives has it")
 			}
-			srv, sb := testkit.Start(t, nil)
+			srv, sb := start(t, nil)
 			start := func(env string) *sandbox.Command {
 				cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", family}, &sandbox.StartOptions{Env: sandbox.Env{"FAMILY": env}})
 				require.NoError(t, err)
@@ -225,7 +225,7 @@ func TestTwinsEndTogether(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "four trees are killed at once")
 	needs.Programs(t, "bash", "setsid")
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -260,7 +260,7 @@ func TestSignalTreeOfBusy(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "the script looks twenty times")
 	needs.Programs(t, "python3")
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
 	cmd, err := sb.StartCommand(t.Context(), "python3", []string{"-c", `
 import os
@@ -279,7 +279,7 @@ os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_
 // Without sh the process alone is ended, and the error says so.
 func TestSignalTreeAlone(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"600"}, nil)
 	require.NoError(t, err)
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "none/x"}}, nil))

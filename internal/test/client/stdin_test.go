@@ -34,7 +34,7 @@ import (
 // What is written arrives while the command runs.
 func TestStdinConversation(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", `while read -r line; do echo "got $line"; done; echo end`}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
@@ -67,7 +67,7 @@ func TestStdinConversation(t *testing.T) {
 // Short writes are sent together.
 func TestStdinBatches(t *testing.T) {
 	t.Parallel()
-	srv, outer := testkit.Start(t, nil)
+	srv, outer := start(t, nil)
 	// How much waits for more is a matter of time, that of a bubble, which stands
 	// still while connections lead out of it.
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestStdinBatches(t *testing.T) {
 // for the next one.
 func TestStdinGoesOn(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -136,7 +136,7 @@ func TestStdinGoesOn(t *testing.T) {
 // one that has ended or closed its input is a closed pipe.
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "while [ ! -e go ]; do sleep .1; done; exec wc -c"}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
@@ -186,7 +186,7 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 // A command without an input is reported before a byte is lost.
 func TestStdinWithoutSupport(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
@@ -450,7 +450,7 @@ func TestStdinUnderFire(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("SANDBOX_STDIN_COMMANDS")); err == nil {
 		commands, largest = n, 64<<20
 	}
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	for _, f := range []sandboxtest.Fault{
 		{ActThenStatus: 502}, {Status: 502}, {ActThenStatus: 504}, {Status: 504}, {Status: 429}, {DropAfter: true}, {DropBefore: true}, {CutAfterBytes: 20},
 	} {
@@ -513,7 +513,7 @@ func TestStdinUnderFire(t *testing.T) {
 func TestStdinOfAnInterpreter(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-i"}, &sandbox.StartOptions{AttachStdin: true, Env: sandbox.Env{"PS1": "", "ENV": ""}})
 	require.NoError(t, err)
 	r, w := io.Pipe()

@@ -30,7 +30,7 @@ import (
 // request.
 func TestForkOfUnsaved(t *testing.T) {
 	t.Parallel()
-	srv, source := testkit.Start(t, nil)
+	srv, source := start(t, nil)
 	direct := testkit.Client(t, srv, sandbox.ClientOptions{})
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
 	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
@@ -196,7 +196,7 @@ func TestStopByAStaleHandle(t *testing.T) {
 			if name == "NoWait" {
 				needs.Long(t, "Close does not wait either")
 			}
-			srv, stale := testkit.Start(t, nil)
+			srv, stale := start(t, nil)
 			theirs, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(ctx, stale.Name(), nil)
 			require.NoError(t, err)
 			_, err = theirs.Stop(ctx, nil)

@@ -110,7 +110,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 	if !needs.Slow() {
 		count = 50
 	}
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	local := oddTree(t, count)
 
@@ -144,7 +144,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 func TestUploadDirPatterns(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	local := t.TempDir()
 	for _, name := range []string{"main.go", "pkg/a.go", "pkg/a_test.go", "node_modules/x/y.go", "README.md", "pkg/data.bin"} {
@@ -200,7 +200,7 @@ func TestDownloadDirPermissions(t *testing.T) {
 func TestDownloadDirIntoWorkTree(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	testkit.Output(t, sb, "sh", "-c", "mkdir -p w/.git/hooks w/lib/.GIT w/src && touch w/.git/hooks/pre-commit w/lib/.GIT/config w/.gitignore w/src/a")
 	tree := t.TempDir()
@@ -220,7 +220,7 @@ func TestDownloadDirIntoWorkTree(t *testing.T) {
 // TestDownloadDirOfRepositories downloads what Git takes for a repository into a
 // working tree, says what it leaves out, and asks Git for the status.
 func TestDownloadDirOfRepositories(t *testing.T) {
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	kinds := repository.Kinds(t)
 	if !needs.Slow() {
 		kinds = kinds[3:5] // internal/untar has all of them
@@ -386,7 +386,7 @@ func (s *endless) Close() error {
 // An upload that is refused, or cancelled, stops using its sources.
 func TestWriteFilesRefusedEarly(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	upload := func(t *testing.T, ctx context.Context, source *endless) error {
 		ended := false
 		err := sb.FS().CopyFS(ctx, ".", oneFile{source}, &sandbox.UploadOptions{Progress: func(sandbox.Progress) { assert.False(t, ended) }})
@@ -414,7 +414,7 @@ func TestWriteFilesRefusedEarly(t *testing.T) {
 
 func TestWriteFilesRefusals(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	before := len(srv.Requests())
 	for _, f := range []sandbox.File{

@@ -322,7 +322,7 @@ func TestLostScript(t *testing.T) {
 			if late {
 				needs.Long(t, "it ends as if the script was lost")
 			}
-			srv, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+			srv, gate, sb, _ := behind(t, sandbox.ClientOptions{}, nil)
 			mark := duration()
 			held := make(chan *http.Request, 1)
 			var more atomic.Int32
@@ -387,7 +387,7 @@ func TestUnansweredKill(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+			_, gate, sb, _ := behind(t, sandbox.ClientOptions{}, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			out := &heard{begun: make(chan struct{})}
@@ -426,7 +426,7 @@ func TestStrangersAreSpared(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "1,000 kills")
 	const kills, atOnce = 1000, 4
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	var strange []string
 	for range 3 {
 		strange = append(strange, duration())

@@ -131,7 +131,7 @@ func stdinOfWhatHasEnded(t *testing.T, writes int, unknown bool) {
 // create is not set up as ours.
 func TestTakenMeanwhile(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	other := testkit.Client(t, srv, sandbox.ClientOptions{})
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
 	made := false

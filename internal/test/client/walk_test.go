@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
-	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -51,7 +50,7 @@ func names(t *testing.T, f *sandbox.FileSystem, root string) (list []string) {
 func TestWalkDirCosts(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	var files []sandbox.File
 	want := map[string]bool{".": true}
 	for i := range 100 {
@@ -81,7 +80,7 @@ func TestWalkDirCosts(t *testing.T) {
 func TestWalkDirFails(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "file", nil, 0o644))
 	require.NoError(t, f.MkdirAll(t.Context(), "d/skipped/x", 0o755))
@@ -109,7 +108,7 @@ func TestWalkDirFails(t *testing.T) {
 func TestWalkDirOddTrees(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	run := func(script string) {
 		done, err := sb.RunCommand(ctx, "bash", []string{"-c", script}, nil)
@@ -158,7 +157,7 @@ func TestWalkDirOddTrees(t *testing.T) {
 func TestIOFSReadsOneDirectory(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "t/a/b/x"}}, nil))
 	_, err := fs.ReadDir(sb.FS().IOFS(t.Context(), "t"), ".")
 	require.NoError(t, err)
