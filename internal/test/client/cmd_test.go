@@ -358,7 +358,7 @@ func TestCmdCosts(t *testing.T) {
 func TestCmdStdinOfOddFiles(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	for _, name := range []string{"/dev/zero", "/sys/kernel/mm/transparent_hugepage/enabled", "/proc/version"} {
 		if _, err := os.Stat(name); err != nil {
 			continue // of another system, or missing on this machine

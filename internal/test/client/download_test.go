@@ -29,7 +29,7 @@ import (
 
 func TestDownloadFile(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	content := strings.Repeat("\x00\xff0123456789", 50_000)
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "dir/a", Content: []byte(content)}, {Path: "empty"}}, nil))
@@ -182,7 +182,7 @@ func TestDownloadCancelled(t *testing.T) {
 func TestDownloadDirHostile(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	require.NoError(t, f.MkdirAll(ctx, "evil", 0o777))

@@ -79,7 +79,13 @@ func TestFileIsWholeOrAnError(t *testing.T) {
 		},
 	} {
 		for file, full := range map[string]int64{"f": size, "small": 1000} {
+			if !needs.Slow() && (file == "f") != (name == "IOFS.Open") {
+				continue
+			}
 			for _, n := range []int64{0, 1, full / 2, full - 1} {
+				if !needs.Slow() && n != 0 && n != full-1 {
+					continue
+				}
 				cut.Store(n)
 				_, err := read(file)
 				assert.ErrorIs(t, err, io.ErrUnexpectedEOF, fmt.Sprintf("%s of %s, %d of %d bytes", name, file, n, full))

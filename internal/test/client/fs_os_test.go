@@ -196,7 +196,7 @@ var byDay = []string{
 func TestFileSystemIsLikeOS(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := start(t, nil)
 	localRoot, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	localRoot += "/table"
@@ -380,7 +380,10 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 	slices.SortStableFunc(ops, func(a, b op) int {
 		return cmp.Compare(strings.Index(a.name, "Chmod 0 "), strings.Index(b.name, "Chmod 0 "))
 	})
-	const together = 32
+	together := 32
+	if !needs.Slow() {
+		together = 8
+	}
 	place := func(i int) string { return fmt.Sprintf("/%d/%d", i/together, i%together) }
 	script := fmt.Sprintf(`set -e; umask 022; mkdir -p ROOT/0; cd ROOT/0; mkdir 0; cd 0; mkdir dir full
 printf 'some content' > file; printf x > full/inner; printf '#!/bin/sh\n' > exec; chmod 755 exec

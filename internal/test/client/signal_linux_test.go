@@ -95,7 +95,7 @@ func TestNoneSurvives(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash", "setsid")
 	// By day those that end it in other places than TestLostScript and TestCmdKill.
-	day := []string{"StartCommand, KillOnCancel, writer", "Cmd, WaitDelay"}
+	day := []string{"Cmd, WaitDelay"}
 	type run struct {
 		*testing.T
 		sb     *sandbox.Sandbox
@@ -121,7 +121,7 @@ func TestNoneSurvives(t *testing.T) {
 		require.True(r, ok, "%v", err)
 		assert.Equal(r, 137, exit.ExitCode())
 	}
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	for name, end := range map[string]func(r *run){
 		"RunCommand, KillOnCancel": func(r *run) {

@@ -49,7 +49,7 @@ func TestWrappers(t *testing.T) {
 			if create == nil && !needs.Slow() {
 				continue // the sandbox's has the same effect
 			}
-			srv, sb := testkit.Start(t, create)
+			srv, sb := start(t, create)
 			var own sandbox.Env
 			var list []string
 			if create == nil {
@@ -111,6 +111,7 @@ func TestWrappers(t *testing.T) {
 // works, and the error of the rest names the directory.
 func TestNoWorkingDirectory(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "a program for each operation")
 	needs.GNU(t)
 	_, sb := testkit.Start(t, nil)
 	ctx, f := t.Context(), sb.FS()
