@@ -126,8 +126,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func TestCmdOfUserAndSession(t *testing.T) {
+func TestCmdOfUser(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "TestCmdStdinKeepsTheEnvironment has a user")
 	_, sb := testkit.Start(t, nil)
 	testkit.NeedUsers(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
@@ -137,11 +138,15 @@ func TestCmdOfUserAndSession(t *testing.T) {
 	out, err := c.Output()
 	assert.EqualError(t, err, "exit status 1", "no input is left")
 	assert.Equal(t, "alice\n"+alice.HomeDir()+"\nin\n", string(out))
+}
 
+func TestCmdOfSession(t *testing.T) {
+	t.Parallel()
+	_, sb := start(t, nil)
 	session := sb.CurrentSession()
-	c = session.CommandContext(t.Context(), "cat")
+	c := session.CommandContext(t.Context(), "cat")
 	c.Stdin = strings.NewReader("in\n")
-	out, err = c.Output()
+	out, err := c.Output()
 	require.NoError(t, err)
 	assert.Equal(t, "in\n", string(out))
 	_, err = sb.Stop(t.Context(), nil)

@@ -61,7 +61,7 @@ func TestOutputWhileRunning(t *testing.T) {
 // signals only the process itself.
 func TestProcessesEnd(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	args := []string{"-c", "sleep 1000 & echo started; wait"}
 	for name, end := range map[string]func(*sandbox.Command) error{
 		"kill": func(c *sandbox.Command) error { return c.Kill(t.Context()) },
@@ -109,7 +109,7 @@ func alive(pid int) bool {
 // TestExitCodes: exit codes and signals are reported as in a shell.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := start(t, nil)
 	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137, "kill -15 $$": 143} {
 		done, err := sb.RunCommand(t.Context(), "bash", []string{"-c", script}, nil)
 		require.NoError(t, err)

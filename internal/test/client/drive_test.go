@@ -18,7 +18,7 @@ import (
 // differs.
 func TestDriveGetOrCreate(t *testing.T) {
 	t.Parallel()
-	c := testkit.Client(t, sandboxtest.New(t, nil), sandbox.ClientOptions{})
+	c := testkit.Client(t, newServer(t), sandbox.ClientOptions{})
 	ctx := t.Context()
 	_, err := c.GetDrive(ctx, "data")
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
@@ -55,7 +55,7 @@ func TestDriveGetOrCreate(t *testing.T) {
 
 func TestListDrives(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	for _, name := range []string{"logs-b", "data", "logs-a", "logs-d", "logs-c"} {
 		_, err := c.GetOrCreateDrive(t.Context(), name, nil)
@@ -99,7 +99,7 @@ func TestListDrives(t *testing.T) {
 // The effect of mounts when sandboxes are created, forked and updated.
 func TestDriveMounts(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	ctx := t.Context()
 	drive, err := c.GetOrCreateDrive(ctx, "data", nil)
@@ -199,7 +199,7 @@ func TestDriveMounts(t *testing.T) {
 // otherwise; in either case nothing is left.
 func TestDriveMountsRefused(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	ctx := t.Context()
 	west, err := c.GetOrCreateDrive(ctx, "west", &sandbox.DriveOptions{Region: "sfo1"})
@@ -258,7 +258,7 @@ func TestDriveMountsRefused(t *testing.T) {
 // error may not.
 func TestDrivesNotEnabled(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetOrCreateDrive, Status: 403, Code: "forbidden", Message: "Not authorized", Times: 1})
 	_, err := c.GetOrCreateDrive(t.Context(), "data", nil)

@@ -31,7 +31,7 @@ func kept(t *testing.T, client *sandbox.Client, sb *sandbox.Sandbox, margin time
 // margin, where a response's delay would decide between one minute and the next.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 4*time.Minute + 30*time.Second})
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 func TestNoMoreTime(t *testing.T) {
 	t.Parallel()
 	const plan = 24 * time.Hour
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 23*time.Hour + 50*time.Minute})
 	require.NoError(t, err)

@@ -187,19 +187,23 @@ func TestUserPathsOutside(t *testing.T) {
 	assert.Regexp(t, "^alice:.* 770$", made[3])
 	before := owners(t, sb, "/home", bob.HomeDir(), alice.HomeDir(), "/tmp")
 
+	const odd = "odd \"; touch /tmp/pwned; \"$(touch /tmp/pwned)'\n\x1e\n${1}\\*/-R"
 	requests := len(srv.Requests())
 	require.NoError(t, alice.FS().WriteFiles(ctx, []sandbox.File{
 		{Path: "../bob/f", Content: []byte("x")}, {Path: "/tmp/dir/f", Content: []byte("x")}, {Path: "../../tmp/alice2/f", Content: []byte("x")}, {Path: "in/../../bob/g", Content: []byte("x")},
+		{Path: odd, Content: []byte("x")},
 	}, nil))
 	require.NoError(t, alice.FS().Mkdir(ctx, "../bob/d", 0o777))
 	assert.Len(t, srv.Requests(), requests+4, "two for the files, and two for the directory")
 
 	assert.Equal(t, before, owners(t, sb, "/home", bob.HomeDir(), alice.HomeDir(), "/tmp"))
-	after := owners(t, sb, "/home/bob/f", "/tmp/dir/f", "/tmp/alice2/f", "/home/bob/g", "/home/bob/d", "/tmp/dir")
-	for _, owner := range after[:5] {
+	after := owners(t, sb, "/home/bob/f", "/tmp/dir/f", "/tmp/alice2/f", "/home/bob/g", "/home/bob/d", "/home/alice/"+odd, "/tmp/dir")
+	for _, owner := range after[:6] {
 		assert.True(t, strings.HasPrefix(owner, "alice:"), "%q", after)
 	}
-	assert.False(t, strings.HasPrefix(after[5], "alice:"))
+	assert.False(t, strings.HasPrefix(after[6], "alice:"))
+	_, err = sb.FS().Stat(ctx, "/tmp/pwned")
+	require.ErrorIs(t, err, fs.ErrNotExist)
 
 	for _, bad := range []string{"", ".", "..", "/", "/home/alice", "x/.."} {
 		assert.ErrorIs(t, alice.FS().WriteFiles(ctx, []sandbox.File{{Path: bad}}, nil), sandbox.ErrInvalid, bad)
@@ -284,6 +288,7 @@ func TestUserCosts(t *testing.T) {
 // steps after it do not run.
 func TestUserStepFails(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "each step is sudo's")
 	_, sb := testkit.Start(t, nil)
 	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
@@ -310,6 +315,7 @@ func TestUserStepFails(t *testing.T) {
 // error says so.
 func TestUsersWithoutSudo(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "it needs two sandboxes that have users")
 	_, plain := testkit.Start(t, nil)
 	testkit.NeedUsers(t, plain)
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/tmp/first:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
@@ -325,6 +331,7 @@ func TestUsersWithoutSudo(t *testing.T) {
 // fit into one command are split into several.
 func TestUserPaths(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "each step is sudo's; TestUserPathsOutside has an odd name")
 	srv, sb := testkit.Start(t, nil)
 	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
