@@ -51,7 +51,9 @@ func TestLongChain(t *testing.T) {
 	}
 	b := newBox(t, h, backend.Config{Layer: layer})
 	assert.Equal(t, fmt.Sprint(length), sh(t, b, "ls | wc -l"))
-
+	if !needs.Slow() {
+		return // more layers than the kernel takes become one in the same way
+	}
 	for range h.backend.(backend.Flattener).MaxLayers() {
 		dir := filepath.Join(h.store.dir, "b", backend.NewID())
 		require.NoError(t, os.Mkdir(dir, 0o755))
