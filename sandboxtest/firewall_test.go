@@ -291,13 +291,14 @@ func TestPolicyTable(t *testing.T) {
 // user, where the firewall is in another user namespace than the sandboxes.
 func TestPoliciesOfOrdinaryUsers(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "the tests of the firewall once more")
 	needs.Programs(t, "python3", "curl")
 	if !testkit.HaveTUN() {
 		needs.Missing(t, "%s", testkit.TUN)
 	}
-	tests := []string{"TestPolicyTable", "TestFirewallRules", "TestCredentialsAreBrokered", "TestNetworkPolicies", "TestDenyAllCutsTheNetwork",
-		"TestSecretsOfPoliciesAreKept", "TestNPMCredentials", "TestFirewallClients"}
+	tests := []string{"TestDenyAllCutsTheNetwork", "TestSecretsOfPoliciesAreKept"}
+	if needs.Slow() {
+		tests = append(tests, "TestPolicyTable", "TestFirewallRules", "TestCredentialsAreBrokered", "TestNetworkPolicies", "TestNPMCredentials", "TestFirewallClients")
+	}
 	cmd, env := testkit.AsNobody(t, "^("+strings.Join(tests, "|")+")$")
 	cmd.Args = append(cmd.Args, "-test.v")
 	cmd.Env = append(os.Environ(), env)
