@@ -1,4 +1,4 @@
-package rawshell_test
+package tunnel
 
 import (
 	"io"
@@ -12,11 +12,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
-
-// TestOpen: what a script writes after its greeting arrives as it is, whatever
+// TestRawShell: what a script writes after its greeting arrives as it is, whatever
 // came before, and its exit code follows.
-func TestOpen(t *testing.T) {
+func TestRawShell(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty")
 	_, sb := testkit.Start(t, nil)

@@ -1,4 +1,4 @@
-package localfile_test
+package client_test
 
 import (
 	"fmt"
@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestResolve names what can be replaced by a file, and what can't.
-func TestResolve(t *testing.T) {
+// TestLocalFileResolve names what can be replaced by a file, and what can't.
+func TestLocalFileResolve(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -45,8 +45,8 @@ func TestResolve(t *testing.T) {
 	assert.True(t, p.Special)
 }
 
-// TestDescriptor writes to a file through its descriptor, behind what is there.
-func TestDescriptor(t *testing.T) {
+// TestLocalFileDescriptor writes to a file through its descriptor, behind what is there.
+func TestLocalFileDescriptor(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
 		needs.Other(t, "Windows has no names for descriptors")

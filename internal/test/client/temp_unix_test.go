@@ -1,6 +1,6 @@
 //go:build darwin || linux
 
-package localfile_test
+package client_test
 
 import (
 	"os"
@@ -13,8 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/localfile"
 )
 
-// TestSweep: what nobody holds goes, and nothing else.
-func TestSweep(t *testing.T) {
+// TestSweepOfTempFiles: what nobody holds goes, and nothing else.
+func TestSweepOfTempFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)

@@ -1,4 +1,4 @@
-package own_test
+package client_test
 
 import (
 	"io"
@@ -21,9 +21,9 @@ const plainEnv = `#!/bin/sh
 exec /usr/bin/env "$@"
 `
 
-// TestRun: a program has nothing of the sandbox's environment, and its output and
+// TestOwnRun: a program has nothing of the sandbox's environment, and its output and
 // its end are its own, also where env does not split.
-func TestRun(t *testing.T) {
+func TestOwnRun(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin", "HOSTILE": "1", "BASH_FUNC_echo%%": "() { :; }"}})
 	testkit.NeedBox(t, sb) // env is found in /vercel/bin

@@ -1,4 +1,4 @@
-package login_test
+package oidc_test
 
 import (
 	"os"
@@ -11,10 +11,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/oidc/login"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
-	"github.com/go-vercel/sandbox/internal/test/testmain"
 )
-
-func TestMain(m *testing.M) { testmain.Main(m) }
 
 func TestLogout(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,6 @@
 //go:build unix
 
-package inherited_test
+package client_test
 
 import (
 	"os"
@@ -15,9 +15,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/inherited"
 )
 
-// TestClose: a file that this process was started with does not reach the next,
+// TestInheritedFilesClose: a file that this process was started with does not reach the next,
 // which has what it is given.
-func TestClose(t *testing.T) {
+func TestInheritedFilesClose(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, []byte("secret\n"), 0o600))
 	var last int
