@@ -195,6 +195,7 @@ func TestTimeout(t *testing.T) {
 	require.NoError(t, err)
 	result, err = d.Call(ctx, "bash", text)
 	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, "agent: the call was given up: context canceled", err.Error(), "one line")
 	assert.Equal(t, "The call was canceled.", result.Text)
 	none()
 }
@@ -207,6 +208,9 @@ func TestCanceledStart(t *testing.T) {
 		needs.Missing(t, "the processes of sandboxes are looked up in /proc")
 	}
 	for _, tool := range []string{"bash", "start_command"} {
+		if tool == "bash" && !needs.Slow() {
+			continue // its start is the client's, and start_command's is not
+		}
 		t.Run(tool, func(t *testing.T) {
 			t.Parallel()
 			srv := sandboxtest.New(t, nil)
@@ -324,16 +328,13 @@ func TestFiles(t *testing.T) {
 	assert.Contains(t, d.refused("edit_file", args{"path": "/dev/null", "old_string": "x"}), "not a regular file")
 	assert.Equal(t, "Replaced 2 places in a/-n.txt.", d.ok("edit_file", args{"path": "a/-n.txt", "old_string": "one", "new_string": "1", "replace_all": true}))
 	assert.Equal(t, "Exit code 0."+data("1\ntwo\n1\n755\n"), d.ok("bash", args{"command": "cat ./a/-n.txt; stat -c %a ./a/-n.txt"}), "an edited file keeps its mode")
-	d.ok("write_file", args{"path": "a/-n.txt", "content": "new"})
-	assert.Equal(t, "a has 1 entries."+data("-n.txt (3 bytes)\n"), d.ok("read_file", args{"path": "a"}))
+	assert.Equal(t, "a has 1 entries."+data("-n.txt (8 bytes)\n"), d.ok("read_file", args{"path": "a"}))
 	assert.Contains(t, d.refused("read_file", args{"path": "none"}), "file does not exist")
 	assert.Contains(t, d.refused("write_file", args{"path": "a", "content": ""}), "is a directory")
 	assert.Contains(t, d.refused("write_file", args{"path": "b", "content": strings.Repeat("x", 1<<20+1)}), "at most 1048576")
 
-	// Long lines, long files and binary ones.
-	d.ok("bash", args{"command": `printf '%05000d\nend\n' 1 >long; seq 100000 >many; printf 'a\0b' >bin; mkdir full; cd full; printf 'name%04d\n' $(seq 500) | xargs touch`})
-	assert.Contains(t, d.ok("read_file", args{"path": "long", "offset": 2}), "     2\tend")
-	assert.Contains(t, d.ok("read_file", args{"path": "many", "offset": 99999}), data(" 99999\t99999\n100000\t100000\n"))
+	// Long files and binary ones.
+	d.ok("bash", args{"command": `seq 100000 >many; printf 'a\0b' >bin; mkdir full; cd full; printf 'name%04d\n' $(seq 500) | xargs touch`})
 	page := d.ok("read_file", args{"path": "many"})
 	assert.LessOrEqual(t, len(page), 2<<10)
 	assert.Contains(t, page, "go on with offset")
@@ -363,11 +364,11 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 			}
 		}
 		searches := []args{
-			{"pattern": "func", "path": "src"}, {"pattern": `^func [A-Z]\(`, "path": "src", "limit": 1}, {"pattern": "FUNC", "ignore_case": true, "glob": "*.go"},
+			{"pattern": "func", "path": "src"}, {"pattern": "^FUNC [A-Z]", "ignore_case": true, "glob": "*.go", "limit": 1}, {"pattern": "FUNC", "ignore_case": true, "glob": "*.go"},
 			{"pattern": `\{\}\r$`, "path": "src"}, {"pattern": "func", "path": "src/x.go"}, {"pattern": "-e", "path": "src"}, {"pattern": "nowhere", "path": "src"},
 		}
 		if !needs.Slow() {
-			searches = searches[:3]
+			searches = searches[:2]
 		}
 		if spoil != "" && !needs.Slow() {
 			searches = searches[:1] // each reads all files
@@ -378,9 +379,7 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 		if spoil != "" {
 			continue // the rest does not depend on the program
 		}
-		globs := []args{{"pattern": "*.go"}, {"pattern": "src/**/*.go"}}
-		assert.Equal(t, "2 files."+data("src/deep/y.go\nsrc/x.go\n"), d.ok("glob", globs[0]))
-		assert.Equal(t, d.ok("glob", globs[0]), d.ok("glob", globs[1]))
+		assert.Equal(t, "2 files."+data("src/deep/y.go\nsrc/x.go\n"), d.ok("glob", args{"pattern": "*.go"}))
 		assert.Contains(t, d.refused("grep", args{"pattern": "(", "path": "src"}), "not an RE2 regular expression")
 		for _, pattern := range []string{strings.Repeat("(?:.{0,1000})", 20), strings.Repeat("x", 2000), "(?:(?:a{30}){30}b?){1}" + strings.Repeat("[^x]{999}", 9)} {
 			assert.Contains(t, d.refused("grep", args{"pattern": pattern, "path": "src"}), "too large")
@@ -390,9 +389,9 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 	}
 	assert.Equal(t, seen[0][:len(seen[1])], seen[1])
 	assert.Equal(t, "6 matches."+data("-e:1: func -e\na:1:b/f:1: func D:2:\ndeep/y.go:1: func C() {}\\x0d\nnew\\nline:1: func N\nx.go:1: func A() {}\nx.go:3: func b() {}\n"), seen[0][0])
-	assert.Equal(t, "The first 1 matches are shown, there may be more: give a narrower pattern or path."+data("deep/y.go:1: func C() {}\\x0d\n"), seen[0][1])
-	assert.Equal(t, "3 matches."+data("src/deep/y.go:1: func C() {}\\x0d\nsrc/x.go:1: func A() {}\nsrc/x.go:3: func b() {}\n"), seen[0][2])
+	assert.Equal(t, "The first 1 matches are shown, there may be more: give a narrower pattern or path."+data("src/deep/y.go:1: func C() {}\\x0d\n"), seen[0][1])
 	if needs.Slow() {
+		assert.Equal(t, "3 matches."+data("src/deep/y.go:1: func C() {}\\x0d\nsrc/x.go:1: func A() {}\nsrc/x.go:3: func b() {}\n"), seen[0][2])
 		assert.Equal(t, "1 matches."+data("deep/y.go:1: func C() {}\\x0d\n"), seen[0][3])
 		assert.Equal(t, "0 matches.", seen[0][6])
 	}
@@ -484,6 +483,9 @@ func TestArtifacts(t *testing.T) {
 		d.refused("save_artifact", args{"path": "out", "name": name})
 		assert.NotContains(t, d.refused("load_artifact", args{"name": name}), "token")
 	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "bare"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "bare", "HEAD"), []byte("ref: refs/heads/main\n"), 0o600))
+	assert.Contains(t, d.refused("save_artifact", args{"path": "out", "name": "bare/config"}), "Git or an editor would run bare/config by itself")
 	for name, want := range map[string]string{"o.part": "the user's", "o": "made\n", ".git/config": "a token"} {
 		kept, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
@@ -509,12 +511,9 @@ func TestArtifacts(t *testing.T) {
 // TestArtifactsOfRepositories saves what Git takes for a repository, file by file,
 // and asks Git for the status.
 func TestArtifactsOfRepositories(t *testing.T) {
+	needs.Long(t, "TestArtifacts has one, and the rest is the guard's")
 	d := newDesk(t, nil)
-	kinds := repository.Kinds(t)
-	if !needs.Slow() {
-		kinds = []repository.Kind{kinds[0], kinds[3]} // by the names of the files, and by what is here
-	}
-	for _, r := range kinds {
+	for _, r := range repository.Kinds(t) {
 		from, folder := t.TempDir(), r.Folder(t)
 		repository.WriteTree(t, from, r.Files)
 		require.NoError(t, d.sb.FS().UploadDir(t.Context(), from, r.Name, nil))

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -58,6 +59,29 @@ func TestReadLineEnds(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, result.Text, want, "%q", text)
 		assert.Contains(t, result.Text, "     1\ta\n     2\tb\n", "%q", text)
+	}
+}
+
+// TestReadLines: a long line is cut, and what is before the first line is passed over.
+func TestReadLines(t *testing.T) {
+	t.Parallel()
+	var many strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintln(&many, i+1)
+	}
+	for _, c := range []struct {
+		text  string
+		first int
+		want  string
+	}{
+		{strings.Repeat("0", 5000) + "\nend\n", 1, "0[… 3000 bytes left out …]\n     2\tend\n"},
+		{strings.Repeat("0", 5000) + "\nend\n", 2, "f, lines 2 to 2. This is the end of the file.\n" + marked("     2\tend\n")},
+		{many.String(), 99_999, marked(" 99999\t99999\n100000\t100000\n")},
+		{"one\ntwo\nthree\n", 9, "f has 3 lines: nothing from line 9 on."},
+	} {
+		result, err := readLines(strings.NewReader(c.text), "f", c.first, 10, 4000)
+		require.NoError(t, err)
+		assert.Contains(t, result.Text, c.want)
 	}
 }
 

@@ -304,7 +304,7 @@ func TestConcurrentEdits(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	d := newDesk(t, nil)
-	const n = 3
+	const n = 2
 	content := ""
 	for i := range n {
 		content += fmt.Sprintf("line %d\n", i)

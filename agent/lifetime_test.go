@@ -57,6 +57,9 @@ func TestConversationOfTwoHours(t *testing.T) {
 			return agent.SessionsFunc(func(context.Context, string) (*sandbox.Sandbox, error) { return sb, nil })
 		},
 	} {
+		if name == "one sandbox" && !needs.Slow() {
+			continue // as by name, with the same handle for all calls
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := sandboxtest.New(t, nil)
@@ -137,7 +140,7 @@ func TestLostMachine(t *testing.T) {
 	p := process(t, srv, nil)
 	for name, next := range map[string]agent.Sessions{"the same process": p, "another process": process(t, srv, nil)} {
 		d := talk(t, srv, p, name, nil)
-		assert.Contains(t, d.ok("write_file", args{"path": "f", "content": "x"}), "This sandbox is new")
+		assert.Contains(t, d.ok("bash", args{"command": "echo x >f"}), "This sandbox is new")
 		assert.NotContains(t, d.ok("bash", args{"command": "cat f"}), "new")
 		require.True(t, srv.Crash(p.Name(name)))
 		if next != agent.Sessions(p) {
@@ -180,7 +183,7 @@ func TestNews(t *testing.T) {
 	p := process(t, srv, nil)
 	other := process(t, srv, nil)
 	d := talk(t, srv, p, "chat", nil)
-	d.ok("write_file", args{"path": "f", "content": "saved"})
+	d.ok("bash", args{"command": "true"})
 	stop := func() {
 		sb, err := srv.Client().Get(t.Context(), p.Name("chat"), &sandbox.GetOptions{NoResume: true})
 		require.NoError(t, err)
@@ -189,10 +192,10 @@ func TestNews(t *testing.T) {
 	}
 	told := func(d *desk, what string, lost ...string) {
 		t.Helper()
-		result := d.try("read_file", args{"path": "f"})
+		result := d.try("bash", args{"command": "true"})
 		assert.Contains(t, result.Text, what)
 		assert.Equal(t, lost, result.Data["lost"])
-		result = d.try("read_file", args{"path": "f"})
+		result = d.try("bash", args{"command": "true"})
 		assert.NotContains(t, result.Text, what)
 		assert.Nil(t, result.Data["lost"])
 	}
@@ -233,7 +236,7 @@ func TestAgeOfUse(t *testing.T) {
 	const day = 24 * time.Hour
 	days := 15
 	if !needs.Slow() {
-		days = 3
+		days = 2
 	}
 	for i := range days {
 		d.ok("bash", args{"command": fmt.Sprintf("echo %d >>diary", i)})
@@ -241,7 +244,7 @@ func TestAgeOfUse(t *testing.T) {
 		n, err := p.Cleanup(t.Context())
 		require.NoError(t, err)
 		assert.Zero(t, n)
-		srv.Advance(6 * day) // together more than MaxAge
+		srv.Advance(6 * day) // of MaxAge's seven
 	}
 	assert.Contains(t, d.ok("bash", args{"command": "wc -l <diary"}), fmt.Sprint(days))
 	require.NoError(t, p.Stop(t.Context(), "diary"))
@@ -288,6 +291,9 @@ func TestWrongDate(t *testing.T) {
 func TestCleanupOfAnother(t *testing.T) {
 	t.Parallel()
 	for requests := range 3 { // by name, before the sandbox is replaced
+		if requests == 2 && !needs.Slow() {
+			break // it is not replaced, as in TestAgeOfUse
+		}
 		srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().AddDate(0, -1, 0)})
 		p := process(t, srv, nil)
 		talk(t, srv, p, "chat", nil).ok("bash", args{"command": "true"})

@@ -275,19 +275,6 @@ func TestMistakesInOptions(t *testing.T) {
 	assert.Len(t, offered.Tools(), 1, "a tool that has no folder is not a mistake")
 }
 
-// TestCanceledCall: the error of a call that is given up is one line.
-func TestCanceledCall(t *testing.T) {
-	t.Parallel()
-	_, sb := testkit.Start(t, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	tools := agent.New(sb, &agent.Options{OnOutput: func(agent.Call, []byte) { cancel() }})
-	defer tools.Close()
-	result, err := tools.Call(ctx, "bash", json.RawMessage(`{"command": "echo begun; sleep 1000"}`))
-	require.ErrorIs(t, err, context.Canceled)
-	assert.Equal(t, "agent: the call was given up: context canceled", err.Error())
-	assert.Equal(t, "The call was canceled.", result.Text)
-}
-
 // TestListOfSandboxes wants a model to see all sandboxes of a project, by cursors,
 // however little of them fits into a result.
 func TestListOfSandboxes(t *testing.T) {

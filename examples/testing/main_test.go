@@ -1,0 +1,9 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/go-vercel/sandbox/internal/test/testmain"
+)
+
+func TestMain(m *testing.M) { testmain.Main(m) }
