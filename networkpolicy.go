@@ -1,14 +1,22 @@
 package sandbox
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // PolicyMode is the mode of a network policy without lists. The API may report
@@ -54,8 +62,8 @@ type NetworkPolicy struct {
 	// everything that is allowed.
 	DenySubnets []string
 
-	// unread names the parts that this version does not understand.
-	unread []string
+	// unread marks a policy of the API with parts that this version does not know.
+	unread bool
 }
 
 // PolicyRule applies to requests to a domain. Exactly one of Transform,
@@ -351,4 +359,300 @@ func (r *PolicyResponse) check(at string) error {
 		}
 	}
 	return nil
+}
+
+// policyJSON is the JSON of a policy, of which there are two forms: the public one,
+// which is that of the JavaScript SDK, and the one of requests, which alone contains
+// the values of headers.
+type policyJSON struct {
+	Mode    PolicyMode     `json:"mode,omitempty"`
+	Allow   any            `json:"allow,omitempty"`
+	Subnets *policySubnets `json:"subnets,omitempty"`
+	// Unread tells readers of the public form that the policy can't be written back.
+	Unread bool `json:"unread,omitempty"`
+}
+
+type policySubnets struct {
+	Allow []string `json:"allow,omitzero"`
+	Deny  []string `json:"deny,omitzero"`
+}
+
+func (p *NetworkPolicy) subnets() *policySubnets {
+	if p.AllowSubnets == nil && p.DenySubnets == nil {
+		return nil
+	}
+	return &policySubnets{p.AllowSubnets, p.DenySubnets}
+}
+
+// encodedRule is a [PolicyRule] that encodes the values of headers.
+type encodedRule struct {
+	Match      *PolicyMatch       `json:"match,omitempty"`
+	Transform  []encodedTransform `json:"transform,omitzero"`
+	ForwardURL string             `json:"forwardURL,omitempty"`
+	Response   *PolicyResponse    `json:"response,omitempty"`
+}
+
+type encodedTransform struct {
+	Headers map[string]string `json:"headers,omitzero"`
+}
+
+// encode returns the form of requests, or the public one.
+func (p *NetworkPolicy) encode(request bool) ([]byte, error) {
+	doc := policyJSON{Mode: p.Mode, Unread: p.unread && !request}
+	switch {
+	case p.Mode != "" && !request && !p.unread:
+		return json.Marshal(p.Mode)
+	case p.Mode != "":
+	case p.Rules != nil:
+		doc.Subnets, doc.Allow = p.subnets(), p.encodeRules(request)
+	default:
+		doc.Subnets = p.subnets()
+		if p.Allow != nil {
+			doc.Allow = p.Allow
+		}
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(doc)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// encodeRules returns the rules of all domains. No list is nil, which would be null.
+func (p *NetworkPolicy) encodeRules(request bool) map[string][]encodedRule {
+	out := make(map[string][]encodedRule, len(p.Rules)+len(p.Allow))
+	for _, domain := range p.Allow {
+		out[domain] = []encodedRule{}
+	}
+	for domain, rules := range p.Rules {
+		out[domain] = make([]encodedRule, len(rules))
+		for i, r := range rules {
+			rule := encodedRule{Match: r.Match, ForwardURL: r.ForwardURL, Response: r.Response}
+			if r.Transform != nil {
+				rule.Transform = make([]encodedTransform, len(r.Transform))
+			}
+			for j, t := range r.Transform {
+				rule.Transform[j].Headers = t.Headers
+				if !request {
+					rule.Transform[j].Headers = t.Headers.shown()
+				}
+			}
+			if !request {
+				rule.ForwardURL = shownURL(r.ForwardURL)
+			}
+			out[domain][i] = rule
+		}
+	}
+	return out
+}
+
+// shownURL returns the URL of a proxy, unless it has what may be a secret, with which
+// it can't be sent either.
+func shownURL(text string) string {
+	if u, err := url.Parse(text); err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return redactedHeader
+	}
+	return text
+}
+
+// shown returns the headers without their values.
+func (h PolicyHeaders) shown() map[string]string {
+	if h == nil {
+		return nil
+	}
+	out := make(map[string]string, len(h))
+	for name := range h {
+		out[name] = redactedHeader
+	}
+	return out
+}
+
+// Format prints the policy as JSON with redacted header values, for every verb.
+func (p NetworkPolicy) Format(f fmt.State, verb rune) {
+	text, err := p.encode(false)
+	if err != nil {
+		text = []byte("invalid network policy")
+	}
+	redact.String(f, verb, string(text))
+}
+
+// Format prints the rule without the values of headers, for every verb.
+func (r PolicyRule) Format(f fmt.State, verb rune) { redact.Struct(f, verb, r) }
+
+// MarshalJSON encodes the rule with redacted header values, and with a redacted
+// ForwardURL if that has a password, a query or a fragment.
+func (r PolicyRule) MarshalJSON() ([]byte, error) {
+	type rule PolicyRule
+	r.ForwardURL = shownURL(r.ForwardURL)
+	return json.Marshal(rule(r))
+}
+
+// Format prints the transform without the values of headers, for every verb.
+func (t PolicyTransform) Format(f fmt.State, verb rune) { redact.Struct(f, verb, t) }
+
+// Format prints the headers without their values, for every verb.
+func (h PolicyHeaders) Format(f fmt.State, verb rune) {
+	redact.String(f, verb, fmt.Sprint(h.shown()))
+}
+
+// MarshalJSON encodes the headers with redacted values.
+func (h PolicyHeaders) MarshalJSON() ([]byte, error) { return json.Marshal(h.shown()) }
+
+// MarshalJSON encodes the policy like the JavaScript SDK: the mode as a string,
+// or an object. Header values are redacted.
+func (p NetworkPolicy) MarshalJSON() ([]byte, error) { return p.encode(false) }
+
+// ParseNetworkPolicy decodes a policy in JSON as [NetworkPolicy.UnmarshalJSON] does, with
+// or without a byte order mark, and refuses what [Client.Create] would refuse. The error
+// matches [ErrInvalid] and names the field, but no header value.
+func ParseNetworkPolicy(data []byte) (*NetworkPolicy, error) {
+	p := new(NetworkPolicy)
+	switch err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), p); {
+	case err != nil:
+		return nil, invalid("network policy", "%s", strings.TrimPrefix(err.Error(), "network policy: "))
+	case string(bytes.TrimSpace(data)) == "null":
+		return nil, invalid("network policy", "is null")
+	case !utf8.Valid(data):
+		return nil, invalid("network policy", "is not UTF-8")
+	}
+	if _, err := p.toWire(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// UnmarshalJSON decodes a policy in the form of the JavaScript SDK. It refuses unknown
+// fields and names that come twice, whatever their case.
+func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
+	var read NetworkPolicy
+	if err := read.decode(data); err != nil {
+		return fmt.Errorf("network policy: %w", policyError(data, err))
+	}
+	*p = read
+	return nil
+}
+
+func (p *NetworkPolicy) decode(data []byte) error {
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte(`"`)) {
+		err := json.Unmarshal(data, &p.Mode)
+		if p.Mode == "" && err == nil {
+			err = errors.New("the mode is empty")
+		}
+		return err
+	}
+	var allow json.RawMessage
+	doc := policyJSON{Allow: &allow}
+	if err := wire.DecodeStrictly(data, &doc); err != nil {
+		return err
+	}
+	p.Mode, p.unread = doc.Mode, doc.Unread
+	if s := doc.Subnets; s != nil {
+		p.AllowSubnets, p.DenySubnets = s.Allow, s.Deny
+		if p.subnets() == nil {
+			p.AllowSubnets = []string{}
+		}
+	}
+	var err error
+	if len(allow) > 0 && allow[0] == '[' {
+		err = json.Unmarshal(allow, &p.Allow)
+	} else if len(allow) > 0 {
+		err = wire.DecodeStrictly(allow, &p.Rules)
+	}
+	if err != nil {
+		return fmt.Errorf("allow: %w", err)
+	}
+	return nil
+}
+
+// policyError says what is wrong with a policy in JSON in the words of JSON, not of Go.
+func policyError(data []byte, err error) error {
+	before, name, unknown := strings.Cut(err.Error(), "json: unknown field ")
+	switch wrong, isType := errors.AsType[*json.UnmarshalTypeError](err); {
+	case unknown && bytes.Contains(data, []byte(`"allowedDomains"`)):
+		return errors.New(before + "unknown field " + name + ": this is the API's own form; here a policy has mode, allow and subnets")
+	case unknown:
+		return errors.New(before + "unknown field " + name)
+	case isType:
+		before, _, _ = strings.Cut(err.Error(), "json: ")
+		if wrong.Field != "" {
+			before += wrong.Field + ": "
+		}
+		needed := "an object"
+		switch wrong.Type.Kind() {
+		case reflect.String:
+			needed = "a string"
+		case reflect.Int:
+			needed = "a whole number"
+		case reflect.Bool:
+			needed = "true or false"
+		case reflect.Slice:
+			needed = "a list"
+		}
+		return fmt.Errorf("%s%s is needed, not %s", before, needed, wrong.Value)
+	}
+	return err
+}
+
+// toWire checks the policy and returns its request form, which shares nothing
+// with p. An error names the rule.
+func (p *NetworkPolicy) toWire() (json.RawMessage, error) {
+	if p.unread {
+		return nil, invalid("NetworkPolicy", "was read with parts that this version does not know, which would be lost if it was written back: make a new one")
+	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	return p.encode(true)
+}
+
+// networkPolicyFromWire converts the API's form of a policy to the public one.
+// The names of headers are known, their values are not. If there are rules, the
+// result has the form of Rules, with injections first.
+func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
+	switch {
+	case w == nil:
+		return nil
+	case w.Mode != "" && w.Mode != "custom":
+		return &NetworkPolicy{Mode: PolicyMode(w.Mode), unread: w.Unread}
+	}
+	p := &NetworkPolicy{AllowSubnets: slices.Clone(w.AllowedCIDRs), DenySubnets: slices.Clone(w.DeniedCIDRs), unread: w.Unread}
+	if len(w.InjectionRules) == 0 && len(w.ForwardRules) == 0 && len(w.ResponseRules) == 0 {
+		p.Allow = slices.Clone(w.AllowedDomains)
+		return p
+	}
+	p.Rules = make(map[string][]PolicyRule)
+	for _, domain := range w.AllowedDomains {
+		p.Rules[domain] = []PolicyRule{}
+	}
+	add := func(domain string, match json.RawMessage, rule PolicyRule) {
+		if rule.kinds() == 0 { // has an action of a form that this version does not know
+			p.unread = true
+			return
+		}
+		if len(match) > 0 && string(match) != "null" {
+			rule.Match = new(PolicyMatch)
+			if wire.DecodeStrictly(match, rule.Match) != nil {
+				*rule.Match, p.unread = PolicyMatch{}, true
+			}
+		}
+		p.Rules[domain] = append(p.Rules[domain], rule)
+	}
+	for _, r := range w.InjectionRules {
+		headers := make(PolicyHeaders, len(r.HeaderNames))
+		for _, name := range r.HeaderNames {
+			headers[name] = redactedHeader
+		}
+		add(r.Domain, r.Match, PolicyRule{Transform: []PolicyTransform{{Headers: headers}}})
+	}
+	for _, r := range w.ForwardRules {
+		add(r.Domain, r.Match, PolicyRule{ForwardURL: r.ForwardURL})
+	}
+	for _, r := range w.ResponseRules {
+		rule := PolicyRule{}
+		if from := r.Response; from.StatusCode != 0 {
+			rule.Response = &PolicyResponse{StatusCode: from.StatusCode, Headers: maps.Clone(from.Headers), Body: clonePtr(from.Body), ContentType: orZero(from.ContentType)}
+		}
+		add(r.Domain, r.Match, rule)
+	}
+	return p
 }

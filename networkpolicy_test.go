@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -123,21 +123,26 @@ func TestNetworkPolicyReadAndWriteBack(t *testing.T) {
 		"nothing":       {`{"mode":"custom"}`, `{}`, `{}`},
 		"empty lists":   {`{"mode":"custom","allowedDomains":[],"allowedCIDRs":[],"deniedCIDRs":[],"injectionRules":[],"forwardRules":[]}`, `{"allow":[],"subnets":{"allow":[],"deny":[]}}`, `{"allow":[],"subnets":{"allow":[],"deny":[]}}`},
 		"one subnet":    {`{"mode":"custom","deniedCIDRs":["10.0.0.0/8"]}`, `{"subnets":{"deny":["10.0.0.0/8"]}}`, `{"subnets":{"deny":["10.0.0.0/8"]}}`},
-		"unknown match": {`{"mode":"custom","forwardRules":[{"domain":"a.com","forwardURL":"https://p.com","match":{"path":{"glob":"/*"},"port":[1,2]}}]}`, `{"allow":{"a.com":[{"forwardURL":"https://p.com","match":{}}]},"unread":["forwardRules[0].match"]}`, "(forwardRules[0].match)"},
+		"unknown match": {`{"mode":"custom","forwardRules":[{"domain":"a.com","forwardURL":"https://p.com","match":{"path":{"glob":"/*"},"port":[1,2]}}]}`, `{"allow":{"a.com":[{"forwardURL":"https://p.com","match":{}}]},"unread":true}`, "does not know"},
 		"a response of another form": {
 			`{"mode":"custom","allowedDomains":["b.com"],"responseRules":[{"domain":"a.com","statusCode":403},{"domain":"b.com","response":{"statusCode":404}}]}`,
-			`{"allow":{"b.com":[{"response":{"statusCode":404}}]},"unread":["responseRules"]}`, "(responseRules)",
+			`{"allow":{"b.com":[{"response":{"statusCode":404}}]},"unread":true}`, "does not know",
 		},
 		"no response": {
 			`{"mode":"custom","responseRules":[{"domain":"a.com"},{"domain":"b.com","response":"403"}]}`,
-			`{"allow":{},"unread":["responseRules"]}`, "(responseRules)",
+			`{"allow":{},"unread":true}`, "does not know",
 		},
 		"more in a response": {
 			`{"mode":"custom","responseRules":[{"domain":"a.com","response":{"statusCode":403,"delay":5}}]}`,
-			`{"allow":{"a.com":[{"response":{"statusCode":403}}]},"unread":["responseRules"]}`, "(responseRules)",
+			`{"allow":{"a.com":[{"response":{"statusCode":403}}]},"unread":true}`, "does not know",
 		},
+		"lists of another form": {
+			`{"mode":"custom","allowedDomains":["a.com",{"name":"b.com"}],"deniedCIDRs":"10.0.0.0/8","forwardRules":{}}`,
+			`{"allow":["a.com",""],"unread":true}`, "does not know",
+		},
+		"not an object": {`["deny-all"]`, `{"unread":true}`, "does not know"},
 		"no place to forward to": {
-			`{"mode":"custom","forwardRules":[{"domain":"a.com"}]}`, `{"allow":{},"unread":["forwardRules[0]"]}`, "(forwardRules[0])",
+			`{"mode":"custom","forwardRules":[{"domain":"a.com"}]}`, `{"allow":{},"unread":true}`, "does not know",
 		},
 		"injections first": {
 			`{"mode":"custom","allowedDomains":["*"],"forwardRules":[{"domain":"constructor","forwardURL":"https://p.com","match":null}],"injectionRules":[{"domain":"constructor","headerNames":["a"],"match":{"method":["POST"]}},{"domain":"z.com"}]}`,
@@ -175,13 +180,13 @@ func TestNetworkPolicyMatchOfAnotherForm(t *testing.T) {
 		}})
 		text, err := json.Marshal(p)
 		require.NoError(t, err)
-		assert.JSONEq(t, `{"allow":{"a.com":[{"forwardURL":"https://p.com","match":`+shown+`}]},"unread":["forwardRules[0].match"]}`, string(text))
+		assert.JSONEq(t, `{"allow":{"a.com":[{"forwardURL":"https://p.com","match":`+shown+`}]},"unread":true}`, string(text))
 		var read NetworkPolicy
 		require.NoError(t, json.Unmarshal(text, &read))
 		for _, p := range []*NetworkPolicy{p, &read} {
 			_, err = p.toWire()
 			require.ErrorIs(t, err, ErrInvalid)
-			assert.ErrorContains(t, err, "parts that this version does not know (forwardRules[0].match)")
+			assert.ErrorContains(t, err, "parts that this version does not know")
 		}
 	}
 }
@@ -202,12 +207,12 @@ func TestNetworkPolicyJSON(t *testing.T) {
 	assert.True(t, same(&p, DenyAll()))
 
 	for text, want := range map[string]string{
-		`1`:                      "network policy: json: cannot unmarshal number",
+		`1`:                      "network policy: an object is needed, not number",
 		`null`:                   "",
 		`""`:                     "network policy: the mode is empty",
-		`{"allow":1}`:            "network policy: allow: json",
-		`{"allow":{"a":[1]}}`:    "network policy: allow: json",
-		`{"subnets":{"deny":1}}`: "network policy: json: cannot unmarshal number into Go struct field",
+		`{"allow":1}`:            "network policy: allow: an object is needed, not number",
+		`{"allow":{"a":[1]}}`:    "network policy: allow: an object is needed, not number",
+		`{"subnets":{"deny":1}}`: "network policy: subnets.deny: a list is needed, not number",
 	} {
 		var p *NetworkPolicy
 		if err := json.Unmarshal([]byte(text), &p); want == "" {
@@ -217,6 +222,79 @@ func TestNetworkPolicyJSON(t *testing.T) {
 			assert.ErrorContains(t, err, want)
 		}
 	}
+}
+
+// TestParseNetworkPolicy: what the official SDK's type allows is read as
+// json.Unmarshal does; anything else is refused by name.
+func TestParseNetworkPolicy(t *testing.T) {
+	for _, text := range []string{
+		`"allow-all"`, ` "deny-all"` + "\n", `{}`, `{"allow":[]}`, `{"allow":{}}`, `{"allow":["*.example.com"],"subnets":{"allow":["10.0.0.0/8"],"deny":[]}}`,
+		`{"allow":{"*":[],"a.example":[
+			{"match":{"method":["GET","HEAD"],"path":{"startsWith":"/"},"headers":[{"key":{"exact":"k"},"value":{"regex":"^v"}}],"queryString":[{}]},
+			 "transform":[{"headers":{"X-Key":"secret"}}]},
+			{"forwardURL":"https://proxy.example"},
+			{"response":{"statusCode":403,"headers":{"X-A":"b"},"body":"no","contentType":"text/plain"}}]}}`,
+		`{"\u0061llow":["a.example"]}`, "\ufeff" + `{"allow":["a.example"]}`,
+	} {
+		got, err := ParseNetworkPolicy([]byte(text))
+		require.NoError(t, err, text)
+		var want NetworkPolicy
+		require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(text, "\ufeff")), &want))
+		assert.True(t, same(got, &want), text)
+	}
+	for text, want := range map[string]string{
+		``:                                  `unexpected end of JSON input`,
+		"{\n  \"allow\": [,]}":              `invalid character ','`,
+		`{} {}`:                             `invalid character '{' after top-level value`,
+		"{\"allow\":[\"ü\",\"\xff\"]}":      `is not UTF-8`,
+		`null`:                              `is null`,
+		`[]`:                                `an object is needed, not array`,
+		`"alow-all"`:                        `"alow-all" is not "allow-all" or "deny-all"`,
+		`{"mode":"deny-all","allow":["*"]}`: `Mode`,
+		`{"allow":{"a.example":[{"match":{"path":{"exact":"/"},"PATH":{"exact":"/x"}}}]}}`: `"PATH" comes twice`,
+		`{"mode":"open"}`:                       `"open" is not`,
+		`{"alow":[]}`:                           `unknown field "alow"`,
+		`{"unread":true}`:                       `does not know`,
+		`{"allow":[],"\u0061llow":["*"]}`:       `"allow" comes twice`,
+		`{"allow":true}`:                        `allow: an object is needed, not bool`,
+		`{"allow":["a b"]}`:                     `Allow[0]: "a b" is not a domain`,
+		`{"allow":{"a.example":[],"b/c":[]}}`:   `"b/c" is not a domain`,
+		`{"allow":{"A.Example":[{"mach":{}}]}}`: `unknown field "mach"`,
+		`{"allow":{"A.Example":[{"match":{"mach":1},"transform":[]}]}}`:                         `unknown field "mach"`,
+		`{"allow":{"a.example":[],"a.example":[{"forwardURL":"https://x"}]}}`:                   `"a.example" comes twice`,
+		`{"allow":{"A.Example":[{}]}}`:                                                          `Rules["A.Example"][0]: Transform, ForwardURL or Response is needed`,
+		`{"allow":{"A.Example":[{"transform":[],` + "\n" + `"match":{"path":{"regex":"("}}}]}}`: `Rules["A.Example"][0].Match.Path.Regex: error parsing regexp`,
+		`{"allow":{"a.example":[{"transform":[{"headers":{"X-A":"planted\n"}}]}]}}`:             `the value of X-A contains a line break`,
+		`{"allow":{"a.example":[{"transform":[{"headers":{"X-A":12345}}]}]}}`:                   `headers: a string is needed, not number`,
+		`{"allow":{"a.example":[{"transform":[{"headers":{"X-A":"<redacted>"}}]}]}}`:            `holds the placeholder`,
+		`{"allow":{"a.example":[{"forwardURL":"http://user:planted@x"}]}}`:                      `the scheme is "http"`,
+		`{"allow":{"a.example":[{"response":{"statusCode":4.5}}]}}`:                             `response.statusCode: a whole number is needed, not number 4.5`,
+		`{"allow":{"a.example":[{"response":{"statusCode":200,"body":"x"}}]}}`:                  `ContentType: is empty`,
+		`{"subnets":{"deny":["10.0.0.0/33"]}}`:                                                  `"10.0.0.0/33" is not a range`,
+		`{"subnets":[]}`:                                                                        `an object is needed, not array`,
+	} {
+		p, err := ParseNetworkPolicy([]byte(text))
+		require.ErrorIs(t, err, ErrInvalid, text)
+		assert.Nil(t, p)
+		assert.ErrorContains(t, err, want, text)
+		assert.NotContains(t, err.Error(), "planted")
+	}
+}
+
+func FuzzParseNetworkPolicy(f *testing.F) {
+	f.Add([]byte(`{"allow":{"a.example":[{"match":{"method":["GET"]},"response":{"statusCode":403}}]},"subnets":{"deny":["10.0.0.0/8"]}}`))
+	f.Add([]byte(`"deny-all"`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := ParseNetworkPolicy(data)
+		if err != nil {
+			require.ErrorIs(t, err, ErrInvalid)
+			return
+		}
+		var want NetworkPolicy
+		require.NoError(t, json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &want))
+		assert.True(t, same(got, &want))
+		assert.False(t, got.unread, "all of it is understood")
+	})
 }
 
 func secretPolicy(t *testing.T, secret string) *NetworkPolicy {
@@ -337,5 +415,5 @@ func FuzzNetworkPolicyJSON(f *testing.F) {
 func same(p, q *NetworkPolicy) bool {
 	a, errA := p.encode(true)
 	b, errB := q.encode(true)
-	return errA == nil && errB == nil && bytes.Equal(a, b) && slices.Equal(p.unread, q.unread)
+	return errA == nil && errB == nil && bytes.Equal(a, b) && p.unread == q.unread
 }

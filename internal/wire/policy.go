@@ -1,9 +1,10 @@
 package wire
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
-	"reflect"
-	"slices"
+	"fmt"
 	"strings"
 )
 
@@ -17,9 +18,8 @@ type NetworkPolicy struct {
 	InjectionRules []InjectionRule `json:"injectionRules,omitzero"`
 	ForwardRules   []ForwardRule   `json:"forwardRules,omitzero"`
 	ResponseRules  []ResponseRule  `json:"responseRules,omitzero"`
-	// Unknown holds unknown fields, and the lists with rules that have unknown
-	// fields.
-	Unknown map[string]json.RawMessage `json:"-"`
+	// Unread says that the response has parts of an unknown name or form.
+	Unread bool `json:"-"`
 }
 
 // InjectionRule names the headers that are set on requests to a domain.
@@ -51,71 +51,49 @@ type Response struct {
 	ContentType *string           `json:"contentType,omitempty"`
 }
 
-// UnmarshalJSON leaves a response of an unknown form zero, which no response is,
-// so that what comes with it can be read.
-func (r *Response) UnmarshalJSON(data []byte) error {
-	type plain Response
-	var p plain
-	if json.Unmarshal(data, &p) == nil {
-		*r = Response(p)
-	}
+// UnmarshalJSON reads what it knows of a policy, and never fails.
+func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
+	type plain NetworkPolicy
+	var read plain
+	err := DecodeStrictly(data, &read)
+	*p = NetworkPolicy(read)
+	p.Unread = err != nil
 	return nil
 }
 
-type plainPolicy NetworkPolicy
-
-var policyKnown = jsonNames(reflect.TypeFor[NetworkPolicy]())
-
-// ruleKnown names the fields of the rules in each list.
-var ruleKnown = map[string]map[string]bool{
-	"injectionRules": jsonNames(reflect.TypeFor[InjectionRule]()),
-	"forwardRules":   jsonNames(reflect.TypeFor[ForwardRule]()),
-	"responseRules":  jsonNames(reflect.TypeFor[ResponseRule]()),
+// DecodeStrictly is json.Unmarshal for policies. It refuses unknown fields, and names
+// that come twice: encoding/json takes "path" and "PATH" for one field, and keeps the
+// last. Where it fails, v holds what it understood.
+func DecodeStrictly(data []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(v)
+	return cmp.Or(refuseRepeated(json.NewDecoder(bytes.NewReader(data)), true), err)
 }
 
-var responseKnown = jsonNames(reflect.TypeFor[Response]())
-
-// UnmarshalJSON keeps unknown fields in Unknown.
-func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
-	var plain plainPolicy
-	if err := json.Unmarshal(data, &plain); err != nil {
-		return err
-	}
-	var err error
-	plain.Unknown, err = unknown(data, func(name string, list json.RawMessage) bool {
-		if known, rules := ruleKnown[name]; rules {
-			return onlyKnown(list, known)
-		}
-		return policyKnown[name]
-	})
-	*p = NetworkPolicy(plain)
-	return err
-}
-
-// onlyKnown reports whether the objects of a list have no other fields, and their
-// responses neither.
-func onlyKnown(list json.RawMessage, known map[string]bool) bool {
-	var rules []map[string]json.RawMessage
-	if json.Unmarshal(list, &rules) != nil {
-		return false
-	}
-	for _, r := range rules {
-		for name, value := range r {
-			if !known[name] || name == "response" && !onlyKnown(slices.Concat([]byte("["), value, []byte("]")), responseKnown) {
-				return false
+// refuseRepeated reads a value, and refuses names that come twice. Names of domains and
+// headers are no fields: with fold unset, their case counts.
+func refuseRepeated(dec *json.Decoder, fold bool) error {
+	token, err := dec.Token()
+	names := map[string]bool{}
+	for list := token == json.Delim('['); err == nil && (list || token == json.Delim('{')) && dec.More(); {
+		var name string
+		if !list {
+			token, _ := dec.Token()
+			name, _ = token.(string)
+			seen := name
+			if fold {
+				seen = strings.ToLower(name)
 			}
+			if names[seen] {
+				return fmt.Errorf("%q comes twice", name)
+			}
+			names[seen] = true
 		}
+		err = refuseRepeated(dec, !fold || name != "allow" && name != "headers")
 	}
-	return true
-}
-
-// jsonNames returns the names of a type's fields in JSON.
-func jsonNames(t reflect.Type) map[string]bool {
-	known := map[string]bool{}
-	for f := range t.Fields() {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
-			known[name] = true
-		}
+	if _, nested := token.(json.Delim); nested && err == nil {
+		_, err = dec.Token()
 	}
-	return known
+	return err
 }

@@ -4,13 +4,22 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"strings"
 )
 
 // plainSession is Session without its methods.
 type plainSession Session
 
-// sessionFields are the names of Session's fields in JSON.
-var sessionFields = jsonNames(reflect.TypeFor[Session]())
+// sessionFields has the names of Session's fields in JSON.
+var sessionFields = func() map[string]bool {
+	known := map[string]bool{}
+	for f := range reflect.TypeFor[Session]().Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
+			known[name] = true
+		}
+	}
+	return known
+}()
 
 // UnmarshalJSON keeps unknown fields in Extra.
 func (s *Session) UnmarshalJSON(data []byte) error {
@@ -18,23 +27,13 @@ func (s *Session) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &plain); err != nil {
 		return err
 	}
-	var err error
-	plain.Extra, err = unknown(data, func(name string, _ json.RawMessage) bool { return sessionFields[name] })
+	err := json.Unmarshal(data, &plain.Extra)
+	maps.DeleteFunc(plain.Extra, func(name string, _ json.RawMessage) bool { return sessionFields[name] })
+	if len(plain.Extra) == 0 {
+		plain.Extra = nil
+	}
 	*s = Session(plain)
 	return err
-}
-
-// unknown returns the members of an object that are not known; nil if there are
-// none.
-func unknown(data []byte, known func(name string, value json.RawMessage) bool) (map[string]json.RawMessage, error) {
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, err
-	}
-	if maps.DeleteFunc(all, known); len(all) == 0 {
-		return nil, nil
-	}
-	return all, nil
 }
 
 // MarshalJSON encodes the fields in Extra along with the others.

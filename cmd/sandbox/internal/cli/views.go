@@ -71,7 +71,7 @@ type policyView struct {
 	Mode    string                          `json:"mode"`
 	Allow   map[string][]sandbox.PolicyRule `json:"allow,omitempty"`
 	Subnets *subnetsView                    `json:"subnets,omitempty"`
-	Unread  []string                        `json:"unread,omitempty"`
+	Unread  bool                            `json:"unread,omitempty"`
 }
 
 type subnetsView struct {
@@ -96,7 +96,7 @@ func viewPolicy(p *sandbox.NetworkPolicy) *policyView {
 		v.Subnets = &subnetsView{p.AllowSubnets, p.DenySubnets}
 	}
 	if text, err := json.Marshal(p); err == nil {
-		_ = json.Unmarshal(text, &struct{ Unread *[]string }{&v.Unread}) // a mode alone is no object
+		_ = json.Unmarshal(text, &struct{ Unread *bool }{&v.Unread}) // a mode alone is no object
 	}
 	return v
 }
