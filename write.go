@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io/fs"
 	"iter"
-	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -19,14 +18,8 @@ import (
 const (
 	// pieceSize is how much a FileWriter buffers before it uploads: a trade-off
 	// between memory and the number of requests for large files.
-	pieceSize = 4 << 20
-	// piecesInFlight is how many pieces are uploaded at the same time, while
-	// the next one is written: enough to keep a connection with latency busy.
-	piecesInFlight = 2
-	// piecesWaiting is how many pieces may wait in the sandbox to be joined.
-	piecesWaiting = 8
-	// joinAttempts is how often pieces are joined if it is unknown whether they
-	// were.
+	pieceSize = 8 << 20
+	// joinAttempts is how often a piece is joined if it is unknown whether it was.
 	joinAttempts = 3
 	// cleanupTime is how long the removal of temporary files may delay a call
 	// that has failed or whose context has ended.
@@ -65,17 +58,16 @@ func (f *FileSystem) Create(ctx context.Context, name string, opts *WriterOption
 		return nil, invalid("Mode", "%v is not the mode of a file", w.mode)
 	}
 	w.part = coreutils.Dir(name) + "/.write-" + rand.Text()
-	w.uploads, w.cancel = context.WithCancel(ctx)
 	return w, nil
 }
 
 // FileWriter writes a file of a sandbox. It is not safe for concurrent use.
 //
-// The API accepts only whole files. The writer therefore uploads pieces of 4
-// MiB to /tmp, two at a time while the next one is written, and runs a command
-// that joins them next to the file. The SHA-256 of each piece is checked before
-// that, and the length of the whole before the file gets its name. A file of up
-// to 4 MiB takes two requests; at most 12 MiB are held in memory.
+// The API accepts only whole files. The writer therefore uploads pieces of 8 MiB
+// to /tmp, one after the other, and runs a command for each that appends it to a file
+// next to the one to be written. The command checks the SHA-256 of the piece,
+// and the last one gives the file its name. A file of up to 8 MiB takes two
+// requests, and 8 MiB are held in memory.
 //
 // A writer outlives the session that it was created in only if what it has
 // written does: it fails if the sandbox has lost that, because it is not
@@ -90,32 +82,19 @@ type FileWriter struct {
 	meter *meter
 
 	buf    []byte
-	free   [][]byte // buffers that are not used; guarded by mu
-	sent   int64    // bytes whose upload has begun
+	begun  bool // the part may exist
 	closed bool
+	err    error
 
-	uploads context.Context // ends when the writer fails
-	cancel  context.CancelFunc
-	slots   chan struct{}     // one for each upload under way
-	queue   chan *pieceUpload // in the order of the file; nil before the first
-	joining sync.WaitGroup    // the goroutine that joins
-	begun   bool              // the part may exist
-	joined  int64             // the length of the part; owned by the joining goroutine until it ends
-	made    bool              // directories were made; likewise
-	mu      sync.Mutex
-	trash   []string // temporary files of uploads that failed
-	err     error
+	joining chan error // the outcome of the command that runs; nil for none
+	// The rest belongs to that command while it runs.
+	joined int64    // the length of the part
+	made   bool     // directories were made
+	trash  []string // temporary files that may be left in the sandbox
 }
 
-// pieceUpload is a piece that is being uploaded.
-type pieceUpload struct {
-	piece coreutils.Piece
-	err   error
-	done  chan struct{} // closed when piece and err are set
-}
-
-// Write implements [io.Writer]. It may return before p is uploaded; an error of
-// the upload is returned by a later call, or by Close.
+// Write implements [io.Writer]. It returns after the upload of what fills a piece,
+// and keeps the rest for a later call.
 func (w *FileWriter) Write(p []byte) (int, error) {
 	if w == nil || w.fs == nil {
 		return 0, errZeroFile
@@ -124,24 +103,22 @@ func (w *FileWriter) Write(p []byte) (int, error) {
 		return 0, &fs.PathError{Op: "write", Path: w.name, Err: fs.ErrClosed}
 	}
 	n := 0
-	for len(p) > 0 {
-		if err := w.ctx.Err(); err != nil {
-			w.fail("write", err)
-		}
-		if err := w.failure(); err != nil {
-			return n, err
-		}
-		if w.buf == nil {
-			w.buf = w.buffer()
+	for len(p) > 0 && w.err == nil {
+		switch {
+		case w.ctx.Err() != nil:
+			w.fail("write", w.ctx.Err())
+			continue
+		case w.buf == nil:
+			w.buf = make([]byte, 0, pieceSize)
+		case len(w.buf) == cap(w.buf):
+			w.flush("write", nil)
+			continue
 		}
 		m := copy(w.buf[len(w.buf):cap(w.buf)], p)
 		w.buf = w.buf[:len(w.buf)+m]
 		n, p = n+m, p[m:]
-		if len(w.buf) == cap(w.buf) {
-			w.flush()
-		}
 	}
-	return n, w.failure()
+	return n, w.err
 }
 
 // Close completes the file. The file is written only if Close returns nil.
@@ -153,39 +130,15 @@ func (w *FileWriter) Close() error {
 		return &fs.PathError{Op: "close", Path: w.name, Err: fs.ErrClosed}
 	}
 	w.closed = true
-	defer w.cancel()
-	if err := w.failure(); err != nil {
+	if w.err == nil {
+		w.flush("close", &coreutils.Placement{Name: w.name, Mode: w.mode})
+	}
+	if w.err != nil {
 		w.drop()
-		return err
+		return w.err
 	}
-	var last []coreutils.Piece
-	// Of an empty file, too, a piece is uploaded: what joins it can be told by
-	// that from a request that arrives late and must do nothing.
-	if len(w.buf) > 0 || w.sent == 0 {
-		if piece, err := w.upload(w.buf); err != nil {
-			w.fail("write", err)
-		} else {
-			last = append(last, piece)
-			w.sent += piece.Size
-		}
-	}
-	w.endJoining()
-	err := w.failure()
-	if err == nil {
-		to := &coreutils.Placement{Name: w.name, Size: w.sent, Mode: w.mode}
-		if err = w.join(last, to); err != nil {
-			w.fail("close", err)
-		}
-	}
-	if err = w.failure(); err != nil {
-		w.discard(last)
-		w.drop()
-		return err
-	}
+	w.buf = nil
 	w.fs.discard(w.ctx, w.trash...)
-	if len(last) > 0 {
-		w.meter.add(w.name, int(last[0].Size))
-	}
 	if o, ok := w.fs.t.(owner); ok && w.made {
 		if err := o.ownParents(w.ctx, w.name); err != nil {
 			return &fs.PathError{Op: "close", Path: w.name, Err: err}
@@ -199,136 +152,69 @@ func (w *FileWriter) Close() error {
 func (w *FileWriter) Abort() {
 	if w != nil && w.fs != nil && !w.closed {
 		w.closed = true
-		w.cancel()
 		w.drop()
 	}
 }
 
-// failure returns the error that the writer failed with.
-func (w *FileWriter) failure() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.err
-}
-
-// fail records the first error and cancels the uploads.
+// fail records the error that ends the writer.
 func (w *FileWriter) fail(op string, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil {
-		if w.ctx.Err() != nil {
-			err = api.ContextError(w.ctx)
-		}
-		w.err = &fs.PathError{Op: op, Path: w.name, Err: reason(fileReason(err))}
-		w.cancel()
+	if w.ctx.Err() != nil {
+		err = api.ContextError(w.ctx)
 	}
+	w.err = &fs.PathError{Op: op, Path: w.name, Err: reason(fileReason(err))}
 }
 
-func (w *FileWriter) buffer() []byte {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if n := len(w.free); n > 0 {
-		buf := w.free[n-1]
-		w.free = w.free[:n-1]
-		return buf
+// flush uploads the buffer and joins it to the part, which becomes the file if to is
+// not nil. Otherwise the command runs during the next upload. An empty file needs a
+// piece too: it tells the first run of the command from a repeated one that arrives
+// late and must do nothing.
+func (w *FileWriter) flush(op string, to *coreutils.Placement) {
+	piece, tried, err := w.fs.uploadPiece(w.ctx, w.buf)
+	if joinErr := w.wait(); err == nil {
+		err = joinErr
 	}
-	return make([]byte, 0, pieceSize)
-}
-
-// flush starts uploading the buffer.
-func (w *FileWriter) flush() {
-	if w.queue == nil {
-		w.slots = make(chan struct{}, piecesInFlight)
-		w.queue = make(chan *pieceUpload, piecesWaiting)
-		w.joining.Go(w.joinAll)
-	}
-	u := &pieceUpload{done: make(chan struct{})}
-	data := w.buf
-	w.buf = nil
-	w.slots <- struct{}{} // uploads end with their context
-	w.sent += int64(len(data))
-	w.queue <- u
-	go func() {
-		defer func() { <-w.slots }()
-		defer close(u.done)
-		u.piece, u.err = w.upload(data)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.free = append(w.free, data[:0])
-	}()
-}
-
-// joinAll joins the pieces in order, as many at a time as are ready.
-func (w *FileWriter) joinAll() {
-	for u := range w.queue {
-		batch := []*pieceUpload{u}
-		for more := true; more && len(batch) < piecesWaiting; {
-			select {
-			case u, ok := <-w.queue:
-				if more = ok; ok {
-					batch = append(batch, u)
-				}
-			default:
-				more = false
-			}
-		}
-		var pieces []coreutils.Piece
-		for _, u := range batch {
-			if <-u.done; u.err != nil {
-				w.fail("write", u.err)
-				continue
-			}
-			pieces = append(pieces, u.piece)
-			if w.failure() == nil {
-				w.meter.add(w.name, int(u.piece.Size))
-			}
-		}
-		if w.failure() == nil {
-			if err := w.join(pieces, nil); err != nil {
-				w.fail("write", err)
-			}
-		}
-		if w.failure() != nil {
-			w.discard(pieces)
-		}
-	}
-}
-
-// upload uploads a piece.
-func (w *FileWriter) upload(data []byte) (coreutils.Piece, error) {
-	piece, tried, err := w.fs.uploadPiece(w.uploads, data)
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.trash = append(w.trash, tried...)
-	return piece, err
-}
-
-// discard removes pieces that are not needed.
-func (w *FileWriter) discard(pieces []coreutils.Piece) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, p := range pieces {
-		w.trash = append(w.trash, p.Path)
+	if err == nil {
+		w.buf = w.buf[:0]
+		w.meter.add(w.name, int(piece.Size))
+		w.begun, w.joining = true, make(chan error, 1)
+		go func() { w.joining <- w.join(piece, to) }()
+		if to != nil {
+			err = w.wait()
+		}
+	} else if piece.Path != "" {
+		w.trash = append(w.trash, piece.Path)
+	}
+	if err != nil {
+		w.fail(op, err)
 	}
 }
 
-// join runs the command that joins pieces. It is idempotent, so it is retried
-// if the response is lost.
-func (w *FileWriter) join(pieces []coreutils.Piece, to *coreutils.Placement) error {
-	w.begun = true
+// wait waits for the command that joins a piece.
+func (w *FileWriter) wait() error {
+	if w.joining == nil {
+		return nil
+	}
+	err := <-w.joining
+	w.joining = nil
+	return err
+}
+
+// join runs the command that joins a piece. It is idempotent, so it is retried if
+// the response is lost.
+func (w *FileWriter) join(piece coreutils.Piece, to *coreutils.Placement) error {
 	for attempt := 1; ; attempt++ {
-		made, err := w.fs.tools(w.part).Join(w.uploads, w.part, w.joined, pieces, to, attempt > 1)
+		made, err := w.fs.tools(w.part).Join(w.ctx, w.part, w.joined, piece, to, attempt > 1)
 		w.made = w.made || made
 		if err == nil {
-			for _, p := range pieces {
-				w.joined += p.Size
-			}
+			w.joined += piece.Size
 			return nil
 		}
-		if !interrupted(err) || attempt == joinAttempts {
-			return err
+		if interrupted(err) && attempt < joinAttempts {
+			err = api.Pause(w.ctx, time.Duration(attempt)*400*time.Millisecond)
 		}
-		if err := api.Pause(w.uploads, time.Duration(attempt)*400*time.Millisecond); err != nil {
+		if err != nil {
+			w.trash = append(w.trash, piece.Path)
 			return err
 		}
 	}
@@ -344,24 +230,14 @@ func interrupted(err error) bool {
 	return broken || errors.Is(err, ErrOutcomeUnknown)
 }
 
-// endJoining waits until all uploaded pieces are joined.
-func (w *FileWriter) endJoining() {
-	if w.queue != nil {
-		close(w.queue)
-		w.joining.Wait()
-		w.queue = nil
-	}
-}
-
 // drop removes what exists of the file.
 func (w *FileWriter) drop() {
-	w.endJoining()
-	w.buf, w.free = nil, nil
+	_ = w.wait() // its error is not the first
+	w.buf = nil
 	if w.begun {
 		w.trash = append(w.trash, w.part)
 	}
 	w.fs.discard(w.ctx, w.trash...)
-	w.trash = nil
 }
 
 // discard removes our temporary files in the sandbox, even if ctx has ended,

@@ -68,48 +68,43 @@ trap 'rm -f -- "$p"' EXIT
 // Placement is the final name of a file.
 type Placement struct {
 	Name string
-	Size int64 // of the complete file
 	Mode fs.FileMode
 }
 
-// Join appends uploaded pieces to a file whose size must be at, and removes
-// them. If at is zero, the file is created, with permissions for its owner
-// only.
+// Join appends an uploaded piece to a file whose size must be at, and removes it. If
+// at is zero, the file is created, with permissions for its owner only.
 //
-// Then, if to is not nil, the file gets its mode and its final name, provided
-// that it has the expected size: it replaces a regular file of that name. A
-// symbolic link of that name is followed, as by package os.
+// Then, if to is not nil, the file gets its mode and its final name, provided that
+// it ends with the piece: it replaces a regular file of that name. A symbolic link of
+// that name is followed, as by package os.
 //
 // It can be run again if it is not known whether it was run, which is what
 // again says: an existing file of the right size with the final name is then
 // assumed to be this one, and where the other run, which may go on, takes away
 // what this one is about to use, this one looks again. An empty file without its
 // piece is one that this run has made just after the other renamed its own: it
-// goes. If neither name nor the first piece exists, as for a
+// goes. If neither name nor the piece exists, as for a
 // run that comes after the one that has done the work, nothing is done. So a
 // file that is created, even an empty one, needs a piece.
-func (run Runner) Join(ctx context.Context, name string, at int64, pieces []Piece, to *Placement, again bool) (made bool, err error) {
+func (run Runner) Join(ctx context.Context, name string, at int64, p Piece, to *Placement, again bool) (made bool, err error) {
 	const script = sweep + `join() {
-f=$1 d=$2 at=$3 to=$4 size=$5 mode=$6 again=$7; shift 7
-if [ -n "$again" ] && [ -n "$to" ] && [ ! -e "$f" ] && [ ! -e "$1" ] && [ -f "$to" ]; then
+f=$1 d=$2 at=$3 to=$4 mode=$5 again=$6 p=$7 n=$8 s=$9
+size=$((at+n))
+if [ -n "$again" ] && [ -n "$to" ] && [ ! -e "$f" ] && [ ! -e "$p" ] && [ -f "$to" ]; then
 [ "$(stat -L -c %s -- "$to")" = "$size" ]; exit $(($? * 75))
 fi
-[ -e "$f" ] || [ -e "$1" ] || exit 75
+[ -e "$f" ] || [ -e "$p" ] || exit 75
 if [ "$at" = 0 ]; then
 ` + mkdir + `(umask 077; dd if=/dev/null of="$f" conv=notrunc status=none) || exit
 fi
-while [ $# -gt 0 ]; do
-p=$1 n=$2 s=$3; shift 3
 have=$(stat -c %s -- "$f" 2>/dev/null) || exit 75
 if [ -e "$p" ]; then
 [ "$have" -ge "$at" ] || exit 75
 ` + whole + `dd if="$p" of="$f" bs=1M seek="$at" oflag=seek_bytes conv=notrunc,nocreat status=none || exit
 rm -f -- "$p"
 else
-[ "$have" -ge $((at+n)) ] || { [ -s "$f" ] || rm -f -- "$f"; exit 75; }
+[ "$have" -ge "$size" ] || { [ -s "$f" ] || rm -f -- "$f"; exit 75; }
 fi
-at=$((at+n))
-done
 [ -n "$to" ] || exit 0
 [ "$(stat -c %s -- "$f" 2>/dev/null)" = "$size" ] || exit 75
 if [ -L "$to" ]; then
@@ -127,22 +122,19 @@ f=$q
 fi
 mv -f -T -- "$f" "$to" || { r=$?; rm -f -- "$f"; exit $r; }
 }
-if [ -n "$7" ]; then
+if [ -n "$6" ]; then
 for try in 1 2 3 4 5 6 7 8 9; do
 (join "$@") 2>/dev/null && exit
 sleep 0.1 2>/dev/null || sleep 1
 done
 fi
 join "$@"`
-	args := []string{name, Dir(name), strconv.FormatInt(at, 10), "", "0", "0", ""}
+	args := []string{name, Dir(name), strconv.FormatInt(at, 10), "", "0", "", p.Path, strconv.FormatInt(p.Size, 10), p.Sum}
 	if to != nil {
-		args[3], args[4], args[5] = to.Name, strconv.FormatInt(to.Size, 10), Octal(to.Mode)
+		args[3], args[4] = to.Name, Octal(to.Mode)
 	}
 	if again {
-		args[6] = "again"
-	}
-	for _, p := range pieces {
-		args = append(args, p.Path, strconv.FormatInt(p.Size, 10), p.Sum)
+		args[5] = "again"
 	}
 	return run.write(ctx, script, args...)
 }

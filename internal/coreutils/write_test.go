@@ -135,10 +135,10 @@ func TestJoinTwice(t *testing.T) {
 	}
 	for range rounds {
 		run, p := local(t, t.TempDir()), piece(t, strings.Repeat("A", 1<<20))
-		to := &Placement{Name: "f", Size: p.Size, Mode: 0o600}
+		to := &Placement{Name: "f", Mode: 0o600}
 		var group sync.WaitGroup
-		group.Go(func() { _, _ = run.Join(context.Background(), ".part", 0, []Piece{p}, to, false) })
-		_, err := run.Join(t.Context(), ".part", 0, []Piece{p}, to, true)
+		group.Go(func() { _, _ = run.Join(context.Background(), ".part", 0, p, to, false) })
+		_, err := run.Join(t.Context(), ".part", 0, p, to, true)
 		assert.NoError(t, err)
 		group.Wait()
 	}
@@ -148,29 +148,31 @@ func TestJoin(t *testing.T) {
 	needs.GNU(t)
 	dir := t.TempDir()
 	run := local(t, dir)
-	join := func(at int64, pieces ...Piece) error {
-		_, err := run.Join(t.Context(), "new/.part", at, pieces, nil, false)
+	join := func(at int64, p Piece) error {
+		_, err := run.Join(t.Context(), "new/.part", at, p, nil, false)
 		return err
 	}
 	first, second, third := piece(t, strings.Repeat("A", 3_000_000)), piece(t, "BB"), piece(t, "C")
-	made, err := run.Join(t.Context(), "new/.part", 0, []Piece{first, second}, nil, false)
+	made, err := run.Join(t.Context(), "new/.part", 0, first, nil, false)
 	require.NoError(t, err)
 	assert.True(t, made)
-	require.NoError(t, join(0, first, second), "what was done is done")
+	require.NoError(t, join(first.Size, second))
+	require.NoError(t, join(0, first), "what was done is done")
+	require.NoError(t, join(first.Size, second), "what was done is done")
 	assert.ErrorIs(t, join(first.Size+second.Size+5, third), ErrLost, "the file has no such length")
 	bad := third
 	bad.Sum = first.Sum
 	assert.ErrorIs(t, join(first.Size+second.Size, bad), ErrLost, "the piece is another")
 	assert.ErrorIs(t, join(5, piece(t, "x")), nil)
 
-	total := first.Size + second.Size + third.Size
-	to := &Placement{Name: "new/f", Size: total - 1, Mode: 0o640}
+	to := &Placement{Name: "new/f", Mode: 0o640}
+	_, err = run.Join(t.Context(), "new/.part", first.Size, piece(t, "B"), to, false)
+	assert.ErrorIs(t, err, ErrLost, "the whole has another length")
 	place := func(again bool) error {
-		_, err := run.Join(t.Context(), "new/.part", first.Size+second.Size, []Piece{third}, to, again)
+		_, err := run.Join(t.Context(), "new/.part", first.Size+second.Size, third, to, again)
 		return err
 	}
-	assert.ErrorIs(t, place(false), ErrLost, "the whole has another length")
-	to.Size = total
+	third = piece(t, "C")
 	require.NoError(t, place(false))
 	require.NoError(t, place(true), "what was done is done")
 	assert.ErrorIs(t, place(false), ErrLost)
@@ -179,10 +181,10 @@ func TestJoin(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o640), info.Mode())
 
-	_, err = run.Join(t.Context(), "gone/.part", 5, []Piece{piece(t, "x")}, nil, false)
+	_, err = run.Join(t.Context(), "gone/.part", 5, piece(t, "x"), nil, false)
 	assert.ErrorIs(t, err, ErrLost, "another machine does not have the beginning")
 	none, empty := piece(t, ""), &Placement{Name: "empty", Mode: 0o600}
-	_, err = run.Join(t.Context(), ".part", 0, []Piece{none}, empty, false)
+	_, err = run.Join(t.Context(), ".part", 0, none, empty, false)
 	require.NoError(t, err)
 	assert.Empty(t, content(t, filepath.Join(dir, "empty")))
 
@@ -190,12 +192,12 @@ func TestJoin(t *testing.T) {
 	// that was removed, and leaves nothing.
 	for _, again := range []bool{false, true} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "empty"), []byte("later"), 0o600))
-		_, err = run.Join(t.Context(), ".part", 0, []Piece{none}, empty, again)
+		_, err = run.Join(t.Context(), ".part", 0, none, empty, again)
 		assert.ErrorIs(t, err, ErrLost)
 		assert.Equal(t, "later", content(t, filepath.Join(dir, "empty")))
 		require.NoError(t, os.Remove(filepath.Join(dir, "empty")))
 		for _, p := range []Piece{none, first} {
-			_, err = run.Join(t.Context(), ".part", 0, []Piece{p}, &Placement{Name: "empty", Size: p.Size, Mode: 0o600}, again)
+			_, err = run.Join(t.Context(), ".part", 0, p, empty, again)
 			assert.ErrorIs(t, err, ErrLost)
 		}
 		assert.NoFileExists(t, filepath.Join(dir, "empty"))
@@ -219,8 +221,8 @@ func TestJoinFollowsLinks(t *testing.T) {
 	place := func(name string) error {
 		t.Helper()
 		part := Dir(name) + "/.part"
-		to := &Placement{Name: name, Size: int64(len(name)), Mode: 0o644}
-		_, err := run.Join(t.Context(), part, 0, []Piece{piece(t, name)}, to, false)
+		to := &Placement{Name: name, Mode: 0o644}
+		_, err := run.Join(t.Context(), part, 0, piece(t, name), to, false)
 		_ = os.Remove(filepath.Join(dir, part))
 		return err
 	}

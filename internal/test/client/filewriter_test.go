@@ -389,7 +389,7 @@ func TestWriterLosesResponses(t *testing.T) {
 	needs.Long(t, "40 MiB; TestSecondJoin loses a response, too")
 	needs.GNU(t)
 	srv, sb := start(t, nil)
-	data := make([]byte, 8<<20+1<<10) // three pieces, the last one short
+	data := make([]byte, 8<<20+1<<10) // two pieces, the last one short
 	_, err := rand.Read(data)
 	require.NoError(t, err)
 	for i, f := range []sandboxtest.Fault{
