@@ -20,7 +20,7 @@ import (
 func TestBill(t *testing.T) {
 	ends := 1000
 	if !needs.Slow() {
-		ends = 8
+		ends = 12 // destroyed with the sandbox, and canceled, at each moment
 	}
 	for seed := range ends {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -30,14 +30,13 @@ func TestBill(t *testing.T) {
 			p.Server.Inject(sandboxtest.Fault{Delay: time.Duration(r.IntN(60)) * time.Millisecond})
 			p.send(time.Second, "a", "sleep 0.1; echo a")
 			p.send(40*time.Minute, "b", "echo b") // it had hibernated
-			o := DestroyOptions{DeleteSandbox: r.IntN(2) == 0}
+			o := DestroyOptions{DeleteSandbox: seed/6%3 == 0}
 			end := func() { p.tell(updateDestroy, o) }
-			if r.IntN(2) == 0 {
-				o.DeleteSandbox = false
+			if seed/6%3 == 1 {
 				end = p.CancelWorkflow
 			}
 			// Moments of the session's time, and of the machine's within them.
-			at := []time.Duration{0, time.Second, 10 * time.Minute, 31 * time.Minute, 40 * time.Minute, time.Hour}[r.IntN(6)]
+			at := []time.Duration{0, time.Second, 10 * time.Minute, 31 * time.Minute, 40 * time.Minute, time.Hour}[seed%6]
 			p.At(at, func() {
 				if r.IntN(3) == 0 {
 					p.RegisterDelayedCallback(end, time.Duration(r.IntN(2000))*time.Millisecond)

@@ -63,12 +63,12 @@ func main() {
 }
 
 type config struct {
-	addr, dir, queue string
-	hosts            string
-	emulator         bool
-	idle, heartbeat  time.Duration
-	keepOutput       time.Duration
-	verbose          bool
+	addr, dir       string
+	hosts           string
+	emulator        bool
+	idle, heartbeat time.Duration
+	keepOutput      time.Duration
+	verbose         bool
 }
 
 func flags(args []string, stderr io.Writer) (c config, err error) {
@@ -77,7 +77,6 @@ func flags(args []string, stderr io.Writer) (c config, err error) {
 	flags.StringVar(&c.addr, "addr", "127.0.0.1:8088", "address to serve at")
 	flags.StringVar(&c.hosts, "host", "", "comma-separated host names to serve in addition to localhost and numeric addresses")
 	flags.StringVar(&c.dir, "dir", defaultDir(), "folder for the token, the output and the emulator")
-	flags.StringVar(&c.queue, "queue", "sandbox", "Temporal task queue")
 	flags.BoolVar(&c.emulator, "emulator", false, "run sandboxes on this machine, without an account")
 	flags.DurationVar(&c.idle, "idle", 30*time.Minute, "hibernate after")
 	flags.DurationVar(&c.heartbeat, "heartbeat", 5*time.Second, "take over from a process that was silent for")
@@ -140,10 +139,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	defer temporal.Close()
 
 	output := durable.ExpiringDir(filepath.Join(c.dir, "output"), c.keepOutput)
-	w := worker.New(temporal, c.queue, worker.Options{MaxConcurrentActivityExecutionSize: 1000, WorkerStopTimeout: 5 * time.Second, StickyScheduleToStartTimeout: time.Second})
+	w := worker.New(temporal, queue, worker.Options{MaxConcurrentActivityExecutionSize: 1000, WorkerStopTimeout: 5 * time.Second, StickyScheduleToStartTimeout: time.Second})
 	activities := &durable.Worker{Client: sandboxes, Output: output}
 	session.Register(w, activities)
-	follow := worker.New(temporal, c.followQueue(), worker.Options{MaxConcurrentActivityExecutionSize: commandsAtOnce, WorkerStopTimeout: 5 * time.Second})
+	follow := worker.New(temporal, followQueue, worker.Options{MaxConcurrentActivityExecutionSize: commandsAtOnce, WorkerStopTimeout: 5 * time.Second})
 	activities.RegisterFollow(follow)
 	for _, w := range []worker.Worker{w, follow} {
 		if err := w.Start(); err != nil {
@@ -153,7 +152,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 
 	sessions := session.New(temporal, &session.Options{
-		TaskQueue: c.queue, Sandbox: sandboxes, Output: output, Policy: session.Policy{IdleAfter: c.idle}, Defaults: c.defaults(),
+		TaskQueue: queue, Sandbox: sandboxes, Output: output, Policy: session.Policy{IdleAfter: c.idle}, Defaults: c.defaults(),
 	})
 	handler := onlyHosts(c.hosts, sessions.Handler(&session.HandlerOptions{Page: true, Logger: log, Authorize: session.Token(token)}))
 	fmt.Fprintf(stdout, "http://%s/#token=%s\n", l.Addr(), token)
@@ -163,13 +162,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 // commandsAtOnce limits the running commands of all sessions of this process.
 const commandsAtOnce = 10_000
 
-// followQueue is the task queue for following commands, which takes as long as they run.
-func (c config) followQueue() string { return c.queue + "-follow" }
+// The task queues. Following a command takes a slot as long as the command runs, so it has
+// its own queue.
+const queue, followQueue = "sandbox", "sandbox-follow"
 
 // defaults returns the options of new sandboxes. Sandboxes of an emulator run on this machine, but
 // must not reach its other programs, including this one.
 func (c config) defaults() durable.Options {
-	o := durable.Options{Heartbeat: c.heartbeat, FollowQueue: c.followQueue()}
+	o := durable.Options{Heartbeat: c.heartbeat, FollowQueue: followQueue}
 	if c.emulator {
 		o.NetworkPolicy = &sandbox.NetworkPolicy{
 			Allow:        []string{"*"},
