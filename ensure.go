@@ -123,8 +123,6 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 				missing = n
 			case err != nil:
 				return nil, err
-			case data.ID != o.ID:
-				return nil, fmt.Errorf("sandbox: the response about command %q is about %q", o.ID, data.ID)
 			case data.ExitCode == nil:
 				return newCommand(c, s.ID(), *data), nil
 			default:

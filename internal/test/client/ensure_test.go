@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -83,6 +84,20 @@ func TestEnsureCommand(t *testing.T) {
 	third := ensure()
 	assert.NotEqual(t, second.SessionID(), third.SessionID())
 	assert.Equal(t, 3, starts())
+}
+
+// TestEnsureCommandOfAnotherID: the command that a response is about is the one that was
+// asked for, or none is returned and none started.
+func TestEnsureCommandOfAnotherID(t *testing.T) {
+	t.Parallel()
+	sb := canned.API(func(req *http.Request) (*http.Response, error) {
+		assert.Equal(t, http.MethodGet, req.Method, req.URL.Path)
+		return canned.JSON(200, fmt.Sprintf(canned.Command, "null")), nil
+	}).Sandbox(t)
+	cmd, err := sb.EnsureCommand(t.Context(), "server", "true", nil, nil)
+	assert.Nil(t, cmd)
+	assert.ErrorContains(t, err, "server-")
+	assert.NotErrorIs(t, err, sandbox.ErrConflict, "a command that was not asked for says nothing")
 }
 
 // TestEnsureCommandEndsAlways: a program that ends whenever it is started costs few
