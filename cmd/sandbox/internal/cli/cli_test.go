@@ -2,10 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,11 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/auth"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/files"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
-	"github.com/go-vercel/sandbox/terminal"
 )
 
 // reading is what a command line is read as: a command, options by their names in
@@ -147,28 +139,6 @@ func FuzzArrange(f *testing.F) {
 	})
 }
 
-func TestExitCodes(t *testing.T) {
-	t.Parallel()
-	a := newApp(nil)
-	for code, errs := range map[int][]error{
-		screen.ExitFailure:     {errors.New("x"), &sandbox.APIError{Status: 500}},
-		screen.ExitUsage:       {line.Usagef("x"), screen.WithHint(line.Usagef("x"), "y")},
-		screen.ExitNotFound:    {&sandbox.APIError{Status: 404}, fs.ErrNotExist},
-		screen.ExitLogin:       {auth.ErrNoCredentials, &sandbox.APIError{Status: 401}, &sandbox.APIError{Status: 403}},
-		screen.ExitConflict:    {&sandbox.APIError{Status: 409}, &sandbox.APIError{Operation: "create sandbox", Status: 400, Message: "A sandbox with the name 'x' already exists in this project."}},
-		screen.ExitTimeout:     {context.DeadlineExceeded},
-		screen.ExitRateLimit:   {&sandbox.APIError{Status: 429}},
-		screen.ExitNoProgram:   {&sandbox.APIError{Operation: "run command", Status: 400, Code: "executable_not_found"}},
-		screen.ExitInterrupted: {context.Canceled},
-		screen.ExitTerminal:    {&terminal.ShellError{Err: io.ErrUnexpectedEOF}},
-		42:                     {&screen.ExitError{Code: 42, Err: errors.New("x")}, fmt.Errorf("wrapped: %w", screen.ExitWith(42))},
-	} {
-		for _, err := range errs {
-			assert.Equal(t, code, a.screen.Explain(err).Exit, "%T %v", err, err)
-		}
-	}
-}
-
 // TestCollect pages through listings of any size with any filter.
 func TestCollect(t *testing.T) {
 	t.Parallel()
@@ -220,32 +190,6 @@ func TestCollect(t *testing.T) {
 			assert.Equal(t, want, got, "%s, %d at once", name, limit)
 		}
 	}
-}
-
-func TestLocations(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]files.Location{
-		"-": {Path: "-", Stream: true}, "a.txt": {Path: "a.txt"}, "./a:b": {Path: "./a:b"}, "/x/a:b": {Path: "/x/a:b"}, `C:\x`: {Path: `C:\x`},
-		"web:/a": {Sandbox: "web", Path: "/a"}, "web:a:b": {Sandbox: "web", Path: "a:b"}, "web:": {Sandbox: "web", Path: "."}, "web:~x": {Sandbox: "web", Path: "~x"},
-	} {
-		got, err := files.ParseLocation(text)
-		require.NoError(t, err, text)
-		assert.Equal(t, want, got, text)
-	}
-	for _, text := range []string{"web:~", "web:~/x", "@:x", ":x", "a b:x", "wéb:x"} {
-		_, err := files.ParseLocation(text)
-		assert.Error(t, err, text)
-	}
-	for text, into := range map[string]bool{"web:a/": true, "web:a": false, "web:.": true, "x/": true, "x/.": true, "x": false, ".": true} {
-		l, err := files.ParseLocation(text)
-		require.NoError(t, err)
-		assert.Equal(t, into, l.IntoDir(), text)
-	}
-}
-
-func TestShellWords(t *testing.T) {
-	t.Parallel()
-	assert.Equal(t, `echo 'a b' '' 'it'\''s' x=1 '$HOME' azAZ09 'a;b'`, line.ShellWords([]string{"echo", "a b", "", "it's", "x=1", "$HOME", "azAZ09", "a;b"}))
 }
 
 // TestRemoteShellOptions: rsh takes the options of ssh behind its name, and those of

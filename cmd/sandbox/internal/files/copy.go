@@ -182,7 +182,7 @@ func (c *Copy) across(ctx context.Context) error {
 	}
 	defer r.Close()
 	to := c.To
-	if to.IntoDir() || c.Several || c.remoteDir(ctx, to.Path) {
+	if to.intoDir() || c.Several || c.remoteDir(ctx, to.Path) {
 		to = to.within(c.From.base())
 	}
 	if have, err := c.keeps(ctx, to.Path); have || err != nil {
@@ -223,7 +223,7 @@ func (c *Copy) acrossDir(ctx context.Context) error {
 		return c.Missing(err)
 	}
 	to := c.To
-	if !c.From.content() && (to.IntoDir() || c.Several || c.remoteDir(ctx, to.Path)) {
+	if !c.From.content() && (to.intoDir() || c.Several || c.remoteDir(ctx, to.Path)) {
 		to = to.within(c.From.base())
 	}
 	bar := newDirBar(ctx, c.Screen, dir, &CopyOptions{Progress: c.O.Progress, NoProgress: c.O.NoProgress})

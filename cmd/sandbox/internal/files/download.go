@@ -23,7 +23,7 @@ import (
 
 func (c *Copy) download(ctx context.Context) error {
 	to := c.To
-	into := to.IntoDir() || c.Several || isLocalDir(to.Path)
+	into := to.intoDir() || c.Several || isLocalDir(to.Path)
 	if into && !c.From.content() {
 		to = to.within(c.From.base())
 	}
@@ -93,7 +93,7 @@ func (c *Copy) downloadFile(ctx context.Context, name string, at localfile.Place
 	describe := sync.OnceValues(func() (fs.FileInfo, error) { return c.Source.FS().Stat(ctx, c.From.Path) })
 	bar := newBar(c.Screen, c.From.base(), c.O, -1)
 	defer bar.done()
-	if err := c.Source.FS().DownloadFile(ctx, c.From.Path, place, &sandbox.DownloadFileOptions{Progress: WithTotal(bar.update, describe)}); err != nil {
+	if err := c.Source.FS().DownloadFile(ctx, c.From.Path, place, &sandbox.DownloadFileOptions{Progress: withTotal(bar.update, describe)}); err != nil {
 		return c.Missing(err)
 	}
 	remote, err := describe()
@@ -106,8 +106,8 @@ func (c *Copy) downloadFile(ctx context.Context, name string, at localfile.Place
 	return os.Rename(place, to)
 }
 
-// WithTotal asks how long a file is for the one who looks at its progress.
-func WithTotal(update func(sandbox.Progress), describe func() (fs.FileInfo, error)) func(sandbox.Progress) {
+// withTotal asks how long a file is for the one who looks at its progress.
+func withTotal(update func(sandbox.Progress), describe func() (fs.FileInfo, error)) func(sandbox.Progress) {
 	if update == nil {
 		return nil
 	}

@@ -50,8 +50,8 @@ func ParseLocation(s string) (Location, error) {
 	return Location{Sandbox: name, Path: rest}, nil
 }
 
-// IntoDir reports whether a path asks for a directory to copy into.
-func (l Location) IntoDir() bool {
+// intoDir reports whether a path asks for a directory to copy into.
+func (l Location) intoDir() bool {
 	return strings.HasSuffix(l.Path, "/") || l.Path == "." || l.Path == ".." || strings.HasSuffix(l.Path, "/.") || strings.HasSuffix(l.Path, "/..") ||
 		l.Sandbox == "" && strings.HasSuffix(l.Path, string(filepath.Separator))
 }
@@ -59,7 +59,7 @@ func (l Location) IntoDir() bool {
 // NamesFile refuses a path that asks for a directory, in which a stream would have
 // no name.
 func (l Location) NamesFile() error {
-	if l.IntoDir() {
+	if l.intoDir() {
 		return line.Usagef("standard input needs the name of a file, not of a directory")
 	}
 	return nil

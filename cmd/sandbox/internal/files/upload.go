@@ -26,7 +26,7 @@ func (c *Copy) upload(ctx context.Context) error {
 		return c.uploadDir(ctx)
 	}
 	to := c.To
-	if to.IntoDir() || c.Several {
+	if to.intoDir() || c.Several {
 		to = to.within(c.From.base())
 	}
 	if mode := info.Mode(); mode&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0 {
@@ -48,7 +48,7 @@ func (c *Copy) upload(ctx context.Context) error {
 	}
 	f.Close()
 	err = c.uploadFile(ctx, to.Path, info)
-	if isDirError(err) && !to.IntoDir() && !c.Several {
+	if isDirError(err) && !to.intoDir() && !c.Several {
 		return c.uploadFile(ctx, c.To.within(c.From.base()).Path, info)
 	}
 	return err
@@ -116,7 +116,7 @@ func (c *Copy) keeps(ctx context.Context, to string) (bool, error) {
 func (c *Copy) uploadDir(ctx context.Context) error {
 	to := c.To
 	if !c.From.content() {
-		if abs, err := filepath.Abs(c.From.Path); err == nil && (c.Several || to.IntoDir() || c.remoteDir(ctx, to.Path)) {
+		if abs, err := filepath.Abs(c.From.Path); err == nil && (c.Several || to.intoDir() || c.remoteDir(ctx, to.Path)) {
 			to = to.within(filepath.Base(abs))
 		}
 	}

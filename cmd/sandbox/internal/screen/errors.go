@@ -39,7 +39,6 @@ const (
 	ExitNoProgram   = 127
 	ExitInterrupted = 130
 	exitBrokenPipe  = 141
-	exitTerminated  = 143
 	ExitTerminal    = 255
 )
 

@@ -15,7 +15,7 @@ import (
 const folder = "sandbox-cli"
 
 // Dirs are the directories of the files.
-type Dirs struct{ Config, State, Cache string }
+type Dirs struct{ Config, State string }
 
 // ErrNoHome is the error of a change without a directory for the files.
 var ErrNoHome = errors.New("there is no home directory to keep files in; set HOME")
@@ -25,7 +25,6 @@ var ErrNoHome = errors.New("there is no home directory to keep files in; set HOM
 // written.
 func FindDirs(lookup func(string) (string, bool)) Dirs {
 	config, _ := os.UserConfigDir()
-	cache, _ := os.UserCacheDir()
 	state := config
 	if home, err := os.UserHomeDir(); runtime.GOOS != "windows" && runtime.GOOS != "darwin" {
 		if state = filepath.Join(home, ".local", "state"); err != nil {
@@ -34,10 +33,10 @@ func FindDirs(lookup func(string) (string, bool)) Dirs {
 	}
 	if home, err := os.UserHomeDir(); err == nil {
 		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) { // as nobody's and that of services: it is not to be made
-			config, cache, state = "", "", ""
+			config, state = "", ""
 		}
 	}
-	for key, dir := range map[string]*string{"XDG_CONFIG_HOME": &config, "XDG_STATE_HOME": &state, "XDG_CACHE_HOME": &cache} {
+	for key, dir := range map[string]*string{"XDG_CONFIG_HOME": &config, "XDG_STATE_HOME": &state} {
 		if v, ok := lookup(key); ok && filepath.IsAbs(v) {
 			*dir = v
 		}
@@ -45,7 +44,7 @@ func FindDirs(lookup func(string) (string, bool)) Dirs {
 			*dir = filepath.Join(*dir, folder)
 		}
 	}
-	return Dirs{Config: config, State: state, Cache: cache}
+	return Dirs{Config: config, State: state}
 }
 
 // maxFile is how long a file may be.

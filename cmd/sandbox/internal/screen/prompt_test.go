@@ -1,4 +1,4 @@
-package cli
+package screen
 
 import (
 	"context"
@@ -21,9 +21,9 @@ func TestInput(t *testing.T) {
 			w.Close()
 			in.Close()
 		})
-		a := newApp(nil)
-		a.screen.In = in
-		return a.screen.Input(ctx), w
+		s := New(nil)
+		s.In = in
+		return s.Input(ctx), w
 	}
 	r, w := open(t.Context())
 	_, err := w.WriteString("all of it")
@@ -33,11 +33,11 @@ func TestInput(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "all of it", string(text))
 
-	a := newApp(nil)
-	a.screen.In, err = os.Open(t.TempDir()) // which can't be read
+	s := New(nil)
+	s.In, err = os.Open(t.TempDir()) // which can't be read
 	require.NoError(t, err)
-	defer a.screen.In.Close()
-	_, err = io.ReadAll(a.screen.Input(t.Context()))
+	defer s.In.Close()
+	_, err = io.ReadAll(s.Input(t.Context()))
 	require.Error(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())
