@@ -1,3 +1,4 @@
+// Package account finds the token, the team and the project, and connects to the API.
 package account
 
 import (

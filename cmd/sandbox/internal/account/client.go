@@ -23,7 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Account is the way to the API: whose it is, and what sandbox is meant.
+// Account connects a command with the API: it has the options that choose the account,
+// and the client once there is one.
 type Account struct {
 	screen *screen.Screen
 
@@ -33,11 +34,12 @@ type Account struct {
 	Client     *sandbox.Client
 	Scope      auth.Credentials
 	emulator   *local.Connection // of --local
-	Completes  bool              // nothing is started for a completion
-	Looks      bool              // no project is created for one that only looks
+	Completes  bool              // this is a completion, which starts nothing
+	Looks      bool              // the command only looks, and creates no project
 	fail       func(error)       // ends the program, whatever it is doing
 }
 
+// New returns the account of a command line. version is the program's own.
 func New(s *screen.Screen, version string) *Account {
 	c := &Account{screen: s, version: version, fail: func(err error) { os.Exit(s.Report(err)) }}
 	s.AccountWords = c.account

@@ -69,7 +69,7 @@ func (o *terminalOptions) shell() *terminal.ShellOptions {
 }
 
 // terminal joins a terminal in the sandbox to the one of this program, which
-// needTerminal has looked for. The error carries the exit code of what ran there.
+// NeedTerminal has checked. The error carries the exit code of what ran there.
 func (p *place) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOptions) error {
 	shell := o.shell()
 	var overtime error // why the timeout is no longer extended

@@ -26,7 +26,7 @@ var filledIn = strings.NewReplacer("%s", "x", "%d", "8080", "NAME", "web", "COMM
 // next.
 var descriptions = []string{"Name", "Short", "Long", "Example", "Text", "Near"}
 
-// TestHints: what tells somebody to run a line of this program is made by try, and
+// TestHints: what tells somebody to run a line of this program is made by Try, and
 // the line is one that the program takes.
 func TestHints(t *testing.T) {
 	t.Parallel()

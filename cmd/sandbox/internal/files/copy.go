@@ -1,3 +1,4 @@
+// Package files copies files to, from and between sandboxes.
 package files
 
 import (
@@ -22,7 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/outputs"
 )
 
-// CopyOptions say how files are copied.
+// CopyOptions are the options of cp.
 type CopyOptions struct {
 	Follow           bool
 	Exclude, Include []string
@@ -55,7 +56,7 @@ func Upload(ctx context.Context, screen *screen.Screen, sb *sandbox.Sandbox, sou
 	return nil
 }
 
-// Copy is the copying of one source.
+// Copy copies one source to its destination.
 type Copy struct {
 	Screen         *screen.Screen
 	O              *CopyOptions
@@ -64,6 +65,7 @@ type Copy struct {
 	Source, Target *sandbox.Sandbox // nil for a path here
 }
 
+// Run copies the source.
 func (c *Copy) Run(ctx context.Context) error {
 	switch {
 	case c.Source == nil && c.From.Stream:
@@ -235,19 +237,19 @@ func (c *Copy) acrossDir(ctx context.Context) error {
 	return cmp.Or(c.Target.FS().UploadDir(ctx, dir, to.Path, o), err)
 }
 
-// leftOut are the files that a copy does not carry.
+// leftOut lists the files that a copy leaves out.
 type leftOut []string
 
 func (l *leftOut) add(name string) { *l = append(*l, name) }
 
-// tell says what did not arrive, if anything.
+// tell warns about the files that were left out, if any.
 func (l leftOut) tell(a *screen.Screen) {
 	if len(l) > 0 {
 		a.Warn("left out: "+some(l), "--outside-links keeps links that lead out of the directory, --dot-git what Git or an editor would run by itself; sockets, pipes and devices can't be copied")
 	}
 }
 
-// some are the first of some names.
+// some lists the first of some names.
 func some(names []string) string {
 	const shown = 10
 	text := redact.Printable(strings.Join(names[:min(len(names), shown)], ", "))

@@ -27,7 +27,7 @@ func (c *Copy) download(ctx context.Context) error {
 	if into && !c.From.content() {
 		to = to.within(c.From.base())
 	}
-	// What ends in a slash has to be there, but for a directory, which is made.
+	// A destination that ends in a slash must exist for a file; for a directory it is made.
 	if c.O.Mkdir || into && (isLocalDir(filepath.Dir(to.Path)) || c.remoteIsDir(ctx)) {
 		if err := os.MkdirAll(filepath.Dir(to.Path), 0o777); err != nil {
 			return err
@@ -106,7 +106,7 @@ func (c *Copy) downloadFile(ctx context.Context, name string, at localfile.Place
 	return os.Rename(place, to)
 }
 
-// withTotal asks how long a file is for the one who looks at its progress.
+// withTotal looks up the length of a file when its progress is first shown.
 func withTotal(update func(sandbox.Progress), describe func() (fs.FileInfo, error)) func(sandbox.Progress) {
 	if update == nil {
 		return nil

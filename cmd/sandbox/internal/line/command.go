@@ -1,3 +1,4 @@
+// Package line describes commands and reads command lines.
 package line
 
 import (
@@ -11,22 +12,22 @@ import (
 )
 
 // Command describes one command. Its help page, its completion, the check of its
-// arguments, and the tests that all commands have to pass are made from it.
+// arguments and the tests of all commands are made from this description.
 type Command struct {
 	Name    string
 	Aliases []string
-	Near    []string // what other programs call it
-	Title   string   // under which the main page lists it; "" for official commands
+	Near    []string // its names in other programs
+	Title   string   // its group on the main page; "" for official commands
 	First   bool     // whether the first page lists it
 	Hidden  bool
 	Short   string // what it does, in a line
 	Long    string // the same at more length, if there is more to say
 	Args    []Argument
-	Check   cobra.PositionalArgs // in place of the check that args make
+	Check   cobra.PositionalArgs // replaces the check that Args define
 	Options func(*pflag.FlagSet)
 	Example string // a line, without the program's name
 	Account account
-	Doc     any // the type of what it writes with --json; nil if its output is somebody else's
+	Doc     any // a value of the type that --json writes; nil if the output is a program's
 	Run     func(cmd *cobra.Command, args []string) error
 
 	// foreign is how many arguments of its own come before a command line of somebody
@@ -170,8 +171,8 @@ func (c *Command) Find(word string) *Command {
 	return nil
 }
 
-// group makes a command that only holds others show its help, and refuse what is
-// no command of it.
+// group lets a command that only has subcommands show its help. It refuses any word
+// that is not one of them.
 func group(cmd *cobra.Command) {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.SuggestionsMinimumDistance = 1
@@ -180,7 +181,7 @@ func group(cmd *cobra.Command) {
 			return cmd.Help()
 		}
 		e := &UsageError{Message: fmt.Sprintf("%s is not a command of %s", strconv.Quote(args[0]), cmd.CommandPath()), Hint: MoreAbout(cmd)}
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 && len(args[0]) > 2 { // of less, everything is a part
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 && len(args[0]) > 2 { // a shorter word is part of too many names
 			e.Hint = "did you mean " + strings.Join(near, " or ") + "?"
 		}
 		return e

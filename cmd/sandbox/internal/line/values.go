@@ -26,7 +26,7 @@ type single[T any] struct {
 	text   string
 }
 
-// once marks options that may be given once, which arrange sees to.
+// once marks options that may be given once, which Arrange checks.
 func (v *single[T]) once() {}
 
 func (v *single[T]) Set(text string) error {

@@ -42,7 +42,7 @@ const (
 	ExitTerminal    = 255
 )
 
-// Hinted is an error with advice on what to do next.
+// Hinted is an error with advice for the user.
 type Hinted struct {
 	error
 	hint string
@@ -65,7 +65,7 @@ type duringError struct {
 func (e *duringError) Error() string { return e.what + ": " + e.error.Error() }
 func (e *duringError) Unwrap() error { return e.error }
 
-// ExitError ends the program with a code. Without an error everything was said.
+// ExitError ends the program with a code. Without an error it prints nothing.
 type ExitError struct {
 	Code int
 	Err  error
@@ -80,7 +80,7 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitWith ends the program with a code and no further word.
+// ExitWith returns an error that ends the program with a code and prints nothing; nil for 0.
 func ExitWith(code int) error {
 	if code == 0 {
 		return nil
@@ -130,7 +130,7 @@ func inOptions(message string) string {
 	return message
 }
 
-// take takes over what the API said.
+// take copies the details of an API error.
 func (f *failure) take(api *sandbox.APIError) {
 	f.Status, f.RequestID, f.body = api.Status, api.RequestID, api.Body
 	f.Code, f.Message = cmp.Or(api.Code, f.Code), cmp.Or(api.Message, f.Message)
@@ -170,8 +170,8 @@ func (s *Screen) Explain(err error) failure {
 	return f
 }
 
-// explain says what the kind of an error says, whoever it is from; api is nil if
-// not the API.
+// explain sets code, exit code and hint by the kind of the error; api is nil for errors
+// that are not from the API.
 func (f *failure) explain(err error, api *sandbox.APIError) {
 	var usage *line.UsageError
 	var missing *exec.Error
@@ -225,7 +225,7 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 	}
 }
 
-// Lines is text of somebody else that does nothing but show on a terminal.
+// Lines escapes everything in a text that would act on a terminal.
 func Lines(text string) string {
 	parts := strings.Split(text, "\n")
 	for i, p := range parts {

@@ -9,7 +9,7 @@ import (
 )
 
 // A line of this program in a text stands between these marks, which no text of
-// anybody else has on its way to a terminal: see lines.
+// anybody else has on its way to a terminal: see Lines.
 const (
 	tryMark = "\x01"
 	tryEnd  = "\x02"
@@ -26,7 +26,7 @@ func Try(format string, args ...any) string {
 // tried is the beginning of such a line. Some say themselves whose they are.
 var tried = regexp.MustCompile(tryMark + `(local |--local )?`)
 
-// Filled writes out what try has made.
+// Filled writes out what Try has made.
 func (s *Screen) Filled(text string) string {
 	if !strings.Contains(text, tryMark) {
 		return text

@@ -71,8 +71,8 @@ func (s *Screen) Print(out Output) error {
 	return t.Write(s.Out, width)
 }
 
-// Result writes what a command has to say about what it did to a program. Nobody
-// else needs more than the exit code, and what was said on standard error.
+// Result writes the result of a change for programs: with --json or -q. People see
+// it on standard error.
 func (s *Screen) Result(doc any, names ...string) error {
 	if !s.Opts.Structured() {
 		return nil
@@ -90,8 +90,8 @@ func WriteJSON(w io.Writer, doc any, indent bool) error {
 	return enc.Encode(doc)
 }
 
-// PrintDone writes the names of what is done to standard output, unless somebody
-// has just seen them there.
+// PrintDone writes the names of the changed things to standard output, unless that is
+// the terminal that has just shown them.
 func (s *Screen) PrintDone(names []string) error {
 	if s.Opts.Structured() {
 		return s.Print(List(names, func(n string) string { return n }, nil))

@@ -1,3 +1,4 @@
+// Package screen writes results, questions, warnings and errors to the standard streams.
 package screen
 
 import (
@@ -28,8 +29,8 @@ type Options struct {
 	Debug        string
 }
 
-// Screen is the program's standard streams, and what messages on them need to know
-// of the command line.
+// Screen has the program's standard streams, and the facts about the command line
+// that messages need.
 type Screen struct {
 	In       *os.File
 	Out, Err *console.Stream
@@ -38,7 +39,7 @@ type Screen struct {
 	Now      func() time.Time
 	Args     []string // the words of the command line
 
-	Started      bool            // whether a command was chosen and its options were right
+	Started      bool            // whether the command line was understood
 	Names        []string        // the sandboxes that the line is about
 	Source       string          // where the credentials come from
 	AccountWords func() []string // the options that name the account of the line
@@ -62,8 +63,8 @@ func (s *Screen) SetStreams(mode console.ColorMode) {
 // Signal returns the signal that ended the program, or 0.
 func (s *Screen) Signal() syscall.Signal { return syscall.Signal(s.caught.Load()) }
 
-// WatchSignals ends the context when a signal ends the program. Commands that
-// pass signals on take them for themselves meanwhile.
+// WatchSignals cancels the context when a signal arrives. While a command passes
+// signals on, it handles them itself.
 func (s *Screen) WatchSignals(cancel context.CancelCauseFunc) (stop func()) {
 	signals := make(chan os.Signal, 8)
 	done := make(chan struct{})
@@ -104,7 +105,7 @@ func (s *Screen) Tree(lines []string, dim func(string) string) {
 	}
 }
 
-// Spin shows that something goes on, until the returned function is called.
+// Spin shows a spinner until the returned function is called.
 func (s *Screen) Spin(text string) (stop func()) {
 	if s.Opts.Structured() && !s.Err.Terminal {
 		return func() {}
@@ -119,8 +120,8 @@ func (s *Screen) SpinUnless(silent bool, text string) (stop func()) {
 	return s.Spin(text)
 }
 
-// NeedTerminal refuses to go on without a terminal, and says what to do instead:
-// before a sandbox is made for it.
+// NeedTerminal returns an error without a terminal, with a hint. Commands call it
+// before they create a sandbox.
 func (s *Screen) NeedTerminal(instead string, args ...any) error {
 	if line.IsTerminal(s.In) && s.Out.Terminal {
 		return nil
