@@ -53,7 +53,7 @@ func TestCleanUpIsRepeated(t *testing.T) {
 	_, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, nil)
 	w, err := sb.FS().Create(t.Context(), "file", nil)
 	require.NoError(t, err)
-	_, err = w.Write(make([]byte, 5<<20))
+	_, err = w.Write(make([]byte, 9<<20)) // more than a piece
 	require.NoError(t, err)
 	const left = "ls -A | grep '^[.]write-'; ls -A /tmp | grep '^[.]piece-'; true"
 	require.Eventually(t, func() bool { return strings.Contains(testkit.Output(t, direct, "sh", "-c", left), ".write-") }, testkit.Patience, 10*time.Millisecond)
