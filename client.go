@@ -288,10 +288,10 @@ func clientOf(ctx context.Context) (*Client, error) {
 	return DefaultClient()
 }
 
-// Age returns how long ago at was, by the service's clock or by this machine's, whichever
-// says less. Delete by it what is too old: a wrong Date in one response, or a wrong clock of
-// this machine, then deletes nothing. at is a time that the service reported, like
-// [Info.UpdatedAt]. Age makes no request.
+// Age returns how long ago at was. at is a time that the service reported, like
+// [Info.UpdatedAt]. Age measures by the service's clock and by this machine's, and returns
+// the shorter time. Use it to decide what is old enough to delete: a wrong Date in one
+// response, or a wrong clock of this machine, then deletes nothing. Age makes no request.
 func (c *Client) Age(at time.Time) time.Duration {
 	age := time.Since(at)
 	if c != nil && c.api != nil {

@@ -70,9 +70,9 @@ type execRun struct {
 // [fs.ErrNotExist] if Path has a slash; if Dir does not exist, it matches
 // [fs.ErrNotExist], and if the program can't be executed, [fs.ErrPermission].
 //
-// It makes one request, whose response is also the output that Wait continues
-// to read, and two more for a Stdin of known length. If the context ends meanwhile, Start returns within five seconds,
-// and a command that did start is killed.
+// Start makes one request, and two more for a Stdin of known length. Wait continues to
+// read the output from the response to that request. If the context ends during the
+// call, Start returns within five seconds and kills a command that has started.
 func (c *Cmd) Start() error {
 	if c.started.Swap(true) {
 		return errors.New("exec: already started")
@@ -191,7 +191,7 @@ func missingProgram(name string, cause *APIError) error {
 	return &exec.Error{Name: name, Err: e}
 }
 
-// notFoundError matches exec.ErrNotFound, and what it wraps beside it.
+// notFoundError matches exec.ErrNotFound and the errors that it wraps.
 type notFoundError []error
 
 func (e notFoundError) Error() string {
@@ -226,7 +226,7 @@ func (r *execRun) supervise() {
 	run := &engine.Run{
 		Ctx: r.ctx, Live: r.live, Abandon: r.abandon, Cancel: r.cancel, WaitDelay: r.waitDelay,
 		Copy: r.copy, End: r.waitEnd,
-		// It goes on when the end of the process is known, for its children.
+		// The kill continues after the process has ended, for the children.
 		Kill: func(ctx context.Context) error {
 			return r.signal(context.WithoutCancel(ctx), SIGKILL, (*Command).SignalTree)
 		},
@@ -254,7 +254,7 @@ func (r *execRun) supervise() {
 	}
 	res := run.Supervise()
 	r.finish(res, run.Cancellation(res, func(err error) error {
-		if left := r.remote.remains(err); left != nil && run.Silent(err) {
+		if left := r.remote.stillRunning(err); left != nil && run.Silent(err) {
 			err = left
 		}
 		return errCancelling(err)
@@ -366,25 +366,25 @@ func (r *execRun) finish(res engine.Result, cancelErr error) {
 	_, lost := errors.AsType[*engine.InputError](res.Input)
 	switch {
 	case lost:
-		r.err = also(res.Input, r.remote.remains(res.Killed))
+		r.err = joinErrors(res.Input, r.remote.stillRunning(res.Killed))
 	case state != nil && !state.Success():
 		r.err = &ExitError{ProcessState: state}
 		if res.Stream != nil {
-			r.err = also(r.err, res.Stream)
+			r.err = joinErrors(r.err, res.Stream)
 		} else if state.code == 128+13 {
-			r.err = also(r.err, res.Writer) // why it got SIGPIPE
+			r.err = joinErrors(r.err, res.Writer) // why it got SIGPIPE
 		}
 		if errors.Is(res.Canceled, ErrChildren) {
-			r.err = also(r.err, errCancelling(res.Canceled))
+			r.err = joinErrors(r.err, errCancelling(res.Canceled))
 		} else {
-			r.err = also(r.err, r.remote.remains(res.Killed))
+			r.err = joinErrors(r.err, r.remote.stillRunning(res.Killed))
 		}
 	case cancelErr != nil:
 		r.err = cancelErr
 	case state == nil && res.Stream != nil:
 		r.err = res.Stream
 	case state == nil && r.ctx.Err() != nil:
-		r.err = also(r.ctx.Err(), r.remote.remains(res.Killed))
+		r.err = joinErrors(r.ctx.Err(), r.remote.stillRunning(res.Killed))
 	case res.Overrun:
 		r.err = exec.ErrWaitDelay
 	case res.Stream != nil:
@@ -418,9 +418,9 @@ func (p *Process) Kill() error { return p.Signal(SIGKILL) }
 // package syscall.
 func (p *Process) Signal(sig os.Signal) error { return p.send(sig, (*Command).Signal) }
 
-// SignalTree is like Signal, but sends the signal to the command and to all that
-// descend from it; see [Command.SignalTree]. SignalTree(os.Kill) is how a Cmd is
-// killed whose context ends.
+// SignalTree is like Signal, but sends the signal to the command and all of its
+// descendants; see [Command.SignalTree]. When the context of a Cmd ends, it is killed by
+// SignalTree(os.Kill).
 func (p *Process) SignalTree(sig os.Signal) error { return p.send(sig, (*Command).SignalTree) }
 
 func (p *Process) send(sig os.Signal, send func(*Command, context.Context, Signal) error) error {
@@ -483,8 +483,8 @@ func errCancelling(err error) error { return fmt.Errorf("exec: canceling Cmd: %w
 // execTarget is what a Cmd runs on: a Sandbox, a Session or a User.
 type execTarget interface {
 	target
-	// onSession performs the steps of a start, on one session where the target
-	// is a sandbox that may be resumed meanwhile.
+	// onSession performs the steps of a start. If the target is a sandbox, which may be
+	// resumed between two steps, all steps use one session.
 	onSession(ctx context.Context, fn func(target) (*Command, error)) (*Command, error)
 }
 
@@ -506,8 +506,8 @@ type input struct {
 	close func()
 }
 
-// lookFirst is the length of an input from which on the program is looked for
-// before the upload, not meanwhile: it would be long for nothing.
+// lookFirst is the length of input from which the program is looked up before the
+// upload instead of during it: a missing program would make a long upload useless.
 const lookFirst = 32 << 20
 
 // believed is the smallest size of a file that is trusted. A smaller file is

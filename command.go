@@ -24,8 +24,8 @@ import (
 // [Sandbox.ListCommands], or read from JSON. It is safe for concurrent use.
 type Command struct {
 	session string // ID
-	// token is the value of the variable by which the process is known in the
-	// sandbox; empty if another handle has started it.
+	// token is the value of the variable that marks the process in the sandbox. It is
+	// empty if another handle has started the process.
 	token string
 	// limit is how long the command may run, if this handle has started it.
 	limit time.Duration

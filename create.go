@@ -67,9 +67,9 @@ type CreateOptions struct {
 	// Paths must be absolute and must not overlap. The drives must be in the
 	// sandbox's region.
 	Mounts map[string]Mount
-	// Credentials are those of the team that the sandbox may use without seeing
-	// them. They can be requested only when a sandbox is created: one that
-	// [Client.GetOrCreate] finds has what it was created with.
+	// Credentials are the team's credentials that the sandbox may use without seeing
+	// them. They take effect only when a sandbox is created: a sandbox that
+	// [Client.GetOrCreate] finds keeps those of its creation.
 	Credentials *Credentials
 	// NetworkPolicy restricts what the sandbox can reach. Nil allows
 	// everything.
@@ -253,8 +253,8 @@ func (e Env) MarshalJSON() ([]byte, error) {
 	return json.Marshal(shown)
 }
 
-// checkExtra refuses parameters that can't be sent, and those that options have
-// fields for, by which they are known.
+// checkExtra refuses parameters that can't be sent, and those that have a field of their
+// own. known maps such parameters to the names of their fields.
 func checkExtra(at string, extra map[string]any, known map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(extra)) {
 		if field, ok := known[name]; ok {
@@ -267,9 +267,9 @@ func checkExtra(at string, extra map[string]any, known map[string]string) error 
 	return nil
 }
 
-// private returns the parameters that are not part of the documented API, whose
-// names begin with two underscores: as in the official client, the look for a
-// sandbox has those of its creation.
+// private returns the parameters that are not part of the documented API: their names
+// begin with two underscores. Like the official client, GetOrCreate sends them with the
+// request that looks for the sandbox, too.
 func private(extra map[string]any) map[string]any {
 	extra = maps.Clone(extra)
 	maps.DeleteFunc(extra, func(name string, _ any) bool { return !strings.HasPrefix(name, "__") })
@@ -359,7 +359,7 @@ func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) 
 // first: changes since the snapshot are not included. If the source was never
 // saved, Fork deletes the fork, which has none of its files, and the error matches
 // [ErrNotSaved], unless [ForkOptions].AllowEmpty or Image is set. The deletion may
-// go on for ten seconds after ctx has ended.
+// take ten seconds after ctx has ended.
 //
 // Drives are not copied, and one that a running source has mounted read-write can
 // only be mounted as a snapshot.
@@ -418,9 +418,9 @@ const (
 	// adoptRounds is how often a sandbox that exists but can't be found for another
 	// reason is looked up again.
 	adoptRounds = 20
-	// createRounds is how often a sandbox is created whose creation has received
-	// no response, and that can't be found. The name is given once, and the mark
-	// tells ours, so that a second creation does no harm.
+	// createRounds is how often a creation is sent if no response arrives and the
+	// sandbox can't be found. A second creation does no harm: the service gives the
+	// name once, and the mark shows which sandbox is ours.
 	createRounds = 3
 )
 
@@ -479,10 +479,10 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 			}
 		}
 		if !unseen || over || lost == createRounds {
-			// A ctx that ends during a request hides the reason no more than one
-			// that ends between two.
+			// Add the reason for waiting: the error of a ctx that ends during a request
+			// does not include it.
 			if ended, ok := err.(*RequestError); ok && why != nil && ctx.Err() != nil {
-				ended.Err = also(ended.Err, why)
+				ended.Err = joinErrors(ended.Err, why)
 			}
 			return sb, err
 		}
@@ -490,7 +490,7 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 		pause := c.api.PollPause(api.GetSandbox, max(pollInterval, min(waited/20, slowestLook)))
 		waited += pause
 		if !api.Sleep(ctx, pause) {
-			return nil, &RequestError{operation: api.GetSandbox.Name, sandbox: name, Err: also(api.ContextError(ctx), why)}
+			return nil, &RequestError{operation: api.GetSandbox.Name, sandbox: name, Err: joinErrors(api.ContextError(ctx), why)}
 		}
 	}
 }

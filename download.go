@@ -383,7 +383,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	if errors.Is(there, fs.ErrNotExist) {
 		defer func() {
 			if top != 0 { // what only the sandbox's user could enter is not for others here
-				err = also(err, root.Chmod(".", top))
+				err = joinErrors(err, root.Chmod(".", top))
 			}
 		}()
 	}
@@ -423,7 +423,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		}
 		report.packFault(name, fault)
 		if fault.Zeros > 0 || fault.ReadOnly >= 0 {
-			err = also(err, coreutils.Mend(ctx, fault, root, name, unpacking))
+			err = joinErrors(err, coreutils.Mend(ctx, fault, root, name, unpacking))
 		}
 	}
 	if err == nil {

@@ -48,7 +48,7 @@ type DriveInfo struct {
 	// ParentDriveID is the drive that this one was forked from, and RootDriveID
 	// the first of that line; empty for a drive that is not a fork.
 	ParentDriveID, RootDriveID string
-	// V0 is experimental: the API's v0, of which no meaning is published.
+	// V0 is experimental: the API's v0. Its meaning is not published.
 	V0                   bool
 	CreatedAt, UpdatedAt time.Time
 }

@@ -142,7 +142,7 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 		case errors.Is(err, ErrConflict) && o.ID != refused:
 			continue // another caller was faster: take its command
 		case err == nil && cmd.ID() != o.ID:
-			return nil, cmd.killLate(ctx, engine.KillGrace, fmt.Errorf("sandbox: %q can't be found again: %w", id, ErrCommandIDs))
+			return nil, cmd.killAfterCancel(ctx, engine.KillGrace, fmt.Errorf("sandbox: %q can't be found again: %w", id, ErrCommandIDs))
 		}
 		return cmd, err
 	}

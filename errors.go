@@ -28,14 +28,14 @@ var (
 	// the API's own words, which have a code, and no page of a gateway. Missing
 	// files are reported as an [*fs.PathError] that wraps [fs.ErrNotExist] instead.
 	ErrNotFound = errors.New("not found")
-	// ErrStopped matches the error of a call whose session is stopped or stopping,
-	// or ends meanwhile. Most methods of [Sandbox] resume the sandbox instead, and
-	// return it only if the session ends under a call that can't be made again.
+	// ErrStopped matches the error of a call if its session is stopped or stopping, or
+	// ends during the call. Most methods of [Sandbox] resume the sandbox instead. They
+	// return ErrStopped only if the session ends during a call that can't be repeated.
 	ErrStopped = errors.New("session is stopped")
 	// ErrSnapshotNotFound matches an [APIError] that reports that a sandbox
 	// can't be resumed because the snapshot with its files is gone: it expired
 	// or was deleted, or the sandbox is not persistent. [GetOrCreate] creates
-	// such a sandbox anew.
+	// such a sandbox again.
 	ErrSnapshotNotFound = errors.New("snapshot not found")
 	// ErrNotSaved matches the error of [Client.Fork] if the source was never saved,
 	// unless [ForkOptions].AllowEmpty is set.
@@ -48,12 +48,12 @@ var (
 	// is exhausted, and the team is paused until the next period or until it
 	// pays.
 	ErrQuotaExceeded = errors.New("quota exceeded")
-	// ErrUnavailable matches an [APIError] that reports that the API can't do it now,
-	// or that did not come from the API itself but from a gateway on the way, and
-	// a [RequestError] whose connection failed: neither the caller nor the plan is
-	// the cause, and the same may succeed later. What was safe to retry has been
-	// retried. It does not match after the context has ended, and says nothing of
-	// whether the operation took place; see [ErrOutcomeUnknown].
+	// ErrUnavailable matches an [APIError] that says that the API can't do this now, or
+	// that came from a gateway instead of the API, and a [RequestError] of a failed
+	// connection. Neither the caller nor the plan is the cause, and the same call may
+	// succeed later. Calls that are safe to retry have been retried. ErrUnavailable does
+	// not match after the context has ended, and does not say whether the operation took
+	// place; see [ErrOutcomeUnknown].
 	ErrUnavailable = errors.New("unavailable")
 	// ErrImageNotReady matches an [APIError] that reports that an image was
 	// pushed but is still being prepared; see [CreateOptions.WaitForImage].
@@ -78,22 +78,21 @@ var (
 	// not expose the port. Ports are exposed by [CreateOptions] and
 	// [UpdateOptions].
 	ErrNoRoute = errors.New("no route")
-	// ErrReplaced matches the error of [Sandbox.Delete], or of [Client.GetOrCreate]
-	// if it meant to delete a sandbox whose files were gone, if they have deleted
-	// another sandbox of that name, which another client had just created.
+	// ErrReplaced matches the error of [Sandbox.Delete] if it has deleted another sandbox
+	// of that name, which another client had just created. [Client.GetOrCreate] returns
+	// it too, since it deletes a sandbox whose files are gone.
 	ErrReplaced = errors.New("another sandbox of that name was deleted")
-	// ErrRefused matches an [APIError] that reports that the API refuses what the
-	// request asks for, and will again: the request had no effect. Refusals for
-	// which there is another value do not match it, except ErrCommandIDs and
-	// those for a missing program, directory or file.
+	// ErrRefused matches an [APIError] that says that the API refuses the request and
+	// would refuse it again. The request had no effect. A refusal that has an error value
+	// of its own does not match ErrRefused, except for ErrCommandIDs and for a missing
+	// program, directory or file.
 	ErrRefused = errors.New("refused")
-	// ErrDeleted matches the error of a method of a [Sandbox] after its Delete
-	// method succeeded, and of one that finds that another sandbox has its name by
-	// now.
+	// ErrDeleted matches the error of a method of a [Sandbox] after its Delete method
+	// succeeded, or if another sandbox has the name now.
 	ErrDeleted = errors.New("sandbox is deleted")
-	// ErrInvalid matches the error of an argument that no server could accept,
-	// and of a handle or context that is nil. It is returned before any request,
-	// and names the argument and what is allowed.
+	// ErrInvalid matches the error of an argument that no server could accept, and of a
+	// nil handle or context. It is returned before any request. Its text names the
+	// argument and the allowed values.
 	ErrInvalid = errors.New("invalid argument")
 )
 

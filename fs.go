@@ -24,7 +24,7 @@ import (
 // owner is a target whose uploads must be given to another user afterwards,
 // because the API writes them as the sandbox's default user.
 type owner interface {
-	// own changes the owner of what was uploaded.
+	// own changes the owner of the uploaded files.
 	own(ctx context.Context, written []tarball.Entry) error
 	// ownParents changes the owner of the parent directories of a file that a
 	// command of the target created.
@@ -77,9 +77,9 @@ func (s *Sandbox) FS() *FileSystem { return &FileSystem{t: s} }
 func (s *Session) FS() *FileSystem { return &FileSystem{t: s} }
 
 // ReadFile reads the named file and returns its content. Use [FileSystem.Open]
-// for a file that may not fit into memory, and for its cost in requests. If less
-// comes than the sandbox says the file has, it is requested once more, for it
-// may have grown meanwhile; then the error matches [io.ErrUnexpectedEOF].
+// for a file that may not fit into memory, and for its cost in requests. If fewer bytes
+// arrive than the file has, ReadFile reads it once more, because it may have grown during
+// the read. If that happens again, the error matches [io.ErrUnexpectedEOF].
 func (f *FileSystem) ReadFile(ctx context.Context, name string) ([]byte, error) {
 	r, err := f.Open(ctx, name, nil)
 	if err != nil {
@@ -448,7 +448,7 @@ func (f *FileSystem) Exists(ctx context.Context, name string) (bool, error) {
 
 // ReadDir reads the named directory and returns its entries, sorted by
 // filename, with one request. The Info methods of the entries make no request.
-// What is removed meanwhile may be missing.
+// An entry that is removed during the call may be missing.
 // The list is held in memory: one of more than 250,000 entries, or 32 MiB, is an
 // error.
 func (f *FileSystem) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {

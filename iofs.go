@@ -19,12 +19,11 @@ import (
 //
 // Opening a file makes one request, which also serves its FileInfo; the first
 // read makes another, and compares the content with the size as
-// [FileSystem.Open] does. Files implement [io.Seeker] and [io.ReaderAt]. What lies
-// further than 256 KiB from the start, or from what was read, and each ReadAt of
-// a file of more than that, is read by a command (dd, base64): a request for a
-// piece of 256 KiB, and for pieces of up to 4 MiB while reading goes on there, at
-// the rate of a command's output. So [http.FileServerFS] serves ranges, and the
-// end of a file costs what its start does.
+// [FileSystem.Open] does. Files implement [io.Seeker] and [io.ReaderAt]. A command (dd,
+// base64) serves a read that starts more than 256 KiB after the last one, and each ReadAt
+// of a file of more than 256 KiB. It costs one request for a piece of 256 KiB, and for
+// pieces of up to 4 MiB while reads continue there, at the speed of a command's output.
+// So [http.FileServerFS] serves ranges, and the end of a file costs as much as its start.
 //
 // Reading a directory makes one request, so [fs.WalkDir] makes one for each;
 // [FileSystem.WalkDir] makes one for 5,000 files.
@@ -453,11 +452,10 @@ const maxAhead = 5000
 // links below it. The Info methods of the entries make no request.
 //
 // One request lists up to 5,000 files of the tree, where [fs.WalkDir] makes one
-// for each directory. fn sees what was there when that request was made: what is
-// changed below root during a walk may not be noticed, and a directory that is
-// removed meanwhile is empty. A directory that can't be listed together with
-// others, because it or one below it may not be read, or a name is not UTF-8,
-// costs one more request.
+// for each directory. fn sees the tree as it was at that request: later changes below
+// root may not show, and a directory that was removed since then is empty. A directory
+// that can't be listed together with others costs one more request: it, or one below it,
+// may not be readable, or a name is not UTF-8.
 func (f *FileSystem) WalkDir(ctx context.Context, root string, fn fs.WalkDirFunc) error {
 	if _, err := enter(ctx, f); err != nil {
 		return err

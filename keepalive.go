@@ -71,7 +71,7 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-		case passing(err):
+		case isTemporary(err):
 			pause = min(o.Margin/4, keepAliveLimit)
 		default:
 			return err
@@ -104,13 +104,13 @@ func (s *Sandbox) EnsureTimeLeft(ctx context.Context, least, most time.Duration)
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return api.ContextError(ctx)
-	case passing(err):
+	case isTemporary(err):
 		return nil
 	}
 	return err
 }
 
-// ensureTimeLeft is EnsureTimeLeft, whose error may be one that passes.
+// ensureTimeLeft is EnsureTimeLeft, but may return a temporary error.
 func (s *Sandbox) ensureTimeLeft(ctx context.Context, least, most time.Duration) error {
 	if _, err := enter(ctx, s); err != nil {
 		return err // it may have been deleted since the last time
@@ -145,26 +145,26 @@ func (s *Sandbox) ensureTimeLeft(ctx context.Context, least, most time.Duration)
 	return nil
 }
 
-// keepAliveError says what was tried, but for errors that pass.
+// keepAliveError adds to err what was tried, unless err is temporary.
 func (s *Sandbox) keepAliveError(err error) error {
-	if err == nil || passing(err) {
+	if err == nil || isTemporary(err) {
 		return err
 	}
 	return fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
 }
 
-// keepAliveLimit is how long KeepAlive waits for the requests of one extension, if
-// half of the margin is not less: one without a response leaves time for another.
+// keepAliveLimit is how long KeepAlive waits for the requests of one extension, or half
+// of the margin if that is less: a request without a response leaves time for another.
 const keepAliveLimit = 15 * time.Second
 
 // extendTo extends the session so that most remains or, if the plan refuses that, least.
-// It asks for no more once most was refused.
+// After a refusal of most, it only asks for least.
 func (s *Session) extendTo(ctx context.Context, least, most time.Duration) error {
 	extend := func(to time.Duration) error {
 		return s.ExtendTimeout(ctx, max(to-s.TimeLeft(), minExtension).Round(time.Millisecond))
 	}
 	err := extend(most)
-	if err == nil || passing(err) || errors.Is(err, ErrUnauthorized) {
+	if err == nil || isTemporary(err) || errors.Is(err, ErrUnauthorized) {
 		return err
 	}
 	// What is known here may be old.
@@ -192,8 +192,8 @@ func (s *Session) noMore(cause error) error {
 	return err
 }
 
-// passing reports whether a retry may succeed.
-func passing(err error) bool {
+// isTemporary reports whether a retry may succeed.
+func isTemporary(err error) bool {
 	switch e := err.(type) {
 	case *APIError:
 		return e.judged().Passing()

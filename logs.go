@@ -50,8 +50,8 @@ type follower struct {
 	c           *Client
 	session, id string
 	release     func() // nil if nothing is to be freed
-	// asked is the request whose response this is, whose secrets an error of the
-	// stream does not show; nil if it has none.
+	// asked is the request that this is the response to. Errors of the stream don't show
+	// its secrets. It is nil if the request has none.
 	asked *engine.Body
 	// encoded decodes the outputs of a command that was started with Binary. Those
 	// of others are watched for bytes that were replaced, once each.
@@ -227,10 +227,10 @@ func (c *Client) lookAtCommand(ctx context.Context, session, id string) (*wire.C
 // loop slows down the sender. Any number of iterations may run at the same
 // time, each with requests of its own.
 //
-// A log that ends may have been cut, so a whole one takes three requests: the
-// log, a look at the command unless its end is known, and the log again, nothing
-// of which is yielded. The writers of [Sandbox.StartCommand] and a [Cmd] get the
-// output by the request that starts the command.
+// A log that ends may have been cut, so a whole log takes three requests: the log, the
+// command's state unless its end is known, and the log again to see that nothing follows.
+// The writers of [Sandbox.StartCommand] and a [Cmd] get the output from the request that
+// starts the command.
 func (c *Command) Logs(ctx context.Context) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		for chunk, err := range c.LogChunks(ctx) {

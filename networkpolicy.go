@@ -91,7 +91,7 @@ type PolicyTransform struct {
 // PolicyHeaders maps the names of headers to values. A map literal can be
 // assigned to it. The values are usually credentials; they are never printed,
 // logged or marshaled. The API does not return them: a policy that is read back
-// has "<redacted>", and can't be written before the values are set anew.
+// has "<redacted>", and can't be written before the values are set again.
 type PolicyHeaders map[string]string
 
 // PolicyResponse is a response that the firewall returns itself, without
@@ -232,7 +232,7 @@ func (r *PolicyRule) check(at string) error {
 	return r.Match.check(at + ".Match")
 }
 
-// kinds counts the actions of the rule, of which there must be one.
+// kinds counts the actions of the rule. There must be exactly one.
 func (r *PolicyRule) kinds() int {
 	n := 0
 	for _, set := range []bool{r.Transform != nil, r.ForwardURL != "", r.Response != nil} {
@@ -361,9 +361,8 @@ func (r *PolicyResponse) check(at string) error {
 	return nil
 }
 
-// policyJSON is the JSON of a policy, of which there are two forms: the public one,
-// which is that of the JavaScript SDK, and the one of requests, which alone contains
-// the values of headers.
+// policyJSON is the JSON of a policy. It has two forms: the public one, which is the
+// JavaScript SDK's, and the one in requests. Only requests contain the values of headers.
 type policyJSON struct {
 	Mode    PolicyMode     `json:"mode,omitempty"`
 	Allow   any            `json:"allow,omitempty"`

@@ -29,7 +29,7 @@ func (s *Sandbox) Observer() observe.Observer {
 	return nil
 }
 
-// named is a sandbox, or what is of one.
+// named is a sandbox or an object that belongs to one.
 type named interface {
 	// names returns its names for observers; either may be empty.
 	names() (sandbox, session string)
@@ -96,7 +96,7 @@ func (l eventLog) End(ctx context.Context, e observe.Event) {
 	}
 }
 
-// attrs are those of the event but for its kind, which the message tells.
+// attrs returns the attributes of the event without its kind, which the message names.
 func attrs(e observe.Event) []slog.Attr { return e.LogValue().Group()[1:] }
 
 // records are the messages of log records and their levels, by what an operator
@@ -159,8 +159,8 @@ func record(e *observe.Event) (message string, level slog.Level) {
 	return r.message + ": " + strings.ReplaceAll(e.Outcome, "_", " "), level
 }
 
-// observers returns what the options' observer and logger are told by; nil for
-// neither.
+// observers combines the observer and the logger of the options. It returns nil if
+// neither is set.
 func observers(o *ClientOptions) observe.Observer {
 	if o.Logger == nil {
 		return o.Observer

@@ -147,7 +147,7 @@ func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions
 		f.Close()
 		p.end = f.End()
 		if p.err != nil && o.KillOnCancel {
-			p.err = cmd.killLate(ctx, within, p.err)
+			p.err = cmd.killAfterCancel(ctx, within, p.err)
 		}
 		p.event.Received = f.Bytes()
 		exited(&p.event, p.end)
@@ -202,7 +202,7 @@ type pipe struct {
 	mu   sync.Mutex
 	cond *sync.Cond
 	buf  []byte
-	// ended: no more will be written. closed: there is no reader.
+	// ended: nothing more will be written. closed: the reader is gone.
 	ended, closed bool
 }
 

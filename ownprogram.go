@@ -119,7 +119,7 @@ func (p program) command(ctx context.Context, on target, name string, args []str
 	return coreutils.Result{ExitCode: done.ExitCode, Stdout: reply.String(), Stderr: complaints.String()}, nil
 }
 
-// limitedOutput keeps the end of what is written to it, and fails beyond its
+// limitedOutput keeps the last bytes that are written to it, and fails beyond its
 // limit.
 type limitedOutput struct {
 	outputs.Tail

@@ -252,8 +252,8 @@ func lookAt[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)
 	return v, err
 }
 
-// sessionToLookAt returns the session whose commands are looked up. It starts
-// none.
+// sessionToLookAt returns the session in which commands are looked up. It starts no
+// session.
 func (s *Sandbox) sessionToLookAt(ctx context.Context) (*Session, error) {
 	if _, err := enter(ctx, s); err != nil {
 		return nil, err

@@ -54,30 +54,30 @@ type CommandOptions struct {
 	// underscores and dashes, not used before in this session. A program that
 	// stores it first can find the command again with [Session.GetCommand],
 	// even if the program was killed before it learned that the command had
-	// started. A start whose response is lost takes a command that has the ID,
-	// the program and the arguments for its own. If empty, an ID is generated; see
+	// started. If the response to a start is lost, the call adopts the command that has
+	// this ID, program and arguments. If empty, an ID is generated; see
 	// [ClientOptions.ServerCommandIDs].
 	ID string
-	// Binary delivers the output byte by byte. Otherwise what is not UTF-8 arrives
-	// as U+FFFD: the API carries text. A bash in the sandbox then runs the program
-	// and encodes its output, for which it needs dd and base64; that changes this:
+	// Binary delivers every byte of the output. Otherwise bytes that are not UTF-8 arrive
+	// as U+FFFD, because the API carries text. With Binary, a bash in the sandbox runs the
+	// program and encodes its output. It needs dd and base64. This changes:
 	//
-	//   - a program that is missing, or can't be executed, ends with 127 or 126 and
-	//     what bash says of it, and is no error of the call;
-	//   - Signal is [Command.SignalTree], but for SIGSTOP and SIGCONT, which are
-	//     those of the bash alone;
-	//   - the order of what goes to both outputs may change;
+	//   - a program that is missing or can't be executed is no error of the call: the
+	//     command ends with 127 or 126 and bash's message;
+	//   - Signal is [Command.SignalTree], except for SIGSTOP and SIGCONT, which reach the
+	//     bash alone;
+	//   - the order between the two outputs may change;
 	//   - the command ends when all processes that hold its output have ended, not
 	//     only the first;
-	//   - the output is a third longer on the way, and other programs that read the
+	//   - the output is a third longer in transit, and other programs that read the
 	//     command's log see it encoded.
 	Binary bool
 
 	// attach is AttachStdin of StartOptions.
 	attach bool
-	// tree gives the process the variable by which SignalTree knows it, as
-	// KillOnCancel does. envAt, if not zero, is where among the arguments of env
-	// it is to stand as well.
+	// tree marks the process with the variable that SignalTree looks for, as KillOnCancel
+	// does. If envAt is not zero, the variable is also inserted there among the arguments
+	// of env.
 	tree  bool
 	envAt int
 	// input is the file that becomes the command's standard input.
@@ -121,8 +121,8 @@ type StartOptions struct {
 // Format prints the options without values that may be secret, for every verb.
 func (o StartOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-// command returns the options in the form that all commands have. A process that
-// is started gets the variable by which it is known.
+// command returns the options in the form that all commands have. It marks the process
+// for SignalTree.
 func (o *StartOptions) command() *CommandOptions {
 	if o == nil {
 		o = &StartOptions{}
@@ -212,7 +212,7 @@ func (s *Session) runCommand(ctx context.Context, name string, args []string, op
 	r.id, r.received = f.id, f.Bytes()
 	if err != nil {
 		if e, ok := err.(*StreamError); o.KillOnCancel && (ctx.Err() != nil || ok && e.Code == codeWriteFailed) {
-			err = cmd.killLate(ctx, within, err)
+			err = cmd.killAfterCancel(ctx, within, err)
 		}
 		return r, err
 	}
@@ -259,7 +259,7 @@ func (s *Session) startCommand(ctx context.Context, name string, args []string, 
 	if o.KillOnCancel && ctx.Err() != nil {
 		f.Close()
 		why := &RequestError{operation: api.StartCommand.Name, session: s.ID(), Err: api.ContextError(ctx)}
-		return r, cmd.killLate(ctx, engine.Patience(ctx), why)
+		return r, cmd.killAfterCancel(ctx, engine.Patience(ctx), why)
 	}
 	r.cmd = cmd
 	if copied {
@@ -275,7 +275,7 @@ func (s *Session) startCommand(ctx context.Context, name string, args []string, 
 		defer cmd.mu.Unlock()
 		cmd.release = context.AfterFunc(ctx, func() {
 			if _, over := cmd.ExitStatus(); !over {
-				_ = cmd.killLate(ctx, engine.KillGrace, nil)
+				_ = cmd.killAfterCancel(ctx, engine.KillGrace, nil)
 			}
 		})
 	}
@@ -308,7 +308,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 		start.Stream.ID = newCommandID()
 	}
 	token := ""
-	// Who has chosen an ID means to find the command again, perhaps to end it.
+	// A caller that chooses an ID wants to find the command again, perhaps to end it.
 	if o.KillOnCancel || o.tree || o.Binary || o.ID != "" {
 		token = treeToken(session, start.Stream.ID)
 		body.Mark(token, o.envAt)
@@ -328,7 +328,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	var left error // of the command whose start is given up
 	if o.KillOnCancel {
 		start.Kill = func(ctx context.Context, id string) {
-			left = handle(wire.Command{ID: id, Name: name, Args: args}).killLate(ctx, engine.KillGrace-engine.OpenGrace, nil)
+			left = handle(wire.Command{ID: id, Name: name, Args: args}).killAfterCancel(ctx, engine.KillGrace-engine.OpenGrace, nil)
 		}
 	}
 	if err := checkRoute(start.Request(api.StartCommand)); err != nil {
@@ -336,7 +336,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	}
 	data, r, release, err := start.Begin(ctx, live)
 	if err != nil {
-		return nil, nil, also(noShell(c.startError(session, err, body), name), left)
+		return nil, nil, joinErrors(noShell(c.startError(session, err, body), name), left)
 	}
 	if generated := o.ID == "" && start.Stream.ID != ""; generated && data.ID == start.Stream.ID {
 		c.honoredIDs.Store(true)
@@ -351,12 +351,12 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	return cmd, f, nil
 }
 
-// withInput opens the file, removes it and becomes the command, so that the
-// file is gone when the command begins. Then it is for whoever the command becomes,
-// who may open /dev/stdin. The command gets the environment that
-// the shell was given, which shells change: they drop what is no identifier, and
-// set variables of their own. PATH may be the command's own. The loader says nothing
-// of the programs that do this.
+// withInput opens the file, removes it and becomes the command, so that the file is gone
+// when the command begins. It makes the file readable for other users first, because the
+// command may run as one and open /dev/stdin. The command gets the environment of the
+// shell, which lacks names that are no identifiers and has the shell's own variables.
+// LD_PRELOAD and LD_DEBUG are unset for the helper programs, so that the loader prints
+// nothing for them.
 const withInput = `exec <"$1" || exit 126
 old=$PATH PATH=/usr/bin:/bin:$PATH
 (unset LD_PRELOAD LD_DEBUG; rm -f -- "$1" && chmod 644 /dev/stdin 2>/dev/null); shift
@@ -437,8 +437,7 @@ func (c *Client) doubtIDs(ctx context.Context, why string) {
 // noInterpreter is why a file that is there is not found.
 const noInterpreter = "its first line (#!) names a program that isn't, as with Windows line endings (CRLF)"
 
-// noShell adds to the error of a program that isn't there what is often the
-// reason.
+// noShell adds the usual reason to the error of a missing program.
 func noShell(err error, name string) error {
 	e, ok := err.(*APIError)
 	switch {

@@ -126,8 +126,8 @@ func (s *Sandbox) bind(c *Client) {
 	}
 }
 
-// learn tells the client whose the session of a handle from JSON is. The caller
-// holds mu.
+// learn tells the client which sandbox the session of a handle from JSON belongs to.
+// The caller holds mu.
 func (st *sandboxState) learn() {
 	if st.current != nil && st.client != nil && st.client.api != nil {
 		w := st.current.wire()

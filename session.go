@@ -69,7 +69,7 @@ func (s *Session) wireRoutes() []wire.Route {
 	return s.routes
 }
 
-// set stores a response. An omitted session and nil routes leave what is known.
+// set stores a response. It keeps the session and routes that the response omits.
 func (s *Session) set(data wire.Session, routes []wire.Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

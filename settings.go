@@ -25,8 +25,8 @@ func newSettings() *settings {
 }
 
 // add puts an option into the body under its name there, unless it is zero. An empty
-// slice or map that is not nil is sent. encode checks the value, whose field it
-// names in errors, and returns what is sent.
+// slice or map that is not nil is sent. encode checks the value and returns what is
+// sent; its errors name the field.
 func add[T, W any](s *settings, field, name string, value T, encode func(field string, value T) (W, error)) {
 	s.fields[name] = field
 	if s.err != nil || reflect.ValueOf(&value).Elem().IsZero() {

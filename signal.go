@@ -108,30 +108,27 @@ func (c *Command) signalOne(ctx context.Context, sig Signal) error {
 	return err
 }
 
-// ErrChildren matches the error of a signal or kill that was to reach a process
-// with its children, if it has reached the process alone: the sandbox has no
-// program sh or no /proc, or the process can't be told from others there, since
-// it was started without the variable by which it is known, or has overwritten
-// its environment.
+// ErrChildren matches the error of a signal or kill that was meant for a process and its
+// children but reached only the process. The sandbox has no program sh or no /proc, or
+// the process can't be identified: it was started without the variable that marks it, or
+// has overwritten its environment.
 var ErrChildren = errors.New("the signal has reached the process alone, not its children")
 
-// SignalTree is like [Command.Signal], but sends the signal to the process and
-// to all that descend from it: its children, and theirs. It makes one request,
-// which runs a script of sh in the sandbox, since the service signals one process
-// only. The script knows the process by the variable GO_SANDBOX_COMMAND, which
-// StartCommand, KillOnCancel and Cmd set, stops it and all that descends from it,
-// sends the signal to all of them and lets them continue. If that is not possible,
-// the process alone gets the signal, by a request more, and the error matches
+// SignalTree is like [Command.Signal], but sends the signal to the process and all of its
+// descendants. The service signals only one process, so SignalTree runs a shell script in
+// the sandbox, with one request. The script finds the process by the variable
+// GO_SANDBOX_COMMAND, which StartCommand, KillOnCancel and Cmd set. It stops the process
+// and its descendants, sends the signal to all of them and lets them continue. If that is
+// not possible, one more request signals the process alone, and the error matches
 // [ErrChildren].
 //
-// A child that has moved to a session or group of its own is reached for as long
-// as it descends from the process. One whose parent has ended, as that of a
-// daemon has, no longer does.
+// SignalTree also reaches a child that has moved to its own session or process group.
+// It does not reach a daemon, whose parent has ended.
 //
-// If ctx ends, a script that has found the process goes on, and the error is nil.
-// If it is not known whether it has, the error matches [ErrOutcomeUnknown]; but
-// SIGKILL may take a second longer, to end the process alone and then what is left
-// with its variable, daemons included.
+// If ctx ends after the script has found the process, the script completes and the error
+// is nil. If SignalTree can't tell, the error matches [ErrOutcomeUnknown]. With SIGKILL it
+// may then take a second longer, to kill the process alone and then every process that
+// still has the variable, daemons included.
 func (c *Command) SignalTree(ctx context.Context, sig Signal) error {
 	client, err := enter(ctx, c)
 	if err != nil {
@@ -200,9 +197,8 @@ func (c *Command) runTree(ctx context.Context, client *Client, sig Signal, all s
 	}
 }
 
-// treeToken is the value of the variable by which the process is known in the
-// sandbox. A handle that was not made by the start knows it by the command's ID,
-// if the client has chosen that.
+// treeToken returns the value of the variable that marks the process. A handle that did
+// not start the process derives it from the command's ID, if a client chose the ID.
 func (c *Command) treeToken() string {
 	if c.token != "" {
 		return c.token
@@ -210,8 +206,8 @@ func (c *Command) treeToken() string {
 	return treeToken(c.session, c.ID())
 }
 
-// treeToken is the value for a command that is started with an ID, which is its
-// own in the session, or without one.
+// treeToken returns the value for a command that is started with an ID, which is unique
+// in the session, or without one.
 func treeToken(session, id string) string {
 	if id == "" {
 		id = rand.Text()
@@ -219,29 +215,29 @@ func treeToken(session, id string) string {
 	return session + "/" + id
 }
 
-// killLate kills a command of a call with KillOnCancel, and its children, after
-// the call's context has ended or because its output can't be delivered. It
-// returns why, the call's error, and after it what may go on.
-func (c *Command) killLate(ctx context.Context, within time.Duration, why error) error {
+// killAfterCancel kills the command of a call with KillOnCancel, and its children. The
+// call's context has ended, or its output can't be delivered. killAfterCancel returns
+// why, the call's error, joined with an error if processes may still be running.
+func (c *Command) killAfterCancel(ctx context.Context, within time.Duration, why error) error {
 	late, cancel := engine.Late(ctx, within)
 	defer cancel()
-	return also(why, c.remains(c.SignalTree(late, SIGKILL)))
+	return joinErrors(why, c.stillRunning(c.SignalTree(late, SIGKILL)))
 }
 
-// remains returns what the error of a kill means for whoever gave a command up:
-// nil unless it, or its children, may go on.
-func (c *Command) remains(err error) error {
+// stillRunning turns the error of a kill into the error for the call that gave the
+// command up. It is nil unless the command or its children may still be running.
+func (c *Command) stillRunning(err error) error {
 	switch {
 	case err == nil, errors.Is(err, os.ErrProcessDone), errors.Is(err, ErrStopped), errors.Is(err, ErrNotFound):
 		return nil
 	case errors.Is(err, ErrChildren):
 		return err
 	}
-	return fmt.Errorf("sandbox: command %s may go on: %w: %w", c.ID(), ErrOutcomeUnknown, err)
+	return fmt.Errorf("sandbox: command %s may still be running: %w: %w", c.ID(), ErrOutcomeUnknown, err)
 }
 
-// also is an error and, unless it is nil, another one after it.
-func also(err, more error) error {
+// joinErrors joins two errors in one line. Either may be nil.
+func joinErrors(err, more error) error {
 	switch {
 	case more == nil:
 		return err

@@ -72,8 +72,7 @@ func (c *Command) Stdin(ctx context.Context) io.WriteCloser {
 	return w
 }
 
-// stdinWriter sends what is written to a command. Its goroutine, run, ends with
-// the input.
+// stdinWriter sends input to a command. Its goroutine, run, ends when the input does.
 type stdinWriter struct {
 	ctx    context.Context
 	cmd    *Command

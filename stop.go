@@ -186,8 +186,8 @@ func (w *stopWait) look(ctx context.Context) (done bool, err error) {
 	case Status(now.Session.Status) == StatusFailed || Status(now.Session.Status) == StatusAborted:
 		return false, w.failed(errNotSaved)
 	}
-	// If it ended so long ago that nothing more is to be expected of it, what is
-	// current by now is what there is.
+	// If the session ended long ago, no newer snapshot will follow: the current one is
+	// final.
 	ended := now.Session.StoppedAt
 	return !ended.IsZero() && w.c.Age(ended.Time) > stopLimit, nil
 }
@@ -278,12 +278,11 @@ func stopResult(resp *wire.StopResponse) *StopResult {
 	return r
 }
 
-// Close stops the sandbox, for everybody who uses it, so that it is no longer
-// billed. It is intended to be used with defer. If the sandbox is already stopped or deleted, Close returns
-// nil. It waits for at most a minute for the API's response, but not for the
-// snapshot; use [Sandbox.Stop] for that. Each stop of a persistent sandbox
-// leaves a snapshot, whose storage is billed: delete a sandbox that is not
-// needed again, or create it with Ephemeral set.
+// Close stops the sandbox for all of its users, so that it is no longer billed. Use it
+// with defer. If the sandbox is already stopped or deleted, Close returns nil. It waits
+// for at most a minute for the API's response, but not for the snapshot; [Sandbox.Stop]
+// does. Each stop of a persistent sandbox leaves a snapshot, and its storage is billed:
+// delete a sandbox that is not needed again, or create it with Ephemeral set.
 func (s *Sandbox) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -412,10 +411,10 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 	}
 }
 
-// isGone reports whether err is the API's own word that there is nothing of a name,
-// which a delete whose response was lost may have done. Its refusals report a rate
-// limit as all of its responses do, unless something in between drops that; what
-// has the form of one and does not report it is somebody else's.
+// isGone reports whether err is the API's own statement that the name does not exist, as
+// after a delete whose response was lost. All responses of the API report a rate limit,
+// so a refusal that does not report one comes from something in between, unless that
+// drops the header from all responses.
 func (c *Client) isGone(err error) bool {
 	e, ok := errors.AsType[*APIError](err)
 	return ok && e.Is(ErrNotFound) && (e.limited || !c.api.Vouches())

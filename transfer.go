@@ -20,16 +20,15 @@ import (
 type ChangedError struct {
 	// Path is the directory that was copied. It is empty for CopyFS and WriteFiles.
 	Path string
-	// Changed are the files and directories that were written to while they were
-	// read, by their paths below Path; "." is the directory itself. Such a file
-	// holds what was read from it, part of which may be older than the rest; such
-	// a directory may lack what came into it meanwhile.
+	// Changed lists the files and directories that were written to during the copy, by
+	// their paths below Path; "." is the directory itself. The copy of such a file may mix
+	// older and newer content. The copy of such a directory may lack new entries.
 	Changed []string
-	// Gone are those that were removed, or replaced by something of another kind,
-	// before they could be read. The copy does not have them.
+	// Gone lists those that were removed, or replaced by a file of another kind, before
+	// they could be read. The copy does not have them.
 	Gone []string
-	// Unreadable are those that could not be read, with the reason. The copy has
-	// no more of them than was read before the error.
+	// Unreadable lists those that could not be read, with the reason. The copy has only
+	// what was read before the error.
 	Unreadable []*fs.PathError
 }
 
@@ -215,7 +214,7 @@ func (m *meter) add(path string, n int) {
 	}
 }
 
-// reader counts what is read from rc as content of path.
+// reader counts the bytes that are read from rc as progress of path.
 func (m *meter) reader(path string, rc io.ReadCloser) io.ReadCloser {
 	if m == nil {
 		return rc

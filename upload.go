@@ -122,9 +122,9 @@ type WriteFilesOptions struct {
 // files and symbolic links. Sources are streamed, and read again for a retry.
 // If a source's Read hangs when ctx ends, WriteFiles returns within a second.
 //
-// A source that can't be read, or ends early, is an error at once. Of one that
-// grows meanwhile, what it had at the beginning is written, and the error
-// is a [*ChangedError].
+// A source that can't be read, or ends early, is an error at once. If a source grows
+// during the call, WriteFiles writes as much as it had at the beginning and returns a
+// [*ChangedError].
 //
 // A relative path starts in the working directory of the session that receives
 // the files. ".." removes the element before it, even a symbolic link; trailing
@@ -192,7 +192,7 @@ func alone(e tarball.Entry) iter.Seq2[tarball.Entry, error] {
 	return func(yield func(tarball.Entry, error) bool) { yield(e, nil) }
 }
 
-// entry checks a file and describes it for the archive, but for its place.
+// entry checks a file and describes it for the archive, without its path.
 func (f *File) entry(now time.Time) (tarball.Entry, error) {
 	e := tarball.Entry{Mode: 0o644, ModTime: f.ModTime}
 	if f.Mode != nil {
@@ -240,11 +240,11 @@ func (c content) open() (io.ReadCloser, error) {
 	return io.NopCloser(c.r), err
 }
 
-// placed makes an archive whose paths are resolved in a working directory: that
-// of the session that receives it, which can change after a resume.
+// placed makes an archive for a working directory. That is the receiving session's, which
+// can change after a resume.
 type placed func(cwd string) (iter.Seq2[tarball.Entry, error], error)
 
-// upload sends an archive and sets the owner of what it wrote.
+// upload sends an archive and sets the owner of the written files.
 func upload(ctx context.Context, t target, archive placed, m *meter) error {
 	// A path that can't be is refused before any request.
 	if _, err := archive(t.cwd()); err != nil {
@@ -305,8 +305,8 @@ func send(ctx context.Context, t target, archive placed, m *meter) error {
 	return err
 }
 
-// lastBody ensures that after an upload whose response arrived early, the
-// sources and the progress callback are no longer used.
+// lastBody ensures that the sources and the progress callback are no longer used after an
+// upload, even if the response arrived early.
 type lastBody struct {
 	mu   sync.Mutex
 	body io.ReadCloser
@@ -332,8 +332,8 @@ func (l *lastBody) close() {
 	}
 }
 
-// end closes the body and waits until the sources are no longer used. One whose
-// Read does not return although it was closed is left behind.
+// end closes the body and waits until the sources are no longer used. It gives up on a
+// source if Read does not return after Close.
 func (l *lastBody) end() {
 	b := l.get()
 	if b == nil {

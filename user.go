@@ -18,8 +18,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
-// userError is the error of an operation on users or groups of which a step has
-// failed in the sandbox. The steps before it have been completed.
+// userError is the error of an operation on users or groups when one of its steps failed
+// in the sandbox. The steps before it have been completed.
 type userError struct{ step *accounts.StepError }
 
 // Error returns the action and what the sandbox reported.
@@ -60,11 +60,11 @@ func (s *Sandbox) accountSteps(ctx context.Context, names *accounts.Names, steps
 	if s.st != nil && names.Me.User != "" {
 		s.st.defaultUser.Store(&names.Me)
 	}
-	return told(err)
+	return stepError(err)
 }
 
-// told returns err, as a userError if a program failed.
-func told(err error) error {
+// stepError returns err as a userError if a program failed.
+func stepError(err error) error {
 	if f, ok := errors.AsType[*accounts.StepError](err); ok {
 		return userError{f}
 	}
@@ -247,16 +247,16 @@ func (u *User) RunCommand(ctx context.Context, name string, args []string, opts 
 	return done, nil
 }
 
-// missing returns the error of a user that does not exist. sudo says so on
-// standard error and ends with code 1, as many programs do: it is asked for then,
-// until it is known.
+// missing returns an error if the user does not exist. sudo reports that on standard
+// error with exit code 1, which many programs use too. So missing asks the sandbox,
+// until the user is known to exist.
 func (u *User) missing(ctx context.Context) error {
 	if u.known.Load() {
 		return nil
 	}
 	_, err := u.sandbox.accountStep(ctx, fmt.Sprintf("find user %q", u.username), false, "id", "-u", "--", u.username)
 	if _, failed := errors.AsType[*accounts.StepError](err); failed {
-		return told(err)
+		return stepError(err)
 	}
 	u.known.Store(err == nil)
 	return nil
@@ -365,7 +365,7 @@ func (u *User) ownParents(ctx context.Context, name string) error {
 	return u.ownDirs(ctx, u.ancestors([]string{abs}))
 }
 
-// own changes the owner of what was uploaded.
+// own changes the owner of the uploaded files.
 func (u *User) own(ctx context.Context, written []tarball.Entry) error {
 	var files, links, dirs, all []string
 	for _, e := range written {
@@ -411,8 +411,8 @@ func (u *User) dirSteps(names *accounts.Names, dirs []string) []accounts.Step {
 	return append(steps, accounts.Chmod("770", dirs...)...)
 }
 
-// accountNames are the names that are known: the sandbox's, and the user's own
-// group, which need not have the name of the user, who may have existed before.
+// accountNames returns the sandbox's names and the user's own group. The group may have
+// another name than the user, if the user existed before.
 func (u *User) accountNames() *accounts.Names {
 	names := u.sandbox.accountNames()
 	if group := u.group.Load(); group != nil {
@@ -486,5 +486,5 @@ func (u *User) changeGroup(ctx context.Context, action, groupname, name string, 
 		return err
 	}
 	_, err := u.sandbox.accountStep(ctx, fmt.Sprintf(action, u.username, groupname), true, name, args...)
-	return told(err)
+	return stepError(err)
 }
