@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/engine"
-	"github.com/go-vercel/sandbox/internal/exact"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/observe"
@@ -126,7 +125,7 @@ func (c *Command) SessionID() string {
 // Name returns the program's name.
 func (c *Command) Name() string {
 	w := c.wire()
-	name, _, _ := exact.Unwrap(w.Name, w.Args)
+	name, _, _ := unwrapBinary(w.Name, w.Args)
 	return name
 }
 
@@ -135,14 +134,14 @@ func (c *Command) Name() string {
 // which the rest is known; [Session.GetCommand] has them.
 func (c *Command) Args() []string {
 	w := c.wire()
-	name, args, _ := exact.Unwrap(w.Name, w.Args)
+	name, args, _ := unwrapBinary(w.Name, w.Args)
 	return slices.Clone(engine.Unmarked(name, args))
 }
 
 // binary reports whether the command was started with [CommandOptions.Binary].
 func (c *Command) binary() bool {
 	w := c.wire()
-	_, _, ok := exact.Unwrap(w.Name, w.Args)
+	_, _, ok := unwrapBinary(w.Name, w.Args)
 	return ok
 }
 

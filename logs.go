@@ -14,7 +14,6 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/engine"
-	"github.com/go-vercel/sandbox/internal/exact"
 	"github.com/go-vercel/sandbox/internal/logstream"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
@@ -55,7 +54,7 @@ type follower struct {
 	asked *engine.Body
 	// encoded decodes the outputs of a command that was started with Binary. Those
 	// of others are watched for bytes that were replaced, once each.
-	encoded *[2]exact.Decoder
+	encoded *[2]binaryDecoder
 	watched [2]bool
 	decoded int64
 }
@@ -65,7 +64,7 @@ type follower struct {
 func (f *follower) expect(binary, own bool) {
 	switch {
 	case binary:
-		f.encoded = &[2]exact.Decoder{}
+		f.encoded = &[2]binaryDecoder{}
 	case !own && f.c.api.Observed():
 		f.watched = [2]bool{true, true}
 	}
@@ -98,7 +97,7 @@ func newFollower(ctx context.Context, c *Client, cmd *Command) *follower {
 		end = &data
 	}
 	f := &follower{Reader: logstream.Follow(ctx, c.logStream(cmd.session, data.ID), end), ctx: ctx, c: c, session: cmd.session, id: data.ID}
-	name, args, binary := exact.Unwrap(data.Name, data.Args)
+	name, args, binary := unwrapBinary(data.Name, data.Args)
 	own, _, _ := clean.Of(name, args)
 	f.expect(binary, own != nil)
 	return f
@@ -119,7 +118,7 @@ func (f *follower) next() (string, []byte, error) {
 		stream, i = Stderr, 1
 	}
 	if f.encoded != nil {
-		if data, err = f.encoded[i].Decode(data); err != nil {
+		if data, err = f.encoded[i].decode(data); err != nil {
 			return "", nil, f.notEncoded(err)
 		}
 		f.decoded += int64(len(data))
@@ -140,7 +139,7 @@ func (f *follower) ended() error {
 		return io.EOF
 	}
 	for i := range f.encoded {
-		if err := f.encoded[i].End(); err != nil {
+		if err := f.encoded[i].end(); err != nil {
 			return f.notEncoded(err)
 		}
 	}

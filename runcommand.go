@@ -14,7 +14,6 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/engine"
-	"github.com/go-vercel/sandbox/internal/exact"
 	"github.com/go-vercel/sandbox/internal/logstream"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/wire"
@@ -318,7 +317,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 		body.Command, body.Args = "/bin/sh", append([]string{"-c", withInput, "sh", o.input, body.Command}, body.Args...)
 	}
 	if o.Binary {
-		body.Command, body.Args = exact.Wrap(body.Command, body.Args)
+		body.Command, body.Args = wrapBinary(body.Command, body.Args)
 	}
 	handle := func(data wire.Command) *Command {
 		cmd := newCommand(c, session, data)

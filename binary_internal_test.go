@@ -1,4 +1,4 @@
-package exact
+package sandbox
 
 import (
 	"cmp"
@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestDecoder: lines of base64, cut anywhere.
-func TestDecoder(t *testing.T) {
+// TestBinaryDecoder: lines of base64, cut anywhere.
+func TestBinaryDecoder(t *testing.T) {
 	var want []byte
 	var text string
 	for i := range 40 {
@@ -25,38 +25,38 @@ func TestDecoder(t *testing.T) {
 		text += base64.StdEncoding.EncodeToString(line) + "\n"
 	}
 	for size := 1; size < 90; size++ {
-		var d Decoder
+		var d binaryDecoder
 		var got []byte
-		for rest := []byte("bash: warning: no locale\n" + mark + text); len(rest) > 0; {
+		for rest := []byte("bash: warning: no locale\n" + binaryMark + text); len(rest) > 0; {
 			n := min(size, len(rest))
-			piece, err := d.Decode(rest[:n])
+			piece, err := d.decode(rest[:n])
 			require.NoError(t, err)
 			got = append(got, piece...)
 			rest = rest[n:]
 		}
 		assert.Equal(t, want, got, size)
 	}
-	for _, text := range []string{"bash: dd: not found\n", mark + "QUJ\n", mark + "QQ==QUJD\n"} {
-		var d Decoder
-		_, err := d.Decode([]byte(text))
-		assert.ErrorContains(t, cmp.Or(err, d.End()), "not encoded", text)
+	for _, text := range []string{"bash: dd: not found\n", binaryMark + "QUJ\n", binaryMark + "QQ==QUJD\n"} {
+		var d binaryDecoder
+		_, err := d.decode([]byte(text))
+		assert.ErrorContains(t, cmp.Or(err, d.end()), "not encoded", text)
 	}
-	_, err := new(Decoder).Decode(make([]byte, maxBefore+1))
+	_, err := new(binaryDecoder).decode(make([]byte, maxBeforeMark+1))
 	assert.ErrorContains(t, err, "not encoded")
 }
 
-// FuzzDecoder: whatever a sandbox sends instead of base64 is an error or output that
+// FuzzBinaryDecoder: whatever a sandbox sends instead of base64 is an error or output that
 // is shorter than it, however it is cut, and nothing of it is kept.
-func FuzzDecoder(f *testing.F) {
+func FuzzBinaryDecoder(f *testing.F) {
 	for _, text := range []string{"", "QUJD\n", "QUJ\n", "QQ==QUJD\n", "====\n", "Q\nU", "\x00\xff"} {
-		f.Add([]byte(mark+text), 1)
+		f.Add([]byte(binaryMark+text), 1)
 	}
 	f.Fuzz(func(t *testing.T, text []byte, at int) {
-		var d Decoder
+		var d binaryDecoder
 		at = min(max(at, 0), len(text))
 		var got []byte
 		for _, part := range [][]byte{text[:at], text[at:]} {
-			piece, err := d.Decode(part)
+			piece, err := d.decode(part)
 			if err != nil {
 				return
 			}
@@ -71,20 +71,20 @@ func FuzzDecoder(f *testing.F) {
 	})
 }
 
-// TestUnwrap: the command that was wrapped is known again.
-func TestUnwrap(t *testing.T) {
-	name, args := Wrap("tar", []string{"-c", "."})
-	name, args, ok := Unwrap(name, args)
+// TestUnwrapBinary: the command that was wrapped is known again.
+func TestUnwrapBinary(t *testing.T) {
+	name, args := wrapBinary("tar", []string{"-c", "."})
+	name, args, ok := unwrapBinary(name, args)
 	assert.True(t, ok)
 	assert.Equal(t, "tar", name)
 	assert.Equal(t, []string{"-c", "."}, args)
-	name, _, ok = Unwrap("bash", []string{"-c", "true"})
+	name, _, ok = unwrapBinary("bash", []string{"-c", "true"})
 	assert.False(t, ok)
 	assert.Equal(t, "bash", name)
 }
 
-// TestScript: the exit code and both outputs are those of the program.
-func TestScript(t *testing.T) {
+// TestBinaryScript: the exit code and both outputs are those of the program.
+func TestBinaryScript(t *testing.T) {
 	needs.Programs(t, "bash", "setsid")
 	for _, row := range []struct {
 		args           []string
@@ -99,10 +99,10 @@ func TestScript(t *testing.T) {
 		{[]string{"head", "-c", "300000", "/dev/zero"}, string(make([]byte, 300000)), "", 0},
 		{[]string{"sh", "-c", "for fd in 3 4 5; do [ ! -e /proc/$$/fd/$fd ] || echo $fd; done"}, "", "", 0},
 	} {
-		name, args := Wrap(row.args[0], row.args[1:])
+		name, args := wrapBinary(row.args[0], row.args[1:])
 		cmd := exec.Command("setsid", append([]string{"-w", name}, args...)...)
 		cmd.Env = append(cmd.Environ(), "BASH_ENV=/nonexistent/x", "SHELLOPTS=noexec")
-		var out, errs lines
+		var out, errs decodedLines
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		err := cmd.Run()
 		if row.code == 0 {
@@ -114,14 +114,14 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// lines decodes what is written to it.
-type lines struct {
-	Decoder
+// decodedLines decodes what is written to it.
+type decodedLines struct {
+	binaryDecoder
 	got []byte
 }
 
-func (l *lines) Write(p []byte) (int, error) {
-	piece, err := l.Decode(p)
+func (l *decodedLines) Write(p []byte) (int, error) {
+	piece, err := l.decode(p)
 	l.got = append(l.got, piece...)
 	return len(p), err
 }

@@ -1,7 +1,4 @@
-// Package exact carries output that is not UTF-8: the log of a command is text, in
-// which other bytes are replaced. A shell in the sandbox encodes the output of the
-// command, and a Decoder decodes it here.
-package exact
+package sandbox
 
 import (
 	"bytes"
@@ -10,13 +7,16 @@ import (
 	"slices"
 )
 
-// script runs a program with both of its outputs encoded: each piece that can be
+// The log of a command is text, in which other bytes are replaced. With Binary, a shell in
+// the sandbox encodes the output of the command, and a binaryDecoder decodes it here.
+
+// binaryScript runs a program with both of its outputs encoded: each piece that can be
 // read at once is a line in base64, so that output does not wait for more of it.
 // The exit code is the program's. A signal to all processes is for the program: the
 // shells wait for it, and the encoders for the rest of its output. What the shells
 // say themselves, as of a program that was killed, is not output. What bash and the
 // loader say before the script runs, as of a missing locale, ends at a mark.
-const script = `(PATH=/usr/bin:/bin:$PATH; command -v dd && command -v base64) >/dev/null || { echo 'Binary needs the programs dd and base64' >&2; exit 127; }
+const binaryScript = `(PATH=/usr/bin:/bin:$PATH; command -v dd && command -v base64) >/dev/null || { echo 'Binary needs the programs dd and base64' >&2; exit 127; }
 s='HUP INT QUIT PIPE ALRM TERM USR1 USR2'; trap '' $s
 e() { PATH=/usr/bin:/bin:$PATH
 while x=$(dd bs=49152 count=1 status=none | base64 -w 0); [ -n "$x" ]; do printf '%s\n' "$x"; done; }
@@ -25,46 +25,47 @@ printf '\n:\n' >&3; printf '\n:\n' >&5
 { (trap - $s; exec -- "$@" 3>&- 4>&- 5>&-) 2>&4 | e >&3 4>&- 5>&-; exit "${PIPESTATUS[0]}"; } 4>&1 | e >&5 3>&-
 exit "${PIPESTATUS[0]}"`
 
-// before are the words before the command. With -p, bash reads no BASH_ENV and
+// binaryWords are the words before the command. With -p, bash reads no BASH_ENV and
 // takes no functions from the environment, but passes it on.
-var before = []string{"bash", "-p", "-c", script, "bash"}
+var binaryWords = []string{"bash", "-p", "-c", binaryScript, "bash"}
 
-// Wrap returns the command that runs another one with its output encoded.
-func Wrap(name string, args []string) (string, []string) {
-	return before[0], slices.Concat(before[1:], []string{name}, args)
+// wrapBinary returns the command that runs another one with its output encoded.
+func wrapBinary(name string, args []string) (string, []string) {
+	return binaryWords[0], slices.Concat(binaryWords[1:], []string{name}, args)
 }
 
-// Unwrap returns the command that Wrap was given, if this is what it has returned.
-func Unwrap(name string, args []string) (string, []string, bool) {
-	n := len(before) - 1
-	if name != before[0] || len(args) <= n || !slices.Equal(args[:n], before[1:]) {
+// unwrapBinary returns the command that wrapBinary was given. It recognizes the wrapper's
+// words, since a handle from another process has only the command's arguments.
+func unwrapBinary(name string, args []string) (string, []string, bool) {
+	n := len(binaryWords) - 1
+	if name != binaryWords[0] || len(args) <= n || !slices.Equal(args[:n], binaryWords[1:]) {
 		return name, args, false
 	}
 	return args[n], args[n+1:], true
 }
 
-// mark begins the encoded output.
-const mark = "\n:\n"
+// binaryMark begins the encoded output.
+const binaryMark = "\n:\n"
 
-// maxBefore limits how much may come before the mark.
-const maxBefore = 1 << 20
+// maxBeforeMark limits how much may come before the mark.
+const maxBeforeMark = 1 << 20
 
-// Decoder decodes one output of such a command, which arrives in pieces.
-type Decoder struct {
+// binaryDecoder decodes one output of such a command, which arrives in pieces.
+type binaryDecoder struct {
 	before []byte // what came before the mark
 	begun  bool   // the mark has come
 	rest   []byte // less than four characters
 	out    []byte
 }
 
-// Decode returns what a piece adds, which is valid until the next call. What
+// decode returns what a piece adds, which is valid until the next call. What
 // remains when the output ends was cut off with the command.
-func (d *Decoder) Decode(piece []byte) ([]byte, error) {
+func (d *binaryDecoder) decode(piece []byte) ([]byte, error) {
 	d.out = d.out[:0]
 	if !d.begun {
 		d.before = append(d.before, piece...)
-		_, after, found := bytes.Cut(d.before, []byte(mark))
-		if !found && len(d.before) > maxBefore {
+		_, after, found := bytes.Cut(d.before, []byte(binaryMark))
+		if !found && len(d.before) > maxBeforeMark {
 			return nil, d.notEncoded(d.before)
 		}
 		if !found {
@@ -89,14 +90,14 @@ func (d *Decoder) Decode(piece []byte) ([]byte, error) {
 	return d.out, nil
 }
 
-// End returns the error of an output that has ended without being encoded.
-func (d *Decoder) End() error {
+// end returns the error of an output that has ended without being encoded.
+func (d *binaryDecoder) end() error {
 	if text := bytes.TrimSpace(d.before); len(text) > 0 {
 		return d.notEncoded(text)
 	}
 	return nil
 }
 
-func (d *Decoder) notEncoded(text []byte) error {
+func (d *binaryDecoder) notEncoded(text []byte) error {
 	return fmt.Errorf("the output is not encoded: %.200q", bytes.TrimSpace(text))
 }
