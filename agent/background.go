@@ -68,9 +68,9 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 	return Result{Text: "Started. command_id: " + cmd.ID(), Data: map[string]any{"command_id": cmd.ID()}}, nil
 }
 
-// starting returns a context for a start with KillOnCancel. It ends with the call
-// until started is called, so that a start that is given up does not go on and a
-// command that was started does. started reports whether the call still wants it.
+// starting returns a context for a start with KillOnCancel. Until started is called, the
+// context ends with the call: a start that is given up is killed, and a command that has
+// started continues. started reports whether the call still wants the command.
 func starting(ctx, after context.Context) (live context.Context, end context.CancelFunc, started func() bool) {
 	live, end = context.WithCancel(after)
 	return live, end, context.AfterFunc(ctx, end)

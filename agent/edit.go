@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// apply edits a text, and says what it did. Without a CR in the arguments, a line end
-// of old_string matches LF and CR LF, and new_string gets those of its place.
+// apply edits a text and describes the edit. If the arguments have no CR, a line end in
+// old_string matches LF and CR LF, and new_string gets the line ends of the text that it
+// replaces.
 func (in *editInput) apply(text string) (edited, said string, err error) {
 	if in.Old == "" {
 		return "", "", mistake("old_string is empty. Use write_file for a new file.")

@@ -199,8 +199,8 @@ func readLines(file io.Reader, name string, first, most, size int) (Result, erro
 }
 
 // readLine reads a line of at most size bytes, without its end, and keeps the
-// beginning. length is that of the line, also where it is cut; at the end of the
-// file it counts what was read.
+// beginning. length is that of the whole line, even if text is cut. For a last line
+// without a line end it is the number of bytes that were read.
 func readLine(r *bufio.Reader, size int) (text []byte, length int, err error) {
 	for {
 		piece, err := r.ReadSlice('\n')

@@ -116,7 +116,7 @@ func (l *Limits) timeout(seconds float64) time.Duration {
 	return max(time.Duration(seconds*float64(time.Second)), 100*time.Millisecond)
 }
 
-// budget is what is left of the limits.
+// budget counts what a toolset has used of its limits.
 type budget struct {
 	mu     sync.Mutex
 	recent []time.Time // calls of the last minute
@@ -125,8 +125,7 @@ type budget struct {
 	time   time.Duration
 }
 
-// begin counts a call. It returns an error of the model, or one that matches
-// ErrLimit.
+// begin counts a call. Its error is for the model, or matches ErrLimit.
 func (b *budget) begin(l *Limits) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

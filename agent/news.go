@@ -24,7 +24,8 @@ const (
 	died         // its machine died under the call
 )
 
-// texts are what the model reads of news, and what is lost by them, for the program.
+// texts are the messages about news for the model, and the names of what was lost for the
+// program.
 var texts = map[news]struct {
 	text string
 	lost []string
@@ -168,20 +169,20 @@ func (r Result) with(name string, value any) Result {
 	return r
 }
 
-// afterCall is how long a sandbox goes on running after a call, at least.
+// afterCall is the minimum time that a sandbox runs after a call.
 const afterCall = 5 * time.Minute
 
-// keeper keeps the session of a sandbox from ending under those who use it.
+// keeper extends the session of a sandbox while calls use it.
 type keeper struct {
 	uses   int
 	cancel context.CancelFunc
 	// refused is the session that can't be extended any further.
 	refused string
-	told    bool // that it can't
+	told    bool // the model was told that it can't
 }
 
-// keep keeps a call's sandbox running until the returned function is called, and so
-// long that it goes on afterwards for as long as its sessions want, or until Close.
+// keep keeps a call's sandbox running until the returned function is called, and after
+// that for the idle time of the sessions, or until Close.
 func (t *Toolset) keep(ctx context.Context, c *call) (release func()) {
 	margin := afterCall + time.Minute
 	if p, ok := t.sessions.(interface{ idle() time.Duration }); ok {
@@ -238,8 +239,8 @@ func (b *box) refuse(sb *sandbox.Sandbox, err error) {
 	}
 }
 
-// shortened reports how long the session has, if it can't be extended any further
-// and that was not told before.
+// shortened returns the session's time left if the session can't be extended any further.
+// It reports that once.
 func (c *call) shortened() (left time.Duration, refused bool) {
 	if c.box == nil || c.sb == nil {
 		return 0, false

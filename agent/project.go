@@ -31,8 +31,8 @@ func ForProject(client *sandbox.Client, opts *Options) *Toolset {
 	return t
 }
 
-// ByName returns sessions whose conversations are the names of sandboxes, which
-// have to exist: ForConversation(ByName(client), "my-app", nil) are tools for one.
+// ByName returns sessions whose conversations are the names of existing sandboxes:
+// ForConversation(ByName(client), "my-app", nil) returns the tools for one.
 func ByName(client *sandbox.Client) Sessions { return project{client, false} }
 
 // project finds sandboxes by their names.
@@ -236,8 +236,8 @@ func removeSandbox(ctx context.Context, c *call, in *removeInput) (Result, error
 	return Result{Text: "Removed " + line(in.Sandbox) + "."}, nil
 }
 
-// refusal lets the model read why the API has refused what it chose: a name, an
-// image, a size.
+// refusal returns an error that tells the model why the API refused its choice of a name,
+// an image or a size.
 func refusal(err error) error {
 	if text := refused(err); text != "" {
 		return mistake("The sandbox service refuses this:\n%s", marked(strings.TrimSpace(line(text))))

@@ -252,7 +252,7 @@ func (s *cells) Write(p []byte) (int, error) {
 	}
 }
 
-// finish gives the cell what is left.
+// finish passes the pending output to the cell.
 func (s *cells) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +262,7 @@ func (s *cells) finish() {
 	}
 }
 
-// pass gives the beginning of what is pending to the cell.
+// pass passes the first n bytes of the pending output to the cell.
 func (s *cells) pass(n int) {
 	_, _ = s.out.Write(s.pending[:n]) // it never fails
 	s.pending = s.pending[n:]

@@ -67,8 +67,8 @@ func (in *shellInput) check() error {
 	return nil
 }
 
-// startError says what is wrong with the directory of a command that could not be
-// started because of it.
+// startError explains what is wrong with the directory if a command could not start
+// because of it.
 func (c *call) startError(ctx context.Context, cwd location, err error) error {
 	if cwd.at == "" || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return err
@@ -101,8 +101,8 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 	}
 	copying, done := context.WithCancel(ctx)
 	defer done()
-	// The service ends it should this program be gone by then. One whose start has
-	// not been responded to when the call is canceled is killed as well.
+	// Timeout ends the command if this program is gone by then. KillOnCancel also kills a
+	// command if the call is canceled before the response to its start.
 	cmd, err := c.sb.StartCommand(copying, "bash", []string{"-c", in.Command}, &sandbox.StartOptions{
 		Cwd: in.Cwd.at, Env: in.Env, Stdout: w, Stderr: w, Timeout: min(limit+time.Minute, 5*time.Hour),
 		KillOnCancel: true,
@@ -140,7 +140,7 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 	return Result{Text: how + text, Failed: data["timed_out"] == true, Data: data}, nil
 }
 
-// soFar is the result of a command whose session ended under it.
+// soFar returns the result of a command whose session ended before it did.
 func soFar(out *window) Result {
 	text, omitted := outputText(out)
 	return Result{Text: text, Data: map[string]any{"omitted_bytes": omitted}}
@@ -162,7 +162,7 @@ func killTree(ctx context.Context, cmd *sandbox.Command) error {
 	return errors.Join(err, waitErr)
 }
 
-// teller passes on what is written to it.
+// teller is a writer that calls a function with each piece.
 type teller func(p []byte)
 
 func (f teller) Write(p []byte) (int, error) {

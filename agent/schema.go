@@ -70,8 +70,8 @@ func arguments(of reflect.Type) []argument {
 	return list
 }
 
-// object reads a JSON object, or nothing. Which of two values of one name is meant
-// nobody knows: neither a policy nor a reader of the call sees both.
+// object reads a JSON object, or nothing. It refuses a repeated name: a policy and a
+// reader of the call would see only one of the two values.
 func object(args json.RawMessage) (map[string]json.RawMessage, error) {
 	given := map[string]json.RawMessage{}
 	if len(bytes.TrimSpace(args)) == 0 {
@@ -145,8 +145,8 @@ func decode(args json.RawMessage, into any) error {
 	return nil
 }
 
-// wrongValue returns the key of an object's value whose type is the wrong one, by
-// the word of package json, and "" if the argument is no object.
+// wrongValue returns the key of an object's value that has the type wrong, in the words of
+// encoding/json. It returns "" if the argument is no object.
 func wrongValue(argument json.RawMessage, wrong string) string {
 	var values map[string]json.RawMessage
 	if json.Unmarshal(argument, &values) != nil {

@@ -256,8 +256,8 @@ type grepInput struct {
 	Limit   int      `json:"limit,omitempty" is:"how many matches to return; 100 by default, 1000 at most"`
 }
 
-// compile compiles a pattern whose search of a line can't last: it takes time for
-// each byte of the line and each step of the pattern, and can't be given up.
+// compile compiles a pattern and refuses large ones. A search of a line takes time for
+// each byte of the line and each step of the pattern, and can't be stopped.
 func compile(pattern string) (*regexp.Regexp, error) {
 	large := mistake("The pattern is too large: search for less at once.")
 	if len(pattern) > maxPattern {

@@ -306,7 +306,7 @@ func (p *Conversations) news(conversation string) news {
 }
 
 // discard forgets a sandbox that is gone, so that the next call opens another one.
-// told reports whether a result has said that the files are lost.
+// told reports whether a result has told the model that the files are lost.
 func (p *Conversations) discard(conversation string, sb *sandbox.Sandbox, told bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

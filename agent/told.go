@@ -19,14 +19,14 @@ type modelError struct{ text string }
 
 func (e *modelError) Error() string { return e.text }
 
-// sessionError is an error of finding a sandbox that the model did not choose:
-// options that are not valid, or a folder of the program's, are nothing that it can mend.
+// sessionError is an error of finding a sandbox that the program chose. The model can't
+// fix its cause, such as invalid options or a folder of the program.
 type sessionError struct{ err error }
 
 func (e *sessionError) Error() string { return e.err.Error() }
 func (e *sessionError) Unwrap() error { return e.err }
 
-// mistake returns an error whose words the model reads.
+// mistake returns an error whose text is shown to the model.
 func mistake(format string, args ...any) error { return &modelError{fmt.Sprintf(format, args...)} }
 
 // Refuse returns an error for [Options].Before to return: the call is not made,
@@ -34,7 +34,8 @@ func mistake(format string, args ...any) error { return &modelError{fmt.Sprintf(
 // program.
 func Refuse(reason string) error { return mistake("Refused: %s", line(reason)) }
 
-// programErrors are the errors that the model can't mend, and what it reads instead.
+// programErrors are the errors that the model can't fix, with the texts that it gets
+// instead.
 var programErrors = []struct {
 	err  error
 	text string
@@ -55,8 +56,8 @@ const rateLimited = "The sandbox service limits the rate of requests."
 
 const unreachable = "The sandbox can't be used at the moment. Try once more, then tell the user."
 
-// told returns what the model reads about an error, and whether it is an error of
-// the program too.
+// told returns the text about an error for the model, and whether the program gets the
+// error too.
 func told(err error) (text string, program bool) {
 	if m, ok := errors.AsType[*modelError](err); ok {
 		return m.text, false
@@ -108,7 +109,7 @@ func told(err error) (text string, program bool) {
 	return unreachable, true
 }
 
-// retryAfter returns for how long the service takes no more requests, if it says so.
+// retryAfter returns how long to wait before the next request, if the service says so.
 func retryAfter(err error) time.Duration {
 	api, ok := errors.AsType[*sandbox.APIError](err)
 	if !ok || !errors.Is(err, sandbox.ErrRateLimited) {

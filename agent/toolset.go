@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// Options configure a [Toolset]. The zero value offers every tool but those that
+// Options configure a [Toolset]. The zero value offers every tool except those that
 // need Artifacts, with the default limits.
 type Options struct {
 	Limits Limits
@@ -30,42 +30,42 @@ type Options struct {
 	// anything. (Listing and searching files run programs of the sandbox.)
 	ReadOnly bool
 	// Paths, if not empty, are absolute paths of directories of the sandbox: tools
-	// for files refuse all others, also where a symbolic link leads to them. They
-	// are no wall for commands: leave out bash, start_command and python, or set
-	// ReadOnly. A process that swaps links meanwhile may get around them.
+	// for files refuse all others, even through a symbolic link. They don't restrict
+	// commands: leave out bash, start_command and python, or set ReadOnly. A process that
+	// swaps links during a call may get around them.
 	Paths []string
-	// Artifacts is a folder of this machine between which and the sandbox the tools
-	// save_artifact and load_artifact copy files. The model can read whatever is in
-	// it but .git, and nothing else. It can replace all of that but what Git and
-	// editors would run by themselves: files named HEAD, what is in a directory that
-	// has one, .vscode and the like. The caller closes it after the Toolset.
+	// Artifacts is a folder of this machine. The tools save_artifact and load_artifact
+	// copy files between it and the sandbox. The model can read everything in the folder
+	// except .git, and nothing else. It can replace everything except files that make Git
+	// or an editor run something: files named HEAD, files beside one, .vscode and the
+	// like. The caller closes it after the Toolset.
 	Artifacts *os.Root
 	// Environment tells the model what its tools work in. By default that is an
 	// isolated Linux machine: say so if it is not.
 	Environment string
-	// KeepRunning keeps the sandboxes that calls have used running until Close, as far
-	// as the platform lets. By default a call keeps its sandbox running until its own
-	// end and for as long after as [ConversationsOptions].Idle says, or five minutes: it extends
-	// the session when less than that and a minute are left, by one request.
+	// KeepRunning keeps the sandboxes that calls have used running until Close, as long as
+	// the plan allows. By default a call keeps its sandbox running until the call's end
+	// and [ConversationsOptions].Idle (or five minutes) longer. If less than that and a
+	// minute remain, the call extends the session, with one request.
 	KeepRunning bool
 	// Guidance is added to the instructions for the model.
 	Guidance string
 
 	// Create, if not nil, is called by create_sandbox of [ForProject] with the options
 	// of a sandbox that the model wants, and may change them: fix the image, the size
-	// or the network policy, add tags. An error of [Refuse] is told to the model.
+	// or the network policy, add tags. The model reads an error of [Refuse].
 	Create func(ctx context.Context, opts *sandbox.CreateOptions) error
 	// Before, if not nil, is called before each call, and may wait for a person's
 	// answer. It lets the call happen by returning nil. The model reads an error of
 	// [Refuse]; any other is an error of the program. Before gets the call as it
-	// will be made, with all that decides what runs in [Call].Program. If a path is
+	// will be made. [Call].Program has everything that decides what runs. If a path is
 	// relative, the sandbox is looked up first, for its working directory.
 	Before func(ctx context.Context, call Call) error
 	// OnOutput, if not nil, receives the output of bash as it arrives, unfiltered:
 	// it may hold terminal escapes. data is valid until it returns.
 	OnOutput func(call Call, data []byte)
 	// OnError, if not nil, is called with the errors of the program that
-	// [Toolset.Call] returns, for those who use it by an adapter.
+	// [Toolset.Call] returns, for programs that use the Toolset through an adapter.
 	OnError func(call Call, err error)
 }
 
@@ -73,9 +73,8 @@ type Options struct {
 type Call struct {
 	// Tool is the tool's name, as in [Toolset.Tools].
 	Tool string
-	// Arguments are those that the tool gets: a JSON object with the names and types
-	// of the tool's schema and absolute paths. If the call can't be made, it is what
-	// the model sent.
+	// Arguments is a JSON object with the names and types of the tool's schema and
+	// absolute paths. If the call can't be made, it is what the model sent.
 	Arguments json.RawMessage
 	// Program is what a call of bash, start_command, python or write_input runs, and
 	// nil for other tools.
@@ -87,9 +86,9 @@ type Call struct {
 	ReadOnly bool
 }
 
-// Program is all that a call adds to a sandbox to decide what runs there. A policy
-// should compare all of it, with [Program.Equal]: an environment variable alone can
-// make bash, make, git and most interpreters run other code.
+// Program is everything in a call that decides what runs in the sandbox. A policy should
+// compare all of it, with [Program.Equal]: an environment variable alone can make bash,
+// make, git and most interpreters run other code.
 type Program struct {
 	// Name is "bash" or "python3". It is empty for write_input, which writes to the
 	// running command CommandID.
@@ -148,9 +147,9 @@ type Tool struct {
 type Result struct {
 	// Text is for the model, at most [Limits].Output bytes.
 	Text string
-	// Failed reports that the call was not done as asked. A command that runs to its
-	// end has not failed, whatever its exit code; one that is stopped at its time
-	// limit, or by the end of the session, has.
+	// Failed reports that the call did not complete. A command that runs to its end has
+	// not failed, whatever its exit code. A command that is stopped by its time limit or
+	// by the end of the session has failed.
 	Failed bool
 	// Data are facts for the program, by name: "exit_code" (int), "timed_out"
 	// (bool), "omitted_bytes" (int64), "command_id", "cursor", "url",
@@ -202,7 +201,7 @@ func (b *box) knows(sb *sandbox.Sandbox) {
 	b.cwd = sb.Cwd()
 }
 
-// tool is a tool, and what it does.
+// tool is a tool with its implementation.
 type tool struct {
 	Tool
 	input reflect.Type
@@ -211,7 +210,7 @@ type tool struct {
 	brief bool // it takes no longer than a command that has no time of its own
 }
 
-// call is a call under way.
+// call is a call in progress.
 type call struct {
 	Call
 	t   *Toolset
@@ -227,7 +226,8 @@ type call struct {
 // limits are those of the toolset.
 func (c *call) limits() *Limits { return &c.t.opts.Limits }
 
-// define makes a tool from a function, whose last argument describes the model's.
+// define makes a tool from a function. The type of the function's last argument describes
+// the arguments that the model gives.
 func define[In any](name, description string, run func(context.Context, *call, *In) (Result, error)) *tool {
 	in := reflect.TypeFor[In]()
 	return &tool{
@@ -281,7 +281,7 @@ func newToolset(sessions Sessions, opts *Options) *Toolset {
 
 func (t *Toolset) made() error { return entry.Made(t != nil && t.close != nil, "agent", "the Toolset") }
 
-// offer sets the tools, without those that the options leave out.
+// offer sets the tools, except those that the options exclude.
 func (t *Toolset) offer(all []*tool) {
 	figures := t.opts.Limits.figures()
 	var names []string
