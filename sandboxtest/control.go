@@ -100,7 +100,7 @@ type controlFaultParams struct {
 	DropAfter     bool    `json:"dropAfter,omitempty"`
 }
 
-// control is what was done by the control API.
+// control holds the effects of the control API.
 type control struct {
 	mu     sync.Mutex
 	last   int

@@ -56,7 +56,7 @@ func (c *call) createSandbox() error {
 			if from, err = st.Usable(p.ProjectID, src.SnapshotID); err != nil {
 				return err
 			}
-			// The files are those of an image or a runtime, whatever is asked for.
+			// The files come from an image or a runtime, whatever the request asks for.
 			if set.Image = from.Image; set.Runtime == "" {
 				set.Runtime = from.Runtime
 			}

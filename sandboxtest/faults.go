@@ -47,7 +47,7 @@ type Fault struct {
 	CutAfterBytes int64
 	// CutAfter breaks the connection when the request has lasted that long by
 	// the server's clock, as the platform's edge does with streams after about
-	// six minutes. What the request has started goes on. Zero means never.
+	// six minutes. A command that the request started continues. Zero means never.
 	CutAfter time.Duration
 	// EndCleanly ends a response that is cut as if it were whole.
 	EndCleanly bool
@@ -112,7 +112,7 @@ func (f *faults) take(op Operation, r *http.Request) *Fault {
 	return nil
 }
 
-// errResponded unwinds a handler whose response a fault has replaced.
+// errResponded unwinds a handler after a fault has replaced its response.
 var errResponded = errors.New("replaced by a fault")
 
 // faultWriter is the http.ResponseWriter of a request that a fault has struck.

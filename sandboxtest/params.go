@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// runtimes are those that the service has.
+// runtimes are the service's runtimes.
 var runtimes = []string{"node22", "node24", "node26", "python3.13"}
 
 // namePattern is what names and IDs match.
@@ -121,7 +121,7 @@ type source struct {
 	SnapshotID string `json:"snapshotId"`
 }
 
-// checkName says what is wrong with a name.
+// checkName returns an error that says what is wrong with a name.
 func checkName(name string) error {
 	switch {
 	case len(name) > wire.MaxName:
@@ -134,7 +134,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// apply checks the parameters and puts those that are given into set.
+// apply checks the parameters and sets the given ones in set.
 func (p *sandboxParams) apply(st *store.Store, set *store.Settings) error {
 	if p.Image != "" {
 		image, err := st.PinImage(p.Image)

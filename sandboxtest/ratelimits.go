@@ -47,7 +47,7 @@ type rateWindow struct {
 	used int
 }
 
-// take counts a request, and gives what is left and when the window ends.
+// take counts a request and returns the remaining requests and the end of the window.
 func (l *rateLimits) take(q quota, now time.Time) (left int, ends time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

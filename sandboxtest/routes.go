@@ -183,7 +183,7 @@ func (c *call) dispatch(e *endpoint) {
 	}
 }
 
-// wait waits by the machine's clock, and says whether to go on.
+// wait waits by the machine's clock and reports whether to continue.
 func (c *call) wait(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

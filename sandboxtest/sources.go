@@ -277,7 +277,7 @@ func gzipped(r io.Reader) (io.Reader, func(), error) {
 	return pr, func() { pr.Close(); wg.Wait() }, nil
 }
 
-// limitedBuffer keeps the beginning of what is written to it.
+// limitedBuffer keeps the first bytes that are written to it.
 type limitedBuffer struct {
 	limit int
 

@@ -71,5 +71,5 @@ func (s *stream) failure(code, message string) error {
 // to, because its session did.
 const streamClosed = "sandbox_stream_closed"
 
-// errSessionEnded is the end of a stream whose session is ending.
+// errSessionEnded ends a stream when its session ends.
 var errSessionEnded = errors.New("the session is ending")

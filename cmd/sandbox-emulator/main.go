@@ -345,7 +345,7 @@ func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, 
 	return 0
 }
 
-// exitCode is that of a shell: 128 + n after signal n.
+// exitCode returns the exit code that a shell would report: 128 + n after signal n.
 func exitCode(state *os.ProcessState) int {
 	if ws, ok := state.Sys().(interface {
 		Signaled() bool

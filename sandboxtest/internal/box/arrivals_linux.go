@@ -144,7 +144,7 @@ func (a *arrivals) wait(events []unix.EpollEvent, block bool) (n int, err error)
 	return n, err
 }
 
-// read copies once what is in a pipe.
+// read copies the content of a pipe once.
 func (a *arrivals) read(i int32, buf []byte) (n int, err error) {
 	n, err = backend.ReadAvailable(a.outs[i].r, buf)
 	if err == nil {

@@ -93,7 +93,7 @@ func (b *Box) Stop(ctx context.Context) error {
 		err = b.machine.Halt(procs)
 	}
 	b.starts.Wait()
-	// A process that was being started meanwhile is ended here.
+	// A process whose start was in progress is ended here.
 	b.mu.Lock()
 	procs = b.commandsLocked()
 	b.mu.Unlock()

@@ -87,7 +87,7 @@ type Host struct {
 	closed bool
 }
 
-// NewHost opens a host. Close ends its processes, but for an agent that hosts of
+// NewHost opens a host. Close ends its processes, except for an agent that hosts of
 // this process share, and removes what it has put on the machine.
 func NewHost(opts Options) (*Host, error) {
 	if opts.Logger == nil {

@@ -304,7 +304,7 @@ func (s *store) putLocked(dir string, l *layer) (backend.LayerID, error) {
 	return id, nil
 }
 
-// save writes what is known of a layer in one step.
+// save writes the record of a layer in one step.
 func (s *store) save(id backend.LayerID, l *layer) error {
 	data, err := json.Marshal(l)
 	if err != nil {

@@ -73,7 +73,7 @@ func ParseAuthority(name string, file []byte) (*Authority, error) {
 
 func serial() *big.Int { return new(big.Int).SetBytes([]byte(rand.Text())[:16]) }
 
-// certificate is that of a server with that name.
+// certificate returns the certificate of a server with that name.
 func (a *Authority) certificate(name string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -36,7 +36,7 @@ type Options struct {
 	// RootCAs are trusted where the firewall makes TLS connections itself. Nil
 	// means the machine's.
 	RootCAs *x509.CertPool
-	// Tokens gives the authority that signs what is sent to forward URLs.
+	// Tokens returns the authority that signs the requests to forward URLs.
 	Tokens func() (*proxytest.Authority, error)
 	Guard  *guard.Guard
 	Log    *slog.Logger
@@ -257,7 +257,7 @@ func (f *Firewall) relay(ctx context.Context, conn *replayed, name string, to ne
 	both.Wait()
 }
 
-// dialOut connects the transport, whose addresses have the names of servers.
+// dialOut connects the transport. Its addresses contain the names of servers.
 func (f *Firewall) dialOut(ctx context.Context, _, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -342,7 +342,7 @@ func preferred(addrs []netip.Addr, first netip.Addr) []netip.Addr {
 	return addrs
 }
 
-// tlsFlow is a connection of the sandbox whose TLS ends here.
+// tlsFlow is a connection of the sandbox whose TLS the firewall terminates.
 type tlsFlow struct {
 	net.Conn
 	name string // that the client has asked for

@@ -55,7 +55,7 @@ func (n *names) name(addr netip.Addr) string { return n.byAddr[addr] }
 func (n *names) target(name string) string { return n.servers[name].target }
 func (n *names) plain(name string) bool    { return n.servers[name].plain }
 
-// replayed is a connection of which something was read already.
+// replayed is a connection that returns bytes again that were already read.
 type replayed struct {
 	net.Conn
 	before []byte
@@ -70,7 +70,7 @@ func (r *replayed) Read(p []byte) (int, error) {
 	return r.Conn.Read(p)
 }
 
-// CloseWrite ends what is sent, where the connection has an end for each direction.
+// CloseWrite ends the sending direction, if the connection can end one alone.
 func (r *replayed) CloseWrite() error {
 	if w, ok := r.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()

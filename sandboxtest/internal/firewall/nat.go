@@ -431,7 +431,7 @@ func (n *NAT) serve(cut context.Context, f *tcpFlow, conn net.Conn) {
 	n.gate.serve(cut, inspected{conn, n}, f.to)
 }
 
-// end closes what is left of a connection.
+// end closes the open parts of a connection.
 func (n *NAT) end(f *tcpFlow, halves ...net.Conn) {
 	for _, half := range halves {
 		_ = half.Close()
@@ -484,7 +484,7 @@ func copyHalf(to, from *net.TCPConn, count *atomic.Int64) {
 	_ = to.CloseWrite()
 }
 
-// counter counts what is read.
+// counter counts the bytes that are read.
 type counter struct {
 	r     io.Reader
 	count *atomic.Int64

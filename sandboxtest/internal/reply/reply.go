@@ -50,7 +50,7 @@ func Invalid(format string, args ...any) *Error {
 	return BadRequest("Invalid request: "+format, args...)
 }
 
-// NotFound is what is not there.
+// NotFound is the error for an object that does not exist.
 func NotFound(format string, args ...any) *Error {
 	return Fail(http.StatusNotFound, "not_found", format, args...)
 }

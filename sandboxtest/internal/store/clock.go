@@ -40,7 +40,7 @@ func (c *Clock) Now() time.Time {
 
 func (c *Clock) nowLocked() time.Time { return c.now().Add(c.offset).Round(0) }
 
-// Offset is what was added to the machine's time.
+// Offset returns how much the clock is ahead of the machine's.
 func (c *Clock) Offset() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +112,7 @@ func (c *Clock) armLocked() {
 	c.wake = time.AfterFunc(max(0, c.timers[0].at.Sub(c.nowLocked())), c.fire)
 }
 
-// fire runs what is due, side by side: one slow stop holds up no other.
+// fire runs the due timers concurrently: one slow stop delays no other.
 func (c *Clock) fire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +122,7 @@ func (c *Clock) fire() {
 	c.armLocked()
 }
 
-// Close drops the timers and waits for those that are running.
+// Close drops the timers and waits for the running ones.
 func (c *Clock) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -131,7 +131,7 @@ func (c *Clock) Close() {
 	c.fires.Wait()
 }
 
-// dueLocked takes the next timer whose time has come; nil if there is none.
+// dueLocked takes the next due timer; nil if there is none.
 func (c *Clock) dueLocked() *timer {
 	if len(c.timers) == 0 || c.timers[0].at.After(c.nowLocked()) {
 		return nil
@@ -149,7 +149,7 @@ func (c *Clock) Replace(source func(before func() time.Time) func() time.Time) {
 	c.now = source(c.now)
 }
 
-// Due counts what is to happen within d, for tests.
+// Due counts the timers that end within d, for tests.
 func (c *Clock) Due(d time.Duration) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,9 +35,9 @@ type drive struct {
 	parent, root string
 	// attached is the session that has it mounted to read and write.
 	attached *Session
-	// busy counts what is about to read it: forks, and sessions that start.
+	// busy counts the readers to come: forks, and sessions that start.
 	busy int
-	// making says that it is a fork whose files are not there yet.
+	// making is set for a fork until its files are there.
 	making bool
 	// deleted says that no request finds it anymore.
 	deleted bool
@@ -260,7 +260,7 @@ func (st *Store) DeleteDrive(project, nameOrID string) (w wire.Drive, err error)
 	return d, nil
 }
 
-// takeDrive takes a drive that nothing uses from what is known.
+// takeDrive removes an unused drive from the store.
 func (st *Store) takeDrive(project, nameOrID string) (w wire.Drive, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// managedPrefix is that of the service's own images.
+	// managedPrefix begins the names of the service's own images.
 	managedPrefix = "vercel/sandbox/"
 	DefaultImage  = managedPrefix + "universal"
 	// DefaultRuntime is that of sandboxes of the v2 API without a runtime or an
@@ -70,13 +70,13 @@ func (r reference) managed() bool {
 	return managed
 }
 
-// madeUpDigest is that of an image that stands for the machine's programs.
+// madeUpDigest is the digest of an image that stands for the machine's programs.
 func (r reference) madeUpDigest() string {
 	sum := sha256.Sum256([]byte(r.name()))
 	return hex.EncodeToString(sum[:])
 }
 
-// images are the names of Options.Images, with the digests by which they are shown.
+// images maps the names of Options.Images to the digests that responses show.
 // They never change.
 type images struct{ pins map[string]string }
 

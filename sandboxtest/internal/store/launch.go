@@ -219,7 +219,7 @@ func (sess *Session) awaitCommands() {
 
 const maxFirstLine = 1 << 10
 
-// firstLine remembers the beginning of what is written through it.
+// firstLine remembers the beginning of the output that is written through it.
 type firstLine struct {
 	mu  sync.Mutex
 	buf []byte

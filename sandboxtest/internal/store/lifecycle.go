@@ -177,7 +177,7 @@ func (sess *Session) awaitMachine() {
 	}
 }
 
-// after goes on at once, or once the transitional state has lasted for d.
+// after continues at once, or after the transitional state has lasted for d.
 func (sess *Session) after(d time.Duration, f func()) {
 	if d <= 0 {
 		f()
@@ -220,7 +220,7 @@ func (sess *Session) end(status string) {
 	sess.next.Stop()
 	commands := sess.order
 	st.mu.Unlock()
-	// Whoever hears that the session has ended may have its drives.
+	// A client that learns that the session has ended may mount its drives.
 	if err := machine.Remove(); err != nil {
 		sess.sb.st.opts.Log.Error("remove", "session", sess.id, "error", err)
 	}

@@ -69,7 +69,7 @@ func (l *commandLog) Append(records []byte) error {
 }
 
 // failLocked ends the log with an error: what is lost can't be made up for, and
-// whoever reads it must not take it for whole.
+// a reader must not take it for whole.
 func (l *commandLog) failLocked(err error) error {
 	l.failed = fmt.Errorf("the output could not be kept: %w", err)
 	l.wakeLocked()

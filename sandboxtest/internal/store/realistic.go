@@ -18,7 +18,7 @@ const (
 	// stopResponse is the latest time of the response to a stop that is followed
 	// by a snapshot: before the snapshot is there.
 	stopResponse = 1500 * time.Millisecond
-	// settleTime is how long a session goes on after its snapshot was taken.
+	// settleTime is how long a session continues after its snapshot was taken.
 	settleTime = 400 * time.Millisecond
 )
 

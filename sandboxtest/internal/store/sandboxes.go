@@ -298,5 +298,5 @@ func (st *Store) Create(ctx context.Context, key Key, set Settings, from *Snapsh
 	return sb.Describe(), nil
 }
 
-// Project is that of the sandbox.
+// Project returns the project of the sandbox.
 func (sb *Sandbox) Project() string { return sb.key.Project }

@@ -122,7 +122,7 @@ func (sess *Session) beganLocked() time.Time {
 	return sess.startedAt
 }
 
-// setStatusLocked changes the status and wakes those that wait for it.
+// setStatusLocked changes the status and wakes the goroutines that wait for it.
 func (sess *Session) setStatusLocked(status string) {
 	sess.status = status
 	if sess.sb.current == sess {
@@ -206,7 +206,7 @@ func (sess *Session) MachineError(ctx context.Context, err error) error {
 	return err
 }
 
-// Project is that of the session's sandbox.
+// Project returns the project of the session's sandbox.
 func (sess *Session) Project() string { return sess.sb.key.Project }
 
 // Environ are the variables that the sandbox has set, as KEY=value.

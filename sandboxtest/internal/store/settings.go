@@ -12,9 +12,9 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// defaultExpiration is that of snapshots, counted from their last use.
+	// defaultExpiration is how long a snapshot is kept after its last use.
 	defaultExpiration = 30 * day
-	// ShortExpiration is that of the newest versions of the API.
+	// ShortExpiration is the default of the newest versions of the API.
 	ShortExpiration = 7 * day
 )
 
@@ -50,7 +50,7 @@ func (c Settings) clone() Settings {
 // deniesAll reports whether the policy cuts the network off.
 func (c *Settings) deniesAll() bool { return c.Policy != nil && c.Policy.Mode == firewall.DenyAll }
 
-// DefaultSettings are those of a sandbox whose creator has none to give.
+// DefaultSettings are the settings of a sandbox that is created without any.
 func DefaultSettings() Settings {
 	return Settings{
 		Persistent: true, VCPUs: 2, Timeout: 5 * time.Minute, Region: defaultRegion,

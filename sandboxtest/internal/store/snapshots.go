@@ -153,7 +153,7 @@ func (sess *Session) takeSnapshot() bool {
 		return false
 	}
 	if from != "" {
-		// What the API calls the size is that of the whole, not of the layer.
+		// The API's size is that of all files, not of the layer.
 		if parent := st.snapshots[sess.sourceSnapshot]; parent != nil && st.Host.Mode() == box.Namespace {
 			sn.size += parent.size
 		}
@@ -396,5 +396,5 @@ func (st *Store) Tree(project, id string, up bool, limit int) wire.SnapshotTreeP
 	return resp
 }
 
-// Project is that of the sandbox that the snapshot was made of.
+// Project returns the project of the sandbox that the snapshot was taken from.
 func (sn *Snapshot) Project() string { return sn.key.Project }

@@ -203,7 +203,7 @@ func (st *Store) saveWriting() error {
 	return err
 }
 
-// stateVersion is that of the file.
+// stateVersion is the version of the file's format.
 const stateVersion = 5
 
 func writeState(name string, in *State) error {

@@ -33,7 +33,7 @@ type Options struct {
 	Team string
 	// Stub gives what stands in for a command, nil for the command itself.
 	Stub func(name string, args []string) Stub
-	// Missing is what is not enforced on this machine, and why.
+	// Missing lists what this machine does not enforce, with reasons.
 	Missing func() error
 }
 

@@ -146,7 +146,7 @@ func (a *agent) open(req *request, resp *response) error {
 	return nil
 }
 
-// Close ends what is left of a host.
+// Close ends the remaining machines of a host.
 func (a *agent) close(name string, h *agentHost) (err error) {
 	a.mu.Lock()
 	delete(a.hosts, name)

@@ -146,7 +146,7 @@ func (a *agentProcess) release() string {
 	return string(text[:n])
 }
 
-// retireLocked gives the agent no more hosts, and ends it once it has none.
+// retireLocked lets the agent take no more hosts, and ends it when its last host closes.
 func (a *agentProcess) retireLocked() {
 	maps.DeleteFunc(agents.open, func(_ string, b *agentProcess) bool { return a == b })
 	if a.hosts > 0 || a.cmd == nil {
@@ -166,7 +166,7 @@ type remoteBackend struct {
 	tun   bool // boxes have networks that lead outside
 }
 
-// NewBackend returns a backend whose work an agent does. tried says that a box has
+// NewBackend returns a backend that works through an agent. tried says that a box has
 // run on this machine before.
 func NewBackend(dir string, log *slog.Logger, seen backend.Visible, tried bool) (backend.Backend, error) {
 	agent, err := acquireAgent()
@@ -200,7 +200,7 @@ func (r *remoteBackend) Close() error {
 	return err
 }
 
-// Forget lets the agent forget a box whose files are gone.
+// Forget lets the agent forget a box after its files were removed.
 func (r *remoteBackend) Forget(id string) {
 	_, _, _ = r.call(&request{Op: "forget", Box: id}) // fails only if the agent has ended
 }

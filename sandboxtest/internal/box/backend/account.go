@@ -12,9 +12,9 @@ type Account struct {
 
 // The accounts that a box can have.
 var (
-	// RuntimeAccount is that of the runtimes. It is the default.
+	// RuntimeAccount is the account of the runtimes. It is the default.
 	RuntimeAccount = Account{Name: User, Home: Home, WorkDir: WorkDir}
-	// ImageAccount is that of images, whose home is the working directory.
+	// ImageAccount is the account of images. Its home is the working directory.
 	ImageAccount = Account{Name: "ubuntu", Home: "/vercel", WorkDir: "/vercel"}
 )
 

@@ -136,7 +136,7 @@ type LayerID string
 // died.
 const HalfWritten = ".new"
 
-// Flattener is a backend whose layers are differences, which it can merge.
+// Flattener is a backend that can merge its layers, because they are differences.
 type Flattener interface {
 	// Flatten merges a chain (newest first), without what is below it, into one
 	// layer in the new directory dir. The layers of the chain stay as they are.

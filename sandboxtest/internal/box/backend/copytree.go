@@ -16,7 +16,7 @@ type treeCopy struct {
 	links    map[fileID]string // where files with several names have been copied to
 }
 
-// copiedDir is a directory whose mode and times are set after its contents.
+// copiedDir is a directory. Its mode and times are set after its contents.
 type copiedDir struct {
 	from, to string
 	info     fs.FileInfo

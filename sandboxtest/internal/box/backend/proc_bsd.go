@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// HasMarker says that processes are found by what is in their environment.
+// HasMarker says that processes can be found by a variable of their environment.
 const HasMarker = false
 
 // StopSignal stops a process.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// HasMarker says that processes are found by what is in their environment.
+// HasMarker says that processes can be found by a variable of their environment.
 const HasMarker = true
 
 // procStat is what /proc/PID/stat tells.

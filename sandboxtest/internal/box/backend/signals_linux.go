@@ -28,7 +28,7 @@ func withUsualSignals(start func() error) error {
 	return start()
 }
 
-// ignoredSignals are those that this process ignores.
+// ignoredSignals returns the signals that this process ignores.
 func ignoredSignals() (ignored []os.Signal) {
 	status, err := os.ReadFile("/proc/thread-self/status")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Size is that of a terminal in characters.
+// Size is the size of a terminal in characters.
 type Size struct{ Cols, Rows uint16 }
 
 // Spec describes a command.
@@ -92,7 +92,7 @@ func (s *Spec) Complete(account Account, path string) (err error) {
 	return err
 }
 
-// exitCode is that of a shell.
+// exitCode returns the exit code that a shell would report.
 func exitCode(state *os.ProcessState) int {
 	if ws, ok := state.Sys().(interface {
 		Signaled() bool

@@ -2,7 +2,7 @@ package backend
 
 import "os"
 
-// Terminal is a pseudo terminal, whose slave the process gets.
+// Terminal is a pseudo terminal. The process gets the slave.
 type Terminal struct{ Master, Slave *os.File }
 
 // CloseAll closes files.

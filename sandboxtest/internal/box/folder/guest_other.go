@@ -16,7 +16,7 @@ type Guest struct{}
 // HaveGuests says that a process of root can act as another user for a moment.
 const HaveGuests = false
 
-// startThread calls f on an OS thread that nothing else uses meanwhile.
+// startThread calls f on an OS thread that nothing else uses during the call.
 func startThread(f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

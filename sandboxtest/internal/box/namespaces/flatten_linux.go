@@ -306,7 +306,7 @@ func (m *merger) copyAttributes(from, to string, notes map[string]string) error 
 			return &fs.PathError{Op: "listxattr", Path: from, Err: err}
 		}
 		for attr := range strings.SplitSeq(string(list[:max(n, 0)]), "\x00") {
-			// These notes are made anew, except those of an overlay within the box.
+			// These notes are written again, except those of an overlay within the box.
 			if attr == "" || strings.HasPrefix(attr, m.attrs) && !strings.HasPrefix(attr, m.attrs+"overlay.") {
 				continue
 			}

@@ -19,7 +19,7 @@ import (
 // those that the caller shows, and nothing else: keys and logins are in too many
 // places to know them all.
 
-// besidePrograms are the folders beside one with programs that these need.
+// besidePrograms are folders next to a folder of programs that the programs need.
 var besidePrograms = []string{"include", "lib", "lib32", "lib64", "libexec", "share"}
 
 // home is a user's directory.
@@ -65,7 +65,7 @@ func homes(folders []string) (list []home) {
 	return list
 }
 
-// Add shows what is shown of a home in this one.
+// Add shows in this home what another home shows.
 func (h *home) add(name string, shown []shownDir) {
 	for _, s := range shown {
 		s.name = filepath.Join(name, s.name)
@@ -106,7 +106,7 @@ func shownOf(dir string, folders []string) (shown []shownDir) {
 			}
 			names = append(names, in)
 			prefix, last := filepath.Dir(in), filepath.Base(in)
-			// The folders beside ~/bin and ~/.local/bin are not theirs alone.
+			// The folders next to ~/bin and ~/.local/bin hold more than their programs' files.
 			if prefix == "." || prefix == ".local" || last != "bin" && last != "sbin" {
 				continue
 			}
@@ -208,7 +208,7 @@ func (b baseLayer) coverPrivate(list []home) error {
 
 const redirectAttr = "trusted.overlay.redirect"
 
-// emptyHome hides a home, but for what is shown of it.
+// emptyHome hides a home, except for the shown folders.
 func (b baseLayer) emptyHome(h home) error {
 	if b.covered(h.dir) {
 		return nil

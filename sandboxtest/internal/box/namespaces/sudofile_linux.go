@@ -208,7 +208,7 @@ func (n *Backend) showSelf(root string) error {
 	}
 	err := bindReadOnly(n.self, target)
 	if errors.Is(err, fs.ErrNotExist) {
-		// An upgrade has replaced the program: what is deleted can't be bound again.
+		// An upgrade has replaced the program, and a deleted file can't be bound again.
 		if err = n.copySelf(); err == nil {
 			err = bindReadOnly(n.self, target)
 		}

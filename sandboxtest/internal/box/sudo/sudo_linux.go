@@ -208,7 +208,7 @@ func (o *sudoOptions) resolve(target passwdEntry, env []string) (path string, ar
 	return path, o.command, nil
 }
 
-// keptVariables are those that sudo keeps by default, besides LC_*.
+// keptVariables are the variables that sudo keeps by default, in addition to LC_*.
 var keptVariables = []string{"COLORTERM", "LANG", "LANGUAGE", "TERM", "TZ"}
 
 func (o *sudoOptions) environment(caller, target passwdEntry, env []string) []string {
