@@ -125,7 +125,7 @@ func (c *Account) CheckedName(name string) (string, error) {
 // directory, that of the emulator's state, and after how long without use it ends.
 const DaemonArgument = "__local-daemon"
 
-// NoBoundary is what is said of the isolation of local sandboxes.
+// NoBoundary is the warning about the isolation of local sandboxes.
 const NoBoundary = "It is not a security boundary: what runs in its sandboxes runs on this machine, as you."
 
 // LocalDirs are the directories of the daemon and of its emulator's state.

@@ -242,7 +242,7 @@ func (c *Account) token(host *oidc.Host) (token, source string, err error) {
 	return "", "", nil
 }
 
-// givenScope is what is known of the team and the project without asking anybody.
+// givenScope is the team and the project as far as they are known without a request.
 func (c *Account) givenScope(token string) oidc.Scope {
 	env := func(key string) string { v, _ := c.screen.Env.LookupAll(key); return v }
 	s := oidc.Scope{

@@ -22,7 +22,7 @@ type codingAgent struct {
 	again       []string // arguments that go on with the last conversation
 }
 
-// codingAgents are those that the official CLI starts.
+// codingAgents are the agents that the official CLI starts.
 var codingAgents = []*codingAgent{
 	{name: "claude", title: "Claude Code", again: []string{"--continue"}},
 	{name: "codex", title: "Codex", args: []string{"--no-daemon"}, again: []string{"resume", "--last", "--no-daemon"}},

@@ -48,7 +48,7 @@ command -v "$shell" >/dev/null 2>&1 || shell=sh
 case $shell in bash | */bash) exec "$shell" --norc -i ;; esac
 exec "$shell" -i`
 
-// shell is what the sandbox is to run.
+// shell is the command line that the sandbox runs.
 func (o *terminalOptions) shell() *terminal.ShellOptions {
 	s := &terminal.ShellOptions{Command: o.command, Args: o.args, Env: o.env, Cwd: o.workdir, Sudo: o.sudo}
 	if s.Command == "" {

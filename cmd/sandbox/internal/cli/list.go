@@ -125,7 +125,7 @@ func (s *selection) given() bool {
 	return s.all || len(s.statuses) > 0 || len(s.tags) > 0 || s.namePrefix != ""
 }
 
-// filterable are the states by which the API filters.
+// filterable are the states that the API can filter by.
 var filterable = []sandbox.Status{sandbox.StatusRunning, sandbox.StatusStopping, sandbox.StatusStopped}
 
 func (s *selection) states() []sandbox.Status {
@@ -154,7 +154,7 @@ func (s *selection) matcher(tags map[string]string) func(sandbox.Info) bool {
 	}
 }
 
-// listOptions are those of the API for a selection in an order. It takes one tag
+// listOptions returns the API's options for a selection in an order. The API takes one tag
 // and one state only, which is none of a listing by name; the others are looked at
 // here.
 func (s *selection) listOptions(tags map[string]string, by sandbox.SortBy) sandbox.ListOptions {

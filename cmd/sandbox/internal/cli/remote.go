@@ -239,7 +239,7 @@ func (r *remoteRun) shellHint(err error) error {
 	return err
 }
 
-// notRunnable is what is said of a program that is there and can't be run.
+// notRunnable is the message about a program that exists but can't be run.
 var notRunnable = regexp.MustCompile(`(?i)permission denied|is a directory`)
 
 // startError gives the errors of a command that did not start exit codes of

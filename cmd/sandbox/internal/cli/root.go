@@ -38,7 +38,7 @@ const (
 	titleTools    = "Tools:"
 )
 
-// titles are those of the main page, in their order.
+// titles are the titles of the main page, in order.
 var titles = []string{"", titleCommands, titleFiles, titleManage, titleTools}
 
 // allCommands has all commands, the official ones first.
@@ -79,7 +79,7 @@ func (a *app) allCommands() *line.Command {
 	return root
 }
 
-// rootCommand is what allCommands has, ready for cobra.
+// rootCommand returns all commands, ready for cobra.
 func (a *app) rootCommand() *cobra.Command { return a.allCommands().Cobra }
 
 // withVersion adds the option --version, which writes the number alone. For that
@@ -162,7 +162,7 @@ func withDeadline(ctx context.Context, d time.Duration) (context.Context, contex
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
-// described is what can be made ready for cobra.
+// described is a command that can be made ready for cobra.
 type described interface{ command() *line.Command }
 
 func describe(all ...described) []*line.Command {

@@ -261,7 +261,7 @@ var errInUse = &screen.ExitError{Code: screen.ExitConflict, Err: errors.New("it 
 var errNothing = errors.New("nothing to do")
 
 // tasks does something to each of several, tells of each how it went on standard
-// error, and writes the names of those that it was done to to standard output.
+// error, and writes the names of the changed objects to standard output.
 func (p *place) tasks(names []string, title string, do func(name string) error) error {
 	done, err := p.each(names, title, do)
 	return errors.Join(err, p.screen.PrintDone(done))

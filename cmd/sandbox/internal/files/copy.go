@@ -154,7 +154,7 @@ func (c *Copy) archiveToStdout(ctx context.Context, dir, name string) error {
 // archiveScript writes something in a directory as an archive.
 const archiveScript = `set -o pipefail; cd -- "$1" && tar --format=posix --quoting-style=escape -cf - -- "$2" | base64 -w 8192`
 
-// decodeBase64 returns a writer that decodes what is written to it, and a
+// decodeBase64 returns a writer that decodes its input, and a
 // function that waits until all has been.
 func decodeBase64(out io.Writer) (io.Writer, func() error) {
 	pr, pw := io.Pipe()

@@ -40,7 +40,7 @@ func newBar(s *screen.Screen, name string, o *CopyOptions, total int64) bar {
 	return newBarOf(s, &progress{name: name, total: total}, o)
 }
 
-// newDirBar is the bar of a directory here, whose files are counted meanwhile.
+// newDirBar returns the bar of a local directory. Its files are counted during the copy.
 func newDirBar(ctx context.Context, s *screen.Screen, dir string, o *CopyOptions) bar {
 	p := &progress{total: -1}
 	b := newBarOf(s, p, o)

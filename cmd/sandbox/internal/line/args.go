@@ -15,7 +15,7 @@ import (
 const OwnWords = "own words"
 
 // reader is a command line that is read once, by the options of the command that
-// it is for. Nothing else reads options, but for completions.
+// it is for. Only completions read options elsewhere.
 type reader struct {
 	cmd  *cobra.Command
 	path []string // the words of the command
@@ -42,7 +42,7 @@ func Arrange(root *cobra.Command, args []string) (out, taken []string, err error
 	if err := l.read(moved, rest); err != nil {
 		return nil, nil, err
 	}
-	// Help of what is no command would hide that.
+	// Help would hide that there is no such command.
 	if l.help && (!l.cmd.HasSubCommands() || len(l.words) == 0) {
 		if err := l.cmd.Flags().Set("help", "true"); err != nil {
 			return nil, nil, err

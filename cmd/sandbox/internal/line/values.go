@@ -141,7 +141,7 @@ func ParseText(s string) (string, error) {
 // ParseAny is for what may be empty in the official CLI.
 func ParseAny(s string) (string, error) { return s, nil }
 
-// Statuses are those that a sandbox can be in.
+// Statuses are the states of a sandbox.
 var Statuses = []string{
 	string(sandbox.StatusRunning), string(sandbox.StatusStopped), string(sandbox.StatusStopping), string(sandbox.StatusPending),
 	string(sandbox.StatusSnapshotting), string(sandbox.StatusFailed), string(sandbox.StatusAborted),
@@ -258,7 +258,7 @@ func ParseRegions(s string) ([]string, error) {
 	return regions, nil
 }
 
-// ParseCredentials reads a list of credentials, each of which is known.
+// ParseCredentials reads a list of known credentials.
 func ParseCredentials(s string) ([]string, error) {
 	list := strings.Split(s, ",")
 	for i, c := range list {

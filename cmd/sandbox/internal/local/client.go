@@ -41,7 +41,7 @@ func (c *Connection) Close() error {
 	return c.conn.Close()
 }
 
-// ErrGone is the error of using a daemon that has ended meanwhile.
+// ErrGone is the error of using a daemon that has ended.
 var ErrGone = errors.New("the local emulator has ended, and with it what ran in its sandboxes")
 
 // OnLost calls a function when the daemon ends before Close. It may be called once.
@@ -79,7 +79,7 @@ func reachable(dir string) (path string, release func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), socketName), func() { f.Close() }, nil
 }
 
-// dial connects to the daemon and says what is wanted.
+// dial connects to the daemon and sends the request.
 func dial(ctx context.Context, dir, what string) (net.Conn, error) {
 	path, release, err := reachable(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -207,7 +207,7 @@ var ownPath = map[string]string{
 // where they keep things.
 var ownEnvironment = []string{"HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"}
 
-// environment is that of the daemon.
+// environment returns the environment of the daemon.
 func environment() []string {
 	if ownPath == "" {
 		return os.Environ()

@@ -45,7 +45,7 @@ const (
 	requestTime = 10 * time.Second
 )
 
-// Address is what a client learns about the emulator.
+// Address tells a client how to reach the emulator.
 type Address struct {
 	URL       string `json:"url"`
 	Token     string `json:"token"`
@@ -226,7 +226,7 @@ func (d *daemon) handle(conn net.Conn) {
 	}
 }
 
-// refusal says why the daemon goes on.
+// refusal says why the daemon continues.
 type refusal struct {
 	Error string `json:"error"`
 }

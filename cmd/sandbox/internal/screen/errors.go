@@ -54,7 +54,7 @@ func WithHint(err error, format string, args ...any) error {
 	return &Hinted{err, fmt.Sprintf(format, args...)}
 }
 
-// During adds to an error what was done, which the messages of the API don't say.
+// During adds the operation to an error: the messages of the API don't name it.
 func During(err error, what string) error { return &duringError{err, what} }
 
 type duringError struct {
@@ -88,7 +88,7 @@ func ExitWith(code int) error {
 	return &ExitError{Code: code}
 }
 
-// failure is what the program says about an error.
+// failure is an error as the program prints it.
 type failure struct {
 	Code      string `json:"code"`
 	Message   string `json:"message"`
@@ -308,7 +308,7 @@ func (s *Screen) asksForJSON() bool {
 	return false
 }
 
-// wantsJSONErrors reports whether errors are told as JSON.
+// wantsJSONErrors reports whether errors are printed as JSON.
 func (s *Screen) wantsJSONErrors() bool { return s.Opts.JSON || s.asksForJSON() }
 
 // reportJSON tells about an error as JSON.
@@ -376,12 +376,12 @@ func (s *Screen) credentialHint() string {
 	return "the token comes from " + s.Source + "; " + Try("doctor") + " tells more, " + Try("login") + " gets a new one"
 }
 
-// errorView is what goes to standard error with --json.
+// errorView is the JSON of an error on standard error with --json.
 type errorView struct {
 	Error failure `json:"error"`
 }
 
-// FailAfter is the error of a command that has told about each failure.
+// FailAfter returns the error of a command that has printed each failure already.
 func (s *Screen) FailAfter(errs []error) error {
 	var first error
 	for _, err := range errs {

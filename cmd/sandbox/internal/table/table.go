@@ -120,7 +120,7 @@ func kept[T any](items []T, keep func(i int) bool) (out []T) {
 	return out
 }
 
-// widths are those of the columns.
+// widths are the widths of the columns.
 func (t *Table) widths() []int {
 	widths := make([]int, len(t.Header))
 	for i, h := range t.Header {
