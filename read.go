@@ -227,7 +227,7 @@ func (l *length) ask() (int64, error) {
 // start asks for the size in the background.
 func (l *length) start() *length {
 	if l != nil {
-		go l.ask()
+		go func() { _, _ = l.ask() }() // check asks again and gets the same answer
 	}
 	return l
 }
