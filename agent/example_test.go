@@ -77,7 +77,7 @@ func converse(ctx context.Context, tools *agent.Toolset, model func(seen string)
 		if err != nil {
 			return "", err // the model can't mend it: your program or its user has to
 		}
-		seen = result.Text // failed or not, the model reads it and goes on
+		seen = result.Text // failed or not, the model reads it and continues
 	}
 }
 

@@ -99,7 +99,7 @@ func solve(ctx context.Context, tools *agent.Toolset, next model) error {
 			return err
 		}
 		fmt.Println(result.Text)
-		seen = result.Text // failed or not, the model reads it and goes on
+		seen = result.Text // failed or not, the model reads it and continues
 	}
 }
 
