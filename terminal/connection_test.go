@@ -172,6 +172,7 @@ func TestShellRefused(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			sb := terminalService(t, service)
 			sh, err := terminal.Open(t.Context(), sb, nil)
 			if name == "closed" {

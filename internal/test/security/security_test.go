@@ -431,12 +431,20 @@ func TestIDsOfStreamsChooseNoRoute(t *testing.T) {
 		const first = `{"command":{"id":"..","name":"true","args":[],"cwd":"/","sessionId":"sbx_1","exitCode":null,"startedAt":1}}` + "\n"
 		return canned.Response(http.StatusOK, "application/x-ndjson", strings.NewReader(first)), nil
 	})
-	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
-	assert.Error(t, err)
-	_, err = sb.StartCommand(t.Context(), "true", nil, &sandbox.StartOptions{Stdout: io.Discard})
-	assert.Error(t, err)
-	_, err = sb.CommandContext(t.Context(), "true").Output()
-	assert.Error(t, err)
+	var calls sync.WaitGroup // each takes five seconds
+	calls.Go(func() {
+		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+		assert.Error(t, err)
+	})
+	calls.Go(func() {
+		_, err := sb.StartCommand(t.Context(), "true", nil, &sandbox.StartOptions{Stdout: io.Discard})
+		assert.Error(t, err)
+	})
+	calls.Go(func() {
+		_, err := sb.CommandContext(t.Context(), "true").Output()
+		assert.Error(t, err)
+	})
+	calls.Wait()
 	mu.Lock()
 	defer mu.Unlock()
 	for _, p := range paths {
