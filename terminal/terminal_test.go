@@ -15,9 +15,9 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testmain"
 	"github.com/go-vercel/sandbox/sandboxtest"
-	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/terminal"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
