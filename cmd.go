@@ -443,8 +443,8 @@ func lookPath(ctx context.Context, t target, name string, o *CommandOptions) (st
 	return done.Stdout, nil
 }
 
-// findProgram returns the error of a program that can't be started. A User's
-// programs are started by sudo, which tells that itself.
+// findProgram returns an error if a program can't be started. It does not look for
+// a User's programs: sudo starts those, and reports such an error itself.
 func findProgram(ctx context.Context, t target, name string, o *CommandOptions) error {
 	if _, byUser := t.(*User); byUser && !o.Sudo {
 		return nil

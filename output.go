@@ -36,15 +36,16 @@ type segment struct {
 
 func (o *output) add(stream string, data string) {
 	o.text.WriteString(data)
-	o.mark(stream, len(data))
+	o.addSegment(stream, len(data))
 }
 
 func (o *output) addBytes(stream string, data []byte) {
 	o.text.Write(data)
-	o.mark(stream, len(data))
+	o.addSegment(stream, len(data))
 }
 
-func (o *output) mark(stream string, n int) {
+// addSegment records that the last n bytes of the text came from the stream.
+func (o *output) addSegment(stream string, n int) {
 	if last := len(o.segments) - 1; last >= 0 && o.segments[last].stream == stream {
 		o.segments[last].length += n
 		return

@@ -572,8 +572,8 @@ func (s *Sandbox) update(ctx context.Context, c *Client, b body, extra map[strin
 	return &resp, s.st.setInfo(resp.Sandbox)
 }
 
-// unlessStopped ignores that a session is ending: the sandbox's own settings
-// apply from the next one on.
+// unlessStopped returns err, but nil if it says that the session has stopped: the
+// sandbox's own settings apply from the next session on.
 func unlessStopped(err error) error {
 	if errors.Is(err, ErrStopped) {
 		return nil

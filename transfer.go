@@ -164,7 +164,8 @@ func (r *copyReport) tell(f func(name string)) {
 	}
 }
 
-// err returns a [*ChangedError], or nil if all files were read as they are.
+// err returns a [*ChangedError], or nil if every file could be read and none changed
+// during the copy.
 func (r *copyReport) err(path string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

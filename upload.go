@@ -240,8 +240,8 @@ func (c content) open() (io.ReadCloser, error) {
 	return io.NopCloser(c.r), err
 }
 
-// placed makes an archive for a working directory. That is the receiving session's, which
-// can change after a resume.
+// placed makes an archive for the working directory of the session that receives it. The
+// directory can be another one after a resume.
 type placed func(cwd string) (iter.Seq2[tarball.Entry, error], error)
 
 // upload sends an archive and sets the owner of the written files.

@@ -81,9 +81,9 @@ func (t *Toolset) begins(c *call) error {
 	return nil
 }
 
-// ended finds out, after a call, whether sessions have ended since the last call or
-// under this one, and lets go of a sandbox that is gone. The end of the session is no
-// error: the model can make the call again.
+// ended finds out, after a call, whether sessions have ended between the last call and
+// this one, or during this one. It lets go of a sandbox that is gone. The end of the
+// session is no error: the model can make the call again.
 func (t *Toolset) ended(ctx context.Context, c *call, r Result, err error) (Result, error) {
 	under := ctx.Err() == nil && errors.Is(err, sandbox.ErrStopped)
 	if cur := c.sb.CurrentSession(); err != nil && ctx.Err() == nil && cur != nil {

@@ -292,7 +292,8 @@ func (p *Conversations) expired(info sandbox.Info) bool {
 	return !used.IsZero() && p.client.Age(used) > p.opts.MaxAge
 }
 
-// news returns how a conversation's sandbox began, only once.
+// news returns how a conversation's sandbox began, and forgets it: the next call
+// returns nothing.
 func (p *Conversations) news(conversation string) news {
 	p.mu.Lock()
 	defer p.mu.Unlock()

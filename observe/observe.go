@@ -97,8 +97,8 @@ const (
 // Event is what an [Observer] receives. It has no secret except what the caller
 // has put into Args, which are not shown when it is printed or logged. Fields
 // that have no meaning for the kind of event, or are not known yet, are zero. An
-// event is part of the one whose context it has been given: requests of
-// operations, operations of commands, and so on.
+// event that begins in the context of another event is part of that event: a
+// request of an operation, an operation of a command, and so on.
 type Event struct {
 	// Kind is what it is, such as [Request].
 	Kind Kind

@@ -89,7 +89,7 @@ func exchangeOf(r *http.Request) *exchange {
 	return x
 }
 
-// fail responds with a status and no body.
+// fail responds with a status. The body is the text of the status alone.
 func (x *exchange) fail(w http.ResponseWriter, status int, reason string) {
 	if x != nil {
 		x.status, x.reason, x.complete = status, reason, true

@@ -145,7 +145,7 @@ func (v *viewer) wait(changed <-chan struct{}, pending bool) error {
 		select {
 		case p, more := <-pieces:
 			if !more {
-				if err := v.finished(); errors.Is(err, errPending) {
+				if err := v.outputEnded(); errors.Is(err, errPending) {
 					again = time.After(time.Second)
 				} else if err != nil {
 					return err
@@ -252,7 +252,8 @@ func (v *viewer) page() ([]stored, bool, error) {
 	return v.page()
 }
 
-// lost reports whether the last event that the viewer got is another one now.
+// lost reports whether the last event that the viewer got is gone: another event has
+// its number now.
 func (v *viewer) lost(events []stored) bool {
 	return v.at.At > 0 && slices.ContainsFunc(events, func(s stored) bool {
 		return s.Event.Seq == v.at.next()-1 && s.Event.At != v.at.At
@@ -293,7 +294,7 @@ func (v *viewer) finish(end *Event) error {
 					return err
 				}
 			}
-			err := v.finished()
+			err := v.outputEnded()
 			if errors.Is(err, errPending) && end != nil {
 				continue // now its end is known
 			}
@@ -312,9 +313,9 @@ func (v *viewer) leave() {
 	v.at, v.start, v.out = Cursor{Seq: v.at.next(), At: v.at.At}, nil, nil
 }
 
-// finished handles the end of the output's reader. It yields an event for output that is
+// outputEnded handles the end of the output's reader. It yields an event for output that is
 // lost for good, and returns any other error, after which a retry may succeed.
-func (v *viewer) finished() error {
+func (v *viewer) outputEnded() error {
 	err := v.out.err
 	_, broken := errors.AsType[*json.SyntaxError](err)
 	switch {

@@ -38,8 +38,8 @@ func (run Runner) Stat(ctx context.Context, name string, follow bool) (*Stat, er
 	return parseStat(line(out))
 }
 
-// RealPath returns the path of a file without symbolic links. GNU readlink never
-// ends where one goes through itself, at which stat fails.
+// RealPath returns the path of a file without symbolic links. If a link goes
+// through itself, GNU readlink never ends, so stat goes first: it fails there.
 func (run Runner) RealPath(ctx context.Context, name string) (string, error) {
 	const script = `stat -L -- "$1" >/dev/null || exit; exec readlink -f -- "$1"`
 	return run.Query(ctx, "sh", "-c", script, "sh", name)

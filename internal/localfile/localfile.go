@@ -16,8 +16,8 @@ import (
 
 // Place is what a name leads to.
 type Place struct {
-	// Path is the name with the symbolic links at its end followed, one that leads
-	// to nothing as well.
+	// Path is the name after the symbolic links at its end were followed. A link
+	// whose target does not exist is followed, too.
 	Path string
 	// Info is of what is there, nil if there is nothing, or a descriptor.
 	Info fs.FileInfo

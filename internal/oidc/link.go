@@ -87,7 +87,7 @@ func ReadOwn(file, dir string) ([]byte, error) {
 	return data, err
 }
 
-// owners returns the users whose files count in a working directory.
+// owners returns the users whose files are trusted in a working directory.
 func owners(dir string) []uint32 {
 	mine := []uint32{0}
 	if uid := os.Geteuid(); uid >= 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
-// scale follows the command of each of many sandboxes. They share a session
-// here, whose URL is all that the floor keeps of a sandbox.
+// scale follows the commands of many sandboxes. In the floor they all run in one
+// session, since the floor knows nothing of a sandbox but its session's URL.
 func scale(r *kit.Run) error {
 	if err := create(); err != nil {
 		return err

@@ -360,8 +360,8 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// passInput passes standard input on to a command, and its end. A command that does
-// not read it all is not an error; an input that can't be read is told.
+// passInput passes standard input and its end on to a command. It is no error if the
+// command does not read all of it. If the input can't be read, the user is warned.
 func (p *place) passInput(w io.WriteCloser) {
 	in := &readErrors{r: p.screen.In}
 	_, _ = io.Copy(w, in)

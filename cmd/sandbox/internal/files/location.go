@@ -29,8 +29,8 @@ func (l Location) String() string {
 
 var SandboxName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// ParseLocation tells NAME:PATH from a path here. A path with a slash before its
-// first colon is one here, and so is a Windows drive.
+// ParseLocation tells NAME:PATH, in a sandbox, from a path on this machine. A slash
+// before the first colon makes it a path on this machine, and so does a Windows drive.
 func ParseLocation(s string) (Location, error) {
 	if s == "-" {
 		return Location{Path: s, Stream: true}, nil

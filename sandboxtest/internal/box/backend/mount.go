@@ -11,8 +11,9 @@ type Mount struct {
 	Drive string
 	// Keep saves the files to the drive when the box is frozen or removed.
 	Keep bool
-	// Dir is the host's directory of the box's files: a copy of the drive's or,
-	// if Lower names those, the box's changes. Host.New sets both.
+	// Dir is a directory of the host. It has a copy of the drive's files or, if
+	// Lower is set, only the box's changes: Lower is then the directory of the
+	// drive's files. Host.New sets both.
 	Dir, Lower string
 }
 

@@ -134,8 +134,8 @@ func (m *machine) real(name string) string {
 	return filepath.Join(m.root, filepath.FromSlash(name))
 }
 
-// translate replaces the names of the sandbox's own directories in a text, and
-// the name of the host, which here is the machine itself.
+// translate replaces, in a text, the names of the sandbox's own directories by their
+// real names, and the host's name by that of this machine, which is the host here.
 func (m *machine) translate(s string) string {
 	s = translateHost(s)
 	if !strings.Contains(s, "/") {
