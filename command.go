@@ -59,9 +59,8 @@ type CommandResult struct {
 	ExitCode int
 	// Duration is how long it ran; zero if the API did not report it.
 	Duration time.Duration
-	// TimedOut is set if the service killed the command because it had run for
-	// the Timeout of its options: the exit code is that of SIGKILL. It is
-	// known only of a Command that was returned by the call that started it.
+	// TimedOut is set if the command ended by SIGKILL and had run as long as its Timeout.
+	// The service does not say why a command ended.
 	TimedOut bool
 }
 
