@@ -60,7 +60,8 @@ type CommandResult struct {
 	// Duration is how long it ran; zero if the API did not report it.
 	Duration time.Duration
 	// TimedOut is set if the command ended by SIGKILL and had run as long as its Timeout.
-	// The service does not say why a command ended.
+	// The service does not say why a command ended. TimedOut is known only for a Command
+	// from the call that started it.
 	TimedOut bool
 }
 
