@@ -118,7 +118,7 @@ func (l *link) window() int {
 	return min(maxWindow, max(firstWindow, maxTotalWindow/max(1, len(l.conns))))
 }
 
-// forget drops a connection.
+// remove drops a connection.
 func (l *link) remove(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -223,7 +223,7 @@ func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) 
 	return nil, c.redactFailure(f, req)
 }
 
-// try sends the request, with retries.
+// sendWithRetries sends the request, with retries.
 func (c *Client) sendWithRetries(ctx context.Context, a *attempts, auth Auth, body []byte) (*http.Response, error) {
 	req := a.req
 	rr, err := retryablehttp.FromRequest(c.request(ctx, req, auth))

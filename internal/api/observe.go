@@ -85,7 +85,7 @@ func (a *attempts) finish(err error) {
 	s.End(err)
 }
 
-// beginRequest reports the start of a request, and returns it with the observer's context.
+// startRequest reports the start of a request, and returns it with the observer's context.
 func (a *attempts) startRequest(req *http.Request) *http.Request {
 	op := &a.op
 	op.Sent, op.Received = op.Sent+a.sent.Swap(0), op.Received+a.received.Swap(0)
@@ -102,7 +102,7 @@ func (a *attempts) startRequest(req *http.Request) *http.Request {
 // comparable.
 func same(a, b context.Context) bool { return reflect.TypeOf(a).Comparable() && a == b }
 
-// arrived adds a response to the events.
+// recordResponse adds a response to the events.
 func (a *attempts) recordResponse(resp *http.Response) {
 	s := &a.lastRequest
 	if s.Status = resp.StatusCode; !s.Observed() {
@@ -118,7 +118,7 @@ func (a *attempts) isStream(resp *http.Response) bool {
 	return !a.buffered && a.verdict.err == nil && resp.StatusCode >= 200 && resp.StatusCode < 300
 }
 
-// endRequest reports the end of a request.
+// finishRequest reports the end of a request.
 func (a *attempts) finishRequest(err error) {
 	s := &a.lastRequest
 	if !s.Observed() {
@@ -157,7 +157,7 @@ func (c *Client) Log(ctx context.Context, level slog.Level, message string, attr
 	c.cfg.Logger.LogAttrs(ctx, level, message, attrs...)
 }
 
-// because sets the cause of the next attempt: err, or the response.
+// setCause sets the cause of the next attempt: err, or the response.
 func (a *attempts) setCause(err error) {
 	if err != nil {
 		a.op.Cause, a.op.CauseErr = Broken.String(), err

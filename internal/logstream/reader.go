@@ -97,7 +97,7 @@ func Adopt(ctx context.Context, cmd Command, found *wire.Command) *Reader {
 	return r
 }
 
-// use sets the stream to read.
+// setBody sets the stream to read.
 func (r *Reader) setBody(body io.ReadCloser) {
 	r.body = watchBody(r.ctx, body, &r.cmd)
 	r.dec = wire.NewLogDecoder(r.body)
@@ -298,7 +298,7 @@ func (r *Reader) open() error {
 	}
 }
 
-// lost returns the error of a stream that can't be continued.
+// lostError returns the error of a stream that can't be continued.
 func (r *Reader) lostError(what string, err error) error {
 	if !r.opened {
 		return err // no stream was open before

@@ -164,14 +164,6 @@ var OddNames = []string{
 	strings.Repeat("n", 255),
 }
 
-// SomeOddNames are OddNames, by default one for each way in which names go wrong.
-func SomeOddNames() []string {
-	if needs.Slow() {
-		return OddNames
-	}
-	return []string{" leading", "new\nline", "-rf", "*", "a\\b", "é", "\x01"}
-}
-
 // StopElsewhere stops a sandbox through another client, unnoticed by this
 // handle.
 func StopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {

@@ -235,7 +235,7 @@ func readState(name string) (*State, error) {
 	return in, nil
 }
 
-// state is all that is kept.
+// stateLocked returns everything that is kept.
 func (st *Store) stateLocked() *State {
 	out := &State{Kind: st.Host.Kind(), Offset: st.Clock.Offset()}
 	for _, sb := range st.sandboxes {

@@ -63,7 +63,7 @@ func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 	line.Toggle(flags, &o.stop, "stop", "", "Stop the sandbox when the command has ended")
 }
 
-// check reads the environment and refuses, before any request to the API, options
+// checkCommand reads the environment and refuses, before any request to the API, options
 // that contradict each other and what no command line can hold.
 func (p *place) checkCommand(o *commandOptions, words []string) (err error) {
 	if o.environment, err = p.environ(o.env, o.envFiles); err != nil {
