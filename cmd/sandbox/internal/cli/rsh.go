@@ -31,7 +31,7 @@ type rshCommand struct {
 
 func (c *rshCommand) command() *line.Command {
 	return &line.Command{
-		Name: "rsh", Near: []string{"rsync"}, Title: titleFiles, Short: "Run a command for rsync, git and others that know ssh", Foreign: "1", Ssh: sshOptions,
+		Name: "rsh", Near: []string{"rsync"}, Title: titleFiles, Short: "Run a command for rsync, git and others that know ssh", Foreign: "1", SSH: sshOptions,
 		Long: "Run a command with its standard input and output carried byte by byte, in both directions at the same time, for programs that call ssh: " +
 			"rsync -e 'sandbox rsh', and git with GIT_SSH_COMMAND='sandbox rsh' and GIT_SSH_VARIANT=simple. Behind its name it takes ssh's " +
 			"options, of which it heeds -l; the others, and USER@ before the name, are ssh's, too. It needs bash and stty in the sandbox. Standard error comes when the command has ended.",

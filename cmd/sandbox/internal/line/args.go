@@ -92,6 +92,7 @@ func (l *reader) find(args []string) (moved, rest []string) {
 	return moved, rest
 }
 
+// Child returns the subcommand with this name or alias, or nil.
 func Child(cmd *cobra.Command, word string) *cobra.Command {
 	for _, c := range cmd.Commands() {
 		if c.Name() == word || c.HasAlias(word) {

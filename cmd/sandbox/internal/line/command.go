@@ -35,7 +35,7 @@ type Command struct {
 	Foreign string
 	// ssh are the options of ssh that it reads and leaves alone: those with a value, a
 	// space, and the others.
-	Ssh string
+	SSH string
 
 	Sub []*Command
 
@@ -106,8 +106,8 @@ func (c *Command) Build(complete func(*Command) cobra.CompletionFunc) *cobra.Com
 		cmd.Annotations[OwnWords] = c.Foreign
 		cmd.Flags().SetInterspersed(false) // for completions
 	}
-	if c.Ssh != "" {
-		cmd.Annotations[ssh] = c.Ssh
+	if c.SSH != "" {
+		cmd.Annotations[ssh] = c.SSH
 	}
 	if c.Options != nil {
 		c.Options(cmd.Flags())

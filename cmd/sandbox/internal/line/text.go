@@ -8,6 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
+// IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // ShellWords writes a command line as one would type it.
@@ -19,6 +20,7 @@ func ShellWords(words []string) string {
 	return strings.Join(out, " ")
 }
 
+// ShellWord quotes a word for a shell, if necessary.
 func ShellWord(w string) string {
 	safe := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+=:,./-_", r)

@@ -123,6 +123,7 @@ func (v *Many[T]) Replace(texts []string) error {
 	return nil
 }
 
+// Options adds an option that may be given several times.
 func Options[T any](flags *pflag.FlagSet, target *[]T, name, short, kind, usage string, parse func(string) (T, error)) {
 	flags.VarP(&Many[T]{Target: target, parse: parse, kind: kind}, name, short, usage)
 }
@@ -166,6 +167,7 @@ func parseNumber(s string) (int, error) {
 	return n, nil
 }
 
+// ParsePositive reads an integer above zero.
 func ParsePositive(s string) (int, error) {
 	n, err := parseNumber(s)
 	if err == nil && n < 1 {
@@ -174,6 +176,7 @@ func ParsePositive(s string) (int, error) {
 	return n, err
 }
 
+// ParseBetween returns a parser of integers from low to high. what names the value in errors.
 func ParseBetween(low, high int, what string) func(string) (int, error) {
 	return func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
@@ -193,6 +196,7 @@ func parseOneOf(allowed ...string) func(string) (string, error) {
 	}
 }
 
+// ParseBool reads true or false.
 func ParseBool(s string) (bool, error) {
 	switch s {
 	case "true":
@@ -203,6 +207,7 @@ func ParseBool(s string) (bool, error) {
 	return false, fmt.Errorf("invalid value %q; expected true or false", s)
 }
 
+// ParseVCPUs reads a number of vCPUs.
 func ParseVCPUs(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || !wire.VCPUs(n) {
@@ -211,6 +216,7 @@ func ParseVCPUs(s string) (int, error) {
 	return n, nil
 }
 
+// ParsePort reads a port that a sandbox can expose.
 func ParsePort(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < wire.MinPort || n > wire.MaxPort {
@@ -219,6 +225,7 @@ func ParsePort(s string) (int, error) {
 	return n, nil
 }
 
+// ParseSnapshotID reads the ID of a snapshot.
 func ParseSnapshotID(s string) (string, error) {
 	if !strings.HasPrefix(s, "snap_") {
 		return "", fmt.Errorf("malformed snapshot ID %q: snapshot IDs begin with snap_", s)
@@ -226,6 +233,7 @@ func ParseSnapshotID(s string) (string, error) {
 	return s, nil
 }
 
+// ParseNetworkID reads the ID of a network.
 func ParseNetworkID(s string) (string, error) {
 	if s = strings.TrimSpace(s); s == "" || len(s) > 255 {
 		return "", errors.New("a network ID has between 1 and 255 characters")
@@ -233,6 +241,7 @@ func ParseNetworkID(s string) (string, error) {
 	return s, nil
 }
 
+// ParseRegion reads the name of a region.
 func ParseRegion(s string) (string, error) {
 	if s = strings.TrimSpace(s); s == "" {
 		return "", errors.New("the region is empty")
@@ -341,6 +350,7 @@ func ParseDriveName(s string) (string, error) {
 
 var userName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 
+// ParseUser reads a username.
 func ParseUser(s string) (string, error) {
 	if !userName.MatchString(s) {
 		return "", fmt.Errorf("%s can't be a username: one has at most 32 lowercase letters, digits, - and _, and begins with a letter or _", strconv.Quote(s))
@@ -356,6 +366,7 @@ func ParseDirectory(s string) (string, error) {
 	return s, nil
 }
 
+// ParseCIDR reads a network such as 10.0.0.0/8.
 func ParseCIDR(s string) (string, error) {
 	if _, err := netip.ParsePrefix(s); err != nil {
 		return "", fmt.Errorf("%q is not a network such as 10.0.0.0/8", s)
@@ -363,6 +374,7 @@ func ParseCIDR(s string) (string, error) {
 	return s, nil
 }
 
+// ParsePolicyMode reads allow-all or deny-all.
 func ParsePolicyMode(s string) (string, error) {
 	switch s {
 	case "allow-all", "deny-all":
@@ -377,6 +389,7 @@ type Pair struct {
 	Inherit    bool
 }
 
+// ParsePair reads NAME=VALUE.
 func ParsePair(s string) (Pair, error) {
 	key, value, ok := strings.Cut(s, "=")
 	if key == "" {
@@ -390,7 +403,7 @@ func Variables(flags *pflag.FlagSet, target *[]Pair, usage string) {
 	Options(flags, target, "env", "e", "key=value", usage, parseVariable)
 }
 
-// parseVariable is parsePair for a variable of the environment.
+// parseVariable is ParsePair for a variable of the environment.
 func parseVariable(s string) (Pair, error) {
 	p, err := ParsePair(s)
 	if i := strings.IndexAny(s, ": \t\n"); err == nil && p.Inherit && i >= 0 {
@@ -402,6 +415,7 @@ func parseVariable(s string) (Pair, error) {
 // Mount is DRIVE:/PATH[:MODE].
 type Mount struct{ Drive, Path, Mode string }
 
+// ParseMount reads DRIVE:PATH[:MODE].
 func ParseMount(s string) (Mount, error) {
 	parts := strings.Split(s, ":")
 	m := Mount{Mode: "read-write"}

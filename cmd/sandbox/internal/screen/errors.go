@@ -50,6 +50,7 @@ type Hinted struct {
 
 func (e *Hinted) Unwrap() error { return e.error }
 
+// WithHint adds a hint to an error: what to do about it.
 func WithHint(err error, format string, args ...any) error {
 	return &Hinted{err, fmt.Sprintf(format, args...)}
 }

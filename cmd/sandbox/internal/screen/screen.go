@@ -47,6 +47,7 @@ type Screen struct {
 	caught atomic.Int32
 }
 
+// New returns the screen of a program with these arguments.
 func New(args []string) *Screen {
 	s := &Screen{In: os.Stdin, Now: time.Now, Args: args, AccountWords: func() []string { return nil }}
 	s.Env = dotenv.NewEnvironment(func(err error) { fmt.Fprintf(s.Err, "note: %s\n", redact.Printable(err.Error())) })
@@ -129,6 +130,7 @@ func (s *Screen) NeedTerminal(instead string, args ...any) error {
 	return WithHint(&line.UsageError{Message: "an interactive shell needs a terminal"}, instead, args...)
 }
 
+// Wrapped breaks text between words, so that lines fit into width columns after the indent.
 func Wrapped(text string, indent, width int) string {
 	var b strings.Builder
 	at := indent
