@@ -72,27 +72,8 @@ func Environment() {
 	_ = os.Setenv("PATH", strings.Join(dirs, string(filepath.ListSeparator)))
 	// Git tells nothing of a clone of another user's, as a container has it, and go
 	// fails to ask for the revision of what it builds.
-	_ = os.Setenv("GOFLAGS", strings.TrimSpace(goFlags()+" -buildvcs=false"))
+	_ = os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -buildvcs=false"))
 	_ = os.Setenv(cleanEnv, "1")
-}
-
-// goFlags returns the user's GOFLAGS, which go env -w may have set. With other flags go
-// would compile everything again that it has compiled for the tests.
-func goFlags() string {
-	if flags := os.Getenv("GOFLAGS"); flags != "" {
-		return flags
-	}
-	file := os.Getenv("GOENV")
-	if dir, err := os.UserConfigDir(); err == nil && file == "" {
-		file = filepath.Join(dir, "go", "env")
-	}
-	data, _ := os.ReadFile(file) // most users have none
-	for line := range strings.Lines(string(data)) {
-		if flags, ok := strings.CutPrefix(line, "GOFLAGS="); ok {
-			return strings.TrimSpace(flags)
-		}
-	}
-	return ""
 }
 
 // shims is 1 for a directory of scripts that a version manager such as pyenv, asdf or
