@@ -53,6 +53,14 @@ type Response struct {
 
 // UnmarshalJSON reads what it knows of a policy, and never fails.
 func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
+	switch string(data) { // most policies, and the strict decoder takes a third of a listing's time
+	case `{"mode":"allow-all"}`:
+		*p = NetworkPolicy{Mode: "allow-all"}
+		return nil
+	case `{"mode":"deny-all"}`:
+		*p = NetworkPolicy{Mode: "deny-all"}
+		return nil
+	}
 	type plain NetworkPolicy
 	var read plain
 	err := DecodeStrictly(data, &read)

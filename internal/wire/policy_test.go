@@ -1,0 +1,21 @@
+package wire
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestUsualPolicies: a policy that the strict decoder need not read is decoded as by it.
+func TestUsualPolicies(t *testing.T) {
+	for _, text := range []string{`{"mode":"allow-all"}`, `{"mode":"deny-all"}`} {
+		usual := NetworkPolicy{Mode: "before", AllowedCIDRs: []string{"before"}, Unread: true}
+		var strict NetworkPolicy
+		require.NoError(t, json.Unmarshal([]byte(text), &usual))
+		require.NoError(t, json.Unmarshal([]byte(" "+text[:len(text)-1]+" }"), &strict))
+		assert.Equal(t, strict, usual)
+		assert.NotEmpty(t, usual.Mode)
+	}
+}
