@@ -23,8 +23,8 @@ const (
 
 const dataDir = "../../../testdata/conformance"
 
-// TestChild is the process that plays a scenario.
-func TestChild(t *testing.T) { ChildMain(t) }
+// TestPlayer is a process that plays scenarios.
+func TestPlayer(t *testing.T) { PlayerMain(t) }
 
 func suite(t *testing.T, dir string) *Suite {
 	t.Helper()
@@ -49,6 +49,8 @@ func TestMoreConformance(t *testing.T) {
 
 func play(t *testing.T, dir, report string) {
 	s := suite(t, cmp.Or(os.Getenv(dirEnv), dir))
+	s.Players = &Players{}
+	defer s.Players.Close()
 	names := os.Getenv(recordEnv)
 	for _, d := range s.Departures.Scenarios {
 		_, err := os.Stat(filepath.Join(s.Dir, "scenarios", d.Name+".json"))

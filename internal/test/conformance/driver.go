@@ -12,62 +12,51 @@ import (
 	"regexp"
 	"sync"
 	"sync/atomic"
-	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/creack/pty"
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/auth/device"
-	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/proxy"
 )
 
-// ChildMain plays a scenario if this process was started to do so: in a bubble, so
-// that no pause takes time and no busy machine changes an order.
-func ChildMain(t *testing.T) {
-	file := os.Getenv(childEnv)
-	if file == "" {
-		needs.Other(t, "only for a process that plays a scenario")
-	}
-	check(os.Unsetenv(childEnv))
-	spec := decoded[childSpec](must(os.ReadFile(file)))
-	scenario := decoded[Scenario](Substitute(must(os.ReadFile(spec.Scenario)), spec.Vars))
-	rules := LoadDepartures(spec.Departures).Rules
-	if scenario.TTY {
-		_, tty, err := pty.Open()
-		check(err)
-		os.Stdin, os.Stdout = tty, tty
-	}
-	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(spec.Now)) // which is some decades
-		server := newServer(append(scenario.Server, decoded[[]Exchange](spec.Extra)...), rules, &scenario, spec.Want)
-		connections := make(pipes)
-		go func() { _ = (&http.Server{Handler: server}).Serve(connections) }()
-		d := newDriver(&scenario, server, connections)
-		results := d.run(t.Context())
-		server.use(d.rules...)
-		unused, omitted := server.unused()
-		check(os.WriteFile(spec.Out, marshal(object{ // a [Played]
-			"requests": server.log, "raw": server.raw, "results": results, "unused": unused, "omitted": omitted, "rules": server.used,
-		}), 0o600))
-		os.Exit(0) // whatever still runs
-	})
+// pipes is a listener in memory, as a bubble needs it.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
 }
 
-// pipes is a listener in memory, as a bubble needs it.
-type pipes chan net.Conn
+func newPipes() *pipes { return &pipes{make(chan net.Conn), make(chan struct{})} }
 
-func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
-func (p pipes) Close() error              { return nil }
-func (p pipes) Addr() net.Addr            { return &net.UnixAddr{} }
+// Accept implements [net.Listener].
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
 
-func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+// Close implements [net.Listener]. The server calls it once.
+func (p *pipes) Close() error {
+	close(p.closed)
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
-	p <- theirs
-	return ours, nil
+	select {
+	case p.conns <- theirs:
+		return ours, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // driver runs the steps of one scenario with the SDK.
@@ -90,7 +79,7 @@ type driver struct {
 
 // newDriver returns a driver that sends every request, for any host, to one
 // server without TLS, which distinguishes hosts by the Host header.
-func newDriver(s *Scenario, server *Server, to pipes) *driver {
+func newDriver(s *Scenario, server *Server, to *pipes) *driver {
 	// net/http itself retries a GET on an idle connection that turns out to be
 	// closed. The scenarios are about the SDK's retries.
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: to.dial, DialTLSContext: to.dial}
@@ -315,7 +304,7 @@ func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Con
 			plus = *spec.PlusMs
 		}
 		go func() {
-			for d.server.count() < spec.WhenSeen {
+			for d.server.count() < spec.WhenSeen && parent.Err() == nil {
 				time.Sleep(10 * time.Millisecond)
 			}
 			time.Sleep(millis(plus))

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,6 +35,7 @@ type Outcome struct {
 type Suite struct {
 	Dir        string
 	Departures *Departures
+	Players    *Players
 }
 
 // Files returns the scenario files in order.
@@ -176,7 +176,7 @@ func (s *Suite) play(ctx context.Context, file string, want Recording, dep *Depa
 	dir := must(filepath.EvalSymlinks(must(os.MkdirTemp("", "wire-"))))
 	defer func() { _ = os.RemoveAll(dir) }()
 	home, cwd := filepath.Join(dir, "home"), filepath.Join(dir, "work")
-	spec := childSpec{
+	spec := order{
 		Scenario: filepath.Join(s.Dir, "scenarios", file), Departures: s.Departures.dir, Want: want, Out: filepath.Join(dir, "out.json"), Now: time.Now(),
 	}
 	var scenario Scenario
@@ -186,52 +186,11 @@ func (s *Suite) play(ctx context.Context, file string, want Recording, dep *Depa
 	if dep != nil {
 		spec.Extra = Substitute(dep.Server, spec.Vars)
 	}
-	p := decoded[Played](must(json.Marshal(Unsubstitute(spec.run(ctx, &scenario), spec.Vars))))
+	p := decoded[Played](must(json.Marshal(Unsubstitute(s.Players.play(ctx, spec, &scenario), spec.Vars))))
 	p.scenario, p.vars = &scenario, spec.Vars
 	return &p
 }
 
 func withoutNotes(v any) any {
 	return mapped(v, func(key string, v any) (any, bool) { return v, !strings.HasPrefix(key, "#") })
-}
-
-// childLimit is how long one scenario may take.
-const childLimit = time.Minute
-
-// childSpec tells the child what to play.
-type childSpec struct {
-	Scenario, Departures, Out string // files and a folder
-	Vars                      map[string]string
-	Extra                     json.RawMessage // exchanges besides those of the script
-	Want                      Recording
-	Now                       time.Time
-}
-
-// childEnv names the file with the child's orders.
-const childEnv = "SANDBOX_CONFORMANCE_CHILD"
-
-// run plays in a process of its own, this program's with the environment of the
-// scenario, and returns what was played.
-func (spec childSpec) run(ctx context.Context, sc *Scenario) any {
-	ctx, cancel := context.WithTimeout(ctx, childLimit)
-	defer cancel()
-	specFile := spec.Out + ".spec"
-	check(os.WriteFile(specFile, must(json.Marshal(spec)), 0o600))
-	cmd := exec.CommandContext(ctx, must(os.Executable()), "-test.run=^TestChild$")
-	cmd.Dir = spec.Vars["CWD"]
-	// Otherwise a process under the race detector waits for a second before it
-	// exits.
-	const clean = "SANDBOX_TEST_ENVIRONMENT" // so that package testmain leaves the scenario's variables
-	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + spec.Vars["HOME"], clean + "=" + os.Getenv(clean), childEnv + "=" + specFile, "GORACE=atexit_sleep_ms=0",
-		"GOGC=off", // it ends before it needs that
-	}
-	for k, v := range sc.Env {
-		cmd.Env = append(cmd.Env, k+"="+v)
-	}
-	output, err := cmd.CombinedOutput()
-	if err != nil {
-		panic(fmt.Sprintf("the driver failed (%v): %.3000s", err, output))
-	}
-	return decoded[any](must(os.ReadFile(spec.Out)))
 }

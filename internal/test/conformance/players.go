@@ -1,0 +1,188 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/creack/pty"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
+)
+
+// playLimit is how long a process may take for one scenario.
+const playLimit = time.Minute
+
+// order tells a process what to play.
+type order struct {
+	Scenario, Departures, Out string // files and a folder
+	Vars                      map[string]string
+	Extra                     json.RawMessage // exchanges besides those of the script
+	Want                      Recording
+	Now                       time.Time
+}
+
+// Players are processes of this program that play scenarios, each one scenario
+// after another. A process has the environment, the home and the working
+// directory of the scenario that it plays.
+type Players struct {
+	mu   sync.Mutex
+	idle []*player
+}
+
+// player is one process. It reads the file names of its orders from its standard
+// input, and writes a line with [playedLine] when it has played one.
+type player struct {
+	cmd    *exec.Cmd
+	orders io.WriteCloser
+	output *bufio.Reader // standard output and standard error
+}
+
+// playerEnv is set in the environment of a player, and playedLine its answer.
+const (
+	playerEnv  = "SANDBOX_CONFORMANCE_PLAYER"
+	playedLine = "played\n"
+)
+
+// play plays an order and returns a [Played]. A process that fails or takes too
+// long plays no other scenario.
+func (p *Players) play(ctx context.Context, o order, sc *Scenario) any {
+	file := o.Out + ".order"
+	check(os.WriteFile(file, must(json.Marshal(o)), 0o600))
+	one := p.take(sc.needsProcess())
+	limit := time.AfterFunc(playLimit, func() { _ = one.cmd.Process.Kill() })
+	defer limit.Stop()
+	defer context.AfterFunc(ctx, func() { _ = one.cmd.Process.Kill() })()
+	_, err := io.WriteString(one.orders, file+"\n")
+	printed := ""
+	for err == nil {
+		var line string
+		line, err = one.output.ReadString('\n')
+		if line == playedLine {
+			break
+		}
+		printed += line
+	}
+	if err != nil {
+		panic(fmt.Sprintf("the process that played it failed (%v): %.3000s", one.end(), printed))
+	}
+	if sc.needsProcess() {
+		check(one.end())
+	} else {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.idle = append(p.idle, one)
+	}
+	return decoded[any](must(os.ReadFile(o.Out)))
+}
+
+// needsProcess reports whether the scenario can't be played after another one: the
+// SDK looks for a coding agent in the environment once, at its first request.
+func (s *Scenario) needsProcess() bool {
+	names := slices.Collect(maps.Keys(s.Env))
+	for _, step := range s.Steps {
+		if step.Op == "env" {
+			names = slices.AppendSeq(names, maps.Keys(decoded[localArgs](step.Args).Set))
+		}
+	}
+	return slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, "VERCEL_") })
+}
+
+// take returns a process that plays nothing, or a new one.
+func (p *Players) take(fresh bool) *player {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.idle) - 1; n >= 0 && !fresh {
+		one := p.idle[n]
+		p.idle = p.idle[:n]
+		return one
+	}
+	one := &player{cmd: exec.Command(must(os.Executable()), "-test.run=^TestPlayer$")}
+	one.cmd.Env = append(os.Environ(), playerEnv+"=1", "GORACE=atexit_sleep_ms=0") // otherwise the race detector waits for a second at the end
+	one.orders = must(one.cmd.StdinPipe())
+	output, printed, err := os.Pipe()
+	check(err)
+	one.cmd.Stdout, one.cmd.Stderr, one.output = printed, printed, bufio.NewReader(output)
+	err = one.cmd.Start()
+	check(errors.Join(err, printed.Close()))
+	return one
+}
+
+// Close ends the processes.
+func (p *Players) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range p.idle {
+		check(one.end())
+	}
+	p.idle = nil
+}
+
+// end waits until the process has ended, as it does after its last order.
+func (one *player) end() error {
+	_ = one.orders.Close()
+	_, _ = io.Copy(io.Discard, one.output)
+	return one.cmd.Wait()
+}
+
+// PlayerMain plays scenarios if this process was started to do so.
+func PlayerMain(t *testing.T) {
+	if os.Getenv(playerEnv) == "" {
+		needs.Other(t, "only for a process that plays scenarios")
+	}
+	orders, answers, path := bufio.NewScanner(os.Stdin), os.Stdout, os.Getenv("PATH")
+	for orders.Scan() {
+		playOrder(t, decoded[order](must(os.ReadFile(orders.Text()))), path)
+		must(io.WriteString(answers, playedLine))
+	}
+}
+
+// playOrder plays one scenario in a bubble, so that no pause takes time and no busy
+// machine changes an order.
+func playOrder(t *testing.T, o order, path string) {
+	scenario := decoded[Scenario](Substitute(must(os.ReadFile(o.Scenario)), o.Vars))
+	rules := LoadDepartures(o.Departures).Rules
+	os.Clearenv()
+	for k, v := range scenario.Env {
+		check(os.Setenv(k, v))
+	}
+	check(errors.Join(os.Setenv("PATH", path), os.Setenv("HOME", o.Vars["HOME"]), os.Chdir(o.Vars["CWD"])))
+	in, out := must(os.Open(os.DevNull)), os.Stderr
+	if scenario.TTY {
+		_ = in.Close()
+		terminal, tty, err := pty.Open()
+		check(err)
+		defer func() { _ = terminal.Close() }()
+		in, out = tty, tty
+	}
+	defer func() { _ = in.Close() }()
+	os.Stdin, os.Stdout = in, out
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(o.Now)) // which is some decades
+		server := newServer(append(scenario.Server, decoded[[]Exchange](o.Extra)...), rules, &scenario, o.Want)
+		connections := newPipes()
+		scripted := &http.Server{Handler: server}
+		go func() { _ = scripted.Serve(connections) }()
+		d := newDriver(&scenario, server, connections)
+		results := d.run(t.Context())
+		server.use(d.rules...)
+		unused, omitted := server.unused()
+		check(os.WriteFile(o.Out, marshal(object{ // a [Played]
+			"requests": server.log, "raw": server.raw, "results": results, "unused": unused, "omitted": omitted, "rules": server.used,
+		}), 0o600))
+		check(scripted.Close()) // what still runs fails, and ends
+	})
+}
