@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// TestClientFor: each activity uses the client of its workflow's tenant, and Sweep that of
-// whoever calls it.
+// TestClientFor: each activity uses the client of its workflow's tenant, and Sweep uses
+// its caller's.
 func TestClientFor(t *testing.T) {
 	t.Parallel()
 	env := durabletest.New(t, nil)

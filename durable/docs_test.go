@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDocs: the code of the pages and of the packages' documentation is that of examples
-// and tests, which are compiled, and the tests that the pages name are there.
+// TestDocs: the code in the pages and in doc comments is that of compiled examples and
+// tests, and the tests that the pages name exist.
 func TestDocs(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(name)

@@ -18,8 +18,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestLease: when everything of ours is gone, the machine stops by itself within
-// the lease, and keeps its files.
+// TestLease: when all our processes are gone, the machine stops by itself within the
+// lease, and keeps its files.
 func TestLease(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "left"})
@@ -48,7 +48,7 @@ func TestLease(t *testing.T) {
 	assert.Equal(t, "kept\n", string(data))
 }
 
-// TestSandboxInWorkflow: what a workflow does with a sandbox beyond running
+// TestSandboxInWorkflow tests what a workflow does with a sandbox besides running
 // commands.
 func TestSandboxInWorkflow(t *testing.T) {
 	env := durabletest.New(t, nil)
@@ -68,7 +68,7 @@ func TestSandboxInWorkflow(t *testing.T) {
 		assert.Equal(t, 7, res.ExitCode)
 		require.ErrorContains(t, res.Err(), "exit code 7")
 
-		// The same key is the same command.
+		// The same key means the same command.
 		for range 2 {
 			_, err := sb.Run(ctx, "sh", []string{"-c", "echo once >> once"}, &durable.RunOptions{Key: "migrate"})
 			require.NoError(t, err)
@@ -105,8 +105,8 @@ func TestSandboxInWorkflow(t *testing.T) {
 	}
 }
 
-// TestResumeOfRunning: a machine that runs is taken as it is. That it began with the
-// files of another one does not mean that it has lost any.
+// TestResumeOfRunning: resuming a running machine changes nothing, and reports no loss,
+// even if the machine started with the files of an earlier one.
 func TestResumeOfRunning(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
@@ -125,8 +125,8 @@ func TestResumeOfRunning(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestKillWithChildren: a signal reaches what the command has started, which a
-// shell that waits for it would not hear of.
+// TestKillWithChildren: a signal reaches the children of a command. A shell that waits
+// for a child would ignore the signal until then.
 func TestKillWithChildren(t *testing.T) {
 	needs.Programs(t, "sh")
 	for _, sig := range []sandbox.Signal{sandbox.SIGINT, sandbox.SIGKILL} {
@@ -156,8 +156,8 @@ func TestKillWithChildren(t *testing.T) {
 	}
 }
 
-// TestKillRefused: that a signal was refused for want of a right says nothing of
-// the command.
+// TestKillRefused: a signal that was refused for lack of permission says nothing about
+// the state of the command.
 func TestKillRefused(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
@@ -168,7 +168,7 @@ func TestKillRefused(t *testing.T) {
 		defer sb.Delete(ctx)
 		cmd, err := sb.Start(ctx, "sleep", []string{"1000"}, nil)
 		require.NoError(t, err)
-		// Its script is refused, and then the signal itself.
+		// The service refuses the script, and then the signal itself.
 		for _, op := range []sandboxtest.Operation{sandboxtest.RunCommand, sandboxtest.KillCommand} {
 			env.Server.Inject(sandboxtest.Fault{Operation: op, Status: 403, Code: "forbidden", Times: 1})
 		}

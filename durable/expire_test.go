@@ -13,8 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// TestExpiringDir: what is older than a store keeps it goes with the next write, with
-// its empty folders, and nothing else does.
+// TestExpiringDir: the next write removes expired outputs and the folders that become
+// empty, and nothing else.
 func TestExpiringDir(t *testing.T) {
 	path := t.TempDir()
 	write := func(store durable.OutputStore, key string) {
@@ -32,7 +32,7 @@ func TestExpiringDir(t *testing.T) {
 	for _, name := range []string{"old/cmd-1", "old/sub/cmd-2", "old/sub", "old", "mixed/cmd-1", "mixed", text} {
 		require.NoError(t, os.Chtimes(filepath.Join(path, name), past, past))
 	}
-	// A command that runs has written for the last time two hours ago.
+	// The running command wrote its last output two hours ago.
 	silent, err := durable.Dir(path).Create(t.Context(), "silent/cmd-1")
 	require.NoError(t, err)
 	defer silent.Close()

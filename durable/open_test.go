@@ -21,7 +21,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// pipeline is that of the documentation, which deletes its sandbox once it has one.
+// pipeline is the workflow of the documentation, which deletes the sandbox after opening
+// it.
 func pipeline(ctx workflow.Context, o durable.Options) (err error) {
 	sb, err := durable.Open(ctx, &o)
 	if err != nil {
@@ -32,8 +33,8 @@ func pipeline(ctx workflow.Context, o durable.Options) (err error) {
 	return err
 }
 
-// TestCanceledOpen: a workflow that is cancelled at any moment of opening its sandbox
-// leaves none; one that was there before is stopped, with its files.
+// TestCanceledOpen: a workflow that is canceled at any moment while it opens its sandbox
+// leaves no new sandbox. A sandbox that existed before is stopped, with its files.
 func TestCanceledOpen(t *testing.T) {
 	moments := 3
 	if !needs.Slow() {
@@ -53,7 +54,8 @@ func TestCanceledOpen(t *testing.T) {
 						_, err = sb.Stop(t.Context(), nil)
 						require.NoError(t, err)
 					}
-					// The response to a request comes late, and the cancellation before it.
+					// The response to a request is late, and the cancellation arrives
+					// before it.
 					env.Server.Inject(sandboxtest.Fault{Operation: operation, Delay: 400 * time.Millisecond})
 					env.At(time.Duration(after)*time.Millisecond, env.CancelWorkflow)
 					env.ExecuteWorkflow(pipeline, durable.Options{Name: "box", Heartbeat: time.Second})
@@ -74,7 +76,7 @@ func TestCanceledOpen(t *testing.T) {
 	all.Wait()
 }
 
-// TestFailedOpen: an opening that fails once the sandbox is made leaves none.
+// TestFailedOpen: an opening that fails after it has created the sandbox deletes it.
 func TestFailedOpen(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "pipeline"})
@@ -86,8 +88,8 @@ func TestFailedOpen(t *testing.T) {
 	}
 }
 
-// TestCanceledResume: a call that is cancelled returns once its machine has started, which
-// does not go on when the sandbox is closed.
+// TestCanceledResume: a canceled call returns once its machine has started. Closing the
+// sandbox stops that machine.
 func TestCanceledResume(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "sleeper"})
@@ -117,7 +119,7 @@ func TestCanceledResume(t *testing.T) {
 	assert.Equal(t, sandbox.StatusStopped, sb.Status())
 }
 
-// TestResumeRunsNothing: a sandbox is opened and resumed without a program in it.
+// TestResumeRunsNothing: opening and resuming a sandbox run no program in it.
 func TestResumeRunsNothing(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {

@@ -23,9 +23,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestOptionsAreObeyed: each field of the options is in the request that makes the
-// sandbox, or is named here with what looks for it; and a worker adds what no
-// history may hold.
+// TestOptionsAreObeyed: each field of the options reaches the request that creates the
+// sandbox, or is listed here with the test that covers it. A worker adds what must not be
+// in a history.
 func TestOptionsAreObeyed(t *testing.T) {
 	policy := &sandbox.NetworkPolicy{Rules: map[string][]sandbox.PolicyRule{"api.example.com": {{Transform: []sandbox.PolicyTransform{{Headers: sandbox.PolicyHeaders{"authorization": ""}}}}}}}
 	o := durable.Options{
@@ -84,8 +84,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestFollowQueue: a command is followed on the queue that the options name, and
-// nothing else is done there.
+// TestFollowQueue: commands are followed on the queue that the options name, and nothing
+// else runs there.
 func TestFollowQueue(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "queues", TaskQueue: "all"})
@@ -106,7 +106,8 @@ func TestFollowQueue(t *testing.T) {
 	assert.Equal(t, map[string]string{"sandbox.Open": "all", "sandbox.Start": "all", "sandbox.Follow": "follow", "sandbox.Delete": "all"}, queues)
 }
 
-// TestLeastHeartbeat: a worker gets the time to send a heartbeat.
+// TestLeastHeartbeat: the shortest interval leaves a worker enough time to send a
+// heartbeat.
 func TestLeastHeartbeat(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.Worker.Prepare = func(ctx context.Context, _ durable.Options, _ *sandbox.CreateOptions) error {
@@ -122,7 +123,7 @@ func TestLeastHeartbeat(t *testing.T) {
 }
 
 // TestLeaseIsRenewed: while a command runs, its machine's lease is renewed to the
-// requested length, and at once by a worker that begins to follow it.
+// requested length, and at once by a worker that starts to follow it.
 func TestLeaseIsRenewed(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "long"})
@@ -158,8 +159,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestLeaseAtStart: a command that is started when its machine's lease is nearly over
-// does not lose its machine.
+// TestLeaseAtStart: a command that starts shortly before the machine's lease ends does
+// not lose its machine.
 func TestLeaseAtStart(t *testing.T) {
 	const lease = 10 * time.Minute
 	for name, key := range map[string]string{"its own": "", "that others may have, too": "shared"} {
@@ -196,8 +197,8 @@ func TestLeaseAtStart(t *testing.T) {
 	}
 }
 
-// TestLeaseByTheServicesClock: a worker whose clock is half an hour fast or slow
-// leaves a machine the requested lease, neither none nor much more.
+// TestLeaseByTheServicesClock: a worker whose clock is half an hour fast or slow still
+// gives a machine about the requested lease.
 func TestLeaseByTheServicesClock(t *testing.T) {
 	const lease = 10 * time.Minute
 	for name, ahead := range map[string]time.Duration{"slow worker": 30 * time.Minute, "fast worker": -30 * time.Minute} {
@@ -222,8 +223,8 @@ func TestLeaseByTheServicesClock(t *testing.T) {
 	}
 }
 
-// TestNoTail: what is stored need not be in the history as well; of what is not, the
-// last 2 KiB are.
+// TestNoTail: stored output may be left out of the history. Of output that is not stored,
+// the history has the last 2 KiB.
 func TestNoTail(t *testing.T) {
 	for _, stored := range []bool{true, false} {
 		env := durabletest.New(t, nil)

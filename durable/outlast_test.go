@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestOutlast: what is refused for some time after a sandbox was opened is the
-// error of no call: it is done afterwards, once. Only an opening may fail.
+// TestOutlast: after a sandbox was opened, a temporary refusal is not an error of any
+// call: the call succeeds later, once. Only an opening may fail.
 func TestOutlast(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "refused"})
@@ -56,7 +56,8 @@ func TestOutlast(t *testing.T) {
 		}
 		refuse("") // before it starts
 		assert.Equal(t, "one\n", run("echo one | tee -a log"))
-		// When it has ended, in the midst of what the response to its start says of that.
+		// Refused after the command has ended, while the response to its start reports
+		// the end.
 		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, CutAfterBytes: 850, Times: 1})
 		refuse(sandboxtest.GetCommand)
 		assert.Equal(t, "two\n", run("echo two | tee -a log"))
@@ -83,8 +84,8 @@ func TestOutlast(t *testing.T) {
 	assert.Equal(t, 7, over)
 }
 
-// TestRefusedAfterUnknown: a start whose first response was lost, and whose second
-// attempt was refused, is looked for before it is sent again.
+// TestRefusedAfterUnknown: if the first response to a start was lost and the second
+// attempt was refused, the worker looks for the command before it sends the start again.
 func TestRefusedAfterUnknown(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "unknown"})
@@ -112,9 +113,9 @@ func TestRefusedAfterUnknown(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestNothingSent: a command whose start was refused, at once or after other
-// attempts that the API refused as well, was not started: when its machine ends
-// meanwhile it runs in the next one.
+// TestNothingSent: a command whose start was refused, at once or after other refused
+// attempts, was not started. If its machine ends in the meantime, it runs in the next
+// one.
 func TestNothingSent(t *testing.T) {
 	for name, refusals := range map[string][]int{
 		"not authorized":            {http.StatusUnauthorized},
@@ -163,8 +164,8 @@ func TestNothingSent(t *testing.T) {
 	}
 }
 
-// TestPerhapsSent: what is no refusal of the API says nothing of the request that
-// it responds to: when its machine has ended, the command doesn't run again.
+// TestPerhapsSent: a response that is not a refusal of the API does not show whether the
+// command started. If its machine has ended, the command does not run again.
 func TestPerhapsSent(t *testing.T) {
 	page := func(status int) func(*http.Response) *http.Response {
 		return func(*http.Response) *http.Response {
@@ -238,8 +239,8 @@ func TestPerhapsSent(t *testing.T) {
 	}
 }
 
-// TestSentAfterRefusal: that one attempt was refused says nothing of the next: when its
-// request may have arrived and the machine has ended, the command doesn't run again.
+// TestSentAfterRefusal: a refused attempt says nothing about the next one. If the next
+// request may have arrived and the machine has ended, the command does not run again.
 func TestSentAfterRefusal(t *testing.T) {
 	t.Parallel()
 	env := durabletest.New(t, nil)

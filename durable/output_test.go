@@ -25,7 +25,7 @@ func TestDir(t *testing.T) {
 	durabletest.TestStore(t, durable.Dir(filepath.Join(t.TempDir(), "made")))
 }
 
-// counted counts what is read of a store, whose readers seek or don't.
+// counted counts the bytes read from a store, whose readers may or may not seek.
 type counted struct {
 	durable.OutputStore
 	seeks bool
@@ -55,8 +55,8 @@ func (s *counted) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 	return struct{ io.ReadCloser }{file}, nil
 }
 
-// TestReadOutputFrom: a reader gets the output from any byte on, and does not read what
-// comes before if the store can seek.
+// TestReadOutputFrom: a reader can start at any byte, and does not read what comes before
+// if the store can seek.
 func TestReadOutputFrom(t *testing.T) {
 	t.Parallel()
 	var whole []byte
@@ -95,8 +95,8 @@ func TestReadOutputFrom(t *testing.T) {
 	require.Greater(t, len(whole), 1<<20)
 }
 
-// TestMaxOutput: what a command writes beyond its limit is not stored, and it ends
-// as it would.
+// TestMaxOutput: output beyond the limit is not stored, and the command ends as it would
+// without a limit.
 func TestMaxOutput(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "much"})
@@ -124,8 +124,8 @@ func TestMaxOutput(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestDirCleans: what a killed writer has left goes when the object is written
-// after all; what another one is about to write stays.
+// TestDirCleans: a later write of the same object removes what a killed writer has left,
+// but not what another live writer is writing.
 func TestDirCleans(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -156,7 +156,7 @@ func TestDirCleans(t *testing.T) {
 	assert.Len(t, files(), 3, "a, b, and the one that has begun")
 }
 
-// TestDirCommitCloses: the file is closed before it gets its name.
+// TestDirCommitCloses: Commit closes the file before it renames it.
 func TestDirCommitCloses(t *testing.T) {
 	t.Parallel()
 	w, err := durable.Dir(t.TempDir()).Create(t.Context(), "a")
@@ -168,8 +168,8 @@ func TestDirCommitCloses(t *testing.T) {
 	require.NoError(t, w.Close())
 }
 
-// TestErrorsWithoutPaths: what can't be stored is said without where it would be, since
-// the users of a session learn of it.
+// TestErrorsWithoutPaths: an error about output that can't be stored contains no path,
+// because users of the session see it.
 func TestErrorsWithoutPaths(t *testing.T) {
 	root, ctx := t.TempDir(), t.Context()
 	store := durable.Dir(root)

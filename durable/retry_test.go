@@ -8,8 +8,9 @@ import (
 	"go.temporal.io/sdk/activity"
 )
 
-// TestRetriesDoNotFlood: a thousand sandboxes whose machines are to be started in a long
-// outage make no more requests in a minute than the platform takes, and none in step.
+// TestRetriesDoNotFlood: during a long outage, a thousand sandboxes that are to be
+// started make fewer requests in a minute than the platform allows, and do not retry in
+// step.
 func TestRetriesDoNotFlood(t *testing.T) {
 	const (
 		sandboxes = 1000
@@ -38,8 +39,8 @@ func TestRetriesDoNotFlood(t *testing.T) {
 	}
 }
 
-// TestRetriesWithinLease: what an outage of a quarter of the lease has not lost, the pause
-// after it does not lose: commands begin with half of a lease at least.
+// TestRetriesWithinLease: a pause after an outage of a quarter of the lease does not end
+// the lease: commands start with at least half of it.
 func TestRetriesWithinLease(t *testing.T) {
 	for _, lease := range []time.Duration{2 * time.Minute, 15 * time.Minute, 32 * time.Minute, 24 * time.Hour} {
 		o := Options{Lease: lease}

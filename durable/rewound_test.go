@@ -16,11 +16,11 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestRewound: a database that is put back to an earlier copy makes a history begin
-// again while the machine lives. What is run then is never taken for a command that the
-// history has lost, and the call says so: of several such histories, each has an error
-// once, and then what its own command wrote. The machine may have been replaced
-// meanwhile, with its files.
+// TestRewound: a database that is replaced by an earlier copy makes a workflow repeat
+// part of its history while the machine runs. A new command is never mistaken for one of
+// the lost history, and the call reports the loss: each of several such histories gets
+// one error, and then the output of its own command. The machine may have been replaced
+// in the meantime, with its files.
 func TestRewound(t *testing.T) {
 	histories := 11
 	if !needs.Slow() {
@@ -83,8 +83,8 @@ func TestRewound(t *testing.T) {
 	}
 }
 
-// TestSharedKeyOfAnother: a key that is that of another command in the machine is an
-// error, not that command's result.
+// TestSharedKeyOfAnother: a key that belongs to another command in the machine is an
+// error, and does not return that command's result.
 func TestSharedKeyOfAnother(t *testing.T) {
 	for _, ids := range []sandboxtest.CommandIDs{sandboxtest.CommandIDsHonored, sandboxtest.CommandIDsRefused} {
 		env := newEnv(t, ids)
@@ -107,7 +107,8 @@ func TestSharedKeyOfAnother(t *testing.T) {
 	}
 }
 
-// TestOwnExitCode125: a command that ends as a start does that has lost is none.
+// TestOwnExitCode125: a command that exits with the code that marks a lost start is not
+// mistaken for one.
 func TestOwnExitCode125(t *testing.T) {
 	env := newEnv(t, sandboxtest.CommandIDsRefused)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
@@ -125,8 +126,8 @@ func TestOwnExitCode125(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestReset: a command that finds all files lost does not run, unless its workflow
-// says so, nor a second time without a word.
+// TestReset: if all files are lost, the next command does not run unless its workflow
+// allows it. The error is reported once: the command after it runs.
 func TestReset(t *testing.T) {
 	for _, goes := range []bool{false, true} {
 		env := newEnv(t, "")

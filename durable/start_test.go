@@ -24,12 +24,12 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// delayed is a network that keeps the first start of a command for itself, tells
-// its sender that the connection broke, and delivers it when the next one comes:
-// before that one, or after it.
+// delayed is a network that holds back the first start of a command, reports a broken
+// connection to its sender, and delivers it when the next start arrives: before that one,
+// or after it.
 type delayed struct {
 	before bool
-	// counts tells starts from other requests; the first is kept.
+	// counts distinguishes starts from other requests. The first start is held back.
 	counts func(*http.Request) bool
 
 	mu     sync.Mutex
@@ -70,7 +70,7 @@ func (d *delayed) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-// deliver sends the kept request, while the context of another one lasts.
+// deliver sends the held request within the context of another one.
 func (d *delayed) deliver(other *http.Request) error {
 	resp, err := http.DefaultTransport.RoundTrip(d.kept.WithContext(other.Context()))
 	if err != nil {
@@ -82,10 +82,10 @@ func (d *delayed) deliver(other *http.Request) error {
 	return err
 }
 
-// TestLateStart: the request of an attempt that has failed arrives after the next
-// attempt has looked for the command, before or after that one's own request. One
-// of the two runs, and its output and end are those of the command, whatever the
-// service makes of the requested IDs.
+// TestLateStart: the request of a failed attempt arrives after the next attempt has
+// looked for the command, before or after that attempt's own request. One of the two
+// runs, and the command has its output and end, whatever the service does with the
+// requested IDs.
 func TestLateStart(t *testing.T) {
 	for name, ids := range map[string]sandboxtest.CommandIDs{
 		"IDs honored": sandboxtest.CommandIDsHonored, "IDs ignored": sandboxtest.CommandIDsIgnored, "IDs refused": sandboxtest.CommandIDsRefused,
@@ -143,8 +143,8 @@ func clientThrough(t *testing.T, srv *sandboxtest.Server, rt http.RoundTripper) 
 	return c
 }
 
-// TestKeys: a key becomes a part of the names of files and commands. One that
-// could lead elsewhere is refused before any request.
+// TestKeys: a key becomes part of the names of files and commands, so a key that could
+// change a path is refused before any request.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	env := durabletest.New(t, nil)
@@ -170,9 +170,8 @@ func TestKeys(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestSharedKey: calls with one key are one command, of any number of workflows.
-// It is found by its ID where the service gives it that, and among all commands
-// where not.
+// TestSharedKey: calls with the same key are one command, in any number of workflows. It
+// is found by its ID if the service honors IDs, and otherwise among all commands.
 func TestSharedKey(t *testing.T) {
 	for name, ids := range map[string]sandboxtest.CommandIDs{
 		"IDs honored": sandboxtest.CommandIDsHonored, "IDs ignored": sandboxtest.CommandIDsIgnored, "IDs refused": sandboxtest.CommandIDsRefused,
@@ -218,8 +217,8 @@ func TestSharedKey(t *testing.T) {
 	}
 }
 
-// TestGuard: commands of any user pass the guard, also after one of another
-// user; where the guard can't work, the command says so and does not run.
+// TestGuard: commands of any user pass the guard, also after a command of another user.
+// If the guard can't work, the command says so and does not run.
 func TestGuard(t *testing.T) {
 	env := durabletest.New(t, nil)
 	probe, err := env.Server.Client().Create(t.Context(), nil)
@@ -240,7 +239,7 @@ func TestGuard(t *testing.T) {
 			assert.Equal(t, 0, res.ExitCode, "sudo %v: %s", sudo, res.Tail)
 			assert.Equal(t, sudo, res.Tail == "0\n", res.Tail)
 		}
-		// No folder can be made where a file is.
+		// A directory can't be created where a file exists.
 		res, err := sb.Run(ctx, "sh", []string{"-c", "rm -rf /tmp/.durable; echo file > /tmp/.durable"}, &durable.RunOptions{Sudo: true})
 		require.NoError(t, err)
 		require.Equal(t, 0, res.ExitCode, res.Tail)
@@ -264,8 +263,8 @@ func TestGuard(t *testing.T) {
 	assert.NotContains(t, guarded, "")
 }
 
-// TestArgFrom: an argument that is in the store is read when the command starts, and
-// is not in the handle either; one that is not there is an error of the command.
+// TestArgFrom: a stored argument is read when the command starts, and is not in the
+// handle. A missing one is an error of the command.
 func TestArgFrom(t *testing.T) {
 	t.Parallel()
 	env := durabletest.New(t, nil)

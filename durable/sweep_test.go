@@ -28,8 +28,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// statuses is a namespace whose workflows have these statuses, by their IDs, and all
-// of them this memo.
+// statuses is a namespace with the statuses of its workflows by their IDs. All of them
+// have the same memo.
 type statuses struct {
 	client.Client
 	of     map[string]enums.WorkflowExecutionStatus
@@ -48,9 +48,9 @@ func (s statuses) DescribeWorkflowExecution(_ context.Context, id, _ string) (*w
 	return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Status: status, Memo: s.memo}}, nil
 }
 
-// TestSweepDeletes: what is left of workflows that nobody has ended properly is stopped
-// at once and deleted after a while; what a
-// workflow has kept, and what is no fleet's, stays.
+// TestSweepDeletes: the sandboxes of workflows that did not end properly are stopped at
+// once and deleted later. Sandboxes that a workflow has kept, and those of no fleet,
+// stay.
 func TestSweepDeletes(t *testing.T) {
 	of := map[string]enums.WorkflowExecutionStatus{
 		"runs": enums.WORKFLOW_EXECUTION_STATUS_RUNNING, "completed": enums.WORKFLOW_EXECUTION_STATUS_COMPLETED,
@@ -148,7 +148,7 @@ func TestSweepWrongClock(t *testing.T) {
 }
 
 // TestSweepReplaced: Sweep touches only the sandbox that it has found: not another one
-// that has its name by then, and not one that was used since.
+// that got its name since, and not one that was used since.
 func TestSweepReplaced(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -204,9 +204,9 @@ func TestSweepReplaced(t *testing.T) {
 	}
 }
 
-// TestLateOpening: a request of an opening that was cancelled arrives when nobody looks
-// for its sandbox any more. Its lease ends the machine, and Sweep deletes the sandbox,
-// unless a later opening has taken it.
+// TestLateOpening: a request of a canceled opening arrives after the search for its
+// sandbox has ended. The lease ends the machine, and Sweep deletes the sandbox, unless a
+// later opening uses it.
 func TestLateOpening(t *testing.T) {
 	for name, taken := range map[string]bool{"left": false, "taken later": true} {
 		t.Run(name, func(t *testing.T) {

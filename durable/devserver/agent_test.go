@@ -23,12 +23,12 @@ import (
 
 var _ agent.Sessions = (*session.Conversations)(nil)
 
-// envAgent makes this test binary an agent, as JSON of a serviceConfig.
+// envAgent makes this test binary an agent. Its value is a serviceConfig as JSON.
 const envAgent = "DURABLE_TEST_AGENT"
 
 const conversation = "user-7/chat-3"
 
-// conversations are those of an agent in some process.
+// conversations returns an agent's conversations, which any process can continue.
 func conversations(ctx context.Context, c serviceConfig) (*session.Conversations, client.Client, error) {
 	sandboxes, err := c.client()
 	if err != nil {
@@ -44,8 +44,7 @@ func conversations(ctx context.Context, c serviceConfig) (*session.Conversations
 	return &session.Conversations{Client: sessions}, temporal, nil
 }
 
-// converse is the agent that is killed: its model has asked for a command that takes
-// its time.
+// converse is the agent that is killed: its model has requested a long command.
 func converse(c serviceConfig) error {
 	ctx := context.Background()
 	all, _, err := conversations(ctx, c)
@@ -61,10 +60,9 @@ func converse(c serviceConfig) error {
 	return err
 }
 
-// TestKilledAgent: an agent's process is killed in the middle of a call. Another goes
-// on with the conversation, on the same machine, whose processes are still there. A
-// command that was sent to the session before that waits until the hold of the dead
-// has ended.
+// TestKilledAgent: an agent's process is killed during a call. Another process continues
+// the conversation on the same machine, whose processes still run. A command that was
+// sent to the session before waits until the killed agent's hold has expired.
 func TestKilledAgent(t *testing.T) {
 	emulator, config := startEmulator(t)
 	srv, _ := startTemporal(t)

@@ -19,9 +19,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestCluster: the example's processes share a Temporal server, which is a process
-// of its own. One is killed and one is told to stop while they follow a command;
-// the others go on with it, with the viewer at its cursor.
+// TestCluster: the example's processes share a separate Temporal server. One process is
+// killed and one is stopped while they follow a command. The others continue it, and the
+// viewer continues at its cursor.
 func TestCluster(t *testing.T) {
 	emulator := sandboxtest.New(t, nil)
 	_, temporal := startServer(t, serverConfig{Dir: t.TempDir()})
@@ -47,8 +47,8 @@ func TestCluster(t *testing.T) {
 	for i := range 40 {
 		fmt.Fprintln(&want, i+1)
 	}
-	// During runs a command, and calls end while it is followed by the one process
-	// that there is; then there is another one, and the rest of the command.
+	// during runs a command and calls end while the only process follows it. It then
+	// starts another process, which follows the rest.
 	during := func(n int, end func()) {
 		command := fmt.Sprintf("cmd-%d", n)
 		post(t, get, "/command", map[string]any{"runId": id, "command": held(command, 40), "key": command})
@@ -71,8 +71,8 @@ func TestCluster(t *testing.T) {
 	post(t, get, "/destroy", map[string]any{"runId": id})
 	<-v.over
 
-	// The processes have made one schedule for what is abandoned, which has run
-	// once, and once more for each quarter of an hour that has passed meanwhile.
+	// The processes have created one schedule for abandoned sandboxes. It has run once at
+	// the start, and once more for each quarter of an hour since.
 	c, err := temporal.dial(t.Context())
 	require.NoError(t, err)
 	defer c.Close()
@@ -99,13 +99,12 @@ func TestCluster(t *testing.T) {
 	assert.Fail(t, "nothing was swept")
 }
 
-// held is a script that counts to n, and from the sixth number on only when it is
-// released.
+// held returns a script that counts to n, and waits before 6 until it is released.
 func held(file string, n int) string {
 	return fmt.Sprintf(`for i in $(seq %d); do echo $i; [ $i != 5 ] || until [ -e %s ]; do sleep 0.05; done; sleep 0.02; done`, n, file)
 }
 
-// release lets a script of held in a session go on.
+// release lets a script of held continue.
 func release(t *testing.T, emulator *sandboxtest.Server, session, file string) {
 	t.Helper()
 	sb, err := emulator.Client().Get(t.Context(), "durable-"+session, nil)
@@ -124,13 +123,13 @@ func build(t *testing.T, pkg string) (file string) {
 	return file
 }
 
-// authorize gives all requests of http.DefaultClient a token until the test ends.
+// authorize adds a token to all requests of http.DefaultClient until the test ends.
 func authorize(t *testing.T, token string) {
 	http.DefaultClient.Transport = bearer(token)
 	t.Cleanup(func() { http.DefaultClient.Transport = nil })
 }
 
-// bearer is a transport whose requests have a token.
+// bearer is a transport that adds a token to requests.
 type bearer string
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -25,8 +25,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestOnlyTheKey: none of the server's ports does anything without the key of its folder,
-// which only its owner can read.
+// TestOnlyTheKey: each of the server's ports refuses clients without the key of its
+// folder, which only the owner can read.
 func TestOnlyTheKey(t *testing.T) {
 	before := listeners(t)
 	dir := filepath.Join(t.TempDir(), "there")
@@ -75,7 +75,7 @@ func systemInfo(t *testing.T, addr string, creds credentials.TransportCredential
 	return err
 }
 
-// listeners are the addresses at which this process listens.
+// listeners returns the addresses at which this process listens.
 func listeners(t *testing.T) (addrs []string) {
 	t.Helper()
 	table, err := os.ReadFile("/proc/self/net/tcp")

@@ -16,11 +16,11 @@ import (
 )
 
 // TestFolder: a folder keeps workflows from one start to the next, and serves one server
-// at a time. A folder that is deleted begins empty.
+// at a time. After it was deleted it starts empty.
 func TestFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "there")
-	// start starts a server, and reports whether it knows the workflow, which it starts
-	// otherwise.
+	// start starts a server and reports whether it knows the workflow. If not, start
+	// starts the workflow.
 	start := func(port int) (srv *devserver.Server, known bool) {
 		t.Helper()
 		srv, err := devserver.Start(t.Context(), dir, port)
@@ -56,7 +56,7 @@ func TestFolder(t *testing.T) {
 	require.NoError(t, fresh.Close())
 }
 
-// TestVersions: a folder that another version of the server made is refused and kept.
+// TestVersions: the server refuses a folder of another version, and does not change it.
 func TestVersions(t *testing.T) {
 	dir := t.TempDir()
 	srv, err := devserver.Start(t.Context(), dir, 0)

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guideClient is a client by the protocol of the platform's guide to durable
-// sandboxes: it starts a session or comes back to one by its run ID, reads a JSON
-// object a line, and sends commands; it knows nothing of cursors and keys.
+// guideClient follows the protocol of the platform's guide to durable sandboxes: it
+// starts a session, or continues one by its run ID, reads one JSON object per line, and
+// sends commands. It does not use cursors or keys.
 type guideClient struct {
 	t     *testing.T
 	base  string
@@ -52,8 +52,8 @@ func (c *guideClient) next() map[string]any {
 	}
 }
 
-// until reads to an event of a type, with a state if one is given, and returns it
-// and the output that came before.
+// until reads up to an event of a type, and of a state if one is given. It returns the
+// event and the output before it.
 func (c *guideClient) until(typ, state string) (e map[string]any, output string) {
 	for {
 		e := c.next()
@@ -78,8 +78,8 @@ func (c *guideClient) send(command string) int {
 	return resp.StatusCode
 }
 
-// TestGuideClient: the guide's client works with the routes as they are, through
-// hibernation, and with the fields that the guide names.
+// TestGuideClient: the guide's client works with the handler's routes and fields, also
+// through hibernation.
 func TestGuideClient(t *testing.T) {
 	_, config := startEmulator(t)
 	config.IdleAfter = 2 * time.Second
@@ -105,7 +105,7 @@ func TestGuideClient(t *testing.T) {
 	c.until("status", "hibernated")
 	require.NoError(t, c.close())
 
-	// The tab was closed. Another one comes back, and sees all of it.
+	// The tab was closed. Another one reconnects and sees everything.
 	again := &guideClient{t: t, base: base}
 	assert.True(t, again.open(c.runID))
 	assert.Equal(t, created, again.next())
@@ -124,7 +124,7 @@ func TestGuideClient(t *testing.T) {
 	assert.False(t, again.lines.Scan(), "the stream ends with the session")
 	assert.Equal(t, http.StatusGone, again.send("echo late"))
 
-	// A run ID of long ago begins a new session.
+	// An unknown run ID starts a new session.
 	third := &guideClient{t: t, base: base}
 	assert.False(t, third.open("run-of-another-life"))
 	assert.NotEqual(t, "run-of-another-life", third.runID)

@@ -21,7 +21,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// pageStore calls a function when a page of events is being written.
+// pageStore calls a function while a page of events is written.
 type pageStore struct {
 	durable.OutputStore
 	page func()
@@ -34,9 +34,9 @@ func (s pageStore) Create(ctx context.Context, key string) (durable.OutputWriter
 	return s.OutputStore.Create(ctx, key)
 }
 
-// TestHistories: a session's week, quickly, on a server: it hibernates, moves to a
-// new machine, loses one, continues as new, and is destroyed in the middle of
-// that. What this version of the workflow's code wrote is what it reads.
+// TestHistories plays a session's week on a server: the session hibernates, moves to a
+// new machine, loses one, continues as new, and is destroyed during that. Its history
+// replays.
 func TestHistories(t *testing.T) {
 	emulator := sandboxtest.New(t, nil)
 	srv, _ := startTemporal(t)
@@ -67,8 +67,7 @@ func TestHistories(t *testing.T) {
 	mu.Unlock()
 	require.NoError(t, err)
 
-	// taken wants a call to succeed, unless the session was destroyed meanwhile,
-	// of which the viewer hears later.
+	// taken requires a call to succeed, unless the session was destroyed before it.
 	taken := func(err error) {
 		t.Helper()
 		mu.Lock()
@@ -82,7 +81,7 @@ func TestHistories(t *testing.T) {
 		taken(err)
 		return command
 	}
-	// The viewer plays the user: what it sees next decides what it does next.
+	// The viewer acts as the user: each event decides the next call.
 	seen := map[string]int{}
 	var last string
 	sent := 0

@@ -32,7 +32,7 @@ type local struct {
 	sessions *session.Client
 }
 
-// startLocal starts one whose workers write to one store, and whose viewers read
+// startLocal starts a service whose workers write to one store and whose viewers read
 // from another, or from a view of it.
 func startLocal(t *testing.T, policy session.Policy, write, read durable.OutputStore) *local {
 	t.Helper()
@@ -58,8 +58,8 @@ func startLocalVia(t *testing.T, via http.RoundTripper, policy session.Policy, w
 	return l
 }
 
-// followed is a transport that tells when what a log begins with was read and the
-// reader wants more, so that it has done with it.
+// followed is a transport that reports when a reader has processed the beginning of a log
+// and reads on.
 type followed struct {
 	*http.Transport
 	tell func()
@@ -88,7 +88,7 @@ func (b *followedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// heldStore commits when the test says so.
+// heldStore commits when the test allows it.
 type heldStore struct {
 	durable.OutputStore
 	release chan struct{}
@@ -109,7 +109,7 @@ func (w heldWriter) Commit() error {
 	return w.OutputWriter.Commit()
 }
 
-// askedStore says what opening an object comes to.
+// askedStore lets the test decide how opening an object ends.
 type askedStore struct {
 	durable.OutputStore
 	opened func(r io.ReadCloser, err error) (io.ReadCloser, error)
@@ -119,9 +119,9 @@ func (s askedStore) Open(ctx context.Context, key string) (io.ReadCloser, error)
 	return s.opened(s.OutputStore.Open(ctx, key))
 }
 
-// TestViewerOfALostMachine: a viewer of a command whose machine dies waits for what
-// was read of its output, which the store has a moment later; it does not take it
-// for lost.
+// TestViewerOfALostMachine: the machine of a viewed command dies. The viewer waits for
+// the output that the worker has read and is about to store, and does not report it as
+// lost.
 func TestViewerOfALostMachine(t *testing.T) {
 	dir := durable.Dir(t.TempDir())
 	var crashed atomic.Bool
@@ -157,8 +157,9 @@ func TestViewerOfALostMachine(t *testing.T) {
 	assert.Equal(t, "part\n", output)
 }
 
-// TestStoreUnavailable: a store that can't be reached for a moment breaks the stream,
-// which goes on at its cursor; nothing is called lost. An object that is gone is.
+// TestStoreUnavailable: if the store is unavailable for a moment, the stream breaks and
+// continues at its cursor, and nothing is reported as lost. A missing object is reported
+// as lost.
 func TestStoreUnavailable(t *testing.T) {
 	dir := durable.Dir(t.TempDir())
 	away := errors.New("the store is away")
@@ -174,7 +175,7 @@ func TestStoreUnavailable(t *testing.T) {
 	require.NoError(t, err)
 	_, err = l.sessions.Command(t.Context(), id, session.Command{Command: "echo out"})
 	require.NoError(t, err)
-	// read reads to the command's end from a cursor on.
+	// read reads from a cursor to the end of the command.
 	read := func(from session.Cursor) (types []string, at session.Cursor, err error) {
 		for e, err := range l.sessions.Events(t.Context(), id, from) {
 			if err != nil {
@@ -207,8 +208,8 @@ func TestStoreUnavailable(t *testing.T) {
 	assert.NotContains(t, lost, session.TypeCommandOutput)
 }
 
-// TestTruncated: without a store a viewer that comes late learns what is gone, and
-// gets the rest at once, although nothing happens in the session any more.
+// TestTruncated: without a store a late viewer is told what is gone, and gets the rest at
+// once, even if nothing else happens in the session.
 func TestTruncated(t *testing.T) {
 	l := startLocal(t, session.Policy{HistoryLimit: 40, KeepEvents: 1}, nil, nil)
 	id, err := l.sessions.Start(t.Context(), nil)

@@ -25,8 +25,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// ends follows a session through every break, and tells of each command's end,
-// until the session or the test is over.
+// ends follows a session through every disconnect until the session or the test ends, and
+// calls ended for each command that has ended.
 func ends(t *testing.T, base, id string, ended func(command string)) {
 	for cursor := ""; t.Context().Err() == nil; testkit.Linger(20 * time.Millisecond) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/events?runId="+id+"&cursor="+cursor, nil)
@@ -59,7 +59,7 @@ func newSession(t *testing.T, base string) string {
 	return resp.Header.Get("X-Workflow-Run-Id")
 }
 
-// latencies are what a number of things took.
+// latencies collects durations.
 type latencies struct {
 	mu  sync.Mutex
 	all []time.Duration
@@ -77,7 +77,7 @@ func (l *latencies) String() string {
 	return fmt.Sprintf("p50 %v, p99 %v, of %d", at(50), at(99), len(l.all))
 }
 
-// memory is the resident memory of a process.
+// memory returns the resident memory of a process.
 func memory(t *testing.T, pid int) (kib int) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -92,9 +92,10 @@ func memory(t *testing.T, pid int) (kib int) {
 	return kib
 }
 
-// TestManySessions: sessions with a viewer each run commands at once. It logs what
-// a command takes from its POST to its end at the viewer, and the service's
-// memory. SANDBOX_DURABLE_SESSIONS says how many; 100 are in docs/durable-service.md.
+// TestManySessions: sessions with one viewer each run commands at the same time. It logs
+// the time from a command's POST to its end at the viewer, and the service's memory.
+// SANDBOX_DURABLE_SESSIONS is the number of sessions; docs/durable-service.md has the
+// figures for 100.
 func TestManySessions(t *testing.T) {
 	const commands = 5
 	n := number(t, "SANDBOX_DURABLE_SESSIONS", 5, 25)
@@ -134,9 +135,9 @@ func TestManySessions(t *testing.T) {
 	t.Logf("memory of the service: %d MiB, %d before", memory(t, service.Process.Pid)>>10, before>>10)
 }
 
-// TestManyViewers: all viewers of one session see all ends. It logs when, after
-// the command's POST, and the service's memory. SANDBOX_DURABLE_VIEWERS says how
-// many; 100 are in docs/durable-service.md.
+// TestManyViewers: all viewers of one session see the end of every command. It logs the
+// time since the command's POST, and the service's memory. SANDBOX_DURABLE_VIEWERS is the
+// number of viewers; docs/durable-service.md has the figures for 100.
 func TestManyViewers(t *testing.T) {
 	const commands = 5
 	n := number(t, "SANDBOX_DURABLE_VIEWERS", 20, 100)
@@ -172,9 +173,9 @@ func TestManyViewers(t *testing.T) {
 	t.Logf("memory of the service: %d MiB, %d before the viewers came", memory(t, service.Process.Pid)>>10, before>>10)
 }
 
-// TestAsleep: sessions that sleep have no machine, no timer and no activity, and a
-// service that starts with them makes no request for them; what is left are rows.
-// SANDBOX_DURABLE_ASLEEP says how many; 1,000 are in docs/durable-service.md.
+// TestAsleep: hibernated sessions have no machine, no timer and no activity, and a
+// service that starts makes no request for them. SANDBOX_DURABLE_ASLEEP is their number;
+// docs/durable-service.md has the figures for 1,000.
 func TestAsleep(t *testing.T) {
 	n := number(t, "SANDBOX_DURABLE_ASLEEP", 5, 50)
 	emulator, config := startEmulator(t)
@@ -222,7 +223,7 @@ func TestAsleep(t *testing.T) {
 	asked := len(emulator.Requests())
 	service, base = startService(t, config)
 	fresh := memory(t, service.Process.Pid)
-	// Only one of them is asked for, and the service has nothing else to do.
+	// Only one of the sessions is queried, and the service has nothing else to do.
 	assert.Equal(t, session.StateHibernated, state(ids[0]).State)
 	assert.Len(t, emulator.Requests(), asked, "nothing is asked of the platform")
 	post(t, func() string { return base }, "/command", map[string]any{"runId": ids[0], "command": "true", "key": "wakes"})
@@ -233,7 +234,7 @@ func TestAsleep(t *testing.T) {
 	t.Logf("memory of the service: %d MiB without any, %d when all of them have gone to sleep, %d started again", empty>>10, full>>10, fresh>>10)
 }
 
-// size is how many bytes a folder has.
+// size returns the number of bytes in a folder.
 func size(t *testing.T, dir string) (n int64) {
 	require.NoError(t, filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

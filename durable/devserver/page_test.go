@@ -50,9 +50,9 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestPage drives the page as a person does: a command, a reload in the middle of
-// its output, a kill of the service, hibernation, waking, the end. With
-// SANDBOX_SCREENSHOTS it keeps pictures in that folder.
+// TestPage uses the page as a person does: it runs a command, reloads during its output,
+// survives a kill of the service, hibernates, wakes, and destroys the session. If
+// SANDBOX_SCREENSHOTS is set, it saves screenshots in that folder.
 func TestPage(t *testing.T) {
 	ctx := browser(t)
 	_, config := startEmulator(t)
@@ -102,7 +102,7 @@ func TestPage(t *testing.T) {
 	shows("#when", "hibernates in 0:0")
 	picture("session")
 
-	// Its address has the session, for a browser that knows nothing.
+	// The address contains the session, for a browser without stored data.
 	run(chromedp.Evaluate(`localStorage.clear()`, nil), chromedp.Reload())
 	shows("#log", "exit code 0")
 	assert.Contains(t, text("#log"), "green and bold")
@@ -122,7 +122,7 @@ func TestPage(t *testing.T) {
 	run(chromedp.Evaluate(`[...document.querySelectorAll("#log span")].find((s) => s.textContent === " built ").style.backgroundColor`, &back))
 	assert.Equal(t, "rgb(0, 90, 60)", back)
 
-	// The service is killed, and started again.
+	// Kill the service and start it again.
 	send(`printf 'pi\303'; sleep 0.3; printf '\251ces \033['; sleep 0.3; printf '31mred\033[0m\n'; for i in $(seq 20); do echo "again $i of 20"; sleep 0.1; done; exit 4`)
 	shows("#log", "again 3 of 20")
 	require.NoError(t, service.Process.Kill())
@@ -143,7 +143,7 @@ func TestPage(t *testing.T) {
 	run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}))
 	picture("hibernated-dark")
 
-	// On a phone; the history of commands has come along.
+	// On a phone, with the history of commands.
 	run(chromedp.EmulateViewport(390, 800, chromedp.EmulateMobile))
 	run(chromedp.SendKeys("#line", kb.ArrowUp))
 	var line string
@@ -173,7 +173,7 @@ func TestPage(t *testing.T) {
 	run(chromedp.Click("#int"))
 	shows("#log", "killed")
 
-	// A second session. The first stays as it was left.
+	// Start a second session. The first does not change.
 	run(chromedp.Click("#new"))
 	require.Eventually(t, func() bool { return !strings.Contains(text("#log"), "killed") }, time.Minute, 50*time.Millisecond)
 	shows("#state", "active")
@@ -188,8 +188,8 @@ func TestPage(t *testing.T) {
 	var disabled bool
 	run(chromedp.Evaluate(`document.querySelector("#line").disabled`, &disabled))
 	assert.True(t, disabled)
-	// What was destroyed is forgotten: a new visit finds the other one, and the
-	// next one, when that is destroyed too, begins anew.
+	// A destroyed session is forgotten: the next visit shows the other session. When that
+	// is destroyed too, the next visit starts a new one.
 	run(chromedp.Reload())
 	shows("#log", "in the second")
 	run(chromedp.Evaluate(`window.confirm = () => true`, nil), chromedp.Click("#destroy"))

@@ -30,8 +30,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// A service is a process of this test binary: a worker and the routes, with a server of
-// its own in a folder, or that of another process.
+// A service is a process of this test binary: a worker and the handler, with its own
+// Temporal server in a folder or with the server of another process.
 const (
 	envService = "DURABLE_TEST_SERVICE" // a serviceConfig as JSON
 	envServer  = "DURABLE_TEST_SERVER"  // a serverConfig as JSON: a Temporal server alone
@@ -58,7 +58,7 @@ func (c serviceConfig) client() (*sandbox.Client, error) {
 	})
 }
 
-// environment has variables as KEY=value, for a client of Temporal.
+// environment holds variables for a Temporal client, each as KEY=value.
 type environment []string
 
 func (e environment) Environ() []string { return e }
@@ -72,7 +72,7 @@ func (e environment) LookupEnv(name string) (string, bool) {
 	return "", false
 }
 
-// dial connects to the server of these variables.
+// dial connects to the server that the variables name.
 func (e environment) dial(ctx context.Context) (client.Client, error) {
 	o, err := envconfig.LoadClientOptions(envconfig.LoadClientOptionsRequest{DisableFile: true, EnvLookup: e})
 	if err != nil {
@@ -113,7 +113,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveTemporal is a Temporal server. It prints the variables that lead there, and runs
+// serveTemporal is the process of a Temporal server. It prints its variables, and runs
 // until it is killed.
 func serveTemporal(c serverConfig) error {
 	srv, err := devserver.Start(context.Background(), c.Dir, c.Port)
@@ -126,7 +126,7 @@ func serveTemporal(c serverConfig) error {
 	select {}
 }
 
-// startServer starts such a process.
+// startServer starts a process of serveTemporal.
 func startServer(t *testing.T, c serverConfig) (*exec.Cmd, environment) {
 	t.Helper()
 	data, err := json.Marshal(c)
@@ -138,7 +138,7 @@ func startServer(t *testing.T, c serverConfig) (*exec.Cmd, environment) {
 	return cmd, e
 }
 
-// startTemporal starts a server in this process, and returns it with a client of it.
+// startTemporal starts a server in this process, and returns it with a client.
 func startTemporal(t *testing.T) (*devserver.Server, client.Client) {
 	t.Helper()
 	srv, err := devserver.Start(t.Context(), filepath.Join(t.TempDir(), "temporal"), 0)
@@ -152,7 +152,7 @@ func startTemporal(t *testing.T) (*devserver.Server, client.Client) {
 
 var quiet = sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
 
-// serve is such a process. It prints its address and goes on until it is killed.
+// serve is the process of a service. It prints its address and runs until it is killed.
 func serve(c serviceConfig) error {
 	ctx := context.Background()
 	sandboxes, err := c.client()
@@ -207,8 +207,8 @@ func startService(t *testing.T, c serviceConfig) (*exec.Cmd, string) {
 	return cmd, startProcess(t, cmd)
 }
 
-// startProcess starts a process, which is killed when the test ends, and returns
-// the line that it prints once it is ready.
+// startProcess starts a process and returns the line that it prints when it is ready. The
+// process is killed when the test ends.
 func startProcess(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	cmd.Stderr = os.Stderr

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRefusals: what the routes say to what they can't do.
+// TestRefusals: each route explains why it refuses a request.
 func TestRefusals(t *testing.T) {
 	_, config := startEmulator(t)
 	_, base := startService(t, config)

@@ -12,9 +12,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestRequestsOfAViewedCommand: with a viewer, who sees it run, a command costs four
-// requests: its start, the viewer's log of it, and two to be sure of the log's end.
-// One more is a longer lease, each minute at most.
+// TestRequestsOfAViewedCommand: a command with a live viewer costs four requests: its
+// start, the viewer's log, and two that confirm the end of the log. Extending the lease
+// costs one more, at most once a minute.
 func TestRequestsOfAViewedCommand(t *testing.T) {
 	store := durable.Dir(t.TempDir())
 	l := startLocal(t, session.Policy{}, store, store)

@@ -19,13 +19,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestRestored: Temporal's database is put back to an earlier copy in the middle of a
-// session's life, ten times. The session never takes a command for one that is lost from
-// its history: it says that there are such, and runs its own.
+// TestRestored: ten times during a session's life, Temporal's database is replaced by an
+// earlier copy. The session never mistakes a command of the lost history for its own: it
+// reports such commands, and runs its own.
 func TestRestored(t *testing.T) {
 	emulator := sandboxtest.New(t, nil)
 	store := durable.Dir(t.TempDir())
-	// serve has a session served from a database until play has ended.
+	// serve serves a session from a database until play returns.
 	serve := func(dir string, play func(sessions *session.Client)) {
 		srv, err := devserver.Start(t.Context(), dir, 0)
 		require.NoError(t, err)

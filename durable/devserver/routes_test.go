@@ -18,7 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/durable/session"
 )
 
-// data is the output in an event.
+// data returns the output in an event.
 func data(t *testing.T, e session.Event) []byte {
 	if e.Encoding == "" {
 		return []byte(e.Data)
@@ -29,8 +29,8 @@ func data(t *testing.T, e session.Event) []byte {
 	return b
 }
 
-// TestEveryCursor: a stream continues at every byte of a session, also in binary
-// output of both streams, while the command runs and when its output is stored.
+// TestEveryCursor: a stream can be continued at every byte of a session, also within
+// binary output of both streams, while the command runs and after its output was stored.
 func TestEveryCursor(t *testing.T) {
 	store := durable.Dir(t.TempDir())
 	l := startLocal(t, session.Policy{}, store, store)
@@ -51,8 +51,7 @@ func TestEveryCursor(t *testing.T) {
 			}
 		}
 	}
-	// rest reads from a cursor on until all of the output has come, or the session
-	// is over.
+	// rest reads from a cursor until all output has arrived or the session ends.
 	rest := func(from session.Cursor) (got []byte, types []string) {
 		for e, err := range l.sessions.Events(t.Context(), id, from) {
 			require.NoError(t, err)
@@ -105,8 +104,8 @@ func TestEveryCursor(t *testing.T) {
 	}
 }
 
-// TestServerSentEvents: an EventSource gets the same events, and is continued by
-// the ID of the last one.
+// TestServerSentEvents: an EventSource gets the same events, and the ID of the last event
+// continues its stream.
 func TestServerSentEvents(t *testing.T) {
 	store := durable.Dir(t.TempDir())
 	l := startLocal(t, session.Policy{IdleAfter: time.Hour}, store, store)
@@ -115,7 +114,8 @@ func TestServerSentEvents(t *testing.T) {
 	base := func() string { return srv.URL }
 	id, err := l.sessions.Start(t.Context(), nil)
 	require.NoError(t, err)
-	// read reads the events after one until a type, and returns them by their IDs.
+	// read reads the events after last, up to one of the type until. It returns them with
+	// their IDs.
 	read := func(last, until string) (ids []string, events []session.Event) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/events?runId="+id, nil)
 		require.NoError(t, err)

@@ -36,7 +36,7 @@ type service struct {
 	base, token string
 }
 
-// startSessions starts one with an emulator.
+// startSessions starts a sandbox-sessions process with an emulator.
 func startSessions(t *testing.T, program, dir string, environ []string) *service {
 	t.Helper()
 	cmd := exec.Command(program, "-addr", "127.0.0.1:0", "-dir", dir, "-emulator")
@@ -69,8 +69,8 @@ func emulatorOf(t *testing.T, dir string) *sandbox.Client {
 	return c
 }
 
-// TestDoor: without the printed token, clients get only the page, on this machine
-// as in a sandbox, which does not even reach the ports.
+// TestDoor: without the printed token, clients get only the page, on this machine and in
+// a sandbox. A sandbox can't even reach the ports.
 func TestDoor(t *testing.T) {
 	srv, _ := startTemporal(t)
 	s := startSessions(t, build(t, "cmd/sandbox-sessions"), filepath.Join(t.TempDir(), "state"), srv.Environ())

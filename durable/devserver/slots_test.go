@@ -15,9 +15,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestFullSlots: while as many commands run as a worker has slots, others are
-// interrupted, destroyed and begun all the same, since commands are followed on a
-// queue of their own.
+// TestFullSlots: while a worker runs as many commands as it has slots, other commands can
+// be started, interrupted and destroyed, because commands are followed on a separate
+// queue.
 func TestFullSlots(t *testing.T) {
 	const slots = 3
 	emulator := sandboxtest.New(t, nil)

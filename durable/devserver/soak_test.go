@@ -37,17 +37,18 @@ func number(t *testing.T, name string, short, normal int) int {
 	return normal
 }
 
-// past is what is known of a database that may be put back to an earlier copy: lives counts
-// how often that was done. No command is sent meanwhile.
+// past holds what is known about a database that may be replaced by an earlier copy.
+// lives counts the replacements. No command is sent during one.
 type past struct {
 	sync.RWMutex
 	lives int
 }
 
-// soak has sessions run commands while faults happen, one after the other, and holds
-// what is promised: each command runs once by the sandbox's own record, each event and
-// each byte of output comes once. What a database loses that is put back is sent again,
-// with another text; a command of before runs again only in a session that has said so.
+// soak runs commands in sessions while faults happen one after another, and checks the
+// promises: each command runs once by the sandbox's own record, and each event and each
+// byte of output arrives once. What a restored database has lost is sent again with
+// another text. An earlier command may run again only in a session that has reported the
+// loss.
 func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands int, faults []func(), history *past) {
 	random := rand.New(rand.NewPCG(testkit.Seed(t), 1))
 	sessions := number(t, "SANDBOX_DURABLE_SESSIONS", 5, 5)
@@ -62,7 +63,7 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 	var once sync.Mutex // the random source
 	calm := make(chan struct{})
 	for _, id := range ids {
-		// send sends a command, and goes on after a loss.
+		// send sends a command, and repeats it after a loss.
 		send := func(n, life int) {
 			once.Lock()
 			pause := time.Duration(random.IntN(400)) * time.Millisecond
@@ -145,8 +146,8 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 		len(faults), commands, sessions, breaks, history.lives+1, rewound, again, anew)
 }
 
-// ranOnce holds that each command ran, in order. It returns how often the record goes
-// back, to one that had run.
+// ranOnce checks that each command ran, in order. It returns how often the record repeats
+// a command that had run.
 func ranOnce(t *testing.T, record string, each int) (back int) {
 	last, all := -1, map[int]bool{}
 	for line := range strings.Lines(record) {
@@ -165,15 +166,15 @@ func ranOnce(t *testing.T, record string, each int) (back int) {
 	return back
 }
 
-// length is how many faults a soak has, and how many commands.
+// length returns the number of faults and of commands in a soak.
 func length(t *testing.T) (kills, commands int) {
 	return number(t, "SANDBOX_DURABLE_KILLS", 4, 15), number(t, "SANDBOX_DURABLE_COMMANDS", 20, 100)
 }
 
-// TestKilledServices: three sandbox-sessions share a folder and a Temporal server that
-// none of them has started. Two are killed in turn, and sometimes all of them with the
-// server, while sessions run commands. SANDBOX_DURABLE_KILLS and SANDBOX_DURABLE_COMMANDS
-// make it longer.
+// TestKilledServices: three sandbox-sessions processes share a folder and a Temporal
+// server that none of them started. Two are killed in turn, and sometimes all of them
+// with the server, while sessions run commands. SANDBOX_DURABLE_KILLS and
+// SANDBOX_DURABLE_COMMANDS make it longer.
 func TestKilledServices(t *testing.T) {
 	kills, commands := length(t)
 	config := serverConfig{Dir: t.TempDir(), Port: needs.Port(t)}
@@ -222,10 +223,10 @@ func TestKilledServices(t *testing.T) {
 	}, commands, faults, new(past))
 }
 
-// TestKilledTemporal kills Temporal alone and one of two services in turn, and has a
-// new build of the services take over in the middle, whose workflow decides
-// differently: the old ones are killed. Where there are many faults, Temporal's database
-// is put back to a copy of three faults before, while the services go on.
+// TestKilledTemporal kills the Temporal server and one of two services in turn. In the
+// middle, a new build of the services takes over, whose workflow makes other decisions,
+// and the old services are killed. In a long soak, Temporal's database is also replaced
+// by a copy from three faults before while the services run.
 func TestKilledTemporal(t *testing.T) {
 	kills, commands := length(t)
 	emu, config := startEmulator(t)
@@ -299,7 +300,7 @@ func TestKilledTemporal(t *testing.T) {
 	}, commands, faults, &history)
 }
 
-// copyDatabase copies the database of a server that does not run.
+// copyDatabase copies the database of a stopped server.
 func copyDatabase(t *testing.T, to, from string) {
 	t.Helper()
 	for _, name := range []string{"temporal.db", "temporal.db-wal", "temporal.db-shm"} {

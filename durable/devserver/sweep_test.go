@@ -14,9 +14,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestSweep: a sandbox whose workflow was terminated is found and stopped; one
-// whose workflow lives is left alone, and so are all of another Temporal with the
-// same project, which does not know their workflows.
+// TestSweep: Sweep stops a sandbox whose workflow was terminated. It leaves alone a
+// sandbox whose workflow runs, and all sandboxes of another Temporal server with the same
+// project, which doesn't know their workflows.
 func TestSweep(t *testing.T) {
 	emu := sandboxtest.New(t, nil)
 	temporal := func() (client.Client, *session.Client) {

@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestTailOfRunning: a viewer begins with the last lines of a command that
-// runs, as far as its worker has told, and its log is read once for all who come.
+// TestTailOfRunning: a viewer starts with the last lines of a running command, as far as
+// its worker has reported. The log is read once for all viewers.
 func TestTailOfRunning(t *testing.T) {
 	store := durable.Dir(t.TempDir())
 	l := startLocal(t, session.Policy{}, store, store)

@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// post sends a request until it is answered, whatever happens to the service.
+// post repeats a request until it gets a response, whatever happens to the service.
 func post(t *testing.T, base func() string, path string, body any) map[string]any {
 	t.Helper()
 	data, err := json.Marshal(body)
@@ -47,8 +47,8 @@ func post(t *testing.T, base func() string, path string, body any) map[string]an
 	}
 }
 
-// viewer follows a session through every break, as the guide's client does, and
-// keeps what it saw. It begins anew when that is lost from the history.
+// viewer follows a session through every disconnect, as the guide's client does, and
+// records what it sees. It starts over if its cursor points into lost history.
 type viewer struct {
 	mu      sync.Mutex
 	seqs    []int
@@ -78,7 +78,7 @@ func view(ctx context.Context, base func() string, id string) *viewer {
 	return v
 }
 
-// read reads one stream, and reports whether the session is over.
+// read reads one stream, and reports whether the session has ended.
 func (v *viewer) read(ctx context.Context, base, id string) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/events?runId="+id+"&cursor="+v.cursor, nil)
 	if err != nil {
@@ -131,7 +131,7 @@ func (v *viewer) read(ctx context.Context, base, id string) bool {
 	return false
 }
 
-// wrote returns what is seen of a command's output.
+// wrote returns the output of a command that the viewer has seen.
 func (v *viewer) wrote(command string) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()

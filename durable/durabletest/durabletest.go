@@ -156,7 +156,8 @@ func (a *interceptsActivity) ExecuteActivity(ctx context.Context, in *intercepto
 		case <-ctx.Done():
 			return
 		}
-		// The answer to a heartbeat tells a worker. Without heartbeats it never learns.
+		// Only a heartbeat's response tells a worker about a cancellation. Without
+		// heartbeats it never learns of it.
 		if info.HeartbeatTimeout > 0 {
 			defer time.AfterFunc(info.HeartbeatTimeout, cancel).Stop()
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestSleep: a lease ends while a workflow sleeps, and it finds its files again.
+// TestSleep: a lease ends while a workflow sleeps, and the files are there afterwards.
 func TestSleep(t *testing.T) {
 	t.Parallel()
 	e := New(t, nil)
@@ -46,9 +46,9 @@ func TestSleep(t *testing.T) {
 	assert.Equal(t, "kept\n", text)
 }
 
-// TestWaitForCancellation: what a workflow waits for also when it is cancelled has ended
-// before the workflow goes on; between two attempts it ends at once, and one that takes
-// long is told.
+// TestWaitForCancellation: a workflow that waits for its canceled activity continues only
+// after the activity has ended. Between two attempts the activity ends at once; a running
+// one is told.
 func TestWaitForCancellation(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

@@ -15,8 +15,8 @@ import (
 )
 
 // TestBill: sessions end at random moments, by a destroy or a cancellation, while
-// requests take their time. A lease later no machine runs, and of sandboxes there are those
-// that the sessions have kept, and no other.
+// requests are in flight. A lease later no machine runs, and exactly the sandboxes that
+// the sessions have kept exist.
 func TestBill(t *testing.T) {
 	ends := 1000
 	if !needs.Slow() {
@@ -35,7 +35,8 @@ func TestBill(t *testing.T) {
 			if seed/6%3 == 1 {
 				end = p.CancelWorkflow
 			}
-			// Moments of the session's time, and of the machine's within them.
+			// Moments in the session's time. Each is shifted by a moment of the
+			// machine's.
 			at := []time.Duration{0, time.Second, 10 * time.Minute, 31 * time.Minute, 40 * time.Minute, time.Hour}[seed%6]
 			p.At(at, func() {
 				if r.IntN(3) == 0 {

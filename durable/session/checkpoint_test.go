@@ -14,7 +14,7 @@ func (p *play) destroyAt(at time.Duration) {
 	p.At(at, func() { p.tell(updateDestroy, DestroyOptions{}) })
 }
 
-// count is how often a word is in the story of events.
+// count returns how often a word occurs in the text of events.
 func count(events []Event, word string) (n int) {
 	for _, w := range story(events) {
 		if w == word {
@@ -24,8 +24,8 @@ func count(events []Event, word string) (n int) {
 	return n
 }
 
-// TestRolledBack: a machine that ends by itself without saving its files is an
-// event that says of when they are; one that saved them is none.
+// TestRolledBack: a machine that ends by itself without saving its files causes an event
+// with the time of the last save. A machine that saved them does not.
 func TestRolledBack(t *testing.T) {
 	for name, end := range map[string]struct {
 		play func(p *play)
@@ -80,10 +80,9 @@ func TestRolledBack(t *testing.T) {
 	}
 }
 
-// TestCheckpoints: by policy a session saves its files after so many commands, or
-// so much time with one, and not again while there is nothing new. A machine that
-// crashes each time costs what was written since, and no more machines than
-// commands.
+// TestCheckpoints: a session saves its files after the policy's number of commands, or
+// after its time if there was a command. A machine that crashes loses only what was
+// written since, and crashes cost no more machines than there are commands.
 func TestCheckpoints(t *testing.T) {
 	t.Run("commands", func(t *testing.T) {
 		t.Parallel()

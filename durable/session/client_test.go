@@ -25,8 +25,8 @@ import (
 	"github.com/go-vercel/sandbox/durable/session/sessiontest"
 )
 
-// queried is a cluster that answers queries with the errors given, then with an
-// empty state.
+// queried is a cluster that answers queries with the given errors, then with an empty
+// state.
 type queried struct {
 	client.Client
 	errs  []error
@@ -46,15 +46,15 @@ func (*queried) DescribeWorkflowExecution(context.Context, string, string) (*wor
 	return executionOf("sandbox.Session"), nil
 }
 
-// executionOf is that of a workflow of a type.
+// executionOf describes a workflow of a type.
 func executionOf(workflowType string) *workflowservice.DescribeWorkflowExecutionResponse {
 	return &workflowservice.DescribeWorkflowExecutionResponse{
 		WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Type: &common.WorkflowType{Name: workflowType}},
 	}
 }
 
-// TestOutgrownQuery: a query fails while the history grows under the worker that
-// replays it, and is sent again; one that fails otherwise is not.
+// TestOutgrownQuery: a query that fails because the history grew while a worker replayed
+// it is repeated. A query that fails otherwise is not.
 func TestOutgrownQuery(t *testing.T) {
 	outgrown := serviceerror.NewQueryFailed("[TMPRL1100] lookup failed for scheduledEventID to activityID")
 	for name, c := range map[string]struct {
@@ -84,8 +84,8 @@ func TestOutgrownQuery(t *testing.T) {
 	})
 }
 
-// TestStartRefuses: options with which no session could live are refused before
-// any request: this test has no cluster.
+// TestStartRefuses: invalid options are refused before any request. This test has no
+// cluster.
 func TestStartRefuses(t *testing.T) {
 	for name, o := range map[string]*session.StartOptions{
 		"an ID with a slash":       {ID: "a/b"},
@@ -103,8 +103,8 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-// TestSessionIDs: what no session can be called is refused before the cluster is
-// asked. There is none here.
+// TestSessionIDs: invalid IDs are refused before the cluster is asked. There is none
+// here.
 func TestSessionIDs(t *testing.T) {
 	c, ctx := session.New(nil, nil), t.Context()
 	for _, id := range []string{"", "a/b", "../a", "a b", "a\n", "ä", "a\x00", "%2e", strings.Repeat("a", 101)} {
@@ -122,8 +122,8 @@ func TestSessionIDs(t *testing.T) {
 	}
 }
 
-// TestRefusedTextIsNotStored: a secret command that is refused leaves nothing in the
-// store, which nobody would clear until the session ends. One that was taken before is
+// TestRefusedTextIsNotStored: the text of a refused secret command is not stored, because
+// nothing would remove it before the session ends. A command that was accepted before is
 // found by its key.
 func TestRefusedTextIsNotStored(t *testing.T) {
 	dir := t.TempDir()

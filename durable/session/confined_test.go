@@ -20,8 +20,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// payment is a cluster with a workflow that is no session, has a "state" that nobody
-// else may read, and ends by a "destroy".
+// payment is a cluster with a workflow that is not a session. Its query "state" is
+// private, and its signal "destroy" would end it.
 type payment struct {
 	client.Client
 	asked []string
@@ -53,13 +53,13 @@ func (p *payment) GetWorkflowHistory(context.Context, string, string, bool, enum
 	return nil
 }
 
-// ExecuteWorkflow uses the one that runs, as session.Client asks for.
+// ExecuteWorkflow returns the running workflow, as session.Client requests it.
 func (*payment) ExecuteWorkflow(context.Context, client.StartWorkflowOptions, any, ...any) (client.WorkflowRun, error) {
 	return nil, nil //nolint:nilnil // which nobody looks at
 }
 
-// TestOnlySessions: whoever may use sessions reaches no other workflow of the
-// namespace, by none of the client's methods and by no route.
+// TestOnlySessions: no method of the client and no route lets a user of sessions reach
+// another workflow of the namespace.
 func TestOnlySessions(t *testing.T) {
 	const id = "payment-17"
 	srv := sandboxtest.New(t, nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// tally is a client's MetricsHandler that keeps the counts of events.
+// tally is a MetricsHandler that keeps the counts of events.
 type tally struct {
 	client.MetricsHandler
 	mu     *sync.Mutex
@@ -43,8 +43,8 @@ type increment func(int64)
 
 func (f increment) Inc(n int64) { f(n) }
 
-// TestEventsAreCounted: a worker counts what happens in its sessions, by type and
-// outcome, with the handler of its client.
+// TestEventsAreCounted: a worker counts the events of its sessions, by type and outcome,
+// with its client's MetricsHandler.
 func TestEventsAreCounted(t *testing.T) {
 	m := tally{MetricsHandler: client.MetricsNopHandler, mu: new(sync.Mutex), counts: map[string]int64{}, tags: map[string]string{}}
 	p := newPlay(t, &durabletest.Options{Metrics: m})

@@ -75,8 +75,8 @@ func serve(h http.Handler, method, path, body string) *httptest.ResponseRecorder
 	return w
 }
 
-// TestAuthorize: a request that is not allowed gets 403 on every route, and the
-// cluster, which is not there, is not asked.
+// TestAuthorize: every route responds with 403 to a request that is not allowed, and does
+// not ask the cluster, which does not exist here.
 func TestAuthorize(t *testing.T) {
 	var asked []string
 	h := session.New(nil, nil).Handler(&session.HandlerOptions{Authorize: func(_ *http.Request, id string) error {
@@ -92,8 +92,8 @@ func TestAuthorize(t *testing.T) {
 	assert.Equal(t, []string{"", "a", "a", "a", "a", "a", "a", "a"}, asked)
 }
 
-// TestOtherOrigins: a page of another origin does nothing in the name of its visitor,
-// whose browser says where it comes from.
+// TestOtherOrigins: the handler refuses requests from pages of other origins, which
+// browsers mark.
 func TestOtherOrigins(t *testing.T) {
 	h := session.New(nil, nil).Handler(nil)
 	for _, r := range routes {
@@ -109,8 +109,8 @@ func TestOtherOrigins(t *testing.T) {
 	}
 }
 
-// TestToken: every route that does something wants the token, and the page, which
-// has to be there to send it, has nothing in it.
+// TestToken: every route that does something requires the token. The page, which must
+// load first to send the token, contains nothing secret.
 func TestToken(t *testing.T) {
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(&session.HandlerOptions{Authorize: session.Token("right"), Page: true})
 	ask := func(method, path, body, authorization string) *httptest.ResponseRecorder {
@@ -140,7 +140,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// unknown is a cluster that has no sessions, and counts those that are started.
+// unknown is a cluster that has no sessions. It counts those that are started.
 type unknown struct {
 	client.Client
 	started, destroyed int
@@ -160,8 +160,8 @@ func (u *unknown) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptio
 	return nil, serviceerror.NewUnavailable("nobody listens")
 }
 
-// TestAuthorizeNewSession: whoever may use a session may not start others by an
-// unused ID; and a session that its program can't keep is destroyed.
+// TestAuthorizeNewSession: a user of one session may not start others by an unused ID. A
+// session that the program can't record is destroyed.
 func TestAuthorizeNewSession(t *testing.T) {
 	u := &unknown{}
 	var asked, told []string
@@ -192,8 +192,8 @@ func TestAuthorizeNewSession(t *testing.T) {
 	assert.Equal(t, 1, u.destroyed)
 }
 
-// pipes is a listener whose connections are pipes: what waits for them is waited
-// for by a bubble of synctest.
+// pipes is a listener whose connections are pipes, so that a synctest bubble sees what
+// waits for them.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -207,8 +207,8 @@ func (p pipes) Close() error { return nil }
 
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// TestSlowBodies: a body that does not come ends its connection, and with it what a
-// stranger can hold.
+// TestSlowBodies: a body that does not arrive in time ends its connection, so that
+// strangers can't hold many.
 func TestSlowBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := &http.Server{Handler: session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(nil)}
@@ -229,7 +229,8 @@ func TestSlowBodies(t *testing.T) {
 	})
 }
 
-// counted is a body of spaces after a JSON object, and how much of it was read.
+// counted is a body that consists of a JSON object and spaces. It counts how much was
+// read.
 type counted struct {
 	io.Reader
 	n int
@@ -245,8 +246,8 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestLargeBodies: no route keeps more of a body than a small one has, whatever a
-// stranger sends, and those that have no body read none of it.
+// TestLargeBodies: no route holds more of a body than a small one has, and routes without
+// a body read none of it.
 func TestLargeBodies(t *testing.T) {
 	const limit = 256 << 10
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(&session.HandlerOptions{Page: true})
@@ -278,8 +279,8 @@ func TestLargeBodies(t *testing.T) {
 	}
 }
 
-// TestEngineUnavailable: while the engine does not respond, every route says so and when
-// to ask again. A stream does not begin.
+// TestEngineUnavailable: while the engine does not respond, every route says so, and when
+// to retry. A stream does not start.
 func TestEngineUnavailable(t *testing.T) {
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(nil)
 	for _, r := range routes {
@@ -290,8 +291,8 @@ func TestEngineUnavailable(t *testing.T) {
 	}
 }
 
-// TestHealth: the route says whether the engine responds, and nothing else, to
-// callers without a token too.
+// TestHealth: the route reports only whether the engine responds, also to callers without
+// a token.
 func TestHealth(t *testing.T) {
 	private := &session.HandlerOptions{Authorize: func(*http.Request, string) error { return errors.New("no") }}
 	for status, err := range map[int]error{http.StatusOK: nil, http.StatusServiceUnavailable: serviceerror.NewUnavailable("nobody listens")} {
@@ -301,8 +302,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestRefusedCommand: a queue that is full is one to try again, a session that was
-// destroyed is not.
+// TestRefusedCommand: a full queue is a temporary error, a destroyed session is not.
 func TestRefusedCommand(t *testing.T) {
 	for kind, status := range map[string]int{"QueueFull": http.StatusTooManyRequests, "Destroyed": http.StatusGone} {
 		h := session.New(refusing{failing{err: temporal.NewApplicationError("no", kind)}}, nil).Handler(nil)
@@ -310,8 +310,8 @@ func TestRefusedCommand(t *testing.T) {
 	}
 }
 
-// TestStartIndex: the guide's client asks for the start; another index means
-// nothing here, and is refused instead of repeating what was seen.
+// TestStartIndex: the guide's client requests the stream from its start. Another index
+// has no meaning here and is refused: the stream would repeat what the client has seen.
 func TestStartIndex(t *testing.T) {
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(nil)
 	for index, status := range map[string]int{"0": http.StatusServiceUnavailable, "7": http.StatusBadRequest, "-1": http.StatusBadRequest} {
@@ -320,7 +320,7 @@ func TestStartIndex(t *testing.T) {
 	}
 }
 
-// TestNothingToInterrupt: an interrupt that comes too late returns no error.
+// TestNothingToInterrupt: an interrupt that arrives too late is not an error.
 func TestNothingToInterrupt(t *testing.T) {
 	c := session.New(refusing{failing{err: temporal.NewApplicationError("over", "NothingToInterrupt")}}, nil)
 	require.NoError(t, c.Interrupt(t.Context(), "a", "cmd-1", sandbox.SIGINT))

@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// update plans an update, whose answer or refusal outcomes will have.
+// update schedules an update. Its answer or refusal is added to outcomes.
 func (p *play) update(at time.Duration, key, name string, arg any) {
 	p.At(at, func() {
 		p.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{
@@ -36,16 +36,15 @@ func (p *play) update(at time.Duration, key, name string, arg any) {
 	})
 }
 
-// machine returns the sandbox as a direct call finds it.
+// machine returns the sandbox as the holder of a session sees it.
 func (p *play) machine() *sandbox.Sandbox {
 	sb, err := p.Server.Client().Get(p.t.Context(), "durable-ses-1", &sandbox.GetOptions{NoResume: true})
 	require.NoError(p.t, err)
 	return sb
 }
 
-// TestHold: while somebody holds a session, its machine runs, beyond its lease and
-// the time after which it would hibernate, and no command does. One that has come
-// before is waited for.
+// TestHold: while somebody holds a session, its machine runs, even beyond its lease and
+// IdleAfter, and no command runs. A hold waits for earlier commands.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -91,8 +90,8 @@ func TestHold(t *testing.T) {
 	assert.Contains(t, p.outcomes["again"], "no such hold")
 }
 
-// TestHoldExpires: a hold that nobody renews ends by itself, also one that was given
-// up while it waited.
+// TestHoldExpires: a hold that is not renewed expires, also if its caller gave up while
+// it waited.
 func TestHoldExpires(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -107,8 +106,8 @@ func TestHoldExpires(t *testing.T) {
 	assert.InDelta(t, 3*time.Minute.Milliseconds(), int64(events[i].At-events[0].StartedAt), 30_000)
 }
 
-// TestHeldMachineIsReplaced: the session takes over the machine that a direct call
-// has started, notices that one has ended, and stops none of them too early.
+// TestHeldMachineIsReplaced: after a hold, the session uses the machine that a direct
+// call has started, notices if that has ended, and stops none too early.
 func TestHeldMachineIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -137,8 +136,8 @@ func TestHeldMachineIsReplaced(t *testing.T) {
 	}, words)
 }
 
-// TestHoldsAreCarried: who holds a session, or waits for that, does so in its next
-// history as well; one that waits is asked to repeat its request.
+// TestHoldsAreCarried: holds, and requests that wait for one, survive continue-as-new. A
+// waiting request is told to repeat itself.
 func TestHoldsAreCarried(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -159,7 +158,7 @@ func TestHoldsAreCarried(t *testing.T) {
 	assert.Equal(t, "done", again.outcomes["waits"])
 }
 
-// TestHoldOfWhatEnds: who waits for a session that is destroyed is told so.
+// TestHoldOfWhatEnds: callers that wait for a hold are told if the session is destroyed.
 func TestHoldOfWhatEnds(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -174,8 +173,8 @@ func TestHoldOfWhatEnds(t *testing.T) {
 	assert.Contains(t, p.outcomes["long"], "hold is invalid")
 }
 
-// TestMaxAge: a session destroys itself with all that it has when it reaches its age,
-// whatever else it waits for. Only a hold makes it last longer.
+// TestMaxAge: a session destroys itself with everything that it has at its MaxAge,
+// whatever it waits for. Only a hold delays that.
 func TestMaxAge(t *testing.T) {
 	t.Parallel()
 	const maxAge = time.Hour
@@ -221,8 +220,9 @@ func TestMaxAge(t *testing.T) {
 	}
 }
 
-// TestTouch: a touch counts as a use of a machine that runs, wakes none, and leaves no
-// trace while it is not needed: no number of them keeps an owner from the session.
+// TestTouch: a touch counts as a use of a running machine, and does not wake one. Touches
+// that change nothing leave no trace in the history, so any number of them leaves room
+// for the owner's calls.
 func TestTouch(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -255,9 +255,9 @@ func TestTouch(t *testing.T) {
 	}
 }
 
-// TestClocksDiffer: hours between the clocks of Temporal and of the service neither
-// have an idle session move from machine to machine nor let the lease of one run out
-// that is held.
+// TestClocksDiffer: if the clocks of Temporal and of the service differ by hours, an idle
+// session does not move from machine to machine, and the lease of a held one does not
+// expire.
 func TestClocksDiffer(t *testing.T) {
 	for _, ahead := range []time.Duration{5 * time.Hour, -time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// TestLoss: a session says once what it has lost, whether it finds that when it starts the
-// machine for a command or by the start of one, and the commands that wait run.
+// TestLoss: a session reports a loss once, whether it notices when it starts the machine
+// or when it starts a command. The waiting commands run.
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -51,8 +51,8 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestLongSleep: files are kept as long as the session sleeps, beyond the time that
-// the platform keeps snapshots by default.
+// TestLongSleep: files last as long as the session hibernates, even longer than the
+// platform keeps snapshots by default.
 func TestLongSleep(t *testing.T) {
 	t.Parallel()
 	for _, days := range []int{29, 31, 400} {
@@ -66,8 +66,8 @@ func TestLongSleep(t *testing.T) {
 	}
 }
 
-// TestSecondLife: a session with the ID of one that is over shows nothing of it, neither
-// outputs of commands with the same number nor old events.
+// TestSecondLife: a session that reuses the ID of an ended one shows none of its outputs
+// and events.
 func TestSecondLife(t *testing.T) {
 	t.Parallel()
 	store := durable.Dir(t.TempDir())
@@ -92,7 +92,7 @@ func TestSecondLife(t *testing.T) {
 	assert.NotEqual(t, pages[0], pages[1])
 }
 
-// TestMaxRun: a command that does not end by itself does not keep the queue.
+// TestMaxRun: a command that does not end by itself does not block the queue for ever.
 func TestMaxRun(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)

@@ -22,8 +22,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// person types two commands and half of a third, and reloads the page when the
-// service says so. It tells what the line has then.
+// person types two commands and half of a third, and reloads the page when the service
+// asks for it. It then reports the text of the input line.
 const person = `<script>
 (async () => {
   const line = document.getElementById("line")
@@ -43,7 +43,7 @@ const person = `<script>
 })()
 </script>`
 
-// refusing is a service whose queue takes no command at first.
+// refusing is a service whose queue accepts no command at first.
 type refusing struct {
 	mu     sync.Mutex
 	phase  string
@@ -100,9 +100,9 @@ func (s *refusing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestNothingTypedIsLost: what was typed while the service takes nothing is sent
-// until it does, in order and with the same key, over a reload of the page as well,
-// and so is what was not yet finished.
+// TestNothingTypedIsLost: the page keeps sending what was typed until the service accepts
+// it, in order and with the same keys, even after a reload. A line that was not finished
+// stays, too.
 func TestNothingTypedIsLost(t *testing.T) {
 	needs.Programs(t, "chromium")
 	service := &refusing{phase: "typing"}
@@ -118,7 +118,7 @@ func TestNothingTypedIsLost(t *testing.T) {
 	defer func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
-		// What is killed may write for a moment more.
+		// Killed processes may still write for a moment.
 		require.Eventually(t, func() bool { return os.RemoveAll(profile) == nil }, testkit.Patience, 50*time.Millisecond)
 	}()
 	require.Eventually(t, func() bool {

@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// dom is as much of a browser as the page's script needs to show events.
+// dom implements the part of a browser that the page's script needs to show events.
 const dom = `
 class Node_ {
   constructor() { this.children = []; this.style = {}; this.classList = { remove() {} }; this.text = ""; this.parentNode = null }
@@ -42,8 +42,7 @@ globalThis.setInterval = () => {}
 globalThis.fetch = () => new Promise(() => {})
 `
 
-// endless shows what a program has written that does not stop, in both streams,
-// and then its last words.
+// endless shows the endless output of a program in both streams, and then its last line.
 const endless = `
 const log = document.getElementById("log")
 show({ type: "command_start", id: "c", command: "yes" })
@@ -58,8 +57,8 @@ console.log("shown")
 process.exit(0)
 `
 
-// screens are what programs write, and what of it is on the screen: as text, or with
-// its styles, each "<style>text".
+// screens are outputs of programs with what the screen shows, as text or with styles,
+// each as "<style>text".
 const screens = `
 const cases = [
   ["10%\r20%\rdone\n", "done\n"], ["100 of 200\r\x1b[Kdone\n", "done\n"], ["50%\x1b[1K\r99", "99 "], ["abc\x1b[2Kd", "   d"],
@@ -89,7 +88,7 @@ two.write("stderr", "err \x1b[")
 two.write("stdout", "more\n")
 if (styles(both) !== "<color:var(--c2)>out <color:var(--dim)>err <color:var(--c2)>more\n") throw new Error(styles(both))
 
-// What asks for too much of anything gets little of it, soon.
+// Excessive requests are limited, and cost little time.
 for (const text of [
   "\x1b[99999999B\x1b[99999999C\x1b[99999999Ax", "\x1b[99999C".repeat(1000) + "x", "\x1b[" + "9;".repeat(50000) + "m", "\x1b]0;" + "t".repeat(1 << 20),
   "e" + "\u0301".repeat(1 << 18), "x".repeat(1 << 20), "\x1b[1A\x1b[2K\n".repeat(20000), "\r".repeat(1 << 20), "\t".repeat(1 << 16), "\x1b".repeat(1 << 18), "\x1b[K\x1b[4096G!".repeat(20000), "\x1b[4096G!\n".repeat(20000), "\u202e" + "x".repeat(100) + "\n",
@@ -105,8 +104,8 @@ console.log("shown")
 process.exit(0)
 `
 
-// waiting is a command that waits for its turn, and is taken back, in a session that has
-// lost something.
+// waiting is a queued command that the user takes back, in a session that has lost
+// something.
 const waiting = `
 const log = document.getElementById("log"), asked = []
 globalThis.fetch = async (path, o) => { asked.push([path, o.body]); return { ok: true } }
@@ -128,7 +127,7 @@ const play = async () => {
 play().catch((e) => { console.error(e); process.exit(1) })
 `
 
-// ended is a service that was killed and started again, with another token.
+// ended is a service that was killed and started again with another token.
 const ended = `
 const kept = { token: "old" }, asked = []
 Object.assign(localStorage, { getItem: (k) => kept[k] ?? null, setItem: (k, v) => { kept[k] = v }, removeItem: (k) => { delete kept[k] } })
@@ -163,7 +162,7 @@ const play = async () => {
 play().catch((e) => { console.error(e); process.exit(1) })
 `
 
-// script runs the page's script, and then another one, and wants its word.
+// script runs the page's script and then another one, which prints "shown" at its end.
 func script(t *testing.T, then string) {
 	t.Helper()
 	needs.Programs(t, "node")
@@ -171,7 +170,7 @@ func script(t *testing.T, then string) {
 	session.New(nil, nil).Handler(&session.HandlerOptions{Page: true}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	script := regexp.MustCompile("(?s)<script>(.*)</script>").FindStringSubmatch(w.Body.String())
 	require.NotNil(t, script)
-	// A file, as a word of a command line may not be that long everywhere.
+	// Use a file, because some systems limit the length of an argument.
 	file := t.TempDir() + "/page.cjs"
 	require.NoError(t, os.WriteFile(file, []byte(dom+script[1]+then), 0o600))
 	out, err := exec.CommandContext(t.Context(), "node", file).CombinedOutput()
@@ -179,15 +178,14 @@ func script(t *testing.T, then string) {
 	assert.Equal(t, "shown\n", string(out))
 }
 
-// TestPageStaysSmall: output without end does not fill the page, which shows the
-// last of it.
+// TestPageStaysSmall: endless output does not fill the page, which shows the end of it.
 func TestPageStaysSmall(t *testing.T) {
 	t.Parallel()
 	script(t, endless)
 }
 
-// TestScreen: progress bars and colours are drawn as in a terminal, however their
-// output comes in pieces, and whatever a program asks for stays text within bounds.
+// TestScreen: the page shows progress bars and colors as a terminal does, however the
+// output is split. Whatever a program writes stays text of limited size.
 func TestScreen(t *testing.T) {
 	t.Parallel()
 	script(t, screens)
@@ -199,8 +197,8 @@ func TestPageQueue(t *testing.T) {
 	script(t, waiting)
 }
 
-// TestPageRefused: the page forgets a token that is refused, and goes on with that of
-// the next run, wherever it is opened; what was typed waits for it.
+// TestPageRefused: the page forgets a refused token and continues with the token of the
+// next run, in whichever tab that is opened. What was typed waits for it.
 func TestPageRefused(t *testing.T) {
 	t.Parallel()
 	script(t, ended)

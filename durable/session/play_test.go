@@ -48,7 +48,7 @@ func (p *play) send(at time.Duration, key, script string) {
 	})
 }
 
-// tell sends a message whose answer nobody waits for.
+// tell sends a message without waiting for the answer.
 func (p *play) tell(name string, arg any) {
 	p.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{OnAccept: func() {}, OnReject: func(error) {}, OnComplete: func(any, error) {}}, arg)
 }
@@ -77,7 +77,7 @@ func (p *play) events() []Event {
 	}
 }
 
-// output is what is stored of a command.
+// output returns the stored output of a command.
 func (p *play) output(id string) string {
 	var b strings.Builder
 	for rec, err := range durable.ReadOutput(p.t.Context(), p.Worker.Output, outputOf(p.events(), id)) {
@@ -87,7 +87,7 @@ func (p *play) output(id string) string {
 	return b.String()
 }
 
-// outputOf is where the output of a command is stored.
+// outputOf returns the key of a command's stored output.
 func outputOf(events []Event, id string) string {
 	for _, e := range events {
 		if e.Type == TypeCommandStart && e.ID == id {
@@ -97,8 +97,8 @@ func outputOf(events []Event, id string) string {
 	return "none/" + id
 }
 
-// whenRead returns a channel that is closed when the worker has read a text of a
-// command's output, and asks for more.
+// whenRead returns a channel that is closed when the worker has read a text in a
+// command's output and reads on.
 func (p *play) whenRead(text string) <-chan struct{} {
 	w := &watchedLogs{text: text, read: make(chan struct{})}
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -138,7 +138,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// on calls f once c is closed, unless the test ends before.
+// on calls f once c is closed, unless the test ends first.
 func (p *play) on(c <-chan struct{}, f func()) {
 	done := make(chan struct{})
 	p.t.Cleanup(func() { <-done })

@@ -13,7 +13,7 @@ import (
 )
 
 // TestPrinting prints every exported type of the module, and values in use. Their JSON
-// is what a history has, and so it is whole.
+// becomes part of a history, so it contains everything.
 func TestPrinting(t *testing.T) {
 	t.Parallel()
 	module := printing.Module{Dir: "..", Whole: true, Roots: []reflect.Type{

@@ -29,8 +29,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// asker plays the part of Temporal for a worker that is asked about sessions which it
-// does not have in memory.
+// asker acts as Temporal for a worker that receives queries for sessions that it does not
+// have in memory.
 type asker struct {
 	workflowservice.UnimplementedWorkflowServiceServer
 	tasks   chan *workflowservice.PollWorkflowTaskQueueResponse
@@ -51,7 +51,7 @@ func (a *asker) RespondQueryTaskCompleted(_ context.Context, answer *workflowser
 	return &workflowservice.RespondQueryTaskCompletedResponse{}, nil
 }
 
-// newAsker returns one with a worker.
+// newAsker returns an asker with a worker.
 func newAsker(t *testing.T) *asker {
 	a := &asker{tasks: make(chan *workflowservice.PollWorkflowTaskQueueResponse), answers: make(chan *workflowservice.RespondQueryTaskCompletedRequest, 1)}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -70,7 +70,8 @@ func newAsker(t *testing.T) *asker {
 	return a
 }
 
-// ask sends a query to a session with that history, of which that much is committed.
+// ask sends a query to a session with that history, of which the part up to at is
+// committed.
 func (a *asker) ask(t *testing.T, h []*history.HistoryEvent, at place, answer any, name string, args ...any) {
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(args...)
 	require.NoError(t, err)
@@ -98,8 +99,8 @@ func (a *asker) events(t *testing.T, h []*history.HistoryEvent, at place) page {
 	}
 }
 
-// tellings has for each query of a session what its answer tells of the events that
-// are decided, from a number on, to one who has followed the history to there.
+// tellings returns, for each query of a session, what its answer reveals about the
+// decided events from a number on, to a viewer who has followed the history to there.
 var tellings = map[string]func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int){
 	queryEvents: func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int) {
 		p := a.events(t, h, w.at)
@@ -123,10 +124,10 @@ var tellings = map[string]func(t *testing.T, a *asker, h []*history.HistoryEvent
 	},
 }
 
-// TestOnlyDecided: wherever a recorded history is cut off before or after a decision
-// begins, a worker that replays it for a query tells of all that the decisions before
-// have made, and nobody gets anything of what the next one is to make: with an update, it
-// may come to something else. So it is with each query that a session answers.
+// TestOnlyDecided: a recorded history is cut before and after the start of each decision.
+// A worker that replays it for a query reports everything that the earlier decisions have
+// made. Viewers get nothing of the decision that has just started, because an update may
+// change it. This holds for each query of a session.
 func TestOnlyDecided(t *testing.T) {
 	a := newAsker(t)
 	for _, file := range histories(t) {

@@ -27,10 +27,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestOutlastsRefusals: a session waits, and says why, while the platform refuses
-// to stop, start or run anything, or to tell how a command ended; it goes on when
-// it is used, or by itself. One that is destroyed meanwhile ends its machine once
-// it may.
+// TestOutlastsRefusals: while the platform refuses to stop, start or run anything, or to
+// report how a command ended, a session waits and says why. It continues when it is used,
+// or by itself. A session that is destroyed in the meantime stops its machine once the
+// platform allows it.
 func TestOutlastsRefusals(t *testing.T) {
 	const cutInEnd = 850 // between the first record of a response, which has the command, and the end of the last, which has it again
 	for _, status := range []int{http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusBadRequest} {
@@ -88,9 +88,9 @@ func TestOutlastsRefusals(t *testing.T) {
 	}
 }
 
-// TestCarriedStateIsBounded: whatever is sent to a session, what it carries over
-// continue-as-new is less than Temporal takes of one payload: commands and keys that
-// JSON makes six times as long, and events of them.
+// TestCarriedStateIsBounded: whatever is sent to a session, the state that it carries
+// over continue-as-new fits into one payload of Temporal, even for commands and keys that
+// are six times as long as JSON, and their events.
 func TestCarriedStateIsBounded(t *testing.T) {
 	const payload = 2 << 20
 	hash := strings.Repeat("0", 64)
@@ -143,15 +143,15 @@ func TestCarriedStateIsBounded(t *testing.T) {
 	}
 }
 
-// TestOptionsAreBounded: options that are too large to be carried over are refused at
-// the start.
+// TestOptionsAreBounded: options that are too large to be carried over are refused at the
+// start.
 func TestOptionsAreBounded(t *testing.T) {
 	_, err := New(nil, nil).Start(t.Context(), &StartOptions{Sandbox: &durable.Options{Tags: map[string]string{"a": strings.Repeat("<", optionsBytes/6)}}})
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 	require.ErrorContains(t, err, "bytes of JSON")
 }
 
-// memory is a store of what was committed.
+// memory is a store of committed objects.
 type memory map[string][]byte
 
 type memoryWriter struct {
@@ -177,8 +177,8 @@ func (m memory) Open(_ context.Context, key string) (io.ReadCloser, error) {
 
 func (m memory) Remove(context.Context, string) error { return nil }
 
-// TestPages: all events of a session of several pages are found, from wherever a viewer
-// begins.
+// TestPages: a viewer finds all events of a session with several pages, wherever it
+// starts.
 func TestPages(t *testing.T) {
 	r, a := &run{state: &state{}}, archive{memory{}}
 	for page := range 10 {
@@ -203,8 +203,8 @@ func TestPages(t *testing.T) {
 	assert.Empty(t, events)
 }
 
-// TestNoCommand: what no client sends is refused before it is in the history: a text
-// that is too long, and one that is not below the session's own.
+// TestNoCommand: messages that no client sends are refused before they are in the
+// history: a text that is too long, and one that is not below the session's own prefix.
 func TestNoCommand(t *testing.T) {
 	r := &run{state: &state{}, in: input{Policy: Policy{}.withDefaults()}}
 	for _, c := range []commandUpdate{
@@ -214,8 +214,8 @@ func TestNoCommand(t *testing.T) {
 	}
 }
 
-// TestStoredText: a viewer gets the text of a command as it is stored. Where that is
-// missing, the event says so; another error breaks the stream.
+// TestStoredText: a viewer gets a command's text from the store. If the text is missing,
+// the event says so; any other error ends the stream.
 func TestStoredText(t *testing.T) {
 	a := archive{durable.Dir(t.TempDir())}
 	text := textOf("echo long")
@@ -233,7 +233,7 @@ func TestStoredText(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestKeysStayKnown: a key is known by what is kept of it.
+// TestKeysStayKnown: a key is recognized by the part of it that is kept.
 func TestKeysStayKnown(t *testing.T) {
 	long := strings.Repeat("<", 200)
 	r := &run{state: &state{Keys: []keyed{{keyOf(long + "x"), "cmd-2"}, {"short", "cmd-3"}}}}
@@ -242,8 +242,9 @@ func TestKeysStayKnown(t *testing.T) {
 	}
 }
 
-// TestCallsAreBounded: whatever is sent to a session while a command runs, less
-// than Temporal takes of one run, its owner can interrupt that and destroy it.
+// TestCallsAreBounded: whatever is sent to a session while a command runs, it stays
+// within Temporal's limits for one run, and its owner can still interrupt the command and
+// destroy the session.
 func TestCallsAreBounded(t *testing.T) {
 	const updates = 2000 // of one run
 	r := &run{state: &state{Counter: 1, Keys: []keyed{{"a", "cmd-1"}}}, begun: "cmd-1", in: input{Policy: Policy{}.withDefaults()}}
@@ -269,9 +270,9 @@ func TestCallsAreBounded(t *testing.T) {
 	require.ErrorContains(t, r.acceptInterrupt(nil, interrupt{"cmd-1", 2}), "nothing", "which leaves no trace")
 }
 
-// TestCallsWhileRefused: while the platform refuses, no run of the workflow takes so many
-// calls of any kind that it can't be destroyed; once it does not, the next run begins, and
-// takes calls again.
+// TestCallsWhileRefused: while the platform refuses, no run of the workflow accepts so
+// many calls of any kind that it could not be destroyed. Afterwards the next run starts
+// and accepts calls again.
 func TestCallsWhileRefused(t *testing.T) {
 	t.Parallel()
 	for _, destroyed := range []bool{true, false} {
@@ -287,7 +288,7 @@ func TestCallsWhileRefused(t *testing.T) {
 			func(key string) { p.update(0, key, updateHold, holdUpdate{"a", time.Minute}) },
 			func(key string) { p.send(0, key, "true") },
 		}
-		// More than are taken, without the holds, of which a few may wait.
+		// More calls than are accepted, apart from holds, of which only a few may wait.
 		all := (maxCalls + 100) * len(calls) / (len(calls) - 1)
 		var next func(i int)
 		next = func(i int) { // the environment has no room for all at once
@@ -318,8 +319,8 @@ func TestCallsWhileRefused(t *testing.T) {
 	}
 }
 
-// TestSecret: a secret command runs, and nothing of its text is in what the workflow is
-// told. Another one is told whole, up to MaxCommand, beyond which it is refused.
+// TestSecret: a secret command runs, and the workflow gets none of its text. It gets the
+// whole text of any other command, up to MaxCommand; a longer one is refused.
 func TestSecret(t *testing.T) {
 	u := &updates{}
 	c := New(u, &Options{Output: durable.Dir(t.TempDir())})
@@ -341,7 +342,7 @@ func TestSecret(t *testing.T) {
 	assert.Len(t, u.args, 2)
 }
 
-// updates is a cluster that notes what a session is told.
+// updates is a cluster that records the updates sent to a session.
 type updates struct {
 	client.Client
 	args []any

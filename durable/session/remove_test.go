@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// lists is a cluster that knows the workflows that were started.
+// lists is a cluster that knows the started workflows.
 type lists struct {
 	client.Client
 	started []client.StartWorkflowOptions
@@ -62,9 +62,9 @@ func TestTitle(t *testing.T) {
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 }
 
-// TestRemove: what a session has kept that has ended is removed, also once Temporal has
-// forgotten it. One that lives, a sandbox of another and another kind of workflow are not
-// touched.
+// TestRemove: everything that an ended session has kept is removed, even after Temporal
+// has forgotten the session. A running session, another session's sandbox and another
+// kind of workflow are not touched.
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)

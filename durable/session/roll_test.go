@@ -22,7 +22,7 @@ import (
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// continued returns the session as it goes on in a new history, and what is
+// continued returns the session as it continues in a new history, and the state that is
 // carried over.
 func (p *play) continued() (*play, input) {
 	next, ok := errors.AsType[*workflow.ContinueAsNewError](p.GetWorkflowError())
@@ -41,7 +41,7 @@ func (p *play) continued() (*play, input) {
 	return again, carried
 }
 
-// TestContinueAsNew: what a session is goes on in a new history.
+// TestContinueAsNew: a session keeps everything when it continues as new.
 func TestContinueAsNew(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "echo kept > f")
@@ -63,8 +63,8 @@ func TestContinueAsNew(t *testing.T) {
 	assert.Equal(t, "kept\n", again.output("cmd-3"))
 }
 
-// TestRollsWithQueue: a session in which commands wait all the time begins a new
-// history as well, with those that wait and what was sent to them.
+// TestRollsWithQueue: a session with a queue that is never empty continues as new, too,
+// with the waiting commands and their interrupts.
 func TestRollsWithQueue(t *testing.T) {
 	p := newPlay(t, nil)
 	p.At(time.Minute, func() { p.SetCurrentHistoryLength(100) })
@@ -82,8 +82,8 @@ func TestRollsWithQueue(t *testing.T) {
 	assert.Equal(t, "0\n1\n3\n", again.output("cmd-4"))
 }
 
-// TestRefreshesWithQueue: a session in which commands wait when its machine comes
-// near the cap moves to a new one between two of them, with its files.
+// TestRefreshesWithQueue: a session with waiting commands moves to a new machine between
+// two of them when its machine nears the cap, and keeps its files.
 func TestRefreshesWithQueue(t *testing.T) {
 	policy := Policy{MaxLifetime: 2 * time.Hour, HistoryLimit: 50}
 	p := newPlay(t, nil)
@@ -114,10 +114,10 @@ func TestRefreshesWithQueue(t *testing.T) {
 	assert.Equal(t, machines[1], machines[2])
 }
 
-// dir is where the pages of a session that is carried over are stored.
+// dir returns the folder of the pages of a session that is carried over.
 func (in input) dir() string { return "ses-1/" + timestamp(in.State.StartedAt) }
 
-// storeOf calls a function when a page of events is being written.
+// storeOf calls a function while a page of events is written.
 type storeOf struct {
 	durable.OutputStore
 	page func()
@@ -130,8 +130,8 @@ func (s storeOf) Create(ctx context.Context, key string) (durable.OutputWriter, 
 	return s.OutputStore.Create(ctx, key)
 }
 
-// TestMessagesWhileRolling: what comes while a session continues as new is not
-// lost: it is destroyed, or its machine counts as used.
+// TestMessagesWhileRolling: no message is lost while a session continues as new: a
+// destroy takes effect, and a touch counts as a use of the machine.
 func TestMessagesWhileRolling(t *testing.T) {
 	for message, arg := range map[string]any{updateDestroy: DestroyOptions{}, updateTouch: struct{}{}} {
 		t.Run(message, func(t *testing.T) {
@@ -195,8 +195,8 @@ func TestArchive(t *testing.T) {
 	assert.Empty(t, events)
 }
 
-// TestPagesAreBounded: whatever commands are sent, no response and no payload
-// is larger than Temporal takes.
+// TestPagesAreBounded: whatever commands are sent, no response and no payload exceeds
+// Temporal's limits.
 func TestPagesAreBounded(t *testing.T) {
 	var events []stored
 	for i := range 100 {

@@ -20,10 +20,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestWeek: a session's week, and some more of it: it hibernates and wakes each
-// day, moves to new machines before the cap, loses one, continues as new, and is
-// taken over by a new version of its code. Its files and outputs are there all the
-// time, and its events without a gap.
+// TestWeek: during a week and a bit more, a session hibernates and wakes each day, moves
+// to new machines before the cap, loses one, continues as new, and is taken over by a new
+// version of its code. Its files and outputs last, and its events have no gap.
 func TestWeek(t *testing.T) {
 	const hour, day = time.Hour, 24 * time.Hour
 	morning := func(i int) time.Duration { return time.Duration(i)*day + 5*hour }
@@ -35,7 +34,7 @@ func TestWeek(t *testing.T) {
 		p.send(morning(i), fmt.Sprint("day", i), "cat f; echo more >> f; wc -l < f")
 	}
 	p.longDay(4*day, "serve")
-	// A machine dies, with what was written since the last snapshot.
+	// A machine dies with what was written since the last snapshot.
 	p.send(5*day, "dies", "echo unsaved >> f; echo begun; sleep 1000")
 	p.on(p.whenRead("begun"), func() { p.Server.Crash("durable-ses-1") })
 	p.send(5*day+hour, "after", "wc -l < f")
@@ -83,8 +82,8 @@ func TestWeek(t *testing.T) {
 	t.Logf("%v in %v, %d events", again.Now().Sub(began).Round(time.Hour), time.Since(began).Round(time.Millisecond), len(events))
 }
 
-// longDay plans a day on which somebody looks at the session's dev server every 25
-// minutes, beyond the cap.
+// longDay schedules a day on which somebody looks at the session's dev server every 25
+// minutes, for longer than the cap.
 func (p *play) longDay(at time.Duration, key string) {
 	p.send(at, key, "true")
 	for i := range 13 {
@@ -92,7 +91,7 @@ func (p *play) longDay(at time.Duration, key string) {
 	}
 }
 
-// ends counts the commands that have ended, as they should.
+// ends counts the commands that have ended as expected.
 func (p *play) ends(events []Event) (n int) {
 	for _, e := range events {
 		if e.Type == TypeCommandEnd {
@@ -104,7 +103,8 @@ func (p *play) ends(events []Event) (n int) {
 	return n
 }
 
-// TestLostResponses: a start whose response is lost, in any way, runs once.
+// TestLostResponses: a command runs once even if the response to its start is lost, in
+// any way.
 func TestLostResponses(t *testing.T) {
 	for name, f := range map[string]sandboxtest.Fault{
 		"dropped after": {DropAfter: true}, "502 although it acted": {ActThenStatus: 502},
@@ -126,8 +126,8 @@ func TestLostResponses(t *testing.T) {
 	}
 }
 
-// TestOutputInNoHistory: what a command writes may be a secret of its environment, and
-// is in the store alone.
+// TestOutputInNoHistory: a command's output, which may contain secrets from its
+// environment, is only in the store.
 func TestOutputInNoHistory(t *testing.T) {
 	p := newPlay(t, nil)
 	ends := 0
@@ -146,9 +146,9 @@ func TestOutputInNoHistory(t *testing.T) {
 	assert.GreaterOrEqual(t, ends, 3)
 }
 
-// TestMachineDies: a command whose machine ends is lost, with the output so far,
-// and not run again; the next one wakes the sandbox, which begins empty, as no snapshot
-// had been taken, and runs.
+// TestMachineDies: a command whose machine ends is lost, with the output so far, and does
+// not run again. The next command wakes the sandbox, which is empty because no snapshot
+// was taken, and runs.
 func TestMachineDies(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "echo part; sleep 1000")
@@ -162,7 +162,7 @@ func TestMachineDies(t *testing.T) {
 	assert.Equal(t, "part\n", p.output("cmd-1"))
 }
 
-// TestInterrupt: a command that runs gets the signal, one that waits never begins.
+// TestInterrupt: a running command gets the signal, and a waiting one never starts.
 func TestInterrupt(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "trap 'echo bye; exit 5' INT; echo up; while :; do sleep 0.05; done")
@@ -179,8 +179,8 @@ func TestInterrupt(t *testing.T) {
 	assert.Equal(t, "up\nbye\n", p.output("cmd-1"))
 }
 
-// TestInterruptTwice: a second interrupt does not hit the next command, and the
-// answer says whether there was one to interrupt.
+// TestInterruptTwice: a second interrupt does not reach the next command, and the answer
+// says whether there was a command to interrupt.
 func TestInterruptTwice(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "trap 'exit 5' INT; echo up; while :; do sleep 0.05; done")
@@ -218,8 +218,8 @@ func TestInterruptTwice(t *testing.T) {
 	assert.Contains(t, p.outcomes["over"], "nothing to interrupt")
 }
 
-// TestInterruptEscalates: a command that does not end of an interrupt is killed by
-// the next one, with what it has started.
+// TestInterruptEscalates: a command that ignores an interrupt is killed by the next one,
+// with its children.
 func TestInterruptEscalates(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "trap 'echo no' INT; echo up; while :; do sleep 0.05; done")
@@ -249,8 +249,8 @@ func TestInterruptEscalates(t *testing.T) {
 	assert.Equal(t, []string{"active", "cmd-1 killed 137", "cmd-2 exited 0", "destroyed", "destroyed"}, story(events))
 }
 
-// TestRefused: what the platform refuses for good ends the session with the
-// reason, and a full queue refuses commands.
+// TestRefused: a permanent refusal of the platform ends the session with the reason, and
+// a full queue refuses commands.
 func TestRefused(t *testing.T) {
 	p := newPlay(t, nil)
 	p.ExecuteWorkflow(Workflow, input{Options: durable.Options{Name: "no name/at all"}})
@@ -310,11 +310,11 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// TestRequestsOfACommand: a command costs two requests: its start, whose response has
-// its output and its end for the activity that follows it, and a longer lease. Nothing
-// is looked up, and what is missing of a lease is not asked for each time.
+// TestRequestsOfACommand: a command costs two requests: its start, whose response
+// contains its output and its end, and the extension of the lease. Nothing is looked up,
+// and a slightly short lease is not extended each time.
 func TestRequestsOfACommand(t *testing.T) {
-	// Apart by more than what is not worth a request, and by more than half a lease.
+	// The commands are further apart than the smallest extension, and than half a lease.
 	for _, apart := range []time.Duration{3 * time.Minute, 20 * time.Minute} {
 		t.Run(apart.String(), func(t *testing.T) { testRequestsOfACommand(t, apart) })
 	}

@@ -13,8 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/durable/session"
 )
 
-// starts is a cluster that notes the IDs of the sessions that are started, whose
-// responses never come.
+// starts is a cluster that records the IDs of started sessions, and never responds.
 type starts struct {
 	client.Client
 	ids []string
@@ -29,8 +28,8 @@ func (s *starts) ExecuteWorkflow(_ context.Context, o client.StartWorkflowOption
 	return nil, serviceerror.NewUnavailable("the response is lost")
 }
 
-// TestStartKey: a start that is repeated with its key is the same session; each without
-// one is another. A key that could be guessed would give away the session, and is refused.
+// TestStartKey: starts with the same key are one session, and each start without a key is
+// another. A key that could be guessed would give away the session, so it is refused.
 func TestStartKey(t *testing.T) {
 	c := &starts{}
 	h := session.New(c, nil).Handler(nil)

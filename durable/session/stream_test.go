@@ -31,8 +31,8 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// cluster plays the part of Temporal: a history that grows, and workers that
-// answer queries from what they have in memory.
+// cluster acts as Temporal: it has a history that grows, and workers that answer queries
+// from memory.
 type cluster struct {
 	client.Client
 	mu      sync.Mutex
@@ -92,7 +92,7 @@ func (c *cluster) happens(e *history.HistoryEvent) {
 	c.grown = make(chan struct{})
 }
 
-// commits puts the decision that began with an event into the history.
+// commits adds the decision that began with an event to the history.
 func (c *cluster) commits(started int64) {
 	c.happens(&history.HistoryEvent{
 		EventType:  enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
@@ -100,12 +100,12 @@ func (c *cluster) commits(started int64) {
 	})
 }
 
-// begins puts the start of a decision into the history.
+// begins adds the start of a decision to the history.
 func (c *cluster) begins(at time.Time) {
 	c.happens(&history.HistoryEvent{EventType: enums.EVENT_TYPE_WORKFLOW_TASK_STARTED, EventTime: timestamppb.New(at)})
 }
 
-// knows sets what the worker has in memory.
+// knows sets the events in the worker's memory.
 func (c *cluster) knows(events ...stored) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,14 +199,14 @@ func watchFrom(c *Client, from Cursor) *watcher {
 	return w
 }
 
-// ended reports whether the loop has, and with what error.
+// ended reports whether the loop has ended, and its error.
 func (w *watcher) ended() (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.over, w.err
 }
 
-// saw returns what came after everything has come to rest for a while.
+// saw returns the events that have arrived, after nothing has happened for a while.
 func (w *watcher) saw() []string {
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
@@ -219,9 +219,9 @@ func of(decision int, e Event) stored { return stored{Event: e, Decision: decisi
 
 func queuedEvent(id string) Event { return Event{Type: TypeCommandQueued, ID: id} }
 
-// TestOnlyCommitted: a viewer gets no event of a decision that is in no history,
-// however long a worker that lost it goes on telling of it, and then the one that was
-// made in its place.
+// TestOnlyCommitted: a viewer gets no event of a decision that is not in the history,
+// however long a worker that lost the decision reports it. It gets the events of the
+// decision that replaced it.
 func TestOnlyCommitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -238,9 +238,8 @@ func TestOnlyCommitted(t *testing.T) {
 	})
 }
 
-// TestOnlyOfThisAttempt: an attempt of a decision that is lost without a trace in the
-// history, as the second is, has the number of the one that is committed later. A
-// viewer gets the events of the latter alone.
+// TestOnlyOfThisAttempt: a lost attempt of a decision may leave no trace in the history.
+// The committed attempt has the same number, and a viewer gets only its events.
 func TestOnlyOfThisAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -263,7 +262,7 @@ func TestOnlyOfThisAttempt(t *testing.T) {
 	})
 }
 
-// hasty is a cluster where something happens between the query for the events behind
+// hasty is a cluster in which something happens between the query for the events after
 // the first and its answer.
 type hasty struct {
 	*cluster
@@ -280,8 +279,8 @@ func (h *hasty) QueryWorkflowWithOptions(ctx context.Context, req *client.QueryW
 	return resp, err
 }
 
-// TestOnlyAsBegun: a worker that replays a decision that has just begun does not know
-// the updates that it began with. A viewer gets its events as it was committed.
+// TestOnlyAsBegun: a worker that replays a decision that has just started does not know
+// the updates that came with it. A viewer gets the events of the committed decision.
 func TestOnlyAsBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := &hasty{cluster: newCluster()}
@@ -300,8 +299,8 @@ func TestOnlyAsBegun(t *testing.T) {
 	})
 }
 
-// TestCursorInNoOutput: a cursor that says that it is in an output, and is not, is one
-// at its event.
+// TestCursorInNoOutput: a cursor that claims to be in an output but is not means its
+// event.
 func TestCursorInNoOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -313,7 +312,7 @@ func TestCursorInNoOutput(t *testing.T) {
 	})
 }
 
-// pipes are a store whose outputs are still being written.
+// pipes is a store whose outputs are still being written.
 type pipes struct {
 	durable.OutputStore
 	content func() io.ReadCloser
@@ -321,14 +320,14 @@ type pipes struct {
 
 func (p pipes) Open(context.Context, string) (io.ReadCloser, error) { return p.content(), nil }
 
-// record is a stored piece of output, with at bytes before it.
+// record returns a stored piece of output with at bytes before it.
 func record(at int64, data string) string {
 	line, _ := json.Marshal(durable.Record{Stream: "stdout", Data: []byte(data), At: at})
 	return string(line) + "\n"
 }
 
-// TestAheadOfOutput: what happens while a command runs is shown at once, its end
-// after all of its output; and a viewer who comes back at any place gets the rest.
+// TestAheadOfOutput: events that happen while a command runs are shown at once, and its
+// end after all of its output. A viewer that reconnects anywhere gets the rest.
 func TestAheadOfOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -366,7 +365,7 @@ func TestAheadOfOutput(t *testing.T) {
 		assert.Equal(t, []string{"command_output cmd-1three", "command_end cmd-1", "activity"}, words[6:])
 		v.stop()
 
-		// From each place on, the same bytes and events follow.
+		// The same bytes and events follow from each position.
 		split := func(words []string) (events []string, bytes string) {
 			for _, word := range words {
 				if data, ok := strings.CutPrefix(word, "command_output cmd-1"); ok {
@@ -392,8 +391,8 @@ func TestAheadOfOutput(t *testing.T) {
 	})
 }
 
-// TestTerminated: the viewers of a session that was terminated from outside learn
-// so, and cost nothing afterwards.
+// TestTerminated: the viewers of a session that was terminated from outside are told, and
+// cause no more requests.
 func TestTerminated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -420,7 +419,7 @@ func TestTerminated(t *testing.T) {
 	})
 }
 
-// TestStateSaysWhatFails: what a session tries again and again is not hidden.
+// TestStateSaysWhatFails: the state shows the error of a request that is being retried.
 func TestStateSaysWhatFails(t *testing.T) {
 	temporal := newCluster()
 	for _, why := range []string{"", "no space left on device"} {
@@ -432,8 +431,8 @@ func TestStateSaysWhatFails(t *testing.T) {
 	}
 }
 
-// TestLostInRetention: the viewers of a session whose rows are gone learn so, and
-// cost nothing afterwards.
+// TestLostInRetention: the viewers of a session that Temporal no longer has are told, and
+// cause no more requests.
 func TestLostInRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -455,8 +454,8 @@ func TestLostInRetention(t *testing.T) {
 	})
 }
 
-// TestFutureCursor: a cursor behind all that has happened is refused; nothing would
-// come.
+// TestFutureCursor: a cursor beyond the last event is refused, because no event would
+// ever follow it.
 func TestFutureCursor(t *testing.T) {
 	temporal := newCluster()
 	temporal.knows(of(3, Event{Type: TypeCreated}), of(3, Event{Type: TypeStatus}))
@@ -479,9 +478,9 @@ func TestFutureCursor(t *testing.T) {
 	}
 }
 
-// TestLostFromHistory: a viewer who has seen what a database has lost that was put back
-// learns so, and neither waits for what comes in its place nor goes on behind it, in
-// this process or another.
+// TestLostFromHistory: a viewer that has seen events which a restored database has lost
+// is told. It neither waits for their replacements nor continues after them, in this
+// process or another.
 func TestLostFromHistory(t *testing.T) {
 	at := func(e Event, at Millis) stored { e.At = at; return of(3, e) }
 	both := []stored{at(Event{Type: TypeCreated}, 1), at(queuedEvent("cmd-1"), 2)}
@@ -523,7 +522,7 @@ func TestLostFromHistory(t *testing.T) {
 	}
 }
 
-// TestFailingQueries: a query that fails for good ends the stream with its error.
+// TestFailingQueries: a query that fails permanently ends the stream with its error.
 func TestFailingQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -541,7 +540,7 @@ func TestFailingQueries(t *testing.T) {
 	})
 }
 
-// TestSharedQueries: viewers of one session in a process ask once, not each.
+// TestSharedQueries: the viewers of one session in a process share a query.
 func TestSharedQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -591,7 +590,8 @@ func (silent) ExecuteWorkflow(ctx context.Context, _ client.StartWorkflowOptions
 	return nil, errSilent
 }
 
-// TestRoutesRespond: every route answers within ten seconds, whatever is away.
+// TestRoutesRespond: every route responds within ten seconds, whichever part is
+// unavailable.
 func TestRoutesRespond(t *testing.T) {
 	for _, r := range []struct{ method, path, body string }{
 		{"POST", "/start", ""}, {"POST", "/start", `{"runId":"a"}`}, {"POST", "/command", `{"runId":"a","command":"true"}`}, {"GET", "/events?runId=a", ""},

@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// ran is the events of a command that has written so many bytes.
+// ran returns the events of a command that has written a number of bytes.
 func ran(id string, bytes int64) []stored {
 	return []stored{
 		of(3, queuedEvent(id)), of(3, Event{Type: TypeCommandStart, ID: id}),
@@ -25,8 +25,8 @@ func ran(id string, bytes int64) []stored {
 	}
 }
 
-// TestTailOfRunning: without lines, a viewer begins where the running command has written
-// to, as far as its worker or another viewer knows, or behind the last event.
+// TestTailOfRunning: with zero lines, a viewer starts where the running command's output
+// ends as far as its worker or another viewer knows, or after the last event.
 func TestTailOfRunning(t *testing.T) {
 	ended := append([]stored{of(3, Event{Type: TypeCreated})}, ran("cmd-1", 100)...) // 0, 1 to 4
 	starts := append(append([]stored(nil), ended...), of(3, queuedEvent("cmd-2")), of(3, Event{Type: TypeCommandStart, ID: "cmd-2"}))
@@ -81,7 +81,7 @@ func TestTailOfRunning(t *testing.T) {
 	})
 }
 
-// TestTail: a viewer begins with the last lines, of one output or of several.
+// TestTail: a viewer starts with the last lines, of one output or of several.
 func TestTail(t *testing.T) {
 	outputs := map[string]string{"cmd-1": "1\n2\n3\n", "cmd-2": "", "cmd-3": strings.Repeat("x", 2<<20) + "\n4\n5\n6"}
 	store := memory{}
@@ -122,7 +122,8 @@ func TestTail(t *testing.T) {
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 }
 
-// TestLinesAtEnd: a line without an end counts, and an end of a line begins none.
+// TestLinesAtEnd: a line without a newline counts, and a newline at the end starts no
+// other line.
 func TestLinesAtEnd(t *testing.T) {
 	for _, row := range []struct {
 		text             string
@@ -136,7 +137,7 @@ func TestLinesAtEnd(t *testing.T) {
 	}
 }
 
-// TestTailRoute: the routes take it, and a cursor goes before it.
+// TestTailRoute: the routes accept a number of lines. A cursor takes precedence.
 func TestTailRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()

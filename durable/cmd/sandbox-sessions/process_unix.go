@@ -10,5 +10,5 @@ import (
 // ofItsOwn keeps the signals of a terminal from a child.
 func ofItsOwn() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// askToEnd asks a process to end in order.
+// askToEnd asks a process to shut down.
 func askToEnd(p *os.Process) error { return p.Signal(os.Interrupt) }

@@ -10,9 +10,9 @@ func ofItsOwn() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }
 
-// askToEnd asks a process that was started by ofItsOwn to end in order. One that
-// has another console can't be asked, and is ended: it keeps its state at each
-// moment.
+// askToEnd asks a process that was started with ofItsOwn to shut down. A process with
+// another console can't be asked, so it is killed. Nothing is lost, because it saves each
+// change at once.
 func askToEnd(p *os.Process) error {
 	const ctrlBreak = 1
 	send := syscall.NewLazyDLL("kernel32.dll").NewProc("GenerateConsoleCtrlEvent")

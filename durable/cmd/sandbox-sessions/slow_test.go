@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pipes is a listener whose connections are pipes, so that time passes at once.
+// pipes is a listener whose connections are pipes, so that a synctest bubble controls
+// their time.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -28,8 +29,8 @@ func (p pipes) Close() error { return nil }
 
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// TestIdleConnections: a connection on which no request comes, or only a part of
-// one, ends.
+// TestIdleConnections: the server closes a connection that sends no request, or only part
+// of one.
 func TestIdleConnections(t *testing.T) {
 	for name, sent := range map[string]string{
 		"nothing": "", "a part of a request": "GET / HTTP/1.1\r\nHost: x\r\n", "no second request": "GET / HTTP/1.1\r\nHost: x\r\n\r\n",

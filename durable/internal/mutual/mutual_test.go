@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestKeyOf: a file keeps its key, so that clients outlive a restart of the server. One
-// that has none, or half of one, gets another, for its owner alone.
+// TestKeyOf: a file keeps its key, so that clients outlive a restart of the server. A
+// file without a whole key gets a new one, which only its owner can read.
 func TestKeyOf(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tls.pem")
 	key, err := KeyOf(file)

@@ -9,13 +9,13 @@ import (
 	"github.com/go-vercel/sandbox/durable/session/sessiontest"
 )
 
-// backup is a program that is to be tested.
+// backup is the program that the test is for.
 func backup(ctx context.Context, sessions *session.Client, id string) error {
 	_, err := sessions.Command(ctx, id, session.Command{Command: "tar cf backup.tar notes", Key: "backup"})
 	return err
 }
 
-// A test of two days of a session, which takes a second.
+// This test of two days of a session takes a second.
 func Example() {
 	var t *testing.T // of a Test function
 

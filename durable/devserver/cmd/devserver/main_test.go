@@ -38,8 +38,9 @@ func command() int {
 	return 7
 }
 
-// TestCommand: the command finds the server, whatever Temporal the environment named
-// before, and its exit code is the program's. What can't run is an error.
+// TestCommand: the command finds the server even if the environment named another
+// Temporal before. Its exit code becomes the program's. A command that can't run is an
+// error.
 func TestCommand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "database")
 	program := func(args ...string) (stderr string, code int) {
