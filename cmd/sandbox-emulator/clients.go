@@ -11,8 +11,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// nodeHook leads Node programs to the server, and pythonHook Python programs:
-// the official clients of both have the platform's address built in.
+// nodeHook and pythonHook make Node and Python programs use the server: the official
+// clients of both have the platform's address built in.
 var (
 	//go:embed hook.mjs
 	nodeHook []byte
@@ -40,8 +40,8 @@ func writeHooks() (*hooks, error) {
 
 func (h *hooks) remove() error { return os.RemoveAll(h.dir) }
 
-// environment is that of the command: the caller's, with what leads every
-// client to the server.
+// environment returns the command's environment: the caller's, plus what makes every
+// client use the server.
 func (h *hooks) environment(server *sandboxtest.Server, base []string) []string {
 	env := slices.DeleteFunc(append(slices.Clone(base), server.Environ()...), func(kv string) bool {
 		key, _, _ := strings.Cut(kv, "=")
@@ -54,9 +54,9 @@ func (h *hooks) environment(server *sandboxtest.Server, base []string) []string 
 	return append(env, h.clients(server, base)...)
 }
 
-// clients are the variables that lead the clients of other languages to the
-// server, in addition to those of [sandboxtest.Server.Environ]. Options in base
-// are kept.
+// clients returns the variables that make the clients of other languages use the server,
+// in addition to those of [sandboxtest.Server.Environ]. It keeps the options that these
+// variables have in base.
 func (h *hooks) clients(server *sandboxtest.Server, base []string) []string {
 	set := make(map[string]string)
 	for _, kv := range base {
@@ -68,7 +68,7 @@ func (h *hooks) clients(server *sandboxtest.Server, base []string) []string {
 		"VERCEL_OIDC_TOKEN=" + server.OIDCToken(),
 		"NODE_OPTIONS=" + strings.TrimSpace(set["NODE_OPTIONS"]+" --import="+hook),
 		"PYTHONPATH=" + strings.TrimSuffix(h.dir+string(os.PathListSeparator)+set["PYTHONPATH"], string(os.PathListSeparator)),
-		// The programs that use an emulator send no telemetry.
+		// Programs that use an emulator send no telemetry.
 		"VERCEL_SANDBOX_TELEMETRY_DISABLED=1",
 	}
 }

@@ -76,7 +76,7 @@ const (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// options are what the flags say.
+// options are the values of the flags.
 type options struct {
 	addr, mode, state, token string
 	hosts, homeFolders       []string
@@ -139,7 +139,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return &o, nil
 }
 
-// into is for a flag that adds NAME=VALUE.
+// into returns the parser of a flag that adds NAME=VALUE.
 func into(all map[string]string, what string) func(arg string) error {
 	return func(arg string) error {
 		name, value, ok := strings.Cut(arg, "=")
@@ -154,7 +154,7 @@ func into(all map[string]string, what string) func(arg string) error {
 	}
 }
 
-// config is what the server is started with.
+// config returns the server's options.
 func (o *options) config(stderr io.Writer) (*sandboxtest.Options, error) {
 	config := &sandboxtest.Options{
 		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token, Images: o.images, Names: o.names, Hosts: o.hosts, HomeFolders: o.homeFolders,
@@ -170,7 +170,7 @@ func (o *options) config(stderr io.Writer) (*sandboxtest.Options, error) {
 	return config, nil
 }
 
-// run is the program; it returns its exit code.
+// run is the program. It returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	switch {
@@ -179,7 +179,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		return exitUsage
 	}
-	// Signals are caught before anything is on the machine that has to go.
+	// Catch signals before the server puts anything on the machine that must be removed.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -209,7 +209,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// diagnose prints what a server enforces on this machine.
+// diagnose prints what a server can enforce on this machine.
 func diagnose(server *sandboxtest.Server, w io.Writer) {
 	e := server.Enforces()
 	fmt.Fprintf(w, "%s mode\n", server.Mode())
@@ -233,7 +233,7 @@ func diagnose(server *sandboxtest.Server, w io.Writer) {
 	}
 }
 
-// printer prints a request in a line.
+// printer returns a function that prints a request in one line.
 func printer(w io.Writer) func(sandboxtest.Request) {
 	var mu sync.Mutex
 	return func(r sandboxtest.Request) {
@@ -273,7 +273,7 @@ func serve(server *sandboxtest.Server, stdout, stderr io.Writer, signals <-chan 
 	return 0
 }
 
-// printExports prints variables as a shell takes them.
+// printExports prints variables in the syntax of a shell.
 func printExports(w io.Writer, env []string) {
 	for _, kv := range env {
 		key, value, _ := strings.Cut(kv, "=")
@@ -284,7 +284,7 @@ func printExports(w io.Writer, env []string) {
 	}
 }
 
-// plain are the characters that mean themselves to a shell.
+// plain are the characters that need no quotes in a shell.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%"
 
 // runCommand runs a command that finds the server in its environment.
@@ -305,8 +305,8 @@ func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, 
 	if term.IsTerminal(int(os.Stderr.Fd())) { // whoever has waited for go run learns what is next
 		fmt.Fprintf(stderr, "sandbox-emulator: serving %s (%s mode); running %s\n", server.URL, server.Mode(), strings.Join(command, " "))
 	}
-	// The thread that starts the command has to outlive it: a command that asks
-	// for a signal when its parent dies would get it at the thread's end.
+	// The thread that starts the command has to outlive it: a command that requests a
+	// signal when its parent dies would get the signal when the thread ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 )
 
-// Options are the options of all commands that choose the account.
+// Options are the options of all commands that select the account.
 type Options struct {
 	Token, Project, Scope string
 
@@ -27,8 +27,7 @@ type Options struct {
 	Local          bool
 }
 
-// account are the options that name the account of the present line. A token is
-// never shown.
+// account returns the options of this command line that name the account, without tokens.
 func (c *Account) account() (words []string) {
 	o := &c.Given
 	if o.Local {
@@ -42,7 +41,7 @@ func (c *Account) account() (words []string) {
 	return words
 }
 
-// Here are the first words of a command line for the same place as this one.
+// Here returns the start of a command line that uses the same account as this one.
 func (c *Account) Here(command string) []string {
 	words := append([]string{"sandbox", command}, c.account()...)
 	if c.Given.Local {
@@ -88,7 +87,7 @@ func (c *Account) Create(ctx context.Context, o *sandbox.CreateOptions) (*sandbo
 	return sb, err
 }
 
-// GetExisting looks a sandbox up and starts it; nil when there is none.
+// GetExisting looks up a sandbox and starts it. It returns nil if there is none.
 func (c *Account) GetExisting(ctx context.Context, name string) (*sandbox.Sandbox, error) {
 	client, err := c.Connect(ctx)
 	if err != nil {
@@ -101,7 +100,7 @@ func (c *Account) GetExisting(ctx context.Context, name string) (*sandbox.Sandbo
 	return sb, err
 }
 
-// Named looks up a sandbox by the name that was given.
+// Named looks up a sandbox by the name on the command line.
 func (c *Account) Named(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
 	name, err := c.CheckedName(name)
 	if err != nil {
@@ -110,7 +109,7 @@ func (c *Account) Named(ctx context.Context, name string, resume bool) (*sandbox
 	return c.Get(ctx, name, resume)
 }
 
-// CheckedName refuses what can't be the name of a sandbox, before any request.
+// CheckedName refuses an invalid name of a sandbox before any request.
 func (c *Account) CheckedName(name string) (string, error) {
 	if _, err := line.ParseName(name); err != nil {
 		return "", screen.WithHint(line.Usagef("%v", err), "several names are divided by spaces; stop and rm take --name-prefix, --tag and --all, too")
@@ -121,14 +120,15 @@ func (c *Account) CheckedName(name string) (string, error) {
 	return name, nil
 }
 
-// DaemonArgument makes the program the daemon of --local. Behind it stand the
-// directory, that of the emulator's state, and after how long without use it ends.
+// DaemonArgument makes the program the daemon of --local. The arguments after it are the
+// daemon's directory, the directory of the emulator's state, and the idle time after
+// which the daemon ends.
 const DaemonArgument = "__local-daemon"
 
 // NoBoundary is the warning about the isolation of local sandboxes.
 const NoBoundary = "It is not a security boundary: what runs in its sandboxes runs on this machine, as you."
 
-// LocalDirs are the directories of the daemon and of its emulator's state.
+// LocalDirs returns the directories of the daemon and of its emulator's state.
 func (c *Account) LocalDirs() (dir, state string, err error) {
 	dirs := settings.FindDirs(c.screen.Env.Lookup)
 	if dirs.State == "" {
@@ -137,8 +137,7 @@ func (c *Account) LocalDirs() (dir, state string, err error) {
 	return filepath.Join(dirs.State, "daemon"), filepath.Join(dirs.State, "local"), nil
 }
 
-// connectLocal connects with the user's emulator, which is started if it does not
-// run.
+// connectLocal connects to the user's emulator, and starts it unless it runs.
 func (c *Account) connectLocal(ctx context.Context) (*sandbox.Client, error) {
 	dir, state, err := c.LocalDirs()
 	if err != nil {
@@ -153,7 +152,7 @@ func (c *Account) connectLocal(ctx context.Context) (*sandbox.Client, error) {
 		return nil, screen.WithHint(err, "its files are in %s, and what it says in %s", state, filepath.Join(dir, local.LogName))
 	}
 	c.emulator.OnLost(func() {
-		// Requests would be repeated for minutes to a port that nobody listens on.
+		// Otherwise requests to the closed port would be retried for minutes.
 		c.fail(screen.WithHint(local.ErrGone, "%s has what it said last", screen.Try("local logs")))
 	})
 	e := c.emulator.Address

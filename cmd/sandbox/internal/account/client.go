@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Account connects a command with the API: it has the options that choose the account,
-// and the client once there is one.
+// Account connects a command to the API. It has the options that select the account and,
+// once connected, the client.
 type Account struct {
 	screen *screen.Screen
 
@@ -39,15 +39,15 @@ type Account struct {
 	fail       func(error)       // ends the program, whatever it is doing
 }
 
-// New returns the account of a command line. version is the program's own.
+// New returns the account of a command line. version is the program's.
 func New(s *screen.Screen, version string) *Account {
 	c := &Account{screen: s, version: version, fail: func(err error) { os.Exit(s.Report(err)) }}
 	s.AccountWords = c.account
 	return c
 }
 
-// Connect makes the client of the run, once. The credentials are looked for
-// first, so that the user hears of missing ones before anything else.
+// Connect returns the client, which it creates at the first call. It looks for the
+// credentials first, so that the user hears about missing ones before anything else.
 func (c *Account) Connect(ctx context.Context) (*sandbox.Client, error) {
 	c.connecting.Lock()
 	defer c.connecting.Unlock()
@@ -91,31 +91,30 @@ func (c *Account) notSent(what string) error {
 // baseURLVariable names the address of the API.
 const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
 
-// urlFromEnvironment reports whether the address of the API is one that whoever
-// has set up this environment chose, and not the user.
+// urlFromEnvironment reports whether the API's address comes from the environment, which
+// somebody other than the user may have set up.
 func (c *Account) urlFromEnvironment() bool {
 	v, _ := c.screen.Env.Lookup(baseURLVariable)
 	return c.Given.APIURL == "" && v != ""
 }
 
-// mayHaveLogin reports whether the address of the API gets the login, as in the
-// SDK, or a token of a .env file. Neither was given for an address in the environment.
+// mayHaveLogin reports whether the API's address may receive the login, or a token of a
+// .env file. Neither was given for an address from the environment.
 func (c *Account) mayHaveLogin() bool { return !c.urlFromEnvironment() || c.atVercel() }
 
-// atVercel reports whether the address of the API is one of Vercel's.
+// atVercel reports whether the API's address is one of Vercel's.
 func (c *Account) atVercel() bool {
 	u, err := url.Parse(c.Base())
 	return err == nil && (u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com"))
 }
 
-// apiURL is the address of the API, "" for the SDK's own choice. The .env files
-// have no say in it.
+// apiURL returns the API's address, or "" for the SDK's default. .env files can't set it.
 func (c *Account) apiURL() string {
 	return cmp.Or(c.Given.APIURL, c.screen.Env.Getenv(baseURLVariable))
 }
 
 func (c *Account) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
-	// Who waits at a terminal wants to know why.
+	// A user at a terminal wants to know why the program waits.
 	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: base, UserAgent: "sandbox-cli/" + c.version, MaxRateLimitWait: 20 * time.Second}
 	if d := c.Given.RequestTimeout; d > 0 {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -138,7 +137,7 @@ func (c *Account) newClient(provider auth.Provider, base string) (*sandbox.Clien
 	return client, err
 }
 
-// credentials finds the token and the project in the order that docs/cli.md has.
+// credentials finds the token and the project in the order of docs/cli.md.
 func (c *Account) credentials(ctx context.Context) (auth.Provider, error) {
 	host := oidc.NewHost(nil, c.screen.Env.Getenv, "")
 	token, source, err := c.token(host)
@@ -164,7 +163,7 @@ func (c *Account) credentials(ctx context.Context) (auth.Provider, error) {
 		}
 		return provider, nil
 	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.Given.Scope == "" && c.Given.Project == "":
-		// The files give this variable, and choose neither another file nor a program.
+		// The files may set this variable, but must not select another file or a program.
 		return auth.OIDC(&auth.Options{LookupEnv: func(key string) (string, bool) {
 			if key == "VERCEL_OIDC_TOKEN" {
 				return token, true
@@ -179,14 +178,14 @@ func (c *Account) credentials(ctx context.Context) (auth.Provider, error) {
 	return provider, nil
 }
 
-// loginSource is the source of credentials that the Vercel CLI has.
+// loginSource describes the credentials of the Vercel CLI.
 const loginSource = "the login of the Vercel CLI"
 
-// ofFile marks credentials that come from a .env file of the folder.
+// ofFile marks credentials from a .env file of the current folder.
 const ofFile = " (of a .env file)"
 
-// tellOfFiles warns that the .env files of the current folder, and not the user's
-// login, have chosen the account.
+// tellOfFiles warns if .env files of the current folder, and not the user's login, have
+// selected the account.
 func (c *Account) tellOfFiles(host *oidc.Host, source string) {
 	what := ""
 	if name, found := strings.CutSuffix(source, ofFile); found {
@@ -207,7 +206,7 @@ func (c *Account) tellOfFiles(host *oidc.Host, source string) {
 	}
 }
 
-// token finds the token, and says where.
+// token returns the token and its source.
 func (c *Account) token(host *oidc.Host) (token, source string, err error) {
 	if c.Given.Token != "" {
 		return c.Given.Token, "--token", nil
@@ -242,7 +241,7 @@ func (c *Account) token(host *oidc.Host) (token, source string, err error) {
 	return "", "", nil
 }
 
-// givenScope is the team and the project as far as they are known without a request.
+// givenScope returns the team and the project as far as they are known without a request.
 func (c *Account) givenScope(token string) oidc.Scope {
 	env := func(key string) string { v, _ := c.screen.Env.LookupAll(key); return v }
 	s := oidc.Scope{
@@ -268,7 +267,7 @@ func (c *Account) showCode(_ context.Context, code device.Code) error {
 	return err
 }
 
-// Get looks a sandbox up by its name. It is started only if resume says so.
+// Get looks up a sandbox by its name. It starts the sandbox only if resume is set.
 func (c *Account) Get(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
 	client, err := c.Connect(ctx)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// events writes what the client does, for --debug: a line when something begins,
-// with ">", and one when it ends, with "<", further to the right the more it is
-// part of. Operations are left out, whose requests say the same.
+// events writes the client's work for --debug: a line with ">" at the start of an event
+// and one with "<" at its end, indented by its depth. It omits operations, because their
+// requests say the same.
 type events struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -7,7 +7,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// UnusedTokens says of each token that is set and not used why it is not, for doctor.
+// UnusedTokens explains for doctor why each unused token is not used.
 func (c *Account) UnusedTokens() string {
 	var list []string
 	before := true // in the order in which tokens are searched for

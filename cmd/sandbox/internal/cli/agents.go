@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// codingAgent is a program of the universal image that create starts by its name.
+// codingAgent is a program in the universal image that create starts by name.
 type codingAgent struct {
 	name, title string
 	args        []string
@@ -31,10 +31,10 @@ var codingAgents = []*codingAgent{
 	{name: "pi", title: "Pi", again: []string{"--continue"}},
 }
 
-// universalImage is the image that has the agents.
+// universalImage is the image that contains the agents.
 const universalImage = "vercel/sandbox/universal"
 
-// findAgent is the agent of a name; nil if there is none.
+// findAgent returns the agent with a name, or nil.
 func findAgent(name string) *codingAgent {
 	i := slices.IndexFunc(codingAgents, func(g *codingAgent) bool { return g.name == name })
 	if i < 0 {
@@ -51,8 +51,7 @@ func agentNames() []string {
 	return names
 }
 
-// checkAgent refuses, before any request, what does not go with
-// an agent.
+// checkAgent refuses, before any request, options that can't be combined with an agent.
 func (c *createCommand) checkAgent(g *codingAgent, s *settingsOptions) error {
 	if s.runtime != "" || s.image != "" || s.snapshot != "" {
 		return line.Usagef("create %s can't be combined with --runtime, --image or --snapshot", g.name)
@@ -60,9 +59,9 @@ func (c *createCommand) checkAgent(g *codingAgent, s *settingsOptions) error {
 	return c.screen.NeedTerminal("%s makes a sandbox without an agent", screen.Try("create"))
 }
 
-// startAgent opens an agent in a sandbox, with its whole environment, which a
-// terminal does not have by itself. However that ends, it says how to come back:
-// the sandbox stays.
+// startAgent starts an agent in a sandbox, with the sandbox's environment, which
+// terminals do not have by default. The sandbox stays, so startAgent always says how to
+// reconnect.
 func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sandbox.Sandbox, s *settingsOptions, given sandbox.Env) error {
 	env := maps.Clone(g.env)
 	if env == nil {
@@ -82,8 +81,8 @@ func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sand
 	return c.terminal(ctx, sb, &terminalOptions{command: g.name, args: g.args, env: env, keepAlive: true})
 }
 
-// tellOfAgent says how to come back to an agent, and how to end its sandbox.
-// Values of variables are left out: they may be secrets.
+// tellOfAgent says how to reconnect to an agent and how to stop its sandbox. It omits the
+// values of variables, because they may be secrets.
 func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOptions, given sandbox.Env) {
 	exec := slices.Concat(c.account.Here("exec"), []string{"--interactive"})
 	for _, key := range slices.Sorted(maps.Keys(g.env)) {

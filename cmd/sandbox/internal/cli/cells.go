@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 )
 
-// The texts in the cells of tables. What is not known is a dash.
+// The texts of table cells. An unknown value is a dash.
 
 func dash(s string) string {
 	if s == "" {

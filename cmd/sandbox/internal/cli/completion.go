@@ -67,11 +67,11 @@ func (a *app) complete(c *line.Command) cobra.CompletionFunc {
 	}
 }
 
-// completionTime is how long a completion may take.
+// completionTime limits the time of a completion.
 const completionTime = 2 * time.Second
 
-// sandboxNames are the names of sandboxes that begin with a word. Nothing is started,
-// created or asked for a completion.
+// sandboxNames returns the names of sandboxes that begin with a word. A completion starts
+// and creates nothing, and asks no questions.
 func (a *app) sandboxNames(ctx context.Context, word string) []string {
 	a.screen.Opts.NoInput, a.account.Looks = true, true
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
@@ -84,6 +84,6 @@ func (a *app) sandboxNames(ctx context.Context, word string) []string {
 	if err != nil {
 		return nil
 	}
-	// A shell may come to harm by a name that has more than letters in it.
+	// Names with other characters could harm the shell.
 	return slices.DeleteFunc(mapped(page.Items, func(i sandbox.Info) string { return i.Name }), func(name string) bool { return !files.SandboxName.MatchString(name) })
 }

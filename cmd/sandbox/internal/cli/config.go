@@ -23,14 +23,14 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// setting is a command of config with one value.
+// setting is a subcommand of config with one value.
 type setting struct {
 	name, kind, short string
 	text, sample      string   // what the value is, and one of them
 	values            []string // what it can be
 	alias             []string
-	// change says what to change, and how to tell of it; keep is the policy of the
-	// sandbox, if it has one.
+	// change returns the update and its description. keep is the sandbox's retention
+	// policy, if any.
 	change func(keep *sandbox.KeepLastSnapshots, text string) (*sandbox.UpdateOptions, string, error)
 	// check refuses a value before any request.
 	check func(text string) error
@@ -38,8 +38,7 @@ type setting struct {
 
 var errNoPolicy = errors.New("no keep-last-snapshots policy is set on this sandbox")
 
-// needsPolicy is the error of a setting that a sandbox without a retention policy
-// can't have.
+// needsPolicy is the error for a setting that needs a retention policy.
 func needsPolicy(present *sandbox.KeepLastSnapshots) (sandbox.KeepLastSnapshots, error) {
 	if present != nil {
 		return *present, nil
@@ -189,15 +188,15 @@ func (c *configCommand) settingCommand(s *setting) *line.Command {
 	}
 }
 
-// set changes a sandbox, whatever it is like now, and tells of it.
+// set updates a sandbox without looking at its current settings, and reports the change.
 func (p *place) set(ctx context.Context, name, what string, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
 	return p.update(ctx, name, what, func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 		return o, lines, nil
 	})
 }
 
-// replace changes a list of a sandbox as a whole. A line without a value clears it,
-// and may have been meant to show it: at a terminal, that is asked first.
+// replace replaces a list of a sandbox. A command line without a value clears the list,
+// but the user may have meant to show it: at a terminal, replace asks first.
 func (p *place) replace(ctx context.Context, name, what string, clears bool, present func(sandboxView) int, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
 	return p.update(ctx, name, what, func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 		if n := present(viewHandle(sb)); clears && n > 0 && p.screen.Asks() {
@@ -209,7 +208,7 @@ func (p *place) replace(ctx context.Context, name, what string, clears bool, pre
 	})
 }
 
-// update changes a sandbox and tells of it.
+// update updates a sandbox and reports the change.
 func (p *place) update(ctx context.Context, name, what string,
 	change func(*sandbox.Sandbox) (o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string, err error),
 ) error {
@@ -351,7 +350,7 @@ func (c *configMountsCommand) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// mountsOf makes the SDK's mounts of the options.
+// mountsOf converts the mounts of the options to the SDK's.
 func mountsOf(mounts []line.Mount) map[string]sandbox.Mount {
 	var m map[string]sandbox.Mount
 	for _, it := range mounts {
@@ -446,8 +445,8 @@ func (c *configTagsCommand) command() *line.Command {
 }
 
 func (c *configTagsCommand) run(cmd *cobra.Command, args []string) error {
-	// Left out, as elsewhere, a tag would be deleted, and with it all others
-	// that are not named.
+	// Unlike elsewhere, an omitted tag would be deleted, with all others that are not
+	// named.
 	if err := c.haveValues(c.tags); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// terminalOptions say what runs in a terminal.
+// terminalOptions select what runs in a terminal.
 type terminalOptions struct {
 	command   string // empty is the user's shell
 	args      []string
@@ -31,8 +31,9 @@ type terminalOptions struct {
 	keepAlive bool
 }
 
-// While a terminal is open, or a command runs, the timeout is extended so late, for one that
-// ends before costs no more time of the machine, and by so much.
+// While a terminal is open or a command runs, the timeout is extended this long before
+// its end, by this much. It is late, so that short commands do not cost more machine
+// time.
 const (
 	keepAliveMargin = 10 * time.Second
 	keepAliveStep   = 5 * time.Minute
@@ -41,8 +42,8 @@ const (
 // prompt is the prompt of a plain shell.
 const prompt = "▲ \x01\x1b[2m\x02$PWD/\x01\x1b[0m\x02 "
 
-// userShell starts the shell of the user that it runs as: bash without the files
-// that would change the prompt, as the official CLI does.
+// userShell starts the shell of the current user. It starts bash without the files that
+// would change the prompt, as the official CLI does.
 const userShell = `shell=${SHELL:-bash}
 command -v "$shell" >/dev/null 2>&1 || shell=sh
 case $shell in bash | */bash) exec "$shell" --norc -i ;; esac
@@ -68,8 +69,8 @@ func (o *terminalOptions) shell() *terminal.ShellOptions {
 	return s
 }
 
-// terminal joins a terminal in the sandbox to the one of this program, which
-// NeedTerminal has checked. The error carries the exit code of what ran there.
+// terminal connects a terminal in the sandbox to this program's, which NeedTerminal has
+// checked. The error contains the exit code of the remote program.
 func (p *place) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOptions) error {
 	shell := o.shell()
 	var overtime error // why the timeout is no longer extended
@@ -78,7 +79,7 @@ func (p *place) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOp
 		stop = keepAlive(context.WithoutCancel(ctx), sb, keepAliveMargin, func(err error) { overtime = err })
 	}
 	defer guardTerminal(p.screen.In)()
-	// Signals are the terminal's while it is open.
+	// While the terminal is open, signals go to it.
 	code, err := terminal.Run(context.WithoutCancel(ctx), sb, shell, nil)
 	if stop(); overtime != nil {
 		p.screen.Warn("the sandbox's timeout could not be extended any further: "+overtime.Error(), "the terminal ends with the session")

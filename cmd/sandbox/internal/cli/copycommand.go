@@ -63,7 +63,7 @@ func (c *copyCommand) run(cmd *cobra.Command, args []string) error {
 	return c.copy(cmd.Context(), args[:len(args)-1], args[len(args)-1], &c.o)
 }
 
-// copy copies sources to a destination.
+// copy copies the sources to the destination.
 func (c *copyCommand) copy(ctx context.Context, sources []string, destination string, o *files.CopyOptions) error {
 	to, err := files.ParseLocation(destination)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// settingsOptions describe a sandbox to be made, by create, run, sh and fork.
+// settingsOptions describe a new sandbox for create, run, sh and fork.
 type settingsOptions struct {
 	name          string
 	nonPersistent bool
@@ -52,7 +52,7 @@ type settingsOptions struct {
 	uploads []string
 }
 
-// retention says how long snapshots are kept.
+// retention is how long snapshots are kept.
 type retention struct {
 	expiration    *time.Duration
 	keep          int
@@ -72,8 +72,8 @@ func (r *retention) define(flags *pflag.FlagSet) {
 	line.Offer(flags, "delete-evicted-snapshots", "true", "false")
 }
 
-// keptFor is how long snapshots are kept: nothing for nil, and forever for
-// zero, as on the command line.
+// keptFor returns how long snapshots are kept: 0 for nil, and forever for zero, as on the
+// command line.
 func keptFor(d *time.Duration) time.Duration {
 	switch {
 	case d == nil:
@@ -112,7 +112,7 @@ func (o *policyOptions) define(flags *pflag.FlagSet) {
 	line.Option(flags, &o.file, "network-policy-file", "", "FILE", "", `Read the whole network policy from a file, as JSON like {"allow": ["example.com"]}, with rules for requests; - is standard input`, line.ParseText)
 }
 
-// build makes the policy; nil when nothing was said.
+// build returns the policy, or nil if no option describes one.
 func (o *policyOptions) build(ctx context.Context, p *place) (*sandbox.NetworkPolicy, error) {
 	custom := len(o.domains)+len(o.allowed)+len(o.denied) > 0
 	switch {
@@ -151,7 +151,7 @@ func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 	line.Options(flags, &s.uploads, "upload", "", "PATH[:DEST]", "Copy a local file or directory into the new sandbox (repeatable)", line.ParseText)
 }
 
-// defineShared defines the options that fork has too.
+// defineShared defines the options that fork has, too.
 func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText string) {
 	line.Option(flags, &s.vcpus, "vcpus", "", "COUNT", "", "Number of vCPUs; each has 2048 MB of memory", line.ParseVCPUs)
 	line.Options(flags, &s.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", line.ParsePort)
@@ -170,8 +170,8 @@ func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText st
 	line.Toggle(flags, &s.silent, "silent", "", "Don't write the sandbox's name to standard output")
 }
 
-// pairs makes a map of pairs; NAME alone has the value that it has here. One that
-// has none here is left out, with a warning.
+// pairs converts pairs to a map. NAME alone gets the value of this program's variable. If
+// that is not set, pairs omits NAME and warns.
 func (p *place) pairs(pairs []line.Pair, option string) map[string]string {
 	var m map[string]string
 	for _, it := range pairs {
@@ -193,7 +193,7 @@ func (p *place) pairs(pairs []line.Pair, option string) map[string]string {
 	return m
 }
 
-// environ is the environment that the options give: files first, then -e.
+// environ returns the environment from the options: files first, then -e.
 func (p *place) environ(pairs []line.Pair, files []string) (sandbox.Env, error) {
 	var env sandbox.Env
 	for _, name := range files {
@@ -214,7 +214,7 @@ func (p *place) environ(pairs []line.Pair, files []string) (sandbox.Env, error) 
 	return env, nil
 }
 
-// createOptions makes the SDK's options of the command line's.
+// createOptions converts the options to the SDK's.
 func (s *settingsOptions) createOptions(ctx context.Context, p *place) (*sandbox.CreateOptions, error) {
 	switch {
 	case s.runtime != "" && s.image != "":
@@ -252,7 +252,7 @@ func (s *settingsOptions) createOptions(ctx context.Context, p *place) (*sandbox
 	return o, nil
 }
 
-// common makes what create and fork make alike.
+// common converts the options that create and fork share.
 func (s *settingsOptions) common(ctx context.Context, p *place) (*sandbox.KeepLastSnapshots, *sandbox.NetworkPolicy, sandbox.Env, error) {
 	keep, err := s.retention.policy()
 	if err != nil {
@@ -268,14 +268,14 @@ func (s *settingsOptions) common(ctx context.Context, p *place) (*sandbox.KeepLa
 	return keep, policy, s.environment, err
 }
 
-// doubtTimeout warns of a timeout that lacks its unit.
+// doubtTimeout warns if a timeout seems to lack its unit.
 func (p *place) doubtTimeout(text string) {
 	if d, err := units.ParseDuration(text); err == nil && units.BareNumber(text, d) {
 		p.screen.Warn(fmt.Sprintf("the timeout is %d ms", d.Milliseconds()), fmt.Sprintf("did you mean %ds?", d.Milliseconds()))
 	}
 }
 
-// given is the text of an option.
+// given returns the text of an option.
 func given(cmd *cobra.Command, option string) string {
 	return cmd.Flags().Lookup(option).Value.String()
 }
@@ -393,8 +393,8 @@ func (p *place) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOpt
 	return nil
 }
 
-// announce tells of a new sandbox: its name on standard output, the rest on
-// standard error.
+// announce reports a new sandbox: its name on standard output, the rest on standard
+// error.
 func (p *place) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hint, nameOut bool) error {
 	if p.screen.Opts.Structured() && !p.screen.Opts.Quiet {
 		if nameOut {

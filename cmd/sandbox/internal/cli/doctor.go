@@ -21,7 +21,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// finding is the outcome of one check of doctor.
+// finding is the result of one check of doctor.
 type finding struct {
 	Check  string `json:"check"`
 	Status string `json:"status"` // ok, warning or failed
@@ -34,7 +34,7 @@ const (
 	foundFailed  = "failed"
 )
 
-// maxSkew is how far the clock may be off before tokens look expired.
+// maxSkew is the clock difference from which tokens may look expired.
 const maxSkew = 2 * time.Minute
 
 // checkTime bounds one check.
@@ -97,7 +97,7 @@ func (c *doctorCommand) checkProxy() finding {
 	return finding{"proxy", foundOK, proxy.Redacted()}
 }
 
-// checkNetwork asks the API's server for anything, and compares its clock.
+// checkNetwork sends any request to the API's server, and compares the clocks.
 func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
 	if c.account.Given.Local {
 		return []finding{{"network", foundOK, "not needed with --local"}}
@@ -162,7 +162,7 @@ func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 	return []finding{token, others, {"project", foundOK, fmt.Sprintf("%s, %d running", where, running)}}
 }
 
-// checkLogin looks at who can read the login.
+// checkLogin checks who can read the login.
 func (c *doctorCommand) checkLogin() finding {
 	file, err := oidc.NewHost(nil, c.screen.Env.Getenv, "").LoginFile()
 	if err != nil {
@@ -188,7 +188,7 @@ func (c *doctorCommand) checkTerminal() finding {
 	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", dash(name), c.screen.Out.Width())}
 }
 
-// checkEmulator says how --local would run commands.
+// checkEmulator describes how --local would run commands.
 func checkEmulator() finding {
 	server, err := sandboxtest.NewServer(nil)
 	if err != nil {

@@ -152,8 +152,8 @@ func (c *drivesGetOrCreateCommand) run(cmd *cobra.Command, args []string) error 
 	return nil
 }
 
-// askSize asks whoever sits at a terminal for the size of a drive that does not
-// exist yet. Zero is the default of the plan. Agents are not asked.
+// askSize asks the user at a terminal for the size of a drive that does not exist yet.
+// Zero means the default of the plan. Coding agents are not asked.
 func (c *drivesGetOrCreateCommand) askSize(ctx context.Context, client *sandbox.Client, name string) (int64, error) {
 	if c.screen.Opts.Yes || c.screen.Opts.Structured() || !c.screen.Asks() || api.CodingAgent() != "" {
 		return 0, nil
@@ -201,7 +201,7 @@ func (c *drivesDeleteCommand) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// notAttached is an error if a sandbox can write the drive.
+// notAttached returns an error if a sandbox can write to the drive.
 func notAttached(d sandbox.DriveInfo) error {
 	if d.CurrentSandboxName == "" {
 		return nil

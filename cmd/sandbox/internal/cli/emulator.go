@@ -65,12 +65,12 @@ func (c *emulatorCommand) run(cmd *cobra.Command, args []string) error {
 	return errors.Join(err, server.Close())
 }
 
-// emulatorEnv leads a program to the emulator.
+// emulatorEnv returns the variables that make a program use the emulator.
 func emulatorEnv(server *sandboxtest.Server) []string {
 	c := server.Credentials()
 	return []string{
 		"VERCEL_SANDBOX_BASE_URL=" + server.URL, "VERCEL_TOKEN=" + c.Token, "VERCEL_TEAM_ID=" + c.TeamID, "VERCEL_PROJECT_ID=" + c.ProjectID,
-		// The user's own would come before the server's.
+		// The user's own values would take precedence over the server's.
 		"SANDBOX_TOKEN=", "VERCEL_OIDC_TOKEN=", "VERCEL_OIDC_TOKEN_FILE=",
 		"VERCEL_AUTH_TOKEN=" + c.Token, "SANDBOX_SCOPE=" + c.TeamID, "SANDBOX_PROJECT=" + c.ProjectID,
 	}
@@ -88,8 +88,8 @@ func underEmulator(server *sandboxtest.Server, args []string) error {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), emulatorEnv(server)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// At a terminal the command gets Ctrl-C as well; what is sent to this
-	// program alone is passed on.
+	// At a terminal, Ctrl-C reaches the command directly. Forward only signals sent to
+	// this program alone.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM)
 	defer signal.Stop(signals)

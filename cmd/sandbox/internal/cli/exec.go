@@ -13,11 +13,11 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// endTime is how long stopping or removing a sandbox may take when the
-// command in it is over, or was given up.
+// endTime limits stopping or removing a sandbox after its command has ended or was given
+// up.
 const endTime = 30 * time.Second
 
-// createTime bounds the creation of a sandbox that a signal must not break off.
+// createTime limits a creation that a signal must not interrupt.
 const createTime = 2 * time.Minute
 
 type execCommand struct {
@@ -78,8 +78,7 @@ func (p *place) stopAfter(o *commandOptions) func(context.Context, *sandbox.Sand
 	}
 }
 
-// andThen does some work in a sandbox and cleans up after it, however the work
-// ended.
+// andThen calls work with a sandbox and then cleans up, whatever the result.
 func (p *place) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() error, cleanUp func(context.Context, *sandbox.Sandbox) error) error {
 	err := work()
 	if cleanUp == nil {

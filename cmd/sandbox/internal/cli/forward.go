@@ -21,10 +21,10 @@ import (
 	"github.com/go-vercel/sandbox/tunnel"
 )
 
-// forwarding is a port here that leads to one in the sandbox.
+// forwarding maps a local port to a port of the sandbox.
 type forwarding struct{ local, remote int }
 
-// parseForwarding reads [LOCAL:]REMOTE; :REMOTE takes any free port here.
+// parseForwarding parses [LOCAL:]REMOTE. :REMOTE selects a free local port.
 func parseForwarding(s string) (forwarding, error) {
 	local, remote, ok := strings.Cut(s, ":")
 	if !ok {
@@ -116,7 +116,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 	}
 }
 
-// serveTunnel gives each connection a tunnel, until ctx ends.
+// serveTunnel opens a tunnel for each connection until ctx ends.
 func (c *forwardCommand) serveTunnel(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
 	return tunnel.Forward(ctx, listener, sb, port, &tunnel.ForwardOptions{NoKeepAlive: true, OnError: func(err error) { // the command does
 		if errors.Is(err, tunnel.ErrRefused) {
@@ -127,7 +127,7 @@ func (c *forwardCommand) serveTunnel(ctx context.Context, listener net.Listener,
 	}})
 }
 
-// serveWeb passes HTTP requests on to the published address of a port.
+// serveWeb forwards HTTP requests to the public address of a port.
 func (c *forwardCommand) serveWeb(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
 	if _, err := sb.URL(port); err != nil {
 		return screen.WithHint(err, "publish it with: %s", screen.Try("url --publish %s %d", sb.Name(), port))

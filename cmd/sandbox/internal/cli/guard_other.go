@@ -4,7 +4,7 @@ package cli
 
 import "os"
 
-// guardTerminal does nothing: consoles forget their modes with the program.
+// guardTerminal does nothing: a console resets its modes when the program ends.
 func guardTerminal(*os.File) (release func()) { return func() {} }
 
 func runGuard() int { return exitUsage }

@@ -15,9 +15,9 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// guardTerminal starts a process that puts the terminal back in order when this
-// one dies without having done so itself: when it is killed or panics. The
-// returned function ends it. Where it can't be started, there is none.
+// guardTerminal starts a process that restores the terminal if this program dies without
+// restoring it, because it is killed or panics. The returned function ends the process.
+// If it can't be started, there is no guard.
 func guardTerminal(terminal *os.File) (release func()) {
 	none := func() {}
 	program, err := os.Executable()
@@ -26,7 +26,7 @@ func guardTerminal(terminal *os.File) (release func()) {
 	}
 	cmd := exec.Command(program, guardArgument)
 	cmd.ExtraFiles = []*os.File{terminal}
-	// What is sent to this program and all that it has started is not for it.
+	// Signals sent to this program's process group must not reach the guard.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -44,11 +44,11 @@ func guardTerminal(terminal *os.File) (release func()) {
 	}
 }
 
-// undoScreen undoes what a program that was cut off may have left: another
-// screen, a hidden cursor, mouse reports, bracketed paste, colors.
+// undoScreen undoes what an interrupted program may have left: the alternate screen, a
+// hidden cursor, mouse reports, bracketed paste, colors.
 const undoScreen = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[0m\r\n"
 
-// runGuard is the guard's process. The terminal is its file 3.
+// runGuard is the guard's process. Its file 3 is the terminal.
 func runGuard() int {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGTTOU)
 	terminal := os.NewFile(3, "terminal")
@@ -66,8 +66,8 @@ func runGuard() int {
 	if n, _ := os.Stdin.Read(make([]byte, 1)); n == 1 {
 		return 0
 	}
-	// A shell that is there again may have a mode of its own, which is not to be
-	// disturbed.
+	// A shell that has taken over the terminal may have set a mode of its own. Don't
+	// change it.
 	now, err := term.MakeRaw(fd)
 	if err != nil {
 		return screen.ExitFailure

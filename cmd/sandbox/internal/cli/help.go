@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// The groups that options are shown in.
+// The groups of options on a page.
 const (
 	groupAnnotation = "group"
 	groupScope      = "Auth & Scope"
@@ -26,7 +26,7 @@ const (
 // optionTitles are the groups in the order of the page.
 var optionTitles = []string{"Options", "Flags", groupScope, groupOutput}
 
-// pageWidth is how wide a page is where nobody knows better.
+// pageWidth is the width of a page if the terminal's is unknown.
 const pageWidth = 100
 
 func page(s *screen.Screen, write func(*helpPage)) {
@@ -83,7 +83,7 @@ func (c *helpCommand) run(cmd *cobra.Command, words []string) error {
 	return of.Help()
 }
 
-// helpPage is a page that is being written.
+// helpPage is a help page in progress.
 type helpPage struct {
 	text  strings.Builder
 	width int
@@ -143,7 +143,7 @@ func (p *helpPage) write(c *line.Command) {
 	}
 }
 
-// describeDoc says in words what a command writes with --json.
+// describeDoc describes in words what a command writes with --json.
 func describeDoc(doc any) string {
 	t := reflect.TypeOf(doc)
 	what := "an object with "
@@ -168,8 +168,8 @@ func (p *helpPage) paragraphs(text string) {
 	}
 }
 
-// section writes lines of two columns. A name that would leave no room for the
-// second one has a line of its own.
+// section writes lines of two columns. A name that would leave no room for the second
+// column gets its own line.
 func (p *helpPage) section(title string, lines [][2]string) {
 	if len(lines) == 0 {
 		return
@@ -195,13 +195,12 @@ func (p *helpPage) section(title string, lines [][2]string) {
 	p.text.WriteByte('\n')
 }
 
-// wrapped breaks text between words, so that it goes on below its beginning, which
-// is that far from the left.
+// wrapped wraps text between words. Further lines are indented by indent.
 func (p *helpPage) wrapped(text string, indent int) string {
 	return screen.Wrapped(text, indent, p.width)
 }
 
-// lineOf is the command in a list.
+// lineOf returns a command's line in a list.
 func lineOf(c *line.Command) [2]string {
 	names := append(slices.Clone(c.Aliases), c.Name)
 	usage := c.Usage()
@@ -211,7 +210,7 @@ func lineOf(c *line.Command) [2]string {
 	return [2]string{strings.Join(names, " | ") + usage, c.Short}
 }
 
-// eachTitle gives the commands below one, by the title that they have.
+// eachTitle calls do for the subcommands of c, grouped by title.
 func eachTitle(c *line.Command, do func(title string, lines [][2]string)) {
 	for _, title := range titles {
 		var lines [][2]string

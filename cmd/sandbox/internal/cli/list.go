@@ -38,10 +38,9 @@ func (p *paging) define(flags *pflag.FlagSet, what string) {
 	line.Option(flags, &p.cursor, "cursor", "", "str", "", "Continue from the 'More results' hint of an earlier call", line.ParseAny)
 }
 
-// collect reads pages until there are as many items as asked for, counting those
-// that keep lets through only. The cursor that it returns continues after the
-// last item: it is the API's, or, when the last page has more items, the one
-// that this page came from, a ~ and the ID of the last item.
+// collect reads pages until it has as many matching items as requested. The returned
+// cursor continues after the last item. It is the API's cursor if the last page has no
+// more items. Otherwise it is the cursor of that page, a ~ and the ID of the last item.
 func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func(T) bool,
 	page func(ctx context.Context, limit int, cursor string) (*sandbox.Page[T], error),
 ) (items []T, next string, err error) {
@@ -85,7 +84,7 @@ func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func
 	}
 }
 
-// more tells how to see the next page.
+// more says how to see the next page.
 func (p *place) more(next string) {
 	if next == "" {
 		return
@@ -105,7 +104,7 @@ func (p *place) more(next string) {
 	fmt.Fprintf(p.screen.Err, "\nMore results: sandbox %s --cursor %s\n", line.ShellWords(words), line.ShellWord(next))
 }
 
-// selection says which sandboxes are meant, by what they are like.
+// selection selects sandboxes by their properties.
 type selection struct {
 	all        bool
 	statuses   []string
@@ -120,12 +119,12 @@ func (s *selection) define(flags *pflag.FlagSet) {
 	line.Toggle(flags, &s.all, "all", "a", "All sandboxes of the project")
 }
 
-// given reports whether anything was selected.
+// given reports whether the selection has a condition.
 func (s *selection) given() bool {
 	return s.all || len(s.statuses) > 0 || len(s.tags) > 0 || s.namePrefix != ""
 }
 
-// filterable are the states that the API can filter by.
+// filterable are the statuses by which the API can filter.
 var filterable = []sandbox.Status{sandbox.StatusRunning, sandbox.StatusStopping, sandbox.StatusStopped}
 
 func (s *selection) states() []sandbox.Status {
@@ -138,7 +137,7 @@ func (s *selection) states() []sandbox.Status {
 	return states
 }
 
-// matcher makes a test of a selection.
+// matcher returns a function that reports whether a sandbox matches the selection.
 func (s *selection) matcher(tags map[string]string) func(sandbox.Info) bool {
 	states := s.states()
 	return func(i sandbox.Info) bool {
@@ -154,9 +153,9 @@ func (s *selection) matcher(tags map[string]string) func(sandbox.Info) bool {
 	}
 }
 
-// listOptions returns the API's options for a selection in an order. The API takes one tag
-// and one state only, which is none of a listing by name; the others are looked at
-// here.
+// listOptions returns the API's options for a selection in an order. The API filters by
+// one tag and one status only, and by neither in a listing by name. The caller checks the
+// rest.
 func (s *selection) listOptions(tags map[string]string, by sandbox.SortBy) sandbox.ListOptions {
 	o := sandbox.ListOptions{NamePrefix: s.namePrefix, SortBy: by}
 	if states := s.states(); s.namePrefix == "" && (by == "" || by == sandbox.SortByCreatedAt) && len(states) == 1 && slices.Contains(filterable, states[0]) {
@@ -169,7 +168,7 @@ func (s *selection) listOptions(tags map[string]string, by sandbox.SortBy) sandb
 	return o
 }
 
-// haveValues refuses tags that stand for variables which are not set.
+// haveValues refuses tags whose value comes from a variable that is not set.
 func (p *place) haveValues(tags []line.Pair) error {
 	for _, it := range tags {
 		if _, ok := p.screen.Env.LookupAll(it.Key); it.Inherit && !ok {
@@ -179,9 +178,9 @@ func (p *place) haveValues(tags []line.Pair) error {
 	return nil
 }
 
-// narrows refuses a filter that a variable which is not set has left empty, where a
-// program reads the listing: it would get all there is, to remove it perhaps. A
-// person sees that, and the official CLI takes it.
+// narrows refuses a filter that an unset variable has left empty, if a program reads the
+// listing: it would get all sandboxes, perhaps to remove them. A person would notice, and
+// the official CLI accepts it.
 func (p *place) narrows(flags *pflag.FlagSet) error {
 	for _, name := range []string{"name", "name-prefix"} {
 		if f := flags.Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
@@ -196,7 +195,8 @@ func (p *place) narrows(flags *pflag.FlagSet) error {
 
 // find lists all sandboxes of a selection.
 func (p *place) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
-	// Left out, as elsewhere, a tag would select all: for removal, perhaps.
+	// Unlike elsewhere, an omitted tag would select all sandboxes, perhaps to remove
+	// them.
 	if err := p.haveValues(s.tags); err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func (c *localCommand) stop(cmd *cobra.Command, _ []string) error {
 	return c.screen.Result(doneView{was})
 }
 
-// restart starts it even if none has run.
+// restart starts the emulator even if none was running.
 func (c *localCommand) restart(cmd *cobra.Command, _ []string) error {
 	was, err := c.end(cmd.Context())
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *localCommand) logs(*cobra.Command, []string) error {
 	return err
 }
 
-// end ends it, and reports whether it ran.
+// end stops the emulator, and reports whether it was running.
 func (c *localCommand) end(ctx context.Context) (was bool, err error) {
 	dir, _, err := c.account.LocalDirs()
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/login"
 )
 
-// loginView is the team and the project of a login, if one was found.
+// loginView has the team and the project of a login, if one was found.
 type loginView struct {
 	Team    string `json:"team,omitempty"`
 	Project string `json:"project,omitempty"`
@@ -64,7 +64,7 @@ func (c *loginCommand) run(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// maxToken bounds a token that is read from standard input.
+// maxToken limits the size of a token on standard input.
 const maxToken = 64 << 10
 
 func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Login, error) {
@@ -86,7 +86,7 @@ func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Logi
 	return oidc.Login{}, line.Usagef("a token on the command line is seen by others; give it on standard input: %s < FILE", screen.Try("login --token -"))
 }
 
-// promptLogin tells where to log in, and opens the page if ENTER is pressed.
+// promptLogin shows where to log in, and opens the page if the user presses ENTER.
 func (c *loginCommand) promptLogin(ctx context.Context, code login.Code) error {
 	page := cmp.Or(code.VerificationURLComplete, code.VerificationURL)
 	fmt.Fprintf(c.screen.Err, "Visit %s and enter the code %s (valid for %s).\n", c.screen.Err.Paint(console.Cyan, page),
@@ -112,8 +112,9 @@ func openPage(address string) error {
 	return cmd.Start()
 }
 
-// pageCommand returns what opens a page. The address is a server's: to the
-// programs that open pages it may also be a file, which they run, or an option.
+// pageCommand returns the command that opens a page. A server has sent the address:
+// programs that open pages might take another kind of address for a file to run, or for
+// an option.
 func pageCommand(address string) (*exec.Cmd, error) {
 	if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("%q is not the address of a page", address)

@@ -24,8 +24,8 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-// localMachine is what an agent and its user go by: it must not promise what is
-// not so.
+// localMachine tells an agent and its user about local sandboxes. It must not promise an
+// isolation that they lack.
 const localMachine = "Your tools work in sandboxes of an emulator on the user's own machine, to try code in. They are NOT isolated: what runs in them is a process " +
 	"of this machine, can reach its network, and may be able to read and change its files. Run nothing in them that you would not run on the machine itself."
 
@@ -64,8 +64,8 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	client, err := c.account.Connect(cmd.Context())
 	if err != nil {
-		// An agent's program shows its user what a tool says, and not why a server
-		// has ended.
+		// An agent's program shows the result of a tool to its user, but not why a server
+		// ended.
 		why := c.screen.Explain(err)
 		c.screen.Warn(why.Message, why.Hint)
 		opts.Before = func(context.Context, agent.Call) error {
@@ -85,7 +85,7 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	return server.Run(cmd.Context(), &mcp.IOTransport{Reader: newMessages(c.screen.In, answers), Writer: answers})
 }
 
-// answers is standard output, which is written to line by line.
+// answers is standard output. Each write is a whole line.
 type answers struct {
 	mu sync.Mutex
 	to io.Writer
@@ -99,8 +99,8 @@ func (a *answers) Write(line []byte) (int, error) {
 
 func (*answers) Close() error { return nil }
 
-// messages are the lines of a client that are messages. The others, by which the
-// server would end, are answered as JSON-RPC has it.
+// messages reads the valid messages of a client. Other lines would end the server, so
+// messages answers them with a JSON-RPC error.
 type messages struct {
 	io.Closer
 	lines   *bufio.Scanner
@@ -136,7 +136,7 @@ func (m *messages) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// refusal is the answer to a line that is no message, nil to one that is.
+// refusal returns the answer to a line that is not a message, or nil if it is one.
 func refusal(line []byte) []byte {
 	code, text := jsonrpc.CodeParseError, "the line is not JSON"
 	if json.Valid(line) {

@@ -3,7 +3,7 @@ package cli
 // allOptions is the page of the options of all commands.
 const allOptions = "options"
 
-// What pages end with. For help the account does not matter.
+// The ends of pages. Help does not depend on the account.
 const (
 	moreOptions  = "Options of all commands, such as --local and --json: sandbox help " + allOptions
 	moreCommands = "All commands: sandbox help --all"

@@ -5,7 +5,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// place is where a command works: a screen and an account.
+// place is a screen and an account. Most commands need both.
 type place struct {
 	screen  *screen.Screen
 	account *account.Account

@@ -28,8 +28,8 @@ func (c *policyCommand) command() *line.Command {
 	}}}
 }
 
-// presentPolicy is the policy in force: that of the session, or else what new
-// sessions start with. None means that everything can be reached.
+// presentPolicy returns the policy in force: the running session's, or else that of new
+// sessions. Nil means that everything can be reached.
 func presentPolicy(sb *sandbox.Sandbox) *sandbox.NetworkPolicy {
 	if p := sb.Info().NetworkPolicy; p != nil {
 		return p

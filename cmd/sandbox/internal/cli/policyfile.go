@@ -10,11 +10,11 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-// maxPolicy is the size of the largest policy file.
+// maxPolicy is the maximum size of a policy file.
 const maxPolicy = 1 << 20
 
-// readPolicy reads a policy from a file or a pipe, or from standard input for "-".
-// A signal ends the wait for what does not come.
+// readPolicy reads a policy from a file or a pipe, or from standard input for "-". A
+// signal ends the wait for input.
 func (p *place) readPolicy(ctx context.Context, name string) (*sandbox.NetworkPolicy, error) {
 	type reading struct {
 		data []byte

@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 )
 
-// session is the session that a sandbox runs in; looking at it starts nothing.
+// session returns the sandbox's current session, without starting one.
 func (p *place) session(ctx context.Context, name string) (*sandbox.Session, error) {
 	name, err := p.account.CheckedName(name)
 	if err != nil {
@@ -37,7 +37,8 @@ func (p *place) session(ctx context.Context, name string) (*sandbox.Session, err
 	return sb.CurrentSession(), nil
 }
 
-// remoteCommand finds a command by its ID; without one, the last that was started.
+// remoteCommand finds a command by its ID, or the last one that was started if id is
+// empty.
 func (p *place) remoteCommand(ctx context.Context, name, id string) (*sandbox.Command, error) {
 	s, err := p.session(ctx, name)
 	if err != nil {
@@ -100,11 +101,11 @@ func (c *psCommand) run(cmd *cobra.Command, args []string) error {
 	return c.screen.Print(ans)
 }
 
-// revealTime bounds the look at one command.
+// revealTime limits the look at one command.
 const revealTime = 500 * time.Millisecond
 
-// reveal finds out which commands have ended: the API tells that only to those
-// who wait for it.
+// reveal finds out which commands have ended: the API reports that only to callers that
+// wait for a command.
 func reveal(ctx context.Context, commands []*sandbox.Command) {
 	var open []*sandbox.Command
 	var ids []string
@@ -228,7 +229,7 @@ func (l *logReader) write(stream, text string) error {
 	return err
 }
 
-// keep keeps the last lines of what has come.
+// keep keeps the last lines of the output so far.
 func (l *logReader) keep(e sandbox.LogEntry) {
 	for part := range strings.Lines(e.Data) {
 		n := len(l.last)
@@ -322,5 +323,5 @@ func parseSignal(s string) (sandbox.Signal, error) {
 	return sandbox.ParseSignal(name)
 }
 
-// signalNumber is the number of a signal in an exit code.
+// signalNumber returns the exit code of a program that a signal has ended.
 func signalNumber(s syscall.Signal) int { return 128 + int(s) }

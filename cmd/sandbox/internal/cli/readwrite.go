@@ -58,7 +58,7 @@ func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 	return c.screen.Result([]copyView{{one.From.String(), to.String()}})
 }
 
-// fileOf finds the sandbox of a command line NAME PATH.
+// fileOf returns the sandbox of the arguments NAME PATH.
 func (p *place) fileOf(ctx context.Context, args []string) (*sandbox.Sandbox, files.Location, error) {
 	name, err := p.account.CheckedName(args[0])
 	if err != nil {

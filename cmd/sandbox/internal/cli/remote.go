@@ -26,7 +26,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// commandOptions say how a command is run, by exec and run.
+// commandOptions describe how exec and run start a command.
 type commandOptions struct {
 	sudo        bool
 	user        string
@@ -63,8 +63,8 @@ func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 	line.Toggle(flags, &o.stop, "stop", "", "Stop the sandbox when the command has ended")
 }
 
-// checkCommand reads the environment and refuses, before any request to the API, options
-// that contradict each other and what no command line can hold.
+// checkCommand reads the environment. It refuses, before any request, contradictory
+// options and invalid arguments.
 func (p *place) checkCommand(o *commandOptions, words []string) (err error) {
 	if o.environment, err = p.environ(o.env, o.envFiles); err != nil {
 		return err
@@ -129,7 +129,7 @@ type commandTarget interface {
 	CommandContext(ctx context.Context, name string, arg ...string) *sandbox.Cmd
 }
 
-// remoteRun is a command whose output comes here.
+// remoteRun is a running command whose output this program shows.
 type remoteRun struct {
 	place
 	sb   *sandbox.Sandbox
@@ -145,10 +145,10 @@ func (r *remoteRun) target() (commandTarget, error) {
 	return r.sb.AsUser(r.o.user)
 }
 
-// maxEcho is how much of a command line is shown.
+// maxEcho is the maximum length of a command line that is shown.
 const maxEcho = 2000
 
-// beginning is a text, or its beginning.
+// beginning truncates a text to most bytes.
 func beginning(text string, most int) string {
 	r := []rune(text)
 	if len(r) <= most {
@@ -190,11 +190,11 @@ func (r *remoteRun) run(ctx context.Context) error {
 	return screen.ExitWith(code)
 }
 
-// lookTime bounds the look at what became of a command.
+// lookTime limits the lookup of what happened to a command.
 const lookTime = 10 * time.Second
 
-// whatBecame gives the error of a command whose output was cut off a hint that is
-// true of the sandbox as it is now.
+// whatBecame adds a hint to the error of a command whose output was cut off. The hint
+// depends on the sandbox's current state.
 func (r *remoteRun) whatBecame(ctx context.Context, err error) error {
 	stream, cut := errors.AsType[*sandbox.StreamError](err)
 	unknown := errors.Is(err, sandbox.ErrOutcomeUnknown)
@@ -227,10 +227,10 @@ func (r *remoteRun) whatBecame(ctx context.Context, err error) error {
 	return err
 }
 
-// builtins are commands that only a shell has.
+// builtins are commands that only shells have.
 var builtins = []string{"cd", "export", "source", ".", "alias", "set", "unset", "eval", "exec", "ulimit", "umask"}
 
-// shellHint says what to do when a command line was given for a program.
+// shellHint says what to do if a whole command line was given as the program.
 func (r *remoteRun) shellHint(err error) error {
 	exit, ok := errors.AsType[*screen.ExitError](err)
 	if ok && exit.Code == screen.ExitNoProgram && (strings.ContainsAny(r.name, " ;|&<>$") || slices.Contains(builtins, r.name)) {
@@ -239,11 +239,10 @@ func (r *remoteRun) shellHint(err error) error {
 	return err
 }
 
-// notRunnable is the message about a program that exists but can't be run.
+// notRunnable matches the message about a program that exists but can't be run.
 var notRunnable = regexp.MustCompile(`(?i)permission denied|is a directory`)
 
-// startError gives the errors of a command that did not start exit codes of
-// their own, as a shell and docker do.
+// startError sets the exit code of a command that did not start, as shells and docker do.
 func startError(err error) error {
 	if _, told := errors.AsType[*screen.ExitError](err); told {
 		return err
@@ -273,25 +272,24 @@ func (r *remoteRun) detach(ctx context.Context, target commandTarget, name strin
 	return err
 }
 
-// follow runs the command, passes signals on to it, and returns its exit code.
+// follow runs the command, forwards signals to it, and returns its exit code.
 func (r *remoteRun) follow(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions) (int, error) {
 	pass := passSignals(ctx, r.screen, r.o.killOnExit)
 	defer pass.stop()
-	// The context of the program ends with the first signal. The command gets
-	// that signal, and its end is waited for.
+	// The first signal ends the program's context. follow forwards the signal to the
+	// command and waits for its end.
 	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	pass.giveUp = cancel
 	if r.o.interactive {
 		return r.withInput(live, target, name, args, opts, pass)
 	}
-	// The ID is chosen here, so that a signal finds the command from the moment
-	// at which it runs.
+	// Choose the ID here, so that a signal can find the command as soon as it runs.
 	opts.ID = "cli" + strings.ToLower(rand.Text())
 	pass.started(func(s sandbox.Signal) error { return r.killByID(live, opts.ID, s) })
 	result, err := target.RunCommand(live, name, args, opts)
 	if errors.Is(err, syscall.EPIPE) {
-		// As in a shell's pipe, output without a reader must not be produced.
+		// As in a shell's pipe, end a command whose output has no reader.
 		_ = r.killByID(live, opts.ID, sandbox.SIGTERM) // it may have ended
 	}
 	if err != nil {
@@ -328,8 +326,8 @@ func (r *remoteRun) killByID(live context.Context, id string, sig sandbox.Signal
 	}
 }
 
-// withInput runs a command that reads standard input: a file as a whole, and
-// anything else as it comes.
+// withInput runs a command that reads standard input. It sends a file as a whole, and
+// other input as it arrives.
 func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions, pass *signalPass) (int, error) {
 	cmd := target.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Sudo, cmd.Binary, cmd.Stdout, cmd.Stderr = opts.Cwd, opts.Sudo, opts.Binary, opts.Stdout, opts.Stderr
@@ -339,7 +337,7 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 	if info, err := r.screen.In.Stat(); err == nil && info.Mode().IsRegular() {
 		cmd.Stdin = r.screen.In
 	} else {
-		// The command's end is not held up by a read that is under way.
+		// A pending read must not delay the command's end.
 		pipe, err := cmd.StdinPipe()
 		if err != nil {
 			return 0, err
@@ -360,8 +358,8 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// passInput passes standard input and its end on to a command. It is no error if the
-// command does not read all of it. If the input can't be read, the user is warned.
+// passInput forwards standard input and its end to a command. It is not an error if the
+// command does not read everything. If the input can't be read, passInput warns the user.
 func (p *place) passInput(w io.WriteCloser) {
 	in := &readErrors{r: p.screen.In}
 	_, _ = io.Copy(w, in)
@@ -371,7 +369,7 @@ func (p *place) passInput(w io.WriteCloser) {
 	_ = w.Close()
 }
 
-// readErrors keeps why a reader has failed.
+// readErrors records why a reader has failed.
 type readErrors struct {
 	r   io.Reader
 	err error
@@ -385,9 +383,8 @@ func (e *readErrors) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// signalPass passes the signals of this program on to a command and its children,
-// as a terminal does with Ctrl-C: the first one as it is, the second one as
-// SIGKILL, which also ends the wait.
+// signalPass forwards this program's signals to a command and its children, as a terminal
+// does with Ctrl-C. The second signal becomes SIGKILL, which also ends the wait.
 type signalPass struct {
 	giveUp context.CancelFunc
 	warn   func(text, hint string)
@@ -403,7 +400,7 @@ type signalPass struct {
 	wg      sync.WaitGroup
 }
 
-// passSignals passes on what comes from now on, and what has ended ctx before.
+// passSignals forwards the signals from now on, and the one that has ended ctx.
 func passSignals(ctx context.Context, screen *screen.Screen, killAtOnce bool) *signalPass {
 	p := &signalPass{warn: screen.Warn, signals: make(chan os.Signal, 8), done: make(chan struct{})}
 	if early := screen.Signal(); ctx.Err() != nil && early != 0 {
@@ -449,8 +446,8 @@ func (p *signalPass) take(s syscall.Signal, atOnce bool) {
 	}
 }
 
-// send sends a signal without holding up the next one. The command may be over;
-// its end is waited for in any case, unless this is the last word.
+// send sends a signal without delaying the next one. The command may have ended: the
+// caller waits for its end anyway, unless this is the last signal.
 func (p *signalPass) send(kill func(sandbox.Signal) error, sig sandbox.Signal, last bool) {
 	p.wg.Go(func() {
 		if err := kill(sig); errors.Is(err, sandbox.ErrChildren) {
@@ -472,7 +469,7 @@ func (p *signalPass) started(kill func(sandbox.Signal) error) {
 	}
 }
 
-// instead makes of an error that a signal has caused the exit code of the signal.
+// instead replaces an error that a signal has caused by the signal's exit code.
 func (p *signalPass) instead(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -29,8 +29,7 @@ func Version() string {
 	return "devel"
 }
 
-// The titles of the main page under which commands are listed that are in no
-// official tool.
+// The titles on the main page of commands that no official tool has.
 const (
 	titleCommands = "Commands in a sandbox:"
 	titleFiles    = "Files and ports:"
@@ -41,7 +40,7 @@ const (
 // titles are the titles of the main page, in order.
 var titles = []string{"", titleCommands, titleFiles, titleManage, titleTools}
 
-// allCommands has all commands, the official ones first.
+// allCommands returns all commands, the official ones first.
 func (a *app) allCommands() *line.Command {
 	help := &helpCommand{screen: a.screen}
 	root := &line.Command{
@@ -79,12 +78,12 @@ func (a *app) allCommands() *line.Command {
 	return root
 }
 
-// rootCommand returns all commands, ready for cobra.
+// rootCommand returns the cobra command tree.
 func (a *app) rootCommand() *cobra.Command { return a.allCommands().Cobra }
 
-// withVersion adds the option --version, which writes the number alone. For that
-// cobra's own needs a template, and with the package of templates the linker
-// keeps methods that nothing calls: a tenth of the program.
+// withVersion adds the option --version, which prints only the number. Cobra's own needs
+// a template, and text/template keeps the linker from removing unused methods: a tenth of
+// the program.
 func withVersion(root *cobra.Command) {
 	number := root.Flags().BoolP("version", "v", false, "Show the version alone")
 	run := root.RunE
@@ -131,7 +130,7 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 	})
 }
 
-// settle makes of the options what they mean together.
+// settle applies the combined effects of the options.
 func (a *app) settle(cmd *cobra.Command, args []string) error {
 	o := &a.screen.Opts
 	if g := &a.account.Given; g.Local && (g.APIURL != "" || g.Token != "") {
@@ -141,7 +140,8 @@ func (a *app) settle(cmd *cobra.Command, args []string) error {
 		a.screen.SetStreams(console.ColorMode(o.Color))
 	}
 	if _, foreign := cmd.Annotations[line.OwnWords]; !foreign && !a.account.Completes && slices.Contains(args, "") {
-		// A variable that is not set must not choose what stands for nothing.
+		// An empty argument may come from an unset variable, and must not select
+		// anything.
 		return line.Usagef("an argument is empty")
 	}
 	if o.Quiet && o.JSON {
@@ -156,8 +156,7 @@ func (a *app) settle(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// withDeadline is a context for cleaning up, which the end of the command's own
-// does not cut short.
+// withDeadline returns a context for cleaning up, which continues after the end of ctx.
 func withDeadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/rawshell"
 )
 
-// sshOptions are those of ssh that programs give, but for -l: with a value, and
-// without one.
+// sshOptions are the options of ssh that programs pass, except -l: those with a value, a
+// space, and those without.
 const sshOptions = "bcDEeFIiJLmOopQRSWw 46AaCfGgKkMNnqsTtVvXxYy"
 
 type rshCommand struct {
@@ -83,10 +83,10 @@ blocks() {
 }
 ` + rawshell.Greet("ready") + `bash -c "$2" < <(blocks < <(cat <&3)) 3<&-`
 
-// blocks writes blocks as rshScript reads them.
+// blocks writes the blocks that rshScript reads.
 type blocks struct{ w io.Writer }
 
-// blockSize is how long a block is at most. The sandbox starts a program for each.
+// blockSize is the maximum size of a block. The sandbox starts a program for each block.
 const blockSize = 64 << 10
 
 func (b blocks) Write(p []byte) (n int, err error) {
@@ -131,12 +131,11 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, words
 	return screen.ExitWith(code)
 }
 
-// maxErrors is how much of a command's standard error rsh shows.
+// maxErrors limits how much of a command's standard error rsh shows.
 const maxErrors = 16 << 20
 
 // copyErrors shows the file with the command's standard error. The command may have
-// put something else in its place, which is not read, and may have made it of any
-// length.
+// replaced the file, in which case it is not read, or made it very long.
 func (c *rshCommand) copyErrors(ctx context.Context, sb *sandbox.Sandbox, name string) error {
 	info, err := sb.FS().Lstat(ctx, name)
 	if err != nil {

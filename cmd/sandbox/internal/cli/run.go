@@ -60,7 +60,7 @@ func (c *runCommand) run(cmd *cobra.Command, args []string) error {
 	return c.runInNew(cmd.Context(), &c.o, args)
 }
 
-// check refuses options that contradict each other.
+// check refuses contradictory options.
 func (c *runCommand) check(o *runOptions, words []string) error {
 	if o.rm && o.command.stop {
 		return line.Usagef("--rm and --stop exclude each other")
@@ -80,8 +80,8 @@ func (c *runCommand) check(o *runOptions, words []string) error {
 	return nil
 }
 
-// runInNew makes or finds the sandbox, runs the command and cleans up. From the
-// moment that a sandbox may exist, --rm removes it.
+// runInNew creates or finds the sandbox, runs the command and cleans up. With --rm it
+// removes the sandbox as soon as one may exist.
 func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string) error {
 	s := &o.settings
 	if o.rm {
@@ -124,8 +124,8 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 	return c.andThen(ctx, sb, work, cleanUp)
 }
 
-// imageHint says how to name an image, to somebody who has named one in the place of
-// the program, as for docker.
+// imageHint says how to name an image if the program looks like one, as it would for
+// docker.
 func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) error {
 	exit, ok := errors.AsType[*screen.ExitError](err)
 	if !ok || exit.Code != screen.ExitNoProgram || exit.Err == nil {
@@ -141,8 +141,8 @@ func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) er
 	return &screen.ExitError{Code: exit.Code, Err: screen.WithHint(exit.Err, "%s", hint)}
 }
 
-// sandboxForRun finds the sandbox of a name, or makes one. With --rm a signal does
-// not break the creation off: what was made could then not be removed.
+// sandboxForRun finds the sandbox with a name, or creates one. With --rm a signal does
+// not interrupt the creation: the new sandbox could then not be removed.
 func (p *place) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
 	s := &o.settings
 	if s.name != "" {
@@ -178,7 +178,7 @@ func (p *place) sandboxForRun(ctx context.Context, o *runOptions, create *sandbo
 	return sb, p.announce(sb, s, "created", false, false)
 }
 
-// fetchAll copies paths of a sandbox here, each SOURCE[:DEST].
+// fetchAll downloads paths of a sandbox, each SOURCE[:DEST].
 func (c *runCommand) fetchAll(ctx context.Context, sb *sandbox.Sandbox, downloads []string) error {
 	for _, d := range downloads {
 		from, to := files.SplitUpload(d)
@@ -190,7 +190,7 @@ func (c *runCommand) fetchAll(ctx context.Context, sb *sandbox.Sandbox, download
 	return nil
 }
 
-// removeIfThere removes a sandbox that may not exist.
+// removeIfThere removes a sandbox if it exists.
 func (p *place) removeIfThere(ctx context.Context, name string) error {
 	late, cancel := withDeadline(ctx, endTime)
 	defer cancel()

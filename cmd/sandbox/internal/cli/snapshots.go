@@ -378,7 +378,7 @@ func (t *snapshotTree) hint(what, next, order string) {
 	}
 }
 
-// maxSiblings is how many siblings of a snapshot are shown.
+// maxSiblings limits how many siblings of a snapshot are shown.
 const maxSiblings = 5
 
 func (t *snapshotTree) node(n sandbox.SnapshotTreeNode, current bool) []string {

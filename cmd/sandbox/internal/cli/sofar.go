@@ -12,12 +12,12 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// The API does not tell how much output there is of a command that runs: it sends
-// what there is, and goes on with what comes. The output so far has been read when
-// the command is silent, or writes no faster than a command does whose output is
-// looked at. One that writes as fast as it is read ends only by the last limit.
+// The API does not say where the output so far of a running command ends: it sends the
+// output so far and continues with new output. The output so far has been read once the
+// command is silent, or writes no faster than a command that somebody watches. For a
+// command that writes as fast as it is read, only the last limit ends the reading.
 const (
-	// logPatience is how long the API may take until it begins to respond.
+	// logPatience is how long to wait for the API to respond.
 	logPatience = 10 * time.Second
 
 	logQuiet  = 500 * time.Millisecond
@@ -26,8 +26,8 @@ const (
 	logMost   = 10 * time.Second
 )
 
-// soFar ends the output of a command that runs where the output so far ends. It
-// counts the time that is spent waiting for output, not what the reader takes.
+// soFar ends the output of a running command where the output so far ends. It counts only
+// the time spent waiting for output, not the time of the reader.
 func soFar(ctx context.Context, logs func(context.Context) iter.Seq2[sandbox.LogEntry, error]) iter.Seq2[sandbox.LogEntry, error] {
 	return func(yield func(sandbox.LogEntry, error) bool) {
 		live, cancel := context.WithCancel(ctx)

@@ -19,11 +19,11 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 )
 
-// atOnce is how many sandboxes are worked on at the same time.
+// atOnce is how many sandboxes are handled at the same time.
 const atOnce = 8
 
-// forEach does something to each of several, some at the same time, and returns
-// the errors in the order of the names.
+// forEach calls do for each name, several at a time, and returns the errors in the order
+// of the names.
 func forEach[T any](names []string, do func(i int, name string) (T, error)) ([]T, []error) {
 	results, errs := make([]T, len(names)), make([]error, len(names))
 	slots := make(chan struct{}, atOnce)
@@ -39,7 +39,7 @@ func forEach[T any](names []string, do func(i int, name string) (T, error)) ([]T
 	return results, errs
 }
 
-// distinct drops what comes again.
+// distinct removes duplicates.
 func distinct(names []string) []string {
 	var out []string
 	for _, n := range names {
@@ -50,7 +50,7 @@ func distinct(names []string) []string {
 	return out
 }
 
-// chosen are the names of the sandboxes that arguments or a selection mean, and
+// chosen returns the names of the sandboxes that the arguments or a selection select, and
 // what a selection has found.
 func (p *place) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel *selection) ([]string, []sandbox.Info, error) {
 	if len(args) > 0 && sel.given() {
@@ -157,10 +157,10 @@ func viewStop(name string, r *sandbox.StopResult) stopView {
 	return v
 }
 
-// field is a label and a value of a line.
+// field is a label and a value in a line.
 type field struct{ label, value string }
 
-// tellStopped shows what a session and its sandbox have used.
+// tellStopped shows the usage of a session and its sandbox.
 func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 	fmt.Fprintf(c.screen.Err, "%s Sandbox %s stopped.\n", c.screen.Err.Paint(console.Green, "✔"), sb.Name())
 	i, s := viewSandbox(sb.Info()), viewSession(r.Session)
@@ -254,20 +254,20 @@ func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// errInUse is why something that was to be removed is left alone.
+// errInUse explains why an object is not removed.
 var errInUse = &screen.ExitError{Code: screen.ExitConflict, Err: errors.New("it has been used since it was found, and is left alone")}
 
-// errNothing is the result of a task that had nothing to do.
+// errNothing is the result of a task without anything to do.
 var errNothing = errors.New("nothing to do")
 
-// tasks does something to each of several, tells of each how it went on standard
-// error, and writes the names of the changed objects to standard output.
+// tasks calls do for each name, reports each result on standard error, and writes the
+// names of the changed objects to standard output.
 func (p *place) tasks(names []string, title string, do func(name string) error) error {
 	done, err := p.each(names, title, do)
 	return errors.Join(err, p.screen.PrintDone(done))
 }
 
-// each does what tasks does, and returns the names.
+// each does the same as tasks, and returns the names.
 func (p *place) each(names []string, title string, do func(name string) error) (done []string, err error) {
 	tell := func(style console.Style, mark, name, result string) {
 		fmt.Fprintf(p.screen.Err, "%s %s%s%s\n", p.screen.Err.Paint(style, mark), title, screen.Lines(name), screen.Lines(result))
@@ -295,15 +295,15 @@ func (p *place) each(names []string, title string, do func(name string) error) (
 	return done, p.screen.FailAfter(errs)
 }
 
-// sameSandbox reports whether a sandbox is the one that was found, and has not
-// been started since.
+// sameSandbox reports whether now is the sandbox that was found, and was not started
+// since.
 func sameSandbox(found, now sandbox.Info) bool {
 	return found.Name == now.Name && found.CreatedAt.Equal(now.CreatedAt) && found.CurrentSessionID == now.CurrentSessionID
 }
 
-// removeFound removes sandboxes that a selection has found, and returns those
-// that are gone. What is no longer selected, or has been started since, is
-// left alone, which is an error.
+// removeFound removes sandboxes that a selection has found, and returns those that are
+// gone. It does not remove a sandbox that is no longer selected or was started since, and
+// returns an error for it.
 func (p *place) removeFound(ctx context.Context, found []sandbox.Info, sel *selection, orphans bool) ([]sandbox.Info, error) {
 	match := sel.matcher(p.pairs(sel.tags, "--tag"))
 	gone := make([]bool, len(found))

@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 )
 
-// telemetryView says whether anything is collected.
+// telemetryView says whether data is collected.
 type telemetryView struct {
 	Enabled bool `json:"enabled"`
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// publicURL finds the address of a port, publishing it and waiting for its server
-// if asked to.
+// publicURL returns the address of a port. If requested, it publishes the port and waits
+// for its server.
 func (p *place) publicURL(ctx context.Context, name, port string, publish, wait bool) (string, error) {
 	number, err := line.ParsePort(port)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// The documents of --json: the names of the API, times by RFC 3339, sizes in
-// bytes (memory in megabytes) and durations in milliseconds.
+// The documents of --json use the API's names, times in RFC 3339, sizes in bytes (memory
+// in megabytes) and durations in milliseconds.
 
 type sandboxView struct {
 	Name               string               `json:"name"`
@@ -62,11 +62,11 @@ type keepView struct {
 	DeleteEvicted *bool  `json:"deleteEvicted,omitempty"`
 }
 
-// customMode is the API's mode of policies that say more.
+// customMode is the API's mode for policies with lists or rules.
 const customMode = "custom"
 
-// policyView is a network policy as an object in any case: each domain of one
-// with the custom mode has rules, if only none.
+// policyView is a network policy, always as an object. In custom mode each domain has
+// rules, which may be empty.
 type policyView struct {
 	Mode    string                          `json:"mode"`
 	Allow   map[string][]sandbox.PolicyRule `json:"allow,omitempty"`
@@ -109,7 +109,7 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// expirationMillis is nil for the default and zero for snapshots that are kept.
+// expirationMillis returns nil for the default, and zero for snapshots that never expire.
 func expirationMillis(d time.Duration) *int64 {
 	switch d {
 	case 0:
@@ -147,7 +147,7 @@ func viewMounts(mounts map[string]sandbox.Mount) map[string]mountView {
 	return v
 }
 
-// viewHandle is viewSandbox with what only a handle knows.
+// viewHandle is viewSandbox with the facts that only a handle has.
 func viewHandle(sb *sandbox.Sandbox) sandboxView {
 	v := viewSandbox(sb.Info())
 	v.ExpiresAt = moment(sb.ExpiresAt())
@@ -207,7 +207,7 @@ func viewSnapshot(s sandbox.SnapshotInfo) snapshotView {
 	}
 }
 
-// regionsOf are the regions that a snapshot is in.
+// regionsOf returns the regions of a snapshot.
 func regionsOf(s sandbox.SnapshotInfo) []string {
 	if len(s.Regions) > 0 {
 		return s.Regions
@@ -237,13 +237,13 @@ func viewCommand(c *sandbox.Command) commandView {
 	return v
 }
 
-// copyView is a copy that was made.
+// copyView describes a finished copy.
 type copyView struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 }
 
-// doneView says whether there was something to do.
+// doneView says whether something changed.
 type doneView struct {
 	Done bool `json:"done"`
 }

@@ -1,6 +1,6 @@
-// Package console knows what the standard streams are: terminals or not, with
-// colours or not, and how wide. It is the one way to a terminal: nothing that is
-// written to a Stream acts on it.
+// Package console describes the standard streams: whether they are terminals, their
+// colors and their width. It is the only way to a terminal: text that is written to a
+// Stream can't control the terminal.
 package console
 
 import (
@@ -18,17 +18,17 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Stream is a standard output stream. What is written to one that is a terminal
-// is shown, and does nothing else: whoever has written it, the API, a sandbox or
-// this program, only lines, tabs and the colours of Paint are what they are. A
-// program gets everything as it is.
+// Stream is a standard output stream. If it is a terminal, text from the API, from a
+// sandbox or from this program is only shown: all control characters but line breaks,
+// tabs and the colors of Paint are escaped. A program that reads the stream gets
+// everything unchanged.
 type Stream struct {
-	// Raw is the way around, for the output of programs of a sandbox, for the
-	// content of its files, and for what this program draws.
+	// Raw bypasses this, for the output of programs in a sandbox, for the content of its
+	// files, and for what this program draws.
 	Raw io.Writer
-	// Terminal says whether somebody looks at it.
+	// Terminal says whether the stream is a terminal.
 	Terminal bool
-	// Color says whether escape sequences for colours may be written to it.
+	// Color says whether the stream may contain escape sequences for colors.
 	Color bool
 
 	file *os.File
@@ -38,7 +38,7 @@ type Stream struct {
 	rest []byte // the beginning of a character, of which the end has yet to come
 }
 
-// own finds what Write leaves alone.
+// own matches what Write does not escape.
 var own = regexp.MustCompile(`\t|\r?\n|\x1b\[(?:0|1|2|3[1-6]|90)m`)
 
 // Write implements [io.Writer].
@@ -63,7 +63,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// shown returns text with everything escaped that is not to act on a terminal.
+// shown escapes everything in a text that could control a terminal.
 func (s *Stream) shown(text string) string {
 	var b strings.Builder
 	for text != "" {
@@ -82,10 +82,10 @@ func (s *Stream) shown(text string) string {
 	return b.String()
 }
 
-// Rewrites reports whether a line that is there can be written over.
+// Rewrites reports whether a line can be overwritten.
 func (s *Stream) Rewrites() bool { return s.Terminal && !s.dumb }
 
-// ColorMode is when colours are used.
+// ColorMode says when colors are used.
 type ColorMode string
 
 // The modes of colours.
@@ -95,9 +95,9 @@ const (
 	ColorNever  ColorMode = "never"
 )
 
-// NewStream describes a stream. In ColorAuto, the environment is asked: NO_COLOR,
-// TERM=dumb and FORCE_COLOR=0 forbid colours, FORCE_COLOR and CLICOLOR_FORCE force
-// them, and otherwise a terminal gets them.
+// NewStream returns a stream for a file. In ColorAuto the environment decides: NO_COLOR,
+// TERM=dumb and FORCE_COLOR=0 disable colors, FORCE_COLOR and CLICOLOR_FORCE enable them,
+// and otherwise a terminal has them.
 func NewStream(f *os.File, mode ColorMode, lookup func(string) (string, bool)) *Stream {
 	s := &Stream{Raw: f, file: f, Terminal: term.IsTerminal(int(f.Fd()))}
 	set := func(key string) bool {
@@ -120,8 +120,7 @@ func NewStream(f *os.File, mode ColorMode, lookup func(string) (string, bool)) *
 	return s
 }
 
-// Width returns the number of columns, 80 if the stream is not a terminal or does
-// not tell.
+// Width returns the number of columns, or 80 if it is unknown.
 func (s *Stream) Width() int {
 	if w, _, err := term.GetSize(int(s.file.Fd())); err == nil && w > 0 {
 		return w
@@ -146,7 +145,7 @@ const (
 	Gray    Style = "90"
 )
 
-// Paint gives text a style, if the stream has colours.
+// Paint styles text if the stream has colors.
 func (s *Stream) Paint(style Style, text string) string {
 	if !s.Color || style == Plain || text == "" {
 		return text

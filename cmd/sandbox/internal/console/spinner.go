@@ -8,7 +8,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Spinner shows that something is going on: animated at a terminal, one line
+// Spinner shows that the program is working: an animation at a terminal, one line
 // elsewhere.
 type Spinner struct {
 	out  *Stream
@@ -19,7 +19,7 @@ type Spinner struct {
 
 var frames = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
 
-// Spin starts a spinner; the caller stops it.
+// Spin starts a spinner. The caller stops it.
 func Spin(out *Stream, text string) *Spinner {
 	s := &Spinner{out: out, stop: make(chan struct{})}
 	if !out.Rewrites() {
@@ -43,7 +43,7 @@ func Spin(out *Stream, text string) *Spinner {
 	return s
 }
 
-// Stop takes the spinner away. It can be called more than once.
+// Stop removes the spinner. It can be called more than once.
 func (s *Spinner) Stop() {
 	s.once.Do(func() { close(s.stop) })
 	s.done.Wait()

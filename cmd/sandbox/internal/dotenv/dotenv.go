@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// maxSize bounds a file: it comes from whatever folder the program is run in.
+// maxSize limits a file, because it comes from whatever folder the program runs in.
 const maxSize = 1 << 20
 
 var line = regexp.MustCompile(`(?m)^\s*(?:export\s+)?([\w.-]+)(?:\s*=\s*?|:\s+?)(\s*'(?:\\'|[^'])*'|\s*"(?:\\"|[^"])*"|\s*` + "`(?:\\\\`|[^`])*`" + `|[^#\r\n]+)?[^\S\n]*(?:#.*)?$`)
@@ -37,10 +37,10 @@ func Parse(text string) map[string]string {
 	return vars
 }
 
-// Load reads the files of a directory: .env, .env.local, and those of the
-// environment, such as .env.production and .env.production.local. Later ones
-// win. Files that are missing or not regular are left out, and so are those of
-// another user, which foreign describes.
+// Load reads the files of a directory: .env, .env.local, and those of the environment,
+// such as .env.production and .env.production.local. Later files take precedence. Load
+// skips files that are missing or not regular, and those of another user, which foreign
+// describes.
 func Load(dir, environment string) (vars map[string]string, foreign []error) {
 	names := []string{".env"}
 	if environment != "test" {
@@ -74,7 +74,7 @@ func read(name string) (string, error) {
 	return string(text), err
 }
 
-// LoadFile reads one file that was named by the user.
+// LoadFile reads a file that the user has named.
 func LoadFile(name string) (map[string]string, error) {
 	text, err := read(name)
 	if err != nil {

@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// Environment is the environment of the process, and the .env files of the
-// working directory after it. The files come from whatever folder the program
-// is run in: they may give credentials and values for sandboxes, but not the
-// address that credentials are sent to, nor where files are kept.
+// Environment is the environment of the process, followed by the .env files of the
+// working directory. The files come from whatever folder the program runs in: they may
+// set credentials and values for sandboxes, but neither the address that receives
+// credentials nor where files are stored.
 type Environment struct {
 	files func() map[string]string
 }
 
-// NewEnvironment reads the files when they are first needed. It calls ignored for
-// each file that belongs to another user.
+// NewEnvironment returns an environment that reads the files when they are first needed.
+// It calls ignored for each file of another user.
 func NewEnvironment(ignored func(error)) *Environment {
 	return &Environment{files: sync.OnceValue(func() map[string]string {
 		vars, foreign := Load(".", os.Getenv("NODE_ENV"))
@@ -25,13 +25,13 @@ func NewEnvironment(ignored func(error)) *Environment {
 	})}
 }
 
-// Lookup looks at the process only.
+// Lookup returns a variable of the process.
 func (e *Environment) Lookup(key string) (string, bool) { return os.LookupEnv(key) }
 
 // Getenv is Lookup without saying whether the variable is set.
 func (e *Environment) Getenv(key string) string { return os.Getenv(key) }
 
-// LookupAll looks at the process and then at the files.
+// LookupAll returns a variable of the process or else of the files.
 func (e *Environment) LookupAll(key string) (string, bool) {
 	if v, ok := os.LookupEnv(key); ok {
 		return v, true
@@ -40,7 +40,7 @@ func (e *Environment) LookupAll(key string) (string, bool) {
 	return v, ok
 }
 
-// LookupFiles looks at the files only.
+// LookupFiles returns a variable of the files.
 func (e *Environment) LookupFiles(key string) (string, bool) {
 	v, ok := e.files()[key]
 	return v, ok

@@ -82,7 +82,7 @@ func (c *Copy) Run(ctx context.Context) error {
 
 func isDirError(err error) bool { return errors.Is(err, syscall.EISDIR) }
 
-// fromStream uploads what a stream has to its end.
+// fromStream uploads a stream to its end.
 func (c *Copy) fromStream(ctx context.Context, r io.Reader, to string) error {
 	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
@@ -117,7 +117,7 @@ func (c *Copy) toStdout(ctx context.Context) error {
 	return err
 }
 
-// archiveToStdout writes something in a directory as a tar archive.
+// archiveToStdout writes an entry of a directory as a tar archive.
 func (c *Copy) archiveToStdout(ctx context.Context, dir, name string) error {
 	if c.Screen.Out.Terminal {
 		return screen.WithHint(line.Usagef("a directory goes to standard output as an archive, which is not for a terminal"), "%s | tar -t", screen.Try("cp %s -", line.ShellWord(c.From.String())))
@@ -151,11 +151,11 @@ func (c *Copy) archiveToStdout(ctx context.Context, dir, name string) error {
 	return changed
 }
 
-// archiveScript writes something in a directory as an archive.
+// archiveScript writes an entry of a directory as an archive.
 const archiveScript = `set -o pipefail; cd -- "$1" && tar --format=posix --quoting-style=escape -cf - -- "$2" | base64 -w 8192`
 
-// decodeBase64 returns a writer that decodes its input, and a
-// function that waits until all has been.
+// decodeBase64 returns a writer that decodes its input, and a function that waits until
+// everything is decoded.
 func decodeBase64(out io.Writer) (io.Writer, func() error) {
 	pr, pw := io.Pipe()
 	done := make(chan error, 1)
@@ -208,7 +208,7 @@ func (c *Copy) across(ctx context.Context) error {
 	return w.Close()
 }
 
-// acrossDir copies a directory through a temporary one here.
+// acrossDir copies a directory through a temporary local one.
 func (c *Copy) acrossDir(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "sandbox-cp-*")
 	if err != nil {
@@ -237,19 +237,19 @@ func (c *Copy) acrossDir(ctx context.Context) error {
 	return cmp.Or(c.Target.FS().UploadDir(ctx, dir, to.Path, o), err)
 }
 
-// leftOut lists the files that a copy leaves out.
+// leftOut lists the files that a copy omits.
 type leftOut []string
 
 func (l *leftOut) add(name string) { *l = append(*l, name) }
 
-// tell warns about the files that were left out, if any.
+// tell warns about the omitted files, if any.
 func (l leftOut) tell(a *screen.Screen) {
 	if len(l) > 0 {
 		a.Warn("left out: "+some(l), "--outside-links keeps links that lead out of the directory, --dot-git what Git or an editor would run by itself; sockets, pipes and devices can't be copied")
 	}
 }
 
-// some lists the first of some names.
+// some lists the first of several names.
 func some(names []string) string {
 	const shown = 10
 	text := redact.Printable(strings.Join(names[:min(len(names), shown)], ", "))

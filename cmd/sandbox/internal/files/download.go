@@ -27,7 +27,8 @@ func (c *Copy) download(ctx context.Context) error {
 	if into && !c.From.content() {
 		to = to.within(c.From.base())
 	}
-	// A destination that ends in a slash must exist for a file; for a directory it is made.
+	// A destination with a slash at its end must exist for a file. For a directory it is
+	// created.
 	if c.O.Mkdir || into && (isLocalDir(filepath.Dir(to.Path)) || c.remoteIsDir(ctx)) {
 		if err := os.MkdirAll(filepath.Dir(to.Path), 0o777); err != nil {
 			return err
@@ -60,7 +61,7 @@ func (c *Copy) remoteIsDir(ctx context.Context) bool {
 	return err == nil && info.IsDir()
 }
 
-// downloadInto writes a file to something that a file can't replace, such as a pipe.
+// downloadInto writes a file to a destination that can't be replaced, such as a pipe.
 func (c *Copy) downloadInto(ctx context.Context, name string, place localfile.Place) error {
 	r, err := OpenRemote(ctx, c.Source.FS(), c.From.Path)
 	if isDirError(err) {
@@ -78,8 +79,8 @@ func (c *Copy) downloadInto(ctx context.Context, name string, place localfile.Pl
 	return errors.Join(err, w.Close())
 }
 
-// downloadFile downloads a file with the permissions and the time that it has in
-// the sandbox. A new one is not to be seen before it has them.
+// downloadFile downloads a file with its permissions and time. A new file must not be
+// visible before it has them.
 func (c *Copy) downloadFile(ctx context.Context, name string, at localfile.Place) error {
 	to, place := at.Path, at.Path
 	if at.Info == nil {
@@ -106,7 +107,7 @@ func (c *Copy) downloadFile(ctx context.Context, name string, at localfile.Place
 	return os.Rename(place, to)
 }
 
-// withTotal looks up the length of a file when its progress is first shown.
+// withTotal looks up the size of a file when its progress is first shown.
 func withTotal(update func(sandbox.Progress), describe func() (fs.FileInfo, error)) func(sandbox.Progress) {
 	if update == nil {
 		return nil
@@ -133,14 +134,14 @@ func withTotal(update func(sandbox.Progress), describe func() (fs.FileInfo, erro
 	}
 }
 
-// keepMode gives a downloaded file the permissions and the time that it has in the
-// sandbox, as far as the umask lets it.
+// keepMode sets the permissions and the time of a downloaded file as in the sandbox, as
+// far as the umask allows.
 func (c *Copy) keepMode(name string, remote fs.FileInfo) error {
 	local, err := os.Stat(name)
 	if err != nil {
 		return err
 	}
-	// What the umask leaves shows in a new file, which is not executable yet.
+	// The mode of the new file, which is not executable yet, shows what the umask allows.
 	allowed := local.Mode().Perm() | local.Mode().Perm()&0o444>>2
 	if err := os.Chmod(name, remote.Mode().Perm()&allowed); err != nil {
 		return err
@@ -159,7 +160,7 @@ func (c *Copy) downloadDir(ctx context.Context, to string) error {
 		}
 		exclude = slices.Concat(exclude, here)
 	}
-	// A new directory is not to be seen before it is whole.
+	// A new directory must not be visible before it is complete.
 	place := to
 	if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
 		dir, err := os.MkdirTemp(filepath.Dir(filepath.Clean(to)), ".sandbox-cp-*")
@@ -185,7 +186,7 @@ func (c *Copy) downloadDir(ctx context.Context, to string) error {
 	return err
 }
 
-// Missing gives the error of a file that is not in the sandbox a hint.
+// Missing adds a hint to the error of a file that is not in the sandbox.
 func (c *Copy) Missing(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok && pe.Path != c.From.Path {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-// Location is an end of a copy: a path here, a path in a sandbox, or the
-// standard streams.
+// Location is the source or destination of a copy: a local path, a path in a sandbox, or
+// a standard stream.
 type Location struct {
 	Sandbox string // empty for a path here
 	Path    string
@@ -29,8 +29,8 @@ func (l Location) String() string {
 
 var SandboxName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// ParseLocation tells NAME:PATH, in a sandbox, from a path on this machine. A slash
-// before the first colon makes it a path on this machine, and so does a Windows drive.
+// ParseLocation distinguishes NAME:PATH, in a sandbox, from a local path. A path with a
+// slash before the first colon is local, and so is one with a Windows drive.
 func ParseLocation(s string) (Location, error) {
 	if s == "-" {
 		return Location{Path: s, Stream: true}, nil
@@ -50,14 +50,14 @@ func ParseLocation(s string) (Location, error) {
 	return Location{Sandbox: name, Path: rest}, nil
 }
 
-// intoDir reports whether a path asks for a directory to copy into.
+// intoDir reports whether the path requests a directory to copy into.
 func (l Location) intoDir() bool {
 	return strings.HasSuffix(l.Path, "/") || l.Path == "." || l.Path == ".." || strings.HasSuffix(l.Path, "/.") || strings.HasSuffix(l.Path, "/..") ||
 		l.Sandbox == "" && strings.HasSuffix(l.Path, string(filepath.Separator))
 }
 
-// NamesFile refuses a path that asks for a directory, in which a stream would have
-// no name.
+// NamesFile refuses a path that requests a directory, because a stream would have no name
+// there.
 func (l Location) NamesFile() error {
 	if l.intoDir() {
 		return line.Usagef("standard input needs the name of a file, not of a directory")
@@ -65,13 +65,13 @@ func (l Location) NamesFile() error {
 	return nil
 }
 
-// content reports whether the content of a directory is meant and not the
-// directory itself.
+// content reports whether the path means the content of a directory and not the directory
+// itself.
 func (l Location) content() bool {
 	return strings.HasSuffix(l.Path, "/.") || l.Path == "." || l.Sandbox == "" && strings.HasSuffix(l.Path, string(filepath.Separator)+".")
 }
 
-// base is the last element of the path.
+// base returns the last element of the path.
 func (l Location) base() string {
 	if l.Sandbox != "" {
 		return path.Base(l.Path)
@@ -79,7 +79,7 @@ func (l Location) base() string {
 	return filepath.Base(l.Path)
 }
 
-// within is the path of a name in the directory of a location.
+// within returns the location of a name in the directory l.
 func (l Location) within(name string) Location {
 	if l.Sandbox != "" {
 		l.Path = path.Join(l.Path, name)
@@ -89,7 +89,7 @@ func (l Location) within(name string) Location {
 	return l
 }
 
-// isLocalDir reports whether there is a directory of that name here.
+// isLocalDir reports whether a local directory with the name exists.
 func isLocalDir(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.IsDir()

@@ -20,22 +20,22 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// bar shows how far a transfer has come.
+// bar shows the progress of a transfer.
 type bar struct {
 	update func(sandbox.Progress)
 	done   func()
 }
 
-// progressAfter is how long a transfer has to take before its progress is shown,
-// and then how often it is: where a line can't be written over, less so.
+// The progress of a transfer is shown after progressAfter, and then at this interval.
+// Where a line can't be overwritten, it is shown less often.
 const (
 	progressAfter = 300 * time.Millisecond
 	progressEvery = 100 * time.Millisecond
 	progressLines = 5 * time.Second
 )
 
-// newBar shows the progress of a file, by its name, or without one that of a directory.
-// It shows nothing unless standard error is a terminal, or an option requests it.
+// newBar returns the bar of a file, or of a directory if name is empty. It shows nothing
+// unless standard error is a terminal or an option requests it.
 func newBar(s *screen.Screen, name string, o *CopyOptions, total int64) bar {
 	return newBarOf(s, &progress{name: name, total: total}, o)
 }
@@ -108,7 +108,7 @@ func newBarOf(s *screen.Screen, p *progress, o *CopyOptions) bar {
 	}
 }
 
-// progress is how far a transfer has come.
+// progress is the state of a transfer.
 type progress struct {
 	mu    sync.Mutex
 	name  string // of the file, if it is one
@@ -136,14 +136,14 @@ func (p *progress) note(now sandbox.Progress) {
 	}
 }
 
-// fileCost is as how many bytes a file counts beside its own, of a directory.
+// fileCost is the size that a file in a directory counts in addition to its own.
 const fileCost = 16 << 10
 
-// barWidth is how wide the bar is where there is room.
+// barWidth is the width of the bar if there is room.
 const barWidth = 20
 
-// line is the progress in so many columns: what is left out first is the file that is
-// under way, then the bar, then the sizes.
+// line returns the progress in at most width columns. If there is no room, it omits first
+// the current file, then the bar, then the sizes.
 func (p *progress) line(now time.Time, width int) string {
 	took := now.Sub(p.begun)
 	sizes, figures := units.Bytes(p.done), units.Bytes(int64(float64(p.done)/max(took.Seconds(), 0.001)))+"/s"
@@ -195,7 +195,7 @@ func withoutEmpty(parts []string) (out []string) {
 	return out
 }
 
-// left is how long something still takes.
+// left formats the remaining time.
 func left(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -206,7 +206,7 @@ func left(d time.Duration) string {
 	return fmt.Sprintf("%.0f h left", d.Hours())
 }
 
-// shorten cuts the beginning of a name off.
+// shorten cuts off the start of a name.
 func shorten(name string, width int) string {
 	if ansi.StringWidth(name) <= width {
 		return name

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// fetchAttempts is how often a file is fetched if its connection breaks.
+	// fetchAttempts limits how often a file is requested if its connection breaks.
 	fetchAttempts = 3
 	fetchPause    = 400 * time.Millisecond
 )
 
-// remoteFile reads a file of a sandbox. When the connection breaks, the file is
-// fetched again and what was read already is skipped, if it is still the same.
+// remoteFile reads a file of a sandbox. If the connection breaks, it requests the file
+// again and skips what was read, provided that the file is still the same.
 type remoteFile struct {
 	ctx   context.Context
 	files *sandbox.FileSystem
@@ -43,7 +43,7 @@ func OpenRemote(ctx context.Context, files *sandbox.FileSystem, name string) (*r
 	}
 	f := &remoteFile{ctx: ctx, files: files, name: name, body: body, size: body.Size(), sum: sha256.New(), attempts: 1}
 	if f.size < 0 {
-		// A response without its length may be cut without a sign.
+		// A response without a length may be cut off unnoticed.
 		if info, err := files.Stat(ctx, name); err == nil && info.Mode().IsRegular() {
 			f.size = info.Size()
 		}
@@ -74,7 +74,7 @@ func (f *remoteFile) Read(p []byte) (int, error) {
 	return 0, f.err
 }
 
-// again fetches the file again, up to where it broke off by cause.
+// again requests the file again, up to where cause has interrupted it.
 func (f *remoteFile) again(cause error) error {
 	for ; f.attempts < fetchAttempts; f.attempts++ {
 		select {

@@ -40,8 +40,7 @@ func (c *Copy) upload(ctx context.Context) error {
 	if !info.Mode().IsRegular() {
 		return line.Usagef("%s is neither a file nor a directory", c.From.Path)
 	}
-	// What can't be read is this side's fault, and is said before the sandbox is
-	// asked for anything.
+	// Report an unreadable local file before any request.
 	f, err := os.Open(c.From.Path)
 	if err != nil {
 		return err
@@ -54,9 +53,8 @@ func (c *Copy) upload(ctx context.Context) error {
 	return err
 }
 
-// wholeSize is the size from which a file is written next to its place, and then
-// moved there: smaller ones go in one request, which takes too short a time to be
-// interrupted.
+// wholeSize is the size from which a file is written under a temporary name and then
+// renamed. A smaller file needs one request, which is too short to be interrupted.
 const wholeSize = 1 << 20
 
 func (c *Copy) uploadFile(ctx context.Context, to string, info fs.FileInfo) error {
@@ -101,10 +99,10 @@ func (c *Copy) writeFile(ctx context.Context, to string, info fs.FileInfo, bar b
 	}}, &sandbox.WriteFilesOptions{Progress: bar.update})
 }
 
-// cleanupTime is how long the removal of a part may take.
+// cleanupTime limits the removal of a partial file.
 const cleanupTime = 30 * time.Second
 
-// keeps reports whether a path of the sandbox is there already and stays as it is.
+// keeps reports whether a path exists in the sandbox and must not be replaced.
 func (c *Copy) keeps(ctx context.Context, to string) (bool, error) {
 	if !c.O.NoClobber {
 		return false, nil
@@ -112,7 +110,7 @@ func (c *Copy) keeps(ctx context.Context, to string) (bool, error) {
 	return c.Target.FS().Exists(ctx, to)
 }
 
-// uploadDir copies a directory: into one that exists, or as the destination.
+// uploadDir copies a directory into an existing one, or as the destination.
 func (c *Copy) uploadDir(ctx context.Context) error {
 	to := c.To
 	if !c.From.content() {
@@ -140,7 +138,7 @@ func (c *Copy) uploadDir(ctx context.Context) error {
 	return err
 }
 
-// excludeThere leaves out what the sandbox has already, with --no-clobber.
+// excludeThere excludes the files that the sandbox already has, with --no-clobber.
 func (c *Copy) excludeThere(ctx context.Context, to string, o *sandbox.UploadOptions) error {
 	have, err := c.keeps(ctx, to)
 	if err != nil || !have {
@@ -151,7 +149,7 @@ func (c *Copy) excludeThere(ctx context.Context, to string, o *sandbox.UploadOpt
 	return err
 }
 
-// filesIn returns patterns of all files in a directory.
+// filesIn returns patterns for all files in a directory.
 func filesIn(dir fs.FS) (patterns []string, err error) {
 	err = fs.WalkDir(dir, ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
@@ -162,19 +160,19 @@ func filesIn(dir fs.FS) (patterns []string, err error) {
 	return patterns, err
 }
 
-// literal makes a pattern that matches nothing but the path. A slash in front
-// keeps a single name from matching in every directory.
+// literal returns a pattern that matches only the path. A slash at its start keeps a
+// single name from matching in every directory.
 func literal(name string) string {
 	return "/" + strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
 }
 
-// remoteDir reports whether a directory is in the sandbox already.
+// remoteDir reports whether a directory exists in the sandbox.
 func (c *Copy) remoteDir(ctx context.Context, name string) bool {
 	info, err := c.Target.FS().Stat(ctx, name)
 	return err == nil && info.IsDir()
 }
 
-// following is a file system in which symbolic links are what they lead to.
+// following is a file system that follows symbolic links.
 type following struct{ fs.FS }
 
 func (f following) ReadDir(name string) ([]fs.DirEntry, error) {
@@ -192,7 +190,7 @@ func (f following) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// renamed is an entry under the name of the link to it.
+// renamed is an entry with the name of the link to it.
 type renamed struct {
 	fs.DirEntry
 	name string

@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// OwnWords marks commands that take a command line of somebody else, by how many
-// arguments of their own come before it. What follows is not looked at.
+// OwnWords is the annotation of commands that take another command's line. Its value is
+// the number of their own arguments before that line, whose options are not read.
 const OwnWords = "own words"
 
-// reader is a command line that is read once, by the options of the command that
-// it is for. Only completions read options elsewhere.
+// reader reads a command line once, by the options of its command. Only completions read
+// options in another way.
 type reader struct {
 	cmd  *cobra.Command
 	path []string // the words of the command
@@ -32,17 +32,16 @@ func newReader(root *cobra.Command) *reader {
 	return &reader{cmd: root, all: valueOptions(root), given: map[*pflag.Flag]string{}}
 }
 
-// Arrange reads a command line: it sets the options of its command, wherever they
-// stand, and returns the words of the command with its arguments. So "sandbox
-// --name x create" is "sandbox create --name x", and "exec box --sudo ls" is "exec
-// --sudo -- box ls".
+// Arrange reads a command line. It sets the options of the command, wherever they stand,
+// and returns the words of the command with its arguments. So "sandbox --name x create"
+// is "sandbox create --name x", and "exec box --sudo ls" is "exec --sudo -- box ls".
 func Arrange(root *cobra.Command, args []string) (out, taken []string, err error) {
 	l := newReader(root)
 	moved, rest := l.find(args)
 	if err := l.read(moved, rest); err != nil {
 		return nil, nil, err
 	}
-	// Help would hide that there is no such command.
+	// Help would hide that the command does not exist.
 	if l.help && (!l.cmd.HasSubCommands() || len(l.words) == 0) {
 		if err := l.cmd.Flags().Set("help", "true"); err != nil {
 			return nil, nil, err
@@ -52,8 +51,8 @@ func Arrange(root *cobra.Command, args []string) (out, taken []string, err error
 	return append(append([]string{}, l.path...), l.words...), l.taken, nil
 }
 
-// ownWordsOf is how many arguments of a command are its own, if what follows them
-// is a command line of somebody else.
+// ownWordsOf returns how many arguments are the command's own, if another command's line
+// follows them.
 func ownWordsOf(cmd *cobra.Command) (n int, foreign bool) {
 	text, foreign := cmd.Annotations[OwnWords]
 	if !foreign {
@@ -62,7 +61,7 @@ func ownWordsOf(cmd *cobra.Command) (n int, foreign bool) {
 	return int(text[0] - '0'), true
 }
 
-// find finds the command, and the options before it.
+// find finds the command and the options before it.
 func (l *reader) find(args []string) (moved, rest []string) {
 	rest = args
 	for len(rest) > 0 && l.cmd.HasSubCommands() {
@@ -102,8 +101,8 @@ func Child(cmd *cobra.Command, word string) *cobra.Command {
 	return nil
 }
 
-// valueOptions tells which options, of all commands together, are followed by a
-// value: those before the command are read when it is not known.
+// valueOptions returns a function that reports whether an option of any command takes a
+// value. It serves for the options before the command, which is not known then.
 func valueOptions(root *cobra.Command) func(word string) bool {
 	names := map[string]bool{}
 	var visit func(*cobra.Command)
@@ -141,7 +140,7 @@ func valueOptions(root *cobra.Command) func(word string) bool {
 
 var Negative = regexp.MustCompile(`^-\d+$`)
 
-// read sets options and keeps arguments. Some words are from before the command.
+// read sets options and collects arguments. moved are the words before the command.
 func (l *reader) read(moved, rest []string) error {
 	l.cmd.InheritedFlags() // which become the command's
 	for len(moved) > 0 {
@@ -192,7 +191,7 @@ func (l *reader) read(moved, rest []string) error {
 	return nil
 }
 
-// number reports whether a word is a negative number, and no option.
+// number reports whether a word is a negative number and not an option.
 func (l *reader) number(word string) bool {
 	return Negative.MatchString(word) && l.short(word[1]) == nil && l.cmd.Annotations[ssh] == ""
 }
@@ -213,8 +212,7 @@ func (l *reader) short(c byte) (found *pflag.Flag) {
 	return found
 }
 
-// option sets the option that some words begin with, and returns of how many words
-// it is.
+// option sets the option at the start of words, and returns how many words it takes.
 func (l *reader) option(words []string) (int, error) {
 	if n, err := l.terminalOrTag(words); n > 0 {
 		return n, err
@@ -257,8 +255,7 @@ func (l *reader) option(words []string) (int, error) {
 	return 1, nil
 }
 
-// set gives an option its value, unless it was given already, under its other name,
-// with the same one.
+// set sets an option, unless it was already set to the same value under its other name.
 func (l *reader) set(f *pflag.Flag, name, value string) error {
 	if again, err := l.note(f, name, value); again || err != nil {
 		return err
@@ -278,7 +275,7 @@ func (l *reader) refuse(message string) error {
 	return &UsageError{Message: l.cmd.CommandPath() + ": " + message, Hint: MoreAbout(l.cmd)}
 }
 
-// unknown is the error of an option that the command does not have.
+// unknown returns the error for an unknown option.
 func (l *reader) unknown(name, message string) error {
 	hint := MoreAbout(l.cmd)
 	if len(name) == 1 { // of a word such as -x, or -xyz
@@ -287,7 +284,7 @@ func (l *reader) unknown(name, message string) error {
 	return &UsageError{Message: l.cmd.CommandPath() + ": " + message, Hint: hint}
 }
 
-// note refuses an option that comes again and may not.
+// note refuses an option that is repeated and may not be.
 func (l *reader) note(f *pflag.Flag, name, value string) (again bool, err error) {
 	if _, once := f.Value.(interface{ once() }); !once {
 		return false, nil
@@ -303,9 +300,9 @@ func (l *reader) note(f *pflag.Flag, name, value string) (again bool, err error)
 	return false, &UsageError{Message: l.cmd.CommandPath() + ": --" + name + " may be given only once", Hint: MoreAbout(l.cmd)}
 }
 
-// terminalOrTag sets what -t of run stands for: a tag is followed by KEY=VALUE, and
-// anything else is the -t that asks for a terminal. It returns of how many words
-// that was, 0 when it is another option.
+// terminalOrTag decides what -t of run means: with KEY=VALUE it is a tag, otherwise it
+// requests a terminal. It returns how many words the option takes, or 0 if it is another
+// option.
 func (l *reader) terminalOrTag(words []string) (n int, err error) {
 	if l.cmd.Name() != "run" || l.cmd.Parent() != l.cmd.Root() {
 		return 0, nil
@@ -328,12 +325,13 @@ func (l *reader) terminalOrTag(words []string) (n int, err error) {
 	return 0, nil
 }
 
-// ssh marks a command that programs call in the place of ssh, by ssh's options that
-// it reads and leaves alone: those with a value, a space, and the others.
+// ssh is the annotation of commands that programs call instead of ssh. Its value lists
+// the options of ssh that the command accepts and ignores: those with a value, a space,
+// and the others.
 const ssh = "ssh"
 
-// sshOption reads ssh's options behind the word of such a command, where they have
-// ssh's meaning. It returns of how many words they were, 0 when it was something else.
+// sshOption reads an option with ssh's meaning, after the word of such a command. It
+// returns how many words the option takes, or 0 if it is not one.
 func (l *reader) sshOption(words []string) (n int, err error) {
 	valued, plain, is := strings.Cut(l.cmd.Annotations[ssh], " ")
 	if !is || strings.HasPrefix(words[0], "--") {
@@ -360,8 +358,8 @@ func isPair(word string) bool {
 	return !strings.HasPrefix(word, "-") && strings.Contains(word, "=")
 }
 
-// late takes long options of the sandbox that directly follow the command
-// word, as the official CLI does: "run echo --timeout 5m hello".
+// late reads long options of the sandbox that directly follow the command, as the
+// official CLI does: "run echo --timeout 5m hello".
 func (l *reader) late(rest []string) ([]string, error) {
 	if l.cmd.Name() != "run" {
 		return rest, nil

@@ -12,7 +12,7 @@ import (
 )
 
 // Command describes one command. Its help page, its completion, the check of its
-// arguments and the tests of all commands are made from this description.
+// arguments and the tests of all commands are generated from this description.
 type Command struct {
 	Name    string
 	Aliases []string
@@ -30,11 +30,11 @@ type Command struct {
 	Doc     any // a value of the type that --json writes; nil if the output is a program's
 	Run     func(cmd *cobra.Command, args []string) error
 
-	// foreign is how many arguments of its own come before a command line of somebody
-	// else, whose options are not looked at; "" is none.
+	// Foreign is the number of the command's own arguments before another command's line,
+	// whose options are not read. Empty means that there is no such line.
 	Foreign string
-	// ssh are the options of ssh that it reads and leaves alone: those with a value, a
-	// space, and the others.
+	// SSH lists the options of ssh that the command accepts and ignores: those with a
+	// value, a space, and the others.
 	SSH string
 
 	Sub []*Command
@@ -42,7 +42,7 @@ type Command struct {
 	Cobra *cobra.Command // made from it
 }
 
-// account says whose account a command uses.
+// account says which account a command uses.
 type account int
 
 const (
@@ -61,7 +61,7 @@ type Argument struct {
 	Sandbox  string   // it is the name of a sandbox, followed by this
 }
 
-// Usage is the argument as usage lines show it.
+// Usage returns the argument's form in usage lines.
 func (g Argument) Usage() string {
 	switch {
 	case g.Several:
@@ -72,7 +72,7 @@ func (g Argument) Usage() string {
 	return "<" + g.Name + ">"
 }
 
-// The arguments that many commands have.
+// The arguments of many commands.
 var (
 	NameArg      = Argument{Name: "name", Text: "The name of the sandbox", Sandbox: " "}
 	MoreNames    = Argument{Name: "name", Text: "More of them", Several: true, Sandbox: " "}
@@ -80,7 +80,7 @@ var (
 	MoreWords    = Argument{Name: "args", Text: "Its arguments", Several: true}
 )
 
-// Usage are the arguments as usage lines show them.
+// Usage returns the form of the arguments in usage lines.
 func (c *Command) Usage() string {
 	if c.Sub != nil {
 		return " <command>"
@@ -92,7 +92,7 @@ func (c *Command) Usage() string {
 	return b.String()
 }
 
-// Build makes the command and those below it ready for cobra.
+// Build returns the cobra command, with its subcommands.
 func (c *Command) Build(complete func(*Command) cobra.CompletionFunc) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: c.Name, Aliases: c.Aliases, SuggestFor: c.Near, Short: c.Short, Long: c.Long, Hidden: c.Hidden, Args: c.Check, RunE: c.Run,
@@ -125,7 +125,7 @@ func (c *Command) Build(complete func(*Command) cobra.CompletionFunc) *cobra.Com
 	return cmd
 }
 
-// checkArguments refuses what a command can't take, by what it says of its arguments.
+// checkArguments refuses arguments that do not fit their description.
 func (c *Command) checkArguments(cmd *cobra.Command, args []string) error {
 	for i, g := range c.Args {
 		switch {
@@ -150,7 +150,7 @@ func (c *Command) checkArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Of finds what a command of cobra was made from.
+// Of returns the description of a cobra command.
 func (c *Command) Of(cmd *cobra.Command) *Command {
 	if c.Cobra == cmd {
 		return c
@@ -163,7 +163,7 @@ func (c *Command) Of(cmd *cobra.Command) *Command {
 	return nil
 }
 
-// Find finds a command below this one by its name or an alias.
+// Find returns the subcommand with a name or alias.
 func (c *Command) Find(word string) *Command {
 	if i := slices.IndexFunc(c.Sub, func(s *Command) bool { return s.Name == word || slices.Contains(s.Aliases, word) }); i >= 0 {
 		return c.Sub[i]
@@ -171,8 +171,8 @@ func (c *Command) Find(word string) *Command {
 	return nil
 }
 
-// group lets a command that only has subcommands show its help. It refuses any word
-// that is not one of them.
+// group makes a command that only has subcommands show its help. It refuses any word that
+// is not a subcommand.
 func group(cmd *cobra.Command) {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.SuggestionsMinimumDistance = 1
@@ -188,8 +188,8 @@ func group(cmd *cobra.Command) {
 	}
 }
 
-// CompleteOptions completes the values of options that have a choice. Files are
-// offered for those that name files.
+// CompleteOptions completes the values of options with choices. It offers files for
+// options that name files.
 func CompleteOptions(cmd *cobra.Command, flags *pflag.FlagSet) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		kind := strings.ToLower(f.Value.Type())

@@ -11,7 +11,7 @@ import (
 // IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// ShellWords writes a command line as one would type it.
+// ShellWords writes a command line as a user would type it.
 func ShellWords(words []string) string {
 	out := make([]string, len(words))
 	for i, w := range words {
@@ -31,7 +31,7 @@ func ShellWord(w string) string {
 	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }
 
-// Plural is a count with its noun.
+// Plural returns a count with its noun.
 func Plural(n int, noun, nouns string) string {
 	if n == 1 {
 		return "1 " + noun

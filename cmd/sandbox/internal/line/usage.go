@@ -19,7 +19,7 @@ func Usagef(format string, args ...any) error {
 	return &UsageError{Message: fmt.Sprintf(format, args...)}
 }
 
-// MoreAbout names a command's page.
+// MoreAbout names the help page of a command.
 func MoreAbout(cmd *cobra.Command) string {
 	return "for more information, try '" + cmd.CommandPath() + " --help'"
 }

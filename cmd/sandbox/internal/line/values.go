@@ -18,7 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// single is an option that may be given once.
+// single is an option that may be set once.
 type single[T any] struct {
 	target *T
 	parse  func(string) (T, error)
@@ -26,7 +26,7 @@ type single[T any] struct {
 	text   string
 }
 
-// once marks options that may be given once, which Arrange checks.
+// once marks options that may be set once, which Arrange checks.
 func (v *single[T]) once() {}
 
 func (v *single[T]) Set(text string) error {
@@ -41,7 +41,7 @@ func (v *single[T]) Set(text string) error {
 func (v *single[T]) String() string { return v.text }
 func (v *single[T]) Type() string   { return v.kind }
 
-// Option defines an option with a value of the type that parse gives.
+// Option defines an option whose value parse reads.
 func Option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usage string, parse func(string) (T, error)) {
 	v := &single[T]{target: target, parse: parse, kind: kind}
 	if def != "" {
@@ -54,7 +54,7 @@ func Option[T any](flags *pflag.FlagSet, target *T, name, short, kind, def, usag
 	flags.VarP(v, name, short, usage)
 }
 
-// ChoicesAnnotation has the values that an option can have.
+// ChoicesAnnotation lists the possible values of an option.
 const ChoicesAnnotation = "choices"
 
 // Choice defines an option whose value is one of several.
@@ -63,7 +63,7 @@ func Choice(flags *pflag.FlagSet, target *string, name, short, kind, usage strin
 	Offer(flags, name, allowed...)
 }
 
-// Offer says which values an option can have, for completions.
+// Offer sets the values that completions offer for an option.
 func Offer(flags *pflag.FlagSet, name string, values ...string) {
 	f := flags.Lookup(name)
 	if f.Annotations == nil {
@@ -86,7 +86,7 @@ func Toggle(flags *pflag.FlagSet, target *bool, name, short, usage string) {
 	flags.VarPF(v, name, short, usage).NoOptDefVal = "true"
 }
 
-// Many is an option that may be given several times.
+// Many is an option that may be repeated.
 type Many[T any] struct {
 	Target *[]T
 	parse  func(string) (T, error)
@@ -107,8 +107,7 @@ func (v *Many[T]) Set(text string) error {
 func (v *Many[T]) String() string { return strings.Join(v.texts, ", ") }
 func (v *Many[T]) Type() string   { return v.kind }
 
-// many is a pflag.SliceValue, by which a completion knows that it may be given
-// again.
+// Many implements pflag.SliceValue, so that completions offer it again.
 
 func (v *Many[T]) GetSlice() []string       { return v.texts }
 func (v *Many[T]) Append(text string) error { return v.Set(text) }
@@ -123,15 +122,15 @@ func (v *Many[T]) Replace(texts []string) error {
 	return nil
 }
 
-// Options adds an option that may be given several times.
+// Options defines an option that may be repeated.
 func Options[T any](flags *pflag.FlagSet, target *[]T, name, short, kind, usage string, parse func(string) (T, error)) {
 	flags.VarP(&Many[T]{Target: target, parse: parse, kind: kind}, name, short, usage)
 }
 
 // The parsers of the values of options and arguments.
 
-// ParseText reads a text. A variable that is not set must not choose another
-// account, or all sandboxes, or every address to listen on.
+// ParseText reads a text. It refuses an empty one, which may come from an unset variable:
+// it must not select another account, all sandboxes, or every address to listen on.
 func ParseText(s string) (string, error) {
 	if s == "" {
 		return "", errors.New("it is empty; leave it out for the default")
@@ -139,7 +138,7 @@ func ParseText(s string) (string, error) {
 	return s, nil
 }
 
-// ParseAny is for what may be empty in the official CLI.
+// ParseAny reads a text that may be empty in the official CLI.
 func ParseAny(s string) (string, error) { return s, nil }
 
 // Statuses are the states of a sandbox.
@@ -148,8 +147,7 @@ var Statuses = []string{
 	string(sandbox.StatusSnapshotting), string(sandbox.StatusFailed), string(sandbox.StatusAborted),
 }
 
-// ParseStatuses reads a list of statuses. One that there is not would be waited for
-// without end.
+// ParseStatuses reads a list of statuses. An unknown one would be waited for forever.
 func ParseStatuses(s string) (string, error) {
 	for status := range strings.SplitSeq(s, ",") {
 		if _, err := parseOneOf(Statuses...)(status); err != nil {
@@ -249,8 +247,7 @@ func ParseRegion(s string) (string, error) {
 	return s, nil
 }
 
-// ParseRegions reads "A,B" or "none". Empty ones, and those that come again, are
-// left out.
+// ParseRegions reads "A,B" or "none". It skips empty names and duplicates.
 func ParseRegions(s string) ([]string, error) {
 	if strings.TrimSpace(s) == "none" {
 		return []string{}, nil
@@ -282,7 +279,7 @@ func ParseCredentials(s string) ([]string, error) {
 // ParseDuration reads a duration.
 func ParseDuration(s string) (time.Duration, error) { return units.ParseDuration(s) }
 
-// within reads a duration that has limits.
+// within returns a parser of durations from least to most.
 func within(least, most time.Duration) func(string) (time.Duration, error) {
 	return func(s string) (time.Duration, error) {
 		d, err := units.ParseDuration(s)
@@ -298,7 +295,7 @@ var (
 	ParseCommandTimeout = within(wire.MinCommandTimeout, wire.MaxCommandTimeout)
 )
 
-// ParseSize reads the size of something that is not empty.
+// ParseSize reads a size above zero.
 func ParseSize(s string) (int64, error) {
 	n, err := units.ParseBytes(s)
 	if err == nil && n == 0 {
@@ -307,7 +304,7 @@ func ParseSize(s string) (int64, error) {
 	return n, err
 }
 
-// ParseExpiration reads a duration of snapshots, or "none".
+// ParseExpiration reads the lifetime of snapshots, or "none".
 func ParseExpiration(s string) (time.Duration, error) {
 	if s == "none" {
 		return 0, nil
@@ -319,7 +316,7 @@ func ParseExpiration(s string) (time.Duration, error) {
 	return d, err
 }
 
-// ParseNewName reads the name of a sandbox to be made, which may be left to the API.
+// ParseNewName reads the name of a new sandbox. If it is empty, the API chooses one.
 func ParseNewName(s string) (string, error) {
 	if s != "" && !wire.SandboxName(s) {
 		return "", notName(s)
@@ -327,7 +324,8 @@ func ParseNewName(s string) (string, error) {
 	return s, nil
 }
 
-// ParseName reads the name of a sandbox. What can't be part of an address is refused.
+// ParseName reads the name of a sandbox. It refuses characters that can't be part of an
+// address.
 func ParseName(s string) (string, error) {
 	if s == "" || s == "." || s == ".." || slices.Contains(wire.ReservedNames, s) || strings.ContainsAny(s, "/\\?#%*,:; \t\n\x00") || !utf8.ValidString(s) {
 		return "", notName(s)
@@ -358,7 +356,7 @@ func ParseUser(s string) (string, error) {
 	return s, nil
 }
 
-// ParseDirectory reads a directory of a sandbox, which may be left to the API.
+// ParseDirectory reads a directory of a sandbox. If it is empty, the API chooses one.
 func ParseDirectory(s string) (string, error) {
 	if err := wire.CheckText(s); err != nil {
 		return "", fmt.Errorf("the directory %w", err)
@@ -383,7 +381,7 @@ func ParsePolicyMode(s string) (string, error) {
 	return "", fmt.Errorf("invalid network policy mode %q; the modes are allow-all and deny-all", s)
 }
 
-// Pair is KEY=VALUE, or KEY alone when the value is taken from the environment.
+// Pair is KEY=VALUE, or KEY alone if its value comes from the environment.
 type Pair struct {
 	Key, Value string
 	Inherit    bool
@@ -398,7 +396,7 @@ func ParsePair(s string) (Pair, error) {
 	return Pair{Key: key, Value: value, Inherit: !ok}, nil
 }
 
-// Variables adds the option of environment variables, whose values are shown nowhere.
+// Variables defines the option for environment variables, whose values are never shown.
 func Variables(flags *pflag.FlagSet, target *[]Pair, usage string) {
 	Options(flags, target, "env", "e", "key=value", usage, parseVariable)
 }
@@ -432,7 +430,7 @@ func ParseMount(s string) (Mount, error) {
 	return m, nil
 }
 
-// PointerTo makes a parser of pointers, which are nil for an option that was not given.
+// PointerTo returns a parser of pointers, which stay nil if the option is not set.
 func PointerTo[T any](parse func(string) (T, error)) func(string) (*T, error) {
 	return func(s string) (*T, error) {
 		v, err := parse(s)
@@ -440,7 +438,7 @@ func PointerTo[T any](parse func(string) (T, error)) func(string) (*T, error) {
 	}
 }
 
-// Checked makes a check of a parser.
+// Checked returns a check that calls a parser.
 func Checked[T any](parse func(string) (T, error)) func(string) error {
 	return func(s string) error {
 		_, err := parse(s)

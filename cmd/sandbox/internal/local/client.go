@@ -22,13 +22,13 @@ import (
 	"github.com/go-vercel/sandbox/internal/private"
 )
 
-// ErrNone is the error of using a daemon that does not run.
+// ErrNone is the error of Use if no daemon runs.
 var ErrNone = errors.New("the local emulator does not run")
 
 // Connection keeps the daemon from ending.
 type Connection struct {
 	Address Address
-	// Started says that this call has started the daemon.
+	// Started says whether this call has started the daemon.
 	Started bool
 
 	conn   net.Conn
@@ -57,9 +57,9 @@ func (c *Connection) OnLost(lost func()) {
 const (
 	startTime = time.Minute
 	pollTime  = 20 * time.Millisecond
-	// maxAnswer is how much of what a daemon says is read.
+	// maxAnswer limits how much of a daemon's answer is read.
 	maxAnswer = 64 << 10
-	// maxSocketPath is how long the path of a socket may be everywhere.
+	// maxSocketPath is the length of a socket's path that every system accepts.
 	maxSocketPath = 100
 )
 
@@ -100,7 +100,7 @@ func dial(ctx context.Context, dir, what string) (net.Conn, error) {
 	return conn, nil
 }
 
-// Use connects to the daemon of a directory that runs.
+// Use connects to the running daemon of a directory.
 func Use(ctx context.Context, dir string) (*Connection, error) {
 	conn, err := dial(ctx, dir, askUse)
 	if err != nil {
@@ -119,8 +119,8 @@ func Use(ctx context.Context, dir string) (*Connection, error) {
 	return c, nil
 }
 
-// ErrUnsaved is the error of ending a daemon whose sandboxes can't be saved. It goes
-// on.
+// ErrUnsaved is the error of stopping a daemon whose sandboxes can't be saved. The daemon
+// continues to run.
 var ErrUnsaved = errors.New("the local emulator goes on, since what is in its sandboxes can't be saved")
 
 // Stop ends the daemon, which saves its sandboxes, and waits for that.
@@ -142,8 +142,8 @@ func Stop(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Start connects to the daemon of a directory, which it starts if need be by
-// running this program with some arguments.
+// Start connects to the daemon of a directory. If none runs, it starts one by running
+// this program with args.
 func Start(ctx context.Context, dir string, args ...string) (*Connection, error) {
 	if err := private.Dir(dir); err != nil {
 		return nil, err
@@ -157,8 +157,8 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 		if err == nil {
 			c.Started = c.Address.PID == spawned
 			if !c.Started && ended != nil {
-				// One that was started in vain finds that out before this one can end, and
-				// does not take its place then.
+				// Wait for a superfluous daemon to notice that another one runs.
+				// Otherwise it could replace that one when it ends.
 				_ = within(ctx, ended)
 			}
 			return c, nil
@@ -196,15 +196,15 @@ func within(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// ownPath is where the daemon, and what runs in its sandboxes, finds programs: not
-// what whoever starts it first happens to have.
+// ownPath is the PATH of the daemon and of its sandboxes, which must not depend on the
+// process that happens to start the daemon.
 var ownPath = map[string]string{
 	"darwin": "/opt/homebrew/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
 	"linux":  "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 }[runtime.GOOS]
 
-// ownEnvironment are the variables that the daemon takes over: who its user is, and
-// where they keep things.
+// ownEnvironment lists the variables that the daemon inherits: they identify the user and
+// the user's folders.
 var ownEnvironment = []string{"HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"}
 
 // environment returns the environment of the daemon.
@@ -221,7 +221,7 @@ func environment() []string {
 	return own
 }
 
-// spawn starts a daemon that outlives this process. The channel has its end.
+// spawn starts a daemon that outlives this process. The channel receives its end.
 func spawn(dir string, args []string) (pid int, end chan error, err error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -33,15 +33,15 @@ import (
 
 const (
 	socketName = "socket"
-	// LogName is the file of the directory that has what the daemon says.
+	// LogName is the name of the daemon's log in its directory.
 	LogName  = "log"
 	lockName = "lock"
-	// exitInUse is the exit code of a daemon whose directory another one uses.
+	// exitInUse is the exit code of a daemon whose directory another daemon uses.
 	exitInUse = 75
-	// IdleTime is how long a daemon waits, without a client and without a sandbox
-	// that runs, until it ends.
+	// IdleTime is how long a daemon without clients and running sandboxes waits before it
+	// ends.
 	IdleTime = 10 * time.Minute
-	// requestTime is how long a client may take to say what it wants.
+	// requestTime limits how long a client may take to send its request.
 	requestTime = 10 * time.Second
 )
 
@@ -76,8 +76,8 @@ type daemon struct {
 	end     chan struct{} // closed when it is to end
 }
 
-// Serve runs the daemon of a directory, with the emulator's state in another one,
-// until it is stopped or is idle. It returns the exit code of the process.
+// Serve runs the daemon of a directory until it is stopped or idle. The emulator's state
+// is in another directory. It returns the exit code of the process.
 func Serve(dir, state, version string, idle time.Duration) int {
 	lock := flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600))
 	locked, err := lock.TryLock()
@@ -114,8 +114,7 @@ func serve(dir, state, version string, idle time.Duration) error {
 	if err := os.Truncate(filepath.Join(dir, LogName), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, server.Close())
 	}
-	// Whoever has the lock has the socket: what is there was left by one that was
-	// killed.
+	// The owner of the lock owns the socket: an existing one was left by a killed daemon.
 	if err := os.Remove(d.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, server.Close())
 	}
@@ -151,8 +150,8 @@ func serve(dir, state, version string, idle time.Duration) error {
 	return server.Close()
 }
 
-// isIdle reports whether the emulator has been unused for long enough. One whose
-// directory was removed is of no use to anybody.
+// isIdle reports whether the emulator has been unused for long enough, or its directory
+// was removed, so that nobody can use it.
 func (d *daemon) isIdle() bool {
 	if _, err := os.Lstat(d.socket); err != nil {
 		return true
@@ -191,7 +190,7 @@ func (d *daemon) accept() {
 	}
 }
 
-// handle tells a client the address, and waits until it is gone.
+// handle sends a client the address, and waits until the client disconnects.
 func (d *daemon) handle(conn net.Conn) {
 	defer conn.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(requestTime)) // a connection of a socket has deadlines
@@ -226,13 +225,13 @@ func (d *daemon) handle(conn net.Conn) {
 	}
 }
 
-// refusal says why the daemon continues.
+// refusal explains why the daemon continues.
 type refusal struct {
 	Error string `json:"error"`
 }
 
-// stop saves the sandboxes and then lets the daemon end. One whose files can't be
-// saved runs on, and so does the daemon: they are nowhere else.
+// stop saves the sandboxes and then lets the daemon end. If the files of a sandbox can't
+// be saved, it runs on, and so does the daemon: the files are nowhere else.
 func (d *daemon) stop() error {
 	d.mu.Lock()
 	if d.ending {
@@ -273,7 +272,7 @@ func (d *daemon) save(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ended reports whether a sandbox of a status has nothing that is not saved.
+// ended reports whether a sandbox with the status has nothing left to save.
 func ended(s sandbox.Status) bool {
 	return s == sandbox.StatusStopped || s == sandbox.StatusFailed || s == sandbox.StatusAborted
 }

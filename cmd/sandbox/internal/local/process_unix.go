@@ -4,5 +4,5 @@ package local
 
 import "syscall"
 
-// detached starts a process that no terminal and no signal of ours reaches.
+// detached starts a process that no terminal and none of our signals reach.
 func detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

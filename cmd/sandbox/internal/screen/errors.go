@@ -22,8 +22,8 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// The exit codes of the program itself. exec, run, connect and wait give those of
-// the remote command otherwise.
+// The exit codes of the program itself. Otherwise exec, run, connect and wait return
+// those of the remote command.
 const (
 	ExitFailure     = 1
 	ExitUsage       = 2
@@ -50,12 +50,12 @@ type Hinted struct {
 
 func (e *Hinted) Unwrap() error { return e.error }
 
-// WithHint adds a hint to an error: what to do about it.
+// WithHint adds a hint to an error, which says what to do.
 func WithHint(err error, format string, args ...any) error {
 	return &Hinted{err, fmt.Sprintf(format, args...)}
 }
 
-// During adds the operation to an error: the messages of the API don't name it.
+// During adds the operation to an error, because the API's messages don't name it.
 func During(err error, what string) error { return &duringError{err, what} }
 
 type duringError struct {
@@ -81,7 +81,8 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitWith returns an error that ends the program with a code and prints nothing; nil for 0.
+// ExitWith returns an error that ends the program with a code and prints nothing. It
+// returns nil for 0.
 func ExitWith(code int) error {
 	if code == 0 {
 		return nil
@@ -101,23 +102,23 @@ type failure struct {
 	body []byte
 }
 
-// exitCodes are the codes of errors that have none of their own.
+// exitCodes names the errors that are identified by their exit code alone.
 var exitCodes = map[int]string{
 	ExitNotFound: "not_found", ExitLogin: "no_credentials", ExitConflict: "conflict", ExitTimeout: "timeout", ExitRateLimit: "rate_limited",
 	exitUnknown: "outcome_unknown",
 }
 
-// fieldOptions are the options that set the fields which the SDK names.
+// fieldOptions maps the SDK's fields to the options that set them.
 var fieldOptions = map[string]string{
 	"Ports": "publish-port", "Env": "env", "Tags": "tag",
 	"Region": "region", "FailoverRegions": "failover-regions", "NetworkID": "network-id", "Mounts": "mount", "Credentials": "credentials", "NetworkPolicy": "network-policy",
 	"Image": "image", "Runtime": "runtime", "Architecture": "architecture", "MaxSizeBytes": "max-size", "Source.URL": "git", "Limit": "limit", "Exclude": "exclude",
 }
 
-// tooShort is a duration that was likely meant as seconds.
+// tooShort matches a duration that was probably meant as seconds.
 var tooShort = regexp.MustCompile(`\b(\d+)ms is outside`)
 
-// inOptions names the option where the SDK names its field.
+// inOptions replaces the names of the SDK's fields by those of options.
 func inOptions(message string) string {
 	field, rest, ok := strings.Cut(message, ": ")
 	switch option := fieldOptions[field]; {
@@ -137,7 +138,7 @@ func (f *failure) take(api *sandbox.APIError) {
 	f.Code, f.Message = cmp.Or(api.Code, f.Code), cmp.Or(api.Message, f.Message)
 }
 
-// Explain finds out what to tell about an error and how to end.
+// Explain returns what to print about an error, and the exit code.
 func (s *Screen) Explain(err error) failure {
 	f := failure{Code: "failure", Message: err.Error(), Exit: ExitFailure}
 	var api *sandbox.APIError
@@ -171,8 +172,8 @@ func (s *Screen) Explain(err error) failure {
 	return f
 }
 
-// explain sets code, exit code and hint by the kind of the error; api is nil for errors
-// that are not from the API.
+// explain sets code, exit code and hint by the kind of the error. api is nil unless the
+// error comes from the API.
 func (f *failure) explain(err error, api *sandbox.APIError) {
 	var usage *line.UsageError
 	var missing *exec.Error
@@ -226,7 +227,7 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 	}
 }
 
-// Lines escapes everything in a text that would act on a terminal.
+// Lines escapes everything in a text that could control a terminal.
 func Lines(text string) string {
 	parts := strings.Split(text, "\n")
 	for i, p := range parts {
@@ -235,7 +236,7 @@ func Lines(text string) string {
 	return strings.Join(parts, "\n")
 }
 
-// commandsHint says where to look for a command that was not found.
+// commandsHint says where to look for a missing command.
 func (s *Screen) commandsHint() string {
 	if len(s.Names) != 1 {
 		return ""
@@ -243,8 +244,8 @@ func (s *Screen) commandsHint() string {
 	return "run " + Try("ps --all %s", s.Names[0]) + " to see the commands of its session"
 }
 
-// missingHint says where to look for what is missing: what the message names, or
-// else what the operation is about.
+// missingHint says where to look for a missing object: the one that the message names, or
+// else that of the operation.
 func (s *Screen) missingHint(err *sandbox.APIError) string {
 	message := strings.ToLower(err.Message)
 	switch {
@@ -266,7 +267,7 @@ func (s *Screen) missingHint(err *sandbox.APIError) string {
 	return "run " + Try("ls --all") + " to see the sandboxes in this project"
 }
 
-// explainAPI finds out how to end, and what to advise, for an error of the API.
+// explainAPI sets the exit code and the hint for an error of the API.
 func (s *Screen) explainAPI(f *failure, err *sandbox.APIError) {
 	switch {
 	case errors.Is(err, os.ErrProcessDone):
@@ -295,8 +296,8 @@ func (s *Screen) explainAPI(f *failure, err *sandbox.APIError) {
 	}
 }
 
-// asksForJSON looks at the command line itself, whose error may be that it could
-// not be read.
+// asksForJSON looks at the raw arguments, because the error may be that they could not be
+// parsed.
 func (s *Screen) asksForJSON() bool {
 	for _, w := range s.Args {
 		if w == "--" || s.Started {
@@ -312,21 +313,21 @@ func (s *Screen) asksForJSON() bool {
 // wantsJSONErrors reports whether errors are printed as JSON.
 func (s *Screen) wantsJSONErrors() bool { return s.Opts.JSON || s.asksForJSON() }
 
-// reportJSON tells about an error as JSON.
+// reportJSON prints an error as JSON.
 func (s *Screen) reportJSON(f failure) {
 	text := &strings.Builder{}
 	_ = WriteJSON(text, errorView{f}, false)
 	fmt.Fprint(s.Err, Lines(text.String()))
 }
 
-// Failed tells about one of several errors, and what failed.
+// Failed reports one of several errors, with what failed.
 func (s *Screen) Failed(what string, err error) {
 	f := s.Explain(err)
 	f.Message = what + f.Message
 	s.show(f)
 }
 
-// Report tells about an error on standard error and returns the exit code.
+// Report prints an error on standard error and returns the exit code.
 func (s *Screen) Report(err error) int {
 	var exit *ExitError
 	if errors.As(err, &exit) && exit.Err == nil {
@@ -340,8 +341,7 @@ func (s *Screen) Report(err error) int {
 	return f.Exit
 }
 
-// show writes what there is to say about an error: what happened, what the API said
-// of it, and what to do.
+// show prints an error: what happened, the API's message, and what to do.
 func (s *Screen) show(f failure) {
 	if s.wantsJSONErrors() {
 		s.reportJSON(f)
@@ -377,12 +377,12 @@ func (s *Screen) credentialHint() string {
 	return "the token comes from " + s.Source + "; " + Try("doctor") + " tells more, " + Try("login") + " gets a new one"
 }
 
-// errorView is the JSON of an error on standard error with --json.
+// errorView is the JSON document of an error on standard error with --json.
 type errorView struct {
 	Error failure `json:"error"`
 }
 
-// FailAfter returns the error of a command that has printed each failure already.
+// FailAfter returns the error of a command that has already printed each failure.
 func (s *Screen) FailAfter(errs []error) error {
 	var first error
 	for _, err := range errs {

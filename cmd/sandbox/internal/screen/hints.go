@@ -8,25 +8,25 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-// A line of this program in a text stands between these marks, which no text of
-// anybody else has on its way to a terminal: see Lines.
+// A command line of this program in a text stands between these marks. Lines removes them
+// from all other texts before they reach a terminal.
 const (
 	tryMark = "\x01"
 	tryEnd  = "\x02"
 )
 
-// Try is a line of this program for a hint, without the program's name. What is to
-// be filled in is in capitals. Before the hint is shown, it gets the options that
-// name the account of the present line, so that it works when it is pasted. No
-// other function makes one.
+// Try returns a command line of this program for a hint, without the program's name.
+// Placeholders are in capitals. When the hint is shown, the line gets this command line's
+// options that name the account, so that it works when it is pasted. No other function
+// creates one.
 func Try(format string, args ...any) string {
 	return tryMark + fmt.Sprintf(format, args...) + tryEnd
 }
 
-// tried is the beginning of such a line. Some say themselves whose they are.
+// tried matches the start of such a line. Some lines already name their account.
 var tried = regexp.MustCompile(tryMark + `(local |--local )?`)
 
-// Filled writes out what Try has made.
+// Filled completes the lines of Try in a text.
 func (s *Screen) Filled(text string) string {
 	if !strings.Contains(text, tryMark) {
 		return text

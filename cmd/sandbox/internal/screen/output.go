@@ -9,18 +9,17 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 )
 
-// Output is the result of a command: as a document, as the names of what it is
-// about, or as a table.
+// Output is the result of a command: as a document, as names, or as a table.
 type Output struct {
-	// doc is a value, or a slice for a list.
+	// Doc is a value, or a slice for a list.
 	Doc   any
 	Names []string
 	Table func() *table.Table
-	// empty is said on standard error, at a terminal, in place of an empty table.
+	// Empty is printed on standard error, at a terminal, instead of an empty table.
 	Empty string
 }
 
-// List returns the output for several things.
+// List returns the output of a list.
 func List[T any](items []T, name func(T) string, tbl func([]T) *table.Table) Output {
 	if items == nil {
 		items = []T{}
@@ -35,8 +34,8 @@ func List[T any](items []T, name func(T) string, tbl func([]T) *table.Table) Out
 // Structured reports whether the output is for a program.
 func (o *Options) Structured() bool { return o.JSON || o.Quiet }
 
-// Prose breaks sentences between words where somebody looks at them. Errors are not:
-// what a hint says to run is copied from there.
+// Prose wraps sentences at a terminal. Errors are not wrapped, because users copy
+// commands from their hints.
 func Prose(out *console.Stream, text string) string {
 	if !out.Terminal {
 		return text
@@ -71,8 +70,8 @@ func (s *Screen) Print(out Output) error {
 	return t.Write(s.Out, width)
 }
 
-// Result writes the result of a change for programs: with --json or -q. People see
-// it on standard error.
+// Result writes the result of a change for programs, with --json or -q. People see it on
+// standard error.
 func (s *Screen) Result(doc any, names ...string) error {
 	if !s.Opts.Structured() {
 		return nil
@@ -90,8 +89,8 @@ func WriteJSON(w io.Writer, doc any, indent bool) error {
 	return enc.Encode(doc)
 }
 
-// PrintDone writes the names of the changed things to standard output, unless that is
-// the terminal that has just shown them.
+// PrintDone writes the names of the changed objects to standard output, unless that is a
+// terminal, which already shows them.
 func (s *Screen) PrintDone(names []string) error {
 	if s.Opts.Structured() {
 		return s.Print(List(names, func(n string) string { return n }, nil))

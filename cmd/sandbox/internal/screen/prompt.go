@@ -29,8 +29,8 @@ func (s *Screen) Confirm(ctx context.Context, question string) error {
 	return &ExitError{Code: ExitFailure, Err: errors.New("nothing was done")}
 }
 
-// Ask asks a question and returns the line that is typed. The end of the input is
-// an empty one.
+// Ask asks a question and returns the typed line. At the end of the input, the line is
+// empty.
 func (s *Screen) Ask(ctx context.Context, question string) (string, error) {
 	fmt.Fprint(s.Err, Prose(s.Err, question), " ")
 	answer := make(chan string, 1)
@@ -47,15 +47,14 @@ func (s *Screen) Ask(ctx context.Context, question string) (string, error) {
 	}
 }
 
-// Asks reports whether the program may ask questions: it has a terminal, and
-// neither an option nor CI forbids it.
+// Asks reports whether the program may ask questions: it has a terminal, and neither an
+// option nor CI forbids it.
 func (s *Screen) Asks() bool {
 	ci, _ := s.Env.Lookup("CI")
 	return !s.Opts.NoInput && (ci == "" || ci == "0" || ci == "false") && line.IsTerminal(s.In) && s.Err.Terminal
 }
 
-// Input is standard input, as it is read for ctx: a signal ends the wait for what
-// does not come.
+// Input returns standard input. A signal, which ends ctx, ends a wait for input.
 func (s *Screen) Input(ctx context.Context) io.Reader {
 	r, w := io.Pipe()
 	go func() {

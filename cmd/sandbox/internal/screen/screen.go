@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Options are the options of all commands that say how results are written
-// and whether questions may be asked.
+// Options are the options of all commands that control how results are written and
+// whether questions may be asked.
 type Options struct {
 	JSON         bool
 	Quiet        bool

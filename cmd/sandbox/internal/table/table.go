@@ -46,8 +46,8 @@ func (t *Table) Row(cells ...any) {
 	t.Rows = append(t.Rows, row)
 }
 
-// printable takes escape sequences and line breaks out of a text that comes from
-// the network: a name must not move the cursor.
+// printable removes escape sequences and line breaks from a text of the network: a name
+// must not move the cursor.
 func printable(s string) string {
 	s = ansi.Strip(s)
 	return strings.Map(func(r rune) rune {
@@ -60,13 +60,13 @@ func printable(s string) string {
 
 const space = "   "
 
-// dots in the header say that columns were left out.
+// dots in the header show that columns were omitted.
 const dots = space + "…"
 
 var dotsWidth = ansi.StringWidth(dots)
 
-// fit returns the table without the columns that there is no room for, and whether
-// there are any.
+// fit returns the table without the columns that do not fit, and reports whether any were
+// omitted.
 func (t *Table) fit(room int) (fitting *Table, less bool) {
 	width := 0
 	var equal, rest []int
@@ -120,7 +120,7 @@ func kept[T any](items []T, keep func(i int) bool) (out []T) {
 	return out
 }
 
-// widths are the widths of the columns.
+// widths returns the widths of the columns.
 func (t *Table) widths() []int {
 	widths := make([]int, len(t.Header))
 	for i, h := range t.Header {
@@ -134,8 +134,8 @@ func (t *Table) widths() []int {
 	return widths
 }
 
-// Write writes the table. With a width it leaves columns out, and then cuts lines,
-// that there is no room for.
+// Write writes the table. If width is set, it omits columns that do not fit, and then
+// cuts lines.
 func (t *Table) Write(out *console.Stream, width int) error {
 	less := false
 	if width > 0 {

@@ -61,8 +61,8 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.Duration(math.Round(total)), nil
 }
 
-// BareNumber reports whether a duration was given without a unit and is so short
-// that seconds were likely meant.
+// BareNumber reports whether a duration has no unit and is so short that seconds were
+// probably meant.
 func BareNumber(text string, d time.Duration) bool {
 	return noUnit.MatchString(strings.TrimSpace(text)) && d > 0 && d < time.Second
 }
@@ -76,8 +76,7 @@ func unitOf(name string) string {
 	}
 }
 
-// Long writes a duration as one rounded number with its unit in full, as in
-// "5 minutes".
+// Long formats a duration as one rounded number with its unit in full, as in "5 minutes".
 func Long(d time.Duration) string {
 	for _, u := range []struct {
 		size time.Duration
@@ -94,7 +93,7 @@ func Long(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d.Milliseconds())
 }
 
-// Run writes how long something ran: "15ms", "227.335s".
+// Run formats how long something ran: "15ms", "227.335s".
 func Run(d time.Duration) string {
 	if ms := d.Milliseconds(); ms < 1000 {
 		return fmt.Sprintf("%dms", ms)
@@ -102,7 +101,7 @@ func Run(d time.Duration) string {
 	return strconv.FormatFloat(float64(d.Milliseconds())/1000, 'f', -1, 64) + "s"
 }
 
-// Distance says how far t is from now: "2 minutes ago", "in 7 days". The zero
+// Distance formats the time between now and t: "2 minutes ago", "in 7 days". The zero
 // time is "-".
 func Distance(t, now time.Time) string {
 	if t.IsZero() {
