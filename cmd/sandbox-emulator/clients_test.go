@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// runIn runs the emulator around a command in a directory, and gives what it
-// prints when it succeeds.
+// runIn runs a command with the emulator in a directory, and returns its output. The
+// command must succeed.
 func runIn(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := program(t, args...)
@@ -29,7 +29,7 @@ func runIn(t *testing.T, dir string, args ...string) string {
 	return out.String()
 }
 
-// write writes a program to a directory of its own.
+// write writes a program to its own directory.
 func write(t *testing.T, name, text string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -37,7 +37,7 @@ func write(t *testing.T, name, text string) (dir string) {
 	return dir
 }
 
-// TestNodeReachesTheEmulator asks in every way that Node has built in.
+// TestNodeReachesTheEmulator sends requests with all of Node's built-in clients.
 func TestNodeReachesTheEmulator(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "node")
@@ -81,7 +81,7 @@ raw HTTP/1.1 200 OK
 `, "\n"), out)
 }
 
-// modules gives a directory in which the official JavaScript clients are found.
+// modules returns a directory with the official JavaScript clients.
 func modules(t *testing.T, names ...string) (dir string) {
 	t.Helper()
 	needs.Programs(t, "node")
@@ -99,7 +99,7 @@ func modules(t *testing.T, names ...string) (dir string) {
 	return dir
 }
 
-// life is a program that knows nothing of emulators.
+// life is a program that does not know about emulators.
 const life = `
 import { Sandbox } from "PACKAGE";
 const sandbox = await Sandbox.create({ ports: [PORT], CREATE });
@@ -153,7 +153,7 @@ sandbox ls --all | grep -c "^one .*stopped"
 	assert.Equal(t, "from the sandbox\n/vercel/sandbox\n1\n1\n", out)
 }
 
-// pythonWithHTTPX is a Python that has the library of the official client.
+// pythonWithHTTPX returns a Python that has the official client's HTTP library.
 func pythonWithHTTPX(t *testing.T) string {
 	t.Helper()
 	for _, python := range []string{"python3", "/usr/bin/python3"} {
@@ -165,7 +165,7 @@ func pythonWithHTTPX(t *testing.T) string {
 	return ""
 }
 
-// TestPythonReachesTheEmulator asks as the official Python client does.
+// TestPythonReachesTheEmulator sends requests as the official Python client does.
 func TestPythonReachesTheEmulator(t *testing.T) {
 	dir := write(t, "main.py", `
 import asyncio, os, httpx
@@ -192,8 +192,8 @@ import sitecustomize_marker
 	assert.Equal(t, "200 running\n200 1\n502\n", out)
 }
 
-// TestNoTokensOfTheUser: a login of the user's own must not reach the emulator,
-// nor a program that is meant for it the platform.
+// TestNoTokensOfTheUser: the user's login must not reach the emulator, and a program that
+// is run with the emulator must not reach the platform.
 func TestNoTokensOfTheUser(t *testing.T) {
 	cmd := program(t, "sh", "-c", `echo "$VERCEL_OIDC_TOKEN $VERCEL_AUTH_TOKEN $NODE_OPTIONS"`)
 	cmd.Env = append(cmd.Env, "VERCEL_AUTH_TOKEN=the-users-own", "NODE_OPTIONS=--no-warnings")

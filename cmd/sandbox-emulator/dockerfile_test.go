@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDockerfile: the image is built by the Go of go.mod, and starts the
-// emulator with flags that it has, to which those of "docker run" are added.
+// TestDockerfile: the image is built with the Go version of go.mod, and starts the
+// emulator with valid flags, to which "docker run" adds others.
 func TestDockerfile(t *testing.T) {
 	lines := make(map[string]string)
 	text, err := os.ReadFile("Dockerfile")

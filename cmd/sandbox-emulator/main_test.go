@@ -110,7 +110,7 @@ func TestVerbose(t *testing.T) {
 	assert.Regexp(t, `200 GET /v2/sandboxes \(list sandboxes, [^)]+\)\n$`, stderr)
 }
 
-// serving starts a program without a command and gives what it prints.
+// serving starts a program without a command and returns what it prints.
 func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
 	return served(t, program(t, args...))
 }
@@ -144,7 +144,7 @@ func served(t *testing.T, cmd *exec.Cmd) (*exec.Cmd, map[string]string) {
 	return cmd, env
 }
 
-// connect makes a client of what serving started.
+// connect returns a client of the server that serving has started.
 func connect(t *testing.T, env map[string]string) *sandbox.Client {
 	transport := new(http.Transport)
 	t.Cleanup(transport.CloseIdleConnections)
@@ -159,8 +159,8 @@ func connect(t *testing.T, env map[string]string) *sandbox.Client {
 	return client
 }
 
-// TestFewFiles: a sandbox for which the emulator may not open enough files is
-// refused by a status that says so, and those that are there go on.
+// TestFewFiles: if the emulator may not open enough files for a new sandbox, it refuses
+// the sandbox with a status that says so. Existing sandboxes continue.
 func TestFewFiles(t *testing.T) {
 	needs.Programs(t, "sh")
 	limit := 300
@@ -246,8 +246,8 @@ func TestForwardsSignals(t *testing.T) {
 	assert.Equal(t, 9, cmd.ProcessState.ExitCode())
 }
 
-// TestControlFlag: a program in any language finds the control API, with a
-// token of its own.
+// TestControlFlag: a program in any language can use the control API, which has its own
+// token.
 func TestControlFlag(t *testing.T) {
 	needs.Programs(t, "curl")
 	stdout, stderr, code := outcome(t, "-mode", "folder", "-control", "sh", "-c",
@@ -263,8 +263,8 @@ func TestControlFlag(t *testing.T) {
 	}
 }
 
-// TestPoliciesAreEnforcedOrRefused: where policies can't be enforced, a program
-// that relies on one ends with the reason, unless an option lets it go on.
+// TestPoliciesAreEnforcedOrRefused: if policies can't be enforced, a program that relies
+// on one fails with the reason, unless an option allows it.
 func TestPoliciesAreEnforcedOrRefused(t *testing.T) {
 	needs.Programs(t, "curl")
 	const create = `curl -sS -o /dev/stderr -w '%{http_code}' -H "Authorization: Bearer $VERCEL_TOKEN" -H 'Content-Type: application/json' ` +
@@ -277,7 +277,7 @@ func TestPoliciesAreEnforcedOrRefused(t *testing.T) {
 	assert.Equal(t, "200", stdout, stderr)
 }
 
-// TestDoctor: what is missing comes with what adds it.
+// TestDoctor: each missing part is listed with the command that adds it.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer

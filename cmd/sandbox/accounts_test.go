@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// leaves are the commands, as completion lists them.
+// leaves returns the commands as completion lists them.
 func (d *desk) leaves(path ...string) (all []string) {
 	for line := range strings.Lines(d.ok(slices.Concat([]string{"__completeNoDesc"}, path, []string{""})...)) {
 		name := strings.TrimSpace(line)
@@ -30,9 +30,8 @@ func (d *desk) leaves(path ...string) (all []string) {
 	return all
 }
 
-// TestAccounts runs every command with an account or a project that its
-// line names, next to the account that the environment has, which nobody asks for
-// anything.
+// TestAccounts runs every command with an account or a project in its line. The
+// environment has another account, which receives no request.
 func TestAccounts(t *testing.T) {
 	t.Parallel()
 	const project = "prj_named"
@@ -83,7 +82,7 @@ func TestAccounts(t *testing.T) {
 				if slices.Contains([]string{"config", "snapshots", "sessions", "drives"}, line[0]) {
 					words = 2
 				}
-				// Before the command's name, and behind it.
+				// Before the command's name, and after it.
 				terminal := false
 				ways := [][]string{slices.Concat(way.options, line), slices.Concat(line[:words], way.options, line[words:])}
 				if !needs.Slow() && way.server != named {

@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// agentDesk has programs that stand in for agents: they say how they were
+// agentDesk returns a desk with programs that replace agents: they print how they were
 // started.
 func agentDesk(t *testing.T, names ...string) (d *desk, options []string) {
 	t.Helper()
@@ -31,8 +31,7 @@ test -t 0 && read -p 'task? ' t && echo "doing $t: $0 $* $TOPIC $OPENCODE_DISABL
 	return d, []string{"--upload", "bin:/vercel/sandbox/bin", "-e", "PATH=/vercel/sandbox/bin:" + os.Getenv("PATH")}
 }
 
-// TestCreateAgent starts each agent as the official CLI does, and says how to come
-// back.
+// TestCreateAgent starts each agent as the official CLI does, and says how to reconnect.
 func TestCreateAgent(t *testing.T) {
 	t.Parallel()
 	d, options := agentDesk(t, "claude", "codex", "fx", "opencode", "pi")
@@ -77,8 +76,8 @@ func TestCreateAgent(t *testing.T) {
 	assert.Equal(t, "with-pi\nwith-opencode\nwith-fx\nwith-codex\nwith-claude\n", d.ok("ls", "-q"), "they stay, and run")
 }
 
-// TestAgentRefused: what can't work is refused before anything is made, and the
-// error of an agent that does not start says how to come back.
+// TestAgentRefused: invalid options are refused before anything is created, and the error
+// of an agent that does not start says how to reconnect.
 func TestAgentRefused(t *testing.T) {
 	t.Parallel()
 	d, options := agentDesk(t, "codex")
@@ -110,8 +109,7 @@ func TestAgentRefused(t *testing.T) {
 	assert.NotContains(t, s.text(), "Reconnect")
 }
 
-// TestUserShell: connect starts the shell that the sandbox's user has, and sh
-// where that is none.
+// TestUserShell: connect starts the shell of the sandbox's user, or sh if there is none.
 func TestUserShell(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -132,8 +130,8 @@ func TestUserShell(t *testing.T) {
 	assert.Equal(t, 6, s.ended())
 }
 
-// TestSizeOfDrive: at a terminal, the program asks for the size of a new drive,
-// which can't be changed later, unless an option gives it or the drive exists.
+// TestSizeOfDrive: at a terminal, the program asks for the size of a new drive, which
+// can't be changed later, unless an option sets it or the drive exists.
 func TestSizeOfDrive(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

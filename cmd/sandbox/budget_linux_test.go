@@ -21,11 +21,11 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// maxCopyMemory is what a copy of any size may take.
+// maxCopyMemory limits the memory of a copy of any size.
 const maxCopyMemory = 64 << 20
 
-// TestCopyMemory copies a file that is larger than the memory that the copy may
-// take, both ways. SANDBOX_COPY_MIB is another size, such as 4096.
+// TestCopyMemory copies a file that is larger than the allowed memory, in both
+// directions. SANDBOX_COPY_MIB sets another size, such as 4096.
 func TestCopyMemory(t *testing.T) {
 	t.Parallel()
 	mebibytes := 80
@@ -39,7 +39,7 @@ func TestCopyMemory(t *testing.T) {
 	}
 	d := newDesk(t, nil)
 	d.ok("create", "--name", "c")
-	// By day it is the program of the tests, which takes no more memory for a copy.
+	// By default this is the test binary, which needs no more memory for a copy.
 	ours := func(args ...string) *exec.Cmd { return d.command(t.Context(), args...) }
 	if needs.Slow() {
 		ours = d.released()
@@ -62,7 +62,7 @@ func TestCopyMemory(t *testing.T) {
 	d.ok("exec", "c", "--", "cmp", "big", "written")
 }
 
-// numbered makes a file in which each mebibyte begins with its number.
+// numbered creates a file in which each mebibyte starts with its number.
 func numbered(t *testing.T, name string, mebibytes int) {
 	t.Helper()
 	f, err := os.Create(name)
@@ -91,9 +91,9 @@ func checkNumbered(t *testing.T, name string, mebibytes int) {
 	}
 }
 
-// memoryOf runs a program and returns the most memory that it has had, as the
-// kernel has counted until shortly before the end. What it tells of a process
-// that has ended begins with the memory of the process that started it.
+// memoryOf runs a program and returns its peak memory, read from /proc until shortly
+// before the end. The kernel's figure for an ended process includes the memory of its
+// parent.
 func memoryOf(t *testing.T, cmd *exec.Cmd) (peak int64) {
 	t.Helper()
 	var out bytes.Buffer
@@ -121,8 +121,8 @@ func memoryOf(t *testing.T, cmd *exec.Cmd) (peak int64) {
 	}
 }
 
-// released builds the program as it is released, and returns what runs it. By
-// default it is linked from what the tests have compiled, which is quicker.
+// released builds the program as in a release, and returns a function that runs it. By
+// default it links the packages that the tests have compiled, which is faster.
 func (d *desk) released() func(args ...string) *exec.Cmd {
 	d.t.Helper()
 	program := filepath.Join(d.t.TempDir(), "sandbox")
@@ -139,8 +139,7 @@ func (d *desk) released() func(args ...string) *exec.Cmd {
 	}
 }
 
-// TestBudgets builds the program as it is released, and measures it next to
-// the official CLI.
+// TestBudgets builds the program as in a release, and compares it with the official CLI.
 func TestBudgets(t *testing.T) {
 	official := officialCLI(t)
 	d := newDesk(t, nil)
@@ -152,7 +151,7 @@ func TestBudgets(t *testing.T) {
 	d.ok("create", "--name", "c")
 	d.unset(asProgram) // what follows runs the program itself
 	theirs := func(args ...string) *exec.Cmd { return d.officialCommand(official, args) }
-	// The processor's time: that of the clock is also what else the machine does.
+	// Compare CPU time: wall time includes other work of the machine.
 	median := func(n int, command func(...string) *exec.Cmd, args ...string) time.Duration {
 		var took []time.Duration
 		for range n {

@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestCompletion completes commands, options, their values, and names of sandboxes,
-// which are asked for by their beginning: there may be more than one page of them.
+// TestCompletion completes commands, options, their values, and names of sandboxes, which
+// are requested by prefix, because there may be more than one page.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
@@ -48,7 +48,8 @@ func TestCompletion(t *testing.T) {
 		got := d.ok(append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...)
 		assert.Contains(t, strings.Split(got, "\n"), want, "%q", line)
 	}
-	// What is the sandbox's own, or no choice, is not offered, nor a file in its place.
+	// Neither the words of a sandbox's command nor values without choices are completed,
+	// and no files instead.
 	for _, line := range []string{"exec box-1 -- --su", "exec box-1 ls --su", "create --timeout ", "config list box-1 ", "read box-1 "} {
 		got := d.ok(append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...)
 		assert.Regexp(t, `^:4\n`, got, "%q", line)

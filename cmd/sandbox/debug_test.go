@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestDebug: --debug shows what is done, from its beginning on, with what it is
-// part of, and no argument of the command.
+// TestDebug: --debug shows all work from the start, indented by its depth, and no
+// argument of the command.
 func TestDebug(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

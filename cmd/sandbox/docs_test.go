@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// update writes what is generated: go test -run TestDocs -update.
+// update writes the generated parts of pages: go test -run TestDocs -update.
 var update = flag.Bool("update", false, "write the files that are generated, instead of comparing them")
 
 const (
@@ -23,8 +23,8 @@ const (
 	generatedTo   = "<!-- end -->\n"
 )
 
-// TestDocs wants the list of differences from the official CLI to be what the
-// tests compare by, and docs/cli.md to link to it and to pictures that are there.
+// TestDocs: the list of differences from the official CLI is the one that the tests use,
+// and docs/cli.md links to it and to existing pictures.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../docs/cli.md")
@@ -37,7 +37,7 @@ func TestDocs(t *testing.T) {
 	generated(t, "../../docs/maintainers/cli.md", differences(t)+"\n"+exitCodes(t))
 }
 
-// generated wants the part of a page between two marks to be a text, or writes it
+// generated checks that the part of a page between two marks is a text, or writes it
 // there.
 func generated(t *testing.T, file, text string) {
 	t.Helper()
@@ -54,8 +54,8 @@ func generated(t *testing.T, file, text string) {
 	assert.Equal(t, "\n"+text+"\n", old, "run it with -update")
 }
 
-// differences lists the departures: a line for each reason, and the test that
-// holds those that no comparison sees.
+// differences lists the departures: a line for each reason, with the test of those that
+// no comparison covers.
 func differences(t *testing.T) string {
 	t.Helper()
 	var departures []*departure
@@ -76,7 +76,7 @@ func differences(t *testing.T) string {
 	return text.String()
 }
 
-// heldBy names the test of a departure that no comparison sees.
+// heldBy names the test of a departure that no comparison covers.
 func heldBy(t *testing.T, d *departure) string {
 	t.Helper()
 	if d.Test == "none" {
@@ -99,7 +99,7 @@ func heldBy(t *testing.T, d *departure) string {
 	return " (`" + d.Test + "`)"
 }
 
-// exitCodes lists the exit codes of the lines that end with 1 there.
+// exitCodes lists the exit codes of the lines that end with 1 in the official CLI.
 func exitCodes(t *testing.T) string {
 	t.Helper()
 	meanings := map[int]string{

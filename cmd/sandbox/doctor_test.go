@@ -11,7 +11,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
-// TestDoctorUnusedTokens: doctor says which token is used, and why the others are not.
+// TestDoctorUnusedTokens: doctor names the token that is used, and says why the others
+// are not.
 func TestDoctorUnusedTokens(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

@@ -13,8 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestWhatBecame ends the session under a command, or only its output. The hint says
-// what became of the command, and names the sandbox.
+// TestWhatBecame ends a command's session, or only its output. The hint says what
+// happened to the command, and names the sandbox.
 func TestWhatBecame(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]struct {
@@ -68,8 +68,8 @@ func TestWhatBecame(t *testing.T) {
 	})
 }
 
-// TestFullOutput: output that can't be written is told in the words of the system,
-// not in those of the API's streams.
+// TestFullOutput: if output can't be written, the error is the system's, not one about
+// the API's streams.
 func TestFullOutput(t *testing.T) {
 	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

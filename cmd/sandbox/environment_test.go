@@ -21,9 +21,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestEnvironmentOfOwnPrograms: what is copied, synced, completed and measured does
-// not depend on the sandbox's environment, nor on which shell is its sh. By default
-// it is all of it at once, and a few parts by chance.
+// TestEnvironmentOfOwnPrograms: copies, completions and measurements do not depend on the
+// sandbox's environment, nor on its sh. By default all hostile variables are set at once,
+// and a few at random.
 func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -44,7 +44,7 @@ func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	}
 }
 
-// ownPrograms returns what operations do with a sandbox of an environment.
+// ownPrograms returns the results of operations on a sandbox with an environment.
 func ownPrograms(t *testing.T, d *desk, name string, row hostile.Row) (results []string) {
 	ctx := t.Context()
 	sb, err := d.server.Client().Create(ctx, &sandbox.CreateOptions{Name: name, Env: row.Env})

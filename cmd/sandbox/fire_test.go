@@ -28,13 +28,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// chatty writes to both streams, notes that it ran, and ends with a code.
+// chatty writes to both streams, records that it ran, and exits with a code.
 const chatty = `echo ran >> runs; printf 'one\ntwo ☃\n'; printf 'err\n' >&2; printf 'last'; exit 3`
 
 const chattyOut = "one\ntwo ☃\nlast"
 
-// TestCutStreams cuts the stream of a command's output at each of its bytes. The
-// output and the exit code stay exact, and the command runs once.
+// TestCutStreams cuts the stream of a command's output at each byte. The output and the
+// exit code stay exact, and the command runs once.
 func TestCutStreams(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -100,8 +100,8 @@ func TestNeverTwice(t *testing.T) {
 	}
 }
 
-// TestLostCreation loses the response to a creation: with a name it is found,
-// and nothing is left of a sandbox that is to be removed.
+// TestLostCreation loses the response to a creation. A sandbox with a name is found, and
+// one that is to be removed leaves nothing.
 func TestLostCreation(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -113,8 +113,7 @@ func TestLostCreation(t *testing.T) {
 	assert.Equal(t, "named", d.ok("create", "--name", "named"))
 }
 
-// TestCutFiles cuts a download, and what is piped out of a sandbox, at each of
-// its bytes.
+// TestCutFiles cuts a download, and output to a pipe, at each byte.
 func TestCutFiles(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -143,7 +142,7 @@ func TestCutFiles(t *testing.T) {
 			assert.Equal(t, text, got.stdout, "%s, cut after %d bytes", destination, n)
 		}
 	}
-	// What can't be had is not there at all, not even in part.
+	// A file that can't be downloaded leaves no partial file.
 	remove := d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: 7})
 	for _, destination := range []string{"part", "c:part"} {
 		got := d.run("", "cp", "c:file", destination)
@@ -155,8 +154,8 @@ func TestCutFiles(t *testing.T) {
 	assert.Equal(t, 3, d.run("", "read", "c", "part").code)
 }
 
-// TestChangedFile cuts the connection to a file that is another one each time it
-// is read: two halves of two files are not one.
+// TestChangedFile cuts the connection to a file that changes at each read: halves of two
+// versions must not be joined.
 func TestChangedFile(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, &sandboxtest.Options{Mode: sandboxtest.Folder}) // whose files are this machine's
@@ -181,7 +180,7 @@ func TestRateLimit(t *testing.T) {
 	d.ok("create", "--name", "c")
 	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ListSandboxes, Status: 429, RetryAfter: time.Second, Times: 1})
 	assert.Equal(t, "c\n", d.ok("ls", "-q"))
-	// A start that was refused is sent again, and the command runs once.
+	// A refused start is sent again, and the command runs once.
 	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Status: 429, RetryAfter: time.Second, Times: 1})
 	assert.Equal(t, outcome{3, chattyOut, "err\n"}, d.run("", "exec", "--no-echo", "c", "--", "sh", "-c", chatty))
 	assert.Equal(t, "ran\n", d.ok("cp", "c:runs", "-"))
@@ -192,8 +191,8 @@ func TestRateLimit(t *testing.T) {
 	assert.Contains(t, got.stderr, "429")
 }
 
-// TestInterrupt interrupts run --rm at each of its stages. The exit code is that
-// of the signal, and neither a sandbox nor a process is left.
+// TestInterrupt interrupts run --rm at each of its stages. The exit code is the signal's,
+// and no sandbox or process remains.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	const slow = 400 * time.Millisecond
@@ -243,7 +242,7 @@ func TestInterrupt(t *testing.T) {
 				case stage.op == sandboxtest.DeleteSandbox:
 					assert.Contains(t, []int{0, 128 + int(sig)}, code, stderr.String())
 				case stage.op == "":
-					// The program may not have got as far as taking signals.
+					// The program may not have handled signals yet.
 					var exit *exec.ExitError
 					require.ErrorAs(t, err, &exit)
 				default:
@@ -256,8 +255,8 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestBrokenPipe takes the reader of the output away: the command ends, as in a
-// pipe of a shell, and run --rm cleans up.
+// TestBrokenPipe closes the reader of the output: the command ends, as in a shell's pipe,
+// and run --rm cleans up.
 func TestBrokenPipe(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -318,8 +317,8 @@ func TestSecondInterrupt(t *testing.T) {
 	assert.Eventually(t, func() bool { return d.ok("ps", "-q", "c") == "" }, time.Minute, 50*time.Millisecond)
 }
 
-// TestInterruptReachesChildren: Ctrl-C ends the command with what it has started,
-// also one with standard input.
+// TestInterruptReachesChildren: Ctrl-C ends the command and its children, also of a
+// command with standard input.
 func TestInterruptReachesChildren(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -329,7 +328,7 @@ func TestInterruptReachesChildren(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			child, grandchild := endless(), endless()
-			// A shell ignores SIGINT for what it starts in the background.
+			// A shell makes its background processes ignore SIGINT.
 			script := []string{"sh", "-c", "sh -c '" + grandchild + "; true'; " + child}
 			args := append(append(options, "--no-echo", "--"), script...)
 			cmd := d.command(t.Context(), args...)
@@ -350,8 +349,8 @@ func TestInterruptReachesChildren(t *testing.T) {
 	}
 }
 
-// TestSlowLog: output that comes late, because the API takes its time, is not
-// taken for the silence of a command.
+// TestSlowLog: output that is late because the API is slow does not look like the silence
+// of a command.
 func TestSlowLog(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -362,7 +361,7 @@ func TestSlowLog(t *testing.T) {
 	assert.Equal(t, outcome{0, "begun\n", ""}, d.run("", "logs", "c"))
 }
 
-// TestCrash lets the machine die under a command.
+// TestCrash: the machine dies while a command runs.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -380,7 +379,7 @@ func TestCrash(t *testing.T) {
 	assert.Positive(t, exit.ExitCode())
 }
 
-// await waits until a request for an operation has come.
+// await waits for a request of an operation.
 func (d *desk) await(op sandboxtest.Operation) {
 	d.t.Helper()
 	require.Eventually(d.t, func() bool {
@@ -395,12 +394,12 @@ func (d *desk) await(op sandboxtest.Operation) {
 
 var sleeps atomic.Int64
 
-// endless is a command that goes on forever, and like no other one.
+// endless returns a command that never ends and has a unique command line.
 func endless() string {
 	return fmt.Sprintf("sleep %d.%d", 40_000+os.Getpid(), sleeps.Add(1))
 }
 
-// processes finds the processes of this machine with a command line.
+// processes returns the processes of this machine with a command line.
 func processes(t *testing.T, line string) (found []string) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -414,7 +413,7 @@ func processes(t *testing.T, line string) (found []string) {
 	return found
 }
 
-// empty wants no sandbox to be there, whatever its state.
+// empty checks that no sandbox exists, in any state.
 func (d *desk) empty() {
 	d.t.Helper()
 	left, err := sandbox.Collect(d.server.Client().List(context.WithoutCancel(d.t.Context()), nil))
@@ -422,7 +421,7 @@ func (d *desk) empty() {
 	assert.Empty(d.t, left)
 }
 
-// TestLiveInput converses with a command through pipes.
+// TestLiveInput exchanges lines with a command through pipes.
 func TestLiveInput(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -449,7 +448,7 @@ func TestLiveInput(t *testing.T) {
 	assert.Equal(t, 4, exit.ExitCode())
 }
 
-// TestLogsOfABusyCommand: the logs of a command that prints all the time end, with
+// TestLogsOfABusyCommand: the logs of a command that prints continuously end, and contain
 // what it had printed.
 func TestLogsOfABusyCommand(t *testing.T) {
 	t.Parallel()

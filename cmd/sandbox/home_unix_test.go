@@ -13,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHomes: who has no home, or one that is none, needs none but to keep something
-// there; and what is in its place is neither waited for nor read without end.
+// TestHomes: a missing or invalid home matters only to commands that store something
+// there. A pipe or an endless file in place of a file there neither blocks nor fills
+// memory.
 func TestHomes(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -55,7 +56,7 @@ func TestHomes(t *testing.T) {
 		unread := make(chan struct{})
 		go func() {
 			defer close(unread)
-			// Whoever waits at the pipe is not kept waiting.
+			// Release a reader that waits at the pipe.
 			if f, err := os.OpenFile(config, os.O_WRONLY, 0); err == nil {
 				f.Close()
 			}

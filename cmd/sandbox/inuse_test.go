@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestCopyInUse: a directory that programs work in is copied, and what they changed
-// meanwhile is told, by an exit code of its own.
+// TestCopyInUse: a directory is copied while programs change it. The changes are
+// reported, with a separate exit code.
 func TestCopyInUse(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -25,7 +25,7 @@ func TestCopyInUse(t *testing.T) {
 	sb, err := d.server.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "c", Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 	require.NoError(t, err)
 	d.ok("create", "--name", "other")
-	// It waits in a full pipe until some of the archive has been read.
+	// This tar waits at a full pipe until part of the archive has been read.
 	const tar = `#!/bin/bash
 /usr/bin/tar "$@" | { head -c 20000; cd /vercel/d; . ../during; cat; }
 exit "${PIPESTATUS[0]}"

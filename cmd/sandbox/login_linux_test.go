@@ -28,9 +28,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
-// loginDesk is a desk without a login, and whose way to vercel.com
-// leads to a server that plays it: through a proxy, by TLS, with a certificate
-// that the program trusts by SSL_CERT_FILE.
+// loginDesk returns a desk without a login. Its requests to vercel.com reach a fake
+// server, through a proxy, over TLS with a certificate that the program trusts by
+// SSL_CERT_FILE.
 func loginDesk(t *testing.T) (*desk, *oidctest.Vercel) {
 	t.Helper()
 	d := newDesk(t, nil)
@@ -68,7 +68,7 @@ func loginDesk(t *testing.T) (*desk, *oidctest.Vercel) {
 	return d, v
 }
 
-// connectTo is a proxy that leads every connection to one address.
+// connectTo is a proxy that forwards every connection to one address.
 func connectTo(address string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodConnect {
@@ -95,8 +95,8 @@ func connectTo(address string) http.Handler {
 	})
 }
 
-// vercelCertificate makes a certificate for Vercel's names, and lets the
-// programs at the desk trust it.
+// vercelCertificate creates a certificate for Vercel's names, which the programs at the
+// desk trust.
 func vercelCertificate(t *testing.T, file string, d *desk) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -116,8 +116,8 @@ func vercelCertificate(t *testing.T, file string, d *desk) tls.Certificate {
 // pending is the response to a poll until the login is granted.
 var pending = oidctest.Response{Status: 400, Body: map[string]string{"error": "authorization_pending"}}
 
-// grant lets the login succeed at the second poll. What it gives is a token of
-// the emulator, so that the login can be used.
+// grant lets the login succeed at the second poll. Its token is one of the emulator, so
+// that the login can be used.
 func grant(d *desk, v *oidctest.Vercel) {
 	v.Say("POST api.vercel.com/login/oauth/token", pending,
 		map[string]any{"access_token": d.server.Credentials().Token, "token_type": "Bearer", "expires_in": 28800, "refresh_token": "the-refresh"})
@@ -152,7 +152,7 @@ func TestLogin(t *testing.T) {
 	assert.Equal(t, d.server.Credentials().Token, d.loginFile()["token"])
 	assert.Equal(t, "the-refresh", d.loginFile()["refreshToken"])
 
-	// The environment may be anybody's; an address that the user gives is not.
+	// The environment may be hostile; the user chooses an address on the command line.
 	d.seen()
 	for _, argv := range [][]string{{"ls"}, {"exec", "mine", "ls"}} {
 		got = d.run("", append(argv, "--project", "prj_emulator")...)
@@ -179,9 +179,9 @@ func TestLogin(t *testing.T) {
 	assert.Equal(t, 4, got.code, got.stderr)
 }
 
-// TestTokenOfAnotherService: a token that is for an address other than Vercel's is
-// not sent to Vercel, neither to name the linked project nor to find one: the
-// service at that address is asked, and who only looks creates nothing there.
+// TestTokenOfAnotherService: a token for an address other than Vercel's is not sent to
+// Vercel, neither to name the linked project nor to find one. The service at that address
+// is asked instead, and a command that only reads creates nothing there.
 func TestTokenOfAnotherService(t *testing.T) {
 	t.Parallel()
 	d, v := loginDesk(t)
@@ -202,8 +202,8 @@ func TestTokenOfAnotherService(t *testing.T) {
 	assert.Empty(t, v.Requests())
 }
 
-// TestLoneToken: VERCEL_TOKEN, which other tools read, is used with the linked
-// project, as by package auth, and otherwise left alone.
+// TestLoneToken: VERCEL_TOKEN, which other tools read, is used with the linked project,
+// as in package auth, and is ignored otherwise.
 func TestLoneToken(t *testing.T) {
 	t.Parallel()
 	d, v := loginDesk(t)
@@ -216,7 +216,7 @@ func TestLoneToken(t *testing.T) {
 	assert.Empty(t, v.Requests())
 }
 
-// TestLoginRefused: nothing is kept of a login that was refused.
+// TestLoginRefused: a refused login leaves nothing.
 func TestLoginRefused(t *testing.T) {
 	t.Parallel()
 	d, v := loginDesk(t)
@@ -227,8 +227,8 @@ func TestLoginRefused(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(d.home, ".local", "share", "com.vercel.cli", "auth.json"))
 }
 
-// TestLoginAtTerminal opens the page in the browser when ENTER is pressed, and
-// login --token - keeps a token without asking anybody.
+// TestLoginAtTerminal opens the page in the browser when ENTER is pressed. login --token
+// - stores a token without a question.
 func TestLoginAtTerminal(t *testing.T) {
 	t.Parallel()
 	d, v := loginDesk(t)

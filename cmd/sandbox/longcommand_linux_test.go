@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestLongCommand: a session does not end under a command that exec or run waits for,
-// unless that was asked for.
+// TestLongCommand: a session does not end while exec or run waits for a command, unless
+// the user requested that.
 func TestLongCommand(t *testing.T) {
 	t.Parallel()
 	const waits = "echo up >&2; until [ -e go ]; do sleep 0.1; done; echo done"

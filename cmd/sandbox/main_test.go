@@ -19,7 +19,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// asProgram makes the test binary the program itself.
+// asProgram makes the test binary act as the program.
 const asProgram = "SANDBOX_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"sandbox": main})
 }
 
-// desk is a folder to run the program in, with an emulator to run it against.
+// desk is a folder in which the program runs, with an emulator that it uses.
 type desk struct {
 	t         *testing.T
 	server    *sandboxtest.Server
@@ -47,8 +47,7 @@ type desk struct {
 	worker worker
 }
 
-// newDesk makes a folder that is linked to the emulator's project. opts may be
-// nil.
+// newDesk creates a folder that is linked to the emulator's project. opts may be nil.
 func newDesk(t *testing.T, opts *sandboxtest.Options) *desk {
 	t.Helper()
 	d := &desk{t: t, dir: t.TempDir(), home: t.TempDir()}
@@ -65,7 +64,7 @@ func newDesk(t *testing.T, opts *sandboxtest.Options) *desk {
 	return d
 }
 
-// unset takes a variable out of the environment.
+// unset removes a variable from the environment.
 func (d *desk) unset(name string) {
 	d.env = slices.DeleteFunc(d.env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 }
@@ -77,7 +76,7 @@ func (d *desk) write(name, content string) {
 	require.NoError(d.t, os.WriteFile(name, []byte(content), 0o644))
 }
 
-// outcome is what a run of the program did.
+// outcome is the result of a run of the program.
 type outcome struct {
 	code           int
 	stdout, stderr string
@@ -113,7 +112,7 @@ func finish(t *testing.T, cmd *exec.Cmd) outcome {
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// ok runs the program and wants it to succeed; it returns standard output.
+// ok runs the program, which must succeed, and returns standard output.
 func (d *desk) ok(args ...string) string {
 	d.t.Helper()
 	got := d.run("", args...)
@@ -121,8 +120,8 @@ func (d *desk) ok(args ...string) string {
 	return got.stdout
 }
 
-// waitForLog waits until a command in the sandbox c has written a line that fits, and
-// returns it.
+// waitForLog waits until a command in the sandbox c has written a line that matches a
+// pattern, and returns the line.
 func (d *desk) waitForLog(id, pattern string) string {
 	d.t.Helper()
 	sb, err := d.server.Client().Get(d.t.Context(), "c", &sandbox.GetOptions{NoResume: true})
@@ -134,8 +133,8 @@ func (d *desk) waitForLog(id, pattern string) string {
 	return strings.TrimSpace(line)
 }
 
-// seen returns the requests since it was called last, also those whose response is
-// out and whose handling is not over.
+// seen returns the requests since the last call, including those whose handling has not
+// ended although the response was sent.
 func (d *desk) seen() []sandboxtest.Request {
 	all := d.server.Requests()
 	defer func() { d.looked = len(all) }()

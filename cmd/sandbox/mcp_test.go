@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestAgentsAreTold wants agents and their users to learn from the server
-// whether its sandboxes are isolated, which those of --local are not.
+// TestAgentsAreTold: the server tells agents and their users whether its sandboxes are
+// isolated. Those of --local are not.
 func TestAgentsAreTold(t *testing.T) {
 	t.Parallel()
 	const isolated, boundless = "an isolated Linux machine", "NOT isolated"
@@ -49,7 +49,7 @@ func TestAgentsAreTold(t *testing.T) {
 	}
 }
 
-// TestAgentsMistakes: a line that is no message is answered, and the next is read.
+// TestAgentsMistakes: an invalid line gets an answer, and the next one is read.
 func TestAgentsMistakes(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -76,7 +76,7 @@ func TestAgentsMistakes(t *testing.T) {
 	assert.NoError(t, cmd.Wait())
 }
 
-// connectAgent connects an agent to a server of the program.
+// connectAgent connects an agent to the program's server.
 func connectAgent(t *testing.T, d *desk, args ...string) *mcp.ClientSession {
 	t.Helper()
 	agent := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
@@ -97,7 +97,7 @@ func callTool(t *testing.T, session *mcp.ClientSession, tool string, args map[st
 	return content.Text, result.IsError
 }
 
-// TestAgentsTools lets an agent make a sandbox and work in it.
+// TestAgentsTools: an agent creates a sandbox and works in it.
 func TestAgentsTools(t *testing.T) {
 	t.Parallel()
 	session := connectAgent(t, newDesk(t, nil), "mcp")
@@ -132,8 +132,8 @@ func TestOneSandbox(t *testing.T) {
 	assert.False(t, failed, text)
 }
 
-// TestAgentsWithoutCredentials wants each call to say why it can't be made, and
-// the server to live.
+// TestAgentsWithoutCredentials: without credentials each call says why it fails, and the
+// server continues.
 func TestAgentsWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

@@ -21,7 +21,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// officialCLI is where npm's sandbox begins. The test is skipped where it is not
+// officialCLI returns the path of npm's sandbox. It skips the test if it is not
 // installed.
 func officialCLI(t *testing.T) string {
 	t.Helper()
@@ -43,10 +43,9 @@ func (d *desk) officialCommand(program string, argv []string) *exec.Cmd {
 	return cmd
 }
 
-// TestLiveTwins runs the official CLI and this program side by side, each against
-// an emulator of its own, with the lines that were recorded, and compares
-// standard output, exit code, requests and the files that they leave.
-// Differences are those of departures.json, and each is seen.
+// TestLiveTwins runs the official CLI and this program side by side, each with its own
+// emulator, with the recorded lines. It compares standard output, exit code, requests and
+// the resulting files. The differences are those of departures.json, and each occurs.
 func TestLiveTwins(t *testing.T) {
 	needs.Long(t, "starts Node for each of some 200 lines, whose recording TestTwins plays")
 	t.Parallel()
@@ -56,10 +55,9 @@ func TestLiveTwins(t *testing.T) {
 	liveTwins(t, program, "live", lines).allSeen()
 }
 
-// TestMoreLiveTwins is TestLiveTwins with the lines of TestMoreTwins, which the
-// ordinary check compares with what was recorded. With
-// SANDBOX_RECORD_TWINS set to a directory, what the official CLI does is recorded
-// there.
+// TestMoreLiveTwins is TestLiveTwins with the lines of TestMoreTwins, which the daytime
+// test compares with recordings. If SANDBOX_RECORD_TWINS is a directory, it records there
+// what the official CLI does.
 func TestMoreLiveTwins(t *testing.T) {
 	needs.Long(t, "starts Node for each of some 500 lines, whose recording TestMoreTwins plays")
 	t.Parallel()
@@ -69,7 +67,7 @@ func TestMoreLiveTwins(t *testing.T) {
 			t.Parallel()
 			var lines []recordedLine
 			load(t, file, &lines)
-			// The emulator refuses another team since the line was recorded.
+			// The emulator refuses another team since this line was recorded.
 			lines = slices.DeleteFunc(lines, func(l recordedLine) bool { return slices.Contains(l.Argv, "team_other") })
 			liveTwins(t, program, "more", lines)
 			if dir := os.Getenv("SANDBOX_RECORD_TWINS"); dir != "" {
@@ -114,12 +112,12 @@ func liveTwins(t *testing.T, program, comparison string, lines []recordedLine) *
 	return tw
 }
 
-// keepEvery is after how many lines the sandboxes get more time. Node is slow,
-// and a slow machine needs longer for all lines than a sandbox has.
+// keepEvery is the number of lines after which the sandboxes get more time. Node is slow,
+// and on a slow machine all lines take longer than a sandbox's timeout.
 const keepEvery = 10
 
-// keep gives the running sandboxes of the desk's server more time, and the
-// directory that those of the recording had.
+// keep gives the running sandboxes of the desk's server more time, and the working
+// directory of the recording's sandboxes.
 func (d *desk) keep() {
 	d.t.Helper()
 	ctx := d.t.Context()
@@ -135,7 +133,7 @@ func (d *desk) keep() {
 	}
 }
 
-// files are the files at the desk, with what is in them.
+// files returns the files at the desk with their content.
 func (d *desk) files() map[string]string {
 	d.t.Helper()
 	found := map[string]string{}

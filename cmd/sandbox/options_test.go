@@ -15,12 +15,12 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// optionRow gives a command an option and says, in the API's words, what that
-// changes in its request: fields that are merged into the body, null for those that
-// go, or with a leading ? its query.
+// optionRow is an option of a command and, in the API's words, its effect on the request:
+// fields that are merged into the body, null for removed ones, or with a leading ? the
+// query.
 type optionRow struct{ option, changes string }
 
-// settings are the options that create and fork have in common.
+// settings are the options that create and fork share.
 var settings = []optionRow{
 	{"--name=a-name", `{"name":"a-name"}`},
 	{"--non-persistent", `{"persistent":false}`},
@@ -44,8 +44,8 @@ var settings = []optionRow{
 	{"--network-policy-file=policy.json", `{"networkPolicy":{"allow":["c.example"]}}`},
 }
 
-// optionCommands are commands with all of their options: rows, or the reason why
-// an option is in no request.
+// optionCommands are commands with all of their options: rows, or the reason why an
+// option does not appear in a request.
 var optionCommands = []struct {
 	command   []string
 	operation sandboxtest.Operation
@@ -114,7 +114,7 @@ const (
 	printed  = "is about what is printed"
 )
 
-// TestEveryOption gives each command each of its options, and looks for it in
+// TestEveryOption runs each command with each of its options, and looks for the option in
 // the request.
 func TestEveryOption(t *testing.T) {
 	t.Parallel()

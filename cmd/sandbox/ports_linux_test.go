@@ -22,8 +22,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// browser replaces the browser by a program that notes what it is to
-// open. The returned function waits for that.
+// browser replaces the browser by a program that records the page to open. The returned
+// function waits for that page.
 func (d *desk) browser() (opened func() string) {
 	d.t.Helper()
 	bin, note := d.t.TempDir(), filepath.Join(d.t.TempDir(), "opened")
@@ -42,8 +42,8 @@ func (d *desk) browser() (opened func() string) {
 	}
 }
 
-// echoServer serves a port of its own choice in the sandbox: it sends back what
-// it gets. It writes the port first.
+// echoServer serves a free port in the sandbox and echoes what it receives. It first
+// prints the port.
 const echoServer = `
 import socket, threading
 s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True)
@@ -53,15 +53,14 @@ def serve(c):
 while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 `
 
-// serve starts a program in the sandbox c and returns the first line that it
-// writes.
+// serve starts a program in the sandbox c and returns the first line of its output.
 func (d *desk) serve(args ...string) string {
 	d.t.Helper()
 	id := strings.TrimSpace(d.ok(append([]string{"exec", "-d", "c", "--"}, args...)...))
 	return d.waitForLog(id, ".")
 }
 
-// background starts the program and returns its standard error, line by line.
+// background starts the program and returns a scanner of its standard error.
 func (d *desk) background(args ...string) (*exec.Cmd, *bufio.Scanner) {
 	d.t.Helper()
 	cmd := d.command(d.t.Context(), args...)
@@ -71,7 +70,7 @@ func (d *desk) background(args ...string) (*exec.Cmd, *bufio.Scanner) {
 	return cmd, bufio.NewScanner(stderr)
 }
 
-// interrupt ends a program, and wants the exit code of that.
+// interrupt interrupts a program and checks its exit code.
 func interrupt(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
@@ -79,7 +78,7 @@ func interrupt(t *testing.T, cmd *exec.Cmd) {
 	assert.Equal(t, 130, cmd.ProcessState.ExitCode())
 }
 
-// nextLine is the next line; it fails the test when there is none.
+// nextLine returns the next line. It fails the test if there is none.
 func nextLine(t *testing.T, lines *bufio.Scanner) string {
 	t.Helper()
 	require.True(t, lines.Scan(), "no more lines: %v", lines.Err())
@@ -99,7 +98,7 @@ func TestPortForward(t *testing.T) {
 		require.NotNil(t, m)
 		local = append(local, m[1])
 	}
-	// Two connections at once, each with every byte.
+	// Two connections at the same time, each with every byte.
 	sent := make([]byte, 1024)
 	for i := range sent {
 		sent[i] = byte(i)
@@ -121,7 +120,7 @@ func TestPortForward(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, sent, got)
 	}
-	// Where nothing listens, the connection ends and a message says so.
+	// If nothing listens, the connection ends and a message says so.
 	c, err := net.Dial("tcp", local[1])
 	require.NoError(t, err)
 	defer c.Close()
@@ -129,11 +128,11 @@ func TestPortForward(t *testing.T) {
 	_, err = c.Read(make([]byte, 1))
 	assert.Error(t, err)
 	interrupt(t, cmd)
-	// Nothing is left of it in the sandbox but the server.
+	// Only the server remains in the sandbox.
 	assert.Eventually(t, func() bool { return len(strings.Fields(d.ok("ps", "-q", "c"))) == 1 }, time.Minute, 20*time.Millisecond)
 }
 
-// TestPortForwardMistakes wants mistakes to be reported before any request.
+// TestPortForwardMistakes: mistakes are reported before any request.
 func TestPortForwardMistakes(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -154,7 +153,7 @@ func TestPortForwardMistakes(t *testing.T) {
 	assert.Contains(t, got.stderr, "address already in use")
 }
 
-// webServer serves a port of the sandbox c, which is published.
+// webServer serves a published port of the sandbox c.
 func webServer(t *testing.T) (d *desk, port string) {
 	t.Helper()
 	needs.Programs(t, "python3")

@@ -25,7 +25,7 @@ import (
 	"golang.org/x/term"
 )
 
-// screen is a terminal that the program runs in.
+// screen is the terminal in which the program runs.
 type screen struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -42,7 +42,7 @@ func (d *desk) inTerminal(args ...string) *screen {
 	return d.inTerminalOf("xterm-256color", 80, args...)
 }
 
-// inTerminalOf runs the program in a terminal of a kind, and of so many columns.
+// inTerminalOf runs the program in a terminal of a type, with a number of columns.
 func (d *desk) inTerminalOf(kind string, columns uint16, args ...string) *screen {
 	d.t.Helper()
 	opened, own, err := pty.Open()
@@ -73,8 +73,8 @@ func (d *desk) inTerminalOf(kind string, columns uint16, args ...string) *screen
 	return s
 }
 
-// unblocked makes a file whose reads end when it is closed: a terminal that is
-// still read from is not gone.
+// unblocked returns a file whose reads end when it is closed. Otherwise a pending read
+// would keep the terminal open.
 func unblocked(t *testing.T, f *os.File) *os.File {
 	t.Helper()
 	fd, err := syscall.Dup(int(f.Fd()))
@@ -97,7 +97,7 @@ func (s *screen) press(keys string) {
 	require.NoError(s.t, err)
 }
 
-// until waits for a text, and forgets what came up to it.
+// until waits for a text, and discards everything up to it.
 func (s *screen) until(text string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -112,13 +112,13 @@ func (s *screen) until(text string) {
 	}, time.Minute, 5*time.Millisecond, "%q is not on the screen:\n%s", text, &lazy{s})
 }
 
-// lazy shows the screen when the message is made.
+// lazy prints the screen when a failure message is formatted.
 type lazy struct{ s *screen }
 
 func (l *lazy) String() string { return l.s.text() }
 
-// ended waits for the end and returns the exit code. The terminal has to be as it
-// was.
+// ended waits for the program's end and returns the exit code. The terminal's mode has to
+// be what it was before.
 func (s *screen) ended() int {
 	s.t.Helper()
 	err := s.cmd.Wait()
@@ -174,11 +174,11 @@ func TestTerminalSizeAndCode(t *testing.T) {
 	assert.Equal(t, 5, s.ended())
 }
 
-// TestTerminalKeys presses Ctrl-C and Ctrl-Z, which are for the program there.
+// TestTerminalKeys presses Ctrl-C and Ctrl-Z, which affect the program in the sandbox.
 func TestTerminalKeys(t *testing.T) {
 	t.Parallel()
 	s := terminalDesk(t).open()
-	// The keys are for a program that runs: the shell itself does not stop.
+	// The keys are for a running program: the shell itself ignores Ctrl-Z.
 	const program = "sh -c 'echo it ru''ns; exec sleep 4321'\r"
 	s.press(program)
 	s.until("it runs")
@@ -211,7 +211,7 @@ func TestTerminalPaste(t *testing.T) {
 	assert.Equal(t, 0, s.ended())
 }
 
-// TestTerminalSignals ends the program from outside: the terminal is put back.
+// TestTerminalSignals ends the program by signals: it restores the terminal.
 func TestTerminalSignals(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
@@ -222,8 +222,7 @@ func TestTerminalSignals(t *testing.T) {
 	}
 }
 
-// panicking makes the program panic, on a goroutine of its own, when it gets
-// SIGUSR1.
+// panicking makes the program panic, in a separate goroutine, when it receives SIGUSR1.
 const panicking = "SANDBOX_TEST_PANICKING"
 
 func init() {
@@ -238,8 +237,8 @@ func init() {
 	}()
 }
 
-// TestTerminalCrash lets the program die without a chance to put the terminal
-// back, which a guard then does.
+// TestTerminalCrash: the program dies without restoring the terminal, and the guard
+// restores it.
 func TestTerminalCrash(t *testing.T) {
 	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "a panic": syscall.SIGUSR1} {
@@ -261,8 +260,8 @@ func TestTerminalCrash(t *testing.T) {
 	}
 }
 
-// TestTerminalLost cuts the connection of a terminal: the loss is reported, with
-// an exit code of its own.
+// TestTerminalLost cuts a terminal's connection: the loss is reported, with a separate
+// exit code.
 func TestTerminalLost(t *testing.T) {
 	t.Parallel()
 	d := terminalDesk(t)
@@ -273,8 +272,8 @@ func TestTerminalLost(t *testing.T) {
 	assert.Equal(t, 255, s.ended())
 }
 
-// TestDeadTerminal takes the terminal away, as when its window is closed: neither
-// the sandbox nor what ran in it is left.
+// TestDeadTerminal closes the terminal, as when its window is closed: neither the sandbox
+// nor the program in it remains.
 func TestDeadTerminal(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string][]string{"in a terminal": {"-it"}, "beside one": nil} {
@@ -295,7 +294,7 @@ func TestDeadTerminal(t *testing.T) {
 	}
 }
 
-// TestServerGone lets the server go away under a terminal.
+// TestServerGone stops the server while a terminal is open.
 func TestServerGone(t *testing.T) {
 	t.Parallel()
 	d := terminalDesk(t)
@@ -322,8 +321,8 @@ func TestExecInTerminal(t *testing.T) {
 	assert.Equal(t, 2, s.ended())
 }
 
-// TestNoTerminal: what needs a terminal is refused without one before anything is
-// asked of the API: no sandbox is made for nothing.
+// TestNoTerminal: a command that needs a terminal is refused without one before any
+// request, so that no sandbox is created for nothing.
 func TestNoTerminal(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -355,13 +354,13 @@ func TestQuestions(t *testing.T) {
 	s.press("y\r")
 	s.until("created")
 	assert.Equal(t, 0, s.ended())
-	// What there is not is said without a question.
+	// A missing object is reported without a question.
 	for _, line := range [][]string{{"snapshot", "nope"}, {"config", "tags", "nope"}} {
 		s = d.inTerminal(line...)
 		assert.Equal(t, 3, s.ended(), s.text())
 		assert.NotContains(t, s.text(), "[y/N]")
 	}
-	// A line that shows a list in other programs clears it here.
+	// This line would show a list in other programs. Here it clears the list.
 	d.ok("config", "tags", "c", "-t", "k=v")
 	s = d.inTerminal("config", "tags", "c")
 	s.until("Remove all tags of c (1)? [y/N]")
@@ -381,8 +380,8 @@ func TestQuestions(t *testing.T) {
 	assert.Empty(t, d.ok("ls", "-a", "-q"))
 }
 
-// TestProgressFits copies at a narrow terminal: no line of the progress is longer
-// than the terminal is wide.
+// TestProgressFits copies at a narrow terminal: no progress line is wider than the
+// terminal.
 func TestProgressFits(t *testing.T) {
 	t.Parallel()
 	d := terminalDesk(t)
@@ -402,7 +401,7 @@ func TestProgressFits(t *testing.T) {
 	}
 }
 
-// TestDumbTerminal wants no escape sequence at a terminal that knows none.
+// TestDumbTerminal: a terminal without escape sequences receives none.
 func TestDumbTerminal(t *testing.T) {
 	t.Parallel()
 	s := terminalDesk(t).inTerminalOf("dumb", 80, "ls")
@@ -411,8 +410,8 @@ func TestDumbTerminal(t *testing.T) {
 	assert.NotContains(t, s.text(), "\x1b")
 }
 
-// TestTableAtTerminal cuts lines to the width of the terminal, unless told not
-// to.
+// TestTableAtTerminal: tables are cut to the width of the terminal unless an option
+// forbids it.
 func TestTableAtTerminal(t *testing.T) {
 	t.Parallel()
 	d := terminalDesk(t)
@@ -421,7 +420,7 @@ func TestTableAtTerminal(t *testing.T) {
 	s.until("…")
 }
 
-// TestRemoveStarted starts a sandbox while rm asks whether it is to go.
+// TestRemoveStarted starts a sandbox while rm asks whether to remove it.
 func TestRemoveStarted(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNothingRaw lets the API, and a sandbox, say what acts on a terminal.
+// TestNothingRaw: control characters from the API and from a sandbox do not reach the
+// terminal.
 func TestNothingRaw(t *testing.T) {
 	t.Parallel()
 	const evil = "\x1b]52;c;aGVsbG8=\x07\x1b[2J\u202e"
@@ -40,7 +41,7 @@ func TestNothingRaw(t *testing.T) {
 		silent(strings.Join(args, " "), d.inTerminal(args...))
 	}
 
-	// Whatever the emulator says that is neither looked up again nor checked.
+	// All texts of the emulator that are neither used for a lookup nor checked.
 	upstream, err := url.Parse(d.server.URL)
 	require.NoError(t, err)
 	words := regexp.MustCompile(`("(?:region|image|runtime|cwd|url|description|ownerId|projectId|size|key)":")([^"]*")`)

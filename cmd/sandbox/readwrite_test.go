@@ -15,8 +15,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestReadWrite takes files in and out byte by byte, small and large, and leaves
-// no part of what was broken off.
+// TestReadWrite reads and writes small and large files unchanged, and leaves no part of
+// an interrupted one.
 func TestReadWrite(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -61,8 +61,8 @@ func TestReadWrite(t *testing.T) {
 	assert.True(t, large == d.ok("read", "c", "new/-odd: name"), "a stopped sandbox is started")
 }
 
-// TestExecStdin passes a pipe on at a terminal, too, where -i would open a
-// terminal in the sandbox.
+// TestExecStdin forwards a pipe even at a terminal, where -i alone would open a terminal
+// in the sandbox.
 func TestExecStdin(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -76,8 +76,8 @@ func TestExecStdin(t *testing.T) {
 	assert.Zero(t, s.ended())
 }
 
-// TestPolicyFile reads policies that any file may hold, for each command that
-// makes or changes a sandbox.
+// TestPolicyFile reads policies from all kinds of files, for each command that creates or
+// changes a sandbox.
 func TestPolicyFile(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

@@ -24,8 +24,7 @@ func TestQuickReference(t *testing.T) {
 	grant(d, v)
 	// The login is for vercel.com. The user agrees to send it here.
 	d.options = []string{"--api-url=" + d.server.URL}
-	// Sandboxes have no project to build: in the place of npm is a program that
-	// tells what it was asked for.
+	// The sandboxes have no project to build: npm is a program that prints its arguments.
 	d.server.HandleCommand("npm", func(_ context.Context, inv *sandboxtest.Invocation) int {
 		fmt.Fprintln(inv.Stdout, "npm", strings.Join(inv.Args, " "))
 		return map[string]int{"test": 4, "build": 5}[inv.Args[0]]

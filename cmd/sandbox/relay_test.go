@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// relay stands between the program and the emulator, and can cut every
-// connection that goes through it, terminals among them.
+// relay is between the program and the emulator, and can cut every connection, including
+// terminals.
 type relay struct {
 	net.Listener
 
@@ -24,7 +24,7 @@ type relay struct {
 	conns []net.Conn
 }
 
-// newRelay puts a relay in the way of the desk's program.
+// newRelay makes the desk's program use a relay.
 func newRelay(t *testing.T, d *desk) *relay {
 	t.Helper()
 	target, err := url.Parse(d.server.URL)
@@ -36,7 +36,7 @@ func newRelay(t *testing.T, d *desk) *relay {
 	server.Config.Handler = &httputil.ReverseProxy{
 		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: target.Host}) },
 		FlushInterval: -1,
-		// The address of a terminal is in the response.
+		// The response contains the address of a terminal.
 		ModifyResponse: func(resp *http.Response) error {
 			if !strings.HasSuffix(resp.Request.URL.Path, "/interactive") {
 				return nil

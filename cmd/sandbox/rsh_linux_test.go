@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestRshStandardError: a sandbox that puts something endless in the place of the
-// file with standard error neither fills the memory of rsh nor keeps it waiting.
+// TestRshStandardError: a sandbox that replaces the file with standard error by something
+// endless neither fills rsh's memory nor blocks it.
 func TestRshStandardError(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

@@ -16,8 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestScripts runs the scripts of testdata/script, each against an emulator of
-// its own.
+// TestScripts runs the scripts in testdata/script, each with its own emulator.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -67,17 +66,17 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// scriptWorker is the worker of a script, and the variables that it began with.
+// scriptWorker is the worker of a script, and the variables with which it started.
 type scriptWorker struct {
 	*worker
 	env []string
 }
 
-// setInScript finds the variables that a script sets.
+// setInScript matches the variables that a script sets.
 var setInScript = regexp.MustCompile(`(?m)^env (\w+)=`)
 
-// inScript is the command cli of scripts: exec sandbox in a worker, for lines that
-// neither read standard input nor run beside others.
+// inScript implements the command cli of scripts: it runs a line in a worker. The line
+// must not read standard input or run in parallel with others.
 func inScript(ts *testscript.TestScript, neg bool, args []string) {
 	w, _ := ts.Value("worker").(scriptWorker)
 	got, err := outcome{}, error(nil)
@@ -110,7 +109,7 @@ func inScript(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// mode checks the permissions of a file: mode 755 NAME.
+// mode implements mode 755 NAME, which checks the permissions of a file.
 func mode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: mode permissions file")

@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestSources makes sandboxes of a repository and of an archive.
+// TestSources creates sandboxes from a repository and from an archive.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "git", "tar")
@@ -64,8 +64,8 @@ func TestSources(t *testing.T) {
 	assert.Empty(t, d.seen())
 }
 
-// TestFurnished makes sandboxes with variables, a policy and files of this
-// machine, and takes files back.
+// TestFurnished creates sandboxes with variables, a policy and local files, and downloads
+// files.
 func TestFurnished(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestInputEnds: whatever standard input is, a command that reads it to its end
-// gets all of it, and ends.
+// TestInputEnds: whatever standard input is, a command that reads it to the end gets all
+// of it, and ends.
 func TestInputEnds(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "bash")
@@ -70,8 +70,8 @@ func TestInputEnds(t *testing.T) {
 	}
 }
 
-// TestRemoteShellEnds: a command of rsh that leaves its input unread ends with its
-// own code, and one whose input ends late gets each part as it comes.
+// TestRemoteShellEnds: a command of rsh that does not read its input ends with its own
+// code. A command whose input ends late gets each part as it arrives.
 func TestRemoteShellEnds(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "bash")

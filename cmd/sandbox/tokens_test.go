@@ -17,8 +17,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestTokensAndAddresses plays every source of a token against every source of an
-// address: a token goes only to an address that it was given for.
+// TestTokensAndAddresses combines every source of a token with every source of an
+// address: a token is sent only to an address that it was given for.
 func TestTokensAndAddresses(t *testing.T) {
 	t.Parallel()
 	token := oidctest.Token("team_a", "prj_a", 0)

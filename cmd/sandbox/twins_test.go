@@ -25,7 +25,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// recordedLine is a command line that was recorded from the official CLI.
+// recordedLine is a recorded command line of the official CLI.
 type recordedLine struct {
 	Argv   []string       `json:"argv"`
 	Dir    string         `json:"dir,omitempty"`   // a folder of the desk to run in
@@ -39,7 +39,7 @@ type recordedLine struct {
 	Calls  []recordedCall `json:"calls"`
 }
 
-// String is the line as departures name it: what is not in its words comes last.
+// String returns the line as departures name it. What its words do not show comes last.
 func (l *recordedLine) String() string {
 	line := strings.Join(l.Argv, " ")
 	if l.TTY {
@@ -54,7 +54,7 @@ func (l *recordedLine) String() string {
 	return line
 }
 
-// run runs this program as the line says.
+// run runs this program with the line.
 func (l *recordedLine) run(d *desk, argv []string) outcome {
 	d.t.Helper()
 	if !l.TTY && len(l.Env) == 0 {
@@ -65,7 +65,7 @@ func (l *recordedLine) run(d *desk, argv []string) outcome {
 	return l.finish(d.t, d.command(d.t.Context(), argv...))
 }
 
-// finish runs a program as the line says.
+// finish runs a program with the line.
 func (l *recordedLine) finish(t *testing.T, cmd *exec.Cmd) outcome {
 	t.Helper()
 	cmd.Dir = filepath.Join(cmd.Dir, l.Dir)
@@ -96,7 +96,7 @@ func finishAtTerminal(t *testing.T, cmd *exec.Cmd) outcome {
 	return outcome{cmd.ProcessState.ExitCode(), strings.ReplaceAll(string(seen), "\r\n", "\n"), stderr.String()}
 }
 
-// recordedCall is a request that the official CLI made.
+// recordedCall is a request of the official CLI.
 type recordedCall struct {
 	Method string `json:"method"`
 	URL    string `json:"url"`
@@ -104,36 +104,36 @@ type recordedCall struct {
 	Status int    `json:"status"`
 }
 
-// departure is a difference from the official CLI that is meant.
+// departure is an intended difference from the official CLI.
 type departure struct {
 	// ID names it.
 	ID string
-	// Kind is what differs: stdout, exit, field or requests. Lines of kind apart
-	// fail there and succeed here; so that what they do changes nothing for the
-	// lines after them, they are run against an emulator of their own. Lines of
-	// kind refused succeed there, and are refused here without a request. What is
-	// of kind elsewhere is not in these comparisons, but held by Test.
+	// Kind is what differs: stdout, exit, field or requests. A line of kind apart fails
+	// there and succeeds here. It runs with its own emulator, so that it does not affect
+	// the lines after it. A line of kind refused succeeds there, and is refused here
+	// without a request. A difference of kind elsewhere does not occur in these
+	// comparisons; Test covers it.
 	Kind string
-	// Test is the test, or the script of TestScripts, that holds a difference of
-	// kind elsewhere; "none" for what this program does not have.
+	// Test is the test, or the script of TestScripts, for a difference of kind elsewhere.
+	// It is "none" for a feature that this program does not have.
 	Test string
-	// Line is a pattern for the command lines; empty means all. Unless is one for
-	// lines that are not meant all the same.
+	// Line is a pattern for the command lines; empty means all. Unless is a pattern for
+	// exceptions.
 	Line, Unless string
 	// Exit is this program's exit code, for kinds exit, apart and refused.
 	Exit int
 	// Stdout is a pattern for this program's standard output, for kinds stdout and apart.
 	Stdout string
-	// Theirs and Ours are patterns for requests that only one of the two makes,
+	// Theirs and Ours are patterns for requests that only one of the two programs makes,
 	// for kinds requests and apart.
 	Theirs, Ours string
-	// Field is a field of request bodies, by its path, that is not sent when it
-	// has this value, for kind field.
+	// Field is the path of a field in request bodies that is not sent if it has this
+	// value, for kind field.
 	Field string
 	Value any
-	// Only says that the difference is seen in one comparison alone: "recorded"
-	// is one from what the official CLI did with an emulator that knew less,
-	// "live" is not, and "more" is in the lines of more.json.
+	// Only names the one comparison in which the difference occurs: "recorded" compares
+	// with a recording of the official CLI that used an older emulator, "live" does not,
+	// and "more" has the lines of more.json.
 	Only string
 	// Reason says why.
 	Reason string
@@ -151,13 +151,13 @@ type twins struct {
 	desk       *desk
 	apart      *desk
 	departures []*departure
-	// live says that the official CLI has just run against an emulator like
-	// this one, and stderr is what it said.
+	// live says that the official CLI has just run with an emulator like this one. stderr
+	// is its standard error.
 	live   bool
 	stderr string
 }
 
-// newTwins makes the desk of this program, with the departures of a comparison.
+// newTwins returns this program's desk with the departures of a comparison.
 func newTwins(t *testing.T, comparison string) *twins {
 	t.Helper()
 	tw := &twins{t: t, desk: twinDesk(t), live: comparison != "recorded"}
@@ -171,10 +171,10 @@ func newTwins(t *testing.T, comparison string) *twins {
 	return tw
 }
 
-// twinDesk is where either program runs: with the files that the lines copy.
+// twinDesk returns the desk of either program, with the files that the lines copy.
 func twinDesk(t *testing.T) *desk {
 	t.Helper()
-	// The lines name paths of the whole file system.
+	// The lines contain paths outside the working directory.
 	probe, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Namespace})
 	if err != nil {
 		needs.Missing(t, "namespaces: %v", err)
@@ -190,7 +190,7 @@ func twinDesk(t *testing.T) *desk {
 	return d
 }
 
-// allSeen wants each departure to have been seen.
+// allSeen checks that each departure has occurred.
 func (tw *twins) allSeen() {
 	tw.t.Helper()
 	for _, d := range tw.departures {
@@ -198,10 +198,9 @@ func (tw *twins) allSeen() {
 	}
 }
 
-// TestTwins replays each recorded command line of the official CLI, in order,
-// against a fresh emulator, and compares standard output, exit code and
-// requests. Each difference has to be listed in departures.json, and each entry
-// there has to be seen.
+// TestTwins replays each recorded command line of the official CLI in order, with a fresh
+// emulator, and compares standard output, exit code and requests. Each difference has to
+// be in departures.json, and each entry there has to occur.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	tw := newTwins(t, "recorded")
@@ -209,11 +208,11 @@ func TestTwins(t *testing.T) {
 	tw.allSeen()
 }
 
-// moreLines are files of lines, each of which begins without a sandbox.
+// moreLines are files of lines. Each file starts without a sandbox.
 var moreLines = []string{"testdata/more.json", "testdata/further.json", "testdata/terminal.json", "testdata/unusual.json"}
 
-// TestMoreTwins is TestTwins with lines that look for odd values, recorded from
-// the official CLI 4.5 with this emulator.
+// TestMoreTwins is TestTwins with lines of unusual values, recorded from the official CLI
+// 4.5 with this emulator.
 func TestMoreTwins(t *testing.T) {
 	t.Parallel()
 	tw := newTwins(t, "more")
@@ -243,7 +242,7 @@ func (tw *twins) replayAll(name string) {
 	}
 }
 
-// replay runs a line and compares it with what the official CLI did.
+// replay runs a line and compares the result with the official CLI's.
 func (tw *twins) replay(i int, l recordedLine) {
 	tw.desk.seen()
 	line := l.String()
@@ -254,7 +253,7 @@ func (tw *twins) replay(i int, l recordedLine) {
 	tw.compare(l, l.run(tw.desk, argv), line, fmt.Sprintf("%d: sandbox %s", i, line))
 }
 
-// compare compares what this program did with what the official CLI did.
+// compare compares this program's result with the official CLI's.
 func (tw *twins) compare(l recordedLine, got outcome, line, where string) {
 	where += "\n" + got.stderr + tw.stderr
 	tw.compareExit(l, got, line, where)
@@ -263,7 +262,7 @@ func (tw *twins) compare(l recordedLine, got outcome, line, where string) {
 	tw.compareRequests(theirs, ours, line, where, nil)
 }
 
-// runApart runs a line that fails there and succeeds here on its own.
+// runApart runs a line that fails there and succeeds here, with its own emulator.
 func (tw *twins) runApart(l recordedLine, line string, argv []string) bool {
 	return tw.departs("apart", line, func(d *departure) bool {
 		if tw.apart == nil {
@@ -291,14 +290,15 @@ func (tw *twins) runRefused(l recordedLine, line string, argv []string) bool {
 		assert.Equal(tw.t, d.Exit, got.code, "%s\n%s", line, got.stderr)
 		assert.Empty(tw.t, got.stdout, line)
 		for _, r := range tw.desk.seen() {
-			// A project is looked for before it is refused; nothing is done.
+			// The program may look up a project before it refuses the line. It changes
+			// nothing.
 			assert.Equal(tw.t, "GET ", r.Method+" "+string(r.Operation), "%s: %s", line, r.Path)
 		}
 		return true
 	})
 }
 
-// withSnapshot replaces the recorded snapshot by the desk's own one of c2.
+// withSnapshot replaces the recorded snapshot by the desk's snapshot of c2.
 func (d *desk) withSnapshot(argv []string) []string {
 	d.t.Helper()
 	argv = slices.Clone(argv)
@@ -328,8 +328,8 @@ func (tw *twins) departs(kind, line string, fits func(*departure) bool) bool {
 	return false
 }
 
-// compareExit wants the same code. A failure of the CLI itself, which has the code
-// 1 there, may have a finer one here, which is recorded with the line.
+// compareExit requires the same exit code. If the official CLI itself has failed, with
+// code 1, this program may have a more specific code, which the line contains.
 func (tw *twins) compareExit(l recordedLine, got outcome, line, where string) {
 	want := l.RC
 	if l.Here != 0 {
@@ -359,7 +359,7 @@ func (tw *twins) compareStdout(l recordedLine, got outcome, line, where string) 
 var normalizers = []struct {
 	pattern *regexp.Regexp
 	with    string
-	// recorded says that it is not needed when both programs have just run.
+	// recorded marks replacements that are not needed if both programs have just run.
 	recorded bool
 }{
 	{pattern: snapshotID, with: "SNAPSHOT"},
@@ -376,14 +376,14 @@ var normalizers = []struct {
 	{pattern: regexp.MustCompile(`(\x1b\[(22|39)m)+`), with: "\x1b[0m"},        // either way a style ends
 	{pattern: regexp.MustCompile(`\x1b\[90m\x1b\[2m`), with: "\x1b[90m"},       // gray is dim as well there
 	{pattern: regexp.MustCompile(`"duration":\d+`), with: `"duration":"LEFT"`}, // of an extension
-	// The emulator that was recorded with took everything for node24.
+	// The emulator of the recording replaced every runtime by node24.
 	{pattern: regexp.MustCompile(`\bnode2[24]\b|vercel/sandbox/[\w:.-]+(@sha256:\w+…)?`), with: "RUNTIME", recorded: true},
 	{pattern: regexp.MustCompile(` {3,}`), with: "   "},
 	{pattern: regexp.MustCompile(` +\n`), with: "\n"},
 }
 
-// normalize takes out what differs between two runs of the same program: IDs,
-// times and the widths that come of them.
+// normalize removes what differs between two runs of the same program: IDs, times, and
+// the column widths that depend on them.
 func normalize(s string, live bool) string {
 	for _, n := range normalizers {
 		if live && n.recorded {
@@ -394,7 +394,7 @@ func normalize(s string, live bool) string {
 	return s
 }
 
-// requests are those that were recorded, and those that were made now.
+// requests returns the recorded requests, and those that this program has made.
 func (tw *twins) requests(d *desk, l recordedLine, line string) (theirs, ours []string) {
 	for _, c := range l.Calls {
 		u, err := url.Parse(c.URL)
@@ -422,8 +422,8 @@ func withoutBodies(requests []string) iter.Seq[string] {
 	}
 }
 
-// compareRequests compares requests as sets. apart is the departure of a line
-// that was run on its own, or nil.
+// compareRequests compares requests as sets. apart is the departure of a line that ran
+// with its own emulator, or nil.
 func (tw *twins) compareRequests(theirs, ours []string, line, where string, apart *departure) {
 	meant := func(request string, pattern func(*departure) string) bool {
 		fits := func(d *departure) bool {
@@ -445,8 +445,8 @@ func (tw *twins) compareRequests(theirs, ours []string, line, where string, apar
 	}
 }
 
-// request writes a request in one line: method, path, query in order, and the
-// body as JSON in order.
+// request formats a request as one line: method, path, sorted query, and the body as
+// sorted JSON.
 func (tw *twins) request(method, path string, query url.Values, body, line string, recorded bool) string {
 	var fields map[string]any
 	text := ""
@@ -466,8 +466,8 @@ func (tw *twins) request(method, path string, query url.Values, body, line strin
 	return normalize(strings.TrimSpace(fmt.Sprintf("%s %s?%s %s", method, path, query.Encode(), text)), tw.live)
 }
 
-// dropFields takes out of a recorded body what this program does not send. prefix
-// is the path of the object in the body, with a dot at its end.
+// dropFields removes the fields of a recorded body that this program does not send.
+// prefix is the path of the object in the body, with a dot at its end.
 func (tw *twins) dropFields(fields map[string]any, prefix, line string) {
 	for name, value := range fields {
 		if tw.departs("field", line, func(d *departure) bool { return d.Field == prefix+name && assert.ObjectsAreEqual(d.Value, value) }) {

@@ -18,9 +18,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// A worker is the program in a process that runs one command line after another.
-// Most of the time of a short line is the start of its process, and the tests of
-// this package have thousands of lines.
+// A worker is a process that runs the program's command lines one after another. Most of
+// the time of a short line is the start of its process, and this package tests thousands
+// of lines.
 
 // asWorker is the argument that makes the test binary a worker.
 const asWorker = "__worker"
@@ -32,7 +32,7 @@ type workerLine struct {
 	Stdin string
 }
 
-// workerResult is what became of a line.
+// workerResult is the result of a line.
 type workerResult struct {
 	Code           int
 	Stdout, Stderr []byte
@@ -54,8 +54,8 @@ func workerMain() {
 	}
 }
 
-// run runs the program with streams of its own, which are pipes as those of a
-// process that a test starts.
+// run runs the program with its own streams, which are pipes, as for a process that a
+// test starts.
 func (l *workerLine) run() (result workerResult, err error) {
 	if err := os.Chdir(l.Dir); err != nil {
 		return result, err

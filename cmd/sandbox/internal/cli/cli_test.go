@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-// reading is what a command line is read as: a command, options by their names in
-// the order in which they are listed, and arguments.
+// reading returns how a command line is read: a command, options by name in the order of
+// their list, and arguments.
 func reading(t *testing.T, words ...string) (string, error) {
 	t.Helper()
 	root := testTree(t)
@@ -38,8 +38,8 @@ func reading(t *testing.T, words ...string) (string, error) {
 	return strings.Join(append(append(got, "--"), rest...), " "), nil
 }
 
-// TestArrange reads options before the command, between the command and its
-// arguments and behind them, and settles what -t means.
+// TestArrange reads options before the command, between the command and its arguments,
+// and after them, and decides what -t means.
 func TestArrange(t *testing.T) {
 	t.Parallel()
 	for _, test := range [][2]string{
@@ -91,8 +91,8 @@ func TestArrange(t *testing.T) {
 	}
 }
 
-// TestVariables: every option that sets a variable refuses another form without
-// showing what may be its value.
+// TestVariables: every option that sets a variable refuses an invalid form without
+// printing what may be its value.
 func TestVariables(t *testing.T) {
 	a := newApp(nil)
 	a.screen.SetStreams("never")
@@ -115,8 +115,8 @@ func TestVariables(t *testing.T) {
 	assert.GreaterOrEqual(t, seen, 4)
 }
 
-// FuzzArrange takes any words, and makes none up: what is not an option is in the
-// order in which it was given.
+// FuzzArrange: for any words, all that are not options stay in their order, and none is
+// added.
 func FuzzArrange(f *testing.F) {
 	f.Add("--scope", "ls", "-p", "--")
 	f.Add("exec", "-it", "--name", "")
@@ -192,8 +192,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestRemoteShellOptions: rsh takes the options of ssh behind its name, and those of
-// this program in both places, as every other command.
+// TestRemoteShellOptions: rsh accepts the options of ssh after its name, and those of
+// this program in both places, like every other command.
 func TestRemoteShellOptions(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ reader, user, project, words string }{
@@ -223,8 +223,8 @@ func TestRemoteShellOptions(t *testing.T) {
 	}
 }
 
-// TestGlobalOptions: every command takes the options of all commands, before its
-// name and behind it, and none passes them over.
+// TestGlobalOptions: every command accepts the options of all commands before its name
+// and after it, and ignores none.
 func TestGlobalOptions(t *testing.T) {
 	t.Parallel()
 	var lines int
@@ -257,7 +257,7 @@ func TestGlobalOptions(t *testing.T) {
 	assert.Greater(t, lines, 100)
 }
 
-// valueOf is a value that an option can have.
+// valueOf returns a valid value of an option.
 func valueOf(f *pflag.Flag) string {
 	switch {
 	case len(f.Annotations[line.ChoicesAnnotation]) > 0:

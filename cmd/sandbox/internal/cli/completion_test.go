@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestCompletionsWithoutTheAPI: no name is offered when there is no API, or none that
-// can be asked.
+// TestCompletionsWithoutTheAPI: no names are offered without an API, or if it can't be
+// used.
 func TestCompletionsWithoutTheAPI(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("XDG_DATA_HOME", "")

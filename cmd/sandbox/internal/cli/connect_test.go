@@ -9,7 +9,7 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// TestShellOfUser is what a terminal asks the sandbox for.
+// TestShellOfUser checks the command that a terminal starts in the sandbox.
 func TestShellOfUser(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

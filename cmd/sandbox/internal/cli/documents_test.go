@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-// eachCommand calls do for every command that runs.
+// eachCommand calls do for every command that can be run.
 func eachCommand(t *testing.T, do func(path string, c *line.Command)) {
 	t.Helper()
 	a := newApp(nil)
@@ -27,8 +27,8 @@ func eachCommand(t *testing.T, do func(path string, c *line.Command)) {
 	visit(a.allCommands())
 }
 
-// TestCommands: every command says what it does and what its arguments are, and its
-// example is a line that the program takes.
+// TestCommands: every command describes itself and its arguments, and its example is a
+// valid command line.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	count := 0
@@ -53,8 +53,8 @@ func TestCommands(t *testing.T) {
 	assert.Greater(t, count, 50)
 }
 
-// TestHelpIsWrapped: nothing but examples is wider than a terminal, and what is
-// continued stands below its beginning.
+// TestHelpIsWrapped: only examples are wider than a terminal, and wrapped lines are
+// indented below their start.
 func TestHelpIsWrapped(t *testing.T) {
 	t.Parallel()
 	var visit func(*line.Command)

@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-// officialPage is what a help page of the official CLI, version 4.5.0, says.
+// officialPage is the content of a help page of the official CLI, version 4.5.0.
 type officialPage struct {
 	Path     []string
 	Args     []string
@@ -37,8 +37,8 @@ func testTree(t *testing.T) *cobra.Command {
 	return root
 }
 
-// TestHelpPages holds the command tree against all help pages of the official
-// CLI: no command, alias, argument, option, type or default is missing.
+// TestHelpPages compares the commands with all help pages of the official CLI: no
+// command, alias, argument, option, type or default is missing.
 func TestHelpPages(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/help.json")

@@ -19,15 +19,15 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// filledIn stands for the words in capitals of a hint, and what a format puts in.
+// filledIn replaces the placeholders of hints and formats.
 var filledIn = strings.NewReplacer("%s", "x", "%d", "8080", "NAME", "web", "COMMAND", "true", "FILE", "f", "COUNT", "2")
 
-// descriptions are where a text describes commands, and does not say what to do
+// descriptions are the fields whose texts describe commands, instead of saying what to do
 // next.
 var descriptions = []string{"Name", "Short", "Long", "Example", "Text", "Near"}
 
-// TestHints: what tells somebody to run a line of this program is made by Try, and
-// the line is one that the program takes.
+// TestHints: a text that tells the user to run this program uses Try, and its command
+// line is valid.
 func TestHints(t *testing.T) {
 	t.Parallel()
 	commands := testTree(t)
@@ -94,8 +94,7 @@ func TestHints(t *testing.T) {
 	assert.Greater(t, lines, 20)
 }
 
-// taken reports whether the program takes a line, as far as that is known without
-// running it.
+// taken checks a command line as far as possible without running it.
 func taken(t *testing.T, words []string) error {
 	t.Helper()
 	root := testTree(t)
@@ -113,8 +112,8 @@ func taken(t *testing.T, words []string) error {
 	return cmd.ValidateArgs(out)
 }
 
-// TestFilled: a hint has the options of the line that name the account, and never a
-// token.
+// TestFilled: a hint contains the options of the command line that name the account, and
+// never a token.
 func TestFilled(t *testing.T) {
 	t.Parallel()
 	for words, want := range map[string]string{

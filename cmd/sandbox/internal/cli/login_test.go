@@ -11,8 +11,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// TestPagesAreOpened: only the address of a page is given to a program that opens
-// pages: others may run what they name.
+// TestPagesAreOpened: programs that open pages get only addresses of web pages, because
+// they might run a file.
 func TestPagesAreOpened(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"https://vercel.com/device?code=AB", "http://127.0.0.1:3000/", "HTTPS://vercel.com"} {
@@ -26,8 +26,8 @@ func TestPagesAreOpened(t *testing.T) {
 	}
 }
 
-// TestTokensStayOutOfArguments: a login takes no token that every user of the
-// machine could see, and keeps none.
+// TestTokensStayOutOfArguments: login accepts no token as an argument, which every user
+// of the machine could see, and stores none.
 func TestTokensStayOutOfArguments(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-// TestRefusals has what is refused before any request, each with the nearest
+// TestRefusals lists what is refused before any request, each with the most similar line
 // that is not.
 func TestRefusals(t *testing.T) {
 	for _, entry := range os.Environ() {
@@ -123,16 +123,16 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// mayBeEmpty are the options that mean something when they are empty, as in the
-// official CLI; the rest are refused.
+// mayBeEmpty lists the options for which an empty value has a meaning, as in the official
+// CLI. Others refuse it.
 var mayBeEmpty = []string{
 	"--name of create", "--name of run", "--name of sh", "--name of fork", "--image of create", "--image of run", "--image of sh",
 	"--workdir of exec", "--workdir of run", "--workdir of connect", "--name-prefix of list", "--name-prefix of drives list", "--name of snapshots list",
 	"--cursor of list", "--cursor of sessions list", "--cursor of snapshots list", "--cursor of snapshots tree", "--cursor of drives list",
 }
 
-// TestEmpty: what a variable that is not set leaves of a command line selects
-// nothing, and opens nothing.
+// TestEmpty: an empty argument, as from an unset variable, selects nothing and opens
+// nothing.
 func TestEmpty(t *testing.T) {
 	t.Parallel()
 	var taken []string

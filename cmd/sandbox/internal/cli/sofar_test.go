@@ -15,8 +15,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// writing is a command that writes pieces of a size, each after a pause; after
-// the last one it is silent.
+// writing is a command that writes pieces of a size, with a pause before each, and then
+// nothing.
 func writing(pieces, size int, pause time.Duration) func(context.Context) iter.Seq2[sandbox.LogEntry, error] {
 	return func(ctx context.Context) iter.Seq2[sandbox.LogEntry, error] {
 		return func(yield func(sandbox.LogEntry, error) bool) {
@@ -38,8 +38,8 @@ func writing(pieces, size int, pause time.Duration) func(context.Context) iter.S
 	}
 }
 
-// TestSoFar: what a command has written comes whole, and its end is found though
-// the command runs on, whether it is silent or never is.
+// TestSoFar: the output so far is complete, and its end is found although the command
+// continues, whether it is silent or not.
 func TestSoFar(t *testing.T) {
 	const forever = 1 << 30
 	for name, c := range map[string]struct {

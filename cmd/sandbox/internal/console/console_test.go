@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStream: a terminal gets nothing that acts on it, but lines and colours.
+// TestStream: a terminal receives only line breaks and colors, and nothing else that
+// controls it.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -50,14 +51,14 @@ func TestStream(t *testing.T) {
 	assert.Equal(t, "\x1b]52\xff", b.String(), "a program gets all as it is")
 }
 
-// inEscape reports whether a position is within a sequence, or a line's end, which
-// this program writes whole.
+// inEscape reports whether a position is within an escape sequence or a line break, which
+// this program writes as a whole.
 func inEscape(text string, at int) bool {
 	return at > 0 && at < len(text) && (text[at-1] == '\r' || strings.LastIndexByte(text[:at], 0x1b) > strings.LastIndexByte(text[:at], 'm'))
 }
 
-// waysAround are the places that write to the terminal without a Stream, or with
-// its Raw, and what they write.
+// waysAround lists the functions that write to the terminal without a Stream, or with its
+// Raw, and what they write.
 var waysAround = map[string]string{
 	"console/console.go:Write":      "what is safe, and a stream that is no terminal",
 	"console/spinner.go:Spin":       "the spinner",
@@ -76,8 +77,8 @@ var waysAround = map[string]string{
 	"local/daemon.go:serve":         "the daemon, whose streams are files",
 }
 
-// TestWaysAround finds everything that writes to the terminal and is not made safe
-// by a Stream.
+// TestWaysAround finds everything that writes to the terminal without the escaping of a
+// Stream.
 func TestWaysAround(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}

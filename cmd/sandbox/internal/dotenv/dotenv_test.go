@@ -40,7 +40,7 @@ func TestNotAFile(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// FuzzParse: whatever a file of the folder holds, its names are names of variables.
+// FuzzParse: whatever a file contains, its names are valid names of variables.
 func FuzzParse(f *testing.F) {
 	f.Add("A=1\nexport B='x\ny' # z\nC: \"a\\n\"\n")
 	f.Add("A=\"\n`=\r\r\n")

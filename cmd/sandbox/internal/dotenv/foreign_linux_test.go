@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestLoadOfOthers: a .env file that another user put into a shared folder does not
-// count, and neither does a link of theirs.
+// TestLoadOfOthers: a .env file of another user in a shared folder is ignored, and so is
+// a link of theirs.
 func TestLoadOfOthers(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestProgressLearnsTheTotal: a download begins before it is known how long the file
-// is, and tells so once it is.
+// TestProgressLearnsTheTotal: a download starts before the size of the file is known, and
+// shows the size once it is.
 func TestProgressLearnsTheTotal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []int64

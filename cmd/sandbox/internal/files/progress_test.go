@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestProgressLine has what is shown of a transfer in so many columns.
+// TestProgressLine checks the progress line for different widths.
 func TestProgressLine(t *testing.T) {
 	t.Parallel()
 	begun := time.Unix(0, 0)

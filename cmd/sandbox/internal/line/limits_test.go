@@ -9,9 +9,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// TestLimitsAgree: the command line takes what the table of limits permits, and
-// refuses what is beyond it; for the client and the emulator package fields has
-// such a test.
+// TestLimitsAgree: the command line accepts the values within the table of limits and
+// refuses others. Package fields has this test for the client and the emulator.
 func TestLimitsAgree(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]struct {

@@ -20,7 +20,7 @@ import (
 
 const daemonWord = "__daemon"
 
-// TestMain makes the test binary the daemon itself.
+// TestMain lets the test binary act as the daemon.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == daemonWord {
 		idle, err := time.ParseDuration(os.Args[3])
@@ -40,8 +40,8 @@ func start(t *testing.T, dir, idle string) *Connection {
 	return c
 }
 
-// TestStartAtOnce starts many daemons of one directory, whose path is longer than
-// that of a socket may be. There is one in the end.
+// TestStartAtOnce starts many daemons of one directory at once, whose path is longer than
+// that of a socket may be. One remains.
 func TestStartAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
@@ -60,7 +60,7 @@ func TestStartAtOnce(t *testing.T) {
 	for _, pid := range pids {
 		assert.Equal(t, pids[0], pid)
 	}
-	// None that was started in vain is left to take the place of the one.
+	// No superfluous daemon remains that could replace it.
 	if lines, err := filepath.Glob("/proc/[0-9]*/cmdline"); assert.NoError(t, err) && runtime.GOOS == "linux" {
 		daemons := 0
 		for _, name := range lines {
@@ -76,8 +76,8 @@ func TestStartAtOnce(t *testing.T) {
 	require.ErrorIs(t, Stop(t.Context(), dir), ErrNone)
 }
 
-// TestIdle holds a daemon by a connection. Without one it ends, and so does one
-// whose directory is gone.
+// TestIdle: a connection keeps a daemon running. It ends without one, and also if its
+// directory is removed.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -103,8 +103,7 @@ func TestIdle(t *testing.T) {
 	require.Eventually(t, gone, time.Minute, 20*time.Millisecond)
 }
 
-// TestStranger puts a socket of somebody else, and a directory that others can
-// enter, in the daemon's place.
+// TestStranger: another user's socket, or a directory that others can enter, is not used.
 func TestStranger(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

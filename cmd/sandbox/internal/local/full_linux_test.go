@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// ignoreLimit makes a write that a limit forbids an error, not the end.
+// ignoreLimit makes a write beyond a limit an error instead of ending the process.
 func ignoreLimit() { signal.Ignore(unix.SIGXFSZ) }
 
 func clientOf(t *testing.T, c *Connection) *sandbox.Client {
@@ -25,7 +25,7 @@ func clientOf(t *testing.T, c *Connection) *sandbox.Client {
 	return client
 }
 
-// TestStopSaves: a daemon whose sandboxes can't be saved says so and goes on, with
+// TestStopSaves: a daemon whose sandboxes can't be saved says so and continues, with
 // their files.
 func TestStopSaves(t *testing.T) {
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestStopSaves(t *testing.T) {
 	sb, err := clientOf(t, c).Create(ctx, &sandbox.CreateOptions{Name: "work"})
 	require.NoError(t, err)
 	require.NoError(t, sb.FS().WriteFile(ctx, "days", []byte("three days"), 0o644))
-	// As on a full disk: nothing can be written anymore.
+	// As on a full disk: no more can be written.
 	var had unix.Rlimit
 	require.NoError(t, unix.Prlimit(c.Address.PID, unix.RLIMIT_FSIZE, nil, &had))
 	require.NoError(t, unix.Prlimit(c.Address.PID, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: had.Max}, nil))

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestInput: standard input comes through to its end, and a wait for more ends
-// with the context.
+// TestInput: standard input is read to its end, and a wait for more ends with the
+// context.
 func TestInput(t *testing.T) {
 	t.Parallel()
 	open := func(ctx context.Context) (io.Reader, *os.File) {

@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 )
 
-// TestNullFile changes a file that says null.
+// TestNullFile changes a file that contains null.
 func TestNullFile(t *testing.T) {
 	t.Parallel()
 	dirs := settings.Dirs{Config: t.TempDir(), State: t.TempDir()}

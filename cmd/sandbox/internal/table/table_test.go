@@ -11,8 +11,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 )
 
-// TestFit leaves out the columns that there is no room for, those first that say the
-// same in all rows.
+// TestFit omits columns that do not fit, first those with the same value in all rows.
 func TestFit(t *testing.T) {
 	t.Parallel()
 	table := New("NAME", "STATUS", "REGION", "SIZE", "TAGS")
@@ -39,8 +38,8 @@ func TestFit(t *testing.T) {
 	assert.Equal(t, "NAME   REGION\nweb    iad1  \n", b.String())
 }
 
-// TestHostileTexts: what comes from the network moves no cursor and makes no line, and a
-// column is as wide as what is seen of it.
+// TestHostileTexts: text from the network neither moves the cursor nor starts a line, and
+// the width of a column is that of its visible text.
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	table := New("NAME", "REGION")
