@@ -18,17 +18,17 @@ import (
 // maxJSON bounds a JSON body.
 const maxJSON = 4 << 20
 
-// bodyReader reads the request's body: bounded in size and in time.
+// bodyReader reads the request's body. It limits the size and the time.
 type bodyReader struct {
 	body io.Reader
 	ctl  *http.ResponseController
-	// idle is how long each read may take; zero means that the deadline of the
-	// whole body was set already.
+	// idle limits the time of each read. Zero means that the deadline of the whole body
+	// was already set.
 	idle time.Duration
 }
 
-// body is a request body of at most limit bytes, which may take as long as it
-// keeps coming.
+// body returns a request body of at most limit bytes, which may take any time while data
+// keeps arriving.
 func (c *call) body(limit int64) *bodyReader {
 	return &bodyReader{
 		body: http.MaxBytesReader(nil, c.r.Body, limit),
@@ -37,7 +37,7 @@ func (c *call) body(limit int64) *bodyReader {
 	}
 }
 
-// shortBody is a body that has to be there in whole before long.
+// shortBody returns a body that must arrive completely within a short time.
 func (c *call) shortBody(limit int64) *bodyReader {
 	b := c.body(limit)
 	_ = b.ctl.SetReadDeadline(time.Now().Add(b.idle)) // see Read
@@ -47,7 +47,7 @@ func (c *call) shortBody(limit int64) *bodyReader {
 
 func (b *bodyReader) Read(p []byte) (int, error) {
 	if b.idle > 0 {
-		// A connection without deadlines has no protection from slow bodies.
+		// A connection without deadlines is not protected from slow bodies.
 		_ = b.ctl.SetReadDeadline(time.Now().Add(b.idle))
 	}
 	n, err := b.body.Read(p)
@@ -58,8 +58,8 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wellTyped reports whether a request with a method that has a body says what
-// it is, which it has to even when it has none.
+// wellTyped reports whether a request with a method that has a body has a Content-Type.
+// It needs one even without a body.
 func (c *call) wellTyped(e *endpoint) bool {
 	switch c.r.Method {
 	case http.MethodPost, http.MethodPatch, http.MethodPut:
@@ -88,10 +88,9 @@ func bodyError(err error) error {
 // decode reads a JSON object of the usual size into v; see decodeUpTo.
 func (c *call) decode(v any) error { return c.decodeUpTo(maxJSON, v) }
 
-// decodeUpTo reads a JSON object of at most limit bytes into v. Keys that begin
-// with "__" are private parameters, which the service takes and this server
-// ignores. An empty body is an empty object, and null is as good as nothing
-// except in a [nullable].
+// decodeUpTo reads a JSON object of at most limit bytes into v. It ignores keys that
+// begin with "__", which are private parameters of the service. An empty body is an empty
+// object, and null equals absence except in a [nullable].
 func (c *call) decodeUpTo(limit int64, v any) error {
 	data, err := io.ReadAll(c.shortBody(limit))
 	if err != nil {
@@ -125,14 +124,14 @@ func (c *call) decodeUpTo(limit int64, v any) error {
 	return nil
 }
 
-// nullable is a field for which null means something other than its absence,
-// in which both Null and Given are false.
+// nullable is a field for which null means something other than absence. If it is absent,
+// both Null and Given are false.
 type nullable[T any] struct {
 	Value       T
 	Given, Null bool
 }
 
-// UnmarshalJSON is called for null as well, and not for a field that is absent.
+// UnmarshalJSON is also called for null, but not for an absent field.
 func (n *nullable[T]) UnmarshalJSON(data []byte) error {
 	if n.Null = string(data) == "null"; n.Null {
 		return nil
@@ -143,10 +142,10 @@ func (n *nullable[T]) UnmarshalJSON(data []byte) error {
 	return dec.Decode(&n.Value)
 }
 
-// durationFields are milliseconds, whose decoder does not tell the field.
+// durationFields are in milliseconds. Their decoder's errors do not name the field.
 var durationFields = []string{"timeout", "duration", "expiration", "snapshotExpiration"}
 
-// decodeError says which field is wrong and what it should be.
+// decodeError names the wrong field and says what it should be.
 func decodeError(err error) *reply.Error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		want := e.Type.String()
@@ -171,7 +170,7 @@ func decodeError(err error) *reply.Error {
 	return reply.Invalid("%.200s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// object reads a JSON object as it is, without its private parameters.
+// object reads a JSON object unchanged, except for its private parameters.
 func (c *call) object() ([]byte, error) {
 	raw := make(rawObject)
 	if err := c.decode(&raw); err != nil {

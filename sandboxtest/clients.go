@@ -31,7 +31,7 @@ func (s *Server) Credentials() auth.Credentials {
 func (s *Server) Environ() []string {
 	c := s.Credentials()
 	env := []string{
-		// The user's own would come before the server's.
+		// The user's own values would take precedence over the server's.
 		"VERCEL_AUTH_TOKEN=", "VERCEL_OIDC_TOKEN_FILE=", "VERCEL_OIDC_TOKEN=", "SANDBOX_TOKEN=", "SANDBOX_SCOPE=", "SANDBOX_PROJECT=",
 		"VERCEL_SANDBOX_BASE_URL=" + s.URL,
 		"VERCEL_TOKEN=" + c.Token,

@@ -5,21 +5,21 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// CommandIDs is how the service treats an ID that the caller has chosen for a
-// command, the query parameter cmdId of its start.
+// CommandIDs is how the service treats a command ID that the caller has chosen: the query
+// parameter cmdId of a start.
 type CommandIDs string
 
 const (
-	// CommandIDsHonored gives the command that ID, and responds with 409 if it
-	// is taken. It is the default.
+	// CommandIDsHonored uses that ID, and responds with 409 if it is taken. It is the
+	// default.
 	CommandIDsHonored CommandIDs = ""
-	// CommandIDsIgnored gives the command an ID of the service's own.
+	// CommandIDsIgnored uses an ID of the service's choice.
 	CommandIDsIgnored CommandIDs = "ignored"
 	// CommandIDsRefused responds with 400.
 	CommandIDsRefused CommandIDs = "refused"
 )
 
-// chosenID is the ID that the caller has chosen, empty when there is none.
+// chosenID returns the ID that the caller has chosen, or "".
 func (c *call) chosenID() (string, error) {
 	q := c.r.URL.Query()
 	if !q.Has("cmdId") || c.s.opts.CommandIDs == CommandIDsIgnored {

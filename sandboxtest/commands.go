@@ -96,7 +96,7 @@ func (c *call) runCommand() error {
 	return nil
 }
 
-// command gives the command that the path names.
+// command returns the command in the path.
 func (c *call) command() (*store.Command, error) {
 	sess, err := c.session()
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *call) command() (*store.Command, error) {
 	return sess.Command(c.ctx, c.values[1])
 }
 
-// liveCommand is command for requests that only a running command takes.
+// liveCommand is command for requests that need a running command.
 func (c *call) liveCommand() (*store.Command, error) {
 	cmd, err := c.command()
 	if err == reply.ErrCommandNotFound {

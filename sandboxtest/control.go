@@ -15,13 +15,12 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// controlPath is where the control API is, next to the API of sandboxes.
+// controlPath is the path of the control API, next to the API of sandboxes.
 const controlPath = "/control/v1"
 
-// ControlURL is the address of the control API, by which programs in any
-// language do what tests in Go do with methods of the server. It takes no token
-// but Options.ControlToken; docs/testing.md describes it. It is empty without
-// that token.
+// ControlURL is the address of the control API. Programs in any language can use it for
+// what Go tests do with methods of the server. It accepts only Options.ControlToken;
+// docs/testing.md describes it. It is empty without that token.
 func (s *Server) ControlURL() string {
 	if s.opts.ControlToken == "" {
 		return ""
@@ -32,7 +31,8 @@ func (s *Server) ControlURL() string {
 // controlRoute is an operation of the control API.
 type controlRoute struct {
 	method, path string
-	// in and out show the JSON of the request and of the response; nil is none.
+	// in and out are examples of the JSON of the request and of the response; nil means
+	// none.
 	in, out any
 	handle  func(*Server, *http.Request) (any, error)
 }
@@ -74,7 +74,7 @@ type (
 	}
 	controlFault struct {
 		ID string `json:"id"`
-		// Left is how often it can still occur, -1 without end.
+		// Left is how often the fault can still occur, or -1 without a limit.
 		Left int `json:"left"`
 	}
 )
@@ -82,8 +82,8 @@ type (
 // controlFaultParams is a [Fault] in the JSON of the control API.
 type controlFaultParams struct {
 	Operation Operation `json:"operation,omitempty"`
-	// Path restricts the fault to paths below the base URL that match it, as
-	// [path.Match] does.
+	// Path restricts the fault to paths below the base URL that match it, as in
+	// [path.Match].
 	Path          string  `json:"path,omitempty"`
 	Times         int     `json:"times,omitempty"`
 	Probability   float64 `json:"probability,omitempty"`
@@ -100,15 +100,15 @@ type controlFaultParams struct {
 	DropAfter     bool    `json:"dropAfter,omitempty"`
 }
 
-// control holds the effects of the control API.
+// control has the state of the control API.
 type control struct {
 	mu     sync.Mutex
 	last   int
 	faults map[string]*injected
 }
 
-// serveControl serves the control API. Its token is none of the API's: a
-// program that uses sandboxes can't set the clock, and this one can't use them.
+// serveControl serves the control API. Its token differs from the API's: a program that
+// uses sandboxes can't set the clock, and one that controls the server can't use them.
 func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 	if s.opts.ControlToken == "" {
 		reply.WriteError(w, reply.NotFound("Not found. The control API needs Options.ControlToken."))
@@ -183,7 +183,7 @@ func (s *Server) controlAdvance(r *http.Request) (any, error) {
 	if err := controlBody(r, &p); err != nil {
 		return nil, err
 	}
-	// Later calls add to earlier ones, and the clock's offset is a time.Duration.
+	// Later calls add up, and the clock's offset is a time.Duration.
 	if p.AdvanceMs < 0 || p.AdvanceMs > maxClock.Sub(s.Now()).Milliseconds() {
 		return nil, reply.Invalid("`advanceMs` should be >= 0, and not lead beyond the year %d.", maxClock.Year())
 	}

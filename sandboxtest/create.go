@@ -11,8 +11,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// createSandbox handles POST /v2/sandboxes, /v3/sandboxes and /v4/sandboxes,
-// which boot a runtime or an image when neither is named.
+// createSandbox handles POST /v2/sandboxes, /v3/sandboxes and /v4/sandboxes. They differ
+// in what they boot if the request names neither a runtime nor an image.
 func (c *call) createSandbox() error {
 	var p createParams
 	if err := c.decode(&p); err != nil {
@@ -56,7 +56,7 @@ func (c *call) createSandbox() error {
 			if from, err = st.Usable(p.ProjectID, src.SnapshotID); err != nil {
 				return err
 			}
-			// The files come from an image or a runtime, whatever the request asks for.
+			// The files belong to an image or a runtime, whatever the request asks for.
 			if set.Image = from.Image; set.Runtime == "" {
 				set.Runtime = from.Runtime
 			}
@@ -113,15 +113,15 @@ func (c *call) forkSandbox() error {
 	return c.makeSandbox(source.Project(), p.Name, set, from, nil)
 }
 
-// detached is a context for the work on a session: a client that gives up
-// meanwhile gets it anyway, as from the service.
+// detached returns a context for the work on a session. If the client gives up, the work
+// continues, as on the service.
 func (c *call) detached() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.ctx))
 	stop := c.s.store.OnClose(cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// makeSandbox makes a sandbox with its first session and responds with it.
+// makeSandbox creates a sandbox with its first session and responds with it.
 func (c *call) makeSandbox(project, name string, set store.Settings, from *store.Snapshot, fill func(context.Context, *box.Box) error) error {
 	if name == "" {
 		name = store.NewName()
@@ -130,7 +130,7 @@ func (c *call) makeSandbox(project, name string, set store.Settings, from *store
 		return err
 	}
 	if len(set.Ports) == wire.MaxPorts {
-		// So the service does, although its schema allows as many.
+		// The service does this, although its schema allows as many.
 		return reply.Fail(http.StatusInternalServerError, "internal_server_error", "Internal Server Error")
 	}
 	ctx, cancel := c.detached()
@@ -147,7 +147,7 @@ func (c *call) makeSandbox(project, name string, set store.Settings, from *store
 	return nil
 }
 
-// boot settles on the runtime or the image of a new sandbox.
+// boot determines the runtime or the image of a new sandbox.
 func (c *call) boot(set *store.Settings, from *store.Snapshot) (err error) {
 	if from == nil && set.Runtime == "" && set.Image == "" && c.version >= 3 {
 		set.Image, err = c.s.store.PinImage(store.DefaultImage)

@@ -14,10 +14,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// tokenPrefix tells what a token is for wherever it turns up.
+// tokenPrefix shows what a token is for wherever it appears.
 const tokenPrefix = "emu_"
 
-// newServerToken makes a token that can't be guessed.
+// newServerToken returns a token that can't be guessed.
 func newServerToken() string { return tokenPrefix + rand.Text() }
 
 // HostName is the name by which a sandbox, and the sources that it is created
@@ -26,10 +26,10 @@ func newServerToken() string { return tokenPrefix + rand.Text() }
 // arguments and the environment of commands.
 const HostName = firewall.HostName
 
-// authorize checks who is asking. The token alone does not keep web pages out:
-// one whose name was pointed to this machine after it was loaded is of the same
-// origin as the server, for the browser, and needs no permission to send what
-// it likes. It can't hide its name in Host, though, nor its Origin.
+// authorize checks the sender. The token alone does not keep web pages out: for a
+// browser, a page whose name was pointed to this machine after it was loaded has the same
+// origin as the server, and may send anything. But it can hide neither its name in Host
+// nor its Origin.
 func (s *Server) authorize(r *http.Request) *reply.Error {
 	if failure := s.authorizeBy(r, s.opts.Token, s.oidcToken); failure != nil {
 		return failure
@@ -43,7 +43,7 @@ func (s *Server) authorize(r *http.Request) *reply.Error {
 	return nil
 }
 
-// checkProject refuses a project that no project can be, or that is in another team.
+// checkProject refuses an invalid project, or one of another team.
 func checkProject(r *http.Request, project string) *reply.Error {
 	if strings.ContainsAny(project, "/\\ ") {
 		return reply.Invalid("`projectId` should be the ID of a project.")
@@ -51,9 +51,8 @@ func checkProject(r *http.Request, project string) *reply.Error {
 	return wrongTeam(r, project)
 }
 
-// wrongTeam is the failure of a request that looks for the emulator's own project
-// in another team than its own. Any other project is in the team that it is asked
-// for in.
+// wrongTeam returns an error if a request looks for the emulator's own project in another
+// team. Any other project exists in any team.
 func wrongTeam(r *http.Request, project string) *reply.Error {
 	query := r.URL.Query()
 	team, slug := query.Get("teamId"), query.Get("slug")
@@ -81,7 +80,7 @@ func (s *Server) authorizeBy(r *http.Request, tokens ...string) *reply.Error {
 	return nil
 }
 
-// bearer is the token of a request, empty when it has none.
+// bearer returns the token of a request, or "".
 func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -90,8 +89,7 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// inProject is the project that a body names, or that the token is for when it
-// names none: an OIDC token says which.
+// inProject returns the project that a body names, or else that of an OIDC token.
 func (c *call) inProject(named string) (string, error) {
 	if named == "" && sameSecret(bearer(c.r), c.s.oidcToken) {
 		named = projectID
@@ -102,22 +100,21 @@ func (c *call) inProject(named string) (string, error) {
 	return named, nil
 }
 
-// forbidden is a 403 of that kind.
+// forbidden returns a 403.
 func forbidden(kind, format string, args ...any) *reply.Error {
 	e := reply.Fail(http.StatusForbidden, "forbidden", format, args...)
 	e.Extra = map[string]any{kind: true}
 	return e
 }
 
-// sameSecret compares in a time that tells nothing, not even of the length.
+// sameSecret compares in a time that reveals nothing, not even the length.
 func sameSecret(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// knownHost reports whether a Host header names this server in a way that a web
-// page can't have arranged: by an address, a name of its own, or one that is
-// Vercel's.
+// knownHost reports whether a Host header names this server in a way that a web page
+// can't arrange: by an address, one of its own names, or one of Vercel's.
 func (s *Server) knownHost(host string) bool {
 	name := hostName(host)
 	if _, err := netip.ParseAddr(name); err == nil {
@@ -131,7 +128,7 @@ func (s *Server) knownHost(host string) bool {
 		slices.ContainsFunc(s.opts.Hosts, func(own string) bool { return strings.EqualFold(own, name) })
 }
 
-// hostName is a Host header without its port, in one spelling.
+// hostName returns a Host header without its port, normalized.
 func hostName(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -12,10 +12,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// driveBlock is what the size of a drive is a multiple of.
+// driveBlock divides the size of every drive.
 const driveBlock = 4096
 
-// driveParams are those of a new drive.
+// driveParams describe a new drive.
 type driveParams struct {
 	ProjectID    string `json:"projectId"`
 	Region       string `json:"region"`
@@ -80,12 +80,12 @@ func (c *call) listDrives() error {
 	return nil
 }
 
-// mountParam is a mount in a request: without the leniency of clients towards
-// older responses.
+// mountParam is a mount in a request. It lacks the leniency with which clients decode
+// responses.
 type mountParam wire.Mount
 
-// checkMountParams checks mounts as far as they can be without knowing the
-// drives, and gives them as they are kept.
+// checkMountParams checks mounts as far as possible without the drives, and returns them
+// in the stored form.
 func checkMountParams(mounts map[string]mountParam) (map[string]wire.Mount, error) {
 	if len(mounts) > wire.MaxMounts {
 		return nil, reply.Invalid("`mounts` should NOT have more than %d properties.", wire.MaxMounts)
@@ -128,7 +128,7 @@ func checkMountParams(mounts map[string]mountParam) (map[string]wire.Mount, erro
 	return out, nil
 }
 
-// features handles GET /v2/sandboxes/features: what the project may use.
+// features handles GET /v2/sandboxes/features, which lists what the project may use.
 func (c *call) features() error {
 	reply.WriteJSON(c.w, http.StatusOK, map[string]any{"features": map[string]bool{"drives": true}})
 	return nil

@@ -62,8 +62,8 @@ func (s *Server) HostAddress() string {
 	return HostName
 }
 
-// whyFolder says, in two lines, why Auto has ended in folder mode where namespaces
-// could be had, and what to do about it; nil elsewhere.
+// whyFolder explains, in two lines, why Auto has chosen folder mode on a system with
+// namespaces, and what to do about it. It returns nil elsewhere.
 func (s *Server) whyFolder() []string {
 	if s.opts.Mode != Auto || s.Mode() != Folder || runtime.GOOS != "linux" || s.store.Host.Reasons() == nil {
 		return nil

@@ -57,7 +57,7 @@ type Fault struct {
 	DropAfter bool
 }
 
-// faults are the faults that are in force.
+// faults are the active faults.
 type faults struct {
 	mu   sync.Mutex
 	list []*injected
@@ -92,7 +92,7 @@ func (f *faults) remove(in *injected) {
 	in.left = 0
 }
 
-// take gives the fault that strikes the request, or nil.
+// take returns the fault that occurs for the request, or nil.
 func (f *faults) take(op Operation, r *http.Request) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +115,7 @@ func (f *faults) take(op Operation, r *http.Request) *Fault {
 // errResponded unwinds a handler after a fault has replaced its response.
 var errResponded = errors.New("replaced by a fault")
 
-// faultWriter is the http.ResponseWriter of a request that a fault has struck.
+// faultWriter is the http.ResponseWriter of a request for which a fault occurs.
 type faultWriter struct {
 	http.ResponseWriter
 	fault *Fault

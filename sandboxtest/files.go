@@ -19,7 +19,7 @@ import (
 type pathParams struct {
 	Path string `json:"path"`
 	Cwd  string `json:"cwd"`
-	// Recursive is what the Python client sends.
+	// The Python client sends Recursive.
 	Recursive bool `json:"recursive"`
 }
 
@@ -84,20 +84,19 @@ func (c *call) readFile() error {
 	c.w.Header().Set("Content-Type", "application/octet-stream")
 	c.w.Header().Set("Content-Disposition", attachment(path.Base(p.Path)))
 	c.w.WriteHeader(http.StatusOK)
-	// In chunks: the service does not tell the length.
+	// Send chunks: the service does not send the length.
 	if err := http.NewResponseController(c.w).Flush(); err != nil {
 		return nil // the client has gone
 	}
-	// To the end, not by the size, which the files below /proc and /sys do not
-	// know.
+	// Copy to the end: files below /proc and /sys do not know their size.
 	if _, err := io.Copy(c.w, f); err != nil {
 		panic(http.ErrAbortHandler) // what the client has is not the whole
 	}
 	return nil
 }
 
-// attachment is the Content-Disposition of a file with that name. What a quoted
-// string can't hold is a question mark in it, and whole in a second form.
+// attachment returns the Content-Disposition of a file. Characters that a quoted string
+// can't contain are question marks in it, and intact in a second form.
 func attachment(name string) string {
 	var plain strings.Builder
 	odd := false
@@ -149,7 +148,7 @@ func (c *call) writeFiles() error {
 	return nil
 }
 
-// fileError returns the error for what the file system refused.
+// fileError returns the API's error for an error of the file system.
 func (c *call) fileError(sess *store.Session, what string, err error) error {
 	if c.ctx.Err() != nil {
 		return c.ctx.Err()
@@ -157,7 +156,7 @@ func (c *call) fileError(sess *store.Session, what string, err error) error {
 	if errors.Is(err, backend.ErrStopped) {
 		return sess.MachineError(c.ctx, err)
 	}
-	// A machine that goes down in the middle fails in any way.
+	// While a machine shuts down, operations may fail with any error.
 	if _, gone := sess.Use(c.ctx); gone != nil {
 		return gone
 	}
@@ -165,7 +164,7 @@ func (c *call) fileError(sess *store.Session, what string, err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		reason = capital(pe.Err.Error())
 		if !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(what, "error creating") {
-			// A missing parent is not named, other names are whole.
+			// The service does not name a missing parent, but it names all other files.
 			reason = path.Join("/", filepath.ToSlash(pe.Path)) + ": " + reason
 		}
 	}
@@ -175,7 +174,7 @@ func (c *call) fileError(sess *store.Session, what string, err error) error {
 	return reply.FileError("%s: %s", what, reason)
 }
 
-// capital is a text that begins as those of the C library do.
+// capital returns a text with a capital, like the C library's messages.
 func capital(s string) string {
 	if s == "" {
 		return s

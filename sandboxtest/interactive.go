@@ -18,13 +18,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// interactivePath is where terminals are, followed by the session's ID.
+// interactivePath is the path of terminals, followed by the session's ID.
 const interactivePath = "/ws/interactive/"
 
 const (
-	// startTimeout is how long a client may take to say what to run.
+	// startTimeout limits the time until a client has said what to run.
 	startTimeout = 30 * time.Second
-	// maxFrame bounds a frame from the client.
+	// maxFrame limits a frame from the client.
 	maxFrame = 1 << 20
 	// inputSize is how much of it is in memory.
 	inputSize = 32 << 10
@@ -49,8 +49,8 @@ func (c *call) openInteractive() error {
 	return nil
 }
 
-// terminalRoute is the route of the terminals of a session, which a response has
-// only if the request asks for the routes of the service's own.
+// terminalRoute returns the route of a session's terminals. A response contains it only
+// if the request asks for the system's routes.
 func (s *Server) terminalRoute(sess wire.Session) wire.Route {
 	subdomain := strings.ToLower(strings.ReplaceAll(sess.ID, "_", "-"))
 	return wire.Route{URL: "http://" + s.address(), Subdomain: subdomain, Port: sess.InteractivePort, System: true}
@@ -81,7 +81,7 @@ func cells(n, otherwise int) uint16 {
 	return uint16(n)
 }
 
-// serveInteractive is the WebSocket of a terminal.
+// serveInteractive serves the WebSocket of a terminal.
 func (s *Server) serveInteractive(w http.ResponseWriter, r *http.Request, id string) {
 	sess, err := s.store.Session(id)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Server) serveInteractive(w http.ResponseWriter, r *http.Request, id str
 	t.run(sess, machine)
 }
 
-// terminal is a program on a terminal at the other end of a WebSocket.
+// terminal is a program in a terminal, with its client at a WebSocket.
 type terminal struct {
 	conn *websocket.Conn
 	ctx  context.Context
@@ -178,7 +178,7 @@ func (t *terminal) start() (*terminalMessage, error) {
 	return m, nil
 }
 
-// input feeds a program until the client leaves.
+// input sends input to a program until the client disconnects.
 func (t *terminal) input(ctx context.Context, proc interface {
 	io.Writer
 	Resize(backend.Size) error

@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// arrivals finds out which of several pipes received data first. Reading them in
-// turn, or from a goroutine each, would not preserve the order.
+// arrivals determines which of several pipes received data first. Reading them in turn,
+// or in a goroutine each, would not preserve the order.
 type arrivals struct {
 	poll *os.File // an epoll instance, on which the runtime waits
 	raw  syscall.RawConn
@@ -53,7 +53,7 @@ func newArrivals(outs []*output) (*arrivals, error) {
 
 func (a *arrivals) close() { _ = a.poll.Close() }
 
-// exit is output.exit for all of them.
+// exit calls output.exit for all of them.
 func (a *arrivals) exit() {
 	for _, o := range a.outs {
 		o.exited.Store(true)
@@ -61,8 +61,7 @@ func (a *arrivals) exit() {
 	_ = a.poll.SetReadDeadline(time.Now().Add(a.outs[0].grace))
 }
 
-// copy copies what all the pipes deliver, as output.copy does, in the order of
-// arrival.
+// copy copies the data of all pipes, as output.copy does, in the order of arrival.
 func (a *arrivals) copy() {
 	buf := buffers.Get().(*[32 << 10]byte)
 	defer buffers.Put(buf)
@@ -116,13 +115,13 @@ func (a *arrivals) copy() {
 	}
 }
 
-// look returns the pipes in which something has arrived.
+// look returns the pipes in which data has arrived.
 func (a *arrivals) look(events []unix.EpollEvent) (n int, err error) {
 	cerr := a.raw.Control(func(fd uintptr) { n, err = epollNow(fd, events) })
 	return n, errors.Join(cerr, err)
 }
 
-// epollNow returns events without waiting for any.
+// epollNow returns events without waiting.
 func epollNow(fd uintptr, events []unix.EpollEvent) (n int, err error) {
 	for {
 		if n, err = unix.EpollWait(int(fd), events, 0); err != unix.EINTR {
@@ -131,8 +130,8 @@ func epollNow(fd uintptr, events []unix.EpollEvent) (n int, err error) {
 	}
 }
 
-// Wait returns the pipes in which something has arrived, in order; with block it
-// waits until there is one.
+// wait returns the pipes in which data has arrived, in order. With block it waits until
+// there is one.
 func (a *arrivals) wait(events []unix.EpollEvent, block bool) (n int, err error) {
 	look := func(fd uintptr) bool {
 		n, err = epollNow(fd, events)

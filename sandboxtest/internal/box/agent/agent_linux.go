@@ -17,11 +17,11 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
-// agentName is the name under which the program starts itself again. An
-// environment variable would not do: anything could set it.
+// agentName is the name under which the program starts itself as the agent. It is not an
+// environment variable, because anything could set that.
 const agentName = "vercel-sandbox-agent"
 
-// agentFD is where the agent finds its connection.
+// agentFD is the file descriptor of the agent's connection.
 const agentFD = 3
 
 func init() {
@@ -30,14 +30,14 @@ func init() {
 	}
 }
 
-// agent works as root of a user namespace for a host without rights, which can't
-// enter one because it has threads. It ends with its connection.
+// agent works as root of a user namespace for a host without rights. The host can't enter
+// a user namespace itself, because it has threads. The agent ends with its connection.
 type agent struct {
 	mu    sync.Mutex
 	hosts map[string]*agentHost // by their directories
 }
 
-// agentHost is what the agent has of a host.
+// agentHost is the state of a host in the agent.
 type agentHost struct {
 	*namespaces.Backend
 
@@ -146,7 +146,7 @@ func (a *agent) open(req *request, resp *response) error {
 	return nil
 }
 
-// Close ends the remaining machines of a host.
+// close ends the remaining machines of a host.
 func (a *agent) close(name string, h *agentHost) (err error) {
 	a.mu.Lock()
 	delete(a.hosts, name)
@@ -159,7 +159,7 @@ func (a *agent) close(name string, h *agentHost) (err error) {
 	return errors.Join(err, h.Backend.Close())
 }
 
-// doIn carries out a request for a machine.
+// doIn handles a request for a machine.
 func (a *agent) doIn(ctx context.Context, m *namespaces.Machine, call *net.UnixConn, req *request, files []*os.File, resp *response) (back []*os.File, err error) {
 	switch req.Op {
 	case "boot":
@@ -211,7 +211,7 @@ func (a *agent) doIn(ctx context.Context, m *namespaces.Machine, call *net.UnixC
 	return nil, errors.New("unknown operation " + req.Op)
 }
 
-// Launch responds twice: with the process, and when it has ended.
+// launch responds twice: with the process, and when it has ended.
 func (a *agent) launch(call *net.UnixConn, m *namespaces.Machine, spec *launchSpec, files []*os.File, resp *response) error {
 	if spec == nil {
 		return errors.New("no command")
@@ -242,7 +242,7 @@ func (a *agent) launch(call *net.UnixConn, m *namespaces.Machine, spec *launchSp
 		whole.TTY = &backend.Size{}
 	}
 	proc, err := m.Launch(cmd, &whole)
-	// Only the process may hold them open.
+	// Only the process may keep them open.
 	for _, f := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
 		if f, ok := f.(io.Closer); ok {
 			_ = f.Close()

@@ -1,5 +1,5 @@
-// Package agent has a process of its own do the work of package namespaces, as root
-// of a user namespace, for a host that is an ordinary user: a process with threads
-// can't enter one. The process is this program, started again, and the package has
-// both ends of the connection to it.
+// Package agent lets a separate process do the work of package namespaces, as root of a
+// user namespace, for a host that is an ordinary user: a process with threads can't enter
+// one. The process is this program, started again. The package implements both ends of
+// their connection.
 package agent

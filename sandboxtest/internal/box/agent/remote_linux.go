@@ -24,8 +24,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
-// agentProcess is an agent: this program, started once more in a user namespace.
-// Hosts that are opened in the same environment share it.
+// agentProcess is an agent: this program, started again in a user namespace. Hosts that
+// are opened with the same environment share it.
 type agentProcess struct {
 	conn *net.UnixConn
 	cmd  *exec.Cmd
@@ -38,18 +38,17 @@ type agentProcess struct {
 	opened int // hosts so far
 }
 
-// agentLinger is how long an agent without hosts stays: to start one takes longer
-// than to open a host, and programs that open hosts one after another are common.
+// agentLinger is how long an agent without hosts stays. Starting one takes longer than
+// opening a host, and programs often open hosts one after another.
 const agentLinger = 5 * time.Second
 
-// agents are those of this process by their environment.
+// agents are this process's agents, by their environment.
 var agents struct {
 	mu   sync.Mutex
 	open map[string]*agentProcess
 }
 
-// acquireAgent returns an agent with this process's environment, which release
-// gives back.
+// acquireAgent returns an agent with this process's environment. The caller releases it.
 func acquireAgent() (*agentProcess, error) {
 	env := os.Environ()
 	key := strings.Join(env, "\x00")
@@ -106,8 +105,8 @@ func startAgent(env []string) (*agentProcess, error) {
 	return &agentProcess{conn: ours, cmd: cmd, said: said}, nil
 }
 
-// alive reports whether the agent still has its end of the connection, on which it
-// sends nothing.
+// alive reports whether the agent still has its end of the connection open. It never
+// sends on it.
 func (a *agentProcess) alive() bool {
 	raw, err := a.conn.SyscallConn()
 	if err != nil {
@@ -121,7 +120,8 @@ func (a *agentProcess) alive() bool {
 	return err == nil && alive
 }
 
-// release gives the agent back, and returns what it has printed as it failed.
+// release releases the agent. If the agent has failed, release returns what it has
+// printed.
 func (a *agentProcess) release() string {
 	agents.mu.Lock()
 	defer agents.mu.Unlock()
@@ -133,7 +133,8 @@ func (a *agentProcess) release() string {
 	case !a.alive():
 		a.retireLocked()
 	default:
-		// Never stopped: a test of a bubble may not touch another's timer.
+		// Never stop this timer: a test in a synctest bubble must not touch another
+		// bubble's timer.
 		opened := a.opened
 		time.AfterFunc(agentLinger, func() {
 			agents.mu.Lock()
@@ -146,7 +147,8 @@ func (a *agentProcess) release() string {
 	return string(text[:n])
 }
 
-// retireLocked lets the agent take no more hosts, and ends it when its last host closes.
+// retireLocked keeps the agent from accepting hosts, and ends it when its last host
+// closes.
 func (a *agentProcess) retireLocked() {
 	maps.DeleteFunc(agents.open, func(_ string, b *agentProcess) bool { return a == b })
 	if a.hosts > 0 || a.cmd == nil {
@@ -158,7 +160,7 @@ func (a *agentProcess) retireLocked() {
 	a.cmd = nil
 }
 
-// remoteBackend has an agent do the work of a host.
+// remoteBackend is a backend whose work an agent does.
 type remoteBackend struct {
 	agent *agentProcess
 	dir   string
@@ -166,8 +168,8 @@ type remoteBackend struct {
 	tun   bool // boxes have networks that lead outside
 }
 
-// NewBackend returns a backend that works through an agent. tried says that a box has
-// run on this machine before.
+// NewBackend returns a backend that works through an agent. tried says that a box has run
+// on this machine before.
 func NewBackend(dir string, log *slog.Logger, seen backend.Visible, tried bool) (backend.Backend, error) {
 	agent, err := acquireAgent()
 	if err != nil {
@@ -200,12 +202,12 @@ func (r *remoteBackend) Close() error {
 	return err
 }
 
-// Forget lets the agent forget a box after its files were removed.
+// Forget makes the agent forget a box after its files were removed.
 func (r *remoteBackend) Forget(id string) {
 	_, _, _ = r.call(&request{Op: "forget", Box: id}) // fails only if the agent has ended
 }
 
-// begin makes a call; the caller reads the responses and closes it.
+// begin starts a call. The caller reads the responses and closes it.
 func (r *remoteBackend) begin(req *request, files ...*os.File) (*net.UnixConn, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -263,8 +265,8 @@ func (r *remoteBackend) Flatten(chain []string, dir string) error {
 	return err
 }
 
-// remoteMachine is a box of the agent's. Its connections to the outside are made
-// here, where its gate is: the agent hands over the box's end.
+// remoteMachine is a box in the agent. Its outside connections are made in this process,
+// where its firewall is: the agent hands over the box's end.
 type remoteMachine struct {
 	backend  *remoteBackend
 	id, dir  string
@@ -272,7 +274,7 @@ type remoteMachine struct {
 
 	mu  sync.Mutex
 	nat *firewall.NAT // nil while the box is stopped, and if it has the host's network
-	// What earlier boots of the box have transferred.
+	// Bytes that earlier boots of the box have transferred.
 	in, out int64
 }
 
@@ -319,7 +321,7 @@ func (m *remoteMachine) Launch(cmd *exec.Cmd, spec *backend.Spec) (backend.Runni
 	return &remoteProcess{call: call, id: resp.Pid}, nil
 }
 
-// remoteProcess is a process of the agent's.
+// remoteProcess is a process in the agent.
 type remoteProcess struct {
 	call *net.UnixConn
 	id   int

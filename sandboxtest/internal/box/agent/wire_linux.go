@@ -18,8 +18,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// A call to the agent has a stream of its own, on which each message is a
-// header with file descriptors, and JSON.
+// Each call to the agent has its own stream. A message is a header with file descriptors,
+// followed by JSON.
 
 const (
 	messageHeader = 5 // number of files, length
@@ -46,8 +46,7 @@ type request struct {
 	Within time.Duration `json:"within,omitempty"` // 0 means no limit
 }
 
-// launchSpec is the part of a Spec that can be encoded; its files are sent with
-// it.
+// launchSpec is the part of a Spec that can be encoded. Its files are sent with it.
 type launchSpec struct {
 	Path, Dir, User string
 	Args, Env       []string
@@ -55,7 +54,7 @@ type launchSpec struct {
 	Files           [3]bool // which of the standard ones
 }
 
-// response is what the agent returns. A failed one has no other field.
+// response is the agent's response. After a failure only Failure is set.
 type response struct {
 	Failure *failure `json:"failure,omitempty"`
 	Size    int64    `json:"size,omitempty"`
@@ -146,7 +145,7 @@ func send(conn *net.UnixConn, v any, files ...*os.File) error {
 	return err
 }
 
-// receive reads one message. The files are the caller's to close.
+// receive reads one message. The caller closes the files.
 func receive(conn *net.UnixConn, v any) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -189,7 +188,7 @@ func receive(conn *net.UnixConn, v any) (files []*os.File, err error) {
 	return files, json.Unmarshal(body, v)
 }
 
-// socketPair gives both ends of a connection: one to use and one to pass on.
+// socketPair returns both ends of a connection: one to use and one to pass on.
 func socketPair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -203,7 +202,7 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	return ours, theirs, nil
 }
 
-// unixConn turns a file into a connection, and closes the file.
+// unixConn converts a file to a connection, and closes the file.
 func unixConn(f *os.File) (*net.UnixConn, error) {
 	defer f.Close()
 	conn, err := net.FileConn(f)

@@ -1,6 +1,6 @@
 package backend
 
-// Account is the user of a box, with the directories that it has.
+// Account is the user of a box and the user's directories.
 type Account struct {
 	// Name is the user's name; the user's numbers are UserID and GroupID.
 	Name string
@@ -18,10 +18,10 @@ var (
 	ImageAccount = Account{Name: "ubuntu", Home: "/vercel", WorkDir: "/vercel"}
 )
 
-// Accounts are all that a host prepares for.
+// Accounts are the accounts that a host prepares.
 var Accounts = []Account{RuntimeAccount, ImageAccount}
 
-// Dirs are the directories of the account, outer ones first.
+// Dirs returns the directories of the account, outer ones first.
 func (a Account) Dirs() []string {
 	if a.Home == a.WorkDir {
 		return []string{a.Home}

@@ -11,7 +11,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
-// The user of a box with a runtime and its directories, and the numbers of
+// The user and the directories of a box with a runtime, and the user and group IDs of
 // every box's user.
 const (
 	WorkDir  = "/vercel/sandbox"
@@ -42,19 +42,19 @@ var (
 	ErrUnsupported = errors.New("not supported in this mode")
 )
 
-// Backend is what a mode has to provide for a host.
+// Backend implements a mode for a host.
 type Backend interface {
-	// NewMachine makes the machine of one box, not yet started, whose files
-	// live under dir, on top of the given layers (newest first).
+	// NewMachine creates the machine of one box without starting it. Its files are below
+	// dir, on top of the given layers (newest first).
 	NewMachine(id string, cfg Config, dir string, layers []string) (Machine, error)
-	// Layered says whether a layer holds only the difference to its parent.
+	// Layered reports whether a layer contains only the difference from its parent.
 	Layered() bool
-	// Networked says whether boxes have networks of their own.
+	// Networked reports whether boxes have their own networks.
 	Networked() bool
 	Close() error
 }
 
-// Visible is what boxes see of this machine by Options.
+// Visible says which parts of this machine boxes see, according to Options.
 type Visible struct {
 	Trusted     []byte   `json:"trusted,omitempty"`
 	HomeFolders []string `json:"homeFolders,omitempty"`
@@ -63,7 +63,7 @@ type Visible struct {
 
 // Config describes a new box.
 type Config struct {
-	// Layer is what the box starts from. Empty means a new system.
+	// Layer is the initial file system. Empty means a new one.
 	Layer LayerID
 	// DenyNetwork starts the box without a network but loopback. See
 	// [Box.SetNetwork].
@@ -71,8 +71,8 @@ type Config struct {
 	// Mounts are the drives to mount. A drive with Keep may be mounted in one box
 	// at a time.
 	Mounts []Mount
-	// Firewall decides what leaves the box, if [Host.Gated] reports true. Nil lets
-	// everything through.
+	// Firewall decides what leaves the box, if [Host.Gated] reports true. Nil allows
+	// everything.
 	Firewall *firewall.Firewall `json:"-"`
 	// Account is the box's user. The zero value is RuntimeAccount.
 	Account Account
@@ -80,36 +80,36 @@ type Config struct {
 	Hostname string
 }
 
-// Machine is what a mode has to provide for a box.
+// Machine implements a mode for a box.
 type Machine interface {
 	Boot(ctx context.Context) error
-	// Launch resolves cmd.Args[0] and the directory inside the box and starts
-	// it; the errors that a shell would report are *LaunchError. The standard
-	// files of cmd are *os.File or nil.
+	// Launch resolves cmd.Args[0] and the directory in the box and starts the program.
+	// Errors that a shell would report are of type *LaunchError. The standard files of
+	// cmd are *os.File or nil.
 	Launch(cmd *exec.Cmd, spec *Spec) (Running, error)
 	// OpenTerminal opens a pseudo terminal.
 	OpenTerminal(size Size, user string) (*Terminal, error)
-	// These work on the box's files with the rights of its user; names are
-	// clean and absolute.
+	// The following work on the box's files with the rights of its user. Names are clean
+	// and absolute.
 	ReadFile(name string) (io.ReadCloser, int64, error)
 	Mkdir(name string, parents bool) error
 	Extract(ctx context.Context, archive io.Reader, dir string, max Limits) error
 	Dial(ctx context.Context, port int) (net.Conn, error)
 	SetNetwork(deny bool) error
-	// Disconnect breaks all connections to the outside.
+	// Disconnect breaks all outside connections.
 	Disconnect()
 	Network() (in, out int64)
 	// Ended is called for each process that has exited.
 	Ended(pid int)
-	// Halt ends every process and waits until they are gone.
+	// Halt ends every process and waits for their end.
 	Halt(commands []Command) error
-	// Freeze gives the directory that becomes the layer, and its size.
+	// Freeze returns the directory that becomes the layer, and its size.
 	Freeze() (dir string, size int64, err error)
 }
 
-// Running is a process that was started.
+// Running is a running process.
 type Running interface {
-	// Pid is the process ID as the host sees it.
+	// Pid is the host's ID of the process.
 	Pid() int
 	// Wait is called once.
 	Wait() Exit
@@ -121,7 +121,7 @@ type Exit struct {
 	CPU  time.Duration
 }
 
-// AccountOrDefault is the account of the box.
+// AccountOrDefault returns the account of the box.
 func (c *Config) AccountOrDefault() Account {
 	if c.Account == (Account{}) {
 		return RuntimeAccount
@@ -129,23 +129,22 @@ func (c *Config) AccountOrDefault() Account {
 	return c.Account
 }
 
-// LayerID names a layer of one host directory.
+// LayerID identifies a layer of a host's directory.
 type LayerID string
 
-// HalfWritten ends the names of files that WriteFile was writing when its process
-// died.
+// HalfWritten is the suffix of files that WriteFile has not finished.
 const HalfWritten = ".new"
 
 // Flattener is a backend that can merge its layers, because they are differences.
 type Flattener interface {
-	// Flatten merges a chain (newest first), without what is below it, into one
-	// layer in the new directory dir. The layers of the chain stay as they are.
+	// Flatten merges a chain (newest first), without the base below it, into one layer in
+	// the new directory dir. It does not change the layers of the chain.
 	Flatten(chain []string, dir string) error
-	// MaxLayers is the longest chain that can be stacked as it is.
+	// MaxLayers is the length of the longest chain that can be mounted.
 	MaxLayers() int
 }
 
-// Command is a command of a box that was started.
+// Command is a started command of a box.
 type Command interface {
 	// SignalGroup sends a signal to its process group.
 	SignalGroup(n int) error

@@ -13,11 +13,11 @@ type child struct {
 	ended chan Exit
 }
 
-// StartChild starts cmd by start, and waits for it, on one OS thread that
-// nothing else uses meanwhile. The kernel takes the thread for the parent: a
-// program that asks for a signal when its parent dies (PR_SET_PDEATHSIG, as
-// setpriv and bubblewrap do) would get it when that thread ends. The process
-// inherits no open file and no handling of signals; the thread decides on the rest.
+// StartChild starts cmd by calling start, and waits for it, on one OS thread that is not
+// used for anything else in the meantime. To the kernel this thread is the parent: a
+// program that requests a signal when its parent dies (PR_SET_PDEATHSIG, as setpriv and
+// bubblewrap do) would receive it at the end of the thread. The process inherits no open
+// file and no signal handling. It inherits everything else from the thread.
 func StartChild(thread func(func()), cmd *exec.Cmd, start func() error) (Running, error) {
 	c := child{cmd, make(chan Exit, 1)}
 	started := make(chan error, 1)

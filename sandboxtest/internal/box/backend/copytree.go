@@ -22,13 +22,12 @@ type copiedDir struct {
 	info     fs.FileInfo
 }
 
-// fileID tells files apart, whatever their names.
+// fileID identifies a file independently of its names.
 type fileID struct{ device, inode uint64 }
 
-// CopyTree copies files, directories, symlinks and pipes with modes and times,
-// holes and hard links, and on Linux with extended attributes as far as the file
-// system and the rights of this process let it. Sockets belong to processes that
-// are gone, and are left out.
+// CopyTree copies files, directories, symlinks and pipes with their modes, times, holes
+// and hard links, and on Linux their extended attributes as far as the file system and
+// this process's rights allow. It omits sockets, because their processes are gone.
 func CopyTree(from, to string) error {
 	c := &treeCopy{from: from, to: to, links: make(map[fileID]string)}
 	if err := filepath.WalkDir(from, c.visit); err != nil {
@@ -42,8 +41,8 @@ func CopyTree(from, to string) error {
 	return nil
 }
 
-// MoveTree renames a tree, also to another file system: it is there as a whole or
-// not at all.
+// MoveTree renames a tree, even to another file system. The tree appears there completely
+// or not at all.
 func MoveTree(from, to string) error {
 	err := os.Rename(from, to)
 	if !errors.Is(err, syscall.EXDEV) {
@@ -120,7 +119,7 @@ func copyFile(from, to string, info fs.FileInfo) error {
 	return CopyStamps(from, to, info)
 }
 
-// CopyStamps gives a copy the attributes, the mode and the times of the original.
+// CopyStamps copies the attributes, the mode and the times of a file.
 func CopyStamps(from, to string, info fs.FileInfo) error {
 	const bits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 	copyAttributes(from, to)

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyData copies a file without its holes. The blocks are shared where the
-// file system can.
+// copyData copies a file without its holes. It shares the blocks if the file system can.
 func copyData(dst, src *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		data, err := src.Seek(at, unix.SEEK_DATA)

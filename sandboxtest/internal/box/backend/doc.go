@@ -1,4 +1,4 @@
-// Package backend is what all ways to run boxes share: what a way provides, which
-// is [Backend] and [Machine], the description of boxes and commands, and the work
-// on files, processes and threads that several of them need.
+// Package backend has what all modes share: the interfaces of a mode, which are [Backend]
+// and [Machine], the descriptions of boxes and commands, and the work on files, processes
+// and threads that several modes need.
 package backend

@@ -11,8 +11,8 @@ import (
 // platformBin is the directory of the platform's own programs.
 const platformBin = VercelDir + "/bin"
 
-// SearchPath is the PATH of commands without one: the platform's directory, the
-// host's, so that its programs are found, and the usual places.
+// SearchPath is the PATH of commands that set none: the platform's directory, the host's
+// PATH, so that its programs are found, and the usual directories.
 func SearchPath() string {
 	dirs := filepath.SplitList(os.Getenv("PATH"))
 	if runtime.GOOS != "windows" {
@@ -25,16 +25,16 @@ func SearchPath() string {
 	if runtime.GOOS != "windows" {
 		dirs = slices.Insert(dirs, 0, platformBin)
 	}
-	// A relative entry means another directory in each working directory.
+	// A relative entry would mean another directory for each working directory.
 	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) })
 	return strings.Join(dirs, string(os.PathListSeparator))
 }
 
-// DefaultShell is the shell of users, where it exists.
+// DefaultShell is the shell of users, if it exists.
 const DefaultShell = "/bin/bash"
 
-// defaultEnv is the environment of a command: its own over the defaults, each
-// key once.
+// defaultEnv returns the environment of a command: its own variables, which override the
+// defaults.
 func defaultEnv(spec *Spec, account Account, path string) []string {
 	user, home := account.Name, account.Home
 	if spec.User == RootUser {
@@ -53,7 +53,8 @@ func defaultEnv(spec *Spec, account Account, path string) []string {
 	return MergeEnv(env, spec.Env)
 }
 
-// MergeEnv puts over on base, each key once and in the order of first sight.
+// MergeEnv merges two environments, in which over takes precedence. Each key occurs once,
+// in its first position.
 func MergeEnv(base, over []string) []string {
 	env := make([]string, 0, len(base)+len(over))
 	at := make(map[string]int, len(base)+len(over))
@@ -69,7 +70,7 @@ func MergeEnv(base, over []string) []string {
 	return env
 }
 
-// LookupEnv is the value of a key in an environment without doubles.
+// LookupEnv returns the value of a key in an environment without duplicates.
 func LookupEnv(env []string, key string) string {
 	for _, kv := range env {
 		if k, value, _ := strings.Cut(kv, "="); k == key {

@@ -18,13 +18,13 @@ import (
 	"github.com/go-vercel/sandbox/internal/localfile"
 )
 
-// Limits of an archive, which may be endless.
+// Limits are the limits of an archive, which may be endless.
 type Limits struct {
 	Entries int
 	Bytes   int64
 }
 
-// ArchiveLimits are those of the archives that callers send.
+// ArchiveLimits are the limits of callers' archives.
 var ArchiveLimits = Limits{Entries: 1 << 20, Bytes: 64 << 30}
 
 // Extract unpacks a gzipped tar archive below dir.
@@ -57,7 +57,7 @@ func Extract(ctx context.Context, f FileSystem, archive io.Reader, dir string, m
 			return err
 		}
 	}
-	// What follows the end of the tar is read only for the checksum.
+	// Read past the end of the tar only to verify the checksum.
 	if _, err := io.Copy(io.Discard, io.LimitReader(zr, 1<<20)); err != nil {
 		return ArchiveError(err)
 	}
@@ -78,10 +78,10 @@ type extraction struct {
 	ctx   context.Context
 	dir   string
 	bytes int64
-	// made has the parents that were made or seen before.
+	// made has the parents that were created or seen.
 	made map[string]bool
-	// dirs get their mode and time at the end: filling them changes the time,
-	// and a mode may forbid to fill them.
+	// dirs get their mode and time at the end: filling them changes the time, and a mode
+	// may forbid filling them.
 	dirs []*tar.Header
 }
 
@@ -148,7 +148,7 @@ func (x *extraction) name(name string) (string, error) {
 			return "", ArchiveError(fmt.Errorf("entry %q has .. in its name", name))
 		}
 	}
-	// As tar does, a leading slash is dropped.
+	// Drop a leading slash, as tar does.
 	full := path.Join(x.dir, name)
 	if len(full) >= maxPath {
 		return "", ArchiveError(errors.New("an entry's name is too long"))
@@ -169,7 +169,7 @@ func (x *extraction) mkdirAll(name string) error {
 	return nil
 }
 
-// clear removes what has the name of a new entry, unless it is a directory.
+// clear removes the file with the name of a new entry, unless it is a directory.
 func (x *extraction) clear(name string) error {
 	info, err := x.f.Lstat(name)
 	switch {
@@ -192,7 +192,7 @@ func (x *extraction) file(hdr *tar.Header, name string, r io.Reader) error {
 	case info.IsDir():
 		return &fs.PathError{Op: "extract", Path: name, Err: ErrIsDir}
 	case !info.Mode().IsRegular():
-		// As tar does, a link is replaced and not followed.
+		// Replace a link instead of following it, as tar does.
 		if err := x.f.Remove(name); err != nil {
 			return err
 		}
@@ -200,7 +200,8 @@ func (x *extraction) file(hdr *tar.Header, name string, r io.Reader) error {
 	const flag = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
 	file, err := x.f.OpenFile(name, flag, 0o600)
 	if errors.Is(err, syscall.ETXTBSY) || errors.Is(err, fs.ErrPermission) && info != nil {
-		// A running program or a read-only file can be replaced though not written.
+		// A running program or a read-only file can be replaced although it can't be
+		// written.
 		if err := x.f.Remove(name); err != nil {
 			return err
 		}
@@ -228,7 +229,7 @@ func (x *extraction) file(hdr *tar.Header, name string, r io.Reader) error {
 func (x *extraction) finish() error {
 	for _, hdr := range slices.Backward(x.dirs) {
 
-		// "." and the parents that everybody shares are not the archive's.
+		// "." and shared parents do not belong to the archive.
 		if hdr.Name == x.dir || hdr.Name == "/" {
 			continue
 		}
@@ -239,7 +240,7 @@ func (x *extraction) finish() error {
 		if err != nil {
 			return err
 		}
-		// Another user's directory stays as it is.
+		// Don't change another user's directory.
 		if err := x.f.Chmod(hdr.Name, hdr.FileInfo().Mode().Perm()); err != nil {
 			if errors.Is(err, fs.ErrPermission) {
 				continue
@@ -255,10 +256,10 @@ func (x *extraction) finish() error {
 	return nil
 }
 
-// usable reports whether an entry has a time: archives say 0 for none.
+// usable reports whether an entry has a time: archives use 0 for none.
 func usable(t time.Time) bool { return t.Unix() != 0 }
 
-// contextReader ends a long copy when its context does.
+// contextReader ends a long copy when its context ends.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// FileSystem is the file system of a box. Names are clean absolute paths of the box.
-// Programs of the box can put anything in a file's place at any time, so Open and
-// OpenFile never wait: they add OpenFlags.
+// FileSystem is the file system of a box. Names are clean absolute paths in the box.
+// Programs in the box can replace a file by anything at any time, so Open and OpenFile
+// never wait: they add OpenFlags.
 type FileSystem interface {
 	Open(name string) (*os.File, error)
 	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
@@ -31,9 +31,8 @@ type FileSystem interface {
 // maxPath is the kernel's limit.
 const maxPath = 4096
 
-// CleanPath makes a clean absolute path of the box out of one that may be
-// relative to cwd, which may be relative to workDir. ".." can't lead above the
-// root.
+// CleanPath returns a clean absolute path in the box. name may be relative to cwd, which
+// may be relative to workDir. ".." does not lead above the root.
 func CleanPath(name, cwd, workDir string) (string, error) {
 	if cwd == "" {
 		cwd = workDir
@@ -79,7 +78,7 @@ func openRegular(f FileSystem, name string) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	// It may have been replaced since.
+	// A program may have replaced it in the meantime.
 	if info, err = file.Stat(); err == nil {
 		err = regular(name, info)
 	}
@@ -105,8 +104,8 @@ var (
 	ErrNotRegular = errors.New("not a regular file")
 )
 
-// MakeDir makes a directory. With parents it makes those too, and succeeds if the
-// directory exists.
+// MakeDir creates a directory. With parents it also creates missing parents, and succeeds
+// if the directory exists.
 func MakeDir(f FileSystem, name string, parents bool) error {
 	if parents {
 		return mkdirAllIn(f, name)
@@ -133,7 +132,7 @@ func mkdirAllIn(f FileSystem, name string) error {
 	}
 	err = f.Mkdir(name, 0o755)
 	if errors.Is(err, fs.ErrExist) {
-		// Somebody else made it, or it is a dangling link.
+		// Another program has created it, or it is a dangling link.
 		if info, serr := f.Stat(name); serr == nil && info.IsDir() {
 			return nil
 		}
@@ -141,7 +140,7 @@ func mkdirAllIn(f FileSystem, name string) error {
 	return err
 }
 
-// BelowRoot is a name below the root.
+// BelowRoot returns a name relative to the root.
 func BelowRoot(name string) string {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	if name == "" {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// LookPath finds a program as a shell does, in the PATH of env and relative to
-// dir, and not in the host's own environment.
+// LookPath finds a program as a shell does, with the PATH in env and relative to dir. It
+// ignores the host's environment.
 func LookPath(name, dir string, env []string) (string, error) {
 	if runtime.GOOS == "windows" {
 		return exec.LookPath(name) // knows the extensions
@@ -41,7 +41,8 @@ func LookPath(name, dir string, env []string) (string, error) {
 	return "", found
 }
 
-// CheckDir reports why a command can't begin in a directory, which it calls name.
+// CheckDir returns an error if a command can't start in a directory. The error calls it
+// name.
 func CheckDir(dir, name string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -53,7 +54,7 @@ func CheckDir(dir, name string) error {
 	return &LaunchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", name)}
 }
 
-// CheckExecutable reports why a file is no program that can be started.
+// CheckExecutable returns an error if a file is not an executable program.
 func CheckExecutable(name string) error {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -81,8 +82,8 @@ func StartError(name string, err error) *LaunchError {
 	return &LaunchError{126, fmt.Sprintf("%s: cannot execute: %v", name, err)}
 }
 
-// Start starts a resolved command. A text file without "#!" is a
-// script of the shell, as it is when a shell runs it.
+// Start starts a resolved command. Like a shell, it runs a text file without "#!" as a
+// shell script.
 func Start(cmd *exec.Cmd, name string) error {
 	err := cmd.Start()
 	again := func(path string, args []string) {
@@ -92,8 +93,8 @@ func Start(cmd *exec.Cmd, name string) error {
 		}
 		err = cmd.Start()
 	}
-	// Another process that is being started holds for a moment what was open for
-	// writing, such as a program of an upload that is over.
+	// A process that another goroutine is just starting briefly inherits files that are
+	// open for writing, such as an uploaded program.
 	for pause := time.Millisecond; errors.Is(err, syscall.ETXTBSY) && pause < time.Second; pause *= 2 {
 		time.Sleep(pause)
 		again(cmd.Path, cmd.Args)

@@ -6,14 +6,14 @@ import "path/filepath"
 type Mount struct {
 	// Path is absolute and clean.
 	Path string
-	// Drive is the drive's name; a missing drive is created. The box works on the
-	// files that the drive has when the box is made.
+	// Drive is the drive's name. A missing drive is created. The box uses the files that
+	// the drive has when the box is created.
 	Drive string
 	// Keep saves the files to the drive when the box is frozen or removed.
 	Keep bool
-	// Dir is a directory of the host. It has a copy of the drive's files or, if
-	// Lower is set, only the box's changes: Lower is then the directory of the
-	// drive's files. Host.New sets both.
+	// Dir is a directory of the host. It contains a copy of the drive's files or, if
+	// Lower is set, only the box's changes to the drive's files in Lower. Host.New sets
+	// both.
 	Dir, Lower string
 }
 

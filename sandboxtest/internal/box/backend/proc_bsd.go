@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// HasMarker says that processes can be found by a variable of their environment.
+// HasMarker says whether processes can be found by a variable in their environment.
 const HasMarker = false
 
 // StopSignal stops a process.
 const StopSignal = syscall.SIGSTOP
 
-// KillTree kills a process and its group. Those that have left the group can't
-// be found here.
+// KillTree kills a process and its group. Processes that have left the group can't be
+// found on this system.
 func KillTree(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
-// Reaper has no way to find the processes of a box here.
+// Reaper can't find the processes of a box on this system.
 type Reaper struct{}
 
 func (*Reaper) Kill(string) {}
@@ -26,7 +26,7 @@ func (*Reaper) Kill(string) {}
 // KillMarked finds nobody here.
 func KillMarked(map[string]bool) {}
 
-// ProcessCPU is zero: this system tells a process's CPU time only when it has ended.
+// ProcessCPU is zero: this system reports the CPU time only of ended processes.
 func ProcessCPU(int) time.Duration { return 0 }
 
 // IsGone reports whether there is no such process.

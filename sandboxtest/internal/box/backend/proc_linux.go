@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// HasMarker says that processes can be found by a variable of their environment.
+// HasMarker says whether processes can be found by a variable in their environment.
 const HasMarker = true
 
-// procStat is what /proc/PID/stat tells.
+// procStat is the content of /proc/PID/stat.
 type procStat struct {
 	state                  byte
 	flags                  int
@@ -27,8 +27,7 @@ type procStat struct {
 // StopSignal stops a process.
 const StopSignal = syscall.SIGSTOP
 
-// clockTick is the unit of times in /proc; it is the same on every Linux that
-// Go runs on.
+// clockTick is the unit of times in /proc on every Linux that Go supports.
 const clockTick = 10 * time.Millisecond
 
 func readStat(pid int) (procStat, bool) {
@@ -36,7 +35,7 @@ func readStat(pid int) (procStat, bool) {
 	if err != nil {
 		return procStat{}, false
 	}
-	// The name is in parentheses and may hold anything.
+	// The name is in parentheses and may contain any character.
 	i := bytes.LastIndexByte(data, ')')
 	if i < 0 {
 		return procStat{}, false
@@ -58,7 +57,7 @@ func readStat(pid int) (procStat, bool) {
 	return s, true
 }
 
-// isEnding reports whether a process does nothing but end.
+// isEnding reports whether a process is only ending.
 func (s procStat) isEnding() bool {
 	return s.state == 'Z' || s.state == 'X' || s.flags&exiting != 0
 }
@@ -118,8 +117,8 @@ func descendants(pid int) []int {
 	return found
 }
 
-// Reaper kills the processes of boxes by the marker in their environment. One
-// look through /proc serves all boxes that ask meanwhile.
+// Reaper kills the processes of boxes by the marker in their environment. Boxes that ask
+// at the same time share one search of /proc.
 type Reaper struct {
 	pass sync.Mutex // held while looking
 
@@ -132,7 +131,7 @@ type round struct {
 	done chan struct{}
 }
 
-// Kill kills every process of a box until there is none.
+// Kill kills the processes of a box until none remains.
 func (r *Reaper) Kill(id string) {
 	r.mu.Lock()
 	mine, first := r.next, r.next == nil
@@ -155,11 +154,10 @@ func (r *Reaper) Kill(id string) {
 	close(mine.done)
 }
 
-// KillMarked kills the processes that have one of the markers, until there is none.
-// It looks through all of them again only after it has killed one, or one ended of
-// which it was not sure: these may have started another. On a busy machine some
-// program begins at every moment, and waiting for a moment without one would take
-// long.
+// KillMarked kills the processes that have one of the markers until none remains. It
+// searches again only after it has killed a process, or a process has ended whose marker
+// was unknown: these may have started another one. On a busy machine new programs start
+// all the time, so waiting for a search without new processes would take long.
 func KillMarked(ids map[string]bool) {
 	var unsure []int
 	again := true
@@ -186,9 +184,8 @@ func KillMarked(ids map[string]bool) {
 	}
 }
 
-// environments returns the environment of each process that can be read. Root
-// without all its rights, as in a container, may not read that of another user's,
-// but become that user.
+// environments returns the environment of each process that can be read. Root without all
+// capabilities, as in a container, may not read another user's, but can become that user.
 func environments(pids []int) map[int][]byte {
 	found := make(map[int][]byte, len(pids))
 	denied := make(map[[2]int][]int) // by user and group
@@ -220,11 +217,11 @@ func environments(pids []int) map[int][]byte {
 	return found
 }
 
-// mayHaveOne reports whether a process whose environment is empty may have another:
-// the kernel shows an empty one from when it has dropped the former program until it
-// has set up the next. Towards the end it knows the address of the next one, but not
-// its length. The process is busy then, whereas a program with an empty environment
-// sleeps now and then.
+// mayHaveOne reports whether a process may have an environment although it looks empty.
+// During exec, the kernel shows an empty one after it has dropped the old program until
+// it has set up the new one. Near the end of that, it knows the address of the new
+// environment, but not its length. The process is busy then, whereas a program with an
+// empty environment sleeps now and then.
 func mayHaveOne(pid int) bool {
 	s, ok := readStat(pid)
 	if !ok || s.isEnding() || s.flags&kernelThread != 0 {
@@ -235,7 +232,7 @@ func mayHaveOne(pid int) bool {
 	return s.envEnd == 0 || s.envStart != s.envEnd || busy
 }
 
-// marker is the box that an environment belongs to, or "".
+// marker returns the box that an environment names, or "".
 func marker(env []byte) string {
 	for len(env) > 0 {
 		entry, rest, _ := bytes.Cut(env, []byte{0})
@@ -247,21 +244,19 @@ func marker(env []byte) string {
 	return ""
 }
 
-// The kernel's flags of a process that is about to end, and of one that is no
-// program.
+// The kernel's flags of a process that is exiting, and of a kernel thread.
 const (
 	exiting      = 0x4
 	kernelThread = 0x200000
 )
 
-// IsGone reports whether there is no such process, or one that does nothing but
-// end.
+// IsGone reports whether a process does not exist or is only ending.
 func IsGone(pid int) bool {
 	s, ok := readStat(pid)
 	return !ok || s.isEnding()
 }
 
-// ProcessCPU is the CPU time of a running process and its dead children.
+// ProcessCPU returns the CPU time of a running process and its dead children.
 func ProcessCPU(pid int) time.Duration {
 	s, _ := readStat(pid)
 	return s.cpu

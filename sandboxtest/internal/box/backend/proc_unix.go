@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenFlags keep the opening of a pipe from waiting for its other end, and that of
-// a terminal from making it this process's.
+// OpenFlags keep open from waiting for the other end of a pipe, and from making a
+// terminal this process's controlling terminal.
 const OpenFlags = unix.O_NONBLOCK | unix.O_NOCTTY
 
-// NewSession gives a command a session of its own, and so a process group that can
-// be signaled.
+// NewSession starts a command in a new session, and so in a process group that can be
+// signaled.
 func NewSession(cmd *exec.Cmd, tty bool) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: tty}
 }
 
-// HostEnv adds what programs can't do without.
+// HostEnv adds the variables that programs need on this system.
 func HostEnv(env []string) []string { return env }
 
 // SignalGroup signals a process group by its leader.
@@ -38,8 +38,8 @@ func SignalProcess(pid int, sig syscall.Signal) error {
 	return err
 }
 
-// ReadAvailable reads what is in a pipe, whatever its deadline. If the pipe is empty,
-// the error is EAGAIN; at its end there are neither bytes nor an error.
+// ReadAvailable reads what is in a pipe, whatever its deadline. If the pipe is empty, the
+// error is EAGAIN. At its end, n is 0 and err is nil.
 func ReadAvailable(pipe *os.File, buf []byte) (n int, err error) {
 	raw, err := pipe.SyscallConn()
 	if err != nil {
@@ -75,9 +75,9 @@ func OpenTerminal(size Size) (*Terminal, error) {
 	return t, nil
 }
 
-// Pollable returns a file for what f has open, and closes f. The goroutines that
-// read and write it wait without a thread, so that deadlines and Close end that.
-// If it fails, f is returned as it was.
+// Pollable returns a non-blocking file for the descriptor of f, and closes f. Goroutines
+// that read or write it wait without a thread, so that deadlines and Close end the wait.
+// If Pollable fails, it returns f unchanged.
 func Pollable(f *os.File) (*os.File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -101,7 +101,7 @@ func Pollable(f *os.File) (*os.File, error) {
 
 // Resize changes the size of the terminal.
 func (t *Terminal) Resize(size Size) error {
-	// Through the connection, since the terminal may be closed at the same time.
+	// Use the raw connection, because the terminal may be closed at the same time.
 	conn, err := t.Master.SyscallConn()
 	if err != nil {
 		return err

@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// HasMarker says that processes can be found by a variable of their environment.
+// HasMarker says whether processes can be found by a variable in their environment.
 const HasMarker = false
 
 // StopSignal stops a process.
 const StopSignal = syscall.Signal(19) // not there, which is not an error of those who send it
 
-// OpenFlags is empty: no name in a folder is a pipe or a terminal here.
+// OpenFlags is empty: a name in a folder can't be a pipe or a terminal on Windows.
 const OpenFlags = 0
 
-// NewSession gives a command a process group of its own.
+// NewSession starts a command in a new process group.
 func NewSession(cmd *exec.Cmd, _ bool) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }
 
-// HostEnv adds what programs can't do without.
+// HostEnv adds the variables that programs need on this system.
 func HostEnv(env []string) []string {
 	var base []string
 	for _, key := range []string{"SystemRoot", "SystemDrive", "ComSpec", "PATHEXT", "TEMP", "TMP"} {
@@ -36,8 +36,7 @@ func HostEnv(env []string) []string {
 	return MergeEnv(base, env)
 }
 
-// SignalGroup ends a process tree for the signals that end one; there are no
-// others here.
+// SignalGroup ends a process tree for signals that end a process. Windows has no others.
 func SignalGroup(pid int, sig syscall.Signal) error {
 	return endBy(pid, sig, func() error { KillTree(pid); return nil })
 }
@@ -76,7 +75,7 @@ func KillTree(pid int) {
 	}
 }
 
-// Reaper has no way to find the processes of a box here.
+// Reaper can't find the processes of a box on this system.
 type Reaper struct{}
 
 func (*Reaper) Kill(string) {}
@@ -84,17 +83,17 @@ func (*Reaper) Kill(string) {}
 // KillMarked finds nobody here.
 func KillMarked(map[string]bool) {}
 
-// ProcessCPU is zero: this system tells a process's CPU time only when it has ended.
+// ProcessCPU is zero: this system reports the CPU time only of ended processes.
 func ProcessCPU(int) time.Duration { return 0 }
 
-// ReadAvailable reads nothing: pipes have no deadlines here.
+// ReadAvailable reads nothing: pipes have no deadlines on Windows.
 func ReadAvailable(*os.File, []byte) (int, error) { return 0, ErrUnsupported }
 
-// OpenTerminal fails: there are no pseudo terminals here.
+// OpenTerminal fails: the emulator has no pseudo terminals on Windows.
 func OpenTerminal(Size) (*Terminal, error) { return nil, ErrUnsupported }
 
 // Resize fails.
 func (t *Terminal) Resize(Size) error { return ErrUnsupported }
 
-// IsGone reports whether there is no such process.
+// IsGone reports whether a process does not exist.
 func IsGone(pid int) bool { return SignalGroup(pid, 0) != nil }

@@ -9,27 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// No namespace separates the kernel's keyrings, which a box would share with its
-// user, with the session that the emulator was started from and with all other boxes;
-// the sockets of the machine's hypervisor, by which boxes reach each other; and control
-// groups: a program that is root could mount the group that it shares with this process
-// in a namespace of its own, and limit, freeze or end it. The kernel refuses these calls
-// to programs of a box. This is no boundary: what else the kernel offers, it offers.
-// Programs may make user namespaces and mount in them, if users of the machine may:
-// browsers contain their pages so, and the service's machines allow it.
+// The kernel refuses some system calls to programs in a box, because no namespace
+// separates what they reach. A box would share keyrings with its user, with the session
+// from which the emulator was started and with all other boxes. Boxes could reach each
+// other by the sockets of the machine's hypervisor. And a program that is root could
+// mount the control group that it shares with this process, and limit, freeze or end it.
+// This is not a security boundary: programs can use everything else that the kernel
+// offers. Programs may create user namespaces and mount in them if users of the machine
+// may, because browsers isolate their pages that way and the service's machines allow it.
 
-// callTable is one of the kernel's tables of system calls, by the number of its
-// architecture.
+// callTable has system call numbers of one architecture.
 type callTable struct {
 	arch uint32
 	// keyrings are add_key, request_key and keyctl.
 	keyrings [3]uint32
-	// socket is the call that makes a socket; its first argument is the kind of
-	// address. (That of an older call, socketcall, is in memory, where a filter does
-	// not look; programs of 32 bits need it.)
+	// socket is the call that creates a socket. Its first argument is the address family.
+	// (The arguments of the older socketcall are in memory, which a filter can't inspect,
+	// and 32-bit programs need it.)
 	socket uint32
-	// clone and unshare make namespaces; flags is which argument of clone says of
-	// what.
+	// clone and unshare create namespaces. flags is the index of clone's argument with
+	// the flags.
 	clone, unshare uint32
 	flags          uint32
 }
@@ -38,12 +37,12 @@ var (
 	tableX86  = callTable{unix.AUDIT_ARCH_X86_64, [3]uint32{248, 249, 250}, 41, 56, 272, 0}
 	tableI386 = callTable{unix.AUDIT_ARCH_I386, [3]uint32{286, 287, 288}, 359, 120, 310, 0}
 	tableARM  = callTable{unix.AUDIT_ARCH_ARM, [3]uint32{309, 310, 311}, 281, 120, 337, 0}
-	// genericKeyrings are those of newer architectures.
+	// genericKeyrings are the calls of newer architectures.
 	genericKeyrings = [3]uint32{217, 218, 219}
 )
 
-// callTables has, for a machine, that of its programs and of others that it runs
-// as well.
+// callTables has, for each architecture, its table and those of other architectures whose
+// programs it runs.
 var callTables = map[string][]callTable{
 	"amd64":   {tableX86, tableI386},
 	"386":     {tableI386},
@@ -58,14 +57,13 @@ var callTables = map[string][]callTable{
 // clone3 is the call's number in all tables.
 const clone3 = 435
 
-// NewSessionKeyring gives the calling thread, and what it starts, a session's
-// keyring of its own in the place of that of the login. A kernel without keyrings,
-// or a user with too many, has none to give.
+// NewSessionKeyring gives the calling thread and its children a new session keyring in
+// place of the login's. A kernel without keyrings, or a user with too many, gets none.
 func NewSessionKeyring() { _, _ = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) }
 
-// RefuseCalls makes the kernel refuse them to programs that the calling thread
-// starts. A filter can't see what clone3 makes, so that the kernel has none, and
-// libraries use clone instead.
+// RefuseCalls makes the kernel refuse these calls to programs that the calling thread
+// starts. A filter can't inspect what clone3 creates, so clone3 does not exist for them,
+// and libraries use clone instead.
 func RefuseCalls() error {
 	tables := callTables[runtime.GOARCH]
 	if tables == nil {
@@ -73,15 +71,15 @@ func RefuseCalls() error {
 	}
 	filter := callFilter(tables)
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	// A thread that may change its namespaces may do this without giving up the
-	// rights of set-id programs, such as sudo.
+	// A thread that may change its namespaces can install a filter without giving up
+	// set-user-ID programs such as sudo.
 	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0); err != nil {
 		return fmt.Errorf("refuse system calls: %w", err)
 	}
 	return nil
 }
 
-// callFilter also refuses every call of another architecture.
+// callFilter also refuses every call of other architectures.
 func callFilter(tables []callTable) []unix.SockFilter {
 	const (
 		load, ret  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_RET | unix.BPF_K

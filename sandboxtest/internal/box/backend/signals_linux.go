@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withUsualSignals calls start so that the process that it starts handles all
-// signals as usual. A shell has what it starts in the background ignore an
-// interrupt, nohup a hangup, a supervisor may block some, and Go passes that on.
+// withUsualSignals calls start so that the new process has the default signal handling. A
+// shell makes background processes ignore interrupts, nohup makes them ignore hangups, a
+// supervisor may block signals, and Go passes all of that on.
 func withUsualSignals(start func() error) error {
 	// The calling thread is not used for anything else.
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, new(unix.Sigset_t), nil); err != nil {
 		return err
 	}
 	if ignored := ignoredSignals(); len(ignored) > 0 {
-		// What this process waits for, a new one handles as usual. It is dropped here.
+		// A signal that this process catches has the default handling in a new one. Drop
+		// it here.
 		dropped := make(chan os.Signal, 1)
 		signal.Notify(dropped, ignored...)
 		defer signal.Stop(dropped)
