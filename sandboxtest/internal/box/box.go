@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Box is one machine: a file system, and while it runs processes on it. It is
-// safe for concurrent use.
+// Box is one machine: a file system and, while it runs, processes. It is safe for
+// concurrent use.
 type Box struct {
 	host    *Host
 	cfg     backend.Config
@@ -34,7 +34,7 @@ type Box struct {
 	cpu      time.Duration // of processes that have ended
 }
 
-// Running says whether processes can be started.
+// Running reports whether processes can be started.
 func (b *Box) Running() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,8 +46,8 @@ func (b *Box) startLocked() {
 	b.running = true
 }
 
-// bootLocked boots the machine of a running box at its first use: many sandboxes of
-// tests run no command, and a boot starts two programs.
+// bootLocked boots the machine of a running box at its first use: many sandboxes of tests
+// run no command, and a boot starts two programs.
 func (b *Box) bootLocked() error {
 	if b.booted {
 		return nil
@@ -73,9 +73,9 @@ func (b *Box) use() (func(), error) {
 	return b.starts.Done, nil
 }
 
-// Stop ends every process of the box, detached ones too, with SIGKILL, and
-// returns when they are gone. The files stay: Restart continues with them, and
-// Freeze turns them into a layer. Stopping a stopped box is not an error.
+// Stop ends every process of the box, including detached ones, with SIGKILL, and waits
+// for their end. The files stay: Restart continues with them, and Freeze makes a layer of
+// them. Stopping a stopped box is not an error.
 func (b *Box) Stop(ctx context.Context) error {
 	b.mu.Lock()
 	if !b.running {
@@ -93,7 +93,7 @@ func (b *Box) Stop(ctx context.Context) error {
 		err = b.machine.Halt(procs)
 	}
 	b.starts.Wait()
-	// A process whose start was in progress is ended here.
+	// End a process whose start was in progress.
 	b.mu.Lock()
 	procs = b.commandsLocked()
 	b.mu.Unlock()
@@ -116,7 +116,7 @@ func (b *Box) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Restart starts a stopped box again on the same files.
+// Restart starts a stopped box again with the same files.
 func (b *Box) Restart(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,10 +133,10 @@ func (b *Box) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Freeze turns the files of a stopped box into a layer, and returns its ID and
-// how much larger it is than the layer that the box started from. The box can't
-// be used afterwards: make new ones from the layer. In namespace mode the cost
-// does not depend on the size of the files.
+// Freeze makes a layer of the files of a stopped box. It returns the layer's ID, and how
+// much larger the layer is than the one that the box started from. The box can't be used
+// afterwards: create new ones from the layer. In namespace mode the cost does not depend
+// on the size of the files.
 func (b *Box) Freeze(ctx context.Context) (backend.LayerID, int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,15 +187,15 @@ func (b *Box) removeLocked() error {
 	return err
 }
 
-// Usage is what a box has used since it was made.
+// Usage is what a box has used since it was created.
 type Usage struct {
-	// CPU is user and system time of the processes.
+	// CPU is the user and system time of the processes.
 	CPU time.Duration
-	// NetworkIn and NetworkOut are bytes received and sent; zero in folder mode.
+	// NetworkIn and NetworkOut are bytes received and sent. They are zero in folder mode.
 	NetworkIn, NetworkOut int64
 }
 
-// Usage measures what the box has used up to now.
+// Usage returns what the box has used so far.
 func (b *Box) Usage() Usage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,9 +209,8 @@ func (b *Box) Usage() Usage {
 	return u
 }
 
-// Dial connects to a server that listens on a TCP port of the box. Where boxes
-// have networks of their own, it returns ErrLoopbackOnly for a server that
-// listens only on loopback addresses.
+// Dial connects to a server on a TCP port of the box. If boxes have their own networks,
+// it returns ErrLoopbackOnly for a server that listens only on loopback addresses.
 func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, fmt.Errorf("box: dial: port %d is not in 1..65535", port)
@@ -224,8 +223,8 @@ func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return b.machine.Dial(ctx, port)
 }
 
-// SetNetwork cuts a running box off from every network but loopback, or connects
-// it again. In folder mode it returns ErrUnsupported if deny is set.
+// SetNetwork disconnects a running box from every network but loopback, or connects it
+// again. In folder mode it returns ErrUnsupported if deny is set.
 func (b *Box) SetNetwork(deny bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -241,8 +240,8 @@ func (b *Box) SetNetwork(deny bool) error {
 	return nil
 }
 
-// Disconnect breaks the box's connections to the outside, so that its
-// Firewall decides on them again.
+// Disconnect breaks the box's outside connections, so that its Firewall decides on them
+// again.
 func (b *Box) Disconnect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -251,9 +250,9 @@ func (b *Box) Disconnect() {
 	}
 }
 
-// ReadFile opens a regular file and returns its size. The caller closes it.
-// Errors match fs.ErrNotExist and the like; a relative path is below cwd, and an
-// empty cwd is the working directory.
+// ReadFile opens a regular file and returns its size. The caller closes it. Errors match
+// fs.ErrNotExist and the like. A relative path is below cwd, and an empty cwd is the
+// working directory.
 func (b *Box) ReadFile(path, cwd string) (io.ReadCloser, int64, error) {
 	name, err := b.path(path, cwd)
 	if err != nil {
@@ -267,11 +266,10 @@ func (b *Box) ReadFile(path, cwd string) (io.ReadCloser, int64, error) {
 	return b.machine.ReadFile(name)
 }
 
-// Mkdir makes a directory and its missing parents; it succeeds if the directory
-// exists.
+// Mkdir creates a directory and its missing parents. It succeeds if the directory exists.
 func (b *Box) Mkdir(path, cwd string) error { return b.mkdir(path, cwd, true) }
 
-// MkdirNew makes a directory in an existing one. If the name is taken, the error
+// MkdirNew creates a directory in an existing one. If the name is taken, the error
 // matches fs.ErrExist.
 func (b *Box) MkdirNew(path, cwd string) error { return b.mkdir(path, cwd, false) }
 
@@ -288,12 +286,11 @@ func (b *Box) mkdir(path, cwd string, parents bool) error {
 	return b.machine.Mkdir(name, parents)
 }
 
-// Extract unpacks a gzipped tar archive below cwd (empty means the working
-// directory) as the box's user. Names can't lead out of the box: "..", absolute
-// names and symlinks are resolved inside it. An entry that can't be unpacked
-// causes ErrBadArchive or the file system's error; the entries before it stay. If
-// ctx ends or the box stops, Extract gives up, and returns as soon as Read has
-// returned.
+// Extract unpacks a gzipped tar archive below cwd (empty means the working directory) as
+// the box's user. "..", absolute names and symlinks are resolved within the box. If an
+// entry can't be unpacked, Extract returns ErrBadArchive or the file system's error, and
+// the entries before it stay. If ctx ends or the box stops, Extract gives up and returns
+// as soon as Read has returned.
 func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error {
 	dir, err := b.path(".", cwd)
 	if err != nil {
@@ -303,8 +300,8 @@ func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error 
 	if err != nil {
 		return fmt.Errorf("box: extract: %w", err)
 	}
-	// The archive is read in a goroutine of its own, so that a stalled one does
-	// not delay the stop of the box.
+	// Read the archive in a separate goroutine, so that a stalled one does not delay the
+	// stop of the box.
 	r, w := io.Pipe()
 	abort := func(cause context.Context) func() bool {
 		return context.AfterFunc(cause, func() { _ = r.CloseWithError(context.Cause(cause)) })

@@ -19,17 +19,17 @@ import (
 const (
 	lockName  = "lock"
 	ownerName = "owner"
-	// takeName is locked while a process tries to become the owner, possibly in
-	// place of one that died.
+	// takeName is locked while a process tries to become the owner, possibly replacing
+	// one that died.
 	takeName    = "take"
 	takeTimeout = 10 * time.Second
-	// killTimeout is how long a process that was killed may take to begin to die:
-	// a thread that waits for a network to be made sees the signal only then.
+	// killTimeout is how long a killed process may take to start dying: a thread that
+	// waits for a new network namespace sees the signal only afterwards.
 	killTimeout = time.Second
 )
 
-// lockDir takes a directory for this process alone. It fails if another process
-// has it and still lives a second later. A dead one doesn't count: the kernel releases a dead process's lock
+// lockDir locks a directory for this process. It fails if another process holds it and
+// still lives a second later. A dead process does not count: the kernel releases its lock
 // only when the networks of all its boxes are gone, which may take seconds.
 func lockDir(dir string) (unlock func() error, err error) {
 	take := flock.New(filepath.Join(dir, takeName), flock.SetPermissions(0o600))
@@ -66,8 +66,8 @@ func lockDir(dir string) (unlock func() error, err error) {
 
 var errLocked = errors.New("locked by another process")
 
-// tryLock locks a directory. A lock on a file that is no longer there counts
-// for nothing.
+// tryLock locks a directory. A lock on a removed file has no effect, so tryLock checks
+// that the file still exists.
 func tryLock(dir string) (*flock.Flock, error) {
 	path := filepath.Join(dir, lockName)
 	lock := flock.New(path, flock.SetPermissions(0o600))
@@ -86,8 +86,8 @@ func tryLock(dir string) (*flock.Flock, error) {
 	return nil, errLocked
 }
 
-// ownerIsGone reports whether the process that has locked a directory is no
-// longer one that can use it.
+// ownerIsGone reports whether the process that has locked a directory can no longer use
+// it.
 func ownerIsGone(dir string) bool {
 	data, err := os.ReadFile(filepath.Join(dir, ownerName))
 	if err != nil {
@@ -97,8 +97,7 @@ func ownerIsGone(dir string) bool {
 	return err == nil && pid > 0 && pid != os.Getpid() && backend.IsGone(pid)
 }
 
-// openDir takes the host's directory for itself; without one it makes one in
-// parent.
+// openDir locks the host's directory. If dir is empty, it creates one in parent.
 func (h *Host) openDir(dir, parent string) (err error) {
 	if dir == "" {
 		h.temp = true
@@ -106,7 +105,7 @@ func (h *Host) openDir(dir, parent string) (err error) {
 		if err != nil {
 			return err
 		}
-		// Processes of the box's user pass through it in folder mode.
+		// In folder mode, processes of the box's user pass through it.
 		return os.Chmod(h.dir, 0o711)
 	}
 	if err := backend.MkdirAll(dir, 0o711); err != nil {
@@ -137,9 +136,9 @@ func (h *Host) closeDir() error {
 	return err
 }
 
-// TempDir makes a temporary directory in parent, which unlock releases. If this
-// process dies before it has removed the directory, the next TempDir with that
-// prefix does so, and kills the processes of its boxes.
+// TempDir creates a temporary directory in parent, which unlock releases. If this process
+// dies before it has removed the directory, the next TempDir with the same prefix removes
+// it, and kills the processes of its boxes.
 func TempDir(parent, prefix string) (dir string, unlock func() error, err error) {
 	sweep(parent, prefix)
 	if dir, err = os.MkdirTemp(parent, prefix); err != nil {
@@ -154,15 +153,14 @@ func TempDir(parent, prefix string) (dir string, unlock func() error, err error)
 	return dir, unlock, nil
 }
 
-// sweep removes the temporary directories of processes that died: their lock
-// is free.
+// sweep removes the temporary directories of dead processes, whose locks are free.
 func sweep(parent, prefix string) {
 	entries, _ := os.ReadDir(parent)
 	for _, entry := range entries {
 		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), prefix) {
 			continue
 		}
-		// In a shared folder such as /tmp, it may be another user's.
+		// In a shared folder such as /tmp, it may belong to another user.
 		if info, err := entry.Info(); err != nil || !backend.IsOurs(info) {
 			continue
 		}
@@ -171,8 +169,8 @@ func sweep(parent, prefix string) {
 		if _, err := os.Lstat(name); err != nil {
 			continue // not locked yet by the one who is creating it
 		}
-		// Nothing is made here: the owner may be removing the directory. It has
-		// both files from before the lock is taken until then.
+		// Create nothing here: the owner may be removing the directory. Both files exist
+		// from before it takes the lock until then.
 		take := flock.New(filepath.Join(dir, takeName), flock.SetFlag(os.O_RDWR))
 		if ok, err := take.TryLock(); !ok && !errors.Is(err, fs.ErrNotExist) {
 			continue // about to be locked
@@ -187,8 +185,8 @@ func sweep(parent, prefix string) {
 	}
 }
 
-// killBoxesOf kills the remaining processes of a store whose host is dead, where
-// processes can be found by their box. In namespace mode the kernel has done it.
+// killBoxesOf kills the remaining processes of a dead host's store, if processes can be
+// found by their box. In namespace mode the kernel has killed them.
 func killBoxesOf(store string) {
 	boxes, _ := os.ReadDir(filepath.Join(store, "b"))
 	ids := make(map[string]bool, len(boxes))

@@ -14,10 +14,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// drives keeps the drives of a host, each as a directory of numbered versions.
-// The highest is the drive's content and never changes: the files that a box
-// leaves become the next version in one step, so that no crash leaves a drive
-// without its files. Older versions remain for boxes that still use them.
+// drives stores the drives of a host, each as a directory of numbered versions. The
+// highest version is the drive's content and never changes: a box's files become the next
+// version in one step, so that no crash leaves a drive without its files. Older versions
+// stay for boxes that still use them.
 type drives struct {
 	dir string
 
@@ -33,7 +33,7 @@ func newDrives(dir string) *drives {
 	return &drives{dir: dir, held: make(map[string]int), removed: make(map[string]bool)}
 }
 
-// check reports the first of the drives that is missing.
+// check returns an error for the first missing drive.
 func (d *drives) check(ids []string) error {
 	for _, id := range ids {
 		if _, err := os.Stat(d.dirOf(id)); err != nil {
@@ -49,7 +49,7 @@ func (d *drives) version(id string, n int) string {
 	return filepath.Join(d.dirOf(id), strconv.Itoa(n))
 }
 
-// last is the number of a drive's content, -1 if there is none.
+// last returns the number of the version with a drive's content, or -1 if there is none.
 func (d *drives) last(id string) (int, error) {
 	entries, err := os.ReadDir(d.dirOf(id))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -64,8 +64,8 @@ func (d *drives) last(id string) (int, error) {
 	return last, nil
 }
 
-// hold returns the directory of a drive's content, which does not change until
-// letGo. A new drive begins empty; give makes its directory the box user's.
+// hold returns the directory of a drive's content, which does not change until letGo. A
+// new drive is empty; give makes its directory the box user's.
 func (d *drives) hold(id string, give func(dir string) error) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,8 +89,8 @@ func (d *drives) hold(id string, give func(dir string) error) (string, error) {
 	return dir, nil
 }
 
-// letGo ends a hold. The last hold of a replaced version, or of a removed drive,
-// removes its files.
+// letGo ends a hold. The last hold of a replaced version, or of a removed drive, removes
+// its files.
 func (d *drives) letGo(dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,7 +105,7 @@ func (d *drives) letGo(dir string) error {
 	return d.sweepLocked(id)
 }
 
-// keep makes the tree at dir the content of a drive, by moving it.
+// keep moves the tree at dir to make it the content of a drive.
 func (d *drives) keep(id, dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,8 +122,8 @@ func (d *drives) keep(id, dir string) error {
 	return d.sweepLocked(id)
 }
 
-// sweepLocked removes the versions of a drive that are neither its content nor
-// held: replaced ones, and those of a process that was killed.
+// sweepLocked removes the versions of a drive that are neither its content nor held:
+// replaced ones, and those of a killed process.
 func (d *drives) sweepLocked(id string) error {
 	last, err := d.last(id)
 	if err != nil {
@@ -132,8 +132,7 @@ func (d *drives) sweepLocked(id string) error {
 	return d.removeVersions(id, d.version(id, last))
 }
 
-// removeVersions removes the versions of a drive that are not held, except for
-// one.
+// removeVersions removes the versions of a drive that are not held, except one.
 func (d *drives) removeVersions(id, except string) error {
 	entries, err := os.ReadDir(d.dirOf(id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -148,7 +147,7 @@ func (d *drives) removeVersions(id, except string) error {
 	return errors.Join(errs...)
 }
 
-// remove removes a drive. Versions that boxes use stay until they let go of them.
+// remove removes a drive. Versions that boxes use stay until they are released.
 func (d *drives) remove(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -169,8 +168,7 @@ func (d *drives) removeLocked(id string) error {
 	return backend.RemoveAll(d.dirOf(id))
 }
 
-// keepOnly removes all drives but those given, and what a killed process has left
-// of those.
+// keepOnly removes all other drives, and what a killed process has left of these.
 func (d *drives) keepOnly(ids []string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,17 +187,17 @@ func (d *drives) keepOnly(ids []string) error {
 	return errors.Join(errs...)
 }
 
-// MakeDrive makes an empty drive.
+// MakeDrive creates an empty drive.
 func (h *Host) MakeDrive(id string) error { return backend.MkdirAll(h.drives.dirOf(id), 0o711) }
 
-// RemoveDrive removes a drive; it succeeds if there is none. Boxes that have it
-// mounted read-only keep their view.
+// RemoveDrive removes a drive. It succeeds if there is none. Boxes that have it mounted
+// read-only keep its files.
 func (h *Host) RemoveDrive(id string) error { return h.drives.remove(id) }
 
 // KeepDrives removes every drive except those given.
 func (h *Host) KeepDrives(ids []string) error { return h.drives.keepOnly(ids) }
 
-// CopyDrive makes a drive that begins with the files of another one.
+// CopyDrive creates a drive with a copy of another drive's files.
 func (h *Host) CopyDrive(ctx context.Context, from, to string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -218,7 +216,7 @@ func (h *Host) CopyDrive(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// giveToUser gives a new directory to the box's user, where boxes have users.
+// giveToUser makes the box's user own a new directory, if boxes have users.
 func (h *Host) giveToUser(dir string) error {
 	if h.Mode() == Folder || os.Geteuid() != 0 {
 		return nil
@@ -226,7 +224,7 @@ func (h *Host) giveToUser(dir string) error {
 	return os.Chown(dir, backend.UserID, backend.GroupID)
 }
 
-// copyFiles copies a tree with its owners, where boxes have users.
+// copyFiles copies a tree with its owners, if boxes have users.
 func (h *Host) copyFiles(from, to string) error {
 	if err := backend.CopyTree(from, to); err != nil {
 		return err

@@ -7,13 +7,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// longestChain is the number of layers above which a chain is flattened: each
-// costs the kernel a lookup for every name that is missing.
+// longestChain is the number of layers above which a chain is flattened: for every
+// missing name, the kernel looks into each layer.
 const longestChain = 100
 
-// flatten replaces a chain that is too long by one layer: the caller holds the
-// returned layer instead of id. The chain stays as long as snapshots and boxes
-// stand on it.
+// flatten replaces a chain that is too long by one layer: the caller then holds the
+// returned layer instead of id. The chain stays as long as snapshots and boxes depend on
+// it.
 func (h *Host) flatten(id backend.LayerID, chain []string) (backend.LayerID, []string, error) {
 	f, ok := h.backend.(backend.Flattener)
 	if !ok || len(chain) <= h.store.longest {
@@ -30,7 +30,7 @@ func (h *Host) flatten(id backend.LayerID, chain []string) (backend.LayerID, []s
 	if flat, ok := h.store.toFlat(id); ok { // meanwhile
 		return flat, []string{string(flat)}, nil
 	}
-	// What is cut short is swept there when the store is opened.
+	// If the process dies, the directory is removed when the store is next opened.
 	dir := h.store.boxDir(backend.NewID())
 	err := f.Flatten(chain, dir)
 	if err == nil {
@@ -48,8 +48,8 @@ func (h *Host) flatten(id backend.LayerID, chain []string) (backend.LayerID, []s
 	return id, chain, fmt.Errorf("%w: %d, at most %d, and they can't be made one: %w", backend.ErrTooManyLayers, len(chain), f.MaxLayers(), err)
 }
 
-// addFlat takes the tree at dir, by renaming it, as the replacement for the chain
-// of a layer. It has no other name, so that it is removed with its last user.
+// addFlat renames the tree at dir to make it the replacement for a layer's chain. The
+// replacement has no ID of its own, so it is removed with its last user.
 func (s *store) addFlat(id backend.LayerID, dir string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,8 +71,8 @@ func (s *store) addFlat(id backend.LayerID, dir string) error {
 	return nil
 }
 
-// toFlat moves a box's hold on a layer to the layer that replaces its chain, if
-// there is one.
+// toFlat moves a box's hold on a layer to the layer that replaces its chain, if there is
+// one.
 func (s *store) toFlat(id backend.LayerID) (backend.LayerID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,43 +15,42 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
-// Mode says how a host runs its boxes.
+// Mode is how a host runs its boxes.
 type Mode string
 
 const (
-	// Auto means Namespace mode where possible, and Folder mode elsewhere.
+	// Auto means Namespace mode if possible, and Folder mode otherwise.
 	Auto Mode = ""
-	// Namespace gives each box a root, processes and a network of its own.
+	// Namespace gives each box its own root, processes and network.
 	Namespace Mode = "namespace"
 	// Folder runs host processes in a folder.
 	Folder Mode = "folder"
 )
 
-// tempPrefix begins the names of the temporary directories of hosts.
+// tempPrefix is the prefix of hosts' temporary directories.
 const tempPrefix = "sandbox-host-"
 
 // Options configures a Host. The zero value works.
 type Options struct {
-	// Dir keeps the layers across restarts of the host. It is created if missing,
-	// and locked while the host is open. Empty means a temporary directory that
-	// Close removes.
+	// Dir keeps the layers across restarts of the host. It is created if missing, and
+	// locked while the host is open. Empty means a temporary directory that Close
+	// removes.
 	Dir string
-	// Mode is the required mode. Empty means Auto, which is never Folder with the
+	// Mode is the required mode. Empty means Auto, which never runs Folder with the
 	// rights of root.
 	Mode Mode
-	// Trusted returns a certificate authority, as PEM, that programs in boxes
-	// trust in addition to the machine's. It has an effect in namespace mode. It is
-	// called once the directory is locked, for each way to run boxes
-	// that is tried. Nil means none.
+	// Trusted returns a certificate authority, as PEM, that programs in boxes trust in
+	// addition to the machine's, in namespace mode. It is called once the directory is
+	// locked, for each way that is tried. Nil means none.
 	Trusted func() ([]byte, error)
-	// Contents returns what must be in Dir for a host of that kind. It is called
-	// once the directory is locked; if something is missing, NewHost fails
-	// without changing anything. Nil requires nothing.
+	// Contents returns what Dir must contain for a host of a kind. It is called once the
+	// directory is locked. If something is missing, NewHost fails without changing
+	// anything. Nil requires nothing.
 	Contents func(kind string) (Contents, error)
-	// Hidden are folders that boxes don't see, besides Dir.
+	// Hidden are folders that boxes don't see, in addition to Dir.
 	Hidden []string
-	// HomeFolders are folders in the homes of the machine's users that boxes see,
-	// besides those that PATH names.
+	// HomeFolders are folders in users' home directories that boxes see, in addition to
+	// those in PATH.
 	HomeFolders []string
 	// Logger receives unusual events. Nil means no log.
 	Logger *slog.Logger
@@ -63,8 +62,8 @@ type Contents struct {
 	Drives []string
 }
 
-// Host owns a directory of layers and the boxes that run on them. It is safe
-// for concurrent use.
+// Host owns a directory of layers and the boxes that use them. It is safe for concurrent
+// use.
 type Host struct {
 	way     way
 	dir     string
@@ -76,7 +75,7 @@ type Host struct {
 	store   *store
 	drives  *drives
 	unlock  func() error
-	// boxesDir has the boxes where they can't be in dir; see openFolders.
+	// boxesDir contains the boxes if they can't be in dir; see openFolders.
 	boxesDir    string
 	boxesUnlock func() error
 
@@ -87,8 +86,8 @@ type Host struct {
 	closed bool
 }
 
-// NewHost opens a host. Close ends its processes, except for an agent that hosts of
-// this process share, and removes what it has put on the machine.
+// NewHost opens a host. Close ends its processes, except for an agent that hosts of this
+// process share, and removes everything that it has put on the machine.
 func NewHost(opts Options) (*Host, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -120,16 +119,16 @@ func NewHost(opts Options) (*Host, error) {
 	return nil, fmt.Errorf("box: %w", reasons)
 }
 
-// way is a mode, and whose rights it works with.
+// way is a mode together with the rights that it uses.
 type way struct {
 	mode Mode
-	// rootless says that namespaces are made in a user namespace of their own.
+	// rootless says that the namespaces are created in a user namespace.
 	rootless bool
 	// guest says that commands run as nobody, and not as this process's root.
 	guest bool
 }
 
-// kind names the layers of a way, which other ways can't use.
+// kind names the layers of a way. Other ways can't use them.
 func (w way) kind() string {
 	if w.rootless {
 		return "rootless"
@@ -137,10 +136,9 @@ func (w way) kind() string {
 	return string(w.mode)
 }
 
-// waysOf returns the ways to provide a mode, best first. Root of a mere user
-// namespace can use only the rootless way. That boxes work on the machine's files
-// with the rights of its root has to be asked for, by Folder, and is the last
-// resort even then.
+// waysOf returns the ways to provide a mode, best first. Root of a mere user namespace
+// can use only the rootless way. Boxes work on the machine's files with the rights of its
+// root only if Folder is requested, and even then as the last resort.
 func waysOf(mode Mode) []way {
 	var ways []way
 	if mode == Auto || mode == Namespace {
@@ -159,9 +157,9 @@ func waysOf(mode Mode) []way {
 	return ways
 }
 
-// tempParents are the places for temporary directories, in order of preference;
-// unused if Options.Dir is set. overlayfs can't keep its layers on another
-// overlay, which is what the root of a container is, but on shared memory.
+// tempParents returns the places for temporary directories, in order of preference. They
+// are not used if Options.Dir is set. overlayfs can't store its layers on another
+// overlay, which a container's root is, but it can on shared memory.
 func tempParents(dir string, mode Mode) []string {
 	if dir == "" && mode == Namespace {
 		return []string{os.TempDir(), "/dev/shm"}
@@ -223,8 +221,8 @@ func (h *Host) openBackend(opts Options) (err error) {
 	return nil
 }
 
-// openFolders makes the backend of folder mode, whose layers are in dir. If the
-// boxes' guest can't enter the host's directory, the boxes are in another one.
+// openFolders creates the backend of folder mode, whose layers are in dir. If the boxes'
+// guest can't enter the host's directory, the boxes are in another one.
 func (h *Host) openFolders(dir string) (err error) {
 	folders := &folder.Backend{Log: h.log, Layers: filepath.Join(dir, "l")}
 	h.backend = folders
@@ -237,7 +235,7 @@ func (h *Host) openFolders(dir string) (err error) {
 	if folders.Guest, err = folder.NewGuest(); err != nil {
 		return fail(err)
 	}
-	// What is kept is not for boxes to change.
+	// Boxes must not change what the host stores.
 	for _, kept := range []string{filepath.Join(dir, "l"), filepath.Join(h.dir, drivesName)} {
 		if err := errors.Join(os.MkdirAll(kept, 0o700), os.Chmod(kept, 0o700)); err != nil {
 			return err
@@ -265,7 +263,7 @@ func (h *Host) openFolders(dir string) (err error) {
 	return fail(reasons)
 }
 
-// closeBoxesDir removes the directory that the boxes have elsewhere.
+// closeBoxesDir removes the boxes' separate directory, if any.
 func (h *Host) closeBoxesDir() error {
 	if h.boxesDir == "" {
 		return nil
@@ -275,24 +273,24 @@ func (h *Host) closeBoxesDir() error {
 	return err
 }
 
-// Mode is the mode in use, never Auto.
+// Mode returns the mode in use, never Auto.
 func (h *Host) Mode() Mode { return h.way.mode }
 
-// Rootless reports whether a host in namespace mode works without the rights of
-// the machine's root: its boxes have one user only.
+// Rootless reports whether a host in namespace mode works without the rights of the
+// machine's root. Its boxes then have only one user.
 func (h *Host) Rootless() bool { return h.way.rootless }
 
-// Gated reports whether each box has a network of its own that leads outside
-// through its Firewall, so that it can be cut off while the box runs, and trusts
+// Gated reports whether each box has its own network, which its Firewall connects to the
+// outside, so that it can be disconnected while the box runs, and whether programs trust
 // Options.Trusted.
 func (h *Host) Gated() bool { return h.backend.Networked() }
 
-// Kind names the layers that the host can use: those that a host of another
-// kind has made in the same directory are there, but not to be used.
+// Kind names the layers that the host can use. Layers of another kind may be in the same
+// directory, but can't be used.
 func (h *Host) Kind() string { return h.way.kind() }
 
-// Reasons returns why better ways to run boxes were not available. Nil means that
-// the best way is used.
+// Reasons returns why better ways to run boxes are not available. Nil means that the best
+// way is in use.
 func (h *Host) Reasons() error { return h.reasons }
 
 // New makes and starts a box.
@@ -360,17 +358,17 @@ func (h *Host) forget(b *Box) {
 	}
 }
 
-// RemoveLayer removes a layer. Its ID is invalid at once; its files are removed
-// when no box or other layer stands on it.
+// RemoveLayer removes a layer. Its ID becomes invalid at once. Its files are removed when
+// no box or other layer depends on it.
 func (h *Host) RemoveLayer(id backend.LayerID) error { return h.store.remove(id) }
 
-// KeepOnly removes every layer but those given and what they stand on.
+// KeepOnly removes every layer except those given and those that they depend on.
 func (h *Host) KeepOnly(ids []backend.LayerID) error { return h.store.keepOnly(ids) }
 
-// Close stops every box and removes everything but the layers, and those too in a
-// temporary directory. It may be called more than once.
+// Close stops every box and removes everything except the layers. It removes those too if
+// the directory is temporary. It may be called more than once.
 func (h *Host) Close() error {
-	// What is being flattened needs the backend to the end.
+	// A flattening in progress needs the backend until its end.
 	h.flattening.Lock()
 	defer h.flattening.Unlock()
 	h.mu.Lock()
@@ -401,7 +399,7 @@ func (h *Host) Close() error {
 
 // Errors of hosts that callers test for with errors.Is.
 var (
-	// ErrUnavailable means that the required mode is not available here.
+	// ErrUnavailable means that the required mode is not available on this machine.
 	ErrUnavailable = errors.New("mode not available on this machine")
 	// ErrRunning means that the box has to be stopped first.
 	ErrRunning = errors.New("box is running")

@@ -10,10 +10,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// openMounts finds the directories of the box's mounts, and takes hold of the
-// drives' content.
+// openMounts finds the directories of the box's mounts, and holds the drives' content.
 func (b *Box) openMounts() error {
-	// The caller's slice is not ours to write to.
+	// Don't change the caller's slice.
 	mounts := make([]backend.Mount, len(b.cfg.Mounts))
 	for i, m := range b.cfg.Mounts {
 		if cleaned, err := backend.CleanPath(m.Path, "/", "/"); err != nil || cleaned != m.Path || m.Path == "/" {
@@ -34,7 +33,7 @@ func (b *Box) openMounts() error {
 	return nil
 }
 
-// fillMounts makes the directories of the mounts.
+// fillMounts creates the directories of the mounts.
 func (b *Box) fillMounts() error {
 	for i, m := range b.cfg.Mounts {
 		var err error
@@ -61,7 +60,7 @@ func (b *Box) keepMounts() error {
 	return errors.Join(errs...)
 }
 
-// letGoOfDrives ends the hold of the drives, once nothing uses them.
+// letGoOfDrives releases the drives once nothing uses them.
 func (b *Box) letGoOfDrives() error {
 	var errs []error
 	for _, dir := range b.drives {

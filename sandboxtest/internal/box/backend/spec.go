@@ -18,34 +18,33 @@ type Spec struct {
 	// Path is the program: a path, or a name that is looked up in PATH.
 	Path string
 	Args []string
-	// Env is the environment as "KEY=value"; of two with the same key the last
-	// counts. PATH, HOME, USER, LOGNAME, SHELL and LANG have defaults.
+	// Env is the environment as "KEY=value". Of two with the same key the last counts.
+	// PATH, HOME, USER, LOGNAME, SHELL and LANG have defaults.
 	Env []string
-	// Dir is the working directory, relative to that of the box's account. Empty
-	// means the account's.
+	// Dir is the working directory, relative to the account's. Empty means the account's.
 	Dir string
-	// User is "" for the box's user, or "root". Folder mode runs both as the user
-	// that the host runs as.
+	// User is "" for the box's user, or "root". In folder mode both are the host
+	// process's user.
 	User string
 	// Timeout ends the command and its children with SIGKILL. Zero means no
 	// timeout.
 	Timeout time.Duration
-	// Stdin is read until the command has exited; nil means empty input. The
-	// goroutine that copies it ends when Read returns.
+	// Stdin is read until the command has exited. Nil means empty input. The goroutine
+	// that copies it ends when Read returns.
 	Stdin io.Reader
-	// OpenStdin, in place of Stdin, leaves the input open for [Process.Input].
+	// OpenStdin, instead of Stdin, leaves the input open for [Process.Input].
 	OpenStdin bool
-	// Stdout and Stderr receive the output as it is written: on Linux from one
-	// goroutine, in the order of arrival, elsewhere from a goroutine each, so
-	// that both may be the same writer only if it is safe for concurrent use. Nil
-	// discards. With TTY all output goes to Stdout. A writer that blocks blocks
-	// the command; output that a writer fails to write is lost.
+	// Stdout and Stderr receive the output as it is written. On Linux one goroutine
+	// writes both, in the order of arrival. Elsewhere there is a goroutine for each, so
+	// both may be the same writer only if it is safe for concurrent use. Nil discards the
+	// output. With TTY all output goes to Stdout. A writer that blocks blocks the
+	// command. Output is lost if the writer fails.
 	Stdout, Stderr io.Writer
 	// TTY runs the command on a pseudo terminal of this size.
 	TTY *Size
 }
 
-// LaunchError is a command that could not be started, as a shell reports it.
+// LaunchError reports a command that could not be started, as a shell does.
 type LaunchError struct {
 	Code    int
 	Message string
@@ -53,7 +52,7 @@ type LaunchError struct {
 
 func (e *LaunchError) Error() string { return e.Message }
 
-// Check reports what no box can start.
+// Check returns an error for a command that no box can start.
 func (s *Spec) Check() error {
 	if s.Path == "" {
 		return errors.New("empty program name")
@@ -84,8 +83,7 @@ func (s *Spec) Check() error {
 	return nil
 }
 
-// Complete makes the directory absolute and puts the defaults into the
-// environment.
+// Complete makes the directory absolute and adds the defaults to the environment.
 func (s *Spec) Complete(account Account, path string) (err error) {
 	s.Env = defaultEnv(s, account, path)
 	s.Dir, err = CleanPath(".", s.Dir, account.WorkDir)

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// IsOurs is true: temporary directories are in a folder of the user's own.
+// IsOurs is always true: temporary directories are in a folder of the user.
 func IsOurs(fs.FileInfo) bool { return true }
 
-// StoredSize is the length of a file.
+// StoredSize returns the length of a file.
 func StoredSize(info fs.FileInfo) int64 { return info.Size() }
 
-// severalNames is false: there is no way to tell.
+// severalNames returns false: this system does not report links.
 func severalNames(fs.FileInfo) (fileID, bool) { return fileID{}, false }
 
-// makePipe does nothing: files can't be pipes here.
+// makePipe does nothing: this system has no named pipes in folders.
 func makePipe(string) error { return nil }
 
-// setLinkTime does nothing: there is no call for it.
+// setLinkTime does nothing: this system has no call for it.
 func setLinkTime(string, time.Time) error { return nil }

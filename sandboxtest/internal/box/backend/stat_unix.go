@@ -17,8 +17,8 @@ func IsOurs(info fs.FileInfo) bool {
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// StoredSize is the space of a file on the disk, which for a sparse file is less
-// than its length.
+// StoredSize returns the disk space of a file, which is less than its length if the file
+// is sparse.
 func StoredSize(info fs.FileInfo) int64 {
 	const block = 512 // of Blocks, whatever the file system's are
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -39,7 +39,7 @@ func severalNames(info fs.FileInfo) (fileID, bool) {
 // makePipe makes a named pipe.
 func makePipe(name string) error { return syscall.Mkfifo(name, 0o600) }
 
-// setLinkTime sets the time of a symlink, not of what it leads to.
+// setLinkTime sets the time of a symlink, not of its target.
 func setLinkTime(name string, t time.Time) error {
 	at := unix.NsecToTimespec(t.UnixNano())
 	return unix.UtimesNanoAt(unix.AT_FDCWD, name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)

@@ -11,23 +11,23 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
-// OnThread runs f on an OS thread that ends with it, so that f may change the
-// thread's namespaces, user and capabilities.
+// OnThread runs f on an OS thread that ends with it, so that f may change the thread's
+// namespaces, user and capabilities.
 func OnThread(f func() error) error {
 	done := make(chan error, 1)
 	go UseUpThread(func() { done <- guard.Tried(f) })
 	return <-done
 }
 
-// UseUpThread calls f on an OS thread that is not used again. It is never the
-// process's first thread, which can't end, and whose namespaces /proc/self shows.
+// UseUpThread calls f on an OS thread that is not used again. It is never the process's
+// first thread, which can't end, and whose namespaces /proc/self shows.
 func UseUpThread(f func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() != os.Getpid() {
 		f()
 		return // locked, so the thread ends
 	}
-	// While the first thread is held here, another goroutine gets another.
+	// While this goroutine holds the first thread, another goroutine gets another one.
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -38,9 +38,9 @@ func UseUpThread(f func()) {
 	runtime.UnlockOSThread()
 }
 
-// SeparateThread gives the calling thread a working directory, a root and a umask of
-// its own. Files have the modes that they have on the platform, and not what
-// whoever has started this process lets them have.
+// SeparateThread gives the calling thread its own working directory, root and umask.
+// Files get the modes that they have on the platform, independently of this process's
+// umask.
 func SeparateThread() error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return err
@@ -49,7 +49,7 @@ func SeparateThread() error {
 	return nil
 }
 
-// Threads are long-lived OS threads with namespaces of their own.
+// Threads are long-lived OS threads with their own namespaces.
 type Threads struct {
 	work chan func()
 	wg   sync.WaitGroup
@@ -96,7 +96,7 @@ type Handle struct {
 	open bool
 }
 
-// Set gives the handle its descriptor.
+// Set sets the handle's descriptor.
 func (h *Handle) Set(fd int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,17 +134,16 @@ func OpenNamespace(kind string) (int, error) {
 	return fd, nil
 }
 
-// keptCapabilities are what root has in a box: what package managers, sudo and
-// the tools for users need, and nothing that reaches the host's kernel or
-// devices.
+// keptCapabilities are root's capabilities in a box: those that package managers, sudo
+// and the tools for users need, and none that reaches the host's kernel or devices.
 var keptCapabilities = []uintptr{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FSETID, unix.CAP_FOWNER, unix.CAP_NET_RAW, unix.CAP_SETGID,
 	unix.CAP_SETUID, unix.CAP_SETFCAP, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT,
 	unix.CAP_KILL, unix.CAP_AUDIT_WRITE,
 }
 
-// LimitCapabilities takes all other capabilities from programs that the calling
-// thread starts, even as root.
+// LimitCapabilities removes all other capabilities from programs that the calling thread
+// starts, even as root.
 func LimitCapabilities() error {
 	var kept uint64
 	for _, c := range keptCapabilities {
@@ -172,7 +171,7 @@ func ActAs(uid, gid int, groups []uint32) error {
 	if err := setThreadGroups(list); err != nil {
 		return err
 	}
-	// These two report the former ID, not an error, so they are checked.
+	// These two calls return the previous ID instead of an error, so check the result.
 	for _, id := range []struct {
 		trap uintptr
 		to   int

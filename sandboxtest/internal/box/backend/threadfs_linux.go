@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ThreadFS is the file system of the calling thread, which is in the box, so that
-// names can't resolve to anything outside.
+// ThreadFS is the file system of the calling thread, which is in the box, so that names
+// can't resolve to anything outside.
 type ThreadFS struct{}
 
 func (f ThreadFS) Open(name string) (*os.File, error) { return f.OpenFile(name, os.O_RDONLY, 0) }
@@ -32,20 +32,20 @@ func (ThreadFS) Remove(name string) error                   { return os.Remove(n
 func (ThreadFS) Chmod(name string, mode fs.FileMode) error  { return os.Chmod(name, mode) }
 func (ThreadFS) Chtimes(name string, mtime time.Time) error { return os.Chtimes(name, mtime, mtime) }
 
-// maxRead is the most that the emulator reads of a file of a box for itself.
+// maxRead limits how much of a box's file the emulator reads for its own use.
 const maxRead = 1 << 20
 
-// ReadSystemFile reads a file of the thread's box that the emulator needs for itself,
-// such as /etc/group. A program of the box may have replaced it by something
-// endless, or by something that is never written.
+// ReadSystemFile reads a file of the thread's box that the emulator itself needs, such as
+// /etc/group. A program in the box may have replaced it by an endless file, or by a pipe
+// without a writer.
 func ReadSystemFile(name string) ([]byte, error) {
 	file, _, err := openRegular(ThreadFS{}, name)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	// Reading a file on a disk never waits, and so has no deadline. Reading
-	// /proc/kmsg, which calls itself a regular file, can wait.
+	// Reading a file on a disk never waits, so such a file has no deadline. Reading
+	// /proc/kmsg, which claims to be a regular file, can wait.
 	if file.SetReadDeadline(time.Now()) == nil {
 		return nil, &fs.PathError{Op: "read", Path: name, Err: ErrNotRegular}
 	}
@@ -56,8 +56,7 @@ func ReadSystemFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// setThreadGroups sets the groups of the calling thread only, other than
-// syscall.Setgroups.
+// setThreadGroups sets the groups of the calling thread only, unlike syscall.Setgroups.
 func setThreadGroups(groups []uint32) error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0); errno != 0 {
 		return os.NewSyscallError("setgroups", errno)
@@ -65,7 +64,7 @@ func setThreadGroups(groups []uint32) error {
 	return nil
 }
 
-// DiskUsage is what a tree takes on the disk.
+// DiskUsage returns the disk space of a tree.
 func DiskUsage(dir string) (int64, error) {
 	var size int64
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
@@ -84,7 +83,7 @@ func DiskUsage(dir string) (int64, error) {
 	return size, err
 }
 
-// SupplementaryGroups are the groups of the user in /etc/group.
+// SupplementaryGroups returns the user's groups in /etc/group.
 func SupplementaryGroups(user string) []uint32 {
 	data, err := ReadSystemFile("/etc/group")
 	if err != nil {

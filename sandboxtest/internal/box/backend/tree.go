@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// Mkdir makes a directory of that mode, whatever the umask of this process, which
-// belongs to whoever has started it.
+// Mkdir creates a directory with a mode, whatever the umask of this process.
 func Mkdir(name string, mode fs.FileMode) error {
 	if err := os.Mkdir(name, mode); err != nil {
 		return err
@@ -18,8 +17,8 @@ func Mkdir(name string, mode fs.FileMode) error {
 	return os.Chmod(name, mode)
 }
 
-// MkdirAll makes a directory, unless there is one, and its missing parents, all of
-// that mode.
+// MkdirAll creates a directory and its missing parents, all with the mode. It succeeds if
+// the directory exists.
 func MkdirAll(name string, mode fs.FileMode) error {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return nil
@@ -36,20 +35,20 @@ func MkdirAll(name string, mode fs.FileMode) error {
 	return err
 }
 
-// NewID makes a short random name; short because overlayfs takes the names of
-// all layers of a chain in one page.
+// NewID returns a short random name. It is short because the names of all layers of an
+// overlayfs mount must fit into one page.
 func NewID() string {
 	return strings.ToLower(rand.Text()[:8])
 }
 
-// RemoveAll removes a tree even where a directory in it can't be written to.
+// RemoveAll removes a tree even if a directory in it is not writable.
 func RemoveAll(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil || !errors.Is(err, os.ErrPermission) {
 		return err
 	}
-	// Through a root, so that a link that takes a directory's place meanwhile
-	// leads nowhere else.
+	// Use a root, so that a link that replaces a directory in the meantime can't lead
+	// outside.
 	if info, err := os.Lstat(dir); err == nil && info.IsDir() {
 		_ = os.Chmod(dir, 0o700)
 	}

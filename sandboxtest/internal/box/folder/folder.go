@@ -37,7 +37,7 @@ func (f *Backend) NewMachine(id string, cfg backend.Config, dir string, layers [
 	if cfg.DenyNetwork {
 		f.Log.Warn("folder mode can't cut the network", "box", id)
 	}
-	// It is opened at the first boot.
+	// The first boot opens it to others.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -52,8 +52,7 @@ func (f *Backend) NewMachine(id string, cfg backend.Config, dir string, layers [
 	return m, nil
 }
 
-// prefixes are the directories that are the sandbox's own: their names are
-// translated.
+// prefixes are the sandbox's own directories, whose names are translated.
 var prefixes = []string{backend.VercelDir, backend.Home, "/shared", "/tmp"}
 
 // machine runs host processes in a folder.
@@ -66,8 +65,8 @@ type machine struct {
 	open          bool
 }
 
-// Boot gives the folder to the user of the commands, and links the drives into it
-// for them. The machine itself finds drives by their names; see rootFS.
+// Boot gives the folder to the user of the commands, and links the drives into it for
+// them. The machine itself finds drives by their names; see rootFS.
 func (m *machine) Boot(context.Context) error {
 	if !m.open {
 		if err := m.hand(); err != nil {
@@ -78,8 +77,8 @@ func (m *machine) Boot(context.Context) error {
 	return m.guest.do(m.linkDrives)
 }
 
-// hand opens the folder to the user of the commands, once all that was put there
-// is the user's.
+// hand opens the folder to the user of the commands after everything in it belongs to
+// that user.
 func (m *machine) hand() error {
 	errs := []error{m.guest.own(m.root)}
 	for _, mount := range m.mounts {
@@ -107,7 +106,7 @@ func (m *machine) linkDrives() error {
 	return nil
 }
 
-// unlinkDrives takes the drives out of the folder.
+// unlinkDrives removes the links to drives from the folder.
 func (m *machine) unlinkDrives() error {
 	var errs []error
 	for _, mount := range m.mounts {
@@ -119,7 +118,7 @@ func (m *machine) unlinkDrives() error {
 	return errors.Join(errs...)
 }
 
-// ownPrefix is the directory of the box that s starts with, or "".
+// ownPrefix returns the directory of the box at the start of s, or "".
 func (m *machine) ownPrefix(s string) string {
 	for _, mount := range m.mounts {
 		if startsWithDir(s, mount.Path) {
@@ -129,13 +128,13 @@ func (m *machine) ownPrefix(s string) string {
 	return ownPrefix(s)
 }
 
-// real is the host's name of a path of the box.
+// real returns the host's name of a path in the box.
 func (m *machine) real(name string) string {
 	return filepath.Join(m.root, filepath.FromSlash(name))
 }
 
-// translate replaces, in a text, the names of the sandbox's own directories by their
-// real names, and the host's name by that of this machine, which is the host here.
+// translate replaces, in a text, the names of the sandbox's own directories by the
+// host's, and HostName by this machine's name.
 func (m *machine) translate(s string) string {
 	s = translateHost(s)
 	if !strings.Contains(s, "/") {
@@ -181,7 +180,7 @@ func translateHost(s string) string {
 	}
 }
 
-// ownPrefix is the directory of the sandbox that s starts with, or "".
+// ownPrefix returns the directory of the sandbox at the start of s, or "".
 func ownPrefix(s string) string {
 	for _, prefix := range prefixes {
 		if startsWithDir(s, prefix) {
@@ -191,8 +190,7 @@ func ownPrefix(s string) string {
 	return ""
 }
 
-// startsWithDir reports whether s starts with dir or the name of something in
-// it.
+// startsWithDir reports whether s starts with dir or the name of something in it.
 func startsWithDir(s, dir string) bool {
 	rest, ok := strings.CutPrefix(s, dir)
 	return ok && (rest == "" || !isNameByte(rest[0]) || rest[0] == '/')
@@ -306,7 +304,8 @@ func (m *machine) Disconnect() {}
 func (m *machine) Network() (in, out int64) { return 0, 0 }
 
 func (m *machine) Halt(commands []backend.Command) error {
-	// A machine stops at once: none of them sees another one end.
+	// A machine stops at once: stop all processes first, so that none sees another one
+	// end.
 	for _, sig := range []syscall.Signal{backend.StopSignal, syscall.SIGKILL} {
 		for _, p := range commands {
 			_ = p.SignalGroup(int(sig))

@@ -16,15 +16,15 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Guest is the user of boxes in folder mode where this process is root: their
-// commands, and what the machine does to their files for them, have the rights of
-// nobody on the machine's. A nil guest is this process's own user.
+// Guest is the user of boxes in folder mode if this process is root. Their commands, and
+// the machine's own work on their files, have the rights of nobody. A nil guest is this
+// process's own user.
 type Guest struct{ uid, gid int }
 
-// HaveGuests says that a process of root can act as another user for a moment.
+// HaveGuests says whether a process of root can temporarily act as another user.
 const HaveGuests = true
 
-// NewGuest returns the machine's user nobody, or one with its usual number.
+// NewGuest returns the machine's user nobody, or one with the usual ID of nobody.
 func NewGuest() (*Guest, error) {
 	g := Guest{65534, 65534}
 	if u, err := user.Lookup("nobody"); err == nil {
@@ -41,7 +41,7 @@ func NewGuest() (*Guest, error) {
 	return &g, nil
 }
 
-// Enters tries whether commands of the guest can work in a directory.
+// Enters checks whether commands of the guest can work in a directory.
 func (g *Guest) Enters(dir string) error {
 	cmd := exec.Command("/bin/sh", "-c", ":")
 	cmd.Dir = dir
@@ -56,14 +56,14 @@ func (g *Guest) Enters(dir string) error {
 	})
 }
 
-// become makes a command the guest's, after prepare.
+// become makes a command run as the guest, after prepare.
 func (g *Guest) become(cmd *exec.Cmd) {
 	if g != nil {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(g.uid), Gid: uint32(g.gid)}
 	}
 }
 
-// Do calls f with the guest's rights on files.
+// do calls f with the guest's rights on files.
 func (g *Guest) do(f func() error) error {
 	if g == nil {
 		return f()
@@ -71,23 +71,24 @@ func (g *Guest) do(f func() error) error {
 	return backend.AsUser(g.uid, g.gid, f)
 }
 
-// startThread is for starting commands in folder mode, which leaves a mark on
-// the thread.
+// startThread runs the start of a command in folder mode on a thread that is not used
+// again, because the start changes the thread.
 var startThread = backend.UseUpThread
 
-// keepPrivileges keeps what the calling thread starts from becoming another user,
-// as by the machine's sudo: nothing in a folder is to change the machine.
+// keepPrivileges keeps programs that the calling thread starts from becoming another
+// user, for example with the machine's sudo: commands in a folder must not change the
+// machine.
 func keepPrivileges() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	// A machine may allow neither, and who works in a folder is promised neither.
+	// A machine may allow neither. Folder mode promises neither.
 	_, _ = backend.SeparateThread(), backend.RefuseCalls()
 	return nil
 }
 
-// own gives the guest a tree that the guest can't reach yet: a file that changed
-// places meanwhile would be given away, too.
+// own gives the guest a tree that it can't reach yet: the guest could otherwise swap a
+// file, which would then be given away.
 func (g *Guest) own(tree string) error {
 	if g == nil {
 		return nil
@@ -103,7 +104,7 @@ func (g *Guest) own(tree string) error {
 		if err != nil || info.Mode()&fs.ModeSymlink != 0 {
 			return err
 		}
-		// A change of owner clears some bits.
+		// Changing the owner clears some bits.
 		return os.Chmod(name, info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
 	})
 }

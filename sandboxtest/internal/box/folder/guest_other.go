@@ -13,7 +13,7 @@ import (
 // Guest is always nil: commands have the rights of this process.
 type Guest struct{}
 
-// HaveGuests says that a process of root can act as another user for a moment.
+// HaveGuests says whether a process of root can temporarily act as another user.
 const HaveGuests = false
 
 // startThread calls f on an OS thread that nothing else uses during the call.

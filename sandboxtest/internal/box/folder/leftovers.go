@@ -7,8 +7,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// leftovers are process groups that outlived their leader, for systems where
-// processes can't be found otherwise.
+// leftovers are process groups that outlived their leader, for systems on which processes
+// can't be found by their box.
 type leftovers struct {
 	mu     sync.Mutex
 	groups map[int]struct{}

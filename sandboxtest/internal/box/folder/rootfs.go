@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// rootFS is a folder as the file system of a box, with the drives that are
-// mounted in it. os.Root keeps names and symlinks from leading out of either.
+// rootFS presents a folder as the file system of a box, with the mounted drives. os.Root
+// keeps names and symlinks from leading out of either.
 type rootFS struct {
 	root   *os.Root
 	dir    string // the host's name of root, which programs find out
@@ -26,7 +26,7 @@ type rootMount struct {
 	root *os.Root
 }
 
-// at gives the root that a name is in, and the name there.
+// at returns the root that contains a name, and the name within it.
 func (f rootFS) at(name string) (*os.Root, string) {
 	clean := path.Clean("/" + name)
 	if rest, ok := below(clean, f.dir); ok {
@@ -42,7 +42,7 @@ func (f rootFS) at(name string) (*os.Root, string) {
 	return f.root, backend.BelowRoot(clean)
 }
 
-// below is what follows a directory in a clean name of it or of something in it.
+// below returns the rest of a clean name after a directory that it is in or equals.
 func below(name, dir string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(name, filepath.ToSlash(dir))
 	return rest, ok && dir != "" && (rest == "" || rest[0] == '/')
@@ -96,8 +96,8 @@ func (f rootFS) Chtimes(name string, mtime time.Time) error {
 	return root.Chtimes(name, mtime, mtime)
 }
 
-// Symlink makes the link relative: an absolute target means one inside the box,
-// which the host's programs would resolve outside.
+// Symlink makes the link relative: an absolute target is meant within the box, but the
+// host's programs would resolve it outside.
 func (f rootFS) Symlink(target, name string) error {
 	if path.IsAbs(target) && ownPrefix(path.Clean(target)) != "" {
 		if short, err := filepath.Rel(filepath.FromSlash(path.Dir(name)), filepath.FromSlash(target)); err == nil {

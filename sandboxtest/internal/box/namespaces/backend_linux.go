@@ -17,9 +17,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
-// Backend holds the mount namespace in which roots are put together.
-// Only a few threads are in it, so the rest of the process never sees its mounts,
-// and they disappear with the threads, however those end.
+// Backend owns the mount namespace in which roots are assembled. Only a few threads are
+// in it, so the rest of the process never sees its mounts. They disappear with the
+// threads, however those end.
 type Backend struct {
 	log    *slog.Logger
 	dir    string   // the store
@@ -35,18 +35,18 @@ type Backend struct {
 	rootless bool
 	callable bool   // boxes can make the calls of refusedCalls
 	trusted  []byte // see Options
-	// bundles are the lists of authorities that a rootless box trusts, by the
-	// machine's that they stand for, and bundle is the name of one.
+	// bundles maps the machine's lists of trusted authorities to the copies that a
+	// rootless box uses. bundle is one of these names.
 	bundles map[string]string
 	bundle  string
 
-	// The threads' namespaces, to come back to.
+	// The threads' namespaces, to return to.
 	mnt, net, uts, ipc int
 }
 
-// NewBackend works with the process's own rights. rootless means that it is
-// root only of a user namespace without other users. tried says that a box has run
-// before.
+// NewBackend returns a backend that works with the process's own rights. rootless means
+// that the process is root only of a user namespace without other users. tried says that
+// a box has run before.
 func NewBackend(dir string, log *slog.Logger, rootless bool, seen backend.Visible, tried bool) (*Backend, error) {
 	n := &Backend{
 		rootless: rootless, trusted: seen.Trusted, homes: homes(seen.HomeFolders), hidden: seen.Hidden, TUN: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: backend.NewThreads(),
@@ -78,20 +78,19 @@ func NewBackend(dir string, log *slog.Logger, rootless bool, seen backend.Visibl
 func (n *Backend) Layered() bool   { return true }
 func (n *Backend) Networked() bool { return n.TUN }
 
-// MaxLayers is under the kernel's limit of 500, some of which the base takes;
-// the names of so many fit in a page.
+// MaxLayers is below the kernel's limit of 500, because the base needs some. The names of
+// so many layers fit into a page.
 const MaxLayers = 400
 
 func (n *Backend) MaxLayers() int { return MaxLayers }
 
-// separateThread separates the calling thread, and what it starts, from this process
-// where no namespace does.
+// separateThread separates the calling thread, and what it starts, from this process in
+// those respects that namespaces do not cover.
 func (n *Backend) separateThread() error {
 	if err := backend.SeparateThread(); err != nil {
 		return err
 	}
-	// Without root the session's keyring is already a new one, for all boxes: a
-	// user can't have many.
+	// Without root all boxes already share a new session keyring: a user can't have many.
 	if !n.rootless {
 		backend.NewSessionKeyring()
 	}
@@ -101,11 +100,11 @@ func (n *Backend) separateThread() error {
 	return backend.RefuseCalls()
 }
 
-// bootThreads is the number of boxes that start at a time; mostly they wait for
-// the kernel's grace periods.
+// bootThreads is the number of boxes that can start at the same time. They mostly wait
+// for the kernel's grace periods.
 const bootThreads = 4
 
-// join brings one more thread in.
+// join adds one more thread.
 func (n *Backend) join() error {
 	if err := n.separateThread(); err != nil {
 		return err
@@ -113,8 +112,8 @@ func (n *Backend) join() error {
 	return unix.Setns(n.mnt, unix.CLONE_NEWNS)
 }
 
-// onBootThread runs f on a thread that lives as long as the process that f
-// starts, until dead is closed.
+// onBootThread runs f on a thread that lives as long as the process that f starts, until
+// dead is closed.
 func (n *Backend) onBootThread(f func() error, dead <-chan struct{}) error {
 	if !n.rootless {
 		return n.pool.Do(f)
@@ -204,17 +203,17 @@ func (n *Backend) setUpAsRoot() error {
 	return nil
 }
 
-// chooseLower decides how boxes see the host's root. overlayfs refuses a lower
-// layer that lies inside another, and where the layers are on the root file
-// system they lie inside "/". A read-only overlay of the base over "/" is a file
-// system of its own, which contains no layers. It costs one of the two levels
-// that overlays may be stacked, so it is taken only when needed.
+// chooseLower decides how boxes see the host's root. overlayfs refuses a lower layer
+// within another one, and if the layers are on the root file system, they are within "/".
+// A read-only overlay of the base over "/" is a separate file system, which contains no
+// layers. It uses one of the two levels to which overlays can be stacked, so it is used
+// only if necessary.
 func (n *Backend) chooseLower(a backend.Account) error {
 	var root, store unix.Stat_t
 	if err := errors.Join(unix.Stat("/", &root), unix.Stat(n.dir, &store)); err != nil {
 		return err
 	}
-	// Boxes are mounted with the store's l as working directory.
+	// Boxes are mounted with the store's directory l as working directory.
 	if root.Dev != store.Dev {
 		n.lower[a.Name] = "../ns/" + baseName(a) + ":/"
 		return nil
@@ -228,8 +227,8 @@ func (n *Backend) chooseLower(a backend.Account) error {
 		data: "lowerdir=" + baseName(a) + ":/,redirect_dir=on"}.mount()
 }
 
-// try runs a box once, which best shows whether the kernel and the host's
-// programs suffice.
+// try runs a box once. That shows best whether the kernel and the host's programs
+// suffice.
 func (n *Backend) try() error {
 	dir := filepath.Join(n.dir, "b", backend.NewID())
 	m := &Machine{backend: n, dir: dir, account: backend.RuntimeAccount}
@@ -256,7 +255,7 @@ func (n *Backend) NewMachine(_ string, cfg backend.Config, dir string, layers []
 	return n.MakeMachine(dir, layers, cfg)
 }
 
-// MakeMachine makes the machine of a box.
+// MakeMachine creates the machine of a box.
 func (n *Backend) MakeMachine(dir string, layers []string, cfg backend.Config) (*Machine, error) {
 	m := &Machine{
 		backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.AccountOrDefault(), firewall: cfg.Firewall,

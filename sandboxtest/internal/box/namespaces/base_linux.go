@@ -18,22 +18,21 @@ import (
 
 const opaqueAttr = "trusted.overlay.opaque"
 
-// baseName is the directory of the lowest layer for the account.
+// baseName is the directory of the account's lowest layer.
 func baseName(a backend.Account) string { return "base-" + a.Name }
 
-// viewName is the directory where that layer is seen over the host's root.
+// viewName is the directory that shows that layer over the host's root.
 func viewName(a backend.Account) string { return "view-" + a.Name }
 
-// etcName is the directory of the account's files where there is no root to
-// write them into.
+// etcName is the directory of the account's files if there is no root into which they can
+// be written.
 func etcName(a backend.Account) string { return "etc-" + a.Name }
 
-// baseLayer is the layer between the root that provides a box's programs and what
-// the box writes.
+// baseLayer is the layer between the root that provides a box's programs and the box's
+// own files.
 type baseLayer struct {
 	dir string
-	// owners reports whether files in it have owners other than this process's
-	// user.
+	// owners says whether its files have owners other than this process's user.
 	owners bool
 }
 
@@ -46,9 +45,9 @@ func (b baseLayer) chown(name string, uid, gid int) error {
 	return os.Chown(b.name(name), uid, gid)
 }
 
-// build writes what a new box has over the machine's root: its user, its own
-// directories, and covers that hide what belongs to the machine alone: its homes,
-// and the directories in hidden.
+// build writes what a new box has in addition to the machine's root: its user, its own
+// directories, and covers over what belongs to the machine alone: home directories, and
+// the directories in hidden.
 func (b baseLayer) build(hidden []string, homes []home, account backend.Account) error {
 	type ownDir struct {
 		name   string
@@ -101,9 +100,9 @@ func (b baseLayer) build(hidden []string, homes []home, account backend.Account)
 	return err
 }
 
-// writeAccounts writes the files in etc that know the box's user and network,
-// over the machine's; resolver says that the box has one of its own, and path is
-// where it looks for programs.
+// writeAccounts writes, over the machine's, the files in etc that describe the box's
+// users and network. resolver says that the box has its own resolver, and path is where
+// it looks for programs.
 func writeAccounts(etc string, resolver bool, path string, account backend.Account) error {
 	name, shell := account.Name, backend.DefaultShell
 	if backend.CheckExecutable(shell) != nil {
@@ -118,7 +117,7 @@ func writeAccounts(etc string, resolver bool, path string, account backend.Accou
 	}{
 		{"passwd", uid, user, "root:x:0:0::/root:" + shell, 0o644},
 		{"group", gid, fmt.Sprintf("%s:x:%d:", name, backend.GroupID), "root:x:0:", 0o644},
-		// The account is not locked, or PAM would refuse it sudo.
+		// Don't lock the account: PAM would refuse it sudo.
 		{"shadow", "", name + ":*:19000:0:99999:7:::", "root:*:19000:0:99999:7:::", 0o640},
 		{"gshadow", "", name + ":!::", "root:*::", 0o640},
 	} {
@@ -164,7 +163,8 @@ func writeAccounts(etc string, resolver bool, path string, account backend.Accou
 	return writeFile(filepath.Join(sudoers, "90-"+name), rules, 0o440)
 }
 
-// resolvConf is the host's, with the box's own resolver, which asks the host's.
+// resolvConf returns the host's, or one with the box's own resolver, which asks the
+// host's.
 func resolvConf(own bool) string {
 	data, _ := os.ReadFile("/etc/resolv.conf")
 	if !own {
@@ -187,8 +187,8 @@ func writeFile(name, text string, mode fs.FileMode) error {
 	return os.Chmod(name, mode)
 }
 
-// openWayToPrograms lets the box's user pass through directories that are
-// closed to it on the host but lead to programs of PATH, such as /root.
+// openWayToPrograms lets the box's user pass through directories that the host closes to
+// it but that lead to programs in PATH, such as /root.
 func (b baseLayer) openWayToPrograms() error {
 	for _, dir := range filepath.SplitList(backend.SearchPath()) {
 		dir, err := filepath.EvalSymlinks(dir)
@@ -211,8 +211,8 @@ func (b baseLayer) openWayToPrograms() error {
 	return nil
 }
 
-// copyDir makes a directory of the root, with its parents, in the base layer,
-// where it stands for the root's and shows the root's files.
+// copyDir creates a directory of the root, with its parents, in the base layer. It shows
+// the root's files.
 func (b baseLayer) copyDir(dir string, mode fs.FileMode) error {
 	name := b.name(dir)
 	if dir == "/" {
@@ -259,7 +259,7 @@ func (b baseLayer) covered(dir string) bool {
 	return false
 }
 
-// cover hides a directory of the machine, if nothing else hides it.
+// cover hides a directory of the machine unless it is already hidden.
 func (b baseLayer) cover(dir string) error {
 	if b.covered(dir) {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// renewOverlays replaces the work directories of the overlays, since one with the
-// mark of a volatile overlay can't be mounted again.
+// renewOverlays replaces the work directories of the overlays, because one that was used
+// by a volatile overlay can't be mounted again.
 func renewOverlays(mounts []backend.Mount) error {
 	for _, m := range mounts {
 		if m.Lower == "" {
@@ -26,8 +26,8 @@ func renewOverlays(mounts []backend.Mount) error {
 	return nil
 }
 
-// mountPointOf is what shows the mount's files at a point. The names of an overlay
-// are relative to the working directory wd, which avoids escapes.
+// mountPointOf returns the mount that shows the mount's files at a point. The names of an
+// overlay are relative to the working directory wd, so that they need no escapes.
 func mountPointOf(m backend.Mount, point, wd, options string) (mountPoint, error) {
 	if m.Lower == "" {
 		return mountPoint{source: m.Dir, target: point, flags: unix.MS_BIND}, nil
@@ -44,8 +44,8 @@ func mountPointOf(m backend.Mount, point, wd, options string) (mountPoint, error
 	return mountPoint{source: "drive", target: point, kind: "overlay", data: data}, nil
 }
 
-// mountDrives mounts the box's drives in an assembled root that no process uses
-// yet. The options are those of overlays, and wd is the working directory.
+// mountDrives mounts the box's drives in an assembled root that no process uses yet. The
+// options are those of overlays, and wd is the working directory.
 func mountDrives(root string, mounts []backend.Mount, wd, options string) error {
 	if len(mounts) == 0 {
 		return nil

@@ -28,15 +28,15 @@ import (
 // with the old ones by hard links. TestFlattenedChain compares the trees before
 // and after.
 
-// merger merges a chain into one layer, by the rules by which overlayfs looks up
-// names, without the base on which all layers stand.
+// merger merges a chain into one layer, without the base below all layers. It follows the
+// rules by which overlayfs looks up names.
 type merger struct {
 	layers []string // directories, newest first
 	attrs  string   // the prefix of overlayfs's attributes
 	bases  []*merger
 }
 
-// place is where one layer has a directory.
+// place is a directory in one layer.
 type place struct {
 	layer int
 	path  string
@@ -65,7 +65,7 @@ func (n *Backend) Flatten(chain []string, dir string) error {
 	return n.pool.Do(func() error { return m.merge(dir, mergedDir{places: m.roots(0), below: "/"}, nil) })
 }
 
-// machineBases are what chains of layers over the machine's root stand on.
+// machineBases returns the bases of chains of layers over the machine's root.
 func (n *Backend) machineBases(attrs string) (bases []*merger) {
 	for _, a := range backend.Accounts {
 		base := &merger{attrs: attrs, layers: []string{filepath.Join(n.mounts, baseName(a))}}
@@ -77,9 +77,9 @@ func (n *Backend) machineBases(attrs string) (bases []*merger) {
 	return bases
 }
 
-// baseHas reports whether a base has a name, which a whiteout must then hide.
-// Other whiteouts are left out: they would pile up for every name that ever
-// existed, and overlayfs lists them in a directory that no other layer has.
+// baseHas reports whether a base has a name, which a whiteout must then hide. The merge
+// omits other whiteouts: they would accumulate for every name that ever existed, and
+// overlayfs lists them in a directory that no other layer has.
 func (m *merger) baseHas(name string) (bool, error) {
 	for _, base := range m.bases {
 		found, isDir := mergedDir{places: base.roots(0)}, true
@@ -99,7 +99,7 @@ func (m *merger) baseHas(name string) (bool, error) {
 	return false, nil
 }
 
-// roots are those of the layers from one on.
+// roots returns the roots of the layers from index from on.
 func (m *merger) roots(from int) []place {
 	var list []place
 	for i := from; i < len(m.layers); i++ {
@@ -110,8 +110,8 @@ func (m *merger) roots(from int) []place {
 
 func (m *merger) name(p place) string { return filepath.Join(m.layers[p.layer], p.path) }
 
-// merge fills the new directory to with the contents of d, and then gives it d's
-// attributes, so that its new files don't inherit them.
+// merge fills the new directory to with the contents of d. It then sets d's attributes,
+// so that new files don't inherit them.
 func (m *merger) merge(to string, d mergedDir, notes map[string]string) error {
 	seen := make(map[string]bool)
 	for _, p := range d.places {
@@ -132,7 +132,7 @@ func (m *merger) merge(to string, d mergedDir, notes map[string]string) error {
 	return m.copyAttributes(m.name(d.places[0]), to, notes)
 }
 
-// entry makes d's entry of that name in the directory to.
+// entry creates d's entry with a name in the directory to.
 func (m *merger) entry(to string, d mergedDir, name string) error {
 	target := filepath.Join(to, name)
 	sub, isDir, err := m.lookUp(d, name)
@@ -148,9 +148,8 @@ func (m *merger) entry(to string, d mergedDir, name string) error {
 		}
 		return unix.Mknod(target, unix.S_IFCHR, 0)
 	case !isDir:
-		// Layers are never written to, so they can share files: the cost of a
-		// link does not depend on the size, and the file keeps all its
-		// attributes.
+		// Layers are never written to, so they can share files: the cost of a link does
+		// not depend on the size, and the file keeps all its attributes.
 		return os.Link(m.name(sub.places[0]), target)
 	}
 	if err := os.Mkdir(target, 0o700); err != nil {
@@ -167,8 +166,8 @@ func (m *merger) entry(to string, d mergedDir, name string) error {
 	return m.merge(target, sub, notes)
 }
 
-// lookUp finds a name of a directory: the places where it is a directory, or the
-// one where it is something else. It finds nothing if the name was removed.
+// lookUp finds a name in a directory: the places where it is a directory, or the one
+// place where it is something else. It finds nothing if the name was removed.
 func (m *merger) lookUp(d mergedDir, name string) (found mergedDir, isDir bool, err error) {
 	q := query{names: []string{name}}
 	for rest := d.places; len(rest) > 0; {
@@ -211,8 +210,7 @@ type hit struct {
 	isDir bool
 }
 
-// lookIn looks into one layer. Its directories may say what they are called in
-// the layers below.
+// lookIn looks into one layer. Its directories may have other names in the layers below.
 func (m *merger) lookIn(at place, q *query, wantDir bool) (*hit, error) {
 	names, dir := q.names, at.path
 	for i, name := range names {
@@ -271,7 +269,7 @@ func isWhiteout(info fs.FileInfo) bool {
 	return info.Mode()&fs.ModeCharDevice != 0 && st.Rdev == 0
 }
 
-// getAttribute returns an extended attribute, empty if there is none.
+// getAttribute returns an extended attribute, or "" if there is none.
 func getAttribute(name, attr string) (string, error) {
 	for size := 256; ; size *= 4 {
 		value := make([]byte, size)
@@ -288,8 +286,8 @@ func getAttribute(name, attr string) (string, error) {
 	}
 }
 
-// copyAttributes gives a directory the owner, the mode, the extended
-// attributes and the times of another, and overlayfs's notes.
+// copyAttributes copies the owner, the mode, the extended attributes and the times of a
+// directory, and sets overlayfs's attributes in notes.
 func (m *merger) copyAttributes(from, to string, notes map[string]string) error {
 	info, err := os.Lstat(from)
 	if err != nil {
@@ -306,7 +304,8 @@ func (m *merger) copyAttributes(from, to string, notes map[string]string) error 
 			return &fs.PathError{Op: "listxattr", Path: from, Err: err}
 		}
 		for attr := range strings.SplitSeq(string(list[:max(n, 0)]), "\x00") {
-			// These notes are written again, except those of an overlay within the box.
+			// Skip overlayfs's attributes, which are set from notes, except those of an
+			// overlay within the box.
 			if attr == "" || strings.HasPrefix(attr, m.attrs) && !strings.HasPrefix(attr, m.attrs+"overlay.") {
 				continue
 			}

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// onLoopbackOnly reports whether what listens on a port of the calling thread's
-// network does so on loopback addresses alone.
+// onLoopbackOnly reports whether all listeners on a port of the calling thread's network
+// use loopback addresses.
 func onLoopbackOnly(port int) bool {
 	found := false
 	for _, table := range []string{"tcp", "tcp6"} {
@@ -30,8 +30,8 @@ func onLoopbackOnly(port int) bool {
 	return found
 }
 
-// listeningAddr reads a line of /proc/net/tcp or tcp6, in which each four bytes
-// of an address are a number in the order of the machine.
+// listeningAddr parses a line of /proc/net/tcp or tcp6, in which each four bytes of an
+// address are a number in the machine's byte order.
 func listeningAddr(line string) (netip.AddrPort, bool) {
 	const listening = "0A"
 	fields := strings.Fields(line)

@@ -24,8 +24,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
-// Machine is a box with its own namespaces. Its first process only holds
-// them; when it dies, the kernel kills all the others.
+// Machine is a box with its own namespaces. Its first process only holds them. When it
+// dies, the kernel kills all others.
 type Machine struct {
 	backend  *Backend
 	dir      string
@@ -41,13 +41,13 @@ type Machine struct {
 	dead chan struct{} // closed when the first process is gone
 	net  *network
 	box  backend.Handle // pidfd of the first process
-	// What earlier boots of the box have transferred.
+	// Bytes that earlier boots of the box have transferred.
 	in, out int64
 }
 
-// initScript mounts /proc, which only a process of the box can do, and then reaps
-// orphans for ever: a waiting shell reaps every child, and it waits for a child
-// that reads from a pipe without a writer.
+// initScript mounts /proc, which only a process of the box can do, and then reaps orphans
+// forever: a waiting shell reaps every child, and it waits for a child that reads from a
+// pipe without a writer.
 const initScript = `mount -t proc -o nosuid,nodev,noexec proc "$1/proc" && echo ok || exit 1
 exec </dev/null >/dev/null 2>&1
 while :; do (read never <&3) & wait; done`
@@ -66,8 +66,7 @@ func (m *Machine) Boot(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// A work directory with the mark of a volatile overlay can't be mounted
-	// again.
+	// A work directory that was used by a volatile overlay can't be mounted again.
 	if err := backend.RemoveAll(m.Work()); err != nil {
 		return err
 	}
@@ -124,8 +123,8 @@ func (m *Machine) bootOnThread() (err error) {
 	if err != nil {
 		return err
 	}
-	// This must precede the loss of the old root: only the host's root may mount
-	// /proc where none is visible.
+	// Start init before the old root is gone: only the host's root may mount /proc where
+	// none is visible.
 	if err := m.startInit(root); err != nil {
 		return err
 	}
@@ -138,9 +137,9 @@ func (m *Machine) bootOnThread() (err error) {
 	return keepProc()
 }
 
-// keepProc keeps programs of a box, which may be root's, from changing the machine by
-// what is in /proc: only what is a process's can be written to. What tells of others
-// is empty.
+// keepProc keeps programs of a box, which may be root's, from changing the machine
+// through /proc: only the directories of processes are writable. Files that reveal other
+// boxes are empty.
 func keepProc() error {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -199,7 +198,7 @@ func (m *Machine) mountRoot() (target string, err error) {
 	return root.target, mountDrives(root.target, m.mounts, layers, root.options)
 }
 
-// setHostname names the machine, and makes the name resolve to it.
+// setHostname sets the machine's name, and makes the name resolve to it.
 func (m *Machine) setHostname() error {
 	name := strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
@@ -245,8 +244,8 @@ func (m *Machine) startInit(root string) error {
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWPID,
 			Setsid:     true, // a Ctrl-C is not for it
-			// The thread lives as long as the host, so the box ends with this
-			// process, however it ends.
+			// The thread lives as long as the host, so the box ends with this process,
+			// however it ends.
 			Pdeathsig: syscall.SIGKILL,
 			PidFD:     &pidfd,
 		},
@@ -274,7 +273,7 @@ func (m *Machine) startInit(root string) error {
 	return nil
 }
 
-// enter moves the calling thread into the box. It can't come back.
+// enter moves the calling thread into the box. The thread can't return.
 func (m *Machine) enter(kinds int) error {
 	if err := backend.SeparateThread(); err != nil {
 		return err
@@ -333,7 +332,7 @@ func (m *Machine) Launch(cmd *exec.Cmd, spec *backend.Spec) (backend.Running, er
 	})
 }
 
-// trustedList is the box's file of authorities to trust.
+// trustedList returns the box's file of trusted authorities.
 func (m *Machine) trustedList() string {
 	if m.backend.rootless {
 		return m.backend.bundle
@@ -341,8 +340,8 @@ func (m *Machine) trustedList() string {
 	return bundleName
 }
 
-// credential returns a user of the box, with the groups in its files. It runs
-// inside the box.
+// credential returns a user of the box with the groups in the box's files. It runs inside
+// the box.
 func (m *Machine) credential(user string) *syscall.Credential {
 	if user == backend.RootUser {
 		return &syscall.Credential{Groups: []uint32{0}}
@@ -377,7 +376,7 @@ func (m *Machine) Extract(ctx context.Context, archive io.Reader, dir string, ma
 	return m.files(func(f backend.FileSystem) error { return backend.Extract(ctx, f, archive, dir, max) })
 }
 
-// HandOver gives the way outside to the host's process.
+// HandOver passes the outside connection to the host's process.
 func (m *Machine) HandOver() ([]*os.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -459,12 +458,12 @@ func (m *Machine) Halt(commands []backend.Command) error {
 	return err
 }
 
-// shutDownLocked kills the first process, and with it all others, and releases
-// what the boot acquired.
+// shutDownLocked kills the first process, and with it all others, and releases what the
+// boot acquired.
 func (m *Machine) shutDownLocked() error {
 	if m.init != nil {
 		_ = m.init.Process.Kill()
-		// It is gone when all processes of the box are.
+		// It ends when all processes of the box have ended.
 		<-m.dead
 		m.init = nil
 	}
@@ -478,7 +477,7 @@ func (m *Machine) shutDownLocked() error {
 	return err
 }
 
-// Freeze takes the upper directory without copying it.
+// Freeze returns the upper directory without copying it.
 func (m *Machine) Freeze() (string, int64, error) {
 	size, err := backend.DiskUsage(m.Upper())
 	return m.Upper(), size, err

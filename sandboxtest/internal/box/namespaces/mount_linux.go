@@ -54,8 +54,8 @@ func bindReadOnly(source, target string) error {
 // devices are those of a box.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// buildDev writes a /dev with what programs expect. All boxes share it read-only,
-// which does not prevent writing to the devices.
+// buildDev writes a /dev with the usual devices. All boxes share it read-only, which does
+// not prevent writing to the devices.
 func buildDev(dev string) error {
 	for _, node := range devices {
 		var st unix.Stat_t
@@ -86,14 +86,14 @@ func linkDev(dev string) error {
 	return errors.Join(os.Mkdir(filepath.Join(dev, "pts"), 0o755), os.Mkdir(filepath.Join(dev, "shm"), 0o755))
 }
 
-// pseudo are file systems that are not the host's files.
+// pseudo are the types of file systems that do not contain the host's files.
 var pseudo = []string{
 	"autofs", "bdev", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs",
 	"fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "sysfs", "tmpfs", "tracefs",
 }
 
-// extraMounts lists the host's other mounts, since overlayfs shows only the root
-// file system.
+// extraMounts lists the host's other mounts, because overlayfs shows only the root file
+// system.
 func extraMounts(stateDir string) ([]string, error) {
 	f, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
@@ -123,13 +123,13 @@ func extraMounts(stateDir string) ([]string, error) {
 
 var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// overlayOptions are those of a box's root. volatile avoids a wait for the disk
-// when a box stops, and redirect_dir makes it possible to rename directories of
-// lower layers.
+// overlayOptions are the options of a box's root. volatile avoids a wait for the disk
+// when a box stops, and redirect_dir makes it possible to rename directories of lower
+// layers.
 const overlayOptions = "index=off,metacopy=off,volatile,redirect_dir=on"
 
-// rootSpec says what a box's root consists of. The names of the layers are
-// relative to the working directory.
+// rootSpec lists the parts of a box's root. The names of the layers are relative to the
+// working directory.
 type rootSpec struct {
 	target      string
 	lower       []string // newest first
@@ -157,7 +157,7 @@ func (r *rootSpec) mount() error {
 	if err != nil {
 		return err
 	}
-	// A network namespace that belongs to another user has no /sys to show.
+	// A network namespace that belongs to another user has no /sys.
 	sys := mountPoint{source: "sysfs", target: r.target + "/sys", kind: "sysfs", flags: unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC}
 	if sys.mount() != nil {
 		if err := bindReadOnly("/sys", sys.target); err != nil {
@@ -165,7 +165,7 @@ func (r *rootSpec) mount() error {
 		}
 	}
 	for _, name := range r.extra {
-		// A box that has removed the directory does without it.
+		// The box may have removed the directory.
 		if _, err := os.Lstat(r.target + name); err != nil {
 			continue
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
-// network is a box's network: loopback, and an interface that leads outside
-// through a nat if there is one.
+// network is a box's network: loopback and, if there is a NAT, an interface that leads
+// outside through it.
 type network struct {
 	ns     backend.Handle
 	shared bool // it's the host's
@@ -25,7 +25,7 @@ type network struct {
 	nat    *firewall.NAT // which has taken the way over; nil where another process has it
 }
 
-// wayOut is what a nat is made of. The interface goes when device is closed.
+// wayOut has what a NAT needs. The interface disappears when device is closed.
 type wayOut struct {
 	Device   *os.File
 	Listener net.Listener // inside the box's network
@@ -38,7 +38,7 @@ func (w *wayOut) close() error {
 	return errors.Join(w.Device.Close(), w.Listener.Close())
 }
 
-// ReceiveWay makes a way of the files that handOver gave, and closes them.
+// ReceiveWay makes a way of the files from handOver, and closes them.
 func ReceiveWay(files []*os.File) (*wayOut, error) {
 	if len(files) != 2 {
 		backend.CloseAll(files)
@@ -54,8 +54,8 @@ func ReceiveWay(files []*os.File) (*wayOut, error) {
 
 const interfaceName = "eth0"
 
-// haveTUN reports whether boxes can have networks of their own that lead outside.
-// Otherwise a box has the host's network or none.
+// haveTUN reports whether boxes can have their own networks that lead outside. Otherwise
+// a box has the host's network or none.
 func haveTUN() bool {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -64,8 +64,8 @@ func haveTUN() bool {
 	return unix.Close(fd) == nil
 }
 
-// newNetwork sets up the network namespace of the calling thread, which is the
-// host's when shared is set.
+// newNetwork sets up the network namespace of the calling thread, which is the host's if
+// shared is set.
 func newNetwork(deny, shared, tun bool) (*network, error) {
 	ns, err := backend.OpenNamespace("net")
 	if err != nil {
@@ -88,8 +88,8 @@ func newNetwork(deny, shared, tun bool) (*network, error) {
 	return n, nil
 }
 
-// leadOutside makes the interface that leads outside, switched off for deny.
-// What comes out of it is for start or handOver.
+// leadOutside creates the interface that leads outside. It is down if deny is set. start
+// or handOver uses its packets.
 func (n *network) leadOutside(deny bool) error {
 	device, err := openTUN(interfaceName)
 	if err != nil {
@@ -116,7 +116,7 @@ func (n *network) start(log *slog.Logger, f *firewall.Firewall) {
 	}
 }
 
-// HandOver gives the way outside to another process, as files to send and close.
+// handOver returns the way outside for another process, as files to send and close.
 func (n *network) handOver() ([]*os.File, error) {
 	if n.way == nil {
 		return nil, nil
@@ -135,8 +135,8 @@ func (n *network) handOver() ([]*os.File, error) {
 	return files, nil
 }
 
-// openTUN makes an interface in the calling thread's network whose packets are
-// read and written here. It goes when the file is closed.
+// openTUN creates an interface in the calling thread's network whose packets this process
+// reads and writes. It disappears when the file is closed.
 func openTUN(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -153,7 +153,7 @@ func openTUN(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil
 }
 
-// withSocket gives f a socket for requests about interfaces.
+// withSocket calls f with a socket for requests about interfaces.
 func withSocket(f func(sock int) error) error {
 	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -162,7 +162,7 @@ func withSocket(f func(sock int) error) error {
 	return errors.Join(f(sock), unix.Close(sock))
 }
 
-// configure gives an interface its address and switches it on.
+// configure sets the address of an interface and brings it up.
 func configure(name string) error {
 	err := withSocket(func(sock int) error {
 		for _, set := range []struct {
@@ -192,7 +192,7 @@ func configure(name string) error {
 	return setUp(name, true)
 }
 
-// setUp switches an interface of the calling thread's network on or off.
+// setUp brings an interface of the calling thread's network up or down.
 func setUp(name string, up bool) error {
 	return withSocket(func(sock int) error {
 		req, err := unix.NewIfreq(name)
@@ -214,8 +214,8 @@ func setUp(name string, up bool) error {
 	})
 }
 
-// inside runs f on a thread in the box's network. Sockets belong to the
-// network they were made in, wherever they are used after.
+// inside runs f on a thread in the box's network. Sockets belong to the network in which
+// they were created, wherever they are used later.
 func (n *network) inside(f func() error) error {
 	if n.shared {
 		return f()
@@ -236,7 +236,7 @@ func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error)
 		if conn, err = backend.DialLoopback(ctx, port); err == nil || !n.leads {
 			return err
 		}
-		// A server may listen on the interface's address only.
+		// A server may listen only on the interface's address.
 		var d net.Dialer
 		other, oerr := d.DialContext(ctx, "tcp4", netip.AddrPortFrom(firewall.BoxAddr, uint16(port)).String())
 		if oerr == nil {
@@ -247,8 +247,7 @@ func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error)
 	return conn, err
 }
 
-// Set cuts the network off or connects it. Connections that are open when it
-// is cut off are reset.
+// set disconnects the network or connects it. Disconnecting resets open connections.
 func (n *network) set(deny bool) error {
 	if !n.leads {
 		return fmt.Errorf("%w while the box runs: there is no /dev/net/tun", backend.ErrUnsupported)
@@ -256,7 +255,7 @@ func (n *network) set(deny bool) error {
 	return n.nat.Cutting(deny, func() error { return n.switchInterface(!deny) })
 }
 
-// switchInterface switches the interface that leads outside on or off.
+// switchInterface brings the interface that leads outside up or down.
 func (n *network) switchInterface(on bool) error {
 	return n.inside(func() error {
 		if !on {

@@ -15,9 +15,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Of the homes of the machine's users boxes see the folders that PATH names and
-// those that the caller shows, and nothing else: keys and logins are in too many
-// places to know them all.
+// Of the machine's home directories, boxes see only the folders in PATH and those that
+// the caller shows: keys and logins are in too many places to list them all.
 
 // besidePrograms are folders next to a folder of programs that the programs need.
 var besidePrograms = []string{"include", "lib", "lib32", "lib64", "libexec", "share"}
@@ -28,14 +27,15 @@ type home struct {
 	shown []shownDir
 }
 
-// shownDir is a directory that boxes see in a home: what is in real has a name in
-// the home. One outside of it is a link there.
+// shownDir is a directory in a home that boxes see. name is its name in the home, and
+// real is where its files are. If real is outside the home, name is a link.
 type shownDir struct {
 	name, real string
 	link       bool
 }
 
-// homes are those of this machine. Of each, folders are shown besides those of PATH.
+// homes returns the homes of this machine. folders are shown in each of them, in addition
+// to those in PATH.
 func homes(folders []string) (list []home) {
 	dirs := []string{"/root"}
 	for _, of := range []func() (string, error){os.UserHomeDir, accountHome} {
@@ -65,7 +65,7 @@ func homes(folders []string) (list []home) {
 	return list
 }
 
-// Add shows in this home what another home shows.
+// add shows in this home what another home shows.
 func (h *home) add(name string, shown []shownDir) {
 	for _, s := range shown {
 		s.name = filepath.Join(name, s.name)
@@ -75,7 +75,7 @@ func (h *home) add(name string, shown []shownDir) {
 	}
 }
 
-// accountHome is the home in the list of users, whatever the environment says.
+// accountHome returns the home in the user database, whatever the environment says.
 func accountHome() (string, error) {
 	u, err := user.Current()
 	if err != nil {
@@ -84,8 +84,8 @@ func accountHome() (string, error) {
 	return u.HomeDir, nil
 }
 
-// ofSystem reports whether a home is one by name only, as those of daemons: it has
-// what all programs need, or what is not the machine's in a box.
+// ofSystem reports whether a directory is a home only by name, as those of daemons: it
+// contains what all programs need, or what a box has itself.
 func ofSystem(dir string) bool {
 	for _, of := range []string{"/bin", "/etc", "/lib", "/lib32", "/lib64", "/nix", "/proc", "/sbin", "/sys", "/usr"} {
 		if isBelow(dir, of) || isBelow(of, dir) {
@@ -95,7 +95,7 @@ func ofSystem(dir string) bool {
 	return slices.Contains(ownDirs, dir) || slices.Contains([]string{"/home", "/opt", "/var", "/var/lib"}, dir) || slices.Contains(filepath.SplitList(backend.SearchPath()), dir)
 }
 
-// shownOf are the directories of a home that boxes see.
+// shownOf returns the directories of a home that boxes see.
 func shownOf(dir string, folders []string) (shown []shownDir) {
 	names := slices.Clone(folders)
 	for _, entry := range filepath.SplitList(backend.SearchPath()) {
@@ -106,7 +106,8 @@ func shownOf(dir string, folders []string) (shown []shownDir) {
 			}
 			names = append(names, in)
 			prefix, last := filepath.Dir(in), filepath.Base(in)
-			// The folders next to ~/bin and ~/.local/bin hold more than their programs' files.
+			// The folders next to ~/bin and ~/.local/bin contain more than files of
+			// programs.
 			if prefix == "." || prefix == ".local" || last != "bin" && last != "sbin" {
 				continue
 			}
@@ -121,7 +122,7 @@ func shownOf(dir string, folders []string) (shown []shownDir) {
 	slices.Sort(names)
 	for _, name := range names {
 		real := realPath(filepath.Join(dir, name))
-		// A link may lead to all of the home.
+		// A link may lead to the whole home.
 		if !filepath.IsLocal(name) || name == "." || real == "" || isBelow(dir, real) ||
 			slices.ContainsFunc(shown, func(s shownDir) bool { return isBelow(name, s.name) }) {
 			continue
@@ -133,7 +134,7 @@ func shownOf(dir string, folders []string) (shown []shownDir) {
 	return shown
 }
 
-// realPath is a name without links, or "" if it leads nowhere.
+// realPath returns a name without links, or "" if it does not exist.
 func realPath(name string) string {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
@@ -142,8 +143,8 @@ func realPath(name string) string {
 	return real
 }
 
-// privateNames are what boxes don't see of directories that the environment has
-// put outside of homes: logins and tokens, and what agents and browsers remember.
+// privateNames are the private parts of directories that the environment has moved out of
+// the home: logins and tokens, and what agents and browsers store.
 var privateNames = map[string][]string{
 	"XDG_CACHE_HOME": {"sandbox-devserver", "sandbox-sessions"},
 	"XDG_CONFIG_HOME": {
@@ -153,8 +154,8 @@ var privateNames = map[string][]string{
 	"XDG_STATE_HOME": {"sandbox-cli/daemon"},
 }
 
-// privatePaths returns where privateNames are, or would be once somebody makes
-// them, and the targets of those that are links.
+// privatePaths returns where privateNames are, or would be once they are created, and the
+// targets of those that are links.
 func privatePaths() (paths []string) {
 	for variable, names := range privateNames {
 		dir := os.Getenv(variable)
@@ -179,8 +180,8 @@ func privatePaths() (paths []string) {
 	return slices.Compact(paths)
 }
 
-// firstMissing returns the first of a path's directories that does not exist, or
-// the path itself: a login of tomorrow begins there.
+// firstMissing returns the first of a path's directories that does not exist, or the path
+// itself: a later login would be created there.
 func firstMissing(path string) string {
 	parent := filepath.Dir(path)
 	real, err := filepath.EvalSymlinks(parent)
@@ -193,8 +194,8 @@ func firstMissing(path string) string {
 	return filepath.Join(parent, filepath.Base(path))
 }
 
-// coverPrivate hides homes and other private files in the layer; boxes can write
-// their own there.
+// coverPrivate hides homes and other private files in the layer. Boxes can write their
+// own there.
 func (b baseLayer) coverPrivate(list []home) error {
 	var errs []error
 	for _, h := range list {
@@ -248,8 +249,7 @@ func (b baseLayer) emptyHome(h home) error {
 			err = b.copyDir(name, info.Mode())
 		}
 		if err == nil {
-			// The kernel goes on there in the layer below, as in a directory that
-			// was renamed.
+			// The kernel continues there in the layer below, as for a renamed directory.
 			err = unix.Setxattr(b.name(name), redirectAttr, []byte(s.real), 0)
 		}
 		if err != nil {
@@ -259,8 +259,8 @@ func (b baseLayer) emptyHome(h home) error {
 	return nil
 }
 
-// emptyHomes prepares, for homes in directories of the machine that are bound into
-// a box's root, what is bound over them: layers can't hide anything there.
+// emptyHomes prepares what is bound over homes in those directories of the machine that
+// are bound into a box's root: layers can't hide anything there.
 func (n *Backend) emptyHomes() error {
 	for i, h := range n.homes {
 		empty := n.emptyOf(i)
@@ -280,7 +280,7 @@ func (n *Backend) emptyHomes() error {
 			}
 		}
 	}
-	// What is mounted in a home is no less private.
+	// What is mounted in a home is private, too.
 	n.extra = slices.DeleteFunc(n.extra, func(dir string) bool {
 		return slices.ContainsFunc(n.homes, func(h home) bool {
 			return dir != h.dir && isBelow(dir, h.dir) && !slices.ContainsFunc(h.shown, func(s shownDir) bool { return isBelow(dir, s.real) })
@@ -291,7 +291,7 @@ func (n *Backend) emptyHomes() error {
 
 func (n *Backend) emptyOf(i int) string { return fmt.Sprintf("%s/home-%d", n.mounts, i) }
 
-// coverShown hides homes and other private files in the machine's directories that
+// coverShown hides homes and other private files in those directories of the machine that
 // are bound into a box's root.
 func (n *Backend) coverShown(root string, shown []string) error {
 	bound := func(path string) bool {
@@ -339,7 +339,7 @@ func (n *Backend) coverShown(root string, shown []string) error {
 // nothingName is an empty directory among the backend's mounts.
 const nothingName = "nothing"
 
-// isBelow reports whether a path is dir, or below it.
+// isBelow reports whether a path is dir or below it.
 func isBelow(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }

@@ -15,17 +15,16 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Without the host's root there is one user, who owns all that a box has and is
-// root of the namespaces and, in one more user namespace, the box's user.
-// overlayfs can't use "/" then, because other file systems are mounted in it. So
-// the host's directories are bound read-only instead; the user could not write to
-// them anyway.
+// Without the host's root there is one user, who owns everything in a box. That user is
+// root of the namespaces and, in another user namespace, the box's user. overlayfs can't
+// use "/" then, because other file systems are mounted in it. The host's directories are
+// bound read-only instead. The user could not write to them anyway.
 
-// rootlessOptions make overlayfs use attributes that a user without root can
-// write. Renaming a directory of a lower layer is EXDEV.
+// rootlessOptions make overlayfs use attributes that a user without root can write.
+// Renaming a directory of a lower layer fails with EXDEV.
 const rootlessOptions = "index=off,metacopy=off,volatile,userxattr"
 
-// ownDirs are the directories of a box that are not the host's. They include the
+// ownDirs are the directories of a box that do not come from the host. They include the
 // usual mount points, so that drives can be mounted there.
 var ownDirs = []string{
 	"/dev", "/home" + "/" + backend.User, "/lost+found", "/media", "/mnt", "/proc", "/run", "/shared", "/srv", "/sys", "/tmp", "/var/lock", "/var/run", "/var/tmp", "/vercel",
@@ -88,7 +87,7 @@ func (n *Backend) writeBundles() error {
 	return nil
 }
 
-// showBundles puts those copies in the place of the machine's lists.
+// showBundles replaces the machine's lists by those copies.
 func (n *Backend) showBundles(root string) error {
 	for target, file := range n.bundles {
 		if info, err := os.Lstat(root + target); err != nil || !info.Mode().IsRegular() {
@@ -101,8 +100,8 @@ func (n *Backend) showBundles(root string) error {
 	return nil
 }
 
-// buildRootlessBase writes what a box has in addition to the host's directories,
-// and returns those to show.
+// buildRootlessBase writes what a box has in addition to the host's directories, and
+// returns those to show.
 func buildRootlessBase(base string, account backend.Account) (extra []string, err error) {
 	for _, dir := range append(account.Dirs(), "/dev", "/home", "/media", "/mnt", "/proc", "/run/lock", "/shared", "/srv", "/sys", "/tmp", "/var/tmp") {
 		if err := os.MkdirAll(base+dir, 0o755); err != nil {
@@ -129,8 +128,8 @@ func buildRootlessBase(base string, account backend.Account) (extra []string, er
 	return extra, nil
 }
 
-// showDirs gives the base layer the links of one of the host's directories and
-// places for its directories, which boxes will see there.
+// showDirs adds the links of one of the host's directories to the base layer, and mount
+// points for its directories.
 func showDirs(base, parent string) (shown []string, err error) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -163,7 +162,7 @@ func showDirs(base, parent string) (shown []string, err error) {
 	return shown, nil
 }
 
-// accountFiles replaces the host's files that know users and names.
+// accountFiles replaces the host's files about users and names.
 func (n *Backend) accountFiles(root string, account backend.Account) error {
 	for _, name := range []string{"passwd", "group", "hosts", "hostname", "resolv.conf"} {
 		target := filepath.Join(root, "etc", name)
@@ -177,11 +176,11 @@ func (n *Backend) accountFiles(root string, account backend.Account) error {
 	return nil
 }
 
-// asBoxUser runs a command in one more user namespace, whose only user is the
-// box's. Its parent is root of an outer namespace, so it has no rights over the
-// box. unshare is the command by which the box starts that program, which finds
-// the command in PATH once more: given its path, the command would be called by
-// that. What the environment tells the loader is for the command, not for unshare.
+// asBoxUser runs a command in another user namespace, whose only user is the box's. The
+// parent of that namespace is root of an outer one, so the command has no rights over the
+// box. unshare is the command line with which the box starts the program unshare, which
+// looks up the command in PATH: given a path, it would pass that path as the command's
+// name. The variables for the dynamic loader are for the command, not for unshare.
 func asBoxUser(cmd *exec.Cmd, unshare ...string) {
 	var loader []string
 	cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool {

@@ -28,8 +28,8 @@ type routeEntry struct {
 	irtt    uint16
 }
 
-// addDefaultRoute sends everything to the host, in the calling thread's network.
-// It succeeds if there already is one.
+// addDefaultRoute routes everything to the host, in the calling thread's network. It
+// succeeds if there already is a default route.
 func addDefaultRoute() error {
 	any4 := unix.RawSockaddrInet4{Family: unix.AF_INET}
 	route := routeEntry{dst: any4, gateway: any4, mask: any4, flags: unix.RTF_UP | unix.RTF_GATEWAY}
