@@ -10,8 +10,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// makeOverlay makes the directories of an overlay over the drive's files. Its root
-// looks like that of the drive.
+// makeOverlay creates the directories of an overlay over the drive's files. Its root gets
+// the attributes of the drive's.
 func makeOverlay(m backend.Mount) error {
 	if err := backend.MkdirAll(m.Upper(), 0o711); err != nil {
 		return err
@@ -29,7 +29,7 @@ func makeOverlay(m backend.Mount) error {
 	return os.Chmod(m.Upper(), info.Mode().Perm())
 }
 
-// copyOwners gives the files of a copy the owners of the originals.
+// copyOwners copies the owners of the files.
 func copyOwners(from, to string) error {
 	return filepath.WalkDir(to, func(name string, _ fs.DirEntry, err error) error {
 		if err != nil {

@@ -32,7 +32,7 @@ func (p *pipes) closeParent() {
 	}
 }
 
-// connect gives the command its files.
+// connect sets the command's standard files.
 func (p *Process) connect(spec *backend.Spec) (*pipes, error) {
 	c := &pipes{guard: p.box.host.guard}
 	if spec.TTY != nil {
@@ -91,15 +91,15 @@ func (p *Process) connect(spec *backend.Spec) (*pipes, error) {
 		c.output(r, out.to)
 	}
 	if len(c.outs) > 1 {
-		// This must precede any output. Without it, the order of outputs is not
-		// known.
+		// Watch the pipes before any output. If that fails, the order of outputs is
+		// unknown.
 		c.order, _ = newArrivals(c.outs)
 	}
 	return c, nil
 }
 
-// openToAll lets a process of any user open the pipe as /dev/stdout, as scripts
-// do. Pipes without permissions don't need it.
+// openToAll lets a process of any user open the pipe as /dev/stdout, as scripts do. It
+// ignores errors, because pipes without permissions don't need it.
 func openToAll(pipe *os.File) { _ = pipe.Chmod(0o666) }
 
 func (p *pipes) output(r *os.File, w io.Writer) {
@@ -123,8 +123,8 @@ func (p *pipes) run() {
 	}
 }
 
-// finish is called when the process has exited: it waits until its output was
-// delivered and closes the pipes.
+// finish is called when the process has exited. It waits until the output was delivered
+// and closes the pipes.
 func (p *pipes) finish() {
 	if p.order != nil {
 		p.order.exit()
@@ -137,9 +137,9 @@ func (p *pipes) finish() {
 	p.closeParent()
 }
 
-// output copies what comes out of a pipe. Once the process has exited it stops as
-// soon as the pipe has been silent for the grace period, because a daemon that
-// the process started may hold it open forever.
+// output copies data from a pipe. After the process has exited it stops once the pipe has
+// been silent for the grace period, because a daemon that the process started may hold
+// the pipe open forever.
 type output struct {
 	r      *os.File
 	w      io.Writer
@@ -153,15 +153,14 @@ var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 func (o *output) exit() {
 	o.exited.Store(true)
-	// It also wakes a read that waits. Where pipes have no deadlines, closing
-	// is what wakes it.
+	// The deadline also ends a pending read. If pipes have no deadlines, closing ends it.
 	if o.r.SetReadDeadline(time.Now().Add(o.grace)) != nil {
 		time.AfterFunc(o.grace, func() { _ = o.r.Close() })
 	}
 }
 
-// write delivers output. What can't be delivered is lost, and the reading goes on,
-// or the process would wait for ever.
+// write delivers output. If the writer fails, the output is lost, but reading continues:
+// otherwise the process would wait forever.
 func (o *output) write(data []byte) {
 	o.guard.Do("delivering output", func() { _, _ = o.w.Write(data) })
 }
@@ -173,13 +172,13 @@ func (o *output) copy() {
 	for {
 		exited := o.exited.Load()
 		if exited {
-			// A write may have taken longer than the deadline lasts.
+			// The write may have taken longer than the deadline.
 			_ = o.r.SetReadDeadline(time.Now().Add(o.grace))
 		}
 		n, err := o.r.Read(buf[:])
 		if exited && errors.Is(err, os.ErrDeadlineExceeded) {
-			// Only a read without a deadline proves that the pipe is empty: on a
-			// busy machine the deadline may pass before the read looks.
+			// Only a read without a deadline proves that the pipe is empty: on a busy
+			// machine the deadline may pass before the read starts.
 			if n, err = backend.ReadAvailable(o.r, buf[:]); n == 0 {
 				return
 			}

@@ -16,19 +16,18 @@ import (
 
 // Result is how a command ended.
 type Result struct {
-	// ExitCode is that of the process, or as in a shell 128 + n when signal n
-	// ended it, 127 when the program was not found, 126 when it could not be
-	// started.
+	// ExitCode is the process's. As in a shell, it is 128 + n if signal n ended the
+	// process, 127 if the program was not found, and 126 if it could not be started.
 	ExitCode int
-	// TimedOut says that the timeout ended it.
+	// TimedOut says that the timeout ended the process.
 	TimedOut bool
 	Duration time.Duration
-	// CPU is the user and system time of the process and of the children for
-	// which it waited.
+	// CPU is the user and system time of the process and of the children that it waited
+	// for.
 	CPU time.Duration
 }
 
-// Process is a command that was started. It is safe for concurrent use.
+// Process is a started command. It is safe for concurrent use.
 type Process struct {
 	box   *Box
 	cmd   *exec.Cmd
@@ -43,10 +42,9 @@ type Process struct {
 	result Result
 }
 
-// graceAfterExit is how long a pipe may be silent after the process has exited
-// before its holder counts as a daemon; what that writes later is lost.
-// maxAfterExit is the capacity of a pipe, which is the most that the process can
-// have left in it.
+// graceAfterExit is how long a pipe may be silent after the process has exited before its
+// holder is considered a daemon, whose later output is lost. maxAfterExit is the capacity
+// of a pipe, which is the most that the process can have left in it.
 const (
 	graceAfterExit = 250 * time.Millisecond
 	maxAfterExit   = 1 << 20
@@ -98,7 +96,7 @@ func (b *Box) Start(ctx context.Context, spec backend.Spec) (*Process, error) {
 	return p, nil
 }
 
-// failed is a process that ended without having started.
+// failed returns a process that has ended without having started.
 func (p *Process) failed(spec *backend.Spec, failure *backend.LaunchError) *Process {
 	w := spec.Stderr
 	if spec.TTY != nil {
@@ -113,7 +111,7 @@ func (p *Process) failed(spec *backend.Spec, failure *backend.LaunchError) *Proc
 	return p
 }
 
-// wait sees the process through to its end.
+// wait waits for the end of the process, and records it.
 func (p *Process) wait(proc backend.Running, pipes *pipes, spec *backend.Spec) {
 	var timer *time.Timer
 	if spec.Timeout > 0 {
@@ -151,7 +149,7 @@ func (p *Process) timeout() {
 	backend.KillTree(p.pid)
 }
 
-// Pid is the process ID as the host sees it, 0 when it could not be started.
+// Pid returns the host's ID of the process, or 0 if it could not be started.
 func (p *Process) Pid() int { return p.pid }
 
 // Done is closed when the command has ended and its output was delivered.
@@ -165,12 +163,12 @@ func (p *Process) Wait() Result {
 	return p.result
 }
 
-// Signal sends signal n to the process alone, not to its children. When the
-// process has exited it is os.ErrProcessDone.
+// Signal sends signal n to the process alone, not to its children. It returns
+// os.ErrProcessDone if the process has exited.
 func (p *Process) Signal(n int) error { return p.signal(n, backend.SignalProcess) }
 
-// SignalGroup sends signal n to the process and to its process group. When the
-// process has exited it is os.ErrProcessDone.
+// SignalGroup sends signal n to the process and to its process group. It returns
+// os.ErrProcessDone if the process has exited.
 func (p *Process) SignalGroup(n int) error { return p.signal(n, backend.SignalGroup) }
 
 func (p *Process) signal(n int, send func(pid int, sig syscall.Signal) error) error {
@@ -185,12 +183,12 @@ func (p *Process) signal(n int, send func(pid int, sig syscall.Signal) error) er
 	return send(p.pid, syscall.Signal(n))
 }
 
-// Input returns the writing end of a standard input that was left open, or else
-// nil. Writing to it blocks while the process does not read; a deadline ends
-// that. Once the process has exited it is closed.
+// Input returns the writing end of a standard input that was left open, or nil. A write
+// blocks while the process does not read; a deadline ends that. The file is closed once
+// the process has exited.
 func (p *Process) Input() *os.File { return p.input }
 
-// Write writes to the terminal of a process that has one.
+// Write writes to the process's terminal.
 func (p *Process) Write(data []byte) (int, error) {
 	if p.term == nil {
 		return 0, fmt.Errorf("box: write: %w", backend.ErrUnsupported)
@@ -198,7 +196,7 @@ func (p *Process) Write(data []byte) (int, error) {
 	return p.term.Master.Write(data)
 }
 
-// Resize changes the size of the terminal of a process that has one.
+// Resize changes the size of the process's terminal.
 func (p *Process) Resize(size backend.Size) error {
 	if p.term == nil {
 		return fmt.Errorf("box: resize: %w", backend.ErrUnsupported)

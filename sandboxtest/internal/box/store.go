@@ -16,37 +16,37 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// store keeps the layers of a host: l/ID is the tree, m/ID.json what is known
-// of it, and b/ID belongs to a box, unless boxes are elsewhere.
+// store keeps the layers of a host: l/ID is the tree, m/ID.json its record, and b/ID
+// belongs to a box, unless boxes are elsewhere.
 type store struct {
 	dir, boxes string
 
 	mu     sync.Mutex
 	layers map[backend.LayerID]*layer
-	// damaged are layers that can't be used, with the reason. While there are
-	// any, nothing is collected, since what they stand on is not known.
+	// damaged are layers that can't be used, with the reason. While there are any,
+	// nothing is removed, because the layers that they depend on are unknown.
 	damaged map[backend.LayerID]error
 
 	longest int // chain of layers that boxes are started on
 
-	// clearing removes what boxes of an earlier process have left.
+	// clearing removes what the boxes of an earlier process have left.
 	clearing sync.WaitGroup
 }
 
 type layer struct {
 	Parent backend.LayerID `json:"parent,omitempty"`
 	Size   int64           `json:"size"`
-	// Removed layers stay for as long as something stands on them.
+	// Removed layers stay as long as something depends on them.
 	Removed bool `json:"removed,omitempty"`
-	// Flat is a layer without parents with the contents of this layer and its
-	// chain. Boxes start on it instead.
+	// Flat is a layer without parents that has the contents of this layer and its chain.
+	// Boxes start from it instead.
 	Flat backend.LayerID `json:"flat,omitempty"`
 
 	boxes, children int
 }
 
-// openStore opens the store in dir. Without one of the layers that are wanted it
-// changes nothing.
+// openStore opens the store in dir. If one of the wanted layers is missing, it changes
+// nothing.
 func openStore(dir string, want []backend.LayerID) (*store, error) {
 	s := &store{dir: dir, boxes: filepath.Join(dir, "b"), layers: make(map[backend.LayerID]*layer), damaged: make(map[backend.LayerID]error), longest: longestChain}
 	litter, err := s.readRecords()
@@ -95,7 +95,7 @@ func openStore(dir string, want []backend.LayerID) (*store, error) {
 	return s, nil
 }
 
-// HasContents reports whether a host's directory has layers or drives.
+// HasContents reports whether a host's directory contains layers or drives.
 func HasContents(dir string) (bool, error) {
 	all := []string{drivesName}
 	for _, way := range []way{{mode: Namespace}, {mode: Namespace, rootless: true}, {mode: Folder}} {
@@ -113,9 +113,9 @@ func HasContents(dir string) (bool, error) {
 	return false, nil
 }
 
-// readRecords reads the records of the layers, and returns the names of
-// half-written ones. If a record can't be read, its layer and those that stand on
-// it can't be used; their files are kept for repair.
+// readRecords reads the records of the layers, and returns the names of unfinished ones.
+// If a record can't be read, its layer and those that depend on it can't be used. Their
+// files are kept for repair.
 func (s *store) readRecords() (litter []string, err error) {
 	dir := filepath.Join(s.dir, "m")
 	records, err := os.ReadDir(dir)
@@ -152,8 +152,8 @@ func (s *store) readRecords() (litter []string, err error) {
 	return litter, nil
 }
 
-// check reports the first of the layers, and of what they stand on, of which the
-// record or the files are missing.
+// check returns an error for the first layer, of those given and those that they depend
+// on, whose record or files are missing.
 func (s *store) check(ids []backend.LayerID) error {
 	for _, id := range ids {
 		for id != "" && s.damaged[id] == nil {
@@ -175,14 +175,14 @@ func (s *store) check(ids []backend.LayerID) error {
 	return nil
 }
 
-// missing is the error for a file that is no longer where it was.
+// missing returns the error for a file that no longer exists.
 func missing(what string, err error) error {
 	return fmt.Errorf("%s is incomplete, and nothing was changed: put back what is missing, or use another directory: %w", what, err)
 }
 
-// clear moves the leftovers of an earlier process's boxes aside and removes them
-// in the background: they may be large, and if that process was killed, the last
-// processes of its boxes may still be writing to them.
+// clear moves what an earlier process's boxes have left aside and removes it in the
+// background: it may be large, and if that process was killed, the last processes of its
+// boxes may still be writing to it.
 func (s *store) clear() error {
 	boxes, dead := filepath.Join(s.dir, "b"), filepath.Join(s.dir, "dead")
 	killBoxesOf(s.dir)
@@ -241,9 +241,9 @@ func (s *store) get(id backend.LayerID) (*layer, error) {
 	return l, nil
 }
 
-// acquire keeps a layer, or the one that stands for its chain, from being
-// collected. It gives that one's ID and the names of its chain, newest first;
-// without chained only the layer itself.
+// acquire keeps a layer, or the one that replaces its chain, from being removed. It
+// returns the ID of that layer and the names of its chain, newest first. Without chained
+// it returns only the layer itself.
 func (s *store) acquire(id backend.LayerID, chained bool) (backend.LayerID, []string, error) {
 	if id == "" {
 		return "", nil, nil
@@ -281,7 +281,7 @@ func (s *store) release(id backend.LayerID) {
 	}
 }
 
-// add takes the tree at dir as a new layer by renaming it.
+// add makes the tree at dir a new layer by renaming it.
 func (s *store) add(dir string, parent backend.LayerID, size int64) (backend.LayerID, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,7 +304,7 @@ func (s *store) putLocked(dir string, l *layer) (backend.LayerID, error) {
 	return id, nil
 }
 
-// save writes the record of a layer in one step.
+// save writes the record of a layer atomically.
 func (s *store) save(id backend.LayerID, l *layer) error {
 	data, err := json.Marshal(l)
 	if err != nil {
@@ -313,9 +313,9 @@ func (s *store) save(id backend.LayerID, l *layer) error {
 	return WriteFile(s.metaName(id), data, false)
 }
 
-// WriteFile replaces a file as a whole: if this process dies meanwhile, or the
-// disk is full, the file has the old content or the new; with sync even if the
-// machine dies. Only the owner may read the file.
+// WriteFile replaces a file atomically: if this process dies, or the disk is full, the
+// file has the old content or the new. With sync this also holds if the machine dies.
+// Only the owner may read the file.
 func WriteFile(name string, data []byte, sync bool) (err error) {
 	temp := name + backend.HalfWritten
 	defer func() {
@@ -361,14 +361,14 @@ func (s *store) remove(id backend.LayerID) error {
 	return nil
 }
 
-// collectLocked removes the files of a removed layer that nothing stands on,
-// and then of what it stood on.
+// collectLocked removes the files of a removed layer that nothing depends on, and then
+// those of its parents.
 func (s *store) collectLocked(id backend.LayerID) {
 	l := s.layers[id]
 	if l == nil || !l.Removed || l.boxes > 0 || l.children > 0 || len(s.damaged) > 0 {
 		return
 	}
-	// The tree goes last: a tree without its entry is swept on opening.
+	// Remove the tree last: a tree without a record is removed when the store is opened.
 	_ = os.Remove(s.metaName(id))
 	delete(s.layers, id)
 	_ = backend.RemoveAll(s.treeDir(id))

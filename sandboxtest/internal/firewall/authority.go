@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// certificateLife is how long certificates are valid: longer than anybody moves
-// a server's clock on.
+// certificateLife is how long certificates are valid. It is longer than any test advances
+// a server's clock.
 const certificateLife = 20 * 365 * 24 * time.Hour
 
-// Authority is the certificate authority that sandboxes trust, so that the
-// firewall can look into their TLS connections.
+// Authority is the certificate authority that sandboxes trust, so that the firewall can
+// inspect their TLS connections.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -29,7 +29,7 @@ type Authority struct {
 	leaves map[string]*tls.Certificate
 }
 
-// NewAuthority makes an authority, and the file that [ParseAuthority] reads.
+// NewAuthority creates an authority, and the file that [ParseAuthority] reads.
 func NewAuthority() (a *Authority, file []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -53,7 +53,7 @@ func NewAuthority() (a *Authority, file []byte, err error) {
 	return a, file, err
 }
 
-// ParseAuthority reads an authority from what a file of that name holds.
+// ParseAuthority reads an authority from the content of a file. name is for errors.
 func ParseAuthority(name string, file []byte) (*Authority, error) {
 	first, rest := pem.Decode(file)
 	second, _ := pem.Decode(rest)
@@ -73,7 +73,7 @@ func ParseAuthority(name string, file []byte) (*Authority, error) {
 
 func serial() *big.Int { return new(big.Int).SetBytes([]byte(rand.Text())[:16]) }
 
-// certificate returns the certificate of a server with that name.
+// certificate returns the certificate of a server with a name.
 func (a *Authority) certificate(name string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 // dnsHeader is the length of the header of a DNS message.
 const dnsHeader = 12
 
-// The types of records, and the outcomes.
+// The types of records, and the response codes.
 const (
 	typeA        = 1
 	typeAny      = 255
@@ -57,8 +57,8 @@ func parseQuestion(msg []byte) (q question, ok bool) {
 	return question{lowerName(strings.Join(labels, ".")), binary.BigEndian.Uint16(msg[at:]), at + 4}, true
 }
 
-// dnsAnswer answers a query without another resolver: with an address, or with an
-// outcome and no record.
+// dnsAnswer answers a query without asking another resolver: with an address, or with a
+// response code and no record.
 func dnsAnswer(msg []byte, q question, outcome byte, addr netip.Addr) []byte {
 	out := append([]byte(nil), msg[:max(q.end, dnsHeader)]...)
 	out[2] = out[2]&0x01 | 0x84 // a response, with authority
@@ -76,8 +76,7 @@ func dnsAnswer(msg []byte, q question, outcome byte, addr netip.Addr) []byte {
 	return out
 }
 
-// resolve answers a query of the box, unless it is one for the machine's
-// resolver.
+// resolve answers a query of the box, unless it is for the machine's resolver.
 func (n *NAT) resolve(msg []byte) (answer []byte) {
 	if n.gate == nil {
 		return nil

@@ -1,6 +1,6 @@
-// Package firewall judges and carries what leaves the machines of the emulator:
-// a [Policy] says what may, a [Firewall] enforces it for one session, and a [NAT]
-// moves the bytes of a box's network.
+// Package firewall decides on and carries the connections of the emulator's machines: a
+// [Policy] says what is allowed, a [Firewall] enforces it for one session, and a [NAT]
+// carries the bytes of a box's network.
 package firewall
 
 import (
@@ -26,15 +26,15 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
-// peekTimeout is how long a connection may take to say what it is for.
+// peekTimeout limits the time until a connection shows its destination.
 const peekTimeout = 10 * time.Second
 
-// Options are what the firewalls of a server have in common.
+// Options are shared by the firewalls of a server.
 type Options struct {
-	// Names are servers that stand in for others, as in the server's options.
+	// Names are servers that replace others, as in the server's options.
 	Names map[string]string
-	// RootCAs are trusted where the firewall makes TLS connections itself. Nil
-	// means the machine's.
+	// RootCAs are trusted when the firewall itself makes TLS connections. Nil means the
+	// machine's.
 	RootCAs *x509.CertPool
 	// Tokens returns the authority that signs the requests to forward URLs.
 	Tokens func() (*proxytest.Authority, error)
@@ -42,10 +42,10 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Site is what the firewalls of a server have in common.
+// Site is the state that the firewalls of a server share.
 type Site struct {
-	// Authority signs the certificates by which sandboxes are looked into. It is
-	// set before the first firewall is made.
+	// Authority signs the certificates for inspected connections. It is set before the
+	// first firewall is created.
 	Authority *Authority
 
 	opts  Options
@@ -62,14 +62,14 @@ func NewSite(opts Options) (*Site, error) {
 	return s, nil
 }
 
-// Firewall stands between one session and the outside.
+// Firewall is between one session and the outside.
 type Firewall struct {
 	site   *Site
 	claims proxytest.Claims // of the session
 	policy atomic.Pointer[Policy]
 
-	// The server speaks HTTP with the programs of the sandbox on connections
-	// whose TLS ends here, and transport with the outside.
+	// server speaks HTTP with the sandbox's programs on connections whose TLS ends here,
+	// and transport speaks HTTP with the outside.
 	server    *http.Server
 	conns     chan net.Conn
 	transport *http.Transport
@@ -79,7 +79,7 @@ type Firewall struct {
 	serving   sync.WaitGroup
 }
 
-// New puts a firewall before a session. All connections end with ctx.
+// New returns the firewall of a session. All connections end with ctx.
 func (s *Site) New(ctx context.Context, claims proxytest.Claims, policy *Policy) *Firewall {
 	f := &Firewall{site: s, claims: claims, conns: make(chan net.Conn)}
 	f.policy.Store(policy)
@@ -87,7 +87,7 @@ func (s *Site) New(ctx context.Context, claims proxytest.Claims, policy *Policy)
 	f.transport, f.forward = f.newTransport(f.dialOut), f.newTransport(f.dialForward)
 	f.server = &http.Server{
 		Handler: http.HandlerFunc(f.serveHTTP), ReadHeaderTimeout: 2 * time.Minute,
-		// It would print broken connections, which are expected here.
+		// The server would log broken connections, which are expected here.
 		ErrorLog:  slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 		TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -103,14 +103,14 @@ func (f *Firewall) newTransport(dial func(ctx context.Context, network, addr str
 		DialContext:       dial,
 		TLSClientConfig:   &tls.Config{RootCAs: f.site.opts.RootCAs},
 		ForceAttemptHTTP2: true,
-		// What a program of the sandbox wants compressed it says by itself.
+		// Programs in the sandbox request compression themselves if they want it.
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 16,
 		IdleConnTimeout:     30 * time.Second,
 	}
 }
 
-// Close ends all connections. A nil firewall has none.
+// Close ends all connections. It does nothing on nil.
 func (f *Firewall) Close() {
 	if f == nil {
 		return
@@ -122,10 +122,10 @@ func (f *Firewall) Close() {
 	f.forward.CloseIdleConnections()
 }
 
-// Enforce puts another policy into force. What was connected before stays so.
+// Enforce sets another policy. Open connections stay.
 func (f *Firewall) Enforce(policy *Policy) { f.policy.Store(policy) }
 
-// inbound is the listener of its server.
+// inbound is the listener of the firewall's server.
 type inbound Firewall
 
 func (f *inbound) Accept() (net.Conn, error) {
@@ -176,8 +176,8 @@ func (f *Firewall) send(to netip.AddrPort) bool {
 	return p.Mode == AllowAll || p.Mode == Custom && contains(p.allow, to.Addr()) && !contains(p.deny, to.Addr())
 }
 
-// serve implements judge: it finds out whom a connection is for, by what a
-// TLS client says before anything is encrypted.
+// serve implements judge. It determines the destination of a connection from what a TLS
+// client sends before the encryption starts.
 func (f *Firewall) serve(ctx context.Context, conn net.Conn, to netip.AddrPort) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -192,8 +192,8 @@ func (f *Firewall) serve(ctx context.Context, conn net.Conn, to netip.AddrPort) 
 	}
 	const handshake = 22 // the type of a TLS record
 	if first[0] != handshake {
-		// Without TLS nobody says whom it is for. What is not allowed by its
-		// address is not allowed.
+		// Without TLS the connection does not name its destination, so only its address
+		// can allow it.
 		_ = conn.SetReadDeadline(time.Time{})
 		if named != "" && (p.Mode == AllowAll || contains(p.allow, to.Addr())) {
 			f.relay(ctx, &replayed{Conn: conn, before: first}, named, to)
@@ -232,10 +232,10 @@ func (f *Firewall) serve(ctx context.Context, conn net.Conn, to netip.AddrPort) 
 	}
 }
 
-// accessDenied is the fatal alert of that name.
+// accessDenied is the fatal TLS alert access_denied.
 var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 
-// relay connects a connection to a server that it names, as it is.
+// relay connects a connection, unchanged, to the server that it names.
 func (f *Firewall) relay(ctx context.Context, conn *replayed, name string, to netip.AddrPort) {
 	server, err := f.dial(ctx, name, to)
 	if err != nil {
@@ -257,7 +257,7 @@ func (f *Firewall) relay(ctx context.Context, conn *replayed, name string, to ne
 	both.Wait()
 }
 
-// dialOut connects the transport. Its addresses contain the names of servers.
+// dialOut makes the transport's connections. Addresses contain the names of servers.
 func (f *Firewall) dialOut(ctx context.Context, _, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -287,9 +287,9 @@ func (f *Firewall) dialForward(ctx context.Context, network, addr string) (net.C
 	return Dial(ctx, network, addr)
 }
 
-// dial connects to a server by its name. Where the sandbox's programs believe it
-// to be does not count, except to choose among its addresses: a program may
-// claim any name for any address.
+// dial connects to a server by its name. The address that the sandbox's program has used
+// only selects among the server's addresses: a program may claim any name for any
+// address.
 func (f *Firewall) dial(ctx context.Context, name string, to netip.AddrPort) (net.Conn, error) {
 	var d net.Dialer
 	name = plainName(name)
@@ -320,7 +320,7 @@ func (f *Firewall) dial(ctx context.Context, name string, to netip.AddrPort) (ne
 	return nil, err
 }
 
-// Dial connects to what a sandbox would reach by that name.
+// Dial connects to the server that a sandbox would reach by a name.
 func Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if host, port, err := net.SplitHostPort(addr); err == nil && strings.EqualFold(host, HostName) {
 		addr = net.JoinHostPort("127.0.0.1", port)
@@ -332,7 +332,7 @@ func Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 // ErrDenied means that the network policy denies an address.
 var ErrDenied = errors.New("the network policy denies the address")
 
-// preferred puts an address first if it is there.
+// preferred moves an address to the front if the list contains it.
 func preferred(addrs []netip.Addr, first netip.Addr) []netip.Addr {
 	for i, addr := range addrs {
 		if addr.Unmap() == first {
@@ -353,7 +353,7 @@ type tlsFlow struct {
 
 type flowKey struct{}
 
-// flowOf is the flow under a connection of the server.
+// flowOf returns the tlsFlow under a connection of the server.
 func flowOf(c net.Conn) *tlsFlow {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
@@ -367,7 +367,7 @@ func (fl *tlsFlow) Close() error {
 	return fl.Conn.Close()
 }
 
-// serveHTTP applies the first rule that matches a request of the sandbox.
+// serveHTTP applies the first rule that matches a request.
 func (f *Firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	fl, _ := r.Context().Value(flowKey{}).(*tlsFlow)
 	p := f.policy.Load()
@@ -426,7 +426,7 @@ func (f *Firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	relay.Serve(pass, w, r)
 }
 
-// toForwardURL makes the requests to forward URLs.
+// toForwardURL sends the requests to forward URLs.
 type toForwardURL Firewall
 
 func (f *toForwardURL) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -455,7 +455,7 @@ func respondByRule(w http.ResponseWriter, rule *rule) {
 	}
 }
 
-// hostPort is how a request names a host at a port of TLS.
+// hostPort returns a request's name for a host at a TLS port.
 func hostPort(host string, port uint16) string {
 	if port == 443 {
 		return host

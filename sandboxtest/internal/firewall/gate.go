@@ -6,18 +6,18 @@ import (
 	"net/netip"
 )
 
-// judge decides what leaves a box that has a network of its own. Its methods are
-// called concurrently.
+// judge decides what leaves a box that has its own network. Its methods are called
+// concurrently.
 type judge interface {
-	// lookup reports whether a name may be looked up, and its IPv4 address in the
-	// box. An invalid address means that of the machine's resolver.
+	// lookup reports whether a name may be looked up, and returns its IPv4 address in the
+	// box. An invalid address means that the machine's resolver decides.
 	lookup(name string) (addr netip.Addr, ok bool)
 	// connect decides about a TCP connection.
 	connect(to netip.AddrPort) verdict
-	// send decides about datagrams, except to the box's resolver.
+	// send decides about datagrams, except those to the box's resolver.
 	send(to netip.AddrPort) bool
-	// serve takes over a connection to inspect, and closes it. It returns when
-	// the connection is over, and soon after ctx ends.
+	// serve takes over a connection to inspect, and closes it. It returns when the
+	// connection ends, and soon after ctx ends.
 	serve(ctx context.Context, conn net.Conn, to netip.AddrPort)
 }
 
@@ -26,11 +26,11 @@ type verdict int
 
 // The verdicts.
 const (
-	// refuse answers "connection refused".
+	// refuse refuses the connection.
 	refuse verdict = iota
-	// pass connects the box to its destination.
+	// pass connects the box to the destination.
 	pass
-	// inspect accepts the connection and leaves it to the judge's serve.
+	// inspect accepts the connection and passes it to the judge's serve.
 	inspect
 )
 
@@ -41,14 +41,14 @@ var (
 	ResolverAddr = netip.MustParseAddr("10.0.2.3")
 )
 
-// HostName is the name that the machine has in every box.
+// HostName is the machine's name in every box.
 const HostName = "host.internal"
 
-// MTU is how long the packets of a box may be.
+// MTU is the maximum size of a box's packets.
 const MTU = 9000
 
-// namedAddr returns the address, in the network of a box, of the i-th name to
-// which a firewall gives an address of its own; false if there are no more.
+// namedAddr returns the address, in a box's network, of the i-th name that the firewall
+// gives its own address. It returns false if there are no more addresses.
 func namedAddr(i int) (netip.Addr, bool) {
 	const first, last = 64, 254
 	if i < 0 || i > last-first {
@@ -57,9 +57,8 @@ func namedAddr(i int) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte{10, 0, 2, byte(first + i)}), true
 }
 
-// lowerName is a name of DNS in lower case. Only the letters of ASCII have one:
-// strings.ToLower would make other names of some, which are not those that are
-// looked up.
+// lowerName returns a DNS name in lower case. It changes only ASCII letters:
+// strings.ToLower would turn some other names into different ones.
 func lowerName(name string) string {
 	low := []byte(name)
 	for i, c := range low {

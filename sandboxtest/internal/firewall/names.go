@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// names are Options.Names: servers that stand in for others.
+// names implements Options.Names: servers that replace others.
 type names struct {
 	servers map[string]nameServer
 	byAddr  map[netip.Addr]string
@@ -46,10 +46,11 @@ func newNames(list map[string]string) (*names, error) {
 	return n, nil
 }
 
-// addr is what a name resolves to in sandboxes, invalid when it is none of them.
+// addr returns the address of a name in sandboxes. It is invalid if the name is not one
+// of Options.Names.
 func (n *names) addr(name string) netip.Addr { return n.servers[plainName(name)].addr }
 
-// name is what an address was given for, or "".
+// name returns the name of an address, or "".
 func (n *names) name(addr netip.Addr) string { return n.byAddr[addr] }
 
 func (n *names) target(name string) string { return n.servers[name].target }
@@ -70,7 +71,7 @@ func (r *replayed) Read(p []byte) (int, error) {
 	return r.Conn.Read(p)
 }
 
-// CloseWrite ends the sending direction, if the connection can end one alone.
+// CloseWrite closes the sending direction, if the connection supports that.
 func (r *replayed) CloseWrite() error {
 	if w, ok := r.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
@@ -78,8 +79,8 @@ func (r *replayed) CloseWrite() error {
 	return r.Conn.Close()
 }
 
-// peekServerName reads the first message of a TLS client, and gives the name in
-// it and all that was read.
+// peekServerName reads the first message of a TLS client. It returns the server name in
+// it and everything that was read.
 func peekServerName(conn net.Conn, first []byte) (name string, read []byte) {
 	var seen bytes.Buffer
 	listening := &listener{r: io.TeeReader(io.MultiReader(bytes.NewReader(first), conn), &seen)}
@@ -92,7 +93,7 @@ func peekServerName(conn net.Conn, first []byte) (name string, read []byte) {
 	return name, seen.Bytes()
 }
 
-// listener is a connection that says nothing.
+// listener is a connection that sends nothing.
 type listener struct{ r io.Reader }
 
 func (l *listener) Read(p []byte) (int, error)       { return l.r.Read(p) }

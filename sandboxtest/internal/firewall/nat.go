@@ -22,18 +22,17 @@ const (
 	maxFlows    = 4096
 )
 
-// This package makes a box's network itself instead of using slirp4netns or
-// pasta: few machines have them, and the firewall decides on each connection by
-// its content, which a separate program can't do. A library that speaks TCP, as
-// gvisor's, would be the largest dependency of a module that tests import, and is
-// not needed: the kernel speaks TCP at both ends, and what is left is to change
-// the addresses of packets.
+// This package implements a box's network itself instead of using slirp4netns or pasta:
+// few machines have them, and the firewall decides on each connection by its content,
+// which a separate program can't do. A library with its own TCP, such as gVisor's, would
+// be the largest dependency of a module that tests import. It is not needed: the kernel
+// speaks TCP at both ends, and only the addresses of packets have to be changed.
 
-// NAT connects a box to the outside by the host's own sockets, which takes no
-// changes to the host's network. The box's packets come from device. Those of a
-// TCP connection are sent back with other addresses to a listener inside the
-// box's network: so the kernel speaks TCP at both ends, and NAT only copies
-// bytes. A nil NAT has no connections.
+// NAT connects a box to the outside through the host's own sockets, without changing the
+// host's network. It reads the box's packets from device. It sends those of a TCP
+// connection back, with other addresses, to a listener inside the box's network. The
+// kernel therefore speaks TCP at both ends, and NAT only copies bytes. A nil NAT has no
+// connections.
 type NAT struct {
 	device   io.ReadWriteCloser
 	listener net.Listener // inside the box's network
@@ -66,22 +65,21 @@ type tcpFlow struct {
 	port uint16   // stands for from.Port at the listener
 	conn net.Conn // nil while dialing and once it was taken over
 	up   bool
-	// inspect says that the gate takes the box's half, and that there is no other
-	// half.
+	// inspect says that the judge takes the box's half, and that there is no other half.
 	inspect bool
 	// taken is closed when the box's half has arrived.
 	taken chan struct{}
 	done  time.Time // when both halves had ended
 	// accepted says that the box's half has arrived.
 	accepted bool
-	// told is closed when the box has learned that the connection is over; nil
+	// told is closed when the box has learned that the connection has ended. It is nil
 	// while nothing waits for that.
 	told chan struct{}
 }
 
-// Connect connects a box to the outside. Its packets are read from and written to
-// device; listener is inside its network. Both are closed by Close. f decides what
-// may pass; nil lets everything through.
+// Connect connects a box to the outside. It reads and writes the box's packets at device.
+// listener is inside the box's network. Close closes both. f decides what may pass; nil
+// allows everything.
 func Connect(device io.ReadWriteCloser, listener net.Listener, f *Firewall, log *slog.Logger) *NAT {
 	if f == nil {
 		return newNAT(device, listener, nil, log)
@@ -102,8 +100,8 @@ func newNAT(device io.ReadWriteCloser, listener net.Listener, gate judge, log *s
 	return n
 }
 
-// Disconnect ends all connections, but not later ones: to prevent those, the
-// caller takes the device's interface down.
+// Disconnect ends all connections. It does not prevent later ones: for that, the caller
+// brings the device's interface down.
 func (n *NAT) Disconnect() {
 	if n == nil {
 		return
@@ -114,11 +112,11 @@ func (n *NAT) Disconnect() {
 	n.cut, n.cutOff = context.WithCancel(n.ctx)
 }
 
-// resetTime is how long reset waits at most.
+// resetTime limits the wait of reset.
 const resetTime = 250 * time.Millisecond
 
-// reset ends all connections, and returns when the programs of the box have
-// noticed: one that waits for its peer would not notice that the network is gone.
+// reset ends all connections, and waits until the box's programs have noticed: a program
+// that waits for its peer would not notice that the network is gone.
 func (n *NAT) reset() {
 	var told []chan struct{}
 	n.mu.Lock()
@@ -143,8 +141,8 @@ func (n *NAT) reset() {
 	}
 }
 
-// Cutting switches the box's network by a function; if that denies it,
-// connections are reset.
+// Cutting calls change, which connects or disconnects the box's network. If deny is set,
+// it resets the connections.
 func (n *NAT) Cutting(deny bool, change func() error) error {
 	if n == nil || !deny {
 		return change()
@@ -155,7 +153,7 @@ func (n *NAT) Cutting(deny bool, change func() error) error {
 	return err
 }
 
-// Transferred counts bytes, as seen from the box.
+// Transferred returns the numbers of bytes that the box has received and sent.
 func (n *NAT) Transferred() (in, out int64) {
 	if n == nil {
 		return 0, 0
@@ -163,7 +161,7 @@ func (n *NAT) Transferred() (in, out int64) {
 	return n.in.Load(), n.out.Load()
 }
 
-// breakOff closes a connection so that its peer gets an error, not an end.
+// breakOff closes a connection so that its peer gets an error instead of EOF.
 func breakOff(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // it may be closed already
@@ -171,7 +169,7 @@ func breakOff(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// Close ends the box's way outside, and all connections.
+// Close disconnects the box, and ends all connections.
 func (n *NAT) Close() error {
 	if n == nil {
 		return nil
@@ -218,8 +216,8 @@ func (n *NAT) tcpOut(p packet) {
 	}
 }
 
-// forwarded is the port that stands for the sender of a packet of an open
-// connection. The first packet of another one opens that.
+// forwarded returns the port that represents the sender of a packet. The first packet of
+// a connection opens it.
 func (n *NAT) forwarded(p packet) (port uint16) {
 	key := flow{p.src(), p.dst()}
 	n.mu.Lock()
@@ -238,8 +236,8 @@ func (n *NAT) forwarded(p packet) (port uint16) {
 	return f.port
 }
 
-// tcpBack sends the listener's packet to the box, with the address of the server
-// to which the box believes it is connected.
+// tcpBack sends the listener's packet to the box. It replaces the source by the server to
+// which the box is connected in its own view.
 func (n *NAT) tcpBack(p packet) {
 	over := p.tcpFlags()&flagRST != 0
 	n.mu.Lock()
@@ -260,8 +258,8 @@ func (n *NAT) tcpBack(p packet) {
 	}
 }
 
-// openLocked dials before the box's connection is accepted, so that the box sees
-// a refusal as such.
+// openLocked dials before the box's connection is accepted, so that the box sees a
+// refusal.
 func (n *NAT) openLocked(key flow, syn packet) {
 	port := n.freePortLocked()
 	if port == 0 {
@@ -284,7 +282,7 @@ func (n *NAT) openLocked(key flow, syn packet) {
 	n.guard.Go(&n.wg, "connecting", func() { n.connect(cut, f, syn) })
 }
 
-// connect makes the other half of a connection.
+// connect creates the other half of a connection.
 func (n *NAT) connect(cut context.Context, f *tcpFlow, syn packet) {
 	ctx, cancel := context.WithTimeout(cut, dialTimeout)
 	defer cancel()
@@ -313,7 +311,7 @@ func (n *NAT) connect(cut context.Context, f *tcpFlow, syn packet) {
 	}
 }
 
-// abandon ends a connection that nothing has taken over: the box has given up.
+// abandon ends a connection that nothing has taken over, because the box has given up.
 func (n *NAT) abandon(f *tcpFlow) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -323,8 +321,8 @@ func (n *NAT) abandon(f *tcpFlow) {
 	}
 }
 
-// verdict is the gate's, except that the resolver is not reachable over TCP if
-// some names must not be looked up.
+// verdict returns the judge's verdict. If some names must not be looked up, the resolver
+// is not reachable over TCP.
 func (n *NAT) verdict(to netip.AddrPort) verdict {
 	switch {
 	case special(to):
@@ -349,8 +347,8 @@ func (n *NAT) dropLocked(f *tcpFlow) {
 	}
 }
 
-// freePortLocked finds a port for a new connection, and forgets those that
-// have been over for long.
+// freePortLocked returns a port for a new connection, and forgets connections that ended
+// long ago.
 func (n *NAT) freePortLocked() uint16 {
 	if len(n.ports) >= maxFlows {
 		now := time.Now()
@@ -371,13 +369,13 @@ func (n *NAT) freePortLocked() uint16 {
 	}
 }
 
-// special reports whether a box that writes its own packets must not reach an
-// address by them. The network of boxes has two addresses of its own.
+// special reports whether a box must not reach an address with packets that it writes
+// itself. The network of boxes has two such addresses of its own.
 func special(to netip.AddrPort) bool {
 	return to.Addr() != HostAddr && to.Addr() != ResolverAddr && Special(to.Addr())
 }
 
-// outside is the host's name of an address of the box's network.
+// outside returns the host's address for one of the box's network.
 func (n *NAT) outside(to netip.AddrPort) string {
 	switch to.Addr() {
 	case HostAddr:
@@ -401,7 +399,7 @@ func (n *NAT) accept() {
 	}
 }
 
-// take finds out which connection the box's half belongs to.
+// take finds the connection to which the box's half belongs.
 func (n *NAT) take(conn *net.TCPConn) {
 	port := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Port()
 	n.mu.Lock()
@@ -423,7 +421,7 @@ func (n *NAT) take(conn *net.TCPConn) {
 	}
 }
 
-// serve leaves a connection to the gate.
+// serve passes a connection to the judge.
 func (n *NAT) serve(cut context.Context, f *tcpFlow, conn net.Conn) {
 	defer n.end(f, conn)
 	stop := context.AfterFunc(cut, func() { breakOff(conn) })
@@ -441,7 +439,7 @@ func (n *NAT) end(f *tcpFlow, halves ...net.Conn) {
 	f.done = time.Now()
 }
 
-// inspected counts what goes through a connection that the gate has.
+// inspected counts the bytes of a connection that the judge serves.
 type inspected struct {
 	net.Conn
 	n *NAT
@@ -459,10 +457,10 @@ func (c inspected) Write(p []byte) (int, error) {
 	return size, err
 }
 
-// CloseWrite ends one direction, as on a *net.TCPConn.
+// CloseWrite closes the sending direction, as on a *net.TCPConn.
 func (c inspected) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }
 
-// relay copies both ways until both have ended.
+// relay copies in both directions until both have ended.
 func (n *NAT) relay(cut context.Context, f *tcpFlow, box, server *net.TCPConn) {
 	defer n.end(f, box, server)
 	stop := context.AfterFunc(cut, func() { breakOff(box); _ = server.Close() })
@@ -516,8 +514,7 @@ func (n *NAT) udpOut(p packet) {
 	n.out.Add(int64(size))
 }
 
-// udpConn is the connection that a datagram goes out by, nil if there can't be
-// one.
+// udpConn returns the connection for a datagram, or nil if there can't be one.
 func (n *NAT) udpConn(key flow) net.Conn {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -561,7 +558,7 @@ func (n *NAT) forgetUDP(key flow, conn net.Conn) {
 	}
 }
 
-// hostResolver returns the first name server of the host, read each time since
+// hostResolver returns the host's first name server. It reads the file each time, because
 // the host may move between networks.
 func hostResolver() string {
 	data, _ := os.ReadFile("/etc/resolv.conf")

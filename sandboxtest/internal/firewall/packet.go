@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// packet is an IPv4 packet with a whole TCP or UDP header.
+// packet is an IPv4 packet with a complete TCP or UDP header.
 type packet struct {
 	data []byte // the whole packet
 	head int    // length of the IP header
@@ -22,7 +22,7 @@ const (
 	flagACK = 0x10
 )
 
-// parsePacket accepts only what can be translated.
+// parsePacket accepts only packets that can be translated.
 func parsePacket(data []byte) (packet, bool) {
 	if len(data) < 20 || data[0]>>4 != 4 {
 		return packet{}, false
@@ -55,7 +55,7 @@ func (p packet) payload() []byte {
 	return p.data[p.head+udpHeader:]
 }
 
-// rewrite changes both ends of a TCP packet and puts its checksums right.
+// rewrite replaces both addresses of a TCP packet and updates its checksums.
 func (p packet) rewrite(src, dst netip.AddrPort) {
 	p.set(12, 0, src)
 	p.set(16, 2, dst)
@@ -86,7 +86,7 @@ func (p packet) sum() {
 	binary.BigEndian.PutUint16(p.data[at:], sum)
 }
 
-// add adds up big-endian words; fold makes 16 bits of the sum.
+// add sums big-endian words, and fold reduces the sum to 16 bits.
 func add(acc uint64, data []byte) uint64 {
 	for ; len(data) >= 4; data = data[4:] {
 		acc += uint64(binary.BigEndian.Uint32(data))
@@ -108,7 +108,7 @@ func fold(acc uint64) uint16 {
 	return uint16(acc)
 }
 
-// newPacket makes a packet with an empty header of its protocol.
+// newPacket returns a packet with an empty header of its protocol.
 func newPacket(proto byte, src, dst netip.AddrPort, header int, payload []byte) packet {
 	data := make([]byte, 20+header+len(payload))
 	data[0], data[8], data[9] = 0x45, 64, proto
@@ -128,7 +128,7 @@ func datagram(src, dst netip.AddrPort, payload []byte) []byte {
 	return p.data
 }
 
-// refusal answers a SYN with "connection refused".
+// refusal returns a packet that refuses a SYN.
 func refusal(syn packet) []byte {
 	p := newPacket(protoTCP, syn.dst(), syn.src(), tcpHeader, nil)
 	seq := binary.BigEndian.Uint32(syn.data[syn.head+4:])

@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// Policy is a network policy in the form that the firewall decides by.
+// Policy is a network policy in the form that the firewall uses.
 type Policy struct {
 	Mode        string
 	domains     []string // patterns, in lower case
@@ -21,7 +21,7 @@ type Policy struct {
 	rules       map[string][]rule // by pattern
 }
 
-// rule is a rule of a domain: one of response, forwardURL and headers.
+// rule is a rule of a domain. One of response, forwardURL and headers is set.
 type rule struct {
 	match      func(*http.Request) bool // nil is every request
 	headers    map[string]string
@@ -29,8 +29,8 @@ type rule struct {
 	response   *wire.Response
 }
 
-// ParsePolicy makes a policy of what the API was given, which was checked. Nothing
-// means that all is allowed.
+// ParsePolicy parses a policy of an API request, which was already checked. Empty data
+// means that everything is allowed.
 func ParsePolicy(data []byte) (*Policy, error) {
 	if len(data) == 0 {
 		return &Policy{Mode: AllowAll}, nil
@@ -108,7 +108,7 @@ func (e *Policy) allowed(data json.RawMessage) error {
 	return nil
 }
 
-// prefixes reads address ranges; a single address is a range of one.
+// prefixes parses address ranges. A single address is a range of one.
 func prefixes(list []string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range list {
@@ -126,11 +126,11 @@ func contains(list []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// plainName is a domain name in the one spelling that is compared.
+// plainName normalizes a domain name for comparisons.
 func plainName(name string) string { return strings.TrimSuffix(lowerName(name), ".") }
 
-// matchesDomain reports whether a name fits a pattern, in which a star stands
-// for whole labels: one, or at the beginning one or more.
+// matchesDomain reports whether a name matches a pattern. A star stands for whole labels:
+// one, or at the start one or more.
 func matchesDomain(pattern, name string) bool {
 	if name == "" {
 		return false
@@ -146,8 +146,8 @@ func matchesDomain(pattern, name string) bool {
 		slices.EqualFunc(want, have, func(w, h string) bool { return w == "*" || w == h })
 }
 
-// allowsName reports whether TLS connections to a name may pass, and whether it
-// may be looked up.
+// allowsName reports whether TLS connections to a name are allowed, and whether it may be
+// looked up.
 func (e *Policy) allowsName(name string) bool {
 	switch e.Mode {
 	case AllowAll:
@@ -159,7 +159,7 @@ func (e *Policy) allowsName(name string) bool {
 	return slices.ContainsFunc(e.domains, func(pattern string) bool { return matchesDomain(pattern, name) })
 }
 
-// rulesOf are those of the domain that fits a name best: the one with the most
+// rulesOf returns the rules of the domain that matches a name best: the one with the most
 // labels other than stars.
 func (e *Policy) rulesOf(name string) []rule {
 	best, most := "", -1
@@ -181,8 +181,8 @@ func (e *Policy) rulesOf(name string) []rule {
 	return e.rules[best]
 }
 
-// rule is the first rule that a request fits, nil when there is none: the
-// request goes out as it is, since matchers never block.
+// rule returns the first rule that matches a request. If there is none it returns nil,
+// and the request is sent unchanged, because matchers never block.
 func (e *Policy) rule(name string, r *http.Request) *rule {
 	rules := e.rulesOf(name)
 	for i := range rules {
@@ -204,7 +204,7 @@ func (e *Policy) AllowsURL(u *url.URL) bool {
 	return u.Scheme == "https" && e.allowsName(u.Hostname())
 }
 
-// on makes a rule one for the requests that match.
+// on restricts a rule to the requests that match.
 func (r *rule) on(data json.RawMessage) error {
 	if len(data) == 0 || string(data) == "null" {
 		return nil
@@ -236,8 +236,8 @@ func (r *rule) on(data json.RawMessage) error {
 	return nil
 }
 
-// headerPairs are the headers of a request, with the one that Go keeps apart,
-// their names in lower case.
+// headerPairs returns the headers of a request with names in lower case, including Host,
+// which Go stores separately.
 func headerPairs(r *http.Request) map[string][]string {
 	pairs := map[string][]string{"host": {r.Host}}
 	for name, values := range r.Header {
@@ -246,7 +246,7 @@ func headerPairs(r *http.Request) map[string][]string {
 	return pairs
 }
 
-// compile makes a function of a matcher; none fits everything.
+// compile converts a matcher to a function. A nil matcher matches everything.
 func (m *Matcher) compile() (func(string) bool, error) {
 	switch {
 	case m == nil:
@@ -265,7 +265,7 @@ func (m *Matcher) compile() (func(string) bool, error) {
 	return func(string) bool { return true }, nil
 }
 
-// lowered is a matcher of names that don't depend on case.
+// lowered returns a matcher for names that ignore case.
 func (m *Matcher) lowered() *Matcher {
 	if m == nil {
 		return nil
@@ -282,8 +282,8 @@ func (m *Matcher) lowered() *Matcher {
 	return &low
 }
 
-// compilePairs makes a function of matchers of keys and values, each of which
-// has to fit some pair.
+// compilePairs converts matchers of keys and values to a function. Each matcher has to
+// match some pair.
 func compilePairs(list []KeyValueMatcher) (func(pairs map[string][]string) bool, error) {
 	type pair struct{ key, value func(string) bool }
 	all := make([]pair, len(list))

@@ -13,8 +13,8 @@ const (
 	Custom   = "custom"
 )
 
-// PolicyRequest is a policy in either form that the API accepts: that of the
-// SDKs, and that of its responses.
+// PolicyRequest is a policy in either form that the API accepts: the SDKs', and that of
+// its own responses.
 type PolicyRequest struct {
 	Mode    string          `json:"mode"`
 	Allow   json.RawMessage `json:"allow"`
@@ -29,8 +29,7 @@ type PolicyRequest struct {
 	InjectionRules []InjectionRule `json:"injectionRules"`
 }
 
-// InjectionRule has the values of headers, of which responses have only the
-// names.
+// InjectionRule contains the values of headers. Responses contain only their names.
 type InjectionRule struct {
 	Domain  string            `json:"domain"`
 	Headers map[string]string `json:"headers"`
@@ -47,22 +46,23 @@ type PolicyRule struct {
 	Response   *ResponseParams `json:"response"`
 }
 
-// ResponseParams is a response in a request: without the leniency of clients.
+// ResponseParams is a response in a request. It lacks the leniency with which clients
+// decode responses.
 type ResponseParams wire.Response
 
 type (
-	// Matcher is how a text has to be.
+	// Matcher matches a text.
 	Matcher struct {
 		Exact      *string `json:"exact"`
 		StartsWith *string `json:"startsWith"`
 		Regex      *string `json:"regex"`
 	}
-	// KeyValueMatcher is how the key and the value of a pair have to be.
+	// KeyValueMatcher matches the key and the value of a pair.
 	KeyValueMatcher struct {
 		Key   *Matcher `json:"key"`
 		Value *Matcher `json:"value"`
 	}
-	// RuleMatch is how a request has to be.
+	// RuleMatch matches a request.
 	RuleMatch struct {
 		Path        *Matcher          `json:"path"`
 		Method      []string          `json:"method"`

@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// Guard keeps what boxes send from ending the process, and with it all other
-// boxes and the program that this is part of. Every goroutine that handles
-// something of a box runs under one. It is safe for concurrent use.
+// Guard keeps data from boxes from ending the process by a panic, and with it all other
+// boxes and the program that uses the emulator. Every goroutine that handles something of
+// a box runs under one. It is safe for concurrent use.
 type Guard struct {
 	log *slog.Logger
 
@@ -29,9 +29,8 @@ func (g *Guard) Go(group *sync.WaitGroup, doing string, f func()) {
 	group.Go(func() { g.Do(doing, f) })
 }
 
-// Do calls f. If it panics, what it was handling is dropped, and the log says so
-// once for each place in the source. What f has locked and opened it has to
-// release by defer.
+// Do calls f. If f panics, its work is dropped, and the panic is logged once for each
+// place in the source. f has to release what it has locked and opened by defer.
 func (g *Guard) Do(doing string, f func()) {
 	defer func() {
 		failure := recover()
@@ -50,8 +49,8 @@ func (g *Guard) Do(doing string, f func()) {
 	f()
 }
 
-// Tried calls f, and returns a panic of it as an error: for goroutines that
-// somebody waits for.
+// Tried calls f, and returns a panic as an error. It is for goroutines that somebody
+// waits for.
 func Tried(f func() error) (err error) {
 	defer func() {
 		if failure := recover(); failure != nil {
@@ -61,7 +60,7 @@ func Tried(f func() error) (err error) {
 	return f()
 }
 
-// panickedAt is the place of a panic that has just been recovered.
+// panickedAt returns the place of a panic that was just recovered.
 func panickedAt() string {
 	pcs := make([]uintptr, 32)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])

@@ -1,4 +1,4 @@
-// Package reply is how the emulator answers: the errors of the API, and JSON.
+// Package reply writes the emulator's responses: JSON, and the errors of the API.
 package reply
 
 import (
@@ -17,18 +17,18 @@ type Error struct {
 	Status  int
 	Code    string
 	Message string
-	// Extra are further fields of the error object.
+	// Extra has further fields of the error object.
 	Extra map[string]any
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%d %s: %s", e.Status, e.Code, e.Message) }
 
-// Fail is the error with that status and code.
+// Fail returns an error with a status and a code.
 func Fail(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Internal is a failure of the emulator or its machine: 507 if the disk is full, 503
+// Internal returns a failure of the emulator or its machine: 507 if the disk is full, 503
 // if it may open no more files.
 func Internal(err error, format string, args ...any) *Error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
@@ -40,27 +40,27 @@ func Internal(err error, format string, args ...any) *Error {
 	return Fail(http.StatusInternalServerError, "internal_server_error", format, args...)
 }
 
-// BadRequest is bad input; the message says what.
+// BadRequest returns the error for bad input.
 func BadRequest(format string, args ...any) *Error {
 	return Fail(http.StatusBadRequest, "bad_request", format, args...)
 }
 
-// Invalid is bad input in a body or a query.
+// Invalid returns the error for bad input in a body or a query.
 func Invalid(format string, args ...any) *Error {
 	return BadRequest("Invalid request: "+format, args...)
 }
 
-// NotFound is the error for an object that does not exist.
+// NotFound returns the error for an object that does not exist.
 func NotFound(format string, args ...any) *Error {
 	return Fail(http.StatusNotFound, "not_found", format, args...)
 }
 
-// SandboxNotFound is a sandbox that is not there.
+// SandboxNotFound returns the error for a sandbox that does not exist.
 func SandboxNotFound(name string) *Error {
 	return NotFound("Named sandbox '%s' not found for this project.", name)
 }
 
-// FileError is what the file system of the sandbox has refused.
+// FileError returns an error of the sandbox's file system.
 func FileError(format string, args ...any) *Error {
 	return Fail(http.StatusBadRequest, "file_error", format, args...)
 }
@@ -75,13 +75,12 @@ var (
 	ErrStopped          = Fail(http.StatusGone, "sandbox_stopped", "Sandbox has stopped execution and is no longer available")
 	ErrStopping         = Fail(http.StatusUnprocessableEntity, "sandbox_stopping", "Sandbox is stopping and is no longer available")
 	ErrSnapshotting     = Fail(http.StatusUnprocessableEntity, "sandbox_snapshotting", "Sandbox is creating a snapshot and will be stopped shortly")
-	// The three errors for resuming a sandbox without files that were observed:
-	// for one that keeps none, for one that has none yet, and for one whose
-	// snapshot was deleted or has expired.
+	// The three observed errors for resuming a sandbox without files: one that keeps
+	// none, one that has none yet, and one whose snapshot was deleted or has expired.
 	ErrNothingKept  = Fail(http.StatusBadRequest, "snapshot_not_found", noSnapshot)
 	ErrNothingYet   = BadRequest(noSnapshot)
 	ErrSnapshotGone = Fail(http.StatusGone, "snapshot_not_found", noSnapshot)
-	// ErrNotKept is the emulator's own: the service has room.
+	// ErrNotKept is the emulator's own error: the service does not run out of space.
 	ErrNotKept = Fail(http.StatusInsufficientStorage, "insufficient_storage",
 		"The emulator could not save the change, for example because the disk is full. It is forgotten when the emulator ends, unless a later one is saved.")
 	// ErrSourceGone is for a new sandbox from a deleted snapshot.
@@ -113,7 +112,7 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(data)
 }
 
-// Encode writes JSON as the service does, with <, > and & as they are.
+// Encode writes JSON as the service does, without escaping <, > and &.
 func Encode(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -122,8 +121,8 @@ func Encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), err
 }
 
-// WriteEdgeError responds with an error of the edge, which also names it in a
-// header, as the platform does with its own errors.
+// WriteEdgeError responds with an error of the edge. It also names the error in a header,
+// as the platform does.
 func WriteEdgeError(w http.ResponseWriter, e *Error) {
 	w.Header().Set("X-Vercel-Error", e.Code)
 	WriteError(w, e)

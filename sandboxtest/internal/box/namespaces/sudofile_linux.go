@@ -55,7 +55,7 @@ var starters = map[string]struct {
 	"arm64": {elf.EM_AARCH64, starterARM64},
 }
 
-// wordPlace is where on the stack the address of one of n words goes.
+// wordPlace returns where on the stack the address of one of n words is stored.
 func wordPlace(i, n int) int32 { return int32(8 - 8*(n-1-i)) }
 
 func starterAMD64(offsets []int) []byte {
@@ -116,8 +116,8 @@ func starterARM64(offsets []int) []byte {
 	return code
 }
 
-// starter is the program that starts the command that words begin, false on
-// machines that it is not written for.
+// starter returns the program that starts a command with the given first words. It
+// returns false on architectures for which it was not written.
 func starter(words ...string) ([]byte, bool) {
 	s, ok := starters[runtime.GOARCH]
 	if !ok {
@@ -148,10 +148,10 @@ func starter(words ...string) ([]byte, bool) {
 	return out.Bytes(), true
 }
 
-// bindSelf shows this program at the backend's mounts, for its boxes. One whose
-// file is no longer there has no sudo to give.
+// bindSelf binds this program among the backend's mounts, for its boxes. If the program's
+// file no longer exists, boxes have no sudo.
 func (n *Backend) bindSelf() error {
-	// By its name, since the link leads to another mount namespace.
+	// Use the name, because the link leads to another mount namespace.
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return err
@@ -166,8 +166,8 @@ func (n *Backend) bindSelf() error {
 	return nil
 }
 
-// addSudo gives a base layer sudo where root finds it, unless the root has its
-// own. words are the beginning of its command.
+// addSudo adds sudo to a base layer where root finds it, unless the root has its own.
+// words are the first words of its command.
 func (b baseLayer) addSudo(path string, words ...string) error {
 	if slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool { return backend.CheckExecutable(filepath.Join(dir, "sudo")) == nil }) {
 		return nil
@@ -182,7 +182,7 @@ func (b baseLayer) addSudo(path string, words ...string) error {
 	return b.writeStarter(name, 0o755|fs.ModeSetuid, words...)
 }
 
-// writeStarter writes a program that starts a command, where there can be one.
+// writeStarter writes a program that starts a command, if the architecture is supported.
 func (b baseLayer) writeStarter(name string, mode fs.FileMode, words ...string) error {
 	program, ok := starter(words...)
 	if !ok {
@@ -191,7 +191,7 @@ func (b baseLayer) writeStarter(name string, mode fs.FileMode, words ...string) 
 	return errors.Join(os.WriteFile(b.name(name), program, 0o600), os.Chmod(b.name(name), mode))
 }
 
-// makeOwnRun makes the directory of what a box needs to be one in a base layer.
+// makeOwnRun creates the emulator's directory in a base layer.
 func (b baseLayer) makeOwnRun() error {
 	err := errors.Join(os.MkdirAll(b.name(sudo.BinDir), 0o755), os.WriteFile(b.name(sudo.Program), nil, 0o755), writeFile(b.name(sudo.PathFile), backend.SearchPath(), 0o644))
 	for _, name := range append([]string{"sudo"}, sudo.UserTools...) {
@@ -200,7 +200,7 @@ func (b baseLayer) makeOwnRun() error {
 	return err
 }
 
-// showSelf binds this program into a box, unless the box has removed its place.
+// showSelf binds this program into a box, unless the box has removed the mount point.
 func (n *Backend) showSelf(root string) error {
 	target := root + sudo.Program
 	if info, err := os.Lstat(target); err != nil || !info.Mode().IsRegular() {
@@ -219,7 +219,7 @@ func (n *Backend) showSelf(root string) error {
 	return nil
 }
 
-// copySelf puts a copy of this program where it was bound.
+// copySelf replaces the bound program by a copy of it.
 func (n *Backend) copySelf() error {
 	if err := unix.Unmount(n.self, unix.MNT_DETACH); err != nil {
 		return err

@@ -17,15 +17,15 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/sudo"
 )
 
-// trustedName is where the authority's certificate is in a box, and bundleName
-// the file that most programs read theirs from.
+// trustedName is the file with the authority's certificate in a box. Most programs read
+// the file bundleName.
 const (
 	trustedName = sudo.RunDir + "/ca.pem"
 	bundleName  = "/etc/ssl/certs/ca-certificates.crt"
 )
 
-// anchorName is where Debian's tool looks for authorities when it makes its list
-// anew, under the name that the service's has.
+// anchorName is where Debian's tool looks for authorities when it rebuilds its list, with
+// the file name that the service uses.
 const anchorName = "/usr/local/share/ca-certificates/vercel-proxy-ca.crt"
 
 // bundles are the distributions' files of trusted authorities.
@@ -34,18 +34,18 @@ var bundles = []string{
 	"/etc/ssl/ca-bundle.pem", "/etc/pki/tls/cacert.pem", "/etc/ssl/cert.pem",
 }
 
-// trustEnv makes programs with a list of their own trust the authority, which is
+// trustEnv returns variables that make programs with their own list trust the authority
 // in the box's list.
 func trustEnv(list string) []string {
 	return []string{"NODE_EXTRA_CA_CERTS=" + trustedName, "SSL_CERT_FILE=" + list, "REQUESTS_CA_BUNDLE=" + list}
 }
 
-// withAuthority adds an authority to a list of them.
+// withAuthority appends an authority to a list.
 func withAuthority(list, authority []byte) string {
 	return string(bytes.Join([][]byte{bytes.TrimSpace(list), authority}, []byte("\n")))
 }
 
-// trust lets the programs of a base layer trust an authority.
+// trust makes the programs of a base layer trust an authority.
 func (b baseLayer) trust(authority []byte) error {
 	if len(authority) == 0 {
 		return nil
@@ -87,8 +87,7 @@ func (b baseLayer) trust(authority []byte) error {
 	return nil
 }
 
-// missing returns the place of a missing file: its name, with the links in its
-// directories resolved.
+// missing returns the path of a missing file, with the links in its directories resolved.
 func (b baseLayer) missing(name string) (string, error) {
 	dir, base := filepath.Split(name)
 	dir = filepath.Clean(dir)
@@ -99,7 +98,8 @@ func (b baseLayer) missing(name string) (string, error) {
 	return filepath.Join(found, base), err
 }
 
-// writeIn writes a file, in a directory that shows the root's if there is one.
+// writeIn writes a file. If the root has its directory, the directory still shows the
+// root's files.
 func (b baseLayer) writeIn(name, text string) error {
 	if err := b.makeDir(filepath.Dir(name)); err != nil {
 		return err
@@ -107,8 +107,8 @@ func (b baseLayer) writeIn(name, text string) error {
 	return writeFile(b.name(name), text, 0o644)
 }
 
-// makeDir makes a directory in the base layer, where it shows the root's if
-// there is one. No link leads to it.
+// makeDir creates a directory in the base layer. If the root has it, it shows the root's
+// files. It is not a link.
 func (b baseLayer) makeDir(dir string) error {
 	if dir == "/" {
 		return nil
@@ -125,8 +125,8 @@ func (b baseLayer) makeDir(dir string) error {
 	return nil
 }
 
-// hashName is the file name by which OpenSSL looks for an authority, whose name
-// has to be a common name alone.
+// hashName returns the file name under which OpenSSL looks for an authority. The
+// authority's name must consist of a common name alone.
 func hashName(authority []byte) (string, error) {
 	block, _ := pem.Decode(authority)
 	if block == nil {

@@ -16,26 +16,26 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Every sandbox has sudo, but not every host. Where the host has none, this
-// program itself acts as sudo: it is bound into each box at Program, and the
-// sudo that programs find starts it with the rights of root.
+// Every sandbox has sudo, but not every host. If the host has none, this program acts as
+// sudo: it is bound into each box at Program, and the sudo that programs find starts it
+// with the rights of root.
 
 const (
-	// RunDir is the directory of what a box needs to be one.
+	// RunDir is the emulator's directory in a box.
 	RunDir = "/run/sandbox"
 	// Program is this program in a box.
 	Program = RunDir + "/sudo"
-	// PathFile holds the PATH of commands that sudo runs.
+	// PathFile contains the PATH of commands that sudo runs.
 	PathFile = RunDir + "/path"
-	// SystemName is where root finds sudo, and BinDir where sudo is in boxes that
-	// have one user only and can't write /usr.
+	// SystemName is where root finds sudo. BinDir contains sudo in boxes that have only
+	// one user and can't write to /usr.
 	SystemName = "/usr/bin/sudo"
 	BinDir     = RunDir + "/bin"
 )
 
-// UserTools are the programs that need more than one user. Where a box has only
-// one, this program replaces them too, since the machine's would only report that
-// they can't lock a file.
+// UserTools are the programs that need several users. In a box with only one user, this
+// program replaces them, because the machine's would only report that they can't lock a
+// file.
 var UserTools = []string{"useradd", "userdel", "usermod", "groupadd", "groupdel", "groupmod", "gpasswd", "chpasswd", "adduser", "deluser", "addgroup", "delgroup"}
 
 func init() {
@@ -54,7 +54,7 @@ func init() {
 	}
 }
 
-// sudo runs a command as another user. It returns only an error.
+// sudo runs a command as another user. It returns only if that fails.
 func sudo(args, env []string) error {
 	o, err := parseSudo(args)
 	if err != nil {
@@ -110,8 +110,8 @@ type sudoOptions struct {
 	command  []string
 }
 
-// parseSudo reads the arguments. An option that sudo has and this has not is an
-// error that names it.
+// parseSudo parses the arguments. The error for an option of sudo that this program lacks
+// names the option.
 func parseSudo(args []string) (*sudoOptions, error) {
 	o := new(sudoOptions)
 	for len(args) > 0 {
@@ -182,7 +182,7 @@ func (o *sudoOptions) flag(name string) error {
 	return nil
 }
 
-// resolve finds the program and its arguments.
+// resolve returns the program and its arguments.
 func (o *sudoOptions) resolve(target passwdEntry, env []string) (path string, args []string, err error) {
 	if o.login {
 		if err := os.Chdir(target.home); err != nil {
