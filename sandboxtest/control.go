@@ -2,7 +2,6 @@ package sandboxtest
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"path"
@@ -28,23 +27,14 @@ func (s *Server) ControlURL() string {
 	return "http://" + s.address() + controlPath
 }
 
-// controlRoute is an operation of the control API.
-type controlRoute struct {
-	method, path string
-	// in and out are examples of the JSON of the request and of the response; nil means
-	// none.
-	in, out any
-	handle  func(*Server, *http.Request) (any, error)
-}
-
-var controlRoutes = []controlRoute{
-	{"GET", "/requests", nil, controlRequests{}, (*Server).controlRequests},
-	{"GET", "/clock", nil, controlClock{}, (*Server).controlClock},
-	{"POST", "/clock", controlAdvance{}, controlClock{}, (*Server).controlAdvance},
-	{"GET", "/faults", nil, controlFaults{}, (*Server).controlFaults},
-	{"POST", "/faults", controlFaultParams{}, controlFault{}, (*Server).controlInject},
-	{"DELETE", "/faults", nil, nil, (*Server).controlClearFaults},
-	{"DELETE", "/faults/{id}", nil, nil, (*Server).controlRemoveFault},
+// controlRoutes are the operations of the control API. They return the JSON of the
+// response, or nil if there is none.
+var controlRoutes = map[string]func(*Server, *http.Request) (any, error){
+	"GET /requests":  (*Server).controlRequests,
+	"GET /clock":     (*Server).controlClock,
+	"POST /clock":    (*Server).controlAdvance,
+	"POST /faults":   (*Server).controlInject,
+	"DELETE /faults": (*Server).controlClearFaults,
 }
 
 // The JSON of the control API.
@@ -69,14 +59,6 @@ type (
 	controlAdvance struct {
 		AdvanceMs int64 `json:"advanceMs"`
 	}
-	controlFaults struct {
-		Faults []controlFault `json:"faults"`
-	}
-	controlFault struct {
-		ID string `json:"id"`
-		// Left is how often the fault can still occur, or -1 without a limit.
-		Left int `json:"left"`
-	}
 )
 
 // controlFaultParams is a [Fault] in the JSON of the control API.
@@ -100,11 +82,10 @@ type controlFaultParams struct {
 	DropAfter     bool    `json:"dropAfter,omitempty"`
 }
 
-// control has the state of the control API.
+// control holds the faults that the control API has injected.
 type control struct {
 	mu     sync.Mutex
-	last   int
-	faults map[string]*injected
+	faults []*injected
 }
 
 // serveControl serves the control API. Its token differs from the API's: a program that
@@ -118,27 +99,22 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 		reply.WriteError(w, failure)
 		return
 	}
-	mux := http.NewServeMux()
-	for _, route := range controlRoutes {
-		mux.HandleFunc(route.method+" "+controlPath+route.path, func(w http.ResponseWriter, r *http.Request) {
-			out, err := route.handle(s, r)
-			switch failure, ok := errors.AsType[*reply.Error](err); {
-			case ok:
-				reply.WriteError(w, failure)
-			case err != nil:
-				reply.WriteError(w, reply.Fail(http.StatusInternalServerError, "internal_server_error", "%v", err))
-			case route.out == nil:
-				w.WriteHeader(http.StatusNoContent)
-			default:
-				reply.WriteJSON(w, http.StatusOK, out)
-			}
-		})
-	}
-	if _, pattern := mux.Handler(r); pattern == "" {
+	handle := controlRoutes[r.Method+" "+strings.TrimPrefix(r.URL.Path, controlPath)]
+	if handle == nil {
 		reply.WriteError(w, reply.NotFound("The control API has no %.20s %.100s.", r.Method, r.URL.Path))
 		return
 	}
-	mux.ServeHTTP(w, r)
+	out, err := handle(s, r)
+	switch failure, ok := errors.AsType[*reply.Error](err); {
+	case ok:
+		reply.WriteError(w, failure)
+	case err != nil:
+		reply.WriteError(w, reply.Fail(http.StatusInternalServerError, "internal_server_error", "%v", err))
+	case out == nil:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		reply.WriteJSON(w, http.StatusOK, out)
+	}
 }
 
 // controlBody reads the JSON of a request.
@@ -191,21 +167,6 @@ func (s *Server) controlAdvance(r *http.Request) (any, error) {
 	return s.controlClock(r)
 }
 
-func (s *Server) controlFaults(*http.Request) (any, error) {
-	s.control.mu.Lock()
-	defer s.control.mu.Unlock()
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	out := controlFaults{Faults: []controlFault{}}
-	for id, in := range s.control.faults {
-		if in.left != 0 {
-			out.Faults = append(out.Faults, controlFault{id, in.left})
-		}
-	}
-	slices.SortFunc(out.Faults, func(a, b controlFault) int { return strings.Compare(a.ID, b.ID) })
-	return out, nil
-}
-
 func (s *Server) controlInject(r *http.Request) (any, error) {
 	var p controlFaultParams
 	if err := controlBody(r, &p); err != nil {
@@ -234,28 +195,9 @@ func (s *Server) controlInject(r *http.Request) (any, error) {
 			return ok
 		}
 	}
-	in := s.inject(f)
 	s.control.mu.Lock()
 	defer s.control.mu.Unlock()
-	if s.control.faults == nil {
-		s.control.faults = make(map[string]*injected)
-	}
-	s.control.last++
-	id := fmt.Sprintf("fault_%06d", s.control.last)
-	s.control.faults[id] = in
-	return controlFault{id, in.left}, nil
-}
-
-func (s *Server) controlRemoveFault(r *http.Request) (any, error) {
-	s.control.mu.Lock()
-	defer s.control.mu.Unlock()
-	id := r.PathValue("id")
-	in := s.control.faults[id]
-	if in == nil {
-		return nil, reply.NotFound("There is no fault %.80q.", id)
-	}
-	s.faults.remove(in)
-	delete(s.control.faults, id)
+	s.control.faults = append(s.control.faults, s.inject(f))
 	return nil, nil
 }
 
@@ -265,7 +207,7 @@ func (s *Server) controlClearFaults(*http.Request) (any, error) {
 	for _, in := range s.control.faults {
 		s.faults.remove(in)
 	}
-	clear(s.control.faults)
+	s.control.faults = nil
 	return nil, nil
 }
 

@@ -251,9 +251,9 @@ func TestForwardsSignals(t *testing.T) {
 func TestControlFlag(t *testing.T) {
 	needs.Programs(t, "curl")
 	stdout, stderr, code := outcome(t, "-mode", "folder", "-control", "sh", "-c",
-		`test "$SANDBOX_CONTROL_TOKEN" != "$VERCEL_TOKEN" && curl -sS -H "Authorization: Bearer $SANDBOX_CONTROL_TOKEN" "$SANDBOX_CONTROL_URL/faults"`)
+		`test "$SANDBOX_CONTROL_TOKEN" != "$VERCEL_TOKEN" && curl -sS -H "Authorization: Bearer $SANDBOX_CONTROL_TOKEN" "$SANDBOX_CONTROL_URL/requests"`)
 	require.Zero(t, code, stderr)
-	assert.JSONEq(t, `{"faults":[]}`, stdout)
+	assert.JSONEq(t, `{"requests":[]}`, stdout)
 	stdout, stderr, code = outcome(t, "-mode", "folder", "sh", "-c", `echo "$SANDBOX_CONTROL_URL|$SANDBOX_CONTROL_TOKEN"`)
 	require.Zero(t, code, stderr)
 	assert.Equal(t, "|\n", stdout)
