@@ -56,12 +56,13 @@ func (c *call) createSandbox() error {
 			if from, err = st.Usable(p.ProjectID, src.SnapshotID); err != nil {
 				return err
 			}
-			// The files belong to an image or a runtime, whatever the request asks for.
-			if set.Image = from.Image; set.Runtime == "" {
-				set.Runtime = from.Runtime
+			// The files come from an image or a runtime, whatever the request asks for.
+			system := from.System()
+			if set.Image = system.Image; set.Runtime == "" {
+				set.Runtime = system.Runtime
 			}
 			if p.Region == "" {
-				set.Region = from.Regions[0]
+				set.Region = system.Regions[0]
 			}
 		} else {
 			policy, err := firewall.ParsePolicy(set.PolicyRequest)

@@ -73,7 +73,7 @@ func (c *call) readFile() error {
 	if err != nil {
 		return err
 	}
-	f, _, err := machine.ReadFile(p.Path, p.Cwd)
+	f, err := machine.ReadFile(p.Path, p.Cwd)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return reply.NotFound("File not found.")
@@ -133,7 +133,7 @@ func (c *call) writeFiles() error {
 	if cwd == "" {
 		cwd = machine.Account().WorkDir
 	}
-	if f, _, err := machine.ReadFile(cwd, ""); errors.Is(err, fs.ErrNotExist) {
+	if f, err := machine.ReadFile(cwd, ""); errors.Is(err, fs.ErrNotExist) {
 		return reply.FileError("The archive could not be extracted: %s: No such file or directory", cwd)
 	} else if err == nil {
 		_ = f.Close() // it was only opened

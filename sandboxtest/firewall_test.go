@@ -178,7 +178,7 @@ func TestPolicyTable(t *testing.T) {
 			row("banner", "tcp", host, o.banner), row("x", "udp", host, o.udp), row("200 secure x", "tls", host, securePort, evil, "x", "/"),
 			row("200 plain x", "http", host, plainPort, "x", "/"), row("banner", "tcp", "host.internal", o.banner),
 		}, false},
-		{obj{"mode": "deny-all"}, append(outs(blocked), row(unknown, "resolve", api), row(blocked, "dns", api)), false},
+		{obj{"mode": "deny-all"}, append(outs(blocked), row(unknown, "resolve", api), row("code 3, 0 records", "dns", api)), false},
 		{obj{}, append(outs(blocked), row(unknown, "resolve", api), row("code 3, 0 records", "dns", api)), true},
 		{obj{"allow": obj{}}, append(outs(blocked), row(unknown, "resolve", api)), true},
 		{obj{"subnets": obj{"deny": []string{"192.0.2.0/24"}}}, append(outs(blocked), row(unknown, "resolve", api)), true},

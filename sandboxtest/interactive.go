@@ -67,7 +67,6 @@ type terminalMessage struct {
 	Rows    int      `json:"rows,omitempty"`
 	Sudo    bool     `json:"sudo,omitempty"`
 	Code    *int     `json:"code,omitempty"`
-	Message string   `json:"message,omitempty"`
 }
 
 func (m *terminalMessage) size() backend.Size {
@@ -146,7 +145,7 @@ func (t *terminal) run(sess *store.Session, machine *box.Box) {
 		t.input(ctx, proc)
 	}()
 	<-proc.Done()
-	code := proc.Wait().ExitCode
+	code := proc.Wait()
 	data, _ := json.Marshal(terminalMessage{Type: "exit", Code: &code}) // always encodes
 	if t.conn.Write(t.ctx, websocket.MessageText, data) == nil {
 		t.conn.Close(websocket.StatusNormalClosure, "")

@@ -98,12 +98,12 @@ func (p *createParams) applyArchitecture(version int, set *store.Settings, from 
 	switch {
 	case p.Architecture != "" && p.Architecture != store.Architecture && p.Architecture != store.Arm64:
 		return reply.Invalid("`architecture` should be equal to one of the allowed values \"%s, %s\".", store.Architecture, store.Arm64)
-	case from != nil && p.Architecture != "" && p.Architecture != from.Architecture:
-		return reply.Invalid("`architecture` must match the source, which is %s", from.Architecture)
+	case from != nil && p.Architecture != "" && p.Architecture != from.System().Architecture:
+		return reply.Invalid("`architecture` must match the source, which is %s", from.System().Architecture)
 	case p.Architecture == store.Arm64 && (version < 3 || p.Runtime != ""):
 		return reply.Invalid("`architecture` %s requires version 3 or 4 of the API, and no `runtime`", store.Arm64)
 	case from != nil:
-		set.Architecture = from.Architecture
+		set.Architecture = from.System().Architecture
 	default:
 		set.Architecture = cmp.Or(p.Architecture, store.Architecture)
 	}

@@ -316,9 +316,12 @@ func TestDenyAllCutsTheNetwork(t *testing.T) {
 	denied := c.create(obj{"networkPolicy": obj{"mode": "deny-all"}}).Session.ID
 	assert.True(t, connects(allowed))
 	assert.False(t, connects(denied))
-	// It can be changed while the session runs.
+	// It can be changed while the session runs, which breaks open connections.
+	held := c.detach(allowed, obj{"command": "bash", "args": []string{"-c", "exec 3<>/dev/tcp/" + srv.HostAddress() + "/" + port + " && touch held && cat <&3"}})
+	c.sh(allowed, "until test -e held; do sleep 0.1; done")
 	c.call("POST", session(allowed)+"/network-policy", obj{"mode": "deny-all"}, 200, nil)
 	assert.False(t, connects(allowed))
+	assert.Equal(t, 1, *c.wait(held).ExitCode, "its connection was reset")
 	c.call("POST", session(denied)+"/network-policy", obj{"mode": "allow-all"}, 200, nil)
 	assert.True(t, connects(denied))
 }

@@ -119,3 +119,25 @@ func BenchmarkSnapshot(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkChange measures a change that is on the disk when its response comes:
+// the state of all sandboxes is written for it.
+func BenchmarkChange(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			_, c := start(b, &sandboxtest.Options{Mode: sandboxtest.Folder, Dir: b.TempDir()})
+			var makers sync.WaitGroup
+			for first := range 10 {
+				makers.Go(func() {
+					for i := first; i < n; i += 10 {
+						c.create(obj{"name": fmt.Sprintf("box-%d", i)})
+					}
+				})
+			}
+			makers.Wait()
+			for i := 0; b.Loop(); i++ {
+				c.call("PATCH", "/v2/sandboxes/box-0?projectId=prj", obj{"tags": obj{"n": strconv.Itoa(i)}}, 200, nil)
+			}
+		})
+	}
+}

@@ -1,7 +1,6 @@
 package sandboxtest
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -78,8 +77,8 @@ type Options struct {
 	// container. Any other name is reported as an image that does not exist.
 	Images []string
 	// HomeFolders are folders in the home directories of the machine's users that
-	// sandboxes see in namespace mode, relative to a home, such as .nvm. Of homes they
-	// see nothing else but the folders that PATH names.
+	// sandboxes can read in namespace mode, relative to a home, such as .nvm. Of homes
+	// they see nothing else but the folders that PATH names.
 	HomeFolders []string
 	// Hidden are folders of this machine that sandboxes don't see in namespace mode,
 	// such as one with the keys of the program that starts the server. They must
@@ -90,9 +89,6 @@ type Options struct {
 	// [Enforcement].Policies. A program that isolates strangers' code by a policy
 	// is better told than fooled.
 	RefuseUnenforced bool
-	// RootCAs are trusted by the firewall when it makes TLS connections itself:
-	// to the hosts of rules and to forward URLs. Nil means the machine's.
-	RootCAs *x509.CertPool
 	// Authority signs the tokens sent to forward URLs. Nil means one that is
 	// created when it is first needed; see [Server.Authority].
 	Authority *proxytest.Authority
@@ -218,7 +214,7 @@ func NewServer(opts *Options) (*Server, error) {
 	s.store = store.New(store.Options{
 		Mode: box.Mode(o.Mode), Dir: o.Dir, Images: o.Images, HomeFolders: o.HomeFolders, Hidden: o.Hidden, Start: o.Start,
 		Realistic: o.Realistic, RefuseUnenforced: o.RefuseUnenforced, Log: o.Logger, Team: teamID,
-		Firewall: firewall.Options{Names: o.Names, RootCAs: o.RootCAs, Tokens: s.tokens},
+		Firewall: firewall.Options{Names: o.Names, Tokens: s.tokens},
 		Stub:     s.stubs.find, Missing: func() error { return s.Enforces().Missing },
 	})
 	if err := s.open(); err != nil {

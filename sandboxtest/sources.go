@@ -168,7 +168,7 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 		<-p.Done()
 		return ctx.Err()
 	}
-	code := p.Wait().ExitCode
+	code := p.Wait()
 	if code == 0 {
 		return nil
 	}

@@ -44,7 +44,7 @@ type Invocation struct {
 // ReadFile reads a file of the sandbox, with the permissions of its user. A
 // relative path is resolved in Cwd. Errors match [fs.ErrNotExist] and the like.
 func (inv *Invocation) ReadFile(name string) ([]byte, error) {
-	f, _, err := inv.machine.ReadFile(name, inv.Cwd)
+	f, err := inv.machine.ReadFile(name, inv.Cwd)
 	if err != nil {
 		return nil, err
 	}

@@ -17,15 +17,15 @@ func TestAccounts(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		for account, other := range map[backend.Account]string{backend.RuntimeAccount: "", backend.ImageAccount: backend.WorkDir} {
 			b := newBox(t, h, backend.Config{Account: account})
-			out, _, res := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "echo $USER; echo x > f; test -w $HOME && cd ~ && pwd -P"}})
-			require.Zero(t, res.ExitCode)
+			out, _, code := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "echo $USER; echo x > f; test -w $HOME && cd ~ && pwd -P"}})
+			require.Zero(t, code)
 			assert.Contains(t, out, account.Name+"\n")
 			assert.Contains(t, out, account.Home+"\n")
-			f, _, err := b.ReadFile(account.WorkDir+"/f", "")
+			f, err := b.ReadFile(account.WorkDir+"/f", "")
 			require.NoError(t, err)
 			require.NoError(t, f.Close())
 			if other != "" {
-				_, _, err := b.ReadFile(other, "")
+				_, err := b.ReadFile(other, "")
 				assert.ErrorContains(t, err, "no such file")
 			}
 			if h.Mode() == Namespace {
@@ -34,8 +34,8 @@ func TestAccounts(t *testing.T) {
 			}
 			out, _, _ = run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "echo $SUDO_USER"}, User: "root"})
 			assert.Equal(t, account.Name+"\n", out)
-			require.NoError(t, b.Stop(t.Context()))
-			layer, _, err := b.Freeze(t.Context())
+			require.NoError(t, b.Stop())
+			layer, _, err := b.Freeze()
 			require.NoError(t, err)
 			b = newBox(t, h, backend.Config{Layer: layer, Account: account})
 			out, _, _ = run(t, b, backend.Spec{Path: "cat", Args: []string{"f"}})

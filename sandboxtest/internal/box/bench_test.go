@@ -13,6 +13,9 @@ func BenchmarkBoot(b *testing.B) {
 	h := openHost(b, Options{Mode: Namespace})
 	for b.Loop() {
 		box := newBox(b, h, backend.Config{})
+		done, err := box.use() // a box boots at its first use
+		require.NoError(b, err)
+		done()
 		require.NoError(b, box.Remove())
 	}
 }
@@ -36,8 +39,8 @@ func BenchmarkFreeze(b *testing.B) {
 				box := newBox(b, h, backend.Config{})
 				sh(b, box, fmt.Sprintf("head -c %dM /dev/zero > data", mib))
 				b.StartTimer()
-				require.NoError(b, box.Stop(b.Context()))
-				layer, size, err := box.Freeze(b.Context())
+				require.NoError(b, box.Stop())
+				layer, size, err := box.Freeze()
 				require.NoError(b, err)
 				require.Equal(b, int64(mib)<<20, size)
 				again := newBox(b, h, backend.Config{Layer: layer})

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,10 +75,10 @@ func (b *Box) use() (func(), error) {
 	return b.starts.Done, nil
 }
 
-// Stop ends every process of the box, including detached ones, with SIGKILL, and waits
-// for their end. The files stay: Restart continues with them, and Freeze makes a layer of
-// them. Stopping a stopped box is not an error.
-func (b *Box) Stop(ctx context.Context) error {
+// Stop ends every process of the box, detached ones too, with SIGKILL, and
+// returns when they are gone. The files stay: Restart continues with them, and
+// Freeze turns them into a layer. Stopping a stopped box is not an error.
+func (b *Box) Stop() error {
 	b.mu.Lock()
 	if !b.running {
 		b.mu.Unlock()
@@ -85,27 +87,18 @@ func (b *Box) Stop(ctx context.Context) error {
 	b.stopping = true
 	booted := b.booted
 	b.die(backend.ErrStopped)
-	procs := b.commandsLocked()
 	b.mu.Unlock()
 
 	var err error
 	if booted {
-		err = b.machine.Halt(procs)
+		err = b.halt()
 	}
 	b.starts.Wait()
-	// End a process whose start was in progress.
 	b.mu.Lock()
-	procs = b.commandsLocked()
+	late := len(b.procs) > 0 // their start was in progress
 	b.mu.Unlock()
-	if len(procs) > 0 {
-		err = errors.Join(err, b.machine.Halt(procs))
-	}
-	for _, p := range procs {
-		select {
-		case <-p.Done():
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if late {
+		err = errors.Join(err, b.halt())
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,13 +109,10 @@ func (b *Box) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Restart starts a stopped box again with the same files.
-func (b *Box) Restart(ctx context.Context) error {
+// Restart starts a stopped box again on the same files.
+func (b *Box) Restart() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	switch {
 	case b.consumed:
 		return fmt.Errorf("box: restart: %w", backend.ErrStopped)
@@ -133,16 +123,13 @@ func (b *Box) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Freeze makes a layer of the files of a stopped box. It returns the layer's ID, and how
-// much larger the layer is than the one that the box started from. The box can't be used
-// afterwards: create new ones from the layer. In namespace mode the cost does not depend
-// on the size of the files.
-func (b *Box) Freeze(ctx context.Context) (backend.LayerID, int64, error) {
+// Freeze turns the files of a stopped box into a layer, and returns its ID and
+// how much larger it is than the layer that the box started from. The box can't
+// be used afterwards: make new ones from the layer. In namespace mode the cost
+// does not depend on the size of the files.
+func (b *Box) Freeze() (backend.LayerID, int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return "", 0, err
-	}
 	switch {
 	case b.consumed:
 		return "", 0, fmt.Errorf("box: freeze: %w", backend.ErrStopped)
@@ -157,7 +144,7 @@ func (b *Box) Freeze(ctx context.Context) (backend.LayerID, int64, error) {
 	if b.host.backend.Layered() {
 		parent = b.cfg.Layer
 	}
-	id, err := b.host.store.add(dir, parent, size)
+	id, err := b.host.store.add(dir, parent)
 	if err != nil {
 		return "", 0, fmt.Errorf("box: freeze: %w", err)
 	}
@@ -167,7 +154,7 @@ func (b *Box) Freeze(ctx context.Context) (backend.LayerID, int64, error) {
 // Remove stops the box and removes its files. Removing a removed or frozen box
 // is not an error.
 func (b *Box) Remove() error {
-	if err := b.Stop(context.Background()); err != nil {
+	if err := b.Stop(); err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -223,25 +210,8 @@ func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return b.machine.Dial(ctx, port)
 }
 
-// SetNetwork disconnects a running box from every network but loopback, or connects it
-// again. In folder mode it returns ErrUnsupported if deny is set.
-func (b *Box) SetNetwork(deny bool) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.running {
-		if err := b.bootLocked(); err != nil {
-			return fmt.Errorf("box: network: %w", err)
-		}
-	}
-	if err := b.machine.SetNetwork(deny); err != nil {
-		return fmt.Errorf("box: network: %w", err)
-	}
-	b.cfg.DenyNetwork = deny
-	return nil
-}
-
-// Disconnect breaks the box's outside connections, so that its Firewall decides on them
-// again.
+// Disconnect breaks the box's connections to the outside, so that its
+// Firewall decides on them again.
 func (b *Box) Disconnect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -250,17 +220,17 @@ func (b *Box) Disconnect() {
 	}
 }
 
-// ReadFile opens a regular file and returns its size. The caller closes it. Errors match
-// fs.ErrNotExist and the like. A relative path is below cwd, and an empty cwd is the
-// working directory.
-func (b *Box) ReadFile(path, cwd string) (io.ReadCloser, int64, error) {
+// ReadFile opens a regular file. The caller closes it.
+// Errors match fs.ErrNotExist and the like; a relative path is below cwd, and an
+// empty cwd is the working directory.
+func (b *Box) ReadFile(path, cwd string) (io.ReadCloser, error) {
 	name, err := b.path(path, cwd)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	done, err := b.use()
 	if err != nil {
-		return nil, 0, fmt.Errorf("box: read: %w", err)
+		return nil, fmt.Errorf("box: read: %w", err)
 	}
 	defer done()
 	return b.machine.ReadFile(name)
@@ -313,7 +283,7 @@ func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error 
 		_, err := io.Copy(w, archive)
 		_ = w.CloseWithError(err)
 	})
-	err = b.machine.Extract(ctx, r, dir, backend.ArchiveLimits)
+	err = b.machine.Extract(ctx, r, dir)
 	_ = r.Close()
 	done()
 	pump.Wait()
@@ -331,11 +301,18 @@ func (b *Box) path(path, cwd string) (string, error) {
 // Account is the box's.
 func (b *Box) Account() backend.Account { return b.cfg.AccountOrDefault() }
 
-// commandsLocked lists the commands that have not ended.
-func (b *Box) commandsLocked() []backend.Command {
-	commands := make([]backend.Command, 0, len(b.procs))
-	for p := range b.procs {
-		commands = append(commands, p)
+// halt ends the processes, and waits until the commands have ended.
+func (b *Box) halt() error {
+	b.mu.Lock()
+	procs := slices.Collect(maps.Keys(b.procs))
+	b.mu.Unlock()
+	commands := make([]backend.Command, len(procs))
+	for i, p := range procs {
+		commands[i] = p
 	}
-	return commands
+	err := b.machine.Halt(commands)
+	for _, p := range procs {
+		<-p.Done()
+	}
+	return err
 }

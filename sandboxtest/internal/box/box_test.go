@@ -70,32 +70,31 @@ func (b *buffer) String() string {
 }
 
 // run runs a command to its end.
-func run(t testing.TB, b *Box, spec backend.Spec) (stdout, stderr string, res Result) {
+func run(t testing.TB, b *Box, spec backend.Spec) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errOut buffer
 	spec.Stdout, spec.Stderr = &out, &errOut
 	p, err := b.Start(context.Background(), spec)
 	require.NoError(t, err)
-	res = p.Wait()
-	return out.String(), errOut.String(), res
+	code = p.Wait()
+	return out.String(), errOut.String(), code
 }
 
 // sh runs a shell script, which must succeed, and returns its output.
 func sh(t testing.TB, b *Box, script string, args ...string) string {
 	t.Helper()
-	out, errOut, res := run(t, b, backend.Spec{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...)})
-	require.Zero(t, res.ExitCode, "%s%s", out, errOut)
+	out, errOut, code := run(t, b, backend.Spec{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...)})
+	require.Zero(t, code, "%s%s", out, errOut)
 	return strings.TrimSpace(out)
 }
 
 func read(t testing.TB, b *Box, path string) string {
 	t.Helper()
-	r, size, err := b.ReadFile(path, "")
+	r, err := b.ReadFile(path, "")
 	require.NoError(t, err)
 	defer r.Close()
 	data, err := io.ReadAll(r)
 	require.NoError(t, err)
-	assert.Len(t, data, int(size))
 	return string(data)
 }
 
@@ -126,15 +125,14 @@ func archive(t testing.TB, entries ...tar.Header) io.Reader {
 func TestCommand(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
-		out, errOut, res := run(t, b, backend.Spec{
+		out, errOut, code := run(t, b, backend.Spec{
 			Path: "sh", Args: []string{"-c", `printf '%s|' "$1" "$GREETING"; echo oops >&2; pwd; exit 7`, "sh", "a b"},
 			Env: []string{"GREETING=hello"},
 		})
-		assert.Equal(t, 7, res.ExitCode)
+		assert.Equal(t, 7, code)
 		assert.True(t, strings.HasPrefix(out, "a b|hello|"), out)
 		assert.Contains(t, out, backend.WorkDir)
 		assert.Equal(t, "oops\n", errOut)
-		assert.Positive(t, res.Duration)
 	})
 }
 
@@ -144,13 +142,13 @@ func TestFilesSurviveStopAndFreeze(t *testing.T) {
 		b := newBox(t, h, backend.Config{})
 		require.NoError(t, b.Extract(t.Context(), archive(t, tar.Header{Name: "vercel/sandbox/deep/file", Mode: 0o640, ModTime: time.Unix(1e9, 0)}), "/"))
 		sh(t, b, "cat deep/file > copy; chmod 700 copy")
-		require.NoError(t, b.Stop(t.Context()))
+		require.NoError(t, b.Stop())
 		_, err := b.Start(t.Context(), backend.Spec{Path: "true"})
 		require.ErrorIs(t, err, backend.ErrStopped)
-		require.NoError(t, b.Restart(t.Context()))
+		require.NoError(t, b.Restart())
 		assert.Equal(t, "data of vercel/sandbox/deep/file", read(t, b, "copy"))
-		require.NoError(t, b.Stop(t.Context()))
-		layer, size, err := b.Freeze(t.Context())
+		require.NoError(t, b.Stop())
+		layer, size, err := b.Freeze()
 		require.NoError(t, err)
 		assert.Positive(t, size)
 

@@ -30,12 +30,12 @@ func TestParentDeathSignal(t *testing.T) {
 				for range each {
 					go backend.UseUpThread(func() {}) // ends a thread, as whatever changes one does
 					for _, user := range []string{"", backend.RootUser} {
-						_, errOut, res := run(t, b, backend.Spec{Path: "setpriv", Args: strings.Fields("--pdeathsig KILL -- sleep 0.05"), User: user})
+						_, errOut, code := run(t, b, backend.Spec{Path: "setpriv", Args: strings.Fields("--pdeathsig KILL -- sleep 0.05"), User: user})
 						mu.Lock()
 						if ends[user] == nil {
 							ends[user] = make(map[int]int)
 						}
-						ends[user][res.ExitCode]++
+						ends[user][code]++
 						mu.Unlock()
 						assert.Empty(t, errOut)
 					}
@@ -64,8 +64,8 @@ func TestCalledName(t *testing.T) {
 				if !needs.Slow() && strings.HasSuffix(name, "sh") {
 					continue // the link has another name than its program
 				}
-				out, errOut, res := run(t, b, backend.Spec{Path: name, Args: []string{"-c", show}, User: user, Env: []string{"PATH=/usr/bin:/bin:here"}})
-				assert.Zero(t, res.ExitCode, errOut)
+				out, errOut, code := run(t, b, backend.Spec{Path: name, Args: []string{"-c", show}, User: user, Env: []string{"PATH=/usr/bin:/bin:here"}})
+				assert.Zero(t, code, errOut)
 				assert.Truef(t, strings.HasPrefix(out, want), "%s as %q: %q", name, user, out)
 			}
 		}

@@ -12,7 +12,8 @@
 //
 // Each way to run boxes has a package of its own: folder, namespaces, and agent,
 // which does the work of namespaces for an ordinary user. Package backend is what they
-// share, and package sudo is the program in their boxes.
+// share, and package sudo is the program in their boxes. The tests of all of them are
+// here, unless they need what a package keeps to itself.
 //
 // Namespace mode needs root or unprivileged user namespaces, Linux 5.12,
 // overlayfs and util-linux. Without root there is one user only, who owns all

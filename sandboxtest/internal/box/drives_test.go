@@ -46,8 +46,8 @@ func TestDriveVersions(t *testing.T) {
 		assert.Equal(t, "two\nfile\nlink\nnew", sh(t, two, "cat /data/link; ls /data"))
 		// Their changes are their own, and remain after a restart.
 		sh(t, one, "echo mine > /data/file; rm -r /data/dir; mkdir /data/dir; echo y > /data/dir/y")
-		require.NoError(t, one.Stop(t.Context()))
-		require.NoError(t, one.Restart(t.Context()))
+		require.NoError(t, one.Stop())
+		require.NoError(t, one.Restart())
 		assert.Equal(t, "mine\ny", sh(t, one, "cat /data/file; ls /data/dir"))
 		assert.Equal(t, "two", sh(t, two, "cat /data/file"))
 

@@ -70,8 +70,8 @@ func TestFlattenedChain(t *testing.T) {
 	b := newBox(t, h, backend.Config{})
 	for i, script := range scripts {
 		shRoot(t, b, "cd /vercel/sandbox && "+script)
-		require.NoError(t, b.Stop(t.Context()))
-		layer, _, err := b.Freeze(t.Context())
+		require.NoError(t, b.Stop())
+		layer, _, err := b.Freeze()
 		require.NoError(t, err)
 		b = newBox(t, h, backend.Config{Layer: layer})
 		layers, seen = append(layers, layer), append(seen, look(i, b))
@@ -104,8 +104,8 @@ func TestFlattenedChain(t *testing.T) {
 	// in the same ways.
 	b = newBox(t, h, backend.Config{Layer: layers[len(layers)-1]})
 	before := shRoot(t, b, "cd /vercel/sandbox && mv later latest; rm -r latest gone; mkdir gone; rm link; ls -A gone d; "+listing)
-	require.NoError(t, b.Stop(t.Context()))
-	next, _, err := b.Freeze(t.Context())
+	require.NoError(t, b.Stop())
+	next, _, err := b.Freeze()
 	require.NoError(t, err)
 	b = newBox(t, h, backend.Config{Layer: next})
 	after := shRoot(t, b, "cd /vercel/sandbox && ls -A gone d; "+listing)
@@ -124,8 +124,8 @@ func TestFlattenedChain(t *testing.T) {
 // shRoot runs a script as a box's root, or as its only user.
 func shRoot(t testing.TB, b *Box, script string) string {
 	t.Helper()
-	out, errOut, res := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", script}, User: backend.RootUser})
-	require.Zero(t, res.ExitCode, "%s%s", out, errOut)
+	out, errOut, code := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", script}, User: backend.RootUser})
+	require.Zero(t, code, "%s%s", out, errOut)
 	return strings.TrimSpace(out)
 }
 

@@ -41,7 +41,7 @@ func TestBoxesGiveBack(t *testing.T) {
 		assert.LessOrEqual(t, during-before, boxes*perBox)
 		assert.LessOrEqual(t, threadsDuring-threadsBefore, boxes*3)
 		for _, b := range all {
-			require.NoError(t, b.Stop(t.Context()))
+			require.NoError(t, b.Stop())
 			require.NoError(t, b.Remove())
 		}
 		var after, threadsAfter int

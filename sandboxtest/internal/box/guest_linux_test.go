@@ -48,8 +48,8 @@ func TestGuestsElsewhere(t *testing.T) {
 			for _, kept := range []string{filepath.Join(h.store.dir, "l"), filepath.Join(h.dir, drivesName)} {
 				assert.Equal(t, "refused", sh(t, b, `ls "$1" 2>/dev/null || echo refused`, kept))
 			}
-			require.NoError(t, b.Stop(t.Context()))
-			id, _, err := b.Freeze(t.Context())
+			require.NoError(t, b.Stop())
+			id, _, err := b.Freeze()
 			require.NoError(t, err)
 			require.NoError(t, h.Close())
 
@@ -67,8 +67,8 @@ func TestGuestsElsewhere(t *testing.T) {
 func TestTerminalsOfGuests(t *testing.T) {
 	h := openHost(t, Options{Mode: Folder})
 	b := newBox(t, h, backend.Config{})
-	out, _, res := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", `echo here >"$(tty)"; echo there >/dev/stdout`}, TTY: &backend.Size{Cols: 80, Rows: 24}})
-	require.Zero(t, res.ExitCode, "%s", out)
+	out, _, code := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", `echo here >"$(tty)"; echo there >/dev/stdout`}, TTY: &backend.Size{Cols: 80, Rows: 24}})
+	require.Zero(t, code, "%s", out)
 	assert.Equal(t, "here\r\nthere\r\n", out)
 }
 

@@ -224,7 +224,7 @@ func (h *Host) openBackend(opts Options) (err error) {
 // openFolders creates the backend of folder mode, whose layers are in dir. If the boxes'
 // guest can't enter the host's directory, the boxes are in another one.
 func (h *Host) openFolders(dir string) (err error) {
-	folders := &folder.Backend{Log: h.log, Layers: filepath.Join(dir, "l")}
+	folders := &folder.Backend{Layers: filepath.Join(dir, "l")}
 	h.backend = folders
 	if !h.way.guest {
 		return nil

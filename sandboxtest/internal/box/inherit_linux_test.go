@@ -3,6 +3,7 @@ package box
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -189,8 +190,10 @@ func whatABoxInherits(t *testing.T) {
 				program, err := os.Open(os.Args[0])
 				require.NoError(t, err)
 				defer program.Close()
-				_, errOut, res := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "cat > probe && chmod +x probe"}, Stdin: program})
-				require.Zero(t, res.ExitCode, errOut)
+				p := start(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "cat > probe && chmod +x probe"}, OpenStdin: true})
+				_, err = io.Copy(p.Input(), program)
+				require.NoError(t, errors.Join(err, p.Input().Close()))
+				require.Zero(t, p.Wait())
 				assertInherits(t, b, "./probe", allowed)
 			})
 			if mode == Folder {
@@ -236,8 +239,8 @@ func assertInherits(t *testing.T, b *Box, probe string, allowed []string) {
 	for _, spec := range specs {
 		spec.Path, spec.Args = "sh", []string{"-c", look, "sh", probe}
 		spec.Env = []string{insideProbe + "=" + strings.Join(namespaces, " ")}
-		out, errOut, res := run(t, b, spec)
-		assert.Zero(t, res.ExitCode, errOut)
+		out, errOut, code := run(t, b, spec)
+		assert.Zero(t, code, errOut)
 		for _, line := range []string{"fd 1", "SigIgn:", "call keyctl operation not permitted", "call socket unix <nil>", "mount ", "namespace mnt "} {
 			assert.Contains(t, out, line)
 		}

@@ -30,8 +30,8 @@ func TestUsersInsideTheBox(t *testing.T) {
 	sh(t, b, "! touch /shared/f 2>/dev/null")
 	shRoot(t, b, "groupadd team && useradd -m -s /bin/bash alice && usermod -aG team alice && usermod -aG team vercel-sandbox")
 	assert.Equal(t, "vercel-sandbox team\nalice team", sh(t, b, "id -Gn; sudo -u alice id -Gn"))
-	_, errOut, res := run(t, b, backend.Spec{Path: "sudo", Args: []string{"-u", "alice", "--", "sh", "-c", "touch ~/mine && ! touch /vercel/sandbox/x 2>/dev/null"}})
-	assert.Zero(t, res.ExitCode)
+	_, errOut, code := run(t, b, backend.Spec{Path: "sudo", Args: []string{"-u", "alice", "--", "sh", "-c", "touch ~/mine && ! touch /vercel/sandbox/x 2>/dev/null"}})
+	assert.Zero(t, code)
 	assert.Empty(t, errOut)
 }
 
@@ -40,10 +40,10 @@ func TestNothingReachesTheHost(t *testing.T) {
 	b := newBox(t, h, backend.Config{})
 	dir := t.TempDir()
 	name := "/var/" + backend.NewID()
-	_, _, res := run(t, b, backend.Spec{User: "root", Path: "sh", Args: []string{"-c", `
+	_, _, code := run(t, b, backend.Spec{User: "root", Path: "sh", Args: []string{"-c", `
 		touch "$1" /etc/sandbox-was-here /root/sandbox-was-here && rm -f /etc/passwd; mkdir -p "$2" && touch "$2/f"
 		echo x > /proc/sys/kernel/domainname; mknod /tmp/disk b 8 0; mount -t tmpfs none /mnt; kill -9 1; true`, "sh", name, dir}})
-	assert.Zero(t, res.ExitCode)
+	assert.Zero(t, code)
 	for _, path := range []string{name, "/etc/sandbox-was-here", "/root/sandbox-was-here", filepath.Join(dir, "f")} {
 		assert.NoFileExists(t, path)
 	}
@@ -51,8 +51,8 @@ func TestNothingReachesTheHost(t *testing.T) {
 	assert.True(t, b.Running())
 	// The files and processes of other boxes are invisible.
 	other := newBox(t, h, backend.Config{})
-	_, _, res = run(t, other, backend.Spec{User: "root", Path: "sh", Args: []string{"-c", `! test -e "$1" && ! test -e "$2"`, "sh", name, h.dir}})
-	assert.Zero(t, res.ExitCode)
+	_, _, code = run(t, other, backend.Spec{User: "root", Path: "sh", Args: []string{"-c", `! test -e "$1" && ! test -e "$2"`, "sh", name, h.dir}})
+	assert.Zero(t, code)
 	assert.Less(t, len(strings.Fields(sh(t, other, "cd /proc; echo [0-9]*"))), 6)
 	// The first process reaps zombies.
 	sh(t, b, `for i in 1 2 3 4 5; do (setsid sh -c 'echo >> ended' &); done; until test "$(wc -l < ended)" = 5; do sleep 0.1; done 2>/dev/null`)

@@ -18,8 +18,8 @@ func freeze(t testing.TB, h *Host, from backend.LayerID, script string) backend.
 	t.Helper()
 	b := newBox(t, h, backend.Config{Layer: from})
 	sh(t, b, script)
-	require.NoError(t, b.Stop(t.Context()))
-	layer, _, err := b.Freeze(t.Context())
+	require.NoError(t, b.Stop())
+	layer, _, err := b.Freeze()
 	require.NoError(t, err)
 	return layer
 }
@@ -46,7 +46,7 @@ func TestLongChain(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "vercel/sandbox"), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "vercel/sandbox", fmt.Sprint("f", i)), nil, 0o644))
 		var err error
-		layer, err = h.store.add(dir, layer, 0)
+		layer, err = h.store.add(dir, layer)
 		require.NoError(t, err)
 	}
 	b := newBox(t, h, backend.Config{Layer: layer})
@@ -58,7 +58,7 @@ func TestLongChain(t *testing.T) {
 		dir := filepath.Join(h.store.dir, "b", backend.NewID())
 		require.NoError(t, os.Mkdir(dir, 0o755))
 		var err error
-		layer, err = h.store.add(dir, layer, 0)
+		layer, err = h.store.add(dir, layer)
 		require.NoError(t, err)
 	}
 	b = newBox(t, h, backend.Config{Layer: layer})
@@ -120,12 +120,12 @@ func TestLayersOutliveTheHost(t *testing.T) {
 func TestBoxStates(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
-		_, _, err := b.Freeze(t.Context())
+		_, _, err := b.Freeze()
 		require.ErrorIs(t, err, ErrRunning)
-		require.ErrorIs(t, b.Restart(t.Context()), ErrRunning)
-		require.NoError(t, b.Stop(t.Context()))
-		require.NoError(t, b.Stop(t.Context()))
-		_, _, err = b.ReadFile("x", "")
+		require.ErrorIs(t, b.Restart(), ErrRunning)
+		require.NoError(t, b.Stop())
+		require.NoError(t, b.Stop())
+		_, err = b.ReadFile("x", "")
 		require.ErrorIs(t, err, backend.ErrStopped)
 		require.ErrorIs(t, b.Mkdir("x", ""), backend.ErrStopped)
 		require.ErrorIs(t, b.Extract(t.Context(), nil, ""), backend.ErrStopped)
@@ -133,7 +133,7 @@ func TestBoxStates(t *testing.T) {
 		require.ErrorIs(t, err, backend.ErrStopped)
 		require.NoError(t, b.Remove())
 		require.NoError(t, b.Remove())
-		_, _, err = b.Freeze(t.Context())
+		_, _, err = b.Freeze()
 		require.ErrorIs(t, err, backend.ErrStopped)
 		_, err = h.New(t.Context(), backend.Config{Layer: "missing"})
 		require.ErrorIs(t, err, ErrNoLayer)

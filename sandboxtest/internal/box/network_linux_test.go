@@ -5,12 +5,12 @@ import (
 	"io"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/proxy/proxytest"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/namespaces"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
@@ -87,8 +87,6 @@ func TestDialInFolderMode(t *testing.T) {
 	conn, err := b.Dial(t.Context(), l.Addr().(*net.TCPAddr).Port)
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
-	require.ErrorIs(t, b.SetNetwork(true), backend.ErrUnsupported)
-	require.NoError(t, b.SetNetwork(false))
 }
 
 // client talks to the host, which echoes what it sends, over TCP and UDP.
@@ -144,15 +142,22 @@ func echo(t *testing.T) (tcp, udp int) {
 	return l.Addr().(*net.TCPAddr).Port, p.LocalAddr().(*net.UDPAddr).Port
 }
 
+// TestNetworkLeadsOutsideUntilDenied: a policy that denies everything cuts the
+// connections of a running box and refuses others, until another policy comes.
 func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
 	h := openNetworked(t)
-	b := newBox(t, h, backend.Config{})
 	needs.Programs(t, "python3", "bash")
+	site, err := firewall.NewSite(firewall.Options{Guard: h.guard, Log: h.log})
+	require.NoError(t, err)
+	allow, deny := &firewall.Policy{Mode: firewall.AllowAll}, &firewall.Policy{Mode: firewall.DenyAll}
+	f := site.New(t.Context(), proxytest.Claims{}, allow)
+	t.Cleanup(f.Close)
+	b := newBox(t, h, backend.Config{Firewall: f})
 	tcp, udp := echo(t)
 	const size = 64 << 10
 	try := func(port int) (string, int) {
-		out, errOut, res := run(t, b, backend.Spec{Path: "python3", Args: []string{"-c", client, firewall.HostAddr.String(), fmt.Sprint(port), fmt.Sprint(udp), fmt.Sprint(size)}})
-		return out + errOut, res.ExitCode
+		out, errOut, code := run(t, b, backend.Spec{Path: "python3", Args: []string{"-c", client, firewall.HostAddr.String(), fmt.Sprint(port), fmt.Sprint(udp), fmt.Sprint(size)}})
+		return out + errOut, code
 	}
 	connect := func(port int) string {
 		_, errOut, _ := run(t, b, backend.Spec{Path: "bash", Args: []string{"-c", fmt.Sprintf("exec 3<>/dev/tcp/%v/%d", firewall.HostAddr, port)}})
@@ -170,10 +175,9 @@ func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
 	require.NoError(t, l.Close())
 	assert.Contains(t, connect(free), "Connection refused")
 
-	require.NoError(t, b.SetNetwork(true))
-	assert.Contains(t, connect(tcp), "Network is unreachable")
-	require.NoError(t, b.SetNetwork(false))
-	require.NoError(t, b.SetNetwork(false))
+	f.Enforce(deny)
+	assert.Contains(t, connect(tcp), "Connection refused")
+	f.Enforce(allow)
 	assert.Empty(t, connect(tcp))
 
 	// Denying the network breaks open connections.
@@ -191,21 +195,18 @@ except ConnectionResetError:
 except OSError as e:
     print(e)
 sys.exit(1)
-`}, Stdout: w, Timeout: time.Minute})
+`}, Stdout: w})
 	_, err = ready.Read(make([]byte, 100))
 	require.NoError(t, err)
-	require.NoError(t, b.SetNetwork(true))
-	assert.Zero(t, p.Wait().ExitCode)
+	f.Enforce(deny)
+	b.Disconnect()
+	assert.Zero(t, p.Wait())
 
-	// Both survive a restart.
-	require.NoError(t, b.Stop(t.Context()))
+	// The policy and the traffic survive a restart.
+	require.NoError(t, b.Stop())
 	assert.GreaterOrEqual(t, b.Usage().NetworkIn, int64(size))
-	require.NoError(t, b.Restart(t.Context()))
-	assert.Contains(t, connect(tcp), "Network is unreachable")
-	require.NoError(t, b.Stop(t.Context()))
-	require.NoError(t, b.SetNetwork(false))
-	require.NoError(t, b.Restart(t.Context()))
-	assert.Empty(t, connect(tcp))
+	require.NoError(t, b.Restart())
+	assert.Contains(t, connect(tcp), "Connection refused")
 }
 
 func TestDeniedWithoutTUN(t *testing.T) {
@@ -218,19 +219,10 @@ func TestDeniedWithoutTUN(t *testing.T) {
 	shared, denied := newBox(t, h, backend.Config{}), newBox(t, h, backend.Config{DenyNetwork: true})
 	assert.Contains(t, sh(t, shared, "ls /sys/class/net"), "lo")
 	assert.Equal(t, "lo", sh(t, denied, "ls /sys/class/net"))
-	require.ErrorIs(t, shared.SetNetwork(true), backend.ErrUnsupported)
-	require.ErrorIs(t, denied.SetNetwork(false), backend.ErrUnsupported)
-	require.NoError(t, denied.SetNetwork(true))
 	tcp, _ := echo(t)
 	conn, err := shared.Dial(t.Context(), tcp)
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
 	_, err = denied.Dial(t.Context(), tcp)
 	require.Error(t, err)
-	require.NoError(t, denied.Stop(t.Context()))
-	require.NoError(t, denied.SetNetwork(false))
-	require.NoError(t, denied.Restart(t.Context()))
-	conn, err = denied.Dial(t.Context(), tcp)
-	require.NoError(t, err)
-	require.NoError(t, conn.Close())
 }

@@ -18,7 +18,6 @@ type pipes struct {
 	guard  *guard.Guard
 	child  []*os.File // closed once the process has them
 	parent []*os.File
-	copies []func()
 	outs   []*output
 	order  *arrivals      // of the outputs; nil where it can't be known
 	wg     sync.WaitGroup // of the outputs
@@ -46,9 +45,6 @@ func (p *Process) connect(spec *backend.Spec) (*pipes, error) {
 		c.parent = append(c.parent, term.Master)
 		c.output(term.Master, spec.Stdout)
 		c.outs[0].paged = runtime.GOOS == "linux" // elsewhere a read would wait
-		if spec.Stdin != nil {
-			c.copies = append(c.copies, func() { _, _ = io.Copy(term.Master, spec.Stdin) })
-		}
 		return c, nil
 	}
 	fail := func(err error) (*pipes, error) {
@@ -56,7 +52,7 @@ func (p *Process) connect(spec *backend.Spec) (*pipes, error) {
 		c.closeParent()
 		return nil, err
 	}
-	if spec.Stdin != nil || spec.OpenStdin {
+	if spec.OpenStdin {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return fail(err)
@@ -65,13 +61,7 @@ func (p *Process) connect(spec *backend.Spec) (*pipes, error) {
 		p.cmd.Stdin = r
 		c.child = append(c.child, r)
 		c.parent = append(c.parent, w)
-		if spec.OpenStdin {
-			p.input = w
-		}
-	}
-	if spec.Stdin != nil {
-		w := c.parent[0]
-		c.copies = append(c.copies, func() { _, _ = io.Copy(w, spec.Stdin); _ = w.Close() })
+		p.input = w
 	}
 	for _, out := range []struct {
 		to  io.Writer
@@ -117,9 +107,6 @@ func (p *pipes) run() {
 		for _, o := range p.outs {
 			p.guard.Go(&p.wg, "reading output", o.copy)
 		}
-	}
-	for _, f := range p.copies {
-		go f()
 	}
 }
 

@@ -14,32 +14,18 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Result is how a command ended.
-type Result struct {
-	// ExitCode is the process's. As in a shell, it is 128 + n if signal n ended the
-	// process, 127 if the program was not found, and 126 if it could not be started.
-	ExitCode int
-	// TimedOut says that the timeout ended the process.
-	TimedOut bool
-	Duration time.Duration
-	// CPU is the user and system time of the process and of the children that it waited
-	// for.
-	CPU time.Duration
-}
-
-// Process is a started command. It is safe for concurrent use.
+// Process is a command that was started. It is safe for concurrent use.
 type Process struct {
 	box   *Box
 	cmd   *exec.Cmd
 	pid   int
-	start time.Time
 	term  *backend.Terminal
 	input *os.File
-	done  chan struct{}
+	code  int           // once done
+	done  chan struct{} // see Done
 
 	mu     sync.Mutex
 	exited bool
-	result Result
 }
 
 // graceAfterExit is how long a pipe may be silent after the process has exited before its
@@ -68,7 +54,7 @@ func (b *Box) Start(ctx context.Context, spec backend.Spec) (*Process, error) {
 		return nil, fmt.Errorf("box: start: %w", err)
 	}
 	defer done()
-	p := &Process{box: b, done: make(chan struct{}), start: time.Now()}
+	p := &Process{box: b, done: make(chan struct{})}
 	p.cmd = &exec.Cmd{Args: append([]string{spec.Path}, spec.Args...)}
 	pipes, err := p.connect(&spec)
 	if err != nil {
@@ -92,7 +78,7 @@ func (b *Box) Start(ctx context.Context, spec backend.Spec) (*Process, error) {
 	b.mu.Lock()
 	b.procs[p] = struct{}{}
 	b.mu.Unlock()
-	go p.wait(proc, pipes, &spec)
+	go p.wait(proc, pipes)
 	return p, nil
 }
 
@@ -105,62 +91,41 @@ func (p *Process) failed(spec *backend.Spec, failure *backend.LaunchError) *Proc
 	if w != nil {
 		_, _ = io.WriteString(w, failure.Message+"\n")
 	}
-	p.exited = true
-	p.result = Result{ExitCode: failure.Code, Duration: time.Since(p.start)}
+	p.exited, p.code = true, failure.Code
 	close(p.done)
 	return p
 }
 
-// wait waits for the end of the process, and records it.
-func (p *Process) wait(proc backend.Running, pipes *pipes, spec *backend.Spec) {
-	var timer *time.Timer
-	if spec.Timeout > 0 {
-		timer = time.AfterFunc(spec.Timeout, p.timeout)
-	}
+// wait sees the process through to its end.
+func (p *Process) wait(proc backend.Running, pipes *pipes) {
 	pipes.run()
 	end := proc.Wait()
-	duration := time.Since(p.start)
 	p.mu.Lock()
 	p.exited = true
 	p.mu.Unlock()
-	if timer != nil {
-		timer.Stop()
-	}
 	p.box.machine.Ended(p.pid)
 	pipes.finish()
 
-	p.mu.Lock()
-	p.result.ExitCode, p.result.CPU, p.result.Duration = end.Code, end.CPU, duration
-	p.mu.Unlock()
 	p.box.mu.Lock()
 	delete(p.box.procs, p)
 	p.box.cpu += end.CPU
 	p.box.mu.Unlock()
+	p.code = end.Code
 	close(p.done)
 }
 
-func (p *Process) timeout() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.exited {
-		return
-	}
-	p.result.TimedOut = true
-	backend.KillTree(p.pid)
-}
-
-// Pid returns the host's ID of the process, or 0 if it could not be started.
+// Pid is the process ID as the host sees it, 0 when it could not be started.
 func (p *Process) Pid() int { return p.pid }
 
 // Done is closed when the command has ended and its output was delivered.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for Done.
-func (p *Process) Wait() Result {
+// Wait waits for Done and returns the exit code: that of the process, or as in a
+// shell 128 + n if signal n ended it, 127 if the program was not found, 126 if it
+// could not be started.
+func (p *Process) Wait() int {
 	<-p.done
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.result
+	return p.code
 }
 
 // Signal sends signal n to the process alone, not to its children. It returns

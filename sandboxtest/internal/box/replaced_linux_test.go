@@ -31,16 +31,16 @@ func TestReplacedSystemFiles(t *testing.T) {
 	for kind, script := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			b := newBox(t, h, backend.Config{Hostname: "a-name-that-is-in-no-file"})
-			_, _, res := run(t, b, backend.Spec{User: "root", Path: "sh", Args: []string{"-c", "cd /etc && for file in group hosts sudoers.d/x; do rm -f $file && " + script + " $file || exit; done"}})
-			require.Zero(t, res.ExitCode)
+			_, _, code := run(t, b, backend.Spec{User: "root", Path: "sh", Args: []string{"-c", "cd /etc && for file in group hosts sudoers.d/x; do rm -f $file && " + script + " $file || exit; done"}})
+			require.Zero(t, code)
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
 				assert.Equal(t, "1000", sh(t, b, "id -G"))
 				assert.NoError(t, b.Extract(t.Context(), archive(t), ""))
 				sh(t, b, "sudo true || true")
-				assert.NoError(t, b.Stop(t.Context()))
-				assert.NoError(t, b.Restart(t.Context()))
+				assert.NoError(t, b.Stop())
+				assert.NoError(t, b.Restart())
 				assert.Equal(t, "1000", sh(t, b, "id -G"))
 			}()
 			select {

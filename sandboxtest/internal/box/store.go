@@ -35,8 +35,7 @@ type store struct {
 
 type layer struct {
 	Parent backend.LayerID `json:"parent,omitempty"`
-	Size   int64           `json:"size"`
-	// Removed layers stay as long as something depends on them.
+	// Removed layers stay for as long as something stands on them.
 	Removed bool `json:"removed,omitempty"`
 	// Flat is a layer without parents that has the contents of this layer and its chain.
 	// Boxes start from it instead.
@@ -281,11 +280,11 @@ func (s *store) release(id backend.LayerID) {
 	}
 }
 
-// add makes the tree at dir a new layer by renaming it.
-func (s *store) add(dir string, parent backend.LayerID, size int64) (backend.LayerID, error) {
+// add takes the tree at dir as a new layer by renaming it.
+func (s *store) add(dir string, parent backend.LayerID) (backend.LayerID, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.putLocked(dir, &layer{Parent: parent, Size: size})
+	return s.putLocked(dir, &layer{Parent: parent})
 }
 
 func (s *store) putLocked(dir string, l *layer) (backend.LayerID, error) {

@@ -27,7 +27,7 @@ func openWithUsers(t *testing.T) *Host {
 func needTools(t *testing.T, b *Box, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if _, _, res := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "command -v " + name}}); res.ExitCode != 0 {
+		if _, _, code := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "command -v " + name}}); code != 0 {
 			needs.Other(t, "needs %s", name)
 		}
 	}
@@ -152,16 +152,16 @@ func TestSudoWithOneUser(t *testing.T) {
 		needs.Other(t, "root: boxes have users")
 	}
 	b := newBox(t, h, backend.Config{})
-	out, errOut, res := run(t, b, backend.Spec{Path: "sudo", Args: []string{"-u", "daemon", "id"}})
-	assert.Equal(t, 1, res.ExitCode)
+	out, errOut, code := run(t, b, backend.Spec{Path: "sudo", Args: []string{"-u", "daemon", "id"}})
+	assert.Equal(t, 1, code)
 	assert.Empty(t, out)
 	assert.Contains(t, errOut, "this sandbox has one user only")
 	assert.Equal(t, "vercel-sandbox", sh(t, b, "sudo -n -u vercel-sandbox id -un"))
 	_, errOut, _ = run(t, b, backend.Spec{Path: "sudo", Args: []string{"true"}})
 	assert.Contains(t, errOut, "one user only")
 	for _, spec := range []backend.Spec{{Path: "useradd", Args: []string{"alice"}, User: backend.RootUser}, {Path: "sh", Args: []string{"-c", "groupadd friends"}}} {
-		_, errOut, res = run(t, b, spec)
-		assert.Equal(t, 1, res.ExitCode)
+		_, errOut, code = run(t, b, spec)
+		assert.Equal(t, 1, code)
 		assert.Contains(t, errOut, "add: this sandbox has one user only, since the emulator runs as an ordinary user")
 	}
 }

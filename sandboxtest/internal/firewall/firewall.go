@@ -6,7 +6,6 @@ package firewall
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -33,9 +32,6 @@ const peekTimeout = 10 * time.Second
 type Options struct {
 	// Names are servers that replace others, as in the server's options.
 	Names map[string]string
-	// RootCAs are trusted when the firewall itself makes TLS connections. Nil means the
-	// machine's.
-	RootCAs *x509.CertPool
 	// Tokens returns the authority that signs the requests to forward URLs.
 	Tokens func() (*proxytest.Authority, error)
 	Guard  *guard.Guard
@@ -101,7 +97,6 @@ func (s *Site) New(ctx context.Context, claims proxytest.Claims, policy *Policy)
 func (f *Firewall) newTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
 	return &http.Transport{
 		DialContext:       dial,
-		TLSClientConfig:   &tls.Config{RootCAs: f.site.opts.RootCAs},
 		ForceAttemptHTTP2: true,
 		// Programs in the sandbox request compression themselves if they want it.
 		DisableCompression:  true,

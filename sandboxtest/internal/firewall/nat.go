@@ -70,11 +70,6 @@ type tcpFlow struct {
 	// taken is closed when the box's half has arrived.
 	taken chan struct{}
 	done  time.Time // when both halves had ended
-	// accepted says that the box's half has arrived.
-	accepted bool
-	// told is closed when the box has learned that the connection has ended. It is nil
-	// while nothing waits for that.
-	told chan struct{}
 }
 
 // Connect connects a box to the outside. It reads and writes the box's packets at device.
@@ -100,8 +95,7 @@ func newNAT(device io.ReadWriteCloser, listener net.Listener, gate judge, log *s
 	return n
 }
 
-// Disconnect ends all connections. It does not prevent later ones: for that, the caller
-// brings the device's interface down.
+// Disconnect ends all connections, but not later ones.
 func (n *NAT) Disconnect() {
 	if n == nil {
 		return
@@ -112,48 +106,7 @@ func (n *NAT) Disconnect() {
 	n.cut, n.cutOff = context.WithCancel(n.ctx)
 }
 
-// resetTime limits the wait of reset.
-const resetTime = 250 * time.Millisecond
-
-// reset ends all connections, and waits until the box's programs have noticed: a program
-// that waits for its peer would not notice that the network is gone.
-func (n *NAT) reset() {
-	var told []chan struct{}
-	n.mu.Lock()
-	for _, f := range n.ports {
-		if f.accepted && f.done.IsZero() {
-			f.told = make(chan struct{})
-			told = append(told, f.told)
-		}
-	}
-	n.mu.Unlock()
-	n.Disconnect()
-	timer := time.NewTimer(resetTime)
-	defer timer.Stop()
-	for _, heard := range told {
-		select {
-		case <-heard:
-		case <-timer.C:
-			return
-		case <-n.ctx.Done():
-			return
-		}
-	}
-}
-
-// Cutting calls change, which connects or disconnects the box's network. If deny is set,
-// it resets the connections.
-func (n *NAT) Cutting(deny bool, change func() error) error {
-	if n == nil || !deny {
-		return change()
-	}
-	n.reset()
-	err := change()
-	n.Disconnect() // connections opened meanwhile
-	return err
-}
-
-// Transferred returns the numbers of bytes that the box has received and sent.
+// Transferred counts bytes, as seen from the box.
 func (n *NAT) Transferred() (in, out int64) {
 	if n == nil {
 		return 0, 0
@@ -239,7 +192,6 @@ func (n *NAT) forwarded(p packet) (port uint16) {
 // tcpBack sends the listener's packet to the box. It replaces the source by the server to
 // which the box is connected in its own view.
 func (n *NAT) tcpBack(p packet) {
-	over := p.tcpFlags()&flagRST != 0
 	n.mu.Lock()
 	f := n.ports[p.dst().Port()]
 	n.mu.Unlock()
@@ -248,14 +200,6 @@ func (n *NAT) tcpBack(p packet) {
 	}
 	p.rewrite(f.to, f.from)
 	n.write(p.data)
-	if over {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if f.told != nil {
-			close(f.told)
-			f.told = nil
-		}
-	}
 }
 
 // openLocked dials before the box's connection is accepted, so that the box sees a
@@ -405,9 +349,6 @@ func (n *NAT) take(conn *net.TCPConn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f, cut := n.ports[port], n.cut
-	if f != nil {
-		f.accepted = true
-	}
 	switch {
 	case f != nil && f.inspect:
 		n.guard.Go(&n.wg, "inspecting a connection", func() { n.serve(cut, f, conn) })

@@ -63,7 +63,7 @@ func (cmd *Command) Describe() wire.Command {
 	cmd.mu.Lock()
 	defer cmd.mu.Unlock()
 	w := wire.Command{
-		ID: cmd.id, Name: cmd.name, Args: cmd.args, Cwd: cmd.cwd, SessionID: cmd.sess.id,
+		ID: cmd.id, Name: cmd.name, Args: cmd.args, Cwd: cmd.cwd, SessionID: cmd.sess.rec.ID,
 		StartedAt: wire.At(cmd.startedAt),
 	}
 	if w.Args == nil {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
@@ -25,31 +24,22 @@ const (
 // has written the drive's: until then forks and snapshot mounts see what was
 // there before. Its fields are guarded by the store's lock.
 type drive struct {
-	id        string
-	key       Key
-	region    string
-	maxSize   int64
-	createdAt time.Time
-	updatedAt time.Time
-	// parent is the drive that it was forked from, root the first of that line.
-	parent, root string
+	rec driveRecord
 	// attached is the session that has it mounted to read and write.
 	attached *Session
 	// busy counts the readers to come: forks, and sessions that start.
 	busy int
 	// making is set for a fork until its files are there.
 	making bool
-	// deleted says that no request finds it anymore.
-	deleted bool
 }
 
 func (d *drive) wireLocked() wire.Drive {
 	w := wire.Drive{
-		ID: d.id, Name: d.key.Name, ProjectID: d.key.Project, Region: d.region, MaxSizeBytes: d.maxSize,
-		CreatedAt: wire.At(d.createdAt), UpdatedAt: wire.At(d.updatedAt), ParentDriveID: d.parent, RootDriveID: d.root,
+		ID: d.rec.ID, Name: d.rec.Key.Name, ProjectID: d.rec.Key.Project, Region: d.rec.Region, MaxSizeBytes: d.rec.MaxSize,
+		CreatedAt: wire.At(d.rec.CreatedAt), UpdatedAt: wire.At(d.rec.UpdatedAt), ParentDriveID: d.rec.Parent, RootDriveID: d.rec.Root,
 	}
 	if d.attached != nil {
-		w.CurrentSessionID, w.CurrentSandboxName = d.attached.id, d.attached.sb.key.Name
+		w.CurrentSessionID, w.CurrentSandboxName = d.attached.rec.ID, d.attached.sb.rec.Key.Name
 	}
 	return w
 }
@@ -59,7 +49,7 @@ func driveNotFound(name string) *reply.Error {
 }
 
 func driveInMaking(d *drive) *reply.Error {
-	return reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is still being made.", d.key.Name)
+	return reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is still being made.", d.rec.Key.Name)
 }
 
 // findDriveLocked gives the drive with that name or ID. Without a project it is
@@ -69,7 +59,7 @@ func (st *Store) findDriveLocked(project, nameOrID string) *drive {
 		return d
 	}
 	for key, d := range st.drives {
-		if (project == "" || key.Project == project) && (d.id == nameOrID || project == "" && key.Name == nameOrID) {
+		if (project == "" || key.Project == project) && (d.rec.ID == nameOrID || project == "" && key.Name == nameOrID) {
 			return d
 		}
 	}
@@ -86,8 +76,8 @@ func (st *Store) checkMounts(project string, set *Settings) error {
 		switch {
 		case d == nil:
 			return driveNotFound(name)
-		case d.region != set.Region:
-			return reply.BadRequest("The drive '%s' is in the region '%s', the sandbox in '%s'.", name, d.region, set.Region)
+		case d.rec.Region != set.Region:
+			return reply.BadRequest("The drive '%s' is in the region '%s', the sandbox in '%s'.", name, d.rec.Region, set.Region)
 		}
 	}
 	return nil
@@ -95,7 +85,7 @@ func (st *Store) checkMounts(project string, set *Settings) error {
 
 // attach takes the drives that the session is to have, and gives their mounts.
 func (sess *Session) attach(mounts map[string]wire.Mount) ([]backend.Mount, error) {
-	project := sess.sb.key.Project
+	project := sess.sb.rec.Key.Project
 	st := sess.sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -110,7 +100,7 @@ func (sess *Session) attach(mounts map[string]wire.Mount) ([]backend.Mount, erro
 		case d.making:
 			err = driveInMaking(d)
 		case m.Mode == MountReadWrite && d.attached != nil:
-			err = reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is attached to the sandbox '%s'.", d.key.Name, d.attached.sb.key.Name)
+			err = reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is attached to the sandbox '%s'.", d.rec.Key.Name, d.attached.sb.rec.Key.Name)
 		}
 		if err != nil {
 			sess.detachLocked()
@@ -122,7 +112,7 @@ func (sess *Session) attach(mounts map[string]wire.Mount) ([]backend.Mount, erro
 		}
 		d.busy++ // until the machine has hold of its files
 		sess.taking = append(sess.taking, d)
-		out = append(out, backend.Mount{Path: p, Drive: d.id, Keep: m.Mode == MountReadWrite})
+		out = append(out, backend.Mount{Path: p, Drive: d.rec.ID, Keep: m.Mode == MountReadWrite})
 	}
 	return out, nil
 }
@@ -158,72 +148,32 @@ func (sess *Session) detachLocked() {
 	sess.drives = nil
 }
 
-// driveState is a drive in the state that is kept.
-type driveState struct {
-	ID        string    `json:"id"`
-	Project   string    `json:"project"`
-	Name      string    `json:"name"`
-	Region    string    `json:"region"`
-	MaxSize   int64     `json:"maxSizeBytes"`
-	CreatedAt time.Time `json:"createdAt"`
-	UpdatedAt time.Time `json:"updatedAt"`
-	// Made says that there is a directory of it: earlier servers made none before
-	// the drive was used.
-	Made   bool   `json:"made,omitempty"`
-	Parent string `json:"parent,omitempty"`
-	Root   string `json:"root,omitempty"`
-}
-
-// addDriveLocked describes a drive that is whole.
-func (in *State) addDriveLocked(d *drive) {
-	if !d.making && !d.deleted {
-		in.Drives = append(in.Drives, driveState{
-			ID: d.id, Project: d.key.Project, Name: d.key.Name, Region: d.region, MaxSize: d.maxSize,
-			CreatedAt: d.createdAt, UpdatedAt: d.updatedAt, Made: true, Parent: d.parent, Root: d.root,
-		})
-	}
-}
-
-// restoreDrivesLocked takes up drives.
-func (st *Store) restoreDrivesLocked(in []driveState) error {
-	for _, x := range in {
-		key := Key{x.Project, x.Name}
-		if !x.Made {
-			if err := st.Host.MakeDrive(x.ID); err != nil {
-				return err
-			}
-		}
-		st.drives[key] = &drive{id: x.ID, key: key, region: x.Region, maxSize: x.MaxSize, createdAt: x.CreatedAt, updatedAt: x.UpdatedAt, parent: x.Parent, root: x.Root}
-	}
-	return nil
-}
-
 // GetOrCreateDrive gives the drive with that name, and says whether it is a new
 // one. region and size are those asked for, if any.
 func (st *Store) GetOrCreateDrive(key Key, region string, size *int64) (w wire.Drive, fresh bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if d := st.drives[key]; d != nil {
-		if region != "" && region != d.region || size != nil && *size != d.maxSize {
+		if region != "" && region != d.rec.Region || size != nil && *size != d.rec.MaxSize {
 			return w, false, reply.Fail(http.StatusConflict, "conflict", "A drive with the name '%s' already exists with another region or size.", key.Name)
 		}
 		return d.wireLocked(), false, nil
 	}
 	d := st.newDrive(key, cmp.Or(region, defaultRegion), defaultDriveSize)
 	if size != nil {
-		d.maxSize = *size
+		d.rec.MaxSize = *size
 	}
-	if err := st.Host.MakeDrive(d.id); err != nil {
+	if err := st.Host.MakeDrive(d.rec.ID); err != nil {
 		return w, false, err
 	}
-	st.drives[d.key] = d
+	st.drives[d.rec.Key] = d
 	st.changedLocked()
 	return d.wireLocked(), true, nil
 }
 
 func (st *Store) newDrive(key Key, region string, size int64) *drive {
 	now := st.Clock.Now()
-	return &drive{id: newDriveID(), key: key, region: region, maxSize: size, createdAt: now, updatedAt: now}
+	return &drive{rec: driveRecord{ID: newDriveID(), Key: key, Region: region, MaxSize: size, CreatedAt: now, UpdatedAt: now}}
 }
 
 // Drive gives the drive with that name or ID.
@@ -271,14 +221,13 @@ func (st *Store) takeDrive(project, nameOrID string) (w wire.Drive, err error) {
 	case d.making:
 		return w, driveInMaking(d)
 	case d.busy > 0 && d.attached == nil:
-		return w, reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is being read, by a fork or a sandbox that starts.", d.key.Name)
+		return w, reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is being read, by a fork or a sandbox that starts.", d.rec.Key.Name)
 	case d.attached != nil:
-		return w, reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is attached to a sandbox.", d.key.Name)
+		return w, reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is attached to a sandbox.", d.rec.Key.Name)
 	}
 	w = d.wireLocked()
-	delete(st.drives, d.key)
-	d.deleted = true
-	st.saver.doomed = append(st.saver.doomed, func() error { return st.Host.RemoveDrive(d.id) })
+	delete(st.drives, d.rec.Key)
+	st.saver.doomed = append(st.saver.doomed, func() error { return st.Host.RemoveDrive(d.rec.ID) })
 	st.changedLocked()
 	return w, nil
 }
@@ -298,19 +247,18 @@ func (st *Store) ForkDrive(ctx context.Context, nameOrID string, key Key) (w wir
 		st.mu.Unlock()
 		return w, reply.Fail(http.StatusConflict, "conflict", "A drive with the name '%s' already exists.", key.Name)
 	}
-	d := st.newDrive(key, source.region, source.maxSize)
-	d.making, d.parent, d.root = true, source.id, cmp.Or(source.root, source.id)
+	d := st.newDrive(key, source.rec.Region, source.rec.MaxSize)
+	d.making, d.rec.Parent, d.rec.Root = true, source.rec.ID, cmp.Or(source.rec.Root, source.rec.ID)
 	source.busy++
 	st.drives[key] = d
 	st.mu.Unlock()
-	err = st.Host.CopyDrive(ctx, source.id, d.id)
+	err = st.Host.CopyDrive(ctx, source.rec.ID, d.rec.ID)
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	source.busy--
 	d.making = false
 	if err != nil {
 		delete(st.drives, key)
-		d.deleted = true
 	}
 	st.changedLocked()
 	return d.wireLocked(), err

@@ -34,14 +34,9 @@ type runner interface {
 	Signal(n int) error
 	// SignalGroup is for its children as well.
 	SignalGroup(n int) error
-	// Wait waits for the end and gives the exit code.
+	// Wait waits for the end and returns the exit code.
 	Wait() int
 }
-
-// process is the runner that is a real process.
-type process struct{ *box.Process }
-
-func (p process) Wait() int { return p.Process.Wait().ExitCode }
 
 // RunCommand starts a command on the machine, with an ID that the caller
 // has chosen or one of our own.
@@ -65,7 +60,7 @@ func (sess *Session) launchCommand(ctx context.Context, machine *box.Box, chosen
 	defer sess.settleID(id)
 	st := sess.sb.st
 	st.mu.Lock()
-	env := maps.Clone(sess.sb.settings.Env)
+	env := maps.Clone(sess.sb.rec.Settings.Env)
 	st.mu.Unlock()
 	if env == nil {
 		env = make(map[string]string, len(p.Env))
@@ -118,7 +113,7 @@ func (sess *Session) launch(ctx context.Context, machine *box.Box, cmd *Command,
 			env = clean.Env(env)
 		}
 		inv := &Invocation{
-			Sandbox: sess.sb.key.Name, Session: sess.id, Name: name, Args: slices.Clone(args),
+			Sandbox: sess.sb.rec.Key.Name, Session: sess.rec.ID, Name: name, Args: slices.Clone(args),
 			Cwd: cmd.cwd, Env: env, Sudo: p.Sudo, Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr,
 			Machine: machine,
 		}
@@ -147,7 +142,7 @@ func (sess *Session) launch(ctx context.Context, machine *box.Box, cmd *Command,
 	}
 	if proc.Pid() == 0 {
 		// The machine tells it as a shell does; the API refuses the request.
-		if res := proc.Wait(); res.ExitCode == 127 {
+		if proc.Wait() == 127 {
 			return nil, reply.Fail(http.StatusBadRequest, "executable_not_found", "[invalid_argument] executable file not found in $PATH: %s", p.Name)
 		}
 		return nil, reply.BadRequest("[invalid_argument] %s", early.text())
@@ -155,7 +150,7 @@ func (sess *Session) launch(ctx context.Context, machine *box.Box, cmd *Command,
 	if p.OpenStdin {
 		cmd.input = &commandInput{pipe: proc.Input()}
 	}
-	return process{proc}, nil
+	return proc, nil
 }
 
 // environ makes KEY=value entries, in a fixed order.

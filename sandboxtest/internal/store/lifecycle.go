@@ -15,16 +15,18 @@ import (
 
 // newSessionLocked gives a session of the sandbox that has no machine yet.
 func (sb *Sandbox) newSessionLocked(from *Snapshot) *Session {
-	set := sb.settings.clone()
+	set := sb.rec.Settings.clone()
 	sess := &Session{
-		sb: sb, id: newSessionID(), vcpus: set.VCPUs, runtime: set.Runtime, timeout: set.Timeout,
-		policy: set.Policy, region: set.Region, cwd: set.account().WorkDir, requestedAt: sb.st.Clock.Now(), status: statusPending,
-		commands: make(map[string]*Command), changed: make(chan struct{}), Token: newToken(),
+		sb: sb, commands: make(map[string]*Command), changed: make(chan struct{}), Token: newToken(),
+		rec: sessionRecord{
+			Key: sb.rec.Key, ID: newSessionID(), VCPUs: set.VCPUs, Runtime: set.Runtime, Timeout: set.Timeout, Policy: set.Policy,
+			Region: set.Region, Cwd: set.account().WorkDir, RequestedAt: sb.st.Clock.Now(), Status: statusPending,
+		},
 	}
 	if from != nil {
-		sess.sourceSnapshot = from.id
+		sess.rec.SourceSnapshot = from.rec.ID
 	}
-	sess.updatedAt = sess.requestedAt
+	sess.rec.UpdatedAt = sess.rec.RequestedAt
 	return sess
 }
 
@@ -34,7 +36,7 @@ func (sb *Sandbox) newSessionLocked(from *Snapshot) *Session {
 func (sb *Sandbox) bootInOp(ctx context.Context, sess *Session, from *Snapshot, fill func(context.Context, *box.Box) error) error {
 	st := sb.st
 	st.mu.Lock()
-	set := sb.settings.clone()
+	set := sb.rec.Settings.clone()
 	st.mu.Unlock()
 	machine, err := sess.makeMachine(ctx, &set, from, fill)
 	if err != nil {
@@ -48,8 +50,9 @@ func (sb *Sandbox) bootInOp(ctx context.Context, sess *Session, from *Snapshot, 
 	if from != nil {
 		from.useLocked(sb.st.Clock.Now())
 	}
-	sb.current, sb.making = sess, false
-	st.sessions[sess.id] = sess
+	sb.setCurrentLocked(sess)
+	sb.making = false
+	st.sessions[sess.rec.ID] = sess
 	sess.runLocked()
 	st.changedLocked()
 	return nil
@@ -59,14 +62,14 @@ func (sb *Sandbox) bootInOp(ctx context.Context, sess *Session, from *Snapshot, 
 // taken for it is given back by the caller if that fails.
 func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snapshot, fill func(context.Context, *box.Box) error) (*box.Box, error) {
 	st := sess.sb.st
-	config := backend.Config{Hostname: sess.sb.key.Name, DenyNetwork: set.deniesAll(), Account: set.account()}
+	config := backend.Config{Hostname: sess.sb.rec.Key.Name, Account: set.account()}
 	if err := sess.guard(&config, set); err != nil {
 		return nil, err
 	}
 	var err error
 	if from != nil {
 		err = set.reach(from)
-		config.Layer = from.layer // and what that stands on
+		config.Layer = from.rec.Layer // and what that stands on
 	}
 	if err == nil {
 		config.Mounts, err = sess.attach(set.Mounts)
@@ -93,8 +96,8 @@ func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snaps
 }
 
 func (sess *Session) runLocked() {
-	sess.startedAt = sess.sb.st.Clock.Now()
-	sess.updatedAt = sess.startedAt
+	sess.rec.StartedAt = sess.sb.st.Clock.Now()
+	sess.rec.UpdatedAt = sess.rec.StartedAt
 	sess.setStatusLocked(StatusRunning)
 	sess.scheduleExpiryLocked()
 }
@@ -102,7 +105,7 @@ func (sess *Session) runLocked() {
 // scheduleExpiryLocked lets the clock stop the session once its timeout is over.
 func (sess *Session) scheduleExpiryLocked() {
 	sess.expiry.Stop()
-	left := sess.beganLocked().Add(sess.timeout).Sub(sess.sb.st.Clock.Now())
+	left := sess.beganLocked().Add(sess.rec.Timeout).Sub(sess.sb.st.Clock.Now())
 	sess.expiry = sess.sb.st.Clock.AfterFunc(left, func() {
 		if sess.sb.st.Enter() {
 			defer sess.sb.st.Leave()
@@ -128,11 +131,11 @@ func (sess *Session) stop(plan *snapshotPlan) bool {
 	sess.next.Stop()
 	explicit := plan != nil
 	if explicit {
-		sess.snapshottedAt = st.Clock.Now() // when it was asked for
+		sess.rec.SnapshottedAt = st.Clock.Now() // when it was asked for
 	} else {
-		sess.requestedStopAt = st.Clock.Now()
+		sess.rec.RequestedStopAt = st.Clock.Now()
 	}
-	if plan == nil && sess.sb.settings.Persistent {
+	if plan == nil && sess.sb.rec.Settings.Persistent {
 		plan = &snapshotPlan{method: methodAutomatic}
 	}
 	sess.plan = plan
@@ -145,8 +148,8 @@ func (sess *Session) stop(plan *snapshotPlan) bool {
 	st.mu.Unlock()
 
 	sess.haltStubs()
-	if err := machine.Stop(context.Background()); err != nil {
-		st.opts.Log.Error("stop", "session", sess.id, "error", err)
+	if err := machine.Stop(); err != nil {
+		st.opts.Log.Error("stop", "session", sess.rec.ID, "error", err)
 	}
 	sess.awaitCommands()
 	if explicit {
@@ -213,23 +216,23 @@ func (sess *Session) end(status string) {
 		st.mu.Unlock()
 		return
 	}
-	sess.used = sess.measureLocked()
+	sess.rec.Used = sess.measureLocked()
 	sess.machine = nil
-	sess.sb.past.add(sess.used)
+	sess.sb.rec.Past.add(sess.rec.Used)
 	sess.expiry.Stop()
 	sess.next.Stop()
 	commands := sess.order
 	st.mu.Unlock()
 	// A client that learns that the session has ended may mount its drives.
 	if err := machine.Remove(); err != nil {
-		sess.sb.st.opts.Log.Error("remove", "session", sess.id, "error", err)
+		sess.sb.st.opts.Log.Error("remove", "session", sess.rec.ID, "error", err)
 	}
 	sess.detach()
 	sess.unguard()
 	st.mu.Lock()
 	now := sess.sb.st.Clock.Now()
-	if sess.stoppedAt = now; status == statusAborted {
-		sess.abortedAt = now
+	if sess.rec.StoppedAt = now; status == statusAborted {
+		sess.rec.AbortedAt = now
 	}
 	sess.setStatusLocked(status)
 	st.changedLocked()
@@ -256,13 +259,13 @@ func (sess *Session) kill(status string) {
 	case status == statusFailed: // a machine that dies does not tell before
 		sess.setStatusLocked(status)
 	case sess.liveLocked():
-		sess.requestedStopAt = sess.sb.st.Clock.Now()
+		sess.rec.RequestedStopAt = sess.sb.st.Clock.Now()
 		sess.setStatusLocked(StatusStopping)
 	}
 	st.mu.Unlock()
 	sess.haltStubs()
-	if err := machine.Stop(context.Background()); err != nil {
-		sess.sb.st.opts.Log.Error("stop", "session", sess.id, "error", err)
+	if err := machine.Stop(); err != nil {
+		sess.sb.st.opts.Log.Error("stop", "session", sess.rec.ID, "error", err)
 	}
 	sess.awaitCommands()
 	sess.end(status)
@@ -270,14 +273,14 @@ func (sess *Session) kill(status string) {
 
 // sourceLocked gives the snapshot that the sandbox's files are in.
 func (sb *Sandbox) sourceLocked() (*Snapshot, error) {
-	if sb.currentSnapshot == "" {
-		if sb.settings.Persistent {
+	if sb.rec.CurrentSnapshot == "" {
+		if sb.rec.Settings.Persistent {
 			return nil, reply.ErrNothingYet
 		}
 		return nil, reply.ErrNothingKept
 	}
-	from := sb.st.snapshots[sb.currentSnapshot]
-	if from == nil || from.status != snapshotCreated {
+	from := sb.st.snapshots[sb.rec.CurrentSnapshot]
+	if from == nil || from.rec.Status != snapshotCreated {
 		return nil, reply.ErrSnapshotGone
 	}
 	return from, nil
@@ -337,7 +340,7 @@ func (st *Store) shutDown() error {
 func (sb *Sandbox) shutDownInOp() (err error) {
 	st := sb.st
 	st.mu.Lock()
-	current, keep := sb.current, sb.settings.Persistent && sb.st.opts.Dir != ""
+	current, keep := sb.current, sb.rec.Settings.Persistent && sb.st.opts.Dir != ""
 	machine, taken := current.machine, current.taken
 	if keep && machine != nil && taken == nil {
 		current.plan = &snapshotPlan{method: methodAutomatic}
@@ -348,13 +351,13 @@ func (sb *Sandbox) shutDownInOp() (err error) {
 		return nil
 	}
 	current.haltStubs()
-	if err := machine.Stop(context.Background()); err != nil {
-		sb.st.opts.Log.Error("stop", "session", current.id, "error", err)
+	if err := machine.Stop(); err != nil {
+		sb.st.opts.Log.Error("stop", "session", current.rec.ID, "error", err)
 	}
 	current.awaitCommands()
 	if keep && taken == nil && !current.takeSnapshot() {
 		st.mu.Lock()
-		err = fmt.Errorf("the files of sandbox %s are lost: %w", sb.key.Name, current.saveErr)
+		err = fmt.Errorf("the files of sandbox %s are lost: %w", sb.rec.Key.Name, current.saveErr)
 		st.mu.Unlock()
 	}
 	current.end(StatusStopped)

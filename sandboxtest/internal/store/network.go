@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/proxy/proxytest"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
@@ -42,8 +41,8 @@ func openAuthority(dir string) (*firewall.Authority, error) {
 	return a, box.WriteFile(name, data, true)
 }
 
-// guard puts the firewall before a machine that is about to be made, as far as
-// there can be one.
+// guard puts the firewall in front of a machine that is about to be made. Without a
+// firewall the machine can still have no network at all.
 func (sess *Session) guard(config *backend.Config, set *Settings) error {
 	st, sb := sess.sb.st, sess.sb
 	e, err := firewall.ParsePolicy(set.PolicyRequest)
@@ -51,10 +50,12 @@ func (sess *Session) guard(config *backend.Config, set *Settings) error {
 		return err
 	}
 	if !st.Host.Gated() {
+		sess.cutOff = e.Mode == firewall.DenyAll && st.Host.Mode() == box.Namespace
+		config.DenyNetwork = sess.cutOff
 		return st.Enforceable(e.Mode)
 	}
 	sess.firewall = st.site.New(st.ctx, proxytest.Claims{
-		Issuer: "https://oidc.vercel.com/emulator", TeamID: st.opts.Team, ProjectID: sb.key.Project, SandboxID: sess.id, SandboxName: sb.key.Name,
+		Issuer: "https://oidc.vercel.com/emulator", TeamID: st.opts.Team, ProjectID: sb.rec.Key.Project, SandboxID: sess.rec.ID, SandboxName: sb.rec.Key.Name,
 	}, e)
 	config.Firewall = sess.firewall
 	return nil
@@ -66,27 +67,20 @@ func (sess *Session) unguard() {
 }
 
 // enforce puts another policy into force while the machine runs, as far as it
-// can. What was connected before has to connect anew.
-func (sess *Session) enforce(machine *box.Box, policy *wire.NetworkPolicy, raw []byte) error {
+// can. Unless all is allowed, connections end and have to be made again.
+func (sess *Session) enforce(machine *box.Box, raw []byte) error {
 	e, err := firewall.ParsePolicy(raw)
 	if err != nil {
 		return err
 	}
 	if sess.firewall == nil {
-		if err := sess.sb.st.unenforced(e.Mode == firewall.AllowAll); err != nil {
-			return err
-		}
-	} else {
-		sess.firewall.Enforce(e)
+		return sess.sb.st.unenforced(!sess.cutOff && e.Mode == firewall.AllowAll || sess.cutOff && e.Mode == firewall.DenyAll)
 	}
-	err = machine.SetNetwork(policy.Mode == firewall.DenyAll)
-	if errors.Is(err, backend.ErrUnsupported) || sess.firewall == nil && e.Mode == firewall.Custom {
-		return sess.sb.st.unenforced(false)
-	}
-	if err == nil && e.Mode == firewall.Custom {
+	sess.firewall.Enforce(e)
+	if e.Mode != firewall.AllowAll {
 		machine.Disconnect()
 	}
-	return err
+	return nil
 }
 
 // Enforceable is an error, or a warning, for a mode of policies that does not

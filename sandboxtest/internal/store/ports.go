@@ -164,9 +164,9 @@ func (sb *Sandbox) unreachable() *reply.Error {
 		return reply.Fail(http.StatusNotFound, "SANDBOX_NOT_FOUND", "The sandbox was not found.")
 	case sb.current.liveLocked():
 		return nil
-	case sb.current.status == StatusStopping:
+	case sb.current.rec.Status == StatusStopping:
 		return reply.Fail(http.StatusUnprocessableEntity, "SANDBOX_STOPPING", "The sandbox is stopping.")
-	case sb.current.status == statusSnapshotting:
+	case sb.current.rec.Status == statusSnapshotting:
 		return reply.Fail(http.StatusUnprocessableEntity, "SANDBOX_SNAPSHOTTING", "The sandbox is creating a snapshot.")
 	}
 	return reply.Fail(http.StatusGone, "SANDBOX_STOPPED", "The sandbox has stopped.")
@@ -184,7 +184,7 @@ func (sb *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	sess := sb.current
 	var conn net.Conn
 	err := errors.New("no session")
-	running := sess != nil && sess.status == StatusRunning
+	running := sess != nil && sess.rec.Status == StatusRunning
 	st.mu.Unlock()
 	if !running {
 		return nil, err

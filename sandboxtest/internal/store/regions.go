@@ -37,7 +37,7 @@ func (c *Settings) CheckPlace() error {
 
 // reach reports whether a snapshot lies where the sandbox is.
 func (c *Settings) reach(sn *Snapshot) error {
-	if !slices.Contains(sn.Regions, c.Region) {
+	if !slices.Contains(sn.rec.Regions, c.Region) {
 		return reply.Fail(http.StatusUnprocessableEntity, "snapshot_region_mismatch", "The snapshot is not available in the region '%s'.", c.Region)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"sync"
@@ -19,20 +18,18 @@ type Sandbox struct {
 	// store's lock.
 	op sync.Mutex
 
-	key             Key
-	settings        Settings
-	createdAt       time.Time
-	updatedAt       time.Time
-	statusUpdatedAt time.Time
-	currentSnapshot string
-	current         *Session
-	routes          []*route
+	rec     sandboxRecord
+	current *Session // as in rec
+	routes  []*route
 	// making says that its first session has no machine yet. Requests find it, but
 	// those that change it wait, and nothing of it is saved.
 	making  bool
 	deleted bool
-	// past is what its ended sessions have used.
-	past usage
+}
+
+// setCurrentLocked makes a session the current one.
+func (sb *Sandbox) setCurrentLocked(sess *Session) {
+	sb.current, sb.rec.CurrentSession = sess, sess.rec.ID
 }
 
 // usage is what sessions have used.
@@ -55,25 +52,25 @@ const terminalPort = 26661
 
 // wireLocked describes a sandbox.
 func (sb *Sandbox) wireLocked() wire.Sandbox {
-	set := sb.settings
-	total := sb.past // without what the session that runs has used
+	set := sb.rec.Settings
+	total := sb.rec.Past // without what the session that runs has used
 	cur := sb.current
 	w := wire.Sandbox{
-		Name: sb.key.Name, Persistent: set.Persistent, Region: set.Region, FailoverRegions: append([]string{}, set.FailoverRegions...),
-		VCPUs: set.VCPUs, Memory: set.VCPUs * wire.MemoryPerVCPU, Runtime: set.Runtime, Architecture: cmp.Or(set.Architecture, Architecture), Image: set.Image,
+		Name: sb.rec.Key.Name, Persistent: set.Persistent, Region: set.Region, FailoverRegions: append([]string{}, set.FailoverRegions...),
+		VCPUs: set.VCPUs, Memory: set.VCPUs * wire.MemoryPerVCPU, Runtime: set.Runtime, Architecture: set.Architecture, Image: set.Image,
 		Timeout: wire.Duration(set.Timeout), NetworkPolicy: set.Policy, NetworkID: set.NetworkID, Mounts: maps.Clone(set.Mounts),
 		TotalEgressBytes: new(total.Egress), TotalIngressBytes: new(total.Ingress),
 		TotalActiveCPUDurationMs: new(wholeMillis(total.CPU)),
 		TotalDurationMs:          new(wholeMillis(total.Duration)),
-		CreatedAt:                wire.At(sb.createdAt), UpdatedAt: wire.At(sb.updatedAt),
-		CurrentSessionID: cur.id, CurrentSnapshotID: sb.currentSnapshot,
-		Status: cur.sandboxStatusLocked(), StatusUpdatedAt: wire.At(sb.statusUpdatedAt), Cwd: set.account().WorkDir,
+		CreatedAt:                wire.At(sb.rec.CreatedAt), UpdatedAt: wire.At(sb.rec.UpdatedAt),
+		CurrentSessionID: cur.rec.ID, CurrentSnapshotID: sb.rec.CurrentSnapshot,
+		Status: cur.sandboxStatusLocked(), StatusUpdatedAt: wire.At(sb.rec.StatusUpdatedAt), Cwd: set.account().WorkDir,
 		Tags:               maps.Clone(set.Tags),
 		SnapshotExpiration: wire.DurationPtr(set.SnapshotExpiration),
 		KeepLastSnapshots:  set.KeepLast,
 	}
 	if cur.liveLocked() {
-		w.ExpiresAt = wire.At(cur.beganLocked().Add(cur.timeout))
+		w.ExpiresAt = wire.At(cur.beganLocked().Add(cur.rec.Timeout))
 	}
 	return w
 }
@@ -98,7 +95,7 @@ func (sb *Sandbox) lock() error {
 	sb.st.mu.Unlock()
 	if deleted {
 		sb.op.Unlock()
-		return reply.SandboxNotFound(sb.key.Name)
+		return reply.SandboxNotFound(sb.rec.Key.Name)
 	}
 	return nil
 }
@@ -108,11 +105,11 @@ func (sb *Sandbox) lock() error {
 func (st *Store) orphansLocked(key Key) (out []*Snapshot) {
 	needed := make(map[string]bool)
 	for _, sb := range st.sandboxes {
-		needed[sb.currentSnapshot] = true
-		needed[sb.current.sourceSnapshot] = true
+		needed[sb.rec.CurrentSnapshot] = true
+		needed[sb.current.rec.SourceSnapshot] = true
 	}
 	for _, sn := range st.snapshots {
-		if sn.key == key && sn.status == snapshotCreated && !needed[sn.id] {
+		if sn.rec.Key == key && sn.rec.Status == snapshotCreated && !needed[sn.rec.ID] {
 			out = append(out, sn)
 		}
 	}
@@ -153,7 +150,7 @@ func (sb *Sandbox) Resume(ctx context.Context) (bool, error) {
 func (sb *Sandbox) Origin() (set Settings, snapshotID string) {
 	sb.st.mu.Lock()
 	defer sb.st.mu.Unlock()
-	return sb.settings.clone(), sb.currentSnapshot
+	return sb.rec.Settings.clone(), sb.rec.CurrentSnapshot
 }
 
 // Update changes the settings, from the next session on, and makes another
@@ -169,23 +166,23 @@ func (sb *Sandbox) Update(ctx context.Context, change func(*Settings) error, sna
 		return resp, err
 	}
 	if snapshotID != "" {
-		if _, err := st.Usable(sb.key.Project, snapshotID); err != nil {
+		if _, err := st.Usable(sb.rec.Key.Project, snapshotID); err != nil {
 			return resp, reply.NotFound("Snapshot '%.100s' not found", snapshotID)
 		}
 	}
 	if err := set.CheckPlace(); err != nil {
 		return resp, err
 	}
-	if err := st.checkMounts(sb.key.Project, &set); err != nil {
+	if err := st.checkMounts(sb.rec.Key.Project, &set); err != nil {
 		return resp, err
 	}
 	if err := sb.setPortsInOp(set.Ports); err != nil {
 		return resp, err
 	}
 	st.mu.Lock()
-	sb.settings, sb.updatedAt = set, st.Clock.Now()
+	sb.rec.Settings, sb.rec.UpdatedAt = set, st.Clock.Now()
 	if snapshotID != "" {
-		sb.currentSnapshot = snapshotID
+		sb.rec.CurrentSnapshot = snapshotID
 	}
 	st.changedLocked()
 	st.mu.Unlock()
@@ -215,11 +212,11 @@ func (sb *Sandbox) Delete(orphans bool) (resp wire.UpdateResponse, err error) {
 	sb.closeRoutesInOp()
 	st.mu.Lock()
 	sb.deleted = true
-	delete(st.sandboxes, sb.key)
+	delete(st.sandboxes, sb.rec.Key)
 	resp = wire.UpdateResponse{Sandbox: sb.wireLocked()}
 	var gone []*Snapshot
 	if orphans {
-		gone = st.orphansLocked(sb.key)
+		gone = st.orphansLocked(sb.rec.Key)
 	}
 	st.changedLocked()
 	st.mu.Unlock()
@@ -235,9 +232,9 @@ func (st *Store) Usable(project, id string) (*Snapshot, error) {
 	defer st.mu.Unlock()
 	sn := st.snapshots[id]
 	switch {
-	case sn == nil || sn.key.Project != project || sn.status == snapshotFailed:
+	case sn == nil || sn.rec.Key.Project != project || sn.rec.Status == snapshotFailed:
 		return nil, reply.ErrSnapshotNotFound
-	case sn.status != snapshotCreated:
+	case sn.rec.Status != snapshotCreated:
 		return nil, reply.ErrSourceGone
 	}
 	return sn, nil
@@ -248,15 +245,15 @@ func (st *Store) Usable(project, id string) (*Snapshot, error) {
 func (st *Store) addInOp(sb *Sandbox, from *Snapshot) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.sandboxes[sb.key] != nil {
-		return reply.BadRequest("A sandbox with the name '%s' already exists for this project.", sb.key.Name)
+	if st.sandboxes[sb.rec.Key] != nil {
+		return reply.BadRequest("A sandbox with the name '%s' already exists for this project.", sb.rec.Key.Name)
 	}
-	st.sandboxes[sb.key] = sb
-	sb.current = sb.newSessionLocked(from)
+	st.sandboxes[sb.rec.Key] = sb
+	sb.setCurrentLocked(sb.newSessionLocked(from))
 	// Not before its first session, which clients tell from later ones by that.
-	sb.createdAt = sb.current.requestedAt
-	sb.updatedAt, sb.statusUpdatedAt = sb.createdAt, sb.createdAt
-	st.sessions[sb.current.id] = sb.current
+	sb.rec.CreatedAt = sb.current.rec.RequestedAt
+	sb.rec.UpdatedAt, sb.rec.StatusUpdatedAt = sb.rec.CreatedAt, sb.rec.CreatedAt
+	st.sessions[sb.current.rec.ID] = sb.current
 	return nil
 }
 
@@ -268,8 +265,8 @@ func (sb *Sandbox) giveUpInOp() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	sb.deleted, sb.making = true, false
-	delete(st.sandboxes, sb.key)
-	delete(st.sessions, sb.current.id)
+	delete(st.sandboxes, sb.rec.Key)
+	delete(st.sessions, sb.current.rec.ID)
 	sb.current.setStatusLocked(statusFailed)
 }
 
@@ -278,9 +275,9 @@ func (st *Store) Create(ctx context.Context, key Key, set Settings, from *Snapsh
 	if err := st.checkMounts(key.Project, &set); err != nil {
 		return resp, err
 	}
-	sb := &Sandbox{st: st, key: key, settings: set, making: true}
+	sb := &Sandbox{st: st, rec: sandboxRecord{Key: key, Settings: set}, making: true}
 	if from != nil {
-		sb.currentSnapshot = from.id
+		sb.rec.CurrentSnapshot = from.rec.ID
 	}
 	sb.op.Lock()
 	defer sb.op.Unlock()
@@ -299,4 +296,4 @@ func (st *Store) Create(ctx context.Context, key Key, set Settings, from *Snapsh
 }
 
 // Project returns the project of the sandbox.
-func (sb *Sandbox) Project() string { return sb.key.Project }
+func (sb *Sandbox) Project() string { return sb.rec.Key.Project }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -28,38 +27,22 @@ const (
 // Session is one run of a sandbox. Its fields are guarded by the store's lock,
 // save those that never change.
 type Session struct {
-	sb             *Sandbox
-	id             string
-	vcpus          int
-	runtime        string
-	region         string
-	cwd            string
-	drives         []*drive // mounted to read and write
-	taking         []*drive // that the machine is about to take hold of
-	sourceSnapshot string
-	requestedAt    time.Time
-
-	status          string
-	timeout         time.Duration
-	policy          *wire.NetworkPolicy // nil was never set
-	failed          bool                // by Server.Crash
-	startedAt       time.Time
-	requestedStopAt time.Time
-	stoppedAt       time.Time
-	abortedAt       time.Time
-	snapshottedAt   time.Time
-	updatedAt       time.Time
-	used            usage // once it has ended
+	sb     *Sandbox
+	rec    sessionRecord
+	drives []*drive // mounted to read and write
+	taking []*drive // that the machine is about to take hold of
+	failed bool     // by Server.Crash
 
 	machine  *box.Box           // nil once it has ended
 	firewall *firewall.Firewall // nil where the machine heeds none
+	cutOff   bool               // without a firewall: the machine has no network
 	expiry   *timer
 	next     *timer // of the transitional state
 	plan     *snapshotPlan
-	frozen   *frozen // nil until its files are a layer
-	taken    *Snapshot
-	saveErr  error  // why taken has failed
-	Token    string // of the terminal
+	frozen   *frozen   // nil until its files are a layer
+	taken    *Snapshot // as in rec
+	saveErr  error     // why taken has failed
+	Token    string    // of the terminal
 	commands map[string]*Command
 	order    []*Command
 	streams  traffic
@@ -74,13 +57,13 @@ type snapshotPlan struct {
 }
 
 func (sess *Session) liveLocked() bool {
-	return sess.status == statusPending || sess.status == StatusRunning
+	return sess.rec.Status == statusPending || sess.rec.Status == StatusRunning
 }
 
 // sandboxStatusLocked is the status of the session's sandbox, of which there are
 // fewer.
 func (sess *Session) sandboxStatusLocked() string {
-	switch sess.status {
+	switch sess.rec.Status {
 	case statusPending, StatusRunning:
 		return StatusRunning
 	case StatusStopping, statusSnapshotting:
@@ -107,7 +90,7 @@ func (sess *Session) hasFailed() bool {
 
 // endedLocked says whether the session has come to its end.
 func (sess *Session) endedLocked() bool {
-	switch sess.status {
+	switch sess.rec.Status {
 	case StatusStopped, statusFailed, statusAborted:
 		return true
 	}
@@ -116,17 +99,17 @@ func (sess *Session) endedLocked() bool {
 
 // beganLocked is what the timeout counts from.
 func (sess *Session) beganLocked() time.Time {
-	if sess.startedAt.IsZero() {
-		return sess.requestedAt
+	if sess.rec.StartedAt.IsZero() {
+		return sess.rec.RequestedAt
 	}
-	return sess.startedAt
+	return sess.rec.StartedAt
 }
 
 // setStatusLocked changes the status and wakes the goroutines that wait for it.
 func (sess *Session) setStatusLocked(status string) {
-	sess.status = status
+	sess.rec.Status = status
 	if sess.sb.current == sess {
-		sess.sb.statusUpdatedAt = sess.sb.st.Clock.Now()
+		sess.sb.rec.StatusUpdatedAt = sess.sb.st.Clock.Now()
 	}
 	sess.wakeLocked()
 }
@@ -139,19 +122,19 @@ func (sess *Session) wakeLocked() {
 
 func (sess *Session) wireLocked() wire.Session {
 	w := wire.Session{
-		ID: sess.id, Memory: sess.vcpus * wire.MemoryPerVCPU, VCPUs: sess.vcpus, Region: sess.region,
-		Runtime: sess.runtime, Architecture: cmp.Or(sess.sb.settings.Architecture, Architecture), Timeout: wire.Duration(sess.timeout), Status: sess.status,
-		RequestedAt: wire.At(sess.requestedAt), StartedAt: wire.At(sess.startedAt),
-		RequestedStopAt: wire.At(sess.requestedStopAt), StoppedAt: wire.At(sess.stoppedAt),
-		AbortedAt: wire.At(sess.abortedAt), SourceSnapshotID: sess.sourceSnapshot,
-		SnapshottedAt: wire.At(sess.snapshottedAt), CreatedAt: wire.At(sess.requestedAt),
-		Cwd: sess.cwd, UpdatedAt: wire.At(sess.updatedAt), InteractivePort: terminalPort,
-		NetworkPolicy: sess.policy, SourceSandboxName: sess.sb.key.Name, ProjectID: sess.sb.key.Project,
+		ID: sess.rec.ID, Memory: sess.rec.VCPUs * wire.MemoryPerVCPU, VCPUs: sess.rec.VCPUs, Region: sess.rec.Region,
+		Runtime: sess.rec.Runtime, Architecture: sess.sb.rec.Settings.Architecture, Timeout: wire.Duration(sess.rec.Timeout), Status: sess.rec.Status,
+		RequestedAt: wire.At(sess.rec.RequestedAt), StartedAt: wire.At(sess.rec.StartedAt),
+		RequestedStopAt: wire.At(sess.rec.RequestedStopAt), StoppedAt: wire.At(sess.rec.StoppedAt),
+		AbortedAt: wire.At(sess.rec.AbortedAt), SourceSnapshotID: sess.rec.SourceSnapshot,
+		SnapshottedAt: wire.At(sess.rec.SnapshottedAt), CreatedAt: wire.At(sess.rec.RequestedAt),
+		Cwd: sess.rec.Cwd, UpdatedAt: wire.At(sess.rec.UpdatedAt), InteractivePort: terminalPort,
+		NetworkPolicy: sess.rec.Policy, SourceSandboxName: sess.sb.rec.Key.Name, ProjectID: sess.sb.rec.Key.Project,
 	}
 	if sess.endedLocked() {
-		w.Duration = new(wholeMillis(sess.used.Duration))
-		w.ActiveCPUDurationMs = new(wholeMillis(sess.used.CPU))
-		w.NetworkTransfer = &wire.NetworkTransfer{Ingress: sess.used.Ingress, Egress: sess.used.Egress}
+		w.Duration = new(wholeMillis(sess.rec.Used.Duration))
+		w.ActiveCPUDurationMs = new(wholeMillis(sess.rec.Used.CPU))
+		w.NetworkTransfer = &wire.NetworkTransfer{Ingress: sess.rec.Used.Ingress, Egress: sess.rec.Used.Egress}
 	}
 	return w
 }
@@ -173,7 +156,7 @@ func (sess *Session) Use(ctx context.Context) (*box.Box, error) {
 	st := sess.sb.st
 	for {
 		st.mu.Lock()
-		status, changed, machine := sess.status, sess.changed, sess.machine
+		status, changed, machine := sess.rec.Status, sess.changed, sess.machine
 		st.mu.Unlock()
 		switch status {
 		case StatusRunning:
@@ -207,13 +190,13 @@ func (sess *Session) MachineError(ctx context.Context, err error) error {
 }
 
 // Project returns the project of the session's sandbox.
-func (sess *Session) Project() string { return sess.sb.key.Project }
+func (sess *Session) Project() string { return sess.sb.rec.Key.Project }
 
 // Environ are the variables that the sandbox has set, as KEY=value.
 func (sess *Session) Environ() []string {
 	sess.sb.st.mu.Lock()
 	defer sess.sb.st.mu.Unlock()
-	return environ(sess.sb.settings.Env)
+	return environ(sess.sb.rec.Settings.Env)
 }
 
 // Describe gives the session with the routes of its sandbox.
@@ -230,7 +213,7 @@ func (st *Store) ListSessions(project, name string) []wire.Session {
 	defer st.mu.Unlock()
 	items := []wire.Session{}
 	for _, sess := range st.sessions {
-		key := sess.sb.key
+		key := sess.sb.rec.Key
 		if (project == "" || key.Project == project) && (name == "" || key.Name == name) && !sess.sb.deleted {
 			items = append(items, sess.wireLocked())
 		}
@@ -250,15 +233,15 @@ func (sess *Session) StopAndAwait(ctx context.Context) (resp wire.StopResponse, 
 	if sess.notSavedLocked() {
 		return resp, errNotSaved(sess.saveErr)
 	}
-	if sess.requestedStopAt.IsZero() { // something else has ended it
-		sess.requestedStopAt = st.Clock.Now()
+	if sess.rec.RequestedStopAt.IsZero() { // something else has ended it
+		sess.rec.RequestedStopAt = st.Clock.Now()
 	}
 	resp.Session = sess.wireLocked()
 	if !sess.sb.deleted {
 		resp.Sandbox = new(sess.sb.wireLocked())
 	}
 	if sess.endedLocked() {
-		if sess.taken != nil && sess.taken.method == methodAutomatic { // which this stop has made
+		if sess.taken != nil && sess.taken.rec.Method == methodAutomatic { // which this stop has made
 			resp.Snapshot = new(sess.taken.wireLocked())
 		}
 	}
@@ -273,11 +256,11 @@ func (sess *Session) Extend(ctx context.Context, d time.Duration) error {
 	st := sess.sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if d > wire.MaxTimeout-sess.timeout {
+	if d > wire.MaxTimeout-sess.rec.Timeout {
 		return reply.Fail(http.StatusBadRequest, "sandbox_timeout_invalid", "Failed to extend timeout: extension would exceed maximum execution timeout")
 	}
 	if sess.liveLocked() {
-		sess.timeout += d
+		sess.rec.Timeout += d
 		sess.scheduleExpiryLocked()
 		st.changedLocked()
 	}
@@ -291,13 +274,13 @@ func (sess *Session) SetPolicy(ctx context.Context, policy *wire.NetworkPolicy, 
 	if err != nil {
 		return err
 	}
-	if err := sess.enforce(machine, policy, raw); err != nil {
+	if err := sess.enforce(machine, raw); err != nil {
 		return sess.MachineError(ctx, err)
 	}
 	st := sess.sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	sess.policy, sess.sb.settings.Policy, sess.sb.settings.PolicyRequest = policy, policy, raw
+	sess.rec.Policy, sess.sb.rec.Settings.Policy, sess.sb.rec.Settings.PolicyRequest = policy, policy, raw
 	st.changedLocked()
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/wire"
-	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 const (
@@ -25,7 +24,7 @@ type Settings struct {
 	VCPUs              int                     `json:"vcpus"`
 	Runtime            string                  `json:"runtime,omitempty"`
 	Image              string                  `json:"image,omitempty"`
-	Architecture       string                  `json:"architecture,omitempty"`
+	Architecture       string                  `json:"architecture"`
 	Timeout            time.Duration           `json:"timeout"`
 	Region             string                  `json:"region"`
 	FailoverRegions    []string                `json:"failoverRegions,omitempty"`
@@ -47,13 +46,10 @@ func (c Settings) clone() Settings {
 	return c
 }
 
-// deniesAll reports whether the policy cuts the network off.
-func (c *Settings) deniesAll() bool { return c.Policy != nil && c.Policy.Mode == firewall.DenyAll }
-
 // DefaultSettings are the settings of a sandbox that is created without any.
 func DefaultSettings() Settings {
 	return Settings{
-		Persistent: true, VCPUs: 2, Timeout: 5 * time.Minute, Region: defaultRegion,
+		Persistent: true, VCPUs: 2, Timeout: 5 * time.Minute, Region: defaultRegion, Architecture: Architecture,
 	}
 }
 

@@ -28,52 +28,46 @@ const (
 
 // Snapshot is a saved state. Its fields are guarded by the store's lock.
 type Snapshot struct {
-	st           *Store
-	id           string
-	key          Key // of the sandbox that it was made of
-	session      string
-	parent       string
-	method       string
-	Regions      []string
-	Runtime      string // of its sandbox
-	Image        string
-	Architecture string
-	layer        backend.LayerID
-	size         int64
-	status       string
-	createdAt    time.Time
-	updatedAt    time.Time
-	lastUsedAt   time.Time
-	expiresAt    time.Time
-	// ttl is how long it lasts after its last use. Zero is forever.
-	ttl    time.Duration
+	st     *Store
+	rec    snapshotRecord
 	expiry *timer
 }
 
+// System is what the files of a snapshot are for. It never changes.
+type System struct {
+	Regions      []string `json:"regions"`
+	Runtime      string   `json:"runtime,omitempty"` // of its sandbox
+	Architecture string   `json:"architecture"`
+	Image        string   `json:"image,omitempty"`
+}
+
+// System returns what the snapshot's files are for.
+func (sn *Snapshot) System() System { return sn.rec.System }
+
 func (sn *Snapshot) wireLocked() wire.Snapshot {
-	size := sn.size
-	if sn.status != snapshotCreated { // what is left is a tombstone
+	size := sn.rec.Size
+	if sn.rec.Status != snapshotCreated { // what is left is a tombstone
 		size = 0
 	}
 	return wire.Snapshot{
-		ID: sn.id, SourceSessionID: sn.session, Architecture: sn.Architecture, Region: sn.Regions[0], Regions: slices.Clone(sn.Regions),
-		Status: sn.status, SizeBytes: size,
-		ExpiresAt: wire.At(sn.expiresAt), CreatedAt: wire.At(sn.createdAt), UpdatedAt: wire.At(sn.updatedAt),
-		LastUsedAt: wire.At(sn.lastUsedAt), CreationMethod: sn.method, ParentID: sn.parent,
+		ID: sn.rec.ID, SourceSessionID: sn.rec.Session, Architecture: sn.rec.Architecture, Region: sn.rec.Regions[0], Regions: slices.Clone(sn.rec.Regions),
+		Status: sn.rec.Status, SizeBytes: size,
+		ExpiresAt: wire.At(sn.rec.ExpiresAt), CreatedAt: wire.At(sn.rec.CreatedAt), UpdatedAt: wire.At(sn.rec.UpdatedAt),
+		LastUsedAt: wire.At(sn.rec.LastUsedAt), CreationMethod: sn.rec.Method, ParentID: sn.rec.Parent,
 	}
 }
 
 // useLocked notes that a session was started from the snapshot.
 func (sn *Snapshot) useLocked(now time.Time) {
-	sn.lastUsedAt = now
-	sn.expireAfterLocked(sn.ttl)
+	sn.rec.LastUsedAt = now
+	sn.expireAfterLocked(sn.rec.TTL)
 }
 
 // expireAfterLocked sets how long after its last use the snapshot expires; zero is
 // never.
 func (sn *Snapshot) expireAfterLocked(ttl time.Duration) {
-	if sn.ttl = ttl; ttl > 0 {
-		sn.expireAtLocked(sn.lastUsedAt.Add(ttl))
+	if sn.rec.TTL = ttl; ttl > 0 {
+		sn.expireAtLocked(sn.rec.LastUsedAt.Add(ttl))
 	} else {
 		sn.expireAtLocked(time.Time{})
 	}
@@ -82,7 +76,7 @@ func (sn *Snapshot) expireAfterLocked(ttl time.Duration) {
 // expireAtLocked sets when the snapshot expires; the zero time is never.
 func (sn *Snapshot) expireAtLocked(at time.Time) {
 	sn.expiry.Stop()
-	sn.expiresAt = at
+	sn.rec.ExpiresAt = at
 	if !at.IsZero() {
 		sn.expiry = sn.st.Clock.AfterFunc(at.Sub(sn.st.Clock.Now()), func() { sn.st.RemoveSnapshot(sn) })
 	}
@@ -108,7 +102,7 @@ func (sess *Session) freeze() frozen {
 		return frozen{}
 	}
 	var f frozen
-	f.layer, f.size, f.err = machine.Freeze(context.Background())
+	f.layer, f.size, f.err = machine.Freeze()
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	sess.frozen = &f
@@ -122,8 +116,8 @@ func (sess *Session) takeSnapshot() bool {
 	st.mu.Lock()
 	machine, plan := sess.machine, sess.plan
 	var from backend.LayerID
-	if sn := st.snapshots[sess.sourceSnapshot]; sn != nil {
-		from = sn.layer
+	if sn := st.snapshots[sess.rec.SourceSnapshot]; sn != nil {
+		from = sn.rec.Layer
 	}
 	st.mu.Unlock()
 	if machine == nil {
@@ -132,33 +126,33 @@ func (sess *Session) takeSnapshot() bool {
 	files := sess.freeze()
 	st.mu.Lock()
 	now := st.Clock.Now()
-	set := &sess.sb.settings
-	sn := &Snapshot{
-		Regions: []string{sess.region}, Runtime: sess.runtime, Image: set.Image, Architecture: cmp.Or(set.Architecture, Architecture),
-		st: st, id: newSnapshotID(), key: sess.sb.key, session: sess.id, parent: sess.sourceSnapshot,
-		method: plan.method, layer: files.layer, size: files.size, status: snapshotCreated,
-		createdAt: now, updatedAt: now, lastUsedAt: now,
-	}
-	st.snapshots[sn.id] = sn
-	sess.taken = sn
+	set := &sess.sb.rec.Settings
+	sn := &Snapshot{st: st, rec: snapshotRecord{
+		Key: sess.sb.rec.Key, ID: newSnapshotID(), Session: sess.rec.ID, Parent: sess.rec.SourceSnapshot,
+		Method: plan.method, Layer: files.layer, Size: files.size, Status: snapshotCreated,
+		CreatedAt: now, UpdatedAt: now, LastUsedAt: now,
+		System: System{Regions: []string{sess.rec.Region}, Runtime: sess.rec.Runtime, Image: set.Image, Architecture: set.Architecture},
+	}}
+	st.snapshots[sn.rec.ID] = sn
+	sess.taken, sess.rec.Taken = sn, sn.rec.ID
 	sess.wakeLocked()
-	if sess.snapshottedAt.IsZero() {
-		sess.snapshottedAt = now
+	if sess.rec.SnapshottedAt.IsZero() {
+		sess.rec.SnapshottedAt = now
 	}
 	if files.err != nil {
-		st.opts.Log.Error("snapshot", "session", sess.id, "error", files.err)
-		sn.status, sess.saveErr = snapshotFailed, files.err
+		st.opts.Log.Error("snapshot", "session", sess.rec.ID, "error", files.err)
+		sn.rec.Status, sess.saveErr = snapshotFailed, files.err
 		st.changedLocked()
 		st.mu.Unlock()
 		return false
 	}
 	if from != "" {
 		// The API's size is that of all files, not of the layer.
-		if parent := st.snapshots[sess.sourceSnapshot]; parent != nil && st.Host.Mode() == box.Namespace {
-			sn.size += parent.size
+		if parent := st.snapshots[sess.rec.SourceSnapshot]; parent != nil && st.Host.Mode() == box.Namespace {
+			sn.rec.Size += parent.rec.Size
 		}
 	}
-	sess.sb.currentSnapshot = sn.id
+	sess.sb.rec.CurrentSnapshot = sn.rec.ID
 	evicted := sess.sb.keepLocked(sn, plan.expiration)
 	st.changedLocked()
 	st.mu.Unlock()
@@ -182,17 +176,17 @@ func (sess *Session) goOn() bool {
 	if machine == nil {
 		return false
 	}
-	if err := machine.Restart(context.Background()); err != nil {
-		st.opts.Log.Error("continuing without a snapshot", "session", sess.id, "error", err)
+	if err := machine.Restart(); err != nil {
+		st.opts.Log.Error("continuing without a snapshot", "session", sess.rec.ID, "error", err)
 		return false
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	sess.plan, sess.frozen = nil, nil
-	sess.requestedStopAt, sess.snapshottedAt = time.Time{}, time.Time{}
+	sess.rec.RequestedStopAt, sess.rec.SnapshottedAt = time.Time{}, time.Time{}
 	sess.setStatusLocked(StatusRunning)
-	if over := sess.beganLocked().Add(sess.timeout); !over.After(st.Clock.Now()) {
-		sess.timeout += st.Clock.Now().Sub(over) + snapshotRetry
+	if over := sess.beganLocked().Add(sess.rec.Timeout); !over.After(st.Clock.Now()) {
+		sess.rec.Timeout += st.Clock.Now().Sub(over) + snapshotRetry
 	}
 	sess.scheduleExpiryLocked()
 	st.changedLocked()
@@ -201,7 +195,7 @@ func (sess *Session) goOn() bool {
 
 // notSavedLocked reports whether the session runs on since its last snapshot failed.
 func (sess *Session) notSavedLocked() bool {
-	return sess.liveLocked() && sess.taken != nil && sess.taken.status == snapshotFailed
+	return sess.liveLocked() && sess.taken != nil && sess.taken.rec.Status == snapshotFailed
 }
 
 // errNotSaved says so, of a save that has failed with err.
@@ -212,12 +206,12 @@ func errNotSaved(err error) *reply.Error {
 // keepLocked sets the expiry of a new snapshot, and applies the retention policy of
 // the sandbox. It gives the snapshots that have to go.
 func (sb *Sandbox) keepLocked(sn *Snapshot, expiration *time.Duration) (evicted []*Snapshot) {
-	keep := sb.settings.KeepLast
+	keep := sb.rec.Settings.KeepLast
 	if expiration == nil && keep != nil && keep.Expiration != nil {
 		expiration = keep.Expiration.Std()
 	}
 	if expiration == nil {
-		expiration = sb.settings.SnapshotExpiration
+		expiration = sb.rec.Settings.SnapshotExpiration
 	}
 	if expiration == nil {
 		expiration = new(defaultExpiration)
@@ -228,11 +222,11 @@ func (sb *Sandbox) keepLocked(sn *Snapshot, expiration *time.Duration) (evicted 
 	}
 	var mine []*Snapshot
 	for _, other := range sb.st.snapshots {
-		if other.key == sb.key && other.status == snapshotCreated {
+		if other.rec.Key == sb.rec.Key && other.rec.Status == snapshotCreated {
 			mine = append(mine, other)
 		}
 	}
-	slices.SortFunc(mine, func(a, b *Snapshot) int { return b.createdAt.Compare(a.createdAt) })
+	slices.SortFunc(mine, func(a, b *Snapshot) int { return b.rec.CreatedAt.Compare(a.rec.CreatedAt) })
 	for _, old := range mine[min(len(mine), keep.Count):] {
 		if old == sn {
 			continue
@@ -242,7 +236,7 @@ func (sb *Sandbox) keepLocked(sn *Snapshot, expiration *time.Duration) (evicted 
 			continue
 		}
 		d := defaultExpiration
-		if e := sb.settings.SnapshotExpiration; e != nil {
+		if e := sb.rec.Settings.SnapshotExpiration; e != nil {
 			d = *e
 		}
 		old.expireAfterLocked(d)
@@ -253,13 +247,13 @@ func (sb *Sandbox) keepLocked(sn *Snapshot, expiration *time.Duration) (evicted 
 // RemoveSnapshot deletes a snapshot. What stands on it stays.
 func (st *Store) RemoveSnapshot(sn *Snapshot) bool {
 	st.mu.Lock()
-	if sn.status != snapshotCreated {
+	if sn.rec.Status != snapshotCreated {
 		st.mu.Unlock()
 		return false
 	}
-	sn.status = snapshotDeleted
+	sn.rec.Status = snapshotDeleted
 	sn.expiry.Stop()
-	st.saver.doomed = append(st.saver.doomed, func() error { return sn.st.Host.RemoveLayer(sn.layer) })
+	st.saver.doomed = append(st.saver.doomed, func() error { return sn.st.Host.RemoveLayer(sn.rec.Layer) })
 	st.changedLocked()
 	st.mu.Unlock()
 	_ = st.Flush() // which the response waits for as well
@@ -287,7 +281,7 @@ func (st *Store) ListSnapshots(project, name string) []wire.Snapshot {
 	defer st.mu.Unlock()
 	items := []wire.Snapshot{}
 	for _, sn := range st.snapshots {
-		if (project == "" || sn.key.Project == project) && (name == "" || sn.key.Name == name) {
+		if (project == "" || sn.rec.Key.Project == project) && (name == "" || sn.rec.Key.Name == name) {
 			items = append(items, sn.wireLocked())
 		}
 	}
@@ -314,7 +308,7 @@ func (sess *Session) StopWithSnapshot(ctx context.Context, expiration *time.Dura
 	if sess.notSavedLocked() {
 		return resp, errNotSaved(sess.saveErr)
 	}
-	if sess.taken == nil || sess.taken.status == snapshotFailed {
+	if sess.taken == nil || sess.taken.rec.Status == snapshotFailed {
 		return resp, reply.Internal(sess.saveErr, "The snapshot could not be created.")
 	}
 	// The response shows the moment of the snapshot, with which the session ends.
@@ -335,18 +329,18 @@ func (st *Store) children(parent string) []*Snapshot {
 	}
 	var out []*Snapshot
 	for _, sn := range st.snapshots {
-		if sn.parent == parent && sn.status != snapshotFailed {
+		if sn.rec.Parent == parent && sn.rec.Status != snapshotFailed {
 			out = append(out, sn)
 		}
 	}
 	slices.SortFunc(out, func(a, b *Snapshot) int {
-		return cmp.Or(a.createdAt.Truncate(time.Microsecond).Compare(b.createdAt.Truncate(time.Microsecond)), cmp.Compare(a.id, b.id))
+		return cmp.Or(a.rec.CreatedAt.Truncate(time.Microsecond).Compare(b.rec.CreatedAt.Truncate(time.Microsecond)), cmp.Compare(a.rec.ID, b.rec.ID))
 	})
 	return out
 }
 
 func (st *Store) newestChild(sn *Snapshot) *Snapshot {
-	children := st.children(sn.id)
+	children := st.children(sn.rec.ID)
 	if len(children) == 0 {
 		return nil
 	}
@@ -358,7 +352,7 @@ func (st *Store) newestChild(sn *Snapshot) *Snapshot {
 func (st *Store) treeNodeLocked(sn *Snapshot) wire.SnapshotTreeNode {
 	node := wire.SnapshotTreeNode{Snapshot: sn.wireLocked(), Siblings: []wire.Snapshot{}}
 	more := ""
-	for _, other := range st.children(sn.parent) {
+	for _, other := range st.children(sn.rec.Parent) {
 		switch {
 		case other == sn:
 		case len(node.Siblings) >= maxSiblings:
@@ -378,13 +372,13 @@ func (st *Store) Tree(project, id string, up bool, limit int) wire.SnapshotTreeP
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	anchor := st.snapshots[id]
-	if anchor == nil || project != "" && anchor.key.Project != project {
+	if anchor == nil || project != "" && anchor.rec.Key.Project != project {
 		return resp
 	}
 	resp.Anchor = new(st.treeNodeLocked(anchor))
 	step := st.newestChild
 	if up {
-		step = func(sn *Snapshot) *Snapshot { return st.snapshots[sn.parent] }
+		step = func(sn *Snapshot) *Snapshot { return st.snapshots[sn.rec.Parent] }
 	}
 	at := step(anchor)
 	for ; at != nil && len(resp.Snapshots) < limit; at = step(at) {
@@ -397,4 +391,4 @@ func (st *Store) Tree(project, id string, up bool, limit int) wire.SnapshotTreeP
 }
 
 // Project returns the project of the sandbox that the snapshot was taken from.
-func (sn *Snapshot) Project() string { return sn.key.Project }
+func (sn *Snapshot) Project() string { return sn.rec.Key.Project }

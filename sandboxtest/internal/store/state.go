@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,29 +32,30 @@ type State struct {
 	Version int `json:"version"`
 	// Kind names the layers of the snapshots: those of one kind of host are of
 	// no use to another.
-	Kind      string          `json:"kind"`
-	Offset    time.Duration   `json:"clockOffset"`
-	Sandboxes []sandboxState  `json:"sandboxes"`
-	Sessions  []sessionState  `json:"sessions"`
-	Snapshots []snapshotState `json:"snapshots"`
-	Drives    []driveState    `json:"drives,omitempty"`
+	Kind      string           `json:"kind"`
+	Offset    time.Duration    `json:"clockOffset"`
+	Sandboxes []sandboxRecord  `json:"sandboxes"`
+	Sessions  []sessionRecord  `json:"sessions"`
+	Snapshots []snapshotRecord `json:"snapshots"`
+	Drives    []driveRecord    `json:"drives,omitempty"`
 }
 
-type sandboxState struct {
-	Project         string    `json:"project"`
-	Name            string    `json:"name"`
+// The records are the parts of the objects that are kept.
+
+type sandboxRecord struct {
+	Key
 	Settings        Settings  `json:"settings"`
 	CreatedAt       time.Time `json:"createdAt"`
 	UpdatedAt       time.Time `json:"updatedAt"`
 	StatusUpdatedAt time.Time `json:"statusUpdatedAt"`
 	CurrentSnapshot string    `json:"currentSnapshot,omitempty"`
 	CurrentSession  string    `json:"currentSession"`
-	Used            usage     `json:"used"`
+	// Past is what its ended sessions have used.
+	Past usage `json:"used"`
 }
 
-type sessionState struct {
-	Project         string              `json:"project"`
-	Name            string              `json:"name"`
+type sessionRecord struct {
+	Key                                 // of its sandbox
 	ID              string              `json:"id"`
 	VCPUs           int                 `json:"vcpus"`
 	Runtime         string              `json:"runtime"`
@@ -64,7 +64,7 @@ type sessionState struct {
 	Timeout         time.Duration       `json:"timeout"`
 	Region          string              `json:"region"`
 	Cwd             string              `json:"cwd"`
-	Policy          *wire.NetworkPolicy `json:"networkPolicy,omitempty"`
+	Policy          *wire.NetworkPolicy `json:"networkPolicy,omitempty"` // nil was never set
 	RequestedAt     time.Time           `json:"requestedAt"`
 	StartedAt       time.Time           `json:"startedAt,omitzero"`
 	RequestedStopAt time.Time           `json:"requestedStopAt,omitzero"`
@@ -72,13 +72,12 @@ type sessionState struct {
 	AbortedAt       time.Time           `json:"abortedAt,omitzero"`
 	SnapshottedAt   time.Time           `json:"snapshottedAt,omitzero"`
 	UpdatedAt       time.Time           `json:"updatedAt"`
-	Used            usage               `json:"used"`
+	Used            usage               `json:"used"` // once it has ended
 	Taken           string              `json:"taken,omitempty"`
 }
 
-type snapshotState struct {
-	Project    string          `json:"project"`
-	Name       string          `json:"name"`
+type snapshotRecord struct {
+	Key                        // of the sandbox that it was made of
 	ID         string          `json:"id"`
 	Session    string          `json:"session"`
 	Parent     string          `json:"parent,omitempty"`
@@ -90,12 +89,21 @@ type snapshotState struct {
 	UpdatedAt  time.Time       `json:"updatedAt"`
 	LastUsedAt time.Time       `json:"lastUsedAt"`
 	ExpiresAt  time.Time       `json:"expiresAt,omitzero"`
-	// TTL is how long it lasts after its last use, zero forever.
-	TTL          time.Duration `json:"ttl,omitempty"`
-	Regions      []string      `json:"regions"`
-	Runtime      string        `json:"runtime,omitempty"`
-	Architecture string        `json:"architecture,omitempty"`
-	Image        string        `json:"image,omitempty"`
+	// TTL is how long it lasts after its last use. Zero is forever.
+	TTL time.Duration `json:"ttl,omitempty"`
+	System
+}
+
+type driveRecord struct {
+	Key
+	ID        string    `json:"id"`
+	Region    string    `json:"region"`
+	MaxSize   int64     `json:"maxSizeBytes"`
+	CreatedAt time.Time `json:"createdAt"`
+	UpdatedAt time.Time `json:"updatedAt"`
+	// Parent is the drive that it was forked from, Root the first of that line.
+	Parent string `json:"parent,omitempty"`
+	Root   string `json:"root,omitempty"`
 }
 
 // saver writes the state to Options.Dir. Its saving fields are guarded by the
@@ -115,8 +123,7 @@ type saver struct {
 	writing sync.Mutex // held while the file is written
 }
 
-// changedLocked notes that something has changed, which is to be saved. Objects
-// that were deleted are marked as such before.
+// changedLocked notes that something has changed, which is to be saved.
 func (st *Store) changedLocked() {
 	st.saver.changes++
 	select {
@@ -204,7 +211,7 @@ func (st *Store) saveWriting() error {
 }
 
 // stateVersion is the version of the file's format.
-const stateVersion = 5
+const stateVersion = 6
 
 func writeState(name string, in *State) error {
 	in.Version = stateVersion
@@ -235,61 +242,31 @@ func readState(name string) (*State, error) {
 	return in, nil
 }
 
-// stateLocked returns everything that is kept.
+// stateLocked returns everything that is kept: not what was deleted, nor what is
+// still being made.
 func (st *Store) stateLocked() *State {
 	out := &State{Kind: st.Host.Kind(), Offset: st.Clock.Offset()}
 	for _, sb := range st.sandboxes {
-		out.addSandboxLocked(sb)
+		if !sb.making {
+			rec := sb.rec
+			rec.Settings = rec.Settings.clone()
+			out.Sandboxes = append(out.Sandboxes, rec)
+		}
 	}
 	for _, sess := range st.sessions {
-		out.addSessionLocked(sess)
+		if !sess.sb.deleted && !sess.sb.making {
+			out.Sessions = append(out.Sessions, sess.rec)
+		}
 	}
 	for _, d := range st.drives {
-		out.addDriveLocked(d)
+		if !d.making {
+			out.Drives = append(out.Drives, d.rec)
+		}
 	}
 	for _, sn := range st.snapshots {
-		out.addSnapshotLocked(sn)
+		out.Snapshots = append(out.Snapshots, sn.rec)
 	}
 	return out
-}
-
-// The objects are described unless they were deleted, or are not yet whole.
-
-func (in *State) addSandboxLocked(sb *Sandbox) {
-	if sb.deleted || sb.making {
-		return
-	}
-	in.Sandboxes = append(in.Sandboxes, sandboxState{
-		Project: sb.key.Project, Name: sb.key.Name, Settings: sb.settings.clone(),
-		CreatedAt: sb.createdAt, UpdatedAt: sb.updatedAt, StatusUpdatedAt: sb.statusUpdatedAt,
-		CurrentSnapshot: sb.currentSnapshot, CurrentSession: sb.current.id, Used: sb.past,
-	})
-}
-
-func (in *State) addSessionLocked(sess *Session) {
-	if sess.sb.deleted || sess.sb.making || sess.sb.st.sessions[sess.id] != sess {
-		return
-	}
-	s := sessionState{
-		Project: sess.sb.key.Project, Name: sess.sb.key.Name, ID: sess.id, VCPUs: sess.vcpus,
-		Runtime: sess.runtime, Region: sess.region, Cwd: sess.cwd, SourceSnapshot: sess.sourceSnapshot, Status: sess.status,
-		Timeout: sess.timeout, Policy: sess.policy, RequestedAt: sess.requestedAt,
-		StartedAt: sess.startedAt, RequestedStopAt: sess.requestedStopAt, StoppedAt: sess.stoppedAt,
-		AbortedAt: sess.abortedAt, SnapshottedAt: sess.snapshottedAt, UpdatedAt: sess.updatedAt, Used: sess.used,
-	}
-	if sess.taken != nil {
-		s.Taken = sess.taken.id
-	}
-	in.Sessions = append(in.Sessions, s)
-}
-
-func (in *State) addSnapshotLocked(sn *Snapshot) {
-	in.Snapshots = append(in.Snapshots, snapshotState{
-		Project: sn.key.Project, Name: sn.key.Name, ID: sn.id, Session: sn.session, Parent: sn.parent,
-		Method: sn.method, Layer: sn.layer, Size: sn.size, Status: sn.status, CreatedAt: sn.createdAt,
-		UpdatedAt: sn.updatedAt, LastUsedAt: sn.lastUsedAt, ExpiresAt: sn.expiresAt, TTL: sn.ttl,
-		Regions: sn.Regions, Runtime: sn.Runtime, Image: sn.Image, Architecture: sn.Architecture,
-	})
 }
 
 // checkDir refuses a directory without a state in which there are files that a
@@ -328,9 +305,7 @@ func (st *Store) contents(kind string) (want box.Contents, err error) {
 		want.Layers = st.found.layers()
 	}
 	for _, d := range st.found.Drives {
-		if d.Made {
-			want.Drives = append(want.Drives, d.ID)
-		}
+		want.Drives = append(want.Drives, d.ID)
 	}
 	return want, nil
 }
@@ -399,7 +374,7 @@ func (st *Store) restore(in *State) error {
 	for _, sb := range all {
 		sb.op.Lock()
 		if err == nil {
-			err = sb.setPortsInOp(sb.settings.Ports)
+			err = sb.setPortsInOp(sb.rec.Settings.Ports)
 		}
 		sb.op.Unlock()
 	}
@@ -407,49 +382,30 @@ func (st *Store) restore(in *State) error {
 }
 
 func (st *Store) restoreLocked(in *State) error {
-	if err := st.restoreDrivesLocked(in.Drives); err != nil {
-		return err
+	for _, rec := range in.Drives {
+		st.drives[rec.Key] = &drive{rec: rec}
 	}
-	for _, x := range in.Snapshots {
-		sn := &Snapshot{
-			st: st, id: x.ID, key: Key{x.Project, x.Name}, session: x.Session, parent: x.Parent,
-			method: x.Method, layer: x.Layer, size: x.Size, status: x.Status, createdAt: x.CreatedAt,
-			updatedAt: x.UpdatedAt, lastUsedAt: x.LastUsedAt, ttl: x.TTL,
-			Regions: x.Regions, Runtime: x.Runtime, Image: x.Image, Architecture: cmp.Or(x.Architecture, Architecture),
+	for _, rec := range in.Snapshots {
+		sn := &Snapshot{st: st, rec: rec}
+		if rec.Status == snapshotCreated {
+			sn.expireAtLocked(rec.ExpiresAt)
 		}
-		if sn.expiresAt = x.ExpiresAt; sn.status == snapshotCreated {
-			sn.expireAtLocked(x.ExpiresAt)
-		}
-		st.snapshots[sn.id] = sn
+		st.snapshots[rec.ID] = sn
 	}
-	for _, x := range in.Sandboxes {
-		key := Key{x.Project, x.Name}
-		st.sandboxes[key] = &Sandbox{
-			st: st, key: key, settings: x.Settings, createdAt: x.CreatedAt, updatedAt: x.UpdatedAt,
-			statusUpdatedAt: x.StatusUpdatedAt, currentSnapshot: x.CurrentSnapshot, past: x.Used,
-		}
+	for _, rec := range in.Sandboxes {
+		st.sandboxes[rec.Key] = &Sandbox{st: st, rec: rec}
 	}
-	current := make(map[string]bool)
-	for _, x := range in.Sandboxes {
-		current[x.CurrentSession] = true
-	}
-	for _, x := range in.Sessions {
-		sb := st.sandboxes[Key{x.Project, x.Name}]
+	for _, rec := range in.Sessions {
+		sb := st.sandboxes[rec.Key]
 		if sb == nil {
 			continue
 		}
-		sess := &Session{
-			sb: sb, id: x.ID, vcpus: x.VCPUs, runtime: x.Runtime, region: x.Region, cwd: x.Cwd, sourceSnapshot: x.SourceSnapshot,
-			status: x.Status, timeout: x.Timeout, policy: x.Policy, requestedAt: x.RequestedAt,
-			startedAt: x.StartedAt, requestedStopAt: x.RequestedStopAt, stoppedAt: x.StoppedAt,
-			abortedAt: x.AbortedAt, snapshottedAt: x.SnapshottedAt, updatedAt: x.UpdatedAt, used: x.Used,
-			taken: st.snapshots[x.Taken], Token: newToken(), changed: make(chan struct{}),
-		}
+		sess := &Session{sb: sb, rec: rec, taken: st.snapshots[rec.Taken], Token: newToken(), changed: make(chan struct{})}
 		if !sess.endedLocked() {
-			sess.status, sess.abortedAt, sess.stoppedAt = statusAborted, st.Clock.Now(), x.UpdatedAt
+			sess.rec.Status, sess.rec.AbortedAt, sess.rec.StoppedAt = statusAborted, st.Clock.Now(), rec.UpdatedAt
 		}
-		st.sessions[sess.id] = sess
-		if current[sess.id] {
+		st.sessions[rec.ID] = sess
+		if sb.rec.CurrentSession == rec.ID {
 			sb.current = sess
 		}
 	}

@@ -1,6 +1,8 @@
 // Package store holds all that the emulator's API knows, and starts and ends what
 // runs: sandboxes and their sessions, snapshots, drives, commands and ports. Its
 // seam is [Store]; the handlers of the API call it, and it knows nothing of them.
+// Package sandboxtest tests it through the API; only the logs of commands are tested
+// here.
 package store
 
 import (
@@ -74,7 +76,10 @@ type Store struct {
 }
 
 // Key is what a name is unique in.
-type Key struct{ Project, Name string }
+type Key struct {
+	Project string `json:"project"`
+	Name    string `json:"name"`
+}
 
 // New makes a store with nothing in it. Open and Load come next, in this order.
 func New(opts Options) *Store {

@@ -179,11 +179,10 @@ func (a *agent) doIn(ctx context.Context, m *namespaces.Machine, call *net.UnixC
 		}
 		return []*os.File{term.Master, term.Slave}, nil
 	case "read":
-		file, size, err := m.ReadFile(req.Name)
+		file, err := m.ReadFile(req.Name)
 		if err != nil {
 			return nil, err
 		}
-		resp.Size = size
 		return []*os.File{file.(*os.File)}, nil
 	case "mkdir":
 		return nil, m.Mkdir(req.Name, req.Flag)
@@ -191,7 +190,7 @@ func (a *agent) doIn(ctx context.Context, m *namespaces.Machine, call *net.UnixC
 		if len(files) != 1 {
 			return nil, errors.New("no archive")
 		}
-		return nil, m.Extract(ctx, files[0], req.Name, req.Max)
+		return nil, m.Extract(ctx, files[0], req.Name)
 	case "dial":
 		conn, err := m.Dial(ctx, req.Port)
 		if err != nil {
@@ -203,8 +202,6 @@ func (a *agent) doIn(ctx context.Context, m *namespaces.Machine, call *net.UnixC
 			return nil, err
 		}
 		return []*os.File{file}, nil
-	case "network":
-		return nil, m.SetNetwork(req.Flag)
 	case "halt":
 		return nil, m.Halt(nil)
 	}

@@ -350,12 +350,12 @@ func (m *remoteMachine) OpenTerminal(size backend.Size, user string) (*backend.T
 	return &backend.Terminal{Master: master, Slave: files[1]}, nil
 }
 
-func (m *remoteMachine) ReadFile(name string) (io.ReadCloser, int64, error) {
-	resp, files, err := m.Do(&request{Op: "read", Name: name})
+func (m *remoteMachine) ReadFile(name string) (io.ReadCloser, error) {
+	_, files, err := m.Do(&request{Op: "read", Name: name})
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	return files[0], resp.Size, nil
+	return files[0], nil
 }
 
 func (m *remoteMachine) Mkdir(name string, parents bool) error {
@@ -363,7 +363,7 @@ func (m *remoteMachine) Mkdir(name string, parents bool) error {
 	return err
 }
 
-func (m *remoteMachine) Extract(ctx context.Context, archive io.Reader, dir string, max backend.Limits) error {
+func (m *remoteMachine) Extract(ctx context.Context, archive io.Reader, dir string) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -374,7 +374,7 @@ func (m *remoteMachine) Extract(ctx context.Context, archive io.Reader, dir stri
 		_ = w.Close()
 		copied <- err
 	}()
-	_, _, err = m.Do(&request{Op: "extract", Name: dir, Max: max}, r)
+	_, _, err = m.Do(&request{Op: "extract", Name: dir}, r)
 	_ = r.Close()
 	if err == nil {
 		return nil // closing the pipe ends the rest of the copying
@@ -404,15 +404,6 @@ func (m *remoteMachine) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return net.FileConn(files[0])
 }
 
-func (m *remoteMachine) SetNetwork(deny bool) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.nat.Cutting(deny, func() error {
-		_, _, err := m.Do(&request{Op: "network", Flag: deny})
-		return err
-	})
-}
-
 func (m *remoteMachine) Disconnect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -428,17 +419,14 @@ func (m *remoteMachine) Network() (in, out int64) {
 
 func (m *remoteMachine) Ended(int) {}
 
-func (m *remoteMachine) Halt(commands []backend.Command) error {
+func (m *remoteMachine) Halt([]backend.Command) error {
 	_, _, err := m.Do(&request{Op: "halt"})
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	in, out := m.nat.Transferred()
 	m.in, m.out = m.in+in, m.out+out
 	err = errors.Join(err, m.nat.Close())
 	m.nat = nil
-	m.mu.Unlock()
-	for _, p := range commands {
-		<-p.Done()
-	}
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 )
 
 // Each call to the agent has its own stream. A message is a header with file descriptors,
@@ -38,7 +39,6 @@ type request struct {
 	Name   string         `json:"name,omitempty"`
 	Flag   bool           `json:"flag,omitempty"`
 	Port   int            `json:"port,omitempty"`
-	Max    backend.Limits `json:"max"`
 	// Seen is for "open".
 	Seen   backend.Visible `json:"seen"`
 	Size   backend.Size    `json:"size"`
@@ -57,7 +57,6 @@ type launchSpec struct {
 // response is the agent's response. After a failure only Failure is set.
 type response struct {
 	Failure *failure `json:"failure,omitempty"`
-	Size    int64    `json:"size,omitempty"`
 	Pid     int      `json:"pid,omitempty"`
 	// Networked is the result of "open": boxes have their own networks.
 	Networked bool         `json:"networked,omitempty"`
@@ -73,7 +72,7 @@ type failure struct {
 
 // kinds are the errors that callers test for.
 var kinds = []error{
-	backend.ErrStopped, backend.ErrLoopbackOnly, backend.ErrBadPath, backend.ErrBadArchive, backend.ErrUnsupported, backend.ErrTooManyLayers, backend.ErrIsDir, backend.ErrNotDir, backend.ErrNotRegular,
+	backend.ErrStopped, backend.ErrLoopbackOnly, backend.ErrBadPath, backend.ErrBadArchive, backend.ErrUnsupported, backend.ErrTooManyLayers, inside.ErrIsDir, inside.ErrNotDir, inside.ErrNotRegular,
 	fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, syscall.ECONNREFUSED, syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, context.DeadlineExceeded,
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
@@ -17,9 +18,9 @@ const (
 	WorkDir  = "/vercel/sandbox"
 	User     = "vercel-sandbox"
 	Home     = "/home/vercel-sandbox"
-	UserID   = 1000
+	UserID   = inside.UserID
 	GroupID  = 1000
-	RootUser = "root"
+	RootUser = inside.RootUser
 )
 
 // Errors that callers test for with errors.Is.
@@ -65,8 +66,7 @@ type Visible struct {
 type Config struct {
 	// Layer is the initial file system. Empty means a new one.
 	Layer LayerID
-	// DenyNetwork starts the box without a network but loopback. See
-	// [Box.SetNetwork].
+	// DenyNetwork gives the box no network but loopback, in namespace mode.
 	DenyNetwork bool
 	// Mounts are the drives to mount. A drive with Keep may be mounted in one box
 	// at a time.
@@ -89,19 +89,18 @@ type Machine interface {
 	Launch(cmd *exec.Cmd, spec *Spec) (Running, error)
 	// OpenTerminal opens a pseudo terminal.
 	OpenTerminal(size Size, user string) (*Terminal, error)
-	// The following work on the box's files with the rights of its user. Names are clean
-	// and absolute.
-	ReadFile(name string) (io.ReadCloser, int64, error)
+	// These work on the box's files with the rights of its user; names are
+	// clean and absolute.
+	ReadFile(name string) (io.ReadCloser, error)
 	Mkdir(name string, parents bool) error
-	Extract(ctx context.Context, archive io.Reader, dir string, max Limits) error
+	Extract(ctx context.Context, archive io.Reader, dir string) error
 	Dial(ctx context.Context, port int) (net.Conn, error)
-	SetNetwork(deny bool) error
-	// Disconnect breaks all outside connections.
+	// Disconnect breaks all connections to the outside.
 	Disconnect()
 	Network() (in, out int64)
 	// Ended is called for each process that has exited.
 	Ended(pid int)
-	// Halt ends every process and waits for their end.
+	// Halt ends every process, the commands among them.
 	Halt(commands []Command) error
 	// Freeze returns the directory that becomes the layer, and its size.
 	Freeze() (dir string, size int64, err error)
@@ -148,6 +147,4 @@ type Flattener interface {
 type Command interface {
 	// SignalGroup sends a signal to its process group.
 	SignalGroup(n int) error
-	// Done is closed when the command has ended and its output was delivered.
-	Done() <-chan struct{}
 }

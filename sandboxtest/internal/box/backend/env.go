@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 )
 
 // platformBin is the directory of the platform's own programs.
@@ -50,32 +52,5 @@ func defaultEnv(spec *Spec, account Account, path string) []string {
 	if spec.TTY != nil {
 		env = append(env, "TERM=xterm-256color")
 	}
-	return MergeEnv(env, spec.Env)
-}
-
-// MergeEnv merges two environments, in which over takes precedence. Each key occurs once,
-// in its first position.
-func MergeEnv(base, over []string) []string {
-	env := make([]string, 0, len(base)+len(over))
-	at := make(map[string]int, len(base)+len(over))
-	for _, kv := range slices.Concat(base, over) {
-		key, _, _ := strings.Cut(kv, "=")
-		if i, ok := at[key]; ok {
-			env[i] = kv
-			continue
-		}
-		at[key] = len(env)
-		env = append(env, kv)
-	}
-	return env
-}
-
-// LookupEnv returns the value of a key in an environment without duplicates.
-func LookupEnv(env []string, key string) string {
-	for _, kv := range env {
-		if k, value, _ := strings.Cut(kv, "="); k == key {
-			return value
-		}
-	}
-	return ""
+	return inside.MergeEnv(env, spec.Env)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -16,19 +15,21 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/localfile"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 )
 
-// Limits are the limits of an archive, which may be endless.
-type Limits struct {
-	Entries int
-	Bytes   int64
+// limits of an archive, which may be endless.
+type limits struct {
+	entries int
+	bytes   int64
 }
 
-// ArchiveLimits are the limits of callers' archives.
-var ArchiveLimits = Limits{Entries: 1 << 20, Bytes: 64 << 30}
-
 // Extract unpacks a gzipped tar archive below dir.
-func Extract(ctx context.Context, f FileSystem, archive io.Reader, dir string, max Limits) error {
+func Extract(ctx context.Context, f FileSystem, archive io.Reader, dir string) error {
+	return extract(ctx, f, archive, dir, limits{entries: 1 << 20, bytes: 64 << 30})
+}
+
+func extract(ctx context.Context, f FileSystem, archive io.Reader, dir string, max limits) error {
 	zr, err := gzip.NewReader(archive)
 	if err != nil {
 		return ArchiveError(err)
@@ -47,11 +48,11 @@ func Extract(ctx context.Context, f FileSystem, archive io.Reader, dir string, m
 		if err != nil {
 			return ArchiveError(err)
 		}
-		if n >= max.Entries {
-			return ArchiveError(fmt.Errorf("more than %d entries", max.Entries))
+		if n >= max.entries {
+			return ArchiveError(fmt.Errorf("more than %d entries", max.entries))
 		}
-		if x.bytes += hdr.Size; hdr.Size < 0 || x.bytes > max.Bytes {
-			return ArchiveError(fmt.Errorf("more than %d bytes", max.Bytes))
+		if x.bytes += hdr.Size; hdr.Size < 0 || x.bytes > max.bytes {
+			return ArchiveError(fmt.Errorf("more than %d bytes", max.bytes))
 		}
 		if err := x.entry(hdr, tr); err != nil {
 			return err
@@ -178,7 +179,7 @@ func (x *extraction) clear(name string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return &fs.PathError{Op: "extract", Path: name, Err: ErrIsDir}
+		return &fs.PathError{Op: "extract", Path: name, Err: inside.ErrIsDir}
 	}
 	return x.f.Remove(name)
 }
@@ -190,22 +191,21 @@ func (x *extraction) file(hdr *tar.Header, name string, r io.Reader) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return &fs.PathError{Op: "extract", Path: name, Err: ErrIsDir}
+		return &fs.PathError{Op: "extract", Path: name, Err: inside.ErrIsDir}
 	case !info.Mode().IsRegular():
 		// Replace a link instead of following it, as tar does.
 		if err := x.f.Remove(name); err != nil {
 			return err
 		}
 	}
-	const flag = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
-	file, err := x.f.OpenFile(name, flag, 0o600)
+	file, err := x.f.Create(name)
 	if errors.Is(err, syscall.ETXTBSY) || errors.Is(err, fs.ErrPermission) && info != nil {
 		// A running program or a read-only file can be replaced although it can't be
 		// written.
 		if err := x.f.Remove(name); err != nil {
 			return err
 		}
-		file, err = x.f.OpenFile(name, flag, 0o600)
+		file, err = x.f.Create(name)
 	}
 	if err != nil {
 		return err

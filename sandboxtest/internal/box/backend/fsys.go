@@ -10,15 +10,19 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 )
 
-// FileSystem is the file system of a box. Names are clean absolute paths in the box.
-// Programs in the box can replace a file by anything at any time, so Open and OpenFile
-// never wait: they add OpenFlags.
+// FileSystem is the file system of a box. Names are clean absolute paths of the box.
+// Programs of the box can put anything in a file's place at any time, so Open and
+// Create never wait: they add OpenFlags.
 type FileSystem interface {
+	// Open opens a file for reading.
 	Open(name string) (*os.File, error)
-	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
-	Mkdir(name string, perm fs.FileMode) error
+	// Create opens a file for writing, empty. A new one is for its owner alone.
+	Create(name string) (*os.File, error)
+	Mkdir(name string) error
 	Lstat(name string) (fs.FileInfo, error)
 	Stat(name string) (fs.FileInfo, error)
 	Symlink(target, name string) error
@@ -27,6 +31,9 @@ type FileSystem interface {
 	Chmod(name string, mode fs.FileMode) error
 	Chtimes(name string, mtime time.Time) error
 }
+
+// CreateFlags are for files that are written.
+const CreateFlags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC | OpenFlags
 
 // maxPath is the kernel's limit.
 const maxPath = 4096
@@ -54,63 +61,24 @@ func CleanPath(name, cwd, workDir string) (string, error) {
 }
 
 // OpenFile opens a file for reading in a borrowed file system.
-func OpenFile(lend func(func(FileSystem) error) error, name string) (file io.ReadCloser, size int64, err error) {
+func OpenFile(lend func(func(FileSystem) error) error, name string) (file io.ReadCloser, err error) {
 	err = lend(func(f FileSystem) (err error) {
-		opened, n, err := openRegular(f, name)
+		opened, err := inside.OpenRegular(name, f.Stat, f.Open)
 		if err == nil {
-			file, size = opened, n
+			file = opened
 		}
 		return err
 	})
-	return file, size, err
+	return file, err
 }
 
-// openRegular opens a regular file, which has a size and an end.
-func openRegular(f FileSystem, name string) (*os.File, int64, error) {
-	info, err := f.Stat(name)
-	if err != nil {
-		return nil, 0, err
-	}
-	if err := regular(name, info); err != nil {
-		return nil, 0, err
-	}
-	file, err := f.Open(name)
-	if err != nil {
-		return nil, 0, err
-	}
-	// A program may have replaced it in the meantime.
-	if info, err = file.Stat(); err == nil {
-		err = regular(name, info)
-	}
-	if err != nil {
-		return nil, 0, errors.Join(err, file.Close())
-	}
-	return file, info.Size(), nil
-}
-
-func regular(name string, info fs.FileInfo) error {
-	switch {
-	case info.IsDir():
-		return &fs.PathError{Op: "read", Path: name, Err: ErrIsDir}
-	case !info.Mode().IsRegular():
-		return &fs.PathError{Op: "read", Path: name, Err: ErrNotRegular}
-	}
-	return nil
-}
-
-var (
-	ErrIsDir      = errors.New("is a directory")
-	ErrNotDir     = errors.New("not a directory")
-	ErrNotRegular = errors.New("not a regular file")
-)
-
-// MakeDir creates a directory. With parents it also creates missing parents, and succeeds
-// if the directory exists.
+// MakeDir makes a directory. With parents it makes those too, and succeeds if the
+// directory exists.
 func MakeDir(f FileSystem, name string, parents bool) error {
 	if parents {
 		return mkdirAllIn(f, name)
 	}
-	return f.Mkdir(name, 0o755)
+	return f.Mkdir(name)
 }
 
 // mkdirAllIn makes a directory and its missing parents.
@@ -120,7 +88,7 @@ func mkdirAllIn(f FileSystem, name string) error {
 		if info.IsDir() {
 			return nil
 		}
-		return &fs.PathError{Op: "mkdir", Path: name, Err: ErrNotDir}
+		return &fs.PathError{Op: "mkdir", Path: name, Err: inside.ErrNotDir}
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -130,7 +98,7 @@ func mkdirAllIn(f FileSystem, name string) error {
 			return err
 		}
 	}
-	err = f.Mkdir(name, 0o755)
+	err = f.Mkdir(name)
 	if errors.Is(err, fs.ErrExist) {
 		// Another program has created it, or it is a dangling link.
 		if info, serr := f.Stat(name); serr == nil && info.IsDir() {

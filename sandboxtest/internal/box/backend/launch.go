@@ -6,43 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// LookPath finds a program as a shell does, with the PATH in env and relative to dir. It
-// ignores the host's environment.
-func LookPath(name, dir string, env []string) (string, error) {
-	if runtime.GOOS == "windows" {
-		return exec.LookPath(name) // knows the extensions
-	}
-	if strings.Contains(name, "/") {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(dir, name)
-		}
-		return name, CheckExecutable(name)
-	}
-	found := error(&fs.PathError{Op: "exec", Path: name, Err: fs.ErrNotExist})
-	for _, elem := range filepath.SplitList(LookupEnv(env, "PATH")) {
-		if !filepath.IsAbs(elem) {
-			elem = filepath.Join(dir, elem)
-		}
-		full := filepath.Join(elem, name)
-		if _, err := os.Stat(full); err != nil {
-			continue // an unreadable directory counts as empty
-		}
-		if found = CheckExecutable(full); found == nil {
-			return full, nil
-		}
-	}
-	return "", found
-}
-
-// CheckDir returns an error if a command can't start in a directory. The error calls it
-// name.
+// CheckDir reports why a command can't begin in a directory, which it calls name.
 func CheckDir(dir, name string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -52,18 +22,6 @@ func CheckDir(dir, name string) error {
 		return &LaunchError{126, fmt.Sprintf("cannot change to directory %s: not a directory", name)}
 	}
 	return &LaunchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", name)}
-}
-
-// CheckExecutable returns an error if a file is not an executable program.
-func CheckExecutable(name string) error {
-	info, err := os.Stat(name)
-	if err != nil {
-		return err
-	}
-	if info.IsDir() || info.Mode()&0o111 == 0 {
-		return &fs.PathError{Op: "exec", Path: name, Err: fs.ErrPermission}
-	}
-	return nil
 }
 
 // StartError returns the error that a shell would report.

@@ -14,11 +14,7 @@ const HasMarker = false
 // StopSignal stops a process.
 const StopSignal = syscall.SIGSTOP
 
-// KillTree kills a process and its group. Processes that have left the group can't be
-// found on this system.
-func KillTree(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
-
-// Reaper can't find the processes of a box on this system.
+// Reaper has no way to find the processes of a box here.
 type Reaper struct{}
 
 func (*Reaper) Kill(string) {}

@@ -17,11 +17,10 @@ const HasMarker = true
 
 // procStat is the content of /proc/PID/stat.
 type procStat struct {
-	state                  byte
-	flags                  int
-	parent, group, session int
-	cpu                    time.Duration
-	envStart, envEnd       uint64 // where the environment is; 0 of one that is being executed
+	state            byte
+	flags            int
+	cpu              time.Duration
+	envStart, envEnd uint64 // where the environment is; 0 of one that is being executed
 }
 
 // StopSignal stops a process.
@@ -47,7 +46,6 @@ func readStat(pid int) (procStat, bool) {
 	num := func(i int) int { n, _ := strconv.Atoi(fields[i]); return n }
 	s := procStat{
 		state: fields[0][0], flags: num(6),
-		parent: num(1), group: num(2), session: num(3),
 		cpu: time.Duration(num(11)+num(12)+num(13)+num(14)) * clockTick,
 	}
 	if len(fields) > 48 {
@@ -79,46 +77,8 @@ func allPIDs() []int {
 	return pids
 }
 
-// KillTree kills a process, its group and session, and its descendants.
-func KillTree(pid int) {
-	victims := descendants(pid)
-	_ = syscall.Kill(-pid, syscall.SIGKILL)
-	for _, victim := range victims {
-		_ = syscall.Kill(victim, syscall.SIGKILL)
-	}
-}
-
-func descendants(pid int) []int {
-	children := make(map[int][]int)
-	var found []int
-	for _, other := range allPIDs() {
-		s, ok := readStat(other)
-		if !ok || other == pid {
-			continue
-		}
-		if s.session == pid || s.group == pid {
-			found = append(found, other)
-		}
-		children[s.parent] = append(children[s.parent], other)
-	}
-	seen := map[int]bool{pid: true}
-	queue := append([]int{pid}, found...)
-	for len(queue) > 0 {
-		next := queue[0]
-		queue = queue[1:]
-		for _, child := range children[next] {
-			if !seen[child] {
-				seen[child] = true
-				found = append(found, child)
-				queue = append(queue, child)
-			}
-		}
-	}
-	return found
-}
-
-// Reaper kills the processes of boxes by the marker in their environment. Boxes that ask
-// at the same time share one search of /proc.
+// Reaper kills the processes of boxes by the marker in their environment. One
+// look through /proc serves all boxes that ask meanwhile.
 type Reaper struct {
 	pass sync.Mutex // held while looking
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 )
 
 // HasMarker says whether processes can be found by a variable in their environment.
@@ -33,12 +35,12 @@ func HostEnv(env []string) []string {
 			base = append(base, key+"="+value)
 		}
 	}
-	return MergeEnv(base, env)
+	return inside.MergeEnv(base, env)
 }
 
 // SignalGroup ends a process tree for signals that end a process. Windows has no others.
 func SignalGroup(pid int, sig syscall.Signal) error {
-	return endBy(pid, sig, func() error { KillTree(pid); return nil })
+	return endBy(pid, sig, func() error { killTree(pid); return nil })
 }
 
 // SignalProcess is like SignalGroup for one process.
@@ -66,8 +68,8 @@ func endBy(pid int, sig syscall.Signal, end func() error) error {
 	return fmt.Errorf("signal %d: %w", sig, ErrUnsupported)
 }
 
-// KillTree kills a process and its descendants.
-func KillTree(pid int) {
+// killTree kills a process and its descendants.
+func killTree(pid int) {
 	if exec.Command("taskkill", "/T", "/F", "/PID", strconv.Itoa(pid)).Run() != nil {
 		if p, err := os.FindProcess(pid); err == nil {
 			_ = p.Kill()

@@ -27,31 +27,21 @@ type callTable struct {
 	// (The arguments of the older socketcall are in memory, which a filter can't inspect,
 	// and 32-bit programs need it.)
 	socket uint32
-	// clone and unshare create namespaces. flags is the index of clone's argument with
-	// the flags.
+	// clone and unshare make namespaces; their first argument says which.
 	clone, unshare uint32
-	flags          uint32
 }
 
-var (
-	tableX86  = callTable{unix.AUDIT_ARCH_X86_64, [3]uint32{248, 249, 250}, 41, 56, 272, 0}
-	tableI386 = callTable{unix.AUDIT_ARCH_I386, [3]uint32{286, 287, 288}, 359, 120, 310, 0}
-	tableARM  = callTable{unix.AUDIT_ARCH_ARM, [3]uint32{309, 310, 311}, 281, 120, 337, 0}
-	// genericKeyrings are the calls of newer architectures.
-	genericKeyrings = [3]uint32{217, 218, 219}
-)
-
-// callTables has, for each architecture, its table and those of other architectures whose
-// programs it runs.
+// callTables has, for a machine, the tables of its own programs and of those of 32
+// bits.
 var callTables = map[string][]callTable{
-	"amd64":   {tableX86, tableI386},
-	"386":     {tableI386},
-	"arm64":   {{unix.AUDIT_ARCH_AARCH64, genericKeyrings, 198, 220, 97, 0}, tableARM},
-	"arm":     {tableARM},
-	"riscv64": {{unix.AUDIT_ARCH_RISCV64, genericKeyrings, 198, 220, 97, 0}},
-	"loong64": {{unix.AUDIT_ARCH_LOONGARCH64, genericKeyrings, 198, 220, 97, 0}},
-	"ppc64le": {{unix.AUDIT_ARCH_PPC64LE, [3]uint32{269, 270, 271}, 326, 120, 282, 0}},
-	"s390x":   {{unix.AUDIT_ARCH_S390X, [3]uint32{278, 279, 280}, 359, 120, 303, 1}},
+	"amd64": {
+		{unix.AUDIT_ARCH_X86_64, [3]uint32{248, 249, 250}, 41, 56, 272},
+		{unix.AUDIT_ARCH_I386, [3]uint32{286, 287, 288}, 359, 120, 310},
+	},
+	"arm64": {
+		{unix.AUDIT_ARCH_AARCH64, [3]uint32{217, 218, 219}, 198, 220, 97},
+		{unix.AUDIT_ARCH_ARM, [3]uint32{309, 310, 311}, 281, 120, 337},
+	},
 }
 
 // clone3 is the call's number in all tables.
@@ -91,14 +81,7 @@ func callFilter(tables []callTable) []unix.SockFilter {
 		// In struct seccomp_data.
 		number, arch, arguments = 0, 4, 16
 	)
-	// The lower half of an argument.
-	low := func(argument uint32) unix.SockFilter {
-		offset := arguments + 8*argument
-		if runtime.GOARCH == "s390x" {
-			offset += 4
-		}
-		return unix.SockFilter{Code: load, K: offset}
-	}
+	first := unix.SockFilter{Code: load, K: arguments} // the lower half of the first argument
 	allow := unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW}
 	refuseIf := func(is uint32) []unix.SockFilter {
 		return []unix.SockFilter{{Code: equal, Jf: 1, K: is}, {Code: ret, K: refuse}}
@@ -110,13 +93,11 @@ func callFilter(tables []callTable) []unix.SockFilter {
 			own = append(own, refuseIf(call)...)
 		}
 		own = append(own, unix.SockFilter{Code: equal, Jf: 1, K: clone3}, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)})
-		for _, maker := range []struct {
-			call, flags uint32
-		}{{table.clone, table.flags}, {table.unshare, 0}} {
-			own = append(own, unix.SockFilter{Code: equal, Jf: 4, K: maker.call}, low(maker.flags),
+		for _, call := range []uint32{table.clone, table.unshare} {
+			own = append(own, unix.SockFilter{Code: equal, Jf: 4, K: call}, first,
 				unix.SockFilter{Code: has, Jf: 1, K: unix.CLONE_NEWCGROUP}, unix.SockFilter{Code: ret, K: refuse}, allow)
 		}
-		own = append(own, unix.SockFilter{Code: equal, Jf: 3, K: table.socket}, low(0))
+		own = append(own, unix.SockFilter{Code: equal, Jf: 3, K: table.socket}, first)
 		own = append(own, refuseIf(unix.AF_VSOCK)...)
 		own = append(own, allow)
 		filter = append(filter, unix.SockFilter{Code: equal, Jt: 1, K: table.arch}, unix.SockFilter{Code: jump, K: uint32(len(own))})

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // Size is the size of a terminal in characters.
@@ -26,13 +25,7 @@ type Spec struct {
 	// User is "" for the box's user, or "root". In folder mode both are the host
 	// process's user.
 	User string
-	// Timeout ends the command and its children with SIGKILL. Zero means no
-	// timeout.
-	Timeout time.Duration
-	// Stdin is read until the command has exited. Nil means empty input. The goroutine
-	// that copies it ends when Read returns.
-	Stdin io.Reader
-	// OpenStdin, instead of Stdin, leaves the input open for [Process.Input].
+	// OpenStdin leaves the input open for [Process.Input]. Otherwise it is empty.
 	OpenStdin bool
 	// Stdout and Stderr receive the output as it is written. On Linux one goroutine
 	// writes both, in the order of arrival. Elsewhere there is a goroutine for each, so
@@ -60,11 +53,8 @@ func (s *Spec) Check() error {
 	if s.User != "" && s.User != RootUser {
 		return fmt.Errorf("user %q, want %q or empty", s.User, RootUser)
 	}
-	if s.OpenStdin && (s.Stdin != nil || s.TTY != nil) {
-		return errors.New("OpenStdin excludes Stdin and TTY")
-	}
-	if s.Timeout < 0 {
-		return fmt.Errorf("negative timeout %v", s.Timeout)
+	if s.OpenStdin && s.TTY != nil {
+		return errors.New("OpenStdin excludes TTY")
 	}
 	if strings.ContainsRune(s.Path+s.Dir, 0) {
 		return errors.New("NUL byte in the program name or directory")

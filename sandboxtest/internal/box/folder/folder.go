@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -16,12 +15,12 @@ import (
 	"syscall"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
 // Backend runs boxes in folders.
 type Backend struct {
-	Log    *slog.Logger
 	Layers string // the directory of their trees
 	Guest  *Guest // nil where commands have the rights of this process
 	reaper backend.Reaper
@@ -34,10 +33,7 @@ func (*Backend) Close() error    { return nil }
 func (f *Backend) NewMachine(id string, cfg backend.Config, dir string, layers []string) (backend.Machine, error) {
 	m := &machine{reaper: &f.reaper, guest: f.Guest, id: id, dir: dir, root: filepath.Join(dir, "r"), mounts: cfg.Mounts}
 	folders := append(cfg.AccountOrDefault().Dirs(), "/shared", "/tmp")
-	if cfg.DenyNetwork {
-		f.Log.Warn("folder mode can't cut the network", "box", id)
-	}
-	// The first boot opens it to others.
+	// It is opened at the first boot.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -235,7 +231,7 @@ func (m *machine) resolve(cmd *exec.Cmd, spec *backend.Spec) error {
 	cmd.Env = append(backend.HostEnv(env), backend.MarkerKey+"="+m.id)
 	name := cmd.Args[0]
 	var err error
-	if cmd.Path, err = backend.LookPath(name, cmd.Dir, cmd.Env); err != nil {
+	if cmd.Path, err = inside.LookPath(name, cmd.Dir, cmd.Env); err != nil {
 		return backend.StartError(spec.Path, err)
 	}
 	return nil
@@ -263,7 +259,7 @@ func (m *machine) withRoot(f func(backend.FileSystem) error) error {
 	return f(all)
 }
 
-func (m *machine) ReadFile(name string) (io.ReadCloser, int64, error) {
+func (m *machine) ReadFile(name string) (io.ReadCloser, error) {
 	return backend.OpenFile(m.files, name)
 }
 
@@ -271,8 +267,8 @@ func (m *machine) Mkdir(name string, parents bool) error {
 	return m.files(func(f backend.FileSystem) error { return backend.MakeDir(f, name, parents) })
 }
 
-func (m *machine) Extract(ctx context.Context, archive io.Reader, dir string, max backend.Limits) error {
-	return m.files(func(f backend.FileSystem) error { return backend.Extract(ctx, f, archive, dir, max) })
+func (m *machine) Extract(ctx context.Context, archive io.Reader, dir string) error {
+	return m.files(func(f backend.FileSystem) error { return backend.Extract(ctx, f, archive, dir) })
 }
 
 func (m *machine) OpenTerminal(size backend.Size, _ string) (*backend.Terminal, error) {
@@ -288,13 +284,6 @@ func (m *machine) OpenTerminal(size backend.Size, _ string) (*backend.Terminal, 
 
 func (m *machine) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return backend.DialLoopback(ctx, port)
-}
-
-func (m *machine) SetNetwork(deny bool) error {
-	if deny {
-		return backend.ErrUnsupported
-	}
-	return nil
 }
 
 func (m *machine) Ended(pid int) { m.left.add(pid) }
@@ -313,9 +302,6 @@ func (m *machine) Halt(commands []backend.Command) error {
 	}
 	m.left.kill()
 	m.reaper.Kill(m.id)
-	for _, p := range commands {
-		<-p.Done()
-	}
 	return nil
 }
 

@@ -49,17 +49,18 @@ func below(name, dir string) (rest string, ok bool) {
 }
 
 func (f rootFS) Open(name string) (*os.File, error) {
-	return f.OpenFile(name, os.O_RDONLY, 0)
+	root, name := f.at(name)
+	return root.OpenFile(name, backend.OpenFlags, 0)
 }
 
-func (f rootFS) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+func (f rootFS) Create(name string) (*os.File, error) {
 	root, name := f.at(name)
-	return root.OpenFile(name, flag|backend.OpenFlags, perm)
+	return root.OpenFile(name, backend.CreateFlags, 0o600)
 }
 
-func (f rootFS) Mkdir(name string, perm fs.FileMode) error {
+func (f rootFS) Mkdir(name string) error {
 	root, name := f.at(name)
-	return root.Mkdir(name, perm)
+	return root.Mkdir(name, 0o755)
 }
 
 func (f rootFS) Lstat(name string) (fs.FileInfo, error) {

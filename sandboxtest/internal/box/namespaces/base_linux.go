@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
@@ -93,11 +94,14 @@ func (b baseLayer) build(hidden []string, homes []home, account backend.Account)
 	if err := b.openWayToPrograms(); err != nil {
 		return err
 	}
-	err := b.coverPrivate(homes)
-	for _, dir := range hidden {
-		err = errors.Join(err, b.cover(dir))
+	var errs []error
+	for _, h := range homes {
+		errs = append(errs, b.emptyHome(h))
 	}
-	return err
+	for _, dir := range hidden {
+		errs = append(errs, b.cover(dir))
+	}
+	return errors.Join(errs...)
 }
 
 // writeAccounts writes, over the machine's, the files in etc that describe the box's
@@ -105,7 +109,7 @@ func (b baseLayer) build(hidden []string, homes []home, account backend.Account)
 // it looks for programs.
 func writeAccounts(etc string, resolver bool, path string, account backend.Account) error {
 	name, shell := account.Name, backend.DefaultShell
-	if backend.CheckExecutable(shell) != nil {
+	if inside.CheckExecutable(shell) != nil {
 		shell = "/bin/sh"
 	}
 	user := fmt.Sprintf("%s:x:%d:%d::%s:%s", name, backend.UserID, backend.GroupID, account.Home, shell)
@@ -246,9 +250,6 @@ func (b baseLayer) copyDir(dir string, mode fs.FileMode) error {
 // covered reports whether a directory of the machine is hidden.
 func (b baseLayer) covered(dir string) bool {
 	for at := dir; at != "/"; at = filepath.Dir(at) {
-		if _, err := unix.Getxattr(b.name(at), redirectAttr, make([]byte, 1)); err != unix.ENODATA && err != unix.ENOENT && err != unix.ENOTDIR {
-			return false // shown in what is hidden
-		}
 		if _, err := unix.Getxattr(b.name(at), opaqueAttr, make([]byte, 1)); err == nil {
 			return true
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/inherited"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/sudo"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
@@ -106,14 +107,15 @@ func (m *Machine) bootOnThread() (err error) {
 		}
 	}()
 	kinds := unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
-	shared := !m.deny && !n.TUN
+	leads := n.TUN && !m.deny
+	shared := !n.TUN && !m.deny
 	if !shared {
 		kinds |= unix.CLONE_NEWNET
 	}
 	if err := unix.Unshare(kinds); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	if m.net, err = newNetwork(m.deny, shared, n.TUN); err != nil {
+	if m.net, err = newNetwork(shared, leads); err != nil {
 		return err
 	}
 	if !n.rootless { // else for the host's process, which has the gate
@@ -187,7 +189,7 @@ func (m *Machine) mountRoot() (target string, err error) {
 	if err := n.showSelf(root.target); err != nil {
 		return "", err
 	}
-	if err := n.coverShown(root.target, root.extra); err != nil {
+	if err := n.showHomes(root.target); err != nil {
 		return "", err
 	}
 	if n.rootless {
@@ -213,11 +215,11 @@ func (m *Machine) setHostname() error {
 	if err := unix.Sethostname([]byte(name)); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
 	}
-	hosts, err := backend.ReadSystemFile("/etc/hosts")
+	hosts, err := inside.ReadSystemFile("/etc/hosts")
 	if err != nil || m.backend.rootless || slices.Contains(strings.Fields(string(hosts)), name) {
 		return nil // the file was removed or replaced on purpose
 	}
-	f, err := backend.ThreadFS{}.OpenFile("/etc/hosts", os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile("/etc/hosts", os.O_WRONLY|os.O_APPEND|backend.OpenFlags, 0)
 	if err != nil {
 		return err
 	}
@@ -312,12 +314,12 @@ func (m *Machine) Launch(cmd *exec.Cmd, spec *backend.Spec) (backend.Running, er
 		}
 		cmd.Dir, cmd.Env = spec.Dir, spec.Env
 		if len(m.backend.trusted) > 0 {
-			cmd.Env = backend.MergeEnv(trustEnv(m.trustedList()), cmd.Env)
+			cmd.Env = inside.MergeEnv(trustEnv(m.trustedList()), cmd.Env)
 		}
-		if path := backend.SearchPath(); m.backend.rootless && backend.LookupEnv(cmd.Env, "PATH") == path {
-			cmd.Env = backend.MergeEnv(cmd.Env, []string{"PATH=" + sudo.BinDir + ":" + path})
+		if path := backend.SearchPath(); m.backend.rootless && inside.PathOf(cmd.Env) == path {
+			cmd.Env = inside.MergeEnv(cmd.Env, []string{"PATH=" + sudo.BinDir + ":" + path})
 		}
-		if cmd.Path, err = backend.LookPath(spec.Path, spec.Dir, cmd.Env); err != nil {
+		if cmd.Path, err = inside.LookPath(spec.Path, spec.Dir, cmd.Env); err != nil {
 			return backend.StartError(spec.Path, err)
 		}
 		backend.NewSession(cmd, spec.TTY != nil)
@@ -346,7 +348,7 @@ func (m *Machine) credential(user string) *syscall.Credential {
 	if user == backend.RootUser {
 		return &syscall.Credential{Groups: []uint32{0}}
 	}
-	return &syscall.Credential{Uid: backend.UserID, Gid: backend.GroupID, Groups: backend.SupplementaryGroups(m.account.Name)}
+	return &syscall.Credential{Uid: backend.UserID, Gid: backend.GroupID, Groups: inside.SupplementaryGroups(m.account.Name)}
 }
 
 func (m *Machine) files(f func(backend.FileSystem) error) error {
@@ -357,14 +359,14 @@ func (m *Machine) files(f func(backend.FileSystem) error) error {
 		if m.backend.rootless {
 			return f(backend.ThreadFS{})
 		}
-		if err := backend.ActAs(backend.UserID, backend.GroupID, backend.SupplementaryGroups(m.account.Name)); err != nil {
+		if err := backend.ActAs(backend.UserID, backend.GroupID, inside.SupplementaryGroups(m.account.Name)); err != nil {
 			return err
 		}
 		return f(backend.ThreadFS{})
 	})
 }
 
-func (m *Machine) ReadFile(name string) (io.ReadCloser, int64, error) {
+func (m *Machine) ReadFile(name string) (io.ReadCloser, error) {
 	return backend.OpenFile(m.files, name)
 }
 
@@ -372,8 +374,8 @@ func (m *Machine) Mkdir(name string, parents bool) error {
 	return m.files(func(f backend.FileSystem) error { return backend.MakeDir(f, name, parents) })
 }
 
-func (m *Machine) Extract(ctx context.Context, archive io.Reader, dir string, max backend.Limits) error {
-	return m.files(func(f backend.FileSystem) error { return backend.Extract(ctx, f, archive, dir, max) })
+func (m *Machine) Extract(ctx context.Context, archive io.Reader, dir string) error {
+	return m.files(func(f backend.FileSystem) error { return backend.Extract(ctx, f, archive, dir) })
 }
 
 // HandOver passes the outside connection to the host's process.
@@ -415,18 +417,6 @@ func (m *Machine) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return n.dial(ctx, port)
 }
 
-func (m *Machine) SetNetwork(deny bool) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.net != nil && deny != m.deny {
-		if err := m.net.set(deny); err != nil {
-			return err
-		}
-	}
-	m.deny = deny // which also holds for the next start
-	return nil
-}
-
 func (m *Machine) Disconnect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -448,14 +438,10 @@ func (m *Machine) Network() (in, out int64) {
 
 func (m *Machine) Ended(int) {}
 
-func (m *Machine) Halt(commands []backend.Command) error {
+func (m *Machine) Halt([]backend.Command) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err := m.shutDownLocked()
-	for _, p := range commands {
-		<-p.Done()
-	}
-	return err
+	return m.shutDownLocked()
 }
 
 // shutDownLocked kills the first process, and with it all others, and releases what the

@@ -64,9 +64,9 @@ func haveTUN() bool {
 	return unix.Close(fd) == nil
 }
 
-// newNetwork sets up the network namespace of the calling thread, which is the host's if
-// shared is set.
-func newNetwork(deny, shared, tun bool) (*network, error) {
+// newNetwork sets up the network namespace of the calling thread, which is the
+// host's if shared is set. leads says that the network leads outside.
+func newNetwork(shared, leads bool) (*network, error) {
 	ns, err := backend.OpenNamespace("net")
 	if err != nil {
 		return nil, err
@@ -76,21 +76,21 @@ func newNetwork(deny, shared, tun bool) (*network, error) {
 	if shared {
 		return n, nil
 	}
-	if err := setUp("lo", true); err != nil {
+	if err := switchOn("lo"); err != nil {
 		return nil, errors.Join(fmt.Errorf("network: %w", err), n.close())
 	}
-	if !tun {
+	if !leads {
 		return n, nil
 	}
-	if err := n.leadOutside(deny); err != nil {
+	if err := n.leadOutside(); err != nil {
 		return nil, errors.Join(fmt.Errorf("network: %w", err), n.close())
 	}
 	return n, nil
 }
 
-// leadOutside creates the interface that leads outside. It is down if deny is set. start
-// or handOver uses its packets.
-func (n *network) leadOutside(deny bool) error {
+// leadOutside makes the interface that leads outside. What comes out of it is for
+// start or handOver.
+func (n *network) leadOutside() error {
 	device, err := openTUN(interfaceName)
 	if err != nil {
 		return err
@@ -103,9 +103,6 @@ func (n *network) leadOutside(deny bool) error {
 		return errors.Join(err, device.Close())
 	}
 	n.way, n.leads = &wayOut{device, listener}, true
-	if deny {
-		return setUp(interfaceName, false)
-	}
 	return addDefaultRoute()
 }
 
@@ -189,11 +186,11 @@ func configure(name string) error {
 	if err != nil {
 		return err
 	}
-	return setUp(name, true)
+	return switchOn(name)
 }
 
-// setUp brings an interface of the calling thread's network up or down.
-func setUp(name string, up bool) error {
+// switchOn switches an interface of the calling thread's network on.
+func switchOn(name string) error {
 	return withSocket(func(sock int) error {
 		req, err := unix.NewIfreq(name)
 		if err != nil {
@@ -202,11 +199,7 @@ func setUp(name string, up bool) error {
 		if err := unix.IoctlIfreq(sock, unix.SIOCGIFFLAGS, req); err != nil {
 			return fmt.Errorf("flags of %s: %w", name, err)
 		}
-		flags := req.Uint16() &^ unix.IFF_UP
-		if up {
-			flags |= unix.IFF_UP
-		}
-		req.SetUint16(flags)
+		req.SetUint16(req.Uint16() | unix.IFF_UP)
 		if err := unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, req); err != nil {
 			return fmt.Errorf("set flags of %s: %w", name, err)
 		}
@@ -245,27 +238,6 @@ func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error)
 		return err
 	})
 	return conn, err
-}
-
-// set disconnects the network or connects it. Disconnecting resets open connections.
-func (n *network) set(deny bool) error {
-	if !n.leads {
-		return fmt.Errorf("%w while the box runs: there is no /dev/net/tun", backend.ErrUnsupported)
-	}
-	return n.nat.Cutting(deny, func() error { return n.switchInterface(!deny) })
-}
-
-// switchInterface brings the interface that leads outside up or down.
-func (n *network) switchInterface(on bool) error {
-	return n.inside(func() error {
-		if !on {
-			return setUp(interfaceName, false)
-		}
-		if err := setUp(interfaceName, true); err != nil {
-			return err
-		}
-		return addDefaultRoute()
-	})
 }
 
 func (n *network) close() error { return errors.Join(n.ns.Close(), n.way.close(), n.nat.Close()) }

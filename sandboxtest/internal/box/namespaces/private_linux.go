@@ -3,7 +3,6 @@ package namespaces
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -21,23 +20,25 @@ import (
 // besidePrograms are folders next to a folder of programs that the programs need.
 var besidePrograms = []string{"include", "lib", "lib32", "lib64", "libexec", "share"}
 
-// home is a user's directory.
+// home is a directory that boxes see empty, but for the shown ones.
 type home struct {
 	dir   string
 	shown []shownDir
 }
 
-// shownDir is a directory in a home that boxes see. name is its name in the home, and
-// real is where its files are. If real is outside the home, name is a link.
-type shownDir struct {
-	name, real string
-	link       bool
-}
+// shownDir is a directory of the machine that boxes see, read-only, under a name in
+// a home.
+type shownDir struct{ name, real string }
 
-// homes returns the homes of this machine. folders are shown in each of them, in addition
-// to those in PATH.
+// homes are those of this machine, and what its environment uses in their place. Of
+// each, folders are shown besides those of PATH.
 func homes(folders []string) (list []home) {
 	dirs := []string{"/root"}
+	for _, variable := range []string{"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"} {
+		if dir := os.Getenv(variable); filepath.IsAbs(dir) {
+			dirs = append(dirs, dir)
+		}
+	}
 	for _, of := range []func() (string, error){os.UserHomeDir, accountHome} {
 		if dir, err := of(); err == nil && filepath.IsAbs(dir) {
 			dirs = append(dirs, dir)
@@ -128,7 +129,7 @@ func shownOf(dir string, folders []string) (shown []shownDir) {
 			continue
 		}
 		if info, err := os.Stat(real); err == nil && info.IsDir() {
-			shown = append(shown, shownDir{name, real, !isBelow(real, dir)})
+			shown = append(shown, shownDir{name, real})
 		}
 	}
 	return shown
@@ -143,141 +144,45 @@ func realPath(name string) string {
 	return real
 }
 
-// privateNames are the private parts of directories that the environment has moved out of
-// the home: logins and tokens, and what agents and browsers store.
-var privateNames = map[string][]string{
-	"XDG_CACHE_HOME": {"sandbox-devserver", "sandbox-sessions"},
-	"XDG_CONFIG_HOME": {
-		"1Password", "BraveSoftware", "chromium", "com.vercel.cli", "gcloud", "gh", "git/credentials", "google-chrome", "op", "opencode", "sandbox-cli", "temporalio",
-	},
-	"XDG_DATA_HOME":  {"com.vercel.cli", "keyrings", "opencode"},
-	"XDG_STATE_HOME": {"sandbox-cli/daemon"},
-}
-
-// privatePaths returns where privateNames are, or would be once they are created, and the
-// targets of those that are links.
-func privatePaths() (paths []string) {
-	for variable, names := range privateNames {
-		dir := os.Getenv(variable)
-		if !filepath.IsAbs(dir) {
-			continue
-		}
-		for _, name := range names {
-			path := filepath.Join(dir, name)
-			if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-				paths = append(paths, firstMissing(path))
-				continue
-			} else if err != nil {
-				continue
-			}
-			paths = append(paths, path)
-			if real := realPath(path); real != "" && !slices.Contains(paths, real) {
-				paths = append(paths, real)
-			}
-		}
-	}
-	slices.Sort(paths)
-	return slices.Compact(paths)
-}
-
-// firstMissing returns the first of a path's directories that does not exist, or the path
-// itself: a later login would be created there.
-func firstMissing(path string) string {
-	parent := filepath.Dir(path)
-	real, err := filepath.EvalSymlinks(parent)
-	if errors.Is(err, fs.ErrNotExist) && parent != path {
-		return firstMissing(parent)
-	}
-	if err == nil {
-		parent = real
-	}
-	return filepath.Join(parent, filepath.Base(path))
-}
-
-// coverPrivate hides homes and other private files in the layer. Boxes can write their
-// own there.
-func (b baseLayer) coverPrivate(list []home) error {
-	var errs []error
-	for _, h := range list {
-		errs = append(errs, b.emptyHome(h))
-	}
-	for _, path := range privatePaths() {
-		errs = append(errs, b.cover(path))
-	}
-	return errors.Join(errs...)
-}
-
-const redirectAttr = "trusted.overlay.redirect"
-
-// emptyHome hides a home, except for the shown folders.
+// emptyHome hides a home in the layer. Boxes can write their own files there. What is
+// shown of the home is bound over directories of the layer.
 func (b baseLayer) emptyHome(h home) error {
 	if b.covered(h.dir) {
 		return nil
 	}
-	open := func(dir string) error {
-		info, err := os.Lstat(dir)
-		if err != nil {
-			return err
-		}
-		return b.copyDir(dir, info.Mode()|0o011)
-	}
 	info, err := os.Lstat(h.dir)
-	if err == nil {
-		err = b.copyDir(h.dir, info.Mode())
+	if err != nil {
+		return err
 	}
+	mode := info.Mode()
+	if len(h.shown) > 0 {
+		mode |= 0o011
+	}
+	err = b.copyDir(h.dir, mode)
 	if err == nil {
 		err = unix.Setxattr(b.name(h.dir), opaqueAttr, []byte("y"), 0)
 	}
 	if err != nil {
 		return fmt.Errorf("hide %s: %w", h.dir, err)
 	}
+	return makePlaces(b.name(h.dir), h)
+}
+
+// makePlaces makes the directories that what is shown of a home is bound over.
+func makePlaces(dir string, h home) error {
+	var errs []error
 	for _, s := range h.shown {
-		name := filepath.Join(h.dir, s.name)
-		for dir := filepath.Dir(name); isBelow(dir, h.dir); dir = filepath.Dir(dir) {
-			if err := open(dir); err != nil {
-				return err
-			}
-		}
-		if s.link {
-			if err := os.Symlink(s.real, b.name(name)); err != nil {
-				return err
-			}
-			continue
-		}
-		info, err := os.Lstat(s.real)
-		if err == nil {
-			err = b.copyDir(name, info.Mode())
-		}
-		if err == nil {
-			// The kernel continues there in the layer below, as for a renamed directory.
-			err = unix.Setxattr(b.name(name), redirectAttr, []byte(s.real), 0)
-		}
-		if err != nil {
-			return fmt.Errorf("show %s: %w", name, err)
-		}
+		errs = append(errs, os.MkdirAll(filepath.Join(dir, s.name), 0o755))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // emptyHomes prepares what is bound over homes in those directories of the machine that
 // are bound into a box's root: layers can't hide anything there.
 func (n *Backend) emptyHomes() error {
 	for i, h := range n.homes {
-		empty := n.emptyOf(i)
-		if err := os.Mkdir(empty, 0o755); err != nil {
+		if err := errors.Join(os.Mkdir(n.emptyOf(i), 0o755), makePlaces(n.emptyOf(i), h)); err != nil {
 			return err
-		}
-		for _, s := range h.shown {
-			name := filepath.Join(empty, s.name)
-			if !s.link {
-				if err := os.MkdirAll(name, 0o755); err != nil {
-					return err
-				}
-				continue
-			}
-			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.Symlink(s.real, name)); err != nil {
-				return err
-			}
 		}
 	}
 	// What is mounted in a home is private, too.
@@ -291,47 +196,60 @@ func (n *Backend) emptyHomes() error {
 
 func (n *Backend) emptyOf(i int) string { return fmt.Sprintf("%s/home-%d", n.mounts, i) }
 
-// coverShown hides homes and other private files in those directories of the machine that
-// are bound into a box's root.
-func (n *Backend) coverShown(root string, shown []string) error {
-	bound := func(path string) bool {
-		return slices.ContainsFunc(shown, func(dir string) bool { return isBelow(path, dir) })
+// showHomes binds what boxes see of homes, and hides homes and other private files in
+// the machine's directories that are bound into a box's root.
+func (n *Backend) showHomes(root string) error {
+	inside, err := os.OpenRoot(root)
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	// hide hides what a directory that is bound to a name has of n.hidden.
+	hide := func(dir, name string) (err error) {
+		for _, path := range n.hidden {
+			if isBelow(path, dir) {
+				err = errors.Join(err, bindInside(inside, filepath.Join(n.mounts, nothingName), name+strings.TrimPrefix(path, dir)))
+			}
+		}
+		return err
+	}
+	var errs []error
+	for _, dir := range n.extra {
+		errs = append(errs, hide(dir, dir))
 	}
 	for i, h := range n.homes {
-		target := filepath.Join(root, h.dir)
-		if info, err := os.Lstat(target); !bound(h.dir) || err != nil || !info.IsDir() {
-			continue
-		}
-		if err := bindReadOnly(n.emptyOf(i), target); err != nil {
-			return err
+		if slices.ContainsFunc(n.extra, func(dir string) bool { return isBelow(h.dir, dir) }) {
+			errs = append(errs, bindInside(inside, n.emptyOf(i), h.dir))
 		}
 		for _, s := range h.shown {
-			if s.link {
-				continue
-			}
-			if err := bindReadOnly(s.real, filepath.Join(target, s.name)); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EACCES) {
-				return err // one that was removed meanwhile, or that the user can't enter
-			}
+			name := filepath.Join(h.dir, s.name)
+			errs = append(errs, bindInside(inside, s.real, name), hide(s.real, name))
 		}
 	}
-	for _, path := range append(privatePaths(), n.hidden...) {
-		if !bound(path) {
-			continue
-		}
-		target := filepath.Join(root, path)
-		info, err := os.Lstat(target)
-		if err != nil {
-			continue // which the box's user can't read either
-		}
-		cover := "/dev/null"
-		if info.IsDir() {
-			cover = filepath.Join(n.mounts, nothingName)
-		} else if !info.Mode().IsRegular() {
-			continue // a link, whose place is covered itself
-		}
-		if err := bindReadOnly(cover, target); err != nil {
-			return err
-		}
+	return errors.Join(errs...)
+}
+
+// bindInside binds a directory over another in a box's root, read-only, unless either
+// is not there. A link among the box's files leads nowhere else.
+func bindInside(inside *os.Root, source, name string) error {
+	place, err := inside.OpenFile(backend.BelowRoot(name), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil // the box has removed or replaced it, or its user can't reach it
+	}
+	defer place.Close()
+	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("show %s: %w", name, err)
+	}
+	err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	if err == nil {
+		err = unix.MoveMount(tree, "", int(place.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	}
+	if err = errors.Join(err, unix.Close(tree)); err != nil {
+		return fmt.Errorf("show %s: %w", name, err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package namespaces
 
 import (
-	"errors"
 	"fmt"
 	"syscall"
 	"unsafe"
@@ -28,15 +27,14 @@ type routeEntry struct {
 	irtt    uint16
 }
 
-// addDefaultRoute routes everything to the host, in the calling thread's network. It
-// succeeds if there already is a default route.
+// addDefaultRoute sends everything to the host, in the calling thread's network.
 func addDefaultRoute() error {
 	any4 := unix.RawSockaddrInet4{Family: unix.AF_INET}
 	route := routeEntry{dst: any4, gateway: any4, mask: any4, flags: unix.RTF_UP | unix.RTF_GATEWAY}
 	route.gateway.Addr = firewall.HostAddr.As4()
 	return withSocket(func(sock int) error {
 		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(sock), unix.SIOCADDRT, uintptr(unsafe.Pointer(&route)))
-		if errno != 0 && !errors.Is(errno, unix.EEXIST) {
+		if errno != 0 {
 			return fmt.Errorf("add the default route: %w", errno)
 		}
 		return nil

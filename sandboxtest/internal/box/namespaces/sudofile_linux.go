@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/sudo"
 )
 
@@ -169,7 +170,7 @@ func (n *Backend) bindSelf() error {
 // addSudo adds sudo to a base layer where root finds it, unless the root has its own.
 // words are the first words of its command.
 func (b baseLayer) addSudo(path string, words ...string) error {
-	if slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool { return backend.CheckExecutable(filepath.Join(dir, "sudo")) == nil }) {
+	if slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool { return inside.CheckExecutable(filepath.Join(dir, "sudo")) == nil }) {
 		return nil
 	}
 	name, err := b.missing(sudo.SystemName)

@@ -1,3 +1,4 @@
-// Package sudo lets this program act as sudo in boxes whose host has none: the program is
-// bound into each box, and acts as sudo when it is started there.
+// Package sudo makes this program the sudo of boxes whose host has none: it is bound
+// into each box, and acts as sudo when it is started there. sudo_linux_test.go in
+// package box tests it.
 package sudo

@@ -11,9 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
+	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 )
 
 // Every sandbox has sudo, but not every host. If the host has none, this program acts as
@@ -64,7 +62,7 @@ func sudo(args, env []string) error {
 	if err != nil {
 		return err
 	}
-	target, err := findUser(cmp.Or(o.user, backend.RootUser))
+	target, err := findUser(cmp.Or(o.user, inside.RootUser))
 	if err != nil {
 		return err
 	}
@@ -72,7 +70,7 @@ func sudo(args, env []string) error {
 		return errors.New("this sandbox has one user only, since the emulator does not run as root. " +
 			"A command as root is one with the option \"sudo\" of the API")
 	}
-	if caller.uid != 0 && caller.uid != backend.UserID {
+	if caller.uid != 0 && caller.uid != inside.UserID {
 		return fmt.Errorf("%s is not in the sudoers file", caller.name)
 	}
 	newEnv := o.environment(caller, target, env)
@@ -82,7 +80,7 @@ func sudo(args, env []string) error {
 	}
 	if os.Geteuid() == 0 {
 		groups := []int{int(target.gid)}
-		for _, gid := range backend.SupplementaryGroups(target.name) {
+		for _, gid := range inside.SupplementaryGroups(target.name) {
 			groups = append(groups, int(gid))
 		}
 		if err := syscall.Setgroups(groups); err != nil {
@@ -96,7 +94,7 @@ func sudo(args, env []string) error {
 		}
 	}
 	newEnv = append(newEnv, "SUDO_COMMAND="+strings.Join(append([]string{path}, args[1:]...), " "))
-	return fmt.Errorf("unable to execute %s: %w", path, unix.Exec(path, args, newEnv))
+	return fmt.Errorf("unable to execute %s: %w", path, syscall.Exec(path, args, newEnv))
 }
 
 // sudoOptions are the options that SDKs and official tools use.
@@ -202,7 +200,7 @@ func (o *sudoOptions) resolve(target passwdEntry, env []string) (path string, ar
 	if err != nil {
 		dir = "/"
 	}
-	if path, err = backend.LookPath(o.command[0], dir, env); err != nil {
+	if path, err = inside.LookPath(o.command[0], dir, env); err != nil {
 		return "", nil, fmt.Errorf("%s: command not found", o.command[0])
 	}
 	return path, o.command, nil
@@ -222,8 +220,8 @@ func (o *sudoOptions) environment(caller, target passwdEntry, env []string) []st
 			kept = append(kept, kv)
 		}
 	}
-	path := backend.LookupEnv(env, "PATH")
-	if own, err := backend.ReadSystemFile(PathFile); err == nil {
+	path := inside.PathOf(env)
+	if own, err := inside.ReadSystemFile(PathFile); err == nil {
 		path = string(own)
 	}
 	own := []string{"PATH=" + path, "USER=" + target.name, "LOGNAME=" + target.name, "MAIL=/var/mail/" + target.name}
@@ -231,7 +229,7 @@ func (o *sudoOptions) environment(caller, target passwdEntry, env []string) []st
 		own = append(own, "HOME="+target.home, "SHELL="+target.shell)
 	}
 	own = append(own, "SUDO_USER="+caller.name, "SUDO_UID="+strconv.Itoa(int(caller.uid)), "SUDO_GID="+strconv.Itoa(int(caller.gid)))
-	return backend.MergeEnv(backend.MergeEnv(backend.MergeEnv(kept, own), named), o.assigned)
+	return inside.MergeEnv(inside.MergeEnv(inside.MergeEnv(kept, own), named), o.assigned)
 }
 
 // passwdEntry is a line of /etc/passwd.
@@ -244,7 +242,7 @@ type passwdEntry struct {
 // findUser finds a user by name, or by number after "#".
 func findUser(name string) (passwdEntry, error) {
 	number, byNumber := strings.CutPrefix(name, "#")
-	data, err := backend.ReadSystemFile("/etc/passwd")
+	data, err := inside.ReadSystemFile("/etc/passwd")
 	if err != nil {
 		return passwdEntry{}, err
 	}

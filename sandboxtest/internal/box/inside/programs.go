@@ -1,0 +1,83 @@
+package inside
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// The user of a box, and its root.
+const (
+	UserID   = 1000
+	RootUser = "root"
+)
+
+// LookPath finds a program as a shell does, in the PATH of env and relative to
+// dir, and not in the host's own environment.
+func LookPath(name, dir string, env []string) (string, error) {
+	if runtime.GOOS == "windows" {
+		return exec.LookPath(name) // knows the extensions
+	}
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return name, CheckExecutable(name)
+	}
+	found := error(&fs.PathError{Op: "exec", Path: name, Err: fs.ErrNotExist})
+	for _, elem := range filepath.SplitList(PathOf(env)) {
+		if !filepath.IsAbs(elem) {
+			elem = filepath.Join(dir, elem)
+		}
+		full := filepath.Join(elem, name)
+		if _, err := os.Stat(full); err != nil {
+			continue // an unreadable directory counts as empty
+		}
+		if found = CheckExecutable(full); found == nil {
+			return full, nil
+		}
+	}
+	return "", found
+}
+
+// CheckExecutable reports why a file is no program that can be started.
+func CheckExecutable(name string) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() || info.Mode()&0o111 == 0 {
+		return &fs.PathError{Op: "exec", Path: name, Err: fs.ErrPermission}
+	}
+	return nil
+}
+
+// MergeEnv puts over on base, each key once and in the order of first sight.
+func MergeEnv(base, over []string) []string {
+	env := make([]string, 0, len(base)+len(over))
+	at := make(map[string]int, len(base)+len(over))
+	for _, kv := range slices.Concat(base, over) {
+		key, _, _ := strings.Cut(kv, "=")
+		if i, ok := at[key]; ok {
+			env[i] = kv
+			continue
+		}
+		at[key] = len(env)
+		env = append(env, kv)
+	}
+	return env
+}
+
+// PathOf is the PATH of an environment without doubles.
+func PathOf(env []string) string {
+	for _, kv := range env {
+		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
+			return path
+		}
+	}
+	return ""
+}
