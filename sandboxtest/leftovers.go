@@ -7,9 +7,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// CheckClosed fails a test for each sandbox that still has a session, which on
-// the platform would run, and be billed, until it times out: something has
-// forgotten Close, Stop or Delete. Call it when the program under test has ended.
+// CheckClosed fails a test for each sandbox that still has a session. On the platform
+// such a sandbox would run, and be billed, until it times out: the program has forgotten
+// Close, Stop or Delete. Call it when the program under test has ended.
 func (s *Server) CheckClosed(t testing.TB) {
 	t.Helper()
 	var live []string

@@ -51,19 +51,19 @@ const (
 	GetFeatures Operation = "get features"
 )
 
-// endpoint is how an operation is reached.
+// endpoint describes the requests of an operation.
 type endpoint struct {
 	op     Operation
 	method string
-	// newest is the newest version of the API that has it, of those from 2 on.
+	// newest is the newest version of the API that has it, at least 2.
 	newest int
-	// path is below /v2/sandboxes; "*" takes any one segment.
+	// path is below /v2/sandboxes. "*" matches any one segment.
 	path   []string
 	handle func(*call) error
 }
 
-// endpoints is in order: the first that fits is taken, so that the fixed names
-// go before the names of sandboxes.
+// endpoints is in order: the first match counts, so fixed names come before the names of
+// sandboxes.
 var endpoints []endpoint
 
 func init() {
@@ -119,10 +119,10 @@ func init() {
 	add(ForkSandbox, http.MethodPost, "*/fork", (*call).forkSandbox)
 }
 
-// lookUp finds the endpoint of a request and the values of its wildcards.
-// allowed lists the methods that the path has when none of them fits.
+// lookUp finds the endpoint of a request and the values of its wildcards. If no method
+// matches, allowed lists the methods of the path.
 func lookUp(method, escapedPath string) (e *endpoint, version int, values []string, allowed []string, err *reply.Error) {
-	// Drives are a product of their own as well, with the same operations.
+	// Drives are also a separate product with the same operations.
 	if rest, ok := strings.CutPrefix(escapedPath, "/v1/drives"); ok && (rest == "" || rest[0] == '/') {
 		escapedPath = "/v2/sandboxes/drives" + rest
 	}
@@ -158,8 +158,7 @@ func lookUp(method, escapedPath string) (e *endpoint, version int, values []stri
 	return nil, version, nil, nil, reply.NotFound("Not Found")
 }
 
-// cutVersion takes the version off a path, and the name that all have in
-// common.
+// cutVersion removes the version and the common name from a path.
 func cutVersion(escapedPath string) (version int, rest string, err *reply.Error) {
 	number, rest, ok := strings.Cut(strings.TrimPrefix(escapedPath, "/v"), "/sandboxes")
 	version, aerr := strconv.Atoi(number)
@@ -189,8 +188,8 @@ func match(pattern, segments []string) (values []string, ok bool) {
 	return values, true
 }
 
-// durable reports whether the effect of an operation is saved before its
-// response, so that it survives a crash of the server.
+// durable reports whether the effect of an operation is saved before its response, so
+// that it survives a crash of the server.
 func (op Operation) durable() bool {
 	switch op {
 	case CreateSandbox, ForkSandbox, GetSandbox, UpdateSandbox, DeleteSandbox, StopSession, ExtendTimeout, SetPolicy, CreateSnapshot, DeleteSnapshot,

@@ -14,9 +14,9 @@ import (
 
 const defaultLimit = 20
 
-// cursor is where a page begins: after the item with this key. It holds values
-// and not positions, so that what is made or deleted between two pages makes
-// no item appear twice or not at all.
+// cursor is the start of a page: after the item with this key. It contains values and not
+// positions, so that items that are created or deleted between two pages make no other
+// item appear twice or not at all.
 type cursor struct {
 	By   string `json:"b"`
 	Desc bool   `json:"d"`
@@ -31,14 +31,14 @@ type pageQuery struct {
 	after *cursor
 }
 
-// sortKey is what an item is sorted by. Items with equal keys go by their ID.
+// sortKey is the key by which items are sorted. Items with equal keys are sorted by ID.
 type sortKey struct{ key, id string }
 
 func compareKeys(a, b sortKey) int {
 	return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.id, b.id))
 }
 
-// timeKey makes a time sort as text.
+// timeKey formats a time so that times sort as text.
 func timeKey(t wire.Time) string {
 	if t.IsZero() {
 		return ""
@@ -47,8 +47,7 @@ func timeKey(t wire.Time) string {
 	return "00000000000000000000"[:max(0, 20-len(text))] + text
 }
 
-// flag reads a parameter of the query that is true or false, which it is when it
-// is missing.
+// flag reads a boolean parameter of the query. A missing one is true.
 func (c *call) flag(name string) (bool, error) {
 	switch c.r.URL.Query().Get(name) {
 	case "true":
@@ -59,8 +58,8 @@ func (c *call) flag(name string) (bool, error) {
 	return false, reply.Invalid("`%s` should be equal to one of the allowed values \"true, false\".", name)
 }
 
-// parsePage reads limit, sortOrder and cursor. by names the order, which a
-// cursor is good for alone.
+// parsePage reads limit, sortOrder and cursor. by names the order; a cursor is valid only
+// for the same order.
 func parsePage(q url.Values, by string, limit int) (*pageQuery, error) {
 	p := &pageQuery{limit: min(defaultLimit, limit), desc: true}
 	if q.Has("limit") {
@@ -106,7 +105,7 @@ func (c *cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// cut sorts items and takes the page out of them.
+// cut sorts items and returns the page of them.
 func cut[T any](p *pageQuery, by string, items []T, key func(T) sortKey) ([]T, wire.Pagination) {
 	compare := func(a, b sortKey) int {
 		if p.desc {

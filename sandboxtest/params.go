@@ -18,10 +18,10 @@ import (
 // runtimes are the service's runtimes.
 var runtimes = []string{"node22", "node24", "node26", "python3.13"}
 
-// namePattern is what names and IDs match.
+// namePattern is the pattern of names and IDs.
 const namePattern = "^[a-zA-Z0-9_-]+$"
 
-// sandboxParams are the fields that create, fork and update have in common.
+// sandboxParams are the fields that create, fork and update share.
 type sandboxParams struct {
 	Ports              *[]int                           `json:"ports"`
 	Timeout            *wire.Duration                   `json:"timeout"`
@@ -50,14 +50,14 @@ type createParams struct {
 	Name      string  `json:"name"`
 	Runtime   string  `json:"runtime"`
 	Source    *source `json:"source"`
-	// Architecture is said of the sandbox; its programs are this machine's.
+	// Architecture is reported for the sandbox. Its programs are those of this machine.
 	Architecture string `json:"architecture"`
 
 	Credentials *credentialParams `json:"credentials"`
 }
 
-// credentialParams name credentials of the team, which only create takes. They
-// have no effect here.
+// credentialParams name credentials of the team, which only create accepts. They have no
+// effect here.
 type credentialParams struct {
 	NPM bool `json:"npm"`
 }
@@ -92,8 +92,7 @@ func (p *updateParams) apply(st *store.Store, set *store.Settings) error {
 	return nil
 }
 
-// applyArchitecture takes up the architecture, which is that of the source unless
-// one is asked for.
+// applyArchitecture sets the architecture: the requested one, or else the source's.
 func (p *createParams) applyArchitecture(version int, set *store.Settings, from *store.Snapshot) error {
 	switch {
 	case p.Architecture != "" && p.Architecture != store.Architecture && p.Architecture != store.Arm64:
@@ -110,7 +109,7 @@ func (p *createParams) applyArchitecture(version int, set *store.Settings, from 
 	return nil
 }
 
-// source is what a sandbox's files begin with.
+// source provides the initial files of a sandbox.
 type source struct {
 	Type       string `json:"type"`
 	URL        string `json:"url"`
@@ -171,7 +170,7 @@ func (p *sandboxParams) applyMachine(set *store.Settings) error {
 	return nil
 }
 
-// applyPlace takes up where the sandbox is, and with which drives.
+// applyPlace sets the region and the drives.
 func (p *sandboxParams) applyPlace(set *store.Settings) error {
 	if p.Region != "" {
 		if err := store.CheckRegion("region", p.Region); err != nil {
@@ -212,7 +211,7 @@ func (p *sandboxParams) applyNetwork(set *store.Settings) error {
 	return nil
 }
 
-// applyLabels takes up the environment and the tags.
+// applyLabels sets the environment and the tags.
 func (p *sandboxParams) applyLabels(set *store.Settings) error {
 	if p.Env != nil {
 		if err := checkEnv(p.Env); err != nil {
@@ -232,7 +231,7 @@ func (p *sandboxParams) applyLabels(set *store.Settings) error {
 	return nil
 }
 
-// applyRetention takes up how long snapshots are kept, and how many.
+// applyRetention sets how long, and how many, snapshots are kept.
 func (p *sandboxParams) applyRetention(set *store.Settings) error {
 	if p.SnapshotExpiration != nil {
 		d := time.Duration(*p.SnapshotExpiration)
@@ -263,8 +262,8 @@ func (p *sandboxParams) applyRetention(set *store.Settings) error {
 	return nil
 }
 
-// shortenRetention sets the defaults of the newest versions of the API, which an
-// explicit null turns off.
+// shortenRetention sets the retention defaults of the newest versions of the API, except
+// those that the request disables with null.
 func (p *sandboxParams) shortenRetention(set *store.Settings) {
 	set.ShortenRetention()
 	if p.KeepLastSnapshots.Null {

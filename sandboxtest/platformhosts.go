@@ -10,17 +10,17 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// The names under which the platform's clients look for it. A request that asks
-// for one of them has been sent here by whoever runs the client: their DNS is
-// Vercel's, so that no one else can point it here.
+// The host names that the platform's clients use. A request with one of them was sent
+// here on purpose by the client's user: Vercel controls the DNS of these names, so nobody
+// else can point them here.
 const (
 	platformHost    = "vercel.com"     // the API below /api
 	platformAPIHost = "api.vercel.com" // the API at the root
 	routesHost      = ".vercel.run"    // ports, by the subdomain of their route
 )
 
-// apiPath gives the path of a request below the API's base URL, false when it is
-// not for the API.
+// apiPath returns the path of a request below the API's base URL, or false if the request
+// is not for the API.
 func apiPath(r *http.Request) (string, bool) {
 	if hostName(r.Host) == platformAPIHost {
 		return r.URL.EscapedPath(), true
@@ -28,8 +28,7 @@ func apiPath(r *http.Request) (string, bool) {
 	return strings.CutPrefix(r.URL.EscapedPath(), "/api")
 }
 
-// serveRoute serves a port of a sandbox under the name that it has on the
-// platform.
+// serveRoute serves a port of a sandbox under its name on the platform.
 func (s *Server) serveRoute(w http.ResponseWriter, r *http.Request, subdomain string) {
 	found := s.store.Route(subdomain)
 	if found == nil {
@@ -45,7 +44,7 @@ func (s *Server) serveRoute(w http.ResponseWriter, r *http.Request, subdomain st
 // the server's token.
 func (s *Server) OIDCToken() string { return s.oidcToken }
 
-// newOIDCToken makes the token of a server.
+// newOIDCToken returns the server's OIDC token.
 func newOIDCToken(token string, now time.Time) (string, error) {
 	part := func(v any) (string, error) {
 		data, err := json.Marshal(v)

@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// parsePolicy checks a policy and returns it in the form of responses. The
-// values of headers are not kept: no response has them.
+// parsePolicy checks a policy and returns it in the form of responses. It drops the
+// values of headers, which no response contains.
 func parsePolicy(data []byte) (*wire.NetworkPolicy, error) {
 	var p firewall.PolicyRequest
 	if err := strict(data, &p); err != nil {
@@ -91,7 +91,7 @@ func customPolicy(p *firewall.PolicyRequest) (*wire.NetworkPolicy, error) {
 	return out, checkPolicy(out)
 }
 
-// addRules takes the form of allow that is an object of domains with rules.
+// addRules adds the rules of an allow field that is an object of domains.
 func addRules(out *wire.NetworkPolicy, p *firewall.PolicyRequest) error {
 	domains, err := objectKeys(p.Allow)
 	if err != nil {
@@ -140,7 +140,7 @@ func addRules(out *wire.NetworkPolicy, p *firewall.PolicyRequest) error {
 	return nil
 }
 
-// objectKeys gives the keys of a JSON object in their order.
+// objectKeys returns the keys of a JSON object in order.
 func objectKeys(data []byte) ([]string, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	keys := []string{}
@@ -167,8 +167,8 @@ func headerNames(headers map[string]string) []string {
 	return append([]string{}, slices.Sorted(maps.Keys(headers))...)
 }
 
-// validDomain is what can be the name of a host, with wildcards. It is compiled for the
-// first policy, as its repetitions take a while.
+// validDomain matches host names with wildcards. It is compiled for the first policy,
+// because its repetitions take a while.
 var validDomain = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[^\s/:.\x00]{1,63}(\.[^\s/:.\x00]{1,63})*\.?$`)
 })
@@ -182,7 +182,7 @@ func checkPolicy(p *wire.NetworkPolicy) error {
 	return checkCIDRs(slices.Concat(p.AllowedCIDRs, p.DeniedCIDRs))
 }
 
-// checkResponse checks what the firewall is to respond with.
+// checkResponse checks the response of a response rule.
 func checkResponse(r *wire.Response, match json.RawMessage) error {
 	if r.StatusCode < 200 || r.StatusCode > 599 {
 		return reply.Invalid("`response.statusCode` should be between 200 and 599.")

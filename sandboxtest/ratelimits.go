@@ -10,14 +10,14 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// quota is how many requests of a kind there may be in a window.
+// quota is the number of requests of a kind that a window allows.
 type quota struct {
 	kind   string
 	limit  int
 	window time.Duration
 }
 
-// The quotas, with the limits and windows that the service was seen to tell.
+// The quotas, with the observed limits and windows of the service.
 var (
 	createQuota  = quota{"create", 20, 3 * time.Second}
 	deleteQuota  = quota{"delete", 20, time.Second}
@@ -34,9 +34,9 @@ func (op Operation) quota() quota {
 	return generalQuota
 }
 
-// rateLimits counts requests by the kind of their quota.
+// rateLimits counts requests by their quota.
 type rateLimits struct {
-	// enforced is Options.RateLimits until the control API says otherwise.
+	// enforced is Options.RateLimits unless the control API has changed it.
 	enforced atomic.Bool
 	mu       sync.Mutex
 	windows  map[string]*rateWindow
@@ -63,9 +63,8 @@ func (l *rateLimits) take(q quota, now time.Time) (left int, ends time.Time) {
 	return q.limit - w.used, w.ends
 }
 
-// limitRate sets the rate limit headers of a response. Without
-// Options.RateLimits it is one that never runs low: clients that slow down when
-// little is left have no reason to.
+// limitRate sets the rate limit headers of a response. Without Options.RateLimits they
+// report a limit that never runs low, so that clients do not slow down.
 func (c *call) limitRate(op Operation) *reply.Error {
 	q, now := op.quota(), c.s.store.Clock.Now()
 	left, ends := q.limit-1, now.Add(q.window)

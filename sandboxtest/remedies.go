@@ -10,11 +10,12 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
-// lacks is the error for a part of the platform that is not real on this machine:
+// lacks returns the error for a part of the platform that is missing on this machine:
 // what that means, and what to do about it.
 func lacks(what, remedy string) error { return errors.New(what + ": " + remedy) }
 
-// The remedies are for the machine as it is now; the first that applies is the one.
+// Each remedy depends on the current state of the machine. The first one that applies is
+// used.
 func namespacesRemedy() string {
 	says := func(file, value string) bool {
 		text, err := os.ReadFile(file)
@@ -46,7 +47,7 @@ func tunRemedy() string {
 	return "sudo modprobe tun && sudo chmod 666 /dev/net/tun"
 }
 
-// inContainer guesses by what Docker and Podman leave.
+// inContainer guesses from files that Docker and Podman create.
 func inContainer() bool {
 	for _, file := range []string{"/.dockerenv", "/run/.containerenv"} {
 		if _, err := os.Stat(file); err == nil {
@@ -56,7 +57,8 @@ func inContainer() bool {
 	return os.Getenv("container") != ""
 }
 
-// shortly is each reason for a worse mode once, without where it was tried.
+// shortly returns each reason for a worse mode once, without the directory in which it
+// occurred.
 func shortly(reasons error) string {
 	if reasons == nil {
 		return "no namespaces on this system"

@@ -83,15 +83,15 @@ func (q *requests) body(rec *Request, data []byte) {
 	rec.Body = slices.Clone(data[:min(len(data), keptBody)])
 }
 
-// status records the status before the client can have seen it, so that whoever has
-// the response finds it in Requests.
+// status records the status before the client can receive it, so that a client with a
+// response finds it in Requests.
 func (q *requests) status(rec *Request, status int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	rec.Status = status
 }
 
-// end completes the record and gives a copy of it.
+// end completes the record and returns a copy of it.
 func (q *requests) end(rec *Request) Request {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -24,14 +24,14 @@ type call struct {
 	record  *Request
 }
 
-// statusWriter remembers the status for the record of the request.
+// statusWriter records the status for the record of the request.
 type statusWriter struct {
 	http.ResponseWriter
 	requests *requests
 	record   *Request
 	status   int
-	// settle is called before a response that reports success, which becomes
-	// errNotKept if it fails. Nil does nothing.
+	// settle is called before a successful response. If it fails, the response is
+	// errNotKept. Nil does nothing.
 	settle func() error
 	failed bool // what is written of the response is dropped
 }
@@ -64,7 +64,7 @@ func (w *statusWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// serve is the handler of everything.
+// serve handles all requests.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if !s.store.Enter() {
 		reply.WriteError(w, reply.ErrClosing)
@@ -124,7 +124,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c.dispatch(e)
 }
 
-// serveOther serves what lies outside the API: terminals and the control API.
+// serveOther serves everything except the API: terminals and the control API.
 func (s *Server) serveOther(w http.ResponseWriter, r *http.Request) {
 	if rest, ok := strings.CutPrefix(r.URL.Path, controlPath); ok && (rest == "" || rest[0] == '/') {
 		s.serveControl(w, r)
@@ -137,7 +137,7 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request) {
 	reply.WriteError(w, reply.NotFound("Not found. The API is below /api."))
 }
 
-// dispatch lets faults strike, and runs the operation.
+// dispatch applies faults and runs the operation.
 func (c *call) dispatch(e *endpoint) {
 	defer func() {
 		switch p := recover(); {
@@ -195,7 +195,7 @@ func (c *call) wait(d time.Duration) bool {
 	}
 }
 
-// fail responds with an error; any that is not the API's is an internal one.
+// fail responds with an error. An error that is not the API's becomes an internal one.
 func (c *call) fail(e *endpoint, err error) {
 	failure, ok := errors.AsType[*reply.Error](err)
 	switch {
@@ -203,8 +203,8 @@ func (c *call) fail(e *endpoint, err error) {
 	case c.s.store.Closing():
 		failure = reply.ErrClosing
 	case c.ctx.Err() != nil:
-		// The client has gone, or its connection has failed us. If it were still
-		// there, a response without content would look like success.
+		// The client is gone, or its connection has failed. If it were still there, a
+		// response without content would look like success.
 		panic(http.ErrAbortHandler)
 	default:
 		c.s.opts.Logger.Error("operation failed", slog.String("operation", string(e.op)), slog.Any("error", err))
@@ -213,14 +213,14 @@ func (c *call) fail(e *endpoint, err error) {
 	reply.WriteError(c.w, failure)
 }
 
-// project is the project that the request is about, empty when it says none. As on
-// the service, requests about one object name it by projectId.
+// project returns the project in the request, or "". As on the service, requests about
+// one object name it by projectId.
 func (c *call) project() (string, error) { return c.projectBy("projectId", "project") }
 
-// listProject is the project of a listing, which names it by project.
+// listProject returns the project of a listing, which names it by project.
 func (c *call) listProject() (string, error) { return c.projectBy("project", "projectId") }
 
-// projectBy reads a parameter of the query; other is a name that is wrong here.
+// projectBy reads a parameter of the query. other is a name that is wrong here.
 func (c *call) projectBy(name, other string) (string, error) {
 	q := c.r.URL.Query()
 	if q.Has(other) && !q.Has(name) {

@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// sandbox gives the sandbox that the path names.
+// sandbox returns the sandbox in the path.
 func (c *call) sandbox() (*store.Sandbox, error) {
 	name := c.values[0]
 	if err := checkName(name); err != nil {
@@ -90,7 +90,7 @@ func hasTags(tags, want map[string]string) bool {
 	return true
 }
 
-// getSandbox handles GET /v2/sandboxes/{name}, which resumes only when asked to.
+// getSandbox handles GET /v2/sandboxes/{name}, which resumes only on request.
 func (c *call) getSandbox() error {
 	sb, err := c.sandbox()
 	if err != nil {
@@ -123,8 +123,8 @@ func (c *call) getSandbox() error {
 	return nil
 }
 
-// updateSandbox handles PATCH /v2/sandboxes/{name}. What a session is made
-// with changes for the next one.
+// updateSandbox handles PATCH /v2/sandboxes/{name}. The settings of a session change with
+// the next one.
 func (c *call) updateSandbox() error {
 	sb, err := c.sandbox()
 	if err != nil {
@@ -151,9 +151,9 @@ func (c *call) updateSandbox() error {
 	return nil
 }
 
-// deleteSandbox handles DELETE /v2/sandboxes/{name}. Snapshots stay, since
-// other sandboxes may be made from them, unless those that no other sandbox
-// needs are to go.
+// deleteSandbox handles DELETE /v2/sandboxes/{name}. Snapshots stay, because other
+// sandboxes may be created from them, unless the request asks to delete those that no
+// other sandbox needs.
 func (c *call) deleteSandbox() error {
 	sb, err := c.sandbox()
 	if err != nil {

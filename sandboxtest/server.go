@@ -283,7 +283,7 @@ func (s *Server) open() (err error) {
 	return s.openClient()
 }
 
-// address is where this machine reaches the listener.
+// address returns the address at which this machine reaches the listener.
 func (s *Server) address() string {
 	addr := s.listener.Addr().(*net.TCPAddr)
 	if addr.IP.IsUnspecified() {

@@ -9,7 +9,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// session gives the session that the path names.
+// session returns the session in the path.
 func (c *call) session() (*store.Session, error) {
 	sess, err := c.s.store.Session(c.values[0])
 	if err != nil {
@@ -102,8 +102,7 @@ func (c *call) stopSession() error {
 	return nil
 }
 
-// setPolicy handles POST …/network-policy, which holds for this session and
-// for those that come after it.
+// setPolicy handles POST …/network-policy, which affects this session and later ones.
 func (c *call) setPolicy() error {
 	sess, err := c.session()
 	if err != nil {

@@ -47,7 +47,7 @@ func (c *call) listSnapshots() error {
 	return nil
 }
 
-// snapshot gives the snapshot with that ID.
+// snapshot returns the snapshot with the ID in the path.
 func (c *call) snapshot() (*store.Snapshot, error) {
 	id := c.values[0]
 	if !wire.PlainName(id, wire.MaxName) {

@@ -62,11 +62,11 @@ func (src *source) check() error {
 	return nil
 }
 
-// fill puts the source's files into the working directory of a new machine.
-// pause is how long a server may say nothing.
+// fill writes the source's files into the working directory of a new machine. pause is
+// how long a server may send nothing.
 func (src *source) fill(ctx context.Context, m *box.Box, policy *firewall.Policy, version int, pause time.Duration) error {
 	if src.Type == sourceGit {
-		// Newer versions of the API put a repository into a directory of its own.
+		// Newer versions of the API clone a repository into its own directory.
 		dir := "."
 		if version >= 3 {
 			dir = src.repositoryName()
@@ -76,7 +76,7 @@ func (src *source) fill(ctx context.Context, m *box.Box, policy *firewall.Policy
 	return src.unpack(ctx, m, policy, pause)
 }
 
-// repositoryName is the directory that git would clone into.
+// repositoryName returns the directory into which git would clone.
 func (src *source) repositoryName() string {
 	u, err := url.Parse(src.URL)
 	if err != nil {
@@ -89,10 +89,10 @@ func (src *source) repositoryName() string {
 	return name
 }
 
-// clone clones in the machine, so that the repository belongs to its user and
-// the network policy holds. The password is given by a credential helper that
-// git finds in the environment of this one command, asks for the URL's own
-// host alone, and writes nowhere.
+// clone clones within the machine, so that the repository belongs to its user and the
+// network policy applies. A credential helper provides the password. Git finds it in the
+// environment of this one command. It answers only for the URL's own host, and stores
+// nothing.
 func (src *source) clone(ctx context.Context, m *box.Box, dir string) error {
 	git := &gitRun{m: m, dir: dir, env: []string{"GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C"}}
 	if src.Username != "" {
@@ -132,7 +132,7 @@ func (src *source) clone(ctx context.Context, m *box.Box, dir string) error {
 	if err := git.run(ctx, append(fetch, "origin", src.Revision)...); err == nil {
 		return git.run(ctx, "checkout", "--quiet", "FETCH_HEAD", "--")
 	}
-	// Not every server hands out a commit by its ID.
+	// Not every server serves a commit by its ID.
 	if err := git.run(ctx, "fetch", "--quiet", "--tags", "origin", "+refs/heads/*:refs/remotes/origin/*"); err != nil {
 		return err
 	}
@@ -143,12 +143,12 @@ type gitRun struct {
 	m       *box.Box
 	env     []string
 	secrets []string
-	// dir is that of the repository, in which git runs when it is inside.
+	// dir is the directory of the repository, in which git runs if inside is set.
 	dir    string
 	inside bool
 }
 
-// maxGitError is how much of git's output an error has.
+// maxGitError limits how much of git's output an error contains.
 const maxGitError = 2 << 10
 
 func (g *gitRun) run(ctx context.Context, args ...string) error {
@@ -181,8 +181,8 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 	return reply.BadRequest("git clone failed: exit status %d: %s", code, text)
 }
 
-// unpack downloads a tarball and unpacks it. A server that says nothing for too
-// long is given up: the name of the sandbox is taken meanwhile.
+// unpack downloads a tarball and unpacks it. It gives up if the server sends nothing for
+// too long, because the sandbox's name is taken in the meantime.
 func (src *source) unpack(ctx context.Context, m *box.Box, policy *firewall.Policy, pause time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -195,7 +195,7 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *firewall.Poli
 	if !policy.AllowsURL(req.URL) {
 		return reply.BadRequest("Downloading the tarball failed: the network policy denies it.")
 	}
-	// A client of its own: its connections go with it.
+	// Use a separate client, so that its connections are closed afterwards.
 	transport := &http.Transport{Proxy: proxyBeyondHost, DisableKeepAlives: true, DialContext: firewall.Dial}
 	client := &http.Client{Transport: transport, CheckRedirect: func(next *http.Request, via []*http.Request) error {
 		switch {
@@ -237,7 +237,7 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *firewall.Poli
 	return nil
 }
 
-// heard is a stream whose sender is given a pause's time again by each read.
+// heard is a stream whose sender may pause for a limited time between reads.
 type heard struct {
 	r       io.Reader
 	silence *time.Timer
@@ -249,7 +249,8 @@ func (h *heard) Read(p []byte) (int, error) {
 	return h.r.Read(p)
 }
 
-// proxyBeyondHost is the environment's proxy, which knows nothing of HostName.
+// proxyBeyondHost returns the environment's proxy, except for HostName, which the proxy
+// does not know.
 func proxyBeyondHost(r *http.Request) (*url.URL, error) {
 	if strings.EqualFold(r.URL.Hostname(), HostName) {
 		return nil, nil
@@ -257,7 +258,7 @@ func proxyBeyondHost(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// gzipped gives a tarball compressed, which is how the machine takes it.
+// gzipped returns a tarball in compressed form, which the machine requires.
 func gzipped(r io.Reader) (io.Reader, func(), error) {
 	br := bufio.NewReader(r)
 	magic, err := br.Peek(2)

@@ -19,10 +19,10 @@ func (c *call) stream() *stream {
 	return &stream{c, http.NewResponseController(c.w)}
 }
 
-// start sends the head, so that the client knows that the command runs before
-// it says anything.
+// start sends the header, so that the client learns that the command runs before it
+// writes anything.
 func (s *stream) start() error {
-	// Without a charset: the official client compares the whole value.
+	// Don't add a charset: the official client compares the whole value.
 	s.c.w.Header().Set("Content-Type", "application/x-ndjson")
 	s.c.w.WriteHeader(http.StatusOK)
 	return s.flush()
@@ -47,8 +47,8 @@ func (s *stream) record(v any) error {
 	return s.flush()
 }
 
-// broken ends a stream that can't go on, in the way that the protocol has for
-// that. It has begun, so that its status can't tell anymore.
+// broken ends a stream that can't continue with a record of the protocol: the status was
+// already sent.
 func (s *stream) broken(err error) error {
 	switch {
 	case err == nil, s.c.r.Context().Err() != nil: // the client has gone
@@ -67,8 +67,8 @@ func (s *stream) failure(code, message string) error {
 	return s.record(map[string]any{"stream": "error", "data": map[string]string{"code": code, "message": message}})
 }
 
-// streamClosed is the code of a stream that ended before its command was seen
-// to, because its session did.
+// streamClosed is the code of a stream that ended before its command because the session
+// did.
 const streamClosed = "sandbox_stream_closed"
 
 // errSessionEnded ends a stream when its session ends.

@@ -79,7 +79,7 @@ func (inv *Invocation) WriteFile(name string, data []byte, perm fs.FileMode) err
 // does not return then holds up the stop of its session.
 type CommandHandler func(ctx context.Context, inv *Invocation) int
 
-// stubs are the handlers in place of programs.
+// stubs are the handlers that replace programs.
 type stubs struct {
 	mu   sync.Mutex
 	list []stub
@@ -115,7 +115,7 @@ func (s *Server) HandleCommand(pattern string, handler CommandHandler) {
 	s.stubs.list = append(s.stubs.list, stub{words, handler})
 }
 
-// find gives the handler that fits a command best, nil if none does.
+// find returns the handler that matches a command best, or nil.
 func (st *stubs) find(name string, args []string) store.Stub {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -146,7 +146,7 @@ func (s *stub) fits(words []string) bool {
 		return false
 	}
 	for i, word := range s.words {
-		// path.Match keeps "*" from crossing a slash, which arguments are full of.
+		// In path.Match "*" does not match a slash, which arguments often contain.
 		ok, _ := path.Match(strings.ReplaceAll(word, "/", "\x00"), strings.ReplaceAll(words[i], "/", "\x00"))
 		if !ok {
 			return false

@@ -8,9 +8,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
-// Clock is the server's time: the machine's, plus what Advance has added. All
-// that expires in the emulator hangs on it, so that a test can make a day pass
-// at once.
+// Clock is the server's time: the machine's, plus what Advance has added. Everything that
+// expires in the emulator uses it, so that a test can make a day pass at once.
 type Clock struct {
 	guard  *guard.Guard
 	mu     sync.Mutex
@@ -22,7 +21,7 @@ type Clock struct {
 	fires  sync.WaitGroup
 }
 
-// timer is a function that the clock calls once its time has come.
+// timer is a function that the clock calls at a time.
 type timer struct {
 	clock *Clock
 	at    time.Time
@@ -47,8 +46,7 @@ func (c *Clock) Offset() time.Duration {
 	return c.offset
 }
 
-// AfterFunc calls f once d has passed, in a goroutine of its own or in that of
-// Advance.
+// AfterFunc calls f once d has passed, in a new goroutine or in that of Advance.
 func (c *Clock) AfterFunc(d time.Duration, f func()) *timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,8 +75,8 @@ func (t *timer) Stop() {
 	t.clock.timers = slices.DeleteFunc(t.clock.timers, func(other *timer) bool { return other == t })
 }
 
-// Advance moves the time on by d and returns when what became due has run, in
-// its order, each at its own time.
+// Advance moves the time forward by d. It returns when the due timers have run, in order,
+// each at its own time.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	for d > 0 && !c.closed {
@@ -100,7 +98,7 @@ func (c *Clock) Advance(d time.Duration) {
 	c.mu.Unlock()
 }
 
-// armLocked lets the machine's clock wake us for the earliest timer.
+// armLocked sets the machine's timer for the earliest timer.
 func (c *Clock) armLocked() {
 	if c.wake != nil {
 		c.wake.Stop()
@@ -112,7 +110,7 @@ func (c *Clock) armLocked() {
 	c.wake = time.AfterFunc(max(0, c.timers[0].at.Sub(c.nowLocked())), c.fire)
 }
 
-// fire runs the due timers concurrently: one slow stop delays no other.
+// fire runs the due timers concurrently: a slow stop does not delay others.
 func (c *Clock) fire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +129,7 @@ func (c *Clock) Close() {
 	c.fires.Wait()
 }
 
-// dueLocked takes the next due timer; nil if there is none.
+// dueLocked removes and returns the next due timer, or nil.
 func (c *Clock) dueLocked() *timer {
 	if len(c.timers) == 0 || c.timers[0].at.After(c.nowLocked()) {
 		return nil
@@ -141,15 +139,14 @@ func (c *Clock) dueLocked() *timer {
 	return t
 }
 
-// Replace gives the clock another source of time, for tests. source is told the
-// one before.
+// Replace sets another source of time, for tests. source receives the previous one.
 func (c *Clock) Replace(source func(before func() time.Time) func() time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = source(c.now)
 }
 
-// Due counts the timers that end within d, for tests.
+// Due counts the timers that are due within d, for tests.
 func (c *Clock) Due(d time.Duration) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// Command is a process in a session, or a stub in its place. What is not
-// guarded by mu never changes.
+// Command is a process in a session, or a stub that replaces it. Fields that mu does not
+// guard never change.
 type Command struct {
 	sess      *Session
 	id        string
@@ -33,12 +33,12 @@ type Command struct {
 	exitCode *int
 	duration time.Duration
 	timeout  *timer
-	// waited says that somebody has waited for the end: before that nobody is
-	// told of it.
+	// waited says that a client has waited for the end. Until then the end is not
+	// reported to anybody.
 	waited bool
-	// cut says that the end of the session has ended it.
+	// cut says that the end of the session has ended the command.
 	cut bool
-	// signalled is when it last got a signal, by the machine's clock.
+	// signalled is when the command last received a signal, by the machine's clock.
 	signalled time.Time
 }
 
@@ -49,8 +49,8 @@ func (cmd *Command) Exited() bool {
 	return cmd.exitCode != nil
 }
 
-// Report describes a command that has ended to who has waited for it, and from
-// now on to everybody.
+// Report describes an ended command to a client that has waited for it. From then on
+// Describe reports the end to all clients.
 func (cmd *Command) Report() wire.Command {
 	cmd.mu.Lock()
 	cmd.waited = true
@@ -58,7 +58,7 @@ func (cmd *Command) Report() wire.Command {
 	return cmd.Describe()
 }
 
-// Describe tells of the command what clients may know.
+// Describe returns what clients may know about the command.
 func (cmd *Command) Describe() wire.Command {
 	cmd.mu.Lock()
 	defer cmd.mu.Unlock()
@@ -82,7 +82,7 @@ func (cmd *Command) WasCut() bool {
 	return cmd.cut
 }
 
-// minSignalAge is how old a command is at least when a signal reaches it.
+// minSignalAge is the minimum age of a command when a signal reaches it.
 const minSignalAge = 150 * time.Millisecond
 
 // Signal sends a signal to the command alone.
@@ -90,7 +90,7 @@ func (cmd *Command) Signal(ctx context.Context, n int) error {
 	cmd.mu.Lock()
 	proc := cmd.proc
 	cmd.mu.Unlock()
-	// Over a network no signal comes before the program has set its traps.
+	// Over a network, a signal never arrives before the program has set its traps.
 	if early := minSignalAge - time.Since(cmd.began); early > 0 {
 		t := time.NewTimer(early)
 		defer t.Stop()
@@ -112,7 +112,7 @@ func (cmd *Command) Signal(ctx context.Context, n int) error {
 	return nil
 }
 
-// Command gives a command of the session, which has to run.
+// Command returns a command of the session, which must be running.
 func (sess *Session) Command(ctx context.Context, id string) (*Command, error) {
 	if _, err := sess.Use(ctx); err != nil {
 		return nil, err
@@ -125,9 +125,9 @@ func (sess *Session) Command(ctx context.Context, id string) (*Command, error) {
 	return nil, reply.ErrCommandNotFound
 }
 
-// takeID reserves an ID for a command that is about to start; without one it
-// makes one up. Where another command is about to start with the ID, it waits: who
-// is told that there is a command finds it.
+// takeID reserves an ID for a command that is about to start, or generates one. If
+// another command is about to start with the ID, takeID waits, so that a client that is
+// told of a conflict finds the command.
 func (sess *Session) takeID(ctx context.Context, id string) (string, error) {
 	if id == "" {
 		id = newCommandID()
@@ -155,8 +155,7 @@ func (sess *Session) takeID(ctx context.Context, id string) (string, error) {
 	}
 }
 
-// settleID says that the command with a reserved ID has started, or else gives the
-// ID back.
+// settleID reports that the command with a reserved ID has started, or releases the ID.
 func (sess *Session) settleID(id string) {
 	st := sess.sb.st
 	st.mu.Lock()
@@ -175,5 +174,5 @@ func (cmd *Command) CopyLog(ctx context.Context, w io.Writer, flush func() error
 	return cmd.log.CopyTo(ctx, w, flush)
 }
 
-// SessionFailed reports whether the machine has died under the command.
+// SessionFailed reports whether the machine has died while the command was running.
 func (cmd *Command) SessionFailed() bool { return cmd.sess.hasFailed() }

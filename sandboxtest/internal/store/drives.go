@@ -19,17 +19,17 @@ const (
 	MountSnapshot  = "snapshot"
 )
 
-// drive is a directory that outlives sandboxes. A session that has it mounted
-// to read and write works on it apart, and the end of that session makes what it
-// has written the drive's: until then forks and snapshot mounts see what was
-// there before. Its fields are guarded by the store's lock.
+// drive is a directory that outlives sandboxes. A session that has mounted it to read and
+// write works on a separate copy, which becomes the drive's content at the end of the
+// session. Until then forks and snapshot mounts see the previous content. The store's
+// lock guards its fields.
 type drive struct {
 	rec driveRecord
-	// attached is the session that has it mounted to read and write.
+	// attached is the session that has mounted it to read and write.
 	attached *Session
-	// busy counts the readers to come: forks, and sessions that start.
+	// busy counts the readers that are about to start: forks and sessions.
 	busy int
-	// making is set for a fork until its files are there.
+	// making is set for a fork until its files exist.
 	making bool
 }
 
@@ -52,8 +52,8 @@ func driveInMaking(d *drive) *reply.Error {
 	return reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is still being made.", d.rec.Key.Name)
 }
 
-// findDriveLocked gives the drive with that name or ID. Without a project it is
-// looked for in all of them.
+// findDriveLocked returns the drive with a name or ID, of a project or of any if project
+// is empty.
 func (st *Store) findDriveLocked(project, nameOrID string) *drive {
 	if d := st.drives[Key{project, nameOrID}]; d != nil {
 		return d
@@ -66,7 +66,7 @@ func (st *Store) findDriveLocked(project, nameOrID string) *drive {
 	return nil
 }
 
-// checkMounts checks that the drives of the settings are there, and near.
+// checkMounts checks that the drives of the settings exist and are in the same region.
 func (st *Store) checkMounts(project string, set *Settings) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -83,7 +83,7 @@ func (st *Store) checkMounts(project string, set *Settings) error {
 	return nil
 }
 
-// attach takes the drives that the session is to have, and gives their mounts.
+// attach reserves the drives of the session, and returns their mounts.
 func (sess *Session) attach(mounts map[string]wire.Mount) ([]backend.Mount, error) {
 	project := sess.sb.rec.Key.Project
 	st := sess.sb.st
@@ -117,7 +117,7 @@ func (sess *Session) attach(mounts map[string]wire.Mount) ([]backend.Mount, erro
 	return out, nil
 }
 
-// haveTaken notes that the session's machine has hold of what it needs.
+// haveTaken records that the session's machine holds what it needs.
 func (sess *Session) haveTaken() {
 	st := sess.sb.st
 	st.mu.Lock()
@@ -132,7 +132,7 @@ func (sess *Session) haveTakenLocked() {
 	sess.taking = nil
 }
 
-// detach gives the session's drives back.
+// detach releases the session's drives.
 func (sess *Session) detach() {
 	st := sess.sb.st
 	st.mu.Lock()
@@ -148,8 +148,8 @@ func (sess *Session) detachLocked() {
 	sess.drives = nil
 }
 
-// GetOrCreateDrive gives the drive with that name, and says whether it is a new
-// one. region and size are those asked for, if any.
+// GetOrCreateDrive returns the drive with a name, and whether it is new. region and size
+// are the requested ones, if any.
 func (st *Store) GetOrCreateDrive(key Key, region string, size *int64) (w wire.Drive, fresh bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -176,7 +176,7 @@ func (st *Store) newDrive(key Key, region string, size int64) *drive {
 	return &drive{rec: driveRecord{ID: newDriveID(), Key: key, Region: region, MaxSize: size, CreatedAt: now, UpdatedAt: now}}
 }
 
-// Drive gives the drive with that name or ID.
+// Drive returns the drive with a name or ID.
 func (st *Store) Drive(project, nameOrID string) (w wire.Drive, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -187,7 +187,7 @@ func (st *Store) Drive(project, nameOrID string) (w wire.Drive, err error) {
 	return d.wireLocked(), nil
 }
 
-// ListDrives gives the drives of a project, or of all.
+// ListDrives returns the drives of a project, or of all if it is empty.
 func (st *Store) ListDrives(project string) []wire.Drive {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -200,7 +200,7 @@ func (st *Store) ListDrives(project string) []wire.Drive {
 	return items
 }
 
-// DeleteDrive deletes a drive that nothing uses.
+// DeleteDrive deletes an unused drive.
 func (st *Store) DeleteDrive(project, nameOrID string) (w wire.Drive, err error) {
 	d, err := st.takeDrive(project, nameOrID)
 	if err != nil {

@@ -11,7 +11,7 @@ const (
 	base62 = base36 + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
-// randomText is n random letters of the alphabet.
+// randomText returns n random characters of an alphabet.
 func randomText(alphabet string, n int) string {
 	buf := make([]byte, n)
 	_, _ = rand.Read(buf) // never fails
@@ -21,14 +21,14 @@ func randomText(alphabet string, n int) string {
 	return string(buf)
 }
 
-// The forms of the IDs are those of the service; clients take them as opaque.
+// The IDs have the service's forms. Clients treat them as opaque.
 func newSessionID() string  { return "sbx_" + randomText(base62, 28) }
 func newSnapshotID() string { return "snap_" + randomText(base62, 28) }
 func newDriveID() string    { return "drv_" + randomText(base62, 28) }
 func newSubdomain() string  { return "sb-" + randomText(base36, 12) }
 func newToken() string      { return strings.ToLower(rand.Text()) }
 
-// NewName returns the name of a sandbox that was not given one.
+// NewName returns a name for a sandbox that was created without one.
 func NewName() string { return "sandbox-" + randomText(base36, 12) }
 
 // NewRequestID returns the ID of a request.

@@ -16,32 +16,32 @@ import (
 )
 
 const (
-	// managedPrefix begins the names of the service's own images.
+	// managedPrefix is the prefix of the service's own images.
 	managedPrefix = "vercel/sandbox/"
 	DefaultImage  = managedPrefix + "universal"
-	// DefaultRuntime is that of sandboxes of the v2 API without a runtime or an
-	// image, and what sandboxes of an image show.
+	// DefaultRuntime is the runtime of sandboxes that the v2 API creates without a
+	// runtime or an image. Sandboxes with an image report it, too.
 	DefaultRuntime = "node22"
 	Architecture   = "amd64"
 	Arm64          = "arm64"
 )
 
-// managedImages are the service's own, below managedPrefix. They stand for the
-// machine's programs, with the user and the directories of an image.
+// managedImages are the service's own images, below managedPrefix. They use the machine's
+// programs, with the user and the directories of an image.
 var managedImages = []string{"universal", "node:22", "node:24", "node:26", "python:3.14", "ubuntu", "arch"}
 
-// validImage is compiled for the first image: its repetitions take a millisecond of
-// each process's start.
+// validImage is compiled at its first use, because its repetitions would add a
+// millisecond to the start of every process.
 var validImage = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-z0-9]+([._/-][a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
 })
 
 var errImageNotFound = reply.NotFound("Image not found.")
 
-// reference is the name of an image in its parts.
+// reference is a parsed image name.
 type reference struct{ repository, tag, digest string }
 
-// parseReference reads a name as callers write it.
+// parseReference parses an image name of a request.
 func parseReference(image string) (reference, error) {
 	if len(image) > 512 || !validImage().MatchString(image) {
 		return reference{}, reply.BadRequest("Invalid image reference: %.512s", image)
@@ -54,10 +54,10 @@ func parseReference(image string) (reference, error) {
 	return reference{repository, tag, digest}, nil
 }
 
-// name is what the image is called without its digest.
+// name returns the image name without its digest.
 func (r reference) name() string { return r.repository + ":" + r.tag }
 
-// pinned is the image as the service shows it, by its digest.
+// pinned returns the image with its digest, as the service shows it.
 func (r reference) pinned() string { return r.repository + "@sha256:" + r.digest }
 
 // managed reports whether the image is one of the service's own.
@@ -70,7 +70,7 @@ func (r reference) managed() bool {
 	return managed
 }
 
-// madeUpDigest is the digest of an image that stands for the machine's programs.
+// madeUpDigest returns the digest of an image that uses the machine's programs.
 func (r reference) madeUpDigest() string {
 	sum := sha256.Sum256([]byte(r.name()))
 	return hex.EncodeToString(sum[:])
@@ -80,7 +80,7 @@ func (r reference) madeUpDigest() string {
 // They never change.
 type images struct{ pins map[string]string }
 
-// openImages takes the names of Options.Images.
+// openImages reads the names in Options.Images.
 func (st *Store) openImages() error {
 	st.images = &images{pins: make(map[string]string)}
 	for _, name := range st.opts.Images {
@@ -93,7 +93,7 @@ func (st *Store) openImages() error {
 	return nil
 }
 
-// pin gives an image as the service shows it.
+// pin returns an image as the service shows it.
 func (i *images) pin(image string) (string, error) {
 	ref, err := parseReference(image)
 	if err != nil {
@@ -110,7 +110,7 @@ func (i *images) pin(image string) (string, error) {
 	return ref.pinned(), nil
 }
 
-// account is the user that sandboxes with the settings have.
+// account returns the user of sandboxes with the settings.
 func (c *Settings) account() backend.Account {
 	if c.Image != "" {
 		return backend.ImageAccount
@@ -118,7 +118,7 @@ func (c *Settings) account() backend.Account {
 	return backend.RuntimeAccount
 }
 
-// absolute is a working directory as the API shows it.
+// absolute returns a working directory as the API shows it.
 func absolute(account backend.Account, cwd string) string {
 	if path.IsAbs(cwd) {
 		return path.Clean(cwd)

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// stdinTimeout is how long a write waits, by the server's clock, for the
-	// command to read.
+	// stdinTimeout is how long a write waits, by the server's clock, for the command to
+	// read.
 	stdinTimeout = 30 * time.Second
 )
 
-// inputPipe is where the input of a command is written to.
+// inputPipe receives the input of a command.
 type inputPipe interface {
 	io.WriteCloser
 	SetWriteDeadline(time.Time) error
@@ -53,8 +53,8 @@ func (in *commandInput) await() (expire func()) {
 
 var ErrStdinUnavailable = reply.Fail(http.StatusBadRequest, "command_stdin_unavailable", "The command's standard input is not available.")
 
-// write writes what of data was not written before, and gives how much was
-// written in all.
+// write writes the part of data that was not written before, and returns how much was
+// written in total.
 func (in *commandInput) write(clock *Clock, data []byte, offset *int64, closeAfter bool) (int64, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -87,7 +87,7 @@ func (in *commandInput) write(clock *Clock, data []byte, offset *int64, closeAft
 	return in.written, nil
 }
 
-// WriteStdin writes to the command, and gives how much was written in all.
+// WriteStdin writes to the command, and returns how much was written in total.
 func (cmd *Command) WriteStdin(data []byte, offset *int64, closeAfter bool) (written int64, err error) {
 	return cmd.input.write(cmd.sess.sb.st.Clock, data, offset, closeAfter)
 }

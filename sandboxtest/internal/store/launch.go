@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// CommandSpec is a command to start.
+// CommandSpec describes a command to start.
 type CommandSpec struct {
 	Name      string
 	Args      []string
@@ -28,18 +28,19 @@ type CommandSpec struct {
 	OpenStdin bool
 }
 
-// runner is what a command runs on.
+// runner executes a command.
 type runner interface {
-	// Signal is for the process alone, and os.ErrProcessDone once it has ended.
+	// Signal signals the process alone. It returns os.ErrProcessDone if the process has
+	// ended.
 	Signal(n int) error
-	// SignalGroup is for its children as well.
+	// SignalGroup also signals its children.
 	SignalGroup(n int) error
 	// Wait waits for the end and returns the exit code.
 	Wait() int
 }
 
-// RunCommand starts a command on the machine, with an ID that the caller
-// has chosen or one of our own.
+// RunCommand starts a command on the machine, with the ID that the caller has chosen or a
+// new one.
 func (sess *Session) RunCommand(ctx context.Context, chosen string, p *CommandSpec) (*Command, error) {
 	machine, err := sess.Use(ctx)
 	if err != nil {
@@ -105,7 +106,7 @@ func (sess *Session) launchCommand(ctx context.Context, machine *box.Box, chosen
 	return cmd, nil
 }
 
-// launch starts the stub that fits the command, or a process.
+// launch starts the stub that matches the command, or else a process.
 func (sess *Session) launch(ctx context.Context, machine *box.Box, cmd *Command, p *CommandSpec, env map[string]string, stdout, stderr *outputWriter) (runner, error) {
 	own, name, args := clean.Of(p.Name, p.Args)
 	if h := sess.sb.st.opts.Stub(name, args); h != nil {
@@ -141,7 +142,7 @@ func (sess *Session) launch(ctx context.Context, machine *box.Box, cmd *Command,
 		return nil, err
 	}
 	if proc.Pid() == 0 {
-		// The machine tells it as a shell does; the API refuses the request.
+		// The machine reports this like a shell, but the API refuses the request.
 		if proc.Wait() == 127 {
 			return nil, reply.Fail(http.StatusBadRequest, "executable_not_found", "[invalid_argument] executable file not found in $PATH: %s", p.Name)
 		}
@@ -153,7 +154,7 @@ func (sess *Session) launch(ctx context.Context, machine *box.Box, cmd *Command,
 	return proc, nil
 }
 
-// environ makes KEY=value entries, in a fixed order.
+// environ returns KEY=value entries in a fixed order.
 func environ(env map[string]string) []string {
 	out := make([]string, 0, len(env))
 	for _, k := range slices.Sorted(maps.Keys(env)) {
@@ -173,9 +174,9 @@ func (cmd *Command) finish(code int) {
 	close(cmd.done)
 }
 
-// signalGrace is how long the end of a session waits for a command that got a
-// signal before: over a network the one would not come on the heels of the other,
-// and this machine may be busy.
+// signalGrace is how long the end of a session waits for a command that has just received
+// a signal: over a network, the end would not follow so quickly, and this machine may be
+// busy.
 const signalGrace = 2 * time.Second
 
 // Started returns the session's commands.
@@ -186,7 +187,7 @@ func (sess *Session) Started() []*Command {
 	return slices.Clone(sess.order)
 }
 
-// awaitSignals lets commands end of the signals that they got a moment ago.
+// awaitSignals waits for commands to end after the signals that they have just received.
 func (sess *Session) awaitSignals() {
 	for _, cmd := range sess.Started() {
 		cmd.mu.Lock()
@@ -204,8 +205,7 @@ func (sess *Session) awaitSignals() {
 	}
 }
 
-// awaitCommands waits until the commands of a machine that was stopped have
-// noticed.
+// awaitCommands waits until the commands of a stopped machine have ended.
 func (sess *Session) awaitCommands() {
 	for _, cmd := range sess.Started() {
 		<-cmd.done
@@ -214,7 +214,7 @@ func (sess *Session) awaitCommands() {
 
 const maxFirstLine = 1 << 10
 
-// firstLine remembers the beginning of the output that is written through it.
+// firstLine records the start of the output that is written through it.
 type firstLine struct {
 	mu  sync.Mutex
 	buf []byte

@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// newSessionLocked gives a session of the sandbox that has no machine yet.
+// newSessionLocked returns a session of the sandbox without a machine.
 func (sb *Sandbox) newSessionLocked(from *Snapshot) *Session {
 	set := sb.rec.Settings.clone()
 	sess := &Session{
@@ -30,9 +30,8 @@ func (sb *Sandbox) newSessionLocked(from *Snapshot) *Session {
 	return sess
 }
 
-// bootInOp boots a session of the sandbox from a layer, and makes it the current
-// one. fill, when given, puts the first files in place before anybody else can
-// reach the machine.
+// bootInOp boots a session of the sandbox from a layer, and makes it the current one.
+// fill, if not nil, writes the initial files before anybody else can reach the machine.
 func (sb *Sandbox) bootInOp(ctx context.Context, sess *Session, from *Snapshot, fill func(context.Context, *box.Box) error) error {
 	st := sb.st
 	st.mu.Lock()
@@ -58,8 +57,8 @@ func (sb *Sandbox) bootInOp(ctx context.Context, sess *Session, from *Snapshot, 
 	return nil
 }
 
-// makeMachine makes the machine of a session that starts. What the session has
-// taken for it is given back by the caller if that fails.
+// makeMachine creates the machine of a starting session. If it fails, the caller releases
+// what the session has reserved.
 func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snapshot, fill func(context.Context, *box.Box) error) (*box.Box, error) {
 	st := sess.sb.st
 	config := backend.Config{Hostname: sess.sb.rec.Key.Name, Account: set.account()}
@@ -102,7 +101,7 @@ func (sess *Session) runLocked() {
 	sess.scheduleExpiryLocked()
 }
 
-// scheduleExpiryLocked lets the clock stop the session once its timeout is over.
+// scheduleExpiryLocked schedules the stop of the session at its timeout.
 func (sess *Session) scheduleExpiryLocked() {
 	sess.expiry.Stop()
 	left := sess.beganLocked().Add(sess.rec.Timeout).Sub(sess.sb.st.Clock.Now())
@@ -114,10 +113,9 @@ func (sess *Session) scheduleExpiryLocked() {
 	})
 }
 
-// stop ends the session, with a snapshot when the plan says so. A nil plan makes a
-// snapshot where the sandbox is persistent. A realistic session is only begun to
-// be stopped: the clock ends it later. On a session that is about to end it does
-// nothing.
+// stop ends the session, with a snapshot if the plan says so. A nil plan means a snapshot
+// if the sandbox is persistent. In realistic mode stop only starts to stop the session,
+// and the clock ends it later. stop does nothing if the session is already ending.
 func (sess *Session) stop(plan *snapshotPlan) bool {
 	st := sess.sb.st
 	sess.awaitMachine()
@@ -166,7 +164,7 @@ func (sess *Session) stop(plan *snapshotPlan) bool {
 	return true
 }
 
-// awaitMachine waits while the session's sandbox is being made.
+// awaitMachine waits while the session's sandbox is being created.
 func (sess *Session) awaitMachine() {
 	st := sess.sb.st
 	for {
@@ -180,7 +178,7 @@ func (sess *Session) awaitMachine() {
 	}
 }
 
-// after continues at once, or after the transitional state has lasted for d.
+// after calls f at once, or in realistic mode after d.
 func (sess *Session) after(d time.Duration, f func()) {
 	if d <= 0 {
 		f()
@@ -205,7 +203,7 @@ func (sess *Session) toSnapshotting() bool {
 	return true
 }
 
-// finish ends the session. It does nothing when that was done already.
+// finish ends the session. It does nothing if the session has already ended.
 func (sess *Session) finish() { sess.end(StatusStopped) }
 
 func (sess *Session) end(status string) {
@@ -223,7 +221,7 @@ func (sess *Session) end(status string) {
 	sess.next.Stop()
 	commands := sess.order
 	st.mu.Unlock()
-	// A client that learns that the session has ended may mount its drives.
+	// A client that learns of the session's end may mount its drives.
 	if err := machine.Remove(); err != nil {
 		sess.sb.st.opts.Log.Error("remove", "session", sess.rec.ID, "error", err)
 	}
@@ -271,7 +269,7 @@ func (sess *Session) kill(status string) {
 	sess.end(status)
 }
 
-// sourceLocked gives the snapshot that the sandbox's files are in.
+// sourceLocked returns the snapshot with the sandbox's files.
 func (sb *Sandbox) sourceLocked() (*Snapshot, error) {
 	if sb.rec.CurrentSnapshot == "" {
 		if sb.rec.Settings.Persistent {
@@ -286,9 +284,8 @@ func (sb *Sandbox) sourceLocked() (*Snapshot, error) {
 	return from, nil
 }
 
-// resumeInOp gives the sandbox a running session, and says whether it is a new
-// one. A session that is about to end is left to do so; where the server is
-// realistic, the resume waits for that.
+// resumeInOp starts a session unless one is running, and reports whether it is new. It
+// does not interrupt a session that is ending. In realistic mode it waits for the end.
 func (sb *Sandbox) resumeInOp(ctx context.Context) (bool, error) {
 	if sb.st.opts.Realistic {
 		if err := sb.awaitEnd(ctx); err != nil {
@@ -336,7 +333,7 @@ func (st *Store) shutDown() error {
 	return errors.Join(append(errs, st.save())...)
 }
 
-// shutDownInOp ends the session. The error says that its files could not be kept.
+// shutDownInOp ends the session. An error means that its files could not be saved.
 func (sb *Sandbox) shutDownInOp() (err error) {
 	st := sb.st
 	st.mu.Lock()
@@ -365,8 +362,8 @@ func (sb *Sandbox) shutDownInOp() (err error) {
 	return err
 }
 
-// Crash ends the machine of a sandbox that runs, whose session has failed then. It
-// reports whether there was one.
+// Crash ends the machine of a running sandbox, whose session then has failed. It reports
+// whether there was one.
 func (st *Store) Crash(name string) bool {
 	sb := st.Find("", name)
 	if sb == nil || sb.lock() != nil {

@@ -9,22 +9,20 @@ import (
 	"sync"
 )
 
-// memoryLog is how much of a log is kept in memory. A longer one goes to a
-// file, so that neither a gigabyte of output nor a thousand talkative commands
-// fill the memory.
+// memoryLog is how much of a log is kept in memory. A longer log goes to a file, so that
+// neither a gigabyte of output nor a thousand talkative commands fill the memory.
 const memoryLog = 16 << 10
 
-// commandLog is what a command has written, as the NDJSON records that the API
-// returns. It only grows, always by whole records; any number of readers follow
-// it, each from its own position.
+// commandLog is the output of a command, as the NDJSON records that the API returns. It
+// only grows, by whole records. Any number of readers follow it, each from its own
+// position.
 type commandLog struct {
 	dir string
 
 	mu  sync.Mutex
 	mem []byte
-	// name is the file that a long log is in, and file the handle that it is
-	// written with until the command ends: readers have their own, so that a
-	// log without a reader takes none.
+	// name is the file of a long log, and file is open for writing until the command
+	// ends. Each reader opens its own, so that a log without readers needs no descriptor.
 	name    string
 	file    *os.File
 	size    int64
@@ -68,8 +66,8 @@ func (l *commandLog) Append(records []byte) error {
 	return nil
 }
 
-// failLocked ends the log with an error: what is lost can't be made up for, and
-// a reader must not take it for whole.
+// failLocked ends the log with an error: lost output can't be restored, and a reader must
+// not take the log for complete.
 func (l *commandLog) failLocked(err error) error {
 	l.failed = fmt.Errorf("the output could not be kept: %w", err)
 	l.wakeLocked()
@@ -94,7 +92,7 @@ func (l *commandLog) wakeLocked() {
 	l.grown = make(chan struct{})
 }
 
-// Close says that the command has ended. What was written can still be read.
+// Close reports the end of the command. The log can still be read.
 func (l *commandLog) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +110,7 @@ func (l *commandLog) closeFileLocked() {
 	}
 }
 
-// Remove forgets the log. Those who are reading it read it to its end.
+// Remove removes the log. Readers in progress read it to its end.
 func (l *commandLog) Remove() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +131,7 @@ func (l *commandLog) freeLocked() {
 	}
 }
 
-// open is to be followed by leave, and false when the log was removed.
+// open starts reading; leave must follow. It returns false if the log was removed.
 func (l *commandLog) open() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,8 +149,8 @@ func (l *commandLog) leave() {
 	l.freeLocked()
 }
 
-// CopyTo writes the log to w from its start and then what is added, until the
-// command has ended. flush is called after each write.
+// CopyTo writes the log to w, from its start until the command has ended. It calls flush
+// after each write.
 func (l *commandLog) CopyTo(ctx context.Context, w io.Writer, flush func() error) error {
 	if !l.open() {
 		return ErrLogGone
@@ -193,8 +191,8 @@ type logReader struct {
 	file *os.File
 }
 
-// next reads on. When there is nothing yet, it gives the channel that is
-// closed when there is.
+// next reads on. If there is nothing yet, it returns a channel that is closed when there
+// is.
 func (r *logReader) next(buf []byte) (int, <-chan struct{}, error) {
 	l := r.log
 	l.mu.Lock()

@@ -15,12 +15,12 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// authorityFile keeps the authority in Options.Dir: what was installed in
-// sandboxes in one run may have copied its certificate.
+// authorityFile stores the authority in Options.Dir: programs installed in one run may
+// have copied its certificate.
 const authorityFile = "authority.pem"
 
-// openAuthority takes the authority from a directory, or makes one, which it
-// keeps there: the caller has the directory locked. Without one it is forgotten.
+// openAuthority reads the authority from a directory, or creates one and stores it there.
+// The caller has locked the directory. If dir is empty, the authority is not stored.
 func openAuthority(dir string) (*firewall.Authority, error) {
 	if dir == "" {
 		a, _, err := firewall.NewAuthority()
@@ -61,7 +61,7 @@ func (sess *Session) guard(config *backend.Config, set *Settings) error {
 	return nil
 }
 
-// unguard takes it away again. The machine is gone.
+// unguard removes the firewall after the machine has ended.
 func (sess *Session) unguard() {
 	sess.firewall.Close()
 }
@@ -83,14 +83,14 @@ func (sess *Session) enforce(machine *box.Box, raw []byte) error {
 	return nil
 }
 
-// Enforceable is an error, or a warning, for a mode of policies that does not
-// hold here even for a session that starts with it.
+// Enforceable returns an error, or warns, if policies of a mode have no effect on this
+// machine even for a session that starts with one.
 func (st *Store) Enforceable(mode string) error {
 	return st.unenforced(st.Host.Gated() || mode == firewall.AllowAll || mode == firewall.DenyAll && st.Host.Mode() == box.Namespace)
 }
 
-// unenforced warns, once, of a policy that does not hold here, or refuses it.
-// holds says that it does.
+// unenforced warns once about a policy without effect on this machine, or refuses it.
+// holds says that the policy has an effect.
 func (st *Store) unenforced(holds bool) error {
 	why := st.opts.Missing()
 	switch {

@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// outputWriter turns the bytes of one stream of a command into records of its
-// log. A UTF-8 sequence that the process has written in two pieces stays in
-// one record: its beginning waits for its end.
+// outputWriter converts the bytes of one stream of a command to records of its log. A
+// UTF-8 sequence that the process writes in two pieces stays in one record: its start
+// waits for its end.
 type outputWriter struct {
 	log    *commandLog
 	suffix string
@@ -21,7 +21,7 @@ func newOutputWriter(log *commandLog, stream string) *outputWriter {
 	return &outputWriter{log: log, suffix: `,"stream":"` + stream + `"}` + "\n"}
 }
 
-// maxRecord bounds the data of one record.
+// maxRecord limits the data of a record.
 const maxRecord = 64 << 10
 
 func (o *outputWriter) Write(p []byte) (int, error) {
@@ -46,12 +46,11 @@ func (o *outputWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Flush writes out what was waiting for the rest of a sequence, once it is
-// known that there is none.
+// Flush writes an incomplete sequence once its end can no longer come.
 func (o *outputWriter) Flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// An error was told to the writer of the bytes, as far as it can be.
+	// Earlier writes have reported the error.
 	_ = o.record(o.tail)
 	o.tail = nil
 }
@@ -66,8 +65,8 @@ func (o *outputWriter) record(data []byte) error {
 	return o.log.Append(o.line)
 }
 
-// incomplete is the number of bytes at the end of p that begin a UTF-8
-// sequence without ending it.
+// incomplete returns the number of bytes at the end of p that start a UTF-8 sequence
+// without completing it.
 func incomplete(p []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
 		last := p[len(p)-n:]
@@ -83,8 +82,8 @@ func incomplete(p []byte) int {
 
 const hexDigits = "0123456789abcdef"
 
-// appendJSONString appends data as a JSON string. Bytes that are not UTF-8
-// become U+FFFD, one each: JSON has no way to carry them.
+// appendJSONString appends data as a JSON string. Each byte that is not valid UTF-8
+// becomes U+FFFD, because JSON can't represent it.
 func appendJSONString(dst, data []byte) []byte {
 	dst = append(dst, '"')
 	start := 0

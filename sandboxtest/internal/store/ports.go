@@ -21,15 +21,14 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// route makes a port of a sandbox reachable: a listener of its own whose
-// requests go to whatever listens in the sandbox. It stays the same from one
-// session to the next.
+// route makes a port of a sandbox reachable: its own listener forwards requests to
+// whatever listens in the sandbox. It stays the same from one session to the next.
 type route struct {
 	port      int
 	subdomain string
 	listener  net.Listener
 	server    *http.Server
-	// forget takes back what closes the route together with the server.
+	// forget cancels the closing of the route with the server.
 	forget func() bool
 }
 
@@ -38,7 +37,7 @@ func (r *route) close() {
 	r.shut()
 }
 
-// shut cuts the route's connections, and closes a listener that was not served
+// shut ends the route's connections, and closes its listener even if it was not served
 // yet.
 func (r *route) shut() {
 	_ = r.server.Close()
@@ -54,7 +53,7 @@ type traffic struct{ in, out atomic.Int64 }
 
 func (t *traffic) load() (in, out int64) { return t.in.Load(), t.out.Load() }
 
-// setPortsInOp makes routes for ports and closes those of others.
+// setPortsInOp creates routes for ports and closes all others.
 func (sb *Sandbox) setPortsInOp(ports []int) error {
 	st := sb.st
 	st.mu.Lock()
@@ -88,7 +87,7 @@ func (sb *Sandbox) setPortsInOp(ports []int) error {
 }
 
 func (sb *Sandbox) closeRoutesInOp() {
-	// Without ports there is nothing to open that could fail.
+	// Without ports nothing is opened, so nothing can fail.
 	_ = sb.setPortsInOp(nil)
 }
 
@@ -106,7 +105,7 @@ func (sb *Sandbox) openRoute(port int) (*route, error) {
 			}
 			return conn, nil
 		},
-		// A session that has ended must not be kept by an idle connection.
+		// An idle connection must not keep an ended session alive.
 		DisableKeepAlives:  true,
 		DisableCompression: true, // what the visitor asks for counts
 		// The server may refuse a body.
@@ -133,8 +132,8 @@ func (sb *Sandbox) openRoute(port int) (*route, error) {
 			case errors.Is(err, backend.ErrLoopbackOnly):
 				e.Message = fmt.Sprintf("What listens on port %d of the sandbox does so on 127.0.0.1, where only the sandbox itself reaches it: let it listen on 0.0.0.0.", port)
 			case !unreached:
-				// A server that was reached may have acted, so that nobody may take
-				// its end for "not delivered".
+				// A server that was reached may have acted, so the error must not mean
+				// "not delivered".
 				e = reply.Fail(http.StatusBadGateway, "ROUTER_EXTERNAL_TARGET_ERROR", "The server on port %d of the sandbox closed the connection.", port)
 			}
 			reply.WriteEdgeError(w, e)
@@ -154,7 +153,7 @@ func (sb *Sandbox) openRoute(port int) (*route, error) {
 	return r, nil
 }
 
-// unreachable is the edge's error in place of a sandbox that isn't running.
+// unreachable returns the edge's error for a sandbox that isn't running.
 func (sb *Sandbox) unreachable() *reply.Error {
 	st := sb.st
 	st.mu.Lock()
@@ -199,7 +198,7 @@ func (sb *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	return &countedConn{Conn: conn, t: &sess.streams}, nil
 }
 
-// countedConn counts what goes through a connection into a sandbox.
+// countedConn counts the bytes of a connection into a sandbox.
 type countedConn struct {
 	net.Conn
 	t *traffic
@@ -217,7 +216,7 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Route serves the port with that subdomain, nil if there is none.
+// Route returns the handler of the port with a subdomain, or nil.
 func (st *Store) Route(subdomain string) http.Handler {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -231,11 +230,12 @@ func (st *Store) Route(subdomain string) http.Handler {
 	return nil
 }
 
-// NewHTTPServer returns a server that keeps a connection for longer than clients
-// do. They dial one more than they turn out to need, and keep it: the request
-// that they send on it when the server gives it up is lost, done or not.
+// NewHTTPServer returns a server that keeps idle connections for longer than clients do.
+// Clients often open one connection more than they need, and keep it. If the server
+// closed it first, a request that is sent on it at that moment would be lost, with an
+// unknown outcome.
 func NewHTTPServer(handler http.HandlerFunc, logger *slog.Logger) *http.Server {
-	// It would print broken connections, which are expected here.
+	// The server would log broken connections, which are expected here.
 	return &http.Server{Handler: handler, ReadHeaderTimeout: 2 * time.Minute, ErrorLog: slogDebug(logger)}
 }
 

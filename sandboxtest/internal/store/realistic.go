@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// What the service was seen to take.
+// Times that were observed on the service.
 const (
 	minStopping      = time.Second
 	maxStopping      = 2700 * time.Millisecond
 	snapshottingTime = 3700 * time.Millisecond
-	// snapshotTimePerGiB comes on top, and with maxSnapshotting of it a stop
-	// takes the 18 seconds that it took for 1.3 GB.
+	// snapshotTimePerGiB is added to it. Together with maxSnapshotting, a stop takes the
+	// 18 seconds that were observed for 1.3 GB.
 	snapshotTimePerGiB = 12 * time.Second
 	maxSnapshotting    = 20 * time.Second
-	// stopResponse is the latest time of the response to a stop that is followed
-	// by a snapshot: before the snapshot is there.
+	// stopResponse is the latest time of the response to a stop with a snapshot: it comes
+	// before the snapshot is complete.
 	stopResponse = 1500 * time.Millisecond
 	// settleTime is how long a session continues after its snapshot was taken.
 	settleTime = 400 * time.Millisecond
 )
 
-// stoppingTime is how long a session is stopping.
+// stoppingTime returns how long a session is stopping.
 func (st *Store) stoppingTime() time.Duration {
 	if st.opts.Realistic {
 		return minStopping + rand.N(maxStopping-minStopping)
@@ -30,15 +30,15 @@ func (st *Store) stoppingTime() time.Duration {
 	return 0
 }
 
-// snapshottingTimeOf is how long a realistic session with so many bytes of its
-// own is saved.
+// snapshottingTimeOf returns how long saving a session with so many bytes takes in
+// realistic mode.
 func snapshottingTimeOf(size int64) time.Duration {
 	const mega = 1 << 20
 	return min(snapshottingTime+time.Duration(size/mega)*snapshotTimePerGiB/1024, maxSnapshotting)
 }
 
-// snapshotAndFinish takes the session's snapshot and ends it. A realistic
-// snapshot is there only at the end of its time, others are from the start.
+// snapshotAndFinish takes the session's snapshot and ends it. In realistic mode the
+// snapshot appears only at the end of its time.
 func (sess *Session) snapshotAndFinish() {
 	if sess.sb.st.opts.Realistic {
 		sess.after(snapshottingTimeOf(sess.freeze().size), func() {
@@ -53,8 +53,8 @@ func (sess *Session) snapshotAndFinish() {
 	}
 }
 
-// await waits until done, which is called with the store's lock held, or until
-// the session has ended, or runs on.
+// await waits until done returns true, the session has ended, or the session continues.
+// It calls done with the store's lock held.
 func (sess *Session) await(ctx context.Context, done func() bool) error {
 	st := sess.sb.st
 	for {
@@ -72,7 +72,7 @@ func (sess *Session) await(ctx context.Context, done func() bool) error {
 	}
 }
 
-// awaitEnd waits until no session of the sandbox is coming to its end.
+// awaitEnd waits until no session of the sandbox is ending.
 func (sb *Sandbox) awaitEnd(ctx context.Context) error {
 	sb.st.mu.Lock()
 	current := sb.current
@@ -80,7 +80,7 @@ func (sb *Sandbox) awaitEnd(ctx context.Context) error {
 	return current.await(ctx, func() bool { return current.liveLocked() })
 }
 
-// awaitStop waits until a stop responds. ours says that this stop has begun it.
+// awaitStop waits until a stop responds. ours says that this stop has started it.
 func (sess *Session) awaitStop(ctx context.Context, ours bool) error {
 	st := sess.sb.st
 	if !st.opts.Realistic {

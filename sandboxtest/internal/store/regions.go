@@ -11,7 +11,7 @@ import (
 
 const defaultRegion = "iad1"
 
-// CheckRegion refuses a region that there is not, as the value of a field.
+// CheckRegion refuses an unknown region in a field.
 func CheckRegion(field, region string) error {
 	if !slices.Contains(wire.Regions, region) {
 		return reply.Invalid("`%s` should be equal to one of the allowed values \"%s\".", field, strings.Join(wire.Regions, ", "))
@@ -19,7 +19,7 @@ func CheckRegion(field, region string) error {
 	return nil
 }
 
-// CheckPlace checks what settings have to do with each other.
+// CheckPlace checks that the settings about regions agree.
 func (c *Settings) CheckPlace() error {
 	for i, r := range c.FailoverRegions {
 		if err := CheckRegion("failoverRegions", r); err != nil {
@@ -35,7 +35,7 @@ func (c *Settings) CheckPlace() error {
 	return nil
 }
 
-// reach reports whether a snapshot lies where the sandbox is.
+// reach returns an error unless a snapshot is in the sandbox's region.
 func (c *Settings) reach(sn *Snapshot) error {
 	if !slices.Contains(sn.rec.Regions, c.Region) {
 		return reply.Fail(http.StatusUnprocessableEntity, "snapshot_region_mismatch", "The snapshot is not available in the region '%s'.", c.Region)

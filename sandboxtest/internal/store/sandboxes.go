@@ -14,15 +14,14 @@ import (
 // Sandbox is a sandbox.
 type Sandbox struct {
 	st *Store
-	// op serialises what starts and ends sessions. It is taken before the
-	// store's lock.
+	// op serializes what starts and ends sessions. It is locked before the store's lock.
 	op sync.Mutex
 
 	rec     sandboxRecord
 	current *Session // as in rec
 	routes  []*route
-	// making says that its first session has no machine yet. Requests find it, but
-	// those that change it wait, and nothing of it is saved.
+	// making says that the first session has no machine yet. Requests find the sandbox,
+	// but those that change it wait, and it is not saved.
 	making  bool
 	deleted bool
 }
@@ -47,7 +46,8 @@ func (u *usage) add(v usage) {
 	u.Egress += v.Egress
 }
 
-// terminalPort is what sessions say of terminals, which have another address here.
+// terminalPort is the port of terminals that sessions report. The emulator serves them at
+// another address.
 const terminalPort = 26661
 
 // wireLocked describes a sandbox.
@@ -75,7 +75,7 @@ func (sb *Sandbox) wireLocked() wire.Sandbox {
 	return w
 }
 
-// wholeMillis drops what the API does not tell.
+// wholeMillis truncates a duration to the API's precision.
 func wholeMillis(d time.Duration) wire.Duration { return wire.Duration(d.Truncate(time.Millisecond)) }
 
 func (sb *Sandbox) wireRoutesLocked() []wire.Route {
@@ -86,8 +86,8 @@ func (sb *Sandbox) wireRoutesLocked() []wire.Route {
 	return routes
 }
 
-// lock takes the sandbox for a change of its sessions, unless it was deleted
-// meanwhile.
+// lock locks the sandbox for a change of its sessions. It fails if the sandbox was
+// deleted in the meantime.
 func (sb *Sandbox) lock() error {
 	sb.op.Lock()
 	sb.st.mu.Lock()
@@ -100,8 +100,8 @@ func (sb *Sandbox) lock() error {
 	return nil
 }
 
-// orphansLocked gives the snapshots of a deleted sandbox that no other sandbox
-// starts from.
+// orphansLocked returns the snapshots of a deleted sandbox from which no other sandbox
+// starts.
 func (st *Store) orphansLocked(key Key) (out []*Snapshot) {
 	needed := make(map[string]bool)
 	for _, sb := range st.sandboxes {
@@ -116,14 +116,14 @@ func (st *Store) orphansLocked(key Key) (out []*Snapshot) {
 	return out
 }
 
-// Describe gives the sandbox with its current session.
+// Describe returns the sandbox with its current session.
 func (sb *Sandbox) Describe() wire.SandboxResponse {
 	sb.st.mu.Lock()
 	defer sb.st.mu.Unlock()
 	return wire.SandboxResponse{Sandbox: sb.wireLocked(), Session: sb.current.wireLocked(), Routes: sb.wireRoutesLocked()}
 }
 
-// ListSandboxes gives the sandboxes of a project, or of all.
+// ListSandboxes returns the sandboxes of a project, or of all if it is empty.
 func (st *Store) ListSandboxes(project string) []wire.Sandbox {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -136,7 +136,7 @@ func (st *Store) ListSandboxes(project string) []wire.Sandbox {
 	return items
 }
 
-// Resume gives the sandbox a running session, and says whether it is a new one.
+// Resume starts a session unless one is running, and reports whether it is new.
 func (sb *Sandbox) Resume(ctx context.Context) (bool, error) {
 	if err := sb.lock(); err != nil {
 		return false, err
@@ -145,16 +145,15 @@ func (sb *Sandbox) Resume(ctx context.Context) (bool, error) {
 	return sb.resumeInOp(ctx)
 }
 
-// Origin is what a fork begins with: the settings, and the snapshot that the files
-// are in.
+// Origin returns what a fork starts with: the settings, and the snapshot with the files.
 func (sb *Sandbox) Origin() (set Settings, snapshotID string) {
 	sb.st.mu.Lock()
 	defer sb.st.mu.Unlock()
 	return sb.rec.Settings.clone(), sb.rec.CurrentSnapshot
 }
 
-// Update changes the settings, from the next session on, and makes another
-// snapshot the current one if it is named.
+// Update changes the settings for later sessions. If it names another snapshot, that
+// becomes the current one.
 func (sb *Sandbox) Update(ctx context.Context, change func(*Settings) error, snapshotID string, resume bool) (resp wire.UpdateResponse, err error) {
 	if err := sb.lock(); err != nil {
 		return resp, err
@@ -196,8 +195,8 @@ func (sb *Sandbox) Update(ctx context.Context, change func(*Settings) error, sna
 	return wire.UpdateResponse{Sandbox: sb.wireLocked(), Routes: sb.wireRoutesLocked()}, nil
 }
 
-// Delete ends the sandbox. orphans says that the snapshots of which no other
-// sandbox starts go with it.
+// Delete deletes the sandbox. With orphans it also deletes the snapshots from which no
+// other sandbox starts.
 func (sb *Sandbox) Delete(orphans bool) (resp wire.UpdateResponse, err error) {
 	if err := sb.lock(); err != nil {
 		return resp, err
@@ -226,7 +225,7 @@ func (sb *Sandbox) Delete(orphans bool) (resp wire.UpdateResponse, err error) {
 	return resp, nil
 }
 
-// Usable gives a snapshot that a sandbox of the project can start from.
+// Usable returns a snapshot if a sandbox of the project can start from it.
 func (st *Store) Usable(project, id string) (*Snapshot, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -240,8 +239,8 @@ func (st *Store) Usable(project, id string) (*Snapshot, error) {
 	return sn, nil
 }
 
-// addInOp makes a sandbox known whose machine is about to be made: whoever is told
-// that the name is taken finds it, with a session that is pending.
+// addInOp adds a sandbox whose machine is about to be created: a client that is told that
+// the name is taken finds it, with a pending session.
 func (st *Store) addInOp(sb *Sandbox, from *Snapshot) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -250,15 +249,16 @@ func (st *Store) addInOp(sb *Sandbox, from *Snapshot) error {
 	}
 	st.sandboxes[sb.rec.Key] = sb
 	sb.setCurrentLocked(sb.newSessionLocked(from))
-	// Not before its first session, which clients tell from later ones by that.
+	// It must not be before the first session: clients compare these times to recognize
+	// the first session.
 	sb.rec.CreatedAt = sb.current.rec.RequestedAt
 	sb.rec.UpdatedAt, sb.rec.StatusUpdatedAt = sb.rec.CreatedAt, sb.rec.CreatedAt
 	st.sessions[sb.current.rec.ID] = sb.current
 	return nil
 }
 
-// giveUpInOp forgets a sandbox that could not be made. What has waited for it finds
-// it gone.
+// giveUpInOp removes a sandbox that could not be created. Requests that wait for it find
+// that it is gone.
 func (sb *Sandbox) giveUpInOp() {
 	sb.closeRoutesInOp()
 	st := sb.st
@@ -270,7 +270,7 @@ func (sb *Sandbox) giveUpInOp() {
 	sb.current.setStatusLocked(statusFailed)
 }
 
-// Create makes a sandbox with its first session.
+// Create creates a sandbox with its first session.
 func (st *Store) Create(ctx context.Context, key Key, set Settings, from *Snapshot, fill func(context.Context, *box.Box) error) (resp wire.SandboxResponse, err error) {
 	if err := st.checkMounts(key.Project, &set); err != nil {
 		return resp, err

@@ -24,8 +24,8 @@ const (
 	statusAborted      = "aborted"
 )
 
-// Session is one run of a sandbox. Its fields are guarded by the store's lock,
-// save those that never change.
+// Session is one run of a sandbox. The store's lock guards its fields, except those that
+// never change.
 type Session struct {
 	sb     *Sandbox
 	rec    sessionRecord
@@ -50,7 +50,7 @@ type Session struct {
 	changed chan struct{}
 }
 
-// snapshotPlan is the snapshot that the end of a session makes.
+// snapshotPlan describes the snapshot at the end of a session.
 type snapshotPlan struct {
 	method     string
 	expiration *time.Duration // nil means the sandbox's own
@@ -60,8 +60,8 @@ func (sess *Session) liveLocked() bool {
 	return sess.rec.Status == statusPending || sess.rec.Status == StatusRunning
 }
 
-// sandboxStatusLocked is the status of the session's sandbox, of which there are
-// fewer.
+// sandboxStatusLocked returns the status of the session's sandbox. Sandboxes have fewer
+// statuses than sessions.
 func (sess *Session) sandboxStatusLocked() string {
 	switch sess.rec.Status {
 	case statusPending, StatusRunning:
@@ -72,7 +72,7 @@ func (sess *Session) sandboxStatusLocked() string {
 	return StatusStopped
 }
 
-// isEnding reports whether the session comes to its end, or has.
+// isEnding reports whether the session is ending or has ended.
 func (sess *Session) isEnding() bool {
 	st := sess.sb.st
 	st.mu.Lock()
@@ -88,7 +88,7 @@ func (sess *Session) hasFailed() bool {
 	return sess.failed
 }
 
-// endedLocked says whether the session has come to its end.
+// endedLocked reports whether the session has ended.
 func (sess *Session) endedLocked() bool {
 	switch sess.rec.Status {
 	case StatusStopped, statusFailed, statusAborted:
@@ -97,7 +97,7 @@ func (sess *Session) endedLocked() bool {
 	return false
 }
 
-// beganLocked is what the timeout counts from.
+// beganLocked returns the start of the timeout.
 func (sess *Session) beganLocked() time.Time {
 	if sess.rec.StartedAt.IsZero() {
 		return sess.rec.RequestedAt
@@ -139,7 +139,7 @@ func (sess *Session) wireLocked() wire.Session {
 	return w
 }
 
-// measureLocked is what a session with a machine has used so far.
+// measureLocked returns what a session with a machine has used so far.
 func (sess *Session) measureLocked() usage {
 	u := sess.machine.Usage()
 	in, out := sess.streams.load()
@@ -150,8 +150,8 @@ func (sess *Session) measureLocked() usage {
 	}
 }
 
-// Use waits until the session runs, and returns its machine, or the API's error
-// when there is none.
+// Use waits until the session runs and returns its machine. If it does not run, Use
+// returns the API's error.
 func (sess *Session) Use(ctx context.Context) (*box.Box, error) {
 	st := sess.sb.st
 	for {
@@ -177,8 +177,8 @@ func (sess *Session) Use(ctx context.Context) (*box.Box, error) {
 	}
 }
 
-// MachineError returns the error for what a machine refused; if the machine was
-// stopped meanwhile, that takes precedence.
+// MachineError returns the API's error for an error of a machine. If the machine was
+// stopped in the meantime, that takes precedence.
 func (sess *Session) MachineError(ctx context.Context, err error) error {
 	if errors.Is(err, backend.ErrStopped) {
 		if _, err := sess.Use(ctx); err != nil {
@@ -192,22 +192,22 @@ func (sess *Session) MachineError(ctx context.Context, err error) error {
 // Project returns the project of the session's sandbox.
 func (sess *Session) Project() string { return sess.sb.rec.Key.Project }
 
-// Environ are the variables that the sandbox has set, as KEY=value.
+// Environ returns the variables that the sandbox has set, as KEY=value.
 func (sess *Session) Environ() []string {
 	sess.sb.st.mu.Lock()
 	defer sess.sb.st.mu.Unlock()
 	return environ(sess.sb.rec.Settings.Env)
 }
 
-// Describe gives the session with the routes of its sandbox.
+// Describe returns the session with the routes of its sandbox.
 func (sess *Session) Describe() wire.SessionResponse {
 	sess.sb.st.mu.Lock()
 	defer sess.sb.st.mu.Unlock()
 	return wire.SessionResponse{Session: sess.wireLocked(), Routes: sess.sb.wireRoutesLocked()}
 }
 
-// ListSessions gives the sessions of a project or of all, and of a sandbox or of
-// all.
+// ListSessions returns the sessions of a project and of a sandbox. An empty argument
+// means all.
 func (st *Store) ListSessions(project, name string) []wire.Session {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -221,8 +221,8 @@ func (st *Store) ListSessions(project, name string) []wire.Session {
 	return items
 }
 
-// StopAndAwait stops the session, unless something else has, and waits until the
-// stop responds.
+// StopAndAwait stops the session, unless it is already stopping, and waits until the stop
+// responds.
 func (sess *Session) StopAndAwait(ctx context.Context) (resp wire.StopResponse, err error) {
 	if err := sess.awaitStop(ctx, sess.stop(nil)); err != nil {
 		return resp, err
@@ -248,7 +248,7 @@ func (sess *Session) StopAndAwait(ctx context.Context) (resp wire.StopResponse, 
 	return resp, nil
 }
 
-// Extend gives a running session more time.
+// Extend extends a running session.
 func (sess *Session) Extend(ctx context.Context, d time.Duration) error {
 	if _, err := sess.Use(ctx); err != nil {
 		return err
@@ -267,8 +267,8 @@ func (sess *Session) Extend(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// SetPolicy puts a policy into force, for this session and for those that come
-// after it. raw is what it was made of.
+// SetPolicy sets a policy for this session and for later ones. raw is the policy in the
+// request.
 func (sess *Session) SetPolicy(ctx context.Context, policy *wire.NetworkPolicy, raw []byte) error {
 	machine, err := sess.Use(ctx)
 	if err != nil {

@@ -17,8 +17,8 @@ const (
 	ShortExpiration = 7 * day
 )
 
-// Settings are what a sandbox is configured with: what create takes, update
-// changes and fork copies.
+// Settings are the configuration of a sandbox: create sets them, update changes them and
+// fork copies them.
 type Settings struct {
 	Persistent         bool                    `json:"persistent"`
 	VCPUs              int                     `json:"vcpus"`
@@ -39,7 +39,7 @@ type Settings struct {
 	KeepLast           *wire.KeepLastSnapshots `json:"keepLastSnapshots,omitempty"`
 }
 
-// clone copies the settings so far that no change to one shows in the other.
+// clone copies the settings deeply enough that changes to one do not affect the other.
 func (c Settings) clone() Settings {
 	c.Env, c.Tags, c.Ports = maps.Clone(c.Env), maps.Clone(c.Tags), slices.Clone(c.Ports)
 	c.FailoverRegions, c.Mounts = slices.Clone(c.FailoverRegions), maps.Clone(c.Mounts)
@@ -53,8 +53,7 @@ func DefaultSettings() Settings {
 	}
 }
 
-// ShortenRetention sets what the newest versions of the API keep of snapshots
-// unless told otherwise.
+// ShortenRetention sets the retention defaults of the newest versions of the API.
 func (c *Settings) ShortenRetention() {
 	if c.SnapshotExpiration == nil {
 		c.SnapshotExpiration = new(ShortExpiration)

@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// How a snapshot was made: by a stop, or by request.
+// How a snapshot was created: by a stop, or by a request.
 const (
 	methodAutomatic = "automatic"
 	methodManual    = "manual"
@@ -26,7 +26,7 @@ const (
 	snapshotFailed  = "failed"
 )
 
-// Snapshot is a saved state. Its fields are guarded by the store's lock.
+// Snapshot is a saved file system. The store's lock guards its fields.
 type Snapshot struct {
 	st     *Store
 	rec    snapshotRecord
@@ -57,13 +57,13 @@ func (sn *Snapshot) wireLocked() wire.Snapshot {
 	}
 }
 
-// useLocked notes that a session was started from the snapshot.
+// useLocked records that a session was started from the snapshot.
 func (sn *Snapshot) useLocked(now time.Time) {
 	sn.rec.LastUsedAt = now
 	sn.expireAfterLocked(sn.rec.TTL)
 }
 
-// expireAfterLocked sets how long after its last use the snapshot expires; zero is
+// expireAfterLocked sets how long after its last use the snapshot expires. Zero means
 // never.
 func (sn *Snapshot) expireAfterLocked(ttl time.Duration) {
 	if sn.rec.TTL = ttl; ttl > 0 {
@@ -73,7 +73,7 @@ func (sn *Snapshot) expireAfterLocked(ttl time.Duration) {
 	}
 }
 
-// expireAtLocked sets when the snapshot expires; the zero time is never.
+// expireAtLocked sets when the snapshot expires. The zero time means never.
 func (sn *Snapshot) expireAtLocked(at time.Time) {
 	sn.expiry.Stop()
 	sn.rec.ExpiresAt = at
@@ -82,14 +82,14 @@ func (sn *Snapshot) expireAtLocked(at time.Time) {
 	}
 }
 
-// frozen is what has become of the files of a machine.
+// frozen is the result of freezing a machine's files.
 type frozen struct {
 	layer backend.LayerID
 	size  int64 // of what was written in this session
 	err   error
 }
 
-// freeze makes the files of the stopped machine a layer, once.
+// freeze makes a layer of the stopped machine's files, once.
 func (sess *Session) freeze() frozen {
 	st := sess.sb.st
 	st.mu.Lock()
@@ -109,8 +109,8 @@ func (sess *Session) freeze() frozen {
 	return f
 }
 
-// takeSnapshot makes the files of the stopped machine a snapshot, as planned. It
-// is false when that has failed.
+// takeSnapshot makes a snapshot of the stopped machine's files, as planned. It returns
+// false if that has failed.
 func (sess *Session) takeSnapshot() bool {
 	st := sess.sb.st
 	st.mu.Lock()
@@ -147,7 +147,7 @@ func (sess *Session) takeSnapshot() bool {
 		return false
 	}
 	if from != "" {
-		// The API's size is that of all files, not of the layer.
+		// The API's size covers all files, not only the layer.
 		if parent := st.snapshots[sess.rec.SourceSnapshot]; parent != nil && st.Host.Mode() == box.Namespace {
 			sn.rec.Size += parent.rec.Size
 		}
@@ -162,12 +162,12 @@ func (sess *Session) takeSnapshot() bool {
 	return true
 }
 
-// snapshotRetry is when a session whose time is over, and whose files could not
-// be saved, is stopped again.
+// snapshotRetry is the time after which a session that has timed out, but whose files
+// could not be saved, is stopped again.
 const snapshotRetry = time.Minute
 
-// goOn lets a session whose snapshot has failed, for example because the disk is
-// full, run on with its files: they are nowhere else. Its commands have ended.
+// goOn lets a session continue with its files after its snapshot has failed, for example
+// because the disk is full: the files are nowhere else. Its commands have ended.
 func (sess *Session) goOn() bool {
 	st := sess.sb.st
 	st.mu.Lock()
@@ -193,18 +193,18 @@ func (sess *Session) goOn() bool {
 	return true
 }
 
-// notSavedLocked reports whether the session runs on since its last snapshot failed.
+// notSavedLocked reports whether the session continues because its last snapshot failed.
 func (sess *Session) notSavedLocked() bool {
 	return sess.liveLocked() && sess.taken != nil && sess.taken.rec.Status == snapshotFailed
 }
 
-// errNotSaved says so, of a save that has failed with err.
+// errNotSaved returns the error for a save that has failed with err.
 func errNotSaved(err error) *reply.Error {
 	return reply.Internal(err, "The snapshot could not be created, for example because the disk is full. The sandbox runs on with its files.")
 }
 
-// keepLocked sets the expiry of a new snapshot, and applies the retention policy of
-// the sandbox. It gives the snapshots that have to go.
+// keepLocked sets the expiry of a new snapshot, and applies the sandbox's retention
+// policy. It returns the snapshots to delete.
 func (sb *Sandbox) keepLocked(sn *Snapshot, expiration *time.Duration) (evicted []*Snapshot) {
 	keep := sb.rec.Settings.KeepLast
 	if expiration == nil && keep != nil && keep.Expiration != nil {
@@ -244,7 +244,7 @@ func (sb *Sandbox) keepLocked(sn *Snapshot, expiration *time.Duration) (evicted 
 	return evicted
 }
 
-// RemoveSnapshot deletes a snapshot. What stands on it stays.
+// RemoveSnapshot deletes a snapshot. Files that other snapshots need stay.
 func (st *Store) RemoveSnapshot(sn *Snapshot) bool {
 	st.mu.Lock()
 	if sn.rec.Status != snapshotCreated {
@@ -260,22 +260,22 @@ func (st *Store) RemoveSnapshot(sn *Snapshot) bool {
 	return true
 }
 
-// Snapshot gives the snapshot with that ID, nil if there is none.
+// Snapshot returns the snapshot with an ID, or nil.
 func (st *Store) Snapshot(id string) *Snapshot {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.snapshots[id]
 }
 
-// Describe gives the snapshot as the API shows it.
+// Describe returns the snapshot as the API shows it.
 func (sn *Snapshot) Describe() wire.Snapshot {
 	sn.st.mu.Lock()
 	defer sn.st.mu.Unlock()
 	return sn.wireLocked()
 }
 
-// ListSnapshots gives the snapshots of a project or of all, and of a sandbox or
-// of all.
+// ListSnapshots returns the snapshots of a project and of a sandbox. An empty argument
+// means all.
 func (st *Store) ListSnapshots(project, name string) []wire.Snapshot {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -288,7 +288,7 @@ func (st *Store) ListSnapshots(project, name string) []wire.Snapshot {
 	return items
 }
 
-// StopWithSnapshot makes a snapshot, with which the session ends.
+// StopWithSnapshot makes a snapshot, which ends the session.
 func (sess *Session) StopWithSnapshot(ctx context.Context, expiration *time.Duration) (resp wire.SnapshotResponse, err error) {
 	if _, err := sess.Use(ctx); err != nil {
 		return resp, err
@@ -311,18 +311,18 @@ func (sess *Session) StopWithSnapshot(ctx context.Context, expiration *time.Dura
 	if sess.taken == nil || sess.taken.rec.Status == snapshotFailed {
 		return resp, reply.Internal(sess.saveErr, "The snapshot could not be created.")
 	}
-	// The response shows the moment of the snapshot, with which the session ends.
+	// The response shows the session at the moment of the snapshot, which ends it.
 	w := sess.wireLocked()
 	w.Status, w.StoppedAt, w.Duration, w.ActiveCPUDurationMs, w.NetworkTransfer = statusSnapshotting, wire.Time{}, nil, nil, nil
 	return wire.SnapshotResponse{Snapshot: sess.taken.wireLocked(), Session: &w}, nil
 }
 
-// maxSiblings is how many siblings of a snapshot are shown; of more there is
-// only a count.
+// maxSiblings limits how many siblings of a snapshot are shown. Beyond it only their
+// number is shown.
 const maxSiblings = 50
 
-// children gives the snapshots made of sessions that began with parent, oldest
-// first. Those without a parent are not siblings of each other.
+// children returns the snapshots of sessions that started from parent, oldest first.
+// Snapshots without a parent are not siblings.
 func (st *Store) children(parent string) []*Snapshot {
 	if parent == "" {
 		return nil
@@ -347,8 +347,8 @@ func (st *Store) newestChild(sn *Snapshot) *Snapshot {
 	return children[len(children)-1]
 }
 
-// treeNodeLocked is a snapshot with its siblings. The count includes itself, and
-// ends in "+" when there are more than are shown.
+// treeNodeLocked returns a snapshot with its siblings. The count includes itself, and
+// ends in "+" if not all are shown.
 func (st *Store) treeNodeLocked(sn *Snapshot) wire.SnapshotTreeNode {
 	node := wire.SnapshotTreeNode{Snapshot: sn.wireLocked(), Siblings: []wire.Snapshot{}}
 	more := ""
@@ -365,8 +365,8 @@ func (st *Store) treeNodeLocked(sn *Snapshot) wire.SnapshotTreeNode {
 	return node
 }
 
-// Tree gives a page of the ancestors of a snapshot, nearest first, or of its
-// descendants, of which the newest child is followed.
+// Tree returns a page of a snapshot's ancestors, nearest first, or of its descendants,
+// following the newest child.
 func (st *Store) Tree(project, id string, up bool, limit int) wire.SnapshotTreePage {
 	resp := wire.SnapshotTreePage{Snapshots: []wire.SnapshotTreeNode{}}
 	st.mu.Lock()

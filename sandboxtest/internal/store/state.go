@@ -21,17 +21,17 @@ import (
 const (
 	stateFile   = "state.json"
 	machinesDir = "machines"
-	// saveDelay gathers changes that come together into one write.
+	// saveDelay combines changes that follow each other into one write.
 	saveDelay = 50 * time.Millisecond
 )
 
-// State is what Options.Dir keeps. It holds the environment of sandboxes, so
-// that its file is for its owner alone. Commands are not in it: those of an
-// ended session can't be requested.
+// State is the content of Options.Dir. It contains the environment of sandboxes, so only
+// its owner may read the file. It contains no commands: those of an ended session can't
+// be requested.
 type State struct {
 	Version int `json:"version"`
-	// Kind names the layers of the snapshots: those of one kind of host are of
-	// no use to another.
+	// Kind names the layers of the snapshots, because hosts of another kind can't use
+	// them.
 	Kind      string           `json:"kind"`
 	Offset    time.Duration    `json:"clockOffset"`
 	Sandboxes []sandboxRecord  `json:"sandboxes"`
@@ -106,18 +106,16 @@ type driveRecord struct {
 	Root   string `json:"root,omitempty"`
 }
 
-// saver writes the state to Options.Dir. Its saving fields are guarded by the
-// store's lock.
+// saver writes the state to Options.Dir. The store's lock guards its fields, except
+// writing.
 type saver struct {
-	// loaded says that what was in the directory is known, without which nothing
-	// may be written.
+	// loaded says that the directory's content was read. Nothing may be written before.
 	loaded bool
 	wake   chan struct{}
-	// changes counts what there was to save; saved is how far that is done.
+	// changes counts the changes; saved is how many of them are saved.
 	changes, saved uint64
-	// doomed remove the files of snapshots and drives that were deleted, once no
-	// saved state names them: after a crash the state before the deletion still
-	// has to be whole.
+	// doomed remove the files of deleted snapshots and drives once no saved state names
+	// them: after a crash the state before the deletion still has to be complete.
 	doomed []func() error
 
 	writing sync.Mutex // held while the file is written
@@ -149,8 +147,8 @@ func (st *Store) saveChanges() {
 	}
 }
 
-// Flush returns when all changes up to now are saved. What can't be saved, for
-// example because the disk is full, is saved with the next change.
+// Flush returns when all changes so far are saved. A change that can't be saved, for
+// example because the disk is full, is saved with the next one.
 func (st *Store) Flush() error {
 	st.mu.Lock()
 	want := st.saver.changes
@@ -177,8 +175,8 @@ func (st *Store) save() error {
 	return st.saveWriting()
 }
 
-// saveWriting writes the state in one step, and then removes the layers that it no
-// longer names. It is called with saver.writing held.
+// saveWriting writes the state atomically, and then removes the layers that it no longer
+// names. The caller holds saver.writing.
 func (st *Store) saveWriting() error {
 	st.mu.Lock()
 	changes, doomed := st.saver.changes, st.saver.doomed
@@ -222,8 +220,8 @@ func writeState(name string, in *State) error {
 	return box.WriteFile(name, append(data, '\n'), true)
 }
 
-// readState reads what an earlier server has left, nil when there is nothing.
-// What can't be read is left as it is.
+// readState reads the state of an earlier server. It returns nil if there is none. It
+// does not change a file that it can't read.
 func readState(name string) (*State, error) {
 	data, err := os.ReadFile(name)
 	switch {
@@ -269,8 +267,8 @@ func (st *Store) stateLocked() *State {
 	return out
 }
 
-// checkDir refuses a directory without a state in which there are files that a
-// server with its state, or somebody else, must have put there.
+// checkDir refuses a directory without a state that contains files of another server or
+// of somebody else.
 func checkDir(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, stateFile)); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -294,9 +292,8 @@ func checkDir(dir string) error {
 	return err
 }
 
-// contents reads what an earlier server has left in Options.Dir, which is
-// locked, and says what the host has to have for it. Layers of another kind of
-// host are none of its business.
+// contents reads the state in Options.Dir, which is locked, and returns what the host
+// must have for it. It ignores layers of another kind of host.
 func (st *Store) contents(kind string) (want box.Contents, err error) {
 	if st.found, err = readState(filepath.Join(st.opts.Dir, stateFile)); err != nil || st.found == nil {
 		return want, err
@@ -310,7 +307,7 @@ func (st *Store) contents(kind string) (want box.Contents, err error) {
 	return want, nil
 }
 
-// layers are those of the snapshots.
+// layers returns the layers of the snapshots.
 func (in *State) layers() (ids []backend.LayerID) {
 	for _, sn := range in.Snapshots {
 		if sn.Status == snapshotCreated {
@@ -320,9 +317,9 @@ func (in *State) layers() (ids []backend.LayerID) {
 	return ids
 }
 
-// Load takes up what an earlier server has left. Sessions that it had no time to
-// stop were aborted. Until it has succeeded nothing is saved; then there is a
-// state, so that one that is missing later is missed.
+// Load restores the state of an earlier server. Sessions that the server could not stop
+// were aborted. Nothing is saved before Load has succeeded. Afterwards a state exists, so
+// that a missing one is noticed later.
 func (st *Store) Load(host string) error {
 	st.routesHost = host
 	if st.found != nil {
@@ -365,7 +362,7 @@ func (st *Store) takeUp(in *State) error {
 	return st.restore(in)
 }
 
-// restore takes the state up. The routes of its sandboxes get new addresses.
+// restore restores the state. The routes of its sandboxes get new addresses.
 func (st *Store) restore(in *State) error {
 	st.mu.Lock()
 	err := st.restoreLocked(in)

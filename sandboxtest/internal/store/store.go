@@ -33,7 +33,7 @@ type Options struct {
 	Log                 *slog.Logger
 	// Team is the ID of the team that sandboxes belong to.
 	Team string
-	// Stub gives what stands in for a command, nil for the command itself.
+	// Stub returns what replaces a command, or nil for the command itself.
 	Stub func(name string, args []string) Stub
 	// Missing lists what this machine does not enforce, with reasons.
 	Missing func() error
@@ -54,13 +54,13 @@ type Store struct {
 	site   *firewall.Site
 	images *images
 	spool  string
-	// unlockSpool gives the spool free for others to sweep.
+	// unlockSpool releases the spool, so that others can remove it.
 	unlockSpool func() error
 	routesHost  string    // where the ports of sandboxes are
 	warned      sync.Once // of a policy that is not enforced
 	found       *State    // in Options.Dir; nil if there was none
 
-	// ctx ends when the server closes; background holds what close waits for.
+	// ctx ends when the server closes. Close waits for background.
 	ctx        context.Context
 	cancel     context.CancelFunc
 	background sync.WaitGroup
@@ -75,13 +75,13 @@ type Store struct {
 	saver     saver
 }
 
-// Key is what a name is unique in.
+// Key is the scope of a unique name, with the name.
 type Key struct {
 	Project string `json:"project"`
 	Name    string `json:"name"`
 }
 
-// New makes a store with nothing in it. Open and Load come next, in this order.
+// New returns an empty store. Call Open and then Load before using it.
 func New(opts Options) *Store {
 	g := guard.New(opts.Log)
 	st := &Store{
@@ -101,7 +101,7 @@ func New(opts Options) *Store {
 	return st
 }
 
-// Open makes ready what sandboxes run on.
+// Open opens the host on which sandboxes run.
 func (st *Store) Open() (err error) {
 	config := box.Options{Mode: st.opts.Mode, HomeFolders: st.opts.HomeFolders, Hidden: st.opts.Hidden, Logger: st.opts.Log}
 	if st.opts.Dir != "" {
@@ -134,7 +134,7 @@ func (st *Store) Open() (err error) {
 	return err
 }
 
-// Enter holds close back until leave is called; it is false once that has begun.
+// Enter delays Close until Leave is called. It returns false if the store is closing.
 func (st *Store) Enter() bool {
 	st.gate.Lock()
 	defer st.gate.Unlock()
@@ -147,8 +147,8 @@ func (st *Store) Enter() bool {
 // Leave takes an Enter back.
 func (st *Store) Leave() { st.background.Done() }
 
-// Spawn runs f in the background; close waits for it. It does nothing once
-// the end has begun.
+// Spawn runs f in the background, and Close waits for it. It does nothing if the store is
+// closing.
 func (st *Store) Spawn(f func()) {
 	if st.Enter() {
 		go func() {
@@ -158,7 +158,7 @@ func (st *Store) Spawn(f func()) {
 	}
 }
 
-// BeginClose lets nothing begin any more, and time stand still.
+// BeginClose prevents new work and stops the clock.
 func (st *Store) BeginClose() {
 	st.gate.Lock()
 	st.closed = true
@@ -183,8 +183,7 @@ func (st *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// Find gives the sandbox of that name. Without a project the name is looked
-// for in all of them.
+// Find returns the sandbox with a name, of a project or of any if project is empty.
 func (st *Store) Find(project, name string) *Sandbox {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -199,7 +198,7 @@ func (st *Store) Find(project, name string) *Sandbox {
 	return nil
 }
 
-// Session gives the session with that ID.
+// Session returns the session with an ID.
 func (st *Store) Session(id string) (*Session, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -226,11 +225,11 @@ func (st *Store) Uses(project string) bool {
 	return false
 }
 
-// OnClose calls f once the end begins, unless stop is called before.
+// OnClose calls f when the store starts to close, unless stop is called before.
 func (st *Store) OnClose(f func()) (stop func() bool) { return context.AfterFunc(st.ctx, f) }
 
-// Closing reports whether the end has begun.
+// Closing reports whether the store is closing.
 func (st *Store) Closing() bool { return st.ctx.Err() != nil }
 
-// PinImage gives an image as the service shows it.
+// PinImage returns an image as the service shows it.
 func (st *Store) PinImage(image string) (string, error) { return st.images.pin(image) }

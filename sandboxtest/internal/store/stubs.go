@@ -9,10 +9,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
-// Stub stands in for a program: see the handlers of the server.
+// Stub replaces a program; see the server's handlers.
 type Stub func(ctx context.Context, inv *Invocation) int
 
-// Invocation is a command that a stubFunc stands in for.
+// Invocation is a command that a Stub replaces.
 type Invocation struct {
 	Sandbox, Session string
 	Name             string
@@ -25,7 +25,7 @@ type Invocation struct {
 	Machine          *box.Box
 }
 
-// stubRun is a runner that is a handler.
+// stubRun is a runner that calls a handler.
 type stubRun struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -52,7 +52,7 @@ func startStub(h Stub, inv *Invocation) *stubRun {
 	return r
 }
 
-// The numbers of the signals are those of Linux everywhere.
+// The signals have their Linux numbers on all systems.
 const (
 	SigKill = 9
 	sigCont = 18
