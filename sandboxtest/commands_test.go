@@ -154,15 +154,15 @@ func TestCommandTimeout(t *testing.T) {
 	c.refused("POST", session(sess)+"/cmd", obj{"command": "true", "timeout": -1}, 400, "bad_request")
 }
 
-// assertRuns waits until a process is seen whose arguments contain the text. One
-// that the emulator has started may not be seen yet: from when exec succeeds
-// until the kernel has put the arguments in place, a process shows none.
+// assertRuns waits for a process whose arguments contain the text. A process that the
+// emulator has started may show none yet: between exec and the moment when the kernel has
+// set up the arguments.
 func assertRuns(t *testing.T, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return alive(t, text) }, eventually, time.Millisecond, "no process has %q", text)
 }
 
-// alive reports whether a process is seen whose arguments contain the text.
+// alive reports whether a process's arguments contain the text.
 func alive(t *testing.T, text string) bool {
 	if runtime.GOOS != "linux" {
 		needs.Other(t, "needs /proc")
@@ -280,8 +280,8 @@ func TestWaitParameter(t *testing.T) {
 	assert.Equal(t, 200, (<-done).StatusCode)
 }
 
-// TestExitHiddenUntilWaited: until somebody has waited for the end of
-// a command, reads show it running.
+// TestExitHiddenUntilWaited: until a client has waited for the end of a command, reads
+// show it as running.
 func TestExitHiddenUntilWaited(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID

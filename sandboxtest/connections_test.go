@@ -15,8 +15,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// TestSpareConnection: a connection that a client has dialed, and has not
-// needed for as long as it keeps one, takes its request.
+// TestSpareConnection: a connection that a client has kept idle for its maximum time
+// still accepts a request.
 func TestSpareConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, served := net.Pipe()
@@ -36,7 +36,7 @@ func TestSpareConnection(t *testing.T) {
 	})
 }
 
-// pipes is a listener of the ends that it holds.
+// pipes is a listener that returns the connections in a channel.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {

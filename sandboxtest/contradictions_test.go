@@ -17,13 +17,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// answer is a response that a goroutine of a test waits for.
+// answer is a response that a test goroutine waits for.
 type answer struct {
 	status int
 	body   string
 }
 
-// later sends a request that may be answered only after others.
+// later sends a request that may get its response only after others.
 func (c *raw) later(method, path string, body any) <-chan answer {
 	c.t.Helper()
 	req := c.request(method, path, body)
@@ -44,7 +44,7 @@ func (c *raw) later(method, path string, body any) <-chan answer {
 	return out
 }
 
-// slowSource is a tarball whose server answers, with the given status, when it is
+// slowSource is a tarball whose server responds, with the given status, when it is
 // released.
 func slowSource(t *testing.T, host string, status int) (source obj, asked <-chan struct{}, release func()) {
 	arrived, released := make(chan struct{}), make(chan struct{})
@@ -71,8 +71,8 @@ func names(t *testing.T, c *raw) (all []string) {
 	return all
 }
 
-// TestNameInMaking: from the moment that a name is refused as taken, every request
-// finds its sandbox, and the end of its creation changes nothing that was told of it.
+// TestNameInMaking: once a name was refused as taken, every request finds the sandbox,
+// and the end of its creation does not contradict earlier responses.
 func TestNameInMaking(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Dir: t.TempDir()})
 	source, asked, release := slowSource(t, srv.HostAddress(), 200)
@@ -90,7 +90,7 @@ func TestNameInMaking(t *testing.T) {
 	c.call("GET", "/v2/sandboxes/sessions?project=prj&name=slow", nil, 200, &sessions)
 	assert.Len(t, sessions.Sessions, 1)
 
-	// What needs the machine waits for it.
+	// A request that needs the machine waits for it.
 	updated := c.later("PATCH", "/v2/sandboxes/slow?projectId=prj", obj{"tags": obj{"a": "b"}})
 	resumed := c.later("GET", "/v2/sandboxes/slow?projectId=prj&resume=true", nil)
 	ran := c.later("POST", session(early.Session.ID)+"/cmd", obj{"command": "cat", "args": []string{"file"}, "wait": true})
@@ -106,8 +106,8 @@ func TestNameInMaking(t *testing.T) {
 	assert.Equal(t, "running", after.Session.Status)
 }
 
-// TestFirstSession: a sandbox is no older than its first session, by which clients
-// tell that from sessions that were resumed, however much time passes meanwhile.
+// TestFirstSession: a sandbox is not older than its first session, however much time
+// passes during the creation. Clients compare the two to recognize the first session.
 func TestFirstSession(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	srv.Tick(time.Second)
@@ -115,8 +115,8 @@ func TestFirstSession(t *testing.T) {
 	assert.False(t, made.Session.CreatedAt.After(made.Sandbox.CreatedAt.Time), "%v, %v", made.Session.CreatedAt, made.Sandbox.CreatedAt)
 }
 
-// TestNameInMakingEnds: what is asked of a sandbox while it is made holds for it
-// once it is there, and for one that could not be made it is as if it was deleted.
+// TestNameInMakingEnds: a request to a sandbox that is being created takes effect once it
+// exists. If the creation fails, the sandbox looks deleted.
 func TestNameInMakingEnds(t *testing.T) {
 	for name, row := range map[string]struct {
 		status, stopped, deleted int
@@ -148,8 +148,8 @@ func TestNameInMakingEnds(t *testing.T) {
 	}
 }
 
-// TestDoubleStart does what agents do that are started twice at once: the start
-// whose creation is refused looks the sandbox up, and uses it.
+// TestDoubleStart starts an agent twice at once: the start whose creation is refused
+// looks the sandbox up, and uses it.
 func TestDoubleStart(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	for i := range 40 {
@@ -172,8 +172,7 @@ func TestDoubleStart(t *testing.T) {
 	}
 }
 
-// TestAnswersAgree: after each refusal the other requests say the same of what it
-// was about.
+// TestAnswersAgree: after each refusal, other requests agree with it.
 func TestAnswersAgree(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	with := func(more obj) obj {

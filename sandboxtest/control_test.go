@@ -35,8 +35,8 @@ func (c *raw) control(method, path string, body any, status int, out any) {
 	}
 }
 
-// TestControl: a program in any language does by the control API what tests in
-// Go do with methods.
+// TestControl: a program in any language can use the control API for what Go tests do
+// with methods.
 func TestControl(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, ControlToken: controlToken})
@@ -126,7 +126,7 @@ func TestControlIsClosed(t *testing.T) {
 	assert.Equal(t, 403, ask(srv.URL+"/v2/sandboxes", controlToken, nil), "it opens nothing else")
 	assert.Equal(t, 404, ask(strings.Replace(clock, "/control", "/controls", 1), controlToken, nil))
 
-	// Without a token of its own the API does not exist, whatever is sent.
+	// Without its own token the control API does not exist, whatever is sent.
 	closed, _ := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	assert.Empty(t, closed.ControlURL())
 	clock = strings.TrimSuffix(closed.URL, "/api") + "/control/v1/clock"
@@ -140,8 +140,8 @@ func TestControlIsClosed(t *testing.T) {
 	assert.NotContains(t, strings.Join(closed.Environ(), " "), "CONTROL")
 }
 
-// TestEdgeCuts: a stream that the edge cuts after minutes, by a broken
-// connection or by an end without a last record, costs the client nothing.
+// TestEdgeCuts: if the edge cuts a stream after minutes, by breaking the connection or by
+// ending it without a last record, the client loses nothing.
 func TestEdgeCuts(t *testing.T) {
 	t.Parallel()
 	for _, cleanly := range []bool{true, false} {

@@ -33,7 +33,7 @@ func TestAuthorization(t *testing.T) {
 	assert.Equal(t, "right", c.srv.Credentials().Token)
 }
 
-// TestOtherTeams: a good token is good for its own team only, by ID or slug.
+// TestOtherTeams: a valid token works only for its own team, by ID or slug.
 func TestOtherTeams(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
@@ -100,8 +100,7 @@ func TestScope(t *testing.T) {
 	assert.Equal(t, 403, c.send(req).StatusCode)
 }
 
-// TestTokenNamesItsProject: with an OIDC token no request has to say which
-// project it is for.
+// TestTokenNamesItsProject: with an OIDC token, requests need not name the project.
 func TestTokenNamesItsProject(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})

@@ -88,7 +88,7 @@ func TestDrives(t *testing.T) {
 	c.call("GET", "/v2/sandboxes/features?projectId=prj", nil, 200, nil)
 }
 
-// TestDriveOutlivesSandboxes: what one sandbox writes the next one reads, while
+// TestDriveOutlivesSandboxes: the next sandbox reads what one sandbox has written, and
 // snapshots contain nothing of it.
 func TestDriveOutlivesSandboxes(t *testing.T) {
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
@@ -111,8 +111,8 @@ func TestDriveOutlivesSandboxes(t *testing.T) {
 		c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "name": "two", "mounts": mounts}, 409, "conflict")
 		c.get("two", "", 404)
 
-		// Others see what it wrote once its session has ended, and keep their own
-		// changes to themselves.
+		// Other sessions see its files once it has ended, and keep their own changes to
+		// themselves.
 		early := c.create(obj{"mounts": obj{"/data": mounted("data", "snapshot")}})
 		assert.Empty(t, c.sh(early.Session.ID, "ls /data"))
 		c.stop(one.Session.ID)
@@ -216,8 +216,8 @@ func TestDrivesOutliveTheServer(t *testing.T) {
 	})
 }
 
-// TestDriveLines: forks know whom they come from, by both names of the routes,
-// also after a restart.
+// TestDriveLines: forks know their source, on both routes of drives, also after a
+// restart.
 func TestDriveLines(t *testing.T) {
 	t.Parallel()
 	opts := sandboxtest.Options{Dir: t.TempDir(), Mode: sandboxtest.Folder}

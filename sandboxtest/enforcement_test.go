@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestHostAddress: one address leads from commands to this machine's loopback.
+// TestHostAddress: one address leads from commands to this machine's loopback interface.
 // The tests of sources check that it works for them, too.
 func TestHostAddress(t *testing.T) {
 	t.Parallel()
@@ -66,7 +66,7 @@ func inUserNamespace(t *testing.T, flags, script string) *exec.Cmd {
 	}
 	needs.Programs(t, "unshare")
 	args := append(strings.Fields(flags), "sh", "-c")
-	// A machine may give a user namespace in which nothing may be mounted.
+	// A machine may allow user namespaces in which nothing can be mounted.
 	if out, err := exec.Command("unshare", append([]string{"-m"}, append(args, script+"true")...)...).CombinedOutput(); err != nil {
 		needs.Missing(t, "user namespaces: %s", out)
 	}
@@ -87,8 +87,8 @@ func TestRootOfAUserNamespace(t *testing.T) {
 	assert.NotContains(t, v.said.String(), "folder mode")
 }
 
-// TestFolderModeIsReported: where namespaces are unavailable, users learn it before
-// they lose files.
+// TestFolderModeIsReported: if namespaces are unavailable, users are told before they
+// lose files.
 func TestFolderModeIsReported(t *testing.T) {
 	t.Parallel()
 	v := runVictim(t, sandboxtest.Auto, "", inUserNamespace(t, "-U --map-user=1000 --map-group=1000 --keep-caps", noNamespaces))
@@ -100,12 +100,11 @@ func TestFolderModeIsReported(t *testing.T) {
 	assert.Contains(t, v.said.String(), "to give them namespaces: ", "the remedy")
 }
 
-// noNamespaces takes the right to make more of them from a user namespace.
+// noNamespaces removes the right to create namespaces from a user namespace.
 const noNamespaces = "echo 0 > /proc/sys/user/max_user_namespaces && echo 0 > /proc/sys/user/max_mnt_namespaces && "
 
-// TestFolderModeWithRootsRights: a server that is root, without namespaces and
-// without the right to become somebody else, runs commands as root only when it
-// is asked to.
+// TestFolderModeWithRootsRights: a server that is root, has no namespaces and can't
+// become another user runs commands as root only if requested.
 func TestFolderModeWithRootsRights(t *testing.T) {
 	t.Parallel()
 	v, said := tryVictim(t, sandboxtest.Auto, "", inUserNamespace(t, "-r", noNamespaces))
@@ -115,9 +114,9 @@ func TestFolderModeWithRootsRights(t *testing.T) {
 	assert.Equal(t, sandboxtest.Folder, v.mode)
 }
 
-// TestUnenforcedPoliciesAreRefused: a server with that option accepts no
-// policy that would have no effect, neither at the start nor while a session runs, and
-// what it refuses changes nothing.
+// TestUnenforcedPoliciesAreRefused: a server with this option accepts no policy without
+// effect, neither at the start nor while a session runs. A refused policy changes
+// nothing.
 func TestUnenforcedPoliciesAreRefused(t *testing.T) {
 	t.Parallel()
 	for refuse, status := range map[bool]int{true: 400, false: 200} {

@@ -87,7 +87,7 @@ func script(ctx context.Context, sb *sandbox.Sandbox, text string) (string, erro
 	return strings.TrimSpace(out), err
 }
 
-// says fails unless a script prints what is wanted.
+// says fails unless a script prints the wanted text.
 func (w *world) says(sb *sandbox.Sandbox, want, text string) error {
 	out, err := script(w.t.Context(), sb, text)
 	if err == nil && out != want {
@@ -96,7 +96,7 @@ func (w *world) says(sb *sandbox.Sandbox, want, text string) error {
 	return err
 }
 
-// fetch gets the machine's page, within that many seconds.
+// fetch downloads the machine's page within a number of seconds.
 func (w *world) fetch(sb *sandbox.Sandbox, seconds int) error {
 	return w.says(sb, "here", fmt.Sprintf("curl -sS -m %d --noproxy '*' %s", seconds, w.page))
 }
@@ -107,15 +107,15 @@ const (
 	realRoot   = "root, root without sudo"
 )
 
-// ability is something that works on some machines. On the others it is tried,
-// too, and must fail, except for those marked untried, which would change the
-// machine itself on systems where its sudo works in a folder.
+// ability is something that works on some machines. On the others it is also tried, and
+// must fail. Abilities marked untried are not tried there: they would change the machine
+// itself if its sudo works in a folder.
 type ability struct {
 	name, works, untried string
 	try                  func(ctx context.Context, w *world) error
 }
 
-// changedPolicies needs /dev/net/tun beside namespaces.
+// changedPolicies needs namespaces and /dev/net/tun.
 const changedPolicies = "policies, changed while it runs"
 
 // slowAbilities start many programs.
@@ -294,9 +294,8 @@ var abilities = []ability{
 	}},
 }
 
-// TestWhatWorksWhere checks the table of docs/testing.md with this module's
-// client: what sandboxes can do on machines that offer the emulator more or
-// fewer features.
+// TestWhatWorksWhere checks the table of docs/testing.md with this module's client: what
+// sandboxes can do on machines that offer the emulator more or fewer features.
 func TestWhatWorksWhere(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "curl", "git", "dpkg", "/usr/bin/python3")

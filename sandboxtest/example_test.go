@@ -32,8 +32,8 @@ func Example() {
 	}
 	fmt.Println("exit code", done.ExitCode)
 
-	// The session reaches its timeout at once; the next call starts another with
-	// the files of the first.
+	// The session reaches its timeout at once. The next call starts another one with the
+	// files of the first.
 	srv.Advance(time.Hour)
 	done, err = sb.RunCommand(ctx, "cat", []string{"result"}, nil)
 	if err != nil {

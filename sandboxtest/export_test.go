@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Freeze stops the machine's clock for the server: only Advance moves its time
-// on, however slow the machine is.
+// Freeze stops the machine's clock for the server: only Advance moves its time, however
+// slow the machine is.
 func (s *Server) Freeze() {
 	s.store.Clock.Replace(func(before func() time.Time) func() time.Time {
 		at := before()
@@ -14,10 +14,10 @@ func (s *Server) Freeze() {
 	})
 }
 
-// Due counts what is to happen within d.
+// Due counts the timers that are due within d.
 func (s *Server) Due(d time.Duration) int { return s.store.Clock.Due(d) }
 
-// Operations are those with a route.
+// Operations returns the operations that have a route.
 func Operations() (names []string) {
 	for _, e := range endpoints {
 		names = append(names, string(e.op))
@@ -26,7 +26,7 @@ func Operations() (names []string) {
 	return slices.Compact(names)
 }
 
-// Tick makes d pass at each look at the clock.
+// Tick advances the time by d each time the clock is read.
 func (s *Server) Tick(d time.Duration) {
 	s.store.Clock.Replace(func(func() time.Time) func() time.Time {
 		var looks time.Duration

@@ -125,7 +125,7 @@ func TestRequests(t *testing.T) {
 	assert.Len(t, told, 4)
 	mu.Unlock()
 
-	// Whoever has a response finds its status, also while the body is on its way.
+	// A client with a response finds its status, even while the body is still being sent.
 	follow := c.stream("POST", session(sess)+"/cmd", obj{"command": "sleep", "args": []string{"1000"}, "wait": true, "logs": true})
 	last := srv.Requests()[4]
 	assert.Equal(t, []any{sandboxtest.RunCommand, 200, time.Duration(0)}, []any{last.Operation, last.Status, last.Duration})

@@ -183,7 +183,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// A file of the kernel's is as long as what comes, whatever it says.
+// A file of the kernel is as long as its data, whatever its size says.
 func TestReadKernelFiles(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
@@ -200,8 +200,8 @@ func TestReadKernelFiles(t *testing.T) {
 	}
 }
 
-// TestUploadOfAnEndingSession: an upload whose session ends meanwhile gets
-// that error, whatever it has met on the way.
+// TestUploadOfAnEndingSession: an upload whose session ends gets that error, whichever
+// error it has met first.
 func TestUploadOfAnEndingSession(t *testing.T) {
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, _ *sandboxtest.Server, c *raw) {
 		for range 2 {

@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// outside is the world beyond the firewall: servers that record their visitors.
+// outside has servers beyond the firewall that record their visitors.
 type outside struct {
 	plain, secure *httptest.Server
 	banner, udp   int // ports of a server that speaks first, and of an echo
@@ -91,7 +91,7 @@ func newOutside(t *testing.T) *outside {
 	return o
 }
 
-// prober tries what its argument lists, and prints what came of each. It knows
+// prober tries the connections in its argument, and prints the result of each. It knows
 // nothing of the firewall, only how many seconds to wait for each.
 const prober = `
 import json, socket, ssl, struct, sys
@@ -142,8 +142,8 @@ const (
 	resolves = "resolves"
 )
 
-// TestPolicyTable attempts ways out under policies, one after the other in a
-// running session. What is blocked must not reach any server.
+// TestPolicyTable tries connections under policies, one after the other in a running
+// session. A blocked one must not reach any server.
 func TestPolicyTable(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
@@ -287,8 +287,8 @@ func TestPolicyTable(t *testing.T) {
 	t.Logf("%d rows", total)
 }
 
-// TestPoliciesOfOrdinaryUsers runs the firewall's tests once more as an ordinary
-// user, where the firewall is in another user namespace than the sandboxes.
+// TestPoliciesOfOrdinaryUsers runs the firewall's tests again as an ordinary user. The
+// firewall is then in another user namespace than the sandboxes.
 func TestPoliciesOfOrdinaryUsers(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3", "curl")

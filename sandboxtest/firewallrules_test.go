@@ -98,8 +98,7 @@ func TestFirewallRules(t *testing.T) {
 		assert.Contains(t, out, want)
 	}
 
-	// A policy with headers only, in the older form, changed while the session
-	// runs.
+	// A policy with only headers, in the older form, set while the session runs.
 	c.call("POST", session(sess)+"/network-policy", obj{"mode": "custom", "allowedDomains": []string{"api.example.com"},
 		"injectionRules": []obj{{"domain": "api.example.com", "headers": obj{"Authorization": "injected"}}}}, 200, nil)
 	assert.Contains(t, curl("https://api.example.com/v1/get"), `auth="injected" extra=[]`)
@@ -123,8 +122,8 @@ func (c *raw) sandboxOf(sess string) string {
 	return out.Session.SourceSandboxName
 }
 
-// TestCredentialsAreBrokered covers the whole path: a program in a sandbox, the
-// policy, our handler at the forward URL, our forwarder, and the server.
+// TestCredentialsAreBrokered covers the whole path: a program in a sandbox, the policy,
+// our handler at the forward URL, our forwarder, and the server.
 func TestCredentialsAreBrokered(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "curl")
@@ -195,7 +194,7 @@ func TestCredentialsAreBrokered(t *testing.T) {
 	assert.Empty(t, metas)
 }
 
-// getEnv names a URL for TestGoClient.
+// getEnv contains the URL for TestGoClient.
 const getEnv = "SANDBOXTEST_GET"
 
 // TestGoClient is a Go program that runs in a sandbox.

@@ -30,8 +30,7 @@ func (v *victim) stream(sess, script string) string {
 	return string(data)
 }
 
-// TestFullDisk: a failure because the disk is full is reported, and loses
-// nothing that was there.
+// TestFullDisk: an error because the disk is full is reported, and nothing saved is lost.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -57,8 +56,8 @@ func TestFullDisk(t *testing.T) {
 		assert.Equal(t, "precious", text)
 	}
 
-	// Nothing is confirmed that is not kept. What is given up meanwhile leaves room,
-	// which is filled again.
+	// The server confirms only what it has saved. Failed attempts free space, which is
+	// filled again.
 	refused := func(method string, ask func(attempt int) (path string, body obj)) {
 		t.Helper()
 		for attempt := range 100 {

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzControl: whatever the holder of its token sends, the control API says what it
-// has done, or what was wrong with the request, and time never goes back.
+// FuzzControl: whatever the holder of its token sends, the control API reports what it
+// has done or what is wrong with the request, and time never goes backwards.
 func FuzzControl(f *testing.F) {
 	s, err := NewServer(&Options{Mode: Folder, ControlToken: "ctl_fuzz"})
 	require.NoError(f, err)
@@ -56,8 +56,8 @@ func (s *Server) askControl(method, target string, body []byte) (status int, ans
 	return w.Code, w.Body.Bytes()
 }
 
-// FuzzPage: pages hold what is there, each item once, from whatever cursor, and the
-// cursor of the next page leads on.
+// FuzzPage: from any cursor, pages contain each existing item once, and the cursor of the
+// next page leads further.
 func FuzzPage(f *testing.F) {
 	f.Add("limit=1&sortOrder=asc", "abc")
 	f.Add("limit=50", "")

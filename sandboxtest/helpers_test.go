@@ -21,17 +21,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The emulator's own tests choose themselves how slow it is.
+	// The emulator's own tests set its speed themselves.
 	if err := os.Unsetenv("SANDBOX_TEST_REALISTIC"); err != nil {
 		panic(err)
 	}
 	testmain.Main(m)
 }
 
-// eventually is the time limit for what another process has to do first.
+// eventually limits the wait for another process.
 const eventually = 2 * time.Minute
 
-// raw is an HTTP client without knowledge of the API.
+// raw is an HTTP client that does not know the API.
 type raw struct {
 	t      testing.TB
 	srv    *sandboxtest.Server
@@ -65,8 +65,8 @@ func inModes(t *testing.T, opts sandboxtest.Options, f func(t *testing.T, srv *s
 	}
 }
 
-// inFolders is for what depends little on the mode: it runs a test in folder mode,
-// the cheaper one, and with SANDBOX_SLOW=1 in each.
+// inFolders runs a test in folder mode, which is cheaper, and with SANDBOX_SLOW=1 in each
+// mode. It is for tests that hardly depend on the mode.
 func inFolders(t *testing.T, opts sandboxtest.Options, f func(t *testing.T, srv *sandboxtest.Server, c *raw)) {
 	if needs.Slow() {
 		inModes(t, opts, f)
@@ -226,7 +226,7 @@ func (l *lines) next() *record {
 	return r
 }
 
-// result is the output and the end of a command that was waited for.
+// result is the output and the end of a waited command.
 type result struct {
 	stdout, stderr string
 	code           int

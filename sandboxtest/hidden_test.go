@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestHidden: sandboxes see a folder of a home that is shown, but for what is hidden of it.
+// TestHidden: sandboxes see a shown folder of a home, except for its hidden parts.
 func TestHidden(t *testing.T) {
 	home, err := os.UserHomeDir()
 	require.NoError(t, err)

@@ -65,8 +65,8 @@ func (v *victim) sdk() *sandbox.Client {
 	return client
 }
 
-// TestAuthoritiesMadeAnew: the firewall's stays among the trusted ones where a
-// sandbox makes the list of them anew, as packages do.
+// TestAuthoritiesMadeAnew: if a sandbox rebuilds the list of trusted authorities, as
+// packages do, the firewall's authority stays in it.
 func TestAuthoritiesMadeAnew(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "update-ca-certificates")
@@ -86,8 +86,8 @@ func TestAuthoritiesMadeAnew(t *testing.T) {
 	assert.Contains(t, printed(t, sb, nil, "cat", list), last)
 }
 
-// TestNamesOfImages: the names that Options.Images accepts, and those that
-// stand for the machine's programs.
+// TestNamesOfImages: the names that Options.Images accepts, and those of the service's
+// own images.
 func TestNamesOfImages(t *testing.T) {
 	t.Parallel()
 	for name, image := range map[string]string{"no name": "", "a bad name": "Team/Tools", "a digest": "team/tools@sha256:" + strings.Repeat("a", 64)} {

@@ -80,12 +80,12 @@ func runVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, e
 	return v
 }
 
-// tryVictim does so, and gives what the command printed instead if the server
-// does not start; it has no URL then.
+// tryVictim does the same. If the server does not start, it has no URL, and tryVictim
+// returns what the command printed.
 func tryVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, env ...string) (_ *victim, instead string) {
 	t.Helper()
 	v := &victim{t: t, cmd: cmd}
-	// What it leaves is not left to the next server of this machine.
+	// The machine's next server must not remove what it leaves.
 	v.cmd.Env = append(append(os.Environ(), victimEnv+"="+string(mode)+":"+dir, "TMPDIR="+victimsDir(t)), env...)
 	v.cmd.Stderr = &v.said
 	out, err := v.cmd.StdoutPipe()
@@ -112,11 +112,10 @@ func tryVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, e
 	return v, said.String()
 }
 
-// victimsDir returns a temporary directory for servers that are killed. They
-// leave directories that not even their owner may enter, and processes of
-// sandboxes that the kernel has yet to end may still write to it. Everybody can
-// enter it, so that no server has its sandboxes elsewhere, where nobody would
-// remove what it leaves.
+// victimsDir returns a temporary directory for servers that are killed. They leave
+// directories that not even their owner may enter, and dying processes of sandboxes may
+// still write to it. Everybody can enter it, so that no server has its sandboxes
+// elsewhere, where nobody would remove them.
 func victimsDir(t *testing.T) string {
 	t.Helper()
 	dir := openToAll(t, "")
@@ -139,7 +138,7 @@ func (v *victim) kill() {
 	_ = v.cmd.Wait()
 }
 
-// try sends a request; it fails when the server is killed meanwhile.
+// try sends a request. It fails if the server is killed in the meantime.
 func (v *victim) try(method, path string, body, out any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -217,7 +216,7 @@ type ledger struct {
 	// confirmed one, and later ones whose confirmation has not arrived.
 	sandboxes map[string][]string
 	snapshots map[string]string
-	// image is the image that some of them are made from, if the server has one.
+	// image is the image from which some of them are created, if the server has one.
 	image string
 }
 
@@ -245,8 +244,8 @@ func (l *ledger) get(name string) []string {
 	return l.sandboxes[name]
 }
 
-// resume resumes a sandbox. One that was killed before it was first saved has
-// nothing to resume from, and is created again.
+// resume resumes a sandbox. If it was killed before its first save it has no files, and
+// is created again.
 func (v *victim) resume(name string, l *ledger, at *wire.SandboxResponse) error {
 	path := "/v2/sandboxes/" + name + "?projectId=prj"
 	err := v.try("GET", path+"&resume=true", nil, at)
@@ -315,8 +314,8 @@ func killRounds(t *testing.T) int {
 	return rounds
 }
 
-// TestKilledUnderLoad kills a server at random moments: afterwards, everything
-// whose stop or snapshot was confirmed is there, byte for byte.
+// TestKilledUnderLoad kills a server at random moments. Afterwards, everything whose stop
+// or snapshot was confirmed is there, byte for byte.
 func TestKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "it kills servers that work")
@@ -413,8 +412,8 @@ func TestNextStartSweeps(t *testing.T) {
 	})
 }
 
-// TestStartAfterKill: the kernel may take long to clean up after a server with
-// many sandboxes. The next start waits for that, and no longer.
+// TestStartAfterKill: the kernel may take long to clean up after a server with many
+// sandboxes. The next start waits for that, and no longer.
 func TestStartAfterKill(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "it needs many sandboxes")

@@ -26,8 +26,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// smallDisk is a file system of its own that servers can fill, and that
-// outlives them: a process of the test holds the mount namespace that it is in.
+// smallDisk is a separate file system that servers can fill, and that outlives them: a
+// process of the test keeps its mount namespace.
 type smallDisk struct {
 	t     *testing.T
 	dir   string
@@ -56,7 +56,7 @@ func newSmallDisk(t *testing.T) *smallDisk {
 		needs.Missing(t, "the right to mount a file system: %s", &said)
 	}
 	d.enter = slices.Concat(nsenter, []string{"-t", fmt.Sprint(holder.Process.Pid), "--"})
-	// In a chroot nsenter leads out of it, to the machine's own disk.
+	// In a chroot, nsenter leaves it and reaches the machine's own disk.
 	if err := exec.Command(d.enter[0], append(d.enter[1:], "mountpoint", "-q", d.dir)...).Run(); err != nil {
 		needs.Missing(t, "to enter a mount namespace where it is: %v", err)
 	}
@@ -70,7 +70,7 @@ func (d *smallDisk) sh(script string) {
 	require.NoError(d.t, err, "%s", out)
 }
 
-// fill leaves so many KiB at most.
+// fill fills the disk until at most so many KiB are free.
 func (d *smallDisk) fill(leave int) {
 	d.t.Helper()
 	d.sh("{ dd if=/dev/zero bs=1k count=16k 2>/dev/null >>ballast; true; }") // twice what there is
@@ -79,7 +79,7 @@ func (d *smallDisk) fill(leave int) {
 	}
 }
 
-// try starts a server that keeps its state there.
+// try starts a server that stores its state there.
 func (d *smallDisk) try(mode sandboxtest.Mode) (v *victim, instead string) {
 	d.t.Helper()
 	return tryVictim(d.t, mode, d.dir+"/state", exec.Command(d.enter[0], append(d.enter[1:], os.Args[0], "-test.run=^TestVictim$")...))
@@ -92,8 +92,8 @@ func (d *smallDisk) start(mode sandboxtest.Mode) *victim {
 	return v
 }
 
-// records is what a server on a small disk has confirmed: besides files, changes
-// and drives, which it writes without making files of its own.
+// records is what a server on a small disk has confirmed: files, and also changes and
+// drives, for which it creates no files.
 type records struct {
 	ledger
 	timeouts map[string][]int // as ledger.sandboxes
@@ -101,11 +101,11 @@ type records struct {
 	refused  atomic.Int64 // changes refused for want of room
 }
 
-// answered fits the errors of requests that the server has answered.
+// answered matches the errors of requests to which the server has responded.
 var answered = regexp.MustCompile(`: [0-9]{3} `)
 
-// noRoom reports whether a request failed since the disk is full. A connection
-// that breaks is not that.
+// noRoom reports whether a request failed because the disk is full. A broken connection
+// does not count.
 func (r *records) noRoom(t *testing.T, err error) bool {
 	if answered.MatchString(err.Error()) {
 		r.refused.Add(1)
@@ -141,8 +141,8 @@ func (r *records) drive(v *victim) error {
 	return err
 }
 
-// file writes a sandbox's file and saves it by a stop or a snapshot. A file that
-// finds no room stays as it was.
+// file writes a sandbox's file and saves it by a stop or a snapshot. If there is no
+// space, the file stays unchanged.
 func (r *records) file(v *victim, name string, snapshot bool) error {
 	var at wire.SandboxResponse
 	if err := v.try("GET", "/v2/sandboxes/"+name+"?projectId=prj&resume=true", nil, &at); err != nil {
@@ -190,7 +190,7 @@ func (r *records) work(t *testing.T, v *victim, name string) {
 	}
 }
 
-// check compares what the server has with the records.
+// check compares the server's state with the records.
 func (r *records) check(v *victim, round int) (checked int) {
 	t := v.t
 	for name, timeouts := range r.timeouts {
@@ -210,9 +210,8 @@ func (r *records) check(v *victim, round int) (checked int) {
 	return checked + v.check(&r.ledger, round)
 }
 
-// TestKilledOnAFullDisk kills servers whose disk is full, or nearly: what they
-// have confirmed is there afterwards, and for what they can't keep the answer is
-// 507.
+// TestKilledOnAFullDisk kills servers whose disk is full, or nearly. Everything that they
+// have confirmed is there afterwards, and they respond with 507 to what they can't save.
 func TestKilledOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "it kills servers that work")
@@ -232,7 +231,7 @@ func TestKilledOnAFullDisk(t *testing.T) {
 					require.NoError(t, r.file(v, name, false))
 				}
 			}
-			// A change needs no more than the rest of a page, so that some still find room.
+			// A change needs only the rest of a page, so some still succeed.
 			for before, changes := r.refused.Load(), 0; r.refused.Load() == before; changes++ {
 				require.Less(t, changes, 100, "all changes find room on a full disk")
 				d.fill(0)
@@ -249,7 +248,7 @@ func TestKilledOnAFullDisk(t *testing.T) {
 			testkit.Linger(time.Duration(50+mathrand.IntN(600)) * time.Millisecond) // the random moment
 			v.kill()
 			workers.Wait()
-			// A start on the disk as it is may fail, but takes nothing away.
+			// A start with a full disk may fail, but loses nothing.
 			d.fill(0)
 			if v, instead := d.try(probe.Mode()); v.url == "" {
 				blocked++

@@ -11,7 +11,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// recorder is a test that only notes its failures.
+// recorder is a test that only records its failures.
 type recorder struct {
 	testing.TB
 	failures []string
@@ -23,7 +23,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// TestCheckClosed: what still runs is named, and what was stopped or deleted is not.
+// TestCheckClosed: running sandboxes are named, stopped or deleted ones are not.
 func TestCheckClosed(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLocksShowInNames: whoever calls a function that ends in Locked or InOp
-// takes that lock, or passes the duty on by its own name.
+// TestLocksShowInNames: a function that calls one whose name ends in Locked or InOp takes
+// that lock, or has the same suffix.
 func TestLocksShowInNames(t *testing.T) {
 	notTests := func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }
 	for _, dir := range []string{"internal/store", "internal/box"} {
@@ -33,8 +33,8 @@ func TestLocksShowInNames(t *testing.T) {
 	}
 }
 
-// checkLocks checks the calls of a function, and gives the number of those with
-// a lock in their names.
+// checkLocks checks the calls in a function, and returns the number of those with a lock
+// in their names.
 func checkLocks(t *testing.T, fn *ast.FuncDecl) (calls int) {
 	takers := map[string][]string{"Locked": {"mu.Lock"}, "InOp": {"op.Lock", "lock"}}
 	called := make(map[string]bool)

@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// fileServer serves a file over HTTP, at the addresses that it is given. Python's own
-// server takes three times as long to start.
+// fileServer serves a file over HTTP, at the given addresses. Python's own server takes
+// three times as long to start.
 const fileServer = `
 import socket, sys, threading
 def serve(s):
@@ -82,7 +82,7 @@ func TestRoutes(t *testing.T) {
 	})
 }
 
-// TestSystemRoutes: a response has the route of terminals only if the request asks
+// TestSystemRoutes: a response contains the route of terminals only if the request asks
 // for it.
 func TestSystemRoutes(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
@@ -104,8 +104,8 @@ func TestSystemRoutes(t *testing.T) {
 	}
 }
 
-// TestRouteToLoopback: a server that listens on 127.0.0.1 alone is not reached
-// from outside its sandbox, whether the sandbox has a network or not.
+// TestRouteToLoopback: a server that listens only on 127.0.0.1 can't be reached from
+// outside its sandbox, whether the sandbox has its own network or not.
 func TestRouteToLoopback(t *testing.T) {
 	needs.Programs(t, "python3")
 	srv, c := start(t, nil)

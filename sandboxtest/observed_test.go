@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// The tests of this file hold the emulator to what others saw of the service.
+// The tests in this file compare the emulator with observations of the service.
 
 func TestSnapshotStaysInItsRegion(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
@@ -28,8 +28,8 @@ func TestSnapshotStaysInItsRegion(t *testing.T) {
 	assert.Equal(t, "iad1", c.create(obj{"source": from}).Sandbox.Region)
 }
 
-// TestDeletedSnapshot: what is left of a snapshot is still found, and says so;
-// and the snapshot that a sandbox was made of is its current one.
+// TestDeletedSnapshot: a deleted snapshot is still found, and says that it was deleted.
+// The snapshot from which a sandbox was created is its current one.
 func TestDeletedSnapshot(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
@@ -50,8 +50,8 @@ func TestDeletedSnapshot(t *testing.T) {
 	c.refused("DELETE", "/v2/sandboxes/snapshots/snap_none", nil, 404, "not_found")
 }
 
-// TestClientDeletesASnapshotTwice: a second delete is refused, and the client
-// looks why.
+// TestClientDeletesASnapshotTwice: a second delete is refused, and the client looks up
+// the reason.
 func TestClientDeletesASnapshotTwice(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
@@ -74,8 +74,8 @@ func TestForkHasNoDrives(t *testing.T) {
 	assert.Len(t, fork.Sandbox.Mounts, 1)
 }
 
-// TestSignalThenDelete: a command that ends of a signal has ended when the
-// session does, though the one comes on the heels of the other.
+// TestSignalThenDelete: a command that a signal ends has ended when its session has, even
+// if the delete follows the signal immediately.
 func TestSignalThenDelete(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	for _, end := range []string{"DELETE", "stop"} {
@@ -99,7 +99,8 @@ func TestSignalThenDelete(t *testing.T) {
 	}
 }
 
-// TestWhatSurvivesAResume: files do, those of /run and /tmp too; processes don't.
+// TestWhatSurvivesAResume: files survive, including those in /run and /tmp. Processes
+// don't.
 func TestWhatSurvivesAResume(t *testing.T) {
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		if srv.Mode() == sandboxtest.Folder {
@@ -126,8 +127,8 @@ func TestDeniedNames(t *testing.T) {
 	})
 }
 
-// TestNamesInPolicies: what can't be the name of a host is refused, not taken
-// for one that never occurs.
+// TestNamesInPolicies: an invalid host name is refused, instead of being accepted as one
+// that never occurs.
 func TestNamesInPolicies(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := session(c.create(obj{}).Session.ID) + "/network-policy"
@@ -140,7 +141,7 @@ func TestNamesInPolicies(t *testing.T) {
 	}
 }
 
-// TestPaymentRequired shows the failure of a plan that is used up.
+// TestPaymentRequired shows the error of an exhausted plan.
 func TestPaymentRequired(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	defer srv.Inject(sandboxtest.Fault{

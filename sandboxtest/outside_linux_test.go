@@ -22,8 +22,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// rootsFiles is a directory of the machine, root's, with a file that all may read
-// and one that nobody else may.
+// rootsFiles is a directory of the machine that belongs to root, with a file that
+// everybody may read and one that only root may read.
 type rootsFiles struct{ dir, file, secret string }
 
 const secretOfRoot = "what root alone may read"
@@ -37,7 +37,7 @@ func newRootsFiles(t *testing.T) *rootsFiles {
 	return &o
 }
 
-// state is all that may change of the directory.
+// state returns everything in the directory that could change.
 func (o *rootsFiles) state(t *testing.T) []string {
 	t.Helper()
 	var lines []string
@@ -60,7 +60,7 @@ func (o *rootsFiles) state(t *testing.T) []string {
 	return lines
 }
 
-// reaches are a method's tries to reach a file and a directory outside.
+// reaches are each method's attempts to reach a file and a directory outside.
 var reaches = map[string]func(ctx context.Context, t *testing.T, f *sandbox.FileSystem, file, dir string) (read any, err error){
 	"AppendFile": func(ctx context.Context, _ *testing.T, f *sandbox.FileSystem, file, _ string) (any, error) {
 		return nil, f.AppendFile(ctx, file, []byte("x"))
@@ -185,14 +185,14 @@ var reaches = map[string]func(ctx context.Context, t *testing.T, f *sandbox.File
 	},
 }
 
-// reading are the methods that change nothing, and may succeed with what is not
+// reading lists the methods that change nothing. They may succeed for files that are not
 // secret.
 var reading = []string{"DownloadDir", "DownloadFile", "Exists", "IOFS", "Lstat", "Open", "ReadDir", "ReadFile", "Readlink", "RealPath", "Stat", "WalkDir"}
 
-// TestFolderModeOfRoot: where the emulator is root and sandboxes are folders of the
-// machine, nothing that reaches a sandbox has root's rights: each method of its
-// files, by each kind of path that leads out, its commands, and the folder itself
-// when it is given links for directories.
+// TestFolderModeOfRoot: if the emulator is root and sandboxes are folders of the machine,
+// nothing in a sandbox has root's rights: neither any method on files, with each kind of
+// path that leads out, nor commands, nor the folder itself when directories are replaced
+// by links.
 func TestFolderModeOfRoot(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -228,8 +228,8 @@ func TestFolderModeOfRoot(t *testing.T) {
 					continue
 				}
 				read, err := reaches[name](ctx, t, sb.FS(), dir+"/"+file, dir)
-				// What a name from the root is below a sandbox's folder for the API
-				// is written there.
+				// For the API, an absolute name outside the sandbox's folder is written
+				// below the folder.
 				if !slices.Contains(reading, name) && !strings.HasPrefix(name, "WriteFile") && !slices.Contains([]string{"CopyFS", "UploadDir", "Mkdir"}, name) {
 					assert.Error(t, err, "%s, %s", name, kind)
 				}
@@ -250,7 +250,7 @@ func TestFolderModeOfRoot(t *testing.T) {
 		require.Equal(t, before, o.state(t), "sudo %v", sudo)
 	}
 
-	// The place of a drive is linked and unlinked by the emulator.
+	// The emulator links and unlinks a drive's mount point.
 	drive, err := srv.Client().GetOrCreateDrive(ctx, "data", nil)
 	require.NoError(t, err)
 	mounted, err := srv.Client().Create(ctx, &sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/vercel/deep/file": {Drive: drive.Name()}}})

@@ -12,13 +12,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestRealistic: a stop is visible while it lasts; that of a persistent sandbox
-// returns before its snapshot becomes the current one, and a fork made then has
-// the files of the previous snapshot.
+// TestRealistic: a stop is visible while it lasts. The stop of a persistent sandbox
+// returns before its snapshot becomes the current one, and a fork at that moment has the
+// files of the previous snapshot.
 func TestRealistic(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Realistic: true})
 	srv.Freeze() // no state lasts longer because the machine is busy
-	// during lets d go by in a call, once that waits.
+	// during advances the clock by d once a call waits.
 	during := func(waits func() bool, d time.Duration, f func()) {
 		done := make(chan struct{})
 		go func() { defer close(done); f() }()

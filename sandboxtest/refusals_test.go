@@ -9,9 +9,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestRefusalTexts: errors whose texts are known, from exchanges
-// that others recorded or quoted and from the published schema, are returned to
-// the letter.
+// TestRefusalTexts: errors with known texts, from recorded or quoted exchanges and from
+// the published schema, are returned exactly.
 func TestRefusalTexts(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	box := c.create(obj{"name": "box", "persistent": false})

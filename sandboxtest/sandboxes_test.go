@@ -18,8 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// fields are those that every sandbox and session must have, as the official
-// client checks them.
+// fields must be in every sandbox and session, because the official client checks them.
 var (
 	sandboxFields = []string{"name", "persistent", "region", "failoverRegions", "vcpus", "memory", "runtime", "architecture", "timeout",
 		"createdAt", "updatedAt", "currentSessionId", "status", "statusUpdatedAt", "cwd"}
@@ -326,7 +325,7 @@ func TestDenyAllCutsTheNetwork(t *testing.T) {
 	assert.True(t, connects(denied))
 }
 
-// TestNPMCredentials: create alone takes the team's npm credentials, which have no
+// TestNPMCredentials: only create accepts the team's npm credentials, which have no
 // effect here.
 func TestNPMCredentials(t *testing.T) {
 	t.Parallel()

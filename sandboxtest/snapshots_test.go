@@ -125,8 +125,8 @@ func TestSessionTimeout(t *testing.T) {
 	assert.Contains(t, message, "extension would exceed maximum execution timeout")
 }
 
-// edge returns the status and the error code with which the edge responds in
-// place of a server.
+// edge returns the status and the error code with which the edge responds instead of a
+// server.
 func (c *raw) edge(route wire.Route) string {
 	c.t.Helper()
 	resp, err := c.client.Get(route.URL)

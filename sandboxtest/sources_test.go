@@ -177,8 +177,8 @@ func TestTarballSource(t *testing.T) {
 	assert.Len(t, c.all(map[string][]string{"project": {"prj"}}), 3)
 }
 
-// TestSilentTarballServer: neither a server that stops in the middle nor one
-// that never begins holds a sandbox's name forever; a slow one may.
+// TestSilentTarballServer: neither a server that stops in the middle nor one that never
+// starts holds a sandbox's name forever. A slow server may.
 func TestSilentTarballServer(t *testing.T) {
 	t.Parallel()
 	const pause = 5 * time.Second // a busy machine is silent for a while, too

@@ -19,9 +19,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestDirectoryOfAnother wants a server that can't have its directory to leave
-// the files there alone, those that one makes when it starts among them: the one
-// that has the directory may be about to make them.
+// TestDirectoryOfAnother: a server that can't lock its directory changes no file there,
+// including those that a server creates at its start: the server that has locked the
+// directory may be about to create them.
 func TestDirectoryOfAnother(t *testing.T) {
 	t.Parallel()
 	opts := &sandboxtest.Options{Dir: filepath.Join(t.TempDir(), "state")}
@@ -101,7 +101,7 @@ func TestStateAfterACrash(t *testing.T) {
 	c.keepFile("one", "saved")
 	sess := c.get("one", "&resume=true", 200).Session.ID
 	c.sh(sess, "echo lost > file")
-	// What the server saved while the session was running is what a crash leaves.
+	// The state that the server has saved while the session runs is what a crash leaves.
 	var crashed []byte
 	require.Eventually(t, func() bool {
 		crashed, err = os.ReadFile(filepath.Join(dir, "state.json"))
@@ -201,8 +201,7 @@ func TestFailedStartKeepsTheState(t *testing.T) {
 	})
 }
 
-// TestOtherModeKeepsTheState: the layers of one mode are useless to the other,
-// which must keep them nevertheless.
+// TestOtherModeKeepsTheState: one mode can't use the other's layers, but must keep them.
 func TestOtherModeKeepsTheState(t *testing.T) {
 	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
@@ -234,8 +233,8 @@ func TestBadOptions(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestIncompleteState: a state of which a part is missing is refused, at each
-// start, and is whole again when the part is back.
+// TestIncompleteState: a state with a missing part is refused at each start, and works
+// again when the part is restored.
 func TestIncompleteState(t *testing.T) {
 	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
@@ -277,8 +276,8 @@ func TestIncompleteState(t *testing.T) {
 	})
 }
 
-// TestDamagedRecord: what can't be read of one snapshot costs that one, until it
-// is repaired.
+// TestDamagedRecord: an unreadable record affects only its own snapshot, until it is
+// repaired.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
@@ -312,7 +311,7 @@ func TestDamagedRecord(t *testing.T) {
 	})
 }
 
-// TestForeignDirectory: a directory of somebody else's is not taken for a state.
+// TestForeignDirectory: another program's directory is not mistaken for a state.
 func TestForeignDirectory(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "lost+found"), 0o700))

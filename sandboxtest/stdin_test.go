@@ -148,8 +148,7 @@ func inFlight(srv *sandboxtest.Server, op sandboxtest.Operation) bool {
 	return false
 }
 
-// TestStdinOneByOne: concurrent writes are applied one after another, each as a
-// whole.
+// TestStdinOneByOne: concurrent writes are applied one after another, each as a whole.
 func TestStdinOneByOne(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID

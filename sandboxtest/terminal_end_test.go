@@ -12,9 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// TestUnreadTerminalInput has a program on a terminal end without having read
-// what the client goes on to type: the terminal ends with it, and so does the
-// server.
+// TestUnreadTerminalInput: a program in a terminal exits without reading further input of
+// the client. The terminal ends with it, and the server continues.
 func TestUnreadTerminalInput(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})

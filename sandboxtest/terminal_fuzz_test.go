@@ -20,8 +20,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// typed is the connection of a client that says what is given, and then nothing. It
-// is also the response to the request that became it.
+// typed is a client's connection that sends given data, and then nothing. It is also the
+// response to the request that opened it.
 type typed struct {
 	*httptest.ResponseRecorder
 	from *bytes.Reader
@@ -43,7 +43,7 @@ func (c talk) SetDeadline(time.Time) error      { return nil }
 func (c talk) SetReadDeadline(time.Time) error  { return nil }
 func (c talk) SetWriteDeadline(time.Time) error { return nil }
 
-// program is what the input of a terminal goes to.
+// program receives the input of a terminal.
 type program struct {
 	t   *testing.T
 	got bytes.Buffer
@@ -60,8 +60,8 @@ func checkCells(t *testing.T, size backend.Size) {
 	assert.True(t, size.Cols >= 1 && size.Cols <= wire.MaxCells && size.Rows >= 1 && size.Rows <= wire.MaxCells, "%+v", size)
 }
 
-// FuzzTerminal: whatever the client of a terminal sends, a program is started by a
-// message that can start one, and gets no more input than was sent.
+// FuzzTerminal: whatever the client of a terminal sends, only a valid message starts a
+// program, and the program gets no more input than was sent.
 func FuzzTerminal(f *testing.F) {
 	const text, data = 1, 2
 	frame := func(op byte, payload string) []byte { // masked by zeros

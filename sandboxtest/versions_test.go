@@ -30,8 +30,8 @@ func (c *raw) createBy(version string, params obj) *wire.SandboxResponse {
 	return out
 }
 
-// TestVersionsOfCreate: the default machine depends on the version, and the
-// newest version keeps less.
+// TestVersionsOfCreate: the default machine depends on the version, and the newest
+// version keeps fewer snapshots.
 func TestVersionsOfCreate(t *testing.T) {
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		user := func(response *wire.SandboxResponse) string {
@@ -51,7 +51,7 @@ func TestVersionsOfCreate(t *testing.T) {
 			named := c.createBy(version, obj{"runtime": "python3.13"})
 			assert.Equal(t, []string{"python3.13", "", "/vercel/sandbox"}, []string{named.Sandbox.Runtime, named.Sandbox.Image, named.Sandbox.Cwd})
 		}
-		// A sandbox made from a snapshot has its user, whatever the version.
+		// A sandbox created from a snapshot has its user, whatever the version.
 		image := c.createBy("v3", nil)
 		c.sh(image.Session.ID, "echo kept > file")
 		stopped := c.stop(image.Session.ID)
@@ -78,7 +78,7 @@ func TestManagedImages(t *testing.T) {
 	assert.Len(t, pins, 7, "universal and universal:latest are one")
 }
 
-// TestRetentionOfTheNewestVersions: their defaults for retention.
+// TestRetentionOfTheNewestVersions checks their retention defaults.
 func TestRetentionOfTheNewestVersions(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	keep := wire.KeepLastSnapshots{Count: 1, DeleteEvicted: new(true)}
@@ -110,7 +110,7 @@ func TestRetentionOfTheNewestVersions(t *testing.T) {
 		assert.Equal(t, snap.Snapshot.CreatedAt.Add(lasts), snap.Snapshot.ExpiresAt.Time, version)
 		fork = wire.SandboxResponse{}
 	}
-	// Other operations exist in one version only.
+	// Other operations exist only in one version.
 	c.refused("GET", "/v3/sandboxes/one?projectId=prj", nil, 404, "not_found")
 	for _, version := range []string{"v3", "v4"} {
 		c.refused("GET", "/"+version+"/sandboxes?project=prj", nil, 404, "not_found")
@@ -119,8 +119,8 @@ func TestRetentionOfTheNewestVersions(t *testing.T) {
 	assert.Contains(t, c.refused("POST", "/v1/sandboxes", obj{}, 404, "not_found"), "version 1")
 }
 
-// TestOldClientIsNamed: the clients of version 1 show nothing of an error but its
-// status, so that their user reads it elsewhere, once.
+// TestOldClientIsNamed: clients of version 1 show only the status of an error, so the log
+// explains it to their user, once.
 func TestOldClientIsNamed(t *testing.T) {
 	var logged bytes.Buffer
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
@@ -183,7 +183,7 @@ func TestResponseRules(t *testing.T) {
 	want := `{"mode":"custom","allowedDomains":["a.com"],"responseRules":[{"domain":"a.com","match":{"method":["POST"]},
 		"response":{"statusCode":403,"headers":{"x-why":"no"},"body":"","contentType":"text/plain"}}]}`
 	assert.JSONEq(t, want, string(set(rule, 200)))
-	// From now on it is the sandbox's.
+	// From now on the sandbox has it.
 	c.stop(sess)
 	back := c.get("one", "&resume=true", 200)
 	for _, policy := range []*wire.NetworkPolicy{back.Sandbox.NetworkPolicy, back.Session.NetworkPolicy} {
@@ -212,8 +212,8 @@ func TestDeleteOrphanSnapshots(t *testing.T) {
 	assert.Equal(t, []string{"created", "deleted"}, c.statuses([]string{needed, orphan}))
 }
 
-// TestRepositoryDirectory: in the working directory itself, or below it in
-// newer versions.
+// TestRepositoryDirectory: the repository is in the working directory itself or, in newer
+// versions, below it.
 func TestRepositoryDirectory(t *testing.T) {
 	needs.Programs(t, "git")
 	repo := filepath.Join(t.TempDir(), "tools.git")

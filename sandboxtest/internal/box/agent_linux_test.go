@@ -19,11 +19,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// ownAgent is a variable that makes the hosts of a test use agents that no other
-// test has.
+// ownAgent is a variable that gives the hosts of a test their own agents.
 const ownAgent = "BOX_TEST_AGENT"
 
-// agentsOf lists the agents of the test that run.
+// agentsOf lists the running agents of the test.
 func agentsOf(t *testing.T) (pids []int) {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -53,7 +52,7 @@ func openRootless(t *testing.T, log *slog.Logger) *Host {
 	return h
 }
 
-// TestHostsShareAnAgent: one ends with its boxes, and the other goes on.
+// TestHostsShareAnAgent: one host ends with its boxes, and the other continues.
 func TestHostsShareAnAgent(t *testing.T) {
 	t.Setenv(ownAgent, t.Name())
 	one, other := openRootless(t, slog.New(slog.DiscardHandler)), openRootless(t, slog.New(slog.DiscardHandler))
@@ -80,7 +79,7 @@ func TestHostsShareAnAgent(t *testing.T) {
 	}
 	assert.Eventually(t, func() bool { return held() <= before+2 }, time.Minute, 10*time.Millisecond, "descriptors of hosts that are closed stay")
 
-	// Nothing of a host runs on in the agent, not even what it could not end itself.
+	// Nothing of a host stays in the agent, not even what the host could not end itself.
 	third, seconds := openRootless(t, slog.New(slog.DiscardHandler)), mark()
 	start(t, newBox(t, third, backend.Config{}), backend.Spec{Path: "sleep", Args: []string{seconds}})
 	assertRuns(t, seconds)
@@ -90,7 +89,8 @@ func TestHostsShareAnAgent(t *testing.T) {
 	require.NoError(t, other.Close())
 }
 
-// TestKilledAgent: hosts say that it was killed, and new ones have another.
+// TestKilledAgent: hosts report that their agent was killed, and new hosts get another
+// one.
 func TestKilledAgent(t *testing.T) {
 	t.Setenv(ownAgent, t.Name())
 	var logged bytes.Buffer

@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// TestBusyboxAsShell: a box starts where /bin/sh is busybox, which does what the
-// name it is started by says: as init it would run the machine's inittab.
+// TestBusyboxAsShell: a box starts if /bin/sh is BusyBox. BusyBox acts according to the
+// name under which it is started: as init it would run the machine's inittab.
 func TestBusyboxAsShell(t *testing.T) {
 	const inside = "SANDBOX_TEST_BUSYBOX_IS_SH"
 	if os.Getenv(inside) != "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// TestParentDeathSignal: a command that asks to die with its parent lives as
-// long as the machine, whoever runs it and whatever else is started meanwhile.
+// TestParentDeathSignal: a command that requests to die with its parent lives as long as
+// the machine, whichever user runs it and whatever else is started.
 func TestParentDeathSignal(t *testing.T) {
 	needs.GNU(t)
 	needs.Programs(t, "setpriv")
@@ -49,8 +49,8 @@ func TestParentDeathSignal(t *testing.T) {
 	})
 }
 
-// TestCalledName: a program is called by the name that it was started by, as a
-// shell calls it, and not by where it was found, whichever user it has.
+// TestCalledName: a program's own name is the one with which it was started, as in a
+// shell, and not its path, for every user.
 func TestCalledName(t *testing.T) {
 	needs.GNU(t) // sh is what it is called
 	eachMode(t, func(t *testing.T, h *Host) {

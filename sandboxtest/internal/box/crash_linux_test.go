@@ -17,8 +17,8 @@ import (
 
 const crashEnv = "BOX_TEST_CRASH"
 
-// TestKilledHost runs both as the process that is killed and as the one that
-// checks what it left.
+// TestKilledHost runs both as the process that is killed and as the one that checks what
+// it leaves.
 func TestKilledHost(t *testing.T) {
 	if seconds := os.Getenv(crashEnv); seconds != "" {
 		h, err := NewHost(Options{Mode: Namespace})
@@ -30,7 +30,7 @@ func TestKilledHost(t *testing.T) {
 		fmt.Println("ready", h.dir)
 		select {}
 	}
-	// A host of another test would remove what is left.
+	// A host of another test would remove the leftovers.
 	t.Setenv("TMPDIR", t.TempDir())
 	h := openHost(t, Options{Mode: Namespace}) // skips where there are no namespaces
 	before := mounts(t)
@@ -54,7 +54,7 @@ func TestKilledHost(t *testing.T) {
 	// Only the command lines of the boxes' processes contain its variable.
 	assertGone(t, "sleep\x00"+seconds)
 	assert.Equal(t, before, mounts(t))
-	// The next host removes what is left in the temporary directory.
+	// The next host removes the leftovers in the temporary directory.
 	assert.DirExists(t, dir)
 	require.NoError(t, h.Close())
 	openHost(t, Options{Mode: Folder})

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOwnerThatIsKilled: who starts in place of a process that was killed does not
-// give up because that one has yet to die.
+// TestOwnerThatIsKilled: a process that replaces a killed one does not give up because
+// that one has not died yet.
 func TestOwnerThatIsKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

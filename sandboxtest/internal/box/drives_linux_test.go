@@ -10,8 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// TestDriveCopyOnWrite: what a box only reads from a drive is not copied for
-// it.
+// TestDriveCopyOnWrite: files of a drive that a box only reads are not copied.
 func TestDriveCopyOnWrite(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
 	const boxes, size = 3, 4 << 20

@@ -11,7 +11,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// versions lists the versions of a drive that a host keeps.
+// versions lists the stored versions of a drive.
 func versions(t *testing.T, h *Host, id string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(h.drives.dirOf(id))
@@ -24,9 +24,8 @@ func versions(t *testing.T, h *Host, id string) (names []string) {
 	return names
 }
 
-// TestDriveVersions: a box sees a drive as it was when the box was made,
-// whatever happens to the drive meanwhile; a version that no box uses anymore
-// is removed.
+// TestDriveVersions: a box sees a drive as it was when the box was created, whatever
+// happens to the drive. A version that no box uses is removed.
 func TestDriveVersions(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		write := func(script string) {

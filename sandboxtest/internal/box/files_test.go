@@ -175,8 +175,8 @@ func TestReadFileAndMkdir(t *testing.T) {
 	})
 }
 
-// TestNamesOfTheHost: in folder mode programs find out the host's names of files,
-// and these are taken, too.
+// TestNamesOfTheHost: in folder mode programs can see the host's names of files, and
+// these names work, too.
 func TestNamesOfTheHost(t *testing.T) {
 	h := openHost(t, Options{Mode: Folder})
 	b := newBox(t, h, backend.Config{Mounts: []backend.Mount{{Path: "/vercel/data", Drive: "d", Keep: true}}})
@@ -187,8 +187,8 @@ func TestNamesOfTheHost(t *testing.T) {
 	assert.Equal(t, "new", sh(t, b, "ls dir"))
 }
 
-// TestWrittenProgramsRun: what was written can be run at once, while other processes
-// are started, which hold for a moment what is being written.
+// TestWrittenProgramsRun: a written program can be run at once, even while other
+// processes are started, which briefly inherit files that are open for writing.
 func TestWrittenProgramsRun(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		if h.Mode() == Namespace && os.Getuid() != 0 {

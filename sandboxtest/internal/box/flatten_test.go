@@ -16,19 +16,19 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// listing prints all that programs in a box can see of the files that the tests
-// of chains change, except for link counts: layers share files, and the
-// sizes of directories, which are their file systems' own. ls shows names that a
-// directory lists although they don't exist.
+// listing prints everything that programs in a box can see of the files that the tests of
+// chains change. It omits link counts, because layers share files, and the sizes of
+// directories, which depend on their file systems. ls shows names that a directory lists
+// although they don't exist.
 const listing = `ls -1RA /vercel; cd / && find vercel home/keep etc/zz opt/zz usr/share/zz* -printf '%p %y %m %U:%G %T@ %l ' \( -type d -printf '\n' -o -printf '%s\n' \) 2>/dev/null
 find /vercel/sandbox -type f ! -perm 0 -exec sha256sum {} +`
 
-// hosted is a directory of the host with subdirectories, where boxes can rename
-// what is in lower layers.
+// hosted is a directory of the host with subdirectories, in which boxes can rename what
+// is in lower layers.
 const hosted = "/usr/share"
 
-// TestFlattenedChain makes one layer of a chain that contains everything that
-// overlayfs records, and compares what boxes see before and after.
+// TestFlattenedChain flattens a chain that contains everything that overlayfs records,
+// and compares what boxes see before and after.
 func TestFlattenedChain(t *testing.T) {
 	h := openHost(t, Options{Mode: Namespace})
 	scripts := []string{
@@ -56,8 +56,8 @@ func TestFlattenedChain(t *testing.T) {
 			h2("rm -r zz3/inside/sub"),
 		)
 	}
-	// look lists what a box on the layer of a script sees: of the host's files, which
-	// are many, only where they were changed.
+	// look lists what a box on the layer of a script sees. Of the host's many files it
+	// lists only those in changed directories.
 	look := func(script int, b *Box) string {
 		whole := listing
 		if script >= own {
@@ -133,8 +133,8 @@ func sorted(lines string) string {
 	return strings.Join(slices.Sorted(strings.Lines(lines+"\n")), "")
 }
 
-// TestFlattenedLayersOutliveTheHost: the layer that replaces a chain is found
-// again after a restart, and a box that uses it keeps it.
+// TestFlattenedLayersOutliveTheHost: the layer that replaces a chain is found after a
+// restart, and a box that uses it keeps it.
 func TestFlattenedLayersOutliveTheHost(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a dir:with,odd\\name")
 	h := openHost(t, Options{Mode: Namespace, Dir: dir})

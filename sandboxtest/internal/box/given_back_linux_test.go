@@ -22,8 +22,8 @@ func held(t *testing.T) (descriptors, threads int) {
 	return descriptors, threads
 }
 
-// TestBoxesGiveBack: a box with a process has a few descriptors and threads,
-// and none of them once it is gone.
+// TestBoxesGiveBack: a box with a process uses a few descriptors and threads, and none
+// once it is removed.
 func TestBoxesGiveBack(t *testing.T) {
 	const boxes, perBox = 6, 10
 	h := openHost(t, Options{Mode: Namespace})

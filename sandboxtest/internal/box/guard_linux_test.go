@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// TestOutputThatCannotBeDelivered: the output of a command goes on.
+// TestOutputThatCannotBeDelivered: a command continues if its output can't be delivered.
 func TestOutputThatCannotBeDelivered(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
@@ -32,7 +32,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestPanicOfAThread: who waits for a thread gets a panic as an error.
+// TestPanicOfAThread: a panic on a thread is an error for the caller that waits.
 func TestPanicOfAThread(t *testing.T) {
 	fail := func() error { panic("on a thread") }
 	for _, err := range []error{backend.OnThread(fail), onPool(fail)} {

@@ -15,10 +15,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/folder"
 )
 
-// TestGuestsElsewhere: the boxes of a directory that their user can't enter, such
-// as one that a test made, are elsewhere, and what they leave is in the directory,
-// on another file system, too, and out of their reach. The umask is one that closes
-// to them what this process makes.
+// TestGuestsElsewhere: if their user can't enter a directory, such as one of a test, the
+// boxes are in another one. Their layers are in the directory, even on another file
+// system, where they can't change them. The umask would close everything that this
+// process creates to them.
 func TestGuestsElsewhere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root")
@@ -63,7 +63,7 @@ func TestGuestsElsewhere(t *testing.T) {
 	}
 }
 
-// TestTerminalsOfGuests: a program opens its terminal by its name.
+// TestTerminalsOfGuests: a program can open its terminal by name.
 func TestTerminalsOfGuests(t *testing.T) {
 	h := openHost(t, Options{Mode: Folder})
 	b := newBox(t, h, backend.Config{})
@@ -72,8 +72,8 @@ func TestTerminalsOfGuests(t *testing.T) {
 	assert.Equal(t, "here\r\nthere\r\n", out)
 }
 
-// TestProcessesOfGuests: processes that have left their group are found by a root
-// that may not look into other users' processes, as in a container.
+// TestProcessesOfGuests: a root that may not look into other users' processes, as in a
+// container, finds processes that have left their group.
 func TestProcessesOfGuests(t *testing.T) {
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root")
@@ -85,8 +85,8 @@ func TestProcessesOfGuests(t *testing.T) {
 	assert.Contains(t, string(out), "--- PASS: TestCloseEndsEverything/folder", "%s", out)
 }
 
-// TestNoPrivilegesInFolders: the machine's set-id programs, such as its sudo, give
-// a command no rights.
+// TestNoPrivilegesInFolders: set-user-ID programs of the machine, such as sudo, give a
+// command no rights.
 func TestNoPrivilegesInFolders(t *testing.T) {
 	h := openHost(t, Options{Mode: Folder})
 	b := newBox(t, h, backend.Config{})

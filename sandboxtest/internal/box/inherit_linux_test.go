@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// insideProbe makes this program one that runs in a box, and says what it has
-// there. Its value are the namespaces of the host.
+// insideProbe makes this program run in a box and print what it has there. Its value
+// lists the host's namespaces.
 const insideProbe = "SANDBOX_TEST_INSIDE"
 
 func init() {
@@ -33,7 +33,7 @@ func init() {
 		return
 	}
 	for fd := range 4096 {
-		// Those that this program has opened since are closed on exec.
+		// Skip descriptors that this program has opened since: they are closed on exec.
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
 			fmt.Println("fd", fd)
 		}
@@ -71,7 +71,7 @@ func init() {
 		_, err := unix.KeyctlSearch(ring, "user", "secret-of-the-login", 0)
 		fmt.Println("call keyctl", err)
 	}
-	// As root of a namespace, which may do more there.
+	// Repeat this as root of a user namespace, which may do more there.
 	for _, kinds := range []uintptr{unix.CLONE_NEWUSER | unix.CLONE_NEWCGROUP, unix.CLONE_NEWCGROUP} {
 		_, _, errno := unix.RawSyscall(unix.SYS_UNSHARE, kinds, 0, 0)
 		fmt.Println("call unshare", errno)
@@ -102,9 +102,9 @@ func init() {
 	os.Exit(0)
 }
 
-// has is what a program of a box may have, as one there sees it, and nothing else:
-// of all boxes, and of each kind. Limits of resources, priority and control group
-// are not asked about: they are those of whoever has started the emulator.
+// has lists, as patterns, all that a program in a box may have: in every box, and in each
+// kind. Resource limits, priority and control group are not checked: they are those of
+// the process that started the emulator.
 var (
 	has = []string{
 		`fd [012]`, `Umask:\s0022`, `Sig(Blk|Ign|Cgt):\s0*`, `Cap(Inh|Amb):\s0*`, `Seccomp:\s2`, `Seccomp_filters:\s\d+`,
@@ -115,24 +115,24 @@ var (
 	inNamespaces = []string{
 		`CapBnd:\s0000000[0-9a-f]*`, `NoNewPrivs:\s0`, `namespace (ipc|mnt|net|pid|pid_for_children|uts) own`,
 		`mount rw overlay /`, `mount rw devpts /dev/pts`, `mount rw tmpfs /dev/shm`, `mount rw proc /proc`,
-		// Devices without anything in them; some stand before files of the kernel.
+		// Empty devices; some cover files of the kernel.
 		`mount rw \w+ (/dev/(null|zero|full|random|urandom|tty)|/proc/(keys|key-users|timer_list))`,
-		// What is the machine's is to be read only.
+		// Everything that belongs to the machine is read-only.
 		`mount ro .*`,
 	}
 	ofRoot = []string{`namespace user shared`}
-	// The user's namespace inside that of the boxes begins with all capabilities,
-	// which are none outside it.
+	// The user's namespace within that of the boxes starts with all capabilities, which
+	// have no effect outside it.
 	ofRootless = []string{`namespace user own`, `CapBnd:.*`}
-	// Without a device for networks of their own.
+	// Without a device for their own networks.
 	inNetworkOfMachine = []string{`namespace net shared`, `socket .*`}
 	inFolders          = []string{
 		`CapBnd:.*`, `NoNewPrivs:\s1`, `namespace .* shared`, `mount .*`, `socket .*`, `env SANDBOX_BOX_ID`, `Umask:.*`, `writes .*`,
 	}
 )
 
-// TestWhatABoxInherits: whoever has started the emulator, a program of a box
-// has nothing of them but what is listed.
+// TestWhatABoxInherits: a program in a box has nothing of the process that started the
+// emulator except what is listed.
 func TestWhatABoxInherits(t *testing.T) {
 	const inside = "SANDBOX_TEST_INHERITS"
 	if os.Getenv(inside) != "" {
@@ -147,8 +147,8 @@ func TestWhatABoxInherits(t *testing.T) {
 	}
 	secret := t.TempDir() + "/secret"
 	require.NoError(t, os.WriteFile(secret, []byte("secret-of-a-file\n"), 0o600))
-	// A shell with open files that has signals ignored, in a login with a keyring
-	// whose program blocks one.
+	// A shell with open files and ignored signals, in a login with a keyring whose
+	// program blocks one signal.
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap '' INT HUP QUIT TSTP TTOU USR1; exec 7<"$1" 9</; exec "$2" -test.v "-test.run=^TestWhatABoxInherits$"`, "sh", secret, os.Args[0])
 	cmd.Env = append(os.Environ(), inside+"="+strconv.FormatBool(rootless), "SECRET_OF_THE_LOGIN=secret")
 	var out buffer
@@ -206,7 +206,7 @@ func whatABoxInherits(t *testing.T) {
 			})
 		})
 	}
-	// It ignores what it has ignored, now that commands were started.
+	// It still ignores these signals after commands were started.
 	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGHUP, unix.SIGTSTP} {
 		require.NoError(t, unix.Kill(os.Getpid(), sig))
 	}
@@ -251,8 +251,8 @@ func assertInherits(t *testing.T, b *Box, probe string, allowed []string) {
 	}
 }
 
-// TestRemovedDirectory: a box does without a directory of the machine that was there
-// when the host began, such as a user's home.
+// TestRemovedDirectory: a box works although a directory of the machine that existed when
+// the host started, such as a user's home, was removed.
 func TestRemovedDirectory(t *testing.T) {
 	const inside = "SANDBOX_TEST_REMOVED_HOME"
 	if gone := os.Getenv(inside); gone != "" {

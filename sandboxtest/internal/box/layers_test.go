@@ -41,7 +41,7 @@ func TestLongChain(t *testing.T) {
 	const length = 120
 	var layer backend.LayerID
 	for i := range length {
-		// Made without boxes, since a hundred of them would show nothing more.
+		// Create the layers without boxes: a hundred boxes would show nothing more.
 		dir := filepath.Join(h.store.dir, "b", backend.NewID())
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "vercel/sandbox"), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "vercel/sandbox", fmt.Sprint("f", i)), nil, 0o644))

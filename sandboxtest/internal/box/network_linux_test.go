@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
-// openNetworked skips the test where boxes have no networks of their own.
+// openNetworked skips the test if boxes have no networks of their own.
 func openNetworked(t *testing.T) *Host {
 	h := openHost(t, Options{Mode: Namespace})
 	if !h.Gated() {
@@ -37,7 +37,7 @@ print("listening", flush=True)
 for s in servers: threading.Thread(target=greet, args=(s,)).start()
 `
 
-// greet starts a server that sends the text, at each of the addresses.
+// greet starts a server that sends a text, at each of the addresses.
 func greet(t *testing.T, b *Box, text string, addrs ...string) {
 	t.Helper()
 	ready, out := io.Pipe()
@@ -142,8 +142,8 @@ func echo(t *testing.T) (tcp, udp int) {
 	return l.Addr().(*net.TCPAddr).Port, p.LocalAddr().(*net.UDPAddr).Port
 }
 
-// TestNetworkLeadsOutsideUntilDenied: a policy that denies everything cuts the
-// connections of a running box and refuses others, until another policy comes.
+// TestNetworkLeadsOutsideUntilDenied: a policy that denies everything breaks the
+// connections of a running box and refuses new ones, until another policy is set.
 func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
 	h := openNetworked(t)
 	needs.Programs(t, "python3", "bash")

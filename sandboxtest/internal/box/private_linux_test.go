@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// usualLogins are files in homes in which tools keep keys, logins and what was typed.
+// usualLogins are files in homes in which tools store keys, logins and history.
 var usualLogins = strings.Fields(`
 	.pulumi/credentials.json .m2/settings.xml .gradle/gradle.properties .cache/huggingface/token .huggingface/token .config/rclone/rclone.conf .s3cfg
 	.boto .my.cnf .mysql_history .psql_history .python_history .node_repl_history .local/share/fish/fish_history .config/github-copilot/hosts.json
@@ -33,12 +33,12 @@ var usualLogins = strings.Fields(`
 	.cargo/credentials .local/share/opencode/auth.json a-tool-of-tomorrow/token .a-tool-of-tomorrow dotfiles/netrc project/.env
 `)
 
-// TestPrivateFiles: a box sees the files of the machine, but of the homes of its users
-// only what programs need, not even as root: no login of today or tomorrow.
+// TestPrivateFiles: a box sees the machine's files, but of the users' homes only what
+// programs need, even as root: neither existing logins nor later ones.
 func TestPrivateFiles(t *testing.T) {
 	real, err := os.UserHomeDir()
 	require.NoError(t, err)
-	// There a box has directories of its own.
+	// A box has its own directories there.
 	hidden := func(dir string) bool { return strings.HasPrefix(real+"/", dir+"/") }
 	if slices.ContainsFunc([]string{"/tmp", "/mnt", "/media", "/srv", "/run"}, hidden) {
 		needs.Other(t, "boxes don't show this machine's %v", real)
@@ -65,7 +65,7 @@ func TestPrivateFiles(t *testing.T) {
 	require.NoError(t, os.Symlink(".", filepath.Join(home, "sdk")), "a folder that leads to all")
 	t.Setenv("XDG_DATA_HOME", filepath.Join(home, "later", "data"))
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, "elsewhere"))
-	// Programs, with what they need, in a home that is closed to others.
+	// Programs, with the files that they need, in a home that is closed to others.
 	const script, calls = "#!/bin/sh\necho tool\n", "#!/bin/sh\ncat \"${0%/bin/*}/lib/text\"\n"
 	write(0o755, script, "closed/bin/tool-of-path", ".nvm/bin/tool-of-nvm", "mine/tool-of-mine")
 	write(0o755, script, ".pyenv/bin/tool-of-nobody")
@@ -74,7 +74,8 @@ func TestPrivateFiles(t *testing.T) {
 	write(0o644, "secret\n", "closed/secret", "prefix/secret", "prefix/etc/secret")
 	require.NoError(t, os.Chmod(filepath.Join(home, "closed"), 0o700))
 	t.Setenv("PATH", strings.Join([]string{filepath.Join(home, "closed/bin"), filepath.Join(home, "prefix/bin"), os.Getenv("PATH")}, ":"))
-	// The host's own files may be among what is private, and those of who starts it.
+	// The host's own files may be among the private ones, and so may those of the process
+	// that starts it.
 	write(0o600, "secret\n", "mine/beside/key")
 	dirs := []string{"mine/state", ".local/state/sandbox-cli/own", ".cache/sandbox-sessions/emulator"}
 	if !needs.Slow() {
@@ -97,7 +98,7 @@ func TestPrivateFiles(t *testing.T) {
 				assert.Empty(t, try(user, `test ! -e "$1/../.bashrc" || ls -A "$1/.."; grep -s . /root/.*rc /root/.profile`), "the home of the account")
 			}
 		}
-		// A namespace of the program's own uncovers nothing.
+		// Creating a namespace uncovers nothing.
 		assert.NotContains(t, try(backend.RootUser, `cd /tmp && mkdir a b c && unshare -Urm sh -c '
 			umount -l "$1"; mount --bind / a; mount -t overlay -o lowerdir=/ o b; mount --rbind / c; umount -l "c/$1"
 			grep -rs secret "$1" "a/$1" "b/$1" "c/$1"' sh "$1"`), "secret")
@@ -106,7 +107,7 @@ func TestPrivateFiles(t *testing.T) {
 		}
 		assert.Equal(t, "own\nown\n", try(backend.RootUser, `cd "$1" && mkdir .ssh && echo own > .ssh/config && echo own > .npmrc && cat .ssh/* .npmrc`))
 
-		// A login that is made while boxes run is as private as those before.
+		// A login that is created while boxes run is as private as earlier ones.
 		write(0o644, "secret\n", "linked/config.json", "later/data/com.vercel.cli/auth.json", "made-later", ".config/made-later", ".made/later")
 		for _, box := range []*Box{b, newBox(t, h, backend.Config{})} {
 			b = box

@@ -32,13 +32,11 @@ const (
 
 var marks atomic.Int64
 
-// mark returns a number of seconds to sleep that no other process has as its
-// argument.
+// mark returns a number of seconds to sleep that identifies the process.
 func mark() string { return fmt.Sprintf("%d.%d", 100000+os.Getpid(), marks.Add(1)) }
 
-// isRunning reports whether any process of the machine has that argument. One
-// that runs may not: from when exec succeeds until the kernel has put the
-// arguments in place, it shows none.
+// isRunning reports whether a process of the machine has that argument. A running one may
+// not: between exec and the moment when the kernel has set up the arguments.
 func isRunning(t testing.TB, mark string) bool {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -196,8 +194,8 @@ func TestDaemons(t *testing.T) {
 	})
 }
 
-// TestStopWhileExecuting: a process that is just being executed, and shows no
-// environment, is found as well.
+// TestStopWhileExecuting: Stop also finds a process during exec, when it shows no
+// environment.
 func TestStopWhileExecuting(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -260,9 +258,8 @@ func TestOutputIsCompleteForASlowReader(t *testing.T) {
 	})
 }
 
-// TestOutputIsLookedFor: what the process has written is delivered even if the
-// grace period is over before anybody has looked, as on a machine that stops
-// for a moment. A daemon holds the pipes open.
+// TestOutputIsLookedFor: output is delivered even if the grace period ends before anybody
+// has read it, as on a machine that pauses for a moment. A daemon keeps the pipes open.
 func TestOutputIsLookedFor(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -364,7 +361,7 @@ func TestTerminal(t *testing.T) {
 	})
 }
 
-// gathering keeps the longest of the pieces that are written, which wait before each.
+// gathering records the longest piece that is written, and waits before each write.
 type gathering struct {
 	wait    func()
 	longest int
@@ -376,8 +373,8 @@ func (h *gathering) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestTerminalGathers: what waits in a terminal comes at once, though a read gives
-// a page at most.
+// TestTerminalGathers: everything that waits in a terminal arrives at once, although a
+// read returns at most a page.
 func TestTerminalGathers(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		needs.Other(t, "a read of an empty terminal waits here")
@@ -424,9 +421,8 @@ func TestStopWhileCommandsStart(t *testing.T) {
 	})
 }
 
-// TestOutputInOrder: output is delivered in the order in which the command
-// wrote it, to either stream. Reading the two streams separately would return
-// any order.
+// TestOutputInOrder: output arrives in the order in which the command wrote it, to either
+// stream. Separate reads of the two streams would return any order.
 func TestOutputInOrder(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

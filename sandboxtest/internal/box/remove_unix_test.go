@@ -15,8 +15,8 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// TestRemoveAll removes what its owner made unwritable, and changes nothing
-// behind a link.
+// TestRemoveAll removes a tree with read-only directories, and changes nothing behind a
+// link.
 func TestRemoveAll(t *testing.T) {
 	base := t.TempDir()
 	outside, dir := filepath.Join(base, "outside"), filepath.Join(base, "dir")
@@ -32,8 +32,8 @@ func TestRemoveAll(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o555), info.Mode().Perm())
 }
 
-// TestSweepLeavesOthersAlone: in a shared folder, another user has created what
-// looks like one of our directories.
+// TestSweepLeavesOthersAlone: in a shared folder, another user has created a directory
+// that looks like ours.
 func TestSweepLeavesOthersAlone(t *testing.T) {
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root, to give a directory to another user")

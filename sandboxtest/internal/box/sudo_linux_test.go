@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// openWithUsers skips the test where boxes have only one user.
+// openWithUsers skips the test if boxes have only one user.
 func openWithUsers(t *testing.T) *Host {
 	h := openHost(t, Options{Mode: Namespace})
 	if h.Rootless() {
@@ -23,7 +23,7 @@ func openWithUsers(t *testing.T) *Host {
 	return h
 }
 
-// needTools skips the test where the host lacks programs that it runs in boxes.
+// needTools skips the test if the host lacks programs that it runs in boxes.
 func needTools(t *testing.T, b *Box, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -33,8 +33,8 @@ func needTools(t *testing.T, b *Box, names ...string) {
 	}
 }
 
-// TestSudo runs the command lines that SDKs, official tools and people use,
-// with the host's sudo or, where there is none, with the box's own.
+// TestSudo runs the command lines that SDKs, official tools and people use, with the
+// host's sudo or, if there is none, with the box's own.
 func TestSudo(t *testing.T) {
 	t.Parallel()
 	h := openWithUsers(t)
@@ -42,7 +42,7 @@ func TestSudo(t *testing.T) {
 	needTools(t, b, "useradd", "groupadd", "usermod", "bash")
 	shRoot(t, b, "useradd -m -s /bin/bash alice && groupadd team && usermod -aG team alice")
 	type row struct{ script, want string }
-	// By day the first rows of each table, which differ most.
+	// By default only the first rows of each table, which differ most.
 	day := func(rows []row, n int) []row {
 		if needs.Slow() {
 			return rows
@@ -111,15 +111,14 @@ func TestSudo(t *testing.T) {
 		assert.NotContains(t, path, "/evil", "a secure path")
 	}
 
-	// The change lasts with the files, and the next box of the layer has it as
-	// well.
+	// The change is saved with the files, and the next box of the layer has it.
 	layer := freeze(t, h, "", "true")
 	next := newBox(t, h, backend.Config{Layer: layer, Account: backend.ImageAccount})
 	assert.Equal(t, "root ubuntu", sh(t, next, "sudo sh -c 'echo $(id -un) $SUDO_USER'"))
 }
 
-// TestReplacedProgram: an emulator whose program is replaced while it runs, as an
-// upgrade does, goes on making sandboxes, with sudo.
+// TestReplacedProgram: an emulator whose program is replaced while it runs, as by an
+// upgrade, still creates sandboxes with sudo.
 func TestReplacedProgram(t *testing.T) {
 	const again = "SANDBOX_TEST_REPLACE"
 	if program := os.Getenv(again); program != "" {
@@ -143,8 +142,8 @@ func TestReplacedProgram(t *testing.T) {
 	assert.Contains(t, string(out), "--- PASS", "%s", out)
 }
 
-// TestSudoWithOneUser: where the box has one user, there is no other user to
-// become, and the error says so.
+// TestSudoWithOneUser: if the box has one user, sudo can't become another one, and the
+// error says so.
 func TestSudoWithOneUser(t *testing.T) {
 	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})

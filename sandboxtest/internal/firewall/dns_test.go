@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// fixed is a gate that knows the address of one name, leaves another one to the
-// machine's resolver, and the rest too if it is open. It lets every connection
-// pass: what is refused was not its decision.
+// fixed is a judge that knows the address of one name, leaves another one to the
+// machine's resolver, and all others too if it is open. It allows every connection, so it
+// has not caused any refusal.
 type fixed struct{ open bool }
 
 func (g fixed) lookup(name string) (netip.Addr, bool) {
@@ -29,7 +29,7 @@ func (fixed) connect(netip.AddrPort) verdict                  { return pass }
 func (fixed) send(netip.AddrPort) bool                        { return true }
 func (fixed) serve(context.Context, net.Conn, netip.AddrPort) {}
 
-// dnsQuery is one for the address of a name.
+// dnsQuery returns a query for the address of a name.
 func dnsQuery(name string) []byte {
 	msg := []byte{0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}
 	for label := range strings.SplitSeq(name, ".") {
@@ -38,9 +38,9 @@ func dnsQuery(name string) []byte {
 	return append(msg, 0, 0, typeA, 0, 1)
 }
 
-// TestDNSQueries: what is asked of a box's resolver goes to the machine's only for
-// a name that may be looked up. Anything that is not a query of one name is
-// answered without it, however short it is.
+// TestDNSQueries: a box's query reaches the machine's resolver only for a name that may
+// be looked up. Anything else than a query of one name is answered without it, however
+// short it is.
 func TestDNSQueries(t *testing.T) {
 	const passed, ignored, answered = "passed to the machine's", "ignored", "answered"
 	ask := func(gate judge, msg []byte) (outcome string, code byte, records byte) {
@@ -99,9 +99,8 @@ func TestDNSQueries(t *testing.T) {
 	}
 }
 
-// TestNetworkVerdicts: the box's resolver can be reached over TCP, where nothing
-// looks into queries, only if all names may be looked up, whatever the addresses
-// are that a gate lets pass.
+// TestNetworkVerdicts: the box's resolver can be reached over TCP, where queries are not
+// inspected, only if all names may be looked up, whichever addresses a judge allows.
 func TestNetworkVerdicts(t *testing.T) {
 	for _, row := range []struct {
 		gate                judge

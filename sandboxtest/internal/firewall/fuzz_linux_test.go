@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzPacket: whatever a box writes to its device is refused, or translated so
-// that it can be read again.
+// FuzzPacket: any packet of a box is refused, or translated so that it can be parsed
+// again.
 func FuzzPacket(f *testing.F) {
 	from, to := netip.AddrPortFrom(BoxAddr, 4000), netip.MustParseAddrPort("192.0.2.7:443")
 	short := syn(from, to)
@@ -39,8 +39,8 @@ func FuzzPacket(f *testing.F) {
 	})
 }
 
-// FuzzQuestion: the name that is judged is the one that is looked up, and an answer
-// has the same question.
+// FuzzQuestion: the name that the judge sees is the one that is looked up, and an answer
+// contains the same question.
 func FuzzQuestion(f *testing.F) {
 	f.Add(dnsQuery("www.Example.com"))
 	f.Add(dnsQuery("\u212aelvin.test"))

@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/proxy/proxytest"
 )
 
-// TestNamesOfSpecialAddresses: a program of a sandbox may claim any name to be the
-// server's, but no name leads to the machine, save its own.
+// TestNamesOfSpecialAddresses: a program in a sandbox may claim any name for a server,
+// but only the machine's own name leads to the machine.
 func TestNamesOfSpecialAddresses(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

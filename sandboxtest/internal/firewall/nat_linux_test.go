@@ -36,7 +36,7 @@ func (b *buffer) String() string {
 	return b.buf.String()
 }
 
-// openNAT returns a nat, and the other end of its device: the test is the box.
+// openNAT returns a NAT and the other end of its device: the test acts as the box.
 func openNAT(t testing.TB, gate judge, log *buffer) (*NAT, *os.File) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -50,8 +50,7 @@ func openNAT(t testing.TB, gate judge, log *buffer) (*NAT, *os.File) {
 	return n, box
 }
 
-// faulty is a gate that fails as a mistake in one would: at names, addresses and
-// connections of its own.
+// faulty is a judge that panics at some names, addresses and connections.
 type faulty struct{ served atomic.Int32 }
 
 var faultyAddr = netip.MustParseAddr("192.0.2.66")
@@ -85,8 +84,8 @@ func syn(from, to netip.AddrPort) []byte {
 	return p.data
 }
 
-// TestNothingABoxSendsEndsTheProcess: a packet, a name or a connection at which
-// the emulator fails is dropped, and told once; what comes after is handled.
+// TestNothingABoxSendsEndsTheProcess: a packet, a name or a connection that makes the
+// emulator panic is dropped, and logged once. Later ones are handled.
 func TestNothingABoxSendsEndsTheProcess(t *testing.T) {
 	var log buffer
 	gate := new(faulty)
@@ -118,7 +117,7 @@ func TestNothingABoxSendsEndsTheProcess(t *testing.T) {
 		assert.Equal(t, resolver, get().src(), "the resolver goes on")
 	}
 	for i := range uint16(3) {
-		// The box's half arrives from the port that stands for it.
+		// The box's half arrives from the port that represents it.
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
 		require.NoError(t, err)
 		free := l.Addr().(*net.TCPAddr)
@@ -143,8 +142,8 @@ func TestNothingABoxSendsEndsTheProcess(t *testing.T) {
 	}
 }
 
-// TestTooManyConnections: a box that has as many connections as there may be gets no more,
-// and is told nothing, until one of them has been over for a while.
+// TestTooManyConnections: a box with the maximum number of connections gets no more, and
+// no response, until one of them has ended some time ago.
 func TestTooManyConnections(t *testing.T) {
 	n, box := openNAT(t, new(faulty), new(buffer))
 	from, resolver := netip.AddrPortFrom(BoxAddr, 4000), netip.AddrPortFrom(ResolverAddr, 53)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ownAddrs are addresses of this machine other than loopback.
+// ownAddrs returns addresses of this machine other than loopback.
 func ownAddrs(t *testing.T) (own []netip.Addr) {
 	t.Helper()
 	addrs, err := net.InterfaceAddrs()
@@ -39,8 +39,8 @@ func TestSpecialAddresses(t *testing.T) {
 	}
 }
 
-// listening are ports of this machine's loopback: of one that accepts connections,
-// and one that sends datagrams back.
+// listening returns ports of this machine's loopback interface: one accepts connections,
+// the other echoes datagrams.
 func listening(t *testing.T) (tcp, udp int) {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -62,8 +62,8 @@ func listening(t *testing.T) (tcp, udp int) {
 	return l.Addr().(*net.TCPAddr).Port, p.LocalAddr().(*net.UDPAddr).Port
 }
 
-// TestPacketsToSpecialAddresses: a box that writes its own packets reaches by them
-// no service of the machine, whatever the policy says.
+// TestPacketsToSpecialAddresses: packets that a box writes itself reach no service of the
+// machine, whatever the policy says.
 func TestPacketsToSpecialAddresses(t *testing.T) {
 	tcp, udp := listening(t)
 	var log buffer
@@ -94,8 +94,8 @@ func TestPacketsToSpecialAddresses(t *testing.T) {
 				_, err := box.Write(datagram(from, netip.AddrPortFrom(addr, uint16(udp)), []byte("hello")))
 				require.NoError(t, err)
 			}
-			// The machine has another name for the box, which still leads there; no
-			// datagram before it has been answered.
+			// The box has another name for the machine, which does reach it. No earlier
+			// datagram has been answered.
 			p := send(datagram(netip.AddrPortFrom(BoxAddr, 4999), netip.AddrPortFrom(HostAddr, uint16(udp)), []byte("hello")))
 			assert.Equal(t, netip.AddrPortFrom(HostAddr, uint16(udp)), p.src())
 			n.mu.Lock()

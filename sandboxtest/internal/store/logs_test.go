@@ -133,7 +133,7 @@ func TestClock(t *testing.T) {
 		c.Advance(2*time.Hour + time.Minute)
 		assert.Equal(t, []string{"a", "b"}, fired)
 		assert.Equal(t, begin.Add(2*time.Hour+time.Minute), c.Now())
-		// The rest of the time passes by itself.
+		// The synctest clock skips the rest of the time.
 		time.Sleep(59 * time.Minute)
 		synctest.Wait()
 		mu.Lock()

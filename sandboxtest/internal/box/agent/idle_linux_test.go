@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestIdleAgent: an agent stays for the next host, and ends a moment after the last.
+// TestIdleAgent: an agent stays for the next host, and ends some time after the last.
 func TestIdleAgent(t *testing.T) {
 	t.Setenv("BOX_TEST_AGENT", t.Name()) // an agent that no other test has
 	a, err := acquireAgent()
@@ -46,7 +46,7 @@ func TestIdleAgent(t *testing.T) {
 		assert.Nil(t, a.cmd)
 		assert.NotContains(t, slices.Collect(maps.Values(agents.open)), a)
 	})
-	// One that a bubble has left is anybody's.
+	// Any host can use an agent that was started in a synctest bubble.
 	var left *agentProcess
 	synctest.Test(t, func(t *testing.T) {
 		var err error

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCopyTree: a copy has what the original has, and takes no more room.
+// TestCopyTree: a copy has all properties of the original, and needs no more space.
 func TestCopyTree(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestHomesOfTheSystem: what all programs need is no home, whatever an account or the
-// environment calls one.
+// TestHomesOfTheSystem: a directory that all programs need is not a home, whatever an
+// account or the environment says.
 func TestHomesOfTheSystem(t *testing.T) {
 	for _, dir := range []string{"/", "/usr", "/usr/sbin", "/bin", "/etc", "/home", "/tmp", "/var", "/opt", "/nonexistent", "relative", ""} {
 		t.Setenv("HOME", dir)

@@ -19,8 +19,8 @@ func TestStarter(t *testing.T) {
 		needs.Other(t, "not written for this machine")
 	}
 	name := filepath.Join(t.TempDir(), "program")
-	// No process starts in between, which would have the file open for writing when
-	// it is run: "text file busy".
+	// Start no other process in between: it would inherit the file open for writing, and
+	// running it would fail with "text file busy".
 	syscall.ForkLock.RLock()
 	err := os.WriteFile(name, program, 0o755)
 	syscall.ForkLock.RUnlock()
