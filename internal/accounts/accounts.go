@@ -1,6 +1,6 @@
-// Package accounts makes users and groups in a sandbox, and gives them files. An
-// operation is a list of steps, each one program; together they take as few
-// commands as their length allows.
+// Package accounts creates users and groups in a sandbox, and gives them files. An
+// operation is a list of steps, each of which runs one program. It uses as few commands
+// as the length of the steps allows.
 package accounts
 
 import (
@@ -14,18 +14,16 @@ import (
 	"github.com/go-vercel/sandbox/internal/coreutils"
 )
 
-// Identity is who the sandbox's commands run as.
+// Identity is the user and group that run the sandbox's commands.
 type Identity struct{ User, Group string }
 
-// Names are the names by which steps say whose something becomes; empty ones
-// are not known yet.
+// Names are the users and groups that steps refer to. An empty one is not known yet.
 type Names struct {
 	Me      Identity
 	Primary string // the group of the user that the steps are about
 }
 
-// Kind says what a step does, and what completes the word of its command that
-// says whose something becomes.
+// Kind is the kind of a step. It says which of Names completes the step's last word.
 type Kind string
 
 // The kinds of steps.
@@ -39,8 +37,8 @@ const (
 	Primary Kind = "primary" // runs args, of which the owner is a user, with the user's own group after it
 )
 
-// Step is one program of an operation on users or groups. All run as root,
-// except for those that ask.
+// Step is one program of an operation on users or groups. All run as root, except those
+// that ask who the user is.
 type Step struct {
 	kind   Kind
 	action string // for errors
@@ -62,7 +60,7 @@ func (e *StepError) Error() string { return fmt.Sprintf("%s: exit code %d", e.Ac
 // error is a *StepError if the program fails.
 type Runner func(ctx context.Context, action string, sudo bool, name string, args ...string) (string, error)
 
-// size is about how much of a command the step takes.
+// size returns about how many bytes of a command the step takes.
 func (s *Step) size() int {
 	n := 0
 	for _, a := range s.args {
@@ -71,12 +69,12 @@ func (s *Step) size() int {
 	return n
 }
 
-// words is the step as words of the script.
+// words returns the step as words of the script.
 func (s *Step) words() []string {
 	return append([]string{string(s.kind), strconv.Itoa(len(s.args)), strconv.Itoa(s.owner + 1)}, s.args...)
 }
 
-// command is the step as a command of its own.
+// command returns the step as a separate command.
 func (s *Step) command(names *Names) (name string, args []string, sudo bool) {
 	switch s.kind {
 	case whoami:
@@ -96,7 +94,7 @@ func (s *Step) command(names *Names) (name string, args []string, sudo bool) {
 	return all[0], all[1:], true
 }
 
-// learn takes in what a step that asks has said.
+// learn records what a step that asks has printed.
 func (s *Step) learn(names *Names, out string) error {
 	first, rest, _ := strings.Cut(strings.TrimSpace(out), "\n")
 	second, _, _ := strings.Cut(rest, "\n")
@@ -111,10 +109,9 @@ func (s *Step) learn(names *Names, out string) error {
 	return nil
 }
 
-// Steps run in one command: a script of the sandbox's user finds out who that is,
-// and has root run the steps up to the first that fails. What each writes
-// follows a mark, on both streams, so that it is known which step said what, and
-// whether any was begun.
+// Steps run in one command: a script of the sandbox's user finds out who that is, and
+// lets root run the steps up to the first failure. A mark precedes the output of each
+// step on both streams. It shows which step wrote what, and whether any step started.
 const (
 	stepMark = "\x1e\n"
 
@@ -147,11 +144,11 @@ while [ $# -gt 0 ]; do
 done`
 )
 
-// maxArguments bounds the paths of one command, far below what Linux takes.
+// maxArguments limits the paths in one command, far below Linux's limit.
 const maxArguments = 64 << 10
 
-// onPaths are the steps that run args on paths, a good number of them at a time.
-// The owner among args, if any, is the last of them.
+// onPaths returns steps that run args on paths, many at a time. If args name an owner, it
+// is the last of them.
 func onPaths(kind Kind, action string, args, paths []string) []Step {
 	var list []Step
 	for len(paths) > 0 {
@@ -189,8 +186,8 @@ func Program(action string, args ...string) Step {
 	return Step{kind: Plain, action: action, args: args}
 }
 
-// PrimaryGroup returns the steps that ask for the user's own group; none if it
-// is known.
+// PrimaryGroup returns the steps that ask for the user's primary group, or none if it is
+// known.
 func (n *Names) PrimaryGroup(user string) []Step {
 	if n.Primary != "" {
 		return nil
@@ -198,8 +195,8 @@ func (n *Names) PrimaryGroup(user string) []Step {
 	return []Step{{kind: lookup, action: fmt.Sprintf("resolve the primary group of %q", user), args: []string{user}}}
 }
 
-// Whoami returns the steps that ask who the sandbox's commands run as; none if
-// that is known.
+// Whoami returns the steps that ask who runs the sandbox's commands, or none if that is
+// known.
 func (n *Names) Whoami() []Step {
 	if n.Me.User != "" {
 		return nil
@@ -207,8 +204,8 @@ func (n *Names) Whoami() []Step {
 	return []Step{{kind: whoami, action: "resolve the default sandbox user"}}
 }
 
-// Run runs the steps, in as few commands as their length allows, and notes in
-// names what it learns.
+// Run runs the steps in as few commands as their length allows, and records what it
+// learns in names.
 func (run Runner) Run(ctx context.Context, names *Names, steps []Step) error {
 	for len(steps) > 0 {
 		n := 1
@@ -261,7 +258,7 @@ func (run Runner) together(ctx context.Context, names *Names, steps []Step) erro
 	return nil
 }
 
-// alone runs a step as a command of its own.
+// alone runs a step as a separate command.
 func (run Runner) alone(ctx context.Context, names *Names, st *Step) error {
 	name, args, sudo := st.command(names)
 	name, args = coreutils.Carry(name, args)

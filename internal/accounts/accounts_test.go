@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// here returns a Runner of programs of this machine, which counts them.
+// here returns a Runner that runs and counts programs of this machine.
 func here(t *testing.T, runs *int) Runner {
 	needs.Programs(t, "sh", "id")
 	return func(ctx context.Context, action string, _ bool, name string, args ...string) (string, error) {

@@ -1,6 +1,6 @@
-// Package clean gives the programs that this module runs for itself an
-// environment of their own: what the sandbox's variables and exported functions
-// make of tar, bash or dd is for the caller's commands alone.
+// Package clean gives the programs that this module runs for itself a separate
+// environment: the sandbox's variables and exported functions must only affect the
+// caller's commands, and not tar, bash or dd.
 package clean
 
 import (
@@ -10,15 +10,14 @@ import (
 	"strings"
 )
 
-// kept are the variables of the sandbox that its programs need to be found and
-// loaded, and to find what belongs to the user, and the one by which a process
-// is known.
+// kept are the sandbox's variables that its programs need: to be found and loaded, to
+// find the user's files, and the variable that identifies a process.
 var kept = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LD_LIBRARY_PATH", "GO_SANDBOX_COMMAND"}
 
-// fixed are those that are always the same: messages are read.
+// fixed makes programs print messages in English, because this module parses them.
 const fixed = "LC_ALL=C"
 
-// split is the environment as env splits it, which replaces ${NAME}.
+// split is the environment in the form that env -S splits. env replaces ${NAME}.
 var split = func() string {
 	var b strings.Builder
 	for _, name := range kept {
@@ -27,9 +26,8 @@ var split = func() string {
 	return b.String() + fixed
 }()
 
-// shell is the same for an env that does not split, as that of BusyBox. The
-// program that is started has to be env where that is possible: bash reads
-// BASH_ENV, SHELLOPTS and functions before any script of ours.
+// shell is the alternative for an env without -S, such as BusyBox's. Prefer env: bash
+// reads BASH_ENV, SHELLOPTS and exported functions before any script of ours.
 var shell = func() string {
 	var b strings.Builder
 	b.WriteString("exec env -i")
@@ -39,10 +37,9 @@ var shell = func() string {
 	return b.String() + " " + fixed + ` "$@"`
 }()
 
-// Run runs a program in an environment of its own. command runs a command and
-// returns how it has ended, with what it wrote to standard error; that is done
-// again in another form if env does not split. The error of a program that is not
-// there is an [*exec.Error].
+// Run runs a program in a separate environment. command runs a command and returns its
+// result and its standard error. If env does not support -S, Run calls it again with
+// another form. If the program does not exist, the error is an [*exec.Error].
 func Run(name string, args []string, command func(name string, args []string) (exitCode int, stderr string, err error)) error {
 	code, stderr, err := command(program(name, args...))
 	if err == nil && refused(code, stderr) {
@@ -54,37 +51,37 @@ func Run(name string, args []string, command func(name string, args []string) (e
 	return err
 }
 
-// program returns the command that runs a program in an environment of its own.
+// program returns the command that runs a program in a separate environment.
 func program(name string, args ...string) (string, []string) {
 	return "env", append([]string{"-i", "-S", split, name}, args...)
 }
 
-// plain is program where refused.
+// plain returns the alternative to program for an env without -S.
 func plain(name string, args ...string) (string, []string) {
 	return "sh", append([]string{"-c", shell, "sh", name}, args...)
 }
 
-// refused reports whether what program returns has failed because env does not
-// split, before anything ran.
+// refused reports whether the command from program has failed, before anything ran,
+// because env has no -S.
 func refused(exitCode int, stderr string) bool {
 	line, _, _ := strings.Cut(stderr, "\n")
 	return (exitCode == 1 || exitCode == 125) && saidByEnv(line) && strings.HasSuffix(strings.Trim(line, "'\"‘’\r"), "S")
 }
 
-// missing reports whether what program returns has failed because there is no such
-// program.
+// missing reports whether the command from program has failed because the program does
+// not exist.
 func missing(exitCode int, stderr string) bool {
 	return exitCode == 127 && saidByEnv(stderr)
 }
 
-// saidByEnv reports whether a message begins with the name that env was called by.
+// saidByEnv reports whether a message starts with the name under which env was started.
 func saidByEnv(message string) bool {
 	name, _, _ := strings.Cut(message, ": ")
 	return path.Base(name) == "env"
 }
 
-// Of returns the program that a command runs in an environment of its own, and the
-// words before it: none if it is another command.
+// Of returns the program that a command runs in a separate environment, and the words
+// before it. For another command it returns no words.
 func Of(name string, args []string) (before []string, program string, rest []string) {
 	for _, before := range [][]string{{"env", "-i", "-S", split}, {"sh", "-c", shell, "sh"}} {
 		if n := len(before) - 1; name == before[0] && len(args) > n && slices.Equal(args[:n], before[1:]) {
@@ -94,7 +91,7 @@ func Of(name string, args []string) (before []string, program string, rest []str
 	return nil, name, args
 }
 
-// Env returns what such a program has of the sandbox's environment.
+// Env returns the variables of the sandbox that such a program gets.
 func Env(env map[string]string) map[string]string {
 	own := map[string]string{}
 	for _, name := range kept {

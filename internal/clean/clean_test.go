@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestProgram: both forms run a program with the same environment, whatever the
-// values are, and are recognized.
+// TestProgram: both forms run a program with the same environment, whatever the values
+// are, and Of recognizes both.
 func TestProgram(t *testing.T) {
 	needs.GNU(t)
 	needs.Programs(t, "env")
@@ -50,8 +50,8 @@ func TestProgram(t *testing.T) {
 	assert.Equal(t, "env", program)
 }
 
-// TestRefused: what other programs env say of -S, and what programs say that were
-// run.
+// TestRefused lists the messages of other implementations of env about -S, and messages
+// of programs that did run.
 func TestRefused(t *testing.T) {
 	for stderr, code := range map[string]int{
 		"env: invalid option -- 'S'\nTry 'env --help' for more information.\n":  125,

@@ -1,6 +1,5 @@
-// Package coreutils works on the files of a Linux machine by running the
-// programs of GNU coreutils and findutils there, and parsing their output. How
-// a program is run is left to the [Runner].
+// Package coreutils works on the files of a Linux machine by running programs of GNU
+// coreutils and findutils there and parsing their output. A [Runner] runs the programs.
 package coreutils
 
 import (
@@ -15,8 +14,7 @@ import (
 type Call struct {
 	Name string
 	Args []string
-	// Stdout receives the standard output as it arrives. Nil means that it is
-	// part of the result.
+	// Stdout receives the standard output as it arrives. Nil adds it to the result.
 	Stdout io.Writer
 }
 
@@ -30,9 +28,8 @@ type Result struct {
 // is not an error.
 type Runner func(ctx context.Context, c Call) (Result, error)
 
-// Operands puts "--" before paths if one of them could be taken for an option.
-// It is omitted otherwise, so that ordinary requests are those of the official
-// SDK.
+// Operands inserts "--" before paths if one of them looks like an option. Otherwise it
+// adds nothing, so that ordinary requests equal the official SDK's.
 func Operands(paths ...string) []string {
 	for _, p := range paths {
 		if strings.HasPrefix(p, "-") {
@@ -69,7 +66,7 @@ func (run Runner) Query(ctx context.Context, name string, args ...string) (strin
 	return line(string(decoded)), err
 }
 
-// Test reports whether a program ends with exit code zero.
+// Test reports whether a program exits with code zero.
 func (run Runner) Test(ctx context.Context, name string, args ...string) (bool, error) {
 	name, args = Carry(name, args)
 	res, err := run(ctx, Call{Name: name, Args: args})
@@ -94,12 +91,12 @@ func encoded(name string, args []string) (string, []string) {
 	return "bash", append([]string{"-c", script, "bash", name}, args...)
 }
 
-// line removes the newline at the end of a program's output, and nothing else:
-// a name can begin and end with white space.
+// line removes the newline at the end of a program's output, and nothing else: a name may
+// start and end with white space.
 func line(out string) string { return strings.TrimSuffix(out, "\n") }
 
-// Carry rewrites a command whose arguments can't be sent in JSON, because they
-// are not UTF-8, into one that quotes them for bash. Others are unchanged.
+// Carry rewrites a command whose arguments are not UTF-8, and so can't be sent as JSON,
+// as one that quotes them for bash. It returns other commands unchanged.
 func Carry(name string, args []string) (string, []string) {
 	whole := true
 	for _, a := range args {

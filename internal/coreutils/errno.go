@@ -15,7 +15,7 @@ type Error struct {
 	// Command is the program and ExitCode its exit code.
 	Command  string
 	ExitCode int
-	// Message is what the program wrote to its standard error.
+	// Message is the program's standard error.
 	Message string
 }
 
@@ -86,20 +86,19 @@ var phrases = []struct {
 	{"invalid mode", syscall.EINVAL},
 }
 
-// foreign are what programs of the same name that are not GNU's, as BusyBox's, say
-// to options that GNU's have.
+// foreign are messages of programs with the same names that are not GNU's, such as
+// BusyBox's, about options that only GNU's have.
 var foreign = []string{"busybox v", "unrecognized", "unknown predicate", "invalid option", "illegal option", "invalid argument 'nocreat'"}
 
-// Foreign reports whether a program's message, in which no other cause was
-// recognized, is that of one that is not GNU's.
+// Foreign reports whether a program's message shows that the program is not GNU's. Call
+// it only if Errno finds no cause.
 func Foreign(message string) bool {
 	message = strings.ToLower(message)
 	return slices.ContainsFunc(foreign, func(text string) bool { return strings.Contains(message, text) })
 }
 
-// Errno returns the cause described by a program's messages: the first line
-// that ends with the text of an errno decides. A program that is not GNU's does
-// not support the operation.
+// Errno returns the cause in a program's messages: the first line that ends with the text
+// of an errno decides. A program that is not GNU's counts as ENOTSUP.
 func Errno(message string) syscall.Errno {
 	for line := range strings.Lines(message) {
 		line = strings.ToLower(strings.TrimSpace(line))

@@ -37,10 +37,10 @@ func listed(dir string) string {
 	return dir
 }
 
-// vanished reports whether find has failed for nothing but files that were removed
-// or replaced before it could look at them, in spite of -ignore_readdir_race. Of
-// the directory itself it complains by the name that listed has given it, which
-// ends in a slash as no other does, or without that.
+// vanished reports whether find has failed only for files that were removed or replaced
+// before it could look at them, which happens in spite of -ignore_readdir_race. Messages
+// about the directory itself contain the name from listed, which, unlike all others, ends
+// in a slash, or that name without the slash.
 func vanished(r Result, dir string) bool {
 	for line := range strings.Lines(r.Stderr) {
 		said, isFind := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "find: ")
@@ -60,8 +60,8 @@ func vanished(r Result, dir string) bool {
 	return r.Stderr != "" && r.ExitCode <= 1
 }
 
-// List returns the entries of a directory, in any order. Those that are removed
-// meanwhile may be missing.
+// List returns the entries of a directory, in any order. Entries that are removed during
+// the listing may be missing.
 func (run Runner) List(ctx context.Context, dir string) ([]Entry, error) {
 	args := []string{listed(dir), "-maxdepth", "1", "-mindepth", "1", "-ignore_readdir_race", "-printf", listFormat}
 	plain := func(to io.Writer) (io.Writer, func() error) { return to, func() error { return nil } }
@@ -73,10 +73,9 @@ func (run Runner) List(ctx context.Context, dir string) ([]Entry, error) {
 	return entries, err
 }
 
-// Tree lists a directory, which it also returns, and those below it, up to limit
-// entries, keyed by path; its own is ".". Directories that were not listed
-// completely are omitted. It fails if anything is unusual about the tree, such as
-// a directory that may not be read.
+// Tree lists a directory and those below it, up to limit entries, by path. The path of
+// the directory itself is ".". Tree omits directories that were not listed completely. It
+// fails if anything in the tree is unusual, such as a directory without read permission.
 func (run Runner) Tree(ctx context.Context, dir string, limit int) (top *Entry, lists map[string][]Entry, err error) {
 	const script = `find "$1" -ignore_readdir_race -printf "$2" | head -z -n "$3"`
 	lists = map[string][]Entry{".": nil}
@@ -161,7 +160,7 @@ const (
 type listParser struct {
 	emit func(Entry)
 	tree bool // names are paths
-	// limit is how many entries there may be; zero means maxEntries.
+	// limit is the maximum number of entries. Zero means maxEntries.
 	limit, entries, size int
 	rest                 []byte
 	err                  error
@@ -207,7 +206,7 @@ func (p *listParser) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// end returns what was wrong with the listing.
+// end returns the error of the listing, if any.
 func (p *listParser) end() error {
 	if p.err == nil && len(p.rest) > 0 {
 		p.err = fmt.Errorf("%w: the listing ends in the middle of an entry", ErrOutput)
@@ -215,8 +214,8 @@ func (p *listParser) end() error {
 	return p.err
 }
 
-// parseListEntry reads one entry, without its NUL, whose name is that of a file
-// or, in a tree, a path.
+// parseListEntry parses one entry, without its NUL. Its name is that of a file or, in a
+// tree, a path.
 func parseListEntry(s string, tree bool) (Entry, error) {
 	const fields = 13
 	parts := strings.SplitN(s, " ", fields)
@@ -264,8 +263,8 @@ func listType(s string) uint32 {
 	return 0 // becomes fs.ModeIrregular
 }
 
-// decoding returns a writer that passes on what is written to it in base64. end
-// tells that this was all, and returns what was wrong with it.
+// decoding returns a writer that decodes base64 into to. end must be called after the
+// last write, and returns the error.
 func decoding(to io.Writer) (w io.Writer, end func() error) {
 	in, out := io.Pipe()
 	done := make(chan error, 1)

@@ -16,21 +16,21 @@ import (
 const packing = `set -o pipefail; d=$1; [ "$d" != - ] || d=./-; cd -- "$d" && tar --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference --quoting-style=escape`
 
 // PackScript writes a directory, its argument, to standard output as a compressed
-// archive, in base64, since output carries only text. Lines are long, as each may
-// become a record of the stream. See [PackFaults] for what it says of files that
-// it can't pack as they are.
+// archive, in base64 because output is text. Lines are long, because each may become a
+// record of the stream. [PackFaults] parses its messages about files that it can't pack
+// unchanged.
 const PackScript = packing + ` -cf - . | gzip -1 | base64 -w 8192`
 
-// PackFault is a file that tar could not pack as it is.
+// PackFault is a file that tar could not pack unchanged.
 type PackFault struct {
 	Name string // relative, and as the sandbox says: not to be trusted
 	// Kind says what happened to it.
 	Kind PackKind
 	// Errno is why it is unreadable.
 	Errno syscall.Errno
-	// Zeros is how many bytes at its end in the archive were never in the file:
-	// it became shorter, and tar fills it up to the length that it has announced.
-	// If ReadOnly is not negative, only that much was read of the file, and the
+	// Zeros is the number of bytes at the file's end in the archive that were never in
+	// the file: the file became shorter, and tar filled it up to the announced length. If
+	// ReadOnly is not negative, tar has read only that many bytes of the file, and the
 	// rest in the archive is zeros.
 	Zeros, ReadOnly int64
 }
@@ -46,9 +46,9 @@ const (
 	Socket                     // it can't be in an archive
 )
 
-// duringRead are the complaints about a file that was there when tar learned of it
-// and was then removed, or replaced by one of another kind. A file system can
-// say none of them of one that stays as it is.
+// duringRead are messages about a file that existed when tar listed it, and was then
+// removed or replaced by another kind of file. No file system causes them for an
+// unchanged file.
 var duringRead = map[string]bool{
 	"File removed before we read it":                 true,
 	"Cannot stat: No such file or directory":         true,
@@ -60,12 +60,12 @@ var duringRead = map[string]bool{
 	"Cannot savedir: No such file or directory":      true,
 }
 
-// unreadable are the complaints about a file that could not be read, followed by
-// the reason.
+// unreadable matches messages about a file that could not be read, followed by the
+// reason.
 var unreadable = regexp.MustCompile(`^(?:Cannot (?:stat|open|readlink|savedir|read|seek)|Read error at byte (\d+), while reading \d+ bytes?): (.+)$`)
 
-// PackFaults reads what the tar of [PackScript] has said of files. only means that
-// it has failed for nothing else: the rest of the archive is complete.
+// PackFaults parses the messages of [PackScript] about files. only means that tar has
+// failed for no other reason, so the rest of the archive is complete.
 func PackFaults(r Result) (faults []PackFault, only bool) {
 	only = r.ExitCode == 1 || r.ExitCode == 2
 	said := 0
@@ -91,7 +91,7 @@ func PackFaults(r Result) (faults []PackFault, only bool) {
 	return faults, only && said > 0
 }
 
-// packFault reads a complaint about a file.
+// packFault parses a message about a file.
 func packFault(name, said string) (PackFault, bool) {
 	f := PackFault{Name: name, ReadOnly: -1}
 	if said == "socket ignored" {
@@ -127,9 +127,8 @@ func packFault(name, said string) (PackFault, bool) {
 	return f, true
 }
 
-// Mend takes from a file that was unpacked what tar made up of it because the file
-// became shorter or could not be read to its end. It does so also when ctx has
-// ended.
+// Mend removes from an unpacked file what tar added because the file became shorter or
+// could not be read to its end. It does so even if ctx has ended.
 func Mend(ctx context.Context, f PackFault, root *os.Root, name string, o untar.Options) error {
 	length := func(size int64) int64 { return size - f.Zeros }
 	if f.ReadOnly >= 0 {
@@ -138,8 +137,8 @@ func Mend(ctx context.Context, f PackFault, root *os.Root, name string, o untar.
 	return untar.Shorten(context.WithoutCancel(ctx), root, name, length, o)
 }
 
-// unescape splits a complaint into the name that it begins with and what is said
-// of it. In a name colons are escaped as well.
+// unescape splits a message into the name at its start and the rest. tar also escapes
+// colons in a name.
 func unescape(s string) (name, said string) {
 	const from, to = "abfnrtv", "\a\b\f\n\r\t\v"
 	var b strings.Builder

@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestPackFaults: what tar says of files that it can't pack as they are, and what
-// it also says.
+// TestPackFaults: messages of tar about files that it can't pack unchanged, and other
+// messages.
 func TestPackFaults(t *testing.T) {
 	changed := func(name string, zeros int64) PackFault { return PackFault{Name: name, Zeros: zeros, ReadOnly: -1} }
 	gone := func(name string) PackFault { return PackFault{Name: name, Kind: Gone, ReadOnly: -1} }
@@ -54,8 +54,8 @@ func TestPackFaults(t *testing.T) {
 	}
 }
 
-// TestVanished: that the directory itself is missing is told from entries that are,
-// whatever its name is.
+// TestVanished: a missing directory is distinguished from missing entries, whatever its
+// name is.
 func TestVanished(t *testing.T) {
 	needs.GNU(t)
 	needs.Programs(t, "find")

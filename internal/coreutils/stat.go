@@ -38,14 +38,14 @@ func (run Runner) Stat(ctx context.Context, name string, follow bool) (*Stat, er
 	return parseStat(line(out))
 }
 
-// RealPath returns the path of a file without symbolic links. If a link goes
-// through itself, GNU readlink never ends, so stat goes first: it fails there.
+// RealPath returns the path of a file without symbolic links. It calls stat first: GNU
+// readlink never ends if a link goes through itself, but stat fails.
 func (run Runner) RealPath(ctx context.Context, name string) (string, error) {
 	const script = `stat -L -- "$1" >/dev/null || exit; exec readlink -f -- "$1"`
 	return run.Query(ctx, "sh", "-c", script, "sh", name)
 }
 
-// ErrOutput matches the error of output that no program of coreutils writes.
+// ErrOutput matches the error about output that no program of coreutils writes.
 var ErrOutput = errors.New("the sandbox's output is not valid")
 
 // parseStat parses the output of statFormat.
@@ -97,9 +97,9 @@ func (p *fieldParser) uint(s string, base, bits int) uint64 {
 	return n
 }
 
-// time parses seconds with or without a fraction. "-" is an unknown time, as is
-// the "W" of a BusyBox that can't tell when a file was made.
-// Digits after the ninth of the fraction are dropped.
+// time parses seconds with or without a fraction. "-" is an unknown time, and so is "W",
+// which BusyBox prints for an unknown birth time. It drops digits after the ninth of the
+// fraction.
 func (p *fieldParser) time(s string) time.Time {
 	if s == "-" || s == "?" || s == "" || s == "W" {
 		return time.Time{}

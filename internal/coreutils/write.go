@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// ErrLost matches the error of a script that did nothing because a file that it
-// needed is gone or was changed: the machine is a new one, or somebody has
-// cleaned up.
+// ErrLost matches the error of a script that did nothing because a file that it needs is
+// missing or was changed: the machine is a new one, or somebody has cleaned up.
 var ErrLost = errors.New("what was uploaded before is gone")
 
 // lost is the exit code of a script in that case: EX_TEMPFAIL.
@@ -35,21 +34,21 @@ const mkdir = `[ -e "$d" ] || [ -L "$d" ] || { mkdir -p -- "$d" && echo made; } 
 const whole = `printf '%s  %s\n' "$s" "$p" | sha256sum -c >/dev/null 2>&1 || exit 75
 `
 
-// sweep removes what uploads have left that arrived late, when no call waited for
-// them. No piece that is needed is a day old.
+// sweep removes uploaded pieces that arrived after their call had ended. Pieces in use
+// are never a day old.
 const sweep = `find /tmp -maxdepth 1 -type f -name '.piece-*' -ctime +0 -delete 2>/dev/null
 `
 
-// append1 appends its standard input, $n bytes, to $f: with one write(2), like
-// package os, so that concurrent appends do not mix. dd reports how many blocks
-// it wrote, which is wrong if its input was cut short.
+// append1 appends its standard input, $n bytes, to $f with one write(2), like package os,
+// so that concurrent appends do not mix. dd reports how many blocks it wrote. The number
+// is wrong if its input was cut off.
 const append1 = `dd of="$f" bs="$n" iflag=fullblock oflag=append conv=notrunc 2>&1) || { echo "$out" >&2; exit 1; }
 case $out in *'1+0 records out'*) ;; *) echo "$out" >&2; exit 1;; esac
 `
 
-// Append adds data, at most MaxWrite bytes, to the end of a file in one write.
-// A missing file is created, along with missing parent directories, which made
-// reports. The data is passed as an argument.
+// Append adds data, at most MaxWrite bytes, to the end of a file in one write. It creates
+// a missing file and missing parent directories, which made reports. The data is passed
+// as an argument.
 func (run Runner) Append(ctx context.Context, name string, data []byte) (made bool, err error) {
 	const script = `f=$1 d=$2 n=$3
 ` + mkdir + `[ "$n" -gt 0 ] || exec dd if=/dev/null of="$f" conv=notrunc status=none
@@ -57,7 +56,7 @@ out=$(printf %s "$4" | base64 -d | ` + append1
 	return run.write(ctx, script, name, Dir(name), strconv.Itoa(len(data)), base64.StdEncoding.EncodeToString(data))
 }
 
-// AppendPiece is like Append with data that was uploaded, and removes the piece.
+// AppendPiece is like Append for uploaded data, and removes the piece.
 func (run Runner) AppendPiece(ctx context.Context, name string, p Piece) (made bool, err error) {
 	const script = `f=$1 d=$2 n=$3 p=$4 s=$5
 trap 'rm -f -- "$p"' EXIT

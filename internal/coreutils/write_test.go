@@ -125,7 +125,7 @@ func TestAppendIsOneWrite(t *testing.T) {
 	}
 }
 
-// TestJoinTwice: a run whose outcome was lost may go on beside the one that
+// TestJoinTwice: a run with an unknown outcome may still be running while another one
 // repeats it.
 func TestJoinTwice(t *testing.T) {
 	needs.GNU(t)
@@ -188,8 +188,8 @@ func TestJoin(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, content(t, filepath.Join(dir, "empty")))
 
-	// A run that comes late does nothing to what has been written since, nor when
-	// that was removed, and leaves nothing.
+	// A late run changes nothing that was written since, also if that was removed, and
+	// leaves nothing.
 	for _, again := range []bool{false, true} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "empty"), []byte("later"), 0o600))
 		_, err = run.Join(t.Context(), ".part", 0, none, empty, again)
@@ -205,7 +205,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Links are followed, and anything but a regular file is left alone.
+// Links are followed, and a file that is not regular is not changed.
 func TestJoinFollowsLinks(t *testing.T) {
 	needs.GNU(t)
 	dir := t.TempDir()

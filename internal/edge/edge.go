@@ -1,5 +1,5 @@
-// Package edge tells what the platform's edge says of a sandbox from what a server
-// in the sandbox says.
+// Package edge distinguishes responses of the platform's edge from those of a server in
+// the sandbox.
 package edge
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// What the edge says in place of a server, as documented.
+// The documented codes of the edge.
 const (
 	Stopped      = "SANDBOX_STOPPED"
 	Stopping     = "SANDBOX_STOPPING"
@@ -23,7 +23,7 @@ const (
 	NotListening = "SANDBOX_NOT_LISTENING"
 )
 
-// Error is a response of the platform's edge in place of the server's.
+// Error is a response of the platform's edge instead of the server's.
 type Error struct {
 	Status  int
 	Code    string
@@ -38,9 +38,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("status %d of the platform: %s", e.Status, e.Code)
 }
 
-// Is makes the error match the one for what has stopped, where that is what the
-// edge reports, and never one for what does not exist: a server can say the same,
-// and only the API's word is one for which a caller gives up a sandbox.
+// Is makes the error match the error for a stopped sandbox if the edge reports that. It
+// never matches the error for a missing one: a server can send the same response, and a
+// caller may give up a sandbox only because the API says so.
 func (e *Error) Is(target error) bool {
 	return target == e.stopped && slices.Contains([]string{Stopped, Stopping, Snapshotting}, e.Code)
 }
@@ -50,10 +50,10 @@ func May(resp *http.Response) bool {
 	return slices.Contains([]int{http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity, http.StatusBadGateway}, resp.StatusCode)
 }
 
-// Said returns the edge's reason for a response that begins with text, and nil for
-// a response of a server: a status alone says nothing, since servers use the same.
-// The reason is in the header, in the error's code if the body is JSON, or on a
-// line of its own. stopped is what it matches if the sandbox has stopped.
+// Said returns the edge's reason for a response whose body starts with text, or nil for a
+// response of a server. A status alone proves nothing, because servers use the same ones.
+// The reason is in the header, in the error's code if the body is JSON, or on a separate
+// line. The error matches stopped if the sandbox has stopped.
 func Said(resp *http.Response, text string, stopped error) *Error {
 	if !May(resp) {
 		return nil
@@ -83,5 +83,5 @@ func Said(resp *http.Response, text string, stopped error) *Error {
 	return nil
 }
 
-// maxMessage is more than the edge says.
+// maxMessage is longer than the edge's messages.
 const maxMessage = 300

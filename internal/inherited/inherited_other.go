@@ -2,6 +2,6 @@
 
 package inherited
 
-// passedOn are the descriptors that a new process would have: only those that it
-// is given.
+// passedOn returns nothing: on this system a new process gets only the files that it is
+// given.
 func passedOn() []int { return nil }

@@ -9,10 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passedOn are the descriptors that a new process would have. Go opens none of
-// that kind. Those near the limit of descriptors, or beyond one that was lowered
-// since, are closed on exec instead: package os/exec needs numbers above those
-// that it is to close.
+// passedOn returns the descriptors that a new process would inherit. Go itself opens none
+// like that. Those near the limit of descriptors, or beyond a lowered limit, are set to
+// close on exec instead: package os/exec needs numbers above those that it closes.
 func passedOn() (fds []int) {
 	const above = 32
 	var limit unix.Rlimit
@@ -31,7 +30,7 @@ func passedOn() (fds []int) {
 	return fds
 }
 
-// open are the descriptors in use, and perhaps others.
+// open returns the descriptors in use, and perhaps others.
 func open() (fds []int) {
 	dir, err := os.Open("/dev/fd")
 	if err == nil {

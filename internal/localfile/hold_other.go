@@ -4,5 +4,5 @@ package localfile
 
 import "os"
 
-// Hold does nothing here, and Sweep removes nothing.
+// Hold does nothing on this system, and Sweep removes nothing.
 func Hold(*os.File) (release func(), ok bool) { return func() {}, false }

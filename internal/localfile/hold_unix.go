@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// Hold keeps Sweep of any process from a file until release, which may come after
-// the file was closed, or until this process has ended. It returns false if
-// another holds the file. Release may be called in any case.
+// Hold keeps the Sweep of any process from removing a file, until release is called,
+// which may be after the file was closed, or until this process ends. It returns false if
+// another process holds the file. Release may be called in any case.
 func Hold(f *os.File) (release func(), ok bool) {
 	fd, err := syscall.Dup(int(f.Fd()))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package localfile has what files on this machine need: where one goes that is to
-// have a name, and the times that it may get.
+// Package localfile finds the destination of a name on this machine, and the times that a
+// file can have.
 package localfile
 
 import (
@@ -16,27 +16,26 @@ import (
 
 // Place is what a name leads to.
 type Place struct {
-	// Path is the name after the symbolic links at its end were followed. A link
-	// whose target does not exist is followed, too.
+	// Path is the name with the symbolic links at its end resolved, even if a link's
+	// target does not exist.
 	Path string
-	// Info is of what is there, nil if there is nothing, or a descriptor.
+	// Info describes the file there. It is nil if there is none, or for a descriptor.
 	Info fs.FileInfo
-	// Special says that there is a device, a pipe, a socket, or a descriptor of a
-	// process, such as /dev/stdout: something that is written to where it is. A
-	// file that took its place, or that of the file which a descriptor stands for,
-	// would be another one.
+	// Special says that the name is a device, a pipe, a socket, or a descriptor of a
+	// process, such as /dev/stdout. It must be written to in place: a file that replaced
+	// it, or the file of the descriptor, would be another one.
 	Special bool
 
 	descriptor int // -1 for none
 }
 
-// maxLinks is how many symbolic links are followed.
+// maxLinks limits how many symbolic links are followed.
 const maxLinks = 40
 
-// descriptors are the directories that systems show descriptors in.
+// descriptors matches the directories in which systems show descriptors.
 var descriptors = regexp.MustCompile(`^(/dev/fd|/proc/.+/fd)$`)
 
-// Resolve finds out what a name leads to.
+// Resolve finds the destination of a name.
 func Resolve(name string) (Place, error) {
 	at := name
 	for range maxLinks {
@@ -70,8 +69,8 @@ func Resolve(name string) (Place, error) {
 	return Place{}, &fs.PathError{Op: "open", Path: name, Err: syscall.ELOOP}
 }
 
-// Open opens a special place to write to it: a descriptor of this process where it
-// has come to, with what others have written before.
+// Open opens a special place for writing. A descriptor of this process continues at its
+// current position.
 func (p Place) Open() (*os.File, error) {
 	if p.descriptor < 0 {
 		return os.OpenFile(p.Path, os.O_WRONLY, 0)
@@ -79,8 +78,8 @@ func (p Place) Open() (*os.File, error) {
 	return openDescriptor(p.descriptor, p.Path)
 }
 
-// Settable returns a file's time, or the closest one that package os can set, since
-// it counts nanoseconds: between the years 1677 and 2262.
+// Settable returns a file's time, or the nearest one that package os can set. It counts
+// nanoseconds in 64 bits, so the range is from 1677 to 2262.
 func Settable(t time.Time) time.Time {
 	first, last := time.Unix(0, math.MinInt64), time.Unix(0, math.MaxInt64)
 	switch {

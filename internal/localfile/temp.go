@@ -6,16 +6,16 @@ import (
 	"regexp"
 )
 
-// TempName returns a name for a file that is not complete yet. [IsTemp] knows it.
+// TempName returns a name for a file that is not complete yet. [IsTemp] recognizes it.
 func TempName() string { return ".download-" + rand.Text() }
 
 var tempName = regexp.MustCompile(`^\.download-[A-Z2-7]{26}$`)
 
-// IsTemp reports whether a name, without a directory, is one of TempName.
+// IsTemp reports whether a name without a directory is from TempName.
 func IsTemp(name string) bool { return tempName.MatchString(name) }
 
-// Sweep removes the files with temporary names in a directory that no process
-// holds: the downloads that made them were killed. It does its best.
+// Sweep removes the files with temporary names in a directory that no process holds,
+// which killed downloads have left. It ignores errors.
 func Sweep(dir *os.Root) {
 	d, err := dir.Open(".")
 	if err != nil {

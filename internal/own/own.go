@@ -1,5 +1,4 @@
-// Package own runs the programs of a sandbox that packages beside the client need
-// for themselves.
+// Package own runs helper programs in the sandbox for packages other than the client.
 package own
 
 import (
@@ -16,10 +15,9 @@ type Runner interface {
 	RunCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.CommandResult, error)
 }
 
-// Run is RunCommand for a program that this module runs for itself: in an
-// environment of its own, which that of the sandbox and Env do not change. Output
-// without a writer is dropped. The error of a program that is not there is an
-// [*exec.Error].
+// Run is RunCommand for a helper program of this module. It runs in a separate
+// environment, which neither the sandbox's environment nor Env changes. Output without a
+// writer is dropped. If the program does not exist, the error is an [*exec.Error].
 func Run(ctx context.Context, on Runner, opts *sandbox.CommandOptions, name string, args ...string) (done *sandbox.CommandResult, err error) {
 	var o sandbox.CommandOptions
 	if opts != nil {
@@ -44,15 +42,14 @@ func Run(ctx context.Context, on Runner, opts *sandbox.CommandOptions, name stri
 	return done, nil
 }
 
-// beginning keeps what is written first until it is known whether it is what env
-// says.
+// beginning holds the first output until it is known whether env has written it.
 type beginning struct {
 	to     io.Writer
 	held   []byte
 	passed bool
 }
 
-// maxHeld is more than any env says of an option that it does not know.
+// maxHeld is longer than any message of env about an unknown option.
 const maxHeld = 4 << 10
 
 func (b *beginning) Write(p []byte) (int, error) {

@@ -4,5 +4,5 @@ package private
 
 import "io/fs"
 
-// mine is true: what users have is in folders of their own here.
+// mine returns true: on this system users' files are in their own folders.
 func mine(fs.FileInfo) bool { return true }

@@ -1,5 +1,5 @@
-// Package private makes folders for what belongs to one user of the machine alone:
-// tokens, keys, sockets, databases.
+// Package private creates folders that only one user of the machine can enter, for
+// tokens, keys, sockets and databases.
 package private
 
 import (
@@ -9,9 +9,9 @@ import (
 	"runtime"
 )
 
-// Dir makes a folder that only this user can enter, with the folders above it. One that
-// is another user's is refused, and so is one that others could write to and that has
-// something in it, which may be theirs; a link is refused, too.
+// Dir creates a folder that only this user can enter, with missing parents. It refuses a
+// folder of another user, a link, and a folder that is not empty and that others could
+// write to, because its content may be theirs.
 func Dir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return err

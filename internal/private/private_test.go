@@ -12,8 +12,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestDir: what ends as a folder for this user alone is this user's, and nothing in it
-// can be another's.
+// TestDir: Dir succeeds only for a folder of this user that contains nothing of others.
 func TestDir(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		needs.Other(t, "folders of users are private here by where they are")

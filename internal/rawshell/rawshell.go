@@ -1,5 +1,5 @@
-// Package rawshell opens terminals of a sandbox that pass every byte as it is, in
-// both directions at the same time, so that programs can speak over them.
+// Package rawshell opens terminals in a sandbox that pass every byte unchanged, in both
+// directions at the same time, so that programs can communicate over them.
 package rawshell
 
 import (
@@ -17,23 +17,23 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// Raw is the first line of a script for Open: from then on the terminal passes
-// bytes as they are.
+// Raw is the first line of a script for Open. After it the terminal passes bytes
+// unchanged.
 const Raw = "stty raw -echo -onlcr 2>/dev/null\n"
 
-// A script greets with a word between two marks when the other end is there.
+// When the script is ready, it prints a greeting: a word between two marks.
 const before, after = "\x01sandbox-tunnel-", "\x02"
 
 // Greet returns the line of a script that prints a greeting.
 func Greet(word string) string { return `printf '\001sandbox-tunnel-` + word + `\002'` + "\n" }
 
-// maxPreamble bounds what may come before the greeting.
+// maxPreamble limits the output before the greeting.
 const maxPreamble = 64 << 10
 
 // Stream carries the standard input and output of a script.
 type Stream struct {
 	*terminal.Shell
-	// Greeting is the word with which the script has begun.
+	// Greeting is the word in the script's greeting.
 	Greeting string
 	rest     bytes.Buffer // what came after the greeting
 }
@@ -46,7 +46,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return s.Shell.Read(p)
 }
 
-// EndedError reports a script that ended before it greeted.
+// EndedError reports a script that ended before its greeting.
 type EndedError struct {
 	Code   int
 	Output string // as the sandbox has it: not to be printed
@@ -57,8 +57,8 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("the other end of the tunnel ended with exit code %d: %q", e.Code, redact.Printable(text[max(0, len(text)-200):]))
 }
 
-// OpenOwn is Open in an environment of its own, for a script that runs nothing of
-// the caller's.
+// OpenOwn is Open with a separate environment, for a script that runs none of the
+// caller's programs.
 func OpenOwn(ctx context.Context, sb *sandbox.Sandbox, shell, script string, args ...string) (s *Stream, err error) {
 	runErr := clean.Run(shell, arguments(shell, script, args), func(name string, args []string) (int, string, error) {
 		s, err = open(ctx, sb, name, args)
@@ -70,8 +70,8 @@ func OpenOwn(ctx context.Context, sb *sandbox.Sandbox, shell, script string, arg
 	return s, cmp.Or(runErr, err)
 }
 
-// Open runs a script of a shell, which prints a greeting, and returns when it
-// has. The caller closes the stream; it ends with ctx, too.
+// Open runs a shell script, and returns when the script has printed its greeting. The
+// caller closes the stream. It also ends with ctx.
 func Open(ctx context.Context, sb *sandbox.Sandbox, shell, script string, args ...string) (*Stream, error) {
 	return open(ctx, sb, shell, arguments(shell, script, args))
 }

@@ -1,5 +1,5 @@
-// Package relay passes HTTP requests and responses on as they are, where packages
-// http and httputil would change them.
+// Package relay forwards HTTP requests and responses unchanged. Packages http and
+// httputil would change some.
 package relay
 
 import (
@@ -11,12 +11,12 @@ import (
 	"sync/atomic"
 )
 
-// Pass lets a request that is passed on have the URI and the trailers that it came
-// with: package httputil drops parameters that package url can't parse, package url
-// writes some bytes of a path in another way, and trailers come after the body.
+// Pass copies the URI and the trailers of the original request to the forwarded one.
+// Package httputil drops parameters that package url can't parse, package url escapes
+// some bytes of a path in another way, and trailers come after the body.
 func Pass(in, out *http.Request) {
 	out.URL.RawQuery = in.URL.RawQuery
-	// One that begins with two slashes would be taken for a host.
+	// A URI that begins with two slashes would be taken for a host.
 	if raw := in.URL.RawPath; raw != in.URL.EscapedPath() && !strings.HasPrefix(raw, "//") {
 		if path, err := url.PathUnescape(raw); err == nil && path == in.URL.Path {
 			out.URL.Opaque = raw
@@ -25,12 +25,12 @@ func Pass(in, out *http.Request) {
 	out.Trailer = in.Trailer
 }
 
-// Serve passes a request on by proxy, and back what the server says as it says it:
-// without a type, if it has none, and while it is still sent the request. Package http
-// would guess a type, and of a request by HTTP/1 drop what is left as a response begins,
-// or at times a part of it, but for a connection that is closed after the response. (That
-// can be changed by EnableFullDuplex, with which it closes the connection as the next
-// request comes: go.dev/issue/68560.)
+// Serve forwards a request through proxy, and returns the server's response unchanged:
+// without a content type if it has none, and also while the request is still being sent.
+// Package http would guess a content type. When a response to an HTTP/1 request starts,
+// package http would drop the rest of the request, or at times part of it, unless the
+// connection is closed after the response. (EnableFullDuplex would change that, but then
+// the connection is closed at the next request: go.dev/issue/68560.)
 func Serve(proxy *httputil.ReverseProxy, w http.ResponseWriter, r *http.Request) {
 	reply := &reply{ResponseWriter: w}
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
@@ -41,7 +41,7 @@ func Serve(proxy *httputil.ReverseProxy, w http.ResponseWriter, r *http.Request)
 	proxy.ServeHTTP(reply, r)
 }
 
-// reply is the writer of a response of Serve.
+// reply writes the response of Serve.
 type reply struct {
 	http.ResponseWriter
 	request *requestBody // nil if it does not matter
@@ -60,7 +60,7 @@ func (w *reply) WriteHeader(status int) {
 
 func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// requestBody notices when all was read.
+// requestBody records when it was read to its end.
 type requestBody struct {
 	io.ReadCloser
 	length, read int64 // length is -1 if it is not known
@@ -75,8 +75,8 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Disarm removes the headers of a response that web servers in front of a service
-// take as instructions to serve one of their own files.
+// Disarm removes the headers of a response that tell a web server in front of the service
+// to serve one of its own files.
 func Disarm(h http.Header) {
 	for name := range h {
 		for _, prefix := range []string{"X-Accel-", "X-Sendfile", "X-Lighttpd-", "X-Litespeed-Location", "X-Reproxy-"} {

@@ -23,10 +23,10 @@ const (
 	// bufferSize is in memory.
 	maxFrame   = 1 << 20
 	bufferSize = 32 << 10
-	// goodbye is how long the connection's closing handshake may take.
+	// goodbye limits the connection's closing handshake.
 	goodbye = time.Second
-	// queue is the least input that a terminal keeps for a program that does not
-	// read, on Linux.
+	// queue is the minimum input that a Linux terminal buffers for a program that does
+	// not read.
 	queue = 4095
 )
 
@@ -45,13 +45,13 @@ type Conn struct {
 	line   *line
 	ctx    context.Context // ends with the connection
 	cancel context.CancelCauseFunc
-	// describe makes the error of a connection that ended before the program.
+	// describe returns the error of a connection that ended before the program.
 	describe func(err error, code int, reason string) error
 	out      *io.PipeReader
 	feed     *io.PipeWriter
 
-	// heard counts signs of life. While feeding is set the reader is waiting
-	// for the user and can't notice any.
+	// heard counts signs of life. While feeding is set, the reader waits for the user and
+	// can't notice any.
 	heard   atomic.Int64
 	feeding atomic.Bool
 	// sent is how much input was.
@@ -66,12 +66,10 @@ type Conn struct {
 	err  error
 }
 
-// Open starts a program on a new connection, which it closes if that fails. The
-// connection ends with ctx.
-//
-// describe makes the error of a connection that ended before its program, given
-// the cause and the code and reason of the WebSocket's close message; code is
-// zero if there was none.
+// Open starts a program on a new connection, which it closes after a failure. The
+// connection ends with ctx. describe returns the error of a connection that ended before
+// its program, given the cause and the code and reason in the WebSocket's close message.
+// code is zero if there was none.
 func Open(ctx context.Context, socket Socket, start *Start, describe func(err error, code int, reason string) error) (*Conn, error) {
 	socket.ws.SetReadLimit(maxFrame)
 	c := &Conn{ws: socket.ws, line: socket.line, describe: describe, done: make(chan struct{})}
@@ -108,7 +106,7 @@ func (c *Conn) send(message any) error {
 	return c.write(websocket.MessageText, data)
 }
 
-// write sends one message in one piece.
+// write sends one message.
 func (c *Conn) write(kind websocket.MessageType, p []byte) error {
 	c.line.hold()
 	err := c.ws.Write(c.ctx, kind, p)
@@ -134,7 +132,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 				return sent, c.lost(err)
 			}
 		}
-		// What was sent may have ended the program.
+		// The sent part may have ended the program.
 		if sent += n; sent == len(p) {
 			return sent, nil
 		}
@@ -170,8 +168,8 @@ func (c *Conn) over() error {
 	return fmt.Errorf("sandbox: the program of the terminal has ended: %w", io.ErrClosedPipe)
 }
 
-// Wait waits for the program to end and returns its exit code. Its output must
-// be read meanwhile.
+// Wait waits for the program to end and returns its exit code. Another goroutine must
+// read the output.
 func (c *Conn) Wait(ctx context.Context) (exitCode int, err error) {
 	select {
 	case <-c.done:
@@ -186,7 +184,7 @@ func (c *Conn) Wait(ctx context.Context) (exitCode int, err error) {
 	}
 }
 
-// errClosed is the cause of the end by Close.
+// errClosed is the cause of an end by Close.
 var errClosed = fmt.Errorf("sandbox: the terminal was closed: %w", io.ErrClosedPipe)
 
 // Close closes the connection and waits for its goroutines. It may be called
