@@ -7,15 +7,16 @@ import (
 	"slices"
 )
 
-// The log of a command is text, in which other bytes are replaced. With Binary, a shell in
-// the sandbox encodes the output of the command, and a binaryDecoder decodes it here.
+// A command's log is text, in which bytes that are not UTF-8 are replaced. With Binary, a
+// shell in the sandbox encodes the output of the command, and a binaryDecoder decodes it
+// here.
 
-// binaryScript runs a program with both of its outputs encoded: each piece that can be
-// read at once is a line in base64, so that output does not wait for more of it.
-// The exit code is the program's. A signal to all processes is for the program: the
-// shells wait for it, and the encoders for the rest of its output. What the shells
-// say themselves, as of a program that was killed, is not output. What bash and the
-// loader say before the script runs, as of a missing locale, ends at a mark.
+// binaryScript runs a program and encodes both of its outputs. Each piece that one read
+// returns becomes a line of base64, so that output does not wait for more. The exit code
+// is the program's. A signal to all processes is meant for the program: the shells wait
+// for the program, and the encoders for the rest of its output. Messages of the shells
+// themselves, for example about a killed program, are not output. A mark ends what bash
+// and the loader print before the script runs, for example about a missing locale.
 const binaryScript = `(PATH=/usr/bin:/bin:$PATH; command -v dd && command -v base64) >/dev/null || { echo 'Binary needs the programs dd and base64' >&2; exit 127; }
 s='HUP INT QUIT PIPE ALRM TERM USR1 USR2'; trap '' $s
 e() { PATH=/usr/bin:/bin:$PATH
@@ -34,8 +35,9 @@ func wrapBinary(name string, args []string) (string, []string) {
 	return binaryWords[0], slices.Concat(binaryWords[1:], []string{name}, args)
 }
 
-// unwrapBinary returns the command that wrapBinary was given. It recognizes the wrapper's
-// words, since a handle from another process has only the command's arguments.
+// unwrapBinary returns the command that was passed to wrapBinary. It recognizes the
+// wrapper's words, because a handle from another process has only the command's
+// arguments.
 func unwrapBinary(name string, args []string) (string, []string, bool) {
 	n := len(binaryWords) - 1
 	if name != binaryWords[0] || len(args) <= n || !slices.Equal(args[:n], binaryWords[1:]) {
@@ -47,7 +49,7 @@ func unwrapBinary(name string, args []string) (string, []string, bool) {
 // binaryMark begins the encoded output.
 const binaryMark = "\n:\n"
 
-// maxBeforeMark limits how much may come before the mark.
+// maxBeforeMark limits the output before the mark.
 const maxBeforeMark = 1 << 20
 
 // binaryDecoder decodes one output of such a command, which arrives in pieces.
@@ -58,8 +60,8 @@ type binaryDecoder struct {
 	out    []byte
 }
 
-// decode returns what a piece adds, which is valid until the next call. What
-// remains when the output ends was cut off with the command.
+// decode returns the bytes that a piece adds, which are valid until the next call. Bytes
+// that remain when the output ends were cut off with the command.
 func (d *binaryDecoder) decode(piece []byte) ([]byte, error) {
 	d.out = d.out[:0]
 	if !d.begun {
@@ -90,7 +92,7 @@ func (d *binaryDecoder) decode(piece []byte) ([]byte, error) {
 	return d.out, nil
 }
 
-// end returns the error of an output that has ended without being encoded.
+// end returns an error if the output has ended without being encoded.
 func (d *binaryDecoder) end() error {
 	if text := bytes.TrimSpace(d.before); len(text) > 0 {
 		return d.notEncoded(text)

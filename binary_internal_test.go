@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestBinaryDecoder: lines of base64, cut anywhere.
+// TestBinaryDecoder decodes lines of base64 that are cut anywhere.
 func TestBinaryDecoder(t *testing.T) {
 	var want []byte
 	var text string
@@ -45,8 +45,8 @@ func TestBinaryDecoder(t *testing.T) {
 	assert.ErrorContains(t, err, "not encoded")
 }
 
-// FuzzBinaryDecoder: whatever a sandbox sends instead of base64 is an error or output that
-// is shorter than it, however it is cut, and nothing of it is kept.
+// FuzzBinaryDecoder: whatever a sandbox sends instead of base64, however it is cut, the
+// result is an error or shorter output, and none of it is kept.
 func FuzzBinaryDecoder(f *testing.F) {
 	for _, text := range []string{"", "QUJD\n", "QUJ\n", "QQ==QUJD\n", "====\n", "Q\nU", "\x00\xff"} {
 		f.Add([]byte(binaryMark+text), 1)
@@ -71,7 +71,7 @@ func FuzzBinaryDecoder(f *testing.F) {
 	})
 }
 
-// TestUnwrapBinary: the command that was wrapped is known again.
+// TestUnwrapBinary: unwrapBinary recognizes a wrapped command.
 func TestUnwrapBinary(t *testing.T) {
 	name, args := wrapBinary("tar", []string{"-c", "."})
 	name, args, ok := unwrapBinary(name, args)
@@ -114,7 +114,7 @@ func TestBinaryScript(t *testing.T) {
 	}
 }
 
-// decodedLines decodes what is written to it.
+// decodedLines decodes the data that is written to it.
 type decodedLines struct {
 	binaryDecoder
 	got []byte

@@ -68,14 +68,13 @@ type ClientOptions struct {
 	// with their contexts. Terminals are opened with it too, and their token is
 	// part of the URL: a transport that records URLs records the token.
 	HTTPClient *http.Client
-	// Observer learns of each request, command, resume and so on. Nil costs
+	// Observer receives events of requests, commands, resumes and so on. Nil costs
 	// nothing.
 	Observer observe.Observer
-	// Logger receives a record for most of the events that Observer receives,
-	// when they end: successes at debug level, costs that the program did not ask
-	// for at info level, retries and repairs at warning level, and what somebody
-	// must act on at error level. Secrets and the
-	// arguments of commands are never logged. Nil disables logging.
+	// Logger receives a record at the end of most of the events that Observer receives:
+	// successes at debug level, costs that the program did not request at info level,
+	// retries and repairs at warning level, and problems that need action at error level.
+	// Secrets and the arguments of commands are never logged. Nil disables logging.
 	Logger *slog.Logger
 	// MaxRetries is how often a failed request is retried, if it is retried at all;
 	// see the package documentation. Zero means twice; a negative number means not
@@ -98,19 +97,19 @@ type ClientOptions struct {
 	// in, if any, unless VERCEL_TELEMETRY_DISABLED or
 	// VERCEL_SANDBOX_TELEMETRY_DISABLED is set to a non-empty value.
 	UserAgent string
-	// MaxRateLimitWait limits how long one request waits in all for the rate
-	// limits that the API reports. While one is spent, requests that count
-	// against it wait for its reset instead of being refused, in the order in
-	// which they were made; what ends a running command, or keeps it from ending,
-	// goes first. Zero means two minutes. A request that would wait longer, or
-	// beyond its context's deadline, fails at once with an error that matches
-	// [ErrRateLimited]. If it is negative, no request is held back, and one that
-	// is refused is sent again like one that fails for another reason.
+	// MaxRateLimitWait limits how long one request waits in total for the rate limits
+	// that the API reports. While a limit is exhausted, requests that count against it
+	// wait for its reset instead of being refused. They are sent in the order in which
+	// they were made, except that requests which end a running command or keep it running
+	// go first. Zero means two minutes. A request that would wait longer, or beyond its
+	// context's deadline, fails at once with an error that matches [ErrRateLimited]. If
+	// the value is negative, no request waits, and a refused request is retried like any
+	// failed one.
 	MaxRateLimitWait time.Duration
-	// Hooks, if not nil, returns the hooks of a sandbox for calls whose options
-	// give none, and for handles from JSON; either may be nil. It is called where
-	// hooks may be due, and must return at once; of a sandbox that is about to be
-	// created only the name and the tags are known.
+	// Hooks, if not nil, returns the hooks of a sandbox for calls whose options have
+	// none, and for handles from JSON. Either hook may be nil. It is called whenever a
+	// hook may be due, and must return quickly. For a sandbox that is about to be
+	// created, sb contains only the name and the tags.
 	Hooks func(sb Info) (onCreate, onResume Hook)
 }
 
@@ -167,8 +166,8 @@ type Client struct {
 	secrets *redact.Known
 	// serverIDs is set if the service chooses the IDs of commands.
 	serverIDs atomic.Bool
-	// honoredIDs is set once it has taken an ID of ours, doubtedIDs if a command got
-	// another before.
+	// honoredIDs is set once the service has used an ID of ours. doubtedIDs is set if it
+	// has used another one before.
 	honoredIDs, doubtedIDs atomic.Bool
 	// hooks is ClientOptions.Hooks.
 	hooks func(Info) (onCreate, onResume Hook)
@@ -244,8 +243,8 @@ func refresher(creds auth.Provider, mayHaveLogin bool) func(context.Context, api
 		return nil
 	}
 	return func(ctx context.Context, stale api.Auth) (api.Auth, bool) {
-		// A token that has not expired was rejected for what it may not do, and
-		// a new one would be rejected too.
+		// A token that has not expired was rejected for its permissions, and a new one
+		// would be rejected too.
 		if expiry, ok := oidc.Expiry(stale.Token); !ok || !oidc.Expired(expiry, time.Now()) {
 			return api.Auth{}, false
 		}
@@ -329,9 +328,9 @@ func (c *Client) client() (*Client, error) {
 	return c, nil
 }
 
-// enter is how each call with a context begins, before it looks at its arguments:
-// it refuses a handle or client that is nil, zero or of a deleted sandbox, and a nil
-// context, and returns the client that makes the call's requests.
+// enter is the start of each call with a context, before it checks its arguments. It
+// refuses a nil or zero handle or client, the handle of a deleted sandbox, and a nil
+// context. It returns the client that makes the call's requests.
 func enter(ctx context.Context, on interface{ client() (*Client, error) }) (*Client, error) {
 	c, err := on.client()
 	if err == nil {
@@ -441,7 +440,7 @@ func (c *Client) Bind(handles ...Handle) {
 	}
 }
 
-// bound is what handles have in common.
+// bound is the part that all handles share.
 type bound struct {
 	mu sync.Mutex
 	c  *Client // nil until needed, for handles from JSON

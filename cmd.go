@@ -383,11 +383,11 @@ type ExitError struct {
 // Error returns a description such as "exit status 3".
 func (e *ExitError) Error() string { return e.ProcessState.String() }
 
-// LookPath looks for a program in the PATH that the sandbox's commands have,
-// resuming the sandbox if it is stopped, and returns its path, as [exec.LookPath]
-// does. A name with a slash is looked at alone. If there is no such program, the
-// error is an [*exec.Error] that wraps [exec.ErrNotFound], and [fs.ErrPermission]
-// if what there is can't be executed. It makes one request, which runs sh.
+// LookPath looks for a program in the PATH of the sandbox's commands, resuming the
+// sandbox if it is stopped, and returns its path, as [exec.LookPath] does. A name with a
+// slash is checked directly. If there is no such program, the error is an [*exec.Error]
+// that wraps [exec.ErrNotFound]. If the file can't be executed, it wraps
+// [fs.ErrPermission]. LookPath makes one request, which runs sh.
 func (s *Sandbox) LookPath(ctx context.Context, name string) (string, error) {
 	return lookPath(ctx, s, name, nil)
 }
@@ -398,8 +398,8 @@ func (u *User) LookPath(ctx context.Context, name string) (string, error) {
 	return lookPath(ctx, u, name, nil)
 }
 
-// lookFor writes where the program $1 is for a command in the directory $2, or ends
-// with one code for none and with another for one that can't be executed.
+// lookFor prints the path of the program $1 for a command in the directory $2. It exits
+// with one code if there is none, and with another if it can't be executed.
 const lookFor = `p=$1 dir=$2; set -f
 case $p in
 */*) set -- "$p" ;;
@@ -412,7 +412,7 @@ for f; do
 done
 exit $code`
 
-// lookPath looks for a program where a command with these options would.
+// lookPath looks for a program where a command with these options would find it.
 func lookPath(ctx context.Context, t target, name string, o *CommandOptions) (string, error) {
 	if _, err := enter(ctx, t); err != nil {
 		return "", err

@@ -23,8 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// execRun is a Cmd that was started. One goroutine, supervise, runs until its
-// end.
+// execRun is a started Cmd. The goroutine of supervise runs until its end.
 type execRun struct {
 	ctx     context.Context // the Cmd's
 	on      execTarget
@@ -167,8 +166,8 @@ func (r *execRun) launch(in *input) (err error) {
 	return nil
 }
 
-// startError returns the error of a command that did not start: that of package
-// exec for a missing program.
+// startError returns the error of a command that did not start. For a missing program it
+// is that of package exec.
 func (r *execRun) startError(err error) error {
 	if err != nil && r.ctx.Err() != nil {
 		return api.ContextError(r.ctx)
@@ -203,7 +202,7 @@ func (e notFoundError) Error() string {
 
 func (e notFoundError) Unwrap() []error { return e }
 
-// ended tells that the run is over. An exit code is not an error here.
+// ended reports that the run has ended. An exit code is not an error here.
 func (r *execRun) ended(err error) {
 	e := r.event
 	if cmd := r.remote; cmd != nil {
@@ -500,7 +499,7 @@ func (u *User) onSession(_ context.Context, fn func(target) (*Command, error)) (
 	return fn(u)
 }
 
-// input is a command's standard input with its length known.
+// input is a standard input of known length.
 type input struct {
 	content
 	close func()
@@ -510,8 +509,8 @@ type input struct {
 // upload instead of during it: a missing program would make a long upload useless.
 const lookFirst = 32 << 20
 
-// believed is the smallest size of a file that is trusted. A smaller file is
-// read instead: those of /proc and /sys report any size.
+// believed is the minimum size of a file for which its reported size is trusted. A
+// smaller file is read instead, because files in /proc and /sys report any size.
 const believed = 64 << 10
 
 // knownInput returns the input if its length is known without waiting for
@@ -545,10 +544,10 @@ func knownInput(r io.Reader) (*input, error) {
 	return nil, nil
 }
 
-// startWithInput starts a command with its input in a file. Meanwhile the
-// program is looked for: the start that follows is that of a shell. Each attempt
-// uploads to a new name; the files of attempts that did not start the command are
-// removed. When ctx ends, nothing more is begun.
+// startWithInput starts a command with its input in a file. It looks for the program at
+// the same time, because the start itself only starts a shell. Each attempt uploads to a
+// new name, and the files of failed attempts are removed. When ctx ends, nothing more is
+// started.
 func startWithInput(ctx context.Context, on execTarget, in *input, name string, o *CommandOptions, begin func(target) (*Command, error)) (*Command, error) {
 	return on.onSession(ctx, func(t target) (cmd *Command, err error) {
 		found := make(chan error, 1)
@@ -597,7 +596,7 @@ func (r *execRun) feed(ctx context.Context) error {
 	return &engine.InputError{Err: fmt.Errorf("sandbox: delivering standard input: %w", to.err)}
 }
 
-// inputWriter keeps a writer's error apart from a reader's.
+// inputWriter distinguishes a writer's error from a reader's.
 type inputWriter struct {
 	io.Writer
 	err error

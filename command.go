@@ -38,12 +38,12 @@ type Command struct {
 	// pump copies the output of a detached command to its writers; nil if it
 	// has none.
 	pump *pump
-	// release ends what kills the command with its context; nil if nothing does,
-	// or no longer.
+	// release stops killing the command when its context ends. It is nil if nothing does
+	// that, or no longer.
 	release func() bool
-	// stdinOpen is set while there is a writer for standard input. stdinAt is
-	// the position of the next byte, if stdinKnown; stdinNone is known of a command
-	// that was started without.
+	// stdinOpen is set while there is a writer for standard input. stdinAt is the
+	// position of the next byte if stdinKnown is set. stdinNone is set for a command that
+	// was started without standard input.
 	stdinOpen, stdinKnown, stdinNone bool
 	stdinAt                          int64
 	stdinLost                        lostInput // of the last writer
@@ -208,7 +208,7 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	if data == nil {
 		waiting, e := client.api.Begin(ctx, observe.Event{Kind: observe.Wait, Session: c.session, Command: c.ID(), Program: c.Name()})
 		data, err = client.waitCommand(waiting, c.session, c.ID())
-		exited(&e, data)
+		setExit(&e, data)
 		endEvent(&e, err)
 		if err != nil {
 			return nil, err
@@ -258,7 +258,7 @@ func (c *Command) finish(data wire.Command) *CommandResult {
 	return finished(c)
 }
 
-// finished wraps a command whose end is known.
+// finished returns the result of an ended command.
 func finished(c *Command) *CommandResult {
 	done := &CommandResult{Command: c}
 	if c.data.ExitCode != nil {

@@ -169,7 +169,7 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 	return newSandbox(c, project, &resp, o.OnResume), nil
 }
 
-// missing adds to the error of a create what of the options there is not.
+// missing adds to the error of a create which object in the options does not exist.
 func (o *CreateOptions) missing(err error) error {
 	e, ok := errors.AsType[*APIError](err)
 	if !ok || !errors.Is(e, ErrNotFound) {
@@ -205,10 +205,10 @@ func (c *Client) doWithImage(ctx context.Context, wait bool, req *api.Request, o
 	}
 }
 
-// Credentials name credentials of the team that a sandbox may use. They stay
-// outside: the firewall adds them to requests as they leave, each to its own
-// hosts only, so that programs of the sandbox use them and can't read them. A
-// network policy has to allow the hosts.
+// Credentials names credentials of the team that a sandbox may use. They never enter the
+// sandbox: the firewall adds them to outgoing requests, each only for its own hosts, so
+// that the sandbox's programs can use but not read them. A network policy has to allow
+// the hosts.
 type Credentials struct {
 	// NPM lets the sandbox install packages from the registries for which the
 	// team has a shared environment variable NPM_TOKEN or NPM_RC.
@@ -276,8 +276,8 @@ func private(extra map[string]any) map[string]any {
 	return extra
 }
 
-// queryTexts returns the values of an extra parameter in a query: one for each
-// element of a list, none for null.
+// queryTexts returns the values of an extra parameter in a query: one for each element of
+// a list, and none for null.
 func queryTexts(v any) ([]string, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -300,9 +300,9 @@ func queryTexts(v any) ([]string, error) {
 	return texts, nil
 }
 
-// ForkOptions are what a fork has otherwise than its source. What is zero or nil
-// is copied; a slice or map that is empty but not nil clears what the source has.
-// The limits are those of [CreateOptions].
+// ForkOptions are the differences of a fork from its source. A field that is zero or nil
+// is copied from the source. A slice or map that is empty but not nil clears the source's
+// value. The limits are those of [CreateOptions].
 type ForkOptions struct {
 	// Name identifies the fork. If empty, the API chooses one.
 	Name string
@@ -411,16 +411,16 @@ func (s *Sandbox) notSaved(ctx context.Context, source string) error {
 }
 
 const (
-	// creationLimit is how long another caller's creation is waited for, as of a
+	// creationLimit limits the wait for another caller's creation, for example from a
 	// large source. The pauses grow to slowestLook.
 	creationLimit = 10 * time.Minute
 	slowestLook   = 5 * time.Second
-	// adoptRounds is how often a sandbox that exists but can't be found for another
+	// adoptRounds limits how often a sandbox that exists but can't be found for another
 	// reason is looked up again.
 	adoptRounds = 20
-	// createRounds is how often a creation is sent if no response arrives and the
-	// sandbox can't be found. A second creation does no harm: the service gives the
-	// name once, and the mark shows which sandbox is ours.
+	// createRounds limits how often a creation is sent if no response arrives and the
+	// sandbox can't be found. A second creation does no harm: the service uses a name
+	// only once, and the mark shows which sandbox is ours.
 	createRounds = 3
 )
 
@@ -495,13 +495,13 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	}
 }
 
-// getOrCreate makes one attempt. unseen means that there may be a sandbox of that
-// name which can't be found, as while another client is creating it, or because
-// nothing is known of our own creation, and comes with an error.
+// getOrCreate makes one attempt. unseen means that a sandbox with the name may exist that
+// can't be found, for example because another client is creating it or the outcome of our
+// own creation is unknown. It comes with an error.
 func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions, owner string) (sb *Sandbox, unseen bool, err error) {
 	get := &GetOptions{NoResume: o.NoResume, OnResume: o.OnResume, Extra: private(o.Extra)}
-	// Only an error of the request counts: one of a hook says nothing about
-	// this sandbox.
+	// Only an error of the request itself counts: a hook's error says nothing about this
+	// sandbox.
 	sb, err = c.lookUp(ctx, name, get)
 	switch {
 	case err == nil:

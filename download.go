@@ -40,7 +40,7 @@ type DownloadFileOptions struct {
 	Progress func(Progress)
 }
 
-// downloadAttempts is how often a file is requested if its connection breaks.
+// downloadAttempts limits how often a file is requested if its connection breaks.
 const downloadAttempts = 3
 
 // DownloadFile copies the file src of the sandbox to the local file dst. It
@@ -125,7 +125,7 @@ func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *Do
 	}
 }
 
-// errBroken marks a download that was cut short by the other side.
+// errBroken marks a download that the other side has cut off.
 var errBroken = errors.New("the download broke off")
 
 // brokenError is an error of the source, as opposed to the local disk.
@@ -187,7 +187,7 @@ func createPart(dst string) (*part, error) {
 	return p, nil
 }
 
-// fail gives an error of the temporary file the name that the caller used.
+// fail replaces the name of the temporary file in an error by the caller's name.
 func (p *part) fail(op string, err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return &fs.PathError{Op: pe.Op, Path: p.name, Err: pe.Err}
@@ -198,7 +198,7 @@ func (p *part) fail(op string, err error) error {
 	return &fs.PathError{Op: op, Path: p.name, Err: err}
 }
 
-// tooLarge says of a file what its cause says of requests.
+// tooLarge describes a file like its cause describes a request.
 type tooLarge struct{ *http.MaxBytesError }
 
 func (e tooLarge) Error() string {
@@ -309,7 +309,7 @@ type DownloadDirOptions struct {
 	Progress func(Progress)
 }
 
-// check refuses what no download can have.
+// check refuses options that are invalid for every download.
 func (o *DownloadDirOptions) check(src, dst string) error {
 	switch {
 	case o.MaxEntries < 0:

@@ -64,9 +64,9 @@ type DriveOptions struct {
 	MaxSizeBytes int64
 }
 
-// Mount returns a mount of the drive for [CreateOptions.Mounts]. An empty
-// mode means [MountReadWrite]. It makes no request: a session that mounts a
-// snapshot takes it when it starts.
+// Mount returns a mount of the drive for [CreateOptions.Mounts]. An empty mode means
+// [MountReadWrite]. It makes no request: a session that mounts a snapshot takes the
+// snapshot when it starts.
 func (d *Drive) Mount(mode MountMode) Mount {
 	w := d.wire()
 	return Mount{Drive: w.Name, Mode: mode, region: w.Region}

@@ -99,8 +99,8 @@ func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []str
 	return cmd, nil
 }
 
-// ensure finds the program that runs under an ID, or starts it. The IDs of its
-// starts contain the session, so that they are new wherever they have to be.
+// ensure finds the program that runs under an ID, or starts it. The IDs of its starts
+// contain the session, so that they differ between sessions.
 func (s *Session) ensure(ctx context.Context, id, name string, args []string, o StartOptions) (*Command, error) {
 	c, err := enter(ctx, s)
 	if err != nil {
@@ -108,9 +108,9 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 	}
 	sum := sha256.Sum256([]byte(s.ID()))
 	base := id + "-" + hex.EncodeToString(sum[:4])
-	// All starts but the last have ended, and each has the next number, so that few
-	// of many have to be looked at: a program that always ends would cost ever more
-	// requests.
+	// All starts but the last have ended, and their numbers are consecutive, so only a
+	// few of many have to be looked up. Otherwise a program that always ends would cost
+	// more and more requests.
 	ended := 0
 	find := func() (*Command, error) {
 		missing, known := math.MaxInt, ended
@@ -148,7 +148,7 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 	}
 }
 
-// awaitReady waits for what a program is to provide, and gives up when it ends.
+// awaitReady waits until a program is ready, and gives up when it ends.
 func (s *Sandbox) awaitReady(ctx context.Context, cmd *Command, o *EnsureOptions) error {
 	if o.Log != nil {
 		if _, err := cmd.WaitForLog(ctx, o.Log); err != nil {

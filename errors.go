@@ -23,9 +23,9 @@ import (
 
 // Errors to be matched with [errors.Is].
 var (
-	// ErrNotFound matches an [APIError] that reports that the sandbox, session,
-	// command, snapshot or drive does not exist. Like all of these it matches only
-	// the API's own words, which have a code, and no page of a gateway. Missing
+	// ErrNotFound matches an [APIError] that reports that the sandbox, session, command,
+	// snapshot or drive does not exist. Like all of these errors it matches only
+	// responses of the API itself, which have a code, and never a gateway's page. Missing
 	// files are reported as an [*fs.PathError] that wraps [fs.ErrNotExist] instead.
 	ErrNotFound = errors.New("not found")
 	// ErrStopped matches the error of a call if its session is stopped or stopping, or
@@ -113,8 +113,7 @@ type APIError struct {
 	RequestID string
 	// RetryAfter is how long the server asks to wait; zero if not reported.
 	RetryAfter time.Duration
-	// SandboxName and SessionID identify what the request was about; either may
-	// be empty.
+	// SandboxName and SessionID identify the object of the request. Either may be empty.
 	SandboxName, SessionID string
 	// ContentType is the media type of the response.
 	ContentType string
@@ -132,7 +131,7 @@ type APIError struct {
 	// because the session does not run. It is set only where the response to
 	// that very request is known.
 	refused bool
-	// hint adds what the server's message leaves out.
+	// hint adds information that the server's message lacks.
 	hint string
 }
 
@@ -174,7 +173,7 @@ func (e *APIError) Error() string {
 	return redact.Printable(b.String())
 }
 
-// writeObject adds what a request was about, apart from the sandbox.
+// writeObject adds the object of a request, apart from the sandbox.
 func writeObject(b *strings.Builder, session, command string) {
 	for _, part := range [][2]string{{"session", session}, {"command", command}} {
 		if part[1] != "" {
@@ -238,7 +237,7 @@ func (e *APIError) Is(target error) bool {
 	return false
 }
 
-// judged returns what the error means.
+// judged returns the kind of the error.
 func (e *APIError) judged() api.Kind {
 	if e.kind == api.Unjudged { // it was made by a test, or decoded
 		return api.KindOf(e.Operation, e.Status, cmp.Or(e.Code, "unknown"), e.Message)
@@ -388,12 +387,12 @@ func publicError(err error) error {
 		RequestID: f.Header.Get("X-Vercel-Id"), RetryAfter: f.RetryAfter,
 		SandboxName: f.Sandbox, SessionID: f.Session, ContentType: f.Header.Get("Content-Type"),
 		command: f.Command, object: f.Object, Body: f.Body, Err: f.Err, kind: f.Kind, unknown: f.OutcomeUnknown(),
-		// A log that is refused says nothing of the start of its command.
+		// A refusal to return a log says nothing about the start of its command.
 		refused: f.Refused() && f.Op != api.CommandLogs,
 	}
 	_, e.limited = api.ReadRateLimit(f.Header)
-	// Of a policy with a fault in one of its rules the service was seen to say
-	// that it takes no allow at all, which it does take.
+	// For a policy with a mistake in one of its rules, the service was seen to report
+	// that allow is not accepted at all, which is wrong.
 	if f.Status == http.StatusBadRequest && strings.Contains(f.Message, "additional property `allow`") {
 		e.hint = "the service may say so of a network policy in which it does not accept a rule: look at the rules of its hosts"
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/outputs"
 )
 
-// Without writers the output is kept, and asked for afterwards.
+// Without writers the output is kept, and can be read afterwards.
 func ExampleSandbox_RunCommand() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -58,8 +58,8 @@ func ExampleSandbox_RunCommand_sudo() {
 	}
 }
 
-// A command that outlives the program that started it: another one, which knows
-// its ID, picks it up.
+// A command can outlive the program that started it: another program that knows its ID
+// continues.
 func ExampleSandbox_StartCommand() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -134,7 +134,7 @@ func ExampleCommand_Kill() {
 	// Output: true
 }
 
-// What a program that was interrupted finds in its sandbox.
+// An interrupted program lists the commands in its sandbox.
 func ExampleSandbox_ListCommands() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -156,7 +156,7 @@ func ExampleSandbox_ListCommands() {
 	// Output: false true 1
 }
 
-// Code for os/exec moves over by taking its Cmd from a sandbox.
+// Code that uses os/exec works with a Cmd of a sandbox.
 func ExampleSandbox_CommandContext() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -184,7 +184,7 @@ func ExampleSandbox_CommandContext() {
 	// true
 }
 
-// One call tells a program that failed from a sandbox that failed.
+// One call distinguishes a failed program from a failed sandbox.
 func ExampleExitError() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -217,7 +217,7 @@ func ExampleExitError() {
 	// the sandbox failed
 }
 
-// A limit of output ends a program that would never end.
+// A limit on the output ends a program that would never end.
 func ExampleSandbox_RunCommand_limit() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -234,7 +234,7 @@ func ExampleSandbox_RunCommand_limit() {
 	// Output: true, 1048576 bytes, the last "y\ny\n"
 }
 
-// A server, from its start to its first response.
+// Start a server and wait for its first response.
 func ExampleSandbox_WaitForPort() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -273,7 +273,7 @@ func ExampleCommand_WaitForLog() {
 	// Output: ready in 100 ms
 }
 
-// The sandbox lives for as long as the work goes on.
+// Keep the sandbox running during long work.
 func ExampleSandbox_KeepAlive() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -293,8 +293,8 @@ func ExampleSandbox_KeepAlive() {
 	// Output: <nil>
 }
 
-// When the response to a command is lost, the command may or may not run. The
-// SDK does not send it again; this program looks first.
+// If the response to a command is lost, the command may or may not run. The SDK does not
+// send it again. This program looks it up.
 func ExampleRequestError() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, nil)
@@ -316,7 +316,7 @@ func ExampleRequestError() {
 	}
 }
 
-// A stream that could not be repaired says which command it was.
+// A stream that could not be repaired names its command.
 func ExampleStreamError() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, nil)

@@ -87,7 +87,7 @@ func ExampleFileSystem_DownloadFile() {
 	// Output: "1\n2\n3\n"
 }
 
-// A folder goes there, is worked on, and comes back.
+// Upload a folder, work on it, and download it.
 func ExampleFileSystem_UploadDir() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -125,7 +125,7 @@ func ExampleFileSystem_UploadDir() {
 	// out.txt
 }
 
-// Any fs.FS will do: an embed.FS, a zip archive, one that a test makes up.
+// Any fs.FS works: an embed.FS, a zip archive, or one that a test generates.
 func ExampleFileSystem_CopyFS() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -180,7 +180,7 @@ func ExampleFileSystem() {
 	// true
 }
 
-// A file of any size is written as it is made.
+// Write a file of any size as it is generated.
 func ExampleFileSystem_Create() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -207,7 +207,7 @@ func ExampleFileSystem_Create() {
 	// Output: 999,998001
 }
 
-// The files of a sandbox for everything that takes an fs.FS.
+// Use a sandbox's files where an fs.FS is expected.
 func ExampleFileSystem_IOFS() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -226,7 +226,7 @@ func ExampleFileSystem_IOFS() {
 	// Output: [a.md c.md]
 }
 
-// Two agents in one sandbox, with homes of their own and a folder to share.
+// Two agents in one sandbox have their own homes and share a folder.
 func ExampleSandbox_CreateUser() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, nil)

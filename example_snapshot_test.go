@@ -99,7 +99,7 @@ func ExampleClient_GetSnapshot() {
 	// Output: created manual
 }
 
-// The states that led to a snapshot.
+// List the snapshots that led to a snapshot.
 func ExampleClient_SnapshotTree() {
 	ctx := context.Background()
 	client, err := sandbox.DefaultClient()
@@ -130,7 +130,7 @@ func ExampleClient_SnapshotTree() {
 	// Output: 2
 }
 
-// Fetch, then cut the sandbox off.
+// Download something, then deny all connections.
 func ExampleDenyAll() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
@@ -149,7 +149,7 @@ func ExampleDenyAll() {
 	// Output: "deny-all"
 }
 
-// The firewall puts the token into requests to one host; it never enters the
+// The firewall adds the token to requests to one host. The token never enters the
 // sandbox.
 func ExampleNetworkPolicy() {
 	policy := &sandbox.NetworkPolicy{

@@ -30,7 +30,7 @@ func Example() {
 	// exit code 3
 }
 
-// A client with settings of its own, shared by everything that uses it.
+// A client with its own settings, shared by the whole program.
 func ExampleNewClient() {
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
 		Logger:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
@@ -63,8 +63,7 @@ func ExampleCreate() {
 	// Output: running 20m0s
 }
 
-// Make a sandbox once, set it up once, and start its processes whenever it is
-// started.
+// Create a sandbox once, set it up once, and start its processes in each session.
 func ExampleGetOrCreate() {
 	ctx := context.Background()
 	open := func() (*sandbox.Sandbox, error) {
@@ -144,7 +143,7 @@ func ExampleFork() {
 	// Output: from the base
 }
 
-// Delete what a run of tests left behind.
+// Delete the sandboxes that a test run has left.
 func ExampleClient_List() {
 	ctx := context.Background()
 	client, err := sandbox.DefaultClient()
@@ -191,7 +190,7 @@ func ExampleCollect() {
 	// Output: 1 running
 }
 
-// Pages, for a user interface that shows one at a time.
+// Read one page at a time, for a user interface.
 func ExampleClient_ListPage() {
 	ctx := context.Background()
 	client, err := sandbox.DefaultClient()
@@ -222,7 +221,7 @@ func ExampleClient_ListPage() {
 	// 1 from page-2
 }
 
-// A handle travels as JSON, here to a worker that goes on with it.
+// Pass a handle as JSON to a worker, which continues to use it.
 func ExampleSandbox_MarshalJSON() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Name: "handed-over"})
@@ -307,8 +306,8 @@ func ExampleSandbox_URL() {
 	// true sandbox: no route for port 4000; exposed: 3000 (CreateOptions.Ports or Update expose others)
 }
 
-// A session's methods stay with that session: they fail when it is over, where
-// those of the sandbox start another one.
+// A session's methods never start another session: they fail after it has ended, while
+// the sandbox's methods start the next one.
 func ExampleSandbox_CurrentSession() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, nil)

@@ -50,7 +50,7 @@ type FileSystem struct {
 	t target
 }
 
-// on returns what the files are on; a zero FileSystem is on nothing.
+// on returns the target of the files. A zero FileSystem has none.
 func (f *FileSystem) on() target {
 	if f == nil || f.t == nil {
 		return &Sandbox{}
@@ -60,8 +60,8 @@ func (f *FileSystem) on() target {
 
 func (f *FileSystem) client() (*Client, error) { return f.on().client() }
 
-// enter is how each call on one path begins. It also refuses paths that no system
-// call accepts.
+// enter is the start of each call on one path. It also refuses paths that no system call
+// accepts.
 func (f *FileSystem) enter(ctx context.Context, op, name string) error {
 	if _, err := enter(ctx, f); err != nil {
 		return &fs.PathError{Op: op, Path: name, Err: err}
@@ -184,8 +184,8 @@ func checkPath(op, name string) error {
 	return nil
 }
 
-// umask is that of a sandbox's processes: it is removed from requested modes,
-// as package os does.
+// umask is the umask of a sandbox's processes. Like package os, methods remove it from
+// requested modes.
 const umask fs.FileMode = 0o022
 
 // pathOp runs a program on one path and names the path in its error.
@@ -330,7 +330,7 @@ func (f *FileSystem) Chown(ctx context.Context, name string, uid, gid int) error
 	return f.pathOp(ctx, "chown", name, "chown", append([]string{ids(uid, gid)}, coreutils.Operands(name)...)...)
 }
 
-// ids is an argument of chown, to which "1000:" is no valid owner.
+// ids returns an argument of chown, which does not accept "1000:" as an owner.
 func ids(uid, gid int) string {
 	owner, group := "", ""
 	if uid >= 0 {
@@ -568,8 +568,8 @@ func (f *FileSystem) stat(ctx context.Context, op, name string, follow bool) (fs
 	return &fileInfo{name: path.Base(name), stat: *st}, nil
 }
 
-// FileStat is experimental: what the sandbox reports about a file beyond its
-// [fs.FileInfo], whose Sys method returns a *FileStat.
+// FileStat is experimental: the facts about a file that [fs.FileInfo] lacks. The
+// FileInfo's Sys method returns a *FileStat.
 type FileStat struct {
 	// RawMode is Linux's st_mode: the file's type and permissions.
 	RawMode uint32

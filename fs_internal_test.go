@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// failed is the error of a program that failed.
+// failed returns the error of a failed program.
 func failed(exitCode int, stderr string) error {
 	return reason(coreutils.NewError("rm", exitCode, stderr))
 }

@@ -64,7 +64,7 @@ func (x *ioFS) path(op, name string) (string, error) {
 	}
 }
 
-// fail gives an error the name of the file in this file system.
+// fail replaces the name in an error by the file's name in this file system.
 func (x *ioFS) fail(op, name string, err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pe.Err
@@ -143,8 +143,8 @@ func (x *ioFS) Sub(dir string) (fs.FS, error) {
 	return &ioFS{ctx: x.ctx, fsys: x.fsys, root: p}, nil
 }
 
-// keptSize is the size up to which an open file is read at once and kept, so
-// that seeking in it makes no request.
+// keptSize is the size up to which an open file is read at once and kept, so that seeking
+// in it makes no request.
 const keptSize = 256 << 10
 
 // ioFile is an open file of an ioFS. Its content is requested when it is read.
@@ -169,7 +169,8 @@ type piece struct {
 	data     []byte
 }
 
-// maxPieceSize, as each size of a piece, is a whole number of blocks.
+// maxPieceSize is the maximum size of a piece. Like all sizes of pieces it is a whole
+// number of blocks.
 const maxPieceSize = 4 << 20
 
 func (f *ioFile) check(op string) error {
@@ -250,8 +251,8 @@ func (f *ioFile) ReadAt(p []byte, offset int64) (n int, err error) {
 	return n, err
 }
 
-// readPiece reads from the piece that has the offset, which it requests if it is
-// not the last one.
+// readPiece reads from the piece that contains the offset. It requests the piece unless
+// it is the last one used.
 func (f *ioFile) readPiece(p []byte, offset int64) (int, error) {
 	if end := f.piece.at + int64(len(f.piece.data)); offset < f.piece.at || offset >= end {
 		size := int64(keptSize)
@@ -330,14 +331,15 @@ func (f *ioFile) start() (*FileReader, error) {
 	}
 	r, err := f.fsys.fsys.Open(f.fsys.ctx, p, &OpenOptions{NoSizeCheck: true})
 	if err == nil && f.info.Mode().IsRegular() {
-		// Asked only if the file is shorter than it was: it may have been truncated.
+		// Request the size only if the file is shorter than before: it may have been
+		// truncated.
 		r.length = newLength(f.fsys.ctx, f.fsys.fsys.on(), r, p, f.info.Size())
 	}
 	return r, err
 }
 
-// keep reads a file that is reported to be small. One that has grown since is
-// streamed after all.
+// keep reads a file whose reported size is small. If the file has grown since, it is
+// streamed.
 func (f *ioFile) keep() error {
 	body, err := f.start()
 	if err != nil {
@@ -505,8 +507,8 @@ func (w *walkFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return list, nil
 }
 
-// listTree lists a directory with those below it. If that fails, it is to be
-// listed by itself, which says why.
+// listTree lists a directory together with those below it. If that fails, the directory
+// must be listed alone, which gives the reason.
 func (w *walkFS) listTree(dir string) {
 	p, err := w.path("readdir", dir)
 	if err != nil || checkPath("open", p) != nil {

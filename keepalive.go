@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// ErrNoMoreTime reports that a session has been extended as far as the plan lets.
+// ErrNoMoreTime reports that a session has been extended as far as the plan allows.
 var ErrNoMoreTime = errors.New("the session can't be extended any further")
 
 // KeepAliveOptions are the options of [Sandbox.KeepAlive]. The zero value is
@@ -63,7 +63,7 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	if err != nil {
 		return err
 	}
-	// What is known here may change without a request of this call.
+	// Another call may change what is known here without a request of this one.
 	look := min(max(o.Margin/8, time.Millisecond), time.Second)
 	for {
 		pause := look

@@ -49,18 +49,18 @@ type follower struct {
 	c           *Client
 	session, id string
 	release     func() // nil if nothing is to be freed
-	// asked is the request that this is the response to. Errors of the stream don't show
-	// its secrets. It is nil if the request has none.
+	// asked is the request whose response is read. Errors of the stream don't show its
+	// secrets. It is nil if the request has none.
 	asked *engine.Body
-	// encoded decodes the outputs of a command that was started with Binary. Those
-	// of others are watched for bytes that were replaced, once each.
+	// encoded decodes the outputs of a command that was started with Binary. For other
+	// commands, replaced bytes are reported once per output.
 	encoded *[2]binaryDecoder
 	watched [2]bool
 	decoded int64
 }
 
-// expect tells what kind of output it is, and whether it is that of a program of our
-// own, which knows of bytes that are replaced.
+// expect sets the kind of the output. own says that the program is the client's own,
+// whose bytes may be replaced.
 func (f *follower) expect(binary, own bool) {
 	switch {
 	case binary:
@@ -70,7 +70,7 @@ func (f *follower) expect(binary, own bool) {
 	}
 }
 
-// Bytes returns how much of the output was delivered.
+// Bytes returns the length of the delivered output.
 func (f *follower) Bytes() int64 {
 	if f.encoded != nil {
 		return f.decoded
@@ -131,8 +131,8 @@ func (f *follower) next() (string, []byte, error) {
 	return stream, data, nil
 }
 
-// ended returns io.EOF, or the error of output that was to be encoded and is not. The
-// shell of a command that a signal ended may not have come to encoding it.
+// ended returns io.EOF, or an error if the output should have been encoded and is not. If
+// a signal has ended the command, its shell may not have reached the encoding.
 func (f *follower) ended() error {
 	end := f.End()
 	if f.encoded == nil || end != nil && end.ExitCode != nil && *end.ExitCode > 128 {
@@ -150,7 +150,8 @@ func (f *follower) notEncoded(err error) error {
 	return &StreamError{Code: codeNotEncoded, Message: err.Error(), SessionID: f.session, CommandID: f.id}
 }
 
-// codeNotEncoded is the code of output that was to be encoded and is not.
+// codeNotEncoded is the code of the error for output that should have been encoded and is
+// not.
 const codeNotEncoded = "not_encoded"
 
 // each calls sink for each piece of output, until the command has ended.
@@ -248,7 +249,7 @@ func (c *Command) Lines(ctx context.Context) iter.Seq2[LogEntry, error] {
 	return c.lines(ctx, math.MaxInt)
 }
 
-// lines is Lines with at most so many bytes of each line.
+// lines is Lines limited to most bytes of each line.
 func (c *Command) lines(ctx context.Context, most int) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		begun := map[string][]byte{}

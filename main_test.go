@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 	testkit.Main(withEmulator{m})
 }
 
-// withEmulator runs tests with an emulator's client as the default client, so
-// that the examples need nothing that their readers would have to remove.
+// withEmulator runs tests with an emulator's client as the default client, so that
+// examples need no lines that their readers would have to remove.
 type withEmulator struct{ tests *testing.M }
 
 func (m withEmulator) Run() int {

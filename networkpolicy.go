@@ -445,8 +445,8 @@ func (p *NetworkPolicy) encodeRules(request bool) map[string][]encodedRule {
 	return out
 }
 
-// shownURL returns the URL of a proxy, unless it has what may be a secret, with which
-// it can't be sent either.
+// shownURL returns a proxy's URL, or a redacted one if it may contain a secret. Such a
+// URL can't be sent either.
 func shownURL(text string) string {
 	if u, err := url.Parse(text); err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return redactedHeader
@@ -521,7 +521,7 @@ func ParseNetworkPolicy(data []byte) (*NetworkPolicy, error) {
 }
 
 // UnmarshalJSON decodes a policy in the form of the JavaScript SDK. It refuses unknown
-// fields and names that come twice, whatever their case.
+// fields and repeated names, ignoring case.
 func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	var read NetworkPolicy
 	if err := read.decode(data); err != nil {
@@ -563,7 +563,7 @@ func (p *NetworkPolicy) decode(data []byte) error {
 	return nil
 }
 
-// policyError says what is wrong with a policy in JSON in the words of JSON, not of Go.
+// policyError describes a mistake in a policy's JSON in JSON's terms, not Go's.
 func policyError(data []byte, err error) error {
 	before, name, unknown := strings.Cut(err.Error(), "json: unknown field ")
 	switch wrong, isType := errors.AsType[*json.UnmarshalTypeError](err); {

@@ -224,8 +224,8 @@ func TestNetworkPolicyJSON(t *testing.T) {
 	}
 }
 
-// TestParseNetworkPolicy: what the official SDK's type allows is read as
-// json.Unmarshal does; anything else is refused by name.
+// TestParseNetworkPolicy: a policy that the official SDK's type allows is decoded as by
+// json.Unmarshal. Anything else is refused with its name.
 func TestParseNetworkPolicy(t *testing.T) {
 	for _, text := range []string{
 		`"allow-all"`, ` "deny-all"` + "\n", `{}`, `{"allow":[]}`, `{"allow":{}}`, `{"allow":["*.example.com"],"subnets":{"allow":["10.0.0.0/8"],"deny":[]}}`,
@@ -331,7 +331,7 @@ func TestNetworkPolicyShowsNoSecret(t *testing.T) {
 	}
 }
 
-// What is sent does not change when the policy does, as during a retry.
+// The request does not change when the policy is changed during a retry.
 func TestNetworkPolicyIsCopied(t *testing.T) {
 	match := &PolicyMatch{Method: []string{"GET"}, Path: &PolicyMatcher{Exact: new("/")}, QueryString: []PolicyKeyValueMatcher{{Key: &PolicyMatcher{StartsWith: new("a")}}}}
 	p := &NetworkPolicy{Allow: []string{"b.com"}, Rules: map[string][]PolicyRule{"a.com": {{
@@ -403,7 +403,7 @@ func FuzzNetworkPolicyJSON(f *testing.F) {
 			require.ErrorIs(t, err, ErrInvalid)
 			return
 		}
-		// The text itself: an encoder may write what is not known of it otherwise.
+		// Compare the text itself: an encoder may write unknown parts differently.
 		var back NetworkPolicy
 		require.NoError(t, json.Unmarshal(v, &back))
 		require.True(t, same(&back, &p), "%s", v)

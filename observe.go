@@ -35,7 +35,7 @@ type named interface {
 	names() (sandbox, session string)
 }
 
-// beginEvent tells that something begins on a sandbox; see [api.Client.Begin].
+// beginEvent reports the start of something on a sandbox; see [api.Client.Begin].
 func (c *Client) beginEvent(ctx context.Context, on named, e observe.Event) (context.Context, api.Span) {
 	if c.api.Observed() {
 		e.Sandbox, e.Session = on.names()
@@ -43,7 +43,7 @@ func (c *Client) beginEvent(ctx context.Context, on named, e observe.Event) (con
 	return c.api.Begin(ctx, e)
 }
 
-// endEvent completes an event with how it has ended, and tells it.
+// endEvent sets the event's outcome and reports its end.
 func endEvent(e *api.Span, err error) {
 	switch {
 	case !e.Observed():
@@ -55,7 +55,7 @@ func endEvent(e *api.Span, err error) {
 	e.End(err)
 }
 
-// tell tells of something that has no duration.
+// tell reports an event without a duration.
 func (c *Client) tell(ctx context.Context, e observe.Event) {
 	_, told := c.api.Begin(ctx, e)
 	told.End(nil)
@@ -99,12 +99,12 @@ func (l eventLog) End(ctx context.Context, e observe.Event) {
 // attrs returns the attributes of the event without its kind, which the message names.
 func attrs(e observe.Event) []slog.Attr { return e.LogValue().Group()[1:] }
 
-// records are the messages of log records and their levels, by what an operator
-// does. At debug level nothing: all is as it should be, or the caller deals with
-// the response. At info level nothing now, but it costs or changes something that
-// no one has called for. At warning level look for the cause if they become many:
-// it was mended, or may be tried again. At error level act: it does not mend
-// itself. A request has no record: that of its operation has all about it.
+// records are the messages of log records and their levels, by what an operator has to
+// do. Debug: nothing, because all is well or the caller handles the response. Info:
+// nothing now, but it costs or changes something that nobody has requested. Warning: look
+// for the cause if there are many; the problem was repaired or may be retried. Error:
+// act, because it does not repair itself. A request has no record: its operation's record
+// contains everything about it.
 var records = map[observe.Kind]struct {
 	message string
 	well    slog.Level // if the outcome is as it should be

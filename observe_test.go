@@ -19,7 +19,7 @@ var eventKinds = []observe.Kind{
 	observe.Tool, observe.Take, observe.Terminal, observe.Visit, observe.Pool,
 }
 
-// TestEventLevels: the level of a record says what an operator does.
+// TestEventLevels: the level of a record says what an operator has to do.
 func TestEventLevels(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -48,8 +48,8 @@ func TestEventLevels(t *testing.T) {
 	}
 }
 
-// TestEventsAreDocumented: each kind of event but a request, which its operation
-// has, has a record, and docs/observability.md says what both are.
+// TestEventsAreDocumented: each kind of event has a record, except requests, which their
+// operations cover. docs/observability.md describes both.
 func TestEventsAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("docs/observability.md")

@@ -151,14 +151,14 @@ func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions
 			p.err = cmd.killAfterCancel(ctx, within, p.err)
 		}
 		p.event.Received = f.Bytes()
-		exited(&p.event, p.end)
+		setExit(&p.event, p.end)
 		endEvent(&p.event, p.err)
 	}()
 	return p
 }
 
-// over waits for the copying to end and reports whether it has. That it has
-// counts for more than that ctx has ended, too.
+// over waits for the copying to end and reports whether it has. If both the copying and
+// ctx have ended, it returns true.
 func (p *pump) over(ctx context.Context) bool {
 	select {
 	case <-p.done:
@@ -193,9 +193,8 @@ func (p *pump) waitEnd(ctx context.Context) *wire.Command {
 	return p.end
 }
 
-// pipeBuffer is the capacity of a pipe. It is that of a pipe on Linux, so that
-// a program that reads one pipe to its end before the other works for as long
-// as it would there.
+// pipeBuffer is the capacity of a pipe. It equals Linux's, so that a program which reads
+// one pipe to its end before the other works as long as it would there.
 const pipeBuffer = 64 << 10
 
 // pipe is what StdoutPipe and StderrPipe return, and what StdinPipe fills.

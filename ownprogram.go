@@ -20,20 +20,19 @@ import (
 )
 
 const (
-	// maxReply is how much a program that the client runs for itself may write
-	// to standard output, unless something reads it as it arrives: the longest
-	// replies are a path, or what useradd says.
+	// maxReply limits the standard output of a helper program, unless it is read as it
+	// arrives. The longest replies are a path, or a message of useradd.
 	maxReply = 64 << 10
-	// maxComplaints is how much such a program may write to standard error, of
-	// which the last keptComplaints are kept. rm writes a line for each file.
+	// maxComplaints limits the standard error of a helper program. The last
+	// keptComplaints bytes are kept. rm writes a line for each file.
 	maxComplaints, keptComplaints = 16 << 20, 64 << 10
-	// allComplaints is how much is kept of a program that names each file that it
-	// could not read. Beyond it the names are not complete, and it has failed.
+	// allComplaints is how much is kept for a program that names each file that it could
+	// not read. If there is more, the names are incomplete and the call fails.
 	allComplaints = 4 << 20
 )
 
-// target is what files and processes are reached through: a Sandbox, which is
-// resumed, a Session, which is not, or a User of a sandbox.
+// target is where files and processes are: a Sandbox, which is resumed, a Session, which
+// is not, or a User of a sandbox.
 type target interface {
 	RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error)
 	// begin starts a command; see Session.begin.
@@ -57,10 +56,10 @@ var (
 	_ target = (*Session)(nil)
 )
 
-// program is a program of the sandbox that the client runs for itself. The
-// sandbox may have replaced it by one that writes without end: beyond the limits
-// it is killed, and the error says so. It runs in an environment of its own and, since
-// the working directory may have been removed, in / where that is possible.
+// program is a helper program in the sandbox. The sandbox may have replaced it by one
+// with endless output: beyond the limits it is killed, and the error says so. It runs in
+// a separate environment and, because the working directory may have been removed, in /
+// if possible.
 type program struct {
 	name string
 	args []string
@@ -68,7 +67,7 @@ type program struct {
 	// stdout reads standard output as it arrives. Nil makes it part of the
 	// result.
 	stdout io.Writer
-	// keep is how much of standard error is kept, its end; zero means
+	// keep is how many bytes at the end of standard error are kept. Zero means
 	// keptComplaints.
 	keep int
 	// paths are the arguments that name files. If one is relative, the program runs
@@ -94,7 +93,7 @@ func (p program) command(ctx context.Context, on target, name string, args []str
 	reply := &limitedOutput{Tail: outputs.Tail{Max: maxReply}, from: "standard output of " + p.name, limit: maxReply}
 	complaints := &limitedOutput{Tail: outputs.Tail{Max: cmp.Or(p.keep, keptComplaints)}, from: "standard error of " + p.name, limit: maxComplaints}
 	dir := "/"
-	// A user's programs start in the home directory, as those of the official client.
+	// A user's programs start in the home directory, like those of the official client.
 	if _, user := on.(*User); user || slices.ContainsFunc(p.paths, func(name string) bool { return !path.IsAbs(name) }) {
 		dir = ""
 	}
@@ -184,8 +183,8 @@ func (r *commandReader) Close() error {
 	return nil
 }
 
-// openEncoded reads a file through a command's output, as base64, since output
-// is always UTF-8.
+// openEncoded reads a file through a command's output, as base64, because output is
+// always UTF-8.
 func openEncoded(ctx context.Context, t target, path string) (io.ReadCloser, int64, error) {
 	r, err := readCommand(ctx, t, path, "base64", coreutils.Operands(path), nil)
 	if err != nil {
@@ -194,7 +193,7 @@ func openEncoded(ctx context.Context, t target, path string) (io.ReadCloser, int
 	return encodedBody{base64.NewDecoder(base64.StdEncoding, r), r}, -1, nil
 }
 
-// blocksScript writes blocks of a file in base64, and ends as dd does.
+// blocksScript writes blocks of a file as base64, and exits with dd's status.
 const blocksScript = `exec 4>&1
 code=$({ { dd if="$1" bs=65536 skip="$2" count="$3"; echo $? >&3; } | base64 3>&- >&4 4>&-; } 3>&1)
 exit "$code"`
@@ -202,8 +201,8 @@ exit "$code"`
 // pieceBlock is the size of such a block.
 const pieceBlock = 64 << 10
 
-// readBlocks reads a part of a file, in blocks, through a command's
-// output. It is shorter where the file ends.
+// readBlocks reads part of a file, in blocks, through a command's output. The result is
+// shorter at the end of the file.
 func readBlocks(ctx context.Context, t target, path string, skip, count int64) ([]byte, error) {
 	args := []string{"-c", blocksScript, "sh", path, strconv.FormatInt(skip, 10), strconv.FormatInt(count, 10)}
 	r, err := readCommand(ctx, t, path, "sh", args, nil)

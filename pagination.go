@@ -173,7 +173,7 @@ type listQuery struct {
 	Tags       []string  `url:"tags,omitempty"`
 }
 
-// mostItems is how many a page of the listing can have.
+// mostItems returns the maximum number of items in a page of the listing.
 func (q *listQuery) mostItems() int {
 	if q.SnapshotID != "" {
 		return wire.MaxTreePage
@@ -181,8 +181,8 @@ func (q *listQuery) mostItems() int {
 	return wire.MaxPage
 }
 
-// byName is the order of a listing that can be filtered by a prefix, byAge that
-// of one that can be filtered by a status.
+// byName is the order of listings that can be filtered by a prefix, and byAge the order
+// of those that can be filtered by a status.
 const (
 	byName = "name"
 	byAge  = "createdAt"

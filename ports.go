@@ -82,11 +82,10 @@ func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
 // to maxPortPause.
 const portPause, maxPortPause = 100 * time.Millisecond, 2 * time.Second
 
-// attemptLimit is how long an attempt may take, if the HTTPClient does not say.
+// attemptLimit limits an attempt if the HTTPClient has no timeout.
 const attemptLimit = 10 * time.Second
 
-// sessionCheck is how often a wait for a port checks that the session still
-// runs.
+// sessionCheck is how often a wait for a port checks that the session is still running.
 const sessionCheck = 10 * time.Second
 
 // WaitForPort waits until the server at an exposed port responds, and
@@ -126,8 +125,7 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 		if err == nil {
 			return address, nil
 		}
-		// An attempt that was cut short by the end of ctx says less than the
-		// one before.
+		// Keep the previous error: one caused by the end of ctx is less informative.
 		if reason == nil || ctx.Err() == nil {
 			reason = err
 		}
@@ -169,7 +167,7 @@ func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error 
 		return err
 	}
 	defer resp.Body.Close()
-	// The beginning tells an error of the edge from one of the server.
+	// The start of the body distinguishes an error of the edge from one of the server.
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
 	if said := edge.Said(resp, string(text), ErrStopped); said != nil {
 		return said
@@ -185,10 +183,10 @@ func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error 
 	return nil
 }
 
-// notTheServers are statuses with which something in front of a server says
-// that the server is not there: proxies, and the platform's edge for a session
-// that has ended (410) or is ending (422). For a server that itself responds
-// with one of them, set [WaitForPortOptions].Status.
+// notTheServers are statuses with which something in front of a server reports that the
+// server is not available: proxies, and the platform's edge for a session that has ended
+// (410) or is ending (422). If a server itself responds with one of them, set
+// [WaitForPortOptions].Status.
 var notTheServers = []int{
 	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusGone, http.StatusUnprocessableEntity,
 }
@@ -223,7 +221,7 @@ func (s *Sandbox) stillRuns(ctx context.Context) error {
 	return nil
 }
 
-// maxWaitLine is how much of a line WaitForLog examines.
+// maxWaitLine limits how much of a line WaitForLog examines.
 const maxWaitLine = 64 << 10
 
 // WaitForLog waits for a line of the command's output that matches pattern and
@@ -245,8 +243,8 @@ func (c *Command) WaitForLog(ctx context.Context, pattern *regexp.Regexp) (strin
 	return c.waitForLog(ctx, pattern)
 }
 
-// waitForLog is WaitForLog. Without a pattern it waits for the end, and its error
-// is that of a program that was not to end.
+// waitForLog is WaitForLog. Without a pattern it waits for the end, and returns the error
+// for a program that should not have ended.
 func (c *Command) waitForLog(ctx context.Context, pattern *regexp.Regexp) (string, error) {
 	awaited, missed := "the end", ""
 	if pattern != nil {

@@ -138,7 +138,7 @@ func (r *FileReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ended tells that the transfer is over.
+// ended reports the end of the transfer.
 func (r *FileReader) ended(err error) {
 	if !r.over.Swap(true) {
 		r.event.Received = r.read
@@ -170,26 +170,26 @@ func (r *FileReader) Close() error {
 	return r.body.Close()
 }
 
-// length is the size of a file, which is asked for while the content arrives.
-// The size that a response announces proves nothing: the service announces none,
-// and a proxy that caches announces what it got itself. A nil length checks nothing.
+// length is the size of a file, requested while the content arrives. The announced size
+// of a response proves nothing: the service announces none, and a caching proxy announces
+// the size that it has received. A nil length checks nothing.
 type length struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	stat   func() (int64, error)
 	enough int64 // with so many bytes the content is whole without a request
 
-	// turn is full while a goroutine asks. It guards the rest. Waiting for a sync.Once
-	// would stop the clock of a caller's synctest bubble.
+	// turn is full while a goroutine requests the size. It guards the fields below.
+	// Waiting for a sync.Once would stop the clock of a caller's synctest bubble.
 	turn  chan struct{}
 	asked bool
 	size  int64
 	err   error
 }
 
-// newLength prepares to ask for the size of the file at name, whose content r
-// transfers. It is nil for content that marks its own end, and for files of the
-// kernel, whose size says nothing.
+// newLength prepares to request the size of the file at name, whose content r transfers.
+// It returns nil for content that marks its own end, and for files of the kernel, whose
+// size has no meaning.
 func newLength(ctx context.Context, t target, r *FileReader, name string, enough int64) *length {
 	clean := path.Clean(name)
 	if _, marked := r.body.(encodedBody); marked || strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/sys/") {
@@ -213,7 +213,7 @@ func newLength(ctx context.Context, t target, r *FileReader, name string, enough
 	return l
 }
 
-// ask makes one request and keeps its answer.
+// ask makes one request and stores the result.
 func (l *length) ask() (int64, error) {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
@@ -224,7 +224,7 @@ func (l *length) ask() (int64, error) {
 	return l.size, l.err
 }
 
-// start asks for the size in the background.
+// start requests the size in the background.
 func (l *length) start() *length {
 	if l != nil {
 		go func() { _, _ = l.ask() }() // check asks again and gets the same answer
@@ -249,8 +249,8 @@ func hasNoSize(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, coreutils.ErrOutput)
 }
 
-// check returns an error that matches errBroken if n bytes are less than the file
-// has, and another one if its size can't be learned.
+// check returns an error that matches errBroken if the file has more than n bytes, and
+// another one if its size can't be determined.
 func (l *length) check(n int64) error {
 	if l == nil || n >= l.enough {
 		return nil

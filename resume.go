@@ -34,7 +34,7 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 	return session.waitReady(ctx)
 }
 
-// The causes of resumes, besides the refusals of calls.
+// The causes of resumes, in addition to refused calls.
 const (
 	causeAsked = "asked" // by Resume
 	causeGet   = "get"   // by a get
@@ -55,14 +55,14 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session, cause string, caus
 	}
 	session, joined, err := s.share(ctx, stale, why)
 	if err == nil && joined && session == stale {
-		// The resume that was in progress ended with the very session that has
-		// refused this call since.
+		// The resume in progress has ended with the same session that has refused this
+		// call since.
 		session, _, err = s.share(ctx, stale, why)
 	}
 	return session, err
 }
 
-// share waits for the resume in progress, which it reports, or begins one.
+// share waits for the resume in progress, which it reports, or starts one.
 func (s *Sandbox) share(ctx context.Context, stale *Session, why observe.Event) (session *Session, joined bool, err error) {
 	st, cur := s.st, s.CurrentSession()
 	calm := cur != nil && cur != stale && s.resumeHook(cur) == nil
@@ -89,8 +89,8 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, why observe.Event) 
 	select {
 	case <-call.done:
 	case <-call.ctx.Done():
-		// It is over, or should be: a hook that ignores its context may never
-		// return, such as one that waits for its own resume.
+		// It has ended, or should have: a hook that ignores its context may never return,
+		// for example one that waits for its own resume.
 		select {
 		case <-call.done:
 		case <-time.After(hookGrace):
@@ -186,8 +186,8 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session, why observe.
 	}
 }
 
-// maxResumes is how often one call resumes the sandbox, as in the official
-// client: others may stop sessions as fast as they are started.
+// maxResumes limits how often one call resumes the sandbox, as in the official client:
+// others may stop sessions as fast as they are started.
 const maxResumes = 1
 
 // withResume calls fn with the current session, after a running hook has
@@ -235,8 +235,8 @@ func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
 	return s.resume(ctx, nil, causeHook, nil)
 }
 
-// lookAt calls fn with the current session. A session that has stopped is not
-// started again for it, but another client may have started the next one.
+// lookAt calls fn with the current session. It does not start a stopped session, but
+// another client may have started the next one.
 func lookAt[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)) (T, error) {
 	cur, err := s.sessionToLookAt(ctx)
 	if err != nil {
@@ -322,14 +322,14 @@ func (s *Sandbox) StartCommand(ctx context.Context, name string, args []string, 
 }
 
 func (s *Sandbox) runCommand(ctx context.Context, name string, args []string, opts *CommandOptions, e api.Span) (*CommandResult, error) {
-	done, err := withResume(ctx, s, func(cur *Session) (ran, error) { return cur.runCommand(ctx, name, args, opts) })
-	done.end(&e, err)
+	done, err := withResume(ctx, s, func(cur *Session) (commandRun, error) { return cur.runCommand(ctx, name, args, opts) })
+	done.finishEvent(&e, err)
 	return done.result, err
 }
 
 func (s *Sandbox) startCommand(ctx context.Context, name string, args []string, o CommandOptions, e api.Span) (*Command, error) {
-	begun, err := withResume(ctx, s, func(cur *Session) (ran, error) { return cur.startCommand(ctx, name, args, o, e) })
-	begun.end(&e, err)
+	begun, err := withResume(ctx, s, func(cur *Session) (commandRun, error) { return cur.startCommand(ctx, name, args, o, e) })
+	begun.finishEvent(&e, err)
 	return begun.cmd, err
 }
 

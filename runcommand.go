@@ -120,7 +120,7 @@ type StartOptions struct {
 // Format prints the options without values that may be secret, for every verb.
 func (o StartOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-// command returns the options in the form that all commands have. It marks the process
+// command returns the options in the common form of all commands. It marks the process
 // for SignalTree.
 func (o *StartOptions) command() *CommandOptions {
 	if o == nil {
@@ -153,49 +153,48 @@ func (s *Session) RunCommand(ctx context.Context, name string, args []string, op
 	}
 	ctx, e := c.beginCommand(ctx, s, name, args)
 	done, err := s.runCommand(ctx, name, args, opts)
-	done.end(&e, err)
+	done.finishEvent(&e, err)
 	return done.result, err
 }
 
-// ran is what became of a command.
-type ran struct {
+// commandRun is the result of one run.
+type commandRun struct {
 	result      *CommandResult // nil after an error
 	session, id string
 	received    int64
 	cmd         *Command // that was started; its pump, if any, ends the event
 }
 
-// know completes the event of the command.
-func (r *ran) know(e *api.Span) {
+// fillEvent adds the result to the command's event.
+func (r *commandRun) fillEvent(e *api.Span) {
 	e.Session, e.Command, e.Received, e.Outcome = cmp.Or(r.session, e.Session), r.id, r.received, observe.Started
 	if r.result != nil {
-		exited(e, &r.result.Command.data)
+		setExit(e, &r.result.Command.data)
 	}
 }
 
-// end completes the event of the command, and ends it unless the output is still
-// being copied.
-func (r *ran) end(e *api.Span, err error) {
-	if r.know(e); r.cmd == nil || r.cmd.pump == nil {
+// finishEvent adds the result to the command's event, and ends the event unless the
+// output is still being copied.
+func (r *commandRun) finishEvent(e *api.Span, err error) {
+	if r.fillEvent(e); r.cmd == nil || r.cmd.pump == nil {
 		endEvent(e, err)
 	}
 }
 
-// exited completes an event with how a command has ended; nil means that this is
-// not known.
-func exited(e *api.Span, end *wire.Command) {
+// setExit sets how a command has ended; nil means unknown.
+func setExit(e *api.Span, end *wire.Command) {
 	if end != nil && end.ExitCode != nil {
 		e.Outcome, e.ExitCode = observe.OK, *end.ExitCode
 	}
 }
 
-// beginCommand tells that a command begins.
+// beginCommand reports the start of a command.
 func (c *Client) beginCommand(ctx context.Context, on named, name string, args []string) (context.Context, api.Span) {
 	_, name, args = clean.Of(name, args)
 	return c.beginEvent(ctx, on, observe.Event{Kind: observe.Command, Program: name, Args: args})
 }
 
-func (s *Session) runCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (r ran, err error) {
+func (s *Session) runCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (r commandRun, err error) {
 	r.session = s.ID()
 	var o CommandOptions
 	if opts != nil {
@@ -240,15 +239,15 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 	}
 	ctx, e := c.beginCommand(ctx, s, name, args)
 	begun, err := s.startCommand(ctx, name, args, *opts.command(), e)
-	begun.end(&e, err)
+	begun.finishEvent(&e, err)
 	return begun.cmd, err
 }
 
-// startCommand starts a command. What copies its output ends the event.
-func (s *Session) startCommand(ctx context.Context, name string, args []string, o CommandOptions, e api.Span) (r ran, err error) {
+// startCommand starts a command. The goroutine that copies its output ends the event.
+func (s *Session) startCommand(ctx context.Context, name string, args []string, o CommandOptions, e api.Span) (r commandRun, err error) {
 	r.session = s.ID()
 	copied := o.Stdout != nil || o.Stderr != nil
-	// Whether a command that is waited for can have an input is not known.
+	// It is unknown whether a waited command can have an input.
 	cmd, f, err := s.begin(ctx, ctx, name, args, &o, copied && !o.attach)
 	if err != nil {
 		return r, err
@@ -265,7 +264,7 @@ func (s *Session) startCommand(ctx context.Context, name string, args []string, 
 		if f == nil {
 			f = newFollower(ctx, cmd.c, cmd)
 		}
-		r.know(&e)
+		r.fillEvent(&e)
 		cmd.pump = startPump(ctx, f, cmd, &o, e)
 		return r, nil
 	}
@@ -419,21 +418,21 @@ func checkCommandID(id string) error {
 	return nil
 }
 
-// distrustIDs stops generating IDs for commands, and tells that once.
+// distrustIDs stops generating IDs for commands, and logs that once.
 func (c *Client) distrustIDs(ctx context.Context, why string) {
 	if !c.serverIDs.Swap(true) {
 		c.api.Log(ctx, slog.LevelWarn, "sandbox: commands get their IDs from the service from now on", slog.String("cause", why))
 	}
 }
 
-// doubtIDs stops generating IDs the second time: once may be chance.
+// doubtIDs stops generating IDs the second time: the first time may be an accident.
 func (c *Client) doubtIDs(ctx context.Context, why string) {
 	if c.doubtedIDs.Swap(true) {
 		c.distrustIDs(ctx, why)
 	}
 }
 
-// noInterpreter is why a file that is there is not found.
+// noInterpreter explains why an existing file is reported as missing.
 const noInterpreter = "its first line (#!) names a program that isn't, as with Windows line endings (CRLF)"
 
 // noShell adds the usual reason to the error of a missing program.

@@ -126,8 +126,8 @@ func (s *Sandbox) bind(c *Client) {
 	}
 }
 
-// learn tells the client which sandbox the session of a handle from JSON belongs to.
-// The caller holds mu.
+// learn tells the client to which sandbox the session of a handle from JSON belongs. The
+// caller holds mu.
 func (st *sandboxState) learn() {
 	if st.current != nil && st.client != nil && st.client.api != nil {
 		w := st.current.wire()
@@ -276,9 +276,9 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume bo
 	return &resp, nil
 }
 
-// setInfo stores the sandbox's description from a response. If that is about
-// another sandbox, which has taken the name since, the handle stays as it is,
-// and the error matches ErrDeleted. The caller holds mu.
+// setInfo stores the sandbox's description from a response. If the response is about
+// another sandbox that has got the name since, the handle does not change, and the error
+// matches ErrDeleted. The caller holds mu.
 func (st *sandboxState) setInfo(info wire.Sandbox) error {
 	if known := st.info.CreatedAt; !known.IsZero() && !info.CreatedAt.IsZero() && !info.CreatedAt.Equal(known.Time) {
 		return fmt.Errorf("%w: another client created a new sandbox named %q at %v; Get returns a handle for it", ErrDeleted, st.info.Name, info.CreatedAt.UTC())
@@ -287,9 +287,9 @@ func (st *sandboxState) setInfo(info wire.Sandbox) error {
 	return nil
 }
 
-// checkIdentity asks whether the name is still that of the handle's sandbox, for
-// operations that act by name and can't be undone. A handle that does not know
-// when its sandbox was created can't tell.
+// checkIdentity checks that the name still belongs to the handle's sandbox, for
+// operations that act by name and can't be undone. A handle that does not know when its
+// sandbox was created can't check.
 func (s *Sandbox) checkIdentity(ctx context.Context, c *Client) error {
 	if s.metadata().CreatedAt.IsZero() {
 		return nil
@@ -559,7 +559,7 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 	return nil
 }
 
-// update sends one update and stores what the response says of the sandbox.
+// update sends one update and stores the description in the response.
 func (s *Sandbox) update(ctx context.Context, c *Client, b body, extra map[string]any) (*wire.UpdateResponse, error) {
 	var resp wire.UpdateResponse
 	if err := c.do(ctx, &api.Request{

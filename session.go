@@ -180,7 +180,7 @@ func (s *Session) TimeLeft() time.Duration {
 	return min(timeout(&w).Sub(now), time.Duration(w.Timeout))
 }
 
-// timeout is when a session times out.
+// timeout returns when a session times out.
 func timeout(w *wire.Session) time.Time {
 	begun := w.StartedAt.Time
 	if begun.IsZero() {
@@ -202,8 +202,8 @@ func (s *Session) ending() bool {
 	return status == StatusStopping || status == StatusSnapshotting
 }
 
-// poll waits until the session has left the given states. It always asks the
-// API, since the known state may be old.
+// poll waits until the session has left the given states. It always makes a request,
+// because the known state may be outdated.
 func (s *Session) poll(ctx context.Context, states ...Status) error {
 	c, err := enter(ctx, s)
 	if err != nil {

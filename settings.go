@@ -8,14 +8,14 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// body is the body of a request. It has the values of Env and header rules, so it
-// is never logged or put into an error.
+// body is the body of a request. It contains the values of Env and header rules, so it is
+// never logged or included in an error.
 type body map[string]any
 
-// settings makes the body of a request of the options that are set.
+// settings builds the body of a request from the options that are set.
 type settings struct {
 	body body
-	// fields are the options by their names in the body.
+	// fields maps names in the body to options.
 	fields map[string]string
 	err    error // the first
 }
@@ -24,9 +24,8 @@ func newSettings() *settings {
 	return &settings{body: body{}, fields: map[string]string{"projectId": "the client"}}
 }
 
-// add puts an option into the body under its name there, unless it is zero. An empty
-// slice or map that is not nil is sent. encode checks the value and returns what is
-// sent; its errors name the field.
+// add adds an option to the body, unless it is zero. An empty slice or map that is not
+// nil is sent. encode checks the value and converts it. Its errors name the field.
 func add[T, W any](s *settings, field, name string, value T, encode func(field string, value T) (W, error)) {
 	s.fields[name] = field
 	if s.err != nil || reflect.ValueOf(&value).Elem().IsZero() {
@@ -48,7 +47,7 @@ func checked[T any](check func(field string, value T) error) func(string, T) (T,
 	return func(field string, value T) (T, error) { return value, check(field, value) }
 }
 
-// finish adds parameters that the options have no fields for.
+// finish adds the parameters for which the options have no fields.
 func (s *settings) finish(extra map[string]any) (body, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -135,7 +134,7 @@ func sizeToWire(field string, n int) (resources, error) {
 	return resources{VCPUs: n}, checkVCPUs(field, n)
 }
 
-// newSizeToWire returns what an update sends, which has to say the memory as well.
+// newSizeToWire returns the size for an update, which must include the memory.
 func newSizeToWire(field string, n int) (resources, error) {
 	return resources{VCPUs: n, Memory: 2048 * n}, checkVCPUs(field, n)
 }
@@ -147,8 +146,8 @@ func timeoutToWire(field string, d time.Duration) (wire.Duration, error) {
 // opposite is for Ephemeral, which the API calls persistent.
 func opposite(_ string, v bool) (bool, error) { return !v, nil }
 
-// networkToWire returns what an update sends: null for an empty ID, which removes the
-// sandbox from its network.
+// networkToWire returns the network for an update: null for an empty ID, which removes
+// the sandbox from its network.
 func networkToWire(_ string, id *string) (any, error) {
 	if *id == "" {
 		return nil, nil
@@ -158,7 +157,7 @@ func networkToWire(_ string, id *string) (any, error) {
 
 func policyToWire(_ string, p *NetworkPolicy) (any, error) { return p.toWire() }
 
-// envToWire returns a map that shows its values, which [Env] does not.
+// envToWire returns a map that encodes its values, unlike [Env].
 func envToWire(field string, env Env) (map[string]string, error) {
 	return env, checkSandboxEnv(field, env)
 }

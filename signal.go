@@ -150,7 +150,7 @@ func (c *Command) SignalTree(ctx context.Context, sig Signal) error {
 	case unknown && sig != SIGKILL:
 		return why
 	}
-	// grace is the rest of ctx, or a while.
+	// grace returns a context for the rest of ctx, or for a limited time.
 	grace := func() (context.Context, context.CancelFunc) {
 		if ctx.Err() == nil {
 			return ctx, func() {}
@@ -172,8 +172,8 @@ func (c *Command) SignalTree(ctx context.Context, sig Signal) error {
 	return fmt.Errorf("sandbox: signal command %s: %w: %w", c.ID(), ErrChildren, why)
 }
 
-// runTree signals the process and what descends from it, or all that have its
-// variable. unknown means that it may have done so, or may yet.
+// runTree signals the process and its descendants, or all processes with its variable.
+// unknown means that it may have done so, or may still do so.
 func (c *Command) runTree(ctx context.Context, client *Client, sig Signal, all string) (unknown bool, err error) {
 	session := newSession(client, wire.Session{ID: c.session}, nil)
 	for root := false; ; root = true {

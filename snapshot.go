@@ -132,8 +132,8 @@ func (s *Snapshot) Delete(ctx context.Context) error {
 	id := s.ID()
 	var resp wire.SnapshotResponse
 	if err := c.do(ctx, &api.Request{Op: api.DeleteSnapshot, Path: []string{id}}, &resp); err != nil {
-		// The API refuses to delete a snapshot that is deleted, though it still
-		// finds it: this delete may have been sent twice.
+		// The API refuses to delete a deleted snapshot, although it still finds it. This
+		// delete may have been sent twice.
 		if e, ok := errors.AsType[*APIError](err); !ok || e.judged() != api.Refused {
 			return err
 		}
@@ -317,8 +317,8 @@ func checkExpiration(field string, d time.Duration) error {
 	return nil
 }
 
-// expirationToWire returns the milliseconds of an expiration, which are zero for
-// one that never happens, and nil for none.
+// expirationToWire returns an expiration in milliseconds. They are zero for one that
+// never happens, and the result is nil for none.
 func expirationToWire(d time.Duration) *wire.Duration {
 	switch {
 	case d == 0:
@@ -369,13 +369,13 @@ func retentionToWire(field string, k *KeepLastSnapshots) (*wire.KeepLastSnapshot
 	return k.toWire(), checkRetention(field, k)
 }
 
-// newRetentionToWire returns what an update sends: null for the zero value, which
-// removes the policy.
+// newRetentionToWire returns the policy for an update: null for the zero value, which
+// removes it.
 func newRetentionToWire(field string, k *KeepLastSnapshots) (any, error) {
 	if *k == (KeepLastSnapshots{}) {
 		return nil, nil
 	}
-	// Said in full, so that it also ends what an earlier policy has set.
+	// Send all fields, so that they also replace those of an earlier policy.
 	w := k.toWire()
 	w.DeleteEvicted = new(!k.KeepEvicted)
 	return w, checkRetention(field, k)

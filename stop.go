@@ -56,12 +56,12 @@ func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 	}
 	ctx, e := c.beginEvent(ctx, s, observe.Event{Kind: observe.Stop})
 	res, err := s.stop(ctx, c, opts)
-	res.end(&e, err)
+	res.finishEvent(&e, err)
 	return res, err
 }
 
-// end completes the event of the stop.
-func (r *StopResult) end(e *api.Span, err error) {
+// finishEvent adds the result to the event of the stop, and ends it.
+func (r *StopResult) finishEvent(e *api.Span, err error) {
 	if r != nil {
 		e.Lived, e.CPU = r.Session.Duration, r.Session.ActiveCPU
 		if r.Snapshot != nil {
@@ -243,7 +243,7 @@ func (s *Session) Stop(ctx context.Context, opts *StopOptions) (*StopResult, err
 	}
 	ctx, e := c.beginEvent(ctx, s, observe.Event{Kind: observe.Stop})
 	res, err := s.stopAndWait(ctx, opts)
-	res.end(&e, err)
+	res.finishEvent(&e, err)
 	return res, err
 }
 

@@ -53,8 +53,8 @@ func (s *Sandbox) accountStep(ctx context.Context, action string, sudo bool, nam
 	return done.Stdout, nil
 }
 
-// accountSteps runs the steps of an operation on users, and keeps what they
-// learn of the sandbox.
+// accountSteps runs the steps of an operation on users, and stores what they learn about
+// the sandbox.
 func (s *Sandbox) accountSteps(ctx context.Context, names *accounts.Names, steps []accounts.Step) error {
 	err := accounts.Runner(s.accountStep).Run(ctx, names, steps)
 	if s.st != nil && names.Me.User != "" {
@@ -71,7 +71,7 @@ func stepError(err error) error {
 	return err
 }
 
-// accountNames are the names that are known of the sandbox.
+// accountNames returns the known names of the sandbox.
 func (s *Sandbox) accountNames() *accounts.Names {
 	names := &accounts.Names{}
 	if s.st != nil {
@@ -385,7 +385,7 @@ func (u *User) own(ctx context.Context, written []tarball.Entry) error {
 	}
 	names := u.accountNames()
 	steps := append(names.PrimaryGroup(u.username), accounts.Chown(accounts.Primary, u.username, files...)...)
-	// What a link points to is not the user's.
+	// The target of a link does not belong to the user.
 	steps = append(steps, accounts.ChownLinks(accounts.Primary, u.username, links...)...)
 	for _, dir := range u.ancestors(all) {
 		if !slices.Contains(dirs, dir) {
@@ -401,8 +401,8 @@ func (u *User) ownDirs(ctx context.Context, dirs []string) error {
 	return u.accountSteps(ctx, names, u.dirSteps(names, dirs))
 }
 
-// dirSteps are those that change the owner of directories. The group is the
-// sandbox's, so that the API can continue to write there.
+// dirSteps returns the steps that change the owner of directories. The group is the
+// sandbox's, so that the API can still write there.
 func (u *User) dirSteps(names *accounts.Names, dirs []string) []accounts.Step {
 	if len(dirs) == 0 {
 		return nil
@@ -421,7 +421,7 @@ func (u *User) accountNames() *accounts.Names {
 	return names
 }
 
-// accountSteps runs the steps, and keeps what they learn.
+// accountSteps runs the steps, and stores what they learn.
 func (u *User) accountSteps(ctx context.Context, names *accounts.Names, steps []accounts.Step) error {
 	err := u.sandbox.accountSteps(ctx, names, steps)
 	if names.Primary != "" {

@@ -112,8 +112,8 @@ func checkVCPUs(field string, n int) error {
 	return nil
 }
 
-// checkFailover refuses lists that contradict themselves or the region. The names are
-// left to the API.
+// checkFailover refuses lists with duplicates or the region itself. The API checks the
+// names.
 func checkFailover(region string) func(field string, failover []string) error {
 	return func(field string, failover []string) error {
 		for i, r := range failover {

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// pieceSize is how much a FileWriter buffers before it uploads: a trade-off
-	// between memory and the number of requests for large files.
+	// pieceSize is how much a FileWriter buffers before it uploads: a trade-off between
+	// memory and the number of requests for large files.
 	pieceSize = 8 << 20
-	// joinAttempts is how often a piece is joined if it is unknown whether it was.
+	// joinAttempts limits how often a piece is joined if the outcome is unknown.
 	joinAttempts = 3
-	// cleanupTime is how long the removal of temporary files may delay a call
-	// that has failed or whose context has ended.
+	// cleanupTime limits how long the removal of temporary files may delay a call that
+	// has failed or whose context has ended.
 	cleanupTime = 2 * time.Second
 )
 
@@ -230,7 +230,7 @@ func interrupted(err error) bool {
 	return broken || errors.Is(err, ErrOutcomeUnknown)
 }
 
-// drop removes what exists of the file.
+// drop removes everything that exists of the file.
 func (w *FileWriter) drop() {
 	_ = w.wait() // its error is not the first
 	w.buf = nil
@@ -271,8 +271,8 @@ func (f *FileSystem) discard(ctx context.Context, paths ...string) {
 // limits an argument to 128 KiB, and base64 adds a third.
 const maxInline = 64 << 10
 
-// appendAttempts is how often AppendFile uploads data that disappears before it
-// could be appended.
+// appendAttempts limits how often AppendFile uploads data that disappears before it is
+// appended.
 const appendAttempts = 3
 
 // AppendFile appends data to the named file in one write, so that concurrent

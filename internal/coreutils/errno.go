@@ -98,7 +98,7 @@ func Foreign(message string) bool {
 }
 
 // Errno returns the cause in a program's messages: the first line that ends with the text
-// of an errno decides. A program that is not GNU's counts as ENOTSUP.
+// of an errno decides. The cause of a program that is not GNU's is ENOTSUP.
 func Errno(message string) syscall.Errno {
 	for line := range strings.Lines(message) {
 		line = strings.ToLower(strings.TrimSpace(line))
