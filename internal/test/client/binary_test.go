@@ -18,12 +18,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// everyByte writes all bytes to standard output, and some to standard error, and
-// ends with 3.
+// everyByte writes all byte values to standard output, and some to standard error, and
+// exits with 3.
 const everyByte = `for i in 0 1 2 3; do for j in 0 1 2 3 4 5 6 7; do for k in 0 1 2 3 4 5 6 7; do printf "\\$i$j$k"; done; done; done
 printf '\202\254\377ok' >&2; exit 3`
 
-// TestBinary: every way to the output of a command gives the bytes that it wrote.
+// TestBinary: every way to read a command's output returns exactly the bytes that it
+// wrote.
 func TestBinary(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash")
@@ -115,8 +116,8 @@ func TestBinary(t *testing.T) {
 	assert.Len(t, replaced(), 2, "the client knows of what its own programs write")
 }
 
-// TestBinarySignals: a signal is for the program, and what it writes then arrives,
-// as does what it writes before it has filled a block.
+// TestBinarySignals: a signal reaches the program. Its output after the signal arrives,
+// and so does output that does not fill a block.
 func TestBinarySignals(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash")
@@ -154,7 +155,7 @@ func TestBinarySignals(t *testing.T) {
 	assert.Equal(t, 137, exit.ExitCode())
 }
 
-// TestBinaryWithoutPrograms: where the output can't be encoded, that is the error.
+// TestBinaryWithoutPrograms: if the output can't be encoded, the error says so.
 func TestBinaryWithoutPrograms(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)

@@ -16,14 +16,14 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestOfABridge is what Go programs suffered from that drove sandboxes through a
-// script for Node, or the command line: docs/shelling-out.md is for them.
+// TestOfABridge covers problems of Go programs that used sandboxes through a script for
+// Node or the command line. docs/shelling-out.md is for their authors.
 func TestOfABridge(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "other tests have each part")
 	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
-	// Six hexadecimal digits may hold the status of a missing sandbox.
+	// The six hexadecimal digits contain the status of a missing sandbox.
 	const name = "box-a404bc"
 	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: name, Tags: map[string]string{"lease": "one"}})
 	require.NoError(t, err)

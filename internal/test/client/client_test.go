@@ -35,8 +35,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestResultPrints: a printed result names the command and how it ended, and no
-// argument, which may be a secret.
+// TestResultPrints: a printed result names the command and how it ended, but no
+// arguments, which may be secret.
 func TestResultPrints(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)

@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// anyCmd is what exec.Cmd and sandbox.Cmd have in common.
+// anyCmd has the methods that exec.Cmd and sandbox.Cmd share.
 type anyCmd interface {
 	Run() error
 	Start() error
@@ -36,7 +36,7 @@ type anyCmd interface {
 	String() string
 }
 
-// fields sets the fields of either.
+// cmdFields are the fields of either.
 type cmdFields struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -378,7 +378,7 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	},
 }
 
-// byNight are those of which each part is one of another program's, too.
+// byNight are the programs each of whose parts another program covers.
 var byNight = []string{
 	"nothing", "exit 1", "stderr that is collected is not in the error", "stdin of a buffer", "stdin that is empty", "stdin and an exit code",
 	"stdin pipe of a command that ends while it is written", "stdin that is much", "a command that reads late", "a writer that fails",
@@ -422,7 +422,7 @@ func (w *notifyWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// answering answers each line that it gets with an empty one.
+// answering responds to each line with an empty one.
 type answering struct {
 	seen bytes.Buffer
 	to   io.Writer
@@ -435,8 +435,8 @@ func (w *answering) Write(p []byte) (int, error) {
 	return w.seen.Write(p)
 }
 
-// endedByCancel runs a command whose context is cancelled once it is ready, and
-// which ends by itself when its Cancel is called, which returns result.
+// endedByCancel runs a command and cancels its context once it is ready. Cancel makes the
+// command end, and returns result.
 func endedByCancel(ctx context.Context, t *testing.T, mk makeCmd, cancel func(), result error) error {
 	var in io.WriteCloser
 	c := mk(ctx, cmdFields{
@@ -449,9 +449,9 @@ func endedByCancel(ctx context.Context, t *testing.T, mk makeCmd, cancel func(),
 	return c.Run()
 }
 
-// waits is a shell script that reports when it is ready, and runs then on
-// SIGTERM. A loop of short sleeps would not do: some versions of dash lose
-// signals that arrive while they start a program.
+// waits returns a shell script that reports when it is ready, and runs then on SIGTERM.
+// It does not use a loop of short sleeps, because some versions of dash lose signals that
+// arrive while they start a program.
 func waits(then string) string {
 	return "trap 'kill $!; " + then + "' TERM; sleep 60 >/dev/null 2>&1 & echo ready; wait"
 }

@@ -26,16 +26,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// programsEnv says how many random programs TestCmdRandom runs.
+// programsEnv is the number of random programs that TestCmdRandom runs.
 const programsEnv = "SANDBOX_CMD_PROGRAMS"
 
-// randomCmd is a program and what it is connected with, by chance.
+// randomCmd is a random program with random inputs and outputs.
 type randomCmd struct {
 	name string
 	args []string
-	// stdin is the kind of the input, and input what it holds.
+	// stdin is the kind of the input, and input its content.
 	stdin, input string
-	// how is what runs it, and out and err the kinds of its outputs.
+	// how is the method that runs it, and out and err are the kinds of its outputs.
 	how, out, err string
 	env           []string
 	dir           string
@@ -44,7 +44,7 @@ type randomCmd struct {
 	// cancel is when the context ends: never, before the start, or once the program
 	// has said that it is ready.
 	cancel string
-	// children is set if one of its children writes after its end.
+	// children says that one of its children writes after its end.
 	children bool
 }
 
@@ -53,10 +53,10 @@ func (c randomCmd) String() string {
 		c.name, c.args, c.stdin, len(c.input), c.how, c.out, c.err, c.env, c.dir, c.binary, c.waitDelay, c.cancel)
 }
 
-// variables are those that random programs get.
+// variables are the variables of random programs.
 var variables = []string{"A=1", "A=2", "B_C=x=y", "EMPTY=", "a.b=1", "npm_config_//registry/:_token=x", "A-B=2", "1X=4", "UML=ü\n", "IFS=,", "OPTIND=5", "PPID=7"}
 
-// newRandomCmd makes a program from a source of chance.
+// newRandomCmd returns a random program.
 func newRandomCmd(r *rand.Rand) randomCmd {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	often := func(percent int) bool { return r.IntN(100) < percent }
@@ -114,7 +114,7 @@ func newRandomCmd(r *rand.Rand) randomCmd {
 		return c
 	}
 	if c.out == "buffer" && often(8) {
-		// With more output it would be chance whether the program meets it.
+		// With more output, the result would depend on timing.
 		c.name, c.args, c.out = "sh", []string{"-c", pick("echo x", "echo x; exit 4", "echo e >&2")}, "broken"
 		return c
 	}
@@ -154,7 +154,7 @@ func newRandomCmd(r *rand.Rand) randomCmd {
 	return c
 }
 
-// randomOutcome is what is compared.
+// randomOutcome is the compared part of a result.
 type randomOutcome struct {
 	Stdout, Stderr string
 	Err            string // of an exit, or of package exec
@@ -252,13 +252,13 @@ func (c randomCmd) play(t *testing.T, mk makeCmd, files string) randomOutcome {
 	return c.outcome(cmd, stdout.String(), stderr.String(), same.String(), err)
 }
 
-// outcome takes what is forced to differ out of what came of a program. The rows
-// are those of docs/commands.md.
+// outcome removes the documented differences from a program's result; see the rows of
+// docs/commands.md.
 func (c randomCmd) outcome(cmd anyCmd, stdout, stderr, same string, err error) randomOutcome {
 	o := randomOutcome{Stdout: stdout, Stderr: stderr}
 	if c.children && (!c.binary || c.waitDelay > 0) {
-		// The service ends the output with the process; with Binary that is a bash
-		// which waits for the children.
+		// The service ends the output with the process. With Binary the process is a bash
+		// that waits for the children.
 		o.Stdout, same = strings.Replace(stdout, "late\n", "", 1), strings.Replace(same, "late\n", "", 1)
 		if errors.Is(err, exec.ErrWaitDelay) {
 			err = nil
@@ -313,7 +313,7 @@ func (c randomCmd) outcome(cmd anyCmd, stdout, stderr, same string, err error) r
 	return o
 }
 
-// only keeps the lines of variables.
+// only returns the lines of variables.
 func only(text string, variables []string) string {
 	var kept []string
 	for line := range strings.Lines(text) {
@@ -326,8 +326,8 @@ func only(text string, variables []string) string {
 	return strings.Join(kept, "")
 }
 
-// TestCmdRandom runs random programs with exec.Cmd and with Cmd: as many as
-// SANDBOX_CMD_PROGRAMS says.
+// TestCmdRandom runs random programs with exec.Cmd and with Cmd. SANDBOX_CMD_PROGRAMS is
+// their number.
 func TestCmdRandom(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "it goes by chance; TestCmdLikeOSExec has each part")
@@ -364,7 +364,7 @@ func TestCmdRandom(t *testing.T) {
 	})
 }
 
-// binaryCmd makes Cmds whose output arrives byte by byte.
+// binaryCmd returns Cmds with Binary set.
 func binaryCmd(mk makeCmd) makeCmd {
 	return func(ctx context.Context, f cmdFields, name string, arg ...string) anyCmd {
 		c := mk(ctx, f, name, arg...)

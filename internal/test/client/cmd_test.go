@@ -60,8 +60,8 @@ func TestCmdKill(t *testing.T) {
 	assert.Equal(t, "<nil>", none.String())
 }
 
-// Wait stops waiting for output that is not delivered within WaitDelay of the
-// command's end.
+// Wait stops waiting for output that does not arrive within WaitDelay of the command's
+// end.
 func TestCmdWaitDelayEndsCopying(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		success := strings.Replace(canned.Ended, `"exitCode":3`, `"exitCode":0`, 1)
@@ -92,7 +92,7 @@ func TestCmdWaitDelayKills(t *testing.T) {
 	assert.EqualError(t, c.Run(), "exit status 137")
 }
 
-// Standard input appears in no argument and no log, and in no file afterwards.
+// Standard input appears in no argument and no log, and its file is removed.
 func TestCmdStdinIsHidden(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2 of the input"
@@ -110,7 +110,7 @@ func TestCmdStdinIsHidden(t *testing.T) {
 		assert.NotContains(t, string(r.Body), "hunter2")
 	}
 
-	// The file does not remain when the start is refused.
+	// The file is removed if the start is refused.
 	c = sb.CommandContext(t.Context(), "cat")
 	c.Dir, c.Stdin = "/no/such/directory", strings.NewReader(secret)
 	require.Error(t, c.Run())
@@ -161,8 +161,7 @@ func TestCmdOfSession(t *testing.T) {
 	assert.Equal(t, "resumed\n", string(out))
 }
 
-// Output is delivered once and completely although the connection breaks again
-// and again.
+// Output is delivered once and completely, even if the connection breaks repeatedly.
 func TestCmdSurvivesCuts(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -180,7 +179,7 @@ func TestCmdSurvivesCuts(t *testing.T) {
 	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.RunCommand))
 }
 
-// Wait gives up on a cancelled command whose end the API does not report.
+// Wait gives up on a canceled command whose end the API does not report.
 func TestCmdIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sb sandbox.Sandbox
@@ -247,7 +246,7 @@ func TestCmdIsGivenUp(t *testing.T) {
 	})
 }
 
-// endlessBody is the beginning of a stream that then stays silent.
+// endlessBody is the start of a stream that then stays silent.
 type endlessBody struct {
 	first io.Reader
 	done  <-chan struct{}
@@ -263,7 +262,7 @@ func (b *endlessBody) Read(p []byte) (int, error) {
 
 func (b *endlessBody) Close() error { return nil }
 
-// A dialog with a program, as with os/exec.
+// A program can be used interactively, as with os/exec.
 func TestCmdConversation(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -359,7 +358,7 @@ func TestCmdCosts(t *testing.T) {
 	}
 }
 
-// Files that report no length, or a wrong one, are read to their end.
+// Files that report no length, or a wrong one, are read to the end.
 func TestCmdStdinOfOddFiles(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -386,8 +385,8 @@ func TestCmdStdinOfOddFiles(t *testing.T) {
 	}
 }
 
-// While the API is silent, calls return after the end of their context, within
-// the documented time.
+// If the API does not respond, calls return within the documented time after the end of
+// their context.
 func TestCmdEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -431,8 +430,8 @@ func TestCmdEndsWithItsContext(t *testing.T) {
 
 func always(string) bool { return true }
 
-// The file of an input is opened and removed by programs that are looked for
-// where they are, whatever the command's PATH is.
+// The programs that open and remove the input's file are found whatever the command's
+// PATH is.
 func TestCmdStdinWithAnotherPath(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -444,8 +443,8 @@ func TestCmdStdinWithAnotherPath(t *testing.T) {
 	assert.NotContains(t, testkit.Output(t, sb, "ls", "-A", "/tmp"), "stdin")
 }
 
-// A pipe of this process is copied while the command runs, not read to its end
-// first.
+// A pipe of this process is copied while the command runs, instead of being read to its
+// end first.
 func TestCmdStdinOfAPipe(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -474,8 +473,8 @@ func TestCmdStdinOfAPipe(t *testing.T) {
 	require.NoError(t, c.Wait())
 }
 
-// A reader that does not return is given up after WaitDelay. (os/exec closes
-// what it can then, and waits on.)
+// Wait gives up a reader that does not return after WaitDelay. (os/exec closes what it
+// can then, and continues to wait.)
 func TestCmdStdinThatBlocks(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -486,8 +485,8 @@ func TestCmdStdinThatBlocks(t *testing.T) {
 	assert.ErrorIs(t, c.Run(), exec.ErrWaitDelay)
 }
 
-// Every call that starts a command reports a missing program or directory with
-// the errors of package os.
+// Every call that starts a command reports a missing program or directory with errors
+// that match those of package os.
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -514,8 +513,8 @@ func TestStartErrors(t *testing.T) {
 	assert.ErrorContains(t, c.Start(), "no command")
 }
 
-// TestErrorsShowTheClientsVariables: variables that the client sets are no secrets.
-// An error that quotes the request shows all of them, and none of the caller's.
+// TestErrorsShowTheClientsVariables: variables that the client sets are not secret. An
+// error that quotes the request shows all of them, and none of the caller's.
 func TestErrorsShowTheClientsVariables(t *testing.T) {
 	t.Parallel()
 	for name, env := range map[string][]string{"none": nil, "the caller's": {"SECRET=correct-horse"}} {

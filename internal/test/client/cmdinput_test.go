@@ -22,8 +22,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// stdinKinds are the kinds of input that are delivered in different ways: while
-// the command runs, or as a file: by default, one for each way.
+// stdinKinds are the kinds of input: delivered while the command runs, or as a file. By
+// default there is one of each.
 func stdinKinds(t *testing.T) map[string]func() io.Reader {
 	few, many := "x\n", strings.Repeat("0123456789abcde\n", 40_000)
 	file := func(text string) func() io.Reader {
@@ -55,15 +55,15 @@ func stdinKinds(t *testing.T) map[string]func() io.Reader {
 	return kinds
 }
 
-// oddEnv are variables that shells drop, replace or take for themselves.
+// oddEnv are variables that shells drop, replace or use themselves.
 var oddEnv = []string{
 	"a.b=1", "npm_config_//registry/:_authToken=x", "A-B=2", "PLAIN=3", "1X=4", "IFS=,", "PS1=x", "OPTIND=5", "PPID=7", "LINENO=9", "PATH_=1",
 	"quotes='\"$(id)`id`\\ ; x=y", "lines=a\n\nb\n", "EMPTY=", "env=e", "old=o", "p=q",
 }
 
-// The program, its environment, its input and the errors of its start are the
-// same with any kind of Stdin, and those of os/exec. By default each kind tries one
-// of the programs that can't be started.
+// For any kind of Stdin, the program, its environment, its input and the errors of its
+// start are the same, and equal those of os/exec. By default each kind tries one of the
+// programs that can't be started.
 func TestCmdStdinKinds(t *testing.T) {
 	needs.GNU(t)
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
@@ -123,7 +123,7 @@ func stdinSandbox(t *testing.T) *sandbox.Sandbox {
 	return sb
 }
 
-// oddVariables checks that oddEnv is in an output, and returns the rest: what the
+// oddVariables checks that an output contains oddEnv, and returns the rest, which the
 // command has read.
 func oddVariables(t *testing.T, out string) string {
 	env, sum := out[:strings.LastIndex(out, "\x01")], out[strings.LastIndex(out, "\x01")+1:]
@@ -134,9 +134,9 @@ func oddVariables(t *testing.T, out string) string {
 	return sum
 }
 
-// Variables of the sandbox, and those of a user's command, are kept too, and
-// programs that env would take for a variable are started: by default one program
-// for each kind of Stdin.
+// The sandbox's variables and those of a user's command are kept, too, and programs whose
+// names look like assignments to env are started. By default one program is tried for
+// each kind of Stdin.
 func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
 	needs.GNU(t)
 	if _, err := os.Stat("/proc/self/environ"); err != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gate is a writer that passes each write to a channel, so that a test can act
-// between them.
+// gate is a writer that passes each write to a channel, so that a test can act in
+// between.
 type gate chan string
 
 func (g gate) Write(p []byte) (int, error) { g <- string(p); return len(p), nil }
@@ -56,9 +56,9 @@ func TestOutputWhileRunning(t *testing.T) {
 	assert.Equal(t, 3, n)
 }
 
-// TestProcessesEnd: a process is really gone after Kill, after its timeout and
-// after Stop. Its child is gone after the latter two: as on the platform, Kill
-// signals only the process itself.
+// TestProcessesEnd: a process is gone after Kill, after its timeout and after Stop. After
+// the latter two its child is gone as well: as on the platform, Kill signals only the
+// process itself.
 func TestProcessesEnd(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -123,9 +123,8 @@ func TestExitCodes(t *testing.T) {
 	assert.Equal(t, 137, done.ExitCode)
 }
 
-// TestOutputOrder: kept output is returned separately for each stream, and for
-// both streams in the order of arrival: each piece is written after the
-// previous one has been received.
+// TestOutputOrder: kept output is returned separately for each stream, and combined in
+// the order of arrival: each piece is written after the previous one was received.
 func TestOutputOrder(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -222,10 +221,9 @@ func TestWriterFails(t *testing.T) {
 	assert.Equal(t, 0, done.ExitCode)
 }
 
-// The number of requests of a started command, until its end or its output is
-// known. The output for writers ends with a record of how the command ended; a
-// log has none, so its end is confirmed by looking up the command and reading
-// it again.
+// The number of requests of a started command until its end or its output is known. The
+// output for writers ends with a record of the command's end. A log has no such record,
+// so the client confirms its end by looking up the command and reading the log again.
 func TestStartCommandCosts(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -274,8 +272,7 @@ func TestStartCommandCosts(t *testing.T) {
 	assert.Len(t, both.String(), len("one\ntwo\n"))
 }
 
-// TestDeleted: a handle refuses to be used after Delete, and the sandbox is
-// gone.
+// TestDeleted: after Delete the handle can't be used, and the sandbox is gone.
 func TestDeleted(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -317,8 +314,8 @@ func TestGetOrCreateRace(t *testing.T) {
 	}
 }
 
-// TestEndedCommandIsLetGo: a context that lives on does not keep the commands
-// that it would have killed.
+// TestEndedCommandIsLetGo: a context that continues does not keep references to the ended
+// commands that it would have killed.
 func TestEndedCommandIsLetGo(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -338,8 +335,8 @@ func TestEndedCommandIsLetGo(t *testing.T) {
 	assert.Nil(t, kept.Value(), "the context holds a command that has ended")
 }
 
-// TestBracesInArguments: source code as an argument is an argument, to start, to
-// find and to list.
+// TestBracesInArguments: source code can be an argument in all requests: to start, find
+// and list commands.
 func TestBracesInArguments(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)

@@ -21,7 +21,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// fate is what becomes of a file that is copied.
+// fate is what happens to a copied file.
 type fate int
 
 const (
@@ -32,7 +32,7 @@ const (
 	isUnreadable
 )
 
-// kind is a kind of file, with what becomes of it. See the table in docs/files.md.
+// kind is a kind of file, with its fate. See the table in docs/files.md.
 type kind struct {
 	name   string
 	make   func(path string) error
@@ -65,7 +65,7 @@ func hasYear(year int) func(*testing.T, fs.FileInfo) {
 	}
 }
 
-// uploadKinds are the kinds of local files, in the directory dir.
+// uploadKinds returns the kinds of local files, in the directory dir.
 func uploadKinds(dir string) []kind {
 	const size = 400_000
 	long := strings.Repeat("n", 255)
@@ -116,8 +116,8 @@ func (f refusing) Open(name string) (fs.File, error) {
 	return f.ReadLinkFS.Open(name)
 }
 
-// TestUploadOfEveryKind uploads a directory that has a file of each kind, with
-// UploadDir and with CopyFS: what can be read arrives, and the rest is named.
+// TestUploadOfEveryKind uploads a directory with a file of each kind, with UploadDir and
+// with CopyFS: readable files arrive, and the others are named.
 func TestUploadOfEveryKind(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -193,7 +193,7 @@ func TestUploadOfEveryKind(t *testing.T) {
 	}
 }
 
-// checkKinds compares what became of each kind with what should.
+// checkKinds compares what happened to each kind with what should.
 func checkKinds(t *testing.T, way string, kinds []kind, err error, path string, named []string, told bool, stat func(name string) (fs.FileInfo, error)) {
 	t.Helper()
 	var e *sandbox.ChangedError
@@ -229,7 +229,7 @@ func checkKinds(t *testing.T, way string, kinds []kind, err error, path string, 
 	}
 }
 
-// TestDownloadOfEveryKind downloads a directory that has a file of each kind.
+// TestDownloadOfEveryKind downloads a directory with a file of each kind.
 // TestDownloadDirInUse has those that change in other ways.
 func TestDownloadOfEveryKind(t *testing.T) {
 	t.Parallel()
@@ -275,7 +275,7 @@ func TestDownloadOfEveryKind(t *testing.T) {
 			o.LeftOut = func(name string) { named = append(named, name) }
 		}
 		err := f.DownloadDir(ctx, "d", dst, o)
-		// The directory itself has changed as well: a file was removed from it.
+		// The directory itself has changed, too: a file was removed from it.
 		if e, ok := errors.AsType[*sandbox.ChangedError](err); ok {
 			e.Changed = slices.DeleteFunc(e.Changed, func(name string) bool { return name == "." })
 		}
@@ -289,8 +289,8 @@ func TestDownloadOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestKilledDownload: the file of a download that was killed is not uploaded, and
-// goes with the next download to its directory.
+// TestKilledDownload: the temporary file of a killed download is not uploaded, and the
+// next download to its directory removes it.
 func TestKilledDownload(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)

@@ -53,7 +53,7 @@ func TestDownloadFile(t *testing.T) {
 	assert.Equal(t, content, string(data))
 	assert.Equal(t, []string{"a"}, testkit.DirNames(t, filepath.Dir(dst)))
 
-	// A replaced file keeps its permissions, and a link to it remains.
+	// A replaced file keeps its permissions, and a link to it stays.
 	script := filepath.Join(dir, "script")
 	require.NoError(t, os.WriteFile(script, []byte("old"), 0o600))
 	require.NoError(t, os.Chmod(script, 0o751))
@@ -103,8 +103,8 @@ func TestDownloadFileRefusals(t *testing.T) {
 	assert.Empty(t, testkit.DirNames(t, dir))
 }
 
-// TestDownloadCut cuts a download at random places: in the end the file is
-// complete or, when the connection breaks each time, unchanged.
+// TestDownloadCut cuts a download at random places. In the end the file is complete or,
+// if the connection breaks each time, unchanged.
 func TestDownloadCut(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -177,8 +177,8 @@ func TestDownloadCancelled(t *testing.T) {
 	assert.Empty(t, testkit.DirNames(t, out))
 }
 
-// TestDownloadDirHostile: the sandbox's tar is replaced by one that sends
-// anything: its output can't be trusted.
+// TestDownloadDirHostile: the sandbox's tar is replaced by one that sends arbitrary data,
+// which must not be trusted.
 func TestDownloadDirHostile(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -355,8 +355,8 @@ func TestDownloadWithoutLength(t *testing.T) {
 	require.NoError(t, sb.FS().DownloadFile(t.Context(), "f", dst, nil))
 }
 
-// TestDownloadKernelFile: files below /sys report the size of a page, whatever
-// is in them.
+// TestDownloadKernelFile: files below /sys report the size of a page, whatever their
+// content is.
 func TestDownloadKernelFile(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -396,8 +396,7 @@ func TestDownloadCompressed(t *testing.T) {
 	assert.Empty(t, testkit.DirNames(t, dir))
 }
 
-// The downloaded directory is the named one, whatever CDPATH and "-" mean to
-// the shell.
+// DownloadDir downloads the named directory, whatever CDPATH and "-" mean to the shell.
 func TestDownloadDirNames(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)

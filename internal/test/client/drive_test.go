@@ -124,7 +124,7 @@ func TestDriveMounts(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"writer", writer.CurrentSession().ID()}, []string{drive.Info().CurrentSandboxName, drive.Info().CurrentSessionID})
 
-	// Then no other sandbox can write to the drive, and no client can delete it.
+	// No other sandbox can write to the drive now, and no client can delete it.
 	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "second", Mounts: at(drive.Mount(sandbox.MountReadWrite))})
 	assert.ErrorIs(t, err, sandbox.ErrConflict)
 	assert.ErrorContains(t, err, "attached to the sandbox 'writer'")
@@ -134,7 +134,7 @@ func TestDriveMounts(t *testing.T) {
 	assert.ErrorIs(t, err, sandbox.ErrConflict)
 	assert.ErrorContains(t, err, "'data' is attached to a sandbox")
 
-	// A snapshot mount shows what earlier sessions have left.
+	// A snapshot mount shows the data of earlier sessions.
 	early, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: at(drive.Mount(sandbox.MountSnapshot))})
 	require.NoError(t, err)
 	assert.Empty(t, sh(early, "ls /data"))
@@ -149,9 +149,9 @@ func TestDriveMounts(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, drive.Info().CurrentSandboxName, "snapshots attach nothing")
 
-	// A fork has the drives that it asks for alone. That of a stopped source can
-	// mount its drive, and what it writes is there for the source's next session;
-	// what a snapshot mount wrote is lost.
+	// A fork has only the drives that it requests. The fork of a stopped source can mount
+	// its drive, and the source's next session sees what it has written. What a snapshot
+	// mount has written is lost.
 	bare, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "bare"})
 	require.NoError(t, err)
 	assert.Empty(t, bare.Info().Mounts)
@@ -174,7 +174,7 @@ func TestDriveMounts(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "first\nheir\n", sh(writer, "cat /shared/file"))
 
-	// Not by a path alone: files are read from it as any other.
+	// Files on the drive can be read like any other.
 	data, err := writer.FS().ReadFile(ctx, "/shared/file")
 	require.NoError(t, err)
 	assert.Equal(t, "first\nheir\n", string(data))
@@ -195,8 +195,8 @@ func TestDriveMounts(t *testing.T) {
 	require.NoError(t, drive.Delete(ctx))
 }
 
-// Invalid mounts are refused, by this package where it can know and by the API
-// otherwise; in either case nothing is left.
+// Invalid mounts are refused, by this package if it can know and otherwise by the API. In
+// either case no sandbox is left.
 func TestDriveMountsRefused(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -254,8 +254,8 @@ func TestDriveMountsRefused(t *testing.T) {
 	}))
 }
 
-// Where drives are unavailable, the error says what is missing, which the API's
-// error may not.
+// If drives are unavailable, the error says what is missing, which the API's error may
+// not.
 func TestDrivesNotEnabled(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)

@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestEnsureCommand: many callers of two clients get one and the same program, in
-// each session a new one, and a new one if it has ended.
+// TestEnsureCommand: many callers with two clients get the same program, a new one in
+// each session, and a new one if it has ended.
 func TestEnsureCommand(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -86,8 +86,8 @@ func TestEnsureCommand(t *testing.T) {
 	assert.Equal(t, 3, starts())
 }
 
-// TestEnsureCommandOfAnotherID: the command that a response is about is the one that was
-// asked for, or none is returned and none started.
+// TestEnsureCommandOfAnotherID: if a response is about another command than the requested
+// one, none is returned and none is started.
 func TestEnsureCommandOfAnotherID(t *testing.T) {
 	t.Parallel()
 	sb := canned.API(func(req *http.Request) (*http.Response, error) {
@@ -100,8 +100,8 @@ func TestEnsureCommandOfAnotherID(t *testing.T) {
 	assert.NotErrorIs(t, err, sandbox.ErrConflict, "a command that was not asked for says nothing")
 }
 
-// TestEnsureCommandEndsAlways: a program that ends whenever it is started costs few
-// requests, however often that was.
+// TestEnsureCommandEndsAlways: a program that always ends costs few requests, however
+// often it was started.
 func TestEnsureCommandEndsAlways(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -128,8 +128,8 @@ func TestEnsureCommandEndsAlways(t *testing.T) {
 	assert.Equal(t, last.ID(), again.ID())
 }
 
-// TestEnsureCommandReady: the command is returned once its port responds or its
-// line is there, and a program that ends before says why.
+// TestEnsureCommandReady: the command is returned once its port responds or its line has
+// appeared. A program that ends earlier causes an error with the reason.
 func TestEnsureCommandReady(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
@@ -199,8 +199,8 @@ func TestEnsureCommandOptions(t *testing.T) {
 	}
 }
 
-// TestEnsureCommandNoIDs: where clients can't choose the IDs of commands, no
-// command is left running that later calls would not find.
+// TestEnsureCommandNoIDs: if clients can't choose the IDs of commands, no command that
+// later calls could not find is left running.
 func TestEnsureCommandNoIDs(t *testing.T) {
 	t.Parallel()
 	for _, ids := range []sandboxtest.CommandIDs{sandboxtest.CommandIDsIgnored, sandboxtest.CommandIDsRefused} {

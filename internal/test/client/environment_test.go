@@ -27,15 +27,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEnvironmentOfOwnPrograms: what the operations on files, users, commands that
-// are ensured, tunnels, tools and pools return does not depend on the sandbox's
-// environment, nor on which shell is its sh.
+// TestEnvironmentOfOwnPrograms: the results of operations on files, users, ensured
+// commands, tunnels, tools and pools do not depend on the sandbox's environment, nor on
+// its sh.
 func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "it runs all that the client has programs for, in many environments")
 	needs.GNU(t)
 	want, used := ownPrograms(t, nil)
-	// Each program needs an operation that compares what it says or does.
+	// Each program needs an operation that depends on its output or effect.
 	programs := []string{"bash", "chmod", "cp", "env", "find", "ln", "mkdir", "mktemp", "mv", "readlink", "rm", "sh", "stat"}
 	ofUsers := []string{"sudo", "id", "useradd", "chgrp"} // as far as the sandbox has them
 	assert.Equal(t, programs, slices.DeleteFunc(used, func(name string) bool { return slices.Contains(ofUsers, name) }))
@@ -48,7 +48,7 @@ func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	}
 }
 
-// ownPrograms returns what operations return, and the programs that they ran.
+// ownPrograms returns the results of operations, and the programs that they ran.
 func ownPrograms(t *testing.T, row *hostile.Row) (results, programs []string) {
 	create := &sandbox.CreateOptions{}
 	if row != nil {
@@ -210,8 +210,8 @@ func ownPrograms(t *testing.T, row *hostile.Row) (results, programs []string) {
 	return results, slices.Sorted(maps.Keys(found))
 }
 
-// TestBusyBox: with the programs of BusyBox, as in images of Alpine, an operation does
-// what it does with GNU's, or says what it lacks.
+// TestBusyBox: with BusyBox's programs, as in Alpine images, an operation has the same
+// effect as with GNU's, or says what is missing.
 func TestBusyBox(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "busybox")
@@ -288,8 +288,7 @@ func TestBusyBox(t *testing.T) {
 	}
 }
 
-// TestEnvThatDoesNotSplit: where env has no -S, as that of BusyBox, a shell does
-// it.
+// TestEnvThatDoesNotSplit: if env has no -S, as in BusyBox, a shell is used instead.
 func TestEnvThatDoesNotSplit(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin", "POSIXLY_CORRECT": "1", "TAR_OPTIONS": "--no-such"}})
@@ -304,7 +303,7 @@ exec /usr/bin/env "$@"
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-// TestProgramOfOwnMissing: that a program is missing is no file that is missing.
+// TestProgramOfOwnMissing: a missing helper program is not reported as a missing file.
 func TestProgramOfOwnMissing(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin"}})

@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestFileIsWholeOrAnError: something between the sandbox and the client ends a
-// file early, and cleanly, so that only its size tells.
+// TestFileIsWholeOrAnError: a proxy ends a file early, but cleanly, so that only the
+// file's size reveals it.
 func TestFileIsWholeOrAnError(t *testing.T) {
 	t.Parallel()
 	srv, made := testkit.Start(t, nil)
@@ -112,8 +112,8 @@ func TestFileIsWholeOrAnError(t *testing.T) {
 	assert.Len(t, data, 10)
 }
 
-// TestAnnouncedLength: something in between has stored what came to it of a file,
-// and announces the length of that.
+// TestAnnouncedLength: a proxy has stored a truncated file, and announces the truncated
+// length.
 func TestAnnouncedLength(t *testing.T) {
 	t.Parallel()
 	srv, made := start(t, nil)
@@ -156,8 +156,8 @@ func isStart(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/cmd")
 }
 
-// lengthless returns a client whose responses do not say how long a file is,
-// like those of the service.
+// lengthless returns a client whose responses do not announce a file's length, as on the
+// service.
 func lengthless(t *testing.T, srv *sandboxtest.Server, trip func(*http.Request, http.RoundTripper) (*http.Response, error)) *sandbox.Client {
 	direct := testkit.Transport(t)
 	return testkit.Client(t, srv, sandbox.ClientOptions{
@@ -173,8 +173,9 @@ func lengthless(t *testing.T, srv *sandboxtest.Server, trip func(*http.Request, 
 	})
 }
 
-// TestFileSizeCosts: the size costs one request besides the transfer, for which
-// the first byte does not wait, and none where it is known or useless.
+// TestFileSizeCosts: the size costs one request in addition to the transfer, and the
+// first byte does not wait for it. There is no such request if the size is known or
+// useless.
 func TestFileSizeCosts(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -245,8 +246,8 @@ func TestFileSizeCosts(t *testing.T) {
 	}
 }
 
-// TestFileSizeUnknown: what the sandbox or the API itself can't say fails no
-// file that has come; a network that keeps it back does.
+// TestFileSizeUnknown: if the sandbox or the API itself can't tell the size, a received
+// file is accepted. If the network loses the size, it is not.
 func TestFileSizeUnknown(t *testing.T) {
 	t.Parallel()
 	srv, made := start(t, nil)
@@ -298,8 +299,8 @@ func TestFileSizeUnknown(t *testing.T) {
 	assert.Equal(t, "content", string(data))
 }
 
-// TestFileSizeChanges: a file that grows after a transfer is read again, and
-// one that shrank after its Stat is whole.
+// TestFileSizeChanges: a file that grows after a transfer is read again, and one that has
+// shrunk since its Stat is complete.
 func TestFileSizeChanges(t *testing.T) {
 	t.Parallel()
 	srv, made := start(t, nil)

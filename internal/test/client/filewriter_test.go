@@ -33,8 +33,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// before is a transport that does something once, before a request that is
-// waited for.
+// before is a transport that calls a function once, before a certain request.
 type before struct {
 	http.RoundTripper
 	op string // how the path of the request ends
@@ -61,7 +60,7 @@ func (b *before) arm(do func()) {
 	b.do = do
 }
 
-// startBefore is start with a client that has b before it.
+// startBefore is start with a client that uses b.
 func startBefore(t *testing.T, b *before, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
 	srv := sandboxtest.New(t, nil)
@@ -71,7 +70,7 @@ func startBefore(t *testing.T, b *before, create *sandbox.CreateOptions) (*sandb
 	return srv, sb
 }
 
-// noTemporaries checks that nothing is left in the sandbox of files on their way.
+// noTemporaries checks that no temporary file is left in the sandbox.
 func noTemporaries(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
 	done, err := sb.RunCommand(t.Context(), "find", []string{"/tmp", sb.Cwd(), "-name", ".piece-*", "-o", "-name", ".write-*"}, nil)
@@ -81,7 +80,7 @@ func noTemporaries(t *testing.T, sb *sandbox.Sandbox) {
 	assert.Empty(t, left)
 }
 
-// AppendFile never replaces the file, whatever becomes of what was uploaded.
+// AppendFile never replaces the file, whatever happens to the uploaded data.
 func TestAppendKeepsTheFile(t *testing.T) {
 	t.Parallel()
 	old := bytes.Repeat([]byte("precious\n"), 20_000)
@@ -158,8 +157,8 @@ exit 1
 	})
 }
 
-// Concurrent appends are whole and none is lost, as with package os, in a
-// directory too that all of them find missing.
+// Concurrent appends are complete and none is lost, as with package os, even if the
+// directory is missing at first.
 func TestAppendConcurrently(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -193,7 +192,7 @@ func TestAppendConcurrently(t *testing.T) {
 	}
 }
 
-// A FileWriter whose sandbox loses what was written says so, and leaves nothing.
+// If the sandbox loses written data, a FileWriter returns an error and leaves nothing.
 func TestWriterAcrossSessions(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -257,8 +256,8 @@ func TestWriterAcrossSessions(t *testing.T) {
 	}
 }
 
-// lateProxy breaks the connection of one upload, and delivers what it has got of
-// it when the test says so.
+// lateProxy breaks the connection of one upload, and delivers the received part when the
+// test says so.
 type lateProxy struct {
 	url     string
 	armed   atomic.Bool
@@ -328,8 +327,8 @@ func newLateProxy(t *testing.T, target string, after int64) *lateProxy {
 	return p
 }
 
-// What the network delivers late of an upload that was given up does not get
-// into a file that FileWriter or AppendFile has written.
+// Data of an abandoned upload that the network delivers late does not get into a file
+// written by FileWriter or AppendFile.
 func TestLateUpload(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -383,7 +382,7 @@ func TestLateUpload(t *testing.T) {
 	}
 }
 
-// A command that joins pieces may be run again when its response is lost.
+// A command that joins pieces can be run again if its response is lost.
 func TestWriterLosesResponses(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "40 MiB; TestSecondJoin loses a response, too")
@@ -414,7 +413,7 @@ func TestWriterLosesResponses(t *testing.T) {
 	noTemporaries(t, sb)
 }
 
-// A small file costs two requests, and an error says what is wrong with its name.
+// A small file costs two requests, and an invalid name causes an error that says why.
 func TestCreateNames(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -463,7 +462,7 @@ func TestCreateNames(t *testing.T) {
 	noTemporaries(t, sb)
 }
 
-// A slash at the end of a path means the same as to package os, or is refused.
+// A slash at the end of a path has the same meaning as in package os, or is refused.
 func TestTrailingSlash(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -486,7 +485,7 @@ func TestTrailingSlash(t *testing.T) {
 	assert.ErrorIs(t, f.AppendFile(t.Context(), "new/", nil), syscall.EISDIR)
 }
 
-// Renaming a file to another of its hard links does nothing, as rename(2).
+// Renaming a file to another of its hard links does nothing, like rename(2).
 func TestRenameOfTwins(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -502,8 +501,8 @@ func TestRenameOfTwins(t *testing.T) {
 	}
 }
 
-// No operation waits for the other end of a pipe, and none is left in the
-// sandbox when its context ends.
+// No operation waits for the other end of a pipe, and no process is left in the sandbox
+// when its context ends.
 func TestPipesOfTheSandbox(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -569,8 +568,8 @@ func TestRelativeAfterResume(t *testing.T) {
 	}
 }
 
-// Calls end with their context when the API is silent: at once, or after what
-// is documented for the kill of their command and for cleaning up.
+// If the API does not respond, calls end with their context: at once, or after the
+// documented time for killing their command and cleaning up.
 func TestFilesEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	const kill, cleanup = 5 * time.Second, 2 * time.Second

@@ -27,7 +27,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// osLike are the operations that package os and a FileSystem have in common.
+// osLike has the operations that package os and a FileSystem share.
 type osLike interface {
 	ReadFile(name string) ([]byte, error)
 	WriteFile(name string, data []byte, perm fs.FileMode) error
@@ -182,8 +182,8 @@ func (r remote) Create(name, content string) error {
 	return errors.Join(err, w.Close())
 }
 
-// byDay are the operations that are tried without SANDBOX_SLOW=1: those that fail, once
-// for each cause, and those whose result is not obvious. TestOneRequest has the others.
+// byDay lists the operations to try by default: one that fails for each cause, and those
+// whose result is not obvious. TestOneRequest has the others.
 var byDay = []string{
 	"ReadFile full", "Open missing", "Mkdir missing/x", "MkdirAll file/x", "ReadDir file", "Stat dirlink", "Stat dangling", "Lstat loop",
 	"Remove full", "RemoveAll full", "Chmod link", "Chown missing", "Symlink file", "Readlink file", "RealPath loop", "Truncate longer missing",
@@ -252,8 +252,7 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 			ops = append(ops, op{name, do})
 		}
 	}
-	// Each operation is tried on each kind of file, in a tree that no earlier one
-	// has changed.
+	// Each operation is tried on each kind of file, in a fresh tree.
 	kinds := []string{"file", "dir", "full", "link", "dirlink", "dangling", "loop", "missing", "missing/x", "file/x", "full/inner", "exec"}
 	for _, k := range kinds {
 		add("ReadFile "+k, func(f osLike, root string) (any, error) { return text(f.ReadFile(root + "/" + k)) })
@@ -294,7 +293,7 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 				// mv refuses to replace a file by a hard link to it.
 				continue
 			case "full full/inner", "missing file/x":
-				// Two things are wrong here, and the two sides report different ones.
+				// There are two mistakes here, and the two sides report different ones.
 				continue
 			}
 			add("Rename "+k+" "+to, func(f osLike, root string) (any, error) { return none(f.Rename(root+"/"+k, root+"/"+to)) })
@@ -374,9 +373,9 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 		})
 	}
 
-	// Programs are what costs time here: each operation has a tree of its own, which
-	// are made and listed many at once. A directory that can't be read is listed by
-	// itself.
+	// Starting programs takes most of the time: each operation has its own tree, and many
+	// trees are created and listed at once. A directory that can't be read is listed
+	// separately.
 	slices.SortStableFunc(ops, func(a, b op) int {
 		return cmp.Compare(strings.Index(a.name, "Chmod 0 "), strings.Index(b.name, "Chmod 0 "))
 	})
@@ -462,7 +461,7 @@ type outcome struct {
 	err   error
 }
 
-// kindsOf lists the kinds of an error according to errors.Is and errors.As.
+// kindsOf lists the error values that an error matches.
 func kindsOf(err error) []string {
 	var out []string
 	for name, kind := range map[string]error{"not exist": fs.ErrNotExist, "exist": fs.ErrExist, "permission": fs.ErrPermission} {
@@ -470,7 +469,7 @@ func kindsOf(err error) []string {
 			out = append(out, name)
 		}
 	}
-	// For an existing file, package os has one errno, the system another.
+	// For an existing file, package os and the system use different errnos.
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(err, fs.ErrExist) {
 		out = append(out, errno.Error())
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestOneRequest shows that each method makes one request. Reading a file to
-// its end takes another one for its size, which the response does not have.
+// TestOneRequest: each method makes one request. Reading a file to its end takes another
+// one for its size, which the response does not contain.
 func TestOneRequest(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -81,7 +81,7 @@ func TestOneRequest(t *testing.T) {
 	assert.Len(t, srv.Requests(), before+2)
 }
 
-// Programs are run in English, whatever the sandbox speaks.
+// Programs print English messages, whatever the sandbox's language is.
 func TestErrorsInOtherLanguages(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}})
@@ -106,7 +106,7 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 	assert.ErrorIs(t, err, fs.ErrPermission)
 	assert.Equal(t, 2, asked)
 
-	// A message that is unknown even then is shown unchanged.
+	// An unknown message is shown unchanged.
 	srv.HandleCommand("mv", german("mv: the disk is on fire", "mv: es brennt"))
 	err = sb.FS().Rename(ctx, "a", "b")
 	assert.ErrorContains(t, err, "the disk is on fire")
@@ -127,7 +127,7 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 	assert.Equal(t, 1, asked)
 }
 
-// Output that makes no sense is an error, however long it is.
+// Invalid output is an error, however long it is.
 func TestNonsense(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -199,8 +199,8 @@ func TestPermissionErrors(t *testing.T) {
 	}
 }
 
-// TestChownOfOne changes the owner or the group alone, to what it is: that any
-// user may do.
+// TestChownOfOne changes only the owner or only the group, to its current value, which
+// any user may do.
 func TestChownOfOne(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)

@@ -23,8 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHookErrorsAreNotTheAPIs: the error of a hook is never taken for an error
-// of the API, whatever it wraps.
+// TestHookErrorsAreNotTheAPIs: a hook's error is never mistaken for an error of the API,
+// whatever it wraps.
 func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]error{
@@ -63,8 +63,8 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 	}
 }
 
-// TestGoneDuringItsHook: a sandbox that somebody deletes while its OnCreate runs is
-// made again.
+// TestGoneDuringItsHook: a sandbox that is deleted while its OnCreate runs is created
+// again.
 func TestGoneDuringItsHook(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -86,9 +86,8 @@ func TestGoneDuringItsHook(t *testing.T) {
 	assert.Equal(t, 2, testkit.Count(srv, sandboxtest.CreateSandbox))
 }
 
-// TestOnCreateOnce: OnCreate runs for the caller that created the sandbox and
-// for no other, however many creates get no response, whether or not they took
-// effect.
+// TestOnCreateOnce: OnCreate runs only for the caller that created the sandbox, however
+// many creates get no response, whether or not they took effect.
 func TestOnCreateOnce(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -128,8 +127,8 @@ func TestOnCreateOnce(t *testing.T) {
 	}
 }
 
-// TestOnCreateFails: a sandbox whose OnCreate failed is deleted, so that the
-// next call starts over, and the log says that it has failed.
+// TestOnCreateFails: if OnCreate fails, the sandbox is deleted, so that the next call
+// starts over, and the log reports the failure.
 func TestOnCreateFails(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -152,8 +151,8 @@ func TestOnCreateFails(t *testing.T) {
 	assert.EqualValues(t, 2, runs.Load())
 }
 
-// TestOnCreateLeaves: the sandbox is deleted, too, if the hook of a Create ends its
-// goroutine, as a test does that fails there.
+// TestOnCreateLeaves: the sandbox is also deleted if the hook of a Create exits its
+// goroutine, as a failing test does.
 func TestOnCreateLeaves(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -171,8 +170,8 @@ func TestOnCreateLeaves(t *testing.T) {
 	assert.ErrorIs(t, err, sandbox.ErrNotFound)
 }
 
-// TestOnCreateEndsItsCall: a hook ends the context of a call that has had to try
-// again. The call returns the hook's error.
+// TestOnCreateEndsItsCall: a hook cancels the context of a call that has had to retry.
+// The call returns the hook's error.
 func TestOnCreateEndsItsCall(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -186,7 +185,7 @@ func TestOnCreateEndsItsCall(t *testing.T) {
 	assert.ErrorIs(t, err, io.ErrClosedPipe)
 }
 
-// TestHookWithAnotherHandle: a hook that gets a handle of its own sandbox, with the
+// TestHookWithAnotherHandle: a hook that gets another handle of its sandbox, with the
 // same hook and from another client, does not wait for itself.
 func TestHookWithAnotherHandle(t *testing.T) {
 	t.Parallel()
@@ -237,9 +236,8 @@ func TestHookStartsServers(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestCallsWaitForHook: a call that begins while a hook runs continues after
-// the hook, and one that the new session has refused meanwhile uses the next
-// session.
+// TestCallsWaitForHook: a call that starts while a hook runs continues after the hook. A
+// call that the new session has refused in the meantime uses the next session.
 func TestCallsWaitForHook(t *testing.T) {
 	t.Parallel()
 	inHook, release := make(chan struct{}), make(chan struct{})
@@ -277,8 +275,8 @@ func TestCallsWaitForHook(t *testing.T) {
 	assert.EqualValues(t, 1, runs.Load())
 }
 
-// TestClientHooks: handles from JSON have the hooks of their client, and options
-// with hooks of their own keep those.
+// TestClientHooks: handles from JSON have their client's hooks. Options with hooks keep
+// their own.
 func TestClientHooks(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -315,8 +313,8 @@ func TestClientHooks(t *testing.T) {
 	assert.EqualValues(t, 1, resumed.Load())
 }
 
-// TestHookOutlivesItsSession: an OnResume that continues in the next session, because
-// its own was stopped, has also run for that one, unless it fails.
+// TestHookOutlivesItsSession: an OnResume that continues in the next session, because its
+// own was stopped, counts for that session, too, unless it fails.
 func TestHookOutlivesItsSession(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
@@ -348,8 +346,8 @@ func TestHookOutlivesItsSession(t *testing.T) {
 	}
 }
 
-// TestOnCreateNeedsATag: five tags of the caller leave no room for the one that makes
-// other calls wait for OnCreate, which is an error before any request.
+// TestOnCreateNeedsATag: five tags of the caller leave no room for the tag that makes
+// other calls wait for OnCreate. That is an error before any request.
 func TestOnCreateNeedsATag(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -375,8 +373,8 @@ func TestOnCreateNeedsATag(t *testing.T) {
 	assert.Equal(t, 1, seen)
 }
 
-// TestOnCreateAwaited: calls that come while OnCreate runs wait for it, with this
-// client and with another, and start over if it fails.
+// TestOnCreateAwaited: calls made while OnCreate runs wait for it, with this client and
+// with another, and start over if it fails.
 func TestOnCreateAwaited(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -426,8 +424,8 @@ func TestOnCreateAwaited(t *testing.T) {
 	assert.EqualValues(t, 2, runs.Load())
 }
 
-// TestHooksCost: hooks make no requests in the sandbox, and leave nothing there.
-// OnResume costs nothing, and OnCreate the removal of its tag.
+// TestHooksCost: hooks make no requests in the sandbox and leave nothing there. OnResume
+// costs no request, and OnCreate one, which removes its tag.
 func TestHooksCost(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -450,8 +448,8 @@ func TestHooksCost(t *testing.T) {
 	assert.Empty(t, testkit.Output(t, sb, "sh", "-c", `ls -A; { ls -A "$HOME"; ls -A /tmp; } | grep -i sandbox; true`))
 }
 
-// TestOnCreateKeepsItsTag: tags that OnCreate sets stay, and so does the one that
-// makes other calls wait.
+// TestOnCreateKeepsItsTag: tags that OnCreate sets stay, and so does the tag that makes
+// other calls wait.
 func TestOnCreateKeepsItsTag(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/inherited"
 )
 
-// TestInheritedFilesClose: a file that this process was started with does not reach the next,
-// which has what it is given.
+// TestInheritedFilesClose: a file with which this process was started is closed in the
+// next one, which keeps the files that it is given.
 func TestInheritedFilesClose(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, []byte("secret\n"), 0o600))
@@ -44,7 +44,7 @@ func TestInheritedFilesClose(t *testing.T) {
 	assert.Contains(t, found(false), "secret", "the rig works")
 	assert.Equal(t, "3\n", found(true))
 
-	// One that is above the limit, which was lowered since.
+	// This descriptor is above the limit, which was lowered since.
 	high, err := unix.FcntlInt(uintptr(last), unix.F_DUPFD, 200)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, unix.Close(high)) })

@@ -20,15 +20,15 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// tarMeanwhile is a tar that does something, $DURING, in the directory once some of
-// the archive has been read. It waits in a full pipe until then.
+// tarMeanwhile is a tar that runs $DURING in the directory once part of the archive was
+// read. Until then it waits at a full pipe.
 const tarMeanwhile = `#!/bin/bash
 /usr/bin/tar --sort=name "$@" | { head -c 20000; . /vercel/during; cat; }
 exit "${PIPESTATUS[0]}"
 `
 
-// TestDownloadDirInUse: what is left alone arrives, what is not is named, and no
-// file has zeros that it never had.
+// TestDownloadDirInUse: unchanged files arrive, changed ones are named, and no file
+// contains zeros that it never had.
 func TestDownloadDirInUse(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
@@ -83,8 +83,8 @@ func TestDownloadDirInUse(t *testing.T) {
 	}
 }
 
-// TestDownloadDirShortensNothingElse: what a sandbox says of its files changes none
-// that did not come from it.
+// TestDownloadDirShortensNothingElse: a sandbox's messages about its files change only
+// files that it has sent.
 func TestDownloadDirShortensNothingElse(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
@@ -114,8 +114,8 @@ exit 1
 	}
 }
 
-// churns are programs that work in the directory d without end. They leave alone
-// what begins with "keep".
+// churns are programs that work in the directory d without end. They don't change files
+// whose names begin with "keep".
 var churns = []string{
 	"while :; do echo more >> d/log; done",
 	"while :; do : > d/log; head -c 3000000 /dev/zero | tr '\\0' x >> d/log; done",
@@ -125,8 +125,8 @@ var churns = []string{
 	"while :; do mkdir d/kind; rmdir d/kind; echo x > d/kind; rm d/kind; ln -s keep0 d/kind; rm d/kind; done",
 }
 
-// TestReadsOfDirectoryInUse: programs that work in a directory are no failure of
-// what reads it, and what they leave alone is there.
+// TestReadsOfDirectoryInUse: programs that work in a directory cause no failure when it
+// is read, and the files that they don't change are there.
 func TestReadsOfDirectoryInUse(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)

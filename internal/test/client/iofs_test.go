@@ -25,8 +25,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestIOFS runs testing/fstest on a tree with links, odd names and empty files:
-// 2,000 files: each is opened about ten times, by a program each.
+// TestIOFS runs testing/fstest on a tree of 2,000 files with links, odd names and empty
+// files. Each file is opened about ten times, with one program each.
 func TestIOFS(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -127,8 +127,8 @@ func TestIOFSUses(t *testing.T) {
 	assert.Equal(t, 404, status)
 }
 
-// TestIOFSRanges: whatever is sought in a large file costs a request for a piece,
-// and not what comes before it, and is what a file of this machine has there.
+// TestIOFSRanges: a seek in a large file costs one request for a piece, without the
+// content before it, and returns the same bytes as a file of this machine.
 func TestIOFSRanges(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)

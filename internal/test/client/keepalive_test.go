@@ -17,8 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// kept waits until more than margin is left of the session at the current time of the
-// emulator's clock.
+// kept waits until more than margin remains of the session by the emulator's clock.
 func kept(t *testing.T, client *sandbox.Client, sb *sandbox.Sandbox, margin time.Duration) {
 	t.Helper()
 	_, err := client.ListPage(t.Context(), nil) // any response tells the time
@@ -26,8 +25,8 @@ func kept(t *testing.T, client *sandbox.Client, sb *sandbox.Sandbox, margin time
 	require.Eventually(t, func() bool { return sb.CurrentSession().TimeLeft() > margin }, testkit.Patience, time.Millisecond)
 }
 
-// A session of some minutes lives for twenty, also across a resume, and ends when
-// KeepAlive does. It costs a request for each step. No minute of the clock falls on a
+// A session of a few minutes lasts for twenty, also across a resume, and ends when
+// KeepAlive does. It costs one request per step. No minute of the clock falls on a
 // margin, where a response's delay would decide between one minute and the next.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
@@ -93,8 +92,8 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 	assert.True(t, errors.Is(err, sandbox.ErrDeleted) || errors.Is(err, sandbox.ErrNotFound), "%v", err)
 }
 
-// TestNoMoreTime: if the plan refuses most, a session gets least; when that has passed,
-// one error says how long the session has, and no request asks again.
+// TestNoMoreTime: if the plan refuses most, a session gets least. When that has passed,
+// one error says how much time remains, and no further request is made.
 func TestNoMoreTime(t *testing.T) {
 	t.Parallel()
 	const plan = 24 * time.Hour
@@ -130,8 +129,8 @@ func TestNoMoreTime(t *testing.T) {
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), time.Hour, 0), "another session has its own time")
 }
 
-// TestEnsureTimeLeft: a session gets the time that is asked for, by no request as long
-// as it has it, and an error says that it can't.
+// TestEnsureTimeLeft: a session gets the requested time, without a request while it has
+// it. If that is impossible, the error says so.
 func TestEnsureTimeLeft(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -157,8 +156,7 @@ func TestEnsureTimeLeft(t *testing.T) {
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 2*time.Hour, 0), "it does not resume")
 }
 
-// TestTimeLeft: how long a session has is by the service's clock, whatever this
-// machine's says.
+// TestTimeLeft: TimeLeft uses the service's clock, whatever this machine's shows.
 func TestTimeLeft(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"ahead": 30 * time.Minute, "behind": -30 * time.Minute} {

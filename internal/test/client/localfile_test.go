@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestLocalFileResolve names what can be replaced by a file, and what can't.
+// TestLocalFileResolve checks which destinations a file can replace.
 func TestLocalFileResolve(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -45,7 +45,8 @@ func TestLocalFileResolve(t *testing.T) {
 	assert.True(t, p.Special)
 }
 
-// TestLocalFileDescriptor writes to a file through its descriptor, behind what is there.
+// TestLocalFileDescriptor writes to a file through its descriptor, after the existing
+// content.
 func TestLocalFileDescriptor(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

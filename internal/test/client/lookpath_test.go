@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLookPath: the answers of exec.LookPath, in the sandbox's PATH, for one
-// request each.
+// TestLookPath: LookPath returns the results of exec.LookPath for the sandbox's PATH,
+// with one request each.
 func TestLookPath(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -68,8 +68,8 @@ func TestLookPath(t *testing.T) {
 	assert.Regexp(t, "/sh$", got)
 }
 
-// TestCommandDone: the channel is closed when Wait would return, for what Wait
-// costs.
+// TestCommandDone: the channel is closed when Wait would return, with the requests of
+// Wait.
 func TestCommandDone(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)

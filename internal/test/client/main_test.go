@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // newServer starts an emulator for a test that does not depend on how sandboxes are
 // isolated: in folder mode, which costs half as much, or with SANDBOX_SLOW=1 in the
-// mode that the machine permits.
+// machine's best mode.
 func newServer(t *testing.T) *sandboxtest.Server {
 	t.Helper()
 	if needs.Slow() {

@@ -23,8 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestMessages: the error of a mistake names the object that it is about, and says
-// what to do instead.
+// TestMessages: the error about a mistake names its object, and says what to do instead.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -199,7 +198,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestFilesGoneOf: what is said to do when files are gone is possible.
+// TestFilesGoneOf: the advice for a sandbox whose files are gone works.
 func TestFilesGoneOf(t *testing.T) {
 	t.Parallel()
 	c := canned.API(func(*http.Request) (*http.Response, error) {
@@ -217,8 +216,8 @@ func TestFilesGoneOf(t *testing.T) {
 	assert.NotContains(t, err.Error(), "never saved")
 }
 
-// TestAsUserUnknown: a command of a user that does not exist is an error, and one
-// of a user that does may end with code 1.
+// TestAsUserUnknown: a command of an unknown user is an error. A command of an existing
+// user may exit with code 1.
 func TestAsUserUnknown(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)

@@ -25,8 +25,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// outline writes events as a tree, as an observer sees it: by the contexts that
-// it has returned.
+// outline writes events as a tree, as an observer sees them through the contexts that it
+// returns.
 type outline struct {
 	mu    sync.Mutex
 	roots []*branch
@@ -88,8 +88,8 @@ func (o *outline) String() string {
 	return text.String()
 }
 
-// TestObserverTree: a command that finds its sandbox stopped, resumes it through
-// a 503, and whose output is cut twice, is reported as a tree with each cause.
+// TestObserverTree: a command finds its sandbox stopped, resumes it through a 503, and
+// its output is cut twice. The events form a tree with each cause.
 func TestObserverTree(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -136,8 +136,8 @@ func TestObserverTree(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, len(out), command.Received, "the output, once")
 
-	// The same by the log: each record names its object and its cause, and no
-	// record has an argument.
+	// The log shows the same: each record names its object and its cause, and none
+	// contains an argument.
 	text := log.String()
 	assert.NotContains(t, text, "secret-argument")
 	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", command, command, command), "secret-argument")
@@ -161,8 +161,8 @@ func without(lines []string, text string) (left []string) {
 	return left
 }
 
-// TestObserverKinds: what is longer than a request is reported once, from its
-// beginning to its end, with its object.
+// TestObserverKinds: an operation of several requests is reported once, from its start to
+// its end, with its object.
 func TestObserverKinds(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -254,8 +254,8 @@ type noOp struct{}
 func (noOp) Begin(ctx context.Context, _ observe.Event) context.Context { return ctx }
 func (noOp) End(context.Context, observe.Event)                         {}
 
-// TestObserverAllocations: an observer that does nothing costs no allocation, and
-// none costs nothing.
+// TestObserverAllocations: a no-op observer costs no allocation, and a nil one costs
+// nothing.
 func TestObserverAllocations(t *testing.T) {
 	stream := fmt.Sprintf(canned.Command, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(canned.Command, "0") + "\n"
 	responses := func(req *http.Request) (string, string) {
@@ -267,9 +267,8 @@ func TestObserverAllocations(t *testing.T) {
 		}
 		return "application/json", fmt.Sprintf(canned.Command, "0")
 	}
-	// The fewest of many calls: the pools of the standard library lose buffers now
-	// and then, at random with the race detector, and an allocation of ours would be
-	// there each time.
+	// Use the minimum of many calls: the standard library's pools sometimes lose buffers,
+	// randomly with the race detector. An allocation of ours would occur each time.
 	measure := func(o observe.Observer) (got [2]float64) {
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.test", HTTPClient: &http.Client{Transport: canned.Responses(responses)}, Observer: o,
@@ -293,8 +292,7 @@ func TestObserverAllocations(t *testing.T) {
 	assert.Equal(t, measure(nil), measure(noOp{}), "allocations of RunCommand and GetCommand")
 }
 
-// TestObserverSecrets: what an observer gets has no token, whatever sends it
-// back.
+// TestObserverSecrets: an observer receives no token, even if a server sends it back.
 func TestObserverSecrets(t *testing.T) {
 	t.Parallel()
 	const token = "planted-token-of-an-observer"

@@ -23,8 +23,8 @@ import (
 
 const creationMark = "go-sandbox-creation"
 
-// tagAPI is an API with at most one sandbox, whose tags are all that changes. Its
-// responses take a while.
+// tagAPI is an API with at most one sandbox, of which only the tags change. Its responses
+// take a while.
 type tagAPI struct {
 	mu      sync.Mutex
 	exists  bool
@@ -76,20 +76,20 @@ func (a *tagAPI) set(tags map[string]string) {
 	a.tags = tags
 }
 
-// seen returns the tags, and how many values the mark has had.
+// seen returns the tags, and the number of values that the mark has had.
 func (a *tagAPI) seen() (tags map[string]string, values int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.tags), len(a.marks)
 }
 
-// leave makes the sandbox that a process left when it died in its OnCreate.
+// leave creates a sandbox as a process leaves it that dies during its OnCreate.
 func (a *tagAPI) leave(tags map[string]string) {
 	a.exists, a.created = true, 1
 	a.set(tags)
 }
 
-// change sets a tag as another client does.
+// change sets a tag, like another client.
 func (a *tagAPI) change(name, value string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,7 +103,7 @@ func getOrCreate(ctx context.Context, c *sandbox.Client, onCreate sandbox.Hook) 
 }
 
 // TestOnCreateChangesItsTag: while OnCreate runs, the tag changes once a minute, and
-// other tags stay. A waiting call therefore waits for as long as OnCreate takes.
+// other tags stay. A waiting call waits as long as OnCreate takes.
 func TestOnCreateChangesItsTag(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -143,8 +143,8 @@ func TestOnCreateChangesItsTag(t *testing.T) {
 	})
 }
 
-// TestOnCreateTakenOver: a call that has seen no change for three minutes runs
-// OnCreate in the same sandbox. Tags of others stay.
+// TestOnCreateTakenOver: a call that has seen no change for three minutes runs OnCreate
+// in the same sandbox. Other tags stay.
 func TestOnCreateTakenOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -164,8 +164,8 @@ func TestOnCreateTakenOver(t *testing.T) {
 	})
 }
 
-// TestOnCreateTakenOverByOne: of several calls that wait for a process that died,
-// one runs OnCreate, and the others wait for that.
+// TestOnCreateTakenOverByOne: of several calls that wait for a dead process, one runs
+// OnCreate, and the others wait for it.
 func TestOnCreateTakenOverByOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestOnCreateFailsAfterTakeOver(t *testing.T) {
 	})
 }
 
-// TestOnCreateStopped: a process whose tag another one has taken stops its hook,
+// TestOnCreateStopped: a process whose tag another one has taken over stops its hook,
 // deletes nothing, and waits for the other one.
 func TestOnCreateStopped(t *testing.T) {
 	t.Parallel()

@@ -15,14 +15,14 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// plainEnv is an env that does not split, as that of BusyBox.
+// plainEnv is an env without -S, like BusyBox's.
 const plainEnv = `#!/bin/sh
 [ "$2" != -S ] || { echo 'env: unrecognized option: S' >&2; echo 'Usage: env [-iu] [-] [name=value]... [PROG ARGS]' >&2; exit 1; }
 exec /usr/bin/env "$@"
 `
 
-// TestOwnRun: a program has nothing of the sandbox's environment, and its output and
-// its end are its own, also where env does not split.
+// TestOwnRun: a helper program gets nothing of the sandbox's environment, and its output
+// and exit code are its own, even if env has no -S.
 func TestOwnRun(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin", "HOSTILE": "1", "BASH_FUNC_echo%%": "() { :; }"}})

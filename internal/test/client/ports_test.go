@@ -36,7 +36,7 @@ print("listening on port", sys.argv[1], flush=True)
 s.serve_forever()
 `
 
-// A server that starts to listen after two seconds, and one that never does.
+// One server starts to listen after two seconds, another one never does.
 func TestWaitForPort(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, &sandbox.CreateOptions{Ports: []int{38517, 38518}})
@@ -79,8 +79,8 @@ func TestWaitForPort(t *testing.T) {
 	require.NoError(t, server.Kill(t.Context()))
 }
 
-// untilSecondAttempt returns a context that ends as by a deadline when the
-// second request of a client is about to be made.
+// untilSecondAttempt returns a context that ends, like at a deadline, when a client is
+// about to make its second request.
 func untilSecondAttempt(t *testing.T) (context.Context, *http.Client) {
 	t.Helper()
 	ctx, end := context.WithCancelCause(t.Context())
@@ -174,7 +174,7 @@ func TestWaitForLog(t *testing.T) {
 	require.NoError(t, long.Kill(t.Context()))
 }
 
-// A wait for a line ends with its context, and says what it has seen last.
+// A wait for a line ends with its context, and the error contains the last line.
 func TestWaitForLogEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sb := canned.API(func(req *http.Request) (*http.Response, error) {

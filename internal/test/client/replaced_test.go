@@ -11,9 +11,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestReplacedIsSpared: a handle whose sandbox was deleted and made anew by
-// somebody else neither changes nor deletes the one that has its name now, for
-// all that acts by name and can't be undone.
+// TestReplacedIsSpared: if somebody else has deleted a handle's sandbox and created
+// another one with its name, operations by name that can't be undone do not affect the
+// new one.
 func TestReplacedIsSpared(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(context.Context, *sandbox.Sandbox) error{

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSharedResume: 200 goroutines, or by default 20, share a sandbox whose session
-// is stopped meanwhile. Every command succeeds, there is one resume, and the hook runs
+// TestSharedResume: 200 goroutines, or by default 20, share a sandbox whose session is
+// stopped in the meantime. Every command succeeds, there is one resume, and the hook runs
 // once.
 func TestSharedResume(t *testing.T) {
 	t.Parallel()
@@ -66,8 +66,8 @@ func TestSharedResume(t *testing.T) {
 	assert.Equal(t, sb.CurrentSession().ID(), sb.Info().CurrentSessionID, "the metadata is the resumed sandbox's")
 }
 
-// TestResumeCancelledCaller: one of the callers that share a resume gives up;
-// the others go on, with what the one hook has prepared.
+// TestResumeCancelledCaller: one of the callers that share a resume gives up. The others
+// continue with the result of the one hook.
 func TestResumeCancelledCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inHook, release := make(chan struct{}), make(chan struct{})
@@ -101,8 +101,8 @@ func TestResumeCancelledCaller(t *testing.T) {
 	})
 }
 
-// TestResumeAbandoned: when the last caller gives up, the resume and its hook
-// are cancelled, and a later call starts over: the hook runs again.
+// TestResumeAbandoned: when the last caller gives up, the resume and its hook are
+// canceled. A later call starts over, and the hook runs again.
 func TestResumeAbandoned(t *testing.T) {
 	t.Parallel()
 	entered, ended := make(chan struct{}, 1), make(chan error, 1)
@@ -305,7 +305,7 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "kept\n", out)
 
-	// Resume returns when it runs, not when the API has taken the request.
+	// Resume returns when the session runs, not when the API has accepted the request.
 	testkit.BeginStop(t, srv, sb)
 	finish = testkit.AdvanceWhile(srv)
 	err = sb.Resume(t.Context())

@@ -34,15 +34,15 @@ func begun(t *testing.T, cmd *sandbox.Command, lines int) (said []string) {
 	return said
 }
 
-// family is a process with children, a grandchild, and one in a session of its
-// own; the environment variable tells them from others.
+// family starts a process with children, a grandchild, and a descendant in a separate
+// session. An environment variable identifies them.
 const family = `(sleep 600 & echo $!; sleep 600) & echo $!
 sleep 600 & echo $!
 setsid sleep 600 & echo $!
 wait`
 
-// scripts is how many scripts it takes to signal a tree: where the emulator runs
-// as an ordinary user, only root can read the environment of other processes.
+// scripts returns how many scripts it takes to signal a tree: if the emulator runs as an
+// ordinary user, only root can read the environment of other processes.
 func scripts(srv *sandboxtest.Server) int {
 	if srv.Mode() == sandboxtest.Namespace && !srv.Enforces().Users {
 		return 2
@@ -50,8 +50,8 @@ func scripts(srv *sandboxtest.Server) int {
 	return 1
 }
 
-// TestSignalTree ends a process with its family, and no other: not one like
-// it, and not one that is stopped.
+// TestSignalTree ends a process with its descendants, and no other: neither a similar one
+// nor a stopped one.
 func TestSignalTree(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash", "setsid")
@@ -89,12 +89,12 @@ func TestSignalTree(t *testing.T) {
 	}
 }
 
-// TestNoneSurvives: whatever ends a command ends its children and theirs, with
-// one request more than for the process alone.
+// TestNoneSurvives: every way to end a command ends its descendants, with one request
+// more than for the process alone.
 func TestNoneSurvives(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash", "setsid")
-	// By day those that end it in other places than TestLostScript and TestCmdKill.
+	// By default only the ways that TestLostScript and TestCmdKill do not cover.
 	day := []string{"Cmd, WaitDelay"}
 	type run struct {
 		*testing.T
@@ -107,7 +107,7 @@ func TestNoneSurvives(t *testing.T) {
 		judge  func(error) // that there is nothing left, or that it says so
 	}
 	options := func(r *run) *sandbox.CommandOptions { return &sandbox.CommandOptions{KillOnCancel: true, Env: r.env} }
-	// cmd runs a Cmd, and calls end when the family is there.
+	// cmd runs a Cmd, and calls end once all processes have started.
 	cmd := func(r *run, set func(*sandbox.Cmd), end func(*sandbox.Cmd)) {
 		c := r.sb.CommandContext(r.ctx, "bash", r.args...)
 		c.Env = []string{"FAMILY=" + r.env["FAMILY"]}
@@ -173,8 +173,8 @@ func TestNoneSurvives(t *testing.T) {
 			cmd(r, func(*sandbox.Cmd) {}, func(c *sandbox.Cmd) { require.NoError(r, c.Process.SignalTree(os.Kill)) })
 		},
 	} {
-		// One after another: a kill has five seconds, which ten machines at once can
-		// take on a busy one.
+		// Run one after another: a kill has five seconds, which ten machines at once
+		// could use up on a busy one.
 		t.Run(name, func(t *testing.T) {
 			if !slices.Contains(day, name) {
 				needs.Long(t, "it is ended like one of the others")
@@ -219,8 +219,7 @@ func TestNoneSurvives(t *testing.T) {
 	}
 }
 
-// TestTwinsEndTogether: one context ends commands that nothing tells from each
-// other.
+// TestTwinsEndTogether: one context ends several identical commands.
 func TestTwinsEndTogether(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "four trees are killed at once")
@@ -253,9 +252,9 @@ func TestTwinsEndTogether(t *testing.T) {
 	assert.Eventually(t, func() bool { return alive() <= left }, testkit.Patience, 10*time.Millisecond)
 }
 
-// TestSignalTreeOfBusy: a process that waits for the kernel does not stop at a
-// SIGSTOP, and is found all the same. Here it waits for a child that shares
-// its memory and opens a pipe without a writer.
+// TestSignalTreeOfBusy: a process that waits in the kernel does not stop at SIGSTOP, but
+// is found. Here it waits for a child that shares its memory and opens a pipe without a
+// writer.
 func TestSignalTreeOfBusy(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "the script looks twenty times")
@@ -276,7 +275,7 @@ os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_
 	assert.Eventually(t, func() bool { return alive() == 0 }, testkit.Patience, 10*time.Millisecond)
 }
 
-// Without sh the process alone is ended, and the error says so.
+// Without sh only the process itself is ended, and the error says so.
 func TestSignalTreeAlone(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)

@@ -31,7 +31,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is written arrives while the command runs.
+// Input arrives while the command runs.
 func TestStdinConversation(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -64,12 +64,12 @@ func TestStdinConversation(t *testing.T) {
 	assert.Equal(t, 6, testkit.Count(srv, sandboxtest.WriteStdin), "a request for each line, and the end")
 }
 
-// Short writes are sent together.
+// Short writes are combined.
 func TestStdinBatches(t *testing.T) {
 	t.Parallel()
 	srv, outer := start(t, nil)
-	// How much waits for more is a matter of time, that of a bubble, which stands
-	// still while connections lead out of it.
+	// How long a write waits for more depends on time. Use a synctest bubble, whose time
+	// stands still while connections lead out of it.
 	synctest.Test(t, func(t *testing.T) {
 		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.Transport(t)}}).Get(t.Context(), outer.Name(), nil)
 		require.NoError(t, err)
@@ -88,8 +88,8 @@ func TestStdinBatches(t *testing.T) {
 	})
 }
 
-// A writer that is closed early, or in another process, leaves the input open
-// for the next one.
+// If a writer is closed early, or was in another process, the input stays open for the
+// next one.
 func TestStdinGoesOn(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -118,7 +118,7 @@ func TestStdinGoesOn(t *testing.T) {
 			require.NoError(t, in.Close())
 			continue
 		}
-		// It is delivered, but not closed.
+		// The data is delivered, but the input is not closed.
 		var seen strings.Builder
 		for entry, err := range cmd.Logs(t.Context()) {
 			require.NoError(t, err)
@@ -132,8 +132,8 @@ func TestStdinGoesOn(t *testing.T) {
 	assert.Equal(t, "one part 0 part 1 ", out)
 }
 
-// A command that does not read blocks the writer instead of using memory, and
-// one that has ended or closed its input is a closed pipe.
+// A command that does not read blocks the writer instead of using memory. A command that
+// has ended or closed its input is a closed pipe.
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -183,7 +183,7 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	assert.NoError(t, cmd.Stdin(t.Context()).Close())
 }
 
-// A command without an input is reported before a byte is lost.
+// A command without an input is reported before any byte is lost.
 func TestStdinWithoutSupport(t *testing.T) {
 	t.Parallel()
 	_, sb := start(t, nil)
@@ -203,8 +203,8 @@ func TestStdinWithoutSupport(t *testing.T) {
 	assert.ErrorIs(t, err, sandbox.ErrInvalid)
 }
 
-// A service that does not count gets data as long as responses arrive. A lost
-// response is reported, and nothing is sent again.
+// A service without offsets gets data as long as responses arrive. A lost response is
+// reported, and nothing is sent again.
 func TestStdinWithoutCount(t *testing.T) {
 	for _, status := range []int{200, 502} {
 		synctest.Test(t, func(t *testing.T) {
@@ -226,8 +226,8 @@ func TestStdinWithoutCount(t *testing.T) {
 	}
 }
 
-// stdinAPI is a service whose responses to writes a test chooses. It records
-// what a command would have received.
+// stdinAPI is a service whose responses to writes a test chooses. It records what a
+// command would have received.
 type stdinAPI struct {
 	respond func(offset int64, data []byte, end bool) (status int, told bool)
 
@@ -296,9 +296,9 @@ func (a *stdinAPI) command(t *testing.T) *sandbox.Command {
 	return cmd
 }
 
-// A command that does not read for an hour gets its input when it does: the
-// service ends each request after thirty seconds, having accepted a little or
-// nothing, and may never respond to one.
+// A command that does not read for an hour gets its input afterwards: the service ends
+// each request after thirty seconds, having accepted a little or nothing, and may never
+// respond to one.
 func TestStdinHeldForAnHour(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -438,9 +438,9 @@ func (c *cutUpload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestStdinUnderFire feeds many commands through connections that break and
-// responses that lie: every sum is right, so no byte is lost or delivered
-// twice. SANDBOX_STDIN_COMMANDS sets their number; the largest get 64 MiB.
+// TestStdinUnderFire feeds many commands through connections that break and responses
+// that lie. Every checksum is right, so no byte is lost or delivered twice.
+// SANDBOX_STDIN_COMMANDS is the number of commands. The largest get 64 MiB.
 func TestStdinUnderFire(t *testing.T) {
 	t.Parallel()
 	commands, largest := 60, 4<<20
@@ -493,8 +493,8 @@ func TestStdinUnderFire(t *testing.T) {
 				}
 				left -= n
 			}
-			// A command ends with its input, so that nothing can tell about a last
-			// request whose response was lost.
+			// A command ends with its input, so after a lost response to the last
+			// request, nothing shows its outcome.
 			if err := in.Close(); err != nil && !assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "%d bytes", size) {
 				return
 			}
@@ -544,8 +544,8 @@ func TestStdinOfAnInterpreter(t *testing.T) {
 	assert.Zero(t, done.ExitCode)
 }
 
-// TestStdinWithoutProgress: a sandbox that accepts a write and none of its bytes
-// is not asked again without a pause, nor for ever.
+// TestStdinWithoutProgress: a sandbox that accepts writes but none of their bytes is
+// retried with pauses, and not forever.
 func TestStdinWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int32

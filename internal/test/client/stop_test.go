@@ -25,9 +25,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestForkOfUnsaved: a fork without its source's files is deleted and is an error, which
-// names the fork if it remains. AllowEmpty returns it, and another fork costs one
-// request.
+// TestForkOfUnsaved: a fork without its source's files is deleted and causes an error,
+// which names the fork if it remains. AllowEmpty returns it. A fork with the files costs
+// one request.
 func TestForkOfUnsaved(t *testing.T) {
 	t.Parallel()
 	srv, source := start(t, nil)
@@ -51,7 +51,7 @@ func TestForkOfUnsaved(t *testing.T) {
 	_, err = client.Get(t.Context(), "remains", nil)
 	require.NoError(t, err)
 
-	// Somebody else's sandbox that has the name by now stays.
+	// Another sandbox that has got the name since stays.
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if req.Method == http.MethodGet {
 			gate.Set(nil)
@@ -82,11 +82,10 @@ func TestForkOfUnsaved(t *testing.T) {
 	assert.Equal(t, 1, len(srv.Requests())-before)
 }
 
-// TestStopThenFork: what was written before a stop is in the fork that is made
-// right after it, on a server that responds to a stop before the snapshot is
-// there, as the service does. Its clock moves with each look at it. Each
-// worker has a server of its own, so that the others' looks do not bring its
-// stops to their end.
+// TestStopThenFork: a fork right after a stop contains the files, on a server that, like
+// the service, responds to a stop before the snapshot is complete. The server's clock
+// advances each time it is read. Each worker has its own server, so that others' requests
+// do not complete its stops.
 func TestStopThenFork(t *testing.T) {
 	t.Parallel()
 	rounds, workers := 200, 4
@@ -161,8 +160,8 @@ func stopAndFork(t *testing.T, client *sandbox.Client, name string) error {
 	return err
 }
 
-// TestStopWithoutWaiting: with a server that takes its time, as the service does,
-// a fork that does not wait has none of its files. That is what Stop is there for.
+// TestStopWithoutWaiting: on a server that is as slow as the service, a fork that does
+// not wait has none of the files. This is why Stop waits.
 func TestStopWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
@@ -177,9 +176,8 @@ func TestStopWithoutWaiting(t *testing.T) {
 	assert.ErrorIs(t, err, sandbox.ErrNotSaved)
 }
 
-// TestStopByAStaleHandle: a stop by a handle whose session somebody else has
-// stopped, and followed by another one, stops that one: nothing is left running
-// that is said to be stopped.
+// TestStopByAStaleHandle: if another session has followed the handle's, a stop stops that
+// one: a sandbox that is reported as stopped does not run.
 func TestStopByAStaleHandle(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(context.Context, *sandbox.Sandbox) error{

@@ -13,7 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/localfile"
 )
 
-// TestSweepOfTempFiles: what nobody holds goes, and nothing else.
+// TestSweepOfTempFiles: a sweep removes temporary files that nobody holds, and nothing
+// else.
 func TestSweepOfTempFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

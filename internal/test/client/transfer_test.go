@@ -175,8 +175,8 @@ func TestUploadDirPatterns(t *testing.T) {
 	assert.ErrorIs(t, sb.FS().DownloadDir(ctx, "all/main.go", back, nil), syscall.ENOTDIR)
 }
 
-// TestDownloadDirPermissions: a new directory is as closed as that of the sandbox; one
-// that is there stays as it is.
+// TestDownloadDirPermissions: a new directory gets the permissions of the sandbox's. An
+// existing one keeps its own.
 func TestDownloadDirPermissions(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -195,8 +195,8 @@ func TestDownloadDirPermissions(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o750), perm())
 }
 
-// TestDownloadDirIntoWorkTree: a sandbox's hooks don't get to where Git runs them,
-// unless an option says so.
+// TestDownloadDirIntoWorkTree: a sandbox's hooks don't get to where Git runs them, unless
+// an option allows it.
 func TestDownloadDirIntoWorkTree(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -217,8 +217,8 @@ func TestDownloadDirIntoWorkTree(t *testing.T) {
 	assert.FileExists(t, filepath.Join(apart, ".git", "hooks", "pre-commit"))
 }
 
-// TestDownloadDirOfRepositories downloads what Git takes for a repository into a
-// working tree, says what it leaves out, and asks Git for the status.
+// TestDownloadDirOfRepositories downloads directories that Git takes for repositories
+// into a working tree, reports what it omits, and runs git status.
 func TestDownloadDirOfRepositories(t *testing.T) {
 	_, sb := start(t, nil)
 	kinds := repository.Kinds(t)
@@ -287,7 +287,7 @@ func TestCopyFS(t *testing.T) {
 	assert.True(t, there)
 }
 
-// sized is a source that says how long it is, right or wrong.
+// sized is a source that announces its length, right or wrong.
 type sized struct {
 	io.Reader
 	size int64
@@ -355,8 +355,8 @@ func (f oneFile) ModTime() time.Time         { return time.Time{} }
 func (f oneFile) IsDir() bool                { return false }
 func (f oneFile) Sys() any                   { return nil }
 
-// endless is a source without an end until it is closed. A stuck one returns a
-// little and then blocks.
+// endless is a source that has no end until it is closed. A stuck one returns a little
+// and then blocks.
 type endless struct {
 	stuck  bool
 	read   func() // called by Read unless nil
@@ -383,7 +383,7 @@ func (s *endless) Close() error {
 	return nil
 }
 
-// An upload that is refused, or cancelled, stops using its sources.
+// A refused or canceled upload stops reading its sources.
 func TestWriteFilesRefusedEarly(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -506,8 +506,7 @@ func TestCreateStream(t *testing.T) {
 	assert.EqualValues(t, sizes[len(sizes)-1], info.Size())
 }
 
-// TestAppendCosts shows that appending sends only the new data, in one request,
-// and keeps the mode.
+// TestAppendCosts: appending sends only the new data, in one request, and keeps the mode.
 func TestAppendCosts(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)

@@ -29,8 +29,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// withArgument returns the states of the processes of this machine that have a
-// text among their arguments, by their directories in /proc.
+// withArgument returns the states of this machine's processes that have a text among
+// their arguments, by their directories in /proc.
 func withArgument(t *testing.T, text string) map[string]string {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -59,20 +59,20 @@ func endAll(t *testing.T, text string) {
 	}
 }
 
-// duration is an argument of sleep that no other process has.
+// duration returns an argument of sleep that identifies the process.
 func duration() string { return fmt.Sprintf("600.%018d", rand.Int64N(1e18)) }
 
-// late reports whether an error of a kill says that this machine was too busy to
-// answer within the time that it has: what it was to end may go on.
+// late reports whether an error of a kill says that this machine was too busy to respond
+// in time, so that processes may still be running.
 func late(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) && (errors.Is(err, sandbox.ErrChildren) || errors.Is(err, sandbox.ErrOutcomeUnknown))
 }
 
-// begetting is a script that has children and a grandchild, and says so.
+// begetting is a script that starts children and a grandchild, and then prints a line.
 const begetting = `sleep "$1" & (sleep "$1" & sleep "$1") & echo begun; wait`
 
-// overwriting makes an environment unreadable before it becomes a parent, as
-// programs do that show what they are doing as their title.
+// overwriting is a program that makes its environment unreadable before it starts
+// children, like programs that change their title.
 const overwriting = `
 import ctypes, subprocess, sys
 f = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
@@ -82,14 +82,14 @@ print("begun", flush=True)
 children[0].wait()
 `
 
-// runner is what a command is started on.
+// runner is a target that can start a command.
 type runner interface {
 	StartCommand(context.Context, string, []string, *sandbox.StartOptions) (*sandbox.Command, error)
 	RunCommand(context.Context, string, []string, *sandbox.CommandOptions) (*sandbox.CommandResult, error)
 	CommandContext(context.Context, string, ...string) *sandbox.Cmd
 }
 
-// heard closes begun with the first output.
+// heard closes begun at the first output.
 type heard struct {
 	begun chan struct{}
 	once  sync.Once
@@ -100,9 +100,10 @@ func (h *heard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestTrees: whatever a process is, whoever runs the emulator, whether the sandbox
-// has sudo and by whatever way it is ended, its descendants end with it and nothing
-// else does, not even what is stopped; or the process alone, and the error says so.
+// TestTrees: whatever the process is, whoever runs the emulator, whether or not the
+// sandbox has sudo, and however the process is ended, its descendants end with it, and no
+// other process does, not even a stopped one. Otherwise only the process ends, and the
+// error says so.
 func TestTrees(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "each kill looks at all processes of its machine, several times")
@@ -214,7 +215,7 @@ func TestTrees(t *testing.T) {
 				require.Zero(t, out.ExitCode)
 			}
 			t.Run("kinds", func(t *testing.T) {
-				// Beside each other, but few: a kill looks at the processes of all.
+				// Run few in parallel: each kill looks at the processes of all.
 				beside := make(chan struct{}, 2)
 				for kind, k := range kinds {
 					if k.itself && (machine.without || !users) || k.user && machine.without {
@@ -234,7 +235,8 @@ func TestTrees(t *testing.T) {
 								on = alice
 							}
 							mark := duration()
-							// What is left would be looked at by each other row's kill.
+							// The kills of all other rows would look at processes that
+							// are left.
 							defer endAll(t, mark)
 							code, err := end(t, on, other, append(append([]string{}, k.command...), mark), k.sudo)
 							assert.Equal(t, killed, code)
@@ -260,8 +262,8 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-// TestTreesOfOrdinaryUsers does the same where the emulator, and each sandbox, is an
-// ordinary user's.
+// TestTreesOfOrdinaryUsers is TestTrees with an emulator and sandboxes of an ordinary
+// user.
 func TestTreesOfOrdinaryUsers(t *testing.T) {
 	t.Parallel()
 	tests, passed := "^TestTreeOfAnotherClient$", []string{"TestTreeOfAnotherClient "}
@@ -285,9 +287,9 @@ func values(m map[string]string) (list []string) {
 	return list
 }
 
-// TestTreeOfAnotherClient: a handle that did not start the command knows its
-// process by the ID, if a client of this module has chosen that. The command is
-// sudo's, so that the script needs root.
+// TestTreeOfAnotherClient: a handle that did not start the command identifies its process
+// by the ID, if a client of this module has chosen it. The command is sudo, so that the
+// script needs root.
 func TestTreeOfAnotherClient(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -314,9 +316,9 @@ func TestTreeOfAnotherClient(t *testing.T) {
 	}
 }
 
-// TestLostScript: where nothing is known of the script in time, because it was
-// lost or the sandbox answers late, the process is killed alone, and then what
-// has its variable.
+// TestLostScript: if the result of the script is not known in time, because it was lost
+// or the sandbox responds late, the process is killed alone, and then all processes with
+// its variable.
 func TestLostScript(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]bool{"lost": false, "late": true} {
@@ -350,7 +352,7 @@ func TestLostScript(t *testing.T) {
 			_, err := sb.RunCommand(ctx, "sh", []string{"-c", begetting, "sh", mark}, &sandbox.CommandOptions{KillOnCancel: true, Stdout: out})
 			assert.ErrorIs(t, err, context.Canceled)
 			assert.Equal(t, 1, testkit.Count(srv, sandboxtest.KillCommand))
-			// A very busy machine has no time for it, and then the error says so.
+			// A very busy machine has no time for it. The error then says so.
 			told := errors.Is(err, sandbox.ErrChildren) || errors.Is(err, sandbox.ErrOutcomeUnknown)
 			if !told {
 				assert.Positive(t, more.Load(), "scripts that kill what is left: %v", err)
@@ -368,8 +370,8 @@ func TestLostScript(t *testing.T) {
 	}
 }
 
-// TestUnansweredKill: where the API answers nothing to a kill, the error says that
-// the command may go on.
+// TestUnansweredKill: if the API does not respond to a kill, the error says that the
+// command may still be running.
 func TestUnansweredKill(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(ctx context.Context, sb *sandbox.Sandbox, out io.Writer) error{
@@ -410,7 +412,7 @@ func TestUnansweredKill(t *testing.T) {
 	}
 }
 
-// readAll reads the body of a request, and leaves it to be sent.
+// readAll reads the body of a request, which can still be sent.
 func readAll(t *testing.T, req *http.Request) []byte {
 	if req.Body == nil || req.GetBody == nil {
 		return nil
@@ -423,8 +425,8 @@ func readAll(t *testing.T, req *http.Request) []byte {
 	return data
 }
 
-// TestStrangersAreSpared kills in a random order, each kind of process by each signal
-// equally often, beside strangers that are stopped.
+// TestStrangersAreSpared kills in a random order, each kind of process equally often with
+// each signal, while other stopped processes exist.
 func TestStrangersAreSpared(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "1,000 kills")

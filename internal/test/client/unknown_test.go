@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// withoutIDs returns a sandbox whose commands have no IDs of the client's, so that
-// nothing tells what became of one whose response was lost.
+// withoutIDs returns a sandbox whose commands have no client-chosen IDs, so that a
+// command whose response was lost can't be found.
 func withoutIDs(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
 	srv := sandboxtest.New(t, nil)
@@ -30,7 +30,7 @@ func withoutIDs(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox) {
 	return srv, sb
 }
 
-// TestAppendUnknown: what may have been appended is not appended again.
+// TestAppendUnknown: data that may have been appended is not appended again.
 func TestAppendUnknown(t *testing.T) {
 	t.Parallel()
 	srv, sb := withoutIDs(t)
@@ -45,8 +45,8 @@ func TestAppendUnknown(t *testing.T) {
 	assert.LessOrEqual(t, len(got), len(data))
 }
 
-// TestSecondJoin: the command that completes a file is sent again if its response
-// is lost, and finds that it was carried out.
+// TestSecondJoin: the command that completes a file is sent again if its response is
+// lost, and notices that it has already run.
 func TestSecondJoin(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -65,8 +65,8 @@ func TestSecondJoin(t *testing.T) {
 	}
 }
 
-// TestStdinLost: input that the sandbox had confirmed and has no longer is an
-// error, and the next writer goes on at what it has.
+// TestStdinLost: input that the sandbox has confirmed and then lost is an error. The next
+// writer continues at the sandbox's position.
 func TestStdinLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, n := &stdinAPI{}, 0
@@ -95,8 +95,8 @@ func TestStdinLost(t *testing.T) {
 	})
 }
 
-// TestStdinOfWhatHasEnded: a command that ends without reading all of its input is
-// nothing unusual. Only of the end of the input is it said that it may have arrived.
+// TestStdinOfWhatHasEnded: a command may end without reading all of its input. Only for
+// the end of the input does the error say that it may have arrived.
 func TestStdinOfWhatHasEnded(t *testing.T) {
 	t.Run("more", func(t *testing.T) { stdinOfWhatHasEnded(t, 3, false) })
 	t.Run("the end", func(t *testing.T) { stdinOfWhatHasEnded(t, 2, true) })
@@ -127,8 +127,8 @@ func stdinOfWhatHasEnded(t *testing.T, writes int, unknown bool) {
 	})
 }
 
-// TestTakenMeanwhile: a sandbox that somebody else made between the look and the
-// create is not set up as ours.
+// TestTakenMeanwhile: OnCreate does not run for a sandbox that somebody else has created
+// between the lookup and the create.
 func TestTakenMeanwhile(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)

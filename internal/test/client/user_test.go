@@ -161,8 +161,8 @@ func TestUserFiles(t *testing.T) {
 	}
 }
 
-// TestUserPathsOutside shows that a path that leaves the home directory changes
-// the owner of the file only, and that what is written there can be read.
+// TestUserPathsOutside: for a path that leaves the home directory, only the owner of the
+// file changes, and the written file can be read.
 func TestUserPathsOutside(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -210,8 +210,8 @@ func TestUserPathsOutside(t *testing.T) {
 	}
 }
 
-// What a user's FileSystem creates belongs to the user, including parent
-// directories, where the file API can then write.
+// Everything that a user's FileSystem creates belongs to the user, including parent
+// directories, to which the file API can then write.
 func TestUserMakesDirectories(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "each step is sudo's")
@@ -275,7 +275,7 @@ func TestUserCosts(t *testing.T) {
 		require.NoError(t, c.run(), c.name)
 		assert.Equal(t, c.cost, len(srv.Requests())-before, c.name)
 	}
-	// A user who existed before, about whom nothing is known.
+	// The user existed before, and the client knows nothing about it.
 	again, err := sb.AsUser("alice")
 	require.NoError(t, err)
 	before := len(srv.Requests())
@@ -284,8 +284,7 @@ func TestUserCosts(t *testing.T) {
 	assert.Equal(t, []string{"alice:alice 644", "alice:alice 644"}, owners(t, sb, "/home/alice/a/b/x", "/home/alice/c/x"))
 }
 
-// A failing step is reported as if it had been a separate command, and the
-// steps after it do not run.
+// A failing step is reported like a separate command, and later steps do not run.
 func TestUserStepFails(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "each step is sudo's")
@@ -311,8 +310,8 @@ func TestUserStepFails(t *testing.T) {
 	assert.Contains(t, string(e.Stderr), "no such user")
 }
 
-// Where sudo can't make the sandbox's user root, one command shows that, and the
-// error says so.
+// If sudo can't make the sandbox's user root, one command shows that, and the error says
+// so.
 func TestUsersWithoutSudo(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "it needs two sandboxes that have users")
@@ -327,8 +326,8 @@ func TestUsersWithoutSudo(t *testing.T) {
 	assert.Equal(t, 1, len(srv.Requests())-before)
 }
 
-// Names are words of the script, whatever they contain, and those that don't
-// fit into one command are split into several.
+// Names are words of the script, whatever they contain. If they don't fit into one
+// command, several are used.
 func TestUserPaths(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "each step is sudo's; TestUserPathsOutside has an odd name")

@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// names walks a tree and returns the names visited, which fs.WalkDir visits too.
+// names walks a tree and returns the visited names, which must equal those of fs.WalkDir.
 func names(t *testing.T, f *sandbox.FileSystem, root string) (list []string) {
 	t.Helper()
 	type visit struct {
@@ -76,7 +76,7 @@ func TestWalkDirCosts(t *testing.T) {
 	assert.Equal(t, 12, len(srv.Requests())-begin, "one for each directory, and one for what the root is")
 }
 
-// TestWalkDirFails: fn gets what is wrong with the root, as by fs.WalkDir.
+// TestWalkDirFails: fn receives the error of the root, as in fs.WalkDir.
 func TestWalkDirFails(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -103,8 +103,8 @@ func TestWalkDirFails(t *testing.T) {
 	assert.Equal(t, []string{".", ".", ".", ".", "skipped", "z"}, list)
 }
 
-// TestWalkDirOddTrees: where a tree can't be listed ahead, the walk continues
-// as if it had not been tried, with the errors of each directory.
+// TestWalkDirOddTrees: if a tree can't be listed in advance, the walk lists each
+// directory and reports its errors.
 func TestWalkDirOddTrees(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestWrappers: a command that the client wraps writes and returns what it does
-// without a wrapper. What a shell or the loader says first is not its output.
+// TestWrappers: a command that the client wraps writes and returns the same as without
+// the wrapper. Messages of a shell or the loader are not part of its output.
 func TestWrappers(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash")
@@ -58,7 +58,7 @@ func TestWrappers(t *testing.T) {
 					list = append(list, name+"="+value)
 				}
 			}
-			// The loader names the process in what it says.
+			// The loader's messages contain the process ID.
 			same := func(want, got result, way string) {
 				if env["LD_DEBUG"] != "" {
 					want.stderr, got.stderr = "", ""
@@ -72,7 +72,8 @@ func TestWrappers(t *testing.T) {
 			same(want, cmd(ctx, sb, list, true, nil), "Binary")
 			for _, binary := range []bool{false, true} {
 				withInput := cmd(ctx, sb, list, binary, strings.NewReader("in"))
-				// The loader and bash say the same of the shell that opens the input.
+				// The loader and bash print the same messages for the shell that opens
+				// the input.
 				withInput.stderr = strings.Join(slices.Compact(strings.SplitAfter(withInput.stderr, "\n")), "")
 				same(want, withInput, "input")
 			}
@@ -107,8 +108,8 @@ func TestWrappers(t *testing.T) {
 	}
 }
 
-// TestNoWorkingDirectory: without the working directory, what names an absolute path
-// works, and the error of the rest names the directory.
+// TestNoWorkingDirectory: without a working directory, operations on absolute paths work,
+// and the errors of others name the directory.
 func TestNoWorkingDirectory(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
