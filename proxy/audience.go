@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -33,7 +34,7 @@ func receivedAt(r *http.Request, trust bool) (endpoint, error) {
 			at.scheme = proto
 		case "":
 		default:
-			return at, errors.New("X-Forwarded-Proto is neither http nor https")
+			return at, fmt.Errorf("X-Forwarded-Proto is %q, not http or https", clip(proto))
 		}
 		forwardedHost, err := single(r.Header, "X-Forwarded-Host")
 		if err != nil {
@@ -49,13 +50,13 @@ func receivedAt(r *http.Request, trust bool) (endpoint, error) {
 	}
 	name, err := parseHost(name)
 	if err != nil {
-		return at, errors.New("the request's host is not a host name")
+		return at, fmt.Errorf("the request's host %q is not a host name", clip(host))
 	}
 	at.host = name
 	if port != "" {
 		n, err := parsePort(port)
 		if err != nil {
-			return at, errors.New("the request's host has a bad port")
+			return at, fmt.Errorf("the port of the request's host %q is not from 1 to 65535", clip(host))
 		}
 		at.host = withPort(name, n, at.scheme)
 	}
@@ -79,7 +80,7 @@ func receivedAt(r *http.Request, trust bool) (endpoint, error) {
 func single(h http.Header, name string) (string, error) {
 	values := h[name]
 	if len(values) > 1 || len(values) == 1 && strings.Contains(values[0], ",") {
-		return "", errors.New(name + " has more than one value")
+		return "", errors.New(name + " has more than one value; the proxy in front must replace it")
 	}
 	if len(values) == 0 {
 		return "", nil

@@ -22,7 +22,7 @@ var (
 	ErrInvalidIssuer = errors.New("proxy: invalid token issuer")
 	// ErrMissingClaims: the token is valid but does not name a team, project or
 	// sandbox.
-	ErrMissingClaims = errors.New("proxy: missing claims in token")
+	ErrMissingClaims = errors.New("proxy: missing claims in token: team_id, project_id and sandbox_id are needed")
 	// ErrNotAllowed: the token's team, project or sandbox is not in the lists
 	// of [Options].
 	ErrNotAllowed = errors.New("proxy: sandbox not allowed")

@@ -55,5 +55,5 @@ func ExampleErrorFromContext() {
 	handler := proxy.Handler(nil, &proxy.Options{Invalid: invalid})
 	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/hook", nil))
 	// Output:
-	// proxy: missing forwarding headers: Vercel-Forwarded-Host
+	// proxy: missing forwarding headers: Vercel-Forwarded-Host, which a network policy with a forward URL adds
 }

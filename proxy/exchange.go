@@ -23,8 +23,8 @@ var (
 // Reasons that also determine the response.
 const (
 	reasonRequestTooLarge = "the request is too large"
-	reasonTimeout         = "timeout"
-	reasonPrivate         = "the address is not a public one"
+	reasonTimeout         = "the time was up: 10 s to connect, ResponseTimeout or MaxDuration"
+	reasonPrivate         = "the address is not a public one, and not in AllowPrivate"
 )
 
 // reasonFor returns why a request failed, in this package's words. The texts of
@@ -63,11 +63,11 @@ func reasonFor(err error) string {
 	case errors.As(err, &number):
 		return number.Error()
 	case errors.As(err, &protocol):
-		return "malformed response"
+		return "the server's response is malformed"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the server closed the connection"
 	}
-	return "malformed response or broken connection"
+	return "the response is malformed or the connection broke"
 }
 
 // exchange describes one forwarded request. The transport's goroutines may

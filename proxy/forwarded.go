@@ -37,7 +37,7 @@ func readForwarded(h http.Header) (forwarded, error) {
 		case len(v) > 1:
 			repeated = name
 		case len(v) == 0 || v[0] == "":
-			return forwarded{}, fmt.Errorf("%w: %s", ErrMissingHeaders, name)
+			return forwarded{}, fmt.Errorf("%w: %s, which a network policy with a forward URL adds", ErrMissingHeaders, name)
 		default:
 			values[i] = v[0]
 		}
@@ -47,7 +47,7 @@ func readForwarded(h http.Header) (forwarded, error) {
 	}
 	for name := range h {
 		if canonical := lookAlike(name); canonical != "" && canonical != name {
-			return forwarded{}, fmt.Errorf("%w: %s also came as %q", ErrInvalidURL, canonical, clip(name))
+			return forwarded{}, fmt.Errorf("%w: %s was also sent as %q", ErrInvalidURL, canonical, clip(name))
 		}
 	}
 	return forwarded{values[0], values[1], values[2], values[3], values[4]}, nil
@@ -87,19 +87,19 @@ func lookAlike(name string) string {
 func (f forwarded) url() (*url.URL, error) {
 	scheme := strings.ToLower(f.scheme)
 	if scheme != "http" && scheme != "https" {
-		return nil, fmt.Errorf("%w: scheme %q", ErrInvalidURL, clip(f.scheme))
+		return nil, fmt.Errorf("%w: %s is %q, not http or https", ErrInvalidURL, schemeHeader, clip(f.scheme))
 	}
 	host, err := parseHost(f.host)
 	if err != nil {
-		return nil, fmt.Errorf("%w: host %q: %w", ErrInvalidURL, clip(f.host), err)
+		return nil, fmt.Errorf("%w: %s is %q: %w", ErrInvalidURL, hostHeader, clip(f.host), err)
 	}
 	port, err := parsePort(f.port)
 	if err != nil {
-		return nil, fmt.Errorf("%w: port %q", ErrInvalidURL, clip(f.port))
+		return nil, fmt.Errorf("%w: %s is %q, not a port from 1 to 65535", ErrInvalidURL, portHeader, clip(f.port))
 	}
 	u, err := parsePath(f.path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: path: %w", ErrInvalidURL, err)
+		return nil, fmt.Errorf("%w: %s %w", ErrInvalidURL, pathHeader, err)
 	}
 	u.Scheme = scheme
 	u.Host = withPort(host, port, scheme)
@@ -119,7 +119,7 @@ func parseHost(s string) (string, error) {
 		return "[" + addr.String() + "]", nil
 	}
 	if s == "" || len(s) > 254 {
-		return "", errors.New("bad length")
+		return "", errors.New("not a host name: it has 1 to 254 characters")
 	}
 	for label := range strings.SplitSeq(strings.TrimSuffix(s, "."), ".") {
 		if label == "" || len(label) > 63 {
@@ -154,12 +154,12 @@ func parsePath(s string) (*url.URL, error) {
 	}
 	for _, c := range []byte(s) {
 		if c <= ' ' || c == 0x7f || c == '#' {
-			return nil, errors.New("has a character that no request has")
+			return nil, errors.New("has a space, a control character or #, which a request must escape")
 		}
 	}
 	u, err := url.ParseRequestURI(s)
 	if err != nil {
-		return nil, errors.New("is not a request path")
+		return nil, errors.New("has a percent sign without two digits")
 	}
 	decoded := strings.ReplaceAll(u.Path, `\`, "/")
 	if strings.HasPrefix(decoded, "//") {
@@ -169,7 +169,7 @@ func parsePath(s string) (*url.URL, error) {
 		// Some servers drop parameters first, and so make ".." of "..;x".
 		segment, _, _ = strings.Cut(segment, ";")
 		if segment == "." || segment == ".." {
-			return nil, errors.New("has a dot segment")
+			return nil, errors.New("has the segment . or ..")
 		}
 	}
 	return u, nil

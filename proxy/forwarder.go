@@ -3,7 +3,7 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
-	"errors"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
@@ -118,8 +118,16 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 	if opts != nil {
 		o = *opts
 	}
-	if o.MaxRequestBody < 0 || o.MaxResponseBody < 0 || o.ResponseTimeout < 0 || o.MaxDuration < 0 {
-		return nil, errors.New("proxy: a limit is negative")
+	for _, limit := range []struct {
+		name  string
+		value int64
+	}{
+		{"MaxRequestBody", o.MaxRequestBody}, {"MaxResponseBody", o.MaxResponseBody},
+		{"ResponseTimeout", int64(o.ResponseTimeout)}, {"MaxDuration", int64(o.MaxDuration)},
+	} {
+		if limit.value < 0 {
+			return nil, fmt.Errorf("proxy: %s is negative: use 0 for no limit", limit.name)
+		}
 	}
 	f := &Forwarder{
 		allowPrivate: append([]netip.Prefix(nil), o.AllowPrivate...),
@@ -131,17 +139,17 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
-	for _, r := range o.Rules {
+	for i, r := range o.Rules {
 		checked, err := newRule(r)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("proxy: Rules[%d]: %w", i, err)
 		}
 		f.rules = append(f.rules, checked)
 	}
 	if o.Hosts != nil {
 		var err error
 		if f.hosts, err = parseHostPatterns(o.Hosts); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("proxy: %w", err)
 		}
 	}
 	f.dialer = &net.Dialer{
@@ -224,11 +232,11 @@ func (f *Forwarder) admit(r *http.Request, x *exchange) (status int, reason stri
 	case !ok:
 		return http.StatusForbidden, "the request did not come through Handler"
 	case slices.ContainsFunc(refusedMethods, func(m string) bool { return strings.EqualFold(m, r.Method) }):
-		return http.StatusMethodNotAllowed, "method not allowed"
+		return http.StatusMethodNotAllowed, "TRACE, TRACK and CONNECT are not forwarded"
 	case r.URL.Host == "" || r.URL.Scheme != "http" && r.URL.Scheme != "https":
-		return http.StatusForbidden, "not an http or https URL"
+		return http.StatusForbidden, "the URL is not an http or https URL"
 	case f.hosts != nil && !matchesAny(f.hosts, r.URL):
-		return http.StatusForbidden, "host not allowed"
+		return http.StatusForbidden, "the host is not in ForwarderOptions.Hosts"
 	case f.maxRequest > 0 && r.ContentLength > f.maxRequest:
 		return http.StatusRequestEntityTooLarge, reasonRequestTooLarge
 	}

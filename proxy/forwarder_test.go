@@ -213,25 +213,34 @@ func TestForwarderSendsNoSecretInTheClear(t *testing.T) {
 
 func TestNewForwarderChecksItsOptions(t *testing.T) {
 	secret := proxy.StaticSecret("s3cret")
-	for name, o := range map[string]proxy.ForwarderOptions{
-		"no hosts":           {Rules: []proxy.Rule{{Header: "X", Secret: secret}}},
-		"any host":           {Rules: []proxy.Rule{{Hosts: []string{"*"}, Header: "X", Secret: secret}}},
-		"a URL":              {Rules: []proxy.Rule{{Hosts: []string{"https://a.example"}, Header: "X", Secret: secret}}},
-		"a star in between":  {Rules: []proxy.Rule{{Hosts: []string{"a.*.example"}, Header: "X", Secret: secret}}},
-		"a bad port":         {Rules: []proxy.Rule{{Hosts: []string{"a.example:0"}, Header: "X", Secret: secret}}},
-		"no header":          {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Secret: secret}}},
-		"a bad header":       {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "X: y", Secret: secret}}},
-		"a framing header":   {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "content-length", Secret: secret}}},
-		"only a placeholder": {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "X", Placeholder: "P"}}},
-		"a relative path":    {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "X", Secret: secret, PathPrefix: "v1"}}},
-		"a path to escape":   {Rules: []proxy.Rule{{Hosts: []string{"a.example"}, Header: "X", Secret: secret, PathPrefix: "/a b"}}},
-		"hosts":              {Hosts: []string{""}},
-		"a negative limit":   {MaxRequestBody: -1},
+	rule := func(change func(*proxy.Rule)) proxy.ForwarderOptions {
+		good := proxy.Rule{Hosts: []string{"a.example"}, Header: "X", Secret: secret}
+		bad := good
+		change(&bad)
+		return proxy.ForwarderOptions{Rules: []proxy.Rule{good, bad}}
+	}
+	hosts := func(hosts ...string) proxy.ForwarderOptions { return rule(func(r *proxy.Rule) { r.Hosts = hosts }) }
+	for message, o := range map[string]proxy.ForwarderOptions{
+		"Rules[1]: Hosts is empty: list the hosts that may get the header":                               hosts(),
+		`Rules[1]: Hosts: "*" is not a host name, an address, or "*." and a host name`:                   hosts("*"),
+		`Rules[1]: Hosts: "a.*.example" is not a host name, an address, or "*." and a host name`:         hosts("a.*.example"),
+		`Rules[1]: Hosts: an entry is a URL: give its host alone, "a.example"`:                           hosts("https://u:hidden@a.example"),
+		"Rules[1]: Hosts: an entry is a URL: give its host alone":                                        hosts("https://u:hidden@a.example:x"),
+		`Rules[1]: Hosts: the port of "a.example:0" is not from 1 to 65535`:                              hosts("a.example:0"),
+		"Rules[1]: Header is empty: name the header to set":                                              rule(func(r *proxy.Rule) { r.Header = "" }),
+		`Rules[1]: Header: "X: y" is not the name of a header`:                                           rule(func(r *proxy.Rule) { r.Header = "X: y" }),
+		"Rules[1]: Header: Content-Length belongs to the connection, which a rule can't change":          rule(func(r *proxy.Rule) { r.Header = "content-length" }),
+		"Rules[1]: Placeholder needs a Secret to replace it with":                                        rule(func(r *proxy.Rule) { r.Placeholder, r.Secret = "P", nil }),
+		`Rules[1]: PathPrefix: "v1" must begin with a slash and have no characters that a URL escapes`:   rule(func(r *proxy.Rule) { r.PathPrefix = "v1" }),
+		`Rules[1]: PathPrefix: "/a b" must begin with a slash and have no characters that a URL escapes`: rule(func(r *proxy.Rule) { r.PathPrefix = "/a b" }),
+		`Hosts: "" is not a host name, an address, or "*." and a host name`:                              {Hosts: []string{""}},
+		"MaxRequestBody is negative: use 0 for no limit":                                                 {MaxRequestBody: -1},
+		"MaxResponseBody is negative: use 0 for no limit":                                                {MaxResponseBody: -1},
+		"ResponseTimeout is negative: use 0 for no limit":                                                {ResponseTimeout: -1},
+		"MaxDuration is negative: use 0 for no limit":                                                    {MaxDuration: -1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := proxy.NewForwarder(&o)
-			assert.Error(t, err)
-		})
+		_, err := proxy.NewForwarder(&o)
+		assert.EqualError(t, err, "proxy: "+message)
 	}
 	_, err := proxy.NewForwarder(nil)
 	assert.NoError(t, err)
@@ -257,14 +266,14 @@ func TestForwarderRefusesPrivateAddresses(t *testing.T) {
 		assert.Equal(t, http.StatusText(want)+"\n", body)
 	}
 	assert.False(t, reached)
-	assert.Contains(t, g.log.String(), "not a public one")
+	assert.Contains(t, g.log.String(), "the address is not a public one, and not in AllowPrivate")
 }
 
 func TestForwarderHosts(t *testing.T) {
 	g := newRig(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Hosts: []string{"api.example.com"}})
 	resp, _ := g.do(t, "GET", g.upstream.URL, nil, nil)
 	assert.Equal(t, 403, resp.StatusCode)
-	assert.Contains(t, g.log.String(), "host not allowed")
+	assert.Contains(t, g.log.String(), "the host is not in ForwarderOptions.Hosts")
 }
 
 func TestForwarderIsNoOpenProxy(t *testing.T) {

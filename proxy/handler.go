@@ -242,7 +242,7 @@ func (h *handler) verify(r *http.Request, f forwarded) (Meta, error) {
 		return Meta{}, err
 	}
 	if !h.issuers.allows(token.issuer) {
-		return Meta{}, fmt.Errorf("%w: %q is not in the list", ErrInvalidIssuer, token.issuer)
+		return Meta{}, fmt.Errorf("%w: %q is not in Options.Issuers", ErrInvalidIssuer, token.issuer)
 	}
 	// Requests that the lists exclude are refused before anything is fetched
 	// for them. Using the unverified claims here is safe: the signature over
@@ -268,7 +268,7 @@ func (h *handler) verify(r *http.Request, f forwarded) (Meta, error) {
 	accepted := h.audience
 	if accepted == nil {
 		if err != nil {
-			return Meta{}, fmt.Errorf("%w: %w", ErrInvalidToken, err)
+			return Meta{}, fmt.Errorf("%w: its audience can't be checked: %w", ErrInvalidToken, err)
 		}
 		accepted = []string{at.audience(f.path)}
 	}
@@ -283,11 +283,15 @@ func (h *handler) verify(r *http.Request, f forwarded) (Meta, error) {
 func (h *handler) allowed(m Meta) error {
 	switch {
 	case !h.teams.allows(m.TeamID):
-		return fmt.Errorf("%w: team %q", ErrNotAllowed, clip(m.TeamID))
+		return fmt.Errorf("%w: its team %q is not in Options.Teams", ErrNotAllowed, clip(m.TeamID))
 	case !h.projects.allows(m.ProjectID):
-		return fmt.Errorf("%w: project %q", ErrNotAllowed, clip(m.ProjectID))
+		return fmt.Errorf("%w: its project %q is not in Options.Projects", ErrNotAllowed, clip(m.ProjectID))
 	case !h.sandboxes.allows(m.SandboxID) && (h.projects == nil || !h.sandboxes.allows(m.SandboxName)):
-		return fmt.Errorf("%w: sandbox %q", ErrNotAllowed, clip(m.SandboxID))
+		hint := ""
+		if h.sandboxes.allows(m.SandboxName) {
+			hint = "; its name is, but names count only if Options.Projects is set"
+		}
+		return fmt.Errorf("%w: its ID %q is not in Options.Sandboxes%s", ErrNotAllowed, clip(m.SandboxID), hint)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -235,6 +236,66 @@ func TestHandlerLists(t *testing.T) {
 				assert.Equal(t, fetches, authority().Fetches(), "no keys are fetched for those who may not come in")
 			}
 		})
+	}
+}
+
+// TestRefusalsSayWhy: the error says what of the request is wrong, and which option admits it
+// if it should come in.
+func TestRefusalsSayWhy(t *testing.T) {
+	_, key := authority().Key()
+	claim := func(change func(map[string]any)) func(*http.Request) {
+		return func(r *http.Request) {
+			claims := goodClaims()
+			change(claims)
+			r.Header.Set("vercel-sandbox-oidc-token", sign(key, header(), claims))
+		}
+	}
+	head := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	in := func(year int) int64 { return time.Date(year, 1, 2, 3, 4, 5, 0, time.UTC).Unix() }
+	for message, c := range map[string]struct {
+		change func(*http.Request)
+		opts   proxy.Options
+	}{
+		`missing forwarding headers: Vercel-Forwarded-Port, which a network policy with a forward URL adds`: {change: head("Vercel-Forwarded-Port", "")},
+		`invalid forwarded URL: Vercel-Forwarded-Scheme is "ftp", not http or https`:                        {change: head("Vercel-Forwarded-Scheme", "ftp")},
+		`invalid forwarded URL: Vercel-Forwarded-Host is "a b": not a host name`:                            {change: head("Vercel-Forwarded-Host", "a b")},
+		`invalid forwarded URL: Vercel-Forwarded-Port is "0443", not a port from 1 to 65535`:                {change: head("Vercel-Forwarded-Port", "0443")},
+		`invalid forwarded URL: Vercel-Forwarded-Path has the segment . or ..`:                              {change: head("Vercel-Forwarded-Path", "/a/%2e%2e/secret")},
+		`invalid token: it does not have three parts`:                                                       {change: head("Vercel-Sandbox-Oidc-Token", "x")},
+		`invalid token: it is signed with the algorithm "none", not RS256`: {change: func(r *http.Request) {
+			r.Header.Set("Vercel-Sandbox-Oidc-Token", sign(key, header(map[string]any{"alg": "none"}), goodClaims()))
+		}},
+		`invalid token: its signature does not match the issuer's key`: {change: func(r *http.Request) {
+			r.Header.Set("Vercel-Sandbox-Oidc-Token", sign(strangersKey(), header(), goodClaims()))
+		}},
+		`invalid token: its issuer publishes no usable key "other"`: {change: func(r *http.Request) {
+			r.Header.Set("Vercel-Sandbox-Oidc-Token", sign(key, header(map[string]any{"kid": "other"}), goodClaims()))
+		}},
+		`invalid token: it has no time of expiry (exp)`:                                                                                                               {change: claim(without("exp"))},
+		`invalid token: it expired at 2020-01-02 03:04:05 +0000 UTC, and this machine's clock shows`:                                                                  {change: claim(with("exp", in(2020)))},
+		`invalid token: it is not valid before 2150-01-02 03:04:05 +0000 UTC, and this machine's clock shows`:                                                         {change: claim(with("nbf", in(2150)))},
+		`invalid token: it is for the forward URL "https://a.example", not for ["https://proxy.example.com/hook"]: list the policy's forward URL in Options.Audience`: {change: claim(with("aud", "https://a.example"))},
+		`invalid token: its audience can't be checked: X-Forwarded-Proto is "gopher", not http or https`:                                                              {change: head("X-Forwarded-Proto", "gopher"), opts: proxy.Options{TrustForwarded: true}},
+		`invalid token: its audience can't be checked: X-Forwarded-Host has more than one value; the proxy in front must replace it`:                                  {change: head("X-Forwarded-Host", "a, b"), opts: proxy.Options{TrustForwarded: true}},
+		`invalid token: its audience can't be checked: the request's host "a b" is not a host name`:                                                                   {change: func(r *http.Request) { r.Host = "a b" }},
+		`missing token issuer`: {change: claim(without("iss"))},
+		`invalid token issuer: "https://a.example" is not https://oidc.vercel.com or a path below it`:                                      {change: claim(with("iss", "https://a.example"))},
+		`invalid token issuer: "` + proxytest.DefaultIssuer + `" is not in Options.Issuers`:                                                {opts: proxy.Options{Issuers: []string{"https://oidc.vercel.com/x"}}},
+		`missing claims in token: team_id, project_id and sandbox_id are needed`:                                                           {change: claim(without("project_id"))},
+		`sandbox not allowed: its team "team_test" is not in Options.Teams`:                                                                {opts: proxy.Options{Teams: []string{"x"}}},
+		`sandbox not allowed: its project "prj_test" is not in Options.Projects`:                                                           {opts: proxy.Options{Projects: []string{"x"}}},
+		`sandbox not allowed: its ID "sbx_test" is not in Options.Sandboxes`:                                                               {opts: proxy.Options{Sandboxes: []string{"x"}}},
+		`sandbox not allowed: its ID "sbx_test" is not in Options.Sandboxes; its name is, but names count only if Options.Projects is set`: {opts: proxy.Options{Sandboxes: []string{"sandbox-test"}}},
+	} {
+		r := forwardedTo(t, forwardURL, "GET", "https://api.example.com/some/path", "")
+		if c.change != nil {
+			c.change(r)
+		}
+		o := serve(t, r, c.opts)
+		assertRefused(t, o)
+		assert.Regexp(t, "^proxy: "+regexp.QuoteMeta(message)+"( [0-9: +-]*UTC)?$", o.err)
 	}
 }
 

@@ -136,14 +136,14 @@ func (k *Keys) find(ctx context.Context, remote, name, keyID string) (*rsa.Publi
 		}
 		k.refresh(ctx, name, e)
 	case e == nil:
-		return nil, nil, fmt.Errorf("%w: too many unknown issuers", ErrKeysUnavailable)
+		return nil, nil, fmt.Errorf("%w: requests named too many unknown issuers lately; list yours in Options.Issuers", ErrKeysUnavailable)
 	}
 	if e.keys == nil || time.Since(e.fetched) >= keysUsable {
 		return nil, nil, fmt.Errorf("%w: %w", ErrKeysUnavailable, e.err)
 	}
 	key := e.keys.find(keyID)
 	if key == nil {
-		return nil, nil, fmt.Errorf("%w: unknown key %q", ErrInvalidToken, clip(keyID))
+		return nil, nil, fmt.Errorf("%w: its issuer publishes no usable key %q", ErrInvalidToken, clip(keyID))
 	}
 	return key, e, nil
 }

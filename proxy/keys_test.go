@@ -251,27 +251,27 @@ func TestKeysBadResponses(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprint(i)
 	}
-	for name, resp := range map[string]string{
-		"nothing":           "",
-		"not JSON":          "<html>",
-		"null":              "null",
-		"a list":            "[]",
-		"no keys":           `{"keys":[]}`,
-		"keys of odd types": `{"keys":[null,1,"x",[],{}]}`,
-		"too large":         jwks("a") + strings.Repeat(" ", maxKeysSize),
-		"too many":          jwks(many...),
-		"a small key":       string(smallSet),
-		"a private key":     string(private),
-		"for encryption":    one(func(k map[string]any) { k["use"] = "enc" }),
-		"for RS512":         one(func(k map[string]any) { k["alg"] = "RS512" }),
-		"for signing only":  one(func(k map[string]any) { k["key_ops"] = []string{"sign"} }),
-		"an octet key":      `{"keys":[{"kty":"oct","kid":"a","k":"AAAA"}]}`,
-		"twice the same ID": jwks("a", "a"),
-		"no modulus":        one(func(k map[string]any) { delete(k, "n") }),
+	for name, c := range map[string]struct{ resp, why string }{
+		"nothing":           {"", "not a JSON key set"},
+		"not JSON":          {"<html>", "not a JSON key set"},
+		"null":              {"null", "none is an RSA key"},
+		"a list":            {"[]", "not a JSON key set"},
+		"no keys":           {`{"keys":[]}`, "none is an RSA key for RS256 signatures"},
+		"keys of odd types": {`{"keys":[null,1,"x",[],{}]}`, "none is an RSA key"},
+		"too large":         {jwks("a") + strings.Repeat(" ", maxKeysSize), "larger than 1048576 bytes"},
+		"too many":          {jwks(many...), "there are 101 keys, more than 100"},
+		"a small key":       {string(smallSet), "none is an RSA key"},
+		"a private key":     {string(private), "none is an RSA key"},
+		"for encryption":    {one(func(k map[string]any) { k["use"] = "enc" }), "none is an RSA key"},
+		"for RS512":         {one(func(k map[string]any) { k["alg"] = "RS512" }), "none is an RSA key"},
+		"for signing only":  {one(func(k map[string]any) { k["key_ops"] = []string{"sign"} }), "none is an RSA key"},
+		"an octet key":      {`{"keys":[{"kty":"oct","kid":"a","k":"AAAA"}]}`, "none is an RSA key"},
+		"twice the same ID": {jwks("a", "a"), "publishes no usable key \"a\""},
+		"no modulus":        {one(func(k map[string]any) { delete(k, "n") }), "none is an RSA key"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &keyServer{respond: func(*http.Request) (int, string, error) { return 200, resp, nil }}
-			assert.Error(t, s.keys().has(t.Context(), testIssuer, "a"))
+			s := &keyServer{respond: func(*http.Request) (int, string, error) { return 200, c.resp, nil }}
+			assert.ErrorContains(t, s.keys().has(t.Context(), testIssuer, "a"), c.why)
 		})
 	}
 	for _, status := range []int{204, 301, 302, 307, 404, 500} {

@@ -70,16 +70,20 @@ func fetchKeys(ctx context.Context, client *http.Client, issuer string) (keySet,
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("fetching keys: %s returned %d", req.URL, resp.StatusCode)
+		return nil, fmt.Errorf("fetching keys: %s returned status %d", req.URL, resp.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxKeysSize+1))
+	var keys keySet
+	if err == nil && len(body) > maxKeysSize {
+		err = fmt.Errorf("the response is larger than %d bytes", maxKeysSize)
+	}
+	if err == nil {
+		keys, err = parseKeys(body)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("fetching keys: %w", err)
+		return nil, fmt.Errorf("fetching keys from %s: %w", req.URL, err)
 	}
-	if len(body) > maxKeysSize {
-		return nil, errors.New("fetching keys: the response is too large")
-	}
-	return parseKeys(body)
+	return keys, nil
 }
 
 // parseKeys reads a JWK set. Keys that are not usable here, or not understood,
@@ -89,10 +93,10 @@ func parseKeys(body []byte) (keySet, error) {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(body, &set); err != nil {
-		return nil, errors.New("fetching keys: the response is not a key set")
+		return nil, errors.New("the response is not a JSON key set")
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, errors.New("fetching keys: too many keys")
+		return nil, fmt.Errorf("there are %d keys, more than %d", len(set.Keys), maxKeys)
 	}
 	keys := make(keySet)
 	for _, raw := range set.Keys {
@@ -106,7 +110,7 @@ func parseKeys(body []byte) (keySet, error) {
 		keys[id] = key
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("fetching keys: no key for RS256 among them")
+		return nil, errors.New("none is an RSA key for RS256 signatures")
 	}
 	return keys, nil
 }

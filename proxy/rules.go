@@ -67,28 +67,28 @@ type rule struct {
 func newRule(r Rule) (rule, error) {
 	c := rule{Rule: r}
 	if len(r.Hosts) == 0 {
-		return c, errors.New("proxy: a rule names no hosts")
+		return c, errors.New("Hosts is empty: list the hosts that may get the header")
 	}
 	var err error
 	if c.hosts, err = parseHostPatterns(r.Hosts); err != nil {
 		return c, err
 	}
 	if r.Header == "" {
-		return c, fmt.Errorf("proxy: the rule for %s has no Header to set", strings.Join(r.Hosts, ", "))
+		return c, errors.New("Header is empty: name the header to set")
 	}
 	if strings.ContainsFunc(r.Header, notToken) {
-		return c, fmt.Errorf("proxy: %q is not the name of a header", r.Header)
+		return c, fmt.Errorf("Header: %q is not the name of a header", r.Header)
 	}
 	c.Header = http.CanonicalHeaderKey(r.Header)
 	switch c.Header {
 	case "Connection", "Content-Length", "Host", "Transfer-Encoding", "Trailer", "Upgrade":
-		return c, fmt.Errorf("proxy: a rule can't change the header %s", c.Header)
+		return c, fmt.Errorf("Header: %s belongs to the connection, which a rule can't change", c.Header)
 	}
 	if r.Placeholder != "" && r.Secret == nil {
-		return c, fmt.Errorf("proxy: the rule for %s has a placeholder but no secret", c.Header)
+		return c, errors.New("Placeholder needs a Secret to replace it with")
 	}
 	if r.PathPrefix != "" && (r.PathPrefix[0] != '/' || (&url.URL{Path: r.PathPrefix}).EscapedPath() != r.PathPrefix) {
-		return c, fmt.Errorf("proxy: the path prefix %q does not begin with a slash, or needs escapes", r.PathPrefix)
+		return c, fmt.Errorf("PathPrefix: %q must begin with a slash and have no characters that a URL escapes", r.PathPrefix)
 	}
 	c.PathPrefix = strings.TrimSuffix(r.PathPrefix, "/")
 	return c, nil
@@ -164,7 +164,7 @@ func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edi
 				continue
 			}
 			if placeholders > maxPlaceholders {
-				return nil, http.StatusRequestHeaderFieldsTooLarge, "too many placeholders in " + rule.Header, nil
+				return nil, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("%s has more than %d placeholders", rule.Header, maxPlaceholders), nil
 			}
 		}
 		e := edit{rule: rule}
@@ -177,7 +177,7 @@ func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edi
 				return nil, http.StatusBadGateway, "the secret for " + rule.Header + " can't be sent in a header", nil
 			}
 			if size+placeholders*len(secret) > maxHeader {
-				return nil, http.StatusRequestHeaderFieldsTooLarge, rule.Header + " is too large", nil
+				return nil, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("%s would have more than %d bytes", rule.Header, maxHeader), nil
 			}
 			e.secret = secret
 		}

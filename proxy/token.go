@@ -62,12 +62,12 @@ var base64url = base64.RawURLEncoding.Strict()
 // signature check, mostly for headers that must not be trusted anyway.
 func parseToken(token string) (*unverified, error) {
 	if len(token) > maxTokenSize {
-		return nil, fmt.Errorf("%w: longer than %d bytes", ErrInvalidToken, maxTokenSize)
+		return nil, fmt.Errorf("%w: it is longer than %d bytes", ErrInvalidToken, maxTokenSize)
 	}
 	// The decoder ignores line breaks, so that one token would have several
 	// texts.
 	if strings.ContainsAny(token, "\r\n") {
-		return nil, fmt.Errorf("%w: has a line break", ErrInvalidToken)
+		return nil, fmt.Errorf("%w: it has a line break", ErrInvalidToken)
 	}
 	input, signature := token, ""
 	if i := strings.LastIndexByte(token, '.'); i >= 0 {
@@ -75,29 +75,29 @@ func parseToken(token string) (*unverified, error) {
 	}
 	first, second, ok := strings.Cut(input, ".")
 	if !ok || strings.Contains(second, ".") {
-		return nil, fmt.Errorf("%w: not three parts", ErrInvalidToken)
+		return nil, fmt.Errorf("%w: it does not have three parts", ErrInvalidToken)
 	}
 	t := &unverified{input: input}
 	var h header
 	var err error
 	if err := decode(first, &h); err != nil {
-		return nil, fmt.Errorf("%w: malformed header", ErrInvalidToken)
+		return nil, fmt.Errorf("%w: its header is malformed", ErrInvalidToken)
 	}
 	if err := decode(second, &t.claims); err != nil {
-		return nil, fmt.Errorf("%w: malformed claims", ErrInvalidToken)
+		return nil, fmt.Errorf("%w: its claims are malformed", ErrInvalidToken)
 	}
 	if t.issuer, _ = t.Issuer.(string); t.issuer == "" {
 		return nil, ErrMissingIssuer
 	}
 	if h.Algorithm != string(jose.RS256) {
-		return nil, fmt.Errorf("%w: algorithm %q", ErrInvalidToken, clip(h.Algorithm))
+		return nil, fmt.Errorf("%w: it is signed with the algorithm %q, not RS256", ErrInvalidToken, clip(h.Algorithm))
 	}
 	if h.Critical != nil {
-		return nil, fmt.Errorf("%w: has critical headers", ErrInvalidToken)
+		return nil, fmt.Errorf("%w: it has critical headers (crit), which are not supported", ErrInvalidToken)
 	}
 	t.keyID = h.KeyID
 	if t.signature, err = base64url.DecodeString(signature); err != nil {
-		return nil, fmt.Errorf("%w: malformed signature", ErrInvalidToken)
+		return nil, fmt.Errorf("%w: its signature is malformed", ErrInvalidToken)
 	}
 	return t, nil
 }
@@ -118,18 +118,18 @@ func decode(part string, into any) error {
 func checkIssuer(issuer string) error {
 	rest, ok := strings.CutPrefix(issuer, issuerBase)
 	if !ok || len(issuer) > maxIssuerSize {
-		return fmt.Errorf("%w: %q", ErrInvalidIssuer, clip(issuer))
+		return fmt.Errorf("%w: %q is not %s or a path below it", ErrInvalidIssuer, clip(issuer), issuerBase)
 	}
 	if rest == "" || rest == "/" {
 		return nil
 	}
 	path, ok := strings.CutPrefix(strings.TrimSuffix(rest, "/"), "/")
 	if !ok {
-		return fmt.Errorf("%w: %q", ErrInvalidIssuer, clip(issuer))
+		return fmt.Errorf("%w: %q is not %s or a path below it", ErrInvalidIssuer, clip(issuer), issuerBase)
 	}
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "" || segment == "." || segment == ".." || strings.ContainsFunc(segment, isReserved) {
-			return fmt.Errorf("%w: %q", ErrInvalidIssuer, clip(issuer))
+			return fmt.Errorf("%w: %q is not %s or a path below it", ErrInvalidIssuer, clip(issuer), issuerBase)
 		}
 	}
 	return nil
@@ -145,7 +145,7 @@ func isReserved(c rune) bool {
 func (t *unverified) checkSignature(key *rsa.PublicKey) error {
 	sum := sha256.Sum256([]byte(t.input))
 	if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], t.signature); err != nil {
-		return fmt.Errorf("%w: bad signature", ErrInvalidToken)
+		return fmt.Errorf("%w: its signature does not match the issuer's key", ErrInvalidToken)
 	}
 	return nil
 }
@@ -154,23 +154,23 @@ func (t *unverified) checkSignature(key *rsa.PublicKey) error {
 func (c *claims) checkTime(now time.Time) (time.Time, error) {
 	expiry, ok := seconds(c.Expiry)
 	if !ok {
-		return time.Time{}, fmt.Errorf("%w: no expiry", ErrInvalidToken)
+		return time.Time{}, fmt.Errorf("%w: it has no time of expiry (exp)", ErrInvalidToken)
 	}
 	if !now.Before(expiry.Add(clockTolerance)) {
-		return time.Time{}, fmt.Errorf("%w: expired %v", ErrInvalidToken, expiry)
+		return time.Time{}, fmt.Errorf("%w: it expired at %v, and this machine's clock shows %v", ErrInvalidToken, expiry, now.UTC().Round(time.Second))
 	}
 	if c.NotBefore != nil {
 		start, ok := seconds(c.NotBefore)
 		if !ok {
-			return time.Time{}, fmt.Errorf("%w: nbf is not a time", ErrInvalidToken)
+			return time.Time{}, fmt.Errorf("%w: its claim nbf is not a time", ErrInvalidToken)
 		}
 		if now.Add(clockTolerance).Before(start) {
-			return time.Time{}, fmt.Errorf("%w: not valid before %v", ErrInvalidToken, start)
+			return time.Time{}, fmt.Errorf("%w: it is not valid before %v, and this machine's clock shows %v", ErrInvalidToken, start, now.UTC().Round(time.Second))
 		}
 	}
 	if c.IssuedAt != nil {
 		if _, ok := seconds(c.IssuedAt); !ok {
-			return time.Time{}, fmt.Errorf("%w: iat is not a time", ErrInvalidToken)
+			return time.Time{}, fmt.Errorf("%w: its claim iat is not a time", ErrInvalidToken)
 		}
 	}
 	return expiry, nil
@@ -203,7 +203,7 @@ func (c *claims) checkAudience(accepted []string) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: audience %q, expected %q", ErrInvalidToken, clip(fmt.Sprint(c.Audience)), accepted)
+	return fmt.Errorf("%w: it is for the forward URL %q, not for %q: list the policy's forward URL in Options.Audience", ErrInvalidToken, clip(fmt.Sprint(c.Audience)), accepted)
 }
 
 // meta converts the claims to what handlers see.
