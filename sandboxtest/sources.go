@@ -258,6 +258,17 @@ func proxyBeyondHost(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
+// otherFormats lists files that are often given for a tarball, by how they begin.
+var otherFormats = []struct{ magic, name string }{
+	{"BZh", "compressed with bzip2"},
+	{"\xfd7zXZ\x00", "compressed with xz"},
+	{"(\xb5/\xfd", "compressed with zstd"},
+	{"LZIP", "compressed with lzip"},
+	{"\x04\"M\x18", "compressed with lz4"},
+	{"\x1f\x9d", "compressed with compress"},
+	{"PK\x03\x04", "a zip file"},
+}
+
 // gzipped returns a tarball in compressed form, which the machine requires.
 func gzipped(r io.Reader) (io.Reader, func(), error) {
 	br := bufio.NewReader(r)
@@ -267,6 +278,11 @@ func gzipped(r io.Reader) (io.Reader, func(), error) {
 	}
 	if bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		return br, func() {}, nil
+	}
+	for _, other := range otherFormats {
+		if start, _ := br.Peek(len(other.magic)); string(start) == other.magic {
+			return nil, nil, fmt.Errorf("it is %s: make it with tar -czf", other.name)
+		}
 	}
 	pr, pw := io.Pipe()
 	var wg sync.WaitGroup

@@ -146,7 +146,16 @@ func gz(t testing.TB, data []byte) []byte {
 
 func TestTarballSource(t *testing.T) {
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
-	plain := tarball(t, entry{name: "a/b.txt", content: "inside"}, entry{name: "run.sh", content: "#!/bin/sh\necho ran", mode: 0o755})
+	needs.GNU(t)
+	plain := tarball(t, entry{name: "a/b.txt", content: "inside", kind: tar.TypeCont}, entry{name: "run.sh", content: "#!/bin/sh\necho ran", mode: 0o755})
+	made := func(script string) []byte {
+		cmd := exec.Command("sh", "-ec", script)
+		cmd.Dir = t.TempDir()
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		return out
+	}
+	sparse := made("truncate -s 1M s; echo end >>s; tar -V label -S --format=gnu -czf - s")
 	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/plain":
@@ -157,6 +166,16 @@ func TestTarballSource(t *testing.T) {
 			w.Write(gz(t, plain)[:50])
 		case "/text":
 			w.Write([]byte("hello"))
+		case "/sparse":
+			w.Write(sparse)
+		case "/bz2":
+			w.Write([]byte("BZh91AY&SY"))
+		case "/xz":
+			w.Write([]byte("\xfd7zXZ\x00\x00\x04"))
+		case "/zst":
+			w.Write([]byte("(\xb5/\xfd\x04X"))
+		case "/zip":
+			w.Write([]byte("PK\x03\x04\x14"))
 		case "/empty":
 		default:
 			http.NotFound(w, r)
@@ -168,13 +187,19 @@ func TestTarballSource(t *testing.T) {
 		sess := c.create(obj{"source": obj{"type": "tarball", "url": url}}).Session.ID
 		assert.Equal(t, "insideran\n", c.sh(sess, "cat a/b.txt; ./run.sh"))
 	}
-	for _, name := range []string{"/broken", "/text", "/empty", "/none"} {
-		c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "source": obj{"type": "tarball", "url": files.URL + name}}, 400, "bad_request")
+	sess := c.create(obj{"source": obj{"type": "tarball", "url": files.URL + "/sparse"}}).Session.ID
+	assert.Equal(t, "1048580\nend\n", c.sh(sess, "stat -c %s s; tail -c 4 s"))
+	for name, why := range map[string]string{
+		"/broken": "unexpected EOF", "/text": "tar", "/empty": "it is empty", "/none": "the server answered 404",
+		"/bz2": "bzip2", "/xz": "xz", "/zst": "zstd", "/zip": "zip",
+	} {
+		message := c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "source": obj{"type": "tarball", "url": files.URL + name}}, 400, "bad_request")
+		assert.Contains(t, message, why, name)
 	}
 	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "source": obj{"type": "tarball", "url": "file:///etc/passwd"}}, 400, "bad_request")
 	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "networkPolicy": obj{"mode": "deny-all"},
 		"source": obj{"type": "tarball", "url": files.URL + "/gz"}}, 400, "bad_request")
-	assert.Len(t, c.all(map[string][]string{"project": {"prj"}}), 3)
+	assert.Len(t, c.all(map[string][]string{"project": {"prj"}}), 4)
 }
 
 // TestSilentTarballServer: neither a server that stops in the middle nor one that never

@@ -65,6 +65,9 @@ func extract(ctx context.Context, f FileSystem, archive io.Reader, dir string, m
 	return x.finish()
 }
 
+// typeGNUVolume marks the label of an archive, which GNU tar writes first with -V.
+const typeGNUVolume = 'V'
+
 // ArchiveError is the error of reading a damaged archive.
 func ArchiveError(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrStopped) {
@@ -92,8 +95,8 @@ func (x *extraction) entry(hdr *tar.Header, r io.Reader) error {
 		return err
 	}
 	switch hdr.Typeflag {
-	case tar.TypeDir, tar.TypeReg, tar.TypeSymlink, tar.TypeLink:
-	case tar.TypeXGlobalHeader:
+	case tar.TypeDir, tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse, tar.TypeSymlink, tar.TypeLink:
+	case tar.TypeXGlobalHeader, typeGNUVolume:
 		return nil
 	default:
 		return ArchiveError(fmt.Errorf("entry %q is not a file, directory or link (type %q)", hdr.Name, hdr.Typeflag))
