@@ -11,19 +11,20 @@ import (
 // shell in the sandbox encodes the output of the command, and a binaryDecoder decodes it
 // here.
 
-// binaryScript runs a program and encodes both of its outputs. Each piece that one read
-// returns becomes a line of base64, so that output does not wait for more. The exit code
-// is the program's. A signal to all processes is meant for the program: the shells wait
-// for the program, and the encoders for the rest of its output. Messages of the shells
-// themselves, for example about a killed program, are not output. A mark ends what bash
-// and the loader print before the script runs, for example about a missing locale.
+// binaryScript runs a program with both of its outputs encoded: each piece that can be
+// read at once is a line in base64, so that output does not wait for more of it.
+// The exit code is the program's. A signal to all processes is for the program: the
+// shells wait for it, and the encoders for the rest of its output. What the shells
+// say themselves, as of a program that was killed, is not output. What bash and the
+// loader say before the script runs, as of a missing locale, ends at a mark. The shell that
+// starts the program sets no variable: it would replace the program's of that name.
 const binaryScript = `(PATH=/usr/bin:/bin:$PATH; command -v dd && command -v base64) >/dev/null || { echo 'Binary needs the programs dd and base64' >&2; exit 127; }
-s='HUP INT QUIT PIPE ALRM TERM USR1 USR2'; trap '' $s
+trap '' HUP INT QUIT PIPE ALRM TERM USR1 USR2
 e() { PATH=/usr/bin:/bin:$PATH
 while x=$(dd bs=49152 count=1 status=none | base64 -w 0); [ -n "$x" ]; do printf '%s\n' "$x"; done; }
 exec 3>&1 5>&2 2>/dev/null
 printf '\n:\n' >&3; printf '\n:\n' >&5
-{ (trap - $s; exec -- "$@" 3>&- 4>&- 5>&-) 2>&4 | e >&3 4>&- 5>&-; exit "${PIPESTATUS[0]}"; } 4>&1 | e >&5 3>&-
+{ (trap - HUP INT QUIT PIPE ALRM TERM USR1 USR2; exec -- "$@" 3>&- 4>&- 5>&-) 2>&4 | e >&3 4>&- 5>&-; exit "${PIPESTATUS[0]}"; } 4>&1 | e >&5 3>&-
 exit "${PIPESTATUS[0]}"`
 
 // binaryWords are the words before the command. With -p, bash reads no BASH_ENV and

@@ -3,7 +3,11 @@ package sandbox
 import (
 	"cmp"
 	"encoding/base64"
+	"maps"
+	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -45,8 +49,34 @@ func TestBinaryDecoder(t *testing.T) {
 	assert.ErrorContains(t, err, "not encoded")
 }
 
-// FuzzBinaryDecoder: whatever a sandbox sends instead of base64, however it is cut, the
-// result is an error or shorter output, and none of it is kept.
+// TestBinaryEnvironment: a program started with Binary has the caller's variables, whatever
+// their names, and two more of bash.
+func TestBinaryEnvironment(t *testing.T) {
+	needs.Programs(t, "bash", "dd", "base64")
+	want := map[string]bool{"PATH=" + os.Getenv("PATH"): true}
+	for c := byte('A'); c <= 'z'; c++ {
+		if c <= 'Z' || c >= 'a' {
+			want[string(c)+"=a b"] = true
+		}
+	}
+	name, args := wrapBinary("env", []string{"-0"})
+	cmd := exec.Command(name, args...)
+	cmd.Env = slices.Collect(maps.Keys(want))
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	text, err := new(binaryDecoder).decode(out)
+	require.NoError(t, err)
+	got := map[string]bool{}
+	for variable := range strings.SplitSeq(strings.TrimSuffix(string(text), "\x00"), "\x00") {
+		if name, _, _ := strings.Cut(variable, "="); name != "PWD" && name != "SHLVL" {
+			got[variable] = true
+		}
+	}
+	assert.Equal(t, want, got)
+}
+
+// FuzzBinaryDecoder: whatever a sandbox sends instead of base64 is an error or output that
+// is shorter than it, however it is cut, and nothing of it is kept.
 func FuzzBinaryDecoder(f *testing.F) {
 	for _, text := range []string{"", "QUJD\n", "QUJ\n", "QQ==QUJD\n", "====\n", "Q\nU", "\x00\xff"} {
 		f.Add([]byte(binaryMark+text), 1)

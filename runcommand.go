@@ -65,6 +65,8 @@ type CommandOptions struct {
 	//     command ends with 127 or 126 and bash's message;
 	//   - Signal is [Command.SignalTree], except for SIGSTOP and SIGCONT, which reach the
 	//     bash alone;
+	//   - the program's environment also has PWD and SHLVL, and not the values that you give to
+	//     bash's own variables, such as IFS, OPTIND, PS4, SHELLOPTS or RANDOM;
 	//   - the order between the two outputs may change;
 	//   - the command ends when all processes that hold its output have ended, not
 	//     only the first;
