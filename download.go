@@ -434,7 +434,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		return &fs.PathError{Op: "read", Path: src, Err: fe}
 	}
 	if errors.Is(err, untar.ErrUnsafe) {
-		return fmt.Errorf("sandbox: download %s: %w: %w", redact.Printable(src), ErrUnsafeArchive, err)
+		err = fmt.Errorf("%w: %w", ErrUnsafeArchive, err)
 	}
-	return err
+	return fmt.Errorf("sandbox: download %s: %w", redact.Printable(src), err)
 }

@@ -71,7 +71,12 @@ func (f *FileSystem) UploadDir(ctx context.Context, localDir, dir string, opts *
 	if err != nil {
 		return err
 	}
-	return uploadTree(ctx, f.on(), dir, localDir, localTree{root, filepath.ToSlash(abs)}, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
+	real, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		real = abs // Windows can't resolve every kind of link
+	}
+	tree := localTree{root, [2]string{filepath.ToSlash(abs), filepath.ToSlash(real)}}
+	return uploadTree(ctx, f.on(), dir, localDir, tree, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
 }
 
 // CopyFS copies the file system fsys into the directory dir of the sandbox, with
@@ -194,7 +199,7 @@ func alone(e tarball.Entry) iter.Seq2[tarball.Entry, error] {
 
 // entry checks a file and describes it for the archive, without its path.
 func (f *File) entry(now time.Time) (tarball.Entry, error) {
-	e := tarball.Entry{Mode: 0o644, ModTime: f.ModTime}
+	e := tarball.Entry{Label: f.Path, Mode: 0o644, ModTime: f.ModTime}
 	if f.Mode != nil {
 		if f.Mode.Type() != 0 {
 			return e, invalid("Mode", "%v of %q is not the mode of a file", *f.Mode, f.Path)
@@ -401,8 +406,8 @@ func (t fsTree) open(name string, _ time.Time) (io.ReadCloser, error) { return t
 // localTree is a local directory. Unlike its fs.FS it supports names that are
 // not valid UTF-8.
 type localTree struct {
-	root *os.Root
-	path string // absolute, slash-separated
+	root  *os.Root
+	paths [2]string // absolute, slash-separated: as the caller named it, and without links
 }
 
 func (t localTree) readDir(name string) ([]fs.DirEntry, error) {
@@ -418,7 +423,11 @@ func (t localTree) readDir(name string) ([]fs.DirEntry, error) {
 
 func (t localTree) readLink(name string) (string, error) {
 	target, err := t.root.Readlink(filepath.FromSlash(name))
-	return untar.Inside(name, filepath.ToSlash(target), t.path), err
+	target = filepath.ToSlash(target)
+	for _, base := range t.paths {
+		target = untar.Inside(name, target, base)
+	}
+	return target, err
 }
 
 func (t localTree) open(name string, modTime time.Time) (io.ReadCloser, error) {

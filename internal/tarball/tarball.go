@@ -4,6 +4,7 @@ package tarball
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,8 @@ type Entry struct {
 	// Name is relative to the root, slash-separated and without a leading
 	// slash.
 	Name string
+	// Label is the name in errors about the source; empty means Name.
+	Label string
 	// Mode holds the type and the permissions, which are used unchanged.
 	Mode fs.FileMode
 	// Size is the length of a file's content. The error of a source of another
@@ -136,7 +139,7 @@ func (b *Body) add(tw *tar.Writer, h *tar.Header, e *Entry, buf []byte) error {
 		if h.Typeflag == tar.TypeReg && e.Open != nil {
 			var err error
 			if rc, err = e.Open(); err != nil {
-				return fault(fmt.Errorf("opening %q: %w", e.Name, err))
+				return fault(fmt.Errorf("opening %q: %w", cmp.Or(e.Label, e.Name), err))
 			}
 			b.openSource(rc)
 		}
@@ -144,7 +147,7 @@ func (b *Body) add(tw *tar.Writer, h *tar.Header, e *Entry, buf []byte) error {
 			_ = b.closeSource() // nothing was read from it
 			return fmt.Errorf("tarball: %q: %w", e.Name, err)
 		}
-		n, err := b.content(tw, h, rc, e.Name, buf)
+		n, err := b.content(tw, h, rc, cmp.Or(e.Label, e.Name), buf)
 		if err != nil {
 			if err := fault(err); err != nil {
 				return err

@@ -197,6 +197,7 @@ func TestBodyFailsClearly(t *testing.T) {
 		message string
 	}{
 		{"shorter", seq(Entry{Name: "a", Size: 10, Open: source(strings.NewReader("123"))}), io.ErrUnexpectedEOF, `"a" ended after 3 of the 10 bytes`},
+		{"label", seq(Entry{Name: "vercel/a", Label: "a", Size: 10}), io.ErrUnexpectedEOF, `"a" ended after 0 of the 10 bytes`},
 		{"no source", seq(Entry{Name: "a", Size: 10}), io.ErrUnexpectedEOF, `"a" ended after 0 of the 10 bytes`},
 		{"longer", seq(Entry{Name: "a", Size: 2, Open: source(strings.NewReader("123"))}), nil, `"a" has more content than the 2 bytes`},
 		{"longer without WriteTo", seq(Entry{Name: "a", Size: 2, Open: source(iotest.HalfReader(strings.NewReader("123")))}), nil, `"a" has more content than the 2 bytes`},

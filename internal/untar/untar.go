@@ -178,8 +178,12 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 		return err
 	}
 	// A device, a pipe or a socket is written to, or left alone, never replaced.
-	if info, err := in.Lstat(path.Base(name)); err == nil && info.Mode()&(fs.ModeDevice|fs.ModeNamedPipe|fs.ModeSocket|fs.ModeIrregular) != 0 {
+	info, err := in.Lstat(path.Base(name))
+	switch {
+	case err == nil && info.Mode()&(fs.ModeDevice|fs.ModeNamedPipe|fs.ModeSocket|fs.ModeIrregular) != 0:
 		return fmt.Errorf("what is there is not a file: %w", fs.ErrExist)
+	case err == nil && info.IsDir() && h.Typeflag != tar.TypeDir:
+		return fmt.Errorf("a directory is in the way: %w", fs.ErrExist)
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
@@ -495,7 +499,7 @@ func Inside(name, target, base string) string {
 		return target
 	}
 	up := strings.Repeat("../", strings.Count(name, "/"))
-	return cmp.Or(strings.TrimSuffix(up+rest, "/"), ".")
+	return cmp.Or(strings.TrimRight(up+strings.TrimLeft(rest, "/"), "/"), ".")
 }
 
 // Leads reports whether a symbolic link may lead out of the root. A ".." after
@@ -551,15 +555,8 @@ func (x *extractor) link(in *os.Root, name, target string) error {
 
 // clearPlace removes the file that a link replaces.
 func clearPlace(in *os.Root, base string) error {
-	info, err := in.Lstat(base)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err := in.Remove(base); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if info.IsDir() {
-		return fmt.Errorf("a directory is in the way: %w", fs.ErrExist)
-	}
-	return in.Remove(base)
+	return nil
 }

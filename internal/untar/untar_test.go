@@ -123,6 +123,14 @@ func TestExtractReplaces(t *testing.T) {
 	assert.Equal(t, "new", string(data), "not what was written to the link's name")
 }
 
+func TestExtractDirectoryInTheWay(t *testing.T) {
+	for _, e := range []entry{file("d", "x"), symlink("d", "x"), hardlink("d", "x")} {
+		_, err := extract(t, archive(t, file("x", ""), file("d/y", ""), e), lax)
+		require.ErrorIs(t, err, fs.ErrExist)
+		assert.ErrorContains(t, err, "a directory is in the way")
+	}
+}
+
 func TestExtractRefuses(t *testing.T) {
 	for name, entries := range map[string][]entry{
 		"parent":                 {file("../evil", "x")},

@@ -65,8 +65,9 @@ func hasYear(year int) func(*testing.T, fs.FileInfo) {
 	}
 }
 
-// uploadKinds returns the kinds of local files, in the directory dir.
-func uploadKinds(dir string) []kind {
+// uploadKinds are the kinds of local files, in the directory dir, to which the link given
+// leads.
+func uploadKinds(dir, given string) []kind {
 	const size = 400_000
 	long := strings.Repeat("n", 255)
 	text := strings.Repeat("x", size)
@@ -83,7 +84,8 @@ func uploadKinds(dir string) []kind {
 			return errors.Join(err, f.Close())
 		}, dir: hasChanged, fsys: hasChanged, check: hasSize(size)},
 		{name: "link", make: symlink("a-file")},
-		{name: "link-absolute", make: symlink(filepath.Join(dir, "a-file")), fsys: isLeftOut},
+		{name: "link-absolute", make: symlink(dir + "//a-file"), fsys: isLeftOut},
+		{name: "link-absolute-given", make: symlink(given + "/a-file"), fsys: isLeftOut},
 		{name: "link-broken", make: symlink("nothing")},
 		{name: "link-out", make: symlink("../x"), dir: isLeftOut, fsys: isLeftOut},
 		{name: "link-out-absolute", make: symlink("/etc/passwd"), dir: isLeftOut, fsys: isLeftOut},
@@ -127,7 +129,9 @@ func TestUploadOfEveryKind(t *testing.T) {
 				continue // without LeftOut
 			}
 			dir := t.TempDir()
-			kinds := uploadKinds(dir)
+			given := filepath.Join(t.TempDir(), "given")
+			require.NoError(t, os.Symlink(dir, given))
+			kinds := uploadKinds(dir, given)
 			if way == "CopyFS" {
 				kinds = append(kinds, kind{name: "refused", make: write("x"), fsys: isUnreadable},
 					kind{name: "refused-dir", make: func(path string) error { return os.Mkdir(path, 0o755) }, fsys: isUnreadable})
@@ -167,8 +171,8 @@ func TestUploadOfEveryKind(t *testing.T) {
 			var err error
 			to, path := "kinds-"+filepath.Base(dir), ""
 			if way == "UploadDir" {
-				path = dir
-				err = sb.FS().UploadDir(t.Context(), dir, to, o)
+				path = given
+				err = sb.FS().UploadDir(t.Context(), given, to, o)
 			} else {
 				err = sb.FS().CopyFS(t.Context(), to, refusing{os.DirFS(dir).(fs.ReadLinkFS)}, o)
 			}
@@ -182,9 +186,11 @@ func TestUploadOfEveryKind(t *testing.T) {
 				}
 				return nil, fs.ErrNotExist
 			})
-			if info, err := sb.FS().Readlink(t.Context(), to+"/link-absolute"); way == "UploadDir" {
-				assert.NoError(t, err)
-				assert.Equal(t, "a-file", info)
+			for _, name := range []string{"link-absolute", "link-absolute-given"} {
+				if target, err := sb.FS().Readlink(t.Context(), to+"/"+name); way == "UploadDir" {
+					assert.NoError(t, err)
+					assert.Equal(t, "a-file", target, name)
+				}
 			}
 			data, err := sb.FS().ReadFile(t.Context(), to+"/shrinking")
 			require.NoError(t, err)
@@ -310,6 +316,12 @@ func TestKilledDownload(t *testing.T) {
 	assert.Equal(t, "up\nup/sub", strings.TrimSpace(testkit.Output(t, sb, "find", "up")))
 	require.NoError(t, f.DownloadFile(ctx, "d/sub/file", filepath.Join(dir, "new"), nil))
 	assert.NoFileExists(t, filepath.Join(dir, left))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "taken", "sub", "file"), 0o755))
+	err := f.DownloadDir(ctx, "d", filepath.Join(dir, "taken"), nil)
+	require.ErrorIs(t, err, fs.ErrExist)
+	assert.ErrorContains(t, err, "sandbox: download d: ")
+	assert.ErrorContains(t, err, "a directory is in the way")
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "taken")))
 	leave()
 	require.NoError(t, f.DownloadDir(ctx, "d", dir, nil))
 	assert.Equal(t, []string{"new", "sub"}, testkit.DirNames(t, dir))

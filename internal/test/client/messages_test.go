@@ -81,6 +81,9 @@ func TestMessages(t *testing.T) {
 			_, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: "vercel.com/api"})
 			return err
 		}, []string{`"vercel.com/api"`, "https://vercel.com/api"}},
+		"a file of /sys, which says that it has more": {func() error {
+			return sb.WriteFiles(t.Context(), []sandbox.File{{Path: "sub/short.txt", Reader: overstated{strings.NewReader("short")}}}, nil)
+		}, []string{`"sub/short.txt" ended after 5 of the 4096 bytes`}},
 		"a token": {func() error {
 			other, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: srv.URL, Credentials: auth.Static(auth.Credentials{Token: "s3cret", TeamID: "team_mine", ProjectID: "prj_mine"})})
 			require.NoError(t, err)
@@ -184,6 +187,16 @@ func TestMessages(t *testing.T) {
 	for _, want := range []string{`"lost"`, "never saved", "GetOrCreate", "Delete"} {
 		assert.ErrorContains(t, err, want)
 	}
+}
+
+// overstated has a page of bytes by its own account.
+type overstated struct{ *strings.Reader }
+
+func (o overstated) Seek(offset int64, whence int) (int64, error) {
+	if whence == io.SeekEnd {
+		return 4096, nil
+	}
+	return o.Reader.Seek(offset, whence)
 }
 
 // refusingPort returns the address of a port of this machine that refuses connections.
