@@ -390,7 +390,7 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 	if needs.Slow() {
 		assert.Equal(t, "3 matches."+data("src/deep/y.go:1: func C() {}\\x0d\nsrc/x.go:1: func A() {}\nsrc/x.go:3: func b() {}\n"), seen[0][2])
 		assert.Equal(t, "1 matches."+data("deep/y.go:1: func C() {}\\x0d\n"), seen[0][3])
-		assert.Equal(t, "0 matches.", seen[0][6])
+		assert.Equal(t, "0 matches. Binary files, symbolic links and .git are not searched.", seen[0][6])
 	}
 }
 

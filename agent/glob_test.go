@@ -38,6 +38,11 @@ func TestGlobPatterns(t *testing.T) {
 		{".git/*", "", nil, ".git is left out"},
 		{"/none/*.go", "", nil, "/none: file does not exist"},
 		{"*", "link.go", nil, "link.go is a file: give its directory as path"},
+		{"**/*.@(ts|tsx)", "", nil, "0 files. Patterns such as @(a|b) and !(a) are not understood"},
+		{"!*.ts", "", nil, "0 files. A leading ! does not exclude files here"},
+		{"~/*.go", "", nil, "0 files. ~ and $ are part of the name here"},
+		{`src\*.ts`, "", nil, "0 files. A backslash makes the next character an ordinary one here"},
+		{"*.go, *.ts", "", nil, "0 files. Commas and spaces are part of the name here"},
 		// These make no request.
 		{"*/../*.go", "", nil, "leads out of the directory"},
 		{"{" + cwd + ",x}/*.go", "", nil, "leads out of the directory"},
@@ -77,8 +82,10 @@ func TestGlobPatterns(t *testing.T) {
 	assert.Contains(t, d.refused("list_files", args{"path": "top.go"}), "not a directory")
 	assert.Contains(t, d.refused("list_files", args{"path": "none"}), "does not exist")
 	assert.Contains(t, d.refused("grep", args{"pattern": "x", "glob": "../*"}), "leads out of the directory")
-	d.ok("bash", args{"command": "truncate -s 5000000 large.txt"})
-	assert.Contains(t, d.ok("grep", args{"pattern": "nowhere"}), "0 matches. 1 files of more than 4 MiB were not searched")
+	assert.Equal(t, "0 matches. No file matches glob. Patterns such as @(a|b) and !(a) are not understood: use {a,b}.", d.ok("grep", args{"pattern": "x", "glob": "*.@(go)"}))
+	d.ok("bash", args{"command": "truncate -s 5000000 large.txt; echo here >locked.txt; chmod 0 locked.txt"})
+	assert.Equal(t, "0 matches. 1 files could not be read. 1 files of more than 4 MiB were not searched: use bash for them. "+
+		"Binary files, symbolic links and .git are not searched.", d.ok("grep", args{"pattern": "here"}))
 }
 
 // TestGlobAgainstGit: patterns with a slash find what Git's glob pathspecs do.

@@ -83,8 +83,31 @@ func globFiles(ctx context.Context, c *call, in *globInput) (Result, error) {
 	if shown < len(rows) {
 		head += fmt.Sprintf(" The first %d are shown: give a narrower pattern.", shown)
 	}
+	if len(found) == 0 {
+		more += misunderstood(in.Pattern)
+	}
 	return Result{Text: head + more + text}, nil
 }
+
+// misunderstood says how glob reads a pattern that matched nothing, if other programs read it
+// in another way.
+func misunderstood(pattern string) string {
+	switch {
+	case extended.MatchString(pattern):
+		return " Patterns such as @(a|b) and !(a) are not understood: use {a,b}."
+	case strings.HasPrefix(pattern, "!"):
+		return " A leading ! does not exclude files here: it is part of the name."
+	case strings.HasPrefix(pattern, "~"), strings.HasPrefix(pattern, "$"):
+		return " ~ and $ are part of the name here: give an absolute path."
+	case strings.Contains(pattern, `\`):
+		return " A backslash makes the next character an ordinary one here: separate names by /."
+	case strings.ContainsAny(pattern, ", "):
+		return " Commas and spaces are part of the name here: for several patterns use {a,b}."
+	}
+	return ""
+}
+
+var extended = regexp.MustCompile(`[?*+@!]\([^()]*\)`)
 
 // found is a file of a walk.
 type found struct {
@@ -324,11 +347,20 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 		}
 		rows = append(rows, fmt.Sprintf("%s:%d: %s", line(m.file), m.line, text))
 	}
+	if s.unreadable > 0 {
+		more += fmt.Sprintf(" %d files could not be read.", s.unreadable)
+	}
 	if s.large > 0 {
 		more += fmt.Sprintf(" %d files of more than %d MiB were not searched: use bash for them.", s.large, maxSearched>>20)
 	}
 	text, shown := c.rows(rows)
 	head := fmt.Sprintf("%d matches.", len(rows))
+	switch {
+	case len(files) == 0 && in.Glob != "":
+		more += " No file matches glob." + misunderstood(in.Glob)
+	case len(rows) == 0:
+		more += " Binary files, symbolic links and .git are not searched."
+	}
 	if s.full() || shown < len(rows) {
 		head = fmt.Sprintf("The first %d matches are shown, there may be more: give a narrower pattern or path.", shown)
 	}
@@ -337,19 +369,20 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 
 // search looks for a pattern in files, in their order.
 type search struct {
-	c       *call
-	root    string
-	re      *regexp.Regexp
-	pattern string
-	most    int
-	matches []match
-	without bool // the program grep
-	large   int  // files that are too large to be searched
+	c          *call
+	root       string
+	re         *regexp.Regexp
+	pattern    string
+	most       int
+	matches    []match
+	without    bool // the program grep
+	large      int  // files that are too large to be searched
+	unreadable int
 }
 
 func (s *search) full() bool { return len(s.matches) >= s.most }
 
-// files searches files in groups that fit into a command line.
+// files searches files in groups, each of which fits into a command line.
 func (s *search) files(ctx context.Context, files []found) error {
 	for len(files) > 0 && !s.full() {
 		size, n := 0, 0
@@ -378,7 +411,7 @@ func (s *search) files(ctx context.Context, files []found) error {
 	return nil
 }
 
-// group searches files by grep or, where that does not do, by reading them.
+// group searches files with grep, or reads them if grep can't be used.
 func (s *search) group(ctx context.Context, names []string) error {
 	if !s.without {
 		before := len(s.matches)
@@ -399,10 +432,10 @@ func (s *search) group(ctx context.Context, names []string) error {
 	return nil
 }
 
-// program searches by the sandbox's grep. It reports false if that does not know
-// the options, or fails.
+// program searches with the sandbox's grep. It reports false if grep does not know the
+// options, or fails.
 func (s *search) program(ctx context.Context, names []string) (ok bool, err error) {
-	args := []string{"LC_ALL=C.UTF-8", "grep", "-P", "-n", "-H", "-I", "-s", "-Z", "--color=never", "-e", s.pattern, "--"}
+	args := []string{"LC_ALL=C.UTF-8", "grep", "-P", "-n", "-H", "-I", "-Z", "--color=never", "-e", s.pattern, "--"}
 	for _, name := range names {
 		args = append(args, "./"+name)
 	}
@@ -417,7 +450,8 @@ func (s *search) program(ctx context.Context, names []string) (ok bool, err erro
 	}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	done, err := own.Run(ctx, s.c.sb, &sandbox.CommandOptions{Cwd: s.root, Stdout: out, KillOnCancel: true}, "env", args...)
+	said := &complaints{}
+	done, err := own.Run(ctx, s.c.sb, &sandbox.CommandOptions{Cwd: s.root, Stdout: out, Stderr: said, KillOnCancel: true}, "env", args...)
 	switch {
 	case out.err != nil:
 		return errors.Is(out.err, errFull), nil
@@ -426,8 +460,40 @@ func (s *search) program(ctx context.Context, names []string) (ok bool, err erro
 	case err != nil:
 		return false, err
 	}
-	// 2 says that some file could not be read, or that an option is not known.
-	return done.ExitCode <= 1 || done.ExitCode == 2 && len(out.line) == 0 && out.lines > 0, nil
+	// 2 says that some file could not be read or is gone, or that an option is not known.
+	if done.ExitCode == 2 && said.denied+said.gone > 0 && said.other == 0 {
+		s.unreadable += said.denied
+		return true, nil
+	}
+	return done.ExitCode <= 1, nil
+}
+
+// complaints counts the lines of grep's standard error.
+type complaints struct {
+	line                []byte
+	denied, gone, other int
+}
+
+func (c *complaints) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		piece, after, end := bytes.Cut(rest, []byte("\n"))
+		c.line = append(c.line, piece...)
+		rest = after
+		if !end {
+			c.line = c.line[max(0, len(c.line)-maxMatch):] // the cause is at the end
+			break
+		}
+		switch {
+		case bytes.HasSuffix(c.line, []byte(": Permission denied")):
+			c.denied++
+		case bytes.HasSuffix(c.line, []byte(": No such file or directory")):
+			c.gone++
+		default:
+			c.other++
+		}
+		c.line = c.line[:0]
+	}
+	return len(p), nil
 }
 
 var (
@@ -440,7 +506,6 @@ type grepOutput struct {
 	full  func() bool
 	found func(match)
 	line  []byte
-	lines int
 	err   error
 }
 
@@ -461,7 +526,6 @@ func (g *grepOutput) Write(p []byte) (int, error) {
 			g.err = errStrange
 			return 0, g.err
 		}
-		g.lines++
 		g.found(match{strings.TrimPrefix(string(name), "./"), n, bytes.Clone(text), len(g.line) == maxLooked})
 		g.line = g.line[:0]
 		if g.full() {
@@ -475,7 +539,11 @@ func (g *grepOutput) Write(p []byte) (int, error) {
 // read searches a file by reading it.
 func (s *search) read(ctx context.Context, name string) error {
 	f, err := s.c.sb.FS().Open(ctx, path.Join(s.root, name), nil)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		s.unreadable++
 		return nil
 	}
 	if err != nil {
