@@ -37,7 +37,7 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 	if err := in.check(); err != nil {
 		return Result{}, err
 	}
-	err := c.room(ctx)
+	err := c.reserve(ctx)
 	var b *background // that was started
 	defer func() {
 		c.box.mu.Lock()
@@ -76,9 +76,9 @@ func starting(ctx, after context.Context) (live context.Context, end context.Can
 	return live, end, context.AfterFunc(ctx, end)
 }
 
-// room counts one more command as starting, and refuses it where too many run or
-// are being started by other calls.
-func (c *call) room(ctx context.Context) error {
+// reserve reserves a place for one more command. It refuses it if too many run, or if other
+// calls are about to start too many.
+func (c *call) reserve(ctx context.Context) error {
 	c.box.mu.Lock()
 	starting := c.box.starting
 	c.box.starting++
@@ -169,9 +169,9 @@ type outputInput struct {
 
 const maxWait = 60
 
-// readOutput reads the log up to where it has come. The log has no positions to
-// start at: what comes before the cursor is read and dropped, which is not
-// counted as waiting.
+// readOutput reads the log to its present end. A log can only be read from its start, so
+// readOutput reads and drops what comes before the cursor. That time does not count as
+// waiting.
 func readOutput(ctx context.Context, c *call, in *outputInput) (Result, error) {
 	var from, at [2]int64 // standard output and error
 	if in.Cursor != "" {

@@ -77,7 +77,7 @@ func find(text, piece string, exact bool) (found [][2]int) {
 	}
 }
 
-// lineEnd returns how lines end in a place of a text, or else next to it.
+// lineEnd returns the line end in a range of a text, or otherwise that of the line before.
 func lineEnd(text string, from, to int) string {
 	i := strings.IndexByte(text[from:], '\n')
 	if i >= 0 {

@@ -32,8 +32,9 @@ func fileTools() []*tool {
 	}
 }
 
-// ofProcess are paths that lead wherever a process is, and so around every policy.
-var ofProcess = regexp.MustCompile(`^/proc/[^/]+/(task/[^/]+/)?(cwd|root|fd|map_files)(/|$)`)
+// processPaths matches paths that each process resolves to something else. No policy can
+// judge them.
+var processPaths = regexp.MustCompile(`^/proc/[^/]+/(task/[^/]+/)?(cwd|root|fd|map_files)(/|$)`)
 
 // place returns the absolute path of a file, if the options allow it.
 func (c *call) place(ctx context.Context, l location) (string, error) {
@@ -41,7 +42,7 @@ func (c *call) place(ctx context.Context, l location) (string, error) {
 	if name == "" || strings.ContainsRune(name, 0) {
 		return "", mistake("A path is needed, without NUL.")
 	}
-	if ofProcess.MatchString(path.Clean(name)) {
+	if processPaths.MatchString(path.Clean(name)) {
 		return "", mistake("%s leads elsewhere: say where the file is.", line(name))
 	}
 	if len(c.t.opts.Paths) == 0 {
@@ -51,7 +52,7 @@ func (c *call) place(ctx context.Context, l location) (string, error) {
 	for at, rest := name, ""; ; at, rest = path.Dir(at), path.Join(path.Base(at), rest) {
 		found, err := c.sb.FS().RealPath(ctx, at)
 		if errors.Is(err, fs.ErrNotExist) && at != "/" {
-			// What is written to a link would make the file that it leads to.
+			// Writing to a broken link would create the file that it leads to.
 			if _, err := c.sb.FS().Lstat(ctx, at); err == nil {
 				return "", mistake("%s is outside of what the tools for files may use: it is a link to what is not there.", line(at))
 			} else if !errors.Is(err, fs.ErrNotExist) {

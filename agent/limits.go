@@ -62,7 +62,7 @@ const (
 	maxSniffed   = 8000
 )
 
-// check finds values that nothing can go by.
+// check refuses limits that can't be applied.
 func (l *Limits) check() error {
 	const pkg = "agent"
 	var short, long error
@@ -96,8 +96,8 @@ func pick[T int | int64 | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// figures puts the limits that a model goes by into words for it.
-func (l *Limits) figures() *strings.Replacer {
+// describe returns a replacer that puts the limits into texts for the model.
+func (l *Limits) describe() *strings.Replacer {
 	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
 	return strings.NewReplacer("{output}", strconv.Itoa(l.Output), "{timeout}", seconds(l.Timeout), "{longest}", seconds(l.MaxTimeout))
 }
@@ -105,7 +105,7 @@ func (l *Limits) figures() *strings.Replacer {
 // data is how many bytes of a result are left for data.
 func (l *Limits) data() int { return l.Output - words }
 
-// timeout is how long a command may run for which the model asks for seconds.
+// timeout returns how long a command may run if the model asks for seconds.
 func (l *Limits) timeout(seconds float64) time.Duration {
 	if seconds <= 0 {
 		return l.Timeout

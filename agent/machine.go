@@ -113,7 +113,7 @@ func stopSandbox(ctx context.Context, c *call, _ *noInput) (Result, error) {
 	sb, err := c.t.stop(ctx, c.Conversation)
 	if err != nil && sb != nil {
 		c.sb, c.box = sb, c.t.boxOf(c.Conversation)
-		return c.t.ended(ctx, c, Result{}, err)
+		return c.t.checkEnd(ctx, c, Result{}, err)
 	}
 	if err != nil {
 		return Result{}, err
@@ -144,8 +144,7 @@ type saveInput struct {
 	Name string   `json:"name,omitempty" is:"the name in the user's folder; the file's own by default"`
 }
 
-// local checks the name of an artifact. Whatever it says, the folder is not left:
-// it is an os.Root.
+// local checks the name of an artifact. The os.Root of the folder keeps every name inside.
 func local(name string) (string, error) {
 	name = filepath.FromSlash(name)
 	if !filepath.IsLocal(name) || name == "." {

@@ -52,13 +52,13 @@ var endTexts = map[news]string{
 		"What was written since, commands in the background and Python's variables are gone. Another machine starts with the next command or file that is used.",
 }
 
-// ends reports whether a call is not made because of the news: what a model meant
-// for its files may do harm where there are none.
-func (n news) ends() bool { return n == lost || n == expired }
+// preventsCall reports whether the news prevents the call. A call that was meant for the
+// model's files may do harm where there are none.
+func (n news) preventsCall() bool { return n == lost || n == expired }
 
-// begins tells what there is to tell before a call. It is an error if the call is not
-// made for it.
-func (t *Toolset) begins(c *call) error {
+// checkNews sets the news of a call before it is made. The error says why it must not be
+// made.
+func (t *Toolset) checkNews(c *call) error {
 	s, kept := t.sessions.(interface{ news(string) news })
 	if kept {
 		c.news = s.news(c.Conversation)
@@ -75,16 +75,16 @@ func (t *Toolset) begins(c *call) error {
 		c.box.last = c.sb.CurrentSession()
 		c.box.begun = true
 	}
-	if c.news.ends() {
+	if c.news.preventsCall() {
 		return mistake("%s", texts[c.news].text)
 	}
 	return nil
 }
 
-// ended finds out, after a call, whether sessions have ended between the last call and
-// this one, or during this one. It lets go of a sandbox that is gone. The end of the
+// checkEnd finds out, after a call, whether sessions have ended between the last call and
+// this one, or during this one. It forgets a sandbox that is gone. The end of the
 // session is no error: the model can make the call again.
-func (t *Toolset) ended(ctx context.Context, c *call, r Result, err error) (Result, error) {
+func (t *Toolset) checkEnd(ctx context.Context, c *call, r Result, err error) (Result, error) {
 	under := ctx.Err() == nil && errors.Is(err, sandbox.ErrStopped)
 	if cur := c.sb.CurrentSession(); err != nil && ctx.Err() == nil && cur != nil {
 		if text, _ := told(err); text == unreachable && cur.Refresh(ctx) == nil {
@@ -142,7 +142,7 @@ func howEnded(ctx context.Context, s *sandbox.Session, byStop, byDeath news) new
 func (c *call) tell(r Result) Result {
 	n := texts[c.news]
 	notes := []string{n.text}
-	if c.news.ends() { // which is all that is said
+	if c.news.preventsCall() { // which is all that is said
 		notes = nil
 	}
 	if left, refused := c.shortened(); refused {
@@ -160,7 +160,7 @@ func (c *call) tell(r Result) Result {
 	return r
 }
 
-// with adds a fact.
+// with adds a value to Data.
 func (r Result) with(name string, value any) Result {
 	if r.Data == nil {
 		r.Data = map[string]any{}

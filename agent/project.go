@@ -84,11 +84,11 @@ func withSandbox(text json.RawMessage) json.RawMessage {
 	return text
 }
 
-// ofProject are the tools of a project that take no sandbox, or name it
-// themselves.
+// ofProject lists the tools of a project that take no sandbox, or have their own argument
+// for its name.
 var ofProject = []string{"create_sandbox", "list_sandboxes", "remove_sandbox"}
 
-// choose takes the sandbox's name out of the arguments, where there is a choice.
+// choose removes the sandbox's name from the arguments, if the tools are those of a project.
 func (t *Toolset) choose(c *call) (json.RawMessage, error) {
 	if t.client == nil || slices.Contains(ofProject, c.Tool) {
 		return c.Arguments, nil
@@ -165,7 +165,7 @@ func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error
 	return Result{Text: text.String(), Data: map[string]any{"sandbox": sb.Name()}}, nil
 }
 
-// mayCreate counts one more sandbox as being made, if there may be one.
+// mayCreate reserves a place for one more sandbox, and reports whether there was one.
 func (t *Toolset) mayCreate() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -195,7 +195,7 @@ func hasStopped(sb *sandbox.Sandbox) bool {
 	return false
 }
 
-// forget lets go of an interpreter.
+// forget drops an interpreter.
 func (p *interpreter) forget() {
 	p.cancel()
 	<-p.ended
@@ -211,7 +211,7 @@ type cells struct {
 	end     chan cellEnd
 }
 
-// begin makes room for a cell. The channel gets its end.
+// begin registers a cell. The channel receives its end.
 func (s *cells) begin(mark string, out *window) <-chan cellEnd {
 	s.mu.Lock()
 	defer s.mu.Unlock()
