@@ -34,9 +34,11 @@ const mkdir = `[ -e "$d" ] || [ -L "$d" ] || { mkdir -p -- "$d" && echo made; } 
 const whole = `printf '%s  %s\n' "$s" "$p" | sha256sum -c >/dev/null 2>&1 || exit 75
 `
 
-// sweep removes uploaded pieces that arrived after their call had ended. Pieces in use
-// are never a day old.
-const sweep = `find /tmp -maxdepth 1 -type f -name '.piece-*' -ctime +0 -delete 2>/dev/null
+// sweep removes pieces whose upload arrived late, when no call waited for it. No piece that
+// is needed is a day old. It runs no program if $p is the only piece.
+const sweep = `for x in /tmp/.piece-*; do
+[ "$x" = "$p" ] || [ ! -e "$x" ] || { find /tmp -maxdepth 1 -type f -name '.piece-*' -ctime +0 -delete 2>/dev/null; break; }
+done
 `
 
 // append1 appends its standard input, $n bytes, to $f with one write(2), like package os,
@@ -86,7 +88,7 @@ type Placement struct {
 // run that comes after the one that has done the work, nothing is done. So a
 // file that is created, even an empty one, needs a piece.
 func (run Runner) Join(ctx context.Context, name string, at int64, p Piece, to *Placement, again bool) (made bool, err error) {
-	const script = sweep + `join() {
+	const script = "p=$7\n" + sweep + `join() {
 f=$1 d=$2 at=$3 to=$4 mode=$5 again=$6 p=$7 n=$8 s=$9
 size=$((at+n))
 if [ -n "$again" ] && [ -n "$to" ] && [ ! -e "$f" ] && [ ! -e "$p" ] && [ -f "$to" ]; then
@@ -96,7 +98,8 @@ fi
 if [ "$at" = 0 ]; then
 ` + mkdir + `(umask 077; dd if=/dev/null of="$f" conv=notrunc status=none) || exit
 fi
-have=$(stat -c %s -- "$f" 2>/dev/null) || exit 75
+have=0
+[ "$at" = 0 ] && [ -e "$p" ] || have=$(stat -c %s -- "$f" 2>/dev/null) || exit 75
 if [ -e "$p" ]; then
 [ "$have" -ge "$at" ] || exit 75
 ` + whole + `dd if="$p" of="$f" bs=1M seek="$at" oflag=seek_bytes conv=notrunc,nocreat status=none || exit
