@@ -42,12 +42,17 @@ const (
 // prompt is the prompt of a plain shell.
 const prompt = "▲ \x01\x1b[2m\x02$PWD/\x01\x1b[0m\x02 "
 
-// userShell starts the shell of the current user. It starts bash without the files that
-// would change the prompt, as the official CLI does.
+// userShell starts the shell of the user that it runs as: bash without the files
+// that would change the prompt, as the official CLI does. Users such as nobody, who may
+// not log in, get bash.
 const userShell = `shell=${SHELL:-bash}
+case $shell in */nologin | */false) shell=bash ;; esac
 command -v "$shell" >/dev/null 2>&1 || shell=sh
 case $shell in bash | */bash) exec "$shell" --norc -i ;; esac
 exec "$shell" -i`
+
+// inDirectory runs a program in a directory.
+const inDirectory = `cd -- "$1" && shift && exec "$@"`
 
 // shell is the command line that the sandbox runs.
 func (o *terminalOptions) shell() *terminal.ShellOptions {
@@ -64,7 +69,9 @@ func (o *terminalOptions) shell() *terminal.ShellOptions {
 		if len(s.Env) > 0 {
 			as = append(as, "--preserve-env="+strings.Join(slices.Sorted(maps.Keys(s.Env)), ","))
 		}
-		s.Command, s.Args, s.Sudo = "sudo", slices.Concat(as, []string{"--", s.Command}, s.Args), false
+		// The sandbox's own user need not be able to enter the directory.
+		as = append(as, "--", "sh", "-c", inDirectory, "sh", o.workdir, s.Command)
+		s.Command, s.Args, s.Cwd, s.Sudo = "sudo", append(as, s.Args...), "", false
 	}
 	return s
 }
@@ -111,7 +118,7 @@ type connectCommand struct {
 func (c *connectCommand) command() *line.Command {
 	return &line.Command{
 		Name: "connect", Aliases: []string{"ssh", "shell"}, Near: []string{"console", "enter", "terminal"}, First: true, Short: "Start a shell in a sandbox",
-		Long: "Start a shell in a sandbox, which is started if it is stopped: the one of the user, $SHELL in the sandbox. The timeout is extended for as long as the shell is open.",
+		Long: "Start the shell of the user, $SHELL, in a sandbox. A stopped sandbox is started first. The timeout is extended while the shell is open.",
 		Args: []line.Argument{line.NameArg}, Options: c.define, Example: "ssh my-app", Run: c.run,
 	}
 }
@@ -121,13 +128,16 @@ func (c *connectCommand) define(flags *pflag.FlagSet) {
 	line.Option(flags, &c.o.user, "user", "u", "name", "", "Start the shell as another user of the sandbox", line.ParseUser)
 	line.Option(flags, &c.o.workdir, "workdir", "w", "str", "", "The directory to start in", line.ParseDirectory)
 	line.Variables(flags, &c.env, "An environment variable for the shell (repeatable)")
-	line.Option(flags, &c.timeout, "timeout", "", "num UNIT", "", "Not for shells, which have no time limit of their own", line.ParseDuration)
+	line.Option(flags, &c.timeout, "timeout", "", "num UNIT", "", "Not allowed: a shell has no time limit of its own", line.ParseDuration)
 	line.Toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the shell is open")
 }
 
 func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
-	if c.timeout > 0 {
+	switch {
+	case c.timeout > 0:
 		return line.Usagef("--timeout can't be used with a shell")
+	case c.o.sudo && c.o.user != "":
+		return line.Usagef("--sudo and --user exclude each other")
 	}
 	name, err := c.account.CheckedName(args[0])
 	if err != nil {
@@ -139,6 +149,11 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 	sb, err := c.account.Get(cmd.Context(), name, true)
 	if err != nil {
 		return err
+	}
+	if c.o.user != "" {
+		if c.o.workdir, err = userDirectory(cmd.Context(), sb, c.o.user, c.o.workdir); err != nil {
+			return err
+		}
 	}
 	c.o.keepAlive = !c.noKeep
 	c.o.env = c.pairs(c.env, "--env")

@@ -19,11 +19,11 @@ func TestShellOfUser(t *testing.T) {
 		{terminalOptions{}, terminal.ShellOptions{Command: "sh", Args: []string{"-c", userShell}, Env: sandbox.Env{"PS1": prompt}}},
 		{terminalOptions{command: "sh", env: sandbox.Env{"PS1": "$"}}, terminal.ShellOptions{Command: "sh", Env: sandbox.Env{"PS1": "$"}}},
 		{terminalOptions{sudo: true, workdir: "/x"}, terminal.ShellOptions{Command: "sh", Args: []string{"-c", userShell}, Env: sandbox.Env{"PS1": prompt}, Sudo: true, Cwd: "/x"}},
-		{terminalOptions{command: "vim", args: []string{"f"}, user: "eve"}, terminal.ShellOptions{Command: "sudo", Args: []string{"-u", "eve", "--", "vim", "f"}}},
+		{terminalOptions{command: "vim", args: []string{"f"}, user: "eve", workdir: "/home/eve"}, terminal.ShellOptions{Command: "sudo", Args: []string{"-u", "eve", "--", "sh", "-c", inDirectory, "sh", "/home/eve", "vim", "f"}}},
 		{
-			terminalOptions{user: "eve", env: sandbox.Env{"A": "1"}},
+			terminalOptions{user: "eve", workdir: "/tmp", env: sandbox.Env{"A": "1"}},
 			terminal.ShellOptions{
-				Command: "sudo", Args: []string{"-u", "eve", "--preserve-env=A,PS1", "--", "sh", "-c", userShell}, Env: sandbox.Env{"A": "1", "PS1": prompt},
+				Command: "sudo", Args: []string{"-u", "eve", "--preserve-env=A,PS1", "--", "sh", "-c", inDirectory, "sh", "/tmp", "sh", "-c", userShell}, Env: sandbox.Env{"A": "1", "PS1": prompt},
 			},
 		},
 	} {

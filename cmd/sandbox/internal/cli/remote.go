@@ -51,13 +51,13 @@ type commandOptions struct {
 func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 	line.Toggle(flags, &o.sudo, "sudo", "", "Run the command as root")
 	line.Option(flags, &o.user, "user", "u", "name", "", "Run the command as another user of the sandbox", line.ParseUser)
-	line.Toggle(flags, &o.interactive, "interactive", "i", "Pass standard input on: key by key at a terminal, as it comes from a pipe")
+	line.Toggle(flags, &o.interactive, "interactive", "i", "Pass standard input on: key by key from a terminal, as it arrives from a pipe")
 	line.Toggle(flags, &o.tty, "tty", ttyShort, "Run the command in a terminal")
 	line.Toggle(flags, &o.noTTY, "no-tty", "T", "Never run the command in a terminal")
 	line.Toggle(flags, &o.noExtend, "no-extend-timeout", "", "Don't extend the sandbox's timeout while the command runs")
 	line.Option(flags, &o.workdir, "workdir", "w", "str", "", "The directory to run the command in", line.ParseDirectory)
 	line.Toggle(flags, &o.detach, "detach", "d", "Start the command, write its ID to standard output and leave it running")
-	line.Toggle(flags, &o.binary, "binary", "", "Carry standard output byte by byte, for output that is not text")
+	line.Toggle(flags, &o.binary, "binary", "", "Pass standard output on byte for byte, for output that is not text")
 	line.Toggle(flags, &o.noEcho, "no-echo", "", "Don't show the command line on standard error")
 	line.Toggle(flags, &o.killOnExit, "kill-on-exit", "", "Kill the command at once when a signal ends this program")
 	line.Toggle(flags, &o.stop, "stop", "", "Stop the sandbox when the command has ended")
@@ -87,6 +87,8 @@ func (p *place) checkCommand(o *commandOptions, words []string) (err error) {
 		return line.Usagef("--timeout can't be used with -i or --stdin")
 	case o.interactive && o.detach:
 		return line.Usagef("-i and -d exclude each other")
+	case o.sudo && o.user != "":
+		return line.Usagef("--sudo and --user exclude each other")
 	case o.binary && (terminal || o.detach):
 		return line.Usagef("--binary is for commands whose output is piped")
 	}
@@ -112,6 +114,11 @@ func (p *place) runRemote(ctx context.Context, sb *sandbox.Sandbox, o *commandOp
 	terminal, err := p.inTerminal(o)
 	if err != nil {
 		return err
+	}
+	if o.user != "" {
+		if o.workdir, err = userDirectory(ctx, sb, o.user, o.workdir); err != nil {
+			return err
+		}
 	}
 	if terminal {
 		return p.terminal(ctx, sb, &terminalOptions{
@@ -190,11 +197,11 @@ func (r *remoteRun) run(ctx context.Context) error {
 	return screen.ExitWith(code)
 }
 
-// lookTime limits the lookup of what happened to a command.
+// lookTime limits the requests that find out whether a command is still running.
 const lookTime = 10 * time.Second
 
-// whatBecame adds a hint to the error of a command whose output was cut off. The hint
-// depends on the sandbox's current state.
+// whatBecame adds a hint to the error of a command whose output was cut off. It looks at
+// the sandbox, so that the hint says whether the command is still running.
 func (r *remoteRun) whatBecame(ctx context.Context, err error) error {
 	stream, cut := errors.AsType[*sandbox.StreamError](err)
 	unknown := errors.Is(err, sandbox.ErrOutcomeUnknown)
@@ -337,7 +344,7 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 	if info, err := r.screen.In.Stat(); err == nil && info.Mode().IsRegular() {
 		cmd.Stdin = r.screen.In
 	} else {
-		// A pending read must not delay the command's end.
+		// A read that is in flight does not delay the end of the command.
 		pipe, err := cmd.StdinPipe()
 		if err != nil {
 			return 0, err
@@ -364,7 +371,7 @@ func (p *place) passInput(w io.WriteCloser) {
 	in := &readErrors{r: p.screen.In}
 	_, _ = io.Copy(w, in)
 	if in.err != nil {
-		p.screen.Warn("standard input can't be read: "+in.err.Error(), "the command gets what came before")
+		p.screen.Warn("standard input can't be read: "+in.err.Error(), "the command gets what was read before that")
 	}
 	_ = w.Close()
 }
