@@ -98,14 +98,14 @@ type failure struct {
 	RequestID string `json:"requestId,omitempty"`
 	Hint      string `json:"hint,omitempty"`
 
-	Exit int
+	Exit int `json:"-"`
 	body []byte
 }
 
 // exitCodes names the errors that are identified by their exit code alone.
 var exitCodes = map[int]string{
 	ExitNotFound: "not_found", ExitLogin: "no_credentials", ExitConflict: "conflict", ExitTimeout: "timeout", ExitRateLimit: "rate_limited",
-	exitUnknown: "outcome_unknown",
+	exitUnknown: "outcome_unknown", ExitNotStarted: "not_started",
 }
 
 // fieldOptions maps the SDK's fields to the options that set them.
@@ -191,12 +191,12 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 		}
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		f.Code, f.Exit = "outcome_unknown", exitUnknown
-		f.Hint = "whether it was done is not known: look with " + Try("ls --all")
+		f.Hint = "it may have been done: look with " + Try("ls --all")
 	case errors.As(err, &changed):
 		f.Code, f.Exit = "files_changed", exitChanged
 		f.Hint = "copy again once the programs that write there have ended"
 		if len(changed.Unreadable) > 0 {
-			f.Hint = "the files that are not readable were not copied; --exclude leaves them out without an error"
+			f.Hint = "files that can't be read were not copied; --exclude leaves them out without an error"
 		}
 	case errors.Is(err, auth.ErrNoCredentials):
 		f.Code, f.Exit = "no_credentials", ExitLogin
@@ -208,7 +208,7 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 		f.Code, f.Exit = "executable_not_found", ExitNoProgram
 	case errors.As(err, &shell):
 		f.Code, f.Exit = "terminal_lost", ExitTerminal
-		f.Hint = "the program in it was hung up"
+		f.Hint = "the program in it got SIGHUP"
 	case errors.As(err, &stream) && stream.CommandID != "":
 		f.Code = "stream_broken"
 	case errors.Is(err, context.DeadlineExceeded):
@@ -218,7 +218,7 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 	case api == nil && errors.Is(err, fs.ErrNotExist):
 		f.Code, f.Exit = "not_found", ExitNotFound
 	case errors.Is(err, syscall.ECONNREFUSED):
-		f.Code, f.Hint = "connection_refused", "nothing answers there; "+Try("doctor")+" looks what is wrong"
+		f.Code, f.Hint = "connection_refused", "nothing answers at that address; "+Try("doctor")+" shows what is wrong"
 	case errors.Is(err, sandbox.ErrNoRoute):
 		f.Exit = ExitNotFound
 		f.Message, _, _ = strings.Cut(f.Message, " (CreateOptions") // what a program does
@@ -244,13 +244,13 @@ func (s *Screen) commandsHint() string {
 	return "run " + Try("ps --all %s", s.Names[0]) + " to see the commands of its session"
 }
 
-// missingHint says where to look for a missing object: the one that the message names, or
-// else that of the operation.
+// missingHint says how to list the kind of object that is missing. The kind is in the
+// message or else in the operation.
 func (s *Screen) missingHint(err *sandbox.APIError) string {
 	message := strings.ToLower(err.Message)
 	switch {
 	case strings.Contains(message, "no snapshot available"):
-		return "it was never saved, so that nothing of it is left; rm removes it"
+		return "its files were never saved, so nothing is left of it; rm removes it"
 	case strings.Contains(message, "image"):
 		return "an image is the team's, or one of the service's, such as vercel/sandbox/node:24"
 	}
@@ -320,14 +320,14 @@ func (s *Screen) reportJSON(f failure) {
 	fmt.Fprint(s.Err, Lines(text.String()))
 }
 
-// Failed reports one of several errors, with what failed.
+// Failed prints one of several errors; what says which object failed.
 func (s *Screen) Failed(what string, err error) {
 	f := s.Explain(err)
 	f.Message = what + f.Message
 	s.show(f)
 }
 
-// Report prints an error on standard error and returns the exit code.
+// Report prints an error to standard error and returns the exit code.
 func (s *Screen) Report(err error) int {
 	var exit *ExitError
 	if errors.As(err, &exit) && exit.Err == nil {
@@ -341,7 +341,7 @@ func (s *Screen) Report(err error) int {
 	return f.Exit
 }
 
-// show prints an error: what happened, the API's message, and what to do.
+// show prints an error: the message, the details of the API's response, and the hint.
 func (s *Screen) show(f failure) {
 	if s.wantsJSONErrors() {
 		s.reportJSON(f)
@@ -374,7 +374,7 @@ func (s *Screen) credentialHint() string {
 	if s.Source == "" {
 		return "run " + Try("login") + ", or set VERCEL_AUTH_TOKEN"
 	}
-	return "the token comes from " + s.Source + "; " + Try("doctor") + " tells more, " + Try("login") + " gets a new one"
+	return "the token comes from " + s.Source + "; " + Try("doctor") + " shows more, " + Try("login") + " gets a new one"
 }
 
 // errorView is the JSON document of an error on standard error with --json.
