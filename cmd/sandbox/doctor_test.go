@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // TestDoctorUnusedTokens: doctor names the token that is used, and says why the others
@@ -33,4 +34,18 @@ func TestDoctorUnusedTokens(t *testing.T) {
 	assert.Equal(t, "VERCEL_TOKEN needs VERCEL_TEAM_ID and VERCEL_PROJECT_ID, or a linked folder; "+
 		"SANDBOX_TOKEN (of a .env file) comes after VERCEL_OIDC_TOKEN; "+
 		"VERCEL_OIDC_TOKEN_FILE (of a .env file) is not read: a folder's files can't name a file outside of it", details["other tokens"])
+}
+
+// TestDoctorCounts: doctor looks at one page of sandboxes, and says so if there are more.
+func TestDoctorCounts(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	for i := range 51 {
+		if i == 50 {
+			assert.Contains(t, d.ok("doctor"), "prj_emulator, 50 running")
+		}
+		_, err := d.server.Client().Create(t.Context(), nil)
+		require.NoError(t, err)
+	}
+	assert.Contains(t, d.ok("doctor"), "prj_emulator, at least 50 running")
 }

@@ -354,7 +354,7 @@ func TestQuestions(t *testing.T) {
 	s.press("y\r")
 	s.until("created")
 	assert.Equal(t, 0, s.ended())
-	// A missing object is reported without a question.
+	// If the sandbox does not exist, no question is asked.
 	for _, line := range [][]string{{"snapshot", "nope"}, {"config", "tags", "nope"}} {
 		s = d.inTerminal(line...)
 		assert.Equal(t, 3, s.ended(), s.text())
@@ -373,6 +373,11 @@ func TestQuestions(t *testing.T) {
 	s.press("n\r")
 	assert.Equal(t, 1, s.ended())
 	assert.Equal(t, "c\n", d.ok("ls", "-q"))
+	s = d.inTerminal("stop", "--all")
+	s.until("[y/N]")
+	s.press("y\r")
+	s.until("Sandbox c stopped.")
+	assert.Equal(t, 0, s.ended())
 	s = d.inTerminal("rm", "--all")
 	s.until("[y/N]")
 	s.press("y\r")
@@ -410,14 +415,20 @@ func TestDumbTerminal(t *testing.T) {
 	assert.NotContains(t, s.text(), "\x1b")
 }
 
-// TestTableAtTerminal: tables are cut to the width of the terminal unless an option
-// forbids it.
+// TestTableAtTerminal cuts the lines of a table to the width of the terminal, and breaks
+// what stop shows between its fields.
 func TestTableAtTerminal(t *testing.T) {
 	t.Parallel()
 	d := terminalDesk(t)
 	s := d.inTerminal("ls", "--color", "never")
 	assert.Equal(t, 0, s.ended())
 	s.until("…")
+	s = d.inTerminalOf("xterm", 60, "stop", "--color", "never", "c")
+	assert.Equal(t, 0, s.ended())
+	require.Eventually(t, func() bool { return strings.Contains(s.text(), "expires: ") }, time.Minute, 5*time.Millisecond)
+	for _, line := range strings.FieldsFunc(s.text(), func(r rune) bool { return r == '\r' || r == '\n' }) {
+		assert.LessOrEqual(t, ansi.StringWidth(line), 60, line)
+	}
 }
 
 // TestRemoveStarted starts a sandbox while rm asks whether to remove it.

@@ -188,7 +188,7 @@ func (c *configCommand) settingCommand(s *setting) *line.Command {
 	}
 }
 
-// set updates a sandbox without looking at its current settings, and reports the change.
+// set changes a sandbox without looking at its present settings, and prints the result.
 func (p *place) set(ctx context.Context, name, what string, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
 	return p.update(ctx, name, what, func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 		return o, lines, nil
@@ -208,7 +208,7 @@ func (p *place) replace(ctx context.Context, name, what string, clears bool, pre
 	})
 }
 
-// update updates a sandbox and reports the change.
+// update changes a sandbox and prints the result.
 func (p *place) update(ctx context.Context, name, what string,
 	change func(*sandbox.Sandbox) (o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string, err error),
 ) error {
@@ -270,6 +270,7 @@ func (c *configListCommand) run(cmd *cobra.Command, args []string) error {
 
 func configTable(v sandboxView) *table.Table {
 	t := table.New("FIELD", "VALUE")
+	t.Breaks = true
 	row := func(name, value string) { t.Row(table.Cell{Text: name, Style: console.Bold}, value) }
 	row("Region", dash(v.Region))
 	row("Failover regions", dash(strings.Join(v.FailoverRegions, ", ")))
@@ -371,7 +372,7 @@ type configPolicyCommand struct {
 
 func (c *configPolicyCommand) command() *line.Command {
 	return &line.Command{
-		Name: "network-policy", Short: "Set what a sandbox can reach, at once and from now on", Args: []line.Argument{line.NameArg},
+		Name: "network-policy", Short: "Set what a sandbox can reach, in this session and in later ones", Args: []line.Argument{line.NameArg},
 		Options: func(flags *pflag.FlagSet) {
 			c.p.define(flags)
 			line.Option(flags, &c.mode, "mode", "", "MODE", "", "Alias for --network-policy", line.ParsePolicyMode)

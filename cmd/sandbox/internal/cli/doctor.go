@@ -66,6 +66,7 @@ func (c *doctorCommand) findingTable(findings []finding) *table.Table {
 	styles := map[string]console.Style{foundOK: console.Green, foundWarning: console.Yellow, foundFailed: console.Red}
 	marks := map[string]string{foundOK: "✔ ok", foundWarning: "! warning", foundFailed: "✖ failed"}
 	t := table.New("CHECK", "STATUS", "DETAIL")
+	t.Breaks = true
 	for _, f := range findings {
 		t.Row(f.Check, table.Cell{Text: marks[f.Status], Style: styles[f.Status]}, f.Detail)
 	}
@@ -159,7 +160,12 @@ func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 			running++
 		}
 	}
-	return []finding{token, others, {"project", foundOK, fmt.Sprintf("%s, %d running", where, running)}}
+	if page.Next != "" {
+		where += ", at least"
+	} else {
+		where += ","
+	}
+	return []finding{token, others, {"project", foundOK, fmt.Sprintf("%s %d running", where, running)}}
 }
 
 // checkLogin checks who can read the login.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -185,21 +186,47 @@ func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 		}
 		rows = append(rows, []field{{"snapshot: ", p.ID}, {"size: ", units.Bytes(p.SizeBytes)}, {"expires: ", expires}})
 	}
+	c.screen.Tree(c.fieldLines(rows), func(s string) string { return c.screen.Err.Paint(console.Dim, s) })
+}
+
+// fieldLines lays rows of fields out in columns. Where the columns don't fit into the
+// terminal, it breaks rows between fields.
+func (c *stopCommand) fieldLines(rows [][]field) (lines []string) {
+	const indent, gap = 5, 2
 	widths := map[int]int{}
 	for _, row := range rows {
 		for column, f := range row {
 			widths[column] = max(widths[column], len(f.label)+len(f.value))
 		}
 	}
-	var lines []string
-	for _, row := range rows {
-		var b strings.Builder
-		for column, f := range row {
-			b.WriteString(f.label + c.screen.Err.Paint(console.Cyan, f.value) + strings.Repeat(" ", widths[column]-len(f.label)-len(f.value)+2))
-		}
-		lines = append(lines, strings.TrimRight(b.String(), " "))
+	needed, room := indent-gap, math.MaxInt
+	for _, w := range widths {
+		needed += w + gap
 	}
-	c.screen.Tree(lines, func(s string) string { return c.screen.Err.Paint(console.Dim, s) })
+	if c.screen.Err.Terminal {
+		room = c.screen.Err.Width()
+	}
+	for _, row := range rows {
+		line, at := "", indent
+		add := func(text string, width int) { line, at = line+text, at+width }
+		for column, f := range row {
+			width := len(f.label) + len(f.value)
+			switch {
+			case column == 0:
+			case at+gap+width > room:
+				lines = append(lines, line)
+				line, at = "  ", indent+2
+			case needed <= room:
+				padding := widths[column-1] - len(row[column-1].label) - len(row[column-1].value) + gap
+				add(strings.Repeat(" ", padding), padding)
+			default:
+				add("  ", gap)
+			}
+			add(f.label+c.screen.Err.Paint(console.Cyan, f.value), width)
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 type removeCommand struct {
@@ -254,14 +281,14 @@ func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// errInUse explains why an object is not removed.
-var errInUse = &screen.ExitError{Code: screen.ExitConflict, Err: errors.New("it has been used since it was found, and is left alone")}
+// errInUse is why something that was to be removed is left alone.
+var errInUse = &screen.ExitError{Code: screen.ExitConflict, Err: errors.New("it was used after it was found, so it is left alone")}
 
 // errNothing is the result of a task without anything to do.
 var errNothing = errors.New("nothing to do")
 
-// tasks calls do for each name, reports each result on standard error, and writes the
-// names of the changed objects to standard output.
+// tasks calls do for each name, prints each result to standard error, and writes the names
+// of the changed objects to standard output.
 func (p *place) tasks(names []string, title string, do func(name string) error) error {
 	done, err := p.each(names, title, do)
 	return errors.Join(err, p.screen.PrintDone(done))
@@ -301,9 +328,9 @@ func sameSandbox(found, now sandbox.Info) bool {
 	return found.Name == now.Name && found.CreatedAt.Equal(now.CreatedAt) && found.CurrentSessionID == now.CurrentSessionID
 }
 
-// removeFound removes sandboxes that a selection has found, and returns those that are
-// gone. It does not remove a sandbox that is no longer selected or was started since, and
-// returns an error for it.
+// removeFound removes sandboxes that a selection has found, and returns the removed
+// ones. It leaves a sandbox alone that no longer matches, or was started in the
+// meantime, and reports that as an error.
 func (p *place) removeFound(ctx context.Context, found []sandbox.Info, sel *selection, orphans bool) ([]sandbox.Info, error) {
 	match := sel.matcher(p.pairs(sel.tags, "--tag"))
 	gone := make([]bool, len(found))

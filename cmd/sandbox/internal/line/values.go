@@ -284,7 +284,7 @@ func within(least, most time.Duration) func(string) (time.Duration, error) {
 	return func(s string) (time.Duration, error) {
 		d, err := units.ParseDuration(s)
 		if err == nil && (d < least || d > most) {
-			err = fmt.Errorf("%v is outside %v to %v", d, least, most)
+			err = fmt.Errorf("%v is outside %v to %s", d, least, strings.TrimSuffix(most.String(), "0m0s"))
 		}
 		return d, err
 	}

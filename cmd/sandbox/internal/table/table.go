@@ -26,6 +26,9 @@ type Table struct {
 	// Least are headers of columns that are left out where there is no room for
 	// all, in this order. Those that say the same in all rows go before them.
 	Least []string
+	// Breaks says that the text of the last column is broken into lines where there is
+	// no room for it, not cut.
+	Breaks bool
 }
 
 // New makes a table with the given header.
@@ -134,11 +137,37 @@ func (t *Table) widths() []int {
 	return widths
 }
 
-// Write writes the table. If width is set, it omits columns that do not fit, and then
-// cuts lines.
+// leastBroken is the fewest columns that text is broken into.
+const leastBroken = 10
+
+// broken returns the table with the text of its last column broken into lines.
+func (t *Table) broken(width int) *Table {
+	last := len(t.Header) - 1
+	for _, w := range t.widths()[:last] {
+		width -= w + len(space)
+	}
+	broken := &Table{Header: t.Header}
+	for _, row := range t.Rows {
+		for i, text := range strings.Split(ansi.Wrap(row[last].Text, max(width, leastBroken), ""), "\n") {
+			line := make([]Cell, len(row))
+			if i == 0 {
+				copy(line, row)
+			}
+			line[last] = Cell{text, row[last].Style}
+			broken.Rows = append(broken.Rows, line)
+		}
+	}
+	return broken
+}
+
+// Write writes the table. With a width it leaves columns out, and then cuts lines,
+// that there is no room for.
 func (t *Table) Write(out *console.Stream, width int) error {
 	less := false
-	if width > 0 {
+	switch {
+	case width > 0 && t.Breaks:
+		t = t.broken(width)
+	case width > 0:
 		t, less = t.fit(width)
 	}
 	widths := t.widths()
@@ -152,11 +181,11 @@ func (t *Table) Write(out *console.Stream, width int) error {
 			l.WriteString(out.Paint(c.Style, c.Text))
 			l.WriteString(strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(c.Text))))
 		}
-		text := out.Paint(all, l.String())
+		text := l.String()
 		if width > 0 {
-			text = ansi.Truncate(text, width, "…")
+			text = ansi.Truncate(strings.TrimRight(text, " "), width, "…") // what is cut is no padding
 		}
-		b.WriteString(text)
+		b.WriteString(out.Paint(all, text))
 		b.WriteByte('\n')
 	}
 	header := make([]Cell, len(t.Header))

@@ -35,7 +35,31 @@ func TestFit(t *testing.T) {
 	one.Row("web", "iad1")
 	var b bytes.Buffer
 	require.NoError(t, one.Write(&console.Stream{Raw: &b}, 20))
-	assert.Equal(t, "NAME   REGION\nweb    iad1  \n", b.String())
+	assert.Equal(t, "NAME   REGION\nweb    iad1\n", b.String())
+	one.Row("web", "a long one")
+	b.Reset()
+	require.NoError(t, one.Write(&console.Stream{Raw: &b}, 10))
+	assert.Equal(t, "NAME   …\nweb\nweb\n", b.String())
+	one.Least = nil
+	b.Reset()
+	require.NoError(t, one.Write(&console.Stream{Raw: &b}, 14))
+	assert.Equal(t, "NAME   REGION\nweb    iad1\nweb    a long…\n", b.String(), "only what is cut has dots")
+}
+
+// TestBreaks breaks the last column between words, and an ID that is longer than a line
+// where the line ends.
+func TestBreaks(t *testing.T) {
+	t.Parallel()
+	table := New("CHECK", "DETAIL")
+	table.Breaks = true
+	table.Row(Cell{Text: "network"}, "no answer from the server at this address")
+	table.Row("id", "snap_0123456789012345678")
+	var b bytes.Buffer
+	require.NoError(t, table.Write(&console.Stream{Raw: &b}, 30))
+	assert.Equal(t, "CHECK     DETAIL\nnetwork   no answer from the\n          server at this\n          address\nid        snap_012345678901234\n          5678\n", b.String())
+	b.Reset()
+	require.NoError(t, table.Write(&console.Stream{Raw: &b}, 0))
+	assert.Contains(t, b.String(), "no answer from the server at this address\n", "a program gets one line")
 }
 
 // TestHostileTexts: text from the network neither moves the cursor nor starts a line, and
