@@ -30,8 +30,8 @@ func (d *desk) leaves(path ...string) (all []string) {
 	return all
 }
 
-// TestAccounts runs every command with an account or a project in its line. The
-// environment has another account, which receives no request.
+// TestAccounts runs every command with an account or a project that its line names. The
+// environment has another account, which gets no request.
 func TestAccounts(t *testing.T) {
 	t.Parallel()
 	const project = "prj_named"

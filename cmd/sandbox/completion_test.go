@@ -48,8 +48,7 @@ func TestCompletion(t *testing.T) {
 		got := d.ok(append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...)
 		assert.Contains(t, strings.Split(got, "\n"), want, "%q", line)
 	}
-	// Neither the words of a sandbox's command nor values without choices are completed,
-	// and no files instead.
+	// Nothing is offered for the words of a remote command and for free text, not even files.
 	for _, line := range []string{"exec box-1 -- --su", "exec box-1 ls --su", "create --timeout ", "config list box-1 ", "read box-1 "} {
 		got := d.ok(append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...)
 		assert.Regexp(t, `^:4\n`, got, "%q", line)

@@ -13,8 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestWhatBecame ends a command's session, or only its output. The hint says what
-// happened to the command, and names the sandbox.
+// TestWhatBecame ends the session of a running command, or only its output. The hint says
+// whether the command is still running, and names the sandbox.
 func TestWhatBecame(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]struct {
@@ -68,8 +68,8 @@ func TestWhatBecame(t *testing.T) {
 	})
 }
 
-// TestFullOutput: if output can't be written, the error is the system's, not one about
-// the API's streams.
+// TestFullOutput: the error of output that can't be written is the system's, without the
+// API's words about streams.
 func TestFullOutput(t *testing.T) {
 	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

@@ -21,9 +21,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestEnvironmentOfOwnPrograms: copies, completions and measurements do not depend on the
-// sandbox's environment, nor on its sh. By default all hostile variables are set at once,
-// and a few at random.
+// TestEnvironmentOfOwnPrograms: copies, completions and other programs of our own don't
+// depend on the sandbox's environment, nor on which shell is its sh. By day the test sets
+// all hostile variables at once, and some of them at random.
 func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

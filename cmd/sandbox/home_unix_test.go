@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHomes: a missing or invalid home matters only to commands that store something
-// there. A pipe or an endless file in place of a file there neither blocks nor fills
-// memory.
+// TestHomes: commands that keep nothing work without a home directory. A pipe, a device
+// or a huge file in the place of a configuration file does not hold them up.
 func TestHomes(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestCopyInUse: a directory is copied while programs change it. The changes are
-// reported, with a separate exit code.
+// TestCopyInUse copies a directory that programs are writing to. cp names the files that
+// changed during the copy, and ends with its own exit code.
 func TestCopyInUse(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

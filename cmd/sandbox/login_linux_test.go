@@ -152,7 +152,7 @@ func TestLogin(t *testing.T) {
 	assert.Equal(t, d.server.Credentials().Token, d.loginFile()["token"])
 	assert.Equal(t, "the-refresh", d.loginFile()["refreshToken"])
 
-	// The environment may be hostile; the user chooses an address on the command line.
+	// A login is not sent to an address of the environment, only to one that the user gives.
 	d.seen()
 	for _, argv := range [][]string{{"ls"}, {"exec", "mine", "ls"}} {
 		got = d.run("", append(argv, "--project", "prj_emulator")...)
@@ -179,9 +179,9 @@ func TestLogin(t *testing.T) {
 	assert.Equal(t, 4, got.code, got.stderr)
 }
 
-// TestTokenOfAnotherService: a token for an address other than Vercel's is not sent to
-// Vercel, neither to name the linked project nor to find one. The service at that address
-// is asked instead, and a command that only reads creates nothing there.
+// TestTokenOfAnotherService: a token that is for an address other than Vercel's is
+// not sent to Vercel, neither to name the linked project nor to find one. The
+// service at that address is asked, and commands that only look create nothing there.
 func TestTokenOfAnotherService(t *testing.T) {
 	t.Parallel()
 	d, v := loginDesk(t)

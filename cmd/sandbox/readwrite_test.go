@@ -15,8 +15,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestReadWrite reads and writes small and large files unchanged, and leaves no part of
-// an interrupted one.
+// TestReadWrite reads and writes files byte for byte, small and large. A write that is
+// broken off leaves no part of the file.
 func TestReadWrite(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

@@ -24,7 +24,8 @@ func TestQuickReference(t *testing.T) {
 	grant(d, v)
 	// The login is for vercel.com. The user agrees to send it here.
 	d.options = []string{"--api-url=" + d.server.URL}
-	// The sandboxes have no project to build: npm is a program that prints its arguments.
+	// Sandboxes have no project to build: a program that prints its
+	// arguments stands for npm.
 	d.server.HandleCommand("npm", func(_ context.Context, inv *sandboxtest.Invocation) int {
 		fmt.Fprintln(inv.Stdout, "npm", strings.Join(inv.Args, " "))
 		return map[string]int{"test": 4, "build": 5}[inv.Args[0]]

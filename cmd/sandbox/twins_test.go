@@ -39,7 +39,7 @@ type recordedLine struct {
 	Calls  []recordedCall `json:"calls"`
 }
 
-// String returns the line as departures name it. What its words do not show comes last.
+// String returns the line as departures.json writes it, with remarks at its end.
 func (l *recordedLine) String() string {
 	line := strings.Join(l.Argv, " ")
 	if l.TTY {

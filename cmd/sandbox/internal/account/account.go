@@ -112,7 +112,7 @@ func (c *Account) Named(ctx context.Context, name string, resume bool) (*sandbox
 // CheckedName refuses an invalid name of a sandbox before any request.
 func (c *Account) CheckedName(name string) (string, error) {
 	if _, err := line.ParseName(name); err != nil {
-		return "", screen.WithHint(line.Usagef("%v", err), "several names are divided by spaces; stop and rm take --name-prefix, --tag and --all, too")
+		return "", screen.WithHint(line.Usagef("%v", err), "separate names by spaces; stop and rm also take --name-prefix, --tag and --all")
 	}
 	if !slices.Contains(c.screen.Names, name) {
 		c.screen.Names = append(c.screen.Names, name)
@@ -126,7 +126,7 @@ func (c *Account) CheckedName(name string) (string, error) {
 const DaemonArgument = "__local-daemon"
 
 // NoBoundary is the warning about the isolation of local sandboxes.
-const NoBoundary = "It is not a security boundary: what runs in its sandboxes runs on this machine, as you."
+const NoBoundary = "It is not a security boundary: its sandboxes run on this machine, as you."
 
 // LocalDirs returns the directories of the daemon and of its emulator's state.
 func (c *Account) LocalDirs() (dir, state string, err error) {
@@ -149,18 +149,18 @@ func (c *Account) connectLocal(ctx context.Context) (*sandbox.Client, error) {
 		c.emulator, err = local.Start(ctx, dir, DaemonArgument, dir, state, local.IdleTime.String())
 	}
 	if err != nil {
-		return nil, screen.WithHint(err, "its files are in %s, and what it says in %s", state, filepath.Join(dir, local.LogName))
+		return nil, screen.WithHint(err, "its files are in %s and its log is %s", state, filepath.Join(dir, local.LogName))
 	}
 	c.emulator.OnLost(func() {
-		// Otherwise requests to the closed port would be retried for minutes.
-		c.fail(screen.WithHint(local.ErrGone, "%s has what it said last", screen.Try("local logs")))
+		// Requests would be repeated for minutes to a port that nobody listens on.
+		c.fail(screen.WithHint(local.ErrGone, "%s shows its last messages", screen.Try("local logs")))
 	})
 	e := c.emulator.Address
 	if c.emulator.Started && !c.screen.Opts.Quiet {
 		fmt.Fprintln(c.screen.Err, screen.Prose(c.screen.Err, c.screen.Filled(fmt.Sprintf("Started the local emulator, in mode %s; %s ends it. %s", e.Mode, screen.Try("local stop"), NoBoundary))))
 	}
 	if e.Version != c.version {
-		c.screen.Warn("the local emulator is of version "+e.Version+", and this program of "+c.version, "start it anew with: "+screen.Try("local restart"))
+		c.screen.Warn("the local emulator has version "+e.Version+", and this program "+c.version, "restart it with: "+screen.Try("local restart"))
 	}
 	c.screen.Source = "the local emulator"
 	c.Scope = auth.Credentials{Token: e.Token, TeamID: cmp.Or(c.Given.Scope, e.TeamID), ProjectID: cmp.Or(c.Given.Project, e.ProjectID)}

@@ -63,10 +63,10 @@ func (c *Account) Connect(ctx context.Context) (*sandbox.Client, error) {
 	}
 	if c.Scope, err = provider.Credentials(ctx); err != nil {
 		if _, unreadable := errors.AsType[*fs.PathError](err); unreadable { // the login
-			err = &screen.ExitError{Code: screen.ExitLogin, Err: screen.WithHint(err, "set VERCEL_AUTH_TOKEN to do without it")}
+			err = &screen.ExitError{Code: screen.ExitLogin, Err: screen.WithHint(err, "set VERCEL_AUTH_TOKEN instead")}
 		}
 		if _, away := errors.AsType[*url.Error](err); away {
-			err = &screen.ExitError{Code: screen.ExitLogin, Err: screen.WithHint(err, "logging in needs Vercel, which did not answer; VERCEL_AUTH_TOKEN is another way, and --local needs no account")}
+			err = &screen.ExitError{Code: screen.ExitLogin, Err: screen.WithHint(err, "logging in needs Vercel, which did not answer; set VERCEL_AUTH_TOKEN instead, or use --local, which needs no account")}
 		}
 		return nil, err
 	}
@@ -91,8 +91,8 @@ func (c *Account) notSent(what string) error {
 // baseURLVariable names the address of the API.
 const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
 
-// urlFromEnvironment reports whether the API's address comes from the environment, which
-// somebody other than the user may have set up.
+// urlFromEnvironment reports whether the address of the API comes from the environment,
+// and not from the command line.
 func (c *Account) urlFromEnvironment() bool {
 	v, _ := c.screen.Env.Lookup(baseURLVariable)
 	return c.Given.APIURL == "" && v != ""
@@ -114,7 +114,7 @@ func (c *Account) apiURL() string {
 }
 
 func (c *Account) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
-	// A user at a terminal wants to know why the program waits.
+	// MaxRateLimitWait is short: a user at a terminal wants to know why nothing happens.
 	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: base, UserAgent: "sandbox-cli/" + c.version, MaxRateLimitWait: 20 * time.Second}
 	if d := c.Given.RequestTimeout; d > 0 {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -202,7 +202,7 @@ func (c *Account) tellOfFiles(host *oidc.Host, source string) {
 		_, err = os.Stat(login)
 	}
 	if what != "" && err == nil {
-		c.screen.Warn(what+" of this folder's .env files is used, and not your login", screen.Try("whoami")+" shows the account")
+		c.screen.Warn(what+" of this folder's .env files is used instead of your login", screen.Try("whoami")+" shows the account")
 	}
 }
 
@@ -241,7 +241,7 @@ func (c *Account) token(host *oidc.Host) (token, source string, err error) {
 	return "", "", nil
 }
 
-// givenScope returns the team and the project as far as they are known without a request.
+// givenScope returns the team and the project that are known without a request.
 func (c *Account) givenScope(token string) oidc.Scope {
 	env := func(key string) string { v, _ := c.screen.Env.LookupAll(key); return v }
 	s := oidc.Scope{

@@ -50,8 +50,8 @@ func Main(args []string) int {
 	return code
 }
 
-// noticeBrokenPipes makes a write to a pipe without a reader return an error. Otherwise
-// it would end the program before it could clean up. Child processes are not affected.
+// noticeBrokenPipes makes a write to a pipe without a reader an error. Otherwise it would
+// end the program before it could clean up. Child processes are not affected.
 func noticeBrokenPipes() (stop func()) {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)

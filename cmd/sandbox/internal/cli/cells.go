@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 )
 
-// The texts of table cells. An unknown value is a dash.
+// The texts in the cells of tables. A dash stands for an unknown value.
 
 func dash(s string) string {
 	if s == "" {

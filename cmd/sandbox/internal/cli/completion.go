@@ -19,7 +19,7 @@ type completionCommand struct{ place }
 func (c *completionCommand) command() *line.Command {
 	return &line.Command{
 		Name: "completion", Title: titleTools, Short: "Write a script that completes commands, options and names of sandboxes",
-		Long: "Write a script that completes commands, options and names of sandboxes: source <(sandbox completion bash). In bash, the package bash-completion has to be there.",
+		Long: "Write a script that completes commands, options and names of sandboxes. To use it in bash: source <(sandbox completion bash). Bash needs the package bash-completion.",
 		Args: []line.Argument{{Name: "bash|zsh|fish|powershell", Text: "The shell", Values: []string{"bash", "zsh", "fish", "powershell"}}},
 		Run:  c.run, Example: "completion zsh", Account: line.NoAccount,
 	}

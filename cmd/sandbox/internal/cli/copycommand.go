@@ -25,12 +25,12 @@ type copyCommand struct {
 func (c *copyCommand) command() *line.Command {
 	return &line.Command{
 		Name: "copy", Aliases: []string{"cp"}, Near: []string{"upload", "download", "push", "pull", "put", "scp"}, First: true, Short: "Copy files and directories to, from and between sandboxes",
-		Long: "Copy files and directories to, from and between sandboxes. A path in a sandbox is NAME:PATH; - is standard input or output, to which a directory goes as a tar archive. " +
-			"As with cp, something is copied into a directory that exists, or that ends in a slash; DIR/. is what is in a directory. " +
-			"Several sources may be given. Modes, times and symbolic links are kept.",
+		Long: "Copy files and directories to, from and between sandboxes. A path in a sandbox is NAME:PATH. - is standard input or output; a directory is written there as a tar archive. " +
+			"As with cp, a destination that is a directory, or ends in a slash, gets the copy inside it, and DIR/. means the contents of a directory. " +
+			"There can be several sources. Modes, times and symbolic links are kept.",
 		Args: []line.Argument{
-			{Name: "src", Text: "What to copy: a path here, or NAME:PATH in a sandbox", Sandbox: ":"},
-			{Name: "dst", Text: "Where to: a path here, or NAME:PATH in a sandbox", Sandbox: ":"},
+			{Name: "src", Text: "What to copy: a local path, or NAME:PATH in a sandbox", Sandbox: ":"},
+			{Name: "dst", Text: "Where to copy it: a local path, or NAME:PATH in a sandbox", Sandbox: ":"},
 		},
 		Check: func(cmd *cobra.Command, args []string) error {
 			names := []string{"src", "dst"}
@@ -48,13 +48,13 @@ func (c *copyCommand) define(flags *pflag.FlagSet) {
 	line.Toggle(flags, &c.ignored, "Recursive", "R", "The same, as in cp(1)")
 	flags.Lookup("Recursive").Hidden = true
 	flags.BoolVarP(&c.ignored, "archive", "a", false, "Has no effect: modes, times and links are always kept")
-	line.Toggle(flags, &c.o.Follow, "follow-symlinks", "L", "Copy what symbolic links lead to (uploads)")
-	line.Options(flags, &c.o.Exclude, "exclude", "", "pattern", "Leave out what matches, such as node_modules or **/*.log (repeatable)", line.ParseText)
-	line.Options(flags, &c.o.Include, "include", "", "pattern", "Copy only what matches (repeatable)", line.ParseText)
+	line.Toggle(flags, &c.o.Follow, "follow-symlinks", "L", "In uploads, copy the targets of symbolic links")
+	line.Options(flags, &c.o.Exclude, "exclude", "", "pattern", "Leave out files that match, such as node_modules or **/*.log (repeatable)", line.ParseText)
+	line.Options(flags, &c.o.Include, "include", "", "pattern", "Copy only files that match (repeatable)", line.ParseText)
 	line.Toggle(flags, &c.o.OutsideLinks, "outside-links", "", "Keep symbolic links that lead out of the directory")
-	line.Toggle(flags, &c.o.DotGit, "dot-git", "", "Download into a working tree also what acts there by itself: .git, .hg, HEAD of a repository, .vscode and the like")
-	line.Toggle(flags, &c.o.Mkdir, "mkdir", "", "Make the local directories that lead to the destination")
-	line.Toggle(flags, &c.o.NoClobber, "no-clobber", "n", "Leave files that exist as they are")
+	line.Toggle(flags, &c.o.DotGit, "dot-git", "", "Download into a working tree also what Git, Mercurial or an editor would run there: .git, .hg, HEAD of a repository, .vscode and the like")
+	line.Toggle(flags, &c.o.Mkdir, "mkdir", "", "Create the local parent directories of the destination")
+	line.Toggle(flags, &c.o.NoClobber, "no-clobber", "n", "Don't overwrite existing files")
 	line.Toggle(flags, &c.o.Progress, "progress", "", "Show the progress even if standard error is not a terminal")
 	line.Toggle(flags, &c.o.NoProgress, "no-progress", "", "Never show the progress")
 }

@@ -142,11 +142,11 @@ func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 	line.Option(flags, &s.timeout, "timeout", "", "num UNIT", "5 minutes", "How long a session runs at most, such as 30m", line.ParseTimeout)
 	line.Option(flags, &s.snapshot, "snapshot", "s", "snapshot_id", "", "Start from a snapshot", line.ParseSnapshotID)
 	line.Options(flags, &s.mounts, "mount", "", "drive:path[:mode]", "Attach a drive at a path; the mode is snapshot or read-write (repeatable)", line.ParseMount)
-	line.Option(flags, &s.credentials, "credentials", "", "TYPE,...", "", "Let the sandbox use credentials of the team, which it can't read: npm installs packages from the team's registries", line.ParseCredentials)
+	line.Option(flags, &s.credentials, "credentials", "", "TYPE,...", "", "Let the sandbox use credentials of the team without reading them; npm installs packages from the team's registries", line.ParseCredentials)
 	line.Offer(flags, "credentials", "npm")
 	s.defineShared(flags, envText, "")
 	line.Option(flags, &s.git, "git", "", "URL[#REV]", "", "Clone a repository into the sandbox", line.ParseText)
-	line.Option(flags, &s.depth, "depth", "", "number", "", "With --git: how much of the history", line.ParsePositive)
+	line.Option(flags, &s.depth, "depth", "", "number", "", "With --git: how many commits of the history", line.ParsePositive)
 	line.Option(flags, &s.tarball, "tarball", "", "URL", "", "Unpack an archive into the sandbox", line.ParseText)
 	line.Options(flags, &s.uploads, "upload", "", "PATH[:DEST]", "Copy a local file or directory into the new sandbox (repeatable)", line.ParseText)
 }
@@ -312,7 +312,7 @@ func (c *createCommand) command() *line.Command {
 	return &line.Command{
 		Name: "create", Near: []string{"new", "launch", "up"}, First: true, Short: "Create a sandbox",
 		Long: "Create a sandbox. Its name is written to standard output, without a newline.\n\n" +
-			"With the name of a coding agent (" + strings.Join(agentNames(), ", ") + "), that agent is started in it, at a terminal.",
+			"With the name of a coding agent (" + strings.Join(agentNames(), ", ") + "), it also starts that agent in the sandbox; this needs a terminal.",
 		Args:    []line.Argument{{Name: "agent", Text: "A coding agent to start", Optional: true, Values: agentNames()}},
 		Check:   c.checkArgs,
 		Options: c.define, Example: "create --name my-app --network-policy deny-all", Doc: sandboxView{}, Run: c.run,

@@ -113,8 +113,8 @@ func (c *drivesGetOrCreateCommand) command() *line.Command {
 	return &line.Command{
 		Name: "get-or-create", Near: []string{"create", "new", "add"}, Short: "Create a drive unless it exists", Args: []line.Argument{driveArg},
 		Options: func(flags *pflag.FlagSet) {
-			line.Option(flags, &c.drive.MaxSizeBytes, "max-size", "", "BYTES", "", "The largest size, in bytes or with a unit such as 200GiB, for good; "+
-				"by default 1 TiB, or 1 GiB on the Hobby plan", line.ParseSize)
+			line.Option(flags, &c.drive.MaxSizeBytes, "max-size", "", "BYTES", "", "The maximum size, in bytes or with a unit such as 200GiB. It can't be changed later. The default is "+
+				"1 TiB, or 1 GiB on the Hobby plan", line.ParseSize)
 			line.Option(flags, &c.drive.Region, "region", "", "REGION", "", "The region of the drive", line.ParseRegion)
 			line.Offer(flags, "region", wire.Regions...)
 		},
@@ -152,8 +152,8 @@ func (c *drivesGetOrCreateCommand) run(cmd *cobra.Command, args []string) error 
 	return nil
 }
 
-// askSize asks the user at a terminal for the size of a drive that does not exist yet.
-// Zero means the default of the plan. Coding agents are not asked.
+// askSize asks the user at a terminal for the size of a drive that does not
+// exist yet. Zero is the default of the plan. Agents are not asked.
 func (c *drivesGetOrCreateCommand) askSize(ctx context.Context, client *sandbox.Client, name string) (int64, error) {
 	if c.screen.Opts.Yes || c.screen.Opts.Structured() || !c.screen.Asks() || api.CodingAgent() != "" {
 		return 0, nil

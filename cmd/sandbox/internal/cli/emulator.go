@@ -31,7 +31,7 @@ func (c *emulatorCommand) command() *line.Command {
 	return &line.Command{
 		Name: "emulator", Title: titleTools, Short: "Serve the API on this machine, for any program and without an account", Foreign: "0",
 		Long: "Serve the API on this machine with real processes. With a command, run it with environment variables that point to the emulator, " +
-			"and the emulator ends with it; without one it serves until Ctrl-C. It is not a security boundary: what runs in its sandboxes runs here.",
+			"which ends when the command ends. Without one, serve until Ctrl-C. The emulator is not a security boundary: its sandboxes run on this machine, as you.",
 		Args:    []line.Argument{{Name: "command", Text: "A program to run with the emulator's address in its environment", Optional: true}, line.MoreWords},
 		Options: c.define, Example: "emulator -- npm test", Account: line.NoAccount, Run: c.run,
 	}
@@ -41,7 +41,7 @@ func (c *emulatorCommand) define(flags *pflag.FlagSet) {
 	line.Option(flags, &c.o.Addr, "addr", "", "host:port", "", "Listen here instead of on a free port of the loopback interface", line.ParseText)
 	line.Option(flags, &c.o.Token, "token", "", "token", "", "The token that clients must send; a new one by default", line.ParseText)
 	line.Option(flags, &c.o.Dir, "state", "", "dir", "", "Keep sandboxes and snapshots from one run to the next", line.ParseText)
-	line.Choice(flags, &c.mode, "mode", "", "mode", "Insist on a way of running commands: namespace or folder", "namespace", "folder")
+	line.Choice(flags, &c.mode, "mode", "", "mode", "How to run commands: namespace or folder", "namespace", "folder")
 	line.Toggle(flags, &c.verbose, "verbose", "v", "Show each request")
 }
 
@@ -88,8 +88,8 @@ func underEmulator(server *sandboxtest.Server, args []string) error {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), emulatorEnv(server)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// At a terminal, Ctrl-C reaches the command directly. Forward only signals sent to
-	// this program alone.
+	// A terminal sends Ctrl-C to the command as well. SIGTERM comes to this program
+	// alone, so it is passed on.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM)
 	defer signal.Stop(signals)

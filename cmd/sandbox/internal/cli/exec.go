@@ -30,8 +30,8 @@ type execCommand struct {
 func (c *execCommand) command() *line.Command {
 	return &line.Command{
 		Name: "exec", First: true, Short: "Run a command in a sandbox", Foreign: "1",
-		Long: "Run a command in a sandbox, which is started if it is stopped. Options come before the command; " +
-			"whatever follows it is the command's own. The exit code is that of the command.",
+		Long: "Run a command in a sandbox. A stopped sandbox is started first. Options come before the command; " +
+			"everything after it belongs to the command. The exit code is the command's.",
 		Args:    []line.Argument{line.NameArg, {Name: "command", Text: "The program to run"}, line.MoreWords},
 		Options: c.define, Example: "exec my-app -- npm test", Doc: commandView{}, Run: c.run,
 	}
@@ -39,7 +39,7 @@ func (c *execCommand) command() *line.Command {
 
 func (c *execCommand) define(flags *pflag.FlagSet) {
 	c.o.define(flags, "t")
-	line.Toggle(flags, &c.stdin, "stdin", "", "Pass standard input on as it comes, never in a terminal")
+	line.Toggle(flags, &c.stdin, "stdin", "", "Pass standard input on as it arrives, never in a terminal")
 	line.Variables(flags, &c.o.env, "An environment variable for the command (repeatable)")
 	line.Options(flags, &c.o.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", line.ParseText)
 	line.Option(flags, &c.o.timeout, "timeout", "", "num UNIT", "", "How long the command may run, such as 30s; it is then killed", line.ParseCommandTimeout)

@@ -22,8 +22,8 @@ type forkCommand struct {
 func (c *forkCommand) command() *line.Command {
 	return &line.Command{
 		Name: "fork", Short: "Make a copy of a sandbox",
-		Long: "Make a sandbox from the latest snapshot of another, with its settings; options override them. What was changed " +
-			"since that snapshot is not in the copy: run sandbox snapshot --stop <source> first to copy the present files.",
+		Long: "Create a sandbox from the latest snapshot of another one, with its settings; options override them. The copy does not have " +
+			"what changed after that snapshot. To copy the current files, run sandbox snapshot --stop <source> first.",
 		Args:    []line.Argument{{Name: "source", Text: "The name of the sandbox to copy", Sandbox: " "}},
 		Options: c.define, Example: "fork my-app --name copy", Doc: sandboxView{}, Run: c.run,
 	}

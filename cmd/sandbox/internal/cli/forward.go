@@ -52,11 +52,11 @@ type forwardCommand struct {
 func (c *forwardCommand) command() *line.Command {
 	return &line.Command{
 		Name: "port-forward", Aliases: []string{"forward"}, Near: []string{"proxy", "tunnel"}, Title: titleFiles, Short: "Make ports of a sandbox reachable on this machine",
-		Long: "Make TCP ports of a sandbox reachable on this machine, whether they are published or not: each connection goes through a " +
-			"terminal of its own, which needs stty and one of python3 and node in the sandbox. :PORT takes any free port here.",
+		Long: "Make TCP ports of a sandbox reachable on this machine, whether they are published or not. Each connection goes through a " +
+			"terminal of its own, which needs stty and python3 or node in the sandbox. :PORT takes any free port of this machine.",
 		Args: []line.Argument{
-			line.NameArg, {Name: "[local:]port", Text: "The port in the sandbox, after the one to listen on here if it differs", Parse: line.Checked(parseForwarding)},
-			{Name: "port", Text: "More of them", Several: true, Parse: line.Checked(parseForwarding)},
+			line.NameArg, {Name: "[local:]port", Text: "The port in the sandbox, after the local port if that differs", Parse: line.Checked(parseForwarding)},
+			{Name: "port", Text: "More ports", Several: true, Parse: line.Checked(parseForwarding)},
 		},
 		Options: c.define, Example: "port-forward my-app 3000 5433:5432", Run: c.run,
 	}
@@ -65,7 +65,7 @@ func (c *forwardCommand) command() *line.Command {
 func (c *forwardCommand) define(flags *pflag.FlagSet) {
 	line.Option(flags, &c.address, "address", "", "ip", "127.0.0.1", "The address to listen on", line.ParseText)
 	line.Toggle(flags, &c.overWeb, "http", "", "Forward HTTP through the published address instead")
-	line.Toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout meanwhile")
+	line.Toggle(flags, &c.noKeep, "no-extend-timeout", "", "Don't extend the sandbox's timeout while ports are forwarded")
 }
 
 func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
@@ -123,7 +123,7 @@ func (c *forwardCommand) serveTunnel(ctx context.Context, listener net.Listener,
 			c.screen.Warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
 			return
 		}
-		c.screen.Warn("the tunnel failed: "+c.screen.Explain(err).Message, "it needs stty and one of python3, node and bash in the sandbox")
+		c.screen.Warn("the tunnel failed: "+c.screen.Explain(err).Message, "it needs stty and python3 or node in the sandbox")
 	}})
 }
 

@@ -26,7 +26,8 @@ func guardTerminal(terminal *os.File) (release func()) {
 	}
 	cmd := exec.Command(program, guardArgument)
 	cmd.ExtraFiles = []*os.File{terminal}
-	// Signals sent to this program's process group must not reach the guard.
+	// The guard is in a process group of its own, so that it does not get the signals that
+	// are sent to this program's group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -44,7 +45,7 @@ func guardTerminal(terminal *os.File) (release func()) {
 	}
 }
 
-// undoScreen undoes what an interrupted program may have left: the alternate screen, a
+// undoScreen resets what an interrupted program may have set: the alternate screen, a
 // hidden cursor, mouse reports, bracketed paste, colors.
 const undoScreen = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[0m\r\n"
 

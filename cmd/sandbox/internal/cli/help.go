@@ -26,7 +26,7 @@ const (
 // optionTitles are the groups in the order of the page.
 var optionTitles = []string{"Options", "Flags", groupScope, groupOutput}
 
-// pageWidth is the width of a page if the terminal's is unknown.
+// pageWidth is the width of a help page that is not shown at a terminal.
 const pageWidth = 100
 
 func page(s *screen.Screen, write func(*helpPage)) {
@@ -47,7 +47,7 @@ type helpCommand struct {
 
 func (c *helpCommand) command() *line.Command {
 	return &line.Command{
-		Name: "help", First: true, Title: titleTools, Short: "Show the page of a command; --all lists all commands, and help options what each of them takes",
+		Name: "help", First: true, Title: titleTools, Short: "Show the help of a command; --all lists all commands, and help options the options that all take",
 		Args:    []line.Argument{{Name: "command...", Text: "The words of the command, or options", Optional: true}},
 		Check:   cobra.ArbitraryArgs,
 		Options: func(flags *pflag.FlagSet) { line.Toggle(flags, &c.all, "all", "a", "List all commands") },
@@ -195,7 +195,8 @@ func (p *helpPage) section(title string, lines [][2]string) {
 	p.text.WriteByte('\n')
 }
 
-// wrapped wraps text between words. Further lines are indented by indent.
+// wrapped breaks text between words. Its first line begins in column indent, and so do the
+// others.
 func (p *helpPage) wrapped(text string, indent int) string {
 	return screen.Wrapped(text, indent, p.width)
 }

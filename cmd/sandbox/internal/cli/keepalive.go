@@ -15,8 +15,8 @@ func (p *place) keepAlive(ctx context.Context, sb *sandbox.Sandbox, margin time.
 	})
 }
 
-// keepAlive calls [sandbox.Sandbox.KeepAlive] until the returned function is called. It
-// calls failed if KeepAlive fails.
+// keepAlive is [sandbox.Sandbox.KeepAlive] until the returned function is called,
+// and calls failed if the timeout can't be extended any further.
 func keepAlive(ctx context.Context, sb *sandbox.Sandbox, margin time.Duration, failed func(error)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -184,7 +184,7 @@ func (p *place) haveValues(tags []line.Pair) error {
 func (p *place) narrows(flags *pflag.FlagSet) error {
 	for _, name := range []string{"name", "name-prefix"} {
 		if f := flags.Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
-			return screen.WithHint(line.Usagef("--%s is empty, which lists everything", name), "leave it out for that")
+			return screen.WithHint(line.Usagef("--%s is empty, which lists everything", name), "leave it out to list everything")
 		}
 	}
 	if f := flags.Lookup("tag"); f != nil {
@@ -230,7 +230,7 @@ type listCommand struct {
 func (c *listCommand) command() *line.Command {
 	return &line.Command{
 		Name: "list", Aliases: []string{"ls"}, Near: []string{"get", "status"}, First: true, Short: "List the sandboxes of a project",
-		Long:    "List the sandboxes of a project: those that run, or with --all every one.",
+		Long:    "List the running sandboxes of a project, or all of them with --all.",
 		Options: c.define, Example: "ls --status stopped --tag env=ci", Doc: []sandboxView{}, Run: c.run,
 	}
 }

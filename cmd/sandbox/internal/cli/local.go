@@ -42,13 +42,13 @@ func (c *localCommand) command() *line.Command {
 	}
 	return &line.Command{
 		Name: "local", Title: titleTools, Short: "Inspect, stop and restart the emulator that --local uses",
-		Long: "Inspect and stop the emulator that --local uses. It starts with the first command that needs it and serves all processes of its user, " +
-			"so that commands started with -d, ports and terminals go on. It ends by itself after ten idle minutes without a running sandbox. " + account.NoBoundary,
+		Long: "Inspect and stop the emulator that --local uses. The first command that needs it starts it, and it serves all processes of its user, " +
+			"so that commands started with -d, ports and terminals continue. It ends after ten idle minutes without a running sandbox. " + account.NoBoundary,
 		Sub: []*line.Command{
-			leaf("status", "Show whether it runs", localView{}, c.status),
-			leaf("stop", "Stop its sandboxes, whose files are kept, and end it", doneView{}, c.stop),
-			leaf("restart", "Stop it, and start it anew, as after an upgrade", doneView{}, c.restart),
-			leaf("logs", "Write what it has said", nil, c.logs),
+			leaf("status", "Show whether it is running", localView{}, c.status),
+			leaf("stop", "Stop its sandboxes, keep their files, and end it", doneView{}, c.stop),
+			leaf("restart", "End it and start it again, as after an upgrade", doneView{}, c.restart),
+			leaf("logs", "Write its log", nil, c.logs),
 		},
 	}
 }

@@ -34,8 +34,8 @@ type loginCommand struct{ place }
 func (c *loginCommand) command() *line.Command {
 	return &line.Command{
 		Name: "login", Near: []string{"auth", "signin"}, First: true, Short: "Log in",
-		Long: "Log in through a browser, on this machine or another. The login is kept in the file that the official tools share. " +
-			"With --token - a token is read from standard input and kept instead.",
+		Long: "Log in through a browser, on this machine or another one. The official tools share the file that keeps the login. " +
+			"With --token -, read a token from standard input and keep it instead.",
 		Example: "login", Account: line.NoAccount, Doc: loginView{}, Run: c.run,
 	}
 }
@@ -83,10 +83,10 @@ func (c *loginCommand) newLogin(ctx context.Context, host *oidc.Host) (oidc.Logi
 		given.Expiry, _ = oidc.Expiry(given.Token)
 		return given, login.Save(ctx, host, given)
 	}
-	return oidc.Login{}, line.Usagef("a token on the command line is seen by others; give it on standard input: %s < FILE", screen.Try("login --token -"))
+	return oidc.Login{}, line.Usagef("other users can see a token on the command line; give it on standard input: %s < FILE", screen.Try("login --token -"))
 }
 
-// promptLogin shows where to log in, and opens the page if the user presses ENTER.
+// promptLogin prints where to log in, and opens the page if ENTER is pressed.
 func (c *loginCommand) promptLogin(ctx context.Context, code login.Code) error {
 	page := cmp.Or(code.VerificationURLComplete, code.VerificationURL)
 	fmt.Fprintf(c.screen.Err, "Visit %s and enter the code %s (valid for %s).\n", c.screen.Err.Paint(console.Cyan, page),

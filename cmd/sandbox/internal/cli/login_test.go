@@ -48,7 +48,7 @@ func TestTokensStayOutOfArguments(t *testing.T) {
 		return (&loginCommand{place: a.place}).newLogin(t.Context(), host)
 	}
 	_, err := login("vcp_secret", "")
-	require.ErrorContains(t, err, "seen by others")
+	require.ErrorContains(t, err, "other users can see")
 	assert.NotContains(t, err.Error(), "vcp_secret")
 	for _, in := range []string{"", " \n", "two words", "two\nlines"} {
 		_, err := login("-", in)

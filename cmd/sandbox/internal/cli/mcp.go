@@ -37,10 +37,10 @@ type mcpCommand struct {
 
 func (c *mcpCommand) command() *line.Command {
 	return &line.Command{
-		Name: "mcp", Title: titleTools, Short: "Serve sandboxes as tools of an agent, by the Model Context Protocol",
+		Name: "mcp", Title: titleTools, Short: "Serve sandboxes as tools of an agent, over the Model Context Protocol",
 		Long: "Serve sandboxes as tools of an agent over standard input and output: run commands and Python, work with files, ports and snapshots. " +
-			"With --only the tools work on one sandbox, and can neither create nor remove any. " +
-			"A sandbox that was used is kept running while the client is connected, as far as the plan lets. For Claude: claude mcp add sandbox -- sandbox mcp --only my-app",
+			"With --only, the tools work on one sandbox and can neither create nor remove any. " +
+			"The timeout of a sandbox in use is extended while the client is connected, as far as the plan allows. For Claude: claude mcp add sandbox -- sandbox mcp --only my-app",
 		Options: func(flags *pflag.FlagSet) {
 			line.Option(flags, &c.only, "only", "", "name", "", "The only sandbox that the tools may use", line.ParseText)
 		},
@@ -51,10 +51,10 @@ func (c *mcpCommand) command() *line.Command {
 func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	c.screen.Opts.NoInput = true
 	opts := &agent.Options{KeepRunning: true, OnError: func(call agent.Call, err error) {
-		c.screen.Warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent got a message of its own")
+		c.screen.Warn(fmt.Sprintf("%s: %v", call.Tool, err), "the agent got its own message")
 	}}
 	if c.account.Given.Local {
-		c.screen.Warn("the sandboxes of --local are processes of this machine, and not isolated from it", "let only agents use them that may run commands here")
+		c.screen.Warn("the sandboxes of --local are processes of this machine and not isolated from it", "let only agents use them that may run commands on this machine")
 		opts.Environment = localMachine
 	}
 	if c.only != "" {
@@ -64,8 +64,8 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	client, err := c.account.Connect(cmd.Context())
 	if err != nil {
-		// An agent's program shows the result of a tool to its user, but not why a server
-		// ended.
+		// Programs of agents show their users the results of tools, but not why a server
+		// has ended.
 		why := c.screen.Explain(err)
 		c.screen.Warn(why.Message, why.Hint)
 		opts.Before = func(context.Context, agent.Call) error {

@@ -12,7 +12,7 @@ type policyCommand struct{ place }
 
 func (c *policyCommand) command() *line.Command {
 	return &line.Command{Name: "policy", Short: "Show what a sandbox can reach", Sub: []*line.Command{{
-		Name: "show", Short: "Write the network policy as --network-policy-file reads it, but without the values of headers; with --json always as an object",
+		Name: "show", Short: "Write the network policy in the form that --network-policy-file reads, without the values of headers; --json always writes an object",
 		Args: []line.Argument{line.NameArg}, Example: "config policy show my-app", Doc: policyView{},
 		Run: func(cmd *cobra.Command, args []string) error {
 			sb, err := c.account.Named(cmd.Context(), args[0], false)

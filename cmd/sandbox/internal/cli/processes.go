@@ -66,7 +66,7 @@ type psCommand struct {
 func (c *psCommand) command() *line.Command {
 	return &line.Command{
 		Name: "ps", Title: titleCommands, Short: "List the commands of a sandbox",
-		Long: "List the commands that run in a sandbox, or with --all also those that have ended in its present session.",
+		Long: "List the running commands of a sandbox. With --all, also list those that have ended in its current session.",
 		Args: []line.Argument{line.NameArg},
 		Options: func(flags *pflag.FlagSet) {
 			line.Toggle(flags, &c.all, "all", "a", "Show commands that have ended as well")
@@ -104,8 +104,8 @@ func (c *psCommand) run(cmd *cobra.Command, args []string) error {
 // revealTime limits the look at one command.
 const revealTime = 500 * time.Millisecond
 
-// reveal finds out which commands have ended: the API reports that only to callers that
-// wait for a command.
+// reveal finds out which commands have ended, by a short wait for each: listings don't
+// have exit codes.
 func reveal(ctx context.Context, commands []*sandbox.Command) {
 	var open []*sandbox.Command
 	var ids []string
@@ -150,8 +150,8 @@ type logsCommand struct {
 func (c *logsCommand) command() *line.Command {
 	return &line.Command{
 		Name: "logs", Title: titleCommands, Short: "Show the output of a command",
-		Long: "Show the output that a command has written so far; without an ID, of the one that was started last. " +
-			"Standard output and standard error come on those of this program.",
+		Long: "Show what a command has written so far. Without an ID, it is the command that was started last. " +
+			"Its standard output and standard error go to those of this program.",
 		Args:    []line.Argument{line.NameArg, {Name: "command_id", Text: line.CommandIDArg.Text + "; the one that was started last by default", Optional: true}},
 		Options: c.define, Example: "logs my-app --follow", Run: c.run,
 	}
@@ -290,7 +290,7 @@ func (c *killCommand) command() *line.Command {
 		Options: func(flags *pflag.FlagSet) {
 			line.Option(flags, &c.send, "signal", "s", "signal", "TERM", "The signal, by its name or number", parseSignal)
 			line.Offer(flags, "signal", "TERM", "KILL", "INT", "HUP", "USR1", "USR2")
-			line.Toggle(flags, &c.tree, "tree", "", "Send it to the command's children, and theirs, as well")
+			line.Toggle(flags, &c.tree, "tree", "", "Also send it to the command's children, and to theirs")
 		},
 		Example: "kill -s INT my-app cmd_0123", Doc: []string{}, Run: c.run,
 	}

@@ -102,7 +102,7 @@ func TestRefusals(t *testing.T) {
 		{"create -e FOO:", "use NAME=VALUE", "create -e FOO"},
 		{"create --env-file none", "--env-file: ", "create"},
 		{"rm *", "letters, digits, - and _", "rm x-_1"},
-		{"rm a,b", "several names are divided by spaces", "rm a b"},
+		{"rm a,b", "separate names by spaces", "rm a b"},
 		{"exec sandbox:m2 true", "can't be the name of a sandbox", "exec m2 true"},
 		{"lst", "did you mean list?", "ls"},
 		{"create --keep-last-snapshots x", ": invalid count", "create --keep-last-snapshots 1"},

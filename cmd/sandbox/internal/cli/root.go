@@ -112,10 +112,10 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 	}
 	o, account := &a.screen.Opts, &a.account.Given
 	in(groupScope, func() {
-		line.Option(flags, &account.Token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; the default is the first that the documentation lists", line.ParseText)
+		line.Option(flags, &account.Token, "token", "", "pat_or_oidc", "", "A Vercel authentication token; sandbox doctor shows the default", line.ParseText)
 		line.Option(flags, &account.Project, "project", "", "my-project", "", "The name or ID of the project", line.ParseText)
 		line.Option(flags, &account.Scope, "scope", "", "my-team", "", "The slug or ID of the team [alias: --team]", line.ParseText)
-		line.Toggle(flags, &account.Local, "local", "", "Run everything on an emulator on this machine, without an account and without isolation; see sandbox local --help")
+		line.Toggle(flags, &account.Local, "local", "", "Use an emulator on this machine, without an account and without isolation; see sandbox local --help")
 		line.Option(flags, &account.APIURL, "api-url", "", "url", "", "The address of the API", line.ParseText)
 	})
 	in(groupOutput, func() {
@@ -124,9 +124,9 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 		line.Choice(flags, &o.Color, "color", "", "when", "Use colors: auto, always or never", "auto", "always", "never")
 		line.Toggle(flags, &o.NoInput, "no-input", "", "Never ask a question")
 		line.Toggle(flags, &o.Yes, "yes", "y", "Answer questions with yes")
-		line.Option(flags, &o.Debug, "debug", "", "file", "", "Write what is done, request by request, to standard error, or to a file", line.ParseText)
+		line.Option(flags, &o.Debug, "debug", "", "file", "", "Log each request to standard error, or to a file", line.ParseText)
 		flags.Lookup("debug").NoOptDefVal = "-"
-		line.Option(flags, &account.RequestTimeout, "request-timeout", "", "duration", "", "Give up a request that takes longer", line.ParseDuration)
+		line.Option(flags, &account.RequestTimeout, "request-timeout", "", "duration", "", "Give up on a request that takes longer", line.ParseDuration)
 	})
 }
 

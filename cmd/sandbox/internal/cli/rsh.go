@@ -31,10 +31,10 @@ type rshCommand struct {
 
 func (c *rshCommand) command() *line.Command {
 	return &line.Command{
-		Name: "rsh", Near: []string{"rsync"}, Title: titleFiles, Short: "Run a command for rsync, git and others that know ssh", Foreign: "1", SSH: sshOptions,
-		Long: "Run a command with its standard input and output carried byte by byte, in both directions at the same time, for programs that call ssh: " +
-			"rsync -e 'sandbox rsh', and git with GIT_SSH_COMMAND='sandbox rsh' and GIT_SSH_VARIANT=simple. Behind its name it takes ssh's " +
-			"options, of which it heeds -l; the others, and USER@ before the name, are ssh's, too. It needs bash and stty in the sandbox. Standard error comes when the command has ended.",
+		Name: "rsh", Near: []string{"rsync"}, Title: titleFiles, Short: "Run a command for rsync, git and other programs that call ssh", Foreign: "1", SSH: sshOptions,
+		Long: "Run a command for a program that calls ssh, and pass standard input and output on byte for byte: " +
+			"rsync -e 'sandbox rsh', and git with GIT_SSH_COMMAND='sandbox rsh' and GIT_SSH_VARIANT=simple. It accepts the " +
+			"options of ssh, uses -l and USER@ before the name, and ignores the rest. The sandbox needs bash and stty. Standard error is shown when the command has ended.",
 		Args: []line.Argument{line.NameArg, {Name: "command", Text: "The program to run"}, line.MoreWords},
 		Check: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
@@ -126,7 +126,7 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, words
 	}
 	code, err := conn.Wait(ctx)
 	if err != nil {
-		return fmt.Errorf("the end of the command is not known: %w", err)
+		return fmt.Errorf("how the command ended is not known: %w", err)
 	}
 	return screen.ExitWith(code)
 }

@@ -32,8 +32,8 @@ type runCommand struct {
 func (c *runCommand) command() *line.Command {
 	return &line.Command{
 		Name: "run", First: true, Short: "Run a command in a new sandbox", Foreign: "0",
-		Long: "Create a sandbox and run a command in it; with --name, take the sandbox of that name if there is one. " +
-			"The exit code is that of the command, and standard output holds nothing but what the command writes.",
+		Long: "Create a sandbox and run a command in it. With --name, use the sandbox of that name if it exists. " +
+			"The exit code is the command's, and standard output has only what the command writes.",
 		Args:    []line.Argument{{Name: "command", Text: "The program to run"}, line.MoreWords},
 		Options: c.define, Example: "run --rm --upload . -- npm run build", Doc: commandView{}, Run: c.run,
 	}
@@ -124,8 +124,8 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 	return c.andThen(ctx, sb, work, cleanUp)
 }
 
-// imageHint says how to name an image if the program looks like one, as it would for
-// docker.
+// imageHint adds how to name an image, for users who gave one in the place of the program,
+// as they would with docker.
 func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) error {
 	exit, ok := errors.AsType[*screen.ExitError](err)
 	if !ok || exit.Code != screen.ExitNoProgram || exit.Err == nil {
@@ -141,8 +141,8 @@ func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) er
 	return &screen.ExitError{Code: exit.Code, Err: screen.WithHint(exit.Err, "%s", hint)}
 }
 
-// sandboxForRun finds the sandbox with a name, or creates one. With --rm a signal does
-// not interrupt the creation: the new sandbox could then not be removed.
+// sandboxForRun finds the sandbox of a name, or creates one. With --rm a signal does not
+// interrupt the creation: the new sandbox could then not be removed.
 func (p *place) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
 	s := &o.settings
 	if s.name != "" {

@@ -43,7 +43,7 @@ func (c *snapshotCommand) define(flags *pflag.FlagSet) {
 func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
 	if !c.stop && !c.screen.Opts.Yes && !c.screen.Asks() {
-		return screen.WithHint(line.Usagef("a snapshot ends the current session of the sandbox"), "agree with --stop")
+		return screen.WithHint(line.Usagef("a snapshot ends the current session of the sandbox"), "add --stop to accept that")
 	}
 	sb, err := c.account.Named(ctx, args[0], false)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// The API does not say where the output so far of a running command ends: it sends the
-// output so far and continues with new output. The output so far has been read once the
-// command is silent, or writes no faster than a command that somebody watches. For a
-// command that writes as fast as it is read, only the last limit ends the reading.
+// The API does not say how much output a running command has: it sends all there is, and
+// then each new piece. The output so far has been read when the command is silent, or when
+// it writes no faster than it did while its output was read. For a command that writes as
+// fast as it is read, only logMost ends the reading.
 const (
 	// logPatience is how long to wait for the API to respond.
 	logPatience = 10 * time.Second
@@ -50,7 +50,7 @@ func soFar(ctx context.Context, logs func(context.Context) iter.Seq2[sandbox.Log
 					yield(e, err)
 				case !responds.Load():
 					yield(e, &screen.ExitError{Code: screen.ExitTimeout, Err: screen.WithHint(
-						fmt.Errorf("the API has not responded within %v", logPatience), "with --follow it is waited for")})
+						fmt.Errorf("the API has not responded within %v", logPatience), "--follow waits for it")})
 				}
 				return
 			}

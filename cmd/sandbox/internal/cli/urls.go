@@ -44,7 +44,7 @@ func (p *place) publicURL(ctx context.Context, name, port string, publish, wait 
 	}
 	if err != nil {
 		if errors.Is(err, sandbox.ErrNoRoute) {
-			err = screen.WithHint(err, "--publish publishes it; %s needs no publishing", screen.Try("port-forward %s %d", name, number))
+			err = screen.WithHint(err, "--publish publishes it; %s works without", screen.Try("port-forward %s %d", name, number))
 		}
 		return "", err
 	}
@@ -68,7 +68,7 @@ func (c *urlCommand) command() *line.Command {
 	return &line.Command{
 		Name: "url", Title: titleFiles, Short: "Write the public address of a port", Args: []line.Argument{line.NameArg, {Name: "port", Text: "The port in the sandbox", Parse: line.Checked(line.ParsePort)}},
 		Options: func(flags *pflag.FlagSet) {
-			line.Toggle(flags, &c.publish, "publish", "", "Publish the port if it is not")
+			line.Toggle(flags, &c.publish, "publish", "", "Publish the port if it is not published")
 			line.Toggle(flags, &c.wait, "wait", "", "Wait until its server responds")
 		},
 		Example: "url my-app 3000 --publish", Doc: urlView{}, Run: c.run,

@@ -1,6 +1,6 @@
-// Package console describes the standard streams: whether they are terminals, their
-// colors and their width. It is the only way to a terminal: text that is written to a
-// Stream can't control the terminal.
+// Package console knows what the standard streams are: terminals or not, with
+// colors or not, and how wide. It is the one way to a terminal: nothing that is
+// written to a Stream acts on it.
 package console
 
 import (
@@ -18,17 +18,16 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Stream is a standard output stream. If it is a terminal, text from the API, from a
-// sandbox or from this program is only shown: all control characters but line breaks,
-// tabs and the colors of Paint are escaped. A program that reads the stream gets
-// everything unchanged.
+// Stream is standard output or standard error. At a terminal it escapes all control
+// characters but newlines, tabs and the colors of Paint, so that no text of the API or of
+// a sandbox acts on the terminal. A pipe or a file gets every byte as it is.
 type Stream struct {
 	// Raw bypasses this, for the output of programs in a sandbox, for the content of its
 	// files, and for what this program draws.
 	Raw io.Writer
 	// Terminal says whether the stream is a terminal.
 	Terminal bool
-	// Color says whether the stream may contain escape sequences for colors.
+	// Color says whether escape sequences for colors may be written to it.
 	Color bool
 
 	file *os.File
@@ -85,19 +84,19 @@ func (s *Stream) shown(text string) string {
 // Rewrites reports whether a line can be overwritten.
 func (s *Stream) Rewrites() bool { return s.Terminal && !s.dumb }
 
-// ColorMode says when colors are used.
+// ColorMode is when colors are used.
 type ColorMode string
 
-// The modes of colours.
+// The modes of colors.
 const (
 	ColorAuto   ColorMode = "auto"
 	ColorAlways ColorMode = "always"
 	ColorNever  ColorMode = "never"
 )
 
-// NewStream returns a stream for a file. In ColorAuto the environment decides: NO_COLOR,
-// TERM=dumb and FORCE_COLOR=0 disable colors, FORCE_COLOR and CLICOLOR_FORCE enable them,
-// and otherwise a terminal has them.
+// NewStream describes a stream. In ColorAuto, the environment is asked: NO_COLOR,
+// TERM=dumb and FORCE_COLOR=0 forbid colors, FORCE_COLOR and CLICOLOR_FORCE force
+// them, and otherwise a terminal gets them.
 func NewStream(f *os.File, mode ColorMode, lookup func(string) (string, bool)) *Stream {
 	s := &Stream{Raw: f, file: f, Terminal: term.IsTerminal(int(f.Fd()))}
 	set := func(key string) bool {
@@ -145,7 +144,7 @@ const (
 	Gray    Style = "90"
 )
 
-// Paint styles text if the stream has colors.
+// Paint gives text a style, if the stream has colors.
 func (s *Stream) Paint(style Style, text string) string {
 	if !s.Color || style == Plain || text == "" {
 		return text

@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStream: a terminal receives only line breaks and colors, and nothing else that
-// controls it.
+// TestStream: a terminal gets nothing that acts on it, but lines and colors.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -44,7 +43,7 @@ func TestStream(t *testing.T) {
 	var b strings.Builder
 	_, err := (&Stream{Raw: &b, Terminal: true}).Write([]byte("\x1b[31mred"))
 	require.NoError(t, err)
-	assert.Equal(t, `\x1b[31mred`, b.String(), "this program has no colours there")
+	assert.Equal(t, `\x1b[31mred`, b.String(), "this program has no colors there")
 	b.Reset()
 	_, err = (&Stream{Raw: &b}).Write([]byte("\x1b]52\xff"))
 	require.NoError(t, err)

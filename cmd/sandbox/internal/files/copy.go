@@ -82,7 +82,7 @@ func (c *Copy) Run(ctx context.Context) error {
 
 func isDirError(err error) bool { return errors.Is(err, syscall.EISDIR) }
 
-// fromStream uploads a stream to its end.
+// fromStream uploads a stream to a file.
 func (c *Copy) fromStream(ctx context.Context, r io.Reader, to string) error {
 	if have, err := c.keeps(ctx, to); have || err != nil {
 		return err
@@ -245,7 +245,7 @@ func (l *leftOut) add(name string) { *l = append(*l, name) }
 // tell warns about the omitted files, if any.
 func (l leftOut) tell(a *screen.Screen) {
 	if len(l) > 0 {
-		a.Warn("left out: "+some(l), "--outside-links keeps links that lead out of the directory, --dot-git what Git or an editor would run by itself; sockets, pipes and devices can't be copied")
+		a.Warn("left out: "+some(l), "--outside-links keeps links that lead out of the directory, and --dot-git files that Git or an editor would run; sockets, pipes and devices can't be copied")
 	}
 }
 

@@ -190,7 +190,7 @@ func (c *Copy) downloadDir(ctx context.Context, to string) error {
 func (c *Copy) Missing(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok && pe.Path != c.From.Path {
 		if errors.Is(err, fs.ErrNotExist) {
-			return screen.WithHint(err, "--mkdir makes the directories that lead to it")
+			return screen.WithHint(err, "--mkdir creates its parent directories")
 		}
 		return err
 	}

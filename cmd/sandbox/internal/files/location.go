@@ -29,8 +29,8 @@ func (l Location) String() string {
 
 var SandboxName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// ParseLocation distinguishes NAME:PATH, in a sandbox, from a local path. A path with a
-// slash before the first colon is local, and so is one with a Windows drive.
+// ParseLocation reads NAME:PATH, a path in a sandbox, or else a local path. A text with a
+// slash before the first colon is a local path, and so is one with a Windows drive.
 func ParseLocation(s string) (Location, error) {
 	if s == "-" {
 		return Location{Path: s, Stream: true}, nil
@@ -43,7 +43,7 @@ func ParseLocation(s string) (Location, error) {
 	case SandboxName.MatchString(name) && rest == "":
 		return Location{Sandbox: name, Path: "."}, nil
 	case SandboxName.MatchString(name) && (rest == "~" || strings.HasPrefix(rest, "~/")):
-		return Location{}, line.Usagef("~ is a shell's; a path that does not begin with a slash is in the working directory, as in %s:%s", name, cmp.Or(strings.TrimLeft(rest, "~/"), "."))
+		return Location{}, line.Usagef("~ has no meaning here; a path that does not begin with a slash is in the working directory, as in %s:%s", name, cmp.Or(strings.TrimLeft(rest, "~/"), "."))
 	case !SandboxName.MatchString(name):
 		return Location{}, line.Usagef("invalid path %q; use SANDBOX_NAME:PATH, and ./%s for a file here", s, s)
 	}

@@ -142,8 +142,8 @@ const fileCost = 16 << 10
 // barWidth is the width of the bar if there is room.
 const barWidth = 20
 
-// line returns the progress in at most width columns. If there is no room, it omits first
-// the current file, then the bar, then the sizes.
+// line returns the progress in at most width columns. It leaves out the name of the current
+// file first, then the bar, then the sizes.
 func (p *progress) line(now time.Time, width int) string {
 	took := now.Sub(p.begun)
 	sizes, figures := units.Bytes(p.done), units.Bytes(int64(float64(p.done)/max(took.Seconds(), 0.001)))+"/s"

@@ -20,8 +20,8 @@ const (
 	fetchPause    = 400 * time.Millisecond
 )
 
-// remoteFile reads a file of a sandbox. If the connection breaks, it requests the file
-// again and skips what was read, provided that the file is still the same.
+// remoteFile reads a file of a sandbox. When the connection breaks, it
+// fetches the file again and skips the part that it has read, if that part is unchanged.
 type remoteFile struct {
 	ctx   context.Context
 	files *sandbox.FileSystem

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// OwnWords is the annotation of commands that take another command's line. Its value is
-// the number of their own arguments before that line, whose options are not read.
+// OwnWords marks commands whose arguments end in the command line of another program. Its
+// value is the number of arguments before that. Options after them are not read.
 const OwnWords = "own words"
 
 // reader reads a command line once, by the options of its command. Only completions read
@@ -51,8 +51,8 @@ func Arrange(root *cobra.Command, args []string) (out, taken []string, err error
 	return append(append([]string{}, l.path...), l.words...), l.taken, nil
 }
 
-// ownWordsOf returns how many arguments are the command's own, if another command's line
-// follows them.
+// ownWordsOf returns how many arguments of a command come before the command line of
+// another program, and whether it takes one.
 func ownWordsOf(cmd *cobra.Command) (n int, foreign bool) {
 	text, foreign := cmd.Annotations[OwnWords]
 	if !foreign {
@@ -101,8 +101,8 @@ func Child(cmd *cobra.Command, word string) *cobra.Command {
 	return nil
 }
 
-// valueOptions returns a function that reports whether an option of any command takes a
-// value. It serves for the options before the command, which is not known then.
+// valueOptions returns a function that reports whether an option takes a value. It looks
+// at the options of all commands: those before the command are read when it is not known.
 func valueOptions(root *cobra.Command) func(word string) bool {
 	names := map[string]bool{}
 	var visit func(*cobra.Command)
@@ -279,7 +279,7 @@ func (l *reader) refuse(message string) error {
 func (l *reader) unknown(name, message string) error {
 	hint := MoreAbout(l.cmd)
 	if len(name) == 1 { // of a word such as -x, or -xyz
-		hint = "-- comes before what is no option"
+		hint = "-- comes before words that are not options"
 	}
 	return &UsageError{Message: l.cmd.CommandPath() + ": " + message, Hint: hint}
 }

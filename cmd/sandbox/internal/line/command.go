@@ -30,8 +30,8 @@ type Command struct {
 	Doc     any // a value of the type that --json writes; nil if the output is a program's
 	Run     func(cmd *cobra.Command, args []string) error
 
-	// Foreign is the number of the command's own arguments before another command's line,
-	// whose options are not read. Empty means that there is no such line.
+	// Foreign is the number of arguments before the command line of another program, whose
+	// options are not read; "" if the command takes none.
 	Foreign string
 	// SSH lists the options of ssh that the command accepts and ignores: those with a
 	// value, a space, and the others.
@@ -125,7 +125,7 @@ func (c *Command) Build(complete func(*Command) cobra.CompletionFunc) *cobra.Com
 	return cmd
 }
 
-// checkArguments refuses arguments that do not fit their description.
+// checkArguments checks the arguments of a command against its description.
 func (c *Command) checkArguments(cmd *cobra.Command, args []string) error {
 	for i, g := range c.Args {
 		switch {
@@ -150,7 +150,7 @@ func (c *Command) checkArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Of returns the description of a cobra command.
+// Of returns the Command that a cobra command was made from.
 func (c *Command) Of(cmd *cobra.Command) *Command {
 	if c.Cobra == cmd {
 		return c

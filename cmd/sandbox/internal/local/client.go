@@ -22,8 +22,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/private"
 )
 
-// ErrNone is the error of Use if no daemon runs.
-var ErrNone = errors.New("the local emulator does not run")
+// ErrNone is the error of using a daemon that does not run.
+var ErrNone = errors.New("the local emulator is not running")
 
 // Connection keeps the daemon from ending.
 type Connection struct {
@@ -119,9 +119,9 @@ func Use(ctx context.Context, dir string) (*Connection, error) {
 	return c, nil
 }
 
-// ErrUnsaved is the error of stopping a daemon whose sandboxes can't be saved. The daemon
-// continues to run.
-var ErrUnsaved = errors.New("the local emulator goes on, since what is in its sandboxes can't be saved")
+// ErrUnsaved is the error of ending a daemon whose sandboxes can't be saved. It goes
+// on.
+var ErrUnsaved = errors.New("the local emulator keeps running, because its sandboxes can't be saved")
 
 // Stop ends the daemon, which saves its sandboxes, and waits for that.
 func Stop(ctx context.Context, dir string) error {
@@ -173,11 +173,11 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("the local emulator does not start: %w\n%s", context.Cause(ctx), lastWords(dir))
+			return nil, fmt.Errorf("the local emulator did not start: %w\n%s", context.Cause(ctx), lastWords(dir))
 		case err := <-ended:
 			exit, ok := errors.AsType[*exec.ExitError](err)
 			if err != nil && (!ok || exit.ExitCode() != exitInUse) {
-				return nil, fmt.Errorf("the local emulator has not started: %w\n%s", err, lastWords(dir))
+				return nil, fmt.Errorf("the local emulator did not start: %w\n%s", err, lastWords(dir))
 			}
 			ended = nil // another one starts, or is about to end
 			time.Sleep(pollTime)
@@ -196,14 +196,14 @@ func within(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// ownPath is the PATH of the daemon and of its sandboxes, which must not depend on the
-// process that happens to start the daemon.
+// ownPath is the PATH of the daemon and of its sandboxes. It does not depend on the
+// process that starts the daemon.
 var ownPath = map[string]string{
 	"darwin": "/opt/homebrew/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
 	"linux":  "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 }[runtime.GOOS]
 
-// ownEnvironment lists the variables that the daemon inherits: they identify the user and
+// ownEnvironment are the variables that the daemon inherits: those that name its user and
 // the user's folders.
 var ownEnvironment = []string{"HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"}
 

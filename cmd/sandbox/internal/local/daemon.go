@@ -114,7 +114,8 @@ func serve(dir, state, version string, idle time.Duration) error {
 	if err := os.Truncate(filepath.Join(dir, LogName), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, server.Close())
 	}
-	// The owner of the lock owns the socket: an existing one was left by a killed daemon.
+	// This process has the lock, so a socket that exists belongs to a daemon that was
+	// killed.
 	if err := os.Remove(d.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, server.Close())
 	}

@@ -135,6 +135,6 @@ func TestStranger(t *testing.T) {
 	broken := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(broken, "state"), nil, 0o600))
 	_, err = Start(t.Context(), broken, daemonWord, broken, "1h")
-	require.ErrorContains(t, err, "has not started")
+	require.ErrorContains(t, err, "did not start")
 	assert.False(t, errors.Is(err, ErrNone))
 }

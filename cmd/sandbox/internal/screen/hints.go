@@ -8,17 +8,17 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-// A command line of this program in a text stands between these marks. Lines removes them
-// from all other texts before they reach a terminal.
+// These marks enclose a command line of this program in a message. No other text can
+// contain them: Lines escapes control characters.
 const (
 	tryMark = "\x01"
 	tryEnd  = "\x02"
 )
 
-// Try returns a command line of this program for a hint, without the program's name.
-// Placeholders are in capitals. When the hint is shown, the line gets this command line's
-// options that name the account, so that it works when it is pasted. No other function
-// creates one.
+// Try returns a command line of this program for a hint. The format has no program name,
+// and words for the user to fill in are in capitals. Filled adds the options that name the
+// account of the current command line, so that the line works when it is pasted. All
+// command lines in hints are made by Try.
 func Try(format string, args ...any) string {
 	return tryMark + fmt.Sprintf(format, args...) + tryEnd
 }

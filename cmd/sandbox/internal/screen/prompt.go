@@ -17,7 +17,7 @@ func (s *Screen) Confirm(ctx context.Context, question string) error {
 		return nil
 	}
 	if !s.Asks() {
-		return WithHint(line.Usagef("%s", question), "add --yes to say yes without a terminal")
+		return WithHint(line.Usagef("%s", question), "add --yes to agree without a terminal")
 	}
 	line, err := s.Ask(ctx, question+" [y/N]")
 	if err != nil {

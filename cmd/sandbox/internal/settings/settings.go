@@ -21,8 +21,8 @@ type Dirs struct{ Config, State string }
 var ErrNoHome = errors.New("there is no home directory to keep files in; set HOME")
 
 // FindDirs finds the directories by the XDG variables, or where the system has
-// them. Who has no home has none of them: nothing is read there, and nothing can be
-// written.
+// them. Without a home directory there are none: nothing is read there, and writing is an
+// error.
 func FindDirs(lookup func(string) (string, bool)) Dirs {
 	config, _ := os.UserConfigDir()
 	state := config
