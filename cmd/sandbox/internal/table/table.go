@@ -182,8 +182,8 @@ func (t *Table) Write(out *console.Stream, width int) error {
 			l.WriteString(strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(c.Text))))
 		}
 		text := l.String()
-		if width > 0 {
-			text = ansi.Truncate(strings.TrimRight(text, " "), width, "…") // what is cut is no padding
+		if width > 0 && ansi.StringWidth(text) > width {
+			text = ansi.Truncate(strings.TrimRight(text, " "), width, "…") // padding is cut without dots
 		}
 		b.WriteString(out.Paint(all, text))
 		b.WriteByte('\n')
