@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -81,6 +82,14 @@ func TestStartAtOnce(t *testing.T) {
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	t.Cleanup(func() { // a daemon that ends writes its state after it has stopped to listen
+		lock := flock.New(filepath.Join(dir, lockName))
+		assert.Eventually(t, func() bool {
+			locked, err := lock.TryLock()
+			return err == nil && locked
+		}, time.Minute, 20*time.Millisecond)
+		_ = lock.Unlock() // with the end of the test
+	})
 	c := start(t, dir, "300ms")
 	other := start(t, dir, "300ms")
 	assert.False(t, other.Started)
