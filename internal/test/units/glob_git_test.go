@@ -1,4 +1,4 @@
-package glob
+package units_test
 
 import (
 	"os"
@@ -7,17 +7,19 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox/internal/glob"
 )
 
-// TestGit tests all spellings that some file system treats as ".git".
-func TestGit(t *testing.T) {
+// TestSpellingsOfGit tests all spellings that some file system treats as ".git".
+func TestSpellingsOfGit(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{
 		".git": true, "lib/.git/hooks/post-checkout": true, "a/b/.GIT/config": true, "GIT~1/hooks/x": true, "x/.git./config": true, ".git . ./x": true,
 		".g\u200cit/hooks": true, "\ufeff.git/x": true, ".git::$INDEX_ALLOCATION/config": true, `a\.git\hooks`: true, "sub/.git": true,
 		".github/workflows/x": false, ".gitignore": false, "git": false, "x.git": false, ".git2/x": false, "git~10": false,
 	} {
-		assert.Equal(t, want, Git(path), "%q", path)
+		assert.Equal(t, want, glob.Git(path), "%q", path)
 	}
 }
 
@@ -32,7 +34,7 @@ func TestWorkTree(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 	}
 	for name, want := range map[string]bool{"hg": true, "jj": true, "fossil": true, "tree": true, "tree/sub/deep": true, "link": true, "link/deep": true, "apart": false} {
-		got, err := WorkTree(filepath.Join(dir, name))
+		got, err := glob.WorkTree(filepath.Join(dir, name))
 		require.NoError(t, err)
 		assert.Equal(t, want, got, name)
 	}

@@ -1,4 +1,4 @@
-package redact_test
+package units_test
 
 import (
 	"fmt"
@@ -19,8 +19,8 @@ type holder struct {
 
 func (h holder) Format(f fmt.State, verb rune) { redact.Struct(f, verb, h) }
 
-// TestStruct: for every verb, each tag shows the documented part and no secret.
-func TestStruct(t *testing.T) {
+// TestPrintedStruct: for every verb, each tag shows the documented part and no secret.
+func TestPrintedStruct(t *testing.T) {
 	full := holder{"n", "s3cret", []string{"B=s3cret", "A=s3cret", "A=s3cret", "C"}, map[string]string{"y": "s3cret", "x": "s3cret"}, "https://u:s3cret@example.com/p?q=s3cret"}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 		for _, v := range []any{full, &full, []holder{full}, map[string]any{"k": full}} {

@@ -1,4 +1,4 @@
-package redact
+package units_test
 
 import (
 	"context"
@@ -13,8 +13,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
+// TestPrintable: Printable escapes what a terminal acts on or does not show.
 func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                            "",
@@ -28,48 +31,50 @@ func TestPrintable(t *testing.T) {
 		"\ufffd":                      "\ufffd",
 		"\u00a0":                      `\u00a0`,
 	} {
-		assert.Equal(t, want, Printable(text))
+		assert.Equal(t, want, redact.Printable(text))
 	}
 }
 
 func FuzzPrintable(f *testing.F) {
 	f.Add("a\x1b[31m\u202e\xff")
 	f.Fuzz(func(t *testing.T, text string) {
-		shown := Printable(text)
+		shown := redact.Printable(text)
 		if !utf8.ValidString(shown) || strings.ContainsFunc(shown, func(r rune) bool { return r != ' ' && !unicode.IsPrint(r) }) {
 			t.Fatalf("%q became %q", text, shown)
 		}
-		if again := Printable(shown); again != shown {
+		if again := redact.Printable(shown); again != shown {
 			t.Fatalf("%q became %q, and then %q", text, shown, again)
 		}
 	})
 }
 
-func TestKnown(t *testing.T) {
-	var none Known
+func TestKnownSecrets(t *testing.T) {
+	var none redact.Known
 	assert.Equal(t, "text", none.Text("text"))
 	err := errors.New("text")
 	assert.Same(t, err, none.Error(err))
 	assert.NoError(t, none.Error(nil))
 
 	const secret = `s3cr3t +"/x`
-	k := Knowing(secret, "short", "")
+	k := redact.Knowing(secret, "short", "")
 	for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret), fmt.Sprintf("%q", secret)} {
 		clean := k.Text("a " + form + " b")
-		assert.Contains(t, clean, Mark)
+		assert.Contains(t, clean, redact.Mark)
 		assert.NotContains(t, clean, "s3cr3t", form)
 	}
 	assert.Equal(t, "short", k.Text("short"), "what is that short is a word")
 	header := http.Header{"A": {"x", secret}, "B": {"y"}}
-	assert.Equal(t, http.Header{"A": {"x", Mark}, "B": {"y"}}, k.Header(header))
+	assert.Equal(t, http.Header{"A": {"x", redact.Mark}, "B": {"y"}}, k.Header(header))
 	assert.Equal(t, secret, header["A"][1], "the caller's is left alone")
 
-	for i := range 3 * maxKnown {
+	const known = 16 // tokens that are remembered
+	for i := range 3 * known {
 		k.Add(fmt.Sprint("another-", i))
 	}
 	assert.Equal(t, secret, k.Text(secret), "old ones are forgotten")
-	assert.Equal(t, Mark, k.Text(fmt.Sprint("another-", 3*maxKnown-1)))
-	assert.Len(t, k.list.Load().secrets, maxKnown)
+	assert.Equal(t, redact.Mark, k.Text(fmt.Sprint("another-", 2*known)), "the oldest that is still known")
+	assert.NotEqual(t, redact.Mark, k.Text(fmt.Sprint("another-", 2*known-1)), "the first that is forgotten")
+	assert.Equal(t, redact.Mark, k.Text(fmt.Sprint("another-", 3*known-1)))
 
 	var both sync.WaitGroup
 	for i := range 4 {
@@ -84,7 +89,7 @@ func TestKnown(t *testing.T) {
 }
 
 func TestKnownError(t *testing.T) {
-	k := Knowing("planted-secret")
+	k := redact.Knowing("planted-secret")
 	inner := fmt.Errorf("dial \x1b[31m: %w", context.DeadlineExceeded)
 	quoted := k.Error(inner)
 	assert.Equal(t, `dial \x1b[31m: context deadline exceeded`, quoted.Error())
@@ -105,7 +110,7 @@ func TestKnownError(t *testing.T) {
 	}
 }
 
-func TestURL(t *testing.T) {
+func TestPrintedURL(t *testing.T) {
 	for address, want := range map[string]string{
 		"":                                        "",
 		"https://github.com/a/b.git":              "https://github.com/a/b.git",
@@ -122,7 +127,7 @@ func TestURL(t *testing.T) {
 		"https://h/\x1b[31m":                      "(malformed address)",
 		"https://u:SECRET@h:8443/a/../b?SECRET=1": "https://h:8443/a/../b?REDACTED",
 	} {
-		assert.Equal(t, want, URL(address), address)
+		assert.Equal(t, want, redact.URL(address), address)
 	}
 }
 
@@ -137,7 +142,7 @@ func FuzzURL(f *testing.F) {
 		for _, address := range []string{
 			"https://SECRET@" + host + path, "https://u:SECRET@" + host + path, "https://x/" + path + "?t=SECRET", "SECRET@" + host + ":" + path,
 		} {
-			if shown := URL(address); strings.Contains(shown, "SECRET") && !strings.ContainsAny(host, "/?#\\") && !strings.ContainsAny(path, "?#") {
+			if shown := redact.URL(address); strings.Contains(shown, "SECRET") && !strings.ContainsAny(host, "/?#\\") && !strings.ContainsAny(path, "?#") {
 				t.Errorf("%q shows as %q", address, shown)
 			}
 		}

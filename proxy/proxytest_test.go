@@ -1,4 +1,4 @@
-package proxytest_test
+package proxy_test
 
 import (
 	"io"

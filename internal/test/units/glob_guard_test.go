@@ -1,4 +1,4 @@
-package glob_test
+package units_test
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package accounts
+package units_test
 
 import (
 	"bytes"
@@ -12,11 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// here returns a Runner that runs and counts programs of this machine.
-func here(t *testing.T, runs *int) Runner {
+// here returns a Runner of programs of this machine, which counts them.
+func here(t *testing.T, runs *int) accounts.Runner {
 	needs.Programs(t, "sh", "id")
 	return func(ctx context.Context, action string, _ bool, name string, args ...string) (string, error) {
 		*runs++
@@ -25,13 +26,15 @@ func here(t *testing.T, runs *int) Runner {
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		err := cmd.Run()
 		if e, ok := errors.AsType[*exec.ExitError](err); ok {
-			return "", &StepError{Action: action, ExitCode: e.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
+			return "", &accounts.StepError{Action: action, ExitCode: e.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
 		}
 		return stdout.String(), err
 	}
 }
 
-func TestRun(t *testing.T) {
+// TestSteps: one command runs all steps up to the first that fails, whose output and
+// exit code are in the error.
+func TestSteps(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 && exec.Command("sudo", "-n", "true").Run() != nil {
 		needs.Other(t, "needs sudo, or root")
@@ -46,13 +49,13 @@ func TestRun(t *testing.T) {
 		needs.Other(t, "needs names of this user and group: %v", err)
 	}
 	runs = 0
-	names := &Names{}
+	names := &accounts.Names{}
 	steps := append(names.Whoami(), names.PrimaryGroup("root")...)
-	steps = append(steps, Program("first", "sh", "-c", "echo fine"), Program("second", "sh", "-c", "echo said; echo no >&2; exit 3"), Program("third", "false"))
+	steps = append(steps, accounts.Program("first", "sh", "-c", "echo fine"), accounts.Program("second", "sh", "-c", "echo said; echo no >&2; exit 3"), accounts.Program("third", "false"))
 	err = run.Run(t.Context(), names, steps)
-	failed, ok := errors.AsType[*StepError](err)
+	failed, ok := errors.AsType[*accounts.StepError](err)
 	require.True(t, ok, "%v", err)
-	assert.Equal(t, &StepError{Action: "second", ExitCode: 3, Stdout: "said\n", Stderr: "no\n"}, failed)
+	assert.Equal(t, &accounts.StepError{Action: "second", ExitCode: 3, Stdout: "said\n", Stderr: "no\n"}, failed)
 	assert.Equal(t, strings.TrimSpace(me), names.Me.User)
 	assert.NotEmpty(t, names.Me.Group)
 	assert.NotEmpty(t, names.Primary)
@@ -61,6 +64,7 @@ func TestRun(t *testing.T) {
 	assert.Empty(t, names.PrimaryGroup("root"))
 }
 
+// TestLongListsOfPaths: Chown splits a list of paths that is too long for one command.
 func TestLongListsOfPaths(t *testing.T) {
 	t.Parallel()
 	paths := make([]string, 3000)
@@ -68,12 +72,15 @@ func TestLongListsOfPaths(t *testing.T) {
 		paths[i] = "/home/alice/" + strings.Repeat("x", 50)
 	}
 	var all []string
-	for _, s := range Chown(Group, "alice", paths...) {
-		assert.Less(t, s.size(), maxArguments+100)
-		_, args, sudo := s.command(&Names{Me: Identity{"me", "us"}})
+	run := accounts.Runner(func(_ context.Context, _ string, sudo bool, name string, args ...string) (string, error) {
+		assert.Equal(t, "chown", name)
 		assert.True(t, sudo)
+		assert.Less(t, len(strings.Join(args, " ")), 64<<10+100)
 		assert.Equal(t, "alice:us", args[0])
 		all = append(all, args[1:]...)
-	}
+		return "", nil
+	})
+	names := &accounts.Names{Me: accounts.Identity{User: "me", Group: "us"}}
+	require.NoError(t, run.Run(t.Context(), names, accounts.Chown(accounts.Group, "alice", paths...)))
 	assert.Equal(t, paths, all)
 }

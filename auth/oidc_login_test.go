@@ -1,4 +1,4 @@
-package oidc_test
+package auth_test
 
 import (
 	"os"
@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/oidc"
-	"github.com/go-vercel/sandbox/internal/oidc/login"
+	oidclogin "github.com/go-vercel/sandbox/internal/oidc/login"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
@@ -28,22 +28,22 @@ func TestLogout(t *testing.T) {
 	t.Run("revoked and emptied", func(t *testing.T) {
 		t.Parallel()
 		m, v, h := setUp(t, "https://api.vercel.com/login/oauth/token/revoke")
-		require.NoError(t, login.Logout(t.Context(), h))
+		require.NoError(t, oidclogin.Logout(t.Context(), h))
 		assert.Equal(t, map[string]any{"other": "kept"}, m.Read(m.LoginFile()))
 		assert.Equal(t, []string{discovery, revocation}, v.Asked())
-		assert.ErrorIs(t, login.Logout(t.Context(), h), oidc.ErrNotLoggedIn)
+		assert.ErrorIs(t, oidclogin.Logout(t.Context(), h), oidc.ErrNotLoggedIn)
 	})
 	t.Run("kept when the issuer fails", func(t *testing.T) {
 		t.Parallel()
 		m, v, h := setUp(t, "https://api.vercel.com/login/oauth/token/revoke")
 		v.Say(revocation, oidctest.Response{Status: 503})
-		assert.Error(t, login.Logout(t.Context(), h))
+		assert.Error(t, oidclogin.Logout(t.Context(), h))
 		assert.Equal(t, "r1", m.Read(m.LoginFile())["refreshToken"])
 	})
 	t.Run("sent to the issuer only", func(t *testing.T) {
 		t.Parallel()
 		m, v, h := setUp(t, "https://evil.example/revoke")
-		assert.ErrorContains(t, login.Logout(t.Context(), h), "no usable revocation_endpoint")
+		assert.ErrorContains(t, oidclogin.Logout(t.Context(), h), "no usable revocation_endpoint")
 		assert.Equal(t, []string{discovery}, v.Asked())
 		assert.Equal(t, "t1", m.Read(m.LoginFile())["token"])
 	})
@@ -56,7 +56,7 @@ func TestLoginFileThatIsALinkStaysOne(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(m.LoginFile()), 0o755))
 	require.NoError(t, os.Symlink(real, m.LoginFile()))
 	h := oidc.NewHost(nil, m.Getenv, m.Dir)
-	require.NoError(t, login.Save(t.Context(), h, oidc.Login{Token: "new"}))
+	require.NoError(t, oidclogin.Save(t.Context(), h, oidc.Login{Token: "new"}))
 	assert.Equal(t, map[string]any{"token": "new"}, m.Read(real))
 	info, err := os.Lstat(m.LoginFile())
 	require.NoError(t, err)

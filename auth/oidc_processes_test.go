@@ -1,4 +1,4 @@
-package oidc_test
+package auth_test
 
 import (
 	"bufio"
@@ -23,20 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
-	"github.com/go-vercel/sandbox/internal/test/testmain"
 )
-
-// TestMain lets the test binary also run as the other processes.
-func TestMain(m *testing.M) {
-	if address := os.Getenv("OIDC_TEST_SERVER"); address != "" {
-		if err := refresher(address); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	testmain.Main(m)
-}
 
 // rounds is the number of refreshes of each process.
 const rounds = 10

@@ -1,4 +1,4 @@
-package engine_test
+package units_test
 
 import (
 	"context"
@@ -104,8 +104,8 @@ func (s *scriptedRun) end() *wire.Command {
 	return &wire.Command{ExitCode: &code}
 }
 
-// TestRun runs scripted commands and checks the time of each call and the result.
-func TestRun(t *testing.T) {
+// TestWatchedRuns runs scripted commands and checks the time of each call and the result.
+func TestWatchedRuns(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
 	forever := func(ctx context.Context) error { <-ctx.Done(); return nil }

@@ -1,4 +1,4 @@
-package private
+package units_test
 
 import (
 	"os"
@@ -9,11 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-vercel/sandbox/internal/private"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestDir: Dir succeeds only for a folder of this user that contains nothing of others.
-func TestDir(t *testing.T) {
+// TestPrivateFolder: what ends as a folder for this user alone is this user's, and nothing in it
+// can be another's.
+func TestPrivateFolder(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		needs.Other(t, "folders of users are private here by where they are")
 	}
@@ -51,7 +53,7 @@ func TestDir(t *testing.T) {
 			}
 			path := filepath.Join(t.TempDir(), "folder")
 			c.make(t, path)
-			err := Dir(path)
+			err := private.Dir(path)
 			if c.want != "" {
 				require.ErrorContains(t, err, c.want)
 				return
@@ -63,7 +65,7 @@ func TestDir(t *testing.T) {
 		})
 	}
 	if !root {
-		require.ErrorContains(t, Dir("/"), "not a directory of this user")
+		require.ErrorContains(t, private.Dir("/"), "not a directory of this user")
 	}
 }
 

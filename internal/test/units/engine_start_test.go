@@ -1,4 +1,4 @@
-package engine_test
+package units_test
 
 import (
 	"context"
@@ -39,6 +39,18 @@ func commandResponse(id, name string, args ...string) (*http.Response, error) {
 	}, nil
 }
 
+// apiClient returns a client of an API that is a function.
+func apiClient(t *testing.T, respond transport) *api.Client {
+	t.Helper()
+	base, err := url.Parse("https://api.test")
+	require.NoError(t, err)
+	return api.New(api.Config{
+		BaseURL: base, UserAgent: func() string { return "test" },
+		Auth:       func(context.Context) (api.Auth, error) { return api.Auth{Token: "tok", TeamID: "team"}, nil },
+		HTTPClient: &http.Client{Transport: respond},
+	})
+}
+
 // TestStartGivenUp: a command whose start was canceled is killed, unless the ID is known to
 // belong to another command.
 func TestStartGivenUp(t *testing.T) {
@@ -70,18 +82,12 @@ func TestStartGivenUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base, err := url.Parse("https://api.test")
-				require.NoError(t, err)
-				client := api.New(api.Config{
-					BaseURL: base, UserAgent: func() string { return "test" },
-					Auth: func(context.Context) (api.Auth, error) { return api.Auth{Token: "tok", TeamID: "team"}, nil },
-					HTTPClient: &http.Client{Transport: transport(func(req *http.Request) (*http.Response, error) {
-						if req.Method == http.MethodPost {
-							time.Sleep(c.late)
-							return c.start(req)
-						}
-						return c.look(req)
-					})},
+				client := apiClient(t, func(req *http.Request) (*http.Response, error) {
+					if req.Method == http.MethodPost {
+						time.Sleep(c.late)
+						return c.start(req)
+					}
+					return c.look(req)
 				})
 				var killed []string
 				start := &engine.Start{
@@ -93,10 +99,55 @@ func TestStartGivenUp(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				_, _, _, err = start.Begin(ctx, t.Context())
+				_, _, _, err := start.Begin(ctx, t.Context())
 				require.Error(t, err)
 				assert.Equal(t, c.killed, killed)
 			})
 		})
 	}
+}
+
+// TestStartOutlivesItsCaller: a command that starts after its caller has given up runs on
+// with the context of its stream, not with the caller's.
+func TestStartOutlivesItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body, stream := io.Pipe()
+		defer stream.Close()
+		start := &engine.Start{
+			Stream: logstream.Command{Client: apiClient(t, func(req *http.Request) (*http.Response, error) {
+				resp, err := commandResponse("ours", "x")
+				if err != nil || req.Method == http.MethodGet {
+					return resp, err
+				}
+				time.Sleep(2 * time.Second)
+				context.AfterFunc(req.Context(), func() { stream.CloseWithError(req.Context().Err()) })
+				resp.Header.Set("Content-Type", "application/x-ndjson")
+				resp.Body = struct {
+					io.Reader
+					io.Closer
+				}{io.MultiReader(resp.Body, strings.NewReader("\n"), body), body}
+				return resp, nil
+			}), Session: "s1", ID: "ours", Limits: logstream.Limits{Attempts: 1, Limit: time.Minute, Wait: time.Second}},
+			Body:  &engine.Body{Command: "x", Args: []string{}, Wait: true, Logs: true},
+			Check: func(string) error { return nil },
+			Kill:  func(context.Context, string) {},
+		}
+		caller, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		live, end := context.WithCancel(t.Context())
+		defer end()
+		_, r, release, err := start.Begin(caller, live)
+		require.NoError(t, err)
+		defer release()
+		time.AfterFunc(time.Minute, func() {
+			_, err := io.WriteString(stream, `{"stream":"stdout","data":"late\n"}`+"\n")
+			assert.NoError(t, err)
+		})
+		_, data, err := r.Next()
+		require.NoError(t, err)
+		assert.Equal(t, "late\n", string(data))
+		time.AfterFunc(time.Minute, end)
+		_, _, err = r.Next()
+		assert.ErrorIs(t, err, context.Canceled)
+	})
 }

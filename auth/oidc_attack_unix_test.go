@@ -1,6 +1,6 @@
 //go:build unix
 
-package oidc_test
+package auth_test
 
 import (
 	"os"
