@@ -2,6 +2,8 @@ package project_test
 
 import (
 	"fmt"
+	"go/scanner"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +47,9 @@ func pages(t *testing.T) []string {
 	return all
 }
 
+// program is a block that is a whole program, and what the document says that it prints.
+type program struct{ name, code, output string }
+
 // TestDocs compiles every block of Go in the documents: a block without a package
 // clause is declarations, or a part of a function that has a context, a sandbox and
 // a client. It runs the whole programs on the emulator, and compares their output
@@ -56,7 +61,6 @@ func TestDocs(t *testing.T) {
 	files := append(pages(t), "README.md", "docs/skill/SKILL.md")
 	of, err := filepath.Glob("examples/*/README.md")
 	require.NoError(t, err)
-	type program struct{ name, code, output string }
 	var programs []program
 	for _, file := range append(files, of...) {
 		if ofAnotherModule[file] {
@@ -65,16 +69,15 @@ func TestDocs(t *testing.T) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for i, block := range goBlock.FindAllStringSubmatch(string(text), -1) {
-			name, code := fmt.Sprintf("%s_%d", strings.ReplaceAll(strings.TrimSuffix(file, ".md"), "/", "_"), i), block[1]
+			name, code := fmt.Sprintf("%s_%d", strings.NewReplacer("/", "_", "-", "_").Replace(strings.TrimSuffix(file, ".md")), i), block[1]
 			at := filepath.Join("fragments", name+".go")
 			switch {
 			case strings.HasPrefix(code, "package main\n"):
-				at = filepath.Join(name, "program.go")
+				at = name + ".go"
 				programs = append(programs, program{name, code, block[2]})
-				code = strings.Replace(code, "package main\n", "package program\n", 1)
-				code = strings.Replace(code, "\nfunc main() {", "\nfunc Main() {", 1)
+				code = joined(code, name)
 			case strings.HasPrefix(code, "package "):
-				at = filepath.Join("tests", name, "block_test.go")
+				at, code = name+"_test.go", packageClause.ReplaceAllString(code, "package documents_test\n")
 			default:
 				code = fragment(code)
 			}
@@ -83,23 +86,17 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, len(programs), 7)
-	// go list -export compiles and does not link.
-	run(t, dir, "go", "list", "-export", "-test", "-f", `{{""}}`, "./fragments", "./tests/...")
-	// One program that is all of them, since linking each takes longer than all the
-	// rest.
+	// One build of one program, which has all blocks: compiling and linking them one by
+	// one takes longer than all the rest.
 	var all strings.Builder
-	all.WriteString("package main\n\nimport (\n\t\"os\"\n\n")
-	for i, p := range programs {
-		fmt.Fprintf(&all, "\tp%d \"example.com/importer/%s\"\n", i, p.name)
-	}
-	all.WriteString(")\n\nfunc main() {\n\tname := os.Args[1]\n\tos.Args = os.Args[:1]\n\tswitch name {\n")
-	for i, p := range programs {
-		fmt.Fprintf(&all, "\tcase %q:\n\t\tp%d.Main()\n", p.name, i)
+	all.WriteString("package documents\n\nimport (\n\t\"os\"\n\t\"testing\"\n\n\t_ \"example.com/importer/fragments\"\n)\n\nfunc TestMain(*testing.M) {\n\tname := os.Args[1]\n\tos.Args = os.Args[:1]\n\tswitch name {\n")
+	for _, p := range programs {
+		fmt.Fprintf(&all, "\tcase %q:\n\t\tmain_%s()\n", p.name, p.name)
 	}
 	all.WriteString("\t}\n}\n")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(all.String()), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main_test.go"), []byte(all.String()), 0o644))
 	bin := filepath.Join(dir, "programs")
-	run(t, dir, "go", "build", "-ldflags=-s -w", "-o", bin, ".")
+	run(t, dir, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-o", bin, ".")
 	for _, p := range programs {
 		if p.output == "" && !strings.HasPrefix(p.name, "docs_") && p.name != "README_0" {
 			continue
@@ -109,7 +106,7 @@ func TestDocs(t *testing.T) {
 			if strings.Contains(p.code, `"python3"`) {
 				needs.Programs(t, "python3")
 			}
-			require.NotEmpty(t, p.output, "the document shows no output")
+			require.NotEmpty(t, p.output, "the document shows no output of this program: put it into a block behind the program")
 			srv := sandboxtest.New(t, nil)
 			if strings.Contains(p.code, "Ports:") && srv.Mode() == sandboxtest.Folder {
 				needs.Missing(t, "sandboxes with networks of their own, so that nobody else has the port")
@@ -121,7 +118,7 @@ func TestDocs(t *testing.T) {
 			cmd.Stderr = &stderr
 			out, err := cmd.Output()
 			require.NoError(t, err, "%s", &stderr)
-			assert.Equal(t, varying(p.output), varying(string(out)))
+			assert.Equal(t, varying(p.output), varying(string(out)), "the document shows another output than the program prints: correct either")
 		})
 	}
 }
@@ -131,9 +128,43 @@ func run(t *testing.T, dir, name string, args ...string) {
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
 	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.NoError(t, err, "a block of Go in a document does not compile; the name of the file below says in which document, and which block from 0 on:\n%s", out)
 }
 
+var (
+	packageClause = regexp.MustCompile(`^package \w+\n`)
+	topLevel      = regexp.MustCompile(`(?m)^(?:func|type|var|const) (\w+)`)
+)
+
+// joined makes a program a part of a package that has others: the names that it declares
+// end with its own.
+func joined(code, name string) string {
+	code = packageClause.ReplaceAllString(code, "package documents\n")
+	own := map[string]bool{}
+	for _, m := range topLevel.FindAllStringSubmatch(code, -1) {
+		own[m[1]] = true
+	}
+	var b strings.Builder
+	var s scanner.Scanner
+	files := token.NewFileSet()
+	file := files.AddFile("", -1, len(code))
+	s.Init(file, []byte(code), nil, 0)
+	copied, before := 0, token.ILLEGAL
+	for {
+		pos, tok, text := s.Scan()
+		if tok == token.EOF {
+			return b.String() + code[copied:]
+		}
+		if tok == token.IDENT && own[text] && before != token.PERIOD {
+			end := file.Offset(pos) + len(text)
+			b.WriteString(code[copied:end] + "_" + name)
+			copied = end
+		}
+		before = tok
+	}
+}
+
+// fragment makes a block without a package clause a file.
 func fragment(code string) string {
 	var b strings.Builder
 	b.WriteString("package fragment\n\nimport (\n")
@@ -194,12 +225,12 @@ func TestDocsLinks(t *testing.T) {
 			if file == filepath.Join("docs", "README.md") {
 				linked[target] = true
 			}
-			if _, err := os.Stat(target); !assert.NoError(t, err, "%s links to %s, which there is not", file, m[1]) || heading == "" {
+			if _, err := os.Stat(target); !assert.NoError(t, err, "%s links to %s, which does not exist: correct the link, or the heading that it names", file, m[1]) || heading == "" {
 				continue
 			}
 			there, err := os.ReadFile(target)
 			require.NoError(t, err)
-			assert.Contains(t, headings(string(there)), heading, "%s links to %s, which there is not", file, m[1])
+			assert.Contains(t, headings(string(there)), heading, "%s links to %s, which does not exist: correct the link, or the heading that it names", file, m[1])
 		}
 	}
 	assert.Greater(t, links, 50)

@@ -44,7 +44,7 @@ func TestParity(t *testing.T) {
 	for _, note := range notes {
 		for _, s := range noted.FindAllString(note, -1) {
 			name := strings.Trim(s, "`")
-			assert.True(t, symbols[name] || s != name && members[name], "testdata/parity.tsv names %s in a note, which is not a Go symbol: %s", name, note)
+			assert.True(t, symbols[name] || s != name && members[name], "testdata/parity.tsv names %s in a note, which is not a Go symbol: correct the note: %s", name, note)
 		}
 	}
 	for member, row := range rows {
@@ -52,7 +52,7 @@ func TestParity(t *testing.T) {
 			if strings.HasPrefix(s, "context.") || strings.HasPrefix(s, "io.") || strings.HasPrefix(s, "errors.") {
 				continue
 			}
-			assert.True(t, symbols[s], "testdata/parity.tsv names %s, for %s, which is not a Go symbol", s, member)
+			assert.True(t, symbols[s], "testdata/parity.tsv names %s, for %s, which is not a Go symbol: name the one that does the same now", s, member)
 		}
 	}
 
@@ -80,14 +80,14 @@ func TestParity(t *testing.T) {
 	}
 	require.Greater(t, len(members), 200, "the declarations were not understood")
 	for m := range members {
-		assert.Contains(t, rows, m, "testdata/parity.tsv has no row for %s", m)
+		assert.Contains(t, rows, m, "testdata/parity.tsv has no row for %s: add one, with the Go symbols that do the same, or with none and a note that says why", m)
 	}
 	for m := range rows {
 		if newer, ok := strings.CutPrefix(m, "newer: "); ok {
-			assert.False(t, members[newer], "testdata/parity.tsv has %s among what is newer than the declarations", newer)
+			assert.False(t, members[newer], "testdata/parity.tsv has %s among what is newer than the declarations, which have it: remove \"newer: \"", newer)
 			continue
 		}
-		assert.True(t, members[m], "testdata/parity.tsv has a row for %s, which the official SDK does not have", m)
+		assert.True(t, members[m], "testdata/parity.tsv has a row for %s, which the official SDK does not have: remove it", m)
 	}
 }
 
@@ -110,10 +110,10 @@ func parityRows(t *testing.T) (rows map[string][]string, notes []string) {
 		if named != "" {
 			symbols = strings.Split(named, ",")
 		} else {
-			assert.NotEmpty(t, note, "%s has neither a Go symbol nor a note", member)
+			assert.NotEmpty(t, note, "testdata/parity.tsv: %s has neither a Go symbol nor a note: add one of them", member)
 		}
 		_, twice := rows[member]
-		assert.False(t, twice, "%s has two rows", member)
+		assert.False(t, twice, "testdata/parity.tsv: %s has two rows: remove one", member)
 		rows[member] = symbols
 		notes = append(notes, note)
 	}
