@@ -62,7 +62,7 @@ var optionCommands = []struct {
 			{"--snapshot=SNAPSHOT", `{"source":{"type":"snapshot","snapshotId":"SNAPSHOT"}}`},
 		}...),
 		map[string]string{
-			"credentials": "needs an emulator with a firewall, as root: internal/test/fields TestCreate has the field",
+			"credentials": "needs an emulator with a firewall, as root: internal/test/promises TestCreate has the field",
 			"git":         fetched, "depth": fetched, "tarball": fetched, "upload": "written after the creation", "connect": "opens a shell",
 			"silent": printed,
 		},

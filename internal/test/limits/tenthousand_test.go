@@ -83,7 +83,7 @@ func TestTenThousand(t *testing.T) {
 	runtime.KeepAlive(handles)
 }
 
-// quiet reports whether nothing happens any more: whoever is to wait does.
+// quiet reports whether the memory in use stays the same, since every goroutine waits.
 func quiet() bool {
 	memory, _ := inUse()
 	again, _ := inUse()

@@ -1,5 +1,5 @@
-// Package needs skips tests, each with its true reason: Missing for what a machine
-// could have, Other for what is not for this machine, and Long for slow tests.
+// Package needs skips tests, each with its true reason: Missing if something is not
+// installed, Other if the test is for other machines, and Long if it is slow.
 package needs
 
 import (

@@ -106,7 +106,7 @@ func (mod Module) Print(t *testing.T) {
 			kind := field.Type.Kind()
 			if field.IsExported() && sensitive.MatchString(field.Name) && field.Tag.Get("secret") == "" &&
 				(kind == reflect.String || kind == reflect.Slice || kind == reflect.Map && field.Type != reflect.TypeFor[sandbox.Env]()) {
-				t.Errorf("%s.%s looks like a secret and has no tag that says how it is shown", name, field.Name)
+				t.Errorf("%s.%s looks like a secret: tag the field with secret:\"value\", \"names\" or \"url\", and print the type with redact.Struct, or rename the field", name, field.Name)
 			}
 		}
 	}
@@ -317,7 +317,7 @@ func (mod Module) Hidden(t *testing.T, name string, v any) {
 			}
 			lower := strings.ToLower(text)
 			if strings.Contains(text, Mark) || strings.Contains(lower, hex.EncodeToString([]byte(Mark))) {
-				t.Errorf("%s shows a secret by %s %s: %.300s", name, way, where, text)
+				t.Errorf("%s shows a secret by %s %s: tag the field, and print the type with redact.Struct in its Format method: %.300s", name, way, where, text)
 			}
 		}
 	}

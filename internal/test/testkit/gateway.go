@@ -71,7 +71,17 @@ func AsPending(resp *http.Response) error {
 // reached directly.
 func Behind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
-	srv := sandboxtest.New(t, nil)
+	return behindOf(t, sandboxtest.New(t, nil), opts, create)
+}
+
+// LightBehind is Behind with [LightServer].
+func LightBehind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
+	t.Helper()
+	return behindOf(t, LightServer(t), opts, create)
+}
+
+func behindOf(t *testing.T, srv *sandboxtest.Server, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
+	t.Helper()
 	gate := &Gateway{Next: Transport(t)}
 	opts.HTTPClient = &http.Client{Transport: gate}
 	sb, err := Client(t, srv, opts).Create(t.Context(), Lasting(create))

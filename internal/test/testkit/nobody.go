@@ -13,9 +13,9 @@ import (
 )
 
 // AsNobody returns a command that runs tests of this program as an ordinary
-// user, who may make namespaces, and may open /dev/net/tun if this process may:
-// in a mount namespace there is one of the user's own, since on many machines the
-// device is root's.
+// user that may make namespaces. If this process may open /dev/net/tun, so may the
+// command: on many machines the device is root's, and a mount namespace gives the user one
+// of its own.
 func AsNobody(t *testing.T, tests string) (cmd *exec.Cmd, env string) {
 	t.Helper()
 	needs.Programs(t, "setpriv", "unshare")

@@ -16,8 +16,8 @@ import (
 )
 
 // ProcessesWith returns the IDs, on the host, of processes that have an
-// environment variable. Root in a container may read nobody's environment, but
-// become who may: commands have another user there.
+// environment variable. Root in a container may not read another user's environment, but
+// may become that user.
 func ProcessesWith(t *testing.T, variable string) []int {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")

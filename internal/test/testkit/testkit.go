@@ -99,10 +99,31 @@ func Seed(t *testing.T) uint64 {
 	return seed
 }
 
+// LightServer starts an emulator for a test that does not depend on how sandboxes are
+// isolated: in folder mode, which costs half as much, or with SANDBOX_SLOW=1 in the mode
+// that the machine permits.
+func LightServer(t *testing.T) *sandboxtest.Server {
+	t.Helper()
+	if needs.Slow() {
+		return sandboxtest.New(t, nil)
+	}
+	return sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+}
+
 // Start returns an emulator for a test and a sandbox of it.
 func Start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
-	srv := sandboxtest.New(t, nil)
+	return startOn(t, sandboxtest.New(t, nil), create)
+}
+
+// LightStart is Start with [LightServer].
+func LightStart(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
+	t.Helper()
+	return startOn(t, LightServer(t), create)
+}
+
+func startOn(t *testing.T, srv *sandboxtest.Server, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
+	t.Helper()
 	sb, err := Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), Lasting(create))
 	require.NoError(t, err)
 	return srv, sb

@@ -1,0 +1,206 @@
+package promises_test
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+)
+
+// cutsEnv is how many places TestCutResponses cuts each operation's response at,
+// in each framing. Without it, it cuts one, in one of them.
+const cutsEnv = "SANDBOX_CUTS"
+
+// cutFraming is how a proxy passes a response on, and loses the end of its body.
+type cutFraming struct {
+	name            string
+	http2, measured bool
+	clean           bool // the response ends as if it were whole
+}
+
+var cutFramings = []cutFraming{
+	{name: "with its length", measured: true},
+	{name: "in chunks"},
+	{name: "in chunks, and ends", clean: true},
+	{name: "over HTTP2, reset", http2: true},
+	{name: "over HTTP2, and ends", http2: true, clean: true},
+}
+
+// cutProxy is a proxy that cuts the body of one response. Streams pass as they
+// arrive.
+type cutProxy struct {
+	cutFraming
+	next   http.RoundTripper
+	target *url.URL
+	client *sandbox.Client // which goes through it
+
+	mu    sync.Mutex
+	is    func(*http.Request) bool // the operation
+	at    float64                  // where, as a part of the whole; for streams, of its first record
+	armed bool
+	said  string
+}
+
+func (p *cutProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	out := r.Clone(r.Context())
+	out.RequestURI, out.URL.Scheme, out.URL.Host = "", p.target.Scheme, p.target.Host
+	resp, err := p.next.RoundTrip(out)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer resp.Body.Close()
+	p.mu.Lock()
+	cuts := p.armed && p.is(r)
+	p.armed = p.armed && !cuts
+	p.mu.Unlock()
+	for name, values := range resp.Header {
+		if name != "Content-Length" && name != "Transfer-Encoding" {
+			w.Header()[name] = values
+		}
+	}
+	control := http.NewResponseController(w)
+	stream := resp.Header.Get("Content-Type") == "application/x-ndjson"
+	body := make([]byte, 64<<10)
+	if stream && cuts {
+		n, _ := resp.Body.Read(body)
+		body = body[:n]
+	} else if !stream {
+		if body, err = io.ReadAll(resp.Body); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		if p.measured {
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		}
+	}
+	w.WriteHeader(resp.StatusCode)
+	switch {
+	case cuts:
+		at := int(p.at * float64(len(body)))
+		p.mu.Lock()
+		p.said = fmt.Sprintf("cut at %d of %d: %d %q", at, len(body), resp.StatusCode, body[:at])
+		p.mu.Unlock()
+		_, _ = w.Write(body[:at])
+		_ = control.Flush()
+		if !p.clean {
+			panic(http.ErrAbortHandler)
+		}
+	case stream:
+		for {
+			n, err := resp.Body.Read(body)
+			_, _ = w.Write(body[:n])
+			_ = control.Flush()
+			if err != nil {
+				return
+			}
+		}
+	default:
+		_, _ = w.Write(body)
+	}
+}
+
+// newCutProxy returns a proxy before the server.
+func newCutProxy(t *testing.T, srv *sandboxtest.Server, f cutFraming) *cutProxy {
+	t.Helper()
+	target, err := url.Parse(srv.URL)
+	require.NoError(t, err)
+	p := &cutProxy{cutFraming: f, next: testkit.Transport(t), target: target}
+	front := httptest.NewUnstartedServer(p)
+	front.Config.ErrorLog = log.New(io.Discard, "", 0)
+	tr := api.DefaultTransport()
+	if f.http2 {
+		front.EnableHTTP2 = true
+		front.StartTLS()
+		tr.TLSClientConfig = front.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	} else {
+		front.Start()
+	}
+	t.Cleanup(front.Close)
+	t.Cleanup(tr.CloseIdleConnections)
+	p.client, err = sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: front.URL + target.Path, Credentials: testkit.Credentials(srv), HTTPClient: &http.Client{Transport: tr},
+		RetryWait: time.Millisecond, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond},
+	})
+	require.NoError(t, err)
+	return p
+}
+
+// TestCutResponses cuts the response to each row of the table of operations, by a
+// real proxy in each framing, at random places of its body: what was lost is
+// asked for again, looked up or unknown, as when nothing has come. The rows share a
+// world, one after another.
+func TestCutResponses(t *testing.T) {
+	t.Parallel()
+	rows, rng, each := lostResponses(), rand.New(rand.NewPCG(testkit.Seed(t), 0)), 0
+	if text := os.Getenv(cutsEnv); text != "" {
+		var err error
+		each, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	for n := range max(1, each*len(cutFramings)) {
+		srv := sandboxtest.New(t, nil)
+		w, proxies := newLostWorld(t, srv), map[cutFraming]*cutProxy{}
+		for _, op := range inTurn() {
+			row, ok := rows[op]
+			require.True(t, ok, "%s %s has no row", op.Method, op.Path)
+			f, at := cutFramings[n%len(cutFramings)], rng.Float64()
+			if each == 0 {
+				f = cutFramings[rng.IntN(len(cutFramings))]
+			}
+			if proxies[f] == nil {
+				proxies[f] = newCutProxy(t, srv, f)
+			}
+			t.Run(fmt.Sprintf("%s %s %s %.3f", op.Name, op.Path, f.name, at), func(t *testing.T) {
+				cutResponse(t, srv, w, op, row, proxies[f], at)
+			})
+		}
+	}
+}
+
+func cutResponse(t *testing.T, srv *sandboxtest.Server, w *lostWorld, op *api.Op, row lostResponse, p *cutProxy, at float64) {
+	w.c = p.client
+	w.c.Bind(w.sb)
+	w.c.Bind(w.cmd)
+	w.c.Bind(w.drive)
+	before := testkit.Count(srv, row.op)
+	p.mu.Lock()
+	p.is, p.at, p.armed = isOp(op), at, true
+	p.mu.Unlock()
+	err := row.call(t.Context(), w)
+	sent := testkit.Count(srv, row.op) - before
+	if undo := undone()[op]; undo != nil {
+		defer func() { assert.NoError(t, undo(t.Context(), w)) }() // when p.mu is free
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	require.False(t, p.armed, "nothing was cut")
+	switch {
+	case row.unknown:
+		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, p.said)
+	case op == api.ReadFile: // what was read can't be taken back
+		require.Error(t, err, p.said)
+		return
+	default:
+		require.NoError(t, err, p.said)
+	}
+	if op == api.CommandLogs { // its first record may have come
+		assert.LessOrEqual(t, sent, row.sent, p.said)
+		return
+	}
+	assert.Equal(t, row.sent, sent, "requests; %s", p.said)
+}

@@ -1,0 +1,594 @@
+package promises_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/test/canned"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// latecomer is a transport that holds the first request of an operation back,
+// answers it as if the connection had broken or a gateway had given up, and
+// delivers it when the test says so.
+type latecomer struct {
+	next   http.RoundTripper
+	mu     sync.Mutex
+	is     func(*http.Request) bool // nil while nothing is to be held back
+	status int                      // of the response in place of the real one; 0 breaks the connection
+	held   *http.Request
+}
+
+// hold holds back the next request of the operation.
+func (l *latecomer) hold(op *api.Op, status int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.is, l.status, l.held = isOp(op), status, nil
+}
+
+// isOp returns whether a request is one of an operation.
+func isOp(op *api.Op) func(*http.Request) bool {
+	path := regexp.MustCompile(regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(op.Path), "[^/]+") + "$")
+	return func(req *http.Request) bool { return req.Method == op.Method && path.MatchString(req.URL.Path) }
+}
+
+func (l *latecomer) RoundTrip(req *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	if l.is == nil || l.held != nil || !l.is(req) {
+		l.mu.Unlock()
+		return l.next.RoundTrip(req)
+	}
+	defer l.mu.Unlock()
+	late := req.Clone(context.WithoutCancel(req.Context()))
+	if req.Body != nil {
+		body, err := io.ReadAll(req.Body)
+		req.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		late.Body, late.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	l.held = late
+	if l.status != 0 {
+		return canned.JSON(l.status, "bad gateway"), nil
+	}
+	return nil, errReset
+}
+
+// deliver sends what was held back and returns the status that it was answered
+// with, when all of the response has arrived.
+func (l *latecomer) deliver(t *testing.T) int {
+	t.Helper()
+	l.mu.Lock()
+	late := l.held
+	l.is = nil
+	l.mu.Unlock()
+	require.NotNil(t, late, "no request was held back")
+	resp, err := l.next.RoundTrip(late)
+	require.NoError(t, err)
+	if !testkit.IsLogs(late) { // of a command that runs on
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+	}
+	require.NoError(t, resp.Body.Close())
+	return resp.StatusCode
+}
+
+// lateWorld is what the late requests are about.
+type lateWorld struct {
+	*lostWorld
+	reader *sandbox.Command // prints what it is given, to the end of its input
+	input  io.WriteCloser   // of the reader
+	eye    *sandbox.Client  // of somebody who only looks
+}
+
+// lateRequest describes an operation whose first request arrives late: after the client
+// has retried it, or has returned that its outcome is unknown.
+type lateRequest struct {
+	unknown bool // what the call returns
+	call    func(ctx context.Context, w *lateWorld) error
+	next    func(ctx context.Context, w *lateWorld) error // what the program does then; nil for nothing
+	status  int                                           // of the response to the late request; 0 for 200
+	// changes is what the late request does to what lateWorld.state describes.
+	// Without it, it does nothing.
+	changes string
+}
+
+// state describes everything that the API and the running sandbox show.
+func (w *lateWorld) state(t *testing.T) map[string]string {
+	t.Helper()
+	ctx, state := t.Context(), map[string]string{}
+	for info, err := range w.eye.List(ctx, nil) {
+		require.NoError(t, err)
+		key := "sandbox " + info.Name
+		state[key] = fmt.Sprint(info.CreatedAt.UnixNano(), info.Status, info.CurrentSessionID)
+		state[key+": tags"] = fmt.Sprint(info.Tags)
+		if info.Status != sandbox.StatusRunning {
+			continue
+		}
+		sb, err := w.eye.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
+		require.NoError(t, err)
+		session := sb.CurrentSession()
+		state[key+": timeout"] = session.Info().Timeout.String()
+		state[key+": policy"] = fmt.Sprint(session.Info().NetworkPolicy)
+		done, err := session.RunCommand(ctx, "find", []string{".", "-type", "d", "-print", "-o", "-type", "f", "-exec", "sha256sum", "{}", "+"}, nil)
+		require.NoError(t, err)
+		require.Zero(t, done.ExitCode)
+		list, err := done.Stdout(ctx)
+		require.NoError(t, err)
+		state[key+": files"] = strings.Join(slices.Sorted(strings.Lines(list)), "")
+		cmds, err := session.ListCommands(ctx)
+		require.NoError(t, err)
+		var ids []string
+		for _, cmd := range cmds {
+			if cmd.Name() == "find" {
+				continue
+			}
+			now, err := session.GetCommand(ctx, cmd.ID())
+			require.NoError(t, err)
+			code, over := now.ExitStatus()
+			ids = append(ids, fmt.Sprint(cmd.ID(), code, over))
+		}
+		slices.Sort(ids)
+		state[key+": commands"] = strings.Join(ids, " ")
+	}
+	for drive, err := range w.eye.ListDrives(ctx, nil) {
+		require.NoError(t, err)
+		state["drive "+drive.Name] = drive.ID
+	}
+	for snapshot, err := range w.eye.ListSnapshots(ctx, nil) {
+		require.NoError(t, err)
+		state["snapshot "+snapshot.ID] = string(snapshot.Status)
+	}
+	return state
+}
+
+// difference lists the keys that differ, sandboxes and snapshots without a name
+// of ours as "new".
+func difference(before, after map[string]string) string {
+	var keys []string
+	for key := range before {
+		if _, ok := after[key]; !ok {
+			keys = append(keys, "no "+key)
+		} else if before[key] != after[key] {
+			keys = append(keys, key)
+		}
+	}
+	for key := range after {
+		if _, ok := before[key]; !ok && !strings.Contains(key, ": ") {
+			kind, name, _ := strings.Cut(key, " ")
+			if kind == "snapshot" || kind == "sandbox" && strings.HasPrefix(name, "sandbox-") {
+				key = kind
+			}
+			keys = append(keys, "new "+key)
+		}
+	}
+	slices.Sort(keys)
+	return strings.Join(keys, ", ")
+}
+
+// lateRequests has each row of the table of operations.
+func lateRequests() map[*api.Op]lateRequest {
+	lost := lostResponses()
+	// as is the call of TestLostResponses.
+	as := func(op *api.Op) func(context.Context, *lateWorld) error {
+		return func(ctx context.Context, w *lateWorld) error { return lost[op].call(ctx, w.lostWorld) }
+	}
+	rows := map[*api.Op]lateRequest{}
+	// What is only read can be read late.
+	for _, op := range []*api.Op{
+		api.ListSandboxes, api.GetSession, api.ListSessions, api.ListCommands, api.GetCommand, api.CommandLogs, api.ReadFile,
+		api.ListDrives, api.GetDrive, api.ListSnapshots, api.SnapshotTree, api.GetSnapshot, api.OpenInteractive,
+	} {
+		rows[op] = lateRequest{call: as(op)}
+	}
+	const conflict, taken, notFound = http.StatusConflict, http.StatusBadRequest, http.StatusNotFound
+	named := func(runtime string) func(context.Context, *lateWorld) error {
+		return func(ctx context.Context, w *lateWorld) error {
+			return second(w.c.GetOrCreate(ctx, "new", &sandbox.CreateOptions{Runtime: runtime}))
+		}
+	}
+	start := func(id string) func(context.Context, *lateWorld) error {
+		return func(ctx context.Context, w *lateWorld) error {
+			return second(w.sb.StartCommand(ctx, "true", nil, &sandbox.StartOptions{ID: id}))
+		}
+	}
+	run := func(id string) func(context.Context, *lateWorld) error {
+		return func(ctx context.Context, w *lateWorld) error {
+			return second(w.sb.RunCommand(ctx, "true", nil, &sandbox.CommandOptions{ID: id}))
+		}
+	}
+	tags := func(value string) func(context.Context, *lateWorld) error {
+		return func(ctx context.Context, w *lateWorld) error {
+			return w.sb.Update(ctx, &sandbox.UpdateOptions{Tags: map[string]string{"a": value}})
+		}
+	}
+	policy := func(mode sandbox.PolicyMode) func(context.Context, *lateWorld) error {
+		return func(ctx context.Context, w *lateWorld) error {
+			return second(w.sb.UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: mode}))
+		}
+	}
+	file := func(text string) func(context.Context, *lateWorld) error {
+		return func(ctx context.Context, w *lateWorld) error {
+			return w.sb.FS().WriteFile(ctx, "file", []byte(text), 0o644)
+		}
+	}
+	write := func(text string) func(context.Context, *lateWorld) error {
+		return func(_ context.Context, w *lateWorld) error { return second(io.WriteString(w.input, text)) }
+	}
+
+	// The name of what the late request makes is unknown; the program knows that.
+	rows[api.CreateSandbox] = lateRequest{unknown: true, call: as(api.CreateSandbox), changes: "new sandbox"}
+	rows[api.CreateRuntime] = lateRequest{unknown: true, call: as(api.CreateRuntime), changes: "new sandbox"}
+	rows[api.ForkSandbox] = lateRequest{unknown: true, call: as(api.ForkSandbox), changes: "new sandbox"}
+	// A name is given once.
+	rows[createNamed] = lateRequest{unknown: true, call: as(createNamed), next: named(""), status: taken}
+	rows[createRuntimeNamed] = lateRequest{unknown: true, call: as(createRuntimeNamed), next: named("node24"), status: taken}
+	rows[forkNamed] = lateRequest{unknown: true, call: as(forkNamed), next: as(forkNamed), status: taken}
+	rows[api.ForkDrive] = lateRequest{unknown: true, call: as(api.ForkDrive), next: as(api.ForkDrive), status: conflict}
+	rows[api.MakeDir] = lateRequest{unknown: true, call: as(api.MakeDir), next: as(api.MakeDir), status: taken}
+	// So is an ID, of a session, a snapshot or a command.
+	rows[api.StopSession] = lateRequest{call: as(api.StopSession), next: as(api.RunCommand)}
+	rows[api.DeleteSnapshot] = lateRequest{call: as(api.DeleteSnapshot), status: http.StatusBadRequest}
+	rows[api.StartCommand] = lateRequest{unknown: true, call: start("mine"), next: start("mine"), status: conflict}
+	rows[api.RunCommand] = lateRequest{unknown: true, call: run("ours"), next: run("ours"), status: conflict}
+	rows[api.KillCommand] = lateRequest{call: func(ctx context.Context, w *lateWorld) error {
+		if err := w.cmd.Kill(ctx); err != nil {
+			return err
+		}
+		return second(w.cmd.Wait(ctx))
+	}, status: notFound}
+	// The data of an input has a position.
+	rows[api.WriteStdin] = lateRequest{
+		call: func(ctx context.Context, w *lateWorld) error {
+			if err := write("one\n")(ctx, w); err != nil {
+				return err
+			}
+			return second(w.reader.WaitForLog(ctx, regexp.MustCompile("one")))
+		},
+		next: func(ctx context.Context, w *lateWorld) error {
+			if err := write("two\n")(ctx, w); err != nil {
+				return err
+			}
+			return second(w.reader.WaitForLog(ctx, regexp.MustCompile("two")))
+		},
+	}
+	// What is done once is done late; the program knows that it may be.
+	rows[api.ExtendTimeout] = lateRequest{unknown: true, call: as(api.ExtendTimeout), next: as(api.ExtendTimeout), changes: "sandbox work: timeout"}
+	rows[api.CreateSnapshot] = lateRequest{unknown: true, call: as(api.CreateSnapshot), status: http.StatusCreated,
+		changes: "new snapshot, no sandbox work: commands, no sandbox work: files, no sandbox work: policy, no sandbox work: timeout, sandbox work"}
+	rows[api.SignalCommand] = lateRequest{unknown: true,
+		call:    func(ctx context.Context, w *lateWorld) error { return w.cmd.Signal(ctx, sandbox.SIGTERM) },
+		changes: "sandbox work: commands"}
+	// Only the service could tell that these are late.
+	rows[api.GetSandbox] = lateRequest{
+		call: func(ctx context.Context, w *lateWorld) error {
+			if _, err := w.sb.Stop(ctx, nil); err != nil {
+				return err
+			}
+			return w.sb.Resume(ctx)
+		},
+		next:    as(api.StopSession),
+		changes: "sandbox work",
+	}
+	rows[api.UpdateSandbox] = lateRequest{call: tags("old"), next: tags("new"), changes: "sandbox work: tags"}
+	rows[api.SetPolicy] = lateRequest{call: policy("allow-all"), next: policy("deny-all"), changes: "sandbox work: policy"}
+	rows[api.WriteFiles] = lateRequest{call: file("old"), next: file("new"), changes: "sandbox work: files"}
+	rows[api.DeleteSandbox] = lateRequest{
+		call: as(api.DeleteSandbox),
+		next: func(ctx context.Context, w *lateWorld) error {
+			return second(w.c.Create(ctx, &sandbox.CreateOptions{Name: "work"}))
+		},
+		changes: "no sandbox work, no sandbox work: commands, no sandbox work: files, no sandbox work: policy, no sandbox work: tags, no sandbox work: timeout",
+	}
+	rows[api.GetOrCreateDrive] = lateRequest{
+		call: as(api.GetOrCreateDrive),
+		next: func(ctx context.Context, w *lateWorld) error {
+			d, err := w.c.GetDrive(ctx, "another")
+			if err == nil {
+				err = d.Delete(ctx)
+			}
+			return err
+		},
+		status:  http.StatusCreated,
+		changes: "new drive another",
+	}
+	rows[api.DeleteDrive] = lateRequest{
+		call:    as(api.DeleteDrive),
+		next:    func(ctx context.Context, w *lateWorld) error { return second(w.c.GetOrCreateDrive(ctx, "data", nil)) },
+		changes: "no drive data",
+	}
+	return rows
+}
+
+// lateUndone is undone after a late request, too.
+func lateUndone() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
+	undo := undone()
+	deletesNew := func(ctx context.Context, w *lostWorld) error { // whose state would have to be looked at
+		for info, err := range w.c.List(ctx, nil) {
+			if err != nil {
+				return err
+			}
+			if info.Name != "work" && info.Name != "kept" {
+				if err := w.c.Delete(ctx, info.Name, nil); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	undo[api.CreateSandbox], undo[api.CreateRuntime], undo[api.ForkSandbox] = deletesNew, deletesNew, deletesNew
+	undo[api.GetSandbox] = undo[api.StopSession]
+	return undo
+}
+
+// newLateWorld is newLostWorld with a latecomer in front.
+func newLateWorld(t *testing.T) (*lateWorld, *latecomer) {
+	t.Helper()
+	srv := sandboxtest.New(t, nil)
+	late := &latecomer{next: testkit.Transport(t)}
+	w := &lateWorld{lostWorld: newLostWorld(t, srv), eye: testkit.Client(t, srv, sandbox.ClientOptions{})}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: late}, RetryWait: time.Millisecond})
+	w.c = c
+	c.Bind(w.sb)
+	c.Bind(w.cmd)
+	c.Bind(w.drive)
+	return w, late
+}
+
+// read starts the reader.
+func (w *lateWorld) read(t *testing.T) {
+	t.Helper()
+	reader, err := w.sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
+	require.NoError(t, err)
+	w.reader, w.input = reader, reader.Stdin(t.Context())
+}
+
+// lateByDay has one operation of each kind: of those that have a name, an ID or a
+// position, of those that are done once, and of those of which only the service could
+// tell that they are late. What is only read waits for the night.
+var lateByDay = []*api.Op{
+	createNamed, api.ForkDrive, api.StartCommand, api.KillCommand, api.WriteStdin, api.SignalCommand, api.GetSandbox, api.WriteFiles, api.DeleteSandbox,
+}
+
+// TestLateRequests plays, for each row of the table of operations, a first
+// request that is given up, and arrives when it was retried and the program has
+// done the next thing: what it then does to the world is what the table says.
+func TestLateRequests(t *testing.T) {
+	t.Parallel()
+	rows := lateRequests()
+	for how, status := range map[string]int{"reset": 0, "502": http.StatusBadGateway} {
+		if !needs.Slow() && status != 0 {
+			continue
+		}
+		// Most of a row is waiting: some worlds share the rows.
+		worlds, ops := 4, inTurn()
+		if !needs.Slow() {
+			worlds, ops = 2, slices.DeleteFunc(ops, func(op *api.Op) bool { return !slices.Contains(lateByDay, op) })
+		}
+		for part := range worlds {
+			t.Run(fmt.Sprintf("%s %d", how, part), func(t *testing.T) {
+				t.Parallel()
+				w, late := newLateWorld(t)
+				for i, op := range ops {
+					row, ok := rows[op]
+					if !assert.True(t, ok, "%s %s has no row", op.Method, op.Path) || i%worlds != part {
+						continue
+					}
+					t.Run(op.Name+" "+op.Path, func(t *testing.T) { lateRequested(t, w, late, op, row, status) })
+				}
+			})
+		}
+	}
+}
+
+func lateRequested(t *testing.T, w *lateWorld, late *latecomer, op *api.Op, row lateRequest, status int) {
+	if op == api.WriteStdin {
+		w.read(t)
+	}
+	late.hold(op, status)
+	err := row.call(t.Context(), w)
+	if undo := lateUndone()[op]; undo != nil {
+		defer func() { assert.NoError(t, undo(t.Context(), w.lostWorld)) }()
+	}
+	if row.unknown {
+		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+	} else {
+		require.NoError(t, err)
+	}
+	if row.next != nil {
+		require.NoError(t, row.next(t.Context(), w))
+	}
+	before := w.state(t)
+	want := row.status
+	if want == 0 {
+		want = http.StatusOK
+	}
+	assert.Equal(t, want, late.deliver(t), "the response to the late request")
+	assert.Equal(t, row.changes, difference(before, w.state(t)))
+	if op == api.WriteStdin {
+		require.NoError(t, w.input.Close())
+		out, err := w.reader.Stdout(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "one\ntwo\n", out)
+	}
+}
+
+// TestLateResume: OnResume runs for a session that a call starts, also if a response
+// was lost, and for none that a late request or somebody else starts.
+func TestLateResume(t *testing.T) {
+	t.Parallel()
+	for _, outcome := range []string{"retried", "given up"} {
+		t.Run(outcome, func(t *testing.T) {
+			t.Parallel()
+			srv := testkit.LightServer(t)
+			other := testkit.Client(t, srv, sandbox.ClientOptions{})
+			made, err := other.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
+			require.NoError(t, err)
+			_, err = made.Stop(t.Context(), nil)
+			require.NoError(t, err)
+			late := &latecomer{next: testkit.Transport(t)}
+			how := sandbox.ClientOptions{HTTPClient: &http.Client{Transport: late}, RetryWait: time.Millisecond}
+			if outcome == "given up" {
+				how.MaxRetries = -1
+			}
+			c := testkit.Client(t, srv, how)
+			runs := 0
+			opts := &sandbox.GetOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+				runs++
+				return nil
+			}}
+			late.hold(api.GetSandbox, http.StatusBadGateway)
+			sb, err := c.Get(t.Context(), "work", opts)
+			if outcome == "given up" {
+				require.Error(t, err)
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, 1, runs)
+				_, err = sb.Stop(t.Context(), nil)
+				require.NoError(t, err)
+			}
+			before := runs
+			assert.Equal(t, http.StatusOK, late.deliver(t))
+			for range 2 {
+				if sb != nil {
+					testkit.Output(t, sb, "true")
+				}
+				sb, err = c.Get(t.Context(), "work", opts)
+				require.NoError(t, err)
+			}
+			assert.Equal(t, before, runs, "the late request started the session")
+		})
+	}
+}
+
+// TestLostResumeThatTakesTime: the hook runs also for a session that still starts
+// when the retry of a resume finds it.
+func TestLostResumeThatTakesTime(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"Get", "a call"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			srv := testkit.LightServer(t)
+			gate := &testkit.Gateway{Next: testkit.Transport(t)}
+			c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
+			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
+			require.NoError(t, err)
+			_, err = sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+			runs := 0
+			opts := &sandbox.GetOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+				runs++
+				return nil
+			}}
+			if by == "a call" {
+				opts.NoResume = true
+				sb, err = c.Get(t.Context(), "work", opts)
+				require.NoError(t, err)
+			}
+			lost, pending := false, false
+			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				resp, err := next.RoundTrip(req)
+				if err != nil || req.URL.Query().Get("resume") != "true" {
+					return resp, err
+				}
+				if !lost {
+					lost = true
+					return nil, errors.Join(errReset, resp.Body.Close())
+				}
+				pending = true
+				return resp, testkit.AsPending(resp)
+			})
+			if by == "Get" {
+				sb, err = c.Get(t.Context(), "work", opts)
+				require.NoError(t, err)
+			}
+			testkit.Output(t, sb, "true")
+			assert.Equal(t, 1, runs)
+			assert.True(t, pending, "it was found while it started")
+		})
+	}
+}
+
+// TestLateJoin: a command of a FileWriter that arrives when it was run again does
+// nothing to what has been written or removed since, and leaves nothing. By day
+// coreutils' TestJoin runs the same scripts without a sandbox.
+func TestLateJoin(t *testing.T) {
+	needs.Long(t, "six FileWriters wait for a command that does not come")
+	t.Parallel()
+	needs.GNU(t)
+	for name, size := range map[string]int{"empty": 0, "small": 100, "pieces": 5 << 20} {
+		for _, then := range []string{"written", "removed"} {
+			t.Run(name+", then "+then, func(t *testing.T) {
+				t.Parallel()
+				srv := sandboxtest.New(t, nil)
+				late := &latecomer{next: testkit.Transport(t)}
+				sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: late}}).Create(t.Context(), nil)
+				require.NoError(t, err)
+				write := func(data []byte) {
+					w, err := sb.FS().Create(t.Context(), "file", nil)
+					require.NoError(t, err)
+					_, err = w.Write(data)
+					require.NoError(t, err)
+					require.NoError(t, w.Close())
+				}
+				late.hold(api.RunCommand, 0)
+				write(bytes.Repeat([]byte("x"), size))
+				if then == "removed" {
+					require.NoError(t, sb.FS().Remove(t.Context(), "file"))
+				} else {
+					write([]byte("later"))
+				}
+				assert.Equal(t, http.StatusOK, late.deliver(t))
+				if got, err := sb.FS().ReadFile(t.Context(), "file"); then == "removed" {
+					assert.ErrorIs(t, err, fs.ErrNotExist)
+				} else {
+					require.NoError(t, err)
+					assert.Equal(t, "later", string(got))
+				}
+				assert.Empty(t, testkit.Output(t, sb, "sh", "-c", "ls -A /tmp; ls -A | grep -v '^file$'; true"), "nothing is left")
+			})
+		}
+	}
+}
+
+// TestLateStart: a start that arrives while its command is looked for is found,
+// and runs once.
+func TestLateStart(t *testing.T) {
+	t.Parallel()
+	srv := testkit.LightServer(t)
+	late, gate := &latecomer{next: testkit.Transport(t)}, &testkit.Gateway{}
+	gate.Next = late
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).Create(t.Context(), nil)
+	require.NoError(t, err)
+	looks := 0
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if testkit.IsLook(req) {
+			if looks++; looks == 1 { // which has found nothing
+				late.deliver(t)
+			}
+		}
+		return resp, err
+	})
+	late.hold(api.RunCommand, 0)
+	assert.Equal(t, "once\n", testkit.Output(t, sb, "sh", "-c", "echo once >> runs; cat runs"))
+	assert.Greater(t, looks, 1)
+}

@@ -1,0 +1,352 @@
+package promises_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// lostWorld has the objects that a call whose response is lost may be about.
+type lostWorld struct {
+	c        *sandbox.Client
+	sb       *sandbox.Sandbox
+	cmd      *sandbox.Command // sleeps, and reads its input
+	drive    *sandbox.Drive
+	snapshot string
+	prefix   string // of all names
+}
+
+// lostResponse describes an operation that took effect although its first
+// response was lost: how many requests are sent in total, and whether the
+// outcome is unknown.
+type lostResponse struct {
+	op      sandboxtest.Operation
+	sent    int
+	unknown bool
+	call    func(ctx context.Context, w *lostWorld) error
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// Those that are given a name are other cases of their operations.
+var createNamed, createRuntimeNamed, forkNamed = new(*api.CreateSandbox), new(*api.CreateRuntime), new(*api.ForkSandbox)
+
+// operations returns the table of operations, with and without names.
+func operations() []*api.Op {
+	return append(slices.Clone(api.Table), createNamed, createRuntimeNamed, forkNamed)
+}
+
+// lostResponses has each row of the table of operations.
+func lostResponses() map[*api.Op]lostResponse {
+	const again, once = 2, 1
+	drain := func(r io.ReadCloser, err error) error {
+		if err == nil {
+			_, err = io.Copy(io.Discard, r)
+			_ = r.Close()
+		}
+		return err
+	}
+	return map[*api.Op]lostResponse{
+		api.CreateSandbox: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.Create(ctx, nil))
+		}},
+		createNamed: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.Create(ctx, &sandbox.CreateOptions{Name: "new"}))
+		}},
+		api.CreateRuntime: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.Create(ctx, &sandbox.CreateOptions{Runtime: "node24"}))
+		}},
+		createRuntimeNamed: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.Create(ctx, &sandbox.CreateOptions{Name: "new", Runtime: "node24"}))
+		}},
+		api.ForkSandbox: {sandboxtest.ForkSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.Fork(ctx, "kept", nil))
+		}},
+		forkNamed: {sandboxtest.ForkSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.Fork(ctx, "kept", &sandbox.ForkOptions{Name: "fork"}))
+		}},
+		api.GetSandbox: {sandboxtest.GetSandbox, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.Get(ctx, "work", nil))
+		}},
+		api.ListSandboxes: {sandboxtest.ListSandboxes, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.ListPage(ctx, nil))
+		}},
+		api.UpdateSandbox: {sandboxtest.UpdateSandbox, again, false, func(ctx context.Context, w *lostWorld) error {
+			return w.sb.Update(ctx, &sandbox.UpdateOptions{Tags: map[string]string{"a": "b"}})
+		}},
+		api.DeleteSandbox: {sandboxtest.DeleteSandbox, once, false, func(ctx context.Context, w *lostWorld) error {
+			return w.sb.Delete(ctx, nil)
+		}},
+		api.GetSession: {sandboxtest.GetSession, again, false, func(ctx context.Context, w *lostWorld) error {
+			return w.sb.CurrentSession().Refresh(ctx)
+		}},
+		api.ListSessions: {sandboxtest.ListSessions, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.sb.ListSessionsPage(ctx, nil))
+		}},
+		api.StopSession: {sandboxtest.StopSession, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.sb.Stop(ctx, nil))
+		}},
+		api.ExtendTimeout: {sandboxtest.ExtendTimeout, once, true, func(ctx context.Context, w *lostWorld) error {
+			return w.sb.ExtendTimeout(ctx, time.Minute)
+		}},
+		api.SetPolicy: {sandboxtest.SetPolicy, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.sb.CurrentSession().UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: sandbox.PolicyDenyAll}))
+		}},
+		api.CreateSnapshot: {sandboxtest.CreateSnapshot, once, true, func(ctx context.Context, w *lostWorld) error {
+			return second(w.sb.Snapshot(ctx, nil))
+		}},
+		api.OpenInteractive: {sandboxtest.OpenInteractive, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.sb.OpenInteractive(ctx))
+		}},
+		api.RunCommand: {sandboxtest.RunCommand, once, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.sb.RunCommand(ctx, "true", nil, nil))
+		}},
+		api.StartCommand: {sandboxtest.RunCommand, once, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.sb.StartCommand(ctx, "true", nil, nil))
+		}},
+		api.ListCommands: {sandboxtest.ListCommands, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.sb.ListCommands(ctx))
+		}},
+		api.GetCommand: {sandboxtest.GetCommand, again + 1, false, func(ctx context.Context, w *lostWorld) error { // it looks for the end, too
+			return second(w.sb.GetCommand(ctx, w.cmd.ID()))
+		}},
+		api.CommandLogs: {sandboxtest.CommandLogs, again, false, func(ctx context.Context, w *lostWorld) error {
+			for range w.cmd.Logs(ctx) {
+				break
+			}
+			return nil
+		}},
+		api.KillCommand: {sandboxtest.KillCommand, again, false, func(ctx context.Context, w *lostWorld) error {
+			return w.cmd.Kill(ctx)
+		}},
+		api.SignalCommand: {sandboxtest.KillCommand, once, true, func(ctx context.Context, w *lostWorld) error {
+			return w.cmd.Signal(ctx, sandbox.SIGSTOP) // a second one could come after the SIGCONT
+		}},
+		api.WriteStdin: {sandboxtest.WriteStdin, again + 1, false, func(ctx context.Context, w *lostWorld) error { // it asks how much has arrived
+			in := w.cmd.Stdin(ctx)
+			if _, err := io.WriteString(in, "x"); err != nil {
+				return err
+			}
+			return in.Close()
+		}},
+		api.MakeDir: {sandboxtest.MakeDir, once, true, func(ctx context.Context, w *lostWorld) error { return w.sb.FS().Mkdir(ctx, "dir", 0o777) }},
+		api.WriteFiles: {sandboxtest.WriteFiles, again, false, func(ctx context.Context, w *lostWorld) error {
+			return w.sb.FS().WriteFile(ctx, "file", []byte("x"), 0o644)
+		}},
+		api.ReadFile: {sandboxtest.ReadFile, again, false, func(ctx context.Context, w *lostWorld) error {
+			return drain(w.sb.FS().Open(ctx, "there", nil))
+		}},
+		api.ListDrives: {sandboxtest.ListDrives, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.ListDrivesPage(ctx, nil))
+		}},
+		api.GetOrCreateDrive: {sandboxtest.GetOrCreateDrive, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.GetOrCreateDrive(ctx, "another", nil))
+		}},
+		api.GetDrive: {sandboxtest.GetDrive, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.GetDrive(ctx, "data"))
+		}},
+		api.ForkDrive: {sandboxtest.ForkDrive, once, true, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.ForkDrive(ctx, w.drive.Name(), "forked"))
+		}},
+		api.DeleteDrive: {sandboxtest.DeleteDrive, once, false, func(ctx context.Context, w *lostWorld) error { return w.drive.Delete(ctx) }},
+		api.ListSnapshots: {sandboxtest.ListSnapshots, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.ListSnapshotsPage(ctx, nil))
+		}},
+		api.SnapshotTree: {sandboxtest.SnapshotTree, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.SnapshotTreePage(ctx, w.snapshot, nil))
+		}},
+		api.GetSnapshot: {sandboxtest.GetSnapshot, again, false, func(ctx context.Context, w *lostWorld) error {
+			return second(w.c.GetSnapshot(ctx, w.snapshot))
+		}},
+		api.DeleteSnapshot: {sandboxtest.DeleteSnapshot, again, false, func(ctx context.Context, w *lostWorld) error {
+			snapshot, err := w.c.GetSnapshot(ctx, w.snapshot)
+			if err != nil {
+				return err
+			}
+			return snapshot.Delete(ctx)
+		}},
+	}
+}
+
+// inTurn returns the table of operations in an order in which they can share a
+// world: those that take away what the others need come last.
+func inTurn() []*api.Op {
+	takers := []*api.Op{api.DeleteSandbox, api.DeleteDrive, api.DeleteSnapshot}
+	return append(slices.DeleteFunc(operations(), func(op *api.Op) bool { return slices.Contains(takers, op) }), takers...)
+}
+
+// undone has what makes the world, after an operation, what the other rows expect.
+func undone() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
+	deletes := func(name string) func(context.Context, *lostWorld) error {
+		return func(ctx context.Context, w *lostWorld) error { return w.c.Delete(ctx, w.prefix+name, nil) }
+	}
+	deletesDrive := func(name string) func(context.Context, *lostWorld) error {
+		return func(ctx context.Context, w *lostWorld) error {
+			drive, err := w.c.GetDrive(ctx, w.prefix+name)
+			if err == nil {
+				err = drive.Delete(ctx)
+			}
+			return err
+		}
+	}
+	startsAgain := func(ctx context.Context, w *lostWorld) error {
+		if err := w.cmd.Kill(ctx); err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, sandbox.ErrStopped) {
+			return err
+		}
+		return w.start(ctx)
+	}
+	return map[*api.Op]func(context.Context, *lostWorld) error{
+		createNamed: deletes("new"), createRuntimeNamed: deletes("new"), forkNamed: deletes("fork"),
+		api.StopSession: startsAgain, api.CreateSnapshot: startsAgain,
+		api.KillCommand: startsAgain, api.SignalCommand: startsAgain, api.WriteStdin: startsAgain,
+		// Not by Remove, which needs GNU's rm.
+		api.MakeDir:          func(ctx context.Context, w *lostWorld) error { return w.sb.CommandContext(ctx, "rmdir", "dir").Run() },
+		api.GetOrCreateDrive: deletesDrive("another"), api.ForkDrive: deletesDrive("forked"),
+	}
+}
+
+// newLostWorld creates one of each object.
+func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
+	t.Helper()
+	c := testkit.Client(t, srv, sandbox.ClientOptions{RetryWait: time.Millisecond, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
+	kept, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "kept"})
+	require.NoError(t, err)
+	stopped, err := kept.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
+	require.NoError(t, err)
+	sb, err := c.Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "work", Mounts: map[string]sandbox.Mount{"/mnt/data": drive.Mount(sandbox.MountReadWrite)}}))
+	require.NoError(t, err)
+	testkit.Output(t, sb, "sh", "-c", "echo x > /mnt/data/x; echo x > there")
+	_, err = sb.Stop(t.Context(), nil) // the drive can be forked and deleted from now on
+	require.NoError(t, err)
+	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{}}))
+	w := &lostWorld{c: c, sb: sb, drive: drive, snapshot: stopped.Snapshot.ID}
+	require.NoError(t, w.start(t.Context()))
+	return w
+}
+
+// start starts the command, in place of one that is over.
+func (w *lostWorld) start(ctx context.Context) (err error) {
+	w.cmd, err = w.sb.StartCommand(ctx, "sh", []string{"-c", "echo up; read -r line; exec sleep 1000"}, &sandbox.StartOptions{AttachStdin: true})
+	return err
+}
+
+// TestLostResponses loses, for each row of the table of operations, the
+// response to an operation that took effect: operations that change nothing are
+// retried, those that a lookup can resolve are resolved, and the outcome of the
+// rest is unknown. The rows of a kind of loss share a world, one after another: it
+// takes much to make one. By day each row meets one kind, and the kinds share a world.
+func TestLostResponses(t *testing.T) {
+	t.Parallel()
+	rows, undo := lostResponses(), undone()
+	kinds := []struct {
+		name  string
+		fault sandboxtest.Fault
+	}{{"502", sandboxtest.Fault{ActThenStatus: http.StatusBadGateway}}, {"dropped", sandboxtest.Fault{DropAfter: true}}}
+	for round := range kinds {
+		if round > 0 && !needs.Slow() {
+			break
+		}
+		srv := sandboxtest.New(t, nil)
+		w := newLostWorld(t, srv)
+		for i, op := range inTurn() {
+			kind := kinds[(i+round)%len(kinds)]
+			how, fault := kind.name, kind.fault
+			row, ok := rows[op]
+			if !assert.True(t, ok, "%s %s has no row", op.Method, op.Path) {
+				continue
+			}
+			t.Run(op.Name+" "+op.Path+" "+how, func(t *testing.T) {
+				before := testkit.Count(srv, row.op)
+				fault.Operation, fault.Times = row.op, 1
+				remove := srv.Inject(fault)
+				err := row.call(t.Context(), w)
+				sent := testkit.Count(srv, row.op) - before
+				remove()
+				if undo := undo[op]; undo != nil {
+					defer func() { assert.NoError(t, undo(t.Context(), w)) }()
+				}
+				if row.unknown {
+					require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+				} else {
+					require.NoError(t, err)
+				}
+				assert.Equal(t, row.sent, sent, "requests")
+			})
+		}
+	}
+}
+
+// TestDeleteDriveOnlyOurs: a delete whose response was lost is not retried on
+// another drive that has taken the name since.
+func TestDeleteDriveOnlyOurs(t *testing.T) {
+	t.Parallel()
+	srv := testkit.LightServer(t)
+	other := testkit.Client(t, srv, sandbox.ClientOptions{})
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
+	require.NoError(t, err)
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err != nil || req.Method != http.MethodDelete {
+			return resp, err
+		}
+		resp.Body.Close()
+		_, err = other.GetOrCreateDrive(t.Context(), "data", nil)
+		assert.NoError(t, err)
+		return nil, errReset
+	})
+	require.NoError(t, drive.Delete(t.Context()))
+	theirs, err := other.GetDrive(t.Context(), "data")
+	require.NoError(t, err, "the new drive is somebody else's")
+	assert.NotEqual(t, drive.Info().ID, theirs.Info().ID)
+}
+
+// TestDeleteArrivesLate: a delete whose connection broke deletes the sandbox, or
+// the drive, only after the look that found it still there. The second delete
+// finds nothing, and both have done what they were for.
+func TestDeleteArrivesLate(t *testing.T) {
+	t.Parallel()
+	srv := testkit.LightServer(t)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+	sb, err := c.Create(t.Context(), nil)
+	require.NoError(t, err)
+	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
+	require.NoError(t, err)
+	for _, remove := range []func() error{func() error { return sb.Delete(t.Context(), nil) }, func() error { return drive.Delete(t.Context()) }} {
+		deletes := 0
+		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if req.Method != http.MethodDelete {
+				return next.RoundTrip(req)
+			}
+			if deletes++; deletes == 1 {
+				return nil, errReset
+			}
+			late, err := next.RoundTrip(req.Clone(req.Context()))
+			if assert.NoError(t, err) {
+				late.Body.Close()
+				assert.Equal(t, http.StatusOK, late.StatusCode)
+			}
+			return next.RoundTrip(req)
+		})
+		require.NoError(t, remove())
+		assert.Equal(t, 2, deletes)
+	}
+}

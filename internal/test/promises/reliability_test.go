@@ -1,0 +1,590 @@
+package promises_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-vercel/sandbox/internal/test/canned"
+	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestRunsOnceDespiteEndedSession: a session ends while a command's stream breaks. The
+// client does not take the error of the repair for a refusal of the command, and does not
+// run the command again in the next session.
+func TestRunsOnceDespiteEndedSession(t *testing.T) {
+	t.Parallel()
+	srv, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
+	cut, stopped, delivered := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	deliver := sync.OnceFunc(func() { close(delivered) })
+	var first atomic.Bool
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if testkit.IsLogs(req) {
+			<-stopped
+		}
+		resp, err := next.RoundTrip(req)
+		if err == nil && testkit.IsRun(req) && first.CompareAndSwap(false, true) {
+			pr, pw := io.Pipe()
+			body := resp.Body
+			go func() {
+				defer deliver() // it may come with the stream's end
+				buf := make([]byte, 4<<10)
+				for {
+					n, err := body.Read(buf)
+					if _, writeErr := pw.Write(buf[:n]); err != nil || writeErr != nil {
+						return
+					}
+					deliver() // the command's record
+				}
+			}()
+			go func() { <-cut; <-delivered; pw.CloseWithError(io.ErrUnexpectedEOF); body.Close() }()
+			resp.Body = pr
+		}
+		return resp, err
+	})
+	go func() {
+		defer close(stopped)
+		assert.Eventually(t, func() bool { return testkit.Count(srv, sandboxtest.RunCommand) == 1 }, testkit.Patience, 10*time.Millisecond)
+		// The shell makes the file before it writes to it.
+		for charged, _ := direct.FS().ReadFile(t.Context(), "charged"); string(charged) != "once\n" && t.Context().Err() == nil; {
+			charged, _ = direct.FS().ReadFile(t.Context(), "charged")
+		}
+		close(cut)
+		_, err := direct.Stop(t.Context(), nil)
+		assert.NoError(t, err)
+	}()
+	_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo once >> charged; sleep 60"}, nil)
+	e, ok := errors.AsType[*sandbox.StreamError](err)
+	require.True(t, ok, "%v", err)
+	assert.NotEmpty(t, e.CommandID)
+	require.ErrorIs(t, err, sandbox.ErrStopped)
+	gate.Set(nil)
+	assert.Equal(t, "once\n", testkit.Output(t, sb, "cat", "charged"))
+}
+
+// TestRunsOnceDespiteLostResponse: the response to a start is lost, a lookup finds the
+// command by its ID, and the API refuses its log because the session has ended since. The
+// client does not run the command again.
+func TestRunsOnceDespiteLostResponse(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	const script = "echo once >> charged"
+	for name, run := range map[string]func(sb *sandbox.Sandbox) error{
+		"RunCommand": func(sb *sandbox.Sandbox) error {
+			_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", script}, nil)
+			return err
+		},
+		"StartCommand": func(sb *sandbox.Sandbox) error {
+			cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", script}, &sandbox.StartOptions{Stdout: io.Discard})
+			if err == nil {
+				_, err = cmd.Wait(t.Context())
+			}
+			return err
+		},
+		"Cmd": func(sb *sandbox.Sandbox) error {
+			return sb.CommandContext(t.Context(), "sh", "-c", script).Run()
+		},
+		"AppendFile": func(sb *sandbox.Sandbox) error {
+			return sb.FS().AppendFile(t.Context(), "charged", []byte("once\n"))
+		},
+	} {
+		for _, lost := range []string{"broken", "cut"} {
+			if lost == "cut" && name != "RunCommand" && name != "StartCommand" && !needs.Slow() {
+				continue // these start their commands as those do
+			}
+			t.Run(name+", "+lost, func(t *testing.T) {
+				t.Parallel()
+				_, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
+				var first, stopped atomic.Bool
+				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+					if testkit.IsLogs(req) && stopped.CompareAndSwap(false, true) {
+						_, err := direct.Stop(t.Context(), nil)
+						assert.NoError(t, err)
+					}
+					resp, err := next.RoundTrip(req)
+					if err == nil && testkit.IsRun(req) && first.CompareAndSwap(false, true) {
+						// Wait until the command has run: it would end with its session.
+						assert.NoError(t, waitAll(t.Context(), direct))
+						if lost == "cut" {
+							resp.Body = testkit.CleanCut(resp.Body, 0)
+							return resp, nil
+						}
+						resp.Body.Close()
+						return nil, errReset
+					}
+					return resp, err
+				})
+				err := run(sb)
+				gate.Set(nil)
+				if stopped.Load() {
+					require.ErrorIs(t, err, sandbox.ErrStopped)
+				} else {
+					require.NoError(t, err, "it was found, and needs no log")
+				}
+				assert.Equal(t, "once\n", testkit.Output(t, sb, "cat", "charged"))
+			})
+		}
+	}
+}
+
+// TestReplacedMeanwhile: GetOrCreate finds that a sandbox's files are gone, and another
+// caller replaces the sandbox before it does: it returns the new sandbox. If that happens
+// in the moment before its delete, the error says so.
+func TestReplacedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, overtaken := range map[string]func(req *http.Request) (before, behind bool){
+		"after the response": func(req *http.Request) (bool, bool) { return false, req.URL.Query().Get("resume") == "true" },
+		"before the delete":  func(req *http.Request) (bool, bool) { return req.Method == http.MethodDelete, false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := testkit.LightServer(t)
+			a := testkit.Client(t, srv, sandbox.ClientOptions{})
+			sb, err := a.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
+			require.NoError(t, err)
+			res, err := sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+			snap, err := a.GetSnapshot(t.Context(), res.Snapshot.ID)
+			require.NoError(t, err)
+			require.NoError(t, snap.Delete(t.Context()))
+
+			opts := func() *sandbox.CreateOptions { return &sandbox.CreateOptions{NoResume: false} }
+			var once sync.Once
+			replace := func() {
+				once.Do(func() {
+					made, err := a.GetOrCreate(t.Context(), "work", opts())
+					if assert.NoError(t, err) {
+						assert.NoError(t, made.FS().WriteFile(t.Context(), "important", []byte("an hour of work"), 0o644))
+					}
+				})
+			}
+			gate := &testkit.Gateway{Next: testkit.Transport(t)}
+			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				before, behind := overtaken(req)
+				if before {
+					replace()
+				}
+				resp, err := next.RoundTrip(req)
+				if behind {
+					replace()
+				}
+				return resp, err
+			})
+			b := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+			got, err := b.GetOrCreate(t.Context(), "work", opts())
+			if name == "before the delete" {
+				require.ErrorIs(t, err, sandbox.ErrReplaced)
+				assert.ErrorContains(t, err, `"work"`)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, "an hour of work", testkit.Output(t, got, "cat", "important"))
+		})
+	}
+}
+
+// TestDeleteOnlyOurs: a delete whose response was lost is not retried on
+// another sandbox that has taken the name since.
+func TestDeleteOnlyOurs(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"handle", "name"} {
+		for _, lost := range []string{"before it acted", "after it acted", "and the name was taken"} {
+			t.Run(way+" "+lost, func(t *testing.T) {
+				t.Parallel()
+				srv := testkit.LightServer(t)
+				other := testkit.Client(t, srv, sandbox.ClientOptions{})
+				gate := &testkit.Gateway{Next: testkit.Transport(t)}
+				c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+				var once atomic.Bool
+				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+					if req.Method != http.MethodDelete || !once.CompareAndSwap(false, true) {
+						resp, err := next.RoundTrip(req)
+						if err == nil {
+							// The gateway's own clock is an hour ahead.
+							resp.Header.Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+						}
+						if err == nil && lost == "before it acted" {
+							createdEarlier(t, resp, time.Hour)
+						}
+						return resp, err
+					}
+					if lost != "before it acted" {
+						resp, err := next.RoundTrip(req)
+						if err != nil {
+							return nil, err
+						}
+						resp.Body.Close()
+					}
+					if lost == "and the name was taken" {
+						_, err := other.Create(t.Context(), &sandbox.CreateOptions{Name: "shared"})
+						assert.NoError(t, err)
+					}
+					return nil, errReset
+				})
+				sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "shared"})
+				require.NoError(t, err)
+				if way == "handle" {
+					err = sb.Delete(t.Context(), nil)
+				} else {
+					err = c.Delete(t.Context(), "shared", nil)
+				}
+				_, getErr := other.Get(t.Context(), "shared", nil)
+				if lost == "and the name was taken" {
+					require.NoError(t, getErr, "the new sandbox is somebody else's")
+					if way == "name" {
+						require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "nobody can tell by the name alone")
+						return
+					}
+				} else {
+					require.ErrorIs(t, getErr, sandbox.ErrNotFound)
+				}
+				require.NoError(t, err)
+			})
+		}
+	}
+}
+
+// createdEarlier changes a response to one about something that was created so much
+// earlier.
+func createdEarlier(t *testing.T, resp *http.Response, by time.Duration) {
+	t.Helper()
+	body, err := io.ReadAll(resp.Body)
+	assert.NoError(t, err)
+	resp.Body.Close()
+	body = regexp.MustCompile(`"createdAt":\d+`).ReplaceAllFunc(body, func(field []byte) []byte {
+		key, at, _ := strings.Cut(string(field), ":")
+		ms, err := strconv.ParseInt(at, 10, 64)
+		assert.NoError(t, err)
+		return fmt.Appendf(nil, "%s:%d", key, ms-by.Milliseconds())
+	})
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	resp.Header.Set("Content-Length", strconv.Itoa(len(body)))
+}
+
+// TestDeleteIsNotProvenByAnother: after a delete whose request was lost, something
+// that speaks the API's words says that there is nothing, but not what all of the
+// API's responses say. It proves nothing.
+func TestDeleteIsNotProvenByAnother(t *testing.T) {
+	t.Parallel()
+	srv := testkit.LightServer(t)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
+	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "ours"})
+	require.NoError(t, err)
+	stopped, err := sb.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	require.NotNil(t, stopped.Snapshot)
+	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
+	require.NoError(t, err)
+	snapshot, err := c.GetSnapshot(t.Context(), stopped.Snapshot.ID)
+	require.NoError(t, err)
+	for name, call := range map[string]struct{ remove, look func() error }{
+		"sandbox, by name": {
+			func() error { return c.Delete(t.Context(), "ours", nil) },
+			func() error { _, err := c.Get(t.Context(), "ours", &sandbox.GetOptions{NoResume: true}); return err },
+		},
+		"drive, by its handle": {
+			func() error { return drive.Delete(t.Context()) },
+			func() error { _, err := c.GetDrive(t.Context(), "data"); return err },
+		},
+		"snapshot": {
+			func() error { return snapshot.Delete(t.Context()) },
+			func() error { _, err := c.GetSnapshot(t.Context(), stopped.Snapshot.ID); return err },
+		},
+	} {
+		var lost atomic.Bool
+		gate.Set(func(req *http.Request, _ http.RoundTripper) (*http.Response, error) {
+			if !lost.Swap(true) {
+				return canned.Response(http.StatusBadGateway, "text/html", strings.NewReader("<html>Bad Gateway</html>")), nil
+			}
+			return canned.JSON(http.StatusNotFound, `{"error":{"code":"not_found","message":"Not found."}}`), nil
+		})
+		err := call.remove()
+		gate.Set(nil)
+		require.Error(t, err, name)
+		assert.NotErrorIs(t, err, sandbox.ErrNotFound, name)
+		if name != "snapshot" { // of which a second delete does no harm
+			assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
+		}
+		assert.NoError(t, call.look(), name)
+	}
+}
+
+// TestKillOnce: a signal for which a second delivery matters is delivered once,
+// whatever happens to its response, and a kill that worked is not an error.
+func TestKillOnce(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.LightStart(t, nil)
+	for _, f := range []sandboxtest.Fault{{ActThenStatus: 502}, {DropAfter: true}} {
+		f.Operation, f.Times = sandboxtest.KillCommand, 1
+		cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", `trap 'echo got one' INT; echo ready; while [ ! -e go ]; do sleep 0.1; done; rm go; echo over`}, nil)
+		require.NoError(t, err)
+		_, err = cmd.WaitForLog(t.Context(), regexp.MustCompile("ready"))
+		require.NoError(t, err)
+		srv.Inject(f)
+		require.ErrorIs(t, cmd.Signal(t.Context(), sandbox.SIGINT), sandbox.ErrOutcomeUnknown)
+		testkit.Output(t, sb, "touch", "go")
+		out, err := cmd.CombinedOutput(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "ready\ngot one\nover\n", out)
+
+		cmd, err = sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
+		require.NoError(t, err)
+		srv.Inject(f)
+		require.NoError(t, cmd.Kill(t.Context()))
+		done, err := cmd.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 137, done.ExitCode)
+		require.ErrorIs(t, cmd.Signal(t.Context(), sandbox.SIGTERM), os.ErrProcessDone)
+	}
+}
+
+// TestKillOnCancelEarly: KillOnCancel also kills a command whose context ends before its
+// first record has arrived. The call runs in a bubble, whose clock stands still while
+// connections lead out of it: its time limits don't depend on the machine.
+func TestKillOnCancelEarly(t *testing.T) {
+	t.Parallel()
+	srv, outer := testkit.LightStart(t, nil)
+	synctest.Test(t, func(t *testing.T) {
+		gate := &testkit.Gateway{Next: testkit.Transport(t)}
+		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).Get(t.Context(), outer.Name(), nil)
+		require.NoError(t, err)
+		for name, run := range map[string]func(context.Context) error{
+			"RunCommand": func(ctx context.Context) error {
+				_, err := sb.RunCommand(ctx, "sleep", []string{"1000"}, &sandbox.CommandOptions{KillOnCancel: true})
+				return err
+			},
+			"StartCommand": func(ctx context.Context) error {
+				_, err := sb.StartCommand(ctx, "sleep", []string{"1000"}, &sandbox.StartOptions{KillOnCancel: true})
+				return err
+			},
+		} {
+			ctx, end := context.WithCancelCause(t.Context())
+			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				if testkit.IsRun(req) {
+					end(context.DeadlineExceeded)
+				}
+				return next.RoundTrip(req)
+			})
+			require.ErrorIs(t, run(ctx), context.DeadlineExceeded, name)
+		}
+		cmds, err := sb.ListCommands(t.Context())
+		require.NoError(t, err)
+		cmds = slices.DeleteFunc(cmds, func(cmd *sandbox.Command) bool { return cmd.Name() != "sleep" }) // but what looks for children
+		assert.Len(t, cmds, 2)
+		for _, cmd := range cmds {
+			done, err := cmd.Wait(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 137, done.ExitCode)
+		}
+	})
+}
+
+// TestContextCauses: the error of every call whose context ended with a cause
+// matches both.
+func TestContextCauses(t *testing.T) {
+	t.Parallel()
+	_, sb := testkit.LightStart(t, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
+	require.NoError(t, err)
+	why := errors.New("superseded")
+	for name, call := range map[string]func(context.Context) error{
+		"RunCommand": func(ctx context.Context) error {
+			_, err := sb.RunCommand(ctx, "sleep", []string{"1000"}, nil)
+			return err
+		},
+		"Wait":   func(ctx context.Context) error { _, err := cmd.Wait(ctx); return err },
+		"Stdout": func(ctx context.Context) error { _, err := cmd.Stdout(ctx); return err },
+		"Logs": func(ctx context.Context) (last error) {
+			for _, err := range cmd.Logs(ctx) {
+				last = err
+			}
+			return last
+		},
+		"WaitForLog": func(ctx context.Context) error {
+			_, err := cmd.WaitForLog(ctx, regexp.MustCompile("never"))
+			return err
+		},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() { testkit.Linger(50 * time.Millisecond); cancel(why) }()
+		err := call(ctx)
+		require.ErrorIs(t, err, why, name)
+		require.ErrorIs(t, err, context.Canceled, name)
+	}
+}
+
+// TestLooksDoNotResume: looking up commands starts no machine, reports their
+// end, and finds the session that another client has started.
+func TestLooksDoNotResume(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.LightStart(t, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "exit 6"}, nil)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		again, err := sb.GetCommand(t.Context(), cmd.ID())
+		if !assert.NoError(t, err) {
+			return true
+		}
+		code, over := again.ExitStatus()
+		return over && code == 6
+	}, testkit.Patience, 10*time.Millisecond)
+	testkit.StopElsewhere(t, srv, sb)
+	_, err = sb.GetCommand(t.Context(), cmd.ID())
+	require.ErrorIs(t, err, sandbox.ErrStopped)
+	_, err = sb.ListCommands(t.Context())
+	require.ErrorIs(t, err, sandbox.ErrStopped)
+	other, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: false})
+	require.NoError(t, err)
+	later, err := other.StartCommand(t.Context(), "true", nil, nil)
+	require.NoError(t, err)
+	_, err = sb.GetCommand(t.Context(), later.ID())
+	require.NoError(t, err)
+}
+
+// TestCommandIDs: a command has the ID that was passed; a service that ignores
+// or refuses IDs is noticed, once, and used without them.
+func TestCommandIDs(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []sandboxtest.CommandIDs{sandboxtest.CommandIDsHonored, sandboxtest.CommandIDsIgnored, sandboxtest.CommandIDsRefused} {
+		t.Run(string(mode)+"mode", func(t *testing.T) {
+			t.Parallel()
+			srv := sandboxtest.New(t, &sandboxtest.Options{CommandIDs: mode})
+			var log testkit.LockedBuffer
+			sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}).Create(t.Context(), nil)
+			require.NoError(t, err)
+			for range 3 {
+				_, err = sb.RunCommand(t.Context(), "true", nil, nil)
+				require.NoError(t, err)
+			}
+			told := 1
+			if mode == sandboxtest.CommandIDsHonored {
+				told = 0
+			}
+			assert.Equal(t, told, strings.Count(log.String(), "commands get their IDs from the service"), log.String())
+			want := 3
+			if mode == sandboxtest.CommandIDsRefused {
+				want = 4 // the first one was refused
+			}
+			assert.Equal(t, want, testkit.Count(srv, sandboxtest.RunCommand))
+			if mode != sandboxtest.CommandIDsHonored {
+				return
+			}
+			done, err := sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{ID: "mine-1"})
+			require.NoError(t, err)
+			assert.Equal(t, "mine-1", done.Command.ID())
+			_, err = sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{ID: "mine-1"})
+			e, ok := errors.AsType[*sandbox.APIError](err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, http.StatusConflict, e.Status)
+			for _, bad := range []string{"a/b", "..", strings.Repeat("x", 65), "é"} {
+				_, err := sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{ID: bad})
+				require.ErrorIs(t, err, sandbox.ErrInvalid)
+			}
+		})
+	}
+}
+
+// TestLostMkdir: if the directory exists, it is unknown who created it.
+func TestLostMkdir(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.LightStart(t, nil)
+	defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.MakeDir, ActThenStatus: 502, Times: 1})()
+	require.ErrorIs(t, sb.FS().Mkdir(t.Context(), "lock", 0o755), sandbox.ErrOutcomeUnknown)
+	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.MakeDir))
+}
+
+// TestDeletedSandboxIsNoMissingFile: reading a file of a sandbox that another
+// client deleted is not reported as a missing file.
+func TestDeletedSandboxIsNoMissingFile(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.LightStart(t, nil)
+	require.NoError(t, testkit.Client(t, srv, sandbox.ClientOptions{}).Delete(t.Context(), sb.Name(), nil))
+	_, err := sb.FS().ReadFile(t.Context(), "x")
+	require.ErrorIs(t, err, sandbox.ErrNotFound)
+	assert.NotErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestFilesOfAnEndedSession: a file operation whose program was killed because
+// its session ended says so; one whose program alone was killed does not.
+func TestFilesOfAnEndedSession(t *testing.T) {
+	needs.GNU(t)
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox){
+		"stopped": func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
+			_, err := sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+		},
+		"crashed": func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
+			require.True(t, srv.Crash(sb.Name()))
+		},
+		"alone": func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
+			var cmds []*sandbox.Command
+			require.Eventually(t, func() bool { // it may run before it is listed
+				var err error
+				cmds, err = sb.ListCommands(t.Context())
+				return err == nil && slices.ContainsFunc(cmds, func(cmd *sandbox.Command) bool { return slices.Contains(cmd.Args(), pipeOf("alone")) })
+			}, testkit.Patience, 10*time.Millisecond)
+			for _, cmd := range cmds {
+				if err := cmd.Kill(t.Context()); err != nil {
+					require.ErrorIs(t, err, os.ErrProcessDone)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, sb := testkit.LightStart(t, nil)
+			pipe := pipeOf(name)
+			testkit.Output(t, sb, "mkfifo", pipe)
+			result := make(chan error, 1)
+			go func() { result <- sb.FS().AppendFile(t.Context(), pipe, []byte("nobody reads")) }()
+			testkit.Output(t, sb, "sh", "-c", "until pgrep -f '^dd of=.*"+pipe+"'; do sleep 0.1; done")
+			end(t, srv, sb)
+			err := <-result
+			require.Error(t, err)
+			assert.Equal(t, name != "alone", errors.Is(err, sandbox.ErrStopped), "%v", err)
+		})
+	}
+}
+
+// pipeOf names a pipe. Without namespaces others' processes show.
+func pipeOf(name string) string { return fmt.Sprintf("pipe-%s-%d", name, os.Getpid()) }
+
+// TestProgramKilledWithItsSession: the same where the stream tells of the kill
+// before it breaks, and the session has to be looked at.
+func TestProgramKilledWithItsSession(t *testing.T) {
+	t.Parallel()
+	for _, status := range []sandbox.Status{sandbox.StatusStopped, sandbox.StatusStopping, sandbox.StatusFailed, sandbox.StatusRunning} {
+		sb := canned.API(func(req *http.Request) (*http.Response, error) {
+			if testkit.IsRun(req) {
+				killed := strings.Replace(canned.Ended, `"exitCode":3`, `"exitCode":137`, 1)
+				return canned.Response(200, "application/x-ndjson", strings.NewReader(canned.Begun+killed)), nil
+			}
+			return canned.JSON(200, `{"session":{"id":"s1","status":"`+string(status)+`"},"routes":[]}`), nil
+		}).Sandbox(t)
+		err := sb.FS().Remove(t.Context(), "x")
+		require.Error(t, err, status)
+		assert.Equal(t, status != sandbox.StatusRunning, errors.Is(err, sandbox.ErrStopped), "%s: %v", status, err)
+	}
+}

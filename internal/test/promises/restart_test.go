@@ -1,0 +1,156 @@
+package promises_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// mortal is the network of a program that is killed at its point-th operation: before a
+// connection, before, within or after a write, or after a read. From then on nothing that
+// the program does reaches anybody, and its connections close, as when a process ends.
+type mortal struct {
+	kill context.CancelFunc // ends the program
+
+	mu    sync.Mutex
+	point int // negative is never
+	dead  bool
+	conns []net.Conn
+}
+
+var errKilled = errors.New("the program was killed")
+
+// pass counts an operation. It fails from the last one on.
+func (m *mortal) pass() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead = m.dead || m.point == 0; m.dead {
+		m.kill()
+		for _, conn := range m.conns {
+			conn.Close()
+		}
+		return errKilled
+	}
+	m.point--
+	return nil
+}
+
+func (m *mortal) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if err := m.pass(); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.conns = append(m.conns, conn); m.dead {
+		return nil, errors.Join(errKilled, conn.Close())
+	}
+	return &mortalConn{conn, m}, nil
+}
+
+type mortalConn struct {
+	net.Conn
+	m *mortal
+}
+
+func (c *mortalConn) Write(p []byte) (n int, err error) {
+	for _, part := range [][]byte{p[:len(p)/2], p[len(p)/2:]} {
+		if err := c.m.pass(); err != nil {
+			return n, err
+		}
+		written, err := c.Conn.Write(part)
+		if n += written; err != nil {
+			return n, err
+		}
+	}
+	return n, c.m.pass()
+}
+
+func (c *mortalConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err := c.m.pass(); err != nil {
+		return 0, err
+	}
+	return n, err
+}
+
+// runOnce is a program that has stored a session and an ID: it sees to it that the command
+// runs, whatever happened to its predecessors, and returns the exit code. It is killed at
+// the given point.
+func runOnce(ctx context.Context, srv *sandboxtest.Server, stored []byte, id string, point int) (int, error) {
+	ctx, kill := context.WithCancel(ctx)
+	defer kill()
+	m := &mortal{kill: kill, point: point}
+	transport := &http.Transport{DialContext: m.dial}
+	defer transport.CloseIdleConnections()
+	client, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: srv.URL, Credentials: testkit.Credentials(srv), HTTPClient: &http.Client{Transport: transport},
+	})
+	if err != nil {
+		return 0, err
+	}
+	session := &sandbox.Session{}
+	if err := json.Unmarshal(stored, session); err != nil {
+		return 0, err
+	}
+	client.Bind(session)
+	for {
+		cmd, err := session.GetCommand(ctx, id)
+		if errors.Is(err, sandbox.ErrNotFound) {
+			cmd, err = session.StartCommand(ctx, "sh", []string{"-c", `echo "$0" >> started; exit 3`, id}, &sandbox.StartOptions{ID: id})
+		}
+		if errors.Is(err, sandbox.ErrConflict) {
+			continue // the start of the predecessor has arrived since
+		}
+		if err != nil {
+			return 0, err
+		}
+		done, err := cmd.Wait(ctx)
+		if err != nil {
+			return 0, err
+		}
+		return done.ExitCode, nil
+	}
+}
+
+// TestKilledAtEveryPoint: a program that keeps an ID is killed at every point of a start
+// and restarted: its command runs exactly once.
+func TestKilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	srv, sb := testkit.LightStart(t, nil)
+	stored, err := json.Marshal(sb.CurrentSession())
+	require.NoError(t, err)
+	point := 0
+	for killed := true; killed; point++ {
+		id := fmt.Sprintf("point-%d", point)
+		code, err := runOnce(t.Context(), srv, stored, id, point)
+		if killed = err != nil; killed {
+			require.NoError(t, t.Context().Err())
+			code, err = runOnce(t.Context(), srv, stored, id, -1)
+		}
+		require.NoError(t, err, "point %d", point)
+		assert.Equal(t, 3, code, "point %d", point)
+	}
+	started := testkit.Output(t, sb, "cat", "started")
+	for i := range point {
+		assert.Equal(t, 1, strings.Count(started, fmt.Sprintf("point-%d\n", i)), "the command of point %d", i)
+	}
+	assert.Greater(t, point, 12, "a start is at least four writes and reads")
+	t.Logf("killed at %d points of a start", point-1)
+}

@@ -1,0 +1,453 @@
+package promises_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/auth"
+	"github.com/go-vercel/sandbox/internal/test/canned"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
+	"github.com/go-vercel/sandbox/terminal"
+)
+
+// plantedClient returns a client with a planted token for an API that may
+// respond with anything.
+func plantedClient(t *testing.T, base string, hc *http.Client, logs *testkit.LockedBuffer) *sandbox.Client {
+	t.Helper()
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: base, HTTPClient: hc, MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Attempts: -1},
+		Credentials: auth.Static(auth.Credentials{Token: plantedToken, TeamID: "team_x", ProjectID: "prj_x"}),
+		Logger:      slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	require.NoError(t, err)
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// operationsOf returns one operation of each kind.
+func operationsOf(ctx context.Context, c *sandbox.Client) map[string]func() error {
+	first := func(_ any, err error) error { return err }
+	return map[string]func() error{
+		"create": func() error {
+			return first(c.Create(ctx, &sandbox.CreateOptions{Name: "n", Env: sandbox.Env{"A": plantedEnv}}))
+		},
+		"create from git": func() error {
+			return first(c.Create(ctx, &sandbox.CreateOptions{Source: sandbox.GitSource{URL: "https://h/x.git", Username: "u", Password: plantedPassword}}))
+		},
+		"create from a tarball": func() error {
+			return first(c.Create(ctx, &sandbox.CreateOptions{Source: &sandbox.TarballSource{URL: "https://u:" + plantedPassword + "@h/x.tgz"}}))
+		},
+		"create unnamed": func() error { return first(c.Create(ctx, nil)) },
+		"fork":           func() error { return first(c.Fork(ctx, "n", nil)) },
+		"get": func() error {
+			return first(c.Get(ctx, "n", &sandbox.GetOptions{Extra: map[string]any{"__secret": plantedHeader}}))
+		},
+		"get or create": func() error { return first(c.GetOrCreate(ctx, "n", nil)) },
+		"delete":        func() error { return c.Delete(ctx, "n", nil) },
+		"get snapshot":  func() error { return first(c.GetSnapshot(ctx, "snap_1")) },
+		"list": func() error {
+			for _, err := range c.List(ctx, nil) {
+				return err
+			}
+			return nil
+		},
+		"list snapshots": func() error {
+			for _, err := range c.ListSnapshots(ctx, nil) {
+				return err
+			}
+			return nil
+		},
+	}
+}
+
+// everyForm prints an error and everything that it wraps.
+func everyForm(err error) string {
+	var b strings.Builder
+	for todo := []error{err}; len(todo) > 0; {
+		e := todo[0]
+		todo = todo[1:]
+		if e == nil {
+			continue
+		}
+		fmt.Fprintf(&b, "%v %+v %#v %q\n", e, e, e, e)
+		if e, ok := e.(*sandbox.APIError); ok {
+			fmt.Fprintf(&b, "%s\n", e.Body)
+		}
+		switch u := any(e).(type) {
+		case interface{ Unwrap() error }:
+			todo = append(todo, u.Unwrap())
+		case interface{ Unwrap() []error }:
+			todo = append(todo, u.Unwrap()...)
+		}
+	}
+	return b.String()
+}
+
+// TestEchoes: servers and proxies that echo what they received.
+func TestEchoes(t *testing.T) {
+	t.Parallel()
+	token := func(r *http.Request) string { return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") }
+	for name, resp := range map[string]http.HandlerFunc{
+		"message": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(403)
+			fmt.Fprintf(w, `{"error":{"code":"forbidden","message":"token %s is not valid"}}`, token(r))
+		},
+		"what was to be cloned": func(w http.ResponseWriter, r *http.Request) {
+			var body struct {
+				Source struct{ URL, Password string }
+			}
+			_ = json.NewDecoder(r.Body).Decode(&body)
+			w.WriteHeader(400)
+			fmt.Fprintf(w, `{"error":{"code":"bad_request","message":"can't fetch %s with %s"}}`, body.Source.URL, body.Source.Password)
+		},
+		"code": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(403)
+			fmt.Fprintf(w, `{"error":{"code":"%s","message":"x"}}`, r.Header.Get("Authorization"))
+		},
+		"page": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(502); fmt.Fprintf(w, "<html>%v", r.Header) },
+		"request ID": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Vercel-Id", r.Header.Get("Authorization"))
+			w.WriteHeader(500)
+		},
+		"content type": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", r.Header.Get("Authorization"))
+			_, _ = io.WriteString(w, "{")
+		},
+		"bad JSON": func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, `{"sandbox": %s`, r.Header.Get("Authorization"))
+		},
+		"bad address": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "http://[::1%"+r.Header.Get("Authorization")+"/")
+			w.WriteHeader(302)
+		},
+		"address's query": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "http://127.0.0.1:1/?t="+r.Header.Get("Authorization"))
+			w.WriteHeader(302)
+		},
+		"address's path": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "http://127.0.0.1:1/"+token(r))
+			w.WriteHeader(302)
+		},
+		"bad head": func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if assert.NoError(t, err) {
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+r.Header.Get("Authorization")+"\r\n\r\n")
+				conn.Close()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := httptest.NewServer(resp)
+			defer srv.Close()
+			var logs testkit.LockedBuffer
+			for operation, do := range operationsOf(t.Context(), plantedClient(t, srv.URL, nil, &logs)) {
+				err := do()
+				if operation != "delete" { // its response is not read
+					require.Error(t, err, operation)
+				}
+				assert.NotContains(t, everyForm(err), plantedToken, operation)
+				assert.NotContains(t, everyForm(err), plantedPassword, operation)
+			}
+			assert.NotContains(t, logs.String(), plantedToken)
+		})
+	}
+}
+
+// TestRedirects: no credentials or data are sent to the target of a redirect.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		var mu sync.Mutex
+		var seen []string
+		target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			mu.Lock()
+			seen = append(seen, fmt.Sprint(r.RequestURI, r.Header, string(body)))
+			mu.Unlock()
+			assert.Empty(t, r.Header["Referer"])
+			assert.NotContains(t, r.Header.Get("Authorization"), "Bearer")
+			assert.Empty(t, body)
+			w.WriteHeader(404)
+		}))
+		defer target.Close()
+		port := target.URL[strings.LastIndexByte(target.URL, ':'):]
+		for name, location := range map[string]string{
+			"another host": "http://localhost" + port + "/steal", "another port": target.URL + "/steal",
+			"a user": "http://127.0.0.1@127.0.0.1" + port + "/steal", "a file": "file:///etc/passwd", "no host": "http:///x",
+		} {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", location)
+				w.WriteHeader(status)
+			}))
+			var logs testkit.LockedBuffer
+			for operation, do := range operationsOf(t.Context(), plantedClient(t, srv.URL, nil, &logs)) {
+				err := do()
+				require.Error(t, err, operation)
+				for _, secret := range planted {
+					assert.NotContains(t, everyForm(err), secret, "%d to %s: %s", status, name, operation)
+				}
+			}
+			for _, secret := range planted {
+				assert.NotContains(t, logs.String(), secret)
+			}
+			srv.Close()
+		}
+		mu.Lock()
+		for _, secret := range append(planted, "team_x", "prj_x") {
+			assert.NotContains(t, strings.Join(seen, "\n"), secret)
+		}
+		assert.NotEmpty(t, seen, "reads are followed")
+		mu.Unlock()
+	}
+}
+
+// TestErrorsArePrintable: text of a hostile sandbox or API is escaped before it
+// reaches a terminal, and cannot forge lines of a log.
+func TestErrorsArePrintable(t *testing.T) {
+	t.Parallel()
+	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	testkit.NeedRoot(t, sb)
+	const evil = `for n in ls stat find rm mv readlink realpath useradd chown id; do
+		printf '#!/bin/sh\nprintf "\\033]52;c;cm0gLXJmIC8K\\007\\033[2J\\n2026/01/01 00:00:00 INFO all is well\\n" >&2\nexit 3\n' > /usr/local/bin/$n
+		chmod +x /usr/local/bin/$n; done`
+	_, err = sb.RunCommand(t.Context(), "bash", []string{"-c", evil}, &sandbox.CommandOptions{Sudo: true})
+	require.NoError(t, err)
+	plain := func(name string, err error) {
+		t.Helper()
+		require.Error(t, err, name)
+		assert.NotContains(t, err.Error(), "\x1b", name)
+		assert.NotContains(t, err.Error(), "\n", name)
+		assert.Contains(t, err.Error(), `\x1b`, name)
+	}
+	_, err = sb.FS().ReadDir(t.Context(), "/tmp")
+	plain("ReadDir", err)
+	_, err = sb.FS().Stat(t.Context(), "/tmp")
+	plain("Stat", err)
+	reason, ok := errors.AsType[*sandbox.FSError](err)
+	require.True(t, ok)
+	assert.Contains(t, reason.Message, "\x1b", "the field has what came")
+	plain("Remove", sb.FS().Remove(t.Context(), "/tmp/x"))
+	plain("Rename", sb.FS().Rename(t.Context(), "/tmp/x", "/tmp/y"))
+	_, err = sb.CreateUser(t.Context(), "alice")
+	plain("CreateUser", err)
+
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Vercel-Id", "\u009b31m")
+		w.WriteHeader(400)
+		_, _ = io.WriteString(w, `{"error":{"code":"x\u001b[31m","message":"file \u001b]0;t\u0007\n2026 INFO fine \u202e"}}`)
+	}))
+	defer srv.Close()
+	var logs testkit.LockedBuffer
+	for operation, do := range operationsOf(t.Context(), plantedClient(t, srv.URL, nil, &logs)) {
+		err := do()
+		plain(operation, err)
+		assert.NotContains(t, err.Error(), "\u202e")
+	}
+	assert.NotContains(t, logs.String(), "\x1b")
+	assert.NotContains(t, logs.String(), "\u009b")
+}
+
+// TestHandlesFromJSON: names and IDs that would reach another route.
+func TestHandlesFromJSON(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "thename"})
+	require.NoError(t, err)
+	command, err := sb.StartCommand(t.Context(), "sleep", []string{"5"}, nil)
+	require.NoError(t, err)
+	defer func() { _ = command.Kill(t.Context()) }()
+	session, snapshot := sb.CurrentSession().ID(), "snap_0123"
+
+	var asked []string
+	var mu sync.Mutex
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked = append(asked, r.Method+" "+r.URL.EscapedPath())
+		mu.Unlock()
+		w.WriteHeader(404)
+	}))
+	defer api.Close()
+	var logs testkit.LockedBuffer
+	c := plantedClient(t, api.URL, nil, &logs)
+	with := func(v json.Marshaler, old, id string) []byte {
+		data, err := v.MarshalJSON()
+		require.NoError(t, err)
+		changed := strings.ReplaceAll(string(data), `"`+old+`"`, `"`+id+`"`)
+		require.NotEqual(t, string(data), changed)
+		return []byte(changed)
+	}
+	ctx := t.Context()
+	for _, id := range []string{".", "..", ""} {
+		for what, use := range map[string]func() error{
+			"a sandbox's name": func() error {
+				var s sandbox.Sandbox
+				if err := s.UnmarshalJSON(with(sb, "thename", id)); err != nil {
+					return err
+				}
+				c.Bind(&s)
+				return s.Delete(ctx, nil)
+			},
+			"a session's ID": func() error {
+				var s sandbox.Session
+				if err := s.UnmarshalJSON(with(sb.CurrentSession(), session, id)); err != nil {
+					return err
+				}
+				c.Bind(&s)
+				_, err := s.RunCommand(ctx, "true", nil, nil)
+				if _, getErr := s.GetCommand(ctx, "cmd_1"); getErr == nil {
+					return nil
+				}
+				return err
+			},
+			"a command's ID": func() error {
+				var s sandbox.Command
+				if err := s.UnmarshalJSON(with(command, command.ID(), id)); err != nil {
+					return err
+				}
+				c.Bind(&s)
+				return s.Signal(ctx, sandbox.SIGTERM)
+			},
+			"a command's session": func() error {
+				var s sandbox.Command
+				if err := s.UnmarshalJSON(with(command, session, id)); err != nil {
+					return err
+				}
+				c.Bind(&s)
+				_, err := s.Wait(ctx)
+				return err
+			},
+			"a snapshot's ID": func() error {
+				var s sandbox.Snapshot
+				if err := s.UnmarshalJSON([]byte(`{"snapshot":{"id":"` + id + `","status":"created"}}`)); err != nil {
+					return err
+				}
+				c.Bind(&s)
+				return s.Delete(ctx)
+			},
+		} {
+			assert.Error(t, use(), "%s %q", what, id)
+		}
+	}
+	for _, name := range []string{"sessions", "snapshots"} {
+		var s sandbox.Sandbox
+		require.NoError(t, s.UnmarshalJSON(with(sb, "thename", name)))
+		c.Bind(&s)
+		assert.ErrorIs(t, s.Delete(ctx, nil), sandbox.ErrInvalid, name)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Empty(t, asked, "nothing is sent, %s", snapshot)
+}
+
+// TestTerminalInTheClear: an API reached by https names a terminal without TLS.
+func TestTerminalInTheClear(t *testing.T) {
+	t.Parallel()
+	srv := sandboxtest.New(t, nil)
+	var reached bool
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { reached = true; w.WriteHeader(404) }))
+	defer plain.Close()
+	behind, err := url.Parse(srv.URL)
+	require.NoError(t, err)
+	through := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(behind) }}
+	for _, scheme := range []string{"ws", "http"} {
+		api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/interactive") {
+				fmt.Fprintf(w, `{"url":"%s://%s/x","token":"terminal-token"}`, scheme, plain.Listener.Addr())
+				return
+			}
+			through.ServeHTTP(w, r)
+		}))
+		defer api.Close()
+		c, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: api.URL, Credentials: auth.Static(srv.Credentials()), HTTPClient: api.Client()})
+		require.NoError(t, err)
+		sb, err := c.Create(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = terminal.Open(t.Context(), sb, nil)
+		assert.ErrorContains(t, err, "not encrypted")
+		assert.NotContains(t, everyForm(err), "terminal-token")
+	}
+	assert.False(t, reached)
+}
+
+// TestBaseURLs: credentials are sent encrypted, or stay on this machine.
+func TestBaseURLs(t *testing.T) {
+	t.Parallel()
+	creds := auth.Static(auth.Credentials{Token: plantedToken, TeamID: "t", ProjectID: "p"})
+	for base, want := range map[string]bool{
+		"https://vercel.com/api": true, "https://api.example.com": true, "https://10.0.0.1:8443/x": true,
+		"http://127.0.0.1:8080": true, "http://127.9.9.9": true, "http://[::1]:8080/api": true, "http://localhost:1": true, "http://[::ffff:127.0.0.1]": true,
+		"http://api.evil.example/api": false, "http://169.254.169.254": false, "http://10.0.0.1": false, "HTTP://x": false, "http://localhost.evil.example": false,
+		"http://127.0.0.1.evil.example": false, "http://127.1": false, "http://0x7f000001": false, "http://0.0.0.0": false, "http://foo.localhost": false,
+		"http://vercel.com/api": false, "ftp://x": false, "https://u:p@x": false, "https://x?y": false, "https://x#y": false, "http://x\n": false,
+		"file:///etc/passwd": false, "//x": false, "vercel.com/api": false, "https://": false, "unix:///x": false,
+	} {
+		_, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: base, Credentials: creds})
+		if want {
+			assert.NoError(t, err, base)
+		} else {
+			assert.ErrorIs(t, err, sandbox.ErrInvalid, base)
+		}
+	}
+	_, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: "http://emulator:8080", AllowHTTP: true, Credentials: creds})
+	assert.NoError(t, err)
+	_, err = sandbox.NewClient(&sandbox.ClientOptions{BaseURL: "https://user:" + plantedPassword + "@x/?t=" + plantedToken, Credentials: creds})
+	assert.NotContains(t, everyForm(err), plantedPassword)
+	assert.NotContains(t, everyForm(err), plantedToken)
+}
+
+// TestIDsOfStreamsChooseNoRoute: when a stream breaks, the ID in its first
+// record, which is what the API says it is, leads to no other route.
+func TestIDsOfStreamsChooseNoRoute(t *testing.T) {
+	t.Parallel()
+	_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+	var mu sync.Mutex
+	var paths []string
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		mu.Lock()
+		paths = append(paths, req.URL.Path)
+		mu.Unlock()
+		if !testkit.IsRun(req) {
+			return next.RoundTrip(req)
+		}
+		const first = `{"command":{"id":"..","name":"true","args":[],"cwd":"/","sessionId":"sbx_1","exitCode":null,"startedAt":1}}` + "\n"
+		return canned.Response(http.StatusOK, "application/x-ndjson", strings.NewReader(first)), nil
+	})
+	var calls sync.WaitGroup // each takes five seconds
+	calls.Go(func() {
+		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+		assert.Error(t, err)
+	})
+	calls.Go(func() {
+		_, err := sb.StartCommand(t.Context(), "true", nil, &sandbox.StartOptions{Stdout: io.Discard})
+		assert.Error(t, err)
+	})
+	calls.Go(func() {
+		_, err := sb.CommandContext(t.Context(), "true").Output()
+		assert.Error(t, err)
+	})
+	calls.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	for _, p := range paths {
+		assert.Equal(t, path.Clean(p), p)
+	}
+}

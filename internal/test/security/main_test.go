@@ -1,9 +1,0 @@
-package security_test
-
-import (
-	"testing"
-
-	"github.com/go-vercel/sandbox/internal/test/testkit"
-)
-
-func TestMain(m *testing.M) { testkit.Main(m) }
