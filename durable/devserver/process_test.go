@@ -193,7 +193,7 @@ func serve(c serviceConfig) error {
 	}
 	fmt.Println("http://" + l.Addr().String())
 	return http.Serve(l, sessions.Handler(&session.HandlerOptions{
-		Page: true, PingInterval: time.Second, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Page: true, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})) //nolint:gosec // of a test
 }
 

@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -109,7 +109,7 @@ func TestEveryCursor(t *testing.T) {
 func TestServerSentEvents(t *testing.T) {
 	store := durable.Dir(t.TempDir())
 	l := startLocal(t, session.Policy{IdleAfter: time.Hour}, store, store)
-	srv := httptest.NewServer(l.sessions.Handler(&session.HandlerOptions{PingInterval: 20 * time.Millisecond}))
+	srv := httptest.NewServer(l.sessions.Handler(nil))
 	t.Cleanup(srv.Close)
 	base := func() string { return srv.URL }
 	id, err := l.sessions.Start(t.Context(), nil)
@@ -127,7 +127,6 @@ func TestServerSentEvents(t *testing.T) {
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
-		pings := 0
 		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 			name, value, _ := strings.Cut(lines.Text(), ": ")
 			switch name {
@@ -138,16 +137,17 @@ func TestServerSentEvents(t *testing.T) {
 				require.NoError(t, json.Unmarshal([]byte(value), &e))
 				events = append(events, e)
 			case "": // a comment, which keeps proxies from closing the stream
-				if strings.HasPrefix(lines.Text(), ": ") {
-					pings++
+				if strings.HasPrefix(lines.Text(), ": ") && until == "ping" {
+					return ids, events
 				}
 			}
-			if n := len(events); n > 0 && events[n-1].Type == until && (until == session.TypeResult || pings > 0) {
-				break
+			if n := len(events); n > 0 && events[n-1].Type == until {
+				require.Len(t, ids, n)
+				return ids, events
 			}
 		}
-		require.Len(t, events, len(ids))
-		return ids, events
+		require.Fail(t, "the stream has ended")
+		return nil, nil
 	}
 	post(t, base, "/command", map[string]any{"runId": id, "command": "echo out; exit 3", "key": "a"})
 	ids, events := read("", session.TypeActivity)
@@ -158,6 +158,8 @@ func TestServerSentEvents(t *testing.T) {
 		again, _ := read(ids[i], session.TypeActivity)
 		assert.Equal(t, ids[i+1:], again, "behind %s", ids[i])
 	}
+	none, _ := read(ids[len(ids)-1], "ping") // which takes 15 seconds
+	assert.Empty(t, none)
 
 	before, err := l.sessions.State(t.Context(), id)
 	require.NoError(t, err)
@@ -172,6 +174,6 @@ func TestServerSentEvents(t *testing.T) {
 	for range l.emulator.Client().List(t.Context(), nil) {
 		assert.Fail(t, "the sandbox is still there")
 	}
-	_, err = store.Open(t.Context(), id+"/cmd-1")
-	assert.Error(t, err, "and so is its output: %s", fmt.Sprint(err))
+	_, err = store.Open(t.Context(), end.Output)
+	assert.ErrorIs(t, err, fs.ErrNotExist, "its output is still there")
 }

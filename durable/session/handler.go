@@ -43,9 +43,6 @@ type HandlerOptions struct {
 	Started func(r *http.Request, id string) error
 	// Page serves the web page at "/".
 	Page bool
-	// PingInterval is the interval of pings in a silent stream, which keep proxies from
-	// closing it. Zero means 15 seconds.
-	PingInterval time.Duration
 	// Logger gets the handler's failures. Nil discards them.
 	Logger *slog.Logger
 }
@@ -86,9 +83,6 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 	h := &handler{c: c}
 	if opts != nil {
 		h.opts = *opts
-	}
-	if h.opts.PingInterval == 0 {
-		h.opts.PingInterval = 15 * time.Second
 	}
 	if h.opts.Logger == nil {
 		h.opts.Logger = slog.New(slog.DiscardHandler)

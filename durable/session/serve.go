@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// pingInterval is the interval of pings in a silent stream. They keep proxies from closing it.
+const pingInterval = 15 * time.Second
+
 // stream writes a session's events until the session ends or the client disconnects.
 func (h *handler) stream(w http.ResponseWriter, r *http.Request, id string, at Cursor) {
 	ctx, cancel := context.WithCancel(r.Context())
@@ -41,7 +44,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, id string, at C
 			}
 		}
 	}()
-	ping := time.NewTicker(h.opts.PingInterval)
+	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
 	for {
 		var err error
