@@ -83,9 +83,7 @@ func (d dir) Create(_ context.Context, key string) (_ OutputWriter, err error) {
 }
 
 // unfinished returns how the names of files begin that Commit renames to name.
-func unfinished(name string) string { return unfinishedPrefix + filepath.Base(name) + "-" }
-
-const unfinishedPrefix = ".new-"
+func unfinished(name string) string { return ".new-" + filepath.Base(name) + "-" }
 
 // abandonedAfter is how long nobody has written an unfinished file whose process was
 // killed. It is that long because a command may be silent until it is followed again, a

@@ -67,7 +67,6 @@ type config struct {
 	hosts           string
 	emulator        bool
 	idle, heartbeat time.Duration
-	keepOutput      time.Duration
 	verbose         bool
 }
 
@@ -80,7 +79,6 @@ func flags(args []string, stderr io.Writer) (c config, err error) {
 	flags.BoolVar(&c.emulator, "emulator", false, "run sandboxes on this machine, without an account")
 	flags.DurationVar(&c.idle, "idle", 30*time.Minute, "hibernate after")
 	flags.DurationVar(&c.heartbeat, "heartbeat", 5*time.Second, "take over from a process that was silent for")
-	flags.DurationVar(&c.keepOutput, "keep-output", 0, "remove stored output after; 0 keeps it")
 	flags.BoolVar(&c.verbose, "v", false, "log more")
 	return c, flags.Parse(args)
 }
@@ -138,7 +136,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer temporal.Close()
 
-	output := durable.ExpiringDir(filepath.Join(c.dir, "output"), c.keepOutput)
+	output := durable.Dir(filepath.Join(c.dir, "output"))
 	w := worker.New(temporal, queue, worker.Options{MaxConcurrentActivityExecutionSize: 1000, WorkerStopTimeout: 5 * time.Second, StickyScheduleToStartTimeout: time.Second})
 	activities := &durable.Worker{Client: sandboxes, Output: output}
 	session.Register(w, activities)
