@@ -126,13 +126,6 @@ func workflowTag(ctx context.Context, epoch string) string {
 	return activity.GetInfo(ctx).WorkflowExecution.ID + "." + epoch
 }
 
-// WorkflowOf returns the ID of the workflow that created a sandbox. It is empty if none
-// did.
-func WorkflowOf(info sandbox.Info) string {
-	id, _ := parseWorkflowTag(info.Tags[tagWorkflow])
-	return id
-}
-
 // parseWorkflowTag returns the workflow's ID and the epoch of its opening.
 func parseWorkflowTag(tag string) (workflow, epoch string) {
 	if i := strings.LastIndexByte(tag, '.'); i >= 0 {

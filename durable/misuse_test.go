@@ -17,7 +17,7 @@ func TestMisuse(t *testing.T) {
 		},
 		Funcs: map[string]any{
 			"DefaultName": durable.DefaultName, "Message": durable.Message, "ReadOutput": durable.ReadOutput, "ReadOutputFrom": durable.ReadOutputFrom, "SweepWorkflow": durable.SweepWorkflow,
-			"Written": durable.Written, "Dir": durable.Dir, "Open": durable.Open, "WorkflowOf": durable.WorkflowOf,
+			"Written": durable.Written, "Dir": durable.Dir, "Open": durable.Open,
 		},
 		Except: map[string]string{
 			"nil Sandbox.Follow": "a Future needs the context", "zero Sandbox.Follow": "a Future needs the context",

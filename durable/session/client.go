@@ -123,6 +123,12 @@ type StartOptions struct {
 
 const maxTitle = 200
 
+// Fields of a session's memo, which Temporal's lists show.
+const (
+	memoTitle   = "SandboxTitle"
+	memoSandbox = "SandboxName"
+)
+
 // Start starts a session and returns its ID. The sandbox is created in the background; an
 // event says when it is ready. opts may be nil.
 func (c *Client) Start(ctx context.Context, opts *StartOptions) (id string, err error) {

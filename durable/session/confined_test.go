@@ -76,7 +76,6 @@ func TestOnlySessions(t *testing.T) {
 		"Touch":     func(ctx context.Context, c *session.Client) error { return c.Touch(ctx, id) },
 		"Destroy":   func(ctx context.Context, c *session.Client) error { return c.Destroy(ctx, id, nil) },
 		"State":     func(ctx context.Context, c *session.Client) error { _, err := c.State(ctx, id); return err },
-		"Remove":    func(ctx context.Context, c *session.Client) error { return c.Remove(ctx, id) },
 		"Hold":      func(ctx context.Context, c *session.Client) error { _, _, err := c.Hold(ctx, id); return err },
 		"Tail":      func(ctx context.Context, c *session.Client) error { _, err := c.Tail(ctx, id, 1); return err },
 		"Events": func(ctx context.Context, c *session.Client) error {
