@@ -126,13 +126,8 @@ func workflowTag(ctx context.Context, epoch string) string {
 	return activity.GetInfo(ctx).WorkflowExecution.ID + "." + epoch
 }
 
-// parseWorkflowTag returns the workflow's ID and the epoch of its opening.
-func parseWorkflowTag(tag string) (workflow, epoch string) {
-	if i := strings.LastIndexByte(tag, '.'); i >= 0 {
-		return tag[:i], tag[i+1:]
-	}
-	return "", ""
-}
+// workflowOf returns the workflow's ID in such a tag, or "".
+func workflowOf(tag string) string { return tag[:max(strings.LastIndexByte(tag, '.'), 0)] }
 
 // machineOf describes the running session.
 func machineOf(sb *sandbox.Sandbox) machine {

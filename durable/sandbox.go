@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -160,36 +159,11 @@ func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
 	if err != nil {
 		s.abandon(ctx)
 	}
-	s.noteGivenUp(ctx, err != nil)
 	return s, err
 }
 
-// givenUp begins the key of a workflow's memo that names a failed opening. The key says
-// it, because a data converter may hide values.
-const givenUp = "durable-given-up-"
-
-// noteGivenUp notes in the memo whether the opening failed. A request of a failed opening
-// that arrives very late creates a sandbox that only Sweep can find. A later opening that
-// succeeds removes the note, because it may use that sandbox.
-func (s *Sandbox) noteGivenUp(ctx workflow.Context, is bool) {
-	memo := map[string]any{}
-	for key := range workflow.GetInfo(ctx).Memo.GetFields() {
-		if strings.HasPrefix(key, givenUp) {
-			memo[key] = nil
-		}
-	}
-	if is {
-		memo[givenUp+s.Epoch] = true
-	}
-	if len(memo) > 0 {
-		if err := workflow.UpsertMemo(ctx, memo); err != nil { // from a data converter
-			workflow.GetLogger(ctx).Error("durable: the memo can't be written, so Sweep will not delete the sandbox of this opening", "sandbox", s.Options.Name, "error", err)
-		}
-	}
-}
-
 // abandonWithin limits how long a failed opening tries to abandon its sandbox. After that,
-// the lease stops the machine, and Sweep deletes the sandbox.
+// the lease stops the machine.
 const abandonWithin = 10 * time.Minute
 
 // abandon undoes a failed opening.

@@ -8,7 +8,6 @@ import (
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
-	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -20,8 +19,7 @@ import (
 
 // Sweep stops the sandboxes of this fleet that run although their workflow has ended or no
 // longer exists. It deletes abandoned sandboxes after they were stopped for DeleteAfter:
-// those whose workflow was terminated, timed out or is unknown, or failed in the opening
-// that created them. It returns how many it has stopped and deleted.
+// those whose workflow was terminated, timed out or is unknown. It returns how many it has stopped and deleted.
 //
 // c is a client of the workflows' namespace. Outside an activity, Fleet has to be set.
 // After the loss of its database, a namespace has a new ID: set Fleet to the old ID to
@@ -58,20 +56,20 @@ func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err err
 
 // sweepOne stops or deletes an abandoned sandbox, and reports whether it did.
 func (w *Worker) sweepOne(ctx context.Context, c client.Client, project *sandbox.Client, info sandbox.Info) (done bool, err error) {
-	id, epoch := parseWorkflowTag(info.Tags[tagWorkflow])
+	id := workflowOf(info.Tags[tagWorkflow])
 	runs := info.Status == sandbox.StatusRunning
 	old := w.DeleteAfter > 0 && info.Status == sandbox.StatusStopped && project.Age(info.StatusUpdatedAt) > w.DeleteAfter
 	if id == "" || !runs && !old {
 		return false, nil
 	}
-	run, err := latestRun(ctx, c, id)
-	if err != nil || run.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+	status, err := latestStatus(ctx, c, id)
+	if err != nil || status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		return false, err
 	}
-	switch run.GetStatus() {
+	switch status {
 	case enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
 	default:
-		if _, abandoned := run.GetMemo().GetFields()[givenUp+epoch]; !runs && !abandoned { // its code kept it
+		if !runs { // its code kept it
 			return false, nil
 		}
 	}
@@ -122,13 +120,13 @@ func (w *Worker) fleet(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// latestRun returns the last run of a workflow, or nil if there is none.
-func latestRun(ctx context.Context, c client.Client, id string) (*workflowpb.WorkflowExecutionInfo, error) {
+// latestStatus returns the status of a workflow's last run, or unspecified if there is none.
+func latestStatus(ctx context.Context, c client.Client, id string) (enums.WorkflowExecutionStatus, error) {
 	d, err := c.DescribeWorkflowExecution(ctx, id, "")
 	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
-		return nil, nil
+		err = nil
 	}
-	return d.GetWorkflowExecutionInfo(), err
+	return d.GetWorkflowExecutionInfo().GetStatus(), err
 }
 
 func (w *Worker) sweep(ctx context.Context) (int, error) {
