@@ -25,10 +25,6 @@ type RunOptions struct {
 	// Timeout ends the command. Zero means no limit but the platform's cap on a
 	// machine's time.
 	Timeout time.Duration `json:"timeout,omitempty"`
-	// Key makes the start idempotent beyond this workflow: of all starts with the same
-	// key in one machine, one runs, and a start of another command fails. It has at most
-	// 128 letters, digits, "-", "_" and ".". Empty means a key for this call only.
-	Key string `json:"key,omitempty"`
 	// RerunIfLost runs the command again each time its machine ends, instead of reporting
 	// it as lost. Set it only for commands that may run twice.
 	RerunIfLost bool `json:"rerunIfLost,omitempty"`
@@ -62,8 +58,7 @@ type Command struct {
 	// outcome of the start was known.
 	ID string `json:"id,omitempty"`
 	VM string `json:"vm,omitempty"`
-	// Key made the start idempotent. Output is the key of the stored output.
-	Key    string `json:"key"`
+	// Output is the key of the stored output.
 	Output string `json:"output"`
 	// Handle is the SDK's handle, as JSON, without the arguments.
 	Handle json.RawMessage `json:"handle,omitempty"`
@@ -148,17 +143,12 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 	if opts.Output == "" {
 		opts.Output = fmt.Sprintf("%s/%s/%d-%s", info.WorkflowExecution.ID, s.Options.Name, s.Commands, nonce)
 	}
-	in := startInput{Sandbox: s.Options.Name, EnvFrom: s.Options.EnvFrom, Name: name, Args: args, Options: opts, Lease: s.Options.lease()}
-	if opts.Key == "" {
-		in.Nonce = nonce
-	}
+	in := startInput{Sandbox: s.Options.Name, EnvFrom: s.Options.EnvFrom, Name: name, Args: args, Options: opts, Nonce: nonce, Lease: s.Options.lease()}
 	for again := false; ; again = true {
 		if err := s.ensureMachine(ctx); err != nil {
 			return nil, err
 		}
-		if in.Nonce != "" {
-			in.Options.Key = fmt.Sprintf("%s.%s.%d", info.FirstRunID, s.Epoch, s.Commands)
-		}
+		in.Key = fmt.Sprintf("%s.%s.%d", info.FirstRunID, s.Epoch, s.Commands)
 		in.VM, in.Expires = s.VM, s.ExpiresAt
 		got, err := s.start(ctx, in)
 		if err != nil {
@@ -167,7 +157,6 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 		if !got.ExpiresAt.IsZero() {
 			s.ExpiresAt = got.ExpiresAt
 		}
-		key := in.Options.Key
 		switch {
 		case got.Rewound:
 			s.noteRewound(ctx)
@@ -178,9 +167,9 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 			s.noteEnded() // before anything was sent
 		case got.Refused, got.Lost:
 			s.noteEnded()
-			return &Command{Key: key, Output: opts.Output}, nil
+			return &Command{Output: opts.Output}, nil
 		default:
-			return &Command{ID: got.ID, VM: s.VM, Key: key, Output: opts.Output, Handle: got.Handle, NoTail: opts.NoTail, MaxOutput: opts.MaxOutput}, nil
+			return &Command{ID: got.ID, VM: s.VM, Output: opts.Output, Handle: got.Handle, NoTail: opts.NoTail, MaxOutput: opts.MaxOutput}, nil
 		}
 	}
 }

@@ -68,15 +68,6 @@ func TestSandboxInWorkflow(t *testing.T) {
 		assert.Equal(t, 7, res.ExitCode)
 		require.ErrorContains(t, res.Err(), "exit code 7")
 
-		// The same key means the same command.
-		for range 2 {
-			_, err := sb.Run(ctx, "sh", []string{"-c", "echo once >> once"}, &durable.RunOptions{Key: "migrate"})
-			require.NoError(t, err)
-		}
-		res, err = sb.Run(ctx, "cat", []string{"once"}, nil)
-		require.NoError(t, err)
-		assert.Equal(t, "once\n", res.Tail, "%+v", res)
-
 		cmd, err := sb.Start(ctx, "sleep", []string{"1000"}, nil)
 		require.NoError(t, err)
 		require.NoError(t, sb.Kill(ctx, cmd, sandbox.SIGKILL))

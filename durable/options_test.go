@@ -163,38 +163,34 @@ func TestLeaseIsRenewed(t *testing.T) {
 // not lose its machine.
 func TestLeaseAtStart(t *testing.T) {
 	const lease = 10 * time.Minute
-	for name, key := range map[string]string{"its own": "", "that others may have, too": "shared"} {
-		t.Run(name, func(t *testing.T) {
-			env := durabletest.New(t, nil)
-			env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "late"})
-			env.ExecuteWorkflow(func(ctx workflow.Context) error {
-				sb, err := durable.Open(ctx, &durable.Options{Lease: lease})
-				if err != nil {
-					return err
-				}
-				defer sb.Delete(ctx)
-				if err := workflow.Sleep(ctx, sb.ExpiresAt.Sub(workflow.Now(ctx))-time.Minute); err != nil {
-					return err
-				}
-				env.Join()
-				before := env.Server.Now()
-				_, err = env.Worker.Client.Get(t.Context(), sb.Options.Name, nil) // each response tells the time
-				require.NoError(t, err)
-				cmd, err := sb.Start(ctx, "sh", []string{"-c", "until [ -e go ]; do sleep 0.05; done"}, &durable.RunOptions{Key: key})
-				require.NoError(t, err)
-				assert.WithinRange(t, sb.ExpiresAt, before.Add(lease-2*time.Second), env.Server.Now().Add(lease+2*time.Second))
-				env.Server.Advance(2 * time.Minute)
-				got, err := env.Server.Client().Get(t.Context(), sb.Options.Name, &sandbox.GetOptions{NoResume: true})
-				require.NoError(t, err)
-				require.NoError(t, got.CurrentSession().FS().WriteFile(t.Context(), "go", nil, 0o600))
-				res, err := sb.Wait(ctx, cmd)
-				require.NoError(t, err)
-				assert.Equal(t, durable.Exited, res.Outcome)
-				return nil
-			})
-			require.NoError(t, env.GetWorkflowError())
-		})
-	}
+	env := durabletest.New(t, nil)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "late"})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		sb, err := durable.Open(ctx, &durable.Options{Lease: lease})
+		if err != nil {
+			return err
+		}
+		defer sb.Delete(ctx)
+		if err := workflow.Sleep(ctx, sb.ExpiresAt.Sub(workflow.Now(ctx))-time.Minute); err != nil {
+			return err
+		}
+		env.Join()
+		before := env.Server.Now()
+		_, err = env.Worker.Client.Get(t.Context(), sb.Options.Name, nil) // each response tells the time
+		require.NoError(t, err)
+		cmd, err := sb.Start(ctx, "sh", []string{"-c", "until [ -e go ]; do sleep 0.05; done"}, nil)
+		require.NoError(t, err)
+		assert.WithinRange(t, sb.ExpiresAt, before.Add(lease-2*time.Second), env.Server.Now().Add(lease+2*time.Second))
+		env.Server.Advance(2 * time.Minute)
+		got, err := env.Server.Client().Get(t.Context(), sb.Options.Name, &sandbox.GetOptions{NoResume: true})
+		require.NoError(t, err)
+		require.NoError(t, got.CurrentSession().FS().WriteFile(t.Context(), "go", nil, 0o600))
+		res, err := sb.Wait(ctx, cmd)
+		require.NoError(t, err)
+		assert.Equal(t, durable.Exited, res.Outcome)
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
 }
 
 // TestLeaseByTheServicesClock: a worker whose clock is half an hour fast or slow still

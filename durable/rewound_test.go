@@ -83,32 +83,7 @@ func TestRewound(t *testing.T) {
 	}
 }
 
-// TestSharedKeyOfAnother: a key that belongs to another command in the machine is an
-// error, and does not return that command's result.
-func TestSharedKeyOfAnother(t *testing.T) {
-	for _, ids := range []sandboxtest.CommandIDs{sandboxtest.CommandIDsHonored, sandboxtest.CommandIDsRefused} {
-		env := newEnv(t, ids)
-		env.ExecuteWorkflow(func(ctx workflow.Context) error {
-			sb, err := durable.Open(ctx, nil)
-			if err != nil {
-				return err
-			}
-			key := &durable.RunOptions{Key: "migrate"}
-			_, err = sb.Run(ctx, "echo", []string{"one"}, key)
-			require.NoError(t, err)
-			_, err = sb.Run(ctx, "echo", []string{"two"}, key)
-			require.ErrorContains(t, err, "another command")
-			res, err := sb.Run(ctx, "echo", []string{"one"}, key)
-			require.NoError(t, err)
-			assert.Equal(t, "one\n", res.Tail)
-			return sb.Delete(ctx)
-		})
-		require.NoError(t, env.GetWorkflowError())
-	}
-}
-
-// TestOwnExitCode125: a command that exits with the code that marks a lost start is not
-// mistaken for one.
+// TestOwnExitCode125: a command that ends as a start does that has lost is none.
 func TestOwnExitCode125(t *testing.T) {
 	env := newEnv(t, sandboxtest.CommandIDsRefused)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {

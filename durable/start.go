@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -24,10 +23,9 @@ type startInput struct {
 	Sandbox, VM, EnvFrom, Name string
 	Args                       []string
 	Options                    RunOptions
-	// Nonce distinguishes the call from one with the same key in another history of the
-	// workflow, of which a restored database has lost the end. It is empty if other calls
-	// may share the key.
-	Nonce string `json:",omitempty"`
+	// Key is that of this call. Nonce distinguishes it from one with the same key in another
+	// history of the workflow, of which a restored database has lost the end.
+	Key, Nonce string
 	// Again says that an earlier execution of the activity was refused, but may have sent
 	// the command.
 	Again bool `json:",omitempty"`
@@ -36,16 +34,9 @@ type startInput struct {
 	Expires time.Time
 }
 
-// shared reports whether other calls may have the same key.
-func (in startInput) shared() bool { return in.Nonce == "" }
-
 // guardArgs returns the arguments of sh: the guard and the command that it guards.
 func (in startInput) guardArgs() []string {
-	path, nonce := within(in.Sandbox, in.Options.Key), in.Nonce
-	if in.shared() {
-		path, nonce = within(in.VM, in.Options.Key), "-"
-	}
-	return append([]string{"-c", guard, path, nonce, in.Name}, in.Args...)
+	return append([]string{"-c", guard, within(in.Sandbox, in.Key), in.Nonce, in.Name}, in.Args...)
 }
 
 // matches reports whether cmd is the command to start, and not another one with its key.
@@ -77,9 +68,9 @@ type started struct {
 // it ends with the exit code taken. If the directory can't be created for another reason,
 // such as a full disk, the command fails.
 //
-// Snapshots contain these directories. The path of a shared key therefore contains the
-// machine, and the path of any other key the sandbox, which may begin from a snapshot. Any
-// user of the sandbox may run commands, so everybody can write the folder above.
+// Snapshots contain these directories, and another sandbox may begin from one. The path
+// therefore contains the sandbox's name. Any user of the sandbox may run commands, so
+// everybody can write the folder above.
 //
 // The guard is needed even if the service accepts the caller's command IDs: nobody has
 // observed what it does with an ID that is taken.
@@ -102,8 +93,6 @@ func commandID(vm, key string) string {
 	return "d" + hex.EncodeToString(sum[:16])
 }
 
-var validKey = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
-
 // start starts the command of a key at most once. Every attempt but the first looks for
 // the command before it sends anything. If an earlier request arrives later than that, one
 // of the two wins: the service refuses the second with the same ID, or the guard ends it.
@@ -112,36 +101,23 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	defer func(ctx context.Context) { err = noteUnsent(ctx, unsent, err) }(ctx)
 	ctx, stop := heartbeat(ctx)
 	defer stop()
-	key := in.Options.Key
-	if !validKey.MatchString(key) || key == "." || key == ".." {
-		return started{}, classify(ctx, fmt.Errorf("%w: the key %q has characters that no key may have", sandbox.ErrInvalid, key))
-	}
 	first := unsent
 	ended := func() (started, error) { return started{Refused: first, Lost: !first}, nil }
 	var vm *sandbox.Session
-	if first && !in.shared() {
+	var cmd *sandbox.Command
+	if first {
 		// If it has ended, the service answers the start with that.
 		vm, err = w.knownSession(ctx, in.Sandbox, in.VM, in.Expires)
-	} else {
-		vm, err = w.currentSession(ctx, in.Sandbox, in.VM)
+	} else if vm, err = w.currentSession(ctx, in.Sandbox, in.VM); err == nil {
+		cmd, err = find(ctx, vm, in)
 	}
-	if hasEnded(err) {
+	switch {
+	case hasEnded(err):
 		return ended()
-	}
-	if err != nil {
+	case err != nil:
 		return started{}, classify(ctx, err)
-	}
-	if !first || in.shared() {
-		cmd, err := find(ctx, vm, in)
-		if hasEnded(err) {
-			return ended()
-		}
-		if err != nil {
-			return started{}, classify(ctx, err)
-		}
-		if cmd != nil {
-			return w.found(ctx, cmd, in, vm)
-		}
+	case cmd != nil:
+		return found(cmd, in, vm)
 	}
 	opts, err := w.prepare(ctx, &in)
 	if err != nil {
@@ -150,11 +126,11 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	if vm.TimeLeft() < in.Lease/2 {
 		extend(ctx, vm, in.Lease) // nobody follows the command for a while
 	}
-	cmd, err := w.send(ctx, vm, in, opts)
+	cmd, err = w.send(ctx, vm, in, opts)
 	unsent = unsent && notStarted(err)
 	switch {
 	case err == nil:
-		return w.found(ctx, cmd, in, vm)
+		return found(cmd, in, vm)
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		// The next attempt looks, and the guard holds.
 		return started{}, classify(ctx, errors.New(err.Error()))
@@ -209,7 +185,7 @@ func noteUnsent(ctx context.Context, unsent bool, err error) error {
 func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, opts *sandbox.StartOptions) (*sandbox.Command, error) {
 	args := in.guardArgs()
 	if !w.idsRefused.Load() {
-		opts.ID = commandID(in.VM, in.Options.Key)
+		opts.ID = commandID(in.VM, in.Key)
 	}
 	cmd, err := w.startHanded(ctx, vm, args, *opts)
 	if opts.ID != "" && errors.Is(err, sandbox.ErrCommandIDs) {
@@ -226,13 +202,11 @@ func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, o
 	return cmd, err
 }
 
-// found returns the result for an existing command with the key, which may be another one.
-func (w *Worker) found(ctx context.Context, cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
-	switch {
-	case in.matches(cmd):
+// found returns the result for an existing command with the key. It may be another one, which
+// a lost history of the workflow started.
+func found(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
+	if in.matches(cmd) {
 		return handle(cmd, in, vm)
-	case in.shared():
-		return started{}, classify(ctx, fmt.Errorf("%w: the key %q is that of another command in this machine", sandbox.ErrInvalid, in.Options.Key))
 	}
 	return started{Rewound: true}, nil
 }
@@ -297,7 +271,7 @@ func (w *Worker) withText(ctx context.Context, args []string, key string) ([]str
 // find looks for the command of a key in a session by its ID. If the service or the worker
 // that sent it used no ID, find searches all commands.
 func find(ctx context.Context, vm *sandbox.Session, in startInput) (*sandbox.Command, error) {
-	cmd, err := vm.GetCommand(ctx, commandID(vm.ID(), in.Options.Key))
+	cmd, err := vm.GetCommand(ctx, commandID(vm.ID(), in.Key))
 	if !errors.Is(err, sandbox.ErrNotFound) {
 		return cmd, err
 	}
