@@ -45,11 +45,7 @@ func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (mach
 	if err != nil {
 		return machine{}, classify(ctx, err)
 	}
-	client, err := w.client(ctx)
-	if err != nil {
-		return machine{}, classify(ctx, err)
-	}
-	sb, err := client.GetOrCreate(ctx, o.Name, create)
+	sb, err := w.Client.GetOrCreate(ctx, o.Name, create)
 	if err != nil {
 		return machine{}, classify(ctx, err)
 	}
@@ -74,11 +70,7 @@ func (w *Worker) rolledBack(ctx context.Context, sb *sandbox.Sandbox, ended stri
 	if id == "" {
 		return time.Time{}, nil // a new sandbox, which CreatedAt shows
 	}
-	client, err := w.client(ctx)
-	if err != nil {
-		return time.Time{}, err
-	}
-	snap, err := client.GetSnapshot(ctx, id)
+	snap, err := w.Client.GetSnapshot(ctx, id)
 	switch {
 	case errors.Is(err, sandbox.ErrSnapshotNotFound), errors.Is(err, sandbox.ErrNotFound):
 		return time.Time{}, nil // deleted, so nothing is known
@@ -153,21 +145,9 @@ func now(s *sandbox.Session) time.Time {
 	return expiry(s).Add(-left)
 }
 
-// client returns the client for an activity.
-func (w *Worker) client(ctx context.Context) (*sandbox.Client, error) {
-	if w.ClientFor == nil {
-		return w.Client, nil
-	}
-	return w.ClientFor(ctx)
-}
-
 // get finds a sandbox without resuming it.
 func (w *Worker) get(ctx context.Context, name string) (*sandbox.Sandbox, error) {
-	client, err := w.client(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
+	return w.Client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
 }
 
 // currentSession returns the session with the ID, without resuming anything. The error
@@ -191,11 +171,7 @@ func (w *Worker) currentSession(ctx context.Context, name, id string) (*sandbox.
 // knownSession makes the handle of a session from what the workflow knows, without a
 // request. Another client may have extended the session, and only the next request shows
 // whether it still runs.
-func (w *Worker) knownSession(ctx context.Context, name, id string, expires time.Time) (*sandbox.Session, error) {
-	client, err := w.client(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (w *Worker) knownSession(name, id string, expires time.Time) (*sandbox.Session, error) {
 	const timeout = 7 * 24 * time.Hour // longer than any, because it caps Session.TimeLeft
 	text, err := json.Marshal(map[string]any{"routes": []any{}, "session": map[string]any{
 		"id": id, "sourceSandboxName": name, "status": sandbox.StatusRunning,
@@ -208,7 +184,7 @@ func (w *Worker) knownSession(ctx context.Context, name, id string, expires time
 	if err := json.Unmarshal(text, cur); err != nil {
 		return nil, err
 	}
-	client.Bind(cur)
+	w.Client.Bind(cur)
 	return cur, nil
 }
 
@@ -349,11 +325,7 @@ func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) 
 func (w *Worker) delete(ctx context.Context, name string) error {
 	ctx, stop := heartbeat(ctx)
 	defer stop()
-	client, err := w.client(ctx)
-	if err != nil {
-		return classify(ctx, err)
-	}
-	if err := client.Delete(ctx, name, nil); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+	if err := w.Client.Delete(ctx, name, nil); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 		return classify(ctx, err)
 	}
 	return nil
@@ -362,7 +334,7 @@ func (w *Worker) delete(ctx context.Context, name string) error {
 func (w *Worker) kill(ctx context.Context, c Command, sig int) error {
 	ctx, stop := heartbeat(ctx)
 	defer stop()
-	cmd, err := w.command(ctx, c)
+	cmd, err := w.command(c)
 	if err != nil {
 		return classify(ctx, err)
 	}

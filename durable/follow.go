@@ -28,16 +28,12 @@ type followInput struct {
 const tailSize = 2 << 10
 
 // command makes a command of its handle, without a request.
-func (w *Worker) command(ctx context.Context, c Command) (*sandbox.Command, error) {
-	client, err := w.client(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (w *Worker) command(c Command) (*sandbox.Command, error) {
 	cmd := new(sandbox.Command)
 	if err := json.Unmarshal(c.Handle, cmd); err != nil {
 		return nil, err
 	}
-	client.Bind(cmd)
+	w.Client.Bind(cmd)
 	return cmd, nil
 }
 
@@ -47,7 +43,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	var read atomic.Int64
 	ctx, stop := heartbeatWith(ctx, func() []any { return []any{progress{in.Command.ID, read.Load()}} })
 	defer stop()
-	cmd, err := w.command(ctx, in.Command)
+	cmd, err := w.command(in.Command)
 	if err != nil {
 		return Result{}, classify(ctx, err)
 	}
@@ -57,7 +53,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 	}
 	var vm *sandbox.Session
 	if activity.GetInfo(ctx).Attempt == 1 { // later, others may have renewed it
-		if vm, err = w.knownSession(ctx, in.Sandbox, in.Command.VM, in.Expires); err != nil {
+		if vm, err = w.knownSession(in.Sandbox, in.Command.VM, in.Expires); err != nil {
 			return Result{}, classify(ctx, err)
 		}
 	}

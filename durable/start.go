@@ -107,7 +107,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	var cmd *sandbox.Command
 	if first {
 		// If it has ended, the service answers the start with that.
-		vm, err = w.knownSession(ctx, in.Sandbox, in.VM, in.Expires)
+		vm, err = w.knownSession(in.Sandbox, in.VM, in.Expires)
 	} else if vm, err = w.currentSession(ctx, in.Sandbox, in.VM); err == nil {
 		cmd, err = find(ctx, vm, in)
 	}

@@ -26,11 +26,7 @@ import (
 // sweep the old sandboxes. Sweep costs a request for every 50 sandboxes of the fleet, and
 // a request to Temporal for each that runs or may be deleted.
 func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err error) {
-	if err := entry.Check(ctx, w != nil && (w.Client != nil || w.ClientFor != nil), "durable", "the Worker, or its Client,"); err != nil {
-		return 0, err
-	}
-	project, err := w.client(ctx)
-	if err != nil {
+	if err := entry.Check(ctx, w != nil && w.Client != nil, "durable", "the Worker, or its Client,"); err != nil {
 		return 0, err
 	}
 	fleet, err := w.fleet(ctx)
@@ -38,12 +34,12 @@ func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err err
 		return 0, err
 	}
 	var errs []error
-	for info, err := range project.List(ctx, &sandbox.ListOptions{Tags: map[string]string{tagFleet: fleet}, Limit: 50}) {
+	for info, err := range w.Client.List(ctx, &sandbox.ListOptions{Tags: map[string]string{tagFleet: fleet}, Limit: 50}) {
 		if err != nil {
 			errs = append(errs, err)
 			break
 		}
-		done, err := w.sweepOne(ctx, c, project, info)
+		done, err := w.sweepOne(ctx, c, info)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("sandbox %s: %w", info.Name, err))
 		}
@@ -55,10 +51,10 @@ func (w *Worker) Sweep(ctx context.Context, c client.Client) (swept int, err err
 }
 
 // sweepOne stops or deletes an abandoned sandbox, and reports whether it did.
-func (w *Worker) sweepOne(ctx context.Context, c client.Client, project *sandbox.Client, info sandbox.Info) (done bool, err error) {
+func (w *Worker) sweepOne(ctx context.Context, c client.Client, info sandbox.Info) (done bool, err error) {
 	id := workflowOf(info.Tags[tagWorkflow])
 	runs := info.Status == sandbox.StatusRunning
-	old := w.DeleteAfter > 0 && info.Status == sandbox.StatusStopped && project.Age(info.StatusUpdatedAt) > w.DeleteAfter
+	old := w.DeleteAfter > 0 && info.Status == sandbox.StatusStopped && w.Client.Age(info.StatusUpdatedAt) > w.DeleteAfter
 	if id == "" || !runs && !old {
 		return false, nil
 	}

@@ -22,11 +22,6 @@ import (
 type Worker struct {
 	// Client makes the requests.
 	Client *sandbox.Client
-	// ClientFor, if not nil, returns the client instead, for a worker of several tenants.
-	// ctx belongs to an activity: it has the ID of the workflow (activity.GetInfo) and
-	// what context propagators carry. [Worker.Sweep] sweeps only the tenant of its own
-	// ctx. An error is retried unless it matches sandbox.ErrInvalid.
-	ClientFor func(ctx context.Context) (*sandbox.Client, error)
 	// Output stores the output of commands. If it is nil, only the last 2 KiB of each are
 	// kept.
 	Output OutputStore
