@@ -134,16 +134,15 @@ type handler struct {
 
 // body has the parameters of all requests.
 type body struct {
-	RunID      string `json:"runId"`
-	Cursor     string `json:"cursor"`
-	StartIndex *int   `json:"startIndex"`
-	Lines      *int   `json:"lines"`
-	Command    string `json:"command"`
-	Key        string `json:"key"`
-	Secret     bool   `json:"secret"`
-	Title      string `json:"title"`
-	ID         string `json:"id"`
-	Signal     string `json:"signal"`
+	RunID   string `json:"runId"`
+	Cursor  string `json:"cursor"`
+	Lines   *int   `json:"lines"`
+	Command string `json:"command"`
+	Key     string `json:"key"`
+	Secret  bool   `json:"secret"`
+	Title   string `json:"title"`
+	ID      string `json:"id"`
+	Signal  string `json:"signal"`
 	DestroyOptions
 }
 

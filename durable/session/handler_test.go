@@ -310,17 +310,7 @@ func TestRefusedCommand(t *testing.T) {
 	}
 }
 
-// TestStartIndex: the guide's client requests the stream from its start. Another index
-// has no meaning here and is refused: the stream would repeat what the client has seen.
-func TestStartIndex(t *testing.T) {
-	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(nil)
-	for index, status := range map[string]int{"0": http.StatusServiceUnavailable, "7": http.StatusBadRequest, "-1": http.StatusBadRequest} {
-		w := serve(h, "POST", "/start", `{"runId":"a","startIndex":`+index+`}`)
-		assert.Equal(t, status, w.Code, index)
-	}
-}
-
-// TestNothingToInterrupt: an interrupt that arrives too late is not an error.
+// TestNothingToInterrupt: an interrupt that comes too late returns no error.
 func TestNothingToInterrupt(t *testing.T) {
 	c := session.New(refusing{failing{err: temporal.NewApplicationError("over", "NothingToInterrupt")}}, nil)
 	require.NoError(t, c.Interrupt(t.Context(), "a", "cmd-1", sandbox.SIGINT))

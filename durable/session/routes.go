@@ -2,8 +2,6 @@ package session
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"net/http"
 
@@ -20,29 +18,12 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
-	if b.StartIndex != nil && *b.StartIndex != 0 {
-		// Lines have no fixed numbers: how many there are depends on where the stream
-		// begins.
-		h.refuse(w, http.StatusBadRequest, "startIndex must be 0; use a cursor to continue a stream")
-		return
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), engineTimeout)
 	defer cancel()
-	keyed := b.RunID == "" && b.Key != ""
-	if keyed {
-		if len(b.Key) < minStartKey || len(b.Key) > maxStartKey {
-			h.refuse(w, http.StatusBadRequest, "key is the secret of the session: use 22 to 200 random characters")
-			return
-		}
-		b.RunID = idOf(b.Key)
-	}
-	start := StartOptions{Title: b.Title}
 	id := b.RunID
 	if id != "" {
 		s, err := h.c.State(ctx, id)
 		switch {
-		case err == nil && keyed && !h.allowed(w, r, id):
-			return
 		case err == nil:
 			w.Header().Set("X-Workflow-Reconnected", "true")
 			if at, err = h.from(ctx, b, at, s); err != nil {
@@ -51,9 +32,7 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 			}
 		case errors.Is(err, ErrNoSession):
 			id, at = "", Cursor{} // start a new session
-			if keyed {
-				start.ID = b.RunID
-			} else if !h.allowed(w, r, "") {
+			if !h.allowed(w, r, "") {
 				return
 			}
 		default:
@@ -62,22 +41,11 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if id == "" {
-		if id, ok = h.startNew(ctx, w, r, &start); !ok {
+		if id, ok = h.startNew(ctx, w, r, b.Title); !ok {
 			return
 		}
 	}
 	h.stream(w, r, id, at)
-}
-
-// The key of a start makes it idempotent. Anyone who knows the key knows the session's ID.
-const (
-	minStartKey = 22 // 128 bits, as base64
-	maxStartKey = 200
-)
-
-func idOf(key string) string {
-	sum := sha256.Sum256([]byte("start " + key))
-	return "ses-" + hex.EncodeToString(sum[:16])
 }
 
 // from returns where a stream begins: at the cursor, or at the last lines if the request asks
@@ -93,8 +61,8 @@ func (h *handler) from(ctx context.Context, b body, at Cursor, s *State) (Cursor
 }
 
 // startNew starts a session. If it returns false, it has responded.
-func (h *handler) startNew(ctx context.Context, w http.ResponseWriter, r *http.Request, start *StartOptions) (id string, ok bool) {
-	id, err := h.c.Start(ctx, start)
+func (h *handler) startNew(ctx context.Context, w http.ResponseWriter, r *http.Request, title string) (id string, ok bool) {
+	id, err := h.c.Start(ctx, &StartOptions{Title: title})
 	if err != nil {
 		h.fail(w, r, err)
 		return "", false
