@@ -16,7 +16,7 @@ func TestMisuse(t *testing.T) {
 			reflect.TypeFor[durable.Git](), reflect.TypeFor[durable.Result](), reflect.TypeFor[durable.Sandbox](), reflect.TypeFor[durable.Worker](),
 		},
 		Funcs: map[string]any{
-			"DefaultName": durable.DefaultName, "Message": durable.Message, "ReadOutput": durable.ReadOutput, "ReadOutputFrom": durable.ReadOutputFrom, "SweepWorkflow": durable.SweepWorkflow,
+			"DefaultName": durable.DefaultName, "Message": durable.Message, "ReadOutput": durable.ReadOutput, "SweepWorkflow": durable.SweepWorkflow,
 			"Written": durable.Written, "Dir": durable.Dir, "Open": durable.Open,
 		},
 		Except: map[string]string{

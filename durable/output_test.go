@@ -55,9 +55,9 @@ func (s *counted) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 	return struct{ io.ReadCloser }{file}, nil
 }
 
-// TestReadOutputFrom: a reader can start at any byte, and does not read what comes before
-// if the store can seek.
-func TestReadOutputFrom(t *testing.T) {
+// TestReadOutput: a reader gets the output from any byte on, and does not read what
+// comes before if the store can seek.
+func TestReadOutput(t *testing.T) {
 	t.Parallel()
 	var whole []byte
 	store := &counted{OutputStore: durable.Dir(t.TempDir())}
@@ -77,7 +77,7 @@ func TestReadOutputFrom(t *testing.T) {
 			store.read = 0
 			var got []byte
 			first := int64(-1)
-			for rec, err := range durable.ReadOutputFrom(t.Context(), store, "out", int64(skip)) {
+			for rec, err := range durable.ReadOutput(t.Context(), store, "out", int64(skip)) {
 				require.NoError(t, err)
 				if first < 0 {
 					first = rec.At
@@ -113,7 +113,7 @@ func TestMaxOutput(t *testing.T) {
 			assert.Equal(t, int64(6), res.Bytes)
 			assert.Equal(t, limit == 4, res.Truncated)
 			var stored []byte
-			for rec, err := range durable.ReadOutput(t.Context(), env.Worker.Output, "out") {
+			for rec, err := range durable.ReadOutput(t.Context(), env.Worker.Output, "out", 0) {
 				require.NoError(t, err)
 				stored = append(stored, rec.Data...)
 			}

@@ -12,16 +12,11 @@ import (
 	"github.com/go-vercel/sandbox/internal/entry"
 )
 
-// ReadOutput iterates over the stored output of a command. The error matches
-// [fs.ErrNotExist] if nothing is stored under the key.
-func ReadOutput(ctx context.Context, store OutputStore, key string) iter.Seq2[Record, error] {
-	return ReadOutputFrom(ctx, store, key, 0)
-}
-
-// ReadOutputFrom is ReadOutput that begins at the record with the byte number skip, or at
-// an earlier one. If the store's readers are an [io.Seeker], as those of [Dir] are, it
-// does not read what comes before.
-func ReadOutputFrom(ctx context.Context, store OutputStore, key string, skip int64) iter.Seq2[Record, error] {
+// ReadOutput iterates over the stored output of a command, from the record with the byte
+// number skip, or an earlier one, on. If the store's readers are an [io.Seeker], as those of
+// [Dir] are, it does not read what comes before. The error matches [fs.ErrNotExist] if
+// nothing is stored under the key.
+func ReadOutput(ctx context.Context, store OutputStore, key string, skip int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		if err := entry.Check(ctx, true, "durable", ""); err != nil {
 			yield(Record{}, err)

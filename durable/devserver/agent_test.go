@@ -39,7 +39,7 @@ func conversations(ctx context.Context, c serviceConfig) (*session.Conversations
 		return nil, nil, err
 	}
 	sessions := session.New(temporal, &session.Options{
-		Sandbox: sandboxes, Hold: 2 * time.Second, Policy: session.Policy{IdleAfter: time.Minute, MaxAge: time.Hour}, Defaults: durable.Options{Heartbeat: 2 * time.Second},
+		Sandbox: sandboxes, Policy: session.Policy{IdleAfter: time.Minute, MaxAge: time.Hour}, Defaults: durable.Options{Heartbeat: 2 * time.Second},
 	})
 	return &session.Conversations{Client: sessions}, temporal, nil
 }

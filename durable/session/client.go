@@ -50,9 +50,6 @@ type Options struct {
 	// Output is the store of the workers. It also keeps secret commands. If it is nil,
 	// viewers see only the last 2 KiB of the output of a command that has ended.
 	Output durable.OutputStore
-	// Hold is how long a hold of [Client.Hold] lasts after its process has died. Zero means
-	// 30 seconds. The maximum is 10 minutes.
-	Hold time.Duration
 	// Policy and Defaults apply to sessions that this client starts.
 	Policy   Policy
 	Defaults durable.Options
@@ -82,9 +79,6 @@ func New(c client.Client, opts *Options) *Client {
 	if s.opts.TaskQueue == "" {
 		s.opts.TaskQueue = "sandbox"
 	}
-	if s.opts.Hold == 0 {
-		s.opts.Hold = 30 * time.Second
-	}
 	s.archive.store = s.opts.Output
 	return s
 }
@@ -100,9 +94,9 @@ func (c *Client) Format(f fmt.State, verb rune) {
 
 var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
 
-// NewID returns an ID of 128 random bits. Anyone who knows a session's ID can use the
+// newID returns an ID of 128 random bits. Anyone who knows a session's ID can use the
 // session, unless HandlerOptions.Authorize refuses.
-func NewID() string {
+func newID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return "ses-" + hex.EncodeToString(b[:])
@@ -111,7 +105,7 @@ func NewID() string {
 // StartOptions is for [Client.Start].
 type StartOptions struct {
 	// ID is the session's ID: at most 100 letters, digits, "-" and "_". It makes the start
-	// idempotent: nothing happens if the session exists. Empty means [NewID].
+	// idempotent: nothing happens if the session exists. Empty means 128 random bits.
 	ID string
 	// Title is part of the memo that Temporal's lists of workflows show. It has at most 200
 	// bytes.
@@ -156,7 +150,7 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.Work
 		}
 	}
 	if id == "" {
-		id = NewID()
+		id = newID()
 	}
 	if !validID.MatchString(id) {
 		return "", fmt.Errorf("%w: %.100q is not a session's ID: use at most 100 letters, digits, - and _", sandbox.ErrInvalid, id)

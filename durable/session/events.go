@@ -412,7 +412,7 @@ func (o *outputs) read(start stored, end *Event) error {
 }
 
 func (o *outputs) stored(key string) error {
-	for rec, err := range durable.ReadOutputFrom(o.ctx, o.v.c.opts.Output, key, o.skip) {
+	for rec, err := range durable.ReadOutput(o.ctx, o.v.c.opts.Output, key, o.skip) {
 		if err != nil {
 			return err
 		}

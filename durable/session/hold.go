@@ -40,6 +40,8 @@ const (
 	// maxWaiting is how many updates may wait for their hold. Temporal allows 10 updates of
 	// a workflow in flight, and commands and interrupts need some.
 	maxWaiting = 4
+	// holdFor is how long a hold lasts after its process has died.
+	holdFor    = 30 * time.Second
 	maxHoldFor = 10 * time.Minute
 )
 
@@ -201,7 +203,7 @@ func (s *run) adopt(ctx workflow.Context) error {
 // callers may hold a session at the same time.
 //
 // The caller must call release, which is nil if there is an error. If the process dies
-// before, the hold ends after Options.Hold. Hold needs a running worker.
+// before, the hold ends after 30 seconds. Hold needs a running worker.
 func (c *Client) Hold(ctx context.Context, id string) (sb *sandbox.Sandbox, release func(), err error) {
 	if err := c.check(ctx); err != nil {
 		return nil, nil, err
@@ -209,7 +211,7 @@ func (c *Client) Hold(ctx context.Context, id string) (sb *sandbox.Sandbox, rele
 	if c.opts.Sandbox == nil {
 		return nil, nil, fmt.Errorf("%w: Options.Sandbox is nil", sandbox.ErrInvalid)
 	}
-	h := holdUpdate{rand.Text(), c.opts.Hold}
+	h := holdUpdate{rand.Text(), holdFor}
 	var got held
 	leave := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), engineTimeout)
@@ -256,11 +258,6 @@ func (c *Client) Hold(ctx context.Context, id string) (sb *sandbox.Sandbox, rele
 type Conversations struct {
 	// Client is the client of the sessions. It needs Options.Sandbox.
 	Client *Client
-	// Prefix begins the IDs of the sessions. Empty means "agent-".
-	Prefix string
-	// Start, if not nil, returns the options for the session of a conversation. Their ID is
-	// ignored.
-	Start func(conversation string) *StartOptions
 }
 
 // ID returns the ID of a conversation's session. It does not reveal the conversation's ID.
@@ -269,11 +266,7 @@ func (c *Conversations) ID(conversation string) string {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(conversation))
-	prefix := c.Prefix
-	if prefix == "" {
-		prefix = "agent-"
-	}
-	return prefix + hex.EncodeToString(sum[:16])
+	return "agent-" + hex.EncodeToString(sum[:16])
 }
 
 // Acquire holds the session of a conversation; see [Client.Hold]. It starts the session if
@@ -291,14 +284,7 @@ func (c *Conversations) Acquire(ctx context.Context, conversation string) (*sand
 		if errors.Is(err, ErrDestroyed) { // it may still be about to stop its machine
 			_ = c.Client.temporal.GetWorkflow(ctx, id, "").Get(ctx, nil)
 		}
-		var opts StartOptions
-		if c.Start != nil {
-			if o := c.Start(conversation); o != nil {
-				opts = *o
-			}
-		}
-		opts.ID = id
-		if _, err := c.Client.start(ctx, &opts, enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE); err != nil {
+		if _, err := c.Client.start(ctx, &StartOptions{ID: id}, enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE); err != nil {
 			return nil, nil, err
 		}
 	}

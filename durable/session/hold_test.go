@@ -213,7 +213,7 @@ func TestMaxAge(t *testing.T) {
 			assert.InDelta(t, cmp.Or(c.want, maxAge).Seconds(), took.Seconds(), 30, "%v", story(events))
 			_, err := p.Server.Client().Get(t.Context(), "durable-ses-1", nil)
 			assert.ErrorIs(t, err, sandbox.ErrNotFound)
-			for _, err := range durable.ReadOutput(t.Context(), p.Worker.Output, outputOf(events, "cmd-1")) {
+			for _, err := range durable.ReadOutput(t.Context(), p.Worker.Output, outputOf(events, "cmd-1"), 0) {
 				assert.Error(t, err)
 			}
 		})

@@ -17,7 +17,7 @@ func TestMisuse(t *testing.T) {
 			reflect.TypeFor[session.Event](), reflect.TypeFor[session.Millis](),
 		},
 		Funcs: map[string]any{
-			"NewID": session.NewID, "Register": session.Register, "RegisterOnly": session.RegisterOnly, "Token": session.Token,
+			"Register": session.Register, "RegisterOnly": session.RegisterOnly, "Token": session.Token,
 			"Workflow": session.Workflow, "New": session.New, "ParseCursor": session.ParseCursor,
 		},
 		Except: map[string]string{"function Register": "as a nil worker.Worker, to register with", "function Workflow": "it is called by workers"},

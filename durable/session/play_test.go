@@ -80,7 +80,7 @@ func (p *play) events() []Event {
 // output returns the stored output of a command.
 func (p *play) output(id string) string {
 	var b strings.Builder
-	for rec, err := range durable.ReadOutput(p.t.Context(), p.Worker.Output, outputOf(p.events(), id)) {
+	for rec, err := range durable.ReadOutput(p.t.Context(), p.Worker.Output, outputOf(p.events(), id), 0) {
 		require.NoError(p.t, err)
 		b.Write(rec.Data)
 	}
