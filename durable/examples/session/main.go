@@ -49,11 +49,10 @@ func run(addr, output string) error {
 	defer w.Stop()
 
 	sessions := session.New(c, &session.Options{Sandbox: sandboxes, Output: store, Policy: session.Policy{IdleAfter: 15 * time.Minute}})
-	mux := http.NewServeMux()
-	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
+	http.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
 		Page: true, Authorize: session.Token(os.Getenv("TOKEN")), // without a token, all requests are refused
 	})))
-	srv := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	srv := &http.Server{Addr: addr, ReadHeaderTimeout: 10 * time.Second}
 	log.Printf("http://%s/api/sandbox/", addr)
 	return srv.ListenAndServe()
 }
