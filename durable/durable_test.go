@@ -62,7 +62,7 @@ func TestSandboxInWorkflow(t *testing.T) {
 			return err
 		}
 		defer sb.Delete(ctx)
-		res, err := sb.Run(ctx, "sh", []string{"-c", `echo "$WHO"; exit 7`}, nil)
+		res, err := sb.Run(ctx, "sh", []string{"-c", `echo "$WHO"; echo once > once; exit 7`}, nil)
 		require.NoError(t, err)
 		assert.Equal(t, "env of prod\n", res.Tail)
 		assert.Equal(t, 7, res.ExitCode)
