@@ -23,12 +23,12 @@ import (
 
 var _ agent.Sessions = (*session.Conversations)(nil)
 
-// envAgent makes this test binary an agent. Its value is a serviceConfig as JSON.
+// envAgent has a serviceConfig as JSON. It makes this test binary an agent.
 const envAgent = "DURABLE_TEST_AGENT"
 
 const conversation = "user-7/chat-3"
 
-// conversations returns an agent's conversations, which any process can continue.
+// conversations returns the conversations of an agent in this process.
 func conversations(ctx context.Context, c serviceConfig) (*session.Conversations, client.Client, error) {
 	sandboxes, err := c.client()
 	if err != nil {
@@ -44,7 +44,8 @@ func conversations(ctx context.Context, c serviceConfig) (*session.Conversations
 	return &session.Conversations{Client: sessions}, temporal, nil
 }
 
-// converse is the agent that is killed: its model has requested a long command.
+// converse is the agent that the test kills. Its model asked for a command that does not
+// end.
 func converse(c serviceConfig) error {
 	ctx := context.Background()
 	all, _, err := conversations(ctx, c)
@@ -60,9 +61,10 @@ func converse(c serviceConfig) error {
 	return err
 }
 
-// TestKilledAgent: an agent's process is killed during a call. Another process continues
-// the conversation on the same machine, whose processes still run. A command that was
-// sent to the session before waits until the killed agent's hold has expired.
+// TestKilledAgent kills an agent's process in the middle of a call. Another process
+// continues the conversation on the same machine, where the programs still run. A command
+// that was sent to the session before the kill waits until the dead process's hold has
+// ended.
 func TestKilledAgent(t *testing.T) {
 	emulator, config := startEmulator(t)
 	srv, _ := startTemporal(t)
@@ -120,7 +122,7 @@ func TestKilledAgent(t *testing.T) {
 	assert.Contains(t, call("read_file", `{"path": "f"}`), "kept")
 	assert.Contains(t, call("bash", `{"command": "pgrep -x sleep >/dev/null && echo goes on"}`), "goes on")
 
-	// Destroyed, it begins anew.
+	// A destroyed conversation starts over.
 	require.NoError(t, all.Client.Destroy(t.Context(), id, &session.DestroyOptions{DeleteSandbox: true}))
 	fresh, release, err := all.Acquire(t.Context(), conversation)
 	require.NoError(t, err)

@@ -19,9 +19,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestCluster: the example's processes share a separate Temporal server. One process is
-// killed and one is stopped while they follow a command. The others continue it, and the
-// viewer continues at its cursor.
+// TestCluster: the example's processes share a Temporal server that runs in another
+// process. One is killed and one is told to stop while they follow a command. The others
+// continue the command, and the viewer continues at its cursor.
 func TestCluster(t *testing.T) {
 	emulator := sandboxtest.New(t, nil)
 	_, temporal := startServer(t, serverConfig{Dir: t.TempDir()})
@@ -47,8 +47,8 @@ func TestCluster(t *testing.T) {
 	for i := range 40 {
 		fmt.Fprintln(&want, i+1)
 	}
-	// during runs a command and calls end while the only process follows it. It then
-	// starts another process, which follows the rest.
+	// during runs a command, calls end while a single process follows the command, and
+	// starts another process for the rest.
 	during := func(n int, end func()) {
 		command := fmt.Sprintf("cmd-%d", n)
 		post(t, get, "/command", map[string]any{"runId": id, "command": held(command, 40), "key": command})
@@ -71,8 +71,8 @@ func TestCluster(t *testing.T) {
 	post(t, get, "/destroy", map[string]any{"runId": id})
 	<-v.over
 
-	// The processes have created one schedule for abandoned sandboxes. It has run once at
-	// the start, and once more for each quarter of an hour since.
+	// The processes have made one schedule for sweeping. It has run once, and once for each
+	// quarter of an hour that has passed.
 	c, err := temporal.dial(t.Context())
 	require.NoError(t, err)
 	defer c.Close()
@@ -99,7 +99,7 @@ func TestCluster(t *testing.T) {
 	assert.Fail(t, "nothing was swept")
 }
 
-// held returns a script that counts to n, and waits before 6 until it is released.
+// held returns a script that counts to n, but waits for release after five.
 func held(file string, n int) string {
 	return fmt.Sprintf(`for i in $(seq %d); do echo $i; [ $i != 5 ] || until [ -e %s ]; do sleep 0.05; done; sleep 0.02; done`, n, file)
 }
@@ -123,13 +123,13 @@ func build(t *testing.T, pkg string) (file string) {
 	return file
 }
 
-// authorize adds a token to all requests of http.DefaultClient until the test ends.
+// authorize sends a token with all requests of http.DefaultClient until the test ends.
 func authorize(t *testing.T, token string) {
 	http.DefaultClient.Transport = bearer(token)
 	t.Cleanup(func() { http.DefaultClient.Transport = nil })
 }
 
-// bearer is a transport that adds a token to requests.
+// bearer is a transport that adds a token to its requests.
 type bearer string
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {

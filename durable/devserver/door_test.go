@@ -25,8 +25,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestOnlyTheKey: each of the server's ports refuses clients without the key of its
-// folder, which only the owner can read.
+// TestOnlyTheKey: none of the server's ports does anything for a client without the key in
+// the folder, which only the folder's owner can read.
 func TestOnlyTheKey(t *testing.T) {
 	before := listeners(t)
 	dir := filepath.Join(t.TempDir(), "there")

@@ -15,12 +15,12 @@ import (
 	"github.com/go-vercel/sandbox/durable/devserver"
 )
 
-// TestFolder: a folder keeps workflows from one start to the next, and serves one server
-// at a time. After it was deleted it starts empty.
+// TestFolder: a folder keeps workflows from one start to the next. One server at a time can
+// use it. A deleted folder is made again, empty.
 func TestFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "there")
-	// start starts a server and reports whether it knows the workflow. If not, start
-	// starts the workflow.
+	// start starts a server and reports whether it knows the workflow. If not, it starts
+	// the workflow.
 	start := func(port int) (srv *devserver.Server, known bool) {
 		t.Helper()
 		srv, err := devserver.Start(t.Context(), dir, port)
@@ -56,7 +56,7 @@ func TestFolder(t *testing.T) {
 	require.NoError(t, fresh.Close())
 }
 
-// TestVersions: the server refuses a folder of another version, and does not change it.
+// TestVersions: the server refuses and keeps a folder that another version made.
 func TestVersions(t *testing.T) {
 	dir := t.TempDir()
 	srv, err := devserver.Start(t.Context(), dir, 0)

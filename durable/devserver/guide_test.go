@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guideClient follows the protocol of the platform's guide to durable sandboxes: it
-// starts a session, or continues one by its run ID, reads one JSON object per line, and
-// sends commands. It does not use cursors or keys.
+// guideClient follows the protocol of the platform's guide to durable sandboxes. It starts
+// a session or returns to one by its run ID, reads a JSON object from each line, and sends
+// commands. It does not know cursors or keys.
 type guideClient struct {
 	t     *testing.T
 	base  string
@@ -52,8 +52,8 @@ func (c *guideClient) next() map[string]any {
 	}
 }
 
-// until reads up to an event of a type, and of a state if one is given. It returns the
-// event and the output before it.
+// until reads to an event of a type, and of a state if one is given. It returns the event
+// and the output before it.
 func (c *guideClient) until(typ, state string) (e map[string]any, output string) {
 	for {
 		e := c.next()
@@ -78,8 +78,8 @@ func (c *guideClient) send(command string) int {
 	return resp.StatusCode
 }
 
-// TestGuideClient: the guide's client works with the handler's routes and fields, also
-// through hibernation.
+// TestGuideClient: the guide's client works with these routes, also across hibernation, and
+// gets the fields that the guide names.
 func TestGuideClient(t *testing.T) {
 	_, config := startEmulator(t)
 	config.IdleAfter = 2 * time.Second
@@ -105,7 +105,7 @@ func TestGuideClient(t *testing.T) {
 	c.until("status", "hibernated")
 	require.NoError(t, c.close())
 
-	// The tab was closed. Another one reconnects and sees everything.
+	// The tab was closed. Another one opens and sees everything.
 	again := &guideClient{t: t, base: base}
 	assert.True(t, again.open(c.runID))
 	assert.Equal(t, created, again.next())

@@ -21,7 +21,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// pageStore calls a function while a page of events is written.
+// pageStore calls page before it stores a page of events.
 type pageStore struct {
 	durable.OutputStore
 	page func()
@@ -34,9 +34,9 @@ func (s pageStore) Create(ctx context.Context, key string) (durable.OutputWriter
 	return s.OutputStore.Create(ctx, key)
 }
 
-// TestHistories plays a session's week on a server: the session hibernates, moves to a
-// new machine, loses one, continues as new, and is destroyed during that. Its history
-// replays.
+// TestHistories plays a session's week quickly on a server: the session hibernates, moves
+// to a new machine, loses one, continues as new, and is destroyed while it does so. The
+// recorded history must replay.
 func TestHistories(t *testing.T) {
 	emulator := sandboxtest.New(t, nil)
 	srv, _ := startTemporal(t)
@@ -67,7 +67,8 @@ func TestHistories(t *testing.T) {
 	mu.Unlock()
 	require.NoError(t, err)
 
-	// taken requires a call to succeed, unless the session was destroyed before it.
+	// taken requires that a call succeeded, unless the session was destroyed in the
+	// meantime. The viewer learns that later.
 	taken := func(err error) {
 		t.Helper()
 		mu.Lock()
@@ -81,7 +82,7 @@ func TestHistories(t *testing.T) {
 		taken(err)
 		return command
 	}
-	// The viewer acts as the user: each event decides the next call.
+	// The viewer is also the user: the events decide what it does next.
 	seen := map[string]int{}
 	var last string
 	sent := 0

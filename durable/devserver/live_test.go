@@ -25,21 +25,21 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// local is a service in this process.
+// local is a worker and a client of sessions in this process.
 type local struct {
 	emulator *sandboxtest.Server
 	temporal client.Client
 	sessions *session.Client
 }
 
-// startLocal starts a service whose workers write to one store and whose viewers read
-// from another, or from a view of it.
+// startLocal starts a local whose workers write to one store, and whose viewers read from
+// another one, or from a view of it.
 func startLocal(t *testing.T, policy session.Policy, write, read durable.OutputStore) *local {
 	t.Helper()
 	return startLocalVia(t, http.DefaultTransport.(*http.Transport).Clone(), policy, write, read)
 }
 
-// startLocalVia is startLocal with the transport of the workers.
+// startLocalVia is startLocal with a transport for the workers.
 func startLocalVia(t *testing.T, via http.RoundTripper, policy session.Policy, write, read durable.OutputStore) *local {
 	t.Helper()
 	l := &local{emulator: sandboxtest.New(t, nil)}
@@ -58,8 +58,8 @@ func startLocalVia(t *testing.T, via http.RoundTripper, policy session.Policy, w
 	return l
 }
 
-// followed is a transport that reports when a reader has processed the beginning of a log
-// and reads on.
+// followed is a transport that calls tell when a log's reader asks for more after the first
+// output: it has processed that output.
 type followed struct {
 	*http.Transport
 	tell func()
@@ -88,7 +88,7 @@ func (b *followedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// heldStore commits when the test allows it.
+// heldStore commits once release is closed.
 type heldStore struct {
 	durable.OutputStore
 	release chan struct{}
@@ -109,7 +109,7 @@ func (w heldWriter) Commit() error {
 	return w.OutputWriter.Commit()
 }
 
-// askedStore lets the test decide how opening an object ends.
+// askedStore replaces the results of Open.
 type askedStore struct {
 	durable.OutputStore
 	opened func(r io.ReadCloser, err error) (io.ReadCloser, error)
@@ -119,9 +119,8 @@ func (s askedStore) Open(ctx context.Context, key string) (io.ReadCloser, error)
 	return s.opened(s.OutputStore.Open(ctx, key))
 }
 
-// TestViewerOfALostMachine: the machine of a viewed command dies. The viewer waits for
-// the output that the worker has read and is about to store, and does not report it as
-// lost.
+// TestViewerOfALostMachine: the viewer of a command whose machine dies waits until the
+// store has the output that was read. It does not report that output as lost.
 func TestViewerOfALostMachine(t *testing.T) {
 	dir := durable.Dir(t.TempDir())
 	var crashed atomic.Bool
@@ -157,9 +156,8 @@ func TestViewerOfALostMachine(t *testing.T) {
 	assert.Equal(t, "part\n", output)
 }
 
-// TestStoreUnavailable: if the store is unavailable for a moment, the stream breaks and
-// continues at its cursor, and nothing is reported as lost. A missing object is reported
-// as lost.
+// TestStoreUnavailable: an unavailable store breaks the stream, which continues later at
+// its cursor. Only a missing object is reported as lost.
 func TestStoreUnavailable(t *testing.T) {
 	dir := durable.Dir(t.TempDir())
 	away := errors.New("the store is away")
@@ -175,7 +173,7 @@ func TestStoreUnavailable(t *testing.T) {
 	require.NoError(t, err)
 	_, err = l.sessions.Command(t.Context(), id, session.Command{Command: "echo out"})
 	require.NoError(t, err)
-	// read reads from a cursor to the end of the command.
+	// read reads from a cursor to the command's end.
 	read := func(from session.Cursor) (types []string, at session.Cursor, err error) {
 		for e, err := range l.sessions.Events(t.Context(), id, from) {
 			if err != nil {
@@ -208,8 +206,8 @@ func TestStoreUnavailable(t *testing.T) {
 	assert.NotContains(t, lost, session.TypeCommandOutput)
 }
 
-// TestTruncated: without a store a late viewer is told what is gone, and gets the rest at
-// once, even if nothing else happens in the session.
+// TestTruncated: without a store, a late viewer learns which events are gone and gets the
+// others at once, even if nothing more happens in the session.
 func TestTruncated(t *testing.T) {
 	l := startLocal(t, session.Policy{HistoryLimit: 40, KeepEvents: 1}, nil, nil)
 	id, err := l.sessions.Start(t.Context(), nil)

@@ -25,8 +25,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// ends follows a session through every disconnect until the session or the test ends, and
-// calls ended for each command that has ended.
+// ends follows a session through every break until the test ends, and calls ended at each
+// command's end.
 func ends(t *testing.T, base, id string, ended func(command string)) {
 	for cursor := ""; t.Context().Err() == nil; testkit.Linger(20 * time.Millisecond) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/events?runId="+id+"&cursor="+cursor, nil)
@@ -77,7 +77,7 @@ func (l *latencies) String() string {
 	return fmt.Sprintf("p50 %v, p99 %v, of %d", at(50), at(99), len(l.all))
 }
 
-// memory returns the resident memory of a process.
+// memory returns the resident memory of a process in KiB.
 func memory(t *testing.T, pid int) (kib int) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -92,8 +92,8 @@ func memory(t *testing.T, pid int) (kib int) {
 	return kib
 }
 
-// TestManySessions: sessions with one viewer each run commands at the same time. It logs
-// the time from a command's POST to its end at the viewer, and the service's memory.
+// TestManySessions runs commands in many sessions at once, each with a viewer. It logs the
+// time from a command's POST until its viewer sees the end, and the service's memory.
 // SANDBOX_DURABLE_SESSIONS is the number of sessions; docs/durable-service.md has the
 // figures for 100.
 func TestManySessions(t *testing.T) {
@@ -135,9 +135,9 @@ func TestManySessions(t *testing.T) {
 	t.Logf("memory of the service: %d MiB, %d before", memory(t, service.Process.Pid)>>10, before>>10)
 }
 
-// TestManyViewers: all viewers of one session see the end of every command. It logs the
-// time since the command's POST, and the service's memory. SANDBOX_DURABLE_VIEWERS is the
-// number of viewers; docs/durable-service.md has the figures for 100.
+// TestManyViewers: all viewers of one session see all ends. It logs how long that takes
+// after the command's POST, and the service's memory. SANDBOX_DURABLE_VIEWERS is the number
+// of viewers.
 func TestManyViewers(t *testing.T) {
 	const commands = 5
 	n := number(t, "SANDBOX_DURABLE_VIEWERS", 20, 100)
@@ -173,8 +173,8 @@ func TestManyViewers(t *testing.T) {
 	t.Logf("memory of the service: %d MiB, %d before the viewers came", memory(t, service.Process.Pid)>>10, before>>10)
 }
 
-// TestAsleep: hibernated sessions have no machine, no timer and no activity, and a
-// service that starts makes no request for them. SANDBOX_DURABLE_ASLEEP is their number;
+// TestAsleep: sleeping sessions have no machine, timer or activity. A service that starts
+// makes no request for them. SANDBOX_DURABLE_ASLEEP is the number of sessions;
 // docs/durable-service.md has the figures for 1,000.
 func TestAsleep(t *testing.T) {
 	n := number(t, "SANDBOX_DURABLE_ASLEEP", 5, 50)
@@ -223,7 +223,7 @@ func TestAsleep(t *testing.T) {
 	asked := len(emulator.Requests())
 	service, base = startService(t, config)
 	fresh := memory(t, service.Process.Pid)
-	// Only one of the sessions is queried, and the service has nothing else to do.
+	// Ask for only one of them. The service has nothing else to do.
 	assert.Equal(t, session.StateHibernated, state(ids[0]).State)
 	assert.Len(t, emulator.Requests(), asked, "nothing is asked of the platform")
 	post(t, func() string { return base }, "/command", map[string]any{"runId": ids[0], "command": "true", "key": "wakes"})
@@ -234,7 +234,7 @@ func TestAsleep(t *testing.T) {
 	t.Logf("memory of the service: %d MiB without any, %d when all of them have gone to sleep, %d started again", empty>>10, full>>10, fresh>>10)
 }
 
-// size returns the number of bytes in a folder.
+// size returns how many bytes a folder has.
 func size(t *testing.T, dir string) (n int64) {
 	require.NoError(t, filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

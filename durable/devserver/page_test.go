@@ -21,7 +21,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// browser starts a headless Chromium, or skips the test.
+// browser starts a headless Chromium. It skips the test if there is none.
 func browser(t *testing.T) context.Context {
 	t.Helper()
 	path := ""
@@ -50,9 +50,9 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestPage uses the page as a person does: it runs a command, reloads during its output,
-// survives a kill of the service, hibernates, wakes, and destroys the session. If
-// SANDBOX_SCREENSHOTS is set, it saves screenshots in that folder.
+// TestPage uses the page as a person does: a command, a reload in the middle of its output,
+// a kill of the service, hibernation, waking, the end. SANDBOX_SCREENSHOTS names a folder
+// for pictures.
 func TestPage(t *testing.T) {
 	ctx := browser(t)
 	_, config := startEmulator(t)
@@ -102,12 +102,12 @@ func TestPage(t *testing.T) {
 	shows("#when", "hibernates in 0:0")
 	picture("session")
 
-	// The address contains the session, for a browser without stored data.
+	// The address contains the session, so a browser without stored data finds it.
 	run(chromedp.Evaluate(`localStorage.clear()`, nil), chromedp.Reload())
 	shows("#log", "exit code 0")
 	assert.Contains(t, text("#log"), "green and bold")
 
-	// A build with a progress bar, and two commands that wait for it.
+	// A build shows a progress bar while two commands wait.
 	send(`for i in $(seq 40); do printf '\r\033[38;5;208m%3d%%\033[0m [%-40s]' $((i * 5 / 2)) "$(printf '%*s' $i | tr ' ' '#')"; sleep 0.1; done; printf '\r\033[K\033[48;2;0;90;60m built \033[0m in \033[1m4 s\033[0m\n'`)
 	send("echo the second")
 	send("echo the third")
@@ -122,7 +122,7 @@ func TestPage(t *testing.T) {
 	run(chromedp.Evaluate(`[...document.querySelectorAll("#log span")].find((s) => s.textContent === " built ").style.backgroundColor`, &back))
 	assert.Equal(t, "rgb(0, 90, 60)", back)
 
-	// Kill the service and start it again.
+	// The service is killed and started again.
 	send(`printf 'pi\303'; sleep 0.3; printf '\251ces \033['; sleep 0.3; printf '31mred\033[0m\n'; for i in $(seq 20); do echo "again $i of 20"; sleep 0.1; done; exit 4`)
 	shows("#log", "again 3 of 20")
 	require.NoError(t, service.Process.Kill())
@@ -143,7 +143,7 @@ func TestPage(t *testing.T) {
 	run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}))
 	picture("hibernated-dark")
 
-	// On a phone, with the history of commands.
+	// The page is on a phone now. The history of commands is still there.
 	run(chromedp.EmulateViewport(390, 800, chromedp.EmulateMobile))
 	run(chromedp.SendKeys("#line", kb.ArrowUp))
 	var line string
@@ -158,11 +158,16 @@ func TestPage(t *testing.T) {
 	assert.False(t, wide, "nothing sticks out on a phone")
 	inSight := func() {
 		t.Helper()
-		require.Eventually(t, func() bool {
-			var below float64
+		var below float64
+		var page string
+		if !assert.Eventually(t, func() bool {
 			run(chromedp.Evaluate(`((log) => log.scrollHeight - log.scrollTop - log.clientHeight)(document.querySelector("#log"))`, &below))
 			return below < 2
-		}, time.Minute, 50*time.Millisecond, "the end of the log is not in sight")
+		}, time.Minute, 50*time.Millisecond) {
+			run(chromedp.Evaluate(`JSON.stringify([$("log").scrollHeight, $("log").scrollTop, $("log").clientHeight, atEnd, lastTop, lastSize, innerWidth, innerHeight])`, &page))
+			picture("hidden")
+			require.Fail(t, "the end of the log is not in sight", "%v %s", below, page)
+		}
 	}
 	inSight()
 	for i := range 10 { // it is turned around
@@ -173,7 +178,7 @@ func TestPage(t *testing.T) {
 	run(chromedp.Click("#int"))
 	shows("#log", "killed")
 
-	// Start a second session. The first does not change.
+	// Start a second session. The first must not change.
 	run(chromedp.Click("#new"))
 	require.Eventually(t, func() bool { return !strings.Contains(text("#log"), "killed") }, time.Minute, 50*time.Millisecond)
 	shows("#state", "active")
@@ -188,8 +193,8 @@ func TestPage(t *testing.T) {
 	var disabled bool
 	run(chromedp.Evaluate(`document.querySelector("#line").disabled`, &disabled))
 	assert.True(t, disabled)
-	// A destroyed session is forgotten: the next visit shows the other session. When that
-	// is destroyed too, the next visit starts a new one.
+	// A destroyed session is forgotten: a new visit shows the other one. Once that is
+	// destroyed too, the next visit starts a new session.
 	run(chromedp.Reload())
 	shows("#log", "in the second")
 	run(chromedp.Evaluate(`window.confirm = () => true`, nil), chromedp.Click("#destroy"))

@@ -30,8 +30,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// A service is a process of this test binary: a worker and the handler, with its own
-// Temporal server in a folder or with the server of another process.
+// A service is a process of this test binary. It has a worker and the routes, and uses a
+// Temporal server of its own in a folder, or that of another process.
 const (
 	envService = "DURABLE_TEST_SERVICE" // a serviceConfig as JSON
 	envServer  = "DURABLE_TEST_SERVER"  // a serverConfig as JSON: a Temporal server alone
@@ -42,7 +42,7 @@ type serviceConfig struct {
 	Dir, Sandbox, Token, Team, Project string
 	Addr                               string      // empty means a free one
 	Temporal                           environment // of another process's server
-	Build                              string      // of a versioned worker; "1" decides as older ones did
+	Build                              string      // of a versioned worker
 	HistoryLimit                       int
 	IdleAfter                          time.Duration
 }
@@ -58,7 +58,7 @@ func (c serviceConfig) client() (*sandbox.Client, error) {
 	})
 }
 
-// environment holds variables for a Temporal client, each as KEY=value.
+// environment has the variables of a Temporal server as KEY=value.
 type environment []string
 
 func (e environment) Environ() []string { return e }
@@ -113,8 +113,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveTemporal is the process of a Temporal server. It prints its variables, and runs
-// until it is killed.
+// serveTemporal runs a Temporal server until it is killed, and prints its variables.
 func serveTemporal(c serverConfig) error {
 	srv, err := devserver.Start(context.Background(), c.Dir, c.Port)
 	if err != nil {
@@ -138,7 +137,7 @@ func startServer(t *testing.T, c serverConfig) (*exec.Cmd, environment) {
 	return cmd, e
 }
 
-// startTemporal starts a server in this process, and returns it with a client.
+// startTemporal starts a server in this process and connects a client to it.
 func startTemporal(t *testing.T) (*devserver.Server, client.Client) {
 	t.Helper()
 	srv, err := devserver.Start(t.Context(), filepath.Join(t.TempDir(), "temporal"), 0)
@@ -152,7 +151,7 @@ func startTemporal(t *testing.T) (*devserver.Server, client.Client) {
 
 var quiet = sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
 
-// serve is the process of a service. It prints its address and runs until it is killed.
+// serve runs a service until it is killed, and prints its address.
 func serve(c serviceConfig) error {
 	ctx := context.Background()
 	sandboxes, err := c.client()
@@ -197,7 +196,7 @@ func serve(c serviceConfig) error {
 	})) //nolint:gosec // of a test
 }
 
-// service starts such a process.
+// startService starts a process of serve.
 func startService(t *testing.T, c serviceConfig) (*exec.Cmd, string) {
 	t.Helper()
 	data, err := json.Marshal(c)
@@ -207,8 +206,8 @@ func startService(t *testing.T, c serviceConfig) (*exec.Cmd, string) {
 	return cmd, startProcess(t, cmd)
 }
 
-// startProcess starts a process and returns the line that it prints when it is ready. The
-// process is killed when the test ends.
+// startProcess starts a process and returns the first line that it prints. The end of the
+// test kills the process.
 func startProcess(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	cmd.Stderr = os.Stderr

@@ -29,7 +29,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// sitting is a session with a user who waits for events of the stream.
+// sitting is a session with its user, who reads the stream and reacts to it.
 type sitting struct {
 	t        *testing.T
 	emulator *sandboxtest.Server
@@ -45,7 +45,7 @@ func (s *sitting) send(script string) string {
 	return id
 }
 
-// until reads up to an event with one of these types, states, outcomes or outputs.
+// until reads to an event with one of these words as its type, state, outcome or output.
 func (s *sitting) until(words ...string) string {
 	s.t.Helper()
 	word, _ := s.read(words...)
@@ -66,13 +66,13 @@ func (s *sitting) read(words ...string) (string, session.Event) {
 	}
 }
 
-// refuse makes the service refuse an operation until the returned function is called.
+// refuse makes the service refuse an operation until allow is called.
 func (s *sitting) refuse(operation sandboxtest.Operation, status int) (allow func()) {
 	return s.emulator.Inject(sandboxtest.Fault{Operation: operation, Status: status})
 }
 
-// refuseSignals makes the service refuse both the script that signals a process with its
-// children and the signal to the process alone.
+// refuseSignals refuses both the script that signals a process with its children and the
+// signal to the process alone.
 func (s *sitting) refuseSignals(status int) (allow func()) {
 	script, alone := s.refuse(sandboxtest.RunCommand, status), s.refuse(sandboxtest.KillCommand, status)
 	return func() { script(); alone() }
@@ -84,7 +84,7 @@ func (s *sitting) end(o *session.DestroyOptions) {
 	s.until(session.TypeResult)
 }
 
-// sittings are the sessions whose histories are recorded. Each makes other decisions.
+// sittings are the sessions whose histories are recorded, by their IDs.
 var sittings = map[string]struct {
 	policy  session.Policy
 	sandbox *durable.Options
@@ -109,7 +109,7 @@ var sittings = map[string]struct {
 		s.end(&session.DestroyOptions{DeleteSandbox: true, RemoveOutput: true})
 	}},
 	"rewound": {play: func(s *sitting) {
-		// The next key, as used by a history that was lost.
+		// Use the next key, as a lost history would have.
 		s.send("d=$(echo /tmp/.durable/durable-*/*.1); mkdir ${d%1}2 && echo other > ${d%1}2/nonce")
 		s.until(session.TypeCommandEnd)
 		s.send("echo never")
@@ -275,8 +275,8 @@ var sittings = map[string]struct {
 	}},
 }
 
-// TestRecorded: the histories that this version writes replay. If SANDBOX_RECORD_HISTORY
-// is set, they are saved as files in that folder.
+// TestRecorded: the history of each kind of session replays. With SANDBOX_RECORD_HISTORY
+// the histories become files in that folder.
 func TestRecorded(t *testing.T) {
 	emulator := sandboxtest.New(t, nil)
 	srv, _ := startTemporal(t)
@@ -306,8 +306,8 @@ func sittingOf(t *testing.T, emulator *sandboxtest.Server, c client.Client, sess
 	return &sitting{t, emulator, c, sessions, id, next}
 }
 
-// record replays the histories of a session's runs. If SANDBOX_RECORD_HISTORY is set, it
-// saves one of each run in that folder, for TestReplay of package session.
+// record replays the history of each run of a session. With SANDBOX_RECORD_HISTORY it
+// writes them to files in that folder, for TestReplay of package session.
 func record(t *testing.T, c client.Client, id string) {
 	r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DisableDeadlockDetection: true}) // the machine may be busy
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRefusals: each route explains why it refuses a request.
+// TestRefusals: each route responds with an error to a request that it can not serve.
 func TestRefusals(t *testing.T) {
 	_, config := startEmulator(t)
 	_, base := startService(t, config)

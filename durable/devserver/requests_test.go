@@ -12,9 +12,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestRequestsOfAViewedCommand: a command with a live viewer costs four requests: its
-// start, the viewer's log, and two that confirm the end of the log. Extending the lease
-// costs one more, at most once a minute.
+// TestRequestsOfAViewedCommand: a command with a viewer costs four requests: its start, the
+// viewer's log, and two to make sure that the log has ended. Renewing the lease costs one
+// more, at most once a minute.
 func TestRequestsOfAViewedCommand(t *testing.T) {
 	store := durable.Dir(t.TempDir())
 	l := startLocal(t, session.Policy{}, store, store)

@@ -19,13 +19,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestRestored: ten times during a session's life, Temporal's database is replaced by an
-// earlier copy. The session never mistakes a command of the lost history for its own: it
-// reports such commands, and runs its own.
+// TestRestored restores an earlier copy of Temporal's database in the middle of a session's
+// life, ten times. The session never mistakes a lost command for a new one: it says that
+// commands are lost, and runs the new ones.
 func TestRestored(t *testing.T) {
 	emulator := sandboxtest.New(t, nil)
 	store := durable.Dir(t.TempDir())
-	// serve serves a session from a database until play returns.
+	// serve runs the session on a database until play returns.
 	serve := func(dir string, play func(sessions *session.Client)) {
 		srv, err := devserver.Start(t.Context(), dir, 0)
 		require.NoError(t, err)

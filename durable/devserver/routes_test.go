@@ -29,8 +29,8 @@ func data(t *testing.T, e session.Event) []byte {
 	return b
 }
 
-// TestEveryCursor: a stream can be continued at every byte of a session, also within
-// binary output of both streams, while the command runs and after its output was stored.
+// TestEveryCursor: a stream continues at every byte of a session, also in the binary output
+// of two streams, both while the command runs and when its output is stored.
 func TestEveryCursor(t *testing.T) {
 	store := durable.Dir(t.TempDir())
 	l := startLocal(t, session.Policy{}, store, store)
@@ -51,7 +51,7 @@ func TestEveryCursor(t *testing.T) {
 			}
 		}
 	}
-	// rest reads from a cursor until all output has arrived or the session ends.
+	// rest reads from a cursor until it has all of the output, or until the session ends.
 	rest := func(from session.Cursor) (got []byte, types []string) {
 		for e, err := range l.sessions.Events(t.Context(), id, from) {
 			require.NoError(t, err)
@@ -104,8 +104,8 @@ func TestEveryCursor(t *testing.T) {
 	}
 }
 
-// TestServerSentEvents: an EventSource gets the same events, and the ID of the last event
-// continues its stream.
+// TestServerSentEvents: an EventSource gets the same events, and continues at the ID of the
+// last one.
 func TestServerSentEvents(t *testing.T) {
 	store := durable.Dir(t.TempDir())
 	l := startLocal(t, session.Policy{IdleAfter: time.Hour}, store, store)
@@ -114,8 +114,8 @@ func TestServerSentEvents(t *testing.T) {
 	base := func() string { return srv.URL }
 	id, err := l.sessions.Start(t.Context(), nil)
 	require.NoError(t, err)
-	// read reads the events after last, up to one of the type until. It returns them with
-	// their IDs.
+	// read reads the events after last until one has the type, and returns them with their
+	// IDs.
 	read := func(last, until string) (ids []string, events []session.Event) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/events?runId="+id, nil)
 		require.NoError(t, err)

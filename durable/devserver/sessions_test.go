@@ -27,7 +27,7 @@ import (
 	"github.com/go-vercel/sandbox/durable/session"
 )
 
-// machineAddr is the address of this machine in the network of an emulator's sandboxes.
+// machineAddr is this machine's address in the network of an emulator's sandboxes.
 const machineAddr = "10.0.2.2"
 
 // service is a process of sandbox-sessions.
@@ -36,7 +36,7 @@ type service struct {
 	base, token string
 }
 
-// startSessions starts a sandbox-sessions process with an emulator.
+// startSessions starts sandbox-sessions with an emulator.
 func startSessions(t *testing.T, program, dir string, environ []string) *service {
 	t.Helper()
 	cmd := exec.Command(program, "-addr", "127.0.0.1:0", "-dir", dir, "-emulator")
@@ -48,7 +48,7 @@ func startSessions(t *testing.T, program, dir string, environ []string) *service
 	return &service{cmd, "http://" + u.Host, fragment.Get("token")}
 }
 
-// emulatorOf returns a client of the emulator that sandbox-sessions runs for a folder.
+// emulatorOf returns a client of the emulator that the sandbox-sessions of a folder share.
 func emulatorOf(t *testing.T, dir string) *sandbox.Client {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "emulator", "address.json"))
@@ -69,8 +69,8 @@ func emulatorOf(t *testing.T, dir string) *sandbox.Client {
 	return c
 }
 
-// TestDoor: without the printed token, clients get only the page, on this machine and in
-// a sandbox. A sandbox can't even reach the ports.
+// TestDoor: without the printed token, a client on this machine gets only the page. A
+// sandbox does not even reach the ports.
 func TestDoor(t *testing.T) {
 	srv, _ := startTemporal(t)
 	s := startSessions(t, build(t, "cmd/sandbox-sessions"), filepath.Join(t.TempDir(), "state"), srv.Environ())

@@ -15,9 +15,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestFullSlots: while a worker runs as many commands as it has slots, other commands can
-// be started, interrupted and destroyed, because commands are followed on a separate
-// queue.
+// TestFullSlots: while as many commands run as a worker has slots, it still interrupts,
+// destroys and starts others, because another queue has the activities that follow
+// commands.
 func TestFullSlots(t *testing.T) {
 	const slots = 3
 	emulator := sandboxtest.New(t, nil)

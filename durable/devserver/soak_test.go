@@ -37,18 +37,17 @@ func number(t *testing.T, name string, short, normal int) int {
 	return normal
 }
 
-// past holds what is known about a database that may be replaced by an earlier copy.
-// lives counts the replacements. No command is sent during one.
+// past counts in lives how often an earlier copy of the database was restored. No command
+// is sent while that happens.
 type past struct {
 	sync.RWMutex
 	lives int
 }
 
-// soak runs commands in sessions while faults happen one after another, and checks the
-// promises: each command runs once by the sandbox's own record, and each event and each
-// byte of output arrives once. What a restored database has lost is sent again with
-// another text. An earlier command may run again only in a session that has reported the
-// loss.
+// soak lets sessions run commands while faults happen, one after the other. Each command
+// must run once by the sandbox's own record, and each event and each byte of output must
+// come once. Commands that a restored database has lost are sent again with another text. A
+// command may run again only in a session that said so.
 func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands int, faults []func(), history *past) {
 	random := rand.New(rand.NewPCG(testkit.Seed(t), 1))
 	sessions := number(t, "SANDBOX_DURABLE_SESSIONS", 5, 5)
@@ -63,7 +62,7 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 	var once sync.Mutex // the random source
 	calm := make(chan struct{})
 	for _, id := range ids {
-		// send sends a command, and repeats it after a loss.
+		// send sends a command.
 		send := func(n, life int) {
 			once.Lock()
 			pause := time.Duration(random.IntN(400)) * time.Millisecond
@@ -146,8 +145,8 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 		len(faults), commands, sessions, breaks, history.lives+1, rewound, again, anew)
 }
 
-// ranOnce checks that each command ran, in order. It returns how often the record repeats
-// a command that had run.
+// ranOnce checks that each command ran, in order. It returns how often the record goes back
+// to a command that had run.
 func ranOnce(t *testing.T, record string, each int) (back int) {
 	last, all := -1, map[int]bool{}
 	for line := range strings.Lines(record) {
@@ -166,15 +165,15 @@ func ranOnce(t *testing.T, record string, each int) (back int) {
 	return back
 }
 
-// length returns the number of faults and of commands in a soak.
+// length returns the number of faults and of commands of a soak.
 func length(t *testing.T) (kills, commands int) {
 	return number(t, "SANDBOX_DURABLE_KILLS", 4, 15), number(t, "SANDBOX_DURABLE_COMMANDS", 20, 100)
 }
 
-// TestKilledServices: three sandbox-sessions processes share a folder and a Temporal
-// server that none of them started. Two are killed in turn, and sometimes all of them
-// with the server, while sessions run commands. SANDBOX_DURABLE_KILLS and
-// SANDBOX_DURABLE_COMMANDS make it longer.
+// TestKilledServices: three sandbox-sessions share a folder and a Temporal server that runs
+// in another process. Two are killed in turn, and sometimes all three with the server,
+// while sessions run commands. SANDBOX_DURABLE_KILLS and SANDBOX_DURABLE_COMMANDS make it
+// longer.
 func TestKilledServices(t *testing.T) {
 	kills, commands := length(t)
 	config := serverConfig{Dir: t.TempDir(), Port: needs.Port(t)}
@@ -223,10 +222,9 @@ func TestKilledServices(t *testing.T) {
 	}, commands, faults, new(past))
 }
 
-// TestKilledTemporal kills the Temporal server and one of two services in turn. In the
-// middle, a new build of the services takes over, whose workflow makes other decisions,
-// and the old services are killed. In a long soak, Temporal's database is also replaced
-// by a copy from three faults before while the services run.
+// TestKilledTemporal kills Temporal alone and one of two services in turn. In the middle,
+// services of a new build take over, and the old ones are killed. With ten faults or more,
+// an earlier copy of Temporal's database is restored while the services continue.
 func TestKilledTemporal(t *testing.T) {
 	kills, commands := length(t)
 	emu, config := startEmulator(t)

@@ -14,9 +14,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestSweep: Sweep stops a sandbox whose workflow was terminated. It leaves alone a
-// sandbox whose workflow runs, and all sandboxes of another Temporal server with the same
-// project, which doesn't know their workflows.
+// TestSweep: Sweep stops a sandbox whose workflow was terminated. It does not touch one
+// whose workflow runs, nor those of another Temporal with the same project, whose workflows
+// it can't know.
 func TestSweep(t *testing.T) {
 	emu := sandboxtest.New(t, nil)
 	temporal := func() (client.Client, *session.Client) {

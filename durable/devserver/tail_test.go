@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestTailOfRunning: a viewer starts with the last lines of a running command, as far as
-// its worker has reported. The log is read once for all viewers.
+// TestTailOfRunning: a viewer begins with the last lines of a running command, as far as
+// the worker has reported it. All viewers share one reader of the log.
 func TestTailOfRunning(t *testing.T) {
 	store := durable.Dir(t.TempDir())
 	l := startLocal(t, session.Policy{}, store, store)

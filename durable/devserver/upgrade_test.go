@@ -21,8 +21,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// optionsOf makes the sessions of a build's workers move to the current build at their
-// next decision.
+// optionsOf returns the options of a build's workers. Their sessions move to the current
+// build with their next decision.
 func optionsOf(build string) worker.Options {
 	return worker.Options{DeploymentOptions: worker.DeploymentOptions{
 		UseVersioning:             true,
@@ -39,7 +39,7 @@ func versioned(t *testing.T, c client.Client, build string, activities *durable.
 	return w
 }
 
-// makeCurrent makes a build of the workers the current one.
+// makeCurrent makes a build current, so that it gets the sessions.
 func makeCurrent(t *testing.T, c client.Client, build string) {
 	t.Helper()
 	var err error
@@ -49,9 +49,9 @@ func makeCurrent(t *testing.T, c client.Client, build string) {
 	}, testkit.Patience, 100*time.Millisecond, "%v", err)
 }
 
-// TestUpgrade: while several sessions run commands, a new build of the workers takes over
-// and the old one stops. No command is lost or runs twice, no session fails, and no
-// viewer misses an event.
+// TestUpgrade: while several sessions work, a new build of the workers takes over and the
+// old one stops. No command is lost or runs twice, no session fails, and no viewer misses
+// an event.
 func TestUpgrade(t *testing.T) {
 	const rounds = 3 // with the old build, with both, with the new one
 	emulator := sandboxtest.New(t, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// post repeats a request until it gets a response, whatever happens to the service.
+// post sends a request until a service responds.
 func post(t *testing.T, base func() string, path string, body any) map[string]any {
 	t.Helper()
 	data, err := json.Marshal(body)
@@ -47,8 +47,8 @@ func post(t *testing.T, base func() string, path string, body any) map[string]an
 	}
 }
 
-// viewer follows a session through every disconnect, as the guide's client does, and
-// records what it sees. It starts over if its cursor points into lost history.
+// viewer follows a session through every break, as the guide's client does, and keeps the
+// events. It starts over when its cursor points into lost history.
 type viewer struct {
 	mu      sync.Mutex
 	seqs    []int
@@ -131,7 +131,7 @@ func (v *viewer) read(ctx context.Context, base, id string) bool {
 	return false
 }
 
-// wrote returns the output of a command that the viewer has seen.
+// wrote returns the output of a command so far.
 func (v *viewer) wrote(command string) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"go.temporal.io/sdk/contrib/envconfig"
 )
 
-// envProgram makes the test binary the program itself, or the command that it runs.
+// envProgram makes the test binary the program, or the command that it runs.
 const envProgram = "DEVSERVER_TEST"
 
 func TestMain(m *testing.M) {
@@ -38,9 +38,9 @@ func command() int {
 	return 7
 }
 
-// TestCommand: the command finds the server even if the environment named another
-// Temporal before. Its exit code becomes the program's. A command that can't run is an
-// error.
+// TestCommand: the command finds the server, even if the environment named another Temporal
+// before, and its exit code becomes the exit code of devserver. A command that can not run
+// is an error.
 func TestCommand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "database")
 	program := func(args ...string) (stderr string, code int) {
