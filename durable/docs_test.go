@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDocs: the code in the pages and in doc comments is that of compiled examples and
-// tests, and the tests that the pages name exist.
+// TestDocs: the code on the pages and in the packages' documentation is part of compiled
+// examples or tests, and the tests that the pages name exist.
 func TestDocs(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(name)

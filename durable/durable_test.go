@@ -18,8 +18,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestLease: when all our processes are gone, the machine stops by itself within the
-// lease, and keeps its files.
+// TestLease: when no process of ours exists any more, the machine stops within its lease
+// and keeps its files.
 func TestLease(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "left"})
@@ -48,8 +48,7 @@ func TestLease(t *testing.T) {
 	assert.Equal(t, "kept\n", string(data))
 }
 
-// TestSandboxInWorkflow tests what a workflow does with a sandbox besides running
-// commands.
+// TestSandboxInWorkflow uses the methods of a sandbox in a workflow.
 func TestSandboxInWorkflow(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.Worker.Env = func(_ context.Context, name string) (map[string]string, error) {
@@ -96,8 +95,8 @@ func TestSandboxInWorkflow(t *testing.T) {
 	}
 }
 
-// TestResumeOfRunning: resuming a running machine changes nothing, and reports no loss,
-// even if the machine started with the files of an earlier one.
+// TestResumeOfRunning: Resume uses a running machine. It is not a loss that the machine
+// began with another machine's files.
 func TestResumeOfRunning(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
@@ -116,8 +115,8 @@ func TestResumeOfRunning(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestKillWithChildren: a signal reaches the children of a command. A shell that waits
-// for a child would ignore the signal until then.
+// TestKillWithChildren: a signal also reaches the command's children, which a shell that
+// waits for them would not pass it on to.
 func TestKillWithChildren(t *testing.T) {
 	needs.Programs(t, "sh")
 	for _, sig := range []sandbox.Signal{sandbox.SIGINT, sandbox.SIGKILL} {
@@ -147,8 +146,8 @@ func TestKillWithChildren(t *testing.T) {
 	}
 }
 
-// TestKillRefused: a signal that was refused for lack of permission says nothing about
-// the state of the command.
+// TestKillRefused: a signal that was refused with 403 does not mean that the command has
+// ended.
 func TestKillRefused(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
@@ -159,7 +158,7 @@ func TestKillRefused(t *testing.T) {
 		defer sb.Delete(ctx)
 		cmd, err := sb.Start(ctx, "sleep", []string{"1000"}, nil)
 		require.NoError(t, err)
-		// The service refuses the script, and then the signal itself.
+		// Refuse the script, and then the signal itself.
 		for _, op := range []sandboxtest.Operation{sandboxtest.RunCommand, sandboxtest.KillCommand} {
 			env.Server.Inject(sandboxtest.Fault{Operation: op, Status: 403, Code: "forbidden", Times: 1})
 		}

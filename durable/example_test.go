@@ -25,13 +25,13 @@ func Build(ctx workflow.Context, script string) (string, error) {
 	return res.Tail, res.Err()
 }
 
-// TestS3Store: the example's store passes the tests for stores.
+// TestS3Store: the example's store passes the tests of a store.
 func TestS3Store(t *testing.T) {
 	t.Parallel()
 	durabletest.TestStore(t, &s3Store{&memory{all: map[string][]byte{}}, "sandbox/"})
 }
 
-// TestFirstWorkflow: the workflow in the package's documentation works.
+// TestFirstWorkflow runs the workflow of the package's documentation.
 func TestFirstWorkflow(t *testing.T) {
 	t.Parallel()
 	env := durabletest.New(t, nil)

@@ -21,8 +21,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// pipeline is the workflow of the documentation, which deletes the sandbox after opening
-// it.
+// pipeline is like the workflow of the documentation, but deletes its sandbox.
 func pipeline(ctx workflow.Context, o durable.Options) (err error) {
 	sb, err := durable.Open(ctx, &o)
 	if err != nil {
@@ -33,8 +32,8 @@ func pipeline(ctx workflow.Context, o durable.Options) (err error) {
 	return err
 }
 
-// TestCanceledOpen: a workflow that is canceled at any moment while it opens its sandbox
-// leaves no new sandbox. A sandbox that existed before is stopped, with its files.
+// TestCanceledOpen: a workflow that is canceled at any moment of its opening leaves no
+// sandbox. A sandbox that existed before is stopped with its files.
 func TestCanceledOpen(t *testing.T) {
 	moments := 3
 	if !needs.Slow() {
@@ -54,8 +53,7 @@ func TestCanceledOpen(t *testing.T) {
 						_, err = sb.Stop(t.Context(), nil)
 						require.NoError(t, err)
 					}
-					// The response to a request is late, and the cancellation arrives
-					// before it.
+					// The response is delayed until after the cancellation.
 					env.Server.Inject(sandboxtest.Fault{Operation: operation, Delay: 400 * time.Millisecond})
 					env.At(time.Duration(after)*time.Millisecond, env.CancelWorkflow)
 					env.ExecuteWorkflow(pipeline, durable.Options{Name: "box", Heartbeat: time.Second})
@@ -76,7 +74,7 @@ func TestCanceledOpen(t *testing.T) {
 	all.Wait()
 }
 
-// TestFailedOpen: an opening that fails after it has created the sandbox deletes it.
+// TestFailedOpen: an opening that fails after it has created the sandbox leaves none.
 func TestFailedOpen(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "pipeline"})
@@ -88,8 +86,8 @@ func TestFailedOpen(t *testing.T) {
 	}
 }
 
-// TestCanceledResume: a canceled call returns once its machine has started. Closing the
-// sandbox stops that machine.
+// TestCanceledResume: a canceled call returns after its machine has started, so that Close
+// stops the machine.
 func TestCanceledResume(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "sleeper"})
@@ -119,7 +117,7 @@ func TestCanceledResume(t *testing.T) {
 	assert.Equal(t, sandbox.StatusStopped, sb.Status())
 }
 
-// TestResumeRunsNothing: opening and resuming a sandbox run no program in it.
+// TestResumeRunsNothing: opening and resuming a sandbox runs no program in it.
 func TestResumeRunsNothing(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {

@@ -23,9 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestOptionsAreObeyed: each field of the options reaches the request that creates the
-// sandbox, or is listed here with the test that covers it. A worker adds what must not be
-// in a history.
+// TestOptionsAreObeyed: each field of Options is in the request that creates the sandbox,
+// or the table names its test. Worker.Prepare adds what no history may contain.
 func TestOptionsAreObeyed(t *testing.T) {
 	policy := &sandbox.NetworkPolicy{Rules: map[string][]sandbox.PolicyRule{"api.example.com": {{Transform: []sandbox.PolicyTransform{{Headers: sandbox.PolicyHeaders{"authorization": ""}}}}}}}
 	o := durable.Options{
@@ -84,8 +83,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestFollowQueue: commands are followed on the queue that the options name, and nothing
-// else runs there.
+// TestFollowQueue: the queue that Options names has the activity that follows commands, and
+// no other.
 func TestFollowQueue(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "queues", TaskQueue: "all"})
@@ -106,8 +105,7 @@ func TestFollowQueue(t *testing.T) {
 	assert.Equal(t, map[string]string{"sandbox.Open": "all", "sandbox.Start": "all", "sandbox.Follow": "follow", "sandbox.Delete": "all"}, queues)
 }
 
-// TestLeastHeartbeat: the shortest interval leaves a worker enough time to send a
-// heartbeat.
+// TestLeastHeartbeat: the heartbeat timeout leaves a worker the time to send one.
 func TestLeastHeartbeat(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.Worker.Prepare = func(ctx context.Context, _ durable.Options, _ *sandbox.CreateOptions) error {
@@ -122,8 +120,8 @@ func TestLeastHeartbeat(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestLeaseIsRenewed: while a command runs, its machine's lease is renewed to the
-// requested length, and at once by a worker that starts to follow it.
+// TestLeaseIsRenewed: while a command runs, its machine's lease is renewed to the requested
+// length, and at once when a worker begins to follow the command.
 func TestLeaseIsRenewed(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "long"})
@@ -159,8 +157,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestLeaseAtStart: a command that starts shortly before the machine's lease ends does
-// not lose its machine.
+// TestLeaseAtStart: a command that starts near the end of the lease does not lose its
+// machine.
 func TestLeaseAtStart(t *testing.T) {
 	const lease = 10 * time.Minute
 	env := durabletest.New(t, nil)
@@ -193,8 +191,8 @@ func TestLeaseAtStart(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestLeaseByTheServicesClock: a worker whose clock is half an hour fast or slow still
-// gives a machine about the requested lease.
+// TestLeaseByTheServicesClock: a worker whose clock is half an hour fast or slow gives its
+// machine the requested lease.
 func TestLeaseByTheServicesClock(t *testing.T) {
 	const lease = 10 * time.Minute
 	for name, ahead := range map[string]time.Duration{"slow worker": 30 * time.Minute, "fast worker": -30 * time.Minute} {
@@ -219,8 +217,8 @@ func TestLeaseByTheServicesClock(t *testing.T) {
 	}
 }
 
-// TestNoTail: stored output may be left out of the history. Of output that is not stored,
-// the history has the last 2 KiB.
+// TestNoTail: with NoTail, stored output is not in the history. Of output that is not
+// stored, the history has the last 2 KiB.
 func TestNoTail(t *testing.T) {
 	for _, stored := range []bool{true, false} {
 		env := durabletest.New(t, nil)

@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestOutlast: after a sandbox was opened, a temporary refusal is not an error of any
-// call: the call succeeds later, once. Only an opening may fail.
+// TestOutlast: after the opening, no call fails because the API refuses for some time. Each
+// call takes effect once when the refusals end. Only an opening may fail.
 func TestOutlast(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "refused"})
@@ -56,8 +56,8 @@ func TestOutlast(t *testing.T) {
 		}
 		refuse("") // before it starts
 		assert.Equal(t, "one\n", run("echo one | tee -a log"))
-		// Refused after the command has ended, while the response to its start reports
-		// the end.
+		// The command has ended, and the response to its start says so in the middle of the
+		// refusals.
 		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, CutAfterBytes: 850, Times: 1})
 		refuse(sandboxtest.GetCommand)
 		assert.Equal(t, "two\n", run("echo two | tee -a log"))
@@ -84,8 +84,8 @@ func TestOutlast(t *testing.T) {
 	assert.Equal(t, 7, over)
 }
 
-// TestRefusedAfterUnknown: if the first response to a start was lost and the second
-// attempt was refused, the worker looks for the command before it sends the start again.
+// TestRefusedAfterUnknown: the first response of a start is lost and the second attempt is
+// refused. The next attempt looks for the command before it sends another one.
 func TestRefusedAfterUnknown(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "unknown"})
@@ -113,9 +113,8 @@ func TestRefusedAfterUnknown(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestNothingSent: a command whose start was refused, at once or after other refused
-// attempts, was not started. If its machine ends in the meantime, it runs in the next
-// one.
+// TestNothingSent: a command whose start was only refused has not started. When its machine
+// ends in the meantime, it runs in the next one.
 func TestNothingSent(t *testing.T) {
 	for name, refusals := range map[string][]int{
 		"not authorized":            {http.StatusUnauthorized},
@@ -164,8 +163,8 @@ func TestNothingSent(t *testing.T) {
 	}
 }
 
-// TestPerhapsSent: a response that is not a refusal of the API does not show whether the
-// command started. If its machine has ended, the command does not run again.
+// TestPerhapsSent: a response that is no refusal of the API does not say whether the
+// command has started. When its machine has ended, the command does not run again.
 func TestPerhapsSent(t *testing.T) {
 	page := func(status int) func(*http.Response) *http.Response {
 		return func(*http.Response) *http.Response {
@@ -239,8 +238,8 @@ func TestPerhapsSent(t *testing.T) {
 	}
 }
 
-// TestSentAfterRefusal: a refused attempt says nothing about the next one. If the next
-// request may have arrived and the machine has ended, the command does not run again.
+// TestSentAfterRefusal: after a refused attempt, the next request may have arrived. When
+// its machine has ended, the command does not run again.
 func TestSentAfterRefusal(t *testing.T) {
 	t.Parallel()
 	env := durabletest.New(t, nil)

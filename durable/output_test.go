@@ -25,7 +25,7 @@ func TestDir(t *testing.T) {
 	durabletest.TestStore(t, durable.Dir(filepath.Join(t.TempDir(), "made")))
 }
 
-// counted counts the bytes read from a store, whose readers may or may not seek.
+// counted counts the bytes that are read of a store, whose readers may be seekers.
 type counted struct {
 	durable.OutputStore
 	seeks bool
@@ -55,8 +55,8 @@ func (s *counted) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 	return struct{ io.ReadCloser }{file}, nil
 }
 
-// TestReadOutput: a reader gets the output from any byte on, and does not read what
-// comes before if the store can seek.
+// TestReadOutput: a reader gets the output from any byte on. If the store can seek, it does
+// not read what comes before.
 func TestReadOutput(t *testing.T) {
 	t.Parallel()
 	var whole []byte
@@ -95,8 +95,8 @@ func TestReadOutput(t *testing.T) {
 	require.Greater(t, len(whole), 1<<20)
 }
 
-// TestMaxOutput: output beyond the limit is not stored, and the command ends as it would
-// without a limit.
+// TestMaxOutput: output beyond the limit is not stored, and does not change how the command
+// ends.
 func TestMaxOutput(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "much"})
@@ -124,8 +124,8 @@ func TestMaxOutput(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestDirCleans: a later write of the same object removes what a killed writer has left,
-// but not what another live writer is writing.
+// TestDirCleans: a commit removes old files of killed writers of the same object, but not
+// those of a writer that is still at work.
 func TestDirCleans(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -168,8 +168,8 @@ func TestDirCommitCloses(t *testing.T) {
 	require.NoError(t, w.Close())
 }
 
-// TestErrorsWithoutPaths: an error about output that can't be stored contains no path,
-// because users of the session see it.
+// TestErrorsWithoutPaths: errors of the store contain no paths, because a session's users
+// see them.
 func TestErrorsWithoutPaths(t *testing.T) {
 	root, ctx := t.TempDir(), t.Context()
 	store := durable.Dir(root)

@@ -8,9 +8,8 @@ import (
 	"go.temporal.io/sdk/activity"
 )
 
-// TestRetriesDoNotFlood: during a long outage, a thousand sandboxes that are to be
-// started make fewer requests in a minute than the platform allows, and do not retry in
-// step.
+// TestRetriesDoNotFlood: in a long outage, a thousand sandboxes that wake make fewer
+// requests a minute than the platform's limit, and not at the same time.
 func TestRetriesDoNotFlood(t *testing.T) {
 	const (
 		sandboxes = 1000
@@ -39,8 +38,8 @@ func TestRetriesDoNotFlood(t *testing.T) {
 	}
 }
 
-// TestRetriesWithinLease: a pause after an outage of a quarter of the lease does not end
-// the lease: commands start with at least half of it.
+// TestRetriesWithinLease: the pause after an outage of a quarter of the lease loses no
+// command, because a command starts with at least half of the lease.
 func TestRetriesWithinLease(t *testing.T) {
 	for _, lease := range []time.Duration{2 * time.Minute, 15 * time.Minute, 32 * time.Minute, 24 * time.Hour} {
 		o := Options{Lease: lease}

@@ -16,11 +16,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestRewound: a database that is replaced by an earlier copy makes a workflow repeat
-// part of its history while the machine runs. A new command is never mistaken for one of
-// the lost history, and the call reports the loss: each of several such histories gets
-// one error, and then the output of its own command. The machine may have been replaced
-// in the meantime, with its files.
+// TestRewound: a restored database rewinds a history while the machine continues. A new
+// command is never mistaken for one that the history has lost: the call returns one error,
+// and the next one runs the command. The machine may have been replaced, with its files.
 func TestRewound(t *testing.T) {
 	histories := 11
 	if !needs.Slow() {
@@ -83,7 +81,7 @@ func TestRewound(t *testing.T) {
 	}
 }
 
-// TestOwnExitCode125: a command that ends as a start does that has lost is none.
+// TestOwnExitCode125: a command that exits with 125 is not mistaken for a start that lost.
 func TestOwnExitCode125(t *testing.T) {
 	env := newEnv(t, sandboxtest.CommandIDsRefused)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
@@ -101,8 +99,8 @@ func TestOwnExitCode125(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestReset: if all files are lost, the next command does not run unless its workflow
-// allows it. The error is reported once: the command after it runs.
+// TestReset: after the loss of all files, a command runs only if OnLoss allows it. The
+// error is returned once.
 func TestReset(t *testing.T) {
 	for _, goes := range []bool{false, true} {
 		env := newEnv(t, "")

@@ -24,12 +24,11 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// delayed is a network that holds back the first start of a command, reports a broken
-// connection to its sender, and delivers it when the next start arrives: before that one,
-// or after it.
+// delayed is a network that holds back the first start of a command and reports a broken
+// connection. It delivers the request with the next one: before it, or after it.
 type delayed struct {
 	before bool
-	// counts distinguishes starts from other requests. The first start is held back.
+	// counts reports whether a request is a start.
 	counts func(*http.Request) bool
 
 	mu     sync.Mutex
@@ -70,7 +69,7 @@ func (d *delayed) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-// deliver sends the held request within the context of another one.
+// deliver sends the request that was held back, with the context of another one.
 func (d *delayed) deliver(other *http.Request) error {
 	resp, err := http.DefaultTransport.RoundTrip(d.kept.WithContext(other.Context()))
 	if err != nil {
@@ -82,10 +81,9 @@ func (d *delayed) deliver(other *http.Request) error {
 	return err
 }
 
-// TestLateStart: the request of a failed attempt arrives after the next attempt has
-// looked for the command, before or after that attempt's own request. One of the two
-// runs, and the command has its output and end, whatever the service does with the
-// requested IDs.
+// TestLateStart: the request of a failed attempt arrives after the next attempt has looked
+// for the command, before or after that attempt's own request. One of the two runs, and the
+// result is that of the one that ran, whatever the service does with requested IDs.
 func TestLateStart(t *testing.T) {
 	for name, ids := range map[string]sandboxtest.CommandIDs{
 		"IDs honored": sandboxtest.CommandIDsHonored, "IDs ignored": sandboxtest.CommandIDsIgnored, "IDs refused": sandboxtest.CommandIDsRefused,
@@ -143,8 +141,8 @@ func clientThrough(t *testing.T, srv *sandboxtest.Server, rt http.RoundTripper) 
 	return c
 }
 
-// TestGuard: commands of any user pass the guard, also after one of another
-// user; where the guard can't work, the command says so and does not run.
+// TestGuard: commands of any user pass the guard, also after those of another user. Where
+// the guard can not work, the command says so and does not run.
 func TestGuard(t *testing.T) {
 	env := durabletest.New(t, nil)
 	probe, err := env.Server.Client().Create(t.Context(), nil)
@@ -165,7 +163,7 @@ func TestGuard(t *testing.T) {
 			assert.Equal(t, 0, res.ExitCode, "sudo %v: %s", sudo, res.Tail)
 			assert.Equal(t, sudo, res.Tail == "0\n", res.Tail)
 		}
-		// A directory can't be created where a file exists.
+		// A file is in the way of the folder.
 		res, err := sb.Run(ctx, "sh", []string{"-c", "rm -rf /tmp/.durable; echo file > /tmp/.durable"}, &durable.RunOptions{Sudo: true})
 		require.NoError(t, err)
 		require.Equal(t, 0, res.ExitCode, res.Tail)
@@ -189,8 +187,8 @@ func TestGuard(t *testing.T) {
 	assert.NotContains(t, guarded, "")
 }
 
-// TestArgFrom: a stored argument is read when the command starts, and is not in the
-// handle. A missing one is an error of the command.
+// TestArgFrom: a stored argument is read when the command starts, and is not in the handle.
+// A missing one is an error of the command.
 func TestArgFrom(t *testing.T) {
 	t.Parallel()
 	env := durabletest.New(t, nil)

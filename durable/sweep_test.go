@@ -21,7 +21,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// statuses is a namespace whose workflows have these statuses, by their IDs.
+// statuses is a namespace of workflows with these statuses, by their IDs.
 type statuses struct {
 	client.Client
 	of     map[string]enums.WorkflowExecutionStatus
@@ -39,9 +39,9 @@ func (s statuses) DescribeWorkflowExecution(_ context.Context, id, _ string) (*w
 	return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Status: status}}, nil
 }
 
-// TestSweepDeletes: the sandboxes of workflows that did not end properly are stopped at
-// once and deleted later. Sandboxes that a workflow has kept, and those of no fleet,
-// stay.
+// TestSweepDeletes: Sweep stops the machines of workflows that did not end in order, and
+// later deletes their sandboxes. It does not touch sandboxes that a workflow has kept, or
+// those of no fleet or another one.
 func TestSweepDeletes(t *testing.T) {
 	of := map[string]enums.WorkflowExecutionStatus{
 		"runs": enums.WORKFLOW_EXECUTION_STATUS_RUNNING, "completed": enums.WORKFLOW_EXECUTION_STATUS_COMPLETED,
@@ -138,8 +138,8 @@ func TestSweepWrongClock(t *testing.T) {
 	}
 }
 
-// TestSweepReplaced: Sweep touches only the sandbox that it has found: not another one
-// that got its name since, and not one that was used since.
+// TestSweepReplaced: Sweep does not touch another sandbox that got the name in the
+// meantime, or a sandbox that was used since the listing.
 func TestSweepReplaced(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestSleep: a lease ends while a workflow sleeps, and the files are there afterwards.
+// TestSleep: a lease ends while a workflow sleeps. The workflow finds its files again.
 func TestSleep(t *testing.T) {
 	t.Parallel()
 	e := New(t, nil)
@@ -46,9 +46,9 @@ func TestSleep(t *testing.T) {
 	assert.Equal(t, "kept\n", text)
 }
 
-// TestWaitForCancellation: a workflow that waits for its canceled activity continues only
-// after the activity has ended. Between two attempts the activity ends at once; a running
-// one is told.
+// TestWaitForCancellation: with WaitForCancellation, a canceled call returns after its
+// activity has ended. Between two attempts it ends at once, and a long attempt learns of
+// the cancellation.
 func TestWaitForCancellation(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

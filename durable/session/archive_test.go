@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// awayStore is a store that refuses events for some time.
+// awayStore is a store that fails for events at first.
 type awayStore struct {
 	durable.OutputStore
 	away  atomic.Bool
@@ -32,8 +32,8 @@ func (s *awayStore) Create(ctx context.Context, key string) (durable.OutputWrite
 	return s.OutputStore.Create(ctx, key)
 }
 
-// TestArchiveUnavailable: while the store is unavailable, a session keeps its whole
-// history, reports the reason, and accepts commands. Afterwards it continues as new.
+// TestArchiveUnavailable: while the store fails, a session keeps its history, says why, and
+// accepts commands. Later it continues as new.
 func TestArchiveUnavailable(t *testing.T) {
 	store := &awayStore{OutputStore: durable.Dir(t.TempDir())}
 	store.away.Store(true)

@@ -14,9 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestBill: sessions end at random moments, by a destroy or a cancellation, while
-// requests are in flight. A lease later no machine runs, and exactly the sandboxes that
-// the sessions have kept exist.
+// TestBill: sessions are destroyed or canceled at random moments, while requests are slow.
+// One lease later no machine runs, and only the sandboxes exist that a session has kept.
 func TestBill(t *testing.T) {
 	ends := 1000
 	if !needs.Slow() {
@@ -35,8 +34,7 @@ func TestBill(t *testing.T) {
 			if seed/6%3 == 1 {
 				end = p.CancelWorkflow
 			}
-			// Moments in the session's time. Each is shifted by a moment of the
-			// machine's.
+			// Moments by the session's clock, and by the machine's.
 			at := []time.Duration{0, time.Second, 10 * time.Minute, 31 * time.Minute, 40 * time.Minute, time.Hour}[seed%6]
 			p.At(at, func() {
 				if r.IntN(3) == 0 {

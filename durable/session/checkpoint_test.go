@@ -14,7 +14,7 @@ func (p *play) destroyAt(at time.Duration) {
 	p.At(at, func() { p.tell(updateDestroy, DestroyOptions{}) })
 }
 
-// count returns how often a word occurs in the text of events.
+// count returns how often a word is in the story of the events.
 func count(events []Event, word string) (n int) {
 	for _, w := range story(events) {
 		if w == word {
@@ -24,8 +24,8 @@ func count(events []Event, word string) (n int) {
 	return n
 }
 
-// TestRolledBack: a machine that ends by itself without saving its files causes an event
-// with the time of the last save. A machine that saved them does not.
+// TestRolledBack: a machine that ends without saving its files is an event, which says when
+// they were saved. One that saved them is none.
 func TestRolledBack(t *testing.T) {
 	for name, end := range map[string]struct {
 		play func(p *play)
@@ -80,9 +80,8 @@ func TestRolledBack(t *testing.T) {
 	}
 }
 
-// TestCheckpoints: a session saves its files after the policy's number of commands, or
-// after its time if there was a command. A machine that crashes loses only what was
-// written since, and crashes cost no more machines than there are commands.
+// TestCheckpoints: a session saves its files after a number of commands, or after a time in
+// which there was one. If each machine crashes, that costs no more machines than commands.
 func TestCheckpoints(t *testing.T) {
 	t.Run("commands", func(t *testing.T) {
 		t.Parallel()

@@ -25,7 +25,7 @@ import (
 	"github.com/go-vercel/sandbox/durable/session/sessiontest"
 )
 
-// queried is a cluster that answers queries with the given errors, then with an empty
+// queried is a cluster that answers queries with these errors first, and then with an empty
 // state.
 type queried struct {
 	client.Client
@@ -46,15 +46,15 @@ func (*queried) DescribeWorkflowExecution(context.Context, string, string) (*wor
 	return executionOf("sandbox.Session"), nil
 }
 
-// executionOf describes a workflow of a type.
+// executionOf returns the description of a workflow of a type.
 func executionOf(workflowType string) *workflowservice.DescribeWorkflowExecutionResponse {
 	return &workflowservice.DescribeWorkflowExecutionResponse{
 		WorkflowExecutionInfo: &workflow.WorkflowExecutionInfo{Type: &common.WorkflowType{Name: workflowType}},
 	}
 }
 
-// TestOutgrownQuery: a query that fails because the history grew while a worker replayed
-// it is repeated. A query that fails otherwise is not.
+// TestOutgrownQuery: a query that fails because the history grew is sent again. Any other
+// failure is not.
 func TestOutgrownQuery(t *testing.T) {
 	outgrown := serviceerror.NewQueryFailed("[TMPRL1100] lookup failed for scheduledEventID to activityID")
 	for name, c := range map[string]struct {
@@ -84,8 +84,7 @@ func TestOutgrownQuery(t *testing.T) {
 	})
 }
 
-// TestStartRefuses: invalid options are refused before any request. This test has no
-// cluster.
+// TestStartRefuses: invalid options are refused before any request.
 func TestStartRefuses(t *testing.T) {
 	for name, o := range map[string]*session.StartOptions{
 		"an ID with a slash":       {ID: "a/b"},
@@ -103,8 +102,7 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-// TestSessionIDs: invalid IDs are refused before the cluster is asked. There is none
-// here.
+// TestSessionIDs: an invalid ID is refused before any request.
 func TestSessionIDs(t *testing.T) {
 	c, ctx := session.New(nil, nil), t.Context()
 	for _, id := range []string{"", "a/b", "../a", "a b", "a\n", "ä", "a\x00", "%2e", strings.Repeat("a", 101)} {
@@ -122,9 +120,8 @@ func TestSessionIDs(t *testing.T) {
 	}
 }
 
-// TestRefusedTextIsNotStored: the text of a refused secret command is not stored, because
-// nothing would remove it before the session ends. A command that was accepted before is
-// found by its key.
+// TestRefusedTextIsNotStored: a refused secret command leaves nothing in the store. One
+// that was accepted before is found by its key.
 func TestRefusedTextIsNotStored(t *testing.T) {
 	dir := t.TempDir()
 	env := sessiontest.New(t, &sessiontest.Options{

@@ -20,8 +20,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// payment is a cluster with a workflow that is not a session. Its query "state" is
-// private, and its signal "destroy" would end it.
+// payment is a cluster with a workflow that is not a session. It also has a query "state"
+// and an update "destroy".
 type payment struct {
 	client.Client
 	asked []string
@@ -53,13 +53,13 @@ func (p *payment) GetWorkflowHistory(context.Context, string, string, bool, enum
 	return nil
 }
 
-// ExecuteWorkflow returns the running workflow, as session.Client requests it.
+// ExecuteWorkflow returns the running workflow, as the client asks.
 func (*payment) ExecuteWorkflow(context.Context, client.StartWorkflowOptions, any, ...any) (client.WorkflowRun, error) {
 	return nil, nil //nolint:nilnil // which nobody looks at
 }
 
-// TestOnlySessions: no method of the client and no route lets a user of sessions reach
-// another workflow of the namespace.
+// TestOnlySessions: none of the client's methods and no route reaches a workflow of the
+// namespace that is not a session.
 func TestOnlySessions(t *testing.T) {
 	const id = "payment-17"
 	srv := sandboxtest.New(t, nil)

@@ -43,8 +43,7 @@ type increment func(int64)
 
 func (f increment) Inc(n int64) { f(n) }
 
-// TestEventsAreCounted: a worker counts the events of its sessions, by type and outcome,
-// with its client's MetricsHandler.
+// TestEventsAreCounted: a worker counts the events of its sessions by type and outcome.
 func TestEventsAreCounted(t *testing.T) {
 	m := tally{MetricsHandler: client.MetricsNopHandler, mu: new(sync.Mutex), counts: map[string]int64{}, tags: map[string]string{}}
 	p := newPlay(t, &durabletest.Options{Metrics: m})

@@ -24,7 +24,7 @@ import (
 	"github.com/go-vercel/sandbox/durable/session"
 )
 
-// failing is a cluster whose every response is an error.
+// failing is a cluster that responds with an error.
 type failing struct {
 	client.Client
 	err error
@@ -50,7 +50,7 @@ func (f failing) CheckHealth(context.Context, *client.CheckHealthRequest) (*clie
 	return &client.CheckHealthResponse{}, f.err
 }
 
-// refusing is a cluster with a session that refuses everything.
+// refusing is a cluster whose session refuses everything.
 type refusing struct{ failing }
 
 func (refusing) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
@@ -75,8 +75,7 @@ func serve(h http.Handler, method, path, body string) *httptest.ResponseRecorder
 	return w
 }
 
-// TestAuthorize: every route responds with 403 to a request that is not allowed, and does
-// not ask the cluster, which does not exist here.
+// TestAuthorize: a refused request gets 403 on every route, and does not reach the cluster.
 func TestAuthorize(t *testing.T) {
 	var asked []string
 	h := session.New(nil, nil).Handler(&session.HandlerOptions{Authorize: func(_ *http.Request, id string) error {
@@ -92,8 +91,7 @@ func TestAuthorize(t *testing.T) {
 	assert.Equal(t, []string{"", "a", "a", "a", "a", "a", "a", "a"}, asked)
 }
 
-// TestOtherOrigins: the handler refuses requests from pages of other origins, which
-// browsers mark.
+// TestOtherOrigins: requests from pages of other origins are refused.
 func TestOtherOrigins(t *testing.T) {
 	h := session.New(nil, nil).Handler(nil)
 	for _, r := range routes {
@@ -109,8 +107,7 @@ func TestOtherOrigins(t *testing.T) {
 	}
 }
 
-// TestToken: every route that does something requires the token. The page, which must
-// load first to send the token, contains nothing secret.
+// TestToken: each route needs the token, except for the page, which contains nothing.
 func TestToken(t *testing.T) {
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(&session.HandlerOptions{Authorize: session.Token("right"), Page: true})
 	ask := func(method, path, body, authorization string) *httptest.ResponseRecorder {
@@ -140,7 +137,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// unknown is a cluster that has no sessions. It counts those that are started.
+// unknown is a cluster without sessions that counts the started ones.
 type unknown struct {
 	client.Client
 	started, destroyed int
@@ -160,8 +157,8 @@ func (u *unknown) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptio
 	return nil, serviceerror.NewUnavailable("nobody listens")
 }
 
-// TestAuthorizeNewSession: a user of one session may not start others by an unused ID. A
-// session that the program can't record is destroyed.
+// TestAuthorizeNewSession: permission to use a session does not allow starting another one
+// with an unused ID. A new session that Started refuses is destroyed.
 func TestAuthorizeNewSession(t *testing.T) {
 	u := &unknown{}
 	var asked, told []string
@@ -192,8 +189,7 @@ func TestAuthorizeNewSession(t *testing.T) {
 	assert.Equal(t, 1, u.destroyed)
 }
 
-// pipes is a listener whose connections are pipes, so that a synctest bubble sees what
-// waits for them.
+// pipes is a listener whose connections are pipes, so that synctest can skip time.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -207,8 +203,7 @@ func (p pipes) Close() error { return nil }
 
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// TestSlowBodies: a body that does not arrive in time ends its connection, so that
-// strangers can't hold many.
+// TestSlowBodies: a body that does not arrive ends its connection.
 func TestSlowBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := &http.Server{Handler: session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(nil)}
@@ -229,8 +224,7 @@ func TestSlowBodies(t *testing.T) {
 	})
 }
 
-// counted is a body that consists of a JSON object and spaces. It counts how much was
-// read.
+// counted is a JSON object and spaces. It counts the bytes that are read.
 type counted struct {
 	io.Reader
 	n int
@@ -246,8 +240,8 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestLargeBodies: no route holds more of a body than a small one has, and routes without
-// a body read none of it.
+// TestLargeBodies: no route keeps more of a body than the limit, and routes without a body
+// read none.
 func TestLargeBodies(t *testing.T) {
 	const limit = 256 << 10
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(&session.HandlerOptions{Page: true})
@@ -280,7 +274,7 @@ func TestLargeBodies(t *testing.T) {
 }
 
 // TestEngineUnavailable: while the engine does not respond, every route says so, and when
-// to retry. A stream does not start.
+// to try again. No stream begins.
 func TestEngineUnavailable(t *testing.T) {
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(nil)
 	for _, r := range routes {
@@ -291,8 +285,8 @@ func TestEngineUnavailable(t *testing.T) {
 	}
 }
 
-// TestHealth: the route reports only whether the engine responds, also to callers without
-// a token.
+// TestHealth: the route says only whether the engine responds, also to callers without a
+// token.
 func TestHealth(t *testing.T) {
 	private := &session.HandlerOptions{Authorize: func(*http.Request, string) error { return errors.New("no") }}
 	for status, err := range map[int]error{http.StatusOK: nil, http.StatusServiceUnavailable: serviceerror.NewUnavailable("nobody listens")} {
@@ -302,7 +296,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestRefusedCommand: a full queue is a temporary error, a destroyed session is not.
+// TestRefusedCommand: a full queue is 429, and a destroyed session 410.
 func TestRefusedCommand(t *testing.T) {
 	for kind, status := range map[string]int{"QueueFull": http.StatusTooManyRequests, "Destroyed": http.StatusGone} {
 		h := session.New(refusing{failing{err: temporal.NewApplicationError("no", kind)}}, nil).Handler(nil)
@@ -310,7 +304,7 @@ func TestRefusedCommand(t *testing.T) {
 	}
 }
 
-// TestNothingToInterrupt: an interrupt that comes too late returns no error.
+// TestNothingToInterrupt: an interrupt that comes too late is not an error.
 func TestNothingToInterrupt(t *testing.T) {
 	c := session.New(refusing{failing{err: temporal.NewApplicationError("over", "NothingToInterrupt")}}, nil)
 	require.NoError(t, c.Interrupt(t.Context(), "a", "cmd-1", sandbox.SIGINT))

@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// update schedules an update. Its answer or refusal is added to outcomes.
+// update plans an update. outcomes gets its answer or refusal.
 func (p *play) update(at time.Duration, key, name string, arg any) {
 	p.At(at, func() {
 		p.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{
@@ -36,15 +36,15 @@ func (p *play) update(at time.Duration, key, name string, arg any) {
 	})
 }
 
-// machine returns the sandbox as the holder of a session sees it.
+// machine returns the sandbox, without resuming it.
 func (p *play) machine() *sandbox.Sandbox {
 	sb, err := p.Server.Client().Get(p.t.Context(), "durable-ses-1", &sandbox.GetOptions{NoResume: true})
 	require.NoError(p.t, err)
 	return sb
 }
 
-// TestHold: while somebody holds a session, its machine runs, even beyond its lease and
-// IdleAfter, and no command runs. A hold waits for earlier commands.
+// TestHold: while somebody holds a session, its machine runs beyond its lease and
+// IdleAfter, and no command runs. The hold waits for an earlier command.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -90,8 +90,8 @@ func TestHold(t *testing.T) {
 	assert.Contains(t, p.outcomes["again"], "no such hold")
 }
 
-// TestHoldExpires: a hold that is not renewed expires, also if its caller gave up while
-// it waited.
+// TestHoldExpires: a hold that is not renewed ends by itself, also if its caller gave up
+// while it waited.
 func TestHoldExpires(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -106,8 +106,8 @@ func TestHoldExpires(t *testing.T) {
 	assert.InDelta(t, 3*time.Minute.Milliseconds(), int64(events[i].At-events[0].StartedAt), 30_000)
 }
 
-// TestHeldMachineIsReplaced: after a hold, the session uses the machine that a direct
-// call has started, notices if that has ended, and stops none too early.
+// TestHeldMachineIsReplaced: the session adopts a machine that a direct call has started,
+// notices when one has ended, and stops none too early.
 func TestHeldMachineIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -136,8 +136,8 @@ func TestHeldMachineIsReplaced(t *testing.T) {
 	}, words)
 }
 
-// TestHoldsAreCarried: holds, and requests that wait for one, survive continue-as-new. A
-// waiting request is told to repeat itself.
+// TestHoldsAreCarried: holds survive continue-as-new. A waiting caller is asked to repeat
+// its request.
 func TestHoldsAreCarried(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -158,7 +158,7 @@ func TestHoldsAreCarried(t *testing.T) {
 	assert.Equal(t, "done", again.outcomes["waits"])
 }
 
-// TestHoldOfWhatEnds: callers that wait for a hold are told if the session is destroyed.
+// TestHoldOfWhatEnds: a caller that waits to hold a session learns that it was destroyed.
 func TestHoldOfWhatEnds(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -173,8 +173,8 @@ func TestHoldOfWhatEnds(t *testing.T) {
 	assert.Contains(t, p.outcomes["long"], "hold is invalid")
 }
 
-// TestMaxAge: a session destroys itself with everything that it has at its MaxAge,
-// whatever it waits for. Only a hold delays that.
+// TestMaxAge: a session destroys itself with everything at its maximum age, whatever else
+// it waits for. Only a hold delays that.
 func TestMaxAge(t *testing.T) {
 	t.Parallel()
 	const maxAge = time.Hour
@@ -220,9 +220,8 @@ func TestMaxAge(t *testing.T) {
 	}
 }
 
-// TestTouch: a touch counts as a use of a running machine, and does not wake one. Touches
-// that change nothing leave no trace in the history, so any number of them leaves room
-// for the owner's calls.
+// TestTouch: a touch is a use of a running machine, and wakes no stopped one. While a
+// command runs it leaves no trace in the history, so that touches can not use up its limit.
 func TestTouch(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -255,9 +254,8 @@ func TestTouch(t *testing.T) {
 	}
 }
 
-// TestClocksDiffer: if the clocks of Temporal and of the service differ by hours, an idle
-// session does not move from machine to machine, and the lease of a held one does not
-// expire.
+// TestClocksDiffer: hours between Temporal's clock and the service's neither move an idle
+// session from machine to machine, nor let a held machine's lease end.
 func TestClocksDiffer(t *testing.T) {
 	for _, ahead := range []time.Duration{5 * time.Hour, -time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {

@@ -20,9 +20,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestSharedLog: all viewers of a running command share the requests of one reader,
-// whenever and wherever they start, and each gets each byte once. A viewer that needs
-// bytes that are no longer kept reads by itself.
+// TestSharedLog: all viewers of a running command share the requests of one, whenever they
+// come and wherever they begin, and each gets each byte once. A viewer that needs older
+// bytes than are kept reads the log itself.
 func TestSharedLog(t *testing.T) {
 	for name, lines := range map[string]int{"all is kept": 1000, "some is kept": 15_000} {
 		t.Run(name, func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestSharedLog(t *testing.T) {
 	}
 }
 
-// TestSharedLogEnds: the shared reader ends some time after the last viewer. A viewer
-// that joins before then shares it, a later one starts another.
+// TestSharedLogEnds: the shared reader ends some time after its last viewer. An earlier
+// viewer uses it; a later one starts another.
 func TestSharedLogEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var readers, ended atomic.Int32

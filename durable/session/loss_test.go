@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// TestLoss: a session reports a loss once, whether it notices when it starts the machine
-// or when it starts a command. The waiting commands run.
+// TestLoss: a session reports a loss once, whether starting the machine or starting a
+// command shows it. The waiting commands run.
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -51,8 +51,8 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestLongSleep: files last as long as the session hibernates, even longer than the
-// platform keeps snapshots by default.
+// TestLongSleep: a sleeping session keeps its files longer than the platform's default for
+// snapshots.
 func TestLongSleep(t *testing.T) {
 	t.Parallel()
 	for _, days := range []int{29, 31, 400} {
@@ -66,8 +66,8 @@ func TestLongSleep(t *testing.T) {
 	}
 }
 
-// TestSecondLife: a session that reuses the ID of an ended one shows none of its outputs
-// and events.
+// TestSecondLife: a session with the ID of an ended one shows neither its outputs nor its
+// events.
 func TestSecondLife(t *testing.T) {
 	t.Parallel()
 	store := durable.Dir(t.TempDir())
@@ -92,7 +92,7 @@ func TestSecondLife(t *testing.T) {
 	assert.NotEqual(t, pages[0], pages[1])
 }
 
-// TestMaxRun: a command that does not end by itself does not block the queue for ever.
+// TestMaxRun: a command that does not end does not block the queue.
 func TestMaxRun(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestMisuse: a mistake in a call returns an error of one line.
+// TestMisuse: a mistake in a call is an error of one line, not a panic.
 func TestMisuse(t *testing.T) {
 	testkit.Exports{
 		Dir: ".",

@@ -22,8 +22,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// person types two commands and half of a third, and reloads the page when the service
-// asks for it. It then reports the text of the input line.
+// person types two commands and half of a third, and reloads the page when the service says
+// so. Then it reports the text of the line.
 const person = `<script>
 (async () => {
   const line = document.getElementById("line")
@@ -43,7 +43,7 @@ const person = `<script>
 })()
 </script>`
 
-// refusing is a service whose queue accepts no command at first.
+// refusing is a service that accepts no commands at first.
 type refusing struct {
 	mu     sync.Mutex
 	phase  string
@@ -100,9 +100,9 @@ func (s *refusing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestNothingTypedIsLost: the page keeps sending what was typed until the service accepts
-// it, in order and with the same keys, even after a reload. A line that was not finished
-// stays, too.
+// TestNothingTypedIsLost: while the service accepts no commands, the page sends them again
+// until it does, in order and with the same keys, also after a reload. An unfinished line
+// is kept too.
 func TestNothingTypedIsLost(t *testing.T) {
 	needs.Programs(t, "chromium")
 	service := &refusing{phase: "typing"}
@@ -118,7 +118,7 @@ func TestNothingTypedIsLost(t *testing.T) {
 	defer func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
-		// Killed processes may still write for a moment.
+		// A killed browser may still write for a moment.
 		require.Eventually(t, func() bool { return os.RemoveAll(profile) == nil }, testkit.Patience, 50*time.Millisecond)
 	}()
 	require.Eventually(t, func() bool {

@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// dom implements the part of a browser that the page's script needs to show events.
+// dom is the part of a browser that the page's script needs to show events.
 const dom = `
 class Node_ {
   constructor() { this.children = []; this.style = {}; this.classList = { remove() {} }; this.text = ""; this.parentNode = null }
@@ -42,7 +42,7 @@ globalThis.setInterval = () => {}
 globalThis.fetch = () => new Promise(() => {})
 `
 
-// endless shows the endless output of a program in both streams, and then its last line.
+// endless writes a large output of both streams, and then its last words.
 const endless = `
 const log = document.getElementById("log")
 show({ type: "command_start", id: "c", command: "yes" })
@@ -57,8 +57,8 @@ console.log("shown")
 process.exit(0)
 `
 
-// screens are outputs of programs with what the screen shows, as text or with styles,
-// each as "<style>text".
+// screens are outputs of programs with what the screen shows: as text, or with styles, each
+// as "<style>text".
 const screens = `
 const cases = [
   ["10%\r20%\rdone\n", "done\n"], ["100 of 200\r\x1b[Kdone\n", "done\n"], ["50%\x1b[1K\r99", "99 "], ["abc\x1b[2Kd", "   d"],
@@ -88,7 +88,7 @@ two.write("stderr", "err \x1b[")
 two.write("stdout", "more\n")
 if (styles(both) !== "<color:var(--c2)>out <color:var(--dim)>err <color:var(--c2)>more\n") throw new Error(styles(both))
 
-// Excessive requests are limited, and cost little time.
+// Excessive sequences are cut, quickly.
 for (const text of [
   "\x1b[99999999B\x1b[99999999C\x1b[99999999Ax", "\x1b[99999C".repeat(1000) + "x", "\x1b[" + "9;".repeat(50000) + "m", "\x1b]0;" + "t".repeat(1 << 20),
   "e" + "\u0301".repeat(1 << 18), "x".repeat(1 << 20), "\x1b[1A\x1b[2K\n".repeat(20000), "\r".repeat(1 << 20), "\t".repeat(1 << 16), "\x1b".repeat(1 << 18), "\x1b[K\x1b[4096G!".repeat(20000), "\x1b[4096G!\n".repeat(20000), "\u202e" + "x".repeat(100) + "\n",
@@ -104,8 +104,7 @@ console.log("shown")
 process.exit(0)
 `
 
-// waiting is a queued command that the user takes back, in a session that has lost
-// something.
+// waiting is a queued command that is taken back, in a session that has lost something.
 const waiting = `
 const log = document.getElementById("log"), asked = []
 globalThis.fetch = async (path, o) => { asked.push([path, o.body]); return { ok: true } }
@@ -162,7 +161,7 @@ const play = async () => {
 play().catch((e) => { console.error(e); process.exit(1) })
 `
 
-// script runs the page's script and then another one, which prints "shown" at its end.
+// script runs the page's script and then another one, which must print ok.
 func script(t *testing.T, then string) {
 	t.Helper()
 	needs.Programs(t, "node")
@@ -170,7 +169,7 @@ func script(t *testing.T, then string) {
 	session.New(nil, nil).Handler(&session.HandlerOptions{Page: true}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	script := regexp.MustCompile("(?s)<script>(.*)</script>").FindStringSubmatch(w.Body.String())
 	require.NotNil(t, script)
-	// Use a file, because some systems limit the length of an argument.
+	// Use a file: a command line may be limited.
 	file := t.TempDir() + "/page.cjs"
 	require.NoError(t, os.WriteFile(file, []byte(dom+script[1]+then), 0o600))
 	out, err := exec.CommandContext(t.Context(), "node", file).CombinedOutput()
@@ -178,14 +177,14 @@ func script(t *testing.T, then string) {
 	assert.Equal(t, "shown\n", string(out))
 }
 
-// TestPageStaysSmall: endless output does not fill the page, which shows the end of it.
+// TestPageStaysSmall: an endless output does not fill the page, which shows its end.
 func TestPageStaysSmall(t *testing.T) {
 	t.Parallel()
 	script(t, endless)
 }
 
-// TestScreen: the page shows progress bars and colors as a terminal does, however the
-// output is split. Whatever a program writes stays text of limited size.
+// TestScreen: the page draws progress bars and colors as a terminal does, also when
+// sequences arrive in pieces. Output stays text within limits.
 func TestScreen(t *testing.T) {
 	t.Parallel()
 	script(t, screens)
@@ -197,8 +196,8 @@ func TestPageQueue(t *testing.T) {
 	script(t, waiting)
 }
 
-// TestPageRefused: the page forgets a refused token and continues with the token of the
-// next run, in whichever tab that is opened. What was typed waits for it.
+// TestPageRefused: the page forgets a refused token and uses the next one, whichever tab
+// gets it. Typed commands wait for it.
 func TestPageRefused(t *testing.T) {
 	t.Parallel()
 	script(t, ended)

@@ -48,7 +48,7 @@ func (p *play) send(at time.Duration, key, script string) {
 	})
 }
 
-// tell sends a message without waiting for the answer.
+// tell sends a message and ignores the answer.
 func (p *play) tell(name string, arg any) {
 	p.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{OnAccept: func() {}, OnReject: func(error) {}, OnComplete: func(any, error) {}}, arg)
 }
@@ -87,7 +87,7 @@ func (p *play) output(id string) string {
 	return b.String()
 }
 
-// outputOf returns the key of a command's stored output.
+// outputOf returns the key of a command's output.
 func outputOf(events []Event, id string) string {
 	for _, e := range events {
 		if e.Type == TypeCommandStart && e.ID == id {
@@ -97,8 +97,8 @@ func outputOf(events []Event, id string) string {
 	return "none/" + id
 }
 
-// whenRead returns a channel that is closed when the worker has read a text in a
-// command's output and reads on.
+// whenRead returns a channel that is closed when the worker has read a text of a command's
+// output and asks for more.
 func (p *play) whenRead(text string) <-chan struct{} {
 	w := &watchedLogs{text: text, read: make(chan struct{})}
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -152,7 +152,7 @@ func (p *play) on(c <-chan struct{}, f func()) {
 	}()
 }
 
-// story is events as words.
+// story returns the events as words.
 func story(events []Event) []string {
 	var words []string
 	for _, e := range events {

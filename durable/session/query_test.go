@@ -29,8 +29,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// asker acts as Temporal for a worker that receives queries for sessions that it does not
-// have in memory.
+// asker acts as Temporal for a worker that does not have the queried session in memory.
 type asker struct {
 	workflowservice.UnimplementedWorkflowServiceServer
 	tasks   chan *workflowservice.PollWorkflowTaskQueueResponse
@@ -51,7 +50,7 @@ func (a *asker) RespondQueryTaskCompleted(_ context.Context, answer *workflowser
 	return &workflowservice.RespondQueryTaskCompletedResponse{}, nil
 }
 
-// newAsker returns an asker with a worker.
+// newAsker returns an asker with its worker.
 func newAsker(t *testing.T) *asker {
 	a := &asker{tasks: make(chan *workflowservice.PollWorkflowTaskQueueResponse), answers: make(chan *workflowservice.RespondQueryTaskCompletedRequest, 1)}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -70,8 +69,7 @@ func newAsker(t *testing.T) *asker {
 	return a
 }
 
-// ask sends a query to a session with that history, of which the part up to at is
-// committed.
+// ask sends a query to a session with a history, of which a part is committed.
 func (a *asker) ask(t *testing.T, h []*history.HistoryEvent, at place, answer any, name string, args ...any) {
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(args...)
 	require.NoError(t, err)
@@ -85,7 +83,7 @@ func (a *asker) ask(t *testing.T, h []*history.HistoryEvent, at place, answer an
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(got.QueryResult, answer))
 }
 
-// events asks for all events.
+// events queries all events.
 func (a *asker) events(t *testing.T, h []*history.HistoryEvent, at place) page {
 	all := page{Base: -1}
 	for {
@@ -99,8 +97,8 @@ func (a *asker) events(t *testing.T, h []*history.HistoryEvent, at place) page {
 	}
 }
 
-// tellings returns, for each query of a session, what its answer reveals about the
-// decided events from a number on, to a viewer who has followed the history to there.
+// tellings checks the answer to each query: it must contain the decided events from a
+// number on, for a viewer who has followed the history so far.
 var tellings = map[string]func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int){
 	queryEvents: func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int) {
 		p := a.events(t, h, w.at)
@@ -124,10 +122,9 @@ var tellings = map[string]func(t *testing.T, a *asker, h []*history.HistoryEvent
 	},
 }
 
-// TestOnlyDecided: a recorded history is cut before and after the start of each decision.
-// A worker that replays it for a query reports everything that the earlier decisions have
-// made. Viewers get nothing of the decision that has just started, because an update may
-// change it. This holds for each query of a session.
+// TestOnlyDecided cuts each recorded history before and after the start of each decision. A
+// worker that replays it for a query must report what the earlier decisions made, and
+// nothing of the next one: an update could change that decision.
 func TestOnlyDecided(t *testing.T) {
 	a := newAsker(t)
 	for _, file := range histories(t) {

@@ -27,10 +27,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestOutlastsRefusals: while the platform refuses to stop, start or run anything, or to
-// report how a command ended, a session waits and says why. It continues when it is used,
-// or by itself. A session that is destroyed in the meantime stops its machine once the
-// platform allows it.
+// TestOutlastsRefusals: while the platform refuses its requests, a session waits and says
+// why. It continues when it is used, or by itself. A session that is destroyed in the
+// meantime stops its machine as soon as it can.
 func TestOutlastsRefusals(t *testing.T) {
 	const cutInEnd = 850 // between the first record of a response, which has the command, and the end of the last, which has it again
 	for _, status := range []int{http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusBadRequest} {
@@ -88,9 +87,9 @@ func TestOutlastsRefusals(t *testing.T) {
 	}
 }
 
-// TestCarriedStateIsBounded: whatever is sent to a session, the state that it carries
-// over continue-as-new fits into one payload of Temporal, even for commands and keys that
-// are six times as long as JSON, and their events.
+// TestCarriedStateIsBounded: what a session carries over continue-as-new is always below
+// Temporal's limit for a payload, even with commands and keys that are six times as long in
+// JSON.
 func TestCarriedStateIsBounded(t *testing.T) {
 	const payload = 2 << 20
 	hash := strings.Repeat("0", 64)
@@ -151,7 +150,7 @@ func TestOptionsAreBounded(t *testing.T) {
 	require.ErrorContains(t, err, "bytes of JSON")
 }
 
-// memory is a store of committed objects.
+// memory is a store in memory.
 type memory map[string][]byte
 
 type memoryWriter struct {
@@ -177,8 +176,8 @@ func (m memory) Open(_ context.Context, key string) (io.ReadCloser, error) {
 
 func (m memory) Remove(context.Context, string) error { return nil }
 
-// TestPages: a viewer finds all events of a session with several pages, wherever it
-// starts.
+// TestPages: a viewer finds all events of a session with several stored pages, from any
+// position.
 func TestPages(t *testing.T) {
 	r, a := &run{state: &state{}}, archive{memory{}}
 	for page := range 10 {
@@ -203,8 +202,8 @@ func TestPages(t *testing.T) {
 	assert.Empty(t, events)
 }
 
-// TestNoCommand: messages that no client sends are refused before they are in the
-// history: a text that is too long, and one that is not below the session's own prefix.
+// TestNoCommand: the workflow refuses a text that is too long and a text key outside the
+// session, which no client sends.
 func TestNoCommand(t *testing.T) {
 	r := &run{state: &state{}, in: input{Policy: Policy{}.withDefaults()}}
 	for _, c := range []commandUpdate{
@@ -214,8 +213,8 @@ func TestNoCommand(t *testing.T) {
 	}
 }
 
-// TestStoredText: a viewer gets a command's text from the store. If the text is missing,
-// the event says so; any other error ends the stream.
+// TestStoredText: a viewer gets the stored text of a command. If the text is missing, the
+// event says so; any other error breaks the stream.
 func TestStoredText(t *testing.T) {
 	a := archive{durable.Dir(t.TempDir())}
 	text := textOf("echo long")
@@ -233,7 +232,7 @@ func TestStoredText(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestKeysStayKnown: a key is recognized by the part of it that is kept.
+// TestKeysStayKnown: a long key is recognized by its hash.
 func TestKeysStayKnown(t *testing.T) {
 	long := strings.Repeat("<", 200)
 	r := &run{state: &state{Keys: []keyed{{keyOf(long + "x"), "cmd-2"}, {"short", "cmd-3"}}}}
@@ -242,9 +241,8 @@ func TestKeysStayKnown(t *testing.T) {
 	}
 }
 
-// TestCallsAreBounded: whatever is sent to a session while a command runs, it stays
-// within Temporal's limits for one run, and its owner can still interrupt the command and
-// destroy the session.
+// TestCallsAreBounded: whatever is sent to a session while a command runs, its owner can
+// still interrupt and destroy it, within Temporal's limit for one run.
 func TestCallsAreBounded(t *testing.T) {
 	const updates = 2000 // of one run
 	r := &run{state: &state{Counter: 1, Keys: []keyed{{"a", "cmd-1"}}}, begun: "cmd-1", in: input{Policy: Policy{}.withDefaults()}}
@@ -270,9 +268,9 @@ func TestCallsAreBounded(t *testing.T) {
 	require.ErrorContains(t, r.acceptInterrupt(nil, interrupt{"cmd-1", 2}), "nothing", "which leaves no trace")
 }
 
-// TestCallsWhileRefused: while the platform refuses, no run of the workflow accepts so
-// many calls of any kind that it could not be destroyed. Afterwards the next run starts
-// and accepts calls again.
+// TestCallsWhileRefused: while the platform refuses, a run of the workflow never accepts so
+// many calls that it can not be destroyed. After that, the next run begins and accepts
+// calls again.
 func TestCallsWhileRefused(t *testing.T) {
 	t.Parallel()
 	for _, destroyed := range []bool{true, false} {
@@ -288,7 +286,7 @@ func TestCallsWhileRefused(t *testing.T) {
 			func(key string) { p.update(0, key, updateHold, holdUpdate{"a", time.Minute}) },
 			func(key string) { p.send(0, key, "true") },
 		}
-		// More calls than are accepted, apart from holds, of which only a few may wait.
+		// More than it accepts; without holds, few of which may wait.
 		all := (maxCalls + 100) * len(calls) / (len(calls) - 1)
 		var next func(i int)
 		next = func(i int) { // the environment has no room for all at once
@@ -319,8 +317,8 @@ func TestCallsWhileRefused(t *testing.T) {
 	}
 }
 
-// TestSecret: a secret command runs, and the workflow gets none of its text. It gets the
-// whole text of any other command, up to MaxCommand; a longer one is refused.
+// TestSecret: a secret command runs, and the workflow never gets its text. Another command
+// is sent whole, up to MaxCommand.
 func TestSecret(t *testing.T) {
 	u := &updates{}
 	c := New(u, &Options{Output: durable.Dir(t.TempDir())})
@@ -342,7 +340,7 @@ func TestSecret(t *testing.T) {
 	assert.Len(t, u.args, 2)
 }
 
-// updates is a cluster that records the updates sent to a session.
+// updates is a cluster that notes the updates of a session.
 type updates struct {
 	client.Client
 	args []any

@@ -16,7 +16,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// histories returns the names of the recorded histories.
+// histories returns the files of the recorded histories.
 func histories(t *testing.T) []string {
 	files, err := filepath.Glob("testdata/histories/*.json.gz")
 	require.NoError(t, err)
@@ -48,9 +48,9 @@ func replayHistory(h *history.History, with ...interceptor.WorkerInterceptor) er
 	return r.ReplayWorkflowHistory(nil, h)
 }
 
-// TestReplay replays histories that older versions have written: sessions live for weeks,
-// so the workflow's code has to make the same decisions as then. A change that decides
-// otherwise needs workflow.GetVersion.
+// TestReplay replays recorded histories. Sessions live for weeks, so the code must make the
+// same decisions as when they were recorded. A change of decisions needs
+// workflow.GetVersion.
 func TestReplay(t *testing.T) {
 	for _, file := range histories(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayNotices: a history written by other code does not replay.
+// TestReplayNotices: a history of other code does not replay.
 func TestReplayNotices(t *testing.T) {
 	noticed := 0
 	for _, file := range histories(t) {
@@ -82,7 +82,7 @@ func TestReplayNotices(t *testing.T) {
 	assert.Positive(t, noticed)
 }
 
-// looker receives the events of a replayed workflow.
+// looker gets the events of a replayed workflow.
 type looker struct {
 	interceptor.WorkerInterceptorBase
 	events  []Event
@@ -131,7 +131,7 @@ func (o *lookerOut) SetQueryHandler(ctx workflow.Context, name string, handler a
 	return o.Next.SetQueryHandler(ctx, name, handler)
 }
 
-// inCode returns what the first group of a pattern matches in files of the code.
+// inCode returns the first group of each match of a pattern in files of the code.
 func inCode(t *testing.T, pattern string, globs ...string) (found []string) {
 	for _, glob := range globs {
 		files, err := filepath.Glob(glob)
@@ -148,7 +148,7 @@ func inCode(t *testing.T, pattern string, globs ...string) (found []string) {
 	return found
 }
 
-// TestRecordedKinds: each kind of event of a session occurs in a recorded history.
+// TestRecordedKinds: each kind of event is in a recorded history.
 func TestRecordedKinds(t *testing.T) {
 	seen := map[string]bool{}
 	for _, file := range histories(t) {

@@ -22,8 +22,7 @@ import (
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// continued returns the session as it continues in a new history, and the state that is
-// carried over.
+// continued returns the session in its next history, and the state that was carried over.
 func (p *play) continued() (*play, input) {
 	next, ok := errors.AsType[*workflow.ContinueAsNewError](p.GetWorkflowError())
 	require.True(p.t, ok, "%v", p.GetWorkflowError())
@@ -41,7 +40,7 @@ func (p *play) continued() (*play, input) {
 	return again, carried
 }
 
-// TestContinueAsNew: a session keeps everything when it continues as new.
+// TestContinueAsNew: a session's state survives continue-as-new.
 func TestContinueAsNew(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "echo kept > f")
@@ -63,8 +62,8 @@ func TestContinueAsNew(t *testing.T) {
 	assert.Equal(t, "kept\n", again.output("cmd-3"))
 }
 
-// TestRollsWithQueue: a session with a queue that is never empty continues as new, too,
-// with the waiting commands and their interrupts.
+// TestRollsWithQueue: a session with waiting commands also starts a new history, and keeps
+// its queue and interrupts.
 func TestRollsWithQueue(t *testing.T) {
 	p := newPlay(t, nil)
 	p.At(time.Minute, func() { p.SetCurrentHistoryLength(100) })
@@ -83,7 +82,7 @@ func TestRollsWithQueue(t *testing.T) {
 }
 
 // TestRefreshesWithQueue: a session with waiting commands moves to a new machine between
-// two of them when its machine nears the cap, and keeps its files.
+// two of them when its machine is near the cap. It keeps its files.
 func TestRefreshesWithQueue(t *testing.T) {
 	policy := Policy{MaxLifetime: 2 * time.Hour, HistoryLimit: 50}
 	p := newPlay(t, nil)
@@ -114,10 +113,10 @@ func TestRefreshesWithQueue(t *testing.T) {
 	assert.Equal(t, machines[1], machines[2])
 }
 
-// dir returns the folder of the pages of a session that is carried over.
+// dir is the folder of the stored pages of a session that is carried over.
 func (in input) dir() string { return "ses-1/" + timestamp(in.State.StartedAt) }
 
-// storeOf calls a function while a page of events is written.
+// storeOf calls a function before a page of events is stored.
 type storeOf struct {
 	durable.OutputStore
 	page func()
@@ -130,8 +129,8 @@ func (s storeOf) Create(ctx context.Context, key string) (durable.OutputWriter, 
 	return s.OutputStore.Create(ctx, key)
 }
 
-// TestMessagesWhileRolling: no message is lost while a session continues as new: a
-// destroy takes effect, and a touch counts as a use of the machine.
+// TestMessagesWhileRolling: a destroy or a touch that arrives while a session continues as
+// new is not lost.
 func TestMessagesWhileRolling(t *testing.T) {
 	for message, arg := range map[string]any{updateDestroy: DestroyOptions{}, updateTouch: struct{}{}} {
 		t.Run(message, func(t *testing.T) {
@@ -161,7 +160,7 @@ func TestMessagesWhileRolling(t *testing.T) {
 	}
 }
 
-// TestArchive: events that the workflow no longer has are in the store.
+// TestArchive: events that the workflow no longer keeps are in the store.
 func TestArchive(t *testing.T) {
 	p := newPlay(t, nil)
 	for i := range 6 {
@@ -195,7 +194,7 @@ func TestArchive(t *testing.T) {
 	assert.Empty(t, events)
 }
 
-// TestPagesAreBounded: whatever commands are sent, no response and no payload exceeds
+// TestPagesAreBounded: whatever commands are sent, responses and payloads stay below
 // Temporal's limits.
 func TestPagesAreBounded(t *testing.T) {
 	var events []stored

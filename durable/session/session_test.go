@@ -20,9 +20,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestWeek: during a week and a bit more, a session hibernates and wakes each day, moves
-// to new machines before the cap, loses one, continues as new, and is taken over by a new
-// version of its code. Its files and outputs last, and its events have no gap.
+// TestWeek plays more than a week of a session. It hibernates and wakes each day, moves to
+// new machines before the cap, loses one, and continues as new. It keeps its files and
+// outputs, and its events have no gap.
 func TestWeek(t *testing.T) {
 	const hour, day = time.Hour, 24 * time.Hour
 	morning := func(i int) time.Duration { return time.Duration(i)*day + 5*hour }
@@ -34,7 +34,7 @@ func TestWeek(t *testing.T) {
 		p.send(morning(i), fmt.Sprint("day", i), "cat f; echo more >> f; wc -l < f")
 	}
 	p.longDay(4*day, "serve")
-	// A machine dies with what was written since the last snapshot.
+	// A machine dies and loses what was written since the last snapshot.
 	p.send(5*day, "dies", "echo unsaved >> f; echo begun; sleep 1000")
 	p.on(p.whenRead("begun"), func() { p.Server.Crash("durable-ses-1") })
 	p.send(5*day+hour, "after", "wc -l < f")
@@ -82,8 +82,8 @@ func TestWeek(t *testing.T) {
 	t.Logf("%v in %v, %d events", again.Now().Sub(began).Round(time.Hour), time.Since(began).Round(time.Millisecond), len(events))
 }
 
-// longDay schedules a day on which somebody looks at the session's dev server every 25
-// minutes, for longer than the cap.
+// longDay plans a day on which somebody uses the session's dev server every 25 minutes,
+// longer than the cap.
 func (p *play) longDay(at time.Duration, key string) {
 	p.send(at, key, "true")
 	for i := range 13 {
@@ -91,7 +91,7 @@ func (p *play) longDay(at time.Duration, key string) {
 	}
 }
 
-// ends counts the commands that have ended as expected.
+// ends counts the commands that exited as they should.
 func (p *play) ends(events []Event) (n int) {
 	for _, e := range events {
 		if e.Type == TypeCommandEnd {
@@ -103,8 +103,7 @@ func (p *play) ends(events []Event) (n int) {
 	return n
 }
 
-// TestLostResponses: a command runs once even if the response to its start is lost, in
-// any way.
+// TestLostResponses: a command whose start loses its response, in any way, runs once.
 func TestLostResponses(t *testing.T) {
 	for name, f := range map[string]sandboxtest.Fault{
 		"dropped after": {DropAfter: true}, "502 although it acted": {ActThenStatus: 502},
@@ -126,8 +125,8 @@ func TestLostResponses(t *testing.T) {
 	}
 }
 
-// TestOutputInNoHistory: a command's output, which may contain secrets from its
-// environment, is only in the store.
+// TestOutputInNoHistory: output is only in the store, because it may contain secrets of the
+// environment.
 func TestOutputInNoHistory(t *testing.T) {
 	p := newPlay(t, nil)
 	ends := 0
@@ -146,9 +145,8 @@ func TestOutputInNoHistory(t *testing.T) {
 	assert.GreaterOrEqual(t, ends, 3)
 }
 
-// TestMachineDies: a command whose machine ends is lost, with the output so far, and does
-// not run again. The next command wakes the sandbox, which is empty because no snapshot
-// was taken, and runs.
+// TestMachineDies: a command whose machine ends is lost, with its output so far, and does
+// not run again. The next one wakes the sandbox and runs.
 func TestMachineDies(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "echo part; sleep 1000")
@@ -162,7 +160,7 @@ func TestMachineDies(t *testing.T) {
 	assert.Equal(t, "part\n", p.output("cmd-1"))
 }
 
-// TestInterrupt: a running command gets the signal, and a waiting one never starts.
+// TestInterrupt: a running command gets the signal; a queued one never begins.
 func TestInterrupt(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "trap 'echo bye; exit 5' INT; echo up; while :; do sleep 0.05; done")
@@ -179,8 +177,8 @@ func TestInterrupt(t *testing.T) {
 	assert.Equal(t, "up\nbye\n", p.output("cmd-1"))
 }
 
-// TestInterruptTwice: a second interrupt does not reach the next command, and the answer
-// says whether there was a command to interrupt.
+// TestInterruptTwice: a second interrupt does not reach the next command, and its answer
+// says so.
 func TestInterruptTwice(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "trap 'exit 5' INT; echo up; while :; do sleep 0.05; done")
@@ -218,8 +216,8 @@ func TestInterruptTwice(t *testing.T) {
 	assert.Contains(t, p.outcomes["over"], "nothing to interrupt")
 }
 
-// TestInterruptEscalates: a command that ignores an interrupt is killed by the next one,
-// with its children.
+// TestInterruptEscalates: the second interrupt kills a command, with its children, that the
+// first did not end.
 func TestInterruptEscalates(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "trap 'echo no' INT; echo up; while :; do sleep 0.05; done")
@@ -249,8 +247,8 @@ func TestInterruptEscalates(t *testing.T) {
 	assert.Equal(t, []string{"active", "cmd-1 killed 137", "cmd-2 exited 0", "destroyed", "destroyed"}, story(events))
 }
 
-// TestRefused: a permanent refusal of the platform ends the session with the reason, and
-// a full queue refuses commands.
+// TestRefused: a permanent refusal at the start ends the session with the reason. A full
+// queue refuses commands.
 func TestRefused(t *testing.T) {
 	p := newPlay(t, nil)
 	p.ExecuteWorkflow(Workflow, input{Options: durable.Options{Name: "no name/at all"}})
@@ -310,11 +308,10 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// TestRequestsOfACommand: a command costs two requests: its start, whose response
-// contains its output and its end, and the extension of the lease. Nothing is looked up,
-// and a slightly short lease is not extended each time.
+// TestRequestsOfACommand: a command costs two requests: its start, whose response also has
+// the output and the end, and a longer lease. A small difference of the lease costs none.
 func TestRequestsOfACommand(t *testing.T) {
-	// The commands are further apart than the smallest extension, and than half a lease.
+	// Each gap exceeds the difference that is not worth a request, and half a lease.
 	for _, apart := range []time.Duration{3 * time.Minute, 20 * time.Minute} {
 		t.Run(apart.String(), func(t *testing.T) { testRequestsOfACommand(t, apart) })
 	}

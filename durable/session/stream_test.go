@@ -31,8 +31,8 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// cluster acts as Temporal: it has a history that grows, and workers that answer queries
-// from memory.
+// cluster acts as Temporal: it has a growing history, and workers that answer queries from
+// memory.
 type cluster struct {
 	client.Client
 	mu      sync.Mutex
@@ -92,7 +92,7 @@ func (c *cluster) happens(e *history.HistoryEvent) {
 	c.grown = make(chan struct{})
 }
 
-// commits adds the decision that began with an event to the history.
+// commits commits the decision that started with an event.
 func (c *cluster) commits(started int64) {
 	c.happens(&history.HistoryEvent{
 		EventType:  enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
@@ -206,7 +206,7 @@ func (w *watcher) ended() (bool, error) {
 	return w.over, w.err
 }
 
-// saw returns the events that have arrived, after nothing has happened for a while.
+// saw returns the new events once nothing more happens.
 func (w *watcher) saw() []string {
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
@@ -219,9 +219,8 @@ func of(decision int, e Event) stored { return stored{Event: e, Decision: decisi
 
 func queuedEvent(id string) Event { return Event{Type: TypeCommandQueued, ID: id} }
 
-// TestOnlyCommitted: a viewer gets no event of a decision that is not in the history,
-// however long a worker that lost the decision reports it. It gets the events of the
-// decision that replaced it.
+// TestOnlyCommitted: a viewer gets no event of an uncommitted decision, even if a worker
+// keeps reporting it. It gets the events of the decision that took its place.
 func TestOnlyCommitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -238,8 +237,9 @@ func TestOnlyCommitted(t *testing.T) {
 	})
 }
 
-// TestOnlyOfThisAttempt: a lost attempt of a decision may leave no trace in the history.
-// The committed attempt has the same number, and a viewer gets only its events.
+// TestOnlyOfThisAttempt: a lost attempt of a decision may have the same number as the
+// committed one, without a trace in the history. A viewer gets only the events of the
+// committed one.
 func TestOnlyOfThisAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -262,8 +262,7 @@ func TestOnlyOfThisAttempt(t *testing.T) {
 	})
 }
 
-// hasty is a cluster in which something happens between the query for the events after
-// the first and its answer.
+// hasty is a cluster that calls meanwhile between a query and its answer.
 type hasty struct {
 	*cluster
 	meanwhile func()
@@ -279,8 +278,8 @@ func (h *hasty) QueryWorkflowWithOptions(ctx context.Context, req *client.QueryW
 	return resp, err
 }
 
-// TestOnlyAsBegun: a worker that replays a decision that has just started does not know
-// the updates that came with it. A viewer gets the events of the committed decision.
+// TestOnlyAsBegun: a worker that replays a decision that has just started does not know its
+// updates. A viewer gets the events of the committed decision.
 func TestOnlyAsBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := &hasty{cluster: newCluster()}
@@ -299,8 +298,8 @@ func TestOnlyAsBegun(t *testing.T) {
 	})
 }
 
-// TestCursorInNoOutput: a cursor that claims to be in an output but is not means its
-// event.
+// TestCursorInNoOutput: a cursor inside the output of an event without output is a cursor
+// at that event.
 func TestCursorInNoOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -320,14 +319,14 @@ type pipes struct {
 
 func (p pipes) Open(context.Context, string) (io.ReadCloser, error) { return p.content(), nil }
 
-// record returns a stored piece of output with at bytes before it.
+// record returns a stored piece of output, with at bytes before it.
 func record(at int64, data string) string {
 	line, _ := json.Marshal(durable.Record{Stream: "stdout", Data: []byte(data), At: at})
 	return string(line) + "\n"
 }
 
-// TestAheadOfOutput: events that happen while a command runs are shown at once, and its
-// end after all of its output. A viewer that reconnects anywhere gets the rest.
+// TestAheadOfOutput: events during a command are shown at once, and the command's end after
+// all of its output. A viewer continues from any position.
 func TestAheadOfOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -365,7 +364,7 @@ func TestAheadOfOutput(t *testing.T) {
 		assert.Equal(t, []string{"command_output cmd-1three", "command_end cmd-1", "activity"}, words[6:])
 		v.stop()
 
-		// The same bytes and events follow from each position.
+		// From each position, the same bytes and events follow.
 		split := func(words []string) (events []string, bytes string) {
 			for _, word := range words {
 				if data, ok := strings.CutPrefix(word, "command_output cmd-1"); ok {
@@ -391,8 +390,8 @@ func TestAheadOfOutput(t *testing.T) {
 	})
 }
 
-// TestTerminated: the viewers of a session that was terminated from outside are told, and
-// cause no more requests.
+// TestTerminated: viewers learn that a session was terminated from outside, and cost
+// nothing afterwards.
 func TestTerminated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -419,7 +418,7 @@ func TestTerminated(t *testing.T) {
 	})
 }
 
-// TestStateSaysWhatFails: the state shows the error of a request that is being retried.
+// TestStateSaysWhatFails: the state has the error of an activity that is retried.
 func TestStateSaysWhatFails(t *testing.T) {
 	temporal := newCluster()
 	for _, why := range []string{"", "no space left on device"} {
@@ -431,8 +430,8 @@ func TestStateSaysWhatFails(t *testing.T) {
 	}
 }
 
-// TestLostInRetention: the viewers of a session that Temporal no longer has are told, and
-// cause no more requests.
+// TestLostInRetention: viewers learn that Temporal no longer has a session, and cost
+// nothing afterwards.
 func TestLostInRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -454,8 +453,8 @@ func TestLostInRetention(t *testing.T) {
 	})
 }
 
-// TestFutureCursor: a cursor beyond the last event is refused, because no event would
-// ever follow it.
+// TestFutureCursor: a cursor beyond the last event is refused, because nothing would
+// follow.
 func TestFutureCursor(t *testing.T) {
 	temporal := newCluster()
 	temporal.knows(of(3, Event{Type: TypeCreated}), of(3, Event{Type: TypeStatus}))
@@ -478,9 +477,9 @@ func TestFutureCursor(t *testing.T) {
 	}
 }
 
-// TestLostFromHistory: a viewer that has seen events which a restored database has lost
-// is told. It neither waits for their replacements nor continues after them, in this
-// process or another.
+// TestLostFromHistory: a viewer whose last event a restored database has lost gets an
+// error, in this process or another. It neither waits for the events that replace it nor
+// continues after them.
 func TestLostFromHistory(t *testing.T) {
 	at := func(e Event, at Millis) stored { e.At = at; return of(3, e) }
 	both := []stored{at(Event{Type: TypeCreated}, 1), at(queuedEvent("cmd-1"), 2)}
@@ -522,7 +521,7 @@ func TestLostFromHistory(t *testing.T) {
 	}
 }
 
-// TestFailingQueries: a query that fails permanently ends the stream with its error.
+// TestFailingQueries: a query that keeps failing ends the stream with its error.
 func TestFailingQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -540,7 +539,7 @@ func TestFailingQueries(t *testing.T) {
 	})
 }
 
-// TestSharedQueries: the viewers of one session in a process share a query.
+// TestSharedQueries: viewers of one session in a process share queries.
 func TestSharedQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -565,7 +564,7 @@ func TestSharedQueries(t *testing.T) {
 	})
 }
 
-// silent is a cluster that does not answer.
+// silent is a cluster that does not respond.
 type silent struct{ client.Client }
 
 var errSilent = errors.New("no answer")
@@ -590,8 +589,7 @@ func (silent) ExecuteWorkflow(ctx context.Context, _ client.StartWorkflowOptions
 	return nil, errSilent
 }
 
-// TestRoutesRespond: every route responds within ten seconds, whichever part is
-// unavailable.
+// TestRoutesRespond: every route responds within ten seconds, whatever is unavailable.
 func TestRoutesRespond(t *testing.T) {
 	for _, r := range []struct{ method, path, body string }{
 		{"POST", "/start", ""}, {"POST", "/start", `{"runId":"a"}`}, {"POST", "/command", `{"runId":"a","command":"true"}`}, {"GET", "/events?runId=a", ""},

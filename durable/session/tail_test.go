@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// ran returns the events of a command that has written a number of bytes.
+// ran returns the events of a command that has written so many bytes.
 func ran(id string, bytes int64) []stored {
 	return []stored{
 		of(3, queuedEvent(id)), of(3, Event{Type: TypeCommandStart, ID: id}),
@@ -25,8 +25,8 @@ func ran(id string, bytes int64) []stored {
 	}
 }
 
-// TestTailOfRunning: with zero lines, a viewer starts where the running command's output
-// ends as far as its worker or another viewer knows, or after the last event.
+// TestTailOfRunning: a tail of no lines begins behind what the running command has written,
+// as far as its worker or another viewer knows, or behind the last event.
 func TestTailOfRunning(t *testing.T) {
 	ended := append([]stored{of(3, Event{Type: TypeCreated})}, ran("cmd-1", 100)...) // 0, 1 to 4
 	starts := append(append([]stored(nil), ended...), of(3, queuedEvent("cmd-2")), of(3, Event{Type: TypeCommandStart, ID: "cmd-2"}))
@@ -122,8 +122,7 @@ func TestTail(t *testing.T) {
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 }
 
-// TestLinesAtEnd: a line without a newline counts, and a newline at the end starts no
-// other line.
+// TestLinesAtEnd: the last line counts with and without a newline.
 func TestLinesAtEnd(t *testing.T) {
 	for _, row := range []struct {
 		text             string
@@ -137,7 +136,7 @@ func TestLinesAtEnd(t *testing.T) {
 	}
 }
 
-// TestTailRoute: the routes accept a number of lines. A cursor takes precedence.
+// TestTailRoute: the routes accept lines; a cursor has precedence.
 func TestTailRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()

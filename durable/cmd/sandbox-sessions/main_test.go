@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestWithoutHome: without a home directory the program uses no folder that anybody can
-// create, and no folder of another user.
+// TestWithoutHome: without a home directory, the program does not use a folder that anybody
+// could create. It refuses a folder that others can write to.
 func TestWithoutHome(t *testing.T) {
 	for _, name := range []string{"HOME", "XDG_CACHE_HOME", "LocalAppData", "TEMPORAL_ADDRESS"} {
 		t.Setenv(name, "")
@@ -58,8 +58,8 @@ func TestWithoutHome(t *testing.T) {
 	assert.Empty(t, said.String())
 }
 
-// TestTokens: all processes of a folder share one token, which nobody else can read. A
-// token that others could have read or written is replaced.
+// TestTokens: all processes of a folder have one token, which nobody else can read. The
+// program replaces a token that others could have read or written.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -79,8 +79,8 @@ func TestTokens(t *testing.T) {
 	assert.NotEqual(t, kept, token())
 }
 
-// TestNoServer: without a Temporal server the program names the address that it tried and
-// says how to start a server.
+// TestNoServer: without a Temporal server, the program says which one it tried and how to
+// start one.
 func TestNoServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -128,8 +128,8 @@ func TestSharedEmulator(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, emulatorFile))
 }
 
-// TestStrangerAtThePort: a process that listens at the port of a killed emulator gets no
-// request, because it can't prove that it is that emulator.
+// TestStrangerAtThePort: a process that listens at a killed emulator's port gets no
+// request, because it can not prove that it is the emulator.
 func TestStrangerAtThePort(t *testing.T) {
 	asked := 0
 	stranger := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
@@ -154,7 +154,7 @@ func TestStrangerAtThePort(t *testing.T) {
 	require.NoError(t, err)
 	defer func() {
 		assert.NoError(t, second.stop(context.Background(), dir))
-		// Children of the killed emulator may still write.
+		// The killed emulator's programs may still write.
 		assert.Eventually(t, func() bool { return os.RemoveAll(dir) == nil }, time.Minute, 20*time.Millisecond)
 	}()
 	assert.NotEqual(t, first.Token, second.Token)

@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pipes is a listener whose connections are pipes, so that a synctest bubble controls
-// their time.
+// pipes is a listener whose connections are pipes, so that synctest can skip time.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -29,8 +28,8 @@ func (p pipes) Close() error { return nil }
 
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// TestIdleConnections: the server closes a connection that sends no request, or only part
-// of one.
+// TestIdleConnections: a connection without a request, or with only a part of one, is
+// closed.
 func TestIdleConnections(t *testing.T) {
 	for name, sent := range map[string]string{
 		"nothing": "", "a part of a request": "GET / HTTP/1.1\r\nHost: x\r\n", "no second request": "GET / HTTP/1.1\r\nHost: x\r\n\r\n",

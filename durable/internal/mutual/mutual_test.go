@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestKeyOf: a file keeps its key, so that clients outlive a restart of the server. A
+// TestKeyOf: a file keeps its key, so that clients work after a restart of the server. A
 // file without a whole key gets a new one, which only its owner can read.
 func TestKeyOf(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tls.pem")

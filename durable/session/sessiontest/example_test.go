@@ -9,13 +9,13 @@ import (
 	"github.com/go-vercel/sandbox/durable/session/sessiontest"
 )
 
-// backup is the program that the test is for.
+// backup is the tested program.
 func backup(ctx context.Context, sessions *session.Client, id string) error {
 	_, err := sessions.Command(ctx, id, session.Command{Command: "tar cf backup.tar notes", Key: "backup"})
 	return err
 }
 
-// This test of two days of a session takes a second.
+// Test two days of a session in a second.
 func Example() {
 	var t *testing.T // of a Test function
 

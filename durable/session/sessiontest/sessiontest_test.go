@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/durable/session/sessiontest"
 )
 
-// TestEnv: a program uses a session through its Client for a week.
+// TestEnv: a program uses a session for a week.
 func TestEnv(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -81,8 +81,8 @@ func TestEnv(t *testing.T) {
 	assert.Equal(t, session.StateDestroyed, s.State)
 }
 
-// TestEnds: a call that waits when the session ends gets an answer, and a session can end
-// by itself.
+// TestEnds: a call that waits while the session ends gets an answer. A session can end by
+// itself.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	e := sessiontest.New(t, &sessiontest.Options{Session: session.Options{Policy: session.Policy{MaxAge: time.Hour}}})
