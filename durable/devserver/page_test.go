@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
 // browser starts a headless Chromium. It skips the test if there is none.
@@ -71,7 +72,7 @@ func TestPage(t *testing.T) {
 	}
 	shows := func(selector, want string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return strings.Contains(text(selector), want) }, time.Minute, 50*time.Millisecond, "%s shows %q", selector, want)
+		require.Eventually(t, func() bool { return strings.Contains(text(selector), want) }, testkit.Patience, 50*time.Millisecond, "%s shows %q", selector, want)
 	}
 	send := func(command string) { run(chromedp.SendKeys("#line", command+"\n")) }
 	picture := func(name string) {

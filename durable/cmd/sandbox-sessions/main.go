@@ -63,11 +63,11 @@ func main() {
 }
 
 type config struct {
-	addr, dir       string
-	hosts           string
-	emulator        bool
-	idle, heartbeat time.Duration
-	verbose         bool
+	addr, dir string
+	hosts     string
+	emulator  bool
+	idle      time.Duration
+	verbose   bool
 }
 
 func flags(args []string, stderr io.Writer) (c config, err error) {
@@ -78,7 +78,6 @@ func flags(args []string, stderr io.Writer) (c config, err error) {
 	flags.StringVar(&c.dir, "dir", defaultDir(), "folder for the token, the output and the emulator")
 	flags.BoolVar(&c.emulator, "emulator", false, "run sandboxes on this machine, without an account")
 	flags.DurationVar(&c.idle, "idle", 30*time.Minute, "hibernate after")
-	flags.DurationVar(&c.heartbeat, "heartbeat", 5*time.Second, "take over from a process that was silent for")
 	flags.BoolVar(&c.verbose, "v", false, "log more")
 	return c, flags.Parse(args)
 }
@@ -157,6 +156,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return serve(ctx, l, handler)
 }
 
+// heartbeat is how long a process may be silent before another one takes over its commands.
+const heartbeat = 5 * time.Second
+
 // commandsAtOnce limits the running commands of all sessions of this process.
 const commandsAtOnce = 10_000
 
@@ -167,7 +169,7 @@ const queue, followQueue = "sandbox", "sandbox-follow"
 // defaults returns the options of new sandboxes. Sandboxes of an emulator run on this machine, but
 // must not reach its other programs, including this one.
 func (c config) defaults() durable.Options {
-	o := durable.Options{Heartbeat: c.heartbeat, FollowQueue: followQueue}
+	o := durable.Options{Heartbeat: heartbeat, FollowQueue: followQueue}
 	if c.emulator {
 		o.NetworkPolicy = &sandbox.NetworkPolicy{
 			Allow:        []string{"*"},
