@@ -171,11 +171,11 @@ func TestPage(t *testing.T) {
 		}
 	}
 	inSight()
-	for i := range 10 { // it is turned around
+	picture("phone")
+	for i := range 10 { // turn it around
 		run(chromedp.EmulateViewport(390+410*int64(i%2), 800-410*int64(i%2), chromedp.EmulateMobile))
 		inSight()
 	}
-	picture("phone")
 	run(chromedp.Click("#int"))
 	shows("#log", "killed")
 
