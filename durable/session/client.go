@@ -64,7 +64,6 @@ type Client struct {
 
 	mu      sync.Mutex
 	watches map[string]*watch
-	logs    map[string]*liveLog // by the command's handle
 	cost    time.Duration       // of a query, on average
 	known   map[string]struct{} // IDs of sessions
 }
@@ -72,7 +71,7 @@ type Client struct {
 // New returns a client of the sessions in the namespace of c. It makes no
 // request. opts may be nil.
 func New(c client.Client, opts *Options) *Client {
-	s := &Client{temporal: c, watches: map[string]*watch{}, logs: map[string]*liveLog{}, known: map[string]struct{}{}}
+	s := &Client{temporal: c, watches: map[string]*watch{}, known: map[string]struct{}{}}
 	if opts != nil {
 		s.opts = *opts
 	}

@@ -433,11 +433,6 @@ func (o *outputs) live(handle []byte) error {
 		return err
 	}
 	o.v.c.opts.Sandbox.Bind(&cmd)
-	log, leave := o.v.c.liveLog(string(handle), cmd.LogChunks)
-	defer leave()
-	if behind, err := o.follow(o.v.c, log); !behind {
-		return err
-	}
 	o.pos = 0
 	for chunk, err := range cmd.LogChunks(o.ctx) {
 		if err != nil {

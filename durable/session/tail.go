@@ -17,8 +17,8 @@ const maxTail = 1 << 20
 
 // Tail returns a cursor for [Client.Events] at the last lines of output, of one command or of
 // several. It searches at most 1 MiB, and only the events that the session itself keeps. Of
-// a running command it knows what another viewer of this client has read, or what the worker
-// reported with its last heartbeat. Tail needs a running worker.
+// a running command it knows what the worker reported with its last heartbeat. Tail needs a
+// running worker.
 func (c *Client) Tail(ctx context.Context, id string, lines int) (Cursor, error) {
 	if err := c.check(ctx); err != nil {
 		return Cursor{}, err
@@ -115,7 +115,6 @@ func (c *Client) recent(ctx context.Context, id string) (h recentEvents, err err
 		if e.Event.Type == TypeCommandStart && e.Event.CommandID != "" {
 			h.running = e.Event.ID
 			h.written, err = durable.Written(ctx, c.temporal, id, e.Event.CommandID)
-			h.written = max(h.written, c.read(string(e.Handle)))
 			break
 		}
 	}

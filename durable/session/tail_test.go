@@ -26,7 +26,7 @@ func ran(id string, bytes int64) []stored {
 }
 
 // TestTailOfRunning: a tail of no lines begins behind what the running command has written,
-// as far as its worker or another viewer knows, or behind the last event.
+// as far as its worker has reported it, or behind the last event.
 func TestTailOfRunning(t *testing.T) {
 	ended := append([]stored{of(3, Event{Type: TypeCreated})}, ran("cmd-1", 100)...) // 0, 1 to 4
 	starts := append(append([]stored(nil), ended...), of(3, queuedEvent("cmd-2")), of(3, Event{Type: TypeCommandStart, ID: "cmd-2"}))
@@ -52,21 +52,6 @@ func TestTailOfRunning(t *testing.T) {
 			assert.Empty(t, c.watches)
 		})
 	}
-	t.Run("read by another viewer", func(t *testing.T) {
-		temporal := newCluster()
-		start := of(3, Event{Type: TypeCommandStart, ID: "cmd-1", CommandID: "p"})
-		start.Handle = []byte("handle")
-		temporal.written = 70
-		temporal.knows(of(3, Event{Type: TypeCreated}), start)
-		temporal.commits(3)
-		c := New(temporal, nil)
-		for read, want := range map[int64]int64{60: 71, 90: 91} {
-			c.logs["handle"] = &liveLog{end: read}
-			got, err := c.Tail(t.Context(), "a", 0)
-			require.NoError(t, err)
-			assert.Equal(t, Cursor{Seq: 1, Byte: want}, got)
-		}
-	})
 	t.Run("committed while it asks", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			temporal := &hasty{cluster: newCluster()}
