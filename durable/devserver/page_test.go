@@ -46,7 +46,7 @@ func browser(t *testing.T) context.Context {
 		_ = chromedp.Cancel(ctx)
 		cancel()
 	})
-	ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel = context.WithTimeout(ctx, 15*time.Minute) // the machine may be busy
 	t.Cleanup(cancel)
 	return ctx
 }
