@@ -8,8 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -454,26 +452,7 @@ func atMostOnce(t *testing.T, serverIDs bool) {
 		assert.Zero(t, unknown, "commands with an unknown outcome")
 		assert.Positive(t, looks, "the faults struck")
 	}
-	t.Logf("this SDK: %d commands, %d with an unknown outcome, %d ran twice", total, unknown, twice(counts))
-
-	if serverIDs {
-		t.Run("official SDK", func(t *testing.T) { officialAtMostOnce(t, srv, total) })
-	}
-}
-
-// officialAtMostOnce runs the official SDK with the same faults. Its count is
-// for comparison.
-func officialAtMostOnce(t *testing.T, srv *sandboxtest.Server, total int) {
-	modules := jsModules(t)
-	client := testkit.Client(t, srv, sandbox.ClientOptions{})
-	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: "official"})
-	require.NoError(t, err)
-	creds := srv.Credentials()
-	cmd := exec.Command("node", "../../../testdata/atmostonce/run.mjs", srv.URL, sb.Name(), creds.Token, creds.TeamID, creds.ProjectID, fmt.Sprint(total))
-	cmd.Env = append(os.Environ(), "NODE_PATH="+modules)
-	out, err := cmd.Output()
-	require.NoError(t, err)
-	t.Logf("@vercel/sandbox: %d commands, it says %s, %d ran twice", total, bytes.TrimSpace(out), twice(lines(t, sb)))
+	t.Logf("%d commands, %d with an unknown outcome, %d ran twice", total, unknown, twice(counts))
 }
 
 func twice(counts map[string]int) int {
@@ -495,18 +474,6 @@ func lines(t *testing.T, sb *sandbox.Sandbox) map[string]int {
 		counts[strings.TrimSpace(line)]++
 	}
 	return counts
-}
-
-// jsModules returns the folder with the official SDK, which .ci/run installs
-// and names in SANDBOX_JS_MODULES. Without it the comparison is skipped, except
-// in CI.
-func jsModules(t *testing.T) string {
-	t.Helper()
-	dir := os.Getenv("SANDBOX_JS_MODULES")
-	if dir == "" {
-		needs.Missing(t, "SANDBOX_JS_MODULES, a node_modules folder with @vercel/sandbox")
-	}
-	return dir
 }
 
 // waitAll waits for every command of the session.
