@@ -140,10 +140,10 @@ func newCutProxy(t *testing.T, srv *sandboxtest.Server, f cutFraming) *cutProxy 
 	return p
 }
 
-// TestCutResponses cuts the response to each row of the table of operations, by a
-// real proxy in each framing, at random places of its body: what was lost is
-// asked for again, looked up or unknown, as when nothing has come. The rows share a
-// world, one after another.
+// TestCutResponses cuts the response to each operation of the table at a random place of
+// its body. A real proxy does that, in one of five framings. The client retries the
+// operation, looks up its result, or reports an unknown outcome, as if no response had
+// arrived. All rows use the same world, one after another.
 func TestCutResponses(t *testing.T) {
 	t.Parallel()
 	rows, rng, each := lostResponses(), rand.New(rand.NewPCG(testkit.Seed(t), 0)), 0

@@ -246,11 +246,10 @@ func (w *lostWorld) start(ctx context.Context) (err error) {
 	return err
 }
 
-// TestLostResponses loses, for each row of the table of operations, the
-// response to an operation that took effect: operations that change nothing are
-// retried, those that a lookup can resolve are resolved, and the outcome of the
-// rest is unknown. The rows of a kind of loss share a world, one after another: it
-// takes much to make one. By day each row meets one kind, and the kinds share a world.
+// TestLostResponses loses the response to each operation of the table, after the operation
+// took effect. The client retries operations that change nothing, looks up the result of
+// others, and reports an unknown outcome for the rest. All rows use the same world, one
+// after another, because making one takes long. By day each row meets one kind of loss.
 func TestLostResponses(t *testing.T) {
 	t.Parallel()
 	rows, undo := lostResponses(), undone()

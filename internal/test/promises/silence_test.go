@@ -23,17 +23,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These tests are about requests and streams that stay open without data: an
-// edge that has forgotten them keeps their connection. They run on the fake
-// clock.
+// In these tests, requests and streams stay open without data: an edge has forgotten them
+// and keeps their connection. They run on the fake clock.
 
 const (
 	firstOutput  = `{"stream":"stdout","data":"one\n"}` + "\n"
 	secondOutput = `{"stream":"stderr","data":"two\n"}` + "\n"
 )
 
-// TestForgottenStream: when a stream has gone silent, its command is looked up;
-// if it has ended, the output is complete and the end is known.
+// TestForgottenStream: when a stream is silent, the client looks up its command. If the
+// command has ended, the client has all of its output and its end.
 func TestForgottenStream(t *testing.T) {
 	for name, run := range map[string]func(context.Context, *sandbox.Sandbox) (string, int, error){
 		"RunCommand": func(ctx context.Context, sb *sandbox.Sandbox) (string, int, error) {

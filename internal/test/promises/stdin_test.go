@@ -26,8 +26,9 @@ import (
 
 func isStdin(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/stdin") }
 
-// A writer gives up while its request is under way, and the request arrives when
-// the next writer has begun: no byte of the next one is taken for known.
+// TestStdinLateRequest: a writer gives up while its request is in flight, and the request
+// arrives after the next writer has begun. The sandbox takes no byte of the next writer for
+// one that it has.
 func TestStdinLateRequest(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
@@ -85,10 +86,9 @@ func TestStdinLateRequest(t *testing.T) {
 	assert.Equal(t, "AAAABBBB", out)
 }
 
-// The last request is lost before it arrives, and then the command is gone: Close
-// does not say that everything was delivered, or that it was not, whether that
-// request ended the input or Close came after it. What is written after it has
-// surely not arrived.
+// TestStdinCloseOfWhatIsGone: the last request is lost before it arrives, and then the
+// command is gone. Close reports an unknown outcome, whether that request ended the input
+// or Close came after it. Data that is written after it has not arrived.
 func TestStdinCloseOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(t *testing.T, direct *sandbox.Sandbox, id string){
@@ -156,8 +156,8 @@ func TestStdinCloseOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// A success that does not name the command, from something in between, is not
-// the sandbox's word that it does not count: what it was given is sent again.
+// TestStdinEmptySuccess: a proxy responds with a success that does not name the command.
+// The client does not believe it, and sends the data again.
 func TestStdinEmptySuccess(t *testing.T) {
 	t.Parallel()
 	srv, direct := testkit.LightStart(t, nil)

@@ -24,8 +24,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// through returns a sandbox that others use as well, by a client of its own that goes
-// through a gateway.
+// through returns a handle of a shared sandbox, with a client of its own that goes through
+// a gateway.
 func through(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox, opts sandbox.ClientOptions) (*testkit.Gateway, *sandbox.Sandbox) {
 	t.Helper()
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
@@ -35,9 +35,9 @@ func through(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox, opts sa
 	return gate, again
 }
 
-// TestCleanCuts: a log that ends without an error, between two records or
-// within one, is not taken as complete, whether or not the command has ended,
-// and whatever the response to the lookup.
+// TestCleanCuts: a log ends without an error, between two records or within one. The
+// client does not take it for complete, whether or not the command has ended, and whatever
+// the response to the lookup is.
 func TestCleanCuts(t *testing.T) {
 	t.Parallel()
 	responses := map[string]func() (*http.Response, error){
@@ -64,7 +64,7 @@ func TestCleanCuts(t *testing.T) {
 			{"ended", "", "within"}, {"runs", "; sleep 0.3; echo last", "within"},
 			{"ended", "", "between"}, {"runs", "; sleep 0.3; echo last", "between"},
 		} {
-			// By day each response has one place: the reader does not know of it.
+			// By day each response meets one place: the lookup does not depend on it.
 			if respond != nil && i%4 != j && !needs.Slow() {
 				continue
 			}
