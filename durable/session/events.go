@@ -233,7 +233,7 @@ func (v *viewer) page() ([]stored, bool, error) {
 		events, all := v.w.reached(p, p.Events)
 		before, _ := v.w.reached(p, p.Before)
 		if v.lost(before) || v.lost(events) {
-			return nil, false, fmt.Errorf("%w: event %d is another one since the database was restored", ErrCursor, v.at.next()-1)
+			return nil, false, lostEvent(v.at)
 		}
 		if !all && len(events) == 0 {
 			return nil, false, errPending
@@ -258,6 +258,38 @@ func (v *viewer) lost(events []stored) bool {
 	return v.at.At > 0 && slices.ContainsFunc(events, func(s stored) bool {
 		return s.Event.Seq == v.at.next()-1 && s.Event.At != v.at.At
 	})
+}
+
+// lostEvent returns the error for a cursor behind an event that is gone.
+func lostEvent(at Cursor) error {
+	return fmt.Errorf("%w: event %d is another one since the database was restored", ErrCursor, at.next()-1)
+}
+
+// checkCursor returns ErrCursor if the last event before the cursor is lost from the history.
+// It is for callers that have to know before a stream begins.
+func (c *Client) checkCursor(ctx context.Context, id string, at Cursor) error {
+	w, leave := c.watch(id)
+	defer leave()
+	v := &viewer{at: at}
+	for {
+		changed := w.next()
+		p, err := w.ask(ctx, at.next())
+		if err != nil {
+			return err
+		}
+		before, all := w.reached(p, p.Before)
+		if v.lost(before) {
+			return lostEvent(at)
+		}
+		if all {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // tooFar returns the error for a cursor beyond the last event. It belongs to another session

@@ -57,6 +57,9 @@ func (h *handler) from(ctx context.Context, b body, at Cursor, s *State) (Cursor
 	if b.Cursor == "" && b.Lines != nil {
 		return h.c.Tail(ctx, b.RunID, *b.Lines)
 	}
+	if at.At > 0 && s.State != StateTerminated {
+		return at, h.c.checkCursor(ctx, b.RunID, at)
+	}
 	return at, nil
 }
 

@@ -516,6 +516,13 @@ func TestLostFromHistory(t *testing.T) {
 						assert.ErrorIs(t, err, ErrCursor)
 					}
 				}
+				// Over HTTP it is the status, before a stream begins: otherwise the viewer would
+				// come back with the same cursor for ever.
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				w := httptest.NewRecorder()
+				New(temporal, nil).Handler(nil).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events?runId=a&cursor="+from.String(), nil))
+				assert.Equal(t, row.more == nil, w.Code == http.StatusBadRequest, "%d: %s", w.Code, w.Body)
 			})
 		})
 	}
