@@ -1,8 +1,11 @@
 // Session serves durable sessions from your own program, with any Temporal cluster. Start it on
 // as many machines as you like, with the same task queue.
 //
-//	temporal server start-dev        # or TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE
+//	temporal server start-dev
 //	TOKEN=secret sandbox-emulator go run ./examples/session -addr 127.0.0.1:8088
+//
+// TEMPORAL_ADDRESS and the other variables of Temporal's programs name another server, such
+// as that of devserver.
 package main
 
 import (
@@ -14,6 +17,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
 	"go.temporal.io/sdk/worker"
 
 	"github.com/go-vercel/sandbox"
@@ -35,7 +39,11 @@ func run(addr, output string) error {
 	if err != nil {
 		return err
 	}
-	c, err := client.Dial(client.Options{HostPort: os.Getenv("TEMPORAL_ADDRESS"), Namespace: os.Getenv("TEMPORAL_NAMESPACE")})
+	o, err := envconfig.LoadDefaultClientOptions()
+	if err != nil {
+		return err
+	}
+	c, err := client.Dial(o)
 	if err != nil {
 		return fmt.Errorf("%w (start a server with \"temporal server start-dev\", or set TEMPORAL_ADDRESS)", err)
 	}
