@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -32,73 +30,6 @@ import (
 const chatty = `echo ran >> runs; printf 'one\ntwo ☃\n'; printf 'err\n' >&2; printf 'last'; exit 3`
 
 const chattyOut = "one\ntwo ☃\nlast"
-
-// TestCutStreams cuts the stream of a command's output at each byte. The output and the
-// exit code stay exact, and the command runs once.
-func TestCutStreams(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t, nil)
-	d.ok("create", "--name", "c")
-	whole := d.run("", "exec", "--no-echo", "c", "--", "sh", "-c", chatty)
-	require.Equal(t, outcome{3, chattyOut, "err\n"}, whole)
-	step := int64(1)
-	if !needs.Slow() {
-		step = 16
-	}
-	var commands []struct{ SessionID string }
-	require.NoError(t, json.Unmarshal([]byte(d.ok("ps", "-a", "c", "--json")), &commands))
-	last := commands[0]
-	request, err := json.Marshal(map[string]any{"command": "sh", "args": []string{"-c", chatty}, "env": map[string]string{}, "sudo": false, "wait": true, "logs": true})
-	require.NoError(t, err)
-	post, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.server.URL+"/v2/sandboxes/sessions/"+last.SessionID+"/cmd", bytes.NewReader(request))
-	require.NoError(t, err)
-	post.Header.Set("Authorization", "Bearer "+d.server.Credentials().Token)
-	post.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(post)
-	require.NoError(t, err)
-	data, err := io.ReadAll(resp.Body)
-	require.NoError(t, errors.Join(err, resp.Body.Close()))
-	stream := string(data)
-	require.Contains(t, stream, `"exitCode":3`)
-	runs := 2
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, 4)
-	for n := int64(1); n <= int64(len(stream)); n += step {
-		runs++
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			remove := d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, CutAfterBytes: n, Times: 1})
-			defer remove()
-			got := d.run("", "exec", "--no-echo", "c", "--", "sh", "-c", chatty)
-			assert.Equal(t, whole, got, "cut after %d bytes", n)
-		})
-	}
-	wg.Wait()
-	assert.Equal(t, strings.Repeat("ran\n", runs), d.ok("cp", "c:runs", "-"))
-}
-
-// TestNeverTwice loses the response to the request that starts a command.
-func TestNeverTwice(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]sandboxtest.Fault{
-		"502 after acting": {ActThenStatus: 502}, "504 after acting": {ActThenStatus: 504}, "cut without a response": {DropAfter: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t, nil)
-			d.ok("create", "--name", "c")
-			fault.Operation, fault.Times = sandboxtest.RunCommand, 1
-			d.server.Inject(fault)
-			got := d.run("", "exec", "--no-echo", "c", "--", "sh", "-c", chatty)
-			assert.Contains(t, []int{3, 8}, got.code, got.stderr)
-			if got.code == 3 {
-				assert.Equal(t, chattyOut, got.stdout)
-			}
-			assert.Eventually(t, func() bool { return d.run("", "cp", "c:runs", "-").stdout == "ran\n" }, time.Minute, 50*time.Millisecond)
-		})
-	}
-}
 
 // TestLostCreation loses the response to a creation. A sandbox with a name is found, and
 // one that is to be removed leaves nothing.
@@ -369,24 +300,6 @@ func TestSlowLog(t *testing.T) {
 	d.waitForLog(id, "begun")
 	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Delay: 2 * time.Second})
 	assert.Equal(t, outcome{0, "begun\n", ""}, d.run("", "logs", "c"))
-}
-
-// TestCrash: the machine dies while a command runs.
-func TestCrash(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t, nil)
-	d.ok("create", "--name", "c", "--non-persistent")
-	d.seen()
-	cmd := d.command(t.Context(), "exec", "--no-echo", "c", "--", "sh", "-c", "echo begun; exec sleep 4321")
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	_, err = out.Read(make([]byte, 64))
-	require.NoError(t, err)
-	require.True(t, d.server.Crash("c"))
-	var exit *exec.ExitError
-	require.ErrorAs(t, cmd.Wait(), &exit)
-	assert.Positive(t, exit.ExitCode())
 }
 
 // await waits for a request of an operation.
