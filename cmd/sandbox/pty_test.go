@@ -416,13 +416,16 @@ func TestDumbTerminal(t *testing.T) {
 }
 
 // TestTableAtTerminal cuts the lines of a table to the width of the terminal, and breaks
-// what stop shows between its fields.
+// an error between words and what stop shows between its fields.
 func TestTableAtTerminal(t *testing.T) {
 	t.Parallel()
 	d := terminalDesk(t)
 	s := d.inTerminal("ls", "--color", "never")
 	assert.Equal(t, 0, s.ended())
 	s.until("…")
+	s = d.inTerminalOf("xterm", 40, "create", "--name", "c", "--color", "never")
+	s.until("error: A sandbox with the name 'c'\r\n       already exists for this project.\r\n")
+	assert.Equal(t, 5, s.ended())
 	s = d.inTerminalOf("xterm", 60, "stop", "--color", "never", "c")
 	assert.Equal(t, 0, s.ended())
 	require.Eventually(t, func() bool { return strings.Contains(s.text(), "expires: ") }, time.Minute, 5*time.Millisecond)

@@ -347,7 +347,11 @@ func (s *Screen) show(f failure) {
 		s.reportJSON(f)
 		return
 	}
-	fmt.Fprintf(s.Err, "%s %s\n", s.Err.Paint(console.Red, "error:"), Lines(f.Message))
+	message := Lines(f.Message)
+	if s.Err.Terminal && !strings.Contains(message, "\n") {
+		message = Wrapped(message, len("error: "), s.Err.Width())
+	}
+	fmt.Fprintf(s.Err, "%s %s\n", s.Err.Paint(console.Red, "error:"), message)
 	var more []string
 	if f.Status != 0 {
 		more = append(more, fmt.Sprintf("status code: %d %s", f.Status, http.StatusText(f.Status)))

@@ -34,8 +34,8 @@ func List[T any](items []T, name func(T) string, tbl func([]T) *table.Table) Out
 // Structured reports whether the output is for a program.
 func (o *Options) Structured() bool { return o.JSON || o.Quiet }
 
-// Prose wraps sentences at a terminal. Errors are not wrapped, because users copy
-// commands from their hints.
+// Prose wraps sentences at a terminal. Hints are not wrapped, because users copy commands
+// from them.
 func Prose(out *console.Stream, text string) string {
 	if !out.Terminal {
 		return text
