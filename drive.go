@@ -68,8 +68,7 @@ type DriveOptions struct {
 // [MountReadWrite]. It makes no request: a session that mounts a snapshot takes the
 // snapshot when it starts.
 func (d *Drive) Mount(mode MountMode) Mount {
-	w := d.wire()
-	return Mount{Drive: w.Name, Mode: mode, region: w.Region}
+	return Mount{Drive: d.Name(), Mode: mode}
 }
 
 // GetOrCreateDrive returns the drive with the given name, and creates it if
@@ -335,28 +334,16 @@ type Mount struct {
 	Drive string
 	// Mode is how it is mounted; empty means [MountReadWrite].
 	Mode MountMode
-
-	// region is where the drive is, if that is known: options that ask for a
-	// sandbox of another region are refused before a request.
-	region string
 }
 
-// mountsToWire encodes the mounts of a sandbox in the given region, which is empty
-// if none is given.
-func mountsToWire(region string) func(field string, mounts map[string]Mount) (map[string]wire.Mount, error) {
-	return func(field string, mounts map[string]Mount) (map[string]wire.Mount, error) {
-		return encodeMounts(field, mounts, region)
-	}
-}
-
-func encodeMounts(field string, mounts map[string]Mount, region string) (map[string]wire.Mount, error) {
+// mountsToWire encodes the mounts of a sandbox.
+func mountsToWire(field string, mounts map[string]Mount) (map[string]wire.Mount, error) {
 	if len(mounts) > wire.MaxMounts {
 		return nil, invalid(field, "%d drives are mounted; a sandbox can have at most %d", len(mounts), wire.MaxMounts)
 	}
 	out := make(map[string]wire.Mount, len(mounts))
 	cleaned := map[string]string{}
 	writer := map[string]string{}
-	regionOf := "the sandbox" // and not yet a drive
 	for _, at := range slices.Sorted(maps.Keys(mounts)) {
 		m := mounts[at]
 		if err := checkText(field, at); err != nil {
@@ -387,14 +374,6 @@ func encodeMounts(field string, mounts map[string]Mount, region string) (map[str
 				return nil, invalid(field, "drive %q is mounted read-write at %q and at %q; it can be only once", m.Drive, other, at)
 			}
 			writer[m.Drive] = at
-		}
-		switch {
-		case m.region == "":
-		case region == "":
-			region = m.region // the others have to be there too
-			regionOf = fmt.Sprintf("drive %q", m.Drive)
-		case m.region != region:
-			return nil, invalid(fmt.Sprintf("%s[%q]", field, at), "drive %q is in region %q, %s in %q; a sandbox and its drives must be in the same region", m.Drive, m.region, regionOf, region)
 		}
 		out[at] = wire.Mount{Drive: m.Drive, Mode: string(m.Mode)}
 	}

@@ -112,22 +112,6 @@ func checkVCPUs(field string, n int) error {
 	return nil
 }
 
-// checkFailover refuses lists with duplicates or the region itself. The API checks the
-// names.
-func checkFailover(region string) func(field string, failover []string) error {
-	return func(field string, failover []string) error {
-		for i, r := range failover {
-			switch {
-			case r == "":
-				return invalid(field, "number %d is empty", i+1)
-			case r == region || slices.Contains(failover[:i], r):
-				return invalid(field, "%q is named twice, or is the Region itself", r)
-			}
-		}
-		return nil
-	}
-}
-
 func checkTags(field string, tags map[string]string) error {
 	if len(tags) > wire.MaxTags {
 		return invalid(field, "%d tags are given; a sandbox has at most %d", len(tags), wire.MaxTags)

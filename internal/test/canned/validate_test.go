@@ -1,7 +1,6 @@
 package canned_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -99,14 +98,7 @@ func TestInvalidArguments(t *testing.T) {
 		{"create: long value", "at most 256", create(sandbox.CreateOptions{Tags: map[string]string{"k": strings.Repeat("v", 257)}})},
 		{"create: short expiration", "below 24h", create(sandbox.CreateOptions{SnapshotExpiration: time.Hour})},
 		{"create: keep 11", "1 to 10", create(sandbox.CreateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 11}})},
-		{"create: region twice", "FailoverRegions", create(sandbox.CreateOptions{Region: "iad1", FailoverRegions: []string{"iad1"}})},
 		{"create: 5 mounts", "at most 4", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a": {}, "/b": {}, "/c": {}, "/d": {}, "/e": {}}})},
-		{"create: mount in another region", "same region", create(sandbox.CreateOptions{
-			Region: "iad1", Mounts: map[string]sandbox.Mount{"/a": driveIn(t, "sfo1").Mount("")},
-		})},
-		{"create: mounts in two regions", "same region", create(sandbox.CreateOptions{
-			Mounts: map[string]sandbox.Mount{"/a": driveIn(t, "iad1").Mount(""), "/b": driveIn(t, "sfo1").Mount(sandbox.MountSnapshot)},
-		})},
 		{"create: relative mount", "absolute", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"a": {Drive: "d"}}})},
 		{"create: mount of the root", "absolute", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/./": {Drive: "d"}}})},
 		{"create: overlapping mounts", "overlap", create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/a/": {Drive: "d"}, "/a/b": {Drive: "e"}}})},
@@ -215,11 +207,4 @@ func TestCredentialsBeforeRequests(t *testing.T) {
 			assert.NotContains(t, err.Error(), "line\nbreak")
 		})
 	}
-}
-
-func driveIn(t *testing.T, region string) *sandbox.Drive {
-	t.Helper()
-	d := new(sandbox.Drive)
-	require.NoError(t, json.Unmarshal([]byte(`{"drive":{"name":"d","region":"`+region+`"}}`), d))
-	return d
 }
