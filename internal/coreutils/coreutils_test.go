@@ -4,7 +4,10 @@ import (
 	"encoding/base64"
 	"io"
 	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -206,5 +209,31 @@ func TestErrnoOf(t *testing.T) {
 		"rm: cannot remove 'BusyBox v1': Permission denied\n":                                   syscall.EACCES,
 	} {
 		assert.Equal(t, want, Errno(message), message)
+	}
+}
+
+// TestTreeLimit: of a tree with more entries than the limit, the directories that were
+// not listed completely are left out.
+func TestTreeLimit(t *testing.T) {
+	t.Parallel()
+	needs.GNU(t)
+	dir := t.TempDir()
+	for _, sub := range []string{"a/d", "b/d", "c/d"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, sub), 0o700))
+		for i := range 3 {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, sub, strconv.Itoa(i)), nil, 0o600))
+		}
+	}
+	const all = 1 + 3*2 + 3*3
+	for _, limit := range []int{2, 4, 9, all, all + 1} {
+		top, lists, err := local(t, dir).Tree(t.Context(), ".", limit)
+		require.NoError(t, err)
+		assert.NotNil(t, top)
+		for name, list := range lists {
+			want, err := os.ReadDir(filepath.Join(dir, name))
+			require.NoError(t, err)
+			assert.Len(t, list, len(want), "%q, %d entries", name, limit)
+		}
+		assert.Equal(t, limit > all, len(lists) == 7, "%d entries", limit)
 	}
 }

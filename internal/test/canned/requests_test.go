@@ -6,6 +6,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,4 +144,30 @@ func TestExtendedOnce(t *testing.T) {
 		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
 		assert.Equal(t, 1, sent, name)
 	}
+}
+
+// TestLinksOfAUser: the owner of an uploaded link changes, not that of the file that it
+// points to.
+func TestLinksOfAUser(t *testing.T) {
+	t.Parallel()
+	var args []string
+	sb := canned.API(func(req *http.Request) (*http.Response, error) {
+		if !strings.HasSuffix(req.URL.Path, "/cmd") {
+			return canned.JSON(200, `{}`), nil
+		}
+		var body struct{ Args []string }
+		if err := json.NewDecoder(req.Body).Decode(&body); err != nil {
+			return nil, err
+		}
+		args = body.Args
+		return canned.JSON(400, `{"error":{"code":"bad_request","message":"not now"}}`), nil
+	}).Sandbox(t)
+	alice, err := sb.AsUser("alice")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink("/etc/hostname", filepath.Join(dir, "link")))
+	require.Error(t, alice.FS().UploadDir(t.Context(), dir, "up", &sandbox.UploadOptions{OutsideLinks: true}))
+	at := slices.Index(args, "/home/alice/up/link")
+	require.GreaterOrEqual(t, at, 3, "%q", args)
+	assert.Equal(t, []string{"chown", "-h", "alice"}, args[at-3:at])
 }

@@ -32,7 +32,7 @@ func TestIOFS(t *testing.T) {
 	needs.GNU(t)
 	needs.Long(t, "20,000 programs")
 	const count, dirs = 2000, 20
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	var files []sandbox.File
 	var expected []string
@@ -71,7 +71,7 @@ func TestIOFS(t *testing.T) {
 func TestIOFSUses(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{
 		{Path: "site/index.html", Content: []byte("<h1>home</h1>")},
@@ -87,6 +87,30 @@ func TestIOFSUses(t *testing.T) {
 		return err
 	}))
 	assert.Equal(t, []string{".", "index.html", "large", "t", "t/a.tmpl", "t/b.tmpl"}, walked)
+
+	dir, err := fsys.Open("t")
+	require.NoError(t, err)
+	defer dir.Close()
+	var read []string
+	for {
+		list, err := dir.(fs.ReadDirFile).ReadDir(1)
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		read = append(read, list[0].Name())
+		require.LessOrEqual(t, len(read), 2)
+	}
+	assert.Equal(t, []string{"a.tmpl", "b.tmpl"}, read)
+
+	require.NoError(t, sb.FS().Symlink(ctx, "index.html", "site/link"))
+	info, err := fs.Lstat(fsys, "link")
+	require.NoError(t, err)
+	assert.Equal(t, fs.ModeSymlink, info.Mode().Type())
+	assert.Equal(t, "link", info.Name())
+	info, err = fs.Stat(fsys, ".")
+	require.NoError(t, err)
+	assert.Equal(t, ".", info.Name())
 
 	matches, err := fs.Glob(fsys, "*/*.tmpl")
 	require.NoError(t, err)
@@ -218,7 +242,7 @@ func (b countedBody) Read(p []byte) (int, error) {
 func TestIOFSErrors(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "d/file", []byte("x"), 0o644))
 	fsys := sb.FS().IOFS(ctx, "d")
@@ -250,6 +274,8 @@ func TestIOFSErrors(t *testing.T) {
 
 	file, err := fsys.Open("file")
 	require.NoError(t, err)
+	_, err = file.(io.Seeker).Seek(-1, io.SeekStart)
+	check(err, fs.ErrInvalid)
 	require.NoError(t, file.Close())
 	_, err = file.Read(make([]byte, 1))
 	check(err, fs.ErrClosed)

@@ -182,22 +182,24 @@ func TestUserPathsOutside(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	require.NoError(t, alice.FS().AppendFile(ctx, "other/deep/file", []byte("x")))
-	made := owners(t, sb, "/home/alice/secret", "/home/alice/new/deep/file", "/home/alice/other/deep/file", "/home/alice/other/deep")
+	made := owners(t, sb, "/home/alice/secret", "/home/alice/new/deep/file", "/home/alice/other/deep/file", "/home/alice/other/deep", "/home/alice/new/deep")
 	assert.Equal(t, []string{"alice:alice 600", "alice:alice 644", "alice:alice 644"}, made[:3])
 	assert.Regexp(t, "^alice:.* 770$", made[3])
+	assert.Regexp(t, "^alice:.* 770$", made[4])
 	before := owners(t, sb, "/home", bob.HomeDir(), alice.HomeDir(), "/tmp")
 
 	const odd = "odd \"; touch /tmp/pwned; \"$(touch /tmp/pwned)'\n\x1e\n${1}\\*/-R"
 	requests := len(srv.Requests())
 	require.NoError(t, alice.FS().WriteFiles(ctx, []sandbox.File{
 		{Path: "../bob/f", Content: []byte("x")}, {Path: "/tmp/dir/f", Content: []byte("x")}, {Path: "../../tmp/alice2/f", Content: []byte("x")}, {Path: "in/../../bob/g", Content: []byte("x")},
-		{Path: odd, Content: []byte("x")},
+		{Path: odd, Content: []byte("x")}, {Path: "written/deep/file"},
 	}, nil))
 	require.NoError(t, alice.FS().Mkdir(ctx, "../bob/d", 0o777))
 	assert.Len(t, srv.Requests(), requests+4, "two for the files, and two for the directory")
 
 	assert.Equal(t, before, owners(t, sb, "/home", bob.HomeDir(), alice.HomeDir(), "/tmp"))
-	after := owners(t, sb, "/home/bob/f", "/tmp/dir/f", "/tmp/alice2/f", "/home/bob/g", "/home/bob/d", "/home/alice/"+odd, "/tmp/dir")
+	after := owners(t, sb, "/home/bob/f", "/tmp/dir/f", "/tmp/alice2/f", "/home/bob/g", "/home/bob/d", "/home/alice/"+odd, "/tmp/dir", "/home/alice/written/deep")
+	assert.Regexp(t, "^alice:.* 770$", after[7])
 	for _, owner := range after[:6] {
 		assert.True(t, strings.HasPrefix(owner, "alice:"), "%q", after)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -83,4 +84,55 @@ func TestLongListsOfPaths(t *testing.T) {
 	names := &accounts.Names{Me: accounts.Identity{User: "me", Group: "us"}}
 	require.NoError(t, run.Run(t.Context(), names, accounts.Chown(accounts.Group, "alice", paths...)))
 	assert.Equal(t, paths, all)
+}
+
+// TestRunWithoutSudo: a script that ends before its first step has no sudo. The error
+// is that of the first step.
+func TestRunWithoutSudo(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	run := Runner(func(context.Context, string, bool, string, ...string) (string, error) {
+		runs++
+		return "", &StepError{ExitCode: 1, Stderr: "sudo: no\n"}
+	})
+	err := run.Run(t.Context(), &Names{}, append((&Names{}).Whoami(), Program("create", "useradd", "alice")))
+	failed, ok := errors.AsType[*StepError](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, &StepError{Action: "resolve the default sandbox user", ExitCode: 1, Stderr: "sudo: no\n"}, failed)
+	assert.Equal(t, 1, runs)
+}
+
+// TestLongListsOfSteps: steps that don't fit into one command are split into several.
+func TestLongListsOfSteps(t *testing.T) {
+	t.Parallel()
+	var steps, sizes []int
+	run := Runner(func(_ context.Context, _ string, _ bool, _ string, args ...string) (string, error) {
+		args = args[len([]string{"-c", stepsBegin, "sh", stepsRun, "user", "group", "primary"}):]
+		n, size := 0, 0
+		for ; len(args) > 0; n++ {
+			words := 3 // its kind, their number and the owner
+			count, err := strconv.Atoi(args[1])
+			if err != nil {
+				return "", err
+			}
+			for _, a := range args[words : words+count] {
+				size += len(a)
+			}
+			args = args[words+count:]
+		}
+		steps, sizes = append(steps, n), append(sizes, size)
+		return strings.Repeat(stepMark, n), nil
+	})
+	var all []Step
+	for range 100 {
+		all = append(all, Program("write", "touch", strings.Repeat("x", 2000)))
+	}
+	require.NoError(t, run.Run(t.Context(), &Names{}, all))
+	total := 0
+	for i, n := range steps {
+		total += n
+		assert.Less(t, sizes[i], maxArguments)
+	}
+	assert.Equal(t, len(all), total)
+	assert.Len(t, steps, 4, "%v", sizes)
 }
