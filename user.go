@@ -145,10 +145,9 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 	return u, nil
 }
 
-// AsUser returns a handle for a user that the sandbox has, without a request: for
-// one that does not exist, [User.RunCommand] returns an error that wraps an
-// [*ExitError]. The home directory is assumed to be /root for root and /home/NAME
-// for others.
+// AsUser returns a handle for an existing user. It makes no request: if there is no such
+// user, [User.RunCommand] returns an error that wraps an [*ExitError]. The home directory
+// is assumed to be /root for root and /home/NAME for others.
 func (s *Sandbox) AsUser(username string) (*User, error) {
 	if _, err := s.client(); err != nil {
 		return nil, err
@@ -176,8 +175,7 @@ type User struct {
 	sandbox  *Sandbox
 	username string
 	home     string
-	group    atomic.Pointer[string] // the user's own
-	known    atomic.Bool            // it exists
+	known    atomic.Bool // it exists
 }
 
 var (
@@ -383,7 +381,7 @@ func (u *User) own(ctx context.Context, written []tarball.Entry) error {
 	if len(all) == 0 {
 		return nil
 	}
-	names := u.accountNames()
+	names := u.sandbox.accountNames()
 	steps := append(names.PrimaryGroup(u.username), accounts.Chown(accounts.Primary, u.username, files...)...)
 	// The target of a link does not belong to the user.
 	steps = append(steps, accounts.ChownLinks(accounts.Primary, u.username, links...)...)
@@ -392,13 +390,13 @@ func (u *User) own(ctx context.Context, written []tarball.Entry) error {
 			dirs = append(dirs, dir)
 		}
 	}
-	return u.accountSteps(ctx, names, append(steps, u.dirSteps(names, dirs)...))
+	return u.sandbox.accountSteps(ctx, names, append(steps, u.dirSteps(names, dirs)...))
 }
 
 // ownDirs changes the owner of directories.
 func (u *User) ownDirs(ctx context.Context, dirs []string) error {
-	names := u.accountNames()
-	return u.accountSteps(ctx, names, u.dirSteps(names, dirs))
+	names := u.sandbox.accountNames()
+	return u.sandbox.accountSteps(ctx, names, u.dirSteps(names, dirs))
 }
 
 // dirSteps returns the steps that change the owner of directories. The group is the
@@ -409,25 +407,6 @@ func (u *User) dirSteps(names *accounts.Names, dirs []string) []accounts.Step {
 	}
 	steps := append(names.Whoami(), accounts.Chown(accounts.Group, u.username, dirs...)...)
 	return append(steps, accounts.Chmod("770", dirs...)...)
-}
-
-// accountNames returns the sandbox's names and the user's own group. The group may have
-// another name than the user, if the user existed before.
-func (u *User) accountNames() *accounts.Names {
-	names := u.sandbox.accountNames()
-	if group := u.group.Load(); group != nil {
-		names.Primary = *group
-	}
-	return names
-}
-
-// accountSteps runs the steps, and stores what they learn.
-func (u *User) accountSteps(ctx context.Context, names *accounts.Names, steps []accounts.Step) error {
-	err := u.sandbox.accountSteps(ctx, names, steps)
-	if names.Primary != "" {
-		u.group.Store(&names.Primary)
-	}
-	return err
 }
 
 // ancestors returns the directories strictly between the home directory and the
