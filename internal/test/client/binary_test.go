@@ -121,7 +121,7 @@ func TestBinary(t *testing.T) {
 func TestBinarySignals(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash")
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	r, w := io.Pipe()
 	defer r.Close()

@@ -17,7 +17,7 @@ import (
 // TestLines: Lines yields whole lines of either stream, however they were sent.
 func TestLines(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c",
 		`printf 'a'; sleep 0.1; printf 'b\r\n\nc\n'; printf 'e1\ne2' >&2; printf 'last'`}, nil)
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestLines(t *testing.T) {
 // arguments, which may be secret.
 func TestResultPrints(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "exit 3 # hunter2"}, nil)
 	require.NoError(t, err)
 	for _, text := range []string{fmt.Sprint(done), fmt.Sprint(*done), fmt.Sprintf("%#v", done)} {

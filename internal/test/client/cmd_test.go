@@ -32,7 +32,7 @@ import (
 
 func TestCmdKill(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c := sb.CommandContext(ctx, "sh", "-c", "echo ready; exec sleep 60")
@@ -82,7 +82,7 @@ func TestCmdWaitDelayEndsCopying(t *testing.T) {
 // A command that ignores Cancel is killed after WaitDelay.
 func TestCmdWaitDelayKills(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c := sb.CommandContext(ctx, "sh", "-c", "trap '' INT; echo ready; while :; do sleep .1; done")
@@ -142,7 +142,7 @@ func TestCmdOfUser(t *testing.T) {
 
 func TestCmdOfSession(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	session := sb.CurrentSession()
 	c := session.CommandContext(t.Context(), "cat")
 	c.Stdin = strings.NewReader("in\n")
@@ -265,7 +265,7 @@ func (b *endlessBody) Close() error { return nil }
 // A program can be used interactively, as with os/exec.
 func TestCmdConversation(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	for name, mk := range map[string]makeCmd{"os/exec": localCmd(t.TempDir()), "sandbox": remoteCmd(sb, ".")} {
 		c := mk(t.Context(), cmdFields{}, "sh", "-c", `while read -r a b; do echo $((a+b)); done; exit 4`)
 		in, err := c.StdinPipe()
@@ -291,7 +291,7 @@ func TestCmdConversation(t *testing.T) {
 // the program ignores that signal.
 func TestCmdReaderGoesAway(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	for name, c := range map[string]struct {
 		program []string
 		pipe    bool
@@ -362,7 +362,7 @@ func TestCmdCosts(t *testing.T) {
 func TestCmdStdinOfOddFiles(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	for _, name := range []string{"/dev/zero", "/sys/kernel/mm/transparent_hugepage/enabled", "/proc/version"} {
 		if _, err := os.Stat(name); err != nil {
 			continue // of another system, or missing on this machine
@@ -447,7 +447,7 @@ func TestCmdStdinWithAnotherPath(t *testing.T) {
 // end first.
 func TestCmdStdinOfAPipe(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
@@ -477,7 +477,7 @@ func TestCmdStdinOfAPipe(t *testing.T) {
 // can then, and continues to wait.)
 func TestCmdStdinThatBlocks(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	r, w := io.Pipe()
 	defer w.Close()
 	c := sb.CommandContext(t.Context(), "true")
@@ -489,7 +489,7 @@ func TestCmdStdinThatBlocks(t *testing.T) {
 // that match those of package os.
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	_, err := sb.RunCommand(t.Context(), "no-such-program", nil, nil)
 	assert.ErrorIs(t, err, exec.ErrNotFound)
 	assert.NotErrorIs(t, err, sandbox.ErrNotFound)
@@ -551,7 +551,7 @@ func TestErrorsShowTheClientsVariables(t *testing.T) {
 
 func TestCmdShowsNoEnvironment(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	c := sb.CommandContext(t.Context(), "env", "-0")
 	c.Env = []string{"KEY=hunter2"}
 	assert.Equal(t, "env -0", c.String())

@@ -36,7 +36,7 @@ func (g gate) Write(p []byte) (int, error) { g <- string(p); return len(p), nil 
 // the order of the two channels proves it without a clock.
 func TestOutputWhileRunning(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	lines := make(gate)
 	result := make(chan error, 1)
 	go func() {
@@ -127,7 +127,7 @@ func TestExitCodes(t *testing.T) {
 // the order of arrival: each piece is written after the previous one was received.
 func TestOutputOrder(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	script := []string{"-c", `go() { until [ -e "$0-$1" ]; do sleep 0.1; done; }
 		for i in 1 2 3; do echo out $i; go o$i; echo err $i >&2; go e$i; done`}
 	for _, name := range []string{"waited", "detached"} {
@@ -174,7 +174,7 @@ func TestOutputOrder(t *testing.T) {
 // option, the process.
 func TestKillOnCancel(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	for _, kill := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
 		lines := make(gate)
@@ -210,7 +210,7 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 // TestWriterFails: the error of a writer is returned to the caller.
 func TestWriterFails(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	full := errors.New("disk full")
 	_, err := sb.RunCommand(t.Context(), "echo", []string{"x"}, &sandbox.CommandOptions{Stdout: failing{full}})
 	require.ErrorIs(t, err, full)
@@ -275,7 +275,7 @@ func TestStartCommandCosts(t *testing.T) {
 // TestDeleted: after Delete the handle can't be used, and the sandbox is gone.
 func TestDeleted(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	require.NoError(t, sb.Delete(t.Context(), nil))
 	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 	require.ErrorIs(t, err, sandbox.ErrDeleted)
@@ -318,7 +318,7 @@ func TestGetOrCreateRace(t *testing.T) {
 // commands that it would have killed.
 func TestEndedCommandIsLetGo(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	run := func() weak.Pointer[sandbox.Command] {
@@ -339,7 +339,7 @@ func TestEndedCommandIsLetGo(t *testing.T) {
 // and list commands.
 func TestBracesInArguments(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	source := strings.Repeat(`{"{`, 20_000)
 	args := []string{"-c", `echo $#`, source, source, source}
 	done, err := sb.RunCommand(t.Context(), "sh", args, nil)

@@ -122,7 +122,7 @@ func (f refusing) Open(name string) (fs.File, error) {
 // with CopyFS: readable files arrive, and the others are named.
 func TestUploadOfEveryKind(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	for _, way := range []string{"UploadDir", "CopyFS"} {
 		for _, told := range []bool{true, false} {
 			if !told && !needs.Slow() {
@@ -300,7 +300,7 @@ func TestDownloadOfEveryKind(t *testing.T) {
 func TestKilledDownload(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "d/sub/file", []byte("x"), 0o644))
 	const left = ".download-ABCDEFGHIJKLMNOPQRSTUVWXYZ"

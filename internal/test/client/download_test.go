@@ -29,7 +29,7 @@ import (
 
 func TestDownloadFile(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	content := strings.Repeat("\x00\xff0123456789", 50_000)
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "dir/a", Content: []byte(content)}, {Path: "empty"}}, nil))
@@ -147,7 +147,7 @@ func TestDownloadCut(t *testing.T) {
 func TestDownloadCancelled(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "a", make([]byte, 8<<20), 0o644))
 	dir := t.TempDir()
 	dst := filepath.Join(dir, "dst")
@@ -182,7 +182,7 @@ func TestDownloadCancelled(t *testing.T) {
 func TestDownloadDirHostile(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	require.NoError(t, f.MkdirAll(ctx, "evil", 0o777))
@@ -241,8 +241,7 @@ func TestDownloadDirScripted(t *testing.T) {
 	}
 }
 
-// io.Copy and Read return the same, for complete files and for those that break
-// off.
+// io.Copy and Read return the same, for complete files and for broken ones.
 func TestReadFileCopied(t *testing.T) {
 	content := strings.Repeat("0123456789abcdef", 100_000)
 	size := len(content)

@@ -134,7 +134,7 @@ func TestEnsureCommandReady(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
 	port := needs.Port(t)
-	_, sb := start(t, &sandbox.CreateOptions{Ports: []int{port}})
+	sb := share(t, &sandbox.CreateOptions{Ports: []int{port}})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	serve := fmt.Sprintf("sleep 0.3; echo serving; exec python3 -m http.server %d", port)
@@ -222,7 +222,7 @@ func TestEnsureCommandNoIDs(t *testing.T) {
 			}
 		}
 	}
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	for _, id := range []string{"", "a b", "../x", strings.Repeat("x", 41)} {
 		_, err := sb.EnsureCommand(t.Context(), id, "true", nil, nil)
 		assert.ErrorIs(t, err, sandbox.ErrInvalid, "%q", id)

@@ -161,7 +161,7 @@ exit 1
 // directory is missing at first.
 func TestAppendConcurrently(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	writers, each := 8, 4
 	if !needs.Slow() {
 		writers, each = 3, 2
@@ -488,7 +488,7 @@ func TestTrailingSlash(t *testing.T) {
 // Renaming a file to another of its hard links does nothing, like rename(2).
 func TestRenameOfTwins(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "one", []byte("x"), 0o644))
 	_, err := sb.RunCommand(t.Context(), "ln", []string{"one", "two"}, nil)
@@ -505,7 +505,7 @@ func TestRenameOfTwins(t *testing.T) {
 // when its context ends.
 func TestPipesOfTheSandbox(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	_, err := sb.RunCommand(t.Context(), "mkfifo", []string{"pipe"}, nil)
 	require.NoError(t, err)
 	assert.ErrorIs(t, sb.FS().Truncate(t.Context(), "pipe", 0), syscall.EINVAL)

@@ -196,7 +196,7 @@ var byDay = []string{
 func TestFileSystemIsLikeOS(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	localRoot, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	localRoot += "/table"

@@ -156,7 +156,7 @@ func TestNonsense(t *testing.T) {
 // Using a sandbox's files resumes it, using a session's does not.
 func TestFilesResume(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "a", []byte("kept"), 0o644))
 	old := sb.CurrentSession()
@@ -204,7 +204,7 @@ func TestPermissionErrors(t *testing.T) {
 func TestChownOfOne(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "file", []byte("x"), 0o644))
 	require.NoError(t, f.Symlink(ctx, "file", "link"))

@@ -178,7 +178,7 @@ func TestReadsOfDirectoryInUse(t *testing.T) {
 	}
 	for i, churn := range churns {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			_, sb := start(t, nil)
+			sb := share(t, nil)
 			ctx, f := t.Context(), sb.FS()
 			testkit.Output(t, sb, "sh", "-c", fmt.Sprintf(`mkdir -p d/keepdir && cd d && for i in $(seq %d); do echo $i > keep$i; done; echo x > log`, kept))
 			require.NoError(t, f.WriteFile(ctx, "d/keep0", []byte(content), 0o644))

@@ -2,9 +2,13 @@
 package client_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
@@ -34,6 +38,46 @@ func start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *s
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), testkit.Lasting(create))
 	require.NoError(t, err)
 	return srv, sb
+}
+
+// shared is the emulator of the tests that need nothing of it but a sandbox. It runs while
+// there is such a test.
+var shared struct {
+	sync.Mutex
+	srv   *sandboxtest.Server
+	users int
+}
+
+// share returns a sandbox of its own in the shared emulator.
+func share(t *testing.T, create *sandbox.CreateOptions) *sandbox.Sandbox {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.users == 0 {
+		opts := &sandboxtest.Options{Mode: sandboxtest.Folder}
+		if needs.Slow() {
+			opts = nil
+		}
+		srv, err := sandboxtest.NewServer(opts)
+		require.NoError(t, err)
+		shared.srv = srv
+	}
+	shared.users++
+	t.Cleanup(func() {
+		shared.Lock()
+		defer shared.Unlock()
+		if shared.users--; shared.users == 0 {
+			assert.NoError(t, shared.srv.Close())
+		}
+	})
+	sb, err := testkit.Client(t, shared.srv, sandbox.ClientOptions{}).Create(t.Context(), testkit.Lasting(create))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if err := sb.Delete(context.WithoutCancel(t.Context()), nil); !errors.Is(err, sandbox.ErrDeleted) {
+			assert.NoError(t, err)
+		}
+	})
+	return sb
 }
 
 // behind is testkit.Behind with newServer.

@@ -224,7 +224,7 @@ func TestTwinsEndTogether(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "four trees are killed at once")
 	needs.Programs(t, "bash", "setsid")
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -259,7 +259,7 @@ func TestSignalTreeOfBusy(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "the script looks twenty times")
 	needs.Programs(t, "python3")
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
 	cmd, err := sb.StartCommand(t.Context(), "python3", []string{"-c", `
 import os
@@ -278,7 +278,7 @@ os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_
 // Without sh only the process itself is ended, and the error says so.
 func TestSignalTreeAlone(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"600"}, nil)
 	require.NoError(t, err)
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "none/x"}}, nil))

@@ -92,7 +92,7 @@ func TestStdinBatches(t *testing.T) {
 // next one.
 func TestStdinGoesOn(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -136,7 +136,7 @@ func TestStdinGoesOn(t *testing.T) {
 // has ended or closed its input is a closed pipe.
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "while [ ! -e go ]; do sleep .1; done; exec wc -c"}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
@@ -186,7 +186,7 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 // A command without an input is reported before any byte is lost.
 func TestStdinWithoutSupport(t *testing.T) {
 	t.Parallel()
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
@@ -513,7 +513,7 @@ func TestStdinUnderFire(t *testing.T) {
 func TestStdinOfAnInterpreter(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-i"}, &sandbox.StartOptions{AttachStdin: true, Env: sandbox.Env{"PS1": "", "ENV": ""}})
 	require.NoError(t, err)
 	r, w := io.Pipe()

@@ -110,7 +110,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 	if !needs.Slow() {
 		count = 50
 	}
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	local := oddTree(t, count)
 
@@ -144,7 +144,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 func TestUploadDirPatterns(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	local := t.TempDir()
 	for _, name := range []string{"main.go", "pkg/a.go", "pkg/a_test.go", "node_modules/x/y.go", "README.md", "pkg/data.bin"} {
@@ -180,7 +180,7 @@ func TestUploadDirPatterns(t *testing.T) {
 func TestDownloadDirPermissions(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	testkit.Output(t, sb, "sh", "-c", "mkdir -p closed/in && touch closed/in/f && chmod 700 closed")
 	dst := filepath.Join(t.TempDir(), "new", "closed")
 	perm := func() os.FileMode {
@@ -200,7 +200,7 @@ func TestDownloadDirPermissions(t *testing.T) {
 func TestDownloadDirIntoWorkTree(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	testkit.Output(t, sb, "sh", "-c", "mkdir -p w/.git/hooks w/lib/.GIT w/src && touch w/.git/hooks/pre-commit w/lib/.GIT/config w/.gitignore w/src/a")
 	tree := t.TempDir()
@@ -220,7 +220,7 @@ func TestDownloadDirIntoWorkTree(t *testing.T) {
 // TestDownloadDirOfRepositories downloads directories that Git takes for repositories
 // into a working tree, reports what it omits, and runs git status.
 func TestDownloadDirOfRepositories(t *testing.T) {
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	kinds := repository.Kinds(t)
 	if !needs.Slow() {
 		kinds = kinds[3:5] // internal/untar has all of them
@@ -541,7 +541,7 @@ func TestAppendCosts(t *testing.T) {
 func TestNamesThatAreNotUTF8(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	name := "dir\xff/caf\xe9 'x'"

@@ -431,7 +431,7 @@ func TestStrangersAreSpared(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "1,000 kills")
 	const kills, atOnce = 1000, 4
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	var strange []string
 	for range 3 {
 		strange = append(strange, duration())

@@ -24,7 +24,7 @@ import (
 // command whose response was lost can't be found.
 func withoutIDs(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
-	srv := sandboxtest.New(t, nil)
+	srv := newServer(t)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{ServerCommandIDs: true}).Create(t.Context(), nil)
 	require.NoError(t, err)
 	return srv, sb

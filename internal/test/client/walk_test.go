@@ -80,7 +80,7 @@ func TestWalkDirCosts(t *testing.T) {
 func TestWalkDirFails(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "file", nil, 0o644))
 	require.NoError(t, f.MkdirAll(t.Context(), "d/skipped/x", 0o755))
@@ -108,7 +108,7 @@ func TestWalkDirFails(t *testing.T) {
 func TestWalkDirOddTrees(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := start(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	run := func(script string) {
 		done, err := sb.RunCommand(ctx, "bash", []string{"-c", script}, nil)
